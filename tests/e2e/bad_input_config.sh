@@ -58,7 +58,7 @@ has err "no backend 'tpu'"
 run 2 check run.yaml loggers=[jsonl,wandb]
 has err "no logger 'wandb'"
 run 2 check run.yaml 'loggers=[{name: jsonl, file: a/b}]'
-has err "'a/b' is no plain file name"
+has err "'a/b' is not a plain file name"
 run 2 check run.yaml data.template=chatlm
 has err "chatlm"
 run 2 check run.yaml algorithm=../sft

@@ -61,9 +61,9 @@ check 65 kind "kind/config.json: model_type 'mamba2' is not served by any model 
 edited classifier 's/LlamaForCausalLM/LlamaForSequenceClassification/'
 check 65 classifier "architecture 'LlamaForSequenceClassification' is no causal language model"
 edited headless '/num_attention_heads/d'
-check 65 headless "'num_attention_heads' is missing, expected an integer"
+check 65 headless "'num_attention_heads' is missing; expected an integer"
 edited vocabulary 's/"vocab_size": 96/"vocab_size": 99999999999/'
-check 65 vocabulary "'vocab_size' is 99999999999, expected 1 to 2147483647"
+check 65 vocabulary "'vocab_size' is 99999999999; expected 1 to 2147483647"
 golden half && truncate -s 300 half/config.json
 check 65 half "half/config.json:15:15"
 golden none && rm none/config.json
@@ -93,7 +93,7 @@ sed 's/"vocab_size": 96/"vocab_size": 2000000000/; s/"hidden_size": 32/"hidden_s
 run 0 check run.yaml model.path= model.config=vast.json
 has out "memory     2500000"
 run 6 run run.yaml model.path= model.config=vast.json
-has err "MiB of host memory wanted"
+has err "MiB of host memory"
 sed 's/"hidden_size": 32/"hidden_size": 2147483640/; s/"intermediate_size": 72/"intermediate_size": 2147483640/' \
     "$source/tests/data/models/llama/config.json" >vast.json
 run 65 check run.yaml model.path= model.config=vast.json

@@ -57,7 +57,7 @@ for loss in simpo cpo orpo "[sigmoid,sft]"; do
     run 0 run "$source/configs/dpo.yaml" out=free overwrite=true train.epochs=1 "algorithm.loss=$loss" "$one_thread"
 done
 run 2 check "$source/configs/dpo.yaml" algorithm.label_smoothing=0.1
-has err "these do: cdpo"
+has err "losses that use it: cdpo"
 
 # the script: fine-tuning, then preferences; the loss in Lua trains to the plugin's bits
 run 0 run "$source/scripts/dpo.lua" out=both train.epochs=1 "$one_thread"

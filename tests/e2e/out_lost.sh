@@ -22,7 +22,7 @@ steps() { sed -n 's/^{"step": \([0-9]*\),.*"grad_norm".*/\1/p' "$1" | tr "\n" " 
 # ---- a log that is removed, and one that cannot be written for a while ----
 between 'if e.step == 3 then os.remove(out .. "/metrics.jsonl") end'
 run 0 run script.lua removed
-has err "warning: removed/metrics.jsonl was removed or replaced while it is written; 3 records went with it"
+has err "warning: removed/metrics.jsonl was removed or replaced during the run; 3 records are lost"
 is "steps after a log was removed" "$(steps removed/metrics.jsonl)" "4 5 6 "
 
 between 'local log = out .. "/metrics.jsonl"
@@ -38,7 +38,7 @@ is "times it is told" "$(grep -c "failed, and is tried" err)" 1
 
 between 'if e.step == 3 then os.execute("rm -r " .. out .. "/tensorboard") end'
 run 0 run script.lua boards 'loggers=[tensorboard]'
-has err "was removed or replaced while it is written; 3 records went with it"
+has err "was removed or replaced during the run; 3 records are lost"
 is "event files" "$(ls boards/tensorboard | wc -l)" 1
 
 run 0 run run.yaml out=boards overwrite=true 'loggers=[jsonl]'

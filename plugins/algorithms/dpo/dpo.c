@@ -1,10 +1,11 @@
 /*
- * dpo.c - preference optimization: answers that were chosen up, those that were rejected down.
+ * dpo.c - preference optimization: raises the probability of chosen answers and lowers that of
+ * rejected ones.
  *
- * A step's loss is a mean over pairs, plus a mean over tokens where a loss has one (sft, cpo,
- * orpo): so there are three terms, each with its own weight. A fourth term has weight 0, which
- * keeps it out of the loss; its sum carries the rewards of all ranks to step_end, for bco_pair's
- * running mean.
+ * A step's loss is a mean over pairs, plus a mean over tokens for losses that have one (sft, cpo,
+ * orpo). So there are three terms, each with its own weight. A fourth term has weight 0, which keeps
+ * it out of the loss; its sum carries the rewards of all ranks to step_end, for bco_pair's running
+ * mean.
  */
 #include "dpo.h"
 #include <math.h>
@@ -13,12 +14,12 @@
 
 enum { TERM_PAIRS = 0, TERM_ANSWER_TOKENS, TERM_CHOSEN_TOKENS, TERM_REWARDS, N_TERMS };
 
-/* ---- opening ---- */
+/* ---- options ---- */
 
-/* Rewards of the first loss are logged, so they need what it needs. */
+/* Rewards of the first loss are logged, so they need a reference if that loss does. */
 static bool needs_reference(const dpo *d)
 {
-    bool any = !d->members[0].loss->pair_loss; /* sft: log ratios, as in TRL */
+    bool any = !d->members[0].loss->pair_loss; /* sft: the logged rewards are log ratios, as in TRL */
     for (int i = 0; i < d->n_members; i++)
         any = any || d->members[i].loss->needs_reference;
     return any;
@@ -89,7 +90,7 @@ static void dpo_weight(void *self, const nrl_batch *batch, double *weight)
     weight[TERM_REWARDS] = 0;
 }
 
-/* [1] sum over pairs of the members' weighted losses; NULL where none has a loss of pairs. */
+/* [1] sum over pairs of the members' weighted losses; NULL if no member has a pair loss. */
 static nrl_tensor *pair_sum(const dpo *d, dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -153,7 +154,7 @@ static double dpo_start_loss(void *self)
 {
     const dpo *d = self;
     double sum = 0;
-    if (d->weighting) return (double)NAN; /* its weights are the policy's */
+    if (d->weighting) return (double)NAN; /* its weights depend on the policy */
     for (int i = 0; i < d->n_members; i++) {
         const dpo_member *m = &d->members[i];
         sum += m->loss->start ? m->weight * m->loss->start(&d->o) : (double)NAN;
@@ -161,7 +162,7 @@ static double dpo_start_loss(void *self)
     return sum;
 }
 
-/* What some instance may need; dpo_instance_needs says what this one does. */
+/* Everything that some instance may need; dpo_instance_needs returns what this instance needs. */
 static const char *const dpo_needs[] = {"logps", "ref_logps", NULL};
 
 static const nrl_algorithm dpo_table = {

@@ -1,5 +1,5 @@
 /*
- * dpo.h - what the files of this plugin share. Reading order: losses.c (the table of losses),
+ * dpo.h - shared by the files of this plugin. Reading order: losses.c (the table of losses),
  * pairs.c (from log-probs of target positions to numbers a pair), options.c, metrics.c, dpo.c (the
  * plugin).
  *
@@ -25,8 +25,8 @@ typedef struct {
     int64_t aot_group;
 } dpo_options;
 
-/* One side of B pairs; each tensor is [B] f32. Where no loss reads a reference, what is made of it
- * is NULL. With ld_alpha, logp and ref are the length-desensitised sums. */
+/* One side of B pairs; each tensor is [B] f32. ref, ratio and score are NULL if no loss reads a reference.
+ * With ld_alpha, logp and ref are the length-desensitised sums. */
 typedef struct {
     nrl_tensor *logp;   /* l: sum of the answer's log-probs under the policy */
     nrl_tensor *ref;    /* the same under the reference */
@@ -35,23 +35,23 @@ typedef struct {
     nrl_tensor *score;  /* the f-divergence's score of ratio */
 } dpo_side;
 
-/* What a formula may read. */
+/* The inputs of a loss formula. */
 typedef struct {
     expr e;
     const dpo_options *o;
     int64_t n; /* B */
     dpo_side chosen, rejected;
     nrl_tensor *margin;     /* beta (score of chosen - score of rejected) */
-    nrl_tensor *weight;     /* WPO's, without gradient; NULL = 1 */
-    nrl_tensor *answer_nll; /* [1] -sum of chosen answer log-probs; NULL unless asked for */
-    nrl_tensor *chosen_nll; /* [1] the same with the prompt's tokens */
+    nrl_tensor *weight;     /* WPO weights, without gradient; NULL = 1 */
+    nrl_tensor *answer_nll; /* [1] -sum of the chosen answers' log-probs; NULL unless a loss needs it */
+    nrl_tensor *chosen_nll; /* [1] the same, including the prompt's tokens */
     double shift;           /* bco_pair's running mean of rewards */
 } dpo_pairs;
 
 /* Which token mean a loss adds to its pair mean. */
 typedef enum { DPO_NO_TOKENS = 0, DPO_ANSWER_TOKENS, DPO_CHOSEN_TOKENS } dpo_tokens;
 
-/* Options that not every loss reads, as bits; setting one that none reads is an error. */
+/* Options that not every loss reads, as bits; setting one that no chosen loss reads is an error. */
 enum {
     DPO_USES_SMOOTHING = 1 << 0,
     DPO_USES_F = 1 << 1,
@@ -67,12 +67,12 @@ enum {
 
 typedef struct {
     const char *name;
-    nrl_tensor *(*pair_loss)(dpo_pairs *p);                    /* [B]; NULL = the loss is a token mean alone */
+    nrl_tensor *(*pair_loss)(dpo_pairs *p);                    /* [B]; NULL = the loss is only a token mean */
     nrl_tensor *(*reward)(dpo_pairs *p, const dpo_side *side); /* [B], for the metrics */
-    double (*start)(const dpo_options *o);                     /* the loss at policy = reference; NULL = not known */
+    double (*start)(const dpo_options *o);                     /* the loss at policy = reference; NULL = unknown */
     uint32_t uses;
     bool needs_reference; /* pair_loss reads ref */
-    bool logps_are_means; /* TRL logs l / n for this loss, not l */
+    bool logps_are_means; /* TRL logs l / n for this loss instead of l */
     dpo_tokens tokens;
 } dpo_loss;
 
@@ -91,7 +91,7 @@ typedef struct {
 } dpo_member;
 
 nrl_status dpo_check(const void *options);
-/* Reads loss and loss_weights, which dpo_check accepted; returns how many. */
+/* Reads loss and loss_weights, which dpo_check has accepted; returns the number of members. */
 int dpo_members(const dpo_options *o, dpo_member members[DPO_MAX_LOSSES]);
 
 /* ---- the instance ---- */
@@ -103,21 +103,20 @@ typedef struct {
     bool reference, weighting, desensitised;
     double answer_weight, chosen_weight; /* of the two token means */
     const char *needs[8];
-    double reward_sum, reward_count; /* bco_shift: all rewards seen so far */
+    double reward_sum, reward_count; /* bco_shift: sum and number of all rewards seen so far */
     /* host memory that grows to the largest batch */
     int32_t *sides;   /* [2 B] segments of the chosen, then of the rejected */
-    float *row_scale; /* [P] ld_alpha: 1 in the part both answers share, else ld_alpha */
+    float *row_scale; /* [P] ld_alpha: 1 in the part that both answers share, else ld_alpha */
     int64_t sides_room, rows_room;
 } dpo;
 
 /* ---- pairs.c ---- */
 
-/* From the batch's columns to what formulas read. */
+/* From the batch's columns to the inputs of the formulas. */
 nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pairs *p);
-/* y[i] = values of x in rising order within each run of `group` pairs (equal ones in pair order).
- */
+/* y[i] = values of x in ascending order within each run of `group` pairs (equal values in pair order). */
 nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x);
-/* Answer tokens, or all scored ones, of the chosen sides. */
+/* Answer tokens of the chosen sides, or all target positions with the prompt. */
 double dpo_chosen_count(const nrl_batch *batch, bool with_prompt);
 
 /* ---- metrics.c ---- */

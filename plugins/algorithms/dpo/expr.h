@@ -1,7 +1,7 @@
 /*
- * expr.h - formulas on tensors that read like formulas. Every function takes the expression under
- * way, records one operation on the tape and returns its result; after a first error all of them do
- * nothing and return NULL, and the error is read once, from `st`, at the end.
+ * expr.h - tensor expressions that read like formulas. Every function takes the expression state,
+ * records one operation on the tape and returns its result. After the first error all functions do
+ * nothing and return NULL, and the caller reads the error once, from `st`, at the end.
  */
 #ifndef DPO_EXPR_H
 #define DPO_EXPR_H

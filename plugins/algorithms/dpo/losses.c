@@ -1,5 +1,5 @@
 /*
- * losses.c - the losses, each a function of one pair's numbers; the table at the end is the list.
+ * losses.c - the losses, each a function of one pair's values; the table at the end lists them.
  * Every function returns [B]; dpo.c sums, the core divides by the pairs of the global batch.
  *
  * In formulas: lc, lr log-probs of chosen and rejected under the policy, nc, nr their lengths;
@@ -34,7 +34,7 @@ static nrl_tensor *pair_sigmoid(dpo_pairs *p)
     return smoothed(p, p->margin);
 }
 
-/* Chowdhury et al. 2024: unbiased when a share eps of the labels is flipped. */
+/* Chowdhury et al. 2024: unbiased if a share eps of the labels is flipped. */
 static nrl_tensor *pair_robust(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -49,7 +49,7 @@ static nrl_tensor *pair_hinge(dpo_pairs *p)
     return relu(&p->e, affine(&p->e, p->margin, -1, 1));
 }
 
-/* Azar et al. 2023, by lengths as in TRL. */
+/* Azar et al. 2023, with length-normalised ratios as in TRL. */
 static nrl_tensor *pair_ipo(dpo_pairs *p)
 {
     nrl_tensor *x = mean_margin(p, p->chosen.score, p->rejected.score, 1);
@@ -62,7 +62,7 @@ static nrl_tensor *pair_sigmoid_norm(dpo_pairs *p)
     return neg(e, log_sigmoid(e, mean_margin(p, p->chosen.score, p->rejected.score, p->o->beta)));
 }
 
-/* Ji et al. 2024, equation 16: KL of the policy's preference to the smoothed label's. */
+/* Ji et al. 2024, equation 16: KL from the policy's preference to the smoothed label's. */
 static nrl_tensor *pair_exo(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -100,7 +100,7 @@ static nrl_tensor *pair_sppo_hard(dpo_pairs *p)
     return plus(e, square(e, affine(e, p->chosen.ratio, 1, -half)), square(e, affine(e, p->rejected.ratio, 1, half)));
 }
 
-/* D'Oosterlinck et al. 2024: chosen up, rejected down. 1 - s(x) is written s(-x). */
+/* D'Oosterlinck et al. 2024: raises chosen, lowers rejected. 1 - s(x) is computed as s(-x). */
 static nrl_tensor *pair_apo_zero(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -108,7 +108,7 @@ static nrl_tensor *pair_apo_zero(dpo_pairs *p)
                 sigmoid(e, scale(e, p->rejected.ratio, p->o->beta)));
 }
 
-/* The same authors: both down, rejected more. */
+/* The same authors: lowers both, rejected more. */
 static nrl_tensor *pair_apo_down(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -116,7 +116,7 @@ static nrl_tensor *pair_apo_down(dpo_pairs *p)
     return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)), sigmoid(e, scale(e, x, p->o->beta)));
 }
 
-/* Lu et al. 2024. exp(-x) w is written exp(ls(x/tau) - x), which cannot overflow for tau <= 1. */
+/* Lu et al. 2024. exp(-x) w is computed as exp(ls(x/tau) - x), which cannot overflow for tau <= 1. */
 static nrl_tensor *pair_discopop(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -126,8 +126,8 @@ static nrl_tensor *pair_discopop(dpo_pairs *p)
     return minus(e, exponential(e, minus(e, log_sigmoid(e, scale(e, x, 1 / tau)), x)), logistic);
 }
 
-/* Melnyk et al. 2024: margins of the policy against those of the reference, as distributions over
- * the pairs of a group. */
+/* Melnyk et al. 2024: margins of the policy against margins of the reference, as distributions over the
+ * pairs of a group. */
 static nrl_tensor *pair_aot(dpo_pairs *p)
 {
     expr *e = &p->e;
@@ -188,8 +188,8 @@ static nrl_tensor *pair_alphapo(dpo_pairs *p)
     return smoothed(p, affine(e, x, p->o->beta, -p->o->simpo_gamma));
 }
 
-/* log(q / (1 - q)) of q = exp(l / n). A mean log-prob of 0 has infinite odds: it is taken as -1e-6,
- * the last place of a probability in f32. */
+/* log(q / (1 - q)) of q = exp(l / n). A mean log-prob of 0 has infinite odds, so it is clamped to -1e-6,
+ * about the spacing of f32 below 1. */
 static nrl_tensor *log_odds(dpo_pairs *p, const dpo_side *side)
 {
     expr *e = &p->e;
@@ -206,7 +206,7 @@ static nrl_tensor *pair_orpo(dpo_pairs *p)
     return scale(e, log_sigmoid(e, x), -p->o->beta);
 }
 
-/* ---- rewards, as TRL logs them: of the log ratio whatever the f-divergence ---- */
+/* ---- rewards, as TRL logs them: from the log ratio, whatever the f-divergence ---- */
 
 static nrl_tensor *reward_ratio(dpo_pairs *p, const dpo_side *side)
 {
@@ -322,11 +322,11 @@ const dpo_loss dpo_losses[] = {
     {"cpo_ipo", pair_cpo_ipo, OF_MEANS, .tokens = DPO_ANSWER_TOKENS, .uses = DPO_USES_CPO_ALPHA},
     /* x = beta (lc/nc - lr/nr) - gamma: -(1-eps) ls(x) - eps ls(-x) */
     {"simpo", pair_simpo, OF_MEANS, .uses = DPO_USES_SMOOTHING | DPO_USES_GAMMA},
-    /* simpo with (1 - exp(-alpha q))/alpha in the place of q = l/n */
+    /* simpo with (1 - exp(-alpha q))/alpha instead of q = l/n */
     {"alphapo", pair_alphapo, .reward = reward_alpha, .logps_are_means = true,
      .uses = DPO_USES_SMOOTHING | DPO_USES_GAMMA | DPO_USES_ALPHA},
-    /* -beta ls(log odds of exp(lc/nc) - log odds of exp(lr/nr)), + -log p, mean over all chosen
-     * tokens, the prompt's included */
+    /* -beta ls(log odds of exp(lc/nc) - log odds of exp(lr/nr)), + -log p, mean over all chosen tokens
+     * including the prompt */
     {"orpo", pair_orpo, OF_MEANS, .tokens = DPO_CHOSEN_TOKENS},
 };
 const size_t dpo_n_losses = sizeof dpo_losses / sizeof *dpo_losses;

@@ -1,5 +1,5 @@
 /*
- * metrics.c - TRL's numbers of a preference run: means over the pairs of the global batch.
+ * metrics.c - TRL's metrics of a preference run: means over the pairs of the global batch.
  */
 #include "dpo.h"
 
@@ -10,7 +10,7 @@ const nrl_metric dpo_metrics[] = {
     {"rewards/accuracies", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, /* equal rewards count as wrong, as in TRL */
     {"logps/chosen", "nats", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
     {"logps/rejected", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
-    {"nll_loss", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER}, /* of the token means, where there is one */
+    {"nll_loss", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER}, /* of the token mean, if the losses have one */
     {0},
 };
 
@@ -19,7 +19,7 @@ static void add(dpo_pairs *p, uint32_t index, nrl_tensor *sum, double weight)
     if (p->e.st == NRL_OK) p->e.st = nrl_metric_add(p->e.ctx, index, sum, weight);
 }
 
-/* The first loss says what a reward is. */
+/* The first loss defines the reward. */
 static nrl_tensor *reward(const dpo *d, dpo_pairs *p, const dpo_side *side)
 {
     return detach(&p->e, d->members[0].loss->reward(p, side));

@@ -1,7 +1,7 @@
 /*
- * options.c - the options of dpo and the rules between them. TRL's names and defaults, with two
- * differences: an option that none of the chosen losses reads is refused instead of ignored, and
- * what is one config class each in TRL (DPO, CPO, ORPO) is one list of losses here.
+ * options.c - the options of dpo and the rules between them. Names and defaults are TRL's, with two
+ * differences: setting an option that none of the chosen losses reads is an error instead of ignored,
+ * and TRL's separate config classes (DPO, CPO, ORPO) are one list of losses here.
  */
 #include "dpo.h"
 #include <math.h>
@@ -10,32 +10,32 @@
 
 const nrl_option dpo_rows[DPO_N_ROWS] = {
     NRL_OPT_NODE(dpo_options, loss, "sigmoid",
-                 "a loss or a list of losses that are added: sigmoid, cdpo, robust, hinge, ipo, "
+                 "a loss, or a list of losses that are added: sigmoid, cdpo, robust, hinge, ipo, "
                  "sigmoid_norm, "
                  "exo_pair, nca_pair, bco_pair, sppo_hard, apo_zero, apo_down, discopop, aot, "
                  "aot_unpaired, sft; "
                  "without a reference: cpo, cpo_hinge, cpo_ipo, simpo, alphapo, orpo"),
-    NRL_OPT_NODE(dpo_options, loss_weights, "", "a weight for each entry of loss; unset: 1 each"),
+    NRL_OPT_NODE(dpo_options, loss_weights, "", "a weight for each entry of loss; unset: all 1"),
     NRL_OPT_F64(dpo_options, beta, "0.1", 0, 1e6,
-                "how strongly the policy is held to the reference; above 0. orpo: weight of the "
+                "how strongly the policy is kept near the reference; above 0. orpo: weight of the "
                 "odds ratio"),
     NRL_OPT_F64(dpo_options, label_smoothing, "0.0", 0, 0.5,
-                "share of pairs taken to be labelled the wrong way round; cdpo, robust, exo_pair, aot, "
+                "assumed share of pairs with swapped labels; cdpo, robust, exo_pair, aot, "
                 "aot_unpaired, cpo, simpo, alphapo"),
     NRL_OPT_ENUM(dpo_options, f_divergence_type, "reverse_kl", "reverse_kl|forward_kl|js_divergence|alpha_divergence",
-                 "what keeps the policy near the reference (Wang et al. 2023); sigmoid, cdpo, "
+                 "divergence that keeps the policy near the reference (Wang et al. 2023); sigmoid, cdpo, "
                  "robust, hinge, ipo, "
                  "sigmoid_norm, exo_pair, discopop"),
     NRL_OPT_F64(dpo_options, f_alpha_divergence_coef, "0.5", -100, 100, "alpha of alpha_divergence; 1 is reverse_kl"),
     NRL_OPT_F64(dpo_options, ld_alpha, "1.0", 0, 1,
-                "weight of an answer's tokens beyond the length of the shorter one of its pair "
+                "weight of an answer's tokens beyond the length of the pair's shorter answer "
                 "(Liu et al. 2024)"),
     NRL_OPT_BOOL(dpo_options, use_weighting, "false",
-                 "weigh pairs by how likely the policy is to write them (Zhou et al. 2024, WPO); "
-                 "token means stay"),
+                 "weight pairs by their probability under the policy (Zhou et al. 2024, WPO); "
+                 "token means are not weighted"),
     NRL_OPT_F64(dpo_options, discopop_tau, "0.05", 1e-6, 1, "temperature of discopop's blend"),
     NRL_OPT_F64(dpo_options, simpo_gamma, "0.5", -1e6, 1e6, "target margin of simpo and alphapo"),
-    NRL_OPT_F64(dpo_options, alpha, "0.0", -10, 10, "alphapo: bend of its reward; 0 is simpo"),
+    NRL_OPT_F64(dpo_options, alpha, "0.0", -10, 10, "alphapo: curvature of its reward; 0 is simpo"),
     NRL_OPT_F64(dpo_options, cpo_alpha, "1.0", 0, 1e6, "weight of -log p of the chosen answer's tokens in cpo losses"),
     NRL_OPT_BOOL(dpo_options, bco_shift, "false",
                  "bco_pair: shift rewards by the mean of all earlier ones (Jung et al. 2024; TRL "
@@ -51,7 +51,7 @@ static const dpo_loss *find(const char *name)
     return NULL;
 }
 
-/* Entry i of a list, or the node itself where it is one value. */
+/* Entry i of a list, or the node itself if it is a single value. */
 static const nrl_node *entry(const nrl_node *node, size_t i)
 {
     return nrl_node_kind(node) == NRL_NODE_LIST ? nrl_node_at(node, i) : node;
@@ -66,15 +66,16 @@ static nrl_status check_loss(const dpo_options *o)
 {
     size_t n = entries(o->loss);
     if (n < 1 || n > DPO_MAX_LOSSES)
-        return nrl_fail(NRL_ERR_CONFIG, "loss: a list of %zu, expected a word or 1 to %d of them", n, DPO_MAX_LOSSES);
+        return nrl_fail(NRL_ERR_CONFIG, "loss: got a list of %zu; expected a loss or a list of 1 to %d losses", n,
+                        DPO_MAX_LOSSES);
     for (size_t i = 0; i < n; i++) {
         const char *name = nrl_node_string(entry(o->loss, i), NULL);
-        if (!name) return nrl_fail(NRL_ERR_CONFIG, "loss: expected a word or a list of words");
+        if (!name) return nrl_fail(NRL_ERR_CONFIG, "loss: expected the name of a loss or a list of names");
         if (!find(name))
-            return nrl_fail(NRL_ERR_CONFIG, "loss: there is no '%s'\nhint: `nrl describe dpo` lists the losses", name);
+            return nrl_fail(NRL_ERR_CONFIG, "loss: unknown loss '%s'\nhint: `nrl describe dpo` lists the losses", name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(name, nrl_node_string(entry(o->loss, k), "")))
-                return nrl_fail(NRL_ERR_CONFIG, "loss: '%s' is there twice; use loss_weights", name);
+                return nrl_fail(NRL_ERR_CONFIG, "loss: '%s' is listed twice\nhint: use loss_weights", name);
     }
     return NRL_OK;
 }
@@ -84,14 +85,14 @@ static nrl_status check_weights(const dpo_options *o)
     size_t n = entries(o->loss), given = entries(o->loss_weights);
     double sum = 0;
     if (!o->loss_weights) return NRL_OK;
-    if (given != n) return nrl_fail(NRL_ERR_CONFIG, "loss_weights: %zu for %zu losses", given, n);
+    if (given != n) return nrl_fail(NRL_ERR_CONFIG, "loss_weights: got %zu weights for %zu losses", given, n);
     for (size_t i = 0; i < n; i++) {
         double w = nrl_node_f64(entry(o->loss_weights, i), NAN);
         if (!(w >= 0 && w <= 1e6))
             return nrl_fail(NRL_ERR_CONFIG, "loss_weights: entry %zu is not a number from 0 to 1e6", i + 1);
         sum += w;
     }
-    return sum > 0 ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "loss_weights: all are 0, nothing would be learned");
+    return sum > 0 ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "loss_weights: all weights are 0, so nothing would be trained");
 }
 
 int dpo_members(const dpo_options *o, dpo_member members[DPO_MAX_LOSSES])
@@ -110,7 +111,7 @@ static void append(char *text, size_t room, const char *word)
     snprintf(text + used, room - used, "%s%s", used ? ", " : "", word);
 }
 
-/* An option away from its default that no member reads. */
+/* Fails if an option differs from its default but no member reads it. */
 static nrl_status unread(const dpo_member *members, int n, const char *option, uint32_t bit)
 {
     char chosen[256] = "", readers[256] = "";
@@ -118,7 +119,8 @@ static nrl_status unread(const dpo_member *members, int n, const char *option, u
         append(chosen, sizeof chosen, members[i].loss->name);
     for (size_t i = 0; i < dpo_n_losses; i++)
         if (dpo_losses[i].uses & bit) append(readers, sizeof readers, dpo_losses[i].name);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: loss %s does not use it\nhint: these do: %s", option, chosen, readers);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: loss %s does not use it\nhint: losses that use it: %s", option, chosen,
+                    readers);
 }
 
 static nrl_status check_used(const dpo_options *o, const dpo_member *members, int n)
@@ -147,15 +149,14 @@ static nrl_status check_used(const dpo_options *o, const dpo_member *members, in
     return NRL_OK;
 }
 
-/* A WPO weight or a length-desensitised sum in one member and not in another would be two runs in
- * one. */
+/* A WPO weight or a length-desensitised sum in only some members would mix two runs into one. */
 static nrl_status check_pairs(const dpo_options *o, const dpo_member *members, int n)
 {
     for (int i = 0; i < n; i++) {
         const dpo_loss *l = members[i].loss;
         if (!l->pair_loss) continue;
         if (o->use_weighting && !(l->uses & DPO_USES_WEIGHTING))
-            return nrl_fail(NRL_ERR_CONFIG, "use_weighting: loss %s cannot be weighed by pairs", l->name);
+            return nrl_fail(NRL_ERR_CONFIG, "use_weighting: loss %s does not support weighted pairs", l->name);
         if (o->ld_alpha < 1 && !(l->uses & DPO_USES_LD))
             return nrl_fail(NRL_ERR_CONFIG, "ld_alpha: loss %s does not use it", l->name);
     }
@@ -164,18 +165,21 @@ static nrl_status check_pairs(const dpo_options *o, const dpo_member *members, i
 
 static nrl_status check_values(const dpo_options *o, const dpo_member *members, int n)
 {
-    if (!(o->beta > 0)) return nrl_fail(NRL_ERR_CONFIG, "beta: 0, expected a number above 0");
+    if (!(o->beta > 0)) return nrl_fail(NRL_ERR_CONFIG, "beta: got 0; expected a number above 0");
     if (o->f_alpha_divergence_coef != 0.5 && o->f_divergence_type != DPO_ALPHA)
-        return nrl_fail(NRL_ERR_CONFIG, "f_alpha_divergence_coef: read only with f_divergence_type: alpha_divergence");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "f_alpha_divergence_coef: has no effect without f_divergence_type: alpha_divergence");
     for (int i = 0; i < n; i++) {
         const char *name = members[i].loss->name;
         if (!strcmp(name, "robust") && o->label_smoothing >= 0.5)
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "label_smoothing: %g, loss robust divides by 1 - 2 of it: expected below 0.5",
-                            o->label_smoothing);
+            return nrl_fail(
+                NRL_ERR_CONFIG,
+                "label_smoothing: got %g; expected below 0.5, because loss robust divides by 1 - 2 label_smoothing",
+                o->label_smoothing);
         if (!strcmp(name, "exo_pair") && o->label_smoothing <= 0)
-            return nrl_fail(NRL_ERR_CONFIG, "label_smoothing: 0, loss exo_pair takes its logarithm: expected above 0\n"
-                                            "hint: its authors use 1e-3");
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "label_smoothing: got 0; expected above 0, because loss exo_pair takes its logarithm\n"
+                            "hint: the authors of exo_pair use 1e-3");
     }
     return NRL_OK;
 }

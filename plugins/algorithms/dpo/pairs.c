@@ -1,5 +1,6 @@
 /*
- * pairs.c - from the log-probs of target positions to a chosen and a rejected number a pair.
+ * pairs.c - from the log-probs of target positions to the values of chosen and rejected sides, one per
+ * pair.
  */
 #include "dpo.h"
 #include <math.h>
@@ -12,7 +13,7 @@ static nrl_status grow(void **memory, int64_t *room, int64_t wanted, size_t elem
 {
     if (wanted <= *room) return NRL_OK;
     void *larger = realloc(*memory, (size_t)wanted * element);
-    if (!larger) return nrl_fail(NRL_ERR_MEMORY, "%lld numbers of a batch's pairs", (long long)wanted);
+    if (!larger) return nrl_fail(NRL_ERR_MEMORY, "%lld elements for a batch's pairs", (long long)wanted);
     *memory = larger;
     *room = wanted;
     return NRL_OK;
@@ -59,8 +60,7 @@ static int64_t trained_rows(const nrl_batch *batch, int32_t segment, int64_t *i)
     return n;
 }
 
-/* The first `shared` trained rows of a segment keep their weight, later ones count ld_alpha of it.
- */
+/* The first `shared` trained rows of a segment keep their weight; later rows are scaled by ld_alpha. */
 static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, int64_t shared, int64_t *i)
 {
     const int32_t *of = nrl_batch_target_segments(batch);
@@ -72,8 +72,8 @@ static void scale_rows(const dpo *d, const nrl_batch *batch, int32_t segment, in
     }
 }
 
-/* Row weights [P] of length-desensitised sums: l = first m answer tokens + ld_alpha the rest, m the
- * shorter answer's length. */
+/* Row weights [P] of length-desensitised sums: l = first m answer tokens + ld_alpha times the rest, where
+ * m is the length of the shorter answer. */
 static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, int64_t n_pairs,
                                        nrl_tensor **weights)
 {
@@ -90,7 +90,7 @@ static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *ba
     return nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &rows, d->row_scale, weights);
 }
 
-/* ---- sums a segment, then a pair ---- */
+/* ---- sums per segment, then per pair ---- */
 
 static nrl_tensor *by_segment(expr *e, const nrl_batch *batch, nrl_tensor *rows)
 {
@@ -136,7 +136,7 @@ static nrl_tensor *score(dpo_pairs *p, nrl_tensor *x)
     }
 }
 
-/* Log ratios are sums of tokens' differences: the difference of two sums would carry the rounding
+/* Log ratios are sums of per-token differences: the difference of two sums would carry the rounding errors
  * of sums that are a hundred times larger. */
 static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
 {
@@ -164,7 +164,7 @@ static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nr
     p->weight = exponential(e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
 }
 
-/* Sums over the chosen sides' plain log-probs, for the token means. */
+/* Sums over the chosen sides' unweighted log-probs, for the token means. */
 static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights,
                     nrl_tensor *plain_chosen)
 {
@@ -195,7 +195,7 @@ nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pair
     return p->e.st;
 }
 
-/* ---- order ---- */
+/* ---- sorting ---- */
 
 typedef struct {
     double value;
@@ -227,7 +227,7 @@ nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x)
     double *values = malloc(n * sizeof *values);
     ranked *items = malloc(n * sizeof *items);
     int32_t *order = malloc(n * sizeof *order);
-    if (!values || !items || !order) e->st = nrl_fail(NRL_ERR_MEMORY, "the order of %zu pairs", n);
+    if (!values || !items || !order) e->st = nrl_fail(NRL_ERR_MEMORY, "sorting %zu pairs", n);
     if (e->st == NRL_OK) e->st = nrl_tensor_fetch(e->ctx, x, values, p->n);
     if (e->st == NRL_OK) rank_groups(values, p->n, p->o->aot_group, items, order);
     nrl_tensor *sorted = gather(e, x, order, p->n);

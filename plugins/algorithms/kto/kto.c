@@ -1,6 +1,6 @@
 /*
- * kto.c - unpaired preferences: answers that are wanted up, those that are not down, each by
- * itself (Ethayarajh et al. 2024), and apo_zero_unpaired (D'Oosterlinck et al. 2024). Names,
+ * kto.c - unpaired preferences: raises desirable answers and lowers undesirable ones, each on its
+ * own (Ethayarajh et al. 2024), and apo_zero_unpaired (D'Oosterlinck et al. 2024). Names,
  * defaults and numbers are TRL's.
  *
  * a = log p(answer) - log p of the reference, s = sigmoid. A sample's loss is
@@ -27,13 +27,13 @@ typedef struct {
 
 static const nrl_option kto_rows[] = {
     NRL_OPT_ENUM(kto_options, loss, "kto", "kto|apo_zero_unpaired",
-                 "apo_zero_unpaired has no KL term, and no kl_pairs answers are computed"),
-    NRL_OPT_F64(kto_options, beta, "0.1", 1e-6, 1e6, "how strongly the policy is held to the reference"),
+                 "apo_zero_unpaired has no KL term and computes no kl_pairs answers"),
+    NRL_OPT_F64(kto_options, beta, "0.1", 1e-6, 1e6, "how strongly the policy is kept near the reference"),
     NRL_OPT_F64(kto_options, desirable_weight, "1.0", 0, 1e6,
-                "weight of wanted answers; with many more of one kind, weigh the other up"),
-    NRL_OPT_F64(kto_options, undesirable_weight, "1.0", 0, 1e6, "weight of unwanted answers"),
+                "weight of desirable answers; if one kind is much more frequent, raise the weight of the other"),
+    NRL_OPT_F64(kto_options, undesirable_weight, "1.0", 0, 1e6, "weight of undesirable answers"),
     NRL_OPT_INT(kto_options, kl_group, "8", 1, 65536,
-                "samples whose kl_pairs answers make one KL term; they share a micro-batch"),
+                "samples whose kl_pairs answers form one KL term; they share a micro-batch"),
 };
 
 enum {
@@ -47,22 +47,22 @@ enum {
 };
 
 static const nrl_metric kto_metrics[N_METRICS + 1] = {
-    [METRIC_REWARD_CHOSEN] = {"rewards/chosen", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, /* of wanted answers */
+    [METRIC_REWARD_CHOSEN] = {"rewards/chosen", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, /* of desirable answers */
     [METRIC_REWARD_REJECTED] = {"rewards/rejected", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
     [METRIC_MARGIN] = {"rewards/margins", "1", NRL_REDUCE_DIFFERENCE, NRL_BETTER_LARGER},
     [METRIC_LOGP_CHOSEN] = {"logps/chosen", "nats", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
     [METRIC_LOGP_REJECTED] = {"logps/rejected", "nats", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
-    [METRIC_KL] = {"kl", "nats", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* neither way by itself */
+    [METRIC_KL] = {"kl", "nats", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* neither direction is better by itself */
 };
 
-/* ---- opening ---- */
+/* ---- options ---- */
 
 static nrl_status kto_check(const void *options)
 {
     const kto_options *o = options;
     if (o->desirable_weight > 0 || o->undesirable_weight > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "desirable_weight and undesirable_weight are 0, nothing would "
-                                    "be learned");
+    return nrl_fail(NRL_ERR_CONFIG, "desirable_weight and undesirable_weight are both 0, so nothing would "
+                                    "be trained");
 }
 
 static bool has_kl(const kto_options *o)
@@ -84,14 +84,14 @@ static int64_t kto_group(void *self)
     return has_kl(o) ? o->kl_group : 1;
 }
 
-/* At policy = reference each sigmoid is 1/2; with two weights it depends on the labels. */
+/* At policy = reference each sigmoid is 1/2; if the two weights differ, the loss depends on the labels. */
 static double kto_start_loss(void *self)
 {
     const kto_options *o = self;
     return o->desirable_weight == o->undesirable_weight ? o->desirable_weight / 2 : (double)NAN;
 }
 
-/* ---- which segments, which groups ---- */
+/* ---- segments and groups ---- */
 
 /* Host lists of one call. */
 typedef struct {
@@ -119,7 +119,7 @@ static void set_groups(const kto_options *o, lists *l)
     l->groups = l->examples ? l->group[l->examples - 1] + 1 : 0;
 }
 
-/* Each example has its sample and, for a KL term, its kl_pairs side. */
+/* Each example has one sample segment and, for a KL term, one kl_pairs segment. */
 static nrl_status find_segments(const kto_options *o, const nrl_batch *batch, lists *l)
 {
     const int32_t *example = nrl_batch_segment_example(batch), *side = nrl_batch_segment_side(batch);
@@ -127,7 +127,7 @@ static nrl_status find_segments(const kto_options *o, const nrl_batch *batch, li
     for (int64_t s = 0; s < nrl_batch_n_segments(batch); s++) {
         int64_t *n = side[s] ? &n_other : &n_own;
         if (*n == l->examples || *n != example[s])
-            return nrl_fail(NRL_ERR_BUG, "example %d has a segment too many or too few", example[s]);
+            return nrl_fail(NRL_ERR_BUG, "example %d has the wrong number of segments", example[s]);
         (side[s] ? l->other : l->own)[(*n)++] = (int32_t)s;
     }
     if (n_own == l->examples && n_other == (has_kl(o) ? l->examples : 0)) return NRL_OK;
@@ -150,12 +150,12 @@ static nrl_status lists_make(const kto_options *o, const nrl_batch *batch, lists
 
 /* ---- the loss ---- */
 
-/* One number a sample; each is [B] f32. */
+/* Per-sample values; each is [B] f32. */
 typedef struct {
-    nrl_tensor *label; /* 1 = wanted, 0 = not */
+    nrl_tensor *label; /* 1 = desirable, 0 = undesirable */
     nrl_tensor *logp;  /* sum of the answer's log-probs, without gradient */
-    nrl_tensor *ratio; /* a: the same less the reference's */
-    nrl_tensor *kl;    /* of the sample's group, without gradient; NULL = 0 */
+    nrl_tensor *ratio; /* a: the same minus the reference's */
+    nrl_tensor *kl;    /* KL of the sample's group, without gradient; NULL = 0 */
 } samples;
 
 /* y[s] = sum of w_i x_i over the rows of segment s. */
@@ -181,7 +181,7 @@ static nrl_status make_kl(nrl_ctx *ctx, const lists *l, nrl_tensor *ratio, nrl_t
     return nrl_op_gather_rows(ctx, clamped, l->group, l->examples, kl);
 }
 
-/* Ratios are sums of tokens' differences: the difference of two sums would carry the rounding of
+/* Ratios are sums of per-token differences: the difference of two sums would carry the rounding errors of
  * sums that are a hundred times larger. */
 static nrl_status make_samples(const kto_options *o, nrl_ctx *ctx, const nrl_batch *batch, const lists *l, samples *x)
 {
@@ -201,8 +201,8 @@ static nrl_status make_samples(const kto_options *o, nrl_ctx *ctx, const nrl_bat
     return has_kl(o) ? make_kl(ctx, l, ratio, &x->kl) : NRL_OK;
 }
 
-/* With y the label, both losses are
- *     w(y) s(-beta (2y - 1) (a - kl)),    w(1) = desirable_weight, w(0) = undesirable_weight */
+/* With y the label, both losses are w(y) s(-beta (2y - 1) (a - kl)), where w(1) = desirable_weight and
+ * w(0) = undesirable_weight. */
 static nrl_status make_sum(const kto_options *o, nrl_ctx *ctx, const samples *x, nrl_tensor **sum)
 {
     nrl_tensor *slope, *weight, *shifted = x->ratio, *logit, *each, *weighted;
@@ -218,7 +218,7 @@ static nrl_status make_sum(const kto_options *o, nrl_ctx *ctx, const samples *x,
 
 /* ---- metrics ---- */
 
-/* Adds k times the sum of `values` over samples whose `chosen` is 1; n of them. */
+/* Adds k times the sum of `values` over the samples whose `chosen` is 1; n is their number. */
 static nrl_status report_kind(nrl_ctx *ctx, uint32_t index, nrl_tensor *values, nrl_tensor *chosen, double k, double n)
 {
     nrl_tensor *picked, *scaled, *sum;
@@ -259,7 +259,7 @@ static nrl_status kto_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl
     samples x;
     nrl_status st = lists_make(o, batch, &l);
     if (st == NRL_OK) st = make_samples(o, ctx, batch, &l, &x);
-    lists_free(&l); /* operations have copied what they need */
+    lists_free(&l); /* the operations have copied what they need */
     NRL_TRY(st);
     NRL_TRY(make_sum(o, ctx, &x, &sums[0]));
     return report(o, ctx, batch, &x);
@@ -267,7 +267,7 @@ static nrl_status kto_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl
 
 static const nrl_algorithm kto_table = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, kto_options, kto_rows, "kto", "0.1",
-               "unpaired preferences: answers with a label, wanted or not"),
+               "unpaired preferences: answers labelled desirable or undesirable"),
     .plugin.check = kto_check,
     .needs = kto_needs,
     .metrics = kto_metrics,

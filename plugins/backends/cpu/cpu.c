@@ -1,7 +1,6 @@
 /*
- * cpu.c - the backend's table: opening, info, memory, and the way into the operations of the
- * chosen instruction set. Opening starts no thread and builds no primitive; both come with the
- * first use.
+ * cpu.c - the backend's table: open, info, memory, and the dispatch to the operations of the chosen
+ * instruction set. Opening starts no thread and builds no primitive; both happen on first use.
  */
 #include "cpu.h"
 #include "gemm_dnnl.h"
@@ -11,11 +10,11 @@
 
 static const nrl_option cpu_option_rows[] = {
     NRL_OPT_INT(cpu_options, threads, "0", 0, CPU_MAX_THREADS,
-                "threads that compute; 0 = OMP_NUM_THREADS, else the processors this process may use"),
+                "number of compute threads; 0 = OMP_NUM_THREADS, else the processors that this process may use"),
     NRL_OPT_ENUM(cpu_options, isa, "auto", "auto|base|avx2|avx512",
                  "instruction set; auto = the best that this CPU has"),
     NRL_OPT_ENUM(cpu_options, bf16, "auto", "auto|native|widen",
-                 "bf16 products: by bf16 instructions, or widened to f32; auto = the faster"),
+                 "bf16 products: use bf16 instructions, or widen to f32; auto = the faster"),
 };
 
 static nrl_status cpu_probe(void)
@@ -28,7 +27,8 @@ static nrl_status choose_isa(const cpu_options *o, cpu_isa *out)
     cpu_isa best = cpu_isa_best();
     *out = o->isa == CPU_ISA_AUTO ? best : (cpu_isa)o->isa;
     if (*out <= best) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "isa: this CPU has no %s, its best is %s", cpu_isa_name(*out), cpu_isa_name(best));
+    return nrl_fail(NRL_ERR_CONFIG, "isa: this CPU does not support %s; its best instruction set is %s",
+                    cpu_isa_name(*out), cpu_isa_name(best));
 }
 
 static nrl_status choose_bf16(const cpu_options *o, cpu_isa isa, bool *native)
@@ -36,7 +36,7 @@ static nrl_status choose_bf16(const cpu_options *o, cpu_isa isa, bool *native)
     bool has = isa == CPU_ISA_AVX512 && cpu_isa_has_bf16();
     *native = has && (o->bf16 == CPU_BF16_NATIVE || (o->bf16 == CPU_BF16_AUTO && cpu_isa_fast_bf16()));
     if (o->bf16 != CPU_BF16_NATIVE || has) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "bf16: native needs a CPU with bf16 instructions, use widen");
+    return nrl_fail(NRL_ERR_CONFIG, "bf16: native needs a CPU with bf16 instructions\nhint: use bf16: widen");
 }
 
 static void cpu_close(void *instance)
@@ -53,7 +53,7 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
 {
     const cpu_options *o = options;
     *out = NULL;
-    (void)index; /* ranks share the one device: their number of threads divides it */
+    (void)index; /* ranks share the one device: each takes its share of threads */
     cpu_isa isa;
     bool native_bf16;
     NRL_TRY(choose_isa(o, &isa));
@@ -75,7 +75,8 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     return NRL_OK;
 }
 
-/* The f32 peak is measured on one thread and multiplied; bf16 dot products do twice the work. */
+/* The f32 peak is measured on one thread and multiplied by the number of threads; bf16 dot products do
+ * twice the work. */
 static nrl_status cpu_info(void *instance, nrl_device_info *fill)
 {
     const cpu *self = instance;
@@ -134,17 +135,17 @@ static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const
     return NRL_OK;
 }
 
-/* ---- into the operations ---- */
+/* ---- dispatch ---- */
 
-/* A core that knows more members than this plugin must not have set them; one that knows fewer
- * leaves the rest zero. */
+/* A core with a newer argument struct must not have set members that this plugin does not know; a core
+ * with an older one leaves the rest zero. */
 static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
 {
     if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
     for (uint32_t i = known; i < size; i++)
         if (bytes[i] != 0)
-            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no op '%s' with the member at byte %u", op, i);
+            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' does not support the argument of op '%s' at byte %u", op, i);
     memset(fill, 0, known);
     memcpy(fill, args, size < known ? size : known);
     return NRL_OK;
@@ -171,7 +172,7 @@ static const nrl_ops cpu_ops = {.size = sizeof(nrl_ops), CPU_OPS(CPU_ENTRY)};
 
 static const nrl_backend cpu_table = {
     NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cpu_options, cpu_option_rows, "cpu", "0.1.0",
-               "any CPU: OpenMP threads, AVX2 or AVX-512 where present, matrix products by oneDNN"),
+               "any CPU: OpenMP threads, AVX2 or AVX-512 if available, matrix products by oneDNN"),
     .plugin.priority = 10,
     .ops = &cpu_ops,
     .probe = cpu_probe,

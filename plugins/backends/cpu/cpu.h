@@ -1,9 +1,9 @@
 /*
- * cpu.h - one opened CPU: what the files of this backend share.
+ * cpu.h - an opened CPU, shared by the files of this backend.
  *
- * Operations (ops/) are compiled once an instruction set and reached through `ops`; they hold no
- * OpenMP themselves but hand ranges of work to cpu_split and cpu_tasks. Matrix products go through
- * gemm.c. Everything is done when a call returns; streams are NULL.
+ * Operations (ops/) are compiled once per instruction set and called through `ops`; they contain no
+ * OpenMP but pass ranges of work to cpu_split and cpu_tasks. Matrix products go through gemm.c. All
+ * work is complete when a call returns; streams are NULL.
  */
 #ifndef CPU_H
 #define CPU_H
@@ -27,7 +27,7 @@ typedef struct {
     const nrl_ops *ops; /* of the chosen instruction set */
     cpu_isa isa;
     int n_threads;
-    bool native_bf16; /* bf16 products are done as such */
+    bool native_bf16; /* bf16 products use bf16 instructions */
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
     size_t scratch_each;
@@ -35,7 +35,7 @@ typedef struct {
     size_t work_bytes;
 } cpu;
 
-/* Every member of nrl_ops, once. All but attention_grad begin with the size of their arguments. */
+/* Every member of nrl_ops, once. The arguments of all but attention_grad begin with their size. */
 /* clang-format off */
 #define CPU_SIZED_OPS(X)                                                                           \
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(reduce) X(softmax)  \
@@ -47,21 +47,21 @@ typedef struct {
 /* ---- machine.c ---- */
 cpu_isa cpu_isa_best(void);
 bool cpu_isa_has_bf16(void);  /* instructions exist */
-bool cpu_isa_fast_bf16(void); /* and give more than f32 ones do */
+bool cpu_isa_fast_bf16(void); /* and they are faster than f32 instructions */
 const nrl_ops *cpu_isa_ops(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);
 double cpu_isa_peak(cpu_isa isa);  /* measured f32 FLOP/s of one thread, takes a millisecond */
-int cpu_count_threads(void);       /* as OpenMP has it: OMP_NUM_THREADS, else processors */
-nrl_status cpu_try_threads(int n); /* NRL_ERR_CONFIG: this process cannot have so many */
+int cpu_count_threads(void);       /* OpenMP's number: OMP_NUM_THREADS, else processors */
+nrl_status cpu_try_threads(int n); /* NRL_ERR_CONFIG: this process cannot start n threads */
 void cpu_model_name(char *fill, size_t size);
 
 /* ---- parallel.c ---- */
 
-/* Works on items [begin, end) as thread number `thread` of self->n_threads. */
+/* Processes items [begin, end) as thread number `thread` of self->n_threads. */
 typedef void (*cpu_body)(void *arg, int64_t begin, int64_t end, int thread);
-/* Contiguous, nearly equal ranges of n items, none shorter than `grain` (then fewer threads). */
+/* Splits n items into contiguous, nearly equal ranges of at least `grain` (with fewer threads if n is small). */
 void cpu_split(const cpu *self, int64_t n, int64_t grain, cpu_body body, void *arg);
-/* One item at a time to whoever is idle, in ascending order: for items of unequal cost. */
+/* Gives items one at a time, in ascending order, to idle threads: for items of unequal cost. */
 void cpu_tasks(const cpu *self, int64_t n, cpu_body body, void *arg);
 
 /* ---- scratch.c ---- */

@@ -1,10 +1,10 @@
 /*
  * gemm.c - c = alpha op(a) op(b) (+ c) + bias for any mixture of f32, bf16 and f16.
  *
- * bf16 products run as such only where the CPU multiplies bf16 faster than f32. Elsewhere bf16
- * operands, and f16 ones on every CPU (oneDNN has f16 products from version 3 on and only for few
- * CPUs), are widened to f32 a block at a time, so that the copy stays in cache: what goes through
- * memory is the 16-bit original. No copy of a weight is kept by its key.
+ * bf16 products use bf16 instructions only if the CPU multiplies bf16 faster than f32. Otherwise bf16
+ * operands, and f16 operands on every CPU (oneDNN has f16 products from version 3 on and only for few
+ * CPUs), are widened to f32 one block at a time, so that the copy stays in cache and only the 16-bit
+ * original is read from memory. No widened weight is cached.
  */
 #include "gemm_dnnl.h"
 #include <string.h>
@@ -44,7 +44,7 @@ static nrl_status add_bias(cpu *self, const nrl_mat *c, const nrl_mat *bias)
     return bias->data ? self->ops->binary(self, NULL, &add) : NRL_OK;
 }
 
-/* ---- oneDNN takes the operands as they are ---- */
+/* ---- oneDNN reads the operands directly ---- */
 
 static nrl_status multiply(cpu *self, const nrl_gemm_args *a)
 {
@@ -77,19 +77,19 @@ static nrl_status multiply_nothing(cpu *self, const nrl_gemm_args *a)
     return add_bias(self, &a->c, &a->bias);
 }
 
-/* ---- block by block in f32 ----
- * One of the three dimensions is cut. The operand without that dimension is widened whole, once. */
+/* ---- block by block in f32 ---- One of the three dimensions is split. The operand without that dimension
+ * is widened whole, once. */
 
 typedef enum { CUT_M, CUT_N, CUT_K } cut_axis;
 typedef struct {
     cut_axis axis;
-    int64_t length, step; /* of the dimension that is cut */
+    int64_t length, step; /* of the split dimension */
     int64_t m, n, k;      /* of a block */
 } cut;
 
 enum { BLOCK_FLOATS = 1 << 20, STEP_UNIT = 48, LEAST_STEP = 192 };
 
-/* How far to cut so that what is widened each time stays within BLOCK_FLOATS. */
+/* Length of a block for which the widened data stays within BLOCK_FLOATS. */
 static int64_t step_for(int64_t length, int64_t floats_each)
 {
     int64_t step = floats_each > 0 ? BLOCK_FLOATS / floats_each / STEP_UNIT * STEP_UNIT : length;
@@ -97,7 +97,7 @@ static int64_t step_for(int64_t length, int64_t floats_each)
     return step < length ? step : length;
 }
 
-/* The cut with the least traffic: floats that are widened whole, or passes over c. */
+/* The split with the least traffic: floats that are widened whole, or passes over c. */
 static cut choose_cut(const nrl_gemm_args *a)
 {
     int64_t m = a->c.rows, n = a->c.cols, k = inner_of(a);
@@ -143,7 +143,7 @@ static nrl_gemm_args block_args(const nrl_gemm_args *a, const cut *c, int64_t be
 }
 
 typedef struct {
-    float *a, *b, *c; /* room for what is widened; NULL = f32 already */
+    float *a, *b, *c; /* buffers for widened operands; NULL = the operand is f32 */
 } block_room;
 
 static nrl_mat as_f32(const nrl_mat *m, float *room)
@@ -151,12 +151,12 @@ static nrl_mat as_f32(const nrl_mat *m, float *room)
     return (nrl_mat){.data = room, .dtype = NRL_DTYPE_F32, .rows = m->rows, .cols = m->cols, .stride = m->cols};
 }
 
-/* One block: widen what changed, multiply, add the bias, narrow the result when it is complete. */
+/* One block: widens what changed, multiplies, adds the bias, and narrows the result when it is complete. */
 static nrl_status multiply_block(cpu *self, const nrl_gemm_args *block, const cut *c, const block_room *room,
                                  bool first, bool last)
 {
     nrl_gemm_args g = *block;
-    bool same_c = c->axis == CUT_K; /* every block has the whole of c */
+    bool same_c = c->axis == CUT_K; /* every block updates the whole of c */
     if (room->a) g.a = as_f32(&block->a, room->a);
     if (room->b) g.b = as_f32(&block->b, room->b);
     if (room->c) g.c = as_f32(&block->c, room->c);
@@ -187,7 +187,7 @@ static nrl_status multiply_blocks(cpu *self, const nrl_gemm_args *a)
     return NRL_OK;
 }
 
-/* oneDNN scales the bias by alpha too, which is not wanted. */
+/* oneDNN would scale the bias by alpha too, which is wrong here. */
 static bool is_direct(const cpu *self, const nrl_gemm_args *a)
 {
     if (a->a.dtype != a->b.dtype || (a->bias.data && a->alpha != 1)) return false;

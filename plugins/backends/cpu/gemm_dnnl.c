@@ -1,11 +1,11 @@
 /*
- * gemm_dnnl.c - the only file that knows oneDNN (2.6 or later, or 3).
+ * gemm_dnnl.c - the only file that uses oneDNN (2.6 or later, or 3).
  *
- * Plain f32 products go through dnnl_sgemm. For others a primitive is made once for each product
- * (shape, strides, dtypes, accumulation, bias, threads) and found again through a hash table;
- * making one takes about a millisecond. Operands stay where they lie. oneDNN takes the number of
- * threads from OpenMP's setting of the calling thread, which is put back afterwards. Results may
- * differ in the last bits between numbers of threads.
+ * Plain f32 products use dnnl_sgemm. Other products use a primitive that is created once per product
+ * (shape, strides, dtypes, accumulation, bias, threads) and kept in a hash table; creating one takes
+ * about a millisecond. Operands are not copied. oneDNN takes the number of threads from OpenMP's
+ * setting of the calling thread, which is restored afterwards. Results may differ in the last bits
+ * between numbers of threads.
  */
 #include "gemm_dnnl.h"
 #include <dnnl.h>
@@ -50,7 +50,7 @@ static dnnl_data_type_t type_of(uint8_t dtype)
     return dtype == NRL_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* ---- what differs between oneDNN 2 and 3 ---- */
+/* ---- differences between oneDNN 2 and 3 ---- */
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t matrix_desc;
@@ -150,7 +150,7 @@ static dnnl_status_t scratch_memory(dnnl_memory_t *m, dnnl_primitive_desc_t pd, 
 }
 #endif
 
-/* ---- making a primitive ---- */
+/* ---- creating a primitive ---- */
 
 /* alpha and accumulation as post-operations: c = alpha (a b + bias) + c. */
 static dnnl_status_t attributes(const gemm_product *p, dnnl_primitive_attr_t *attr)
@@ -220,7 +220,7 @@ static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64
         st = matmul_desc(&pd, g->engine, d, p->has_bias, attr);
     }
     if (st == dnnl_success) {
-        what = "make a primitive";
+        what = "create a primitive";
         st = entry_fill(g, e, d, pd);
     }
     if (pd) dnnl_primitive_desc_destroy(pd);
@@ -238,7 +238,7 @@ static nrl_status entry_create(cpu_gemm_engine *g, const gemm_product *p, uint64
 static uint64_t hash_of(const gemm_product *p)
 {
     uint64_t words[sizeof *p / 8], h = 0x9E3779B97F4A7C15u;
-    NRL_STATIC_ASSERT(sizeof *p % 8 == 0, "the key is whole words without padding");
+    NRL_STATIC_ASSERT(sizeof *p % 8 == 0, "the key is a whole number of words without padding");
     memcpy(words, p, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         h = (h ^ words[i]) * 0xBF58476D1CE4E5B9u;
@@ -304,8 +304,7 @@ static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p, con
     return failed(run(g, e, at), "run", p);
 }
 
-/* f32 without a bias: faster than the primitive where b's rows are a multiple of 4 KiB apart, and
- * nothing to make or to find. */
+/* f32 without a bias: faster than the primitive if the rows of b are a multiple of 4 KiB apart, and needs no lookup. */
 static nrl_status multiply_plain(const gemm_product *p, const gemm_operands *at)
 {
     dnnl_status_t st = dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', p->m, p->n, p->k, p->alpha,
@@ -328,8 +327,7 @@ nrl_status gemm_multiply(cpu_gemm_engine *g, const gemm_product *p, const gemm_o
 nrl_status gemm_engine_create(cpu_isa isa, cpu_gemm_engine **out)
 {
     *out = NULL;
-    /* process-wide and only before oneDNN's first use; refused later, then the first choice stays
-     */
+    /* process-wide, and only before oneDNN's first use; a later call fails and the first choice stays */
     if (isa == CPU_ISA_AVX2) (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     if (isa == CPU_ISA_BASE) (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
     cpu_gemm_engine *g = calloc(1, sizeof *g);

@@ -1,5 +1,5 @@
 /*
- * machine.c - which CPU this is: instruction sets, threads, name.
+ * machine.c - properties of this CPU: instruction sets, threads, name.
  */
 #include "cpu.h"
 #include <omp.h>
@@ -42,9 +42,9 @@ bool cpu_isa_has_bf16(void)
     return (a >> 5 & 1) != 0;
 }
 
-/* AMD's bf16 dot products do twice the work of f32 multiply-adds. Intel's run at half the rate of
- * them, and only the tile unit (AMX, leaf 7, EDX bit 22) is faster. A rule rather than a
- * measurement, as the choice shows in results. */
+/* AMD's bf16 dot products do twice the work of f32 multiply-adds. Intel's run at half their rate, and only
+ * the tile unit (AMX, leaf 7, EDX bit 22) is faster. This is a rule instead of a measurement because the
+ * choice affects results. */
 bool cpu_isa_fast_bf16(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -98,7 +98,7 @@ const char *cpu_isa_name(cpu_isa isa)
     return isa == CPU_ISA_AVX512 ? "avx512" : isa == CPU_ISA_AVX2 ? "avx2" : "base";
 }
 
-/* CPU time of this thread: what other programs take from it does not count. */
+/* CPU time of this thread, so that other programs do not distort the measurement. */
 static double now(void)
 {
     struct timespec t;
@@ -106,9 +106,9 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-enum { PEAK_RUNS = 20, PEAK_ROUNDS = 4000 }; /* about a millisecond in all */
+enum { PEAK_RUNS = 20, PEAK_ROUNDS = 4000 }; /* about a millisecond in total */
 
-/* The best of some short runs, as the clock may have to rise first. */
+/* The best of several short runs, because the clock may have to rise first. */
 double cpu_isa_peak(cpu_isa isa)
 {
     double best = 0;
@@ -134,13 +134,13 @@ static void *thread_waits(void *gate)
     return NULL;
 }
 
-/* libgomp ends the process where it cannot start a thread: as many are started here first and live at the same
- * time, with stacks of the same size. */
+/* libgomp ends the process if it cannot start a thread. So this first starts the same number of threads,
+ * all alive at the same time, with stacks of the same size. */
 nrl_status cpu_try_threads(int n)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t *all = calloc((size_t)n, sizeof *all);
-    int started = 1, error = 0; /* this thread is one of them */
+    int started = 1, error = 0; /* this thread counts too */
     if (!all) return nrl_fail(NRL_ERR_MEMORY, "no memory for %d threads", n);
     pthread_mutex_lock(&gate);
     while (started < n && !(error = pthread_create(&all[started], NULL, thread_waits, &gate)))
@@ -151,12 +151,12 @@ nrl_status cpu_try_threads(int n)
     free(all);
     if (!error) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "threads: cannot start %d threads: %s; this process can have %d\n"
-                    "hint: backend.threads, or the limits of processes and memory (ulimit -u, ulimit -v)",
+                    "threads: cannot start %d threads: %s; this process can start %d\n"
+                    "hint: lower backend.threads, or raise the limits of processes and memory (ulimit -u, ulimit -v)",
                     n, strerror(error), started);
 }
 
-/* Reads "key: value" lines of a small /proc file; calls nothing for lines without a colon. */
+/* Reads "key: value" lines of a small /proc file; skips lines without a colon. */
 static bool proc_value(const char *path, const char *key, char *fill, size_t size)
 {
     FILE *f = fopen(path, "re");

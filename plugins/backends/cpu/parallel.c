@@ -1,12 +1,13 @@
 /*
- * parallel.c - the one place where threads start. Regions name their number of threads themselves,
- * so several instances with different numbers live side by side in OpenMP's one pool.
+ * parallel.c - the only file that starts threads. Parallel regions set their own number of threads, so
+ * several instances with different numbers can share OpenMP's one pool.
  */
 #include "cpu.h"
 #include <omp.h>
 
-/* libgomp is not instrumented: the thread sanitizer is told that a region comes after what its caller
- * did and before what it does next, by the address of the argument, and looks into bodies alone. */
+/* libgomp is not instrumented. The thread sanitizer learns from these annotations, on the address of the
+ * argument, that a region runs after its caller's earlier accesses and before its later ones, and checks
+ * only the bodies. */
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 #define HAND_OVER(arg) __tsan_release(arg)
@@ -31,7 +32,7 @@ UNSEEN void cpu_split(const cpu *self, int64_t n, int64_t grain, cpu_body body, 
 #pragma omp parallel num_threads((int)parts)
     {
         TAKE_OVER(arg);
-        /* fewer threads than asked for may come: then each takes several parts */
+        /* OpenMP may start fewer threads than requested: then each processes several parts */
         for (int64_t part = omp_get_thread_num(); part < parts; part += omp_get_num_threads()) {
             int64_t begin = n * part / parts, end = n * (part + 1) / parts;
             body(arg, begin, end, omp_get_thread_num());

@@ -1,6 +1,6 @@
 /*
- * scratch.c - memory: the backend's alloc and free, and the work space of operations.
- * Large blocks are aligned to huge pages and ask for them: fewer page faults and TLB misses.
+ * scratch.c - memory: the backend's alloc and free, and the work space of operations. Large blocks are
+ * aligned to huge pages and request them, which reduces page faults and TLB misses.
  */
 #include "cpu.h"
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static nrl_status too_much(size_t bytes)
     double mib = 1024.0 * 1024.0;
     int64_t total, left;
     nrl_host_memory(&total, &left);
-    return nrl_fail(NRL_ERR_MEMORY, "%.1f MiB of host memory wanted, %.1f MiB free", (double)bytes / mib,
+    return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %.1f MiB of host memory (%.1f MiB free)", (double)bytes / mib,
                     (double)left / mib);
 }
 
@@ -23,7 +23,7 @@ nrl_status cpu_alloc(size_t bytes, void **out)
     size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
     if (bytes > SIZE_MAX / 2 - HUGE_PAGE) return too_much(bytes);
     if (bytes >= CHECK_FROM) {
-        /* Linux promises more than it has and kills later: ask before */
+        /* Linux overcommits and kills processes later, so check the available memory first */
         int64_t total, left;
         nrl_host_memory(&total, &left);
         if (left >= 0 && bytes > (uint64_t)left) return too_much(bytes);

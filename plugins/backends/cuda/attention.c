@@ -1,11 +1,11 @@
 /*
- * attention.c - checks of attention's operands and the choice of kernels: tensor cores for bf16 and
- * f16 (ops/flash_*.cu, or a library's: dnn.c), plain ones for f32 (ops/attention_plain.cu).
+ * attention.c - checks attention's operands and chooses kernels: tensor cores for bf16 and f16
+ * (ops/flash_*.cu, or a library through dnn.c), plain kernels for f32 (ops/attention_plain.cu).
  */
 #include "cuda_backend.h"
 #include "ops/flash.h"
 
-enum { WINDOW_MOST = 1 << 30 }; /* as good as none, and sums of it with positions fit */
+enum { WINDOW_MOST = 1 << 30 }; /* equivalent to no window, and sums with positions do not overflow */
 
 static bool is_even(const nrl_mat *m)
 {
@@ -124,6 +124,6 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     else
         code = flash_backward(&p, f->q.dtype, stream);
     NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
-    cuda_watch_count(self->watch, 2); /* delta, keys, and queries: counted below */
+    cuda_watch_count(self->watch, 2); /* delta, keys and queries: they are counted below */
     return cuda_launched(self, "attention_grad");
 }

@@ -1,16 +1,16 @@
 /*
- * cuda.c - the backend's table: options, and the way into the operations. Everything behind it is
- * open.c (opening, memory), transfer.c (copies, streams), info.c and ops/.
+ * cuda.c - the backend's table: options, and the dispatch to the operations. The rest is in open.c
+ * (opening, memory), transfer.c (copies, streams), info.c and ops/.
  */
 #include "cuda_backend.h"
 #include <string.h>
 
 static const nrl_option cuda_option_rows[] = {
-    NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1, "share of the device's memory that nrl may hold"),
+    NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1, "share of the device's memory that nrl may allocate"),
     NRL_OPT_INT(cuda_options, device, "-1", -1, 1023, "device number; -1 = the rank's number on its node"),
-    NRL_OPT_BOOL(cuda_options, tf32, "false", "products of f32 by tensor cores: faster, with 10 bits of mantissa"),
+    NRL_OPT_BOOL(cuda_options, tf32, "false", "use tensor cores for f32 products: faster, with 10 bits of mantissa"),
     NRL_OPT_ENUM(cuda_options, attention, "auto", "auto|flash|cudnn",
-                 "kernels of 16-bit attention: own ones, or cuDNN's where it has some; auto = flash"),
+                 "kernels of 16-bit attention: nrl's own (flash), or cuDNN's if it supports the shape; auto = flash"),
 };
 
 static nrl_status cuda_probe(void)
@@ -52,7 +52,9 @@ static nrl_status table_alloc_host(void *instance, size_t bytes, void **out)
 static void table_free_host(void *instance, void *memory)
 {
     cuda *self = instance;
-    if (cuda_enter(self) == NRL_OK) cuda_staging_give(self->staging, memory); /* else a context of device 0 is made */
+    if (cuda_enter(self) == NRL_OK)
+        cuda_staging_give(self->staging, memory); /* without this call the runtime would
+                                                   * create a context on device 0 */
 }
 
 static void table_relax(void *instance)
@@ -60,17 +62,18 @@ static void table_relax(void *instance)
     ((cuda *)instance)->relaxed = true;
 }
 
-/* ---- into the operations ---- */
+/* ---- dispatch ---- */
 
-/* A core that knows more members than this plugin must not have set them; one that knows fewer
- * leaves the rest zero. */
+/* A core with a newer argument struct must not have set members that this plugin does not know; a core
+ * with an older one leaves the rest zero. */
 static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
 {
     if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
     for (uint32_t i = known; i < size; i++)
         if (bytes[i] != 0)
-            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op '%s' with the member at byte %u", op, i);
+            return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' does not support the argument of op '%s' at byte %u", op,
+                            i);
     memset(fill, 0, known);
     memcpy(fill, args, size < known ? size : known);
     return NRL_OK;

@@ -1,8 +1,9 @@
 /*
- * cuda_backend.h - one opened GPU: what the files of this backend share.
+ * cuda_backend.h - an opened GPU, shared by the files of this backend.
  *
- * Host code is C and reaches CUDA through `driver`; kernels are in ops/, one file a family, each op
- * one function cuda_op_<name> that launches on `stream` and returns at once. [step] unless said.
+ * Host code is C and reaches CUDA through `driver`; kernels are in ops/, one file per family, and each
+ * op is one function cuda_op_<name> that launches on `stream` and returns at once. [step] unless
+ * stated otherwise.
  */
 #ifndef CUDA_BACKEND_H
 #define CUDA_BACKEND_H
@@ -18,14 +19,14 @@ extern "C" {
 typedef struct {
     double memory_fraction;
     int64_t device;    /* -1: the rank's number on its node */
-    bool tf32;         /* f32 products by tensor cores */
+    bool tf32;         /* use tensor cores for f32 products */
     int64_t attention; /* cuda_attention */
 } cuda_options;
 
-/* AUTO is FLASH until cuDNN has been seen to agree on a GPU. */
+/* AUTO is FLASH until cuDNN's results have been verified on a GPU. */
 typedef enum { CUDA_ATTENTION_AUTO = 0, CUDA_ATTENTION_FLASH, CUDA_ATTENTION_CUDNN } cuda_attention;
 
-/* What a kernel found wrong in its operands: told by cuda_check_fault after the next wait. */
+/* An error that a kernel found in its operands; cuda_check_fault reports it after the next wait. */
 typedef enum { CUDA_FAULT_NONE = 0, CUDA_FAULT_ROW_INDEX } cuda_fault;
 
 typedef struct cuda cuda;
@@ -33,40 +34,40 @@ struct cuda {
     const cuda_driver *driver;
     int device;
     cuda_properties properties;
-    void *stream; /* where work goes that names none */
+    void *stream; /* the stream of operations that name none */
     cuda_pool *pool;
     cuda_staging *staging;
-    cuda_watch *watch;       /* what is counted and sampled, for measuring */
-    volatile int32_t *fault; /* pinned, one cuda_fault; kernels write it */
+    cuda_watch *watch;       /* counters and samples, for measurements */
+    volatile int32_t *fault; /* pinned, a cuda_fault; kernels write it */
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
-    void *math;      /* handles of the matrix library, NULL until first used: gemm.c */
-    void *attention; /* the same of the attention library: dnn.c */
+    void *math;      /* matrix library handles, NULL until first used: gemm.c */
+    void *attention; /* attention library handles, NULL until first used: dnn.c */
     bool tf32, wants_dnn;
     bool relaxed; /* results may differ from run to run: nrl_backend.relax */
 };
 
-/* Memory for one operation at a time, contents undefined, valid until the next call: operations on
- * one stream follow each other. 256-byte aligned. */
+/* Memory for one operation at a time, contents undefined, valid until the next call: operations on one
+ * stream run in order. 256-byte aligned. */
 nrl_status cuda_scratch(cuda *self, size_t bytes, void **out);
 
-/* Makes the device the calling thread's. Every entry does so first. */
+/* Makes the device current in the calling thread. Every entry point calls this first. */
 nrl_status cuda_enter(const cuda *self);
 static inline void *cuda_stream(const cuda *self, nrl_stream *stream)
 {
     return stream ? (void *)stream : self->stream;
 }
-/* NRL_ERR_DEVICE with what was being done and the runtime's words; code CUDA_DONE is NRL_OK. */
+/* NRL_ERR_DEVICE with the attempted action and the runtime's text; NRL_OK if code is CUDA_DONE. */
 nrl_status cuda_check(const cuda_driver *driver, int code, const char *what);
-/* After each launch: counts it; errors of the kernel itself come at the next wait. */
+/* Called after each launch: counts the launch. Errors of the kernel itself appear at the next wait. */
 nrl_status cuda_launched(const cuda *self, const char *op);
-nrl_status cuda_launch_error(const cuda *self, const char *op); /* the same for what was counted otherwise */
+nrl_status cuda_launch_error(const cuda *self, const char *op); /* the same for launches that were counted elsewhere */
 nrl_status cuda_check_fault(const cuda *self);
 nrl_status cuda_no_dtype(const char *op, uint32_t dtype); /* NRL_ERR_PLUGIN */
 
 /* ---- info.c ---- */
 nrl_status cuda_info(void *self, nrl_device_info *fill);
-/* Is there a device that this build has code for? [any] */
+/* Whether there is a device that this build has code for. [any] */
 nrl_status cuda_probe_driver(const cuda_driver *driver);
 nrl_status cuda_check_capability(const cuda_properties *p);
 
@@ -75,11 +76,11 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
 void cuda_close(void *self);
 
 /* ---- gemm.c ---- */
-void cuda_gemm_close(cuda *self); /* before the pool goes */
+void cuda_gemm_close(cuda *self); /* before the pool is destroyed */
 size_t cuda_gemm_workspace_bytes(const cuda *self);
 
 /* ---- dnn.c ---- */
-/* *done false: our own kernels have to do it. Operands are checked already. */
+/* *done false: nrl's own kernels must run. The operands are already checked. */
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done);
 nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done);
 void cuda_dnn_close(cuda *self);
@@ -101,8 +102,7 @@ void cuda_event_destroy(void *self, nrl_event *event);
 nrl_status cuda_watch_begin(void *self);
 nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n);
 
-/* ---- the operations ----
- * Every member of nrl_ops that exists, once: a new one is a file and a word here. */
+/* ---- the operations ---- Every existing member of nrl_ops, once: a new operation is a file and an entry here. */
 /* clang-format off */
 #define CUDA_SIZED_OPS(X)                                                                          \
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
@@ -110,7 +110,7 @@ nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n)
     X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)  \
     X(split16)
 /* clang-format on */
-/* Those whose arguments do not begin with their size. */
+/* Operations whose arguments do not begin with their size. */
 #define CUDA_PLAIN_OPS(X) X(attention_grad)
 #define CUDA_OPS(X) CUDA_SIZED_OPS(X) CUDA_PLAIN_OPS(X)
 

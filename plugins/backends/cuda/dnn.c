@@ -1,11 +1,12 @@
 /*
- * dnn.c - attention through a library where `attention: cudnn` asks for it and the library has a way.
+ * dnn.c - attention through a library, if `attention: cudnn` selects it and the library supports the
+ * problem.
  *
- * What it is asked: causal self-attention of whole sequences, in 16 bits, with aligned rows; no
- * windows, prefixes or cached keys. Plans are costly to make, so sequences of mixed lengths are
- * told as ragged, with numbers rounded up to powers of two, and sequences of one length (a multiple
- * of 64) as they are. Whatever is refused goes to our own kernels, with one warning a kind of reason;
- * forward and backward decide apart, since the saved log-sum-exp is the same.
+ * Supported here: causal self-attention of whole sequences, in 16 bits, with aligned rows; no windows,
+ * prefixes or cached keys. Plans are expensive, so sequences of mixed lengths are passed as ragged,
+ * with numbers rounded up to powers of two, and sequences of one length (a multiple of 64) as they
+ * are. Everything else uses nrl's own kernels, with one warning per kind of reason. Forward and
+ * backward decide separately, since the saved log-sum-exp is the same.
  */
 #include "cuda_backend.h"
 #include "dnn_library.h"
@@ -14,25 +15,25 @@
 #include <string.h>
 
 enum { DNN_PLANS = 64, DNN_SHORTEST = 128, DNN_WIDEST = 256, DNN_STEP = 64 };
-#define DNN_ROOM_MOST ((size_t)4 << 30)     /* workspace, also at most a sixteenth of the memory */
+#define DNN_ROOM_MOST ((size_t)4 << 30)     /* workspace; also at most a sixteenth of the memory */
 #define DNN_STATS_MOST ((int64_t)256 << 20) /* bytes of a dense [B, H, T] */
 
 typedef struct {
     dnn_problem problem;
-    void *plan; /* NULL: refused */
+    void *plan; /* NULL: not supported */
     size_t workspace_bytes;
-    uint64_t last_used; /* 0: free place */
+    uint64_t last_used; /* 0: unused entry */
 } dnn_entry;
 
 typedef struct {
     const dnn_library *table;
-    void *library; /* NULL: it could not be opened */
+    void *library; /* NULL: could not be opened */
     dnn_entry entries[DNN_PLANS];
     uint64_t uses;
     bool warned_problem, warned_refusal;
 } dnn_engine;
 
-/* ---- the engine ---- */
+/* ---- the library ---- */
 
 static void forget(dnn_engine *e, dnn_entry *entry)
 {
@@ -51,7 +52,7 @@ void cuda_dnn_close(cuda *self)
     self->attention = NULL;
 }
 
-/* A library that is missing is no error. */
+/* A missing library is not an error. */
 static nrl_status engine_of(cuda *self, dnn_engine **out)
 {
     *out = self->attention;
@@ -67,14 +68,14 @@ static nrl_status engine_of(cuda *self, dnn_engine **out)
     return NRL_OK;
 }
 
-/* ---- what the library is asked ---- */
+/* ---- what is passed to the library ---- */
 
 static bool is_whole(const nrl_mat *m)
 {
     return ((uintptr_t)m->data & 15) == 0 && m->stride % 8 == 0;
 }
 
-/* Why the library is not asked; NULL: it is. */
+/* Why the library is not used; NULL: it is used. */
 static const char *objection(const nrl_attention_args *a)
 {
     if (a->q.dtype == NRL_DTYPE_F32) return "f32";
@@ -123,10 +124,11 @@ static void warn_once(bool *warned, const dnn_problem *p, const char *why)
 {
     if (*warned) return;
     *warned = true;
-    nrl_warn("attention%s by our own kernels, not cudnn's: %s (%lld sequences of up to %lld, %lld heads over %lld "
-             "of width %lld)",
-             p->backward ? "'s gradients" : "", why, (long long)p->batch, (long long)p->length, (long long)p->heads,
-             (long long)p->kv_heads, (long long)p->width);
+    nrl_warn(
+        "attention%s uses nrl's own kernels instead of cudnn: %s (%lld sequences of up to %lld, %lld heads over %lld "
+        "of width %lld)",
+        p->backward ? "'s gradients" : "", why, (long long)p->batch, (long long)p->length, (long long)p->heads,
+        (long long)p->kv_heads, (long long)p->width);
 }
 
 /* ---- plans ---- */
@@ -159,7 +161,7 @@ static nrl_status entry_of(cuda *self, dnn_engine *e, const dnn_problem *p, dnn_
     return NRL_OK;
 }
 
-/* The engine and a plan; *plan NULL: our own kernels. */
+/* The engine and a plan; *plan NULL: nrl's own kernels must run. */
 static nrl_status plan_of(cuda *self, const nrl_attention_args *a, const dnn_problem *p, dnn_engine **engine,
                           dnn_entry **plan)
 {
@@ -187,12 +189,12 @@ static void *piece(char **room, size_t bytes)
     return at;
 }
 
-/* All that the library needs beside the operands, in one piece of scratch memory. */
+/* Lays out everything that the library needs besides the operands in one block of scratch memory. */
 static void lay_out(const dnn_entry *e, char **room, dnn_operands *at, ragged_params *r)
 {
     const dnn_problem *p = &e->problem;
     size_t stats = (size_t)(p->batch * p->heads * p->length) * sizeof(float);
-    at->stats = piece(room, stats); /* cuDNN has no way without them */
+    at->stats = piece(room, stats); /* cuDNN requires them */
     if (p->backward) at->sums = piece(room, stats);
     if (p->ragged) at->lengths = piece(room, (size_t)p->batch * sizeof(int32_t));
     for (int i = 0; i < DNN_OPERANDS && p->ragged; i++)
@@ -217,7 +219,7 @@ static nrl_status run(cuda *self, void *stream, const nrl_attention_args *a, con
                        .lse_stride = a->lse.stride};
     char *room = NULL;
     void *memory;
-    lay_out(entry, &room, at, &r); /* from address 0: how much it is */
+    lay_out(entry, &room, at, &r); /* from address 0, to compute the size */
     NRL_TRY(cuda_scratch(self, (size_t)(uintptr_t)room, &memory));
     room = memory;
     lay_out(entry, &room, at, &r);

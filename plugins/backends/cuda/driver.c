@@ -1,15 +1,15 @@
 /*
  * driver.c - the table over the real runtime, which is linked statically and opens the machine's
- * driver at the first call: loading this plugin needs none.
+ * driver at the first call: loading this plugin needs no driver.
  */
 #include "driver.h"
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert((int)cudaSuccess == (int)CUDA_DONE, "driver.h gives the runtime's values");
-_Static_assert((int)cudaErrorMemoryAllocation == (int)CUDA_NO_MEMORY, "driver.h gives the runtime's values");
-_Static_assert((int)cudaErrorNotReady == (int)CUDA_NOT_READY, "driver.h gives the runtime's values");
+_Static_assert((int)cudaSuccess == (int)CUDA_DONE, "driver.h must have the runtime's values");
+_Static_assert((int)cudaErrorMemoryAllocation == (int)CUDA_NO_MEMORY, "driver.h must have the runtime's values");
+_Static_assert((int)cudaErrorNotReady == (int)CUDA_NOT_READY, "driver.h must have the runtime's values");
 
 static int count(int *n)
 {
@@ -52,7 +52,7 @@ static int memory_info(size_t *free_bytes, size_t *total_bytes)
     return cudaMemGetInfo(free_bytes, total_bytes);
 }
 
-/* A failed call stays behind as the thread's last error, which launch_error would find later. */
+/* Clears the error of a failed call, which stays the thread's last error and would be found by launch_error later. */
 static int allocate(void **out, size_t bytes)
 {
     cudaError_t e = cudaMalloc(out, bytes);
@@ -85,7 +85,7 @@ static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, voi
     return cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 
-/* The legacy stream 0 would make all others wait; nothing of nrl runs on it. */
+/* Work on the legacy stream 0 would make all other streams wait; nrl uses other streams only. */
 static int stream_create(void **out)
 {
     return cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);

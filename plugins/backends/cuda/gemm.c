@@ -1,16 +1,16 @@
 /*
- * gemm.c - c = alpha op(a) op(b) (+ c) + bias through a library of matrix products.
+ * gemm.c - c = alpha op(a) op(b) (+ c) + bias through a matrix library.
  *
- * The library's matrices lie column after column, so it is asked for c^T = op(b)^T op(a)^T: the same
- * memory, and the bias, one number a column of c, is one a row for it. a and b of one dtype go as
- * they are, with c of that dtype or f32; any other mixture, and what the library refuses, is
- * widened to f32 first. Each stream has a workspace of its own, so results repeat bit for bit.
+ * The library's matrices are column-major, so it computes c^T = op(b)^T op(a)^T on the same memory;
+ * the bias, one value per column of c, is one per row for the library. a and b of one dtype are passed
+ * directly, with c of that dtype or f32; any other mixture, and what the library does not support, is
+ * widened to f32 first. Each stream has its own workspace, so results repeat bit for bit.
  */
 #include "cuda_backend.h"
 #include "gemm_plans.h"
 #include <stdlib.h>
 
-enum { WORKSPACE_BYTES = 32 << 20 }; /* what Hopper wants */
+enum { WORKSPACE_BYTES = 32 << 20 }; /* the size recommended for Hopper */
 
 typedef struct {
     void *stream, *memory;
@@ -60,14 +60,14 @@ static nrl_status engine_of(cuda *self, gemm_engine **out)
     return st;
 }
 
-/* The stream's workspace, made when it first comes. */
+/* The stream's workspace, created on its first use. */
 static nrl_status workspace_of(cuda *self, gemm_engine *e, void *stream, void **out)
 {
     int i = 0;
     while (i < CUDA_MAX_STREAMS && e->workspaces[i].memory && e->workspaces[i].stream != stream)
         i++;
     if (i == CUDA_MAX_STREAMS)
-        return nrl_fail(NRL_ERR_BUG, "matrix products on more than %d streams", CUDA_MAX_STREAMS);
+        return nrl_fail(NRL_ERR_BUG, "cannot run matrix products on more than %d streams", CUDA_MAX_STREAMS);
     if (!e->workspaces[i].memory) NRL_TRY(cuda_pool_take(self->pool, WORKSPACE_BYTES, &e->workspaces[i].memory));
     e->workspaces[i].stream = stream;
     *out = e->workspaces[i].memory;
@@ -99,8 +99,8 @@ static nrl_status check(const nrl_gemm_args *a)
 {
     int64_t m = a->transpose_a ? a->a.cols : a->a.rows, n = a->transpose_b ? a->b.rows : a->b.cols;
     int64_t k = a->transpose_b ? a->b.cols : a->b.rows;
-    if (m != a->c.rows || n != a->c.cols || k != inner_of(a)) return failed(a, NRL_ERR_BUG, "the shapes do not fit");
-    if (a->bias.data && a->bias.cols != n) return failed(a, NRL_ERR_BUG, "the bias has another width");
+    if (m != a->c.rows || n != a->c.cols || k != inner_of(a)) return failed(a, NRL_ERR_BUG, "the shapes do not match");
+    if (a->bias.data && a->bias.cols != n) return failed(a, NRL_ERR_BUG, "the width of the bias does not match");
     if (!is_compute(a->a.dtype) || !is_compute(a->b.dtype) || !is_compute(a->c.dtype))
         return failed(a, NRL_ERR_PLUGIN, "backend 'cuda' multiplies f32, bf16 and f16");
     return NRL_OK;
@@ -145,7 +145,7 @@ static nrl_status add_bias(cuda *self, void *stream, const nrl_mat *c, const nrl
     return bias->data ? cuda_op_binary(self, stream, &add) : NRL_OK;
 }
 
-/* *done false: the library has no way for these dtypes and strides. */
+/* *done false: the library does not support these dtypes and strides. */
 static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, bool *done)
 {
     gemm_engine *e;
@@ -176,7 +176,7 @@ static size_t widened_bytes(const nrl_mat *m)
     return m->dtype == NRL_DTYPE_F32 ? 0 : ((size_t)(m->rows * m->cols) * sizeof(float) + 255) / 256 * 256;
 }
 
-/* Where m is not f32, a dense f32 matrix of its shape at *room, which moves on. */
+/* If m is not f32, a dense f32 matrix of its shape at *room, which is advanced. */
 static nrl_mat widened(const nrl_mat *m, char **room)
 {
     nrl_mat w = *m;
@@ -200,7 +200,7 @@ static nrl_status multiply_widened(cuda *self, void *stream, const nrl_gemm_args
     if (g.b.data != a->b.data) NRL_TRY(convert(self, stream, &a->b, &g.b));
     if (g.c.data != a->c.data && !a->overwrite) NRL_TRY(convert(self, stream, &a->c, &g.c));
     NRL_TRY(multiply(self, stream, &g, &done));
-    if (!done) return failed(a, NRL_ERR_PLUGIN, "the matrix library has no way to do it");
+    if (!done) return failed(a, NRL_ERR_PLUGIN, "the matrix library does not support it");
     return g.c.data != a->c.data ? convert(self, stream, &g.c, &a->c) : NRL_OK;
 }
 

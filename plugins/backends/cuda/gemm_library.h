@@ -1,12 +1,11 @@
 /*
- * gemm_library.h - the library that multiplies matrices, as a table: cuBLASLt (library_lt.c), opened
- * when it is first needed, or a plain loop in tests (tests/support/cuda/fake_library.c).
+ * gemm_library.h - a matrix product library as a table: cuBLASLt (library_lt.c), opened on first use,
+ * or a plain loop in tests (tests/support/cuda/fake_library.c).
  *
- * A product is told in cuBLASLt's terms, columns after columns:
- *   out[rows, cols] = alpha op(left) op(right) (+ out) (+ bias[rows] to each column)
- * with element (r, c) of a stored matrix at [c stride + r]. Sums are f32. A plan is what was chosen
- * for one product; it does not depend on where the operands lie beyond their alignment, which is 16
- * bytes for a bias and 256 for a workspace. [step]
+ * A product is described in cuBLASLt's column-major terms: out[rows, cols] = alpha op(left) op(right)
+ * (+ out) (+ bias[rows] to each column) with element (r, c) of a stored matrix at [c stride + r]. Sums
+ * are f32. A plan is the choice for one product; it does not depend on the operands' addresses except
+ * for their alignment, which is 16 bytes for a bias and 256 for a workspace. [step]
  */
 #ifndef CUDA_GEMM_LIBRARY_H
 #define CUDA_GEMM_LIBRARY_H
@@ -19,7 +18,7 @@ typedef struct {
     uint32_t left_alignment, right_alignment, out_alignment; /* bytes, 2 to 16 */
     uint32_t transpose_left, transpose_right, accumulate, has_bias, tf32;
     uint32_t relaxed; /* sums may be made in any order */
-    uint32_t unused;  /* no holes: compared whole */
+    uint32_t unused;  /* no padding: compared as a whole */
 } gemm_product;
 
 typedef struct {
@@ -28,9 +27,9 @@ typedef struct {
 } gemm_operands;
 
 typedef struct {
-    nrl_status (*open)(void **library); /* NRL_ERR_PLUGIN: it cannot be found */
+    nrl_status (*open)(void **library); /* NRL_ERR_PLUGIN: not found */
     void (*close)(void *library);
-    /* *plan NULL with NRL_OK: the library has no way to do this one. */
+    /* *plan NULL with NRL_OK: the library does not support this product. */
     nrl_status (*plan)(void *library, const gemm_product *p, size_t workspace_bytes, void **plan);
     void (*plan_free)(void *library, void *plan);
     nrl_status (*run)(void *library, void *plan, float alpha, const gemm_operands *at, void *workspace,

@@ -1,6 +1,6 @@
 /*
- * gemm_plans.h - plans by product: cuBLASLt is asked once a product (what asking costs was not measured).
- * Packed batches bring ever new numbers of tokens, so when the table is full it starts anew.
+ * gemm_plans.h - plans by product: cuBLASLt is queried once per product (the cost of a query was not
+ * measured). Packed batches have ever new numbers of tokens, so a full table is emptied.
  */
 #ifndef CUDA_GEMM_PLANS_H
 #define CUDA_GEMM_PLANS_H
@@ -17,7 +17,7 @@ typedef struct {
 
 nrl_status gemm_plans_open(gemm_plans *p, const gemm_library *table, void *library);
 void gemm_plans_close(gemm_plans *p);
-/* *plan is NULL where the library has none; that is remembered too. */
+/* *plan is NULL if the library has none; this is remembered too. */
 nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, void **plan);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * library_dnn.c - attention by cuDNN: opening the library, the choice of a plan, and its run.
+ * library_dnn.c - attention by cuDNN: opens the library, chooses a plan, and runs it.
  *
- * cuDNN is asked for ways to compute a graph, best first; the first one is taken that promises the
- * same bits each time, can be built, and needs no more workspace than there may be.
+ * cuDNN lists ways to compute a graph, best first. The first one is used that promises the same bits
+ * each time, can be built, and fits into the allowed workspace.
  */
 #include "library_dnn.h"
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 9.8: descriptors of devices and offsets of 64 bits; NVIDIA's frontend refuses 9.10.0 and 9.10.1. */
+/* 9.8: device descriptors and 64-bit offsets; NVIDIA's frontend excludes 9.10.0 and 9.10.1. */
 enum { OLDEST = 90800, WRONG_FROM = 91000, WRONG_TO = 91001, MOST_WAYS = 16, WORDS = 256 };
 
 typedef struct {
@@ -41,19 +41,18 @@ static nrl_status find_calls(dnn *l, void *file)
     DNN_CALLS(DNN_FIND)
     size_t v = l->GetVersion();
     if (v < OLDEST || (v >= WRONG_FROM && v <= WRONG_TO))
-        return nrl_fail(NRL_ERR_PLUGIN,
-                        "cuDNN %zu.%zu.%zu was found, and 9.8 or later, but 9.10.0 and 9.10.1, is needed", v / 10000,
-                        v / 100 % 100, v % 100);
+        return nrl_fail(NRL_ERR_PLUGIN, "found cuDNN %zu.%zu.%zu; expected 9.8 or later, except 9.10.0 and 9.10.1",
+                        v / 10000, v / 100 % 100, v % 100);
     return NRL_OK;
 }
 
-/* The file stays open with the process. */
+/* The library stays open until the process ends. */
 static nrl_status dnn_load(dnn **out)
 {
     void *file = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     *out = NULL;
     if (!file)
-        return nrl_fail(NRL_ERR_PLUGIN, "libcudnn.so.9 cannot be opened: %s\nLD_LIBRARY_PATH may name its folder",
+        return nrl_fail(NRL_ERR_PLUGIN, "cannot open libcudnn.so.9: %s\nhint: add its folder to LD_LIBRARY_PATH",
                         dlerror());
     dnn *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to open cuDNN");
@@ -96,7 +95,7 @@ static void dnn_plan_free(void *library, void *plan)
     free(p);
 }
 
-/* Does the way add up in an order that may differ from run to run? */
+/* Whether the way adds in an order that may differ from run to run. */
 static bool may_differ(dnn_graph *g, cudnnBackendDescriptor_t way)
 {
     const dnn *l = g->library;
@@ -113,7 +112,7 @@ static bool may_differ(dnn_graph *g, cudnnBackendDescriptor_t way)
     return false;
 }
 
-/* A plan for one way; *out NULL and words in `why` where it cannot be had. Descriptors belong to g. */
+/* Tries to make a plan for one way; on failure *out is NULL and `why` has the reason. g owns the descriptors. */
 static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, bool relaxed, size_t most,
                     cudnnBackendDescriptor_t *out, int64_t *bytes, char *why)
 {
@@ -137,7 +136,7 @@ static void try_way(dnn_graph *g, cudnnBackendDescriptor_t way, bool relaxed, si
     if (code)
         l->GetLastErrorString(why, WORDS);
     else if (*bytes < 0 || (uint64_t)*bytes > most)
-        snprintf(why, WORDS, "%lld bytes of workspace are wanted, at most %zu may be", (long long)*bytes, most);
+        snprintf(why, WORDS, "needs %lld bytes of workspace, at most %zu are allowed", (long long)*bytes, most);
     else
         *out = plan;
     why[WORDS - 1] = 0;
@@ -162,17 +161,17 @@ static int64_t ways_of(dnn_graph *g, cudnnBackendDescriptor_t operations, cudnnB
     dnn_set(g, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &operations);
     dnn_set(g, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (l->device) dnn_set(g, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &l->device);
-    dnn_finish(g, d, "asking for ways");
+    dnn_finish(g, d, "querying engines");
     for (int i = 0; i < MOST_WAYS; i++)
         ways[i] = dnn_make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (g->code) return 0;
     g->code =
         l->BackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_WAYS, &n, ways);
-    if (g->code) g->what = "asking for ways";
+    if (g->code) g->what = "querying engines";
     return n < MOST_WAYS ? n : MOST_WAYS;
 }
 
-/* Not knowing a graph is no error; running out of something is. */
+/* An unsupported graph is not an error; running out of resources is. */
 static bool is_refusal(cudnnStatus_t code)
 {
     return CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_NOT_SUPPORTED ||
@@ -183,7 +182,7 @@ static nrl_status choose(dnn_plan *p, size_t most, size_t *workspace_bytes)
 {
     dnn_graph *g = &p->graph;
     cudnnBackendDescriptor_t ways[MOST_WAYS];
-    char why[WORDS] = "there is no way";
+    char why[WORDS] = "no engine supports it";
     int64_t bytes = 0, n = ways_of(g, operation_graph(g), ways);
     for (int64_t i = 0; i < n && !p->plan && !g->code; i++)
         try_way(g, ways[i], p->problem.relaxed, most, &p->plan, &bytes, why);
@@ -260,7 +259,7 @@ static nrl_status dnn_run(void *library, void *plan, const dnn_operands *at, voi
     dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, b.n, b.identities);
     dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, b.n, b.places);
     dnn_set(&g, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &at->workspace);
-    dnn_finish(&g, pack, "naming operands");
+    dnn_finish(&g, pack, "setting operands");
     cudnnStatus_t code = g.code ? g.code : l->SetStream(l->handle, (cudaStream_t)stream);
     if (!code) code = l->BackendExecute(l->handle, p->plan, pack);
     nrl_status st = dnn_check(l, code, g.code ? g.what : "attention");

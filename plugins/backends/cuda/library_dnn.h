@@ -1,7 +1,7 @@
 /*
- * library_dnn.h - what the files of the cuDNN way share: its calls as a table, and graphs of
- * operations under construction. cuDNN's own C interface ("backend API") is used: descriptors whose
- * attributes are set by name. Needs NVIDIA's headers; nothing is linked.
+ * library_dnn.h - shared by the cuDNN files: the library's calls as a table, and graphs of operations
+ * under construction. Uses cuDNN's C interface ("backend API"): descriptors whose attributes are set
+ * by name. Needs NVIDIA's headers; nothing is linked.
  */
 #ifndef CUDA_LIBRARY_DNN_H
 #define CUDA_LIBRARY_DNN_H
@@ -23,10 +23,10 @@ typedef struct {
     cudnnBackendDescriptor_t device; /* NULL: the handle's */
 } dnn;
 
-/* cuDNN's status as ours, with its words. */
+/* Converts cuDNN's status to nrl's, with cuDNN's text. */
 nrl_status dnn_check(const dnn *l, cudnnStatus_t code, const char *what);
 
-/* ---- library_dnn_graph.c: the first call that fails stays in `code`, later ones do nothing ---- */
+/* ---- library_dnn_graph.c: the first failing call sets `code`, and later calls do nothing ---- */
 
 enum { DNN_MOST_DESCRIPTORS = 192, DNN_MOST_OPERATIONS = 48, DNN_RANK = 4 };
 
@@ -34,12 +34,12 @@ typedef struct {
     const dnn *library;
     cudnnBackendDescriptor_t all[DNN_MOST_DESCRIPTORS], operations[DNN_MOST_OPERATIONS];
     int n_all, n_operations;
-    int64_t next_virtual; /* identity of the next tensor that is never stored */
+    int64_t next_virtual; /* id of the next tensor that is never stored */
     cudnnStatus_t code;
-    const char *what; /* was being done when `code` came */
+    const char *what; /* the action that set `code` */
 } dnn_graph;
 
-/* A tensor [d0, d1, d2, d3] and the elements from one to the next along each. */
+/* A tensor [d0, d1, d2, d3] and its strides in elements. */
 typedef struct {
     cudnnBackendDescriptor_t descriptor;
     int64_t dims[DNN_RANK], strides[DNN_RANK];
@@ -55,15 +55,15 @@ typedef enum { DNN_STORED = 0, DNN_VIRTUAL, DNN_BY_VALUE } dnn_home;
 /* offsets: NULL, or where each batch entry begins, in elements. */
 dnn_tensor dnn_tensor_make(dnn_graph *g, int64_t identity, dnn_home home, cudnnDataType_t type, const int64_t *dims,
                            const int64_t *strides, const dnn_tensor *offsets);
-/* Never stored: f32 of `like`'s shape unless said otherwise. */
+/* Never stored: f32 of `like`'s shape unless stated otherwise. */
 dnn_tensor dnn_virtual(dnn_graph *g, const dnn_tensor *like, cudnnDataType_t type);
-dnn_tensor dnn_transposed(dnn_tensor t); /* the last two; without a descriptor */
+dnn_tensor dnn_transposed(dnn_tensor t); /* swaps the last two dimensions; without a descriptor */
 
 void dnn_pointwise(dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math, const dnn_tensor *x,
                    const dnn_tensor *b, const dnn_tensor *t, const dnn_tensor *y, int64_t axis);
 /* x op b as a new tensor of x's shape; b may be NULL. */
 dnn_tensor dnn_apply(dnn_graph *g, cudnnPointwiseMode_t mode, const dnn_tensor *x, const dnn_tensor *b);
-/* c = a b; lengths of rows, columns and depth that differ by batch entry may be NULL. */
+/* c = a b; lengths of rows, columns and depth, if they differ by batch entry, else NULL. */
 void dnn_matmul(dnn_graph *g, const dnn_tensor *a, const dnn_tensor *b, const dnn_tensor *c, const dnn_tensor *rows,
                 const dnn_tensor *columns, const dnn_tensor *depth);
 void dnn_reduce(dnn_graph *g, cudnnReduceTensorOp_t op, const dnn_tensor *x, const dnn_tensor *y);
@@ -71,7 +71,7 @@ void dnn_reshape(dnn_graph *g, const dnn_tensor *x, const dnn_tensor *y);
 
 /* ---- library_dnn_attention.c ---- */
 
-/* Identities of what is stored or given by value: operand i is i + 1, its offsets i + 1 + OFFSETS. */
+/* Ids of tensors that are stored or passed by value: operand i is i + 1, its offsets i + 1 + OFFSETS. */
 enum {
     DNN_ID_OPERANDS = 1,
     DNN_ID_OFFSETS = 20,

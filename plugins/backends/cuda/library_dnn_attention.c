@@ -1,11 +1,11 @@
 /*
  * library_dnn_attention.c - causal attention and its gradients as graphs of cuDNN.
  *
- * cuDNN has kernels for whole attention and finds them by the graph's form, so operations, their
- * order and their dtypes are those of NVIDIA's cudnn-frontend (CompositeSDPANode,
- * CompositeSDPABackwardNode, its masks and softmax for libraries before 9.21). Scores are f32 and
- * never stored. The gradient of q is written by its product at once rather than added up in f32:
- * that is the frontend's deterministic form, at the price of room for dS.
+ * cuDNN finds its attention kernels by the form of the graph, so operations, their order and their
+ * dtypes are those of NVIDIA's cudnn-frontend (CompositeSDPANode, CompositeSDPABackwardNode, its masks
+ * and softmax for libraries before 9.21). Scores are f32 and never stored. The gradient of q is
+ * written directly by its product instead of accumulated in f32: this is the frontend's deterministic
+ * form, at the cost of memory for dS.
  *
  * Legend: B batch, H heads, G kv heads, T longest sequence, K head width.
  */
@@ -17,7 +17,7 @@ typedef struct {
     cudnnDataType_t type;                             /* of operands */
     dnn_tensor score, row, head;                      /* shapes only: [B,H,T,T], [B,H,T,1], [B,H,T,K] dense */
     dnn_tensor scale, lowest;                         /* by value */
-    dnn_tensor lengths_q, lengths_k, *rows, *columns; /* the latter NULL where not ragged */
+    dnn_tensor lengths_q, lengths_k, *rows, *columns; /* the latter NULL if not ragged */
 } attention;
 
 static dnn_tensor stored(attention *a, int64_t identity, cudnnDataType_t type, const int64_t *dims,
@@ -138,7 +138,7 @@ static dnn_tensor softmax(attention *a, const dnn_tensor *s)
     dnn_tensor log = dnn_apply(a->g, CUDNN_POINTWISE_LOG, &sum, NULL);
     dnn_tensor stats = stored(a, DNN_ID_STATS, CUDNN_DATA_FLOAT, a->row.dims, a->row.strides);
     dnn_pointwise(a->g, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, &max, &log, NULL, &stats, 0);
-    dnn_tensor prob = dnn_virtual(a->g, s, a->type); /* the product wants operands of one type */
+    dnn_tensor prob = dnn_virtual(a->g, s, a->type); /* the product needs operands of one type */
     dnn_pointwise(a->g, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, &e, &sum, NULL, &prob, 0);
     return prob;
 }
@@ -163,13 +163,13 @@ static dnn_tensor sums_of(attention *a, const dnn_tensor *dy, const dnn_tensor *
     dnn_pointwise(a->g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dy, y, NULL, &product, 0);
     dnn_tensor sum = dnn_virtual(a->g, &a->row, CUDNN_DATA_FLOAT);
     dnn_reduce(a->g, CUDNN_REDUCE_TENSOR_ADD, &product, &sum);
-    dnn_tensor one = by_value(a, DNN_ID_ONE); /* where the frontend has a dropout's scale */
+    dnn_tensor one = by_value(a, DNN_ID_ONE); /* stands where the frontend has the dropout scale */
     dnn_tensor kept = stored(a, DNN_ID_SUMS, CUDNN_DATA_FLOAT, a->row.dims, a->row.strides);
     dnn_pointwise(a->g, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, &sum, &one, NULL, &kept, 0);
     return kept;
 }
 
-/* to [B,G,T,K] = x^T by, with x [B,H,T,T]; heads that share a kv head are added up. */
+/* to [B,G,T,K] = x^T by, with x [B,H,T,T]; sums over the heads that share a kv head. */
 static void transposed_product(attention *a, const dnn_tensor *x, const dnn_tensor *by, dnn_operand to)
 {
     const dnn_problem *p = a->p;

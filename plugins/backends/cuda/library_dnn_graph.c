@@ -4,7 +4,7 @@
 #include "library_dnn.h"
 #include <string.h>
 
-/* Is this call the graph's business still? */
+/* Records a failed call; returns false once any call has failed. */
 static bool took(dnn_graph *g, cudnnStatus_t code, const char *what)
 {
     if (code == CUDNN_STATUS_SUCCESS) return true;

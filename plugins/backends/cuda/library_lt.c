@@ -1,14 +1,14 @@
 /*
  * library_lt.c - matrix products by cuBLASLt. The library is 0.5 GB and takes a quarter of a second to
- * open, so it is opened when the first product comes, and nothing is linked. The heuristic's first
- * choice is taken: it depends on the product and the GPU alone.
+ * open, so it is opened at the first product and not linked. The heuristic's first choice is used: it
+ * depends only on the product and the GPU.
  */
 #include "gemm_library.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* The calls that are made, once: members of the table and symbols of the library. */
+/* The calls that are used, once: members of the table and symbols of the library. */
 /* clang-format off */
 #define LT_CALLS(X)                                                                                \
     X(Create) X(Destroy) X(Matmul) X(MatmulDescCreate) X(MatmulDescDestroy)                        \
@@ -57,15 +57,15 @@ static nrl_status find_calls(lt *l, void *file)
     return NRL_OK;
 }
 
-/* The file stays open with the process: closing it would not give its memory back. */
+/* The library stays open until the process ends: closing it would not free its memory. */
 static nrl_status lt_open(void **out)
 {
     void *file = open_file();
     *out = NULL;
     if (!file)
         return nrl_fail(NRL_ERR_PLUGIN,
-                        "libcublasLt.so.13 or .12 cannot be opened: %s\n"
-                        "it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its folder",
+                        "cannot open libcublasLt.so.13 or .12: %s\n"
+                        "hint: the CUDA toolkit includes it; add its folder to LD_LIBRARY_PATH",
                         dlerror());
     lt *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to open cuBLASLt");
@@ -104,7 +104,7 @@ static void lt_plan_free(void *library, void *plan)
     free(p);
 }
 
-/* Rows and columns as stored, that is before it is transposed. */
+/* Rows and columns as stored, before transposition. */
 static nrl_status describe_matrix(const lt *l, cublasLtMatrixLayout_t *out, uint32_t dtype, int64_t rows, int64_t cols,
                                   bool transposed, int64_t stride)
 {
@@ -124,7 +124,7 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
     cublasOperation_t left = p->transpose_left ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t right = p->transpose_right ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const void *aligned = (const void *)(uintptr_t)16; /* the heuristic reads the bias's alignment off its address */
+    const void *aligned = (const void *)(uintptr_t)16; /* the heuristic derives the bias's alignment from its address */
     NRL_TRY(lt_check(l->MatmulDescCreate(&plan->product, sums, CUDA_R_32F), "describing a product"));
     NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left));
     NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right));
@@ -139,9 +139,9 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
     return describe_matrix(l, &plan->out, p->out_type, p->rows, p->cols, false, p->out_stride);
 }
 
-/* How parts of a sum are joined where the depth is split. Only in the workspace, in f32 and in a step of
- * its own is it sure to be f32 in the same order each time: "in place" adds to the output as parts come,
- * in the output's type, which f16 may overflow. */
+/* How partial sums are joined if the depth is split. Only a separate step in the workspace, in f32, is
+ * sure to add in f32 and in the same order each time: "in place" adds partial sums to the output as they
+ * complete, in the output's type, which may overflow in f16. */
 static uint32_t reductions_of(const gemm_product *p)
 {
     bool any = p->relaxed && p->out_type == NRL_DTYPE_F32;
@@ -163,17 +163,17 @@ static nrl_status prefer(const lt *l, cublasLtMatmulPreference_t to, const gemm_
         l->MatmulPreferenceSetAttribute(to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
     for (size_t i = 0; i < sizeof rows / sizeof *rows && code == CUBLAS_STATUS_SUCCESS; i++)
         code = l->MatmulPreferenceSetAttribute(to, rows[i].name, &rows[i].value, sizeof rows[i].value);
-    return lt_check(code, "telling preferences");
+    return lt_check(code, "setting preferences");
 }
 
-/* *found false: no way to do it. */
+/* *found false: the library does not support the product. */
 static nrl_status choose(const lt *l, lt_plan *plan, const gemm_product *p, size_t workspace, bool *found)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result = {0};
     int n = 0;
     *found = false;
-    NRL_TRY(lt_check(l->MatmulPreferenceCreate(&preference), "telling preferences"));
+    NRL_TRY(lt_check(l->MatmulPreferenceCreate(&preference), "setting preferences"));
     nrl_status st = prefer(l, preference, p, workspace);
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     if (!st)

@@ -1,6 +1,6 @@
 /*
- * nvml_library.c - NVML by dlopen, without its header: the calls take plain numbers, and the enumerations' are
- * written out here.
+ * nvml_library.c - NVML through dlopen, without its header: the declarations and values of the
+ * enumerations are repeated here.
  */
 #include "nvml_library.h"
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 
 enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, TEMPERATURE_GPU = 0 };
 
-/* Each answers with a code, 0 for success. */
+/* Each call returns a code, 0 for success. */
 typedef int (*call_plain)(void);
 typedef int (*call_handle)(const char *bus_id, void **device);
 typedef int (*call_u32)(void *device, unsigned *value);
@@ -40,7 +40,7 @@ static void find_calls(nvml *n)
     FIND(n->power_limit, "nvmlDeviceGetEnforcedPowerLimit");
     FIND(n->energy, "nvmlDeviceGetTotalEnergyConsumption");
     if (!FIND(n->reasons, "nvmlDeviceGetCurrentClocksEventReasons"))
-        FIND(n->reasons, "nvmlDeviceGetCurrentClocksThrottleReasons"); /* its name before driver 535 */
+        FIND(n->reasons, "nvmlDeviceGetCurrentClocksThrottleReasons"); /* the name before driver 535 */
 }
 
 static int start(nvml *n, const char *bus_id)

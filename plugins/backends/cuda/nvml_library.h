@@ -1,6 +1,7 @@
 /*
- * nvml_library.h - the few questions that nrl has for NVIDIA's management library, which comes with the driver and is
- * opened by its file name. Each may be refused by itself: virtual GPUs hide power, older ones energy. [any]
+ * nvml_library.h - the queries that nrl makes to NVIDIA's management library, which the driver
+ * installs and which is opened by its file name. Each query may fail on its own: virtual GPUs hide
+ * power, older GPUs energy. [any]
  */
 #ifndef CUDA_NVML_LIBRARY_H
 #define CUDA_NVML_LIBRARY_H
@@ -10,7 +11,7 @@ extern "C" {
 
 #define NVML_FILE "libnvidia-ml.so.1"
 
-/* Why clocks are lower than they could be. */
+/* Reasons for lowered clocks. */
 enum {
     NVML_POWER_CAP = 0,
     NVML_HARDWARE_SLOWDOWN,
@@ -20,7 +21,7 @@ enum {
     NVML_REASONS
 };
 
-/* NAN: not told. */
+/* NAN: not available. */
 typedef struct {
     double sm_clock_mhz, memory_clock_mhz, power_w, temperature_c;
     double reasons[NVML_REASONS]; /* 1 or 0 */
@@ -28,7 +29,7 @@ typedef struct {
 
 typedef struct nvml nvml;
 nvml *nvml_open(const char *file, const char *bus_id); /* NULL: no such library, or it does not know the device */
-void nvml_close(nvml *n);                              /* NULL is fine */
+void nvml_close(nvml *n);                              /* NULL is allowed */
 void nvml_read(const nvml *n, nvml_sample *fill);
 double nvml_energy_j(const nvml *n); /* since the driver was loaded; NAN */
 double nvml_sm_clock_limit_mhz(const nvml *n);

@@ -10,7 +10,9 @@ nrl_status cuda_check(const cuda_driver *driver, int code, const char *what)
     bool late = code >= CUDA_FIRST_OF_KERNELS && code <= CUDA_LAST_OF_KERNELS;
     return nrl_fail(code == CUDA_NO_MEMORY ? NRL_ERR_MEMORY : NRL_ERR_DEVICE,
                     "%s failed on the GPU: %s (CUDA error %d)%s", what, driver->error_text(code), code,
-                    late ? "\nan operation before may be the cause: with CUDA_LAUNCH_BLOCKING=1 the one is named" : "");
+                    late ? "\nhint: an earlier operation may be the cause; CUDA_LAUNCH_BLOCKING=1 makes CUDA report it "
+                           "where it fails"
+                         : "");
 }
 
 nrl_status cuda_enter(const cuda *self)
@@ -34,7 +36,7 @@ nrl_status cuda_check_fault(const cuda *self)
     cuda_fault fault = (cuda_fault)*self->fault;
     if (fault == CUDA_FAULT_NONE) return NRL_OK;
     *self->fault = CUDA_FAULT_NONE;
-    return nrl_fail(NRL_ERR_BUG, "a row index lay outside its matrix");
+    return nrl_fail(NRL_ERR_BUG, "a row index is outside its matrix");
 }
 
 nrl_status cuda_no_dtype(const char *op, uint32_t dtype)
@@ -63,9 +65,9 @@ static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o
     int64_t device = o->device >= 0 ? o->device : index;
     if (device >= n)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "device %lld was asked for, and this machine shows %d\n"
-                        "ranks of one node take a device each: start at most %d\n"
-                        "where each rank is shown one of its own: backend.device: 0 (and collective.device: 0)",
+                        "cannot use device %lld: this machine shows %d\n"
+                        "each rank of a node needs a device of its own: start at most %d ranks here\n"
+                        "if each rank sees only its own device, set backend.device: 0 (and collective.device: 0)",
                         (long long)device, n, n);
     *out = (int)device;
     return NRL_OK;
@@ -75,13 +77,13 @@ static nrl_status open_parts(cuda *self, const cuda_options *o)
 {
     const cuda_driver *d = self->driver;
     NRL_TRY(cuda_enter(self));
-    NRL_TRY(cuda_check(d, d->properties(self->device, &self->properties), "asking for properties"));
+    NRL_TRY(cuda_check(d, d->properties(self->device, &self->properties), "reading device properties"));
     NRL_TRY(cuda_check_capability(&self->properties));
     size_t limit = (size_t)(o->memory_fraction * (double)self->properties.memory_bytes);
     NRL_TRY(cuda_pool_create(d, limit, &self->pool));
     NRL_TRY(cuda_staging_create(d, &self->staging));
     NRL_TRY(cuda_watch_create(&self->watch));
-    NRL_TRY(cuda_check(d, d->stream_create(&self->stream), "making a stream"));
+    NRL_TRY(cuda_check(d, d->stream_create(&self->stream), "creating a stream"));
     void *word;
     NRL_TRY(cuda_staging_take(self->staging, sizeof *self->fault, &word));
     self->fault = word;

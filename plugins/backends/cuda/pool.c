@@ -1,5 +1,5 @@
 /*
- * pool.c - segments, the blocks cut from them, idle lists by size, and blocks that wait for other
+ * pool.c - segments, the blocks split from them, idle lists by size, and blocks that wait for other
  * streams.
  */
 #include "pool_block.h"
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define MIB ((size_t)1 << 20)
-#define LARGEST ((size_t)1 << 50) /* larger requests are mistakes */
-enum { ALIGN = 512, CLASSES = 42 * 4 /* four a power of two, from 512 bytes */ };
+#define LARGEST ((size_t)1 << 50) /* a larger request is an error */
+enum { ALIGN = 512, CLASSES = 42 * 4 /* four per power of two, from 512 bytes */ };
 
 struct cuda_pool {
     const cuda_driver *driver;
@@ -18,7 +18,7 @@ struct cuda_pool {
     cuda_table used;
     void *streams[CUDA_MAX_STREAMS];
     int n_streams;
-    cuda_pool_stats stats; /* largest_idle_bytes and fragmentation are made when asked */
+    cuda_pool_stats stats; /* largest_idle_bytes and fragmentation are computed on request */
 };
 
 nrl_status cuda_pool_create(const cuda_driver *driver, size_t limit_bytes, cuda_pool **out)
@@ -59,7 +59,7 @@ static void list_remove(cuda_pool *p, cuda_block *b)
         p->idle[b->kind][class_of(b->bytes)] = b->next;
 }
 
-/* The best fit of the request's class, else any of the next one that has some. */
+/* The best fit in the request's class, else any block of the next class that has one. */
 static cuda_block *find_idle(const cuda_pool *p, cuda_pool_kind kind, size_t bytes)
 {
     int c = class_of(bytes);
@@ -73,7 +73,7 @@ static cuda_block *find_idle(const cuda_pool *p, cuda_pool_kind kind, size_t byt
 
 /* ---- blocks ---- */
 
-/* Cuts the part beyond `bytes` off; without memory for its header the block stays whole. */
+/* Splits off the part beyond `bytes`; without memory for the new header the block stays whole. */
 static void split(cuda_pool *p, cuda_block *b, size_t bytes)
 {
     cuda_block *rest = b->bytes > bytes ? calloc(1, sizeof *rest) : NULL;
@@ -136,7 +136,7 @@ static bool events_done(const cuda_pool *p, const cuda_block *b, bool wait)
 {
     for (int i = 0; i < b->n_events; i++) {
         int code = wait ? p->driver->event_wait(b->events[i]) : p->driver->event_query(b->events[i]);
-        if (code == CUDA_NOT_READY) return false; /* any other error is found by the next wait */
+        if (code == CUDA_NOT_READY) return false; /* the next wait finds any other error */
     }
     return true;
 }
@@ -159,7 +159,7 @@ static void collect_waiting(cuda_pool *p, bool wait)
 nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream)
 {
     if (p->n_streams == CUDA_MAX_STREAMS)
-        return nrl_fail(NRL_ERR_DEVICE, "%d streams are open, more than expected", CUDA_MAX_STREAMS);
+        return nrl_fail(NRL_ERR_DEVICE, "cannot track more than %d streams", CUDA_MAX_STREAMS);
     p->streams[p->n_streams++] = stream;
     return NRL_OK;
 }
@@ -212,9 +212,9 @@ static nrl_status no_memory(const cuda_pool *p, size_t bytes)
     (void)p->driver->memory_info(&free_bytes, &total);
     cuda_pool_measure(p, &f);
     return nrl_fail(NRL_ERR_MEMORY,
-                    "out of GPU memory: %.3f GiB wanted, %.3f of %.1f GiB free on the device; nrl "
-                    "holds %.3f GiB (at most %.3f), of it %.3f in use and %.3f the largest idle "
-                    "piece\na smaller micro-batch or sequence length needs less",
+                    "out of GPU memory: cannot allocate %.3f GiB, %.3f of %.1f GiB free on the device; nrl "
+                    "holds %.3f GiB (limit %.3f): %.3f in use, %.3f in the largest idle "
+                    "block\nhint: use a smaller micro-batch or sequence length",
                     (double)bytes * gib, (double)free_bytes * gib, (double)total * gib, (double)f.held_bytes * gib,
                     (double)p->limit_bytes * gib, (double)f.used_bytes * gib, (double)f.largest_idle_bytes * gib);
 }
@@ -243,7 +243,7 @@ static nrl_status new_segment(cuda_pool *p, cuda_pool_kind kind, size_t bytes, c
     if (code) {
         free(b);
         if (code == CUDA_NO_MEMORY) return no_memory(p, size);
-        return nrl_fail(NRL_ERR_DEVICE, "getting %zu bytes failed on the GPU: %s (CUDA error %d)", size,
+        return nrl_fail(NRL_ERR_DEVICE, "allocating %zu bytes failed on the GPU: %s (CUDA error %d)", size,
                         p->driver->error_text(code), code);
     }
     *b = (cuda_block){.memory = memory, .bytes = size, .kind = kind};
@@ -255,7 +255,7 @@ static nrl_status new_segment(cuda_pool *p, cuda_pool_kind kind, size_t bytes, c
     return NRL_OK;
 }
 
-/* ---- taking and giving ---- */
+/* ---- allocating and freeing ---- */
 
 static void count_used(cuda_pool *p, const cuda_block *b)
 {
@@ -301,7 +301,7 @@ void cuda_pool_give(cuda_pool *p, void *memory)
         make_idle(p, b);
         return;
     }
-    if (!record_events(p, b)) { /* without events: once everything queued is done */
+    if (!record_events(p, b)) { /* without events: wait for everything queued */
         for (int i = 0; i < p->n_streams; i++)
             (void)p->driver->stream_wait(p->streams[i]);
         drop_events(p, b);
@@ -314,7 +314,7 @@ void cuda_pool_give(cuda_pool *p, void *memory)
     p->stats.waiting_bytes += b->bytes;
 }
 
-/* ---- stats and the end ---- */
+/* ---- stats and destruction ---- */
 
 void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill)
 {
@@ -328,7 +328,7 @@ void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill)
     fill->fragmentation = idle ? 1 - (double)largest / (double)idle : 0;
 }
 
-/* Blocks still used are returned with the rest: the device is being closed. */
+/* Blocks still in use are freed with the rest: the device is being closed. */
 static void reclaim_used(cuda_pool *p)
 {
     for (size_t i = 0; i < p->used.capacity; i++)

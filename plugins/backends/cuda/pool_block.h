@@ -1,5 +1,5 @@
 /*
- * pool_block.h - a piece of a segment; blocks of one segment form a list in the order of addresses.
+ * pool_block.h - a piece of a segment; the blocks of a segment form a list in address order.
  */
 #ifndef CUDA_POOL_BLOCK_H
 #define CUDA_POOL_BLOCK_H
@@ -13,7 +13,7 @@ struct cuda_block {
     char *memory;
     size_t bytes;
     cuda_block *before, *after;  /* neighbours in the segment, NULL at its ends */
-    cuda_block *next, *previous; /* in an idle list; next also in the list of waiting ones */
+    cuda_block *next, *previous; /* in an idle list; next also in the list of waiting blocks */
     cuda_block_state state;
     cuda_pool_kind kind;
     void *events[CUDA_MAX_STREAMS]; /* while waiting */

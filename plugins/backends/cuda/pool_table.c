@@ -39,7 +39,7 @@ bool cuda_table_put(cuda_table *t, cuda_block *b)
     return true;
 }
 
-/* Closes the gap: whoever was pushed past it moves up. */
+/* Closes the gap: moves up entries that collisions had pushed past it. */
 static void close_gap(cuda_table *t, size_t gap)
 {
     size_t mask = t->capacity - 1;

@@ -9,8 +9,8 @@
 
 enum {
     SMALLEST = 4 << 10,
-    PIECE = 4 << 20, /* bytes of a buffer */
-    BUFFERS = 4,     /* what micro-batches are told lies in them until the device reads it: some hundred of them */
+    PIECE = 4 << 20, /* bytes per buffer */
+    BUFFERS = 4,     /* a buffer holds the small inputs of some hundred micro-batches until the device reads them */
     ALIGN = 256
 };
 #define IDLE_MOST ((size_t)1 << 30) /* beyond this, freed memory is no longer pinned */
@@ -29,12 +29,12 @@ struct cuda_staging {
     size_t idle_bytes;
     struct {
         char *memory;
-        void *event, *stream; /* recorded after the last copy, on the one stream of all */
+        void *event, *stream; /* recorded after the last copy, on the only stream used */
         size_t filled;
         bool busy; /* event is recorded */
     } buffer[BUFFERS];
     int at;          /* the buffer that is being filled */
-    bool no_buffers; /* they could not be had: copies go straight */
+    bool no_buffers; /* buffers could not be allocated: copy directly */
 };
 
 nrl_status cuda_staging_create(const cuda_driver *driver, cuda_staging **out)
@@ -105,7 +105,7 @@ static nrl_status new_piece(cuda_staging *s, size_t bytes, piece **out)
     if (code) {
         free(p);
         return nrl_fail(code == CUDA_NO_MEMORY ? NRL_ERR_MEMORY : NRL_ERR_DEVICE,
-                        "%zu bytes of pinned host memory cannot be had: %s", bytes, s->driver->error_text(code));
+                        "cannot allocate %zu bytes of pinned host memory: %s", bytes, s->driver->error_text(code));
     }
     *p = (piece){.memory = memory, .bytes = bytes};
     *out = p;
@@ -116,7 +116,7 @@ nrl_status cuda_staging_take(cuda_staging *s, size_t bytes, void **out)
 {
     nrl_status st = NRL_OK;
     if (bytes > (size_t)1 << 46)
-        return nrl_fail(NRL_ERR_MEMORY, "%zu bytes of pinned host memory cannot be had", bytes);
+        return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes of pinned host memory", bytes);
     size_t size = rounded(bytes);
     pthread_mutex_lock(&s->lock);
     piece *p = take_idle(s, size);
@@ -183,8 +183,8 @@ static int wait_buffer(cuda_staging *s, int i)
     return s->driver->event_wait(s->buffer[i].event);
 }
 
-/* Room for n <= PIECE bytes: behind the last copy's where they fit and the stream is the same, else in
- * the next buffer, once the device is done with it. */
+/* Reserves n <= PIECE bytes: after the last copy's if they fit and the stream is the same, else in the
+ * next buffer, after the device has finished with it. */
 static int take_room(cuda_staging *s, size_t n, void *stream, int *buffer, size_t *place)
 {
     int code = CUDA_DONE;
@@ -213,7 +213,7 @@ static size_t piece_at(size_t bytes, size_t at)
     return bytes - at < PIECE ? bytes - at : PIECE;
 }
 
-/* The host waits only for copies BUFFERS pieces back. */
+/* The host waits only for copies that are BUFFERS pieces back. */
 static int copy_in(cuda_staging *s, void *stream, char *to, const char *from, size_t bytes)
 {
     int code = CUDA_DONE, i;
@@ -228,7 +228,7 @@ static int copy_in(cuda_staging *s, void *stream, char *to, const char *from, si
     return code;
 }
 
-/* Piece k travels while piece k-1 is emptied. */
+/* Piece k is transferred while piece k-1 is emptied. */
 static int copy_out(cuda_staging *s, void *stream, char *to, const char *from, size_t bytes)
 {
     size_t pieces = (bytes + PIECE - 1) / PIECE, place = 0, last_place = 0;
@@ -249,7 +249,7 @@ static int copy_out(cuda_staging *s, void *stream, char *to, const char *from, s
     return code;
 }
 
-/* The runtime may return before pageable memory is written: its documentation promises it no longer. */
+/* The runtime may return before pageable memory is written: its documentation no longer promises otherwise. */
 static int copy_straight(cuda_staging *s, void *stream, void *to, const void *from, size_t bytes, cuda_copy_way way,
                          bool pinned)
 {

@@ -1,5 +1,5 @@
 /*
- * transfer.c - copies, streams and events as the backend's table has them.
+ * transfer.c - copies, streams and events of the backend's table.
  */
 #include "cuda_backend.h"
 
@@ -13,7 +13,7 @@ nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const v
                         : direction == NRL_COPY_TO_HOST ? CUDA_TO_HOST
                                                         : CUDA_ON_DEVICE;
     NRL_TRY(cuda_staging_copy(self->staging, cuda_stream(self, stream), to, from, bytes, way));
-    return way == CUDA_TO_HOST ? cuda_check_fault(self) : NRL_OK; /* what was waited for may have failed */
+    return way == CUDA_TO_HOST ? cuda_check_fault(self) : NRL_OK; /* work before the wait may have failed */
 }
 
 nrl_status cuda_stream_create(void *instance, nrl_stream **out)
@@ -22,7 +22,7 @@ nrl_status cuda_stream_create(void *instance, nrl_stream **out)
     const cuda_driver *d = self->driver;
     void *stream;
     NRL_TRY(cuda_enter(self));
-    NRL_TRY(cuda_check(d, d->stream_create(&stream), "making a stream"));
+    NRL_TRY(cuda_check(d, d->stream_create(&stream), "creating a stream"));
     nrl_status st = cuda_pool_stream_add(self->pool, stream);
     if (st) {
         (void)d->stream_destroy(stream);
@@ -55,7 +55,7 @@ static nrl_status record(cuda *self, nrl_stream *stream, int (*create)(void **ou
     const cuda_driver *d = self->driver;
     void *event;
     NRL_TRY(cuda_enter(self));
-    NRL_TRY(cuda_check(d, create(&event), "making an event"));
+    NRL_TRY(cuda_check(d, create(&event), "creating an event"));
     int code = d->event_record(event, cuda_stream(self, stream));
     if (code) {
         (void)d->event_destroy(event);
@@ -83,7 +83,7 @@ nrl_status cuda_event_seconds(void *instance, nrl_event *from, nrl_event *to, do
     float milliseconds = 0;
     int code = self->driver->event_elapsed(&milliseconds, from, to);
     *seconds = 1e-3 * (double)milliseconds;
-    return cuda_check(self->driver, code, "asking for the time between two events");
+    return cuda_check(self->driver, code, "reading the time between two events");
 }
 
 nrl_status cuda_event_fence(void *instance, nrl_stream *stream, nrl_event *event)

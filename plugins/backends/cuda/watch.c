@@ -8,16 +8,16 @@
 #include <string.h>
 #include <time.h>
 
-enum { PERIOD_NS = 100000000 }; /* NVML itself looks ten to fifty times a second */
+enum { PERIOD_NS = 100000000 }; /* NVML itself updates ten to fifty times per second */
 
 struct cuda_watch {
-    int64_t launches; /* ever */
+    int64_t launches; /* in total */
     bool started, sampling;
     int64_t launches_before;
     double began, energy_before;
-    nvml *nvml; /* NULL: not there */
+    nvml *nvml; /* NULL: not available */
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t wake;
     bool stopping;
     cuda_watch_stats stats;
@@ -89,7 +89,7 @@ static void sample(cuda_watch *w)
         gauge_add(&f->reasons[i], s.reasons[i]);
 }
 
-/* Not at once: the first look would be at a device that has nothing to do yet. */
+/* Waits first: an immediate sample would measure an idle device. */
 static void *sample_until_stopped(void *user)
 {
     cuda_watch *w = user;
@@ -145,7 +145,9 @@ bool cuda_watch_stop(cuda_watch *w, cuda_watch_stats *fill)
         f->energy_j = w->nvml ? nvml_energy_j(w->nvml) - w->energy_before : NAN;
         f->sm_clock_limit_mhz = w->nvml ? nvml_sm_clock_limit_mhz(w->nvml) : NAN;
         f->power_limit_w = w->nvml ? nvml_power_limit_w(w->nvml) : NAN;
-        if (w->nvml && !f->sm_clock_mhz.n && !f->power_w.n) sample(w); /* it was over before the first */
+        if (w->nvml && !f->sm_clock_mhz.n && !f->power_w.n)
+            sample(w); /* the measurement ended before the first
+                        * sample */
     }
     nvml_close(w->nvml);
     w->nvml = NULL;

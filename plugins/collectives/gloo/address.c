@@ -1,8 +1,7 @@
 /*
- * address.c - the address that this rank listens at and tells the others: the option `address`,
- * else that of `interface`, else of the interface in the environment variable GLOO_SOCKET_IFNAME,
- * which users of PyTorch know, else what the host's name stands for if it can be bound, else
- * 127.0.0.1.
+ * address.c - the address that this rank listens at and publishes: the option `address`; else the
+ * address of `interface`; else of the interface in the environment variable GLOO_SOCKET_IFNAME, which
+ * PyTorch also reads; else the address of the host's name if it can be bound; else 127.0.0.1.
  */
 #include "gloo.h"
 #include <arpa/inet.h>
@@ -45,7 +44,7 @@ static bool can_bind(const struct sockaddr_storage *a)
     return ok;
 }
 
-/* The first address of a name that can be bound here. */
+/* The first address of a host name that can be bound on this machine. */
 static bool from_name(const gloo_options *o, const char *name, struct sockaddr_storage *out)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list, *i;
@@ -93,8 +92,8 @@ static nrl_status no_interface(const gloo_options *o, const char *name, const ch
     for (struct if_nameindex *i = list; i && i->if_name && n + IF_NAMESIZE + 2 < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", i->if_name);
     if_freenameindex(list);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: no interface '%s' with an %saddress; there are: %s", who, name, family_name(o),
-                    known);
+    return nrl_fail(NRL_ERR_CONFIG, "%s: no interface '%s' with an %saddress; expected one of: %s", who, name,
+                    family_name(o), known);
 }
 
 /* The name of the interface that has the address, for the plan. */
@@ -122,7 +121,8 @@ static nrl_status choose(const gloo_options *o, struct sockaddr_storage *out)
     const char *environment = getenv("GLOO_SOCKET_IFNAME");
     if (o->address && *o->address) {
         if (from_name(o, o->address, out)) return NRL_OK;
-        return nrl_fail(NRL_ERR_CONFIG, "address: '%s' is no %saddress of this machine", o->address, family_name(o));
+        return nrl_fail(NRL_ERR_CONFIG, "address: '%s' is not an %saddress of this machine", o->address,
+                        family_name(o));
     }
     if (o->interface && *o->interface) {
         if (from_interface(o, o->interface, out)) return NRL_OK;
@@ -134,7 +134,8 @@ static nrl_status choose(const gloo_options *o, struct sockaddr_storage *out)
     }
     if (gethostname(host, sizeof host - 1) == 0 && from_name(o, host, out)) return NRL_OK;
     if (from_name(o, o->family == FAMILY_IPV6 ? "::1" : "127.0.0.1", out)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "there is no %saddress to listen at; give address or interface", family_name(o));
+    return nrl_fail(NRL_ERR_CONFIG, "cannot find an %saddress to listen at\nhint: set address or interface",
+                    family_name(o));
 }
 
 nrl_status address_find(const gloo_options *o, struct sockaddr_storage *out, char *text, size_t size)

@@ -1,7 +1,7 @@
 /*
- * calls.c - the calls of the table: operands are checked and brought to bytes, what stays on this
- * rank is copied, and the plan goes on its way. The number of a collective call is its tag on the
- * wire; every call takes one, also when it moves nothing, as in PyTorch.
+ * calls.c - the calls of the table: checks operands and converts them to bytes, copies what stays on
+ * this rank, and starts the plan. The number of a collective call is its tag in messages; every call
+ * takes a number, even if it moves nothing, as in PyTorch.
  */
 #include "gloo.h"
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static size_t element_size(const nrl_comm_args *a)
     return nrl_dtype_size((nrl_dtype)a->dtype);
 }
 
-/* Bytes of count elements; < 0 where there is no such size. */
+/* Bytes of count elements; < 0 if the size is not representable. */
 static int64_t to_bytes(int64_t count, size_t element)
 {
     int64_t bytes;
@@ -29,9 +29,9 @@ static nrl_status begin(gloo_group *g, const gloo_plan *plan, unsigned kind, con
     size_t element = element_size(a);
     uint32_t number = g->calls++;
     *out = NULL;
-    if (!element && plan != &plan_barrier) return wrong(plan, "an unknown dtype");
+    if (!element && plan != &plan_barrier) return wrong(plan, "unknown dtype");
     int64_t total = to_bytes(a->count, element);
-    if (total < 0) return wrong(plan, "a count that is negative or too large");
+    if (total < 0) return wrong(plan, "count is negative or too large");
     bool rooted = plan == &plan_broadcast || plan == &plan_reduce || plan == &plan_gather || plan == &plan_scatter;
     if (rooted && (a->peer < 0 || a->peer >= g->size)) return wrong(plan, "no such root");
     nrl_request *r;
@@ -74,9 +74,9 @@ static nrl_status set_sum(nrl_request *r, const nrl_comm_args *a)
     const combine_table *t = combine_for_machine();
     gloo_combine *f = a->reduce < COMBINE_OPS && a->dtype < COMBINE_DTYPES ? t->combine[a->dtype][a->reduce] : NULL;
     if (!f && a->reduce == NRL_REDUCE_OP_AVERAGE)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: an average of %s; averages are of floating types", r->plan->name,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: cannot average %s; expected a floating-point dtype", r->plan->name,
                         nrl_dtype_name((nrl_dtype)a->dtype));
-    if (!f) return wrong(r->plan, "an unknown reduction");
+    if (!f) return wrong(r->plan, "unknown reduction");
     r->combine = f;
     if (a->reduce == NRL_REDUCE_OP_AVERAGE) r->divide = t->divide[a->dtype];
     return NRL_OK;
@@ -110,7 +110,7 @@ GLOO_CALL(reduce)
 
 /* ---- counts and offsets ---- */
 
-/* Fills counts and offsets, in bytes, from those given, or from equal counts, side by side. */
+/* Fills counts and offsets in bytes, from the given ones or from equal counts end to end. */
 static nrl_status fill_blocks(nrl_request *r, int64_t *blocks, int64_t count, const int64_t *counts,
                               const int64_t *offsets, int64_t *sum)
 {
@@ -120,15 +120,15 @@ static nrl_status fill_blocks(nrl_request *r, int64_t *blocks, int64_t count, co
     for (int32_t i = 0; i < n; i++) {
         blocks[i] = to_bytes(counts ? counts[i] : count, r->element);
         if (blocks[i] < 0 || __builtin_add_overflow(*sum, blocks[i], sum))
-            return wrong(r->plan, "counts that are negative or too large");
+            return wrong(r->plan, "counts are negative or too large");
         blocks[n + i] = offsets ? to_bytes(offsets[i], r->element) : at;
-        if (blocks[n + i] < 0) return wrong(r->plan, "offsets that are negative or too large");
+        if (blocks[n + i] < 0) return wrong(r->plan, "offsets are negative or too large");
         at = *sum;
     }
     return NRL_OK;
 }
 
-/* What is sent or gathered; total is all of it. */
+/* Blocks that are sent or gathered; total is their sum. */
 static nrl_status own_blocks(nrl_request *r, const nrl_comm_args *a)
 {
     int64_t sum;
@@ -195,7 +195,7 @@ GLOO_CALL(all_to_all)
     int64_t sum, *theirs = r->blocks + 2 * g->size;
     st = fill_blocks(r, theirs, a->count, a->counts ? a->receive_counts : NULL, a->counts ? a->receive_offsets : NULL,
                      &sum);
-    if (!st && own_count(r) != theirs[g->rank]) st = wrong(r->plan, "two sizes of the own block");
+    if (!st && own_count(r) != theirs[g->rank]) st = wrong(r->plan, "this rank's block has two different sizes");
     if (st) return give_up(r, request, st);
     copy(r->out + theirs[g->size + g->rank], r->in + own_offset(r), (size_t)own_count(r));
     plan_fill(r, &plan_all_to_all);
@@ -204,7 +204,7 @@ GLOO_CALL(all_to_all)
 
 /* ---- reduce_scatter ---- */
 
-/* Foreign ranks know it as an all_reduce of everything, of which each keeps its part. */
+/* Foreign ranks see an all_reduce of everything, of which each rank keeps its part. */
 static nrl_status reduce_scatter_by_all_reduce(gloo_group *g, nrl_request *r)
 {
     size_t end = 0;
@@ -236,7 +236,7 @@ GLOO_CALL(reduce_scatter)
     return submit(r, request);
 }
 
-/* ---- the rest ---- */
+/* ---- other calls ---- */
 
 GLOO_CALL(barrier)
 {
@@ -256,22 +256,22 @@ GLOO_CALL(broadcast)
     if (g->rank == r->root)
         copy(r->out, r->in, r->total);
     else
-        r->in = r->out; /* what it passes on */
+        r->in = r->out; /* non-root ranks forward what they received */
     plan_fill(r, &plan_broadcast);
     return submit(r, request);
 }
 
-/* Of the whole the slot is the bare tag, as in Gloo; in groups the tag must leave room for the
- * group. */
+/* In the world group the slot is the bare tag, as in Gloo; in other groups the tag must leave room for the
+ * group's id. */
 static nrl_status point(gloo_group *g, const gloo_plan *plan, const nrl_comm_args *a, nrl_request **out)
 {
     uint64_t limit = g->id ? (uint64_t)1 << 32 : (uint64_t)1 << 56;
     int64_t total = to_bytes(a->count, element_size(a));
     *out = NULL;
-    if (!element_size(a)) return wrong(plan, "an unknown dtype");
-    if (total < 0) return wrong(plan, "a count that is negative or too large");
+    if (!element_size(a)) return wrong(plan, "unknown dtype");
+    if (total < 0) return wrong(plan, "count is negative or too large");
     if (a->peer < 0 || a->peer >= g->size || a->peer == g->rank) return wrong(plan, "no such peer");
-    if (a->tag >= limit) return wrong(plan, "a tag that is too large");
+    if (a->tag >= limit) return wrong(plan, "tag is too large");
     nrl_request *r;
     NRL_TRY(request_take(g, plan, &r));
     r->number = (uint32_t)a->tag;

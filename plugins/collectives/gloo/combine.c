@@ -1,7 +1,7 @@
 /*
- * combine.c - see combine.h. f16 and bf16 are widened, combined in f32 and rounded to nearest even
- * at every hop, as Gloo and PyTorch do. max = a < b ? b : a, min = b < a ? b : a with a the local
- * operand: it decides what NaN and -0 give. Integers wrap.
+ * combine.c - see combine.h. f16 and bf16 are widened, combined in f32 and rounded to nearest even at
+ * every hop, as Gloo and PyTorch do. max = a < b ? b : a, min = b < a ? b : a with a the local
+ * operand, which fixes the results for NaN and -0. Integers wrap.
  */
 #include "combine.h"
 #include <nrl/nrl.h>
@@ -41,8 +41,8 @@ INLINE brain_bits narrow_brain(float f)
     return (brain_bits)((u & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
 }
 
-/* Normal numbers: move the exponent from bias 15 to 127. Denormal ones: read them as the fraction
- * of 2^-14 (1 + m) and take 2^-14 away. */
+/* Normal numbers: change the exponent's bias from 15 to 127. Denormal numbers: read them as the fraction
+ * of 2^-14 (1 + m) and subtract 2^-14. */
 INLINE float widen_half(half_bits h)
 {
     uint32_t magnitude = (uint32_t)(h & 0x7fffu) << 13;
@@ -54,7 +54,7 @@ INLINE float widen_half(half_bits h)
     return from_bits(u | (uint32_t)(h & 0x8000u) << 16);
 }
 
-/* Denormal results: adding 1/2 (a unit in the last place of 2^-24) rounds to nearest even. */
+/* Denormal results: adding 1/2 (whose unit in the last place is 2^-24) rounds to nearest even. */
 INLINE half_bits narrow_half(float f)
 {
     uint32_t u = to_bits(f), sign = (u >> 16) & 0x8000u;
@@ -73,7 +73,7 @@ INLINE half_bits narrow_half(float f)
 #define DO_MIN(a, b) ((b) < (a) ? (b) : (a))
 #define DO_PRODUCT(a, b) ((a) * (b))
 
-/* stored: the type in memory; worked: the type it is computed in. */
+/* stored: the type in memory; worked: the type of the computation. */
 #define KERNEL(type, op, stored, worked, widen, narrow)                                                                \
     static void type##_##op(void *out, const void *local, const void *received, size_t n)                              \
     {                                                                                                                  \
@@ -90,7 +90,7 @@ INLINE half_bits narrow_half(float f)
     KERNEL(type, MAX, stored, worked, widen, narrow)                                                                   \
     KERNEL(type, MIN, stored, worked, widen, narrow)                                                                   \
     KERNEL(type, PRODUCT, stored, worked, widen, narrow)
-/* Sums and products of integers are unsigned, where overflow is defined and has the same bits. */
+/* Integer sums and products use unsigned types, where overflow is defined and gives the same bits. */
 #define KERNELS_INT(type, plain, wrapping)                                                                             \
     KERNEL(type, SUM, wrapping, wrapping, SAME, SAME)                                                                  \
     KERNEL(type, MAX, plain, plain, SAME, SAME)                                                                        \

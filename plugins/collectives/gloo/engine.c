@@ -1,12 +1,13 @@
 /*
- * engine.c - who does the work. One lock guards the loop and everything on it; whoever holds it may
- * drive. A thread that waits for a request drives itself, so that a small call wakes nobody; the
- * progress thread drives when none waits, so that calls go on behind a computation. A thread that
- * starts a request never waits for the lock: the request goes to the inbox, and who holds the lock
- * looks there before it leaves and once more after.
+ * engine.c - which thread does the work. One lock guards the loop and everything on it; the thread
+ * that holds the lock may drive the loop. A thread that waits for a request drives the loop itself, so
+ * that a small call wakes no other thread; the progress thread drives when no thread waits, so that
+ * calls proceed behind a computation. A thread that starts a request never waits for the lock: the
+ * request goes to the inbox, and the lock's holder looks there before it releases the lock and once
+ * more afterwards.
  *
- * The loop is run without blocking under the lock; waiting is a poll of the loop's own descriptor
- * without the lock, as libuv means it for loops inside other loops.
+ * The loop runs without blocking under the lock; waiting is a poll of the loop's own descriptor
+ * without the lock, as libuv documents for loops inside other loops.
  */
 #include "gloo.h"
 #include <poll.h>
@@ -14,11 +15,11 @@
 #include <time.h>
 
 enum {
-    NAP_MS = 2,         /* the progress thread looks this often whether waiters still drive */
-    SPIN_BYTES = 65536, /* looking for the answer pays for small calls */
+    NAP_MS = 2,         /* how often the progress thread checks whether waiters still drive */
+    SPIN_BYTES = 65536, /* below this, spinning for the answer is worthwhile */
     SPIN_PAIRS = 8,
-    SPIN_LOSSES = 4,         /* in vain so often: then only now and then */
-    BACKGROUND_BYTES = 65536 /* calls from here on are worth waking the progress thread at once */
+    SPIN_LOSSES = 4,         /* after so many spins in vain, spin only occasionally */
+    BACKGROUND_BYTES = 65536 /* from here on it is worth waking the progress thread at once */
 };
 
 double engine_now(void)
@@ -49,7 +50,7 @@ static void give_up_mute(gloo_engine *e)
         if (e->pairs[i].mute) pair_mute(&e->pairs[i]);
 }
 
-/* Starts what was asked for and writes what can be written. */
+/* Starts requests from the inbox and writes what can be written. */
 void engine_settle(gloo_engine *e)
 {
     engine_drain(e);
@@ -66,12 +67,12 @@ void engine_settle(gloo_engine *e)
 
 void engine_turn(gloo_engine *e)
 {
-    e->changed = false; /* the loop takes note now; what its callbacks change it sees the next time */
+    e->changed = false; /* the loop sees the changes now; changes by its callbacks are seen the next time */
     uv_run(&e->loop, UV_RUN_NOWAIT);
     engine_settle(e);
 }
 
-/* From here on a request that ended belongs to its owner, who may start the next one with it. */
+/* After this, an ended request belongs to its owner, who may reuse it. */
 static bool publish(gloo_engine *e)
 {
     bool any = e->ended != NULL;
@@ -84,7 +85,7 @@ static bool publish(gloo_engine *e)
     return any;
 }
 
-/* A busy driver takes the lock again at once; others that want it are counted, and let in. */
+/* A busy driver retakes the lock at once; other threads that want it are counted and let in. */
 void engine_lock(gloo_engine *e)
 {
     if (pthread_mutex_trylock(&e->lock) == 0) return;
@@ -99,21 +100,21 @@ static void let_others(gloo_engine *e)
         sched_yield();
 }
 
-/* Gives the lock back. `drives`: the caller goes on to wait for the loop's descriptor itself. */
+/* Releases the lock. `drives`: the caller then waits for the loop's descriptor itself. */
 void engine_leave(gloo_engine *e, bool drives)
 {
     do {
         engine_settle(e);
         bool ended = publish(e);
         if (ended && e->n_followers) pthread_cond_broadcast(&e->followers);
-        /* whoever waits for the loop: its request may have ended, or other things be watched */
+        /* wakes the thread that waits for the loop: its request may have ended, or the watched events changed */
         if (e->changed || (ended && !drives && e->driven)) uv_async_send(&e->wake);
         e->changed = false;
         pthread_mutex_unlock(&e->lock);
     } while (atomic_load(&e->inbox) && pthread_mutex_trylock(&e->lock) == 0);
 }
 
-/* Waits for the loop's descriptor, for at most `seconds` (< 0: for ever). Without the lock. */
+/* Waits for the loop's descriptor for at most `seconds` (< 0: no limit). Without the lock. */
 static void await(gloo_engine *e, double seconds, int loop_ms)
 {
     struct pollfd fd = {.fd = e->loop_fd, .events = POLLIN};
@@ -199,7 +200,7 @@ static bool is_done(nrl_request *r)
     return atomic_load_explicit(&r->done, memory_order_acquire);
 }
 
-/* Looks at the sockets for a moment: an answer that is about to come needs no sleep and no waking.
+/* Polls the sockets for a moment: an answer that is about to arrive needs neither sleep nor wake-up.
  */
 static void spin(gloo_engine *e, nrl_request *r)
 {

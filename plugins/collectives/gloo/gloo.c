@@ -1,6 +1,6 @@
 /*
- * gloo.c - collectives over TCP, speaking Gloo's protocol: ranks of nrl among themselves, or mixed
- * with ranks of Gloo and PyTorch. Host memory only. The README beside says in which order to read.
+ * gloo.c - collectives over TCP with Gloo's protocol: between ranks of nrl, or mixed with ranks of
+ * Gloo and PyTorch. Host memory only. The README in this folder gives a reading order.
  */
 #include "gloo.h"
 #include <stdio.h>
@@ -8,23 +8,23 @@
 
 static const nrl_option gloo_rows[] = {
     NRL_OPT_ENUM(gloo_options, dialect, "tcp23", "tcp22|tcp23|uv",
-                 "generation of the protocol: tcp22 Gloo of 2022 and PyTorch <= 2.0, tcp23 PyTorch "
+                 "version of the protocol: tcp22 Gloo of 2022 and PyTorch <= 2.0, tcp23 PyTorch "
                  ">= 2.2, uv Gloo's libuv transport"),
     NRL_OPT_ENUM(gloo_options, peers, "nrl", "nrl|gloo",
-                 "gloo: some ranks are not nrl's; reduce_scatter is then an all_reduce, and there "
-                 "are no groups"),
+                 "gloo: some ranks are not nrl's; reduce_scatter is then an all_reduce, and "
+                 "groups are not available"),
     NRL_OPT_STR(gloo_options, interface, "",
-                "network interface to use; unset: the environment's GLOO_SOCKET_IFNAME, else the "
-                "host's name"),
-    NRL_OPT_STR(gloo_options, address, "", "address of this machine to listen at; goes before interface"),
-    NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6", "addresses to choose from; the same on all ranks"),
+                "network interface to use; unset: that of the environment variable GLOO_SOCKET_IFNAME, else the "
+                "address of the host's name"),
+    NRL_OPT_STR(gloo_options, address, "", "address of this machine to listen at; overrides interface"),
+    NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6", "address family; must be the same on all ranks"),
     NRL_OPT_F64(gloo_options, timeout, "0", 0, 1e6,
-                "seconds without progress after which a call fails by itself; 0: who waits decides"),
-    NRL_OPT_F64(gloo_options, rate_limit, "0", 0, 1e6, "MB/s that this rank sends at most; 0: no limit"),
+                "seconds without progress after which a call fails; 0: the caller's time-out applies"),
+    NRL_OPT_F64(gloo_options, rate_limit, "0", 0, 1e6, "limit of MB/s that this rank sends; 0: no limit"),
     NRL_OPT_INT(gloo_options, spin, "20", 0, 10000,
-                "microseconds that a waiting thread looks for the answer to a small call before it sleeps"),
+                "microseconds that a waiting thread polls for the answer to a small call before it sleeps"),
     NRL_OPT_INT(gloo_options, socket_buffer, "0", 0, 1 << 20,
-                "KiB of the kernel's buffers of each connection; 0: the kernel decides"),
+                "KiB of the kernel's buffers for each connection; 0: the kernel decides"),
 };
 
 static gloo_group *new_group(gloo_engine *e, int32_t size)
@@ -64,7 +64,7 @@ static nrl_status gloo_open(const void *options, nrl_store *store, int32_t rank,
 
 typedef struct {
     int64_t color, key, next_group;
-    int64_t rank; /* in the parent */
+    int64_t rank; /* rank in the parent group */
 } split_word;
 
 static int by_key(const void *a, const void *b)
@@ -89,7 +89,7 @@ static nrl_status exchange(gloo_group *g, const split_word *mine, split_word *al
     return st;
 }
 
-/* The new number is above every one that a member of the parent has seen: so nobody has used it. */
+/* The new id is larger than every id that a member of the parent has seen, so no member has used it. */
 static nrl_status make_group(gloo_group *parent, int64_t color, split_word *all, void **out)
 {
     gloo_engine *e = parent->engine;
@@ -119,7 +119,8 @@ static nrl_status gloo_split(void *self, int32_t color, int32_t key, void **grou
     gloo_group *g = self;
     *group = NULL;
     if (g->engine->options.peers == PEERS_GLOO)
-        return nrl_fail(NRL_ERR_CONFIG, "gloo: groups are nrl's own, so there are none with peers: gloo");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot create a group: groups are an extension of nrl, which peers: gloo excludes");
     const split_word mine = {color < 0 ? -1 : color, key, g->engine->next_group, g->rank};
     split_word *all = calloc((size_t)g->size, sizeof *all);
     if (!all) return nrl_fail(NRL_ERR_MEMORY, "no memory to split %d ranks", g->size);
@@ -129,7 +130,7 @@ static nrl_status gloo_split(void *self, int32_t color, int32_t key, void **grou
     return st;
 }
 
-/* Groups cost nothing but their memory, which goes with the whole. */
+/* Groups hold only memory, which is freed with the engine. */
 static void gloo_close(void *self)
 {
     gloo_group *g = self;
@@ -158,7 +159,7 @@ static nrl_status gloo_wait(void *self, nrl_request *r, double timeout_s, bool *
 static nrl_status gloo_fence(void *self, nrl_request *r, nrl_stream *stream)
 {
     bool done;
-    (void)stream; /* host memory: to see the data is to wait for it */
+    (void)stream; /* host memory: data can be used only after a wait */
     return gloo_wait(self, r, 1e9, &done);
 }
 
@@ -171,7 +172,7 @@ static void gloo_release(void *self, nrl_request *r)
         bool early = !r->ended;
         if (early) r->dropped = true;
         pthread_mutex_unlock(&e->lock);
-        if (early) return; /* goes back when it ends */
+        if (early) return; /* freed when the request ends */
     }
     request_give_back(r);
 }
@@ -198,7 +199,7 @@ static nrl_status gloo_probe(void)
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && __SIZEOF_POINTER__ == 8
     return NRL_OK;
 #else
-    return nrl_fail(NRL_ERR_PLUGIN, "gloo's protocol is that of 64-bit little-endian machines");
+    return nrl_fail(NRL_ERR_PLUGIN, "gloo's protocol needs a 64-bit little-endian machine");
 #endif
 }
 

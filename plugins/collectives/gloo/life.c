@@ -1,6 +1,6 @@
 /*
- * life.c - an engine from its making to its end: memory, loop and locks, the progress thread's
- * start, the clock that ends calls without progress, abort, and leaving in good order.
+ * life.c - creates and destroys an engine: memory, loop and locks, the progress thread's start, the
+ * timer that ends calls without progress, abort, and an orderly leave.
  */
 #include "gloo.h"
 #include <signal.h>
@@ -24,18 +24,20 @@ static void check_time(gloo_engine *e)
         for (int32_t i = 0; i < e->world && n + 16 < sizeof who; i++)
             if (e->pairs[i].state != PAIR_NONE && request_needs(r, &e->pairs[i], false))
                 n += (size_t)snprintf(who + n, sizeof who - n, "%srank %d", n ? ", " : "", i);
-        request_fail(r, NRL_ERR_PEER, "nothing happened for %g s while waiting for %s", e->options.timeout, who);
+        request_fail(r, NRL_ERR_PEER, "no progress for %g s while waiting for %s", e->options.timeout, who);
     }
 }
 
 static void on_tick(uv_timer_t *timer)
 {
     gloo_engine *e = timer->data;
-    if (e->late) (void)listener_turn(e->late, 0); /* who cannot be taken in stays away, and is named */
+    if (e->late)
+        (void)listener_turn(e->late, 0); /* a connection that cannot be accepted stays missing, and the rank
+                                          * is named */
     if (e->options.timeout > 0) check_time(e);
 }
 
-/* ---- beginning ---- */
+/* ---- creation ---- */
 
 static void on_wake(uv_async_t *wake)
 {
@@ -87,7 +89,7 @@ nrl_status engine_create(const gloo_options *o, int32_t rank, int32_t world, glo
     if (error) {
         free(pairs);
         free(e);
-        return nrl_fail(NRL_ERR_IO, "cannot make an event loop: %s", uv_strerror(error));
+        return nrl_fail(NRL_ERR_IO, "cannot create an event loop: %s", uv_strerror(error));
     }
     open_locks(e);
     open_handles(e);
@@ -99,11 +101,11 @@ nrl_status engine_start(gloo_engine *e)
 {
     sigset_t all, old;
     if (e->options.timeout > 0 || e->late) uv_timer_start(&e->tick, on_tick, TICK_MS, TICK_MS);
-    sigfillset(&all); /* signals are the other threads' business */
+    sigfillset(&all); /* other threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&e->thread, NULL, engine_progress, e);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error) return nrl_fail(NRL_ERR_IO, "cannot start a thread: %s", strerror(error));
+    if (error) return nrl_fail(NRL_ERR_IO, "cannot start the progress thread: %s", strerror(error));
     e->has_thread = true;
     return NRL_OK;
 }
@@ -140,8 +142,8 @@ static bool all_taken(const gloo_engine *e)
     return true;
 }
 
-/* The kernel throws away what a peer was not sent yet when a socket with unread data is closed: so
- * the last messages are seen off first, for a second at most. */
+/* When a socket with unread data is closed, the kernel discards data that was not sent yet. So this waits,
+ * for a second at most, until the last messages are sent. */
 void engine_send_leave(gloo_engine *e)
 {
     double until = engine_now() + 1;

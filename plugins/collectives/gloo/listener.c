@@ -1,8 +1,9 @@
 /*
- * listener.c - listening sockets, and pending: connections that have not said yet which rank they
- * are, or proved it. A pending_connection that says nothing, too little or a number that nobody awaits holds nobody
- * up: there is a bounded number of places, and a rank writes its number as soon as it has connected.
- * Connections of this rank to others wait here too, for the answer that proves who accepted them.
+ * listener.c - listening sockets, and pending connections: those that have not sent, or not proved,
+ * their rank. A pending connection that sends nothing, too little or an unexpected number blocks no
+ * other: the number of pending connections is bounded, and a rank sends its number as soon as it has
+ * connected. This rank's connections to other ranks also wait here, for the answer that proves the
+ * other side.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 typedef struct {
     int fd;               /* -1 = free */
-    int32_t listen_index; /* which it came to */
+    int32_t listen_index; /* the listener that accepted it */
     size_t have;
     uint8_t said[PROOF_HELLO];
 } pending_connection;
@@ -21,19 +22,20 @@ typedef struct {
 typedef struct {
     int fd; /* -1 = none */
     size_t have;
-    uint8_t said[NRL_PROOF_SIZE], answer[NRL_PROOF_SIZE]; /* what it says, what it should */
+    uint8_t said[NRL_PROOF_SIZE], answer[NRL_PROOF_SIZE]; /* bytes received so far, and bytes expected */
 } expected;
 
 struct listener {
     gloo_engine *engine;
-    int32_t n_listeners; /* world, or 1; a tcp22 listen_index belongs to a peer */
+    int32_t n_listeners; /* world, or 1; a tcp22 listener belongs to one peer */
     int *listeners;      /* [n_listeners] -1 = closed */
-    int32_t n_strangers;
+    int32_t n_pending;
     pending_connection *pending;
-    int32_t next;          /* place for the next one; who is there has been silent for longest and goes */
-    expected *expected;    /* [world], this rank's own connections; NULL where nothing is proved */
-    struct pollfd *polled; /* [n_strangers + world + n_listeners], */
-    int32_t *places;       /* and whose each is, counted in this order */
+    int32_t next;          /* place for the next connection; its current occupant has been silent for longest and is
+                            * dropped */
+    expected *expected;    /* [world] this rank's connections to others; NULL if nothing is proved */
+    struct pollfd *polled; /* [n_pending + world + n_listeners], */
+    int32_t *places;       /* and their owners, in this order */
 };
 
 static nrl_status listen_at(const struct sockaddr_storage *at, int backlog, int *out,
@@ -61,7 +63,7 @@ nrl_status listener_open(gloo_engine *e, const struct sockaddr_storage *at, stru
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to listen for %d ranks", e->world);
     *out = l;
     l->engine = e;
-    l->n_strangers = each && !e->store ? 0 : e->world + 16;
+    l->n_pending = each && !e->store ? 0 : e->world + 16;
     l->listeners = calloc(world, sizeof *l->listeners);
     l->pending = calloc(world + 16, sizeof *l->pending);
     l->expected = e->store ? calloc(world, sizeof *l->expected) : NULL;
@@ -69,7 +71,7 @@ nrl_status listener_open(gloo_engine *e, const struct sockaddr_storage *at, stru
     l->places = calloc(3 * world + 16, sizeof *l->places);
     if (!l->listeners || !l->pending || !l->polled || !l->places || (e->store && !l->expected))
         return nrl_fail(NRL_ERR_MEMORY, "no memory to listen for %d ranks", e->world);
-    for (int32_t i = 0; i < l->n_strangers; i++)
+    for (int32_t i = 0; i < l->n_pending; i++)
         l->pending[i].fd = -1;
     for (int32_t i = 0; l->expected && i < e->world; i++)
         l->expected[i].fd = -1;
@@ -97,7 +99,7 @@ void listener_close(listener *l)
     if (!l) return;
     for (int32_t i = 0; l->listeners && i < l->n_listeners; i++)
         shut(&l->listeners[i]);
-    for (int32_t i = 0; l->pending && i < l->n_strangers; i++)
+    for (int32_t i = 0; l->pending && i < l->n_pending; i++)
         shut(&l->pending[i].fd);
     for (int32_t i = 0; l->expected && i < l->engine->world; i++)
         shut(&l->expected[i].fd);
@@ -109,7 +111,7 @@ void listener_close(listener *l)
     free(l);
 }
 
-/* Takes the connection if `number` is a rank that is awaited. */
+/* Takes the connection if `number` is a rank that is expected. */
 static nrl_status introduce(listener *l, int64_t number, int *fd)
 {
     gloo_engine *e = l->engine;
@@ -122,38 +124,38 @@ static nrl_status introduce(listener *l, int64_t number, int *fd)
     return pair_open(&e->pairs[number], taken);
 }
 
-/* The number is the peer's place in what this rank published: its rank (tcp23), or its place with
- * this rank omitted (uv). */
+/* The number is the peer's index in what this rank published: its rank (tcp23), or its rank counted
+ * without this rank (uv). */
 static int64_t rank_of_number(const listener *l, int64_t number)
 {
     if (l->engine->dialect->blob || number < 0) return number;
     return number + (number >= l->engine->rank);
 }
 
-/* Connections that wait to be accepted would be there again at once, and for ever. */
+/* Without this error, the pending connections would make poll return at once, for ever. */
 static nrl_status no_descriptor(listener *l)
 {
     char who[200];
     int error = errno;
     listener_missing(l->engine, who, sizeof who);
     return nrl_fail(NRL_ERR_IO,
-                    "cannot accept the connection of %s: %s\n"
+                    "cannot accept a connection from %s: %s\n"
                     "hint: raise the limit of open files (ulimit -n)",
                     who, strerror(error));
 }
 
 static bool has_strangers(const listener *l)
 {
-    for (int32_t i = 0; i < l->n_strangers; i++)
+    for (int32_t i = 0; i < l->n_pending; i++)
         if (l->pending[i].fd >= 0) return true;
     return false;
 }
 
-/* The place of the one that has been silent for longest; empty afterwards. */
+/* The place of the connection that has been silent for longest, emptied. */
 static pending_connection *free_place(listener *l)
 {
     pending_connection *s = &l->pending[l->next];
-    l->next = (l->next + 1) % l->n_strangers;
+    l->next = (l->next + 1) % l->n_pending;
     shut(&s->fd);
     return s;
 }
@@ -163,11 +165,11 @@ static nrl_status accept_one(listener *l, int32_t listen_index)
     int fd = accept4(l->listeners[listen_index], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
         if (!has_strangers(l)) return no_descriptor(l);
-        free_place(l); /* one of them may hold what a rank needs */
+        free_place(l); /* frees a descriptor, which a rank may need */
         return NRL_OK;
     }
     if (fd < 0) return NRL_OK;
-    if (!l->n_strangers) { /* tcp22: who comes is the peer */
+    if (!l->n_pending) { /* tcp22: the listener identifies the peer */
         shut(&l->listeners[listen_index]);
         return introduce(l, listen_index, &fd);
     }
@@ -176,7 +178,7 @@ static nrl_status accept_one(listener *l, int32_t listen_index)
     return NRL_OK;
 }
 
-/* Reads up to `size` bytes in all; true once they are there. A connection that ends is shut. */
+/* Reads up to `size` bytes in total; true once all have arrived. Closes a connection that ended. */
 static bool read_words(int *fd, uint8_t *said, size_t *have, size_t size)
 {
     ssize_t n = recv(*fd, said + *have, size - *have, MSG_DONTWAIT);
@@ -238,12 +240,12 @@ static void watch(listener *l, int32_t *n, int32_t place, int fd)
     l->polled[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
 }
 
-/* Open ones alone: poll refuses more entries than the process may have descriptors. Listeners come last: who they
- * accept may take the place of a pending_connection. */
+/* Open descriptors only: poll rejects more entries than the process may have descriptors. Listeners come
+ * last, because accepting may reuse the place of a pending connection. */
 static int32_t watch_all(listener *l)
 {
     int32_t n = 0, place = 0;
-    for (int32_t i = 0; i < l->n_strangers; i++)
+    for (int32_t i = 0; i < l->n_pending; i++)
         watch(l, &n, place++, l->pending[i].fd);
     for (int32_t i = 0; l->expected && i < l->engine->world; i++)
         watch(l, &n, place++, l->expected[i].fd);
@@ -255,8 +257,8 @@ static int32_t watch_all(listener *l)
 static nrl_status serve(listener *l, int32_t place)
 {
     int32_t n_expected = l->expected ? l->engine->world : 0;
-    if (place < l->n_strangers) return hear(l, &l->pending[place]);
-    place -= l->n_strangers;
+    if (place < l->n_pending) return hear(l, &l->pending[place]);
+    place -= l->n_pending;
     return place < n_expected ? hear_answer(l, place) : accept_one(l, place - n_expected);
 }
 
@@ -264,8 +266,7 @@ nrl_status listener_turn(listener *l, int timeout_ms)
 {
     int32_t n = watch_all(l);
     int ready = poll(l->polled, (nfds_t)n, timeout_ms);
-    if (ready < 0 && errno != EINTR)
-        return nrl_fail(NRL_ERR_IO, "cannot wait for connections of ranks: %s", strerror(errno));
+    if (ready < 0 && errno != EINTR) return nrl_fail(NRL_ERR_IO, "cannot wait for connections: %s", strerror(errno));
     for (int32_t i = 0; ready > 0 && i < n; i++)
         if (l->polled[i].revents) NRL_TRY(serve(l, l->places[i]));
     return NRL_OK;

@@ -1,5 +1,5 @@
 /*
- * machine.c - which compiled set of combine.c this machine can run.
+ * machine.c - selects the compiled set of combine.c that this machine can run.
  */
 #include "combine.h"
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /*
- * meet.c - how ranks find each other: each publishes where it listens, reads what the others
- * published, and of every two one connects. [main] All listeners are open before anything is
- * published, and the kernel completes connections, so the order of ranks cannot lock them up.
+ * meet.c - how ranks find each other: each rank publishes where it listens and reads what the others
+ * published, and of every two ranks one connects. [main] All listeners are open before anything is
+ * published, and the kernel completes connections, so the order of ranks cannot cause a deadlock.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -23,7 +23,7 @@ static nrl_status publish(gloo_engine *e, nrl_store *store, const struct sockadd
     char host[WIRE_HOST_MAX + 1] = "", key[32];
     gethostname(host, sizeof host - 1);
     if (!*host) snprintf(host, sizeof host, "localhost");
-    if (!e->dialect->blob) { /* Gloo counts the ranks of its host by these */
+    if (!e->dialect->blob) { /* Gloo counts the ranks of its host by these keys */
         snprintf(key, sizeof key, "rank_%d", e->rank);
         NRL_TRY(nrl_store_set(store, key, host, strlen(host)));
     }
@@ -38,7 +38,7 @@ static nrl_status publish(gloo_engine *e, nrl_store *store, const struct sockadd
     return st;
 }
 
-/* After the first rank that did not come: who else did not. */
+/* After the first missing rank: names all missing ranks. */
 static void name_missing(gloo_engine *e, nrl_store *store, int32_t first, double timeout_s)
 {
     char who[200], key[32], text[320];
@@ -52,10 +52,10 @@ static void name_missing(gloo_engine *e, nrl_store *store, int32_t first, double
         if (nrl_store_get(store, key, 0, &value, &size)) n += (size_t)snprintf(who + n, sizeof who - n, ", rank %d", i);
         free(value);
     }
-    nrl_fail(NRL_ERR_PEER, "%s did not come within %g s (%s)", who, timeout_s, text);
+    nrl_fail(NRL_ERR_PEER, "%s did not join within %g s (%s)", who, timeout_s, text);
 }
 
-/* What a rank published: how to reach it, and its challenge where connections are proved. */
+/* What a rank published: its addresses, and its challenge if connections are proved. */
 typedef struct {
     wire_peer at;
     uint8_t challenge[PROOF_CHALLENGE];
@@ -92,7 +92,7 @@ static nrl_status look_up(gloo_engine *e, nrl_store *store, int32_t peer, double
 
 /* ---- connecting ---- */
 
-/* One try; *fd is -1 where it was refused or took too long. */
+/* One attempt; *fd is -1 if it was refused or took too long. */
 static int try_connect(const struct sockaddr_storage *to, double deadline, int *fd)
 {
     int error = 0, s = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -121,7 +121,7 @@ static nrl_status unreachable(int32_t peer, const wire_peer *at, int error)
 {
     char text[64];
     address_text(&at->address, text, sizeof text);
-    return nrl_fail(NRL_ERR_PEER, "rank %d at %s cannot be reached: %s", peer, text, strerror(error));
+    return nrl_fail(NRL_ERR_PEER, "cannot connect to rank %d at %s: %s", peer, text, strerror(error));
 }
 
 static nrl_status connect_to(gloo_engine *e, listener *l, int32_t peer, const published_peer *to, double deadline)
@@ -148,7 +148,7 @@ static nrl_status connect_to(gloo_engine *e, listener *l, int32_t peer, const pu
     return NRL_OK;
 }
 
-/* Both sides compare the two published addresses; of two groups in one process their numbers. */
+/* Both sides compare the two published addresses; two groups in one process compare their numbers. */
 static bool connects(const struct sockaddr_storage *mine, const wire_peer *theirs, int32_t me, int32_t peer)
 {
     int order = wire_compare(mine, &theirs->address);
@@ -160,8 +160,9 @@ static nrl_status meet_one(gloo_engine *e, listener *l, int32_t peer, const publ
 {
     const wire_peer *at = &to->at;
     if (at->address.ss_family != mine->ss_family)
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d listens at an %s address and rank %d at the other kind; give family",
-                        peer, at->address.ss_family == AF_INET ? "IPv4" : "IPv6", e->rank);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "rank %d listens at an %s address and rank %d at the other kind\nhint: set family", peer,
+                        at->address.ss_family == AF_INET ? "IPv4" : "IPv6", e->rank);
     if (!connects(mine, at, e->rank, peer)) {
         e->pairs[peer].state = PAIR_AWAITED;
         return NRL_OK;
@@ -177,7 +178,7 @@ static bool anybody_awaited(const gloo_engine *e, const bool *late)
     return false;
 }
 
-/* Waits for those who connect; ranks that number by rank may do so at the first call only. */
+/* Waits for the ranks that connect to this one; ranks that number by rank may connect as late as at the first call. */
 static nrl_status receive_all(gloo_engine *e, listener *l, const bool *late, double deadline, double timeout_s)
 {
     char who[200];

@@ -1,6 +1,6 @@
 /*
- * pair.c - the connection to one rank: opened and watched, and the ways in which it ends. What goes out is
- * pair_write.c, what comes in pair_read.c.
+ * pair.c - the connection to one rank: opened, watched and closed. pair_write.c sends, pair_read.c
+ * receives.
  */
 #include "gloo.h"
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- going ---- */
+/* ---- closing ---- */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -35,7 +35,7 @@ void pair_blame(const gloo_pair *p)
     atomic_compare_exchange_strong(&p->engine->failed_peer, &none, p->rank);
 }
 
-/* `lost`: every call of a group with this rank fails; else those that still need it. */
+/* `lost`: every call of a group with this rank fails; otherwise only calls that still need it. */
 static void end(gloo_pair *p, pair_state state, bool lost)
 {
     gloo_engine *e = p->engine;
@@ -77,7 +77,7 @@ void pair_mute(gloo_pair *p)
     for (nrl_request *r = p->engine->live, *next; r; r = next) {
         next = r->next;
         if (!request_needs(r, p, false)) continue;
-        request_fail(r, NRL_ERR_PEER, "a message to rank %d was broken off", p->rank);
+        request_fail(r, NRL_ERR_PEER, "a message to rank %d was cut off", p->rank);
         next = p->engine->live;
     }
     for (gloo_item *i; (i = queue_pop(&p->out));)
@@ -87,7 +87,7 @@ void pair_mute(gloo_pair *p)
     pair_watch(p);
 }
 
-/* Gloo ranks leave without a word; only who still needs them is hurt. */
+/* Gloo's ranks leave without a message; only requests that still need them fail. */
 void pair_closed(gloo_pair *p)
 {
     bool orderly = p->has_left || p->engine->options.peers == PEERS_GLOO;
@@ -108,7 +108,7 @@ void pair_failed(gloo_pair *p, int error)
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     gloo_pair *p = poll->data;
-    if (status < 0) { /* an error on the socket: libuv has stopped watching */
+    if (status < 0) { /* an error on the socket: libuv has stopped watching it */
         for (int i = 0; i < 64 && p->state == PAIR_OPEN; i++)
             pair_read(p);
         if (p->state == PAIR_OPEN) pair_failed(p, -status);
@@ -118,10 +118,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     if (events & UV_WRITABLE) pair_flush(p);
 }
 
-/* A link may carry a watcher's small packets and lose all large ones (a path whose MTU is less than that of its
- * ends): data that nobody acknowledges for so long ends the connection, and so names the rank, long before
- * a call's own time-out. Longer than five missed beats, after which a rank that is cut off is lost anyway.
- * Foreign ranks are not watched and may pause for as long as they like. */
+/* A path may carry a watcher's small packets and lose all large ones (if its MTU is smaller than that of
+ * its ends). Data that is not acknowledged for this time ends the connection and so names the rank, long
+ * before a call's own time-out. The time is longer than five missed heartbeats, after which an unreachable
+ * rank is lost anyway. Foreign ranks are not watched and may pause without limit. */
 static void limit_silence(const gloo_pair *p, int fd)
 {
     unsigned silence_ms = 8000;
@@ -143,7 +143,7 @@ nrl_status pair_open(gloo_pair *p, int fd)
     int error = uv_poll_init(&e->loop, &p->poll, fd);
     if (error) {
         close(fd);
-        return nrl_fail(NRL_ERR_PEER, "rank %d: cannot watch its connection: %s", p->rank, uv_strerror(error));
+        return nrl_fail(NRL_ERR_PEER, "cannot watch the connection to rank %d: %s", p->rank, uv_strerror(error));
     }
     e->n_handles++;
     p->fd = fd;
@@ -151,6 +151,6 @@ nrl_status pair_open(gloo_pair *p, int fd)
     p->state = PAIR_OPEN;
     p->events = UV_READABLE;
     uv_poll_start(&p->poll, UV_READABLE, on_ready);
-    if (p->out.head) pair_mark_dirty(p); /* it came late */
+    if (p->out.head) pair_mark_dirty(p); /* the pair opened late */
     return NRL_OK;
 }

@@ -1,7 +1,7 @@
 /*
- * pair_read.c - inwards: headers through a small stage; payload goes to where it belongs, or, when it is to
- * be added to something, through a window that stays in cache. What a peer sends decides nothing about
- * memory: there must be a receive of that length.
+ * pair_read.c - receives: headers through a small buffer; payload directly to its destination or, if
+ * it is combined with local data, through a window that stays in cache. A peer's messages never cause
+ * an allocation of their size: there must be a receive of that length.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -10,8 +10,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-/* Counts n more bytes of the payload, in place or in the window, and ends the receive if that was
- * all. */
+/* Counts n more payload bytes, in place or in the window, and ends the receive if it is complete. */
 static void arrived(gloo_pair *p, size_t n)
 {
     gloo_item *i = p->receiving;
@@ -33,7 +32,7 @@ static void arrived(gloo_pair *p, size_t n)
     if (r) request_received(r, index);
 }
 
-/* Where the next bytes of the payload go, and how many. */
+/* Destination and size of the next payload bytes. */
 static size_t place(gloo_pair *p, void **at)
 {
     const gloo_item *i = p->receiving;
@@ -50,13 +49,13 @@ static size_t place(gloo_pair *p, void **at)
     return left < PAIR_WINDOW - p->window_fill ? left : PAIR_WINDOW - p->window_fill;
 }
 
-/* A window is made when the first sum needs one. */
+/* Allocates the window when the first sum needs it. */
 static bool has_window(gloo_pair *p)
 {
     const gloo_item *i = p->receiving;
     if (p->window || !i->with) return true;
     p->window = aligned_alloc(64, PAIR_WINDOW);
-    if (!p->window) pair_lose(p, "cannot be listened to: no memory");
+    if (!p->window) pair_lose(p, "cannot receive: out of memory");
     return p->window != NULL;
 }
 
@@ -73,7 +72,7 @@ static void parse_header(gloo_pair *p)
     if (p->state == PAIR_OPEN && p->receiving && has_window(p) && !p->receiving->size) arrived(p, 0);
 }
 
-/* Uses up the stage: headers, and payload that came along. */
+/* Consumes the buffer: headers, and payload that arrived with them. */
 static void parse(gloo_pair *p)
 {
     size_t header = p->engine->dialect->header_size;
@@ -99,7 +98,7 @@ static void parse(gloo_pair *p)
     p->stage_at = p->stage_end = 0;
 }
 
-/* One read: what is left of a payload, and behind it, once all of it is asked for, the stage. */
+/* One read: the rest of a payload and, if it is requested whole, the buffer behind it. */
 static ssize_t read_once(gloo_pair *p, size_t *asked, size_t *direct)
 {
     struct iovec parts[2];

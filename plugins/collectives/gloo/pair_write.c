@@ -1,13 +1,13 @@
 /*
- * pair_write.c - outwards: a queue of messages to one rank, written as many at a time as the socket takes,
- * payload from where the user has it.
+ * pair_write.c - sends: a queue of messages to one rank; each write has as many as the socket accepts,
+ * with payload taken directly from the user's memory.
  */
 #include "gloo.h"
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { IO_PARTS = 32 }; /* iovecs of a write */
+enum { IO_PARTS = 32 }; /* iovecs per write */
 
 void pair_mark_dirty(gloo_pair *p)
 {
@@ -94,7 +94,7 @@ static void written(gloo_pair *p, size_t n)
     }
 }
 
-/* A step that is counted may start others, fail requests and lose this pair. */
+/* Counting a step may start others, fail requests and lose this pair. */
 static void count_written(gloo_pair *p)
 {
     for (gloo_item *i; (i = queue_pop(&p->written));) {
@@ -113,14 +113,14 @@ void pair_flush(gloo_pair *p)
         struct iovec parts[IO_PARTS];
         struct msghdr m = {.msg_iov = parts};
         size_t bytes, allowed = rate_allowance(e, PAIR_TURN);
-        if (!allowed) return; /* the refill comes back to it */
+        if (!allowed) return; /* the refill timer continues the write */
         m.msg_iovlen = gather_out(p, parts, allowed, &bytes);
         ssize_t n = sendmsg(p->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
         if (n < 0) {
             int error = errno;
-            pair_read(p); /* its last words may say why */
+            pair_read(p); /* the peer's last messages may give the reason */
             if (p->state == PAIR_OPEN) pair_failed(p, error);
             return;
         }

@@ -1,7 +1,7 @@
 /*
- * plan_move.c - calls that move data and compute nothing: who sends what to whom, as Gloo does it.
- * blocks: [size] counts, [size] offsets of what is sent or gathered, and the same of what
- * all_to_all receives; in bytes. Own blocks are copied before a request starts (calls.c).
+ * plan_move.c - calls that move data without computing: which rank sends what to which, as in Gloo.
+ * blocks: [size] counts, [size] offsets of what is sent or gathered, and the same for what all_to_all
+ * receives; in bytes. A rank's own blocks are copied before a request starts (calls.c).
  */
 #include "gloo.h"
 
@@ -21,7 +21,7 @@ static int64_t offset_of(const nrl_request *r, int32_t rank)
     return r->blocks[r->group->size + rank];
 }
 
-/* ---- barrier: nothing to and from the ranks 1, 2, 4, .. away, one after the other ---- */
+/* ---- barrier: empty messages to and from the ranks at distance 1, 2, 4, .., one after the other ---- */
 
 static void barrier_send(const nrl_request *r, int64_t i, gloo_step *s)
 {
@@ -128,7 +128,7 @@ static void uneven_receive(const nrl_request *r, int64_t i, gloo_step *s)
 
 const gloo_plan plan_all_gather_uneven = {.name = "all_gather", .send = uneven_send, .receive = uneven_receive};
 
-/* ---- gather, scatter: everybody to or from root, in rank order ---- */
+/* ---- gather, scatter: all ranks to or from root, in rank order ---- */
 
 static int32_t other(const nrl_request *r, int64_t i)
 {

@@ -1,9 +1,9 @@
 /*
- * plan_ring.c - reductions around a ring, segment by segment: data goes from r + 1 to r to r - 1.
- * all_reduce and reduce are Gloo's to the byte; reduce_scatter, which Gloo has not, is the first
- * half of its all_reduce. Rank c ends the first phase with chunk c, whose value is
- *   x[c] + (x[c+1] + (x[c+2] + ... + x[c-1]))
- * in this association, and everybody else gets copies of it: results are equal to the bit.
+ * plan_ring.c - reductions around a ring, segment by segment: data moves from r + 1 to r to r - 1.
+ * all_reduce and reduce send the same bytes as Gloo's; reduce_scatter, which Gloo does not have, is
+ * the first half of its all_reduce. Rank c ends the first phase with chunk c, whose value is x[c] +
+ * (x[c+1] + (x[c+2] + ... + x[c-1])) in this association, and all other ranks get copies, so all
+ * results are bit-identical.
  *
  * P ranks, r this one, S bytes in all; indices of ranks modulo P, of segments modulo their number.
  */
@@ -11,7 +11,7 @@
 
 enum {
     SEGMENT_MAX = 1 << 20,
-    SCRATCH_SEGMENTS = 8, /* reduce_scatter: partial sums on their way through this rank */
+    SCRATCH_SEGMENTS = 8, /* reduce_scatter: partial sums that wait on this rank */
     ROUND = SCRATCH_SEGMENTS / 2
 };
 
@@ -30,7 +30,7 @@ static size_t divide_up(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-/* Segment k, cut at S; size 0 beyond it. */
+/* Segment k, ending at S at most; size 0 beyond S. */
 static void segment_at(const nrl_request *r, int64_t k, size_t *offset, size_t *size)
 {
     *offset = (size_t)k * (size_t)r->segment;
@@ -42,7 +42,7 @@ static void segment_at(const nrl_request *r, int64_t k, size_t *offset, size_t *
 
 /* ---- all_reduce: reduce-scatter, then all-gather, ring_steps each ---- */
 
-/* What is sent at step i came in at step i - per: `after_receives` says so for both phases. */
+/* The data that step i sends was received in step i - per; `after_receives` says so in both phases. */
 static void all_reduce_send(const nrl_request *r, int64_t i, gloo_step *s)
 {
     bool second = i >= r->ring_steps;
@@ -76,7 +76,7 @@ static void average(const nrl_request *r, char *data, size_t size)
     if (r->divide && size) r->divide(data, size / r->element, r->group->size);
 }
 
-/* On the wire there are sums; each rank divides its own copy as soon as nobody needs the sum. */
+/* Ranks exchange sums; each rank divides its own copy as soon as no other rank needs the sum. */
 static void all_reduce_sent(nrl_request *r, int64_t i)
 {
     gloo_step s = {0};
@@ -88,7 +88,7 @@ static void all_reduce_sent(nrl_request *r, int64_t i)
 static void all_reduce_received(nrl_request *r, int64_t i)
 {
     gloo_step s = {0};
-    if (!r->divide || i < 2 * r->ring_steps - r->per) return; /* it is passed on */
+    if (!r->divide || i < 2 * r->ring_steps - r->per) return; /* the sum must still be forwarded */
     all_reduce_receive(r, i, &s);
     average(r, s.data, s.size);
 }
@@ -117,8 +117,8 @@ void plan_all_reduce_fill(nrl_request *r)
 
 /* ---- reduce: the ring, then every rank sends its chunk to root ---- */
 
-/* Gloo goes round for segments - 2 steps, where segments - per would do: what comes in after those
- * is finished data once more, of no use, but the neighbours expect it. */
+/* Gloo's ring takes segments - 2 steps, although segments - per would suffice: the data received after
+ * those is complete already and not used, but the neighbours expect the messages. */
 static void reduce_chunk(const nrl_request *r, int32_t rank, size_t *offset, size_t *size)
 {
     size_t chunk = (size_t)r->per * (size_t)r->segment;
@@ -132,7 +132,7 @@ static void reduce_send(const nrl_request *r, int64_t i, gloo_step *s)
     if (i == r->ring_steps) { /* not on root */
         reduce_chunk(r, r->group->rank, &offset, &s->size);
         s->peer = r->root;
-        s->after_sends = s->after_receives = r->ring_steps; /* another peer: it could overtake */
+        s->after_sends = s->after_receives = r->ring_steps; /* another peer: its messages could overtake */
     } else {
         segment_at(r, (after(r, 1) * r->per + i) % r->segments, &offset, &s->size);
         s->peer = before(r);
@@ -148,7 +148,7 @@ static void reduce_receive(const nrl_request *r, int64_t i, gloo_step *s)
         segment_at(r, (after(r, 2) * r->per + i) % r->segments, &offset, &s->size);
         s->peer = after(r, 1);
         s->with = r->in + offset;
-    } else { /* root alone, one rank after the other */
+    } else { /* root only, one rank after the other */
         int32_t from = (int32_t)(i - r->ring_steps);
         from += from >= r->root;
         reduce_chunk(r, from, &offset, &s->size);
@@ -195,11 +195,11 @@ nrl_status plan_reduce_fill(nrl_request *r)
 
 /* ---- reduce_scatter ---- */
 
-/* Round by round, of ROUND segments of every chunk: a whole chunk would have to wait in scratch, as
- * all ranks send one before any passes one on. In a round chunks pass in order, r + 1 is sent first
- * and r comes in last. All chunks count as long as the longest; segments beyond an end are omitted
- * by both sides. blocks: counts, then offsets, in bytes. `place`: of the chunk, from r; `width`:
- * segments of each chunk in this round. */
+/* Rounds of ROUND segments of every chunk: a whole chunk would have to wait in scratch, because all ranks
+ * send one before any forwards one. Within a round chunks pass in order: r + 1 is sent first, and r
+ * arrives last. All chunks count as long as the longest; both sides skip segments beyond a chunk's end.
+ * blocks: counts, then offsets, in bytes. `place`: index of the chunk, from r; `width`: segments of each
+ * chunk in this round. */
 static void passing(const nrl_request *r, int64_t i, int32_t *place, int64_t *width, int64_t *segment)
 {
     int64_t passes = r->group->size - 1, round = i / (ROUND * passes), in_round = i % (ROUND * passes);
@@ -222,7 +222,7 @@ static char *scratch_at(const nrl_request *r, int64_t i)
     return r->scratch + (size_t)(i % SCRATCH_SEGMENTS) * SEGMENT_MAX;
 }
 
-/* What comes in at step i is sent on at step i + width. */
+/* What step i receives is sent in step i + width. */
 static void reduce_scatter_send(const nrl_request *r, int64_t i, gloo_step *s)
 {
     int32_t place;
@@ -240,7 +240,7 @@ static void reduce_scatter_send(const nrl_request *r, int64_t i, gloo_step *s)
     }
 }
 
-/* With foreign ranks: an all_reduce of everything into scratch. */
+/* With foreign ranks: after an all_reduce of everything into scratch. */
 static void keep_own_part(nrl_request *r)
 {
     const int64_t *blocks = r->blocks;
@@ -258,10 +258,9 @@ const gloo_plan plan_reduce_scatter_foreign = {
     .done = keep_own_part,
 };
 
-/* Partial sums wait in scratch until they are sent on; the last chunk is the result. A place in
- * scratch is free once its last content, of SCRATCH_SEGMENTS steps before, has left: at most ROUND
- * steps after it came, so always before this step, and ranks cannot wait for each other in a
- * circle. */
+/* Partial sums wait in scratch until they are forwarded; the last chunk is the result. A place in scratch
+ * is free once its last content, of SCRATCH_SEGMENTS steps before, was sent: at most ROUND steps after it
+ * arrived, so always before this step, and ranks cannot deadlock in a circle. */
 static void reduce_scatter_receive(const nrl_request *r, int64_t i, gloo_step *s)
 {
     int32_t place;

@@ -1,6 +1,6 @@
 /*
- * pool.c - items and slots are taken from slabs and put back: a message allocates nothing once as
- * many were in flight before. Under the engine's lock.
+ * pool.c - items and slots are taken from slabs and returned: a message allocates nothing once as many
+ * messages were in flight before. Under the engine's lock.
  */
 #include "gloo.h"
 #include <stdlib.h>

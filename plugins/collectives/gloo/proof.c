@@ -1,10 +1,12 @@
 /*
- * proof.c - how both sides of a connection show that they are ranks of the job, where the job has a secret.
+ * proof.c - how both sides of a connection prove that they are ranks of the job, if the job has a
+ * secret.
  *
- * Each rank publishes a challenge beside its address. Who connects sends its rank, a nonce and a proof over
- * ranks, challenge and nonce; who listens answers with a proof of its own over the same, and only then is
- * the connection a pair. A challenge lives for one meeting, in which each rank is taken once, so a
- * recorded hello serves nobody. Gloo's handshake is not sent then: such connections are nrl's own.
+ * Each rank publishes a challenge with its address. The connecting rank sends its rank, a nonce and a
+ * proof over ranks, challenge and nonce; the listening rank answers with its own proof over the same,
+ * and only then does the connection become a pair. A challenge is valid for one meeting, in which each
+ * rank is accepted once, so a recorded hello is useless. Gloo's handshake is not sent then: such
+ * connections are an extension of nrl.
  */
 #include "gloo.h"
 #include <errno.h>
@@ -14,10 +16,10 @@
 #define CONNECT_LABEL "gloo connects"
 #define ACCEPT_LABEL "gloo accepts"
 
-/* What is proved; without padding. */
+/* The proved data; without padding. */
 typedef struct {
     char label[16];
-    int32_t from, to; /* who connects, who listens */
+    int32_t from, to; /* the connecting rank, the listening rank */
     uint8_t challenge[PROOF_CHALLENGE], nonce[PROOF_CHALLENGE];
 } statement;
 
@@ -41,8 +43,8 @@ nrl_status proof_open(gloo_engine *e, const nrl_store *store)
     uint8_t unused[NRL_PROOF_SIZE];
     if (!nrl_store_prove(store, "", 0, unused)) return NRL_OK;
     if (e->options.peers == PEERS_GLOO)
-        return nrl_fail(NRL_ERR_CONFIG, "peers: gloo takes ranks that cannot prove the job's secret; expected a job "
-                                        "without one, or peers: nrl");
+        return nrl_fail(NRL_ERR_CONFIG, "peers: gloo admits ranks that cannot prove the job's secret; expected a job "
+                                        "without a secret, or peers: nrl");
     e->store = store;
     return draw(e->challenge);
 }
@@ -76,7 +78,7 @@ int64_t proof_check(const gloo_engine *e, const uint8_t hello[PROOF_HELLO], uint
 
 bool proof_equal(const uint8_t a[NRL_PROOF_SIZE], const uint8_t b[NRL_PROOF_SIZE])
 {
-    unsigned differs = 0; /* in the same time, wherever they differ */
+    unsigned differs = 0; /* constant time: independent of where they differ */
     for (int i = 0; i < NRL_PROOF_SIZE; i++)
         differs |= (unsigned)(a[i] ^ b[i]);
     return !differs;

@@ -1,10 +1,10 @@
 /*
- * rate.c - the rate limit: a bucket of bytes that may leave, filled as time goes by, shared by all
- * pairs of an engine. For measuring how well a run hides its communication behind its computation.
+ * rate.c - the rate limit: a token bucket shared by all pairs of an engine. For measuring how well a
+ * run overlaps communication with computation.
  */
 #include "gloo.h"
 
-/* A burst of 4 ms, or a segment's worth on slow links. */
+/* A burst of 4 ms, or of one segment on slow links. */
 static double bucket(const gloo_engine *e)
 {
     double burst = e->options.rate_limit * 1e6 * 0.004;

@@ -1,7 +1,7 @@
 /*
- * request.c - a call on its way: starts the steps of its plan whose turn has come, counts those
- * that are done, and ends, well or not. Requests are kept and used again, so that a call in the
- * steady state allocates nothing.
+ * request.c - a call in progress: starts the steps of its plan in turn, counts completed steps, and
+ * ends with success or failure. Requests are reused, so that a call in the steady state allocates
+ * nothing.
  */
 #include "gloo.h"
 #include <stdarg.h>
@@ -73,7 +73,7 @@ nrl_status request_blocks(nrl_request *r, size_t n)
     return NRL_OK;
 }
 
-/* ---- walking the plan ---- */
+/* ---- running the plan ---- */
 
 static void finish(nrl_request *r, nrl_status status)
 {
@@ -86,12 +86,12 @@ static void finish(nrl_request *r, nrl_status status)
     }
     r->status = status;
     if (!status && r->plan->done) r->plan->done(r);
-    r->ended = true; /* told to others with the lock given back: until then nobody takes it away */
+    r->ended = true; /* other threads see this when the lock is released; until then no thread takes the request away */
     r->next = e->ended;
     e->ended = r;
 }
 
-/* A step that both sides leave out is done when those before it are. */
+/* A step that both sides skip is complete when the steps before it are. */
 static void skip_sends(nrl_request *r)
 {
     gloo_step s;
@@ -119,7 +119,7 @@ static gloo_pair *pair_of(const nrl_request *r, int32_t peer)
     return &r->group->engine->pairs[r->group->ranks[peer]];
 }
 
-/* Starts the next send or receive; *moved tells whether its turn had come. */
+/* Starts the next send or receive; *moved: whether its turn had come. */
 static nrl_status start_receive(nrl_request *r, bool *moved)
 {
     gloo_step s = {0};
@@ -207,7 +207,7 @@ static void put_label(const nrl_request *r, char *out, size_t size)
         snprintf(out, size, "%s of %zu bytes with tag %u", r->plan->name, r->total, r->number);
 }
 
-/* Nothing refers to the request or to its buffers afterwards. */
+/* Afterwards nothing refers to the request or its buffers. */
 void request_fail(nrl_request *r, nrl_status status, const char *fmt, ...)
 {
     char label[96], text[220];

@@ -1,11 +1,9 @@
 /*
- * slots.c - Gloo's rules for matching sends and receives of a slot with one peer. Both sides
- * announce theirs; data leaves only for a receive that is posted, so it always has a place to go:
- *   own send      tell SEND_READY; data at once if the peer has a receive announced, else it waits
- *   own receive   tell RECV_READY and wait
- *   RECV_READY    the oldest waiting send goes, or the note is kept
- *   DATA          belongs to the oldest waiting receive
- * Lengths are compared on both sides: ranks that disagree about a call learn it here.
+ * slots.c - Gloo's rules for matching sends and receives of a slot with one peer. Both sides announce them, and data is
+ * sent only for a posted receive, so it always has a destination: own send      tell SEND_READY; data at once if the
+ * peer has a receive announced, else it waits own receive   tell RECV_READY and wait RECV_READY    the oldest waiting
+ * send goes, or the note is kept DATA          belongs to the oldest waiting receive Lengths are compared on both
+ * sides: ranks that disagree about a call learn it here.
  */
 #include "gloo.h"
 #include <inttypes.h>
@@ -38,7 +36,7 @@ static gloo_slot **find(gloo_pair *p, uint64_t slot)
     return at;
 }
 
-/* Makes it where it is not there; NULL without memory. */
+/* Creates the slot if it does not exist; NULL if out of memory. */
 static gloo_slot *get(gloo_pair *p, uint64_t slot)
 {
     gloo_slot **at = find(p, slot);
@@ -68,7 +66,7 @@ static gloo_item *step_item(gloo_pair *p, nrl_request *r, int64_t i, const gloo_
 
 static nrl_status usable(const gloo_pair *p)
 {
-    if (p->mute) return nrl_fail(NRL_ERR_PEER, "a message to rank %d was broken off before", p->rank);
+    if (p->mute) return nrl_fail(NRL_ERR_PEER, "an earlier message to rank %d was cut off", p->rank);
     if (p->state == PAIR_OPEN || p->state == PAIR_AWAITED) return NRL_OK;
     if (!p->engine->aborted) pair_blame(p);
     if (p->state == PAIR_LEFT) return nrl_fail(NRL_ERR_PEER, "rank %d has left", p->rank);
@@ -118,7 +116,7 @@ nrl_status slot_send(gloo_pair *p, nrl_request *r, int64_t i, const gloo_step *s
     return NRL_OK;
 }
 
-/* ---- what a peer says ---- */
+/* ---- messages from a peer ---- */
 
 static void peer_can_receive(gloo_pair *p, const wire_header *h)
 {
@@ -139,7 +137,7 @@ static void peer_can_receive(gloo_pair *p, const wire_header *h)
     }
     gloo_item *note = slot && p->n_notes < PAIR_NOTES_MAX ? engine_item(p->engine) : NULL;
     if (!note) {
-        pair_lose(p, "announced more receives than can be kept (%d)", PAIR_NOTES_MAX);
+        pair_lose(p, "announced more than the limit of %d receives", PAIR_NOTES_MAX);
         return;
     }
     *note = (gloo_item){.size = (size_t)h->length};
@@ -152,7 +150,7 @@ static void peer_sends(gloo_pair *p, const wire_header *h)
     gloo_slot *slot = *find(p, h->slot);
     gloo_item *item = slot ? slot->receives.head : NULL;
     if (!item) {
-        pair_lose(p, "sent %" PRIu64 " bytes that nobody asked for (slot %#" PRIx64 ")", h->length, h->slot);
+        pair_lose(p, "sent %" PRIu64 " bytes that no receive expects (slot %#" PRIx64 ")", h->length, h->slot);
         return;
     }
     if (item->size != h->length) {
@@ -174,10 +172,10 @@ void slot_message(gloo_pair *p, const wire_header *h)
         peer_can_receive(p, h);
     else if (h->slot == wire_slot(WIRE_GOODBYE, 0, 0))
         p->has_left = true;
-    /* other sends are told of for receives from anybody, which nrl has not */
+    /* other SEND_READY messages serve receives from any rank, which nrl does not have */
 }
 
-/* ---- forgetting ---- */
+/* ---- removing ---- */
 
 static void remove_of(gloo_pair *p, gloo_queue *q, const nrl_request *r)
 {
@@ -191,7 +189,7 @@ static void remove_of(gloo_pair *p, gloo_queue *q, const nrl_request *r)
     *q = kept;
 }
 
-/* The peer may have been told of these receives: what comes for them is dropped. */
+/* The peer may already know of these receives: the data that arrives for them is dropped. */
 static void disown(gloo_queue *q, const nrl_request *r)
 {
     for (gloo_item *i = q->head; i; i = i->next)
@@ -213,7 +211,7 @@ void slot_forget(gloo_pair *p, nrl_request *r)
     }
     gloo_item *head = p->out.head;
     bool begun = head && head->request == r && p->out_offset;
-    if (begun) { /* half a message is out and the rest is the user's memory */
+    if (begun) { /* the message is partly sent, and the rest is in the user's memory */
         p->mute = p->engine->muted = true;
         p->out_offset = 0;
     }

@@ -1,6 +1,6 @@
 /*
- * wire.c - see wire.h. Fields are written one by one, so that padding and byte order of this
- * machine never reach the wire; golden bytes are in tests/unit/gloo/test_wire.c.
+ * wire.c - see wire.h. Fields are written one by one, so that padding and byte order of this machine
+ * never reach a message; tests/unit/gloo/test_wire.c has golden bytes.
  */
 #include "wire.h"
 #include <netinet/in.h>
@@ -26,8 +26,8 @@ static uint64_t get_u64(const uint8_t *in)
     return v;
 }
 
-/* tcp: nbytes opcode slot offset length roffset; uv: nbytes opcode slot length. The offsets belong
- * to opcode 0, which is not spoken here. */
+/* tcp: nbytes opcode slot offset length roffset; uv: nbytes opcode slot length. The offsets belong to
+ * opcode 0, which nrl does not use. */
 void wire_header_put(const wire_dialect *d, const wire_header *h, uint8_t *out)
 {
     bool tcp = d->header_size == 48;
@@ -67,7 +67,7 @@ static void put_address(uint8_t *out, const struct sockaddr_storage *address, in
     put_u64(out + 128, wide ? (uint64_t)number : (uint64_t)(uint32_t)number);
 }
 
-/* Takes only what belongs to the family: the rest may be a peer's uninitialised memory. */
+/* Reads only the fields of the family: the rest may be a peer's uninitialised memory. */
 static const char *get_address(const uint8_t *in, struct sockaddr_storage *address)
 {
     struct sockaddr_storage raw;
@@ -98,7 +98,7 @@ void wire_value_put(const wire_dialect *d, int32_t rank, int32_t world, const ch
         memcpy(out + 8, host, n);
         put_u64(out + 8 + n, WIRE_ADDRESS_SIZE);
         put_address(out + 16 + n, addresses, -1, true);
-        for (int32_t i = 0; i < world; i++) /* numbers are ranks: fits every mode of a Gloo peer */
+        for (int32_t i = 0; i < world; i++) /* numbers are ranks, which works with every mode of a Gloo peer */
             put_u64(out + 16 + n + WIRE_ADDRESS_SIZE + 8 * (size_t)i, (uint64_t)i);
         return;
     }
@@ -113,7 +113,7 @@ void wire_value_put(const wire_dialect *d, int32_t rank, int32_t world, const ch
 
 static const char *blob_get(int32_t me, int32_t world, const uint8_t *in, size_t size, wire_peer *out)
 {
-    static const char *const other = "a value of another dialect than tcp23";
+    static const char *const other = "a value of a dialect other than tcp23";
     if (size < 16 + WIRE_ADDRESS_SIZE) return other;
     uint64_t host = get_u64(in);
     if (host > size - 16 - WIRE_ADDRESS_SIZE) return other;

@@ -1,7 +1,7 @@
 /*
- * wire.h - the bytes that Gloo puts on a connection and into a store, in three dialects. Pure
- * functions over memory; whoever sends or publishes anything builds it here. All integers are
- * little-endian but ports and addresses inside a sockaddr, which are in network order.
+ * wire.h - the bytes that Gloo puts on a connection and into a store, in three dialects. Pure functions over
+ * memory; everything that is sent or published is built here. All integers are little-endian except ports and
+ * addresses inside a sockaddr, which are in network order.
  *
  *   dialect  speakers                          header  handshake  a rank publishes
  *   tcp22    Gloo to 2023-05, PyTorch <= 2.0   48      none       P-1 addresses, a port for each
@@ -18,9 +18,9 @@
 typedef struct {
     const char *name;
     size_t header_size;
-    size_t handshake_size; /* what the connecting side writes first: its number at the peer */
+    size_t handshake_size; /* the connecting side writes first: its number at the peer */
     bool listener_per_peer;
-    bool blob; /* published under "<rank>" alone; else "rank_<rank>" comes first */
+    bool blob; /* published under "<rank>" only; otherwise "rank_<rank>" comes first */
 } wire_dialect;
 
 enum { WIRE_TCP22 = 0, WIRE_TCP23, WIRE_UV, WIRE_DIALECTS };
@@ -30,9 +30,9 @@ extern const wire_dialect wire_dialects[WIRE_DIALECTS];
 
 enum {
     WIRE_HEADER_MAX = 48,
-    WIRE_DATA = 1,       /* for the oldest posted receive of the slot; its payload follows */
-    WIRE_SEND_READY = 2, /* there is a send of `length` bytes */
-    WIRE_RECV_READY = 3  /* a receive of `length` bytes is posted: go */
+    WIRE_DATA = 1,       /* for the oldest posted receive of the slot, followed by its payload */
+    WIRE_SEND_READY = 2, /* a send of `length` bytes is posted */
+    WIRE_RECV_READY = 3  /* a receive of `length` bytes is posted: the peer may send */
 };
 
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
 } wire_header;
 
 void wire_header_put(const wire_dialect *d, const wire_header *h, uint8_t *out);
-/* NULL, or what is wrong with the bytes. */
+/* NULL, or a description of the error in the bytes. */
 const char *wire_header_get(const wire_dialect *d, const uint8_t *in, wire_header *h);
 
 /* Kinds of collectives; the upper half of the slot space is free for private use. */
@@ -54,37 +54,37 @@ enum {
     WIRE_BARRIER,
     WIRE_ALL_TO_ALL,
     WIRE_REDUCE_SCATTER = 0x40, /* nrl's own from here on */
-    WIRE_POINT = 0x41,          /* send and recv inside a group; of the whole: the bare tag */
-    WIRE_GOODBYE = 0x7f         /* a SEND_READY of this kind: the rank leaves in good order */
+    WIRE_POINT = 0x41,          /* send and recv inside a group; in the world: the bare tag */
+    WIRE_GOODBYE = 0x7f         /* a SEND_READY of this kind is a leave message */
 };
-/* Gloo leaves the low 24 bits 0; nrl keeps groups apart by them. */
+/* Gloo leaves the low 24 bits 0; nrl distinguishes groups by them. */
 uint64_t wire_slot(unsigned kind, uint32_t tag, uint32_t group);
 
 /* ---- what ranks publish ---- */
 
 enum { WIRE_ADDRESS_SIZE = 136, WIRE_HOST_MAX = 255 };
 
-/* What rank `peer` published, as far as rank `me` needs it. */
+/* The part of what rank `peer` published that rank `me` needs. */
 typedef struct {
     struct sockaddr_storage address;
-    int64_t number;  /* what to send when connecting to it; -1 where the dialect sends nothing */
-    bool no_numbers; /* tcp23: it numbers by rank, and may connect late */
+    int64_t number;  /* what to send when connecting to the peer; -1 if the dialect sends nothing */
+    bool no_numbers; /* tcp23: the peer numbers by rank, and may connect late */
 } wire_peer;
 
-/* Bytes of a rank's value. */
+/* Bytes of the value that a rank publishes. */
 size_t wire_value_size(const wire_dialect *d, int32_t world, const char *host);
 /* addresses: [world] for tcp22 (own unused), else one; out: wire_value_size bytes. */
 void wire_value_put(const wire_dialect *d, int32_t rank, int32_t world, const char *host,
                     const struct sockaddr_storage *addresses, uint8_t *out);
-/* NULL, or what is wrong with peer's value as seen by rank me. */
+/* NULL, or a description of the error in the peer's value as seen by rank me. */
 const char *wire_value_get(const wire_dialect *d, int32_t me, int32_t peer, int32_t world, const uint8_t *in,
                            size_t size, wire_peer *out);
 
-/* Which side connects: > 0 the one whose published address is `mine`. Gloo compares the address
- * bytes, then the ports as raw memory read by a little-endian machine. */
+/* Which side connects: > 0 the rank that published `mine`. Gloo compares the address bytes, then the ports
+ * as raw memory read by a little-endian machine. */
 int wire_compare(const struct sockaddr_storage *mine, const struct sockaddr_storage *theirs);
 
-/* The number that rank `from` sends to say who it is. */
+/* The number that rank `from` sends to identify itself. */
 size_t wire_handshake_put(const wire_dialect *d, int64_t number, uint8_t *out);
 int64_t wire_handshake_get(const wire_dialect *d, const uint8_t *in);
 

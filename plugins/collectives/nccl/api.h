@@ -1,9 +1,9 @@
 /*
- * api.h - the calls of NCCL and of the CUDA driver that this plugin makes, as two tables: filled from
- * libnccl.so.2 and libcuda.so.1 when a run opens (library.c), or by a stand-in in tests.
+ * api.h - the calls of NCCL and of the CUDA driver that this plugin makes, as two tables. library.c
+ * fills them from libnccl.so.2 and libcuda.so.1 when a run opens; tests fill them with a stand-in.
  *
- * Nothing of NVIDIA is needed to build: the declarations are NCCL's binary interface from 2.18 on,
- * written down here; library.c compares them with <nccl.h> where the compiler finds it. Calls give
+ * The build needs no NVIDIA file: the declarations are NCCL's binary interface from 2.18 on, copied
+ * here, and library.c compares them with <nccl.h> where the compiler finds that header. Calls return
  * NCCL's or CUDA's codes. Streams, events and communicators are opaque.
  */
 #ifndef NCCL_API_H
@@ -21,7 +21,7 @@ typedef struct {
     char bytes[128];
 } nccl_id;
 
-/* As of 2.18; later versions take what they know from the size and version. */
+/* Layout of 2.18; later versions use size and version to tell which members exist. */
 typedef struct {
     size_t size;
     unsigned magic, version;
@@ -61,12 +61,12 @@ typedef struct {
 typedef struct {
     NCCL_CALLS(NCCL_MEMBER)
     const char *(*error_text)(int code);
-    const char *(*last_error)(void *comm); /* NCCL's own words, may be NULL or empty */
+    const char *(*last_error)(void *comm); /* NCCL's own text; may be NULL or empty */
 } nccl_api;
 
 enum { DRIVER_DONE = 0, DRIVER_NOT_READY = 600 };
 
-/* What is used of the driver interface; memory is passed as uintptr_t-sized integers there. */
+/* The driver calls that are used. The driver passes device memory as integers of the size of uintptr_t. */
 #define DRIVER_CALLS(X)                                                                                                \
     X(initialize, cuInit, (unsigned flags))                                                                            \
     X(device_count, cuDeviceGetCount, (int *))                                                                         \

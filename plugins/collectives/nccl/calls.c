@@ -1,9 +1,9 @@
 /*
- * calls.c - the operations. Where NCCL has none of a shape (uneven shares, gather, scatter,
- * all_to_all) it gets a group of those it has, which it runs as one.
+ * calls.c - the operations. Operations that NCCL does not have (uneven shares, gather, scatter,
+ * all_to_all) are groups of operations that it has, which NCCL runs as one.
  *
  * Bytes are counted as a ring moves them. NCCL matches messages between two ranks by their order and
- * knows no tags: send and recv of this plugin do too.
+ * has no tags; neither have this plugin's send and recv.
  */
 #include "group.h"
 
@@ -106,12 +106,12 @@ static void count_bytes(const call *c, int64_t sent, int64_t received)
 
 /* ---- from operands to a request ---- */
 
-/* The group's stream goes on after the caller's work. */
+/* Makes the group's stream wait for the caller's work. */
 static nrl_status follow(const nccl_group *g, const nrl_comm_args *a, void *event)
 {
     const nccl_driver *d = g->engine->driver;
     if (a->after) return nccl_driver_check(d->stream_fence(g->stream, a->after, 0), "waiting for operands");
-    if (!a->stream) return NRL_OK; /* the host's: their copies are queued already */
+    if (!a->stream) return NRL_OK; /* host operands: their copies are queued already */
     NRL_TRY(nccl_driver_check(d->event_record(event, a->stream), "waiting for operands"));
     return nccl_driver_check(d->stream_fence(g->stream, event, 0), "waiting for operands");
 }
@@ -119,19 +119,19 @@ static nrl_status follow(const nccl_group *g, const nrl_comm_args *a, void *even
 static nrl_status check(const call *c, const char *op, bool reduces, bool rooted)
 {
     const nrl_comm_args *a = c->a;
-    if (c->type < 0) return wrong(op, "an unknown dtype");
+    if (c->type < 0) return wrong(op, "unknown dtype");
     if (reduces && c->op < 0)
-        return nrl_fail(NRL_ERR_CONFIG, "nccl: %s: there is no reduction %u of %s", op, a->reduce,
+        return nrl_fail(NRL_ERR_CONFIG, "nccl: %s: reduction %u is not supported for %s", op, a->reduce,
                         nrl_dtype_name((nrl_dtype)a->dtype));
     if (rooted && (a->peer < 0 || a->peer >= c->group->size)) return wrong(op, "no such rank");
-    if (a->count < 0) return wrong(op, "a negative count");
+    if (a->count < 0) return wrong(op, "negative count");
     for (int32_t r = 0; r < c->group->size; r++)
         if ((a->counts && a->counts[r] < 0) || (a->receive_counts && a->receive_counts[r] < 0))
-            return wrong(op, "a negative count");
+            return wrong(op, "negative count");
     return NRL_OK;
 }
 
-/* Everything that goes into NCCL, in one group; ncclGroupEnd must follow whatever happens. */
+/* Makes all NCCL calls of an operation in one group; ncclGroupEnd must follow also after an error. */
 static int submit(const call *c, call_body *body)
 {
     int code = c->api->group_start();
@@ -154,10 +154,10 @@ static nrl_status enqueue(call *c, const char *op, call_body *body, const nrl_re
     return nccl_driver_check(e->driver->event_record(r->event, g->stream), op);
 }
 
-/* What differs between operations. */
+/* The properties of an operation. */
 typedef struct {
     const char *name;
-    bool reduces, rooted; /* it sums; peer is a root */
+    bool reduces, rooted; /* combines values; peer is a root rank */
     nccl_extent send, receive;
     call_body *body;
 } operation;
@@ -186,7 +186,7 @@ static nrl_status start(void *self, const nrl_comm_args *given, const operation 
     return st;
 }
 
-/* What every body checks between two calls. */
+/* Every body checks each of its calls with this. */
 #define CALL_TRY(expression)                                                                                           \
     do {                                                                                                               \
         int call_code_ = (expression);                                                                                 \
@@ -350,7 +350,7 @@ nrl_status nccl_barrier(void *self, const nrl_comm_args *a, nrl_request **reques
     return start(self, &plain, &o, -1, request);
 }
 
-/* REDUCES: it sums; ROOTED: peer is a root; a message's peer is what a failure is blamed on. */
+/* reduces: combines values; rooted: peer is a root; peer: the rank that a failure is attributed to, -1 = unknown. */
 #define NCCL_DEFINE(name, reduces, rooted, send_extent, receive_extent, peer)                                          \
     nrl_status nccl_##name(void *self, const nrl_comm_args *a, nrl_request **request)                                  \
     {                                                                                                                  \

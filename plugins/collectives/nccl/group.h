@@ -1,12 +1,12 @@
 /*
- * group.h - one opened rank and its groups: what the files of this plugin share.
+ * group.h - an opened rank and its groups, shared by the files of this plugin.
  *
- * A group is a communicator, a stream of its own (so that exchanges overlap with computing) and spare
- * events. A call fences the group's stream behind the caller's, starts NCCL and records an event:
- * the request. Operands without a stream are the host's (host.c). Communicators do not block: every
- * call into NCCL returns at once and its end is polled, so a rank that is gone costs a time-out and
- * not a hang. NCCL is entered under the engine's lock, since an abort may come from any thread and
- * frees communicators.
+ * A group is a communicator, a stream of its own (so that exchanges overlap with computation) and
+ * spare events. A call makes the group's stream wait for the caller's, starts NCCL and records an
+ * event: the request. Operands without a stream are in host memory (host.c). Communicators are
+ * non-blocking: every call into NCCL returns at once and its completion is polled, so a lost rank
+ * causes a time-out instead of a hang. NCCL is called under the engine's lock, because an abort may
+ * come from any thread and frees communicators.
  */
 #ifndef NCCL_GROUP_H
 #define NCCL_GROUP_H
@@ -17,22 +17,22 @@
 
 typedef struct {
     double timeout; /* seconds for NCCL to take a call or to form a group */
-    int64_t device; /* -1: the number among the ranks of this machine */
+    int64_t device; /* -1: this rank's number among the ranks of this machine */
 } nccl_options;
 
 typedef struct nccl_engine nccl_engine;
 typedef struct nccl_group nccl_group;
 
 struct nrl_request {
-    nrl_request *next; /* spare ones */
+    nrl_request *next; /* in the list of spare requests */
     void *event;
     const char *op; /* static */
     uint64_t number;
-    int32_t peer;   /* of send and recv, else -1 */
-    uintptr_t room; /* device memory of operands that are the host's, kept for the next ones */
-    void *pinned;   /* the same size: copies of pageable memory might wait for the stream */
+    int32_t peer;   /* of send and recv; otherwise -1 */
+    uintptr_t room; /* device memory for host operands, kept for later calls */
+    void *pinned;   /* host staging memory of the same size: copies of pageable memory might wait for the stream */
     size_t room_bytes;
-    void *host; /* what the exchange writes belongs here; NULL: nothing */
+    void *host; /* destination of the results in host memory; NULL: none */
     uintptr_t result;
     size_t result_bytes;
 };
@@ -50,7 +50,7 @@ struct nccl_group {
 };
 
 struct nccl_engine {
-    const nccl_api *api; /* copies of what it was opened with */
+    const nccl_api *api; /* the two tables below */
     const nccl_driver *driver;
     nccl_api api_table;
     nccl_driver driver_table;
@@ -60,16 +60,16 @@ struct nccl_engine {
     uintptr_t word; /* f32 on the device, for barriers */
     pthread_mutex_t lock;
     atomic_bool aborted;
-    nccl_group *groups; /* all, the world among them */
+    nccl_group *groups; /* all groups, including the world */
     _Atomic int64_t bytes_sent, bytes_received;
     char text[96];
 };
 
 /* ---- library.c ---- */
-nrl_status nccl_library(nccl_api *api, nccl_driver *driver); /* opens both; they stay open */
+nrl_status nccl_library(nccl_api *api, nccl_driver *driver); /* opens both libraries; they stay open */
 
 /* ---- meet.c ---- */
-/* Everybody is there and knows rank 0's id; *local is the number among the ranks of this machine. */
+/* Waits until all ranks have joined and gives rank 0's id; *local is this rank's number on its machine. */
 nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_t world, double timeout_s, nccl_id *id,
                      int32_t *local);
 double nccl_clock(void);
@@ -82,11 +82,11 @@ void nccl_close(void *self);
 void nccl_abort(void *self);
 int32_t nccl_failed_peer(void *self);
 void nccl_info(void *self, nrl_collective_info *fill);
-nrl_status nccl_enter(const nccl_engine *e); /* the device becomes the calling thread's */
+nrl_status nccl_enter(const nccl_engine *e); /* makes the device current in the calling thread */
 nrl_status nccl_driver_check(int code, const char *what);
-/* NRL_ERR_PEER with NCCL's words. */
+/* NRL_ERR_PEER with NCCL's text. */
 nrl_status nccl_failed(const nccl_group *g, int code, const char *what);
-/* Polls until comm has taken the call that gave `code`, or time is up. Not under the lock. */
+/* Polls until comm has accepted the call that returned `code`, or the time is up. Without the lock. */
 nrl_status nccl_settle(nccl_group *g, int code, double timeout_s, const char *what);
 
 /* ---- request.c ---- */
@@ -96,12 +96,12 @@ nrl_status nccl_wait(void *self, nrl_request *r, double timeout_s, bool *done);
 nrl_status nccl_fence(void *self, nrl_request *r, nrl_stream *stream);
 void nccl_release(void *self, nrl_request *r);
 
-/* ---- host.c: operands in host memory travel through the request's room ---- */
-/* How much of an operand there is. OWN: this rank's share; ALL: everybody's; GIVEN: by receive_counts. */
+/* ---- host.c: operands in host memory are copied through the request's room ---- */
+/* Size of an operand. OWN: this rank's share; ALL: the shares of all ranks; GIVEN: by receive_counts. */
 typedef enum { NCCL_NOTHING = 0, NCCL_COUNT, NCCL_OWN, NCCL_ALL, NCCL_GIVEN } nccl_extent;
-/* *a gets the addresses of copies that the group's stream makes. */
+/* Queues copies of the operands on the group's stream and sets *a to the copies. */
 nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, nccl_extent receive, nrl_comm_args *a);
-nrl_status nccl_host_out(const nccl_group *g, nrl_request *r); /* the exchange has ended */
+nrl_status nccl_host_out(const nccl_group *g, nrl_request *r); /* after the exchange has ended */
 void nccl_host_free(const nccl_group *g, nrl_request *r);
 
 /* ---- calls.c ---- */

@@ -1,15 +1,15 @@
 /*
- * host.c - operands in host memory: the small exchanges of the mesh, which stand beside those of a
- * device's tensors. NCCL takes device memory only, so they are copied to the request's room on the
- * group's stream before the exchange, and what it wrote is copied back when it was seen to have ended:
- * a copy that waited for the exchange itself would not end when a rank is lost.
+ * host.c - operands in host memory: the small exchanges of the mesh, next to those of device tensors.
+ * NCCL takes only device memory, so operands are copied to the request's room on the group's stream
+ * before the exchange, and results are copied back after the exchange is known to have ended: a copy
+ * that waited for the exchange would never end when a rank is lost.
  */
 #include "group.h"
 #include <string.h>
 
 enum { ALIGN = 256, SMALLEST = 4096 };
 
-/* One operand, and where its copy lies in the room. */
+/* An operand, and the offset of its copy in the room. */
 typedef struct {
     char *host;
     size_t bytes, place;
@@ -58,7 +58,7 @@ static bool lies_inside(const span *part, const span *whole)
     return part->bytes && part->host >= whole->host && part->host + part->bytes <= whole->host + whole->bytes;
 }
 
-/* The own place in all shares keeps its place in their copy. Gives the bytes of both. */
+/* If one operand lies inside the other, its copy lies inside the other's copy. Returns the bytes of both. */
 static size_t lay_out(span *send, span *receive)
 {
     if (lies_inside(send, receive)) {
@@ -91,8 +91,8 @@ static nrl_status make_room(const nccl_group *g, nrl_request *r, size_t bytes)
     while (size < bytes)
         size *= 2;
     nccl_host_free(g, r);
-    NRL_TRY(nccl_driver_check(d->allocate(&r->room, size), "taking memory"));
-    NRL_TRY(nccl_driver_check(d->allocate_host(&r->pinned, size), "taking pinned memory"));
+    NRL_TRY(nccl_driver_check(d->allocate(&r->room, size), "allocating device memory"));
+    NRL_TRY(nccl_driver_check(d->allocate_host(&r->pinned, size), "allocating pinned memory"));
     r->room_bytes = size;
     return NRL_OK;
 }
@@ -112,7 +112,7 @@ nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, n
     size_t bytes = lay_out(&from, &to);
     if (!bytes) return NRL_OK;
     NRL_TRY(make_room(g, r, bytes));
-    /* What an exchange leaves as it was comes back with the rest. */
+    /* Copy the old contents too: elements that the exchange does not write are copied back unchanged. */
     bool both = lies_inside(&from, &to);
     if (both || !lies_inside(&to, &from)) NRL_TRY(copy_in(g, r, &to));
     if (!both) NRL_TRY(copy_in(g, r, &from));

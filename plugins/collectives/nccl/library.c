@@ -1,5 +1,5 @@
 /*
- * library.c - libnccl.so.2 and libcuda.so.1, opened by name. A build needs neither.
+ * library.c - opens libnccl.so.2 and libcuda.so.1 by name. A build needs neither.
  */
 #include "group.h"
 #include <dlfcn.h>
@@ -25,14 +25,14 @@ static nrl_status open_file(const char *name, const char *hint, void **out)
 {
     *out = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (*out) return NRL_OK;
-    return nrl_fail(NRL_ERR_PLUGIN, "nccl: %s cannot be opened: %s\nhint: %s", name, dlerror(), hint);
+    return nrl_fail(NRL_ERR_PLUGIN, "nccl: cannot open %s: %s\nhint: %s", name, dlerror(), hint);
 }
 
 static nrl_status find(void *file, const char *symbol, void *fill)
 {
     *(void **)fill = dlsym(file, symbol);
     if (*(void **)fill) return NRL_OK;
-    return nrl_fail(NRL_ERR_PLUGIN, "the library has no %s: it is too old", symbol);
+    return nrl_fail(NRL_ERR_PLUGIN, "the library has no %s; expected NCCL 2.18 or later", symbol);
 }
 
 #define FIND_NCCL(member, symbol, arguments) NRL_TRY(find(nccl, "nccl" #symbol, &api->member));
@@ -41,9 +41,8 @@ static nrl_status find(void *file, const char *symbol, void *fill)
 nrl_status nccl_library(nccl_api *api, nccl_driver *driver)
 {
     void *nccl, *cuda;
-    NRL_TRY(open_file("libcuda.so.1", "it comes with the NVIDIA driver; `collective: gloo` works without it", &cuda));
-    NRL_TRY(
-        open_file("libnccl.so.2", "LD_LIBRARY_PATH may name its folder; `collective: gloo` works without it", &nccl));
+    NRL_TRY(open_file("libcuda.so.1", "the NVIDIA driver installs it; `collective: gloo` works without it", &cuda));
+    NRL_TRY(open_file("libnccl.so.2", "add its folder to LD_LIBRARY_PATH; `collective: gloo` works without it", &nccl));
     NCCL_CALLS(FIND_NCCL)
     DRIVER_CALLS(FIND_DRIVER)
     NRL_TRY(find(nccl, "ncclGetErrorString", &api->error_text));

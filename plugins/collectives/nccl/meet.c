@@ -1,7 +1,7 @@
 /*
- * meet.c - ranks find each other through the store before NCCL is asked, since NCCL waits for whoever
- * is missing without saying who. Each rank writes under its number which machine it is on; rank 0
- * collects all, then writes NCCL's id, or who did not come.
+ * meet.c - ranks find each other through the store before NCCL is initialised, because NCCL waits for
+ * missing ranks without naming them. Each rank publishes its machine under its number; rank 0 collects
+ * all, then publishes NCCL's id, or the ranks that did not join.
  */
 #include "group.h"
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void key_of(char *key, int32_t rank)
     snprintf(key, KEY, "nccl/here/%d", (int)rank);
 }
 
-/* "rank 3, 5" of those that did not come; empty: all did. */
+/* Names the ranks that did not join, as "rank 3, 5"; empty: all joined. */
 static nrl_status call_roll(nrl_store *store, int32_t world, double deadline, char *missing)
 {
     size_t n = 0;
@@ -46,7 +46,7 @@ static nrl_status call_roll(nrl_store *store, int32_t world, double deadline, ch
     return NRL_OK;
 }
 
-/* What rank 0 tells: 'I' and the id, or 'E' and words. */
+/* The message of rank 0: 'I' and the id, or 'E' and an error text. */
 typedef struct {
     char kind;
     char text[WORDS];
@@ -60,12 +60,12 @@ static nrl_status tell(const nccl_api *api, nrl_store *store, int32_t world, dou
     NRL_TRY(call_roll(store, world, deadline, missing));
     if (missing[0]) {
         w.kind = 'E';
-        snprintf(w.text, sizeof w.text, "%.300s did not come", missing);
+        snprintf(w.text, sizeof w.text, "%.300s did not join", missing);
     } else {
         int code = api->unique_id(&id);
         if (code) {
             w.kind = 'E';
-            snprintf(w.text, sizeof w.text, "NCCL on rank 0 made no id: %.200s", api->error_text(code));
+            snprintf(w.text, sizeof w.text, "NCCL on rank 0 cannot create an id: %.200s", api->error_text(code));
         }
         memcpy(w.kind == 'I' ? w.text : missing, &id, sizeof id);
     }
@@ -79,10 +79,10 @@ static nrl_status hear(nrl_store *store, double deadline, nccl_id *id)
     double left = deadline - nccl_clock();
     nrl_status st = nrl_store_get(store, "nccl/id", left > 0.01 ? left : 0.01, &value, &size);
     if (st) {
-        nrl_add_context("waiting for rank 0's id of NCCL");
+        nrl_add_context("waiting for NCCL's id from rank 0");
         return st;
     }
-    word w = {.kind = 'E', .text = "a word of another size from rank 0"};
+    word w = {.kind = 'E', .text = "rank 0 published a message of the wrong size"};
     if (size == sizeof w) memcpy(&w, value, size);
     free(value);
     w.text[WORDS - 1] = 0;
@@ -91,7 +91,7 @@ static nrl_status hear(nrl_store *store, double deadline, nccl_id *id)
     return NRL_OK;
 }
 
-/* Ranks before this one on the same machine: all have written by now. */
+/* The number of lower ranks on the same machine; all have published by now. */
 static nrl_status count_neighbours(nrl_store *store, int32_t rank, const char *host, int32_t *local)
 {
     *local = 0;
@@ -112,10 +112,10 @@ nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_
 {
     char key[KEY], host[HOST] = {0};
     double now = nccl_clock();
-    if (gethostname(host, HOST - 1)) return nrl_fail(NRL_ERR_IO, "this machine has no name");
+    if (gethostname(host, HOST - 1)) return nrl_fail(NRL_ERR_IO, "cannot read this machine's host name");
     key_of(key, rank);
     NRL_TRY(nrl_store_set(store, key, host, sizeof host));
-    /* Rank 0 gives up a little earlier, so that the others hear whom it missed. */
+    /* Rank 0 gives up a little earlier, so that the others learn which ranks were missing. */
     if (rank == 0) NRL_TRY(tell(api, store, world, now + 0.8 * timeout_s));
     NRL_TRY(hear(store, now + timeout_s, id));
     return count_neighbours(store, rank, host, local);

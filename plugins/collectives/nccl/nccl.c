@@ -1,6 +1,6 @@
 /*
- * nccl.c - the plugin's table: exchanges between NVIDIA GPUs by NCCL, which is opened by name. The
- * README beside says what of it has run.
+ * nccl.c - the plugin's table: exchanges between NVIDIA GPUs through NCCL, which is opened by name.
+ * The README in this folder lists what was tested.
  */
 #include "group.h"
 #include <nrl/nrl.h>
@@ -8,7 +8,7 @@
 static const nrl_option nccl_rows[] = {
     NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6, "seconds that NCCL may take to start a call or to form a group"),
     NRL_OPT_INT(nccl_options, device, "-1", -1, 1023,
-                "device number, as the backend's; -1 = the rank's number on its machine"),
+                "device number, as for the backend; -1 = the rank's number on its machine"),
 };
 
 static nrl_status nccl_probe(void)
@@ -30,7 +30,8 @@ static nrl_status nccl_open(const void *options, nrl_store *store, int32_t rank,
 
 #define NCCL_ENTRY(name) .name = nccl_##name,
 static const nrl_collective nccl = {
-    NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1", "NVIDIA GPUs, by NCCL"),
+    NRL_PLUGIN(NRL_KIND_COLLECTIVE, nrl_collective, nccl_options, nccl_rows, "nccl", "0.1",
+               "NVIDIA GPUs, through NCCL"),
     .by_order = true,
     .host_only = false,
     .probe = nccl_probe,

@@ -1,12 +1,12 @@
 /*
- * open.c - a rank's communicator and those split from it, from their making to their end.
+ * open.c - creates and destroys a rank's communicator and those split from it.
  */
 #include "group.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { AT_ONCE = 32 };                                   /* times that are asked without a pause */
+enum { AT_ONCE = 32 };                                   /* polls without a pause */
 static const struct timespec pause_between = {0, 50000}; /* 50 us */
 
 nrl_status nccl_driver_check(int code, const char *what)
@@ -39,7 +39,7 @@ nrl_status nccl_settle(nccl_group *g, int code, double timeout_s, const char *wh
     double end = nccl_clock() + timeout_s;
     nrl_status st = NRL_OK;
     for (int round = 0; !st && code == NCCL_IN_PROGRESS; round++) {
-        if (round >= AT_ONCE) nanosleep(&pause_between, NULL); /* most calls are taken within microseconds */
+        if (round >= AT_ONCE) nanosleep(&pause_between, NULL); /* NCCL accepts most calls within microseconds */
         pthread_mutex_lock(&e->lock);
         int asked = g->comm ? e->api->async_error(g->comm, &code) : NCCL_SUCCESS;
         if (!g->comm) st = aborted_error(what);
@@ -69,10 +69,10 @@ static nrl_status new_group(nccl_engine *e, nccl_group **out)
     e->groups = g;
     pthread_mutex_unlock(&e->lock);
     return nccl_driver_check(e->driver->stream_create(&g->stream, STREAM_NON_BLOCKING, STREAM_PRIORITY_HIGH),
-                             "making a stream");
+                             "creating a stream");
 }
 
-/* Without errors behind it a communicator is told to finish first; one that will not is aborted. */
+/* A communicator without errors is finalized first; if that fails, or after an error, it is aborted. */
 static void end_communicator(nccl_group *g)
 {
     nccl_engine *e = g->engine;
@@ -147,21 +147,21 @@ static nrl_status take_device(nccl_engine *e, int32_t local)
     int64_t device = e->options.device >= 0 ? e->options.device : local;
     if (device >= n)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "nccl: device %lld was asked for, and this machine shows %d\n"
-                        "ranks of one machine take a device each: start at most %d\n"
-                        "where each rank is shown one of its own: collective.device: 0 and backend.device: 0",
+                        "nccl: cannot use device %lld: this machine shows %d\n"
+                        "each rank of a machine needs a device of its own: start at most %d ranks here\n"
+                        "if each rank sees only its own device, set collective.device: 0 and backend.device: 0",
                         (long long)device, n, n);
     e->device = (int)device;
     NRL_TRY(nccl_driver_check(e->driver->context_retain(&e->context, e->device), "opening the device"));
     NRL_TRY(nccl_enter(e));
-    return nccl_driver_check(e->driver->allocate(&e->word, sizeof(float)), "taking memory");
+    return nccl_driver_check(e->driver->allocate(&e->word, sizeof(float)), "allocating device memory");
 }
 
 static nrl_status check_version(nccl_engine *e)
 {
     int v = 0;
     if (e->api->version(&v) || v < NCCL_OLDEST)
-        return nrl_fail(NRL_ERR_PLUGIN, "nccl: version %d was found, and 2.18 (%d) or later is needed", v, NCCL_OLDEST);
+        return nrl_fail(NRL_ERR_PLUGIN, "nccl: found version %d; expected 2.18 (%d) or later", v, NCCL_OLDEST);
     snprintf(e->text, sizeof e->text, "nccl %d.%d.%d, device %d", v / 10000, v / 100 % 100, v % 100, e->device);
     return NRL_OK;
 }
@@ -187,7 +187,7 @@ static nrl_status open_parts(nccl_engine *e, nrl_store *store, int32_t rank, int
     NRL_TRY(check_version(e));
     NRL_TRY(nccl_meet(e->api, store, rank, world, timeout_s, &id, &local));
     NRL_TRY(take_device(e, local));
-    NRL_TRY(check_version(e)); /* now with the device in its text */
+    NRL_TRY(check_version(e)); /* again, now with the device in the text */
     NRL_TRY(new_group(e, out));
     (*out)->is_world = true;
     double left = end - nccl_clock();
@@ -210,7 +210,7 @@ nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const 
     nccl_group *g = NULL;
     nrl_status st = open_parts(e, store, rank, world, timeout_s, &g);
     if (st) {
-        if (g && g->comm) (void)api->abort(g->comm); /* it may wait for ranks that never come */
+        if (g && g->comm) (void)api->abort(g->comm); /* destroy may wait for ranks that never arrive */
         if (g) g->comm = NULL;
         destroy_engine(e);
         return st;
@@ -219,7 +219,7 @@ nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const 
     return NRL_OK;
 }
 
-/* NCCL may fill in a split communicator some time after its parent has taken the call. */
+/* NCCL may set a split communicator some time after its parent has accepted the call. */
 static nrl_status await_child(nccl_group *g, double timeout_s)
 {
     nccl_engine *e = g->engine;
@@ -255,7 +255,7 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
         pthread_mutex_lock(&e->lock);
         code = g->comm ? e->api->count(g->comm, &size) : NCCL_IN_PROGRESS;
         if (!code) code = e->api->user_rank(g->comm, &rank);
-        if (code) st = nccl_failed(g, code, "asking a group");
+        if (code) st = nccl_failed(g, code, "querying a group");
         pthread_mutex_unlock(&e->lock);
     }
     if (st || color < 0) {
@@ -268,7 +268,7 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
     return NRL_OK;
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 int32_t nccl_failed_peer(void *self)
 {

@@ -1,6 +1,6 @@
 /*
- * request.c - a started exchange is an event on its group's stream. Waiting polls the event and asks
- * NCCL for errors between, since a lost rank never ends an event.
+ * request.c - a started exchange is an event on its group's stream. A wait polls the event and asks
+ * NCCL for errors in between, because the event of an exchange with a lost rank never completes.
  */
 #include "group.h"
 #include <stdlib.h>
@@ -18,7 +18,8 @@ nrl_status nccl_request_take(nccl_group *g, const char *op, int32_t peer, nrl_re
     if (!r) {
         r = calloc(1, sizeof *r);
         if (!r) return nrl_fail(NRL_ERR_MEMORY, "no memory for a request");
-        nrl_status st = nccl_driver_check(e->driver->event_create(&r->event, EVENT_WITHOUT_TIMING), "making an event");
+        nrl_status st =
+            nccl_driver_check(e->driver->event_create(&r->event, EVENT_WITHOUT_TIMING), "creating an event");
         if (st) {
             free(r);
             return st;
@@ -53,7 +54,7 @@ void nccl_release(void *self, nrl_request *r)
     pthread_mutex_unlock(&g->engine->lock);
 }
 
-/* Has the communicator failed meanwhile? */
+/* Checks whether the communicator has failed in the meantime. */
 static nrl_status look(nccl_group *g, const nrl_request *r)
 {
     nccl_engine *e = g->engine;
@@ -70,7 +71,7 @@ static nrl_status look(nccl_group *g, const nrl_request *r)
     return st;
 }
 
-/* Exchanges end in microseconds or much later: first without sleeping, then ever more seldom. */
+/* Exchanges end within microseconds or much later: poll first without sleeping, then with growing pauses. */
 static void pause_for(int round)
 {
     struct timespec t = {0, round < 100 ? 20000 : 500000};

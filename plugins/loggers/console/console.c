@@ -1,7 +1,7 @@
 /*
- * console.c - one aligned line a step on stdout, evaluations and events as lines of their own, and on a
- * terminal a progress bar below them; warnings on stderr. What a value's name says decides how it is shown; names that
- * are not known here (an algorithm's metrics) follow in the record's order.
+ * console.c - one aligned line per step on stdout; evaluations and events on lines of their own; on a
+ * terminal, a progress bar below them; warnings on stderr. A value's name decides how it is formatted;
+ * values with other names (an algorithm's metrics) follow in the record's order.
  */
 #include "base/escape.h"
 #include "text.h"
@@ -16,8 +16,8 @@ typedef struct {
 } console_options;
 
 static const nrl_option console_rows[] = {
-    NRL_OPT_INT(console_options, every, "1", 1, 2e15, "steps between lines; the last step has one"),
-    NRL_OPT_BOOL(console_options, progress, "true", "a progress bar, where stdout is a terminal"),
+    NRL_OPT_INT(console_options, every, "1", 1, 2e15, "number of steps between lines; the last step always has a line"),
+    NRL_OPT_BOOL(console_options, progress, "true", "show a progress bar if stdout is a terminal"),
 };
 
 typedef struct {
@@ -29,9 +29,9 @@ typedef struct {
 /* ---- the values of a training step, in the order of the line ---- */
 
 typedef struct {
-    const char *name, *label; /* label NULL: used by another column or not shown */
+    const char *name, *label; /* label NULL: part of another column, or not shown */
     void (*print)(text *t, double value);
-    int width; /* the value's least width, so that lines align */
+    int width; /* minimum width of the value, so that lines align */
 } column;
 
 static const column columns[] = {
@@ -139,8 +139,8 @@ static void add_eta(const console *c, text *t, const nrl_record *r)
 
 enum { BAR_WIDTH = 30, LEAST_WIDTH = 8, USUAL_COLUMNS = 80 };
 
-/* The console whose bar is on the terminal; NULL = none is. Of all consoles of the process: several runs may be open,
- * and the terminal is one. Calls of loggers never overlap. */
+/* The console whose bar is on the terminal; NULL = none. Shared by all consoles of the process, because
+ * several runs may be open on one terminal. Calls of loggers never overlap. */
 static const console *shown;
 
 static int terminal_columns(void)
@@ -149,7 +149,7 @@ static int terminal_columns(void)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL_COLUMNS;
 }
 
-/* Columns of a text of ASCII, without its changes of colour. */
+/* Columns of an ASCII text without its colour escapes. */
 static int text_columns(const char *s)
 {
     int n = 0;
@@ -177,7 +177,7 @@ static void add_bar(const console *c, text *t, const nrl_record *r)
     if (has_step) room -= text_columns(step.s);
     bool has_eta = has_step && text_columns(eta.s) <= room;
     if (has_eta) room -= text_columns(eta.s);
-    int width = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH; /* brackets and a blank */
+    int width = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH; /* brackets and a space */
     if (width >= LEAST_WIDTH) {
         text_add(t, "[");
         for (int i = 0; i < width; i++)
@@ -193,7 +193,7 @@ static void erase_bar(void)
     shown = NULL;
 }
 
-/* As it was last drawn. */
+/* Draws the bar again as it was last drawn. */
 static void show_bar(const console *c)
 {
     fputs(c->bar_text.s, stdout);
@@ -246,7 +246,7 @@ static nrl_status console_write(void *self, const nrl_record *r)
     return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(errno));
 }
 
-/* A line of its own, with the bar below it again. Warnings go to stderr, which may be the same terminal. */
+/* Prints a line of its own and redraws the bar below it. Warnings go to stderr, which may be the same terminal. */
 static void console_event(void *self, const nrl_run_event *e)
 {
     const console *c = shown;
@@ -255,7 +255,7 @@ static void console_event(void *self, const nrl_run_event *e)
     if (!e->text) return;
     erase_bar();
     fflush(stdout);
-    flockfile(to); /* of whatever length, in one piece */
+    flockfile(to); /* one piece, whatever its length */
     if (to == stderr) fputs("warning: ", to);
     escape_print(to, e->text, strlen(e->text));
     fputc('\n', to);
@@ -275,7 +275,7 @@ static void console_close(void *self)
 
 static const nrl_logger console_table = {
     NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, console_options, console_rows, "console", "0.1",
-               "a line a step on standard output, with what the run says"),
+               "one line per step on standard output, and the run's messages"),
     .plugin.priority = 200,
     .on_terminal = true,
     .open = console_open,

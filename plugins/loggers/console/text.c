@@ -1,5 +1,5 @@
 /*
- * text.c - numbers for people.
+ * text.c - number formats for the console.
  */
 #include "text.h"
 #include <stdarg.h>

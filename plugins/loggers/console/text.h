@@ -1,6 +1,5 @@
 /*
- * text.h - a line being written, and how numbers look in it. Lines that would be longer than the
- * buffer are cut.
+ * text.h - a line under construction, and number formats. Lines longer than the buffer are truncated.
  */
 #ifndef CONSOLE_TEXT_H
 #define CONSOLE_TEXT_H

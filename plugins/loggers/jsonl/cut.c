@@ -1,5 +1,5 @@
 /*
- * cut.c - a file of records back to a step.
+ * cut.c - truncates a file of records to a step.
  */
 #include "jsonl.h"
 #include <errno.h>
@@ -14,7 +14,7 @@ static nrl_status failed(const char *path)
     return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
-/* Whole lines that start as this logger writes them and are not beyond `step`. */
+/* Whether a line is complete, begins as this logger writes lines, and is not beyond `step`. */
 static bool is_kept(const char *line, ssize_t size, int64_t step)
 {
     static const char head[] = "{\"step\": ";
@@ -56,13 +56,13 @@ nrl_status jsonl_cut(const char *path, int64_t step)
 {
     size_t n = strlen(path) + sizeof ".tmp";
     struct stat s;
-    if (!stat(path, &s) && !S_ISREG(s.st_mode)) return NRL_OK; /* a pipe or a device has nothing to cut */
+    if (!stat(path, &s) && !S_ISREG(s.st_mode)) return NRL_OK; /* a pipe or a device has nothing to truncate */
     FILE *in = fopen(path, "re");
     if (!in) return errno == ENOENT ? NRL_OK : failed(path);
     char *temporary = malloc(n);
     nrl_status st = NRL_ERR_MEMORY;
     if (!temporary)
-        nrl_fail(st, "out of memory for the name of a file");
+        nrl_fail(st, "out of memory for a file name");
     else {
         snprintf(temporary, n, "%s.tmp", path);
         st = replace(in, path, temporary, step);

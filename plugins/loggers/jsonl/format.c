@@ -48,7 +48,7 @@ static nrl_status add_number(jsonl_line *line, double v)
     return add(line, text, strlen(text));
 }
 
-/* An object holds a name once: the first one stays. */
+/* An object contains a name once: the first value is kept. */
 static bool is_taken(const nrl_record *r, size_t i)
 {
     const char *name = r->values[i].name;

@@ -1,5 +1,5 @@
 /*
- * jsonl.c - OUT/metrics.jsonl: one flat JSON object a record, one record a line.
+ * jsonl.c - OUT/metrics.jsonl: one flat JSON object per record, one record per line.
  *
  *   step   finished optimizer steps, from 1; the loss is that of the batch before its update
  *   time   Unix seconds
@@ -28,25 +28,25 @@ typedef struct {
 
 static const nrl_option jsonl_rows[] = {
     NRL_OPT_STR(jsonl_options, file, "metrics.jsonl",
-                "name in the run's folder; each line is {step, time, loss, grad_norm, lr, ...}"),
+                "file name in the run's folder; each line is {step, time, loss, grad_norm, lr, ...}"),
 };
 
 typedef struct {
     nrl_status (*claim)(void *claim_user, const char *name);
     void *claim_user;
     int fd;
-    bool is_torn; /* the last line is not whole */
+    bool is_torn; /* the last line is incomplete */
     char *path;
-    const char *file; /* the end of path */
+    const char *file; /* points to the file name in path */
     jsonl_line line;
-    int64_t n_written; /* records in the open file, of this process */
+    int64_t n_written; /* records that this process wrote to the open file */
 } jsonl;
 
 static nrl_status jsonl_check(const void *options)
 {
     const char *file = ((const jsonl_options *)options)->file;
     if (*file && !strchr(file, '/') && strcmp(file, ".") && strcmp(file, "..")) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "file: '%s' is no plain file name, expected one without '/'", file);
+    return nrl_fail(NRL_ERR_CONFIG, "file: '%s' is not a plain file name; expected a name without '/'", file);
 }
 
 static nrl_status jsonl_failed(const char *path, int error)
@@ -105,7 +105,7 @@ static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, voi
     return st;
 }
 
-/* Whether the path still is_rank0 to the open file. */
+/* Whether the path still leads to the open file. */
 static bool jsonl_is_there(const jsonl *j)
 {
     struct stat open_one, named;
@@ -119,15 +119,14 @@ static nrl_status jsonl_open_again(jsonl *j)
     if (was_open) close(j->fd);
     j->fd = -1;
     if (was_open)
-        nrl_warn("%s was removed or replaced while it is written; %lld records went with it", j->path,
-                 (long long)j->n_written);
+        nrl_warn("%s was removed or replaced during the run; %lld records are lost", j->path, (long long)j->n_written);
     j->n_written = 0;
     j->is_torn = false;
     NRL_TRY(jsonl_claim(j));
     return jsonl_open_file(j, 0);
 }
 
-/* A line that fits only in part is taken back. */
+/* A line that was written only in part is removed again. */
 static nrl_status append(jsonl *j, const char *text, size_t size)
 {
     struct stat before;
@@ -160,7 +159,7 @@ static nrl_status jsonl_write(void *self, const nrl_record *record)
 
 static const nrl_logger jsonl_table = {
     NRL_PLUGIN(NRL_KIND_LOGGER, nrl_logger, jsonl_options, jsonl_rows, "jsonl", "0.1",
-               "one flat JSON object a record in OUT/metrics.jsonl"),
+               "one flat JSON object per record in OUT/metrics.jsonl"),
     .plugin.priority = 100,
     .plugin.check = jsonl_check,
     .open = jsonl_open,

@@ -1,6 +1,6 @@
 /*
- * crc.c - CRC-32C, polynomial 0x1EDC6F41, reflected; four bits at a time, which is fast enough for
- * a few hundred bytes a step and needs no tables to be made.
+ * crc.c - CRC-32C, polynomial 0x1EDC6F41, reflected; four bits at a time, which is fast enough for a
+ * few hundred bytes per step and needs only a small constant table.
  */
 #include "event.h"
 

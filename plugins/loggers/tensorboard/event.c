@@ -84,14 +84,14 @@ static void add_length(event_bytes *out, unsigned field, size_t n)
 
 /* ---- records ---- */
 
-/* Checksums are rotated and shifted, as data may hold checksums itself. */
+/* Checksums are rotated and offset, because data may contain checksums itself. */
 static void add_checksum(event_bytes *out, const void *bytes, size_t n)
 {
     uint32_t crc = event_crc(0, bytes, n);
     add_little_endian(out, (crc >> 15 | crc << 17) + 0xa282ead8u, 4);
 }
 
-/* Frames what was appended since `begin`: the event's 12 bytes of head go in front of it. */
+/* Frames what was appended since `begin`: inserts the 12-byte header before it. */
 static size_t begin_record(event_bytes *out)
 {
     static const unsigned char head[12] = {0};
@@ -147,7 +147,7 @@ static size_t tag_size(tag t)
     return strlen(t.group) + strlen(t.name);
 }
 
-/* Readers refuse text that is no UTF-8: of other than printable ASCII question marks are left. */
+/* Readers reject text that is not UTF-8: every byte that is not printable ASCII becomes a question mark. */
 static void add_tag(event_bytes *out, tag t)
 {
     add_length(out, 1, tag_size(t));
@@ -156,7 +156,7 @@ static void add_tag(event_bytes *out, tag t)
         add(out, *c >= ' ' && *c <= '~' ? c : "?", 1);
 }
 
-/* Of a Value: the tag's field and five bytes of number. */
+/* Size of a Value: the tag's field and five bytes for the number. */
 static size_t value_size(tag t)
 {
     return 1 + varint_size(tag_size(t)) + tag_size(t) + 5;

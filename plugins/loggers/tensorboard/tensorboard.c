@@ -1,11 +1,11 @@
 /*
- * tensorboard.c - scalars for TensorBoard: OUT/tensorboard/events.out.tfevents.*, one event a
- * record, tags as the Trainer of transformers gives them (train/loss, eval/loss).
+ * tensorboard.c - scalars for TensorBoard: OUT/tensorboard/events.out.tfevents.*, one event per
+ * record, with the tags of the transformers Trainer (train/loss, eval/loss).
  *
  * A resumed run writes another file that begins with a restart at its first step: readers drop what
- * earlier files have from there on. A fresh run removes the files that earlier ones left. An event
- * is written whole or not at all. A file that was removed while it is written is noticed at the next
- * record; another one is begun then.
+ * earlier files have from there on. A new run removes the files that earlier runs left. An event is
+ * written whole or not at all. If the file is removed during a run, the next record notices this and
+ * begins another file.
  */
 #include "event.h"
 #include <dirent.h>
@@ -26,7 +26,7 @@ typedef struct {
 
 static const nrl_option tensorboard_rows[] = {
     NRL_OPT_STR(tensorboard_options, folder, "tensorboard",
-                "name in the run's folder; `tensorboard --logdir` takes it, or a folder of runs"),
+                "folder name in the run's folder; pass it, or a folder of runs, to `tensorboard --logdir`"),
 };
 
 typedef struct {
@@ -35,14 +35,14 @@ typedef struct {
     int fd;
     char *folder, *path;
     event_bytes bytes;
-    int64_t n_written; /* events in the open file */
+    int64_t n_written; /* events written to the open file */
 } tensorboard;
 
 static nrl_status tensorboard_check(const void *options)
 {
     const char *folder = ((const tensorboard_options *)options)->folder;
     if (*folder && !strchr(folder, '/') && strcmp(folder, ".") && strcmp(folder, "..")) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "folder: '%s' is no plain name, expected one without '/'", folder);
+    return nrl_fail(NRL_ERR_CONFIG, "folder: '%s' is not a plain name; expected a name without '/'", folder);
 }
 
 static nrl_status failed(const char *path, int error)
@@ -73,7 +73,7 @@ static void remove_earlier(const char *folder)
     if (d) closedir(d);
 }
 
-/* Readers take files in the order of their names: seconds first. */
+/* Readers take files in alphabetical order, so names begin with the seconds. */
 static nrl_status create_file(tensorboard *t, long long seconds)
 {
     char host[65] = "host", name[160];
@@ -91,7 +91,7 @@ static nrl_status create_file(tensorboard *t, long long seconds)
     return failed(t->path, errno);
 }
 
-/* What was built goes to the file; what fits only in part is taken back, or else the file is given up. */
+/* Writes the built bytes to the file. A partial write is undone; if that fails, the file is given up. */
 static nrl_status append(tensorboard *t)
 {
     struct stat before;
@@ -170,7 +170,7 @@ static nrl_status tensorboard_open(const void *options, const nrl_logger_run *ru
     return st;
 }
 
-/* Whether the path still is_rank0 to the open file. */
+/* Whether the path still leads to the open file. */
 static bool is_there(const tensorboard *t)
 {
     struct stat open_one, named;
@@ -181,8 +181,7 @@ static bool is_there(const tensorboard *t)
 static nrl_status begin_again(tensorboard *t)
 {
     if (t->fd >= 0) {
-        nrl_warn("%s was removed or replaced while it is written; %lld records went with it", t->path,
-                 (long long)t->n_written);
+        nrl_warn("%s was removed or replaced during the run; %lld records are lost", t->path, (long long)t->n_written);
         close(t->fd);
     }
     t->fd = -1;

@@ -1,5 +1,5 @@
 /*
- * config.c - reads config.json of GPT-2; absent keys mean what transformers' GPT2Config says.
+ * config.c - reads config.json of GPT-2; absent keys have the defaults of transformers' GPT2Config.
  */
 #include "config.h"
 #include <math.h>
@@ -7,7 +7,7 @@
 
 enum { MAX_LAYERS = 4096, MAX_HEADS = 65536, MAX_SIZE = INT32_MAX / 4 };
 
-/* or_value -1: the key must be there. */
+/* or_value -1: the key is required. */
 static nrl_status read_int(const nrl_node *j, const char *key, int64_t most, int64_t or_value, int64_t *out)
 {
     const nrl_node *node = nrl_node_find(j, key);
@@ -15,7 +15,7 @@ static nrl_status read_int(const nrl_node *j, const char *key, int64_t most, int
     *out = nrl_node_int(node, absent ? or_value : INT64_MIN);
     if (*out >= 1 && *out <= most) return NRL_OK;
     if (absent) return nrl_fail(NRL_ERR_DATA, "%s: '%s' is missing", nrl_node_place(j), key);
-    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no integer from 1 to %lld", nrl_node_place(j), key, (long long)most);
+    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is not an integer from 1 to %lld", nrl_node_place(j), key, (long long)most);
 }
 
 static nrl_status read_number(const nrl_node *j, const char *key, double or_value, double *out)
@@ -23,7 +23,7 @@ static nrl_status read_number(const nrl_node *j, const char *key, double or_valu
     const nrl_node *node = nrl_node_find(j, key);
     *out = nrl_node_f64(node, nrl_node_kind(node) <= NRL_NODE_NULL ? or_value : NAN);
     if (isfinite(*out) && *out > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no number above 0", nrl_node_place(j), key);
+    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is not a number above 0", nrl_node_place(j), key);
 }
 
 static nrl_status read_activation(const nrl_node *j, nrl_unary *out)
@@ -42,7 +42,7 @@ static nrl_status read_activation(const nrl_node *j, nrl_unary *out)
             return NRL_OK;
         }
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: activation_function '%.60s' is not built; there are: gelu_new, gelu, relu, "
+                    "%s: activation_function '%.60s' is not supported; expected one of: gelu_new, gelu, relu, "
                     "silu, tanh, sigmoid",
                     nrl_node_place(j), name);
 }
@@ -62,7 +62,7 @@ nrl_status gpt2_config_read(const nrl_node *j, gpt2_config *c)
         return nrl_fail(NRL_ERR_DATA, "%s: n_embd %lld is not a multiple of n_head %lld", nrl_node_place(j),
                         (long long)c->width, (long long)c->n_heads);
     if (nrl_node_bool(nrl_node_find(j, "add_cross_attention"), false))
-        return nrl_fail(NRL_ERR_DATA, "%s: add_cross_attention is true, only false is built", nrl_node_place(j));
+        return nrl_fail(NRL_ERR_DATA, "%s: add_cross_attention is true; only false is supported", nrl_node_place(j));
     c->tied = nrl_node_bool(nrl_node_find(j, "tie_word_embeddings"), true);
     c->scale_by_width = nrl_node_bool(nrl_node_find(j, "scale_attn_weights"), true);
     c->scale_by_layer = nrl_node_bool(nrl_node_find(j, "scale_attn_by_inverse_layer_idx"), false);

@@ -1,5 +1,5 @@
 /*
- * config.h - what a GPT-2 config.json means.
+ * config.h - the contents of a GPT-2 config.json.
  */
 #ifndef GPT2_CONFIG_H
 #define GPT2_CONFIG_H
@@ -8,7 +8,7 @@
 typedef struct {
     int64_t vocab, width, inner, n_layers, n_heads, n_positions;
     double norm_eps, init_scale;
-    bool tied, scale_by_width, scale_by_layer; /* scores: 1 / sqrt(K), 1 / (layer + 1) */
+    bool tied, scale_by_width, scale_by_layer; /* scale of scores: 1 / sqrt(K), 1 / (layer + 1) */
     nrl_unary activation;
 } gpt2_config;
 

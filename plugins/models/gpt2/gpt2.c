@@ -95,7 +95,7 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
 }
 
 /* Projections back into the residual stream start smaller by sqrt(2L), as in the paper. The fused
- * projection is three groups of rows, each of which is cut by heads. */
+ * projection is three groups of rows, each sharded by heads. */
 static nrl_status layout_layer(const gpt2 *self, const place *at, gpt2_layer *l)
 {
     double scale = self->config.init_scale, residual = scale / sqrt(2.0 * (double)self->config.n_layers);

@@ -1,5 +1,5 @@
 /*
- * config.c - reads sizes and switches of config.json, by the family's row of families.c.
+ * config.c - reads sizes and switches from config.json, by the family's row in families.c.
  */
 #include "config.h"
 #include <math.h>
@@ -23,10 +23,10 @@ nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, i
     }
     *out = nrl_node_int(node, INT64_MIN);
     if (*out == INT64_MIN)
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected an integer", nrl_node_place(map), key,
-                        llama_is_absent(node) ? "missing" : "no integer");
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s; expected an integer", nrl_node_place(map), key,
+                        llama_is_absent(node) ? "missing" : "not an integer");
     if (*out < least || *out > most)
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %lld, expected %lld to %lld", nrl_node_place(map), key,
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %lld; expected %lld to %lld", nrl_node_place(map), key,
                         (long long)*out, (long long)least, (long long)most);
     return NRL_OK;
 }
@@ -41,14 +41,14 @@ nrl_status llama_read_number(const nrl_node *map, const char *key, double above,
     *out = nrl_node_f64(node, NAN);
     if (isfinite(*out) && *out > above) return NRL_OK;
     if (isnan(*out))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s, expected a number", nrl_node_place(map), key,
-                        llama_is_absent(node) ? "missing" : "no number");
-    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %g, expected more than %g", nrl_node_place(map), key, *out, above);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %s; expected a number", nrl_node_place(map), key,
+                        llama_is_absent(node) ? "missing" : "not a number");
+    return nrl_fail(NRL_ERR_DATA, "%s: '%s' is %g; expected more than %g", nrl_node_place(map), key, *out, above);
 }
 
 /* ---- sizes ---- */
 
-/* Given, or the family's, or what the heads leave of the width. */
+/* As given, or the family's, or the width divided by the number of heads. */
 static nrl_status read_head_dim(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     const nrl_node *node = nrl_node_find(j, "head_dim");
@@ -61,7 +61,7 @@ static nrl_status read_head_dim(const nrl_node *j, const llama_family *f, llama_
                         nrl_node_place(j), (long long)c->width, (long long)c->n_heads);
     if (derived) c->head_dim = c->width / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEADS)
-        return nrl_fail(NRL_ERR_DATA, "%s: head_dim is %lld, rotary positions need an even one up to %d",
+        return nrl_fail(NRL_ERR_DATA, "%s: head_dim is %lld; rotary positions need an even number up to %d",
                         nrl_node_place(j), (long long)c->head_dim, (int)MAX_HEADS);
     return NRL_OK;
 }
@@ -85,8 +85,7 @@ static nrl_status read_sizes(const nrl_node *j, const llama_family *f, llama_con
 
 /* ---- switches ---- */
 
-/* Gemma's files say "gelu" in hidden_act and mean the tanh form; later ones say so in
- * hidden_activation. */
+/* Gemma's files have "gelu" in hidden_act and mean the tanh form; newer files set it in hidden_activation. */
 static nrl_status read_activation(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     static const char *const silu[] = {"silu", "swish"}, *const gelu[] = {"gelu_pytorch_tanh", "gelu_tanh"};
@@ -99,20 +98,20 @@ static nrl_status read_activation(const nrl_node *j, const llama_family *f, llam
     }
     c->gelu = f->gemma;
     if (!strcmp(act, built[0]) || !strcmp(act, built[1])) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: %s is '%.60s', only '%s' is built", nrl_node_place(j), key, act, built[0]);
+    return nrl_fail(NRL_ERR_DATA, "%s: %s is '%.60s'; only '%s' is supported", nrl_node_place(j), key, act, built[0]);
 }
 
-/* What would change the numbers and is not built. */
+/* Rejects switches that would change the numbers and are not supported. */
 static nrl_status refuse(const nrl_node *j)
 {
     static const char *const switches[] = {"rope_interleaved", "use_bidirectional_attention"};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         if (nrl_node_bool(nrl_node_find(j, switches[i]), false))
-            return nrl_fail(NRL_ERR_DATA, "%s: %s is true, only false is built", nrl_node_place(j), switches[i]);
+            return nrl_fail(NRL_ERR_DATA, "%s: %s is true; only false is supported", nrl_node_place(j), switches[i]);
     if (!llama_is_absent(nrl_node_find(j, "attn_logit_softcapping")))
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: attn_logit_softcapping is set; attention scores without a cap alone "
-                        "are built",
+                        "%s: attn_logit_softcapping is set; only attention scores without a cap "
+                        "are supported",
                         nrl_node_place(j));
     return NRL_OK;
 }

@@ -1,16 +1,16 @@
 /*
- * config.h - what a Llama-like config.json means, with each family's own defaults made explicit.
- * families.c says how families differ, config.c reads sizes and switches, layers.c windows and
- * positions of each layer, rope.c rotary frequencies.
+ * config.h - the contents of a Llama-like config.json, with each family's defaults made explicit.
+ * families.c has the differences between families, config.c reads sizes and switches, layers.c windows
+ * and positions of each layer, rope.c rotary frequencies.
  */
 #ifndef LLAMA_CONFIG_H
 #define LLAMA_CONFIG_H
 #include <nrl/op.h>
 
-/* Where a layer normalises: what goes into attention and MLP, what comes out of them, or both. */
+/* Where a layer normalises: the inputs of attention and MLP, their outputs, or both. */
 typedef enum { LLAMA_NORM_BEFORE, LLAMA_NORM_AFTER, LLAMA_NORM_BOTH } llama_norms;
 
-/* RMS norm of queries and keys: none, each head with one weight [K], all heads together [H*K]. */
+/* RMS norm of queries and keys: none, one weight [K] for each head, or one over all heads [H*K]. */
 typedef enum { LLAMA_HEADS_PLAIN, LLAMA_HEADS_EACH, LLAMA_HEADS_ALL } llama_head_norm;
 
 typedef struct {
@@ -22,78 +22,77 @@ typedef struct {
     int64_t vocab, width, inner, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
     double norm_eps, init_scale;
     double norm_offset;                                               /* added to norm weights: 1 in Gemma, else 0 */
-    double embed_scale, residual_scale, attention_scale, logit_scale; /* products, usually 1 */
+    double embed_scale, residual_scale, attention_scale, logit_scale; /* factors, usually 1 */
     double soft_cap;                                                  /* of logits, 0 = none */
     llama_norms norms;
     llama_head_norm head_norm;
     bool qkv_bias, out_bias, mlp_bias; /* of q, k, v; of o; of gate, up, down */
-    bool fused;                        /* q, k, v are one matrix, gate and up another (Phi-3) */
+    bool fused;                        /* q, k, v are one matrix; gate and up are another (Phi-3) */
     bool gelu;                         /* gate through GELU (tanh), else SiLU */
     bool tied;                         /* the head is the input embedding */
     llama_attention *layers;           /* [n_layers] */
-    nrl_rope *rope;                    /* [2]: of most layers; of layers with a window (Gemma 3) */
+    nrl_rope *rope;                    /* [2]: for most layers; for layers with a window (Gemma 3) */
 } llama_config;
 
-/* The model_type values that are served, NULL-ended. */
+/* The supported model_type values, NULL-terminated. */
 extern const char *const llama_model_types[];
 
-/* NRL_ERR_DATA names the key, its value and what was expected. Free what was read in either case.
- */
+/* NRL_ERR_DATA names the key, its value and what was expected. Free what was read in either case. */
 nrl_status llama_config_read(const nrl_node *config, llama_config *out);
 void llama_config_free(llama_config *c);
 
-/* ---- within the folder ---- */
+/* ---- private ---- */
 
-/* Which layers have a window, unless `layer_types` says. */
+/* Which layers have a window if `layer_types` is absent. */
 typedef enum {
     LLAMA_WINDOW_NEVER,
     LLAMA_WINDOW_ALL,
     LLAMA_WINDOW_LATE,    /* from max_window_layers on (Qwen) */
-    LLAMA_WINDOW_NO_ROPE, /* those without positions (SmolLM3) */
-    LLAMA_WINDOW_PATTERN, /* all but every sixth, or window_period-th */
+    LLAMA_WINDOW_NO_ROPE, /* layers without positions (SmolLM3) */
+    LLAMA_WINDOW_PATTERN, /* all but every sixth, or every window_period-th */
 } llama_window_rule;
 
-/* A row of the table: what an absent key means, which keys are read, how the layers are built. */
+/* A row of the table: defaults of absent keys, which keys are read, how layers are built. */
 typedef struct {
     const char *model_type;
-    int64_t n_kv_heads;    /* where the key is absent; 0 = as many as query heads */
+    int64_t n_kv_heads;    /* if the key is absent; 0 = as many as query heads */
     int64_t head_dim;      /* likewise; 0 = width / heads */
     int64_t max_positions; /* likewise */
     double norm_eps, theta;
-    double local_theta; /* of layers with a window; 0 = one rope for all */
+    double local_theta; /* of layers with a window; 0 = the same rope for all */
     int64_t window;     /* likewise; 0 = none */
     llama_window_rule window_rule;
     int64_t window_period;
-    bool window_switch; /* use_sliding_window must be true, else there is none */
+    bool window_switch; /* no window unless use_sliding_window is true */
     llama_norms norms;
     llama_head_norm head_norm;
-    bool qkv_bias;             /* always there, whatever the config says (Qwen2) */
-    bool reads_attention_bias; /* attention_bias adds one to q, k, v and o */
+    bool qkv_bias;             /* always present, whatever the config has (Qwen2) */
+    bool reads_attention_bias; /* attention_bias adds a bias to q, k, v and o */
     bool reads_mlp_bias;
-    bool tied;        /* where the key is absent */
-    bool fused;       /* one matrix for q, k, v, one for gate and up; a part of a head may turn */
+    bool tied;        /* if the key is absent */
+    bool fused;       /* one matrix for q, k, v, another for gate and up; rotary positions may cover part of a head */
     bool gemma;       /* GELU, norm weights around 0, embeddings times sqrt(width) */
     bool gemma3;      /* query_pre_attn_scalar, final_logit_softcapping */
     bool multipliers; /* Granite's four */
     bool no_rope;     /* no_rope_layers (SmolLM3) */
 } llama_family;
 
-const llama_family *llama_family_find(const char *model_type); /* NULL = not served */
+const llama_family *llama_family_find(const char *model_type); /* NULL = not supported */
 
 /* layers.c: fills c->layers from c->rope. */
 nrl_status llama_layers_read(const nrl_node *config, const llama_family *f, llama_config *c);
 
-/* rope.c: frequencies and scale from rope_parameters or rope_theta with rope_scaling, into c->rope.
- * May lower c->max_positions to what the frequencies are for. */
+/* rope.c: frequencies and scale from rope_parameters, or from rope_theta with rope_scaling, into c->rope.
+ * May lower c->max_positions to what the frequencies are valid for. */
 nrl_status llama_rope_read(const nrl_node *config, const llama_family *f, llama_config *c);
 
 /* Getters with errors. */
 
 bool llama_is_absent(const nrl_node *node); /* or null */
-/* An integer in [least, most]; absent or null gives or_value, or an error if that is -1. */
+/* An integer in [least, most]; if absent or null or_value, or an error if that is -1. */
 nrl_status llama_read_int(const nrl_node *map, const char *key, int64_t least, int64_t most, int64_t or_value,
                           int64_t *out);
-/* A finite number above `above`; absent or null gives or_value, or an error if that is NAN. */
+/* A finite number above `above`; if absent or null or_value, or an error if that is NAN. */
 nrl_status llama_read_number(const nrl_node *map, const char *key, double above, double or_value, double *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * families.c - how the families differ: one row each, of what an absent key means, which keys are
- * read and how layers are built. A family that this table cannot describe has no place in this
+ * families.c - the differences between families, one row each: defaults of absent keys, which keys are
+ * read and how layers are built. A family that this table cannot describe does not belong in this
  * plugin. Sources: each family's config and modelling code in transformers.
  */
 #include "config.h"

@@ -1,24 +1,24 @@
 /*
- * layers.c - what tells one layer's attention from another's: how many keys a query sees, and by
- * which table positions turn, if at all. `layer_types` says it, or the family's rule does.
+ * layers.c - how the attention of layers differs: how many keys a query sees, and which table rotates
+ * its positions, if any. `layer_types` decides, or the family's rule if that is absent.
  */
 #include "config.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* A list of the right length, or absent. */
+/* A list of the right length, or NULL if absent. */
 static nrl_status find_list(const nrl_node *j, const char *key, const char *what, const llama_config *c,
                             const nrl_node **out)
 {
     *out = nrl_node_find(j, key);
     if (llama_is_absent(*out)) *out = NULL;
     if (*out && (nrl_node_kind(*out) != NRL_NODE_LIST || (int64_t)nrl_node_size(*out) != c->n_layers))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no list of %lld %s", nrl_node_place(j), key, (long long)c->n_layers,
-                        what);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is not a list of %lld %s", nrl_node_place(j), key,
+                        (long long)c->n_layers, what);
     return NRL_OK;
 }
 
-/* no_rope_layers has 1 for layers with positions, 0 for those without; or every n-th has none. */
+/* no_rope_layers has 1 for layers with positions and 0 for layers without; if absent, every n-th layer has none. */
 static nrl_status read_no_rope(const nrl_node *j, llama_config *c)
 {
     const nrl_node *list;
@@ -44,7 +44,7 @@ typedef struct {
 
 static nrl_status read_windows(const nrl_node *j, const llama_family *f, const llama_config *c, windows *w)
 {
-    /* absent: the family's; null: none, where layers are alike but for it */
+    /* absent: the family's default; null: no window, for families whose layers are otherwise alike */
     int64_t null = f->window_rule == LLAMA_WINDOW_PATTERN ? -1 : 0;
     int64_t absent = nrl_node_find(j, "sliding_window") ? null : f->window;
     NRL_TRY(llama_read_int(j, "sliding_window", 1, INT32_MAX, absent, &w->window));
@@ -82,7 +82,7 @@ static nrl_status slides(const nrl_node *j, const windows *w, int64_t i, bool *o
                         nrl_node_place(j), (long long)i, type);
     if (*out && !w->window)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: layer_types[%lld] slides, but there is no sliding_window or "
+                        "%s: layer_types[%lld] has a window, but sliding_window is not set or "
                         "use_sliding_window is false",
                         nrl_node_place(j), (long long)i);
     return NRL_OK;

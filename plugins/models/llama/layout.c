@@ -1,6 +1,6 @@
 /*
- * layout.c - what a Llama-like model declares: units embed, layers.0 .. layers.L-1, norm, and their
- * parameters under the names of Hugging Face files. The carry is the residual stream [N, D].
+ * layout.c - the parameters of a Llama-like model: units embed, layers.0 .. layers.L-1, norm, with the
+ * parameter names of Hugging Face files. The carry is the residual stream [N, D].
  */
 #include "llama.h"
 #include <stdio.h>
@@ -24,7 +24,7 @@ static nrl_status declare(const place *at, const char *name, nrl_param_spec spec
     return nrl_build_param(at->builder, at->unit, &spec, out);
 }
 
-/* Norms begin as the identity, whatever is added to their weights. */
+/* Norms start as the identity, whatever offset is added to their weights. */
 static nrl_status declare_head_norm(const place *at, const char *name, int64_t width, nrl_tp tp, nrl_param **out)
 {
     nrl_init init = at->c->norm_offset == 0 ? NRL_INIT_ONES : NRL_INIT_ZEROS;
@@ -49,7 +49,7 @@ static nrl_status declare_matrix(const place *at, const char *name, int64_t out_
     return declare(at, name, spec, out);
 }
 
-/* `groups`: of rows, one behind the other in a fused matrix. */
+/* `groups`: groups of rows, one after the other in a fused matrix. */
 static nrl_status declare_fused(const place *at, const char *name, int64_t out_features, int64_t in_features, nrl_tp tp,
                                 int32_t groups, bool bias, llama_affine *out)
 {
@@ -107,8 +107,8 @@ static nrl_status layout_mlp(const place *at, llama_layer *l)
     return declare_affine(at, "mlp.down_proj", d, inner, row, c->mlp_bias, &l->down);
 }
 
-/* Llama calls the norm before the MLP "post_attention"; families with norms after attention and MLP
- * call those by where they stand. */
+/* Llama calls the norm before the MLP "post_attention"; families with norms after attention and MLP name
+ * those norms by their position. */
 static nrl_status layout_layer(const place *at, llama_layer *l)
 {
     const llama_config *c = at->c;
@@ -123,7 +123,7 @@ static nrl_status layout_layer(const place *at, llama_layer *l)
     return declare_norm(at, "post_feedforward_layernorm.weight", c->width, &l->mlp_out);
 }
 
-/* The head belongs to the core, its weight to the last unit. */
+/* The core runs the head; the head's weight belongs to the last unit. */
 static nrl_status layout_head(llama *self, const place *at)
 {
     const llama_config *c = at->c;

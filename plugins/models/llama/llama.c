@@ -1,8 +1,8 @@
 /*
- * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2 and 3, Phi-3, Granite, OLMo 2 and
- * 3, Gemma 1 and 3: one forward driven by config.json. Touvron et al. 2023 (arXiv 2302.13971): RMS
- * norms around attention and MLP, rotary positions, grouped queries, a gated MLP; what the families
- * make of that is a row of families.c, and NULL, 0 or 1 here.
+ * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2 and 3, Phi-3, Granite, OLMo 2 and 3,
+ * Gemma 1 and 3: one forward driven by config.json. Touvron et al. 2023 (arXiv 2302.13971): RMS norms
+ * around attention and MLP, rotary positions, grouped queries, a gated MLP. A family's differences are
+ * a row in families.c, and NULL, 0 or 1 here.
  */
 #include "llama.h"
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static nrl_status apply_affine(nrl_ctx *ctx, const llama_affine *a, nrl_tensor *
     return nrl_op_linear(ctx, x, a->weight, a->bias, y);
 }
 
-/* *x normalised, or as it is where the family has no such norm. */
+/* *x normalised, or unchanged if the family does not have this norm. */
 static nrl_status normalise(const llama *self, nrl_ctx *ctx, nrl_param *w, nrl_tensor **x)
 {
     const llama_config *c = &self->config;
@@ -30,7 +30,7 @@ typedef struct {
     nrl_tensor *q, *k, *v; /* [N,H*K], [N,G*K] twice */
 } heads;
 
-/* h [N,D] to queries, keys and values; of a fused matrix they are views of one [N,(H+2G)*K]. */
+/* h [N,D] to queries, keys and values; with a fused matrix these are views of one [N,(H+2G)*K]. */
 static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h, heads *out)
 {
     const llama_config *c = &self->config;
@@ -47,7 +47,7 @@ static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l,
     return nrl_op_slice_columns(ctx, qkv, q + kv, q + 2 * kv, &out->v);
 }
 
-/* h [N,D] -> y [N,D]. Head counts come from the tensors: a strategy may have cut the weights. */
+/* h [N,D] -> y [N,D]. Head counts come from the tensors, because a strategy may have sharded the weights. */
 static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor *h, nrl_tensor **y)
 {
     const llama_config *c = &self->config;
@@ -73,11 +73,11 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
 
 /* ---- MLP ---- */
 
-/* h [N,D] -> y [N,D] through I. */
+/* h [N,D] -> y [N,D] through the inner width I. */
 static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h, nrl_tensor **y)
 {
     const llama_config *c = &self->config;
-    nrl_tensor *gate, *up, *inner; /* [N,I], before the cut of a fused matrix [N,2I] */
+    nrl_tensor *gate, *up, *inner; /* [N,I], or views of a fused [N,2I] */
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(apply_affine(ctx, &l->gate, h, &gate));
     if (c->fused) {
@@ -93,14 +93,14 @@ static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl
 
 /* ---- units ---- */
 
-/* What attention or MLP gives to the residual stream. */
+/* Adds the output of attention or MLP to the residual stream. */
 static nrl_status contribute(const llama *self, nrl_ctx *ctx, nrl_param *norm, nrl_tensor **y)
 {
     NRL_TRY(normalise(self, ctx, norm, y));
     return multiply(ctx, self->config.residual_scale, y);
 }
 
-/* *x += a, and *h its norm. */
+/* *x += a, and *h = the norm of *x. */
 static nrl_status add_and_normalise(const llama *self, nrl_ctx *ctx, nrl_tensor *a, nrl_param *w, nrl_tensor **x,
                                     nrl_tensor **h)
 {
@@ -111,7 +111,7 @@ static nrl_status add_and_normalise(const llama *self, nrl_ctx *ctx, nrl_tensor 
     return NRL_OK;
 }
 
-/* x += norm(attention(norm(x))); x += norm(mlp(norm(x))), with the norms that there are. */
+/* x += norm(attention(norm(x))); x += norm(mlp(norm(x))), with the norms that the family has. */
 static nrl_status layer(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor **x)
 {
     const llama_layer *l = &self->layers[i];

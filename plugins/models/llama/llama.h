@@ -1,9 +1,9 @@
 /*
- * llama.h - an instance: what config.json said, and the parameters that layout.c declared for
- * llama.c to run.
+ * llama.h - an instance: the contents of config.json, and the parameters that layout.c declared and
+ * llama.c uses.
  *
- * Legend: N tokens, D width, H query heads, G key/value heads, K head width, I inner width,
- * V vocabulary.
+ * Legend: N tokens, D width, H query heads, G key/value heads, K head width, I inner width, V
+ * vocabulary.
  */
 #ifndef LLAMA_LLAMA_H
 #define LLAMA_LLAMA_H
@@ -28,8 +28,8 @@ typedef struct {
     llama_layer *layers;
 } llama;
 
-/* A norm over all heads needs all of them, and of a fused matrix unequal groups of rows cannot be cut alike:
- * tensor parallelism leaves such attention whole. */
+/* A norm over all heads needs all heads, and a fused matrix has groups of rows of unequal size that cannot
+ * be sharded alike: tensor parallelism keeps such attention whole. */
 static inline bool llama_attention_is_whole(const llama_config *c)
 {
     return c->head_norm == LLAMA_HEADS_ALL || (c->fused && c->n_heads != c->n_kv_heads);

@@ -1,10 +1,10 @@
 /*
- * rope.c - rotary frequencies. Both spellings of config.json: rope_parameters (with its own
- * rope_theta, and one map a kind of layer where kinds differ), or rope_theta with an optional
- * rope_scaling. In double throughout.
+ * rope.c - rotary frequencies, from both spellings of config.json: rope_parameters (with its own
+ * rope_theta, and one map per kind of layer if kinds differ), or rope_theta with an optional
+ * rope_scaling. All in double.
  *
- * Legend: d columns of a head that turn, h = d / 2 pairs, theta base, f_j = theta^(-2j/d) for pair
- * j.
+ * Legend: d columns of a head that are rotated, h = d / 2 pairs, theta base, f_j = theta^(-2j/d) for
+ * pair j.
  */
 #include "config.h"
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct {
     const nrl_node *rope; /* rope_parameters or rope_scaling; NULL = neither */
     const llama_family *family;
     llama_config *sizes;
-    bool local; /* of the layers with a window */
+    bool local; /* for the layers with a window */
     double theta;
     int64_t half;
     double *freq; /* [half] */
@@ -41,7 +41,7 @@ static nrl_status linear(rope_reader *r)
     return NRL_OK;
 }
 
-/* The length that the model was trained with before it was stretched. */
+/* The context length before the model's context was extended. */
 static nrl_status original_positions(const rope_reader *r, double *out)
 {
     double inside;
@@ -50,8 +50,8 @@ static nrl_status original_positions(const rope_reader *r, double *out)
     return llama_read_number(r->config, "original_max_position_embeddings", 0, inside, out);
 }
 
-/* Llama 3.1: long wavelengths are divided by `factor`, short ones stay, and between
- * original/high_freq_factor and original/low_freq_factor both are mixed linearly in
+/* Llama 3.1: long wavelengths are divided by `factor`, short ones are unchanged, and between
+ * original/high_freq_factor and original/low_freq_factor the two are interpolated linearly in
  * original/wavelength. */
 static nrl_status llama3(rope_reader *r)
 {
@@ -71,8 +71,8 @@ static nrl_status llama3(rope_reader *r)
     return NRL_OK;
 }
 
-/* The pair (as a real number) that turns `turns` times within `original` positions:
- * d ln(original / (2 pi turns)) / (2 ln theta). */
+/* The pair (as a real number) that makes `turns` turns within `original` positions: d ln(original / (2 pi
+ * turns)) / (2 ln theta). */
 static double yarn_pair(const rope_reader *r, double original, double turns)
 {
     return (double)r->half * log(original / (turns * two_pi)) / log(r->theta);
@@ -83,7 +83,7 @@ static double yarn_magnitude(double factor, double weight)
     return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
 }
 
-/* cos and sin are multiplied by attention_factor, which follows from factor where absent. */
+/* cos and sin are multiplied by attention_factor, which is derived from factor if absent. */
 static nrl_status yarn_scale(rope_reader *r, double factor)
 {
     double mscale, all, given;
@@ -96,8 +96,8 @@ static nrl_status yarn_scale(rope_reader *r, double factor)
     return NRL_OK;
 }
 
-/* Peng et al. 2023: pairs that turn more than beta_fast times stay, those below beta_slow turns are
- * divided by `factor`, a linear ramp over the pair index between. */
+/* Peng et al. 2023: pairs with more than beta_fast turns are unchanged, those with fewer than beta_slow
+ * turns are divided by `factor`, with a linear ramp over the pair index between. */
 static nrl_status yarn(rope_reader *r)
 {
     double factor, fast, slow, original;
@@ -122,21 +122,21 @@ static nrl_status yarn(rope_reader *r)
     return NRL_OK;
 }
 
-/* Ding et al. 2024: each pair has a divisor of its own, one for texts up to the length of the first
- * training and one for longer. Which of them holds for a token would depend on the longest text
- * that it is packed with; here it is the short one, and longer texts are refused. */
+/* Ding et al. 2024: each pair has two divisors, one for texts up to the original context length and one
+ * for longer texts. Which one applies to a token would depend on the longest text that it is packed with;
+ * nrl always uses the short one and rejects longer texts. */
 static nrl_status longrope(rope_reader *r)
 {
     double original, factor, derived, divisor;
     NRL_TRY(original_positions(r, &original));
     const nrl_node *list = nrl_node_find(r->rope, "short_factor");
     if (nrl_node_kind(list) != NRL_NODE_LIST || (int64_t)nrl_node_size(list) != r->half)
-        return nrl_fail(NRL_ERR_DATA, "%s: 'short_factor' is no list of %lld numbers", nrl_node_place(r->rope),
+        return nrl_fail(NRL_ERR_DATA, "%s: 'short_factor' is not a list of %lld numbers", nrl_node_place(r->rope),
                         (long long)r->half);
     for (int64_t j = 0; j < r->half; j++) {
         divisor = nrl_node_f64(nrl_node_at(list, (size_t)j), NAN);
         if (!(divisor > 0) || isinf(divisor))
-            return nrl_fail(NRL_ERR_DATA, "%s: short_factor[%lld] is no number above 0", nrl_node_place(r->rope),
+            return nrl_fail(NRL_ERR_DATA, "%s: short_factor[%lld] is not a number above 0", nrl_node_place(r->rope),
                             (long long)j);
         r->freq[j] /= divisor;
     }
@@ -160,13 +160,13 @@ static nrl_status apply(rope_reader *r)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(type, kinds[i].name)) return kinds[i].apply(r);
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: rope type '%.60s' is not built; there are: default, linear, llama3, yarn, "
+                    "%s: rope type '%.60s' is not supported; expected one of: default, linear, llama3, yarn, "
                     "longrope",
                     nrl_node_place(r->config), type);
 }
 
-/* The map that says how positions are stretched: of this kind of layer, where maps are by kind. The
- * older spelling ranges layers without a window only. */
+/* The map that defines the scaling: that of this kind of layer, if maps are per kind. The older spelling
+ * applies only to layers without a window. */
 static nrl_status find_map(rope_reader *r)
 {
     static const char *const types[] = {"full_attention", "sliding_attention"};
@@ -195,18 +195,18 @@ static nrl_status read_theta(rope_reader *r)
     return llama_read_number(r->rope, "rope_theta", 1, theta, &r->theta);
 }
 
-/* How much of a head turns; pairs are then those of the first columns. */
+/* How much of a head is rotated; the pairs are then those of the first columns. */
 static nrl_status read_half(rope_reader *r)
 {
     double part;
     NRL_TRY(llama_read_number(r->config, "partial_rotary_factor", 0, 1, &part));
     NRL_TRY(llama_read_number(r->rope, "partial_rotary_factor", 0, part, &part));
     if (part != 1 && !r->family->fused)
-        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g, only 1 is built", nrl_node_place(r->config),
+        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g; only 1 is supported", nrl_node_place(r->config),
                         part);
     int64_t turned = (int64_t)fmin((double)r->sizes->head_dim * part, (double)INT32_MAX);
     if (part > 1 || turned < 2 || turned % 2)
-        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor %g of head_dim %lld is no even number of columns",
+        return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor %g of head_dim %lld is not an even number of columns",
                         nrl_node_place(r->config), part, (long long)r->sizes->head_dim);
     r->half = turned / 2;
     return NRL_OK;
@@ -221,7 +221,7 @@ static nrl_status read_one(rope_reader *r, nrl_rope *out)
     if (!r->freq) return nrl_fail(NRL_ERR_MEMORY, "out of memory for rotary frequencies");
     for (int64_t j = 0; j < r->half; j++)
         r->freq[j] = pow(r->theta, -(double)j / (double)r->half);
-    *out = (nrl_rope){r->freq, r->half, 1}; /* the config owns it from here, also on errors */
+    *out = (nrl_rope){r->freq, r->half, 1}; /* the config owns it from here on, also after an error */
     NRL_TRY(apply(r));
     out->scale = r->scale;
     return NRL_OK;

@@ -1,6 +1,6 @@
 /*
- * adamw.c - Adam with decoupled weight decay (Loshchilov and Hutter 2019), one fused pass a slice.
- * The learning rate and clipping are the core's: they arrive in the step parameters.
+ * adamw.c - Adam with decoupled weight decay (Loshchilov and Hutter 2019), one fused pass per slice.
+ * The core decides the learning rate and clipping and passes them in the step parameters.
  */
 #include <nrl/nrl.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@ typedef struct {
 
 static const nrl_option adamw_rows[] = {
     NRL_OPT_F64(adamw_options, weight_decay, "0.0", 0, 1e3,
-                "share of lr by which matrices shrink each step; norms and biases never do"),
+                "weight decay of matrices: each step subtracts lr times this share; norms and biases are not decayed"),
     NRL_OPT_NODE(adamw_options, betas, "[0.9, 0.999]",
-                 "decay of the running mean of gradients and of their squares, a step"),
-    NRL_OPT_F64(adamw_options, eps, "1e-8", 0, 1, "added to the root of the second moment"),
+                 "decay per step of the running means of gradients and of their squares"),
+    NRL_OPT_F64(adamw_options, eps, "1e-8", 0, 1, "added to the square root of the second moment"),
 };
 
 static nrl_status read_beta(const nrl_node *betas, size_t i, double *beta)
@@ -24,7 +24,7 @@ static nrl_status read_beta(const nrl_node *betas, size_t i, double *beta)
     *beta = nrl_node_f64(nrl_node_at(betas, i), -1);
     if (*beta >= 0 && *beta < 1) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "betas: number %zu is not in [0, 1), expected something like "
+                    "betas: number %zu is not in [0, 1); expected for example "
                     "[0.9, 0.999]",
                     i + 1);
 }
@@ -35,7 +35,7 @@ static nrl_status read_betas(const adamw_options *options, nrl_adamw *adamw)
     adamw->beta2 = 0.999;
     if (!options->betas) return NRL_OK;
     if (nrl_node_kind(options->betas) != NRL_NODE_LIST || nrl_node_size(options->betas) != 2)
-        return nrl_fail(NRL_ERR_CONFIG, "betas: expected a list of two numbers like [0.9, 0.999]");
+        return nrl_fail(NRL_ERR_CONFIG, "betas: expected a list of two numbers such as [0.9, 0.999]");
     NRL_TRY(read_beta(options->betas, 0, &adamw->beta1));
     return read_beta(options->betas, 1, &adamw->beta2);
 }
@@ -62,7 +62,7 @@ static nrl_status adamw_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int6
                                const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], self, step)); /* decays where the slice does */
+        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], self, step)); /* decays only if the slice does */
     return NRL_OK;
 }
 

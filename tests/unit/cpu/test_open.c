@@ -114,7 +114,7 @@ static void an_instruction_set_opens_or_says_which_one_is_there(void **state)
             continue;
         }
         assert_int_equal(st, NRL_ERR_CONFIG);
-        assert_non_null(strstr(nrl_error_text(), "its best is"));
+        assert_non_null(strstr(nrl_error_text(), "its best instruction set is"));
     }
 }
 
@@ -125,7 +125,7 @@ static void too_much_memory_says_how_much_is_free(void **state)
     assert_int_equal(open_with(&self, NULL), NRL_OK);
     assert_int_equal(table.alloc(self, (size_t)1 << 50, &memory), NRL_ERR_MEMORY);
     assert_null(memory);
-    assert_non_null(strstr(nrl_error_text(), "1073741824.0 MiB of host memory wanted"));
+    assert_non_null(strstr(nrl_error_text(), "cannot allocate 1073741824.0 MiB of host memory"));
     assert_non_null(strstr(nrl_error_text(), "MiB free"));
     table.close(self);
 }
@@ -146,7 +146,7 @@ static void arguments_of_a_newer_core_are_fine_while_their_new_members_are_zero(
     assert_true(y[0] == 2 && y[2] == 2);
     a.later = 1;
     assert_int_equal(table.ops->fill(self, NULL, &a.known), NRL_ERR_PLUGIN);
-    assert_non_null(strstr(nrl_error_text(), "no op 'fill' with"));
+    assert_non_null(strstr(nrl_error_text(), "argument of op 'fill' at"));
     a.known.size = 0;
     assert_int_equal(table.ops->fill(self, NULL, &a.known), NRL_ERR_BUG);
     table.close(self);

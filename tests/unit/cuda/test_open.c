@@ -41,7 +41,7 @@ static void probe_says_why_there_is_no_gpu(void **state)
     (void)state;
     assert_int_equal(cuda_probe_driver(fake_driver()), NRL_OK);
     fake.driver_version = 0;
-    assert_probe_says("this machine has no NVIDIA driver");
+    assert_probe_says("no NVIDIA driver");
     fake.driver_version = 12080;
     assert_probe_says("driver is for CUDA 12.8, and nrl was built with CUDA 13.0");
     fake.driver_version = 13020;
@@ -50,7 +50,7 @@ static void probe_says_why_there_is_no_gpu(void **state)
     fake.n_devices = 1;
     fake.properties.major = 7;
     fake.properties.minor = 5;
-    assert_probe_says("emulated GPU is sm_75, expected sm_80 or newer");
+    assert_probe_says("emulated GPU is sm_75; expected sm_80 or newer");
 }
 
 static void a_device_that_is_not_there_is_named(void **state)
@@ -59,7 +59,7 @@ static void a_device_that_is_not_there_is_named(void **state)
     cuda_options o = usual;
     (void)state;
     assert_int_equal(cuda_open_driver(fake_driver(), &usual, 1, &c), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "device 1 was asked for, and this machine shows 1"));
+    assert_non_null(strstr(nrl_error_text(), "cannot use device 1: this machine shows 1"));
     o.device = 3;
     assert_int_equal(cuda_open_driver(fake_driver(), &o, 0, &c), NRL_ERR_CONFIG);
     assert_null(c);
@@ -81,7 +81,7 @@ static void the_device_that_is_opened_must_be_new_enough(void **state)
     driver.properties = old_second_device;
     fake.n_devices = 2;
     assert_int_equal(cuda_open_driver(&driver, &usual, 1, &c), NRL_ERR_DEVICE);
-    assert_non_null(strstr(nrl_error_text(), "is sm_70, expected sm_80"));
+    assert_non_null(strstr(nrl_error_text(), "is sm_70; expected sm_80"));
     assert_int_equal(fake.live_streams, 0);
 }
 
@@ -89,7 +89,7 @@ static void what_a_kernel_did_is_not_blamed_on_the_next_call(void **state)
 {
     (void)state;
     assert_int_equal(cuda_check(fake_driver(), 700, "gather"), NRL_ERR_DEVICE);
-    assert_non_null(strstr(nrl_error_text(), "an operation before may be the cause"));
+    assert_non_null(strstr(nrl_error_text(), "an earlier operation may be the cause"));
     assert_int_equal(cuda_check(fake_driver(), 1, "gather"), NRL_ERR_DEVICE);
     assert_null(strstr(nrl_error_text(), "before"));
 }

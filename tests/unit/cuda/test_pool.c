@@ -204,7 +204,7 @@ static void running_out_says_what_was_wanted_is_free_and_is_held(void **state)
     fake.properties.memory_bytes = 1024 * MIB;
     void *held = take(512 * MIB);
     assert_int_equal(cuda_pool_take(pool, 768 * MIB, &memory), NRL_ERR_MEMORY);
-    assert_non_null(strstr(nrl_error_text(), "0.750 GiB wanted, 0.500 of 1.0 GiB free"));
+    assert_non_null(strstr(nrl_error_text(), "cannot allocate 0.750 GiB, 0.500 of 1.0 GiB free"));
     assert_non_null(strstr(nrl_error_text(), "holds 0.500 GiB"));
     assert_int_equal(cuda_pool_take(pool, SIZE_MAX / 4, &memory), NRL_ERR_MEMORY);
     assert_int_equal(cuda_pool_take(pool, SIZE_MAX, &memory), NRL_ERR_MEMORY);
@@ -222,7 +222,7 @@ static void the_limit_holds_whatever_the_device_has(void **state)
     void *first = take(40 * MIB);
     int64_t asked = fake.n_allocate;
     assert_int_equal(cuda_pool_take(pool, 30 * MIB, &memory), NRL_ERR_MEMORY);
-    assert_non_null(strstr(nrl_error_text(), "(at most 0.062)"));
+    assert_non_null(strstr(nrl_error_text(), "(limit 0.062)"));
     assert_int_equal(fake.n_allocate, asked);
     cuda_pool_give(pool, first);
     take(64 * MIB);

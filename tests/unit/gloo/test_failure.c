@@ -192,7 +192,7 @@ static void body_lengths(void *self)
 }
 static void body_unasked(void *self)
 {
-    expect_failure(self, "nobody asked for");
+    expect_failure(self, "no receive expects");
 }
 static void body_disagree(void *self)
 {
@@ -200,7 +200,7 @@ static void body_disagree(void *self)
 }
 static void body_flood(void *self)
 {
-    expect_failure(self, "more receives than");
+    expect_failure(self, "announced more than the limit");
 }
 static void body_note(void *self)
 {
@@ -253,7 +253,7 @@ static void body_timeout(void *self)
 {
     double start = now();
     assert_int_equal(sum_of_1000(self), NRL_ERR_PEER);
-    assert_non_null(strstr(nrl_error_text(), "nothing happened for 0.3 s while waiting for rank 1"));
+    assert_non_null(strstr(nrl_error_text(), "no progress for 0.3 s while waiting for rank 1"));
     assert_true(now() - start > 0.2 && now() - start < 15);
 }
 

@@ -98,7 +98,7 @@ static void interface_address_and_environment_choose_where_to_listen(void **stat
     assert_non_null(strstr(nrl_error_text(), "lo"));
     const ranks_options foreign = {.dialect = TCP23, .address = "192.0.2.1"};
     assert_int_equal(open_alone("/tmp", &foreign, 0, 2, 1), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "'192.0.2.1' is no address of this machine"));
+    assert_non_null(strstr(nrl_error_text(), "'192.0.2.1' is not an address of this machine"));
 }
 
 static bool has_ipv6(void)

@@ -168,7 +168,7 @@ static void foreign_ranks_and_a_secret_exclude_each_other(void **state)
     store_server *server = open_server();
     proof_rank r = {0, 2, &o, server, &ours, ""};
     run_rank(&r);
-    if (!strstr(r.problem, "peers: gloo takes ranks that cannot prove the job's secret")) fail_msg("%s", r.problem);
+    if (!strstr(r.problem, "peers: gloo admits ranks that cannot prove the job's secret")) fail_msg("%s", r.problem);
     store_server_close(server);
 }
 

@@ -329,7 +329,7 @@ static void options_that_cannot_be_are_refused(void **state)
 {
     static const struct {
         const char *yaml, *text;
-    } rows[] = {{"{desirable_weight: 0, undesirable_weight: 0}", "nothing would be learned"},
+    } rows[] = {{"{desirable_weight: 0, undesirable_weight: 0}", "nothing would be trained"},
                 {"beta: 0", "beta"},
                 {"loss: bco", "kto, apo_zero_unpaired"},
                 {"kl_group: 0", "kl_group"}};

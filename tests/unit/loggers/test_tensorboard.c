@@ -234,7 +234,7 @@ static void a_folder_elsewhere_is_refused(void **state)
     test_logger l;
     nrl_logger_run run = {.size = sizeof run, .out = p.dir, .name = "r"};
     assert_int_equal(test_logger_open(&l, "tensorboard", "{folder: ../x}", &run), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "'../x' is no plain name"));
+    assert_non_null(strstr(nrl_error_text(), "'../x' is not a plain name"));
     l.self = NULL;
     test_logger_close(&l);
     test_folder_remove(p.dir);

@@ -1,6 +1,6 @@
 /*
  * test_config.c - config.json: real ones give the known number of parameters, both spellings mean
- * the same, and what is not built or not sensible is refused with the key's name.
+ * the same, and what is not supported or not sensible is refused with the key's name.
  */
 #include "support.h"
 #include "support/shared.h"
@@ -181,8 +181,8 @@ static void faults_of_a_llama_config_name_the_key(void **state)
     static const struct {
         const char *more, *text;
     } rows[] = {
-        {"\"hidden_size\":0", "'hidden_size' is 0, expected 1 to"},
-        {"\"hidden_size\":\"x\"", "'hidden_size' is no integer"},
+        {"\"hidden_size\":0", "'hidden_size' is 0; expected 1 to"},
+        {"\"hidden_size\":\"x\"", "'hidden_size' is not an integer"},
         {"\"vocab_size\":null", "'vocab_size' is missing"},
         {"\"num_hidden_layers\":1000000", "'num_hidden_layers' is 1000000"},
         {"\"hidden_size\":9", "must be a multiple of num_attention_heads"},
@@ -190,26 +190,26 @@ static void faults_of_a_llama_config_name_the_key(void **state)
          "is not a multiple of num_key_value_heads"},
         {"\"head_dim\":3", "head_dim is 3"},
         {"\"hidden_size\":2147483640", "head_dim is 1073741820"},
-        {"\"hidden_act\":\"gelu\"", "hidden_act is 'gelu', only 'silu'"},
+        {"\"hidden_act\":\"gelu\"", "hidden_act is 'gelu'; only 'silu'"},
         {"\"rms_norm_eps\":0", "'rms_norm_eps' is 0"},
         {"\"rope_theta\":-1", "'rope_theta' is -1"},
-        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", "rope type 'dynamic' is not built"},
-        {"\"rope_parameters\":{\"rope_type\":\"longrope\"}", "'short_factor' is no list of 2 numbers"},
+        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}", "rope type 'dynamic' is not supported"},
+        {"\"rope_parameters\":{\"rope_type\":\"longrope\"}", "'short_factor' is not a list of 2 numbers"},
         {"\"rope_parameters\":{\"rope_type\":\"longrope\",\"short_factor\":[1,-1]}",
-         "short_factor[1] is no number above 0"},
+         "short_factor[1] is not a number above 0"},
         {"\"model_type\":\"phi3\",\"partial_rotary_factor\":0.3", "partial_rotary_factor 0.3 of head"},
         {"\"model_type\":\"phi3\",\"partial_rotary_factor\":1.5", "partial_rotary_factor 1.5 of head"},
         {"\"attn_logit_softcapping\":50.0", "attn_logit_softcapping is set"},
         {"\"use_bidirectional_attention\":true", "use_bidirectional_attention is true"},
         {"\"model_type\":\"gemma\",\"num_key_value_heads\":2,\"hidden_activation\":\"silu\"",
-         "hidden_activation is 'silu', only 'gelu_pytorch_tanh'"},
+         "hidden_activation is 'silu'; only 'gelu_pytorch_tanh'"},
         {"\"model_type\":\"gemma3_text\",\"num_key_value_heads\":2,\"sliding_window\":null",
          "'sliding_window' is missing"},
         {"\"model_type\":\"gemma3_text\",\"num_key_value_heads\":2,\"query_pre_attn_scalar\":0",
          "'query_pre_attn_scalar' is 0"},
         {"\"model_type\":\"granite\",\"logits_scaling\":0", "'logits_scaling' is 0"},
         {"\"model_type\":\"smollm3\",\"num_key_value_heads\":2,\"no_rope_layers\":[1]",
-         "'no_rope_layers' is no list of 2 numbers"},
+         "'no_rope_layers' is not a list of 2 numbers"},
         {"\"model_type\":\"smollm3\",\"num_key_value_heads\":2,\"no_rope_layers\":[1,2]",
          "no_rope_layers[1] is neither 0 nor 1"},
         {"\"model_type\":\"smollm3\",\"num_key_value_heads\":2,\"no_rope_layer_interval\":0",
@@ -221,13 +221,13 @@ static void faults_of_a_llama_config_name_the_key(void **state)
          "high_freq_factor 4 is not above"},
         {"\"partial_rotary_factor\":0.5", "partial_rotary_factor is 0.5"},
         {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\"]",
-         "'layer_types' is no list of 2"},
+         "'layer_types' is not a list of 2"},
         {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\","
          "\"chunked\"]",
          "'chunked'"},
         {"\"model_type\":\"qwen2\",\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\","
          "\"sliding_attention\"]",
-         "layer_types[1] slides"},
+         "layer_types[1] has a window"},
         {"\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":0", "'sliding_window' is 0"},
         {"\"vocab_size\":2147483647,\"hidden_size\":2147483646,\"head_dim\":4", "too many"},
     };
@@ -242,9 +242,9 @@ static void faults_of_a_gpt2_config_name_the_key(void **state)
     assert_int_equal(count(gpt2, "\"n_inner\":8"), 2 * (6 * 64 + 10 * 8) + 16 * 8 + 32 * 8 + 16);
     assert_int_equal(count(gpt2, "\"tie_word_embeddings\":false"), 2 * (12 * 64 + 13 * 8) + 2 * 16 * 8 + 32 * 8 + 16);
     ASSERT_FAILS(create(gpt2, "\"n_head\":3", NULL), NRL_ERR_DATA, "not a multiple of n_head 3");
-    ASSERT_FAILS(create(gpt2, "\"n_embd\":\"8\"", NULL), NRL_ERR_DATA, "'n_embd' is no integer");
+    ASSERT_FAILS(create(gpt2, "\"n_embd\":\"8\"", NULL), NRL_ERR_DATA, "'n_embd' is not an integer");
     ASSERT_FAILS(create(gpt2, "\"n_embd\":null", NULL), NRL_ERR_DATA, "'n_embd' is missing");
-    ASSERT_FAILS(create(gpt2, "\"activation_function\":\"mish\"", NULL), NRL_ERR_DATA, "'mish' is not built");
+    ASSERT_FAILS(create(gpt2, "\"activation_function\":\"mish\"", NULL), NRL_ERR_DATA, "'mish' is not supported");
     ASSERT_FAILS(create(gpt2, "\"add_cross_attention\":true", NULL), NRL_ERR_DATA, "add_cross_attention");
     ASSERT_FAILS(create(gpt2, "\"layer_norm_epsilon\":0", NULL), NRL_ERR_DATA, "layer_norm_epsilon");
 }

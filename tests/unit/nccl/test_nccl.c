@@ -217,7 +217,7 @@ static void nccls_own_words_are_told(void **state)
     nothing_is_left();
     fake_reset();
     fake.id_code = FAKE_SYSTEM_ERROR;
-    all_end(2, NULL, NRL_ERR_PEER, "made no id", SOON);
+    all_end(2, NULL, NRL_ERR_PEER, "cannot create an id", SOON);
     nothing_is_left();
     fake_reset();
     fake.call_code = FAKE_INVALID;

@@ -1,7 +1,7 @@
 /*
- * adamw.c - the whole update of an element in one pass over memory. Bytes read and written an element:
- * f32 master and gradient 28, and 2 for a bf16 or f16 copy; split16 master and bf16 gradient 26. Whatever the
- * encoding, the arithmetic is one loop over f32 spans, so that masters get the same bits.
+ * adamw.c - the whole update of an element in one pass over memory. Bytes read and written per
+ * element: f32 master and gradient 28, plus 2 for a bf16 or f16 copy; split16 master and bf16 gradient
+ * 26. The arithmetic is the same loop over f32 spans for every encoding, so masters get the same bits.
  * Formula in nrl/optimizer.h.
  */
 #include "split16.h"
@@ -44,7 +44,7 @@ static void adamw_span(const void *args, int64_t row, int64_t col, int64_t n)
         span_write(&a->work, row, col, n, w);
 }
 
-/* What spans understand: f32 or both halves, and a gradient in f32 or bf16. */
+/* The supported encodings: f32 or both halves, and a gradient in f32 or bf16. */
 static nrl_status need_encoding(const nrl_adamw_args *a)
 {
     bool split = a->low.data != NULL;

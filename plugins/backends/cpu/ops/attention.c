@@ -41,7 +41,7 @@ static work work_at(float *p, const query_block *b)
     return w;
 }
 
-/* Scores become exp(score - new max); shift becomes what earlier sums must be multiplied by. */
+/* Scores become exp(score - new max); shift becomes the factor for earlier sums. */
 static void softmax_block(const work *w, int64_t keys, int64_t lanes)
 {
     for (int64_t l0 = 0; l0 < lanes; l0 += LANES) {
@@ -100,7 +100,7 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     tile_product(&u, width, lanes);
 }
 
-/* y = out / sum, lse = max + log sum; a query that sees no key gives 0 and -inf. */
+/* y = out / sum, lse = max + log sum; a query that sees no key gets 0 and -inf. */
 static void forward_store(const query_block *b, const work *w)
 {
     const nrl_attention_args *a = b->a;

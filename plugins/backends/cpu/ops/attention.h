@@ -1,5 +1,5 @@
 /*
- * attention.h - what forward and backward attention share: which keys a block of queries sees, and
+ * attention.h - shared by forward and backward attention: which keys a block of queries sees, and
  * how queries become lanes.
  *
  * A tile pairs a block of queries of one segment, all heads of one kv head together, with a block
@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
     int64_t q_begin, n_queries, n_keys;
-    key_run run[2]; /* the prefix's keys, then the own ones; the first may be empty */
+    key_run run[2]; /* the prefix's keys, then the segment's own; the first may be empty */
 } segment;
 
 static inline segment segment_of(const nrl_attention_args *a, int64_t s)
@@ -40,7 +40,7 @@ static inline segment segment_of(const nrl_attention_args *a, int64_t s)
     return g;
 }
 
-/* Queries in a block: the same for any number of threads, as results depend on it. */
+/* Queries in a block: independent of the number of threads, because results depend on it. */
 static inline int64_t block_queries(const nrl_attention_args *a)
 {
     int64_t group = a->n_heads / a->n_kv_heads;
@@ -54,7 +54,7 @@ static inline int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* One block of queries of one kv head's group. */
+/* A block of queries of one kv head's group. */
 typedef struct {
     const nrl_attention_args *a;
     segment seg;
@@ -79,7 +79,7 @@ typedef struct {
     int64_t row, pos, n;
 } key_block;
 
-/* Does any query of b see any key of kb? */
+/* Whether any query of b sees any key of kb. */
 static inline bool block_sees(const query_block *b, const key_block *kb)
 {
     int64_t window = b->a->window;
@@ -87,7 +87,7 @@ static inline bool block_sees(const query_block *b, const key_block *kb)
     return window <= 0 || kb->pos + kb->n - 1 > b->first_pos - window;
 }
 
-/* Does every query of b see every key of kb? */
+/* Whether every query of b sees every key of kb. */
 static inline bool block_sees_all(const query_block *b, const key_block *kb)
 {
     int64_t window = b->a->window;
@@ -95,7 +95,7 @@ static inline bool block_sees_all(const query_block *b, const key_block *kb)
     return window <= 0 || kb->pos > b->first_pos + b->n - 1 - window;
 }
 
-/* Row-major [n, head_dim] f32 of a key block and the distance of its rows. */
+/* Rows of a key block as [n, head_dim] f32, and their stride. */
 static inline const float *key_rows(const nrl_mat *m, const query_block *b, const key_block *kb, float *buf,
                                     int64_t *stride)
 {

@@ -1,11 +1,11 @@
 /*
  * attention_grad.c - backward of attention from the saved log-sum-exp (Dao et al. 2022): which thread
- * owns what. The tiles themselves are attention_grad.h.
+ * owns what. attention_grad.h has the tiles.
  *
- * Nothing is added by two threads: either a task owns all queries and keys that meet each other (a
- * family of segments and a kv head), or, where that gives too few tasks, one pass owns blocks of
- * keys and a second one blocks of queries. Both add up tiles in the same order, so the way that is
- * chosen, and with it the number of threads, does not show in the result.
+ * No two threads add to the same value. Either a task owns all queries and keys that meet each other
+ * (a family of segments and a kv head) or, if that gives too few tasks, one pass owns blocks of keys
+ * and a second pass owns blocks of queries. Both add tiles in the same order, so neither the choice
+ * nor the number of threads changes the result.
  */
 #include "attention_grad.h"
 
@@ -54,7 +54,7 @@ static void queries_task(void *arg, int64_t begin, int64_t end, int thread)
     grad_block(t, &b, &w, false);
 }
 
-/* Everything that one segment's queries add to a key block of segment `owner`. */
+/* Adds the contributions of one segment's queries to a key block of segment `owner`. */
 static void keys_from_segment(const grad_task *t, int64_t s, int64_t owner, int64_t head, int64_t offset,
                               const grad_work *w)
 {
@@ -114,7 +114,7 @@ static void find_families(grad_task *t)
         int64_t root = s;
         for (int64_t step = 0; f->host_prefix && f->host_prefix[root] >= 0 && step < n; step++)
             root = f->host_prefix[root];
-        t->first_task[s] = root; /* borrowed until the passes begin */
+        t->first_task[s] = root; /* used as temporary storage until the passes begin */
         if (t->root_family[root] < 0) t->root_family[root] = t->n_families++;
     }
     for (int64_t s = 0; s < n; s++)
@@ -132,7 +132,7 @@ static void find_families(grad_task *t)
         t->member[t->first_task[t->root_family[s]]++] = s;
 }
 
-/* Does one pass keep all threads busy? The largest task must not outlast an even share by much. */
+/* Whether one pass keeps all threads busy: the largest task must not take much longer than an even share. */
 static bool families_suffice(const grad_task *t)
 {
     const nrl_attention_args *f = &t->a->forward;
@@ -149,7 +149,7 @@ static bool families_suffice(const grad_task *t)
     return largest * t->self->n_threads <= total * 0.5 || t->self->n_threads == 1;
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
 static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -175,7 +175,7 @@ static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* The sums lie in dk and dv themselves where these are f32 and whole vectors. */
+/* Whether dk and dv can hold the sums themselves: they are f32 and whole vectors. */
 static bool sums_in_place(const grad_task *t)
 {
     const nrl_attention_grad_args *a = t->a;

@@ -1,9 +1,9 @@
 /*
- * attention_grad.h - the algebra of attention's backward on one block of queries and one of keys.
+ * attention_grad.h - attention's backward for one block of queries and one of keys.
  *
- * With P = exp(S - lse), dP = dy V^T and delta = sum over columns of dy y:
- *   dS = P (dP - delta), dV = P^T dy, dK = dS^T Q scale, dQ = dS K scale.
- * Static functions of attention_grad.c, which says who owns which blocks.
+ * With P = exp(S - lse), dP = dy V^T and delta = sum over columns of dy y: dS = P (dP - delta), dV =
+ * P^T dy, dK = dS^T Q scale, dQ = dS K scale. Static functions of attention_grad.c, which assigns
+ * blocks to threads.
  */
 #ifndef CPU_OPS_ATTENTION_GRAD_H
 #define CPU_OPS_ATTENTION_GRAD_H

@@ -1,5 +1,5 @@
 /*
- * binary.c - functions of two values, the second broadcast where it has one row or one column.
+ * binary.c - functions of two values; the second is broadcast if it has one row or one column.
  */
 #include "span.h"
 

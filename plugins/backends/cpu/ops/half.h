@@ -1,7 +1,7 @@
 /*
- * half.h - bf16 and f16 to f32 and back, rounded to nearest with ties to even; what an f16 cannot
- * hold (65520 and more) becomes infinite. By instruction where F16C is compiled in, else by f32
- * arithmetic that gives the same bits and vectorises.
+ * half.h - bf16 and f16 to f32 and back, rounded to nearest with ties to even; values too large for
+ * f16 (65520 and more) become infinite. Uses F16C instructions if compiled in, else f32 arithmetic
+ * that gives the same bits and vectorises.
  */
 #ifndef CPU_OPS_HALF_H
 #define CPU_OPS_HALF_H
@@ -31,7 +31,7 @@ ALWAYS_INLINE float bf16_widen(uint16_t x)
 
 /* ---- f16: 1 sign, 5 exponent (bias 15), 10 fraction ---- */
 
-/* The exponent's bias changes from 15 to 127 by a product with 2^112, right for subnormals too. */
+/* A product with 2^112 changes the exponent's bias from 15 to 127, also for subnormals. */
 ALWAYS_INLINE float f16_widen(uint16_t x)
 {
     uint32_t sign = (uint32_t)(x & 0x8000u) << 16, rest = (uint32_t)(x & 0x7FFFu) << 13;
@@ -39,7 +39,7 @@ ALWAYS_INLINE float f16_widen(uint16_t x)
     return from_bits(sign | ((x & 0x7C00u) == 0x7C00u ? rest | 0x7F800000u : finite));
 }
 
-/* Below 2^-14 the sum with 0.5 rounds to multiples of 2^-24, the unit of f16's subnormals. */
+/* Below 2^-14, adding 0.5 rounds to multiples of 2^-24, the unit of f16's subnormals. */
 ALWAYS_INLINE uint16_t f16_round(float x)
 {
     uint32_t u = to_bits(x), sign = u >> 16 & 0x8000u;
@@ -63,7 +63,7 @@ ALWAYS_INLINE uint16_t half_round(uint32_t dtype, float x)
     return dtype == NRL_DTYPE_F16 ? f16_round(x) : bf16_round(x);
 }
 
-/* Elements done eight at a time; the rest is the caller's. */
+/* Converts elements eight at a time; returns how many. The caller converts the rest. */
 static inline int64_t f16_to_f32_eights(const uint16_t *from, float *to, int64_t n)
 {
     int64_t i = 0;

@@ -1,7 +1,7 @@
 /*
- * head.c - log-probabilities of targets from one chunk of logits, and the gradient in its place.
+ * head.c - log-probabilities of targets from one chunk of logits, and the gradient that overwrites them.
  *
- * A row is read twice while it lies in cache: once for soft cap, temperature and the maximum, once
+ * A row is read twice while it is in cache: once for soft cap, temperature and the maximum, once
  * for the sums. With p = exp(z - lse): entropy H = lse - sum p z, dH/dz = -p (z - lse + H).
  */
 #include "span.h"

@@ -37,7 +37,7 @@ OP(gather)
     return NRL_OK;
 }
 
-enum { STRIPE = 32 }; /* columns: a thread owns whole stripes, so equal rows add in order */
+enum { STRIPE = 32 }; /* columns: a thread owns whole stripes, so that equal rows are added in order */
 
 static void scatter_stripe(const nrl_scatter_args *a, int64_t row, int64_t col, int64_t n)
 {

@@ -1,5 +1,5 @@
 /*
- * move.c - fill, copy and where: values change place and dtype, not more.
+ * move.c - fill, copy and where: operations that only move and convert values.
  */
 #include "span.h"
 
@@ -109,7 +109,7 @@ static void copy_scaled(const void *args, int64_t row, int64_t col, int64_t n)
     span_write(&a->y, row, col, n, y);
 }
 
-/* One value of any dtype; only where one of the two is no compute dtype. */
+/* A value of any dtype; used only if one of the two is not a compute dtype. */
 static double read_any(const nrl_mat *m, int64_t row, int64_t col)
 {
     const void *p = mat_at(m, row, col, nrl_dtype_size(m->dtype));

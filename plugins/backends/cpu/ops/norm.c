@@ -1,12 +1,12 @@
 /*
  * norm.c - RMS and layer normalisation, with the residual sum in the same pass over memory.
  *
- * A row of x holds x.cols / weight.cols groups (heads) that are normalised each for itself. Rows
- * are worked on as f32 in scratch; sums are f32 inside a span, double beyond.
+ * A row of x has x.cols / weight.cols groups (heads), each normalised separately. Rows are processed
+ * as f32 in scratch; sums are f32 inside a span, double beyond.
  */
 #include "span.h"
 
-enum { NORM_ROWS = 5 }; /* rows of scratch a thread has */
+enum { NORM_ROWS = 5 }; /* rows of scratch per thread */
 
 static double sum_of(const float *x, int64_t n)
 {
@@ -47,7 +47,7 @@ typedef struct {
     const nrl_norm_args *a;
 } norm_task;
 
-/* x + residual, rounded to the dtype of sum (the backward pass reads it from there). */
+/* x + residual, rounded to the dtype of sum, because the backward reads the sum from there. */
 static const float *add_residual(const nrl_norm_args *a, int64_t row, int64_t col, int64_t n, float *x_buf,
                                  float *sum_buf)
 {
@@ -102,7 +102,7 @@ static void norm_rows(void *arg, int64_t begin, int64_t end, int thread)
             norm_group(a, row, group, w, b, x_buf, sum_buf);
 }
 
-/* rstd and mean may be any layout of R * groups values: seen as one row. */
+/* Views rstd or mean, R * groups values in any layout, as one row. */
 static void as_vector(nrl_mat *m)
 {
     if (!m->data || m->stride != m->cols) return;
@@ -129,16 +129,15 @@ OP(norm)
     return NRL_OK;
 }
 
-/* ---- backward ----
- * With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)) + dsum, where
- * mean(g) is omitted for rms. dweight = sum over rows of dy h, dbias = sum of dy: each chunk of
- * rows sums for itself, then the chunks add up in order. */
+/* ---- backward ---- With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)) + dsum,
+ * where mean(g) is omitted for rms. dweight = sum over rows of dy h, dbias = sum of dy: each chunk of rows
+ * is summed separately, then the chunks are added in order. */
 
 typedef struct {
     const cpu *self;
     const nrl_norm_grad_args *a;
     int64_t chunk_rows;
-    float *partial; /* [chunks, 2, width]: dweight, dbias; NULL = not wanted */
+    float *partial; /* [chunks, 2, width]: dweight, dbias; NULL = not needed */
 } grad_task;
 
 typedef struct {

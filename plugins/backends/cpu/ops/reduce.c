@@ -1,9 +1,9 @@
 /*
  * reduce.c - sums, maxima, log-sum-exp, softmax and the sum of squares.
  *
- * Work is cut into chunks whose size depends on the shape alone and partial results are combined in
- * order, so that results do not depend on the number of threads. Sums are f32 inside a span and
- * double beyond; of squares, double throughout.
+ * Work is split into chunks whose size depends only on the shape, and partial results are combined in
+ * order, so results do not depend on the number of threads. Sums are f32 inside a span and double
+ * beyond; sums of squares are double throughout.
  */
 #include "span.h"
 
@@ -42,7 +42,7 @@ static double span_sum_exp(const float *x, int64_t n, float shift)
     return s;
 }
 
-/* Squares do not cancel: in f32 what a sum loses grows with the span, by more the fewer lanes it has. */
+/* Squares do not cancel: the rounding error of an f32 sum would grow with the span, and more so with fewer lanes. */
 static double span_sum_square(const float *x, int64_t n)
 {
     double s = 0;
@@ -52,7 +52,7 @@ static double span_sum_square(const float *x, int64_t n)
     return s;
 }
 
-/* ---- part of a reduction: what combines ---- */
+/* ---- partial results and how they combine ---- */
 
 typedef struct {
     double sum; /* of values, or of exp(x - max) */
@@ -98,7 +98,7 @@ static double part_value(uint32_t op, part p)
     return p.max + log(p.sum);
 }
 
-/* What a result that is not overwrite adds to what is there already. */
+/* Adds the previous value if the result is not overwritten. */
 static double add_to(uint32_t op, double old, double value)
 {
     if (op == NRL_REDUCTION_SUM) return old + value;

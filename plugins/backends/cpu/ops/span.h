@@ -1,7 +1,7 @@
 /*
  * span.h - short runs of a matrix's row as f32, whatever its dtype.
  *
- * Operations work on spans of at most SPAN elements. An f32 operand is used where it lies; any
+ * Operations process spans of at most SPAN elements. An f32 operand is read and written directly; any
  * other dtype passes through a buffer that stays in the first-level cache. So each operation is
  * written once, for f32.
  */
@@ -9,8 +9,8 @@
 #define CPU_OPS_SPAN_H
 #include "half.h"
 
-enum { SPAN = 1024 };       /* 4 KiB: a few of them fit any first-level cache */
-enum { GRAIN = 16 * 1024 }; /* elements that are worth waking a thread for */
+enum { SPAN = 1024 };       /* 4 KiB: several fit into any first-level cache */
+enum { GRAIN = 16 * 1024 }; /* enough elements to be worth waking a thread */
 
 static inline void *mat_at(const nrl_mat *m, int64_t row, int64_t col, size_t size)
 {
@@ -25,7 +25,7 @@ static inline const float *span_read(const nrl_mat *m, int64_t row, int64_t col,
     return buf;
 }
 
-/* Where to write what span_write will store. */
+/* Where to write the values that span_write will store. */
 static inline float *span_target(const nrl_mat *m, int64_t row, int64_t col, float *buf)
 {
     return m->dtype == NRL_DTYPE_F32 ? mat_at(m, row, col, 4) : buf;
@@ -39,7 +39,7 @@ static inline void span_write(const nrl_mat *m, int64_t row, int64_t col, int64_
         memcpy(mat_at(m, row, col, 4), values, (size_t)n * 4);
 }
 
-/* A vector (one row, or one column) of R values seen as one row: element i at [i * stride]. */
+/* Element i of a vector (one row, or one column) of R values. */
 static inline float vector_get(const nrl_mat *m, int64_t i)
 {
     int64_t at = m->cols == 1 && m->rows != 1 ? i * m->stride : i;
@@ -77,7 +77,7 @@ static void span_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Calls body for each span of a rows x cols matrix, on all threads where that pays. */
+/* Calls body for each span of a rows x cols matrix, on all threads if the matrix is large enough. */
 static inline void each_span(const cpu *self, int64_t rows, int64_t cols, span_body body, const void *args)
 {
     if (rows <= 0 || cols <= 0) return;
@@ -86,7 +86,7 @@ static inline void each_span(const cpu *self, int64_t rows, int64_t cols, span_b
     cpu_split(self, rows * l.per_row, (GRAIN + length - 1) / length, span_range, &l);
 }
 
-/* Makes n matrices of one shape a single row each if none has gaps between rows. */
+/* Turns n matrices of one shape into a single row each if none has gaps between rows. */
 static inline void flatten(nrl_mat *const *mats, int n)
 {
     for (int i = 0; i < n; i++)
@@ -99,7 +99,7 @@ static inline void flatten(nrl_mat *const *mats, int n)
     }
 }
 
-/* Rows a thread should take at least, for work of `cost` elements a row. */
+/* Minimum number of rows per thread, for work of `cost` elements per row. */
 static inline int64_t row_grain(int64_t cost)
 {
     return cost >= GRAIN ? 1 : (GRAIN + cost - 1) / (cost > 0 ? cost : 1);

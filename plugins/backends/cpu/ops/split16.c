@@ -1,5 +1,5 @@
 /*
- * split16.c - f32 values to their halves and back; nrl/param.h says how.
+ * split16.c - f32 values to their halves and back; the encoding is in nrl/param.h.
  */
 #include "split16.h"
 

@@ -1,17 +1,19 @@
 /*
- * split16.h - spans of f32 values as two halves (split16 of nrl/param.h), and rounded to the first alone.
+ * split16.h - spans of f32 values as two halves (split16 in nrl/param.h), or rounded to the first half
+ * only.
  */
 #ifndef CPU_OPS_SPLIT16_H
 #define CPU_OPS_SPLIT16_H
 #include "span.h"
 
-/* To nearest, ties away from zero: the rounding of nrl/param.h that the lower half undoes. */
+/* Rounds to nearest, ties away from zero, as nrl/param.h defines; the lower half undoes the rounding. */
 ALWAYS_INLINE uint16_t split16_high(uint32_t u)
 {
     return (uint16_t)((u + 0x8000u) >> 16);
 }
 
-/* The bits of x, a NaN as the quiet one of its sign: no rounding of its upper half leaves it. */
+/* The bits of x; a NaN becomes the quiet NaN of its sign, which rounding of the upper half cannot turn
+ * into another value. */
 ALWAYS_INLINE uint32_t split16_bits(float x)
 {
     uint32_t u = to_bits(x);

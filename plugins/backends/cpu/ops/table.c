@@ -27,7 +27,7 @@ double ISA(cpu_fma)(int64_t rounds)
         acc[i] = (lanes){0} + (float)i;
     for (int64_t r = 0; r < rounds; r++) {
 #if defined(__x86_64__)
-        __asm__ volatile("" : "+x"(x)); /* keeps the loop from being solved at compile time */
+        __asm__ volatile("" : "+x"(x)); /* prevents the compiler from evaluating the loop at compile time */
 #endif
         UNROLL
         for (int repeat = 0; repeat < REPEATS; repeat++)

@@ -121,7 +121,7 @@ static bool grad_reads_result(uint32_t op)
            op == NRL_UNARY_TANH;
 }
 
-/* The result is made again where it was not saved (or saved rounded to 16 bits). */
+/* The result is recomputed if it was not saved (or saved rounded to 16 bits). */
 static void unary_grad_span(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const nrl_unary_grad_args *a = args;

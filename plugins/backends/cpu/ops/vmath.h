@@ -1,8 +1,8 @@
 /*
- * vmath.h - exp, log, erf and relatives without branches or calls, so that loops over them
- * vectorise. Errors are about 1 ulp of f32 where nothing else is said; NaN gives NaN, infinities
- * their limits. Polynomials are minimax fits (weighted least squares, reweighted to level the
- * error) of the functions named beside them.
+ * vmath.h - exp, log, erf and related functions without branches or calls, so that loops over them
+ * vectorise. Errors are about 1 ulp of f32 unless stated otherwise; NaN gives NaN, infinities give
+ * their limits. Polynomials are minimax fits (weighted least squares, reweighted to level the error)
+ * of the functions named in the comments.
  */
 #ifndef CPU_OPS_VMATH_H
 #define CPU_OPS_VMATH_H
@@ -63,7 +63,7 @@ ALWAYS_INLINE float v_exp(float x)
     return p * exp2_int(half) * exp2_int(i - half);
 }
 
-/* For x <= 88; what would be denormal is 0. */
+/* For x <= 88; denormal results are flushed to 0. */
 ALWAYS_INLINE float v_exp_flush(float x)
 {
     float n;
@@ -87,7 +87,7 @@ ALWAYS_INLINE float v_expm1(float x)
     p = p * r + 0.166666668f;
     p = p * r + 0.5f;
     p = r + r * r * p;
-    /* 2^n p + (2^n - 1), the power in two factors as it may be 2^128 */
+    /* 2^n p + (2^n - 1), with the power in two factors because it may be 2^128 */
     int32_t half = i >> 1;
     float s = exp2_int(half), t = exp2_int(i - half);
     float scale = s * t;
@@ -125,7 +125,7 @@ ALWAYS_INLINE float v_log(float x)
     return x > 3.40282347e+38f || x != x ? x : result;
 }
 
-/* log(1 + x): the rounding of 1 + x is put right by the factor x / ((1 + x) - 1). */
+/* log(1 + x): the factor x / ((1 + x) - 1) corrects the rounding of 1 + x. */
 ALWAYS_INLINE float v_log1p(float x)
 {
     float u = 1.0f + x;

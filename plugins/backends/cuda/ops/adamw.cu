@@ -1,7 +1,7 @@
 /*
- * adamw.cu - the whole update in one pass over memory; the clip factor comes in as grad_scale. Bytes read
- * and written an element: f32 master and gradient 28, and 2 for a bf16 copy; split16 master and bf16
- * gradient 26. Masters get the same bits whatever the encoding.
+ * adamw.cu - the whole update in one pass over memory; the clip factor is passed as grad_scale. Bytes
+ * read and written per element: f32 master and gradient 28, plus 2 for a bf16 copy; split16 master and
+ * bf16 gradient 26. Masters get the same bits with every encoding.
  */
 #include "math_adamw.h"
 #include "split16.h"
@@ -9,7 +9,7 @@
 struct adamw_body {
     nrl_adamw_args a;
     adamw_step step;
-    bool rounds; /* work is bf16 */
+    bool rounds; /* the weight is bf16 */
     __device__ void operator()(place p) const
     {
         pack w = a.low.data ? split16_load(a.work, a.low, p) : mat_load(a.master, p.row, p.col, p.n);

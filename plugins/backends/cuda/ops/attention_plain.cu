@@ -1,10 +1,10 @@
 /*
- * attention_plain.cu - attention of f32 numbers without tensor cores, and delta for any type. Made
- * to be right rather than fast: f32 runs are for comparing.
+ * attention_plain.cu - attention of f32 values without tensor cores, and delta for any type. Written
+ * for correctness rather than speed: f32 runs are references.
  *
- * Forward and dQ give a warp to each query of a head, dK and dV a warp to each key of a kv head. 32
- * scores at a time are made, one a lane, from a row in shared memory; then the lanes share the
- * columns (lane, lane + 32, ..) and the scores go round by shuffles. No atomics.
+ * Forward and dQ use a warp per query of a head, dK and dV a warp per key of a kv head. Each step
+ * computes 32 scores, one per lane, from a row in shared memory; then the lanes split the columns
+ * (lane, lane + 32, ..) and exchange the scores by shuffles. No atomics.
  */
 #include "flash.h"
 #include "flash_tile.h"
@@ -22,7 +22,7 @@ __device__ __forceinline__ int64_t key_row(const flash_segment &g, int position)
     return position < g.n_prefix ? g.prefix_begin + position : g.own_begin + position - g.n_prefix;
 }
 
-/* A row to this warp's place in shared memory. */
+/* Copies a row to this warp's part of shared memory. */
 __device__ __forceinline__ void keep_row(float *to, const float *from, int width)
 {
     for (int d = threadIdx.x & 31; d < width; d += 32)
@@ -118,7 +118,7 @@ __global__ void plain_queries_kernel(const flash_params p)
     store_row(p.dq, row, head, width, dq, p.scale);
 }
 
-/* Adds to dk and dv what the queries of one segment and head give that see the key at `position`. */
+/* Adds to dk and dv the contributions of those queries of one segment and head that see the key at `position`. */
 __device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[COLUMNS], const float *k, const float *v,
                                             const flash_segment &seg, int position, int head, const flash_params &p)
 {

@@ -1,5 +1,5 @@
 /*
- * binary.cu - functions of two values, one broadcast where it has one row or one column; where.
+ * binary.cu - functions of two values, the second broadcast if it has one row or one column; where.
  */
 #include "each.h"
 #include "math_binary.h"

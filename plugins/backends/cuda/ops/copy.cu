@@ -1,9 +1,9 @@
 /*
- * copy.cu - y = alpha x (+ y) between any two dtypes, x as it is or transposed.
+ * copy.cu - y = alpha x (+ y) between any two dtypes, with x optionally transposed.
  */
 #include "each.h"
 
-/* f32, bf16 and f16 among each other. */
+/* Between f32, bf16 and f16. */
 struct convert_body {
     nrl_mat x, y;
     float alpha;
@@ -40,7 +40,7 @@ struct any_body {
     }
 };
 
-/* Unchanged bits, `cols` counting bytes; a pack is eight of them. */
+/* Copies bits unchanged, with `cols` in bytes; a pack is eight bytes. */
 struct bytes_body {
     char *y;
     const char *x;
@@ -69,11 +69,11 @@ static nrl_status copy_bytes(cuda *self, void *stream, const nrl_mat &x, const n
     return each_pack(self, stream, "copy", y.rows, y.cols * size, body);
 }
 
-/* ---- transposed: tiles through shared memory, so that reads and writes both run along rows ---- */
+/* ---- transposed: tiles go through shared memory, so that reads and writes are both along rows ---- */
 
-enum { TILE = 32, TILE_ROWS = 8 }; /* 256 threads move a tile in four turns */
+enum { TILE = 32, TILE_ROWS = 8 }; /* 256 threads move a tile in four iterations */
 
-/* x [cols, rows] to y [rows, cols]; the odd row length keeps threads off each other's banks. */
+/* x [cols, rows] to y [rows, cols]; the odd row length avoids bank conflicts. */
 __global__ void transpose_kernel(nrl_mat x, nrl_mat y, float alpha, bool accumulate)
 {
     __shared__ float tile[TILE][TILE + 1];

@@ -1,16 +1,16 @@
 /*
- * dropout.cu - y = x keep / (1 - p). Backward is the same call on dy: keep depends on key and
- * element alone.
+ * dropout.cu - y = x keep / (1 - p). Backward is the same call on dy: keep depends only on key and
+ * element.
  */
 #include "each.h"
 #include "math_random.h"
 
 struct dropout_body {
     nrl_mat x, y;
-    int64_t cols; /* of x as it was given: elements are numbered row by row, without gaps */
+    int64_t cols; /* columns of the original x: elements are numbered row by row, without gaps */
     float p, scale;
     uint64_t key;
-    const uint64_t *rows; /* what a row is numbered by; NULL: its place */
+    const uint64_t *rows; /* the number of each row; NULL: its index */
     __device__ void operator()(place at) const
     {
         pack v = mat_load(x, at.row, at.col, at.n);

@@ -1,6 +1,6 @@
 /*
- * each.h - kernels that do the same to every pack of a matrix: a body is a struct of operands with
- * void operator()(place p) const.
+ * each.h - kernels that process every pack of a matrix: a body is a struct of operands with void
+ * operator()(place p) const.
  */
 #ifndef CUDA_OPS_EACH_H
 #define CUDA_OPS_EACH_H
@@ -8,7 +8,7 @@
 
 typedef struct {
     int64_t row, col;
-    int n; /* elements, PACK but at the end of a row */
+    int n; /* elements: PACK, or fewer at the end of a row */
 } place;
 
 enum { EACH_THREADS = 256 }; /* full occupancy with up to 32 registers, half with 64 */
@@ -36,7 +36,7 @@ nrl_status each_pack(cuda *self, void *stream, const char *op, int64_t rows, int
     return cuda_launched(self, op);
 }
 
-/* Makes matrices of one shape a single row each if none has gaps between rows. */
+/* Turns matrices of one shape into a single row each if none has gaps between rows. */
 template <typename... Mats> void flatten(Mats *...mats)
 {
     nrl_mat *all[] = {mats...};
@@ -50,7 +50,7 @@ template <typename... Mats> void flatten(Mats *...mats)
     }
 }
 
-/* Are all that are present of a dtype that kernels compute on? */
+/* Checks that all matrices that are present have a dtype that kernels compute on. */
 template <typename... Mats> nrl_status need_compute(const char *op, const Mats &...mats)
 {
     const nrl_mat *all[] = {&mats...};

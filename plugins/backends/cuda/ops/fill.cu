@@ -1,5 +1,5 @@
 /*
- * fill.cu - one value everywhere.
+ * fill.cu - sets every element to one value.
  */
 #include "each.h"
 

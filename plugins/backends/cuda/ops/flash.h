@@ -1,5 +1,6 @@
 /*
- * flash.h - operands of the attention kernels, one struct for all of them, and who launches them.
+ * flash.h - the operands of the attention kernels, one struct for all of them, and the functions that
+ * launch them.
  *
  * Legend: N queries, M keys (rows of a packed batch), H heads, G kv heads, K head width, S segments.
  * lse and delta are f32 [H, N]; delta[h, i] = sum over K of dy y, which the backward passes need.
@@ -29,9 +30,9 @@ typedef struct {
 
 enum { FLASH_MOST_WIDTH = 256 };
 
-/* Queue the kernels on the stream, of at least one query; errors of the launches are asked for
- * afterwards. flash_*: dtype is BF16 or F16; a code of the runtime if the device cannot hold a block.
- * The backward ones need delta. */
+/* Launch the kernels on the stream, for at least one query; the caller checks for launch errors
+ * afterwards. flash_*: dtype is BF16 or F16; return a code of the runtime if the device cannot hold a
+ * block. The backward functions need delta. */
 int flash_forward(const flash_params *p, uint32_t dtype, void *stream);
 int flash_backward(const flash_params *p, uint32_t dtype, void *stream);
 void plain_forward(const flash_params *p, void *stream); /* f32 */

@@ -1,13 +1,13 @@
 /*
- * flash_backward.cu - gradients of attention from the saved log-sum-exp, by tensor cores (Dao 2023),
- * in two passes without atomics, so that sums are always made in the same order.
+ * flash_backward.cu - gradients of attention from the saved log-sum-exp, with tensor cores (Dao 2023),
+ * in two passes without atomics, so that sums are always added in the same order.
  *
- * With P = exp(S - lse), dP = dY V^T: dS = P (dP - delta), dV = P^T dY, dK = dS^T Q scale,
- * dQ = dS K scale. Each pass makes S and dP anew. The first owns tiles of keys and walks over the
- * queries that see them, making S^T and dP^T, so that P^T and dS^T lie in registers as the left
- * operands they are used as; all query heads of a kv head belong to one block. The second owns
- * tiles of queries. Heads wider than 128 have their dK and dV cut in two blocks, for registers, and
- * two warps a block, for shared memory.
+ * With P = exp(S - lse), dP = dY V^T: dS = P (dP - delta), dV = P^T dY, dK = dS^T Q scale, dQ = dS K
+ * scale. Each pass recomputes S and dP. The first pass owns tiles of keys and iterates over the
+ * queries that see them. It computes S^T and dP^T, so that P^T and dS^T are in registers in the layout
+ * of left operands; all query heads of a kv head belong to one block. The second pass owns tiles of
+ * queries. For heads wider than 128, dK and dV are split over two blocks because of registers, and a
+ * block has two warps because of shared memory.
  */
 #include "flash_mma.h"
 
@@ -19,13 +19,13 @@ template <int D> constexpr int chunk_of = D <= 128 ? D : 128;
 
 /* ---- dK and dV ---- */
 
-/* What a block of the first pass works with. */
+/* The working set of a block in the first pass. */
 template <typename T> struct key_block {
     T *k, *v, *q, *dy;  /* tiles */
     float *lse, *delta; /* of the tile of queries */
 };
 
-/* Rows of p.lse and p.delta for queries [row, row + n); INFINITY beyond, which makes P zero. */
+/* Rows of p.lse and p.delta for queries [row, row + n); INFINITY beyond, so that P is zero. */
 template <int N>
 __device__ __forceinline__ void load_sums(float *lse, float *delta, int64_t row, int head, int n, const flash_params &p)
 {
@@ -55,7 +55,7 @@ __device__ __forceinline__ void slopes_of_keys(float (&s)[N / 8][4], float (&dp)
         }
 }
 
-/* Adds to dk and dv what queries [range) of one segment and one head give. */
+/* Adds to dk and dv the contributions of queries [range) of one segment and one head. */
 template <typename T, int D>
 __device__ __forceinline__ void add_queries(float (&dk)[chunk_of<D> / 8][4], float (&dv)[chunk_of<D> / 8][4],
                                             const key_block<T> &b, const flash_segment &seg, const flash_keys &keys,
@@ -67,7 +67,7 @@ __device__ __forceinline__ void add_queries(float (&dk)[chunk_of<D> / 8][4], flo
     for (int first = range.begin; first < range.end; first += N) {
         int n = flash_min(N, range.end - first);
         int64_t row = seg.q_begin + first;
-        __syncthreads(); /* everybody is done with the tiles before */
+        __syncthreads(); /* all threads have finished with the previous tiles */
         load_tile<T, D, N>(b.q, p.q, row, head, n, p);
         load_tile<T, D, N>(b.dy, p.dy, row, head, n, p);
         copies_commit();
@@ -125,7 +125,7 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * warps_of<D>)
 
 /* ---- dQ ---- */
 
-/* dp = dP becomes dS; lse in powers of two and delta of the lane's two rows. */
+/* dp = dP becomes dS; lse in powers of two, and delta, of the lane's two rows. */
 template <int N>
 __device__ __forceinline__ void
 slopes_of_queries(const float (&s)[N / 8][4], float (&dp)[N / 8][4], const float (&lse)[2], const float (&delta)[2],
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(32 * warps_of<D>) flash_queries_kernel(const f
     flash_keys keys;
     for (int at = range.begin; at < range.end; at += keys.n) {
         keys = flash_keys_at(&seg, at, range.end, N);
-        __syncthreads(); /* everybody is done with the keys before */
+        __syncthreads(); /* all threads have finished with the previous keys */
         load_tile<T, D, N>(k, p.k, keys.row, kv_head, keys.n, p);
         load_tile<T, D, N>(v, p.v, keys.row, kv_head, keys.n, p);
         copies_commit();

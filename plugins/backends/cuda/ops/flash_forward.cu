@@ -1,10 +1,10 @@
 /*
- * flash_forward.cu - attention of 16-bit numbers by tensor cores, scores never stored (Dao 2023).
+ * flash_forward.cu - attention of 16-bit values with tensor cores; scores are never stored (Dao 2023).
  *
- * A block has 4 warps and 64 queries of one head, 16 a warp; it walks over tiles of the keys that
- * any of them sees with a running maximum and sum. 64 keys a tile (32 for the widest heads) keep
- * scores and results in registers. Loads are asynchronous: values arrive during Q K^T, the next
- * keys during the softmax and P V. Scores are kept in powers of two: exp2 is one instruction.
+ * A block has 4 warps and 64 queries of one head, 16 per warp; it iterates over tiles of the keys that
+ * any of its queries sees, with a running maximum and sum. 64 keys per tile (32 for the widest heads)
+ * keep scores and results in registers. Loads are asynchronous: values arrive during Q K^T, the next
+ * keys during the softmax and P V. Scores are kept in powers of two, because exp2 is one instruction.
  */
 #include "flash_mma.h"
 
@@ -12,7 +12,7 @@ enum { QUERIES = 64, WARPS = 4 };
 
 template <int D> constexpr int forward_keys = D <= 128 ? 64 : 32;
 
-/* Scales scores and hides what is not seen behind -inf. */
+/* Scales scores and replaces scores of unseen keys by -inf. */
 template <int KEYS>
 __device__ __forceinline__ void mask_scores(float (&s)[KEYS / 8][4], const flash_segment &seg, const flash_keys &keys,
                                             int first, int n, const flash_params &p)
@@ -30,7 +30,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[KEYS / 8][4], const flash
         }
 }
 
-/* s becomes exp2(s - new maximum); sum and out shrink by what the maximum grew. */
+/* s becomes exp2(s - new maximum); sum and out are rescaled by the change of the maximum. */
 template <int KEYS, int D>
 __device__ __forceinline__ void softmax_tile(float (&s)[KEYS / 8][4], float (&out)[D / 8][4], float (&max)[2],
                                              float (&sum)[2])
@@ -83,7 +83,7 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * WARPS) flash
     constexpr int KEYS = forward_keys<D>;
     CUDA_SHARED(char, shared);
     T *q = (T *)shared, *k = q + QUERIES * flash_tile<D>::pitch, *v = k + KEYS * flash_tile<D>::pitch;
-    /* Late tiles see most keys: they start first. */
+    /* Late tiles see the most keys, so they start first. */
     flash_place place = flash_place_of(p.cu_q, p.n_segments, QUERIES, gridDim.x - 1 - blockIdx.x);
     flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
     int first = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
@@ -99,13 +99,13 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * WARPS) flash
     for (int at = range.begin; at < range.end; at += keys.n) {
         keys = flash_keys_at(&seg, at, range.end, KEYS);
         copies_wait<0>();
-        __syncthreads(); /* keys are there, and nobody reads the values before */
+        __syncthreads(); /* keys have arrived, and no thread still reads the previous values */
         load_tile<T, D, KEYS>(v, p.v, keys.row, kv_head, keys.n, p);
         copies_commit();
         float s[KEYS / 8][4];
         clear(s);
         multiply_rows<T, D, KEYS>(s, q, (int)(threadIdx.x >> 5) * 16, k);
-        __syncthreads(); /* everybody has read the keys */
+        __syncthreads(); /* all threads have read the keys */
         if (at + keys.n < range.end) {
             flash_keys next = flash_keys_at(&seg, at + keys.n, range.end, KEYS);
             load_tile<T, D, KEYS>(k, p.k, next.row, kv_head, next.n, p);
@@ -114,7 +114,7 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * WARPS) flash
         mask_scores<KEYS>(s, seg, keys, first, n, p);
         softmax_tile<KEYS, D>(s, out, max, sum);
         copies_wait<1>();
-        __syncthreads(); /* values are there */
+        __syncthreads(); /* values have arrived */
         multiply_values<T, D, KEYS, D>(out, s, v, 0);
     }
     copies_wait<0>();

@@ -1,11 +1,11 @@
 /*
- * flash_mma.h - tiles of 16-bit rows in shared memory, and products of them by tensor cores: what
- * the flash kernels share.
+ * flash_mma.h - shared by the flash kernels: tiles of 16-bit rows in shared memory, and their products
+ * with tensor cores.
  *
- * A tile is [rows, D] with D the head width rounded up to a template's, zeros beyond the true
- * width. Rows are D + 8 numbers apart: eight rows of an 8 x 8 matrix then lie in different banks.
- * Each warp owns 16 rows of the left operand. Accumulators c[C/8][4] are a 16 x C matrix: lane l
- * holds in c[j] rows l/4 (c[j][0..1]) and l/4 + 8 (c[j][2..3]), columns 8 j + 2 (l%4) and + 1.
+ * A tile is [rows, D] with D the head width rounded up to a template's width, with zeros beyond the
+ * true width. Rows are D + 8 values apart, so that eight rows of an 8 x 8 matrix are in different
+ * banks. Each warp owns 16 rows of the left operand. Accumulators c[C/8][4] are a 16 x C matrix: lane
+ * l holds in c[j] rows l/4 (c[j][0..1]) and l/4 + 8 (c[j][2..3]), columns 8 j + 2 (l%4) and + 1.
  */
 #ifndef CUDA_OPS_FLASH_MMA_H
 #define CUDA_OPS_FLASH_MMA_H
@@ -17,15 +17,15 @@
 #define LN_2 0.6931471805599453f
 
 template <int D> struct flash_tile {
-    static constexpr int pitch = D + 8; /* numbers from row to row */
+    static constexpr int pitch = D + 8; /* distance of rows */
     static constexpr int bytes(int rows)
     {
         return rows * pitch * 2;
     }
 };
 
-/* Rows [row, row + n) of one head to a tile of ROWS rows; what lies beyond is zero. Asynchronous:
- * the caller commits and waits. */
+/* Copies rows [row, row + n) of one head to a tile of ROWS rows; the rest is zero. Asynchronous: the
+ * caller commits and waits. */
 template <typename T, int D, int ROWS>
 __device__ __forceinline__ void load_tile(T *tile, const flash_matrix &m, int64_t row, int head, int n,
                                           const flash_params &p)
@@ -108,7 +108,7 @@ __device__ __forceinline__ int column_of(int j, int e)
     return j * 8 + (int)(threadIdx.x & 3) * 2 + (e & 1);
 }
 
-/* Over the four lanes that share a row. */
+/* Maximum over the four lanes that share a row. */
 __device__ __forceinline__ float quad_max(float x)
 {
     x = fmaxf(x, shuffle_xor(x, 1));
@@ -120,8 +120,8 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + shuffle_xor(x, 2);
 }
 
-/* Rows r < n of the warp's 16, times factor[0] (rows 0-7) and factor[1] (rows 8-15), to row `row`
- * on, columns from `col` of the head. */
+/* Stores rows r < n of the warp's 16, times factor[0] (rows 0-7) and factor[1] (rows 8-15), from row `row`
+ * on and from column `col` of the head on. */
 template <typename T, int C>
 __device__ __forceinline__ void store_rows(const float (&c)[C / 8][4], const flash_matrix &m, int64_t row, int head,
                                            int col, int n, const float (&factor)[2], const flash_params &p)
@@ -144,7 +144,7 @@ __device__ __forceinline__ void store_rows(const float (&c)[C / 8][4], const fla
         }
 }
 
-/* The template of a head width. */
+/* Selects the template for a head width. */
 #define FLASH_WIDTHS(width, CALL)                                                                                      \
     ((width) <= 64    ? CALL(64)                                                                                       \
      : (width) <= 80  ? CALL(80)                                                                                       \

@@ -1,11 +1,11 @@
 /*
  * flash_tile.h - which keys a tile of queries sees, and which queries see a tile of keys: the index
- * arithmetic of all attention kernels, in integers, the same on the host and on the device.
+ * arithmetic of all attention kernels, in integers, the same on host and device.
  *
- * Queries of a segment count from 0; so do its keys, the prefix's first. Query i of n sees the keys
- * at positions (last - window, last] with last = i + (number of keys) - n, and all up to last where
- * window is 0. A tile of keys never spans prefix and own keys, so its rows lie together.
- * Tested against the definition, key by key: tests/unit/cuda/test_flash_tile.c.
+ * Queries of a segment are numbered from 0; so are its keys, the prefix's first. Query i of n sees the
+ * keys at positions (last - window, last] with last = i + (number of keys) - n, and all up to last if
+ * window is 0. A tile of keys never spans prefix and own keys, so its rows are contiguous. Tested
+ * against the definition, key by key: tests/unit/cuda/test_flash_tile.c.
  */
 #ifndef CUDA_OPS_FLASH_TILE_H
 #define CUDA_OPS_FLASH_TILE_H
@@ -67,9 +67,9 @@ HOST_DEVICE bool flash_sees(const flash_segment *g, int32_t window, int32_t i, i
     return position <= last && (window <= 0 || position > last - window);
 }
 
-/* ---- tiles without a table: tile t of the grid to (segment, first row) ----
- * Segment s owns the tiles from floor(cu[s] / size) + s on, so their number is known beforehand:
- * never fewer than needed, and at most one more a segment. */
+/* ---- tiles without a table: from tile t of the grid to (segment, first row) ---- Segment s owns the
+ * tiles from floor(cu[s] / size) + s on, so the number of tiles is known in advance: never fewer than
+ * needed, and at most one more per segment. */
 
 typedef struct {
     int32_t segment, first; /* first row of the tile inside the segment */
@@ -96,7 +96,7 @@ HOST_DEVICE flash_place flash_place_of(const int32_t *cu, int32_t n_segments, in
 
 /* ---- a tile of queries [first, first + n) and its keys ---- */
 
-/* Positions that any of the queries sees. */
+/* Positions that at least one of the queries sees. */
 HOST_DEVICE flash_range flash_keys_of(const flash_segment *g, int32_t window, int32_t first, int32_t n)
 {
     flash_range r = {0, flash_min(flash_last(g, first + n - 1) + 1, flash_n_keys(g))};
@@ -104,8 +104,7 @@ HOST_DEVICE flash_range flash_keys_of(const flash_segment *g, int32_t window, in
     return r;
 }
 
-/* The tile of keys that begins at `position`: rows that lie together, at most `size` and at most
- * up to `end`. */
+/* The tile of keys that begins at `position`: contiguous rows, at most `size`, ending at `end` at the latest. */
 typedef struct {
     int32_t row, position, n;
 } flash_keys;
@@ -119,14 +118,14 @@ HOST_DEVICE flash_keys flash_keys_at(const flash_segment *g, int32_t position, i
     return k;
 }
 
-/* Does every query of the tile see every key of the tile? */
+/* Whether every query of the tile sees every key of the tile. */
 HOST_DEVICE bool flash_sees_all(const flash_segment *g, int32_t window, int32_t first, int32_t n, const flash_keys *k)
 {
     if (k->position + k->n - 1 > flash_last(g, first)) return false;
     return window <= 0 || k->position > flash_last(g, first + n - 1) - window;
 }
 
-/* ---- a tile of keys and the queries of a segment that see any of it ---- */
+/* ---- a tile of keys, and the queries of a segment that see at least one of them ---- */
 
 HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window, int32_t position, int32_t n)
 {
@@ -136,8 +135,7 @@ HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window,
     return r;
 }
 
-/* Does segment s see the keys of segment `owner`? Then `shift` is where they begin among its
- * positions. */
+/* Whether segment s sees the keys of segment `owner`; if so, `shift` is their first position. */
 HOST_DEVICE bool flash_looks_at(const flash_segment *g, const int32_t *prefix, int32_t s, int32_t owner, int32_t *shift)
 {
     *shift = s == owner ? g->n_prefix : 0;

@@ -1,10 +1,11 @@
 /*
- * head.cu - log-probabilities of targets from a chunk of logits, and the gradient in its place.
+ * head.cu - log-probabilities of targets from a chunk of logits, and the gradient that overwrites
+ * them.
  *
- * One block a row. Forward reads a row once: each of 512 threads keeps sums with a running maximum
- * over its packs of eight columns, writes the transformed logits back where they changed, and the
- * block joins the sums in a fixed order. Backward is element by element; the logits that one block
- * of it reads are those it overwrites.
+ * One block per row. Forward reads a row once: each of 512 threads keeps sums with a running maximum
+ * over its packs of eight columns and writes back transformed logits if they changed; then the block
+ * joins the sums in a fixed order. Backward is elementwise; a block reads only the logits that it
+ * overwrites.
  */
 #include "math_head.h"
 #include "pack.h"
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(SLOPE_THREADS) head_grad_kernel(nrl_head_grad_
     pack_store(a.dlogits.data, a.dlogits.dtype, row * a.dlogits.stride + c, n, z);
 }
 
-static const int64_t ROWS_MOST = 65535; /* a grid's second dimension */
+static const int64_t ROWS_MOST = 65535; /* limit of a grid's second dimension */
 
 static nrl_head_grad_args rows_of(const nrl_head_grad_args *a, int64_t begin, int64_t n)
 {

@@ -1,10 +1,11 @@
 /*
- * index.cu - rows picked by index, and gradients added back to them.
+ * index.cu - rows selected by index, and gradients added back to them.
  *
  * Scatter is deterministic without sorting: a first kernel finds, for each row i of dy, the next row
- * with the same index (a chain in ascending order); in the second, whoever heads a chain adds up all
- * of it in f32 and writes once. N^2 / 2 comparisons of integers from shared memory: for 16k tokens
- * some 10^8, far below what the rows themselves cost. Relaxed, f32 rows are added to by atomics.
+ * with the same index (a chain in ascending order). In the second kernel, the thread at the head of a
+ * chain adds up the whole chain in f32 and writes once. This takes N^2 / 2 comparisons of integers
+ * from shared memory: for 16k tokens some 10^8, far less than the cost of the rows themselves. If
+ * relaxed, f32 rows are added by atomics.
  */
 #include "each.h"
 
@@ -38,8 +39,8 @@ nrl_status cuda_op_gather(cuda *self, void *stream, const nrl_gather_args *a)
 
 enum { CHAIN_THREADS = 256 };
 
-/* next[i]: the following row with i's index, -1 = none; follows[i]: there is one before. Rows that
- * go nowhere follow nothing and are skipped by their index. */
+/* next[i]: the following row with i's index, -1 = none; follows[i]: there is an earlier one. Rows with an
+ * index that is skipped follow nothing. */
 __global__ void chain_kernel(const int32_t *index, int64_t n, int64_t rows, int32_t *next, int32_t *follows,
                              volatile int32_t *fault)
 {
@@ -59,7 +60,7 @@ __global__ void chain_kernel(const int32_t *index, int64_t n, int64_t rows, int3
     }
     if (i >= n) return;
     next[i] = found;
-    if (found >= 0) follows[found] = 1; /* by one thread only */
+    if (found >= 0) follows[found] = 1; /* written by one thread only */
 }
 
 struct scatter_body {
@@ -79,7 +80,7 @@ struct scatter_body {
     }
 };
 
-/* Where the order of sums is free: no chains, whose rows wait for each other where a token is frequent. */
+/* If the order of sums is free: no chains, whose rows would wait for each other if a token is frequent. */
 struct scatter_any_body {
     nrl_scatter_args a;
     volatile int32_t *fault;

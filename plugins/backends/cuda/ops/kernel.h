@@ -1,14 +1,14 @@
 /*
- * kernel.h - what kernels are written with.
+ * kernel.h - the macros and helpers of kernels.
  *
- * nvcc compiles them for the GPU. Tests compile the same files with a C++ compiler and
+ * nvcc compiles kernels for the GPU. Tests compile the same files with a C++ compiler and
  * tests/support/cuda/emulator.h on the include path, where a kernel's threads run one after another
- * on the CPU and meet at barriers; so every kernel is checked without a GPU. Therefore:
+ * on the CPU and meet at barriers, so that every kernel is checked without a GPU. Therefore:
  * - launches are CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, arguments...);
  * - dynamic shared memory is declared by CUDA_SHARED(type, name);
- * - what is the GPU's own (PTX, tensor cores) stands under #ifdef __CUDA_ARCH__, beside plain C++.
+ * - code for the GPU only (PTX, tensor cores) is under #ifdef __CUDA_ARCH__, next to a plain C++ version.
  *
- * BOTH marks the maths of one element, which host and GPU share.
+ * BOTH marks per-element functions that are compiled for host and GPU.
  */
 #ifndef CUDA_OPS_KERNEL_H
 #define CUDA_OPS_KERNEL_H
@@ -18,7 +18,7 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define BOTH __host__ __device__ __forceinline__
-#define BOTH_CALL inline __host__ __device__ __noinline__ /* keeps rare code out of others' registers */
+#define BOTH_CALL inline __host__ __device__ __noinline__ /* keeps rare code out of the callers' registers */
 #define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
     kernel<<<(blocks), (threads), (shared_bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__)
 #define CUDA_SHARED(type, name)                                                                                        \
@@ -30,7 +30,7 @@
 #define BOTH_CALL inline __attribute__((noinline))
 #endif
 
-/* Blocks that fill the device a few times over: kernels loop, in steps of the whole grid. */
+/* Enough blocks to fill the device a few times; kernels loop with the stride of the whole grid. */
 static inline unsigned cuda_blocks(const cuda *self, int64_t wanted)
 {
     int64_t most = (int64_t)self->properties.multiprocessors * 16;

@@ -1,5 +1,6 @@
 /*
- * math_binary.h - functions of two values and their slopes. NaN wins MIN and MAX.
+ * math_binary.h - functions of two values and their derivatives. MIN and MAX return NaN if either
+ * value is NaN.
  */
 #ifndef CUDA_OPS_MATH_BINARY_H
 #define CUDA_OPS_MATH_BINARY_H
@@ -20,7 +21,7 @@ BOTH float math_binary(uint32_t op, float u, float v)
     /* clang-format on */
 }
 
-/* The share of g for the smaller, or larger, of two: equal ones share it in halves. */
+/* The share of g for the smaller (or larger) of two values; equal values get one half each. */
 BOTH float math_winner(bool wins, bool equal, float g)
 {
     return wins ? g : equal ? 0.5f * g : 0.0f;

@@ -1,6 +1,6 @@
 /*
- * math_head.h - the arithmetic of the head, one logit at a time: sums over a row that are made in a
- * single pass, with a maximum that may grow, and joined in a tree; and the gradient of a logit.
+ * math_head.h - the arithmetic of the head, one logit at a time: sums over a row in a single pass,
+ * with a maximum that may grow, joined in a tree; and the gradient of a logit.
  *
  * With z after soft cap and temperature and e = exp(z - max): sum = sum e, weighted = sum e (z - max),
  * square = sum e^2. Entropy = log sum - weighted / sum, log sum p^2 = log square - 2 log sum.
@@ -11,10 +11,10 @@
 
 struct head_sums {
     float max, sum, weighted, square;
-    int32_t argmax; /* the smallest index on ties; of the first NaN if there is one */
+    int32_t argmax; /* the smallest index on ties; that of the first NaN if there is one */
 };
 
-/* Of no logits. */
+/* The sums of no logits. */
 BOTH head_sums head_nothing()
 {
     head_sums s = {-INFINITY, 0, 0, 0, 0x7fffffff};
@@ -26,7 +26,7 @@ BOTH float head_transform(float z, float cap, float scale)
     return cap != 0 ? scale * cap * tanhf(z / cap) : scale * z;
 }
 
-/* Sums become relative to a larger maximum; e^-inf of none at all is no number. */
+/* Rescales the sums to a larger maximum; exp(-inf - -inf) of an empty sum would be NaN. */
 BOTH void head_raise(head_sums *s, float max)
 {
     if (s->sum != 0 || s->sum != s->sum) {
@@ -38,7 +38,7 @@ BOTH void head_raise(head_sums *s, float max)
     s->max = max;
 }
 
-/* Columns come in ascending order. */
+/* Columns must come in ascending order. */
 BOTH void head_add(head_sums *s, float z, int32_t column)
 {
     if (z > s->max || (z != z && s->max == s->max)) {
@@ -47,14 +47,14 @@ BOTH void head_add(head_sums *s, float z, int32_t column)
     } else if (s->argmax == 0x7fffffff) {
         s->argmax = column; /* -inf first */
     }
-    if (z == -INFINITY) return; /* adds nothing, whatever the maximum */
+    if (z == -INFINITY) return; /* contributes nothing, whatever the maximum */
     float d = z - s->max, e = expf(d);
     s->sum += e;
     s->weighted += e > 0 ? e * d : e;
     s->square += e * e;
 }
 
-/* Of two sets of columns of a row, in any order. */
+/* Joins the sums of two sets of columns of a row, in any order. */
 BOTH head_sums head_join(head_sums a, head_sums b)
 {
     bool a_bad = a.max != a.max, b_bad = b.max != b.max;
@@ -68,7 +68,7 @@ BOTH head_sums head_join(head_sums a, head_sums b)
     return top;
 }
 
-/* The few results of a row, in double: logp is a difference of large numbers. */
+/* The few results of a row are in double, because logp is a difference of large numbers. */
 BOTH double head_log_sum(const head_sums *s)
 {
     return log((double)s->sum);
@@ -83,7 +83,7 @@ BOTH float head_slope(float z, float lse, float dlogp, float dentropy, float ent
     return -(dlogp * p + weighted) * scale * (1 - t * t);
 }
 
-/* What the target's logit gets besides. */
+/* The additional gradient of the target's logit. */
 BOTH float head_target_slope(float z, float dlogp, float cap, float scale)
 {
     float t = cap != 0 ? z / (cap * scale) : 0;

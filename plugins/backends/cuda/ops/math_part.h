@@ -1,12 +1,12 @@
 /*
- * math_part.h - partial results of a reduction that can be joined: of a sum, a maximum, a
- * log-sum-exp, a sum of squares. Eight values are added in f32, all beyond in double.
+ * math_part.h - partial results of a reduction that can be joined: of a sum, a maximum, a log-sum-exp,
+ * a sum of squares. Eight values are added in f32, the rest in double.
  */
 #ifndef CUDA_OPS_MATH_PART_H
 #define CUDA_OPS_MATH_PART_H
 #include "pack.h"
 
-enum { PART_SQUARE_SUM = 100 }; /* beside nrl_reduction */
+enum { PART_SQUARE_SUM = 100 }; /* in addition to nrl_reduction */
 
 typedef struct {
     double sum; /* of values, or of exp(x - max) */
@@ -30,7 +30,7 @@ BOTH float max_nan(float a, float b)
     return a > b || a != a ? a : b;
 }
 
-/* exp(x - max) sums are kept only below a finite maximum. */
+/* Sums of exp(x - max) are kept only with a finite maximum. */
 BOTH bool is_infinite(float x)
 {
     return x == INFINITY || x == -INFINITY;
@@ -50,7 +50,7 @@ BOTH part part_join(uint32_t op, part a, part b)
     return p;
 }
 
-/* Of one value: what reduces over rows starts with. */
+/* The part of one value, with which a reduction over rows starts. */
 BOTH part part_of(uint32_t op, float x)
 {
     part p = {0, -INFINITY};
@@ -65,7 +65,7 @@ BOTH part part_of(uint32_t op, float x)
     return p;
 }
 
-/* Loops run over whole packs, so that they stay in registers. */
+/* Loops cover whole packs, so that packs stay in registers. */
 BOTH part part_of_pack(uint32_t op, const pack &v, int n)
 {
     part p = {0, -INFINITY};
@@ -97,7 +97,7 @@ BOTH double part_value(uint32_t op, part p)
     return p.max + log(p.sum);
 }
 
-/* What a result that is not overwrite adds to what is there already. */
+/* Adds the previous value if the result is not overwritten. */
 BOTH double part_add_to(uint32_t op, double old, double value)
 {
     if (part_adds(op)) return old + value;

@@ -1,6 +1,6 @@
 /*
- * math_random.h - counter-based random numbers, the same bits as every other backend of nrl: the
- * finaliser of splitmix64 on the key and the index of the element; 24 bits decide.
+ * math_random.h - counter-based random numbers, the same bits as in every other backend of nrl: the
+ * finaliser of splitmix64 on the key and the index of the element, of which 24 bits are used.
  */
 #ifndef CUDA_OPS_MATH_RANDOM_H
 #define CUDA_OPS_MATH_RANDOM_H

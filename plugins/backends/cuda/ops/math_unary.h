@@ -1,6 +1,6 @@
 /*
- * math_unary.h - functions of one value and their slopes. Formulas avoid what cancels or overflows:
- * gelu_tanh is x sigmoid(2u), softplus max(x, 0) + log1p(exp(-|x|)).
+ * math_unary.h - functions of one value and their derivatives. The formulas avoid cancellation and
+ * overflow: gelu_tanh is x sigmoid(2u), softplus max(x, 0) + log1p(exp(-|x|)).
  */
 #ifndef CUDA_OPS_MATH_UNARY_H
 #define CUDA_OPS_MATH_UNARY_H
@@ -98,14 +98,14 @@ BOTH float math_unary(uint32_t op, float v, double alpha, double beta)
     /* clang-format on */
 }
 
-/* The slope of these is read off the result. */
+/* Functions whose derivative is computed from the result. */
 BOTH bool math_unary_reads_result(uint32_t op)
 {
     return op == NRL_UNARY_EXP || op == NRL_UNARY_SQRT || op == NRL_UNARY_RECIPROCAL || op == NRL_UNARY_SIGMOID ||
            op == NRL_UNARY_TANH;
 }
 
-/* g: the gradient that arrives; f = f(v), where math_unary_reads_result. */
+/* g: the incoming gradient; f = f(v), if math_unary_reads_result. */
 BOTH float math_unary_grad(uint32_t op, float v, float f, float g, double alpha, double beta)
 {
     float al = (float)alpha, be = (float)beta;

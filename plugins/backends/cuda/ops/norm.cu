@@ -5,7 +5,7 @@
 #include "math_norm.h"
 #include "norm_rows.h"
 
-/* x + residual, rounded to the dtype of sum, from where the backward pass reads it. */
+/* x + residual, rounded to the dtype of sum, because the backward reads the sum from there. */
 __device__ static inline pack norm_input(const nrl_norm_args &a, norm_item at, int64_t c, int n)
 {
     pack x = mat_load(a.x, at.row, at.col + c, n);
@@ -21,7 +21,7 @@ __device__ static inline pack norm_input(const nrl_norm_args &a, norm_item at, i
     return x;
 }
 
-/* What norm_input gave before: sum may be the same memory as x. */
+/* Reads what norm_input computed before: sum may be the same memory as x. */
 __device__ static inline pack norm_again(const nrl_norm_args &a, norm_item at, int64_t c, int n)
 {
     if (a.residual.data && a.sum.data) return mat_load(a.sum, at.row, at.col + c, n);

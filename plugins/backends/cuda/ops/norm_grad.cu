@@ -1,9 +1,9 @@
 /*
  * norm_grad.cu - backward of RMS and layer normalisation in one pass over memory.
  *
- * Each row of threads walks over many items and sums dweight = sum of dy h and dbias = sum of dy for
- * its own columns, in registers; at its end it leaves them as one row of `partial`. A second kernel
- * joins these rows in order, in double. So nothing is added by two threads.
+ * Each row of threads processes many items and sums dweight = sum of dy h and dbias = sum of dy for
+ * its own columns, in registers; at the end it stores them as one row of `partial`. A second kernel
+ * joins these rows in order, in double. So no two threads add to the same value.
  */
 #include "each.h"
 #include "math_norm.h"
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
             pack dy = mat_load(a.dy, at.row, at.col + c, n), w = mat_load(a.weight, 0, c, n);
             if (!KEEP && partial && i != first) sums[0] = load_sums(partial, width, c, n);
             if (!KEEP && i == first) sums[0] = norm_sums{};
-            for (int k = 0; k < PACK; k++) { /* beyond n dy and w are zero */
+            for (int k = 0; k < PACK; k++) { /* beyond n, dy and w are zero */
                 float g = dy.v[k] * w.v[k], h = (x.v[k] - mean) * rstd;
                 sum_g += g;
                 sum_gh += g * h;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-/* ---- the partial rows joined: a block has eight columns ---- */
+/* ---- joining the partial rows: a block has eight columns ---- */
 
 enum { JOIN_THREADS = 128 };
 
@@ -115,7 +115,7 @@ static nrl_status join(cuda *self, void *stream, const nrl_mat &out, bool overwr
     return cuda_launched(self, "norm_grad");
 }
 
-enum { ITEMS_EACH = 4 }; /* at least, of a row of threads: partial rows cost memory and time */
+enum { ITEMS_EACH = 4 }; /* minimum per row of threads: partial rows cost memory and time */
 
 nrl_status cuda_op_norm_grad(cuda *self, void *stream, const nrl_norm_grad_args *given)
 {
@@ -130,7 +130,7 @@ nrl_status cuda_op_norm_grad(cuda *self, void *stream, const nrl_norm_grad_args 
     int64_t wanted = (items + s.side * ITEMS_EACH - 1) / (s.side * ITEMS_EACH);
     int64_t most = (int64_t)self->properties.multiprocessors * (2048 / (s.threads * s.side)) / 2;
     int64_t blocks = wanted < 1 ? 1 : wanted < most ? wanted : most;
-    int64_t rows = blocks * s.side < items ? blocks * s.side : items; /* that leave a partial row */
+    int64_t rows = blocks * s.side < items ? blocks * s.side : items; /* rows of threads that store a partial row */
     void *memory = NULL;
     if (a.dweight.data || a.dbias.data)
         NRL_TRY(cuda_scratch(self, (size_t)(blocks * s.side * 2 * width) * sizeof(float), &memory));

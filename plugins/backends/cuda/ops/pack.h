@@ -1,8 +1,8 @@
 /*
- * pack.h - eight neighbouring elements of a row in registers, as f32: 16 bytes of bf16 or two times
- * 16 bytes of f32 in one load or store where they are aligned, element by element where not.
- * A thread works on packs; the dtype is asked at run time, the same for all threads, so that an
- * operation is written once.
+ * pack.h - eight neighbouring elements of a row in registers, as f32: 16 bytes of bf16, or two times
+ * 16 bytes of f32, in one load or store if aligned, else element by element. A thread processes packs.
+ * The dtype is tested at run time and is the same for all threads, so that an operation is written
+ * once.
  */
 #ifndef CUDA_OPS_PACK_H
 #define CUDA_OPS_PACK_H
@@ -82,7 +82,7 @@ BOTH void pack_store(void *data, uint32_t dtype, int64_t i, int n, const pack &p
     *(words *)at = w;
 }
 
-/* The same of a matrix, at a row and column. */
+/* The same for a matrix, at a row and column. */
 BOTH pack mat_load(const nrl_mat &m, int64_t row, int64_t col, int n, float other = 0)
 {
     return pack_load(m.data, m.dtype, row * m.stride + col, n, other);
@@ -93,7 +93,7 @@ BOTH void mat_store(const nrl_mat &m, int64_t row, int64_t col, int n, const pac
     pack_store(m.data, m.dtype, row * m.stride + col, n, p);
 }
 
-/* A vector (one row, or one column) seen as one row. */
+/* Index of element i of a vector (one row, or one column). */
 BOTH int64_t vector_place(const nrl_mat &m, int64_t i)
 {
     return m.cols == 1 && m.rows != 1 ? i * m.stride : i;

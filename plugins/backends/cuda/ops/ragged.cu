@@ -1,5 +1,5 @@
 /*
- * ragged.cu - see ragged.h. A block of the statistics takes one sequence of one head.
+ * ragged.cu - see ragged.h. A block of the statistics processes one sequence of one head.
  */
 #include "kernel.h"
 #include "ragged.h"

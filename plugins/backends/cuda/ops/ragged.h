@@ -1,9 +1,9 @@
 /*
- * ragged.h - what a library of attention wants beside the operands of packed sequences: their
- * lengths, where each begins, and log-sum-exps as a dense [B, H, T].
+ * ragged.h - inputs of an attention library besides the operands of packed sequences: lengths, begins,
+ * and log-sum-exps as a dense [B, H, T].
  *
- * Legend: S sequences, B >= S places for them (those beyond S are empty), N rows, H heads, T most rows
- * of a sequence.
+ * Legend: S sequences, B >= S entries for them (entries beyond S are empty), N rows, H heads, T
+ * maximum number of rows of a sequence.
  */
 #ifndef CUDA_OPS_RAGGED_H
 #define CUDA_OPS_RAGGED_H
@@ -20,7 +20,7 @@ typedef struct {
     int64_t lse_stride;
     float *stats;                   /* [B, H, T] */
     int32_t *lengths;               /* [B] */
-    int64_t *offsets[DNN_OPERANDS]; /* [B + 1], NULL = not wanted */
+    int64_t *offsets[DNN_OPERANDS]; /* [B + 1], NULL = not needed */
     int64_t strides[DNN_OPERANDS];
 } ragged_params;
 

@@ -1,9 +1,9 @@
 /*
  * reduce.cu - sums, maxima and log-sum-exp over columns, rows or everything; the sum of squares.
  *
- * Over columns a row is one warp's or one block's. Over rows, and over everything, blocks leave
- * partial results in scratch memory and a second kernel joins them in order: the same bits each
- * time, without atomics.
+ * Over columns, a row belongs to one warp or one block. Over rows, and over everything, blocks store
+ * partial results in scratch memory and a second kernel joins them in order: the same bits each time,
+ * without atomics.
  */
 #include "each.h"
 #include "rows.h"
@@ -38,7 +38,7 @@ static nrl_status reduce_columns(cuda *self, void *stream, const nrl_reduce_args
     return cuda_launched(self, "reduce");
 }
 
-/* ---- over rows: a block has STRIPE columns and one of several ranges of rows ---- */
+/* ---- over rows: a block processes STRIPE columns and one of several ranges of rows ---- */
 
 enum { STRIPE = 32, STRIPE_ROWS = 8, RANGE_ROWS = 256, MAX_RANGES = 64 };
 
@@ -129,7 +129,7 @@ __global__ void join_square_kernel(double *out, bool overwrite, const part *part
     if (threadIdx.x == 0) *out = overwrite ? p.sum : *out + p.sum;
 }
 
-/* How many parts there are depends on the shape alone. */
+/* The number of parts depends only on the shape. */
 static nrl_status make_parts(cuda *self, void *stream, const nrl_mat *whole, uint32_t op, part **parts, int *n)
 {
     nrl_mat x = *whole;

@@ -1,8 +1,8 @@
 /*
- * rope.cu - rotary position embedding: pairs (i, i + half) of each head turn by the position's
- * angle; columns beyond 2 half pass through.
+ * rope.cu - rotary position embedding: pairs (i, i + half) of each head are rotated by the position's
+ * angle; columns beyond 2 half are copied.
  *
- * A turn is a pack of eight pairs; each thread reads both halves before it writes, so x and y may
+ * A work item is a pack of eight pairs; each thread reads both halves before it writes, so x and y may
  * be the same memory.
  */
 #include "each.h"
@@ -15,7 +15,7 @@ BOTH void math_rotate(float x1, float x2, float cosine, float sine, float *y1, f
 
 struct rope_body {
     nrl_rope_args a;
-    int64_t width, turns, per_head; /* per_head: turns and packs that pass through */
+    int64_t width, turns, per_head; /* per_head: packs of pairs, and packs that are copied */
     __device__ void rotate(int64_t row, int64_t col, int64_t i) const
     {
         int n = a.half - i < PACK ? (int)(a.half - i) : PACK;

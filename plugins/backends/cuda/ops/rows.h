@@ -1,9 +1,9 @@
 /*
- * rows.h - kernels that add up rows: blockDim.x threads share a row (a warp, or a whole block), and
- * blockDim.y rows are worked on side by side where a warp is enough.
+ * rows.h - kernels that reduce rows: blockDim.x threads share a row (a warp, or a whole block), and a
+ * block processes blockDim.y rows at the same time if a warp per row is enough.
  *
- * Sums are joined in an order that depends on the shape alone: within a warp by a butterfly, whose
- * lanes all get the same bits, then over the warps in order.
+ * Sums are joined in an order that depends only on the shape: within a warp by a butterfly, which
+ * gives all lanes the same bits, then over the warps in order.
  */
 #ifndef CUDA_OPS_ROWS_H
 #define CUDA_OPS_ROWS_H
@@ -14,10 +14,10 @@ enum { WARP = 32, ROW_THREADS = 512, WARP_ROWS = 4 };
 #define FULL_WARP 0xFFFFFFFFu
 
 typedef struct {
-    unsigned threads, side; /* of a row; rows side by side */
+    unsigned threads, side; /* threads per row; rows per block */
 } row_shape;
 
-/* A warp for up to two packs a lane, else as many threads as there are packs. */
+/* A warp if each lane has at most two packs, else as many threads as there are packs. */
 static inline row_shape row_shape_of(int64_t cols)
 {
     int64_t packs = (cols + PACK - 1) / PACK;
@@ -66,7 +66,7 @@ struct part_joiner {
     }
 };
 
-/* Joins the values of the threads of a row; all of them get the result. A block-wide call holds two
+/* Joins the values of the threads of a row; all threads get the result. A block-wide call contains two
  * barriers, so all threads of the block must make it. */
 template <typename T, typename Join> __device__ T row_join(T v, Join join)
 {

@@ -25,7 +25,7 @@ BOTH float bf16_widen(uint16_t x)
     return float_of_bits((uint32_t)x << 16);
 }
 
-/* To nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 BOTH uint16_t bf16_round(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -39,8 +39,8 @@ BOTH uint16_t bf16_round(float x)
 #endif
 }
 
-/* split16 of nrl/param.h: the upper half is rounded to nearest, ties away from zero, which the lower one
- * undoes. The bits of a NaN are those of the quiet one of its sign: no rounding leaves it. */
+/* split16 in nrl/param.h: the upper half is rounded to nearest, ties away from zero; the lower half undoes
+ * the rounding. A NaN becomes the quiet NaN of its sign, which rounding cannot turn into another value. */
 BOTH uint32_t split16_bits(float x)
 {
     uint32_t u = bits_of_float(x);
@@ -81,8 +81,8 @@ BOTH uint16_t f16_round(float x)
 #else
     uint32_t u = bits_of_float(x), sign = u >> 16 & 0x8000, rest = u & 0x7FFFFFFFu;
     if (rest > 0x7F800000u) return (uint16_t)(sign | 0x7E00);
-    if (rest >= 0x477FF000u) return (uint16_t)(sign | 0x7C00); /* rounds beyond 65504 */
-    if (rest < 0x38800000u) { /* denormal: adding 1/2 leaves x / 2^-24, rounded, in the last bits */
+    if (rest >= 0x477FF000u) return (uint16_t)(sign | 0x7C00); /* rounds to more than 65504 */
+    if (rest < 0x38800000u) { /* denormal: adding 1/2 leaves x / 2^-24, rounded, in the lowest bits */
         uint32_t shifted = bits_of_float(float_of_bits(rest) + 0.5f);
         return (uint16_t)(sign | (shifted - 0x3F000000u));
     }
@@ -91,7 +91,7 @@ BOTH uint16_t f16_round(float x)
 #endif
 }
 
-/* ---- element i of an array; f32, bf16 and f16 are what kernels compute on ---- */
+/* ---- element i of an array; kernels compute on f32, bf16 and f16 ---- */
 
 BOTH bool is_compute_dtype(uint32_t dtype)
 {
@@ -113,7 +113,7 @@ BOTH void scalar_store(void *data, uint32_t dtype, int64_t i, float value)
         ((uint16_t *)data)[i] = dtype == NRL_DTYPE_BF16 ? bf16_round(value) : f16_round(value);
 }
 
-/* Any dtype, through double: only for those that kernels do not compute on. */
+/* Any dtype, through double: only for dtypes that kernels do not compute on. */
 BOTH double scalar_load_any(const void *data, uint32_t dtype, int64_t i)
 {
     switch (dtype) {

@@ -1,11 +1,11 @@
 /*
  * softmax.cu - softmax and log_softmax over columns, and their gradients. A row is read twice; the
- * second time it comes from a cache.
+ * second read comes from a cache.
  */
 #include "each.h"
 #include "rows.h"
 
-/* The log-sum-exp of a row in two floats, so that x - lse keeps full precision. */
+/* The log-sum-exp of a row as two floats, so that x - lse keeps full precision. */
 typedef struct {
     float high, low;
 } split;

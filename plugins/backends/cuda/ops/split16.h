@@ -1,11 +1,12 @@
 /*
- * split16.h - packs of f32 as two matrices of halves (split16 of nrl/param.h), or rounded to the first.
+ * split16.h - packs of f32 as two matrices of halves (split16 in nrl/param.h), or rounded to the first
+ * half only.
  */
 #ifndef CUDA_OPS_SPLIT16_H
 #define CUDA_OPS_SPLIT16_H
 #include "each.h"
 
-/* Eight 16-bit values as they are. */
+/* Eight 16-bit values. */
 typedef struct {
     uint16_t v[PACK];
 } halves;
@@ -53,7 +54,7 @@ BOTH pack split16_load(const nrl_mat &high, const nrl_mat &low, place p)
     return wide;
 }
 
-/* low may be absent: then high is only a rounded copy. */
+/* low may be NULL: then high is only a rounded copy. */
 BOTH void split16_store(const nrl_mat &high, const nrl_mat &low, place p, const pack &wide)
 {
     halves h, l;

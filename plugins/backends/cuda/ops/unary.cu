@@ -1,6 +1,6 @@
 /*
- * unary.cu - functions of one value and their gradients. The operation is asked inside the kernel:
- * all threads agree, and memory is the limit.
+ * unary.cu - functions of one value and their gradients. The operation is selected inside the kernel:
+ * all threads take the same branch, and memory is the bottleneck.
  */
 #include "each.h"
 #include "math_unary.h"
@@ -16,7 +16,7 @@ struct unary_body {
     }
 };
 
-/* The result is made again where it was not saved, or saved rounded. */
+/* The result is recomputed if it was not saved, or was saved rounded. */
 struct unary_grad_body {
     nrl_unary_grad_args a;
     bool use_result, make_result;

@@ -1,7 +1,7 @@
 /*
- * warp.h - 16-bit number types, tensor core instructions and asynchronous copies, behind names of
- * our own. Tests compile the kernels as C++: tests/support/cuda/emulator_tensor.h then stands for
- * what is under __CUDACC__ here, which is therefore all that such tests do not see.
+ * warp.h - 16-bit number types, tensor core instructions and asynchronous copies, wrapped in
+ * functions. Tests compile the kernels as C++: there tests/support/cuda/emulator_tensor.h replaces
+ * what is under __CUDACC__ here, which is therefore all that such tests do not cover.
  */
 #ifndef CUDA_OPS_WARP_H
 #define CUDA_OPS_WARP_H
@@ -57,14 +57,14 @@ __device__ __forceinline__ float warp_max(float x)
 }
 
 #if defined(__CUDACC__)
-/* More than 48 KiB of shared memory a block must be asked for. Gives a code of the runtime. */
+/* A block needs permission for more than 48 KiB of shared memory. Returns a code of the runtime. */
 template <typename K> static int allow_shared(K kernel, int bytes)
 {
     if (bytes <= 48 << 10) return 0;
     return (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
-/* Two numbers in a register, the first in the lower half. */
+/* Packs two values into a register, the first in the lower half. */
 template <typename T> __device__ __forceinline__ uint32_t pack2(float low, float high);
 template <> __device__ __forceinline__ uint32_t pack2<bf16>(float low, float high)
 {
@@ -79,8 +79,8 @@ template <> __device__ __forceinline__ uint32_t pack2<f16>(float low, float high
     return y;
 }
 
-/* Four 8 x 8 matrices of 16-bit numbers from shared memory: lane 8 i + r gives the address of row
- * r of matrix i; lane l gets of each the numbers 2 (l%4) and + 1 of row l/4. */
+/* Loads four 8 x 8 matrices of 16-bit values from shared memory: lane 8 i + r passes the address of row r
+ * of matrix i; lane l gets from each matrix the values 2 (l%4) and + 1 of row l/4. */
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const void *row
                  : "r"(at)
                  : "memory");
 }
-/* The same of the transposed matrices. */
+/* The same, with each matrix transposed. */
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], const void *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 CUDA_MULTIPLY_ADD(bf16, "bf16")
 CUDA_MULTIPLY_ADD(f16, "f16")
 
-/* 16 bytes from global to shared memory without passing registers; `bytes` 0 writes zeros. */
+/* Copies 16 bytes from global to shared memory without registers; `bytes` 0 writes zeros. */
 __device__ __forceinline__ void copy_16(void *to, const void *from, int bytes)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -124,7 +124,7 @@ __device__ __forceinline__ void copies_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* All but the last N groups of this thread have arrived. */
+/* Waits until all but the last N groups of this thread have arrived. */
 template <int N> __device__ __forceinline__ void copies_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

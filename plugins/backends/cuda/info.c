@@ -1,11 +1,11 @@
 /*
- * info.c - whether a GPU can be used, and what it is.
+ * info.c - whether a GPU can be used, and its properties.
  */
 #include "cuda_backend.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { OLDEST = 80 }; /* sm_80: bf16 products; PTX serves what is newer than the build */
+enum { OLDEST = 80 }; /* sm_80: bf16 products; PTX serves GPUs newer than the build */
 
 static int capability(const cuda_properties *p)
 {
@@ -15,7 +15,7 @@ static int capability(const cuda_properties *p)
 nrl_status cuda_check_capability(const cuda_properties *p)
 {
     if (capability(p) >= OLDEST) return NRL_OK;
-    return nrl_fail(NRL_ERR_DEVICE, "%s is sm_%d, expected sm_%d or newer", p->name, capability(p), OLDEST);
+    return nrl_fail(NRL_ERR_DEVICE, "%s is sm_%d; expected sm_%d or newer", p->name, capability(p), OLDEST);
 }
 
 nrl_status cuda_probe_driver(const cuda_driver *driver)
@@ -23,27 +23,28 @@ nrl_status cuda_probe_driver(const cuda_driver *driver)
     int version = 0, runtime = 0, n = 0;
     cuda_properties p;
     if (driver->versions(&version, &runtime) != CUDA_DONE || version == 0)
-        return nrl_fail(NRL_ERR_DEVICE, "this machine has no NVIDIA driver (libcuda.so.1)");
+        return nrl_fail(NRL_ERR_DEVICE, "no NVIDIA driver (libcuda.so.1 not found)");
     if (version / 1000 < runtime / 1000)
         return nrl_fail(NRL_ERR_DEVICE,
                         "the NVIDIA driver is for CUDA %d.%d, and nrl was built with CUDA %d.%d\n"
-                        "a newer driver is needed, or a build with that CUDA",
+                        "hint: install a newer driver, or build nrl with that CUDA version",
                         version / 1000, version % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     int code = driver->count(&n);
-    if (code) return nrl_fail(NRL_ERR_DEVICE, "no GPU can be used: %s", driver->error_text(code));
+    if (code) return nrl_fail(NRL_ERR_DEVICE, "cannot use a GPU: %s", driver->error_text(code));
     if (n == 0) return nrl_fail(NRL_ERR_DEVICE, "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)");
-    NRL_TRY(cuda_check(driver, driver->properties(0, &p), "asking for properties"));
+    NRL_TRY(cuda_check(driver, driver->properties(0, &p), "reading device properties"));
     return cuda_check_capability(&p);
 }
 
-/* Dense peaks of one multiprocessor, FLOP/s, from NVIDIA's data sheets: the peak of a board divided by its number of
- * multiprocessors. A100 SXM: 108 (312 T bf16, 19.5 T f32 and f64). H100 and H200 SXM: 132 (989 T bf16, 67 T f32 and
- * f64). B200 of an HGX board: 148 (2,250 T bf16, 75 T f32, 37 T f64). GeForce RTX 5090: 170 (209.5 T bf16 with f32
- * sums, 104.8 T f32, 1.64 T f64); workstation boards of sm_120 add at another rate. f32 is without TF32. A GPU that is
- * not in the table has no known peak, and a run on it reports no MFU. */
+/* Dense peaks of one multiprocessor, FLOP/s, from NVIDIA's data sheets: the peak of a board divided by its
+ * number of multiprocessors. A100 SXM: 108 (312 T bf16, 19.5 T f32 and f64). H100 and H200 SXM: 132 (989 T
+ * bf16, 67 T f32 and f64). B200 of an HGX board: 148 (2,250 T bf16, 75 T f32, 37 T f64). GeForce RTX 5090:
+ * 170 (209.5 T bf16 with f32 sums, 104.8 T f32, 1.64 T f64); workstation boards of sm_120 have another
+ * rate. f32 is without TF32. A GPU that is not in the table has no known peak, and a run on it reports no
+ * MFU. */
 typedef struct {
     int major, minor;
-    const char *family; /* part of the name that the peaks hold for; NULL = all of that capability */
+    const char *family; /* part of the name of the boards with these peaks; NULL = all boards of that capability */
     double bf16, f32, f64;
 } unit_peak;
 
@@ -72,7 +73,7 @@ nrl_status cuda_info(void *instance, nrl_device_info *fill)
     const cuda *self = instance;
     const cuda_properties *p = &self->properties;
     int version = 0, runtime = 0;
-    NRL_TRY(cuda_check(self->driver, self->driver->versions(&version, &runtime), "asking for versions"));
+    NRL_TRY(cuda_check(self->driver, self->driver->versions(&version, &runtime), "reading versions"));
     memset(fill, 0, sizeof *fill);
     fill->size = sizeof *fill;
     fill->index = (uint32_t)self->device;

@@ -1,5 +1,6 @@
 /*
- * stats.c - what the backend tells `nrl bench` of itself: launches, its pool, and the watch's samples.
+ * stats.c - measurements of the backend for `nrl bench`: launches, memory pool, and the watch's
+ * samples.
  */
 #include "cuda_backend.h"
 #include <math.h>
@@ -9,7 +10,7 @@ typedef struct {
     size_t room, n;
 } list;
 
-/* What is not known is omitted. */
+/* Omits unknown values. */
 static void put(list *l, const char *name, const char *unit, double value)
 {
     if (isfinite(value) && value >= 0 && l->n < l->room) l->values[l->n++] = (nrl_value){name, unit, value};
@@ -30,7 +31,7 @@ static double most(const cuda_gauge *g)
     return g->n ? g->most : NAN;
 }
 
-/* Power by the energy counter where there is one: samples may miss what lies between them. */
+/* Power from the energy counter if there is one: samples may miss what happens between them. */
 static void put_samples(list *l, const cuda_watch_stats *f)
 {
     static const char *const reasons[NVML_REASONS] = {
@@ -88,7 +89,7 @@ nrl_status cuda_watch_end(void *instance, nrl_value *values, size_t room, size_t
     list l = {values, room, 0};
     *n = 0;
     NRL_TRY(cuda_enter(self));
-    if (!cuda_watch_stop(self->watch, &f)) return nrl_fail(NRL_ERR_BUG, "the watch of the GPU was not begun");
+    if (!cuda_watch_stop(self->watch, &f)) return nrl_fail(NRL_ERR_BUG, "the GPU's measurement was not started");
     put(&l, "launches", "1", (double)f.launches);
     put_samples(&l, &f);
     put_memory(&l, self);
