@@ -71,7 +71,7 @@ static void ranks_that_do_not_divide_are_refused(void **state)
     fails(state, "{shard_size: 8}", 4, NRL_OPTIMIZER_ELEMENT, "8 ranks to a copy do not divide 4 ranks");
     fails(state, "{replicas: 3}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 3 copies do not divide 4 ranks");
     fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT,
-          "shard_size 4 times replicas 2 makes 8 ranks, there are 4");
+          "shard_size 4 times replicas 2 makes 8 ranks, but there are 4");
     fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT,
           "shard_size: one rank per copy of the model leaves nothing to shard");
     fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 4 copies on 4 ranks: one rank");
