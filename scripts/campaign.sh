@@ -26,6 +26,7 @@ network 50     ranks in network namespaces (root) whose network fails: out in 10
 suite   20     runs of all tests, each second one on a busy machine, in turn on each instruction set of the CPU: all green
 packages 2     Debian releases (12, then 13): .deb built in one, installed in a bare one, where the quickstart runs (root, debootstrap)
 docs    1      build of the site of docs/, with mkdocs in a virtual environment of its own: no warnings
+tidy    10000  C files for clang-tidy-14 with the checks of .clang-tidy, beginning at the SEEDth: no finding
 steady  10000  steps of one run: from the 500th on, memory grows less than 1 % (or 1 MiB), descriptors not at all'
 
 usage() {
@@ -429,6 +430,22 @@ try_docs() {
     NO_MKDOCS_2_WARNING=1 NRL=$nrl "$work/venv/bin/mkdocs" build --strict -f "$source/mkdocs.yml" -d "${NRL_SITE:-$work/site}"
 }
 
+# The files as cmake compiles them, without a build: what clang-tidy finds is an error.
+campaign_tidy() {
+    command -v clang-tidy-14 >/dev/null || { echo "skipped: there is no clang-tidy-14"; exit 77; }
+    cmake -S "$source" -B "$work/tidy" -DNRL_TESTS=ON -DNRL_CUDA=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >"$work/log" 2>&1 ||
+        { tail -n 20 "$work/log"; failed=1; return; }
+    sed -n 's/^ *"file": "\(.*\.c\)",*$/\1/p' "$work/tidy/compile_commands.json" | sort -u | tail -n "+$seed" | head -n "$n" >"$work/files"
+    tried=$(wc -l <"$work/files")
+    xargs -P "$(nproc)" -n 4 clang-tidy-14 --quiet -p "$work/tidy" --extra-arg=-Wno-unknown-warning-option \
+        <"$work/files" >"$work/found" 2>"$work/log"
+    code=$?
+    sort -u "$work/found" | grep -E ': (warning|error): ' >"$work/findings"
+    failed=$(wc -l <"$work/findings")
+    sed "s|^$source/||" "$work/findings"
+    [ "$code" -eq 0 ] || [ "$failed" -gt 0 ] || { tail -n 20 "$work/log"; failed=1; }
+}
+
 # One of tests/campaigns: it counts, and prints the last line, by itself.
 program() {
     command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -454,7 +471,7 @@ tried=0 failed=0
 case $name in
 crash-states) program crash_states ;;
 kills | hostile) program "$name" ;;
-fuzz | bench | shards | steady) "campaign_$name" ;;
+fuzz | bench | shards | steady | tidy) "campaign_$name" ;;
 *) campaign_tries ;;
 esac
 echo "$name: $tried tried, $failed failed, seed $seed"

@@ -95,17 +95,21 @@ const cli_verb cli_verbs[] = {
     {"plugins",
      "[--json]\n"
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"
-     "           [--collective NAME] [--config config.json] [--json]\n"
+     "           [--collective NAME] [--config config.json] [--path PATH]\n"
+     "           [--json]\n"
      "         nrl plugins new KIND NAME DIR",
      "plugins test mine.so", "list, test or begin plugins",
-     "KIND is algorithm, optimizer or logger. Plugins are found in NRL_PLUGIN_PATH,\n"
+     "KIND is algorithm, optimizer, logger, format, frontend, tokenizer or template.\n"
+     "PATH is a tokenizer, or a template's text, that the plugin under test reads.\n"
+     "Plugins are found in NRL_PLUGIN_PATH,\n"
      "which is DIR:DIR..., in `plugins: [DIR]` of a config, and where nrl is\n"
      "installed."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",
      "FILE.so [option=value ...] [--backend NAME]\n"
-     "           [--collective NAME] [--config config.json] [--json]",
+     "           [--collective NAME] [--config config.json] [--path PATH]\n"
+     "           [--json]",
      "test-plugin mine.so", NULL,
      "The same as `nrl plugins test`: checks the rules that every plugin of the file's\n"
      "kind keeps, and names those that are broken."},

@@ -157,16 +157,27 @@ static nrl_status save_weights(saver *s)
 
 /* ---- the other files ---- */
 
+/* The names that are there, less those that are replaced or in `copied`. */
+static nrl_status save_copies(saver *s, const char *const *names, const char *const *copied)
+{
+    const char *from = s->options->copy_from;
+    for (const char *const *name = names; from && name && *name; name++) {
+        bool done = false;
+        for (const save_file *f = s->options->replaced; f->name; f++)
+            done |= !strcmp(f->name, *name);
+        for (const char *const *other = copied; other && *other; other++)
+            done |= !strcmp(*other, *name);
+        if (!done) NRL_TRY(output_copy(&s->out, from, *name));
+    }
+    return NRL_OK;
+}
+
 static nrl_status save_travelling(saver *s)
 {
     const save_file *own = s->options->replaced;
-    const char *from = s->options->copy_from;
-    for (const char *const *name = s->options->format->travelling; from && name && *name; name++) {
-        bool replaced = false;
-        for (const save_file *f = own; f->name; f++)
-            replaced |= !strcmp(f->name, *name);
-        if (!replaced) NRL_TRY(output_copy(&s->out, from, *name));
-    }
+    const char *const *travelling = s->options->format->travelling;
+    NRL_TRY(save_copies(s, travelling, NULL));
+    NRL_TRY(save_copies(s, s->options->files, travelling));
     for (const save_file *f = own; f->name; f++)
         if (f->text) NRL_TRY(output_text(&s->out, f->name, f->text));
     return NRL_OK;

@@ -19,6 +19,7 @@ typedef struct {
                                  collective reads while another rank writes */
     const char *copy_from;    /* directory whose tokenizer, generation_config and template files are copied;
                                  NULL = none */
+    const char *const *files; /* further names of that directory that are copied, NULL-ended; NULL = none */
     save_file replaced[4];    /* accompanying files with other contents; ends with a NULL name */
     const char *adapter_base; /* for a format that holds adapters: path of their base model; NULL = unknown */
     bool overwrite;           /* replace the model files of an existing directory */

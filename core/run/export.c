@@ -111,6 +111,7 @@ nrl_status export_to(session *se, const char *from, const char *dir)
     arena a = {0};
     save_options o = {.dtype = session_compute(se),
                       .copy_from = se->tokenizer ? se->tokenizer->info.folder : se->tokenizer_dir,
+                      .files = se->tokenizer ? se->tokenizer->info.files : NULL,
                       .discard = !session_is_rank0(se),
                       .overwrite = claims_has_path(&se->claims, dir),
                       .inputs = &se->claims.inputs};

@@ -4,6 +4,7 @@
 #include "checkpoint/state_io.h"
 #include "mesh/store.h"
 #include "tensor/ctx.h"
+#include "text/serve.h"
 #include <nrl/harness.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +182,47 @@ nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_state_io *
 nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self, const nrl_node *map)
 {
     return state(self, &(nrl_state_io){.from = map});
+}
+
+/* ---- what tokenizers and templates write into ---- */
+
+nrl_text *nrl_harness_text_create(void)
+{
+    return mem_alloc(sizeof(nrl_text));
+}
+
+void nrl_harness_text_free(nrl_text *text)
+{
+    if (text) buffer_free(&text->b);
+    free(text);
+}
+
+const char *nrl_harness_text_bytes(const nrl_text *text, size_t *size)
+{
+    *size = text->b.size;
+    return text->b.text ? text->b.text : "";
+}
+
+nrl_spans *nrl_harness_spans_create(void)
+{
+    return mem_alloc(sizeof(nrl_spans));
+}
+
+void nrl_harness_spans_free(nrl_spans *spans)
+{
+    if (spans) free(spans->at);
+    free(spans);
+}
+
+size_t nrl_harness_spans_n(const nrl_spans *spans)
+{
+    return spans->n;
+}
+
+void nrl_harness_spans_at(const nrl_spans *spans, size_t i, size_t *begin, size_t *end)
+{
+    *begin = spans->at[i].begin;
+    *end = spans->at[i].end;
 }
 
 /* ---- a store ---- */

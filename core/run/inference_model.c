@@ -259,6 +259,17 @@ static nrl_status export_adapters(source *s, checkpoint *c, const char *out, con
     return st;
 }
 
+/* What travels along: the format's files, and those of a tokenizer that opens. Only another chat template needs it
+ * open. */
+static nrl_status find_companions(source *s, save_options *o)
+{
+    o->copy_from = s->tokenizer_dir;
+    nrl_status st = open_tokenizer(s);
+    if (st != NRL_OK) return s->jinja ? st : NRL_OK;
+    if (s->tokenizer) o->files = s->tokenizer->info.files;
+    return NRL_OK;
+}
+
 static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, bool adapters,
                                     const save_options *options)
 {
@@ -266,11 +277,8 @@ static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, b
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(describe_model(s, config));
-    o.copy_from = s->tokenizer_dir;
-    if (o.copy_from && s->jinja) {
-        NRL_TRY(open_tokenizer(s));
-        NRL_TRY(export_set_template(&s->memory, s->tokenizer, s->jinja, &o));
-    }
+    NRL_TRY(find_companions(s, &o));
+    if (s->jinja && s->tokenizer) NRL_TRY(export_set_template(&s->memory, s->tokenizer, s->jinja, &o));
     if (s->tokenizer_dir) inputs_add(&s->inputs, "its tokenizer", s->tokenizer_dir);
     return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }
@@ -283,7 +291,7 @@ static nrl_status export_any(source *s, const char *path, const char *out, bool 
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is no run and no checkpoint: --adapter exports those of one", path);
     NRL_TRY(open_any(s, path));
     NRL_TRY(format_for_writing(formats, NRL_HOLDS_MODEL, s->format, &o.format));
-    o.copy_from = s->tokenizer_dir;
+    NRL_TRY(find_companions(s, &o));
     inputs_add(&s->inputs, "the source", s->path);
     return model_save(out, s->model, storage_source, s->ctx, &o);
 }

@@ -11,13 +11,6 @@
 
 enum { MAX_TEMPLATE_SIZE = 4 << 20 };
 
-struct nrl_spans {
-    struct {
-        size_t begin, end;
-    } * at;
-    size_t n, room;
-};
-
 void nrl_spans_add(nrl_spans *s, size_t begin, size_t end)
 {
     if (s->n == s->room) {

@@ -1,16 +1,23 @@
 /*
  * serve.h - which plugin serves a tokenizer, a chat template or a dataset: the one that the config names, else the
- * first in name order that is sure, else the first that may; and the text that plugins write into. Called
- * by tokenizer.c, chat.c and core/data.
+ * first in name order that is sure, else the first that may; and the text and spans that plugins write into.
+ * Called by tokenizer.c, chat.c, core/data and the harness.
  */
 #ifndef TEXT_SERVE_H
 #define TEXT_SERVE_H
 #include "base/buffer.h"
 #include "plugin/host.h"
-#include <nrl/tokenizer.h>
+#include <nrl/template.h>
 
 struct nrl_text {
     buffer b;
+};
+
+struct nrl_spans {
+    struct {
+        size_t begin, end;
+    } * at;
+    size_t n, room;
 };
 
 /* The probe of one opened plugin. */

@@ -16,7 +16,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger format frontend; do
+for kind in algorithm optimizer logger format frontend tokenizer template; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -40,6 +40,13 @@ for kind in algorithm optimizer logger format frontend; do
         ;;
     logger) train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2 ;;
     format) train ;;
+    tokenizer)
+        { echo $name; printf '%s\n' '<unk>' '</s>' '\n' ' ' . , '?' : User Assistant the is; echo a b c d e f g h i j k l m n o p q r s t u v w x y z | tr ' ' '\n'; } >words.$name
+        run 0 plugins test $kind/build/plugins/tokenizers/$name.so --path words.$name
+        has out " rules, 0 failed ("
+        train model.tokenizer=words.$name data.template=plain
+        ;;
+    template) train data.template=$name && has trained/config.yaml $name ;;
     esac
     is "steps with the $kind" "$(grep -c grad_norm trained/metrics.jsonl)" 2
 done
@@ -49,7 +56,7 @@ run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' is there already: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, format, frontend"
+has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, format, frontend"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is no kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do

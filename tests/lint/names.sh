@@ -6,16 +6,17 @@ cd "$1" || exit 1
 bad=0
 
 # Kinds whose names are out of core. A kind joins when it is.
-kinds='algorithms parallel optimizers backends collectives loggers models datasets'
-# Ordinary words: only as a whole string of C.
-ordinary=' console cpu tensor pipeline '
-# Folders on their way out of core/, and the table of other programs' keys.
-skipped='^core/(text|script)/|^core/config/known_as\.c:'
+kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates formats frontends'
+# Ordinary words, and languages: only as a whole string of C.
+ordinary=' console cpu tensor pipeline common builtin jinja lua '
+# The table of other programs' keys.
+skipped='^core/config/known_as\.c:'
 
 # allowed NAME: lines where the word means something else, as an extended regular expression
 allowed() {
     case $1 in
     adamw) echo '^core/(tensor/|include/nrl/(backend|optimizer)\.h:)' ;; # the operation of that name
+    peft) echo '^core/(config/schema\.[ch]|run/adapters\.c):' ;; # options of the section lora
     llama) echo "LLaMA-Factory|Llama's kind" ;;
     *) echo '^$' ;;
     esac

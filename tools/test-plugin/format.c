@@ -4,8 +4,8 @@
  */
 #include "base/arena.h"
 #include "base/json.h"
+#include "files.h"
 #include "suites.h"
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,27 +49,6 @@ static int64_t numel_of(const nrl_format_tensor *t)
 static float value_at(int64_t tensor, int64_t i)
 {
     return (float)(tensor + 1) + (float)i * 0.37f;
-}
-
-static int n_open(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (d && readdir(d))
-        n++;
-    if (d) closedir(d);
-    return n;
-}
-
-/* Files of a folder; names in s->a, at most 16. */
-static size_t list_files(suite *s, const char *dir, const char *names[16])
-{
-    size_t n = 0;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (*e->d_name != '.' && n < 16) names[n++] = arena_strdup(&s->a, e->d_name);
-    if (d) closedir(d);
-    return n;
 }
 
 static void choose_tensors(suite *s)
@@ -241,10 +220,10 @@ static void check_probe(suite *s, const char *dir)
 
 static void check_names(suite *s, const char *dir)
 {
-    const char *names[16];
+    const char *names[FILES_MAX];
     report_check(s->r, s->f->owns && !s->f->owns("notes.txt") && !s->f->owns("tokenizer.json"),
                  "a format owns no file of others", "notes.txt or tokenizer.json");
-    size_t n = list_files(s, dir, names);
+    size_t n = files_list(&s->a, dir, names);
     for (size_t i = 0; s->f->owns && i < n; i++)
         report_check(s->r, s->f->owns(names[i]), "a format owns every file that it writes", "%s", names[i]);
 }
@@ -265,8 +244,8 @@ static void check_missing(suite *s)
 static void check_damage(suite *s, const char *dir)
 {
     static const char rule[] = "a file that is cut short is refused";
-    const char *names[16];
-    size_t n = list_files(s, dir, names);
+    const char *names[FILES_MAX];
+    size_t n = files_list(&s->a, dir, names);
     for (size_t i = 0; i < n; i++) {
         const char *path = arena_printf(&s->a, "%s/%s", dir, names[i]),
                    *kept = arena_printf(&s->a, "%s/kept", s->folder);
@@ -287,7 +266,7 @@ static void check_life(suite *s, const char *dir)
 {
     static const char alone[] = "readers live side by side";
     void *x, *y, *writer;
-    int before = n_open();
+    int before = files_open_descriptors();
     if (!report_ok(s->r, open_reader(s, dir, &x), alone)) return;
     if (report_check(s->r, open_reader(s, dir, &y) == NRL_OK && x != y, alone, "the second one does not open")) {
         float u;
@@ -306,7 +285,8 @@ static void check_life(suite *s, const char *dir)
                                    .n_tensors = s->n,
                                    .tensors = s->tensors};
     if (report_ok(s->r, s->f->begin(&what, &writer), "a folder is written")) s->f->abandon(writer);
-    report_check(s->r, n_open() == before, "nothing stays open", "%d descriptors more", n_open() - before);
+    report_check(s->r, files_open_descriptors() == before, "nothing stays open", "%d descriptors more",
+                 files_open_descriptors() - before);
 }
 
 void conformance_format(const nrl_format *table, const conformance_setup *setup, conformance_report *report)

@@ -21,7 +21,9 @@
     /* 1 to 4 ranks as threads */                                                                                      \
     ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE)                                              \
     /* writes folders and reads them back */                                                                           \
-    ROW(FORMAT, format, SUITE_NEEDS_NOTHING)
+    ROW(FORMAT, format, SUITE_NEEDS_NOTHING)                                                                           \
+    ROW(TOKENIZER, tokenizer, SUITE_NEEDS_NOTHING)                                                                     \
+    ROW(TEMPLATE, template, SUITE_NEEDS_NOTHING)
 
 #define SUITE_PROTOTYPE(kind, name, needs)                                                                             \
     void conformance_##name(const nrl_##name *table, const conformance_setup *setup, conformance_report *report);

@@ -1,6 +1,7 @@
 /*
  * harness.h - for programs that test plugins: a context on a backend without a run around it, batches made by hand,
- * gradients, the metrics and the state of an algorithm, a store where ranks meet. `nrl plugins test` is built on it.
+ * gradients, the metrics and the state of an algorithm, text and spans, a store where ranks meet. `nrl plugins test` is
+ * built on it.
  *
  *     nrl_harness *h;
  *     nrl_harness_open(backend, options, &h);
@@ -22,6 +23,7 @@
 #include <nrl/batch.h>
 #include <nrl/collective.h>
 #include <nrl/node.h>
+#include <nrl/template.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -90,6 +92,18 @@ NRL_API nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_st
                                           nrl_arena *memory, nrl_node **map);
 NRL_API nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self,
                                           const nrl_node *map);
+
+/* ---- what tokenizers and templates write into ---- */
+
+NRL_API nrl_text *nrl_harness_text_create(void);
+NRL_API void nrl_harness_text_free(nrl_text *text); /* NULL is fine */
+/* The bytes so far, NUL-ended; they live until the text changes. */
+NRL_API const char *nrl_harness_text_bytes(const nrl_text *text, size_t *size);
+NRL_API nrl_spans *nrl_harness_spans_create(void);
+NRL_API void nrl_harness_spans_free(nrl_spans *spans); /* NULL is fine */
+NRL_API size_t nrl_harness_spans_n(const nrl_spans *spans);
+/* Span i of nrl_harness_spans_n. */
+NRL_API void nrl_harness_spans_at(const nrl_spans *spans, size_t i, size_t *begin, size_t *end);
 
 /* ---- a store ---- */
 

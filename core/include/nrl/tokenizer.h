@@ -66,6 +66,9 @@ typedef struct {
     const nrl_named_token *named;
     uint32_t n_named, named_size; /* entries; bytes of an entry */
     size_t stream_room;           /* bytes that one decode_next may write, its NUL included */
+    /* Names in `folder` that are copied along with an exported model, NULL-ended, beside those that the format of the
+     * weights copies (nrl/format.h); NULL = none. */
+    const char *const *files;
 } nrl_tokenizer_info;
 
 /* State of a decoding token by token; zero before the first. The plugin defines what is in it. */
