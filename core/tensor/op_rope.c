@@ -1,5 +1,5 @@
 /*
- * op_rope.c - rotary positions. Saves the table alone: the way back is the inverse rotation.
+ * op_rope.c - rotary position embedding. Saves only the table: the backward is the inverse rotation.
  */
 #include "tensor/rope.h"
 #include "tensor/tape.h"
@@ -24,7 +24,7 @@ static nrl_status rotate(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *co
 
 static nrl_status rope_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
-    nrl_tensor *dy = nrl_tape_grad(node, 0), *dx = dy; /* in place where nobody else reads dy */
+    nrl_tensor *dy = nrl_tape_grad(node, 0), *dx = dy; /* in place if no other code reads dy */
     if (!tape_grad_is_unshared(node, 0)) NRL_TRY(tensor_like(ctx, dy, &dx));
     NRL_TRY(rotate(ctx, dy, nrl_tape_saved(node, 0), nrl_tape_saved(node, 1), nrl_tape_attributes(node), true, dx));
     return nrl_tape_give(ctx, node, 0, dx);
@@ -36,8 +36,8 @@ nrl_status nrl_op_rope(nrl_ctx *ctx, nrl_tensor *x, int64_t n_heads, const nrl_r
         return nrl_fail(NRL_ERR_BUG, "rope: x is %s, the batch has %lld tokens", tensor_shape(x).text,
                         (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
     if (n_heads < 1 || x->cols % n_heads || rope->half < 1 || 2 * rope->half > x->cols / n_heads)
-        return nrl_fail(NRL_ERR_BUG, "rope: x is %s with %lld heads, rotating %lld pairs a head", tensor_shape(x).text,
-                        (long long)n_heads, (long long)rope->half);
+        return nrl_fail(NRL_ERR_BUG, "rope: x is %s with %lld heads, expected at least %lld pairs per head",
+                        tensor_shape(x).text, (long long)n_heads, (long long)rope->half);
     nrl_tensor *cos, *sin;
     NRL_TRY(rope_rows(ctx, rope, &cos, &sin));
     NRL_TRY(tensor_like(ctx, x, y));

@@ -1,13 +1,13 @@
 /*
- * op_rows.c - views of rows and columns, and moving rows by index. Of a vector [n] each element is
- * a row, here and in gather and segment sums.
+ * op_rows.c - views of rows and columns, and moving rows by index. The elements of a vector [n] are rows, here and in
+ * gather and segment sums.
  */
 #include "tensor/tape.h"
 
 /* ---- views ---- */
 
 typedef struct {
-    int64_t offset; /* elements from x's first to the view's */
+    int64_t offset; /* elements from the start of x to the start of the view */
 } slice_attributes;
 
 static nrl_status reshape_backward(nrl_ctx *ctx, nrl_tape_node *node)
@@ -21,14 +21,14 @@ nrl_status nrl_op_reshape(nrl_ctx *ctx, nrl_tensor *x, int n_dims, const int64_t
     int64_t numel;
     NRL_TRY(dims_numel(n_dims, dims, &numel));
     if (numel != x->numel || !tensor_is_contiguous(x))
-        return nrl_fail(NRL_ERR_BUG, "reshape: x is %s%s, wanted %s", tensor_shape(x).text,
+        return nrl_fail(NRL_ERR_BUG, "reshape: x is %s%s, expected the elements of %s", tensor_shape(x).text,
                         tensor_is_contiguous(x) ? "" : " (a slice of columns)", dims_shape(n_dims, dims).text);
     *y = tensor_view(ctx, x, 0, n_dims, dims, dims[n_dims - 1]);
     nrl_tape_record r = {.name = "reshape", .inputs = {x}, .outputs = {*y}, .backward = reshape_backward};
     return tape_push(ctx, &r, false);
 }
 
-/* dy is added to its place in x's gradient; slices of one tensor share one gradient. */
+/* Adds dy to its range of x's gradient; slices of one tensor share one gradient. */
 static nrl_status slice_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const slice_attributes *at = nrl_tape_attributes(node);
@@ -38,7 +38,7 @@ static nrl_status slice_backward(nrl_ctx *ctx, nrl_tape_node *node)
     if (overwrite) NRL_TRY(tensor_fill(ctx, dx, 0));
     if (!dy->numel) return overwrite ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
     nrl_mat place = tensor_mat(dx);
-    /* at->offset counts in x's own rows, which may be apart; a gradient's rows are not. */
+    /* at->offset includes the stride of x; the rows of a gradient are contiguous. */
     nrl_tensor *x = nrl_tape_input(node, 0);
     int64_t row = at->offset / x->stride, col = at->offset % x->stride;
     place.data = (char *)place.data + (size_t)(row * dx->stride + col) * nrl_dtype_size(dx->dtype);
@@ -65,7 +65,7 @@ static nrl_status slice(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims,
 static nrl_status check_range(const char *what, const nrl_tensor *x, int64_t begin, int64_t end, int64_t n)
 {
     if (begin >= 0 && begin <= end && end <= n) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "%s: [%lld,%lld) of x %s", what, (long long)begin, (long long)end,
+    return nrl_fail(NRL_ERR_BUG, "%s: [%lld,%lld) is not a range of x %s", what, (long long)begin, (long long)end,
                     tensor_shape(x).text);
 }
 
@@ -88,7 +88,7 @@ nrl_status nrl_op_slice_rows(nrl_ctx *ctx, nrl_tensor *x, int64_t begin, int64_t
 
 /* ---- copies ---- */
 
-/* Each input's rows of dy, as a view. */
+/* The gradient of each input is a view of its rows of dy. */
 static nrl_status concat_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     nrl_tensor *dy = nrl_tape_grad(node, 0);
@@ -104,11 +104,11 @@ static nrl_status concat_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status concat_check(nrl_tensor *const *xs, int n)
 {
     if (n < 1 || n > NRL_TAPE_MAX_OPERANDS)
-        return nrl_fail(NRL_ERR_BUG, "concat: 1 to %d tensors, not %d", NRL_TAPE_MAX_OPERANDS, n);
+        return nrl_fail(NRL_ERR_BUG, "concat: %d tensors, expected 1 to %d", n, NRL_TAPE_MAX_OPERANDS);
     bool vectors = xs[0]->n_dims == 1;
     for (int i = 1; i < n; i++)
         if ((xs[i]->n_dims == 1) != vectors || (!vectors && xs[i]->cols != xs[0]->cols) || xs[i]->dtype != xs[0]->dtype)
-            return nrl_fail(NRL_ERR_BUG, "concat: the first is %s of %s, number %d is %s of %s",
+            return nrl_fail(NRL_ERR_BUG, "concat: tensor 0 is %s of %s, but tensor %d is %s of %s",
                             tensor_shape(xs[0]).text, nrl_dtype_name(xs[0]->dtype), i + 1, tensor_shape(xs[i]).text,
                             nrl_dtype_name(xs[i]->dtype));
     return NRL_OK;
@@ -195,18 +195,18 @@ static nrl_status segment_sum_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
-/* The index on the device, every entry -1 or below n_rows. */
+/* Checks that every entry of an index is -1 or below n_rows, and copies the index to the device. */
 static nrl_status device_index(nrl_ctx *ctx, const char *what, const int32_t *index, int64_t n, int64_t n_rows,
                                nrl_tensor **out)
 {
     for (int64_t i = 0; i < n; i++)
         if (index[i] < -1 || index[i] >= n_rows)
-            return nrl_fail(NRL_ERR_BUG, "%s: index[%lld] is %d of %lld rows", what, (long long)i, index[i],
-                            (long long)n_rows);
+            return nrl_fail(NRL_ERR_BUG, "%s: index[%lld] is %d, expected less than %lld rows", what, (long long)i,
+                            index[i], (long long)n_rows);
     return tensor_of_host(ctx, NRL_DTYPE_I32, n, index, false, out);
 }
 
-/* A new tensor of n of x's rows. */
+/* Allocates a tensor for n rows of x's width. */
 static nrl_status rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_tensor **y)
 {
     return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, y) : tensor_matrix(ctx, x->dtype, n, x->cols, y);
@@ -228,8 +228,8 @@ nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segmen
 {
     nrl_tensor *on_device;
     if (n != tensor_rows_mat(x).rows)
-        return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, there are %lld segment numbers", tensor_shape(x).text,
-                        (long long)n);
+        return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, but there are %lld segment numbers; expected one per row",
+                        tensor_shape(x).text, (long long)n);
     NRL_TRY(device_index(ctx, "segment sum", segment, n, n_segments, &on_device));
     NRL_TRY(rows_like(ctx, x, n_segments, y));
     NRL_TRY(scatter(ctx, x, on_device, *y));

@@ -1,6 +1,7 @@
 /*
- * op_tp_region.c - tp_regions on the tape. What goes in (COLUMN_IN) comes back through a node of its own; what comes
- * out (ROW_OUT, EMBED_OUT) is summed in place, and its gradient is that of the sum: no node.
+ * op_tp_region.c - tp_regions on the tape. The input of a column-parallel product (COLUMN_IN) has a node, whose
+ * backward calls the strategy. Outputs (ROW_OUT, EMBED_OUT) are summed in place and have no node, because the gradient
+ * of an addend is the gradient of the sum.
  */
 #include "tensor/tp_region.h"
 #include "tensor/tape.h"
@@ -40,8 +41,8 @@ static nrl_status same_again(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *outp
     return tensor_copy(ctx, nrl_tape_saved(node, 0), output);
 }
 
-/* x that can be recomputed is not kept for the sake of its other name. */
-static nrl_status push(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor *y)
+/* If x is recomputable, so is y, a second header of x: the tape must not keep the contents for y. */
+static nrl_status tp_region_push(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor *y)
 {
     tp_region_attributes at = {tp_region, ctx->tp_regions, ctx->tp_regions_user};
     bool again = x->maker != NULL;
@@ -62,10 +63,10 @@ nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x
     bool goes_in = tp_region == NRL_TP_REGION_COLUMN_IN || tp_region == NRL_TP_REGION_HEAD_IN;
     nrl_tensor *out;
     if (tp_region <= NRL_TP_REGION_NONE || tp_region >= NRL_TP_REGION_COUNT)
-        return nrl_fail(NRL_ERR_BUG, "there is no tp_region %d", (int)tp_region);
+        return nrl_fail(NRL_ERR_BUG, "unknown tp_region %d", (int)tp_region);
     NRL_TRY(tp_region_ask(ctx, tp_region, false, x, &out));
     *y = out;
     if (!tp_region_is_answered(ctx) || (out == x && !goes_in) || !tape_records(ctx) || !x->has_grad) return NRL_OK;
     if (out == x) *y = tensor_view(ctx, x, 0, x->n_dims, x->dims, x->stride);
-    return push(ctx, tp_region, x, *y);
+    return tp_region_push(ctx, tp_region, x, *y);
 }

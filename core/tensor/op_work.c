@@ -1,6 +1,6 @@
 /*
- * op_work.c - one line an operation. Bytes are the least that any kernel must move: each operand once, what is
- * added to twice. Small ones (a norm's weight, statistics) are omitted.
+ * op_work.c - the cost of operations, one line for each. Bytes are the minimum that any kernel must move: each operand
+ * once, accumulated outputs twice. Small operands (a norm's weight, statistics) are omitted.
  */
 #include "tensor/op_work.h"
 
@@ -10,7 +10,7 @@ static double bytes_of(const nrl_mat *m)
     return (double)m->rows * (double)m->cols * (double)nrl_dtype_size((nrl_dtype)m->dtype);
 }
 
-/* One that is overwritten, or read and written. */
+/* Bytes of an output that is overwritten, or read and written. */
 static double result(const nrl_mat *m, bool overwrite)
 {
     return bytes_of(m) * (overwrite ? 1 : 2);
@@ -55,8 +55,8 @@ op_work op_work_gemm(const nrl_gemm_args *a)
                      {a->c.rows, a->c.cols, inner}};
 }
 
-/* Pairs of a query and a key that it sees, times the multiply-adds of scores and mixing; 0 where the host does not know
- * the lengths. */
+/* Pairs of a query and a visible key, times the multiply-adds of scores and weighted sum; 0 if the lengths are not
+ * known on the host. */
 op_work op_work_attention(const nrl_attention_args *a)
 {
     double pairs = 0;
@@ -74,7 +74,7 @@ op_work op_work_attention(const nrl_attention_args *a)
                      {a->q.rows, a->n_heads, a->head_dim}};
 }
 
-/* Scores again, dv, dp, dq, dk: five products where forward had two. */
+/* The scores again, dv, dp, dq and dk: five products, compared to two in the forward. */
 op_work op_work_attention_grad(const nrl_attention_grad_args *a)
 {
     op_work w = op_work_attention(&a->forward);
