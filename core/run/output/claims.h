@@ -36,7 +36,7 @@ void claims_settle(claims *c, const char *out, int lock);
 /* Whether it is. NRL_ERR_IO: it was removed, or another folder has its name. [any] */
 nrl_status claims_check_home(const claims *c);
 
-/* Whether `path` is_rank0 to something that runs of this folder made. */
+/* Whether `path` leads to a file or directory that runs in this directory have written. */
 bool claims_has_path(const claims *c, const char *path);
 /* Whether `name` in `out` may be written. NRL_ERR_CONFIG where it is an input, or where no run made it. An empty file
  * or folder is nobody's. */

@@ -10,7 +10,7 @@
 /* What a step's actions are made of. */
 typedef struct {
     const model *m;
-    const bool *recompute; /* [n_units] a action that computes the unit again comes before its BACKWARD */
+    const bool *recompute; /* [n_units] whether a RECOMPUTE action of the unit precedes its BACKWARD */
     int32_t first, end;    /* units of this rank */
     int32_t first_trained; /* units below it have no backward */
     int32_t stage;

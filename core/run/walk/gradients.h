@@ -25,11 +25,11 @@ int64_t gradients_bytes(const model *m);
 nrl_status gradients_open(nrl_ctx *ctx, const model *m, gradients *out);
 void gradients_close(nrl_ctx *ctx, gradients *g);
 
-/* Around a action, inside the strategy's enter and leave: GRAD of what the unit uses is the buffer.
- * Outside, nrl_param_grad_is_empty says whether GRAD_SHARD still holds nothing. [step] */
+/* Around an action, between the strategy's enter and leave: GRAD of the parameters that the unit uses is the buffer.
+ * Outside actions, nrl_param_grad_is_empty tells whether GRAD_SHARD is still empty. [step] */
 void gradients_enter(gradients *g, const nrl_action *actions, int64_t i);
 nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_action *v);
-/* A step begins: what an earlier one left is nothing. */
+/* A step begins: discards the gradients of the previous step. */
 void gradients_forget(gradients *g);
 
 #endif
