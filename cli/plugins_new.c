@@ -53,7 +53,7 @@ static nrl_status find_skeleton(beginning *b, const char *word)
                         "cannot begin a plugin: there are no skeletons in %s\n"
                         "hint: they come with the headers (the package libnrl-dev, or `cmake --install`)",
                         b->skeletons);
-    if (!b->kind) return nrl_fail(NRL_ERR_CONFIG, "'%s' is no kind of plugin; there are skeletons for: %s", word, all);
+    if (!b->kind) return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a kind of plugin; expected one of: %s", word, all);
     if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, b->kind->name))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "there is no skeleton for the kind '%s', only for: %s\nhint: nrl/*.h says what "

@@ -35,7 +35,7 @@ nrl_status programs_exec(const char *name, char **argv)
         error = errno;
     }
     nrl_status st = error == ENOENT && !cli_find_verb(name)
-                        ? nrl_fail(NRL_ERR_CONFIG, "there is no program '%s'", path)
+                        ? nrl_fail(NRL_ERR_CONFIG, "cannot find the program '%s'", path)
                         : nrl_fail(NRL_ERR_IO, "cannot start '%s': %s", path, strerror(error));
     arena_free(&a);
     return st;

@@ -58,7 +58,7 @@ is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMak
 run 2 plugins new backend mine there
 has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, format, frontend"
 run 2 plugins new gizmo mine there
-has err "'gizmo' is no kind of plugin"
+has err "'gizmo' is not a kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do
     run 2 plugins new algorithm "$name" there
     has err "name '"

@@ -59,7 +59,7 @@ check 65 flatter "model.layers.1.input_layernorm.weight: is not a parameter of t
 edited kind 's/"model_type": "llama"/"model_type": "mamba2"/'
 check 65 kind "kind/config.json: model_type 'mamba2' is not served by any model plugin; expected one of: " "llama"
 edited classifier 's/LlamaForCausalLM/LlamaForSequenceClassification/'
-check 65 classifier "architecture 'LlamaForSequenceClassification' is no causal language model"
+check 65 classifier "architecture 'LlamaForSequenceClassification' is not a causal language model"
 edited headless '/num_attention_heads/d'
 check 65 headless "'num_attention_heads' is missing; expected an integer"
 edited vocabulary 's/"vocab_size": 96/"vocab_size": 99999999999/'

@@ -70,7 +70,7 @@ has err "algorithm.reference_model: model 'nowhere': no such directory"
 sed 's/LlamaForCausalLM/LlamaForSequenceClassification/' "$source"/tests/data/models/llama/config.json >classifier.json
 sed 's|path: .*|config: classifier.json}|' run.yaml >classifier.yaml
 run 65 check classifier.yaml out=other
-has err "architecture 'LlamaForSequenceClassification' is no causal language model"
+has err "architecture 'LlamaForSequenceClassification' is not a causal language model"
 
 # ---- files that are nearly right ----
 printf '{\n  "text": "a"\n}\n' >indented.json

@@ -105,7 +105,7 @@ has err "templates/none.jinja"
 has err "expected a file, auto, or one of: chatml, llama3, mistral, plain"
 printf 'a\n{%% include "b" %%}' >templates/bad.jinja
 run 2 check run.yaml model.path=model data.template=templates/bad.jinja
-has err "templates/bad.jinja: line 2: 'include' is no statement that is known here"
+has err "templates/bad.jinja: line 2: 'include' is not a known statement"
 has err "built-in one instead: chatml, llama3, mistral, plain"
 printf '{{ raise_exception("roles must alternate") }}' >templates/raises.jinja
 run 65 check run.yaml model.path=model data.template=templates/raises.jinja

@@ -152,7 +152,7 @@ static void show_device(const nrl_node *tree)
     section("device");
     show(tree, keys);
     show_all(stats);
-    if (!nrl_node_size(stats)) printf("  %-34s %s\n", "clocks, power", "the backend tells nothing of them");
+    if (!nrl_node_size(stats)) printf("  %-34s %s\n", "clocks, power", "not reported by the backend");
 }
 
 void bench_page(const nrl_node *tree)

@@ -192,7 +192,7 @@ static nrl_status prune(int argc, char **argv, bool json)
     NRL_TRY(read_count("--keep-best", best_text, &keep_best));
     if (!keep) return nrl_fail(NRL_ERR_CONFIG, "--keep: expected how many of the newest stay, from 1");
     if (!holds(argv[1], "checkpoints"))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' is no folder of a run: it has no checkpoints", argv[1]);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is not the folder of a run: it has no checkpoints", argv[1]);
     return prune_run(argv[1], keep, keep_best, json);
 }
 

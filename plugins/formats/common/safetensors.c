@@ -59,7 +59,7 @@ static nrl_status read_shape(const nrl_node *list, safetensor *t)
         const nrl_node *d = nrl_node_at(list, (size_t)i);
         t->dims[i] = nrl_node_kind(d) == NRL_NODE_INT ? nrl_node_int(d, -1) : -1;
         if (t->dims[i] < 0 || __builtin_mul_overflow(t->numel, t->dims[i], &t->numel))
-            return nrl_fail(NRL_ERR_DATA, "'shape' has a value that is no size");
+            return nrl_fail(NRL_ERR_DATA, "'shape' has a value that is not a size");
     }
     return NRL_OK;
 }
@@ -73,7 +73,7 @@ static nrl_status read_offsets(const nrl_node *list, size_t data_bytes, safetens
         return nrl_fail(NRL_ERR_DATA, "'data_offsets' is not a list of two integers");
     int64_t begin = nrl_node_int(b, -1), end = nrl_node_int(e, -1);
     if (begin < 0 || end < begin)
-        return nrl_fail(NRL_ERR_DATA, "'data_offsets' [%lld, %lld] is no range", (long long)begin, (long long)end);
+        return nrl_fail(NRL_ERR_DATA, "'data_offsets' [%lld, %lld] is not a range", (long long)begin, (long long)end);
     if ((uint64_t)end > data_bytes)
         return nrl_fail(NRL_ERR_DATA,
                         "its data ends at byte %lld, but the file has %zu bytes of data: the file "

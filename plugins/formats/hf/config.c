@@ -27,7 +27,7 @@ static nrl_status check_architectures(const nrl_node *config)
     }
     if (!n) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: architecture '%.100s' is no causal language model, expected a name that "
+                    "%s: architecture '%.100s' is not a causal language model, expected a name that "
                     "ends in ForCausalLM or LMHeadModel",
                     nrl_node_place(config), nrl_node_string(nrl_node_at(list, 0), "?"));
 }

@@ -154,7 +154,7 @@ static nrl_status alpha_of(const peft *p, const char *module, double *out)
                         nrl_node_place(patterns), regular);
     *out = value_of(p, patterns, "lora_alpha", module);
     if (isfinite(*out)) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: lora_alpha of '%s' is no number", nrl_node_place(p->config), module);
+    return nrl_fail(NRL_ERR_DATA, "%s: lora_alpha of '%s' is not a number", nrl_node_place(p->config), module);
 }
 
 /* The tensors decide, but a file that says another rank means another scale too. Where a regular expression
@@ -215,7 +215,7 @@ static nrl_status read_entries(peft *p)
         const char *a = module_of(&p->memory, t->name, 'A'), *b = a ? NULL : module_of(&p->memory, t->name, 'B');
         if (!a && !b)
             return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: tensor '%.200s' is no lora_A or lora_B of a linear module: that is not "
+                            "%s: tensor '%.200s' is not lora_A or lora_B of a linear module: that is not "
                             "built",
                             t->path, t->name);
         if (b && !find(p, tensor_name(&p->memory, b, 'A')))

@@ -156,7 +156,8 @@ static nrl_status eval_map(jinja_vm *m, jinja_scope *s, const node *n, jinja_val
         NRL_TRY(vm_eval(m, s, n->list[i], &key));
         NRL_TRY(vm_eval(m, s, n->list[i + 1], &value));
         NRL_TRY(vm_look_up(m, out->map, &key));
-        if (key.kind == JINJA_LIST || key.kind == JINJA_MAP) return JINJA_FAIL("a %s is no key", jinja_kind_name(&key));
+        if (key.kind == JINJA_LIST || key.kind == JINJA_MAP)
+            return JINJA_FAIL("a %s cannot be a key", jinja_kind_name(&key));
         vm_map_set(m, out->map, key, value);
     }
     return NRL_OK;

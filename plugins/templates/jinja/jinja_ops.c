@@ -337,7 +337,7 @@ nrl_status vm_contains(jinja_vm *m, const jinja_value *in, const jinja_value *wh
     if (in->kind == JINJA_STRING) return contains_text(m, in, what, out);
     if (in->kind == JINJA_MAP) {
         if (what->kind == JINJA_LIST || what->kind == JINJA_MAP)
-            return JINJA_FAIL("a %s is no key", jinja_kind_name(what));
+            return JINJA_FAIL("a %s cannot be a key", jinja_kind_name(what));
         NRL_TRY(vm_look_up(m, in->map, what));
         *out = jinja_map_find(in->map, *what) != NULL;
         return NRL_OK;

@@ -390,7 +390,7 @@ static nrl_status parse_statement(parser *p, node **out)
         return expect_end(p);
     }
     return nrl_fail(NRL_ERR_CONFIG,
-                    "'%.60s' is no statement that is known here, expected if, for, set, macro, call, filter, with, "
+                    "'%.60s' is not a known statement, expected if, for, set, macro, call, filter, with, "
                     "generation, print, break or continue",
                     word->text);
 }

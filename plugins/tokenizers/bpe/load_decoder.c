@@ -8,7 +8,7 @@
 static nrl_status out_of_order(const char *type)
 {
     return nrl_fail(NRL_ERR_DATA,
-                    "decoder '%s' does not fit where it stands\n  supported: "
+                    "decoder '%s' is not supported at this position\n  supported: "
                     "ByteLevel; Metaspace; Replace.. ByteFallback Fuse Strip in this "
                     "order",
                     type);

@@ -198,7 +198,7 @@ static void what_is_not_built_is_refused_by_name(void **state)
         {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "init_lora_weights is \"pissa\""},
         {"\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"", "expected LORA"},
         {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q.*\": 3}", "is a regular expression"},
-        {"\"lora_alpha\": 8", "\"lora_alpha\": \"eight\"", "is no number"},
+        {"\"lora_alpha\": 8", "\"lora_alpha\": \"eight\"", "is not a number"},
         {"\"lora_dropout\": 0.0", "\"lora_dropout\": 1.0", "lora_dropout is 1"},
         {"\"lora_dropout\": 0.0", "\"lora_dropout\": \"none\"", "lora_dropout is \"none\""},
         {"\"layer_replication\": null", "\"layer_replication\": [[0, 1]]", "layer_replication is"},

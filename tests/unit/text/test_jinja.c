@@ -84,7 +84,7 @@ static void mistakes_name_template_line_and_what_was_expected(void **state)
     assert_fails("a\n{% if 1 %}\n{{ 1 + }}", NULL, NRL_ERR_CONFIG,
                  "test.jinja: line 3: expected an expression, found }}");
     assert_fails("{% include 'x' %}", NULL, NRL_ERR_CONFIG,
-                 "line 1: 'include' is no statement that is known here, expected if, for");
+                 "line 1: 'include' is not a known statement, expected if, for");
     assert_fails("{% if 1 %}\nx", NULL, NRL_ERR_CONFIG, "the template ends, expected {% endif %}");
     assert_fails("\n{{ x|wobble }}", NULL, NRL_ERR_CONFIG, "line 2: unknown filter 'wobble'");
     assert_fails("\n\n{{ x.y }}", NULL, NRL_ERR_DATA, "test.jinja: line 3: 'x' is undefined");
