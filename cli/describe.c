@@ -347,7 +347,7 @@ nrl_status cli_describe(int argc, char **argv)
     tables t = {0};
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 1));
-    t.host = cli_plugin_host(&t.a, NULL, 0);
+    t.host = verbs_plugin_host(&t.a);
     add_core(&t);
     add_plugins(&t);
     nrl_status st = print(&t, argc > 1 ? argv[1] : NULL, json);

@@ -41,7 +41,7 @@ static void add_machine(arena *a, nrl_node *map)
 static void add_folders(arena *a, nrl_node *map)
 {
     size_t n;
-    plugin_host *h = cli_plugin_host(a, NULL, 0);
+    plugin_host *h = verbs_plugin_host(a);
     const char *const *folders = plugin_folders(h, &n);
     nrl_node *list = node_set(a, map, "plugin_folders", node_new(a, NRL_NODE_LIST));
     for (size_t i = 0; i < n; i++)
@@ -52,7 +52,7 @@ static void add_folders(arena *a, nrl_node *map)
 /* Shown where a launcher has made this process one of several. */
 static nrl_status add_ranks(arena *a, nrl_node *map)
 {
-    mesh_rank_info p;
+    nrl_rank_info p;
     NRL_TRY(ranks_read(a, cli_getenv, &p));
     if (!p.origin) return NRL_OK;
     nrl_node *place = node_set(a, map, "place", node_new(a, NRL_NODE_MAP));

@@ -52,6 +52,11 @@ static void print_json(arena *a, const plugin_entry *entries, size_t n)
     free(text);
 }
 
+plugin_host *verbs_plugin_host(arena *a)
+{
+    return plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(a));
+}
+
 nrl_status cli_plugins(int argc, char **argv)
 {
     arena a = {0};
@@ -60,7 +65,7 @@ nrl_status cli_plugins(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "new")) return cli_plugins_new(argc, argv);
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 0));
-    plugin_host *h = cli_plugin_host(&a, NULL, 0);
+    plugin_host *h = verbs_plugin_host(&a);
     size_t n = plugin_list(h, &a, &entries);
     if (json)
         print_json(&a, entries, n);

@@ -6,6 +6,8 @@
 #define CLI_VERBS_H
 #include "cli/common/cli.h"
 #include "cli/common/experiment.h"
+#include "config/problems.h"
+#include "plugin/host.h"
 
 nrl_status cli_check(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
@@ -22,6 +24,9 @@ nrl_status cli_version(int argc, char **argv);
  * the one that serves the file's name, if any does. */
 nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
+
+/* plugins.c: searches NRL_PLUGIN_PATH and the folder beside the program. */
+plugin_host *verbs_plugin_host(arena *a);
 
 /* programs.c: becomes the program nrl-NAME: one that is installed with nrl, else one on PATH. Returns only where that
  * cannot be: NRL_ERR_CONFIG, there is none of that name; NRL_ERR_IO, it cannot be started. argv[0] is replaced. */

@@ -5,8 +5,9 @@
  */
 #ifndef CLI_COMMON_CLI_H
 #define CLI_COMMON_CLI_H
-#include "config/problems.h"
-#include "plugin/host.h"
+#include "base/arena.h"
+#include <nrl/status.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* 1. verbs and programs */
@@ -57,8 +58,6 @@ const char *cli_exe_dir(arena *a);          /* PREFIX/bin of the running program
                                                NULL if unknown */
 const char *cli_getenv(const char *name);   /* NULL also where it is empty */
 const char *cli_variable(const char *name); /* as it is: for ${env:NAME} */
-/* With NRL_PLUGIN_PATH and the folder beside the program. */
-plugin_host *cli_plugin_host(arena *a, const char *const *folders, size_t n_folders);
 
 /* 4. signals (signals.c) */
 

@@ -4,8 +4,8 @@
  */
 #include "cli/common/cli.h"
 #include "base/memory.h"
-#include "plugin/host.h"
 #include <execinfo.h>
+#include <nrl/host.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ static void tell(int number)
     char who[96] = "nrl", when[32] = "", line[256 + MEMORY_HINT], hint[MEMORY_HINT];
     alarm(MOST_SECONDS); /* whatever is locked stays so */
     int n = backtrace(frames, N_FRAMES), i = 0;
-    while (i < n && !plugin_locate(frames[i], who, sizeof who))
+    while (i < n && !nrl_plugin_locate(frames[i], who, sizeof who))
         i++;
     if (step > 0) snprintf(when, sizeof when, "step %lld: ", (long long)step);
     int size = snprintf(line, sizeof line, "error: %s%s crashed: %s%s\n", when, who, name_of(number),

@@ -39,7 +39,7 @@ nrl_status experiment_print_event(void *user, nrl_run *r, const nrl_run_event *e
 }
 
 /* OpenMP's runtime comes with the CPU backend and reads this then. Who set it already knows better. */
-static void share_processors(const mesh_rank_info *place)
+static void share_processors(const nrl_rank_info *place)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", ranks_threads(cli_getenv, place));
@@ -48,7 +48,7 @@ static void share_processors(const mesh_rank_info *place)
 
 nrl_status experiment_ranks(arena *a, nrl_environment *env)
 {
-    mesh_rank_info *place = arena_alloc(a, sizeof *place);
+    nrl_rank_info *place = arena_alloc(a, sizeof *place);
     job_secret secret;
     NRL_TRY(ranks_read(a, cli_getenv, place));
     NRL_TRY(job_secret_take(&secret)); /* one rank needs none, but wipes it too */

@@ -19,17 +19,17 @@
 static void wipe_variable(const char *name)
 {
     char *value = getenv(name);
-    if (value) secret_wipe(value, strlen(value));
+    if (value) explicit_bzero(value, strlen(value));
     unsetenv(name);
 }
 
 static nrl_status check_length(const char *from, const job_secret *s)
 {
-    if (s->size >= SECRET_MIN_TEXT && s->size <= SECRET_MAX_TEXT) return NRL_OK;
+    if (s->size >= NRL_SECRET_MIN && s->size <= NRL_SECRET_MAX) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "%s: a secret of %zu bytes; expected %d to %d\n"
                     "hint: `head -c 32 /dev/urandom | base64` makes one",
-                    from, s->size, SECRET_MIN_TEXT, SECRET_MAX_TEXT);
+                    from, s->size, NRL_SECRET_MIN, NRL_SECRET_MAX);
 }
 
 static nrl_status read_all(int fd, const char *from, job_secret *s)
@@ -105,14 +105,14 @@ nrl_status job_secret_take(job_secret *s)
     nrl_status st = take(s);
     wipe_variable(VARIABLE);
     unsetenv(FD_VARIABLE);
-    if (st) secret_wipe(s, sizeof *s);
+    if (st) explicit_bzero(s, sizeof *s);
     return st;
 }
 
 void job_secret_make(job_secret *s)
 {
-    s->size = SECRET_KEY;
-    secret_random(s->bytes, s->size);
+    s->size = sizeof(nrl_job_secret);
+    if (getentropy(s->bytes, s->size)) abort(); /* only a kernel without getrandom */
 }
 
 nrl_status job_secret_share(const job_secret *s, int *fd)
@@ -125,11 +125,11 @@ nrl_status job_secret_share(const job_secret *s, int *fd)
     return NRL_ERR_IO;
 }
 
-const store_secret *job_secret_key(arena *a, job_secret *s, const char *run_id)
+const nrl_job_secret *job_secret_key(arena *a, job_secret *s, const char *run_id)
 {
     if (!s->size) return NULL;
-    store_secret *key = arena_alloc(a, sizeof *key);
-    secret_derive(s->bytes, s->size, run_id, key);
-    secret_wipe(s, sizeof *s);
+    nrl_job_secret *key = arena_alloc(a, sizeof *key);
+    nrl_job_secret_derive(s->bytes, s->size, run_id, key);
+    explicit_bzero(s, sizeof *s);
     return key;
 }

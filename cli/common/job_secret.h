@@ -7,12 +7,11 @@
 #ifndef CLI_JOB_SECRET_H
 #define CLI_JOB_SECRET_H
 #include "base/arena.h"
-#include "mesh/secret.h"
-#include <nrl/status.h>
+#include <nrl/run.h>
 
 typedef struct {
     size_t size; /* 0 = the user gave none */
-    unsigned char bytes[SECRET_MAX_TEXT];
+    unsigned char bytes[NRL_SECRET_MAX];
 } job_secret;
 
 /* Once a process. NRL_ERR_CONFIG where a file can be read by others, or a secret is too short. */
@@ -21,6 +20,6 @@ void job_secret_make(job_secret *s); /* a new one */
 /* A descriptor from which any number of processes can take it; closed on exec until the child decides otherwise. */
 nrl_status job_secret_share(const job_secret *s, int *fd);
 /* The key of the job `run_id`, in `a`; NULL where there is no secret. Wipes *s. */
-const store_secret *job_secret_key(arena *a, job_secret *s, const char *run_id);
+const nrl_job_secret *job_secret_key(arena *a, job_secret *s, const char *run_id);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * ranks.c - the environment of a launcher read into a mesh_rank_info. Each launcher is one row of names;
+ * ranks.c - the environment of a launcher read into a nrl_rank_info. Each launcher is one row of names;
  * what differs beyond names (addresses, Slurm's steps, torchrun's agent) is a function of its own.
  */
 #include "cli/common/ranks.h"
@@ -49,7 +49,7 @@ typedef struct {
     arena *a;
     ranks_variable variable;
     const launcher *from;
-    mesh_rank_info *place;
+    nrl_rank_info *place;
 } reader;
 
 /* ---- single variables ---- */
@@ -91,7 +91,7 @@ static const launcher *find_launcher(ranks_variable variable)
 
 /* Job scripts often set one of torchrun's variables for other programs: harmless where a launcher
  * says the same, half an answer where none does. */
-static nrl_status check_halves(ranks_variable variable, const launcher *from, const mesh_rank_info *place)
+static nrl_status check_halves(ranks_variable variable, const launcher *from, const nrl_rank_info *place)
 {
     for (int i = 0; i < N_LAUNCHERS; i++) {
         const launcher *l = &launchers[i];
@@ -123,7 +123,7 @@ static int32_t slurm_local_world(const reader *r)
 /* The number of ranks on this node, where no variable has it. */
 static nrl_status guess_local_world(const reader *r)
 {
-    mesh_rank_info *p = r->place;
+    nrl_rank_info *p = r->place;
     p->local_world = r->from == &launchers[SLURM] ? slurm_local_world(r) : 0;
     if (p->local_world) return NRL_OK;
     if (p->world != 1 && !ranks_is_loopback(r->variable("MASTER_ADDR")))
@@ -137,7 +137,7 @@ static nrl_status guess_local_world(const reader *r)
 static nrl_status read_local(const reader *r)
 {
     const launcher *l = r->from;
-    mesh_rank_info *p = r->place;
+    nrl_rank_info *p = r->place;
     bool has_world = l->local_world && r->variable(l->local_world), has_rank = r->variable(l->local_rank);
     if (has_world)
         NRL_TRY(read_number(r, l->local_world, 1, p->world, &p->local_world));
@@ -173,7 +173,7 @@ static nrl_status no_address(const reader *r)
 static nrl_status read_address(const reader *r)
 {
     const char *list = r->variable("SLURM_STEP_NODELIST");
-    mesh_rank_info *p = r->place;
+    nrl_rank_info *p = r->place;
     p->address = r->variable(r->from == &launchers[OWN] ? "NRL_STORE_ADDRESS" : "MASTER_ADDR");
     if (!p->address && p->local_world == p->world) p->address = "127.0.0.1";
     if (p->address) return NRL_OK;
@@ -200,7 +200,7 @@ static int32_t job_port(const char *job)
 
 static nrl_status read_port(const reader *r)
 {
-    mesh_rank_info *p = r->place;
+    nrl_rank_info *p = r->place;
     const char *name = r->from == &launchers[OWN] ? "NRL_STORE_PORT" : "MASTER_PORT";
     p->port = DEFAULT_PORT;
     if (r->variable(name)) return read_number(r, name, 1, 65535, &p->port);
@@ -228,7 +228,7 @@ static bool store_is_elsewhere(const reader *r)
 static nrl_status read_place(const reader *r)
 {
     const launcher *l = r->from;
-    mesh_rank_info *p = r->place;
+    nrl_rank_info *p = r->place;
     const char *step_tasks = l == &launchers[SLURM] ? r->variable("SLURM_STEP_NUM_TASKS") : NULL;
     p->origin = l->origin;
     NRL_TRY(read_number(r, step_tasks ? "SLURM_STEP_NUM_TASKS" : l->world, 1, MAX_WORLD, &p->world));
@@ -246,9 +246,9 @@ static nrl_status read_place(const reader *r)
     return NRL_OK;
 }
 
-nrl_status ranks_read(arena *a, ranks_variable variable, mesh_rank_info *place)
+nrl_status ranks_read(arena *a, ranks_variable variable, nrl_rank_info *place)
 {
-    *place = (mesh_rank_info){.world = 1, .local_world = 1, .run_id = ""};
+    *place = (nrl_rank_info){.world = 1, .local_world = 1, .run_id = ""};
     const reader r = {a, variable, find_launcher(variable), place};
     if (r.from) NRL_TRY(read_place(&r));
     NRL_TRY(check_halves(variable, r.from, place));
@@ -270,7 +270,7 @@ bool ranks_is_loopback(const char *address)
     return address && (!strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1"));
 }
 
-int32_t ranks_threads(ranks_variable variable, const mesh_rank_info *place)
+int32_t ranks_threads(ranks_variable variable, const nrl_rank_info *place)
 {
     const char *granted =
         place->origin && place->origin == launchers[SLURM].origin ? variable("SLURM_CPUS_PER_TASK") : NULL;

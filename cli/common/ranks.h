@@ -6,14 +6,14 @@
 #ifndef CLI_COMMON_RANKS_H
 #define CLI_COMMON_RANKS_H
 #include "base/arena.h"
-#include "mesh/mesh.h"
+#include <nrl/run.h>
 
 /* The value of an environment variable, NULL where it is unset or empty. */
 typedef const char *(*ranks_variable)(const char *name);
 
 /* Fills *place; strings live in `a`. One process without a launcher: world 1, origin NULL.
  * NRL_ERR_CONFIG names the variables that are missing or contradict each other. */
-nrl_status ranks_read(arena *a, ranks_variable variable, mesh_rank_info *place);
+nrl_status ranks_read(arena *a, ranks_variable variable, nrl_rank_info *place);
 
 /* Who started this process as one of several, for `nrl launch` to refuse; NULL: nobody. */
 const char *ranks_launcher(ranks_variable variable);
@@ -22,7 +22,7 @@ bool ranks_is_loopback(const char *address); /* only this machine can mean it */
 
 /* Processors for this rank: all that it may use, divided by the ranks that share them. A launcher
  * that gave each rank processors of its own has divided already; Slurm may grant fewer. */
-int32_t ranks_threads(ranks_variable variable, const mesh_rank_info *place);
+int32_t ranks_threads(ranks_variable variable, const nrl_rank_info *place);
 
 /* ---- Slurm's lists (ranks_slurm.c) ---- */
 

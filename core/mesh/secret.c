@@ -2,7 +2,6 @@
  * secret.c - libsodium's hashes under the names of what they are for.
  */
 #include "mesh/secret.h"
-#include <nrl/status.h>
 #include <sodium.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@ static void prepare(void)
     NRL_ASSERT(sodium_init(), >=, 0);
 }
 
-void secret_derive(const void *text, size_t size, const char *run_id, store_secret *out)
+void nrl_job_secret_derive(const void *text, size_t size, const char *run_id, nrl_job_secret *out)
 {
     unsigned char key[crypto_generichash_KEYBYTES];
     prepare();

@@ -67,10 +67,6 @@ typedef struct {
 /* Opens all plugins and lists them by kind and name, in `a`. [main] */
 size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
 
-/* Writes which plugin the code at `address` belongs to, "optimizer 'NAME'"; false if to none. [any, also in signal
- * handlers] */
-bool plugin_locate(const void *address, char *text, size_t room);
-
 /* The version of an open plugin and the hash of its file, "0.1.0, 1f3a...", in `a`. NRL_ERR_IO. [main] */
 nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text);
 /* The hash of the file that the core was loaded from. NRL_ERR_IO. */

@@ -1,10 +1,11 @@
 /*
  * locate.c - finds the plugin that an address belongs to, for reports of crashes, and the file of the core.
- * plugin_locate allocates nothing, because signal handlers call it.
+ * nrl_plugin_locate allocates nothing, because signal handlers call it.
  */
 #define _GNU_SOURCE
 #include "plugin/host.h"
 #include <dlfcn.h>
+#include <nrl/host.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ const char *plugin_own_exe_dir(arena *a)
 }
 
 /* Every plugin has the path <directory>/<kind>/<name>.so. */
-bool plugin_locate(const void *address, char *text, size_t room)
+bool nrl_plugin_locate(const void *address, char *text, size_t room)
 {
     Dl_info in;
     if (!dladdr(address, &in) || !in.dli_fname) return false;

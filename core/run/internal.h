@@ -24,8 +24,4 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
 /* What every public call returns through: an error is told to the other ranks. (run.c) */
 nrl_status run_end_call(run *r, nrl_status st);
 
-/* export.c */
-/* The weights as they are, or, where `from` is not NULL, those of a checkpoint of this run. */
-nrl_status export_to(session *se, const char *from, const char *dir);
-
 #endif

@@ -3,6 +3,7 @@
  * left, a script stops it, or a signal does.
  */
 #include "base/clock.h"
+#include "run/infer/export.h"
 #include "run/internal.h"
 #include "run/step/ranks.h"
 #include <signal.h>

@@ -1,9 +1,11 @@
 /*
  * tokenizer.c - see tokenizer.h.
  */
+#include "plugin/component.h"
 #include "text/serve.h"
 #include "text/tokenizer.h"
 #include <errno.h>
+#include <nrl/inference.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -117,6 +119,42 @@ bool tokenizer_is_at(plugin_host *host, const char *path)
     return is;
 }
 
+/* ---- for programs ---- */
+
+/* What nrl_tokenizer_open gave. */
+typedef struct {
+    nrl_open_tokenizer open;
+    tokenizer *tok;
+    plugin_host *host;
+} lone_tokenizer;
+
+nrl_status nrl_tokenizer_open(const char *path, const char *plugin_name, const nrl_environment *env,
+                              const nrl_open_tokenizer **out)
+{
+    const config_choice choice = {.name = plugin_name, .source = path};
+    lone_tokenizer *lone = mem_alloc(sizeof *lone);
+    lone->host = component_host(env);
+    nrl_status st = tokenizer_open(lone->host, &choice, &lone->tok);
+    *out = NULL;
+    if (st == NRL_OK) {
+        lone->open = lone->tok->open;
+        *out = &lone->open;
+        return NRL_OK;
+    }
+    plugin_host_destroy(lone->host);
+    free(lone);
+    return st;
+}
+
+void nrl_tokenizer_close(const nrl_open_tokenizer *t)
+{
+    lone_tokenizer *lone = (lone_tokenizer *)(uintptr_t)t; /* its first member */
+    if (!lone) return;
+    tokenizer_close(lone->tok);
+    plugin_host_destroy(lone->host);
+    free(lone);
+}
+
 /* ---- encoding and decoding ---- */
 
 struct tokenizer_scratch {
@@ -144,24 +182,24 @@ size_t tokenizer_scratch_dropped(const tokenizer_scratch *s)
     return s->table->scratch_dropped ? s->table->scratch_dropped(s->of_plugin) : 0;
 }
 
-static nrl_status tokenizer_check_size(size_t size)
+nrl_status nrl_tokenizer_encode(const nrl_open_tokenizer *t, void *scratch, const char *text, size_t size,
+                                uint32_t flags, nrl_token_ids *out)
 {
-    if (size <= NRL_ENCODE_MAX_TEXT) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes, expected at most %d in one piece", size, NRL_ENCODE_MAX_TEXT);
+    if (size > NRL_ENCODE_MAX_TEXT)
+        return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes, expected at most %d in one piece", size,
+                        NRL_ENCODE_MAX_TEXT);
+    if (scratch || !t->table->scratch_create) return t->table->encode(t->self, scratch, text, size, flags, out);
+    void *own = t->table->scratch_create(t->self);
+    nrl_status st = t->table->encode(t->self, own, text, size, flags, out);
+    t->table->scratch_destroy(own);
+    return st;
 }
 
-nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, const char *text, size_t size,
-                            uint32_t flags, nrl_token_ids *out)
-{
-    NRL_TRY(tokenizer_check_size(size));
-    return tok->open.table->encode(tok->open.self, scratch->of_plugin, text, size, flags, out);
-}
-
-nrl_status tokenizer_decode(const tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, char **text,
-                            size_t *size)
+nrl_status nrl_tokenizer_decode(const nrl_open_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
+                                char **text, size_t *size)
 {
     nrl_text out = {0};
-    nrl_status st = tok->open.table->decode(tok->open.self, ids, n, skip_special, &out);
+    nrl_status st = t->table->decode(t->self, ids, n, skip_special, &out);
     if (st != NRL_OK) {
         buffer_free(&out.b);
         return st;
@@ -169,6 +207,18 @@ nrl_status tokenizer_decode(const tokenizer *tok, const int32_t *ids, size_t n, 
     if (size) *size = out.b.size;
     *text = buffer_take(&out.b);
     return NRL_OK;
+}
+
+nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, const char *text, size_t size,
+                            uint32_t flags, nrl_token_ids *out)
+{
+    return nrl_tokenizer_encode(&tok->open, scratch->of_plugin, text, size, flags, out);
+}
+
+nrl_status tokenizer_decode(const tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, char **text,
+                            size_t *size)
+{
+    return nrl_tokenizer_decode(&tok->open, ids, n, skip_special, text, size);
 }
 
 int32_t tokenizer_token_id(const tokenizer *tok, const char *text)
@@ -193,66 +243,4 @@ bool tokenizer_is_eos(const tokenizer *tok, int32_t id)
     for (size_t i = 0; i < tok->info.n_eos; i++)
         if (tok->info.eos_ids[i] == id) return true;
     return false;
-}
-
-/* ---- training a vocabulary ---- */
-
-struct tokenizer_trainer {
-    const nrl_tokenizer *table;
-    void *of_plugin;
-    arena memory;
-};
-
-static int32_t trainer_probe(const plugin *p, const void *source)
-{
-    (void)source;
-    return ((const nrl_tokenizer *)p->table)->train_begin ? NRL_PROBE_YES : NRL_PROBE_NO;
-}
-
-nrl_status tokenizer_trainer_create(plugin_host *host, const char *plugin_name, const nrl_train_tokenizer *what,
-                                    tokenizer_trainer **out)
-{
-    buffer asked = {0};
-    const plugin *p = NULL;
-    const config_choice choice = {.name = plugin_name};
-    void *options;
-    if (plugin_name)
-        NRL_TRY(plugin_open(host, NRL_KIND_TOKENIZER, plugin_name, &p));
-    else
-        p = serve_find(host, NRL_KIND_TOKENIZER, trainer_probe, NULL, &asked);
-    buffer_free(&asked);
-    const nrl_tokenizer *table = p ? (const nrl_tokenizer *)p->table : NULL;
-    if (!table || !table->train_begin)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot train a tokenizer: %s%s",
-                        p ? "no train members in plugin " : "no plugin that trains is installed", p ? p->name : "");
-    tokenizer_trainer *t = mem_alloc(sizeof *t);
-    t->table = table;
-    nrl_status st = serve_options(&t->memory, "tokenizer", &choice, p, &options);
-    if (st == NRL_OK) st = table->train_begin(options, what, &t->of_plugin);
-    if (st != NRL_OK) {
-        arena_free(&t->memory);
-        free(t);
-        return st;
-    }
-    *out = t;
-    return NRL_OK;
-}
-
-nrl_status tokenizer_trainer_add(tokenizer_trainer *t, const char *text, size_t size)
-{
-    NRL_TRY(tokenizer_check_size(size));
-    return t->table->train_add(t->of_plugin, text, size);
-}
-
-nrl_status tokenizer_trainer_save(tokenizer_trainer *t, const char *folder, int64_t *n_tokens)
-{
-    return t->table->train_save(t->of_plugin, folder, n_tokens);
-}
-
-void tokenizer_trainer_destroy(tokenizer_trainer *t)
-{
-    if (!t) return;
-    t->table->train_end(t->of_plugin);
-    arena_free(&t->memory);
-    free(t);
 }

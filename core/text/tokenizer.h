@@ -1,7 +1,6 @@
 /*
  * tokenizer.h - an open tokenizer: a plugin's table, its instance and what the plugin told about it.
- * Called by core/data, core/run (sampling), core/script and the `tokenizer` verb; conversations are
- * chat.h's.
+ * Called by core/data and core/run (sampling); conversations are chat.h's.
  *
  * Ownership: an open tokenizer is read-only and may be used by many threads at once; each thread
  * brings its own tokenizer_scratch.
@@ -51,16 +50,5 @@ int32_t tokenizer_token_id(const tokenizer *tok, const char *text);             
 const char *tokenizer_token_text(const tokenizer *tok, int32_t id, uint32_t *flags); /* NULL if there is none */
 bool tokenizer_is_special(const tokenizer *tok, int32_t id);
 bool tokenizer_is_eos(const tokenizer *tok, int32_t id); /* it ends a generation */
-
-/* ---- training a vocabulary ---- */
-
-typedef struct tokenizer_trainer tokenizer_trainer;
-
-/* By the plugin of that name; NULL: the first in name order that trains. [main] */
-nrl_status tokenizer_trainer_create(plugin_host *host, const char *plugin_name, const nrl_train_tokenizer *what,
-                                    tokenizer_trainer **out);
-nrl_status tokenizer_trainer_add(tokenizer_trainer *trainer, const char *text, size_t size);
-nrl_status tokenizer_trainer_save(tokenizer_trainer *trainer, const char *folder, int64_t *n_tokens);
-void tokenizer_trainer_destroy(tokenizer_trainer *trainer); /* NULL is fine */
 
 #endif

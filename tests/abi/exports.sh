@@ -25,3 +25,12 @@ if ! diff -u "$work/used" "$work/exported"; then
     echo "NRL_PRIVATE in core/nrl.map exports what no program of this tree uses"
     exit 1
 fi
+
+# The programs of tools/ are clients of <nrl/...> alone, apart from the conformance suites.
+for program in "$NRL_TEST_BUILD"/libexec/nrl/nrl-*; do
+    [ "${program##*/}" = nrl-test-plugin ] && continue
+    if nm -D "$program" | private | grep .; then
+        echo "  ^ ${program##*/} uses what is private to libnrl"
+        exit 1
+    fi
+done

@@ -7,7 +7,7 @@
  * bound.
  */
 #include "harness.h"
-#include "run/generate.h"
+#include "run/infer/generate.h"
 #include <math.h>
 #include <unistd.h>
 
@@ -340,7 +340,7 @@ static void eight_adamw_steps_agree(void **state)
 
 /* ---- sampling ---- */
 
-static bool no_end(const void *user, int32_t id)
+static bool no_end(void *user, int32_t id)
 {
     (void)user;
     (void)id;

@@ -1,6 +1,7 @@
 /*
  * checkpoint_inspect.c - `nrl checkpoint inspect DIR`: who made it, what is in it, and how small it got.
  */
+#include "base/node.h"
 #include "checkpoint_verb.h"
 #include <math.h>
 #include <stdio.h>

@@ -2,12 +2,12 @@
  * export.c - `nrl export SRC DIR`: writes a run's model as a Hugging Face directory.
  */
 #include "cli/common/experiment.h"
-#include "run/inference_model.h"
+#include <nrl/inference.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static nrl_status parse_dtype(const char *word, nrl_dtype *out)
+static nrl_status parse_dtype(const char *word, uint32_t *out)
 {
     static const nrl_dtype all[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -39,20 +39,21 @@ static nrl_status export_verb(int argc, char **argv)
 {
     arena a = {0};
     nrl_environment env;
-    const char *dtype, *public_key, *format;
-    save_options o = {.dtype = NRL_DTYPE_F32};
+    const char *dtype, *public_key;
+    nrl_export_options o = {.size = sizeof o, .dtype = NRL_DTYPE_F32};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
     NRL_TRY(cli_take_value(&argc, argv, "--public-key", &public_key));
-    NRL_TRY(cli_take_value(&argc, argv, "--format", &format));
-    bool overwrite = cli_take_flag(&argc, argv, "--overwrite"), alone = cli_take_flag(&argc, argv, "--adapter");
+    NRL_TRY(cli_take_value(&argc, argv, "--format", &o.format));
+    o.overwrite = cli_take_flag(&argc, argv, "--overwrite");
+    o.adapters = cli_take_flag(&argc, argv, "--adapter");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
     if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
-    o.overwrite = overwrite;
     experiment_environment(&a, &env);
     env.public_key = public_key;
-    nrl_status st = check_target(&a, argv[2], alone, overwrite);
-    if (st == NRL_OK) st = source_export(argv[1], &env, argv[2], alone, format, &o);
-    if (st == NRL_OK) printf("wrote %s (%s%s)\n", argv[2], alone ? "an adapter, " : "", nrl_dtype_name(o.dtype));
+    nrl_status st = check_target(&a, argv[2], o.adapters, o.overwrite);
+    if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
+    if (st == NRL_OK)
+        printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "", nrl_dtype_name((nrl_dtype)o.dtype));
     arena_free(&a);
     return st;
 }

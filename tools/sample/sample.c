@@ -4,8 +4,7 @@
 #include "cli/common/experiment.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "run/sample.h"
-#include "run/inference_model.h"
+#include <nrl/inference.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +54,7 @@ static nrl_status read_options(const sample_flags *f, nrl_sample_options *o)
     NRL_TRY(number("--seed", f->seed, 0, 0, 9e15, &seed));
     o->max_tokens = (int64_t)tokens;
     o->seed = (uint64_t)seed;
+    o->chat = f->chat || f->template;
     return NRL_OK;
 }
 
@@ -106,43 +106,21 @@ static void print_one(const char *prompt, const char *text, int64_t n, bool json
     free(t);
 }
 
-/* --template names it; --chat takes the run's own, or the tokenizer's where there is no run. A file that the run named
- * may be gone by now, its text is in the checkpoint. */
-static nrl_status open_template(const source *s, const sample_flags *f, const chat_template **chat)
-{
-    *chat = NULL;
-    if (!f->template && !f->chat) return NRL_OK;
-    if (f->template || !s->has_template)
-        return chat_template_open_word(s->host, f->template ? f->template : "auto", s->tokenizer, chat);
-    bool kept = s->jinja && s->template.source && chat_template_is_file(s->template.source);
-    return kept ? chat_template_open_text(s->host, &s->template, s->jinja, s->tokenizer, chat)
-                : chat_template_open(s->host, &s->template, s->tokenizer, chat);
-}
-
-static nrl_status continue_prompts(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o,
-                                   const chat_template *chat)
+/* --template names the template; --chat takes the run's own, or the tokenizer's where there is no run. */
+static nrl_status sample(arena *a, nrl_inference *m, const sample_flags *f, const nrl_sample_options *o)
 {
     const char **prompts;
     size_t n;
+    if (o->chat) NRL_TRY(nrl_inference_set_template(m, f->template));
     NRL_TRY(read_prompts(a, f, &prompts, &n));
     char **texts = arena_alloc(a, n * sizeof *texts);
     int64_t *counts = arena_alloc(a, n * sizeof *counts);
-    NRL_TRY(sample_texts(&s->work, s->tokenizer, chat, prompts, n, o, texts, counts));
+    NRL_TRY(nrl_inference_sample(m, prompts, n, o, texts, counts));
     for (size_t i = 0; i < n; i++) {
-        print_one(prompts[i], texts[i], counts[i], f->json, chat != NULL);
-        free(texts[i]);
+        print_one(prompts[i], texts[i], counts[i], f->json, o->chat);
+        nrl_free(texts[i]);
     }
     return NRL_OK;
-}
-
-static nrl_status sample(arena *a, source *s, const sample_flags *f, const nrl_sample_options *o)
-{
-    const chat_template *chat;
-    if (!s->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "no tokenizer was found beside the model");
-    NRL_TRY(open_template(s, f, &chat));
-    nrl_status st = continue_prompts(a, s, f, o, chat);
-    chat_template_close(chat);
-    return st;
 }
 
 static nrl_status sample_verb(int argc, char **argv)
@@ -150,17 +128,15 @@ static nrl_status sample_verb(int argc, char **argv)
     arena a = {0};
     nrl_environment env;
     sample_flags flags = {0};
-    nrl_sample_options o = {0};
-    source s;
+    nrl_sample_options o = {.size = sizeof o};
+    nrl_inference *m;
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_options(&flags, &o));
     experiment_environment(&a, &env);
     env.public_key = flags.public_key;
-    nrl_status st = source_open(argv[1], &env, &s);
-    if (st == NRL_OK) {
-        st = sample(&a, &s, &flags, &o);
-        source_close(&s);
-    }
+    nrl_status st = nrl_inference_open(argv[1], &env, &m);
+    if (st == NRL_OK) st = sample(&a, m, &flags, &o);
+    nrl_inference_close(m);
     arena_free(&a);
     return st;
 }

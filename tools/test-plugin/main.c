@@ -5,6 +5,7 @@
  */
 #include "base/json.h"
 #include "cli/common/cli.h"
+#include "plugin/host.h"
 #include "config/config.h"
 #include "conformance.h"
 #include <errno.h>
@@ -73,7 +74,7 @@ static nrl_status open_all(plugin_test *t, const char *file, int n_words, char *
     if (access(file, R_OK))
         return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a plugin's file, NAME.so", file,
                         strerror(errno));
-    t->host = cli_plugin_host(&t->a, NULL, 0);
+    t->host = plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(&t->a));
     NRL_TRY(plugin_open_file(t->host, file, &t->plugin));
     t->kind = plugin_kind_find(t->plugin->table->kind);
     if (!conformance_has_suite(t->kind->kind))

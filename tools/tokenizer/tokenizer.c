@@ -3,10 +3,11 @@
  * memory is bounded by the longest line, and that by CLI_MAX_LINE, whatever the file's size or
  * shape.
  */
-#include "text/tokenizer.h"
 #include "base/json.h"
+#include "cli/common/experiment.h"
 #include "tokenizer_verb.h"
 #include <errno.h>
+#include <nrl/inference.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +42,8 @@ static nrl_status read_arguments(int argc, char **argv, tokenizer_verb *a)
 
 typedef struct {
     const tokenizer_verb *a;
-    tokenizer *tok;
-    tokenizer_scratch *scratch;
+    const nrl_open_tokenizer *tok;
+    void *scratch;
     nrl_token_ids ids;
     arena memory; /* one row's tree */
     buffer out;
@@ -70,7 +71,7 @@ static nrl_status encode_line(work *w, const cli_lines *s)
     }
     w->ids.n = 0;
     uint32_t flags = w->a->add_special ? NRL_ENCODE_ADD_SPECIAL : 0;
-    NRL_TRY(tokenizer_encode(w->tok, w->scratch, text, size, flags, &w->ids));
+    NRL_TRY(nrl_tokenizer_encode(w->tok, w->scratch, text, size, flags, &w->ids));
     if (w->a->jsonl) buffer_puts(&w->out, "{\"ids\": [");
     for (size_t i = 0; i < w->ids.n; i++) {
         if (i) buffer_puts(&w->out, w->a->jsonl ? ", " : " ");
@@ -85,9 +86,9 @@ static nrl_status encode_line(work *w, const cli_lines *s)
 
 static nrl_status push_id(work *w, const cli_lines *s, int64_t id)
 {
-    if (id < 0 || id >= w->tok->info.vocab_size)
+    if (id < 0 || id >= w->tok->info->vocab_size)
         return nrl_fail(NRL_ERR_DATA, "%s:%zu: token id %lld, expected 0 to %d", s->name, s->number, (long long)id,
-                        w->tok->info.vocab_size - 1);
+                        w->tok->info->vocab_size - 1);
     nrl_token_ids_push(&w->ids, (int32_t)id, 0);
     return NRL_OK;
 }
@@ -131,7 +132,7 @@ static nrl_status decode_line(work *w, const cli_lines *s)
     NRL_TRY(w->a->jsonl ? read_ids_row(w, s) : read_ids_line(w, s));
     char *text;
     size_t size;
-    nrl_status st = tokenizer_decode(w->tok, w->ids.ids, w->ids.n, w->a->skip_special, &text, &size);
+    nrl_status st = nrl_tokenizer_decode(w->tok, w->ids.ids, w->ids.n, w->a->skip_special, &text, &size);
     if (st != NRL_OK) {
         nrl_add_context("%s:%zu", s->name, s->number);
         return st;
@@ -146,7 +147,7 @@ static nrl_status decode_line(work *w, const cli_lines *s)
         buffer_add(&w->out, text, size);
         buffer_puts(&w->out, "\n");
     }
-    free(text);
+    nrl_free(text);
     return cli_flush(&w->out, false);
 }
 
@@ -174,23 +175,21 @@ static nrl_status run_lines(const tokenizer_verb *a, nrl_status (*line)(work *, 
     if (!a->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "--tokenizer: expected a tokenizer's file or folder");
     work w = {.a = a};
     arena memory = {0};
-    plugin_host *host = cli_plugin_host(&memory, NULL, 0);
-    const config_choice choice = {.name = a->plugin, .source = a->tokenizer};
-    nrl_status st = tokenizer_open(host, &choice, &w.tok);
-    if (st != NRL_OK) goto done;
-    w.scratch = tokenizer_scratch_create(w.tok);
+    nrl_environment env;
+    experiment_environment(&memory, &env);
+    nrl_status st = nrl_tokenizer_open(a->tokenizer, a->plugin, &env, &w.tok);
+    const nrl_tokenizer *table = st == NRL_OK ? w.tok->table : NULL;
+    if (table && table->scratch_create) w.scratch = table->scratch_create(w.tok->self);
     for (int i = 0; i < a->n_files && st == NRL_OK; i++)
         st = each_line(&w, a->files[i], line);
     if (st == NRL_OK) st = cli_flush(&w.out, true);
-    size_t dropped = tokenizer_scratch_dropped(w.scratch);
+    size_t dropped = table && table->scratch_dropped ? table->scratch_dropped(w.scratch) : 0;
     if (dropped) nrl_warn("%zu characters have no token in %s and were skipped", dropped, a->tokenizer);
     buffer_free(&w.out);
     arena_free(&w.memory);
     nrl_token_ids_free(&w.ids);
-    tokenizer_scratch_destroy(w.scratch);
-    tokenizer_close(w.tok);
-done:
-    plugin_host_destroy(host);
+    if (table && table->scratch_create) table->scratch_destroy(w.scratch);
+    nrl_tokenizer_close(w.tok);
     arena_free(&memory);
     return st;
 }

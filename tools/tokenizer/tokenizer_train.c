@@ -2,10 +2,13 @@
  * tokenizer_train.c - `nrl tokenizer train`: counts the words of files, learns, saves. A plain file
  * is one text, read in shards; with --jsonl each row is a text of its own.
  */
-#include "tokenizer_verb.h"
 #include "base/inputs.h"
-#include "text/tokenizer.h"
+#include "base/node.h"
+#include "cli/common/experiment.h"
+#include "tokenizer_verb.h"
 #include <errno.h>
+#include <nrl/host.h>
+#include <nrl/tokenizer.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +20,45 @@ static nrl_status whole_number(const char *text, const char *name, int64_t *out)
     if (!*text || *end || errno) return nrl_fail(NRL_ERR_CONFIG, "%s: '%s', expected a whole number", name, text);
     *out = v;
     return NRL_OK;
+}
+
+/* A plugin that learns, and what it has learned so far. */
+typedef struct {
+    nrl_component *plugin;
+    const nrl_tokenizer *table;
+    void *of_plugin;
+} trainer;
+
+/* The plugin of that name; NULL: the first in name order that trains. */
+static nrl_status trainer_open(arena *a, const char *name, const nrl_train_tokenizer *what, trainer *t)
+{
+    nrl_environment env;
+    experiment_environment(a, &env);
+    const char *const *names = nrl_plugin_names(&env, NRL_KIND_TOKENIZER, a);
+    for (const char *one = name ? name : *names; one; one = name ? NULL : *++names) {
+        nrl_component *c;
+        nrl_status st = nrl_component_open(&env, NRL_KIND_TOKENIZER, "tokenizer", node_string(a, one, strlen(one)), &c);
+        if (st != NRL_OK && !name) continue; /* another may train */
+        if (st != NRL_OK) return st;
+        t->table = (const nrl_tokenizer *)nrl_component_table(c);
+        t->plugin = c;
+        if (t->table->train_begin) return t->table->train_begin(nrl_component_options(c), what, &t->of_plugin);
+        nrl_component_close(c);
+        *t = (trainer){0};
+    }
+    return nrl_fail(NRL_ERR_CONFIG, "cannot train a tokenizer: %s%s",
+                    name ? "no train members in plugin " : "no plugin that trains is installed", name ? name : "");
+}
+
+static void trainer_close(trainer *t)
+{
+    if (t->of_plugin) t->table->train_end(t->of_plugin);
+    nrl_component_close(t->plugin);
+}
+
+static nrl_status trainer_add(trainer *t, const char *text, size_t size)
+{
+    return t->table->train_add(t->of_plugin, text, size);
 }
 
 /* A place near the end where no word of the known patterns crosses: before a space between two
@@ -32,7 +74,7 @@ static size_t safe_cut(const char *text, size_t size)
 }
 
 /* A plain text is counted whole, in shards of bounded size. */
-static nrl_status count_file(tokenizer_trainer *t, cli_lines *s)
+static nrl_status count_file(trainer *t, cli_lines *s)
 {
     char *text = mem_alloc(CLI_MAX_LINE);
     size_t n = 0, got;
@@ -41,17 +83,17 @@ static nrl_status count_file(tokenizer_trainer *t, cli_lines *s)
         n += got;
         if (n < CLI_MAX_LINE) continue;
         size_t cut = safe_cut(text, n);
-        st = tokenizer_trainer_add(t, text, cut);
+        st = trainer_add(t, text, cut);
         memmove(text, text + cut, n - cut);
         n -= cut;
     }
     if (st == NRL_OK && ferror(s->file)) st = nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
-    if (st == NRL_OK && n) st = tokenizer_trainer_add(t, text, n);
+    if (st == NRL_OK && n) st = trainer_add(t, text, n);
     free(text);
     return st;
 }
 
-static nrl_status count_rows(tokenizer_trainer *t, cli_lines *s)
+static nrl_status count_rows(trainer *t, cli_lines *s)
 {
     arena memory = {0};
     bool more = true;
@@ -61,14 +103,14 @@ static nrl_status count_rows(tokenizer_trainer *t, cli_lines *s)
         st = cli_lines_next(s, &more);
         if (st != NRL_OK || !more) break;
         st = cli_row_member(s, &memory, "text", NRL_NODE_STRING, &text);
-        if (st == NRL_OK) st = tokenizer_trainer_add(t, nrl_node_string(text, ""), nrl_node_string_size(text));
+        if (st == NRL_OK) st = trainer_add(t, nrl_node_string(text, ""), nrl_node_string_size(text));
         arena_reset(&memory);
     }
     arena_free(&memory);
     return st;
 }
 
-static nrl_status count_files(const tokenizer_verb *a, tokenizer_trainer *t)
+static nrl_status count_files(const tokenizer_verb *a, trainer *t)
 {
     for (int i = 0; i < a->n_files; i++) {
         cli_lines s;
@@ -106,23 +148,21 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
     char *list = mem_strdup(a->special ? a->special : "<|endoftext|>");
     const char **special = split_list(list, &o.n_special);
     o.special = special;
-    tokenizer_trainer *t = NULL;
+    trainer t = {0};
     int64_t n = 0;
     arena memory = {0};
-    plugin_host *host = cli_plugin_host(&memory, NULL, 0);
     for (int i = 0; i < a->n_files; i++)
         inputs_add(&texts, "a text", a->files[i]);
-    nrl_status st = tokenizer_trainer_create(host, a->plugin, &o, &t);
-    if (st == NRL_OK) st = count_files(a, t);
-    if (st == NRL_OK) st = tokenizer_trainer_save(t, a->out, &n);
+    nrl_status st = trainer_open(&memory, a->plugin, &o, &t);
+    if (st == NRL_OK) st = count_files(a, &t);
+    if (st == NRL_OK) st = t.table->train_save(t.of_plugin, a->out, &n);
     if (st == NRL_OK) {
         printf("%s: %lld tokens\n", a->out, (long long)n);
         if (n < o.vocab_size)
             nrl_warn("%lld tokens of the %lld asked for: no pair is left that occurs often enough", (long long)n,
                      (long long)o.vocab_size);
     }
-    tokenizer_trainer_destroy(t);
-    plugin_host_destroy(host);
+    trainer_close(&t);
     arena_free(&memory);
     inputs_free(&texts);
     free(special);

@@ -29,6 +29,10 @@ NRL_API const char *nrl_component_identity(nrl_component *c);
  * sorted, in `memory`. */
 NRL_API const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t kind, nrl_arena *memory);
 
+/* Writes whose code an address is, "optimizer 'NAME'", into text[room]; false where it is no plugin's. Allocates
+ * nothing: for handlers of crashes. [any] */
+NRL_API bool nrl_plugin_locate(const void *address, char *text, size_t room);
+
 /* ---- scripts ---- */
 
 /* The frontend for a script: the one that `name` names (a word, or {name: NAME, option: value}), else the one whose

@@ -66,6 +66,14 @@ NRL_API nrl_node *nrl_config_root(nrl_config *config); /* NULL where it is empty
 
 /* ---- the surroundings of a run ---- */
 
+/* What only the ranks of one job know: the key that they derive from a secret text. */
+enum { NRL_SECRET_MIN = 16, NRL_SECRET_MAX = 4096 }; /* bytes of the text */
+typedef struct nrl_job_secret {
+    unsigned char key[32];
+} nrl_job_secret;
+/* The same text gives another key for another run_id. [any] */
+NRL_API void nrl_job_secret_derive(const void *text, size_t size, const char *run_id, nrl_job_secret *out);
+
 /* Who this process is among the ranks of a run. */
 typedef struct {
     int32_t rank, world;
@@ -73,11 +81,11 @@ typedef struct {
     const char *origin;              /* who said so: "torchrun", "slurm", "nrl launch"; for messages */
     const char *address;             /* of the store; NULL: `folder` */
     int32_t port;
-    bool store_elsewhere;                /* a launcher holds the store; else rank 0 does */
-    bool store_foreign;                  /* it is PyTorch's, which knows no secret */
-    const struct nrl_job_secret *secret; /* what the ranks of this job alone know; NULL = they believe each other */
-    const char *folder;                  /* a FileStore for rendezvous (no control: a folder cannot count) */
-    const char *run_id;                  /* distinguishes jobs, and restarts of one job, in a store; "" = none */
+    bool store_elsewhere;         /* a launcher holds the store; else rank 0 does */
+    bool store_foreign;           /* it is PyTorch's, which knows no secret */
+    const nrl_job_secret *secret; /* NULL = the ranks believe each other */
+    const char *folder;           /* a FileStore for rendezvous (no control: a folder cannot count) */
+    const char *run_id;           /* distinguishes jobs, and restarts of one job, in a store; "" = none */
 } nrl_rank_info;
 
 /* What the runs of one process share among several ranks: one store, in which each run has keys of its own. */
@@ -171,6 +179,12 @@ typedef struct {
     double temperature; /* 0 = always the likeliest */
     double top_p;       /* 1 = all */
     uint64_t seed;
+    /* Called with each new token as it is chosen, prompts in turn: the prompt's index, the id, and the text that became
+     * certain with it, empty amid a character and for the token that ends a text. The texts of a prompt add up to
+     * texts[i]. A status other than NRL_OK ends the sampling and is what it returns. Every rank calls its own. NULL =
+     * nobody asks. It may not call the run or the model. */
+    nrl_status (*token)(void *token_user, size_t prompt, int32_t id, const char *text, size_t size);
+    void *token_user;
 } nrl_sample_options;
 /* Continues n prompts together. texts[i] is allocated (nrl_free) and lacks the prompt; n_tokens[i] new tokens, NULL =
  * nobody asks. After a failure nothing is allocated. */

@@ -24,9 +24,9 @@ static const char *variable(const char *name)
 
 #define ENVIRONMENT(...) (words = (const char *const[]){__VA_ARGS__, NULL})
 
-static mesh_rank_info read_place(void)
+static nrl_rank_info read_place(void)
 {
-    mesh_rank_info p;
+    nrl_rank_info p;
     nrl_status st = ranks_read(&memory, variable, &p);
     if (st != NRL_OK) print_error("%s\n", nrl_error_text());
     assert_int_equal(st, NRL_OK);
@@ -35,12 +35,12 @@ static mesh_rank_info read_place(void)
 
 static void assert_refused(const char *text)
 {
-    mesh_rank_info p;
+    nrl_rank_info p;
     assert_int_equal(ranks_read(&memory, variable, &p), NRL_ERR_CONFIG);
     if (!strstr(nrl_error_text(), text)) fail_msg("'%s' is not in: %s", text, nrl_error_text());
 }
 
-static void assert_place(const mesh_rank_info *p, const char *origin, int rank, int world, int local_rank,
+static void assert_place(const nrl_rank_info *p, const char *origin, int rank, int world, int local_rank,
                          int local_world)
 {
     assert_string_equal(p->origin, origin);
@@ -50,7 +50,7 @@ static void assert_place(const mesh_rank_info *p, const char *origin, int rank, 
     assert_int_equal(p->local_world, local_world);
 }
 
-static void assert_store(const mesh_rank_info *p, const char *address, int port, bool elsewhere)
+static void assert_store(const nrl_rank_info *p, const char *address, int port, bool elsewhere)
 {
     assert_string_equal(p->address, address);
     if (port) assert_int_equal(p->port, port);
@@ -61,7 +61,7 @@ static void without_a_launcher_there_is_one_rank(void **state)
 {
     (void)state;
     ENVIRONMENT("HOME=/root", "RANK=", "MASTER_ADDR=node7");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_null(p.origin);
     assert_int_equal(p.world, 1);
     assert_int_equal(p.local_world, 1);
@@ -73,7 +73,7 @@ static void torchrun_with_its_agents_store(void **state)
     ENVIRONMENT("RANK=5", "WORLD_SIZE=8", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=node1",
                 "MASTER_PORT=29511", "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RESTART_COUNT=2",
                 "TORCHELASTIC_USE_AGENT_STORE=True");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_place(&p, "torchrun", 5, 8, 1, 4);
     assert_store(&p, "node1", 29511, true);
     assert_string_equal(p.run_id, "none.2");
@@ -84,7 +84,7 @@ static void variables_by_hand_need_no_local_ones_on_one_machine(void **state)
 {
     (void)state;
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_place(&p, "torchrun", 1, 2, 1, 2);
     assert_store(&p, "localhost", 29500, false);
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=node1");
@@ -101,7 +101,7 @@ static void open_mpi_on_one_host_needs_no_address(void **state)
     ENVIRONMENT("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
                 "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_NAMESPACE=1234", "PMIX_RANK=1", "SLURM_PROCID=0",
                 "SLURM_NTASKS=1", "SLURM_STEP_ID=0", "SLURM_LOCALID=0");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_place(&p, "Open MPI", 1, 2, 1, 2);
     assert_store(&p, "127.0.0.1", 0, false);
     assert_in_range(p.port, 20000, 28999);
@@ -115,7 +115,7 @@ static void mpich_and_its_kin(void **state)
     (void)state;
     ENVIRONMENT("PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2", "MASTER_ADDR=10.0.0.1",
                 "MASTER_PORT=4000");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_place(&p, "PMI", 2, 4, 0, 2);
     assert_store(&p, "10.0.0.1", 4000, false);
     ENVIRONMENT("PMI_RANK=2");
@@ -128,7 +128,7 @@ static void slurm_counts_inside_a_step_only(void **state)
     ENVIRONMENT("SLURM_PROCID=5", "SLURM_NTASKS=6", "SLURM_LOCALID=0", "SLURM_JOB_ID=77", "SLURM_STEP_ID=1",
                 "SLURM_NODEID=3", "SLURM_STEP_TASKS_PER_NODE=2,1(x3)", "SLURM_JOB_NODELIST=gpu[09-12]",
                 "SLURM_STEP_NODELIST=gpu[10-12]");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_place(&p, "Slurm", 5, 6, 0, 1);
     assert_store(&p, "gpu10", 0, false);
     assert_string_equal(p.run_id, "77.1");
@@ -148,7 +148,7 @@ static void jobs_that_share_a_node_get_ports_of_their_own(void **state)
     (void)state;
     ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "SLURM_JOB_ID=1",
                 "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=2");
-    mesh_rank_info first = read_place();
+    nrl_rank_info first = read_place();
     ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "SLURM_JOB_ID=2",
                 "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=2");
     assert_int_not_equal(first.port, read_place().port);
@@ -170,7 +170,7 @@ static void the_first_launcher_in_order_is_believed(void **state)
     ENVIRONMENT("NRL_RANK=0", "NRL_WORLD_SIZE=2", "NRL_LOCAL_RANK=0", "NRL_LOCAL_WORLD_SIZE=2",
                 "NRL_STORE_ADDRESS=127.0.0.1", "NRL_STORE_PORT=4242", "NRL_STORE_HELD=1", "NRL_RUN_ID=x", "RANK=0",
                 "WORLD_SIZE=2", "PMI_RANK=9", "PMI_SIZE=11");
-    mesh_rank_info p = read_place();
+    nrl_rank_info p = read_place();
     assert_place(&p, "nrl launch", 0, 2, 0, 2);
     assert_store(&p, "127.0.0.1", 4242, true);
     assert_false(p.store_foreign);
@@ -251,13 +251,13 @@ static void tasks_of_a_node_are_counted_through_repetitions(void **state)
 static void ranks_share_processors_but_have_one_each(void **state)
 {
     (void)state;
-    mesh_rank_info alone = {.local_world = 1}, many = {.local_world = 1 << 20};
+    nrl_rank_info alone = {.local_world = 1}, many = {.local_world = 1 << 20};
     ENVIRONMENT("HOME=/root");
     assert_true(ranks_threads(variable, &alone) >= 1);
     assert_int_equal(ranks_threads(variable, &many), 1);
     ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "SLURM_NODEID=0",
                 "SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_JOB_NODELIST=a,b", "SLURM_CPUS_PER_TASK=1");
-    mesh_rank_info granted = read_place();
+    nrl_rank_info granted = read_place();
     assert_int_equal(ranks_threads(variable, &granted), 1);
 }
 

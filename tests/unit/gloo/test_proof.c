@@ -174,7 +174,7 @@ static void foreign_ranks_and_a_secret_exclude_each_other(void **state)
 
 static int prepare(void **state)
 {
-    secret_derive("correct horse battery", 21, "job", &ours);
+    nrl_job_secret_derive("correct horse battery", 21, "job", &ours);
     return ranks_load(state);
 }
 

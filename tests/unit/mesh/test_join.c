@@ -249,7 +249,7 @@ static void behind_a_foreign_store_ranks_have_their_own(void **state)
     group g;
     nrl_store *foreign;
     unsigned char forged[36] = {1, 2, 3};
-    secret_derive("correct horse battery", 21, "job", &ours);
+    nrl_job_secret_derive("correct horse battery", 21, "job", &ours);
     for (int i = 0; i < 2; i++) {
         prepare(&g, 2, one_barrier);
         pid_t launcher = start_launcher(g.port);

@@ -29,9 +29,9 @@ static store_secret ours, another;
 static int make_secrets(void **state)
 {
     (void)state;
-    secret_derive("correct horse battery", 21, "job", &ours);
-    secret_derive("correct horse battery", 21, "job 2", &another);
-    assert_memory_not_equal(ours.key, another.key, SECRET_KEY);
+    nrl_job_secret_derive("correct horse battery", 21, "job", &ours);
+    nrl_job_secret_derive("correct horse battery", 21, "job 2", &another);
+    assert_memory_not_equal(ours.key, another.key, sizeof ours.key);
     return 0;
 }
 

@@ -3,7 +3,7 @@
  * batch, then one token a sequence and pass. A sequence that has ended stays in the batch as an empty
  * segment, so that segment s is always sequence s of the cache.
  */
-#include "run/generate.h"
+#include "run/infer/generate.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,12 +118,14 @@ static nrl_batch *make_batch(const group *g, bool prefill)
     return b;
 }
 
-static void take_token(group *g, size_t i, int32_t id)
+static nrl_status take_token(group *g, size_t i, int32_t id)
 {
+    const generate_options *o = g->options;
     generate_result *r = &g->results[i];
     r->ids[r->n++] = id;
-    if (r->n >= g->options->max_tokens) g->ended[i] = true;
-    if (g->options->is_end && g->options->is_end(g->options->user, id)) g->ended[i] = true;
+    if (r->n >= o->max_tokens) g->ended[i] = true;
+    if (o->is_end && o->is_end(o->user, id)) g->ended[i] = true;
+    return o->token ? o->token(o->user, g->first + i, id, g->ended[i]) : NRL_OK;
 }
 
 /* Logits of one row each of the live sequences. */
@@ -173,7 +175,7 @@ static nrl_status pass(group *g, bool prefill)
         chosen[k] = choose(g, (size_t)l.owner[k], l.logits + k * l.stride);
     if (st == NRL_OK) st = stage_share(&g->work->stage, g->work->ctx, chosen, l.n);
     for (int32_t k = 0; st == NRL_OK && k < l.n; k++)
-        take_token(g, (size_t)l.owner[k], chosen[k]);
+        st = take_token(g, (size_t)l.owner[k], chosen[k]);
     free(l.logits);
     ctx_set_batch(g->work->ctx, NULL);
     batch_free(b);

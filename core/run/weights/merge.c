@@ -1,7 +1,7 @@
 /*
  * merge.c - see merge.h.
  */
-#include "run/merge.h"
+#include "run/weights/merge.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,23 +1,49 @@
 /*
  * sample.c - text around generate.c: encode the prompts, stop at any end token, decode what came.
  */
-#include "run/sample.h"
-#include "run/internal.h"
-#include "run/step/ranks.h"
+#include "run/infer/sample.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What ends a text: any end token of the tokenizer, and the end of a turn where a template was used. */
 typedef struct {
     const tokenizer *tok;
-    int32_t turn; /* NRL_TOKEN_NONE without a template */
+    const nrl_sample_options *options;
+    int32_t turn; /* ends a turn where a template was used; NRL_TOKEN_NONE without one */
     bool chat;
-} text_end;
+    nrl_decode_stream *streams; /* [n], of the prompts; NULL where nobody asks for tokens */
+    char *piece;                /* room for the text of a token and of what is left at the end */
+} sample_call;
 
-static bool is_end(const void *user, int32_t id)
+/* What ends a text: any end token of the tokenizer, and the end of a turn. */
+static bool sample_is_end(void *user, int32_t id)
 {
-    const text_end *end = user;
-    return id == end->turn || tokenizer_is_eos(end->tok, id);
+    const sample_call *c = user;
+    return id == c->turn || tokenizer_is_eos(c->tok, id);
+}
+
+static nrl_status sample_token(void *user, size_t i, int32_t id, bool is_last)
+{
+    const sample_call *c = user;
+    const nrl_tokenizer *table = c->tok->open.table;
+    void *self = c->tok->open.self;
+    bool skip = !c->options->keep_special;
+    size_t n = 0, room = c->tok->info.stream_room;
+    if (!skip || !sample_is_end(user, id)) n = table->decode_next(self, &c->streams[i], id, skip, c->piece, room);
+    if (is_last) n += table->decode_next(self, &c->streams[i], NRL_TOKEN_NONE, skip, c->piece + n, room);
+    c->piece[n] = 0;
+    return c->options->token(c->options->token_user, i, id, c->piece, n);
+}
+
+/* A text goes on behind its prompt, so the prompt's tokens come first; an answer is a text of its own. */
+static void sample_begin_streams(sample_call *c, int32_t *const *ids, const int64_t *lengths, size_t n)
+{
+    const size_t room = c->tok->info.stream_room;
+    c->streams = mem_alloc(n * sizeof *c->streams);
+    c->piece = mem_alloc(2 * room + 1);
+    for (size_t i = 0; i < n && !c->chat; i++)
+        for (int64_t t = 0; t < lengths[i]; t++)
+            c->tok->open.table->decode_next(c->tok->open.self, &c->streams[i], ids[i][t], !c->options->keep_special,
+                                            c->piece, room);
 }
 
 /* One prompt's ids, malloc'd: what the tokenizer adds in front (BOS), never an end token behind. */
@@ -66,42 +92,48 @@ static nrl_status decode_behind(const tokenizer *tok, const int32_t *ids, int64_
 }
 
 /* What was generated, without its end token. The answer to a chat message is a text of its own. */
-static nrl_status decode(const text_end *end, const int32_t *prompt, int64_t n_prompt, const generate_result *g,
-                         bool keep_special, char **text)
+static nrl_status decode(sample_call *c, const int32_t *prompt, int64_t n_prompt, const generate_result *g, char **text)
 {
+    const bool skip = !c->options->keep_special;
     int64_t n = g->n;
-    if (n && !keep_special && is_end(end, g->ids[n - 1])) n--;
-    if (end->chat) return tokenizer_decode(end->tok, g->ids, (size_t)n, !keep_special, text, NULL);
+    if (n && skip && sample_is_end(c, g->ids[n - 1])) n--;
+    if (c->chat) return tokenizer_decode(c->tok, g->ids, (size_t)n, skip, text, NULL);
     int32_t *all = mem_alloc((size_t)(n_prompt + n + 1) * sizeof *all);
     if (n_prompt) memcpy(all, prompt, (size_t)n_prompt * sizeof *all);
     if (n) memcpy(all + n_prompt, g->ids, (size_t)n * sizeof *all);
-    nrl_status st = decode_behind(end->tok, all, n_prompt, n_prompt + n, !keep_special, text);
+    nrl_status st = decode_behind(c->tok, all, n_prompt, n_prompt + n, skip, text);
     free(all);
     return st;
 }
 
 nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat, const char *const *prompts, size_t n,
-                        const nrl_sample_options *o, char **texts, int64_t *n_tokens)
+                        const nrl_sample_options *options, char **texts, int64_t *n_tokens)
 {
+    nrl_sample_options all = {0};
+    const nrl_sample_options *o = &all;
+    memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     nrl_status st = NRL_OK;
     tokenizer_scratch *scratch = tokenizer_scratch_create(tok);
     int32_t **ids = mem_alloc(n * sizeof *ids);
     int64_t *lengths = mem_alloc(n * sizeof *lengths);
     generate_result *results = mem_alloc(n * sizeof *results);
-    const text_end end = {tok, chat ? chat_template_end(chat) : NRL_TOKEN_NONE, chat != NULL};
+    sample_call c = {
+        .tok = tok, .options = o, .turn = chat ? chat_template_end(chat) : NRL_TOKEN_NONE, .chat = chat != NULL};
     generate_options g = {.max_tokens = o->max_tokens,
                           .temperature = o->temperature,
                           .top_p = o->top_p,
                           .seed = o->seed,
-                          .is_end = is_end,
-                          .user = &end,
+                          .is_end = sample_is_end,
+                          .token = o->token ? sample_token : NULL,
+                          .user = &c,
                           .vocab_size = tok->info.vocab_size};
     memset(texts, 0, n * sizeof *texts);
     for (size_t i = 0; i < n && st == NRL_OK; i++)
         st = encode_prompt(tok, chat, scratch, prompts[i], &ids[i], &lengths[i]);
+    if (st == NRL_OK && o->token) sample_begin_streams(&c, ids, lengths, n);
     if (st == NRL_OK) st = generate(w, (const int32_t *const *)ids, lengths, n, &g, results);
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
-        st = decode(&end, ids[i], lengths[i], &results[i], o->keep_special, &texts[i]);
+        st = decode(&c, ids[i], lengths[i], &results[i], &texts[i]);
         if (n_tokens) n_tokens[i] = results[i].n;
     }
     for (size_t i = 0; i < n; i++) {
@@ -112,28 +144,11 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
         free(ids[i]);
         free(results[i].ids);
     }
+    free(c.streams);
+    free(c.piece);
     free(ids);
     free(lengths);
     free(results);
     tokenizer_scratch_destroy(scratch);
     return st;
-}
-
-nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *options,
-                          char **texts, int64_t *n_tokens)
-{
-    nrl_sample_options all = {0};
-    const nrl_sample_options *o = &all;
-    memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
-    NRL_TRY(hooks_check_call(&r->hooks, "sample"));
-    if (!r->session.tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
-    if (o->chat && !r->session.chat)
-        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", r->session.chat_problem);
-    nrl_status st = ranks_agree(r->session.mesh, "sample", (uint64_t)n);
-    if (st != NRL_OK) return run_end_call(r, st);
-    st = strategy_average_begin(&r->session.strategy, r->session.ctx);
-    if (st == NRL_OK)
-        st = sample_texts(&r->session.work, r->session.tokenizer, o->chat ? r->session.chat : NULL, prompts, n, o,
-                          texts, n_tokens);
-    return run_end_call(r, strategy_average_end(&r->session.strategy, r->session.ctx, st));
 }

@@ -1,7 +1,6 @@
 /*
- * generate.h - tokens after tokens: continues prompts in groups through the key/value cache. Used by
- * run_sample, by `nrl sample` without a run, and by evaluation of answers in scripts. Ids in, ids out:
- * text is sample.c's.
+ * generate.h - tokens after tokens: continues prompts in groups through the key/value cache. Ids in, ids
+ * out: text is sample.c's.
  */
 #ifndef RUN_GENERATE_H
 #define RUN_GENERATE_H
@@ -12,8 +11,10 @@ typedef struct {
     double temperature; /* 0 = greedy: the largest logit, smallest id on ties */
     double top_p;       /* smallest set of tokens with at least this probability */
     uint64_t seed;      /* token t of prompt i depends on (seed, i, t) alone, not on the grouping */
-    bool (*is_end)(const void *user, int32_t id);
-    const void *user;
+    bool (*is_end)(void *user, int32_t id);
+    /* a token of prompt i, whether it is its last; NULL = nobody asks */
+    nrl_status (*token)(void *user, size_t i, int32_t id, bool is_last);
+    void *user;
     int32_t vocab_size; /* ids beyond (a padded head) are never chosen; 0 = the head's size */
 } generate_options;
 

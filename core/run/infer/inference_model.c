@@ -1,19 +1,24 @@
 /*
- * inference_model.c - opens a model for use from any of the three forms it has on disk.
+ * inference_model.c - nrl/inference.h: a model is opened from any of the three forms it has on disk, used, and written
+ * in another.
  */
-#include "run/inference_model.h"
+#include "run/infer/inference_model.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
+#include "plugin/component.h"
+#include "run/infer/export.h"
+#include "run/infer/logits.h"
+#include "run/infer/sample.h"
 #include "run/output/claims.h"
-#include "run/weights/origin.h"
 #include "run/output/out.h"
+#include "run/weights/origin.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* The first default backend that computes on the host. */
-static nrl_status open_backend(source *s)
+static nrl_status open_backend(nrl_inference *s)
 {
     const plugin *p, **list;
     config_component c = {0};
@@ -30,14 +35,14 @@ static nrl_status open_backend(source *s)
     return ctx_create(&s->device, &s->ctx);
 }
 
-static nrl_status describe_model(source *s, const nrl_node *config)
+static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
 {
     const nrl_model *table;
     NRL_TRY(model_find(s->host, config, &table));
     return model_create(table, config, &s->model);
 }
 
-static nrl_status open_model(source *s, const nrl_node *config)
+static nrl_status open_model(nrl_inference *s, const nrl_node *config)
 {
     NRL_TRY(describe_model(s, config));
     NRL_TRY(open_backend(s));
@@ -50,7 +55,7 @@ static nrl_status open_model(source *s, const nrl_node *config)
     return NRL_OK;
 }
 
-static nrl_status open_on_disk(source *s, const char *path)
+static nrl_status open_on_disk(nrl_inference *s, const char *path)
 {
     const nrl_node *config;
     weight_files *w;
@@ -69,7 +74,7 @@ static nrl_status open_on_disk(source *s, const char *path)
 }
 
 /* What a checkpoint says of its model, without the weights. */
-static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_node **config)
+static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, const nrl_node **config)
 {
     const nrl_node *made_by = checkpoint_node(c, "config");
     const char *folder = nrl_node_string(checkpoint_node(c, "tokenizer"), "");
@@ -93,7 +98,7 @@ static nrl_status describe_checkpoint(source *s, const checkpoint *c, const nrl_
 }
 
 /* Adapters are added to what they stand on. */
-static nrl_status read_checkpoint(source *s, checkpoint *c)
+static nrl_status read_checkpoint(nrl_inference *s, checkpoint *c)
 {
     const params_scope weights = {0};
     const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &s->formats, .signer = checkpoint_signer(c)};
@@ -104,7 +109,7 @@ static nrl_status read_checkpoint(source *s, checkpoint *c)
     return params_load(s->ctx, s->model, &weights, c);
 }
 
-static nrl_status open_checkpoint(source *s, const char *dir)
+static nrl_status open_checkpoint(nrl_inference *s, const char *dir)
 {
     checkpoint *c;
     NRL_TRY(checkpoint_open_signed(dir, s->signer, &c));
@@ -113,7 +118,7 @@ static nrl_status open_checkpoint(source *s, const char *dir)
     return st;
 }
 
-static nrl_status open_any(source *s, const char *path)
+static nrl_status open_any(nrl_inference *s, const char *path)
 {
     const char *dir;
     NRL_TRY(origin_checkpoint(path, &s->memory, &dir));
@@ -122,7 +127,7 @@ static nrl_status open_any(source *s, const char *path)
 }
 
 /* A model without a tokenizer can still be exported. */
-static nrl_status open_tokenizer(source *s)
+static nrl_status open_tokenizer(nrl_inference *s)
 {
     const char *dir = s->tokenizer_dir;
     const config_choice choice = {.name = s->tokenizer_from.name, .source = dir, .options = s->tokenizer_from.options};
@@ -130,9 +135,9 @@ static nrl_status open_tokenizer(source *s)
     return NRL_OK;
 }
 
-static nrl_status begin(source *s, const nrl_environment *env)
+static nrl_status begin(nrl_inference *s, const nrl_environment *env)
 {
-    *s = (source){.host = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir)};
+    *s = (nrl_inference){.host = component_host(env)};
     s->formats = (format_scope){.host = s->host, .variable = env->variable};
     if (!env->public_key) return NRL_OK;
     sign_public_key *key = arena_alloc(&s->memory, sizeof *key);
@@ -140,16 +145,7 @@ static nrl_status begin(source *s, const nrl_environment *env)
     return sign_read_public(env->public_key, key);
 }
 
-nrl_status source_open(const char *path, const nrl_environment *env, source *out)
-{
-    nrl_status st = begin(out, env);
-    if (st == NRL_OK) st = open_any(out, path);
-    if (st == NRL_OK) st = open_tokenizer(out);
-    if (st != NRL_OK) source_close(out);
-    return st;
-}
-
-void source_close(source *s)
+static void end(nrl_inference *s)
 {
     if (s->ctx) {
         ctx_set_batch(s->ctx, NULL);
@@ -159,19 +155,98 @@ void source_close(source *s)
     }
     if (s->device.self) device_close(&s->device);
     if (s->model) model_destroy(s->model);
+    chat_template_close(s->chat);
     tokenizer_close(s->tokenizer);
     plugin_host_destroy(s->host);
     inputs_free(&s->inputs);
     arena_free(&s->memory);
-    *s = (source){0};
 }
 
-static void add_text(source *s, checkpoint_writer *w, const char *key, const char *text)
+nrl_status nrl_inference_open(const char *path, const nrl_environment *env, nrl_inference **out)
+{
+    nrl_inference *s = mem_alloc(sizeof *s);
+    nrl_status st = begin(s, env);
+    if (st == NRL_OK) st = open_any(s, path);
+    if (st == NRL_OK) st = open_tokenizer(s);
+    *out = st == NRL_OK ? s : NULL;
+    if (st != NRL_OK) nrl_inference_close(s);
+    return st;
+}
+
+void nrl_inference_close(nrl_inference *s)
+{
+    if (!s) return;
+    end(s);
+    free(s);
+}
+
+/* ---- use ---- */
+
+void nrl_inference_info_fill(const nrl_inference *s, nrl_inference_info *fill)
+{
+    const nrl_inference_info info = {.size = fill->size,
+                                     .vocab_size = logits_vocab(&s->work),
+                                     .max_positions = s->model->info.max_positions,
+                                     .parameters = model_n_params(s->model),
+                                     .config = s->model->config,
+                                     .tokenizer = s->tokenizer_dir};
+    memcpy(fill, &info, fill->size < sizeof info ? fill->size : sizeof info);
+}
+
+const nrl_open_tokenizer *nrl_inference_tokenizer(const nrl_inference *s)
+{
+    return s->tokenizer ? &s->tokenizer->open : NULL;
+}
+
+nrl_status nrl_inference_logits(nrl_inference *s, const int32_t *ids, const int64_t *lengths, size_t n, float *logits)
+{
+    return logits_compute(&s->work, ids, lengths, n, logits, NULL);
+}
+
+nrl_status nrl_inference_logps(nrl_inference *s, const int32_t *ids, const int64_t *lengths, size_t n, float *logps)
+{
+    return logits_compute(&s->work, ids, lengths, n, NULL, logps);
+}
+
+static nrl_status check_tokenizer(const nrl_inference *s)
+{
+    if (s->tokenizer) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "cannot sample: no tokenizer was found beside the model");
+}
+
+/* A file that the run named may be gone by now, its text is in the checkpoint. */
+nrl_status nrl_inference_set_template(nrl_inference *s, const char *word)
+{
+    const chat_template *chat = NULL;
+    nrl_status st = check_tokenizer(s);
+    if (st == NRL_OK && (word || !s->has_template))
+        st = chat_template_open_word(s->host, word ? word : "auto", s->tokenizer, &chat);
+    else if (st == NRL_OK && s->jinja && s->template.source && chat_template_is_file(s->template.source))
+        st = chat_template_open_text(s->host, &s->template, s->jinja, s->tokenizer, &chat);
+    else if (st == NRL_OK)
+        st = chat_template_open(s->host, &s->template, s->tokenizer, &chat);
+    if (st != NRL_OK) return st;
+    chat_template_close(s->chat);
+    s->chat = chat;
+    return NRL_OK;
+}
+
+nrl_status nrl_inference_sample(nrl_inference *s, const char *const *prompts, size_t n,
+                                const nrl_sample_options *options, char **texts, int64_t *n_tokens)
+{
+    NRL_TRY(check_tokenizer(s));
+    if (options->chat && !s->chat) NRL_TRY(nrl_inference_set_template(s, NULL));
+    return sample_texts(&s->work, s->tokenizer, options->chat ? s->chat : NULL, prompts, n, options, texts, n_tokens);
+}
+
+/* ---- import: to checkpoint 0 of a run ---- */
+
+static void add_text(nrl_inference *s, checkpoint_writer *w, const char *key, const char *text)
 {
     checkpoint_add_node(w, key, node_string(&s->memory, text, strlen(text)));
 }
 
-static nrl_status write_checkpoint(source *s, checkpoint_writer *w)
+static nrl_status write_checkpoint(nrl_inference *s, checkpoint_writer *w)
 {
     const params_scope weights = {0};
     checkpoint_outcome outcome;
@@ -199,7 +274,7 @@ static nrl_status check_free(const char *out)
     return st;
 }
 
-static nrl_status save_into(source *s, const char *out)
+static nrl_status save_into(nrl_inference *s, const char *out)
 {
     const checkpoint_writer_options options = {.out = out, .threads = 1};
     checkpoint_writer *w = NULL;
@@ -216,21 +291,26 @@ static nrl_status save_into(source *s, const char *out)
     return st;
 }
 
-nrl_status source_save(source *s, const char *out)
+nrl_status nrl_import(const char *path, const nrl_environment *env, const char *out)
 {
     int lock;
-    NRL_TRY(out_make(out));
-    if (!out_take(out, &lock))
-        return nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another folder", out);
-    nrl_status st = save_into(s, out);
-    if (lock >= 0) close(lock);
+    nrl_inference *s;
+    NRL_TRY(nrl_inference_open(path, env, &s));
+    nrl_status st = out_make(out);
+    if (st == NRL_OK && !out_take(out, &lock))
+        st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another folder", out);
+    else if (st == NRL_OK) {
+        st = save_into(s, out);
+        if (lock >= 0) close(lock);
+    }
+    nrl_inference_close(s);
     return st;
 }
 
 /* ---- export: from a checkpoint tensor by tensor ---- */
 
 /* Weights, with adapters added to what they stand on. */
-static nrl_status export_weights(source *s, checkpoint *c, const char *out, const save_options *options)
+static nrl_status export_weights(nrl_inference *s, checkpoint *c, const char *out, const save_options *options)
 {
     const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &s->formats, .signer = checkpoint_signer(c)};
     origin_reader *reader;
@@ -241,7 +321,7 @@ static nrl_status export_weights(source *s, checkpoint *c, const char *out, cons
 }
 
 /* The base is named where this run had it. */
-static nrl_status export_adapters(source *s, checkpoint *c, const char *out, const save_options *options)
+static nrl_status export_adapters(nrl_inference *s, checkpoint *c, const char *out, const save_options *options)
 {
     save_options o = *options;
     origin_stream f = {.c = c};
@@ -261,7 +341,7 @@ static nrl_status export_adapters(source *s, checkpoint *c, const char *out, con
 
 /* What travels along: the format's files, and those of a tokenizer that opens. Only another chat template needs it
  * open. */
-static nrl_status find_companions(source *s, save_options *o)
+static nrl_status find_companions(nrl_inference *s, save_options *o)
 {
     o->copy_from = s->tokenizer_dir;
     nrl_status st = open_tokenizer(s);
@@ -270,7 +350,7 @@ static nrl_status find_companions(source *s, save_options *o)
     return NRL_OK;
 }
 
-static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, bool adapters,
+static nrl_status export_checkpoint(nrl_inference *s, checkpoint *c, const char *out, bool adapters,
                                     const save_options *options)
 {
     save_options o = *options;
@@ -283,8 +363,8 @@ static nrl_status export_checkpoint(source *s, checkpoint *c, const char *out, b
     return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }
 
-static nrl_status export_any(source *s, const char *path, const char *out, bool adapters, const format_scope *formats,
-                             const save_options *options)
+static nrl_status export_any(nrl_inference *s, const char *path, const char *out, bool adapters,
+                             const format_scope *formats, const save_options *options)
 {
     save_options o = *options;
     if (adapters)
@@ -296,28 +376,29 @@ static nrl_status export_any(source *s, const char *path, const char *out, bool 
     return model_save(out, s->model, storage_source, s->ctx, &o);
 }
 
-nrl_status source_export(const char *path, const nrl_environment *env, const char *out, bool adapters,
-                         const char *format, const save_options *options)
+nrl_status nrl_export(const char *path, const nrl_environment *env, const char *dir, const nrl_export_options *options)
 {
-    source s;
-    save_options o = *options;
-    const char *dir = NULL;
+    nrl_inference s;
+    nrl_export_options all = {0};
+    memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
+    save_options o = {
+        .dtype = all.dtype ? (nrl_dtype)all.dtype : NRL_DTYPE_F32, .overwrite = all.overwrite, .inputs = &s.inputs};
+    const char *from = NULL;
     checkpoint *c = NULL;
     nrl_status st = begin(&s, env);
-    if (st == NRL_OK) st = origin_checkpoint(path, &s.memory, &dir);
-    o.inputs = &s.inputs;
+    if (st == NRL_OK) st = origin_checkpoint(path, &s.memory, &from);
     format_scope formats = s.formats;
-    formats.name = format;
-    if (st == NRL_OK && dir) {
-        const model_origin from = {.checkpoint = dir, .formats = &s.formats, .signer = s.signer};
-        origin_add_inputs(&from, "the source", &s.inputs);
-        st = format_for_writing(&formats, adapters ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL, NULL, &o.format);
-        if (st == NRL_OK) st = checkpoint_open_signed(dir, s.signer, &c);
-        if (st == NRL_OK) st = export_checkpoint(&s, c, out, adapters, &o);
+    formats.name = all.format;
+    if (st == NRL_OK && from) {
+        const model_origin origin = {.checkpoint = from, .formats = &s.formats, .signer = s.signer};
+        origin_add_inputs(&origin, "the source", &s.inputs);
+        st = format_for_writing(&formats, all.adapters ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL, NULL, &o.format);
+        if (st == NRL_OK) st = checkpoint_open_signed(from, s.signer, &c);
+        if (st == NRL_OK) st = export_checkpoint(&s, c, dir, all.adapters, &o);
         checkpoint_close(c);
     } else if (st == NRL_OK) {
-        st = export_any(&s, path, out, adapters, &formats, &o);
+        st = export_any(&s, path, dir, all.adapters, &formats, &o);
     }
-    source_close(&s);
+    end(&s);
     return st;
 }

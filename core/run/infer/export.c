@@ -3,14 +3,12 @@
  * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
  */
 #include "config/config.h"
-#include "run/merge.h"
-#include "run/internal.h"
-#include "run/weights/origin.h"
+#include "run/infer/export.h"
 #include "run/step/ranks.h"
-#include "run/inference_model.h"
+#include "run/weights/merge.h"
+#include "run/weights/origin.h"
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* A matrix of an adapter, whole. */
 static nrl_status live_matrix(void *user, const char *name, int64_t n, float *out)
@@ -128,13 +126,4 @@ nrl_status export_to(session *se, const char *from, const char *dir)
     if (st == NRL_OK) st = mesh_barrier(se->mesh, "export"); /* it is there for every rank's next call */
     if (st != NRL_OK) nrl_add_context("exporting to '%s'", dir);
     return st;
-}
-
-nrl_status nrl_run_export(run *r, const char *dir)
-{
-    NRL_TRY(hooks_check_call(&r->hooks, "export"));
-    nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
-    if (st == NRL_OK) st = claims_check_export(&r->session.claims, dir);
-    if (st == NRL_OK) st = export_to(&r->session, NULL, dir);
-    return run_end_call(r, st);
 }

@@ -1,15 +1,15 @@
 /*
- * sample.h - prompts as text, continuations as text; over generate.h. Shared by run_sample and
- * `nrl sample`.
+ * sample.h - prompts as text, continuations as text; over generate.h. Shared by
+ * nrl_run_sample and nrl_inference_sample.
  */
 #ifndef RUN_SAMPLE_H
 #define RUN_SAMPLE_H
-#include "run/generate.h"
+#include "run/infer/generate.h"
 #include <nrl/run.h>
 #include "text/chat.h"
 
 /* `chat` non-NULL renders each prompt as one user message. texts[i] malloc'd, without the prompt. */
 nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat, const char *const *prompts, size_t n,
-                        const nrl_sample_options *o, char **texts, int64_t *n_tokens);
+                        const nrl_sample_options *options, char **texts, int64_t *n_tokens);
 
 #endif

@@ -1,0 +1,15 @@
+/*
+ * export.h - the weights of a session as a model on disk.
+ */
+#ifndef RUN_EXPORT_H
+#define RUN_EXPORT_H
+#include "run/open/session.h"
+
+/* The weights as they are, or, where `from` is not NULL, those of a checkpoint of this run. All ranks call it. */
+nrl_status export_to(session *se, const char *from, const char *dir);
+
+/* Sets o->replaced so that the model carries this chat template; `jinja` NULL, or a tokenizer whose plugin
+ * cannot say how: its files stay as they are. */
+nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja, save_options *o);
+
+#endif

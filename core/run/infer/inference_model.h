@@ -1,0 +1,36 @@
+/*
+ * inference_model.h - a model to use, not to train: what is behind nrl/inference.h.
+ */
+#ifndef RUN_INFERENCE_MODEL_H
+#define RUN_INFERENCE_MODEL_H
+#include "checkpoint/sign.h"
+#include "model/save.h"
+#include "plugin/host.h"
+#include "run/walk/storage.h"
+#include "run/walk/work.h"
+#include "text/chat.h"
+#include <nrl/inference.h>
+
+struct nrl_inference {
+    arena memory;
+    plugin_host *host;
+    format_scope formats;          /* by probe */
+    const nrl_format *format;      /* that it was read in; NULL: a checkpoint */
+    const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
+    device device;
+    nrl_ctx *ctx;
+    model *model;
+    storage storage;
+    work work;
+    tokenizer *tokenizer;         /* NULL where none was found */
+    const char *path;             /* of the weights on disk; NULL: a checkpoint */
+    const char *tokenizer_dir;    /* what travels along; NULL = nothing */
+    inputs inputs;                /* what an export reads */
+    config_choice tokenizer_from; /* model.tokenizer of the run that made it; its path is tokenizer_dir's by now */
+    bool has_template;
+    config_choice template;    /* data.template of that run */
+    const char *jinja;         /* that template's text, where it is not the tokenizer's own; NULL = none */
+    const chat_template *chat; /* open; NULL = none yet */
+};
+
+#endif

@@ -1,0 +1,13 @@
+/*
+ * logits.h - logits and log-probs of sequences that are given as ids: one forward without a tape for some thousand
+ * tokens at a time, and no more logits on the device than a chunk of rows.
+ */
+#ifndef RUN_LOGITS_H
+#define RUN_LOGITS_H
+#include "run/walk/work.h"
+
+/* `logits` [T,V] or `logps` [T] of nrl/inference.h; the other is NULL. */
+nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, size_t n, float *logits, float *logps);
+int32_t logits_vocab(const work *w); /* V, of the whole vocabulary */
+
+#endif

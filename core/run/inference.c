@@ -1,0 +1,70 @@
+/*
+ * inference.c - what an open run does with its current weights besides training: sample, logits, export. All ranks call
+ * each of these with the same arguments.
+ */
+#include "run/infer/export.h"
+#include "run/infer/logits.h"
+#include "run/infer/sample.h"
+#include "run/internal.h"
+#include "run/step/ranks.h"
+#include <nrl/inference.h>
+#include <string.h>
+#include <xxhash.h>
+
+nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *options,
+                          char **texts, int64_t *n_tokens)
+{
+    session *se = &r->session;
+    NRL_TRY(hooks_check_call(&r->hooks, "sample"));
+    if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
+    if (options->chat && !se->chat)
+        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
+    nrl_status st = ranks_agree(se->mesh, "sample", (uint64_t)n);
+    if (st != NRL_OK) return run_end_call(r, st);
+    st = strategy_average_begin(&se->strategy, se->ctx);
+    if (st == NRL_OK)
+        st = sample_texts(&se->work, se->tokenizer, options->chat ? se->chat : NULL, prompts, n, options, texts,
+                          n_tokens);
+    return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
+}
+
+static nrl_status inference_logits(nrl_run *r, const char *call, const int32_t *ids, const int64_t *lengths, size_t n,
+                                   float *logits, float *logps)
+{
+    session *se = &r->session;
+    NRL_TRY(hooks_check_call(&r->hooks, call));
+    nrl_status st = ranks_agree(se->mesh, call, (uint64_t)n);
+    if (st != NRL_OK) return run_end_call(r, st);
+    st = strategy_average_begin(&se->strategy, se->ctx);
+    if (st == NRL_OK) st = logits_compute(&se->work, ids, lengths, n, logits, logps);
+    return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
+}
+
+nrl_status nrl_run_logits(nrl_run *r, const int32_t *ids, const int64_t *lengths, size_t n, float *logits)
+{
+    return inference_logits(r, "compute logits", ids, lengths, n, logits, NULL);
+}
+
+nrl_status nrl_run_logps(nrl_run *r, const int32_t *ids, const int64_t *lengths, size_t n, float *logps)
+{
+    return inference_logits(r, "compute log-probs", ids, lengths, n, NULL, logps);
+}
+
+int32_t nrl_run_vocab_size(const nrl_run *r)
+{
+    return logits_vocab(&r->session.work);
+}
+
+const nrl_open_tokenizer *nrl_run_tokenizer(const nrl_run *r)
+{
+    return r->session.tokenizer ? &r->session.tokenizer->open : NULL;
+}
+
+nrl_status nrl_run_export(nrl_run *r, const char *dir)
+{
+    NRL_TRY(hooks_check_call(&r->hooks, "export"));
+    nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
+    if (st == NRL_OK) st = claims_check_export(&r->session.claims, dir);
+    if (st == NRL_OK) st = export_to(&r->session, NULL, dir);
+    return run_end_call(r, st);
+}

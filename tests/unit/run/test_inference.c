@@ -1,0 +1,284 @@
+/*
+ * test_inference.c - nrl/inference.h by itself: log-probs against transformers' numbers, a run and its checkpoint that
+ * agree, tokens as they come, models that go from one place to another unchanged, and what is refused.
+ */
+#include "base/buffer.h"
+#include "base/json.h"
+#include "support/run.h"
+#include <math.h>
+#include <nrl/inference.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { MAX_TOKENS = 512 };
+
+typedef struct {
+    int32_t ids[MAX_TOKENS];
+    int64_t lengths[8], total;
+    size_t n;
+} sequences;
+
+static nrl_inference *open_or_fail(const char *path)
+{
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    nrl_inference *m;
+    if (nrl_inference_open(path, &env, &m)) fail_msg("%s", nrl_error_text());
+    return m;
+}
+
+static float *logps_of(nrl_inference *m, const sequences *s)
+{
+    float *out = mem_alloc((size_t)s->total * sizeof *out);
+    if (nrl_inference_logps(m, s->ids, s->lengths, s->n, out)) fail_msg("%s", nrl_error_text());
+    return out;
+}
+
+static sequences golden_sequences(const nrl_node *golden)
+{
+    sequences s = {.n = nrl_node_size(nrl_node_find(golden, "input_ids"))};
+    assert_in_range(s.n, 1, 8);
+    for (size_t i = 0; i < s.n; i++) {
+        const nrl_node *row = nrl_node_at(nrl_node_find(golden, "input_ids"), i);
+        s.lengths[i] = nrl_node_int(nrl_node_at(nrl_node_find(golden, "lengths"), i), 0);
+        for (size_t t = 0; t < (size_t)s.lengths[i]; t++)
+            s.ids[s.total++] = (int32_t)nrl_node_int(nrl_node_at(row, t), -1);
+    }
+    return s;
+}
+
+static void log_probs_and_logits_are_transformers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama", "gpt2", "gemma3_text"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        arena a = {0};
+        nrl_node *golden;
+        const char *dir = arena_printf(&a, "%s/tests/data/models/%s", getenv("NRL_TEST_SOURCE"), names[k]);
+        assert_int_equal(json_read_file(&a, arena_printf(&a, "%s/golden.json", dir), 1 << 26, &golden), NRL_OK);
+        const sequences s = golden_sequences(golden);
+        nrl_inference *m = open_or_fail(dir);
+        nrl_inference_info info = {.size = sizeof info};
+        nrl_inference_info_fill(m, &info);
+        const int64_t vocab = info.vocab_size;
+        float *logps = logps_of(m, &s), *logits = mem_alloc((size_t)(s.total * vocab) * sizeof *logits);
+        assert_int_equal(nrl_inference_logits(m, s.ids, s.lengths, s.n, logits), NRL_OK);
+        int64_t at = 0;
+        for (size_t i = 0; i < s.n; i++) {
+            const nrl_node *want = nrl_node_at(nrl_node_find(golden, "all_logprobs"), i);
+            assert_true(logps[at] == 0);
+            for (int64_t t = 1; t < s.lengths[i]; t++) {
+                const float *row = logits + (at + t - 1) * vocab;
+                double sum = 0, expected = nrl_node_f64(nrl_node_at(want, (size_t)t - 1), NAN);
+                for (int64_t v = 0; v < vocab; v++)
+                    sum += exp(row[v]);
+                assert_true(fabs(logps[at + t] - expected) < 2e-5);
+                assert_true(fabs(row[s.ids[at + t]] - log(sum) - expected) < 2e-5);
+            }
+            at += s.lengths[i];
+        }
+        free(logps);
+        free(logits);
+        nrl_inference_close(m);
+        arena_free(&a);
+    }
+}
+
+/* ---- a run, and what is left of it ---- */
+
+static const char config[] =
+    "model: {config: %s/configs/models/tiny.json, tokenizer: %s/configs/models/tiny-tokenizer}\n"
+    "data: {train: %s/configs/data/chat.jsonl, template: chatml, max_length: 128}\n"
+    "train: {steps: 2, global_batch: 8}\n"
+    "optimizer: {name: adamw, lr: 3e-3}\n"
+    "out: %s/run\n";
+
+static run *train(test_place *p)
+{
+    const char *source = getenv("NRL_TEST_SOURCE");
+    run *r;
+    if (test_run_open(p, arena_printf(&p->memory, config, source, source, source, p->folder), NULL, &r))
+        fail_msg("%s", nrl_error_text());
+    if (nrl_run_train(r)) fail_msg("%s", nrl_error_text());
+    return r;
+}
+
+typedef struct {
+    buffer text[2];
+    int64_t n[2], stop_at; /* 0 = never */
+} heard;
+
+static nrl_status hear(void *user, size_t prompt, int32_t id, const char *text, size_t size)
+{
+    heard *h = user;
+    assert_true(prompt < 2 && id >= 0);
+    assert_int_equal(strlen(text), size);
+    buffer_add(&h->text[prompt], text, size);
+    if (++h->n[prompt] == h->stop_at) return nrl_fail(NRL_ERR_STOPPED, "enough");
+    return NRL_OK;
+}
+
+static const char *const prompts[] = {"Hello w\xc3\xb6rld", "What is two plus two?"};
+
+static void tokens_add_up_to_texts(void **state)
+{
+    test_place *p = *state;
+    run *r = train(p);
+    nrl_inference *m = open_or_fail(nrl_run_out(r));
+    for (int chat = 0; chat < 2; chat++) {
+        heard h = {0}, again = {0};
+        const nrl_sample_options o = {.size = sizeof o,
+                                      .chat = chat,
+                                      .max_tokens = 24,
+                                      .temperature = 1.5,
+                                      .top_p = 0.9,
+                                      .seed = 3,
+                                      .token = hear,
+                                      .token_user = &h};
+        nrl_sample_options second = o;
+        second.token_user = &again;
+        char *texts[2], *others[2];
+        int64_t counts[2];
+        if (nrl_run_sample(r, prompts, 2, &o, texts, counts)) fail_msg("%s", nrl_error_text());
+        if (nrl_inference_sample(m, prompts, 2, &second, others, NULL)) fail_msg("%s", nrl_error_text());
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(h.n[i], counts[i]);
+            assert_string_equal(h.text[i].text ? h.text[i].text : "", texts[i]);
+            assert_string_equal(others[i], texts[i]); /* the checkpoint's weights and template are the run's */
+            assert_string_equal(again.text[i].text ? again.text[i].text : "", texts[i]);
+            nrl_free(texts[i]);
+            nrl_free(others[i]);
+            buffer_free(&h.text[i]);
+            buffer_free(&again.text[i]);
+        }
+    }
+    heard h = {.stop_at = 3};
+    const nrl_sample_options o = {.size = sizeof o, .max_tokens = 24, .top_p = 1, .token = hear, .token_user = &h};
+    char *texts[2];
+    assert_int_equal(nrl_inference_sample(m, prompts, 2, &o, texts, NULL), NRL_ERR_STOPPED);
+    assert_string_equal(nrl_error_text(), "enough");
+    assert_null(texts[0]);
+    for (int i = 0; i < 2; i++)
+        buffer_free(&h.text[i]);
+    nrl_inference_close(m);
+    nrl_run_close(r);
+}
+
+/* A few sequences of ids, of the text of both prompts. */
+static sequences encode(const nrl_open_tokenizer *t)
+{
+    sequences s = {0};
+    for (int i = 0; i < 4; i++) {
+        nrl_token_ids ids = {0};
+        assert_int_equal(nrl_tokenizer_encode(t, NULL, prompts[i % 2], strlen(prompts[i % 2]), 0, &ids), NRL_OK);
+        memcpy(s.ids + s.total, ids.ids, ids.n * sizeof *ids.ids);
+        s.lengths[s.n++] = (int64_t)ids.n;
+        s.total += (int64_t)ids.n;
+        nrl_token_ids_free(&ids);
+    }
+    return s;
+}
+
+static void weights_stay_what_they_are(void **state)
+{
+    test_place *p = *state;
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    const nrl_export_options plain = {.size = sizeof plain};
+    run *r = train(p);
+    const sequences s = encode(nrl_run_tokenizer(r));
+    float *of_run = mem_alloc((size_t)s.total * sizeof *of_run);
+    if (nrl_run_logps(r, s.ids, s.lengths, s.n, of_run)) fail_msg("%s", nrl_error_text());
+    assert_true(of_run[1] < 0 && of_run[1] == of_run[s.lengths[0] + s.lengths[1] + 1]); /* packing changes nothing */
+    const char *out = arena_strdup(&p->memory, nrl_run_out(r)),
+               *exported = arena_printf(&p->memory, "%s/model", p->folder),
+               *imported = arena_printf(&p->memory, "%s/imported", p->folder);
+    nrl_run_close(r);
+    if (nrl_export(out, &env, exported, &plain)) fail_msg("%s", nrl_error_text());
+    if (nrl_import(exported, &env, imported)) fail_msg("%s", nrl_error_text());
+    assert_int_equal(nrl_export(out, &env, exported, &plain), NRL_ERR_CONFIG); /* it is there */
+    assert_int_equal(nrl_import(exported, &env, imported), NRL_ERR_CONFIG);
+    const char *const paths[] = {out, exported, imported};
+    for (int i = 0; i < 3; i++) {
+        nrl_inference *m = open_or_fail(paths[i]);
+        float *logps = logps_of(m, &s);
+        assert_memory_equal(logps, of_run, (size_t)s.total * sizeof *logps);
+        assert_non_null(nrl_inference_tokenizer(m)); /* it travelled along */
+        free(logps);
+        nrl_inference_close(m);
+    }
+    free(of_run);
+}
+
+static void a_tokenizer_opens_by_itself(void **state)
+{
+    test_place *p = *state;
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    const char *path = test_source(p, "configs/models/tiny-tokenizer");
+    const nrl_open_tokenizer *t;
+    nrl_token_ids ids = {0};
+    char *text;
+    size_t size;
+    if (nrl_tokenizer_open(path, "bpe", &env, &t)) fail_msg("%s", nrl_error_text());
+    assert_int_equal(nrl_tokenizer_encode(t, NULL, prompts[0], strlen(prompts[0]), 0, &ids), NRL_OK);
+    assert_int_equal(nrl_tokenizer_decode(t, ids.ids, ids.n, false, &text, &size), NRL_OK);
+    assert_string_equal(text, prompts[0]);
+    assert_int_equal(size, strlen(prompts[0]));
+    nrl_free(text);
+    nrl_token_ids_free(&ids);
+    assert_int_equal(nrl_tokenizer_decode(t, (int32_t[]){t->info->vocab_size}, 1, false, &text, &size), NRL_ERR_DATA);
+    nrl_tokenizer_close(t);
+    assert_int_equal(nrl_tokenizer_open(p->folder, NULL, &env, &t), NRL_ERR_DATA);
+    assert_null(t);
+    nrl_tokenizer_close(NULL);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    test_place *p = *state;
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    const nrl_sample_options o = {.size = sizeof o, .max_tokens = 1, .top_p = 1};
+    nrl_inference *m;
+    float one[4];
+    char *text;
+    assert_int_equal(nrl_inference_open(arena_printf(&p->memory, "%s/nowhere", p->folder), &env, &m), NRL_ERR_CONFIG);
+    assert_null(m);
+    m = open_or_fail(test_source(p, "tests/data/models/llama"));
+    assert_int_equal(nrl_inference_logps(m, (int32_t[]){1, -1}, (int64_t[]){2}, 1, one), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "token 2 of sequence 1 is -1, expected 0 to 95"));
+    assert_int_equal(nrl_inference_logps(m, (int32_t[]){1}, (int64_t[]){1, 0}, 2, one), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "sequence 2 has 0 tokens"));
+    assert_int_equal(nrl_inference_logps(m, (int32_t[]){1}, (int64_t[]){1}, 1, one), NRL_OK);
+    assert_true(one[0] == 0);
+    assert_int_equal(nrl_inference_sample(m, prompts, 1, &o, &text, NULL), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "no tokenizer was found beside the model"));
+    assert_int_equal(nrl_inference_set_template(m, "chatml"), NRL_ERR_CONFIG);
+    nrl_inference_close(m);
+}
+
+static int make(void **state)
+{
+    test_place *p = mem_alloc(sizeof *p);
+    test_place_make(p);
+    *state = p;
+    return 0;
+}
+
+static int discard(void **state)
+{
+    test_place_remove(*state);
+    free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(log_probs_and_logits_are_transformers),
+        cmocka_unit_test_setup_teardown(tokens_add_up_to_texts, make, discard),
+        cmocka_unit_test_setup_teardown(weights_stay_what_they_are, make, discard),
+        cmocka_unit_test_setup_teardown(a_tokenizer_opens_by_itself, make, discard),
+        cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make, discard),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
