@@ -3,6 +3,7 @@
  */
 #ifndef RUN_EXPORT_H
 #define RUN_EXPORT_H
+#include "model/save.h"
 #include "run/open/session.h"
 
 /* The weights as they are, or, where `from` is not NULL, those of a checkpoint of this run. All ranks call it. */
