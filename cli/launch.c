@@ -131,6 +131,7 @@ static nrl_status find_own(launch *l, const launch_flags *f)
     int64_t world = 0;
     NRL_TRY(read_number("--node-rank", f->node_rank, 0, (int64_t)l->nodes.n - 1, &given));
     l->own = (size_t)given;
+    NRL_ASSERT((l->nodes.list != NULL), ==, true);
     if (!f->node_rank && l->nodes.n > 1) NRL_TRY(launch_nodes_own(&l->nodes, &l->own));
     for (size_t i = 0; i < l->nodes.n; i++) {
         if (i == l->own) l->first_rank = (int32_t)world;
@@ -197,13 +198,13 @@ static nrl_status open_store(launch *l, store_server **store)
     return st;
 }
 
-/* Ranks of other nodes may have a word to say still. */
+/* Ranks of other nodes may still send requests: waits for them, 20 ms at a time. */
 static void close_store(const launch *l, store_server *store, bool failed)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
-    double left = failed ? l->grace : LAST_CLIENTS;
+    int64_t turns = (int64_t)((failed ? l->grace : LAST_CLIENTS) * 50);
     if (!store) return;
-    for (; l->nodes.n > 1 && left > 0 && store_server_clients(store) > 0; left -= 0.02)
+    for (; l->nodes.n > 1 && turns > 0 && store_server_clients(store) > 0; turns--)
         nanosleep(&pause, NULL);
     store_server_close(store);
 }

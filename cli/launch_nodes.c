@@ -115,7 +115,7 @@ static nrl_status parse_line(arena *a, const char *line, size_t size, int32_t sl
         p += n;
         p += strspn(p, blank);
     }
-    if (!node.slots && !node.n_gpus && strchr(node.address, ':'))
+    if (node.address && !node.slots && !node.n_gpus && strchr(node.address, ':'))
         return add_word(a, node.address, strlen(node.address), slots, out);
     return add_node(a, out, &node, slots);
 }
