@@ -100,7 +100,7 @@ const cli_verb cli_verbs[] = {
      "         nrl plugins new KIND NAME DIR",
      "plugins test mine.so", "list, test or begin plugins",
      "KIND is algorithm, optimizer, logger, format, frontend, tokenizer or template.\n"
-     "PATH is a tokenizer, or a template's text, that the plugin under test reads.\n"
+     "PATH is a tokenizer, a template's text or rows that the plugin under test reads.\n"
      "Plugins are found in NRL_PLUGIN_PATH,\n"
      "which is DIR:DIR..., in `plugins: [DIR]` of a config, and where nrl is\n"
      "installed."},

@@ -30,7 +30,7 @@ typedef struct {
     const nrl_backend *backend;       /* computes for algorithms, optimizers, models and strategies */
     const void *backend_options;      /* likewise filled */
     const char *folder;               /* where loggers and suites may write */
-    const char *path;                 /* a tokenizer or the text of a template, for its plugin; NULL = none */
+    const char *path;                 /* a tokenizer, the text of a template or rows, for its plugin; NULL = none */
     const nrl_node *model_config;     /* a parsed config.json of a few thousand parameters; NULL = one
                                          of the usual keys */
     const nrl_collective *collective; /* between the ranks of a strategy */

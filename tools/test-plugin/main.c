@@ -216,7 +216,7 @@ static nrl_status test_plugin(int argc, char **argv)
     NRL_TRY(cli_take_value(&argc, argv, "--path", &path));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     if (path && access(path, R_OK))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a tokenizer or a template's text", path,
+        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a file that the plugin reads", path,
                         strerror(errno));
     t.setup.path = path;
     t.report = mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

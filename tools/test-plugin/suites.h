@@ -23,7 +23,9 @@
     /* writes folders and reads them back */                                                                           \
     ROW(FORMAT, format, SUITE_NEEDS_NOTHING)                                                                           \
     ROW(TOKENIZER, tokenizer, SUITE_NEEDS_NOTHING)                                                                     \
-    ROW(TEMPLATE, template, SUITE_NEEDS_NOTHING)
+    ROW(TEMPLATE, template, SUITE_NEEDS_NOTHING)                                                                       \
+    /* writes files and reads them back, by several threads */                                                         \
+    ROW(DATASET, dataset, SUITE_NEEDS_NOTHING)
 
 #define SUITE_PROTOTYPE(kind, name, needs)                                                                             \
     void conformance_##name(const nrl_##name *table, const conformance_setup *setup, conformance_report *report);
