@@ -99,11 +99,10 @@ const cli_verb cli_verbs[] = {
      "           [--json]\n"
      "         nrl plugins new KIND NAME DIR",
      "plugins test mine.so", "list, test or begin plugins",
-     "KIND is algorithm, optimizer, logger, format, frontend, tokenizer or template.\n"
-     "PATH is a tokenizer, a template's text or rows that the plugin under test reads.\n"
-     "Plugins are found in NRL_PLUGIN_PATH,\n"
-     "which is DIR:DIR..., in `plugins: [DIR]` of a config, and where nrl is\n"
-     "installed."},
+     "KIND is algorithm, optimizer, logger, format, frontend, tokenizer, template or\n"
+     "dataset. PATH is a tokenizer, a template's text or rows, for the plugin that\n"
+     "is tested. Plugins are found in NRL_PLUGIN_PATH, which is DIR:DIR..., in\n"
+     "`plugins: [DIR]` of a config, and where nrl is installed."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",

@@ -325,18 +325,9 @@ static nrl_status csv_write(const void *options, const char *path, const nrl_nod
 }
 
 static const nrl_dataset csv = {
-    .plugin = {.abi = NRL_ABI,
-               .build = NRL_BUILD,
-               .kind = NRL_KIND_DATASET,
-               .size = sizeof(nrl_dataset),
-               .n_options = sizeof csv_rows / sizeof *csv_rows,
-               .option_size = sizeof(nrl_option),
-               .options_size = sizeof(csv_options),
-               .name = "csv",
-               .version = "1.0",
-               .summary = "rows of CSV and TSV tables, whose first row names the columns",
-               .options = csv_rows,
-               .check = csv_check},
+    NRL_PLUGIN(NRL_KIND_DATASET, nrl_dataset, csv_options, csv_rows, "csv", "1.0",
+               "rows of CSV and TSV tables, whose first row names the columns"),
+    .plugin.check = csv_check,
     .probe = csv_probe,
     .open = csv_open,
     .close = csv_close,

@@ -16,7 +16,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger format frontend tokenizer template; do
+for kind in algorithm optimizer logger dataset format frontend tokenizer template; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -39,6 +39,12 @@ for kind in algorithm optimizer logger format frontend tokenizer template; do
         run 0 run mine.$name train.steps=2 train.global_batch=8 checkpoint.every=0 "$one_thread" out=trained overwrite=true
         ;;
     logger) train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2 ;;
+    dataset)
+        for i in 1 2 3 4 5 6 7 8; do printf 'question %d\tanswer %d\n' $i $i; done >rows.$name
+        run 0 plugins test $kind/build/plugins/datasets/$name.so --path rows.$name
+        has out "  ok       threads read the same rows in the same order"
+        train data.train=rows.$name data.eval=
+        ;;
     format) train ;;
     tokenizer)
         { echo $name; printf '%s\n' '<unk>' '</s>' '\n' ' ' . , '?' : User Assistant the is; echo a b c d e f g h i j k l m n o p q r s t u v w x y z | tr ' ' '\n'; } >words.$name
@@ -56,7 +62,7 @@ run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' is there already: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, format, frontend"
+has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, dataset, format, frontend"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do

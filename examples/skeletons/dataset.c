@@ -1,0 +1,128 @@
+/*
+ * @NAME@.c - rows from files of lines "PROMPT<tab>COMPLETION", whose names end in .@NAME@: the place to write a reader
+ * of your own. nrl/dataset.h says what each member is given and what it promises; `write` and `extension` let
+ * `nrl plugins test` make files of its own (examples/csv has them), else --path FILE names one.
+ */
+#include <errno.h>
+#include <nrl/nrl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { @NAME@_RANGE_LINES = 1000 };
+
+typedef struct {
+    char *path;
+    FILE *file;
+    int64_t line; /* that is read next */
+} @NAME@_dataset;
+
+typedef struct {
+    const char *path; /* the dataset's */
+    int64_t first;    /* line of texts[0] */
+    size_t n, at;
+    char *texts[@NAME@_RANGE_LINES];
+} @NAME@_range;
+
+static int32_t @NAME@_probe(const nrl_dataset_source *source)
+{
+    const char *dot = strrchr(source->path, '.');
+    return dot && !strcmp(dot, ".@NAME@") ? NRL_PROBE_YES : NRL_PROBE_NO;
+}
+
+static void @NAME@_close(void *self)
+{
+    @NAME@_dataset *d = self;
+    fclose(d->file);
+    free(d->path);
+    free(d);
+}
+
+static nrl_status @NAME@_open(const void *options, const nrl_dataset_source *source, void **self)
+{
+    (void)options;
+    FILE *f = fopen(source->path, "rbe");
+    if (!f)
+        return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", source->path,
+                        strerror(errno));
+    @NAME@_dataset *d = calloc(1, sizeof *d);
+    char *path = strdup(source->path);
+    if (!d || !path) {
+        fclose(f);
+        free(path);
+        free(d);
+        return nrl_fail(NRL_ERR_MEMORY, "%s: cannot allocate a reader", source->path);
+    }
+    *d = (@NAME@_dataset){path, f, 1};
+    *self = d;
+    return NRL_OK;
+}
+
+/* hash stays NULL: the rows follow from the bytes of the file, which the core hashes. */
+static void @NAME@_info(const void *self, nrl_dataset_info *info)
+{
+    (void)self;
+    (void)info;
+}
+
+static void @NAME@_close_range(void *range)
+{
+    @NAME@_range *g = range;
+    for (size_t i = 0; i < g->n; i++)
+        free(g->texts[i]);
+    free(g);
+}
+
+/* One thread splits the file ... */
+static nrl_status @NAME@_next_range(void *self, void **range)
+{
+    @NAME@_dataset *d = self;
+    *range = NULL;
+    @NAME@_range *g = calloc(1, sizeof *g);
+    if (!g) return nrl_fail(NRL_ERR_MEMORY, "%s: cannot allocate a range", d->path);
+    *g = (@NAME@_range){.path = d->path, .first = d->line};
+    while (g->n < @NAME@_RANGE_LINES) {
+        char *text = NULL; /* getline allocates it, also at the end of the file */
+        size_t room = 0;
+        if (getline(&text, &room, d->file) < 0) {
+            free(text);
+            break;
+        }
+        g->texts[g->n++] = text;
+    }
+    d->line += (int64_t)g->n;
+    if (g->n)
+        *range = g;
+    else
+        @NAME@_close_range(g);
+    return ferror(d->file) ? nrl_fail(NRL_ERR_IO, "%s: cannot be read", d->path) : NRL_OK;
+}
+
+/* ... and several make rows of what it found. */
+static nrl_status @NAME@_next_row(void *range, nrl_arena *memory, const nrl_node **row)
+{
+    @NAME@_range *g = range;
+    *row = NULL;
+    if (g->at == g->n) return NRL_OK;
+    const int64_t line = g->first + (int64_t)g->at;
+    const char *text = g->texts[g->at++], *tab = strchr(text, '\t');
+    if (!tab) return nrl_fail(NRL_ERR_DATA, "%s:%lld: no tab, expected PROMPT<tab>COMPLETION", g->path, (long long)line);
+    nrl_node *map = nrl_node_new(memory, NRL_NODE_MAP);
+    nrl_node_put(memory, map, "prompt", nrl_node_new_string(memory, text, (size_t)(tab - text)));
+    nrl_node_put(memory, map, "completion", nrl_node_new_string(memory, tab + 1, strcspn(tab + 1, "\r\n")));
+    nrl_node_set_place(map, g->path, (uint32_t)line, 1);
+    *row = map;
+    return NRL_OK;
+}
+
+static const nrl_dataset @NAME@ = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_DATASET, nrl_dataset, "@NAME@", "0.1", "one line for `nrl plugins`"),
+    .probe = @NAME@_probe,
+    .open = @NAME@_open,
+    .close = @NAME@_close,
+    .info = @NAME@_info,
+    .next_range = @NAME@_next_range,
+    .next_row = @NAME@_next_row,
+    .close_range = @NAME@_close_range,
+};
+NRL_EXPORT(@NAME@)
