@@ -45,14 +45,11 @@ nrl_status data_chunk_fill(data_chunk *s, data_reader *reader, bool *end)
 }
 
 /* *row = NULL after the last one. */
-static nrl_status chunk_next_row(data_chunk *s, const data_build_options *o, arena *a, const nrl_node **row)
+static nrl_status chunk_next_row(data_chunk *s, arena *a, const nrl_node **row)
 {
     *row = NULL;
     arena_reset(a);
-    NRL_TRY(s->table->next_row(s->range, a, row));
-    if (!*row || nrl_node_kind(*row) == NRL_NODE_MAP) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s:%u: cannot use the row: expected a map, found %s", o->name, (*row)->line,
-                    node_kind_name(nrl_node_kind(*row)));
+    return s->table->next_row(s->range, a, row);
 }
 
 /* ---- results ---- */
@@ -172,7 +169,7 @@ void data_chunk_run(data_chunk *s, data_worker *w, const data_build_options *o)
     const nrl_node *row = s->first;
     if (row) s->status = run_row(s, row, w, &s->ahead, o);
     while (s->status == NRL_OK) {
-        s->status = chunk_next_row(s, o, &w->memory, &row);
+        s->status = chunk_next_row(s, &w->memory, &row);
         if (s->status != NRL_OK || !row) break;
         s->status = run_row(s, row, w, &w->memory, o);
     }
@@ -183,7 +180,7 @@ void data_chunk_run(data_chunk *s, data_worker *w, const data_build_options *o)
 
 nrl_status data_chunk_detect(data_chunk *s, const data_build_options *o)
 {
-    NRL_TRY(chunk_next_row(s, o, &s->ahead, &s->first));
+    NRL_TRY(chunk_next_row(s, &s->ahead, &s->first));
     if (!s->first) return NRL_OK;
     nrl_status st = data_schema_detect(o->schema, s->first);
     if (st != NRL_OK) nrl_add_context("%s:%u", o->name, s->first->line);
