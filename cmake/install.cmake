@@ -14,6 +14,8 @@ install(TARGETS nrl libnrl EXPORT nrl-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.lua")
+# The Python module, where Debian's python3 looks for it with the prefix /usr.
+install(DIRECTORY python/nrl DESTINATION lib/python3/dist-packages COMPONENT runtime FILES_MATCHING PATTERN "*.py")
 install(FILES LICENSE NOTICE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 # The manual page is what `nrl help` prints. An instrumented program is not run while building.

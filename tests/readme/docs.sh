@@ -4,7 +4,7 @@
 #   ```yaml title="FILE"     (or any language) is that file from here on
 #   ```lua without a title, ```yaml, ```json, ```text ... are not run: they show a form or an output
 # The folder holds what a checkout has: configs, scripts, examples. A page that needs files beside the checkout names them in
-# a comment, <!-- needs: shared/... -->, and is skipped without them.
+# a comment, <!-- needs: shared/... -->, and is skipped without them; so is one that needs a program, <!-- needs program: NAME -->.
 set -u
 page=$1 cmake=$2 cc=$3
 work=$(mktemp -d) || exit 1
@@ -12,13 +12,16 @@ trap 'rm -rf "$work"' EXIT
 for need in $(sed -n 's/^<!-- needs: \(.*\) -->$/\1/p' "$page"); do
     [ -e "$NRL_TEST_SHARED/${need#shared/}" ] || { echo "skipped: $need is not there"; exit 77; }
 done
+for program in $(sed -n 's/^<!-- needs program: \(.*\) -->$/\1/p' "$page"); do
+    command -v "$program" >/dev/null || { echo "skipped: there is no $program"; exit 77; }
+done
 "$cmake" --install "$NRL_TEST_BUILD" --prefix "$work/prefix" >"$work/log" || { cat "$work/log"; exit 1; }
 mkdir "$work/here" && cd "$work/here" || exit 1
 cp -r "$NRL_TEST_SOURCE/configs" "$NRL_TEST_SOURCE/scripts" "$NRL_TEST_SOURCE/examples" .
 [ ! -d "$NRL_TEST_SHARED" ] || ln -s "$NRL_TEST_SHARED" shared
 export PATH="$work/prefix/bin:$(dirname "$cmake"):$PATH" CC="$cc" CFLAGS="-Wall -Wextra -Werror"
 export CMAKE_PREFIX_PATH="$work/prefix" PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" OMP_NUM_THREADS=1
-export LD_LIBRARY_PATH="$work/prefix/lib"
+export LD_LIBRARY_PATH="$work/prefix/lib" PYTHONPATH="$work/prefix/lib/python3/dist-packages"
 unset NRL_PLUGIN_PATH 2>"$work/log" || true
 
 # The blocks, each in a file: N.sh, or N.file and its name in N.name.

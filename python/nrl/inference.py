@@ -1,0 +1,313 @@
+"""Models, tokenizers and checkpoints on disk: nrl/inference.h and nrl/checkpoint.h."""
+import array
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_void_p, cast, sizeof
+
+from . import _lib
+from ._lib import check, lib
+
+
+class Tokenizer:
+    """A tokenizer: of a file or folder, or of an open model or run."""
+
+    def __init__(self, path, plugin=None, plugin_path=None):
+        pointer = c_void_p()
+        self._env = _lib.environment(plugin_path)
+        self._owned = False
+        check(lib.nrl_tokenizer_open(_lib.path(path), _lib.text(plugin), byref(self._env), byref(pointer)))
+        self._pointer, self._owner, self._owned = pointer, None, True
+
+    @classmethod
+    def _borrowed(cls, pointer, owner):
+        self = cls.__new__(cls)
+        self._pointer, self._owner, self._owned = c_void_p(pointer), owner, False
+        return self
+
+    def close(self):
+        if self._owned:
+            lib.nrl_tokenizer_close(self._pointer)
+        self._owned, self._pointer = False, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+    @property
+    def _handle(self):
+        if self._pointer is None or (self._owner is not None and self._owner._pointer is None):
+            raise ValueError("this tokenizer is closed")
+        return self._pointer
+
+    @property
+    def _info(self):
+        return cast(self._handle, POINTER(_lib.nrl_open_tokenizer)).contents.info.contents
+
+    @property
+    def vocab_size(self):
+        return self._info.vocab_size
+
+    @property
+    def bos(self):
+        return None if self._info.bos < 0 else self._info.bos
+
+    @property
+    def eos(self):
+        return None if self._info.eos < 0 else self._info.eos
+
+    @property
+    def pad(self):
+        return None if self._info.pad < 0 else self._info.pad
+
+    @property
+    def hash(self):
+        return self._info.hash.decode()
+
+    def encode(self, text, special=False, special_as_text=False):
+        """Ids of a text. `special`: with what stands around every text, BOS and EOS; `special_as_text`: the text of a special
+        token in it is read as characters."""
+        ids = _lib.nrl_token_ids()
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+        flags = (_lib.ENCODE_ADD_SPECIAL if special else 0) | (_lib.ENCODE_SPECIAL_AS_TEXT if special_as_text else 0)
+        try:
+            check(lib.nrl_tokenizer_encode(self._handle, None, data, len(data), flags, byref(ids)))
+            return ids.ids[:ids.n]
+        finally:
+            lib.nrl_token_ids_free(byref(ids))
+
+    def decode(self, ids, skip_special=False):
+        ids = _ids(ids)
+        out, size = c_void_p(), c_size_t()
+        check(lib.nrl_tokenizer_decode(self._handle, _address(ids), len(ids), skip_special, byref(out), byref(size)))
+        try:
+            return ctypes.string_at(out, size.value).decode(errors="replace")
+        finally:
+            lib.nrl_free(out)
+
+
+def _ids(ids):
+    """int32 in memory of Python's own."""
+    if isinstance(ids, (bytes, str)):
+        raise TypeError("expected token ids, got text; a tokenizer's encode() makes ids of it")
+    return array.array("i", (int(i) for i in ids))
+
+
+def _address(ids):
+    return (c_int32 * len(ids)).from_buffer(ids) if len(ids) else None
+
+
+def packed_values(call, ids, width):
+    """`ids` is a sequence of ids or a list of such. call(ids, lengths, n, out) fills a packed buffer of `width` values a token
+    (0: one number); returns its parts."""
+    ids = list(ids)
+    alone = not ids or not hasattr(ids[0], "__len__")
+    rows = [_ids(row) for row in ([ids] if alone else ids)]
+    lengths = (c_int64 * len(rows))(*(len(row) for row in rows))
+    all_ids = array.array("i")
+    for row in rows:
+        all_ids.extend(row)
+    total = len(all_ids)
+    out, address = _lib.floats((total, width) if width else (total,))
+    check(call(_address(all_ids), lengths, len(rows), address))
+    parts, at = [], 0
+    for row in rows:
+        if _lib.numpy is not None or not width:
+            part = out[at:at + len(row)]
+        else:  # a memoryview of two dimensions has no slices
+            flat = out.cast("B").cast("f")[at * width:(at + len(row)) * width]
+            part = flat.cast("B").cast("f", (len(row), width))
+        parts.append(part)
+        at += len(row)
+    return parts[0] if alone else parts
+
+
+def sampled(call, prompts, max_tokens, temperature, top_p, seed, chat, keep_special, on_token):
+    """call(prompts, n, options, texts, counts) of nrl_run_sample and nrl_inference_sample."""
+    alone = isinstance(prompts, (str, bytes))
+    rows = [prompts] if alone else list(prompts)
+    rows = [row if isinstance(row, bytes) else row.encode("utf-8", "surrogateescape") for row in rows]
+    n = len(rows)
+    options = _lib.nrl_sample_options(size=sizeof(_lib.nrl_sample_options), chat=chat, keep_special=keep_special,
+                                      max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+
+    def token(_user, prompt, token_id, piece, size):
+        return _lib.call(on_token, prompt, token_id, ctypes.string_at(piece, size).decode(errors="replace"))
+
+    callback = _lib.TOKEN_CALL(token)
+    if on_token is not None:
+        options.token = _lib.address(callback)
+    texts = (c_void_p * max(n, 1))()
+    check(call((c_char_p * max(n, 1))(*rows), n, byref(options), texts, None))
+    out = [_lib.allocated_text(texts[i]) for i in range(n)]
+    return out[0] if alone else out
+
+
+class Model:
+    """A model to use and not to train, in f32 on the CPU: a run's folder (its newest checkpoint), one checkpoint, or a model on
+    disk. It belongs to the thread that opened it."""
+
+    def __init__(self, path, template=None, plugin_path=None, public_key=None):
+        pointer = c_void_p()
+        self._pointer = None
+        self._env = _lib.environment(plugin_path, public_key)
+        check(lib.nrl_inference_open(_lib.path(path), byref(self._env), byref(pointer)))
+        self._pointer = pointer
+        if template is not None:
+            check(lib.nrl_inference_set_template(pointer, _lib.text(template)))
+
+    def close(self):
+        if getattr(self, "_pointer", None) is not None:
+            lib.nrl_inference_close(self._pointer)
+        self._pointer = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+    @property
+    def _handle(self):
+        if self._pointer is None:
+            raise ValueError("this model is closed")
+        return self._pointer
+
+    @property
+    def _info(self):
+        info = _lib.nrl_inference_info(size=sizeof(_lib.nrl_inference_info))
+        lib.nrl_inference_info_fill(self._handle, byref(info))
+        return info
+
+    @property
+    def vocab_size(self):
+        """Values of a row of logits."""
+        return self._info.vocab_size
+
+    @property
+    def max_positions(self):
+        """Most tokens of a sequence; 0 = no limit."""
+        return self._info.max_positions
+
+    @property
+    def parameters(self):
+        return self._info.parameters
+
+    @property
+    def config(self):
+        """What describes the model, config.json."""
+        return _lib.tree(self._info.config)
+
+    @property
+    def tokenizer(self):
+        """None where the model has none."""
+        pointer = lib.nrl_inference_tokenizer(self._handle)
+        return Tokenizer._borrowed(pointer, self) if pointer else None
+
+    def logits(self, ids):
+        """Of a sequence of ids, [tokens, vocab_size] f32: row t predicts token t + 1. Of a list of sequences a list of these."""
+        return packed_values(lambda *a: lib.nrl_inference_logits(self._handle, *a), ids, self.vocab_size)
+
+    def logps(self, ids):
+        """Of a sequence of ids, [tokens] f32: the log-prob of each token, 0 for the first. Of a list of sequences a list."""
+        return packed_values(lambda *a: lib.nrl_inference_logps(self._handle, *a), ids, 0)
+
+    def sample(self, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None):
+        """Continues a prompt, or a list of prompts together; returns the new text or a list. `chat`: prompts are user messages.
+        on_token(prompt, id, text) is called with each token as it is chosen."""
+        return sampled(lambda *a: lib.nrl_inference_sample(self._handle, *a), prompts, max_tokens, temperature, top_p, seed, chat,
+                       keep_special, on_token)
+
+
+_DTYPES = {"f32": _lib.DTYPE_F32, "bf16": _lib.DTYPE_BF16, "f16": _lib.DTYPE_F16}
+
+
+def export_model(path, folder, dtype="f32", format=None, adapters=False, overwrite=False, plugin_path=None, public_key=None):
+    """Writes the model of a run, a checkpoint or a model on disk to a folder, with its tokenizer. `format` names the plugin that
+    writes; `adapters`: these alone."""
+    if dtype not in _DTYPES:
+        raise _lib.ConfigError(f"cannot export '{path}': dtype is '{dtype}', expected f32, bf16 or f16")
+    options = _lib.nrl_export_options(size=sizeof(_lib.nrl_export_options), dtype=_DTYPES[dtype], adapters=adapters,
+                                      overwrite=overwrite, format=_lib.text(format))
+    env = _lib.environment(plugin_path, public_key)
+    check(lib.nrl_export(_lib.path(path), byref(env), _lib.path(folder), byref(options)))
+
+
+def import_model(path, out, plugin_path=None, public_key=None):
+    """Writes a model as checkpoint 0 of a run in the folder `out`."""
+    env = _lib.environment(plugin_path, public_key)
+    check(lib.nrl_import(_lib.path(path), byref(env), _lib.path(out)))
+
+
+class Checkpoint:
+    """A checkpoint, or the newest complete one of a run: its trees and its tensors."""
+
+    def __init__(self, path, public_key=None):
+        pointer = c_void_p()
+        self._pointer = None
+        check(lib.nrl_checkpoint_open(_lib.path(path), _lib.path(public_key), byref(pointer)))
+        self._pointer = pointer
+        info = _lib.nrl_checkpoint_info(size=sizeof(_lib.nrl_checkpoint_info))
+        lib.nrl_checkpoint_info_fill(pointer, byref(info))
+        self.path, self.step, self.bytes, self.world = info.dir.decode(errors="surrogateescape"), info.step, info.bytes, info.world
+        self._n = info.n_tensors
+
+    def close(self):
+        if getattr(self, "_pointer", None) is not None:
+            lib.nrl_checkpoint_close(self._pointer)
+        self._pointer = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+    @property
+    def _handle(self):
+        if self._pointer is None:
+            raise ValueError("this checkpoint is closed")
+        return self._pointer
+
+    def tree(self, key):
+        """What the run saved under a key: "config", "progress", "model", ...; None where there is nothing."""
+        return _lib.tree(lib.nrl_checkpoint_node(self._handle, key.encode()))
+
+    def _tensor(self, i):
+        t = _lib.nrl_checkpoint_tensor(size=sizeof(_lib.nrl_checkpoint_tensor))
+        lib.nrl_checkpoint_tensor_fill(self._handle, i, byref(t))
+        return t
+
+    def tensors(self):
+        """(name, slot, shape, dtype) of each tensor."""
+        rows = (self._tensor(i) for i in range(self._n))
+        return [(t.name.decode(), t.slot.decode(), tuple(t.dims[:t.n_dims]), lib.nrl_dtype_name(t.dtype).decode()) for t in rows]
+
+    def read(self, name, slot="weight"):
+        """A tensor's numbers as f32, whatever it is stored as: a numpy array, else a memoryview."""
+        i = lib.nrl_checkpoint_find(self._handle, name.encode(), slot.encode())
+        if i < 0:
+            raise KeyError(f"{self.path}: no tensor '{name}' with slot '{slot}'")
+        t = self._tensor(i)
+        shape, n, width = tuple(t.dims[:t.n_dims]), 1, lib.nrl_dtype_size(t.dtype)
+        for size in shape:
+            n *= size
+        out, address = _lib.floats(shape)
+        if t.dtype == _lib.DTYPE_F32:
+            check(lib.nrl_checkpoint_read(self._handle, i, 0, n, address))
+            return out
+        raw = ctypes.create_string_buffer(n * width)
+        check(lib.nrl_checkpoint_read(self._handle, i, 0, n, raw))
+        begin = ctypes.addressof(raw)
+        for k in range(n):
+            address[k] = lib.nrl_dtype_f64(t.dtype, begin + k * width)
+        return out

@@ -1,0 +1,308 @@
+"""Runs: nrl/run.h."""
+import collections
+import ctypes
+import json
+import logging
+import os
+import signal
+import threading
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_void_p, sizeof
+
+from . import _lib
+from ._lib import check, lib
+from .inference import Tokenizer, packed_values, sampled
+from .loss import Loss, running
+
+_log = logging.getLogger("nrl")
+_KINDS = {_lib.EVENT_STEP: "step", _lib.EVENT_EVAL: "eval", _lib.EVENT_BEFORE_SAVE: "before_save", _lib.EVENT_SAVE: "save",
+          _lib.EVENT_END: "end"}
+
+
+class Event:
+    """What happened in a run. kind: "step", "eval", "before_save", "save" or "end"; `values` has every number of the record,
+    metrics of the algorithm included."""
+
+    __slots__ = ("kind", "step", "loss", "grad_norm", "lr", "epoch", "tokens", "tokens_per_s", "seconds", "skipped", "values", "text",
+                 "path")
+
+    def __init__(self, e):
+        self.kind = _KINDS.get(e.kind, "")
+        for name in ("step", "loss", "grad_norm", "lr", "epoch", "tokens", "tokens_per_s", "seconds", "skipped"):
+            setattr(self, name, getattr(e, name))
+        self.values = _lib.values(e.values, e.n_values)
+        self.text = e.text.decode(errors="replace") if e.text else None
+        self.path = os.fsdecode(e.path) if e.path else None
+
+    def __repr__(self):
+        shown = {"step": f" step={self.step} loss={self.loss:.6g}", "eval": f" step={self.step} loss={self.loss:.6g}",
+                 "save": f" step={self.step} path={self.path!r}"}
+        return f"<nrl.Event {self.kind}{shown.get(self.kind, '')}>"
+
+
+def open(config, *overrides, losses=(), quiet=True, on_event=None, plugin_path=None, no_output=False, check_only=False, **keys):
+    """Opens a run, and resumes it where its config says so.
+
+    config: the path of a YAML file, or a dict with the same keys. overrides: "optimizer.lr=1e-4" as on the command line. keys:
+    top-level keys, out="runs/first" or train={"steps": 4}; dicts are merged into what is there. losses: losses of nrl.loss that
+    the config names; one that is the value of "algorithm" itself need not be listed. quiet=False prints the plan and the
+    progress on stdout. on_event(event) is called with every event. Warnings and news go to the logger "nrl" of `logging`."""
+    return Run(config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys)
+
+
+def _assignments(prefix, value):
+    if isinstance(value, Loss):
+        value = value.name
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _assignments(f"{prefix}.{key}", inner)
+    else:
+        yield f"{prefix}={json.dumps(value, default=os.fspath)}"
+
+
+class Run:
+    """An open run; see nrl.open. It belongs to the thread that opened it. A context manager."""
+
+    def __init__(self, config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys):
+        self._pointer = self._arena = self._config = None
+        self._thread = threading.get_ident()
+        self._hooks, self._events, self._on_event = {}, collections.deque(), on_event
+        self._interrupted = False
+        self._losses = {loss.name: loss for loss in losses}
+        self._arena = lib.nrl_arena_create()
+        self._config = lib.nrl_config_create(self._arena)
+        try:
+            self._read(config, overrides, keys)
+            self._open(quiet, plugin_path, no_output, check_only)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, config, overrides, keys):
+        for tree in (config if isinstance(config, dict) else {}, keys):
+            named = tree.get("algorithm")
+            named = named.get("name") if isinstance(named, dict) else named
+            if isinstance(named, Loss):
+                self._losses[named.name] = named
+        if isinstance(config, dict):
+            text = json.dumps(config, default=lambda o: o.name if isinstance(o, Loss) else os.fspath(o)).encode()
+            root = c_void_p()
+            check(lib.nrl_json_parse(self._arena, b"config", text, len(text), byref(root)))
+            lib.nrl_config_set_root(self._config, root)
+        else:
+            check(lib.nrl_config_read(self._config, _lib.path(config)))
+        for key, value in keys.items():
+            for assignment in _assignments(key, value):
+                lib.nrl_config_override(self._config, assignment.encode())
+        for assignment in overrides:
+            lib.nrl_config_override(self._config, _lib.text(assignment))
+        lib.nrl_config_substitute(self._config, _lib.getenv)
+
+    def _open(self, quiet, plugin_path, no_output, check_only):
+        self._env = env = _lib.environment(plugin_path)
+        self._signal = c_int(0)
+        self._callbacks = (_lib.EVENT_CALL(self._take_event), _lib.FIND_CALL(self._find_algorithm))
+        env.quiet, env.no_output, env.check_only = quiet, no_output, check_only
+        env.event, env.find_algorithm = map(_lib.address, self._callbacks)
+        env.takes_warnings = True
+        env.signal = ctypes.pointer(self._signal)
+        pointer = c_void_p()
+        self._call(lib.nrl_run_open, self._config, byref(env), byref(pointer))
+        self._pointer = pointer
+
+    # ---- what C calls ----
+
+    def _take_event(self, _user, _run, event):
+        return _lib.call(self._hear, event.contents)
+
+    def _hear(self, e):
+        if e.kind == _lib.EVENT_WARNING:
+            _log.warning("%s", e.text.decode(errors="replace"))
+        elif e.kind in (_lib.EVENT_NEWS, _lib.EVENT_PLAN):
+            _log.info("%s", e.text.decode(errors="replace"))
+        if e.kind not in _KINDS:
+            return
+        event = Event(e)
+        if event.kind != "before_save":
+            self._events.append(event)
+        for hook in self._hooks.get(event.kind, ()):
+            hook(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _find_algorithm(self, _user, name, instance):
+        loss = self._losses.get(name.decode())
+        instance[0] = None
+        return ctypes.addressof(loss._table) if loss else None
+
+    # ---- calls ----
+
+    def _call(self, function, *arguments):
+        before = running.run
+        running.run = self
+        # Ctrl-C waits for the end of the call, wherever Python code that C calls is at that moment.
+        handler = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT)
+        waits = handler is signal.default_int_handler
+        if waits:
+            signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            check(function(*arguments))
+        finally:
+            if waits:
+                signal.signal(signal.SIGINT, handler)
+            running.run = before
+        if self._interrupted:
+            self._interrupted = False
+            raise KeyboardInterrupt
+
+    def _interrupt(self, _number, _frame):
+        self._interrupted = True
+
+    @property
+    def _handle(self):
+        if self._pointer is None:
+            raise ValueError("this run is closed")
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a run belongs to the thread that opened it")
+        return self._pointer
+
+    def on(self, kind, hook=None):
+        """Calls hook(event) with each event of a kind: "step", "eval", "before_save", "save" or "end". From a hook the run may
+        evaluate, sample, save, stop. An exception of a hook ends the run and is raised by the call that ran it. Also a
+        decorator: @run.on("step")."""
+        if kind not in _KINDS.values():
+            raise ValueError(f"there is no event '{kind}', expected one of: {', '.join(_KINDS.values())}")
+        if hook is None:
+            return lambda function: self.on(kind, function)
+        self._hooks.setdefault(kind, []).append(hook)
+        return hook
+
+    def step(self):
+        """Takes one step and what is due after it; returns its event, None where nothing was left to do."""
+        event, done = _lib.nrl_run_event(size=sizeof(_lib.nrl_run_event)), c_bool()
+        self._events.clear()
+        self._call(lib.nrl_run_step, self._handle, byref(event), byref(done))
+        return None if done.value else next((e for e in self._events if e.kind == "step"), None)
+
+    def steps(self):
+        """Steps until the run is done, then finishes it; yields the event of each step."""
+        return (event for event in self if event.kind == "step")
+
+    def __iter__(self):
+        """Steps until the run is done, then finishes it; yields every event: steps, evaluations, saves and the end."""
+        while self.step() is not None:
+            yield from tuple(self._events)
+        self._events.clear()
+        self.finish()
+        yield from tuple(self._events)
+
+    def train(self):
+        """Steps until the run is done, then finishes it. Ctrl-C ends it between two steps, with the state saved."""
+        try:
+            while self.step() is not None:
+                pass
+        except KeyboardInterrupt:
+            if not self._env.no_output:
+                self._signal.value = 0
+                self.save()
+            raise
+        self.finish()
+
+    def finish(self):
+        """The final save and, where configured, the export."""
+        self._call(lib.nrl_run_finish, self._handle)
+
+    def stop(self, reason="stopped"):
+        """No step after this one."""
+        lib.nrl_run_stop(self._handle, _lib.text(reason))
+
+    def set_lr(self, lr):
+        """From the next step on, instead of the schedule's."""
+        lib.nrl_run_set_lr(self._handle, lr)
+
+    def evaluate(self, file=None):
+        """Evaluates on data.eval or on a file; a dict with eval_loss, eval_tokens and metrics."""
+        rows, n = POINTER(_lib.nrl_value)(), c_size_t()
+        self._call(lib.nrl_run_evaluate, self._handle, _lib.path(file), byref(rows), byref(n))
+        return _lib.values(rows, n.value)
+
+    def save(self):
+        """Saves the complete state; returns the checkpoint's folder."""
+        path = c_char_p()
+        self._call(lib.nrl_run_save, self._handle, byref(path))
+        return os.fsdecode(path.value)
+
+    def export(self, folder):
+        """Writes the current weights as a model on disk."""
+        self._call(lib.nrl_run_export, self._handle, _lib.path(folder))
+
+    def sample(self, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None):
+        """As Model.sample, with the current weights."""
+        return sampled(lambda *a: lib.nrl_run_sample(self._handle, *a), prompts, max_tokens, temperature, top_p, seed, chat,
+                       keep_special, on_token)
+
+    def logits(self, ids):
+        """As Model.logits, with the current weights in the run's precision."""
+        return packed_values(lambda *a: lib.nrl_run_logits(self._handle, *a), ids, self.vocab_size)
+
+    def logps(self, ids):
+        """As Model.logps, with the current weights in the run's precision."""
+        return packed_values(lambda *a: lib.nrl_run_logps(self._handle, *a), ids, 0)
+
+    @property
+    def vocab_size(self):
+        return lib.nrl_run_vocab_size(self._handle)
+
+    @property
+    def tokenizer(self):
+        """None where the run has none."""
+        pointer = lib.nrl_run_tokenizer(self._handle)
+        return Tokenizer._borrowed(pointer, self) if pointer else None
+
+    @property
+    def steps_done(self):
+        return lib.nrl_run_steps_done(self._handle)
+
+    @property
+    def total_steps(self):
+        return lib.nrl_run_total_steps(self._handle)
+
+    @property
+    def config(self):
+        """The resolved config, every default filled."""
+        return _lib.tree(lib.nrl_run_config(self._handle))
+
+    @property
+    def out(self):
+        """The run's folder."""
+        return os.fsdecode(lib.nrl_run_out(self._handle))
+
+    @property
+    def state(self):
+        """A value of JSON that checkpoints hold and a resumed run has again; None = none."""
+        kept = lib.nrl_run_state(self._handle)
+        return json.loads(kept) if kept else None
+
+    @state.setter
+    def state(self, value):
+        lib.nrl_run_set_state(self._handle, json.dumps(value).encode())
+
+    # ---- the end ----
+
+    def close(self):
+        """Without a last save; a run that is done has made it."""
+        if self._pointer is not None:
+            lib.nrl_run_close(self._pointer)
+        if self._config is not None:
+            lib.nrl_config_destroy(self._config)
+            lib.nrl_arena_destroy(self._arena)
+        self._pointer = self._config = self._arena = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_arena", None) is not None:
+            self.close()

@@ -1,0 +1,147 @@
+"""Runs from Python: configs, records, hooks, several at once, errors, Ctrl-C; without numpy."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import nrl
+from common import Case, configs, main
+
+
+def records(folder):
+    with open(os.path.join(folder, "metrics.jsonl")) as f:
+        return [json.loads(line) for line in f]
+
+
+class Runs(Case):
+    def test_a_dict_a_file_and_overrides_give_the_same_run(self):
+        with open(self.path("run.yaml"), "w") as f:
+            json.dump(self.config("yaml", train={"steps": 9, "global_batch": 8}), f)  # JSON is YAML
+        os.environ["NRL_TEST_OUT"] = self.path("dict")
+        with nrl.open(self.config(out="x"), "out=${env:NRL_TEST_OUT}") as run:
+            events = list(run)
+            self.assertEqual([e.kind for e in events], ["step", "step", "step", "save"])
+            self.assertEqual((run.steps_done, run.total_steps, run.out), (3, 3, self.path("dict")))
+            self.assertEqual(run.config["optimizer"]["name"], "adamw")
+        with nrl.open(self.path("run.yaml"), "train.steps=2", train={"steps": 3}, out=self.path("yaml")) as run:
+            self.assertEqual(run.total_steps, 2)  # what is last wins
+        with nrl.open(self.path("run.yaml"), train={"steps": 3}, out=self.path("again")) as run:
+            run.train()
+        losses = [e.loss for e in events if e.kind == "step"]
+        self.assertEqual(losses, [r["loss"] for r in records(self.path("dict")) if "loss" in r])
+        self.assertEqual(losses, [r["loss"] for r in records(self.path("again")) if "loss" in r])
+        self.assertEqual(events[0].values["loss"], losses[0])
+        self.assertEqual(events[-1].path, os.path.join(self.path("dict"), "checkpoints", "step-00000003"))
+
+    def test_several_runs_take_turns(self):
+        with nrl.open(self.config("one")) as one, nrl.open(self.config("two", train={"steps": 3, "global_batch": 8, "seed": 7})) as two:
+            pairs = [(a.loss, b.loss) for a, b in zip(one.steps(), two.steps())]
+            self.assertEqual(len(pairs), 3)
+            self.assertNotEqual(*pairs[0])
+        with nrl.open(self.config("three")) as run:
+            self.assertEqual([e.loss for e in run.steps()], [a for a, _ in pairs])
+
+    def test_hooks_steer_and_state_is_kept(self):
+        seen = []
+        with nrl.open(self.config()) as run:
+            @run.on("step")
+            def after(event):
+                seen.append((event.step, run.evaluate(configs("data/chat_eval.jsonl"))["eval_loss"]))
+                run.state = {"seen": len(seen)}
+                run.set_lr(1e-3)
+                if event.step == 2:
+                    run.stop("that is enough")
+            run.train()
+            self.assertEqual([step for step, _ in seen], [1, 2])
+            self.assertGreater(seen[0][1], 0)
+        with nrl.open(self.config(), "resume=auto") as run:
+            self.assertEqual((run.steps_done, run.state), (2, {"seen": 2}))
+            self.assertEqual(run.step().lr, 1e-3)
+
+    def test_errors_are_exceptions_with_nrls_text(self):
+        with self.assertRaises(nrl.ConfigError) as caught:
+            nrl.open(self.config(), "optimizer.lrr=3", "train.stepz=1")
+        self.assertIn("optimizer.lrr: unknown key; did you mean 'lr'?", str(caught.exception))
+        self.assertIn("train.stepz: unknown key", str(caught.exception))
+        with self.assertRaises(nrl.ConfigError):
+            nrl.open(self.path("nowhere.yaml"))
+        with open(self.path("rows.jsonl"), "w") as f:
+            f.write('{"messages": 3}\n')
+        with self.assertRaises(nrl.DataError) as caught:
+            nrl.open(self.config(), f"data.train={self.path('rows.jsonl')}")
+        self.assertIn("rows.jsonl:1", str(caught.exception))
+        self.assertIsInstance(caught.exception, ValueError)
+        run = nrl.open(self.config())
+        run.close()
+        run.close()
+        for call in (run.step, run.save, lambda: run.sample("a")):
+            self.assertRaises(ValueError, call)
+
+    def test_an_exception_of_a_hook_ends_the_run_and_is_raised(self):
+        run = nrl.open(self.config())
+        mine = KeyError("mine")
+
+        def fail(event):
+            raise mine
+        run.on("step", fail)
+        with self.assertRaises(KeyError) as caught:
+            run.train()
+        self.assertIs(caught.exception, mine)
+        run.close()
+        self.assertRaises(ValueError, run.on, "stepp")
+
+    def test_a_run_belongs_to_its_thread(self):
+        raised = []
+        with nrl.open(self.config()) as run:
+            def use():
+                try:
+                    run.step()
+                except RuntimeError as error:
+                    raised.append(error)
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            self.assertEqual(len(raised), 1)
+            run.step()
+
+    def test_nothing_is_printed_unless_asked(self):
+        code = "import json, sys, nrl\nnrl.open(json.loads(sys.argv[1]), quiet=sys.argv[2] == 'quiet').train()"
+        arguments = [sys.executable, "-c", code, json.dumps(self.config())]
+        done = subprocess.run([*arguments, "quiet"], check=True, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
+        done = subprocess.run([*arguments[:-1], json.dumps(self.config("loud")), "loud"], check=True, capture_output=True, text=True)
+        self.assertIn("loss", done.stdout)
+
+    def test_ctrl_c_saves_and_is_raised(self):
+        code = """
+import json, os, signal, sys, nrl
+run = nrl.open(json.loads(sys.argv[1]))
+hook = sys.argv[2] == "hook"
+if hook:
+    run.on("step", lambda e: e.step == 2 and signal.raise_signal(signal.SIGINT))
+else:
+    print("open", flush=True)
+try:
+    run.train()
+except KeyboardInterrupt:
+    print("interrupted", run.steps_done, nrl.Checkpoint(run.out).step, flush=True)
+"""
+        long = self.config(train={"steps": 100000, "global_batch": 8}, checkpoint={"every": 100000})
+        done = subprocess.run([sys.executable, "-c", code, json.dumps({**long, "out": self.path("hook")}), "hook"], check=True,
+                              capture_output=True, text=True)
+        self.assertEqual(done.stdout, "interrupted 2 2\n")
+        child = subprocess.Popen([sys.executable, "-c", code, json.dumps(long), "signal"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(child.stdout.readline(), "open\n")
+        while not os.path.exists(os.path.join(self.path("run"), "metrics.jsonl")):
+            pass
+        child.send_signal(signal.SIGINT)
+        word, steps, saved = child.stdout.readline().split()
+        self.assertEqual((word, steps), ("interrupted", saved))
+        self.assertEqual(child.wait(), 0)
+        child.stdout.close()
+
+
+if __name__ == "__main__":
+    main()
