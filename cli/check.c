@@ -1,5 +1,5 @@
 /*
- * check.c - `nrl check FILE [key=value ...]`: everything up to opening a device.
+ * check.c - `nrl check FILE [key=value ...]`: everything a run does before it opens a device.
  */
 #include "cli/verbs.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * launch_lines.c - pipes to whole lines to the launcher's output.
+ * launch_lines.c - forwards whole lines from pipes to the launcher's output.
  */
 #include "cli/launch_lines.h"
 #include "base/arena.h"
@@ -20,7 +20,7 @@ void lines_open(lines_source *s, int fd, lines_sink *to, int32_t rank)
     snprintf(s->prefix, sizeof s->prefix, "[%d] ", rank);
 }
 
-/* An error is the last that a rank says: where it repeats another's, so does what follows. */
+/* An error is a rank's last output: if it repeats another rank's error, everything after it repeats, too. */
 static void remember_error(lines_source *s, const char *line, size_t size)
 {
     static const char head[] = "error: ";
@@ -32,7 +32,7 @@ static void remember_error(lines_source *s, const char *line, size_t size)
     if (!s->to->first_error) s->to->first_error = mem_strdup(s->first_error);
 }
 
-/* A line without its end. */
+/* Writes a line without its newline. */
 static void emit(lines_source *s, const char *line, size_t size)
 {
     remember_error(s, line, size);
@@ -112,8 +112,8 @@ bool lines_full(const lines_sink *s)
     return s->pending.size - s->sent > FULL;
 }
 
-/* As many whole lines as fit into PIPE_BUF, which pipes take in one piece: other writers of the same
- * pipe cannot come between. A longer line goes in pieces. */
+/* As many whole lines as fit into PIPE_BUF, which pipes take atomically: other writers of the same pipe
+ * cannot interleave. A longer line is written in pieces. */
 static size_t piece(const lines_sink *s)
 {
     const char *text = s->pending.text + s->sent;
@@ -132,7 +132,7 @@ void lines_write(lines_sink *s)
     }
     if (n > 0) s->sent += (size_t)n;
     if (s->sent < s->pending.size && s->sent < FULL) return;
-    s->pending.size -= s->sent; /* also before the end: a slow reader may never get there */
+    s->pending.size -= s->sent; /* also before the end: a slow reader may never catch up */
     memmove(s->pending.text, s->pending.text + s->sent, s->pending.size);
     s->sent = 0;
 }

@@ -1,7 +1,7 @@
 /*
- * launch_nodes.h - the machines of a launch: an address each, how many ranks it gets, its GPUs. From
- * a list on the command line, a host file, or the config's launch.nodes. Ranks are numbered through
- * the nodes in their order. [main]
+ * launch_nodes.h - the machines of a launch: address, number of ranks and GPUs of each. They come from
+ * a list on the command line, a host file, or the config's launch.nodes. Ranks are numbered in the
+ * order of the nodes. [main]
  */
 #ifndef CLI_LAUNCH_NODES_H
 #define CLI_LAUNCH_NODES_H
@@ -11,7 +11,7 @@
 typedef struct {
     const char *address;
     int32_t slots; /* ranks */
-    int32_t *gpus; /* one a rank; NULL = the backend chooses */
+    int32_t *gpus; /* one per rank; NULL = the backend chooses */
     int32_t n_gpus;
 } launch_node;
 
@@ -20,13 +20,13 @@ typedef struct {
     size_t n, room;
 } launch_nodes;
 
-/* `slots` is for nodes that say none; 0: then they must, or have GPUs. Errors name where it stands. */
+/* `slots` applies to nodes without a number; 0: each node must have a number or GPUs. Errors name the source. */
 nrl_status launch_nodes_words(arena *a, const char *list, int32_t slots, launch_nodes *out); /* "a:2,b:4" */
-/* A line a node: "host slots=4 gpus=0,1,2,3"; # begins a comment. */
+/* One node per line: "host slots=4 gpus=0,1,2,3"; # begins a comment. */
 nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_nodes *out);
 nrl_status launch_nodes_config(arena *a, const config_launch *config, launch_nodes *out);
 
-/* The node whose address is this machine's: its host name, or an address of an interface of it. */
+/* The node with an address of this machine: its host name, or an address of one of its interfaces. */
 nrl_status launch_nodes_own(const launch_nodes *nodes, size_t *own);
 
 #endif

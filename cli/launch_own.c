@@ -1,5 +1,5 @@
 /*
- * launch_own.c - which of a list of machines this one is.
+ * launch_own.c - finds this machine in a list of machines.
  */
 #include "cli/launch_nodes.h"
 #include <ifaddrs.h>
@@ -20,7 +20,7 @@ static bool same_address(const struct sockaddr *x, const struct sockaddr *y)
     return !memcmp(&p->sin6_addr, &q->sin6_addr, sizeof p->sin6_addr);
 }
 
-/* All of 127.0.0.0/8 is here, though the interface has but one address of it. */
+/* All of 127.0.0.0/8 is this machine, although the interface has only one of these addresses. */
 static bool is_loopback(const struct sockaddr *x)
 {
     const struct sockaddr_in *p = (const void *)x;
@@ -41,7 +41,7 @@ static bool has_interface(const struct ifaddrs *interfaces, const char *address)
     return here;
 }
 
-/* "gpu1" and "gpu1.cluster" name one machine. */
+/* "gpu1" and "gpu1.cluster" name the same machine. */
 static bool is_host_name(const char *own, const char *address)
 {
     size_t n = strcspn(own, "."), m = strcspn(address, ".");
@@ -63,6 +63,6 @@ nrl_status launch_nodes_own(const launch_nodes *nodes, size_t *own)
     }
     if (interfaces) freeifaddrs(interfaces);
     if (found == 1) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s of the %zu nodes %s this machine (%s)\n--node-rank K says which it is, from 0",
+    return nrl_fail(NRL_ERR_CONFIG, "%s of the %zu nodes %s this machine (%s)\nhint: set --node-rank K, from 0",
                     found ? "several" : "none", nodes->n, found ? "are" : "is", name);
 }

@@ -1,7 +1,7 @@
 /*
- * launch_start.c - one process a rank. A rank never outlives its launcher: the kernel kills it when the
- * launcher dies, however that happens. It is_rank0 a process group, so that a terminal's Ctrl-C comes
- * through the launcher alone, and what the rank has started ends with it.
+ * launch_start.c - starts one process per rank. A rank never outlives its launcher: the kernel kills
+ * the rank when the launcher ends for whatever reason. A rank leads a process group, so that a
+ * terminal's Ctrl-C arrives only through the launcher, and the rank's children end with it.
  */
 #include "cli/launch.h"
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OWN_VARIABLES = 11 }; /* with the NULL behind them */
+enum { OWN_VARIABLES = 11 }; /* including the final NULL */
 
 static bool is_name_of(const char *assignment, const char *with)
 {
@@ -20,7 +20,7 @@ static bool is_name_of(const char *assignment, const char *with)
     return !strncmp(assignment, with, n);
 }
 
-/* The launcher's environment with `own` (NULL-ended) in place of what had these names. */
+/* The launcher's environment, with the variables in `own` (NULL-terminated) replaced. */
 static char **merge(arena *a, char **own)
 {
     size_t n = 0, kept = 0;
@@ -58,10 +58,10 @@ static char **environment(const launch *l, const launch_rank *r)
     return merge(l->a, own);
 }
 
-/* In the child: only what is allowed between fork and exec of a process with threads. */
+/* In the child: only calls that are allowed between fork and exec in a process with threads. */
 static void become_rank(const launch *l, pid_t launcher, char **variables, const int out[2], const int err[2])
 {
-    static const char sorry[] = "error: nrl cannot start itself again\n";
+    static const char sorry[] = "error: cannot start nrl again\n";
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(128 + SIGKILL);
@@ -84,7 +84,7 @@ static nrl_status start_rank(launch *l, launch_rank *r)
     char **variables = environment(l, r);
     pid_t launcher = getpid();
     if (pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
-        nrl_fail(NRL_ERR_IO, "a pipe to rank %d: %s", r->rank, strerror(errno));
+        nrl_fail(NRL_ERR_IO, "cannot create a pipe to rank %d: %s", r->rank, strerror(errno));
         if (out[0] >= 0) close(out[0]);
         if (out[1] >= 0) close(out[1]);
         return NRL_ERR_IO;
@@ -95,8 +95,8 @@ static nrl_status start_rank(launch *l, launch_rank *r)
     if (r->pid == 0) become_rank(l, launcher, variables, out, err);
     close(out[1]);
     close(err[1]);
-    if (r->pid < 0) return nrl_fail(NRL_ERR_IO, "a process for rank %d: %s", r->rank, strerror(errno));
-    setpgid(r->pid, r->pid); /* both sides: whoever comes first */
+    if (r->pid < 0) return nrl_fail(NRL_ERR_IO, "cannot create a process for rank %d: %s", r->rank, strerror(errno));
+    setpgid(r->pid, r->pid); /* in both processes: one of them is first */
     r->running = true;
     return NRL_OK;
 }
@@ -116,7 +116,7 @@ nrl_status launch_alone(launch *l)
 {
     fflush(NULL);
     execve("/proc/self/exe", l->command, environment(l, &l->ranks[0]));
-    return nrl_fail(NRL_ERR_IO, "nrl cannot start itself again: %s", strerror(errno));
+    return nrl_fail(NRL_ERR_IO, "cannot start nrl again: %s", strerror(errno));
 }
 
 nrl_status launch_start(launch *l)

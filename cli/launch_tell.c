@@ -1,6 +1,6 @@
 /*
- * launch_tell.c - how a rank ended, for the other ranks and for people. A rank that is killed, or that
- * fails before it has joined, cannot say so itself; its launcher sees it first.
+ * launch_tell.c - reports how a rank ended to the other ranks and to the user. A rank that is killed,
+ * or that fails before it has joined, cannot report that itself; its launcher sees it first.
  */
 #include "base/arena.h"
 #include "cli/launch.h"
@@ -21,7 +21,7 @@ const char *launch_end_text(const launch *l, const launch_rank *r)
     return arena_printf(l->a, "exit code %d%s%s", r->code, text ? ": " : "", text ? text : "");
 }
 
-/* The number of the newest run, where ranks open several one after the other. */
+/* The number of the latest run, if ranks open several runs one after the other. */
 static int32_t newest_run(nrl_store *store, const char *first_keys)
 {
     nrl_store *keys;
@@ -36,7 +36,7 @@ static int32_t newest_run(nrl_store *store, const char *first_keys)
     return number > 1 && number <= INT32_MAX ? (int32_t)number : 1;
 }
 
-/* Where the ranks look for a abort record. */
+/* Opens the keys where ranks look for an abort record. */
 static nrl_status open_keys(const launch *l, nrl_store *store, nrl_store **keys)
 {
     char *first = store_run_prefix(l->run_id, 1);
@@ -56,7 +56,7 @@ void launch_tell(const launch *l, const launch_rank *r)
     nrl_status st = store_connect_to(&s, &store);
     if (st == NRL_OK) st = store_check_job(store, l->run_id);
     if (st == NRL_OK) st = open_keys(l, store, &keys);
-    /* Nobody to tell is no failure of ours; and who joined in the place of our rank is none of our business. */
+    /* No error if there is no rank to inform, or if another process joined under this rank's number. */
     if (st == NRL_OK && !mesh_rank_is_other(keys, r->rank, r->pid)) abort_record_write(keys, &w);
     store_close(keys);
     store_close(store);

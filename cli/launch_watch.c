@@ -1,11 +1,10 @@
 /*
- * launch_watch.c - the launcher's loop: lines out, signals in, until every rank has ended.
+ * launch_watch.c - the launcher's loop: forwards output and signals until every rank has ended.
  *
- * The first rank that fails gives the exit code. Ranks that only report the loss of another (exit
- * code 4) can be faster than the one that has the reason: a reason that follows replaces theirs.
- * The others are given a moment to leave by themselves, then TERM, then KILL.
- * A signal is passed on, and the ranks stop where they can be resumed; after a second one, or when --grace is over,
- * they are killed.
+ * The first failing rank determines the exit code. Ranks that only report the loss of another rank
+ * (exit code 4) may end before the rank that has the cause; that rank's code replaces theirs. The
+ * others get a moment to end by themselves, then TERM, then KILL. A signal is forwarded, and the ranks
+ * stop where they can be resumed; after a second signal, or when --grace is over, they are killed.
  */
 #include "cli/launch.h"
 #include "cli/common/cli.h"
@@ -20,16 +19,16 @@
 #include <unistd.h>
 
 enum { CODE_PEER = 4, CODE_STOPPED = 75, CODE_SIGNAL = 128 };
-/* Seconds: for ranks to leave by themselves; for the last output, where something keeps a pipe open. */
+/* Seconds: for ranks to end by themselves; for the last output if a process keeps a pipe open. */
 static const double OWN_TIME = 1, LAST_OUTPUT = 1;
 
 typedef struct {
     launch *l;
     int signals;             /* a signalfd */
     launch_rank *cause;      /* the rank whose failure counts; NULL = none has failed */
-    int stopped;             /* the code of ranks that stopped as they were asked to; 0 = none */
-    int signal;              /* the newest that was passed on; 0 = none */
-    bool at_once;            /* it was a second one: ranks end however they do */
+    int stopped;             /* the code of ranks that stopped on request; 0 = none */
+    int signal;              /* the latest forwarded signal; 0 = none */
+    bool at_once;            /* it was a second signal: ranks are killed */
     double term_at, kill_at; /* 0 = not planned */
     bool termed, killed;
 } watch;
@@ -51,7 +50,7 @@ static int32_t running(const launch *l)
 
 /* ---- ranks that end ---- */
 
-/* What a rank says, or suffers, because it was told to end: not a reason to end. */
+/* An exit that follows from a request to end is not a cause. */
 static bool is_consequence(const watch *w, int code)
 {
     if (code == CODE_PEER || code == CODE_STOPPED) return true;
@@ -62,9 +61,9 @@ static void judge(watch *w, launch_rank *r)
 {
     if (!r->code) return;
     bool asked = r->code == CODE_STOPPED || (w->signal && r->code == CODE_SIGNAL + w->signal);
-    if (w->signal && w->killed && !w->cause) asked = true; /* it was given its time */
+    if (w->signal && w->killed && !w->cause) asked = true; /* its grace period is over */
     if (asked && !w->stopped) w->stopped = r->code;
-    if (w->at_once || (asked && w->killed)) w->stopped = CODE_SIGNAL + w->signal; /* however it ended */
+    if (w->at_once || (asked && w->killed)) w->stopped = CODE_SIGNAL + w->signal; /* whatever its exit code */
     if (asked || w->at_once) return;
     bool first = !w->cause;
     if (!first && (w->cause->code != CODE_PEER || is_consequence(w, r->code))) return;
@@ -80,7 +79,7 @@ static void take_ended(watch *w)
         siginfo_t info = {0};
         if (!r->running || waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT)) continue;
         if (!info.si_pid) continue;
-        kill(-r->pid, SIGKILL); /* its group has this number until it is taken off the list */
+        kill(-r->pid, SIGKILL); /* the group keeps this number until the rank is reaped */
         waitpid(r->pid, NULL, 0);
         lines_read_all(&r->out);
         lines_read_all(&r->err);
@@ -184,7 +183,7 @@ static bool has_output(const launch *l)
     return any;
 }
 
-/* What is left in the pipes; a process that has left its rank's group may hold one open for ever. */
+/* Reads the rest of the pipes; a process that left its rank's group may hold a pipe open for ever. */
 static void drain(watch *w, struct pollfd *list)
 {
     double end = now() + LAST_OUTPUT;
@@ -226,9 +225,9 @@ nrl_status launch_watch(launch *l, int *code)
         turn(&w, list, 0);
     drain(&w, list);
     close(w.signals);
-    /* Ranks that stop while they open a run have not agreed on it: the others lose them. */
+    /* Ranks that stop while they open a run have not agreed to stop, so the others lose them. */
     if (w.cause && w.cause->code == CODE_PEER && w.stopped) w.cause = NULL;
-    /* Its own message has been shown; among those of many ranks it is said again. */
+    /* The rank's own message was already printed; among the output of many ranks, it is repeated here. */
     if (w.cause) fprintf(stderr, "error: rank %d failed with %s\n", w.cause->rank, launch_end_text(l, w.cause));
     for (int32_t i = 0; i < l->n_ranks; i++) {
         lines_forget(&l->ranks[i].out);

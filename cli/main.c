@@ -1,5 +1,6 @@
 /*
- * main.c - the program `nrl`: finds the verb, which is a function here or a program of its own.
+ * main.c - the program `nrl`: finds the verb, which is a function in this program or a program of its
+ * own.
  */
 #include "cli/verbs.h"
 #include "base/suggest.h"
@@ -59,12 +60,12 @@ static nrl_status unknown_verb(const char *name)
     else if (strchr(name, '.'))
         st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean `nrl run %s`?", name, name);
     else
-        st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\n`nrl help` lists them", name);
+        st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'\nhint: `nrl help` lists the verbs", name);
     arena_free(&a);
     return st;
 }
 
-/* Before it is clear whose verb this is, nothing of the process is changed: a program of another inherits it. */
+/* Runs before anything of the process is changed, because the program inherits the process. */
 static nrl_status run_program(const char *name, char **argv)
 {
     nrl_status st = programs_exec(name, argv);

@@ -15,7 +15,7 @@ static nrl_status train(arena *a, int argc, char **argv, const nrl_environment *
     return st;
 }
 
-/* What follows the file of `argv` goes to the script; the exit code that it asks for becomes ours. */
+/* The arguments after the file go to the script; the exit code that the script sets becomes the program's. */
 static nrl_status run_script(nrl_component *frontend, int argc, char **argv, const nrl_environment *env)
 {
     const nrl_frontend_job job = {.size = sizeof job,
@@ -25,14 +25,14 @@ static nrl_status run_script(nrl_component *frontend, int argc, char **argv, con
                                   .environment = env};
     int code = -1;
     if (cli_getenv(CLI_NO_SCRIPTS))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot %s %s: scripts are switched off (--no-scripts, " CLI_NO_SCRIPTS ")",
+        return nrl_fail(NRL_ERR_CONFIG, "cannot %s %s: scripts are disabled (--no-scripts, " CLI_NO_SCRIPTS ")",
                         argv[0], argv[1]);
     nrl_status st = nrl_frontend_run(frontend, &job, &code);
     if (st == NRL_OK && code > 0) exit(code); /* everything is closed */
     return st;
 }
 
-/* Names that no frontend is asked about. */
+/* File names for which no frontend is queried. */
 bool experiment_is_config(const char *path)
 {
     const char *dot = strrchr(path, '.');

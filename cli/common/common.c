@@ -1,5 +1,5 @@
 /*
- * common.c - what verbs share: flags, the surroundings, pages for people.
+ * common.c - shared by verbs: flags, the environment, printed pages.
  */
 #include "base/escape.h"
 #include "cli/common/cli.h"
@@ -28,7 +28,7 @@ bool cli_take_flag(int *argc, char **argv, const char *flag)
     return false;
 }
 
-/* The place of "flag" or "flag=value"; argc where there is none. */
+/* The index of "flag" or "flag=value"; argc if there is none. */
 static int find_flag(int argc, char **argv, const char *flag)
 {
     size_t n = strlen(flag);
@@ -45,7 +45,7 @@ nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char *
     *value = NULL;
     if (i >= *argc) return NRL_OK;
     bool joined = argv[i][n] == '=';
-    if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: a value is missing", flag);
+    if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: missing value", flag);
     *value = joined ? argv[i] + n + 1 : argv[i + 1];
     remove_arguments(argc, argv, i, joined ? 1 : 2);
     if (find_flag(*argc, argv, flag) < *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: given twice", flag);
@@ -56,14 +56,14 @@ nrl_status cli_expect(int argc, char **argv, int min, int max)
 {
     for (int i = 1; i < argc; i++)
         if (*argv[i] == '-' && argv[i][1])
-            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\n`nrl %s --help` shows the usage%s", argv[i], argv[0],
-                            max < 0 ? "; options of the config are key=value, without dashes" : "");
+            return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\nhint: `nrl %s --help` shows the usage%s", argv[i],
+                            argv[0], max < 0 ? "; options of the config are key=value, without dashes" : "");
     if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s arguments\n`nrl %s --help` shows the usage",
+    return nrl_fail(NRL_ERR_CONFIG, "%s arguments\nhint: `nrl %s --help` shows the usage",
                     argc - 1 < min ? "missing" : "too many", argv[0]);
 }
 
-/* ---- surroundings ---- */
+/* ---- environment ---- */
 
 const char *cli_exe_dir(arena *a)
 {
@@ -105,7 +105,7 @@ void cli_page(const char *fmt, ...)
     va_start(arguments, fmt);
     const int size = vasprintf(&text, fmt, arguments);
     va_end(arguments);
-    if (size < 0) return; /* no memory for a line */
+    if (size < 0) return; /* out of memory for a line */
     escape_print(stdout, text, (size_t)size);
     free(text);
 }

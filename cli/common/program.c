@@ -1,6 +1,6 @@
 /*
- * program.c - what every program of nrl does before and after its verb: standard descriptors, switches, the error and
- * the exit code.
+ * program.c - what every program of nrl does before and after its verb: standard descriptors,
+ * switches, the error and the exit code.
  */
 #include "base/escape.h"
 #include "base/memory.h"
@@ -15,8 +15,9 @@
 
 /* ---- before ---- */
 
-/* A number below 3 that the caller left closed would go to the next file that is opened, and messages would be
- * written into it. A descriptor that neither reads nor writes holds the place: to everyone it is still closed. */
+/* The next opened file would get a number below 3 that the caller left closed, and messages would be
+ * written into it. A descriptor that neither reads nor writes reserves the number: reads and writes fail
+ * as if it were closed. */
 bool cli_reserve_descriptors(void)
 {
     for (int fd = 0; fd < 3; fd++)
@@ -29,14 +30,14 @@ bool cli_is_help(const char *word)
     return !strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h");
 }
 
-/* OpenMP's threads spin for milliseconds at every barrier by default: twenty times slower as soon as
- * two processes share the cores. GNU's runtime reads this when the CPU backend is opened. */
+/* OpenMP's threads spin for milliseconds at every barrier by default, which is twenty times slower as soon
+ * as two processes share the cores. GNU's runtime reads this variable when the CPU backend is opened. */
 static void spin_less(void)
 {
     if (getenv("OMP_WAIT_POLICY") == NULL) setenv("GOMP_SPINCOUNT", "1000", 0);
 }
 
-/* What may be said of any verb, in front of it or behind; what follows "--" is another's command line. */
+/* Switches that any verb accepts, before or after the verb; what follows "--" is another program's command line. */
 static void take_switches(int *argc, char **argv)
 {
     int n = 1;
@@ -72,8 +73,8 @@ static int exit_code(nrl_status st)
     return (size_t)st < sizeof codes / sizeof *codes ? codes[st] : 1;
 }
 
-/* Why standard output could not be written, 0 where it was. What an earlier write said is lost by then, so one more
- * is tried. */
+/* Why standard output could not be written; 0 if it could. The error of an earlier write is lost by then,
+ * so this tries one more write. */
 static int output_error(void)
 {
     errno = 0;
@@ -84,8 +85,8 @@ static int output_error(void)
 
 int cli_finish(nrl_status st)
 {
-    /* Output that could not be written is a failure too: `nrl describe >/dev/full`. */
-    int error = output_error(); /* what was printed comes before an error in any case */
+    /* A failed write to standard output is a failure too: `nrl describe >/dev/full`. */
+    int error = output_error(); /* flush before the error is printed */
     if (error && st == NRL_OK)
         st = nrl_fail(error == ENOSPC ? NRL_ERR_FULL : NRL_ERR_IO, "cannot write standard output: %s", strerror(error));
     char hint[MEMORY_HINT] = "";

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "a[1-2]b[03,5],c": what stands before a bracket, the first number of each bracket, what follows. */
+/* "a[1-2]b[03,5],c": the text before a bracket, the first number of each bracket, the text after it. */
 const char *ranks_first_host(arena *a, const char *nodelist)
 {
     char *host = arena_alloc(a, strlen(nodelist) + 1);

@@ -1,10 +1,11 @@
 /*
- * signals.c - how a process is asked to end. The first SIGINT, SIGTERM or SIGUSR1 is remembered, and a run stops
- * where its state can be saved; a second SIGINT or SIGTERM ends the process in the handler, whatever it is doing: a
- * product, a C function that a script called, a template that loops.
+ * signals.c - requests to end the process. The first SIGINT, SIGTERM or SIGUSR1 is recorded, and a run
+ * stops where its state can be saved; a second SIGINT or SIGTERM ends the process in the handler,
+ * whatever it is doing: a matrix product, a C function that a script called, a template that loops.
  *
- * One request may arrive twice: systemd and Slurm signal every process of a job, and its launcher passes on what it
- * gets itself. So a signal from another sender than the first one counts only when RELAYED_NS are over.
+ * One request may arrive twice: systemd and Slurm signal every process of a job, and the launcher
+ * forwards its own signals. So a signal from another sender than the first one counts only after
+ * RELAYED_NS.
  */
 #include "cli/common/cli.h"
 #include <signal.h>
@@ -15,7 +16,7 @@
 
 typedef enum { SENDER_KERNEL = 0, SENDER_PARENT, SENDER_OTHER, N_SENDERS } signal_sender;
 
-/* A handler has no argument for state: these are the program's mutable globals. */
+/* A handler has no user argument, so these are the program's mutable globals. */
 static volatile int caught;
 static volatile sig_atomic_t seen[N_SENDERS];
 static volatile int64_t first_ns; /* of SIGINT or SIGTERM; 0 = none yet */
@@ -27,7 +28,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Of a terminal's Ctrl-C the kernel is the sender. */
+/* The kernel sends the signal of a terminal's Ctrl-C. */
 static signal_sender sender_of(int code, pid_t pid)
 {
     if (code > 0) return SENDER_KERNEL;
@@ -52,8 +53,8 @@ static void remember(int number, siginfo_t *info, void *unused)
     caught = number;
 }
 
-/* Handlers run on a stack of their own: oneDNN's generated products use memory below the stack pointer
- * further than the 128 bytes a signal leaves alone, and a frame put there corrupts the heap. */
+/* Handlers run on their own stack: oneDNN's generated code uses memory below the stack pointer beyond the
+ * 128 bytes that a signal preserves, and a handler's frame there corrupts the heap. */
 static void use_own_stack(void)
 {
     static char stack[1 << 16];
@@ -79,7 +80,7 @@ static void do_nothing(int number)
     (void)number;
 }
 
-/* Handlers, where SIG_IGN would do here: programs that a script starts get the default again. */
+/* Handlers instead of SIG_IGN, so that programs that a script starts get the default again. */
 void signals_let_writes_fail(void)
 {
     struct sigaction action = {.sa_handler = do_nothing, .sa_flags = SA_RESTART | SA_ONSTACK};

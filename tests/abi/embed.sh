@@ -66,4 +66,4 @@ echo 'what is this' >wrong.plain
 if "$nrl" run wrong.plain 2>err.txt; then exit 1; else test $? -eq 2; fi
 grep -q "^error: wrong.plain:1: cannot read 'what is this'" err.txt
 if NRL_NO_SCRIPTS=1 "$nrl" run small.plain 2>err.txt; then exit 1; else test $? -eq 2; fi
-grep -q "scripts are switched off" err.txt
+grep -q "scripts are disabled" err.txt

@@ -90,7 +90,7 @@ echo 'io.open("executed", "w"):close()' >script.lua
 for verb in run check "launch -n 2 -- run"; do
     # shellcheck disable=SC2086
     run 2 --no-scripts $verb script.lua
-    has err "script.lua: scripts are switched off (--no-scripts, NRL_NO_SCRIPTS)"
+    has err "script.lua: scripts are disabled (--no-scripts, NRL_NO_SCRIPTS)"
     nothing_ran "--no-scripts $verb"
 done
 NRL_NO_SCRIPTS=1 run 2 run script.lua

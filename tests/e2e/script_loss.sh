@@ -76,14 +76,14 @@ bad("check.lua:40: a tensor has no elements", function(b)
 end)
 bad("takes too long", function(b) while true do end end)
 bad("found tensor [21]", function(b) return b:logps() end)
-bad("a loss returns tensors, found a number", function(b) return 1 end)
+bad("a loss must return tensors, found a number", function(b) return 1 end)
 bad("expected 1 results", function(b) return {sft(b), sft(b)} end)
 local kept
 bad("belongs to an earlier step", function(b) kept = kept or b:logps() return (kept * 2):sum() end)
 bad("before any forward", sft, function(b) return b:logps() end)
-bad("a weight is a number of 0 or more, found -1", sft, function(b) return -1 end)
+bad("a weight must be a number of 0 or more, found -1", sft, function(b) return -1 end)
 bad("a is [21] of f32, b is [6]", function(b) return (b:logps() * b:seq_sum(b:logps())):sum() end)
-bad("holds no pairs", function(b) return b:chosen(b:seq_sum(b:logps())):sum() end)
+bad("this batch has no pairs", function(b) return b:chosen(b:seq_sum(b:logps())):sum() end)
 bad("no column 'ref_logprobs'", function(b) return b:extra "ref_logprobs" end)
 bad("no operation 'sums'", function(b) return b:logps():sums() end)
 bad("no metric 'x'", function(b) b:metric("x", 1) return sft(b) end)
@@ -93,7 +93,7 @@ local function refused(text, definition)
 end
 refused("did you mean 'logps'?", {name = "x", needs = {"logp"}, weight = tokens, loss = sft})
 refused("weight: expected a function", {name = "x", loss = sft})
-refused("there is a loss 'bad1' already", {name = "bad1", weight = tokens, loss = sft})
+refused("loss 'bad1' is already defined", {name = "bad1", weight = tokens, loss = sft})
 refused("metrics: m: expected mean", {name = "x", weight = tokens, loss = sft, metrics = {m = "median"}})
 print "all as expected"
 E2
@@ -130,7 +130,7 @@ run 2 run directed.lua out=neither
 has err "metrics: sure: better: expected smaller or larger"
 directed '{reduce = "mean", mode = "max"}'
 run 2 run directed.lua out=neither
-has err "metrics: sure: unknown key 'mode', expected reduce and better"
+has err "metrics: sure: unknown key 'mode'; expected reduce or better"
 
 # a loss that builds on a plugin's: as it is, to the last bit; with a term of its own, beside others
 cat >base.lua <<E2
@@ -165,7 +165,7 @@ local function refused(text, definition)
 end
 refused("did you mean 'beta'?", {base = {name = "dpo", bet = 1}})
 refused("did you mean 'dpo'?", {base = "dpoo"})
-refused("terms: 1, its base has 4", {base = "dpo", terms = 1})
+refused("terms: got 1, but its base has 4", {base = "dpo", terms = 1})
 refused("base: expected a word or a map", {base = {"sft"}})
 refused("found a map without it", {base = {}})
 refused("the base dpo needs whole batches", {base = "dpo", tokenwise = true})

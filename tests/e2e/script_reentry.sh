@@ -57,7 +57,7 @@ for _, place in ipairs {"weight", "loss", "step_end"} do
   local found, loss = try(place)
   for _, name in ipairs(names) do
     expect(place, name, found[name], words[name] and "cannot " .. words[name] .. " from a loss: its step or evaluation"
-      or "run:" .. name .. " cannot be called from a hook or a loss")
+      or "cannot call run:" .. name .. " from a hook or a loss")
   end
   assert(loss == plain, "a refused call changes nothing")
 end
@@ -65,7 +65,7 @@ for _, place in ipairs {"step hook", "eval hook", "save hook"} do
   local found = try(place)
   for _, name in ipairs(names) do
     expect(place, name, found[name], place == "save hook" and name == "save" and "cannot save from a save hook: "
-      or from_hooks[name] and "fine" or "run:" .. name .. " cannot be called from a hook or a loss")
+      or from_hooks[name] and "fine" or "cannot call run:" .. name .. " from a hook or a loss")
   end
 end
 

@@ -1,7 +1,7 @@
 /*
- * safetensors.h - one .safetensors file, mapped: 8 bytes of header length (little endian), a JSON
- * map of name -> {dtype, shape, data_offsets}, then the data. Nothing is believed: every offset,
- * size and product is checked before a tensor is handed out, and the data must be covered exactly
+ * safetensors.h - one .safetensors file, mapped: 8 bytes of header length (little endian), a JSON map
+ * of name -> {dtype, shape, data_offsets}, then the data. The file is not trusted: every offset, size
+ * and product is checked before a tensor is returned, and the tensors must cover the data exactly
  * once.
  */
 #ifndef FORMATS_SAFETENSORS_H
@@ -14,11 +14,11 @@ enum { SAFETENSORS_MAX_DIMS = NRL_FORMAT_MAX_DIMS };
 typedef struct {
     const char *name;
     const char *type; /* as in the file: "F32", "BF16", "I64", ... */
-    nrl_dtype dtype;  /* NONE for types that cannot be parameters here */
+    nrl_dtype dtype;  /* NONE for types that parameters cannot have */
     int n_dims;
     int64_t dims[SAFETENSORS_MAX_DIMS];
     int64_t numel;
-    const unsigned char *data; /* in the map; not aligned */
+    const unsigned char *data; /* in the mapped file; not aligned */
     size_t begin, size_bytes;  /* in the data part of the file */
     const char *path;          /* of its file */
 } safetensor;
@@ -31,18 +31,17 @@ typedef struct {
     safetensor *tensors; /* in order of the header */
 } safetensors;
 
-/* Maps a file and checks its header; names live in `a`. NRL_ERR_IO, or NRL_ERR_DATA with what is
- * wrong. */
+/* Maps a file and checks its header; `a` owns the names. NRL_ERR_IO, or NRL_ERR_DATA with the reason. */
 nrl_status safetensors_open(arena *a, const char *path, safetensors *out);
 void safetensors_close(safetensors *f);
 
 /* The same from memory that outlives the result. */
 nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *bytes, size_t size, safetensors *out);
 
-/* What nrl/format.h calls it: dtype is NONE for types that hold no weights. */
+/* Describes a tensor for nrl/format.h: dtype is NONE for types that hold no weights. */
 void safetensor_describe(const safetensor *t, nrl_format_tensor *out);
 
-/* "[2, 3]" into text. */
+/* Formats a shape as "[2, 3]". */
 void safetensors_shape_text(int n_dims, const int64_t *dims, char *text, size_t size);
 
 #endif

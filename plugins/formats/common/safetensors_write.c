@@ -1,6 +1,6 @@
 /*
- * safetensors_write.c - see safetensors_write.h. A file's header is made of shapes alone, so it is written before any
- * value is there.
+ * safetensors_write.c - see safetensors_write.h. A file's header depends only on shapes, so it is
+ * written before any value.
  */
 #include "safetensors_write.h"
 #include "base/arena.h"
@@ -40,7 +40,7 @@ static const char *type_name(uint32_t dtype)
     return dtype == NRL_DTYPE_F32 ? "F32" : dtype == NRL_DTYPE_BF16 ? "BF16" : "F16";
 }
 
-/* The length and the header, padded with spaces so that the data is aligned; returns data bytes. */
+/* Builds the length and the header, padded with spaces so that the data is aligned; returns the bytes of data. */
 static uint64_t make_header(const safetensors_writer *w, int32_t file, buffer *b)
 {
     uint64_t offset = 0;

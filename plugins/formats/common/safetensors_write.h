@@ -10,7 +10,7 @@ typedef struct {
     nrl_format_write what;
     output out;         /* its `temporary` is what.dir */
     const char *single; /* name of the only file */
-    bool splits;        /* over several files, called model-00001-of-00002.safetensors */
+    bool splits;        /* into several files, named model-00001-of-00002.safetensors */
     int32_t n_files;
     int32_t *file_of; /* [n_tensors] */
     uint64_t total_bytes;
@@ -22,10 +22,10 @@ typedef struct {
     size_t raw_bytes;
 } safetensors_writer;
 
-/* Without `splits` one file whatever its size. Opens the first one. */
+/* Without `splits`, writes one file of any size. Opens the first file. */
 nrl_status safetensors_begin(safetensors_writer *w, const nrl_format_write *what, const char *single, bool splits);
 nrl_status safetensors_write(safetensors_writer *w, int64_t i, int64_t n, const float *values);
-/* Completes all files where st is NRL_OK, and frees what w holds; returns st or what went wrong. */
+/* If st is NRL_OK, completes all files. Frees what w holds; returns st or the first error. */
 nrl_status safetensors_end(safetensors_writer *w, nrl_status st);
 
 const nrl_format_tensor *safetensors_tensor(const safetensors_writer *w, int64_t i);

@@ -1,6 +1,7 @@
 /*
  * hf.c - Hugging Face model directories: config.json, model.safetensors (or the shards that
- * model.safetensors.index.json lists), and the files that travel with them. Weights are memory-mapped.
+ * model.safetensors.index.json lists), and the files that are copied with a model. Weights are
+ * memory-mapped.
  */
 #include "hf.h"
 #include "base/convert.h"
@@ -21,7 +22,7 @@ static bool hf_has(const char *dir, const char *name)
     return n > 0 && (size_t)n < sizeof path && !access(path, F_OK);
 }
 
-/* Whatever is not there is explained best here: most models that people have are of this form. */
+/* Also claims paths that do not exist: most models have this form, so the errors here explain them best. */
 static int32_t hf_probe(const char *path, const nrl_format_host *host)
 {
     (void)host;
@@ -77,12 +78,13 @@ static nrl_status add_file(hf *h, const char *name)
     return safetensors_open(&h->memory, path, &h->files[h->n_files++]);
 }
 
-/* A file name of the index must stay inside the directory. */
+/* A file name in the index must stay inside the directory. */
 static nrl_status check_file_name(const nrl_node *node, const char *index)
 {
     const char *name = nrl_node_string(node, "");
     if (!*name || strchr(name, '/') || !strcmp(name, "..") || strlen(name) > 255)
-        return nrl_fail(NRL_ERR_DATA, "%s: weight_map names '%.255s', expected a file beside it", index, name);
+        return nrl_fail(NRL_ERR_DATA, "%s: weight_map names '%.255s'; expected a file in the same directory", index,
+                        name);
     return NRL_OK;
 }
 
@@ -115,7 +117,7 @@ static const safetensor *find_tensor(const hf *h, const char *name)
     return found ? *found : NULL;
 }
 
-/* Every tensor of the map must be in the file that the map says. */
+/* Every tensor of the map must be in the file that the map names. */
 static nrl_status check_map(const hf *h, const nrl_node *map, const char *index)
 {
     for (size_t i = 0; i < nrl_node_size(map); i++) {
@@ -144,7 +146,7 @@ static nrl_status open_shards(hf *h, const char *index)
     for (size_t i = 0; i < n; i++)
         if (!i || strcmp(names[i - 1], names[i])) names[n_files++] = names[i];
     if (n_files > MAX_SHARDS)
-        return nrl_fail(NRL_ERR_DATA, "%s: %zu files, expected at most %d", index, n_files, (int)MAX_SHARDS);
+        return nrl_fail(NRL_ERR_DATA, "%s: %zu files; expected at most %d", index, n_files, (int)MAX_SHARDS);
     h->files = arena_alloc(&h->memory, n_files * sizeof *h->files);
     for (size_t i = 0; i < n_files; i++)
         NRL_TRY(add_file(h, names[i]));
@@ -160,7 +162,7 @@ static nrl_status no_weights(const char *dir)
     snprintf(path, sizeof path, "%s/pytorch_model.bin.index.json", dir);
     torch = torch || !access(path, F_OK);
     return nrl_fail(NRL_ERR_DATA, "%s: no model.safetensors and no model.safetensors.index.json%s", dir,
-                    torch ? "\npytorch_model.bin is a pickle and is not read; save it again with "
+                    torch ? "\nhint: pytorch_model.bin is a pickle, which nrl does not read; save the model again with "
                             "safetensors"
                           : "");
 }

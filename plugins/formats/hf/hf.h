@@ -1,5 +1,5 @@
 /*
- * hf.h - what the files of this plugin share: a Hugging Face model directory that is open for reading.
+ * hf.h - shared by the files of this plugin: a Hugging Face model directory that is open for reading.
  */
 #ifndef HF_H
 #define HF_H
@@ -8,7 +8,7 @@
 
 typedef struct {
     arena memory;     /* owns names, files and the list */
-    const char *path; /* folder, or where is_file a config file */
+    const char *path; /* folder, or the config file if is_file */
     bool is_file;
     const char *config_path;
     char *config; /* its text */
@@ -19,10 +19,10 @@ typedef struct {
     const safetensor **list; /* [n] file by file */
 } hf;
 
-/* config.c: reads the config of h->path; refuses what is not a plain causal language model. */
+/* config.c: reads the config of h->path; rejects everything but plain causal language models. */
 nrl_status hf_read_config(hf *h);
-/* locate.c: the folder that `path` names: itself, or "org/name" in the local cache (HF_HOME, unset:
- * ~/.cache/huggingface). The error says where a download would go. *out is in `a`. */
+/* locate.c: the folder of `path`: the folder itself, or "org/name" in the local cache (HF_HOME, or
+ * ~/.cache/huggingface if unset). The error names the folder of a download. `a` owns *out. */
 nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, const char **out);
 bool hf_is_directory(const char *path);
 bool hf_is_hub_name(const char *path);

@@ -1,5 +1,5 @@
 /*
- * write.c - a Hugging Face directory: weights, the index of several weight files, config.json.
+ * write.c - writes a Hugging Face directory: weights, the index of several weight files, config.json.
  */
 #include "hf.h"
 #include "base/buffer.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What belongs to a model and is not changed by training. */
+/* Files of a model that training does not change. */
 const char *const hf_travelling[] = {"tokenizer.json",
                                      "tokenizer_config.json",
                                      "special_tokens_map.json",
@@ -23,7 +23,7 @@ const char *const hf_travelling[] = {"tokenizer.json",
 
 static const char index_name[] = "model.safetensors.index.json";
 
-/* Weights of an earlier save under other names would be read instead of, or beside, new ones. */
+/* Weights that an earlier save left under other names would be read instead of, or in addition to, the new ones. */
 bool hf_owns(const char *name)
 {
     size_t n = strlen(name);
@@ -72,7 +72,7 @@ static nrl_status write_index(safetensors_writer *w)
     return st;
 }
 
-/* The config as loaded, with the type of these weights under the key that it uses. */
+/* Writes the config as loaded, with the dtype of these weights under the key that the config uses. */
 static nrl_status write_config(hf_writer *w)
 {
     static const char *const types[] = {

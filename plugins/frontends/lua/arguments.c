@@ -1,6 +1,6 @@
 /*
- * arguments.c - reading f{key = value}: every key known, every type checked, each mistake told with
- * the function's and the key's name.
+ * arguments.c - reads f{key = value}: every key must be known and every type right; errors name the
+ * function and the key.
  */
 #include "base/buffer.h"
 #include "base/suggest.h"
@@ -25,11 +25,12 @@ void script_check_keys(lua_State *L, int idx, const char *function, const char *
         script_fail(L, "%s: expected a table of arguments, found %s", function, luaL_typename(L, idx));
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            script_fail(L, "%s: arguments have names: %s{%s = ...}", function, function, keys[0]);
+            script_fail(L, "%s: arguments have names: use %s{%s = ...}", function, function, keys[0]);
         suggestion near = {.word = lua_tostring(L, -2)};
         if (is_key(near.word, keys, &near)) continue;
-        if (near.best) script_fail(L, "%s: no argument '%s'; did you mean '%s'?", function, near.word, near.best);
-        script_fail(L, "%s: no argument '%s'", function, near.word);
+        if (near.best)
+            script_fail(L, "%s: unknown argument '%s'\nhint: did you mean '%s'?", function, near.word, near.best);
+        script_fail(L, "%s: unknown argument '%s'", function, near.word);
     }
 }
 
@@ -76,7 +77,7 @@ const char *script_text(lua_State *L, int idx, const char *function, const char 
     return lua_tostring(L, -1);
 }
 
-/* Pushes room for n pointers that the collector frees. */
+/* Pushes an array of n pointers that the collector frees. */
 static const char **push_array(lua_State *L, size_t n)
 {
     return lua_newuserdatauv(L, (n ? n : 1) * sizeof(char *), 0);
@@ -99,7 +100,7 @@ const char **script_texts(lua_State *L, int idx, const char *function, const cha
     for (size_t i = 0; i < *n; i++) {
         if (lua_rawgeti(L, field, (lua_Integer)i + 1) != LUA_TSTRING)
             script_fail(L, "%s: %s[%d]: expected text, found %s", function, key, (int)i + 1, luaL_typename(L, -1));
-        texts[i] = lua_tostring(L, -1); /* the list keeps it alive */
+        texts[i] = lua_tostring(L, -1); /* the list keeps the text alive */
         lua_pop(L, 1);
     }
     return texts;

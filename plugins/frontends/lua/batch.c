@@ -1,6 +1,6 @@
 /*
- * batch.c - the packed batch as a Lua loss sees it. P target positions, S segments (documents, or sides
- * of pairs). In `weight` it has counts only: no forward has run.
+ * batch.c - the packed batch as a Lua loss sees it. P target positions, S segments (documents, or
+ * sides of pairs). In `weight` only counts are available, because no forward has run.
  */
 #include "base/suggest.h"
 #include "loss.h"
@@ -36,7 +36,10 @@ static int push_column(lua_State *L, const char *name)
     const nrl_batch *b = batch_at(L);
     nrl_tensor *t;
     if (!script_of(L)->call.ctx)
-        return script_fail(L, "%s: a weight is made of counts (b:count), before any forward", name);
+        return script_fail(
+            L,
+            "%s: not available in `weight`, which runs before any forward\nhint: compute weights from counts (b:count)",
+            name);
     tensor_try(L, nrl_batch_column(script_of(L)->call.ctx, b, name, &t));
     tensor_push(L, t);
     return 1;
@@ -70,14 +73,14 @@ static int count(lua_State *L)
         lua_pushnumber(L, nrl_batch_count(b, name));
         return 1;
     }
-    if (near.best) return script_fail(L, "count: there is no '%s'; did you mean '%s'?", name, near.best);
+    if (near.best) return script_fail(L, "count: unknown count '%s'\nhint: did you mean '%s'?", name, near.best);
     return script_fail(L,
-                       "count: there is no '%s', expected answer_tokens, prompt_tokens, sequences, "
+                       "count: unknown count '%s'; expected answer_tokens, prompt_tokens, sequences, "
                        "pairs, examples or tokens",
                        name);
 }
 
-/* ---- from rows to segments, from segments to pairs ---- */
+/* ---- from target positions to segments, from segments to pairs ---- */
 
 /* b:seq_sum(x): x [P] -> [S] */
 static int seq_sum(lua_State *L)
@@ -86,7 +89,7 @@ static int seq_sum(lua_State *L)
     nrl_tensor *x = tensor_at(L, 2), *y;
     int64_t n = nrl_batch_n_targets(b);
     if (nrl_tensor_numel(x) != n)
-        return script_fail(L, "seq_sum: expected one value a target position (%lld), found %lld", (long long)n,
+        return script_fail(L, "seq_sum: expected one value per target position (%lld), found %lld", (long long)n,
                            (long long)nrl_tensor_numel(x));
     tensor_try(L,
                nrl_op_segment_sum(tensor_context(L), x, nrl_batch_target_segments(b), n, nrl_batch_n_segments(b), &y));
@@ -94,7 +97,7 @@ static int seq_sum(lua_State *L)
     return 1;
 }
 
-/* Segments of one side, in the order of their examples; in memory of the collector. */
+/* Segments of one side, in the order of their examples; the collector owns the array. */
 static int64_t side_index(lua_State *L, const nrl_batch *b, int32_t side, int32_t **index)
 {
     const int32_t *sides = nrl_batch_segment_side(b);
@@ -105,18 +108,18 @@ static int64_t side_index(lua_State *L, const nrl_batch *b, int32_t side, int32_
     return n;
 }
 
-/* b:chosen(x), b:rejected(x): x [S] -> one value a pair; the side is upvalue 1. */
+/* b:chosen(x), b:rejected(x): x [S] -> one value per pair; the side is upvalue 1. */
 static int one_side(lua_State *L)
 {
     const nrl_batch *b = batch_at(L);
     nrl_tensor *x = tensor_at(L, 2), *y;
     int32_t *index, side = (int32_t)lua_tointeger(L, lua_upvalueindex(1));
     if (nrl_tensor_numel(x) != nrl_batch_n_segments(b))
-        return script_fail(L, "%s: expected one value a sequence (%lld), found %lld", side ? "rejected" : "chosen",
+        return script_fail(L, "%s: expected one value per sequence (%lld), found %lld", side ? "rejected" : "chosen",
                            (long long)nrl_batch_n_segments(b), (long long)nrl_tensor_numel(x));
     int64_t n = side_index(L, b, side, &index);
     if ((double)n != nrl_batch_count(b, "pairs"))
-        return script_fail(L, "%s: this batch holds no pairs\nhint: needs = {\"pairs\", ...}",
+        return script_fail(L, "%s: this batch has no pairs\nhint: needs = {\"pairs\", ...}",
                            side ? "rejected" : "chosen");
     tensor_try(L, nrl_op_gather_rows(tensor_context(L), x, index, n, &y));
     tensor_push(L, y);
@@ -125,7 +128,7 @@ static int one_side(lua_State *L)
 
 /* ---- metrics ---- */
 
-/* b:metric(name, x [, weight]): a mean is the sum over x / the sum of weights, one a value of x. */
+/* b:metric(name, x [, weight]): a mean is the sum over x / the sum of weights, one weight per value of x. */
 static int metric(lua_State *L)
 {
     uint32_t reduce, index = loss_metric(L, luaL_checkstring(L, 2), &reduce);
@@ -134,8 +137,7 @@ static int metric(lua_State *L)
     batch_at(L);
     double weight = luaL_optnumber(L, 4, (double)nrl_tensor_numel(x));
     if ((reduce == NRL_REDUCE_MAX || reduce == NRL_REDUCE_MIN) && nrl_tensor_numel(x) != 1)
-        return script_fail(L, "metric: the greatest or least value is one number, found %lld",
-                           (long long)nrl_tensor_numel(x));
+        return script_fail(L, "metric: a max or min takes one value, found %lld", (long long)nrl_tensor_numel(x));
     tensor_try(L, nrl_op_detach(ctx, x, &x));
     if (nrl_tensor_numel(x) != 1) tensor_try(L, nrl_op_sum(ctx, x, &x));
     tensor_try(L, nrl_metric_add(ctx, index, x, weight));

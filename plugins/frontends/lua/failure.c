@@ -1,8 +1,8 @@
 /*
- * failure.c - the passage of failures between the core's statuses and Lua's errors.
+ * failure.c - conversion between the core's statuses and Lua's errors.
  *
- * A Lua error is a text, so that scripts can pcall and print it. The status behind it is remembered
- * with the text: an error that reaches the top and still contains that text has that status.
+ * A Lua error is a text, so that scripts can pcall and print it. Its status is stored with the text:
+ * an error that reaches the top and still contains that text has that status.
  */
 #include "host.h"
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { FAIL_SIZE = 1024 };
 
-static const char failure_key; /* registry: text of the newest failure */
+static const char failure_key; /* registry: text of the latest failure */
 static const char exit_key;    /* its address is the error value of os.exit */
 
 /* Raises the text on top of the stack. */
@@ -34,7 +34,7 @@ int script_raise(lua_State *L, nrl_status st)
     return raise_text(L, st);
 }
 
-/* Raises place and text. */
+/* Raises `place` and the text. */
 static int fail(lua_State *L, const char *place, const char *fmt, va_list a)
 {
     char text[FAIL_SIZE];
@@ -80,7 +80,7 @@ static bool is_known_failure(lua_State *L, const char *text)
     return found;
 }
 
-/* Message handler: errors of the script get a traceback, those of nrl say enough themselves. */
+/* Message handler: errors of the script get a traceback; errors of nrl are complete. */
 static int describe(lua_State *L)
 {
     if (lua_touserdata(L, 1) == &exit_key) return 1;
@@ -98,7 +98,7 @@ nrl_status script_call(lua_State *L, int n_arguments, int n_results)
 {
     script_host *h = script_of(L);
     int handler = lua_gettop(L) - n_arguments;
-    lua_pushcfunction(L, describe); /* neither this nor the next line can fail */
+    lua_pushcfunction(L, describe); /* neither this line nor the next can fail */
     lua_insert(L, handler);
     int rc = lua_pcall(L, n_arguments, n_results, handler);
     lua_remove(L, handler);

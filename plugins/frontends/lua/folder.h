@@ -1,11 +1,11 @@
 /*
- * folder.h - folders of files that scripts write.
+ * folder.h - parent folders of files that scripts write.
  */
 #ifndef SCRIPT_FOLDER_H
 #define SCRIPT_FOLDER_H
 #include <nrl/status.h>
 
-/* Makes every missing folder above path. NRL_ERR_IO names the one that could not be made. */
+/* Creates every missing folder above path. NRL_ERR_IO names the folder that could not be created. */
 nrl_status folder_make_parents(const char *path);
 
 #endif

@@ -14,14 +14,14 @@ int script_gradcheck(lua_State *L)
     void *self;
     double worst;
     const nrl_algorithm *loss = script_find_loss(h, luaL_checkstring(L, 1), &self);
-    if (!loss) return script_fail(L, "nrl.gradcheck: there is no loss '%s'", lua_tostring(L, 1));
-    if (h->call.open) return script_fail(L, "nrl.gradcheck cannot be called from a loss");
+    if (!loss) return script_fail(L, "nrl.gradcheck: unknown loss '%s'", lua_tostring(L, 1));
+    if (h->call.open) return script_fail(L, "cannot call nrl.gradcheck from a loss");
     if (!lua_isnoneornil(L, 2)) {
         size_t n_extra;
         script_check_keys(L, 2, "nrl.gradcheck", keys);
         o.tolerance = script_f64(L, 2, "nrl.gradcheck", "tolerance", o.tolerance);
         o.extra = (const char *const *)script_texts(L, 2, "nrl.gradcheck", "extra", &n_extra);
-        if (n_extra > MAX_EXTRA) return script_fail(L, "nrl.gradcheck: extra: up to %d names", MAX_EXTRA);
+        if (n_extra > MAX_EXTRA) return script_fail(L, "nrl.gradcheck: extra: expected at most %d names", MAX_EXTRA);
         o.n_extra = (uint32_t)n_extra;
     }
     h->from_callback = false;

@@ -1,8 +1,8 @@
 /*
  * handle.h - a run as a Lua value. Private to run.c, hooks.c and sample.c.
  *
- * Every C function that enters the core keeps the run at stack index 1: hooks find it there,
- * because the core calls them below that function's own frame.
+ * Every C function that calls the core keeps the run at stack index 1, where hooks find it, because
+ * the core calls them below that function's own frame.
  */
 #ifndef SCRIPT_HANDLE_H
 #define SCRIPT_HANDLE_H
@@ -13,24 +13,24 @@ enum { HANDLE_STATE = 1, HANDLE_HOOKS, HANDLE_CONFIG, HANDLE_VALUES = HANDLE_CON
 typedef struct {
     nrl_run *r; /* NULL once closed */
     script_host *host;
-    int depth;      /* calls into the core that have not returned */
-    bool training;  /* steps are left; counted in the host */
+    int depth;      /* calls into the core in progress */
+    bool training;  /* steps remain; counted in the host */
     bool has_state; /* the core holds a text for run.state */
     script_rules rules;
-    double lr;          /* of the newest step, or what set_lr asked for; NaN = unknown */
-    nrl_run_event last; /* newest step without its values; step 0 = none */
+    double lr;          /* of the latest step, or as set by set_lr; NaN = unknown */
+    nrl_run_event last; /* latest step without its values; step 0 = none */
 } handle;
 
 /* The open run at idx, or an error. */
 handle *handle_at(lua_State *L, int idx);
 
-/* Around every call of the core. Enter hands run.state to the core; leave raises a failure. */
+/* Around every call of the core: enter passes run.state to the core; leave raises a failure. */
 handle *handle_enter(lua_State *L);
 void handle_leave(lua_State *L, handle *h, nrl_status st);
-/* Enter for what may not be called from a hook: steps inside a step, closing. */
+/* Enter for calls that are not allowed in a hook: steps inside a step, closing. */
 handle *handle_enter_outside(lua_State *L, const char *method);
 
-/* Hands run.state to the core as text; the run is at stack index 1. Raises for what JSON lacks. */
+/* Passes run.state to the core as text; the run is at stack index 1. Raises for values that JSON cannot hold. */
 void handle_sync_state(lua_State *L, handle *h);
 
 /* Pushes {step =, loss =, ..., and every value by name}. */

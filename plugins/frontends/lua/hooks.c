@@ -1,12 +1,12 @@
 /*
- * hooks.c - run:on(name, function): from the core's callbacks to Lua functions. The core is on the
- * C stack below, so nothing here may raise outside script_call.
+ * hooks.c - run:on(name, function): calls Lua functions from the core's callbacks. The core is on the
+ * C stack, so nothing here may raise outside script_call.
  */
 #include "handle.h"
 #include <math.h>
 #include <string.h>
 
-/* What a callback was called with. */
+/* The arguments of a callback. */
 typedef struct {
     const char *name;
     handle *h;
@@ -73,7 +73,7 @@ static int call_hooks(lua_State *L)
         }
     }
     lua_settop(L, 2);
-    handle_sync_state(L, c->h); /* what the hooks changed is saved with this step */
+    handle_sync_state(L, c->h); /* changes by the hooks are saved with this step */
     return 0;
 }
 
@@ -81,12 +81,12 @@ static nrl_status enter_lua(const call *c)
 {
     lua_State *L = c->h->host->L;
     int top = lua_gettop(L);
-    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
+    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "the Lua stack is full");
     lua_pushcfunction(L, call_hooks);
-    lua_pushvalue(L, 1); /* the run: see handle.h */
+    lua_pushvalue(L, 1); /* the run, at index 1 of the function above: see handle.h */
     lua_pushlightuserdata(L, (void *)c);
     nrl_status st = script_callback(L, 2);
-    c->h->host->L = L; /* a hook may have entered the core from a coroutine, or for another nrl_run */
+    c->h->host->L = L; /* a hook may have called the core from a coroutine, or for another run */
     c->h->host->rules = c->h->rules;
     lua_settop(L, top);
     script_of(L)->from_callback = st != NRL_OK;
@@ -107,7 +107,7 @@ nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
     handle *h = user;
     const nrl_environment *given = &h->host->run;
     if (e->text && given->event) return given->event(given->event_user, r, e); /* `nrl check` prints them */
-    if (!r) return NRL_OK;                                                     /* it is being opened */
+    if (!r) return NRL_OK;                                                     /* the run is still being opened */
     if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
     if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});
     if (e->kind != NRL_EVENT_SAVE) return NRL_OK;
@@ -120,7 +120,7 @@ int handle_on(lua_State *L)
     const char *name = luaL_checkstring(L, 2);
     luaL_checktype(L, 3, LUA_TFUNCTION);
     if (strcmp(name, "step") && strcmp(name, "eval") && strcmp(name, "save"))
-        return script_fail(L, "run:on: no event '%s'; there are step, eval and save", name);
+        return script_fail(L, "run:on: unknown event '%s'; expected step, eval or save", name);
     lua_getiuservalue(L, 1, HANDLE_HOOKS);
     luaL_getsubtable(L, -1, name);
     lua_pushvalue(L, 3);

@@ -1,6 +1,6 @@
 /*
- * host.c - one Lua state for one script: its memory, its libraries, running the file. failure.c has
- * the passage of errors.
+ * host.c - one Lua state per script: its memory, its libraries, and running the file. failure.c
+ * converts errors.
  */
 #include "host.h"
 #include "base/file.h"
@@ -40,8 +40,8 @@ arena *script_arena(lua_State *L)
 
 /* ---- opening ---- */
 
-/* A signal ends a script that computes by itself (a run saves its state first); a loss has limits.
- */
+/* Runs every so many instructions. A signal ends a script between runs (an open run saves its state
+ * first); a loss has limits. */
 static void look_up(lua_State *L, lua_Debug *unused)
 {
     script_host *h = script_of(L);
@@ -56,7 +56,7 @@ void script_watch(lua_State *L, int period)
     lua_sethook(L, look_up, LUA_MASKCOUNT, period);
 }
 
-/* os.exit would leave open runs behind: it unwinds the script instead. */
+/* os.exit would skip the cleanup of open runs, so it unwinds the script instead. */
 static int exit_script(lua_State *L)
 {
     if (lua_isnoneornil(L, 1) || lua_isboolean(L, 1))
@@ -66,7 +66,7 @@ static int exit_script(lua_State *L)
     return script_exit(L, (int)code);
 }
 
-/* Modules beside the script come first. */
+/* Modules in the script's folder come first. */
 static void set_package_path(lua_State *L, const char *script)
 {
     const char *slash = strrchr(script, '/');
@@ -79,7 +79,7 @@ static void set_package_path(lua_State *L, const char *script)
     lua_pop(L, 1);
 }
 
-/* `arg` as the lua program fills it, without the assignments. */
+/* Fills `arg` as the lua program does, without the assignments. */
 static void set_arg(lua_State *L, const script_host *h)
 {
     lua_Integer n = 0;
@@ -108,12 +108,12 @@ static void open_libraries(lua_State *L, const script_host *h)
     lua_getglobal(L, "os");
     lua_pushcfunction(L, exit_script);
     lua_setfield(L, -2, "exit");
-    lua_getglobal(L, "math"); /* the same numbers on every run and rank, unless seeded */
+    lua_getglobal(L, "math"); /* the same random numbers in every run and on every rank, unless the script seeds them */
     lua_getfield(L, -1, "randomseed");
     lua_pushinteger(L, 0);
     lua_call(L, 1, 0);
     lua_pop(L, 2);
-    if (h->run.ranks && h->run.ranks->rank > 0) { /* every rank runs the script, one speaks */
+    if (h->run.ranks && h->run.ranks->rank > 0) { /* every rank runs the script, but only rank 0 prints */
         lua_pushcfunction(L, print_nothing);
         lua_setglobal(L, "print");
     }
@@ -125,14 +125,14 @@ static void open_libraries(lua_State *L, const script_host *h)
     lua_pop(L, 1);
 }
 
-/* Protected: everything up to the end of the script. The script's text is the argument. */
+/* Protected: everything until the end of the script. The argument is the script's text. */
 static int run_script(lua_State *L)
 {
     script_host *h = script_of(L);
     size_t size;
     const char *text = lua_tolstring(L, 1, &size);
     open_libraries(L, h);
-    if (*text == '#') { /* a line for the shell; its end keeps the line numbers right */
+    if (*text == '#') { /* a line for the shell; its newline stays, so that line numbers are right */
         const char *end = memchr(text, '\n', size);
         size -= end ? (size_t)(end - text) : size;
         text = end ? end : "";
@@ -160,13 +160,13 @@ static nrl_status call_script(lua_State *L, char *text, size_t size)
     return script_call(L, 1, 0);
 }
 
-/* Errors outside a protected call cannot happen: every entry is protected. */
+/* Never called: all entries into Lua are protected. */
 static int broken(lua_State *L)
 {
     nrl_assert_failed(__FILE__, __LINE__, "unprotected Lua error", lua_gettop(L), 0);
 }
 
-/* Lua's allocator: beyond MAX_LUA_BYTES it refuses, and the script gets "not enough memory". */
+/* Lua's allocator: beyond MAX_LUA_BYTES it fails, and the script gets "not enough memory". */
 static void *allocate(void *user, void *old, size_t old_size, size_t size)
 {
     script_host *h = user;
@@ -191,7 +191,7 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
     nrl_status st = call_script(L, text, size);
     if (h->exiting) st = NRL_OK;
     h->failure = st;
-    lua_close(L); /* closes runs that are still open */
+    lua_close(L); /* closes open runs */
     nrl_session_end(h->ranks, st != NRL_OK);
     script_close_losses(h);
     arena_free(&h->memory);

@@ -1,5 +1,5 @@
 /*
- * json.c - nrl.json.encode/decode, nrl.read_jsonl and nrl.write_jsonl: data that scripts make or
+ * json.c - nrl.json.encode/decode, nrl.read_jsonl and nrl.write_jsonl: data that scripts write or
  * read.
  */
 #include "base/json.h"
@@ -46,7 +46,7 @@ static int close_file(lua_State *L)
     return 0;
 }
 
-/* A file that the collector closes, also when an error leaves the function. */
+/* A file that the collector closes, also if an error leaves the function. */
 static luaL_Stream *push_file(lua_State *L, const char *path, const char *mode)
 {
     luaL_Stream *s = lua_newuserdatauv(L, sizeof *s, 0);
@@ -57,15 +57,14 @@ static luaL_Stream *push_file(lua_State *L, const char *path, const char *mode)
     }
     lua_setmetatable(L, -2);
     s->f = fopen(path, mode);
-    if (!s->f) script_raise(L, nrl_fail(NRL_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno)));
+    if (!s->f) script_raise(L, nrl_fail(NRL_ERR_IO, "cannot open %s: %s", path, strerror(errno)));
     return s;
 }
 
 static int write_failed(lua_State *L, const char *path)
 {
     bool is_full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    return script_raise(
-        L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno)));
+    return script_raise(L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO, "cannot write %s: %s", path, strerror(errno)));
 }
 
 static bool write_row(lua_State *L, FILE *f, int row, const char *name)
@@ -79,7 +78,7 @@ static bool write_row(lua_State *L, FILE *f, int row, const char *name)
     return ok;
 }
 
-/* nrl.write_jsonl(path, rows): one row a line; makes the folders of the path. */
+/* nrl.write_jsonl(path, rows): one row per line; creates the folders of the path. */
 static int write_jsonl(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -116,7 +115,7 @@ static bool push_row(lua_State *L, const char *path, lua_Integer line, const cha
     return true;
 }
 
-/* Pushes the next line with its end; false at the end of the file. */
+/* Pushes the next line with its newline; false at the end of the file. */
 static bool push_line(lua_State *L, luaL_Stream *s)
 {
     luaL_Buffer b;
@@ -148,11 +147,11 @@ static int read_jsonl(lua_State *L)
     }
     lua_pop(L, 1);
     if (!n) script_mark_list(L, -1);
-    if (ferror(s->f)) return script_raise(L, nrl_fail(NRL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno)));
+    if (ferror(s->f)) return script_raise(L, nrl_fail(NRL_ERR_IO, "cannot read %s: %s", path, strerror(errno)));
     return 1;
 }
 
-/* nrl.list(t): t, an empty one of which is an empty list and not an empty map. */
+/* nrl.list(t): returns t, marked so that an empty t is an empty list instead of an empty map. */
 static int mark_list(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);

@@ -1,7 +1,7 @@
 /*
- * loss.c - nrl.loss{name =, needs =, weight =, loss =, ...}: fills the same nrl_algorithm as a
- * plugin, from functions over Lua tensors. The trainer cannot tell them apart. Losses live as long
- * as the script; runs find them by name before they look for plugin files.
+ * loss.c - nrl.loss{name =, needs =, weight =, loss =, ...}: fills the same nrl_algorithm as a plugin,
+ * with functions over Lua tensors. The trainer does not distinguish them. Losses exist as long as the
+ * script; runs find them by name before they look for plugin files.
  */
 #include "loss.h"
 #include "base/node.h"
@@ -35,8 +35,8 @@ static size_t length(const char *const *words)
     return n;
 }
 
-/* Columns go to the core; counts are always there, "pairs" says what a example of data is. What the
- * base needs comes first. */
+/* Columns are passed to the core; counts are always available; "pairs" sets the kind of example. The needs
+ * of the base come first. */
 static void read_needs(lua_State *L, script_loss *l)
 {
     const char *const *below = loss_base_needs(l);
@@ -59,7 +59,7 @@ static void read_needs(lua_State *L, script_loss *l)
     l->table.needs = list;
 }
 
-/* The index of a word in a list that begins with "", the word of nothing; 0 = it is not there. */
+/* The index of a word in a list that begins with "", which stands for none; 0 = not in the list. */
 static uint32_t word_index(const nrl_node *node, const char *const *words, uint32_t n)
 {
     const char *word = nrl_node_string(node, "");
@@ -79,7 +79,7 @@ static void read_metric(lua_State *L, const nrl_node *node, nrl_metric *row)
     row->better = word_index(better, betters, 3);
     for (size_t i = 0; is_map && i < nrl_node_size(node); i++)
         if (strcmp(nrl_node_key(node, i), "reduce") && strcmp(nrl_node_key(node, i), "better"))
-            script_fail(L, "nrl.loss: metrics: %s: unknown key '%s', expected reduce and better", row->name,
+            script_fail(L, "nrl.loss: metrics: %s: unknown key '%s'; expected reduce or better", row->name,
                         nrl_node_key(node, i));
     if (!row->reduce) script_fail(L, "nrl.loss: metrics: %s: expected mean, sum, max or min", row->name);
     if (better && !row->better) script_fail(L, "nrl.loss: metrics: %s: better: expected smaller or larger", row->name);
@@ -99,7 +99,7 @@ static void read_metrics(lua_State *L, script_loss *l)
     size_t n = nrl_node_size(map);
     if (nrl_node_kind(map) != NRL_NODE_MAP) script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}");
     nrl_metric *all = arena_alloc(&l->host->memory, (n_below + n + 1) * sizeof *all);
-    nrl_metric *rows = all + n_below; /* the base counts its own from 0 */
+    nrl_metric *rows = all + n_below; /* the base numbers its own metrics from 0 */
     if (n_below) memcpy(all, below, n_below * sizeof *all);
     for (size_t i = 0; i < n; i++) {
         rows[i] = (nrl_metric){.name = arena_strdup(&l->host->memory, nrl_node_key(map, i)), .unit = "1"};
@@ -129,13 +129,13 @@ static void check_function(lua_State *L, const char *name, bool required)
     lua_pop(L, 1);
 }
 
-/* What the base brings to the table. A base with terms of its own keeps them the first. */
+/* What the base adds to the table. The terms of the base come first. */
 static void take_base(lua_State *L, script_loss *l, int64_t terms)
 {
     const nrl_algorithm *base = l->base;
     if (!base) return;
     if (terms < base->n_terms)
-        script_fail(L, "nrl.loss: terms: %lld, its base has %u", (long long)terms, base->n_terms);
+        script_fail(L, "nrl.loss: terms: got %lld, but its base has %u", (long long)terms, base->n_terms);
     if (l->table.tokenwise && !base->tokenwise)
         script_fail(L, "nrl.loss: tokenwise: the base %s needs whole batches", base->plugin.name);
     l->table.example_kind = base->example_kind;
@@ -160,7 +160,7 @@ static void read_definition(lua_State *L, script_loss *l)
     if (lua_getfield(L, 1, "step_end") != LUA_TNIL) l->table.step_end = loss_step_end;
 }
 
-/* Definitions that turned out wrong are not found. */
+/* Invalid definitions are not found. */
 static script_loss *find(script_host *h, const char *name)
 {
     script_loss *l = h->losses;
@@ -184,7 +184,7 @@ static int define(lua_State *L)
     script_check_keys(L, 1, "nrl.loss", keys);
     const char *name = script_text(L, 1, "nrl.loss", "name");
     if (!name || !*name) return script_fail(L, "nrl.loss: name = \"...\" is missing");
-    if (find(h, name)) return script_fail(L, "nrl.loss: there is a loss '%s' already", name);
+    if (find(h, name)) return script_fail(L, "nrl.loss: loss '%s' is already defined", name);
     script_loss *l = arena_alloc(&h->memory, sizeof *l);
     *l = (script_loss){
         .table = {.plugin = {.abi = NRL_ABI,
@@ -200,7 +200,7 @@ static int define(lua_State *L)
         .host = h,
         .next = h->losses,
     };
-    h->losses = l; /* closed with the script from here on */
+    h->losses = l; /* the script closes it from here on */
     read_definition(L, l);
     lua_pushvalue(L, 1);
     l->definition = luaL_ref(L, LUA_REGISTRYINDEX);

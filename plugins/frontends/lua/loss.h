@@ -1,6 +1,6 @@
 /*
- * loss.h - a loss of nrl.loss. loss.c reads its definition, loss_call.c runs it, loss_base.c has
- * the plugin that it may build on.
+ * loss.h - a loss of nrl.loss. loss.c reads its definition, loss_call.c runs it, loss_base.c has the
+ * plugin that it may extend.
  */
 #ifndef SCRIPT_LOSS_H
 #define SCRIPT_LOSS_H
@@ -12,17 +12,17 @@ typedef struct script_loss {
     script_host *host;
     struct script_loss *next;
     int definition;    /* registry reference of the table given to nrl.loss; 0 until it is read */
-    nrl_status failed; /* of a `weight`, which cannot report: told by the next call of the loss */
+    nrl_status failed; /* of `weight`, which cannot return errors: reported by the next call of the loss */
     const char *failure;
     const nrl_algorithm *base; /* NULL = none */
     void *base_self;
-    nrl_component *component; /* that base is of */
+    nrl_component *component; /* of the base */
 } script_loss;
 
-/* Opens what the definition's `base` names; raises its mistakes. Without one base stays NULL. */
+/* Opens the plugin in the definition's `base`; raises its errors. Without `base`, base stays NULL. */
 void loss_base_open(lua_State *L, script_loss *l);
 void loss_base_close(script_loss *l);
-/* What the base's instance needs; NULL-ended, NULL without one. */
+/* What the base's instance needs; NULL-terminated, NULL without a base. */
 const char *const *loss_base_needs(const script_loss *l);
 /* b:base_weight(), b:base_loss(): a number or tensor, or a list of n_terms of the base. */
 int loss_base_push_weight(lua_State *L, const nrl_batch *b);

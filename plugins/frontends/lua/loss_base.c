@@ -1,5 +1,5 @@
 /*
- * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss adds to. One instance a
+ * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss extends. One instance per
  * definition; its needs, metrics, kind of example and state become the definition's.
  */
 #include "loss.h"
@@ -65,7 +65,8 @@ int loss_base_push_loss(lua_State *L, const nrl_batch *b)
     const script_loss *l = with_base(L, "base_loss");
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
     uint32_t n = l->base->n_terms;
-    if (!script_of(L)->call.ctx) return script_fail(L, "base_loss: a weight is made of counts, before any forward");
+    if (!script_of(L)->call.ctx)
+        return script_fail(L, "base_loss: not available in `weight`, which runs before any forward");
     tensor_try(L, l->base->loss(l->base_self, script_of(L)->call.ctx, b, sums));
     if (n > 1) lua_createtable(L, (int)n, 0);
     for (uint32_t k = 0; k < n; k++) {
@@ -75,7 +76,7 @@ int loss_base_push_loss(lua_State *L, const nrl_batch *b)
     return 1;
 }
 
-/* ---- members of the table that the base brings ---- */
+/* ---- members of the table that come from the base ---- */
 
 nrl_status loss_state(void *self, nrl_state_io *state_io)
 {

@@ -1,11 +1,11 @@
 /*
- * loss_call.c - from the members of a loss's table to the script's functions, and their results
- * back. Called by core/run on the step thread, inside a call of the core that Lua made.
+ * loss_call.c - calls the script's functions for the members of a loss's table, and converts their
+ * results. Called by core/run on the step thread, inside a call of the core that Lua made.
  */
 #include "loss.h"
 #include <math.h>
 
-/* What a protected call is about: `function` of the loss with one argument or two lists. */
+/* The request of a protected call: `function` of the loss, with one argument or two lists. */
 typedef struct {
     script_loss *loss;
     const char *function;
@@ -17,7 +17,7 @@ typedef struct {
 
 enum { PLACE = 2, RESULT = 3 }; /* stack of call_function */
 
-/* Pushes "file:line: " of the function on top, for mistakes in what it returned. */
+/* Pushes "file:line: " of the function on top, for errors in its results. */
 static void insert_place(lua_State *L)
 {
     lua_Debug info;
@@ -27,7 +27,7 @@ static void insert_place(lua_State *L)
     lua_insert(L, PLACE);
 }
 
-/* One result, or a list of as many as there are terms: pushes result k. */
+/* One result, or a list of as many results as there are terms: pushes result k. */
 static void push_result(lua_State *L, uint32_t n_terms, uint32_t k)
 {
     const char *place = lua_tostring(L, PLACE);
@@ -47,11 +47,12 @@ static void take_sum(lua_State *L, nrl_tensor **sum)
 {
     const char *place = lua_tostring(L, PLACE);
     const int64_t one = 1;
-    if (!lua_isuserdata(L, -1)) script_fail_at(L, place, "a loss returns tensors, found a %s", luaL_typename(L, -1));
+    if (!lua_isuserdata(L, -1))
+        script_fail_at(L, place, "a loss must return tensors, found a %s", luaL_typename(L, -1));
     *sum = tensor_at(L, -1);
     if (nrl_tensor_numel(*sum) != 1)
         script_fail_at(L, place,
-                       "a loss returns one number, found %s\nhint: end it with :sum(); the core "
+                       "a loss must return one number, found %s\nhint: end it with :sum(); the core "
                        "divides by the weight",
                        luaL_tolstring(L, -1, NULL));
     if (nrl_tensor_n_dims(*sum) != 1) tensor_try(L, nrl_op_reshape(tensor_context(L), *sum, 1, &one, sum));
@@ -62,7 +63,7 @@ static void take_weight(lua_State *L, double *weight)
     int is_number;
     *weight = lua_tonumberx(L, -1, &is_number);
     if (!is_number || !isfinite(*weight) || *weight < 0)
-        script_fail_at(L, lua_tostring(L, PLACE), "a weight is a number of 0 or more, found %s",
+        script_fail_at(L, lua_tostring(L, PLACE), "a weight must be a number of 0 or more, found %s",
                        luaL_tolstring(L, -1, NULL));
 }
 
@@ -108,8 +109,8 @@ static nrl_status enter_lua(const request *q, nrl_ctx *ctx)
     lua_State *L = h->L;
     int top = lua_gettop(L);
     const script_rules rules = h->rules;
-    const script_loss_call outer = h->call; /* open where a loss uses another run, which has a loss too */
-    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "no room on the Lua stack");
+    const script_loss_call outer = h->call; /* a call may be open: a loss may use another run, which has a loss too */
+    if (!lua_checkstack(L, LUA_MINSTACK)) return nrl_fail(NRL_ERR_MEMORY, "the Lua stack is full");
     h->call = (script_loss_call){.number = ++h->n_calls, .ctx = ctx, .loss = q->loss, .open = true};
     script_limits_begin(h);
     lua_pushcfunction(L, call_function);

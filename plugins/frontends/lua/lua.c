@@ -1,5 +1,5 @@
 /*
- * lua.c - the frontend for Lua scripts. host.c runs one, module.c lists what it can call.
+ * lua.c - the frontend for Lua scripts. host.c runs a script, module.c lists what scripts can call.
  */
 #include "host.h"
 #include <nrl/frontend.h>

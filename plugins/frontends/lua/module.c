@@ -1,11 +1,11 @@
 /*
- * module.c - require "nrl": reading configs, exit codes, and what the command line said. The other
+ * module.c - require "nrl": reading configs, exit codes, and the command line's assignments. The other
  * files of this folder add their functions.
  */
 #include "host.h"
 #include <string.h>
 
-/* nrl.config(path) -> plain table; paths start at the working directory, as in io.open. */
+/* nrl.config(path) -> plain table; paths are relative to the working directory, as in io.open. */
 static int read_config(lua_State *L)
 {
     script_host *h = script_of(L);
@@ -44,7 +44,7 @@ static void push_ranks(lua_State *L, const script_host *h)
     lua_setfield(L, -2, "world");
 }
 
-/* nrl.exit.preempted and its like: for os.exit. */
+/* nrl.exit.preempted and the other exit codes, for os.exit. */
 static void push_exit_codes(lua_State *L)
 {
     static const struct {

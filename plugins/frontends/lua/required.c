@@ -1,6 +1,6 @@
 /*
- * required.c - the files that a script has required so far: part of what ranks must have alike. Modules that come
- * later, and files that a script reads by itself, are not known here.
+ * required.c - the files that a script has required so far, which must be the same on all ranks.
+ * Modules that are required later, and files that a script reads itself, are not included.
  */
 #include "base/buffer.h"
 #include "base/hash.h"
@@ -14,7 +14,7 @@ static int by_text(const void *x, const void *y)
     return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
-/* Names of package.loaded, which keeps them, in an order that all ranks share. */
+/* Names in package.loaded, which keeps them alive, in an order that is the same on all ranks. */
 static const char **loaded_names(lua_State *L, int loaded, arena *a, size_t *n)
 {
     const char **names = NULL;
@@ -29,7 +29,7 @@ static const char **loaded_names(lua_State *L, int loaded, arena *a, size_t *n)
     return names;
 }
 
-/* The file that `require NAME` finds is pushed, or nil: built-in modules have none. */
+/* Pushes the file that `require NAME` finds, or nil: built-in modules have none. */
 static void push_file(lua_State *L, int package, const char *name)
 {
     lua_getfield(L, package, "searchpath");

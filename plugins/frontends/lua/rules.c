@@ -1,8 +1,8 @@
 /*
- * rules.c - what the functions may do that a run calls: limits of a loss, and the sandbox.
+ * rules.c - what the functions that a run calls may do: limits of a loss, and the sandbox.
  *
- * The sandbox keeps a run's hooks and losses to what a later run can repeat; it is not a jail: what
- * a script has put into locals of its own, it keeps.
+ * The sandbox restricts a run's hooks and losses to what a later run can repeat. It is not a security
+ * boundary: a script keeps what it stored in its own locals.
  */
 #include "host.h"
 #include <stdio.h>
@@ -21,7 +21,7 @@ script_rules script_rules_of(const nrl_node *config)
 
 /* ---- the sandbox ---- */
 
-static const char saved_key; /* registry: the globals while they are away */
+static const char saved_key; /* registry: the globals while they are hidden */
 static const char *const outward[] = {"os", "io", "debug", "package", "require", "load", "loadfile", "dofile"};
 enum { N_OUTWARD = sizeof outward / sizeof *outward };
 
@@ -87,11 +87,11 @@ void script_limits_begin(script_host *h)
 
 static void describe_memory(const script_host *h, char *text, size_t size)
 {
-    snprintf(text, size, "this loss takes more than %zu MiB of memory\nhint: script.loss_memory_mb is the limit",
+    snprintf(text, size, "this loss takes more than %zu MiB of memory\nhint: script.loss_memory_mb sets the limit",
              h->rules.loss_bytes / MIB);
 }
 
-/* Lua's own error of memory has no place: the text is made here. */
+/* Lua's own out-of-memory error has no place, so the text is built here. */
 nrl_status script_limits_end(script_host *h, lua_State *L, nrl_status st)
 {
     char text[160];
@@ -117,16 +117,16 @@ void script_limits_check(lua_State *L)
         fail_here(L, text);
     }
     if (h->call.left >= 0 && (h->call.left -= SCRIPT_PERIOD) >= 0) return;
-    script_watch(L, 1); /* a pcall may catch this one, and the one after its end not */
+    script_watch(L, 1); /* the loss may catch this error with pcall, but not the one after each further instruction */
     snprintf(text, sizeof text,
              "this loss takes too long: more than %lld Lua instructions\n"
-             "hint: script.loss_instructions is the limit",
+             "hint: script.loss_instructions sets the limit",
              (long long)h->rules.loss_instructions);
     fail_here(L, text);
 }
 
-/* Asked from inside Lua's allocator. While an object grows Lua's stack may be on its way, so no
- * place can be had: it gets room to spare, and script_limits_check stops it soon after. */
+/* Called from inside Lua's allocator. While an object grows, Lua's stack may be moving, so the place is
+ * unknown: the object gets extra room, and script_limits_check stops the loss soon after. */
 bool script_limits_allow(script_host *h, size_t held, size_t more, bool is_new)
 {
     lua_Debug info;

@@ -33,7 +33,7 @@ handle *handle_enter(lua_State *L)
 
 handle *handle_enter_outside(lua_State *L, const char *method)
 {
-    if (handle_at(L, 1)->depth) script_fail(L, "run:%s cannot be called from a hook or a loss", method);
+    if (handle_at(L, 1)->depth) script_fail(L, "cannot call run:%s from a hook or a loss", method);
     return handle_enter(L);
 }
 
@@ -100,7 +100,7 @@ static handle *push_handle(lua_State *L)
 
 static const char *const open_keys[] = {"quiet", "out", "model", NULL};
 
-/* Second argument of nrl.open: what the script decides whatever the command line says. */
+/* Second argument of nrl.open: settings of the script that override the command line. */
 typedef struct {
     const char *out, *model; /* on the Lua stack; NULL = not given */
 } settings;
@@ -122,8 +122,8 @@ static void apply_settings(arena *a, nrl_node *root, const settings *s)
     node_set(a, model, "path", node_string(a, s->model, strlen(s->model)));
 }
 
-/* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: the
- * problems found so far are told by run_open with its own. */
+/* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: run_open
+ * reports the problems found so far with its own. */
 static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_node *root, const settings *decided)
 {
     const nrl_frontend_job *given = h->host->job;
@@ -149,7 +149,7 @@ static int open_run(lua_State *L)
     settings decided = read_settings(L, &env);
     handle *h = push_handle(L);
     int self = lua_gettop(L);
-    arena *a = script_arena(L); /* the run keeps it */
+    arena *a = script_arena(L); /* the run keeps it alive */
     nrl_node *root = script_to_node(L, 1, a, "config");
     if (nrl_node_kind(root) != NRL_NODE_MAP) return script_fail(L, "nrl.open: expected a config, found a list");
     lua_setiuservalue(L, self, HANDLE_CONFIG);
@@ -166,7 +166,7 @@ static int open_run(lua_State *L)
 static int close_run(lua_State *L)
 {
     handle *h = luaL_checkudata(L, 1, type_name);
-    if (h->depth) return script_fail(L, "run:close cannot be called from a hook or a loss");
+    if (h->depth) return script_fail(L, "cannot call run:close from a hook or a loss");
     set_training(L, h, false);
     nrl_status failure = script_of(L)->failure;
     if (h->r && failure != NRL_OK && failure != NRL_ERR_STOPPED) nrl_run_abandon(h->r, failure, nrl_error_text());
@@ -222,7 +222,7 @@ static int finish(lua_State *L)
 
 static int stop(lua_State *L)
 {
-    nrl_run_stop(handle_at(L, 1)->r, luaL_optstring(L, 2, "the script asked"));
+    nrl_run_stop(handle_at(L, 1)->r, luaL_optstring(L, 2, "stopped by the script"));
     return 0;
 }
 
@@ -242,7 +242,7 @@ static int evaluate(lua_State *L)
 {
     const nrl_value *values = NULL;
     size_t n = 0;
-    const char *file = luaL_optstring(L, 2, NULL); /* on the stack as long as this call */
+    const char *file = luaL_optstring(L, 2, NULL); /* on the stack for the duration of this call */
     handle *h = handle_enter(L);
     handle_leave(L, h, nrl_run_evaluate(h->r, file, &values, &n));
     lua_newtable(L);
@@ -271,8 +271,8 @@ static int export(lua_State *L)
     return 0;
 }
 
-/* run:profile(true): operations are timed from the next step on; run:profile() -> {{op =, seconds =,
- * calls =}, ...}, the longest first. */
+/* run:profile(true): times operations from the next step on; run:profile() -> {{op =, seconds =, calls =},
+ * ...}, slowest first. */
 static int profile(lua_State *L)
 {
     handle *h = handle_at(L, 1);
@@ -340,7 +340,8 @@ static int set_field(lua_State *L)
         lua_setiuservalue(L, 1, HANDLE_STATE);
         return 0;
     }
-    if (strcmp(name, "lr")) return script_fail(L, "only run.lr and run.state can be set, not '%s'", name);
+    if (strcmp(name, "lr"))
+        return script_fail(L, "cannot set '%s' of a run; only run.lr and run.state can be set", name);
     lua_remove(L, 2);
     return set_lr(L);
 }

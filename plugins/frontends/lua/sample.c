@@ -1,6 +1,6 @@
 /*
- * sample.c - run:sample{prompts = {...}, max_tokens = 40} -> list of texts, and how many tokens
- * each took. The same code of core/run as `nrl sample`.
+ * sample.c - run:sample{prompts = {...}, max_tokens = 40} -> a list of texts, and the number of tokens
+ * of each. Uses the same code of core/run as `nrl sample`.
  */
 #include "handle.h"
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void read_options(lua_State *L, nrl_sample_options *o)
     if (o->top_p <= 0 || o->top_p > 1) script_fail(L, "%s: top_p: expected more than 0, up to 1", name);
 }
 
-/* Texts that the core allocated; the collector frees them whatever happens. */
+/* Texts that the core allocated; the collector frees them in any case. */
 typedef struct {
     size_t n;
     char *texts[];

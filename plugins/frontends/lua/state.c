@@ -1,6 +1,6 @@
 /*
- * state.c - values that JSON cannot hold, in maps that no other value looks like: every other key that begins with $ is
- * written with one $ more.
+ * state.c - values that JSON cannot hold, stored as maps that no other value looks like: every other
+ * key that begins with $ is written with one more $.
  */
 #include "state.h"
 #include "base/json.h"
@@ -64,7 +64,7 @@ static int digit_of(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* NULL where the text is not hex. */
+/* NULL if the text is not hex. */
 static char *bytes_of(arena *a, const char *hex, size_t *size)
 {
     size_t n = strlen(hex);
@@ -80,7 +80,7 @@ static char *bytes_of(arena *a, const char *hex, size_t *size)
 
 static nrl_status not_state(const char *what)
 {
-    return nrl_fail(NRL_ERR_CORRUPT, "run.state: '%.200s' is not what a script's state holds", what);
+    return nrl_fail(NRL_ERR_CORRUPT, "run.state: '%.200s' is not valid in a script's state", what);
 }
 
 static nrl_status number_of(arena *a, const char *word, nrl_node **out)

@@ -11,7 +11,7 @@
 
 /* malloc'd. */
 char *script_state_write(const nrl_node *state);
-/* NRL_ERR_CORRUPT where the text is not what script_state_write makes. The tree lives in `a`. */
+/* NRL_ERR_CORRUPT if the text is not an output of script_state_write. `a` owns the tree. */
 nrl_status script_state_read(arena *a, const char *text, nrl_node **out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * tensor.c - tensors in a Lua loss: + - * / and named operations, each one call of an nrl_op_*
- * function, which records itself on the tape. A handle dies with the call that made it.
+ * function, which records itself on the tape. A handle is valid only during the call that created it.
  */
 #include "tensor.h"
 #include <math.h>
@@ -29,7 +29,7 @@ nrl_tensor *tensor_at(lua_State *L, int idx)
     const handle *h = luaL_checkudata(L, idx, type_name);
     const script_loss_call *call = &script_of(L)->call;
     if (!call->open || h->call != call->number)
-        script_fail(L, "this tensor belongs to an earlier step: keep numbers (t:item()), not tensors");
+        script_fail(L, "this tensor belongs to an earlier step\nhint: keep numbers (t:item()) instead of tensors");
     return h->t;
 }
 
@@ -71,8 +71,7 @@ static int push_binary(lua_State *L, nrl_binary op)
     return 1;
 }
 
-/* ---- operators: a number beside a tensor is a scale or a shift, without a tensor of its own ----
- */
+/* ---- operators: a number with a tensor is a scale or a shift, without a tensor of its own ---- */
 
 static bool is_number(lua_State *L, int idx)
 {
@@ -127,7 +126,7 @@ static int unary(lua_State *L)
 static int clamp(lua_State *L)
 {
     double low = luaL_checknumber(L, 2), high = luaL_checknumber(L, 3);
-    luaL_argcheck(L, low <= high, 3, "the upper bound is below the lower one");
+    luaL_argcheck(L, low <= high, 3, "the upper bound is below the lower bound");
     return push_unary(L, NRL_UNARY_CLAMP, tensor_at(L, 1), low, high);
 }
 
@@ -189,7 +188,7 @@ static int shape(lua_State *L)
     return 1;
 }
 
-/* nrl.where(mask, a, b): a where the mask is not 0; numbers are spread over its shape. */
+/* nrl.where(mask, a, b): a where the mask is not 0; numbers are broadcast to its shape. */
 static int where(lua_State *L)
 {
     nrl_ctx *ctx = tensor_context(L);

@@ -1,6 +1,7 @@
 /*
- * tokenizer.c - nrl.tokenizer_train{texts = {...}, vocab_size = 512, out = dir}: a vocabulary from a script's own texts
- * or files, learned by a tokenizer plugin: the one that `plugin` names, else the first that can.
+ * tokenizer.c - nrl.tokenizer_train{texts = {...}, vocab_size = 512, out = dir}: trains a vocabulary
+ * on a script's own texts or files with a tokenizer plugin: the one in `plugin`, else the first that
+ * supports training.
  */
 #include "base/file.h"
 #include "folder.h"
@@ -14,7 +15,7 @@ static const char name[] = "nrl.tokenizer_train";
 static const char *const keys[] = {"texts",  "files",         "vocab_size", "special",   "out",
                                    "plugin", "min_frequency", "pattern",    "overwrite", NULL};
 
-/* The trainer as a Lua value, so that errors free it. */
+/* The trainer as a Lua value, so that the collector frees it after errors. */
 typedef struct {
     nrl_component *plugin;
     void *trainer;
@@ -51,7 +52,7 @@ static void check(lua_State *L, nrl_status st)
     if (st != NRL_OK) script_raise(L, st);
 }
 
-/* The plugin of that name, or the first that trains. */
+/* The plugin of that name, or the first that can train. */
 static void open_plugin(lua_State *L, handle *t, const char *word)
 {
     const nrl_environment *env = &script_of(L)->run;
@@ -65,7 +66,7 @@ static void open_plugin(lua_State *L, handle *t, const char *word)
         nrl_component_close(t->plugin);
         t->plugin = NULL;
     }
-    if (!t->plugin) script_fail(L, "%s: no tokenizer plugin is installed that can be trained", name);
+    if (!t->plugin) script_fail(L, "%s: no installed tokenizer plugin can be trained", name);
     lua_pop(L, 1);
 }
 

@@ -1,9 +1,9 @@
 /*
- * value.c - Lua values to nodes and back: the one passage for configs, JSON and run.state.
+ * value.c - Lua values to nodes and back, for configs, JSON and run.state.
  *
- * Tables of nrl.config are plain tables. A weak table in the registry remembers which node each
- * came from, so that an unchanged value keeps its file:line:col (and relative paths their file)
- * when the table becomes a tree again. Whatever the script wrote has the script as its place.
+ * Tables of nrl.config are plain tables. A weak table in the registry stores the node that each came
+ * from, so that an unchanged value keeps its file:line:col (and relative paths their file) when the
+ * table becomes a tree again. The place of values that the script wrote is the script.
  */
 #include "host.h"
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char origins_key; /* registry: weak table, table -> lightuserdata n
 static const char null_key;    /* its address is nrl.null */
 static const nrl_node empty_list = {.kind = NRL_NODE_LIST};
 
-/* ---- where tables came from ---- */
+/* ---- origins of tables ---- */
 
 static void push_origins(lua_State *L)
 {
@@ -115,11 +115,11 @@ void script_push_node(lua_State *L, const nrl_node *node, unsigned flags)
 
 /* ---- values to nodes ---- */
 
-/* The current value: its path from the root ("data.train[2]") and how deep it lies. */
+/* The current value: its path from the root ("data.train[2]") and its depth. */
 typedef struct {
     arena *a;
     const char *path;
-    const nrl_node *from; /* the node it was read from, NULL = made by the script */
+    const nrl_node *from; /* the node that it was read from, NULL = created by the script */
     int depth;
 } place;
 
@@ -225,7 +225,7 @@ static nrl_node *map(lua_State *L, int idx, const place *p, size_t n)
     return out;
 }
 
-/* A list has whole-number keys only, and its last one says how long it is. */
+/* A list has only integer keys, and its largest key is its length. */
 static nrl_node *table(lua_State *L, int idx, const place *p, const nrl_node *from)
 {
     size_t n = 0, n_numbers = 0;
@@ -233,11 +233,11 @@ static nrl_node *table(lua_State *L, int idx, const place *p, const nrl_node *fr
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1), n++) {
         if (!lua_isinteger(L, -2)) continue;
         lua_Integer key = lua_tointeger(L, -2);
-        if (key < 1) script_fail(L, "%s: a list begins at 1, found item %lld", p->path, (long long)key);
+        if (key < 1) script_fail(L, "%s: a list must begin at 1, found item %lld", p->path, (long long)key);
         if (key > last) last = key;
         n_numbers++;
     }
-    if (p->depth > MAX_DEPTH) script_fail(L, "%s: more than %d tables deep", p->path, MAX_DEPTH);
+    if (p->depth > MAX_DEPTH) script_fail(L, "%s: more than %d nested tables", p->path, MAX_DEPTH);
     luaL_checkstack(L, 6, "value too deep");
     const place inside = {p->a, p->path, from, p->depth};
     if (n_numbers && n_numbers == n) return list(L, idx, &inside, last);

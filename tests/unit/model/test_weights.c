@@ -413,8 +413,8 @@ static void a_wrong_index_is_told(void **state)
     static const struct {
         const char *index, *text;
     } rows[] = {{"{}", "no 'weight_map'"},
-                {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file beside it"},
-                {"{\"weight_map\":{\"a\":3}}", "expected a file beside it"},
+                {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "expected a file in the same directory"},
+                {"{\"weight_map\":{\"a\":3}}", "expected a file in the same directory"},
                 {"{\"weight_map\":{\"a\":\"x.safetensors\"}}", "lists this file, but it is absent"},
                 {"{\"weight_map\":{\"a\":\"y.safetensors\"}}", "tensor 'a' is not in y.safetensors"}};
     size_t size;
