@@ -4,7 +4,6 @@ Structs have the names and the members of the C headers; tests/python/layout.py 
 compiler says.
 """
 import ctypes
-import ctypes.util
 import os
 import pathlib
 import shutil
