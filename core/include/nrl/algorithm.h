@@ -73,7 +73,7 @@ typedef struct {
     nrl_status (*loss)(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
     /* [step] optional: called after the update with the step's global sums and weights */
     nrl_status (*step_end)(void *self, const double *sums, const double *weights);
-    /* [main] optional: passes each value that must survive a restart to nrl_action_*; called to save and to load */
+    /* [main] optional: passes each value that must survive a restart to nrl_state_io_*; called to save and to load */
     nrl_status (*state)(void *self, nrl_state_io *state_io);
     /* [main] optional: replaces `needs` if the columns depend on options. Words besides columns: "prompt_targets" =
      * prompt tokens are target positions of weight 0; "kl_pairs", see example_kind. */

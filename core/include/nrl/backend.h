@@ -299,33 +299,32 @@ typedef struct {
     /* Returns an operation that the core does not know, by name; NULL = none. */
     const void *(*extension)(void *self, const char *name);
 
-    /* ---- measuring (nrl bench, nrl profile); nothing here is called in a run that is not measured ---- */
-
-    /* An event that knows when the device reached it. NULL, or event_seconds NULL: the core waits around
-     * each operation and reads the host's clock, unless it has no streams and everything is done anyway. */
+    /* ---- measuring (nrl bench, nrl profile); not called in other runs ---- */
+    /* Records an event with the time at which the device reaches it. If this or event_seconds is NULL, the core reads
+     * the host's clock, and on a backend with streams waits before and after each operation. */
     nrl_status (*event_record_timed)(void *self, nrl_stream *stream, nrl_event **out);
-    /* By the device's clock, from one timed event to a later one of the same stream; both were reached. */
+    /* The time by the device's clock between two timed events of one stream, which the device has reached. */
     nrl_status (*event_seconds)(void *self, nrl_event *from, nrl_event *to, double *seconds);
 
-    /* Watches the device until watch_end: counts, and samples of what it reports. One watch at a
-     * time. NULL = it has nothing to tell. [main] */
+    /* Starts collecting counters and samples of the device until watch_end. One watch at a time. NULL = the device
+     * reports nothing. [main] */
     nrl_status (*watch_begin)(void *self);
-    /* Ends it; fills at most `room` values. Names are unique, in lower_snake with the unit last, and live as
-     * long as the instance; values are finite and not negative. What the device does not tell is not among
-     * them, and never a zero. The core knows
-     *   launches         kernels and library calls that were queued since watch_begin
-     *   energy_j         that the device took since then
-     *   memory_...       of the device's pool, shown beside the run's own; peaks are since it was opened
-     * and shows any other as it is: means and extremes of samples since watch_begin. [main] */
+    /* Ends the watch and fills at most `room` values. Names are unique, in lower_snake with the unit last, and live as
+     * long as the instance; values are finite and not negative. Values that the device does not report are omitted, not
+     * zero. Names with a meaning for the core:
+     *   launches         kernels and library calls queued since watch_begin
+     *   energy_j         energy consumed since watch_begin
+     *   memory_...       of the device's pool, shown next to the run's own; peaks since the device was opened
+     * The core prints all others unchanged: means and extremes of samples since watch_begin. [main] */
     nrl_status (*watch_end)(void *self, nrl_value *values, size_t room, size_t *n);
 
-    /* train.deterministic: false. Faster ways may be taken whose bits differ from run to run; `relaxed` says
-     * in words what differs ("..., ..."). NULL, both: there are none. [main], after open */
+    /* Called after open if train.deterministic is false: allows faster kernels whose results differ in the last bits
+     * from run to run. `relaxed` describes what differs ("..., ..."). Both NULL: the backend has none. [main] */
     void (*relax)(void *self);
     const char *relaxed;
 
-    /* The collective that makes best use of this memory, for `collective: auto`. NULL: the one of the highest
-     * priority. `backend: auto` is the backend of the highest priority whose probe succeeds. */
+    /* The collective that works best with this device's memory, for `collective: auto`. NULL: the collective with the
+     * highest priority. `backend: auto` is the backend with the highest priority whose probe succeeds. */
     const char *collective;
 } nrl_backend;
 

@@ -1,6 +1,6 @@
 /*
- * checkpoint.h - for programs: what is in a checkpoint, whether it is whole and who signed it, its tensors as numbers,
- * and what a run's folder keeps. Runs write checkpoints (nrl/run.h); nothing here does.
+ * checkpoint.h - for programs: reads and verifies checkpoints, lists and removes those of a run. These functions do not
+ * write checkpoints; runs do (nrl/run.h).
  *
  *     nrl_checkpoint *c;
  *     nrl_status st = nrl_checkpoint_open("runs/first", NULL, &c);
@@ -12,8 +12,8 @@
  * Ownership: texts and trees are borrowed from the checkpoint until it is closed.
  * Threads: one call at a time on a checkpoint; several checkpoints may be open in several threads.
  * Errors: NRL_ERR_CORRUPT (names the file), NRL_ERR_DATA (a format that this version does not know), NRL_ERR_IO,
- * NRL_ERR_MEMORY, and NRL_ERR_CONFIG for what was named and is not there.
- * Growth: the caller sets `size` of a struct to its sizeof; what the library does not know stays zero.
+ * NRL_ERR_MEMORY, and NRL_ERR_CONFIG if the named checkpoint does not exist.
+ * Growth: the caller sets `size` of a struct to its sizeof; members that the library does not know stay zero.
  */
 #ifndef NRL_CHECKPOINT_H
 #define NRL_CHECKPOINT_H
@@ -25,26 +25,27 @@ extern "C" {
 
 typedef struct nrl_checkpoint nrl_checkpoint;
 
-/* Opens the checkpoint `path`, or the newest complete one of the run `path`: checks the manifest, the sizes of all
- * files and their indices; the data's hashes are checked when it is read. With `public_key` (a file, NULL = any) also
- * that the checkpoint is signed by that key; each part is then checked against the signature as it is read. */
+/* Opens the checkpoint `path`, or the newest complete checkpoint of the run `path`. Checks the manifest, the sizes of
+ * all files and their indices; hashes of data are checked when the data is read. With `public_key` (a file; NULL = any
+ * key or none) the checkpoint must be signed by that key, and each part is checked against the signature as it is
+ * read. */
 NRL_API nrl_status nrl_checkpoint_open(const char *path, const char *public_key, nrl_checkpoint **out);
-NRL_API void nrl_checkpoint_close(nrl_checkpoint *c); /* NULL is fine */
+NRL_API void nrl_checkpoint_close(nrl_checkpoint *c); /* c may be NULL */
 
 typedef struct {
     uint32_t size;
-    int32_t world; /* ranks that wrote it */
+    int32_t world; /* number of ranks that wrote the checkpoint */
     const char *dir;
     int64_t step;
     int64_t bytes; /* of all files */
     int64_t n_tensors;
-    double metric;  /* what keep_best compares: smaller is better; NaN = none */
-    bool is_signed; /* by whomever; by the key where nrl_checkpoint_open got one */
+    double metric;  /* the value for keep_best: smaller is better; NaN = none */
+    bool is_signed; /* by any key, or by the key given to nrl_checkpoint_open */
 } nrl_checkpoint_info;
 NRL_API void nrl_checkpoint_info_fill(const nrl_checkpoint *c, nrl_checkpoint_info *fill);
 
 /* A tree that the run saved under a key: "config", "progress", "model", "fingerprints", "time", "nrl", "script_path";
- * NULL = there is none. */
+ * NULL = no such key. */
 NRL_API const nrl_node *nrl_checkpoint_node(const nrl_checkpoint *c, const char *key);
 
 /* ---- tensors ---- */
@@ -54,9 +55,9 @@ typedef struct {
     uint32_t dtype;           /* nrl_dtype */
     const char *name;         /* as in Hugging Face checkpoints */
     const char *slot;         /* "weight", or an optimizer's state, "exp_avg" */
-    int32_t n_dims, n_shards; /* n_shards: how many ranks' files hold it */
+    int32_t n_dims, n_shards; /* n_shards: the number of files that have parts of it */
     int64_t dims[NRL_MAX_DIMS];
-    int64_t bytes, stored_bytes; /* as numbers; on disk */
+    int64_t bytes, stored_bytes; /* uncompressed; on disk */
 } nrl_checkpoint_tensor;
 /* Tensors are numbered 0 .. n_tensors-1 in the order of their models. */
 NRL_API void nrl_checkpoint_tensor_fill(const nrl_checkpoint *c, int64_t i, nrl_checkpoint_tensor *fill);
@@ -76,14 +77,13 @@ NRL_API nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*
  * nrl_checkpoint_list_free. */
 NRL_API nrl_status nrl_checkpoint_list(const char *out, char ***dirs, size_t *n);
 NRL_API void nrl_checkpoint_list_free(char **dirs, size_t n);
-/* Keeps the `keep` newest complete ones (0 = all) and besides them the `keep_best` with the smallest metric; removes
- * the rest and what interrupted saves left. NRL_ERR_CONFIG while a run writes there. */
+/* Keeps the `keep` newest complete checkpoints (0 = all) and in addition the `keep_best` with the smallest metric;
+ * removes all others and the remains of interrupted saves. NRL_ERR_CONFIG while a run writes to `out`. */
 NRL_API nrl_status nrl_checkpoint_prune(const char *out, int64_t keep, int64_t keep_best);
 
 /* ---- keys ---- */
 
-/* Makes a key to sign with: the files `path` (secret, for checkpoint.sign) and `path`.pub, which must not be there yet.
- */
+/* Creates a key pair: the files `path` (secret, for checkpoint.sign) and `path`.pub, which must not exist yet. */
 NRL_API nrl_status nrl_checkpoint_make_keys(const char *path);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
 /*
- * comm.h - ranks as named axes, and what strategies say over them.
+ * comm.h - the mesh of ranks with named axes, and communication of strategies along an axis.
  *
- * A mesh holds all ranks of a run; an axis names the ranks that differ in one coordinate alone. Its name is
- * what the strategy that serves it declares (nrl/parallel.h). A strategy may split its own axis into two
- * (hybrid sharding: one inside a node, one across nodes). Calls take contiguous tensors, start at once, and
- * return work; tensors live until the work is waited for. Every rank makes the same calls on an axis in the
- * same order. On an axis of one rank every call is done when it returns.
+ * A mesh has all ranks of a run; an axis connects ranks that differ in one coordinate. The strategy that serves an axis
+ * declares its name (nrl/parallel.h). A strategy may split its own axis into two (hybrid sharding: one inside a node,
+ * one across nodes). Calls take contiguous tensors, start at once, and return work; tensors must live until the work is
+ * waited for. Every rank makes the same calls on an axis in the same order. On an axis of one rank every call is
+ * complete when it returns.
  *
- * Thread: [step], all of it. Errors: NRL_ERR_PEER names the rank that was lost, the call, the step
- * and how long it was waited for; after it the mesh is dead and every further call fails alike.
+ * Thread: [step] for all functions. Errors: NRL_ERR_PEER names the lost rank, the call, the step and the time waited;
+ * after it the mesh cannot be used any more, and every further call fails with the same error.
  */
 #ifndef NRL_COMM_H
 #define NRL_COMM_H
@@ -26,8 +26,8 @@ NRL_API int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis); /* 0 for
 NRL_API int32_t nrl_mesh_rank(const nrl_mesh *mesh);                    /* of all */
 NRL_API int32_t nrl_mesh_world(const nrl_mesh *mesh);
 NRL_API int32_t nrl_mesh_local_world(const nrl_mesh *mesh); /* ranks on this node */
-/* Ranks of this rank's group along the axis that are on this node, from 1 to nrl_mesh_size: ranks that differ in
- * inner axes stand between them. */
+/* The number of ranks of this rank's group along the axis that are on this node, from 1 to nrl_mesh_size. Their rank
+ * numbers need not be consecutive. */
 NRL_API int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis);
 /* Divides `axis` into groups of `size` consecutive coordinates. The axis `inner` is the coordinate within a
  * group, `outer` the number of the group. Every rank must call it. NRL_ERR_CONFIG if `size` does not divide

@@ -1,6 +1,6 @@
 /*
- * host.h - for frontends and embedders that open plugins themselves: the base of a loss, a frontend for a
- * script. [main] unless said.
+ * host.h - for frontends and programs that open plugins themselves: the base of a loss, a frontend for a script.
+ * [main] unless stated otherwise.
  */
 #ifndef NRL_HOST_H
 #define NRL_HOST_H
@@ -13,20 +13,21 @@ extern "C" {
 
 typedef struct nrl_component nrl_component;
 
-/* Finds the plugin of this kind that `config` names, a word or a map with `name` and its options, and fills its
- * options. `section` names the place in messages. Searched are env->plugin_path and the installed folder.
- * NRL_ERR_CONFIG with all mistakes, NRL_ERR_PLUGIN. `config` outlives the component. */
+/* Opens the plugin of this kind that `config` names (a word, or a map with `name` and options) and fills its options.
+ * `section` is the name of the slot in messages. Searches env->plugin_path and the installed plugins. NRL_ERR_CONFIG
+ * with all mistakes, NRL_ERR_PLUGIN. `config` must outlive the component. */
 NRL_API nrl_status nrl_component_open(const nrl_environment *env, uint32_t kind, const char *section,
                                       const nrl_node *config, nrl_component **out);
-NRL_API void nrl_component_close(nrl_component *c); /* what the plugin made is destroyed before; NULL is fine */
-/* The table of the kind, whose first member this is; zero beyond what the plugin knows. As long as the component. */
+NRL_API void nrl_component_close(nrl_component *c); /* destroy the plugin's instances first; c may be NULL */
+/* The plugin's table, the first member of the table of its kind; members that the plugin does not know are zero. Lives
+ * as long as the component. */
 NRL_API const nrl_plugin *nrl_component_table(const nrl_component *c);
 NRL_API void *nrl_component_options(const nrl_component *c); /* never NULL */
-/* "0.1.0, 1f3a...": version, and hash of the file. As long as the component; NULL with NRL_ERR_IO. */
+/* "0.1.0, 1f3a...": version and hash of the file. Lives as long as the component; NULL after NRL_ERR_IO. */
 NRL_API const char *nrl_component_identity(nrl_component *c);
 
-/* Why a file cannot be used is found out when a plugin is opened: this list names all there are of a kind, NULL-ended,
- * sorted, in `memory`. */
+/* The names of all plugins of a kind, NULL-terminated, sorted, in `memory`. Opens no plugin, so some may turn out to be
+ * unusable. */
 NRL_API const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t kind, nrl_arena *memory);
 
 /* Writes whose code an address is, "optimizer 'NAME'", into text[room]; false where it is no plugin's. Allocates
@@ -35,27 +36,27 @@ NRL_API bool nrl_plugin_locate(const void *address, char *text, size_t room);
 
 /* ---- scripts ---- */
 
-/* The frontend for a script: the one that `name` names (a word, or {name: NAME, option: value}), else the one whose
- * probe serves the path. *out is NULL where `name` is NULL and none serves it. NRL_ERR_CONFIG where several do. */
+/* Finds the frontend for a script: by `name` (a word, or {name: NAME, option: value}), or, if `name` is NULL, by the
+ * frontends' probes. *out is NULL if no probe accepts the path. NRL_ERR_CONFIG if several do. */
 NRL_API nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const char *path,
                                      nrl_component **out);
-/* Runs a script to its end with that frontend. `job` as in nrl/frontend.h; `frontend` of its environment is set here.
- */
+/* Runs a script to its end with the frontend. `job` as in nrl/frontend.h; this function sets script, script_hash and
+ * frontend of its environment. */
 NRL_API nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code);
 
-/* ---- a loss, tried ---- */
+/* ---- checking a loss ---- */
 
 typedef struct {
     uint32_t size;
     uint32_t n_extra;
-    const char *backend;      /* name of the backend plugin to compute on; one whose memory the host can read */
+    const char *backend;      /* name of a backend plugin whose memory the host can read */
     const char *const *extra; /* [n_extra] columns of data.extra that the loss reads, at most 8 */
-    double tolerance;         /* of the gradient, relative to 1 or to it; 0 = 0.005 */
+    double tolerance;         /* of the gradient, relative to max(1, |gradient|); 0 = 0.005 */
 } nrl_gradcheck_options;
 
-/* Tries a loss on a small made-up batch. The gradient of the log-probs must be what differences of the loss give, and
- * loss and weight must be sums over examples, so that splitting a batch changes nothing. A kink (relu, clamp) near a
- * value may fail without being wrong. *worst is the largest difference. NRL_ERR_CONFIG names what differs. */
+/* Checks a loss on a small synthetic batch: the gradient of the log-probs must equal finite differences of the loss,
+ * and loss and weight must be sums over examples, so that splitting a batch changes nothing. A correct loss may fail if
+ * a value is near a kink (relu, clamp). *worst is the largest difference. NRL_ERR_CONFIG names what differs. */
 NRL_API nrl_status nrl_gradcheck(const nrl_environment *env, const nrl_algorithm *loss, void *self,
                                  const nrl_gradcheck_options *options, double *worst);
 

@@ -42,12 +42,13 @@ NRL_API size_t nrl_node_string_size(const nrl_node *node);
 
 /* ---- building a tree: for embedders, frontends and plugins that give rows or info ---- */
 
-/* Memory that dies together. Belongs to one thread at a time; the trees in it may be read by any. Running out of it
- * ends the process with a message: it is for configs, rows and texts, not for weights. */
+/* Allocations that are freed together. An arena belongs to one thread at a time; any thread may read the trees in it.
+ * When memory runs out, the process prints a message and exits: use arenas for configs, rows and texts, not for
+ * weights. */
 typedef struct nrl_arena nrl_arena;
 NRL_API nrl_arena *nrl_arena_create(void);
-NRL_API void nrl_arena_destroy(nrl_arena *a);             /* NULL is fine */
-NRL_API void nrl_arena_reset(nrl_arena *a);               /* everything in it is gone, the largest block is kept */
+NRL_API void nrl_arena_destroy(nrl_arena *a);             /* a may be NULL */
+NRL_API void nrl_arena_reset(nrl_arena *a);               /* frees all allocations; keeps the largest block */
 NRL_API void *nrl_arena_alloc(nrl_arena *a, size_t size); /* 16-byte aligned, zeroed */
 
 NRL_API nrl_node *nrl_node_new(nrl_arena *a, nrl_node_type kind); /* NULL, an empty LIST or MAP */
@@ -55,8 +56,8 @@ NRL_API nrl_node *nrl_node_new_bool(nrl_arena *a, bool value);
 NRL_API nrl_node *nrl_node_new_int(nrl_arena *a, int64_t value);
 NRL_API nrl_node *nrl_node_new_f64(nrl_arena *a, double value);
 NRL_API nrl_node *nrl_node_new_string(nrl_arena *a, const char *text, size_t size); /* copied */
-/* The child becomes the parent's: a node has one parent, in the same arena. `put` replaces what has the key, which is
- * copied. */
+/* Adds a child, which must not have a parent yet and lives in the same arena. `put` replaces a child with the same key;
+ * the key is copied. */
 NRL_API void nrl_node_put(nrl_arena *a, nrl_node *map, const char *key, nrl_node *child);
 NRL_API void nrl_node_append(nrl_arena *a, nrl_node *list, nrl_node *child);
 /* `source` is borrowed as long as the tree; line and column count from 1, 0 = unknown. */

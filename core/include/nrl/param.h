@@ -1,30 +1,30 @@
 /*
- * param.h - parameters are handles with slots; what is stored where is a strategy's decision.
+ * param.h - parameters: handles with slots, to which a strategy binds storage.
  *
  * Models pass nrl_param to linear, embedding and norm, never a weight tensor, and the tape keeps
- * the handle. A strategy binds storage to slots: whole tensors, or local slices.
+ * the handle. A strategy binds storage to slots: unsharded tensors, or local slices.
  * Optimizer, clipping, checkpoint and export read layouts and logical values only.
  *
  * MASTER is f32, encoded in one of two ways:
  *   plain    MASTER, an f32 tensor; WEIGHT is MASTER rounded to the compute dtype
- *   split16  no MASTER: HI16, which is bf16 WEIGHT itself (of a cut parameter, the local range of
- *            it), and LO16, the 16 bits that rounding took away: 4 bytes for both instead of 6
- * An f32 value x of bits b is split as
- *   high = (b + 0x8000) >> 16,  low = b & 0xffff,  and back:  b = (high << 16) + (int16_t)low
- * which is exact for every value, zeros of both signs, denormals and infinities among them. That needs
- * a rounding that can be undone: to nearest, ties away from zero. (Of ties to even it could not be told
- * whether high went up or down.) The largest values round to infinity in HI16, as in every rounding to
- * bf16, and come back from it finite. A NaN becomes the quiet NaN of its sign, so that HI16 is one too.
- * bf16 WEIGHT is rounded so with both encodings (nrl_master_round), so that a run's numbers do not
- * depend on which one it has. Checkpoints and exports hold the f32 values.
+ *   split16  no MASTER: HI16, which is the bf16 WEIGHT itself (for a sharded parameter, its local slice), and LO16,
+ *            the 16 bits removed by rounding: 4 bytes for both instead of 6
+ * An f32 value with the bits b is split as
+ *   high = (b + 0x8000) >> 16,  low = b & 0xffff,  and joined as  b = (high << 16) + (int16_t)low
+ * which is exact for every value, including zeros of both signs, denormals and infinities. This requires
+ * a reversible rounding: to nearest, ties away from zero. (With ties to even, b would not determine whether
+ * high was rounded up or down.) The largest values round to infinity in HI16, as in every rounding to
+ * bf16, and are finite again when joined. A NaN becomes the quiet NaN of its sign, so that HI16 is a NaN too.
+ * Both encodings round bf16 WEIGHT in this way (nrl_master_round), so that the numbers of a run do not
+ * depend on the encoding. Checkpoints and exports contain the f32 values.
  *
  * A layout belongs to a part: one logical Hugging Face tensor. Most parameters have one part; a
- * fused storage has several, stacked along dimension 0. Checkpoints use the parts' names. A tensor that is
- * fused in files too (GPT-2's queries, keys and values) is one part of several groups.
+ * fused parameter has several, stacked along dimension 0. Checkpoints use the names of parts. A tensor that is
+ * also fused in files (GPT-2's queries, keys and values) is one part with several groups.
  *
- * What an axis placements in a dimension is gone for operations: WEIGHT, GRAD and the parameter's dimensions are
- * those of the box that is left on this rank (a row or column of ranks holds a matrix). A flat shard divides
- * the local slots alone, and whoever makes it makes WEIGHT whole again: the whole box.
+ * Operations see the shard of an axis that divides a dimension: WEIGHT, GRAD and the parameter's dimensions are those
+ * of the slice on this rank. A flat shard divides only the local slots; the strategy that makes flat shards gathers
+ * WEIGHT.
  */
 #ifndef NRL_PARAM_H
 #define NRL_PARAM_H
@@ -54,7 +54,7 @@ enum { NRL_MAX_PLACEMENTS = 4, NRL_SHARD_FLAT = -1 };
  * element range of what the earlier placements left. Coordinate c of n holds [begin[c], end[c]). Ranges may be empty,
  * or equal: then the lowest coordinate owns the range. */
 typedef struct {
-    const char *axis; /* the strategy's own, or one that it made of it by nrl_mesh_split */
+    const char *axis; /* the strategy's own axis, or an axis that it has split off with nrl_mesh_split */
     int32_t dim;      /* 0 .. n_dims-1, or NRL_SHARD_FLAT */
     int32_t n;        /* coordinates on the axis */
     const int64_t *begin, *end;
@@ -64,8 +64,8 @@ typedef struct {
     int32_t n_placements;                         /* 0 = replicated on every rank */
     int32_t n_holders;                            /* stages: coordinates on the axis that divides the depth */
     nrl_placement placements[NRL_MAX_PLACEMENTS]; /* in order of application */
-    const bool *owner_stages; /* [n_holders] which stages have any of it, the others nothing, whatever the
-                            placements say; NULL = all */
+    const bool *owner_stages; /* [n_holders] which stages have the part; other stages have no elements of it, whatever
+                            the placements are; NULL = all */
 } nrl_layout;
 
 typedef struct {
@@ -74,8 +74,8 @@ typedef struct {
     bool transposed; /* files store [in, out], the parameter is [out, in] */
     int64_t dims[NRL_MAX_DIMS];
     nrl_layout layout;
-    int32_t groups; /* > 1: dimension 0 consists of so many equal groups (q, k and v of a fused projection); a
-                       cut of it divides each group in the same way, and its ranges count within a group */
+    int32_t groups; /* > 1: dimension 0 consists of this many equal groups (q, k and v of a fused projection); a
+                       placement divides each group in the same way, and its ranges count within a group */
     int32_t reserved;
 } nrl_part;
 

@@ -1,12 +1,12 @@
 /*
- * tokenizer.h - text to token ids and back. A tokenizer plugin reads one or more file formats; the core
- * never looks into them: it asks each installed plugin (probe) which one reads a path, in name order,
- * unless the config names the plugin (`tokenizer: {name: ..., path: ...}`).
+ * tokenizer.h - text to token ids and back. A tokenizer plugin reads one or more file formats, which the core does not
+ * know: the core probes the installed plugins in name order to find the one that reads a path, unless the config names
+ * the plugin (`tokenizer: {name: ..., path: ...}`).
  *
- * Ownership: what info, token_text and close concern belongs to the instance and lives until close.
- * Threads: an open instance is read-only and used by many threads at once; what a thread changes while
- * it encodes lies in a scratch of its own.
- * Text: input is any bytes; a broken UTF-8 sequence is read as U+FFFD, as Python's errors="replace" does.
+ * Ownership: results of info and token_text belong to the instance and live until close.
+ * Threads: an open instance is read-only and used by many threads at once; data that encode modifies is in a scratch
+ * object of each thread.
+ * Text: input is any bytes; an invalid UTF-8 sequence is read as U+FFFD, as Python's errors="replace" does.
  * Decoded text is always valid UTF-8.
  */
 #ifndef NRL_TOKENIZER_H
@@ -18,26 +18,26 @@ extern "C" {
 #endif
 
 enum {
-    NRL_TOKEN_MAX_ID = 1 << 22,   /* a plugin refuses files with ids at or above */
-    NRL_ENCODE_MAX_TEXT = 1 << 26 /* bytes of one encode call; the core refuses longer text */
+    NRL_TOKEN_MAX_ID = 1 << 22,   /* plugins reject files with ids of at least this */
+    NRL_ENCODE_MAX_TEXT = 1 << 26 /* largest text of an encode call in bytes; the core rejects longer text */
 };
 
 /* Flags of encode. */
 enum {
-    NRL_ENCODE_ADD_SPECIAL = 1,    /* what stands around every text: BOS, EOS, [CLS] */
+    NRL_ENCODE_ADD_SPECIAL = 1,    /* add the tokens at the begin and end of every text: BOS, EOS, [CLS] */
     NRL_ENCODE_SPECIAL_AS_TEXT = 2 /* "</s>" in the text is four characters, not the token */
 };
 
 /* Flags of a token. */
 enum {
     NRL_TOKEN_SPECIAL = 1, /* omitted by decode with skip_special */
-    NRL_TOKEN_ADDED = 2    /* found in text as a whole, before the text is cut into words */
+    NRL_TOKEN_ADDED = 2    /* matched in the text before the text is split into words */
 };
 
-/* What is opened: a path, or bytes in memory where `bytes` is not NULL. */
+/* The source of a tokenizer: a path, or, if `bytes` is not NULL, bytes in memory. */
 typedef struct {
     uint32_t size;    /* of this struct */
-    const char *path; /* a file or a folder; with bytes only their name in errors */
+    const char *path; /* a file or a directory; with bytes, only their name in errors */
     const char *bytes;
     size_t n_bytes;
 } nrl_tokenizer_source;
@@ -51,90 +51,90 @@ typedef struct {
 typedef struct {
     uint32_t size;           /* of this struct, set by the caller */
     int32_t vocab_size;      /* largest id + 1, special tokens included */
-    int32_t bos, eos, pad;   /* NRL_TOKEN_NONE where there is none; eos is the one that training appends */
-    bool adds_bos, adds_eos; /* by encode with NRL_ENCODE_ADD_SPECIAL */
-    /* Words are written with their space in front ("_word" of SentencePiece) and encode puts none behind a
-     * special token: a template writes that space itself. */
+    int32_t bos, eos, pad;   /* NRL_TOKEN_NONE = none; eos is the token that training appends */
+    bool adds_bos, adds_eos; /* whether encode with NRL_ENCODE_ADD_SPECIAL adds them */
+    /* Tokens include the space before a word ("_word" of SentencePiece), and encode adds no space after a special
+     * token: a template must write that space itself. */
     bool space_after_special;
-    bool space_before_text; /* encode puts a space in front of a text's first range, and of no other */
+    bool space_before_text; /* encode adds a space before the first range of a text, and before no other */
     const int32_t *eos_ids; /* [n_eos] all ids that end a generation, eos first */
     size_t n_eos;
-    const char *hash;           /* hex digits over all bytes that were read: names token caches */
-    const char *folder;         /* that the files lie in, for export; NULL = none */
+    const char *hash;           /* hex digits, a hash of all files: identifies token caches */
+    const char *folder;         /* directory of the files, for export; NULL = none */
     const char *chat_template;  /* text of the template that came with the files; NULL = none */
     const char *tools_template; /* the same, for conversations with tools; NULL = none */
     const nrl_named_token *named;
     uint32_t n_named, named_size; /* entries; bytes of an entry */
-    size_t stream_room;           /* bytes that one decode_next may write, its NUL included */
+    size_t stream_room;           /* bytes that one decode_next may write, including its NUL */
     /* Names in `folder` that are copied along with an exported model, NULL-ended, beside those that the format of the
      * weights copies (nrl/format.h); NULL = none. */
     const char *const *files;
 } nrl_tokenizer_info;
 
-/* State of a decoding token by token; zero before the first. The plugin defines what is in it. */
+/* State of decoding token by token; zero before the first token. The plugin defines its contents. */
 typedef struct {
     uint64_t state[4];
 } nrl_decode_stream;
 
-/* What a vocabulary is trained to. */
+/* Options for training a vocabulary. */
 typedef struct {
     uint32_t size;              /* of this struct */
-    int64_t vocab_size;         /* special tokens included */
+    int64_t vocab_size;         /* including special tokens */
     const char *const *special; /* [n_special] get the first ids, in this order */
     size_t n_special;
-    int64_t min_frequency; /* a pair or word seen less often makes no token; 0 = the plugin's default */
-    const char *pattern;   /* how text is cut into words, a word of the plugin's; NULL = its default */
-    bool overwrite;        /* a tokenizer that the folder holds already is replaced */
-    /* Asked before a file is written; a failure is passed on. NULL = every file may be. */
+    int64_t min_frequency; /* a less frequent pair or word does not become a token; 0 = the plugin's default */
+    const char *pattern;   /* how text is split into words, a name that the plugin defines; NULL = its default */
+    bool overwrite;        /* replace a tokenizer that the directory already has */
+    /* Called before a file is written; an error is returned. NULL = every file may be written. */
     nrl_status (*may_write)(void *user, const char *path);
     void *user;
 } nrl_train_tokenizer;
 
 typedef struct {
     nrl_plugin plugin;
-    /* [main] how surely (NRL_PROBE_*) this plugin reads source->path (never bytes). Cheap: names, and at most the first
-     * bytes. */
+    /* [main] how likely (NRL_PROBE_*) this plugin can read source->path (never bytes). Must be cheap: checks names, and
+     * at most the first bytes. */
     int32_t (*probe)(const nrl_tokenizer_source *source);
-    /* [main] NRL_ERR_IO: absent or unreadable; NRL_ERR_DATA: malformed, or a part that this version does not
-     * know, named. */
+    /* [main] NRL_ERR_IO: missing or unreadable; NRL_ERR_DATA: malformed, or has a feature, named in the error, that
+     * this version does not support. */
     nrl_status (*open)(const void *options, const nrl_tokenizer_source *source, void **self);
     void (*close)(void *self);                         /* [main] */
     void (*info)(void *self, nrl_tokenizer_info *out); /* [any] */
-    /* [any] both optional, present together: a thread's buffers; without them encode gets NULL */
+    /* [any] optional, both or none: buffers of a thread; without them encode receives NULL */
     void *(*scratch_create)(void *self);
     void (*scratch_destroy)(void *scratch);
-    /* [any] optional: characters that had no token and vanished, since the scratch was created */
+    /* [any] optional: number of characters without a token that encode has dropped since the scratch was created */
     size_t (*scratch_dropped)(const void *scratch);
-    /* [any] appends the ids of text[0..size) to out. Offsets: of tokens that encode adds 0 or size. Equal text and
-     * flags give equal ids, whatever was encoded before. */
+    /* [any] appends the ids of text[0..size) to out. The offset of an added special token is 0 or size. Equal text and
+     * flags always give equal ids. */
     nrl_status (*encode)(void *self, void *scratch, const char *text, size_t size, uint32_t flags, nrl_token_ids *out);
     /* [any] appends the text of ids; an id outside the vocabulary is NRL_ERR_DATA */
     nrl_status (*decode)(void *self, const int32_t *ids, size_t n, bool skip_special, nrl_text *out);
-    /* [any] writes the text that became certain with this id, NUL-ended, and returns its bytes, fewer than
-     * room. An id outside the vocabulary gives U+FFFD; NRL_TOKEN_NONE flushes. */
+    /* [any] writes the text that is complete with this id, NUL-terminated, and returns its size, less than room. An id
+     * outside the vocabulary gives U+FFFD; NRL_TOKEN_NONE flushes. */
     size_t (*decode_next)(void *self, nrl_decode_stream *stream, int32_t id, bool skip_special, char *buffer,
                           size_t room);
-    /* [any] id of the token with this text, as its file writes it; NRL_TOKEN_NONE */
+    /* [any] id of the token with this text, as written in its file; NRL_TOKEN_NONE = no such token */
     int32_t (*token_id)(void *self, const char *text, size_t size);
-    /* [any] text of a token, NUL-ended, and its flags; NULL where the id has none */
+    /* [any] text of a token, NUL-terminated, and its flags; NULL if the id has no token */
     const char *(*token_text)(void *self, int32_t id, size_t *size, uint32_t *flags);
-    /* [main] optional: the files of info.folder that change when a model travels with another chat template,
-     * whose text in Jinja is given; text NULL: the file is omitted. Stops at the first failure of `file`. */
+    /* [main] optional: calls `file` for each file of info.folder that changes if a model is exported with the chat
+     * template `jinja`, with the new text (NULL: the file is omitted). Stops at the first error of `file`. */
     nrl_status (*export_template)(void *self, const char *jinja,
                                   nrl_status (*file)(void *user, const char *name, const char *text), void *user);
 
     /* ---- training a vocabulary; all four or none ---- */
 
-    /* [main] NRL_ERR_CONFIG: a size or a word that cannot be. `what` and its texts outlive the trainer. */
+    /* [main] NRL_ERR_CONFIG: an invalid size or name. `what` and its texts must outlive the trainer. */
     nrl_status (*train_begin)(const void *options, const nrl_train_tokenizer *what, void **trainer);
     nrl_status (*train_add)(void *trainer, const char *text, size_t size); /* [main] counts one text */
-    /* [main] learns, and writes files that `open` reads into the folder, made where absent. *n_tokens is what was
-     * reached. Equal texts in any order give equal files. */
+    /* [main] trains the vocabulary and writes files for `open` to the directory, which is created if missing. *n_tokens
+     * is the size of the vocabulary. Equal texts in any order give equal files. */
     nrl_status (*train_save)(void *trainer, const char *folder, int64_t *n_tokens);
     void (*train_end)(void *trainer); /* [main] also after a failure */
 } nrl_tokenizer;
 
-/* An open tokenizer, as a template is given it. */
+/* An open tokenizer, for a template. */
 typedef struct {
     uint32_t size; /* of this struct */
     const nrl_tokenizer *table;
