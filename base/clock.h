@@ -12,4 +12,11 @@ static inline double clock_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Returns early after a signal. */
+static inline void clock_sleep(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0) nanosleep(&t, NULL);
+}
+
 #endif

@@ -63,7 +63,7 @@ static nrl_status add_ranks(arena *a, nrl_node *map)
     node_set(a, place, "local_world_size", node_int(a, p.local_world));
     node_set(a, place, "threads", node_int(a, ranks_threads(cli_getenv, &p)));
     if (p.world == 1) return NRL_OK;
-    node_append_text(a, place, "store", arena_printf(a, "%s:%d", p.address, p.port));
+    node_append_text(a, place, "store", p.store);
     node_append_text(a, place, "store_holder", p.store_elsewhere ? "launcher" : "rank 0");
     node_append_text(a, place, "run_id", p.run_id);
     return NRL_OK;

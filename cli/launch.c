@@ -7,7 +7,6 @@
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
 #include "config/config.h"
-#include "mesh/store.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +17,7 @@ enum { MAX_RANKS = 65536, PORT_OF_SEVERAL_NODES = 29500 };
 static const double GRACE = 10, LAST_CLIENTS = 60; /* seconds */
 
 typedef struct {
-    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *grace;
+    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *store, *grace;
 } launch_flags;
 
 /* ---- arguments ---- */
@@ -54,8 +53,11 @@ static nrl_status take_flags(int *argc, char **argv, launch_flags *f)
     NRL_TRY(cli_take_value(argc, argv, "--node-rank", &f->node_rank));
     NRL_TRY(cli_take_value(argc, argv, "--address", &f->address));
     NRL_TRY(cli_take_value(argc, argv, "--port", &f->port));
+    NRL_TRY(cli_take_value(argc, argv, "--store", &f->store));
     NRL_TRY(cli_take_value(argc, argv, "--grace", &f->grace));
     NRL_TRY(cli_expect(*argc, argv, 0, 0));
+    if (f->store && (f->address || f->port))
+        return nrl_fail(NRL_ERR_CONFIG, "--store and --address or --port: expected one of them");
     if (f->nodes && f->hostfile) return nrl_fail(NRL_ERR_CONFIG, "--nodes and --hostfile: expected one of them");
     return NRL_OK;
 }
@@ -161,10 +163,11 @@ static nrl_status read_flags(launch *l, const launch_flags *f)
     NRL_TRY(read_number("--grace", f->grace, 0, 86400, &grace));
     l->grace = grace;
     l->signal_grace = f->grace ? grace : -1;
-    l->port = l->nodes.n > 1 ? PORT_OF_SEVERAL_NODES : 0;
-    NRL_TRY(read_number("--port", f->port, 1, 65535, &l->port));
-    l->address = f->address ? f->address : l->nodes.list[0].address;
-    l->holds_store = l->own == 0;
+    int32_t port = l->nodes.n > 1 ? PORT_OF_SEVERAL_NODES : 0;
+    NRL_TRY(read_number("--port", f->port, 1, 65535, &port));
+    const char *host = f->address ? f->address : l->nodes.list[0].address;
+    l->holds_store = !f->store && l->own == 0;
+    l->store = f->store ? f->store : arena_printf(l->a, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
     l->run_id = launch_run_id(l);
     return NRL_OK;
 }
@@ -186,16 +189,15 @@ static void hold_signals(launch *l)
 
 static nrl_status open_store(launch *l, store_server **store)
 {
-    *store = NULL;
+    NRL_TRY(store_find(l->host, l->a, l->store, &l->store_kind));
     if (!l->holds_store) return NRL_OK;
-    const store_server_setup s = {.address = l->address,
-                                  .port = l->port,
-                                  .job = l->run_id,
-                                  .secret = l->secret,
-                                  .other_machines = l->nodes.n > 1};
-    nrl_status st = store_server_open_job(&s, store);
-    if (st == NRL_OK) l->port = store_server_port(*store);
-    return st;
+    const store_setup s = {.address = l->store,
+                           .job = l->run_id,
+                           .secret = l->secret,
+                           .flags = l->nodes.n > 1 ? NRL_STORE_OTHER_MACHINES : 0};
+    NRL_TRY(store_serve(&l->store_kind, &s, store));
+    l->store = store_server_address(*store);
+    return NRL_OK;
 }
 
 /* Ranks of other nodes may still send requests: waits for them, 20 ms at a time. */
@@ -222,13 +224,15 @@ static nrl_status open_secret(launch *l)
 
 static nrl_status run_ranks(launch *l, int *code)
 {
-    store_server *store;
+    store_server *store = NULL;
     hold_signals(l);
     NRL_TRY(open_secret(l));
-    NRL_TRY(open_store(l, &store));
-    nrl_status st = launch_start(l);
+    l->host = verbs_plugin_host(l->a);
+    nrl_status st = open_store(l, &store);
+    if (st == NRL_OK) st = launch_start(l);
     if (st == NRL_OK) st = launch_watch(l, code);
     close_store(l, store, st != NRL_OK || *code);
+    plugin_host_destroy(l->host);
     return st;
 }
 

@@ -5,7 +5,6 @@
 #include "base/arena.h"
 #include "cli/launch.h"
 #include "mesh/mesh.h"
-#include "mesh/store.h"
 #include "mesh/abort_record.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,9 +51,8 @@ void launch_tell(const launch *l, const launch_rank *r)
     nrl_store *store = NULL, *keys = NULL;
     abort_record w = {.kind = ABORT_REPORTED, .code = NRL_ERR_PEER, .culprit = r->rank, .reporter = r->rank};
     snprintf(w.text, sizeof w.text, "%s", launch_end_text(l, r));
-    const store_client_setup s = {.address = l->address, .port = l->port, .timeout_s = CONNECT, .secret = l->secret};
-    nrl_status st = store_connect_to(&s, &store);
-    if (st == NRL_OK) st = store_check_job(store, l->run_id);
+    const store_setup s = {.address = l->store, .job = l->run_id, .timeout_s = CONNECT, .secret = l->secret};
+    nrl_status st = store_open(&l->store_kind, &s, &store);
     if (st == NRL_OK) st = open_keys(l, store, &keys);
     /* No error if there is no rank to inform, or if another process joined under this rank's number. */
     if (st == NRL_OK && !mesh_rank_is_other(keys, r->rank, r->pid)) abort_record_write(keys, &w);

@@ -170,18 +170,19 @@ static nrl_status no_address(const reader *r)
                     r->from->origin, r->place->world, hint ? hint : "");
 }
 
-static nrl_status read_address(const reader *r)
+/* The host of rank 0. */
+static nrl_status read_address(const reader *r, const char **address)
 {
     const char *list = r->variable("SLURM_STEP_NODELIST");
-    nrl_rank_info *p = r->place;
-    p->address = r->variable(r->from == &launchers[OWN] ? "NRL_STORE_ADDRESS" : "MASTER_ADDR");
-    if (!p->address && p->local_world == p->world) p->address = "127.0.0.1";
-    if (p->address) return NRL_OK;
+    const nrl_rank_info *p = r->place;
+    *address = r->from == &launchers[OWN] ? NULL : r->variable("MASTER_ADDR");
+    if (!*address && p->local_world == p->world) *address = "127.0.0.1";
+    if (*address) return NRL_OK;
     if (r->from != &launchers[SLURM]) return no_address(r);
     if (!list) list = r->variable("SLURM_JOB_NODELIST");
     if (!list) return no_address(r);
-    p->address = ranks_first_host(r->a, list);
-    if (!p->address)
+    *address = ranks_first_host(r->a, list);
+    if (!*address)
         return nrl_fail(NRL_ERR_CONFIG,
                         "Slurm: no host can be read from the node list '%s'\n"
                         "set MASTER_ADDR to the host of rank 0",
@@ -198,13 +199,22 @@ static int32_t job_port(const char *job)
     return (int32_t)(JOB_PORT_FIRST + hash % JOB_PORTS);
 }
 
-static nrl_status read_port(const reader *r)
+/* NRL_STORE, which any launcher may hand on, or a port of rank 0's host. */
+static nrl_status read_store(const reader *r)
 {
     nrl_rank_info *p = r->place;
-    const char *name = r->from == &launchers[OWN] ? "NRL_STORE_PORT" : "MASTER_PORT";
-    p->port = DEFAULT_PORT;
-    if (r->variable(name)) return read_number(r, name, 1, 65535, &p->port);
-    if (r->from != &launchers[TORCHRUN] && *p->run_id) p->port = job_port(p->run_id);
+    const char *given = r->variable("NRL_STORE"), *address;
+    int32_t port = DEFAULT_PORT;
+    if (given) {
+        p->store = arena_strdup(r->a, given);
+        return NRL_OK;
+    }
+    NRL_TRY(read_address(r, &address));
+    if (r->from != &launchers[OWN] && r->variable("MASTER_PORT"))
+        NRL_TRY(read_number(r, "MASTER_PORT", 1, 65535, &port));
+    else if (r->from != &launchers[TORCHRUN] && *p->run_id)
+        port = job_port(p->run_id);
+    p->store = arena_printf(r->a, strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, port);
     return NRL_OK;
 }
 
@@ -218,8 +228,8 @@ static void read_job(const reader *r)
 
 static bool store_is_elsewhere(const reader *r)
 {
-    const char *agent = r->variable("TORCHELASTIC_USE_AGENT_STORE"), *own = r->variable("NRL_STORE_HELD");
-    if (r->from == &launchers[OWN]) return own != NULL;
+    const char *agent = r->variable("TORCHELASTIC_USE_AGENT_STORE");
+    if (r->variable("NRL_STORE")) return r->variable("NRL_STORE_HELD") != NULL;
     return r->from == &launchers[TORCHRUN] && agent && !strcmp(agent, "True");
 }
 
@@ -239,10 +249,9 @@ static nrl_status read_place(const reader *r)
     NRL_TRY(read_local(r));
     if (p->world == 1) return NRL_OK; /* nobody to meet */
     read_job(r);
-    NRL_TRY(read_address(r));
-    NRL_TRY(read_port(r));
+    NRL_TRY(read_store(r));
     p->store_elsewhere = store_is_elsewhere(r);
-    p->store_foreign = p->store_elsewhere && l != &launchers[OWN];
+    p->store_foreign = p->store_elsewhere && !r->variable("NRL_STORE");
     return NRL_OK;
 }
 
@@ -252,7 +261,6 @@ nrl_status ranks_read(arena *a, ranks_variable variable, nrl_rank_info *place)
     const reader r = {a, variable, find_launcher(variable), place};
     if (r.from) NRL_TRY(read_place(&r));
     NRL_TRY(check_halves(variable, r.from, place));
-    if (place->address) place->address = arena_strdup(a, place->address);
     return NRL_OK;
 }
 

@@ -19,12 +19,14 @@ const cli_verb cli_verbs[] = {
      "script too."},
     {"launch",
      "-n N [--nodes HOST:SLOTS,... | --hostfile FILE]\n"
-     "           [--node-rank K] [--address A] [--port P] [--grace SECONDS]\n"
+     "           [--node-rank K] [--address A] [--port P] [--store ADDRESS]\n"
+     "           [--grace SECONDS]\n"
      "           -- run FILE [key=value ...]",
      "launch -n 2 -- run configs/sft.yaml", "train with several processes",
      "On several machines the same command is typed on each; --node-rank K, from 0,\n"
      "says which one it is where its addresses do not. --address and --port are\n"
-     "where rank 0 is met. --grace: how long the others have to end when a rank fails\n"
+     "where rank 0 is met; --store is a store that others hold, in any form that a\n"
+     "plugin of stores/ serves (/shared/folder). --grace: how long the others have to end when a rank fails\n"
      "(unless given 10 seconds), and all ranks after a signal (unless given, until\n"
      "their state is saved). A second SIGINT or SIGTERM ends all of them at once.\n"
      "Ranks know each other by a secret: one that is made here, or, for several\n"

@@ -43,6 +43,7 @@ static const struct {
     {"schedule", CONFIG_KEY_COMPARED},
     {"parallel", CONFIG_KEY_FREE},
     {"collective", CONFIG_KEY_FREE},
+    {"store", CONFIG_KEY_FREE},
     {"launch", CONFIG_KEY_FREE},
     {"backend", CONFIG_KEY_FREE},
     {"checkpoint", CONFIG_KEY_FREE},

@@ -158,7 +158,7 @@ static const nrl_option launch_rows[] = {
 /* Sections and component slots, before they are read. */
 typedef struct {
     const nrl_node *model, *lora, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
-    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *launch;
+    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *store, *launch;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
@@ -175,6 +175,8 @@ static const nrl_option top_node_rows[] = {
         "component: how ranks share the work (auto: the default strategy where there are several), or {AXIS: RANKS, "
         "AXIS: STRATEGY, AXIS: {name, size, options}}"),
     NRL_OPT_NODE(top_nodes, collective, "auto", "component: how ranks talk"),
+    NRL_OPT_NODE(top_nodes, store, "auto",
+                 "component: where ranks meet (auto: the plugin that serves the address that the launcher gives)"),
     NRL_OPT_NODE(top_nodes, launch, "", "how long ranks wait for each other, and where they are"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
@@ -398,6 +400,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     out->parallel = n->parallel;
     node_set(f->a, f->resolved, "parallel", node_new(f->a, NRL_NODE_MAP)); /* filled by config_axes */
     fill_component(f, "collective", n->collective, "auto", &out->collective);
+    fill_component(f, "store", n->store, "auto", &out->store);
     fill_launch(f, n->launch, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);

@@ -169,7 +169,7 @@ typedef struct {
     const nrl_node *parallel; /* as written; config_axes fills axes and n_axes from it */
     config_axis *axes;        /* [n_axes] outermost first: consecutive ranks differ in the last axis */
     size_t n_axes;
-    config_component collective; /* "auto" if unset */
+    config_component collective, store; /* "auto" if unset */
     config_launch launch;
     const nrl_node *debug; /* as written */
     int64_t debug_every;   /* steps between comparisons of the ranks; 0 = off */

@@ -27,7 +27,7 @@ static void parse(const char *text, abort_record *w)
 nrl_status abort_record_read(nrl_store *s, abort_record *w)
 {
     char *now;
-    NRL_TRY(store_compare_set(s, WORD_KEY, "", "", &now));
+    NRL_TRY(store_set_once(s, WORD_KEY, "", &now));
     parse(now, w);
     free(now);
     return NRL_OK;
@@ -37,7 +37,7 @@ nrl_status abort_record_write(nrl_store *s, abort_record *w)
 {
     char *now,
         *mine = mem_printf("%d %d %d %d\n%s", (int)w->kind, (int)w->code, (int)w->culprit, (int)w->reporter, w->text);
-    nrl_status st = store_compare_set(s, WORD_KEY, "", mine, &now);
+    nrl_status st = store_set_once(s, WORD_KEY, mine, &now);
     free(mine);
     if (st) return st;
     parse(now, w);

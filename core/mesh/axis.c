@@ -3,7 +3,7 @@
  * for each. An axis of one rank, and one that nobody named, have none.
  */
 #include "mesh/internal.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <nrl/parallel.h>
 #include <stdio.h>
 #include <string.h>
@@ -108,12 +108,12 @@ static nrl_status open_group(nrl_comm *c)
     }
     if (!m->table.split) return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
     record_call call = {.axis = c->name, .op = "split", .number = 0, .step = m->step, .peer = -1};
-    double begin = mesh_clock();
+    double begin = clock_seconds();
     if (m->dead) return mesh_dead_error(m);
     nrl_status st = m->table.split(m->self, c->base, c->coord, &c->group);
     c->owns_group = st == NRL_OK;
     if (!st) return NRL_OK;
-    return mesh_broken(m, mesh_all(m), &call, st, mesh_clock() - begin);
+    return mesh_broken(m, mesh_all(m), &call, st, clock_seconds() - begin);
 }
 
 nrl_comm *mesh_all(nrl_mesh *m)

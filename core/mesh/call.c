@@ -5,7 +5,7 @@
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static record_call describe(nrl_comm *c, mesh_op op, const nrl_comm_args *a, con
                         .step = c->mesh->step,
                         .dtype = (nrl_dtype)a->dtype,
                         .peer = pair ? c->base + a->peer * c->stride : -1,
-                        .entered = mesh_clock()};
+                        .entered = clock_seconds()};
     snprintf(call.what, sizeof call.what, "%s", what ? what : "");
     return call;
 }
@@ -99,7 +99,7 @@ static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool
 {
     double end = begin + m->timeout_step;
     for (;;) {
-        double left = end - mesh_clock();
+        double left = end - clock_seconds();
         NRL_TRY(m->table.wait(w->comm->group, w->request, left < SLICE_S ? left : SLICE_S, done));
         if (*done || left < SLICE_S || control_failed(m->control)) return NRL_OK;
     }
@@ -118,10 +118,10 @@ nrl_status call_wait(nrl_work *w)
 {
     nrl_mesh *m = w->comm->mesh;
     bool done = false;
-    double begin = mesh_clock();
+    double begin = clock_seconds();
     if (m->dead) return mesh_dead_error(m);
     nrl_status st = wait_slices(m, w, begin, &done);
-    double waited = mesh_clock() - begin;
+    double waited = clock_seconds() - begin;
     m->wait_seconds += waited;
     if (st || !done) return broken(m, w, st, waited);
     record_done(&m->calls, w->record);
@@ -150,7 +150,7 @@ nrl_status call_fence(nrl_work *w, nrl_stream *stream)
         call_release(w);
         return st;
     }
-    w->fenced_at = mesh_clock();
+    w->fenced_at = clock_seconds();
     w->next = NULL;
     if (!m->fenced) m->fenced_end = &m->fenced;
     *m->fenced_end = w;
@@ -170,7 +170,7 @@ static nrl_status look_at_fenced(nrl_mesh *m)
     while (m->fenced) {
         nrl_work *w = m->fenced;
         bool done = false;
-        double waited = mesh_clock() - w->fenced_at;
+        double waited = clock_seconds() - w->fenced_at;
         nrl_status st = m->table.wait(w->comm->group, w->request, 0, &done);
         if (!st && !done && waited < m->timeout_step) return NRL_OK;
         if (st || !done) return broken(m, w, st, waited);
@@ -185,9 +185,9 @@ nrl_status call_settle(nrl_mesh *m)
     while (m->fenced && !m->dead) {
         nrl_work *w = m->fenced;
         bool done = false;
-        double begin = mesh_clock();
+        double begin = clock_seconds();
         nrl_status st = wait_slices(m, w, begin, &done);
-        if (st || !done) return broken(m, w, st, mesh_clock() - begin);
+        if (st || !done) return broken(m, w, st, clock_seconds() - begin);
         record_done(&m->calls, w->record);
         drop_oldest(m);
     }

@@ -3,7 +3,7 @@
  */
 #include "base/arena.h"
 #include "mesh/control_state.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,9 +93,9 @@ static bool has_left(control *c, int32_t rank)
 /* The true cause gets a moment to be told before the rank is blamed. */
 static void see_to_suspect(control *c, int32_t rank)
 {
-    double until = mesh_clock() + GRACE_S;
-    for (control_look(c); !control_failed(c) && mesh_clock() < until; control_look(c))
-        mesh_sleep(LOOK_S);
+    double until = clock_seconds() + GRACE_S;
+    for (control_look(c); !control_failed(c) && clock_seconds() < until; control_look(c))
+        clock_sleep(LOOK_S);
     if (control_failed(c) || rank < 0) return;
     abort_record w = {.kind = ABORT_LOST, .culprit = rank};
     snprintf(w.text, sizeof w.text, "%s", has_left(c, rank) ? "it has finished its run" : "its connection broke");
@@ -145,7 +145,7 @@ static void acknowledge(control *c)
 
 static void say_unheard(control *c)
 {
-    if (c->unheard || atomic_load(&c->asked) || mesh_clock() < c->failed_at + UNHEARD_S) return;
+    if (c->unheard || atomic_load(&c->asked) || clock_seconds() < c->failed_at + UNHEARD_S) return;
     c->unheard = true;
     c->setup.unheard(c->setup.user);
 }
@@ -154,7 +154,8 @@ static void say_unheard(control *c)
 static void wait_for_beat(control *c, double until)
 {
     struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
-    while (!c->stop && mesh_clock() < until && c->suspicion != SUSPICION_NEW && (c->acknowledged || !control_failed(c)))
+    while (!c->stop && clock_seconds() < until && c->suspicion != SUSPICION_NEW &&
+           (c->acknowledged || !control_failed(c)))
         pthread_cond_timedwait(&c->changed, &c->lock, &t);
 }
 
@@ -163,7 +164,7 @@ static void *watch(void *self)
     control *c = self;
     pthread_mutex_lock(&c->lock);
     while (!c->stop) {
-        double next = mesh_clock() + BEAT_S;
+        double next = clock_seconds() + BEAT_S;
         pthread_mutex_unlock(&c->lock);
         see_to_suspicion(c);
         if (!control_failed(c)) heartbeat(c);
@@ -183,7 +184,7 @@ nrl_status control_announce(nrl_store *store, int32_t rank)
 {
     char *key = beat_key(rank), *now = NULL;
     /* Beats that are there are another process's, which has this rank's number. */
-    nrl_status st = store_counts(store) ? store_compare_set(store, key, "", "0", &now) : NRL_OK;
+    nrl_status st = store_counts(store) ? store_set_once(store, key, "0", &now) : NRL_OK;
     free(now);
     free(key);
     return st;

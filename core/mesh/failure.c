@@ -3,7 +3,7 @@
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +18,7 @@ static void say_store(const nrl_mesh *m, const abort_record *w, buffer *text)
     if (w->culprit >= 0)
         buffer_print(text, "%s, which holds the ranks' store, was lost: ", name_of(m, w->culprit));
     else
-        buffer_print(text, "the ranks' store at %s port %d was lost: ", m->address ? m->address : "",
-                     (int)m->place.port);
+        buffer_print(text, "the ranks' store at %s was lost: ", m->address);
     buffer_puts(text, w->text);
 }
 

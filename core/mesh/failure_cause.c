@@ -4,7 +4,7 @@
  */
 #include "base/arena.h"
 #include "mesh/control_state.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ void control_decide(control *c, const abort_record *w)
     pthread_mutex_lock(&c->lock);
     if (c->failure_cause.kind == ABORT_NONE && w->kind != ABORT_NONE) {
         c->failure_cause = *w;
-        c->failed_at = mesh_clock();
+        c->failed_at = clock_seconds();
         atomic_store(&c->failed, true);
         pthread_cond_broadcast(&c->changed);
     }
@@ -101,10 +101,10 @@ void control_suspect(control *c, int32_t rank)
 
 static void gather_records(control *c, char **records)
 {
-    double until = mesh_clock() + RECORDS_S;
+    double until = clock_seconds() + RECORDS_S;
     for (int32_t r = 0; r < c->setup.world; r++) {
         char *key = mem_printf("record/%d", (int)r);
-        double left = until - mesh_clock();
+        double left = until - clock_seconds();
         void *value;
         size_t size;
         if (!nrl_store_get(c->setup.store, key, left > 0 ? left : 0, &value, &size)) records[r] = value;
@@ -127,10 +127,11 @@ void control_linger(control *c)
 {
     abort_record w;
     int64_t known = 0;
-    double until = mesh_clock() + LINGER_S;
+    double until = clock_seconds() + LINGER_S;
     control_failure_cause(c, &w);
     if (w.kind == ABORT_STORE || !store_counts(c->setup.store)) return;
     bool dead = w.kind == ABORT_LOST || w.kind == ABORT_SILENT;
-    while (mesh_clock() < until && !nrl_store_add(c->setup.store, "known", 0, &known) && known < c->setup.world - dead)
-        mesh_sleep(LOOK_S);
+    while (clock_seconds() < until && !nrl_store_add(c->setup.store, "known", 0, &known) &&
+           known < c->setup.world - dead)
+        clock_sleep(LOOK_S);
 }

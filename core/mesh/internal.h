@@ -41,7 +41,8 @@ struct nrl_work {
 
 struct nrl_mesh {
     mesh_rank_info place;
-    store_secret secret;  /* where place has one */
+    secret_key secret; /* where place has one */
+    store_kind store_kind;
     nrl_collective table; /* members the plugin lacks are NULL */
     void *self;           /* the collective of all ranks */
     double timeout_init, timeout_step;
@@ -65,12 +66,13 @@ struct nrl_mesh {
     bool is_member; /* its join_request stands in the store: what it reports concerns the others */
     bool dead;      /* a call failed; the collective is aborted */
     char *reason;   /* what every further call says */
-    char *text, *folder, *address, *origin, *run_id;
+    char *text, *address, *origin, *run_id;
 };
 
 /* ---- open_store.c ---- */
 nrl_status mesh_open_store(nrl_mesh *m, double deadline); /* m->store and m->keys */
 bool mesh_holds_store(const nrl_mesh *m);                 /* the ranks' store is in this process */
+int32_t mesh_store_holder(const nrl_mesh *m);             /* the rank that holds it; -1 = none of them */
 
 /* ---- join.c ---- */
 /* Says join_request, reads everybody's; fills m->names. */

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "mesh/compare.h"
 #include "mesh/internal.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static nrl_status say_join_request(nrl_mesh *m, const char *fingerprint)
     char *key = join_request_key(m->place.rank), *mine = join_request_text(m, fingerprint), *now = NULL;
     nrl_status st = NRL_OK;
     if (strlen(mine) > MAX_HELLO) st = nrl_fail(NRL_ERR_BUG, "a fingerprint of %zu bytes", strlen(mine));
-    if (!st) st = store_compare_set(m->keys, key, "", mine, &now);
+    if (!st) st = store_set_once(m->keys, key, mine, &now);
     if (!st && strcmp(now, mine)) st = number_is_taken(m, now);
     m->is_member = !st;
     free(now);
@@ -146,8 +146,8 @@ static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
         if (w.kind != ABORT_NONE) return other_failed(m, &w);
         if (m->signal && *m->signal)
             return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
-        if (mesh_clock() >= deadline) return missing_ranks(m, keys);
-        mesh_sleep(LOOK_S);
+        if (clock_seconds() >= deadline) return missing_ranks(m, keys);
+        clock_sleep(LOOK_S);
     }
 }
 

@@ -4,7 +4,7 @@
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdlib.h>
 
 #define LEAVE_S 30.0 /* for the store's holder to wait for ranks that finish later */
@@ -46,9 +46,9 @@ static void close_collective(nrl_mesh *m)
 /* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
 static void close_server(store_server *server, bool failed)
 {
-    double until = mesh_clock() + (failed ? 0 : LEAVE_S);
-    while (server && store_server_clients(server) && mesh_clock() < until)
-        mesh_sleep(LOOK_S);
+    double until = clock_seconds() + (failed ? 0 : LEAVE_S);
+    while (server && store_server_clients(server) && clock_seconds() < until)
+        clock_sleep(LOOK_S);
     store_server_close(server);
 }
 
@@ -88,7 +88,7 @@ static void free_mesh(nrl_mesh *m)
         free(s);
     }
     record_close(&m->calls);
-    char *texts[] = {m->text, m->folder, m->address, m->origin, m->run_id, m->reason};
+    char *texts[] = {m->text, m->address, m->origin, m->run_id, m->reason};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free(texts[i]);
     free(m->names);
@@ -105,7 +105,7 @@ void mesh_close(nrl_mesh *m)
     if (m->control && control_failed(m->control) && mesh_holds_store(m))
         control_linger(m->control);
     else if (failed && mesh_holds_store(m) && m->keys)
-        mesh_sleep(1.0); /* who joins looks every moment */
+        clock_sleep(1.0); /* who joins looks every moment */
     close_collective(m);
     control_close(m->control);
     close_store(m, failed);

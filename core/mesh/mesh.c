@@ -4,7 +4,7 @@
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +16,9 @@ static nrl_status check_setup(const mesh_setup *s)
         return nrl_fail(NRL_ERR_CONFIG, "rank %d of %d: ranks go from 0 to %d", (int)p->rank, (int)p->world,
                         (int)p->world - 1);
     if (!s->collective) return nrl_fail(NRL_ERR_BUG, "%d ranks without a collective", (int)p->world);
-    if (!p->folder && (!p->address || p->port < 1 || p->port > 65535))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%d ranks need an address and a port (1 to 65535) to meet at, "
-                        "found '%s' port %d",
-                        (int)p->world, p->address ? p->address : "", (int)p->port);
+    if (!p->store || !s->store.table)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot join %d ranks: expected the address of a store to meet at",
+                        (int)p->world);
     return NRL_OK;
 }
 
@@ -33,8 +31,8 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
 {
     nrl_mesh *m = mem_alloc(sizeof *m);
     m->place = s->place;
-    m->place.address = m->address = copy_text(s->place.address);
-    m->place.folder = m->folder = copy_text(s->place.folder);
+    m->place.store = m->address = copy_text(s->place.store);
+    m->store_kind = s->store;
     m->place.origin = m->origin = copy_text(s->place.origin);
     m->place.run_id = m->run_id = copy_text(s->place.run_id);
     if (s->place.secret) m->secret = *s->place.secret;
@@ -66,7 +64,7 @@ static nrl_status open_control(nrl_mesh *m)
     control_setup s = {.store = m->keys,
                        .rank = m->place.rank,
                        .world = m->place.world,
-                       .holder = m->folder || m->place.store_elsewhere ? -1 : 0,
+                       .holder = mesh_store_holder(m),
                        .record = print_record,
                        .unheard = say_unheard,
                        .user = m};
@@ -85,7 +83,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     size_t known = s->collective->plugin.size;
     memcpy(&m->table, s->collective, known < sizeof m->table ? known : sizeof m->table);
     NRL_TRY(store_open_prefix(m->keys, m->table.plugin.name, is_over, m, &m->meeting));
-    double left = deadline - mesh_clock();
+    double left = deadline - clock_seconds();
     nrl_status st =
         m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world, left > 1 ? left : 1, &m->self);
     if (st) m->self = NULL; /* whatever a failed open left there */
@@ -119,13 +117,15 @@ static void write_text(nrl_mesh *m)
     if (m->origin) buffer_print(&b, " (%s)", m->origin);
     if (m->table.info) m->table.info(m->self, &f);
     buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
-    if (m->folder) buffer_puts(&b, ", met in a folder: a lost rank is noticed by time-outs alone");
+    if (!store_counts(m->store))
+        buffer_print(&b, ", met in a store (%s) without counters: a lost rank is noticed by time-outs alone",
+                     m->store_kind.table->plugin.name);
     m->text = buffer_take(&b);
 }
 
 static nrl_status join(nrl_mesh *m, const mesh_setup *s)
 {
-    double deadline = mesh_clock() + m->timeout_init;
+    double deadline = clock_seconds() + m->timeout_init;
     nrl_status st = check_setup(s);
     if (!st) st = mesh_open_store(m, deadline);
     if (st) return st;

@@ -12,7 +12,7 @@
  */
 #ifndef MESH_MESH_H
 #define MESH_MESH_H
-#include "mesh/secret.h"
+#include "mesh/store.h"
 #include <nrl/comm.h>
 #include <nrl/run.h>
 
@@ -20,8 +20,8 @@ typedef nrl_rank_info mesh_rank_info;
 
 /* Zero at first. */
 typedef struct nrl_session {
-    int32_t n_runs;              /* counted by whoever opens, alike on all ranks: the newest's number */
-    struct store_server *server; /* where this rank holds the store; opened by the first mesh */
+    int32_t n_runs;       /* counted by whoever opens, alike on all ranks: the newest's number */
+    store_server *server; /* where this rank holds the store; opened by the first mesh */
 } mesh_session;
 
 /* An axis of the run. Ranks are counted along the last axis first: neighbours differ in it. */
@@ -41,6 +41,7 @@ typedef struct {
     bool planned;                     /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
     const nrl_collective *collective; /* NULL with world 1, and where planned */
     const void *collective_options;
+    store_kind store;                  /* the plugin that serves place.store; as the collective */
     double timeout_init, timeout_step; /* seconds */
     const volatile int *signal;        /* not 0: who waits for others to join stops; NULL = none is looked at */
     const char *fingerprint;           /* of config, script and versions, equal on all ranks; "key: value" lines: a

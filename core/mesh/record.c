@@ -3,7 +3,7 @@
  */
 #include "mesh/record.h"
 #include "base/arena.h"
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ void record_done(record *r, uint64_t handle)
 {
     pthread_mutex_lock(&r->lock);
     record_call *call = entry(r, handle);
-    if (call) call->done = mesh_clock();
+    if (call) call->done = clock_seconds();
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -81,7 +81,7 @@ static bool is_last(const record *r, uint64_t i)
 
 void record_print(record *r, buffer *text)
 {
-    double now = mesh_clock();
+    double now = clock_seconds();
     pthread_mutex_lock(&r->lock);
     uint64_t first = r->n > RECORD_CALLS ? r->n - RECORD_CALLS : 0;
     for (uint64_t i = first; i < r->n; i++) {

@@ -17,7 +17,7 @@ typedef struct {
     int64_t count, step;
     nrl_dtype dtype;
     int32_t peer;         /* of send and recv, -1 = none */
-    double entered, done; /* mesh_clock; done 0 = under way */
+    double entered, done; /* clock_seconds; done 0 = under way */
 } record_call;
 
 typedef struct {

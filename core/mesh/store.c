@@ -1,28 +1,98 @@
 /*
- * store.c - the verbs of a store: prefixes are put together here, kinds do the rest.
+ * store.c - the verbs of a store: prefixes are put together here, waits are cut into slices, a plugin does the rest.
  */
-#include "base/arena.h"
-#include "mesh/socket.h"
-#include "mesh/store_kind.h"
-#include "mesh/store_wire.h"
+#include "mesh/store.h"
+#include "base/buffer.h"
+#include "base/clock.h"
+#include <nrl/run.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PLUGIN_LABEL "nrl plugin"
-#define SLICE_S 0.5 /* how often a waiting get looks whether it shall stop */
+#define SLICE_S 0.5 /* how often a waiting get checks whether it is stopped */
 
-nrl_store *store_new(const store_kind *kind, void *self)
+struct nrl_store {
+    const nrl_store_plugin *table; /* NULL for a prefix */
+    void *self;
+    bool has_secret;
+    secret_key secret;
+    nrl_store *inner; /* of a prefix */
+    char *prefix;
+    bool (*stopped)(void *user);
+    void *user;
+};
+
+/* ---- choosing and opening ---- */
+
+/* Plugins that cannot be opened are reported only where no other serves. */
+nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
 {
-    nrl_store *s = mem_alloc(sizeof *s);
-    s->kind = kind;
-    s->self = self;
-    return s;
+    arena a = {0};
+    buffer broken = {0};
+    const char **names;
+    const plugin *p;
+    int32_t best = 0;
+    *out = NULL;
+    size_t n = plugin_names(h, &a, NRL_KIND_STORE, &names);
+    for (size_t i = 0; i < n; i++) {
+        if (plugin_open(h, NRL_KIND_STORE, names[i], &p) != NRL_OK) {
+            buffer_print(&broken, "\n  %s cannot be used: %s", names[i], nrl_error_text());
+            continue;
+        }
+        int32_t sure = ((const nrl_store_plugin *)p->table)->probe(address);
+        if (sure <= best) continue;
+        best = sure;
+        *out = p;
+    }
+    nrl_status st = *out ? NRL_OK
+                         : nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': no store plugin serves such an address%s",
+                                    address, broken.text ? broken.text : "");
+    buffer_free(&broken);
+    arena_free(&a);
+    return st;
+}
+
+nrl_status store_find(plugin_host *h, arena *a, const char *address, store_kind *out)
+{
+    const plugin *p;
+    config_problems problems = {0};
+    void *options;
+    NRL_TRY(store_choose(h, address, &p));
+    const config_component c = {.name = p->name};
+    plugin_options(a, &problems, "store", &c, NULL, p, &options);
+    *out = (store_kind){(const nrl_store_plugin *)p->table, options};
+    return problems_report(&problems);
+}
+
+static nrl_store_setup setup_of(const store_setup *s)
+{
+    return (nrl_store_setup){.size = sizeof(nrl_store_setup),
+                             .flags = s->flags,
+                             .address = s->address,
+                             .job = s->job,
+                             .secret = s->secret ? s->secret->key : NULL,
+                             .timeout_s = s->timeout_s,
+                             .signal = s->signal};
+}
+
+nrl_status store_open(const store_kind *kind, const store_setup *setup, nrl_store **out)
+{
+    const nrl_store_setup s = setup_of(setup);
+    void *self;
+    NRL_TRY(kind->table->open(kind->options, &s, &self));
+    nrl_store *store = mem_alloc(sizeof *store);
+    store->table = kind->table;
+    store->self = self;
+    store->has_secret = setup->secret != NULL;
+    if (setup->secret) store->secret = *setup->secret;
+    *out = store;
+    return NRL_OK;
 }
 
 nrl_status store_open_prefix(nrl_store *inner, const char *prefix, bool (*stopped)(void *user), void *user,
                              nrl_store **out)
 {
-    nrl_store *s = store_new(NULL, NULL);
+    nrl_store *s = mem_alloc(sizeof *s);
     s->inner = inner;
     s->prefix = mem_strdup(prefix);
     s->stopped = stopped;
@@ -34,31 +104,55 @@ nrl_status store_open_prefix(nrl_store *inner, const char *prefix, bool (*stoppe
 void store_close(nrl_store *s)
 {
     if (!s) return;
-    if (s->kind) s->kind->close(s->self);
+    if (s->table) s->table->close(s->self);
+    secret_wipe(&s->secret, sizeof s->secret);
     free(s->prefix);
     free(s);
 }
+
+/* ---- holding one ---- */
+
+struct store_server {
+    nrl_store_plugin table; /* a session's server outlives the plugin host */
+    void *self;
+};
+
+nrl_status store_serve(const store_kind *kind, const store_setup *setup, store_server **out)
+{
+    const nrl_store_setup s = setup_of(setup);
+    void *self;
+    if (!kind->table->serve)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot hold a store at '%s': the store plugin '%s' only opens one",
+                        setup->address, kind->table->plugin.name);
+    NRL_TRY(kind->table->serve(kind->options, &s, &self));
+    *out = mem_alloc(sizeof **out);
+    **out = (store_server){*kind->table, self};
+    return NRL_OK;
+}
+
+const char *store_server_address(const store_server *s)
+{
+    return s->table.server_address(s->self);
+}
+
+int32_t store_server_clients(const store_server *s)
+{
+    return s->table.server_clients(s->self);
+}
+
+void store_server_close(store_server *s)
+{
+    if (!s) return;
+    s->table.server_close(s->self);
+    free(s);
+}
+
+/* ---- keys ---- */
 
 char *store_run_prefix(const char *run_id, int32_t number)
 {
     const char *slash = *run_id ? "/" : "";
     return number > 1 ? mem_printf("nrl%s%s~%d", slash, run_id, (int)number) : mem_printf("nrl%s%s", slash, run_id);
-}
-
-nrl_status store_check_job(nrl_store *s, const char *run_id)
-{
-    void *job = NULL;
-    size_t size;
-    bool found = false;
-    NRL_TRY(store_try_get(s, STORE_JOB_KEY, &found, &job, &size));
-    nrl_status st = NRL_OK;
-    if (found && strcmp(job, run_id) != 0)
-        st = nrl_fail(NRL_ERR_CONFIG,
-                      "the ranks' store belongs to job '%s', this rank is of job '%s'\n"
-                      "hint: two jobs share a port; give each its own",
-                      (const char *)job, run_id);
-    free(job);
-    return st;
 }
 
 static const nrl_store *bottom(const nrl_store *s)
@@ -70,7 +164,7 @@ static const nrl_store *bottom(const nrl_store *s)
 
 bool store_counts(const nrl_store *s)
 {
-    return bottom(s)->kind->add != NULL;
+    return bottom(s)->table->add != NULL;
 }
 
 /* The key with all prefixes, outermost last put in front; malloc'd. */
@@ -83,23 +177,28 @@ static nrl_status whole_key(const nrl_store *s, const char *key, char **out)
         text = longer;
     }
     *out = text;
-    if (strlen(text) < STORE_MAX_KEY) return NRL_OK;
+    if (strlen(text) < NRL_STORE_MAX_KEY) return NRL_OK;
     free(text);
     return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, at most %d are allowed", strlen(key),
-                    STORE_MAX_KEY);
+                    NRL_STORE_MAX_KEY);
 }
 
 bool nrl_store_prove(const nrl_store *s, const void *message, size_t size, uint8_t proof[NRL_PROOF_SIZE])
 {
     s = bottom(s);
-    if (s->secret) secret_prove(s->secret, PLUGIN_LABEL, message, size, proof);
-    return s->secret != NULL;
+    if (s->has_secret) secret_prove(&s->secret, PLUGIN_LABEL, message, size, proof);
+    return s->has_secret;
 }
 
 bool nrl_store_verify(const nrl_store *s, const void *message, size_t size, const uint8_t proof[NRL_PROOF_SIZE])
 {
     s = bottom(s);
-    return s->secret && secret_verify(s->secret, PLUGIN_LABEL, message, size, proof);
+    return s->has_secret && secret_verify(&s->secret, PLUGIN_LABEL, message, size, proof);
+}
+
+void nrl_job_secret_derive(const void *text, size_t size, const char *run_id, nrl_job_secret *out)
+{
+    secret_derive(text, size, run_id, out);
 }
 
 static void free_keys(char **keys, size_t n)
@@ -111,7 +210,7 @@ static void free_keys(char **keys, size_t n)
 
 static nrl_status whole_keys(const nrl_store *s, const char *const *keys, size_t n, char ***out)
 {
-    if (n > STORE_MAX_KEYS) return nrl_fail(NRL_ERR_BUG, "%zu keys in one request", n);
+    if (n > NRL_STORE_MAX_KEYS) return nrl_fail(NRL_ERR_BUG, "%zu keys in one request", n);
     char **whole = mem_alloc(n * sizeof *whole);
     for (size_t i = 0; i < n; i++) {
         nrl_status st = whole_key(s, keys[i], &whole[i]);
@@ -127,11 +226,11 @@ static nrl_status whole_keys(const nrl_store *s, const char *const *keys, size_t
 nrl_status nrl_store_set(nrl_store *s, const char *key, const void *value, size_t size)
 {
     char *whole;
-    if (size > STORE_MAX_VALUE)
-        return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, a store takes %d", key, size, STORE_MAX_VALUE);
+    if (size > NRL_STORE_MAX_VALUE)
+        return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, a store takes %d", key, size, NRL_STORE_MAX_VALUE);
     NRL_TRY(whole_key(s, key, &whole));
     const nrl_store *b = bottom(s);
-    nrl_status st = b->kind->set(b->self, whole, value, size);
+    nrl_status st = b->table->set(b->self, whole, value, size);
     free(whole);
     return st;
 }
@@ -147,10 +246,10 @@ static bool is_stopped(const nrl_store *s)
 static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, bool *found, void **value, size_t *size)
 {
     const nrl_store *b = bottom(s);
-    double deadline = mesh_clock() + timeout_s;
+    double deadline = clock_seconds() + timeout_s;
     for (;;) {
-        double left = deadline - mesh_clock();
-        NRL_TRY(b->kind->get(b->self, whole, left < SLICE_S ? left : SLICE_S, found, value, size));
+        double left = deadline - clock_seconds();
+        NRL_TRY(b->table->get(b->self, whole, left < SLICE_S ? left : SLICE_S, found, value, size));
         if (*found || left < SLICE_S) return NRL_OK;
         if (is_stopped(s)) return NRL_ERR_PEER;
     }
@@ -172,7 +271,7 @@ nrl_status store_try_get(nrl_store *s, const char *key, bool *found, void **valu
     char *whole;
     NRL_TRY(whole_key(s, key, &whole));
     const nrl_store *b = bottom(s);
-    nrl_status st = b->kind->get(b->self, whole, 0, found, value, size);
+    nrl_status st = b->table->get(b->self, whole, 0, found, value, size);
     free(whole);
     return st;
 }
@@ -182,36 +281,44 @@ nrl_status store_remove(nrl_store *s, const char *key)
     char *whole;
     NRL_TRY(whole_key(s, key, &whole));
     const nrl_store *b = bottom(s);
-    nrl_status st = b->kind->remove(b->self, whole);
+    nrl_status st = b->table->remove(b->self, whole);
     free(whole);
     return st;
-}
-
-static nrl_status cannot(const char *what)
-{
-    return nrl_fail(NRL_ERR_CONFIG, "a folder as store cannot %s; use a store with an address", what);
 }
 
 nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t *result)
 {
     char *whole;
     const nrl_store *b = bottom(s);
-    if (!b->kind->add) return cannot("count");
+    if (!b->table->add)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot count in this store: the store plugin '%s' has no counters",
+                        b->table->plugin.name);
     NRL_TRY(whole_key(s, key, &whole));
-    nrl_status st = b->kind->add(b->self, whole, amount, result);
+    nrl_status st = b->table->add(b->self, whole, amount, result);
     free(whole);
     return st;
 }
 
-nrl_status store_compare_set(nrl_store *s, const char *key, const char *expected, const char *desired, char **now)
+nrl_status store_set_once(nrl_store *s, const char *key, const char *text, char **now)
 {
     char *whole;
     const nrl_store *b = bottom(s);
-    if (!b->kind->compare_set) return cannot("compare");
     NRL_TRY(whole_key(s, key, &whole));
-    nrl_status st = b->kind->compare_set(b->self, whole, expected, desired, now);
+    nrl_status st = b->table->set_once(b->self, whole, text, now);
     free(whole);
     return st;
+}
+
+static nrl_status all_there_by_one(const nrl_store *b, char *const *keys, size_t n, bool *all)
+{
+    *all = true;
+    for (size_t i = 0; i < n && *all; i++) {
+        void *value;
+        size_t size;
+        NRL_TRY(b->table->get(b->self, keys[i], 0, all, &value, &size));
+        if (*all) free(value);
+    }
+    return NRL_OK;
 }
 
 nrl_status store_all_there(nrl_store *s, const char *const *keys, size_t n, bool *all)
@@ -219,9 +326,28 @@ nrl_status store_all_there(nrl_store *s, const char *const *keys, size_t n, bool
     char **whole;
     const nrl_store *b = bottom(s);
     NRL_TRY(whole_keys(s, keys, n, &whole));
-    nrl_status st = b->kind->all_there(b->self, (const char *const *)whole, n, all);
+    nrl_status st = b->table->all_there ? b->table->all_there(b->self, (const char *const *)whole, n, all)
+                                        : all_there_by_one(b, whole, n, all);
     free_keys(whole, n);
     return st;
+}
+
+static nrl_status get_all_by_one(const nrl_store *b, char *const *keys, size_t n, char **values)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *value;
+        size_t size;
+        bool found;
+        nrl_status st = b->table->get(b->self, keys[i], 0, &found, &value, &size);
+        if (st == NRL_OK && !found) st = nrl_fail(NRL_ERR_PEER, "'%s' is not in the ranks' store", keys[i]);
+        if (st != NRL_OK) {
+            while (i)
+                free(values[--i]);
+            return st;
+        }
+        values[i] = value;
+    }
+    return NRL_OK;
 }
 
 nrl_status store_get_all(nrl_store *s, const char *const *keys, size_t n, char **values)
@@ -229,7 +355,8 @@ nrl_status store_get_all(nrl_store *s, const char *const *keys, size_t n, char *
     char **whole;
     const nrl_store *b = bottom(s);
     NRL_TRY(whole_keys(s, keys, n, &whole));
-    nrl_status st = b->kind->get_all(b->self, (const char *const *)whole, n, values);
+    nrl_status st = b->table->get_all ? b->table->get_all(b->self, (const char *const *)whole, n, values)
+                                      : get_all_by_one(b, whole, n, values);
     free_keys(whole, n);
     return st;
 }

@@ -55,6 +55,10 @@ static const member frontend[] = {OF(frontend, run), END};
 static const member adapter[] = {OF(adapter, create),  OF(adapter, destroy), OF(adapter, declare),
                                  OF(adapter, forward), OF(adapter, merge),   END};
 
+static const member store[] = {
+    OF(store_plugin, probe), OF(store_plugin, open),     OF(store_plugin, close),  OF(store_plugin, set),
+    OF(store_plugin, get),   OF(store_plugin, set_once), OF(store_plugin, remove), END};
+
 static const member *members_of(uint32_t kind)
 {
     switch ((nrl_kind)kind) {
@@ -84,6 +88,8 @@ static const member *members_of(uint32_t kind)
         return tokenizer;
     case NRL_KIND_TEMPLATE:
         return template;
+    case NRL_KIND_STORE:
+        return store;
     default:
         return NULL;
     }

@@ -232,12 +232,16 @@ struct nrl_harness_store {
     nrl_store *client;
 };
 
-nrl_status nrl_harness_store_open(double timeout_s, nrl_harness_store **out)
+nrl_status nrl_harness_store_open(const nrl_store_plugin *store, const void *options, const char *address,
+                                  double timeout_s, nrl_harness_store **out)
 {
+    const store_kind kind = {store, options};
+    store_setup setup = {.address = address, .job = "", .timeout_s = timeout_s};
     nrl_harness_store *s = mem_alloc(sizeof *s);
     *out = NULL;
-    nrl_status st = store_server_open("127.0.0.1", 0, &s->server);
-    if (st == NRL_OK) st = store_connect("127.0.0.1", store_server_port(s->server), timeout_s, &s->client);
+    nrl_status st = store->serve ? store_serve(&kind, &setup, &s->server) : NRL_OK;
+    if (s->server) setup.address = store_server_address(s->server);
+    if (st == NRL_OK) st = store_open(&kind, &setup, &s->client);
     if (st == NRL_OK)
         *out = s;
     else
@@ -254,6 +258,6 @@ void nrl_harness_store_close(nrl_harness_store *s)
 {
     if (!s) return;
     store_close(s->client);
-    if (s->server) store_server_close(s->server);
+    store_server_close(s->server);
     free(s);
 }

@@ -10,7 +10,7 @@
  */
 #include "config/config.h"
 #include "mesh/mesh.h"
-#include "mesh/store.h"
+#include "support/store.h"
 #include "plugin/host.h"
 #include "support/backend.h"
 #include "tensor/param.h"
@@ -30,7 +30,7 @@ typedef struct {
     const nrl_parallel *strategy;
     const nrl_collective *collective;
     void *options, *collective_options;
-    int port;
+    const char *store; /* where the ranks meet */
 } bench;
 
 typedef struct {
@@ -149,14 +149,14 @@ static nrl_status run_rank(rank_thread *r)
                                   .local_rank = r->rank,
                                   .local_world = world,
                                   .origin = "bench",
-                                  .address = "127.0.0.1",
-                                  .port = b->port,
+                                  .store = b->store,
                                   .store_elsewhere = true,
                                   .run_id = ""},
                         .axes = {{"data", world, NRL_DIVIDES_BATCH}},
                         .n_axes = 1,
                         .collective = b->collective,
                         .collective_options = b->collective_options,
+                        .store = test_store_kind("tcp"),
                         .timeout_init = 60,
                         .timeout_step = 60,
                         .fingerprint = ""};
@@ -259,9 +259,9 @@ int main(int argc, char **argv)
     if (st == NRL_OK)
         st = open_plugin(host, &a, NRL_KIND_COLLECTIVE, "collective", "gloo", limit, (const void **)&b.collective,
                          &b.collective_options);
-    if (st == NRL_OK) st = store_server_open("127.0.0.1", 0, &server);
+    if (st == NRL_OK) st = test_store_serve(0, NULL, &server);
     if (st == NRL_OK) {
-        b.port = store_server_port(server);
+        b.store = store_server_address(server);
         st = run_all(&b);
         store_server_close(server);
     }

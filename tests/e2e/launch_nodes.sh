@@ -4,8 +4,7 @@
 . "$(dirname "$0")/e2e.sh"
 cat >place.lua <<'LUA'
 local words = {"rank", os.getenv "NRL_RANK", "of", os.getenv "NRL_WORLD_SIZE", "local", os.getenv "NRL_LOCAL_RANK",
-               "of", os.getenv "NRL_LOCAL_WORLD_SIZE", "store", os.getenv "NRL_STORE_ADDRESS",
-               os.getenv "NRL_STORE_PORT", "gpu", os.getenv "CUDA_VISIBLE_DEVICES" or "any"}
+               "of", os.getenv "NRL_LOCAL_WORLD_SIZE", "store", os.getenv "NRL_STORE", "gpu", os.getenv "CUDA_VISIBLE_DEVICES" or "any"}
 io.write(table.concat(words, " "), "\n")
 os.exit(os.getenv "NRL_RANK" == os.getenv "FAILS" and 65 or 0)
 LUA
@@ -24,12 +23,12 @@ both() {
 # ---- a list ----
 both --nodes 127.0.0.1:1,127.0.0.2:2 -- run place.lua
 is "codes" "$code_0 $code_1" "0 0"
-has out.0 "[0] rank 0 of 3 local 0 of 1 store 127.0.0.1 $port gpu any"
-has out.1 "[1] rank 1 of 3 local 0 of 2 store 127.0.0.1 $port gpu any"
-has out.1 "[2] rank 2 of 3 local 1 of 2 store 127.0.0.1 $port gpu any"
+has out.0 "[0] rank 0 of 3 local 0 of 1 store 127.0.0.1:$port gpu any"
+has out.1 "[1] rank 1 of 3 local 0 of 2 store 127.0.0.1:$port gpu any"
+has out.1 "[2] rank 2 of 3 local 1 of 2 store 127.0.0.1:$port gpu any"
 is "lines" "$(cat out.0 out.1 | wc -l | tr -d ' ')" 3
 both --nodes 127.0.0.1,127.0.0.2 -n 2 --address localhost -- run place.lua
-has out.1 "[3] rank 3 of 4 local 1 of 2 store localhost $port gpu any"
+has out.1 "[3] rank 3 of 4 local 1 of 2 store localhost:$port gpu any"
 FAILS=2 both --nodes 127.0.0.1,127.0.0.2 -n 2 -- run place.lua
 is "codes where a rank of the second node fails" "$code_0 $code_1" "0 65"
 has err.1 "error: rank 2 failed with exit code 65"
@@ -41,9 +40,9 @@ cat >hosts <<'HOSTS'
 127.0.0.2 gpus=3,1   # slots follow
 HOSTS
 both --hostfile hosts -- run place.lua
-has out.0 "[0] rank 0 of 3 local 0 of 1 store 127.0.0.1 $port gpu any"
-has out.1 "[1] rank 1 of 3 local 0 of 2 store 127.0.0.1 $port gpu 3"
-has out.1 "[2] rank 2 of 3 local 1 of 2 store 127.0.0.1 $port gpu 1"
+has out.0 "[0] rank 0 of 3 local 0 of 1 store 127.0.0.1:$port gpu any"
+has out.1 "[1] rank 1 of 3 local 0 of 2 store 127.0.0.1:$port gpu 3"
+has out.1 "[2] rank 2 of 3 local 1 of 2 store 127.0.0.1:$port gpu 1"
 
 # ---- the config ----
 rows 32 >train.jsonl

@@ -3,8 +3,8 @@
  * dropped, and what the store holds stays within its bounds. The first byte sizes the pieces. Of a store that
  * asks for a secret the same bytes get nothing.
  */
-#include "mesh/store_session.h"
-#include "mesh/store_wire.h"
+#include "session.h"
+#include "wire.h"
 #include <nrl/status.h>
 #include <string.h>
 
@@ -14,24 +14,24 @@ static const char valid[] = {STORE_VALIDATE, '\xce', '\xf7', '\x85', '\x3c'};
 
 static void knock(const uint8_t *bytes, size_t size, size_t piece)
 {
-    static const store_secret secret = {"not to be guessed"};
-    store_table t = {0};
-    store_session s = {.secret = &secret};
+    static const secret_key secret = {"not to be guessed"};
+    tcp_table t = {0};
+    tcp_session s = {.secret = &secret};
     bool open = true, changed = false;
     for (size_t at = 0; open && at < size; at += piece) {
         buffer_add(&s.in, (const char *)bytes + at, size - at < piece ? size - at : piece);
-        open = store_session_run(&s, &t, &changed);
+        open = tcp_session_run(&s, &t, &changed);
     }
     NRL_ASSERT(s.validated || s.joined || changed, ==, false);
     NRL_ASSERT(t.n_entries, ==, 0);
     NRL_ASSERT(s.out.size, <=, STORE_CHALLENGE_BYTES + sizeof(uint32_t)); /* a challenge, and a refusal */
-    store_session_free(&s);
+    tcp_session_free(&s);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    store_table t = {0};
-    store_session s[2] = {{.validated = false}, {.validated = false}};
+    tcp_table t = {0};
+    tcp_session s[2] = {{.validated = false}, {.validated = false}};
     bool open[2] = {true, true}, changed = false;
     if (!size) return 0;
     size_t piece = 1 + bytes[0];
@@ -40,20 +40,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         buffer_add(&s[i].in, valid, sizeof valid);
     for (size_t at = 1, turn = 0; at < size; turn++) {
         size_t n = size - at < piece ? size - at : piece;
-        store_session *x = &s[turn % 2];
+        tcp_session *x = &s[turn % 2];
         if (open[turn % 2]) {
             buffer_add(&x->in, (const char *)bytes + at, n);
-            open[turn % 2] = store_session_run(x, &t, &changed);
+            open[turn % 2] = tcp_session_run(x, &t, &changed);
         }
         for (int i = 0; i < 2; i++)
-            if (open[i] && store_session_wake(&s[i], &t)) open[i] = store_session_run(&s[i], &t, &changed);
+            if (open[i] && tcp_session_wake(&s[i], &t)) open[i] = tcp_session_run(&s[i], &t, &changed);
         at += n;
     }
     NRL_ASSERT(t.bytes, <=, STORE_TABLE_BYTES);
     NRL_ASSERT(t.n_values, <=, t.n_entries);
     for (int i = 0; i < 2; i++)
-        store_session_free(&s[i]);
-    store_table_free(&t);
+        tcp_session_free(&s[i]);
+    tcp_table_free(&t);
     NRL_ASSERT(t.bytes, ==, 0);
     return 0;
 }

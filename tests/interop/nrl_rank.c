@@ -7,7 +7,7 @@
  */
 #include "base/arena.h"
 #include "config/config.h"
-#include "mesh/store.h"
+#include "support/store.h"
 #include "ops.h"
 #include "plugin/host.h"
 #include <unistd.h>
@@ -248,15 +248,15 @@ typedef struct {
 
 static nrl_status serve(stores *s, const char *file)
 {
-    NRL_TRY(store_server_open("127.0.0.1", 0, &s->server));
+    NRL_TRY(test_store_serve(0, NULL, &s->server));
     char early[4096];
     snprintf(early, sizeof early, "%s.new", file);
     FILE *f = fopen(early, "w");
     if (!f) return nrl_fail(NRL_ERR_IO, "%s cannot be written", early);
-    fprintf(f, "%d\n", (int)store_server_port(s->server));
+    fprintf(f, "%d\n", (int)test_store_port(s->server));
     fclose(f);
     if (rename(early, file)) return nrl_fail(NRL_ERR_IO, "%s cannot be written", file);
-    return store_connect("127.0.0.1", store_server_port(s->server), WAIT_SECONDS, &s->store);
+    return test_store_connect(test_store_port(s->server), WAIT_SECONDS, &s->store);
 }
 
 static int port_in(const char *file)
@@ -273,15 +273,13 @@ static int port_in(const char *file)
 
 static nrl_status open_store(stores *s, const char *where)
 {
-    char host[100];
-    int port;
-    if (*where == '/') return store_open_folder(where, &s->store);
+    if (*where == '/') return test_store_open(where, NULL, 20, &s->store);
     if (!strncmp(where, "serve:", 6))
         NRL_TRY(serve(s, where + 6));
     else if (!strncmp(where, "file:", 5))
-        NRL_TRY(store_connect("127.0.0.1", port_in(where + 5), WAIT_SECONDS, &s->store));
-    else if (sscanf(where, "%99[^:]:%d", host, &port) == 2)
-        NRL_TRY(store_connect(host, port, WAIT_SECONDS, &s->store));
+        NRL_TRY(test_store_connect(port_in(where + 5), WAIT_SECONDS, &s->store));
+    else if (strchr(where, ':'))
+        NRL_TRY(test_store_open(where, NULL, WAIT_SECONDS, &s->store));
     else
         return nrl_fail(NRL_ERR_CONFIG, "store '%s'", where);
     int64_t came;

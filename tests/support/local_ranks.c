@@ -3,6 +3,7 @@
  */
 #include "support/local_ranks.h"
 #include "support/local_collective.h"
+#include "support/store.h"
 #include <nrl/parallel.h>
 #include <ftw.h>
 #include <pthread.h>
@@ -63,10 +64,11 @@ nrl_status local_ranks_run_axes(const mesh_axis *axes, int32_t n_axes,
     if (!mkdtemp(folder)) return nrl_fail(NRL_ERR_IO, "cannot make '%s'", folder);
     mesh_setup setup = {
         .collective = &local_collective,
+        .store = test_store_kind("folder"),
         .timeout_init = 20,
         .timeout_step = 20,
         .fingerprint = "",
-        .place = {.world = world, .local_world = world, .origin = "test", .folder = folder, .run_id = ""},
+        .place = {.world = world, .local_world = world, .origin = "test", .store = folder, .run_id = ""},
         .n_axes = n_axes};
     memcpy(setup.axes, axes, (size_t)n_axes * sizeof *axes);
     for (int32_t r = 0; r < world; r++) {

@@ -11,7 +11,8 @@ static void check_missing(const nrl_collective *table, const conformance_setup *
     const char *rule = "joining names who is missing, in time";
     nrl_harness_store *store;
     void *self = NULL;
-    nrl_status st = nrl_harness_store_open(JOIN_SECONDS, &store);
+    nrl_status st =
+        nrl_harness_store_open(setup->store, setup->store_options, SUITE_STORE_ADDRESS, JOIN_SECONDS, &store);
     if (report_ok(report, st, "ranks join through the store")) {
         double start = collective_clock();
         st = table->open(setup->options, nrl_harness_store_client(store), 0, 2, 0.3, &self);

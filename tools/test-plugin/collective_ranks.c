@@ -159,7 +159,8 @@ collective_end collective_run(const nrl_collective *table, const conformance_set
     nrl_harness_store *store;
     collective_end end = COLLECTIVE_STOPPED;
     *g = (collective_group){.table = table, .options = setup->options, .world = world};
-    nrl_status st = nrl_harness_store_open(JOIN_SECONDS, &store);
+    nrl_status st =
+        nrl_harness_store_open(setup->store, setup->store_options, SUITE_STORE_ADDRESS, JOIN_SECONDS, &store);
     if (st == NRL_OK) g->store = nrl_harness_store_client(store);
     if (report_ok(report, st, "ranks join through the store")) end = run_threads(g, report, name, part);
     if (end == COLLECTIVE_HANGS) return end; /* threads are still at it */

@@ -35,9 +35,13 @@ typedef struct {
                                          of the usual keys */
     const nrl_collective *collective; /* between the ranks of a strategy */
     const void *collective_options;   /* likewise filled */
+    const nrl_store_plugin *store;    /* where ranks meet */
+    const void *store_options;        /* likewise filled */
 } conformance_setup;
 
-enum { SUITE_NEEDS_NOTHING = 0, SUITE_NEEDS_BACKEND = 1, SUITE_NEEDS_COLLECTIVE = 2 };
+enum { SUITE_NEEDS_NOTHING = 0, SUITE_NEEDS_BACKEND = 1, SUITE_NEEDS_COLLECTIVE = 2, SUITE_NEEDS_STORE = 4 };
+
+#define SUITE_STORE_ADDRESS "127.0.0.1:0" /* that setup.store serves */
 
 bool conformance_has_suite(uint32_t kind);
 unsigned conformance_needs(uint32_t kind); /* SUITE_NEEDS_... of the setup */

@@ -8,6 +8,7 @@
 #include "plugin/host.h"
 #include "config/config.h"
 #include "conformance.h"
+#include "mesh/store.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -67,6 +68,17 @@ static nrl_status open_collective(plugin_test *t, const char *name)
     return fill_options(t, p, "collective", 0, NULL, &t->setup.collective_options);
 }
 
+/* Where the ranks of a suite meet. */
+static nrl_status open_store(plugin_test *t)
+{
+    store_kind kind;
+    if (!(conformance_needs(t->kind->kind) & SUITE_NEEDS_STORE)) return NRL_OK;
+    NRL_TRY(store_find(t->host, &t->a, SUITE_STORE_ADDRESS, &kind));
+    t->setup.store = kind.table;
+    t->setup.store_options = kind.options;
+    return NRL_OK;
+}
+
 static nrl_status open_all(plugin_test *t, const char *file, int n_words, char **words, const char *backend,
                            const char *collective, const char *model_config)
 {
@@ -87,6 +99,7 @@ static nrl_status open_all(plugin_test *t, const char *file, int n_words, char *
         NRL_TRY(json_read_file(&t->a, model_config, MAX_MODEL_CONFIG, &config));
         t->setup.model_config = config;
     }
+    NRL_TRY(open_store(t));
     NRL_TRY(open_collective(t, collective ? collective : "gloo"));
     return open_backend(t, backend ? backend : "cpu");
 }

@@ -69,8 +69,8 @@ static bool join_threads(rank_thread *threads, int32_t world)
 
 /* ---- starting ---- */
 
-static void prepare(rank_thread *r, const parallel_group *g, const nrl_collective *recorded, int32_t rank, int port,
-                    void (*part)(toy *t))
+static void prepare(rank_thread *r, const parallel_group *g, const nrl_collective *recorded, int32_t rank,
+                    const char *store, void (*part)(toy *t))
 {
     r->part = part;
     r->t = (toy){.g = g, .report = &r->report, .rank = rank, .world = g->world};
@@ -80,27 +80,27 @@ static void prepare(rank_thread *r, const parallel_group *g, const nrl_collectiv
                                       .local_rank = rank,
                                       .local_world = g->world,
                                       .origin = "the suite",
-                                      .address = "127.0.0.1",
-                                      .port = port,
+                                      .store = store,
                                       .store_elsewhere = true,
                                       .run_id = ""},
                             .axes = {{g->axis->name, g->world, g->axis->divides}},
                             .n_axes = 1,
                             .collective = g->world > 1 ? recorded : NULL,
                             .collective_options = &r->record,
+                            .store = {g->setup->store, g->setup->store_options},
                             .timeout_init = JOIN_SECONDS,
                             .timeout_step = STEP_SECONDS,
                             .fingerprint = ""};
 }
 
-static bool run_threads(const parallel_group *g, conformance_report *report, const char *name, int port,
+static bool run_threads(const parallel_group *g, conformance_report *report, const char *name, const char *store,
                         void (*part)(toy *t))
 {
     rank_thread *threads = calloc((size_t)g->world, sizeof *threads);
     nrl_collective *recorded = calloc(1, sizeof *recorded);
     if (g->world > 1) *recorded = record_collective(g->setup->collective);
     for (int32_t r = 0; r < g->world; r++) {
-        prepare(&threads[r], g, recorded, r, port, part);
+        prepare(&threads[r], g, recorded, r, store, part);
         NRL_ASSERT(pthread_create(&threads[r].thread, NULL, run_rank, &threads[r]), ==, 0);
     }
     bool all = join_threads(threads, g->world), sound = true;
@@ -119,8 +119,10 @@ static bool run_threads(const parallel_group *g, conformance_report *report, con
 bool parallel_run(const parallel_group *g, conformance_report *report, const char *name, void (*part)(toy *t))
 {
     store_server *server = NULL;
-    if (!report_ok(report, store_server_open("127.0.0.1", 0, &server), "ranks join a mesh")) return false;
-    bool all = run_threads(g, report, name, store_server_port(server), part);
+    const store_kind kind = {g->setup->store, g->setup->store_options};
+    const store_setup setup = {.address = SUITE_STORE_ADDRESS, .job = ""};
+    if (!report_ok(report, store_serve(&kind, &setup, &server), "ranks join a mesh")) return false;
+    bool all = run_threads(g, report, name, store_server_address(server), part);
     if (all) store_server_close(server); /* else threads are still at it */
     return all;
 }

@@ -17,9 +17,9 @@
     ROW(LOGGER, logger, SUITE_NEEDS_NOTHING)                                                                           \
     ROW(FRONTEND, frontend, SUITE_NEEDS_NOTHING)                                                                       \
     /* several ranks as threads of this process, joined through a store on loopback */                                 \
-    ROW(COLLECTIVE, collective, SUITE_NEEDS_NOTHING)                                                                   \
+    ROW(COLLECTIVE, collective, SUITE_NEEDS_STORE)                                                                     \
     /* 1 to 4 ranks as threads */                                                                                      \
-    ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE)                                              \
+    ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE | SUITE_NEEDS_STORE)                          \
     /* writes folders and reads them back */                                                                           \
     ROW(FORMAT, format, SUITE_NEEDS_NOTHING)                                                                           \
     ROW(TOKENIZER, tokenizer, SUITE_NEEDS_NOTHING)                                                                     \

@@ -23,6 +23,7 @@
 #include <nrl/batch.h>
 #include <nrl/collective.h>
 #include <nrl/node.h>
+#include <nrl/store.h>
 #include <nrl/template.h>
 #ifdef __cplusplus
 extern "C" {
@@ -107,9 +108,11 @@ NRL_API void nrl_harness_spans_at(const nrl_spans *spans, size_t i, size_t *begi
 
 /* ---- a store ---- */
 
-/* A store on loopback with its server in this process: what a collective's `open` is given. */
+/* A store, which this process holds where the plugin can: what a collective's `open` is given. `store` and `options`
+ * live as long; "127.0.0.1:0" is an address that the store plugin of the installation serves. */
 typedef struct nrl_harness_store nrl_harness_store;
-NRL_API nrl_status nrl_harness_store_open(double timeout_s, nrl_harness_store **out);
+NRL_API nrl_status nrl_harness_store_open(const nrl_store_plugin *store, const void *options, const char *address,
+                                          double timeout_s, nrl_harness_store **out);
 NRL_API nrl_store *nrl_harness_store_client(nrl_harness_store *s);
 NRL_API void nrl_harness_store_close(nrl_harness_store *s); /* NULL is fine */
 

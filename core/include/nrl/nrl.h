@@ -18,6 +18,7 @@
 #include <nrl/backend.h>
 #include <nrl/collective.h>
 #include <nrl/comm.h>
+#include <nrl/store.h>
 #include <nrl/parallel.h>
 #include <nrl/frontend.h>
 #include <nrl/dataset.h>

@@ -40,7 +40,8 @@ typedef enum {
     NRL_KIND_DATASET = 10,  /* datasets   */
     NRL_KIND_FORMAT = 11,   /* formats    */
     NRL_KIND_ADAPTER = 12,  /* adapters   */
-    NRL_KIND_FRONTEND = 13  /* frontends  */
+    NRL_KIND_FRONTEND = 13, /* frontends  */
+    NRL_KIND_STORE = 14     /* stores     */
 } nrl_kind;
 
 /* What the probes of several kinds return. The surest plugin serves what is opened; equal ones by name. */

@@ -79,13 +79,11 @@ typedef struct {
     int32_t rank, world;
     int32_t local_rank, local_world; /* on this node */
     const char *origin;              /* who said so: "torchrun", "slurm", "nrl launch"; for messages */
-    const char *address;             /* of the store; NULL: `folder` */
-    int32_t port;
-    bool store_elsewhere;         /* a launcher holds the store; else rank 0 does */
-    bool store_foreign;           /* it is PyTorch's, which knows no secret */
-    const nrl_job_secret *secret; /* NULL = the ranks believe each other */
-    const char *folder;           /* a FileStore for rendezvous (no control: a folder cannot count) */
-    const char *run_id;           /* distinguishes jobs, and restarts of one job, in a store; "" = none */
+    const char *store;               /* where the ranks meet: an address that a store plugin serves (nrl/store.h) */
+    bool store_elsewhere;            /* a launcher holds the store; else rank 0 does, or no process of the run */
+    bool store_foreign;              /* another program's, which knows no secret */
+    const nrl_job_secret *secret;    /* NULL = the ranks believe each other */
+    const char *run_id;              /* distinguishes jobs, and restarts of one job, in a store; "" = none */
 } nrl_rank_info;
 
 /* What the runs of one process share among several ranks: one store, in which each run has keys of its own. */

@@ -33,6 +33,7 @@ static nrl_status add_code(session *se, buffer *lines)
     NRL_TRY(add_plugin(se, &se->optimizer->plugin, lines));
     NRL_TRY(add_plugin(se, &se->backend->plugin, lines));
     if (se->collective) NRL_TRY(add_plugin(se, &se->collective->plugin, lines));
+    if (se->store) NRL_TRY(add_plugin(se, &se->store->plugin, lines));
     for (int32_t i = 0; i < se->strategy_choices.n; i++)
         NRL_TRY(add_plugin(se, &se->strategy_choices.of[i].table->plugin, lines));
     return NRL_OK;

@@ -124,6 +124,7 @@ nrl_status session_open_mesh(session *se)
         setup.session = se->env.session;
         setup.collective = se->collective;
         setup.collective_options = se->collective_options;
+        setup.store = (store_kind){se->store, se->store_options};
     }
     NRL_TRY(check_world(se));
     for (size_t i = 0; i < se->config.n_axes; i++) {

@@ -379,6 +379,24 @@ static void fill_collective(filling *f)
                      "collective: '%s' tells messages apart by their order, and stages need tags%s", c->name, expected);
 }
 
+/* Ranks that are only planned meet nowhere, but what is configured is checked. */
+static void fill_store(filling *f)
+{
+    session *se = f->se;
+    const config_component *c = &se->config.store;
+    const plugin *p;
+    if (!c->name) return;
+    if (strcmp(c->name, "auto")) {
+        se->store = open_component(f, NRL_KIND_STORE, "store", c, NULL, &se->store_options);
+        return;
+    }
+    if (session_world(se) == 1 || !se->env.ranks || !se->env.ranks->store) return;
+    if (store_choose(se->host, se->env.ranks->store, &p) == NRL_OK)
+        se->store = open_chosen(f, NRL_KIND_STORE, "store", c, p->name, &se->store_options);
+    else
+        problems_take_error(&f->problems, c->at);
+}
+
 static void fill_loggers(filling *f)
 {
     session *se = f->se;
@@ -473,6 +491,7 @@ nrl_status session_open_plugins(session *se, const nrl_node *config)
     fill_backend(&f);
     fill_parallel(&f);
     fill_collective(&f);
+    fill_store(&f);
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
     NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));

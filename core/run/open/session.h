@@ -65,6 +65,8 @@ typedef struct {
     nrl_mesh *mesh; /* of one rank too, once session_open_mesh was called */
     const nrl_collective *collective;
     void *collective_options;
+    const nrl_store_plugin *store; /* NULL: one rank, or no rank is joined */
+    void *store_options;
     strategy_choices strategy_choices;
     strategy strategy; /* the policy's */
 

@@ -50,10 +50,17 @@ static void assert_place(const nrl_rank_info *p, const char *origin, int rank, i
     assert_int_equal(p->local_world, local_world);
 }
 
-static void assert_store(const nrl_rank_info *p, const char *address, int port, bool elsewhere)
+static int32_t port_of(const nrl_rank_info *p)
 {
-    assert_string_equal(p->address, address);
-    if (port) assert_int_equal(p->port, port);
+    return (int32_t)strtol(strrchr(p->store, ':') + 1, NULL, 10);
+}
+
+/* port 0: whichever */
+static void assert_store(const nrl_rank_info *p, const char *address, int32_t port, bool elsewhere)
+{
+    assert_int_equal(strncmp(p->store, address, strlen(address)), 0);
+    assert_int_equal(p->store[strlen(address)], ':');
+    if (port) assert_int_equal(port_of(p), port);
     assert_int_equal(p->store_elsewhere, elsewhere);
 }
 
@@ -104,7 +111,7 @@ static void open_mpi_on_one_host_needs_no_address(void **state)
     nrl_rank_info p = read_place();
     assert_place(&p, "Open MPI", 1, 2, 1, 2);
     assert_store(&p, "127.0.0.1", 0, false);
-    assert_in_range(p.port, 20000, 28999);
+    assert_in_range(port_of(&p), 20000, 28999);
     ENVIRONMENT("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=1",
                 "OMPI_COMM_WORLD_LOCAL_SIZE=2");
     assert_refused("mpirun -x MASTER_ADDR=HOST");
@@ -151,7 +158,8 @@ static void jobs_that_share_a_node_get_ports_of_their_own(void **state)
     nrl_rank_info first = read_place();
     ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "SLURM_JOB_ID=2",
                 "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=2");
-    assert_int_not_equal(first.port, read_place().port);
+    nrl_rank_info second = read_place();
+    assert_string_not_equal(first.store, second.store);
 }
 
 static void a_job_has_its_launchers_id_or_the_users(void **state)
@@ -168,12 +176,25 @@ static void the_first_launcher_in_order_is_believed(void **state)
 {
     (void)state;
     ENVIRONMENT("NRL_RANK=0", "NRL_WORLD_SIZE=2", "NRL_LOCAL_RANK=0", "NRL_LOCAL_WORLD_SIZE=2",
-                "NRL_STORE_ADDRESS=127.0.0.1", "NRL_STORE_PORT=4242", "NRL_STORE_HELD=1", "NRL_RUN_ID=x", "RANK=0",
-                "WORLD_SIZE=2", "PMI_RANK=9", "PMI_SIZE=11");
+                "NRL_STORE=127.0.0.1:4242", "NRL_STORE_HELD=1", "NRL_RUN_ID=x", "RANK=0", "WORLD_SIZE=2", "PMI_RANK=9",
+                "PMI_SIZE=11");
     nrl_rank_info p = read_place();
     assert_place(&p, "nrl launch", 0, 2, 0, 2);
     assert_store(&p, "127.0.0.1", 4242, true);
     assert_false(p.store_foreign);
+}
+
+static void a_store_that_the_user_names_is_taken(void **state)
+{
+    (void)state;
+    ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=node1",
+                "TORCHELASTIC_USE_AGENT_STORE=True", "NRL_STORE=/shared/job7");
+    nrl_rank_info p = read_place();
+    assert_string_equal(p.store, "/shared/job7");
+    assert_false(p.store_elsewhere || p.store_foreign);
+    ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "LOCAL_RANK=1", "MASTER_ADDR=fe80::1");
+    p = read_place();
+    assert_string_equal(p.store, "[fe80::1]:29500");
 }
 
 static void half_set_environments_name_the_variables(void **state)
@@ -281,6 +302,7 @@ int main(void)
         cmocka_unit_test_teardown(jobs_that_share_a_node_get_ports_of_their_own, forget),
         cmocka_unit_test_teardown(a_job_has_its_launchers_id_or_the_users, forget),
         cmocka_unit_test_teardown(the_first_launcher_in_order_is_believed, forget),
+        cmocka_unit_test_teardown(a_store_that_the_user_names_is_taken, forget),
         cmocka_unit_test_teardown(half_set_environments_name_the_variables, forget),
         cmocka_unit_test_teardown(numbers_that_contradict_are_refused, forget),
         cmocka_unit_test_teardown(a_host_list_begins_with_its_first_host, forget),

@@ -4,7 +4,7 @@
  */
 #ifndef GLOO_TEST_RANKS_H
 #define GLOO_TEST_RANKS_H
-#include "mesh/store.h"
+#include "support/store.h"
 #include <dlfcn.h>
 #include <ftw.h>
 #include <nrl/nrl.h>
@@ -124,7 +124,8 @@ static inline void *ranks_thread(void *arg)
     ranks_start *s = arg;
     nrl_store *store;
     void *options = ranks_plugin_options(s->options);
-    if (store_open_folder(s->folder, &store) || gloo.open(options, store, s->one.rank, s->one.size, 20, &s->one.self)) {
+    if (test_store_open(s->folder, NULL, 20, &store) ||
+        gloo.open(options, store, s->one.rank, s->one.size, 20, &s->one.self)) {
         snprintf(s->one.problem, sizeof s->one.problem, "rank %d: open: %s", s->one.rank, nrl_error_text());
     } else {
         s->body(&s->one);

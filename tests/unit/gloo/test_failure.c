@@ -27,7 +27,7 @@ static void *fake_thread(void *arg)
 {
     const fake_part *f = arg;
     nrl_store *store;
-    if (store_open_folder(f->folder, &store)) return NULL;
+    if (test_store_open(f->folder, NULL, 20, &store)) return NULL;
     int fd = fake_join(store, 1, 2, f->empty);
     if (fd >= 0) {
         f->play(fd);
@@ -45,7 +45,7 @@ static void beside(void (*play)(int fd), bool empty, const ranks_options *o, voi
     nrl_store *store;
     void *self, *options = ranks_plugin_options(o);
     ranks_folder_make(f.folder);
-    assert_int_equal(store_open_folder(f.folder, &store), NRL_OK);
+    assert_int_equal(test_store_open(f.folder, NULL, 20, &store), NRL_OK);
     pthread_create(&thread, NULL, fake_thread, &f);
     nrl_status st = gloo.open(options, store, 0, 2, 20, &self);
     if (st) printf("%s\n", nrl_error_text());
@@ -368,7 +368,7 @@ static void a_killed_process_is_named_by_the_others(void **state)
         if (child[rank - 1]) continue;
         nrl_store *store;
         void *self, *options = ranks_plugin_options(&tcp23);
-        if (store_open_folder(folder, &store) || gloo.open(options, store, rank, 3, 20, &self)) _exit(1);
+        if (test_store_open(folder, NULL, 20, &store) || gloo.open(options, store, rank, 3, 20, &self)) _exit(1);
         for (;;) {
             nrl_status st = RANKS_DO(self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_MAX,
                                      .receive = data, .count = COUNT);
@@ -380,7 +380,7 @@ static void a_killed_process_is_named_by_the_others(void **state)
     }
     nrl_store *store;
     void *self, *options = ranks_plugin_options(&tcp23);
-    assert_int_equal(store_open_folder(folder, &store), NRL_OK);
+    assert_int_equal(test_store_open(folder, NULL, 20, &store), NRL_OK);
     assert_int_equal(gloo.open(options, store, 0, 3, 20, &self), NRL_OK);
     double killed = 0;
     for (int i = 0;; i++) {

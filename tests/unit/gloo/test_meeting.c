@@ -19,7 +19,7 @@ static nrl_status open_alone(const char *folder, const ranks_options *o, int32_t
 {
     nrl_store *store;
     void *self, *options = ranks_plugin_options(o);
-    assert_int_equal(store_open_folder(folder, &store), NRL_OK);
+    assert_int_equal(test_store_open(folder, NULL, 20, &store), NRL_OK);
     nrl_status st = gloo.open(options, store, rank, world, timeout_s, &self);
     if (st == NRL_OK) gloo.close(self);
     store_close(store);
@@ -53,7 +53,7 @@ static void another_dialect_is_told_from_a_missing_rank(void **state)
         const ranks_options o = {.dialect = d};
         nrl_store *store;
         ranks_folder_make(folder);
-        assert_int_equal(store_open_folder(folder, &store), NRL_OK);
+        assert_int_equal(test_store_open(folder, NULL, 20, &store), NRL_OK);
         wire_value_put(other, 1, 2, "host", a, value);
         assert_int_equal(nrl_store_set(store, "1", value, wire_value_size(other, 2, "host")), NRL_OK);
         assert_int_equal(open_alone(folder, &o, 0, 2, 5), NRL_ERR_CONFIG);
@@ -133,7 +133,7 @@ static void *after_strangers(void *arg)
     size_t size;
     wire_peer zero;
     int knocks[60];
-    if (store_open_folder(arg, &store)) return NULL;
+    if (test_store_open(arg, NULL, 20, &store)) return NULL;
     if (nrl_store_get(store, "0", 20, &value, &size)) return NULL;
     (void)!wire_value_get(&wire_dialects[WIRE_TCP23], 1, 0, 2, value, size, &zero);
     free(value);
@@ -166,7 +166,7 @@ static void strangers_at_the_door_change_nothing(void **state)
         void *self, *heard, *options = ranks_plugin_options(&o);
         pthread_t thread;
         ranks_folder_make(folder);
-        assert_int_equal(store_open_folder(folder, &store), NRL_OK);
+        assert_int_equal(test_store_open(folder, NULL, 20, &store), NRL_OK);
         pthread_create(&thread, NULL, after_strangers, folder);
         nrl_status st = gloo.open(options, store, 0, 2, 20, &self);
         if (st) printf("%s\n", nrl_error_text());
@@ -192,7 +192,7 @@ static void *late_rank(void *arg)
     const late_part *l = arg;
     nrl_store *store;
     wire_header h;
-    if (store_open_folder(l->folder, &store)) return NULL;
+    if (test_store_open(l->folder, NULL, 20, &store)) return NULL;
     int fd = fake_join(store, 1, 2, true);
     /* a barrier of two: one empty message each way */
     fake_say(fd, WIRE_SEND_READY, 7ull << 56, 0, NULL);
@@ -218,7 +218,7 @@ static void a_rank_may_connect_late(void **state)
         void *self, *options = ranks_plugin_options(&o);
         pthread_t thread;
         ranks_folder_make(l.folder);
-        assert_int_equal(store_open_folder(l.folder, &store), NRL_OK);
+        assert_int_equal(test_store_open(l.folder, NULL, 20, &store), NRL_OK);
         pthread_create(&thread, NULL, late_rank, &l);
         nrl_status st = gloo.open(options, store, 0, 2, 20, &self);
         if (st) printf("%s\n", nrl_error_text());

@@ -3,7 +3,7 @@
  * strangers that reach a rank's listener, with a right number and without a proof, are no rank.
  */
 #include "fake.h"
-#include "mesh/secret.h"
+#include "base/secret.h"
 
 enum { STRANGERS = 6 };
 
@@ -11,17 +11,15 @@ typedef struct {
     int32_t rank, world;
     const ranks_options *options;
     store_server *server;
-    const store_secret *secret;
+    const secret_key *secret;
     char problem[400];
 } proof_rank;
 
-static store_secret ours;
+static secret_key ours;
 
 static nrl_status connect_to(const proof_rank *r, nrl_store **store)
 {
-    const store_client_setup s = {
-        .address = "127.0.0.1", .port = store_server_port(r->server), .timeout_s = 20, .secret = r->secret};
-    return store_connect_to(&s, store);
+    return test_store_open(store_server_address(r->server), r->secret, 20, store);
 }
 
 static nrl_status sum(void *self, int32_t world)
@@ -50,8 +48,7 @@ static void *run_rank(void *arg)
 static store_server *open_server(void)
 {
     store_server *server;
-    const store_server_setup s = {.address = "127.0.0.1", .secret = &ours};
-    assert_int_equal(store_server_open_job(&s, &server), NRL_OK);
+    assert_int_equal(test_store_serve(0, &ours, &server), NRL_OK);
     return server;
 }
 

@@ -6,7 +6,7 @@
 #define UNIT_MESH_FORKED_H
 #include "mesh/mesh.h"
 #include <nrl/parallel.h>
-#include "mesh/store.h"
+#include "support/store.h"
 #include "pairs.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ enum { REPORT_SIZE = 4096 };
 
 typedef struct {
     nrl_status status; /* of mesh_open, or of the body */
-    double at;         /* mesh_clock: the machine's, one for all processes */
+    double at;         /* clock_seconds: the machine's, one for all processes */
     char text[REPORT_SIZE];
 } rank_report;
 
@@ -32,6 +32,7 @@ typedef struct {
 
 typedef struct {
     int32_t world, port;
+    char store[32]; /* where they meet: at `port` */
     pairs_wires wires;
     mesh_setup setup;
     nrl_status (*body)(nrl_mesh *m, int32_t rank);
@@ -43,8 +44,7 @@ typedef struct {
 static inline int32_t free_port(void)
 {
     int fd;
-    int32_t port;
-    assert_int_equal(socket_listen("127.0.0.1", 0, &fd, &port), NRL_OK);
+    int32_t port = test_taken_port(&fd);
     close(fd);
     return port;
 }
@@ -61,12 +61,12 @@ static inline void run_child(group *g, int32_t rank, int to)
     if (!r.status) {
         atomic_fetch_add(g->n_begun, 1);
         r.status = g->body(m, rank);
-        r.at = mesh_clock();
+        r.at = clock_seconds();
         snprintf(r.text, sizeof r.text, "%s", r.status ? nrl_error_text() : "");
         if (r.status) mesh_tell_failure(m, r.status, r.text);
         mesh_close(m);
     } else {
-        r.at = mesh_clock();
+        r.at = clock_seconds();
         snprintf(r.text, sizeof r.text, "%s", nrl_error_text());
     }
     if (write(to, &r, sizeof r) != sizeof r) _exit(3);
@@ -75,6 +75,8 @@ static inline void run_child(group *g, int32_t rank, int to)
 
 static inline void start_rank(group *g, int32_t rank)
 {
+    snprintf(g->store, sizeof g->store, "127.0.0.1:%d", (int)g->port);
+    g->setup.place.store = g->store;
     int reports[2], errors[2];
     assert_int_equal(pipe(reports), 0);
     assert_int_equal(pipe(errors), 0);
@@ -97,17 +99,13 @@ static inline void prepare(group *g, int32_t world, nrl_status (*body)(nrl_mesh 
     pairs_make(&g->wires, world);
     g->n_begun = mmap(NULL, sizeof *g->n_begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(g->n_begun != MAP_FAILED);
-    g->setup = (mesh_setup){.place = {.world = world,
-                                      .local_world = world,
-                                      .origin = "test",
-                                      .address = "127.0.0.1",
-                                      .port = g->port,
-                                      .run_id = ""},
+    g->setup = (mesh_setup){.place = {.world = world, .local_world = world, .origin = "test", .run_id = ""},
                             .axes = {{"data", world, NRL_DIVIDES_BATCH}},
                             .n_axes = 1,
                             .collective = &pairs_collective,
                             .timeout_init = 20,
                             .timeout_step = 60,
+                            .store = test_store_kind("tcp"),
                             .fingerprint = "model: tiny\nseed: 1\n"};
 }
 
@@ -129,7 +127,7 @@ static inline void await_all(const group *g)
 {
     for (int i = 0; atomic_load(g->n_begun) < g->world; i++) {
         assert_true(i < 6000);
-        mesh_sleep(0.01);
+        clock_sleep(0.01);
     }
 }
 
@@ -168,7 +166,7 @@ static inline nrl_status go_on(nrl_mesh *m, int32_t rank)
     for (int64_t step = 1;; step++) {
         mesh_set_step(m, step);
         NRL_TRY(mesh_exchange(m, "tick", &rank, sizeof rank, all));
-        mesh_sleep(0.02);
+        clock_sleep(0.02);
     }
 }
 

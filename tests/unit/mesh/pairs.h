@@ -5,7 +5,7 @@
  */
 #ifndef UNIT_MESH_PAIRS_H
 #define UNIT_MESH_PAIRS_H
-#include "mesh/socket.h"
+#include "base/clock.h"
 #include <nrl/collective.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,14 +187,14 @@ static int pairs_read(pairs_group *g, nrl_request *q)
 static nrl_status pairs_wait(void *self, nrl_request *request, double timeout_s, bool *done)
 {
     pairs_group *g = self;
-    double until = mesh_clock() + timeout_s;
+    double until = clock_seconds() + timeout_s;
     *done = false;
     for (;;) {
         int state = g->aborted ? -1 : pairs_read(g, request);
         if (state < 0) return NRL_ERR_PEER;
         *done = state;
-        if (*done || mesh_clock() >= until) return NRL_OK;
-        mesh_sleep(0.002);
+        if (*done || clock_seconds() >= until) return NRL_OK;
+        clock_sleep(0.002);
     }
 }
 

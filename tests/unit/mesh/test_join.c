@@ -24,9 +24,9 @@ static void ranks_may_come_in_any_order(void **state)
     prepare(&g, 3, one_barrier);
     set_options(&g);
     start_rank(&g, 2);
-    mesh_sleep(0.3);
+    clock_sleep(0.3);
     start_rank(&g, 1);
-    mesh_sleep(0.3);
+    clock_sleep(0.3);
     start_rank(&g, 0); /* it holds the store */
     pairs_keep(&g.wires, -1);
     for (int32_t r = 0; r < 3; r++)
@@ -159,10 +159,8 @@ static void a_port_that_is_taken_ends_rank_0_at_once(void **state)
     (void)state;
     group g;
     int fd;
-    int32_t port;
     prepare(&g, 2, one_barrier);
-    assert_int_equal(socket_listen("127.0.0.1", 0, &fd, &port), NRL_OK);
-    g.setup.place.port = port;
+    g.port = test_taken_port(&fd);
     set_options(&g);
     start_rank(&g, 0);
     expect_ends(&g, 0, NRL_ERR_CONFIG, "is taken on this machine");
@@ -189,7 +187,7 @@ static void a_rank_that_dies_while_connections_are_made_is_named(void **state)
     dying.open = open_or_die;
     prepare(&g, 3, one_barrier);
     g.setup.collective = &dying;
-    double since = mesh_clock();
+    double since = clock_seconds();
     start_all(&g);
     for (int32_t r = 0; r < 2; r++) {
         assert_true(collect(&g, r, &report));
@@ -211,7 +209,7 @@ static pid_t start_launcher(int32_t port)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid) return pid;
-    if (store_server_open("127.0.0.1", port, &server)) _exit(1);
+    if (test_store_serve(port, NULL, &server)) _exit(1);
     for (;;)
         pause();
 }
@@ -230,7 +228,7 @@ static void a_launcher_may_hold_the_store_and_restart_the_job(void **state)
     for (int restart = 0; restart < 2; restart++) {
         group g;
         prepare(&g, 2, one_barrier);
-        g.setup.place.port = port;
+        g.port = port;
         g.setup.place.store_elsewhere = true;
         g.setup.place.run_id = restart ? "job-1" : "job-0";
         start_all(&g);
@@ -245,7 +243,7 @@ static void a_launcher_may_hold_the_store_and_restart_the_job(void **state)
 static void behind_a_foreign_store_ranks_have_their_own(void **state)
 {
     (void)state;
-    store_secret ours;
+    secret_key ours;
     group g;
     nrl_store *foreign;
     unsigned char forged[36] = {1, 2, 3};
@@ -260,7 +258,7 @@ static void behind_a_foreign_store_ranks_have_their_own(void **state)
         for (int32_t r = 0; r < 2 && !i; r++)
             expect_ends(&g, r, NRL_OK, "");
         if (i) { /* somebody else says where the store is */
-            assert_int_equal(store_connect("127.0.0.1", g.port, 20, &foreign), NRL_OK);
+            assert_int_equal(test_store_connect(g.port, 20, &foreign), NRL_OK);
             assert_int_equal(nrl_store_set(foreign, "nrl/job/behind", forged, sizeof forged), NRL_OK);
             store_close(foreign);
             set_options(&g);
@@ -279,7 +277,7 @@ static nrl_status long_barrier(nrl_mesh *m, int32_t rank)
 {
     (void)rank;
     NRL_TRY(mesh_barrier(m, "begin"));
-    mesh_sleep(4);
+    clock_sleep(4);
     return mesh_barrier(m, "end");
 }
 
@@ -292,10 +290,10 @@ static void a_launcher_that_dies_with_its_store_is_told(void **state)
     g.setup.place.store_elsewhere = true;
     start_all(&g);
     await_all(&g);
-    mesh_sleep(1.5);
+    clock_sleep(1.5);
     end_launcher(launcher);
     for (int32_t r = 0; r < 2; r++)
-        expect_ends(&g, r, NRL_ERR_PEER, "the ranks' store at 127.0.0.1 port");
+        expect_ends(&g, r, NRL_ERR_PEER, "the ranks' store at 127.0.0.1:");
     end_errors(&g);
 }
 

@@ -22,7 +22,7 @@ static nrl_status to_twenty(nrl_mesh *m, int32_t rank)
     int32_t all[PAIRS_MAX];
     for (int i = 0; i < 20; i++) {
         NRL_TRY(mesh_exchange(m, "tick", &rank, sizeof rank, all));
-        mesh_sleep(0.1);
+        clock_sleep(0.1);
     }
     return NRL_OK;
 }
@@ -39,7 +39,7 @@ static nrl_status rank_one_computes(nrl_mesh *m, int32_t rank)
 {
     int32_t all[PAIRS_MAX];
     NRL_TRY(mesh_exchange(m, "tick", &rank, sizeof rank, all));
-    if (rank == 1) mesh_sleep(8);
+    if (rank == 1) clock_sleep(8);
     return go_on(m, rank);
 }
 
@@ -63,7 +63,7 @@ static void a_rank_that_computes_hears_of_it_and_says_so(void **state)
 static nrl_status one_is_slow(nrl_mesh *m, int32_t rank)
 {
     int32_t all[PAIRS_MAX];
-    if (rank == 1) mesh_sleep(7);
+    if (rank == 1) clock_sleep(7);
     return mesh_exchange(m, "tick", &rank, sizeof rank, all);
 }
 
@@ -84,11 +84,11 @@ static int start_groups(void **state)
     prepare(&slow, 3, one_is_slow);
     start_all(&slow);
     await_all(&computing);
-    mesh_sleep(1.3);
+    clock_sleep(1.3);
     end_rank(&computing, 2);
     for (int r = 0; r < 3; r++)
         kill(suspended.children[r].pid, SIGSTOP);
-    mesh_sleep(8);
+    clock_sleep(8);
     for (int r = 0; r < 3; r++)
         kill(suspended.children[r].pid, SIGCONT);
     return 0;
@@ -136,7 +136,7 @@ static void a_time_out_shows_who_called_what(void **state)
 static nrl_status ends_at_its_own_time(nrl_mesh *m, int32_t rank)
 {
     NRL_TRY(mesh_barrier(m, "begin"));
-    mesh_sleep(rank == 0 ? 0 : 1.5 * rank);
+    clock_sleep(rank == 0 ? 0 : 1.5 * rank);
     return NRL_OK;
 }
 

@@ -3,7 +3,7 @@
  * happens when a rank is missing, NCCL fails, or an exchange never ends.
  */
 #include "group.h"
-#include "mesh/store.h"
+#include "support/store.h"
 #include "tools/test-plugin/collective.h"
 #include "fake_nccl.h"
 #include <setjmp.h>
@@ -45,7 +45,7 @@ static void nothing_is_left(void)
 
 static void check_part(const char *name, void (*part)(member *), int32_t least, int32_t most)
 {
-    const conformance_setup setup = {.options = &options};
+    const conformance_setup setup = {.options = &options, .store = test_store_kind("tcp").table};
     conformance_report *report = calloc(1, sizeof *report);
     for (int32_t world = least; world <= most; world++) {
         fake_reset();
@@ -112,10 +112,10 @@ static void *run_rank(void *user)
 static void run_ranks(rank_of *ranks, int32_t first, double timeout, void (*body)(rank_of *, void *))
 {
     store_server *server;
-    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    assert_int_equal(test_store_serve(0, NULL, &server), NRL_OK);
     for (int32_t i = first; i < RANKS; i++) {
         ranks[i] = (rank_of){.rank = i, .timeout = timeout, .body = body};
-        assert_int_equal(store_connect("127.0.0.1", store_server_port(server), 5, &ranks[i].store), NRL_OK);
+        assert_int_equal(test_store_connect(test_store_port(server), 5, &ranks[i].store), NRL_OK);
     }
     for (int32_t i = first; i < RANKS; i++)
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
@@ -181,10 +181,10 @@ static void a_missing_rank_is_named_by_all_others(void **state)
     (void)state;
     fake_reset();
     store_server *server;
-    assert_int_equal(store_server_open("127.0.0.1", 0, &server), NRL_OK);
+    assert_int_equal(test_store_serve(0, NULL, &server), NRL_OK);
     for (int32_t i = 0; i < 2; i++) { /* rank 2 does not come */
         ranks[i] = (rank_of){.rank = i, .timeout = 0.5};
-        assert_int_equal(store_connect("127.0.0.1", store_server_port(server), 5, &ranks[i].store), NRL_OK);
+        assert_int_equal(test_store_connect(test_store_port(server), 5, &ranks[i].store), NRL_OK);
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
     }
     for (int32_t i = 0; i < 2; i++) {

@@ -10,12 +10,14 @@
 
 enum { SECRET_PROOF = 32, SECRET_NONCE = 32 };
 
-typedef nrl_job_secret store_secret; /* nrl_job_secret_derive makes it */
+typedef nrl_job_secret secret_key;
 
+/* The key of one job: the same text gives another key for another run_id. */
+void secret_derive(const void *text, size_t size, const char *run_id, secret_key *out);
 void secret_random(void *bytes, size_t size);
-void secret_prove(const store_secret *s, const char *label, const void *message, size_t size,
+void secret_prove(const secret_key *s, const char *label, const void *message, size_t size,
                   unsigned char proof[SECRET_PROOF]);
-bool secret_verify(const store_secret *s, const char *label, const void *message, size_t size,
+bool secret_verify(const secret_key *s, const char *label, const void *message, size_t size,
                    const unsigned char proof[SECRET_PROOF]);
 void secret_wipe(void *bytes, size_t size); /* is not optimised away */
 

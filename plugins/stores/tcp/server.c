@@ -1,13 +1,14 @@
 /*
- * store_server.c - the sockets of a store: one thread, poll, a session for each connection. A connection that
+ * tcp_server.c - the sockets of a store: one thread, poll, a session for each connection. A connection that
  * has not said join_request is worth little: there are at most MAX_PENDING of them, for HELLO_S seconds, and the
  * oldest goes where there is no room for another.
  */
 #include "base/arena.h"
-#include "mesh/socket.h"
-#include "mesh/store.h"
-#include "mesh/store_session.h"
-#include "mesh/store_wire.h"
+#include "base/clock.h"
+#include "socket.h"
+#include "tcp.h"
+#include "session.h"
+#include "wire.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -32,17 +33,17 @@ typedef struct {
     bool ended;
     double join_request_until;
     size_t sent; /* bytes of session.out; less than half of them */
-    store_session session;
+    tcp_session session;
 } client;
 
-struct store_server {
+struct tcp_server {
     int listener, wake;
     int32_t port;
     pthread_t thread;
     atomic_bool stop;
     atomic_int n_joined;
     /* the thread's own */
-    store_table table;
+    tcp_table table;
     client **clients;     /* in the order in which they came */
     struct pollfd *polls; /* [n_clients + 2] */
     size_t n_clients, capacity, n_pending;
@@ -50,19 +51,19 @@ struct store_server {
     bool no_room;              /* no descriptor for another client: the listener pauses */
     bool told_no_room, told_refusal, told_full;
     bool has_secret;
-    store_secret secret;
+    secret_key secret;
     char piece[PIECE];
 };
 
 static void end_client(client *c)
 {
     close(c->fd);
-    store_session_free(&c->session);
+    tcp_session_free(&c->session);
     free(c);
 }
 
 /* Makes room: the one that has said nothing for longest goes. */
-static void end_oldest_pending(store_server *s)
+static void end_oldest_pending(tcp_server *s)
 {
     for (size_t i = 0; i < s->n_clients; i++) {
         client *c = s->clients[i];
@@ -74,7 +75,7 @@ static void end_oldest_pending(store_server *s)
     }
 }
 
-static void add_client(store_server *s, int fd)
+static void add_client(tcp_server *s, int fd)
 {
     if (s->n_clients == s->capacity) {
         s->capacity = s->capacity ? s->capacity * 2 : 64;
@@ -84,13 +85,13 @@ static void add_client(store_server *s, int fd)
     socket_set_options(fd);
     client *c = mem_alloc(sizeof *c);
     c->fd = fd;
-    c->join_request_until = mesh_clock() + HELLO_S;
+    c->join_request_until = clock_seconds() + HELLO_S;
     c->session.secret = s->has_secret ? &s->secret : NULL;
     s->clients[s->n_clients++] = c;
     s->n_pending++;
 }
 
-static void tell_no_room(store_server *s)
+static void tell_no_room(tcp_server *s)
 {
     if (s->told_no_room) return;
     s->told_no_room = true;
@@ -99,7 +100,7 @@ static void tell_no_room(store_server *s)
              strerror(errno));
 }
 
-static void accept_clients(store_server *s)
+static void accept_clients(tcp_server *s)
 {
     for (int n = 0; n < ACCEPTED_A_TURN; n++) {
         int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -119,11 +120,11 @@ static void accept_clients(store_server *s)
     }
 }
 
-static size_t buffered(const store_server *s)
+static size_t buffered(const tcp_server *s)
 {
     size_t sum = 0;
     for (size_t i = 0; i < s->n_clients; i++) {
-        const store_session *x = &s->clients[i]->session;
+        const tcp_session *x = &s->clients[i]->session;
         sum += x->in.capacity + x->out.capacity + x->wanted.capacity;
     }
     return sum;
@@ -155,21 +156,21 @@ static void write_client(client *c)
 }
 
 /* After a change everybody who waits is asked, and then goes on with what stood behind the wait. */
-static void wake_clients(store_server *s)
+static void wake_clients(tcp_server *s)
 {
     bool changed = true;
     while (changed) {
         changed = false;
         for (size_t i = 0; i < s->n_clients; i++) {
             client *c = s->clients[i];
-            if (c->ended || !store_session_wake(&c->session, &s->table)) continue;
-            if (!store_session_run(&c->session, &s->table, &changed)) c->ended = true;
+            if (c->ended || !tcp_session_wake(&c->session, &s->table)) continue;
+            if (!tcp_session_run(&c->session, &s->table, &changed)) c->ended = true;
             write_client(c);
         }
     }
 }
 
-static void tell_refusal(store_server *s, const client *c)
+static void tell_refusal(tcp_server *s, const client *c)
 {
     char text[SOCKET_NAME];
     if (s->told_refusal) return;
@@ -178,7 +179,7 @@ static void tell_refusal(store_server *s, const client *c)
     nrl_warn("the ranks' store refused %s, which does not know the job's secret; others are refused silently", text);
 }
 
-static void tell_full(store_server *s)
+static void tell_full(tcp_server *s)
 {
     if (s->told_full || !s->table.refused) return;
     s->told_full = true;
@@ -186,10 +187,10 @@ static void tell_full(store_server *s)
              s->table.bytes >> 20, STORE_TABLE_KEYS, STORE_TABLE_BYTES >> 20);
 }
 
-static void run_session(store_server *s, client *c)
+static void run_session(tcp_server *s, client *c)
 {
     bool changed = false;
-    if (!store_session_run(&c->session, &s->table, &changed)) c->ended = true;
+    if (!tcp_session_run(&c->session, &s->table, &changed)) c->ended = true;
     write_client(c);
     if (changed) wake_clients(s);
     if (c->session.refused) {
@@ -199,7 +200,7 @@ static void run_session(store_server *s, client *c)
     tell_full(s);
 }
 
-static void read_client(store_server *s, client *c)
+static void read_client(tcp_server *s, client *c)
 {
     size_t most = c->session.validated || !s->has_secret ? sizeof s->piece : STORE_HELLO_BYTES;
     ssize_t n = recv(c->fd, s->piece, most, 0);
@@ -220,12 +221,12 @@ static void read_client(store_server *s, client *c)
 /* A client that does not read its replies, or that sends on while it waits, is not read. */
 static bool takes_more(const client *c)
 {
-    const store_session *x = &c->session;
+    const tcp_session *x = &c->session;
     if (x->out.size >= STORE_REPLY_BYTES || x->refused) return false;
     return !x->waiting || x->in.size - x->taken < PIECE;
 }
 
-static void fill_polls(store_server *s)
+static void fill_polls(tcp_server *s)
 {
     s->polls[0] = (struct pollfd){s->wake, POLLIN, 0};
     s->polls[1] = (struct pollfd){s->no_room ? -1 : s->listener, POLLIN, 0};
@@ -236,7 +237,7 @@ static void fill_polls(store_server *s)
     }
 }
 
-static void serve_clients(store_server *s)
+static void serve_clients(tcp_server *s)
 {
     size_t n = s->n_clients, kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -262,9 +263,9 @@ static void serve_clients(store_server *s)
 }
 
 /* Who says no join_request has gone by now; who has acted as a rank is waited for in the end. */
-static void count_clients(store_server *s)
+static void count_clients(tcp_server *s)
 {
-    double now = mesh_clock();
+    double now = clock_seconds();
     int joined = 0;
     s->n_pending = 0;
     for (size_t i = 0; i < s->n_clients; i++) {
@@ -277,17 +278,17 @@ static void count_clients(store_server *s)
     atomic_store(&s->n_joined, joined);
 }
 
-static int wait_ms(const store_server *s)
+static int wait_ms(const tcp_server *s)
 {
     if (s->no_room) return PAUSE_MS;
     if (!s->n_pending) return -1;
-    double left = s->join_request_until - mesh_clock();
+    double left = s->join_request_until - clock_seconds();
     return left > 0 ? (int)(left * 1000) + 1 : 0;
 }
 
 static void *serve(void *self)
 {
-    store_server *s = self;
+    tcp_server *s = self;
     while (!atomic_load(&s->stop)) {
         fill_polls(s);
         int n = poll(s->polls, s->n_clients + 2, wait_ms(s));
@@ -302,7 +303,7 @@ static void *serve(void *self)
 }
 
 /* Signals are the main thread's. */
-static int start_thread(store_server *s)
+static int start_thread(tcp_server *s)
 {
     sigset_t all, old;
     sigfillset(&all);
@@ -322,7 +323,7 @@ static void warn_if_open(int listener)
                  text);
 }
 
-nrl_status store_server_open_job(const store_server_setup *setup, store_server **out)
+nrl_status tcp_server_open(const tcp_server_setup *setup, tcp_server **out)
 {
     static const char job_key[] = "/" STORE_JOB_KEY;
     int listener, bad = 0;
@@ -332,7 +333,7 @@ nrl_status store_server_open_job(const store_server_setup *setup, store_server *
     if (setup->other_machines && address && socket_is_loopback_name(address)) address = NULL;
     NRL_TRY(socket_listen(address, setup->port, &listener, &bound));
     if (!setup->secret) warn_if_open(listener);
-    store_server *s = mem_alloc(sizeof *s);
+    tcp_server *s = mem_alloc(sizeof *s);
     s->listener = listener;
     s->port = bound;
     s->has_secret = setup->secret != NULL;
@@ -341,8 +342,8 @@ nrl_status store_server_open_job(const store_server_setup *setup, store_server *
     s->clients = mem_alloc(s->capacity * sizeof *s->clients);
     s->polls = mem_alloc((s->capacity + 2) * sizeof *s->polls);
     if (setup->job)
-        store_table_set(&s->table, (store_text){job_key, sizeof job_key - 1},
-                        (store_text){setup->job, strlen(setup->job)}, false);
+        tcp_table_set(&s->table, (tcp_text){job_key, sizeof job_key - 1}, (tcp_text){setup->job, strlen(setup->job)},
+                      false);
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake < 0)
         bad = errno;
@@ -354,29 +355,24 @@ nrl_status store_server_open_job(const store_server_setup *setup, store_server *
     }
     close(listener);
     if (s->wake >= 0) close(s->wake);
-    store_table_free(&s->table);
+    tcp_table_free(&s->table);
     free(s->clients);
     free(s->polls);
     free(s);
     return nrl_fail(NRL_ERR_IO, "starting the ranks' store: %s", strerror(bad));
 }
 
-nrl_status store_server_open(const char *address, int32_t port, store_server **out)
-{
-    return store_server_open_job(&(store_server_setup){.address = address, .port = port}, out);
-}
-
-int32_t store_server_port(const store_server *s)
+int32_t tcp_server_port(const tcp_server *s)
 {
     return s->port;
 }
 
-int32_t store_server_clients(store_server *s)
+int32_t tcp_server_clients(tcp_server *s)
 {
     return atomic_load(&s->n_joined);
 }
 
-void store_server_close(store_server *s)
+void tcp_server_close(tcp_server *s)
 {
     if (!s) return;
     uint64_t one = 1;
@@ -386,7 +382,7 @@ void store_server_close(store_server *s)
     pthread_join(s->thread, NULL);
     for (size_t i = 0; i < s->n_clients; i++)
         end_client(s->clients[i]);
-    store_table_free(&s->table);
+    tcp_table_free(&s->table);
     close(s->listener);
     close(s->wake);
     free(s->clients);

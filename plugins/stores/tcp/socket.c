@@ -1,7 +1,8 @@
 /*
  * socket.c - non-blocking sockets and poll, so that every wait has an end.
  */
-#include "mesh/socket.h"
+#include "socket.h"
+#include "base/clock.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,23 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BACKLOG = 1024 };
-
-double mesh_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-void mesh_sleep(double seconds)
-{
-    struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    if (seconds > 0) nanosleep(&t, NULL);
-}
 
 void socket_set_options(int fd)
 {
@@ -41,14 +28,14 @@ void socket_set_options(int fd)
 static int wait_for(int fd, short events, double deadline)
 {
     for (;;) {
-        double left = deadline - mesh_clock();
+        double left = deadline - clock_seconds();
         if (left < 0) left = 0;
         if (left > 3600) left = 3600;
         struct pollfd p = {fd, events, 0};
         int n = poll(&p, 1, (int)(left * 1000) + (left > 0));
         if (n > 0) return 1;
         if (n < 0 && errno != EINTR) return -1;
-        if (mesh_clock() >= deadline) return 0;
+        if (clock_seconds() >= deadline) return 0;
     }
 }
 
@@ -102,7 +89,7 @@ nrl_status socket_connect(const char *address, int32_t port, double deadline, in
     for (struct addrinfo *a = list; a; a = a->ai_next)
         left++;
     for (struct addrinfo *a = list; a && error; a = a->ai_next, left--) {
-        double now = mesh_clock();
+        double now = clock_seconds();
         error = connect_one(a, now + (deadline - now) / left, fd);
         if (!error && is_own_end(*fd)) {
             close(*fd);

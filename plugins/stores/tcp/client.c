@@ -1,13 +1,14 @@
 /*
- * store_client.c - a client of a TCPStore server. A call takes an idle connection or opens one, sends
+ * client.c - a client of a TCPStore server. A call takes an idle connection or opens one, sends
  * its request in one piece, reads the reply and gives the connection back; a connection on which
  * anything went wrong is closed instead, so no reply is ever taken for another's.
  */
 #include "base/arena.h"
 #include "base/buffer.h"
-#include "mesh/socket.h"
-#include "mesh/store_kind.h"
-#include "mesh/store_wire.h"
+#include "base/clock.h"
+#include "socket.h"
+#include "tcp.h"
+#include "wire.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ typedef struct {
     char *address;
     int32_t port;
     bool has_secret;
-    store_secret secret;
+    secret_key secret;
     pthread_mutex_t lock;
     int idle[MAX_IDLE];
     int n_idle;
@@ -100,7 +101,7 @@ static nrl_status take_connection(client *c, int *fd)
     pthread_mutex_lock(&c->lock);
     *fd = c->n_idle ? c->idle[--c->n_idle] : -1;
     pthread_mutex_unlock(&c->lock);
-    return *fd >= 0 ? NRL_OK : open_connection(c, mesh_clock() + CONNECT_S, fd);
+    return *fd >= 0 ? NRL_OK : open_connection(c, clock_seconds() + CONNECT_S, fd);
 }
 
 static void give_connection(client *c, int fd, nrl_status st)
@@ -142,11 +143,11 @@ static void put_request(buffer *b, int request)
 static nrl_status receive_text(int fd, void **value, size_t *size)
 {
     uint64_t n;
-    double deadline = mesh_clock() + ANSWER_S;
+    double deadline = clock_seconds() + ANSWER_S;
     NRL_TRY(socket_receive(fd, &n, 8, deadline, NULL));
-    if (n > STORE_MAX_VALUE)
+    if (n > NRL_STORE_MAX_VALUE)
         return nrl_fail(NRL_ERR_PEER, "the store gives a value of %llu bytes, at most %d are allowed",
-                        (unsigned long long)n, STORE_MAX_VALUE);
+                        (unsigned long long)n, NRL_STORE_MAX_VALUE);
     char *text = malloc(n + 1);
     if (!text) return nrl_fail(NRL_ERR_MEMORY, "a value of %llu bytes", (unsigned long long)n);
     nrl_status st = socket_receive(fd, text, n, deadline, NULL);
@@ -162,7 +163,7 @@ static nrl_status receive_text(int fd, void **value, size_t *size)
 
 static nrl_status send_request(int fd, buffer *b)
 {
-    nrl_status st = socket_send(fd, b->text, b->size, mesh_clock() + ANSWER_S);
+    nrl_status st = socket_send(fd, b->text, b->size, clock_seconds() + ANSWER_S);
     buffer_free(b);
     return st;
 }
@@ -177,7 +178,7 @@ static nrl_status ask(client *c, buffer *b, void *reply, size_t size)
         return st;
     }
     st = send_request(fd, b);
-    if (!st && size) st = socket_receive(fd, reply, size, mesh_clock() + ANSWER_S, NULL);
+    if (!st && size) st = socket_receive(fd, reply, size, clock_seconds() + ANSWER_S, NULL);
     give_connection(c, fd, st);
     return st;
 }
@@ -185,7 +186,7 @@ static nrl_status ask(client *c, buffer *b, void *reply, size_t size)
 /* ---- the verbs ---- */
 
 /* SET has no reply: the PING behind it says that it was taken. */
-static nrl_status client_set(void *self, const char *key, const void *value, size_t size)
+nrl_status tcp_client_set(void *self, const char *key, const void *value, size_t size)
 {
     client *c = self;
     buffer b = {0};
@@ -198,7 +199,7 @@ static nrl_status client_set(void *self, const char *key, const void *value, siz
     put_request(&b, STORE_PING);
     buffer_add(&b, (const char *)&nonce, 4);
     nrl_status st = send_request(fd, &b);
-    if (!st) st = socket_receive(fd, &echo, 4, mesh_clock() + ANSWER_S, NULL);
+    if (!st) st = socket_receive(fd, &echo, 4, clock_seconds() + ANSWER_S, NULL);
     if (!st && echo != nonce)
         st = nrl_fail(NRL_ERR_PEER,
                       echo == STORE_FULL ? "the ranks' store has no room for %zu bytes of '%s'"
@@ -208,7 +209,7 @@ static nrl_status client_set(void *self, const char *key, const void *value, siz
     return st;
 }
 
-static nrl_status client_add(void *self, const char *key, int64_t amount, int64_t *result)
+nrl_status tcp_client_add(void *self, const char *key, int64_t amount, int64_t *result)
 {
     buffer b = {0};
     put_request(&b, STORE_ADD);
@@ -217,7 +218,7 @@ static nrl_status client_add(void *self, const char *key, int64_t amount, int64_
     return ask(self, &b, result, 8);
 }
 
-static nrl_status client_remove(void *self, const char *key)
+nrl_status tcp_client_remove(void *self, const char *key)
 {
     buffer b = {0};
     int64_t n_removed;
@@ -234,7 +235,7 @@ static void put_keys(buffer *b, int request, const char *const *keys, size_t n)
         put_key(b, keys[i]);
 }
 
-static nrl_status client_all_there(void *self, const char *const *keys, size_t n, bool *all)
+nrl_status tcp_client_all_there(void *self, const char *const *keys, size_t n, bool *all)
 {
     buffer b = {0};
     uint8_t answer;
@@ -249,7 +250,7 @@ static nrl_status cancel_wait(int fd, bool *found)
 {
     buffer b = {0};
     uint8_t answer;
-    double deadline = mesh_clock() + ANSWER_S;
+    double deadline = clock_seconds() + ANSWER_S;
     put_request(&b, STORE_CANCEL_WAIT);
     NRL_TRY(send_request(fd, &b));
     *found = false;
@@ -268,13 +269,13 @@ static nrl_status wait_for_key(int fd, const char *key, double timeout_s, bool *
     put_keys(&b, timeout_s > 0 ? STORE_WAIT : STORE_CHECK, &key, 1);
     NRL_TRY(send_request(fd, &b));
     double patience = timeout_s > 0 ? timeout_s : ANSWER_S;
-    NRL_TRY(socket_receive(fd, &answer, 1, mesh_clock() + patience, timeout_s > 0 ? &late : NULL));
+    NRL_TRY(socket_receive(fd, &answer, 1, clock_seconds() + patience, timeout_s > 0 ? &late : NULL));
     if (timeout_s > 0 && late) return cancel_wait(fd, found);
     *found = answer == 0; /* of both requests */
     return NRL_OK;
 }
 
-static nrl_status client_get(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size)
+nrl_status tcp_client_get(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size)
 {
     client *c = self;
     int fd;
@@ -291,7 +292,7 @@ static nrl_status client_get(void *self, const char *key, double timeout_s, bool
     return st;
 }
 
-static nrl_status client_compare_set(void *self, const char *key, const char *expected, const char *desired, char **now)
+nrl_status tcp_client_set_once(void *self, const char *key, const char *text, char **now)
 {
     client *c = self;
     buffer b = {0};
@@ -301,8 +302,8 @@ static nrl_status client_compare_set(void *self, const char *key, const char *ex
     NRL_TRY(take_connection(c, &fd));
     put_request(&b, STORE_COMPARE_SET);
     put_key(&b, key);
-    put_text(&b, expected, strlen(expected));
-    put_text(&b, desired, strlen(desired));
+    put_text(&b, "", 0); /* what it is expected to be: the server takes "" for absent too */
+    put_text(&b, text, strlen(text));
     nrl_status st = send_request(fd, &b);
     if (!st) st = receive_text(fd, &value, &size);
     if (!st) *now = value;
@@ -310,7 +311,7 @@ static nrl_status client_compare_set(void *self, const char *key, const char *ex
     return st;
 }
 
-static nrl_status client_get_all(void *self, const char *const *keys, size_t n, char **values)
+nrl_status tcp_client_get_all(void *self, const char *const *keys, size_t n, char **values)
 {
     client *c = self;
     buffer b = {0};
@@ -330,7 +331,7 @@ static nrl_status client_get_all(void *self, const char *const *keys, size_t n, 
     return st;
 }
 
-static void client_close(void *self)
+void tcp_client_close(void *self)
 {
     client *c = self;
     for (int i = 0; i < c->n_idle; i++)
@@ -341,38 +342,27 @@ static void client_close(void *self)
     free(c);
 }
 
-static const store_kind client_kind = {
-    .set = client_set,
-    .get = client_get,
-    .add = client_add,
-    .compare_set = client_compare_set,
-    .all_there = client_all_there,
-    .remove = client_remove,
-    .get_all = client_get_all,
-    .close = client_close,
-};
-
 /* ---- the first connection ---- */
 
 /* A server that is not there yet may come; one that does not fit stays as it is. */
-static nrl_status connect_patiently(client *c, const store_client_setup *setup, int *fd)
+static nrl_status connect_patiently(client *c, const tcp_client_setup *setup, int *fd)
 {
-    double deadline = mesh_clock() + setup->timeout_s;
+    double deadline = clock_seconds() + setup->timeout_s;
     for (;;) {
-        double now = mesh_clock(), tries = now + ANSWER_S;
+        double now = clock_seconds(), tries = now + ANSWER_S;
         nrl_status st = open_connection(c, tries < deadline ? tries : deadline, fd);
         if (!st || st == NRL_ERR_CONFIG) return st;
-        if (mesh_clock() + RETRY_S >= deadline) {
+        if (clock_seconds() + RETRY_S >= deadline) {
             nrl_add_context("no store of the ranks within %g s", setup->timeout_s);
             return st;
         }
         if (setup->signal && *setup->signal)
             return nrl_fail(NRL_ERR_STOPPED, "signal %d came before the ranks had a store", *setup->signal);
-        mesh_sleep(RETRY_S);
+        clock_sleep(RETRY_S);
     }
 }
 
-nrl_status store_connect_to(const store_client_setup *setup, nrl_store **out)
+nrl_status tcp_client_open(const tcp_client_setup *setup, void **self)
 {
     int fd;
     int64_t joined;
@@ -385,18 +375,11 @@ nrl_status store_connect_to(const store_client_setup *setup, nrl_store **out)
     nrl_status st = connect_patiently(c, setup, &fd);
     if (!st) {
         give_connection(c, fd, NRL_OK);
-        st = client_add(c, STORE_INIT_KEY, 1, &joined); /* a torch rank 0 waits for this count */
+        st = tcp_client_add(c, STORE_INIT_KEY, 1, &joined); /* a torch rank 0 waits for this count */
     }
-    if (st) {
-        client_close(c);
-        return st;
-    }
-    *out = store_new(&client_kind, c);
-    (*out)->secret = c->has_secret ? &c->secret : NULL;
-    return NRL_OK;
-}
-
-nrl_status store_connect(const char *address, int32_t port, double timeout_s, nrl_store **out)
-{
-    return store_connect_to(&(store_client_setup){.address = address, .port = port, .timeout_s = timeout_s}, out);
+    if (st)
+        tcp_client_close(c);
+    else
+        *self = c;
+    return st;
 }

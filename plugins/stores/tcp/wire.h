@@ -1,10 +1,10 @@
 /*
- * store_wire.h - requests of torch.distributed's TCPStore as of torch 2.15. A request is one byte and
+ * wire.h - requests of torch.distributed's TCPStore as of torch 2.15. A request is one byte and
  * its arguments; integers are little-endian, a text is a u64 length and bytes; nothing is framed.
  * Clients put "/" before every key but "init/", which counts those who came.
  */
-#ifndef MESH_STORE_WIRE_H
-#define MESH_STORE_WIRE_H
+#ifndef TCP_WIRE_H
+#define TCP_WIRE_H
 #include <stdint.h>
 
 enum {

@@ -1,7 +1,7 @@
 /*
- * store_table.c - a hash table with chains that doubles as it fills.
+ * table.c - a hash table with chains that doubles as it fills.
  */
-#include "mesh/store_table.h"
+#include "table.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,14 +10,14 @@
 
 enum { FIRST_SLOTS = 64, NUMBER_SIZE = 24 };
 
-struct store_element {
-    store_element *next;
+struct tcp_element {
+    tcp_element *next;
     size_t size;
     char bytes[];
 };
 
 /* FNV-1a */
-static uint64_t hash_of(store_text key)
+static uint64_t hash_of(tcp_text key)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < key.size; i++)
@@ -25,7 +25,7 @@ static uint64_t hash_of(store_text key)
     return h;
 }
 
-static bool afford(store_table *t, size_t bytes)
+static bool afford(tcp_table *t, size_t bytes)
 {
     if (bytes > STORE_TABLE_BYTES - t->bytes) {
         t->refused = true;
@@ -35,13 +35,13 @@ static bool afford(store_table *t, size_t bytes)
     return true;
 }
 
-static void grow(store_table *t)
+static void grow(tcp_table *t)
 {
     size_t n = t->n_slots ? t->n_slots * 2 : FIRST_SLOTS;
-    store_entry **slots = calloc(n, sizeof *slots);
+    tcp_entry **slots = calloc(n, sizeof *slots);
     if (!slots) return; /* longer chains serve too */
     for (size_t i = 0; i < t->n_slots; i++)
-        for (store_entry *e = t->slots[i], *next; e; e = next) {
+        for (tcp_entry *e = t->slots[i], *next; e; e = next) {
             next = e->next;
             e->next = slots[e->hash & (n - 1)];
             slots[e->hash & (n - 1)] = e;
@@ -51,11 +51,11 @@ static void grow(store_table *t)
     t->n_slots = n;
 }
 
-store_entry *store_table_find(const store_table *t, store_text key)
+tcp_entry *tcp_table_find(const tcp_table *t, tcp_text key)
 {
     if (!t->n_slots) return NULL;
     uint64_t h = hash_of(key);
-    store_entry *e = t->slots[h & (t->n_slots - 1)];
+    tcp_entry *e = t->slots[h & (t->n_slots - 1)];
     while (e && !(e->hash == h && e->key_size == key.size && !memcmp(e->key, key.bytes, key.size)))
         e = e->next;
     return e;
@@ -63,12 +63,12 @@ store_entry *store_table_find(const store_table *t, store_text key)
 
 static size_t entry_bytes(size_t key_size)
 {
-    return sizeof(store_entry) + key_size + sizeof(void *);
+    return sizeof(tcp_entry) + key_size + sizeof(void *);
 }
 
-static store_entry *find_or_add(store_table *t, store_text key)
+static tcp_entry *find_or_add(tcp_table *t, tcp_text key)
 {
-    store_entry *e = store_table_find(t, key);
+    tcp_entry *e = tcp_table_find(t, key);
     if (e) return e;
     if (t->n_entries >= t->n_slots) grow(t);
     t->refused |= t->n_entries >= STORE_TABLE_KEYS;
@@ -82,16 +82,16 @@ static store_entry *find_or_add(store_table *t, store_text key)
         return NULL;
     }
     memcpy(copy, key.bytes, key.size);
-    *e = (store_entry){.hash = hash_of(key), .key = copy, .key_size = key.size};
+    *e = (tcp_entry){.hash = hash_of(key), .key = copy, .key_size = key.size};
     e->next = t->slots[e->hash & (t->n_slots - 1)];
     t->slots[e->hash & (t->n_slots - 1)] = e;
     t->n_entries++;
     return e;
 }
 
-static void drop_element(store_table *t, store_entry *e)
+static void drop_element(tcp_table *t, tcp_entry *e)
 {
-    store_element *first = e->first;
+    tcp_element *first = e->first;
     e->first = first->next;
     if (!e->first) e->last = NULL;
     e->n_queued--;
@@ -99,9 +99,9 @@ static void drop_element(store_table *t, store_entry *e)
     free(first);
 }
 
-static void drop_entry(store_table *t, store_entry *e)
+static void drop_entry(tcp_table *t, tcp_entry *e)
 {
-    store_entry **at = &t->slots[e->hash & (t->n_slots - 1)];
+    tcp_entry **at = &t->slots[e->hash & (t->n_slots - 1)];
     while (*at != e)
         at = &(*at)->next;
     *at = e->next;
@@ -111,37 +111,37 @@ static void drop_entry(store_table *t, store_entry *e)
     free(e);
 }
 
-void store_table_free(store_table *t)
+void tcp_table_free(tcp_table *t)
 {
     for (size_t i = 0; i < t->n_slots; i++)
         while (t->slots[i]) {
-            store_entry *e = t->slots[i];
+            tcp_entry *e = t->slots[i];
             while (e->first)
                 drop_element(t, e);
             free(e->value);
             drop_entry(t, e);
         }
     free(t->slots);
-    *t = (store_table){0};
+    *t = (tcp_table){0};
 }
 
-bool store_table_value(const store_table *t, store_text key, store_text *value)
+bool tcp_table_value(const tcp_table *t, tcp_text key, tcp_text *value)
 {
-    store_entry *e = store_table_find(t, key);
+    tcp_entry *e = tcp_table_find(t, key);
     if (!e || !e->value) return false;
-    *value = (store_text){e->value, e->value_size};
+    *value = (tcp_text){e->value, e->value_size};
     return true;
 }
 
-bool store_table_is_there(const store_table *t, store_text key)
+bool tcp_table_is_there(const tcp_table *t, tcp_text key)
 {
-    const store_entry *e = store_table_find(t, key);
+    const tcp_entry *e = tcp_table_find(t, key);
     return e && (e->value || e->n_queued);
 }
 
-bool store_table_set(store_table *t, store_text key, store_text value, bool append)
+bool tcp_table_set(tcp_table *t, tcp_text key, tcp_text value, bool append)
 {
-    store_entry *e = find_or_add(t, key);
+    tcp_entry *e = find_or_add(t, key);
     if (!e) return false;
     size_t kept = append && e->value ? e->value_size : 0, size = kept + value.size;
     size_t before = e->value ? e->value_size : 0;
@@ -160,9 +160,9 @@ bool store_table_set(store_table *t, store_text key, store_text value, bool appe
     return true;
 }
 
-bool store_table_delete(store_table *t, store_text key)
+bool tcp_table_delete(tcp_table *t, tcp_text key)
 {
-    store_entry *e = store_table_find(t, key);
+    tcp_entry *e = tcp_table_find(t, key);
     if (!e || !e->value) return false;
     t->bytes -= e->value_size;
     free(e->value);
@@ -173,11 +173,11 @@ bool store_table_delete(store_table *t, store_text key)
     return true;
 }
 
-bool store_table_push(store_table *t, store_text key, store_text value)
+bool tcp_table_push(tcp_table *t, tcp_text key, tcp_text value)
 {
-    store_entry *e = find_or_add(t, key);
-    if (!e || !afford(t, sizeof(store_element) + value.size)) return false;
-    store_element *element = malloc(sizeof *element + value.size);
+    tcp_entry *e = find_or_add(t, key);
+    if (!e || !afford(t, sizeof(tcp_element) + value.size)) return false;
+    tcp_element *element = malloc(sizeof *element + value.size);
     if (!element) {
         t->bytes -= sizeof *element + value.size;
         return false;
@@ -194,9 +194,9 @@ bool store_table_push(store_table *t, store_text key, store_text value)
     return true;
 }
 
-bool store_table_pop(store_table *t, store_text key, char **bytes, size_t *size)
+bool tcp_table_pop(tcp_table *t, tcp_text key, char **bytes, size_t *size)
 {
-    store_entry *e = store_table_find(t, key);
+    tcp_entry *e = tcp_table_find(t, key);
     if (!e || !e->n_queued) return false;
     *size = e->first->size;
     *bytes = malloc(*size + 1);
@@ -207,11 +207,11 @@ bool store_table_pop(store_table *t, store_text key, char **bytes, size_t *size)
     return true;
 }
 
-bool store_table_add(store_table *t, store_text key, int64_t amount, int64_t *sum)
+bool tcp_table_add(tcp_table *t, tcp_text key, int64_t amount, int64_t *sum)
 {
     char text[NUMBER_SIZE] = "0", *end;
-    store_text old;
-    if (store_table_value(t, key, &old)) {
+    tcp_text old;
+    if (tcp_table_value(t, key, &old)) {
         if (!old.size || old.size >= sizeof text) return false;
         memcpy(text, old.bytes, old.size);
         text[old.size] = 0;
@@ -221,5 +221,5 @@ bool store_table_add(store_table *t, store_text key, int64_t amount, int64_t *su
     if (end == text || *end || errno) return false;
     *sum = (int64_t)((uint64_t)n + (uint64_t)amount); /* wraps as the number that torch keeps */
     int size = snprintf(text, sizeof text, "%" PRId64, *sum);
-    return store_table_set(t, key, (store_text){text, (size_t)size}, false);
+    return tcp_table_set(t, key, (tcp_text){text, (size_t)size}, false);
 }

@@ -1,7 +1,8 @@
 /*
  * secret.c - libsodium's hashes under the names of what they are for.
  */
-#include "mesh/secret.h"
+#include "base/secret.h"
+#include <nrl/status.h>
 #include <sodium.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@ static void prepare(void)
     NRL_ASSERT(sodium_init(), >=, 0);
 }
 
-void nrl_job_secret_derive(const void *text, size_t size, const char *run_id, nrl_job_secret *out)
+void secret_derive(const void *text, size_t size, const char *run_id, secret_key *out)
 {
     unsigned char key[crypto_generichash_KEYBYTES];
     prepare();
@@ -26,7 +27,7 @@ void secret_random(void *bytes, size_t size)
     randombytes_buf(bytes, size);
 }
 
-void secret_prove(const store_secret *s, const char *label, const void *message, size_t size,
+void secret_prove(const secret_key *s, const char *label, const void *message, size_t size,
                   unsigned char proof[SECRET_PROOF])
 {
     crypto_auth_hmacsha512256_state state;
@@ -37,7 +38,7 @@ void secret_prove(const store_secret *s, const char *label, const void *message,
     sodium_memzero(&state, sizeof state);
 }
 
-bool secret_verify(const store_secret *s, const char *label, const void *message, size_t size,
+bool secret_verify(const secret_key *s, const char *label, const void *message, size_t size,
                    const unsigned char proof[SECRET_PROOF])
 {
     unsigned char own[SECRET_PROOF];

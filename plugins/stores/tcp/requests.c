@@ -1,16 +1,16 @@
 /*
- * store_requests.c - what each request to the store does, one function a request, and the table of them.
- * store_session.c has found their arguments to be whole and within bounds.
+ * requests.c - what each request to the store does, one function a request, and the table of them.
+ * session.c has found their arguments to be whole and within bounds.
  */
-#include "mesh/store.h"
-#include "mesh/store_requests.h"
-#include "mesh/store_wire.h"
+#include "tcp.h"
+#include "requests.h"
+#include "wire.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
-    store_session *session;
-    store_table *table;
+    tcp_session *session;
+    tcp_table *table;
     const char *at; /* the next argument */
     bool changed;
 } call;
@@ -20,12 +20,12 @@ typedef struct {
 static uint64_t take_u64(call *c)
 {
     c->at += 8;
-    return store_read_u64(c->at - 8);
+    return tcp_read_u64(c->at - 8);
 }
 
-static store_text take_text(call *c)
+static tcp_text take_text(call *c)
 {
-    store_text t = {c->at + 8, store_read_u64(c->at)};
+    tcp_text t = {c->at + 8, tcp_read_u64(c->at)};
     c->at = t.bytes + t.size;
     return t;
 }
@@ -47,7 +47,7 @@ static bool reply_number(call *c, int64_t n)
     return true;
 }
 
-static bool reply_text(call *c, store_text t)
+static bool reply_text(call *c, tcp_text t)
 {
     uint64_t n = t.size;
     reply(c, &n, 8);
@@ -65,32 +65,32 @@ static bool request_validate(call *c)
     return c->session->validated = true;
 }
 
-static bool set(call *c, store_text key, store_text value, bool append)
+static bool set(call *c, tcp_text key, tcp_text value, bool append)
 {
     c->changed = true;
-    return store_table_set(c->table, key, value, append);
+    return tcp_table_set(c->table, key, value, append);
 }
 
 /* SET has no reply, but one that fails is not skipped in silence. */
 static bool request_set(call *c)
 {
     const uint32_t full = STORE_FULL;
-    store_text key = take_text(c), value = take_text(c);
+    tcp_text key = take_text(c), value = take_text(c);
     if (set(c, key, value, false)) return true;
     reply(c, &full, sizeof full);
     c->session->refused = true;
     return true;
 }
 
-static bool same_text(store_text a, store_text b)
+static bool same_text(tcp_text a, tcp_text b)
 {
     return a.size == b.size && !memcmp(a.bytes, b.bytes, a.size);
 }
 
 static bool request_compare_set(call *c)
 {
-    store_text key = take_text(c), expected = take_text(c), desired = take_text(c), now;
-    bool there = store_table_value(c->table, key, &now);
+    tcp_text key = take_text(c), expected = take_text(c), desired = take_text(c), now;
+    bool there = tcp_table_value(c->table, key, &now);
     if (!there && expected.size) return reply_text(c, expected);
     if (there && !same_text(now, expected)) return reply_text(c, now);
     return set(c, key, desired, false) && reply_text(c, desired);
@@ -98,43 +98,43 @@ static bool request_compare_set(call *c)
 
 static bool request_get(call *c)
 {
-    store_text value = {"", 0};
-    store_table_value(c->table, take_text(c), &value);
+    tcp_text value = {"", 0};
+    tcp_table_value(c->table, take_text(c), &value);
     return reply_text(c, value);
 }
 
 static bool request_add(call *c)
 {
     int64_t sum;
-    store_text key = take_text(c);
-    if (!store_table_add(c->table, key, (int64_t)take_u64(c), &sum)) return false;
+    tcp_text key = take_text(c);
+    if (!tcp_table_add(c->table, key, (int64_t)take_u64(c), &sum)) return false;
     c->changed = true;
     return reply_number(c, sum);
 }
 
-bool store_keys_there(const store_table *t, const char *keys, size_t n)
+bool tcp_keys_there(const tcp_table *t, const char *keys, size_t n)
 {
     call c = {.at = keys};
     for (size_t i = 0; i < n; i++)
-        if (!store_table_is_there(t, take_text(&c))) return false;
+        if (!tcp_table_is_there(t, take_text(&c))) return false;
     return true;
 }
 
 static bool request_check(call *c)
 {
     uint64_t n = take_u64(c);
-    return reply_byte(c, store_keys_there(c->table, c->at, n) ? STORE_CHECK_READY : STORE_CHECK_NOT_READY);
+    return reply_byte(c, tcp_keys_there(c->table, c->at, n) ? STORE_CHECK_READY : STORE_CHECK_NOT_READY);
 }
 
 static bool start_waiting(call *c, const char *keys, size_t size, size_t n, int64_t barrier)
 {
-    store_session *s = c->session;
+    tcp_session *s = c->session;
     s->waiting = true;
     s->barrier = barrier;
     s->n_wanted = n;
     s->wanted.size = 0;
     buffer_add(&s->wanted, keys, size);
-    store_session_wake(s, c->table);
+    tcp_session_wake(s, c->table);
     return true;
 }
 
@@ -151,10 +151,10 @@ static bool request_barrier(call *c)
 {
     int64_t count;
     const char *key = c->at;
-    store_text text = take_text(c);
+    tcp_text text = take_text(c);
     size_t size = (size_t)(c->at - key);
     int64_t world = (int64_t)take_u64(c);
-    if (!store_table_add(c->table, text, 1, &count)) return false;
+    if (!tcp_table_add(c->table, text, 1, &count)) return false;
     c->changed = true;
     return start_waiting(c, key, size, 1, world > 0 ? world : 1);
 }
@@ -166,14 +166,14 @@ static bool request_count(call *c)
 
 static bool request_delete(call *c)
 {
-    return reply_number(c, store_table_delete(c->table, take_text(c)));
+    return reply_number(c, tcp_table_delete(c->table, take_text(c)));
 }
 
 static bool request_append(call *c)
 {
-    store_text key = take_text(c), value = take_text(c), old;
-    bool there = store_table_value(c->table, key, &old);
-    if (there && old.size + value.size > STORE_MAX_VALUE) return false;
+    tcp_text key = take_text(c), value = take_text(c), old;
+    bool there = tcp_table_value(c->table, key, &old);
+    if (there && old.size + value.size > NRL_STORE_MAX_VALUE) return false;
     return set(c, key, value, true);
 }
 
@@ -182,8 +182,8 @@ static bool request_multi_get(call *c)
 {
     uint64_t n = take_u64(c);
     for (uint64_t i = 0; i < n; i++) {
-        store_text value = {"", 0};
-        store_table_value(c->table, take_text(c), &value);
+        tcp_text value = {"", 0};
+        tcp_table_value(c->table, take_text(c), &value);
         if (c->session->out.size > STORE_REQUEST_BYTES) return false;
         reply_text(c, value);
     }
@@ -212,27 +212,27 @@ static bool request_ping(call *c)
 
 static bool request_push(call *c)
 {
-    store_text key = take_text(c), value = take_text(c);
+    tcp_text key = take_text(c), value = take_text(c);
     c->changed = true;
-    return store_table_push(c->table, key, value);
+    return tcp_table_push(c->table, key, value);
 }
 
-static int64_t queue_length(const call *c, store_text key)
+static int64_t queue_length(const call *c, tcp_text key)
 {
-    const store_entry *e = store_table_find(c->table, key);
+    const tcp_entry *e = tcp_table_find(c->table, key);
     return e ? e->n_queued : 0;
 }
 
 static bool request_pop(call *c)
 {
-    store_text key = take_text(c);
+    tcp_text key = take_text(c);
     int64_t n = queue_length(c, key);
     char *bytes;
     size_t size;
     reply_number(c, n);
     if (!n) return true;
-    if (!store_table_pop(c->table, key, &bytes, &size)) return false;
-    reply_text(c, (store_text){bytes, size});
+    if (!tcp_table_pop(c->table, key, &bytes, &size)) return false;
+    reply_text(c, (tcp_text){bytes, size});
     free(bytes);
     return true;
 }
@@ -246,9 +246,9 @@ static bool request_list(call *c)
 {
     reply_number(c, (int64_t)c->table->n_values);
     for (size_t i = 0; i < c->table->n_slots; i++)
-        for (const store_entry *e = c->table->slots[i]; e; e = e->next) {
+        for (const tcp_entry *e = c->table->slots[i]; e; e = e->next) {
             if (c->session->out.size > STORE_REQUEST_BYTES) return false;
-            if (e->value) reply_text(c, (store_text){e->key, e->key_size});
+            if (e->value) reply_text(c, (tcp_text){e->key, e->key_size});
         }
     return true;
 }
@@ -279,12 +279,12 @@ static const struct {
     [STORE_BARRIER] = {"kn", request_barrier},
 };
 
-const char *store_request_arguments(unsigned char code)
+const char *tcp_request_arguments(unsigned char code)
 {
     return code < STORE_REQUESTS ? requests[code].arguments : NULL;
 }
 
-bool store_request_run(store_session *s, store_table *t, unsigned char code, const char *arguments, bool *changed)
+bool tcp_request_run(tcp_session *s, tcp_table *t, unsigned char code, const char *arguments, bool *changed)
 {
     call c = {.session = s, .table = t, .at = arguments};
     bool fine = requests[code].run(&c);

@@ -2,11 +2,13 @@
  * test_secret.c - a store whose job has a secret: who proves it is served, everybody else sees, changes and
  * delays nothing, whatever he sends. And what a store without one does with those that never say hello.
  */
-#include "mesh/secret.h"
-#include "mesh/socket.h"
-#include "mesh/store.h"
-#include "mesh/store_table.h"
-#include "mesh/store_wire.h"
+#include "base/secret.h"
+#include "base/clock.h"
+#include "support/store.h"
+#include "tcp.h"
+#include "socket.h"
+#include "table.h"
+#include "wire.h"
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -24,7 +26,7 @@
 #define HELLO_S 10.0 /* the server's */
 #define SLACK_S 20.0 /* of a busy machine */
 
-static store_secret ours, another;
+static secret_key ours, another;
 
 static int make_secrets(void **state)
 {
@@ -35,27 +37,27 @@ static int make_secrets(void **state)
     return 0;
 }
 
-static store_server *open_server(const store_secret *secret)
+static tcp_server *open_server(const secret_key *secret)
 {
-    store_server *server;
-    const store_server_setup s = {.address = "127.0.0.1", .secret = secret};
-    assert_int_equal(store_server_open_job(&s, &server), NRL_OK);
+    tcp_server *server;
+    const tcp_server_setup s = {.address = "127.0.0.1", .secret = secret};
+    assert_int_equal(tcp_server_open(&s, &server), NRL_OK);
     return server;
 }
 
-static nrl_status connect_with(store_server *server, const store_secret *secret, nrl_store **out)
+static nrl_status connect_with(tcp_server *server, const secret_key *secret, nrl_store **out)
 {
-    const store_client_setup s = {
-        .address = "127.0.0.1", .port = store_server_port(server), .timeout_s = PATIENCE_S, .secret = secret};
-    return store_connect_to(&s, out);
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", (int)tcp_server_port(server));
+    return test_store_open(address, secret, PATIENCE_S, out);
 }
 
 /* A bare connection that has sent so much. */
-static int raw(store_server *server, const void *bytes, size_t size)
+static int raw(tcp_server *server, const void *bytes, size_t size)
 {
     int fd;
-    double deadline = mesh_clock() + PATIENCE_S;
-    assert_int_equal(socket_connect("127.0.0.1", store_server_port(server), deadline, &fd), NRL_OK);
+    double deadline = clock_seconds() + PATIENCE_S;
+    assert_int_equal(socket_connect("127.0.0.1", tcp_server_port(server), deadline, &fd), NRL_OK);
     if (size) assert_int_equal(socket_send(fd, bytes, size, deadline), NRL_OK);
     return fd;
 }
@@ -64,7 +66,7 @@ static int raw(store_server *server, const void *bytes, size_t size)
 static void expect_end(int fd, double seconds)
 {
     char byte;
-    assert_int_equal(socket_receive(fd, &byte, 1, mesh_clock() + seconds, NULL), NRL_ERR_PEER);
+    assert_int_equal(socket_receive(fd, &byte, 1, clock_seconds() + seconds, NULL), NRL_ERR_PEER);
     assert_null(strstr(nrl_error_text(), "does not answer"));
     close(fd);
 }
@@ -72,7 +74,7 @@ static void expect_end(int fd, double seconds)
 static void who_knows_the_secret_is_served(void **state)
 {
     (void)state;
-    store_server *server = open_server(&ours);
+    tcp_server *server = open_server(&ours);
     nrl_store *a, *b;
     void *value;
     size_t size;
@@ -84,7 +86,7 @@ static void who_knows_the_secret_is_served(void **state)
     free(value);
     store_close(a);
     store_close(b);
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
 static void a_difference_is_told_at_once(void **state)
@@ -99,13 +101,13 @@ static void a_difference_is_told_at_once(void **state)
         {false, true, "has no secret, and this process has one"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        store_server *server = open_server(cases[i].server ? &ours : NULL);
+        tcp_server *server = open_server(cases[i].server ? &ours : NULL);
         nrl_store *store;
-        double since = mesh_clock();
+        double since = clock_seconds();
         assert_int_equal(connect_with(server, cases[i].client ? &another : NULL, &store), NRL_ERR_CONFIG);
         if (!strstr(nrl_error_text(), cases[i].want)) fail_msg("%s", nrl_error_text());
-        assert_true(mesh_clock() - since < PATIENCE_S / 2);
-        store_server_close(server);
+        assert_true(clock_seconds() - since < PATIENCE_S / 2);
+        tcp_server_close(server);
     }
 }
 
@@ -141,7 +143,7 @@ static void strangers_see_and_change_nothing(void **state)
          "00000000000000000000000000000000",
          66, 65}, /* a second hello */
     };
-    store_server *server = open_server(&ours);
+    tcp_server *server = open_server(&ours);
     nrl_store *store;
     char answer[80];
     void *value;
@@ -151,7 +153,7 @@ static void strangers_see_and_change_nothing(void **state)
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         int fd = raw(server, tries[i].bytes, tries[i].size);
         if (tries[i].answer)
-            assert_int_equal(socket_receive(fd, answer, tries[i].answer, mesh_clock() + PATIENCE_S, NULL), NRL_OK);
+            assert_int_equal(socket_receive(fd, answer, tries[i].answer, clock_seconds() + PATIENCE_S, NULL), NRL_OK);
         if (tries[i].answer == 66) assert_int_equal(answer[65], 0);
         expect_end(fd, PATIENCE_S);
     }
@@ -159,7 +161,7 @@ static void strangers_see_and_change_nothing(void **state)
     assert_memory_equal(value, "value", 5);
     free(value);
     store_close(store);
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
 /* What a rank once sent does not serve another: the server's challenge is new each time. */
@@ -167,9 +169,9 @@ static void a_recorded_proof_is_worth_nothing(void **state)
 {
     (void)state;
     unsigned char hello[33] = {STORE_HELLO}, proof[33] = {STORE_PROOF}, nonces[64] = {0}, answer[65], yes;
-    store_server *server = open_server(&ours);
+    tcp_server *server = open_server(&ours);
     for (int again = 0; again < 2; again++) {
-        double deadline = mesh_clock() + PATIENCE_S;
+        double deadline = clock_seconds() + PATIENCE_S;
         int fd = raw(server, hello, sizeof hello);
         assert_int_equal(socket_receive(fd, answer, sizeof answer, deadline, NULL), NRL_OK);
         memcpy(nonces + 32, answer + 1, 32);
@@ -180,14 +182,14 @@ static void a_recorded_proof_is_worth_nothing(void **state)
         assert_int_equal(yes, !again);
         close(fd);
     }
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
-static void await_clients(store_server *server, int32_t n)
+static void await_clients(tcp_server *server, int32_t n)
 {
-    for (int i = 0; store_server_clients(server) != n; i++) {
+    for (int i = 0; tcp_server_clients(server) != n; i++) {
         assert_true(i < 1000);
-        mesh_sleep(0.01);
+        clock_sleep(0.01);
     }
 }
 
@@ -197,7 +199,7 @@ static void silent_connections_are_few_and_delay_nobody(void **state)
     (void)state;
     enum { SILENT = 400, KEPT = 256 };
     for (int with = 0; with < 2; with++) {
-        store_server *server = open_server(with ? &ours : NULL);
+        tcp_server *server = open_server(with ? &ours : NULL);
         int fds[SILENT];
         nrl_store *store;
         for (int i = 0; i < SILENT; i++)
@@ -210,44 +212,44 @@ static void silent_connections_are_few_and_delay_nobody(void **state)
         await_clients(server, 0);
         for (int i = SILENT - KEPT; i < SILENT; i++)
             close(fds[i]);
-        store_server_close(server);
+        tcp_server_close(server);
     }
 }
 
 static void who_says_no_hello_in_time_is_dropped(void **state)
 {
     (void)state;
-    store_server *server = open_server(&ours);
-    double since = mesh_clock();
+    tcp_server *server = open_server(&ours);
+    double since = clock_seconds();
     int silent = raw(server, NULL, 0), slow = raw(server, "\x40 half a hello", 14);
     expect_end(silent, HELLO_S + SLACK_S);
-    assert_true(mesh_clock() - since >= HELLO_S - 1);
+    assert_true(clock_seconds() - since >= HELLO_S - 1);
     expect_end(slow, HELLO_S + SLACK_S);
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
 static void keys_and_bytes_have_an_end(void **state)
 {
     (void)state;
-    store_table t = {0};
+    tcp_table t = {0};
     char key[16];
     for (int i = 0; i <= STORE_TABLE_KEYS; i++) {
         int n = snprintf(key, sizeof key, "%d", i);
-        bool fits = store_table_set(&t, (store_text){key, (size_t)n}, (store_text){"", 0}, false);
+        bool fits = tcp_table_set(&t, (tcp_text){key, (size_t)n}, (tcp_text){"", 0}, false);
         if (fits != (i < STORE_TABLE_KEYS)) fail_msg("key %d", i);
     }
     assert_true(t.refused);
-    assert_true(store_table_set(&t, (store_text){"0", 1}, (store_text){"new", 3}, false)); /* one that is there */
-    store_table_free(&t);
-    char *big = calloc(1, STORE_MAX_VALUE);
+    assert_true(tcp_table_set(&t, (tcp_text){"0", 1}, (tcp_text){"new", 3}, false)); /* one that is there */
+    tcp_table_free(&t);
+    char *big = calloc(1, NRL_STORE_MAX_VALUE);
     int taken = 0;
-    for (int i = 0; i < STORE_TABLE_BYTES / STORE_MAX_VALUE; i++) {
+    for (int i = 0; i < STORE_TABLE_BYTES / NRL_STORE_MAX_VALUE; i++) {
         int n = snprintf(key, sizeof key, "%d", i);
-        taken += store_table_set(&t, (store_text){key, (size_t)n}, (store_text){big, STORE_MAX_VALUE}, false);
+        taken += tcp_table_set(&t, (tcp_text){key, (size_t)n}, (tcp_text){big, NRL_STORE_MAX_VALUE}, false);
     }
-    assert_int_equal(taken, STORE_TABLE_BYTES / STORE_MAX_VALUE - 1);
+    assert_int_equal(taken, STORE_TABLE_BYTES / NRL_STORE_MAX_VALUE - 1);
     assert_true(t.refused && t.bytes <= STORE_TABLE_BYTES);
-    store_table_free(&t);
+    tcp_table_free(&t);
     free(big);
 }
 
@@ -255,21 +257,21 @@ static void keys_and_bytes_have_an_end(void **state)
 static void a_set_that_finds_no_room_fails(void **state)
 {
     (void)state;
-    store_server *server = open_server(&ours);
+    tcp_server *server = open_server(&ours);
     nrl_store *store;
-    char *big = calloc(1, STORE_MAX_VALUE), key[16];
+    char *big = calloc(1, NRL_STORE_MAX_VALUE), key[16];
     nrl_status st = NRL_OK;
     assert_int_equal(connect_with(server, &ours, &store), NRL_OK);
-    for (int i = 0; !st && i <= STORE_TABLE_BYTES / STORE_MAX_VALUE; i++) {
+    for (int i = 0; !st && i <= STORE_TABLE_BYTES / NRL_STORE_MAX_VALUE; i++) {
         snprintf(key, sizeof key, "%d", i);
-        st = nrl_store_set(store, key, big, STORE_MAX_VALUE);
+        st = nrl_store_set(store, key, big, NRL_STORE_MAX_VALUE);
     }
     assert_int_equal(st, NRL_ERR_PEER);
     assert_string_equal(nrl_error_text(), "the ranks' store has no room for 8388608 bytes of '31'");
     assert_int_equal(nrl_store_set(store, "small", "x", 1), NRL_OK);
     free(big);
     store_close(store);
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
 /* An IPv4 address of this machine beside loopback. */
@@ -291,25 +293,25 @@ static void a_server_listens_at_its_address_alone(void **state)
 {
     (void)state;
     char address[64];
-    store_server *server;
+    tcp_server *server;
     int fd;
     if (!find_address(address)) {
         print_message("this machine has no address beside loopback\n");
         skip();
     }
-    const store_server_setup s = {.address = address, .secret = &ours};
-    assert_int_equal(store_server_open_job(&s, &server), NRL_OK);
-    int32_t port = store_server_port(server);
-    assert_int_equal(socket_connect(address, port, mesh_clock() + PATIENCE_S, &fd), NRL_OK);
+    const tcp_server_setup s = {.address = address, .secret = &ours};
+    assert_int_equal(tcp_server_open(&s, &server), NRL_OK);
+    int32_t port = tcp_server_port(server);
+    assert_int_equal(socket_connect(address, port, clock_seconds() + PATIENCE_S, &fd), NRL_OK);
     close(fd);
-    assert_int_equal(socket_connect("127.0.0.1", port, mesh_clock() + PATIENCE_S, &fd), NRL_ERR_PEER);
-    store_server_close(server);
+    assert_int_equal(socket_connect("127.0.0.1", port, clock_seconds() + PATIENCE_S, &fd), NRL_ERR_PEER);
+    tcp_server_close(server);
     /* What others call this machine may be none of its addresses (203.0.113.0/24 is nobody's). */
-    const store_server_setup routed = {.address = "203.0.113.77", .secret = &ours};
-    assert_int_equal(store_server_open_job(&routed, &server), NRL_OK);
-    assert_int_equal(socket_connect("127.0.0.1", store_server_port(server), mesh_clock() + PATIENCE_S, &fd), NRL_OK);
+    const tcp_server_setup routed = {.address = "203.0.113.77", .secret = &ours};
+    assert_int_equal(tcp_server_open(&routed, &server), NRL_OK);
+    assert_int_equal(socket_connect("127.0.0.1", tcp_server_port(server), clock_seconds() + PATIENCE_S, &fd), NRL_OK);
     close(fd);
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
 int main(void)

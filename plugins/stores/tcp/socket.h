@@ -1,14 +1,11 @@
 /*
  * socket.h - TCP in the few forms that the store needs: whole transfers before a deadline. Deadlines
- * are points of mesh_clock. Nothing here raises SIGPIPE, and no descriptor survives exec. [any]
+ * are points of clock_seconds. Nothing here raises SIGPIPE, and no descriptor survives exec. [any]
  */
-#ifndef MESH_SOCKET_H
-#define MESH_SOCKET_H
+#ifndef TCP_SOCKET_H
+#define TCP_SOCKET_H
 #include <nrl/status.h>
 #include <stdbool.h>
-
-double mesh_clock(void); /* seconds, monotonic */
-void mesh_sleep(double seconds);
 
 /* One try on each address that the name has, IPv4 or IPv6. NRL_ERR_PEER says why none answered. */
 nrl_status socket_connect(const char *address, int32_t port, double deadline, int *fd);

@@ -1,11 +1,11 @@
 /*
- * store_session.c - the bytes of one connection to requests. A first pass finds a request's end by the
- * kinds of its arguments and checks every size; only then does its function run (store_requests.c), on
+ * session.c - the bytes of one connection to requests. A first pass finds a request's end by the
+ * kinds of its arguments and checks every size; only then does its function run (requests.c), on
  * arguments that are known to be there.
  */
-#include "mesh/store.h"
-#include "mesh/store_requests.h"
-#include "mesh/store_wire.h"
+#include "tcp.h"
+#include "requests.h"
+#include "wire.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ typedef enum { REQUEST_WHOLE, REQUEST_SHORT, REQUEST_BAD } request_state;
 static request_state skip_text(const char **at, const char *end, uint64_t limit)
 {
     if (end - *at < 8) return REQUEST_SHORT;
-    uint64_t n = store_read_u64(*at);
+    uint64_t n = tcp_read_u64(*at);
     if (n > limit) return REQUEST_BAD;
     if ((uint64_t)(end - *at - 8) < n) return REQUEST_SHORT;
     *at += 8 + n;
@@ -33,29 +33,29 @@ static request_state skip_bytes(const char **at, const char *end, ptrdiff_t n)
 static request_state skip_many(const char **at, const char *end, bool values)
 {
     if (end - *at < 8) return REQUEST_SHORT;
-    uint64_t n = store_read_u64(*at);
-    if (n > STORE_MAX_KEYS) return REQUEST_BAD;
+    uint64_t n = tcp_read_u64(*at);
+    if (n > NRL_STORE_MAX_KEYS) return REQUEST_BAD;
     *at += 8;
     request_state state = REQUEST_WHOLE;
     for (uint64_t i = 0; i < n && !state; i++) {
-        state = skip_text(at, end, STORE_MAX_KEY);
-        if (!state && values) state = skip_text(at, end, STORE_MAX_VALUE);
+        state = skip_text(at, end, NRL_STORE_MAX_KEY);
+        if (!state && values) state = skip_text(at, end, NRL_STORE_MAX_VALUE);
     }
     return state;
 }
 
 static request_state skip_request(const char **at, const char *end)
 {
-    const char *kind = store_request_arguments((unsigned char)*(*at)++);
+    const char *kind = tcp_request_arguments((unsigned char)*(*at)++);
     if (!kind) return REQUEST_BAD;
     request_state state = REQUEST_WHOLE;
     for (; *kind && !state; kind++)
         switch (*kind) {
         case 'k':
-            state = skip_text(at, end, STORE_MAX_KEY);
+            state = skip_text(at, end, NRL_STORE_MAX_KEY);
             break;
         case 'v':
-            state = skip_text(at, end, STORE_MAX_VALUE);
+            state = skip_text(at, end, NRL_STORE_MAX_VALUE);
             break;
         case 'n':
             state = skip_bytes(at, end, 8);
@@ -72,18 +72,18 @@ static request_state skip_request(const char **at, const char *end)
 
 /* ---- the join_request of a job that has a secret ---- */
 
-static void reply(store_session *s, const void *bytes, size_t size)
+static void reply(tcp_session *s, const void *bytes, size_t size)
 {
     buffer_add(&s->out, bytes, size);
 }
 
-static void refuse(store_session *s, const void *words, size_t size)
+static void refuse(tcp_session *s, const void *words, size_t size)
 {
     s->refused = true;
     reply(s, words, size);
 }
 
-static void challenge(store_session *s, const char *nonce)
+static void challenge(tcp_session *s, const char *nonce)
 {
     static const unsigned char yes = 1, no = 0;
     unsigned char proof[SECRET_PROOF];
@@ -100,7 +100,7 @@ static void challenge(store_session *s, const char *nonce)
     s->challenged = true;
 }
 
-static void check_proof(store_session *s, const char *proof)
+static void check_proof(tcp_session *s, const char *proof)
 {
     static const unsigned char yes = 1, no = 0;
     s->validated =
@@ -112,7 +112,7 @@ static void check_proof(store_session *s, const char *proof)
 }
 
 /* HELLO, PROOF, or a VALIDATE that is not enough; *at goes behind it. */
-static request_state take_join_request(store_session *s, const char **at, const char *end)
+static request_state take_join_request(tcp_session *s, const char **at, const char *end)
 {
     const uint32_t refusal = STORE_REFUSAL;
     unsigned char code = (unsigned char)**at;
@@ -132,7 +132,7 @@ static request_state take_join_request(store_session *s, const char **at, const 
 
 /* ---- the session ---- */
 
-void store_session_free(store_session *s)
+void tcp_session_free(tcp_session *s)
 {
     buffer_free(&s->in);
     buffer_free(&s->out);
@@ -140,7 +140,7 @@ void store_session_free(store_session *s)
 }
 
 /* What is done leaves the buffer once it is half of it, so that moving stays cheap. */
-static void forget_taken(store_session *s)
+static void forget_taken(tcp_session *s)
 {
     if (s->taken < s->in.size / 2 && s->taken < s->in.size) return;
     memmove(s->in.text, s->in.text + s->taken, s->in.size - s->taken);
@@ -149,7 +149,7 @@ static void forget_taken(store_session *s)
 }
 
 /* Runs the request at *at and goes behind it; REQUEST_BAD ends the session. */
-static request_state run_request(store_session *s, store_table *t, const char **at, const char *end, bool *changed)
+static request_state run_request(tcp_session *s, tcp_table *t, const char **at, const char *end, bool *changed)
 {
     const char *begin = *at;
     unsigned char code = (unsigned char)*begin;
@@ -158,10 +158,10 @@ static request_state run_request(store_session *s, store_table *t, const char **
     if (state == REQUEST_SHORT && end - begin > STORE_REQUEST_BYTES) return REQUEST_BAD;
     if (state) return state;
     s->joined |= code != STORE_VALIDATE && code != STORE_PING;
-    return store_request_run(s, t, code, begin + 1, changed) ? REQUEST_WHOLE : REQUEST_BAD;
+    return tcp_request_run(s, t, code, begin + 1, changed) ? REQUEST_WHOLE : REQUEST_BAD;
 }
 
-bool store_session_run(store_session *s, store_table *t, bool *changed)
+bool tcp_session_run(tcp_session *s, tcp_table *t, bool *changed)
 {
     while (s->taken < s->in.size && s->out.size < STORE_REPLY_BYTES && !s->refused) {
         const char *begin = s->in.text + s->taken, *at = begin;
@@ -175,17 +175,17 @@ bool store_session_run(store_session *s, store_table *t, bool *changed)
     return true;
 }
 
-static bool is_fulfilled(const store_session *s, const store_table *t)
+static bool is_fulfilled(const tcp_session *s, const tcp_table *t)
 {
-    if (!s->barrier) return store_keys_there(t, s->wanted.text, s->n_wanted);
-    store_text key = {s->wanted.text + 8, store_read_u64(s->wanted.text)}, value;
+    if (!s->barrier) return tcp_keys_there(t, s->wanted.text, s->n_wanted);
+    tcp_text key = {s->wanted.text + 8, tcp_read_u64(s->wanted.text)}, value;
     char number[24] = "";
-    if (!store_table_value(t, key, &value) || value.size >= sizeof number) return false;
+    if (!tcp_table_value(t, key, &value) || value.size >= sizeof number) return false;
     memcpy(number, value.bytes, value.size);
     return strtoll(number, NULL, 10) >= s->barrier;
 }
 
-bool store_session_wake(store_session *s, const store_table *t)
+bool tcp_session_wake(tcp_session *s, const tcp_table *t)
 {
     if (!s->waiting || !is_fulfilled(s, t)) return false;
     uint8_t stopped = STORE_WAIT_STOPPED;

@@ -1,14 +1,14 @@
 /*
- * store_session.h - one client of the server, without its socket: bytes in, bytes out. Nothing that a
+ * session.h - one client of the server, without its socket: bytes in, bytes out. Nothing that a
  * client sends is believed: sizes are checked before anything is kept, and what breaks the protocol
  * ends the session. A session that is not `validated` has no request but its join_request, of at most
  * STORE_HELLO_BYTES at a time: the table cannot be seen or changed by it. One thread.
  */
-#ifndef MESH_STORE_SESSION_H
-#define MESH_STORE_SESSION_H
+#ifndef TCP_SESSION_H
+#define TCP_SESSION_H
 #include "base/buffer.h"
-#include "mesh/secret.h"
-#include "mesh/store_table.h"
+#include "base/secret.h"
+#include "table.h"
 
 /* A request with all its arguments has at most STORE_REQUEST_BYTES; a session with more than
  * STORE_REPLY_BYTES unread takes no further request. */
@@ -17,7 +17,7 @@ enum { STORE_REQUEST_BYTES = 64 << 20, STORE_REPLY_BYTES = 16 << 20 };
 typedef struct {
     buffer in, out;
     size_t taken;                           /* bytes of `in` that are done */
-    const store_secret *secret;             /* the server's; NULL = none is asked for */
+    const secret_key *secret;               /* the server's; NULL = none is asked for */
     unsigned char nonces[2 * SECRET_NONCE]; /* once challenged: the client's, the server's */
     bool challenged;
     bool validated;  /* VALIDATE came, or the proof */
@@ -27,13 +27,13 @@ typedef struct {
     int64_t barrier; /* BARRIER: what the counter must granularity; 0 = a WAIT */
     buffer wanted;   /* the open request's keys, as they came: u64 size and bytes each */
     size_t n_wanted;
-} store_session;
+} tcp_session;
 
-void store_session_free(store_session *s);
+void tcp_session_free(tcp_session *s);
 /* Answers every complete request of `in`. false: end the session. *changed: keys were set, so others
  * may wake. */
-bool store_session_run(store_session *s, store_table *t, bool *changed);
+bool tcp_session_run(tcp_session *s, tcp_table *t, bool *changed);
 /* Answers the open WAIT or BARRIER if it is fulfilled; true if so. */
-bool store_session_wake(store_session *s, const store_table *t);
+bool tcp_session_wake(tcp_session *s, const tcp_table *t);
 
 #endif

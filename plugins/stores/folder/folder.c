@@ -1,15 +1,15 @@
 /*
- * store_folder.c - a store of plain files, in the format of PyTorch's FileStore: the name is the decimal
+ * folder.c - the store plugin folder: plain files, in the format of PyTorch's FileStore: the name is the decimal
  * std::hash of the key as libstdc++ computes it on 64 bits (MurmurHash64A), the content is the value;
  * written under a leading dot and renamed. A key is set once.
  */
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/file.h"
-#include "mesh/socket.h"
-#include "mesh/store_kind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <nrl/store.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,11 +90,10 @@ static nrl_status folder_set(void *self, const char *key, const void *value, siz
 
 /* Only what is not there yet can be set; a link is made once, whoever tries. Files under a name
  * that nobody else has, so that nobody writes into another's. */
-static nrl_status folder_compare_set(void *self, const char *key, const char *expected, const char *desired, char **now)
+static nrl_status folder_set_once(void *self, const char *key, const char *desired, char **now)
 {
     folder *f = self;
     size_t size;
-    if (*expected) return nrl_fail(NRL_ERR_CONFIG, "a folder as store cannot compare; use a store with an address");
     char *path = file_of(f, key, "");
     nrl_status st = NRL_OK;
     if (*desired && access(path, F_OK)) {
@@ -107,7 +106,7 @@ static nrl_status folder_compare_set(void *self, const char *key, const char *ex
     if (!st && access(path, F_OK))
         *now = mem_strdup("");
     else if (!st)
-        st = file_read(path, STORE_MAX_VALUE, now, &size);
+        st = file_read(path, NRL_STORE_MAX_VALUE, now, &size);
     free(path);
     return st;
 }
@@ -115,12 +114,12 @@ static nrl_status folder_compare_set(void *self, const char *key, const char *ex
 static nrl_status folder_get(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size)
 {
     char *path = file_of(self, key, ""), *text;
-    double deadline = mesh_clock() + timeout_s;
+    double deadline = clock_seconds() + timeout_s;
     nrl_status st = NRL_OK;
-    while (!(*found = !access(path, F_OK)) && mesh_clock() < deadline)
-        mesh_sleep(POLL_S);
+    while (!(*found = !access(path, F_OK)) && clock_seconds() < deadline)
+        clock_sleep(POLL_S);
     if (*found) {
-        st = file_read(path, STORE_MAX_VALUE, &text, size);
+        st = file_read(path, NRL_STORE_MAX_VALUE, &text, size);
         if (!st) *value = text;
     }
     free(path);
@@ -136,35 +135,6 @@ static nrl_status folder_remove(void *self, const char *key)
     return st;
 }
 
-static nrl_status folder_all_there(void *self, const char *const *keys, size_t n, bool *all)
-{
-    *all = true;
-    for (size_t i = 0; i < n && *all; i++) {
-        char *path = file_of(self, keys[i], "");
-        *all = !access(path, F_OK);
-        free(path);
-    }
-    return NRL_OK;
-}
-
-static nrl_status folder_get_all(void *self, const char *const *keys, size_t n, char **values)
-{
-    for (size_t i = 0; i < n; i++) {
-        void *value;
-        size_t size;
-        bool found;
-        nrl_status st = folder_get(self, keys[i], 0, &found, &value, &size);
-        if (!st && !found) st = nrl_fail(NRL_ERR_PEER, "'%s' is not in the store's folder", keys[i]);
-        if (st) {
-            while (i)
-                free(values[--i]);
-            return st;
-        }
-        values[i] = value; /* file_read ends it with a NUL */
-    }
-    return NRL_OK;
-}
-
 static void folder_close(void *self)
 {
     folder *f = self;
@@ -172,27 +142,47 @@ static void folder_close(void *self)
     free(f);
 }
 
-static const store_kind folder_kind = {
-    .set = folder_set,
-    .get = folder_get,
-    .compare_set = folder_compare_set,
-    .all_there = folder_all_there,
-    .remove = folder_remove,
-    .get_all = folder_get_all,
-    .close = folder_close,
-};
+/* "file:///DIR", or a path that is a folder or looks like one. */
+static const char *folder_path(const char *address)
+{
+    return !strncmp(address, "file://", 7) ? address + 7 : address;
+}
 
-nrl_status store_open_folder(const char *path, nrl_store **out)
+static int32_t folder_probe(const char *address)
 {
     struct stat s;
+    const char *path = folder_path(address);
+    if (path == address && strstr(address, "://")) return NRL_PROBE_NO;
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode)) return NRL_PROBE_YES;
+    return strchr(path, '/') ? NRL_PROBE_PERHAPS : NRL_PROBE_NO;
+}
+
+static nrl_status folder_open(const void *options, const nrl_store_setup *setup, void **self)
+{
+    struct stat s;
+    const char *path = folder_path(setup->address);
     char *whole = realpath(path, NULL);
+    (void)options;
     if (!whole || stat(whole, &s) || !S_ISDIR(s.st_mode)) {
-        nrl_fail(NRL_ERR_CONFIG, "the store's folder %s: %s", path, whole ? "not a folder" : strerror(errno));
+        nrl_fail(NRL_ERR_CONFIG, "cannot meet in the folder %s: %s", path, whole ? "not a folder" : strerror(errno));
         free(whole);
         return NRL_ERR_CONFIG;
     }
     folder *f = mem_alloc(sizeof *f);
     f->path = whole;
-    *out = store_new(&folder_kind, f);
+    *self = f;
     return NRL_OK;
 }
+
+static const nrl_store_plugin plugin = {
+    NRL_PLUGIN_PLAIN(NRL_KIND_STORE, nrl_store_plugin, "folder", "0.1.0",
+                     "files in a folder that all ranks share, as PyTorch's FileStore; without heartbeats"),
+    .probe = folder_probe,
+    .open = folder_open,
+    .close = folder_close,
+    .set = folder_set,
+    .get = folder_get,
+    .set_once = folder_set_once,
+    .remove = folder_remove,
+};
+NRL_EXPORT(plugin)

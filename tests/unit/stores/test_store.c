@@ -3,9 +3,11 @@
  * prefixes, late servers, and clients that mean harm.
  */
 #include "base/arena.h"
-#include "mesh/socket.h"
-#include "mesh/store.h"
-#include "mesh/store_wire.h"
+#include "base/clock.h"
+#include "support/store.h"
+#include "tcp.h"
+#include "socket.h"
+#include "wire.h"
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,22 +23,27 @@
 #define PATIENCE_S 60.0 /* for what comes at once, unless the machine is very busy */
 
 typedef struct {
-    store_server *server;
+    tcp_server *server;
     nrl_store *store;
 } pair;
+
+static nrl_status open_at(const char *address, int32_t port, tcp_server **out)
+{
+    return tcp_server_open(&(tcp_server_setup){.address = address, .port = port}, out);
+}
 
 static pair open_pair(void)
 {
     pair p;
-    assert_int_equal(store_server_open("127.0.0.1", 0, &p.server), NRL_OK);
-    assert_int_equal(store_connect("127.0.0.1", store_server_port(p.server), PATIENCE_S, &p.store), NRL_OK);
+    assert_int_equal(open_at("127.0.0.1", 0, &p.server), NRL_OK);
+    assert_int_equal(test_store_connect(tcp_server_port(p.server), PATIENCE_S, &p.store), NRL_OK);
     return p;
 }
 
 static void close_pair(pair p)
 {
     store_close(p.store);
-    store_server_close(p.server);
+    tcp_server_close(p.server);
 }
 
 static void expect_stored(nrl_store *s, const char *key, const char *want)
@@ -113,15 +120,15 @@ static void a_large_value_passes_and_a_larger_one_is_refused(void **state)
 {
     (void)state;
     pair p = open_pair();
-    char *big = mem_alloc(STORE_MAX_VALUE + 1);
+    char *big = mem_alloc(NRL_STORE_MAX_VALUE + 1);
     void *value;
     size_t size;
-    memset(big, 'x', STORE_MAX_VALUE);
-    assert_int_equal(nrl_store_set(p.store, "big", big, STORE_MAX_VALUE), NRL_OK);
+    memset(big, 'x', NRL_STORE_MAX_VALUE);
+    assert_int_equal(nrl_store_set(p.store, "big", big, NRL_STORE_MAX_VALUE), NRL_OK);
     assert_int_equal(nrl_store_get(p.store, "big", PATIENCE_S, &value, &size), NRL_OK);
-    assert_int_equal(size, STORE_MAX_VALUE);
+    assert_int_equal(size, NRL_STORE_MAX_VALUE);
     assert_memory_equal(value, big, size);
-    assert_int_equal(nrl_store_set(p.store, "big", big, STORE_MAX_VALUE + 1), NRL_ERR_BUG);
+    assert_int_equal(nrl_store_set(p.store, "big", big, NRL_STORE_MAX_VALUE + 1), NRL_ERR_BUG);
     free(value);
     free(big);
     close_pair(p);
@@ -142,7 +149,7 @@ static void *race(void *user)
     racer *r = user;
     char mine[16];
     snprintf(mine, sizeof mine, "rank %d", r->index);
-    return store_compare_set(r->store, "word", "", mine, &r->seen) ? r : NULL;
+    return store_set_once(r->store, "word", mine, &r->seen) ? r : NULL;
 }
 
 static void of_many_who_compare_and_set_one_wins_and_all_see_it(void **state)
@@ -201,28 +208,28 @@ static void *open_late(void *user)
 {
     pair *p = user;
     int32_t port = (int32_t)(intptr_t)p->store;
-    mesh_sleep(0.5);
-    return store_server_open("127.0.0.1", port, &p->server) ? p : NULL;
+    clock_sleep(0.5);
+    return open_at("127.0.0.1", port, &p->server) ? p : NULL;
 }
 
 static void a_server_may_start_after_its_clients(void **state)
 {
     (void)state;
-    store_server *early;
-    assert_int_equal(store_server_open("127.0.0.1", 0, &early), NRL_OK);
-    int32_t port = store_server_port(early);
-    store_server_close(early);
+    tcp_server *early;
+    assert_int_equal(open_at("127.0.0.1", 0, &early), NRL_OK);
+    int32_t port = tcp_server_port(early);
+    tcp_server_close(early);
     pair p = {NULL, (nrl_store *)(intptr_t)port};
     pthread_t thread;
     void *bad;
     assert_int_equal(pthread_create(&thread, NULL, open_late, &p), 0);
     nrl_store *store;
-    assert_int_equal(store_connect("127.0.0.1", port, PATIENCE_S, &store), NRL_OK);
+    assert_int_equal(test_store_connect(port, PATIENCE_S, &store), NRL_OK);
     pthread_join(thread, &bad);
     assert_null(bad);
     store_close(store);
-    store_server_close(p.server);
-    assert_int_equal(store_connect("127.0.0.1", port, 0.3, &store), NRL_ERR_PEER);
+    tcp_server_close(p.server);
+    assert_int_equal(test_store_connect(port, 0.3, &store), NRL_ERR_PEER);
     assert_non_null(strstr(nrl_error_text(), "within 0.3 s"));
 }
 
@@ -230,8 +237,8 @@ static void a_port_that_is_taken_is_told(void **state)
 {
     (void)state;
     pair p = open_pair();
-    store_server *second;
-    assert_int_equal(store_server_open("127.0.0.1", store_server_port(p.server), &second), NRL_ERR_CONFIG);
+    tcp_server *second;
+    assert_int_equal(open_at("127.0.0.1", tcp_server_port(p.server), &second), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "is taken"));
     close_pair(p);
 }
@@ -239,19 +246,22 @@ static void a_port_that_is_taken_is_told(void **state)
 static void names_and_ipv6_reach_a_server_on_all_interfaces(void **state)
 {
     (void)state;
-    store_server *server;
+    tcp_server *server;
     nrl_store *store;
-    assert_int_equal(store_server_open(NULL, 0, &server), NRL_OK);
-    int32_t port = store_server_port(server);
-    assert_int_equal(store_connect("localhost", port, PATIENCE_S, &store), NRL_OK);
+    assert_int_equal(open_at(NULL, 0, &server), NRL_OK);
+    int32_t port = tcp_server_port(server);
+    char name[32], numeric[32];
+    snprintf(name, sizeof name, "tcp://localhost:%d", (int)port);
+    snprintf(numeric, sizeof numeric, "[::1]:%d", (int)port);
+    assert_int_equal(test_store_open(name, NULL, PATIENCE_S, &store), NRL_OK);
     store_close(store);
     int v6 = socket(AF_INET6, SOCK_STREAM, 0); /* a machine may have none */
     if (v6 >= 0) close(v6);
-    if (v6 >= 0 && !store_connect("::1", port, 1, &store)) {
+    if (v6 >= 0 && !test_store_open(numeric, NULL, 1, &store)) {
         assert_int_equal(nrl_store_set(store, "k", "v", 1), NRL_OK);
         store_close(store);
     }
-    store_server_close(server);
+    tcp_server_close(server);
 }
 
 static void a_server_that_goes_is_noticed(void **state)
@@ -259,7 +269,7 @@ static void a_server_that_goes_is_noticed(void **state)
     (void)state;
     pair p = open_pair();
     int64_t n;
-    store_server_close(p.server);
+    tcp_server_close(p.server);
     assert_int_equal(nrl_store_add(p.store, "n", 1, &n), NRL_ERR_PEER);
     assert_int_equal(nrl_store_add(p.store, "n", 1, &n), NRL_ERR_PEER);
     store_close(p.store);
@@ -286,11 +296,11 @@ static void a_prefix_stands_before_keys_and_can_stop_a_wait(void **state)
     assert_int_equal(store_open_prefix(outer, "gloo", stop_now, &asked, &inner), NRL_OK);
     assert_int_equal(nrl_store_set(inner, "0", "x", 1), NRL_OK);
     expect_stored(p.store, "job/gloo/0", "x");
-    double begin = mesh_clock();
+    double begin = clock_seconds();
     assert_int_equal(nrl_store_get(inner, "1", 30, &value, &size), NRL_ERR_PEER);
     assert_non_null(strstr(nrl_error_text(), "rank 3"));
     assert_int_equal(asked, 1);
-    assert_true(mesh_clock() - begin < 10);
+    assert_true(clock_seconds() - begin < 10);
     store_close(inner);
     store_close(outer);
     close_pair(p);
@@ -322,7 +332,7 @@ static void a_folder_has_glooss_names_and_serves_once(void **state)
     nrl_store *s;
     int64_t n;
     assert_non_null(mkdtemp(folder));
-    assert_int_equal(store_open_folder(folder, &s), NRL_OK);
+    assert_int_equal(test_store_open(folder, NULL, 20, &s), NRL_OK);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct stat st;
         char *path = mem_printf("%s/%s", folder, names[i][1]);
@@ -340,7 +350,7 @@ static void a_folder_has_glooss_names_and_serves_once(void **state)
     assert_false(store_counts(s));
     store_close(s);
     remove_folder(folder);
-    assert_int_equal(store_open_folder(folder, &s), NRL_ERR_CONFIG);
+    assert_int_equal(test_store_open(folder, NULL, 20, &s), NRL_ERR_CONFIG);
 }
 
 /* ---- raw clients ---- */
@@ -348,8 +358,8 @@ static void a_folder_has_glooss_names_and_serves_once(void **state)
 static int raw(const pair *p, const void *bytes, size_t size)
 {
     int fd;
-    double deadline = mesh_clock() + 5;
-    assert_int_equal(socket_connect("127.0.0.1", store_server_port(p->server), deadline, &fd), NRL_OK);
+    double deadline = clock_seconds() + 5;
+    assert_int_equal(socket_connect("127.0.0.1", tcp_server_port(p->server), deadline, &fd), NRL_OK);
     assert_int_equal(socket_send(fd, bytes, size, deadline), NRL_OK);
     return fd;
 }
@@ -368,7 +378,7 @@ static int raw_request(const pair *p, const char *text, size_t size)
 static void expect_closed(int fd)
 {
     char byte;
-    assert_int_equal(socket_receive(fd, &byte, 1, mesh_clock() + 5, NULL), NRL_ERR_PEER);
+    assert_int_equal(socket_receive(fd, &byte, 1, clock_seconds() + 5, NULL), NRL_ERR_PEER);
     assert_non_null(strstr(nrl_error_text(), "lo")); /* closed or lost, not silent */
     assert_null(strstr(nrl_error_text(), "does not answer"));
     close(fd);
@@ -377,7 +387,7 @@ static void expect_closed(int fd)
 static void expect_bytes(int fd, const void *want, size_t size)
 {
     char got[256];
-    assert_int_equal(socket_receive(fd, got, size, mesh_clock() + 5, NULL), NRL_OK);
+    assert_int_equal(socket_receive(fd, got, size, clock_seconds() + 5, NULL), NRL_OK);
     assert_memory_equal(got, want, size);
 }
 
@@ -391,7 +401,7 @@ static void every_request_of_the_protocol_is_answered(void **state)
     pair p = open_pair();
     int fd = ASK(&p, "\x0d\1\2\3\4");
     EXPECT(fd, "\1\2\3\4");
-#define NEXT(text) assert_int_equal(socket_send(fd, text, sizeof(text) - 1, mesh_clock() + 5), NRL_OK)
+#define NEXT(text) assert_int_equal(socket_send(fd, text, sizeof(text) - 1, clock_seconds() + 5), NRL_OK)
     NEXT("\1" N("\2") "/a" N("\1") "x");    /* SET /a x */
     NEXT("\x09" N("\2") "/a" N("\2") "yz"); /* APPEND */
     NEXT("\3" N("\2") "/a");                /* GET */
