@@ -46,7 +46,7 @@ check 65 labels.jsonl "labels.jsonl:9: labels has 2 entries and input_ids 3"
 after_good '{"input_ids": [3, 4, 5], "labels": [3, 4, 6]}' >other.jsonl
 check 65 other.jsonl "other.jsonl:9: labels[2] is neither -100 nor the token there (5)"
 after_good '[3, 4]' >list.jsonl
-check 65 list.jsonl "list.jsonl:9: cannot use the row: expected a map, found list"
+check 65 list.jsonl "list.jsonl:9: expected a row {...}, found list"
 { cat train.jsonl; printf '{"input_ids": [3, 4], "note": "\377"}\n'; } >latin1.jsonl
 check 65 latin1.jsonl "latin1.jsonl:9:31: unable to decode byte 0xff"
 { cat train.jsonl; printf '{"input_ids": [3, 4], "a\000b": 1}\n'; } >nul.jsonl
