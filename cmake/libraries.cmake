@@ -13,5 +13,5 @@ add_library(nrl_base_libraries INTERFACE)
 target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::SODIUM)
 add_library(nrl_core_libraries INTERFACE)
 target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries PkgConfig::YAML PkgConfig::ZSTD
-  PkgConfig::PCRE2 PkgConfig::XXHASH PkgConfig::SODIUM
+  PkgConfig::XXHASH PkgConfig::SODIUM
   Threads::Threads ${CMAKE_DL_LIBS} m)

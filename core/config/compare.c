@@ -12,8 +12,8 @@ static const struct {
     config_key_class class;
 } rules[] = {
     {"model", CONFIG_KEY_FREE}, /* compared are config.json, the tokenizer, and the weights that adapters stand on */
-    {"lora", CONFIG_KEY_COMPARED},
-    {"lora.use", CONFIG_KEY_FREE}, /* the checkpoint holds the adapters */
+    {"adapter", CONFIG_KEY_COMPARED},
+    {"adapter.use", CONFIG_KEY_FREE}, /* the checkpoint holds the adapters */
     {"data", CONFIG_KEY_COMPARED},
     {"data.train.path", CONFIG_KEY_FREE}, /* compared is the content */
     {"data.eval", CONFIG_KEY_FREE},

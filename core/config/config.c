@@ -32,8 +32,8 @@ const char *config_absolute(arena *a, const char *path)
 
 static bool is_component_slot(const char *key)
 {
-    static const char *const slots[] = {"algorithm", "optimizer",  "schedule", "parallel",
-                                        "backend",   "collective", "store"};
+    static const char *const slots[] = {"adapter",  "algorithm", "optimizer",  "schedule",
+                                        "parallel", "backend",   "collective", "store"};
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
         if (!strcmp(slots[i], key)) return true;
     return false;

@@ -276,31 +276,40 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
     return arena_printf(a, "; expected one of: %s", out);
 }
 
-/* "; it is optimizer.lr here", "; did you mean 'steps'?", or a list of all keys. */
-static const char *key_hint(arena *a, const char *full, const suggestion *near, const option_part *parts,
-                            size_t n_parts)
+/* "; it is optimizer.lr here", "; did you mean 'steps'?", or what keys there are. */
+static const char *key_hint(arena *a, const config_problems *problems, const char *full, const suggestion *near,
+                            const option_part *parts, size_t n_parts)
 {
     const char *known = known_as(near->word);
+    if (!known && problems->known_as) known = problems->known_as(problems->user, a, near->word);
     if (!known && !near->best) known = known_elsewhere(a, near->word);
     if (known && strcmp(known, full)) return arena_printf(a, "; it is %s here", known);
     if (near->best) return arena_printf(a, "; did you mean '%s'?", near->best);
     return list_of_keys(a, parts, n_parts);
 }
 
-static void check_keys(arena *a, config_problems *problems, const char *section, const nrl_node *node,
-                       const option_part *parts, size_t n_parts)
+void options_check_keys(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                        const option_part *parts, size_t n_parts)
 {
+    if (nrl_node_kind(node) != NRL_NODE_MAP) return;
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         suggestion near = {.word = nrl_node_key(node, i)};
         if (is_known(parts, n_parts, &near)) continue;
         const char *full = full_name(a, section, near.word);
         problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s", full,
-                     key_hint(a, full, &near, parts, n_parts));
+                     key_hint(a, problems, full, &near, parts, n_parts));
     }
 }
 
 void options_fill(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                   const option_part *parts, size_t n_parts)
+{
+    options_check_keys(a, problems, section, node, parts, n_parts);
+    options_fill_known(a, problems, section, node, parts, n_parts);
+}
+
+void options_fill_known(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                        const option_part *parts, size_t n_parts)
 {
     if (is_given(node) && node->kind != NRL_NODE_MAP) {
         slot s = {.a = a, .value = node};
@@ -308,7 +317,6 @@ void options_fill(arena *a, config_problems *problems, const char *section, cons
                      found(&s));
         return;
     }
-    if (nrl_node_kind(node) == NRL_NODE_MAP) check_keys(a, problems, section, node, parts, n_parts);
     for (size_t p = 0; p < n_parts; p++)
         fill_part(a, problems, section, node, &parts[p]);
 }

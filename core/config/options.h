@@ -31,6 +31,12 @@ const char *option_range(arena *a, const nrl_option *row); /* the valid range of
 void options_fill(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                   const option_part *parts, size_t n_parts);
 
+/* The two halves of options_fill: keys that no part has; and the rest. */
+void options_check_keys(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                        const option_part *parts, size_t n_parts);
+void options_fill_known(arena *a, config_problems *problems, const char *section, const nrl_node *node,
+                        const option_part *parts, size_t n_parts);
+
 /* Appends every option's final value to the map `resolved`: absolute paths, ${env:} as written. */
 void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts, nrl_node *resolved);
 

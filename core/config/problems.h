@@ -9,6 +9,9 @@ typedef struct config_problem config_problem;
 typedef struct {
     config_problem *list;
     size_t n, capacity;
+    /* Optional: the option that plugins know an unknown key as, in `a`; NULL = none. */
+    const char *(*known_as)(void *user, arena *a, const char *word);
+    void *user;
 } config_problems;
 
 /* Adds a mistake at the place of a node (NULL: no place). Initialise the list with {0}. [main] */

@@ -74,15 +74,6 @@ static void words_only(config_problems *problems, const char *name, const nrl_no
             problems_add(problems, nrl_node_at(node, i), "%s: expected a word", name);
 }
 
-void rules_lora(config_problems *problems, const config_lora *lora)
-{
-    const nrl_node *t = lora->targets;
-    if (nrl_node_kind(t) == NRL_NODE_STRING) return;
-    words_only(problems, "lora.targets", t, NRL_NODE_LIST);
-    if (nrl_node_kind(t) == NRL_NODE_LIST && !nrl_node_size(t))
-        problems_add(problems, t, "lora.targets: an empty list, expected all-linear or names of modules");
-}
-
 void rules_data(config_problems *problems, const config_data *data)
 {
     words_only(problems, "data.columns", data->columns, NRL_NODE_MAP);

@@ -9,7 +9,6 @@
 /* Turns `train: path`, {path, weight, reader} or a list of these into a list of maps with paths to open;
  * writes the same with absolute paths to the resolved section under the last part of `name`. */
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved);
-void rules_lora(config_problems *problems, const config_lora *lora);
 void rules_data(config_problems *problems, const config_data *data);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out);

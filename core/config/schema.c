@@ -21,17 +21,10 @@ static const nrl_option model_rows[] = {
         "model directory's"),
 };
 
-static const nrl_option lora_rows[] = {
-    NRL_OPT_INT(config_lora, rank, "16", 1, 65536, "of an adapter's two matrices (peft's r)"),
-    NRL_OPT_F64(config_lora, alpha, "32", 1e-9, 1e9, "what they add is multiplied by alpha / rank"),
-    NRL_OPT_BOOL(config_lora, rslora, "false", "by alpha / sqrt(rank) instead"),
-    NRL_OPT_F64(config_lora, dropout, "0", 0, 0.999999, "of what adapters read, in training"),
-    NRL_OPT_NODE(config_lora, targets, "all-linear",
-                 "modules with adapters: all-linear, a list of (last parts of) names, or a regular expression of "
-                 "whole names"),
-    NRL_OPT_PATH(config_lora, use, "",
-                 "a peft adapter to start from, with its own rank, alpha, rslora, dropout and targets"),
+const nrl_option adapter_rows[] = {
+    NRL_OPT_PATH(config_adapter, use, "", "an adapter on disk to start from, with its own settings"),
 };
+const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
 
 static const nrl_option data_rows[] = {
     NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight, reader}, or a list of these"),
@@ -157,14 +150,16 @@ static const nrl_option launch_rows[] = {
 
 /* Sections and component slots, before they are read. */
 typedef struct {
-    const nrl_node *model, *lora, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
+    const nrl_node *model, *adapter, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
     const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *store, *launch;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, model, NULL, "what is trained"),
-    NRL_OPT_NODE(top_nodes, lora, "",
-                 "where set, low-rank adapters of linear weights are trained, and nothing else; {} takes the defaults"),
+    NRL_OPT_NODE(
+        top_nodes, adapter, "",
+        "component: where set, a few parameters beside frozen weights are trained, and nothing else; a section "
+        "that is named after an adapter plugin is short for it"),
     NRL_OPT_NODE(top_nodes, data, NULL, "what it is trained on"),
     NRL_OPT_NODE(top_nodes, algorithm, "", "component: the loss; unset: the default one"),
     NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
@@ -206,7 +201,7 @@ static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
     SECTION("", top_rows, "the run as a whole"),
     SECTION("model", model_rows, "what is trained: path or config"),
-    SECTION("lora", lora_rows, "adapters of linear weights; without this section everything is trained"),
+    SECTION("adapter", adapter_rows, "the core's part; the adapter plugin has its own"),
     SECTION("data", data_rows, "what it is trained on"),
     SECTION("train", train_rows, "how long and in what pieces"),
     SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
@@ -255,16 +250,6 @@ static void fill_data(const filler *f, const nrl_node *node, config_data *out)
     rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
     rules_data(f->problems, out);
     choice_read(f->a, f->problems, "data.template", out->template, false, &out->template_from, resolved, "template");
-}
-
-/* Only where the section is written: its presence is what turns adapters on. */
-static void fill_lora(const filler *f, const nrl_node *node, config_lora *out)
-{
-    if (nrl_node_kind(node) <= NRL_NODE_NULL) return;
-    const option_part part = OPTION_PART(lora_rows, out);
-    out->on = true;
-    out->resolved = fill_section(f, "lora", node, &part, 1);
-    rules_lora(f->problems, out);
 }
 
 static void fill_train(const filler *f, const nrl_node *node, config_train *out)
@@ -391,7 +376,6 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     nrl_node *resolved_model = fill_section(f, "model", n->model, &model, 1);
     choice_read(f->a, f->problems, "model.tokenizer", out->model.tokenizer, true, &out->model.tokenizer_from,
                 resolved_model, "tokenizer");
-    fill_lora(f, n->lora, &out->lora);
     fill_data(f, n->data, &out->data);
     fill_component(f, "algorithm", n->algorithm, "", &out->algorithm);
     fill_train(f, n->train, &out->train);
@@ -416,8 +400,19 @@ void config_fill(arena *a, config_problems *problems, const nrl_node *root, conf
     const option_part parts[] = {OPTION_PART(top_node_rows, &nodes), OPTION_PART(top_rows, out)};
     filler f = {a, problems, node_new(a, NRL_NODE_MAP)};
     *out = (config_run){.resolved = f.resolved};
-    options_fill(a, problems, "", root, parts, 2);
+    options_fill_known(a, problems, "", root, parts, 2);
     fill_sections(&f, &nodes, out);
     rules_run(a, problems, root, out);
     options_resolve(a, root, &parts[1], 1, f.resolved);
+}
+
+void config_fill_adapter(arena *a, config_problems *problems, const nrl_node *root, const char *section,
+                         config_run *run)
+{
+    const option_part parts[] = {OPTION_PART(top_node_rows, NULL), OPTION_PART(top_rows, NULL)};
+    config_component *c = &run->adapter.component;
+    run->adapter = (config_adapter){.section = section, .use = ""};
+    options_check_keys(a, problems, "", root, parts, 2);
+    component_read(a, problems, section, nrl_node_find(root, "adapter"), NULL, c);
+    if (c->resolved) node_set(a, run->resolved, "adapter", c->resolved);
 }

@@ -19,14 +19,10 @@ typedef struct {
 } config_model;
 
 typedef struct {
-    bool on;
-    int64_t rank;
-    double alpha, dropout;
-    bool rslora;
-    const nrl_node *targets; /* a word or a list of words */
-    const char *use;         /* peft directory, "" = none */
-    nrl_node *resolved;      /* the section in the resolved config */
-} config_lora;
+    config_component component; /* name NULL = everything is trained */
+    const char *section;        /* what the config calls it: "adapter", or the plugin's name */
+    const char *use;            /* an adapter on disk, "" = none */
+} config_adapter;
 
 typedef enum { CONFIG_OVERLONG_ERROR = 0, CONFIG_OVERLONG_DROP, CONFIG_OVERLONG_TRUNCATE } config_overlong;
 typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL, CONFIG_TRAIN_ON_LAST } config_train_on;
@@ -159,7 +155,7 @@ typedef struct {
 
 typedef struct {
     config_model model;
-    config_lora lora;
+    config_adapter adapter;
     config_data data;
     config_train train;
     config_eval eval;
@@ -186,13 +182,24 @@ typedef struct {
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
 } config_run;
 
-/* Fills *out from a complete tree; adds all mistakes to `problems`. Does not fill the options of components: the plugin
- * host does that. Strings live as long as `a` and the tree. [main] */
+/* Fills *out from a whole tree, but for what config_fill_adapter adds; all mistakes go to `problems`. Components are
+ * only named: their options are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
 void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
 
-/* The strategy for an axis if the config names none: the default strategy of the highest priority, or, without default
- * strategies, any strategy of the highest priority. `axis` NULL: any axis that takes the remaining ranks. Returns NULL
- * if no strategy serves the axis. */
+/* The tree with a section that is named after an adapter plugin (`names`: all there are) as the component `adapter`:
+ * for a plugin NAME, `NAME: {rank: 8}` becomes `adapter: {name: NAME, rank: 8}`. *section is what it was called.
+ * `problems` may be NULL. [main] */
+const nrl_node *config_fold_adapter(arena *a, config_problems *problems, const char *const *names, size_t n,
+                                    const nrl_node *root, const char **section);
+/* What config_fill leaves, as it depends on the adapters there are: the component `adapter` of a folded tree, and keys
+ * of the top level that nobody knows. [main] */
+void config_fill_adapter(arena *a, config_problems *problems, const nrl_node *root, const char *section,
+                         config_run *run);
+extern const nrl_option adapter_rows[]; /* of config_adapter: the core's options of every adapter */
+extern const size_t adapter_n_rows;
+
+/* The strategy that serves an axis where the config names none: of those by default, and of all where there are none
+ * such, the one of the highest priority. `axis` NULL: any axis that takes the rest. NULL: there is none. */
 const config_server *config_server_of(const config_server *servers, size_t n, const char *axis);
 /* Whether the key is an option of that strategy. */
 bool config_has_option(const config_server *servers, size_t n, const char *plugin, const char *key);

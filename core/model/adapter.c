@@ -1,6 +1,6 @@
 /*
- * adapter.c - see adapter.h. Adapters become ordinary parameters of the model: strategies, optimizers and checkpoints
- * see a few more small parameters, and weights that are not trained.
+ * adapter.c - see adapter.h. Adapters are parameters like any other from here on: strategies, optimizers and
+ * checkpoints see a few more parameters, and weights that are not trained.
  */
 #include "model/adapter.h"
 #include "base/buffer.h"
@@ -40,6 +40,22 @@ nrl_adapter_target adapter_target(const nrl_param *p, const char *module)
                                 .groups = part->groups};
 }
 
+nrl_adapter_model adapter_scope(arena *a, const model *m, const char *section)
+{
+    nrl_adapter_target *targets = arena_alloc(a, (size_t)(m->n_own + 1) * sizeof *targets);
+    const char **others = arena_alloc(a, (size_t)(m->n_own + 1) * sizeof *others);
+    nrl_adapter_model scope = {
+        .size = sizeof scope, .target_size = sizeof *targets, .section = section, .targets = targets, .others = others};
+    for (int32_t i = 0; i < m->n_own; i++) {
+        const nrl_param *p = m->params[i];
+        if (adapter_fits(m, p))
+            targets[scope.n_targets++] = adapter_target(p, adapter_module(a, p));
+        else if (p->n_dims == 2 && module_length(p->name))
+            others[scope.n_others++] = adapter_module(a, p);
+    }
+    return scope;
+}
+
 /* ---- settings ---- */
 
 static nrl_status adapter_set_make(arena *a, const nrl_adapter *table, const nrl_node *settings, adapter_set *out)
@@ -59,8 +75,10 @@ static nrl_status adapter_set_make(arena *a, const nrl_adapter *table, const nrl
 nrl_status adapter_set_open(arena *a, plugin_host *host, const nrl_node *settings, adapter_set *out)
 {
     const plugin *p;
+    const char *name = nrl_node_string(nrl_node_find(settings, "adapter"), NULL);
     *out = (adapter_set){0};
-    NRL_TRY(plugin_open(host, NRL_KIND_ADAPTER, nrl_node_string(nrl_node_find(settings, "adapter"), "lora"), &p));
+    if (!name) return nrl_fail(NRL_ERR_CORRUPT, "settings of adapters do not name their plugin");
+    NRL_TRY(plugin_open(host, NRL_KIND_ADAPTER, name, &p));
     return adapter_set_make(a, (const nrl_adapter *)p->table, settings, out);
 }
 
@@ -73,6 +91,34 @@ void adapter_set_close(adapter_set *s)
 bool adapter_set_is_random(const adapter_set *s)
 {
     return s && s->table->random && s->table->random(s->self);
+}
+
+bool adapter_set_starts_as_base(const adapter_set *s)
+{
+    return !s || s->table->starts_as_base;
+}
+
+/* ---- parameters of a module ---- */
+
+nrl_status nrl_adapter_build_param(nrl_adapter_builder *b, const nrl_param_spec *spec)
+{
+    if (b->n == NRL_ADAPTER_MAX_PARAMS)
+        return nrl_fail(NRL_ERR_PLUGIN, "cannot add parameter '%s': an adapter has at most %d a module", spec->name,
+                        NRL_ADAPTER_MAX_PARAMS);
+    nrl_param_spec *s = &b->specs[b->n++];
+    *s = (nrl_param_spec){0};
+    memcpy(s, spec, spec->size < sizeof *s ? spec->size : sizeof *s);
+    bool valid = s->n_dims > 0 && s->n_dims <= NRL_MAX_DIMS;
+    for (int i = 0; valid && i < s->n_dims; i++)
+        valid = s->dims[i] > 0;
+    return valid ? NRL_OK : nrl_fail(NRL_ERR_PLUGIN, "an adapter's parameter '%s' has no valid shape", s->name);
+}
+
+nrl_status adapter_declare(const adapter_set *set, int32_t module, const nrl_adapter_target *target,
+                           nrl_adapter_builder *out)
+{
+    out->n = 0;
+    return set->table->declare(set->self, module, target, out);
 }
 
 /* ---- attaching ---- */
@@ -102,12 +148,9 @@ static nrl_status find_weight(const model *m, const char *module, nrl_param **ou
     return adapter_unknown_module(m, module);
 }
 
-static nrl_status adapter_add_param(model *m, const nrl_param_spec *spec, nrl_param **out)
+static nrl_param *new_param(model *m, const nrl_param_spec *spec)
 {
-    nrl_param *p = *out = arena_alloc(&m->memory, sizeof *p);
-    for (int i = 0; i < spec->n_dims; i++)
-        if (spec->n_dims > NRL_MAX_DIMS || spec->dims[i] < 1)
-            return nrl_fail(NRL_ERR_PLUGIN, "parameter '%s' of an adapter has an invalid shape", spec->name);
+    nrl_param *p = arena_alloc(&m->memory, sizeof *p);
     param_init(p, arena_alloc(&m->memory, sizeof(nrl_part)), arena_strdup(&m->memory, spec->name), spec->n_dims,
                spec->dims);
     p->decay = spec->decay;
@@ -117,23 +160,21 @@ static nrl_status adapter_add_param(model *m, const nrl_param_spec *spec, nrl_pa
     if (spec->groups) p->parts[0].groups = spec->groups;
     p->index = m->n_params;
     m->params[m->n_params++] = p;
-    return NRL_OK;
+    return p;
 }
 
 static nrl_status adapter_attach(model *m, int32_t module)
 {
     const adapter_set *set = m->adapters;
-    nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS] = {{0}};
+    nrl_adapter_builder declared;
     nrl_param *w;
     NRL_TRY(find_weight(m, set->modules[module], &w));
     nrl_adapter_site *site = arena_alloc(&m->memory, sizeof *site);
     *site = (nrl_adapter_site){.table = set->table, .self = set->self, .module = module, .weight = w};
     const nrl_adapter_target target = adapter_target(w, set->modules[module]);
-    for (int i = 0; i < NRL_ADAPTER_MAX_PARAMS; i++)
-        specs[i].size = sizeof *specs;
-    NRL_TRY(set->table->declare(set->self, module, &target, specs, &site->n));
-    for (int32_t i = 0; i < site->n; i++)
-        NRL_TRY(adapter_add_param(m, &specs[i], &site->params[i]));
+    NRL_TRY(adapter_declare(set, module, &target, &declared));
+    for (; site->n < declared.n; site->n++)
+        site->params[site->n] = new_param(m, &declared.specs[site->n]);
     w->adapter = site;
     return NRL_OK;
 }

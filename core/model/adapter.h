@@ -23,7 +23,8 @@ typedef struct {
  * NRL_ERR_CORRUPT: the settings are malformed. [main] */
 nrl_status adapter_set_open(arena *a, plugin_host *host, const nrl_node *settings, adapter_set *out);
 void adapter_set_close(adapter_set *s);
-bool adapter_set_is_random(const adapter_set *s); /* whether forward draws random numbers; s may be NULL */
+bool adapter_set_is_random(const adapter_set *s);      /* NULL is fine */
+bool adapter_set_starts_as_base(const adapter_set *s); /* NULL is fine */
 
 /* Whether nrl_op_linear multiplies by p: a matrix named *.weight that is neither an embedding (a matrix of the first
  * unit) nor the head, which has an operation of its own. */
@@ -33,10 +34,20 @@ const char *adapter_module(arena *a, const nrl_param *p);
 /* The description of a weight for the plugin. `module` is borrowed. */
 nrl_adapter_target adapter_target(const nrl_param *p, const char *module);
 
-/* Freezes the model's parameters and attaches adapters. The model creates its own instance from the settings of `set`.
- * The new parameters follow the model's own, and are uses of every unit that uses the adapted weight. NRL_ERR_CONFIG:
- * a module does not exist (the error lists those that do) or is named twice. Call it at most once for each model,
- * before the run is planned. [main] */
+/* All weights of a model that may carry one, in `a`; `section` is the caller's. */
+nrl_adapter_model adapter_scope(arena *a, const struct model *m, const char *section);
+
+struct nrl_adapter_builder {
+    nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS];
+    int32_t n;
+};
+/* The parameters of module `module` of the set. NRL_ERR_CONFIG: the target cannot carry it. [main] */
+nrl_status adapter_declare(const adapter_set *set, int32_t module, const nrl_adapter_target *target,
+                           nrl_adapter_builder *out);
+
+/* Freezes what the model has and attaches the set, of which the model makes an instance of its own: parameters stand
+ * behind the model's and in the uses of every unit that uses the weight. NRL_ERR_CONFIG: no module of that name, and
+ * which there are; one that is named twice. Once a model, before anything is planned. [main] */
 nrl_status model_adapt(struct model *m, const adapter_set *set);
 
 #endif

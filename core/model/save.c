@@ -76,13 +76,11 @@ static const nrl_node *save_adapter_config(saver *s)
     node_append_text(a, map, "adapter", s->m->adapters->table->plugin.name);
     node_append(a, map, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
     node_append(a, map, "settings", node_copy(a, s->m->adapters->settings));
-    for (int32_t i = 0; i < s->m->n_own; i++) {
-        const nrl_param *p = s->m->params[i];
-        if (!adapter_fits(s->m, p)) continue;
-        const char *module = adapter_module(a, p);
-        node_append(a, linear, NULL, node_string(a, module, strlen(module)));
-        transposed |= p->adapter && p->parts[0].transposed;
-    }
+    const nrl_adapter_model scope = adapter_scope(a, s->m, "");
+    for (int64_t i = 0; i < scope.n_targets; i++)
+        node_append(a, linear, NULL, node_string(a, scope.targets[i].module, strlen(scope.targets[i].module)));
+    for (int32_t i = 0; i < s->m->n_own; i++)
+        transposed |= s->m->params[i]->adapter && s->m->params[i]->parts[0].transposed;
     node_append(a, map, "linear", linear);
     node_append(a, map, "transposed", node_bool(a, transposed));
     return map;

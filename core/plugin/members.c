@@ -52,8 +52,13 @@ static const member format[] = {OF(format, probe),  OF(format, open), OF(format,
                                 OF(format, tensor), OF(format, read), END};
 
 static const member frontend[] = {OF(frontend, run), END};
-static const member adapter[] = {OF(adapter, create),  OF(adapter, destroy), OF(adapter, declare),
-                                 OF(adapter, forward), OF(adapter, merge),   END};
+static const member adapter[] = {OF(adapter, choose),
+                                 OF(adapter, create),
+                                 OF(adapter, destroy),
+                                 OF(adapter, declare),
+                                 OF(adapter, forward),
+                                 OF(adapter, merge),
+                                 END};
 
 static const member store[] = {
     OF(store_plugin, probe), OF(store_plugin, open),     OF(store_plugin, close),  OF(store_plugin, set),

@@ -42,7 +42,7 @@ static void say_model(session *se)
         telemetry_say(se->telemetry, "           weights from %s", from);
     else
         telemetry_say(se->telemetry, "           random weights, seed %lld", (long long)se->config.train.seed);
-    adapters_say(se);
+    adapter_say(se);
 }
 
 static void say_left_out(session *se, const char *what, int64_t n)
@@ -126,9 +126,6 @@ static void warn_of_odd(session *se)
     if (one && batch > kept)
         nrl_warn("train.global_batch %lld is more than the data has, %lld: each step is a whole epoch",
                  (long long)batch, (long long)kept);
-    const nrl_node *lora = nrl_node_find(se->tree, "lora");
-    if (nrl_node_kind(lora) == NRL_NODE_NULL && lora->line) /* in a file; lora=null is what was typed to be without */
-        nrl_warn("%s: lora: is empty, so everything is trained; {} takes its defaults", nrl_node_place(lora));
 }
 
 static void say_train(session *se)

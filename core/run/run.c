@@ -27,11 +27,11 @@ static nrl_status open_loggers(run *r)
     return telemetry_open(&r->telemetry, &about, &r->session.claims);
 }
 
-static nrl_status open_all(run *r, const nrl_node *config)
+static nrl_status open_all(run *r)
 {
     session *se = &r->session;
     const char *base_key;
-    NRL_TRY(session_open_plugins(se, config));
+    NRL_TRY(session_open_plugins(se));
     trainer_open(&r->trainer, se);
     evaluator_open(&r->evaluator, &r->trainer);
     saver_open(&r->saver, &r->trainer);
@@ -59,7 +59,7 @@ static nrl_status open_all(run *r, const nrl_node *config)
     if (session_is_rank0(se)) NRL_TRY(out_claim(se));
     NRL_TRY(mesh_barrier(se->mesh, "out is clear"));
     if (!session_is_rank0(se)) claims_settle(&se->claims, se->config.out, -1);
-    if (se->model->adapters) NRL_TRY(adapters_base(se, &base_key)); /* saves and resumes need it */
+    if (se->model->adapters) NRL_TRY(adapter_base(se, &base_key)); /* saves and resumes need it */
     NRL_TRY(saver_resume(&r->saver));
     NRL_TRY(evaluator_resume(&r->evaluator));
     NRL_TRY(saver_prepare(&r->saver));
@@ -93,7 +93,7 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
     r->telemetry.quiet = se->env.quiet;
     r->telemetry.step = &r->trainer.progress.step;
     telemetry_begin(&r->telemetry, !se->env.no_output && !se->env.check_only);
-    nrl_status st = run_end_call(r, open_all(r, config));
+    nrl_status st = run_end_call(r, open_all(r));
     if (st == NRL_ERR_STOPPED) mesh_tell_failure(se->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
     se->tree = NULL;
     if (st == NRL_OK) {

@@ -168,6 +168,23 @@ nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_t
     return linear_product(ctx, x, site->weight, site->bias, site->adds, u, b, scale, y);
 }
 
+nrl_status nrl_adapter_weight_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, nrl_tensor **y)
+{
+    return linear_product(ctx, x, site->weight, NULL, false, NULL, NULL, 0, y);
+}
+
+static nrl_status linear_add_bias(nrl_ctx *ctx, const nrl_param *b, nrl_tensor *y)
+{
+    nrl_tensor *rows;
+    NRL_TRY(tensor_expand(ctx, nrl_param_tensor(b, NRL_SLOT_WEIGHT), y, &rows));
+    return tensor_accumulate(ctx, rows, y);
+}
+
+nrl_status nrl_adapter_add_bias(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *y)
+{
+    return site->bias && site->adds ? linear_add_bias(ctx, site->bias, y) : NRL_OK;
+}
+
 /* ---- the operations ---- */
 
 nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
@@ -175,19 +192,12 @@ nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
     return linear(ctx, x, w, b, true, y);
 }
 
-static nrl_status add_bias(nrl_ctx *ctx, const nrl_param *b, nrl_tensor *y)
-{
-    nrl_tensor *rows;
-    NRL_TRY(tensor_expand(ctx, nrl_param_tensor(b, NRL_SLOT_WEIGHT), y, &rows));
-    return tensor_accumulate(ctx, rows, y);
-}
-
 nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y)
 {
     if (!tp_region_is_answered(ctx) || !param_is_sharded(w)) return linear(ctx, x, w, b, true, y);
     NRL_TRY(linear(ctx, x, w, b, false, y));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, *y, y));
-    return b ? add_bias(ctx, b, *y) : NRL_OK;
+    return b ? linear_add_bias(ctx, b, *y) : NRL_OK;
 }
 
 /* ---- c[R,C] = op(a)[R,K] op(b)[K,C] ---- */

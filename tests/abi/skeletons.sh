@@ -16,7 +16,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger dataset format frontend tokenizer template; do
+for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -31,6 +31,7 @@ for kind in algorithm optimizer logger dataset format frontend tokenizer templat
     [ $failed -eq 0 ] || cat log
     case $kind in
     algorithm) train algorithm="{name: $name, strength: 0.5}" ;;
+    adapter) train adapter="{name: $name, rank: 2}" ;;
     optimizer) train optimizer="{name: $name, lr: 0.1, momentum: 0.5}" ;;
     frontend)
         configs=$prefix/share/nrl/configs
@@ -62,7 +63,7 @@ run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' is there already: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, dataset, format, frontend"
+has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, dataset, format, frontend, adapter"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do

@@ -43,6 +43,23 @@ run 0 checkpoint verify stopped
 run 0 checkpoint inspect stopped
 has out "lora_A.weight"
 
+# ---- the section is short for a component ----
+
+sed 's/^lora: {/adapter: {name: lora, /' config.yaml >component.yaml
+run 0 run component.yaml out=component
+numbers component/metrics.jsonl | cmp - expected.txt || failed=1
+run 0 checkpoint diff plain/checkpoints/step-00000012 component/checkpoints/step-00000012
+has out "0 tensors differ"
+run 0 run config.yaml out=component resume=auto train.steps=13
+run 0 resume component train.steps=14 lora.rank=4
+run 2 resume component train.steps=15 lora.rank=8
+has err "adapter.rank: was 4, is now 8"
+has plain/config.yaml "name: lora"
+run 2 check config.yaml out=none adapter=scaled
+has err "lora: the config has the adapter 'scaled' too, expected one"
+run 2 check config.yaml out=none lora=null adapter=lorra
+has err "no adapter 'lorra'; did you mean 'lora'?"
+
 # ---- a section without anything in it is none, and said ----
 
 sed 's/^lora:.*/lora:/' config.yaml >empty.yaml
@@ -108,7 +125,7 @@ sed 's/"r": 4/"r": 8/' adapter/adapter_config.json >misfit/adapter_config.json
 run 65 check config.yaml out=none 'lora={use: misfit}'
 has err "misfit/adapter_config.json: r of 'model.layers.0.self_attn.q_proj' is 8, but its tensors have rank 4"
 run 65 sample adapter --prompt a
-has err "adapter: an adapter alone, expected a model: lora.use starts from one"
+has err "adapter: an adapter alone, expected a model: adapter.use starts from one"
 run 2 check config.yaml out=none 'lora={use: adapter, targets: [q_proj]}'
 has err "lora.targets: the adapter of lora.use has its own, 28 modules"
 run 0 run config.yaml out=used resume=auto lora='{use: adapter}' train.steps=3
@@ -234,6 +251,12 @@ run 2 check config.yaml out=none 'lora.targets=.*attn.x'
 has err "is the whole name of no linear module, such as model.layers.0.self_attn.q_proj"
 run 2 check config.yaml out=none lora.r=4
 has err "lora.r: unknown key; it is lora.rank here"
+run 2 check config.yaml out=none lora_r=4
+has err "lora_r: unknown key; it is lora.rank here"
+run 2 check component.yaml out=none adapter.r=4
+has err "adapter.r: unknown key; it is lora.rank here"
+run 2 check config.yaml out=none 'lora.targets=[]'
+has err "targets: an empty list, expected all-linear or names of modules"
 run 2 check config.yaml out=none lora=true
 has err "lora: expected a map of options"
 exit $failed

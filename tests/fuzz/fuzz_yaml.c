@@ -33,12 +33,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     arena a = {0};
     config_problems problems = {0};
+    static const char *const adapters[] = {"a"};
+    const char *section;
     config_run run;
     nrl_node *root;
     if (yaml_parse(&a, "fuzz", (const char *)data, size, &root) == NRL_OK && root->kind == NRL_NODE_MAP) {
         write_and_read(&a, root);
         config_substitute(&a, &problems, root, lookup);
         config_fill(&a, &problems, root, &run);
+        const nrl_node *folded = config_fold_adapter(&a, &problems, adapters, 1, root, &section);
+        config_fill_adapter(&a, &problems, folded, section, &run);
         problems_report(&problems);
     }
     arena_free(&a);

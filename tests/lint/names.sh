@@ -6,7 +6,7 @@ cd "$1" || exit 1
 bad=0
 
 # Kinds whose names are out of core. A kind joins when it is.
-kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates formats frontends stores'
+kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates adapters formats frontends stores'
 # Ordinary words, and languages: only as a whole string of C.
 ordinary=' console cpu tensor pipeline common builtin jinja lua folder '
 # The table of other programs' keys.

@@ -12,6 +12,7 @@
     ROW(ALGORITHM, algorithm, SUITE_NEEDS_BACKEND)                                                                     \
     ROW(OPTIMIZER, optimizer, SUITE_NEEDS_BACKEND)                                                                     \
     ROW(MODEL, model, SUITE_NEEDS_BACKEND)                                                                             \
+    ROW(ADAPTER, adapter, SUITE_NEEDS_BACKEND)                                                                         \
     /* opens it as configured, and again with `threads` 1, 2 and 3 where it has that option */                         \
     ROW(BACKEND, backend, SUITE_NEEDS_NOTHING)                                                                         \
     ROW(LOGGER, logger, SUITE_NEEDS_NOTHING)                                                                           \

@@ -1,13 +1,16 @@
 /*
- * adapter.h - what is trained beside a frozen linear weight W [outputs, inputs]: a few parameters, how they take part
- * in the product, and how they are merged into W.
+ * adapter.h - a parameter-efficient method: what is trained beside a frozen linear weight W [outputs, inputs], which
+ * weights of a model get it, how its parameters take part in the product, and how they are merged into W.
  *
- * Settings are a tree that a checkpoint keeps: {"adapter": NAME, "modules": [{"module": "model.layers.0.mlp.up_proj",
- * ...}, ...], ...}. The core reads these two keys; everything else in it is the adapter's own. A module is named like
- * its weight, without ".weight".
+ * A config chooses an adapter by the component `adapter: {name: NAME, ...}`, or by a section that is called NAME. Its
+ * options are the plugin's rows, and the core's `use`, an adapter on disk to start from.
  *
- * An instance is made of settings. Ownership: the settings outlive the instance; texts and names that it returns live
- * until `destroy`. The tape gives the backward: `forward` calls operations of nrl/op.h and those below.
+ * Settings are what a checkpoint keeps of an adapter, a tree {"modules": [{"module": "model.layers.0.mlp.up_proj",
+ * ...}, ...], ...}. The core reads the list of modules and adds the plugin's name as "adapter"; everything else in it
+ * is the plugin's own. A module is named like its weight, without ".weight".
+ *
+ * An instance is made from settings. Ownership: the settings outlive the instance; texts and names that the instance
+ * returns live until `destroy`. The tape gives the backward: `forward` calls operations of nrl/op.h and those below.
  */
 #ifndef NRL_ADAPTER_H
 #define NRL_ADAPTER_H
@@ -18,7 +21,7 @@ extern "C" {
 
 enum { NRL_ADAPTER_MAX_PARAMS = 4 };
 
-/* A linear weight that may carry an adapter; sizes of the whole, whatever lies on this rank. */
+/* A linear weight that may carry an adapter; sizes are those of the whole weight, whatever part lies on this rank. */
 typedef struct {
     uint32_t size;
     uint32_t tp; /* nrl_tp: how tensor parallelism divides it */
@@ -27,6 +30,21 @@ typedef struct {
     int32_t groups; /* of nrl_part; 1 = none */
     int32_t reserved;
 } nrl_adapter_target;
+
+/* What `choose` chooses from; lives as long as the call. */
+typedef struct {
+    uint32_t size;
+    uint32_t target_size;              /* stride of targets */
+    const char *section;               /* what the config calls the component: errors begin "SECTION.OPTION: " */
+    const nrl_adapter_target *targets; /* [n_targets] in the order of the model */
+    int64_t n_targets;
+    const char *const *others; /* [n_others] modules with a matrix that cannot carry an adapter: embeddings, the head */
+    int64_t n_others;
+} nrl_adapter_model;
+
+/* Where `declare` puts the parameters of a module, at most NRL_ADAPTER_MAX_PARAMS. [main] */
+typedef struct nrl_adapter_builder nrl_adapter_builder;
+NRL_API nrl_status nrl_adapter_build_param(nrl_adapter_builder *b, const nrl_param_spec *spec);
 
 /* One product with an adapted weight, while it is computed. */
 typedef struct nrl_adapter_site nrl_adapter_site;
@@ -41,16 +59,33 @@ NRL_API nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *sit
  * the sum is never a tensor of its own. Once in each forward. [step] */
 NRL_API nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, nrl_tensor *u,
                                        nrl_param *b, double scale, nrl_tensor **y);
+/* The same in two parts, for an adapter that changes the product before the bias is added: y = x W^T, and then, in
+ * place, y += bias, where the module has one and it is added here (of a row-parallel weight it is added to the sum of
+ * all ranks). `add_bias` comes last: no operation may have read y. [step] */
+NRL_API nrl_status nrl_adapter_weight_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x,
+                                              nrl_tensor **y);
+NRL_API nrl_status nrl_adapter_add_bias(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *y);
 
 typedef struct {
     nrl_plugin plugin;
+    uint32_t starts_as_base; /* 1: with the parameters' initial values the product is that of W alone, with random
+                                numbers too */
+    uint32_t reserved;
+    /* [main] settings of a new adapter on this model, in `memory`. NRL_ERR_CONFIG: the options do not fit it */
+    nrl_status (*choose)(const void *options, const nrl_adapter_model *model, nrl_arena *memory, nrl_node **settings);
+    /* [main] optional: settings of a run that starts from an adapter on disk, whose settings are `saved`, with the
+     * options that the config gives beside `use`, which are in the map `given`. *settings as by `choose`; *resolved
+     * maps every option to the value that the run has, so that a config with these values gives the same settings.
+     * NRL_ERR_CONFIG: an option contradicts the adapter on disk. NULL: the settings are `saved`, and any option given
+     * is a mistake */
+    nrl_status (*adopt)(const void *options, const nrl_node *given, const nrl_adapter_model *model,
+                        const nrl_node *saved, nrl_arena *memory, nrl_node **settings, nrl_node **resolved);
     /* [main] NRL_ERR_CORRUPT: the settings are not this adapter's, or make no sense */
     nrl_status (*create)(const nrl_node *settings, void **self);
     void (*destroy)(void *self); /* [main] */
     /* [main] the parameters of entry `module` of the settings: names as they are on disk, shapes, initialisers, how
-     * tensor parallelism divides them. specs is zeroed, sizes are set. NRL_ERR_CONFIG: this target cannot carry it */
-    nrl_status (*declare)(void *self, int32_t module, const nrl_adapter_target *target,
-                          nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS], int32_t *n);
+     * tensor parallelism divides them. NRL_ERR_CONFIG: this target cannot carry it */
+    nrl_status (*declare)(void *self, int32_t module, const nrl_adapter_target *target, nrl_adapter_builder *builder);
     /* [step] the product of an adapted weight; x [R, inputs] */
     nrl_status (*forward)(void *self, int32_t module, nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x,
                           nrl_tensor **y);
@@ -59,6 +94,11 @@ typedef struct {
     void (*merge)(void *self, int32_t module, const nrl_adapter_target *target, const float *const *values,
                   int64_t begin, int64_t n, float *w);
     bool (*random)(const void *self); /* [main] forward draws random numbers; NULL: it does not */
+    /* [main] optional: what a line of the plan says of it, "rank 8, alpha 16" */
+    const char *(*summary)(const void *self);
+    /* optional: pairs of a name that other programs give an option, and the option, "" the whole section; NULL-ended.
+     * Errors for unknown keys name the option */
+    const char *const *known_as;
 } nrl_adapter;
 
 #ifdef __cplusplus

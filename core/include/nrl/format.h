@@ -49,7 +49,7 @@ typedef struct {
 } nrl_format_info;
 
 /* The JSON text of a model is its config.json, as model plugins read it. That of an adapter is
- *   {"adapter": "lora", "base": "org/name" or null, "settings": {...}}
+ *   {"adapter": NAME, "base": "org/name" or null, "settings": {...}}
  * where the adapter plugin of that name reads the settings. For a writer the core adds
  *   "linear": [names of all modules that may carry one], "transposed": whether files hold matrices [in, out] */
 

@@ -76,7 +76,7 @@ nrl_status session_open_model(session *se)
     NRL_TRY(read_config(se, &config));
     NRL_TRY(model_find(se->host, config, &table));
     NRL_TRY(model_create(table, config, &se->model));
-    NRL_TRY(adapters_open(se));
+    NRL_TRY(open_adapter(se));
     int64_t most = se->model->info.max_positions, wanted = se->config.data.max_length;
     bool is_default = !nrl_node_find(nrl_node_find(se->tree, "data"), "max_length");
     if (most > 0 && wanted > most && is_default)

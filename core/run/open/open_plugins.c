@@ -101,6 +101,35 @@ static void fill_algorithm(filling *f)
     check_reference(f);
 }
 
+/* The sections of adapters that are installed are only known now. */
+static void fill_adapter(filling *f)
+{
+    session *se = f->se;
+    config_adapter *c = &se->config.adapter;
+    const char **names, *section;
+    size_t n = plugin_names(se->host, &se->memory, NRL_KIND_ADAPTER, &names);
+    option_part core = {adapter_rows, adapter_n_rows, sizeof *adapter_rows, c};
+    se->tree = config_fold_adapter(&se->memory, &f->problems, names, n, se->tree, &section);
+    config_fill_adapter(&se->memory, &f->problems, se->tree, section, &se->config);
+    se->adapter = open_component(f, NRL_KIND_ADAPTER, section, &c->component, &core, &se->adapter_options);
+}
+
+/* "NAME.OPTION" of an adapter that other programs call an option's name by. */
+static const char *known_to_adapters(void *user, arena *a, const char *word)
+{
+    session *se = user;
+    const char **names;
+    const plugin *p;
+    size_t n = se->host ? plugin_names(se->host, a, NRL_KIND_ADAPTER, &names) : 0;
+    for (size_t i = 0; i < n; i++) {
+        if (plugin_open(se->host, NRL_KIND_ADAPTER, names[i], &p) != NRL_OK) continue;
+        const char *const *pair = ((const nrl_adapter *)p->table)->known_as;
+        for (; pair && pair[0]; pair += 2)
+            if (!strcmp(pair[0], word)) return arena_printf(a, "%s%s%s", names[i], *pair[1] ? "." : "", pair[1]);
+    }
+    return NULL;
+}
+
 static void fill_optimizer(filling *f)
 {
     session *se = f->se;
@@ -472,7 +501,7 @@ static void open_host(filling *f)
     if (c->plugins_allow) plugin_host_restrict(se->host, c->plugins_allow, c->n_plugins_allow);
 }
 
-nrl_status session_open_plugins(session *se, const nrl_node *config)
+nrl_status session_open_plugins(session *se)
 {
     filling f = {.se = se};
     if (se->problems) {
@@ -480,11 +509,14 @@ nrl_status session_open_plugins(session *se, const nrl_node *config)
         *se->problems = (config_problems){0};
         se->problems = NULL;
     }
-    config_fill(&se->memory, &f.problems, config, &se->config);
+    f.problems.known_as = known_to_adapters;
+    f.problems.user = se;
+    config_fill(&se->memory, &f.problems, se->tree, &se->config);
     open_host(&f);
     name_default(&f, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
     name_default(&f, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
     name_loggers(&f);
+    fill_adapter(&f);
     fill_algorithm(&f);
     fill_optimizer(&f);
     fill_schedule(&f);

@@ -58,6 +58,8 @@ typedef struct {
     void *optimizer_plugin_options, *optimizer_self;
     optim_options optimizer_options; /* the core's rows */
     schedule_options schedule_options;
+    const nrl_adapter *adapter; /* that the config names; NULL: everything is trained */
+    void *adapter_options;
     const nrl_backend *backend;
     void *backend_options;
     const char *skipped_backends; /* "NAME: why", by `backend: auto`; NULL = none */
@@ -72,7 +74,7 @@ typedef struct {
 
     model_origin origin;       /* of the weights */
     arena model_memory;        /* config.json's tree */
-    const char *base_key;      /* of what adapters stand on, once it was asked for; NULL before */
+    const char *base_key;      /* of the weights beside adapters, once it was asked for; NULL before */
     const char *tokenizer_dir; /* what came with them; NULL = nothing */
     model *model;
 
@@ -97,10 +99,10 @@ typedef struct {
     const sign_public_key *public_key; /* checkpoint.public_key; NULL = none is demanded */
 } session;
 
-nrl_status session_open_plugins(session *se, const nrl_node *config); /* options of everything */
-nrl_status session_open_mesh(session *se);                            /* joins the other ranks */
-nrl_status session_open_keys(session *se);                            /* to sign and to verify checkpoints */
-nrl_status session_open_model(session *se);                           /* architecture, from config.json */
+nrl_status session_open_plugins(session *se); /* options of everything */
+nrl_status session_open_mesh(session *se);    /* joins the other ranks */
+nrl_status session_open_keys(session *se);    /* to sign and to verify checkpoints */
+nrl_status session_open_model(session *se);   /* architecture, from config.json */
 /* What a model and a folder of results need before a device: the output folder, the files of the weights, tokenizer
  * and template, data. The first rank of a node reads the data and leaves its cache; the others find it there. */
 nrl_status session_open_inputs(session *se);
@@ -130,10 +132,11 @@ void out_unlock(session *se);
 nrl_status out_claim(session *se);
 nrl_status out_mark(session *se); /* once the loggers are open too: the marker says so */
 
-/* adapters.c: section lora; nothing without it */
-nrl_status adapters_open(session *se);                   /* attaches them, before anything is planned */
-void adapters_say(session *se);                          /* their lines of the plan */
-nrl_status adapters_base(session *se, const char **key); /* what they stand on; the same on all ranks, which all ask */
+/* open_adapter.c: the component `adapter`; nothing without it */
+nrl_status open_adapter(session *se); /* attaches it, before anything is planned */
+void adapter_say(session *se);        /* its lines of the plan */
+nrl_status adapter_base(session *se,
+                        const char **key); /* the weights beside it; the same on all ranks, which all ask */
 
 bool session_is_rank0(const session *se); /* the rank that speaks, writes records and decides */
 int32_t session_world(const session *se); /* ranks; for `nrl check` also those that the sizes of axes announce */

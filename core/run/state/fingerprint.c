@@ -146,8 +146,10 @@ nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)
 {
     differences d = {.prefix = ""};
     arena a = {0};
-    config_compare(checkpoint_node(c, "config"), node_as_written(&a, tr->session->config.resolved), tr->session->tree,
-                   tell, &d);
+    const char **adapters, *section;
+    size_t n = plugin_names(tr->session->host, &a, NRL_KIND_ADAPTER, &adapters);
+    const nrl_node *was = config_fold_adapter(&a, NULL, adapters, n, checkpoint_node(c, "config"), &section);
+    config_compare(was, node_as_written(&a, tr->session->config.resolved), tr->session->tree, tell, &d);
     arena_free(&a);
     nrl_status st = compare_rates(tr, c, &d);
     compare_hashes(tr, checkpoint_node(c, "fingerprints"), &d);

@@ -115,8 +115,9 @@ static nrl_status exported_weights(saver *sv, const char *dir)
     model_origin from = {.formats = &sv->session->formats};
     const nrl_node *config;
     if (sv->session->model->adapters)
-        return nrl_fail(NRL_ERR_CONFIG, "it is an exported model, and this run trains adapters (lora); expected one of "
-                                        "its checkpoints");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it is an exported model, and this run trains adapters (%s); expected one of its checkpoints",
+                        sv->session->adapter->plugin.name);
     NRL_TRY(origin_find(dir, &sv->session->model_memory, &from, &config));
     NRL_TRY(origin_check(&from, sv->session->model));
     NRL_TRY(origin_load(&from, sv->session->ctx, sv->session->model, sv->session->mesh));

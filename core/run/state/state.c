@@ -118,7 +118,7 @@ static nrl_status add_adapters(trainer *tr, arena *a, checkpoint_writer *w)
     model_origin base = tr->session->origin;
     const char *key;
     if (!tr->session->model->adapters) return NRL_OK;
-    NRL_TRY(adapters_base(tr->session, &key));
+    NRL_TRY(adapter_base(tr->session, &key));
     base.adapter_dir = NULL;
     checkpoint_add_node(w, "adapters", node_copy(a, tr->session->model->adapters->settings));
     checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
@@ -210,13 +210,15 @@ static nrl_status check_kind(trainer *tr, const checkpoint *c)
     const char *key;
     if (saved && !tr->session->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it holds adapters, and this run has no section lora\n"
-                        "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own");
+                        "it holds adapters, and this run has no section %s\n"
+                        "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own",
+                        nrl_node_string(nrl_node_find(checkpoint_node(c, "adapters"), "adapter"), "adapter"));
     if (!saved && tr->session->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it holds whole weights, and this run trains adapters (lora)\n"
-                        "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own");
-    return saved ? adapters_base(tr->session, &key) : NRL_OK;
+                        "it holds whole weights, and this run trains adapters (%s)\n"
+                        "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own",
+                        tr->session->adapter->plugin.name);
+    return saved ? adapter_base(tr->session, &key) : NRL_OK;
 }
 
 /* `nrl import` makes checkpoints of weights alone. */
@@ -244,7 +246,7 @@ static nrl_status restore_algorithm(trainer *tr, checkpoint *c)
 static nrl_status check_base(trainer *tr, const checkpoint *c)
 {
     const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
-    if (tr->session->model->adapters) NRL_TRY(adapters_base(tr->session, &key));
+    if (tr->session->model->adapters) NRL_TRY(adapter_base(tr->session, &key));
     if (!strcmp(key, was)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s", was,
                     key);

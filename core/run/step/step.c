@@ -187,14 +187,17 @@ static nrl_status step_share(trainer *tr, one_step *of)
 
 /* With reference = policy the first loss is a constant of the algorithm: another number means that the
  * two models, or their log-probs, are not what the user thinks. Dropout of adapters that start from trained values
- * (lora.use) makes the two differ; fresh ones add zero to the policy, with dropout too, and share its weights. */
+ * (adapter.use) makes the two differ, and so does an adapter whose initial values change the product; any other new
+ * one leaves the policy as it is, with dropout too, and shares its weights. */
 static nrl_status check_initial_loss(const trainer *tr, double loss)
 {
     const nrl_algorithm *a = tr->session->algorithm;
     if (tr->progress.updates || !tr->session->reference || !tr->session->reference_options.check_initial_loss ||
         !a->initial_loss || !reference_is_start(tr->session->reference))
         return NRL_OK;
-    if (random_key(tr) && !reference_is_shared(tr->session->reference)) return NRL_OK;
+    bool is_shared = reference_is_shared(tr->session->reference);
+    if (random_key(tr) && !is_shared) return NRL_OK;
+    if (is_shared && !adapter_set_starts_as_base(tr->session->model->adapters)) return NRL_OK;
     double known = a->initial_loss(tr->session->algorithm_self);
     double tolerance = tr->session->config.train.precision == CONFIG_FP32 ? 1e-4 : 2e-2;
     if (isnan(known) || fabs(loss - known) <= tolerance * fmax(1, fabs(known))) return NRL_OK;

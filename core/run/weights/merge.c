@@ -7,17 +7,15 @@
 
 static nrl_status merge_read_values(merge *m, const nrl_adapter_target *target)
 {
-    nrl_param_spec specs[NRL_ADAPTER_MAX_PARAMS] = {{0}};
-    int32_t n = 0;
-    for (int i = 0; i < NRL_ADAPTER_MAX_PARAMS; i++)
-        specs[i].size = sizeof *specs;
-    NRL_TRY(m->set->table->declare(m->set->self, m->module, target, specs, &n));
-    for (int32_t i = 0; i < n; i++) {
+    nrl_adapter_builder declared;
+    NRL_TRY(adapter_declare(m->set, m->module, target, &declared));
+    for (int32_t i = 0; i < declared.n; i++) {
+        const nrl_param_spec *spec = &declared.specs[i];
         int64_t numel = 1;
-        for (int k = 0; k < specs[i].n_dims; k++)
-            numel *= specs[i].dims[k];
+        for (int k = 0; k < spec->n_dims; k++)
+            numel *= spec->dims[k];
         m->values[i] = mem_realloc(m->values[i], (size_t)numel * sizeof **m->values);
-        NRL_TRY(m->matrix(m->user, specs[i].name, numel, m->values[i]));
+        NRL_TRY(m->matrix(m->user, spec->name, numel, m->values[i]));
     }
     return NRL_OK;
 }

@@ -73,7 +73,7 @@ void origin_add_inputs(const model_origin *o, const char *name, inputs *in)
     const nrl_node *config;
     model_origin below = {.depth = o->depth + 1, .formats = o->formats};
     if (o->dir) inputs_add(in, name, o->dir);
-    if (o->adapter_dir) inputs_add(in, "lora.use", o->adapter_dir);
+    if (o->adapter_dir) inputs_add(in, "adapter.use", o->adapter_dir);
     if (o->checkpoint) {
         inputs_add(in, name, o->checkpoint);
         if (read_node(o, "base", &a, &base) != NRL_OK) base = NULL; /* whoever loads it reports that */

@@ -65,7 +65,8 @@ nrl_status hf_read_config(hf *h)
     bool absent = access(h->config_path, F_OK);
     if (absent && !h->is_file && !access(arena_printf(&h->memory, "%s/adapter_config.json", h->path), F_OK))
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: an adapter alone, expected a model: lora.use starts from one, beside model.path", h->path);
+                        "%s: an adapter alone, expected a model: adapter.use starts from one, beside model.path",
+                        h->path);
     if (absent)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint",

@@ -75,13 +75,17 @@ static const config_axis *axis_of(const config_run *run, const char *name)
 /* Reads c.yaml with NULL-ended overrides and fills the core's sections. */
 static nrl_status load(arena *a, const char *const *overrides, config_run *run)
 {
+    static const char *const adapters[] = {"low", "scaled"};
     config_problems problems = {0};
+    const char *section;
     nrl_node *root;
     NRL_TRY(config_read(a, "c.yaml", &root));
     for (; overrides && *overrides; overrides++)
         config_override(a, &problems, root, *overrides);
     config_substitute(a, &problems, root, lookup);
     config_fill(a, &problems, root, run);
+    const nrl_node *folded = config_fold_adapter(a, &problems, adapters, 2, root, &section);
+    config_fill_adapter(a, &problems, folded, section, run);
     config_axes(a, &problems, servers, sizeof servers / sizeof *servers, run);
     nrl_status st = problems_report(&problems);
     return st;
@@ -179,6 +183,47 @@ static void overrides_come_last(void **state)
     assert_true(nrl_node_f64(nrl_node_find(run.schedule.options, "warmup_ratio"), 0) == 0.1);
     assert_int_equal(run.n_loggers, 1);
     assert_string_equal(run.model.path, "here");
+    arena_free(&a);
+}
+
+/* What the config with these lines more, and these words on the command line, says of its adapter. */
+static nrl_status load_adapter(arena *a, const char *lines, const char *const *overrides, config_run *run)
+{
+    write_file("c.yaml", arena_printf(a, "%s%s", minimal, lines));
+    return load(a, overrides, run);
+}
+
+static void a_section_of_an_adapter_is_the_component(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    const config_component *c = &run.adapter.component;
+    assert_int_equal(load_adapter(&a, "", NULL, &run), NRL_OK);
+    assert_null(c->name);
+    assert_null(nrl_node_find(run.resolved, "adapter"));
+    assert_int_equal(load_adapter(&a, "low: {rank: 4}\n", (const char *[]){"low.alpha=2", NULL}, &run), NRL_OK);
+    assert_string_equal(c->name, "low");
+    assert_string_equal(run.adapter.section, "low");
+    assert_int_equal(nrl_node_int(nrl_node_find(c->options, "rank"), 0), 4);
+    assert_int_equal(nrl_node_int(nrl_node_find(c->options, "alpha"), 0), 2);
+    assert_int_equal(load_adapter(&a, "low: {}\n", NULL, &run), NRL_OK);
+    assert_string_equal(c->name, "low");
+    assert_int_equal(load_adapter(&a, "adapter: scaled\n", NULL, &run), NRL_OK);
+    assert_string_equal(c->name, "scaled");
+    assert_string_equal(run.adapter.section, "adapter");
+    /* as a resume lays what was typed on OUT/config.yaml */
+    assert_int_equal(load_adapter(&a, "adapter: {name: low, rank: 4}\n", (const char *[]){"low.rank=8", NULL}, &run),
+                     NRL_OK);
+    assert_int_equal(nrl_node_int(nrl_node_find(c->options, "rank"), 0), 8);
+    assert_int_equal(load_adapter(&a, "low: {rank: 4}\n", (const char *[]){"low=null", NULL}, &run), NRL_OK);
+    assert_null(c->name);
+    assert_int_equal(load_adapter(&a, "low: {rank: 4}\nscaled: {}\n", NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "scaled: the config has the adapter 'low' too, expected one"));
+    assert_int_equal(load_adapter(&a, "low: 4\n", NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "low: expected a map of options, found"));
+    assert_int_equal(load_adapter(&a, "high: {rank: 4}\n", NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "high: unknown key"));
     arena_free(&a);
 }
 
@@ -450,6 +495,7 @@ int main(void)
         TEST(another_component_does_not_inherit_options),
         TEST(cycles_of_defaults_are_refused),
         TEST(overrides_come_last),
+        TEST(a_section_of_an_adapter_is_the_component),
         TEST(paths_on_the_command_line_start_in_the_working_directory),
         TEST(bad_overrides_are_told),
         TEST(variables_are_replaced_and_never_written),

@@ -178,7 +178,8 @@ static void adapters_that_stand_on_themselves_are_refused(void **state)
     const char *dir = arena_printf(&a, "%.*s", (int)(strlen(manifest_path) - strlen("/manifest.json")), manifest_path);
     const char *text = arena_printf(&a, "{\"path\": \"%s\", \"key\": \"x\"}", dir);
     static const char set[] =
-        "{\"modules\": [{\"module\": \"model.layers.0.self_attn.q_proj\", \"rank\": 4, \"alpha\": 1}]}";
+        "{\"adapter\": \"lora\", "
+        "\"modules\": [{\"module\": \"model.layers.0.self_attn.q_proj\", \"rank\": 4, \"alpha\": 1}]}";
     (void)state;
     assert_int_equal(json_parse(&a, "base", text, strlen(text), &base), NRL_OK);
     assert_int_equal(json_parse(&a, "adapters", set, strlen(set), &adapters), NRL_OK);

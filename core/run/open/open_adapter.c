@@ -1,0 +1,125 @@
+/*
+ * open_adapter.c - the component `adapter`: its settings, new ones or those of an adapter on disk, attached to the
+ * model; and what stands in the plan and in checkpoints of it. Everything else of a run sees parameters, some of which
+ * are not trained.
+ */
+#include "run/open/session.h"
+#include <string.h>
+
+/* A checkpoint says which plugin reads the settings. */
+static nrl_status open_settings(session *se, nrl_node *settings, adapter_set *set)
+{
+    const char *name = se->adapter->plugin.name;
+    node_set(&se->memory, settings, "adapter", node_string(&se->memory, name, strlen(name)));
+    return adapter_set_open(&se->memory, se->host, settings, set);
+}
+
+/* The settings of an adapter on disk with what the config says beside `use`; the resolved config says what the run has,
+ * also when it is read again from OUT/config.yaml. */
+static nrl_status adopt_settings(session *se, const nrl_adapter_model *scope, const nrl_node *saved,
+                                 nrl_node **settings)
+{
+    const config_component *c = &se->config.adapter.component;
+    nrl_node *resolved = NULL;
+    if (se->adapter->adopt) {
+        NRL_TRY(se->adapter->adopt(se->adapter_options, c->options, scope, saved, &se->memory, settings, &resolved));
+        for (size_t i = 0; i < nrl_node_size(resolved); i++)
+            node_set(&se->memory, c->resolved, nrl_node_key(resolved, i),
+                     node_copy(&se->memory, nrl_node_at(resolved, i)));
+        return NRL_OK;
+    }
+    for (size_t i = 0; i < nrl_node_size(c->options); i++)
+        if (strcmp(nrl_node_key(c->options, i), "use") && nrl_node_kind(nrl_node_at(c->options, i)) > NRL_NODE_NULL)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own: leave it out",
+                            nrl_node_place(nrl_node_at(c->options, i)), scope->section, nrl_node_key(c->options, i),
+                            scope->section);
+    for (uint32_t i = 0; i < se->adapter->plugin.n_options; i++)
+        node_set(&se->memory, c->resolved,
+                 option_row(se->adapter->plugin.options, i, se->adapter->plugin.option_size)->name,
+                 node_new(&se->memory, NRL_NODE_NULL));
+    *settings = node_copy(&se->memory, saved);
+    return NRL_OK;
+}
+
+static nrl_status attach_saved(session *se, const nrl_adapter_model *scope)
+{
+    const config_adapter *c = &se->config.adapter;
+    weight_files *start;
+    adapter_set saved = {0}, set = {0};
+    nrl_node *settings;
+    nrl_status given = NRL_OK, st = weights_open(&se->formats, NRL_HOLDS_ADAPTER, c->use, &start);
+    if (st == NRL_OK) {
+        st = weights_load(start);
+        if (st == NRL_OK) st = origin_adapter_set(start, se->host, &se->memory, &saved);
+        if (st == NRL_OK && strcmp(saved.table->plugin.name, se->adapter->plugin.name))
+            st = nrl_fail(NRL_ERR_CONFIG, "%s: is an adapter of '%s', expected one of '%s'", start->info.path,
+                          saved.table->plugin.name, se->adapter->plugin.name);
+        if (st == NRL_OK) st = given = adopt_settings(se, scope, saved.settings, &settings);
+        if (st == NRL_OK) st = open_settings(se, settings, &set);
+        if (st == NRL_OK) st = model_adapt(se->model, &set);
+        if (st == NRL_OK) st = weights_check_adapters(start, se->model);
+        se->origin.adapter_dir = arena_strdup(&se->memory, start->info.path);
+        se->origin.adapter_format = start->format;
+        weights_close(start);
+        adapter_set_close(&saved);
+        adapter_set_close(&set);
+    }
+    /* what stands beside `use` has been named with its own place */
+    if (st != NRL_OK && given == NRL_OK)
+        nrl_add_context("%s: %s.use", nrl_node_place(nrl_node_find(c->component.options, "use")), c->section);
+    return st;
+}
+
+nrl_status open_adapter(session *se)
+{
+    const config_adapter *c = &se->config.adapter;
+    adapter_set set = {0};
+    nrl_node *settings = NULL;
+    if (!se->adapter) return NRL_OK;
+    const nrl_adapter_model scope = adapter_scope(&se->memory, se->model, c->section);
+    if (*c->use) return attach_saved(se, &scope);
+    NRL_TRY(se->adapter->choose(se->adapter_options, &scope, &se->memory, &settings));
+    nrl_status st = open_settings(se, settings, &set);
+    if (st == NRL_OK) st = model_adapt(se->model, &set);
+    adapter_set_close(&set);
+    if (st != NRL_OK) nrl_add_context("%s: %s", nrl_node_place(c->component.at), c->section);
+    return st;
+}
+
+/* ---- the plan ---- */
+
+void adapter_say(session *se)
+{
+    const adapter_set *s = se->model->adapters;
+    const nrl_node *at = nrl_node_find(se->tree, "adapter");
+    if (nrl_node_kind(at) == NRL_NODE_NULL && at->line) /* in a file; ADAPTER=null is what was typed to be without */
+        nrl_warn("%s: %s: is empty, so everything is trained; {} takes its defaults", nrl_node_place(at),
+                 se->config.adapter.section);
+    if (!s) return;
+    double mib = 1 << 20, size = (double)nrl_dtype_size(session_compute(se));
+    int64_t trained = model_n_trained(se->model), all = model_n_params(se->model);
+    const char *summary = s->table->summary ? s->table->summary(s->self) : NULL;
+    telemetry_say(se->telemetry,
+                  "%-10s %s%son %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)",
+                  s->table->plugin.name, summary ? summary : "", summary ? " " : "", s->n, thousands_text(trained),
+                  100 * (double)trained / (double)all, size * (double)trained / mib, thousands_text(all - trained),
+                  size * (double)(all - trained) / mib);
+    if (se->origin.adapter_dir) telemetry_say(se->telemetry, "           adapters from %s", se->origin.adapter_dir);
+}
+
+/* ---- the weights beside it ---- */
+
+nrl_status adapter_base(session *se, const char **key)
+{
+    char text[33] = "";
+    model_origin base = se->origin;
+    base.adapter_dir = NULL;
+    if (!se->base_key) {
+        nrl_status st = session_is_rank0(se) ? origin_key(&base, text) : NRL_OK;
+        NRL_TRY(st);
+        NRL_TRY(mesh_broadcast(se->mesh, "hash of the base model", 0, text, sizeof text));
+        se->base_key = arena_strdup(&se->memory, text);
+    }
+    *key = se->base_key;
+    return NRL_OK;
+}
