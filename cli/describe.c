@@ -1,7 +1,6 @@
 /*
- * describe.c - `nrl describe [NAME]`: the option table of a section of the config, of a plugin, or
- * of everything. The rows are the ones that configs are checked with, so this cannot be out of
- * date.
+ * describe.c - `nrl describe [NAME]`: the option table of a section of the config, of a plugin, or of
+ * everything. Configs are checked with the same rows, so this output cannot be out of date.
  */
 #include "base/json.h"
 #include "cli/verbs.h"
@@ -24,8 +23,8 @@ typedef struct {
     const char *help;
     const nrl_option *rows;
     size_t n_rows, stride;
-    const char *const *words; /* other names: a model plugin's model_type words; NULL: none */
-    const char *page;         /* printed where the table is asked for by name; NULL: none */
+    const char *const *words; /* other names: a model plugin's model_type values; NULL: none */
+    const char *page;         /* printed if the table is requested by name; NULL: none */
 } table;
 
 typedef struct {
@@ -33,7 +32,7 @@ typedef struct {
     plugin_host *host;
     table *list;
     size_t n, room;
-    plugin_entry *plugins; /* broken ones too */
+    plugin_entry *plugins; /* including broken ones */
     size_t n_plugins;
 } tables;
 
@@ -60,20 +59,21 @@ static void add_core(tables *t)
     const config_section *s = config_sections(&n);
     for (size_t i = 0; i < n; i++)
         add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"algorithm", "the core's part, where a loss needs a reference; the algorithm plugin has its own",
-                   reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"optimizer", "the core's part; the optimizer plugin has its own", optim_rows, optim_n_rows,
+    add(t,
+        (table){"algorithm", "the core's options, used if a loss needs a reference; the algorithm plugin has its own",
+                reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
+    add(t, (table){"optimizer", "the core's options; the optimizer plugin has its own", optim_rows, optim_n_rows,
                    sizeof(nrl_option), NULL, NULL});
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows, sizeof(nrl_option), NULL, NULL});
 }
 
 static const char *backend_help(arena *a, const nrl_backend *b)
 {
-    const char *changes = b->relax && b->relaxed ? b->relaxed : "nothing: there are no faster ways";
+    const char *changes = b->relax && b->relaxed ? b->relaxed : "nothing";
     return arena_printf(a, "%s\n  train.deterministic: false changes: %s", b->plugin.summary, changes);
 }
 
-/* Of a model plugin also the model_type words of config.json that it serves; of a backend what
+/* For a model plugin, adds the model_type values of config.json that it supports; for a backend, what
  * train.deterministic changes. */
 static const char *plugin_help(arena *a, const plugin_entry *e)
 {
@@ -110,7 +110,7 @@ static const nrl_mesh_axis *axis_of(const plugin_entry *e)
     return axis && axis->name ? axis : NULL;
 }
 
-/* The keys of `parallel`: each axis that a plugin serves. */
+/* The keys of `parallel`: every axis that a plugin serves. */
 static void add_axes(tables *t)
 {
     nrl_option *rows = arena_alloc(&t->a, (t->n_plugins + 1) * sizeof *rows);
@@ -128,7 +128,7 @@ static void add_axes(tables *t)
             rows[n++] = (nrl_option){
                 .name = axis->name, .initial = "", .type = NRL_TYPE_NODE, .help = axis_help(&t->a, axis, strategies)};
     }
-    add(t, (table){"parallel", "how many ranks each axis has; the strategy of an axis has options of its own", rows, n,
+    add(t, (table){"parallel", "number of ranks of each axis; the strategy of an axis has its own options", rows, n,
                    sizeof(nrl_option), NULL, NULL});
 }
 
@@ -152,8 +152,8 @@ static void add_plugins(tables *t)
     }
 }
 
-/* "adamw" and "optimizers/adamw" both mean the plugin, "optimizer" and "optimizers" all of the kind;
- * "config" is the top level. */
+/* "adamw" and "optimizers/adamw" both name the plugin, "optimizer" and "optimizers" all plugins of the
+ * kind; "config" is the top level. */
 static bool is_called(const table *x, const char *name)
 {
     for (const char *const *word = x->words; word && *word; word++)
@@ -193,7 +193,7 @@ static const char *range(arena *a, const nrl_option *r)
 
 /* ---- what a resume compares ---- */
 
-/* The section of the config that a table's rows stand in: "optimizer" of "optimizers/adamw". */
+/* The section of the config that contains a table's rows: "optimizer" for "optimizers/adamw". */
 static const char *section_of(arena *a, const table *x)
 {
     const char *slash = strchr(x->name, '/');
@@ -209,7 +209,7 @@ static bool is_compared(arena *a, const table *x, const nrl_option *row)
     return config_key_classify(arena_printf(a, "%s%s%s", section, *section ? "." : "", row->name)) != CONFIG_KEY_FREE;
 }
 
-/* "steps, epochs": the options of a table that a resume compares, or those that it does not. */
+/* The options of a table that a resume compares, or does not compare, as "steps, epochs". */
 static const char *options_that(tables *t, const table *x, bool compared, size_t *n)
 {
     const char *text = "";
@@ -223,7 +223,7 @@ static const char *options_that(tables *t, const table *x, bool compared, size_t
     return text;
 }
 
-/* The shorter list of the two. Sections and folders stand at the top level, and have their own tables. */
+/* Prints the shorter of the two lists. Sections and folders are in the top level, and have their own tables. */
 static void print_compared(tables *t, const table *x)
 {
     size_t n_compared, n_free;
@@ -304,7 +304,7 @@ static nrl_status nothing_called(const tables *t, const char *name)
     for (size_t i = 0; i < t->n_plugins; i++)
         if (!t->plugins[i].table && !strcmp(t->plugins[i].name, name))
             return nrl_fail(NRL_ERR_PLUGIN, "%s: %s", t->plugins[i].path, t->plugins[i].problem);
-    return nrl_fail(NRL_ERR_CONFIG, "no section, plugin or option is called '%s'%s%s%s", name,
+    return nrl_fail(NRL_ERR_CONFIG, "no section, plugin or option is named '%s'%s%s%s", name,
                     near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
 }
 

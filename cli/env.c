@@ -1,5 +1,5 @@
 /*
- * env.c - `nrl env`: machine and build, as a report of a problem needs them. Opens no device.
+ * env.c - `nrl env`: machine and build, for a problem report. Opens no device.
  */
 #include "base/json.h"
 #include "cli/verbs.h"
@@ -49,7 +49,7 @@ static void add_folders(arena *a, nrl_node *map)
     plugin_host_destroy(h);
 }
 
-/* Shown where a launcher has made this process one of several. */
+/* Shown if a launcher started this process as one of several. */
 static nrl_status add_ranks(arena *a, nrl_node *map)
 {
     nrl_rank_info p;

@@ -1,6 +1,6 @@
 /*
- * launch.c - `nrl launch`: the ranks of a run as processes of this machine, one of several machines at
- * most. It starts nrl itself, so that no shell, agent or library is needed beside it.
+ * launch.c - `nrl launch`: runs the ranks of a run as processes of this machine, which may be one of
+ * several. It starts nrl itself, so that it needs no shell, agent or library.
  */
 #include "cli/launch.h"
 #include "cli/verbs.h"
@@ -22,7 +22,7 @@ typedef struct {
 
 /* ---- arguments ---- */
 
-/* What stands behind "--" becomes the ranks' command; argv ends before it. */
+/* The arguments after "--" become the ranks' command; argv ends before "--". */
 static nrl_status take_command(arena *a, int *argc, char **argv, char ***command)
 {
     static const char *const verbs[] = {"run", "resume", "eval", "bench", "profile", "check", "env"};
@@ -30,7 +30,7 @@ static nrl_status take_command(arena *a, int *argc, char **argv, char ***command
     while (at < *argc && strcmp(argv[at], "--"))
         at++;
     if (at + 1 >= *argc)
-        return nrl_fail(NRL_ERR_CONFIG, "a command is missing: nrl launch -n 2 -- run FILE [key=value ...]");
+        return nrl_fail(NRL_ERR_CONFIG, "missing command\nhint: nrl launch -n 2 -- run FILE [key=value ...]");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
         if (strcmp(argv[at + 1], verbs[i])) continue;
         *command = arena_alloc(a, (size_t)(*argc - at + 1) * sizeof **command);
@@ -40,7 +40,7 @@ static nrl_status take_command(arena *a, int *argc, char **argv, char ***command
         return NRL_OK;
     }
     return nrl_fail(NRL_ERR_CONFIG,
-                    "'%s' is not done by several ranks: expected run, resume, eval, bench, profile, "
+                    "cannot launch '%s'; expected run, resume, eval, bench, profile, "
                     "check or env, as in: nrl launch -n 2 -- run FILE",
                     argv[at + 1]);
 }
@@ -58,7 +58,8 @@ static nrl_status take_flags(int *argc, char **argv, launch_flags *f)
     NRL_TRY(cli_expect(*argc, argv, 0, 0));
     if (f->store && (f->address || f->port))
         return nrl_fail(NRL_ERR_CONFIG, "--store and --address or --port: expected one of them");
-    if (f->nodes && f->hostfile) return nrl_fail(NRL_ERR_CONFIG, "--nodes and --hostfile: expected one of them");
+    if (f->nodes && f->hostfile)
+        return nrl_fail(NRL_ERR_CONFIG, "--nodes and --hostfile are both set; expected one of them");
     return NRL_OK;
 }
 
@@ -68,7 +69,7 @@ static nrl_status read_number(const char *flag, const char *text, int64_t min, i
     if (!text) return NRL_OK;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || value < min || value > max)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %lld to %lld", flag, text, (long long)min,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: got '%s'; expected a number from %lld to %lld", flag, text, (long long)min,
                         (long long)max);
     *out = (int32_t)value;
     return NRL_OK;
@@ -79,14 +80,14 @@ static nrl_status refuse_ranks(const launch_flags *f)
     const char *by = ranks_launcher(cli_getenv);
     if (!by || f->node_rank) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "this process is one of several ranks already (%s): `nrl launch` is not needed\n"
-                    "use `nrl run FILE`; or give --node-rank, where each of them is to start a node's ranks",
+                    "this process is already one of several ranks (%s), so `nrl launch` is not needed\n"
+                    "hint: use `nrl run FILE`, or --node-rank if each process should start the ranks of a node",
                     by);
 }
 
-/* ---- who is where ---- */
+/* ---- nodes ---- */
 
-/* The config that the ranks will read, or NULL: a script may make its own. */
+/* The config that the ranks will read, or NULL: a script may create its own. */
 static char **config_words(const launch *l)
 {
     const char *verb = l->command[1], *file = l->command[2];
@@ -94,7 +95,7 @@ static char **config_words(const launch *l)
     return l->command + 2;
 }
 
-/* Its mistakes are told once here, not by every rank. */
+/* Reports the config's errors once here instead of in every rank. */
 static nrl_status read_config_nodes(launch *l)
 {
     config_problems problems = {0};
@@ -113,8 +114,9 @@ static nrl_status read_config_nodes(launch *l)
         NRL_TRY(problems_report(&problems));
     }
     if (config.launch.n_hosts) return launch_nodes_config(l->a, &config.launch, &l->nodes);
-    return nrl_fail(NRL_ERR_CONFIG, "how many ranks? expected -n N, --nodes LIST, --hostfile FILE, or launch.nodes "
-                                    "in the config");
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "number of ranks is unknown; expected -n N, --nodes LIST, --hostfile FILE, or launch.nodes "
+                    "in the config");
 }
 
 static nrl_status read_nodes(launch *l, const launch_flags *f)
@@ -139,14 +141,14 @@ static nrl_status find_own(launch *l, const launch_flags *f)
         if (i == l->own) l->first_rank = (int32_t)world;
         world += l->nodes.list[i].slots;
     }
-    if (world > INT32_MAX) return nrl_fail(NRL_ERR_CONFIG, "%lld ranks are too many", (long long)world);
+    if (world > INT32_MAX) return nrl_fail(NRL_ERR_CONFIG, "cannot start %lld ranks: too many", (long long)world);
     l->world = (int32_t)world;
     l->n_ranks = l->nodes.list[l->own].slots;
     l->ranks = arena_alloc(l->a, (size_t)l->n_ranks * sizeof *l->ranks);
     return NRL_OK;
 }
 
-/* Several launchers do not know of each other: the user may tell them what they have in common. */
+/* The launchers of several nodes do not know each other; the user may set an id that they share. */
 static const char *launch_run_id(const launch *l)
 {
     const char *given = cli_getenv("NRL_RUN_ID");
@@ -156,7 +158,7 @@ static const char *launch_run_id(const launch *l)
 
 static nrl_status read_flags(launch *l, const launch_flags *f)
 {
-    int32_t grace = (int32_t)GRACE; /* a save after a signal may take longer: it has no limit but a given one */
+    int32_t grace = (int32_t)GRACE; /* a save after a signal may take longer: it has no limit unless one is set */
     NRL_TRY(refuse_ranks(f));
     NRL_TRY(read_nodes(l, f));
     NRL_TRY(find_own(l, f));
@@ -174,7 +176,7 @@ static nrl_status read_flags(launch *l, const launch_flags *f)
 
 /* ---- running ---- */
 
-/* Signals that come from now on wait for launch_watch; threads of the store inherit this. */
+/* From here on signals are held for launch_watch; the store's threads inherit this. */
 static void hold_signals(launch *l)
 {
     sigset_t held;
@@ -184,7 +186,7 @@ static void hold_signals(launch *l)
     sigaddset(&held, SIGUSR1);
     sigaddset(&held, SIGCHLD);
     sigprocmask(SIG_BLOCK, &held, &l->mask);
-    signal(SIGPIPE, SIG_IGN); /* a write tells */
+    signal(SIGPIPE, SIG_IGN); /* write() returns an error */
 }
 
 static nrl_status open_store(launch *l, store_server **store)
@@ -211,7 +213,8 @@ static void close_store(const launch *l, store_server *store, bool failed)
     store_server_close(store);
 }
 
-/* On one node the launcher makes a secret, if the user gave none; launchers of several would make different ones. */
+/* On one node the launcher makes a secret if the user set none; the launchers of several nodes would make
+ * different ones. */
 static nrl_status open_secret(launch *l)
 {
     job_secret secret;
@@ -258,6 +261,6 @@ nrl_status cli_launch(int argc, char **argv)
     free(l.out.first_error);
     free(l.err.first_error);
     arena_free(&a);
-    if (st == NRL_OK && code) exit(code); /* the ranks' own, which a status cannot say */
+    if (st == NRL_OK && code) exit(code); /* the ranks' exit code, which a status cannot express */
     return st;
 }

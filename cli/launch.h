@@ -28,15 +28,15 @@ typedef struct {
     launch_nodes nodes;         /* at least one */
     size_t own;                 /* index of this node */
     int32_t world, first_rank;  /* of all nodes; of this node */
-    const char *store, *run_id; /* where the ranks meet, as the plugin takes it */
-    store_kind store_kind;      /* its plugin */
-    plugin_host *host;          /* that it is from */
-    bool holds_store;           /* this launcher does, not that of another node, nor a program beside them */
+    const char *store, *run_id; /* the store's address, as its plugin takes it, and the job's id */
+    store_kind store_kind;      /* the plugin that serves the address */
+    plugin_host *host;          /* the host of that plugin */
+    bool holds_store;           /* this launcher holds the store; otherwise the first node's, or another program */
     const secret_key *secret;   /* of this job; NULL = none */
     int secret_fd;              /* descriptor from which ranks read it; -1 = no secret */
     double grace;               /* seconds between TERM and KILL, after a rank has failed */
-    double signal_grace;        /* between a signal that is passed on and KILL; < 0 = no limit */
-    sigset_t mask;              /* of signals, as the launcher found it: the ranks' */
+    double signal_grace;        /* seconds between a forwarded signal and KILL; < 0 = no limit */
+    sigset_t mask;              /* the signal mask that the launcher started with, for the ranks */
     launch_rank *ranks;         /* [n_ranks] of this node */
     int32_t n_ranks;
     lines_sink out, err;

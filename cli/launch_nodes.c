@@ -1,5 +1,5 @@
 /*
- * launch_nodes.c - lists of machines, from three places into one form.
+ * launch_nodes.c - reads lists of machines from three sources.
  */
 #include "cli/launch_nodes.h"
 #include "base/file.h"
@@ -13,12 +13,12 @@ static nrl_status add_node(arena *a, launch_nodes *out, const launch_node *node,
     launch_node n = *node;
     if (!n.slots) n.slots = n.n_gpus ? n.n_gpus : slots;
     if (!*n.address || strlen(n.address) > MAX_ADDRESS)
-        return nrl_fail(NRL_ERR_CONFIG, "'%s': expected a host name or an address", n.address);
+        return nrl_fail(NRL_ERR_CONFIG, "got '%s'; expected a host name or an address", n.address);
     if (!n.slots)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: how many ranks? expected %s:N, slots=N, or -n N for all", n.address,
-                        n.address);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: number of ranks is unknown; expected %s:N, slots=N, or -n N for all nodes",
+                        n.address, n.address);
     if (n.n_gpus && n.n_gpus != n.slots)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %d GPUs for %d slots: expected one for each", n.address, n.n_gpus,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: got %d GPUs for %d slots; expected one GPU per slot", n.address, n.n_gpus,
                         n.slots);
     if (out->n == MAX_NODES) return nrl_fail(NRL_ERR_CONFIG, "more than %d nodes", MAX_NODES);
     if (out->n == out->room) {
@@ -36,7 +36,7 @@ static nrl_status parse_number(const char *text, size_t size, int64_t min, int64
     char *end;
     long long value = strtoll(text, &end, 10);
     if (size == 0 || strspn(text, "0123456789") < size || end != text + size || value < min || value > max)
-        return nrl_fail(NRL_ERR_CONFIG, "%s '%.*s': expected a number from %lld to %lld", what, (int)size, text,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: got '%.*s'; expected a number from %lld to %lld", what, (int)size, text,
                         (long long)min, (long long)max);
     *out = (int32_t)value;
     return NRL_OK;
@@ -52,7 +52,7 @@ static nrl_status add_word(arena *a, const char *word, size_t size, int32_t slot
         node.address = arena_strndup(a, word + 1, (size_t)(close - word) - 1);
         colon = close + 1 < end ? close + 1 : NULL;
         if (colon && *colon != ':')
-            return nrl_fail(NRL_ERR_CONFIG, "'%.*s': expected [ADDRESS]:SLOTS", (int)size, word);
+            return nrl_fail(NRL_ERR_CONFIG, "got '%.*s'; expected [ADDRESS]:SLOTS", (int)size, word);
     } else {
         if (colon && memchr(word, ':', size) != colon) colon = NULL;
         node.address = arena_strndup(a, word, (size_t)((colon ? colon : end) - word));
@@ -96,7 +96,7 @@ static nrl_status parse_setting(arena *a, const char *word, size_t size, launch_
     if (size > 6 && !strncmp(word, "slots=", 6))
         return parse_number(word + 6, size - 6, 1, MAX_SLOTS, "slots", &node->slots);
     if (size > 5 && !strncmp(word, "gpus=", 5)) return parse_gpus(a, word + 5, size - 5, node);
-    return nrl_fail(NRL_ERR_CONFIG, "'%.*s': expected slots=N or gpus=0,1", (int)size, word);
+    return nrl_fail(NRL_ERR_CONFIG, "got '%.*s'; expected slots=N or gpus=0,1", (int)size, word);
 }
 
 static nrl_status parse_line(arena *a, const char *line, size_t size, int32_t slots, launch_nodes *out)
@@ -137,8 +137,8 @@ nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_n
         if (st != NRL_OK) nrl_add_context("%s:%d", path, line);
         p += n + (p[n] == '\n');
     }
-    if (st == NRL_OK && strlen(text) != size) st = nrl_fail(NRL_ERR_CONFIG, "%s: holds a NUL byte", path);
-    if (st == NRL_OK && !out->n) st = nrl_fail(NRL_ERR_CONFIG, "%s: names no host", path);
+    if (st == NRL_OK && strlen(text) != size) st = nrl_fail(NRL_ERR_CONFIG, "%s: contains a NUL byte", path);
+    if (st == NRL_OK && !out->n) st = nrl_fail(NRL_ERR_CONFIG, "%s: contains no host", path);
     free(text);
     return st;
 }

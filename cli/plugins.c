@@ -1,6 +1,6 @@
 /*
- * plugins.c - `nrl plugins`: all that are found; opening them shows which are broken, and why.
- * `test` and `new` have files of their own.
+ * plugins.c - `nrl plugins`: lists all plugins that are found; opening them shows which are broken,
+ * and why. `test` and `new` have their own files.
  */
 #include "base/json.h"
 #include "cli/verbs.h"

@@ -1,6 +1,6 @@
 /*
- * plugins_new.c - `nrl plugins new KIND NAME DIR`: begins a plugin that builds, runs and is tested,
- * from the skeletons of the installation. Nothing that exists is overwritten.
+ * plugins_new.c - `nrl plugins new KIND NAME DIR`: creates a plugin that builds, runs and is tested,
+ * from the installed skeletons. Never overwrites a file.
  */
 #include "base/buffer.h"
 #include "base/file.h"
@@ -22,15 +22,15 @@ typedef struct {
 
 /* ---- arguments ---- */
 
-/* A file's name, a C identifier, a CMake target and a word of a config at once. */
+/* The name is a file name, a C identifier, a CMake target and a word in configs. */
 static nrl_status check_name(const char *name)
 {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
     if (!islower((unsigned char)*name) || name[n] || n > MAX_NAME)
-        return nrl_fail(NRL_ERR_CONFIG, "name '%.80s': expected at most %d of a-z, 0-9 and _, a letter first", name,
-                        MAX_NAME);
+        return nrl_fail(NRL_ERR_CONFIG, "name '%.80s': expected at most %d of a-z, 0-9 and _, starting with a letter",
+                        name, MAX_NAME);
     if (!strcmp(name, "nrl") || !strncmp(name, "nrl_", 4))
-        return nrl_fail(NRL_ERR_CONFIG, "name '%s': names that begin with nrl are nrl's own", name);
+        return nrl_fail(NRL_ERR_CONFIG, "name '%s': names that begin with nrl are reserved", name);
     return NRL_OK;
 }
 
@@ -40,7 +40,7 @@ static bool exists(const char *path)
     return lstat(path, &s) == 0;
 }
 
-/* Which kinds have one is a matter of the files there are. */
+/* The existing files determine which kinds have a skeleton. */
 static nrl_status find_skeleton(beginning *b, const char *word)
 {
     b->kind = plugin_kind_by_name(word);
@@ -50,20 +50,20 @@ static nrl_status find_skeleton(beginning *b, const char *word)
             all = arena_printf(&b->a, "%s%s%s", all, *all ? ", " : "", k->name);
     if (!*all)
         return nrl_fail(NRL_ERR_IO,
-                        "cannot begin a plugin: there are no skeletons in %s\n"
-                        "hint: they come with the headers (the package libnrl-dev, or `cmake --install`)",
+                        "cannot create a plugin: no skeletons in %s\n"
+                        "hint: the headers include them (package libnrl-dev, or `cmake --install`)",
                         b->skeletons);
     if (!b->kind) return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a kind of plugin; expected one of: %s", word, all);
     if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, b->kind->name))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "there is no skeleton for the kind '%s', only for: %s\nhint: nrl/*.h says what "
-                    "its table holds; one that nrl comes with shows how",
+                    "no skeleton for the kind '%s'; expected one of: %s\nhint: nrl/*.h documents "
+                    "its table; nrl's own plugins are examples",
                     b->kind->name, all);
 }
 
 /* ---- files ---- */
 
-/* `text` with @NAME@ and @KIND@ filled in. */
+/* Replaces @NAME@ and @KIND@ in `text`. */
 static void fill_in(const beginning *b, const char *text, buffer *out)
 {
     const char *at;
@@ -89,7 +89,7 @@ static nrl_status failed(const char *path)
 
 static nrl_status write_file(const char *path, const buffer *text)
 {
-    FILE *file = fopen(path, "wx"); /* x: not over another one */
+    FILE *file = fopen(path, "wx"); /* x: fails if the file exists */
     if (!file) return failed(path);
     bool good = fwrite(text->text, 1, text->size, file) == text->size;
     good = fclose(file) == 0 && good;
@@ -117,7 +117,7 @@ static nrl_status write_all(beginning *b)
                         arena_printf(&b->a, "%s/CMakeLists.txt", b->folder),
                         arena_printf(&b->a, "%s/README.md", b->folder)};
     for (int i = 0; i < 3; i++)
-        if (exists(to[i])) return nrl_fail(NRL_ERR_CONFIG, "'%s' is there already: nothing is written", to[i]);
+        if (exists(to[i])) return nrl_fail(NRL_ERR_CONFIG, "'%s' already exists: nothing is written", to[i]);
     if (mkdir(b->folder, 0777) && errno != EEXIST) return failed(b->folder);
     for (int i = 0; i < 3; i++)
         NRL_TRY(copy_file(b, arena_printf(&b->a, "%s/%s", b->skeletons, from[i]), to[i]));

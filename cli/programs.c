@@ -1,7 +1,7 @@
 /*
- * programs.c - verbs that are programs, as git has them: `nrl VERB` becomes nrl-VERB, one that came with nrl
- * (PREFIX/libexec/nrl) or, else, one on PATH. Terminal, signals and exit code are the program's: it takes this
- * process's place.
+ * programs.c - verbs that are programs, as in git: `nrl VERB` executes nrl-VERB, from
+ * PREFIX/libexec/nrl or else from PATH. The program replaces this process, so terminal, signals and
+ * exit code are the program's.
  */
 #include "cli/verbs.h"
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #define PREFIX "nrl-"
 enum { LONGEST_NAME = 64, MOST_PROGRAMS = 256 };
 
-/* What may follow "nrl-": no path, no flag. */
+/* What may follow "nrl-": not a path, not a flag. */
 static bool is_name(const char *name)
 {
     return *name && *name != '-' && strlen(name) <= LONGEST_NAME && !strchr(name, '/');

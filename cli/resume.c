@@ -1,6 +1,7 @@
 /*
- * resume.c - `nrl resume DIR [key=value ...]`: continues the run in DIR from its newest checkpoint. For a
- * scripted run it prints the command instead: what a script does is not in its config.
+ * resume.c - `nrl resume DIR [key=value ...]`: continues the run in DIR from its newest checkpoint.
+ * For a run of a script, it prints the command instead, because the config does not contain what the
+ * script does.
  */
 #include "cli/verbs.h"
 #include <nrl/checkpoint.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The path of the script that made the run, or NULL. */
+/* The path of the run's script, or NULL. */
 static nrl_status script_of(arena *a, const char *out, const char **script)
 {
     nrl_checkpoint *c;
@@ -17,8 +18,8 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     *script = NULL;
     if (!stat(out, &s) && !S_ISDIR(s.st_mode))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: is not a directory, expected that of a run\n"
-                        "hint: nrl run %s resume=auto goes on from the newest checkpoint in its `out`",
+                        "%s: not a directory; expected the folder of a run\n"
+                        "hint: `nrl run %s resume=auto` continues from the newest checkpoint in its `out`",
                         out, out);
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
@@ -29,7 +30,7 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     return NRL_OK;
 }
 
-/* As one word of a shell, whatever a folder calls its script: what is printed is meant to be typed. */
+/* Quotes a script's path as one shell word, because the printed command is meant to be typed. */
 static const char *quoted(arena *a, const char *text)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+,:@%-";
@@ -55,8 +56,8 @@ static nrl_status resume(arena *a, int argc, char **argv)
     nrl_run *r = NULL;
     NRL_TRY(script_of(a, argv[1], &script));
     if (script) {
-        printf("this run was driven by a script; to continue it:\n  nrl run %s resume=auto out=%s\n", quoted(a, script),
-               quoted(a, argv[1]));
+        printf("this run was started by a script; to continue it:\n  nrl run %s resume=auto out=%s\n",
+               quoted(a, script), quoted(a, argv[1]));
         return NRL_OK;
     }
     char **words = arena_alloc(a, ((size_t)argc + 3) * sizeof *words);

@@ -1,6 +1,6 @@
 /*
- * verbs.h - the verbs of the program `nrl` itself, one file each; a new one is a line here, a row in main.c and its
- * texts in common/verbs.c. Verbs that are programs of their own are in ../tools.
+ * verbs.h - the verbs of the program `nrl` itself, one file each; a new verb is a line here, a row in
+ * main.c and its texts in common/verbs.c. Verbs that are programs of their own are in ../tools.
  */
 #ifndef CLI_VERBS_H
 #define CLI_VERBS_H
@@ -19,19 +19,19 @@ nrl_status cli_resume(int argc, char **argv);
 nrl_status cli_run(int argc, char **argv);
 nrl_status cli_version(int argc, char **argv);
 
-/* run.c, for `run` and `check`. argv: VERB FILE [key=value ...], of a config or a script. Trains, or runs the script;
- * with check_only it stops where the first run would open its device. `frontend` names the plugin that runs it; NULL:
- * the one that serves the file's name, if any does. */
+/* run.c, for `run` and `check`. argv: VERB FILE [key=value ...], a config or a script. Trains, or runs the
+ * script; with check_only it stops where the first run would open its device. `frontend` names the plugin
+ * that runs the file; NULL: the plugin that serves the file's name, if any. */
 nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
 
-/* plugins.c: searches NRL_PLUGIN_PATH and the folder beside the program. */
+/* plugins.c: searches NRL_PLUGIN_PATH and the folder next to the program. */
 plugin_host *verbs_plugin_host(arena *a);
 
-/* programs.c: becomes the program nrl-NAME: one that is installed with nrl, else one on PATH. Returns only where that
- * cannot be: NRL_ERR_CONFIG, there is none of that name; NRL_ERR_IO, it cannot be started. argv[0] is replaced. */
+/* programs.c: executes the program nrl-NAME: an installed one, else one on PATH. Returns only on failure:
+ * NRL_ERR_CONFIG, there is no such program; NRL_ERR_IO, it cannot be started. Replaces argv[0]. */
 nrl_status programs_exec(const char *name, char **argv);
-/* Names of programs on PATH that are no verbs of nrl's own, sorted, each once; in `a`. */
+/* Names of programs on PATH that are not verbs of nrl, sorted and unique; in `a`. */
 size_t programs_list(arena *a, const char ***names);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * crash.c - the last words of a process that crashes: in whose code, at which step. Then the signal takes its
- * course: exit code 128 + n, a core file where those are kept.
+ * crash.c - the last message of a process that crashes: whose code, and which step. Then the signal is
+ * raised again: exit code 128 + n, and a core file if enabled.
  */
 #include "cli/common/cli.h"
 #include "base/memory.h"
@@ -32,28 +32,29 @@ static const char *name_of(int number)
     return "signal";
 }
 
-/* The innermost frame that is a plugin's: what it called (a library, the core) failed on its behalf. */
+/* Names the innermost frame that belongs to a plugin, because code that the plugin called (a library, the
+ * core) failed on its behalf. */
 static void tell(int number)
 {
     void *frames[N_FRAMES];
     char who[96] = "nrl", when[32] = "", line[256 + MEMORY_HINT], hint[MEMORY_HINT];
-    alarm(MOST_SECONDS); /* whatever is locked stays so */
+    alarm(MOST_SECONDS); /* locks that were held at the crash are never released */
     int n = backtrace(frames, N_FRAMES), i = 0;
     while (i < n && !nrl_plugin_locate(frames[i], who, sizeof who))
         i++;
     if (step > 0) snprintf(when, sizeof when, "step %lld: ", (long long)step);
     int size = snprintf(line, sizeof line, "error: %s%s crashed: %s%s\n", when, who, name_of(number),
-                        memory_limit_hint(hint)); /* libraries that cannot have memory may do this */
+                        memory_limit_hint(hint)); /* libraries that cannot allocate memory may crash */
     if (write(STDERR_FILENO, line, (size_t)size) < 0) _exit(128 + number);
     raise(number);
 }
 
-/* A sanitizer's handlers say more, and stay. */
+/* A sanitizer's handlers print more, so they stay. */
 volatile int64_t *cli_tell_crashes(void)
 {
     void *first[1];
     struct sigaction now, action = {.sa_handler = tell, .sa_flags = SA_ONSTACK | SA_RESETHAND | SA_NODEFER};
-    backtrace(first, 1); /* the first call loads a library, which no handler should */
+    backtrace(first, 1); /* the first call loads a library, which a handler should not do */
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < N_CRASHES; i++)
         if (!sigaction(crashes[i].number, NULL, &now) && now.sa_handler == SIG_DFL)

@@ -1,5 +1,5 @@
 /*
- * experiment.c - a run from a YAML file, as several verbs need it.
+ * experiment.c - opens a run from a YAML file, for several verbs.
  */
 #include "cli/common/experiment.h"
 #include "base/escape.h"
@@ -38,7 +38,7 @@ nrl_status experiment_print_event(void *user, nrl_run *r, const nrl_run_event *e
     return NRL_OK;
 }
 
-/* OpenMP's runtime comes with the CPU backend and reads this then. Who set it already knows better. */
+/* OpenMP's runtime is loaded with the CPU backend and reads this variable then. A value that the user set stays. */
 static void share_processors(const nrl_rank_info *place)
 {
     char text[16];
@@ -51,7 +51,7 @@ nrl_status experiment_ranks(arena *a, nrl_environment *env)
     nrl_rank_info *place = arena_alloc(a, sizeof *place);
     job_secret secret;
     NRL_TRY(ranks_read(a, cli_getenv, place));
-    NRL_TRY(job_secret_take(&secret)); /* one rank needs none, but wipes it too */
+    NRL_TRY(job_secret_take(&secret)); /* one rank needs no secret, but wipes it too */
     place->secret = job_secret_key(a, &secret, place->run_id);
     if (place->world == 1) return NRL_OK;
     share_processors(place);
@@ -64,7 +64,7 @@ bool experiment_speaks(const nrl_environment *env)
     return !env->ranks || env->ranks->rank == 0;
 }
 
-/* A list of nodes is not followed by a process that was started alone: it says so. */
+/* A process that was started alone ignores launch.nodes, and warns about it. */
 static void look_at_nodes(const nrl_node *root, const nrl_environment *env)
 {
     size_t n = nrl_node_size(nrl_node_find(nrl_node_find(root, "launch"), "nodes"));

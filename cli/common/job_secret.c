@@ -15,7 +15,7 @@
 #define FILE_VARIABLE "NRL_JOB_SECRET_FILE"
 #define FD_VARIABLE "NRL_JOB_SECRET_FD"
 
-/* The variable's text lies in memory that the kernel shows as /proc/PID/environ. */
+/* The variable's text is in memory that the kernel shows as /proc/PID/environ. */
 static void wipe_variable(const char *name)
 {
     char *value = getenv(name);
@@ -28,7 +28,7 @@ static nrl_status check_length(const char *from, const job_secret *s)
     if (s->size >= NRL_SECRET_MIN && s->size <= NRL_SECRET_MAX) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "%s: a secret of %zu bytes; expected %d to %d\n"
-                    "hint: `head -c 32 /dev/urandom | base64` makes one",
+                    "hint: `head -c 32 /dev/urandom | base64` creates one",
                     from, s->size, NRL_SECRET_MIN, NRL_SECRET_MAX);
 }
 
@@ -49,7 +49,7 @@ static nrl_status check_owner(int fd, const char *path)
 {
     struct stat st;
     if (fstat(fd, &st)) return nrl_fail(NRL_ERR_CONFIG, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: is not a regular file", path);
+    if (!S_ISREG(st.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", path);
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return nrl_fail(NRL_ERR_CONFIG, "%s: belongs to user %u; expected user %u or root", path, (unsigned)st.st_uid,
                         (unsigned)geteuid());
@@ -84,7 +84,7 @@ static nrl_status take_descriptor(const char *text, job_secret *s)
     char *end;
     long fd = strtol(text, &end, 10);
     if (end == text || *end || fd < 3 || fd > 1 << 20)
-        return nrl_fail(NRL_ERR_CONFIG, FD_VARIABLE " is '%s': expected what `nrl launch` sets", text);
+        return nrl_fail(NRL_ERR_CONFIG, FD_VARIABLE " is '%s'; expected the value that `nrl launch` sets", text);
     nrl_status st = read_all((int)fd, FD_VARIABLE, s);
     if (!st) close((int)fd);
     return st ? st : check_length(FD_VARIABLE, s);

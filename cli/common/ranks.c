@@ -1,6 +1,6 @@
 /*
- * ranks.c - the environment of a launcher read into a nrl_rank_info. Each launcher is one row of names;
- * what differs beyond names (addresses, Slurm's steps, torchrun's agent) is a function of its own.
+ * ranks.c - reads a launcher's environment into an nrl_rank_info. Each launcher is one row of names;
+ * other differences (addresses, Slurm's steps, torchrun's agent) have a function each.
  */
 #include "cli/common/ranks.h"
 #include <errno.h>
@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 enum { DEFAULT_PORT = 29500, MAX_WORLD = 1 << 20 };
-/* Ports of jobs that name none: below those that systems give out by themselves. */
+/* Ports of jobs that set none: below the range that systems assign themselves. */
 enum { JOB_PORT_FIRST = 20000, JOB_PORTS = 9000 };
 
 typedef struct {
     const char *origin;
-    const char *rank, *world, *local_rank, *local_world; /* names of variables; NULL = has none */
-    const char *job[2];                                  /* what tells jobs apart */
+    const char *rank, *world, *local_rank, *local_world; /* names of variables; NULL = none */
+    const char *job[2];                                  /* identifies the job */
 } launcher;
 
 enum { OWN = 0, TORCHRUN, OPEN_MPI, HYDRA, MVAPICH, SLURM, N_LAUNCHERS };
@@ -62,14 +62,14 @@ static nrl_status read_number(const reader *r, const char *name, int64_t min, in
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || errno || value < min || value > max)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s is '%s': expected a number from %" PRId64 " to %" PRId64,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s is '%s'; expected a number from %" PRId64 " to %" PRId64,
                         r->from->origin, name, text, min, max);
     *out = (int32_t)value;
     return NRL_OK;
 }
 
-/* Batch scripts and interactive shells of Slurm have its variables too, but are no task of a step:
- * they have no step, or one of the numbers that srun never gives. */
+/* Batch scripts and interactive shells of Slurm also have its variables, but are not tasks of a step: they
+ * have no step number, or one that srun never assigns. */
 static bool is_inside_step(ranks_variable variable)
 {
     const char *step = variable("SLURM_STEP_ID");
@@ -89,8 +89,8 @@ static const launcher *find_launcher(ranks_variable variable)
     return NULL;
 }
 
-/* Job scripts often set one of torchrun's variables for other programs: harmless where a launcher
- * says the same, half an answer where none does. */
+/* Job scripts often set one of torchrun's variables for other programs: harmless if a launcher sets the
+ * same value, an error if there is no launcher. */
 static nrl_status check_halves(ranks_variable variable, const launcher *from, const nrl_rank_info *place)
 {
     for (int i = 0; i < N_LAUNCHERS; i++) {
@@ -98,7 +98,7 @@ static nrl_status check_halves(ranks_variable variable, const launcher *from, co
         const char *rank = variable(l->rank), *world = variable(l->world);
         if (l == from || i == SLURM || i == OWN || (!rank && !world)) continue;
         if (!from)
-            return nrl_fail(NRL_ERR_CONFIG, "%s is set (%s), but %s is not\nset both or none of them",
+            return nrl_fail(NRL_ERR_CONFIG, "%s is set (%s), but %s is not\nhint: set both, or neither",
                             rank ? l->rank : l->world, rank ? rank : world, rank ? l->world : l->rank);
         if (i != TORCHRUN) continue;
         if (rank && strtoll(rank, NULL, 10) != place->rank)
@@ -111,7 +111,7 @@ static nrl_status check_halves(ranks_variable variable, const launcher *from, co
     return NRL_OK;
 }
 
-/* ---- where this rank stands on its node ---- */
+/* ---- this rank's place on its node ---- */
 
 static int32_t slurm_local_world(const reader *r)
 {
@@ -120,16 +120,16 @@ static int32_t slurm_local_world(const reader *r)
     return tasks && node ? ranks_tasks_on(tasks, strtoll(node, NULL, 10)) : 0;
 }
 
-/* The number of ranks on this node, where no variable has it. */
+/* The number of ranks on this node, if no variable has it. */
 static nrl_status guess_local_world(const reader *r)
 {
     nrl_rank_info *p = r->place;
     p->local_world = r->from == &launchers[SLURM] ? slurm_local_world(r) : 0;
     if (p->local_world) return NRL_OK;
     if (p->world != 1 && !ranks_is_loopback(r->variable("MASTER_ADDR")))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s is not set: how many of the %d ranks share this node is unknown",
-                        r->from->origin, r->from->local_world ? r->from->local_world : "SLURM_STEP_TASKS_PER_NODE",
-                        p->world);
+        return nrl_fail(
+            NRL_ERR_CONFIG, "%s: %s is not set, so the number of the %d ranks that share this node is unknown",
+            r->from->origin, r->from->local_world ? r->from->local_world : "SLURM_STEP_TASKS_PER_NODE", p->world);
     p->local_world = p->world;
     return NRL_OK;
 }
@@ -166,7 +166,7 @@ static nrl_status no_address(const reader *r)
     const char *hint = hints[r->from - launchers];
     return nrl_fail(NRL_ERR_CONFIG,
                     "%s: MASTER_ADDR is not set, and the %d ranks are not all on one node\n"
-                    "set it to the host of rank 0, on every rank%s",
+                    "hint: set it to the host of rank 0, on every rank%s",
                     r->from->origin, r->place->world, hint ? hint : "");
 }
 
@@ -184,13 +184,13 @@ static nrl_status read_address(const reader *r, const char **address)
     *address = ranks_first_host(r->a, list);
     if (!*address)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "Slurm: no host can be read from the node list '%s'\n"
-                        "set MASTER_ADDR to the host of rank 0",
+                        "Slurm: cannot read a host from the node list '%s'\n"
+                        "hint: set MASTER_ADDR to the host of rank 0",
                         list);
     return NRL_OK;
 }
 
-/* Jobs that share a node must not meet in one store: without a given port it follows from the job. */
+/* Jobs that share a node must not share a store: without a configured port, the port is derived from the job's id. */
 static int32_t job_port(const char *job)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */
@@ -222,7 +222,7 @@ static void read_job(const reader *r)
 {
     const char *id = r->variable(r->from->job[0] ? r->from->job[0] : "");
     const char *part = id && r->from->job[1] ? r->variable(r->from->job[1]) : NULL;
-    if (!id) id = r->variable(launchers[OWN].job[0]); /* where the launcher gives none, the user may */
+    if (!id) id = r->variable(launchers[OWN].job[0]); /* if the launcher sets none, the user may */
     r->place->run_id = !id ? "" : part ? arena_printf(r->a, "%s.%s", id, part) : arena_strdup(r->a, id);
 }
 
@@ -233,7 +233,7 @@ static bool store_is_elsewhere(const reader *r)
     return r->from == &launchers[TORCHRUN] && agent && !strcmp(agent, "True");
 }
 
-/* ---- the whole ---- */
+/* ---- all together ---- */
 
 static nrl_status read_place(const reader *r)
 {
@@ -247,7 +247,7 @@ static nrl_status read_place(const reader *r)
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s is %d, but %s is %d: ranks count from 0", l->origin, l->rank, p->rank,
                         step_tasks ? "SLURM_STEP_NUM_TASKS" : l->world, p->world);
     NRL_TRY(read_local(r));
-    if (p->world == 1) return NRL_OK; /* nobody to meet */
+    if (p->world == 1) return NRL_OK; /* one rank needs no address */
     read_job(r);
     NRL_TRY(read_store(r));
     p->store_elsewhere = store_is_elsewhere(r);
@@ -285,7 +285,7 @@ int32_t ranks_threads(ranks_variable variable, const nrl_rank_info *place)
     cpu_set_t own, parents;
     if (sched_getaffinity(0, sizeof own, &own)) return 0;
     int n = CPU_COUNT(&own);
-    /* fewer than the launcher itself: they are this rank's alone */
+    /* fewer than the launcher's own: these processors belong to this rank alone */
     bool bound = !sched_getaffinity(getppid(), sizeof parents, &parents) && CPU_COUNT(&parents) > n;
     if (!bound) n /= place->local_world;
     long most = granted ? strtol(granted, NULL, 10) : 0;

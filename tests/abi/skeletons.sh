@@ -60,10 +60,10 @@ done
 
 echo mine >kept && mkdir half && cp kept half/CMakeLists.txt
 run 2 plugins new algorithm mine half
-has err "'half/CMakeLists.txt' is there already: nothing is written"
+has err "'half/CMakeLists.txt' already exists: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "there is no skeleton for the kind 'backend', only for: algorithm, optimizer, logger, tokenizer, template, dataset, format, frontend, adapter"
+has err "no skeleton for the kind 'backend'; expected one of: algorithm, optimizer, logger, tokenizer, template, dataset, format, frontend, adapter"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do

@@ -26,19 +26,19 @@ begins() {
 
 # ---- the weight file ----
 golden cut && truncate -s 5000 cut/model.safetensors
-check 65 cut "cut/model.safetensors: tensor '" "the file is cut short"
+check 65 cut "cut/model.safetensors: tensor '" "the file is truncated"
 golden cut_header && truncate -s 100 cut_header/model.safetensors
-check 65 cut_header "cut_header/model.safetensors: a header of " " bytes in a file of 100: the file is cut short"
+check 65 cut_header "cut_header/model.safetensors: a header of " " bytes in a file of 100: the file is truncated"
 golden no_bytes && : >no_bytes/model.safetensors
 check 65 no_bytes "no_bytes/model.safetensors: 0 bytes are too few for a safetensors file"
 begins huge '\377\377\377\377\377\377\377\177'
 check 65 huge "a header of 9223372036854775807 bytes, expected at most 100000000: not a safetensors file"
 begins larger '\000\000\000\005\000\000\000\000'
-check 65 larger "a header of 83886080 bytes in a file of " "the file is cut short"
+check 65 larger "a header of 83886080 bytes in a file of " "the file is truncated"
 begins not_json '\020\000\000\000\000\000\000\000@@'
 check 65 not_json "not_json/model.safetensors:1:1"
 golden tail && printf 'more' >>tail/model.safetensors
-check 65 tail "4 bytes after the last tensor belong to nothing"
+check 65 tail "4 unused bytes after the last tensor"
 golden pointer && printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\n' >pointer/model.safetensors
 check 65 pointer "a Git LFS pointer, not the file itself" "git lfs pull"
 golden pipe && rm pipe/model.safetensors && mkfifo pipe/model.safetensors
@@ -67,10 +67,10 @@ check 65 vocabulary "'vocab_size' is 99999999999; expected 1 to 2147483647"
 golden half && truncate -s 300 half/config.json
 check 65 half "half/config.json:15:15"
 golden none && rm none/config.json
-check 65 none "none: no config.json there: neither a Hugging Face model directory nor a run or checkpoint"
+check 65 none "none: no config.json: neither a Hugging Face model directory nor a run or checkpoint"
 check 2 nowhere "model 'nowhere': no such directory"
 HF_HOME=$work run 2 check run.yaml model.path=someone/nowhere
-has err "hint: if that is its name on the Hub: hf download someone/nowhere"
+has err "hint: if this is its name on the Hub: hf download someone/nowhere"
 
 # ---- the tokenizer ----
 golden words && cp "$source"/configs/models/tiny-tokenizer/* words
@@ -84,7 +84,7 @@ has err "nowhere"
 
 # a run is refused alike, before it makes tokens of the data
 run 65 run run.yaml model.path=cut
-has err "the file is cut short"
+has err "the file is truncated"
 [ -e result/cache ] && is "token cache of a run that did not start" present absent
 
 # more than any machine holds: planned by check, refused by run

@@ -17,7 +17,7 @@ has err "hint: the file comes first, then key=value"
 run 2 run result
 has err "hint: the config of the run in this directory is result/config.yaml"
 run 2 resume run.yaml
-has err "hint: nrl run run.yaml resume=auto"
+has err "hint: `nrl run run.yaml resume=auto`"
 run 2 run run.yaml resume=nowhere out=other
 has err "resuming: nowhere: no such checkpoint"
 run 2 export result result
@@ -30,7 +30,7 @@ sed 's|path: .*|path: nowhere}|' run.yaml >nowhere.yaml
 run 2 check nowhere.yaml out=other
 has err "nowhere.yaml:1:9: model 'nowhere': no such directory"
 run 2 check run.yaml out=other model.path=result/metrics.jsonl
-has err "command line: model 'result/metrics.jsonl': a file, expected the directory of config.json and weights"
+has err "command line: model 'result/metrics.jsonl' is a file; expected the directory of config.json and weights"
 run 2 check run.yaml out=other model.path=result/nothing
 has err "command line: model 'result/nothing': no such directory"
 run 2 check run.yaml out=other data.max_length=99999 train.micro_batch_tokens=99999

@@ -51,5 +51,5 @@ refused 'Open MPI: MASTER_ADDR is not set, and the 4 ranks are not all on one no
 # The launcher is not needed where ranks are there already.
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost "$nrl" launch -n 2 -- env >out 2>err
 is "exit code of a launch under torchrun" $? 2
-has err 'one of several ranks already (torchrun): `nrl launch` is not needed'
+has err 'already one of several ranks (torchrun), so `nrl launch` is not needed'
 exit $failed

@@ -61,12 +61,12 @@ has err "several of the 2 nodes are this machine"
 run 2 launch --nodes 203.0.113.1:1,203.0.113.2:1 -- run place.lua
 has err "none of the 2 nodes is this machine"
 run 2 launch --nodes 127.0.0.1:1,127.0.0.2:1 --node-rank 2 -- run place.lua
-has err "--node-rank: '2': expected a number from 0 to 1"
+has err "--node-rank: got '2'; expected a number from 0 to 1"
 run 2 launch --nodes a:0 -- run place.lua
-has err "--nodes: slots '0'"
+has err "--nodes: slots: got '0'"
 run 2 launch --hostfile nowhere -- run place.lua
 has err "--hostfile: nowhere"
 printf 'a slots=1\nb gpu=0\n' >hosts
 run 2 launch --hostfile hosts -- run place.lua
-has err "hosts:2: 'gpu=0': expected slots=N or gpus=0,1"
+has err "hosts:2: got 'gpu=0'; expected slots=N or gpus=0,1"
 exit $failed

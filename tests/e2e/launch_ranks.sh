@@ -34,17 +34,17 @@ ended() {
 run 2 launch -n 2 -n 3 -- env
 has err "-n: given twice"
 run 2 launch
-has err "a command is missing"
+has err "missing command"
 run 2 launch -n 2 run fast.lua
 has err "nrl launch -n 2 -- run FILE"
 run 2 launch -n 2 -- describe
-has err "'describe' is not done by several ranks"
+has err "cannot launch 'describe'"
 run 2 launch -n 0 -- run fast.lua
-has err "-n: '0': expected a number from 1"
+has err "-n: got '0'; expected a number from 1"
 run 2 launch -- run fast.lua
-has err "how many ranks?"
+has err "number of ranks is unknown"
 run 2 launch -n 2 --port 99999 -- run fast.lua
-has err "--port: '99999'"
+has err "--port: got '99999'"
 run 2 launch -n 2 --fast -- run fast.lua
 has err "unknown flag '--fast'"
 run 2 launch -n 1 --nodes 127.0.0.1:1 --hostfile never -- run fast.lua

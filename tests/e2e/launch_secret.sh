@@ -105,5 +105,5 @@ chmod 640 key
 refused "key: other users have access to it (mode 640); expected 600" NRL_JOB_SECRET_FILE=key
 chmod 600 key && : >key
 refused "key: a secret of 0 bytes" NRL_JOB_SECRET_FILE=key
-refused "is not a regular file" NRL_JOB_SECRET_FILE=/dev/null
+refused "not a regular file" NRL_JOB_SECRET_FILE=/dev/null
 exit $failed

@@ -125,7 +125,7 @@ sed 's/"r": 4/"r": 8/' adapter/adapter_config.json >misfit/adapter_config.json
 run 65 check config.yaml out=none 'lora={use: misfit}'
 has err "misfit/adapter_config.json: r of 'model.layers.0.self_attn.q_proj' is 8, but its tensors have rank 4"
 run 65 sample adapter --prompt a
-has err "adapter: an adapter alone, expected a model: adapter.use starts from one"
+has err "adapter: an adapter without its model; expected a model"
 run 2 check config.yaml out=none 'lora={use: adapter, targets: [q_proj]}'
 has err "lora.targets: the adapter of lora.use has its own, 28 modules"
 run 0 run config.yaml out=used resume=auto lora='{use: adapter}' train.steps=3
@@ -133,7 +133,7 @@ run 0 resume used train.steps=4
 cp -r adapter dora
 sed 's/"use_dora": false/"use_dora": true/' adapter/adapter_config.json >dora/adapter_config.json
 run 2 check config.yaml out=none lora='{use: dora}'
-has err "use_dora is true, which is not built"
+has err "use_dora is true, which is not supported"
 
 # ---- several ranks ----
 

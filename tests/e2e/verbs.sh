@@ -29,7 +29,7 @@ has err "unknown flag '--josn'"
 run 2 version now
 has err "too many arguments"
 run 2 describe nonsense
-has err "no section, plugin or option is called 'nonsense'"
+has err "no section, plugin or option is named 'nonsense'"
 run 2 describe adamww
 has err "did you mean 'adamw'?"
 

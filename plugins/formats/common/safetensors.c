@@ -1,5 +1,5 @@
 /*
- * safetensors.c - mapping and checking of weight files.
+ * safetensors.c - maps and checks weight files.
  */
 #include "safetensors.h"
 #include "base/convert.h"
@@ -51,7 +51,7 @@ static nrl_status read_shape(const nrl_node *list, safetensor *t)
 {
     if (nrl_node_kind(list) != NRL_NODE_LIST) return nrl_fail(NRL_ERR_DATA, "'shape' is not a list");
     if (nrl_node_size(list) > SAFETENSORS_MAX_DIMS)
-        return nrl_fail(NRL_ERR_DATA, "%zu dimensions, expected at most %d", nrl_node_size(list),
+        return nrl_fail(NRL_ERR_DATA, "%zu dimensions; expected at most %d", nrl_node_size(list),
                         (int)SAFETENSORS_MAX_DIMS);
     t->n_dims = (int)nrl_node_size(list);
     t->numel = 1;
@@ -77,7 +77,7 @@ static nrl_status read_offsets(const nrl_node *list, size_t data_bytes, safetens
     if ((uint64_t)end > data_bytes)
         return nrl_fail(NRL_ERR_DATA,
                         "its data ends at byte %lld, but the file has %zu bytes of data: the file "
-                        "is cut short",
+                        "is truncated",
                         (long long)end, data_bytes);
     t->begin = (size_t)begin;
     t->size_bytes = (size_t)(end - begin);
@@ -109,7 +109,7 @@ static int by_begin(const void *x, const void *y)
     return a->size_bytes < b->size_bytes ? -1 : a->size_bytes > b->size_bytes;
 }
 
-/* Sorted by begin, each tensor starts where the last one ended, and the last one ends the file. */
+/* Sorted by begin, each tensor must start where the previous one ends, and the last one must end the file. */
 static nrl_status check_cover(const safetensors *f, size_t data_bytes)
 {
     safetensor **sorted = mem_alloc((size_t)f->n * sizeof *sorted);
@@ -120,14 +120,14 @@ static nrl_status check_cover(const safetensors *f, size_t data_bytes)
     size_t at = 0;
     for (int64_t i = 0; i < f->n && st == NRL_OK; i++) {
         if (sorted[i]->begin != at)
-            st = nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' begins at byte %zu of the data, expected %zu: %s", f->path,
+            st = nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' begins at byte %zu of the data; expected %zu: %s", f->path,
                           sorted[i]->name, sorted[i]->begin, at,
                           sorted[i]->begin < at ? "two tensors overlap" : "there is a hole");
         at = sorted[i]->begin + sorted[i]->size_bytes;
     }
     free(sorted);
     if (st == NRL_OK && at != data_bytes)
-        st = nrl_fail(NRL_ERR_DATA, "%s: %zu bytes after the last tensor belong to nothing", f->path, data_bytes - at);
+        st = nrl_fail(NRL_ERR_DATA, "%s: %zu unused bytes after the last tensor", f->path, data_bytes - at);
     return st;
 }
 
@@ -161,12 +161,13 @@ nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *by
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         length = length << 8 | bytes[i];
     if (!memcmp(bytes, "version ", LENGTH_BYTES))
-        return nrl_fail(NRL_ERR_DATA, "%s: a Git LFS pointer, not the file itself\nfetch it with: git lfs pull", path);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s: a Git LFS pointer, not the file itself\nhint: fetch the file with `git lfs pull`", path);
     if (length > MAX_HEADER)
         return nrl_fail(NRL_ERR_DATA, "%s: a header of %llu bytes, expected at most %d: not a safetensors file", path,
                         (unsigned long long)length, (int)MAX_HEADER);
     if (length > size - LENGTH_BYTES)
-        return nrl_fail(NRL_ERR_DATA, "%s: a header of %llu bytes in a file of %zu: the file is cut short", path,
+        return nrl_fail(NRL_ERR_DATA, "%s: a header of %llu bytes in a file of %zu: the file is truncated", path,
                         (unsigned long long)length, size);
     nrl_node *header;
     NRL_TRY(json_parse(a, out->path, (const char *)bytes + LENGTH_BYTES, (size_t)length, &header));
@@ -177,7 +178,7 @@ nrl_status safetensors_parse(arena *a, const char *path, const unsigned char *by
 
 static nrl_status map_file(const char *path, const unsigned char **map, size_t *size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe without a writer must not block */
     if (fd < 0) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
     struct stat s;
     if (fstat(fd, &s) < 0 || !S_ISREG(s.st_mode)) {

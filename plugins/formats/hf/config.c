@@ -1,5 +1,5 @@
 /*
- * config.c - reads config.json and refuses what is not a plain causal language model.
+ * config.c - reads config.json and rejects everything but plain causal language models.
  */
 #include "base/json.h"
 #include "base/file.h"
@@ -40,10 +40,10 @@ static nrl_status check_config(const nrl_node *config)
         return nrl_fail(NRL_ERR_DATA, "%s: 'model_type' is missing: not the config of a model", nrl_node_place(config));
     NRL_TRY(check_architectures(config));
     if (nrl_node_bool(nrl_node_find(config, "is_encoder_decoder"), false))
-        return nrl_fail(NRL_ERR_DATA, "%s: is_encoder_decoder is true, expected a decoder", nrl_node_place(config));
+        return nrl_fail(NRL_ERR_DATA, "%s: is_encoder_decoder is true; expected a decoder", nrl_node_place(config));
     if (nrl_node_kind(nrl_node_find(config, "quantization_config")) == NRL_NODE_MAP)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: quantization_config: quantized weights cannot be trained, expected "
+                        "%s: quantization_config: cannot train quantized weights; expected "
                         "f32, bf16 or f16 weights",
                         nrl_node_place(config));
     return NRL_OK;
@@ -65,12 +65,12 @@ nrl_status hf_read_config(hf *h)
     bool absent = access(h->config_path, F_OK);
     if (absent && !h->is_file && !access(arena_printf(&h->memory, "%s/adapter_config.json", h->path), F_OK))
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: an adapter alone, expected a model: adapter.use starts from one, beside model.path",
+                        "%s: an adapter without its model; expected a model\nhint: set adapter.use to the adapter, "
+                        "and model.path to its base model",
                         h->path);
     if (absent)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: no config.json there: neither a Hugging Face model directory nor a run or checkpoint",
-                        h->path);
+                        "%s: no config.json: neither a Hugging Face model directory nor a run or checkpoint", h->path);
     NRL_TRY(file_read(h->config_path, MAX_CONFIG_BYTES, &h->config, &h->config_size));
     return parse_config(h);
 }

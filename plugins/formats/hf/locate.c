@@ -1,7 +1,6 @@
 /*
- * locate.c - a model directory from what the user wrote: a directory, or org/name in the local
- * cache that Hugging Face tools fill (hub/models--org--name/{refs,snapshots}). Nothing is
- * downloaded.
+ * locate.c - finds a model directory: `path` is a directory, or org/name in the local cache that
+ * Hugging Face tools fill (hub/models--org--name/{refs,snapshots}). Nothing is downloaded.
  */
 #include "base/file.h"
 #include "hf.h"
@@ -20,7 +19,7 @@ bool hf_is_directory(const char *path)
     return !stat(path, &s) && S_ISDIR(s.st_mode);
 }
 
-/* "org/name": one slash, and nothing that only a path would have. */
+/* "org/name": one slash, and no characters that only a path has. */
 bool hf_is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');
@@ -47,12 +46,12 @@ static const char *main_commit(const char *repo, arena *a)
     return commit;
 }
 
-/* Why a path that is no directory cannot be a name of the Hub either. NULL: it may be one. */
+/* Why a path that is not a directory cannot be a name on the Hub either. NULL: it may be a name. */
 static const char *not_a_model(const char *path, arena *a)
 {
     struct stat s;
     if (!stat(path, &s))
-        return arena_printf(a, "model '%s': a file, expected the directory of config.json and weights", path);
+        return arena_printf(a, "model '%s' is a file; expected the directory of config.json and weights", path);
     bool inside = hf_is_directory(arena_strndup(a, path, strcspn(path, "/")));
     if (!hf_is_hub_name(path) || inside) return arena_printf(a, "model '%s': no such directory", path);
     return NULL;
@@ -74,7 +73,7 @@ nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, co
     if (!snapshot || !hf_is_directory(snapshot))
         return nrl_fail(NRL_ERR_CONFIG,
                         "model '%s' is neither a directory nor in the local cache %s/hub\n"
-                        "hint: if that is its name on the Hub: hf download %s",
+                        "hint: if this is its name on the Hub: hf download %s",
                         path, cache, path);
     *out = snapshot;
     return NRL_OK;

@@ -1,6 +1,7 @@
 /*
- * describe.c - writes a peft directory: the tensors, and adapter_config.json, the adapters as peft describes them.
- * Modules are told by the last part of their names where that names the same modules (q_proj), else in full.
+ * describe.c - writes a peft directory: the tensors, and adapter_config.json with peft's description
+ * of the adapters. A module is named by the last part of its name (q_proj) if that selects the same
+ * modules, else in full.
  */
 #include "base/json.h"
 #include "peft.h"
@@ -27,7 +28,7 @@ static const char *module_at(const nrl_node *modules, size_t i)
     return nrl_node_string(nrl_node_find(nrl_node_at(modules, i), "module"), "");
 }
 
-/* Every linear module whose name ends like an adapted one is adapted, too. */
+/* Whether every linear module whose name has the same last part is adapted, too. */
 static bool parts_say_all(const nrl_node *modules, const nrl_node *linear)
 {
     for (size_t i = 0; i < nrl_node_size(linear); i++) {
@@ -75,7 +76,7 @@ static double alpha_at(const nrl_node *modules, size_t i)
     return nrl_node_f64(nrl_node_find(nrl_node_at(modules, i), "alpha"), 0);
 }
 
-/* The modules whose rank or alpha is not the first one's. */
+/* The modules whose rank or alpha differs from the first one's. */
 static void add_patterns(arena *a, nrl_node *map, const nrl_node *modules)
 {
     nrl_node *ranks = node_new(a, NRL_NODE_MAP), *alphas = node_new(a, NRL_NODE_MAP);
@@ -126,7 +127,7 @@ static nrl_status describe(const nrl_format_write *what, char **text)
     const char *name = st == NRL_OK ? nrl_node_string(nrl_node_find(all, "adapter"), "") : "";
     if (st == NRL_OK && strcmp(name, "lora"))
         st = nrl_fail(NRL_ERR_CONFIG,
-                      "cannot write adapters of '%s' for peft: expected those of lora\n"
+                      "cannot write adapters of '%s' for peft; expected adapters of lora\n"
                       "hint: export the model with its adapters merged",
                       name);
     if (st == NRL_OK) *text = peft_config(all);

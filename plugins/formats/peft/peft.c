@@ -1,8 +1,8 @@
 /*
- * peft.c - adapters as peft keeps them: a directory of adapter_config.json and adapter_model.safetensors. Which
- * modules there are, and their ranks, is read off the tensors; what nrl does not compute (DoRA, biases, whole modules
- * saved beside) is refused by name. The settings of the adapter lora are {rslora, dropout, modules: [{module, rank,
- * alpha}]}.
+ * peft.c - adapters in the layout of peft: a directory of adapter_config.json and
+ * adapter_model.safetensors. The modules and their ranks come from the tensors; features that nrl does
+ * not have (DoRA, biases, whole modules saved with the adapter) are rejected by name. The settings for
+ * the adapter lora are {rslora, dropout, modules: [{module, rank, alpha}]}.
  */
 #include "peft.h"
 #include "base/convert.h"
@@ -28,7 +28,7 @@ typedef struct {
     char *text;        /* the description, see nrl/format.h */
 } peft;
 
-/* The tensors of a module as peft calls them: which is 'A' or 'B'. */
+/* The name of a module's tensor in peft; which is 'A' or 'B'. */
 static const char *tensor_name(arena *a, const char *module, char which)
 {
     return arena_printf(a, "base_model.model.%s.lora_%c.weight", module, which);
@@ -36,7 +36,7 @@ static const char *tensor_name(arena *a, const char *module, char which)
 
 /* ---- adapter_config.json ---- */
 
-/* Keys whose value changes nothing here, or is read off the tensors. */
+/* Keys whose value has no effect here, or follows from the tensors. */
 static const char *const harmless[] = {"r",
                                        "lora_alpha",
                                        "lora_dropout",
@@ -80,13 +80,13 @@ static bool is_off(const nrl_node *v)
 static nrl_status refuse(const nrl_node *v, const char *key, const char *expected)
 {
     char *text = json_write(v, 0);
-    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "%s: %s is %.200s, which is not built: expected %s", nrl_node_place(v),
+    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "%s: %s is %.200s, which is not supported; expected %s", nrl_node_place(v),
                              key, text, expected);
     free(text);
     return st;
 }
 
-/* Initialisations that change the base model's weights, too, cannot be told from the adapter alone. */
+/* Initialisations that also change the base model's weights cannot be restored from the adapter alone. */
 static nrl_status check_init(const nrl_node *config)
 {
     const nrl_node *v = nrl_node_find(config, "init_lora_weights");
@@ -110,20 +110,20 @@ static nrl_status check_config(const nrl_node *config)
     return check_init(config);
 }
 
-/* It is the run's where the run does not say one. */
+/* The default is the run's own dropout. */
 static nrl_status read_dropout(const nrl_node *config, double *out)
 {
     const nrl_node *v = nrl_node_find(config, "lora_dropout");
     *out = nrl_node_f64(v, nrl_node_kind(v) <= NRL_NODE_NULL ? 0 : NAN);
     if (*out >= 0 && *out < 1) return NRL_OK;
     char *text = json_write(v, 0);
-    nrl_status st = nrl_fail(NRL_ERR_DATA, "%s: lora_dropout is %.200s, expected a number from 0, below 1",
+    nrl_status st = nrl_fail(NRL_ERR_DATA, "%s: lora_dropout is %.200s; expected a number from 0, below 1",
                              nrl_node_place(v), text);
     free(text);
     return st;
 }
 
-/* The first pattern that is more than a name; NULL: none. */
+/* The first pattern that is not a plain name; NULL: none. */
 static const char *regular_one(const nrl_node *patterns)
 {
     for (size_t i = 0; i < nrl_node_size(patterns); i++)
@@ -131,7 +131,7 @@ static const char *regular_one(const nrl_node *patterns)
     return NULL;
 }
 
-/* A module's own alpha or rank: the pattern is its name, or what that ends in behind a dot. */
+/* A module's own alpha or rank: a pattern is its name, or the end of its name after a dot. */
 static double value_of(const peft *p, const nrl_node *patterns, const char *common, const char *module)
 {
     for (size_t i = 0; i < nrl_node_size(patterns); i++) {
@@ -149,7 +149,7 @@ static nrl_status alpha_of(const peft *p, const char *module, double *out)
     const char *regular = regular_one(patterns);
     if (regular)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: alpha_pattern '%.200s' is a regular expression, which is not built: "
+                        "%s: alpha_pattern '%.200s' is a regular expression, which is not supported; "
                         "expected a module's name, or its end",
                         nrl_node_place(patterns), regular);
     *out = value_of(p, patterns, "lora_alpha", module);
@@ -157,8 +157,8 @@ static nrl_status alpha_of(const peft *p, const char *module, double *out)
     return nrl_fail(NRL_ERR_DATA, "%s: lora_alpha of '%s' is not a number", nrl_node_place(p->config), module);
 }
 
-/* The tensors decide, but a file that says another rank means another scale too. Where a regular expression
- * chooses ranks nothing is compared. */
+/* The tensors decide, but a file with another rank also means another scale, so a difference is an error.
+ * If a regular expression selects ranks, nothing is compared. */
 static nrl_status check_rank(const peft *p, const char *module, int64_t rank)
 {
     const nrl_node *patterns = nrl_node_find(p->config, "rank_pattern");
@@ -177,7 +177,7 @@ static const safetensor *find(const peft *p, const char *name)
     return NULL;
 }
 
-/* The module of a tensor called base_model.model.MODULE.lora_A.weight (or B); NULL: it is none. */
+/* The module of a tensor named base_model.model.MODULE.lora_A.weight (or B); NULL: another tensor. */
 static const char *module_of(arena *a, const char *name, char which)
 {
     static const char before[] = "base_model.model.";
@@ -193,9 +193,10 @@ static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
     const safetensor *b = find(p, tensor_name(memory, module, 'B'));
     double alpha;
     if (!b || a->n_dims != 2 || b->n_dims != 2 || a->dims[0] < 1 || b->dims[1] != a->dims[0])
-        return nrl_fail(NRL_ERR_DATA, "%s: lora_A and lora_B of '%s' are no two matrices of one rank", a->path, module);
+        return nrl_fail(NRL_ERR_DATA, "%s: lora_A and lora_B of '%s' are not two matrices of one rank", a->path,
+                        module);
     if (!convert_known(a->dtype) || !convert_known(b->dtype))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s, expected F32, BF16 or F16", a->path, a->name,
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s; expected F32, BF16 or F16", a->path, a->name,
                         a->type);
     NRL_TRY(check_rank(p, module, a->dims[0]));
     NRL_TRY(alpha_of(p, module, &alpha));
@@ -219,10 +220,10 @@ static nrl_status read_entries(peft *p)
                             "built",
                             t->path, t->name);
         if (b && !find(p, tensor_name(&p->memory, b, 'A')))
-            return nrl_fail(NRL_ERR_DATA, "%s: '%s' has a lora_B and no lora_A", t->path, b);
+            return nrl_fail(NRL_ERR_DATA, "%s: '%s' has a lora_B but no lora_A", t->path, b);
         if (a) NRL_TRY(add_entry(p, t, a));
     }
-    return nrl_node_size(p->modules) ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no adapter is in it", p->file.path);
+    return nrl_node_size(p->modules) ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: contains no adapter", p->file.path);
 }
 
 static char *describe(peft *p)
@@ -299,7 +300,7 @@ static void peft_info(const void *reader, nrl_format_info *info)
     info->config_path = p->config_path;
 }
 
-/* The tensors say which modules there are, so open has read their list. */
+/* open has read the list of tensors, which determines the modules. */
 static nrl_status peft_load(void *reader)
 {
     (void)reader;
@@ -331,7 +332,7 @@ static const void *peft_bytes(const void *reader, int64_t i, size_t *size)
 }
 
 static const nrl_format table = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "peft", "0.1", "adapters as peft keeps them"),
+    NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "peft", "0.1", "adapters in the directory layout of peft"),
     .holds = NRL_HOLDS_ADAPTER,
     .probe = peft_probe,
     .open = peft_open,

@@ -69,14 +69,14 @@ static void words_give_hosts_and_slots(void **state)
 static void words_that_say_nothing_are_refused(void **state)
 {
     (void)state;
-    assert_refused("", 1, "--nodes: '': expected a host name");
+    assert_refused("", 1, "--nodes: got ''; expected a host name");
     assert_refused("a:2,,b:2", 1, "expected a host name");
-    assert_refused("a:0", 1, "slots '0': expected a number from 1");
-    assert_refused("a:two", 1, "slots 'two'");
-    assert_refused("a:", 1, "slots ''");
-    assert_refused("a:99999999999999999999", 1, "slots '99999999999999999999'");
+    assert_refused("a:0", 1, "slots: got '0'; expected a number from 1");
+    assert_refused("a:two", 1, "slots: got 'two'");
+    assert_refused("a:", 1, "slots: got ''");
+    assert_refused("a:99999999999999999999", 1, "slots: got '99999999999999999999'");
     assert_refused("[::1]2", 1, "expected [ADDRESS]:SLOTS");
-    assert_refused("a", 0, "a: how many ranks?");
+    assert_refused("a", 0, "a: number of ranks is unknown");
 }
 
 static void a_host_file_has_a_line_a_node(void **state)
@@ -97,12 +97,12 @@ static void a_host_file_has_a_line_a_node(void **state)
 static void a_broken_host_file_is_told_with_its_line(void **state)
 {
     static const char *const cases[][2] = {
-        {"a slots=1\nb slot=2\n", ":2: 'slot=2': expected slots=N or gpus=0,1"},
-        {"a gpus=0,x\n", ":1: gpus 'x'"},
-        {"a slots=3 gpus=0,1\n", "a: 2 GPUs for 3 slots"},
-        {"\n\na\n", ":3: a: how many ranks?"},
-        {"# nobody\n", "names no host"},
-        {"a slots=\n", "'slots=': expected"},
+        {"a slots=1\nb slot=2\n", ":2: got 'slot=2'; expected slots=N or gpus=0,1"},
+        {"a gpus=0,x\n", ":1: gpus: got 'x'"},
+        {"a slots=3 gpus=0,1\n", "a: got 2 GPUs for 3 slots"},
+        {"\n\na\n", ":3: a: number of ranks is unknown"},
+        {"# nobody\n", "contains no host"},
+        {"a slots=\n", "got 'slots='; expected"},
     };
     (void)state;
     launch_nodes n;

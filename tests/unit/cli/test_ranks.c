@@ -216,7 +216,7 @@ static void numbers_that_contradict_are_refused(void **state)
     ENVIRONMENT("RANK=2", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1");
     assert_refused("RANK is 2, but WORLD_SIZE is 2");
     ENVIRONMENT("RANK=one", "WORLD_SIZE=2");
-    assert_refused("RANK is 'one': expected a number");
+    assert_refused("RANK is 'one'; expected a number");
     ENVIRONMENT("RANK=-1", "WORLD_SIZE=2");
     assert_refused("RANK is '-1'");
     ENVIRONMENT("RANK=0", "WORLD_SIZE=99999999999999999999");
@@ -226,7 +226,7 @@ static void numbers_that_contradict_are_refused(void **state)
     ENVIRONMENT("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=a");
     assert_refused("LOCAL_RANK is 2, more than RANK, which is 1");
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=a");
-    assert_refused("LOCAL_WORLD_SIZE is '3': expected a number from 1 to 2");
+    assert_refused("LOCAL_WORLD_SIZE is '3'; expected a number from 1 to 2");
     ENVIRONMENT("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=70000");
     assert_refused("MASTER_PORT is '70000'");
     ENVIRONMENT("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1",
@@ -253,7 +253,7 @@ static void a_host_list_begins_with_its_first_host(void **state)
         assert_null(ranks_first_host(&memory, broken[i]));
     ENVIRONMENT("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=0", "SLURM_STEP_ID=0", "SLURM_NODEID=1",
                 "SLURM_STEP_TASKS_PER_NODE=1(x2)", "SLURM_JOB_NODELIST=node[");
-    assert_refused("no host can be read from the node list 'node['");
+    assert_refused("cannot read a host from the node list 'node['");
 }
 
 static void tasks_of_a_node_are_counted_through_repetitions(void **state)

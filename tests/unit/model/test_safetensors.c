@@ -59,14 +59,14 @@ static void faults_of_a_header_are_named(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fit", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "is not a range", 4},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", "two integers", 4},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "cut short", 2},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "is truncated", 2},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}",
          "overlap", 6},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
          "hole", 12},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "belong to nothing", 5},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "unused bytes after the last tensor", 5},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
          "duplicate", 8},
@@ -83,7 +83,7 @@ static void header_lengths_are_not_believed(void **state)
     unsigned char image[16] = {0};
     ASSERT_FAILS(safetensors_parse(&a, "m", image, 3, &f), NRL_ERR_DATA, "too few");
     image[0] = 200;
-    ASSERT_FAILS(safetensors_parse(&a, "m", image, 16, &f), NRL_ERR_DATA, "cut short");
+    ASSERT_FAILS(safetensors_parse(&a, "m", image, 16, &f), NRL_ERR_DATA, "is truncated");
     memcpy(image, "version https://", 16);
     ASSERT_FAILS(safetensors_parse(&a, "m", image, 16, &f), NRL_ERR_DATA, "git lfs pull");
     memset(image, 0xFF, 8);
