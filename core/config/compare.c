@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest key that an option lies in decides. */
+/* The longest key that equals the option or a section around it decides. */
 static const struct {
     const char *key;
     config_key_class class;
@@ -81,7 +81,7 @@ config_key_class config_key_classify(const char *key)
 /* ---- the walk ---- */
 
 typedef struct {
-    bool is_config; /* the table above decides; else every key is compared */
+    bool is_config; /* use the table above; else compare every key */
     config_difference tell;
     void *user;
 } comparing;
@@ -91,7 +91,7 @@ static bool is_number(const nrl_node *n)
     return nrl_node_kind(n) == NRL_NODE_INT || nrl_node_kind(n) == NRL_NODE_FLOAT;
 }
 
-/* 1 and 1.0 are the same number, whoever wrote them. */
+/* Whether two values are equal; 1 and 1.0 are the same number. */
 static bool is_same_value(const nrl_node *a, const nrl_node *b)
 {
     if (nrl_node_kind(a) <= NRL_NODE_NULL || nrl_node_kind(b) <= NRL_NODE_NULL)
@@ -117,7 +117,7 @@ static bool is_free(const comparing *c, const char *path, const nrl_node *was, c
     return class == CONFIG_KEY_FREE || (class == CONFIG_KEY_BY_CONTENT && is_path(was) && is_path(is));
 }
 
-/* Options of two different components have nothing to do with each other. */
+/* Returns "name" if the two components differ: then only their names are compared, not their options. */
 static const char *other_component(const nrl_node *was, const nrl_node *is)
 {
     const char *before = nrl_node_string(nrl_node_find(was, "name"), NULL);
@@ -149,7 +149,7 @@ static void walk_maps(const comparing *c, arena *a, const char *path, const nrl_
     }
 }
 
-/* Lists of maps of the same length are walked, any other list is one value. */
+/* Whether both are lists of maps of equal length, which are compared element by element; other lists are one value. */
 static bool are_lists_of_maps(const nrl_node *a, const nrl_node *b)
 {
     size_t n = nrl_node_size(a);
@@ -160,7 +160,7 @@ static bool are_lists_of_maps(const nrl_node *a, const nrl_node *b)
     return true;
 }
 
-/* A section that is free may have keys that are not. */
+/* Walks maps even if the section is free, because it may have keys that are compared. */
 static void walk(const comparing *c, arena *a, const char *path, const nrl_node *was, const nrl_node *is,
                  const nrl_node *given)
 {

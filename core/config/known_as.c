@@ -1,6 +1,6 @@
 /*
- * known_as.c - options by the names that Hugging Face's Trainer and TRL gave them. They are only named in the
- * message of an unknown key: no second spelling is accepted.
+ * known_as.c - options by their names in Hugging Face's Trainer and TRL. The table is only used for errors about
+ * unknown keys: the other names are not accepted.
  */
 #include "config/known_as.h"
 #include "config/schema.h"

@@ -136,21 +136,21 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, 
 
 /* ---- between options ---- */
 
-/* Where to point: the option if it was written, else its section, else nowhere. */
+/* The node for the place of a message: the option if the config has it, else its section, else the root. */
 static const nrl_node *place(const nrl_node *root, const char *section, const char *key)
 {
     const nrl_node *map = nrl_node_find(root, section), *at = nrl_node_find(map, key);
     return at ? at : map ? map : root;
 }
 
-/* A section that is no map has been reported as a whole. */
+/* Whether a section is not a map, which was already reported. */
 static bool is_malformed(const nrl_node *root, const char *section)
 {
     nrl_node_type kind = nrl_node_kind(nrl_node_find(root, section));
     return kind != NRL_NODE_NONE && kind != NRL_NODE_NULL && kind != NRL_NODE_MAP;
 }
 
-/* Not given, or given as 0. Anything else that did not arrive has been reported where it stands. */
+/* Whether an option is missing, null or 0. Invalid values were already reported. */
 static bool is_off(const nrl_node *root, const char *section, const char *key)
 {
     const nrl_node *at = nrl_node_find(nrl_node_find(root, section), key);
@@ -183,7 +183,7 @@ static void check_lengths(config_problems *problems, const nrl_node *root, const
                      (long long)t->micro_batch_tokens, (long long)run->data.max_length);
 }
 
-/* Options that would have no effect are mistakes. */
+/* An option without effect is an error. */
 static void check_precision(config_problems *problems, const nrl_node *root, const config_train *t)
 {
     if (is_malformed(root, "train")) return;

@@ -1,6 +1,5 @@
 /*
- * schema.c - the rows of the core's sections, in the order of the user's guide. What several
- * options must agree on is in rules.c.
+ * schema.c - the rows of the core's sections, in the order of the user's guide. Rules between options are in rules.c.
  */
 #include "config/schema.h"
 #include "config/config.h"
@@ -243,7 +242,7 @@ static void fill_component(const filler *f, const char *name, const nrl_node *no
 
 static void fill_data(const filler *f, const nrl_node *node, config_data *out)
 {
-    if (!node) return; /* its absence has been told; its required options need not be */
+    if (!node) return; /* the missing section was already reported; do not report its options too */
     const option_part part = OPTION_PART(data_rows, out);
     nrl_node *resolved = fill_section(f, "data", node, &part, 1);
     rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
@@ -305,7 +304,7 @@ static size_t items_of(const nrl_node *list)
     return nrl_node_kind(list) > NRL_NODE_NULL;
 }
 
-/* A hash that is misspelled would never be that of a file. */
+/* Checks the form of hashes, because a malformed hash would never match a file. */
 static bool is_allow_word(const char *text)
 {
     static const char hash[] = "sha256:";
@@ -346,7 +345,7 @@ static void fill_allow(const filler *f, const nrl_node *list, nrl_node *resolved
     }
 }
 
-/* A list is short for {folders: list}, and stays one in the resolved config. */
+/* Reads a map, or a list, which is short for {folders: list} and stays a list in the resolved config. */
 static void fill_plugins(const filler *f, const nrl_node *node, config_run *out)
 {
     plugins_map m = {.folders = node};

@@ -1,7 +1,7 @@
 /*
- * call.c - one call on an axis, from its start to its end: numbered, recorded, waited for in slices
- * between which the failure_cause about lost ranks is looked at. Where a device can wait for a call the host
- * does not: it looks for the end later, and waits before it asks the device for anything.
+ * call.c - one call on an axis, from start to end: numbers it, records it, and waits for it in slices, checking for a
+ * failure of another rank after each. If the device can wait for the call, the host does not: it checks for the end
+ * later, and waits before it synchronizes with the device.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
@@ -94,7 +94,7 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
     return NRL_OK;
 }
 
-/* With NRL_OK and not done: the failure_cause stands, or time is up. */
+/* NRL_OK without *done: another rank has failed, or the call timed out. */
 static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool *done)
 {
     double end = begin + m->timeout_step;
@@ -105,7 +105,7 @@ static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool
     }
 }
 
-/* The work did not end well: by its status, or with NRL_OK because the failure_cause stands or time is up. */
+/* Handles a call that failed: with a status, or with NRL_OK because another rank has failed or the call timed out. */
 static nrl_status broken(nrl_mesh *m, const nrl_work *w, nrl_status st, double waited)
 {
     record_call call;

@@ -1,5 +1,5 @@
 /*
- * control.c - the thread that watches: its heartbeats, who stopped beating, and what follows a failure_cause.
+ * control.c - the watching thread: sends heartbeats, finds ranks whose heartbeats stopped, and acts after a failure.
  */
 #include "base/arena.h"
 #include "mesh/control_state.h"
@@ -116,7 +116,7 @@ static void see_to_suspicion(control *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- after the failure_cause ---- */
+/* ---- after a failure ---- */
 
 static void send_record(control *c)
 {
@@ -128,8 +128,8 @@ static void send_record(control *c)
     free(key);
 }
 
-/* Once, after the failure_cause: the record that a time-out wants, and that this rank knows; who reads the
- * records says so when it has them. */
+/* Called once after a failure: sends this rank's record after a time-out, and the acknowledgement that this rank has
+ * read the cause. The rank that reads the records acknowledges once it has them. */
 static void acknowledge(control *c)
 {
     abort_record w;
@@ -150,7 +150,7 @@ static void say_unheard(control *c)
     c->setup.unheard(c->setup.user);
 }
 
-/* Until the next heartbeat, or a failure_cause or suspicion to see to, or the end; under lock. */
+/* Waits for the next heartbeat, a failure, a suspicion or the end; under lock. */
 static void wait_for_beat(control *c, double until)
 {
     struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};

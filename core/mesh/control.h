@@ -19,27 +19,27 @@ typedef struct {
     int32_t rank, world;
     int32_t holder;                           /* the rank that holds the store, -1 = none of them */
     void (*record)(void *user, buffer *text); /* this rank's last calls, for ABORT_LATE. [any] */
-    void (*unheard)(void *user);              /* the failure_cause has stood for 2 s and nobody asked: say it. [any] */
+    void (*unheard)(void *user);              /* reports a failure that no call has returned for 2 s. [any] */
     void *user;
 } control_setup;
 
 /* Before a rank is seen by others: its heartbeats begin at zero. [main] */
 nrl_status control_announce(nrl_store *store, int32_t rank);
 nrl_status control_open(const control_setup *setup, control **out); /* all have announced. [main] */
-/* Ends the thread; without a failure_cause it leaves in order first. [main] */
+/* Ends the thread; without a failure, this rank sends its leave message first. [main] */
 void control_close(control *c);
 
-bool control_failed(const control *c);                   /* a failure_cause stands. [any] */
-void control_failure_cause(control *c, abort_record *w); /* it; kind ABORT_NONE without one. [any] */
-/* Why this rank leaves. A failure_cause stands afterwards. [step] */
+bool control_failed(const control *c);                   /* whether a failure cause is known. [any] */
+void control_failure_cause(control *c, abort_record *w); /* kind is ABORT_NONE if there is none. [any] */
+/* Reports why this rank ends the job. A failure cause is known afterwards. [step] */
 void control_tell(control *c, nrl_status code, const char *text);
-/* The connection to a rank (-1: to one that is not known) broke. Looks for the true cause for a
- * moment, then blames the rank; -1 is never blamed, so there may be no failure_cause afterwards. [step] */
+/* The connection to a rank broke (-1: to an unknown rank). Waits a moment for the actual cause, else reports the rank
+ * as lost; -1 is never reported, so there may be no failure cause afterwards. [step] */
 void control_suspect(control *c, int32_t rank);
-/* A call took too long; `what` says which and where. A failure_cause stands afterwards. The first rank that
- * says so gets everybody's records in `records` [world] (NULL where one did not come). [step] */
+/* A call timed out; `what` describes it. A failure cause is known afterwards. The first rank that reports a time-out
+ * gets the records of all ranks in `records` [world] (NULL if one is missing). [step] */
 void control_late(control *c, const char *what, char **records);
-/* The failure_cause stands: until all who live have read it, or a few seconds are over. [main] */
+/* After a failure: waits until all live ranks have read its cause, at most a few seconds. [main] */
 void control_linger(control *c);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * control_state.h - what the watch and the failure_cause share: control.c is the thread and its heartbeats,
- * failure_cause.c what stands about a failure and what the step thread reports.
+ * control_state.h - the state that control.c (the thread and its heartbeats) and failure_cause.c (the cause of a
+ * failure, and reports of the step thread) share.
  */
 #ifndef MESH_CONTROL_STATE_H
 #define MESH_CONTROL_STATE_H
@@ -33,10 +33,10 @@ struct control {
 };
 
 /* ---- failure_cause.c ---- */
-void control_decide(control *c, const abort_record *w); /* the first failure_cause stands; ABORT_NONE is none */
+void control_decide(control *c, const abort_record *w); /* keeps the first cause; ignores ABORT_NONE */
 void control_decide_store(control *c);                  /* the store is lost, for the reason in the error record */
-void control_say(control *c, abort_record *w); /* tells the others; what stands in the store is the failure_cause */
-void control_look(control *c);                 /* whether others have said something */
-void control_add_known(control *c);            /* this rank has read the failure_cause: the holder of the store waits */
+void control_say(control *c, abort_record *w); /* reports w to the others; the first record in the store is the cause */
+void control_look(control *c);                 /* looks for a record of another rank */
+void control_add_known(control *c);            /* this rank has read the cause, for which the store's holder waits */
 
 #endif

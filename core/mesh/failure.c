@@ -1,5 +1,5 @@
 /*
- * failure.c - failure_causes in words: who was lost, in which call, for how long it was waited for.
+ * failure.c - error texts of failures: which rank was lost, in which call, and how long this rank waited.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"

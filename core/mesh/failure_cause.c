@@ -86,8 +86,7 @@ void control_tell(control *c, nrl_status code, const char *text)
     control_say(c, &w);
 }
 
-/* All requests to the store are the other thread's: while one of them is not answered, the failure_cause
- * may come from elsewhere. */
+/* The other thread makes all requests to the store; the cause may become known while such a request is pending. */
 void control_suspect(control *c, int32_t rank)
 {
     pthread_mutex_lock(&c->lock);

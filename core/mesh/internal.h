@@ -79,10 +79,10 @@ int32_t mesh_store_holder(const nrl_mesh *m);             /* the rank that holds
 nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline);
 
 /* ---- failure.c ---- */
-/* The failure_cause as an error of this rank, after `call` was waited for (NULL = between calls). */
+/* Sets the failure cause as this rank's error, after it waited for `call` (NULL = between calls). */
 nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double waited);
-/* A call broke: by its time-out, or `st` and words in the error record. Finds the culprit, ends the
- * collective and gives the error that every further call will give too. */
+/* A call failed: by a time-out, or with `st` and the text in the error record. Finds the culprit, ends the collective
+ * and returns the error that all later calls return too. */
 nrl_status mesh_broken(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st, double waited);
 nrl_status mesh_dead_error(const nrl_mesh *m);
 

@@ -71,7 +71,7 @@ static nrl_status open_control(nrl_mesh *m)
     return control_open(&s, &m->control);
 }
 
-/* While the collective meets through the store: a failure_cause ends its waiting. */
+/* Ends the waits of the collective's rendezvous in the store after a failure. */
 static bool is_over(void *user)
 {
     nrl_mesh *m = user;

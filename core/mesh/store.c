@@ -242,7 +242,7 @@ static bool is_stopped(const nrl_store *s)
     return false;
 }
 
-/* In slices, so that a failure_cause about a lost rank ends the wait. */
+/* Waits in slices, so that the loss of a rank ends the wait. */
 static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, bool *found, void **value, size_t *size)
 {
     const nrl_store *b = bottom(s);

@@ -163,7 +163,7 @@ static double element(const device *d, const nrl_mat *m, int64_t r, int64_t c)
     return value;
 }
 
-/* ---- failure_causes ---- */
+/* ---- failures ---- */
 
 typedef struct {
     const char *name;

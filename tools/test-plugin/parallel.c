@@ -1,6 +1,6 @@
 /*
- * parallel.c - what every strategy promises: layouts that hold all of a model, WEIGHT where a action reads it,
- * gradients summed over ranks, the same calls everywhere, nothing left behind.
+ * parallel.c - rules of every strategy: layouts cover the whole model, WEIGHT is current when an action reads it,
+ * gradients are summed over ranks, all ranks make the same calls, and nothing is leaked.
  */
 #include "parallel.h"
 #include <math.h>

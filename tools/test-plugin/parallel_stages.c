@@ -79,7 +79,7 @@ typedef struct {
     bool there[2][TOY_UNITS][TOY_MICRO]; /* pass, unit */
 } progress;
 
-/* What a action reads was given. */
+/* Whether the input of an action is available. */
 static bool can_go(const progress *p, const nrl_action *v)
 {
     if (v->pass == NRL_PASS_FORWARD) return v->unit == 0 || p->there[0][v->unit - 1][v->micro_batch];

@@ -5,7 +5,7 @@
 #include "parallel.h"
 #include <string.h>
 
-#define RULE_WORK "WEIGHT is whole and current inside a action"
+#define RULE_WORK "WEIGHT is whole and current inside an action"
 #define RULE_GRAD "gradients are the sum over ranks"
 
 bool toy_ok(toy *t, nrl_status st, const char *rule)

@@ -1,16 +1,16 @@
 /*
- * adapter.h - a parameter-efficient method: what is trained beside a frozen linear weight W [outputs, inputs], which
- * weights of a model get it, how its parameters take part in the product, and how they are merged into W.
+ * adapter.h - a parameter-efficient method: a few trained parameters for a frozen linear weight W [outputs, inputs],
+ * which weights of a model have them, how they change the product with W, and how they are merged into W.
  *
  * A config chooses an adapter by the component `adapter: {name: NAME, ...}`, or by a section that is called NAME. Its
  * options are the plugin's rows, and the core's `use`, an adapter on disk to start from.
  *
- * Settings are what a checkpoint keeps of an adapter, a tree {"modules": [{"module": "model.layers.0.mlp.up_proj",
- * ...}, ...], ...}. The core reads the list of modules and adds the plugin's name as "adapter"; everything else in it
- * is the plugin's own. A module is named like its weight, without ".weight".
+ * Settings are a tree that is stored in checkpoints: {"modules": [{"module": "model.layers.0.mlp.up_proj", ...}, ...],
+ * ...}. The core reads the list of modules and adds the plugin's name as "adapter"; all other keys belong to the
+ * plugin. A module has the name of its weight without ".weight".
  *
- * An instance is made from settings. Ownership: the settings outlive the instance; texts and names that the instance
- * returns live until `destroy`. The tape gives the backward: `forward` calls operations of nrl/op.h and those below.
+ * An instance is created from settings. Ownership: the settings outlive the instance; texts and names that it returns
+ * live until `destroy`. `forward` calls operations of nrl/op.h and those below, so the tape computes its backward.
  */
 #ifndef NRL_ADAPTER_H
 #define NRL_ADAPTER_H
@@ -21,7 +21,7 @@ extern "C" {
 
 enum { NRL_ADAPTER_MAX_PARAMS = 4 };
 
-/* A linear weight that may carry an adapter; sizes are those of the whole weight, whatever part lies on this rank. */
+/* A linear weight that can have an adapter. Sizes are those of the unsharded weight. */
 typedef struct {
     uint32_t size;
     uint32_t tp; /* nrl_tp: how tensor parallelism divides it */
@@ -31,32 +31,32 @@ typedef struct {
     int32_t reserved;
 } nrl_adapter_target;
 
-/* What `choose` chooses from; lives as long as the call. */
+/* The input of `choose`; lives as long as the call. */
 typedef struct {
     uint32_t size;
     uint32_t target_size;              /* stride of targets */
-    const char *section;               /* what the config calls the component: errors begin "SECTION.OPTION: " */
+    const char *section;               /* name of the component in the config: errors begin "SECTION.OPTION: " */
     const nrl_adapter_target *targets; /* [n_targets] in the order of the model */
     int64_t n_targets;
     const char *const *others; /* [n_others] modules with a matrix that cannot carry an adapter: embeddings, the head */
     int64_t n_others;
 } nrl_adapter_model;
 
-/* Where `declare` puts the parameters of a module, at most NRL_ADAPTER_MAX_PARAMS. [main] */
+/* Collects the parameters that `declare` declares for a module, at most NRL_ADAPTER_MAX_PARAMS. [main] */
 typedef struct nrl_adapter_builder nrl_adapter_builder;
 NRL_API nrl_status nrl_adapter_build_param(nrl_adapter_builder *b, const nrl_param_spec *spec);
 
-/* One product with an adapted weight, while it is computed. */
+/* A product with an adapted weight, during its computation. */
 typedef struct nrl_adapter_site nrl_adapter_site;
 
-/* The i-th parameter that `declare` gave this module. */
+/* The i-th parameter that `declare` has declared for this module. */
 NRL_API nrl_param *nrl_adapter_param(const nrl_adapter_site *site, int32_t i);
-/* y = x with each element 0 at probability p, else divided by 1 - p, in training; ranks that hold other columns of the
- * same x drop other elements. [step] */
+/* Dropout in training: each element of y is 0 with probability p, else x / (1 - p). Ranks with different columns of the
+ * same x drop different elements. [step] */
 NRL_API nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, double p,
                                        nrl_tensor **y);
-/* y [R, outputs] = x W^T + bias, and where u [R, r] is not NULL + scale u b^T with b [outputs, r], in one operation:
- * the sum is never a tensor of its own. Once in each forward. [step] */
+/* y [R, outputs] = x W^T + bias, plus scale u b^T if u [R, r] is not NULL, with b [outputs, r]. The second product is
+ * added in place, without a temporary tensor. Call it once in each forward. [step] */
 NRL_API nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, nrl_tensor *u,
                                        nrl_param *b, double scale, nrl_tensor **y);
 /* The same in two parts, for an adapter that changes the product before the bias is added: y = x W^T, and then, in
@@ -80,24 +80,24 @@ typedef struct {
      * is a mistake */
     nrl_status (*adopt)(const void *options, const nrl_node *given, const nrl_adapter_model *model,
                         const nrl_node *saved, nrl_arena *memory, nrl_node **settings, nrl_node **resolved);
-    /* [main] NRL_ERR_CORRUPT: the settings are not this adapter's, or make no sense */
+    /* [main] NRL_ERR_CORRUPT: the settings are invalid or belong to another adapter */
     nrl_status (*create)(const nrl_node *settings, void **self);
     void (*destroy)(void *self); /* [main] */
-    /* [main] the parameters of entry `module` of the settings: names as they are on disk, shapes, initialisers, how
-     * tensor parallelism divides them. NRL_ERR_CONFIG: this target cannot carry it */
+    /* [main] declares the parameters of entry `module` of the settings: names as on disk, shapes, initialisers, how
+     * tensor parallelism divides them. NRL_ERR_CONFIG: the target does not fit */
     nrl_status (*declare)(void *self, int32_t module, const nrl_adapter_target *target, nrl_adapter_builder *builder);
     /* [step] the product of an adapted weight; x [R, inputs] */
     nrl_status (*forward)(void *self, int32_t module, nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x,
                           nrl_tensor **y);
-    /* [main] elements [begin, begin + n) of W, row by row, become those of the merged weight; values: each parameter
-     * whole, in the order of declare */
+    /* [main] replaces elements [begin, begin + n) of W, in row-major order, by those of the merged weight. values: all
+     * elements of each parameter, in the order of declare */
     void (*merge)(void *self, int32_t module, const nrl_adapter_target *target, const float *const *values,
                   int64_t begin, int64_t n, float *w);
-    bool (*random)(const void *self); /* [main] forward draws random numbers; NULL: it does not */
-    /* [main] optional: what a line of the plan says of it, "rank 8, alpha 16" */
+    bool (*random)(const void *self); /* [main] whether forward draws random numbers; NULL: no */
+    /* [main] optional: a description for the plan, "rank 8, alpha 16" */
     const char *(*summary)(const void *self);
-    /* optional: pairs of a name that other programs give an option, and the option, "" the whole section; NULL-ended.
-     * Errors for unknown keys name the option */
+    /* optional: pairs of a name in other programs and the name of the option here, "" = the whole section;
+     * NULL-terminated. Used by errors for unknown keys */
     const char *const *known_as;
 } nrl_adapter;
 

@@ -1,7 +1,6 @@
 /*
- * harness.h - for programs that test plugins: a context on a backend without a run around it, batches made by hand,
- * gradients, the metrics and the state of an algorithm, text and spans, a store where ranks meet. `nrl plugins test` is
- * built on it.
+ * harness.h - for programs that test plugins: a context on a backend without a run, hand-made batches, gradients, the
+ * metrics and the state of an algorithm, text and spans, and a store for rendezvous. `nrl plugins test` uses it.
  *
  *     nrl_harness *h;
  *     nrl_harness_open(backend, options, &h);
@@ -33,17 +32,16 @@ extern "C" {
 
 typedef struct nrl_harness nrl_harness;
 
-/* Opens the first device of a backend; `options` are the backend's, filled. Both outlive the harness. NRL_ERR_DEVICE,
- * NRL_ERR_MEMORY. */
+/* Opens the first device of a backend; `options` is the backend's filled options struct. Both must outlive the harness.
+ * NRL_ERR_DEVICE, NRL_ERR_MEMORY. */
 NRL_API nrl_status nrl_harness_open(const nrl_backend *backend, const void *options, nrl_harness **out);
-NRL_API void nrl_harness_close(nrl_harness *h); /* NULL is fine */
+NRL_API void nrl_harness_close(nrl_harness *h); /* h may be NULL */
 NRL_API nrl_ctx *nrl_harness_ctx(nrl_harness *h);
-NRL_API size_t nrl_harness_live_bytes(const nrl_harness *h); /* of tensors that are in use */
+NRL_API size_t nrl_harness_live_bytes(const nrl_harness *h); /* bytes of all live tensors */
 
 /* ---- batches ---- */
 
-/* Documents laid end to end, by the legend of nrl/batch.h. Arrays are copied; positions restart at 0 in each segment.
- */
+/* A packed batch, with the legend of nrl/batch.h. Arrays are copied; positions restart at 0 in each segment. */
 typedef struct {
     uint32_t size;
     int32_t n_extra;
@@ -59,36 +57,36 @@ typedef struct {
     const char *const *extra_names;   /* [n_extra] as data.extra names them; "label" of labelled examples */
     const float *const *extra_values; /* [n_extra][n_segments] */
 } nrl_harness_batch;
-/* NRL_ERR_CONFIG where more extra values are given than a batch holds. */
+/* NRL_ERR_CONFIG if there are more extra columns than a batch can have. */
 NRL_API nrl_status nrl_harness_batch_create(const nrl_harness_batch *spec, nrl_batch **out);
-/* Rows [begin, end) as a batch of their own that borrows the other's arrays, as a tokenwise loss is given them. */
+/* A view of rows [begin, end) that borrows the arrays of b, like the batches that a tokenwise loss receives. */
 NRL_API nrl_status nrl_harness_batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch **out);
-NRL_API void nrl_harness_batch_free(nrl_batch *b); /* NULL is fine */
-/* What nrl_batch_column gives by this name; the tensor outlives the batch's use. */
+NRL_API void nrl_harness_batch_free(nrl_batch *b); /* b may be NULL */
+/* Sets the column that nrl_batch_column returns for this name. The tensor must outlive the use of the batch. */
 NRL_API void nrl_harness_batch_set_column(nrl_batch *b, const char *name, nrl_tensor *column);
-/* The batch that operations work on from here on; NULL = none. */
+/* Sets the batch of subsequent operations; NULL = none. */
 NRL_API nrl_status nrl_harness_use_batch(nrl_harness *h, nrl_batch *b);
 
 /* ---- gradients ---- */
 
-NRL_API void nrl_harness_leaf(nrl_tensor *t); /* its gradient is wanted */
-/* Operations are recorded from here until nrl_harness_backward or nrl_harness_forget. */
+NRL_API void nrl_harness_leaf(nrl_tensor *t); /* marks t as a leaf that needs a gradient */
+/* Starts recording operations, until nrl_harness_backward or nrl_harness_forget. */
 NRL_API void nrl_harness_record(nrl_harness *h);
-/* Walks back from outputs[i] with the gradient grad_outputs[i] (NULL = none). input_grads[i] is the gradient of
- * inputs[i], NULL where none flows; each is given back by nrl_tensor_free. */
+/* Runs the backward from outputs[i] with the gradient grad_outputs[i] (NULL = none). input_grads[i] becomes the
+ * gradient of inputs[i], or NULL if it has none; free each with nrl_tensor_free. */
 NRL_API nrl_status nrl_harness_backward(nrl_harness *h, nrl_tensor *const *outputs, nrl_tensor *const *grad_outputs,
                                         int n_outputs, nrl_tensor *const *inputs, nrl_tensor **input_grads,
                                         int n_inputs);
-NRL_API void nrl_harness_stop(nrl_harness *h);   /* operations are recorded no longer; the tape stays for backward */
-NRL_API void nrl_harness_forget(nrl_harness *h); /* releases the tape; after backward, or in its place */
+NRL_API void nrl_harness_stop(nrl_harness *h);   /* stops recording; keeps the tape for the backward */
+NRL_API void nrl_harness_forget(nrl_harness *h); /* releases the tape, after a backward or instead of it */
 
-/* ---- what an algorithm leaves ---- */
+/* ---- metrics and state of an algorithm ---- */
 
-/* Metric i of those that were added (nrl_metric_add) since nrl_harness_take_metrics. */
+/* Fetches the metrics added by nrl_metric_add since the last call; nrl_harness_metric returns metric i of them. */
 NRL_API nrl_status nrl_harness_take_metrics(nrl_harness *h, int64_t *n);
 NRL_API void nrl_harness_metric(const nrl_harness *h, int64_t i, uint32_t *index, double *value, double *weight);
 
-/* Saves what `state` (nrl_algorithm.state) actions into a map in `memory`; brings it back. */
+/* Saves the values that `state` (nrl_algorithm.state) passes to nrl_state_io_* to a map in `memory`; restores them. */
 NRL_API nrl_status nrl_harness_save_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self,
                                           nrl_arena *memory, nrl_node **map);
 NRL_API nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_state_io *v), void *self,
@@ -97,24 +95,24 @@ NRL_API nrl_status nrl_harness_load_state(nrl_status (*state)(void *self, nrl_st
 /* ---- what tokenizers and templates write into ---- */
 
 NRL_API nrl_text *nrl_harness_text_create(void);
-NRL_API void nrl_harness_text_free(nrl_text *text); /* NULL is fine */
-/* The bytes so far, NUL-ended; they live until the text changes. */
+NRL_API void nrl_harness_text_free(nrl_text *text); /* text may be NULL */
+/* The bytes so far, NUL-terminated; valid until the text changes. */
 NRL_API const char *nrl_harness_text_bytes(const nrl_text *text, size_t *size);
 NRL_API nrl_spans *nrl_harness_spans_create(void);
-NRL_API void nrl_harness_spans_free(nrl_spans *spans); /* NULL is fine */
+NRL_API void nrl_harness_spans_free(nrl_spans *spans); /* spans may be NULL */
 NRL_API size_t nrl_harness_spans_n(const nrl_spans *spans);
 /* Span i of nrl_harness_spans_n. */
 NRL_API void nrl_harness_spans_at(const nrl_spans *spans, size_t i, size_t *begin, size_t *end);
 
 /* ---- a store ---- */
 
-/* A store, which this process holds where the plugin can: what a collective's `open` is given. `store` and `options`
- * live as long; "127.0.0.1:0" is an address that the store plugin of the installation serves. */
+/* A store for a collective's `open`, with its server in this process if the plugin has one. `store` and `options` must
+ * live as long; the installed store plugin serves the address "127.0.0.1:0". */
 typedef struct nrl_harness_store nrl_harness_store;
 NRL_API nrl_status nrl_harness_store_open(const nrl_store_plugin *store, const void *options, const char *address,
                                           double timeout_s, nrl_harness_store **out);
 NRL_API nrl_store *nrl_harness_store_client(nrl_harness_store *s);
-NRL_API void nrl_harness_store_close(nrl_harness_store *s); /* NULL is fine */
+NRL_API void nrl_harness_store_close(nrl_harness_store *s); /* s may be NULL */
 
 #ifdef __cplusplus
 }

@@ -22,7 +22,7 @@ typedef struct {
     char *path;
 } folder;
 
-/* h starts as seed ^ (n M); each 8-byte abort_record w: k = w M, k ^= k >> 47, k *= M, h = (h ^ k) M; the rest
+/* h starts as seed ^ (n M); each 8-byte word w: k = w M, k ^= k >> 47, k *= M, h = (h ^ k) M; the rest
  * of 1..7 bytes as one number t: h = (h ^ t) M; at the end h ^= h >> 47, h *= M, h ^= h >> 47. */
 static uint64_t libstdcxx_hash(const char *key)
 {

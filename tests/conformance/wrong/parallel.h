@@ -503,7 +503,7 @@ static const nrl_parallel wrong[] = {
           .updated = right_updated),
     WRONG(unordered, "finish succeeds", .axis = &batch_axis, .plan = whole_plan, .finish = unordered_finish,
           .updated = right_updated),
-    WRONG(lazy, "WEIGHT is whole and current inside a action", .axis = &batch_axis, .plan = whole_plan,
+    WRONG(lazy, "WEIGHT is whole and current inside an action", .axis = &batch_axis, .plan = whole_plan,
           .finish = right_finish, .updated = lazy_updated),
     WRONG(holey, "every element lies on a rank", .axis = &batch_axis, .plan = holey_plan, .updated = right_updated),
     WRONG(shared, "shards of two ranks are the same or disjoint", .axis = &batch_axis, .plan = shared_plan,
