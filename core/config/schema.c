@@ -11,140 +11,137 @@
 
 static const nrl_option model_rows[] = {
     NRL_OPT_PATH(config_model, path, "",
-                 "a model on disk, a name that its format looks up (org/name), a checkpoint or a run (its newest)"),
-    NRL_OPT_STR(config_model, format, "", "plugin of formats/ that reads path; unset: the one that recognises it"),
-    NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts with random weights"),
+                 "the model: a directory, a name that its format looks up (org/name), a checkpoint, or a run (its "
+                 "newest checkpoint)"),
+    NRL_OPT_STR(config_model, format, "", "the plugin of formats/ that reads path; unset: the one that recognises it"),
+    NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts from random weights"),
     NRL_OPT_NODE(
         config_model, tokenizer, "",
-        "directory or file of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the "
-        "model directory's"),
+        "path of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the model directory"),
 };
 
 const nrl_option adapter_rows[] = {
-    NRL_OPT_PATH(config_adapter, use, "", "an adapter on disk to start from, with its own settings"),
+    NRL_OPT_PATH(config_adapter, use, "", "an adapter on disk to start from; its settings are used"),
 };
 const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
 
 static const nrl_option data_rows[] = {
-    NRL_OPT_NODE(config_data, train, NULL, "a path, {path, weight, reader}, or a list of these"),
-    NRL_OPT_NODE(config_data, eval, "", "the same, for evaluation"),
-    NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "tokens a sample may have"),
-    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what happens to longer samples"),
+    NRL_OPT_NODE(config_data, train, NULL, "training data: a path, {path, weight, reader}, or a list of these"),
+    NRL_OPT_NODE(config_data, eval, "", "evaluation data, in the same form"),
+    NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "maximum number of tokens of a sample"),
+    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what to do with longer samples"),
     NRL_OPT_NODE(config_data, template, "auto",
-                 "chat template: auto, the tokenizer's own; a word that a template plugin serves; the path of a "
-                 "file; or {name, path} where name is the plugin"),
+                 "chat template: auto (the template of the tokenizer), a name that a template plugin serves, the path "
+                 "of a file, or {name, path} where name is the plugin"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all|last",
-                 "which tokens the loss counts: answers, all, or of a conversation the last answer "
-                 "alone; answers whose "
-                 "message has weight 0 or train false never"),
-    NRL_OPT_BOOL(config_data, packing, "true", "short samples share a micro-batch"),
-    NRL_OPT_BOOL(config_data, prefix_sharing, "true", "a pair's prompt is computed once for both answers"),
-    NRL_OPT_BOOL(config_data, shuffle, "true", "order by seed and epoch; false keeps the file's order"),
-    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop", "the short batch at the end of an epoch"),
-    NRL_OPT_NODE(config_data, columns, "", "renames columns: {prompt: question}"),
-    NRL_OPT_NODE(config_data, extra, "", "list of columns that reach the loss as one number a sample"),
+                 "the trained tokens: answers, all, or only the last answer of a conversation; an answer whose message "
+                 "has weight 0 or train false is never trained"),
+    NRL_OPT_BOOL(config_data, packing, "true", "pack short samples into one micro-batch"),
+    NRL_OPT_BOOL(config_data, prefix_sharing, "true", "compute the prompt of a pair once for both answers"),
+    NRL_OPT_BOOL(config_data, shuffle, "true", "shuffle by seed and epoch; false: the order of the file"),
+    NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop",
+                 "whether to keep the incomplete batch at the end of an epoch"),
+    NRL_OPT_NODE(config_data, columns, "", "renames columns, such as {prompt: question}"),
+    NRL_OPT_NODE(config_data, extra, "", "list of numeric columns that are passed to the loss"),
     NRL_OPT_INT(config_data, workers, "1", 1, 1024, "threads that tokenize"),
-    NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps prepared ahead"),
-    NRL_OPT_PATH(config_data, cache, "", "folder of the token cache; unset: beside the run's output"),
+    NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps that are prepared in advance"),
+    NRL_OPT_PATH(config_data, cache, "", "directory of the token cache; unset: in the output directory"),
 };
 
 static const nrl_option train_rows[] = {
-    NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "optimizer steps; or give epochs"),
-    NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "passes over the data; or give steps"),
-    NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX, "samples a step, before packing, over all ranks"),
+    NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "number of optimizer steps; alternatively, set epochs"),
+    NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "number of passes over the data; alternatively, set steps"),
+    NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX, "samples per step over all ranks, before packing"),
     NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, INT32_MAX,
-                "tokens a forward holds; accumulation follows from it"),
+                "tokens per forward pass; the number of accumulated micro-batches follows from it"),
     NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
-                "samples a forward holds, when data.packing is false; 0: by tokens"),
+                "samples per forward pass if data.packing is false; 0: use micro_batch_tokens"),
     NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16|fp16",
-                 "of weights and activations; masters and sums are fp32"),
+                 "precision of weights and activations; master weights and sums are fp32"),
     NRL_OPT_NODE(config_train, loss_scale, "",
-                 "with fp16: dynamic (unless set), a number, or {init: 65536, growth: 2, backoff: 0.5, "
+                 "with fp16: dynamic (the default), a number, or {init: 65536, growth: 2, backoff: 0.5, "
                  "growth_interval: 2000, min: 6.1e-5}"),
     NRL_OPT_ENUM(config_train, master, "fp32", "fp32|split16",
-                 "with bf16: fp32 masters beside the weights, or the 16 bits that rounding took away, 2 bytes "
-                 "a parameter less; the same numbers"),
+                 "with bf16: fp32 master weights, or only the 16 bits that rounding removes, which saves 2 bytes per "
+                 "parameter and gives the same numbers"),
     NRL_OPT_ENUM(config_train, gradients, "fp32", "fp32|bf16",
-                 "with bf16: what is kept of them until the update; a micro-batch is summed in fp32, then rounded "
-                 "and added, so one a step loses least"),
+                 "with bf16: the precision of stored gradients; each micro-batch is summed in fp32, then rounded and "
+                 "added, so fewer micro-batches per step lose less"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
-                "most of a micro-batch's logits that stay until backward where a loss needs whole "
-                "batches; the rest is computed twice, with the same results"),
-    NRL_OPT_BOOL(
-        config_train, deterministic, "true",
-        "equal configs give equal bits on one machine; false: the backend may be faster where sums are made in "
-        "the order that comes, `nrl describe` of it says where"),
-    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "of data order, random weights and sampling"),
-    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what a loss or gradient that is not finite does"),
-    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "skipped steps in a row before the run stops"),
+                "MiB of logits of a micro-batch that are kept until the backward pass if a loss needs whole batches; "
+                "the rest is recomputed with the same results"),
+    NRL_OPT_BOOL(config_train, deterministic, "true",
+                 "equal configs give equal bits on one machine; false: the backend may use faster sums in a varying "
+                 "order (see `nrl describe BACKEND`)"),
+    NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "seed of the data order, random weights and sampling"),
+    NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what to do if the loss or the gradient is not finite"),
+    NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "stop after this many skipped steps in a row"),
     NRL_OPT_F64(config_train, diverge_factor, "100", 0, 1e15,
-                "the run has diverged (exit 3) when its loss is above this many times its first loss, counted as at "
-                "least 1, for 10 steps in a row or at the end; 0 = off"),
+                "the run has diverged (exit 3) if its loss exceeds its first loss (at least 1) by this factor for 10 "
+                "steps in a row or at the end; 0: off"),
     NRL_OPT_BOOL(config_train, check_gradient, "true",
-                 "stop when the first gradient is 0, as that of a loss that is detached from the model"),
+                 "stop if the first gradient is 0, for example because the loss is detached from the model"),
     NRL_OPT_NODE(config_train, activation_checkpointing, "none",
-                 "none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}"),
+                 "layers that recompute activations: none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}"),
 };
 
 static const nrl_option eval_rows[] = {
-    NRL_OPT_INT(config_eval, every, "0", 0, COUNT_MAX, "steps between evaluations, 0 = none"),
+    NRL_OPT_INT(config_eval, every, "0", 0, COUNT_MAX, "steps between evaluations; 0: none"),
     NRL_OPT_INT(config_eval, early_stop, "0", 0, COUNT_MAX,
-                "evaluations without a better checkpoint.metric before stopping, 0 = off"),
+                "stop after this many evaluations without a better checkpoint.metric; 0: off"),
 };
 
 static const nrl_option checkpoint_rows[] = {
-    NRL_OPT_INT(config_checkpoint, every, "500", 0, COUNT_MAX, "steps between saves, 0 = off"),
-    NRL_OPT_F64(config_checkpoint, every_minutes, "0", 0, 1e6, "minutes between saves, 0 = off"),
-    NRL_OPT_INT(config_checkpoint, keep, "3", 0, COUNT_MAX, "newest ones kept, 0 = all"),
+    NRL_OPT_INT(config_checkpoint, every, "500", 0, COUNT_MAX, "steps between saves; 0: off"),
+    NRL_OPT_F64(config_checkpoint, every_minutes, "0", 0, 1e6, "minutes between saves; 0: off"),
+    NRL_OPT_INT(config_checkpoint, keep, "3", 0, COUNT_MAX, "number of newest checkpoints to keep; 0: all"),
     NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
-                "best ones kept besides, by metric; a new best is saved as soon as its evaluation has found it, also "
-                "between two saves"),
-    NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
-                "the evaluation's value that says which checkpoint is the best: eval_loss, or eval_NAME of a metric "
-                "of the algorithm"),
-    NRL_OPT_ENUM(config_checkpoint, metric_mode, "auto", "auto|min|max",
-                 "whether the smallest or the largest metric is the best; auto: as the algorithm declares it, and "
-                 "min for eval_loss"),
-    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
-                 "room for a save is asked for before the first step, so that a full disk shows early"),
-    NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",
-                 "which step's weights OUT/model holds at the end; best: of the best "
-                 "evaluation, which is saved for that also where every is 0"),
+                "number of best checkpoints to keep in addition, by metric; a new best one is saved right after its "
+                "evaluation"),
     NRL_OPT_STR(
-        config_checkpoint, export_format, "",
-        "plugin of formats/ that writes OUT/model; unset: the format of model.path, else the first that writes"),
-    NRL_OPT_BOOL(config_checkpoint, async, "true",
-                 "the run goes on while a checkpoint is written; takes memory for a copy of the state"),
-    NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "a rank's threads that compress, or decode"),
-    NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what a failed save does"),
+        config_checkpoint, metric, "eval_loss",
+        "the value of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of the algorithm"),
     NRL_OPT_ENUM(
-        config_checkpoint, mismatch, "stop", "stop|warn",
-        "what a resume does where model, data, tokenizer, script or an option that is compared (each section says "
-        "which) is not that of the checkpoint"),
+        config_checkpoint, metric_mode, "auto", "auto|min|max",
+        "whether a smaller or a larger metric is better; auto: as the algorithm declares it, and min for eval_loss"),
+    NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
+                 "reserve disk space for a save before the first step, so that a full disk is noticed early"),
+    NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",
+                 "the weights that are exported to OUT/model at the end; best: those of the best evaluation, which are "
+                 "saved even if every is 0"),
+    NRL_OPT_STR(config_checkpoint, export_format, "",
+                "the plugin of formats/ that writes OUT/model; unset: the format of model.path, or else the first that "
+                "can write"),
+    NRL_OPT_BOOL(config_checkpoint, async, "true",
+                 "continue training while a checkpoint is written; needs memory for a copy of the state"),
+    NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "threads per rank that compress or decode"),
+    NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what to do if a save fails"),
+    NRL_OPT_ENUM(config_checkpoint, mismatch, "stop", "stop|warn",
+                 "what a resume does if the model, data, tokenizer, script or a compared option (listed in each "
+                 "section) differs from the checkpoint"),
     NRL_OPT_ENUM(config_checkpoint, fallback, "none", "none|previous",
-                 "resume=auto and a damaged newest checkpoint: an error, or the one before it"),
+                 "resume=auto with a damaged newest checkpoint: fail, or use the checkpoint before it"),
     NRL_OPT_PATH(config_checkpoint, sign, "",
-                 "secret key file (`nrl checkpoint keygen FILE`) that signs each checkpoint; rank 0 alone reads it"),
-    NRL_OPT_PATH(
-        config_checkpoint, public_key, "",
-        "public key file: checkpoints that the run reads (resume, model.path, reference_model) must be signed by it"),
+                 "secret key file (`nrl checkpoint keygen FILE`) that signs each checkpoint; only rank 0 reads it"),
+    NRL_OPT_PATH(config_checkpoint, public_key, "",
+                 "public key file: checkpoints that the run reads (resume, model.path, reference_model) must be signed "
+                 "by this key"),
 };
 
 static const nrl_option script_rows[] = {
     NRL_OPT_BOOL(config_script, sandbox, "false",
-                 "os, io, debug, package, require, load, loadfile and dofile are nil while the run "
-                 "calls a hook or a loss"),
+                 "hide os, io, debug, package, require, load, loadfile and dofile from hooks and losses"),
     NRL_OPT_INT(config_script, loss_instructions, "200000000", 10000, COUNT_MAX,
-                "of Lua, that one call of a loss may take"),
+                "maximum number of Lua instructions per call of a loss"),
     NRL_OPT_INT(config_script, loss_memory_mb, "1024", 1, 1 << 20,
-                "that one call of a loss may take: of Lua, and of tensors"),
+                "maximum MiB per call of a loss, for Lua and for tensors"),
 };
 
 static const nrl_option launch_rows[] = {
     NRL_OPT_F64(config_launch, timeout_init, "300", 1, 86400, "seconds for all ranks to join"),
     NRL_OPT_F64(config_launch, timeout_step, "1800", 1, 604800,
-                "seconds that a rank waits in one call for others that are alive"),
-    NRL_OPT_NODE(config_launch, nodes, "", "hosts of `nrl launch`: [{address, slots, gpus}]"),
+                "seconds that a rank waits in one call for other ranks that are alive"),
+    NRL_OPT_NODE(config_launch, nodes, "", "hosts for `nrl launch`: [{address, slots, gpus}]"),
 };
 
 /* Sections and component slots, before they are read. */
@@ -154,42 +151,40 @@ typedef struct {
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
-    NRL_OPT_NODE(top_nodes, model, NULL, "what is trained"),
-    NRL_OPT_NODE(
-        top_nodes, adapter, "",
-        "component: where set, a few parameters beside frozen weights are trained, and nothing else; a section "
-        "that is named after an adapter plugin is short for it"),
-    NRL_OPT_NODE(top_nodes, data, NULL, "what it is trained on"),
+    NRL_OPT_NODE(top_nodes, model, NULL, "the model"),
+    NRL_OPT_NODE(top_nodes, adapter, "",
+                 "component: train a few additional parameters and freeze the model; a section with the name of an "
+                 "adapter plugin is a short form"),
+    NRL_OPT_NODE(top_nodes, data, NULL, "the data"),
     NRL_OPT_NODE(top_nodes, algorithm, "", "component: the loss; unset: the default one"),
-    NRL_OPT_NODE(top_nodes, train, "", "how long and in what pieces"),
-    NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the update; with lr and clip_norm"),
-    NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate over time"),
-    NRL_OPT_NODE(
-        top_nodes, parallel, "auto",
-        "component: how ranks share the work (auto: the default strategy where there are several), or {AXIS: RANKS, "
-        "AXIS: STRATEGY, AXIS: {name, size, options}}"),
-    NRL_OPT_NODE(top_nodes, collective, "auto", "component: how ranks talk"),
+    NRL_OPT_NODE(top_nodes, train, "", "length, batch size and precision"),
+    NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the optimizer, with lr and clip_norm"),
+    NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate schedule"),
+    NRL_OPT_NODE(top_nodes, parallel, "auto",
+                 "component: the parallel strategy (auto: the default strategy if there are several ranks), or {AXIS: "
+                 "RANKS, AXIS: STRATEGY, AXIS: {name, size, options}}"),
+    NRL_OPT_NODE(top_nodes, collective, "auto", "component: the communication between ranks"),
     NRL_OPT_NODE(top_nodes, store, "auto",
-                 "component: where ranks meet (auto: the plugin that serves the address that the launcher gives)"),
-    NRL_OPT_NODE(top_nodes, launch, "", "how long ranks wait for each other, and where they are"),
+                 "component: the store where ranks meet (auto: the plugin for the address that the launcher gives)"),
+    NRL_OPT_NODE(top_nodes, launch, "", "timeouts and hosts of ranks"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
-    NRL_OPT_NODE(top_nodes, checkpoint, "", "when state is saved and what is kept"),
-    NRL_OPT_NODE(top_nodes, eval, "", "when the model is evaluated"),
-    NRL_OPT_NODE(top_nodes, script, "", "what a script's hooks and losses may do"),
+    NRL_OPT_NODE(top_nodes, checkpoint, "", "when to save, and what to keep"),
+    NRL_OPT_NODE(top_nodes, eval, "", "when to evaluate"),
+    NRL_OPT_NODE(top_nodes, script, "", "limits for the hooks and losses of a script"),
     NRL_OPT_NODE(top_nodes, loggers, "", "components: where records go; unset: the default ones"),
     NRL_OPT_NODE(top_nodes, plugins, "",
-                 "folders searched for plugins, before the installed ones; or {folders: [DIR], allow: [NAME, "
-                 "sha256:HASH]}, where only those are opened beside the installed ones"),
+                 "directories that are searched for plugins before the installed ones; or {folders: [DIR], allow: "
+                 "[NAME, sha256:HASH]}, which allows only these in addition to the installed ones"),
 };
 
 static const nrl_option top_rows[] = {
     NRL_OPT_STR(config_run, resume, "never",
-                "never, auto (the newest checkpoint in out; a fresh run only where out has none), or a checkpoint"),
-    NRL_OPT_STR(config_run, out, NULL, "folder of the run's results, from the working directory"),
-    NRL_OPT_BOOL(config_run, overwrite, "false", "what earlier runs made in out is replaced, where it is not resumed"),
+                "never, auto (the newest checkpoint in out, or a new run if out has none), or a checkpoint"),
+    NRL_OPT_STR(config_run, out, NULL, "output directory of the run, relative to the working directory"),
+    NRL_OPT_BOOL(config_run, overwrite, "false", "replace the files of earlier runs in out, unless the run is resumed"),
     NRL_OPT_NODE(config_run, debug, "false",
-                 "ranks are compared every 10 steps (or {every: n}), info of the group are told"),
-    NRL_OPT_STR(config_run, name, "", "of the run, for loggers; unset: the last part of out"),
+                 "compare the ranks every 10 steps (or {every: n}) and log details of their groups"),
+    NRL_OPT_STR(config_run, name, "", "name of the run for loggers; unset: the last component of out"),
 };
 
 #define SECTION(name, rows, help)                                                                                      \
@@ -199,14 +194,14 @@ static const nrl_option top_rows[] = {
 static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
     SECTION("", top_rows, "the run as a whole"),
-    SECTION("model", model_rows, "what is trained: path or config"),
-    SECTION("adapter", adapter_rows, "the core's part; the adapter plugin has its own"),
-    SECTION("data", data_rows, "what it is trained on"),
-    SECTION("train", train_rows, "how long and in what pieces"),
-    SECTION("checkpoint", checkpoint_rows, "when state is saved and what is kept"),
-    SECTION("eval", eval_rows, "when the model is evaluated"),
-    SECTION("script", script_rows, "what a script's hooks and losses may do"),
-    SECTION("launch", launch_rows, "how long ranks wait for each other, and where they are"),
+    SECTION("model", model_rows, "the model: path or config"),
+    SECTION("adapter", adapter_rows, "options of the core; the adapter plugin has its own"),
+    SECTION("data", data_rows, "the data"),
+    SECTION("train", train_rows, "length, batch size and precision"),
+    SECTION("checkpoint", checkpoint_rows, "when to save, and what to keep"),
+    SECTION("eval", eval_rows, "when to evaluate"),
+    SECTION("script", script_rows, "limits for the hooks and losses of a script"),
+    SECTION("launch", launch_rows, "timeouts and hosts of ranks"),
 };
 
 const config_section *config_sections(size_t *n)
@@ -288,9 +283,9 @@ typedef struct {
 } plugins_map;
 
 static const nrl_option plugins_rows[] = {
-    NRL_OPT_NODE(plugins_map, folders, "", "folders searched for plugins, before the installed ones"),
+    NRL_OPT_NODE(plugins_map, folders, "", "directories that are searched for plugins before the installed ones"),
     NRL_OPT_NODE(plugins_map, allow, "",
-                 "plugins that may be opened beside the installed ones: NAME, KIND/NAME, sha256:HASH"),
+                 "plugins that may be opened in addition to the installed ones: NAME, KIND/NAME, sha256:HASH"),
 };
 
 static const nrl_node *item_of(const nrl_node *list, size_t i)

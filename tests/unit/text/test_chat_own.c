@@ -228,7 +228,7 @@ static void templates_that_cannot_be_run_list_the_names(void **state)
     const chat_template *t;
     char *path = write_file(f, "bad.jinja", "a\n{% include 'b' %}");
     assert_int_equal(test_template_open(path, f->tok, &t), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "bad.jinja: line 2: 'include' is no statement"));
+    assert_non_null(strstr(nrl_error_text(), "bad.jinja: line 2: 'include' is not a known statement"));
     assert_non_null(strstr(nrl_error_text(), "chatml, llama3, mistral, plain"));
     tokenizer *bare = byte_tokenizer("", "", specials);
     assert_int_equal(test_template_open("auto", bare, &t), NRL_ERR_CONFIG);
