@@ -100,19 +100,20 @@ const cli_verb cli_verbs[] = {
      "[--json]\n"
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--path PATH]\n"
-     "           [--json]\n"
+     "           [--address ADDRESS] [--json]\n"
      "         nrl plugins new KIND NAME DIR",
      "plugins test mine.so", "list, test or create plugins",
-     "KIND is adapter, algorithm, dataset, format, frontend, logger, optimizer,\n"
+     "KIND is adapter, algorithm, dataset, format, frontend, logger, optimizer, store,\n"
      "template or tokenizer. PATH is a tokenizer, a template's text or rows, for the\n"
-     "plugin under test. Plugins are found in NRL_PLUGIN_PATH, which is DIR:DIR...,\n"
-     "in `plugins: [DIR]` of a config, and where nrl is installed."},
+     "plugin under test; ADDRESS is where a store under test is. Plugins are found in\n"
+     "NRL_PLUGIN_PATH, which is DIR:DIR..., in `plugins: [DIR]` of a config, and where\n"
+     "nrl is installed."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",
      "FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--path PATH]\n"
-     "           [--json]",
+     "           [--address ADDRESS] [--json]",
      "test-plugin mine.so", NULL,
      "The same as `nrl plugins test`: checks the rules for every plugin of the file's\n"
      "kind, and names the rules that it breaks."},

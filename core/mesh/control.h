@@ -5,7 +5,7 @@
  * A rank is lost when its connection broke and nothing explains it within a moment, or when five
  * heartbeats in a row are missing. The store that is gone or silent is a lost rank too: the one that holds
  * it. Time is counted in this process's own heartbeats, so a run that is suspended whole goes on. A store
- * in a folder has no heartbeats: there only words are passed.
+ * that cannot count has no heartbeats: there only words are passed.
  */
 #ifndef MESH_CONTROL_H
 #define MESH_CONTROL_H

@@ -35,6 +35,7 @@ typedef struct {
                                          of the usual keys */
     const nrl_collective *collective; /* between the ranks of a strategy */
     const void *collective_options;   /* likewise filled */
+    const char *address;              /* of a store under test; NULL: the suite tries some */
     const nrl_store_plugin *store;    /* where ranks meet */
     const void *store_options;        /* likewise filled */
 } conformance_setup;

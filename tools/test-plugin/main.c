@@ -221,17 +221,19 @@ static nrl_status verdict(const plugin_test *t)
 static nrl_status test_plugin(int argc, char **argv)
 {
     plugin_test t = {0};
-    const char *backend, *collective, *model_config, *path;
+    const char *backend, *collective, *model_config, *path, *address;
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_take_value(&argc, argv, "--backend", &backend));
     NRL_TRY(cli_take_value(&argc, argv, "--collective", &collective));
     NRL_TRY(cli_take_value(&argc, argv, "--config", &model_config));
     NRL_TRY(cli_take_value(&argc, argv, "--path", &path));
+    NRL_TRY(cli_take_value(&argc, argv, "--address", &address));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     if (path && access(path, R_OK))
         return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a file that the plugin reads", path,
                         strerror(errno));
     t.setup.path = path;
+    t.setup.address = address;
     t.report = mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t.report == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory for the report");
     nrl_status st = open_all(&t, argv[1], argc - 2, argv + 2, backend, collective, model_config);

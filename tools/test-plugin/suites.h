@@ -19,6 +19,8 @@
     ROW(FRONTEND, frontend, SUITE_NEEDS_NOTHING)                                                                       \
     /* several ranks as threads of this process, joined through a store on loopback */                                 \
     ROW(COLLECTIVE, collective, SUITE_NEEDS_STORE)                                                                     \
+    /* two clients, threads and processes */                                                                           \
+    ROW(STORE, store_plugin, SUITE_NEEDS_NOTHING)                                                                      \
     /* 1 to 4 ranks as threads */                                                                                      \
     ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE | SUITE_NEEDS_STORE)                          \
     /* writes folders and reads them back */                                                                           \

@@ -1,0 +1,55 @@
+#!/bin/sh
+# stores.sh CMAKE CC: the store that an installed nrl begins is built against the package alone and passes its suite; two
+# ranks meet in it, in a folder and at a port, and train to the same losses; a rank that is stopped is noticed through it.
+set -u
+cmake=$1 cc=$2
+prefix=$(mktemp -d)
+"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
+. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
+trap 'rm -rf "$work" "$prefix"' EXIT
+nrl=$prefix/bin/nrl
+unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+
+run 0 plugins new store journal journal
+"$cmake" -S journal -B journal/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build journal/build >>log 2>&1 &&
+    (cd journal/build && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
+is "building and testing the store" $? 0
+has log "100% tests passed, 0 tests failed out of 1"
+[ $failed -eq 0 ] || { cat log; exit 1; }
+export NRL_PLUGIN_PATH=$work/journal/build/plugins
+
+train() {
+    run 0 launch -n 2 "$@" -- run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=3 eval.every=0 \
+        checkpoint.every=0 "$one_thread" out=trained overwrite=true "loggers=[jsonl]"
+    grep -o '"loss":[0-9.e+-]*' trained/metrics.jsonl >losses
+}
+train && mv losses at_a_port
+is "steps" "$(grep -c . at_a_port)" 3
+train --store "journal:$work/meeting"
+is "losses of ranks that meet in the journal" "$(cat losses)" "$(cat at_a_port)"
+grep -qa "nrl/.*hello/1" meeting || is "the journal" "without ranks" "both ranks' keys"
+mkdir shared
+train --store "$work/shared"
+is "losses of ranks that meet in a folder" "$(cat losses)" "$(cat at_a_port)"
+
+# a rank that is silent is noticed by its heartbeats
+cat >stopped.lua <<LUA
+local nrl = require "nrl"
+local run = nrl.open(nrl.config "$prefix/share/nrl/configs/sft.yaml")
+run:on("step", function(e) if nrl.rank == 1 and e.step == 2 then os.execute "kill -STOP \$PPID" end end)
+run:train()
+LUA
+run 4 launch -n 2 --grace 2 --store "journal:$work/lost" -- run stopped.lua train.epochs=0 train.steps=1000 eval.every=0 \
+    checkpoint.every=0 "$one_thread" out=stopped "loggers=[jsonl]"
+has err "was lost: no sign of life for 5 s"
+
+# what cannot be is an error with words
+one() { run "$@" "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused; }
+one 2 launch -n 2 --store nowhere://x -- run
+has err "cannot meet at 'nowhere://x': no store plugin serves such an address"
+one 2 launch -n 2 --store "$work/missing/folder" -- run
+has err "cannot meet in the folder $work/missing/folder"
+run 2 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused store=jornal
+has err "did you mean 'journal'"
+exit $failed
