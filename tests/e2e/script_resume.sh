@@ -58,7 +58,7 @@ run 0 run state.lua
 run 0 run state.lua resume=auto train.steps=8
 has out "came back	true"
 run 65 run state.lua large resume=auto train.steps=9
-has err "step-00000009.tmp/manifest.json: cannot be written: it would have "
+has err "cannot write odd/checkpoints/step-00000009.tmp/manifest.json: it would have "
 has err "the state of 'script' has "
 is "checkpoints after a state that is too large" "$(ls odd/checkpoints | tail -n 1)" step-00000008
 run 0 run state.lua resume=auto train.steps=9
