@@ -2,23 +2,11 @@
 # adapters.sh CMAKE CC: builds the installed example of an adapter against the package alone, runs its suite, and trains with
 # it: on one rank and on several, with another word for the same component, stopped and resumed; merged weights evaluate to
 # the loss of the adapter; another adapter or other settings are refused at a resume.
-set -u
-cmake=$1 cc=$2
-prefix=$(mktemp -d)
-"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
-. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
-trap 'rm -rf "$work" "$prefix"' EXIT
-nrl=$prefix/bin/nrl
+. "$(dirname "$0")/installed.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
-unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
 
-"$cmake" -S "$prefix/share/nrl/examples/ia3" -B ia3 -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
-    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build ia3 >>log 2>&1 &&
-    (cd ia3 && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
-is "building and testing the example" $? 0
-has log "100% tests passed, 0 tests failed out of 1"
-[ $failed -eq 0 ] || { cat log; exit 1; }
+build "$prefix/share/nrl/examples/ia3" ia3
 export NRL_PLUGIN_PATH=$work/ia3/plugins
 run 0 describe ia3
 has out "modules whose inputs are scaled"

@@ -2,21 +2,9 @@
 # datasets.sh CMAKE CC: the installed example of a dataset is built against the package alone and passes its suite; a run
 # trains on tables to the loss that the same rows in JSON give, whatever the number of workers; mistakes are told with file
 # and line; another reader or option is another dataset to token caches and to a resume.
-set -u
-cmake=$1 cc=$2
-prefix=$(mktemp -d)
-"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
-. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
-trap 'rm -rf "$work" "$prefix"' EXIT
-nrl=$prefix/bin/nrl
-unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+. "$(dirname "$0")/installed.sh"
 
-"$cmake" -S "$prefix/share/nrl/examples/csv" -B csv -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
-    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build csv >>log 2>&1 &&
-    (cd csv && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
-is "building and testing the example" $? 0
-has log "100% tests passed, 0 tests failed out of 1"
-[ $failed -eq 0 ] || { cat log; exit 1; }
+build "$prefix/share/nrl/examples/csv" csv
 export NRL_PLUGIN_PATH=$work/csv/plugins
 run 0 describe csv
 has out "delimiter"

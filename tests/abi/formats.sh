@@ -2,21 +2,9 @@
 # formats.sh CMAKE CC: the installed example of a format is built against the package alone and passes its suite; a model
 # goes from Hugging Face's files to .npy and back to the same bytes, a run trains from .npy to the loss that the files of
 # Hugging Face give, and exports in the format that it read.
-set -u
-cmake=$1 cc=$2
-prefix=$(mktemp -d)
-"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
-. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
-trap 'rm -rf "$work" "$prefix"' EXIT
-nrl=$prefix/bin/nrl
-unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+. "$(dirname "$0")/installed.sh"
 
-"$cmake" -S "$prefix/share/nrl/examples/npy" -B npy -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
-    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build npy >>log 2>&1 &&
-    (cd npy && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
-is "building and testing the example" $? 0
-has log "100% tests passed, 0 tests failed out of 1"
-[ $failed -eq 0 ] || { cat log; exit 1; }
+build "$prefix/share/nrl/examples/npy" npy
 export NRL_PLUGIN_PATH=$work/npy/plugins
 
 model=$source/tests/data/models/llama

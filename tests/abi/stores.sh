@@ -1,22 +1,10 @@
 #!/bin/sh
 # stores.sh CMAKE CC: the store that an installed nrl begins is built against the package alone and passes its suite; two
 # ranks meet in it, in a folder and at a port, and train to the same losses; a rank that is stopped is noticed through it.
-set -u
-cmake=$1 cc=$2
-prefix=$(mktemp -d)
-"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
-. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
-trap 'rm -rf "$work" "$prefix"' EXIT
-nrl=$prefix/bin/nrl
-unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+. "$(dirname "$0")/installed.sh"
 
 run 0 plugins new store journal journal
-"$cmake" -S journal -B journal/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
-    -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build journal/build >>log 2>&1 &&
-    (cd journal/build && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
-is "building and testing the store" $? 0
-has log "100% tests passed, 0 tests failed out of 1"
-[ $failed -eq 0 ] || { cat log; exit 1; }
+build "journal" journal/build
 export NRL_PLUGIN_PATH=$work/journal/build/plugins
 
 train() {

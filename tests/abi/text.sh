@@ -2,25 +2,9 @@
 # text.sh CMAKE CC: the installed examples of a tokenizer and of a chat template are built against the package alone and
 # pass their suites; a run trains with both, goes on from its checkpoint, and notices another file, another header and
 # another version of either plugin.
-set -u
-cmake=$1 cc=$2
-prefix=$(mktemp -d)
-"$cmake" --install "$NRL_TEST_BUILD" --prefix "$prefix" >/dev/null || exit 1
-. "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
-trap 'rm -rf "$work" "$prefix"' EXIT
-nrl=$prefix/bin/nrl
-unset LD_LIBRARY_PATH NRL_PLUGIN_PATH || true
+. "$(dirname "$0")/installed.sh"
 
-# build FOLDER-OF-SOURCES FOLDER TESTS: as its README says
-build() {
-    "$cmake" -S "$1" -B "$2" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
-        -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" >log 2>&1 && "$cmake" --build "$2" >>log 2>&1 &&
-        (cd "$2" && "$(dirname "$cmake")/ctest" --output-on-failure) >>log 2>&1
-    is "building and testing $2" $? 0
-    has log "100% tests passed, 0 tests failed out of $3"
-    [ $failed -eq 0 ] || { cat log; exit 1; }
-}
-build "$prefix/share/nrl/examples/bytes" bytes 1
+build "$prefix/share/nrl/examples/bytes" bytes
 build "$prefix/share/nrl/examples/fixed_template" fixed 2
 export NRL_PLUGIN_PATH=$work/bytes/plugins:$work/fixed/plugins
 run 0 describe bytes
