@@ -1,7 +1,7 @@
 /*
- * assemble.c - lays examples end to end. A target at position i of its sequence (i >= 1) is scored
- * off the row of token i - 1. Prompts that the sides of a pair share follow behind all segments, so
- * that rows and segments are numbered as without sharing.
+ * assemble.c - concatenates examples. A target at position i of its sequence (i >= 1) is predicted by the row of token
+ * i - 1. Prompts that the sides of a pair share follow after all segments, so that rows and segments have the same
+ * numbers as without sharing.
  */
 #include "data/assemble.h"
 #include <string.h>

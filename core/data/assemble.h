@@ -5,8 +5,8 @@
 #define DATA_ASSEMBLE_H
 #include "data/data.h"
 
-/* n = 0 gives a padding micro-batch: one segment of one token, one target position of weight 0. NRL_ERR_CORRUPT
- * for a damaged cache. [any] */
+/* n = 0 gives a padding micro-batch: one segment with one token and one target position of weight 0. NRL_ERR_CORRUPT if
+ * the cache is damaged. [any] */
 nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets, nrl_batch **out);
 
 #endif

@@ -1,7 +1,6 @@
 /*
- * build.c - a ring of chunks between the reading and writing thread and the workers. Chunks are taken
- * in order, finished in any order and written in order, so the first error in the file is the one
- * told.
+ * build.c - a ring of chunks between the thread that reads and writes and the workers. Chunks are taken in order,
+ * finished in any order and written in order, so that the first error of the file is reported.
  */
 #include "data/build.h"
 #include "data/kl_pairs.h"
@@ -28,7 +27,7 @@ typedef struct {
     int n_threads;
     data_worker own;        /* of the calling thread, when there are no others */
     data_mismatch mismatch; /* of the writing thread */
-    /* what the whole file adds up to */
+    /* totals over the whole file */
     data_counts counts;
     char unknown[MAX_NOTED][CHUNK_KEY];
     int64_t unknown_line[MAX_NOTED];
@@ -186,8 +185,7 @@ static nrl_status write_oldest(build *b, data_cache_writer *writer)
     return data_cache_append(writer, s->body.text, s->body.size, segments, n);
 }
 
-/* An error of the reader waits until the rows before it are through: the first in the file is told.
- */
+/* An error of the reader waits until the rows before it are written: the first error of the file is reported. */
 static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
 {
     bool end = false;

@@ -1,5 +1,5 @@
 /*
- * cache.c - opening a token cache: map it, then believe nothing before it is checked.
+ * cache.c - opens a token cache: maps it and checks everything before it is used.
  */
 #include "data/cache_file.h"
 #include <errno.h>

@@ -1,14 +1,14 @@
 /*
- * cache.h - the token cache: one file a data file, named by its key, mapped read-only.
+ * cache.h - the token cache: one file per data file, named by its key, mapped read-only.
  *
- *   header   data_cache_header, with a sum over itself, the index and the tail
- *   body     a example after the other, 4-byte aligned: extra floats, then for each side
+ *   header   data_cache_header, with a checksum of itself, the index and the tail
+ *   body     the examples, 4-byte aligned: extra floats, then for each side
  *            int32 tokens[n] and uint8 trained[n]
  *   index    data_cache_segment for each side of each example
  *   tail     the notes: one line of text each
  *
- * It is written beside its final name and renamed when it is on the disk, so a reader sees all of
- * it or nothing. Byte order and struct layout are the machine's: another one's file is rebuilt.
+ * The file is written under a temporary name and renamed when it is on the disk, so a reader sees a complete file or
+ * none. Byte order and struct layout are those of the machine; a file from another machine is rebuilt.
  */
 #ifndef DATA_CACHE_H
 #define DATA_CACHE_H
@@ -19,11 +19,11 @@ enum { DATA_CACHE_VERSION = 4, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, outcome[DATA_OUTCOMES];
-    int64_t truncated, identical;      /* of those kept */
+    int64_t truncated, identical;      /* among the kept examples */
     int64_t first_identical;           /* line, 0 = none */
     int64_t first_line[DATA_OUTCOMES]; /* the first row of each outcome, 0 = none */
     int64_t endless;                   /* texts that could not be ended with EOS */
-    int64_t dropped_characters;        /* that had no token */
+    int64_t dropped_characters;        /* characters without a token */
 } data_counts;
 
 typedef struct {
@@ -56,27 +56,27 @@ typedef struct {
     size_t notes_size;
 } data_cache;
 
-/* *found = a sound file of this key is mapped. A damaged one is named in a warning (unless quiet)
- * and not found. Never fails for what is in the file. */
+/* Maps the file if it is valid and has this key, and sets *found. Warns about a damaged file (unless quiet) and does
+ * not use it. The contents of the file never cause an error. */
 nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_cache *c, bool *found);
 void data_cache_close(data_cache *c);
 
 /* ---- writing ---- */
 typedef struct data_cache_writer data_cache_writer;
 
-/* path NULL: a nameless temporary file. `alone`: the caller holds the lock of this path, so what a
- * killed builder left is overwritten. NRL_ERR_IO, NRL_ERR_FULL. */
+/* path NULL: an unnamed temporary file. `alone`: the caller holds the lock of this path, so the file of a killed
+ * process is overwritten. NRL_ERR_IO, NRL_ERR_FULL. */
 nrl_status data_cache_create(const char *path, bool alone, const char *key, data_cache_writer **out);
 /* Appends examples: their body, and index entries whose offsets count from the body's start. */
 nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size, const data_cache_segment *segments,
                              size_t n);
-/* After tokens and marks of a segment were added at seg->offset: its sum, and zeros up to the next
+/* Call after the tokens and marks of a segment were added at seg->offset: sets its checksum and pads with zeros to a
  * multiple of 4. */
 void data_cache_end_segment(buffer *body, data_cache_segment *seg);
-/* Completes the file, gives it its name and maps it. `header` brings format, n_sides, n_extra and
- * counts. The writer is gone afterwards, also on failure. */
+/* Completes the file, renames it and maps it. `header` provides format, n_sides, n_extra and counts. Frees the writer,
+ * also on failure. */
 nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header, const char *notes,
                              size_t notes_size, data_cache *out);
-void data_cache_abandon(data_cache_writer *w); /* NULL is fine */
+void data_cache_abandon(data_cache_writer *w); /* NULL is allowed */
 
 #endif

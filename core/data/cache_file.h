@@ -11,7 +11,7 @@
 uint64_t data_cache_sum(const data_cache_header *header, const void *index, size_t index_size, const void *tail,
                         size_t tail_size);
 
-/* Maps an open file and checks it; returns what is wrong with it, NULL = nothing. */
+/* Maps an open file and checks it. Returns the fault, or NULL if the file is valid. */
 const char *data_cache_map(int fd, const char *key, data_cache *c);
 
 #endif

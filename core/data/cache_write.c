@@ -1,6 +1,6 @@
 /*
- * cache_write.c - writing a token cache in one pass and bounded memory: examples go to the file, the
- * index to a nameless one beside it that is appended at the end.
+ * cache_write.c - writes a token cache in one pass with bounded memory: examples go to the file, and the index goes to
+ * an unnamed file that is appended at the end.
  */
 #include "base/arena.h"
 #include "base/file.h"
@@ -29,7 +29,7 @@ static nrl_status fail_write(const data_cache_writer *w, const char *what)
                     w->temporary ? w->temporary : "temporary file", what, strerror(errno));
 }
 
-/* A file that goes away with its handle. */
+/* An unnamed file, which disappears when it is closed. */
 static FILE *open_nameless(const char *beside)
 {
     if (!beside) return tmpfile();
@@ -125,7 +125,7 @@ static void complete_header(const data_cache_writer *w, size_t notes_size, data_
     h->file_size = h->tail_at + (int64_t)notes_size;
 }
 
-/* The sum needs index and notes in one piece: they are read back through a mapping. */
+/* The checksum needs the index and the notes in one piece, so they are read back through a mapping. */
 static nrl_status write_header(data_cache_writer *w, data_cache_header *h)
 {
     size_t size = (size_t)h->file_size;

@@ -1,5 +1,5 @@
 /*
- * dataset.c - parts behind one numbering of examples, and the info about them.
+ * dataset.c - combines parts to one numbered list of examples, and computes statistics.
  */
 #include "base/arena.h"
 #include "data/part.h"
@@ -173,7 +173,7 @@ static const data_part *part_of(const dataset *d, int64_t example)
     int64_t low = 0, high = d->parts.n - 1;
     NRL_ASSERT(example, >=, 0);
     NRL_ASSERT(example, <, d->n_examples);
-    while (low < high) { /* the last part that begins at or before the example */
+    while (low < high) { /* finds the last part that begins at or before the example */
         int64_t middle = (low + high + 1) / 2;
         if (d->parts.items[middle].first <= example)
             low = middle;

@@ -1,6 +1,6 @@
 /*
- * encode.c - tokens and trained marks of one sample, and what becomes of samples that are too long,
- * empty, or without anything to train.
+ * encode.c - tokenises one sample and marks the trained tokens; drops or truncates samples that are too long, and drops
+ * samples that are empty or have no trained token.
  */
 #include "data/encode.h"
 #include <inttypes.h>
@@ -36,7 +36,7 @@ static void drop_first(nrl_token_ids *ids)
     ids->n--;
 }
 
-/* With BOS once; EOS as the text has it. */
+/* Encodes a text with the special tokens that the tokenizer adds, but with BOS only once. */
 static nrl_status encode_text(data_encoder *e, const char *text, size_t size, nrl_token_ids *out)
 {
     const tokenizer *tok = e->options->tokenizer;
@@ -64,7 +64,7 @@ static nrl_status encode_plain(data_encoder *e, const data_sample *s)
     return NRL_OK;
 }
 
-/* Tokens of the prompt alone, without an EOS that the tokenizer puts behind every text. */
+/* Counts the tokens of the prompt alone, without an EOS that the tokenizer appends to every text. */
 static nrl_status prompt_size(data_encoder *e, data_text prompt, size_t *n)
 {
     const tokenizer *tok = e->options->tokenizer;
@@ -103,8 +103,8 @@ static nrl_status find_template(const data_encode_options *o, const chat_templat
                     o->template_problem ? o->template_problem : "rows of messages need data.template");
 }
 
-/* An emptied list that knows where its tokens begin, which chat_render needs: that cannot be added
- * to a list that grew without. */
+/* Empties the list and makes it record where its tokens begin, which chat_render needs and which cannot be added to a
+ * list later. */
 static void empty_for_chat(chat_ids *ids)
 {
     if (!ids->tokens.want_starts) nrl_token_ids_free(&ids->tokens);
@@ -112,7 +112,7 @@ static void empty_for_chat(chat_ids *ids)
     ids->tokens.n = 0;
 }
 
-/* Messages at the start of a side that are not trained. */
+/* Counts the messages at the start of a side that are not trained. */
 static size_t untrained(const data_encoder *e, const data_sample *s, int side)
 {
     const data_messages *chat = &s->chat[side];
@@ -122,7 +122,7 @@ static size_t untrained(const data_encoder *e, const data_sample *s, int side)
     return e->options->train_on_last && last && last - 1 > n ? last - 1 : n;
 }
 
-/* What the rows' author asks of a message and this run does not do. */
+/* Refuses rows whose messages request training, or no training, in a way that the options of this run contradict. */
 static nrl_status check_training(const data_encoder *e, const data_sample *s, int side)
 {
     bool all = e->options->train_on_all && s->n_sides == 1;
@@ -205,7 +205,7 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
 
 /* ---- what becomes of it ---- */
 
-/* Prompts too, where the user asks for it; never those of pairs, whose prompts cancel out. */
+/* Marks prompts as trained if the user requests it, but never those of pairs, whose prompts cancel out. */
 static void apply_train_on(data_encoder *e, const data_sample *s, int side)
 {
     chat_ids *ids = &e->side[side];
@@ -227,7 +227,7 @@ static nrl_status check_vocabulary(const data_encoder *e, const nrl_token_ids *i
     return NRL_OK;
 }
 
-/* Pairs stay whole: both sides go, or both are cut. */
+/* Pairs stay complete: both sides are dropped, or both are truncated. */
 static nrl_status apply_limit(data_encoder *e, int n_sides, data_outcome *outcome)
 {
     const int64_t limit = e->options->max_length;

@@ -1,13 +1,12 @@
 /*
- * encode.h - from a sample to tokens and the marks of those that are trained.
+ * encode.h - converts a sample to tokens and marks the trained ones.
  *   text      BOS, the text, EOS; all trained
  *   prompted  BOS, prompt and answer tokenised as one string, EOS; trained from the token number
  *             that the prompt alone has
- *   chat      as the template writes it; trained: assistant turns with their end-of-turn token,
- *             behind the messages of the prompt, less those that say weight 0 or train false
- *   ids       as given; labels -100 = not trained
- * BOS stands where the tokenizer adds one and EOS where it has one, each once, also when the text
- * spells it already. The first token is never a target.
+ *   chat      rendered by the template; trained: assistant turns with their end-of-turn token, after the messages of
+ * the prompt, except messages with weight 0 or train false ids       as given; labels -100 = not trained BOS is added
+ * if the tokenizer adds one, EOS if the tokenizer has one, and neither is repeated if the text contains it already. The
+ * first token is never a target.
  */
 #ifndef DATA_ENCODE_H
 #define DATA_ENCODE_H
@@ -22,12 +21,12 @@ typedef struct {
     int64_t max_length, vocab_size; /* 0 = no limit */
     data_overlong overlong;
     bool train_on_all;
-    bool train_on_last; /* of a conversation, the last assistant turn alone */
+    bool train_on_last; /* only the last assistant turn of a conversation */
 } data_encode_options;
 
 typedef enum { DATA_KEPT = 0, DATA_EMPTY, DATA_TOO_LONG, DATA_UNTRAINABLE, DATA_OUTCOMES } data_outcome;
 
-/* One thread's tools. Zero-initialise, set options. */
+/* The state of one thread. Zero-initialise and set the options. */
 typedef struct {
     const data_encode_options *options;
     tokenizer_scratch *scratch;
@@ -41,7 +40,7 @@ typedef struct {
 
 void data_encoder_free(data_encoder *e);
 
-/* Errors without the place. NRL_ERR_CONFIG: no tokenizer or no template where one is needed. */
+/* Errors do not contain the place of the sample. NRL_ERR_CONFIG: a tokenizer or a template is needed and missing. */
 nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outcome);
 
 #endif

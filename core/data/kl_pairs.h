@@ -6,7 +6,7 @@
  * Sides are joined from tokens, an answer being all from its first trained one on, so no merge
  * spans the joint; they are cut to max_length. The prompt has at least one token: where a row has
  * none, that is the first token of its answer. It is made once, in file order and in the memory of
- * three samples, so that a example's lengths, its place in a batch and its reference log-probs are
+ * three samples, so that an example's lengths, its place in a batch and its reference log-probs are
  * the same in every step.
  */
 #ifndef DATA_KL_PAIRS_H

@@ -10,7 +10,7 @@
 typedef enum {
     ABORT_NONE = 0,
     ABORT_REPORTED, /* the culprit itself said why it leaves: code and text */
-    ABORT_LOST,     /* its connection broke without a abort record */
+    ABORT_LOST,     /* its connection broke without an abort record */
     ABORT_SILENT,   /* its heartbeats stopped */
     ABORT_LATE,     /* a call took longer than allowed while everybody heartbeat */
     ABORT_STORE     /* the store is gone or silent; never in the store, of course */

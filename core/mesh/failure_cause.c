@@ -44,7 +44,8 @@ void control_decide_store(control *c)
     control_decide(c, &w);
 }
 
-/* Tells the others; what stands in the store is the failure_cause here too. */
+/* Reports the failure to the other ranks. If the store holds an earlier record, that record is the failure cause here
+ * too. */
 void control_say(control *c, abort_record *w)
 {
     w->reporter = c->setup.rank;

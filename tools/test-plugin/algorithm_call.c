@@ -32,7 +32,7 @@ typedef struct {
     int64_t n_rows, n_tokens;
 } filling;
 
-/* One segment of a example: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. Two examples of
+/* One segment of an example: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. Two examples of
  * three are wanted, where examples have a label. */
 static void fill_segment(const algorithm_suite *s, filling *f, int64_t segment, int32_t example, int32_t local,
                          int32_t side)

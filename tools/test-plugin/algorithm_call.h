@@ -35,7 +35,7 @@ extern const char *const algorithm_columns_known[]; /* of target positions, that
 const char *const *algorithm_needs(const algorithm_suite *s);
 bool algorithm_is_word(const char *word, const char *const *words);
 
-/* The listed examples, packed (nrl_harness_batch_free); example numbers fix every value, so a example is the same
+/* The listed examples, packed (nrl_harness_batch_free); example numbers fix every value, so an example is the same
  * wherever it is. */
 nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, int64_t n);
 /* What the loss needs of a batch of these examples, log-probs in [-scale, 0). */

@@ -103,7 +103,7 @@ static void count_rows(const reference_cache_setup *s, contents *c)
     c->values = mem_alloc((size_t)c->offsets[c->n_examples] * sizeof *c->values);
 }
 
-/* First row of segment `s` of a batch in the contents: sides of a example follow each other. */
+/* First row of segment `s` of a batch in the contents: sides of an example follow each other. */
 static nrl_status place_of(const int64_t *offsets, int64_t n_examples, const nrl_batch *b, int64_t s, int64_t *at,
                            int64_t last_end)
 {

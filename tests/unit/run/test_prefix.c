@@ -309,7 +309,7 @@ static void put_ids(FILE *f, const char *key, int n)
     fputs("]", f);
 }
 
-/* Prompts of 1 to 50 tokens, shorter and longer than a window and a example of keys; answers of up
+/* Prompts of 1 to 50 tokens, shorter and longer than a window and an example of keys; answers of up
  * to 10. */
 static const char *write_pairs(void)
 {
