@@ -1,6 +1,5 @@
 /*
- * first_sample.c - the first sample as a reader sees it, trained ranges between white square
- * brackets.
+ * first_sample.c - prints the first sample, with trained ranges between white square brackets.
  */
 #include "base/buffer.h"
 #include "data/data.h"
@@ -27,7 +26,7 @@ static void write_token(writer *w, int32_t id)
     buffer_add(&w->out, w->piece, n);
 }
 
-/* An unfinished character is flushed before a mark, so that marks stand between whole ones. */
+/* Flushes an incomplete character before a bracket, so that brackets stand between complete characters. */
 static void write_mark(writer *w, const char *mark)
 {
     if (w->t) write_token(w, NRL_TOKEN_NONE);

@@ -8,35 +8,35 @@
 struct data_format {
     const char *name;
     bool pairs;
-    bool unlabelled;             /* has no prompt, so no answer that a label could be of */
+    bool unlabelled;             /* has no prompt, and therefore no answer that could have a label */
     uint32_t required, optional; /* bit k: data_key k */
     nrl_status (*read)(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 };
 
-/* Text, or messages: both may stand in prompt, completion, chosen and rejected. */
+/* Text or messages: prompt, completion, chosen and rejected may hold either. */
 typedef struct {
     bool is_text;
     data_text text;
     data_messages chat;
 } data_content;
 
-/* The value of a key, NULL where it is absent or null. */
+/* Returns the value of a key, or NULL if it is absent or null. */
 const nrl_node *data_row_find(const data_schema *s, const nrl_node *row, data_key key);
 nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key key, data_text *out);
 /* One message {role, content} or {from, value}, or a list of them; `label` names it in errors. */
 nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
                               data_messages *out);
-/* Of a conversation: tools, chat_template_kwargs. */
+/* Reads tools and chat_template_kwargs of a conversation. */
 nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
-/* Appends messages of `more` to *list. */
+/* Appends the messages of `more` to *list. */
 void data_messages_add(arena *a, data_messages *list, data_messages more);
 data_messages data_message_of(arena *a, const char *role, data_text text);
 
-/* Where one text becomes another's answer: the prompt of a pair that names none. */
+/* Finds the common prompt of two texts, for pairs without a prompt key. */
 size_t data_common_prompt(data_text chosen, data_text rejected);
 size_t data_common_messages(data_messages chosen, data_messages rejected);
 
-/* Whether a labelled row's answer is wanted, and which of its messages is that answer. */
+/* Reads the label of a row, and determines which message is its answer. */
 nrl_status data_read_label(const data_schema *s, const nrl_node *row, data_sample *out);
 
 nrl_status data_read_plain(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);

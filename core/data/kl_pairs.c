@@ -1,5 +1,5 @@
 /*
- * kl_pairs.c - examples of one side in, examples of two sides out, one sample behind.
+ * kl_pairs.c - turns examples with one side into examples with two sides, one sample behind the input.
  */
 #include "data/kl_pairs.h"
 #include <string.h>
@@ -23,7 +23,7 @@ static const char *marks_of(const data_mismatch_sample *s)
     return tokens_of(s) + (size_t)s->head.n_tokens * sizeof(int32_t);
 }
 
-/* Runs of `size` bytes a token: the prompt's, then n of the answer's. */
+/* Copies `size` bytes per token: those of the prompt, then those of n tokens of the answer. */
 static void join(buffer *out, const char *prompt, int32_t n_prompt, const char *answer, int32_t answer_at, int32_t n,
                  size_t size)
 {
@@ -81,7 +81,7 @@ nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const ch
         else
             set_sample(&m->first, body, &segments[i], m->n_extra);
         m->any = true;
-        data_mismatch_sample written = m->last; /* its memory serves the next one */
+        data_mismatch_sample written = m->last; /* the next sample reuses its memory */
         m->last = next;
         next = written;
     }

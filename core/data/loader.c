@@ -1,6 +1,6 @@
 /*
- * loader.c - a ring of finished steps between an io thread that builds them and the step thread.
- * Without prefetch the caller builds. A step out of turn empties the ring and starts there.
+ * loader.c - a ring of finished steps between an io thread, which builds them, and the step thread. Without prefetch
+ * the caller builds them. Requesting a step out of order empties the ring and restarts there.
  */
 #include "base/arena.h"
 #include "data/assemble.h"
@@ -15,14 +15,14 @@ typedef struct {
     int64_t n_micro_batches, step;
     double epoch;
     nrl_status status;
-    char *error; /* malloc'd, when status is not NRL_OK */
+    char *error; /* malloc'd, if status is not NRL_OK */
 } built;
 
 struct data_loader {
     const dataset *data;
-    data_plan *plan; /* own copy: the builder's alone */
+    data_plan *plan; /* own copy, used only by the thread that builds */
     bool prompt_targets, threaded;
-    built now; /* what the caller holds */
+    built now; /* the step that the caller holds */
     double wait_seconds;
     /* shared with the io thread, under lock */
     pthread_mutex_t lock;
@@ -30,9 +30,9 @@ struct data_loader {
     pthread_t thread;
     built *ring; /* [room] step first + k at (head + k) % room */
     int64_t room, n, head;
-    int64_t next;       /* the step that is built next */
-    int64_t building;   /* the step being built that is still wanted, -1 = none */
-    int64_t generation; /* rises with each jump: what was being built then is thrown away */
+    int64_t next;       /* the next step to build */
+    int64_t building;   /* the step that is being built and still wanted, -1 = none */
+    int64_t generation; /* increases with each jump: a step built for an earlier generation is discarded */
     bool stop;
 };
 
@@ -107,7 +107,7 @@ static double now_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Whether `step` is in the ring or the first that will come into it: then waiting brings it. */
+/* Whether `step` is in the ring or the next one to enter it, so that the caller only has to wait. */
 static bool is_coming(const data_loader *l, int64_t step)
 {
     int64_t coming = l->building >= 0 ? l->building : l->next;

@@ -20,7 +20,7 @@ uint64_t data_order_key(uint64_t seed, uint64_t purpose, uint64_t number)
     return data_order_draw(data_order_draw(data_order_draw(0, seed), purpose), number);
 }
 
-/* floor(x n / 2^64): its bias is below n / 2^64, far under what a run could see. */
+/* floor(x n / 2^64). The bias is below n / 2^64, which is negligible. */
 static uint64_t scale(uint64_t x, uint64_t n)
 {
     return (uint64_t)((unsigned __int128)x * n >> 64);

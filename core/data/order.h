@@ -1,11 +1,10 @@
 /*
- * order.h - the permutations behind a plan, from a generator that is a function of a key and a
- * counter, with the finaliser of SplitMix64 as mix:
+ * order.h - the permutations of a plan. They use a counter-based generator with the finaliser of SplitMix64:
  *
  *     u(key, i) = mix(key + (i + 1) * 0x9E3779B97F4A7C15)
  *
  * Fisher-Yates: for i = n-1 .. 1 swap element i with element floor(u(key, i) (i + 1) / 2^64).
- * The order of a data set is thus fixed by seed and epoch for good, on every machine.
+ * The order of a data set thus depends only on seed and epoch, on every machine.
  */
 #ifndef DATA_ORDER_H
 #define DATA_ORDER_H

@@ -30,8 +30,8 @@ static load *sorted_lengths(const int64_t *lengths, int64_t n)
 
 /* ---- 1: first fit ---- */
 
-/* A tree over bins whose nodes hold the most room below: the first bin with room is log n away.
- * Bins not opened yet are empty, so at most n are ever used. */
+/* A tree over the bins whose nodes hold the largest free space below them, so that the first bin with enough space is
+ * found in log n steps. Bins that are not used yet are empty, so at most n bins are used. */
 static int64_t first_fit(const load *items, int64_t n, int64_t budget, int64_t *bin)
 {
     int64_t leaves = 1, used = 0;
@@ -56,9 +56,8 @@ static int64_t first_fit(const load *items, int64_t n, int64_t budget, int64_t *
 
 /* ---- 2: even out ---- */
 
-/* Bisects the budget down to the least (to a thousandth) that n_bins still hold, and leaves that
- * packing in bin. It is not quite monotone, so the best one found counts; `budget` itself is known
- * to do. */
+/* Bisects the budget to the smallest one (to a thousandth) for which n_bins suffice, and leaves that packing in bin.
+ * First-fit is not quite monotone, so the best packing found is used; `budget` itself is known to suffice. */
 static void even_out(const load *items, int64_t n, int64_t budget, int64_t n_bins, int64_t *bin)
 {
     int64_t sum = 0, *trial = mem_alloc((size_t)n * sizeof *trial);

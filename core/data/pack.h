@@ -1,15 +1,14 @@
 /*
- * pack.h - which examples of a global batch share a micro-batch, from their lengths alone.
+ * pack.h - assigns the examples of a global batch to micro-batches, from their lengths only.
  *
- * 1. First-fit by falling length (ties: the earlier first) under the budget gives B bins; then
+ * 1. First-fit by decreasing length (ties: the earlier example first) under the budget gives B bins, and therefore
  *    A = ceil(B / R) micro-batches on each of R ranks.
- * 2. The budget is bisected down to the least under which first-fit still needs no more than R x A
- *    bins (MULTIFIT): the fullest micro-batch, which the others wait for, is then about as small
- *    as it can be.
- * 3. Bins by falling tokens go to micro-batch 0 of ranks 0..R-1, micro-batch 1 of ranks R-1..0,
- *    and so on: ranks run alike loads side by side, and alike sums. Empty bins come last.
+ * 2. The budget is bisected to the smallest one under which first-fit still needs at most R x A bins (MULTIFIT), so
+ * that the largest micro-batch, for which the other ranks wait, is close to as small as possible.
+ * 3. Bins in order of decreasing tokens go to micro-batch 0 of ranks 0..R-1, micro-batch 1 of ranks R-1..0, and so on,
+ * so that ranks have similar loads at the same time and similar sums. Empty bins come last.
  *
- * O(n log n log budget): some 20 ms for 10,000 examples.
+ * O(n log n log budget): about 20 ms for 10,000 examples.
  */
 #ifndef DATA_PACK_H
 #define DATA_PACK_H

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The plugin's hash, else that of the file's bytes. */
+/* Uses the hash of the plugin, or else hashes the bytes of the file. */
 static nrl_status hash_part(data_part *p)
 {
     const nrl_dataset_info *info = &p->reader->info;
@@ -36,7 +36,7 @@ static nrl_status hash_part(data_part *p)
     return hash_file(p->path, p->hash);
 }
 
-/* Everything that the tokens depend on, and nothing else: not the file's name, place or time. */
+/* The key contains everything on which the tokens depend and nothing else, such as the name or the time of the file. */
 static nrl_status set_key(const dataset_options *o, data_part *p)
 {
     buffer b = {0};
@@ -78,7 +78,8 @@ static nrl_status make_folder(const char *path)
     return st;
 }
 
-/* -1 where the file system has no locks: then builders only work in vain, not against each other.
+/* Returns -1 if the file system has no locks. Several processes may then build the same cache, which is correct but
+ * slower.
  */
 static int lock_file(const char *cache_path)
 {
@@ -95,7 +96,7 @@ static int lock_file(const char *cache_path)
     return fd;
 }
 
-/* The name goes first: whoever waits on this file then finds the finished cache. */
+/* Removes the name first: a process that waits for the lock then finds the finished cache. */
 static void unlock_file(const char *cache_path, int fd)
 {
     if (fd < 0) return;
@@ -119,12 +120,12 @@ static data_encode_options encode_options(const dataset_options *o)
                                  .train_on_last = o->train_on_last};
 }
 
-/* What tells that a file was changed between hashing and reading it. */
+/* Detects that the file was changed between hashing and reading it. */
 static nrl_status check_unchanged(const void *part)
 {
     const data_part *p = part;
     struct stat st;
-    if (p->reader->info.hash) return NRL_OK; /* the plugin's own matter */
+    if (p->reader->info.hash) return NRL_OK; /* the plugin is responsible */
     if (!stat(p->path, &st) && st.st_size == p->bytes && st.st_mtim.tv_sec == p->modified.tv_sec &&
         st.st_mtim.tv_nsec == p->modified.tv_nsec)
         return NRL_OK;
@@ -160,7 +161,7 @@ static nrl_status open_or_build(const dataset_options *o, data_part *p)
     NRL_TRY(data_cache_open(p->cache_path, p->key, o->quiet, &p->cache, &p->from_cache));
     if (p->from_cache) return NRL_OK;
     int lock = lock_file(p->cache_path);
-    /* another builder may have finished while this one waited */
+    /* another process may have built the cache while this one waited */
     nrl_status st = data_cache_open(p->cache_path, p->key, true, &p->cache, &p->from_cache);
     if (st == NRL_OK && !p->from_cache) st = build(o, p, lock >= 0);
     unlock_file(p->cache_path, lock);

@@ -1,7 +1,6 @@
 /*
- * part.h - one entry of data.train: a file, its weight, and its tokens, read from the cache or
- * made. Builders of the same cache wait for each other by a lock file, so that of many ranks one
- * works.
+ * part.h - one entry of data.train: a file, its weight, and its tokens, which are read from the cache or built.
+ * Processes that build the same cache wait for each other with a lock file, so that only one of many ranks builds it.
  */
 #ifndef DATA_PART_H
 #define DATA_PART_H
@@ -15,18 +14,18 @@ enum { DATA_HASH = 65 }; /* at most 64 digits and a NUL */
 typedef struct {
     char *path; /* as opened */
     double weight;
-    int64_t first; /* number of its first example in the data set */
+    int64_t first; /* index of its first example in the data set */
     data_reader_choice choice;
     data_reader *reader;      /* while the part is opened */
     const nrl_plugin *plugin; /* of the reader */
     char *plugin_name;        /* "NAME VERSION" */
     int64_t bytes;            /* of the file */
     struct timespec modified;
-    char hash[DATA_HASH]; /* of what the rows are made of: of the file's bytes, unless the plugin has its own */
+    char hash[DATA_HASH]; /* of the content: of the bytes of the file, unless the plugin gives a hash */
     char key[HASH_TEXT];
     bool from_cache;
     data_cache cache;
-    char *cache_path; /* NULL: nothing is kept */
+    char *cache_path; /* NULL: no cache is kept */
 } data_part;
 
 typedef struct {
@@ -38,7 +37,7 @@ typedef struct {
 nrl_status data_parts_list(const dataset_options *o, data_parts *out);
 void data_parts_free(data_parts *p);
 
-/* Maps the part's tokens, tokenising the file where no sound cache exists. */
+/* Maps the tokens of the part. Tokenises the file if there is no valid cache. */
 nrl_status data_part_open(const dataset_options *o, data_part *p);
 
 #endif

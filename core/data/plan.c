@@ -1,6 +1,6 @@
 /*
- * plan.c - epochs, global batches and micro-batches. It remembers the order of one epoch and the
- * assignment of one step; any step may be asked at any time.
+ * plan.c - epochs, global batches and micro-batches. A plan caches the order of one epoch and the assignment of one
+ * step; any step can be requested at any time.
  */
 #include "data/plan.h"
 #include "base/arena.h"
@@ -17,12 +17,12 @@ struct data_plan {
     const dataset *data;
     data_plan_options o;
     int64_t n_epoch, n_steps;      /* examples and steps of an epoch */
-    int64_t epoch;                 /* whose order is held, -1 = none */
+    int64_t epoch;                 /* the epoch of `order`, -1 = none */
     int32_t *order;                /* [n_epoch] examples */
-    int64_t step, n_micro_batches; /* whose assignment is held, -1 = none */
+    int64_t step, n_micro_batches; /* the step of the assignment, -1 = none */
     int64_t n_batch;               /* examples of that step */
     int64_t *lengths, *place;      /* [global_batch] */
-    int64_t *micro_batch;          /* [global_batch] answer of data_plan_micro_batch */
+    int64_t *micro_batch;          /* [global_batch] result of data_plan_micro_batch */
 };
 
 /* ---- creating ---- */
@@ -44,7 +44,7 @@ static nrl_status check_options(const data_plan_options *o)
     return NRL_OK;
 }
 
-/* A group must be whole in every global batch but an epoch's last. */
+/* A group must be complete in every global batch except the last one of an epoch. */
 static nrl_status check_group(const data_plan_options *o)
 {
     if (o->group <= 1) return NRL_OK;
@@ -65,7 +65,7 @@ static int by_falling_length(const void *x, const void *y)
     return (a < b) - (a > b);
 }
 
-/* Any examples may meet in a group, so the longest ones must fit. */
+/* Any examples can be in one group, so the longest ones must fit together. */
 static nrl_status check_group_lengths(const dataset *d, const data_plan_options *o)
 {
     int64_t n = dataset_n_examples(d), sum = 0;
@@ -192,7 +192,7 @@ static int by_number(const void *x, const void *y)
     return *(const int32_t *)x - *(const int32_t *)y; /* both are not negative */
 }
 
-/* The window of a part's own permutation that makes up the broken part of its weight. */
+/* Takes the window of the part's own permutation for the fractional part of its weight. */
 static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part, int64_t m, int64_t epoch,
                         int32_t *out)
 {
@@ -226,7 +226,7 @@ static void set_epoch(data_plan *p, int64_t epoch)
 
 /* ---- steps ---- */
 
-/* Without a budget: runs of micro_batch examples, the first R of them micro-batch 0 of each rank. */
+/* Without a budget: consecutive runs of `micro_batch` examples; the first R runs are micro-batch 0 of each rank. */
 static int64_t cut_runs(const data_plan *p, int64_t n, int64_t *place)
 {
     for (int64_t i = 0; i < n; i++)
@@ -239,7 +239,7 @@ static int64_t batch_begin(const data_plan *p, int64_t step)
     return step % p->n_steps * p->o.global_batch;
 }
 
-/* Under a budget: whole groups are packed, then each example is where its group is. */
+/* With a budget: packs complete groups, and assigns each example to the micro-batch of its group. */
 static int64_t pack_groups(data_plan *p, const int32_t *examples)
 {
     const int64_t group = p->o.group > 1 ? p->o.group : 1, n = (p->n_batch + group - 1) / group;

@@ -1,12 +1,12 @@
 /*
- * plan.h - what the loader needs of a plan beyond data.h.
+ * plan.h - the part of a plan that only the loader uses.
  */
 #ifndef DATA_PLAN_H
 #define DATA_PLAN_H
 #include "data/data.h"
 
 data_plan *data_plan_copy(const data_plan *p);
-/* Epochs finished when step `step` is done. */
+/* Returns the number of epochs that are finished after step `step`. */
 double data_plan_epoch_after(const data_plan *p, int64_t step);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * read_chunk.c - rows of a dataset to examples of a token cache.
+ * read_chunk.c - turns rows of a dataset into examples of a token cache.
  */
 #include "data/read_chunk.h"
 #include "base/node.h"
@@ -54,8 +54,8 @@ static nrl_status chunk_next_row(data_chunk *s, arena *a, const nrl_node **row)
 
 /* ---- results ---- */
 
-/* The prompt that both sides of a pair begin with, token by token: not what a tokenizer merged in
- * two ways across its end, and no token that either is trained on, as equal answers would be. */
+/* Counts the first tokens that both sides of a pair share. Excludes tokens that the tokenizer merged differently across
+ * the end of the prompt, and tokens that either side trains, which would be shared if the answers are equal. */
 static int32_t shared_prompt(const chat_ids *a, const chat_ids *b)
 {
     size_t most = (a->tokens.n < b->tokens.n ? a->tokens.n : b->tokens.n) - 1, n = 0;
@@ -64,7 +64,7 @@ static int32_t shared_prompt(const chat_ids *a, const chat_ids *b)
     return (int32_t)n;
 }
 
-/* Tokens before the first trained one: what a labelled sample shares with its kl_pairs side. */
+/* Counts the tokens before the first trained one, which a labelled sample shares with its second side. */
 static int32_t prompt_length(const chat_ids *ids)
 {
     size_t n = 0;
@@ -111,7 +111,7 @@ static void add_unknown(data_chunk *s, const char *key, int64_t line)
     s->unknown_line[s->n_unknown++] = line;
 }
 
-/* Not every template reads what stands beside role and content. */
+/* Not every template uses the other keys of a message. */
 static bool reads_keys(const data_build_options *o, const data_sample *sample)
 {
     const chat_template *t = o->encode.template;
@@ -175,7 +175,7 @@ void data_chunk_run(data_chunk *s, data_worker *w, const data_build_options *o)
     }
     if (s->status != NRL_OK) s->error = mem_strdup(nrl_error_text());
     chunk_close_range(s);
-    arena_free(&w->memory); /* a huge row may have blown it up */
+    arena_free(&w->memory); /* a huge row may have enlarged it */
 }
 
 nrl_status data_chunk_detect(data_chunk *s, const data_build_options *o)

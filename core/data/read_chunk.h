@@ -1,5 +1,5 @@
 /*
- * read_chunk.h - a range of rows on its way through a worker: a dataset's range in, cache bytes out.
+ * read_chunk.h - a range of rows that a worker turns into the bytes of a token cache.
  */
 #ifndef DATA_READ_CHUNK_H
 #define DATA_READ_CHUNK_H
@@ -11,7 +11,7 @@ enum { CHUNK_UNKNOWN = 16, CHUNK_KEY = 64 };
 typedef struct {
     const nrl_dataset *table;
     void *range;           /* NULL: read to its end */
-    const nrl_node *first; /* a row that was read ahead, in `ahead`; NULL = none */
+    const nrl_node *first; /* a row that was read in advance, in `ahead`; NULL = none */
     arena ahead;
     /* results */
     nrl_status status;
@@ -23,7 +23,7 @@ typedef struct {
     int n_unknown;
 } data_chunk;
 
-/* A worker's own tools; zero-initialise, set encoder.options. */
+/* The state of a worker. Zero-initialise and set encoder.options. */
 typedef struct {
     data_encoder encoder;
     arena memory; /* of one row */
@@ -31,11 +31,11 @@ typedef struct {
 
 void data_worker_free(data_worker *w);
 void data_chunk_free(data_chunk *s);
-/* Fills an emptied chunk with the next range; *end = there is none. */
+/* Fills an empty chunk with the next range. *end: there is none. */
 nrl_status data_chunk_fill(data_chunk *s, data_reader *reader, bool *end);
 /* Tokenises all rows; the outcome is in status and error. */
 void data_chunk_run(data_chunk *s, data_worker *w, const data_build_options *o);
-/* Detects the file's format by the chunk's first row, if it has one. */
+/* Detects the format of the file from the first row of the chunk, if it has one. */
 nrl_status data_chunk_detect(data_chunk *s, const data_build_options *o);
 
 #endif

@@ -11,7 +11,7 @@ static int32_t reader_probe(const plugin *p, const void *source)
     return ((const nrl_dataset *)p->table)->probe(source);
 }
 
-/* The plugin that the config names, else the one that is surest of the path. */
+/* Finds the plugin that the config names, or else the plugin whose probe gives the highest score for the path. */
 static nrl_status reader_find(plugin_host *host, const data_reader_choice *choice, const nrl_dataset_source *source,
                               const plugin **out)
 {

@@ -1,6 +1,6 @@
 /*
- * reader.h - what an entry of data.train names, opened by the dataset plugin that reads it. Called by part.c; the rows
- * are taken by read_chunk.c.
+ * reader.h - opens the path of an entry of data.train with the dataset plugin that reads it. Called by part.c;
+ * read_chunk.c takes the rows.
  */
 #ifndef DATA_READER_H
 #define DATA_READER_H
@@ -10,7 +10,7 @@
 
 /* Which plugin reads an entry: `reader` of the config. */
 typedef struct {
-    config_component component; /* its name is NULL where the plugins are asked */
+    config_component component; /* its name is NULL if the probes decide */
     arena memory;               /* of the component */
 } data_reader_choice;
 
@@ -27,6 +27,6 @@ typedef struct {
 /* NRL_ERR_CONFIG: no such plugin, or none reads the path; else the plugin's error. `choice` and `path` outlive the
  * reader. [main] */
 nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, data_reader **out);
-void data_reader_close(data_reader *r); /* NULL is fine; ranges are closed before */
+void data_reader_close(data_reader *r); /* NULL is allowed; close its ranges first */
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * row.c - the formats a row may have: names of keys, the table, and telling one from another.
+ * row.c - the formats of rows: names of keys, the table, and detection.
  */
 #include "data/format.h"
 #include <math.h>
@@ -37,7 +37,7 @@ static const char *const key_names[DATA_KEY_COUNT] = {
 #define CHAT_OPTIONS (KEY(TOOLS) | KEY(TEMPLATE_KWARGS))
 #define ALPACA_OPTIONS (KEY(INPUT) | KEY(HISTORY) | KEY(SYSTEM) | CHAT_OPTIONS)
 
-/* The first that a row has all required keys of is its format. */
+/* The format of a row is the first one whose required keys it has. */
 static const data_format formats[] = {
     {"pre-tokenized pairs", true, false, KEY(PROMPT_INPUT_IDS) | KEY(CHOSEN_INPUT_IDS) | KEY(REJECTED_INPUT_IDS), 0,
      data_read_ids},
@@ -103,7 +103,7 @@ static nrl_status check_clashes(const data_schema *s)
     return NRL_OK;
 }
 
-/* A key that another one was renamed to no longer has its own meaning: {completion: text}. */
+/* A key loses its own meaning if another key is renamed to it, as in {completion: text}. */
 static void hide_taken_names(data_schema *s)
 {
     for (int i = 0; i < DATA_KEY_COUNT; i++)
@@ -148,7 +148,7 @@ nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_no
     return set_extra(s, extra);
 }
 
-/* ---- telling formats ---- */
+/* ---- detecting formats ---- */
 
 const nrl_node *data_row_find(const data_schema *s, const nrl_node *row, data_key key)
 {
@@ -170,7 +170,7 @@ static bool is_extra(const data_schema *s, const char *key)
     return false;
 }
 
-/* "id, question, answer", cut where it gets long. */
+/* Returns the keys as "id, question, answer", truncated if it is long. */
 static const char *found_keys(const nrl_node *row, char *out, size_t room)
 {
     size_t at = 0;
@@ -224,7 +224,7 @@ static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
     return nrl_node_kind(nrl_node_find(row, s->name[key])) == NRL_NODE_BOOL && !is_extra(s, s->name[key]);
 }
 
-/* One answer and whether it is wanted. Training on all of them would teach the bad ones. */
+/* Whether the row is labelled but the algorithm does not read labels: it would train the undesirable answers, too. */
 static bool is_kto(const data_schema *s, const nrl_node *row)
 {
     return !s->labels && (has_label(s, row, DATA_KEY_LABEL) || has_label(s, row, DATA_KEY_KTO_TAG)) &&

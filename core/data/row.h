@@ -1,7 +1,7 @@
 /*
- * row.h - what a row says: its format, and the text, messages or ids in it, before tokenising.
- * Formats are rows of one table (row.c); a file has the format of its first row.
- * Errors are NRL_ERR_DATA without the place: the caller knows file and line.
+ * row.h - the content of a row before tokenising: its format, and its text, messages or ids. The formats are in one
+ * table (row.c); a file has the format of its first row. Errors are NRL_ERR_DATA without the place, which the caller
+ * adds.
  */
 #ifndef DATA_ROW_H
 #define DATA_ROW_H
@@ -39,10 +39,10 @@ typedef enum {
 
 typedef enum {
     DATA_SHAPE_NONE = 0,
-    DATA_SHAPE_TEXT,     /* all of it is trained */
+    DATA_SHAPE_TEXT,     /* a text, trained completely */
     DATA_SHAPE_PROMPTED, /* a prompt and an answer, or two */
-    DATA_SHAPE_CHAT,     /* messages; a template makes text of them */
-    DATA_SHAPE_IDS       /* tokens already */
+    DATA_SHAPE_CHAT,     /* messages, which a template renders */
+    DATA_SHAPE_IDS       /* token ids */
 } data_shape;
 
 typedef struct {
@@ -59,12 +59,12 @@ typedef struct {
 typedef struct {
     data_shape shape;
     int n_sides;
-    data_text prompt, answer[2];                  /* TEXT: answer[0] alone */
-    data_messages chat[2];                        /* CHAT: whole conversations */
+    data_text prompt, answer[2];                  /* TEXT: only answer[0] */
+    data_messages chat[2];                        /* CHAT: complete conversations */
     size_t n_prompt;                              /* CHAT: messages at the start that are never trained */
     const nrl_node *tools, *template_kwargs;      /* CHAT: a list, a map; or NULL */
     const nrl_node *prompt_ids, *ids[2], *labels; /* IDS: lists; absent ones NULL */
-    const char *unknown_key;                      /* the first key of a message that means nothing here, or NULL */
+    const char *unknown_key;                      /* the first key of a message that is not used, or NULL */
     float extra[BATCH_MAX_EXTRA];
 } data_sample;
 
@@ -74,24 +74,24 @@ typedef struct data_format data_format;
 typedef struct {
     const char *name[DATA_KEY_COUNT]; /* of each key in this file */
     const char *extra[BATCH_MAX_EXTRA];
-    int n_extra; /* with the label, which comes last */
+    int n_extra; /* including the label, which comes last */
     bool pairs, labels;
     const data_format *format; /* set by data_schema_detect */
 } data_schema;
 
-/* The extra number that a labelled row has: 1 = its answer is wanted, 0 = it is not. */
+/* The extra number of a labelled row: 1 = desirable answer, 0 = undesirable. */
 #define DATA_LABEL "label"
 
-/* Reads data.columns and data.extra (either may be NULL); borrows their text. `pairs`: rows have a
- * chosen and a rejected answer; `labels`: one answer, and whether it is wanted. NRL_ERR_CONFIG. */
+/* Reads data.columns and data.extra (either may be NULL) and borrows their text. `pairs`: rows have a chosen and a
+ * rejected answer; `labels`: rows have one answer and a label. NRL_ERR_CONFIG. */
 nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels);
 /* Finds the format of a file from its first row. */
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row);
 const char *data_format_name(const data_format *f);
 
-/* Reads a row of the schema's format; the sample borrows from `row` and `a`. */
+/* Reads a row in the format of the schema. The sample borrows from `row` and `a`. */
 nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
-/* Keys of a row that mean nothing here, from number *at on; NULL when there are no more. */
+/* Iterates over the unused keys of a row, from index *at on. Returns NULL after the last one. */
 const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at);
 
 bool data_sample_is_empty(const data_sample *s);     /* no text, or a side without an answer */

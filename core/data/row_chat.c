@@ -1,5 +1,5 @@
 /*
- * row_chat.c - messages of a row, and the prompt that two conversations or texts share.
+ * row_chat.c - reads the messages of a row, and finds the prompt that two conversations or texts share.
  */
 #include "base/json.h"
 #include "data/format.h"
@@ -29,7 +29,7 @@ static nrl_status part_text(const nrl_node *part, size_t i, data_text *out)
     return NRL_OK;
 }
 
-/* [{"type": "text", "text": ...}, ...]: the texts joined. */
+/* Joins the texts of [{"type": "text", "text": ...}, ...]. */
 static nrl_status join_parts(arena *a, const nrl_node *parts, data_text *out)
 {
     size_t size = 0;
@@ -65,7 +65,7 @@ static bool is_given(const nrl_node *map, const char *key)
     return value && nrl_node_kind(value) != NRL_NODE_NULL;
 }
 
-/* Keys by which a message says whether it is trained. */
+/* Keys of a message that state whether it is trained. */
 typedef struct {
     const char *key;
     enum { TRAIN_BY_NUMBER = 1, TRAIN_BY_BOOL, TRAIN_REFUSED } kind;
@@ -77,7 +77,7 @@ static const train_key train_keys[] = {
     {"train", TRAIN_BY_BOOL},
     {"training", TRAIN_BY_BOOL}, /* Axolotl */
     {"loss", TRAIN_BY_BOOL},     /* ms-swift */
-    /* Passed over, these would train what their author omitted. */
+    /* Ignoring these keys would train messages that the author of the data excluded. */
     {"train_detail", TRAIN_REFUSED},
     {"trainable", TRAIN_REFUSED},
     {"loss_mask", TRAIN_REFUSED},
@@ -86,7 +86,7 @@ static const train_key train_keys[] = {
 };
 enum { N_TRAIN_KEYS = sizeof train_keys / sizeof *train_keys };
 
-/* A fraction would need a weight a token, which no loss reads. */
+/* A fraction would require a weight per token, which no loss supports. */
 static nrl_status read_train(const train_key *k, const nrl_node *value, uint32_t *out)
 {
     nrl_node_type kind = nrl_node_kind(value);
@@ -195,7 +195,7 @@ data_messages data_message_of(arena *a, const char *role, data_text text)
     return (data_messages){m, 1};
 }
 
-/* tools: a list, or one written as JSON, for tables that hold text alone. */
+/* tools is a list, or its JSON text, because some tables hold only text. */
 static nrl_status read_tools(arena *a, const data_schema *s, const nrl_node *row, const nrl_node **out)
 {
     const char *name = s->name[DATA_KEY_TOOLS];
@@ -226,9 +226,9 @@ nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node
     return NRL_OK;
 }
 
-/* ---- what two answers share ---- */
+/* ---- the common prompt of two answers ---- */
 
-/* Calls of tools are as much of a message as its text. */
+/* Tool calls are part of a message like its text. */
 static bool same_calls(const nrl_node *x, const nrl_node *y)
 {
     const nrl_node *a = nrl_node_find(x, "tool_calls"), *b = nrl_node_find(y, "tool_calls");
@@ -258,9 +258,9 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* Transcripts of the form "\n\nHuman: ...\n\nAssistant: ...": the prompt ends behind the last
- * "\n\nAssistant:" that both have. Other texts: before the white space of the word in which they
- * part, so that a word is never cut and the answers keep their leading space. */
+/* In transcripts of the form "\n\nHuman: ...\n\nAssistant: ..." the prompt ends after the last "\n\nAssistant:" that
+ * both texts have. In other texts it ends before the white space in front of the word in which they differ, so that no
+ * word is split and the answers keep their leading space. */
 size_t data_common_prompt(data_text chosen, data_text rejected)
 {
     static const char turn[] = "\n\nAssistant:";

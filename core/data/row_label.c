@@ -1,5 +1,5 @@
 /*
- * row_label.c - rows of unpaired preferences: one answer each, and whether it is wanted.
+ * row_label.c - reads rows of unpaired preferences, which have one answer and a label.
  */
 #include "data/format.h"
 #include <string.h>
@@ -18,7 +18,7 @@ static nrl_status read_label(const data_schema *s, const nrl_node *row, float *l
     return NRL_OK;
 }
 
-/* What a label is of: the last message, an assistant's. All before it is the prompt. */
+/* A label belongs to the last message, which must be of the assistant. All messages before it are the prompt. */
 static nrl_status set_last_answer(data_sample *out)
 {
     const data_messages *chat = &out->chat[0];

@@ -1,5 +1,5 @@
 /*
- * row_read.c - the readers of the format table: from keys of a row to a sample.
+ * row_read.c - the readers in the table of formats: each turns the keys of a row into a sample.
  */
 #include "data/format.h"
 #include <string.h>
@@ -18,7 +18,7 @@ nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key ke
     return NRL_OK;
 }
 
-/* An optional text: "" where it is absent or null. */
+/* Reads an optional text: "" if it is absent or null. */
 static nrl_status read_option(const data_schema *s, const nrl_node *row, data_key key, data_text *out)
 {
     *out = (data_text){"", 0};
@@ -94,8 +94,7 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
     return NRL_OK;
 }
 
-/* system, history, then the instruction and its input (joined by a line end) as a user's message.
- */
+/* Reads system and history, and then the instruction and its input (joined by a newline) as a message of the user. */
 static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node *row, data_messages *list)
 {
     data_text instruction, input;
@@ -123,7 +122,7 @@ nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row,
     if (output.size)
         data_messages_add(a, &out->chat[0], data_message_of(a, "assistant", output));
     else
-        out->n_prompt = out->chat[0].n; /* nothing is answered: an empty row */
+        out->n_prompt = out->chat[0].n; /* without an answer the row is empty */
     return NRL_OK;
 }
 
@@ -158,7 +157,7 @@ static void fill_text(data_sample *out, bool has_prompt, data_text prompt, const
         out->answer[i] = (data_text){out->answer[i].text + n, out->answer[i].size - n};
 }
 
-/* Some sets repeat a text prompt as the first message of both answers. */
+/* Some data sets repeat a text prompt as the first message of both answers. */
 static bool repeats_prompt(const data_content *prompt, data_messages answer)
 {
     const nrl_message *first = answer.items;
@@ -210,7 +209,7 @@ static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key 
     return NRL_OK;
 }
 
-/* Padding has no place in a packed batch; rows that carry some must not train on it unseen. */
+/* A packed batch has no padding, so a row with padding must not train on it unnoticed. */
 static nrl_status check_mask(const data_schema *s, const nrl_node *row)
 {
     const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
