@@ -1,6 +1,6 @@
 /*
- * axis.c - ranks as named axes, and one axis split into two: places in it, and a group of the collective
- * for each. An axis of one rank, and one that nobody named, have none.
+ * axis.c - arranges the ranks along named axes, splits an axis into two, and creates a group of the collective for each
+ * axis. An axis with one rank and an axis that the config does not name have no group.
  */
 #include "mesh/internal.h"
 #include "base/clock.h"
@@ -66,7 +66,7 @@ int32_t mesh_batch(const nrl_mesh *m)
     return at;
 }
 
-/* Not the first rank on an axis that divides this. */
+/* Whether this rank is not the first one on an axis that divides `divides`. */
 static bool is_behind(const nrl_mesh *m, uint32_t divides)
 {
     for (int i = 0; m && i < m->n_axes; i++)
@@ -97,7 +97,7 @@ nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
     return c ? c : &mesh->solo;
 }
 
-/* The ranks of the axis as a group of the collective; all ranks call it. */
+/* Creates a group of the collective for the ranks of the axis. All ranks call it. */
 static nrl_status open_group(nrl_comm *c)
 {
     nrl_mesh *m = c->mesh;

@@ -1,6 +1,6 @@
 /*
- * comm.c - what strategies call: tensors to operands, through host memory where a device's tensors
- * meet a collective that takes host memory only.
+ * comm.c - the calls of strategies: turns tensors into operands, and copies device tensors through host memory if the
+ * collective supports only host memory.
  */
 #include "base/arena.h"
 #include "mesh/internal.h"
@@ -57,7 +57,7 @@ static nrl_comm_args operands(const nrl_comm_call *call, int64_t count)
                            .tag = call->tag};
 }
 
-/* Where rank r's share begins in the tensor that holds all shares, and how much that is. */
+/* Returns where the share of rank r begins in the tensor with all shares, and its size. */
 static int64_t share_begin(const nrl_comm_call *call, int64_t count, int32_t r)
 {
     int64_t begin = 0;
@@ -68,7 +68,7 @@ static int64_t share_begin(const nrl_comm_call *call, int64_t count, int32_t r)
     return begin;
 }
 
-/* `whole` holds the shares of all ranks, `part` this rank's (NULL = in its place in whole). */
+/* `whole` holds the shares of all ranks, `part` the share of this rank (NULL: in place, inside whole). */
 static nrl_status check_shares(const nrl_comm *c, const nrl_comm_call *call, const nrl_tensor *whole,
                                const nrl_tensor *part, int64_t *count)
 {
@@ -130,7 +130,7 @@ static void drop_staged(mesh_staged *s)
     if (s) s->used = false;
 }
 
-/* A receive tensor is copied too: operations may leave parts of it as they were. */
+/* Copies a receive tensor to the host, too, because operations may leave parts of it unchanged. */
 static nrl_status stage(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_comm_args *a, mesh_staged **send,
                         mesh_staged **receive)
 {
@@ -151,7 +151,7 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
                         nrl_work **work)
 {
     mesh_staged *send = NULL, *receive = NULL;
-    if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* it follows what is there */
+    if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* the call follows the work queued there */
     nrl_status st = is_staged(c, ctx) ? stage(c, ctx, call, a, &send, &receive) : NRL_OK;
     /* in place: the share in the tensor of all shares */
     size_t element = nrl_dtype_size((nrl_dtype)a->dtype);
@@ -276,7 +276,7 @@ nrl_status nrl_comm_barrier(nrl_comm *c, const char *what)
 
 /* ---- work ---- */
 
-/* Fenced work is waited for before the context's device is. */
+/* Waits for fenced work before it waits for the device of the context. */
 static nrl_status settle(void *mesh)
 {
     return call_settle(mesh);

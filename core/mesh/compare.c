@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN_KEYS = 3, SHOWN_HOSTS = 4, VALUE_AT = 2 /* behind ": " */ };
+enum { SHOWN_KEYS = 3, SHOWN_HOSTS = 4, VALUE_AT = 2 /* after ": " */ };
 
 /* ---- lines ---- */
 
@@ -17,7 +17,7 @@ static const char *next_line(const char *line)
     return line + n + (line[n] == '\n');
 }
 
-/* A key has no colon that a space follows. */
+/* A key ends at the first colon that is followed by a space. */
 static size_t key_size(const char *line)
 {
     for (size_t n = 0;; n++)
@@ -41,8 +41,8 @@ static bool has_same_key(const char *line, const char *other)
     return !strncmp(line, other, n) && is_end_of_key(other + n);
 }
 
-/* The line of `text` with the key of `line`, NULL = none. *guess, where it most likely is, moves on: texts
- * that are nearly equal are walked once. */
+/* Finds the line of `text` with the key of `line`, or returns NULL. Starts at *guess and advances it, so that nearly
+ * equal texts are scanned once. */
 static const char *find_line(const char *text, const char *line, const char **guess)
 {
     const char *found = *guess;
@@ -92,8 +92,8 @@ typedef struct {
     const char *line; /* of a rank that differs; its key is meant */
 } difference;
 
-/* The next key after `last` that any rank's record holds, in the order of rank 0's text; keys that rank 0
- * lacks come in the order of the ranks. */
+/* Returns the next key after `last` that any record holds, in the order of rank 0's text; keys that rank 0 does not
+ * have come in the order of the ranks. */
 static bool next_key(const comparison *c, const difference *shown, int n_shown, difference *out)
 {
     bool found = false;
@@ -110,8 +110,9 @@ static bool next_key(const comparison *c, const difference *shown, int n_shown, 
     return found;
 }
 
-/* A rank's line of the key; NULL: it lacks the line. A rank whose record is silent has rank 0's: a record
- * holds the first of its differences, and no key behind them is shown. */
+/* Returns the rank's line for the key, or NULL if the rank does not have the line. If the record of the rank does not
+ * contain the key, its line equals that of rank 0: a record holds the first differences, and later keys are not shown.
+ */
 static const char *line_of(const comparison *c, int32_t rank, const difference *d)
 {
     const compare_record *r = &c->records[rank];
@@ -126,7 +127,7 @@ static bool have_same_value(const char *a, const char *b)
     return a && b ? is_same_line(a, b) : a == b;
 }
 
-/* "rank 2 (host)", "ranks 0-3, 5 (host, other)": all from `from` on with this value. */
+/* Prints the ranks from `from` on that have this value, as "rank 2 (host)" or "ranks 0-3, 5 (host, other)". */
 static void add_ranks(buffer *b, const comparison *c, const difference *d, int32_t from)
 {
     const char *line = line_of(c, from, d), *hosts[SHOWN_HOSTS + 1];

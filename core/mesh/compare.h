@@ -1,8 +1,7 @@
 /*
- * compare.h - "key: value" lines that must be the same on all ranks: which lines differ, with which
- * values, on which ranks. Rank 0's text is the measure; each rank's differences from it are a record of
- * fixed size, so that texts of any length are compared by an exchange of records.
- * Private to core/mesh.
+ * compare.h - compares texts of "key: value" lines that must be equal on all ranks: which lines differ, with which
+ * values, on which ranks. Each rank stores its differences from the text of rank 0 in a record of fixed size, so that
+ * texts of any length can be compared by exchanging records. Private to core/mesh.
  */
 #ifndef MESH_COMPARE_H
 #define MESH_COMPARE_H
@@ -10,19 +9,18 @@
 
 enum { COMPARE_LINES = 4, COMPARE_LINE = 320 };
 
-/* The first lines of a rank's text that differ from rank 0's, in the order of rank 0's text; lines that
- * rank 0 lacks come last. All zero: the texts are equal. Plain bytes, to be exchanged. */
+/* The first lines of a rank's text that differ from the text of rank 0, in the order of that text; lines that rank 0
+ * does not have come last. All zero if the texts are equal. The record is exchanged as plain bytes. */
 typedef struct {
-    int32_t n, n_all;                       /* lines below; of the whole text */
-    int32_t at[COMPARE_LINES];              /* the line's number in rank 0's text; INT32_MAX where rank 0 lacks it */
-    char line[COMPARE_LINES][COMPARE_LINE]; /* "key: value"; only "key" where this rank lacks the line */
+    int32_t n, n_all;          /* differing lines in the record; in the whole text */
+    int32_t at[COMPARE_LINES]; /* number of the line in rank 0's text; INT32_MAX if rank 0 does not have it */
+    char line[COMPARE_LINES][COMPARE_LINE]; /* "key: value"; only "key" if this rank does not have the line */
 } compare_record;
 
 void compare_texts(const char *first, const char *own, compare_record *out);
 
-/* records and hosts of all ranks, in rank order. NRL_ERR_CONFIG naming the keys that differ, with the
- * values and ranks; NRL_OK where all records are zero. `hint` is the last line of the message; NULL =
- * none. */
+/* Takes the records and hosts of all ranks, in rank order. NRL_ERR_CONFIG with the keys that differ, their values and
+ * ranks; NRL_OK if all records are zero. `hint` is the last line of the message, or NULL. */
 nrl_status compare_result(const compare_record *records, const char *const *hosts, int32_t world, const char *first,
                           const char *hint);
 

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define BEAT_S 1.0
-#define GRACE_S 1.0 /* for a true cause to be told after a connection closed */
+#define GRACE_S 1.0 /* time for the actual cause to be reported after a connection closed */
 #define LOOK_S 0.05
 #define UNHEARD_S 2.0
 #define GOODBYE "bye"
@@ -56,8 +56,8 @@ static void compare_beats(control *c, char **now)
     }
 }
 
-/* One failure may be a connection that broke or this process that was suspended in the middle of a
- * request: the store is asked again on a fresh one. */
+/* A single failure can have a harmless cause: the connection broke, or this process was suspended during a request.
+ * Tries again with a new connection. */
 static void heartbeat(control *c)
 {
     char *now[CONTROL_WATCHED + 1];
@@ -90,7 +90,7 @@ static bool has_left(control *c, int32_t rank)
     return left;
 }
 
-/* The true cause gets a moment to be told before the rank is blamed. */
+/* Gives the actual cause a moment to be reported before the rank is blamed. */
 static void see_to_suspect(control *c, int32_t rank)
 {
     double until = clock_seconds() + GRACE_S;
@@ -183,7 +183,7 @@ static void *watch(void *self)
 nrl_status control_announce(nrl_store *store, int32_t rank)
 {
     char *key = beat_key(rank), *now = NULL;
-    /* Beats that are there are another process's, which has this rank's number. */
+    /* Heartbeats that exist already belong to another process with the number of this rank. */
     nrl_status st = store_counts(store) ? store_set_once(store, key, "0", &now) : NRL_OK;
     free(now);
     free(key);
@@ -228,7 +228,7 @@ nrl_status control_open(const control_setup *setup, control **out)
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
     pthread_cond_init(&c->changed, &a);
     pthread_condattr_destroy(&a);
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_BLOCK, &all, &old);
     int bad = pthread_create(&c->thread, NULL, watch, c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -1,11 +1,11 @@
 /*
- * control.h - the thread that watches over the ranks: it heartbeats in the store every second, reads the
- * heartbeats of the next ranks and the abort record (abort_record.h), and knows first when somebody is lost.
+ * control.h - the thread that watches the ranks. It sends a heartbeat to the store every second, reads the heartbeats
+ * of the next ranks and the abort record (abort_record.h), and detects lost ranks.
  *
- * A rank is lost when its connection broke and nothing explains it within a moment, or when five
- * heartbeats in a row are missing. The store that is gone or silent is a lost rank too: the one that holds
- * it. Time is counted in this process's own heartbeats, so a run that is suspended whole goes on. A store
- * that cannot count has no heartbeats: there only words are passed.
+ * A rank is lost if its connection broke and no other cause is reported within a moment, or if five heartbeats in a row
+ * are missing. If the store is lost or does not answer, the rank that holds it is lost. Time is counted in heartbeats
+ * of this process, so a run that is suspended as a whole continues. With a store that cannot count there are no
+ * heartbeats, only abort records.
  */
 #ifndef MESH_CONTROL_H
 #define MESH_CONTROL_H
@@ -23,7 +23,7 @@ typedef struct {
     void *user;
 } control_setup;
 
-/* Before a rank is seen by others: its heartbeats begin at zero. [main] */
+/* Sets the heartbeats of this rank to zero, before other ranks can see it. [main] */
 nrl_status control_announce(nrl_store *store, int32_t rank);
 nrl_status control_open(const control_setup *setup, control **out); /* all have announced. [main] */
 /* Ends the thread; without a failure, this rank sends its leave message first. [main] */

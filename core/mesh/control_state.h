@@ -8,8 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Each rank watches the next CONTROL_WATCHED in a ring: of any that die together one is watched by a rank
- * that lives, and the abort record tells the rest. */
+/* Each rank watches the next CONTROL_WATCHED ranks in a ring. Of any ranks that die together, at least one is watched
+ * by a rank that lives, which informs the others with the abort record. */
 enum { CONTROL_WATCHED = 16 };
 
 typedef enum { SUSPICION_NONE = 0, SUSPICION_NEW, SUSPICION_DONE } suspicion;
@@ -23,9 +23,9 @@ struct control {
     bool stop;                  /* under lock */
     abort_record failure_cause; /* under lock */
     double failed_at;
-    suspicion suspicion; /* under lock: the step thread asks, the thread looks */
+    suspicion suspicion; /* under lock: set by the step thread, checked by the watching thread */
     int32_t suspect;
-    /* the thread's own */
+    /* used only by the watching thread */
     int32_t n_watched, watched[CONTROL_WATCHED + 1]; /* the store's holder too, for its leave message */
     char *keys[CONTROL_WATCHED + 1], *last[CONTROL_WATCHED + 1];
     int missed[CONTROL_WATCHED + 1];

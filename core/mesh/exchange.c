@@ -1,6 +1,6 @@
 /*
- * exchange.c - small exchanges of host memory among all ranks, as calls of all; lines that must be the same on
- * each of them.
+ * exchange.c - small exchanges of host memory between all ranks, as collective calls, and comparisons of lines that
+ * must be equal on all ranks.
  */
 #include "base/arena.h"
 #include "base/hash.h"
@@ -14,7 +14,7 @@ static nrl_status run(nrl_mesh *m, mesh_op op, const char *what, nrl_comm_args *
     nrl_work *w;
     a->size = sizeof *a;
     if (op != MESH_BARRIER) a->dtype = NRL_DTYPE_U8;
-    NRL_TRY(call_settle(m)); /* host memory goes to a device behind what is under way there */
+    NRL_TRY(call_settle(m)); /* a collective on a device would queue this call behind the work in progress there */
     NRL_TRY(call_start(mesh_all(m), op, a, what, &w));
     nrl_status st = call_wait(w);
     call_release(w);

@@ -1,12 +1,12 @@
 /*
- * layout.h - a part's layout (nrl/param.h) as ranges of elements: what a rank holds of a logical
- * tensor, in the tensor's own row-major order. Loading, checkpoints and export read layouts through
- * this file alone, so they work for any strategy.
+ * layout.h - the layout of a part (nrl/param.h) as ranges of elements: the elements of a logical tensor that a rank
+ * holds, in the row-major order of the tensor. Loading, checkpoints and export use layouts only through this file, so
+ * they work with any strategy.
  *
- * A mesh of NULL is one rank.
+ * A NULL mesh means one rank.
  *
- * A held piece is a box (placements of dimensions) of which a flat range is left (NRL_SHARD_FLAT, counted in
- * the box's own row-major order). Its elements lie in local memory in that order. [any]
+ * A shard is a box (from placements of dimensions) and a flat range of that box (NRL_SHARD_FLAT, in the row-major order
+ * of the box). Its elements are in local memory in that order. [any]
  */
 #ifndef MESH_LAYOUT_H
 #define MESH_LAYOUT_H
@@ -20,32 +20,32 @@ typedef struct {
     int64_t flat_begin, flat_end;                   /* of the box's elements */
 } layout_shard;
 
-/* Of a part in groups whose dimension 0 is cut, a rank holds a box of each, one behind the other in memory; else
- * one box. `k` counts them below. */
+/* If dimension 0 of a part with groups is sharded, a rank holds one box per group, consecutive in memory; otherwise one
+ * box. `k` is the index of the box. */
 int layout_n_boxes(const nrl_part *part);
-/* What rank `rank` holds of the part. */
+/* Returns the shard of the part that rank `rank` holds. */
 layout_shard layout_shard_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
-/* The same without flat placements: what operations see. */
+/* The same without flat placements, as operations see it. */
 layout_shard layout_box_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
 int64_t layout_numel(const layout_shard *p); /* elements of the piece */
 
-/* Contiguous ranges of the piece in the whole part's order, rising: begin with *at = 0 (elements of
- * the piece before the range); false when all were given. */
+/* Iterates over the contiguous ranges of the shard in the order of the whole part, ascending. Start with *at = 0; *at
+ * is the number of elements of the shard before the range. Returns false after the last range. */
 bool layout_next(const layout_shard *p, int64_t *at, int64_t *global_begin, int64_t *n);
 
-/* Elements of all parts of a parameter on this rank, in order; what its local slots hold. */
+/* Returns the number of elements of all parts of a parameter on this rank, which its local slots hold in order. */
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);
 int64_t layout_whole_numel(const nrl_param *p);
-bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* nothing is cut where it is held */
-bool layout_is_work(const nrl_mesh *m, const nrl_param *p);  /* nothing is cut flat: slices are what WEIGHT has */
-/* The rank's stage has the parameter; what of it lies there is another question. */
+bool layout_is_whole(const nrl_mesh *m, const nrl_param *p); /* a rank that holds it holds all of it */
+bool layout_is_work(const nrl_mesh *m, const nrl_param *p);  /* no flat placements: local slices equal WEIGHT */
+/* Whether the stage of the rank owns the parameter, whatever shard of it the rank holds. */
 bool layout_is_held(const nrl_mesh *m, int32_t rank, const nrl_param *p);
 bool layout_holds_part(const nrl_mesh *m, int32_t rank, const nrl_part *part);
-bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p); /* whole on every rank */
-/* The lowest of the ranks that hold the same shards of p as `rank`: what it has counts, once. */
+bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p); /* complete on every rank */
+/* Returns the lowest of the ranks that hold the same shards of p as `rank`; sums over ranks count the shards there. */
 int32_t layout_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p);
 int32_t layout_work_owner(const nrl_mesh *m, int32_t rank, const nrl_param *p); /* the same boxes */
-/* Gives p the dimensions of its boxes on this rank, once a strategy has cut them. [main] */
+/* Sets the dimensions of p to those of its boxes on this rank, after a strategy has sharded them. [main] */
 void layout_settle(const nrl_mesh *m, nrl_param *p);
 
 #endif

@@ -1,14 +1,14 @@
 /*
- * mesh.h - the ranks of a run, as the core sees them: who is where, joining, small exchanges of host
- * memory, and what happens when a rank is lost. Strategies see nrl/comm.h.
+ * mesh.h - the ranks of a run, as the core sees them: coordinates, joining, small exchanges of host memory, and the
+ * loss of a rank. Strategies use nrl/comm.h.
  *
- *   place     who this process is among the ranks; read from the environment by the cli
- *   store     where ranks meet (store.h): key and value, at one rank or at the launcher
- *   control   a thread that heartbeats in the store and watches the others' heartbeats (control.h)
+ *   place     the rank of this process; the cli reads it from the environment
+ *   store     the key-value store where ranks meet (store.h), held by one rank or by the launcher
+ *   control   a thread that sends heartbeats to the store and watches those of other ranks (control.h)
  *   comm      a collective along an axis, with a record of its last calls (comm.c)
  *
- * A run of one process has a mesh too: of one rank, without store, thread or collective; every
- * exchange is a copy. [step] unless said otherwise.
+ * A run of one process has a mesh with one rank and without store, thread or collective; every exchange is a copy.
+ * Functions are [step] unless stated otherwise.
  */
 #ifndef MESH_MESH_H
 #define MESH_MESH_H
@@ -18,13 +18,13 @@
 
 typedef nrl_rank_info mesh_rank_info;
 
-/* Zero at first. */
+/* State that outlives a mesh; zero-initialise. */
 typedef struct nrl_session {
-    int32_t n_runs;       /* counted by whoever opens, alike on all ranks: the newest's number */
-    store_server *server; /* where this rank holds the store; opened by the first mesh */
+    int32_t n_runs;       /* number of runs opened so far, equal on all ranks */
+    store_server *server; /* if this rank holds the store; opened by the first mesh */
 } mesh_session;
 
-/* An axis of the run. Ranks are counted along the last axis first: neighbours differ in it. */
+/* An axis of the run. The last axis varies fastest: neighbouring ranks differ in it. */
 typedef struct {
     const char *name;
     int32_t size;
@@ -37,72 +37,73 @@ typedef struct {
     mesh_rank_info place;
     mesh_axis axes[MESH_MAX_GIVEN]; /* outermost first, their product is place.world; */
     int32_t n_axes;
-    mesh_session *session;            /* NULL: this mesh is the process's only one */
-    bool planned;                     /* `nrl check`: axes and coordinates; nobody is joined and no call is made */
-    const nrl_collective *collective; /* NULL with world 1, and where planned */
+    mesh_session *session;            /* NULL: this is the only mesh of the process */
+    bool planned;                     /* `nrl check`: only axes and coordinates; does not join other ranks */
+    const nrl_collective *collective; /* NULL if world is 1 or planned */
     const void *collective_options;
-    store_kind store;                  /* the plugin that serves place.store; as the collective */
+    store_kind store;                  /* the plugin that serves place.store; unset like the collective */
     double timeout_init, timeout_step; /* seconds */
-    const volatile int *signal;        /* not 0: who waits for others to join stops; NULL = none is looked at */
-    const char *fingerprint;           /* of config, script and versions, equal on all ranks; "key: value" lines: a
-                                          differing line is named with both values and ranks */
+    const volatile int *signal;        /* not 0: joining stops; may be NULL */
+    const char *fingerprint; /* "key: value" lines about config, script and versions, which must be equal on all
+                                ranks; an error names the differing lines with their values and ranks */
 } mesh_setup;
 
-/* Joins everybody: all ranks are there with the same fingerprint, the control thread heartbeats, the
- * collective is open, and axes have their groups. NRL_ERR_PEER lists who joined and who is missing,
- * NRL_ERR_CONFIG what differs. [main] */
+/* Joins all ranks: checks that their fingerprints are equal, starts the control thread, opens the collective and
+ * creates the groups of the axes. NRL_ERR_PEER lists the ranks that joined and that are missing, NRL_ERR_CONFIG the
+ * differences. [main] */
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out);
-/* Says leave message: the others go on without suspecting anything. After mesh_tell_failure: waits a moment
- * for those who read the reason from here. [main] */
+/* Sends the leave message of this rank, so that the other ranks do not treat it as lost. After mesh_tell_failure, waits
+ * a moment for the ranks that read the reason from the store in this process. [main] */
 void mesh_close(nrl_mesh *m);
-/* Before a device is closed that waits for work itself: the work has ended, or the collective is aborted.
- * The error record stays as it is. NULL is fine. [main] */
+/* Call before closing a device that waits for queued work: waits until the work has ended, or aborts the collective.
+ * Keeps the error record. NULL is allowed. [main] */
 void mesh_settle(nrl_mesh *m);
 
-/* Why this rank is about to leave, for all others; the first reason told wins. Harmless on one rank
- * and when the mesh has failed already. */
+/* Reports to all other ranks why this rank is about to end; the first report of all ranks counts. Does nothing with one
+ * rank or if the mesh has already failed. */
 void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text);
 
-/* NRL_ERR_PEER and who, where a rank is lost: for a thread that waits for other ranks by itself. [any] */
+/* NRL_ERR_PEER with the rank's name if a rank is lost; for a thread that waits for other ranks itself. [any] */
 nrl_status mesh_check(nrl_mesh *m);
 
-/* Whether the rank that joined under `rank` is another process than this machine's `pid`; false where nobody has
- * joined. `keys`: of the run (store_run_prefix). [any] */
+/* Whether the process that joined as `rank` is not the process `pid` of this machine; false if none has joined. `keys`
+ * is the store of the run (store_run_prefix). [any] */
 bool mesh_rank_is_other(nrl_store *keys, int32_t rank, int32_t pid);
 
 /* ---- small exchanges ---- */
 
-/* all receives `size` bytes of every rank, in rank order, on every rank. */
+/* Gathers `size` bytes of every rank to `all`, in rank order, on every rank. */
 nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all);
-/* Copies rank `from`'s bytes to everybody. */
+/* Copies the bytes of rank `from` to all ranks. */
 nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
 nrl_status mesh_barrier(nrl_mesh *m, const char *what);
-/* Makes sure that `lines`, "key: value" of any number, are the same on all ranks. Where they are not every
- * rank gets the same NRL_ERR_CONFIG: the keys that differ, their values and whose they are. `hint` ends
- * the message; NULL = none. */
+/* Checks that `lines`, any number of "key: value" lines, are equal on all ranks. If they are not, every rank gets the
+ * same NRL_ERR_CONFIG with the differing keys, their values and ranks. `hint` is the last line of the message, or NULL.
+ */
 nrl_status mesh_compare(nrl_mesh *m, const char *what, const char *lines, const char *hint);
 
-/* ---- info ---- */
+/* ---- properties ---- */
 const mesh_rank_info *mesh_where(const nrl_mesh *m);
-/* "rank 2 (host, process 77)", of ranks that have joined; borrowed. */
+/* Returns the name of a rank that has joined, such as "rank 2 (host, process 77)"; borrowed. */
 const char *mesh_rank_name(const nrl_mesh *m, int32_t rank);
-/* Rank r's coordinate on an axis; 0 for unknown axes. */
+/* Returns the coordinate of rank r on an axis; 0 for unknown axes. */
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
-/* Groups of ranks that work on batches of their own, and this rank's group: its coordinates on all axes that divide
- * the batch. NULL: one rank. */
+/* The number of groups of ranks with different batches, and the group of this rank, from its coordinates on all axes
+ * that divide the batch. NULL: one rank. */
 int32_t mesh_n_batches(const nrl_mesh *m);
 int32_t mesh_batch(const nrl_mesh *m);
-/* Ranks of one group work on the same batches; what they all know counts on the first of them. NULL: one rank. */
+/* Ranks of one group have the same batches; values that all of them have count on the first of them. NULL: one rank. */
 bool mesh_counts(const nrl_mesh *m);
-/* Another rank of the group, which this one differs from on axes that divide the width alone, has the same loss. */
+/* Whether another rank of the group, which differs from this rank only on axes that divide the width, has the same
+ * loss. */
 bool mesh_is_copy(const nrl_mesh *m);
-/* Rank r's coordinate on the axis that divides the depth; 0 without one. */
+/* Returns the coordinate of rank r on the axis that divides the depth; 0 if there is none. */
 int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank);
 void mesh_set_step(nrl_mesh *m, int64_t step);                          /* for records and errors */
-double mesh_wait_seconds(const nrl_mesh *m);                            /* the step thread's, in all calls so far */
+double mesh_wait_seconds(const nrl_mesh *m);                            /* of the step thread in all calls so far */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */
-/* For words beside the step thread's calls (checkpoints written in the background): once the mesh is
- * dead, gets that wait end with NRL_ERR_PEER. NULL with one rank. [any] */
+/* The store for messages outside the calls of the step thread (checkpoints written in the background): when the mesh
+ * fails, waiting gets end with NRL_ERR_PEER. NULL with one rank. [any] */
 nrl_store *mesh_store(const nrl_mesh *m);
 const char *mesh_text(const nrl_mesh *m); /* for the plan: "4 ranks on 1 node (nrl launch), ..." */
 

@@ -1,6 +1,6 @@
 /*
- * record.h - the last calls of a rank, on all axes: what stands in errors, and what all ranks show
- * when a call never ends. One rank's step thread writes, any thread reads.
+ * record.h - the last calls of a rank on all axes, for error messages and for the report of all ranks when a call times
+ * out. The step thread writes, any thread reads.
  */
 #ifndef MESH_RECORD_H
 #define MESH_RECORD_H
@@ -11,13 +11,13 @@
 enum { RECORD_CALLS = 64, RECORD_WHAT = 40 };
 
 typedef struct {
-    const char *axis, *op; /* the mesh's, static */
+    const char *axis, *op; /* owned by the mesh; static */
     char what[RECORD_WHAT];
     uint64_t number; /* of the axis, from 1 */
     int64_t count, step;
     nrl_dtype dtype;
     int32_t peer;         /* of send and recv, -1 = none */
-    double entered, done; /* clock_seconds; done 0 = under way */
+    double entered, done; /* clock_seconds; done is 0 until the call has ended */
 } record_call;
 
 typedef struct {
@@ -33,11 +33,11 @@ void record_done(record *r, uint64_t handle);
 bool record_find(record *r, uint64_t handle, record_call *fill); /* false: overwritten since */
 /* "all_reduce 'bucket 3' of axis NAME (8192 f32, call 17)" */
 void record_describe(const record_call *call, buffer *text);
-/* A line for the last call of each axis ("axis NAME: ..."), an empty one, then all calls there are. */
+/* Prints a line for the last call of each axis ("axis NAME: ..."), an empty line, and then all recorded calls. */
 void record_print(record *r, buffer *text);
 
-/* Ranks by what they entered last on an axis, from everybody's record_print (NULL = did not come):
- * "  ranks 0 2: all_reduce ..." lines. */
+/* Groups the ranks by the last call that they entered on an axis, from the record_print of all ranks (NULL: missing),
+ * as lines "  ranks 0 2: all_reduce ...". */
 void record_compare(char *const *records, int32_t world, const char *axis, buffer *text);
 
 #endif
