@@ -1,7 +1,7 @@
 /*
  * kl_pairs.h - the second side of labelled samples: the prompt with the answer of the next sample (for the last sample
  * of a file, of the first). A loss estimates from it how far the policy has moved from the reference on unrelated
- * answers (the KL term of KTO).
+ * answers (a KL term).
  *
  * The sides are concatenated from tokens, where an answer begins at its first trained token, so no token spans the
  * boundary. They are truncated to max_length. The prompt has at least one token: if a row has no prompt, it is the
