@@ -3,8 +3,10 @@
  */
 #include "base/arena.h"
 #include "base/memory.h"
+#include <nrl/status.h>
 #include <stdarg.h>
-#include <stdint.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,41 @@ void *mem_realloc(void *old, size_t size)
 char *mem_strdup(const char *text)
 {
     return or_die(strdup(text), strlen(text) + 1);
+}
+
+/* Calls of mem_try that may still succeed; negative: all. Only tests set it. */
+static _Atomic int64_t allowed = -1;
+
+void mem_try_fail_after(int64_t n)
+{
+    atomic_store(&allowed, n);
+}
+
+static bool is_allowed(void)
+{
+    int64_t left = atomic_load(&allowed);
+    while (left > 0 && !atomic_compare_exchange_weak(&allowed, &left, left - 1)) {
+    }
+    return left != 0;
+}
+
+static void *or_error(void *p, size_t size, const char *what)
+{
+    char hint[MEMORY_HINT];
+    if (!p)
+        nrl_fail(NRL_ERR_MEMORY, "out of memory: cannot allocate %zu bytes for %s%s", size, what,
+                 memory_limit_hint(hint));
+    return p;
+}
+
+void *mem_try(size_t size, const char *what)
+{
+    return or_error(is_allowed() ? calloc(1, size ? size : 1) : NULL, size, what);
+}
+
+void *mem_try_grow(void *old, size_t size, const char *what)
+{
+    return or_error(is_allowed() ? realloc(old, size ? size : 1) : NULL, size, what);
 }
 
 static char *mem_vprintf(void *(*alloc)(void *, size_t), void *self, const char *fmt, va_list a)

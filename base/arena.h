@@ -1,11 +1,12 @@
 /*
  * arena.h - allocations that are freed together. Block sizes double; a reset keeps the largest block.
  * An arena belongs to one thread at a time. When memory runs out, the process prints a message and exits: use
- * arenas for small bookkeeping only. Tensors and data come from allocators that return NRL_ERR_MEMORY.
+ * arenas for small bookkeeping only. What grows with the model or the data uses mem_try.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct arena_block arena_block;
 typedef struct nrl_arena {
@@ -25,5 +26,15 @@ void *mem_alloc(size_t size); /* zeroed */
 void *mem_realloc(void *old, size_t size);
 char *mem_strdup(const char *text);
 char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* For memory that grows with the model or the data: zeroed memory, or NULL with the error set to NRL_ERR_MEMORY
+ * "out of memory: cannot allocate N bytes for WHAT". `mem_try_grow` resizes as realloc does: on failure `old` stays
+ * valid, and what it adds is not zeroed. Free with free(). */
+void *mem_try(size_t size, const char *what);
+void *mem_try_grow(void *old, size_t size, const char *what);
+
+/* For tests: of the calls of mem_try and mem_try_grow that follow, by any thread, the first `n` succeed and all later
+ * ones fail. A negative `n`, the initial state, lets all succeed. */
+void mem_try_fail_after(int64_t n);
 
 #endif

@@ -1,8 +1,10 @@
 /*
- * test_memory.c - available memory by made-up /proc and /sys: the machine's, and that of control groups.
+ * test_memory.c - available memory by made-up /proc and /sys (the machine's, and that of control groups), and
+ * allocations that fail.
  */
 #include "base/arena.h"
 #include "base/memory.h"
+#include <nrl/status.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -92,6 +94,24 @@ static void groups_of_version_1_count_too(void **state)
     assert_true(memory_available(root) > INT64_MAX / 2);
 }
 
+static void a_failed_allocation_is_an_error_that_names_its_purpose(void **state)
+{
+    (void)state;
+    mem_try_fail_after(1);
+    char *text = mem_try(4, "a test"), *grown;
+    assert_non_null(text);
+    assert_int_equal(text[3], 0);
+    assert_null(mem_try(4, "the second part"));
+    assert_string_equal(nrl_error_text(), "out of memory: cannot allocate 4 bytes for the second part");
+    assert_null(mem_try_grow(text, 8, "a longer text")); /* `text` stays valid */
+    mem_try_fail_after(-1);
+    grown = mem_try_grow(text, 8, "a longer text");
+    assert_non_null(grown);
+    assert_int_equal(grown[3], 0);
+    free(grown);
+    assert_null(mem_try(SIZE_MAX / 2, "more than any machine has"));
+}
+
 int main(void)
 {
     if (!mkdtemp(root)) return 1;
@@ -101,6 +121,7 @@ int main(void)
         cmocka_unit_test_setup(the_tightest_group_above_counts, empty),
         cmocka_unit_test_setup(a_container_sees_its_group_as_the_mount, empty),
         cmocka_unit_test_setup(groups_of_version_1_count_too, empty),
+        cmocka_unit_test(a_failed_allocation_is_an_error_that_names_its_purpose),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     empty(NULL);
