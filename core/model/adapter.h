@@ -6,7 +6,7 @@
 #define MODEL_ADAPTER_H
 #include "base/node.h"
 #include "plugin/host.h"
-#include "tensor/adapter.h"
+#include "tensor/ops/adapter.h"
 
 struct model;
 

@@ -2,7 +2,7 @@
  * clip.c - global gradient norm: the device computes a sum of squares for each slice, the host adds them up.
  */
 #include "optim/clip.h"
-#include "tensor/backend_call.h"
+#include "tensor/device/backend_call.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
  * ctx.c - the context: scopes, the current batch, the current tape, memory stats.
  */
 #include "tensor/internal.h"
-#include "tensor/rope.h"
-#include "tensor/tape.h"
+#include "tensor/ops/rope.h"
+#include "tensor/tape/tape.h"
 #include <stdlib.h>
 
 nrl_status ctx_create(device *d, nrl_ctx **out)

@@ -10,7 +10,7 @@
 #ifndef TENSOR_CTX_H
 #define TENSOR_CTX_H
 #include "tensor/batch.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 #include <nrl/algorithm.h>
 #include <nrl/run.h>
 #include <nrl/tape.h>
@@ -27,7 +27,7 @@ void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
  */
 void ctx_set_random(nrl_ctx *ctx, uint64_t key);
 
-/* Switches adapters (tensor/adapter.h) off and on. While they are off, operations compute the base model. */
+/* Switches adapters (tensor/ops/adapter.h) off and on. While they are off, operations compute the base model. */
 void ctx_set_adapters(nrl_ctx *ctx, bool on);
 
 /* Sets the function that handles the tp_regions of nrl/op.h (nrl_parallel.tp_region); NULL = regions are the identity.

@@ -8,10 +8,10 @@
  */
 #ifndef TENSOR_INTERNAL_H
 #define TENSOR_INTERNAL_H
-#include "tensor/backend_call.h"
+#include "tensor/device/backend_call.h"
 #include "tensor/ctx.h"
 #include "tensor/param.h"
-#include "tensor/pool.h"
+#include "tensor/memory/pool.h"
 
 struct nrl_tensor {
     pool_block *block; /* NULL once the contents are released */

@@ -21,7 +21,7 @@ struct nrl_param {
     int32_t index;                          /* in the model's list */
     uint64_t key;                           /* unique in the process, never 0 */
     uint64_t version;                       /* starts at 1; increases when WEIGHT changes */
-    const struct nrl_adapter_site *adapter; /* the adapter of a linear weight, see tensor/adapter.h; NULL = none */
+    const struct nrl_adapter_site *adapter; /* the adapter of a linear weight, see tensor/ops/adapter.h; NULL = none */
     nrl_tensor *slots[NRL_SLOT_COUNT];      /* borrowed */
 };
 

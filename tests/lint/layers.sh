@@ -29,21 +29,22 @@ core_rule() {
         END { exit bad }'
 }
 
-# Inside core/run a folder includes those to its left; the files of run/ itself include all.
-#   walk | output | weights | open | step | state | infer | run
+# room_rule FOLDER ROOMS: inside core/FOLDER a room includes those to its left; the files of FOLDER itself include all.
+# With "+" before them, rooms also include the files of FOLDER itself.
 room_rule() {
-    find core/run -name '*.[ch]' | xargs grep -nE '^#include "run/' /dev/null |
-        awk -F'[:"]' '
+    find "core/$1" -name '*.[ch]' 2>/dev/null | xargs grep -nE "^#include \"$1/" /dev/null |
+        awk -F'[:"]' -v folder="$1" -v list="$2" '
         BEGIN {
-            n = split("walk output weights open step state infer", rooms, " ")
+            common = sub(/^\+ /, "", list)
+            n = split(list, rooms, " ")
             for (i = 1; i <= n; i++) level[rooms[i]] = i
         }
         {
-            from = split($1, path, "/") == 4 ? path[3] : "run"
-            to = split($4, name, "/") == 3 ? name[2] : "run"
-            a = from == "run" ? n + 1 : level[from]; b = to == "run" ? n + 1 : level[to]
+            from = split($1, path, "/") == 4 ? path[3] : folder
+            to = split($4, name, "/") == 3 ? name[2] : folder
+            a = from == folder ? n + 1 : level[from]; b = to == folder ? (common ? a : n + 1) : level[to]
             if (a && b && a >= b) next
-            print $1 ":" $2 ": run/" from " must not include " $4; bad = 1
+            print $1 ":" $2 ": " folder "/" from " must not include " $4; bad = 1
         }
         END { exit bad }'
 }
@@ -85,4 +86,4 @@ tool_rule() {
         END { exit bad }'
 }
 
-core_rule && room_rule && plugin_rule && tool_rule && public_rule
+core_rule && room_rule run 'walk output weights open step state infer' && room_rule tensor '+ device memory tape ops head' && plugin_rule && tool_rule && public_rule

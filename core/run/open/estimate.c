@@ -5,7 +5,7 @@
  */
 #include "optim/slices.h"
 #include "run/open/session.h"
-#include "tensor/shape_device.h"
+#include "tensor/device/shape_device.h"
 
 enum { LOOK_AHEAD = 4 }; /* steps */
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "support/op_cases.h"
-#include "tensor/rope.h"
+#include "tensor/ops/rope.h"
 
 static device the_device;
 static nrl_ctx *ctx;

@@ -11,7 +11,7 @@
 
 #include "support/tiny_llama.h"
 #include "tensor/internal.h"
-#include "tensor/rope.h"
+#include "tensor/ops/rope.h"
 #include <math.h>
 #include <time.h>
 

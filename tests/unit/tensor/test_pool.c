@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tensor/pool.h"
+#include "tensor/memory/pool.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * backend_call.c - calls through the backend's table, marked on the timeline while a profile is taken.
  */
 #include "tensor/internal.h"
-#include "tensor/profile.h"
+#include "tensor/device/profile.h"
 
 static nrl_status backend_lacks(const nrl_ctx *ctx, const char *name)
 {

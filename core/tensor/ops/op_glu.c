@@ -1,7 +1,7 @@
 /*
  * op_glu.c - gated activations: y = act(gate) * up. Saves gate and up, from which y can be recomputed.
  */
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     uint32_t act;

@@ -10,7 +10,7 @@
 #ifndef TENSOR_POOL_H
 #define TENSOR_POOL_H
 #include "base/arena.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 typedef enum {
     POOL_SMALL = 0,

@@ -5,7 +5,7 @@
  * over memory) are not kept for other nodes: they are recomputed once during the walk and live until the backward of
  * the node that made them. This saves a third of a decoder's activations.
  */
-#include "tensor/tape_node.h"
+#include "tensor/tape/tape_node.h"
 #include <stdlib.h>
 
 static void set_grad(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)

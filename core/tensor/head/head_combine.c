@@ -5,8 +5,8 @@
  *   lse = log sum_r e^lse_r            log p(t) = log p_owner(t) + d_owner
  *   H = sum_r e^d_r (H_r - d_r)        log sum p^2 = log sum_r e^(2 d_r + L_r)
  */
-#include "tensor/head.h"
-#include "tensor/tp_region.h"
+#include "tensor/head/head.h"
+#include "tensor/ops/tp_region.h"
 #include <stdlib.h>
 
 enum { HEAD_ELSEWHERE = -2, MOST_STATS = 4 };

@@ -2,9 +2,9 @@
  * head.c - the output head in three forms: log-probs of target positions recorded on the tape, fused with a tokenwise
  * loss, and complete logits for sampling. P target positions, N tokens, D width, V vocabulary.
  */
-#include "tensor/head.h"
-#include "tensor/tp_region.h"
-#include "tensor/tape.h"
+#include "tensor/head/head.h"
+#include "tensor/ops/tp_region.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     head_spec spec;

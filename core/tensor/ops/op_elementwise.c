@@ -1,7 +1,7 @@
 /*
  * op_elementwise.c - elementwise operations: unary, binary with broadcast, where, cast, detach.
  */
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 /* ---- unary ---- */
 

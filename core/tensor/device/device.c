@@ -1,9 +1,9 @@
 /*
  * device.c - opens a backend and checks its operations.
  */
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 #include "base/memory.h"
-#include "tensor/backend_call.h"
+#include "tensor/device/backend_call.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * scale * cap' * tanh(z / cap') with cap' = cap / scale is cap * tanh(scale z / cap): it is part of cap and
  * temperature.
  */
-#include "tensor/head.h"
+#include "tensor/head/head.h"
 
 enum {
     CHUNK_BYTES = 32 << 20, /* f32 logits of a chunk, at least: large products, small compared to activations */

@@ -3,8 +3,8 @@
  * backward calls the strategy. Outputs (ROW_OUT, EMBED_OUT) are summed in place and have no node, because the gradient
  * of an addend is the gradient of the sum.
  */
-#include "tensor/tp_region.h"
-#include "tensor/tape.h"
+#include "tensor/ops/tp_region.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     nrl_tp_region tp_region;

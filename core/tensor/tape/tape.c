@@ -1,7 +1,7 @@
 /*
  * tape.c - recording operations, and the functions that a backward function calls on its node.
  */
-#include "tensor/tape_node.h"
+#include "tensor/tape/tape_node.h"
 #include <string.h>
 
 tape *tape_create(void)

@@ -2,9 +2,9 @@
  * op_linear.c - matrix products with a parameter (linear) and without (matmul).
  * R rows, K inputs, M outputs. The product itself accumulates weight gradients, in f32.
  */
-#include "tensor/adapter.h"
-#include "tensor/tp_region.h"
-#include "tensor/tape.h"
+#include "tensor/ops/adapter.h"
+#include "tensor/ops/tp_region.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     nrl_param *weight, *bias;

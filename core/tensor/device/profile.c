@@ -1,7 +1,7 @@
 /*
  * profile.c - marks, the times between them, and rows of operations by phase and shape.
  */
-#include "tensor/profile.h"
+#include "tensor/device/profile.h"
 #include "tensor/internal.h"
 #include <stdlib.h>
 #include <string.h>

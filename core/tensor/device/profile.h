@@ -8,7 +8,7 @@
  */
 #ifndef TENSOR_PROFILE_H
 #define TENSOR_PROFILE_H
-#include "tensor/op_work.h"
+#include "tensor/device/op_work.h"
 
 /* Call them before and after an operation while ctx->profile is set. `name` must be a string literal. [step] */
 nrl_status profile_op_begin(nrl_ctx *ctx, const char *name, op_work w);

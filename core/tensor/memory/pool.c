@@ -1,7 +1,7 @@
 /*
  * pool.c - segments and their blocks, idle lists by size, and the rule for freeing segments.
  */
-#include "tensor/pool.h"
+#include "tensor/memory/pool.h"
 #if defined(__has_feature)
 #define HAS_FEATURE(x) __has_feature(x)
 #else

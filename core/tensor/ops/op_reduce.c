@@ -1,7 +1,7 @@
 /*
  * op_reduce.c - sums, maxima, log-sum-exp and softmax. Sums are f32 for every dtype of x.
  */
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     double alpha; /* factor of the sum */

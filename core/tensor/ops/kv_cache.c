@@ -5,7 +5,7 @@
  * unused rows between the keys of two segments, but attention takes one contiguous list of bounds: each segment is
  * followed by a segment without queries that covers the unused rows.
  */
-#include "tensor/kv_cache.h"
+#include "tensor/ops/kv_cache.h"
 #include <stdlib.h>
 
 typedef struct {

@@ -2,7 +2,7 @@
  * op_rows.c - views of rows and columns, and moving rows by index. The elements of a vector [n] are rows, here and in
  * gather and segment sums.
  */
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 /* ---- views ---- */
 

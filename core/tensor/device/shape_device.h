@@ -5,7 +5,7 @@
  */
 #ifndef TENSOR_SHAPE_DEVICE_H
 #define TENSOR_SHAPE_DEVICE_H
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 /* memory_bytes: the memory of the device that is simulated, 0 = a CPU; sizes that depend on the memory are the same.
  * Reads return zeros. */

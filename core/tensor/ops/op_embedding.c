@@ -1,8 +1,8 @@
 /*
  * op_embedding.c - looks up rows of a parameter for the batch's tokens or positions.
  */
-#include "tensor/tp_region.h"
-#include "tensor/tape.h"
+#include "tensor/ops/tp_region.h"
+#include "tensor/tape/tape.h"
 #include <stdlib.h>
 
 typedef struct {

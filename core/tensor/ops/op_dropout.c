@@ -4,7 +4,7 @@
  * token the position is sample, position in the sample and column, so that packing, the order of samples and the
  * distribution over ranks do not change the mask.
  */
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     double p;

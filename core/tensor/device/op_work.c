@@ -2,7 +2,7 @@
  * op_work.c - the cost of operations, one line for each. Bytes are the minimum that any kernel must move: each operand
  * once, accumulated outputs twice. Small operands (a norm's weight, statistics) are omitted.
  */
-#include "tensor/op_work.h"
+#include "tensor/device/op_work.h"
 
 static double bytes_of(const nrl_mat *m)
 {

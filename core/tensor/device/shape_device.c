@@ -1,9 +1,9 @@
 /*
  * shape_device.c - see shape_device.h.
  */
-#include "tensor/shape_device.h"
+#include "tensor/device/shape_device.h"
 #include "base/arena.h"
-#include "tensor/backend_call.h"
+#include "tensor/device/backend_call.h"
 #include <stdlib.h>
 #include <string.h>
 

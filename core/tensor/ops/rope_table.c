@@ -4,7 +4,7 @@
  * Positions repeat in every batch, so a table by position is computed once and grows by doubling; for a batch, the rows
  * of its positions are copied, or gathered on the device. Each set of frequencies has its own table.
  */
-#include "tensor/rope.h"
+#include "tensor/ops/rope.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

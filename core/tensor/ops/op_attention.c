@@ -2,8 +2,8 @@
  * op_attention.c - packed attention over the batch's segments, or over the key/value cache if one is set. Saves q, k,
  * v, y and the log-sum-exp of each row of scores; never stores scores.
  */
-#include "tensor/kv_cache.h"
-#include "tensor/tape.h"
+#include "tensor/ops/kv_cache.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     nrl_attention_spec spec;

@@ -4,7 +4,7 @@
  */
 #ifndef TENSOR_OP_WORK_H
 #define TENSOR_OP_WORK_H
-#include "tensor/backend_call.h"
+#include "tensor/device/backend_call.h"
 
 typedef struct {
     double flops, bytes; /* flops: only of products and attention */

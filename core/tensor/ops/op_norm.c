@@ -4,7 +4,7 @@
  * weight has D columns; x [N, G*D] is normalised in groups of D columns. Each call adds the offset to the weight in
  * f32: this costs D additions, small compared to the N*D elements of y.
  */
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     nrl_param *weight, *bias;

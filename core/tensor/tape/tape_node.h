@@ -3,7 +3,7 @@
  */
 #ifndef TENSOR_TAPE_NODE_H
 #define TENSOR_TAPE_NODE_H
-#include "tensor/tape.h"
+#include "tensor/tape/tape.h"
 
 enum { INLINE_ATTRIBUTES = 160 };
 

@@ -1,8 +1,8 @@
 /*
  * op_rope.c - rotary position embedding. Saves only the table: the backward is the inverse rotation.
  */
-#include "tensor/rope.h"
-#include "tensor/tape.h"
+#include "tensor/ops/rope.h"
+#include "tensor/tape/tape.h"
 
 typedef struct {
     int64_t n_heads, half;
