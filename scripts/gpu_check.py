@@ -28,7 +28,7 @@ import time
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_BYTES = 64 << 20
 SECONDS = 8 * 60 - 20  # of one call
-TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.adamw", "dpo.losses", "parity.models",
+TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.updates", "dpo.losses", "parity.models",
          "parity.stories"]
 PROGRAMS = ["check_shapes", "bench_ops", "bench_gemm", "bench_copy"]
 # Sums in another order drift apart as steps go on; bf16 and fp16 round each activation. Relative, over all steps.

@@ -20,7 +20,7 @@ done
 mkdir -p "$work/moved/tests" || exit 1
 cp -r "$build/bin" "$build/lib" "$build/libexec" "$build/testlib" "$work/moved" || exit 1
 [ ! -d "$build/tests/apart" ] || cp -r "$build/tests/apart" "$work/moved/tests"
-programs='tensor.reference tensor.gradients tensor.tape optim.adamw dpo.losses parity.models parity.stories'
+programs='tensor.reference tensor.gradients tensor.tape optim.updates dpo.losses parity.models parity.stories'
 for name in $programs; do
     [ ! -x "$build/tests/test_$name" ] || cp "$build/tests/test_$name" "$work/moved/tests"
 done

@@ -2,7 +2,7 @@
  * adamw.c - Adam with decoupled weight decay (Loshchilov and Hutter 2019), one fused pass per slice.
  * The core decides the learning rate and clipping and passes them in the step parameters.
  */
-#include <nrl/nrl.h>
+#include "../common/betas.h"
 #include <stdlib.h>
 
 typedef struct {
@@ -19,41 +19,20 @@ static const nrl_option adamw_rows[] = {
     NRL_OPT_F64(adamw_options, eps, "1e-8", 0, 1, "added to the square root of the second moment"),
 };
 
-static nrl_status read_beta(const nrl_node *betas, size_t i, double *beta)
-{
-    *beta = nrl_node_f64(nrl_node_at(betas, i), -1);
-    if (*beta >= 0 && *beta < 1) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "betas: number %zu is not in [0, 1); expected for example "
-                    "[0.9, 0.999]",
-                    i + 1);
-}
-
-static nrl_status read_betas(const adamw_options *options, nrl_adamw *adamw)
-{
-    adamw->beta1 = 0.9;
-    adamw->beta2 = 0.999;
-    if (!options->betas) return NRL_OK;
-    if (nrl_node_kind(options->betas) != NRL_NODE_LIST || nrl_node_size(options->betas) != 2)
-        return nrl_fail(NRL_ERR_CONFIG, "betas: expected a list of two numbers such as [0.9, 0.999]");
-    NRL_TRY(read_beta(options->betas, 0, &adamw->beta1));
-    return read_beta(options->betas, 1, &adamw->beta2);
-}
-
 static nrl_status adamw_check(const void *options)
 {
-    nrl_adamw unused;
-    return read_betas(options, &unused);
+    double unused[2];
+    return read_betas(((const adamw_options *)options)->betas, unused);
 }
 
 static nrl_status adamw_create(const void *options, void **self)
 {
     const adamw_options *o = options;
-    nrl_adamw numbers = {.size = sizeof numbers, .eps = o->eps, .weight_decay = o->weight_decay};
-    NRL_TRY(read_betas(o, &numbers));
+    double betas[2] = {0.9, 0.999};
+    NRL_TRY(read_betas(o->betas, betas));
     nrl_adamw *a = malloc(sizeof *a);
     if (!a) return nrl_fail(NRL_ERR_MEMORY, "out of memory for optimizer 'adamw'");
-    *a = numbers;
+    *a = (nrl_adamw){sizeof *a, betas[0], betas[1], o->eps, o->weight_decay};
     *self = a;
     return NRL_OK;
 }

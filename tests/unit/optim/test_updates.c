@@ -1,5 +1,5 @@
 /*
- * test_adamw.c - the adamw plugin and clipping against torch.optim on given gradients
+ * test_updates.c - optimizer plugins and clipping against torch.optim on given gradients
  * (tests/data/optim/optim.json), in f32 on the cpu backend.
  */
 #include "base/json.h"
@@ -30,12 +30,13 @@ typedef struct {
     nrl_slice slices[N_PARAMS];
 } fixture;
 
-static nrl_status open_adamw(fixture *f, const char *yaml)
+static nrl_status open_optimizer(fixture *f, const char *name, const char *yaml)
 {
     const void *table;
-    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_OPTIMIZER, "optimizer", "adamw", yaml, &table, &f->options));
+    NRL_TRY(test_options(f->host, &f->memory, NRL_KIND_OPTIMIZER, "optimizer", name, yaml, &table, &f->options));
     f->table = table;
-    return f->table->create(f->options, &f->self);
+    f->self = f->options;
+    return f->table->create ? f->table->create(f->options, &f->self) : NRL_OK;
 }
 
 static int set_up(void **state)
@@ -55,7 +56,7 @@ static int tear_down(void **state)
         for (int k = 0; k < 5; k++)
             tensor_release(f->ctx, all[k]);
     }
-    if (f->self) f->table->destroy(f->self);
+    if (f->self && f->table->create) f->table->destroy(f->self);
     ctx_destroy(f->ctx);
     device_close(&f->device);
     plugin_host_destroy(f->host);
@@ -136,14 +137,14 @@ static void one_step(fixture *f, const nrl_node *golden, int64_t step)
     }
 }
 
-static void updates_equal_those_of_torch(void **state, size_t which, const char *yaml)
+static void updates_equal_those_of_torch(void **state, size_t which, const char *name, const char *yaml)
 {
     fixture *f = *state;
     nrl_node *golden;
     char *path = mem_printf("%s/tests/data/optim/optim.json", getenv("NRL_TEST_SOURCE"));
     assert_int_equal(json_read_file(&f->memory, path, 1 << 20, &golden), NRL_OK);
     const nrl_node *c = nrl_node_at(nrl_node_find(golden, "optimizers"), which);
-    assert_int_equal(open_adamw(f, yaml), NRL_OK);
+    assert_int_equal(open_optimizer(f, name, yaml), NRL_OK);
     make_slices(f, c);
     for (int64_t step = 0; step < N_STEPS; step++)
         one_step(f, c, step);
@@ -152,24 +153,52 @@ static void updates_equal_those_of_torch(void **state, size_t which, const char 
 
 static void with_decay_updates_equal_those_of_torch(void **state)
 {
-    updates_equal_those_of_torch(state, 0, "{weight_decay: 0.1, betas: [0.9, 0.95]}");
+    updates_equal_those_of_torch(state, 0, "adamw", "{weight_decay: 0.1, betas: [0.9, 0.95]}");
 }
 
 static void with_clipping_updates_equal_those_of_torch(void **state)
 {
-    updates_equal_those_of_torch(state, 1, "{betas: [0.9, 0.95]}");
+    updates_equal_those_of_torch(state, 1, "adamw", "{betas: [0.9, 0.95]}");
+}
+
+static void plain_gradient_descent_equals_that_of_torch(void **state)
+{
+    updates_equal_those_of_torch(state, 4, "sgd", "{momentum: 0}");
+}
+
+static void momentum_with_decay_equals_that_of_torch(void **state)
+{
+    updates_equal_those_of_torch(state, 5, "sgd", "{momentum: 0.9, weight_decay: 0.1}");
+}
+
+static void nesterov_momentum_equals_that_of_torch(void **state)
+{
+    updates_equal_those_of_torch(state, 6, "sgd", "{momentum: 0.9, nesterov: true}");
+}
+
+static void options_of_sgd_that_mean_nothing_are_refused(void **state)
+{
+    static const char *const bad[] = {"{momentum: 0, nesterov: true}", "{dampening: 0.1, nesterov: true}",
+                                      "{momentum: 0, dampening: 0.1}"};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(open_optimizer(f, "sgd", bad[i]), NRL_ERR_CONFIG);
+        assert_non_null(strstr(nrl_error_text(), "momentum"));
+    }
 }
 
 static void betas_are_checked_with_the_place(void **state)
 {
     static const char *const bad[] = {"betas: 0.9",         "betas: [0.9]",      "betas: [0.9, 1.0]",
                                       "betas: [-0.1, 0.9]", "betas: [0.9, abc]", "betas: [0.9, 0.9, 0.9]"};
+    static const char *const names[] = {"adamw", "lion"};
     fixture *f = *state;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(open_adamw(f, bad[i]), NRL_ERR_CONFIG);
-        assert_non_null(strstr(nrl_error_text(), "betas"));
-        assert_non_null(strstr(nrl_error_text(), "[0.9, 0.999]"));
-    }
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            assert_int_equal(open_optimizer(f, names[k], bad[i]), NRL_ERR_CONFIG);
+            assert_non_null(strstr(nrl_error_text(), "betas"));
+            assert_non_null(strstr(nrl_error_text(), "[0.9, 0.999]"));
+        }
 }
 
 static void a_gradient_that_is_not_finite_is_told(void **state)
@@ -229,9 +258,16 @@ int main(void)
     device_close(&d);
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(with_decay_updates_equal_those_of_torch), CASE(with_clipping_updates_equal_those_of_torch),
-        CASE(betas_are_checked_with_the_place),        CASE(a_gradient_that_is_not_finite_is_told),
-        CASE(the_norm_is_that_of_the_scaled_gradient), CASE(slices_that_another_rank_counts_do_not),
+        CASE(with_decay_updates_equal_those_of_torch),
+        CASE(with_clipping_updates_equal_those_of_torch),
+        CASE(plain_gradient_descent_equals_that_of_torch),
+        CASE(momentum_with_decay_equals_that_of_torch),
+        CASE(nesterov_momentum_equals_that_of_torch),
+        CASE(options_of_sgd_that_mean_nothing_are_refused),
+        CASE(betas_are_checked_with_the_place),
+        CASE(a_gradient_that_is_not_finite_is_told),
+        CASE(the_norm_is_that_of_the_scaled_gradient),
+        CASE(slices_that_another_rank_counts_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

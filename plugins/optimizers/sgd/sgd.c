@@ -1,0 +1,77 @@
+/*
+ * sgd.c - stochastic gradient descent with momentum, with the options and the formulas of torch.optim.SGD:
+ *   g = grad * grad_scale + weight_decay w
+ *   b = momentum b + (1 - dampening) g    (b = g in the first update)
+ *   d = g + momentum b with nesterov, else b;  w -= lr d
+ * The weight decay is coupled: it passes through the momentum.
+ */
+#include "../common/vector.h"
+
+typedef struct {
+    double momentum, dampening, weight_decay;
+    bool nesterov;
+} sgd_options;
+
+static const nrl_option sgd_rows[] = {
+    NRL_OPT_F64(sgd_options, momentum, "0.9", 0, 1, "share of the last step that is added to the next one; 0 = plain"),
+    NRL_OPT_F64(sgd_options, dampening, "0", 0, 1, "share of the gradient that momentum leaves out; needs momentum"),
+    NRL_OPT_F64(sgd_options, weight_decay, "0.0", 0, 1e3,
+                "added to the gradient of matrices, times the weight; norms and biases are not decayed"),
+    NRL_OPT_BOOL(sgd_options, nesterov, "false",
+                 "looks ahead by one step of momentum; needs momentum, and dampening 0"),
+};
+
+static nrl_status sgd_check(const void *options)
+{
+    const sgd_options *o = options;
+    if (o->nesterov && (o->momentum <= 0 || o->dampening > 0))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "nesterov: needs momentum above 0 and dampening 0, got momentum %g, dampening %g", o->momentum,
+                        o->dampening);
+    if (o->dampening > 0 && o->momentum <= 0)
+        return nrl_fail(NRL_ERR_CONFIG, "dampening: has no effect without momentum; expected 0, got %g", o->dampening);
+    return NRL_OK;
+}
+
+/* *d: the direction of the step; updates the state. */
+static nrl_status sgd_direction(const sgd_options *o, nrl_ctx *ctx, nrl_slice *s, nrl_tensor *g, bool is_first,
+                                nrl_tensor **d)
+{
+    nrl_tensor *b = g;
+    *d = g;
+    if (o->momentum <= 0) return NRL_OK;
+    if (!is_first) NRL_TRY(vector_mix(ctx, o->momentum, s->states[0], 1 - o->dampening, g, &b));
+    NRL_TRY(nrl_tensor_copy(ctx, b, s->states[0]));
+    *d = b;
+    return o->nesterov ? vector_mix(ctx, 1, g, o->momentum, b, d) : NRL_OK;
+}
+
+static nrl_status sgd_slice(const sgd_options *o, nrl_ctx *ctx, nrl_slice *s, const nrl_step_params *step)
+{
+    nrl_tensor *g, *d, *w;
+    NRL_TRY(vector_scale(ctx, step->grad_scale, s->grad, &g));
+    if (s->decay && o->weight_decay > 0) NRL_TRY(vector_mix(ctx, 1, g, o->weight_decay, s->master, &g));
+    NRL_TRY(sgd_direction(o, ctx, s, g, step->step == 1, &d));
+    NRL_TRY(vector_mix(ctx, 1, s->master, -step->lr, d, &w));
+    return vector_store(ctx, s, w);
+}
+
+static nrl_status sgd_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
+{
+    for (int64_t i = 0; i < n_slices; i++)
+        NRL_TRY(sgd_slice(self, ctx, &slices[i], step));
+    return NRL_OK;
+}
+
+static const char *const sgd_states[] = {"momentum_buffer"};
+
+static const nrl_optimizer sgd = {
+    NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, sgd_options, sgd_rows, "sgd", "0.1",
+               "stochastic gradient descent with momentum"),
+    .plugin.check = sgd_check,
+    .granularity = NRL_OPTIMIZER_ELEMENT,
+    .n_states = 1,
+    .state_names = sgd_states,
+    .update = sgd_update,
+};
+NRL_EXPORT(sgd)
