@@ -9,7 +9,7 @@ set(nrl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nrl)
 set(nrl_data_dir ${CMAKE_INSTALL_DATADIR}/nrl)
 
 # ---- runtime ----
-install(TARGETS nrl libnrl EXPORT nrl-targets
+install(TARGETS nrl libnrl libnrl-testing EXPORT nrl-targets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
@@ -28,7 +28,7 @@ if(NOT NRL_SANITIZE AND NOT NRL_FUZZ AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # ---- dev ----
-install(DIRECTORY core/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+install(DIRECTORY core/include/nrl testing/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY examples DESTINATION ${nrl_data_dir} COMPONENT dev)
 install(EXPORT nrl-targets NAMESPACE nrl:: DESTINATION ${nrl_package_dir} COMPONENT dev)

@@ -4,6 +4,7 @@ Structs have the names and the members of the C headers; tests/python/layout.py 
 compiler says.
 """
 import ctypes
+import functools
 import os
 import pathlib
 import shutil
@@ -303,11 +304,20 @@ _SIGNATURES = {
     "nrl_tape_wants": (c_bool, [_P, c_int]),
     "nrl_tape_give": (status, [_P, _P, c_int, _P]),
     "nrl_metric_add": (status, [_P, c_uint32, _P, c_double]),
-    "nrl_gradcheck": (status, [_ENV, POINTER(nrl_algorithm), _P, POINTER(nrl_gradcheck_options), POINTER(c_double)]),
 }
 for _name, (_result, _arguments) in _SIGNATURES.items():
     _function = getattr(lib, _name)
     _function.restype, _function.argtypes = _result, _arguments
+
+
+@functools.cache
+def testing():
+    """libnrl-testing (nrl/harness.h), which is installed beside libnrl."""
+    library = ctypes.CDLL(os.path.join(os.path.dirname(lib._name), "libnrl-testing.so.0"))
+    library.nrl_gradcheck.restype = status
+    library.nrl_gradcheck.argtypes = [_ENV, POINTER(nrl_algorithm), _P, POINTER(nrl_gradcheck_options), POINTER(c_double)]
+    return library
+
 
 __version__ = lib.nrl_version().decode()
 

@@ -494,5 +494,5 @@ def gradcheck(loss, extra=(), backend="cpu", tolerance=0.0, plugin_path=None):
     options = _lib.nrl_gradcheck_options(size=sizeof(_lib.nrl_gradcheck_options), n_extra=len(extra), backend=backend.encode(),
                                          extra=ctypes.cast(names, POINTER(c_char_p)), tolerance=tolerance)
     worst, env = c_double(), _lib.environment(plugin_path)
-    check(lib.nrl_gradcheck(byref(env), byref(loss._table), None, byref(options), byref(worst)))
+    check(_lib.testing().nrl_gradcheck(byref(env), byref(loss._table), None, byref(options), byref(worst)))
     return worst.value

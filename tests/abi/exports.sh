@@ -20,7 +20,7 @@ private() { awk '$NF ~ /@+NRL_PRIVATE$/ { print $NF }' | sed 's/@.*//' | LC_ALL=
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 nm -D --defined-only "$1" | private >"$work/exported"
-nm -D "$NRL_TEST_BUILD"/bin/nrl "$NRL_TEST_BUILD"/libexec/nrl/nrl-* | private >"$work/used"
+nm -D "$NRL_TEST_BUILD"/bin/nrl "$NRL_TEST_BUILD"/lib/libnrl-testing.so "$NRL_TEST_BUILD"/libexec/nrl/nrl-* | private >"$work/used"
 if ! diff -u "$work/used" "$work/exported"; then
     echo "NRL_PRIVATE in core/nrl.map exports what no program of this tree uses"
     exit 1

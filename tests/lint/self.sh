@@ -8,7 +8,7 @@ failed=0
 
 fresh() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/base" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run/walk" "$work/tree/core/tensor/tape" "$work/tree/core/include/nrl" \
+    mkdir -p "$work/tree/base" "$work/tree/testing" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run/walk" "$work/tree/core/tensor/tape" "$work/tree/core/include/nrl" \
         "$work/tree/plugins/loggers/x" "$work/tree/tests"
     echo '/* a.h */' >"$work/tree/base/a.h"
     echo '/* b.c */' >"$work/tree/core/run/b.c"
@@ -45,7 +45,9 @@ sin layers core/run/walk/w.c '#include "run/step/s.h"'
 sin layers core/tensor/tape/t.c '#include "tensor/ops/o.h"'
 sin layers base/a.h '#include "config/c.h"'
 sin layers core/run/b.c '#include "tools/eval/e.h"'
+sin layers core/run/b.c '#include "testing/t.h"'
 sin layers plugins/loggers/x/x.c '#include "run/b.h"'
+sin layers plugins/loggers/x/x.c '#include "testing/t.h"'
 sin layers plugins/loggers/x/x.c '#include "../../loggers/y/y.h"'
 sin layers core/include/nrl/nrl.h '#include "base/a.h"'
 sin layers tools/eval/e.c '#include "run/b.h"'

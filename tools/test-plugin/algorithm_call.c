@@ -127,31 +127,14 @@ static bool terms_are_numbers(algorithm_suite *s, nrl_tensor *const *sums)
     return good;
 }
 
-static nrl_status fetch_outcome(algorithm_suite *s, nrl_tensor *logps, nrl_tensor *const *sums, algorithm_outcome *o)
-{
-    nrl_ctx *ctx = s->compute.ctx;
-    nrl_tensor *seeds[NRL_MAX_TERMS], *grad = NULL;
-    float one = 1;
-    for (uint32_t k = 0; k < s->table->n_terms; k++) {
-        NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &(int64_t){1}, &one, &seeds[k]));
-        NRL_TRY(nrl_tensor_fetch(ctx, sums[k], &o->sums[k], 1));
-    }
-    NRL_TRY(nrl_harness_backward(s->compute.harness, sums, seeds, (int)s->table->n_terms, &logps, &grad, 1));
-    if (!grad) return NRL_OK; /* nothing flows: zeros */
-    nrl_status st = nrl_tensor_fetch(ctx, grad, o->grad, o->n_rows);
-    nrl_tensor_free(ctx, grad);
-    return st;
-}
-
 nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o)
 {
+    nrl_harness *h = s->compute.harness;
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
-    nrl_harness_leaf(logps);
-    nrl_harness_record(s->compute.harness);
-    nrl_status st = s->table->loss(self, s->compute.ctx, b, sums);
-    nrl_harness_stop(s->compute.harness);
-    if (st == NRL_OK && terms_are_numbers(s, sums)) st = fetch_outcome(s, logps, sums, o);
-    nrl_harness_forget(s->compute.harness);
+    nrl_status st = nrl_harness_loss(h, s->table, self, b, logps, sums);
+    if (st == NRL_OK && terms_are_numbers(s, sums))
+        st = nrl_harness_loss_values(h, sums, s->table->n_terms, logps, o->sums, o->grad);
+    nrl_harness_forget(h);
     return st;
 }
 

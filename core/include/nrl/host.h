@@ -44,22 +44,6 @@ NRL_API nrl_status nrl_frontend_find(const nrl_environment *env, const char *nam
  * frontend of its environment. */
 NRL_API nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code);
 
-/* ---- checking a loss ---- */
-
-typedef struct {
-    uint32_t size;
-    uint32_t n_extra;
-    const char *backend;      /* name of a backend plugin whose memory the host can read */
-    const char *const *extra; /* [n_extra] columns of data.extra that the loss reads, at most 8 */
-    double tolerance;         /* of the gradient, relative to max(1, |gradient|); 0 = 0.005 */
-} nrl_gradcheck_options;
-
-/* Checks a loss on a small synthetic batch: the gradient of the log-probs must equal finite differences of the loss,
- * and loss and weight must be sums over examples, so that splitting a batch changes nothing. A correct loss may fail if
- * a value is near a kink (relu, clamp). *worst is the largest difference. NRL_ERR_CONFIG names what differs. */
-NRL_API nrl_status nrl_gradcheck(const nrl_environment *env, const nrl_algorithm *loss, void *self,
-                                 const nrl_gradcheck_options *options, double *worst);
-
 #ifdef __cplusplus
 }
 #endif

@@ -2,7 +2,7 @@
  * gradcheck.c - nrl.gradcheck(name [, {extra = {...}, tolerance = 0.005}]): nrl_gradcheck on a loss of nrl.loss.
  */
 #include "tensor.h"
-#include <nrl/host.h>
+#include <nrl/harness.h>
 
 enum { MAX_EXTRA = 8 };
 

@@ -1,14 +1,18 @@
 /*
  * harness.h - for programs that test plugins: a context on a backend without a run, hand-made batches, gradients, the
- * metrics and the state of an algorithm, text and spans, and a store for rendezvous. `nrl plugins test` uses it.
+ * metrics and the state of an algorithm, text and spans, a store for rendezvous, and a check of the gradient of a loss.
+ * The functions are in the library libnrl-testing (-lnrl-testing, nrl::libnrl-testing), which `nrl plugins test` and
+ * nrl.gradcheck of Lua and Python use.
  *
  *     nrl_harness *h;
+ *     double value, grad[N_TARGETS];
  *     nrl_harness_open(backend, options, &h);
  *     nrl_scope_begin(nrl_harness_ctx(h));
  *     nrl_harness_use_batch(h, batch);
- *     nrl_harness_record(h);                              (logps is a leaf of nrl_harness_leaf)
- *     algorithm->loss(self, nrl_harness_ctx(h), batch, &sum);
- *     nrl_harness_backward(h, &sum, &one, 1, &logps, &grad, 1);
+ *     nrl_harness_batch_set_column(batch, "logps", logps);
+ *     nrl_harness_loss(h, algorithm, self, batch, logps, &sum);
+ *     nrl_harness_loss_values(h, &sum, 1, logps, &value, grad);
+ *     nrl_harness_forget(h);
  *     nrl_scope_end(nrl_harness_ctx(h));
  *     nrl_harness_close(h);
  *
@@ -21,6 +25,7 @@
 #include <nrl/backend.h>
 #include <nrl/batch.h>
 #include <nrl/collective.h>
+#include <nrl/host.h>
 #include <nrl/node.h>
 #include <nrl/store.h>
 #include <nrl/template.h>
@@ -80,7 +85,16 @@ NRL_API nrl_status nrl_harness_backward(nrl_harness *h, nrl_tensor *const *outpu
 NRL_API void nrl_harness_stop(nrl_harness *h);   /* stops recording; keeps the tape for the backward */
 NRL_API void nrl_harness_forget(nrl_harness *h); /* releases the tape, after a backward or instead of it */
 
-/* ---- metrics and state of an algorithm ---- */
+/* ---- loss, metrics and state of an algorithm ---- */
+
+/* Records a call of algorithm->loss on a batch whose columns are set; `logps`, the column of that name, becomes a leaf.
+ * terms[n_terms] start as NULL. nrl_harness_forget comes after it. */
+NRL_API nrl_status nrl_harness_loss(nrl_harness *h, const nrl_algorithm *algorithm, void *self, nrl_batch *batch,
+                                    nrl_tensor *logps, nrl_tensor **terms);
+/* Fetches the terms of nrl_harness_loss to values[n_terms], and the gradient of their sum with respect to logps to
+ * grad[targets], zeros if none reaches it; grad may be NULL. */
+NRL_API nrl_status nrl_harness_loss_values(nrl_harness *h, nrl_tensor *const *terms, uint32_t n_terms,
+                                           nrl_tensor *logps, double *values, double *grad);
 
 /* Fetches the metrics added by nrl_metric_add since the last call; nrl_harness_metric returns metric i of them. */
 NRL_API nrl_status nrl_harness_take_metrics(nrl_harness *h, int64_t *n);
@@ -113,6 +127,22 @@ NRL_API nrl_status nrl_harness_store_open(const nrl_store_plugin *store, const v
                                           double timeout_s, nrl_harness_store **out);
 NRL_API nrl_store *nrl_harness_store_client(nrl_harness_store *s);
 NRL_API void nrl_harness_store_close(nrl_harness_store *s); /* s may be NULL */
+
+/* ---- checking a loss ---- */
+
+typedef struct {
+    uint32_t size;
+    uint32_t n_extra;
+    const char *backend;      /* name of a backend plugin whose memory the host can read */
+    const char *const *extra; /* [n_extra] columns of data.extra that the loss reads, at most 8 */
+    double tolerance;         /* of the gradient, relative to max(1, |gradient|); 0 = 0.005 */
+} nrl_gradcheck_options;
+
+/* Checks a loss on a small synthetic batch: the gradient of the log-probs must equal finite differences of the loss,
+ * and loss and weight must be sums over examples, so that splitting a batch changes nothing. A correct loss may fail if
+ * a value is near a kink (relu, clamp). *worst is the largest difference. NRL_ERR_CONFIG names what differs. */
+NRL_API nrl_status nrl_gradcheck(const nrl_environment *env, const nrl_algorithm *loss, void *self,
+                                 const nrl_gradcheck_options *options, double *worst);
 
 #ifdef __cplusplus
 }

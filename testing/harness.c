@@ -1,5 +1,5 @@
 /*
- * harness.c - nrl/harness.h: contexts, batches and stores without a run around them.
+ * harness.c - nrl/harness.h: contexts, batches and stores without a run.
  */
 #include "checkpoint/state_io.h"
 #include "mesh/store.h"
@@ -158,7 +158,35 @@ nrl_status nrl_harness_backward(nrl_harness *h, nrl_tensor *const *outputs, nrl_
     return tape_backward(h->ctx, h->tape, outputs, grad_outputs, n_outputs, inputs, input_grads, n_inputs);
 }
 
-/* ---- what an algorithm leaves ---- */
+/* ---- a loss, and what it leaves ---- */
+
+nrl_status nrl_harness_loss(nrl_harness *h, const nrl_algorithm *loss, void *self, nrl_batch *batch, nrl_tensor *logps,
+                            nrl_tensor **terms)
+{
+    nrl_harness_leaf(logps);
+    nrl_harness_record(h);
+    nrl_status st = loss->loss(self, h->ctx, batch, terms);
+    nrl_harness_stop(h);
+    return st;
+}
+
+nrl_status nrl_harness_loss_values(nrl_harness *h, nrl_tensor *const *terms, uint32_t n_terms, nrl_tensor *logps,
+                                   double *values, double *grad)
+{
+    const int64_t one = 1, n = nrl_tensor_numel(logps);
+    const float unit = 1;
+    nrl_tensor *units[NRL_MAX_TERMS], *gradient;
+    for (uint32_t k = 0; k < n_terms; k++) {
+        NRL_TRY(nrl_tensor_fetch(h->ctx, terms[k], &values[k], 1));
+        NRL_TRY(nrl_tensor_from_host(h->ctx, NRL_DTYPE_F32, 1, &one, &unit, &units[k]));
+    }
+    if (!grad) return NRL_OK;
+    memset(grad, 0, (size_t)n * sizeof *grad); /* where no gradient reaches the log-probs */
+    NRL_TRY(nrl_harness_backward(h, terms, units, (int)n_terms, &logps, &gradient, 1));
+    nrl_status st = gradient ? nrl_tensor_fetch(h->ctx, gradient, grad, n) : NRL_OK;
+    nrl_tensor_free(h->ctx, gradient);
+    return st;
+}
 
 nrl_status nrl_harness_take_metrics(nrl_harness *h, int64_t *n)
 {
