@@ -70,6 +70,14 @@ printf 'prompt,answer\n1,2\n' >table.csv
 check 65 table.csv "table.csv:1:1: expected { (JSONL) or [ (a JSON array of rows)"
 gzip -c train.jsonl | head -c 100 >cut.jsonl.gz
 check 65 cut.jsonl.gz "cut.jsonl.gz: the gzip data ends early" "the file is cut off"
+for packer in zstd xz; do
+    command -v $packer >/dev/null || continue
+    $packer -qc train.jsonl >packed.$packer.jsonl
+    head -c 100 packed.$packer.jsonl >cut.$packer.jsonl
+    check 65 cut.$packer.jsonl "cut.$packer.jsonl: the $packer data ends early, at byte 100" "the file is cut off"
+done
+printf 'PK\003\004' >sheet.xlsx
+check 65 sheet.xlsx "sheet.xlsx: a zip file; expected JSONL" "pandas.read_excel('sheet.xlsx').to_json('sheet.xlsx.jsonl'"
 printf '{"prompt": "a", "completion": "b"}\n' >words.jsonl
 check 2 words.jsonl "words.jsonl:1: rows of text need a tokenizer, and the model has none" \
     "expected model.tokenizer"
@@ -85,7 +93,8 @@ sed 's/$/\r/' train.jsonl >crlf.jsonl
 head -c -1 train.jsonl >no_line_end.jsonl
 gzip -c train.jsonl >packed.jsonl.gz
 { echo '['; sed '$!s/$/,/' train.jsonl; echo ']'; } >array.json
-for file in crlf.jsonl bom.jsonl no_line_end.jsonl packed.jsonl.gz array.json; do
+for file in crlf.jsonl bom.jsonl no_line_end.jsonl packed.jsonl.gz packed.*.jsonl array.json; do
+    [ -e $file ] || continue
     check 0 $file
     grep "^train data" out >"facts.$file"
     cmp -s facts.plain "facts.$file" || is "facts of $file" other "those of train.jsonl"

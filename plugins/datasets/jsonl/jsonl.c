@@ -1,5 +1,5 @@
 /*
- * jsonl.c - rows from a file of JSON lines or a JSON array, plain or packed by gzip. The thread that takes ranges finds
+ * jsonl.c - rows from a file of JSON lines or a JSON array, plain or compressed. The thread that takes ranges finds
  * where rows begin and end (rows.h); the text of a range is parsed by the thread that reads it.
  */
 #include "base/json.h"
@@ -30,28 +30,18 @@ typedef struct {
 
 /* ---- opening ---- */
 
-static bool jsonl_has_name(const char *path)
-{
-    static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
-    size_t n = strlen(path);
-    if (n > 3 && !strcmp(path + n - 3, ".gz")) n -= 3;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        size_t size = strlen(endings[i]);
-        if (n > size && !memcmp(path + n - size, endings[i], size)) return true;
-    }
-    return false;
-}
+static const char *const jsonl_endings[] = {".jsonl", ".ndjson", ".json", NULL};
 
 /* Whatever else a file is, open says best what was expected. */
 static int32_t jsonl_probe(const nrl_dataset_source *source)
 {
     char text[PROBE_BYTES];
     size_t size = 0, i = 0;
-    jsonl_stream *stream;
-    if (jsonl_has_name(source->path)) return NRL_PROBE_YES;
-    if (jsonl_stream_open(source->path, &stream) != NRL_OK) return NRL_PROBE_EXPLAINS;
-    nrl_status st = jsonl_stream_read(stream, text, sizeof text, &size);
-    jsonl_stream_close(stream);
+    file_stream *stream;
+    if (file_name_ends_in(source->path, jsonl_endings, NULL)) return NRL_PROBE_YES;
+    if (file_stream_open(source->path, &stream) != NRL_OK) return NRL_PROBE_EXPLAINS;
+    nrl_status st = file_stream_read(stream, text, sizeof text, &size);
+    file_stream_close(stream);
     if (st != NRL_OK) return NRL_PROBE_EXPLAINS;
     if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) i = 3;
     while (i < size && strchr(" \t\r\n", text[i]))
@@ -61,9 +51,9 @@ static int32_t jsonl_probe(const nrl_dataset_source *source)
 
 static nrl_status jsonl_open(const void *options, const nrl_dataset_source *source, void **self)
 {
-    jsonl_stream *stream;
+    file_stream *stream;
     (void)options;
-    NRL_TRY(jsonl_stream_open(source->path, &stream));
+    NRL_TRY(file_stream_open(source->path, &stream));
     jsonl_dataset *d = mem_alloc(sizeof *d);
     d->path = mem_strdup(source->path);
     jsonl_rows_create(stream, d->path, &d->rows);
@@ -186,8 +176,7 @@ static nrl_status jsonl_write(const void *options, const char *path, const nrl_n
 }
 
 static const nrl_dataset jsonl = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_DATASET, nrl_dataset, "jsonl", "0.1",
-                     "rows of JSON lines or of a JSON array, also in gzip"),
+    NRL_PLUGIN_PLAIN(NRL_KIND_DATASET, nrl_dataset, "jsonl", "0.1", "rows of JSON lines or of a JSON array"),
     .probe = jsonl_probe,
     .open = jsonl_open,
     .close = jsonl_close,

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_WINDOW = 1 << 18, AT_END = -1, FAILED = -2 };
+enum { FIRST_WINDOW = 1 << 18, MAGIC = 16, AT_END = -1, FAILED = -2 };
 
 typedef enum { FORM_UNKNOWN = 0, FORM_LINES, FORM_ARRAY, FORM_FINISHED } form;
 
 struct jsonl_rows {
-    jsonl_stream *stream;
+    file_stream *stream;
     char *name;
     char *window;
     size_t capacity, begin, end; /* bytes [begin, end) are not consumed yet */
@@ -23,7 +23,7 @@ struct jsonl_rows {
     nrl_status status;    /* why peek FAILED */
 };
 
-void jsonl_rows_create(jsonl_stream *stream, const char *name, jsonl_rows **out)
+void jsonl_rows_create(file_stream *stream, const char *name, jsonl_rows **out)
 {
     jsonl_rows *r = *out = mem_alloc(sizeof *r);
     r->stream = stream;
@@ -36,7 +36,7 @@ void jsonl_rows_create(jsonl_stream *stream, const char *name, jsonl_rows **out)
 void jsonl_rows_destroy(jsonl_rows *r)
 {
     if (!r) return;
-    jsonl_stream_close(r->stream);
+    file_stream_close(r->stream);
     free(r->window);
     free(r->name);
     free(r);
@@ -66,7 +66,7 @@ static nrl_status fill(jsonl_rows *r)
         r->window = window;
         r->capacity *= 2;
     }
-    NRL_TRY(jsonl_stream_read(r->stream, r->window + r->end, r->capacity - r->end, &n));
+    NRL_TRY(file_stream_read(r->stream, r->window + r->end, r->capacity - r->end, &n));
     r->stream_end = n == 0;
     r->end += n;
     return NRL_OK;
@@ -117,31 +117,10 @@ static bool begins(jsonl_rows *r, const char *magic, size_t size)
     return true;
 }
 
-/* Files that people have instead of JSON, by their first bytes. */
-static const char *other_format(jsonl_rows *r)
-{
-    static const struct {
-        const char *magic;
-        uint32_t size;
-        const char *name;
-    } known[] = {
-        {"PAR1", 4, "Parquet"}, {"\x28\xB5\x2F\xFD", 4, "zstd"}, {"PK\x03\x04", 4, "zip"},
-        {"ARROW1", 6, "Arrow"}, {"\xFF\xFE", 2, "UTF-16 text"},  {"\xFE\xFF", 2, "UTF-16 text"},
-        {"BZh", 3, "bzip2"},    {"\3757zXZ", 5, "xz"},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (begins(r, known[i].magic, known[i].size)) return known[i].name;
-    return NULL;
-}
-
 static nrl_status find_form(jsonl_rows *r)
 {
-    const char *other = other_format(r);
-    if (other)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s: a %s file; expected JSONL or a JSON array in UTF-8, or "
-                        "either packed by gzip",
-                        r->name, other);
+    if (peek(r, MAGIC - 1) == FAILED) return r->status;
+    NRL_TRY(file_check_is_text(r->name, r->window + r->begin, r->end - r->begin, "JSONL or a JSON array in UTF-8"));
     if (begins(r, "\xEF\xBB\xBF", 3)) r->begin += 3;
     int c = skip_space(r);
     if (c == FAILED) return r->status;

@@ -7,7 +7,7 @@
  */
 #ifndef JSONL_ROWS_H
 #define JSONL_ROWS_H
-#include "stream.h"
+#include "file_stream.h"
 #include <stdbool.h>
 
 enum { JSONL_MAX_ROW = 16 << 20 };
@@ -22,7 +22,7 @@ typedef struct {
 typedef struct jsonl_rows jsonl_rows;
 
 /* Takes the stream over, also on failure. `name` is for messages. */
-void jsonl_rows_create(jsonl_stream *stream, const char *name, jsonl_rows **out);
+void jsonl_rows_create(file_stream *stream, const char *name, jsonl_rows **out);
 void jsonl_rows_destroy(jsonl_rows *r); /* NULL is fine */
 
 /* *end = true after the last row. Errors (NRL_ERR_DATA) carry name:line. */
