@@ -138,29 +138,22 @@ nrl_status mesh_open_axes(nrl_mesh *m, const mesh_axis *axes, int32_t n)
     return NRL_OK;
 }
 
-static nrl_status check_split(const nrl_mesh *m, const nrl_comm *c, const char *axis, int32_t size, const char *inner,
-                              const char *outer)
-{
-    if (!c) return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is split, but there is none", axis);
-    if (size < 1 || c->size % size)
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis, (int)c->size,
-                        (int)size);
-    if (strlen(inner) >= MESH_AXIS_NAME || strlen(outer) >= MESH_AXIS_NAME || !strcmp(inner, outer))
-        return nrl_fail(NRL_ERR_BUG, "axes '%s' and '%s'", inner, outer);
-    if (find_axis(m, inner) || find_axis(m, outer))
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already", axis, inner,
-                        outer);
-    if (m->n_axes + 2 > MESH_MAX_AXES) return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
-    return NRL_OK;
-}
-
 nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner, const char *outer)
 {
     const nrl_comm *c = find_axis(mesh, axis), *i = find_axis(mesh, inner), *o = find_axis(mesh, outer);
     if (c && i && o && i->size == size && i->stride == c->stride && o->stride == c->stride * size &&
         o->size * size == c->size)
         return NRL_OK;
-    NRL_TRY(check_split(mesh, c, axis, size, inner, outer));
+    if (!c) return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is split, but there is none", axis);
+    if (size < 1 || c->size % size)
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis, (int)c->size,
+                        (int)size);
+    if (strlen(inner) >= MESH_AXIS_NAME || strlen(outer) >= MESH_AXIS_NAME || !strcmp(inner, outer))
+        return nrl_fail(NRL_ERR_BUG, "axes '%s' and '%s'", inner, outer);
+    if (find_axis(mesh, inner) || find_axis(mesh, outer))
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already", axis, inner,
+                        outer);
+    if (mesh->n_axes + 2 > MESH_MAX_AXES) return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
     int32_t runs = c->size / size, stride = c->stride;
     nrl_comm *in = add_axis(mesh, inner, NRL_DIVIDES_NONE, size, stride);
     nrl_comm *out = add_axis(mesh, outer, NRL_DIVIDES_NONE, runs, stride * size);

@@ -37,13 +37,6 @@ static nrl_status read_beats(control *c, char **now)
     return store_get_all(c->setup.store, (const char *const *)c->keys, (size_t)c->n_watched, now);
 }
 
-static void blame_silent(control *c, int32_t rank)
-{
-    abort_record w = {.kind = ABORT_SILENT, .culprit = rank};
-    snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
-    control_say(c, &w);
-}
-
 static void compare_beats(control *c, char **now)
 {
     for (int32_t i = 0; i < c->n_watched; i++) {
@@ -52,7 +45,11 @@ static void compare_beats(control *c, char **now)
         c->last[i] = now[i];
         c->missed[i] = same && !left ? c->missed[i] + 1 : 0;
         if (left && c->watched[i] == c->setup.holder) c->holder_left = true;
-        if (c->missed[i] >= MISSED_BEATS && !control_failed(c)) blame_silent(c, c->watched[i]);
+        if (c->missed[i] >= MISSED_BEATS && !control_failed(c)) {
+            abort_record w = {.kind = ABORT_SILENT, .culprit = c->watched[i]};
+            snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
+            control_say(c, &w);
+        }
     }
 }
 
@@ -118,16 +115,6 @@ static void see_to_suspicion(control *c)
 
 /* ---- after a failure ---- */
 
-static void send_record(control *c)
-{
-    buffer text = {0};
-    char *key = mem_printf("record/%d", (int)c->setup.rank);
-    c->setup.record(c->setup.user, &text);
-    nrl_store_set(c->setup.store, key, text.text ? text.text : "", text.size);
-    buffer_free(&text);
-    free(key);
-}
-
 /* Called once after a failure: sends this rank's record after a time-out, and the acknowledgement that this rank has
  * read the cause. The rank that reads the records acknowledges once it has them. */
 static void acknowledge(control *c)
@@ -138,7 +125,14 @@ static void acknowledge(control *c)
     pthread_mutex_unlock(&c->lock);
     c->acknowledged = true;
     if (w.kind == ABORT_STORE) return;
-    if (w.kind == ABORT_LATE) send_record(c);
+    if (w.kind == ABORT_LATE) {
+        buffer text = {0};
+        char *key = mem_printf("record/%d", (int)c->setup.rank);
+        c->setup.record(c->setup.user, &text);
+        nrl_store_set(c->setup.store, key, text.text ? text.text : "", text.size);
+        buffer_free(&text);
+        free(key);
+    }
     bool reads = w.kind == ABORT_LATE && w.reporter == c->setup.rank;
     if (!reads) control_add_known(c);
 }
@@ -148,15 +142,6 @@ static void say_unheard(control *c)
     if (c->unheard || atomic_load(&c->asked) || clock_seconds() < c->failed_at + UNHEARD_S) return;
     c->unheard = true;
     c->setup.unheard(c->setup.user);
-}
-
-/* Waits for the next heartbeat, a failure, a suspicion or the end; under lock. */
-static void wait_for_beat(control *c, double until)
-{
-    struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
-    while (!c->stop && clock_seconds() < until && c->suspicion != SUSPICION_NEW &&
-           (c->acknowledged || !control_failed(c)))
-        pthread_cond_timedwait(&c->changed, &c->lock, &t);
 }
 
 static void *watch(void *self)
@@ -171,7 +156,11 @@ static void *watch(void *self)
         if (control_failed(c) && !c->acknowledged) acknowledge(c);
         if (control_failed(c)) say_unheard(c);
         pthread_mutex_lock(&c->lock);
-        wait_for_beat(c, next);
+        /* Waits for the next heartbeat, a failure, a suspicion or the end; under lock. */
+        struct timespec t = {(time_t)next, (long)((next - (double)(time_t)next) * 1e9)};
+        while (!c->stop && clock_seconds() < next && c->suspicion != SUSPICION_NEW &&
+               (c->acknowledged || !control_failed(c)))
+            pthread_cond_timedwait(&c->changed, &c->lock, &t);
     }
     pthread_mutex_unlock(&c->lock);
     if (control_failed(c) && !c->acknowledged) acknowledge(c);
@@ -240,13 +229,6 @@ nrl_status control_open(const control_setup *setup, control **out)
     return nrl_fail(NRL_ERR_IO, "starting the thread that watches over ranks: %s", strerror(bad));
 }
 
-static void send_leave(control *c)
-{
-    char *key = beat_key(c->setup.rank);
-    nrl_store_set(c->setup.store, key, GOODBYE, strlen(GOODBYE));
-    free(key);
-}
-
 void control_close(control *c)
 {
     if (!c) return;
@@ -255,6 +237,10 @@ void control_close(control *c)
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->thread, NULL);
-    if (!control_failed(c) && store_counts(c->setup.store)) send_leave(c);
+    if (!control_failed(c) && store_counts(c->setup.store)) {
+        char *key = beat_key(c->setup.rank);
+        nrl_store_set(c->setup.store, key, GOODBYE, strlen(GOODBYE));
+        free(key);
+    }
     destroy(c);
 }

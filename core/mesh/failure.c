@@ -13,15 +13,6 @@ static const char *name_of(const nrl_mesh *m, int32_t rank)
     return "a rank";
 }
 
-static void say_store(const nrl_mesh *m, const abort_record *w, buffer *text)
-{
-    if (w->culprit >= 0)
-        buffer_print(text, "%s, which holds the ranks' store, was lost: ", name_of(m, w->culprit));
-    else
-        buffer_print(text, "the ranks' store at %s was lost: ", m->address);
-    buffer_puts(text, w->text);
-}
-
 static void print_failure_cause(const nrl_mesh *m, const abort_record *w, buffer *text)
 {
     bool own = w->culprit == m->place.rank;
@@ -43,18 +34,11 @@ static void print_failure_cause(const nrl_mesh *m, const abort_record *w, buffer
         buffer_print(text, "rank %d gave up: %s", (int)w->reporter, w->text);
         break;
     default:
-        say_store(m, w, text);
-    }
-}
-
-static void say_where(const nrl_mesh *m, const record_call *call, double waited, buffer *text)
-{
-    if (call) {
-        buffer_puts(text, "\nthis rank was in ");
-        record_describe(call, text);
-        buffer_print(text, ", step %lld, and waited %.1f s", (long long)call->step, waited);
-    } else {
-        buffer_print(text, "\nthis rank was between calls, step %lld", (long long)m->step);
+        if (w->culprit >= 0)
+            buffer_print(text, "%s, which holds the ranks' store, was lost: ", name_of(m, w->culprit));
+        else
+            buffer_print(text, "the ranks' store at %s was lost: ", m->address);
+        buffer_puts(text, w->text);
     }
 }
 
@@ -65,7 +49,15 @@ nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double
     control_failure_cause(m->control, &w);
     print_failure_cause(m, &w, &text);
     bool alone = w.culprit == m->place.rank && w.kind == ABORT_REPORTED;
-    if (w.kind != ABORT_REPORTED) say_where(m, call, waited, &text);
+    if (w.kind != ABORT_REPORTED) {
+        if (call) {
+            buffer_puts(&text, "\nthis rank was in ");
+            record_describe(call, &text);
+            buffer_print(&text, ", step %lld, and waited %.1f s", (long long)call->step, waited);
+        } else {
+            buffer_print(&text, "\nthis rank was between calls, step %lld", (long long)m->step);
+        }
+    }
     nrl_status st = nrl_fail(alone && w.code ? w.code : NRL_ERR_PEER, "%s", text.text);
     buffer_free(&text);
     return st;
@@ -104,15 +96,6 @@ static const char *all_calls(const char *text)
     return gap ? gap + 2 : text;
 }
 
-static void show_records(char *const *records, int32_t world)
-{
-    buffer text = {0};
-    for (int32_t r = 0; r < world; r++)
-        buffer_print(&text, "\n---- last calls of rank %d\n%s", (int)r, all_calls(records[r]));
-    nrl_warn("a call does not end%s", text.text);
-    buffer_free(&text);
-}
-
 /* The first to notice shows everybody's calls and says who entered what. */
 static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *call, double waited)
 {
@@ -128,7 +111,11 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
     control_failure_cause(m->control, &w);
     nrl_status st = NRL_ERR_PEER;
     if (w.kind == ABORT_LATE && w.reporter == m->place.rank) {
-        show_records(records, m->place.world);
+        buffer text = {0};
+        for (int32_t r = 0; r < m->place.world; r++)
+            buffer_print(&text, "\n---- last calls of rank %d\n%s", (int)r, all_calls(records[r]));
+        nrl_warn("a call does not end%s", text.text);
+        buffer_free(&text);
         buffer_puts(&what, "\nlast calls on this axis:");
         record_compare(records, m->place.world, c->name, &what);
         nrl_fail(st, "%s", what.text);

@@ -99,8 +99,13 @@ void control_suspect(control *c, int32_t rank)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void gather_records(control *c, char **records)
+void control_late(control *c, const char *what, char **records)
 {
+    abort_record w = {.kind = ABORT_LATE, .culprit = -1};
+    snprintf(w.text, sizeof w.text, "%s", what);
+    control_say(c, &w);
+    control_failure_cause(c, &w);
+    if (w.kind != ABORT_LATE || w.reporter != c->setup.rank) return;
     double until = clock_seconds() + RECORDS_S;
     for (int32_t r = 0; r < c->setup.world; r++) {
         char *key = mem_printf("record/%d", (int)r);
@@ -110,16 +115,6 @@ static void gather_records(control *c, char **records)
         if (!nrl_store_get(c->setup.store, key, left > 0 ? left : 0, &value, &size)) records[r] = value;
         free(key);
     }
-}
-
-void control_late(control *c, const char *what, char **records)
-{
-    abort_record w = {.kind = ABORT_LATE, .culprit = -1};
-    snprintf(w.text, sizeof w.text, "%s", what);
-    control_say(c, &w);
-    control_failure_cause(c, &w);
-    if (w.kind != ABORT_LATE || w.reporter != c->setup.rank) return;
-    gather_records(c, records);
     control_add_known(c);
 }
 

@@ -129,13 +129,6 @@ static nrl_status missing_ranks(nrl_mesh *m, char *const *keys)
     return st;
 }
 
-static nrl_status other_failed(const nrl_mesh *m, const abort_record *w)
-{
-    if (w->culprit == m->place.rank)
-        return nrl_fail(NRL_ERR_PEER, "another process of rank %d failed: %s", (int)w->culprit, w->text);
-    return nrl_fail(NRL_ERR_PEER, "rank %d failed: %s", (int)w->culprit, w->text);
-}
-
 static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
 {
     for (bool all = false;;) {
@@ -143,7 +136,11 @@ static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
         NRL_TRY(abort_record_read(m->keys, &w));
         NRL_TRY(store_all_there(m->keys, (const char *const *)keys, (size_t)m->place.world, &all));
         if (all) return NRL_OK; /* each rank compares for itself, whoever has found a difference already */
-        if (w.kind != ABORT_NONE) return other_failed(m, &w);
+        if (w.kind != ABORT_NONE) {
+            if (w.culprit == m->place.rank)
+                return nrl_fail(NRL_ERR_PEER, "another process of rank %d failed: %s", (int)w.culprit, w.text);
+            return nrl_fail(NRL_ERR_PEER, "rank %d failed: %s", (int)w.culprit, w.text);
+        }
         if (m->signal && *m->signal)
             return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
         if (clock_seconds() >= deadline) return missing_ranks(m, keys);
@@ -164,32 +161,6 @@ static nrl_status compare_places(const join_request *a, const join_request *b)
     return NRL_OK;
 }
 
-/* The fingerprints that the join_requests end with. */
-static nrl_status compare_fingerprints(const nrl_mesh *m, const join_request *join_requests)
-{
-    int32_t world = m->place.world;
-    compare_record *records = mem_alloc((size_t)world * sizeof *records);
-    for (int32_t r = 0; r < world; r++)
-        compare_texts(join_requests[0].fingerprint, join_requests[r].fingerprint, &records[r]);
-    nrl_status st = compare_result(records, (const char *const *)m->hosts, world, join_requests[0].fingerprint, NULL);
-    free(records);
-    return st;
-}
-
-/* Nodes by what launchers say of their ranks, or by host names where these tell of more. */
-static void count_nodes(nrl_mesh *m, const join_request *join_requests)
-{
-    int32_t first_ranks = 0, hosts = 0;
-    for (int32_t r = 0; r < m->place.world; r++) {
-        int32_t earlier = 0;
-        while (earlier < r && strcmp(join_requests[earlier].host, join_requests[r].host))
-            earlier++;
-        hosts += earlier == r;
-        first_ranks += join_requests[r].local_rank == 0;
-    }
-    m->n_nodes = hosts > first_ranks ? hosts : first_ranks;
-}
-
 /* What the others' join_requests tell about the mesh. */
 static void keep_info(nrl_mesh *m, const join_request *join_requests)
 {
@@ -202,7 +173,16 @@ static void keep_info(nrl_mesh *m, const join_request *join_requests)
         local += !strcmp(join_requests[m->place.rank].host, join_requests[r].host);
     }
     if (m->place.local_world <= 0) m->place.local_world = local;
-    count_nodes(m, join_requests);
+    /* Nodes by what launchers say of their ranks, or by host names where these tell of more. */
+    int32_t first_ranks = 0, hosts = 0;
+    for (int32_t r = 0; r < m->place.world; r++) {
+        int32_t earlier = 0;
+        while (earlier < r && strcmp(join_requests[earlier].host, join_requests[r].host))
+            earlier++;
+        hosts += earlier == r;
+        first_ranks += join_requests[r].local_rank == 0;
+    }
+    m->n_nodes = hosts > first_ranks ? hosts : first_ranks;
 }
 
 static nrl_status compare_all(nrl_mesh *m, char *const *texts, join_request *join_requests)
@@ -212,7 +192,14 @@ static nrl_status compare_all(nrl_mesh *m, char *const *texts, join_request *joi
         NRL_TRY(compare_places(&join_requests[0], &join_requests[r]));
     }
     keep_info(m, join_requests);
-    return compare_fingerprints(m, join_requests);
+    /* The fingerprints that the join_requests end with. */
+    int32_t world = m->place.world;
+    compare_record *records = mem_alloc((size_t)world * sizeof *records);
+    for (int32_t r = 0; r < world; r++)
+        compare_texts(join_requests[0].fingerprint, join_requests[r].fingerprint, &records[r]);
+    nrl_status st = compare_result(records, (const char *const *)m->hosts, world, join_requests[0].fingerprint, NULL);
+    free(records);
+    return st;
 }
 
 static nrl_status meet(nrl_mesh *m, char *const *keys, double deadline)

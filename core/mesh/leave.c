@@ -33,16 +33,6 @@ void mesh_settle(nrl_mesh *m)
     restore_error(said);
 }
 
-static void close_collective(nrl_mesh *m)
-{
-    if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
-    mesh_settle(m);
-    call_forget(m);
-    for (int i = m->n_axes; i-- > 0;)
-        if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
-    if (m->self) m->table.close(m->self);
-}
-
 /* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
 static void close_server(store_server *server, bool failed)
 {
@@ -64,16 +54,26 @@ void nrl_session_end(nrl_session *s, bool failed)
     free(s);
 }
 
-static void close_store(nrl_mesh *m, bool failed)
+void mesh_close(nrl_mesh *m)
 {
+    if (!m) return;
+    char *said = mem_strdup(nrl_error_text());
+    bool failed = m->dead || (m->control && control_failed(m->control));
+    if (m->control && control_failed(m->control) && mesh_holds_store(m))
+        control_linger(m->control);
+    else if (failed && mesh_holds_store(m) && m->keys)
+        clock_sleep(1.0); /* who joins looks every moment */
+    if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
+    mesh_settle(m);
+    call_forget(m);
+    for (int i = m->n_axes; i-- > 0;)
+        if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
+    if (m->self) m->table.close(m->self);
+    control_close(m->control);
     store_close(m->meeting);
     store_close(m->keys);
     store_close(m->store);
     close_server(m->server, failed);
-}
-
-static void free_mesh(nrl_mesh *m)
-{
     for (int32_t r = 0; m->names && r < m->place.world; r++) {
         free(m->names[r]);
         free(m->hosts[r]);
@@ -95,20 +95,5 @@ static void free_mesh(nrl_mesh *m)
     free(m->hosts);
     secret_wipe(&m->secret, sizeof m->secret);
     free(m);
-}
-
-void mesh_close(nrl_mesh *m)
-{
-    if (!m) return;
-    char *said = mem_strdup(nrl_error_text());
-    bool failed = m->dead || (m->control && control_failed(m->control));
-    if (m->control && control_failed(m->control) && mesh_holds_store(m))
-        control_linger(m->control);
-    else if (failed && mesh_holds_store(m) && m->keys)
-        clock_sleep(1.0); /* who joins looks every moment */
-    close_collective(m);
-    control_close(m->control);
-    close_store(m, failed);
-    free_mesh(m);
     restore_error(said);
 }

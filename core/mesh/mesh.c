@@ -109,20 +109,6 @@ static void tell_join_failure(nrl_mesh *m, nrl_status code)
     free(said);
 }
 
-static void write_text(nrl_mesh *m)
-{
-    buffer b = {0};
-    nrl_collective_info f = {.size = sizeof f};
-    buffer_print(&b, "%d ranks on %d node%s", (int)m->place.world, (int)m->n_nodes, m->n_nodes > 1 ? "s" : "");
-    if (m->origin) buffer_print(&b, " (%s)", m->origin);
-    if (m->table.info) m->table.info(m->self, &f);
-    buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
-    if (!store_counts(m->store))
-        buffer_print(&b, ", met in a store (%s) without counters: a lost rank is noticed by time-outs alone",
-                     m->store_kind.table->plugin.name);
-    m->text = buffer_take(&b);
-}
-
 static nrl_status join(nrl_mesh *m, const mesh_setup *s)
 {
     double deadline = clock_seconds() + m->timeout_init;
@@ -138,26 +124,30 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
     return open_collective(m, s, deadline);
 }
 
-/* Of one rank, or planned: axes and nothing else. */
-static nrl_status open_alone(nrl_mesh *m, const mesh_setup *s)
-{
-    if (m->place.world == 1) m->place.local_world = 1;
-    NRL_TRY(mesh_open_axes(m, s->axes, s->n_axes));
-    m->text = m->planned ? mem_printf("%d ranks, not joined", (int)m->place.world) : mem_strdup("1 rank");
-    return NRL_OK;
-}
-
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
 {
     nrl_mesh *m = new_mesh(setup);
     m->planned = setup->planned;
     if (m->place.world == 1 || m->planned) {
         *out = m;
-        return open_alone(m, setup);
+        /* Of one rank, or planned: axes and nothing else. */
+        if (m->place.world == 1) m->place.local_world = 1;
+        NRL_TRY(mesh_open_axes(m, setup->axes, setup->n_axes));
+        m->text = m->planned ? mem_printf("%d ranks, not joined", (int)m->place.world) : mem_strdup("1 rank");
+        return NRL_OK;
     }
     nrl_status st = join(m, setup);
     if (!st) {
-        write_text(m);
+        buffer b = {0};
+        nrl_collective_info f = {.size = sizeof f};
+        buffer_print(&b, "%d ranks on %d node%s", (int)m->place.world, (int)m->n_nodes, m->n_nodes > 1 ? "s" : "");
+        if (m->origin) buffer_print(&b, " (%s)", m->origin);
+        if (m->table.info) m->table.info(m->self, &f);
+        buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
+        if (!store_counts(m->store))
+            buffer_print(&b, ", met in a store (%s) without counters: a lost rank is noticed by time-outs alone",
+                         m->store_kind.table->plugin.name);
+        m->text = buffer_take(&b);
         *out = m;
         return NRL_OK;
     }

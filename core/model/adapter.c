@@ -123,19 +123,6 @@ nrl_status adapter_declare(const adapter_set *set, int32_t module, const nrl_ada
 
 /* ---- attaching ---- */
 
-static nrl_status adapter_unknown_module(const model *m, const char *module)
-{
-    buffer b = {0};
-    for (int32_t i = 0; i < m->n_own; i++)
-        if (adapter_fits(m, m->params[i]))
-            buffer_print(&b, "\n  %.*s", (int)module_length(m->params[i]->name), m->params[i]->name);
-    nrl_status st = nrl_fail(
-        NRL_ERR_CONFIG, "cannot attach an adapter to '%s': the model has no such linear module; expected one of:%s",
-        module, b.text ? b.text : " none");
-    buffer_free(&b);
-    return st;
-}
-
 static nrl_status find_weight(const model *m, const char *module, nrl_param **out)
 {
     size_t n = strlen(module);
@@ -145,7 +132,15 @@ static nrl_status find_weight(const model *m, const char *module, nrl_param **ou
         *out = p;
         return p->adapter ? nrl_fail(NRL_ERR_CONFIG, "module '%s' has two adapters", module) : NRL_OK;
     }
-    return adapter_unknown_module(m, module);
+    buffer b = {0};
+    for (int32_t i = 0; i < m->n_own; i++)
+        if (adapter_fits(m, m->params[i]))
+            buffer_print(&b, "\n  %.*s", (int)module_length(m->params[i]->name), m->params[i]->name);
+    nrl_status st = nrl_fail(
+        NRL_ERR_CONFIG, "cannot attach an adapter to '%s': the model has no such linear module; expected one of:%s",
+        module, b.text ? b.text : " none");
+    buffer_free(&b);
+    return st;
 }
 
 static nrl_param *new_param(model *m, const nrl_param_spec *spec)

@@ -58,28 +58,6 @@ nrl_status nrl_build_use(nrl_builder *b, int32_t unit, nrl_param *param)
     return NRL_OK;
 }
 
-static nrl_status check_dims(const nrl_param_spec *spec)
-{
-    int64_t numel = 1;
-    if (spec->n_dims < 1 || spec->n_dims > NRL_MAX_DIMS)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has %d dimensions, expected 1 to %d", spec->name, spec->n_dims,
-                        NRL_MAX_DIMS);
-    for (int i = 0; i < spec->n_dims; i++)
-        if (spec->dims[i] < 1 || __builtin_mul_overflow(numel, spec->dims[i], &numel))
-            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d is %lld, expected a positive size", spec->name,
-                            i, (long long)spec->dims[i]);
-    if (spec->groups < 0 || (spec->groups > 1 && spec->dims[0] % spec->groups))
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 is %lld, expected a multiple of its %d groups",
-                        spec->name, (long long)spec->dims[0], spec->groups);
-    if (numel > INT64_MAX / 64)
-        return nrl_fail(NRL_ERR_DATA, "parameter '%s' is too large: %lld elements are too many", spec->name,
-                        (long long)numel);
-    if (spec->transposed && spec->n_dims != 2)
-        return nrl_fail(NRL_ERR_BUG, "parameter '%s' is stored transposed and has %d dimensions, expected 2",
-                        spec->name, spec->n_dims);
-    return NRL_OK;
-}
-
 /* A copy of the specification in the size that this core knows; the plugin may know a smaller or larger struct. */
 static nrl_param_spec known_spec(const nrl_param_spec *spec)
 {
@@ -88,31 +66,42 @@ static nrl_param_spec known_spec(const nrl_param_spec *spec)
     return s;
 }
 
-static nrl_param *builder_add_param(nrl_builder *b, const nrl_param_spec *s)
-{
-    arena *a = &b->m->memory;
-    nrl_param *p = arena_alloc(a, sizeof *p);
-    param_init(p, arena_alloc(a, sizeof(nrl_part)), arena_strdup(a, s->name), s->n_dims, s->dims);
-    p->parts[0].transposed = s->transposed;
-    p->parts[0].groups = s->groups;
-    p->trained = true;
-    p->decay = s->decay;
-    p->init = s->init;
-    p->init_scale = s->init_scale;
-    p->tp = s->tp;
-    p->index = b->n_params;
-    return p;
-}
-
 nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *spec, nrl_param **param)
 {
     nrl_param_spec s = known_spec(spec);
-    NRL_TRY(check_dims(&s));
+    int64_t numel = 1;
+    if (s.n_dims < 1 || s.n_dims > NRL_MAX_DIMS)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' has %d dimensions, expected 1 to %d", s.name, s.n_dims,
+                        NRL_MAX_DIMS);
+    for (int i = 0; i < s.n_dims; i++)
+        if (s.dims[i] < 1 || __builtin_mul_overflow(numel, s.dims[i], &numel))
+            return nrl_fail(NRL_ERR_DATA, "parameter '%s': dimension %d is %lld, expected a positive size", s.name, i,
+                            (long long)s.dims[i]);
+    if (s.groups < 0 || (s.groups > 1 && s.dims[0] % s.groups))
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 is %lld, expected a multiple of its %d groups",
+                        s.name, (long long)s.dims[0], s.groups);
+    if (numel > INT64_MAX / 64)
+        return nrl_fail(NRL_ERR_DATA, "parameter '%s' is too large: %lld elements are too many", s.name,
+                        (long long)numel);
+    if (s.transposed && s.n_dims != 2)
+        return nrl_fail(NRL_ERR_BUG, "parameter '%s' is stored transposed and has %d dimensions, expected 2", s.name,
+                        s.n_dims);
     if (b->n_params == b->params_capacity) {
         b->params_capacity = grown(b->params_capacity);
         b->params = mem_realloc(b->params, (size_t)b->params_capacity * sizeof(nrl_param *));
     }
-    *param = builder_add_param(b, &s);
+    arena *a = &b->m->memory;
+    nrl_param *p = arena_alloc(a, sizeof *p);
+    param_init(p, arena_alloc(a, sizeof(nrl_part)), arena_strdup(a, s.name), s.n_dims, s.dims);
+    p->parts[0].transposed = s.transposed;
+    p->parts[0].groups = s.groups;
+    p->trained = true;
+    p->decay = s.decay;
+    p->init = s.init;
+    p->init_scale = s.init_scale;
+    p->tp = s.tp;
+    p->index = b->n_params;
+    *param = p;
     b->params[b->n_params++] = *param;
     return nrl_build_use(b, unit, *param);
 }
@@ -164,19 +153,6 @@ static int by_name(const void *x, const void *y)
     return strcmp((*(nrl_param *const *)x)->name, (*(nrl_param *const *)y)->name);
 }
 
-static nrl_status check_names(const model *m)
-{
-    size_t bytes = (size_t)m->n_params * sizeof *m->params;
-    nrl_param **sorted = mem_alloc(bytes);
-    if (bytes) memcpy(sorted, m->params, bytes);
-    qsort(sorted, (size_t)m->n_params, sizeof *sorted, by_name);
-    const char *twice = NULL;
-    for (int32_t i = 1; i < m->n_params && !twice; i++)
-        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) twice = sorted[i]->name;
-    free(sorted);
-    return twice ? nrl_fail(NRL_ERR_BUG, "parameter '%s' is declared twice", twice) : NRL_OK;
-}
-
 static nrl_status check_layout(const model *m)
 {
     if (!m->n_units) return nrl_fail(NRL_ERR_BUG, "the model declares no unit");
@@ -186,7 +162,15 @@ static nrl_status check_layout(const model *m)
     for (int32_t i = 0; i < m->n_params; i++)
         if (__builtin_add_overflow(total, m->params[i]->numel, &total) || total > INT64_MAX / 64)
             return nrl_fail(NRL_ERR_DATA, "the model is too large: the number of its parameters overflows");
-    return check_names(m);
+    size_t bytes = (size_t)m->n_params * sizeof *m->params;
+    nrl_param **sorted = mem_alloc(bytes);
+    if (bytes) memcpy(sorted, m->params, bytes);
+    qsort(sorted, (size_t)m->n_params, sizeof *sorted, by_name);
+    const char *twice = NULL;
+    for (int32_t i = 1; i < m->n_params && !twice; i++)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name)) twice = sorted[i]->name;
+    free(sorted);
+    return twice ? nrl_fail(NRL_ERR_BUG, "parameter '%s' is declared twice", twice) : NRL_OK;
 }
 
 /* Copies the builder's arrays into the model's arena and frees them. */

@@ -20,14 +20,11 @@ static const nrl_model *try_open(plugin_host *host, const char *name, buffer *te
     return NULL;
 }
 
-static void list_types(buffer *text, const nrl_model *m)
+nrl_status model_find(plugin_host *host, const nrl_node *config, const nrl_model **out)
 {
-    for (const char *const *t = m->model_types; t && *t; t++)
-        buffer_print(text, "%s%s", text->size ? ", " : "", *t);
-}
-
-static const nrl_model *model_search(plugin_host *host, const char *type, buffer *served, buffer *broken)
-{
+    buffer served = {0}, broken = {0};
+    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
+    nrl_status st = NRL_OK;
     arena a = {0};
     const char **names;
     const nrl_model *found = NULL;
@@ -37,20 +34,15 @@ static const nrl_model *model_search(plugin_host *host, const char *type, buffer
     for (size_t k = 0; k <= n && !found; k++) { /* first the plugin named like the type, then the others */
         size_t i = k ? k - 1 : named;
         if (i == n || (k && i == named)) continue;
-        const nrl_model *m = try_open(host, names[i], broken);
+        const nrl_model *m = try_open(host, names[i], &broken);
         if (m && model_serves(m, type)) found = m;
-        if (m) list_types(served, m);
+        if (m) {
+            for (const char *const *t = m->model_types; t && *t; t++)
+                buffer_print(&served, "%s%s", served.size ? ", " : "", *t);
+        }
     }
     arena_free(&a);
-    return found;
-}
-
-nrl_status model_find(plugin_host *host, const nrl_node *config, const nrl_model **out)
-{
-    buffer served = {0}, broken = {0};
-    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
-    nrl_status st = NRL_OK;
-    *out = model_search(host, type, &served, &broken);
+    *out = found;
     if (!*out)
         st = nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not served by any model plugin; expected one of: %s%s",
                       nrl_node_place(config), type, served.text ? served.text : "none", broken.text ? broken.text : "");

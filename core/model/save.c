@@ -39,33 +39,6 @@ static bool save_holds_adapters(const saver *s)
 
 /* ---- what is written ---- */
 
-static void save_plan(saver *s)
-{
-    bool alone = save_holds_adapters(s);
-    int32_t first = alone ? s->m->n_own : 0, end = alone ? s->m->n_params : s->m->n_own;
-    size_t n = 0;
-    for (int32_t i = first; i < end; i++)
-        n += (size_t)s->m->params[i]->n_parts;
-    s->pieces = arena_alloc(&s->memory, (n + 1) * sizeof *s->pieces);
-    s->tensors = arena_alloc(&s->memory, (n + 1) * sizeof *s->tensors);
-    for (int32_t i = first; i < end; i++) {
-        nrl_param *p = s->m->params[i];
-        int64_t begin = 0;
-        for (int k = 0; k < p->n_parts; k++) {
-            const nrl_part *part = &p->parts[k];
-            nrl_format_tensor *t = &s->tensors[s->n_pieces];
-            *t = (nrl_format_tensor){.size = sizeof *t,
-                                     .dtype = s->options->dtype,
-                                     .name = part->name,
-                                     .type = nrl_dtype_name(s->options->dtype),
-                                     .n_dims = part->n_dims};
-            weights_file_dims(part, t->dims);
-            s->pieces[s->n_pieces++] = (save_piece){p, part, begin, weights_numel(t)};
-            begin += weights_numel(t);
-        }
-    }
-}
-
 /* The description of the model's adapters, see nrl/format.h. */
 static const nrl_node *save_adapter_config(saver *s)
 {
@@ -197,7 +170,29 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
     if (dtype != NRL_DTYPE_F32 && dtype != NRL_DTYPE_BF16 && dtype != NRL_DTYPE_F16)
         return nrl_fail(NRL_ERR_CONFIG, "cannot save weights as %s; expected f32, bf16 or f16", nrl_dtype_name(dtype));
     saver s = {.m = m, .options = options, .source = source, .user = user};
-    save_plan(&s);
+    bool alone = save_holds_adapters(&s);
+    int32_t first = alone ? s.m->n_own : 0, end = alone ? s.m->n_params : s.m->n_own;
+    size_t n = 0;
+    for (int32_t i = first; i < end; i++)
+        n += (size_t)s.m->params[i]->n_parts;
+    s.pieces = arena_alloc(&s.memory, (n + 1) * sizeof *s.pieces);
+    s.tensors = arena_alloc(&s.memory, (n + 1) * sizeof *s.tensors);
+    for (int32_t i = first; i < end; i++) {
+        nrl_param *p = s.m->params[i];
+        int64_t begin = 0;
+        for (int k = 0; k < p->n_parts; k++) {
+            const nrl_part *part = &p->parts[k];
+            nrl_format_tensor *t = &s.tensors[s.n_pieces];
+            *t = (nrl_format_tensor){.size = sizeof *t,
+                                     .dtype = s.options->dtype,
+                                     .name = part->name,
+                                     .type = nrl_dtype_name(s.options->dtype),
+                                     .n_dims = part->n_dims};
+            weights_file_dims(part, t->dims);
+            s.pieces[s.n_pieces++] = (save_piece){p, part, begin, weights_numel(t)};
+            begin += weights_numel(t);
+        }
+    }
     nrl_status st = options->discard ? save_pieces(&s) : save_all(&s, dir);
     output_close(&s.out);
     free(s.values);

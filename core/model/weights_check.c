@@ -27,18 +27,6 @@ static void mark_used(comparison *c, const nrl_format_tensor *t)
     c->used[t - c->w->tensors] = true;
 }
 
-static void compare_shape(comparison *c, const nrl_format_tensor *t, const nrl_part *part)
-{
-    int64_t want[NRL_MAX_DIMS];
-    weights_file_dims(part, want);
-    if (t->n_dims == part->n_dims && !memcmp(t->dims, want, (size_t)part->n_dims * sizeof *want)) return;
-    char have[200], wanted[200], line[480];
-    weights_shape_text(t->n_dims, t->dims, have, sizeof have);
-    weights_shape_text(part->n_dims, want, wanted, sizeof wanted);
-    snprintf(line, sizeof line, "has shape %s, expected %s as in config.json", have, wanted);
-    comparison_add(c, t->name, line);
-}
-
 static void compare_part(comparison *c, const nrl_part *part)
 {
     const nrl_format_tensor *t = weights_part(c->w, c->m, part);
@@ -54,7 +42,14 @@ static void compare_part(comparison *c, const nrl_part *part)
         snprintf(line, sizeof line, "has type %.40s, expected F32, BF16 or F16", t->type);
         comparison_add(c, t->name, line);
     }
-    compare_shape(c, t, part);
+    int64_t want[NRL_MAX_DIMS];
+    weights_file_dims(part, want);
+    if (t->n_dims == part->n_dims && !memcmp(t->dims, want, (size_t)part->n_dims * sizeof *want)) return;
+    char have[200], wanted[200], line[480];
+    weights_shape_text(t->n_dims, t->dims, have, sizeof have);
+    weights_shape_text(part->n_dims, want, wanted, sizeof wanted);
+    snprintf(line, sizeof line, "has shape %s, expected %s as in config.json", have, wanted);
+    comparison_add(c, t->name, line);
 }
 
 static nrl_status same_values(const weight_files *w, const nrl_format_tensor *a, const nrl_format_tensor *b, bool *same)

@@ -54,19 +54,6 @@ static nrl_status read_transposed(const weight_files *w, const nrl_format_tensor
     return NRL_OK;
 }
 
-static nrl_status read_part(const weight_files *w, const model *m, const nrl_part *part, int64_t begin, int64_t n,
-                            float *out)
-{
-    const nrl_format_tensor *t = weights_part(w, m, part);
-    if (!t || t->dtype == NRL_DTYPE_NONE || t->n_dims != part->n_dims)
-        return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' is missing or has another type or rank", w->info.path,
-                        part->name);
-    if (begin + n > weights_numel(t))
-        return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has %lld elements, expected more", w->info.path, part->name,
-                        (long long)weights_numel(t));
-    return part->transposed ? read_transposed(w, t, begin, n, out) : weights_values(w, t, begin, n, out);
-}
-
 nrl_status weights_read_tensor(const weight_files *w, const char *name, int64_t begin, int64_t n, float *out)
 {
     const nrl_format_tensor *t = weights_find(w, name);
@@ -89,10 +76,18 @@ nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *
 {
     int64_t at = 0; /* where this part begins in the parameter */
     for (int i = 0; i < p->n_parts && n > 0; i++) {
-        int64_t size = part_numel(&p->parts[i]);
+        const nrl_part *part = &p->parts[i];
+        int64_t size = part_numel(part);
         if (begin < at + size) {
             int64_t first = begin - at, k = n < size - first ? n : size - first;
-            NRL_TRY(read_part(w, m, &p->parts[i], first, k, out));
+            const nrl_format_tensor *t = weights_part(w, m, part);
+            if (!t || t->dtype == NRL_DTYPE_NONE || t->n_dims != part->n_dims)
+                return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' is missing or has another type or rank", w->info.path,
+                                part->name);
+            if (first + k > weights_numel(t))
+                return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has %lld elements, expected more", w->info.path,
+                                part->name, (long long)weights_numel(t));
+            NRL_TRY(part->transposed ? read_transposed(w, t, first, k, out) : weights_values(w, t, first, k, out));
             begin += k;
             n -= k;
             out += k;

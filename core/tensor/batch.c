@@ -50,11 +50,6 @@ void batch_free(nrl_batch *b)
     free(b);
 }
 
-static nrl_status wrong(const char *what, int64_t i, long long value)
-{
-    return nrl_fail(NRL_ERR_BUG, "batch: %s[%lld] is %lld", what, (long long)i, value);
-}
-
 static int64_t length_of(const nrl_batch *b, int64_t s)
 {
     return b->cu_seqlens[s + 1] - b->cu_seqlens[s];
@@ -63,70 +58,6 @@ static int64_t length_of(const nrl_batch *b, int64_t s)
 int64_t batch_prefix_length(const nrl_batch *b, int64_t s)
 {
     return b->prefix && b->prefix[s] >= 0 ? length_of(b, b->prefix[s]) : 0;
-}
-
-static nrl_status check_lengths(const nrl_batch *b, int64_t n_all)
-{
-    if (b->cu_seqlens[0]) return wrong("cu_seqlens", 0, b->cu_seqlens[0]);
-    for (int64_t s = 0; s < n_all; s++)
-        if (length_of(b, s) < 0) return wrong("cu_seqlens", s + 1, b->cu_seqlens[s + 1]);
-    if (b->cu_seqlens[n_all] != b->n_tokens) return wrong("cu_seqlens", n_all, b->cu_seqlens[n_all]);
-    return NRL_OK;
-}
-
-/* A prefix has no prefix itself, and the positions of a segment continue after those of its prefix. */
-static nrl_status check_prefixes(const nrl_batch *b, int64_t n_all)
-{
-    for (int64_t s = 0; b->prefix && s < n_all; s++) {
-        int32_t p = b->prefix[s], begin = b->cu_seqlens[s];
-        if (p == -1) continue;
-        if (p < 0 || p >= n_all || b->prefix[p] != -1) return wrong("prefix", s, p);
-        if (length_of(b, s) && b->positions[begin] != length_of(b, p))
-            return wrong("positions", begin, b->positions[begin]);
-    }
-    return NRL_OK;
-}
-
-static nrl_status check_segments(const nrl_batch *b)
-{
-    int64_t n_all = b->n_segments + b->n_prompts;
-    NRL_TRY(check_lengths(b, n_all));
-    NRL_TRY(check_prefixes(b, n_all));
-    for (int64_t s = 0; s < b->n_segments; s++) {
-        int32_t before = s ? b->segment_example[s - 1] : 0;
-        if (b->segment_example[s] < before || b->segment_example[s] >= b->n_examples)
-            return wrong("segment_example", s, b->segment_example[s]);
-    }
-    return NRL_OK;
-}
-
-static bool is_inside(const nrl_batch *b, int32_t s, int32_t token)
-{
-    return s >= 0 && token >= b->cu_seqlens[s] && token < b->cu_seqlens[s + 1];
-}
-
-static nrl_status check_rows(const nrl_batch *b, int64_t vocab_size)
-{
-    for (int64_t i = 0; i < b->n_rows; i++) {
-        int32_t s = b->row_segment[i], before = i ? b->row_segment[i - 1] : 0;
-        if (s < before || s >= b->n_segments) return wrong("row_segment", i, s);
-        if (b->row_target[i] < 0 || b->row_target[i] >= vocab_size) return wrong("row_target", i, b->row_target[i]);
-        if (!(b->row_weight[i] >= 0)) return wrong("row_weight", i, (long long)b->row_weight[i]);
-        /* The last token of a shared prompt predicts the first token of each segment with that prefix. */
-        int32_t t = b->row_token[i];
-        if (!is_inside(b, s, t) && !is_inside(b, b->prefix ? b->prefix[s] : -1, t)) return wrong("row_token", i, t);
-    }
-    return NRL_OK;
-}
-
-nrl_status batch_check(const nrl_batch *b, int64_t vocab_size)
-{
-    NRL_TRY(check_segments(b));
-    for (int64_t i = 0; i < b->n_tokens; i++) {
-        if (b->tokens[i] < 0 || b->tokens[i] >= vocab_size) return wrong("tokens", i, b->tokens[i]);
-        if (b->positions[i] < 0) return wrong("positions", i, b->positions[i]);
-    }
-    return check_rows(b, vocab_size);
 }
 
 void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view)
@@ -158,20 +89,6 @@ void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t)
     c->tensor = t;
 }
 
-static nrl_status no_column(const nrl_batch *b, const char *name)
-{
-    char list[512] = "weights";
-    size_t used = strlen(list);
-    for (int32_t i = 0; i < b->n_columns && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->columns[i].name);
-    for (int32_t i = 0; i < b->n_extra && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->extra[i].name);
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "the batch has no column '%s'; expected one of: %s\nhint: an algorithm lists computed columns in "
-                    "'needs', the config lists columns of the data in data.extra",
-                    name, list);
-}
-
 nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, nrl_tensor **column)
 {
     if (!strcmp(name, "weights")) return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_rows, b->row_weight, true, column);
@@ -186,7 +103,16 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
     for (int32_t i = 0; i < b->n_extra; i++)
         if (!strcmp(b->extra[i].name, name))
             return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true, column);
-    return no_column(b, name);
+    char list[512] = "weights";
+    size_t used = strlen(list);
+    for (int32_t i = 0; i < b->n_columns && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->columns[i].name);
+    for (int32_t i = 0; i < b->n_extra && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, ", %s", b->extra[i].name);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the batch has no column '%s'; expected one of: %s\nhint: an algorithm lists computed columns in "
+                    "'needs', the config lists columns of the data in data.extra",
+                    name, list);
 }
 
 /* ---- counts ---- */

@@ -54,9 +54,6 @@ nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments
 void batch_free(nrl_batch *b);
 /* The length of the prefix of segment s; 0 without one. */
 int64_t batch_prefix_length(const nrl_batch *b, int64_t s);
-/* Checks the invariants: ascending, in range, rows inside their segment or its prefix, prefixes without prefixes.
- * NRL_ERR_BUG names the first violation. */
-nrl_status batch_check(const nrl_batch *b, int64_t vocab_size);
 void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t);
 /* Makes a view of rows [begin, end) of b that borrows b's arrays, for tokenwise losses, which run chunk by chunk. */
 void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view);

@@ -47,11 +47,6 @@ void ctx_destroy(nrl_ctx *ctx)
     free(ctx);
 }
 
-device *ctx_device(nrl_ctx *ctx)
-{
-    return ctx->device;
-}
-
 nrl_stream *ctx_stream(const nrl_ctx *ctx)
 {
     return ctx->stream;
@@ -138,7 +133,7 @@ static nrl_status copy_index(nrl_ctx *ctx, const nrl_batch *b)
     return index_array(ctx, b->n_rows, b->row_target, &i->row_target);
 }
 
-static void forget_index(nrl_ctx *ctx)
+nrl_status ctx_set_batch(nrl_ctx *ctx, nrl_batch *batch)
 {
     ctx_index *i = &ctx->index;
     nrl_tensor *all[] = {i->tokens,    i->positions,  i->cu_seqlens,     i->prefix,
@@ -146,11 +141,6 @@ static void forget_index(nrl_ctx *ctx)
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         tensor_release(ctx, all[k]);
     *i = (ctx_index){0};
-}
-
-nrl_status ctx_set_batch(nrl_ctx *ctx, nrl_batch *batch)
-{
-    forget_index(ctx);
     rope_new_batch(ctx);
     ctx->batch = batch;
     if (!batch) return NRL_OK;

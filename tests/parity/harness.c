@@ -1,6 +1,7 @@
 /*
  * harness.c - see harness.h.
  */
+#include "support/batch_check.h"
 #include "harness.h"
 #include <math.h>
 #include <string.h>

@@ -209,8 +209,14 @@ static nrl_status run_group(group *g)
     return st;
 }
 
-static nrl_status check(const work *w, const int64_t *lengths, size_t n, const generate_options *o)
+nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengths, size_t n, const generate_options *o,
+                    generate_result *results)
 {
+    int64_t head_rows = nrl_param_part(w->policy->head.weight, 0)->dims[0];
+    int64_t vocab = o->vocab_size > 0 && o->vocab_size < head_rows ? o->vocab_size : head_rows;
+    nrl_status st = NRL_OK;
+    memset(results, 0, n * sizeof *results);
+    if (o->max_tokens < 1) return NRL_OK;
     int64_t most = w->policy->info.max_positions;
     for (size_t i = 0; i < n; i++) {
         if (lengths[i] < 1) return nrl_fail(NRL_ERR_CONFIG, "prompt %zu is empty: it needs at least one token", i + 1);
@@ -220,18 +226,6 @@ static nrl_status check(const work *w, const int64_t *lengths, size_t n, const g
                             "model's %lld positions",
                             i + 1, (long long)lengths[i], (long long)o->max_tokens, (long long)most);
     }
-    return NRL_OK;
-}
-
-nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengths, size_t n, const generate_options *o,
-                    generate_result *results)
-{
-    int64_t head_rows = nrl_param_part(w->policy->head.weight, 0)->dims[0];
-    int64_t vocab = o->vocab_size > 0 && o->vocab_size < head_rows ? o->vocab_size : head_rows;
-    nrl_status st = NRL_OK;
-    memset(results, 0, n * sizeof *results);
-    if (o->max_tokens < 1) return NRL_OK;
-    NRL_TRY(check(w, lengths, n, o));
     float *logits = mem_alloc((size_t)vocab * sizeof *logits);
     uint32_t *order = mem_alloc((size_t)vocab * sizeof *order);
     for (size_t i = 0; i < n && st == NRL_OK;) {

@@ -17,9 +17,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first default backend that computes on the host. */
-static nrl_status open_backend(nrl_inference *s)
+static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
 {
+    const nrl_model *table;
+    NRL_TRY(model_find(s->host, config, &table));
+    return model_create(table, config, &s->model);
+}
+
+static nrl_status open_model(nrl_inference *s, const nrl_node *config)
+{
+    NRL_TRY(describe_model(s, config));
+    /* The first default backend that computes on the host. */
     const plugin *p, **list;
     config_component c = {0};
     config_problems problems = {0};
@@ -32,20 +40,7 @@ static nrl_status open_backend(nrl_inference *s)
     plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &p, &options);
     NRL_TRY(problems_report(&problems));
     NRL_TRY(device_open((const nrl_backend *)p->table, options, 0, &s->device));
-    return ctx_create(&s->device, &s->ctx);
-}
-
-static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
-{
-    const nrl_model *table;
-    NRL_TRY(model_find(s->host, config, &table));
-    return model_create(table, config, &s->model);
-}
-
-static nrl_status open_model(nrl_inference *s, const nrl_node *config)
-{
-    NRL_TRY(describe_model(s, config));
-    NRL_TRY(open_backend(s));
+    NRL_TRY(ctx_create(&s->device, &s->ctx));
     ctx_set_compute(s->ctx, NRL_DTYPE_F32);
     const storage_spec spec = {.compute = NRL_DTYPE_F32};
     NRL_TRY(storage_bind(s->ctx, s->model, &spec, &s->storage));
@@ -53,24 +48,6 @@ static nrl_status open_model(nrl_inference *s, const nrl_node *config)
     s->work.policy = s->model;
     work_open(&s->work);
     return NRL_OK;
-}
-
-static nrl_status open_on_disk(nrl_inference *s, const char *path)
-{
-    const nrl_node *config;
-    weight_files *w;
-    NRL_TRY(weights_open(&s->formats, NRL_HOLDS_MODEL, path, &w));
-    s->format = w->format;
-    s->path = arena_strdup(&s->memory, w->info.path);
-    if (w->info.companions) s->tokenizer_dir = arena_strdup(&s->memory, w->info.companions);
-    nrl_status st = weights_config(w, &s->memory, &config);
-    if (st == NRL_OK) st = open_model(s, config);
-    if (st == NRL_OK) st = weights_load(w);
-    storage_origin from = {.m = s->model, .weights = w};
-    if (st == NRL_OK) st = weights_check(w, s->model);
-    if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
-    weights_close(w);
-    return st;
 }
 
 /* What a checkpoint says of its model, without the weights. */
@@ -109,21 +86,31 @@ static nrl_status read_checkpoint(nrl_inference *s, checkpoint *c)
     return params_load(s->ctx, s->model, &weights, c);
 }
 
-static nrl_status open_checkpoint(nrl_inference *s, const char *dir)
-{
-    checkpoint *c;
-    NRL_TRY(checkpoint_open_signed(dir, s->signer, &c));
-    nrl_status st = read_checkpoint(s, c);
-    checkpoint_close(c);
-    return st;
-}
-
 static nrl_status open_any(nrl_inference *s, const char *path)
 {
     const char *dir;
     NRL_TRY(origin_checkpoint(path, &s->memory, &dir));
-    if (dir) return open_checkpoint(s, dir);
-    return open_on_disk(s, path);
+    if (dir) {
+        checkpoint *c;
+        NRL_TRY(checkpoint_open_signed(dir, s->signer, &c));
+        nrl_status st = read_checkpoint(s, c);
+        checkpoint_close(c);
+        return st;
+    }
+    const nrl_node *config;
+    weight_files *w;
+    NRL_TRY(weights_open(&s->formats, NRL_HOLDS_MODEL, path, &w));
+    s->format = w->format;
+    s->path = arena_strdup(&s->memory, w->info.path);
+    if (w->info.companions) s->tokenizer_dir = arena_strdup(&s->memory, w->info.companions);
+    nrl_status st = weights_config(w, &s->memory, &config);
+    if (st == NRL_OK) st = open_model(s, config);
+    if (st == NRL_OK) st = weights_load(w);
+    storage_origin from = {.m = s->model, .weights = w};
+    if (st == NRL_OK) st = weights_check(w, s->model);
+    if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
+    weights_close(w);
+    return st;
 }
 
 /* A model without a tokenizer can still be exported. */

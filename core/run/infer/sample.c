@@ -34,18 +34,6 @@ static nrl_status sample_token(void *user, size_t i, int32_t id, bool is_last)
     return c->options->token(c->options->token_user, i, id, c->piece, n);
 }
 
-/* A text goes on behind its prompt, so the prompt's tokens come first; an answer is a text of its own. */
-static void sample_begin_streams(sample_call *c, int32_t *const *ids, const int64_t *lengths, size_t n)
-{
-    const size_t room = c->tok->info.stream_room;
-    c->streams = mem_alloc(n * sizeof *c->streams);
-    c->piece = mem_alloc(2 * room + 1);
-    for (size_t i = 0; i < n && !c->chat; i++)
-        for (int64_t t = 0; t < lengths[i]; t++)
-            c->tok->open.table->decode_next(c->tok->open.self, &c->streams[i], ids[i][t], !c->options->keep_special,
-                                            c->piece, room);
-}
-
 /* One prompt's ids, malloc'd: what the tokenizer adds in front (BOS), never an end token behind. */
 static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat, tokenizer_scratch *scratch,
                                 const char *text, int32_t **ids, int64_t *n)
@@ -130,7 +118,16 @@ nrl_status sample_texts(work *w, const tokenizer *tok, const chat_template *chat
     memset(texts, 0, n * sizeof *texts);
     for (size_t i = 0; i < n && st == NRL_OK; i++)
         st = encode_prompt(tok, chat, scratch, prompts[i], &ids[i], &lengths[i]);
-    if (st == NRL_OK && o->token) sample_begin_streams(&c, ids, lengths, n);
+    /* A text goes on behind its prompt, so the prompt's tokens come first; an answer is a text of its own. */
+    if (st == NRL_OK && o->token) {
+        const size_t room = c.tok->info.stream_room;
+        c.streams = mem_alloc(n * sizeof *c.streams);
+        c.piece = mem_alloc(2 * room + 1);
+        for (size_t i = 0; i < n && !c.chat; i++)
+            for (int64_t t = 0; t < lengths[i]; t++)
+                c.tok->open.table->decode_next(c.tok->open.self, &c.streams[i], ids[i][t], !c.options->keep_special,
+                                               c.piece, room);
+    }
     if (st == NRL_OK) st = generate(w, (const int32_t *const *)ids, lengths, n, &g, results);
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
         st = decode(&c, ids[i], lengths[i], &results[i], &texts[i]);

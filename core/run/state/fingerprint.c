@@ -54,26 +54,6 @@ typedef struct {
     const char *prefix;
 } differences;
 
-/* Two lists of maps: where the first difference is, not all that they hold. */
-static void tell_lists(differences *d, const char *key, const nrl_node *was, const nrl_node *is)
-{
-    size_t m = nrl_node_size(was), n = nrl_node_size(is), differ = 0;
-    char *first = NULL;
-    for (size_t i = 0; i < n && i < m; i++) {
-        char *then = json_write(nrl_node_at(was, i), 0), *now = json_write(nrl_node_at(is, i), 0);
-        bool same = !strcmp(now, then);
-        if (!same && !first) first = mem_printf("was %s, is now %s", then, now);
-        differ += !same;
-        free(now);
-        free(then);
-    }
-    if (n != m) buffer_print(&d->lines, "\n  %s%s: had %zu entries, has %zu", d->prefix, key, m, n);
-    if (differ)
-        buffer_print(&d->lines, "\n  %s%s: %zu of %zu differ, the first %s", d->prefix, key, differ, n < m ? n : m,
-                     first);
-    free(first);
-}
-
 static bool is_list_of_maps(const nrl_node *n)
 {
     return nrl_node_kind(n) == NRL_NODE_LIST && nrl_node_kind(nrl_node_at(n, 0)) == NRL_NODE_MAP;
@@ -83,7 +63,22 @@ static void tell(void *user, const char *key, const nrl_node *was, const nrl_nod
 {
     differences *d = user;
     if (is_list_of_maps(was) && is_list_of_maps(is)) {
-        tell_lists(d, key, was, is);
+        /* Two lists of maps: where the first difference is, not all that they hold. */
+        size_t m = nrl_node_size(was), n = nrl_node_size(is), differ = 0;
+        char *first = NULL;
+        for (size_t i = 0; i < n && i < m; i++) {
+            char *then = json_write(nrl_node_at(was, i), 0), *now = json_write(nrl_node_at(is, i), 0);
+            bool same = !strcmp(now, then);
+            if (!same && !first) first = mem_printf("was %s, is now %s", then, now);
+            differ += !same;
+            free(now);
+            free(then);
+        }
+        if (n != m) buffer_print(&d->lines, "\n  %s%s: had %zu entries, has %zu", d->prefix, key, m, n);
+        if (differ)
+            buffer_print(&d->lines, "\n  %s%s: %zu of %zu differ, the first %s", d->prefix, key, differ, n < m ? n : m,
+                         first);
+        free(first);
         return;
     }
     char *then = was ? json_write(was, 0) : mem_strdup("unset"), *now = is ? json_write(is, 0) : mem_strdup("unset");

@@ -99,22 +99,6 @@ static nrl_status call_hook(saver *sv)
     return hooks_emit(sv->session->hooks, INSIDE_SAVE_HOOK, &e);
 }
 
-static void announce(saver *sv, const checkpoint_outcome *o)
-{
-    save_times *t = &sv->times;
-    bool async = sv->session->config.checkpoint.async;
-    t->whole = async ? t->start + o->write_s : t->start;
-    t->snapshot = t->start;
-    t->stall = t->start + t->late;
-    t->is_unreported = true;
-    const char *dir = sv->last_save;
-    if (async)
-        telemetry_report(sv->session->telemetry, NRL_EVENT_SAVE, dir,
-                         "saved %s in %.2f s, of which the run waited %.2f", dir, t->whole, t->stall);
-    else
-        telemetry_report(sv->session->telemetry, NRL_EVENT_SAVE, dir, "saved %s in %.2f s", dir, t->whole);
-}
-
 static void note(trainer *tr, const char *name, double seconds)
 {
     tr->notes[tr->n_notes++] = (nrl_value){name, "s", seconds};
@@ -150,7 +134,18 @@ static nrl_status settle(saver *sv, bool wait)
     sv->last_save = arena_strdup(&sv->session->memory, o.dir);
     sv->last_save_step = o.step;
     sv->hook_due = true;
-    announce(sv, &o);
+    save_times *t = &sv->times;
+    bool async = sv->session->config.checkpoint.async;
+    t->whole = async ? t->start + o.write_s : t->start;
+    t->snapshot = t->start;
+    t->stall = t->start + t->late;
+    t->is_unreported = true;
+    const char *dir = sv->last_save;
+    if (async)
+        telemetry_report(sv->session->telemetry, NRL_EVENT_SAVE, dir,
+                         "saved %s in %.2f s, of which the run waited %.2f", dir, t->whole, t->stall);
+    else
+        telemetry_report(sv->session->telemetry, NRL_EVENT_SAVE, dir, "saved %s in %.2f s", dir, t->whole);
     return NRL_OK;
 }
 

@@ -47,23 +47,6 @@ static nrl_status check_head(const actions_source *from, const nrl_action *v, co
     return unsound(from, v, "the unit with the loss must be followed by its BACKWARD");
 }
 
-static nrl_status check_order(action_list *v, const actions_source *from, int32_t n_micro_batches,
-                              const nrl_action *order, int64_t n)
-{
-    int32_t units = from->end - from->first;
-    int32_t *at = arena_alloc(&v->memory, (size_t)(n_micro_batches ? n_micro_batches : 1) * sizeof *at);
-    if (n != 2 * (int64_t)units * n_micro_batches)
-        return nrl_fail(NRL_ERR_PLUGIN,
-                        "schedule of '%s': %lld actions for %d units and %d micro-batches, expected %lld",
-                        from->scheduler->plugin.name, (long long)n, (int)units, (int)n_micro_batches,
-                        2 * (long long)units * n_micro_batches);
-    for (int64_t i = 0; i < n; i++) {
-        NRL_TRY(check_action(from, n_micro_batches, &order[i], at));
-        NRL_TRY(check_head(from, &order[i], order + n));
-    }
-    return NRL_OK;
-}
-
 /* ---- what the walk wants to know of each action ---- */
 
 static void push(action_list *v, const actions_source *from, const nrl_action *order, nrl_pass pass)
@@ -95,23 +78,6 @@ static void find_final(action_list *v, const actions_source *from)
     }
 }
 
-static void count_in_flight(action_list *v)
-{
-    int32_t now = 0;
-    bool *begun = arena_alloc(&v->memory, (size_t)(v->n_micro_batches ? v->n_micro_batches : 1));
-    v->last = arena_alloc(&v->memory, (size_t)(v->n_micro_batches ? v->n_micro_batches : 1) * sizeof *v->last);
-    for (int64_t i = 0; i < v->n; i++)
-        v->last[v->list[i].micro_batch] = i;
-    v->in_flight = 0;
-    for (int64_t i = 0; i < v->n; i++) {
-        int32_t m = v->list[i].micro_batch;
-        if (!begun[m]) now++;
-        begun[m] = true;
-        if (now > v->in_flight) v->in_flight = now;
-        if (v->last[m] == i) now--;
-    }
-}
-
 nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_micro_batches)
 {
     if (v->n_micro_batches == n_micro_batches && v->list) return NRL_OK;
@@ -122,7 +88,17 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
     v->list = NULL; /* until it is whole */
     if (from->scheduler) {
         NRL_TRY(from->scheduler->schedule(from->scheduler_self, n_micro_batches, order, &n));
-        NRL_TRY(check_order(v, from, n_micro_batches, order, n));
+        int32_t units = from->end - from->first;
+        int32_t *at = arena_alloc(&v->memory, (size_t)(n_micro_batches ? n_micro_batches : 1) * sizeof *at);
+        if (n != 2 * (int64_t)units * n_micro_batches)
+            return nrl_fail(NRL_ERR_PLUGIN,
+                            "schedule of '%s': %lld actions for %d units and %d micro-batches, expected %lld",
+                            from->scheduler->plugin.name, (long long)n, (int)units, (int)n_micro_batches,
+                            2 * (long long)units * n_micro_batches);
+        for (int64_t i = 0; i < n; i++) {
+            NRL_TRY(check_action(from, n_micro_batches, &order[i], at));
+            NRL_TRY(check_head(from, &order[i], order + n));
+        }
     } else {
         plain_order(from, n_micro_batches, order, &n);
     }
@@ -137,7 +113,19 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
     for (int64_t i = 0; i < v->n; i++)
         v->list[i].n_actions = (int32_t)v->n;
     find_final(v, from);
-    count_in_flight(v);
+    int32_t now = 0;
+    bool *begun = arena_alloc(&v->memory, (size_t)(v->n_micro_batches ? v->n_micro_batches : 1));
+    v->last = arena_alloc(&v->memory, (size_t)(v->n_micro_batches ? v->n_micro_batches : 1) * sizeof *v->last);
+    for (int64_t i = 0; i < v->n; i++)
+        v->last[v->list[i].micro_batch] = i;
+    v->in_flight = 0;
+    for (int64_t i = 0; i < v->n; i++) {
+        int32_t m = v->list[i].micro_batch;
+        if (!begun[m]) now++;
+        begun[m] = true;
+        if (now > v->in_flight) v->in_flight = now;
+        if (v->last[m] == i) now--;
+    }
     return NRL_OK;
 }
 

@@ -28,19 +28,6 @@ int64_t gradients_bytes(const model *m)
     return largest_unit(m) * (int64_t)sizeof(float);
 }
 
-static nrl_status view_unit(nrl_ctx *ctx, gradients *g, int32_t u)
-{
-    const model_unit *unit = &g->m->units[u];
-    int64_t at = 0;
-    for (int32_t i = 0; i < unit->n_uses; i++) {
-        const nrl_param *p = unit->uses[i];
-        if (!p->trained) continue;
-        NRL_TRY(tensor_flat_view(ctx, g->buffer, at, p->numel, &g->views[g->first[u] + i]));
-        at += room_of(p);
-    }
-    return NRL_OK;
-}
-
 nrl_status gradients_open(nrl_ctx *ctx, const model *m, gradients *out)
 {
     const int64_t n = largest_unit(m);
@@ -56,8 +43,16 @@ nrl_status gradients_open(nrl_ctx *ctx, const model *m, gradients *out)
     out->first[m->n_units] = n_uses;
     out->views = mem_alloc((size_t)n_uses * sizeof(nrl_tensor *));
     out->grad_is_empty = mem_alloc((size_t)m->n_params * sizeof *out->grad_is_empty);
-    for (int32_t u = 0; u < m->n_units; u++)
-        NRL_TRY(view_unit(ctx, out, u));
+    for (int32_t u = 0; u < m->n_units; u++) {
+        const model_unit *unit = &out->m->units[u];
+        int64_t at = 0;
+        for (int32_t i = 0; i < unit->n_uses; i++) {
+            const nrl_param *p = unit->uses[i];
+            if (!p->trained) continue;
+            NRL_TRY(tensor_flat_view(ctx, out->buffer, at, p->numel, &out->views[out->first[u] + i]));
+            at += room_of(p);
+        }
+    }
     return NRL_OK;
 }
 

@@ -7,19 +7,6 @@
 #include "run/walk/loss.h"
 #include <string.h>
 
-/* totals[k] += sum, on the device, off any tape; totals are counted. */
-static nrl_status add_total(work *w, uint32_t k, nrl_tensor *sum, nrl_tensor **totals)
-{
-    nrl_tensor *next = sum;
-    if (totals[k])
-        NRL_TRY(nrl_op_binary(w->ctx, NRL_BINARY_ADD, totals[k], sum, &next));
-    else
-        NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, sum, 1.0, 0.0, &next));
-    tensor_release(w->ctx, totals[k]);
-    totals[k] = tensor_retain(next);
-    return NRL_OK;
-}
-
 static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)
 {
     const nrl_algorithm *a = w->algorithm;
@@ -48,10 +35,18 @@ static nrl_status set_columns(work *w, nrl_batch *batch, nrl_tensor *hidden)
     return NRL_OK;
 }
 
+/* totals[k] += sums[k], on the device, off any tape; totals are counted. */
 static nrl_status add_totals(work *w, nrl_tensor *const *sums, nrl_tensor **totals)
 {
-    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
-        NRL_TRY(add_total(w, k, sums[k], totals));
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) {
+        nrl_tensor *next = sums[k];
+        if (totals[k])
+            NRL_TRY(nrl_op_binary(w->ctx, NRL_BINARY_ADD, totals[k], sums[k], &next));
+        else
+            NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, sums[k], 1.0, 0.0, &next));
+        tensor_release(w->ctx, totals[k]);
+        totals[k] = tensor_retain(next);
+    }
     return NRL_OK;
 }
 
@@ -78,18 +73,31 @@ static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_ten
     return st;
 }
 
-static nrl_status separable_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
+/* Only log-probs can be had chunk by chunk; other columns need the whole batch. */
+bool loss_is_separable(const nrl_algorithm *a)
 {
-    chunk_call call = {w, totals};
-    nrl_tensor *dhidden = NULL;
-    ctx_tape_end(w->ctx);
-    NRL_TRY(head_fused(w->ctx, &w->policy->head, hidden, chunk_loss, &call, &dhidden));
-    w->micro_batch->grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
-    return NRL_OK;
+    return a->tokenwise && !work_needs(a, "entropy") && !work_needs(a, "sum_p2");
 }
 
-static nrl_status coupled_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
+nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
+    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* until the action is left */
+    /* An empty micro-batch: its units are run, no loss is called, its gradient is zero. */
+    if (w->micro_batch->batch->is_tail) {
+        nrl_tensor *zero;
+        ctx_tape_end(w->ctx);
+        NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, hidden, 0.0, 0.0, &zero));
+        w->micro_batch->grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
+        return NRL_OK;
+    }
+    if (loss_is_separable(w->algorithm)) {
+        chunk_call call = {w, totals};
+        nrl_tensor *dhidden = NULL;
+        ctx_tape_end(w->ctx);
+        NRL_TRY(head_fused(w->ctx, &w->policy->head, hidden, chunk_loss, &call, &dhidden));
+        w->micro_batch->grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
+        return NRL_OK;
+    }
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
     nrl_status st = set_columns(w, w->micro_batch->batch, hidden);
     if (st == NRL_OK) st = call_loss(w, w->micro_batch->batch, sums);
@@ -99,30 +107,6 @@ static nrl_status coupled_forward(work *w, nrl_tensor *hidden, nrl_tensor **tota
     for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         w->micro_batch->sums[k] = tensor_retain(sums[k]);
     return NRL_OK;
-}
-
-/* Only log-probs can be had chunk by chunk; other columns need the whole batch. */
-bool loss_is_separable(const nrl_algorithm *a)
-{
-    return a->tokenwise && !work_needs(a, "entropy") && !work_needs(a, "sum_p2");
-}
-
-/* An empty micro-batch: its units are run, no loss is called, its gradient is zero. */
-static nrl_status tail_forward(work *w, nrl_tensor *hidden)
-{
-    nrl_tensor *zero;
-    ctx_tape_end(w->ctx);
-    NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, hidden, 0.0, 0.0, &zero));
-    w->micro_batch->grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
-    return NRL_OK;
-}
-
-nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
-{
-    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* until the action is left */
-    if (w->micro_batch->batch->is_tail) return tail_forward(w, hidden);
-    if (loss_is_separable(w->algorithm)) return separable_forward(w, hidden, totals);
-    return coupled_forward(w, hidden, totals);
 }
 
 nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals)

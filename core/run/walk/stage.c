@@ -140,18 +140,6 @@ static nrl_status drop_sent(stage_link *s, nrl_ctx *ctx, int32_t i)
     return st;
 }
 
-/* What has left is dropped; beyond MAX_SENT the oldest is waited for. */
-static nrl_status drop_left(stage_link *s, nrl_ctx *ctx)
-{
-    for (int32_t i = 0; i < s->n_sent;) {
-        if (has_left(&s->sent[i]))
-            NRL_TRY(drop_sent(s, ctx, i));
-        else
-            i++;
-    }
-    return s->n_sent > MAX_SENT ? drop_sent(s, ctx, 0) : NRL_OK;
-}
-
 /* t itself, counted, where it lies together in the dtype of the way; else a copy, or zeros. */
 static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor *t, nrl_tensor **out)
 {
@@ -171,7 +159,14 @@ static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t
 nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
                       const nrl_carry *carry)
 {
-    NRL_TRY(drop_left(s, ctx));
+    /* What has left is dropped; beyond MAX_SENT the oldest is waited for. */
+    for (int32_t i = 0; i < s->n_sent;) {
+        if (has_left(&s->sent[i]))
+            NRL_TRY(drop_sent(s, ctx, i));
+        else
+            i++;
+    }
+    if (s->n_sent > MAX_SENT) NRL_TRY(drop_sent(s, ctx, 0));
     if (carry->n != s->n_carry)
         return nrl_fail(NRL_ERR_PLUGIN, "unit %d passes %d tensors on, the model declared %d", s->end - 1, carry->n,
                         s->n_carry);

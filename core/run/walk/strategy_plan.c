@@ -170,37 +170,7 @@ static nrl_status check_stages(const planning *p, const strategy_member *one, in
                     one->table->plugin.name, n_stages - 1);
 }
 
-static void take_stages(strategy *s, const int32_t *stages, int32_t n_units)
-{
-    s->first = n_units;
-    for (int32_t u = 0; u < n_units; u++) {
-        if (stages[u] != s->index) continue;
-        if (u < s->first) s->first = u;
-        s->end = u + 1;
-    }
-}
-
 /* ---- layouts of a part that several stages have ---- */
-
-static void keep_layouts(planning *p)
-{
-    const model *m = p->setup->m;
-    p->parts = arena_alloc(memory(p), (size_t)m->n_params * sizeof *p->parts);
-    for (int32_t i = 0; i < m->n_params; i++) {
-        p->parts[i] = arena_alloc(memory(p), (size_t)m->params[i]->n_parts * sizeof **p->parts);
-        for (int k = 0; k < m->params[i]->n_parts; k++)
-            p->parts[i][k].base = m->params[i]->parts[k].layout;
-    }
-}
-
-static void begin_layouts(planning *p, const view *v)
-{
-    for (int32_t i = 0; i < v->n_params; i++) {
-        for (int k = 0; k < v->params[i]->n_parts; k++)
-            v->params[i]->parts[k].layout = p->parts[v->params[i]->index][k].base;
-        layout_settle(p->setup->mesh, v->params[i]);
-    }
-}
 
 static bool is_same_cut(const nrl_placement *a, const nrl_placement *b)
 {
@@ -217,13 +187,27 @@ static bool is_same_layout(const nrl_layout *a, const nrl_layout *b)
     return same;
 }
 
-/* What the others wrote stands beside the owner_stages. */
-static nrl_status end_layouts(planning *p, const view *v)
+static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
 {
-    for (int32_t i = 0; i < v->n_params; i++)
-        for (int k = 0; k < v->params[i]->n_parts; k++) {
-            nrl_part *part = &v->params[i]->parts[k];
-            part_state *state = &p->parts[v->params[i]->index][k];
+    const strategy_choices *choices = p->setup->choices;
+    strategy *s = p->s;
+    const view v = view_of_stage(p, stages, stage);
+    for (int32_t i = 0; i < v.n_params; i++) {
+        for (int k = 0; k < v.params[i]->n_parts; k++)
+            v.params[i]->parts[k].layout = p->parts[v.params[i]->index][k].base;
+        layout_settle(p->setup->mesh, v.params[i]);
+    }
+    for (int32_t i = 1; i < choices->n; i++) {
+        if (stage == s->index)
+            NRL_TRY(open_own(p, &choices->of[i], &v));
+        else
+            NRL_TRY(open_member(p, &choices->of[i], &v, false, &s->elsewhere[s->n_elsewhere++]));
+    }
+    /* What the others wrote stands beside the owner_stages. */
+    for (int32_t i = 0; i < v.n_params; i++)
+        for (int k = 0; k < v.params[i]->n_parts; k++) {
+            nrl_part *part = &v.params[i]->parts[k];
+            part_state *state = &p->parts[v.params[i]->index][k];
             part->layout.owner_stages = state->base.owner_stages;
             if (state->is_planned && !is_same_layout(&state->planned, &part->layout))
                 return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages, and is divided in two ways there",
@@ -234,21 +218,6 @@ static nrl_status end_layouts(planning *p, const view *v)
     return NRL_OK;
 }
 
-static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
-{
-    const strategy_choices *choices = p->setup->choices;
-    strategy *s = p->s;
-    const view v = view_of_stage(p, stages, stage);
-    begin_layouts(p, &v);
-    for (int32_t i = 1; i < choices->n; i++) {
-        if (stage == s->index)
-            NRL_TRY(open_own(p, &choices->of[i], &v));
-        else
-            NRL_TRY(open_member(p, &choices->of[i], &v, false, &s->elsewhere[s->n_elsewhere++]));
-    }
-    return end_layouts(p, &v);
-}
-
 static nrl_status plan_stages(planning *p)
 {
     strategy *s = p->s;
@@ -256,9 +225,20 @@ static nrl_status plan_stages(planning *p)
     const int32_t *stages = staged->plan.stages;
     size_t others = (size_t)s->n_stages * (size_t)p->setup->choices->n;
     NRL_TRY(check_stages(p, staged, s->n_stages));
-    take_stages(s, stages, p->setup->m->n_units);
+    s->first = p->setup->m->n_units;
+    for (int32_t u = 0; u < p->setup->m->n_units; u++) {
+        if (stages[u] != s->index) continue;
+        if (u < s->first) s->first = u;
+        s->end = u + 1;
+    }
     s->elsewhere = arena_alloc(memory(p), others * sizeof *s->elsewhere);
-    keep_layouts(p);
+    const model *m = p->setup->m;
+    p->parts = arena_alloc(memory(p), (size_t)m->n_params * sizeof *p->parts);
+    for (int32_t i = 0; i < m->n_params; i++) {
+        p->parts[i] = arena_alloc(memory(p), (size_t)m->params[i]->n_parts * sizeof **p->parts);
+        for (int k = 0; k < m->params[i]->n_parts; k++)
+            p->parts[i][k].base = m->params[i]->parts[k].layout;
+    }
     for (int32_t k = 0; k < s->n_stages; k++)
         NRL_TRY(plan_stage(p, stages, k));
     return NRL_OK;

@@ -33,23 +33,20 @@ static nrl_status read_node(const model_origin *o, const char *key, arena *a, nr
     return NRL_OK;
 }
 
-static nrl_status find_model(const char *path, arena *a, model_origin *out, const nrl_node **config)
-{
-    weight_files *w;
-    NRL_TRY(weights_open(out->formats, NRL_HOLDS_MODEL, path, &w));
-    out->format = w->format;
-    out->dir = arena_strdup(a, w->info.path);
-    if (w->info.companions) out->companions = arena_strdup(a, w->info.companions);
-    nrl_status st = weights_config(w, a, config);
-    weights_close(w);
-    return st;
-}
-
 nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_node **config)
 {
     nrl_node *node;
     NRL_TRY(origin_checkpoint(path, a, &out->checkpoint));
-    if (!out->checkpoint) return find_model(path, a, out, config);
+    if (!out->checkpoint) {
+        weight_files *w;
+        NRL_TRY(weights_open(out->formats, NRL_HOLDS_MODEL, path, &w));
+        out->format = w->format;
+        out->dir = arena_strdup(a, w->info.path);
+        if (w->info.companions) out->companions = arena_strdup(a, w->info.companions);
+        nrl_status st = weights_config(w, a, config);
+        weights_close(w);
+        return st;
+    }
     NRL_TRY(read_node(out, "model", a, &node));
     *config = node;
     return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", out->checkpoint);
@@ -142,15 +139,6 @@ static nrl_status stream_matrix(void *user, const char *name, int64_t n, float *
     return read_tensor(f, i, 0, n, out);
 }
 
-static nrl_status check_checkpoint(const checkpoint *c, const model *m)
-{
-    int64_t at;
-    for (int32_t i = 0; i < m->n_own; i++)
-        for (int k = 0; k < m->params[i]->n_parts; k++)
-            NRL_TRY(find_part(c, &m->params[i]->parts[k], &at));
-    return NRL_OK;
-}
-
 /* ---- any origin ---- */
 
 struct origin_reader {
@@ -197,7 +185,13 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     model_origin base;
     NRL_TRY(checkpoint_open_signed(o->checkpoint, o->signer, &r->stream.c));
     NRL_TRY(origin_adapters(r->stream.c, o->formats->host, &r->memory, &r->set));
-    if (!r->set.n) return check_checkpoint(r->stream.c, r->m);
+    if (!r->set.n) {
+        int64_t at;
+        for (int32_t i = 0; i < r->m->n_own; i++)
+            for (int k = 0; k < r->m->params[i]->n_parts; k++)
+                NRL_TRY(find_part(r->stream.c, &r->m->params[i]->parts[k], &at));
+        return NRL_OK;
+    }
     base.formats = o->formats;
     NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
     base.depth = o->depth + 1;

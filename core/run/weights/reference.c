@@ -38,9 +38,11 @@ static nrl_status load(reference *r)
     return strategy_updated(&r->strategy, s->ctx, 0);
 }
 
-/* Log-probs of the two models can be compared, and the reference has seen such positions. */
-static nrl_status check_fit(const reference *r)
+static nrl_status open_weights(reference *r)
 {
+    const reference_setup *s = &r->setup;
+    NRL_TRY(model_create(s->table, s->config, &r->model));
+    /* Log-probs of the two models can be compared, and the reference has seen such positions. */
     const nrl_model_info *own = &r->model->info, *policy = &r->setup.policy->info;
     if (own->vocab_size != policy->vocab_size)
         return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference_model: its vocabulary is %lld, the policy's %lld",
@@ -48,14 +50,6 @@ static nrl_status check_fit(const reference *r)
     if (own->max_positions > 0 && r->setup.max_length > own->max_positions)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the reference's %lld positions",
                         (long long)r->setup.max_length, (long long)own->max_positions);
-    return NRL_OK;
-}
-
-static nrl_status open_weights(reference *r)
-{
-    const reference_setup *s = &r->setup;
-    NRL_TRY(model_create(s->table, s->config, &r->model));
-    NRL_TRY(check_fit(r));
     const strategy_setup setup = {
         .choices = s->choices, .mesh = s->mesh, .m = r->model, .instance = 1, .quiet = true, .compute = s->compute};
     NRL_TRY(strategy_open(&setup, &r->strategy));

@@ -16,8 +16,4 @@ typedef struct {
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out);
 void device_close(device *d);
 
-/* Checks that the backend has every op of a NULL-terminated list; names are members of nrl_ops. NRL_ERR_PLUGIN lists
- * the missing ops ("backend 'NAME' has no op 'rope'"). Called when a run is opened. */
-nrl_status device_check_ops(const device *d, const char *const *names);
-
 #endif

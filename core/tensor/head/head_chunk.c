@@ -174,15 +174,6 @@ nrl_status head_chunk_values(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t 
     return backend_head(ctx, &a);
 }
 
-/* Allocates buffers of the backward. The gradient of f32 logits overwrites the logits. */
-static nrl_status backward_buffers(nrl_ctx *ctx, head_work *w)
-{
-    if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)
-        NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
-    if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
-    return NRL_OK;
-}
-
 /* dHidden[index] += dLogits[R,V] W[V,D] */
 static nrl_status hidden_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64_t begin, int64_t n)
 {
@@ -204,20 +195,12 @@ static nrl_status hidden_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64
     return backend_scatter(ctx, &s);
 }
 
-/* dW[V,D] += dLogits^T Rows, db[V] += column sums of dLogits */
-static nrl_status weight_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64_t n)
-{
-    nrl_gemm_args g = {.size = sizeof g, .transpose_a = true, .a = dlogits, .b = top(w->rows, n), .alpha = 1};
-    NRL_TRY(param_grad(w->spec->weight, &g.c, &g.overwrite));
-    if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
-    nrl_reduce_args r = {.size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = dlogits};
-    NRL_TRY(param_grad(w->spec->bias, &r.y, &r.overwrite));
-    return r.y.data ? backend_reduce(ctx, &r) : NRL_OK;
-}
-
 nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads)
 {
-    NRL_TRY(backward_buffers(ctx, w));
+    /* Allocates buffers of the backward. The gradient of f32 logits overwrites the logits. */
+    if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)
+        NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
+    if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
     nrl_mat logits = logits_of(w, begin, n);
     nrl_head_grad_args a = {.size = sizeof a,
                             .logits = logits,
@@ -231,5 +214,11 @@ nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_
                             .dentropy = at_const(grads.dentropy, begin)};
     NRL_TRY(backend_head_grad(ctx, &a));
     if (w->dhidden) NRL_TRY(hidden_grad(ctx, w, a.dlogits, begin, n));
-    return weight_grad(ctx, w, a.dlogits, n);
+    /* dW[V,D] += dLogits^T Rows, db[V] += column sums of dLogits */
+    nrl_gemm_args g = {.size = sizeof g, .transpose_a = true, .a = a.dlogits, .b = top(w->rows, n), .alpha = 1};
+    NRL_TRY(param_grad(w->spec->weight, &g.c, &g.overwrite));
+    if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
+    nrl_reduce_args r = {.size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .x = a.dlogits};
+    NRL_TRY(param_grad(w->spec->bias, &r.y, &r.overwrite));
+    return r.y.data ? backend_reduce(ctx, &r) : NRL_OK;
 }

@@ -77,13 +77,6 @@ nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int6
     return st;
 }
 
-static nrl_status fetch_each(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
-{
-    for (int64_t i = 0; i < n; i++)
-        NRL_TRY(nrl_tensor_fetch(ctx, numbers[i], &out[i], 1));
-    return NRL_OK;
-}
-
 /* Copies the numbers into one tensor, which is fetched once. */
 static nrl_status fetch_together(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
 {
@@ -104,7 +97,11 @@ nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_
     bool each = n <= 1 || ctx->device->info.host_memory;
     for (int64_t i = 0; i < n; i++)
         each = each || !numbers[i]->data || numbers[i]->numel != 1; /* fetching it gives the error */
-    if (each) return fetch_each(ctx, numbers, n, out);
+    if (each) {
+        for (int64_t i = 0; i < n; i++)
+            NRL_TRY(nrl_tensor_fetch(ctx, numbers[i], &out[i], 1));
+        return NRL_OK;
+    }
     ctx_scope_begin(ctx);
     nrl_status st = fetch_together(ctx, numbers, n, out);
     ctx_scope_end(ctx);

@@ -26,38 +26,26 @@ static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, boo
     return backend_gemm(ctx, &g);
 }
 
-/* dX[R,K] += dY[R,M] W[M,K] */
-static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, nrl_param *w, nrl_mat dy)
-{
-    nrl_gemm_args g = {.size = sizeof g, .a = dy, .alpha = 1, .weight_key = w->key, .weight_version = w->version};
-    nrl_tensor *dx;
-    NRL_TRY(param_work(w, &g.b));
-    NRL_TRY(tape_grad_target(ctx, node, 0, &dx, &g.overwrite));
-    g.c = tensor_mat(dx);
-    NRL_TRY(backend_gemm(ctx, &g));
-    return g.overwrite ? nrl_tape_give(ctx, node, 0, dx) : NRL_OK;
-}
-
-/* dU[R,r] = scale dY[R,M] B[M,r] */
-static nrl_status linear_inner_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, const linear_attributes *at)
+/* The gradient of input i, which the forward multiplied by alpha W^T: dX[R,K] += alpha dY[R,M] W[M,K] */
+static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_param *w, double alpha)
 {
     nrl_gemm_args g = {.size = sizeof g,
                        .a = tensor_mat(nrl_tape_grad(node, 0)),
-                       .alpha = at->scale,
-                       .weight_key = at->up->key,
-                       .weight_version = at->up->version};
-    nrl_tensor *du;
-    NRL_TRY(param_work(at->up, &g.b));
-    NRL_TRY(tape_grad_target(ctx, node, i, &du, &g.overwrite));
-    g.c = tensor_mat(du);
+                       .alpha = alpha,
+                       .weight_key = w->key,
+                       .weight_version = w->version};
+    nrl_tensor *dx;
+    NRL_TRY(param_work(w, &g.b));
+    NRL_TRY(tape_grad_target(ctx, node, i, &dx, &g.overwrite));
+    g.c = tensor_mat(dx);
     NRL_TRY(backend_gemm(ctx, &g));
-    return g.overwrite ? nrl_tape_give(ctx, node, i, du) : NRL_OK;
+    return g.overwrite ? nrl_tape_give(ctx, node, i, dx) : NRL_OK;
 }
 
 /* dB[M,r] += scale dY[R,M]^T U[R,r] */
 static nrl_status linear_up_backward(nrl_ctx *ctx, nrl_tape_node *node, int i, const linear_attributes *at)
 {
-    if (nrl_tape_wants(node, i)) NRL_TRY(linear_inner_grad(ctx, node, i, at));
+    if (nrl_tape_wants(node, i)) NRL_TRY(linear_input_grad(ctx, node, i, at->up, at->scale));
     nrl_gemm_args g = {.size = sizeof g,
                        .transpose_a = true,
                        .a = tensor_mat(nrl_tape_grad(node, 0)),
@@ -72,7 +60,7 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
     const linear_attributes *at = nrl_tape_attributes(node);
     nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
     bool overwrite_w, overwrite_b;
-    if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, at->weight, dy));
+    if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, 0, at->weight, 1));
     if (at->up) NRL_TRY(linear_up_backward(ctx, node, 1, at));
     NRL_TRY(param_grad(at->weight, &dw, &overwrite_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */

@@ -84,7 +84,7 @@ static nrl_status norm_remake(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *y)
     return backend_norm(ctx, &a);
 }
 
-static nrl_status norm_check(const norm_call *c)
+static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
 {
     const nrl_param *w = c->weight, *b = c->bias;
     int64_t width = w->n_dims == 1 ? w->dims[0] : 0;
@@ -98,12 +98,6 @@ static nrl_status norm_check(const norm_call *c)
         return nrl_fail(NRL_ERR_BUG, "%s: a is %s of %s, b is %s of %s", c->name, tensor_shape(c->x).text,
                         nrl_dtype_name(c->x->dtype), tensor_shape(c->residual).text,
                         nrl_dtype_name(c->residual->dtype));
-    return NRL_OK;
-}
-
-static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
-{
-    NRL_TRY(norm_check(c));
     int64_t groups = c->x->cols / c->weight->dims[0];
     nrl_tensor *rstd, *mean = NULL, *normed = c->x;
     nrl_norm_args a = {.size = sizeof a, .rms = c->rms, .x = tensor_mat(c->x), .eps = c->eps};

@@ -41,23 +41,6 @@ static nrl_status same_again(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *outp
     return tensor_copy(ctx, nrl_tape_saved(node, 0), output);
 }
 
-/* If x is recomputable, so is y, a second header of x: the tape must not keep the contents for y. */
-static nrl_status tp_region_push(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor *y)
-{
-    tp_region_attributes at = {tp_region, ctx->tp_regions, ctx->tp_regions_user};
-    bool again = x->maker != NULL;
-    nrl_tape_record r = {.name = "tp_region",
-                         .inputs = {x},
-                         .outputs = {y},
-                         .saved = {again ? x : NULL},
-                         .attributes = &at,
-                         .attributes_size = sizeof at,
-                         .backward = tp_region_backward};
-    NRL_TRY(tape_push(ctx, &r, false));
-    if (again) tape_can_remake(ctx, y, same_again);
-    return NRL_OK;
-}
-
 nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y)
 {
     bool goes_in = tp_region == NRL_TP_REGION_COLUMN_IN || tp_region == NRL_TP_REGION_HEAD_IN;
@@ -68,5 +51,17 @@ nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x
     *y = out;
     if (!tp_region_is_answered(ctx) || (out == x && !goes_in) || !tape_records(ctx) || !x->has_grad) return NRL_OK;
     if (out == x) *y = tensor_view(ctx, x, 0, x->n_dims, x->dims, x->stride);
-    return tp_region_push(ctx, tp_region, x, *y);
+    /* If x is recomputable, so is y, a second header of x: the tape must not keep the contents for y. */
+    tp_region_attributes at = {tp_region, ctx->tp_regions, ctx->tp_regions_user};
+    bool again = x->maker != NULL;
+    nrl_tape_record r = {.name = "tp_region",
+                         .inputs = {x},
+                         .outputs = {*y},
+                         .saved = {again ? x : NULL},
+                         .attributes = &at,
+                         .attributes_size = sizeof at,
+                         .backward = tp_region_backward};
+    NRL_TRY(tape_push(ctx, &r, false));
+    if (again) tape_can_remake(ctx, *y, same_again);
+    return NRL_OK;
 }

@@ -36,12 +36,6 @@ static bool any_has_grad(nrl_tensor *const *list)
     return false;
 }
 
-static void keep_attributes(nrl_tape_node *n, const void *attributes, size_t size)
-{
-    n->attributes = size > sizeof n->small ? mem_alloc(size) : n->small;
-    if (size) memcpy(n->attributes, attributes, size);
-}
-
 /* A saved tensor is recomputable only if its maker is on the same tape: then the maker's backward runs after this one.
  */
 static void keep_saved(nrl_tape_node *n, int i, nrl_tensor *t)
@@ -67,7 +61,8 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
     memcpy(n->inputs, r->inputs, sizeof n->inputs);
     memcpy(n->outputs, r->outputs, sizeof n->outputs);
     n->tape = t;
-    keep_attributes(n, r->attributes, r->attributes_size);
+    n->attributes = r->attributes_size > sizeof n->small ? mem_alloc(r->attributes_size) : n->small;
+    if (r->attributes_size) memcpy(n->attributes, r->attributes, r->attributes_size);
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
         tensor_ref(n->inputs[i]);
         tensor_ref(n->outputs[i]);

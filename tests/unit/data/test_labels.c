@@ -2,6 +2,7 @@
  * test_labels.c - rows of unpaired preferences: where the label may stand, which message it is of,
  * and the second side that joins a prompt with the next row's answer.
  */
+#include "support/batch_check.h"
 #include "data/assemble.h"
 #include "unit/data/support.h"
 

@@ -2,6 +2,7 @@
  * test_loader.c - micro-batches as the step thread gets them: contents, tails, prefetching in any
  * order, errors across threads, and leaving at any time.
  */
+#include "support/batch_check.h"
 #include "unit/data/support.h"
 
 enum { VOCABULARY = 1000, N = 60 };

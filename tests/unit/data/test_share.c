@@ -2,6 +2,7 @@
  * test_share.c - pairs whose prompt is laid out once: what is shared, and that rows, segments,
  * counts and the text before every row are those of the batch that shares nothing.
  */
+#include "support/batch_check.h"
 #include "data/assemble.h"
 #include "unit/data/support.h"
 

@@ -3,6 +3,7 @@
  * gives in float64 for eight pairs (losses, gradients, logged numbers). Columns are set by hand,
  * one row a token, with an untrained prompt row in front of each answer.
  */
+#include "support/batch_check.h"
 #include "base/json.h"
 #include "checkpoint/state_io.h"
 #include "support/backend.h"

@@ -4,6 +4,7 @@
  * are set by hand: one row a token behind an untrained prompt row, then one row that has the whole
  * log-prob of the kl_pairs side.
  */
+#include "support/batch_check.h"
 #include "base/json.h"
 #include "support/backend.h"
 #include "support/options.h"

@@ -3,6 +3,7 @@
  */
 #ifndef RUN_REPLAY_H
 #define RUN_REPLAY_H
+#include "support/batch_check.h"
 #include "base/clock.h"
 #include "support/run.h"
 #include <setjmp.h>

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "support/batch_check.h"
 #include "support/backend.h"
 #include "tensor/param.h"
 #include <math.h>

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "support/batch_check.h"
 #include "support/tiny_llama.h"
 #include "tensor/internal.h"
 #include "tensor/ops/rope.h"
