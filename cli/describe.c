@@ -10,9 +10,6 @@
 #include "optim/options.h"
 #include "optim/schedule.h"
 #include "run/weights/reference.h"
-#include <nrl/backend.h>
-#include <nrl/frontend.h>
-#include <nrl/model.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,47 +64,39 @@ static void add_core(tables *t)
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows, sizeof(nrl_option), NULL, NULL});
 }
 
-static const char *backend_help(arena *a, const nrl_backend *b)
+static const char *backend_help(arena *a, const plugin_about *b)
 {
-    const char *changes = b->relax && b->relaxed ? b->relaxed : "nothing";
-    return arena_printf(a, "%s\n  train.deterministic: false changes: %s", b->plugin.summary, changes);
+    return arena_printf(a, "%s\n  train.deterministic: false changes: %s", b->summary,
+                        b->relaxed ? b->relaxed : "nothing");
 }
 
 /* For a model plugin, adds the model_type values of config.json that it supports; for a backend, what
  * train.deterministic changes. */
 static const char *plugin_help(arena *a, const plugin_entry *e)
 {
-    const char *help = e->table->summary, *before = "\n  model_type: ";
-    if (e->kind->kind == NRL_KIND_BACKEND) return backend_help(a, (const nrl_backend *)e->table);
-    if (e->kind->kind != NRL_KIND_MODEL) return help;
-    const nrl_model *m = (const nrl_model *)e->table;
-    for (const char *const *type = m->model_types; type && *type; type++, before = ", ")
+    const char *help = e->about.summary, *before = "\n  model_type: ";
+    if (e->kind->kind == NRL_KIND_BACKEND) return backend_help(a, &e->about);
+    for (const char *const *type = e->about.model_types; type && *type; type++, before = ", ")
         help = arena_printf(a, "%s%s%s", help, before, *type);
     return help;
 }
 
-static const char *const *model_words(const plugin_entry *e)
-{
-    return e->kind->kind == NRL_KIND_MODEL ? ((const nrl_model *)e->table)->model_types : NULL;
-}
-
-static const char *axis_help(arena *a, const nrl_mesh_axis *axis, const char *strategies)
+static const char *axis_help(arena *a, const plugin_about *axis, const char *strategies)
 {
     static const char *const divides[] = {"", "ranks that share the list of layers", "ranks that share each layer",
                                           "ranks that share the batch"};
-    const char *what = axis->divides < sizeof divides / sizeof *divides ? divides[axis->divides] : "";
-    if (!axis->takes_rest) return arena_printf(a, "%s, or {name, size, options}; served by %s", what, strategies);
+    const char *what = axis->axis_divides < sizeof divides / sizeof *divides ? divides[axis->axis_divides] : "";
+    if (!axis->axis_takes_rest) return arena_printf(a, "%s, or {name, size, options}; served by %s", what, strategies);
     return arena_printf(a,
                         "%s: a strategy, a number of ranks, or {name, size, options}; unset: those that are left; "
                         "served by %s",
                         what, strategies);
 }
 
-static const nrl_mesh_axis *axis_of(const plugin_entry *e)
+/* NULL: the plugin serves no axis, or is not used. */
+static const char *axis_of(const plugin_entry *e)
 {
-    const nrl_mesh_axis *axis =
-        e->table && !e->hidden_by && e->kind->kind == NRL_KIND_PARALLEL ? ((const nrl_parallel *)e->table)->axis : NULL;
-    return axis && axis->name ? axis : NULL;
+    return e->problem || e->hidden_by ? NULL : e->about.axis;
 }
 
 /* The keys of `parallel`: every axis that a plugin serves. */
@@ -116,27 +105,22 @@ static void add_axes(tables *t)
     nrl_option *rows = arena_alloc(&t->a, (t->n_plugins + 1) * sizeof *rows);
     size_t n = 0;
     for (size_t i = 0; i < t->n_plugins; i++) {
-        const nrl_mesh_axis *axis = axis_of(&t->plugins[i]), *other;
+        const char *axis = axis_of(&t->plugins[i]), *other;
         const char *strategies = t->plugins[i].name;
         bool known = !axis;
         for (size_t k = 0; k < n && !known; k++)
-            known = !strcmp(rows[k].name, axis->name);
+            known = !strcmp(rows[k].name, axis);
         for (size_t k = i + 1; k < t->n_plugins && !known; k++)
-            if ((other = axis_of(&t->plugins[k])) != NULL && !strcmp(other->name, axis->name))
+            if ((other = axis_of(&t->plugins[k])) != NULL && !strcmp(other, axis))
                 strategies = arena_printf(&t->a, "%s, %s", strategies, t->plugins[k].name);
         if (!known)
-            rows[n++] = (nrl_option){
-                .name = axis->name, .initial = "", .type = NRL_TYPE_NODE, .help = axis_help(&t->a, axis, strategies)};
+            rows[n++] = (nrl_option){.name = axis,
+                                     .initial = "",
+                                     .type = NRL_TYPE_NODE,
+                                     .help = axis_help(&t->a, &t->plugins[i].about, strategies)};
     }
     add(t, (table){"parallel", "number of ranks of each axis; the strategy of an axis has its own options", rows, n,
                    sizeof(nrl_option), NULL, NULL});
-}
-
-/* What a script can call. */
-static const char *frontend_page(const plugin_entry *e)
-{
-    const nrl_frontend *f = (const nrl_frontend *)e->table;
-    return e->kind->kind == NRL_KIND_FRONTEND && f->describe ? f->describe() : NULL;
 }
 
 static void add_plugins(tables *t)
@@ -145,10 +129,11 @@ static void add_plugins(tables *t)
     add_axes(t);
     for (size_t i = 0; i < t->n_plugins; i++) {
         const plugin_entry *e = &t->plugins[i];
-        if (e->table && !e->hidden_by)
-            add(t, (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e),
-                           e->table->options, e->table->n_options, e->table->option_size, model_words(e),
-                           frontend_page(e)});
+        if (e->problem) nrl_warn("skipped a plugin that cannot be used: %s: %s", e->path, e->problem);
+        if (!e->problem && !e->hidden_by)
+            add(t,
+                (table){arena_printf(&t->a, "%s/%s", e->kind->folder, e->name), plugin_help(&t->a, e), e->about.options,
+                        e->about.n_options, sizeof(nrl_option), e->about.model_types, e->about.page});
     }
 }
 
@@ -302,7 +287,7 @@ static nrl_status nothing_called(const tables *t, const char *name)
         suggest_offer(&near, slash ? slash + 1 : t->list[i].name);
     }
     for (size_t i = 0; i < t->n_plugins; i++)
-        if (!t->plugins[i].table && !strcmp(t->plugins[i].name, name))
+        if (t->plugins[i].problem && !strcmp(t->plugins[i].name, name))
             return nrl_fail(NRL_ERR_PLUGIN, "%s: %s", t->plugins[i].path, t->plugins[i].problem);
     return nrl_fail(NRL_ERR_CONFIG, "no section, plugin or option is named '%s'%s%s%s", name,
                     near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");

@@ -10,11 +10,11 @@
 
 static void print_line(const plugin_entry *e)
 {
-    if (!e->table) {
+    if (e->problem) {
         printf("  %-14s broken: %s\n  %-14s %s\n", e->name, e->problem, "", e->path);
         return;
     }
-    printf("  %-14s %-8s %s\n", e->name, e->table->version, e->table->summary);
+    printf("  %-14s %-8s %s\n", e->name, e->about.version, e->about.summary);
     if (e->hidden_by) printf("  %-14s not used: hidden by %s\n", "", e->hidden_by);
     printf("  %-14s %s\n", "", e->path);
 }
@@ -40,8 +40,8 @@ static void print_json(arena *a, const plugin_entry *entries, size_t n)
         nrl_node *map = node_new(a, NRL_NODE_MAP);
         set_text(a, map, "kind", e->kind->folder);
         set_text(a, map, "name", e->name);
-        set_text(a, map, "version", e->table ? e->table->version : NULL);
-        set_text(a, map, "summary", e->table ? e->table->summary : NULL);
+        set_text(a, map, "version", e->problem ? NULL : e->about.version);
+        set_text(a, map, "summary", e->problem ? NULL : e->about.summary);
         set_text(a, map, "path", e->path);
         set_text(a, map, "hidden_by", e->hidden_by);
         set_text(a, map, "problem", e->problem);
@@ -54,7 +54,9 @@ static void print_json(arena *a, const plugin_entry *entries, size_t n)
 
 plugin_host *verbs_plugin_host(arena *a)
 {
-    return plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(a));
+    plugin_host *h = plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(a));
+    plugin_host_limit(h, cli_getenv("NRL_PLUGIN_TIMEOUT"));
+    return h;
 }
 
 nrl_status cli_plugins(int argc, char **argv)

@@ -12,6 +12,7 @@ set(nrl_data_dir ${CMAKE_INSTALL_DATADIR}/nrl)
 install(TARGETS nrl libnrl libnrl-testing EXPORT nrl-targets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
+install(FILES ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/MANIFEST DESTINATION ${NRL_PLUGIN_SUBDIR} COMPONENT runtime)
 install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.lua")
 # The Python module, where Debian's python3 looks for it with the prefix /usr.

@@ -52,6 +52,7 @@ function(nrl_plugin)
       set(P_COMPONENT runtime)
     endif()
     install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_SUBDIR}/${P_KIND} COMPONENT ${P_COMPONENT})
+    set_property(GLOBAL APPEND_STRING PROPERTY nrl_manifest "${P_KIND}/${P_NAME}\n")
   else()
     target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})
     set_target_properties(${target} PROPERTIES

@@ -35,7 +35,7 @@ nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
     *out = NULL;
     size_t n = plugin_names(h, &a, NRL_KIND_STORE, &names);
     for (size_t i = 0; i < n; i++) {
-        if (plugin_open(h, NRL_KIND_STORE, names[i], &p) != NRL_OK) {
+        if (plugin_open_candidate(h, NRL_KIND_STORE, names[i], &p) != NRL_OK) {
             buffer_print(&broken, "\n  %s cannot be used: %s", names[i], nrl_error_text());
             continue;
         }

@@ -15,7 +15,7 @@ static bool model_serves(const nrl_model *m, const char *type)
 static const nrl_model *try_open(plugin_host *host, const char *name, buffer *text)
 {
     const plugin *p;
-    if (plugin_open(host, NRL_KIND_MODEL, name, &p) == NRL_OK) return (const nrl_model *)p->table;
+    if (plugin_open_candidate(host, NRL_KIND_MODEL, name, &p) == NRL_OK) return (const nrl_model *)p->table;
     buffer_print(text, "\n  %s cannot be used: %s", name, nrl_error_text());
     return NULL;
 }

@@ -43,7 +43,7 @@ static nrl_status format_best(const format_scope *scope, uint32_t holds,
     *out = NULL;
     size_t n = plugin_names(scope->host, &a, NRL_KIND_FORMAT, &names);
     for (size_t i = 0; i < n; i++) {
-        if (plugin_open(scope->host, NRL_KIND_FORMAT, names[i], &p) != NRL_OK) {
+        if (plugin_open_candidate(scope->host, NRL_KIND_FORMAT, names[i], &p) != NRL_OK) {
             buffer_print(broken, "\n  %s cannot be used: %s", names[i], nrl_error_text());
             continue;
         }

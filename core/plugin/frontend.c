@@ -5,17 +5,20 @@
 #include <nrl/host.h>
 #include <string.h>
 
-/* Asks each frontend in turn. A frontend that cannot be opened is skipped; `nrl plugins` reports why. */
+/* Asks each frontend in turn. A frontend that cannot be opened is skipped with a warning. */
 static nrl_status frontend_probe(const nrl_environment *env, const char *path, nrl_component **out)
 {
     arena a = {0};
     nrl_status st = NRL_OK;
-    const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, &a);
-    for (; st == NRL_OK && *names; names++) {
+    plugin_host *h = component_host(env);
+    const char **names;
+    const plugin *p;
+    size_t n = plugin_names(h, &a, NRL_KIND_FRONTEND, &names);
+    for (size_t i = 0; st == NRL_OK && i < n; i++) {
         nrl_component *c;
-        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", node_string(&a, *names, strlen(*names)), &c) !=
-            NRL_OK)
-            continue;
+        if (plugin_open_candidate(h, NRL_KIND_FRONTEND, names[i], &p) != NRL_OK) continue;
+        const nrl_node *name = node_string(&a, names[i], strlen(names[i]));
+        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", name, &c) != NRL_OK) continue;
         const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(c);
         bool serves = table->probe && table->probe(path);
         if (serves && *out)
@@ -30,6 +33,7 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
     }
     if (st != NRL_OK) nrl_component_close(*out);
     if (st != NRL_OK) *out = NULL;
+    plugin_host_destroy(h);
     arena_free(&a);
     return st;
 }

@@ -4,11 +4,16 @@
 #include "plugin/host.h"
 #include "config/config.h"
 #include "base/suggest.h"
-#include "plugin/check.h"
+#include "base/file.h"
+#include "plugin/elf.h"
 #include "plugin/search.h"
-#include <dlfcn.h>
+#include "plugin/verdict.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define OPEN_SECONDS 10 /* a library on a slow file system takes seconds */
+enum { MAX_MANIFEST = 1 << 20 };
 
 typedef struct open_plugin open_plugin;
 struct open_plugin {
@@ -22,6 +27,9 @@ struct plugin_host {
     search_path search;
     open_plugin *open;
     const char *installed;    /* the directory of installed plugins; NULL = unknown */
+    const char *own;          /* the directory of nrl's own plugins, searched or not; NULL = unknown */
+    const char *manifest;     /* its list, each line after a line's end; NULL = not read yet */
+    double open_seconds;      /* how long opening a file may take */
     bool is_restricted;       /* only installed plugins and those in `allow` may be opened */
     const char *const *allow; /* [n_allow] */
     size_t n_allow, n_skipped;
@@ -30,12 +38,10 @@ struct plugin_host {
 };
 
 /* Programs lie in <prefix>/bin, plugins in <prefix>/NRL_PLUGIN_SUBDIR. */
-static void add_installed(plugin_host *h, const char *exe_dir)
+static const char *beside(plugin_host *h, const char *exe_dir)
 {
-    const char *slash = strrchr(exe_dir, '/');
-    if (!slash) return;
-    h->installed = arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR, (int)(slash - exe_dir), exe_dir);
-    search_add(&h->search, &h->a, h->installed);
+    const char *slash = exe_dir ? strrchr(exe_dir, '/') : NULL;
+    return slash ? arena_printf(&h->a, "%.*s/" NRL_PLUGIN_SUBDIR, (int)(slash - exe_dir), exe_dir) : NULL;
 }
 
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders, const char *exe_dir)
@@ -44,7 +50,10 @@ plugin_host *plugin_host_create(const char *path, const char *const *folders, si
     if (path) search_add_list(&h->search, &h->a, path);
     for (size_t i = 0; i < n_folders; i++)
         search_add(&h->search, &h->a, folders[i]);
-    if (exe_dir) add_installed(h, exe_dir);
+    h->installed = beside(h, exe_dir);
+    if (h->installed) search_add(&h->search, &h->a, h->installed);
+    h->own = h->installed ? h->installed : beside(h, plugin_own_exe_dir(&h->a));
+    h->open_seconds = OPEN_SECONDS;
     h->folders = folders;
     h->n_folders = n_folders;
     return h;
@@ -73,6 +82,16 @@ void plugin_host_restrict(plugin_host *h, const char *const *allow, size_t n)
 void plugin_host_skip(plugin_host *h, size_t n_folders)
 {
     h->n_skipped = n_folders;
+}
+
+void plugin_host_limit(plugin_host *h, const char *seconds)
+{
+    char *end;
+    double value = seconds && *seconds ? strtod(seconds, &end) : OPEN_SECONDS;
+    if (seconds && *seconds && (*end || !(value > 0) || isinf(value)))
+        nrl_warn("NRL_PLUGIN_TIMEOUT: expected a number of seconds above 0, got '%s'; using %d", seconds, OPEN_SECONDS);
+    else
+        h->open_seconds = value;
 }
 
 /* ---- permission ---- */
@@ -105,32 +124,36 @@ static nrl_status check_allowed(plugin_host *h, const char *path)
 
 /* ---- one file ---- */
 
-/* The text of dlerror names the file and the missing symbol or version. */
-static nrl_status explain_dlerror(const char *text)
+/* Whether the file is one of nrl's own plugins, which the build lists in MANIFEST beside them. */
+static bool is_own(plugin_host *h, const char *path, const plugin_kind *kind, const char *name)
 {
-    bool newer = strstr(text, "version `NRL_") || strstr(text, "undefined symbol: nrl_");
-    return nrl_fail(NRL_ERR_PLUGIN, "cannot be opened: %s%s", text,
-                    newer ? "\nhint: the plugin was built for a newer nrl; this is " NRL_VERSION : "");
+    const char *slash = strrchr(path, '/');
+    size_t n = (size_t)(slash - path) - strlen(kind->folder) - 1;
+    if (!h->own || !search_is_same_folder(arena_strndup(&h->a, path, n), h->own)) return false;
+    if (!h->manifest) {
+        char *text;
+        size_t size;
+        nrl_status st = file_read(arena_printf(&h->a, "%s/MANIFEST", h->own), MAX_MANIFEST, &text, &size);
+        h->manifest = st == NRL_OK ? arena_printf(&h->a, "\n%s", text) : "";
+        if (st == NRL_OK) free(text);
+    }
+    return strstr(h->manifest, arena_printf(&h->a, "\n%s/%s\n", kind->folder, name)) != NULL;
 }
 
-static nrl_status load_entry(plugin_host *h, const char *path, const nrl_plugin **table)
+/* Checks what can be checked without running code of the file. */
+static nrl_status check_file(plugin_host *h, const char *path)
 {
-    const nrl_plugin *(*entry)(void);
-    if (h->is_restricted) NRL_TRY(check_allowed(h, path));
-    void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!so) return explain_dlerror(dlerror());
-    *(void **)&entry = dlsym(so, "nrl_plugin_entry");
-    if (!entry)
-        return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin, or lacks NRL_EXPORT(table)");
-    *table = entry();
-    return NRL_OK;
+    NRL_TRY(elf_check(path));
+    return h->is_restricted ? check_allowed(h, path) : NRL_OK;
 }
 
+/* Files that are not nrl's own are tried in a child process first. */
 static nrl_status load_checked(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
                                const nrl_plugin **table)
 {
-    NRL_TRY(load_entry(h, path, table));
-    return plugin_check(*table, kind, name);
+    NRL_TRY(check_file(h, path));
+    if (!is_own(h, path, kind, name)) NRL_TRY(verdict_of(path, kind, name, h->open_seconds));
+    return load_table(path, kind, name, table);
 }
 
 /* A copy of the table in the size that this core knows; members that the plugin does not have are NULL. */
@@ -213,6 +236,26 @@ nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, c
     return NRL_OK;
 }
 
+nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const char *name, const plugin **out)
+{
+    const plugin_kind *kind = plugin_kind_find(kind_number);
+    *out = find_open(h, kind_number, name);
+    if (*out) return NRL_OK;
+    nrl_status st = NRL_ERR_CONFIG;
+    const char *path;
+    for (size_t folder = 0; (path = search_file(&h->search, &h->a, kind->folder, name, &folder)); folder++) {
+        const nrl_plugin *table;
+        st = load_with_context(h, path, kind, name, &table);
+        if (st == NRL_OK) {
+            *out = keep_open(h, kind, table, path);
+            warn_of_hidden(h, kind, name, path, folder + 1);
+        }
+        if (st == NRL_OK || st == NRL_ERR_CONFIG) return st; /* CONFIG: it is sound, and not allowed */
+        if (verdict_is_unreported(path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
+    }
+    return st;
+}
+
 nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text)
 {
     char hash[HASH_TEXT];
@@ -225,21 +268,39 @@ nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, aren
 
 /* ---- by file ---- */
 
-nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out)
+/* The kind whose folder the file lies in, which `nrl run` would take it for; NULL: another folder. */
+static const plugin_kind *kind_of_folder(plugin_host *h, const char *path)
+{
+    char *folder = arena_strdup(&h->a, path);
+    *strrchr(folder, '/') = 0;
+    const char *name = strrchr(folder, '/');
+    const plugin_kind *k = plugin_kinds;
+    while (name && k->kind && strcmp(k->folder, name + 1))
+        k++;
+    return name && k->kind ? k : NULL;
+}
+
+static nrl_status open_file(plugin_host *h, const char *path, const char *name, const plugin **out)
 {
     const nrl_plugin *table;
+    const plugin_kind *kind = kind_of_folder(h, path);
+    load_trial t = {.path = path, .name = name, .kind = kind};
+    NRL_TRY(check_file(h, path));
+    load_try(&h->a, &t, 1, h->open_seconds);
+    if (t.status != NRL_OK) return nrl_fail(t.status, "%s", t.problem);
+    NRL_TRY(load_table(path, kind, name, &table));
+    *out = keep_open(h, plugin_kind_find(table->kind), table, path);
+    return NRL_OK;
+}
+
+nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out)
+{
     const char *full = config_absolute(&h->a, path), *base = strrchr(full, '/') + 1;
     size_t n = strlen(base);
     if (n < 4 || strcmp(base + n - 3, ".so"))
         return nrl_fail(NRL_ERR_PLUGIN, "'%s' is not a plugin file; expected NAME.so", path);
-    nrl_status st = load_entry(h, full, &table);
-    const plugin_kind *kind = st == NRL_OK && table ? plugin_kind_find(table->kind) : NULL;
-    if (!kind) kind = plugin_kinds; /* any kind: the check reports that the plugin's kind is unknown */
-    if (st == NRL_OK) st = plugin_check(table, kind, arena_strndup(&h->a, base, n - 3));
-    if (st == NRL_OK)
-        *out = keep_open(h, kind, table, full);
-    else
-        nrl_add_context("%s", path);
+    nrl_status st = open_file(h, full, arena_strndup(&h->a, base, n - 3), out);
+    if (st != NRL_OK) nrl_add_context("%s", path);
     return st;
 }
 
@@ -300,7 +361,7 @@ size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***
     *list = arena_alloc(a, (count + 1) * sizeof **list);
     for (size_t i = 0; i < count; i++) {
         const plugin *p;
-        if (!plugin_is_default(h, kind, names[i]) || plugin_open(h, kind, names[i], &p) != NRL_OK ||
+        if (!plugin_is_default(h, kind, names[i]) || plugin_open_candidate(h, kind, names[i], &p) != NRL_OK ||
             p->table->priority <= 0)
             continue;
         size_t at = n++;
@@ -311,15 +372,6 @@ size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***
     return n;
 }
 
-static void list_one(plugin_host *h, arena *a, plugin_entry *e)
-{
-    const nrl_plugin *table;
-    if (load_checked(h, e->path, e->kind, e->name, &table) == NRL_OK)
-        e->table = extended_copy(&h->a, table, e->kind);
-    else
-        e->problem = arena_strdup(a, nrl_error_text());
-}
-
 /* Lists all files of one name; the first one is in use and hides the others. */
 static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const char *name, plugin_entry *out)
 {
@@ -328,9 +380,42 @@ static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const
     for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder)); folder++) {
         out[n] = (plugin_entry){.kind = kind, .name = name, .path = path};
         if (n) out[n].hidden_by = out[0].path;
-        list_one(h, a, &out[n++]);
+        n++;
     }
     return n;
+}
+
+static void list_own(arena *a, plugin_entry *e)
+{
+    const nrl_plugin *table;
+    if (load_table(e->path, e->kind, e->name, &table) == NRL_OK)
+        about_fill(a, table, &e->about);
+    else
+        e->problem = arena_strdup(a, nrl_error_text());
+}
+
+/* Opens nrl's own plugins here, and all others in a child process. */
+static void list_open(plugin_host *h, arena *a, plugin_entry *entries, size_t n)
+{
+    load_trial *trials = arena_alloc(a, (n + 1) * sizeof *trials);
+    plugin_entry **tried = arena_alloc(a, (n + 1) * sizeof *tried);
+    size_t n_trials = 0;
+    for (size_t i = 0; i < n; i++) {
+        plugin_entry *e = &entries[i];
+        if (check_file(h, e->path) != NRL_OK) {
+            e->problem = arena_strdup(a, nrl_error_text());
+        } else if (is_own(h, e->path, e->kind, e->name)) {
+            list_own(a, e);
+        } else {
+            trials[n_trials] = (load_trial){.path = e->path, .name = e->name, .kind = e->kind};
+            tried[n_trials++] = e;
+        }
+    }
+    load_try(a, trials, n_trials, h->open_seconds);
+    for (size_t i = 0; i < n_trials; i++) {
+        tried[i]->about = trials[i].about;
+        tried[i]->problem = trials[i].status == NRL_OK ? NULL : trials[i].problem;
+    }
 }
 
 size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries)
@@ -345,5 +430,6 @@ size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries)
         for (size_t i = 0; i < count && n + h->search.n <= room; i++)
             n += list_name(h, a, k, names[i], *entries + n);
     }
+    list_open(h, a, *entries, n);
     return n;
 }

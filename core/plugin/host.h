@@ -1,13 +1,14 @@
 /*
  * host.h - finds, opens and checks plugins; only core/plugin includes dlfcn.h.
  * The name in the config is the name of the file: <directory>/<kind>/<name>.so. Plugins are opened on demand and never
- * unloaded, so pointers to their code and data stay valid.
+ * unloaded, so pointers to their code and data stay valid. A file that is not one of nrl's own plugins is tried in a
+ * child process before it is opened here: one that crashes, hangs or ends the process harms nothing else.
  */
 #ifndef PLUGIN_HOST_H
 #define PLUGIN_HOST_H
 #include "base/hash.h"
 #include "config/options.h"
-#include "plugin/kinds.h"
+#include "plugin/load.h"
 
 typedef struct plugin_host plugin_host;
 
@@ -31,7 +32,16 @@ void plugin_host_skip(plugin_host *h, size_t n_folders);
  * available); NRL_ERR_PLUGIN: the plugin cannot be used. [main] */
 nrl_status plugin_open(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
 
-/* Opens a plugin by its path, whatever its kind. NRL_ERR_PLUGIN as above. [main] */
+/* Opens a plugin that nobody named, to ask whether it serves. A file that cannot be used is reported by a warning,
+ * once, and the next file of that name is opened instead. NRL_ERR_CONFIG: plugins.allow refuses it; NRL_ERR_PLUGIN: no
+ * file of that name can be used. [main] */
+nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
+
+/* Sets how long opening a file in a child process may take: a number of seconds as text; NULL or "" = 10. [main] */
+void plugin_host_limit(plugin_host *h, const char *seconds);
+
+/* Opens a plugin by its path, of the kind of its folder, or in a folder that is no kind's of any kind. NRL_ERR_PLUGIN
+ * as above. [main] */
 nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out);
 
 /* Fills the options of an open plugin, and `core` (may be NULL), from the component's map, then calls the plugin's own
@@ -59,12 +69,13 @@ bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name);
 typedef struct {
     const plugin_kind *kind;
     const char *name, *path;
-    const nrl_plugin *table; /* NULL = the plugin cannot be used */
-    const char *problem;     /* the reason, if table is NULL */
-    const char *hidden_by;   /* path of the plugin of this name that is used instead; NULL = this plugin is used */
+    plugin_about about;    /* unless there is a problem */
+    const char *problem;   /* the reason why the plugin cannot be used; NULL = none */
+    const char *hidden_by; /* path of the plugin of this name that is used instead; NULL = this plugin is used */
 } plugin_entry;
 
-/* Opens all plugins and lists them by kind and name, in `a`. [main] */
+/* Opens all plugins, those that are not nrl's own in a child process, and lists them by kind and name, in `a`. [main]
+ */
 size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
 
 /* The version of an open plugin and the hash of its file, "0.1.0, 1f3a...", in `a`. NRL_ERR_IO. [main] */

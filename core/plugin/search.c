@@ -45,7 +45,7 @@ const char *search_file(const search_path *s, arena *a, const char *kind, const 
     if (!*name || *name == '.' || strchr(name, '/')) return NULL;
     for (; *folder < s->n; ++*folder) {
         const char *path = arena_printf(a, "%s/%s/%s.so", s->folders[*folder], kind, name);
-        if (!stat(path, &st) && S_ISREG(st.st_mode)) return path;
+        if (!lstat(path, &st)) return path;
     }
     return NULL;
 }

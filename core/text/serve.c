@@ -11,7 +11,7 @@ const plugin *serve_find(plugin_host *host, uint32_t kind, serve_probe probe, co
     size_t n = plugin_names(host, &a, kind, &names);
     int32_t best = NRL_PROBE_NO;
     for (size_t i = 0; i < n && best < NRL_PROBE_YES; i++) {
-        if (plugin_open(host, kind, names[i], &p) != NRL_OK) {
+        if (plugin_open_candidate(host, kind, names[i], &p) != NRL_OK) {
             buffer_print(asked, "%s%s cannot be used: %s", asked->size ? "; " : "", names[i], nrl_error_text());
             continue;
         }

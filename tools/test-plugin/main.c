@@ -87,6 +87,7 @@ static nrl_status open_all(plugin_test *t, const char *file, int n_words, char *
         return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a plugin's file, NAME.so", file,
                         strerror(errno));
     t->host = plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(&t->a));
+    plugin_host_limit(t->host, cli_getenv("NRL_PLUGIN_TIMEOUT"));
     NRL_TRY(plugin_open_file(t->host, file, &t->plugin));
     t->kind = plugin_kind_find(t->plugin->table->kind);
     if (!conformance_has_suite(t->kind->kind))

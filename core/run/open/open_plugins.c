@@ -122,7 +122,7 @@ static const char *known_to_adapters(void *user, arena *a, const char *word)
     const plugin *p;
     size_t n = se->host ? plugin_names(se->host, a, NRL_KIND_ADAPTER, &names) : 0;
     for (size_t i = 0; i < n; i++) {
-        if (plugin_open(se->host, NRL_KIND_ADAPTER, names[i], &p) != NRL_OK) continue;
+        if (plugin_open_candidate(se->host, NRL_KIND_ADAPTER, names[i], &p) != NRL_OK) continue;
         const char *const *pair = ((const nrl_adapter *)p->table)->known_as;
         for (; pair && pair[0]; pair += 2)
             if (!strcmp(pair[0], word)) return arena_printf(a, "%s%s%s", names[i], *pair[1] ? "." : "", pair[1]);
@@ -246,12 +246,15 @@ typedef struct {
     size_t n;
 } servers;
 
-static void add_server(filling *f, servers *s, const char *name, bool by_default)
+static void add_server(filling *f, servers *s, const char *name, bool is_named, bool by_default)
 {
     const plugin *p;
+    plugin_host *host = f->se->host;
     for (size_t i = 0; i < s->n; i++)
         if (!strcmp(s->list[i].table->plugin.name, name)) return;
-    if (plugin_open(f->se->host, NRL_KIND_PARALLEL, name, &p) != NRL_OK) return; /* told of where the config names it */
+    nrl_status st = is_named ? plugin_open(host, NRL_KIND_PARALLEL, name, &p)
+                             : plugin_open_candidate(host, NRL_KIND_PARALLEL, name, &p);
+    if (st != NRL_OK) return; /* the error is reported where the config names it */
     const nrl_parallel *t = (const nrl_parallel *)p->table;
     const nrl_mesh_axis *axis = axis_of(f->se, t);
     if (axis) s->list[s->n++] = (config_server){t, axis, by_default};
@@ -287,16 +290,16 @@ static servers find_servers(filling *f)
     size_t n = plugin_names(se->host, &se->memory, NRL_KIND_PARALLEL, &names);
     s.list = arena_alloc(&se->memory, (n + 1) * sizeof *s.list);
     for (size_t i = 0; i < n; i++)
-        if (plugin_is_default(se->host, NRL_KIND_PARALLEL, names[i])) add_server(f, &s, names[i], true);
+        if (plugin_is_default(se->host, NRL_KIND_PARALLEL, names[i])) add_server(f, &s, names[i], false, true);
     for (size_t i = 0; i < n; i++) {
         bool named = !strcmp(nrl_node_string(word, ""), names[i]);
         for (size_t k = 0; nrl_node_kind(given) == NRL_NODE_MAP && k < nrl_node_size(given); k++)
             named = named || !strcmp(nrl_node_string(named_by(nrl_node_at(given, k)), ""), names[i]);
-        if (named) add_server(f, &s, names[i], false);
+        if (named) add_server(f, &s, names[i], true, false);
     }
     if (nrl_node_kind(given) == NRL_NODE_MAP && !serves_keys(&s, given))
         for (size_t i = 0; i < n; i++)
-            add_server(f, &s, names[i], false);
+            add_server(f, &s, names[i], false, false);
     return s;
 }
 
@@ -371,7 +374,8 @@ static const char *choose_collective(session *se)
     const char *wish = se->backend ? se->backend->collective : NULL;
     const plugin *p, **list;
     if (wish && plugin_is_default(se->host, NRL_KIND_COLLECTIVE, wish) &&
-        plugin_open(se->host, NRL_KIND_COLLECTIVE, wish, &p) == NRL_OK && suits(se, (const nrl_collective *)p->table))
+        plugin_open_candidate(se->host, NRL_KIND_COLLECTIVE, wish, &p) == NRL_OK &&
+        suits(se, (const nrl_collective *)p->table))
         return wish;
     size_t n = plugin_defaults(se->host, &se->memory, NRL_KIND_COLLECTIVE, &list);
     for (size_t i = 0; i < n; i++)
@@ -497,6 +501,7 @@ static void open_host(filling *f)
     se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
     se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
     se->claims.formats = &se->formats;
+    plugin_host_limit(se->host, se->env.variable ? se->env.variable("NRL_PLUGIN_TIMEOUT") : NULL);
     if (skips) plugin_host_skip(se->host, c->n_plugins);
     if (c->plugins_allow) plugin_host_restrict(se->host, c->plugins_allow, c->n_plugins_allow);
 }

@@ -1,0 +1,68 @@
+/*
+ * verdict.c - a list for the life of the process, because a plugin that was opened stays open that long too. Paths are
+ * few: the files of the plugin directories.
+ */
+#include "plugin/verdict.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct verdict verdict;
+struct verdict {
+    verdict *next;
+    char *path, *problem; /* problem NULL: none */
+    struct timespec changed;
+    ino_t file;
+    off_t size;
+    nrl_status status;
+    bool is_tried, is_reported;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static verdict *verdicts;
+
+/* The entry of a file as it is now; the caller holds the lock. */
+static verdict *find(const char *path)
+{
+    struct stat now = {0};
+    verdict *v = verdicts;
+    stat(path, &now);
+    while (v && (strcmp(v->path, path) || v->file != now.st_ino || v->size != now.st_size ||
+                 memcmp(&v->changed, &now.st_mtim, sizeof v->changed)))
+        v = v->next;
+    if (v) return v;
+    v = mem_alloc(sizeof *v);
+    *v = (verdict){verdicts, mem_strdup(path), NULL, now.st_mtim, now.st_ino, now.st_size, NRL_OK, false, false};
+    verdicts = v;
+    return v;
+}
+
+nrl_status verdict_of(const char *path, const plugin_kind *kind, const char *name, double seconds)
+{
+    pthread_mutex_lock(&lock);
+    verdict *v = find(path);
+    if (!v->is_tried) {
+        arena a = {0};
+        load_trial t = {.path = path, .name = name, .kind = kind};
+        load_try(&a, &t, 1, seconds);
+        v->status = t.status;
+        if (t.problem) v->problem = mem_strdup(t.problem);
+        v->is_tried = true;
+        arena_free(&a);
+    }
+    nrl_status st = v->status;
+    if (st != NRL_OK) nrl_fail(st, "%s", v->problem ? v->problem : "");
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+bool verdict_is_unreported(const char *path)
+{
+    pthread_mutex_lock(&lock);
+    verdict *v = find(path);
+    bool is_unreported = !v->is_reported;
+    v->is_reported = true;
+    pthread_mutex_unlock(&lock);
+    return is_unreported;
+}
