@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_BLOCK = 4096, ALIGN = 16, EXIT_MEMORY = 6 };
+enum { FIRST_BLOCK = 4096, LAST_DOUBLED = 1 << 20, ALIGN = 16, EXIT_MEMORY = 6 };
 
 struct arena_block {
     arena_block *older;
@@ -59,12 +59,16 @@ static bool is_allowed(void)
     return left != 0;
 }
 
-static void *or_error(void *p, size_t size, const char *what)
+nrl_status mem_fail(size_t size, const char *what)
 {
     char hint[MEMORY_HINT];
-    if (!p)
-        nrl_fail(NRL_ERR_MEMORY, "out of memory: cannot allocate %zu bytes for %s%s", size, what,
-                 memory_limit_hint(hint));
+    return nrl_fail(NRL_ERR_MEMORY, "out of memory: cannot allocate %zu bytes for %s%s", size, what,
+                    memory_limit_hint(hint));
+}
+
+static void *or_error(void *p, size_t size, const char *what)
+{
+    if (!p) mem_fail(size, what);
     return p;
 }
 
@@ -118,18 +122,40 @@ char *arena_printf(arena *self, const char *fmt, ...)
     return out;
 }
 
+/* Makes the newest block hold `size` more bytes, a multiple of ALIGN. `what` NULL: exits without memory. */
+static bool has_room(arena *a, size_t size, const char *what)
+{
+    if (a->head && a->head->size - a->used >= size) return true;
+    size_t room = !a->head ? FIRST_BLOCK : a->head->size < LAST_DOUBLED / 2 ? a->head->size * 2 : LAST_DOUBLED;
+    if (room < size) room = size;
+    arena_block *b = what ? mem_try_grow(NULL, sizeof *b + room, what) : mem_realloc(NULL, sizeof *b + room);
+    if (!b) return false;
+    b->older = a->head;
+    b->size = room;
+    a->head = b;
+    a->used = 0;
+    return true;
+}
+
+static size_t aligned(size_t size)
+{
+    return (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+nrl_status arena_reserve(arena *a, size_t size, const char *what)
+{
+    return has_room(a, aligned(size), what) ? NRL_OK : NRL_ERR_MEMORY;
+}
+
+void *arena_try(arena *a, size_t size, const char *what)
+{
+    return has_room(a, aligned(size), what) ? arena_alloc(a, size) : NULL;
+}
+
 void *arena_alloc(arena *a, size_t size)
 {
-    size = (size + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-    if (!a->head || a->head->size - a->used < size) {
-        size_t room = a->head ? a->head->size * 2 : FIRST_BLOCK;
-        if (room < size) room = size;
-        arena_block *b = mem_realloc(NULL, sizeof *b + room);
-        b->older = a->head;
-        b->size = room;
-        a->head = b;
-        a->used = 0;
-    }
+    size = aligned(size);
+    has_room(a, size, NULL);
     void *p = a->head->data + a->used;
     a->used += size;
     return memset(p, 0, size);

@@ -24,6 +24,7 @@ static nrl_status read_all(FILE *in, const char *path, size_t max_bytes, buffer 
             return nrl_fail(NRL_ERR_DATA, "cannot read %s: the file is larger than the limit of %zu bytes", path,
                             max_bytes);
         buffer_add(b, chunk, n);
+        NRL_TRY(buffer_check(b));
     }
     if (ferror(in)) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
     return NRL_OK;
@@ -33,7 +34,7 @@ nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *si
 {
     FILE *in = fopen(path, "rbe");
     if (!in) return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
-    buffer b = {0};
+    buffer b = {.what = path};
     nrl_status st = read_all(in, path, max_bytes, &b);
     fclose(in);
     if (st != NRL_OK) {
@@ -43,7 +44,7 @@ nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *si
     if (b.size >= 3 && !memcmp(b.text, "\xEF\xBB\xBF", 3)) memmove(b.text, b.text + 3, (b.size -= 3) + 1);
     *size = b.size;
     *text = buffer_take(&b);
-    return NRL_OK;
+    return *text ? NRL_OK : NRL_ERR_MEMORY;
 }
 
 char *file_temporary_name(const char *path, const char *end)

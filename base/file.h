@@ -6,7 +6,7 @@
 #include <nrl/status.h>
 
 /* Reads a whole file into malloc'd, NUL-terminated text and drops a leading UTF-8 byte order mark. Returns NRL_ERR_IO
- * if the file cannot be read, NRL_ERR_DATA if it has more than max_bytes; never allocates for more than max_bytes. */
+ * if the file cannot be read, NRL_ERR_DATA if it has more than max_bytes, NRL_ERR_MEMORY. */
 nrl_status file_read(const char *path, size_t max_bytes, char **text, size_t *size);
 
 /* Returns `path`, a dot, 16 random digits and `end`, malloc'd. The name is unique across hosts: processes that share a

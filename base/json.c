@@ -3,7 +3,6 @@
  * The only file that uses jansson. Nodes from JSON have a source but no line.
  */
 #include "base/json.h"
-#include "base/buffer.h"
 #include "base/file.h"
 #include <inttypes.h>
 #include <jansson.h>
@@ -65,12 +64,24 @@ static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_
     return n;
 }
 
+/* The bytes that `convert` takes from the arena, at most. */
+static size_t tree_room(const json_t *j, size_t key_size)
+{
+    json_t *object = json_is_object(j) ? (json_t *)j : NULL; /* the iterator only reads */
+    size_t n = json_array_size(j), size = node_room(n + json_object_size(j), json_string_length(j) + key_size);
+    for (size_t i = 0; i < n; i++)
+        size += tree_room(json_array_get(j, i), 0);
+    for (void *i = json_object_iter(object); i; i = json_object_iter_next(object, i))
+        size += tree_room(json_object_iter_value(i), strlen(json_object_iter_key(i)));
+    return size;
+}
+
 /* When an allocation fails, jansson often reports "invalid token", so the allocator records the failure here. */
 static _Thread_local bool lacks_memory;
 
 static void *json_memory(size_t size)
 {
-    void *memory = malloc(size);
+    void *memory = mem_try_grow(NULL, size, "JSON");
     if (!memory) lacks_memory = true;
     return memory;
 }
@@ -95,9 +106,10 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source, line - 1 + error.line,
                         first + (error.column > 0 ? error.column : 1), error.text);
     }
-    *out = convert(&(reader){a, source}, j, NULL, NULL);
+    nrl_status st = arena_reserve(a, tree_room(j, 0), source);
+    if (st == NRL_OK) *out = convert(&(reader){a, source}, j, NULL, NULL);
     json_decref(j);
-    return NRL_OK;
+    return st;
 }
 
 nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out)
@@ -175,8 +187,7 @@ static unsigned unprintable(const unsigned char *s, size_t n)
     return c < 0xA0 || c == 0x2028 || c == 0x2029 || c == 0xFEFF || c >= 0xFFFE ? c : 0;
 }
 
-/* Invalid UTF-8 (for example in a Lua string) becomes U+FFFD, so the output is always valid JSON. */
-static void write_string(buffer *b, const char *text, size_t size)
+void json_add_string(buffer *b, const char *text, size_t size)
 {
     const unsigned char *s = (const unsigned char *)text;
     buffer_puts(b, "\"");
@@ -225,7 +236,7 @@ static void write_scalar(buffer *b, const nrl_node *n)
         write_real(b, n->as.real);
         return;
     case NRL_NODE_STRING:
-        write_string(b, n->as.string, n->size);
+        json_add_string(b, n->as.string, n->size);
         return;
     default:
         buffer_puts(b, "null");
@@ -251,7 +262,7 @@ static void write_node(buffer *b, const nrl_node *node, int indent, int depth)
         const char *key = nrl_node_key(node, i);
         if (i) buffer_puts(b, indent ? "," : ", ");
         new_line(b, indent, depth + 1);
-        if (map) write_string(b, key, strlen(key));
+        if (map) json_add_string(b, key, strlen(key));
         if (map) buffer_puts(b, ": ");
         write_node(b, nrl_node_at(node, i), indent, depth + 1);
     }
@@ -259,17 +270,22 @@ static void write_node(buffer *b, const nrl_node *node, int indent, int depth)
     buffer_puts(b, map ? "}" : "]");
 }
 
+void json_add(buffer *b, const nrl_node *node, int indent)
+{
+    write_node(b, node, indent, 0);
+}
+
 char *json_write(const nrl_node *node, int indent)
 {
     buffer b = {0};
-    write_node(&b, node, indent, 0);
+    json_add(&b, node, indent);
     return buffer_take(&b);
 }
 
 char *json_quote(const char *text, size_t size)
 {
     buffer b = {0};
-    write_string(&b, text, size);
+    json_add_string(&b, text, size);
     return buffer_take(&b);
 }
 

@@ -4,10 +4,11 @@
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
+#include "base/buffer.h"
 #include "base/node.h"
 
 /* Parses size bytes into a tree allocated in `a`. `source` is the file name in errors and must live as long as the
- * tree. Errors (NRL_ERR_DATA) start with source:line:column. [any] */
+ * tree. Errors (NRL_ERR_DATA) start with source:line:column; NRL_ERR_MEMORY. [any] */
 nrl_status json_parse(arena *a, const char *source, const char *text, size_t size, nrl_node **out);
 
 /* The same for text that begins at line:column of its source; errors give the position in the source. */
@@ -20,6 +21,9 @@ nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node
 /* Writes compact (indent 0) or indented text, malloc'd; the caller frees it. Doubles round-trip. Non-finite
  * values become the strings "NaN", "Infinity", "-Infinity". [any] */
 char *json_write(const nrl_node *node, int indent);
+void json_add(buffer *b, const nrl_node *node, int indent); /* the same to the end of a text */
+/* Adds a string literal. Invalid UTF-8, for example of a Lua string, becomes U+FFFD. */
+void json_add_string(buffer *b, const char *text, size_t size);
 
 /* Whether the bytes are valid UTF-8; json_write replaces invalid sequences by U+FFFD. [any] */
 bool json_is_text(const char *text, size_t size);

@@ -21,6 +21,13 @@ struct node_children {
 
 /* ---- building ---- */
 
+/* The arrays of room_for_one double, so they add up to at most 32 bytes a child, and so do those of slots_add. */
+size_t node_room(size_t n_children, size_t text_size)
+{
+    enum { ROUNDING = 3 * 16 }; /* of string, text as written and key */
+    return sizeof(nrl_node) + ROUNDING + text_size + (n_children ? 128 + 64 * n_children : 0);
+}
+
 nrl_node *node_new(arena *a, nrl_node_type kind)
 {
     nrl_node *n = arena_alloc(a, sizeof *n);
@@ -174,6 +181,20 @@ static nrl_node *copy_but(arena *a, const nrl_node *node, const char *except)
 nrl_node *node_copy(arena *a, const nrl_node *node)
 {
     return copy_but(a, node, NULL);
+}
+
+static size_t tree_room(const nrl_node *node)
+{
+    size_t text = nrl_node_string_size(node) + (node->text ? strlen(node->text) : 0);
+    size_t size = node_room(nrl_node_size(node), text + (node->key ? strlen(node->key) : 0));
+    for (size_t i = 0; i < nrl_node_size(node); i++)
+        size += tree_room(nrl_node_at(node, i));
+    return size;
+}
+
+nrl_node *node_try_copy(arena *a, const nrl_node *node, const char *what)
+{
+    return arena_reserve(a, tree_room(node), what) == NRL_OK ? node_copy(a, node) : NULL;
 }
 
 nrl_node *node_without(arena *a, const nrl_node *map, const char *key)

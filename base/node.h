@@ -30,6 +30,9 @@ struct nrl_node {
     bool plain; /* an unquoted YAML scalar: its text may be converted to another type */
 };
 
+/* For arena_reserve: the bytes that a node takes in an arena, at most; `text_size` of its string and its key. */
+size_t node_room(size_t n_children, size_t text_size);
+
 nrl_node *node_new(arena *a, nrl_node_type kind);
 nrl_node *node_bool(arena *a, bool value);
 nrl_node *node_int(arena *a, int64_t value);
@@ -43,8 +46,9 @@ void node_append_int(arena *a, nrl_node *map, const char *key, int64_t value);
 void node_append_text(arena *a, nrl_node *map, const char *key, const char *text);
 /* Replaces the child with this key, at its position, or appends the child; returns child. */
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child);
-nrl_node *node_copy(arena *a, const nrl_node *node);                    /* deep */
-nrl_node *node_without(arena *a, const nrl_node *map, const char *key); /* a deep copy without the key */
+nrl_node *node_copy(arena *a, const nrl_node *node);                       /* deep */
+nrl_node *node_try_copy(arena *a, const nrl_node *node, const char *what); /* the same; NULL: NRL_ERR_MEMORY */
+nrl_node *node_without(arena *a, const nrl_node *map, const char *key);    /* a deep copy without the key */
 /* A deep copy for files and messages: a value from ${env:NAME} is copied as that text, not as the variable's value. */
 nrl_node *node_as_written(arena *a, const nrl_node *node);
 
