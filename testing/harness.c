@@ -68,6 +68,7 @@ nrl_status nrl_harness_batch_create(const nrl_harness_batch *spec, nrl_batch **o
         return nrl_fail(NRL_ERR_CONFIG, "cannot make a batch with %d extra values: expected at most %d", spec->n_extra,
                         BATCH_MAX_EXTRA);
     nrl_batch *b = batch_new(spec->n_tokens, spec->n_rows, spec->n_segments);
+    if (!b) return NRL_ERR_MEMORY;
     b->n_examples = spec->n_examples;
     harness_copy(b->tokens, spec->tokens, spec->n_tokens, sizeof *b->tokens);
     harness_copy(b->cu_seqlens, spec->cu_seqlens, spec->n_segments + 1, sizeof *b->cu_seqlens);

@@ -63,7 +63,8 @@ void checkpoint_writer_close(checkpoint_writer *w, bool give_up);
 nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool try_disk);
 
 /* Begins a save. Only one save exists at a time: poll the outcome of the previous one first. Then add the tensors, in
- * the same order in every save, and call checkpoint_submit or checkpoint_abandon. Every rank does the same. [step] */
+ * the same order in every save, and call checkpoint_submit or checkpoint_abandon. Every rank does the same. The writer
+ * remembers a call that lacks memory: checkpoint_submit then abandons the save with NRL_ERR_MEMORY. [step] */
 void checkpoint_begin(checkpoint_writer *w, int64_t step);
 /* Adds a shard of t in host memory. The memory must not change until checkpoint_submit returns. */
 void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,

@@ -31,8 +31,8 @@ static bool codec_set_level(ZSTD_CCtx *c, int level)
 
 nrl_status codec_create(codec **out)
 {
-    codec *c = malloc(sizeof *c);
-    if (!c) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the codec of a checkpoint");
+    codec *c = mem_try_grow(NULL, sizeof *c, "the codec of a checkpoint");
+    if (!c) return NRL_ERR_MEMORY;
     c->bytes = ZSTD_createCCtx();
     c->runs = ZSTD_createCCtx();
     c->decoder = ZSTD_createDCtx();

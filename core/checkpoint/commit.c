@@ -182,12 +182,13 @@ static nrl_status too_large(const checkpoint_writer *w, const char *path, size_t
     size_t most = 0;
     const char *largest = "";
     for (size_t i = 0; i < nrl_node_size(w->nodes); i++) {
-        char *text = json_write(nrl_node_at(w->nodes, i), 0);
-        if (strlen(text) > most) {
-            most = strlen(text);
+        buffer text = {.what = "the manifest of a checkpoint"};
+        json_add(&text, nrl_node_at(w->nodes, i), 0);
+        if (text.size > most) {
+            most = text.size;
             largest = nrl_node_key(w->nodes, i);
         }
-        free(text);
+        buffer_free(&text);
     }
     return nrl_fail(NRL_ERR_DATA,
                     "cannot write %s: it would have %zu bytes, expected at most %d; the state of '%s' has %zu bytes",
@@ -202,6 +203,7 @@ static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
     const char *path = arena_printf(&w->save, "%s/" FORMAT_MANIFEST, w->temporary);
     manifest m = {w->step, w->metric, w->ranks.world, files, w->nodes}, back;
     char *text = manifest_write(&m, &size);
+    if (!text) return NRL_ERR_MEMORY;
     nrl_status st = size > FORMAT_MAX_MANIFEST ? too_large(w, path, size) : NRL_OK;
     if (st == NRL_OK) st = manifest_check(&w->save, path, text, size, &back);
     if (st == NRL_OK) st = disk_create(path, &fd);
@@ -255,9 +257,8 @@ static nrl_status publish(checkpoint_writer *w, manifest_file *files)
 
 static nrl_status commit_on_rank0(checkpoint_writer *w, nrl_status st, const manifest_file *own)
 {
-    manifest_file *files = arena_alloc(&w->save, (size_t)w->ranks.world * sizeof *files);
-    st = gather(w, st, own, files);
-    if (st == NRL_OK) st = blame_out(w, publish(w, files));
+    st = gather(w, st, own, w->files);
+    if (st == NRL_OK) st = blame_out(w, publish(w, w->files));
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
     bool is_ours = st != NRL_OK && check_out(w) == NRL_OK; /* otherwise another run may use the same name now */
     if (is_ours && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());

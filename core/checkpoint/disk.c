@@ -118,14 +118,12 @@ nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, siz
     int fd;
     int64_t bytes;
     NRL_TRY(disk_open(path, &fd, &bytes));
-    char *all = bytes <= max_bytes ? malloc((size_t)bytes + 1) : NULL;
-    nrl_status st = NRL_OK;
+    char *all = bytes <= max_bytes ? mem_try_grow(NULL, (size_t)bytes + 1, path) : NULL;
+    nrl_status st = NRL_ERR_MEMORY;
     if (bytes > max_bytes)
         st = nrl_fail(NRL_ERR_CORRUPT, "%s: has %lld bytes, expected at most %lld", path, (long long)bytes,
                       (long long)max_bytes);
-    else if (!all)
-        st = nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld bytes of %s", (long long)bytes, path);
-    else
+    else if (all)
         st = disk_read(fd, path, 0, all, (size_t)bytes);
     close(fd);
     if (st != NRL_OK) {

@@ -26,7 +26,7 @@ nrl_status disk_finish(int fd, const char *path, nrl_status st);
 nrl_status disk_open(const char *path, int *fd, int64_t *size);
 /* Reads exactly size bytes at offset. NRL_ERR_CORRUPT if the file is shorter. */
 nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t size);
-/* Reads a whole file of at most max_bytes as malloc'd, NUL-terminated text. */
+/* Reads a whole file of at most max_bytes as malloc'd, NUL-terminated text. NRL_ERR_MEMORY. */
 nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, size_t *size);
 
 nrl_status disk_make_folder(const char *path); /* one level; it may exist */

@@ -68,71 +68,58 @@ tensor_text tensor_describe(const checkpoint_tensor *t)
 
 /* ---- writing ---- */
 
-static void set_list(arena *a, nrl_node *map, const char *key, int n, const int64_t *values)
+static void add_list(buffer *b, const char *key, int n, const int64_t *values)
 {
-    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    buffer_print(b, ", \"%s\": [", key);
     for (int i = 0; i < n; i++)
-        node_append(a, list, NULL, node_int(a, values[i]));
-    node_append(a, map, key, list);
+        buffer_print(b, "%s%" PRId64, i ? ", " : "", values[i]);
+    buffer_puts(b, "]");
 }
 
-static void set_chunks(arena *a, nrl_node *map, const index_entry *e)
+static void add_entry(buffer *b, const index_entry *e)
 {
-    buffer b = {0};
-    size_t width = nrl_dtype_size(e->tensor.dtype);
-    for (int64_t i = 0; i < e->n_chunks; i++) {
-        buffer_print(&b, "%0*" PRIx64, HASH_DIGITS, e->chunks[i].hash);
-        for (size_t p = 0; p < width; p++)
-            buffer_print(&b, "%0*" PRIx32, SIZE_DIGITS, e->chunks[i].sizes[p]);
-    }
-    node_append_text(a, map, "chunks", b.text ? b.text : "");
-    buffer_free(&b);
-}
-
-static void set_digests(arena *a, nrl_node *map, const index_entry *e)
-{
-    buffer b = {0};
-    for (int64_t i = 0; i < e->n_chunks; i++)
-        for (size_t k = 0; k < SIGN_DIGEST; k++)
-            buffer_print(&b, "%02x", e->chunks[i].digest[k]);
-    node_append_text(a, map, "blake2b", b.text ? b.text : "");
-    buffer_free(&b);
-}
-
-static nrl_node *entry_node(arena *a, const index_entry *e)
-{
-    nrl_node *n = node_new(a, NRL_NODE_MAP);
     const layout_shard *p = &e->piece;
-    node_append_text(a, n, "name", e->tensor.name);
-    node_append_text(a, n, "slot", e->tensor.slot);
-    node_append_text(a, n, "dtype", nrl_dtype_name(e->tensor.dtype));
-    set_list(a, n, "shape", p->n_dims, p->dims);
+    buffer_puts(b, "{\"name\": ");
+    json_add_string(b, e->tensor.name, strlen(e->tensor.name));
+    buffer_puts(b, ", \"slot\": ");
+    json_add_string(b, e->tensor.slot, strlen(e->tensor.slot));
+    buffer_print(b, ", \"dtype\": \"%s\"", nrl_dtype_name(e->tensor.dtype));
+    add_list(b, "shape", p->n_dims, p->dims);
     if (!piece_is_whole(p)) {
-        set_list(a, n, "begin", p->n_dims, p->begin);
-        set_list(a, n, "end", p->n_dims, p->end);
-        set_list(a, n, "flat", 2, (int64_t[]){p->flat_begin, p->flat_end});
+        add_list(b, "begin", p->n_dims, p->begin);
+        add_list(b, "end", p->n_dims, p->end);
+        add_list(b, "flat", 2, (int64_t[]){p->flat_begin, p->flat_end});
     }
-    if (e->rotate) node_append_int(a, n, "rotate", e->rotate);
-    node_append_int(a, n, "offset", e->n_chunks ? e->chunks[0].offset : 0);
-    set_chunks(a, n, e);
-    if (e->has_digests) set_digests(a, n, e);
-    return n;
+    if (e->rotate) buffer_print(b, ", \"rotate\": %d", e->rotate);
+    buffer_print(b, ", \"offset\": %" PRId64 ", \"chunks\": \"", e->n_chunks ? e->chunks[0].offset : 0);
+    for (int64_t i = 0; i < e->n_chunks; i++) {
+        buffer_print(b, "%0*" PRIx64, HASH_DIGITS, e->chunks[i].hash);
+        for (size_t k = 0; k < nrl_dtype_size(e->tensor.dtype); k++)
+            buffer_print(b, "%0*" PRIx32, SIZE_DIGITS, e->chunks[i].sizes[k]);
+    }
+    if (e->has_digests) buffer_puts(b, "\", \"blake2b\": \"");
+    for (int64_t i = 0; e->has_digests && i < e->n_chunks; i++)
+        for (size_t k = 0; k < SIGN_DIGEST; k++)
+            buffer_print(b, "%02x", e->chunks[i].digest[k]);
+    buffer_puts(b, "\"}");
 }
 
 char *index_write(const file_index *index, size_t *size)
 {
-    arena a = {0};
-    nrl_node *root = node_new(&a, NRL_NODE_MAP), *entries = node_new(&a, NRL_NODE_LIST);
-    for (size_t i = 0; i < index->n_entries; i++)
-        node_append(&a, entries, NULL, entry_node(&a, &index->entries[i]));
-    node_append_int(&a, root, "rank", index->rank);
-    node_append_int(&a, root, "world", index->world);
-    node_append(&a, root, "entries", entries);
-    node_append(&a, root, "nodes", index->nodes ? node_copy(&a, index->nodes) : node_new(&a, NRL_NODE_MAP));
-    char *text = json_write(root, 0);
-    *size = strlen(text);
-    arena_free(&a);
-    return text;
+    buffer b = {.what = "the index of a checkpoint"};
+    buffer_print(&b, "{\"rank\": %d, \"world\": %d, \"entries\": [", index->rank, index->world);
+    for (size_t i = 0; i < index->n_entries; i++) {
+        if (i) buffer_puts(&b, ", ");
+        add_entry(&b, &index->entries[i]);
+    }
+    buffer_puts(&b, "], \"nodes\": ");
+    if (index->nodes)
+        json_add(&b, index->nodes, 0);
+    else
+        buffer_puts(&b, "{}");
+    buffer_puts(&b, "}");
+    *size = b.size;
+    return buffer_take(&b);
 }
 
 /* ---- reading ---- */
@@ -213,8 +200,8 @@ static bool read_chunks(arena *a, const nrl_node *n, index_entry *e, int64_t *of
     e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
     if (size % each || size / each != (size_t)e->n_chunks) return false;
     if (e->n_chunks && nrl_node_int(nrl_node_find(n, "offset"), -1) != *offset) return false;
-    e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
-    for (int64_t i = 0; i < e->n_chunks; i++)
+    e->chunks = arena_try(a, (size_t)e->n_chunks * sizeof *e->chunks, e->tensor.name);
+    for (int64_t i = 0; e->chunks && i < e->n_chunks; i++)
         if (!read_chunk(e, i, &digits, offset)) return false;
     return true;
 }
@@ -250,8 +237,9 @@ static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int6
     e->tensor.slot = nrl_node_string(nrl_node_find(n, "slot"), "");
     e->tensor.dtype = dtype_named(nrl_node_string(nrl_node_find(n, "dtype"), ""));
     bool ok = *e->tensor.name && *e->tensor.slot && e->tensor.dtype && read_piece(n, e) && read_rotation(n, e) &&
-              read_chunks(a, n, e, offset) && read_digests(n, e);
-    if (ok) return NRL_OK;
+              read_chunks(a, n, e, offset);
+    if (ok && !e->chunks) return NRL_ERR_MEMORY;
+    if (ok && read_digests(n, e)) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: tensor '%.200s' has an invalid shape, shard, rotation or hash", path,
                     e->tensor.name);
 }
@@ -268,7 +256,8 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, in
         return nrl_fail(NRL_ERR_CORRUPT, "%s: the index has no valid rank", path);
     *out = (file_index){.rank = (int32_t)rank, .world = (int32_t)world, .nodes = nrl_node_find(root, "nodes")};
     out->n_entries = nrl_node_size(entries);
-    out->entries = arena_alloc(a, (out->n_entries + 1) * sizeof *out->entries);
+    out->entries = arena_try(a, (out->n_entries + 1) * sizeof *out->entries, path);
+    if (!out->entries) return NRL_ERR_MEMORY;
     for (size_t i = 0; i < out->n_entries; i++) {
         out->entries[i].rank = out->rank;
         NRL_TRY(read_entry(a, path, nrl_node_at(entries, i), &offset, &out->entries[i]));

@@ -41,8 +41,8 @@ int64_t index_entry_bytes(const index_entry *e);             /* uncompressed */
 int64_t index_entry_stored(const index_entry *e);            /* on disk */
 int64_t index_n_chunks(int64_t numel, nrl_dtype dtype);
 
-char *index_write(const file_index *index, size_t *size); /* malloc'd */
-/* `offset` is where the index begins in the file. *out is allocated from `a`. NRL_ERR_CORRUPT. */
+char *index_write(const file_index *index, size_t *size); /* malloc'd; NULL: NRL_ERR_MEMORY */
+/* `offset` is where the index begins in the file. *out is allocated from `a`. NRL_ERR_CORRUPT, NRL_ERR_MEMORY. */
 nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset, file_index *out);
 
 /* Writes the XXH3-128 as 32 hex digits. */

@@ -14,44 +14,49 @@ static const char head[] = "{\n \"xxh3\": \"";
 
 /* ---- writing ---- */
 
-static nrl_node *files_node(arena *a, const manifest *m)
+static nrl_node *manifest_node(arena *a, const manifest *m)
 {
-    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    char zeros[FORMAT_HASH_DIGITS + 1] = {0};
+    nrl_node *root = node_new(a, NRL_NODE_MAP), *files = node_new(a, NRL_NODE_LIST), *nodes = node_new(a, NRL_NODE_MAP);
+    memset(zeros, '0', FORMAT_HASH_DIGITS);
     for (int32_t i = 0; i < m->world; i++) {
         nrl_node *file = node_new(a, NRL_NODE_MAP);
         node_append_int(a, file, "size", m->files[i].size);
         node_append_int(a, file, "index", m->files[i].index);
         node_append_text(a, file, "xxh3", m->files[i].hash);
         if (*m->files[i].digest) node_append_text(a, file, "blake2b", m->files[i].digest);
-        node_append(a, list, NULL, file);
+        node_append(a, files, NULL, file);
     }
-    return list;
-}
-
-static nrl_node *manifest_node(arena *a, const manifest *m)
-{
-    char zeros[FORMAT_HASH_DIGITS + 1] = {0};
-    nrl_node *root = node_new(a, NRL_NODE_MAP);
-    memset(zeros, '0', FORMAT_HASH_DIGITS);
+    if (m->nodes) *nodes = *m->nodes; /* shares the children */
     node_append_text(a, root, "xxh3", zeros);
     node_append_int(a, root, "format", FORMAT_VERSION);
     node_append_int(a, root, "step", m->step);
     if (isfinite(m->metric)) node_append(a, root, "metric", node_f64(a, m->metric));
     node_append_int(a, root, "world", m->world);
-    node_append(a, root, "files", files_node(a, m));
-    node_append(a, root, "nodes", m->nodes ? node_copy(a, m->nodes) : node_new(a, NRL_NODE_MAP));
+    node_append(a, root, "files", files);
+    node_append(a, root, "nodes", nodes);
     return root;
 }
 
 char *manifest_write(const manifest *m, size_t *size)
 {
+    enum { KEYS = 7, FILE_KEYS = 4 };
     arena a = {0};
-    char digits[FORMAT_HASH_DIGITS + 1], *text = json_write(manifest_node(&a, m), 1);
+    buffer b = {.what = "the manifest of a checkpoint"};
+    size_t world = (size_t)m->world, file = node_room(FILE_KEYS, 0) + FILE_KEYS * node_room(0, SIGN_DIGEST_TEXT);
+    size_t room = node_room(KEYS, 0) + KEYS * node_room(0, FORMAT_HASH_DIGITS) + node_room(world, 0) + world * file;
+    char digits[FORMAT_HASH_DIGITS + 1], *text = NULL;
     size_t begin = sizeof head - 1, after = begin + FORMAT_HASH_DIGITS;
-    *size = strlen(text);
-    NRL_ASSERT(memcmp(text, head, begin), ==, 0);
-    index_hash(text + after, *size - after, digits);
-    memcpy(text + begin, digits, FORMAT_HASH_DIGITS);
+    if (arena_reserve(&a, room, b.what) == NRL_OK) {
+        json_add(&b, manifest_node(&a, m), 1);
+        *size = b.size;
+        text = buffer_take(&b);
+    }
+    if (text) {
+        NRL_ASSERT(memcmp(text, head, begin), ==, 0);
+        index_hash(text + after, *size - after, digits);
+        memcpy(text + begin, digits, FORMAT_HASH_DIGITS);
+    }
     arena_free(&a);
     return text;
 }
@@ -122,7 +127,8 @@ static nrl_status read_files(arena *a, const char *path, const nrl_node *root, m
     const nrl_node *files = nrl_node_find(root, "files");
     if (nrl_node_kind(files) != NRL_NODE_LIST || nrl_node_size(files) != (size_t)out->world)
         return corrupt(path, "does not list one file per rank");
-    out->files = arena_alloc(a, (size_t)out->world * sizeof *out->files);
+    out->files = arena_try(a, (size_t)out->world * sizeof *out->files, path);
+    if (!out->files) return NRL_ERR_MEMORY;
     for (int32_t i = 0; i < out->world; i++)
         if (!read_file(nrl_node_at(files, (size_t)i), &out->files[i]))
             return nrl_fail(NRL_ERR_CORRUPT, "%s: file %d has an invalid size or hash", path, i);

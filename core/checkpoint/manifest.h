@@ -22,7 +22,7 @@ typedef struct {
     const nrl_node *nodes; /* a map */
 } manifest;
 
-/* Returns malloc'd text that begins with its own hash. */
+/* Returns malloc'd text that begins with its own hash. NULL: NRL_ERR_MEMORY. */
 char *manifest_write(const manifest *m, size_t *size);
 /* *out is allocated from `a`. manifest_check also checks the hash. NRL_ERR_CORRUPT; NRL_ERR_DATA for a format that this
  * version does not know. */

@@ -181,8 +181,8 @@ static nrl_status write_values(const place *at, int64_t begin, int64_t n, const 
 static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dtype dtype)
 {
     int64_t width = (int64_t)nrl_dtype_size(dtype), each = WINDOW_BYTES / width;
-    void *host = malloc(WINDOW_BYTES);
-    nrl_status st = host ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for %d bytes", WINDOW_BYTES);
+    void *host = mem_try_grow(NULL, WINDOW_BYTES, checkpoint_tensor_at(c, i)->name);
+    nrl_status st = host ? NRL_OK : NRL_ERR_MEMORY;
     for (int64_t begin = 0; begin < layout_numel(&at->piece) && st == NRL_OK; begin += each) {
         layout_shard window = at->piece;
         window.flat_begin += begin;
@@ -257,7 +257,8 @@ static nrl_status mark_part(void *user, const checkpoint_tensor *part, place *at
 nrl_status params_check_read(const model *m, const params_scope *scope, const checkpoint *c)
 {
     size_t n = checkpoint_n_tensors(c), n_unread = 0, first = 0;
-    reading r = {c, mem_alloc(n + 1)};
+    reading r = {c, mem_try(n + 1, "the tensors of a checkpoint")};
+    if (!r.is_read) return NRL_ERR_MEMORY;
     nrl_status st = each_tensor(NULL, m, scope, true, mark_part, &r);
     for (size_t i = n; i-- > 0;)
         if (!r.is_read[i]) {

@@ -19,8 +19,8 @@ nrl_status encoder_open(int threads, encoder *out)
     NRL_TRY(workers_create(threads - 1, &out->pool));
     out->codecs = mem_alloc((size_t)threads * sizeof *out->codecs);
     for (int i = 0; i < 2; i++) {
-        out->slots[i] = malloc((size_t)out->n_slots * CODEC_ROOM);
-        if (!out->slots[i]) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the buffers of a checkpoint");
+        out->slots[i] = mem_try_grow(NULL, (size_t)out->n_slots * CODEC_ROOM, "the buffers of a checkpoint");
+        if (!out->slots[i]) return NRL_ERR_MEMORY;
     }
     for (; out->n_codecs < threads; out->n_codecs++)
         NRL_TRY(codec_create(&out->codecs[out->n_codecs]));
@@ -145,12 +145,14 @@ void format_header(int32_t rank, int32_t world, int64_t step, unsigned char head
 
 static nrl_status write_index(const rank_file *f, arena *a, int fd, int64_t offset, manifest_file *out)
 {
-    size_t size;
+    size_t size = 0;
     file_index index = {.rank = f->rank, .world = f->world, .n_entries = f->n_entries, .nodes = f->nodes};
-    index.entries = arena_alloc(a, (f->n_entries + 1) * sizeof *index.entries);
+    index.entries = arena_try(a, (f->n_entries + 1) * sizeof *index.entries, "the index of a checkpoint");
+    if (!index.entries) return NRL_ERR_MEMORY;
     for (size_t i = 0; i < f->n_entries; i++)
         index.entries[i] = f->entries[i].entry;
     char *text = index_write(&index, &size);
+    if (!text) return NRL_ERR_MEMORY;
     nrl_status st = size > FORMAT_MAX_INDEX
                         ? nrl_fail(NRL_ERR_DATA, "cannot write %s: the index would have %zu bytes, expected at most %d",
                                    f->path, size, FORMAT_MAX_INDEX)
@@ -185,7 +187,8 @@ static nrl_status write_all(stream *s, arena *a, manifest_file *out)
         e->rotate = rotation_of(&f->entries[i]);
         e->has_digests = f->has_digests;
         e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
-        e->chunks = arena_alloc(a, (size_t)e->n_chunks * sizeof *e->chunks);
+        e->chunks = arena_try(a, (size_t)e->n_chunks * sizeof *e->chunks, e->tensor.name);
+        if (!e->chunks) return NRL_ERR_MEMORY;
         NRL_TRY(write_entry(s, &f->entries[i]));
     }
     NRL_TRY(turn(s)); /* two turns empty both batches */

@@ -24,6 +24,7 @@ void encoder_close(encoder *e);
 typedef struct {
     index_entry entry; /* rank_file_write fills the chunks */
     const unsigned char *host;
+    bool in_staging; /* host is the writer's own memory */
 } rank_file_entry;
 
 typedef struct {

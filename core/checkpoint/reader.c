@@ -75,8 +75,8 @@ static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int 
     const manifest_file *f = &c->m.files[rank];
     file_index *index = &c->files[rank];
     size_t size = (size_t)(f->size - f->index);
-    char digits[FORMAT_HASH_DIGITS + 1], *text = malloc(size + 1);
-    if (!text) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the index of %s", path);
+    char digits[FORMAT_HASH_DIGITS + 1], *text = mem_try_grow(NULL, size + 1, path);
+    if (!text) return NRL_ERR_MEMORY;
     nrl_status st = disk_read(fd, path, f->index, text, size);
     if (st == NRL_OK) {
         text[size] = 0;
@@ -103,7 +103,8 @@ static nrl_status read_file(checkpoint *c, int32_t rank, const char *path)
 
 static nrl_status read_files(checkpoint *c)
 {
-    c->files = arena_alloc(&c->memory, (size_t)c->m.world * sizeof *c->files);
+    c->files = arena_try(&c->memory, (size_t)c->m.world * sizeof *c->files, c->dir);
+    if (!c->files) return NRL_ERR_MEMORY;
     for (int32_t r = 0; r < c->m.world; r++)
         NRL_TRY(read_file(c, r, reader_path(&c->memory, c->dir, r)));
     return reader_collect(c);
@@ -112,10 +113,12 @@ static nrl_status read_files(checkpoint *c)
 nrl_status reader_check_file(const char *path, int32_t rank, int32_t world, int64_t step, const manifest_file *file)
 {
     checkpoint c = {.m = {.step = step, .world = world}};
-    c.m.files = arena_alloc(&c.memory, (size_t)world * sizeof *c.m.files);
-    c.files = arena_alloc(&c.memory, (size_t)world * sizeof *c.files);
-    c.m.files[rank] = *file;
-    nrl_status st = read_file(&c, rank, path);
+    nrl_status st = NRL_ERR_MEMORY;
+    if ((c.m.files = arena_try(&c.memory, (size_t)world * sizeof *c.m.files, path)) &&
+        (c.files = arena_try(&c.memory, (size_t)world * sizeof *c.files, path))) {
+        c.m.files[rank] = *file;
+        st = read_file(&c, rank, path);
+    }
     arena_free(&c.memory);
     return st;
 }
@@ -180,12 +183,12 @@ nrl_status checkpoint_use_threads(checkpoint *c, int threads)
     for (; c->n_decoders < threads; c->n_decoders++) {
         decoder *d = &c->decoders[c->n_decoders];
         NRL_TRY(codec_create(&d->codec));
-        d->stored = malloc(2 * (size_t)CODEC_CHUNK);
-        if (d->stored)
-            d->raw = d->stored + CODEC_CHUNK;
-        else
+        d->stored = mem_try_grow(NULL, 2 * (size_t)CODEC_CHUNK, "the buffers of a checkpoint");
+        if (!d->stored) {
             codec_destroy(d->codec);
-        if (!d->stored) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the buffers of a checkpoint");
+            return NRL_ERR_MEMORY;
+        }
+        d->raw = d->stored + CODEC_CHUNK;
     }
     return NRL_OK;
 }

@@ -115,18 +115,20 @@ static nrl_status copy(void *user, int who, int64_t i)
 }
 
 /* Splits long copies, so that all workers finish at about the same time. */
-void staging_copy_all(workers *pool, const staging_copy *copies, size_t n)
+nrl_status staging_copy_all(workers *pool, const staging_copy *copies, size_t n)
 {
     size_t n_cut = 0, k = 0;
     for (size_t i = 0; i < n; i++)
         n_cut += (copies[i].size + STRIDE - 1) / STRIDE;
-    staging_copy *cut = mem_alloc((n_cut + 1) * sizeof *cut);
+    staging_copy *cut = mem_try((n_cut + 1) * sizeof *cut, "the snapshot of a checkpoint");
+    if (!cut) return NRL_ERR_MEMORY;
     for (size_t i = 0; i < n; i++)
         for (size_t at = 0; at < copies[i].size; at += STRIDE) {
             size_t left = copies[i].size - at;
             cut[k++] = (staging_copy){(char *)copies[i].to + at, (const char *)copies[i].from + at,
                                       left < STRIDE ? left : STRIDE};
         }
-    workers_run(pool, (int64_t)n_cut, copy, cut);
+    nrl_status st = workers_run(pool, (int64_t)n_cut, copy, cut);
     free(cut);
+    return st;
 }

@@ -31,7 +31,7 @@ typedef struct {
     const void *from;
     size_t size;
 } staging_copy;
-/* Runs all copies on all workers. */
-void staging_copy_all(workers *pool, const staging_copy *copies, size_t n);
+/* Runs all copies on all workers. NRL_ERR_MEMORY. */
+nrl_status staging_copy_all(workers *pool, const staging_copy *copies, size_t n);
 
 #endif

@@ -21,11 +21,12 @@ static nrl_status state_find(const nrl_state_io *v, const char *name, int64_t n,
     return NRL_OK;
 }
 
-static nrl_node *new_list(nrl_state_io *v, const char *name)
+/* A list with room for n values. NULL: NRL_ERR_MEMORY. */
+static nrl_node *new_list(nrl_state_io *v, const char *name, int64_t n)
 {
-    nrl_node *list = node_new(v->a, NRL_NODE_LIST);
-    node_set(v->a, v->into, name, list);
-    return list;
+    size_t count = (size_t)n, room = node_room(count, 0) + count * node_room(0, 0);
+    if (arena_reserve(v->a, room + node_room(1, strlen(name)), name) != NRL_OK) return NULL;
+    return node_set(v->a, v->into, name, node_new(v->a, NRL_NODE_LIST));
 }
 
 /* JSON has no NaN and no infinities: the writer stores them as strings. */
@@ -44,7 +45,8 @@ nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, i
 {
     const nrl_node *list;
     if (v->into) {
-        nrl_node *made = new_list(v, name);
+        nrl_node *made = new_list(v, name, n);
+        if (!made) return NRL_ERR_MEMORY;
         for (int64_t i = 0; i < n; i++)
             node_append(v->a, made, NULL, node_f64(v->a, values[i]));
         return NRL_OK;
@@ -61,7 +63,8 @@ nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, 
 {
     const nrl_node *list;
     if (v->into) {
-        nrl_node *made = new_list(v, name);
+        nrl_node *made = new_list(v, name, n);
+        if (!made) return NRL_ERR_MEMORY;
         for (int64_t i = 0; i < n; i++)
             node_append(v->a, made, NULL, node_int(v->a, values[i]));
         return NRL_OK;
@@ -101,8 +104,8 @@ static nrl_status load_tensor(nrl_state_io *v, nrl_ctx *ctx, const checkpoint_te
 {
     size_t size = (size_t)c->dims[0] * nrl_dtype_size(c->dtype);
     if (checkpoint_world(v->saved) != v->world) return NRL_OK;
-    void *host = malloc(size ? size : 1);
-    if (!host) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %zu bytes of state '%s'", size, c->name);
+    void *host = mem_try(size, c->name);
+    if (!host) return NRL_ERR_MEMORY;
     nrl_status st = checkpoint_read_rank(v->saved, v->rank, c, host, found);
     if (st == NRL_OK && *found) st = tensor_write(ctx, t, host);
     free(host);

@@ -25,45 +25,37 @@ static int by_name_then_place(const void *a, const void *b)
     return order ? order : x->at < y->at ? -1 : x->at > y->at;
 }
 
-static bool shards_cover(const saved_tensor *t)
-{
-    const layout_shard **shards = mem_alloc((t->n_shards + 1) * sizeof *shards);
-    for (size_t i = 0; i < t->n_shards; i++)
-        shards[i] = &t->shards[i]->piece;
-    bool exact = tiling_is_exact(shards, t->n_shards);
-    free(shards);
-    return exact;
-}
-
 static bool is_alike(const checkpoint_tensor *a, const checkpoint_tensor *b)
 {
     return a->dtype == b->dtype && a->n_dims == b->n_dims &&
            !memcmp(a->dims, b->dims, (size_t)a->n_dims * sizeof *a->dims);
 }
 
-static nrl_status check_shards(const checkpoint *c, const saved_tensor *t)
+/* `scratch` has room for the shards of the tensor. */
+static nrl_status check_shards(const checkpoint *c, const saved_tensor *t, const layout_shard **scratch)
 {
-    for (size_t i = 0; i < t->n_shards; i++)
+    bool exact;
+    for (size_t i = 0; i < t->n_shards; i++) {
+        scratch[i] = &t->shards[i]->piece;
         if (!is_alike(&t->tensor, &t->shards[i]->tensor))
             return nrl_fail(NRL_ERR_CORRUPT, "%s: %s of '%.200s' is %s in one file and %s in another", c->dir,
                             t->tensor.slot, t->tensor.name, tensor_describe(&t->tensor).text,
                             tensor_describe(&t->shards[i]->tensor).text);
-    if (shards_cover(t)) return NRL_OK;
+    }
+    NRL_TRY(tiling_check(scratch, t->n_shards, &exact));
+    if (exact) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: the shards of %s of '%.200s' do not cover the tensor exactly once", c->dir,
                     t->tensor.slot, t->tensor.name);
 }
 
-static size_t meet_all(const checkpoint *c, met **out)
+/* Lists the entries of all files but those of slot "rank". */
+static size_t meet_all(const checkpoint *c, met *out)
 {
     size_t n = 0;
     for (int32_t r = 0; r < c->m.world; r++)
-        n += c->files[r].n_entries;
-    *out = mem_alloc((n + 1) * sizeof **out);
-    n = 0;
-    for (int32_t r = 0; r < c->m.world; r++)
         for (size_t i = 0; i < c->files[r].n_entries; i++)
             if (strcmp(c->files[r].entries[i].tensor.slot, FORMAT_RANK_SLOT)) {
-                (*out)[n] = (met){&c->files[r].entries[i], n};
+                out[n] = (met){&c->files[r].entries[i], n};
                 n++;
             }
     return n;
@@ -82,9 +74,8 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Makes one tensor of each run of equal names. */
-static size_t group(checkpoint *c, const met *all, size_t n, placed *out)
+static size_t group(const met *all, size_t n, const index_entry **shards, placed *out)
 {
-    const index_entry **shards = arena_alloc(&c->memory, (n + 1) * sizeof *shards);
     size_t n_tensors = 0;
     for (size_t i = 0; i < n; i++) {
         shards[i] = all[i].entry;
@@ -103,23 +94,31 @@ static int sort_names(const void *a, const void *b, void *user)
 
 nrl_status reader_collect(checkpoint *c)
 {
-    met *all;
-    size_t n = meet_all(c, &all);
-    placed *groups = mem_alloc((n + 1) * sizeof *groups);
-    qsort(all, n, sizeof *all, by_name_then_place);
-    c->n_tensors = group(c, all, n, groups);
-    qsort(groups, c->n_tensors, sizeof *groups, by_place);
-    c->tensors = arena_alloc(&c->memory, (c->n_tensors + 1) * sizeof *c->tensors);
-    c->by_name = arena_alloc(&c->memory, (c->n_tensors + 1) * sizeof *c->by_name);
-    nrl_status st = NRL_OK;
-    for (size_t i = 0; i < c->n_tensors; i++) {
+    arena scratch = {0};
+    size_t n = 1;
+    for (int32_t r = 0; r < c->m.world; r++)
+        n += c->files[r].n_entries;
+    met *all = arena_try(&scratch, n * sizeof *all, c->dir);
+    placed *groups = arena_try(&scratch, n * sizeof *groups, c->dir);
+    const layout_shard **pieces = arena_try(&scratch, n * sizeof *pieces, c->dir);
+    const index_entry **shards = arena_try(&c->memory, n * sizeof *shards, c->dir);
+    nrl_status st = all && groups && pieces && shards ? NRL_OK : NRL_ERR_MEMORY;
+    if (st == NRL_OK) {
+        n = meet_all(c, all);
+        qsort(all, n, sizeof *all, by_name_then_place);
+        c->n_tensors = group(all, n, shards, groups);
+        qsort(groups, c->n_tensors, sizeof *groups, by_place);
+        c->tensors = arena_try(&c->memory, (c->n_tensors + 1) * sizeof *c->tensors, c->dir);
+        c->by_name = arena_try(&c->memory, (c->n_tensors + 1) * sizeof *c->by_name, c->dir);
+        if (!c->tensors || !c->by_name) st = NRL_ERR_MEMORY;
+    }
+    for (size_t i = 0; i < c->n_tensors && st == NRL_OK; i++) {
         c->tensors[i] = groups[i].t;
         c->by_name[i] = i;
-        if (st == NRL_OK) st = check_shards(c, &c->tensors[i]);
+        st = check_shards(c, &c->tensors[i], pieces);
     }
-    qsort_r(c->by_name, c->n_tensors, sizeof *c->by_name, sort_names, c->tensors);
-    free(groups);
-    free(all);
+    if (st == NRL_OK) qsort_r(c->by_name, c->n_tensors, sizeof *c->by_name, sort_names, c->tensors);
+    arena_free(&scratch);
     return st;
 }
 

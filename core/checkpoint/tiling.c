@@ -86,34 +86,38 @@ static bool cancel(corner *corners, size_t n)
 }
 
 /* Whether the boxes cover the tensor; boxes[i] is any shard with that box. */
-static bool boxes_tile(const layout_shard *const *boxes, size_t n)
+static nrl_status boxes_tile(const layout_shard *const *boxes, size_t n, bool *exact)
 {
     layout_shard whole = piece_of_whole(boxes[0]->n_dims, boxes[0]->dims);
-    if (n == 1) return is_same_box(boxes[0], &whole);
-    corner *corners = mem_alloc((n + 1) * sizeof *corners << boxes[0]->n_dims);
+    *exact = n == 1 && is_same_box(boxes[0], &whole);
+    if (n == 1) return NRL_OK;
+    corner *corners = mem_try((n + 1) * sizeof *corners << boxes[0]->n_dims, "the shards of a tensor");
+    if (!corners) return NRL_ERR_MEMORY;
     size_t used = add_corners(&whole, -1, corners);
     for (size_t i = 0; i < n; i++)
         used += add_corners(boxes[i], 1, corners + used);
-    bool exact = cancel(corners, used);
+    *exact = cancel(corners, used);
     free(corners);
-    return exact;
+    return NRL_OK;
 }
 
-bool tiling_is_exact(const layout_shard **shards, size_t n)
+nrl_status tiling_check(const layout_shard **shards, size_t n, bool *exact)
 {
     size_t n_held = 0, n_boxes = 0;
     for (size_t i = 0; i < n; i++)
         if (layout_numel(shards[i]) > 0) shards[n_held++] = shards[i];
     if (!n_held) { /* correct for a tensor without elements */
         layout_shard whole = n ? piece_of_whole(shards[0]->n_dims, shards[0]->dims) : (layout_shard){.flat_end = 1};
-        return layout_numel(&whole) == 0;
+        *exact = layout_numel(&whole) == 0;
+        return NRL_OK;
     }
+    *exact = false;
     qsort(shards, n_held, sizeof *shards, by_box_then_range);
     for (size_t i = 0; i < n_held;) {
         size_t used = one_box(shards + i, n_held - i);
-        if (!used) return false;
+        if (!used) return NRL_OK;
         shards[n_boxes++] = shards[i];
         i += used;
     }
-    return boxes_tile(shards, n_boxes);
+    return boxes_tile(shards, n_boxes, exact);
 }

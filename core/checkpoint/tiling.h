@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 /* Takes sound shards (piece.h) of one tensor and reorders them. Strategies divide a box into flat ranges, so the ranges
- * must cover each box and the boxes must cover the tensor. [any] */
-bool tiling_is_exact(const layout_shard **shards, size_t n);
+ * must cover each box and the boxes must cover the tensor. NRL_ERR_MEMORY. [any] */
+nrl_status tiling_check(const layout_shard **shards, size_t n, bool *exact);
 
 #endif

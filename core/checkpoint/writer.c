@@ -27,7 +27,9 @@ nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint
     w->ranks = o->ranks ? *o->ranks : (checkpoint_ranks){.world = 1};
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->written, NULL);
-    nrl_status st = encoder_open(o->threads, &w->encoder);
+    size_t n_files = w->ranks.rank == 0 ? (size_t)w->ranks.world : 0;
+    w->files = mem_try(n_files * sizeof *w->files, "the manifest of a checkpoint");
+    nrl_status st = w->files ? encoder_open(o->threads, &w->encoder) : NRL_ERR_MEMORY;
     if (st == NRL_OK)
         *out = w;
     else
@@ -52,7 +54,7 @@ void checkpoint_writer_close(checkpoint_writer *w, bool give_up)
     pthread_cond_destroy(&w->written);
     arena_free(&w->save);
     free(w->entries);
-    free(w->in_staging);
+    free(w->files);
     free(w->text);
     free(w->parent);
     free((char *)w->o.out);
@@ -107,45 +109,73 @@ void checkpoint_begin(checkpoint_writer *w, int64_t step)
     w->outcome = (checkpoint_outcome){.dir = w->final, .step = step};
 }
 
-static void writer_add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, const void *host,
-                       bool in_staging)
+/* Keeps the first failure of a save. */
+static void remember(checkpoint_writer *w, nrl_status st)
+{
+    if (st == NRL_OK || w->status != NRL_OK) return;
+    w->status = st;
+    free(w->text);
+    w->text = mem_strdup(nrl_error_text());
+}
+
+/* Makes room for one more entry. */
+static nrl_status grow(checkpoint_writer *w)
+{
+    if (w->n_entries < w->capacity) return NRL_OK;
+    size_t room = w->capacity ? 2 * w->capacity : 64;
+    void *entries = mem_try_grow(w->entries, room * sizeof *w->entries, "the list of saved tensors");
+    if (!entries) return NRL_ERR_MEMORY;
+    w->entries = entries;
+    w->capacity = room;
+    return NRL_OK;
+}
+
+static nrl_status writer_add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
+                             const void *host, bool in_staging)
 {
     NRL_ASSERT(w->state, ==, WRITER_FILLING);
-    if (w->n_entries == w->capacity) {
-        w->capacity = w->capacity ? 2 * w->capacity : 64;
-        w->entries = mem_realloc(w->entries, w->capacity * sizeof *w->entries);
-        w->in_staging = mem_realloc(w->in_staging, w->capacity * sizeof *w->in_staging);
-    }
+    size_t name = strlen(t->name) + 1, slot = strlen(t->slot) + 1;
+    NRL_TRY(grow(w));
+    char *texts = arena_try(&w->save, name + slot, "the names of saved tensors");
+    if (!texts) return NRL_ERR_MEMORY;
     index_entry e = {.tensor = *t, .piece = *piece, .rank = w->ranks.rank};
-    e.tensor.name = arena_strdup(&w->save, t->name);
-    e.tensor.slot = arena_strdup(&w->save, t->slot);
+    e.tensor.name = memcpy(texts, t->name, name);
+    e.tensor.slot = memcpy(texts + name, t->slot, slot);
     w->outcome.raw_bytes += index_entry_bytes(&e);
-    w->in_staging[w->n_entries] = in_staging;
-    w->entries[w->n_entries++] = (rank_file_entry){e, host};
+    w->entries[w->n_entries++] = (rank_file_entry){.entry = e, .host = host, .in_staging = in_staging};
+    return NRL_OK;
 }
 
 void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                            const void *host)
 {
-    writer_add(w, t, piece, host, false);
+    remember(w, writer_add(w, t, piece, host, false));
 }
 
 nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, void **room)
 {
     size_t size = (size_t)layout_numel(piece) * nrl_dtype_size(t->dtype);
     NRL_TRY(staging_take(&w->memory, size, room));
-    writer_add(w, t, piece, *room, true);
-    return NRL_OK;
+    return writer_add(w, t, piece, *room, true);
+}
+
+static void add_node(checkpoint_writer *w, nrl_node *map, const char *key, const nrl_node *node)
+{
+    nrl_node *copy = node_try_copy(&w->save, node, key);
+    if (copy)
+        node_set(&w->save, map, key, copy);
+    else
+        remember(w, NRL_ERR_MEMORY);
 }
 
 void checkpoint_add_node(checkpoint_writer *w, const char *key, const nrl_node *node)
 {
-    node_set(&w->save, w->nodes, key, node_copy(&w->save, node));
+    add_node(w, w->nodes, key, node);
 }
 
 void checkpoint_add_rank_node(checkpoint_writer *w, const char *key, const nrl_node *node)
 {
-    node_set(&w->save, w->rank_nodes, key, node_copy(&w->save, node));
+    add_node(w, w->rank_nodes, key, node);
 }
 
 void checkpoint_set_metric(checkpoint_writer *w, double value)
@@ -158,20 +188,20 @@ void checkpoint_set_metric(checkpoint_writer *w, double value)
 /* Copies everything that is not in staging memory yet. */
 static nrl_status snapshot(checkpoint_writer *w)
 {
-    staging_copy *copies = arena_alloc(&w->save, (w->n_entries + 1) * sizeof *copies);
+    staging_copy *copies = arena_try(&w->save, (w->n_entries + 1) * sizeof *copies, "the snapshot of a checkpoint");
     size_t n = 0;
+    if (!copies) return NRL_ERR_MEMORY;
     for (size_t i = 0; i < w->n_entries; i++) {
         rank_file_entry *e = &w->entries[i];
         staging_copy *c = &copies[n];
-        if (w->in_staging[i]) continue;
+        if (e->in_staging) continue;
         c->from = e->host;
         c->size = (size_t)index_entry_bytes(&e->entry);
         NRL_TRY(staging_take(&w->memory, c->size, &c->to));
         e->host = c->to;
         n++;
     }
-    staging_copy_all(w->encoder.pool, copies, n);
-    return NRL_OK;
+    return staging_copy_all(w->encoder.pool, copies, n);
 }
 
 static void *write_save(void *user)
@@ -204,18 +234,10 @@ static void hand_over(checkpoint_writer *w)
     if (!w->o.async || !start_thread(w)) write_save(w);
 }
 
-static void remember(checkpoint_writer *w, nrl_status st)
-{
-    if (st == NRL_OK || w->status != NRL_OK) return;
-    w->status = st;
-    free(w->text);
-    w->text = mem_strdup(nrl_error_text());
-}
-
 void checkpoint_submit(checkpoint_writer *w)
 {
     NRL_ASSERT(w->state, ==, WRITER_FILLING);
-    if (w->o.async) remember(w, snapshot(w));
+    if (w->o.async && w->status == NRL_OK) remember(w, snapshot(w));
     hand_over(w);
 }
 

@@ -33,9 +33,9 @@ struct checkpoint_writer {
     double metric, submitted;
     char *temporary, *final;
     rank_file_entry *entries;
-    bool *in_staging; /* [n_entries] */
     size_t n_entries, capacity;
     nrl_node *nodes, *rank_nodes;
+    manifest_file *files; /* rank 0: [world] */
 
     /* the outcome */
     nrl_status status;

@@ -95,24 +95,20 @@ static void add_prompt(const dataset *d, nrl_batch *b, sizes *at, int64_t exampl
     b->cu_seqlens[b->n_segments + ++at->prompts] = (int32_t)at->shared;
 }
 
-static void add_extra_columns(const dataset *d, nrl_batch *b)
+static nrl_status new_batch(const dataset *d, int64_t n_tokens, const sizes *size, nrl_batch **out)
 {
+    nrl_batch *b = batch_new_shared(n_tokens, size->rows, size->segments, size->prompts);
+    if (!b) return NRL_ERR_MEMORY;
     b->n_extra = (int32_t)dataset_n_extra(d);
     for (int32_t k = 0; k < b->n_extra; k++) {
         b->extra[k].name = dataset_extra_name(d, k);
-        b->extra[k].values = arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float));
+        b->extra[k].values = arena_try(&b->memory, (size_t)b->n_segments * sizeof(float), "a column of a micro-batch");
+        if (b->extra[k].values) continue;
+        batch_free(b);
+        return NRL_ERR_MEMORY;
     }
-}
-
-static nrl_batch *tail(const dataset *d)
-{
-    nrl_batch *b = batch_new(1, 1, 1);
-    add_extra_columns(d, b);
-    b->cu_seqlens[1] = 1;
-    b->n_examples = 1;
-    b->segment_sample[0] = -1;
-    b->is_tail = true;
-    return b;
+    *out = b;
+    return NRL_OK;
 }
 
 nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets, nrl_batch **out)
@@ -120,13 +116,16 @@ nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, b
     sizes size = measure(d, examples, n, prompt_targets), at = {.shared = size.own};
     for (int64_t i = 0; i < n; i++)
         NRL_TRY(dataset_verify(d, examples[i]));
-    if (!n) {
-        *out = tail(d);
-        return NRL_OK;
-    }
-    nrl_batch *b = *out = batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
-    add_extra_columns(d, b);
+    if (!n) size = (sizes){.own = 1, .rows = 1, .segments = 1};
+    NRL_TRY(new_batch(d, size.own + size.shared, &size, out));
+    nrl_batch *b = *out;
     b->n_examples = n;
+    if (!n) {
+        b->cu_seqlens[1] = 1;
+        b->n_examples = 1;
+        b->segment_sample[0] = -1;
+        b->is_tail = true;
+    }
     for (int64_t i = 0; i < n; i++) {
         for (int side = 0; side < dataset_n_sides(d); side++) {
             b->segment_example[at.segments] = (int32_t)i;

@@ -71,8 +71,8 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key, data
 nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size, const data_cache_segment *segments,
                              size_t n);
 /* Call after the tokens and marks of a segment were added at seg->offset: sets its checksum and pads with zeros to a
- * multiple of 4. */
-void data_cache_end_segment(buffer *body, data_cache_segment *seg);
+ * multiple of 4. NRL_ERR_MEMORY if `body` is not complete. */
+nrl_status data_cache_end_segment(buffer *body, data_cache_segment *seg);
 /* Completes the file, renames it and maps it. `header` provides format, n_sides, n_extra and counts. Frees the writer,
  * also on failure. */
 nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header, const char *notes,

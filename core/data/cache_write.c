@@ -25,8 +25,11 @@ struct data_cache_writer {
 static nrl_status fail_write(const data_cache_writer *w, const char *what)
 {
     bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: cannot %s the token cache: %s",
-                    w->temporary ? w->temporary : "temporary file", what, strerror(errno));
+    return nrl_fail(full              ? NRL_ERR_FULL
+                    : errno == ENOMEM ? NRL_ERR_MEMORY
+                                      : NRL_ERR_IO,
+                    "%s: cannot %s the token cache: %s", w->temporary ? w->temporary : "temporary file", what,
+                    strerror(errno));
 }
 
 /* An unnamed file, which disappears when it is closed. */
@@ -95,10 +98,12 @@ nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size
     return NRL_OK;
 }
 
-void data_cache_end_segment(buffer *body, data_cache_segment *seg)
+nrl_status data_cache_end_segment(buffer *body, data_cache_segment *seg)
 {
+    NRL_TRY(buffer_check(body));
     seg->check = (uint32_t)XXH3_64bits(body->text + seg->offset, (size_t)seg->n_tokens * 5);
     buffer_add(body, "\0\0\0", (size_t)(-body->size & 3));
+    return buffer_check(body);
 }
 
 static nrl_status append_index(data_cache_writer *w)

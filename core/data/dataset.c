@@ -53,10 +53,11 @@ static void add_lengths(const data_part *p, dataset_report *r)
 }
 
 /* The lower median, by counting the lengths up to the longest. */
-static int64_t median_length(const dataset *d)
+static nrl_status set_median_length(dataset *d)
 {
     int64_t n = 0, seen = 0, length = 0;
-    int64_t *count = mem_alloc(((size_t)d->report.max_length + 1) * sizeof *count);
+    int64_t *count = mem_try(((size_t)d->report.max_length + 1) * sizeof *count, "the lengths of samples");
+    if (!count) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < d->parts.n; i++) {
         const data_part *p = &d->parts.items[i];
         n += segments_of(p);
@@ -68,7 +69,8 @@ static int64_t median_length(const dataset *d)
         if (seen * 2 >= n) break;
     }
     free(count);
-    return length;
+    d->report.median_length = length;
+    return NRL_OK;
 }
 
 static void add_info(const data_part *p, dataset_report *r)
@@ -100,7 +102,7 @@ static int64_t shared_tokens(const data_part *p)
     return n;
 }
 
-static void set_report(dataset *d)
+static nrl_status set_report(dataset *d)
 {
     buffer keys = {0};
     d->report.from_cache = true;
@@ -110,9 +112,9 @@ static void set_report(dataset *d)
         if (d->prefix_sharing) d->report.shared_tokens += shared_tokens(p);
         buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
     }
-    d->report.median_length = median_length(d);
     hash_bytes(keys.text, keys.size, d->hash);
     buffer_free(&keys);
+    return set_median_length(d);
 }
 
 /* ---- opening ---- */
@@ -151,8 +153,7 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
     if (d->n_examples > INT32_MAX)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
                         o->role ? o->role : "train", d->n_examples, INT32_MAX);
-    set_report(d);
-    return NRL_OK;
+    return set_report(d);
 }
 
 nrl_status dataset_open(const dataset_options *options, dataset **out)

@@ -19,13 +19,15 @@ void data_encoder_free(data_encoder *e)
 
 /* ---- marks ---- */
 
-static void mark(chat_ids *ids, size_t from, size_t to, unsigned char value)
+/* Marks the tokens of the answer, which begins at token `answer`, as trained. */
+static nrl_status mark_answer(chat_ids *ids, size_t answer)
 {
-    if (ids->room < ids->tokens.n) {
-        ids->room = ids->tokens.n * 2;
-        ids->trained = mem_realloc(ids->trained, ids->room);
-    }
-    if (from < to) memset(ids->trained + from, value, to - from);
+    NRL_TRY(token_ids_check(&ids->tokens));
+    NRL_TRY(chat_ids_reserve_marks(ids));
+    size_t n = ids->tokens.n, begin = answer < n ? answer : n;
+    if (begin) memset(ids->trained, 0, begin);
+    if (begin < n) memset(ids->trained + begin, 1, n - begin);
+    return NRL_OK;
 }
 
 /* ---- text ---- */
@@ -60,8 +62,7 @@ static nrl_status encode_plain(data_encoder *e, const data_sample *s)
     chat_ids *out = &e->side[0];
     NRL_TRY(encode_text(e, s->answer[0].text, s->answer[0].size, &out->tokens));
     end_with_eos(e->options->tokenizer, &out->tokens);
-    mark(out, 0, out->tokens.n, 1);
-    return NRL_OK;
+    return mark_answer(out, 0);
 }
 
 /* Counts the tokens of the prompt alone, without an EOS that the tokenizer appends to every text. */
@@ -84,11 +85,10 @@ static nrl_status encode_prompted(data_encoder *e, const data_sample *s)
         e->text.size = 0;
         buffer_add(&e->text, s->prompt.text, s->prompt.size);
         buffer_add(&e->text, s->answer[i].text, s->answer[i].size);
+        NRL_TRY(buffer_check(&e->text));
         NRL_TRY(encode_text(e, e->text.text, e->text.size, &out->tokens));
         end_with_eos(e->options->tokenizer, &out->tokens);
-        size_t n = n_prompt < out->tokens.n ? n_prompt : out->tokens.n;
-        mark(out, 0, n, 0);
-        mark(out, n, out->tokens.n, 1);
+        NRL_TRY(mark_answer(out, n_prompt));
     }
     return NRL_OK;
 }
@@ -196,8 +196,7 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
         out->tokens.n = 0;
         NRL_TRY(push_ids(s->prompt_ids, "prompt ids", out));
         NRL_TRY(push_ids(s->ids[i], "ids", out));
-        mark(out, 0, n_prompt, 0);
-        mark(out, n_prompt, out->tokens.n, 1);
+        NRL_TRY(mark_answer(out, n_prompt));
         if (s->labels) NRL_TRY(mark_labels(s->labels, out));
     }
     return NRL_OK;
@@ -209,8 +208,9 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
 static void apply_train_on(data_encoder *e, const data_sample *s, int side)
 {
     chat_ids *ids = &e->side[side];
-    if (e->options->train_on_all && s->n_sides == 1) mark(ids, 0, ids->tokens.n, 1);
-    if (ids->tokens.n) mark(ids, 0, 1, 0);
+    if (!ids->tokens.n) return;
+    if (e->options->train_on_all && s->n_sides == 1) memset(ids->trained, 1, ids->tokens.n);
+    ids->trained[0] = 0;
 }
 
 static nrl_status check_vocabulary(const data_encoder *e, const nrl_token_ids *ids)
@@ -271,6 +271,7 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
 
 nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outcome)
 {
+    e->text.what = "a prompt with its answer";
     e->truncated = false;
     e->endless = false;
     e->identical = data_sample_is_identical(s);

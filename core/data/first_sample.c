@@ -52,11 +52,11 @@ static void write_segment(writer *w, const dataset *d, int side)
 char *dataset_first_sample(const dataset *d, const tokenizer *t)
 {
     static const char *const names[][2] = {{"sample: ", "\nmismatched: "}, {"chosen: ", "\nrejected: "}};
-    writer w = {.t = t};
+    writer w = {.t = t, .out.what = "the first sample"};
     if (t) {
         w.room = t->info.stream_room;
-        w.piece = malloc(w.room);
-        if (!w.piece) w.t = NULL;
+        w.piece = mem_try(w.room, "the first sample");
+        if (!w.piece) return NULL;
     }
     for (int side = 0; side < dataset_n_sides(d); side++) {
         if (dataset_n_sides(d) == 2) buffer_puts(&w.out, names[dataset_has_pairs(d)][side]);

@@ -28,9 +28,9 @@ nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node,
                               data_messages *out);
 /* Reads tools and chat_template_kwargs of a conversation. */
 nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
-/* Appends the messages of `more` to *list. */
-void data_messages_add(arena *a, data_messages *list, data_messages more);
-data_messages data_message_of(arena *a, const char *role, data_text text);
+/* Append the messages of `more`, or one message, to *list. NRL_ERR_MEMORY. */
+nrl_status data_messages_add(arena *a, data_messages *list, data_messages more);
+nrl_status data_text_add(arena *a, data_messages *list, const char *role, data_text text);
 
 /* Finds the common prompt of two texts, for pairs without a prompt key. */
 size_t data_common_prompt(data_text chosen, data_text rejected);

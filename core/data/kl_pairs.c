@@ -4,13 +4,15 @@
 #include "data/kl_pairs.h"
 #include <string.h>
 
-static void set_sample(data_mismatch_sample *s, const char *body, const data_cache_segment *seg, int n_extra)
+static nrl_status set_sample(data_mismatch_sample *s, const char *body, const data_cache_segment *seg, int n_extra)
 {
     int64_t extra_bytes = n_extra * (int64_t)sizeof(float);
     s->body.size = 0;
+    s->body.what = "the tokens of a sample";
     s->head = *seg;
     s->head.offset = extra_bytes;
     buffer_add(&s->body, body + seg->offset - extra_bytes, (size_t)extra_bytes + (size_t)seg->n_tokens * 5);
+    return buffer_check(&s->body);
 }
 
 static const char *tokens_of(const data_mismatch_sample *s)
@@ -40,8 +42,8 @@ static int32_t count_trained(const char *marks, int32_t n)
 }
 
 /* The prompt of `s` (`shared` tokens) with the answer of `next`. */
-static void add_mismatched(data_mismatch *m, const data_mismatch_sample *s, const data_mismatch_sample *next,
-                           data_cache_segment *seg)
+static nrl_status add_mismatched(data_mismatch *m, const data_mismatch_sample *s, const data_mismatch_sample *next,
+                                 data_cache_segment *seg)
 {
     int32_t prompt = s->head.shared, at = next->head.shared, n = next->head.n_tokens - at;
     if (m->max_length && prompt + (int64_t)n > m->max_length) n = (int32_t)m->max_length - prompt;
@@ -52,7 +54,7 @@ static void add_mismatched(data_mismatch *m, const data_mismatch_sample *s, cons
                                 .line = s->head.line};
     join(&m->out, tokens_of(s), prompt, tokens_of(next), at, n, sizeof(int32_t));
     join(&m->out, marks_of(s), prompt, marks_of(next), at, n, 1);
-    data_cache_end_segment(&m->out, seg);
+    return data_cache_end_segment(&m->out, seg);
 }
 
 static nrl_status write_example(data_mismatch *m, data_cache_writer *w, const data_mismatch_sample *next)
@@ -63,9 +65,10 @@ static nrl_status write_example(data_mismatch *m, data_cache_writer *w, const da
         return nrl_fail(NRL_ERR_DATA, "line %lld: a prompt and the next row's answer are too long",
                         (long long)s->head.line);
     m->out.size = 0;
+    m->out.what = "the tokens of a sample";
     buffer_add(&m->out, s->body.text, s->body.size);
-    data_cache_end_segment(&m->out, &sides[0]);
-    add_mismatched(m, s, next, &sides[1]);
+    NRL_TRY(data_cache_end_segment(&m->out, &sides[0]));
+    NRL_TRY(add_mismatched(m, s, next, &sides[1]));
     return data_cache_append(w, m->out.text, m->out.size, sides, 2);
 }
 
@@ -75,11 +78,9 @@ nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const ch
     data_mismatch_sample next = {0};
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
-        set_sample(&next, body, &segments[i], m->n_extra);
-        if (m->any)
-            st = write_example(m, w, &next);
-        else
-            set_sample(&m->first, body, &segments[i], m->n_extra);
+        st = set_sample(&next, body, &segments[i], m->n_extra);
+        if (st == NRL_OK)
+            st = m->any ? write_example(m, w, &next) : set_sample(&m->first, body, &segments[i], m->n_extra);
         m->any = true;
         data_mismatch_sample written = m->last; /* the next sample reuses its memory */
         m->last = next;

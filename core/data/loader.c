@@ -51,7 +51,8 @@ static void build(data_loader *l, int64_t step, built *out)
 {
     *out = (built){.step = step, .epoch = data_plan_epoch_after(l->plan, step)};
     int64_t n_micro_batches = data_plan_n_micro_batches(l->plan, step);
-    out->micro_batch = mem_alloc((size_t)n_micro_batches * sizeof *out->micro_batch);
+    out->micro_batch = mem_try((size_t)n_micro_batches * sizeof *out->micro_batch, "the micro-batches of a step");
+    if (!out->micro_batch) out->status = NRL_ERR_MEMORY;
     for (int64_t m = 0; m < n_micro_batches && out->status == NRL_OK; m++) {
         const int64_t *examples;
         int64_t n = data_plan_micro_batch(l->plan, step, m, &examples);
@@ -166,7 +167,11 @@ nrl_status data_loader_create(const dataset *d, data_plan *p, int64_t prefetch, 
     enum { MAX_PREFETCH = 1024 };
     data_loader *l = mem_alloc(sizeof *l);
     l->data = d;
-    l->plan = data_plan_copy(p);
+    nrl_status st = data_plan_copy(p, &l->plan);
+    if (st != NRL_OK) {
+        free(l);
+        return st;
+    }
     l->prompt_targets = prompt_targets;
     l->building = -1;
     l->room = prefetch < MAX_PREFETCH ? prefetch : MAX_PREFETCH;

@@ -14,7 +14,9 @@
 #define DATA_PACK_H
 #include <stdint.h>
 
+/* The memory that data_pack needs for up to n lengths, in numbers. */
+int64_t data_pack_scratch(int64_t n, int64_t ranks);
 /* Sets place[i] = micro-batch * ranks + rank for each of n lengths (1 .. budget); returns A. */
-int64_t data_pack(const int64_t *lengths, int64_t n, int64_t budget, int64_t ranks, int64_t *place);
+int64_t data_pack(const int64_t *lengths, int64_t n, int64_t budget, int64_t ranks, int64_t *scratch, int64_t *place);
 
 #endif

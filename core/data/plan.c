@@ -21,8 +21,11 @@ struct data_plan {
     int32_t *order;                /* [n_epoch] examples */
     int64_t step, n_micro_batches; /* the step of the assignment, -1 = none */
     int64_t n_batch;               /* examples of that step */
-    int64_t *lengths, *place;      /* [global_batch] */
-    int64_t *micro_batch;          /* [global_batch] result of data_plan_micro_batch */
+    /* Everything is allocated with the plan, so a step never lacks memory. */
+    int64_t *lengths, *place; /* [global_batch] */
+    int64_t *micro_batch;     /* [global_batch] result of data_plan_micro_batch */
+    int64_t *scratch;         /* of data_pack, with a budget */
+    int32_t *permuted;        /* [examples of the largest part whose weight is not whole] */
 };
 
 /* ---- creating ---- */
@@ -70,7 +73,8 @@ static nrl_status check_group_lengths(const dataset *d, const data_plan_options 
 {
     int64_t n = dataset_n_examples(d), sum = 0;
     if (o->group <= 1 || !o->micro_batch_tokens) return NRL_OK;
-    int64_t *lengths = mem_alloc((size_t)n * sizeof *lengths);
+    int64_t *lengths = mem_try((size_t)n * sizeof *lengths, "the lengths of samples");
+    if (!lengths) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++)
         lengths[i] = dataset_example_tokens(d, i);
     qsort(lengths, (size_t)n, sizeof *lengths, by_falling_length);
@@ -138,41 +142,46 @@ static nrl_status count_epoch(data_plan *p)
                     p->n_epoch, g);
 }
 
-static void allocate(data_plan *p)
+/* Copies the options and counts of a plan into one with its own memory. */
+static nrl_status allocate(const data_plan *from, data_plan **out)
 {
-    int64_t most = p->o.global_batch < p->n_epoch ? p->o.global_batch : p->n_epoch;
+    static const char what[] = "the plan of steps";
+    data_plan *p = mem_alloc(sizeof *p);
+    int64_t most = from->o.global_batch < from->n_epoch ? from->o.global_batch : from->n_epoch, largest = 0;
+    *p = (data_plan){.data = from->data, .o = from->o, .n_epoch = from->n_epoch, .n_steps = from->n_steps};
     p->epoch = p->step = -1;
-    p->order = mem_alloc((size_t)p->n_epoch * sizeof *p->order);
-    p->lengths = mem_alloc((size_t)most * sizeof *p->lengths);
-    p->place = mem_alloc((size_t)most * sizeof *p->place);
-    p->micro_batch = mem_alloc((size_t)most * sizeof *p->micro_batch);
+    for (int64_t i = 0; i < dataset_n_parts(p->data); i++) {
+        dataset_part part = dataset_part_at(p->data, i);
+        if (part_examples(&part) % part.n && part.n > largest) largest = part.n;
+    }
+    int64_t n_scratch = p->o.micro_batch_tokens ? data_pack_scratch(most, p->o.ranks) : 0;
+    if ((p->order = mem_try((size_t)p->n_epoch * sizeof *p->order, what)) &&
+        (p->permuted = mem_try((size_t)largest * sizeof *p->permuted, what)) &&
+        (p->lengths = mem_try((size_t)most * sizeof *p->lengths, what)) &&
+        (p->place = mem_try((size_t)most * sizeof *p->place, what)) &&
+        (p->micro_batch = mem_try((size_t)most * sizeof *p->micro_batch, what)) &&
+        (p->scratch = mem_try((size_t)n_scratch * sizeof *p->scratch, what))) {
+        *out = p;
+        return NRL_OK;
+    }
+    data_plan_destroy(p);
+    return NRL_ERR_MEMORY;
 }
 
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out)
 {
+    data_plan p = {.data = d, .o = *options};
     NRL_TRY(check_options(options));
     NRL_TRY(check_group(options));
     NRL_TRY(check_lengths(d, options));
     NRL_TRY(check_group_lengths(d, options));
-    data_plan *p = mem_alloc(sizeof *p);
-    p->data = d;
-    p->o = *options;
-    nrl_status st = count_epoch(p);
-    if (st == NRL_OK) {
-        allocate(p);
-        *out = p;
-    } else {
-        data_plan_destroy(p);
-    }
-    return st;
+    NRL_TRY(count_epoch(&p));
+    return allocate(&p, out);
 }
 
-data_plan *data_plan_copy(const data_plan *p)
+nrl_status data_plan_copy(const data_plan *p, data_plan **out)
 {
-    data_plan *copy = mem_alloc(sizeof *copy);
-    *copy = *p;
-    allocate(copy);
-    return copy;
+    return allocate(p, out);
 }
 
 void data_plan_destroy(data_plan *p)
@@ -182,6 +191,8 @@ void data_plan_destroy(data_plan *p)
     free(p->lengths);
     free(p->place);
     free(p->micro_batch);
+    free(p->scratch);
+    free(p->permuted);
     free(p);
 }
 
@@ -196,7 +207,7 @@ static int by_number(const void *x, const void *y)
 static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part, int64_t m, int64_t epoch,
                         int32_t *out)
 {
-    int32_t *all = mem_alloc((size_t)part->n * sizeof *all);
+    int32_t *all = p->permuted;
     for (int64_t i = 0; i < part->n; i++)
         all[i] = (int32_t)(part->first + i);
     data_order_shuffle(data_order_key(p->o.seed, KEY_PART, (uint64_t)part_number), all, part->n);
@@ -204,7 +215,6 @@ static void fill_window(const data_plan *p, int64_t part_number, const dataset_p
     for (int64_t i = 0; i < m; i++)
         out[i] = all[(start + i) % part->n];
     qsort(out, (size_t)m, sizeof *out, by_number);
-    free(all);
 }
 
 static void set_epoch(data_plan *p, int64_t epoch)
@@ -246,7 +256,7 @@ static int64_t pack_groups(data_plan *p, const int32_t *examples)
     memset(p->lengths, 0, (size_t)n * sizeof *p->lengths);
     for (int64_t i = 0; i < p->n_batch; i++)
         p->lengths[i / group] += dataset_example_tokens(p->data, examples[i]);
-    int64_t n_micro_batches = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->o.ranks, p->place);
+    int64_t n_micro_batches = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->o.ranks, p->scratch, p->place);
     for (int64_t i = p->n_batch - 1; i > 0; i--)
         p->place[i] = p->place[i / group];
     return n_micro_batches;

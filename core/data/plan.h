@@ -5,7 +5,7 @@
 #define DATA_PLAN_H
 #include "data/data.h"
 
-data_plan *data_plan_copy(const data_plan *p);
+nrl_status data_plan_copy(const data_plan *p, data_plan **out); /* NRL_ERR_MEMORY */
 /* Returns the number of epochs that are finished after step `step`. */
 double data_plan_epoch_after(const data_plan *p, int64_t step);
 

@@ -32,6 +32,7 @@ void data_chunk_free(data_chunk *s)
 nrl_status data_chunk_fill(data_chunk *s, data_reader *reader, bool *end)
 {
     s->body.size = s->segments.size = 0;
+    s->body.what = s->segments.what = "tokens of the data";
     s->n_unknown = 0;
     s->counts = (data_counts){0};
     s->status = NRL_OK;
@@ -73,7 +74,7 @@ static int32_t prompt_length(const chat_ids *ids)
     return (int32_t)n;
 }
 
-static void add_segment(data_chunk *s, const chat_ids *ids, int64_t n_trained, int32_t shared, int64_t line)
+static nrl_status add_segment(data_chunk *s, const chat_ids *ids, int64_t n_trained, int32_t shared, int64_t line)
 {
     size_t n = ids->tokens.n;
     data_cache_segment seg = {.offset = (int64_t)s->body.size,
@@ -83,23 +84,25 @@ static void add_segment(data_chunk *s, const chat_ids *ids, int64_t n_trained, i
                               .line = line};
     buffer_add(&s->body, (const char *)ids->tokens.ids, n * sizeof(int32_t));
     buffer_add(&s->body, (const char *)ids->trained, n);
-    data_cache_end_segment(&s->body, &seg);
+    NRL_TRY(data_cache_end_segment(&s->body, &seg));
     buffer_add(&s->segments, (const char *)&seg, sizeof seg);
+    return buffer_check(&s->segments);
 }
 
-static void add_example(data_chunk *s, const data_schema *schema, const data_sample *sample, const data_encoder *e,
-                        int64_t line)
+static nrl_status add_example(data_chunk *s, const data_schema *schema, const data_sample *sample,
+                              const data_encoder *e, int64_t line)
 {
     buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
     int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1])
                      : schema->labels     ? prompt_length(&e->side[0])
                                           : 0;
     for (int i = 0; i < sample->n_sides; i++)
-        add_segment(s, &e->side[i], e->n_trained[i], shared, line);
+        NRL_TRY(add_segment(s, &e->side[i], e->n_trained[i], shared, line));
     s->counts.truncated += e->truncated;
     s->counts.identical += e->identical;
     s->counts.endless += e->endless;
     if (e->identical && !s->counts.first_identical) s->counts.first_identical = line;
+    return NRL_OK;
 }
 
 static void add_unknown(data_chunk *s, const char *key, int64_t line)
@@ -152,6 +155,7 @@ static nrl_status run_row(data_chunk *s, const nrl_node *row, data_worker *w, ar
                         *o->signal, strsignal(*o->signal), o->name, line);
     nrl_status st = data_row_read(a, o->schema, row, &sample);
     if (st == NRL_OK) st = data_encode(&w->encoder, &sample, &outcome);
+    if (st == NRL_OK && outcome == DATA_KEPT) st = add_example(s, o->schema, &sample, &w->encoder, line);
     if (st != NRL_OK) {
         nrl_add_context("%s:%" PRId64, o->name, line);
         return st;
@@ -160,7 +164,6 @@ static nrl_status run_row(data_chunk *s, const nrl_node *row, data_worker *w, ar
     s->counts.rows++;
     s->counts.outcome[outcome]++;
     if (!s->counts.first_line[outcome]) s->counts.first_line[outcome] = line;
-    if (outcome == DATA_KEPT) add_example(s, o->schema, &sample, &w->encoder, line);
     return NRL_OK;
 }
 

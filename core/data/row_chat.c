@@ -38,7 +38,8 @@ static nrl_status join_parts(arena *a, const nrl_node *parts, data_text *out)
         NRL_TRY(part_text(nrl_node_at(parts, i), i, &t));
         size += t.size;
     }
-    char *joined = arena_alloc(a, size + 1);
+    char *joined = arena_try(a, size + 1, "the text of a message");
+    if (!joined) return NRL_ERR_MEMORY;
     *out = (data_text){joined, size};
     for (size_t i = 0; i < nrl_node_size(parts); i++) {
         NRL_TRY(part_text(nrl_node_at(parts, i), i, &t));
@@ -166,7 +167,8 @@ nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node,
 {
     bool list = nrl_node_kind(node) == NRL_NODE_LIST;
     out->n = list ? nrl_node_size(node) : 1;
-    out->items = arena_alloc(a, out->n * sizeof *out->items);
+    out->items = arena_try(a, out->n * sizeof *out->items, "the messages of a row");
+    if (!out->items) return NRL_ERR_MEMORY;
     for (size_t i = 0; i < out->n; i++) {
         nrl_status st = read_message(a, list ? nrl_node_at(node, i) : node, notes, &out->items[i]);
         if (st == NRL_OK) continue;
@@ -179,20 +181,21 @@ nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node,
     return NRL_OK;
 }
 
-void data_messages_add(arena *a, data_messages *list, data_messages more)
+nrl_status data_messages_add(arena *a, data_messages *list, data_messages more)
 {
-    if (!more.n) return;
-    nrl_message *items = arena_alloc(a, (list->n + more.n) * sizeof *items);
+    if (!more.n) return NRL_OK;
+    nrl_message *items = arena_try(a, (list->n + more.n) * sizeof *items, "the messages of a row");
+    if (!items) return NRL_ERR_MEMORY;
     if (list->n) memcpy(items, list->items, list->n * sizeof *items);
     memcpy(items + list->n, more.items, more.n * sizeof *items);
     *list = (data_messages){items, list->n + more.n};
+    return NRL_OK;
 }
 
-data_messages data_message_of(arena *a, const char *role, data_text text)
+nrl_status data_text_add(arena *a, data_messages *list, const char *role, data_text text)
 {
-    nrl_message *m = arena_alloc(a, sizeof *m);
-    *m = (nrl_message){.role = role, .content = text.text, .content_size = text.size};
-    return (data_messages){m, 1};
+    nrl_message m = {.role = role, .content = text.text, .content_size = text.size};
+    return data_messages_add(a, list, (data_messages){&m, 1});
 }
 
 /* tools is a list, or its JSON text, because some tables hold only text. */

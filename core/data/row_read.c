@@ -36,9 +36,9 @@ static nrl_status read_content(arena *a, const data_schema *s, const nrl_node *r
     return data_read_messages(a, s->name[key], value, notes, &out->chat);
 }
 
-static data_messages as_messages(arena *a, const data_content *c, const char *role)
+static nrl_status add_content(arena *a, const data_content *c, const char *role, data_messages *list)
 {
-    return c->is_text ? data_message_of(a, role, c->text) : c->chat;
+    return c->is_text ? data_text_add(a, list, role, c->text) : data_messages_add(a, list, c->chat);
 }
 
 /* ---- single samples ---- */
@@ -54,8 +54,7 @@ static nrl_status add_system(arena *a, const data_schema *s, const nrl_node *row
 {
     data_text text;
     NRL_TRY(read_option(s, row, DATA_KEY_SYSTEM, &text));
-    if (text.size) data_messages_add(a, list, data_message_of(a, "system", text));
-    return NRL_OK;
+    return text.size ? data_text_add(a, list, "system", text) : NRL_OK;
 }
 
 static nrl_status add_list(arena *a, const data_schema *s, const nrl_node *row, data_key key, data_sample *notes,
@@ -65,8 +64,7 @@ static nrl_status add_list(arena *a, const data_schema *s, const nrl_node *row, 
     const nrl_node *value = nrl_node_find(row, s->name[key]);
     if (nrl_node_kind(value) != NRL_NODE_LIST) return fail_kind(s->name[key], value, "a list of messages");
     NRL_TRY(data_read_messages(a, s->name[key], value, notes, &more));
-    data_messages_add(a, list, more);
-    return NRL_OK;
+    return data_messages_add(a, list, more);
 }
 
 nrl_status data_read_chat(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
@@ -88,7 +86,7 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
             if (nrl_node_size(turn) != 2 || nrl_node_kind(text) != NRL_NODE_STRING)
                 return nrl_fail(NRL_ERR_DATA, "%s[%zu]: expected [question, answer]", s->name[DATA_KEY_HISTORY], i);
             data_text t = {nrl_node_string(text, ""), nrl_node_string_size(text)};
-            data_messages_add(a, list, data_message_of(a, roles[j], t));
+            NRL_TRY(data_text_add(a, list, roles[j], t));
         }
     }
     return NRL_OK;
@@ -103,14 +101,14 @@ static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node
     NRL_TRY(data_read_text(s, row, DATA_KEY_INSTRUCTION, &instruction));
     NRL_TRY(read_option(s, row, DATA_KEY_INPUT, &input));
     if (input.size) {
-        char *joined = arena_alloc(a, instruction.size + 1 + input.size + 1);
+        char *joined = arena_try(a, instruction.size + 1 + input.size + 1, "an instruction with its input");
+        if (!joined) return NRL_ERR_MEMORY;
         memcpy(joined, instruction.text, instruction.size);
         joined[instruction.size] = '\n';
         memcpy(joined + instruction.size + 1, input.text, input.size);
         instruction = (data_text){joined, instruction.size + 1 + input.size};
     }
-    data_messages_add(a, list, data_message_of(a, "user", instruction));
-    return NRL_OK;
+    return data_text_add(a, list, "user", instruction);
 }
 
 nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
@@ -119,10 +117,8 @@ nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row,
     out->shape = DATA_SHAPE_CHAT;
     NRL_TRY(add_instruction(a, s, row, &out->chat[0]));
     NRL_TRY(data_read_text(s, row, DATA_KEY_OUTPUT, &output));
-    if (output.size)
-        data_messages_add(a, &out->chat[0], data_message_of(a, "assistant", output));
-    else
-        out->n_prompt = out->chat[0].n; /* without an answer the row is empty */
+    if (output.size) return data_text_add(a, &out->chat[0], "assistant", output);
+    out->n_prompt = out->chat[0].n; /* without an answer the row is empty */
     return NRL_OK;
 }
 
@@ -165,21 +161,22 @@ static bool repeats_prompt(const data_content *prompt, data_messages answer)
            !memcmp(first->content, prompt->text.text, prompt->text.size);
 }
 
-static void fill_chat(arena *a, data_sample *out, bool has_prompt, const data_content *prompt,
-                      const data_content *answer)
+static nrl_status fill_chat(arena *a, data_sample *out, bool has_prompt, const data_content *prompt,
+                            const data_content *answer)
 {
-    data_messages side[2];
+    data_messages head = {0}, side[2] = {{0}};
     out->shape = DATA_SHAPE_CHAT;
     for (int i = 0; i < out->n_sides; i++) {
-        side[i] = as_messages(a, &answer[i], "assistant");
+        NRL_TRY(add_content(a, &answer[i], "assistant", &side[i]));
         has_prompt = has_prompt && !repeats_prompt(prompt, side[i]);
     }
-    data_messages head = has_prompt ? as_messages(a, prompt, "user") : (data_messages){0};
+    if (has_prompt) NRL_TRY(add_content(a, prompt, "user", &head));
     for (int i = 0; i < out->n_sides; i++) {
-        data_messages_add(a, &out->chat[i], head);
-        data_messages_add(a, &out->chat[i], side[i]);
+        NRL_TRY(data_messages_add(a, &out->chat[i], head));
+        NRL_TRY(data_messages_add(a, &out->chat[i], side[i]));
     }
     out->n_prompt = has_prompt || out->n_sides < 2 ? head.n : data_common_messages(side[0], side[1]);
+    return NRL_OK;
 }
 
 nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
@@ -193,10 +190,8 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
     bool text = prompt.is_text;
     for (int i = 0; i < out->n_sides; i++)
         text = text && answer[i].is_text;
-    if (text)
-        fill_text(out, has_prompt, prompt.text, answer);
-    else
-        fill_chat(a, out, has_prompt, &prompt, answer);
+    if (!text) return fill_chat(a, out, has_prompt, &prompt, answer);
+    fill_text(out, has_prompt, prompt.text, answer);
     return NRL_OK;
 }
 

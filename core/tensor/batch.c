@@ -10,7 +10,7 @@
 
 static void *array(arena *a, int64_t n, size_t element)
 {
-    return arena_alloc(a, (size_t)n * element);
+    return arena_try(a, (size_t)n * element, "a micro-batch");
 }
 
 nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments, int64_t n_prompts)
@@ -22,20 +22,22 @@ nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments
     b->n_rows = n_rows;
     b->n_segments = n_segments;
     b->n_prompts = n_prompts;
-    b->tokens = array(a, n_tokens, sizeof *b->tokens);
-    b->positions = array(a, n_tokens, sizeof *b->positions);
-    b->cu_seqlens = array(a, n_all + 1, sizeof *b->cu_seqlens);
     if (n_prompts) b->prefix = array(a, n_all, sizeof *b->prefix);
-    for (int64_t s = 0; n_prompts && s < n_all; s++)
+    for (int64_t s = 0; b->prefix && s < n_all; s++)
         b->prefix[s] = -1;
-    b->row_token = array(a, n_rows, sizeof *b->row_token);
-    b->row_target = array(a, n_rows, sizeof *b->row_target);
-    b->row_segment = array(a, n_rows, sizeof *b->row_segment);
-    b->row_weight = array(a, n_rows, sizeof *b->row_weight);
-    b->segment_example = array(a, n_segments, sizeof *b->segment_example);
-    b->segment_side = array(a, n_segments, sizeof *b->segment_side);
-    b->segment_sample = array(a, n_segments, sizeof *b->segment_sample);
-    return b;
+    if ((!n_prompts || b->prefix) && (b->tokens = array(a, n_tokens, sizeof *b->tokens)) &&
+        (b->positions = array(a, n_tokens, sizeof *b->positions)) &&
+        (b->cu_seqlens = array(a, n_all + 1, sizeof *b->cu_seqlens)) &&
+        (b->row_token = array(a, n_rows, sizeof *b->row_token)) &&
+        (b->row_target = array(a, n_rows, sizeof *b->row_target)) &&
+        (b->row_segment = array(a, n_rows, sizeof *b->row_segment)) &&
+        (b->row_weight = array(a, n_rows, sizeof *b->row_weight)) &&
+        (b->segment_example = array(a, n_segments, sizeof *b->segment_example)) &&
+        (b->segment_side = array(a, n_segments, sizeof *b->segment_side)) &&
+        (b->segment_sample = array(a, n_segments, sizeof *b->segment_sample)))
+        return b;
+    batch_free(b);
+    return NULL;
 }
 
 nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)

@@ -47,7 +47,7 @@ struct nrl_batch {
     arena memory; /* owns every host array above */
 };
 
-/* Allocates a zeroed batch with arrays for these counts. */
+/* Allocates a zeroed batch with arrays for these counts. NULL: NRL_ERR_MEMORY. */
 nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments);
 /* The same with room for shared prompts; no segment has a prefix yet. */
 nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments, int64_t n_prompts);

@@ -13,9 +13,14 @@ enum { MAX_TEMPLATE_SIZE = 4 << 20 };
 
 void nrl_spans_add(nrl_spans *s, size_t begin, size_t end)
 {
+    if (s->lacks_memory) return;
     if (s->n == s->room) {
-        s->room = s->room ? s->room * 2 : 16;
-        s->at = mem_realloc(s->at, s->room * sizeof *s->at);
+        size_t room = s->room ? s->room * 2 : 16;
+        void *at = mem_try_grow(s->at, room * sizeof *s->at, "the trained spans of a conversation");
+        s->lacks_memory = !at;
+        if (!at) return;
+        s->at = at;
+        s->room = room;
     }
     s->at[s->n].begin = begin;
     s->at[s->n++].end = end;
@@ -264,12 +269,18 @@ static bool chat_blank_char(char c)
     return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f);
 }
 
+nrl_status chat_ids_reserve_marks(chat_ids *ids)
+{
+    if (ids->room >= ids->tokens.n) return NRL_OK;
+    void *trained = mem_try_grow(ids->trained, ids->tokens.room, "the marks of trained tokens");
+    if (!trained) return NRL_ERR_MEMORY;
+    ids->trained = trained;
+    ids->room = ids->tokens.room;
+    return NRL_OK;
+}
+
 static void chat_mark(const chat_text *w, size_t from, chat_ids *out)
 {
-    if (out->room < out->tokens.n) {
-        out->room = out->tokens.room;
-        out->trained = mem_realloc(out->trained, out->room);
-    }
     size_t k = 0;
     for (size_t i = from; i < out->tokens.n; i++) {
         size_t start = out->tokens.starts[i];
@@ -333,13 +344,16 @@ static nrl_status chat_write(const chat_template *t, const nrl_conversation *c, 
     *r = (nrl_rendering){.size = sizeof *r, .text = &w->text, .trained = wants_spans ? &w->trained : NULL};
     NRL_ASSERT((t->tok != NULL), ==, true);
     nrl_status st = t->table->render(t->self, &given, r);
+    if (st == NRL_OK && w->trained.lacks_memory)
+        st = mem_fail(w->trained.room * 2, "the trained spans of a conversation");
+    if (st == NRL_OK) st = buffer_check(&w->text.b);
     return st == NRL_ERR_CONFIG ? nrl_fail(st, "%s%s", nrl_error_text(), t->hint) : st;
 }
 
 nrl_status chat_render_conversation(const chat_template *t, tokenizer_scratch *scratch, const nrl_conversation *c,
                                     chat_ids *out)
 {
-    chat_text w = {0};
+    chat_text w = {.text.b.what = "a rendered conversation"};
     nrl_rendering r;
     size_t from = out->tokens.n;
     out->tokens.want_starts = true;
@@ -348,6 +362,7 @@ nrl_status chat_render_conversation(const chat_template *t, tokenizer_scratch *s
     if (bos) nrl_token_ids_push(&out->tokens, t->tok->info.bos, 0);
     const char *text = w.text.b.text ? w.text.b.text : "";
     if (st == NRL_OK) st = tokenizer_encode(t->tok, scratch, text, w.text.b.size, 0, &out->tokens);
+    if (st == NRL_OK) st = chat_ids_reserve_marks(out);
     if (st == NRL_OK) {
         if (r.span_rule == NRL_SPANS_TOUCH) chat_widen(&w, out, from);
         chat_mark(&w, from, out);
@@ -370,7 +385,7 @@ nrl_status chat_render_text(const chat_template *t, const nrl_message *messages,
                             char **text)
 {
     const nrl_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
-    chat_text w = {0};
+    chat_text w = {.text.b.what = "a rendered conversation"};
     nrl_rendering r;
     uint32_t flags;
     nrl_status st = chat_write(t, &c, false, &w, &r);

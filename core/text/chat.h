@@ -26,6 +26,7 @@ typedef struct {
     unsigned char *trained; /* [tokens.n] 1: an assistant turn's content or its end-of-turn token */
     size_t room;
 } chat_ids;
+nrl_status chat_ids_reserve_marks(chat_ids *ids); /* room for a mark of each token; NRL_ERR_MEMORY */
 void chat_ids_free(chat_ids *ids);
 
 /* What the config chose: "auto" is the tokenizer's own; what holds a / or a dot is a file; another word is a

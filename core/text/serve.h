@@ -18,6 +18,7 @@ struct nrl_spans {
         size_t begin, end;
     } * at;
     size_t n, room;
+    bool lacks_memory;
 };
 
 /* The probe of one opened plugin. */

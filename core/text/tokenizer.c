@@ -19,13 +19,26 @@ void nrl_text_add(nrl_text *text, const char *bytes, size_t size)
 
 void nrl_token_ids_reserve(nrl_token_ids *list, size_t n)
 {
+    if (list->lacks_memory) return;
     size_t room = list->room ? list->room : 256;
     while (room - list->n < n)
         room *= 2;
-    if (room > list->room || !list->ids) list->ids = mem_realloc(list->ids, room * sizeof *list->ids);
-    if (list->want_starts && (room > list->room || !list->starts)) /* asked for after the list had grown */
-        list->starts = mem_realloc(list->starts, room * sizeof *list->starts);
-    list->room = room;
+    int32_t *ids = list->ids;
+    size_t *starts = list->starts;
+    if (room > list->room || !ids) ids = mem_try_grow(ids, room * sizeof *ids, "token ids");
+    if (ids) list->ids = ids;
+    if (ids && list->want_starts && (room > list->room || !starts)) /* asked for after the list had grown */
+        starts = mem_try_grow(starts, room * sizeof *starts, "the starts of tokens");
+    if (starts) list->starts = starts;
+    list->lacks_memory = !ids || (list->want_starts && !starts);
+    if (!list->lacks_memory) list->room = room;
+}
+
+nrl_status token_ids_check(nrl_token_ids *list)
+{
+    bool lacks = list->lacks_memory;
+    list->lacks_memory = false;
+    return lacks ? mem_fail(2 * list->room * sizeof *list->ids, "token ids") : NRL_OK;
 }
 
 void nrl_token_ids_free(nrl_token_ids *list)
@@ -188,17 +201,17 @@ nrl_status nrl_tokenizer_encode(const nrl_open_tokenizer *t, void *scratch, cons
     if (size > NRL_ENCODE_MAX_TEXT)
         return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes, expected at most %d in one piece", size,
                         NRL_ENCODE_MAX_TEXT);
-    if (scratch || !t->table->scratch_create) return t->table->encode(t->self, scratch, text, size, flags, out);
-    void *own = t->table->scratch_create(t->self);
-    nrl_status st = t->table->encode(t->self, own, text, size, flags, out);
-    t->table->scratch_destroy(own);
-    return st;
+    void *own = scratch || !t->table->scratch_create ? NULL : t->table->scratch_create(t->self);
+    nrl_status st = t->table->encode(t->self, own ? own : scratch, text, size, flags, out),
+               memory = token_ids_check(out);
+    if (own) t->table->scratch_destroy(own);
+    return st == NRL_OK ? memory : st;
 }
 
 nrl_status nrl_tokenizer_decode(const nrl_open_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                                 char **text, size_t *size)
 {
-    nrl_text out = {0};
+    nrl_text out = {.b.what = "the text of tokens"};
     nrl_status st = t->table->decode(t->self, ids, n, skip_special, &out);
     if (st != NRL_OK) {
         buffer_free(&out.b);
@@ -206,7 +219,7 @@ nrl_status nrl_tokenizer_decode(const nrl_open_tokenizer *t, const int32_t *ids,
     }
     if (size) *size = out.b.size;
     *text = buffer_take(&out.b);
-    return NRL_OK;
+    return *text ? NRL_OK : NRL_ERR_MEMORY;
 }
 
 nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, const char *text, size_t size,

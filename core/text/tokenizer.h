@@ -46,6 +46,9 @@ nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, co
 nrl_status tokenizer_decode(const tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, char **text,
                             size_t *size);
 
+/* NRL_ERR_MEMORY, once, if ids were dropped since the last check. */
+nrl_status token_ids_check(nrl_token_ids *list);
+
 int32_t tokenizer_token_id(const tokenizer *tok, const char *text);                  /* NRL_TOKEN_NONE */
 const char *tokenizer_token_text(const tokenizer *tok, int32_t id, uint32_t *flags); /* NULL if there is none */
 bool tokenizer_is_special(const tokenizer *tok, int32_t id);

@@ -104,6 +104,7 @@ static nrl_batch *make_batch(const group *g, bool prefill)
     for (size_t i = 0; i < g->n; i++)
         total += input_of(g, i, prefill, &ids, &position);
     nrl_batch *b = batch_new(total, 0, (int64_t)g->n);
+    if (!b) return NULL;
     b->n_examples = (int64_t)g->n;
     for (size_t i = 0; i < g->n; i++) {
         int64_t n = input_of(g, i, prefill, &ids, &position);
@@ -161,6 +162,7 @@ static nrl_status check_logits(const float *row, int64_t n)
 static nrl_status pass(group *g, bool prefill)
 {
     nrl_batch *b = make_batch(g, prefill);
+    if (!b) return NRL_ERR_MEMORY;
     last_rows l = {.work = g->work};
     for (size_t i = 0; i < g->n; i++) {
         if (g->ended[i]) continue;

@@ -39,6 +39,7 @@ static nrl_status logits_check(const work *w, const int32_t *ids, const int64_t 
 static nrl_batch *logits_batch(const int32_t *ids, const int64_t *lengths, size_t n, int64_t total)
 {
     nrl_batch *b = batch_new(total, total - (int64_t)n, (int64_t)n);
+    if (!b) return NULL;
     int64_t at = 0, row = 0;
     b->n_examples = (int64_t)n;
     memcpy(b->tokens, ids, (size_t)total * sizeof *ids);
@@ -107,7 +108,7 @@ nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, s
         while (i + k < n && (!k || total + lengths[i + k] <= GROUP_TOKENS))
             total += lengths[i + k++];
         logits_group g = {w, logits_batch(ids, lengths + i, k, total), logits, logps};
-        st = work_hidden(w, g.batch, logits ? logits_take : logits_take_logps, &g);
+        st = g.batch ? work_hidden(w, g.batch, logits ? logits_take : logits_take_logps, &g) : NRL_ERR_MEMORY;
         /* stages without the head learn the values as words of 32 bits */
         int32_t *values = (int32_t *)(void *)(logits ? logits : logps);
         if (st == NRL_OK) st = stage_share(&w->stage, w->ctx, values, logits ? total * vocab : total);

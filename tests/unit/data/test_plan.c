@@ -215,12 +215,13 @@ static void packing_needs_few_bins_and_evens_them_out(void **state)
 {
     (void)state;
     enum { N = 10000, BUDGET = 4096, RANKS = 4 };
-    int64_t *lengths = mem_alloc(N * sizeof *lengths), *place = mem_alloc(N * sizeof *place), sum = 0;
+    int64_t *lengths = mem_alloc(N * sizeof *lengths), *place = mem_alloc(N * sizeof *place), sum = 0,
+            *scratch = mem_alloc((size_t)data_pack_scratch(N, RANKS) * sizeof *scratch);
     for (int i = 0; i < N; i++) {
         lengths[i] = 1 + (int64_t)(data_order_draw(5, (uint64_t)i) % 2000);
         sum += lengths[i];
     }
-    int64_t n_micro_batches = data_pack(lengths, N, BUDGET, RANKS, place), bins = n_micro_batches * RANKS;
+    int64_t n_micro_batches = data_pack(lengths, N, BUDGET, RANKS, scratch, place), bins = n_micro_batches * RANKS;
     assert_true(bins * BUDGET < sum * 102 / 100 + RANKS * BUDGET); /* first fit is near the bound */
     int64_t *tokens = mem_alloc((size_t)bins * sizeof *tokens), most = 0;
     for (int i = 0; i < N; i++)
@@ -232,14 +233,16 @@ static void packing_needs_few_bins_and_evens_them_out(void **state)
     free(tokens);
     free(lengths);
     free(place);
+    free(scratch);
 }
 
 static void packing_finds_what_longest_first_into_the_emptiest_would_not(void **state)
 {
     (void)state;
     const int64_t lengths[] = {6, 4, 3, 3, 2, 2}; /* that rule gives 6 + 3 + 2 = 11 */
-    int64_t place[6], tokens[2] = {0};
-    assert_int_equal(data_pack(lengths, 6, 10, 1, place), 2);
+    int64_t place[6], tokens[2] = {0}, scratch[64];
+    assert_true(data_pack_scratch(6, 1) <= 64);
+    assert_int_equal(data_pack(lengths, 6, 10, 1, scratch, place), 2);
     for (int i = 0; i < 6; i++)
         tokens[place[i]] += lengths[i];
     assert_int_equal(tokens[0], 10);
