@@ -22,6 +22,10 @@ typedef struct {
 
 /* Returns the value of a key, or NULL if it is absent or null. */
 const nrl_node *data_row_find(const data_schema *s, const nrl_node *row, data_key key);
+/* Numbers and booleans of a row. Tables contain texts only, so the text of a value counts as the value: "0.5"; "true",
+ * "True" or "TRUE". Returns NAN, or -1, for other values. */
+double data_node_number(const nrl_node *value);
+int data_node_bool(const nrl_node *value);
 nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key key, data_text *out);
 /* One message {role, content} or {from, value}, or a list of them; `label` names it in errors. */
 nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,

@@ -221,7 +221,7 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
 
 static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
 {
-    return nrl_node_kind(nrl_node_find(row, s->name[key])) == NRL_NODE_BOOL && !is_extra(s, s->name[key]);
+    return data_node_bool(nrl_node_find(row, s->name[key])) >= 0 && !is_extra(s, s->name[key]);
 }
 
 /* Whether the row is labelled but the algorithm does not read labels: it would train the undesirable answers, too. */
@@ -261,8 +261,8 @@ static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sam
 {
     for (int i = 0; i < s->n_extra - s->labels; i++) {
         const nrl_node *value = nrl_node_find(row, s->extra[i]);
-        bool boolean = nrl_node_kind(value) == NRL_NODE_BOOL;
-        double number = boolean ? nrl_node_bool(value, false) : nrl_node_f64(value, NAN);
+        int boolean = data_node_bool(value);
+        double number = boolean >= 0 ? boolean : data_node_number(value);
         if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
         if (!isfinite((float)number))
             return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s", s->extra[i],

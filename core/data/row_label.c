@@ -11,10 +11,11 @@ static nrl_status read_label(const data_schema *s, const nrl_node *row, float *l
     if (!value)
         return nrl_fail(NRL_ERR_DATA, "no key '%s' or '%s': expected true (the answer is wanted) or false",
                         s->name[DATA_KEY_LABEL], s->name[DATA_KEY_KTO_TAG]);
-    if (nrl_node_kind(value) != NRL_NODE_BOOL)
+    int said = data_node_bool(value);
+    if (said < 0)
         return nrl_fail(NRL_ERR_DATA, "key '%s': expected true or false, found %s", s->name[key],
                         node_kind_name(nrl_node_kind(value)));
-    *label = nrl_node_bool(value, false);
+    *label = (float)said;
     return NRL_OK;
 }
 

@@ -2,12 +2,34 @@
  * row_read.c - the readers in the table of formats: each turns the keys of a row into a sample.
  */
 #include "data/format.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static nrl_status fail_kind(const char *name, const nrl_node *value, const char *expected)
 {
     return nrl_fail(NRL_ERR_DATA, "key '%s': expected %s, found %s", name, expected,
                     node_kind_name(nrl_node_kind(value)));
+}
+
+double data_node_number(const nrl_node *value)
+{
+    const char *text = nrl_node_string(value, "");
+    char *end;
+    if (nrl_node_kind(value) != NRL_NODE_STRING) return nrl_node_f64(value, NAN);
+    if (text[strspn(text, " +-.0123456789eE")]) return NAN; /* strtod reads "inf" and hexadecimal numbers, too */
+    double number = strtod(text, &end);
+    return end == text || end != text + nrl_node_string_size(value) ? NAN : number;
+}
+
+int data_node_bool(const nrl_node *value)
+{
+    static const char *const words[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
+    const char *text = nrl_node_string(value, "");
+    if (nrl_node_kind(value) == NRL_NODE_BOOL) return nrl_node_bool(value, false);
+    for (int i = 0; i < 6; i++)
+        if (!strcmp(text, words[i / 3][i % 3])) return i / 3;
+    return -1;
 }
 
 nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key key, data_text *out)

@@ -1,7 +1,7 @@
 /*
  * @NAME@.c - rows from files of lines "PROMPT<tab>COMPLETION", whose names end in .@NAME@: the place to write a reader
  * of your own. nrl/dataset.h says what each member is given and what it promises; `write` and `extension` let
- * `nrl plugins test` make files of its own (examples/csv has them), else --path FILE names one.
+ * `nrl plugins test` make files of its own (examples/stanzas has them), else --path FILE names one.
  */
 #include <errno.h>
 #include <nrl/nrl.h>

@@ -66,8 +66,8 @@ check 2 pipe "data.train: pipe: not a regular file"
 check 2 /dev/zero "data.train: /dev/zero: not a regular file"
 printf 'PAR1....' >table.jsonl
 check 65 table.jsonl "table.jsonl: a Parquet file; expected JSONL or a JSON array in UTF-8"
-printf 'prompt,answer\n1,2\n' >table.csv
-check 65 table.csv "table.csv:1:1: expected { (JSONL) or [ (a JSON array of rows)"
+printf 'prompt,answer\n1,2\n' >table
+check 65 table "table:1:1: expected { (JSONL) or [ (a JSON array of rows)"
 gzip -c train.jsonl | head -c 100 >cut.jsonl.gz
 check 65 cut.jsonl.gz "cut.jsonl.gz: the gzip data ends early" "the file is cut off"
 for packer in zstd xz; do

@@ -58,7 +58,7 @@ typedef struct {
     void (*close_range)(void *range); /* [any] also before its last row */
 
     /* For `nrl plugins test`, which reads what it wrote; both or none. */
-    const char *extension; /* "csv": what names of files end in, without the dot */
+    const char *extension; /* "tsv": what names of files end in, without the dot */
     /* [main] writes a list of rows to a new file: maps of texts, all with the same keys */
     nrl_status (*write)(const void *options, const char *path, const nrl_node *rows);
 } nrl_dataset;
