@@ -42,13 +42,21 @@ static void print_failure_cause(const nrl_mesh *m, const abort_record *w, buffer
     }
 }
 
+/* Lack of memory on any rank is the error of all ranks, because the run as a whole needs more memory. Other failures of
+ * a rank are NRL_ERR_PEER on the others. */
+static nrl_status status_of(const nrl_mesh *m, const abort_record *w)
+{
+    bool own = w->kind == ABORT_REPORTED && w->culprit == m->place.rank;
+    bool lacks_memory = w->kind == ABORT_REPORTED && w->code == NRL_ERR_MEMORY;
+    return w->code && (own || lacks_memory) ? w->code : NRL_ERR_PEER;
+}
+
 nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double waited)
 {
     abort_record w;
     buffer text = {0};
     control_failure_cause(m->control, &w);
     print_failure_cause(m, &w, &text);
-    bool alone = w.culprit == m->place.rank && w.kind == ABORT_REPORTED;
     if (w.kind != ABORT_REPORTED) {
         if (call) {
             buffer_puts(&text, "\nthis rank was in ");
@@ -58,7 +66,7 @@ nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double
             buffer_print(&text, "\nthis rank was between calls, step %lld", (long long)m->step);
         }
     }
-    nrl_status st = nrl_fail(alone && w.code ? w.code : NRL_ERR_PEER, "%s", text.text);
+    nrl_status st = nrl_fail(status_of(m, &w), "%s", text.text);
     buffer_free(&text);
     return st;
 }
@@ -70,7 +78,7 @@ nrl_status mesh_check(nrl_mesh *m)
     if (!m->control || !control_failed(m->control)) return NRL_OK;
     control_failure_cause(m->control, &w);
     print_failure_cause(m, &w, &text);
-    nrl_status st = nrl_fail(NRL_ERR_PEER, "%s", text.text);
+    nrl_status st = nrl_fail(status_of(m, &w), "%s", text.text);
     buffer_free(&text);
     return st;
 }
