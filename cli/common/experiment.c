@@ -2,7 +2,6 @@
  * experiment.c - opens a run from a YAML file, for several verbs.
  */
 #include "cli/common/experiment.h"
-#include "base/escape.h"
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
 #include <stdio.h>
@@ -21,21 +20,6 @@ void experiment_environment(arena *a, nrl_environment *env)
                              .color = terminal && !cli_getenv("NO_COLOR"),
                              .step = cli_tell_crashes(),
                              .no_config_plugins = cli_getenv(CLI_NO_CONFIG_PLUGINS)};
-}
-
-nrl_status experiment_print_event(void *user, nrl_run *r, const nrl_run_event *e)
-{
-    (void)user;
-    (void)r;
-    if (!e->text) return NRL_OK;
-    FILE *to = e->kind == NRL_EVENT_WARNING ? stderr : stdout;
-    flockfile(to);
-    if (to == stderr) fputs("warning: ", to);
-    escape_print(to, e->text, strlen(e->text));
-    fputc('\n', to);
-    fflush(to);
-    funlockfile(to);
-    return NRL_OK;
 }
 
 /* OpenMP's runtime is loaded with the CPU backend and reads this variable then. A value that the user set stays. */

@@ -15,9 +15,6 @@ void experiment_environment(arena *a, nrl_environment *env);
 nrl_status experiment_ranks(arena *a, nrl_environment *env);
 bool experiment_speaks(const nrl_environment *env); /* rank 0: prints for all ranks */
 
-/* For nrl_environment: prints events that have text, warnings to stderr. For verbs without loggers. */
-nrl_status experiment_print_event(void *user, nrl_run *r, const nrl_run_event *e);
-
 /* argv: VERB FILE.yaml [key=value ...]. `a` owns the config tree for the lifetime of the run. */
 nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environment *env, nrl_run **out);
 

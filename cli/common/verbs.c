@@ -14,9 +14,9 @@ const cli_verb cli_verbs[] = {
      "of the config; `nrl describe` lists them. With any verb, --no-scripts runs no\n"
      "script, and --no-plugins-from-config opens no plugin from a folder that a config\n"
      "names: use them for untrusted files."},
-    {"check", "FILE [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
+    {"check", "FILE [--json] [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
      "Checks everything that needs no device: options, plugins, files, rows, memory;\n"
-     "also for a script."},
+     "also for a script. --json prints the plan of the run as JSON."},
     {"launch",
      "-n N [--nodes HOST:SLOTS,... | --hostfile FILE]\n"
      "           [--node-rank K] [--address A] [--port P] [--store ADDRESS]\n"

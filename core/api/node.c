@@ -1,7 +1,8 @@
 /*
- * node.c - the public functions of nrl/node.h, wrappers of base/arena.h, base/node.h and base/json.h.
+ * node.c - the public functions of nrl/node.h, wrappers of base/arena.h, base/node.h, base/json.h and base/plan_text.h.
  */
 #include "base/json.h"
+#include "base/plan_text.h"
 #include <nrl/run.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,11 @@ nrl_status nrl_json_parse(nrl_arena *a, const char *source, const char *text, si
 char *nrl_json_write(const nrl_node *node, int indent)
 {
     return json_write(node, indent);
+}
+
+char *nrl_plan_text(const nrl_node *plan)
+{
+    return plan_text(plan);
 }
 
 const char *nrl_version(void)

@@ -21,6 +21,9 @@ struct nrl_run {
 /* nrl_run_open of a tree; `problems` were found while it was read and are reported with the rest, NULL = none. */
 nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl_environment *env, run **out);
 
+/* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
+void run_tell_plan(run *r);
+
 /* What every public call returns through: an error is told to the other ranks. (run.c) */
 nrl_status run_end_call(run *r, nrl_status st);
 

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "config/tree.h"
 #include "run/open/identity.h"
-#include "run/print_plan.h"
 #include "run/step/debug.h"
 #include "run/step/ranks.h"
 #include <stdlib.h>
@@ -47,7 +46,7 @@ static nrl_status open_all(run *r)
         NRL_TRY(session_look_at_reference(se));
         NRL_TRY(session_plan_storage(se));
         if (!se->env.quiet) session_estimate(se);
-        print_plan(&r->trainer);
+        run_tell_plan(r);
         return NRL_OK;
     }
     NRL_TRY(session_open_device(se));
@@ -66,7 +65,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(open_loggers(r));
     if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
     if (session_is_rank0(se)) NRL_TRY(saver_write_config(&r->saver));
-    print_plan(&r->trainer);
+    run_tell_plan(r);
     NRL_TRY(debug_group(&r->trainer));
     trainer_begin(&r->trainer);
     r->saver.last_save_time = clock_seconds();

@@ -148,7 +148,7 @@ static nrl_status finish(run *r)
     NRL_TRY(check_end(r));
     r->finished = true;
     if (c->export != CONFIG_EXPORT_NONE) return export_at_end(r);
-    telemetry_tell(&r->telemetry, NRL_EVENT_END, NULL, NULL);
+    telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_END});
     return NRL_OK;
 }
 

@@ -83,7 +83,7 @@ class nrl_run_event(Structure):
     _fields_ = [("size", c_uint32), ("kind", c_uint32), ("step", c_int64), ("loss", c_double), ("grad_norm", c_double),
                 ("lr", c_double), ("epoch", c_double), ("tokens", c_double), ("tokens_per_s", c_double), ("seconds", c_double),
                 ("skipped", c_bool), ("values", POINTER(nrl_value)), ("n_values", c_size_t), ("text", c_char_p),
-                ("path", c_char_p)]
+                ("path", c_char_p), ("plan", c_void_p)]
 
 
 class nrl_environment(Structure):
@@ -212,6 +212,7 @@ _SIGNATURES = {
     "nrl_arena_destroy": (None, [_P]),
     "nrl_json_parse": (status, [_P, c_char_p, c_char_p, c_size_t, _PP]),
     "nrl_json_write": (_P, [_P, c_int]),
+    "nrl_plan_text": (_P, [_P]),
     # run.h
     "nrl_config_create": (_P, [_P]),
     "nrl_config_destroy": (None, [_P]),

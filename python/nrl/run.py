@@ -60,13 +60,15 @@ def _assignments(prefix, value):
 
 
 class Run:
-    """An open run; see nrl.open. It belongs to the thread that opened it. A context manager."""
+    """An open run; see nrl.open. It belongs to the thread that opened it. A context manager. `plan`: what the run is about to do,
+    a dict with the keys of docs/records.md; None where the run is quiet."""
 
     def __init__(self, config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys):
         self._pointer = self._arena = self._config = None
         self._thread = threading.get_ident()
         self._hooks, self._events, self._on_event = {}, collections.deque(), on_event
         self._interrupted = False
+        self.plan = None
         self._losses = {loss.name: loss for loss in losses}
         self._arena = lib.nrl_arena_create()
         self._config = lib.nrl_config_create(self._arena)
@@ -117,8 +119,11 @@ class Run:
     def _hear(self, e):
         if e.kind == _lib.EVENT_WARNING:
             _log.warning("%s", e.text.decode(errors="replace"))
-        elif e.kind in (_lib.EVENT_NEWS, _lib.EVENT_PLAN):
+        elif e.kind == _lib.EVENT_NEWS:
             _log.info("%s", e.text.decode(errors="replace"))
+        elif e.kind == _lib.EVENT_PLAN:
+            self.plan = _lib.tree(e.plan)
+            _log.info("%s", _lib.allocated_text(lib.nrl_plan_text(e.plan)))
         if e.kind not in _KINDS:
             return
         event = Event(e)

@@ -35,6 +35,12 @@ class Runs(Case):
         self.assertEqual(events[0].values["loss"], losses[0])
         self.assertEqual(events[-1].path, os.path.join(self.path("dict"), "checkpoints", "step-00000003"))
 
+    def test_the_plan_is_a_dict_and_lines_of_the_log(self):
+        with self.assertLogs("nrl", "INFO") as log, nrl.open(self.config("plan"), quiet=False, check_only=True) as run:
+            self.assertEqual((run.plan["train"]["steps"], run.plan["name"]), (run.total_steps, "plan"))
+            self.assertEqual(run.plan["model"]["type"], "llama")
+        self.assertIn("train      3 steps of", "\n".join(log.output))
+
     def test_several_runs_take_turns(self):
         with nrl.open(self.config("one")) as one, nrl.open(self.config("two", train={"steps": 3, "global_batch": 8, "seed": 7})) as two:
             pairs = [(a.loss, b.loss) for a, b in zip(one.steps(), two.steps())]

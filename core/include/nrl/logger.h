@@ -40,7 +40,7 @@ typedef struct {
 
 typedef enum {
     NRL_EVENT_NONE = 0,
-    NRL_EVENT_PLAN,        /* text: a line of the plan, in order */
+    NRL_EVENT_PLAN,        /* plan: what the run is about to do; before the first step, and by `nrl check` */
     NRL_EVENT_STEP,        /* a finished optimizer step: the numbers below, values */
     NRL_EVENT_EVAL,        /* a finished evaluation that was due: step, loss, values */
     NRL_EVENT_BEFORE_SAVE, /* a checkpoint of `step` is about to be written */
@@ -66,7 +66,13 @@ typedef struct {
     size_t n_values;
     const char *text; /* lines, without the last line end */
     const char *path; /* directory of a checkpoint or of a model */
+    /* A map: model, data, steps, ranks, memory (bytes of this rank), backend. docs/records.md lists the keys; later
+     * versions may add more. Lives as long as the run. */
+    const nrl_node *plan;
 } nrl_run_event;
+
+/* The lines that `console` prints for a plan, without the last line end; allocated, for nrl_free. [any] */
+NRL_API char *nrl_plan_text(const nrl_node *plan);
 
 typedef struct {
     uint32_t size;
@@ -89,8 +95,9 @@ typedef struct {
     nrl_status (*open)(const void *options, const nrl_logger_run *run, void **self); /* [main] */
     nrl_status (*write)(void *self, const nrl_record *record);                       /* [step] */
     void (*close)(void *self);                                                       /* [main] */
-    /* Receives events of the kinds PLAN, SAVE, NEWS, WARNING and END; steps and evaluations come as records. Calls to
-     * event and write of all loggers of the process never overlap. NULL: this logger receives no events. [any] */
+    /* Receives events of the kinds PLAN (once), SAVE, NEWS, WARNING and END; steps and evaluations come as records.
+     * Calls to event and write of all loggers of the process never overlap. NULL: this logger receives no events. [any]
+     */
     void (*event)(void *self, const nrl_run_event *event);
     bool on_terminal; /* the logger writes to the terminal: it is not opened in a quiet run */
 } nrl_logger;

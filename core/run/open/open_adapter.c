@@ -86,27 +86,6 @@ nrl_status open_adapter(session *se)
     return st;
 }
 
-/* ---- the plan ---- */
-
-void adapter_say(session *se)
-{
-    const adapter_set *s = se->model->adapters;
-    const nrl_node *at = nrl_node_find(se->tree, "adapter");
-    if (nrl_node_kind(at) == NRL_NODE_NULL && at->line) /* in a file; ADAPTER=null is what was typed to be without */
-        nrl_warn("%s: %s: is empty, so everything is trained; {} takes its defaults", nrl_node_place(at),
-                 se->config.adapter.section);
-    if (!s) return;
-    double mib = 1 << 20, size = (double)nrl_dtype_size(session_compute(se));
-    int64_t trained = model_n_trained(se->model), all = model_n_params(se->model);
-    const char *summary = s->table->summary ? s->table->summary(s->self) : NULL;
-    telemetry_say(se->telemetry,
-                  "%-10s %s%son %d modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)",
-                  s->table->plugin.name, summary ? summary : "", summary ? " " : "", s->n, thousands_text(trained),
-                  100 * (double)trained / (double)all, size * (double)trained / mib, thousands_text(all - trained),
-                  size * (double)(all - trained) / mib);
-    if (se->origin.adapter_dir) telemetry_say(se->telemetry, "           adapters from %s", se->origin.adapter_dir);
-}
-
 /* ---- the weights beside it ---- */
 
 nrl_status adapter_base(session *se, const char **key)

@@ -134,7 +134,6 @@ nrl_status out_mark(session *se); /* once the loggers are open too: the marker s
 
 /* open_adapter.c: the component `adapter`; nothing without it */
 nrl_status open_adapter(session *se); /* attaches it, before anything is planned */
-void adapter_say(session *se);        /* its lines of the plan */
 nrl_status adapter_base(session *se,
                         const char **key); /* the weights beside it; the same on all ranks, which all ask */
 
@@ -147,7 +146,6 @@ strategy_setup session_strategy_setup(const session *se); /* the policy's */
 const char *session_cache_folder(session *se);            /* NULL: nothing may be left behind */
 /* The chat template that was trained, in Jinja, for an export; NULL where that is the tokenizer's own, or nobody's. */
 const char *session_template(const session *se, arena *a);
-const char *thousands_text(int64_t n); /* 1234567 -> "1,234,567", in one of a few rotating buffers */
 /* NRL_ERR_STOPPED where a signal came before the first step: there is nothing to save yet. */
 nrl_status session_heed_signal(const session *se);
 

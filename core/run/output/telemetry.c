@@ -177,12 +177,12 @@ void telemetry_begin(telemetry *t, bool loggers_open)
     if (t->event) start_listening(t);
 }
 
-void telemetry_tell(telemetry *t, nrl_run_event_kind kind, const char *path, const char *text)
+void telemetry_emit(telemetry *t, nrl_run_event e)
 {
-    const nrl_run_event e = {
-        .size = sizeof e, .kind = kind, .step = t->step ? *t->step : 0, .text = text, .path = path};
-    telemetry_event *kept = t->quiet || !t->holds ? NULL : event_copy(t, &e);
     if (t->quiet) return;
+    e.size = sizeof e;
+    e.step = t->step ? *t->step : 0;
+    telemetry_event *kept = t->holds ? event_copy(t, &e) : NULL;
     if (kept) event_append(&t->held_end, kept);
     if (is_speaking) { /* a program's callback that calls the run */
         queue_put(t, &e);
@@ -193,28 +193,15 @@ void telemetry_tell(telemetry *t, nrl_run_event_kind kind, const char *path, con
     speak_end();
 }
 
-static void telemetry_print(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, va_list a)
-{
-    char *text = NULL;
-    if (t->quiet || vasprintf(&text, fmt, a) < 0) return;
-    telemetry_tell(t, kind, path, text);
-    free(text);
-}
-
-void telemetry_say(telemetry *t, const char *fmt, ...)
-{
-    va_list a;
-    va_start(a, fmt);
-    telemetry_print(t, t->plans ? NRL_EVENT_PLAN : NRL_EVENT_NEWS, NULL, fmt, a);
-    va_end(a);
-}
-
 void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
 {
+    char *text = NULL;
     va_list a;
     va_start(a, fmt);
-    telemetry_print(t, kind, path, fmt, a);
+    if (!t->quiet && vasprintf(&text, fmt, a) >= 0)
+        telemetry_emit(t, (nrl_run_event){.kind = kind, .text = text, .path = path});
     va_end(a);
+    free(text);
 }
 
 /* ---- loggers ---- */

@@ -34,7 +34,6 @@ struct telemetry {
     void *event_user;
     bool takes_warnings; /* `event` does */
     bool quiet;          /* nothing but warnings */
-    bool plans;          /* what telemetry_say says are lines of the plan */
     const int64_t *step; /* finished steps, of the trainer's; NULL = none yet */
     bool holds;          /* loggers will open: events until then are kept for them */
     telemetry_event *held, **held_end;
@@ -51,12 +50,12 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
 void telemetry_use(telemetry *t);
 /* To the loggers; the program learns of steps and evaluations by hooks. [step] */
 void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n);
-/* An event with these words: a line of the plan while `plans`, else of news; and of any kind. [step] */
-void telemetry_say(telemetry *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* An event, whose size and step this sets. Its texts are copied, its plan must live as long as the telemetry. [step] */
+void telemetry_emit(telemetry *t, nrl_run_event event);
+/* The same with a formatted text; of the kind NEWS. */
 void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same with a text that is ready, or NULL. [step] */
-void telemetry_tell(telemetry *t, nrl_run_event_kind kind, const char *path, const char *text);
+#define telemetry_say(t, ...) telemetry_report(t, NRL_EVENT_NEWS, NULL, __VA_ARGS__)
 void telemetry_warn_missing(telemetry *t); /* once, at the end */
 void telemetry_close(telemetry *t);
 

@@ -106,8 +106,9 @@ nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
 {
     handle *h = user;
     const nrl_environment *given = &h->host->run;
-    if (e->text && given->event) return given->event(given->event_user, r, e); /* `nrl check` prints them */
-    if (!r) return NRL_OK;                                                     /* the run is still being opened */
+    if ((e->text || e->plan) && given->event)
+        return given->event(given->event_user, r, e); /* `nrl check` prints them */
+    if (!r) return NRL_OK;                            /* the run is still being opened */
     if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
     if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});
     if (e->kind != NRL_EVENT_SAVE) return NRL_OK;

@@ -6,6 +6,7 @@
 #include "base/escape.h"
 #include "text.h"
 #include <errno.h>
+#include <nrl/run.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -251,16 +252,19 @@ static void console_event(void *self, const nrl_run_event *e)
 {
     const console *c = shown;
     FILE *to = e->kind == NRL_EVENT_WARNING ? stderr : stdout;
+    char *plan = e->plan ? nrl_plan_text(e->plan) : NULL;
+    const char *lines = plan ? plan : e->text;
     (void)self;
-    if (!e->text) return;
+    if (!lines) return;
     erase_bar();
     fflush(stdout);
     flockfile(to); /* one piece, whatever its length */
     if (to == stderr) fputs("warning: ", to);
-    escape_print(to, e->text, strlen(e->text));
+    escape_print(to, lines, strlen(lines));
     fputc('\n', to);
     fflush(to);
     funlockfile(to);
+    nrl_free(plan);
     if (!c) return;
     show_bar(c);
     fflush(stdout);

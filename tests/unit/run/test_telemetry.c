@@ -84,9 +84,7 @@ static void open_telemetry(telemetry *t, run_logger *l, claims *own, const int64
         t->takes_warnings = true;
     }
     telemetry_begin(t, true);
-    t->plans = true;
     telemetry_say(t, "plan %d", 1); /* before the logger is open: it is kept for it */
-    t->plans = false;
     assert_int_equal(telemetry_open(t, &about, own), NRL_OK);
 }
 

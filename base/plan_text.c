@@ -1,0 +1,246 @@
+/*
+ * plan_text.c - nrl_plan_text of nrl/logger.h. Reads the tree that core/run/plan.c makes; what the tree does not have
+ * is not mentioned.
+ */
+#include "base/plan_text.h"
+#include "base/buffer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BAR_WIDTH = 24, SAMPLE_BYTES = 600 };
+
+static int64_t plan_int(const nrl_node *map, const char *key)
+{
+    return nrl_node_int(nrl_node_find(map, key), 0);
+}
+
+static const char *plan_string(const nrl_node *map, const char *key)
+{
+    return nrl_node_string(nrl_node_find(map, key), "");
+}
+
+static bool plan_bool(const nrl_node *map, const char *key)
+{
+    return nrl_node_bool(nrl_node_find(map, key), false);
+}
+
+static double plan_f64(const nrl_node *map, const char *key)
+{
+    return nrl_node_f64(nrl_node_find(map, key), 0);
+}
+
+static double plan_mib(const nrl_node *map, const char *key)
+{
+    return (double)plan_int(map, key) / (1 << 20);
+}
+
+/* 1234567 -> "1,234,567", in one of a few rotating buffers. */
+static const char *plan_thousands(int64_t n)
+{
+    static _Thread_local char rotating[8][32];
+    static _Thread_local int next;
+    char digits[24], *out = rotating[next = (next + 1) % 8];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n), k = 0;
+    for (int i = 0; i < len; i++) {
+        out[k++] = digits[i];
+        if (i < len - 1 && (len - 1 - i) % 3 == 0 && digits[i] != '-') out[k++] = ',';
+    }
+    out[k] = 0;
+    return out;
+}
+
+static const char *plan_count(const nrl_node *map, const char *key)
+{
+    return plan_thousands(plan_int(map, key));
+}
+
+static const char *plural(int64_t n, const char *ending)
+{
+    return n == 1 ? "" : ending;
+}
+
+static void add_model(buffer *b, const nrl_node *model, const nrl_node *adapter)
+{
+    buffer_print(b,
+                 "model      %s, %s parameters: %lld layers, width %lld, %lld heads (%lld key/value), vocabulary %s\n",
+                 plan_string(model, "type"), plan_count(model, "parameters"), (long long)plan_int(model, "layers"),
+                 (long long)plan_int(model, "width"), (long long)plan_int(model, "heads"),
+                 (long long)plan_int(model, "key_value_heads"), plan_count(model, "vocabulary"));
+    if (nrl_node_find(model, "weights"))
+        buffer_print(b, "           weights from %s\n", plan_string(model, "weights"));
+    else
+        buffer_print(b, "           random weights, seed %lld\n", (long long)plan_int(model, "seed"));
+    if (!adapter) return;
+    const char *summary = plan_string(adapter, "summary");
+    double trained = plan_f64(adapter, "trained"), frozen = plan_f64(adapter, "frozen");
+    buffer_print(b, "%-10s %s%son %lld modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)\n",
+                 plan_string(adapter, "name"), summary, *summary ? " " : "", (long long)plan_int(adapter, "modules"),
+                 plan_count(adapter, "trained"), 100 * trained / (trained + frozen), plan_mib(adapter, "trained_bytes"),
+                 plan_count(adapter, "frozen"), plan_mib(adapter, "frozen_bytes"));
+    if (nrl_node_find(adapter, "weights"))
+        buffer_print(b, "           adapters from %s\n", plan_string(adapter, "weights"));
+}
+
+static void add_data(buffer *b, const char *role, const nrl_node *d)
+{
+    static const char *const omitted[][2] = {{"dropped", "dropped: longer than data.max_length"},
+                                             {"truncated", "truncated to data.max_length"},
+                                             {"untrained", "omitted: no trained token"},
+                                             {"empty", "omitted: empty"}};
+    const nrl_node *lengths = nrl_node_find(d, "lengths");
+    int64_t most = 1;
+    if (!d) return;
+    buffer_print(b, "%-10s %s samples (%s%s), %s tokens, %s trained; lengths %lld to %lld, median %lld\n", role,
+                 plan_count(d, "samples"), plan_string(d, "format"),
+                 plan_bool(d, "from_cache") ? ", from the token cache" : "", plan_count(d, "tokens"),
+                 plan_count(d, "trained_tokens"), (long long)plan_int(d, "min_length"),
+                 (long long)plan_int(d, "max_length"), (long long)plan_int(d, "median_length"));
+    if (plan_int(d, "shared_tokens"))
+        buffer_print(b, "           %s tokens of prompts are computed once for both sides of a pair\n",
+                     plan_count(d, "shared_tokens"));
+    for (size_t i = 0; i < sizeof omitted / sizeof *omitted; i++)
+        if (plan_int(d, omitted[i][0]))
+            buffer_print(b, "           %s rows %s\n", plan_count(d, omitted[i][0]), omitted[i][1]);
+    for (size_t k = 0; k < nrl_node_size(lengths); k++)
+        if (nrl_node_int(nrl_node_at(lengths, k), 0) > most) most = nrl_node_int(nrl_node_at(lengths, k), 0);
+    for (size_t k = 0; k < nrl_node_size(lengths); k++) {
+        int64_t n = nrl_node_int(nrl_node_at(lengths, k), 0);
+        if (n)
+            buffer_print(b, "           %7lld - %-7lld %-*.*s %s\n", 1LL << k, (2LL << k) - 1, BAR_WIDTH,
+                         (int)((n * BAR_WIDTH + most - 1) / most), "########################", plan_thousands(n));
+    }
+}
+
+static void add_sample(buffer *b, const nrl_node *plan)
+{
+    const char *text = plan_string(plan, "sample");
+    size_t n = strlen(text);
+    if (!nrl_node_find(plan, "sample")) return;
+    if (n > SAMPLE_BYTES) {
+        n = SAMPLE_BYTES;
+        while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
+            n--; /* not inside a character */
+    }
+    buffer_print(b, "sample 1   %.*s%s\n", (int)n, text, text[n] ? " ..." : "");
+}
+
+static void add_train(buffer *b, const nrl_node *t)
+{
+    int64_t steps = plan_int(t, "steps"), per_epoch = plan_int(t, "steps_per_epoch");
+    int64_t micro_batches = plan_int(t, "micro_batches");
+    const char *precision = plan_string(t, "precision");
+    buffer_print(
+        b, "train      %s steps of %s samples (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s",
+        plan_thousands(steps), plan_count(t, "global_batch"), (double)steps / (double)per_epoch,
+        plural(steps == per_epoch ? 1 : 2, "s"), plan_thousands(per_epoch), plural(per_epoch, "s"),
+        (long long)micro_batches, plural(micro_batches, "es"), precision);
+    if (strcmp(precision, "fp32"))
+        buffer_print(b, " with fp32 masters%s", plan_bool(t, "split_masters") ? " in two halves" : "");
+    if (nrl_node_find(t, "loss_scale"))
+        buffer_print(b, ", %sloss scale %g", plan_bool(t, "dynamic_loss_scale") ? "dynamic " : "",
+                     plan_f64(t, "loss_scale"));
+    buffer_print(b, ", seed %lld", (long long)plan_int(t, "seed"));
+    if (plan_int(t, "recomputed_layers"))
+        buffer_print(b, ", activations of %lld of %lld layers computed again",
+                     (long long)plan_int(t, "recomputed_layers"), (long long)plan_int(t, "layers"));
+    buffer_print(b, "\n           %s, %s lr %g, %s, clip_norm %g\n", plan_string(t, "algorithm"),
+                 plan_string(t, "optimizer"), plan_f64(t, "lr"), plan_string(t, "schedule"), plan_f64(t, "clip_norm"));
+}
+
+static void add_ranks(buffer *b, const nrl_node *plan)
+{
+    const nrl_node *ranks = nrl_node_find(plan, "ranks"), *strategies = nrl_node_find(plan, "parallel");
+    const nrl_node *stages = nrl_node_find(plan, "stages");
+    size_t n_stages = nrl_node_size(stages);
+    if (plan_int(ranks, "n") > 1) buffer_print(b, "ranks      %s\n", plan_string(ranks, "text"));
+    for (size_t i = 0; i < nrl_node_size(strategies); i++) {
+        const nrl_node *one = nrl_node_at(strategies, i);
+        buffer_print(b, "parallel   %s%s%s\n", plan_string(one, "name"), nrl_node_find(one, "text") ? ": " : "",
+                     plan_string(one, "text"));
+    }
+    if (!n_stages) return;
+    buffer_puts(b, "           stages hold ");
+    for (size_t k = 0; k < n_stages; k++)
+        buffer_print(b, "%s%s", k ? " + " : "", plan_thousands(nrl_node_int(nrl_node_at(stages, k), 0)));
+    buffer_print(b, " parameters; bubble (stages - 1) / micro-batches: %zu/%lld in the first step\n", n_stages - 1,
+                 (long long)plan_int(nrl_node_find(plan, "train"), "micro_batches"));
+}
+
+static void add_memory(buffer *b, const nrl_node *plan)
+{
+    const nrl_node *m = nrl_node_find(plan, "memory");
+    const char *where = nrl_node_size(nrl_node_find(plan, "stages"))      ? " on rank 0"
+                        : plan_int(nrl_node_find(plan, "ranks"), "n") > 1 ? " a rank"
+                                                                          : "";
+    bool estimated = nrl_node_find(m, "micro_batch");
+    if (plan_int(m, "strategy")) buffer_print(b, "           buffers %.1f MiB%s\n", plan_mib(m, "strategy"), where);
+    buffer_print(b,
+                 "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
+                 "(%.3g bytes a parameter)%s\n",
+                 plan_mib(m, "total"), where, plan_mib(m, "weights"), plan_mib(m, "masters"), plan_mib(m, "gradients"),
+                 plan_mib(m, "optimizer"), plan_f64(m, "total") / plan_f64(m, "parameters"),
+                 estimated ? "" : "; activations come on top");
+    if (estimated)
+        buffer_print(
+            b,
+            "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "
+            "logits, gradients on their way; %.1f MiB in all, without the backend's own\n",
+            plan_mib(m, "micro_batch"), plan_count(m, "micro_batch_tokens"),
+            (double)(plan_int(m, "total") + plan_int(m, "micro_batch")) / (1 << 20));
+    if (plan_int(m, "gradient_buffer"))
+        buffer_print(b, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it\n",
+                     plan_mib(m, "gradient_buffer"));
+    if (plan_int(m, "checkpoint_copy"))
+        buffer_print(b, "           and %.1f MiB for a copy of what a checkpoint holds (checkpoint.async)\n",
+                     plan_mib(m, "checkpoint_copy"));
+    if (plan_int(m, "logits"))
+        buffer_print(b,
+                     "           logits of a micro-batch: %.1f MiB at most stay from forward to backward "
+                     "(train.logits_mb)\n",
+                     plan_mib(m, "logits"));
+}
+
+static void add_backend(buffer *b, const nrl_node *plan)
+{
+    const nrl_node *reference = nrl_node_find(plan, "reference"), *backend = nrl_node_find(plan, "backend");
+    int64_t threads = plan_int(backend, "threads");
+    if (plan_bool(reference, "shared"))
+        buffer_print(b, "reference  the policy without its adapters, %s: no weights of its own\n",
+                     plan_string(reference, "log_probs"));
+    else if (reference)
+        buffer_print(b, "reference  %s, weights %.1f MiB\n", plan_string(reference, "log_probs"),
+                     plan_mib(reference, "bytes"));
+    buffer_print(b, "backend    %s", plan_string(backend, "name"));
+    if (nrl_node_find(backend, "device"))
+        buffer_print(b, ": %s, %lld thread%s, %s, %s", plan_string(backend, "device"), (long long)threads,
+                     plural(threads, "s"), plan_string(backend, "isa"), plan_string(backend, "library"));
+    buffer_puts(b, "\n");
+    if (!plan_bool(backend, "deterministic"))
+        buffer_print(
+            b, "           deterministic: false: %s%s\n",
+            nrl_node_find(backend, "relaxed") ? "bits may differ from run to run: " : "",
+            nrl_node_string(nrl_node_find(backend, "relaxed"), "changes nothing, this backend has no faster ways"));
+    if (nrl_node_find(backend, "skipped"))
+        buffer_print(b, "           auto skipped %s\n", plan_string(backend, "skipped"));
+    if (plan_int(plan, "resumed_step"))
+        buffer_print(b, "resume     after step %s of %s\n", plan_count(plan, "resumed_step"),
+                     plan_count(nrl_node_find(plan, "train"), "steps"));
+}
+
+char *plan_text(const nrl_node *plan)
+{
+    buffer b = {0};
+    buffer_print(&b, "nrl %s  run '%s' in %s\n", plan_string(plan, "nrl"), plan_string(plan, "name"),
+                 plan_string(plan, "out"));
+    add_model(&b, nrl_node_find(plan, "model"), nrl_node_find(plan, "adapter"));
+    add_data(&b, "train data", nrl_node_find(plan, "train_data"));
+    add_data(&b, "eval data", nrl_node_find(plan, "eval_data"));
+    add_sample(&b, plan);
+    add_train(&b, nrl_node_find(plan, "train"));
+    add_ranks(&b, plan);
+    add_memory(&b, plan);
+    add_backend(&b, plan);
+    b.text[--b.size] = 0; /* without the last line end, as all texts of events */
+    return buffer_take(&b);
+}
