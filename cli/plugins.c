@@ -1,6 +1,6 @@
 /*
  * plugins.c - `nrl plugins`: lists all plugins that are found; opening them shows which are broken,
- * and why. `test` and `new` have their own files.
+ * and why. Verbs below it have their own files.
  */
 #include "base/json.h"
 #include "cli/verbs.h"
@@ -55,16 +55,25 @@ static void print_json(arena *a, const plugin_entry *entries, size_t n)
 plugin_host *verbs_plugin_host(arena *a)
 {
     plugin_host *h = plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(a));
+    plugin_host_add_user(h, cli_user_plugins(a));
     plugin_host_limit(h, cli_getenv("NRL_PLUGIN_TIMEOUT"));
     return h;
 }
 
 nrl_status cli_plugins(int argc, char **argv)
 {
+    static const struct {
+        const char *name;
+        cli_run_verb run;
+    } own[] = {{"new", cli_plugins_new},
+               {"install", cli_plugins_install},
+               {"list", cli_plugins_list},
+               {"remove", cli_plugins_remove}};
     arena a = {0};
     plugin_entry *entries;
     if (argc > 1 && !strcmp(argv[1], "test")) return programs_exec("test-plugin", argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "new")) return cli_plugins_new(argc, argv);
+    for (size_t i = 0; argc > 1 && i < sizeof own / sizeof *own; i++)
+        if (!strcmp(argv[1], own[i].name)) return own[i].run(argc, argv);
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 0));
     plugin_host *h = verbs_plugin_host(&a);

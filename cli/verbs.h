@@ -14,7 +14,10 @@ nrl_status cli_describe(int argc, char **argv);
 nrl_status cli_env(int argc, char **argv);
 nrl_status cli_launch(int argc, char **argv);
 nrl_status cli_plugins(int argc, char **argv);
-nrl_status cli_plugins_new(int argc, char **argv); /* `nrl plugins new ...` */
+nrl_status cli_plugins_install(int argc, char **argv); /* `nrl plugins install ...` */
+nrl_status cli_plugins_list(int argc, char **argv);    /* `nrl plugins list` */
+nrl_status cli_plugins_new(int argc, char **argv);     /* `nrl plugins new ...` */
+nrl_status cli_plugins_remove(int argc, char **argv);  /* `nrl plugins remove ...` */
 nrl_status cli_resume(int argc, char **argv);
 nrl_status cli_run(int argc, char **argv);
 nrl_status cli_version(int argc, char **argv);
@@ -25,7 +28,7 @@ nrl_status cli_version(int argc, char **argv);
 nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
 
-/* plugins.c: searches NRL_PLUGIN_PATH and the folder next to the program. */
+/* plugins.c: searches NRL_PLUGIN_PATH, the user's folder and the folder next to the program. */
 plugin_host *verbs_plugin_host(arena *a);
 
 /* programs.c: executes the program nrl-NAME: an installed one, else one on PATH. Returns only on failure:

@@ -1,13 +1,18 @@
 # nrl_plugin(my.c) or nrl_plugin(KIND algorithms NAME my SOURCES my.c other.c [LIBRARIES ...])
 # builds <name>.so that nrl opens. COMPONENT NAME puts a plugin of the tree into another package than the
 # program's. Works inside the tree and, through find_package(nrl), outside it:
-# there it lands in <build>/plugins/<kind>/, so that NRL_PLUGIN_PATH=<build>/plugins finds it.
+# there it lands in <build>/plugins/<kind>/, so that NRL_PLUGIN_PATH=<build>/plugins finds it, and `cmake --install`
+# copies it to <prefix>/NRL_PLUGIN_INSTALL_DIR/<kind>/.
 # Without KIND the kind is the one that the sources name (NRL_KIND_...).
 # nrl_plugin_test(my [option=value ...]) then adds the test that `nrl plugins test` passes; ctest runs it
 # after enable_testing().
 if(NOT DEFINED NRL_PLUGIN_SUBDIR)
   set(NRL_PLUGIN_SUBDIR lib/nrl)
 endif()
+
+# `cmake --install` puts plugins of other projects into this folder of the prefix, where an nrl of the same prefix finds
+# them; an absolute path, such as that of `nrl plugins install`, works too.
+set(NRL_PLUGIN_INSTALL_DIR ${NRL_PLUGIN_SUBDIR} CACHE STRING "where cmake --install puts nrl plugins")
 
 function(nrl_plugin_kind out)
   set(folders "ALGORITHM=algorithms" "PARALLEL=parallel" "OPTIMIZER=optimizers" "BACKEND=backends"
@@ -57,6 +62,7 @@ function(nrl_plugin)
     target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins/${P_KIND})
+    install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_INSTALL_DIR}/${P_KIND})
   endif()
 endfunction()
 

@@ -56,6 +56,7 @@ nrl_status cli_expect(int argc, char **argv, int min, int max);
 #define CLI_NO_SCRIPTS "NRL_NO_SCRIPTS"
 const char *cli_exe_dir(arena *a);          /* PREFIX/bin of the running program, also for a program in
                                              * PREFIX/libexec/nrl; NULL if unknown */
+const char *cli_user_plugins(arena *a);     /* $XDG_DATA_HOME/nrl/plugins, there or not; NULL = no home */
 const char *cli_getenv(const char *name);   /* NULL also if it is empty */
 const char *cli_variable(const char *name); /* unchanged: for ${env:NAME} */
 

@@ -79,6 +79,13 @@ const char *cli_exe_dir(arena *a)
     return arena_strndup(a, path, size);
 }
 
+const char *cli_user_plugins(arena *a)
+{
+    const char *data = cli_getenv("XDG_DATA_HOME"), *home = cli_getenv("HOME");
+    if (data && *data == '/') return arena_printf(a, "%s/nrl/plugins", data);
+    return home && *home == '/' ? arena_printf(a, "%s/.local/share/nrl/plugins", home) : NULL;
+}
+
 const char *cli_getenv(const char *name)
 {
     const char *value = getenv(name);

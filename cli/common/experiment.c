@@ -14,6 +14,7 @@ void experiment_environment(arena *a, nrl_environment *env)
     bool terminal = isatty(STDOUT_FILENO);
     *env = (nrl_environment){.size = sizeof *env,
                              .plugin_path = cli_getenv("NRL_PLUGIN_PATH"),
+                             .user_plugins = cli_user_plugins(a),
                              .variable = cli_getenv,
                              .exe_dir = cli_exe_dir(a),
                              .terminal = terminal,

@@ -101,13 +101,17 @@ const cli_verb cli_verbs[] = {
      "         nrl plugins test FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--path PATH]\n"
      "           [--address ADDRESS] [--json]\n"
-     "         nrl plugins new KIND NAME DIR",
-     "plugins test mine.so", "list, test or create plugins",
+     "         nrl plugins new KIND NAME DIR\n"
+     "         nrl plugins install FILE.so|DIR|ARCHIVE [--overwrite]\n"
+     "         nrl plugins list [--json]\n"
+     "         nrl plugins remove NAME",
+     "plugins test mine.so", "list, test and install plugins",
      "KIND is adapter, algorithm, dataset, format, frontend, logger, optimizer, store,\n"
      "template or tokenizer. PATH is a tokenizer, a template's text or rows, for the\n"
-     "plugin under test; ADDRESS is where a store under test is. Plugins are found in\n"
-     "NRL_PLUGIN_PATH, which is DIR:DIR..., in `plugins: [DIR]` of a config, and where\n"
-     "nrl is installed."},
+     "plugin under test; ADDRESS is where a store under test is. install copies to\n"
+     "$XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR or tar ARCHIVE\n"
+     "with a CMakeLists.txt is built first. Plugins are found in NRL_PLUGIN_PATH\n"
+     "(DIR:DIR...), in `plugins: [DIR]` of a config, there, and in nrl's own folder."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",

@@ -12,6 +12,7 @@ plugin_host *component_host(const nrl_environment *env)
     arena a = {0};
     if (!exe_dir) exe_dir = plugin_own_exe_dir(&a);
     plugin_host *h = plugin_host_create(env->plugin_path, NULL, 0, exe_dir);
+    plugin_host_add_user(h, env->user_plugins);
     plugin_host_limit(h, env->variable ? env->variable("NRL_PLUGIN_TIMEOUT") : NULL);
     arena_free(&a);
     return h;

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OPEN_SECONDS 10 /* a library on a slow file system takes seconds */
 enum { MAX_MANIFEST = 1 << 20 };
@@ -19,6 +20,7 @@ typedef struct open_plugin open_plugin;
 struct open_plugin {
     plugin plugin;
     uint32_t kind;
+    const char *identity; /* NULL = not asked for yet */
     open_plugin *next;
 };
 
@@ -27,6 +29,7 @@ struct plugin_host {
     search_path search;
     open_plugin *open;
     const char *installed;    /* the directory of installed plugins; NULL = unknown */
+    const char *user;         /* the directory of the user's plugins; NULL = none */
     const char *own;          /* the directory of nrl's own plugins, searched or not; NULL = unknown */
     const char *manifest;     /* its list, each line after a line's end; NULL = not read yet */
     double open_seconds;      /* how long opening a file may take */
@@ -82,6 +85,19 @@ void plugin_host_restrict(plugin_host *h, const char *const *allow, size_t n)
 void plugin_host_skip(plugin_host *h, size_t n_folders)
 {
     h->n_skipped = n_folders;
+}
+
+void plugin_host_add_user(plugin_host *h, const char *folder)
+{
+    size_t n = h->search.n;
+    if (!folder || access(folder, F_OK)) return;
+    search_add(&h->search, &h->a, folder);
+    if (h->search.n == n) return; /* NRL_PLUGIN_PATH or the config has it too */
+    h->user = h->search.folders[n];
+    if (!n || !h->installed || !search_is_same_folder(h->search.folders[n - 1], h->installed)) return;
+    const char *installed = h->search.folders[n - 1];
+    h->search.folders[n - 1] = h->user;
+    h->search.folders[n] = installed;
 }
 
 void plugin_host_limit(plugin_host *h, const char *seconds)
@@ -203,11 +219,17 @@ static void warn_of_hidden(plugin_host *h, const plugin_kind *kind, const char *
     if (other) nrl_warn("two plugins have the name %s/%s: using %s, ignoring %s", kind->folder, name, path, other);
 }
 
-static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *name)
+static open_plugin *find_entry(const plugin_host *h, uint32_t kind, const char *name)
 {
-    const open_plugin *p = h->open;
+    open_plugin *p = h->open;
     while (p && (p->kind != kind || strcmp(p->plugin.name, name)))
         p = p->next;
+    return p;
+}
+
+static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *name)
+{
+    const open_plugin *p = find_entry(h, kind, name);
     return p ? &p->plugin : NULL;
 }
 
@@ -215,7 +237,7 @@ static const plugin *keep_open(plugin_host *h, const plugin_kind *kind, const nr
 {
     open_plugin *p = arena_alloc(&h->a, sizeof *p);
     table = extended_copy(&h->a, table, kind);
-    *p = (open_plugin){{table, table->name, path}, kind->kind, h->open};
+    *p = (open_plugin){{table, table->name, path}, kind->kind, NULL, h->open};
     h->open = p;
     return &p->plugin;
 }
@@ -256,14 +278,24 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const cha
     return st;
 }
 
+/* The file is hashed once: what was opened stays, even if the file is replaced later. */
 nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text)
 {
     char hash[HASH_TEXT];
-    const plugin *p = find_open(h, kind, name);
+    open_plugin *p = find_entry(h, kind, name);
     NRL_ASSERT((p != NULL), ==, true);
-    NRL_TRY(hash_file(p->path, hash));
-    *text = arena_printf(a, "%s, %s", p->table->version, hash);
+    if (!p->identity) {
+        NRL_TRY(hash_file(p->plugin.path, hash));
+        p->identity = arena_printf(&h->a, "%s, %s", p->plugin.table->version, hash);
+    }
+    *text = arena_strdup(a, p->identity);
     return NRL_OK;
+}
+
+bool plugin_is_own(plugin_host *h, uint32_t kind, const char *name)
+{
+    const open_plugin *p = find_entry(h, kind, name);
+    return p && is_own(h, p->plugin.path, plugin_kind_find(kind), name);
 }
 
 /* ---- by file ---- */
@@ -347,7 +379,8 @@ bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name)
 {
     bool found = false;
     for (size_t at = 0; !found && search_file(&h->search, &h->a, plugin_kind_find(kind)->folder, name, &at); at++) {
-        found = h->installed && search_is_same_folder(h->search.folders[at], h->installed);
+        found = (h->installed && search_is_same_folder(h->search.folders[at], h->installed)) ||
+                (h->user && search_is_same_folder(h->search.folders[at], h->user));
         for (size_t i = 0; i < h->n_folders; i++)
             found = found || search_is_same_folder(h->search.folders[at], h->folders[i]);
     }

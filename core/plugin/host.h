@@ -18,8 +18,12 @@ typedef struct {
 } plugin;
 
 /* Searches directories in this order: `path` (colon-separated, may be NULL), `folders` of the config (must live as long
- * as the host), then the directory of installed plugins next to exe_dir (may be NULL). [main] */
+ * as the host), that of plugin_host_add_user, then the directory of installed plugins next to exe_dir (may be NULL).
+ * [main] */
 plugin_host *plugin_host_create(const char *path, const char *const *folders, size_t n_folders, const char *exe_dir);
+/* Also searches the directory of the user's plugins, if it exists; NULL = none. Its plugins may be chosen by default,
+ * as installed ones, but plugins.allow must list them. [main] */
+void plugin_host_add_user(plugin_host *h, const char *folder);
 void plugin_host_destroy(plugin_host *h); /* frees the copies of tables too */
 
 /* Restricts the plugins that may be opened to installed ones and those whose name (focal), kind and name
@@ -80,6 +84,8 @@ size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
 
 /* The version of an open plugin and the hash of its file, "0.1.0, 1f3a...", in `a`. NRL_ERR_IO. [main] */
 nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text);
+/* Whether an open plugin is one of those that are built with nrl. [main] */
+bool plugin_is_own(plugin_host *h, uint32_t kind, const char *name);
 /* The hash of the file that the core was loaded from. NRL_ERR_IO. */
 nrl_status plugin_core_identity(char out[HASH_TEXT]);
 

@@ -93,7 +93,7 @@ class nrl_environment(Structure):
                 ("script", c_char_p), ("script_hash", c_char_p), ("script_modules", c_char_p), ("frontend", c_char_p),
                 ("find_algorithm", c_void_p), ("algorithm_user", c_void_p), ("event", c_void_p), ("takes_warnings", c_bool),
                 ("event_user", c_void_p), ("signal", POINTER(c_int)), ("step", POINTER(c_int64)), ("ranks", c_void_p),
-                ("session", c_void_p)]
+                ("session", c_void_p), ("user_plugins", c_char_p)]
 
 
 class nrl_sample_options(Structure):
@@ -485,5 +485,7 @@ def environment(plugin_path=None, public_key=None):
     """For nrl_inference_open and the like."""
     env = nrl_environment(size=ctypes.sizeof(nrl_environment), variable=getenv)
     env.plugin_path = path(plugin_path if plugin_path is not None else os.environ.get("NRL_PLUGIN_PATH") or None)
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    env.user_plugins = path(os.path.join(data, "nrl", "plugins") if os.path.isabs(data) else None)
     env.public_key = path(public_key)
     return env

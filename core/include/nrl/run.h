@@ -133,6 +133,7 @@ typedef struct {
     volatile int64_t *step;     /* set to the current step, from 1; may be NULL */
     const nrl_rank_info *ranks; /* NULL = one process */
     nrl_session *session;       /* needed if the process opens several runs of several ranks; else NULL */
+    const char *user_plugins;   /* directory of the user's plugins, searched after those of the config; NULL = none */
 } nrl_environment;
 
 /* ---- a run ---- */

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "config/compare.h"
+#include "run/state/plugins.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)
     arena_free(&a);
     nrl_status st = compare_rates(tr, c, &d);
     compare_hashes(tr, checkpoint_node(c, "fingerprints"), &d);
+    plugins_compare(tr, checkpoint_node(c, "plugins"), tell, &d);
     d.prefix = "config.json: ";
     config_compare_trees("", checkpoint_node(c, "model"), tr->session->model->config, tell_of_model, &d);
     if (st == NRL_OK && d.lines.size && tr->session->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)

@@ -8,6 +8,7 @@
 #include "checkpoint/state_io.h"
 #include "config/config.h"
 #include "run/state/fingerprint.h"
+#include "run/state/plugins.h"
 #include "run/state/progress.h"
 #include "tensor/split16.h"
 #include <float.h>
@@ -139,6 +140,7 @@ static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
     if (tr->loss_scale.rule.dynamic) checkpoint_add_node(w, "loss_scale", scale_node(a, &tr->loss_scale));
     checkpoint_add_node(w, "fingerprints", fingerprint_node(a, tr));
     checkpoint_add_node(w, "config", node_as_written(a, tr->session->config.resolved));
+    checkpoint_add_node(w, "plugins", plugins_node(a, tr));
     checkpoint_add_node(w, "model", tr->session->model->config);
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
     add_text(a, w, "mesh", mesh_shape(tr, a));

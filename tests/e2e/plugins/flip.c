@@ -24,7 +24,7 @@ static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
 }
 
 static const nrl_optimizer flip = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_OPTIMIZER, nrl_optimizer, "flip", "1.0", "AdamW that goes wrong on rank 1"),
+    NRL_PLUGIN_PLAIN(NRL_KIND_OPTIMIZER, nrl_optimizer, "flip", FLIP_VERSION, "AdamW that goes wrong on rank 1"),
     .granularity = NRL_OPTIMIZER_ELEMENT,
     .n_states = 2,
     .state_names = states,
