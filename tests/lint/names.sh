@@ -8,7 +8,7 @@ bad=0
 # Kinds whose names are out of core. A kind joins when it is.
 kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates adapters formats frontends stores'
 # Ordinary words, and languages: only as a whole string of C.
-ordinary=' console cpu tensor pipeline common builtin jinja lua folder '
+ordinary=' console cpu tensor pipeline common builtin jinja lua folder txt '
 # The table of other programs' keys.
 skipped='^core/config/known_as\.c:'
 

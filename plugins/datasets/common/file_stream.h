@@ -1,7 +1,7 @@
 /*
  * file_stream.h - the bytes of a data file, decompressed: plain, gzip, zstd or xz, recognised by the first bytes, not
  * by the name. Several compressed members in one file follow each other. Memory is bounded, whatever the file says.
- * Called by the datasets csv, jsonl and text; one thread at a time.
+ * Called by the datasets csv, jsonl and txt; one thread at a time.
  */
 #ifndef FILE_STREAM_H
 #define FILE_STREAM_H

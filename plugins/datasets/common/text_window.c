@@ -54,15 +54,15 @@ nrl_status text_window_fill(text_window *w, size_t size, const char *expected)
     return read_until(w, size);
 }
 
-nrl_status text_window_take(text_window *w, size_t size, char **text)
+nrl_status text_window_take(text_window *w, size_t size, size_t done, char **text)
 {
     char *taken = mem_try(size + 1, w->path);
     if (!taken) return NRL_ERR_MEMORY;
     if (size) memcpy(taken, w->text, size);
-    for (const char *c = taken; (c = memchr(c, '\n', (size_t)(taken + size - c))); c++)
+    for (const char *c = taken; (c = memchr(c, '\n', (size_t)(taken + done - c))); c++)
         w->line++;
-    w->size -= size;
-    if (w->size) memmove(w->text, w->text + size, w->size);
+    w->size -= done;
+    if (w->size) memmove(w->text, w->text + done, w->size);
     *text = taken;
     return NRL_OK;
 }

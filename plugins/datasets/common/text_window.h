@@ -1,6 +1,6 @@
 /*
  * text_window.h - the text of a data file, piece by piece: what was read and not yet handed out lies in one buffer, so
- * a reader finds where its rows end before it takes them. Used by the datasets csv and text, by the thread that takes
+ * a reader finds where its rows end before it takes them. Used by the datasets csv and txt, by the thread that takes
  * ranges.
  */
 #ifndef TEXT_WINDOW_H
@@ -25,7 +25,8 @@ nrl_status text_window_open(const char *path, text_window *w);
 void text_window_close(text_window *w);
 /* Reads until there are `size` bytes, or the end. `expected` is for files of another format: "a CSV table in UTF-8". */
 nrl_status text_window_fill(text_window *w, size_t size, const char *expected);
-/* The first `size` bytes, malloc'd and NUL-ended; they leave the window, and its line moves on. */
-nrl_status text_window_take(text_window *w, size_t size, char **text);
+/* A copy of the first `size` bytes, malloc'd and NUL-ended. The first `done` of them leave the window, and its line
+ * moves on; the others are also the begin of the next copy. */
+nrl_status text_window_take(text_window *w, size_t size, size_t done, char **text);
 
 #endif

@@ -294,7 +294,7 @@ static nrl_status csv_take_rows(csv_dataset *d, csv_range *g)
         if (d->window.end) break;
     }
     g->line = d->window.line;
-    NRL_TRY(text_window_take(&d->window, size, &g->text));
+    NRL_TRY(text_window_take(&d->window, size, size, &g->text));
     g->at = g->text;
     g->stop = g->text + size;
     return NRL_OK;
