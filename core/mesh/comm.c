@@ -111,8 +111,8 @@ static nrl_status take_staged(nrl_mesh *m, size_t size, mesh_staged **out)
     if (best->size < size) {
         free(best->memory);
         best->size = 0;
-        best->memory = malloc(size);
-        if (!best->memory) return nrl_fail(NRL_ERR_MEMORY, "%zu bytes of host memory to exchange", size);
+        best->memory = mem_try(size, "an exchange of device memory");
+        if (!best->memory) return NRL_ERR_MEMORY;
         best->size = size;
     }
     best->used = true;

@@ -66,9 +66,10 @@ static nrl_status exchange_differences(nrl_mesh *m, const char *what, const char
 
 static nrl_status find_differences(nrl_mesh *m, const char *what, const char *lines, size_t size, const char *hint)
 {
-    compare_record *records = mem_alloc((size_t)m->place.world * sizeof *records);
-    char *first = mem_alloc(size + 1);
-    nrl_status st = exchange_differences(m, what, lines, first, size, records);
+    compare_record *records = mem_try((size_t)m->place.world * sizeof *records, what);
+    char *first = mem_try(size + 1, what);
+    nrl_status st = records && first ? NRL_OK : NRL_ERR_MEMORY;
+    if (st == NRL_OK) st = exchange_differences(m, what, lines, first, size, records);
     if (st == NRL_OK) {
         (void)mesh_barrier(m, what); /* nobody leaves before all have what they compare */
         st = compare_result(records, (const char *const *)m->hosts, m->place.world, first, hint);

@@ -35,8 +35,10 @@ nrl_status nrl_build_unit(nrl_builder *b, const char *name, int32_t *unit)
 {
     if (b->n_units == MAX_UNITS) return nrl_fail(NRL_ERR_DATA, "more than %d units", (int)MAX_UNITS);
     if (b->n_units == b->units_capacity) {
-        b->units_capacity = grown(b->units_capacity);
-        b->units = mem_realloc(b->units, (size_t)b->units_capacity * sizeof *b->units);
+        draft_unit *all = mem_try_grow(b->units, (size_t)grown(b->n_units) * sizeof *all, "the units of a model");
+        if (!all) return NRL_ERR_MEMORY;
+        b->units = all;
+        b->units_capacity = grown(b->n_units);
     }
     b->units[b->n_units] = (draft_unit){.name = arena_strdup(&b->m->memory, name)};
     *unit = b->n_units++;
@@ -51,8 +53,10 @@ nrl_status nrl_build_use(nrl_builder *b, int32_t unit, nrl_param *param)
     for (int32_t i = 0; i < u->n_uses; i++)
         if (u->uses[i] == param) return NRL_OK;
     if (u->n_uses == u->capacity) {
-        u->capacity = grown(u->capacity);
-        u->uses = mem_realloc(u->uses, (size_t)u->capacity * sizeof(nrl_param *));
+        nrl_param **all = mem_try_grow(u->uses, (size_t)grown(u->n_uses) * sizeof *all, "the uses of parameters");
+        if (!all) return NRL_ERR_MEMORY;
+        u->uses = all;
+        u->capacity = grown(u->n_uses);
     }
     u->uses[u->n_uses++] = param;
     return NRL_OK;
@@ -87,8 +91,10 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
         return nrl_fail(NRL_ERR_BUG, "parameter '%s' is stored transposed and has %d dimensions, expected 2", s.name,
                         s.n_dims);
     if (b->n_params == b->params_capacity) {
-        b->params_capacity = grown(b->params_capacity);
-        b->params = mem_realloc(b->params, (size_t)b->params_capacity * sizeof(nrl_param *));
+        nrl_param **all = mem_try_grow(b->params, (size_t)grown(b->n_params) * sizeof *all, "a model's parameters");
+        if (!all) return NRL_ERR_MEMORY;
+        b->params = all;
+        b->params_capacity = grown(b->n_params);
     }
     arena *a = &b->m->memory;
     nrl_param *p = arena_alloc(a, sizeof *p);
@@ -163,7 +169,8 @@ static nrl_status check_layout(const model *m)
         if (__builtin_add_overflow(total, m->params[i]->numel, &total) || total > INT64_MAX / 64)
             return nrl_fail(NRL_ERR_DATA, "the model is too large: the number of its parameters overflows");
     size_t bytes = (size_t)m->n_params * sizeof *m->params;
-    nrl_param **sorted = mem_alloc(bytes);
+    nrl_param **sorted = mem_try(bytes, "a model's parameters");
+    if (!sorted) return NRL_ERR_MEMORY;
     if (bytes) memcpy(sorted, m->params, bytes);
     qsort(sorted, (size_t)m->n_params, sizeof *sorted, by_name);
     const char *twice = NULL;

@@ -61,12 +61,17 @@ static const nrl_node *save_adapter_config(saver *s)
 
 /* ---- values ---- */
 
-static void save_make_room(saver *s, int64_t n)
+static nrl_status save_make_room(saver *s, int64_t n)
 {
-    if (s->room >= (size_t)n) return;
+    float **buffers[] = {&s->values, &s->transposed};
+    if (s->room >= (size_t)n) return NRL_OK;
+    for (int i = 0; i < 2; i++) {
+        float *grown = mem_try_grow(*buffers[i], (size_t)n * sizeof *grown, "the weights that are saved");
+        if (!grown) return NRL_ERR_MEMORY;
+        *buffers[i] = grown;
+    }
     s->room = (size_t)n;
-    s->values = mem_realloc(s->values, s->room * sizeof(float));
-    s->transposed = mem_realloc(s->transposed, s->room * sizeof(float));
+    return NRL_OK;
 }
 
 static nrl_status save_write(saver *s, int64_t i, const float *values, int64_t n)
@@ -79,7 +84,7 @@ static nrl_status save_transposed(saver *s, int64_t at)
 {
     const save_piece *p = &s->pieces[at];
     int64_t n_out = p->part->dims[0], n_in = p->part->dims[1];
-    save_make_room(s, p->numel);
+    NRL_TRY(save_make_room(s, p->numel));
     NRL_TRY(s->source(s->user, p->param, p->begin, p->numel, s->values));
     for (int64_t o = 0; o < n_out; o++)
         for (int64_t i = 0; i < n_in; i++)
@@ -94,7 +99,7 @@ static nrl_status save_pieces(saver *s)
         if (p->part->transposed) NRL_TRY(save_transposed(s, i));
         for (int64_t done = 0; done < p->numel && !p->part->transposed; done += CHUNK) {
             int64_t n = p->numel - done < CHUNK ? p->numel - done : CHUNK;
-            save_make_room(s, n);
+            NRL_TRY(save_make_room(s, n));
             NRL_TRY(s->source(s->user, p->param, p->begin + done, n, s->values));
             NRL_TRY(save_write(s, i, s->values, n));
         }
@@ -175,9 +180,10 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
     size_t n = 0;
     for (int32_t i = first; i < end; i++)
         n += (size_t)s.m->params[i]->n_parts;
-    s.pieces = arena_alloc(&s.memory, (n + 1) * sizeof *s.pieces);
-    s.tensors = arena_alloc(&s.memory, (n + 1) * sizeof *s.tensors);
-    for (int32_t i = first; i < end; i++) {
+    s.pieces = mem_try((n + 1) * sizeof *s.pieces, "the list of tensors");
+    s.tensors = mem_try((n + 1) * sizeof *s.tensors, "the list of tensors");
+    nrl_status st = s.pieces && s.tensors ? NRL_OK : NRL_ERR_MEMORY;
+    for (int32_t i = first; i < end && st == NRL_OK; i++) {
         nrl_param *p = s.m->params[i];
         int64_t begin = 0;
         for (int k = 0; k < p->n_parts; k++) {
@@ -193,8 +199,10 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
             begin += weights_numel(t);
         }
     }
-    nrl_status st = options->discard ? save_pieces(&s) : save_all(&s, dir);
+    if (st == NRL_OK) st = options->discard ? save_pieces(&s) : save_all(&s, dir);
     output_close(&s.out);
+    free(s.pieces);
+    free(s.tensors);
     free(s.values);
     free(s.transposed);
     arena_free(&s.memory);

@@ -54,7 +54,8 @@ void weights_close(weight_files *w)
 {
     if (!w) return;
     w->format->close(w->reader);
-    arena_free(&w->memory);
+    free(w->tensors);
+    free(w->index);
     free(w);
 }
 
@@ -97,15 +98,18 @@ nrl_status weights_load(weight_files *w)
     nrl_status st = w->format->load(w->reader);
     if (st != NRL_OK) return st;
     w->n = w->format->n_tensors(w->reader);
-    weights_entry *all = mem_alloc((size_t)(w->n + 1) * sizeof *all);
+    weights_entry *all = mem_try((size_t)(w->n + 1) * sizeof *all, "the list of tensors");
+    nrl_format_tensor *tensors = mem_try((size_t)(w->n + 1) * sizeof *tensors, "the list of tensors");
+    int64_t *index = mem_try((size_t)(w->n + 1) * sizeof *index, "the list of tensors");
+    w->tensors = tensors;
+    w->index = index;
+    if (!all || !tensors || !index) st = NRL_ERR_MEMORY;
     for (int64_t i = 0; i < w->n && st == NRL_OK; i++) {
         all[i] = (weights_entry){.tensor.size = sizeof all[i].tensor, .index = i};
         w->format->tensor(w->reader, i, &all[i].tensor);
         st = weights_check_tensor(w, &all[i].tensor);
     }
     if (st == NRL_OK) qsort(all, (size_t)w->n, sizeof *all, weights_by_name);
-    nrl_format_tensor *tensors = arena_alloc(&w->memory, (size_t)(w->n + 1) * sizeof *tensors);
-    int64_t *index = arena_alloc(&w->memory, (size_t)(w->n + 1) * sizeof *index);
     for (int64_t i = 0; i < w->n && st == NRL_OK; i++) {
         tensors[i] = all[i].tensor;
         index[i] = all[i].index;
@@ -114,8 +118,6 @@ nrl_status weights_load(weight_files *w)
                           tensors[i].file);
     }
     free(all);
-    w->tensors = tensors;
-    w->index = index;
     return st;
 }
 

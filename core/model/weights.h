@@ -15,10 +15,9 @@ typedef struct weight_files {
     const nrl_format *format;
     void *reader;
     nrl_format_info info;
-    arena memory;
     int64_t n;
-    const nrl_format_tensor *tensors; /* [n] by name, after weights_load */
-    const int64_t *index;             /* [n] the tensors' numbers in the format */
+    nrl_format_tensor *tensors; /* [n] by name, after weights_load */
+    int64_t *index;             /* [n] the tensors' numbers in the format */
 } weight_files;
 
 /* Finds the format of a path and reads its description of the weights. `holds`: a model or an adapter. [main] */

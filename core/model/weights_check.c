@@ -110,7 +110,8 @@ static nrl_status compare_all(comparison *c)
 
 nrl_status weights_check(const weight_files *w, const model *m)
 {
-    comparison c = {.w = w, .m = m, .used = mem_alloc((size_t)w->n + 1)};
+    comparison c = {.w = w, .m = m, .used = mem_try((size_t)w->n + 1, "the list of tensors")};
+    if (!c.used) return NRL_ERR_MEMORY;
     nrl_status st = compare_all(&c);
     if (c.n_faults > MAX_LINES) buffer_print(&c.text, "\n  and %lld more", (long long)(c.n_faults - MAX_LINES));
     if (st == NRL_OK && c.n_faults)

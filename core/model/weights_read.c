@@ -113,7 +113,8 @@ static nrl_status hash_tensor(const weight_files *w, const nrl_format_tensor *t,
     }
     nrl_status st = NRL_OK;
     int64_t numel = t->dtype ? weights_numel(t) : 0;
-    float *values = mem_alloc(HASH_CHUNK * sizeof *values);
+    float *values = mem_try(HASH_CHUNK * sizeof *values, "the values of a tensor");
+    if (!values) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < numel && st == NRL_OK; i += HASH_CHUNK) {
         int64_t n = numel - i < HASH_CHUNK ? numel - i : HASH_CHUNK;
         st = weights_values(w, t, i, n, values);

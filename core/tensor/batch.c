@@ -8,36 +8,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *array(arena *a, int64_t n, size_t element)
+/* Takes n elements of 4 bytes from the batch's block; arrays begin at multiples of 16 bytes. */
+static void *array(char **at, int64_t n)
 {
-    return arena_try(a, (size_t)n * element, "a micro-batch");
+    char *begin = *at;
+    *at += (size_t)(n + 3) / 4 * 16;
+    return begin;
 }
 
 nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments, int64_t n_prompts)
 {
-    nrl_batch *b = mem_alloc(sizeof *b);
-    arena *a = &b->memory;
+    enum { MOST_ARRAYS = 11 };
     int64_t n_all = n_segments + n_prompts;
+    int64_t n = 2 * n_tokens + 4 * n_rows + 3 * n_segments + 2 * n_all + 1 + 3 * MOST_ARRAYS;
+    nrl_batch *b = mem_alloc(sizeof *b);
+    char *at = arena_try(&b->memory, (size_t)n * sizeof(int32_t), "a micro-batch");
+    if (!at) {
+        batch_free(b);
+        return NULL;
+    }
     b->n_tokens = n_tokens;
     b->n_rows = n_rows;
     b->n_segments = n_segments;
     b->n_prompts = n_prompts;
-    if (n_prompts) b->prefix = array(a, n_all, sizeof *b->prefix);
-    for (int64_t s = 0; b->prefix && s < n_all; s++)
+    b->tokens = array(&at, n_tokens);
+    b->positions = array(&at, n_tokens);
+    b->cu_seqlens = array(&at, n_all + 1);
+    if (n_prompts) b->prefix = array(&at, n_all);
+    for (int64_t s = 0; n_prompts && s < n_all; s++)
         b->prefix[s] = -1;
-    if ((!n_prompts || b->prefix) && (b->tokens = array(a, n_tokens, sizeof *b->tokens)) &&
-        (b->positions = array(a, n_tokens, sizeof *b->positions)) &&
-        (b->cu_seqlens = array(a, n_all + 1, sizeof *b->cu_seqlens)) &&
-        (b->row_token = array(a, n_rows, sizeof *b->row_token)) &&
-        (b->row_target = array(a, n_rows, sizeof *b->row_target)) &&
-        (b->row_segment = array(a, n_rows, sizeof *b->row_segment)) &&
-        (b->row_weight = array(a, n_rows, sizeof *b->row_weight)) &&
-        (b->segment_example = array(a, n_segments, sizeof *b->segment_example)) &&
-        (b->segment_side = array(a, n_segments, sizeof *b->segment_side)) &&
-        (b->segment_sample = array(a, n_segments, sizeof *b->segment_sample)))
-        return b;
-    batch_free(b);
-    return NULL;
+    b->row_token = array(&at, n_rows);
+    b->row_target = array(&at, n_rows);
+    b->row_segment = array(&at, n_rows);
+    b->row_weight = array(&at, n_rows);
+    b->segment_example = array(&at, n_segments);
+    b->segment_side = array(&at, n_segments);
+    b->segment_sample = array(&at, n_segments);
+    return b;
 }
 
 nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)

@@ -143,7 +143,8 @@ static nrl_status take_logits(void *user, nrl_tensor *hidden)
     nrl_tensor *logits;
     NRL_TRY(head_logits(l->work->ctx, &l->work->policy->head, hidden, l->rows, l->n, &logits));
     l->stride = nrl_tensor_dim(logits, -1);
-    l->logits = mem_alloc((size_t)nrl_tensor_numel(logits) * sizeof *l->logits);
+    l->logits = mem_try((size_t)nrl_tensor_numel(logits) * sizeof *l->logits, "logits");
+    if (!l->logits) return NRL_ERR_MEMORY;
     return tensor_read(l->work->ctx, logits, l->logits);
 }
 
@@ -198,7 +199,8 @@ static nrl_status run_group(group *g)
     int64_t longest = 0;
     g->ended = ended;
     for (size_t i = 0; i < g->n; i++) {
-        g->results[i] = (generate_result){.ids = mem_alloc((size_t)g->options->max_tokens * sizeof(int32_t))};
+        g->results[i].ids = mem_try((size_t)g->options->max_tokens * sizeof(int32_t), "generated tokens");
+        if (!g->results[i].ids) return NRL_ERR_MEMORY;
         if (g->lengths[i] > longest) longest = g->lengths[i];
     }
     NRL_TRY(kv_cache_create(ctx, (int64_t)g->n, longest + g->options->max_tokens, &g->cache));
@@ -228,8 +230,9 @@ nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengt
                             "model's %lld positions",
                             i + 1, (long long)lengths[i], (long long)o->max_tokens, (long long)most);
     }
-    float *logits = mem_alloc((size_t)vocab * sizeof *logits);
-    uint32_t *order = mem_alloc((size_t)vocab * sizeof *order);
+    float *logits = mem_try((size_t)vocab * sizeof *logits, "the logits of a token");
+    uint32_t *order = mem_try((size_t)vocab * sizeof *order, "the order of logits");
+    if (!logits || !order) st = NRL_ERR_MEMORY;
     for (size_t i = 0; i < n && st == NRL_OK;) {
         size_t k = 0;
         int64_t tokens = 0;

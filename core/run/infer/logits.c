@@ -65,9 +65,9 @@ static nrl_status logits_take(void *user, nrl_tensor *hidden)
     nrl_ctx *ctx = g->work->ctx;
     const int64_t total = g->batch->n_tokens, vocab = logits_vocab(g->work);
     const int64_t most = CHUNK_VALUES / vocab > 0 ? CHUNK_VALUES / vocab : 1;
-    int32_t *rows = mem_alloc((size_t)total * sizeof *rows);
-    nrl_status st = NRL_OK;
-    for (int64_t t = 0; t < total; t++)
+    int32_t *rows = mem_try((size_t)total * sizeof *rows, "rows of logits");
+    nrl_status st = rows ? NRL_OK : NRL_ERR_MEMORY;
+    for (int64_t t = 0; t < total && st == NRL_OK; t++)
         rows[t] = (int32_t)t;
     for (int64_t begin = 0; begin < total && st == NRL_OK; begin += most) {
         nrl_tensor *logits;

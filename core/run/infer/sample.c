@@ -51,8 +51,9 @@ static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
     }
     if (st == NRL_OK) {
         *n = (int64_t)list.tokens.n;
-        *ids = mem_alloc((list.tokens.n + 1) * sizeof **ids);
-        if (list.tokens.n) memcpy(*ids, list.tokens.ids, list.tokens.n * sizeof **ids);
+        *ids = mem_try((list.tokens.n + 1) * sizeof **ids, "the tokens of a prompt");
+        if (!*ids) st = NRL_ERR_MEMORY;
+        if (*ids && list.tokens.n) memcpy(*ids, list.tokens.ids, list.tokens.n * sizeof **ids);
     }
     chat_ids_free(&list);
     return st;
@@ -86,7 +87,8 @@ static nrl_status decode(sample_call *c, const int32_t *prompt, int64_t n_prompt
     int64_t n = g->n;
     if (n && skip && sample_is_end(c, g->ids[n - 1])) n--;
     if (c->chat) return tokenizer_decode(c->tok, g->ids, (size_t)n, skip, text, NULL);
-    int32_t *all = mem_alloc((size_t)(n_prompt + n + 1) * sizeof *all);
+    int32_t *all = mem_try((size_t)(n_prompt + n + 1) * sizeof *all, "the tokens of a text");
+    if (!all) return NRL_ERR_MEMORY;
     if (n_prompt) memcpy(all, prompt, (size_t)n_prompt * sizeof *all);
     if (n) memcpy(all + n_prompt, g->ids, (size_t)n * sizeof *all);
     nrl_status st = decode_behind(c->tok, all, n_prompt, n_prompt + n, skip, text);

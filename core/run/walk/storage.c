@@ -250,8 +250,8 @@ static int64_t largest(const model *m)
 
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user)
 {
-    float *buffer = mem_alloc((size_t)largest(m) * sizeof *buffer);
-    nrl_status st = NRL_OK;
+    float *buffer = mem_try((size_t)largest(m) * sizeof *buffer, "weights that are loaded");
+    nrl_status st = buffer ? NRL_OK : NRL_ERR_MEMORY;
     for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++) {
         nrl_param *p = m->params[i];
         if (param_exact(p)) st = load_param(ctx, p, mesh, source, user, buffer);
@@ -319,8 +319,8 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
     const storage_view *v = user;
     int64_t got = 0;
     if (!v->mesh || layout_is_everywhere(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
-    float *pack = mem_alloc((size_t)n * sizeof *pack);
-    nrl_status st = NRL_OK;
+    float *pack = mem_try((size_t)n * sizeof *pack, p->name);
+    nrl_status st = pack ? NRL_OK : NRL_ERR_MEMORY;
     for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n && st == NRL_OK; r++)
         if (layout_owner(v->mesh, r, p) == r) st = gather_from(v, p, r, begin, n, pack, out, &got);
     free(pack);

@@ -14,7 +14,9 @@ static nrl_status merge_read_values(merge *m, const nrl_adapter_target *target)
         int64_t numel = 1;
         for (int k = 0; k < spec->n_dims; k++)
             numel *= spec->dims[k];
-        m->values[i] = mem_realloc(m->values[i], (size_t)numel * sizeof **m->values);
+        float *grown = mem_try_grow(m->values[i], (size_t)numel * sizeof *grown, spec->name);
+        if (!grown) return NRL_ERR_MEMORY;
+        m->values[i] = grown;
         NRL_TRY(m->matrix(m->user, spec->name, numel, m->values[i]));
     }
     return NRL_OK;

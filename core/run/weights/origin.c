@@ -101,7 +101,12 @@ static nrl_status read_tensor(origin_stream *f, int64_t i, int64_t begin, int64_
     const checkpoint_tensor *t = checkpoint_tensor_at(f->c, (size_t)i);
     layout_shard want = piece_of_whole(t->n_dims, t->dims);
     size_t size = (size_t)n * nrl_dtype_size(t->dtype);
-    if (f->room < size) f->raw = mem_realloc(f->raw, f->room = size);
+    if (f->room < size) {
+        void *grown = mem_try_grow(f->raw, size, t->name);
+        if (!grown) return NRL_ERR_MEMORY;
+        f->raw = grown;
+        f->room = size;
+    }
     want.flat_begin = begin;
     want.flat_end = begin + n;
     NRL_TRY(checkpoint_read(f->c, (size_t)i, &want, f->raw));
@@ -268,8 +273,8 @@ nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *
     origin_reader *r;
     read_check check;
     NRL_TRY(origin_open(o, m, &r));
-    read_check_open(&check, m, origin_read, r);
-    nrl_status st = storage_load(ctx, m, mesh, read_check_source, &check);
+    nrl_status st = read_check_open(&check, m, origin_read, r);
+    if (st == NRL_OK) st = storage_load(ctx, m, mesh, read_check_source, &check);
     if (st == NRL_OK) st = read_check_compare(&check, mesh, "weights");
     read_check_close(&check);
     origin_close(r);

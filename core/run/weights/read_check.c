@@ -10,10 +10,11 @@
 
 enum { SHOWN_RANKS = 4 };
 
-void read_check_open(read_check *c, const model *m, weights_source source, void *user)
+nrl_status read_check_open(read_check *c, const model *m, weights_source source, void *user)
 {
     *c = (read_check){.source = source, .user = user, .m = m};
-    c->params = mem_alloc((size_t)m->n_params * sizeof *c->params);
+    c->params = mem_try((size_t)m->n_params * sizeof *c->params, "hashes of weights");
+    return c->params ? NRL_OK : NRL_ERR_MEMORY;
 }
 
 void read_check_close(read_check *c)
@@ -88,7 +89,8 @@ static nrl_status find_difference(const read_check *c, nrl_mesh *mesh, const rea
 {
     int32_t world = nrl_mesh_world(mesh);
     size_t size = (size_t)c->m->n_params * sizeof *c->params;
-    read_hash *all = mem_alloc((size_t)world * size);
+    read_hash *all = mem_try((size_t)world * size, "hashes of weights");
+    if (!all) return NRL_ERR_MEMORY;
     nrl_status st = mesh_exchange(mesh, what, c->params, size, all);
     if (st == NRL_OK) {
         (void)mesh_barrier(mesh, what); /* nobody leaves before all have what they compare */
@@ -104,7 +106,8 @@ nrl_status read_check_compare(const read_check *c, nrl_mesh *mesh, const char *w
     read_hash own = sum(c), *sums;
     bool same = true;
     if (world == 1) return NRL_OK;
-    sums = mem_alloc((size_t)world * sizeof *sums);
+    sums = mem_try((size_t)world * sizeof *sums, "hashes of weights");
+    if (!sums) return NRL_ERR_MEMORY;
     nrl_status st = mesh_exchange(mesh, what, &own, sizeof own, sums);
     for (int32_t r = 0; r < world && st == NRL_OK; r++)
         same = same && sums[r].values == sums[first_like(sums, r)].values;

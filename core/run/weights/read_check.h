@@ -20,7 +20,7 @@ typedef struct {
     read_hash *params; /* [m->n_params] */
 } read_check;
 
-void read_check_open(read_check *c, const model *m, weights_source source, void *user);
+nrl_status read_check_open(read_check *c, const model *m, weights_source source, void *user);
 void read_check_close(read_check *c);
 nrl_status read_check_source(void *check, const nrl_param *p, int64_t begin, int64_t n, float *out);
 /* Once everything is read; all ranks call it. NRL_ERR_CONFIG, the same on every rank, names a tensor and the

@@ -193,7 +193,8 @@ void reference_close(reference *r)
 static nrl_status from_host(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
 {
     int64_t n = batch->n_rows;
-    float *values = mem_alloc((size_t)n * sizeof *values); /* zeros: the reference-free form */
+    float *values = mem_try((size_t)n * sizeof *values, "reference log-probs"); /* zeros: the reference-free form */
+    if (!values) return NRL_ERR_MEMORY;
     nrl_status st = NRL_OK;
     if (r->caches[set]) st = reference_cache_fill(r->caches[set], batch, values);
     if (st == NRL_OK) st = tensor_persistent(r->setup.ctx, NRL_DTYPE_F32, 1, &n, false, column);

@@ -4,6 +4,7 @@
 #include "run/weights/reference_cache.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "checkpoint/disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -85,13 +86,14 @@ typedef struct {
     float *values;
 } contents;
 
-/* Rows of each example, in the order of its sides. */
-static void count_rows(const reference_cache_setup *s, contents *c)
+/* Counts the rows of each example, in the order of its sides. */
+static nrl_status count_rows(const reference_cache_setup *s, contents *c)
 {
     const int32_t *tokens;
     const uint8_t *trained;
     c->n_examples = dataset_n_examples(s->data);
-    c->offsets = mem_alloc((size_t)(c->n_examples + 1) * sizeof *c->offsets);
+    c->offsets = mem_try((size_t)(c->n_examples + 1) * sizeof *c->offsets, "reference log-probs");
+    if (!c->offsets) return NRL_ERR_MEMORY;
     for (int64_t b = 0; b < c->n_examples; b++) {
         c->offsets[b + 1] = c->offsets[b];
         for (int side = 0; side < dataset_n_sides(s->data); side++) {
@@ -100,66 +102,38 @@ static void count_rows(const reference_cache_setup *s, contents *c)
                 c->offsets[b + 1] += trained[t] || s->prompt_targets;
         }
     }
-    c->values = mem_alloc((size_t)c->offsets[c->n_examples] * sizeof *c->values);
+    c->values = mem_try((size_t)c->offsets[c->n_examples] * sizeof *c->values, "reference log-probs");
+    return c->values ? NRL_OK : NRL_ERR_MEMORY;
 }
 
-/* First row of segment `s` of a batch in the contents: sides of an example follow each other. */
-static nrl_status place_of(const int64_t *offsets, int64_t n_examples, const nrl_batch *b, int64_t s, int64_t *at,
-                           int64_t last_end)
+/* Copies the values of a batch's rows from their place in the file to `to` (the batch's rows), or, with `to_file`, from
+ * the batch's rows to their place. The sides of an example follow each other in the file. */
+static nrl_status copy_rows(const int64_t *offsets, int64_t n_examples, const nrl_batch *b, bool to_file,
+                            const float *from, float *to)
 {
-    int64_t example = b->segment_sample[s];
-    bool goes_on = s && b->segment_example[s] == b->segment_example[s - 1];
-    if (example < 0 || example >= n_examples)
-        return nrl_fail(NRL_ERR_BUG, "example %lld is not in the cache", (long long)example);
-    *at = goes_on ? last_end : offsets[example];
-    return NRL_OK;
-}
-
-/* Calls for each run of rows of one segment: rows [from, to) of the batch belong at `at`. */
-typedef void (*row_copy)(void *user, int64_t at, int64_t from, int64_t n);
-
-static nrl_status each_segment(const int64_t *offsets, int64_t n_examples, const nrl_batch *b, row_copy copy,
-                               void *user)
-{
-    int64_t row = 0, last_end = 0, at;
+    int64_t row = 0, at = 0;
     for (int64_t s = 0; s < b->n_segments; s++) {
-        int64_t from = row;
+        int64_t begin = row, example = b->segment_sample[s];
         while (row < b->n_rows && b->row_segment[row] == s)
             row++;
-        NRL_TRY(place_of(offsets, n_examples, b, s, &at, last_end));
-        last_end = at + row - from;
-        int64_t example = b->segment_sample[s];
-        if (last_end > offsets[example + 1])
+        if (example < 0 || example >= n_examples)
+            return nrl_fail(NRL_ERR_BUG, "example %lld is not in the cache", (long long)example);
+        if (!s || b->segment_example[s] != b->segment_example[s - 1]) at = offsets[example];
+        if (at + row - begin > offsets[example + 1])
             return nrl_fail(NRL_ERR_BUG, "example %lld has more target positions than the cache", (long long)example);
-        copy(user, at, from, row - from);
+        memcpy(to + (to_file ? at : begin), from + (to_file ? begin : at), (size_t)(row - begin) * sizeof *to);
+        at += row - begin;
     }
     return NRL_OK;
 }
 
-typedef struct {
-    float *to;
-    const float *from;
-} copying;
-
-static void put(void *user, int64_t at, int64_t from, int64_t n)
-{
-    const copying *c = user;
-    memcpy(c->to + at, c->from + from, (size_t)n * sizeof(float));
-}
-
-static void take(void *user, int64_t at, int64_t from, int64_t n)
-{
-    const copying *c = user;
-    memcpy(c->to + from, c->from + at, (size_t)n * sizeof(float));
-}
-
 static nrl_status compute_batch(const reference_cache_setup *s, contents *c, nrl_batch *b)
 {
-    float *logps = mem_alloc((size_t)b->n_rows * sizeof *logps);
+    float *logps = mem_try((size_t)b->n_rows * sizeof *logps, "reference log-probs");
+    if (!logps) return NRL_ERR_MEMORY;
     nrl_status st = s->compute(s->user, b, logps);
-    copying pass = {c->values, logps};
     bool copy = mesh_is_copy(s->mesh); /* the first rank gives them */
-    if (st == NRL_OK && !b->is_tail && !copy) st = each_segment(c->offsets, c->n_examples, b, put, &pass);
+    if (st == NRL_OK && !b->is_tail && !copy) st = copy_rows(c->offsets, c->n_examples, b, true, logps, c->values);
     free(logps);
     return st;
 }
@@ -171,8 +145,8 @@ static nrl_status join_values(const reference_cache_setup *s, contents *c)
     int32_t ranks = s->mesh ? nrl_mesh_world(s->mesh) : 1;
     int64_t total = c->offsets[c->n_examples];
     if (ranks == 1) return NRL_OK;
-    float *all = mem_alloc((size_t)ranks * CHUNK * sizeof *all);
-    nrl_status st = NRL_OK;
+    float *all = mem_try((size_t)ranks * CHUNK * sizeof *all, "reference log-probs");
+    nrl_status st = all ? NRL_OK : NRL_ERR_MEMORY;
     for (int64_t at = 0; at < total && st == NRL_OK; at += CHUNK) {
         size_t n = (size_t)(total - at < CHUNK ? total - at : CHUNK);
         st = mesh_exchange(s->mesh, "reference log-probs", c->values + at, n * sizeof *all, all);
@@ -212,89 +186,61 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
     return st;
 }
 
-static bool write_all(int fd, const void *bytes, size_t size)
-{
-    for (const char *p = bytes; size;) {
-        ssize_t n = write(fd, p, size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        p += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-static uint64_t hash_contents(const contents *c, size_t head)
-{
-    XXH3_state_t *state = XXH3_createState();
-    XXH3_64bits_reset(state);
-    XXH3_64bits_update(state, c->offsets, head);
-    XXH3_64bits_update(state, c->values, (size_t)c->offsets[c->n_examples] * sizeof(float));
-    uint64_t hash = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    return hash;
-}
-
-/* One process of each node writes, and nodes may share the folder: each under a name of its own. */
+/* One process of each node writes, and nodes may share the folder, so each has a temporary name of its own. */
 static nrl_status write_file(const char *path, const contents *c)
 {
     size_t head = (size_t)(c->n_examples + 1) * sizeof *c->offsets;
-    int64_t n = c->offsets[c->n_examples];
-    cache_header h = {.version = CACHE_VERSION, .n_examples = c->n_examples, .n_values = n};
-    memcpy(h.magic, magic, sizeof magic);
-    h.hash = hash_contents(c, head);
+    size_t body = (size_t)c->offsets[c->n_examples] * sizeof *c->values;
+    cache_header h = {.version = CACHE_VERSION, .n_examples = c->n_examples, .n_values = c->offsets[c->n_examples]};
+    XXH3_state_t *state = XXH3_createState();
     char *temporary = file_temporary_name(path, ".tmp");
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    bool good = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, c->offsets, head) &&
-                write_all(fd, c->values, (size_t)n * sizeof(float)) && !fsync(fd);
-    int error = good ? 0 : errno;
-    if (fd >= 0 && close(fd) && !error) error = errno;
-    if (!error && rename(temporary, path)) error = errno;
-    if (error) unlink(temporary);
+    int fd;
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, c->offsets, head);
+    XXH3_64bits_update(state, c->values, body);
+    h.hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    memcpy(h.magic, magic, sizeof magic);
+    nrl_status st = disk_create(temporary, &fd);
+    if (st == NRL_OK) {
+        st = disk_write(fd, temporary, &h, sizeof h);
+        if (st == NRL_OK) st = disk_write(fd, temporary, c->offsets, head);
+        if (st == NRL_OK) st = disk_write(fd, temporary, c->values, body);
+        st = disk_finish(fd, temporary, st);
+        if (st == NRL_OK && rename(temporary, path)) st = disk_fail(path, errno);
+        if (st != NRL_OK) unlink(temporary);
+    }
+    if (st != NRL_OK) nrl_add_context("cannot write '%s' (%zu bytes)", path, sizeof h + head + body);
     free(temporary);
-    if (!error) return NRL_OK;
-    return nrl_fail(error == ENOSPC || error == EDQUOT || error == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO,
-                    "cannot write '%s' (%zu bytes): %s", path, file_size(c->n_examples, n), strerror(error));
-}
-
-static nrl_status build(const reference_cache_setup *s, const char *path)
-{
-    contents c = {0};
-    count_rows(s, &c);
-    nrl_status st = compute_all(s, &c);
-    if (st == NRL_OK && (!s->mesh || mesh_where(s->mesh)->local_rank == 0)) st = write_file(path, &c);
-    if (st == NRL_OK && s->mesh) st = mesh_barrier(s->mesh, "reference file");
-    free(c.offsets);
-    free(c.values);
-    return st;
-}
-
-static nrl_status is_everywhere(const reference_cache_setup *s, bool here, bool *everywhere)
-{
-    int32_t ranks = s->mesh ? nrl_mesh_world(s->mesh) : 1;
-    *everywhere = here;
-    if (ranks == 1) return NRL_OK;
-    bool *all = mem_alloc((size_t)ranks);
-    nrl_status st = mesh_exchange(s->mesh, "reference file", &here, sizeof here, all);
-    for (int32_t r = 0; r < ranks && st == NRL_OK; r++)
-        *everywhere = *everywhere && all[r];
-    free(all);
     return st;
 }
 
 nrl_status reference_cache_open(const reference_cache_setup *s, reference_cache **out)
 {
     char path[4096];
+    contents c = {0};
+    int64_t n = dataset_n_examples(s->data);
+    int32_t ranks = s->mesh ? nrl_mesh_world(s->mesh) : 1;
+    bool *has = mem_alloc((size_t)ranks), everywhere = true;
+    nrl_status st = NRL_OK;
     make_path(s, path, sizeof path);
-    bool complete;
-    *out = map_file(path, dataset_n_examples(s->data));
-    nrl_status st = is_everywhere(s, *out != NULL, &complete);
-    if (st == NRL_OK && complete) return NRL_OK;
+    *out = map_file(path, n);
+    has[0] = *out != NULL;
+    if (ranks > 1) st = mesh_exchange(s->mesh, "reference file", &(bool){*out != NULL}, sizeof *has, has);
+    for (int32_t r = 0; r < ranks; r++)
+        everywhere = everywhere && has[r];
+    free(has);
+    if (st == NRL_OK && everywhere) return NRL_OK;
     reference_cache_close(*out);
     *out = NULL;
+    if (st == NRL_OK) st = count_rows(s, &c);
+    if (st == NRL_OK) st = compute_all(s, &c);
+    if (st == NRL_OK && (!s->mesh || mesh_where(s->mesh)->local_rank == 0)) st = write_file(path, &c);
+    if (st == NRL_OK && s->mesh) st = mesh_barrier(s->mesh, "reference file");
+    free(c.offsets);
+    free(c.values);
     NRL_TRY(st);
-    NRL_TRY(build(s, path));
-    *out = map_file(path, dataset_n_examples(s->data));
+    *out = map_file(path, n);
     return *out ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "'%s' cannot be read back", path);
 }
 
@@ -307,6 +253,5 @@ void reference_cache_close(reference_cache *c)
 
 nrl_status reference_cache_fill(const reference_cache *c, const nrl_batch *batch, float *values)
 {
-    copying pass = {values, c->values};
-    return each_segment(c->offsets, c->n_examples, batch, take, &pass);
+    return copy_rows(c->offsets, c->n_examples, batch, false, c->values, values);
 }

@@ -29,7 +29,8 @@ nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **target
     if (!head_is_sharded(head) || !*targets) return NRL_OK;
     if (w->dims[0] * n_ranks(w) != w->parts[0].dims[0] || w->first[0] % w->dims[0])
         return nrl_fail(NRL_ERR_BUG, "head: the shards of '%s' have unequal sizes", w->name);
-    int32_t *local = mem_alloc((size_t)n * sizeof *local);
+    int32_t *local = mem_try((size_t)n * sizeof *local, "the targets of a micro-batch");
+    if (!local) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         int64_t t = ctx->batch->row_target[i] - w->first[0];
         local[i] = t >= 0 && t < w->dims[0] ? (int32_t)t : HEAD_ELSEWHERE;
@@ -114,7 +115,8 @@ nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *targ
     const nrl_param *w = head->weight;
     int64_t n = s->lse->numel, ranks = n_ranks(w);
     if (!head_is_sharded(head) || !n) return NRL_OK;
-    int32_t *index = mem_alloc((size_t)n * sizeof *index);
+    int32_t *index = mem_try((size_t)n * sizeof *index, "the targets of a micro-batch");
+    if (!index) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < n; i++)
         index[i] = (int32_t)(i * ranks + target[i] / w->dims[0]);
     ctx_scope_begin(ctx);

@@ -71,7 +71,8 @@ nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int6
     if (n != t->numel)
         return nrl_fail(NRL_ERR_BUG, "cannot fetch %lld values of tensor %s", (long long)n, tensor_shape(t).text);
     if (!t->data) return nrl_fail(NRL_ERR_BUG, "cannot fetch tensor %s: it was released", tensor_shape(t).text);
-    char *row = mem_alloc((size_t)t->numel * nrl_dtype_size(t->dtype));
+    char *row = mem_try((size_t)t->numel * nrl_dtype_size(t->dtype), "the values of a tensor");
+    if (!row) return NRL_ERR_MEMORY;
     nrl_status st = fetch_rows(ctx, t, row, out);
     free(row);
     return st;

@@ -28,10 +28,13 @@ nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length
                         (long long)n_sequences, (long long)max_length);
     kv_cache *c = mem_alloc(sizeof *c);
     *c = (kv_cache){.ctx = ctx, .n_sequences = n_sequences, .max_length = max_length};
-    c->length = mem_alloc((size_t)n_sequences * sizeof *c->length);
-    c->bounds = mem_alloc((size_t)(2 * n_sequences + 1) * 2 * sizeof *c->bounds);
+    c->length = mem_try((size_t)n_sequences * sizeof *c->length, "a key/value cache");
+    c->bounds = mem_try((size_t)(2 * n_sequences + 1) * 2 * sizeof *c->bounds, "a key/value cache");
     *out = c;
-    return NRL_OK;
+    if (c->length && c->bounds) return NRL_OK;
+    kv_cache_destroy(ctx, c);
+    *out = NULL;
+    return NRL_ERR_MEMORY;
 }
 
 void kv_cache_destroy(nrl_ctx *ctx, kv_cache *c)

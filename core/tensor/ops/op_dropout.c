@@ -5,6 +5,7 @@
  * distribution over ranks do not change the mask.
  */
 #include "tensor/tape/tape.h"
+#include <stdlib.h>
 
 typedef struct {
     double p;
@@ -46,23 +47,25 @@ static int32_t sample_of(const nrl_batch *b, int64_t s)
     return -1;
 }
 
-/* Makes one number per token, in the batch's memory, at the first dropout of this kind in a batch. The number of an
+/* Makes one number per token at the first dropout of this kind in a batch. The number of an
  * element is the row's number * columns + column; for a share of columns, (row * count + index) * cols + column gives
  * the same number as the whole matrix. Only one axis shares columns, so one share per context is enough. */
 static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_tensor **made)
 {
-    nrl_batch *b = ctx->batch;
+    const nrl_batch *b = ctx->batch;
     nrl_tensor *t;
     if (*made) return NRL_OK;
-    uint64_t *rows = arena_alloc(&b->memory, (size_t)b->n_tokens * sizeof *rows);
+    uint64_t *rows = mem_try((size_t)b->n_tokens * sizeof *rows, "the keys of dropout masks");
+    if (!rows) return NRL_ERR_MEMORY;
     for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
         uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
         for (int32_t i = b->cu_seqlens[s]; i < b->cu_seqlens[s + 1]; i++)
             rows[i] = mix(sample ^ (uint64_t)(uint32_t)b->positions[i]) * (uint64_t)count + (uint64_t)index;
     }
-    NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I64, b->n_tokens, rows, true, &t));
-    *made = tensor_retain(t);
-    return NRL_OK;
+    nrl_status st = tensor_of_host(ctx, NRL_DTYPE_I64, b->n_tokens, rows, false, &t);
+    if (st == NRL_OK) *made = tensor_retain(t);
+    free(rows);
+    return st;
 }
 
 nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y)

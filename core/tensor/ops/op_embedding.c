@@ -58,14 +58,15 @@ static nrl_status check(nrl_ctx *ctx, const nrl_param *table)
 static nrl_status local_rows(nrl_ctx *ctx, const nrl_param *table, nrl_tensor **index, nrl_tensor **mask)
 {
     int64_t n = ctx->batch->n_tokens, shape[] = {n, 1};
-    int32_t *rows = mem_alloc((size_t)n * sizeof *rows);
-    float *here = mem_alloc((size_t)n * sizeof *here);
-    for (int64_t i = 0; i < n; i++) {
+    int32_t *rows = mem_try((size_t)n * sizeof *rows, "the rows of an embedding");
+    float *here = mem_try((size_t)n * sizeof *here, "the mask of an embedding");
+    nrl_status st = rows && here ? NRL_OK : NRL_ERR_MEMORY;
+    for (int64_t i = 0; i < n && st == NRL_OK; i++) {
         int64_t row = ctx->batch->tokens[i] - table->first[0];
         here[i] = row >= 0 && row < table->dims[0];
         rows[i] = here[i] > 0 ? (int32_t)row : 0;
     }
-    nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, rows, index);
+    if (st == NRL_OK) st = nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, rows, index);
     if (st == NRL_OK) st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, shape, here, mask);
     free(rows);
     free(here);

@@ -19,6 +19,7 @@ struct rope_table {
     nrl_tensor *batch_cos, *batch_sin; /* [N, half] for the current batch, refcounted; NULL = not yet */
 };
 
+/* NULL: out of memory. */
 static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
 {
     size_t bytes = (size_t)rope->half * sizeof *rope->inv_freq;
@@ -28,7 +29,11 @@ static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
             return t;
     rope_table *t = mem_alloc(sizeof *t);
     *t = (rope_table){.next = ctx->ropes, .half = rope->half, .scale = rope->scale};
-    t->inv_freq = mem_alloc(bytes);
+    t->inv_freq = mem_try(bytes, "the frequencies of rotary positions");
+    if (!t->inv_freq) {
+        free(t);
+        return NULL;
+    }
     memcpy(t->inv_freq, rope->inv_freq, bytes);
     ctx->ropes = t;
     return t;
@@ -41,13 +46,17 @@ static void forget_own(nrl_ctx *ctx, rope_table *t)
     t->own_cos = t->own_sin = NULL;
 }
 
-static void grow(nrl_ctx *ctx, rope_table *t, int64_t n)
+static nrl_status grow(nrl_ctx *ctx, rope_table *t, int64_t n)
 {
-    if (n <= t->n_positions) return;
-    forget_own(ctx, t);
+    if (n <= t->n_positions) return NRL_OK;
     if (n < 2 * t->n_positions) n = 2 * t->n_positions;
-    t->cos = mem_realloc(t->cos, (size_t)(n * t->half) * sizeof *t->cos);
-    t->sin = mem_realloc(t->sin, (size_t)(n * t->half) * sizeof *t->sin);
+    float *grown = mem_try_grow(t->cos, (size_t)(n * t->half) * sizeof *t->cos, "rotary positions");
+    if (!grown) return NRL_ERR_MEMORY;
+    t->cos = grown;
+    grown = mem_try_grow(t->sin, (size_t)(n * t->half) * sizeof *t->sin, "rotary positions");
+    if (!grown) return NRL_ERR_MEMORY;
+    t->sin = grown;
+    forget_own(ctx, t);
     for (int64_t p = t->n_positions; p < n; p++) {
         for (int64_t i = 0; i < t->half; i++) {
             double angle = (double)p * t->inv_freq[i];
@@ -56,6 +65,7 @@ static void grow(nrl_ctx *ctx, rope_table *t, int64_t n)
         }
     }
     t->n_positions = n;
+    return NRL_OK;
 }
 
 static void copy_rows(const nrl_batch *b, const float *table, int64_t half, float *rows)
@@ -97,7 +107,7 @@ static nrl_status fill_batch_rows(nrl_ctx *ctx, rope_table *t)
     int64_t last = 0;
     for (int64_t i = 0; i < b->n_tokens; i++)
         if (b->positions[i] > last) last = b->positions[i];
-    grow(ctx, t, last + 1);
+    NRL_TRY(grow(ctx, t, last + 1));
     ctx_scope_begin(ctx);
     nrl_status st = gather(ctx, t, t->cos, &t->own_cos, &t->batch_cos);
     if (!st) st = gather(ctx, t, t->sin, &t->own_sin, &t->batch_sin);
@@ -108,6 +118,7 @@ static nrl_status fill_batch_rows(nrl_ctx *ctx, rope_table *t)
 nrl_status rope_rows(nrl_ctx *ctx, const nrl_rope *rope, nrl_tensor **cos_, nrl_tensor **sin_)
 {
     rope_table *t = find_table(ctx, rope);
+    if (!t) return NRL_ERR_MEMORY;
     if (!t->batch_sin) NRL_TRY(fill_batch_rows(ctx, t));
     *cos_ = t->batch_cos;
     *sin_ = t->batch_sin;

@@ -4,6 +4,7 @@
  */
 #include "base/buffer.h"
 #include "base/json.h"
+#include "support/memory.h"
 #include "support/run.h"
 #include <math.h>
 #include <nrl/inference.h>
@@ -257,6 +258,78 @@ static void what_cannot_be_is_refused(void **state)
     nrl_inference_close(m);
 }
 
+/* ---- without memory ---- */
+
+typedef struct {
+    nrl_inference *m;
+    const char *path, *out;
+} starved;
+
+static nrl_status open_model(void *user, int64_t n)
+{
+    const starved *s = user;
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    nrl_inference *m;
+    mem_try_fail_after(n);
+    NRL_TRY(nrl_inference_open(s->path, &env, &m));
+    nrl_inference_close(m);
+    return NRL_OK;
+}
+
+static nrl_status sample_both(void *user, int64_t n)
+{
+    const starved *s = user;
+    heard h = {0};
+    const nrl_sample_options o = {
+        .size = sizeof o, .max_tokens = 4, .temperature = 1, .top_p = 0.9, .token = hear, .token_user = &h};
+    char *texts[2];
+    mem_try_fail_after(n);
+    nrl_status st = nrl_inference_sample(s->m, prompts, 2, &o, texts, NULL);
+    mem_try_fail_after(-1);
+    for (int i = 0; i < 2; i++) {
+        if (st == NRL_OK) free(texts[i]);
+        buffer_free(&h.text[i]);
+    }
+    return st;
+}
+
+static nrl_status compute_logps(void *user, int64_t n)
+{
+    const starved *s = user;
+    const int32_t ids[] = {5, 6, 7, 8, 9};
+    const int64_t lengths[] = {3, 2};
+    float logps[5], *logits = malloc(5 * 4096 * sizeof *logits);
+    mem_try_fail_after(n);
+    nrl_status st = nrl_inference_logps(s->m, ids, lengths, 2, logps);
+    if (st == NRL_OK) st = nrl_inference_logits(s->m, ids, lengths, 2, logits);
+    free(logits);
+    return st;
+}
+
+static nrl_status export_model(void *user, int64_t n)
+{
+    const starved *s = user;
+    const nrl_environment env = {.size = sizeof env, .plugin_path = getenv("NRL_PLUGIN_PATH")};
+    const nrl_export_options o = {.size = sizeof o, .overwrite = true};
+    mem_try_fail_after(n);
+    return nrl_export(s->path, &env, s->out, &o);
+}
+
+static void without_memory_each_call_is_an_error_and_the_next_one_works(void **state)
+{
+    test_place *p = *state;
+    run *r = train(p);
+    starved s = {.path = arena_printf(&p->memory, "%s/model", nrl_run_out(r)),
+                 .out = arena_printf(&p->memory, "%s/exported", p->folder)};
+    nrl_run_close(r);
+    assert_true(test_out_of_memory(open_model, &s, 64) > 3);
+    s.m = open_or_fail(s.path);
+    assert_true(test_out_of_memory(sample_both, &s, 64) > 3);
+    assert_true(test_out_of_memory(compute_logps, &s, 64) > 2);
+    assert_true(test_out_of_memory(export_model, &s, 64) > 1);
+    nrl_inference_close(s.m);
+}
+
 static int make(void **state)
 {
     test_place *p = mem_alloc(sizeof *p);
@@ -280,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(weights_stay_what_they_are, make, discard),
         cmocka_unit_test_setup_teardown(a_tokenizer_opens_by_itself, make, discard),
         cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make, discard),
+        cmocka_unit_test_setup_teardown(without_memory_each_call_is_an_error_and_the_next_one_works, make, discard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * another one whenever what its numbers depend on changes.
  */
 #include "run/weights/reference_cache.h"
+#include "support/memory.h"
 #include "support/run.h"
 #include "support/weights.h"
 #include <dirent.h>
@@ -307,6 +308,49 @@ static void a_folder_that_cannot_be_written_is_an_error(void **state)
     nrl_run_close(r);
 }
 
+/* A file for a run that is open, and the run's first step; the parts that fail without memory. */
+static nrl_status compute_starved(void *user, int64_t n)
+{
+    fake f = {0};
+    reference_cache *c = NULL;
+    const run *r = user;
+    const reference_cache_setup s = {.folder = arena_printf(&place.memory, "%s/starved", place.folder),
+                                     .weights_key = "fake",
+                                     .config = r->session.model->config,
+                                     .dtype = NRL_DTYPE_F32,
+                                     .data = r->session.train.set,
+                                     .micro_batch_tokens = 160,
+                                     .compute = fake_compute,
+                                     .user = &f};
+    mem_try_fail_after(n);
+    nrl_status st = reference_cache_open(&s, &c);
+    reference_cache_close(c);
+    return st;
+}
+
+static nrl_status step_starved(void *user, int64_t n)
+{
+    run *r = open_run(user, NULL);
+    nrl_run_event e = {.size = sizeof e};
+    bool done;
+    mem_try_fail_after(n);
+    nrl_status st = nrl_run_step(r, &e, &done);
+    mem_try_fail_after(-1);
+    nrl_run_close(r);
+    return st;
+}
+
+static void without_memory_a_file_and_a_step_are_errors(void **state)
+{
+    (void)state;
+    char name[] = "starved";
+    run *r = open_run(name, "algorithm.reference=none");
+    assert_true(test_out_of_memory(compute_starved, r, 24) > 8);
+    only_file(name);
+    nrl_run_close(r);
+    assert_true(test_out_of_memory(step_starved, name, 24) > 2);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -333,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_said_and_computed_again),
         cmocka_unit_test(a_whole_file_of_other_numbers_stops_at_the_first_loss),
         cmocka_unit_test(a_folder_that_cannot_be_written_is_an_error),
+        cmocka_unit_test(without_memory_a_file_and_a_step_are_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

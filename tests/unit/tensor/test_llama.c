@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/batch_check.h"
+#include "support/memory.h"
 #include "support/tiny_llama.h"
 #include "tensor/internal.h"
 #include "tensor/ops/rope.h"
@@ -621,6 +622,38 @@ static void a_profile_leaves_operations_out_of_the_hosts_time(void **state)
     batch_free(b);
 }
 
+/* A step on a model of its own, whose tables of positions are not made yet. */
+static nrl_status step_on_a_new_context(void *user, int64_t n)
+{
+    static const int lengths[] = {5, 2, 9};
+    nrl_ctx *own;
+    tiny_llama small;
+    double logps[16];
+    (void)user;
+    ok(ctx_create(&the_device, &own));
+    ok(tiny_open(&small, own, NRL_DTYPE_F32));
+    nrl_batch *b = tiny_batch(lengths, 3, 1);
+    mem_try_fail_after(n);
+    nrl_status st = tiny_step(&small, b, logps);
+    mem_try_fail_after(-1);
+    ok(ctx_set_batch(own, NULL));
+    batch_free(b);
+    tiny_close(&small);
+    ctx_destroy(own);
+    return st;
+}
+
+static void a_step_without_memory_is_an_error(void **state)
+{
+    nrl_batch *b;
+    (void)state;
+    assert_true(test_out_of_memory(step_on_a_new_context, NULL, 64) > 2);
+    mem_try_fail_after(0);
+    b = batch_new(4, 3, 1);
+    mem_try_fail_after(-1);
+    assert_null(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +671,7 @@ int main(void)
         cmocka_unit_test(a_tape_keeps_only_what_cannot_be_made_again),
         cmocka_unit_test(a_profile_counts_calls_time_and_flops),
         cmocka_unit_test(a_profile_leaves_operations_out_of_the_hosts_time),
+        cmocka_unit_test(a_step_without_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
