@@ -21,7 +21,7 @@ has err "hint: `nrl run run.yaml resume=auto`"
 run 2 run run.yaml resume=nowhere out=other
 has err "resuming: nowhere: no such checkpoint"
 run 2 export result result
-has err "'result' holds a run: choose another folder for the model, such as result/model"
+has err "'result' holds a run: choose another directory for the model, such as result/model"
 run 2 bench run.yaml --steps 40
 has err "train.steps: the config has 6 steps, but 2 to warm up and 40 to measure (--steps) are needed"
 

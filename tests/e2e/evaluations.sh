@@ -132,7 +132,7 @@ rm -r adapted/model
 run 2 eval adapted
 has err "cannot evaluate 'adapted': expected a complete checkpoint or an exported model in it, found none"
 run 2 eval "$source/tests/data/models/llama"
-has err "expected a YAML file or the folder of a run, found no config.yaml in it"
+has err "expected a YAML file or the directory of a run, found no config.yaml in it"
 has err "hint: nrl eval FILE.yaml model.path="
 
 # A script evaluates any file as if it were data.eval, which it stays.

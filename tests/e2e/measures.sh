@@ -31,7 +31,7 @@ fi
 run 0 bench run.yaml --steps 2
 for line in "tokens_per_s " "time by phase" "time by operation" "peak memory" "step" "head"; do has out "$line"; done
 run 0 bench run.yaml --steps 4
-has out "no step of the config is left"
+has out "the config has no steps left"
 run 2 bench run.yaml --steps 5
 has err "the config has 6 steps, but 2 to warm up and 5 to measure"
 

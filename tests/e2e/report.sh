@@ -57,7 +57,7 @@ has err "broken/metrics.jsonl:1: no record with a 'step' from 0"
 run 65 report broken
 has err "no record yet"
 run 2 report runs/slow runs/fast
-has err "several runs: -o FILE"
+has err "several runs need -o FILE"
 run 2 report
 run 1 report runs/fast -o nowhere/x.html
 has err "nowhere/x.html: No such file or directory"

@@ -30,7 +30,7 @@ has err "--tokenizer: expected"
 run 2 tokenizer learn text
 has err "expected train, encode or decode"
 run 2 tokenizer encode nowhere --tokenizer tok
-has err "nowhere cannot be read"
+has err "cannot read nowhere"
 printf '1 2\n3 x\n' >bad
 run 65 tokenizer decode bad --tokenizer tok
 has err "bad:2:3: expected token ids"

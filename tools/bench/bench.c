@@ -1,7 +1,8 @@
 /*
- * bench.c - `nrl bench` and `nrl profile`: a config's steps without its output folder. The first steps (primitives,
- * page faults) are omitted of every figure. A bench measures speed over steps that nothing disturbs, and where
- * their time goes over a few more; a profile has those alone, and tells phases and shapes apart.
+ * bench.c - `nrl bench` and `nrl profile`: run a config's steps without writing its output
+ * directory. No figure includes the first steps, which create primitives and fault pages in. A
+ * bench measures the speed of undisturbed steps, then profiles a few more to see where their time
+ * goes. A profile only has profiled steps and reports phases and shapes separately.
  */
 #include "bench.h"
 #include "base/json.h"
@@ -20,7 +21,7 @@ static double value_of(const nrl_run_event *e, const char *name)
     return NAN;
 }
 
-/* `steps`, or as many as are left. */
+/* Takes `steps` steps, or as many as are left. */
 static nrl_status take_steps(nrl_run *r, arena *a, int64_t steps, bench_steps *out)
 {
     *out = (bench_steps){.seconds = arena_alloc(a, (size_t)(steps ? steps : 1) * sizeof *out->seconds)};

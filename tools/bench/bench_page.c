@@ -1,6 +1,6 @@
 /*
- * bench_page.c - the tree of a bench or a profile as a page: sections of aligned columns, sizes in MiB, times in
- * milliseconds. An exponent is for programs: --json has it.
+ * bench_page.c - the tree of a bench or a profile as a page: sections of aligned columns, sizes in
+ * MiB, times in milliseconds. The page prints no exponents; --json is for programs.
  */
 #include "bench.h"
 #include <math.h>
@@ -53,7 +53,7 @@ static void show_all(const nrl_node *map)
         show_value(nrl_node_key(map, i), nrl_node_at(map, i));
 }
 
-/* A column that is wide enough for what it holds; unknown is a dash. */
+/* A column that is wide enough for its values; an unknown value is a dash. */
 static void cell(double x, int width, int digits)
 {
     if (isnan(x))
@@ -99,11 +99,11 @@ static void show_measured(const nrl_node *profile)
     double overhead = number(profile, "overhead");
     printf("  %.0f steps, by %s; idle for %.1f %% of them", number(profile, "profiled_steps"), text(profile, "clock"),
            100 * number(profile, "idle_share"));
-    if (!isnan(overhead)) printf("; a token took %+.1f %% beside undisturbed steps", 100 * overhead);
+    if (!isnan(overhead)) printf("; time per token %+.1f %% compared with undisturbed steps", 100 * overhead);
     putchar('\n');
 }
 
-/* "4096x1536 k 576" of products, "4096x9x64" of attention, else rows and columns. */
+/* "4096x1536 k 576" for products, "4096x9x64" for attention, otherwise rows and columns. */
 static void show_shape(const nrl_node *row)
 {
     const nrl_node *shape = nrl_node_find(row, "shape");
@@ -184,7 +184,7 @@ void bench_page(const nrl_node *tree)
     show_device(tree);
     if (!profile) {
         section("time by phase");
-        puts("  not measured: no step of the config is left for it (train.steps)");
+        puts("  not measured: the config has no steps left (train.steps)");
         return;
     }
     show_phases(tree);

@@ -1,5 +1,6 @@
 /*
- * bench_tree.c - what a bench or a profile found, as the tree that --json writes. What is not known is null, never 0.
+ * bench_tree.c - the results of a bench or a profile, as the tree that --json writes. Unknown
+ * values are null, never 0.
  */
 #include "bench.h"
 #include <math.h>
@@ -135,13 +136,13 @@ static nrl_node *op_node(arena *a, const nrl_op_time *r, unsigned by, double ste
     put(a, m, "gflop_per_s", ratio(r->flops * 1e-9, r->seconds));
     put(a, m, "gbyte_per_s", ratio(r->bytes * 1e-9, r->seconds));
     if (r->on_host)
-        node_append(a, m, "on_host", node_bool(a, true)); /* a device works meanwhile */
+        node_append(a, m, "on_host", node_bool(a, true)); /* the device works at the same time */
     else
         put(a, m, "host_seconds_a_step", r->host_seconds / steps);
     return m;
 }
 
-/* At most `most` rows; 0 = all, and what lies outside of them. */
+/* At most `most` rows; 0 = all rows, and one more for the time outside operations. */
 static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const nrl_run *r, const bench_found *f, unsigned by,
                           int64_t most)
 {
@@ -220,7 +221,8 @@ static double watched(const bench_found *f, const char *name)
     return NAN;
 }
 
-/* Of the device that rank 0 has; joules are of one device, so with several ranks they tell nothing of a token. */
+/* Values of the device of rank 0. The energy is that of one device, so with several ranks there is
+ * no energy per token. */
 static void put_device(arena *a, nrl_node *map, const bench_found *f)
 {
     const bench_steps *s = f->plain.n ? &f->plain : &f->profiled;

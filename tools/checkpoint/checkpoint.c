@@ -1,6 +1,7 @@
 /*
- * checkpoint.c - `nrl checkpoint inspect|verify|diff|prune|keygen`: what is in a checkpoint, whether it is
- * whole and who signed it, in what two differ, which of a run go; and keys to sign with.
+ * checkpoint.c - `nrl checkpoint inspect|verify|diff|prune|keygen`: prints the contents of a
+ * checkpoint, checks whether it is intact and who signed it, compares two checkpoints, removes old
+ * checkpoints of a run, and creates keys for signing.
  */
 #include "checkpoint_verb.h"
 #include "base/json.h"
@@ -69,7 +70,7 @@ void checkpoint_verb_set(arena *a, nrl_node *map, const char *key, const char *t
 typedef struct {
     arena a;
     nrl_node *damages;      /* a list */
-    const char *public_key; /* a file; NULL = signed by anyone or not at all */
+    const char *public_key; /* a file; NULL = any signature or none */
     bool json;
 } verifying;
 
@@ -80,7 +81,7 @@ static void hear_damage(void *user, const char *text)
     if (!v->json) cli_page("damaged: %s\n", text);
 }
 
-/* Where the disk is no longer the slowest, more do not help. */
+/* More threads do not help once the disk is not the bottleneck. */
 static int n_threads(void)
 {
     enum { MOST = 16 };
@@ -107,13 +108,13 @@ static nrl_status verify_one(verifying *v, const char *path)
     return st == NRL_ERR_CORRUPT ? NRL_OK : st;
 }
 
-/* A run's checkpoints, all of them. */
+/* All checkpoints of a run. */
 static nrl_status verify_run(verifying *v, const char *out)
 {
     char **dirs;
     size_t n;
     NRL_TRY(nrl_checkpoint_list(out, &dirs, &n));
-    nrl_status st = n ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no checkpoint", out);
+    nrl_status st = n ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' contains no checkpoint", out);
     for (size_t i = 0; i < n && st == NRL_OK; i++)
         st = verify_one(v, dirs[i]);
     nrl_checkpoint_list_free(dirs, n);
@@ -190,9 +191,9 @@ static nrl_status prune(int argc, char **argv, bool json)
     NRL_TRY(cli_expect(argc, argv, 1, 1));
     NRL_TRY(read_count("--keep", keep_text, &keep));
     NRL_TRY(read_count("--keep-best", best_text, &keep_best));
-    if (!keep) return nrl_fail(NRL_ERR_CONFIG, "--keep: expected how many of the newest stay, from 1");
+    if (!keep) return nrl_fail(NRL_ERR_CONFIG, "--keep: expected the number of newest checkpoints to keep, at least 1");
     if (!holds(argv[1], "checkpoints"))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' is not the folder of a run: it has no checkpoints", argv[1]);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is not the directory of a run: it has no checkpoints", argv[1]);
     return prune_run(argv[1], keep, keep_best, json);
 }
 
@@ -233,7 +234,7 @@ static nrl_status checkpoint_verb(int argc, char **argv)
     suggestion near = {.word = argc > 1 ? argv[1] : ""};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(near.word, parts[i].name)) {
-            argv[1] = argv[0]; /* whose --help an error names */
+            argv[1] = argv[0]; /* so that an error refers to the --help of the verb */
             return parts[i].run(argc - 1, argv + 1, json);
         }
         suggest_offer(&near, parts[i].name);

@@ -1,6 +1,6 @@
 /*
- * checkpoint_diff.c - `nrl checkpoint diff A B`: tensors that only one of them has, how far the others
- * are apart, and the config's keys that differ.
+ * checkpoint_diff.c - `nrl checkpoint diff A B`: tensors that only one of them has, the largest
+ * difference of the others, and the config keys that differ.
  */
 #include "base/json.h"
 #include "checkpoint_verb.h"
@@ -36,7 +36,7 @@ static nrl_node *add_tensor(difference *d, const nrl_checkpoint_tensor *t, const
 
 /* ---- tensors ---- */
 
-/* The largest |a - b|; NaN in one alone, or bits that differ in no number, count as infinitely far. */
+/* The largest |a - b|. It is infinite if only one of two values is NaN. */
 static double distance(nrl_dtype dtype, const char *a, const char *b, int64_t n)
 {
     size_t width = nrl_dtype_size(dtype);
@@ -137,7 +137,7 @@ static void compare_nodes(difference *d, const char *path, const nrl_node *a, co
     free(right);
 }
 
-/* ---- telling ---- */
+/* ---- output ---- */
 
 static void print_text(const difference *d)
 {

@@ -1,5 +1,6 @@
 /*
- * checkpoint_inspect.c - `nrl checkpoint inspect DIR`: who made it, what is in it, and how small it got.
+ * checkpoint_inspect.c - `nrl checkpoint inspect DIR`: which run wrote a checkpoint, its contents,
+ * and its compression.
  */
 #include "base/node.h"
 #include "checkpoint_verb.h"
@@ -57,7 +58,8 @@ static void print_tensors(arena *a, const nrl_checkpoint *c)
     }
 }
 
-/* The value of checkpoint.metric, as the evaluation gave it: the manifest's own is negative where larger is better. */
+/* The value of checkpoint.metric as the evaluation reported it: the manifest stores it negated if
+ * larger is better. */
 static double best_value(const nrl_checkpoint *c)
 {
     return nrl_node_f64(nrl_node_find(nrl_checkpoint_node(c, "progress"), "best"), checkpoint_verb_info(c).metric);

@@ -1,6 +1,6 @@
 /*
- * eval.c - `nrl eval FILE.yaml|RUN [key=value ...]`: the loss over data.eval, of the model that a
- * config starts from or of what a run has learned.
+ * eval.c - `nrl eval FILE.yaml|RUN [key=value ...]`: the loss over data.eval, of the weights that a
+ * config starts from or of the weights that a run has trained.
  */
 #include "base/json.h"
 #include "cli/common/experiment.h"
@@ -45,7 +45,7 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
-/* The newest checkpoint of a run, or the model that it exported. */
+/* The newest checkpoint of a run, or the model that the run exported. */
 static nrl_status newest_weights(arena *a, const char *folder, const char **out)
 {
     nrl_checkpoint *c;
@@ -57,7 +57,7 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
             *out = arena_strdup(a, info.dir);
             nrl_checkpoint_close(c);
         }
-        if (st != NRL_ERR_CONFIG) return st; /* there is none */
+        if (st != NRL_ERR_CONFIG) return st; /* the run has no checkpoint */
     }
     *out = arena_printf(a, "%s/model", folder);
     if (exists(arena_printf(a, "%s/config.json", *out))) return NRL_OK;
@@ -67,7 +67,7 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
                     folder);
 }
 
-/* The folder of a run, or one checkpoint in it: its config, and its weights. */
+/* The config and the weights of a run's directory or of one of its checkpoints. */
 static nrl_status find_run(arena *a, const char *path, const char **config, const char **out, const char **weights)
 {
     bool one = exists(arena_printf(a, "%s/manifest.json", path));
@@ -76,14 +76,15 @@ static nrl_status find_run(arena *a, const char *path, const char **config, cons
     *weights = path;
     if (!exists(*config))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot evaluate '%s': expected a YAML file or the folder of a run, found no "
+                        "cannot evaluate '%s': expected a YAML file or the directory of a run, found no "
                         "config.yaml in it\n"
                         "hint: nrl eval FILE.yaml model.path=%s evaluates a model on that file's data.eval",
                         path, path);
     return one ? NRL_OK : newest_weights(a, path, weights);
 }
 
-/* What only the script of the run knows, such as its loss, is missing here. */
+/* Adds a hint if the run was started by a script: what only the script defines, such as its loss,
+ * is missing here. */
 static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
 {
     nrl_checkpoint *c;
@@ -91,8 +92,9 @@ static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
     if (nrl_checkpoint_open(weights, NULL, &c) == NRL_OK) {
         const char *script = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
         if (script)
-            why = arena_printf(a, "%s\nhint: this run was driven by %s; run:evaluate() in it has what it defines", why,
-                               script);
+            why = arena_printf(
+                a, "%s\nhint: this run was started by %s; run:evaluate() in that script uses what the script defines",
+                why, script);
         nrl_checkpoint_close(c);
     }
     return nrl_fail(st, "%s", why);
@@ -113,7 +115,7 @@ static nrl_status open_run(arena *a, int argc, char **argv, nrl_environment *env
     return st == NRL_ERR_CONFIG ? hint_at_script(a, env->weights, st) : st;
 }
 
-/* The config of a run says what it started from. */
+/* The config of a run names the weights that the run started from. */
 static void warn_of_start(arena *a, const char *file)
 {
     const char *slash = strrchr(file, '/');

@@ -18,20 +18,20 @@ static nrl_status parse_dtype(const char *word, uint32_t *out)
     return nrl_fail(NRL_ERR_CONFIG, "--dtype: '%s': expected f32, bf16 or f16", word);
 }
 
-/* A model's files among a run's would make it unclear which of the two the folder is; another model's
- * weights may be the only copy. */
+/* If a model's files were written among a run's, it would be unclear which of the two the directory
+ * is. The weights of another model may be the only copy. */
 static nrl_status check_target(arena *a, const char *dir, bool alone, bool overwrite)
 {
     struct stat s;
-    if (!*dir) return nrl_fail(NRL_ERR_CONFIG, "the name of the folder to write is empty");
+    if (!*dir) return nrl_fail(NRL_ERR_CONFIG, "the name of the output directory is empty");
     if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another folder for the model, such as %s/model", dir,
-                        dir);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another directory for the model, such as %s/model",
+                        dir, dir);
     if (!stat(arena_printf(a, "%s/manifest.json", dir), &s))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' is a checkpoint: choose another folder for the model", dir);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is a checkpoint: choose another directory for the model", dir);
     if (overwrite || stat(arena_printf(a, "%s/%s", dir, alone ? "adapter_config.json" : "config.json"), &s))
         return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds %s: --overwrite replaces it, another folder keeps both", dir,
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds %s: --overwrite replaces it, another directory keeps both", dir,
                     alone ? "an adapter" : "a model");
 }
 

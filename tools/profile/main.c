@@ -1,5 +1,5 @@
 /*
- * main.c - `nrl profile`: time by operation of a config. The measuring is ../bench.
+ * main.c - `nrl profile`: time by operation of a config. The measurement is in ../bench.
  */
 #include "tools/bench/bench.h"
 #include "cli/common/cli.h"

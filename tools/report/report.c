@@ -1,5 +1,6 @@
 /*
- * report.c - `nrl report RUN... [-o FILE]`: runs as one HTML file. Reads folders only; starts nothing.
+ * report.c - `nrl report RUN... [-o FILE]`: runs as one HTML file. Only reads the directories of
+ * the runs.
  */
 #include "report.h"
 #include "base/file.h"
@@ -18,7 +19,8 @@ static nrl_status failed(const char *path, int error)
     return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
 }
 
-/* Whole or not at all, as a browser may have an earlier one open; a pipe or a device is written, never replaced. */
+/* Writes the whole file or nothing, because a browser may have an earlier one open. A pipe or a
+ * device is written to, never replaced. */
 static nrl_status write_file(const char *path, const buffer *page)
 {
     struct stat s;
@@ -66,7 +68,7 @@ static nrl_status report_verb(int argc, char **argv)
     NRL_TRY(cli_take_value(&argc, argv, "-o", &path));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     size_t n = (size_t)argc - 1;
-    if (!path && n > 1) return nrl_fail(NRL_ERR_CONFIG, "several runs: -o FILE says where their report goes");
+    if (!path && n > 1) return nrl_fail(NRL_ERR_CONFIG, "several runs need -o FILE, the file of their report");
     report_run *runs = mem_alloc(n * sizeof *runs);
     if (!path) path = arena_printf(&a, "%s/report.html", argv[1]);
     nrl_status st = read_and_write(&a, runs, n, argv + 1, path);

@@ -19,36 +19,36 @@ typedef struct {
 } report_series;
 
 typedef struct {
-    const char *dir, *name; /* name: the folder's own */
+    const char *dir, *name; /* name: the last part of dir */
     report_series *series;  /* in order of appearance */
     size_t n_series;
     size_t n_records;
     double first_time, last_time, last_step;
-    const char *config_text; /* OUT/config.yaml; NULL where there is none */
-    const nrl_node *config;  /* the same, read */
-    int64_t *checkpoints;    /* steps, rising */
+    const char *config_text; /* OUT/config.yaml; NULL if missing */
+    const nrl_node *config;  /* config_text, parsed; NULL if it cannot be read */
+    int64_t *checkpoints;    /* steps, ascending */
     size_t n_checkpoints;
 } report_run;
 
-/* Reads DIR/metrics.jsonl, and config.yaml and checkpoints where they are there. A last line that is not
- * whole belongs to a run that goes on, and is omitted. Points and texts live in the arena. [main] */
+/* Reads DIR/metrics.jsonl, and config.yaml and checkpoints if they exist. An incomplete last line
+ * is skipped: the run is still writing it. Points and texts live in the arena. [main] */
 nrl_status report_read(arena *a, const char *dir, report_run *out);
 void report_free(report_run *r);
-const report_series *report_find(const report_run *r, const char *name); /* NULL = the run has none */
+const report_series *report_find(const report_run *r, const char *name); /* NULL if the run does not have the series */
 
-/* Text with <, >, & and " as HTML wants them; other than valid UTF-8 becomes U+FFFD. */
+/* Escapes <, >, & and " for HTML; bytes that are not valid UTF-8 become U+FFFD. */
 void report_text(buffer *out, const char *text);
 
-/* 12.35k, 8.192M; into text, which is returned. */
+/* Writes 12.35k or 8.192M to `text` and returns `text`. */
 const char *report_number(double v, char text[32]);
 
-/* One SVG: a line a run, over steps. */
+/* One SVG with a line for each run, over steps. */
 void report_chart(buffer *out, const report_run *runs, size_t n_runs, const char *name);
-/* The class that gives run i its colour. */
+/* The CSS class that gives run i its color. */
 int report_color(size_t run);
 
-void report_run_name(buffer *out, const report_run *r, size_t i); /* with its colour */
-/* What the configs differ in; nothing of one run. */
+void report_run_name(buffer *out, const report_run *r, size_t i); /* with a dot in its color */
+/* The options that differ between the runs; writes nothing for one run. */
 void report_differences(buffer *out, const report_run *runs, size_t n);
 
 /* The whole page. */

@@ -1,7 +1,7 @@
 /*
- * report_chart.c - one series of several runs as an SVG of fixed size: axes with round numbers, a line a
- * run, marks where checkpoints are. A long series is thinned to the first, least, largest and last point
- * of each few pixels, so that spikes stay.
+ * report_chart.c - one series of several runs as an SVG of fixed size: axes with round numbers, a
+ * line for each run, and marks at checkpoints. A long series is thinned to the first, smallest,
+ * largest and last point in every few pixels, so that spikes stay visible.
  */
 #include "report.h"
 #include <math.h>
@@ -11,7 +11,7 @@
 enum { WIDTH = 560, HEIGHT = 240, LEFT = 64, RIGHT = 24, TOP = 10, BOTTOM = 28, BUCKETS = 240, N_COLORS = 8 };
 
 typedef struct {
-    double low, high, step; /* of the marks */
+    double low, high, step; /* distance of two ticks */
 } axis;
 
 int report_color(size_t run)
@@ -19,7 +19,7 @@ int report_color(size_t run)
     return (int)(run % N_COLORS);
 }
 
-/* Marks at 1, 2 or 5 times a power of ten, about `n` of them; the ends are marks. */
+/* About `n` ticks at 1, 2 or 5 times a power of ten; the axis ends at ticks. */
 static axis round_axis(double low, double high, int n)
 {
     if (!(high > low)) {
@@ -59,7 +59,7 @@ const char *report_number(double v, char text[32])
     return text;
 }
 
-/* Zero is one of the marks, whatever rounding made of it. */
+/* Prints the tick at zero as 0 in spite of rounding errors. */
 static const char *mark_text(double v, double step, char text[32])
 {
     return report_number(fabs(v) < step / 2 ? 0 : v, text);
@@ -96,7 +96,7 @@ static void draw_to(pen *p, const report_point *at)
     p->begun = true;
 }
 
-/* Points [begin, end) as at most four, in their order. */
+/* Points [begin, end) as at most four points, in their order. */
 static void draw_bucket(pen *p, const report_point *points, size_t begin, size_t end)
 {
     size_t least = begin, most = begin, last = end - 1;

@@ -1,6 +1,6 @@
 /*
- * report_differ.c - the options that not all runs have alike, as a table: sections and their keys, one
- * level deep; what is deeper is compared and shown whole.
+ * report_differ.c - a table of the options that differ between runs: sections and their keys, one
+ * level deep. Deeper values are compared and shown as a whole.
  */
 #include "report.h"
 #include <string.h>
@@ -45,7 +45,7 @@ static const nrl_node *at_path(const nrl_node *map, const char *section, const c
     return key ? nrl_node_find(in, key) : in;
 }
 
-/* One row where not all runs have the same. */
+/* Adds one row if the runs have different values. */
 static void add_difference(buffer *out, const report_run *runs, size_t n, const char *section, const char *key,
                            bool *begun)
 {
@@ -79,7 +79,7 @@ static void add_difference(buffer *out, const report_run *runs, size_t n, const 
     buffer_free(&cell);
 }
 
-/* Whether an earlier run has the option too, whose row is there then. */
+/* Whether an earlier run has the option too; its row is already in the table then. */
 static bool is_told(const report_run *runs, size_t run, const char *section, const char *key)
 {
     for (size_t i = 0; i < run; i++)

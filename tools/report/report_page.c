@@ -1,6 +1,6 @@
 /*
- * report_page.c - the page: a table of the runs, what they differ in, charts, configs. One file that
- * needs no other and runs no script.
+ * report_page.c - the page: a table of the runs, their differences, charts, configs. It is a single
+ * file and contains no script.
  */
 #include "report.h"
 #include <math.h>
@@ -37,7 +37,7 @@ static void add_style(buffer *out)
 
 /* ---- text ---- */
 
-/* Bytes of a valid UTF-8 character at s, 0 where there is none. */
+/* The length of the valid UTF-8 character at s, 0 if there is none. */
 static size_t character(const unsigned char *s)
 {
     size_t n = *s < 0x80 ? 1 : *s >= 0xc2 && *s < 0xe0 ? 2 : (*s & 0xf0) == 0xe0 ? 3 : *s >= 0xf0 && *s < 0xf5 ? 4 : 0;
@@ -137,7 +137,7 @@ static const char *const first_charts[] = {
     "loss", "eval_loss", "lr", "grad_norm", "tokens_per_s", "mfu", "mem_bytes", "data_fraction", "comm_fraction"};
 enum { N_FIRST = sizeof first_charts / sizeof *first_charts };
 
-/* Rises by itself, the same in all runs, or stands in the table. */
+/* Increases with the step, is equal in all runs, or is already in the table. */
 static bool is_dull(const char *name)
 {
     static const char *const dull[] = {"epoch", "tokens", "mem_total_bytes", "eval_tokens", "exported_step"};

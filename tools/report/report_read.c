@@ -1,5 +1,5 @@
 /*
- * report_read.c - a run's folder as series: every number of metrics.jsonl under its name.
+ * report_read.c - reads a run's directory as series: every number of metrics.jsonl under its name.
  */
 #include "base/file.h"
 #include "base/json.h"
@@ -25,7 +25,8 @@ const report_series *report_find(const report_run *r, const char *name)
     return NULL;
 }
 
-/* Lines of one kind have the same keys in the same order: the search begins where the last one ended. */
+/* Lines of one kind have the same keys in the same order, so the search begins where the previous
+ * one ended. */
 static report_series *series_of(arena *a, report_run *r, const char *name, size_t *hint)
 {
     for (size_t k = 0; k < r->n_series; k++) {
@@ -40,7 +41,7 @@ static report_series *series_of(arena *a, report_run *r, const char *name, size_
     return &r->series[r->n_series++];
 }
 
-/* What no axis can hold counts as not finite. */
+/* A value that no axis can show counts as not finite. */
 static void add_point(report_series *s, double step, double value)
 {
     if (!(fabs(value) < LARGEST)) {
@@ -56,7 +57,7 @@ static void add_point(report_series *s, double step, double value)
 
 /* ---- metrics.jsonl ---- */
 
-/* false: it is no record of a step. */
+/* false: the line is not the record of a step. */
 static bool add_record(arena *a, report_run *r, const nrl_node *record)
 {
     int64_t number = nrl_node_int(nrl_node_find(record, "step"), -1);
@@ -67,7 +68,7 @@ static bool add_record(arena *a, report_run *r, const nrl_node *record)
         const char *name = nrl_node_key(record, i);
         if (!strcmp(name, "step") || !strcmp(name, "time")) continue;
         report_series *s = series_of(a, r, name, &hint);
-        if (s) add_point(s, step, nrl_node_f64(nrl_node_at(record, i), NAN)); /* "NaN" is text */
+        if (s) add_point(s, step, nrl_node_f64(nrl_node_at(record, i), NAN)); /* "NaN" is a string */
     }
     if (!r->n_records++) r->first_time = time;
     r->last_time = time;
@@ -84,7 +85,7 @@ static nrl_status read_lines(arena *a, report_run *r, const char *path, FILE *in
     for (int64_t number = 1; st == NRL_OK && (size = getline(&line, &capacity, in)) > 0; number++) {
         arena one = {0};
         nrl_node *record;
-        if (line[size - 1] != '\n') break; /* being written */
+        if (line[size - 1] != '\n') break; /* still being written */
         if (size > MAX_LINE) st = nrl_fail(NRL_ERR_DATA, "%s:%lld: a line of %zd bytes", path, (long long)number, size);
         if (st == NRL_OK) st = json_parse_at(&one, path, number, 1, line, (size_t)size - 1, &record);
         if (st == NRL_OK && !add_record(a, r, record))
@@ -100,18 +101,17 @@ static nrl_status read_metrics(arena *a, report_run *r)
     const char *path = arena_printf(a, "%s/metrics.jsonl", r->dir);
     FILE *in = fopen(path, "re");
     if (!in)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: %s\nA report is made of what the logger 'jsonl' wrote: name the folder of a run", path,
-                        strerror(errno));
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s\nhint: a report needs the directory of a run with the logger 'jsonl'",
+                        path, strerror(errno));
     nrl_status st = read_lines(a, r, path, in);
     fclose(in);
     if (st == NRL_OK && !r->n_records) st = nrl_fail(NRL_ERR_DATA, "%s: no record yet", path);
     return st;
 }
 
-/* ---- what stands beside it ---- */
+/* ---- config and checkpoints ---- */
 
-/* Without it, or with one that another version wrote, the report has no config. */
+/* The report has no config if the file is missing or was written by an incompatible version. */
 static void read_config(arena *a, report_run *r)
 {
     char *text;

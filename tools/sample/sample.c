@@ -90,7 +90,7 @@ static nrl_status read_prompts(arena *a, const sample_flags *f, const char ***pr
     return *n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no prompt in it", f->file);
 }
 
-/* An answer of a chat has a line of its own; what continues a text stands behind it. */
+/* The continuation of a chat starts on a new line; that of plain text directly follows the prompt. */
 static void print_one(const char *prompt, const char *text, int64_t n, bool json, bool is_chat)
 {
     if (!json) {
@@ -106,7 +106,8 @@ static void print_one(const char *prompt, const char *text, int64_t n, bool json
     free(t);
 }
 
-/* --template names the template; --chat takes the run's own, or the tokenizer's where there is no run. */
+/* --template names the template; --chat uses the template of the run, or that of the tokenizer if
+ * there is no run. */
 static nrl_status sample(arena *a, nrl_inference *m, const sample_flags *f, const nrl_sample_options *o)
 {
     const char **prompts;

@@ -1,6 +1,7 @@
 /*
- * adapter.c - what every adapter promises: its settings are all that an instance needs, its forward has the gradients
- * of differences, the merged weight gives the same product, and divided over ranks it computes what one rank does.
+ * adapter.c - rules for every adapter: an instance needs nothing but its settings, gradients agree
+ * with finite differences, the merged weight gives the same product, and divided over ranks an
+ * adapter computes the result of one rank.
  */
 #include "base/json.h"
 #include "compute.h"
@@ -11,15 +12,15 @@
 #include <string.h>
 
 enum { ROWS = 6, SIDE = 24, N_TARGETS = 5, N_RANKS = 2, MAX_TENSORS = 2 * (NRL_ADAPTER_MAX_PARAMS + 2) };
-enum { MAX_VALUES = 4096 }; /* of one parameter */
+enum { MAX_VALUES = 4096 }; /* values of one parameter */
 
-/* Differences of an f32 product over a step of STEP. */
+/* Finite differences of an f32 product over a step of STEP. */
 #define STEP 1e-2
 #define GRADIENT_RELATIVE 1e-2
 #define GRADIENT_ABSOLUTE 2e-3
 #define PRODUCT_ERROR 1e-4 /* relative and absolute: sums of SIDE products of numbers near 1, in another order */
 
-/* A target as a later version may declare it. */
+/* A target as a later version of the header may declare it. */
 typedef struct {
     nrl_adapter_target target;
     int64_t more[3];
@@ -40,11 +41,11 @@ typedef struct {
     conformance_report *report;
     compute compute;
     arena memory;
-    nrl_node *settings; /* chosen for all targets that the options name */
+    nrl_node *settings; /* chosen for all targets that match the options */
     adapter_set set;
 } suite;
 
-/* One module: its weight, and what the adapter declares beside it, of all ranks. */
+/* One module: its weight, and the parameters that the adapter declares for it, in full size. */
 typedef struct {
     int32_t module;
     const nrl_adapter_target *target;
@@ -54,11 +55,11 @@ typedef struct {
     float w[SIDE * SIDE], bias[SIDE], x[ROWS * SIDE], c[ROWS * SIDE];
 } subject;
 
-/* What one rank has after forward and backward of sum(c y). */
+/* The results of one rank after forward and backward of sum(c y). */
 typedef struct {
     float y[ROWS * SIDE], dx[ROWS * SIDE];
-    float *grad[NRL_ADAPTER_MAX_PARAMS]; /* like values, of the rank's share */
-    int64_t outputs, inputs;             /* of the rank */
+    float *grad[NRL_ADAPTER_MAX_PARAMS]; /* like values, but only the share of the rank */
+    int64_t outputs, inputs;             /* of the share of the rank */
 } outcome;
 
 typedef struct {
@@ -80,14 +81,15 @@ static nrl_adapter_model scope_of(const void *list, uint32_t stride)
 
 /* ---- shares of ranks ---- */
 
-/* Where element i of a rank's share of a dimension lies in the whole. */
+/* The index in the full dimension of element i of a rank's share. */
 static int64_t whole_index(int64_t i, int64_t size, int64_t groups, const course *c)
 {
     int64_t group = size / groups, share = group / c->n_ranks;
     return i / share * group + c->rank * share + i % share;
 }
 
-/* The rank's share of a matrix [rows, cols] that is divided along `dim` (-1: not at all); returns its elements. */
+/* Copies the rank's share of a matrix [rows, cols] that is divided along `dim` (-1: undivided);
+ * returns its size. */
 static int64_t take_share(const float *whole, int64_t rows, int64_t cols, int dim, int64_t groups, const course *c,
                           float *out)
 {
@@ -175,7 +177,7 @@ static nrl_status walk(suite *s, const subject *x, const course *c, bound *b, ou
     out->inputs = b->w.dims[1];
     take_share(x->x, ROWS, t->inputs, dim == 1 ? 1 : -1, 1, c, share);
     NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){ROWS, out->inputs}, share, &input));
-    for (int64_t i = 0; i < ROWS; i++) /* columns of y are divided as rows of W are */
+    for (int64_t i = 0; i < ROWS; i++) /* columns of y are divided like rows of W */
         for (int64_t j = 0; j < out->outputs; j++)
             share[i * out->outputs + j] =
                 x->c[i * t->outputs + (dim == 0 ? whole_index(j, t->outputs, t->groups, c) : j)];
@@ -203,7 +205,7 @@ static nrl_status walk(suite *s, const subject *x, const course *c, bound *b, ou
     if (st == NRL_OK) st = tensor_read(ctx, b->tensors[0], after);
     if (st == NRL_OK)
         report_check(s->report, !memcmp(before, after, (size_t)b->w.numel * sizeof *after),
-                     "the frozen weight stays as it is", "forward or backward of '%s' changed it", t->module);
+                     "the frozen weight stays as it is", "forward or backward of '%s' changed the weight", t->module);
     return st;
 }
 
@@ -236,7 +238,8 @@ static const nrl_adapter_target *find_target(const char *module)
     return NULL;
 }
 
-/* `spread` 0: the parameters' initial values; else with so much more. */
+/* `spread` 0: the initial values of the parameters; otherwise a random number of up to that size is
+ * added to each. */
 static bool make_subject(suite *s, const adapter_set *set, int32_t module, double spread, subject *x)
 {
     static const char rule[] = "each module declares parameters";
@@ -318,7 +321,7 @@ static nrl_status open_set(suite *s, const nrl_node *settings, adapter_set *out)
     return s->table->create(settings, &out->self);
 }
 
-/* An instance of what a checkpoint gives back, beside the first one. */
+/* A second instance, from settings as they are read from a checkpoint. */
 static void check_instances(suite *s)
 {
     static const char rule[] = "settings are all that an instance needs";
@@ -327,7 +330,7 @@ static void check_instances(suite *s)
     adapter_set other;
     nrl_status st = json_parse(&s->memory, "settings", text, strlen(text), &read);
     free(text);
-    if (st == NRL_OK) { /* the entries that a checkpoint has, with the name that the core adds, in another order */
+    if (st == NRL_OK) { /* the entries of a checkpoint, with the name that the core adds, in another order */
         more = node_copy(&s->memory, read);
         nrl_node *list = node_new(&s->memory, NRL_NODE_LIST);
         const nrl_node *given = nrl_node_find(read, "modules");
@@ -349,7 +352,7 @@ static void check_instances(suite *s)
         const course c = {.has_bias = true, .n_ranks = 1};
         if (same) same = run(s, s->set.self, &a, &c, &x) == NRL_OK && run(s, other.self, &b, &c, &y) == NRL_OK;
         if (same) same = !memcmp(x.y, y.y, sizeof x.y);
-        if (!report_check(s->report, same, rule, "'%s' is another adapter in an instance of the same settings",
+        if (!report_check(s->report, same, rule, "'%s' differs in a second instance with the same settings",
                           a.target->module))
             break;
     }
@@ -358,7 +361,7 @@ static void check_instances(suite *s)
 
 static void check_names(suite *s)
 {
-    static const char rule[] = "parameters have names of their own";
+    static const char rule[] = "names of parameters are unique and contain the module";
     const char *names[N_TARGETS * NRL_ADAPTER_MAX_PARAMS];
     int n = 0;
     for (int32_t i = 0; i < s->set.n && i < N_TARGETS; i++) {
@@ -388,8 +391,8 @@ static void check_words(suite *s)
 {
     const char *const *pair = s->table->known_as;
     for (; pair && pair[0]; pair += 2)
-        report_check(s->report, pair[1] && (!*pair[1] || is_option(s, pair[1])),
-                     "other names are of options that there are", "'%s' is no option", pair[1] ? pair[1] : "NULL");
+        report_check(s->report, pair[1] && (!*pair[1] || is_option(s, pair[1])), "aliases refer to existing options",
+                     "'%s' is not an option", pair[1] ? pair[1] : "NULL");
     if (!s->table->summary) return;
     const char *text = s->table->summary(s->set.self);
     report_check(s->report, text && *text && !strchr(text, '\n'), "a summary is one line", "'%s'",
@@ -407,12 +410,13 @@ static void check_adopted(suite *s)
     }
     nrl_status st = s->table->adopt(s->options, none, &scope, s->settings, &s->memory, &settings, &resolved);
     if (!report_ok(s->report, st, rule)) return;
-    report_check(s->report, same_json(settings, s->settings), rule, "the settings are others");
+    report_check(s->report, same_json(settings, s->settings), rule, "the settings differ");
     for (size_t i = 0; i < nrl_node_size(resolved); i++)
-        report_check(s->report, is_option(s, nrl_node_key(resolved, i)), "an adapter from disk resolves its options",
-                     "'%s' is no option", nrl_node_key(resolved, i));
+        report_check(s->report, is_option(s, nrl_node_key(resolved, i)),
+                     "an adapter from disk gives a value for every option", "'%s' is not an option",
+                     nrl_node_key(resolved, i));
     report_check(s->report, nrl_node_size(resolved) == s->table->plugin.n_options,
-                 "an adapter from disk resolves its options", "%zu of %u", nrl_node_size(resolved),
+                 "an adapter from disk gives a value for every option", "%zu of %u", nrl_node_size(resolved),
                  s->table->plugin.n_options);
 }
 
@@ -439,7 +443,7 @@ static void expect_product(suite *s, const char *rule, const subject *x, const f
 
 static void check_initial_product(suite *s, int32_t module)
 {
-    static const char rule[] = "at its start the product is the frozen weight's";
+    static const char rule[] = "the initial product is that of the frozen weight";
     const course c = {.has_bias = true, .n_ranks = 1, .random = 5};
     subject x;
     outcome o;
@@ -514,7 +518,7 @@ static void check_slopes(suite *s, subject *x, const char *name, float *at, cons
         }
         if (!report_ok(s->report, slope(s, x, at, n, direction, &want), "forward and backward succeed")) return;
         report_check(s->report, is_near(got - want, 0, 0, GRADIENT_RELATIVE * length + GRADIENT_ABSOLUTE),
-                     "gradients are those of differences", "%s of '%s': slope %.6g, the product has %.6g", name,
+                     "gradients agree with finite differences", "%s of '%s': slope %.6g, the product has %.6g", name,
                      x->target->module, got, want);
     }
 }
@@ -530,7 +534,7 @@ static void check_random(suite *s, const subject *x)
     report_check(s->report, !memcmp(a.y, again.y, sizeof a.y) && !memcmp(a.dx, again.dx, sizeof a.dx),
                  "equal steps give equal bits", "'%s' is another product", x->target->module);
     bool says = s->table->random && s->table->random(s->set.self);
-    report_check(s->report, says || !memcmp(a.y, b.y, sizeof a.y), "what draws random numbers says so",
+    report_check(s->report, says || !memcmp(a.y, b.y, sizeof a.y), "an adapter that draws random numbers declares it",
                  "`random` is false, and two steps of equal values differ");
 }
 
@@ -545,7 +549,7 @@ static void expect_near(suite *s, const char *rule, const char *what, const floa
             return;
 }
 
-/* Adds a rank's share of [rows, cols], divided along dim, to the whole. */
+/* Adds a rank's share of [rows, cols], divided along dim, to the full matrix. */
 static void put_share(const float *share, int64_t rows, int64_t cols, int dim, int64_t groups, const course *c,
                       float *whole)
 {
@@ -556,11 +560,11 @@ static void put_share(const float *share, int64_t rows, int64_t cols, int dim, i
                   (dim == 1 ? whole_index(j, cols, groups, c) : j)] += share[i * n + j];
 }
 
-/* Each rank computes with its shares, as the strategy of an axis that divides the width gives them. */
+/* Each rank computes with the share that the strategy of an axis that divides the width gives it. */
 static void check_ranks(suite *s, const subject *x)
 {
-    static const char rule[] = "over two ranks it computes what one does",
-                      grads[] = "over two ranks gradients are one's";
+    static const char rule[] = "two ranks compute what one rank computes",
+                      grads[] = "two ranks have the gradients of one rank";
     const nrl_adapter_target *t = x->target;
     int dim = dim_of(t->tp);
     float y[ROWS * SIDE] = {0}, dx[ROWS * SIDE] = {0}, *grad[NRL_ADAPTER_MAX_PARAMS];
@@ -576,7 +580,7 @@ static void check_ranks(suite *s, const subject *x)
         put_share(part.dx, ROWS, t->inputs, dim == 1 ? 1 : -1, 1, &c, dx);
         for (int32_t i = 0; i < x->declared.n; i++) {
             const nrl_param_spec *spec = &x->declared.specs[i];
-            if (spec->tp == NRL_TP_NONE) /* each rank has the whole gradient, or their copies part */
+            if (spec->tp == NRL_TP_NONE) /* each rank has the full gradient, otherwise the copies would diverge */
                 expect_near(s, grads, spec->name, part.grad[i], whole.grad[i], x->numel[i]);
             if (spec->tp != NRL_TP_NONE || rank == 0)
                 put_share(part.grad[i], spec->dims[0], cols_of(spec), dim_of(spec->tp),
@@ -589,7 +593,7 @@ static void check_ranks(suite *s, const subject *x)
         expect_near(s, grads, x->declared.specs[i].name, grad[i], whole.grad[i], x->numel[i]);
 }
 
-/* ---- all of them ---- */
+/* ---- all rules ---- */
 
 static void check_module(suite *s, int32_t module)
 {
@@ -599,8 +603,8 @@ static void check_module(suite *s, int32_t module)
     if (!make_subject(s, &s->set, module, 0.5, &x)) return;
     size_t before = nrl_harness_live_bytes(s->compute.harness);
     if (!report_ok(s->report, run(s, s->set.self, &x, &c, &o), "forward and backward succeed")) return;
-    report_check(s->report, nrl_harness_live_bytes(s->compute.harness) == before, "no tensor stays",
-                 "%zu bytes more are in use", nrl_harness_live_bytes(s->compute.harness) - before);
+    report_check(s->report, nrl_harness_live_bytes(s->compute.harness) == before, "no tensor is left allocated",
+                 "%zu more bytes are in use", nrl_harness_live_bytes(s->compute.harness) - before);
     check_merge(s, &x, &o);
     check_slopes(s, &x, "the input", x.x, o.dx, ROWS * x.target->inputs);
     for (int32_t i = 0; i < x.declared.n; i++)

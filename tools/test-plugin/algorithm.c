@@ -1,6 +1,6 @@
 /*
- * algorithm.c - what every algorithm promises: its losses are sums over examples, so that neither
- * gradient accumulation nor data parallelism can change what is learned.
+ * algorithm.c - rules for every algorithm: its losses are sums over examples, so that neither
+ * gradient accumulation nor data parallelism changes the result of training.
  */
 #include "algorithm_call.h"
 #include "base/node.h"
@@ -11,7 +11,7 @@
 #define RELATIVE 1e-4
 #define ABSOLUTE 1e-5
 
-enum { N_BLOCKS = 6 }; /* where the loss couples none */
+enum { N_BLOCKS = 6 }; /* if the loss does not couple examples */
 
 /* ---- instances ---- */
 
@@ -106,7 +106,7 @@ static void check_repeats(algorithm_suite *s, const algorithm_outcome *first)
                  "gradients differ");
 }
 
-/* Chunks of target positions, cut anywhere, as the head hands them to a tokenwise loss. */
+/* Splits target positions into arbitrary chunks, as the head does for a tokenwise loss. */
 static nrl_status run_chunks(algorithm_suite *s, nrl_batch *b, nrl_tensor *logps, int64_t chunk, algorithm_outcome *sum)
 {
     int64_t n = nrl_batch_n_targets(b);
@@ -164,8 +164,7 @@ static void check_instances(algorithm_suite *s, const algorithm_outcome *first)
                      its.sums[k], first->sums[k]);
 }
 
-/* What is saved, loaded and saved again is the same; totals of a step in between change it or not.
- */
+/* A saved state is unchanged when it is loaded after another step_end and saved again. */
 static void check_state(algorithm_suite *s)
 {
     arena a = {0};
@@ -202,7 +201,7 @@ static void check_initial_loss(algorithm_suite *s)
                  "it is %.9g, the loss is %.9g", known, loss);
 }
 
-/* False where the group is larger than what is tried here. */
+/* False if the group is larger than the suite supports. */
 static bool find_group(algorithm_suite *s)
 {
     s->group = s->table->group ? s->table->group(s->self) : 1;
@@ -210,7 +209,7 @@ static bool find_group(algorithm_suite *s)
     report_check(s->report, s->group >= 1, "a group has at least one example", "it has %lld", (long long)s->group);
     if (s->group > ALGORITHM_MAX_GROUP)
         report_skip(s->report, "parts of a batch add up",
-                    "groups of more than 16 examples are not tried: set an option for smaller ones");
+                    "groups of more than 16 examples are not tested; set an option for smaller groups");
     return s->group >= 1 && s->group <= ALGORITHM_MAX_GROUP;
 }
 

@@ -1,5 +1,6 @@
 /*
- * algorithm_call.c - batches of examples with every column that a loss needs, and its terms and gradient on them.
+ * algorithm_call.c - batches of examples with every column that a loss may need, and the terms and
+ * gradient of a loss on them.
  */
 #include "algorithm_call.h"
 #include <math.h>
@@ -22,7 +23,7 @@ const char *const algorithm_columns_known[] = {"logps", "ref_logps", "entropy", 
 
 /* ---- batches ---- */
 
-/* What a batch is made of, while it is filled. */
+/* The parts of a batch that is being built. */
 typedef struct {
     int32_t cu_seqlens[2 * ALGORITHM_MAX_SEGMENTS + 1], segment_example[2 * ALGORITHM_MAX_SEGMENTS],
         segment_side[2 * ALGORITHM_MAX_SEGMENTS];
@@ -32,8 +33,8 @@ typedef struct {
     int64_t n_rows, n_tokens;
 } filling;
 
-/* One segment of an example: a prompt row of weight 0 where asked for, then rows of weight 1 and 0.5. Two examples of
- * three are wanted, where examples have a label. */
+/* One segment of an example: a prompt row of weight 0 if required, then rows of weight 1 and 0.5.
+ * If examples have labels, two of three are desirable. */
 static void fill_segment(const algorithm_suite *s, filling *f, int64_t segment, int32_t example, int32_t local,
                          int32_t side)
 {
@@ -82,7 +83,7 @@ nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, in
     return b;
 }
 
-/* Log-probs and the like in [-scale, 0), by example, side and row: not by place in the batch. */
+/* Values in [-scale, 0) that depend on example, side and row, but not on the position in the batch. */
 static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *examples, const char *name, double scale,
                              nrl_tensor **column)
 {

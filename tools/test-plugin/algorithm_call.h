@@ -1,11 +1,11 @@
 /*
- * algorithm_call.h - one call of a loss on a batch made for it: algorithm.c makes rules of what it gives.
+ * algorithm_call.h - one call of a loss on a batch built for it; the rules are in algorithm.c.
  */
 #ifndef CONFORMANCE_ALGORITHM_CALL_H
 #define CONFORMANCE_ALGORITHM_CALL_H
 #include "compute.h"
 
-/* A loss that couples groups of examples is given two of them. */
+/* A loss that couples groups of examples gets two groups. */
 enum {
     ALGORITHM_MAX_GROUP = 16,
     ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP,
@@ -21,28 +21,29 @@ typedef struct {
     void *self;
     bool pairs, prompt_targets;
     int64_t group, n_examples;
-    bool agree; /* the policy is the reference */
+    bool agree; /* log-probs of the policy equal those of the reference */
 } algorithm_suite;
 
-/* What a loss gave for one batch. */
+/* The results of a loss on one batch. */
 typedef struct {
     double sums[NRL_MAX_TERMS], weights[NRL_MAX_TERMS];
     double grad[ALGORITHM_MAX_ROWS]; /* d (sum of the terms) / d logps */
     int64_t n_rows;
 } algorithm_outcome;
 
-extern const char *const algorithm_columns_known[]; /* of target positions, that the core fills; NULL-ended */
+extern const char *const algorithm_columns_known[]; /* columns over target positions that the core fills;
+                                                     * NULL-terminated */
 const char *const *algorithm_needs(const algorithm_suite *s);
 bool algorithm_is_word(const char *word, const char *const *words);
 
-/* The listed examples, packed (nrl_harness_batch_free); example numbers fix every value, so an example is the same
- * wherever it is. */
+/* The listed examples, packed (nrl_harness_batch_free). The number of an example determines all of
+ * its values, so an example is the same at any position. */
 nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, int64_t n);
-/* What the loss needs of a batch of these examples, log-probs in [-scale, 0). */
+/* Sets the columns that the loss needs for these examples, with log-probs in [-scale, 0). */
 nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *examples, double scale,
                              nrl_tensor **logps);
 nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o);
-/* All of it on these examples. */
+/* Runs all of it on these examples. */
 algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *examples, int64_t n, double scale);
 
 #endif

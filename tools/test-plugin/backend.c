@@ -1,6 +1,7 @@
 /*
- * backend.c - the suite for backends: every operation against a plain double reference, in each
- * dtype, at odd sizes, with gaps between rows; and the same bits under any number of threads.
+ * backend.c - the suite for backends: every operation is compared with a plain double reference, in
+ * each dtype, at odd sizes, with gaps between rows; results must be bit-identical for any number of
+ * threads.
  */
 #include "backend.h"
 #include "base/arena.h"
@@ -15,7 +16,8 @@ static void known_ops(suite *s)
     memcpy(&s->ops, s->table->ops, size);
 }
 
-/* The options with `threads` set (0: as configured); malloc'd. NULL: there is no such option. */
+/* The options with `threads` set (0: as configured); malloc'd. NULL: the backend has no such
+ * option. */
 static void *options_with(const suite *s, int64_t threads)
 {
     const nrl_plugin *p = &s->table->plugin;
@@ -48,12 +50,13 @@ static void check_info(suite *s)
     f.size = sizeof f;
     suite_case(s, "info");
     s->n_dtypes = COUNT(suite_dtypes) - 1;
-    if (!s->table->info || !suite_ok(s, s->table->info(s->self, &f), "info can be asked")) return;
+    if (!s->table->info || !suite_ok(s, s->table->info(s->self, &f), "info succeeds")) return;
     s->n_dtypes += f.has_f16;
-    if (!f.has_f16) report_skip(s->report, "operations take f16", "the info do not tell of it");
-    report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL, "info name the device",
-                 "empty or endless name");
-    report_check(s->report, f.memory_bytes > 0, "info give the memory", "%lld bytes", (long long)f.memory_bytes);
+    if (!f.has_f16) report_skip(s->report, "operations take f16", "info does not report f16");
+    report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL, "info names the device",
+                 "the name is empty or has no NUL");
+    report_check(s->report, f.memory_bytes > 0, "info gives the size of the memory", "%lld bytes",
+                 (long long)f.memory_bytes);
 }
 
 static void check_memory(suite *s)

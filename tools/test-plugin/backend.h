@@ -1,11 +1,11 @@
 /*
- * backend.h - what the files of the backend suite share: an opened backend and matrices that live
- * on it with a copy in double on the host.
+ * backend.h - what the files of the backend suite share: an open backend, and matrices on its
+ * device with a copy in double on the host.
  *
- * Every matrix has a gap between its rows; the gap and one row beyond the end hold GUARD and must
- * still hold it afterwards. Values are rounded to the matrix's dtype when they are set, so the
- * references start from what the backend sees. A backend whose info do not tell of f16 is not
- * asked for it.
+ * Every matrix has a gap between its rows. The gap and one row past the end contain GUARD and must
+ * still contain it afterwards. Values are rounded to the dtype of the matrix when they are set, so
+ * the references start from the values that the backend sees. Operations are tested in f16 only if
+ * the backend's info reports it.
  */
 #ifndef CONFORMANCE_BACKEND_H
 #define CONFORMANCE_BACKEND_H
@@ -19,10 +19,10 @@ typedef struct {
     void *self;
     conformance_report *report;
     uint64_t random;
-    mat *mats; /* all that live, freed by suite_clear */
+    mat *mats; /* all live matrices, freed by suite_clear */
     void *devices[64];
     int n_devices;
-    int n_dtypes;   /* of suite_dtypes that the backend computes on: all, or all but the last */
+    int n_dtypes;   /* how many of suite_dtypes the backend computes on: all, or all but the last */
     char what[160]; /* the current case, for messages */
 } suite;
 
@@ -55,10 +55,10 @@ double mat_round(uint32_t dtype, double x);
 void *suite_array(suite *s, const void *host, size_t bytes);
 void suite_read(suite *s, void *host, const void *device, size_t bytes);
 
-/* Was the call fine? Otherwise a failed check with the error text. */
+/* Checks that the call succeeded; a failed check has the error text. */
 bool suite_ok(suite *s, nrl_status st, const char *rule);
-/* Compares what is on the device with want[rows * cols]; |error| <= rel |want| + abs, both raised
- * to what one rounding to the dtype costs. */
+/* Compares the values on the device with want[rows * cols]; |error| <= rel |want| + abs, where both
+ * are raised to the error of one rounding to the dtype. */
 bool suite_expect(suite *s, const char *rule, mat *m, const double *want, double rel, double abs);
 
 /* The parts. */
@@ -72,7 +72,7 @@ void suite_head(suite *s);
 void suite_attention(suite *s);
 void suite_updates(suite *s);
 void suite_measure(suite *s);
-/* Runs operations with sums; writes everything they computed to out (bytes), for comparing. */
+/* Runs operations with sums and writes all their results to out (bytes), for comparison. */
 size_t suite_sums(suite *s, unsigned char *out, size_t size);
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))

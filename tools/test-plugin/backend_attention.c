@@ -13,7 +13,7 @@ typedef struct {
     const char *name;
     int n_segments;
     int32_t queries[MAX_SEGMENTS], keys[MAX_SEGMENTS]; /* lengths */
-    int32_t prefix[MAX_SEGMENTS];                      /* -2 in the first = no prefixes at all */
+    int32_t prefix[MAX_SEGMENTS];                      /* -2 in the first entry = no prefixes at all */
     int64_t heads, kv_heads, width, window;
     uint32_t dtype;
 } attention_case;
@@ -33,13 +33,14 @@ static double *room(int64_t n)
     return p;
 }
 
-/* Key row of position j as segment s sees it. */
+/* The row of the key at position j of segment s. */
 static int64_t key_row(const attention_state *a, int s, int64_t j, int64_t n_prefix)
 {
     return j < n_prefix ? a->cu_k[a->c->prefix[s]] + j : a->cu_k[s] + j - n_prefix;
 }
 
-/* One query of one head: y and lse from stored q, k, v; then its part of all gradients. */
+/* One query of one head: computes y and lse from stored q, k, v, then its contribution to all
+ * gradients. */
 static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
 {
     const attention_case *c = a->c;

@@ -1,6 +1,6 @@
 /*
  * backend_elementwise.c - unary, binary and where. Gradients are compared with central differences
- * of the reference, so a function and its gradient cannot be wrong together.
+ * of the reference, so a function and its gradient cannot be wrong in the same way.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -11,7 +11,7 @@ typedef struct {
     uint32_t op;
     const char *name;
     double low, high;
-    double kink[2]; /* where it has no slope: values nearby are moved */
+    double kink[2]; /* points without a slope: values near them are moved */
     double alpha, beta;
 } unary_case;
 
@@ -96,7 +96,7 @@ static double slope(const unary_case *u, double x)
 
 static const int64_t shapes[][3] = {{1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {2, 2100, 0}};
 
-/* Moves values off the kinks of the function. */
+/* Moves values away from the kinks of the function. */
 static void avoid_kinks(suite *s, const unary_case *u, mat *x)
 {
     for (int64_t i = 0; i < x->rows * x->cols; i++) {
@@ -134,7 +134,7 @@ static void check_unary(suite *s, const unary_case *u, uint32_t dtype, const int
                              .beta = u->beta};
     if (s->ops.unary_grad) {
         suite_ok(s, s->ops.unary_grad(s->self, NULL, &g), "unary_grad runs");
-        /* the saved result of 16 bits is rounded: so may the slope be */
+        /* the saved 16-bit result is rounded, so the slope may be rounded too */
         double rel = dtype == NRL_DTYPE_F32 ? 1e-5 : 0.01, abs = dtype == NRL_DTYPE_F32 ? 2e-6 : 0.02;
         suite_expect(s, "unary_grad is the slope of unary", dx, want, rel, abs);
     }
@@ -165,7 +165,7 @@ static void check_nan(suite *s)
     }
 }
 
-/* Values at the ends of the range: limits, not NaN. */
+/* Values at the ends of the range must give limits, not NaN. */
 static void check_extremes(suite *s)
 {
     static const struct {

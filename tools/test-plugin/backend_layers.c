@@ -78,7 +78,7 @@ static void norm_reference(norm_mats *m, mat *x, const norm_case *k, double *y)
         }
 }
 
-/* One group's dx, and what it adds to dweight and dbias. */
+/* The dx of one group, and its contribution to dweight and dbias. */
 static void norm_slopes(norm_mats *m, mat *x, const norm_case *k, int64_t row, int64_t group, double *dx,
                         double *dweight, double *dbias)
 {
@@ -128,7 +128,8 @@ static void check_norm_grad(suite *s, norm_mats *m, mat *x, const norm_case *k)
                             .dweight = mat_args(m->dweight),
                             .dbias = mat_args(m->dbias)};
     suite_ok(s, s->ops.norm_grad(s->self, NULL, &a), "norm_grad runs");
-    /* one number has no spread: 1 / sqrt(eps) times what rounding leaves of a difference */
+    /* with a single value there is no spread: 1 / sqrt(eps) multiplies the rounding error of a
+     * difference */
     suite_expect(s, "norm_grad is the slope of norm", m->dx, dx, 1e-5, k->width == 1 ? 1e-4 : 1e-5);
     double abs = 1e-6 * (double)(k->rows * k->groups + 10);
     const char *rule = k->overwrite ? "norm_grad sums over rows" : "norm_grad adds unless overwrite";
@@ -164,7 +165,7 @@ static void check_norm(suite *s, const norm_case *k)
         for (int64_t i = 0; i < k->rows * cols; i++)
             y[i] = *mat_value(m.x, i / cols, i % cols) + *mat_value(m.residual, i / cols, i % cols);
         suite_expect(s, "norm stores the residual sum", m.sum, y, 3e-7, 3e-7);
-        x = m.sum; /* as it was stored */
+        x = m.sum; /* the stored, rounded sum */
     }
     norm_reference(&m, x, k, y);
     suite_expect(s, "norm normalises each group", m.y, y, 1e-5, 3e-6);
@@ -179,7 +180,8 @@ void suite_norms(suite *s)
     for (int k = 0; s->ops.norm && k < COUNT(shapes); k++)
         for (int how = 0; how < 16 * s->n_dtypes; how++) {
             uint32_t dtype = suite_dtypes[how / 16];
-            /* of 16-bit types a half in which each pair of settings occurs: emulators are slow */
+            /* emulators are slow, so 16-bit types run only half of the settings, in which each pair
+             * of settings occurs */
             if (dtype != NRL_DTYPE_F32 && __builtin_parity((unsigned)how & 15)) continue;
             norm_case c = {
                 shapes[k][0], shapes[k][1], shapes[k][2], how & 8 ? 3 : 0, dtype, how & 4 ? dtype : NRL_DTYPE_F32,
@@ -281,8 +283,9 @@ static void check_glu(suite *s, uint32_t act, uint32_t dtype, int64_t rows, int6
 
 enum { ROWS = 40, COLS = 251 };
 
-/* Numbered from behind, rows have each other's masks: of a matrix whose elements are all kept or zero, the
- * zeros. `a` as it just ran, its result in z, which is there again afterwards. */
+/* With rows numbered in reverse, the rows have each other's masks. The elements of the matrix are
+ * all kept or zero, so the zeros are compared. `a` has just run with its result in z, and z holds
+ * that result again afterwards. */
 static void check_dropout_rows(suite *s, nrl_dropout_args *a, mat *z)
 {
     uint64_t rows[ROWS];
@@ -299,7 +302,8 @@ static void check_dropout_rows(suite *s, nrl_dropout_args *a, mat *z)
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < COLS; c++)
             differ += (*mat_value(turned, r, c) == 0) != (*mat_value(z, ROWS - 1 - r, c) == 0);
-    report_check(s->report, differ == 0, "dropout numbers rows as it is told", "%s: %lld", s->what, (long long)differ);
+    report_check(s->report, differ == 0, "dropout takes the numbers of rows from `rows`", "%s: %lld", s->what,
+                 (long long)differ);
 }
 
 static void check_dropout(suite *s, uint32_t dtype)
@@ -324,7 +328,7 @@ static void check_dropout(suite *s, uint32_t dtype)
         }
     double share = (double)kept / (ROWS * COLS);
     report_check(s->report, wrong == 0, "dropout scales what it keeps", "%s: %lld elements", s->what, (long long)wrong);
-    report_check(s->report, differ == 0, "dropout depends on key and element alone", "%s: %lld", s->what,
+    report_check(s->report, differ == 0, "dropout depends only on key and element", "%s: %lld", s->what,
                  (long long)differ);
     report_check(s->report, fabs(share - 0.75) < 0.03, "dropout keeps a share of 1 - p", "%s: kept %.3f", s->what,
                  share);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define GUARD 1232.0       /* exact in every dtype */
-#define F16_NEAR_MAX 65472 /* 65504 less a step: more may be infinite */
+#define F16_NEAR_MAX 65472 /* 65504 less a margin: larger values may become infinite */
 
 void suite_case(suite *s, const char *fmt, ...)
 {
@@ -70,7 +70,7 @@ double mat_round(uint32_t dtype, double x)
     return x;
 }
 
-/* Nothing can be tested without memory: who shares the report sees where it ended. */
+/* Nothing can be tested without memory: the report shows the point at which the suite ended. */
 static void *device_alloc(suite *s, size_t bytes)
 {
     void *device = NULL;
@@ -202,7 +202,7 @@ bool suite_ok(suite *s, nrl_status st, const char *rule)
 
 bool suite_expect(suite *s, const char *rule, mat *m, const double *want, double rel, double abs)
 {
-    /* a rounding, and a tie moved; below 2^-14 an f16 has steps of 2^-24 */
+    /* one rounding, with ties in either direction; below 2^-14 the spacing of f16 values is 2^-24 */
     double least = m->dtype == NRL_DTYPE_BF16 ? 1.0 / 200 : m->dtype == NRL_DTYPE_F16 ? 1.0 / 1600 : 0;
     if (rel < least) rel = least;
     if (m->dtype == NRL_DTYPE_F16 && abs < 0x1p-24) abs = 0x1p-24;

@@ -1,13 +1,13 @@
 /*
- * backend_measure.c - what a backend tells about time and about itself: seconds between timed events beside the
- * host's clock, and the stats of a watch. Both are optional.
+ * backend_measure.c - what a backend reports about time and about itself: seconds between timed
+ * events compared with the host's clock, and the stats of a watch. Both are optional.
  */
 #include "backend.h"
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
-/* Of clocks that are not the same one. */
+/* Two different clocks are compared. */
 #define CLOCK_TOLERANCE 1e-3
 enum { WEIGHT_BYTES = 4 << 20, ROOM = 64 };
 
@@ -18,7 +18,7 @@ static double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Something that takes a while, and at least this long on the host. */
+/* Work that takes some time, and at least this long on the host. */
 static void some_work(suite *s, void *device, const void *host)
 {
     const struct timespec pause = {0, 20000000};
@@ -34,7 +34,7 @@ static bool record(suite *s, nrl_event **out)
 static double between(suite *s, nrl_event *from, nrl_event *to)
 {
     double seconds = NAN;
-    suite_ok(s, s->table->event_seconds(s->self, from, to, &seconds), "the time between two events can be asked");
+    suite_ok(s, s->table->event_seconds(s->self, from, to, &seconds), "event_seconds succeeds");
     return seconds;
 }
 
@@ -43,7 +43,7 @@ static void compare_times(suite *s, nrl_event *const *e, double host)
     double first = between(s, e[0], e[1]), second = between(s, e[1], e[2]), both = between(s, e[0], e[2]);
     report_check(s->report, first >= 0 && second >= 0, "time between events is not negative", "%g and %g s", first,
                  second);
-    report_check(s->report, both <= host + CLOCK_TOLERANCE, "time between events is no longer than the host's",
+    report_check(s->report, both <= host + CLOCK_TOLERANCE, "time between events is at most the host's",
                  "%g s, on the host %g", both, host);
     report_check(s->report, both >= 0.02 - CLOCK_TOLERANCE, "time between events is in seconds",
                  "%g s of at least 0.02", both);
@@ -66,7 +66,8 @@ static void check_times(suite *s)
     if (!report_check(s->report, whole, rule,
                       "event_record_timed, event_seconds, event_wait and event_destroy go together"))
         return;
-    static unsigned char host[WEIGHT_BYTES]; /* not const: zeros that the file need not hold */
+    static unsigned char host[WEIGHT_BYTES]; /* not const, so that the file of the program does not contain these
+                                              * zeros */
     void *device = suite_array(s, host, sizeof host);
     double began = seconds_now();
     while (n < 3 && record(s, &e[n])) {
@@ -102,11 +103,10 @@ static void check_watch(suite *s)
     size_t n;
     suite_case(s, "watch");
     if (!t->watch_begin && !t->watch_end) {
-        report_skip(s->report, rule, "the backend has nothing to tell");
+        report_skip(s->report, rule, "the backend has no stats");
         return;
     }
-    if (!report_check(s->report, t->watch_begin && t->watch_end, rule,
-                      "only one of watch_begin and watch_end is there"))
+    if (!report_check(s->report, t->watch_begin && t->watch_end, rule, "only one of watch_begin and watch_end is set"))
         return;
     static const size_t rooms[] = {ROOM, 1, 0};
     for (int k = 0; k < COUNT(rooms); k++) {
@@ -115,7 +115,7 @@ static void check_watch(suite *s)
         memset(values, 0, sizeof values);
         if (!suite_ok(s, t->watch_begin(s->self), rule)) return;
         if (!suite_ok(s, t->watch_end(s->self, values, room, &n), rule)) return;
-        if (!report_check(s->report, n <= room && !values[room].name, "no more stats than there is room for",
+        if (!report_check(s->report, n <= room && !values[room].name, "no more stats than there is room",
                           "%zu, with room for %zu", n, room))
             return;
         for (size_t i = 0; i < n; i++)

@@ -30,7 +30,7 @@ static double total_value(const total *t, uint32_t op)
     return op == NRL_REDUCTION_SUM ? t->sum : op == NRL_REDUCTION_MAX ? t->max : t->max + log(t->sum_exp);
 }
 
-/* What not-overwrite does: the old value takes part. */
+/* Without overwrite the old value takes part in the reduction. */
 static double join(uint32_t op, double old, double value)
 {
     if (op == NRL_REDUCTION_SUM) return old + value;
@@ -62,7 +62,7 @@ static void check_reduce(suite *s, uint32_t op, uint32_t axis, uint32_t dtype, c
     nrl_reduce_args a = {
         .size = sizeof a, .op = op, .axis = axis, .overwrite = overwrite, .x = mat_args(x), .y = mat_args(y)};
     suite_ok(s, s->ops.reduce(s->self, NULL, &a), "reduce runs");
-    suite_expect(s, overwrite ? "reduce reduces the axis it is told" : "reduce adds unless overwrite", y, want, 2e-6,
+    suite_expect(s, overwrite ? "reduce reduces the requested axis" : "reduce adds unless overwrite", y, want, 2e-6,
                  3e-6 * sqrt((double)(rows * cols)));
     free(want);
     suite_clear(s);
@@ -95,7 +95,7 @@ static void check_softmax(suite *s, bool log_form, uint32_t dtype, const int64_t
     nrl_softmax_args a = {.size = sizeof a, .log = log_form, .x = mat_args(x), .y = mat_args(y)};
     suite_ok(s, s->ops.softmax(s->self, NULL, &a), "softmax runs");
     suite_expect(s, "softmax normalises over columns", y, want, 3e-6, 1e-6);
-    /* the gradient starts from y as it was stored */
+    /* the gradient starts from the stored, rounded y */
     for (int64_t r = 0; want && r < rows; r++) {
         double sum = 0;
         for (int64_t c = 0; c < cols; c++) {

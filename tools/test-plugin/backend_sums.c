@@ -1,6 +1,6 @@
 /*
- * backend_sums.c - operations that add up many values, run under several numbers of threads: every
- * bit must agree. Matrix products are omitted: the table allows them to differ.
+ * backend_sums.c - operations that add many values, run with several numbers of threads: all bits
+ * must be equal. Matrix products are skipped because the table allows them to differ.
  */
 #include "backend.h"
 #include <math.h>

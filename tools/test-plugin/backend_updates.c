@@ -1,6 +1,6 @@
 /*
- * backend_updates.c - split16 (nrl/param.h) to the bit, and adamw: by the published formula, and with the
- * same bits whether a master is f32 or in halves.
+ * backend_updates.c - split16 (nrl/param.h), bit-exact, and adamw: compared with the published
+ * formula, and with bit-identical results for an f32 master and a split master.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -16,7 +16,7 @@ static double *room(int64_t n)
 
 /* ---- split16 ---- */
 
-/* Lower halves around the middle, where the upper one is rounded up, and at both ends. */
+/* Lower halves around the middle, where the upper half is rounded up, and at both ends. */
 static const uint16_t edges[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
 
 enum { UPPERS = 1 << 16, N_HALVES = UPPERS * (int)(sizeof edges / sizeof *edges) };
@@ -26,7 +26,7 @@ typedef struct {
     uint16_t high[N_HALVES], low[N_HALVES];
 } halves;
 
-/* A NaN is the quiet one of its sign. */
+/* All NaNs with the same sign count as equal. */
 static uint32_t canonical(uint32_t bits)
 {
     return (bits & 0x7fffffff) > 0x7f800000 ? (bits & 0x80000000) | 0x7fc00000 : bits;
@@ -99,7 +99,7 @@ static void check_halves(suite *s)
 
 /* ---- adamw ---- */
 
-/* work: dtype of the copy, 0 = none */
+/* work: dtype of the compute weight, 0 = none */
 static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
 {
     suite_case(s, "adamw on %lld elements%s", (long long)n,
@@ -143,17 +143,17 @@ static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
     suite_clear(s);
 }
 
-/* ---- the same update of a master in halves, with a bf16 gradient ---- */
+/* ---- the same update of a split master, with a bf16 gradient ---- */
 
-enum { N_UPDATED = 5003, N_TIES = 64 /* masters in the middle between two of bf16 */ };
+enum { N_UPDATED = 5003, N_TIES = 64 /* masters halfway between two bf16 values */ };
 
-/* What an update reads and writes, on the device. */
+/* Operands of an update, on the device. */
 typedef struct {
     mat *master, *grad, *m, *v;
     void *high, *low; /* bf16 and u16 */
 } operands;
 
-/* Equal calls on suites of equal `random` give equal values. */
+/* Suites with equal `random` get equal values. */
 static operands new_operands(suite *s, nrl_dtype grad)
 {
     static const uint16_t zeros[N_UPDATED];
@@ -205,7 +205,7 @@ static void check_same(suite *s, const char *what, const void *a, const void *b,
     free(second);
 }
 
-/* Nothing moves, so that ties are still there. */
+/* Nothing is updated, so the ties remain. */
 static void check_ties(suite *s, const operands *o)
 {
     uint16_t high[N_TIES];

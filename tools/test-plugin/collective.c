@@ -1,14 +1,14 @@
 /*
- * collective.c - what every collective promises: the parts of the suite in order, and joining.
+ * collective.c - rules for every collective: the parts of the suite in order, and joining.
  */
 #include "collective.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Rank 0 of two, alone. */
+/* Rank 0 of two joins alone. */
 static void check_missing(const nrl_collective *table, const conformance_setup *setup, conformance_report *report)
 {
-    const char *rule = "joining names who is missing, in time";
+    const char *rule = "joining fails in time and names the missing rank";
     nrl_harness_store *store;
     void *self = NULL;
     nrl_status st =
@@ -21,7 +21,7 @@ static void check_missing(const nrl_collective *table, const conformance_setup *
         report_check(report, took < 5, rule, "%.1f s, where 0.3 were given", took);
         if (st != NRL_OK)
             report_check(report, strchr(nrl_error_text(), '1') != NULL, rule,
-                         "rank 1 is missing, and the words are '%s'", nrl_error_text());
+                         "rank 1 is missing, and the error is '%s'", nrl_error_text());
         else
             table->close(self);
     }
@@ -55,7 +55,7 @@ void conformance_collective(const nrl_collective *table, const conformance_setup
 {
     if (!table->host_only) {
         report_check(report, table->fence, "a collective of device memory has fence", "it is NULL");
-        report_skip(report, RULE_DONE, "its memory is a device's: nothing was run");
+        report_skip(report, RULE_DONE, "it uses device memory: nothing was run");
         return;
     }
     skip_absent(table, report);

@@ -1,9 +1,10 @@
 /*
  * collective.h - what the files of the collective suite share: ranks that are threads of this
- * process, joined through a store on loopback; vectors with guards; calls that are waited for.
+ * process, joined through a store on loopback; vectors with guards; calls and waits.
  *
- * Each rank counts checks in a report of its own; they are put together when all ranks are done. A
- * rank whose call failed is `over`: it makes no further calls, as the others' would not match.
+ * Each rank counts checks in a report of its own; the reports are merged when all ranks are done.
+ * After a failed call a rank is `over` and makes no further calls, because they would not match
+ * those of the others.
  */
 #ifndef CONFORMANCE_COLLECTIVE_H
 #define CONFORMANCE_COLLECTIVE_H
@@ -13,8 +14,8 @@
 
 enum { RANKS_MAX = 4, DONE_SECONDS = 10, JOIN_SECONDS = 15 };
 
-#define RULE_DONE "a call that all ranks make gets done"
-#define RULE_GUARD "a call writes its result and nothing else"
+#define RULE_DONE "a call that all ranks make completes"
+#define RULE_GUARD "a call writes only its result"
 
 /* What the ranks of one part share. */
 typedef struct {
@@ -23,7 +24,7 @@ typedef struct {
     int32_t world;
     nrl_store *store;
     atomic_int signals[8];       /* set by one rank, awaited by others */
-    uint64_t digests[RANKS_MAX]; /* of what must be equal on all ranks */
+    uint64_t digests[RANKS_MAX]; /* of values that must be equal on all ranks */
 } collective_group;
 
 typedef struct {
@@ -33,32 +34,33 @@ typedef struct {
     void *self;
     conformance_report *report;
     bool over;
-    bool lone; /* closes without a last barrier */
+    bool lone; /* close without a final barrier */
 } member;
 
 typedef nrl_status (*collective_call)(void *self, const nrl_comm_args *a, nrl_request **request);
 
 typedef enum {
     COLLECTIVE_WENT_THROUGH = 0,
-    COLLECTIVE_STOPPED, /* a rank's call failed: more ranks would tell no more */
-    COLLECTIVE_HANGS    /* a rank did not come back: nothing more can be asked of this plugin */
+    COLLECTIVE_STOPPED, /* a call of a rank failed: larger groups would not give more information */
+    COLLECTIVE_HANGS    /* a rank did not return: nothing more can be tested with this plugin */
 } collective_end;
 
-/* Opens `world` ranks, runs the part on each in a thread, closes them, adds up the reports. */
+/* Opens `world` ranks, runs the part on each in a thread, closes them and merges the reports. */
 collective_end collective_run(const nrl_collective *table, const conformance_setup *setup, int32_t world,
                               conformance_report *report, const char *name, void (*part)(member *m));
 
 /* ---- calls ---- */
-/* Starts; where that fails the rule does, and the member is over. */
+/* Starts the call; if that fails, the rule fails and the member is over. */
 bool member_start(member *m, const char *rule, collective_call call, const nrl_comm_args *a, nrl_request **request);
-/* Waits until it is done, and releases it. */
+/* Waits until the request is done and releases it. */
 bool member_finish(member *m, const char *rule, nrl_request *request);
 bool member_call(member *m, const char *rule, collective_call call, const nrl_comm_args *a);
 bool member_barrier(member *m);
-/* Between ranks without the plugin: true when it was set within `seconds`. */
+/* Signals between ranks, without the plugin; member_await returns true if the signal was set within
+ * `seconds`. */
 void member_signal(member *m, int which);
 bool member_await(member *m, int which, int count, double seconds);
-double collective_clock(void); /* seconds, from anywhere */
+double collective_clock(void); /* seconds, from an arbitrary origin */
 void collective_sleep(double seconds);
 
 /* ---- vectors ---- */
@@ -69,23 +71,23 @@ typedef struct {
     void *data;            /* 64-byte aligned */
 } vec;
 
-vec vec_new(uint32_t dtype, int64_t n); /* zero; also of no elements */
+vec vec_new(uint32_t dtype, int64_t n); /* zeros; n may be 0 */
 void vec_free(vec *v);
 void vec_set(vec *v, int64_t i, double value);
 double vec_get(const vec *v, int64_t i);
 void *vec_at(const vec *v, int64_t i);
-/* n values from `at` on: small whole numbers of rank and place, exact in every dtype. */
+/* n values starting at `at`: small integers that depend on rank and position, exact in every dtype. */
 void vec_fill(vec *v, int64_t at, int64_t n, int32_t rank);
 double vec_value(int32_t rank, int64_t i);
 /* v[at + i] = vec_value(rank, from + i) for i < n. */
 bool vec_expect(member *m, const char *rule, const vec *v, int64_t at, int64_t n, int32_t rank, int64_t from);
 void vec_check_guards(member *m, const vec *v, const char *what);
-/* The case-th way to cut something among ranks: even with a shorter tail, empty shares, long ones.
- */
+/* The case-th way to divide a vector among ranks: even with a shorter tail, empty shares, long
+ * ones. */
 enum { UNEVEN_CASES = 3 };
 void uneven_counts(int32_t world, int which, int64_t *counts);
 
-/* ---- the parts; collective.c has them in order ---- */
+/* ---- the parts, run by collective.c ---- */
 void collective_moves(member *m);
 void collective_uneven(member *m);
 void collective_messages(member *m);

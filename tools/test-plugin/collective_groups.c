@@ -1,5 +1,5 @@
 /*
- * collective_groups.c - groups inside the whole, and what happens when a rank aborts or leaves.
+ * collective_groups.c - groups of ranks, and what happens when a rank aborts or leaves.
  */
 #include "collective.h"
 #include <pthread.h>
@@ -47,7 +47,7 @@ static void close_group(member *m, void *group)
     if (group) m->table->close(group);
 }
 
-/* A sum of the whole and one of the group under way together. */
+/* A sum over all ranks and a sum over the group in flight at the same time. */
 static void check_both(member *m, void *group)
 {
     const char *rule = "a group and the whole work side by side";
@@ -92,15 +92,15 @@ void collective_groups(member *m)
     group = split(m, m->rank == 3 ? -1 : 5, 0);
     if (group) check_members(m, group, 3, but_last);
     close_group(m, group);
-    group = split(m, m->rank, 0); /* alone */
+    group = split(m, m->rank, 0); /* a group of one rank */
     if (group) check_members(m, group, 1, &m->rank);
     close_group(m, group);
-    group = split(m, 0, m->rank); /* all of them, after the others were closed */
+    group = split(m, 0, m->rank); /* all ranks, after the other groups were closed */
     if (group) check_members(m, group, 4, (const int32_t[]){0, 1, 2, 3});
     close_group(m, group);
 }
 
-/* ---- abort, by another thread: signal 0 is set when rank 0 has seen its end ---- */
+/* ---- abort by another thread; signal 0 is set when rank 0 has seen the result ---- */
 
 static void *abort_soon(void *user)
 {
@@ -110,7 +110,7 @@ static void *abort_soon(void *user)
     return NULL;
 }
 
-/* A call of rank 0 alone, in the whole or in a group of it. */
+/* A call that only rank 0 makes, among all ranks or in a group. */
 static void abort_while_waiting(member *m, void *in, const char *rule)
 {
     pthread_t thread;
@@ -131,9 +131,9 @@ static void abort_while_waiting(member *m, void *in, const char *rule)
     double took = collective_clock() - start;
     report_check(m->report, st == NRL_ERR_PEER && took < 4, rule, "the wait gave status %d, done %d after %.1f s",
                  (int)st, done, took);
-    if (st != NRL_OK) report_check(m->report, *nrl_error_text(), rule, "there are no words");
+    if (st != NRL_OK) report_check(m->report, *nrl_error_text(), rule, "there is no error text");
     pthread_join(thread, NULL);
-    if (st == NRL_OK && !done) return; /* it may still use the memory */
+    if (st == NRL_OK && !done) return; /* the request may still use the memory */
     m->table->release(in, request);
     vec_free(&v);
 }
@@ -156,11 +156,11 @@ void collective_abort(member *m)
     close_group(m, group);
 }
 
-/* ---- a rank that is gone: signal 0, rank 0 is in a call; rank 1 goes ---- */
+/* ---- a lost rank: signal 0 is set when rank 0 is in a call, then rank 1 leaves ---- */
 
 void collective_loss(member *m)
 {
-    const char *rule = "a lost rank ends the calls that need it, and is named";
+    const char *rule = "calls that need a lost rank fail and name it";
     bool done = false;
     nrl_request *request = NULL;
     vec v = vec_new(NRL_DTYPE_F32, 1000);
@@ -183,9 +183,9 @@ void collective_loss(member *m)
     st = m->table->wait(m->self, request, DONE_SECONDS, &done);
     report_check(m->report, st == NRL_ERR_PEER, rule, "status %d, done %d after at most %d s", (int)st, done,
                  DONE_SECONDS);
-    if (st == NRL_OK && !done) return; /* it may still use the memory */
+    if (st == NRL_OK && !done) return; /* the request may still use the memory */
     if (st != NRL_OK)
-        report_check(m->report, strchr(nrl_error_text(), '1'), rule, "rank 1 is gone; the words are '%s'",
+        report_check(m->report, strchr(nrl_error_text(), '1'), rule, "rank 1 is gone; the error is '%s'",
                      nrl_error_text());
     report_check(m->report, m->table->failed_peer(m->self) == 1, rule, "failed_peer is %d, expected 1",
                  m->table->failed_peer(m->self));

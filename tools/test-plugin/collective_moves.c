@@ -1,6 +1,6 @@
 /*
- * collective_moves.c - what only moves elements: barrier, broadcast, all_gather, gather, scatter,
- * all_to_all, with equal shares. Uneven ones: collective_uneven.c.
+ * collective_moves.c - calls that only move elements: barrier, broadcast, all_gather, gather,
+ * scatter, all_to_all, with equal shares. collective_uneven.c has uneven ones.
  */
 #include "collective.h"
 
@@ -110,7 +110,7 @@ static void all_moves(member *m, uint32_t dtype, int64_t n)
     if (m->table->all_to_all) all_to_all(m, dtype, n);
 }
 
-/* Each rank in turn is late; nobody may be through before it. */
+/* Each rank in turn is late; no rank may pass the barrier before it arrives. */
 static void check_barrier(member *m)
 {
     for (int32_t late = 0; late < m->world && !m->over; late++) {
@@ -120,7 +120,7 @@ static void check_barrier(member *m)
         if (!member_barrier(m)) return;
         int came = atomic_load(&m->g->signals[which]);
         report_check(m->report, came == m->world, "a barrier holds until the last rank comes",
-                     "rank %d of %d is through when %d have come", m->rank, m->world, came);
+                     "rank %d of %d passed when %d had arrived", m->rank, m->world, came);
     }
 }
 

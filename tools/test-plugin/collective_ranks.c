@@ -1,6 +1,6 @@
 /*
- * collective_ranks.c - ranks as threads: they open, run a part, leaves in order and close. A rank that
- * does not come back is left where it is, with all that it may use.
+ * collective_ranks.c - ranks as threads: they open, run a part, leave in order and close. A rank
+ * that does not return is left running, with everything that it may use.
  */
 #include "collective.h"
 #include <pthread.h>
@@ -124,8 +124,8 @@ static bool join_threads(rank_thread *threads, int32_t world)
 static void check_digests(const collective_group *g, conformance_report *report)
 {
     for (int32_t r = 1; r < g->world; r++)
-        report_check(report, g->digests[r] == g->digests[0], "all ranks get the same bits of a sum",
-                     "%d ranks: rank %d has others than rank 0", g->world, r);
+        report_check(report, g->digests[r] == g->digests[0], "all ranks get bit-identical sums",
+                     "%d ranks: rank %d differs from rank 0", g->world, r);
 }
 
 static collective_end run_threads(collective_group *g, conformance_report *report, const char *name,
@@ -144,7 +144,8 @@ static collective_end run_threads(collective_group *g, conformance_report *repor
         sound = sound && !threads[r].m.over;
         report_merge(report, &threads[r].report);
     }
-    if (!report_check(report, all, "every call comes back", "part '%s', %d ranks: one does not", name, g->world))
+    if (!report_check(report, all, "every call returns", "part '%s', %d ranks: one rank did not return", name,
+                      g->world))
         return COLLECTIVE_HANGS;
     free(threads);
     if (!sound) return COLLECTIVE_STOPPED;
@@ -163,7 +164,7 @@ collective_end collective_run(const nrl_collective *table, const conformance_set
         nrl_harness_store_open(setup->store, setup->store_options, SUITE_STORE_ADDRESS, JOIN_SECONDS, &store);
     if (st == NRL_OK) g->store = nrl_harness_store_client(store);
     if (report_ok(report, st, "ranks join through the store")) end = run_threads(g, report, name, part);
-    if (end == COLLECTIVE_HANGS) return end; /* threads are still at it */
+    if (end == COLLECTIVE_HANGS) return end; /* threads still use it */
     nrl_harness_store_close(store);
     free(g);
     return end;

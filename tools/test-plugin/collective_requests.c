@@ -1,6 +1,6 @@
 /*
- * collective_requests.c - requests: messages between two ranks, many in flight, waits that end when
- * their time is up, operands that go when the call returns.
+ * collective_requests.c - requests: messages between two ranks, several in flight, waits that time
+ * out, and operands that are freed when the call returns.
  */
 #include "collective.h"
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static const char *const rule_match = "messages match by peer and tag";
 static const char *const rule_order = "messages of one tag keep their order";
 static const char *const rule_flight = "several requests are in flight at once";
 static const char *const rule_start = "a call starts without waiting for other ranks";
-static const char *const rule_wait = "a wait ends when its time is up, and the request goes on";
+static const char *const rule_wait = "a wait times out, and the request continues";
 
 /* ---- send and recv ---- */
 
@@ -20,7 +20,8 @@ static const struct {
     uint64_t tag;
     int64_t n;
 } messages[N_MESSAGES] = {{7, 5}, {9, 1000}, {7, 6}, {0, LONG_MESSAGE}, {7, 7}, {0x7fffffff, 0}};
-/* The order in which they are received: of one tag, the order sent. */
+/* The order in which they are received; messages with the same tag are received in the order in
+ * which they were sent. */
 static const int receive_order[N_MESSAGES] = {1, 0, 5, 2, 3, 4};
 
 static nrl_comm_args message_args(int i, int32_t peer, void *send, void *receive)
@@ -104,7 +105,7 @@ static void check_sum(member *m, const char *rule, int i, const vec *v)
                  (long long)wrong, wrong < 0 ? 0 : vec_get(v, wrong));
 }
 
-/* Sums and a gathering, waited for from the last to the first. */
+/* Sums and an all_gather, waited for from the last to the first. */
 static void check_flight(member *m)
 {
     nrl_request *requests[N_FLIGHT + 1] = {0};
@@ -123,17 +124,17 @@ static void check_flight(member *m)
             vec_expect(m, rule_flight, &all, r * 33, 33, r, 0);
         if (i < N_FLIGHT) check_sum(m, rule_flight, i, &v[i]);
     }
-    if (m->over) return; /* what is still under way may use the memory */
+    if (m->over) return; /* requests in flight may use the memory */
     for (int i = 0; i < N_FLIGHT; i++)
         vec_free(&v[i]);
     vec_free(&share);
     vec_free(&all);
 }
 
-/* Operands are the caller's: they are gone when the call returns. */
+/* Operands belong to the caller and are gone when the call returns. */
 static void check_operands(member *m)
 {
-    const char *rule = "operands may go when the call returns";
+    const char *rule = "operands may be freed when the call returns";
     size_t bytes = (size_t)m->world * sizeof(int64_t);
     nrl_comm_args *a = calloc(1, sizeof *a);
     int64_t *counts = calloc(1, bytes), total = 0, own[RANKS_MAX];
@@ -159,7 +160,7 @@ static void check_operands(member *m)
     vec_free(&all);
 }
 
-/* Looking again at a request that is done. */
+/* Testing a request again after it is done. */
 static void check_done(member *m)
 {
     const char *rule = "a request that is done stays done";
@@ -185,9 +186,9 @@ static void check_info(member *m)
     nrl_collective_info info = {.size = sizeof info};
     m->table->info(m->self, &info);
     report_check(m->report, info.text && *info.text && info.bytes_sent > 400003 && info.bytes_received > 400003,
-                 "info tell the traffic and a line for the plan", "'%s', %lld bytes sent, %lld received",
+                 "info gives the traffic and a line for the plan", "'%s', %lld bytes sent, %lld received",
                  info.text ? info.text : "", (long long)info.bytes_sent, (long long)info.bytes_received);
-    report_check(m->report, m->table->failed_peer(m->self) == -1, "nobody is lost where nothing failed", "rank %d",
+    report_check(m->report, m->table->failed_peer(m->self) == -1, "no rank is lost if nothing failed", "rank %d",
                  m->table->failed_peer(m->self));
 }
 
@@ -199,7 +200,7 @@ void collective_requests(member *m)
     if (!m->over) check_info(m);
 }
 
-/* ---- time: signal 0, rank 0 has started; 1, it has waited in vain ---- */
+/* ---- time: signal 0: rank 0 has started; signal 1: its wait has timed out ---- */
 
 static void wait_in_vain(member *m, nrl_request *request)
 {

@@ -1,6 +1,6 @@
 /*
- * collective_sums.c - reductions: what they compute, in every dtype, to all, to the root or in
- * shares; and that everybody gets the same bits, each time.
+ * collective_sums.c - reductions: their results in every dtype, on all ranks, on the root or in
+ * shares; and that results are bit-identical on all ranks and in every repetition.
  */
 #include "collective.h"
 #include <stdlib.h>
@@ -16,10 +16,10 @@ static const char *rule_of(uint32_t reduce)
            : reduce == NRL_REDUCE_OP_MAX     ? "a maximum is the largest of all ranks"
            : reduce == NRL_REDUCE_OP_MIN     ? "a minimum is the smallest of all ranks"
            : reduce == NRL_REDUCE_OP_PRODUCT ? "a product has every rank's factor"
-                                             : "a sum has every rank's elements, to the last";
+                                             : "a sum includes every element of every rank";
 }
 
-/* Factors of a product are 1 to 3: exact in bf16 for 4 ranks. */
+/* Factors of a product are 1 to 3, so that it is exact in bf16 for 4 ranks. */
 static double input(uint32_t reduce, int32_t rank, int64_t i)
 {
     return reduce == NRL_REDUCE_OP_PRODUCT ? (double)((i + rank) % 3 + 1) : vec_value(rank, i);
@@ -38,8 +38,7 @@ static double expected(uint32_t reduce, int32_t world, int64_t i)
     return reduce == NRL_REDUCE_OP_AVERAGE ? all / world : all;
 }
 
-/* Sums are exact; a quotient is rounded once, by division or by a factor 1 / world: one step more.
- */
+/* Sums are exact. A division rounds once; a multiplication by 1 / world rounds once more. */
 static double tolerance(uint32_t dtype, uint32_t reduce, double want)
 {
     double step = dtype == NRL_DTYPE_BF16  ? 0x1p-8
@@ -198,7 +197,7 @@ static uint64_t digest(uint64_t h, const void *data, size_t n)
     return h;
 }
 
-/* Sums of unlike magnitudes: they depend on their order. */
+/* Values of very different magnitude, so that sums depend on the order. */
 static void fill_rough(vec *v, int32_t rank)
 {
     uint32_t state = 12345u + 777u * (uint32_t)rank;
@@ -219,7 +218,7 @@ static void rough_sum(member *m, uint32_t dtype, uint32_t reduce, int64_t n)
     if (member_call(m, RULE_DONE, m->table->all_reduce, &a)) {
         a.receive = again.data;
         if (member_call(m, RULE_DONE, m->table->all_reduce, &a))
-            report_check(m->report, !memcmp(first.data, again.data, bytes), "the same sum again has the same bits",
+            report_check(m->report, !memcmp(first.data, again.data, bytes), "a repeated sum is bit-identical",
                          "rank %d of %d: %lld %s", m->rank, m->world, (long long)n, nrl_dtype_name((nrl_dtype)dtype));
         m->g->digests[m->rank] = digest(m->g->digests[m->rank], first.data, bytes);
     }

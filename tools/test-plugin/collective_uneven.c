@@ -25,7 +25,7 @@ static shares make_shares(const member *m, int which, int64_t gap)
     return s;
 }
 
-/* Gaps stay as they were: zero. */
+/* Gaps must still be zero. */
 static void check_gaps(member *m, const vec *v, const shares *s, const char *what)
 {
     int64_t at = 0, wrong = -1;
@@ -61,7 +61,7 @@ static void all_gather(member *m, uint32_t dtype, int which, bool gaps)
     vec_free(&all);
 }
 
-/* Rank k's share of rank r's sum: all ranks send vec_value(rank, place in the whole). */
+/* Rank k's share of rank r's sum: all ranks send vec_value(rank, position in the full vector). */
 static void reduce_scatter(member *m, uint32_t dtype, int which, bool gaps)
 {
     shares s = make_shares(m, which, gaps ? GAP : 0);
@@ -113,7 +113,8 @@ static void rooted(member *m, int which, int32_t root)
     vec_free(&all);
 }
 
-/* Rank r sends 11 r + 3 k elements to rank k, nothing from 0 to 0 and to the rank after. */
+/* Rank r sends 11 r + 3 k elements to rank k, and nothing from rank 0 to itself or to the next
+ * rank. */
 static int64_t block(const member *m, int32_t from, int32_t to)
 {
     return to == (from + 1) % m->world && from == 0 ? 0 : 11 * from + 3 * to;

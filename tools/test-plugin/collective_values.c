@@ -76,7 +76,7 @@ double vec_get(const vec *v, int64_t i)
     }
 }
 
-/* 1 to 13; neighbours and ranks differ */
+/* 1 to 13; neighboring elements and ranks differ */
 double vec_value(int32_t rank, int64_t i)
 {
     return (double)((i * 5 + (i / 13) + rank * 7) % 13 + 1);
@@ -114,6 +114,6 @@ void vec_check_guards(member *m, const vec *v, const char *what)
     bool holds = true;
     for (int i = 0; i < EDGE; i++)
         holds = holds && before[i] == MARK && after[i] == MARK;
-    report_check(m->report, holds, RULE_GUARD, "rank %d of %d: %s of %lld %s: the memory beside it changed", m->rank,
+    report_check(m->report, holds, RULE_GUARD, "rank %d of %d: %s of %lld %s: adjacent memory changed", m->rank,
                  m->world, what, (long long)v->n, nrl_dtype_name((nrl_dtype)v->dtype));
 }

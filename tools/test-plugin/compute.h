@@ -8,14 +8,14 @@
 
 typedef struct {
     nrl_harness *harness;
-    nrl_ctx *ctx; /* the harness's */
+    nrl_ctx *ctx; /* borrowed from the harness */
 } compute;
 
-/* A failed check named "the backend opens" where it does not. */
+/* If the backend does not open, the report gets a failed check "the backend opens". */
 bool compute_open(compute *c, const conformance_setup *setup, conformance_report *r);
 void compute_close(compute *c);
 
-/* The same values each run, in [low, high). */
+/* The same values in each run, in [low, high). */
 double compute_uniform(uint64_t *state, double low, double high);
 
 static inline bool is_near(double a, double b, double relative, double absolute)

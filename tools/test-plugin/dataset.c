@@ -1,7 +1,8 @@
 /*
- * dataset.c - what every dataset promises: all rows once and in order, whichever thread reads which range; places that
- * a user finds in the file; a hash that follows the content; damage as an error with words, and nothing that stays
- * behind. A plugin with a writer is tested on files that it wrote, others on the file of --path.
+ * dataset.c - rules for every dataset: all rows once and in order, whichever thread reads which
+ * range; line numbers that are those of the file; a hash that follows the content; damage gives an
+ * error with a text; no files stay open and no memory stays allocated. A plugin with a writer is
+ * tested on files that it wrote, any other one on the file of --path.
  */
 #include "base/arena.h"
 #include "base/buffer.h"
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 enum { FEW = 12, MANY = 4000, FILLING = 400, MAX_RANGES = 1 << 16, THREADS = 4, CYCLES = 200, MAX_FILE = 64 << 20 };
-/* What 200 readings may leave behind in malloc's books: less than 32 bytes each. */
+/* Bytes that malloc may count as used after 200 readings: less than 32 bytes each. */
 enum { LEAK_SLACK = 6000 };
 
 typedef struct {
@@ -41,7 +42,7 @@ typedef struct {
 
 /* ---- files ---- */
 
-/* Texts that a careless reader cuts or changes. */
+/* Texts that a careless reader truncates or changes. */
 static const char *const endings[] = {"",
                                       ",;\t|",
                                       "\"quoted\" and \"\"doubled\"\"",
@@ -55,7 +56,7 @@ static const char *const endings[] = {"",
                                       "null",
                                       "0123"};
 
-/* Every text of row i begins with "r<i>c", which is in no other row. */
+/* Every text of row i begins with "r<i>c", which occurs in no other row. */
 static const nrl_node *make_rows(suite *s, int n, int changed, size_t filling)
 {
     static const char *const keys[] = {"prompt", "completion"};
@@ -170,7 +171,7 @@ static void read_range(const nrl_dataset *t, void *range, reading *g)
     arena_free(&a);
 }
 
-/* As one thread reads: a range to its end, then the next. */
+/* Reads as one thread does: a range to its end, then the next. */
 static void read_path(const suite *s, const char *path, reading *g)
 {
     void *self;
@@ -216,7 +217,7 @@ static void check_content(suite *s, const reading *g, const nrl_node *rows)
                  (long long)wrong + 1);
 }
 
-/* The first line of the file that has the mark; 0: none has. */
+/* The first line of the file that contains the mark; 0: none does. */
 static uint32_t line_of(const char *text, size_t size, const char *mark)
 {
     uint32_t line = 1;
@@ -262,9 +263,9 @@ static void check_info(suite *s, const char *path, const reading *g)
     nrl_dataset_info info;
     if (open_path(s, path, &self, &info) != NRL_OK) return;
     if (info.rows < 0)
-        report_skip(s->r, "rows are as many as announced", "it announces none");
+        report_skip(s->r, "the number of rows is the announced one", "it announces none");
     else
-        report_check(s->r, info.rows == g->n, "rows are as many as announced", "%lld announced, %lld given",
+        report_check(s->r, info.rows == g->n, "the number of rows is the announced one", "%lld announced, %lld given",
                      (long long)info.rows, (long long)g->n);
     if (info.hash)
         report_check(s->r, *info.hash && strlen(info.hash) <= 64 && !info.hash[strspn(info.hash, "0123456789abcdef")],
@@ -275,7 +276,7 @@ static void check_info(suite *s, const char *path, const reading *g)
     s->t->close(self);
 }
 
-/* Rows stay as long as their memory, and name the path. */
+/* Rows stay valid as long as their memory, and name the path. */
 static void check_rows(suite *s, const char *path)
 {
     void *self, *range = NULL;
@@ -294,7 +295,7 @@ static void check_rows(suite *s, const char *path)
             hash_row(row[0], was);
             bool two = s->t->next_row(range, &a[1], &row[1]) == NRL_OK && row[1];
             hash_row(row[0], is);
-            report_check(s->r, !two || !strcmp(was, is), "a row stays as long as its memory",
+            report_check(s->r, !two || !strcmp(was, is), "a row stays valid as long as its memory",
                          "the next one changed it");
         }
         s->t->close_range(range);
@@ -321,7 +322,7 @@ static void *read_share(void *self)
     return NULL;
 }
 
-/* All ranges are taken first; then several threads read them. */
+/* All ranges are taken first, then several threads read them. */
 static void read_by_threads(suite *s, const char *path, reading *all)
 {
     void *self;
@@ -370,7 +371,7 @@ static void check_ranges(suite *s, const char *path, const reading *g)
     reading_free(&threads);
 }
 
-/* ---- what it leaves behind ---- */
+/* ---- leaks ---- */
 
 static size_t in_use(void)
 {
@@ -378,7 +379,7 @@ static size_t in_use(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* Opens, reads one row, and closes a range that has more. */
+/* Opens, reads one row, and closes the range before its end. */
 static void leave_early(const suite *s, const char *path)
 {
     void *self, *range = NULL;
@@ -400,7 +401,7 @@ static void check_life(suite *s, const char *path)
     size_t used = 0;
     for (int i = 0; i < CYCLES + 4; i++) {
         reading g = {0};
-        if (i == 4) { /* what is made once is made by now */
+        if (i == 4) { /* by now all one-time allocations were made */
             before = n_open();
             used = in_use();
         }
@@ -410,7 +411,7 @@ static void check_life(suite *s, const char *path)
     }
     int64_t more = (int64_t)in_use() - (int64_t)used;
     report_check(s->r, n_open() == before, "nothing stays open", "%d descriptors more", n_open() - before);
-    report_check(s->r, more < LEAK_SLACK, "readings leave no memory behind", "%lld bytes after %d of them",
+    report_check(s->r, more < LEAK_SLACK, "readings leave no memory behind", "%lld bytes after %d readings",
                  (long long)more, 2 * CYCLES);
 
     void *x, *y;
@@ -425,7 +426,7 @@ static void check_life(suite *s, const char *path)
         read_range(s->t, range, &beside);
     if (st != NRL_OK) reading_fail(&beside, st);
     report_check(s->r, same_reading(&alone, &beside), "instances live side by side",
-                 "one reads otherwise when another was closed");
+                 "an instance reads differently after another one was closed");
     s->t->close(x);
     reading_free(&alone);
     reading_free(&beside);
@@ -437,7 +438,7 @@ static void check_probe(suite *s, const char *own)
 {
     const char *noise = arena_printf(&s->a, "%s/noise.bin", s->folder);
     FILE *f = fopen(noise, "wb");
-    if (f) fclose(f); /* an empty file of no known name */
+    if (f) fclose(f); /* an empty file with an unknown name */
     const char *others[] = {"/nowhere/at/all.bin", noise, s->folder};
     for (size_t i = 0; i < 3; i++) {
         const nrl_dataset_source source = {.size = sizeof source, .path = others[i]};
@@ -497,10 +498,10 @@ static void check_empty(suite *s)
     reading_free(&g);
 }
 
-/* The file without its last line end, cut at many places, and with bytes changed. */
+/* The file without its last line end, truncated at many positions, and with changed bytes. */
 static void check_damage(suite *s, const char *path, const reading *whole)
 {
-    static const char cut_rule[] = "a cut file gives its first rows, or an error";
+    static const char cut_rule[] = "a truncated file gives its first rows or an error";
     char *text;
     size_t size;
     reading g = {0};
@@ -518,7 +519,7 @@ static void check_damage(suite *s, const char *path, const reading *whole)
         const char *cut = write_bytes(s, "cut", text, at);
         if (!cut) break;
         read_path(s, cut, &g);
-        /* what the last row lost cannot always be seen */
+        /* missing text of the last row cannot always be detected */
         bool first = g.n <= whole->n;
         for (int64_t i = 0; first && i + 1 < g.n; i++)
             first = !memcmp(g.hash[i], whole->hash[i], HASH_TEXT) && g.line[i] == whole->line[i];
@@ -539,7 +540,7 @@ static void check_damage(suite *s, const char *path, const reading *whole)
     free(text);
 }
 
-/* What holds for any file that can be read. */
+/* Rules for any readable file. */
 static void check_file(suite *s, const char *path, const reading *g, bool is_marked)
 {
     check_places(s, path, g, is_marked);

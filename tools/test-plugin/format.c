@@ -1,6 +1,7 @@
 /*
- * format.c - what every format promises: what it writes it reads back, any range of it; a probe knows its own folders
- * and leaves others alone; damage is an error with words, and nothing stays open.
+ * format.c - rules for every format: it reads back what it writes, in any ranges; a probe
+ * recognises its own directories and no others; damage gives an error with a text, and nothing
+ * stays open.
  */
 #include "base/arena.h"
 #include "base/json.h"
@@ -82,10 +83,10 @@ static nrl_status write_values(suite *s, void *writer, int64_t piece)
     return NRL_OK;
 }
 
-/* Writes the tensors to a new folder in shards; NULL where that fails. */
+/* Writes the tensors to a new directory in shards; NULL on failure. */
 static const char *write_folder(suite *s, const char *name, nrl_dtype dtype, int64_t piece, int64_t max_bytes)
 {
-    static const char rule[] = "a folder is written";
+    static const char rule[] = "a directory is written";
     const char *dir = arena_printf(&s->a, "%s/%s", s->folder, name);
     void *writer = NULL;
     mkdir(dir, 0777);
@@ -211,8 +212,9 @@ static void check_probe(suite *s, const char *dir)
     const char *empty = arena_printf(&s->a, "%s/empty", s->folder);
     mkdir(empty, 0777);
     int32_t other = s->f->probe(empty, &s->host), none = s->f->probe("/nowhere/that/is", &s->host);
-    report_check(s->r, other <= NRL_PROBE_EXPLAINS && none <= NRL_PROBE_EXPLAINS, "a probe leaves other folders alone",
-                 "an empty folder: %d, a path that does not exist: %d", (int)other, (int)none);
+    report_check(s->r, other <= NRL_PROBE_EXPLAINS && none <= NRL_PROBE_EXPLAINS,
+                 "a probe leaves other directories alone", "an empty directory: %d, a path that does not exist: %d",
+                 (int)other, (int)none);
     if (!dir) return;
     int32_t sure = s->f->probe(dir, &s->host);
     report_check(s->r, sure >= NRL_PROBE_PERHAPS, "a probe knows what the format writes", "it returned %d", (int)sure);
@@ -236,14 +238,13 @@ static void check_missing(suite *s)
     nrl_fail(NRL_OK, "%s", "");
     nrl_status st = open_reader(s, "/nowhere/that/is", &reader);
     if (st == NRL_OK) s->f->close(reader);
-    report_check(s->r, st != NRL_OK && *nrl_error_text(), "a missing path is an error with words", "status %d",
-                 (int)st);
+    report_check(s->r, st != NRL_OK && *nrl_error_text(), "a missing path gives an error text", "status %d", (int)st);
 }
 
 /* Each file in turn loses its second half. */
 static void check_damage(suite *s, const char *dir)
 {
-    static const char rule[] = "a file that is cut short is refused";
+    static const char rule[] = "a truncated file is refused";
     const char *names[FILES_MAX];
     size_t n = files_list(&s->a, dir, names);
     for (size_t i = 0; i < n; i++) {
@@ -271,7 +272,7 @@ static void check_life(suite *s, const char *dir)
     if (report_check(s->r, open_reader(s, dir, &y) == NRL_OK && x != y, alone, "the second one does not open")) {
         float u;
         s->f->close(x);
-        report_check(s->r, s->f->read(y, 0, 0, 1, &u) == NRL_OK, alone, "one cannot be read when another is closed");
+        report_check(s->r, s->f->read(y, 0, 0, 1, &u) == NRL_OK, alone, "one cannot be read after another was closed");
         s->f->close(y);
     }
     const char *left = arena_printf(&s->a, "%s/abandoned", s->folder);
@@ -284,7 +285,7 @@ static void check_life(suite *s, const char *dir)
                                    .dtype = NRL_DTYPE_F32,
                                    .n_tensors = s->n,
                                    .tensors = s->tensors};
-    if (report_ok(s->r, s->f->begin(&what, &writer), "a folder is written")) s->f->abandon(writer);
+    if (report_ok(s->r, s->f->begin(&what, &writer), "a directory is written")) s->f->abandon(writer);
     report_check(s->r, files_open_descriptors() == before, "nothing stays open", "%d descriptors more",
                  files_open_descriptors() - before);
 }

@@ -1,6 +1,6 @@
 /*
- * frontend.c - what every frontend promises, whatever its language: it leaves configs alone, names the script in each
- * failure, keeps nothing between scripts, and has a page that can be printed.
+ * frontend.c - rules for every frontend, whatever its language: it leaves configs alone, names the
+ * script in each failure, keeps nothing between scripts, and has a page that can be printed.
  */
 #include "suites.h"
 #include <stdio.h>
@@ -25,11 +25,12 @@ static void frontend_check_probe(const nrl_frontend *table, conformance_report *
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
         report_check(r, !table->probe(configs[i]), "a probe serves no config", "%s is served", configs[i]);
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
-        report_check(r, table->probe(odd[i]) == table->probe(odd[i]), "a probe answers alike each time", "'%s'",
+        report_check(r, table->probe(odd[i]) == table->probe(odd[i]), "a probe always gives the same answer", "'%s'",
                      odd[i]);
 }
 
-/* A text that no language takes for a program: control characters, a quote that stays open, a lone bracket. */
+/* A text that is not a program in any language: control characters, an unclosed quote, a lone
+ * bracket. */
 static bool frontend_write_broken(char *path, size_t room, const char *folder)
 {
     static const char text[] = "\x01\x02 ]]) \"never closed\n\x7f)(\n";
@@ -63,7 +64,7 @@ static void frontend_check_failures(const nrl_frontend *table, const conformance
     int code;
     snprintf(path, sizeof path, "%s/nowhere.script", setup->folder);
     nrl_status st = frontend_run(table, setup, path, &code);
-    report_check(r, st != NRL_OK, "a script that is not there is an error", "it was run");
+    report_check(r, st != NRL_OK, "a missing script is an error", "it was run");
     report_check(r, st == NRL_OK || strstr(nrl_error_text(), "nowhere.script"), "a failure names the script", "'%s'",
                  nrl_error_text());
     if (!report_check(r, frontend_write_broken(path, sizeof path, setup->folder), "the suite can write a script", "%s",
@@ -75,7 +76,7 @@ static void frontend_check_failures(const nrl_frontend *table, const conformance
     report_check(r, strstr(first, "broken.script") != NULL, "a failure names the script", "'%s'", first);
     nrl_status again = frontend_run(table, setup, path, &code);
     report_check(r, again == st && !strncmp(first, nrl_error_text(), sizeof first - 1),
-                 "a script leaves nothing behind", "at first '%s', then '%s'", first, nrl_error_text());
+                 "a script leaves no state behind", "at first '%s', then '%s'", first, nrl_error_text());
 }
 
 static void frontend_check_page(const nrl_frontend *table, conformance_report *r)

@@ -1,6 +1,6 @@
 /*
- * logger.c - what every logger promises: it takes any record, fails by a status, and never holds up
- * the step. Each call runs in a thread of its own, so that one that hangs is found.
+ * logger.c - rules for every logger: it accepts any record, reports failures by a status, and never
+ * delays the step. Each call runs in a thread of its own, so that a hanging one is detected.
  */
 #include "suites.h"
 #include <math.h>
@@ -17,8 +17,8 @@ typedef struct {
     conformance_report *report;
     const char *folder;
     const void *options;
-    bool hangs; /* nothing more is asked of it */
-    bool lost;  /* a call has not come back: nothing that it may use is freed */
+    bool hangs; /* no further calls are made */
+    bool lost;  /* a call has not returned: nothing that it may use is freed */
 } suite;
 
 /* ---- calls with a time limit ---- */
@@ -39,7 +39,7 @@ static void *write_in_thread(void *user)
     return NULL;
 }
 
-/* A call that does not end keeps its `call`: it is not freed then. */
+/* If the call does not end, `call` is not freed. */
 static nrl_status write_timed(suite *s, void *self, const nrl_record *record, const char *what)
 {
     struct timespec end;
@@ -50,8 +50,7 @@ static nrl_status write_timed(suite *s, void *self, const nrl_record *record, co
     end.tv_sec += MOST_SECONDS;
     NRL_ASSERT(pthread_create(&thread, NULL, write_in_thread, c), ==, 0);
     s->hangs = pthread_timedjoin_np(thread, NULL, &end) != 0;
-    report_check(s->report, !s->hangs, "a write never holds up the step", "%s: not done after %d s", what,
-                 MOST_SECONDS);
+    report_check(s->report, !s->hangs, "a write never delays the step", "%s: not done after %d s", what, MOST_SECONDS);
     end.tv_sec += PATIENCE_SECONDS;
     s->lost = s->hangs && pthread_timedjoin_np(thread, NULL, &end) != 0;
     if (s->lost) return NRL_ERR_PEER;
@@ -69,8 +68,7 @@ static bool open_in(suite *s, const char *folder, int64_t resumed, void **self)
         .size = sizeof run, .out = folder, .name = "conformance", .resumed_step = resumed, .total_steps = 1000};
     *self = NULL;
     nrl_status st = s->table->open(s->options, &run, self);
-    return report_check(s->report, st == NRL_OK, "a logger opens in a folder that may be written", "%s",
-                        nrl_error_text());
+    return report_check(s->report, st == NRL_OK, "a logger opens in a writable directory", "%s", nrl_error_text());
 }
 
 static nrl_record record_of(int64_t step, const nrl_value *values, size_t n)
@@ -94,7 +92,7 @@ static void close_it(suite *s, void *self)
 
 enum { N_USUAL = 6 };
 
-/* In memory that may be written: a logger that does must fail a rule, not the program. */
+/* In writable memory: a logger that writes to it must fail a rule, not crash the program. */
 static void fill_usual(nrl_value values[N_USUAL])
 {
     static const nrl_value usual[N_USUAL] = {
@@ -140,7 +138,7 @@ static void check_odd_values(suite *s)
     close_it(s, self);
 }
 
-/* Records live until write returns: what a logger keeps, it copies. */
+/* Records live until write returns; a logger must copy what it keeps. */
 static void check_many(suite *s)
 {
     void *self;
@@ -167,8 +165,8 @@ static void check_life(suite *s)
     nrl_value usual[N_USUAL];
     fill_usual(usual);
     nrl_record r = record_of(1, usual, N_USUAL);
-    if (open_in(s, s->folder, 0, &a)) close_it(s, a); /* without a record */
-    if (!open_in(s, s->folder, 5, &a)) return;        /* resumed, nothing there */
+    if (open_in(s, s->folder, 0, &a)) close_it(s, a); /* without any record */
+    if (!open_in(s, s->folder, 5, &a)) return;        /* resumed, with no earlier file */
     if (!s->hangs) write_timed(s, a, &r, "after a resume");
     if (report_check(s->report, open_in(s, s->folder, 5, &b), "instances live side by side",
                      "the second one does not open")) {
@@ -176,11 +174,11 @@ static void check_life(suite *s)
         if (!s->hangs && a != b) write_timed(s, b, &r, "a second instance");
         if (a != b) close_it(s, b);
     }
-    if (!s->hangs) write_timed(s, a, &r, "when the other is closed");
+    if (!s->hangs) write_timed(s, a, &r, "after the other one was closed");
     close_it(s, a);
 }
 
-/* Opening there may succeed (nothing is written there) or fail by a status with words. */
+/* Opening may succeed (nothing is written there) or fail with a status and an error text. */
 static void check_no_folder(suite *s)
 {
     void *self = NULL;
@@ -190,7 +188,7 @@ static void check_no_folder(suite *s)
     if (st == NRL_OK)
         close_it(s, self);
     else
-        report_check(s->report, *nrl_error_text(), "a failure has words", "status %d", (int)st);
+        report_check(s->report, *nrl_error_text(), "a failure has an error text", "status %d", (int)st);
 }
 
 static void run_rules(suite *s)

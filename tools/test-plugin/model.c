@@ -1,6 +1,6 @@
 /*
- * model.c - what every model promises: it declares all that it uses, its forward is a function of
- * its parameters and the batch alone, and tokens see only earlier ones of their own segment.
+ * model.c - rules for every model: it declares everything that it uses, its forward depends only on
+ * its parameters and the batch, and a token sees only itself and earlier tokens of its own segment.
  */
 #include "base/node.h"
 #include "model_suite.h"
@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One token's states, computed beside other tokens. */
+/* States of a token that is computed together with other tokens. */
 #define STATE_ERROR 1e-4
 
 /* ---- what a token may see ---- */
 
-/* Rows [begin, end) of a against rows from `other` on of b. */
+/* Compares rows [begin, end) of a with rows of b that start at `other`. */
 static void expect_rows(model_suite *s, const char *rule, const model_states *a, int64_t begin, int64_t end,
                         const model_states *b, int64_t other)
 {
@@ -41,8 +41,8 @@ static void check_sight(model_suite *s, const model_states *base)
     nrl_batch *b = model_suite_batch(s, 1);
     model_states *turned = model_suite_states(s, b, false, "forward succeeds");
     model_states *last = with_token_changed(s, model_lengths[0] - 1), *first = with_token_changed(s, 0);
-    expect_rows(s, "a segment does not know its place", turned, model_lengths[1], n, base, 0);
-    expect_rows(s, "a segment does not know its place", turned, 0, model_lengths[1], base, model_lengths[0]);
+    expect_rows(s, "a segment does not depend on its position", turned, model_lengths[1], n, base, 0);
+    expect_rows(s, "a segment does not depend on its position", turned, 0, model_lengths[1], base, model_lengths[0]);
     expect_rows(s, "no token sees a later one", last, 0, model_lengths[0] - 1, base, 0);
     expect_rows(s, "segments do not see each other", last, model_lengths[0], n, base, model_lengths[0]);
     expect_rows(s, "segments do not see each other", first, model_lengths[0], n, base, model_lengths[0]);
@@ -80,7 +80,7 @@ static void check_instances(model_suite *s, nrl_batch *b, const model_states *ba
     model_states *after = model_suite_states(s, b, false, "instances live side by side");
     bool same = beside->good && after->good && !memcmp(beside->states, base->states, sizeof base->states) &&
                 !memcmp(after->states, base->states, sizeof base->states);
-    report_check(s->report, same, "equal calls give equal bits", "states differ");
+    report_check(s->report, same, "equal calls give bit-identical results", "states differ");
     free(beside);
     free(after);
 }
@@ -91,7 +91,7 @@ static void check_refusal(model_suite *s)
     void *self = NULL;
     nrl_fail(NRL_OK, "%s", "");
     nrl_status st = s->table->create(empty, &self);
-    report_check(s->report, st != NRL_OK && *nrl_error_text(), "a config without sizes is refused with words",
+    report_check(s->report, st != NRL_OK && *nrl_error_text(), "a config without sizes is refused with an error text",
                  "status %d, '%s'", (int)st, nrl_error_text());
     if (st == NRL_OK && s->table->destroy) s->table->destroy(self);
 }

@@ -8,7 +8,7 @@
 
 /* ---- the config ---- */
 
-/* Keys of the usual families; 2 layers of width 16. */
+/* Keys of common families; 2 layers of width 16. */
 static const char usual_config[] =
     "{\"model_type\": \"%s\", \"hidden_size\": 16, \"intermediate_size\": 24, "
     "\"num_hidden_layers\": 2,"
@@ -31,7 +31,7 @@ nrl_status model_suite_config(model_suite *s)
 
 /* ---- storage ---- */
 
-/* Norms stay near 1, everything else spreads: each parameter matters to the loss. */
+/* Norms stay near 1 and other values are spread, so that each parameter affects the loss. */
 static nrl_status init_values(model_suite *s, int i)
 {
     const nrl_param *p = s->m->params[i];
@@ -73,7 +73,8 @@ static int32_t token_of(int64_t segment, int64_t i, int64_t vocab)
     return (int32_t)((segment * 17 + i * 7 + 3) % vocab);
 }
 
-/* The two segments, `first` in front; every token but the last of a segment is scored. */
+/* The two segments, `first` in front; every token but the last one of a segment is a target
+ * position. */
 nrl_batch *model_suite_batch(const model_suite *s, int64_t first)
 {
     int64_t vocab = s->m->head.weight->dims[0], n = model_lengths[0] + model_lengths[1], at = 0, row = 0;
@@ -116,7 +117,7 @@ static void check_carry(model_suite *s, int32_t unit, const nrl_carry *carry, in
     }
 }
 
-/* Only what the unit declared is bound while it runs. */
+/* Only the parameters that the unit declared are bound while it runs. */
 static void bind_uses(model_suite *s, int32_t unit)
 {
     for (int i = 0; i < s->m->n_params; i++) {
@@ -159,7 +160,7 @@ static nrl_status fetch_states(model_suite *s, nrl_tensor *hidden, model_states 
     return st;
 }
 
-/* Hidden states, malloc'd; rule: what it means when this fails. */
+/* Hidden states, malloc'd; rule: the rule that a failure breaks. */
 model_states *model_suite_states(model_suite *s, nrl_batch *b, bool strict, const char *rule)
 {
     model_states *o = mem_alloc(sizeof *o);

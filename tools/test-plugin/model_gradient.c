@@ -1,12 +1,14 @@
 /*
- * model_gradient.c - gradients against differences of the loss: weighted log-probs of all target positions.
+ * model_gradient.c - compares gradients with finite differences of the loss: weighted log-probs of
+ * all target positions.
  */
 #include "model_suite.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Differences of an f32 loss near 50 over a step of STEP: rounding 2e-4; curvature is smaller. */
+/* Finite differences of an f32 loss near 50 over a step of STEP: the rounding error is 2e-4, the
+ * curvature is smaller. */
 #define STEP 2e-2
 #define GRADIENT_RELATIVE 1e-2
 #define GRADIENT_ABSOLUTE 2e-3
@@ -102,7 +104,8 @@ static nrl_status check_param(model_suite *s, nrl_batch *b, int i, const double 
             got += grad[k] * direction[k];
         st = difference(s, b, i, at, direction, &want);
         report_check(s->report, is_near(got - want, 0, 0, GRADIENT_RELATIVE * length + GRADIENT_ABSOLUTE),
-                     "gradients are those of differences", "'%s': slope %.6g, the loss has %.6g", p->name, got, want);
+                     "gradients agree with finite differences", "'%s': slope %.6g, the loss has %.6g", p->name, got,
+                     want);
     }
     free(direction);
     return st;
@@ -115,7 +118,7 @@ static nrl_status check_param_gradient(model_suite *s, nrl_batch *b, int i)
     float *at = mem_alloc((size_t)n * sizeof *at);
     nrl_status st = NRL_OK;
     if (nrl_param_grad_is_empty(s->m->params[i]))
-        memset(grad, 0, (size_t)n * sizeof *grad); /* nothing flowed */
+        memset(grad, 0, (size_t)n * sizeof *grad); /* no gradient reached the parameter */
     else
         st = nrl_tensor_fetch(s->compute.ctx, s->grad[i], grad, n);
     if (st == NRL_OK) st = tensor_read(s->compute.ctx, s->work[i], at);

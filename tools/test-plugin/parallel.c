@@ -19,7 +19,7 @@ static bool begin(toy *t, const toy_kind *kind)
     return !t->over && toy_bind(t) && toy_load(t, 1, 0);
 }
 
-/* A few steps as a run makes them: updates between, an evaluation before the last. */
+/* Some steps as in a run: a forward pass before each, an update after each. */
 static void steps(toy *t, const toy_kind *kind)
 {
     static const toy_course courses[] = {
@@ -45,7 +45,7 @@ static void part_bf16(toy *t)
     steps(t, &(toy_kind){true, NRL_DTYPE_BF16, NRL_OPTIMIZER_ELEMENT});
 }
 
-/* More micro-batches than stages, and fewer. */
+/* More and fewer micro-batches than stages. */
 static void part_orders(toy *t)
 {
     if (!begin(t, &training)) return;
@@ -53,7 +53,7 @@ static void part_orders(toy *t)
         if (!toy_step(t, &(toy_course){.step = n, .n_micro_batches = n}) || !toy_load(t, n + 1, n)) return;
 }
 
-/* Another number of steps must not take more memory. */
+/* More steps must not use more memory. */
 static void part_memory(toy *t)
 {
     ctx_memory before = {0}, after = {0};
@@ -67,7 +67,7 @@ static void part_memory(toy *t)
                  "%zu bytes after 2 steps, %zu after 4", before.live_bytes, after.live_bytes);
 }
 
-/* A step that was omitted: no update, and the next one has its own gradients. */
+/* A skipped step: there is no update, and the next step has only its own gradients. */
 static void part_skipped(toy *t)
 {
     if (!begin(t, &training)) return;
@@ -92,7 +92,8 @@ static bool masters_are(toy *t, double want, double room, const char *rule)
     return true;
 }
 
-/* Ranks that step alone differ after an update: the mean is shown for as long as it is asked for. */
+/* Ranks that take local steps differ after an update; MASTER is the mean only between the two calls
+ * of average. */
 static void part_average(toy *t)
 {
     const nrl_parallel *s = t->g->table;
@@ -122,8 +123,9 @@ static void part_reference(toy *t)
 static void part_matrix(toy *t)
 {
     if (!toy_open(t, &(toy_kind){true, NRL_DTYPE_F32, NRL_OPTIMIZER_MATRIX})) {
-        t->over = false; /* it says that it cannot; that is an answer */
-        report_skip(t->report, "no flat placements where the optimizer needs matrices", "it refuses such optimizers");
+        t->over = false; /* the strategy refuses such optimizers, which is allowed */
+        report_skip(t->report, "no flat placements where the optimizer needs matrices",
+                    "the strategy refuses such optimizers");
         return;
     }
     toy_check_layouts(t);
@@ -133,7 +135,7 @@ static const struct {
     const char *name;
     void (*part)(toy *t);
     int32_t least, most; /* ranks */
-    bool staged;         /* of strategies with stages too */
+    bool staged;         /* also for strategies with stages */
 } parts[] = {
     {"f32", part_f32, 1, 4, false},        {"bf16", part_bf16, 1, 3, true},
     {"orders", part_orders, 2, 4, true},   {"memory", part_memory, 2, 2, true},
@@ -152,7 +154,7 @@ static bool check_table(const nrl_parallel *t, conformance_report *r)
                         "an axis divides depth, width or batch", "divides is %u", t->axis->divides);
 }
 
-/* Strategies that divide the width. */
+/* Only for strategies that divide the width. */
 static void share_layers(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
 {
     for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {

@@ -1,11 +1,11 @@
 /*
- * parallel.h - what the files of the strategy suite share: ranks that are threads of this process with
- * a mesh each; a small model whose gradients are made up, and whose values follow from a number; the
- * core's part in a step.
+ * parallel.h - what the files of the strategy suite share: ranks that are threads of this process
+ * with a mesh each; a small model with made-up gradients, whose values follow from a number; and
+ * the core's part in a step.
  *
- * Each rank counts checks in a report of its own. A rank whose call failed is `over`: the others are
- * told by the mesh. Values are small multiples of 1/16 and gradients small whole numbers, so that they
- * are exact in 16 bits and sums do not depend on their order.
+ * Each rank counts checks in a report of its own. A rank whose call failed is `over`; the mesh
+ * informs the other ranks. Values are small multiples of 1/16 and gradients are small integers, so
+ * that they are exact in 16 bits and sums do not depend on their order.
  */
 #ifndef CONFORMANCE_PARALLEL_H
 #define CONFORMANCE_PARALLEL_H
@@ -18,7 +18,7 @@ enum { PARALLEL_RANKS = 4, TOY_PARAMS = 11, TOY_PARTS = 13, TOY_UNITS = 4, TOY_M
 
 /* ---- parallel_toy.c: the model and the core's part ---- */
 
-/* What a step looks like. */
+/* The shape of a step. */
 typedef struct {
     int64_t step;            /* gradients depend on it */
     int32_t n_micro_batches; /* 1 .. TOY_MICRO */
@@ -26,13 +26,13 @@ typedef struct {
     bool empty_rank;         /* the last rank's micro-batches are empty: run, without gradients */
 } toy_course;
 
-/* What the ranks of a part share. */
+/* Shared by the ranks of a part. */
 typedef struct {
     const nrl_parallel *table;
     const conformance_setup *setup;
     const nrl_mesh_axis *axis;
     int32_t world;
-    bool staged; /* ranks are stages: all work on the same batches, each on units of its own */
+    bool staged; /* ranks are stages: all work on the same batches, each with its own units */
 } parallel_group;
 
 typedef struct {
@@ -57,7 +57,7 @@ typedef struct {
     bool bound;
     nrl_tensor *made[TOY_PARAMS * 6]; /* bound by the toy */
     int n_made;
-    int64_t version, loaded; /* of the values, and of those of frozen parameters; see toy_load */
+    int64_t version, loaded; /* the version of the values, and that of frozen parameters; see toy_load */
     size_t live_bytes;       /* before bind */
 } toy;
 
@@ -66,21 +66,22 @@ typedef struct {
     nrl_dtype work;
     nrl_optimizer_granularity granularity;
 } toy_kind;
-/* Creates and plans, on a model of its own; layouts are checked by the caller. False: over. */
+/* Creates a model and a plan; the caller checks the layouts. False: over. */
 bool toy_open(toy *t, const toy_kind *kind);
-/* Lets the strategy bind, then binds what is left, as the core does. */
+/* Lets the strategy bind, then binds the remaining slots, as the core does. */
 bool toy_bind(toy *t);
 void toy_close(toy *t);
 
-/* Masters become the values of `version`; `step` is handed to updated. 0: loaded, WEIGHT is the strategy's
- * to refresh; else updated, and WEIGHT written where it is whole. */
+/* Sets masters to the values of `version` and passes `step` to updated. step 0: a load, after which
+ * the strategy must refresh WEIGHT. Otherwise an update, which also writes WEIGHT if it is
+ * unsharded. */
 bool toy_load(toy *t, int64_t version, int64_t step);
-/* Where local elements of a parameter lie in it; returns how many. */
+/* The indices in the full parameter of a rank's local elements; returns their number. */
 int64_t toy_local(const toy *t, int32_t rank, const nrl_param *p, int64_t *global);
 float toy_value(const nrl_param *p, int64_t i, int64_t version);
 /* ---- parallel_walk.c: a step ---- */
 
-/* Walks a step; WEIGHT is checked at each enter. Gradients are whole afterwards, and checked. */
+/* Walks a step, checks WEIGHT at each enter, and checks the gradients afterwards. */
 bool toy_step(toy *t, const toy_course *c);
 /* A pass without gradients. */
 bool toy_forward(toy *t);
@@ -88,7 +89,8 @@ bool toy_ok(toy *t, nrl_status st, const char *rule); /* a call that must succee
 
 /* ---- parallel_ranks.c ---- */
 
-/* Runs a part on `world` ranks; checks that all made the same calls and took all results. */
+/* Runs a part on `world` ranks; checks that all ranks made the same calls and released all
+ * requests. */
 bool parallel_run(const parallel_group *g, conformance_report *report, const char *name, void (*part)(toy *t));
 
 /* ---- parallel_record.c: a collective that counts ---- */
@@ -109,16 +111,17 @@ typedef struct {
     int64_t started, released;
 } record;
 
-/* The collective that hands every call to r->real; open it with `r` as its options. */
+/* A collective that passes every call to r->real; open it with `r` as its options. */
 nrl_collective record_collective(const nrl_collective *real);
 
 /* ---- parallel_tp_regions.c ---- */
-/* A part: layers that ranks share, beside the same on one rank. */
+/* A part: layers divided among ranks, compared with the same layers on one rank. */
 void parallel_tp_regions(toy *t);
 
 /* ---- parallel_stages.c: strategies with stages ---- */
 bool toy_check_stages(toy *t);
-/* The toy's actions become this rank's, as the strategy orders them; orders of all ranks are looked at. */
+/* Sets the toy's actions to those of this rank in the order of the strategy; checks the orders of
+ * all ranks. */
 bool toy_schedule_stage(toy *t, int32_t n_micro_batches, bool train);
 bool toy_is_held(const toy *t, const nrl_param *p);
 

@@ -1,6 +1,6 @@
 /*
- * parallel_layout.c - layouts as a strategy wrote them: sound placements, every element somewhere, and no
- * element half on two ranks.
+ * parallel_layout.c - the layouts of a strategy: placements are valid, every element is on some
+ * rank, and the shards of two ranks are equal or disjoint.
  */
 #include "parallel.h"
 #include <string.h>
@@ -14,7 +14,7 @@ static const char *part_name(const nrl_param *p, int i)
     return p->parts[i].name;
 }
 
-/* Range c of a cut inside `extent`; layout.c trusts it. */
+/* Checks range c of a cut of `extent`, which layout.c does not check. */
 static bool check_ranges(toy *t, const nrl_param *p, int i, const nrl_placement *cut, int64_t extent)
 {
     bool sound = true;
@@ -54,7 +54,7 @@ static bool check_cuts(toy *t, const nrl_param *p, int i)
     return true;
 }
 
-/* Which elements of the parameter rank r holds. */
+/* Marks the elements of the parameter that rank r holds. */
 static void mark(const toy *t, int32_t r, const nrl_param *p, bool *held)
 {
     int64_t global[TOY_LARGEST], n = toy_local(t, r, p, global);

@@ -1,7 +1,7 @@
 /*
- * parallel_ranks.c - ranks as threads: each joins a mesh of its own through a store on loopback, runs a
- * part and leaves. A rank whose calls failed tells the others, who would wait for it. A rank that does not
- * come back is left where it is, with all that it may use.
+ * parallel_ranks.c - ranks as threads: each joins a mesh of its own through a store on loopback,
+ * runs a part and leaves. A rank whose calls failed informs the others, which would wait for it. A
+ * rank that does not return is left running, with everything that it may use.
  */
 #include "parallel.h"
 #include "mesh/store.h"
@@ -35,7 +35,7 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-/* ---- what ranks are compared by ---- */
+/* ---- comparison of ranks ---- */
 
 static void check_calls(const rank_thread *threads, int32_t world, conformance_report *report, const char *name)
 {
@@ -108,7 +108,7 @@ static bool run_threads(const parallel_group *g, conformance_report *report, con
         sound = sound && !threads[r].t.over;
         report_merge(report, &threads[r].report);
     }
-    report_check(report, all, "every rank comes back", "part '%s', %d ranks: one does not", name, g->world);
+    report_check(report, all, "every rank returns", "part '%s', %d ranks: one rank did not return", name, g->world);
     if (sound && all) check_calls(threads, g->world, report, name);
     if (!all) return false;
     free(threads);
@@ -123,6 +123,6 @@ bool parallel_run(const parallel_group *g, conformance_report *report, const cha
     const store_setup setup = {.address = SUITE_STORE_ADDRESS, .job = ""};
     if (!report_ok(report, store_serve(&kind, &setup, &server), "ranks join a mesh")) return false;
     bool all = run_threads(g, report, name, store_server_address(server), part);
-    if (all) store_server_close(server); /* else threads are still at it */
+    if (all) store_server_close(server); /* otherwise threads still use it */
     return all;
 }

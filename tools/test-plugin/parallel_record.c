@@ -1,7 +1,7 @@
 /*
- * parallel_record.c - stands between a mesh and a collective, and writes down what was called, so that
- * ranks can be compared and forgotten requests counted. Groups made by split are written down apart, as
- * nothing orders calls on different axes.
+ * parallel_record.c - a layer between a mesh and a collective that records calls, so that ranks can
+ * be compared and unreleased requests can be counted. Calls in groups made by split are recorded
+ * separately, because calls on different axes are not ordered.
  */
 #include "parallel.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 typedef struct {
     record *r;
-    void *self; /* the real one's */
+    void *self; /* of the real collective */
     int32_t group;
 } recorded;
 
@@ -81,7 +81,7 @@ static recorded *wrap(record *r, void *real_self, int32_t color)
 static nrl_status record_open(const void *options, nrl_store *store, int32_t rank, int32_t world, double timeout_s,
                               void **self)
 {
-    /* A mesh hands its options through; each rank has a record of its own. */
+    /* A mesh passes its options on; each rank has a record of its own. */
     record *r = (record *)(uintptr_t)options;
     void *real_self;
     NRL_TRY(r->real->open(r->options, store, rank, world, timeout_s, &real_self));

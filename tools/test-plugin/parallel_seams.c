@@ -1,9 +1,10 @@
 /*
- * parallel_tp_regions.c - what a strategy promises that shares layers: with its placements and its answers at the
- * tp_regions a small model has the log-probs, and each rank its ranges of the gradients, that one rank has alone. The
- * model has all that can be cut: a table that is the head too, a fused projection of three groups with biases, a norm
- * of heads, rows with a bias. Each rank computes it whole beside it, without a strategy. Legend: N tokens, D width, H
- * heads of K, V vocabulary.
+ * parallel_tp_regions.c - rules for a strategy that divides layers: with its placements and its
+ * answers at the tp_regions, a small model has the log-probs of one rank, and each rank has its
+ * ranges of the gradients. The model has everything that can be divided: a table that is also the
+ * head, a fused projection of three groups with biases, a norm of heads, and a row-parallel product
+ * with a bias. Each rank also computes the undivided model without a strategy. Legend: N tokens, D
+ * width, H heads of K, V vocabulary.
  */
 #include "parallel.h"
 #include <string.h>
@@ -45,7 +46,7 @@ static void declare(layers *l)
     }
 }
 
-/* Where the elements that operations see here lie in the whole. */
+/* The indices in the full parameter of the elements that operations see on this rank. */
 static int64_t elements(const layers *l, const nrl_param *p, int64_t *global)
 {
     int64_t n = 0;
@@ -200,7 +201,7 @@ static nrl_status walk(layers *l)
     return s->finish ? s->finish(l->t->self, l->ctx) : NRL_OK;
 }
 
-/* ---- beside one rank ---- */
+/* ---- comparison with one rank ---- */
 
 static void compare_gradients(layers *l, layers *whole, int i)
 {

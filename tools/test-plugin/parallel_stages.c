@@ -1,17 +1,17 @@
 /*
- * parallel_stages.c - what a strategy with stages promises beside the rest: stages of units in a row that hold what
- * their units use, and orders of actions that all stages together can walk to their end. Orders of all ranks are
- * compared on each, as data: nothing is sent.
+ * parallel_stages.c - rules for a strategy with stages: stages are consecutive units and hold the
+ * parameters that their units use, and the orders of actions of all stages together can be
+ * completed. Each rank compares the orders of all ranks as data; nothing is sent.
  */
 #include "parallel.h"
 #include "mesh/layout.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define RULE_STAGES "stages are units in a row, one at least"
+#define RULE_STAGES "stages are consecutive units, at least one"
 #define RULE_HELD "a stage holds what its units use"
-#define RULE_ORDER "a micro-batch goes forward through a stage, then back"
-#define RULE_END "stages do not wait for each other for ever"
+#define RULE_ORDER "a micro-batch goes forward through a stage, then backward"
+#define RULE_END "stages do not deadlock"
 
 enum { MOST_VISITS = 2 * TOY_UNITS * TOY_MICRO };
 
@@ -47,7 +47,8 @@ typedef struct {
     nrl_action actions[MOST_VISITS];
 } order;
 
-/* Each unit of the stage once forward, rising, then once backward, falling, for each micro-batch. */
+/* For each micro-batch, each unit of the stage goes forward once, in rising order, then backward
+ * once, in falling order. */
 static bool check_order(toy *t, int32_t n_micro_batches, const order *o)
 {
     int32_t first = 0, end, at[TOY_MICRO] = {0};
@@ -105,7 +106,7 @@ static bool execute(const order *all, int32_t world)
     return ended;
 }
 
-/* Micro-batches of one pass in the order in which a stage has them. */
+/* Micro-batches of one pass, in the order in which the stage takes them. */
 static void list_micro_batch(const order *o, uint32_t pass, int32_t *list)
 {
     int32_t n = 0;
@@ -135,14 +136,14 @@ static bool check_together(toy *t, int32_t n_micro_batches, const order *own)
     bool good = report_check(t->report, execute(all, t->world), RULE_END, "%d stages, %d micro-batches", t->world,
                              n_micro_batches);
     good = report_check(t->report, neighbours_agree(all, t->world, n_micro_batches),
-                        "stages take micro-batches in one order", "%d stages, %d micro-batches", t->world,
+                        "all stages take micro-batches in the same order", "%d stages, %d micro-batches", t->world,
                         n_micro_batches) &&
            good;
     t->over = t->over || !good;
     return good;
 }
 
-/* ---- the order as the toy walks it ---- */
+/* ---- the order that the toy walks ---- */
 
 static void mark_final(toy *t)
 {

@@ -1,7 +1,8 @@
 /*
- * parallel_toy.c - a model of four units with all that strategies stumble over: a tied embedding, a
- * parameter of two units, a fused one of three parts, one element alone, a frozen one, one that no backward
- * reaches, one that no unit uses. And the core's part: binding what the strategy left, loading values.
+ * parallel_toy.c - a model of four units with difficult cases for strategies: a tied embedding, a
+ * parameter of two units, a fused one of three parts, one with a single element, a frozen one, one
+ * that no backward reaches, one that no unit uses. And the core's part: binding the slots that the
+ * strategy did not bind, and loading values.
  */
 #include "parallel.h"
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static const toy_shape shapes[TOY_PARAMS] = {
     [ORPHAN] = {"orphan", 3, 5, false}, [BIAS] = {"bias", 3, 0, false},
 };
 
-/* What each unit uses, ended by -1. */
+/* The parameters of each unit, terminated by -1. */
 static const int unit_uses[TOY_UNITS][8] = {
     {TOK, -1},
     {NORM0, QKV, BIAS, -1},
@@ -97,12 +98,12 @@ bool toy_open(toy *t, const toy_kind *kind)
     if (!compute_open(&t->compute, t->g->setup, t->report)) return !(t->over = true);
     if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return false;
     nrl_status st = s->plan(t->self, &t->plan);
-    /* A strategy of flat placements may refuse an optimizer of matrices. */
+    /* A strategy with flat placements may refuse an optimizer that needs matrices. */
     if (st == NRL_ERR_CONFIG && kind->granularity == NRL_OPTIMIZER_MATRIX) return !(t->over = true);
     return toy_ok(t, st, "a plan is made");
 }
 
-/* ---- what the core binds ---- */
+/* ---- slots that the core binds ---- */
 
 int64_t toy_local(const toy *t, int32_t rank, const nrl_param *p, int64_t *global)
 {
@@ -172,10 +173,10 @@ bool toy_bind(toy *t)
     t->live_bytes = live_bytes(t);
     t->bound = true;
     if (s->bind && !toy_ok(t, s->bind(t->self, t->compute.ctx), "bind succeeds")) return false;
-    return toy_ok(t, bind_rest(t), "bind leaves room for what the core binds");
+    return toy_ok(t, bind_rest(t), "the core can bind the remaining slots after bind");
 }
 
-/* ---- giving back ---- */
+/* ---- unbind ---- */
 
 static bool is_own(const toy *t, const nrl_tensor *x)
 {
@@ -198,7 +199,7 @@ static void unbind_all(toy *t)
     t->n_made = 0;
 }
 
-/* A slot that the toy made an alias of a strategy's tensor is the toy's to clear. */
+/* The toy clears the slots that it made aliases of a strategy's tensor. */
 static void drop_aliases(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++) {
@@ -215,8 +216,8 @@ void toy_close(toy *t)
         drop_aliases(t);
         if (s->unbind) s->unbind(t->self, t->compute.ctx);
         unbind_all(t);
-        report_check(t->report, live_bytes(t) == t->live_bytes, "unbind frees what was made since bind",
-                     "%lld bytes are left", (long long)live_bytes(t) - (long long)t->live_bytes);
+        report_check(t->report, live_bytes(t) == t->live_bytes, "unbind frees everything allocated since bind",
+                     "%lld bytes are not freed", (long long)live_bytes(t) - (long long)t->live_bytes);
     }
     if (t->self) s->destroy(t->self);
     if (t->compute.ctx) compute_close(&t->compute);
@@ -255,7 +256,8 @@ static nrl_status load_param(toy *t, nrl_param *p, bool update)
     nrl_tensor *exact = master ? master : work;
     if (!exact || (update && !p->trained)) return NRL_OK;
     NRL_TRY(write_values(t, p, exact, t->version));
-    /* As optimizers do, and loading where nobody sees to it on the axis data: a whole WEIGHT of another dtype. */
+    /* Optimizers round an unsharded MASTER to a WEIGHT of another dtype; so does loading if no
+     * strategy of the data axis does it. */
     bool rounds =
         (update || t->g->staged) && work && work != exact && nrl_tensor_numel(work) == nrl_tensor_numel(exact);
     return rounds ? nrl_master_round(t->compute.ctx, exact, work) : NRL_OK;

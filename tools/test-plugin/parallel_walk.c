@@ -1,6 +1,6 @@
 /*
- * parallel_walk.c - a step of the toy: actions with made-up gradients, as core/run walks them. What must
- * hold is checked where it must hold: WEIGHT at each enter, gradients after finish.
+ * parallel_walk.c - a step of the toy: actions with made-up gradients, in the order of core/run.
+ * Checks WEIGHT at each enter, and gradients after finish.
  */
 #include "parallel.h"
 #include <string.h>
@@ -29,7 +29,7 @@ static bool gives(const nrl_param *p, int32_t rank)
     return strcmp(p->name, "scalar") || rank == 0;
 }
 
-/* What one action adds. */
+/* The contribution of one action. */
 static double piece(const nrl_param *p, int64_t i, int64_t step, int32_t rank, int32_t micro_batch, int32_t unit)
 {
     uint64_t h = (uint64_t)(p->index * 131 + i * 17 + step * 29 + rank * 11 + micro_batch * 5 + unit) * 2654435761u;
@@ -53,7 +53,7 @@ static double gradient_of_rank(const toy *t, const nrl_param *p, int64_t i, cons
     return sum;
 }
 
-/* Stages share their batches: those of the first rank. */
+/* Stages share their batches: those of rank 0. */
 static int32_t batches_of(const toy *t)
 {
     return t->g->staged ? 0 : t->rank;
@@ -166,7 +166,7 @@ static bool walk(toy *t, const toy_course *c, bool train)
     return true;
 }
 
-/* As core/run/step/step.c does before `finish`: where nothing came, zero. */
+/* Fills gradients that nothing reached with zeros, as core/run/step/step.c does before `finish`. */
 static nrl_status fill_fresh(toy *t)
 {
     for (int i = 0; i < TOY_PARAMS; i++) {

@@ -1,6 +1,7 @@
 /*
- * store.c - what every store promises: what one client sets the others get, whole and soon; waits end in time and hold
- * up nobody; of several who set once one wins; no addition is lost; clients come and go. Two clients, and threads.
+ * store.c - rules for every store: what one client sets the others get, complete and soon; waits
+ * time out and delay no other call; one of several set_once calls wins; no addition is lost;
+ * clients may come and go. Two clients, and threads.
  */
 #include "base/clock.h"
 #include "base/secret.h"
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 enum { THREADS = 8, ADDITIONS = 25, MANY = 300, OPEN_SECONDS = 10 };
-#define LATE_S 3.0 /* of a busy machine, for what comes at once */
+#define LATE_S 3.0 /* tolerance for immediate replies on a busy machine */
 
 typedef struct {
     const nrl_store_plugin *t;
@@ -33,7 +34,7 @@ static nrl_store_setup setup_of(const suite *s, const uint8_t *secret)
                              .timeout_s = OPEN_SECONDS};
 }
 
-/* An address that the plugin recognises: of this machine, a folder, or "NAME:PATH". */
+/* Finds an address that the plugin recognises: of this machine, a directory, or "NAME:PATH". */
 static bool find_address(suite *s, const conformance_setup *setup)
 {
     static const char rule[] = "a probe recognises an address";
@@ -46,7 +47,7 @@ static bool find_address(suite *s, const conformance_setup *setup)
             snprintf(s->address, sizeof s->address, "%s", tries[i]);
             return report_check(s->r, true, rule, " ");
         }
-    return report_check(s->r, false, rule, "neither %s, nor a folder, nor %s: give --address", SUITE_STORE_ADDRESS,
+    return report_check(s->r, false, rule, "neither %s, nor a directory, nor %s; give --address", SUITE_STORE_ADDRESS,
                         named);
 }
 
@@ -60,7 +61,7 @@ static int n_open(void)
     return n;
 }
 
-/* ---- what is set is got ---- */
+/* ---- set and get ---- */
 
 static bool has(suite *s, void *client, const char *rule, const char *key, const void *want, size_t size)
 {
@@ -72,7 +73,7 @@ static bool has(suite *s, void *client, const char *rule, const char *key, const
     bool ended = !found || !((char *)value)[got];
     report_check(s->r, same, rule, "'%.40s': %s, %zu bytes, expected %zu", key, found ? "there" : "not there", got,
                  size);
-    if (same) report_check(s->r, ended, "a value has a NUL behind it", "'%.40s' has none", key);
+    if (same) report_check(s->r, ended, "a value is followed by a NUL", "'%.40s' has none", key);
     if (found) free(value);
     return same;
 }
@@ -119,7 +120,7 @@ static void check_many(suite *s)
     longest[NRL_STORE_MAX_KEY - 2] = 'k';
     has(s, s->b, rule, longest, "1", 1);
     free(longest);
-    rule = "all values of a list come in its order";
+    rule = "get_all returns values in the order of the keys";
     if (!s->t->get_all) report_skip(s->r, rule, "the table has no get_all");
     if (s->t->get_all && report_ok(s->r, s->t->get_all(s->b, (const char *const *)names, MANY, values), rule))
         for (int i = 0; i < MANY; i++) {
@@ -127,14 +128,14 @@ static void check_many(suite *s)
             report_check(s->r, !strcmp(values[i], value), rule, "'%s' is '%.40s'", names[i], values[i]);
             free(values[i]);
         }
-    rule = "all are there only where none is missing";
+    rule = "all_there is false if a key is missing";
     bool all = false;
     if (!s->t->all_there) report_skip(s->r, rule, "the table has no all_there");
     if (s->t->all_there && report_ok(s->r, s->t->all_there(s->b, (const char *const *)names, MANY, &all), rule)) {
         const char *missing[] = {names[0], "nobody set this", names[1]};
-        report_check(s->r, all, rule, "%d keys that were set are not there", MANY);
+        report_check(s->r, all, rule, "%d keys were set, but all_there is false", MANY);
         report_ok(s->r, s->t->all_there(s->b, missing, 3, &all), rule);
-        report_check(s->r, !all, rule, "one of three was not set");
+        report_check(s->r, !all, rule, "one of three keys was not set");
     }
     for (int i = 0; i < MANY; i++)
         free(names[i]);
@@ -142,7 +143,7 @@ static void check_many(suite *s)
 
 static void check_removed(suite *s)
 {
-    const char *rule = "what is removed is gone";
+    const char *rule = "a removed key is gone";
     void *value = NULL;
     size_t size;
     bool found = true;
@@ -151,7 +152,7 @@ static void check_removed(suite *s)
     if (report_ok(s->r, s->t->get(s->a, "removed", 0, &found, &value, &size), rule))
         report_check(s->r, !found, rule, "it is still there");
     if (found) free(value);
-    report_ok(s->r, s->t->remove(s->b, "removed"), "removing what is not there is fine");
+    report_ok(s->r, s->t->remove(s->b, "removed"), "removing a missing key succeeds");
     report_ok(s->r, s->t->set(s->b, "removed", "again", 5), rule);
     has(s, s->a, rule, "removed", "again", 5);
 }
@@ -182,13 +183,13 @@ static void *wait_for(void *user)
 
 static void check_waits(suite *s)
 {
-    const char *rule = "a key that is not there is not waited for with a time of 0";
+    const char *rule = "a wait with a timeout of 0 returns at once";
     double begin = clock_seconds();
     caller c = {.s = s, .client = s->a, .key = "never"};
     wait_for(&c);
     report_check(s->r, c.st == NRL_OK && !c.found, rule, "status %d, %s", c.st, c.found ? "found" : "not found");
     report_check(s->r, c.ended - begin < LATE_S, rule, "it took %.1f s", c.ended - begin);
-    rule = "a wait ends when its time is over";
+    rule = "a wait times out";
     begin = clock_seconds();
     c.timeout_s = 0.4;
     wait_for(&c);
@@ -201,9 +202,9 @@ static void check_waits(suite *s)
     NRL_ASSERT(pthread_create(&thread, NULL, wait_for, &late), ==, 0);
     clock_sleep(0.2);
     begin = clock_seconds();
-    report_ok(s->r, s->t->set(s->a, "beside", "x", 1), "a wait holds up no other call");
-    has(s, s->a, "a wait holds up no other call", "beside", "x", 1);
-    report_check(s->r, clock_seconds() - begin < LATE_S, "a wait holds up no other call", "others took %.1f s",
+    report_ok(s->r, s->t->set(s->a, "beside", "x", 1), "a wait delays no other call");
+    has(s, s->a, "a wait delays no other call", "beside", "x", 1);
+    report_check(s->r, clock_seconds() - begin < LATE_S, "a wait delays no other call", "others took %.1f s",
                  clock_seconds() - begin);
     begin = clock_seconds();
     report_ok(s->r, s->t->set(s->b, "late", "x", 1), "a wait ends when the key is set");
@@ -214,7 +215,7 @@ static void check_waits(suite *s)
                  late.ended - begin);
 }
 
-/* ---- together ---- */
+/* ---- several clients ---- */
 
 static void *set_once(void *user)
 {
@@ -251,11 +252,11 @@ static void check_set_once(suite *s)
     char *now = NULL;
     caller callers[THREADS];
     if (report_ok(s->r, s->t->set_once(s->a, "once", "", &now), rule)) {
-        report_check(s->r, !*now, rule, "a key that is not there reads as '%.40s'", now);
+        report_check(s->r, !*now, rule, "a missing key reads as '%.40s'", now);
         free(now);
     }
     run_threads(s, "once", set_once, callers);
-    rule = "of several who set once one wins";
+    rule = "one of several set_once calls wins";
     for (int i = 0; i < THREADS; i++) {
         if (!report_check(s->r, callers[i].st == NRL_OK, rule, "status %d", callers[i].st)) continue;
         report_check(s->r, callers[0].seen && !strcmp(callers[i].seen, callers[0].seen), rule,
@@ -277,7 +278,7 @@ static void check_add(suite *s)
     caller callers[THREADS];
     int64_t sum = 0;
     if (!s->t->add) {
-        report_skip(s->r, rule, "the table has no add: its ranks send no heartbeats");
+        report_skip(s->r, rule, "the table has no add, so its ranks send no heartbeats");
         return;
     }
     run_threads(s, "sum", add_many, callers);
@@ -290,11 +291,11 @@ static void check_add(suite *s)
     NRL_ASSERT(THREADS * ADDITIONS, ==, 200);
 }
 
-/* ---- clients that go ---- */
+/* ---- clients that leave ---- */
 
 static void check_lost(suite *s)
 {
-    const char *rule = "a client that is lost leaves its keys and harms nobody";
+    const char *rule = "a lost client leaves its keys and affects no other client";
     const nrl_store_setup setup = setup_of(s, NULL);
     fflush(NULL);
     pid_t child = fork();
@@ -311,7 +312,7 @@ static void check_lost(suite *s)
     if (!report_ok(s->r, s->t->open(s->options, &setup, &s->a), "a client opens")) s->a = NULL;
 }
 
-/* ---- holding the store ---- */
+/* ---- serving the store ---- */
 
 static void check_refusals(suite *s)
 {
@@ -327,9 +328,9 @@ static void check_refusals(suite *s)
         const char *rule, *job;
         const uint8_t *secret;
         bool opens;
-    } cases[] = {{"who has the secret is served", "suite", ours, true},
-                 {"who has another secret is refused at once", "suite", other, false},
-                 {"who has no secret is refused at once", "suite", NULL, false},
+    } cases[] = {{"a client with the secret is served", "suite", ours, true},
+                 {"a client with another secret is refused at once", "suite", other, false},
+                 {"a client without a secret is refused at once", "suite", NULL, false},
                  {"a client of another job is refused at once", "another", ours, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double begin = clock_seconds();
@@ -345,7 +346,7 @@ static void check_refusals(suite *s)
     setup.timeout_s = 0.5;
     double begin = clock_seconds();
     nrl_status st = s->t->open(s->options, &setup, &self);
-    const char *rule = "where no store answers open ends in time, with words";
+    const char *rule = "open times out with an error text if no store answers";
     if (st == NRL_OK) s->t->close(self);
     report_check(s->r, st == NRL_ERR_PEER && *nrl_error_text(), rule, "status %d", st);
     report_check(s->r, clock_seconds() - begin < 0.5 + LATE_S, rule, "0.5 s took %.1f", clock_seconds() - begin);
@@ -366,7 +367,7 @@ void conformance_store_plugin(const nrl_store_plugin *table, const conformance_s
     int before = n_open();
     bool all = table->serve && table->server_address && table->server_clients && table->server_close;
     bool none = !table->serve && !table->server_address && !table->server_clients && !table->server_close;
-    if (!report_check(report, all || none, "a server has all its members", "some of the four are NULL")) return;
+    if (!report_check(report, all || none, "a server has all its members", "some of the four members are NULL")) return;
     bool other = table->probe("nothing://here") <= NRL_PROBE_NO;
     if (!report_check(report, other, "a probe leaves other addresses alone", "nothing://here is recognised")) return;
     if (!find_address(&s, setup)) return;

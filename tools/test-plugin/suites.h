@@ -1,19 +1,20 @@
 /*
- * suites.h - one suite a kind: void conformance_NAME(const nrl_NAME *table, const conformance_setup *setup,
- * conformance_report *report). Tables are the host's copies: members that a plugin lacks are NULL.
+ * suites.h - one suite per kind: void conformance_NAME(const nrl_NAME *table, const
+ * conformance_setup *setup, conformance_report *report). Tables are the host's copies: members that
+ * a plugin lacks are NULL.
  */
 #ifndef CONFORMANCE_SUITES_H
 #define CONFORMANCE_SUITES_H
 #include "report.h"
 
-/* ROW(KIND, NAME, NEEDS): a new kind is a row here and a file with its suite. NEEDS is what the setup holds for it:
- * a backend that computes, a collective between ranks. */
+/* ROW(KIND, NAME, NEEDS): a new kind is a row here and a file with its suite. NEEDS lists what the
+ * setup must provide: a backend, a collective, a store. */
 #define SUITES(ROW)                                                                                                    \
     ROW(ALGORITHM, algorithm, SUITE_NEEDS_BACKEND)                                                                     \
     ROW(OPTIMIZER, optimizer, SUITE_NEEDS_BACKEND)                                                                     \
     ROW(MODEL, model, SUITE_NEEDS_BACKEND)                                                                             \
     ROW(ADAPTER, adapter, SUITE_NEEDS_BACKEND)                                                                         \
-    /* opens it as configured, and again with `threads` 1, 2 and 3 where it has that option */                         \
+    /* opened as configured, and again with `threads` 1, 2 and 3 if the backend has that option */                     \
     ROW(BACKEND, backend, SUITE_NEEDS_NOTHING)                                                                         \
     ROW(LOGGER, logger, SUITE_NEEDS_NOTHING)                                                                           \
     ROW(FRONTEND, frontend, SUITE_NEEDS_NOTHING)                                                                       \
@@ -23,11 +24,11 @@
     ROW(STORE, store_plugin, SUITE_NEEDS_NOTHING)                                                                      \
     /* 1 to 4 ranks as threads */                                                                                      \
     ROW(PARALLEL, parallel, SUITE_NEEDS_BACKEND | SUITE_NEEDS_COLLECTIVE | SUITE_NEEDS_STORE)                          \
-    /* writes folders and reads them back */                                                                           \
+    /* writes directories and reads them back */                                                                       \
     ROW(FORMAT, format, SUITE_NEEDS_NOTHING)                                                                           \
     ROW(TOKENIZER, tokenizer, SUITE_NEEDS_NOTHING)                                                                     \
     ROW(TEMPLATE, template, SUITE_NEEDS_NOTHING)                                                                       \
-    /* writes files and reads them back, by several threads */                                                         \
+    /* writes files and reads them back, with several threads */                                                       \
     ROW(DATASET, dataset, SUITE_NEEDS_NOTHING)
 
 #define SUITE_PROTOTYPE(kind, name, needs)                                                                             \

@@ -1,10 +1,12 @@
 /*
- * template.c - what every chat template promises: the same text for the same conversation on any thread, spans that lie
- * in the text in order and hold what the assistant said behind the prompt and nothing that others said, and errors that
- * name the message, or the line of the template's own text.
+ * template.c - rules for every chat template: the same text for the same conversation on any
+ * thread; spans that lie in the text in order, include what the assistant said after the prompt,
+ * and exclude what others said; and errors that name the message, or the line of the template's own
+ * text.
  *
- * Tested are all words of the table, the text of `--path`, or the template that the options alone give. The tokenizer
- * is one of this file, which has every special token that a template asks for.
+ * The suite tests all words of the table, the text of `--path`, or the template that the options
+ * select. Its tokenizer is defined in this file and has every special token that a template asks
+ * for.
  */
 #include "base/arena.h"
 #include "base/buffer.h"
@@ -29,7 +31,7 @@ typedef struct {
     char asked[MAX_ASKED][ASKED_SIZE];
 } every_token;
 
-/* Three roles, and what was asked for since. */
+/* Three roles, and the tokens that were asked for so far. */
 static int32_t every_token_id(void *self, const char *text, size_t size)
 {
     every_token *e = self;
@@ -87,7 +89,7 @@ typedef struct {
 
 static nrl_status suite_open(const suite *s, const char *text, const nrl_open_tokenizer *tokenizer, void **self)
 {
-    /* Copies that are gone when the template is used. */
+    /* Copies that are freed before the template is used. */
     char *word = s->word ? strdup(s->word) : NULL, *label = strdup(s->label), *own = text ? strdup(text) : NULL;
     const nrl_template_source source = {
         .size = sizeof source, .word = word, .label = label, .text = own, .tokenizer = tokenizer};
@@ -148,7 +150,7 @@ static bool same_spans(const rendered *a, const rendered *b)
 
 /* ---- conversations ---- */
 
-/* A message with something behind it, as a later version may have. */
+/* A message with more members, as a later version may have. */
 typedef struct {
     nrl_message m;
     uint64_t later;
@@ -181,7 +183,7 @@ static const char *text_find_in(const char *text, size_t size, const nrl_message
     return NULL;
 }
 
-/* Whether some span holds the whole content, or any part of it where `touches`. */
+/* Whether some span includes the whole content, or overlaps it if `touches`. */
 static bool is_in_spans(const rendered *d, const nrl_message *m, bool touches)
 {
     const char *at = text_find_in(d->bytes, d->size, m);
@@ -214,7 +216,7 @@ static void check_spans(const suite *s, const nrl_conversation *c, const rendere
                           "messages[%zu], in '%.200s'", i, d->bytes))
             return;
         if (!answer)
-            report_check(s->r, !is_in_spans(d, m, true), "what others say is not trained", "messages[%zu]", i);
+            report_check(s->r, !is_in_spans(d, m, true), "messages of others are not trained", "messages[%zu]", i);
         else if (i < c->n_prompt)
             report_check(s->r, !is_in_spans(d, m, true), "the prompt is not trained", "messages[%zu] of %zu", i,
                          c->n_prompt);
@@ -222,11 +224,11 @@ static void check_spans(const suite *s, const nrl_conversation *c, const rendere
             report_check(s->r, !is_in_spans(d, m, true), "a message that is marked untrained is not trained",
                          "messages[%zu]", i);
         else
-            report_check(s->r, is_in_spans(d, m, false), "a span holds what the assistant says", "messages[%zu]", i);
+            report_check(s->r, is_in_spans(d, m, false), "a span includes what the assistant says", "messages[%zu]", i);
     }
 }
 
-/* All lengths that end with an answer, all prompts, each turn marked once. */
+/* Renders all lengths that end with an answer, all prompts, and each turn marked as untrained once. */
 static void check_conversations(const suite *s)
 {
     static const char ok[] = "a conversation is rendered", pure[] = "spans change no text";
@@ -254,7 +256,7 @@ static void check_conversations(const suite *s)
         }
 }
 
-/* What is sampled from is what training saw in front of the answer. */
+/* The prompt for sampling is the text that precedes the answer in training. */
 static void check_prompt(const suite *s)
 {
     nrl_conversation c = conversation_of(messages, N_MESSAGES - 1), whole = conversation_of(messages, N_MESSAGES);
@@ -309,7 +311,7 @@ static void check_tokens(const suite *s)
     uint32_t flags;
     int32_t end = s->table->end_token(s->self);
     report_check(s->r, end == NRL_TOKEN_NONE || every_token_text(s->tokenizer->self, end, &size, &flags),
-                 "the end token is one of the tokenizer", "id %d", end);
+                 "the end token is a token of the tokenizer", "id %d", end);
 }
 
 static void check_jinja(const suite *s)
@@ -328,7 +330,7 @@ static void check_jinja(const suite *s)
     nrl_harness_text_free(again);
 }
 
-/* ---- threads and lives ---- */
+/* ---- threads and instances ---- */
 
 typedef struct {
     const suite *s;
@@ -366,8 +368,8 @@ static void check_threads(const suite *s)
             pthread_join(threads[i].thread, NULL);
             differ += threads[i].differ;
         }
-        report_check(s->r, n == N_THREADS && !differ, "several threads render alike", "%lld texts differ on %d threads",
-                     (long long)differ, n);
+        report_check(s->r, n == N_THREADS && !differ, "several threads render the same text",
+                     "%lld texts differ on %d threads", (long long)differ, n);
     }
     rendered_free(&expected);
 }
@@ -397,7 +399,7 @@ static void check_lives(const suite *s)
         s->table->close(other.self);
         equal &= suite_render(s, &c, true, &same) == st && same_text(&d, &same);
         rendered_free(&same);
-        report_check(s->r, equal, alone, "an instance renders otherwise beside another one");
+        report_check(s->r, equal, alone, "an instance renders differently while another one exists");
     }
     rendered_free(&d);
     for (int i = 0; i < 4; i++)
@@ -415,7 +417,7 @@ static void check_lives(const suite *s)
 
 /* ---- sources ---- */
 
-/* The text, cut anywhere: it opens, or the error has its name and a line. */
+/* Truncates the text at many positions: it opens, or the error has its name and a line. */
 static void check_cuts(const suite *s)
 {
     static const char refused[] = "a text that cannot be read is NRL_ERR_CONFIG", named[] = "an error names the text",

@@ -1,9 +1,10 @@
 /*
- * tokenizer.c - what every tokenizer promises, whatever its files: ids of the vocabulary whose starts rise, the same
- * ids for the same text on any thread, special tokens where the flags ask for them, decoded text that is valid UTF-8
- * and comes back, a hash that follows the files, and errors that name the file.
+ * tokenizer.c - rules for every tokenizer, whatever its files: ids lie in the vocabulary and their
+ * starts rise; the same ids for the same text on any thread; special tokens only if the flags ask
+ * for them; decoded text is valid UTF-8 and encodes again; a hash follows the files; errors name
+ * the file.
  *
- * The files are those of `--path`, else a vocabulary that the plugin itself trains.
+ * The files are those of `--path`, or a vocabulary that the plugin itself trains.
  */
 #include "base/arena.h"
 #include "base/buffer.h"
@@ -23,10 +24,10 @@ enum {
     N_THREADS = 4,
     N_LIVES = 16,
     N_EDITS = 12,   /* of each file */
-    MAX_IDS = 4096, /* that are looked at one by one */
+    MAX_IDS = 4096, /* ids that are checked individually */
     LONG_TEXT = 1 << 16,
     MAX_COPIED = 64 << 20, /* bytes of a file that is copied */
-    MAX_EDITED = 8 << 20,  /* and changed */
+    MAX_EDITED = 8 << 20,  /* bytes of a file that is also edited */
     TRAINED_SIZE = 300
 };
 
@@ -51,7 +52,7 @@ static const sample_text samples[] = {
     TEXT("it's I'LL we've \xC2\xA0 \xE2\x80\x8B")};
 enum { N_SAMPLES = sizeof samples / sizeof *samples };
 
-/* A broken text, and the same with U+FFFD. */
+/* An invalid text, and the same text with U+FFFD. */
 static const sample_text broken[][2] = {
     {TEXT("a\xFF b"), TEXT("a\xEF\xBF\xBD b")},
     {TEXT("a\xE4\xB8"), TEXT("a\xEF\xBF\xBD")},
@@ -102,7 +103,7 @@ static nrl_status suite_encode(const suite *s, sample_text text, uint32_t flags,
     return s->table->encode(s->self, s->scratch, text.text, text.size, flags, out);
 }
 
-/* NULL where it fails; else freed by the caller. */
+/* NULL on failure; freed by the caller. */
 static nrl_text *suite_decode(const suite *s, const int32_t *ids, size_t n, bool skip_special)
 {
     nrl_text *out = nrl_harness_text_create();
@@ -156,7 +157,7 @@ static void check_foreign(suite *s)
     }
 }
 
-/* Everything that an open tokenizer answers, as a hash. */
+/* A hash of everything that an open tokenizer returns. */
 static void describe(suite *s, char hash[HASH_TEXT])
 {
     buffer all = {0};
@@ -181,7 +182,7 @@ static void describe(suite *s, char hash[HASH_TEXT])
     nrl_token_ids_free(&ids);
 }
 
-/* Opens a copy: its hash, and what it answers; false where it is refused. */
+/* Opens a copy; gives its hash and a hash of its results; false if it is refused. */
 static bool open_copy(suite *s, const char *path, char hash[256], char answers[HASH_TEXT])
 {
     suite other = *s;
@@ -195,7 +196,7 @@ static bool open_copy(suite *s, const char *path, char hash[256], char answers[H
     return true;
 }
 
-/* One byte of a file at a time is changed; then its second half is missing. */
+/* Changes one byte of a file at a time, then removes its second half. */
 static void check_edits(suite *s, const char *copy, const char *file, const char *was, const char *did)
 {
     char *bytes, hash[256], answers[HASH_TEXT];
@@ -211,7 +212,7 @@ static void check_edits(suite *s, const char *copy, const char *file, const char
             report_check(s->r, !strcmp(answers, did) || strcmp(hash, was), "a changed file changes the hash",
                          "%s, byte %zu of %zu", where, at, size);
         else
-            report_check(s->r, *nrl_error_text(), "a damaged file is an error with words", "%s, byte %zu of %zu", where,
+            report_check(s->r, *nrl_error_text(), "a damaged file gives an error text", "%s, byte %zu of %zu", where,
                          at, size);
         if (i < N_EDITS) bytes[at] ^= 1;
     }
@@ -233,7 +234,7 @@ static void check_hash(suite *s, const char *path)
     }
     report_check(s->r, !strcmp(hash[0], hash[1]), rule, "%s and %s", hash[0], hash[1]);
     report_check(s->r, !strcmp(answers[0], answers[1]), rule, "two copies answer differently");
-    if (strcmp(copies[0], arena_printf(&s->a, "%s/copy0", s->folder))) { /* a file in that folder */
+    if (strcmp(copies[0], arena_printf(&s->a, "%s/copy0", s->folder))) { /* a file in that directory */
         check_edits(s, copies[0], copies[0], hash[0], answers[0]);
         return;
     }
@@ -242,7 +243,7 @@ static void check_hash(suite *s, const char *path)
         check_edits(s, copies[0], arena_printf(&s->a, "%s/%s", copies[0], names[i]), hash[0], answers[0]);
 }
 
-/* ---- what it says about itself ---- */
+/* ---- info ---- */
 
 static void check_info(suite *s)
 {
@@ -259,7 +260,7 @@ static void check_info(suite *s)
     report_check(s->r, i->eos == NRL_TOKEN_NONE ? !i->n_eos : i->n_eos && i->eos_ids[0] == i->eos, fits,
                  "eos is %d, eos_ids has %zu and does not begin with it", i->eos, i->n_eos);
     report_check(s->r, (!i->adds_bos || i->bos >= 0) && (!i->adds_eos || i->eos >= 0), fits,
-                 "a token is added that there is not");
+                 "an added token does not exist");
     for (uint32_t k = 0; k < i->n_named; k++) {
         const nrl_named_token *n = named_at(i, k);
         report_check(s->r, n->name && n->text && s->table->token_id(s->self, n->text, strlen(n->text)) >= 0,
@@ -321,7 +322,7 @@ static void check_sample(suite *s, sample_text text)
     report_check(s->r, suite_encode(s, text, 0, &again) == NRL_OK && same_ids(&ids, &again), equal, "'%.40s'",
                  text.text);
     bool has_roles = (s->info.bos >= 0 && has_id(&ids, s->info.bos)) || (s->info.eos >= 0 && has_id(&ids, s->info.eos));
-    report_check(s->r, !has_roles, "BOS and EOS come with the flag alone", "'%.40s'", text.text);
+    report_check(s->r, !has_roles, "BOS and EOS are added only with the flag", "'%.40s'", text.text);
 
     size_t n = again.n, at = 0;
     int32_t first = n ? again.ids[0] : 0;
@@ -366,7 +367,7 @@ static void check_long(suite *s)
     free(text);
 }
 
-/* Special tokens that are found in text, at most 64 of them. */
+/* Special tokens that are recognised in text, at most 64. */
 static void check_special(suite *s)
 {
     nrl_token_ids ids = {0};
@@ -398,7 +399,7 @@ static void check_special(suite *s)
 static void check_stream(suite *s, const nrl_token_ids *ids, const char *whole, size_t size)
 {
     static const char rule[] = "decoding token by token gives the same text",
-                      inside[] = "decode_next keeps to its room";
+                      inside[] = "decode_next writes at most stream_room bytes";
     size_t room = s->info.stream_room;
     char *piece = malloc(room + 16);
     buffer all = {0};
@@ -420,7 +421,7 @@ static void check_stream(suite *s, const nrl_token_ids *ids, const char *whole, 
     free(piece);
 }
 
-/* What was decoded once comes back: a tokenizer may change a text, but not twice. */
+/* Decoded text must encode and decode to itself: a tokenizer may change a text, but only once. */
 static void check_return(suite *s, sample_text text)
 {
     static const char rule[] = "text that was decoded comes back";
@@ -442,7 +443,7 @@ static void check_return(suite *s, sample_text text)
     nrl_token_ids_free(&ids);
 }
 
-/* Ids in no order, such as a model may sample. */
+/* Ids in an arbitrary order, as a model may sample them. */
 static void check_any_ids(suite *s)
 {
     nrl_token_ids ids = {0};
@@ -459,7 +460,7 @@ static void check_any_ids(suite *s)
         if (report_check(s->r, text != NULL, "any ids of the vocabulary are decoded", "%s", nrl_error_text())) {
             size_t size;
             const char *whole = nrl_harness_text_bytes(text, &size);
-            report_check(s->r, utf8_valid(whole, size), "decoded text is valid UTF-8", "of ids in no order");
+            report_check(s->r, utf8_valid(whole, size), "decoded text is valid UTF-8", "of ids in arbitrary order");
             check_stream(s, &ids, whole, size);
         }
         nrl_harness_text_free(text);
@@ -467,7 +468,7 @@ static void check_any_ids(suite *s)
     nrl_token_ids_free(&ids);
 }
 
-/* ---- threads and lives ---- */
+/* ---- threads and instances ---- */
 
 typedef struct {
     const suite *s;
@@ -508,8 +509,8 @@ static void check_threads(suite *s)
         pthread_join(threads[i].thread, NULL);
         differ += threads[i].differ;
     }
-    report_check(s->r, n == N_THREADS && !differ, "several threads encode alike", "%lld texts differ on %d threads",
-                 (long long)differ, n);
+    report_check(s->r, n == N_THREADS && !differ, "several threads give the same ids",
+                 "%lld texts differ on %d threads", (long long)differ, n);
     for (size_t i = 0; i < N_SAMPLES; i++)
         nrl_token_ids_free(&expected[i]);
 }
@@ -577,7 +578,7 @@ static nrl_status refuse_write(void *user, const char *path)
     return nrl_fail(NRL_ERR_FULL, "%s is refused", path);
 }
 
-/* Trains on the samples, from the first or from the last, and writes the folder. */
+/* Trains on the samples, forwards or backwards, and writes the directory. */
 static nrl_status train(suite *s, const char *folder, bool backwards, bool refused, int64_t *n_tokens)
 {
     static const char *const special[] = {"<s>", "</s>"};
@@ -599,7 +600,7 @@ static nrl_status train(suite *s, const char *folder, bool backwards, bool refus
     return st;
 }
 
-/* The folder that was trained; NULL where that fails. */
+/* The directory of the trained vocabulary; NULL on failure. */
 static const char *check_train(suite *s)
 {
     static const char rule[] = "texts in any order train the same";

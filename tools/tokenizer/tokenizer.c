@@ -1,7 +1,6 @@
 /*
  * tokenizer.c - the verb `nrl tokenizer train|encode|decode`. Files are read line by line, so
- * memory is bounded by the longest line, and that by CLI_MAX_LINE, whatever the file's size or
- * shape.
+ * memory is bounded by the longest line, which CLI_MAX_LINE limits, whatever the size of the file.
  */
 #include "base/json.h"
 #include "cli/common/experiment.h"
@@ -32,7 +31,7 @@ static nrl_status read_arguments(int argc, char **argv, tokenizer_verb *a)
     a->overwrite = cli_take_flag(&argc, argv, "--overwrite");
     a->add_special = cli_take_flag(&argc, argv, "--add-special");
     a->skip_special = cli_take_flag(&argc, argv, "--skip-special");
-    NRL_TRY(cli_expect(argc, argv, 2, -1)); /* what to do, and a file */
+    NRL_TRY(cli_expect(argc, argv, 2, -1)); /* the verb and at least one file */
     a->files = argv + 2;
     a->n_files = argc - 2;
     return NRL_OK;
@@ -45,7 +44,7 @@ typedef struct {
     const nrl_open_tokenizer *tok;
     void *scratch;
     nrl_token_ids ids;
-    arena memory; /* one row's tree */
+    arena memory; /* the parsed row */
     buffer out;
 } work;
 
@@ -172,7 +171,7 @@ static nrl_status each_line(work *w, const char *file, nrl_status (*line)(work *
 
 static nrl_status run_lines(const tokenizer_verb *a, nrl_status (*line)(work *, const cli_lines *))
 {
-    if (!a->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "--tokenizer: expected a tokenizer's file or folder");
+    if (!a->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "--tokenizer: expected the file or directory of a tokenizer");
     work w = {.a = a};
     arena memory = {0};
     nrl_environment env;

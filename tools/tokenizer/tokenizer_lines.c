@@ -1,5 +1,5 @@
 /*
- * tokenizer_lines.c - lines in and lines out of `nrl tokenizer`.
+ * tokenizer_lines.c - input lines and output of `nrl tokenizer`.
  */
 #include "base/json.h"
 #include "tokenizer_verb.h"
@@ -12,7 +12,7 @@ nrl_status cli_lines_open(cli_lines *s, const char *name)
 {
     *s = (cli_lines){.name = !strcmp(name, "-") ? "standard input" : name};
     s->file = strcmp(name, "-") ? fopen(name, "rb") : stdin;
-    if (!s->file) return nrl_fail(NRL_ERR_CONFIG, "%s cannot be read: %s", name, strerror(errno));
+    if (!s->file) return nrl_fail(NRL_ERR_CONFIG, "cannot read %s: %s", name, strerror(errno));
     return NRL_OK;
 }
 
@@ -40,10 +40,10 @@ nrl_status cli_lines_next(cli_lines *s, bool *more)
     }
     funlockfile(s->file);
     buffer_add(&s->line, piece, n);
-    if (ferror(s->file)) return nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
+    if (ferror(s->file)) return nrl_fail(NRL_ERR_IO, "cannot read %s: %s", s->name, strerror(errno));
     if (s->line.size > CLI_MAX_LINE)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s:%zu: a line of more than %d bytes, expected less\n  use "
+                        "%s:%zu: a line of more than %d bytes, expected less\nhint: use "
                         "--jsonl with shorter rows, or break the line",
                         s->name, s->number, CLI_MAX_LINE);
     *more = c == '\n' || s->line.size > 0;
@@ -58,7 +58,7 @@ nrl_status cli_flush(buffer *out, bool all)
     if (all && fflush(stdout)) ok = false;
     if (ok) return NRL_OK;
     return nrl_fail(errno == ENOSPC || errno == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO,
-                    "standard output cannot be written: %s", strerror(errno));
+                    "cannot write to standard output: %s", strerror(errno));
 }
 
 /* The member of a row {"text": ...} or {"ids": ...}. */

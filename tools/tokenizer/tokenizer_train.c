@@ -1,5 +1,5 @@
 /*
- * tokenizer_train.c - `nrl tokenizer train`: counts the words of files, learns, saves. A plain file
+ * tokenizer_train.c - `nrl tokenizer train`: counts the words of files, trains, saves. A plain file
  * is one text, read in shards; with --jsonl each row is a text of its own.
  */
 #include "base/inputs.h"
@@ -22,14 +22,14 @@ static nrl_status whole_number(const char *text, const char *name, int64_t *out)
     return NRL_OK;
 }
 
-/* A plugin that learns, and what it has learned so far. */
+/* A plugin that trains, and what it has counted so far. */
 typedef struct {
     nrl_component *plugin;
     const nrl_tokenizer *table;
     void *of_plugin;
 } trainer;
 
-/* The plugin of that name; NULL: the first in name order that trains. */
+/* Opens the plugin with that name; NULL: the first plugin in name order that can train. */
 static nrl_status trainer_open(arena *a, const char *name, const nrl_train_tokenizer *what, trainer *t)
 {
     nrl_environment env;
@@ -38,7 +38,7 @@ static nrl_status trainer_open(arena *a, const char *name, const nrl_train_token
     for (const char *one = name ? name : *names; one; one = name ? NULL : *++names) {
         nrl_component *c;
         nrl_status st = nrl_component_open(&env, NRL_KIND_TOKENIZER, "tokenizer", node_string(a, one, strlen(one)), &c);
-        if (st != NRL_OK && !name) continue; /* another may train */
+        if (st != NRL_OK && !name) continue; /* another plugin may be able to train */
         if (st != NRL_OK) return st;
         t->table = (const nrl_tokenizer *)nrl_component_table(c);
         t->plugin = c;
@@ -61,8 +61,8 @@ static nrl_status trainer_add(trainer *t, const char *text, size_t size)
     return t->table->train_add(t->of_plugin, text, size);
 }
 
-/* A place near the end where no word of the known patterns crosses: before a space between two
- * visible ASCII characters. */
+/* A position near the end that does not split a word of the known patterns: before a space between
+ * two visible ASCII characters. */
 static size_t safe_cut(const char *text, size_t size)
 {
     for (size_t i = size - 1; i > size / 2; i--)
@@ -87,7 +87,7 @@ static nrl_status count_file(trainer *t, cli_lines *s)
         memmove(text, text + cut, n - cut);
         n -= cut;
     }
-    if (st == NRL_OK && ferror(s->file)) st = nrl_fail(NRL_ERR_IO, "%s cannot be read: %s", s->name, strerror(errno));
+    if (st == NRL_OK && ferror(s->file)) st = nrl_fail(NRL_ERR_IO, "cannot read %s: %s", s->name, strerror(errno));
     if (st == NRL_OK && n) st = trainer_add(t, text, n);
     free(text);
     return st;
@@ -131,7 +131,7 @@ static const char **split_list(char *list, size_t *n)
     return parts;
 }
 
-/* What is read is not written over. */
+/* An input file must not be overwritten. */
 static nrl_status may_write(void *texts, const char *path)
 {
     return inputs_check_file(texts, path);

@@ -1,6 +1,7 @@
 /*
  * tokenizer_verb.h - what the files of the verb `nrl tokenizer` share: its arguments, and reading
- * and writing line by line, so that memory is bounded by the longest line whatever the file.
+ * and writing line by line, so that the longest line bounds the memory whatever the size of the
+ * file.
  */
 #ifndef TOKENIZER_VERB_H
 #define TOKENIZER_VERB_H
@@ -30,11 +31,11 @@ nrl_status cli_lines_open(cli_lines *s, const char *name);
 nrl_status cli_lines_next(cli_lines *s, bool *more);
 void cli_lines_close(cli_lines *s);
 
-/* The member `key` of the line, a row {"text": ...} or {"ids": ...}; NRL_ERR_DATA where it has none
- * of that type. */
+/* The member `key` of the line, a row {"text": ...} or {"ids": ...}; NRL_ERR_DATA if the row has no
+ * such member of that type. */
 nrl_status cli_row_member(const cli_lines *s, arena *a, const char *key, nrl_node_type type, const nrl_node **out);
 
-/* Writes `out` to standard output and empties it, once it has grown or when `all` is asked for. */
+/* Writes `out` to standard output and empties it once it has grown, or always if `all` is true. */
 nrl_status cli_flush(buffer *out, bool all);
 
 nrl_status cli_tokenizer_train(const tokenizer_verb *a);

@@ -94,14 +94,14 @@ static nrl_status resuming_open(const void *options, const nrl_logger_run *run, 
     }
 static const nrl_logger wrong[] = {
     WRONG(right, "nothing is wrong with it", right_open, right_write, free),
-    WRONG(slow, "a write never holds up the step", right_open, slow_write, free),
+    WRONG(slow, "a write never delays the step", right_open, slow_write, free),
     WRONG(picky, "a write takes any record", right_open, picky_write, free),
     WRONG(wanting, "a write takes any record", right_open, wanting_write, free),
     WRONG(editing, "a write changes no record", right_open, editing_write, free),
     WRONG(single, "instances live side by side", single_open, right_write, single_close),
     WRONG(shared, "instances live side by side", shared_open, right_write, single_close),
-    WRONG(mute, "a failure has words", mute_open, right_write, free),
-    WRONG(resuming, "a logger opens in a folder that may be written", resuming_open, right_write, free),
+    WRONG(mute, "a failure has an error text", mute_open, right_write, free),
+    WRONG(resuming, "a logger opens in a writable directory", resuming_open, right_write, free),
     WRONG(lacks_close, "close is NULL", right_open, right_write, NULL),
 };
 #undef WRONG
