@@ -1,8 +1,8 @@
 /*
- * as_jinja.c - a built-in template as it travels with a model: in Jinja, as transformers runs it. It is
- * written from its table and for one tokenizer, whose BOS, EOS and spaces stand in
- * it as text; what the table's writer refuses (builtin.c) raises. Nothing marks what is trained: that
- * is read off the text again.
+ * as_jinja.c - writes a built-in template in Jinja, as transformers runs it, to save it with a
+ * model. The text is for one tokenizer, whose BOS, EOS and spaces it contains; it raises an
+ * exception where builtin.c returns an error. The Jinja text has no {% generation %} marks: trained
+ * spans are derived from its renderings.
  */
 #include "builtin.h"
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void put_quoted(buffer *b, const char *text)
     buffer_puts(b, "'");
 }
 
-/* Parts of a turn as one constant, \1 as this tokenizer needs it. */
+/* The constant parts of a turn as one string, with \1 as this tokenizer needs it. */
 static void put_constant(buffer *b, const char *first, const char *second, bool space)
 {
     buffer joined = {0};
@@ -34,7 +34,7 @@ static void put_constant(buffer *b, const char *first, const char *second, bool 
     free(text);
 }
 
-/* text(m) gives a message's content as one text: that of its parts, where it is a list. */
+/* text(m) returns the content of a message as one text; a list of parts is joined. */
 static const char head[] = "{%- macro text(m) -%}\n"
                            "{%- if m['content'] is string -%}{{- m['content'] -}}\n"
                            "{%- else -%}{%- for part in m['content'] -%}\n"
@@ -44,7 +44,7 @@ static const char head[] = "{%- macro text(m) -%}\n"
                            "{%- if not messages -%}{{- raise_exception('messages: expected at "
                            "least one') -}}{%- endif -%}\n";
 
-/* A system message that is no turn of its own stands in a user's. */
+/* A system message that does not have a turn of its own is put into a user's turn. */
 static const char merged_head[] =
     "{%- set ns = namespace(system=none, turns=messages) -%}\n"
     "{%- if messages[0]['role'] == 'system' -%}\n"
@@ -53,7 +53,7 @@ static const char merged_head[] =
     "-}}{%- endif -%}\n"
     "{%- endif -%}\n";
 
-/* The blanks of is_blank (builtin.c). */
+/* The white space of is_blank (builtin.c). */
 static const char *strip(const chat_format *t)
 {
     return t->trims ? ".strip(' \\t\\n\\x0b\\x0c\\r\\x1c\\x1d\\x1e\\x1f')" : "";
@@ -90,8 +90,8 @@ static void put_turns(buffer *b, const chat_format *t, const char *eos, bool spa
                    "{%- endif -%}\n{%- endfor -%}\n");
 }
 
-/* As text BOS is what a tokenizer takes for the beginning; one that puts a space before the first
- * word alone then leaves it out. */
+/* A tokenizer recognises BOS at the beginning of the text. A tokenizer that puts a space only
+ * before the first word does not add it after BOS, so the space is written here. */
 static void put_bos(buffer *out, const builtin *b)
 {
     put_quoted(out, builtin_token_text(b, b->tokenizer->info->bos));

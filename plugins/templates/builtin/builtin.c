@@ -1,6 +1,6 @@
 /*
- * builtin.c - the usual chat templates as tables, and writing a conversation by them: chatml, llama3,
- * mistral, plain.
+ * builtin.c - common chat templates as tables, and rendering of conversations with them: chatml,
+ * llama3, mistral, plain.
  */
 #include "builtin.h"
 #include "base/arena.h"
@@ -24,7 +24,7 @@ static const turn chatml_turns[] = {TURN("system", "<|im_start|>system\n", "<|im
 static const turn llama3_turns[] = {LLAMA3_TURN("system"),  LLAMA3_TURN("user"), LLAMA3_TURN("assistant"),
                                     LLAMA3_TURN("ipython"), LLAMA3_TURN("tool"), {0}};
 
-/* Mistral v1: the brackets are text. Tokenizers from v2 on have them as tokens. */
+/* Mistral v1: the brackets are plain text. They are tokens of tokenizers from v2 on. */
 static const turn mistral_text_turns[] = {
     TURN("user", "\1[INST] ", " [/INST]", ""),
     {.role = "assistant", .open = "", .lead = " ", .after = "", .end_is_eos = true},
@@ -86,7 +86,7 @@ static const turn *find_turn(const chat_format *t, const char *role)
 
 enum { MAX_ROLES = 128 };
 
-/* " system user assistant", into `out` [MAX_ROLES], which is zero. */
+/* Writes " system user assistant" to `out` [MAX_ROLES], which is zeroed. */
 static const char *role_names(const chat_format *t, char *out)
 {
     for (const turn *row = t->turns; row->role; row++)
@@ -114,7 +114,7 @@ static nrl_status check_message(const chat_format *t, const nrl_message *m, size
     if (nrl_node_size(nrl_node_find(m->node, "tool_calls")))
         return nrl_fail(NRL_ERR_DATA,
                         "messages[%zu]: tool_calls: template '%s' does not write tool calls\n"
-                        "data.template: auto, the tokenizer's own, may",
+                        "hint: data.template: auto uses the tokenizer's own template, which may do so",
                         i, t->name);
     bool system = is_role(m, "system");
     if (t->system != SYSTEM_IS_A_TURN && system) {
@@ -158,7 +158,7 @@ static nrl_status check_order(const chat_format *t, const nrl_conversation *c)
 typedef struct {
     const builtin *of;
     buffer text;
-    nrl_spans *trained; /* NULL = nobody asks */
+    nrl_spans *trained; /* NULL = not requested */
 } writer;
 
 static void put(writer *w, const char *text)
@@ -182,7 +182,7 @@ static void put_content(writer *w, const chat_format *t, const nrl_message *m)
     buffer_add(&w->text, begin, (size_t)(end - begin));
 }
 
-/* `is_trained`: it stands behind the prompt. */
+/* `is_trained`: the turn comes after the prompt. */
 static void put_turn(writer *w, const nrl_message *m, const nrl_message *system, bool is_trained)
 {
     const chat_format *t = w->of->format;
@@ -233,7 +233,7 @@ typedef struct {
 } builtin_options;
 
 static const nrl_option builtin_rows[] = {
-    NRL_OPT_STR(builtin_options, format, "", "chatml, llama3, mistral or plain; the word alone names it too"),
+    NRL_OPT_STR(builtin_options, format, "", "chatml, llama3, mistral or plain; the word alone selects it too"),
 };
 
 static int32_t template_probe(const nrl_template_source *source)
@@ -308,7 +308,7 @@ static nrl_status template_as_jinja(void *self, nrl_text *out)
 
 static const nrl_template builtin_template = {
     NRL_PLUGIN(NRL_KIND_TEMPLATE, nrl_template, builtin_options, builtin_rows, "builtin", "0.1",
-               "the usual chat templates by name: chatml, llama3, mistral, plain"),
+               "common chat templates by name: chatml, llama3, mistral, plain"),
     .words = builtin_words,
     .probe = template_probe,
     .open = template_open,

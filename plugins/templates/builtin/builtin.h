@@ -1,19 +1,19 @@
 /*
- * builtin.h - a chat template as rows of a table. builtin.c has the rows and writes conversations by them;
- * as_jinja.c writes the same rows as Jinja.
+ * builtin.h - a chat template as rows of a table. builtin.c has the rows and renders conversations
+ * with them; as_jinja.c writes the same rows as Jinja.
  */
 #ifndef BUILTIN_H
 #define BUILTIN_H
 #include "base/buffer.h"
 #include <nrl/template.h>
 
-/* How a role's turn is written: open, content, close, after. Of an assistant turn lead, content
+/* The turn of a role is written as open, content, close, after. In an assistant turn, lead, content
  * and close are trained. In these texts \1 stands for the space that a SentencePiece tokenizer
- * needs behind a special token when it does not put one there itself. */
+ * needs after a special token if it does not insert one itself. */
 typedef struct {
     const char *role;
     const char *open, *lead;
-    const char *close; /* the end-of-turn token; end_is_eos: the tokenizer's own EOS instead */
+    const char *close; /* the end-of-turn token; if end_is_eos, the tokenizer's own EOS is used instead */
     const char *after;
     bool end_is_eos;
 } turn;
@@ -27,20 +27,20 @@ struct chat_format {
     bos_rule bos;
     system_place system;
     bool alternates;           /* user, assistant, user, ... after an optional system message */
-    bool begins_with_word;     /* not with a special token, nor with \1 */
-    bool trims;                /* white space around contents is dropped */
-    const char *const *tokens; /* special tokens that the tokenizer must have, NULL-ended */
-    const turn *turns;         /* ended by a row without a role */
-    const char *variant_token; /* a tokenizer that has it uses the variant */
+    bool begins_with_word;     /* not with a special token or \1 */
+    bool trims;                /* white space around contents is removed */
+    const char *const *tokens; /* special tokens that the tokenizer must have, NULL-terminated */
+    const turn *turns;         /* terminated by a row without a role */
+    const char *variant_token; /* if the tokenizer has this token, the variant is used */
     const chat_format *variant;
 };
 
-/* A format and the tokenizer that it writes for. */
+/* A format and the tokenizer for which it renders. */
 typedef struct {
     const chat_format *format;
     const nrl_open_tokenizer *tokenizer; /* NULL: nothing is rendered */
-    const char *eos;                     /* text of its EOS, "" where it has none */
-    bool bos;                            /* BOS stands in front */
+    const char *eos;                     /* text of its EOS, "" if it has none */
+    bool bos;                            /* the text begins with BOS */
     bool space;                          /* \1 is a space */
 } builtin;
 

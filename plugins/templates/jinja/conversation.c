@@ -1,17 +1,17 @@
 /*
- * conversation.c - the jinja template plugin: a chat template of the tokenizer's or the user's own, as
- * transformers runs it. The template gets the variables that transformers gives it: messages
+ * conversation.c - the jinja template plugin: a chat template from a tokenizer or a file, with the
+ * semantics of transformers. The template gets the variables that transformers passes: messages
  * with all keys of the row that are not null, tools, documents (none), add_generation_prompt, the
- * named special tokens, and what the row's chat_template_kwargs say.
+ * named special tokens, and the chat_template_kwargs of the row.
  *
- * What is trained is read off the template itself, never guessed:
- * - marks of {% generation %}, where it has them (transformers' return_assistant_tokens_mask);
- * - else turn i goes from the end of messages[0..i) with the generation prompt to the end of
- *   messages[0..i], and each of these renderings must be how the whole one begins. A prompt that goes
- *   on otherwise than the turn (a <think> opened for the model) counts up to where both part, as in
- *   TRL, if the messages before it are rendered alike.
- * An EOS behind the last message of a rendering, where others have none, is not held against it.
- * A template without that property (one that drops the reasoning of earlier turns) is an error.
+ * Trained spans are derived from the template itself, never guessed:
+ * - from its {% generation %} marks, if it has any (transformers' return_assistant_tokens_mask);
+ * - otherwise turn i extends from the end of messages[0..i) with the generation prompt to the end of
+ *   messages[0..i], and each of these renderings must be a prefix of the whole rendering. A prompt
+ *   that continues differently from the turn (a <think> opened for the model) counts up to the first
+ *   difference, as in TRL, if the messages before it are rendered the same.
+ * An EOS after the last message of a rendering, where other messages have none, is ignored. A
+ * template without that property (one that drops the reasoning of earlier turns) is an error.
  */
 #include "base/suggest.h"
 #include "jinja.h"
@@ -25,7 +25,7 @@ typedef struct {
     jinja *plain, *with_tools;           /* the second may be NULL */
     const nrl_open_tokenizer *tokenizer; /* NULL: nothing is rendered */
     char *text;
-    int64_t now; /* when it was opened: strftime_now's clock */
+    int64_t now; /* the time when the template was opened, for strftime_now */
 } conversation_template;
 
 typedef struct {
@@ -42,7 +42,7 @@ static void spans_push(span_list *s, size_t begin, size_t end)
     s->at[s->n++] = (jinja_span){begin, end};
 }
 
-enum { MAX_VARIABLES = 64, MAX_GIVEN = 32 }; /* of a row */
+enum { MAX_VARIABLES = 64, MAX_GIVEN = 32 }; /* per row */
 
 static void template_close(void *self)
 {
@@ -86,7 +86,7 @@ static const char *named_token(const conversation_template *t, const char *name)
 
 /* ---- variables ---- */
 
-/* The reasoning of a message under the names that templates read, as transformers gives it. */
+/* The reasoning of a message under the names that templates use, as in transformers. */
 static const nrl_node *find_reasoning(const nrl_node *node)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -97,8 +97,8 @@ static const nrl_node *find_reasoning(const nrl_node *node)
     return NULL;
 }
 
-/* Lists of content parts stay lists for a template that reads a part's text; others get the texts
- * joined, as the built-in templates do. */
+/* A template that reads the text of content parts gets lists of parts; other templates get the
+ * joined texts, as built-in templates do. */
 static jinja_value content_of(const jinja *t, arena *a, const nrl_message *m)
 {
     const nrl_node *content = nrl_node_find(m->node, "content");
@@ -111,7 +111,8 @@ static jinja_value key_of(const char *text)
     return jinja_string(text, strlen(text));
 }
 
-/* One key of the row's message: role and content as they were read, also where they are called from and value. */
+/* Adds one key of the message: role and content as they were read, even if the row calls them from
+ * and value. */
 static void add_member(const jinja *t, arena *a, const nrl_message *m, size_t i, bool shared, jinja_map *to)
 {
     const char *key = nrl_node_key(m->node, i);
@@ -156,8 +157,8 @@ typedef struct {
     jinja_variable variables[MAX_VARIABLES];
     size_t n;
     int64_t now, steps; /* the second of all renderings of this conversation */
-    const char *eos;    /* eos_token as the template has it, or NULL */
-    jinja_output whole; /* the rendering that all others are compared with */
+    const char *eos;    /* the eos_token that the template sees, or NULL */
+    jinja_output whole; /* the rendering with which all others are compared */
 } renderer;
 
 static void set_variable(renderer *r, const char *name, jinja_value v)
@@ -192,9 +193,9 @@ static nrl_status render(renderer *r, size_t n, bool add_generation_prompt, jinj
     return jinja_render(r->code, &in, out);
 }
 
-/* ---- what is trained ---- */
+/* ---- trained spans ---- */
 
-/* Bytes that the whole text and this one begin with alike, whole characters of them. */
+/* The length of the common prefix of the whole text and this one, in whole characters. */
 static size_t common(const buffer *whole, const buffer *part)
 {
     size_t n = 0, most = part->size < whole->size ? part->size : whole->size;
@@ -205,7 +206,8 @@ static size_t common(const buffer *whole, const buffer *part)
     return n;
 }
 
-/* The rendering of the first n messages: its size, and how much of it the whole text begins with. */
+/* Renders the first n messages: returns the size, and the length of the common prefix with the
+ * whole text. */
 static nrl_status measure(renderer *r, size_t n, bool prompt, size_t *size, size_t *shared)
 {
     jinja_output part = {0};
@@ -218,14 +220,15 @@ static nrl_status measure(renderer *r, size_t n, bool prompt, size_t *size, size
 
 static nrl_status fail_prefix(const renderer *r, size_t i, const char *what)
 {
-    return nrl_fail(NRL_ERR_DATA,
-                    "messages[%zu]: %s: %s, so its tokens cannot be told in the whole conversation\n"
-                    "data.train_on: last trains the last turn alone; a template with {%% generation %%} around its "
-                    "assistant turns trains all of them",
-                    i, jinja_name(r->code), what);
+    return nrl_fail(
+        NRL_ERR_DATA,
+        "messages[%zu]: %s: %s, so its tokens cannot be located in the whole conversation\n"
+        "hint: data.train_on: last trains only the last turn; a template with {%% generation %%} around its "
+        "assistant turns trains all of them",
+        i, jinja_name(r->code), what);
 }
 
-/* Where the messages before turn i end (*before) and where the turn itself begins. */
+/* The end of the messages before turn i (*before) and the beginning of the turn. */
 static nrl_status turn_begin(renderer *r, size_t i, size_t *before, size_t *begin)
 {
     size_t size, shared, plain, plain_shared;
@@ -238,13 +241,12 @@ static nrl_status turn_begin(renderer *r, size_t i, size_t *before, size_t *begi
     *before = plain_shared;
     *begin = shared;
     if (shared == size) return NRL_OK;
-    if (plain_shared < plain)
-        return fail_prefix(r, i, "the messages before it are written otherwise when they stand alone");
+    if (plain_shared < plain) return fail_prefix(r, i, "the messages before it are rendered differently without it");
     if (shared < plain) *begin = plain;
     return NRL_OK;
 }
 
-/* Less the EOS that some templates write behind a conversation's last message alone. */
+/* The size without the EOS that some templates write only after the last message of a conversation. */
 static size_t without_eos(const renderer *r, const buffer *text)
 {
     size_t size = text->size, n = r->eos ? strlen(r->eos) : 0;
@@ -259,8 +261,8 @@ static bool holds_assistant(const char *text, size_t size)
     return false;
 }
 
-/* A template that opens an assistant turn behind every conversation, asked or not, ends turn i as it ends what
- * comes before it: with the same header. */
+/* Refuses a template that opens an assistant turn after every conversation, even without
+ * add_generation_prompt: the end of turn i cannot be found. */
 static nrl_status last_turn_end(renderer *r, size_t i, size_t n, size_t *end)
 {
     jinja_output before = {0}, asked = {0};
@@ -276,8 +278,8 @@ static nrl_status last_turn_end(renderer *r, size_t i, size_t n, size_t *end)
     if (same && holds_assistant(whole->text + *end - same, same))
         st = nrl_fail(
             NRL_ERR_DATA,
-            "messages[%zu]: %s: it opens an assistant turn behind the last one, so where that ends cannot be told\n"
-            "expected a template that does so where add_generation_prompt asks, or {%% generation %%} in it",
+            "messages[%zu]: %s: it opens an assistant turn after the last one, whose end therefore cannot be found\n"
+            "hint: expected a template that does so only with add_generation_prompt, or that has {%% generation %%}",
             i, jinja_name(r->code));
     jinja_output_free(&before);
     jinja_output_free(&asked);
@@ -291,7 +293,7 @@ static nrl_status turn_end(renderer *r, size_t i, size_t n, size_t *end)
     nrl_status st = render(r, i + 1, false, &part);
     size_t shared = st == NRL_OK ? common(&r->whole.text, &part.text) : 0, less = without_eos(r, &part.text);
     *end = shared < part.text.size ? less : shared;
-    if (st == NRL_OK && shared < less) st = fail_prefix(r, i, "this turn is written otherwise when it is the last");
+    if (st == NRL_OK && shared < less) st = fail_prefix(r, i, "this turn is rendered differently when it is the last");
     jinja_output_free(&part);
     return st;
 }
@@ -318,7 +320,7 @@ static nrl_status by_prefixes(renderer *r, const nrl_conversation *c, span_list 
     return NRL_OK;
 }
 
-/* Takes the marks of the turns that say so out again. */
+/* Removes the marks of turns that are marked untrained. */
 static nrl_status drop_untrained(renderer *r, const nrl_conversation *c, span_list *trained)
 {
     for (size_t i = c->n_prompt; i < c->n; i++) {
@@ -333,7 +335,7 @@ static nrl_status drop_untrained(renderer *r, const nrl_conversation *c, span_li
     return NRL_OK;
 }
 
-/* Marks of the prompt's own turns are omitted. */
+/* Marks of turns in the prompt are skipped. */
 static nrl_status by_marks(renderer *r, const nrl_conversation *c, span_list *trained)
 {
     size_t first = c->n_prompt, before = 0, begin;
@@ -342,7 +344,7 @@ static nrl_status by_marks(renderer *r, const nrl_conversation *c, span_list *tr
     if (first == c->n) return NRL_OK;
     if (!r->whole.n_marks)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: its {%% generation %%} marks nothing of this conversation, which has an assistant turn",
+                        "%s: {%% generation %%} marks no part of this conversation, which has an assistant turn",
                         jinja_name(r->code));
     bool earlier = false;
     for (size_t i = 0; i < c->n_prompt; i++)
@@ -355,8 +357,8 @@ static nrl_status by_marks(renderer *r, const nrl_conversation *c, span_list *tr
 
 /* ---- roles ---- */
 
-/* A template may write any role that it is given, and most do; so a role that neither is common nor
- * stands in the template is a slip of the pen rather than a role. */
+/* A template may accept any role, and most do. A role that is neither common nor named in the
+ * template is therefore treated as a typing mistake. */
 static nrl_status check_role(const jinja *t, const char *role, size_t i)
 {
     static const char *const common_roles[] = {"user", "assistant", "system", "tool", "developer", "function"};
@@ -405,7 +407,7 @@ static nrl_status template_render(void *self, const nrl_conversation *c, nrl_ren
     return st;
 }
 
-/* A name that ends as Jinja files do is certain; any other text may still be Jinja. */
+/* The file name of Jinja files is certain; any other text may still be Jinja. */
 static int32_t template_probe(const nrl_template_source *source)
 {
     static const char *const ends[] = {".jinja", ".jinja2", ".j2"};
@@ -431,7 +433,7 @@ static bool template_reads_keys(void *self)
 
 static const nrl_template jinja_template = {
     NRL_PLUGIN_PLAIN(NRL_KIND_TEMPLATE, nrl_template, "jinja", "0.1",
-                     "a chat template in Jinja: the tokenizer's own, or a file, as transformers runs it"),
+                     "a chat template in Jinja, from the tokenizer or a file, as transformers runs it"),
     .probe = template_probe,
     .open = template_open,
     .close = template_close,

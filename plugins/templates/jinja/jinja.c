@@ -1,11 +1,11 @@
 /*
- * jinja.c - compiling and rendering: what callers see of the interpreter.
+ * jinja.c - the public functions of the interpreter: compiling and rendering.
  */
 #include "jinja_parts.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* A conversation of a megabyte takes thousands of steps and little more memory than its text. */
+/* A conversation of one megabyte takes thousands of steps and little more memory than its text. */
 const jinja_limits jinja_default_limits = {
     .steps = 50000000, .memory = (size_t)512 << 20, .output = (size_t)64 << 20, .depth = 1000};
 

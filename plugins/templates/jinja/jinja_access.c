@@ -1,7 +1,7 @@
 /*
- * jinja_access.c - x.name, x[key], x[a:b:c], and walking: as Jinja's environment does it, where the
- * dot looks for a method first and brackets for an item. What is not there is undefined; asking
- * something undefined is an error.
+ * jinja_access.c - x.name, x[key], x[a:b:c] and iteration, as in Jinja's environment: the dot looks
+ * for a method first, brackets look for an item first. A missing attribute is undefined; an
+ * attribute of an undefined value is an error.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
@@ -59,7 +59,7 @@ static bool macro_attribute(jinja_vm *m, const jinja_macro *macro, const char *n
     return true;
 }
 
-/* What getattr finds on a Python object of this kind. */
+/* The result of getattr on a Python object of this kind. */
 static bool find_attribute(jinja_vm *m, const jinja_value *of, const char *name, size_t size, jinja_value *out)
 {
     if (of->kind == JINJA_LOOP && loop_attribute(m, of->loop, name, out)) return true;
@@ -222,7 +222,7 @@ nrl_status vm_slice(jinja_vm *m, const jinja_value *of, const jinja_value part[3
         return NRL_OK;
     }
     int64_t n = (int64_t)(text ? text_length(of->text, of->size) : of->list->n);
-    if (step > n) step = n + 1; /* the first alone, and no overflow */
+    if (step > n) step = n + 1; /* only the first item, without overflow */
     if (step < -n) step = -n - 1;
     NRL_TRY(vm_read(m, of));
     NRL_TRY(slice_bound(&part[0], n, step, step < 0 ? n - 1 : 0, &begin));
@@ -233,7 +233,7 @@ nrl_status vm_slice(jinja_vm *m, const jinja_value *of, const jinja_value part[3
                 : slice_list(m, of, begin, step, (size_t)count, out);
 }
 
-/* ---- walking ---- */
+/* ---- iteration ---- */
 
 static nrl_status characters(jinja_vm *m, const jinja_value *of, jinja_value **items, size_t *n)
 {
@@ -260,7 +260,7 @@ nrl_status vm_items(jinja_vm *m, const jinja_value *of, jinja_value **items, siz
         *n = of->map->n;
         return NRL_OK;
     }
-    if (!jinja_is_sequence(of)) return JINJA_FAIL("a %s cannot be walked over", jinja_kind_name(of));
+    if (!jinja_is_sequence(of)) return JINJA_FAIL("a %s is not iterable", jinja_kind_name(of));
     *items = of->list->items + of->list->at;
     *n = of->list->n - of->list->at;
     if (of->kind == JINJA_GENERATOR) of->list->at = of->list->n;

@@ -1,6 +1,6 @@
 /*
- * jinja_call.c - arguments of functions, filters and methods, and the functions that every template
- * has: range, dict, namespace, raise_exception, strftime_now.
+ * jinja_call.c - arguments of functions, filters and methods, and the functions of every template:
+ * range, dict, namespace, raise_exception, strftime_now.
  */
 #include "jinja_parts.h"
 #include <inttypes.h>
@@ -59,13 +59,13 @@ nrl_status args_text(const char *who, const jinja_value *v, jinja_value *out)
 
 /* ---- functions ---- */
 
-enum { MAX_RANGE = 100000 }; /* jinja2.sandbox's */
+enum { MAX_RANGE = 100000 }; /* the limit of jinja2.sandbox */
 
 static nrl_status range_bounds(const jinja_args *args, int64_t bound[3])
 {
     static const char *const names[] = {"start", "stop", "step", NULL};
     jinja_value v[MAX_PARAMS];
-    if (args->n_named) return JINJA_FAIL("range: it takes no named arguments");
+    if (args->n_named) return JINJA_FAIL("range takes no named arguments");
     NRL_TRY(args_bind("range", names, 1, args, v));
     for (int i = 0; i < 3; i++)
         if (!args_absent(&v[i]) && v[i].kind != JINJA_INT && v[i].kind != JINJA_BOOL)
@@ -102,7 +102,7 @@ static nrl_status call_range(jinja_vm *m, const jinja_args *args, jinja_value *o
     return NRL_OK;
 }
 
-/* A map, or pairs. */
+/* Adds a map, or pairs. */
 static nrl_status add_all(jinja_vm *m, const jinja_value *from, jinja_map *to)
 {
     jinja_value *items;
@@ -141,7 +141,7 @@ static nrl_status call_namespace(jinja_vm *m, const jinja_args *args, jinja_valu
     NRL_TRY(call_dict(m, args, out));
     for (size_t i = 0; i < out->map->n; i++)
         if (out->map->keys[i].kind == JINJA_STRING && *out->map->keys[i].text == '_')
-            return JINJA_FAIL("a namespace has no names with _ in front");
+            return JINJA_FAIL("names in a namespace must not begin with _");
     out->kind = JINJA_NAMESPACE;
     return NRL_OK;
 }
@@ -167,7 +167,7 @@ static nrl_status call_strftime(jinja_vm *m, const jinja_args *args, jinja_value
 static nrl_status call_unknown(jinja_vm *m, const jinja_args *args, jinja_value *out)
 {
     (void)m, (void)args, (void)out;
-    return nrl_fail(NRL_ERR_CONFIG, "cycler, joiner and lipsum are not known here");
+    return nrl_fail(NRL_ERR_CONFIG, "cycler, joiner and lipsum are not supported");
 }
 
 static const jinja_function functions[] = {

@@ -1,6 +1,6 @@
 /*
- * jinja_eval.c - the value of an expression. Every step counts against the rendering's limits, and
- * the innermost expression that fails gives the line of the message.
+ * jinja_eval.c - evaluates expressions. Every step counts against the limits of the rendering, and
+ * the innermost expression that fails determines the line in the message.
  */
 #include "jinja_parts.h"
 #include <stdarg.h>
@@ -40,8 +40,7 @@ nrl_status vm_read(jinja_vm *m, const jinja_value *v)
 nrl_status vm_enter(jinja_vm *m)
 {
     if (++m->depth <= m->limits.depth) return vm_work(m, 1);
-    return nrl_fail(NRL_ERR_CONFIG, "more than %d expressions, statements and macros inside each other",
-                    m->limits.depth);
+    return nrl_fail(NRL_ERR_CONFIG, "more than %d nested expressions, statements and macros", m->limits.depth);
 }
 
 jinja_value vm_string(jinja_vm *m, const char *text, size_t size)
@@ -62,7 +61,7 @@ jinja_value vm_map(jinja_vm *m)
     return jinja_map_new(&m->memory);
 }
 
-/* Both arrays double, and what they were stays in the arena. */
+/* Both arrays double; the old ones stay in the arena. */
 void vm_map_set(jinja_vm *m, jinja_map *map, jinja_value key, jinja_value value)
 {
     m->bytes += 4 * sizeof value;
@@ -303,7 +302,7 @@ static nrl_status one_filter(jinja_vm *m, jinja_scope *s, const node *n, const j
     return n->filter->call(m, input, &args, out);
 }
 
-/* A chain of filters over `input`, which takes the place of the value at its head. */
+/* A chain of filters applied to `input`, which replaces the value at its head. */
 nrl_status vm_filter(jinja_vm *m, jinja_scope *s, const node *n, jinja_value input, jinja_value *out)
 {
     *out = input;

@@ -1,5 +1,5 @@
 /*
- * jinja_filters_list.c - filters of lists and maps, and the search for a filter's name.
+ * jinja_filters_list.c - filters of lists and maps, and the lookup of filters by name.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
@@ -7,7 +7,7 @@
 
 static nrl_status no_arguments(const char *who, const jinja_args *args)
 {
-    return args->n || args->n_named ? JINJA_FAIL("%s: it takes no arguments", who) : NRL_OK;
+    return args->n || args->n_named ? JINJA_FAIL("%s takes no arguments", who) : NRL_OK;
 }
 
 static jinja_value list_of(jinja_vm *m, jinja_kind kind, jinja_value *items, size_t n)
@@ -17,7 +17,7 @@ static jinja_value list_of(jinja_vm *m, jinja_kind kind, jinja_value *items, siz
     return v;
 }
 
-/* A copy that may be put in order. */
+/* A copy that can be sorted. */
 static nrl_status copy_items(jinja_vm *m, const jinja_value *v, jinja_value **items, size_t *n)
 {
     jinja_value *from;
@@ -56,7 +56,7 @@ nrl_status vm_path(jinja_vm *m, const jinja_value *of, const jinja_value *path, 
     return NRL_OK;
 }
 
-/* ---- one from many ---- */
+/* ---- single items and counts ---- */
 
 static nrl_status filter_length(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)
 {
@@ -76,11 +76,11 @@ static nrl_status filter_length(jinja_vm *m, const jinja_value *v, const jinja_a
         *out = jinja_int((int64_t)v->loop->n);
         return NRL_OK;
     case JINJA_GENERATOR:
-        return JINJA_FAIL("length: a generator has none, expected a list");
+        return JINJA_FAIL("length: a generator has no length, expected a list");
     default:
         break;
     }
-    if (!jinja_is_sequence(v)) return JINJA_FAIL("length: a %s has none", jinja_kind_name(v));
+    if (!jinja_is_sequence(v)) return JINJA_FAIL("length: a %s has no length", jinja_kind_name(v));
     *out = jinja_int((int64_t)v->list->n);
     return NRL_OK;
 }
@@ -101,7 +101,7 @@ static nrl_status filter_last(jinja_vm *m, const jinja_value *v, const jinja_arg
     jinja_value *items;
     size_t n;
     NRL_TRY(no_arguments("last", args));
-    if (v->kind == JINJA_GENERATOR) return JINJA_FAIL("last: a generator has no end to begin at, expected a list");
+    if (v->kind == JINJA_GENERATOR) return JINJA_FAIL("last: expected a list, found a generator");
     NRL_TRY(vm_items(m, v, &items, &n));
     *out = n ? items[n - 1] : vm_undefined(m, "the last item of an empty list");
     return NRL_OK;
@@ -185,7 +185,7 @@ static nrl_status merge(jinja_vm *m, jinja_value *at[2], jinja_value *to[2], siz
     return NRL_OK;
 }
 
-/* Stable, by keys [n]; items go along. */
+/* Stable sort by keys [n]; the items are moved along. */
 static nrl_status sort_items(jinja_vm *m, const order_by *o, jinja_value *items, size_t n)
 {
     jinja_value *at[2] = {vm_alloc(m, (n + 1) * sizeof **at), items};
@@ -221,7 +221,7 @@ static nrl_status filter_sort(jinja_vm *m, const jinja_value *v, const jinja_arg
     NRL_TRY(copy_items(m, v, &items, &n));
     const order_by o = {.path = path_or_null(&a[2]), .cased = jinja_truth(&a[1]), .reverse = jinja_truth(&a[0])};
     if (o.path && o.path->kind == JINJA_STRING && memchr(o.path->text, ',', o.path->size))
-        return nrl_fail(NRL_ERR_CONFIG, "sort by several attributes is not known here");
+        return nrl_fail(NRL_ERR_CONFIG, "sort by several attributes is not supported");
     NRL_TRY(sort_items(m, &o, items, n));
     *out = list_of(m, JINJA_LIST, items, n);
     return NRL_OK;

@@ -1,6 +1,6 @@
 /*
- * jinja_filters_text.c - filters of text and numbers. `tojson` is that of transformers, which escapes
- * nothing for HTML; all others are Jinja's own without autoescape.
+ * jinja_filters_text.c - filters of text and numbers. `tojson` is that of transformers, which does
+ * not escape HTML; all others are Jinja's own without autoescape.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
@@ -63,7 +63,7 @@ static nrl_status replace_all(jinja_vm *m, const jinja_value *of, const jinja_va
     const char *p = of->text, *end = p + of->size, *found;
     NRL_TRY(vm_work(m, of->size / 16));
     while (count-- != 0 && (found = from->size ? text_find(p, (size_t)(end - p), from->text, from->size) : p)) {
-        /* between all characters, where there is nothing to look for */
+        /* an empty pattern matches between all characters */
         size_t step = 0;
         if (!from->size && found < end) utf8_next(found, end, &step);
         NRL_TRY(vm_room(m, b->size + to->size));
@@ -96,7 +96,7 @@ static nrl_status filter_replace(jinja_vm *m, const jinja_value *v, const jinja_
 
 static nrl_status filter_string(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)
 {
-    if (args->n || args->n_named) return JINJA_FAIL("string: it takes no arguments");
+    if (args->n || args->n_named) return JINJA_FAIL("string takes no arguments");
     return vm_text(m, v, out);
 }
 
@@ -107,7 +107,7 @@ static nrl_status filter_safe(jinja_vm *m, const jinja_value *v, const jinja_arg
     return NRL_OK;
 }
 
-/* Joining to nothing that is safe escapes, and what is safe stays. */
+/* Joining plain text to something safe escapes it; safe text stays as it is. */
 static nrl_status filter_escape(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)
 {
     jinja_value text, empty = jinja_string("", 0);
@@ -133,13 +133,13 @@ static nrl_status filter_indent(jinja_vm *m, const jinja_value *v, const jinja_a
     NRL_TRY(args_bind("indent", names, 0, args, a));
     if (a[0].kind != JINJA_STRING) NRL_TRY(args_int("indent", &a[0], 4, &width));
     if (v->kind != JINJA_STRING) return JINJA_FAIL("indent: expected text, found %s", jinja_kind_name(v));
-    if (width > 10000) return JINJA_FAIL("indent: more than 10000 blanks");
+    if (width > 10000) return JINJA_FAIL("indent: more than 10000 spaces");
     jinja_value in = a[0];
     if (in.kind != JINJA_STRING) in = blanks_of(m, width);
     (void)none;
     jinja_find_method(m, v, "splitlines", 10, &method);
     NRL_TRY(vm_call(m, &method, &(jinja_args){0}, &lines));
-    /* a line end at the end begins an empty line */
+    /* a final line end begins an empty line */
     bool open = v->size && memchr("\n\r\v\f", v->text[v->size - 1], 4);
     size_t n = lines.list->n + (open || !v->size);
     nrl_status st = NRL_OK;
@@ -198,7 +198,8 @@ static nrl_status filter_wordcount(jinja_vm *m, const jinja_value *v, const jinj
 
 /* ---- JSON ---- */
 
-/* indent: a number of blanks or text; separators: (", ", ": "), whose first is "," with an indent. */
+/* indent: a number of spaces, or text; separators: (", ", ": "), where the first is "," if there is
+ * an indent. */
 static nrl_status json_options(jinja_vm *m, const jinja_value *a, json_style *style)
 {
     int64_t width;
@@ -207,7 +208,7 @@ static nrl_status json_options(jinja_vm *m, const jinja_value *a, json_style *st
         style->indent = vm_string(m, a[1].text, a[1].size).text;
     } else if (!args_absent(&a[1]) && a[1].kind != JINJA_NONE) {
         NRL_TRY(args_int("tojson: indent", &a[1], 0, &width));
-        if (width > 1000) return JINJA_FAIL("tojson: an indent of more than 1000 blanks");
+        if (width > 1000) return JINJA_FAIL("tojson: an indent of more than 1000 spaces");
         style->indent = blanks_of(m, width).text;
     }
     if (style->indent) style->item = ",";
@@ -237,7 +238,7 @@ static nrl_status filter_tojson(jinja_vm *m, const jinja_value *v, const jinja_a
 
 /* ---- numbers ---- */
 
-/* A number as Python's int() and float() read it: blanks around, _ between digits. */
+/* Parses a number as Python's int() and float() do: white space around it, _ between digits. */
 static bool read_number(const jinja_value *v, double *real, int64_t *whole, bool *is_whole)
 {
     const char *text = v->text;
@@ -272,7 +273,7 @@ static nrl_status filter_int(jinja_vm *m, const jinja_value *v, const jinja_args
     NRL_TRY(args_bind("int", names, 0, args, a));
     NRL_TRY(args_int("int", &a[1], 10, &base));
     NRL_TRY(vm_need_defined(v));
-    if (base != 10) return nrl_fail(NRL_ERR_CONFIG, "int: a base other than 10 is not known here");
+    if (base != 10) return nrl_fail(NRL_ERR_CONFIG, "int: a base other than 10 is not supported");
     *out = args_absent(&a[0]) ? jinja_int(0) : a[0];
     if (v->kind == JINJA_INT || v->kind == JINJA_BOOL) {
         *out = jinja_int(v->kind == JINJA_BOOL ? v->boolean : v->integer);
@@ -281,7 +282,7 @@ static nrl_status filter_int(jinja_vm *m, const jinja_value *v, const jinja_args
     if (v->kind == JINJA_FLOAT) real = v->real;
     reads = v->kind == JINJA_FLOAT || (v->kind == JINJA_STRING && read_number(v, &real, &whole, &is_whole));
     if (!reads || !isfinite(real)) return NRL_OK;
-    if (fabs(real) >= 9e18) return nrl_fail(NRL_ERR_CONFIG, "an integer beyond 64 bits, which are all there is here");
+    if (fabs(real) >= 9e18) return nrl_fail(NRL_ERR_CONFIG, "an integer beyond 64 bits is not supported");
     *out = jinja_int(is_whole ? whole : (int64_t)real);
     return NRL_OK;
 }
@@ -308,7 +309,7 @@ static nrl_status filter_float(jinja_vm *m, const jinja_value *v, const jinja_ar
 
 static nrl_status filter_abs(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out)
 {
-    if (args->n || args->n_named) return JINJA_FAIL("abs: it takes no arguments");
+    if (args->n || args->n_named) return JINJA_FAIL("abs takes no arguments");
     if (!jinja_is_number(v)) return JINJA_FAIL("abs: expected a number, found %s", jinja_kind_name(v));
     if (v->kind == JINJA_FLOAT) {
         *out = jinja_float(fabs(v->real));

@@ -1,6 +1,6 @@
 /*
- * jinja_format.c - "%s of %d" % values, and dates. What Python's % knows and no template uses
- * (%c of numbers, %a, stars for widths) is refused.
+ * jinja_format.c - "%s of %d" % values, and dates. Features of Python's % that templates do not use
+ * (%c of numbers, %a, stars for widths) are refused.
  */
 #include "jinja_parts.h"
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static nrl_status parse_spec(const char **p, const char *end, percent_spec *s)
         NRL_TRY(parse_count(p, end, &s->precision));
     }
     if (*p >= end || !strchr("sdiufFeEgGxXor%", **p) || !**p)
-        return JINJA_FAIL("%% of a text: a conversion that is not known here");
+        return JINJA_FAIL("%% of a text: an unsupported conversion");
     s->kind = *(*p)++;
     return NRL_OK;
 }
@@ -84,7 +84,7 @@ static nrl_status put_number(const percent_spec *s, const jinja_value *v, buffer
             return JINJA_FAIL("%%%c: expected a whole number", s->kind);
         int64_t i = v->kind == JINJA_FLOAT ? (int64_t)x : v->kind == JINJA_INT ? v->integer : v->boolean;
         bool hex = s->kind == 'x' || s->kind == 'X' || s->kind == 'o';
-        if (hex && i < 0) return JINJA_FAIL("%%%c of a negative number is not known here", s->kind);
+        if (hex && i < 0) return JINJA_FAIL("%%%c of a negative number is not supported", s->kind);
         snprintf(format, sizeof format, "%%%s*.*ll%c", s->flags, hex ? s->kind : 'd');
         n = snprintf(text, sizeof text, format, s->width, precision, (long long)i);
     }
@@ -97,7 +97,7 @@ static nrl_status next_value(const char **p, const char *end, percent_args *a, c
     if (*p < end && **p == '(') {
         const char *close = memchr(*p, ')', (size_t)(end - *p));
         *out = close && a->map ? jinja_map_find(a->map->map, jinja_string(*p + 1, (size_t)(close - *p - 1))) : NULL;
-        if (!*out) return JINJA_FAIL("%% of a text: no value under the name that it asks for");
+        if (!*out) return JINJA_FAIL("%% of a text: no value with the requested name");
         *p = close + 1;
         return NRL_OK;
     }
@@ -160,7 +160,7 @@ nrl_status vm_strftime(jinja_vm *m, const jinja_value *format, jinja_value *out)
     NRL_TRY(args_text("strftime_now", format, &text));
     if (text.size > 200 || memchr(text.text, 0, text.size))
         return JINJA_FAIL("strftime_now: a format of more than 200 bytes");
-    if (!localtime_r(&now, &parts)) return JINJA_FAIL("strftime_now: the clock shows no date");
+    if (!localtime_r(&now, &parts)) return JINJA_FAIL("strftime_now: cannot convert the time to a date");
     const char *f = vm_string(m, text.text, text.size).text;
     size_t n = *f ? strftime(made, sizeof made, f, &parts) : 0;
     *out = vm_string(m, made, n);

@@ -1,7 +1,7 @@
 /*
- * jinja_lex.c - a template's source as tokens: text between tags with the white space rules applied
- * (trim_blocks, lstrip_blocks, the marks - and +), and what stands inside tags. The rules are those
- * of Jinja2's lexer, to the line end.
+ * jinja_lex.c - splits the source of a template into tokens: text between tags with the white space
+ * rules applied (trim_blocks, lstrip_blocks, the signs - and +), and the contents of tags. The
+ * rules are exactly those of Jinja2's lexer.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
@@ -16,7 +16,7 @@ typedef struct {
     token_list *out;
     const char *at, *end;
     uint32_t line;
-    bool line_start; /* what came before ended with a line end */
+    bool line_start; /* the preceding text ended with a line end */
 } lexer;
 
 /* ---- tokens ---- */
@@ -49,7 +49,7 @@ static bool starts(const lexer *l, const char *text)
     return (size_t)(l->end - l->at) >= n && !memcmp(l->at, text, n);
 }
 
-/* Over white space; with one line end at most for `one`. */
+/* Skips white space; with `one`, at most one line end. */
 static const char *skip_space(const char *p, const char *end)
 {
     size_t n;
@@ -58,7 +58,8 @@ static const char *skip_space(const char *p, const char *end)
     return p;
 }
 
-/* Behind the end of a block or comment: -%} takes all white space, %} one line end, +%} nothing. */
+/* Skips white space after the end of a block or comment: -%} takes all of it, %} one line end, +%}
+ * nothing. */
 static void after_tag(lexer *l, char sign, bool trims)
 {
     const char *to = l->at;
@@ -72,7 +73,7 @@ static void after_tag(lexer *l, char sign, bool trims)
 
 /* ---- text between tags ---- */
 
-/* The text before a tag, less what the tag's sign or lstrip_blocks takes. */
+/* The text before a tag, without the white space that the tag's sign or lstrip_blocks removes. */
 static void push_data(lexer *l, const char *end, char sign, bool lstrips)
 {
     const char *begin = l->at;
@@ -122,17 +123,18 @@ static int hex_of(char c)
     return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* \xhh, \uhhhh, \Uhhhhhhhh: n digits behind p. */
+/* \xhh, \uhhhh, \Uhhhhhhhh: reads n digits at p. */
 static nrl_status hex_escape(const lexer *l, const char **p, const char *end, int n, buffer *out)
 {
     uint32_t c = 0;
     char bytes[4];
     for (int i = 0; i < n; i++) {
         int digit = *p < end ? hex_of(*(*p)++) : -1;
-        if (digit < 0) return fail(l, "expected hexadecimal digits behind \\x, \\u or \\U in a string");
+        if (digit < 0) return fail(l, "expected hexadecimal digits after \\x, \\u or \\U in a string");
         c = c << 4 | (uint32_t)digit;
     }
-    if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return fail(l, "a string names a character that there is not");
+    if (c > 0x10FFFF || (c >= 0xD800 && c < 0xE000))
+        return fail(l, "a string contains the escape of an invalid character");
     buffer_add(out, bytes, utf8_write((int32_t)c, bytes));
     return NRL_OK;
 }
@@ -160,7 +162,7 @@ static nrl_status escape(const lexer *l, const char **p, const char *end, buffer
     else if (c == 'U')
         return hex_escape(l, p, end, 8, out);
     else if (c == 'N')
-        return fail(l, "\\N{...} in a string is not known here");
+        return fail(l, "\\N{...} in a string is not supported");
     else if (c >= '0' && c <= '7') {
         --*p;
         octal_escape(p, end, out);
@@ -203,7 +205,7 @@ static const char *skip_digits(const char *p, const char *end)
     return p;
 }
 
-/* The end of a float that begins with digits up to p, or p where it is none. */
+/* The end of a float whose digits begin before p, or p if it is not a float. */
 static const char *float_end(const char *p, const char *end)
 {
     const char *q = p;
@@ -225,7 +227,7 @@ static nrl_status lex_based(lexer *l, int base)
         if (*p != '_' &&
             (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, hex_of(*p), &value)))
             return fail(l, "a number has more than 64 bits");
-    if (p == l->at + 2) return fail(l, "expected digits behind 0x, 0o or 0b");
+    if (p == l->at + 2) return fail(l, "expected digits after 0x, 0o or 0b");
     push(l, TOKEN_INT)->integer = value;
     move(l, p);
     return NRL_OK;
@@ -307,7 +309,7 @@ static nrl_status lex_operator(lexer *l, brackets *b)
                     (int)(*l->at & 0x80 ? 0 : 1), l->at);
 }
 
-/* The tag's end: "%}", "-%}", "+%}" (blocks only), "}}", "-}}". */
+/* The end of a tag: "%}", "-%}", "+%}" (blocks only), "}}", "-}}". */
 static bool take_end(lexer *l, bool block, char *sign)
 {
     const char *ends[3] = {block ? "%}" : "}}", block ? "-%}" : "-}}", block ? "+%}" : NULL};
@@ -357,7 +359,8 @@ static nrl_status lex_comment(lexer *l)
     return NRL_OK;
 }
 
-/* Behind "{%" at p: sign, the word, the tag's end. *sign_in and *sign_out are 0, '-' or '+'. */
+/* Parses the sign, the word and the end of a tag after "{%" at p. *sign_in and *sign_out are 0, '-'
+ * or '+'. */
 static const char *word_tag(const char *p, const char *end, const char *word, char *sign_in, char *sign_out)
 {
     size_t n = strlen(word);
@@ -385,7 +388,7 @@ static nrl_status lex_raw(lexer *l, const char *body, char sign)
     return fail(l, "expected {% endraw %}");
 }
 
-/* ---- all of it ---- */
+/* ---- the main loop ---- */
 
 static nrl_status lex_one(lexer *l, const char *tag)
 {
@@ -399,7 +402,7 @@ static nrl_status lex_one(lexer *l, const char *tag)
     push_data(l, tag, sign, tag[1] != '{');
     l->at += 2;
     if (tag[1] == '#') {
-        /* {#-#} has one sign, which is the end's too */
+        /* {#-#} has a single sign, which also applies to the end */
         if (sign == '-' || sign == '+') l->at++;
         return lex_comment(l);
     }
@@ -408,7 +411,7 @@ static nrl_status lex_one(lexer *l, const char *tag)
     return lex_tag(l, tag[1] == '%');
 }
 
-/* Line ends become \n, and one at the end of the template is not its text. */
+/* Line ends become \n, and one at the end of the template is removed. */
 static char *clean(arena *a, const char *text, size_t *size)
 {
     char *out = arena_alloc(a, *size + 1), *to = out;

@@ -1,13 +1,14 @@
 /*
- * jinja_methods.c - methods of lists, maps and loops, by Python's names, and the search for one. Those
- * that change their object (append, update, pop) are refused, as they are in the sandbox of transformers.
+ * jinja_methods.c - methods of lists, maps and loops, with Python's names, and the lookup of
+ * methods. Methods that change their object (append, update, pop) are refused, as in the sandbox of
+ * transformers.
  */
 #include "jinja_parts.h"
 #include <string.h>
 
 nrl_status args_positional(const char *name, const jinja_args *args, size_t least, size_t most, jinja_value v[3])
 {
-    if (args->n_named) return JINJA_FAIL("%s: it takes no named arguments", name);
+    if (args->n_named) return JINJA_FAIL("%s takes no named arguments", name);
     if (args->n < least || args->n > most)
         return JINJA_FAIL("%s: expected %zu to %zu arguments, found %zu", name, least, most, args->n);
     for (size_t i = 0; i < most; i++)
@@ -29,7 +30,7 @@ static nrl_status call_index(jinja_vm *m, const jinja_value *self, const char *n
             return NRL_OK;
         }
     NRL_TRY(vm_work(m, 0));
-    return JINJA_FAIL("index: the list does not hold it");
+    return JINJA_FAIL("index: the value is not in the list");
 }
 
 static nrl_status call_copy(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
@@ -46,8 +47,9 @@ static nrl_status call_unsafe(jinja_vm *m, const jinja_value *self, const char *
                               jinja_value *out)
 {
     (void)m, (void)args, (void)out;
-    return JINJA_FAIL("'%s' changes a %s, which templates may not\nthey may set attributes of a namespace", name,
-                      jinja_kind_name(self));
+    return JINJA_FAIL(
+        "'%s' changes a %s, which templates must not do\nhint: templates can set attributes of a namespace", name,
+        jinja_kind_name(self));
 }
 
 /* ---- maps ---- */

@@ -1,5 +1,5 @@
 /*
- * jinja_methods_text.c - methods of text, by Python's names.
+ * jinja_methods_text.c - methods of text, with Python's names.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
@@ -12,7 +12,7 @@ static jinja_value part(const jinja_value *of, const char *text, size_t size)
     return v;
 }
 
-/* Each character may be compared with each of the set. */
+/* Each character may be compared with each character of the set. */
 nrl_status vm_strip(jinja_vm *m, size_t size, size_t set_size)
 {
     return vm_work(m, size / 16 + (size + set_size) / 16 * (set_size / 16) + set_size / 16);
@@ -91,7 +91,7 @@ static nrl_status call_remove(jinja_vm *m, const jinja_value *self, const char *
     return NRL_OK;
 }
 
-/* A list of texts that grows. */
+/* A growing list of texts. */
 typedef struct {
     jinja_value *at;
     size_t n, room;
@@ -137,8 +137,8 @@ static void split_text(jinja_vm *m, const jinja_value *self, const jinja_value *
     texts_push(m, out, self, p, (size_t)(end - p));
 }
 
-/* The last place of part in text[0..size), or NULL; also where the steps end, which vm_work tells. At worst the
- * whole part is compared at each place. */
+/* The last occurrence of part in text[0..size), or NULL; also NULL if the steps run out, which
+ * vm_work reports. In the worst case the whole part is compared at each position. */
 static const char *find_last(jinja_vm *m, const char *text, size_t size, const jinja_value *what)
 {
     enum { A_STEP = 64 };
@@ -185,8 +185,7 @@ static nrl_status call_split(jinja_vm *m, const jinja_value *self, const char *n
     NRL_TRY(vm_room(m, self->size * 3 * sizeof(jinja_value) / 2));
     bool last = *name == 'r';
     if (args_absent(&v[0]) || v[0].kind == JINJA_NONE) {
-        if (last && most >= 0)
-            return nrl_fail(NRL_ERR_CONFIG, "rsplit at white space, so many times, is not known here");
+        if (last && most >= 0) return nrl_fail(NRL_ERR_CONFIG, "rsplit at white space with a maximum is not supported");
         split_spaces(m, self, most, &t);
     } else {
         NRL_TRY(args_text(name, &v[0], &by));
@@ -275,7 +274,7 @@ static nrl_status call_find(jinja_vm *m, const jinja_value *self, const char *na
                         : last     ? find_last(m, self->text, self->size, &what)
                                    : text_find(self->text, self->size, what.text, what.size);
     NRL_TRY(vm_work(m, 0));
-    if (!found && must) return JINJA_FAIL("%s: the text does not hold what it looks for", name);
+    if (!found && must) return JINJA_FAIL("%s: the text does not contain the part", name);
     *out = jinja_int(found ? (int64_t)text_length(self->text, (size_t)(found - self->text)) : -1);
     return NRL_OK;
 }
@@ -387,12 +386,12 @@ static nrl_status call_justify(jinja_vm *m, const jinja_value *self, const char 
     NRL_TRY(args_positional(name, args, 1, 2, v));
     NRL_TRY(args_int(name, &v[0], 0, &width));
     if (!args_absent(&v[1])) NRL_TRY(args_text(name, &v[1], &fill));
-    if (text_length(fill.text, fill.size) != 1) return JINJA_FAIL("%s: expected one character to fill with", name);
+    if (text_length(fill.text, fill.size) != 1) return JINJA_FAIL("%s: expected a single fill character", name);
     int64_t have = (int64_t)text_length(self->text, self->size);
     size_t blanks = width > have ? (size_t)(width - have) : 0;
     if (blanks > SIZE_MAX / 16) blanks = SIZE_MAX / 16;
     NRL_TRY(vm_room(m, self->size + blanks * fill.size));
-    /* str.center puts the odd one at the left where the width is odd */
+    /* str.center puts the odd space on the left if the width is odd */
     size_t left = *name == 'l' ? 0 : *name == 'r' ? blanks : blanks / 2 + (blanks & (size_t)width & 1);
     for (size_t i = 0; i < blanks + 1; i++) {
         if (i == left) buffer_add(&b, self->text, self->size);

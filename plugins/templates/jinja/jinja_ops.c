@@ -1,5 +1,5 @@
 /*
- * jinja_ops.c - arithmetic, comparisons and `in`, with Python's rules and its refusals.
+ * jinja_ops.c - arithmetic, comparisons and `in`, with the rules and errors of Python.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
@@ -26,7 +26,7 @@ static double real(const jinja_value *v)
 
 static nrl_status fail_large(void)
 {
-    return nrl_fail(NRL_ERR_CONFIG, "an integer beyond 64 bits, which are all there is here");
+    return nrl_fail(NRL_ERR_CONFIG, "an integer beyond 64 bits is not supported");
 }
 
 static nrl_status int_power(int64_t x, int64_t n, jinja_value *out)
@@ -37,7 +37,7 @@ static nrl_status int_power(int64_t x, int64_t n, jinja_value *out)
         *out = jinja_float(pow((double)x, (double)n));
         return NRL_OK;
     }
-    if (x == 1 || x == 0 || x == -1) { /* whose powers are small however often */
+    if (x == 1 || x == 0 || x == -1) { /* whose powers are small for any exponent */
         *out = jinja_int(x == -1 ? (n % 2 ? -1 : 1) : n ? x : 1);
         return NRL_OK;
     }
@@ -158,7 +158,7 @@ static void add_escaped(buffer *b, const jinja_value *v, bool escape)
     }
 }
 
-/* Safe text makes safe what is joined to it. */
+/* If safe text is joined, the result is safe. */
 static nrl_status add_text(jinja_vm *m, const jinja_value *x, const jinja_value *y, jinja_value *out)
 {
     buffer b = {0};
@@ -219,7 +219,7 @@ static bool is_whole(const jinja_value *v)
 static nrl_status fail_operands(char op, const jinja_value *x, const jinja_value *y)
 {
     const char text[2] = {op, 0};
-    return JINJA_FAIL("%s is not known between %s and %s",
+    return JINJA_FAIL("%s is not supported between %s and %s",
                       op == OP_POW     ? "**"
                       : op == OP_FLOOR ? "//"
                                        : text,
@@ -294,7 +294,7 @@ nrl_status vm_order(jinja_vm *m, const jinja_value *x, const jinja_value *y, int
     }
     if (x->kind == y->kind && (x->kind == JINJA_LIST || x->kind == JINJA_TUPLE))
         return order_lists(m, x->list, y->list, out);
-    return JINJA_FAIL("%s and %s have no order", jinja_kind_name(x), jinja_kind_name(y));
+    return JINJA_FAIL("%s and %s cannot be ordered", jinja_kind_name(x), jinja_kind_name(y));
 }
 
 nrl_status vm_compare(jinja_vm *m, char op, const jinja_value *x, const jinja_value *y, bool *out)

@@ -1,14 +1,15 @@
 /*
- * jinja_parse.c - statements of a template, and what both parsers share. Jinja's own statements that
- * need other templates (extends, include, import, block) are refused by name.
+ * jinja_parse.c - parses the statements of a template, and has the functions that both parsers
+ * share. Jinja's statements for several templates (extends, include, import, block) are refused by
+ * name.
  */
 #include "jinja_parts.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MAX_DEPTH = 160,   /* of the source: a level is a dozen frames of the parser */
-    MAX_SYMBOLS = 4096 /* they are looked for one by one */
+    MAX_DEPTH = 160,   /* of the source: each level takes a dozen stack frames of the parser */
+    MAX_SYMBOLS = 4096 /* they are searched one by one */
 };
 
 static nrl_status parse_body(parser *p, const char *const *ends, node **out);
@@ -85,7 +86,7 @@ nrl_status parse_enter(parser *p)
 {
     if (p->t->n_symbols > MAX_SYMBOLS) return nrl_fail(NRL_ERR_CONFIG, "more than %d different names", MAX_SYMBOLS);
     if (++p->depth < MAX_DEPTH) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "more than %d expressions and statements inside each other", MAX_DEPTH);
+    return nrl_fail(NRL_ERR_CONFIG, "more than %d nested expressions and statements", MAX_DEPTH);
 }
 
 node *parse_node(parser *p, node_kind kind)
@@ -134,7 +135,7 @@ static nrl_status take_name(parser *p, const char *expected, const token **out)
     return NRL_OK;
 }
 
-/* name, name.attribute (a namespace's), (a, b) or a, b */
+/* name, name.attribute (of a namespace), (a, b) or a, b */
 static nrl_status parse_one_target(parser *p, bool with_namespace, node **out)
 {
     const token *name;
@@ -171,7 +172,7 @@ nrl_status parse_target(parser *p, bool with_namespace, node **out)
     return NRL_OK;
 }
 
-/* ---- statements; p->at stands behind the first word ---- */
+/* ---- statements; p->at is after the first word ---- */
 
 static const char *const end_if[] = {"elif", "else", "endif", NULL};
 static const char *const end_else[] = {"endif", NULL};
@@ -213,7 +214,7 @@ static nrl_status parse_for(parser *p, node **out)
     if (!parse_skip_name(p, "in")) return parse_fail(p, "in");
     NRL_TRY(parse_tuple(p, true, &n->b));
     if (parse_skip_name(p, "if")) NRL_TRY(parse_expression(p, &n->c));
-    if (parse_is_name(p, "recursive")) return nrl_fail(NRL_ERR_CONFIG, "recursive loops are not known here");
+    if (parse_is_name(p, "recursive")) return nrl_fail(NRL_ERR_CONFIG, "recursive loops are not supported");
     NRL_TRY(expect_end(p));
     p->loops++;
     NRL_TRY(parse_body(p, end_for, &n->body));
@@ -259,7 +260,8 @@ static nrl_status parse_params(parser *p, node *macro)
     return NRL_OK;
 }
 
-/* A loop around a macro is none inside it, and its own words varargs and kwargs are its own. */
+/* In a macro, a loop around the macro does not count, and varargs and kwargs are those of the
+ * macro. */
 static nrl_status parse_macro_body(parser *p, node *macro, const char *const *ends)
 {
     int loops = p->loops;
@@ -293,7 +295,7 @@ static nrl_status parse_call_block(parser *p, node **out)
     n->b->symbol = -1;
     if (parse_is_op(p, "(")) NRL_TRY(parse_params(p, n->b));
     NRL_TRY(parse_expression(p, &n->a));
-    if (n->a->kind != NODE_CALL) return parse_fail(p, "a call behind `call`");
+    if (n->a->kind != NODE_CALL) return parse_fail(p, "a call after `call`");
     return parse_macro_body(p, n->b, ends);
 }
 
@@ -417,7 +419,8 @@ static nrl_status parse_next(parser *p, node **out)
     return NRL_OK;
 }
 
-/* Up to {% with a word of `ends`, which stays; or to the template's end where there are none. */
+/* Parses up to {% with a word of `ends`, which is not consumed, or to the end of the template if
+ * there are no `ends`. */
 static nrl_status parse_body(parser *p, const char *const *ends, node **out)
 {
     size_t room = 0;

@@ -25,7 +25,7 @@ typedef enum {
 typedef struct {
     token_kind kind;
     uint32_t line;
-    const char *text; /* of an operator NUL-ended, as written; of a string unescaped */
+    const char *text; /* NUL-terminated text of an operator; unescaped text of a string */
     size_t size;
     int64_t integer;
     double real;
@@ -102,7 +102,7 @@ struct node {
     node **list;
     size_t n;
     jinja_value value;
-    const struct jinja_filter *filter; /* NULL: unknown, an error once it is reached */
+    const struct jinja_filter *filter; /* NULL: unknown, an error only when it is called */
     const struct jinja_test *test;
 };
 
@@ -123,7 +123,7 @@ struct jinja {
 };
 
 int32_t jinja_symbol(jinja *t, const char *text, size_t size);
-/* The symbol's number, or -1 where the template never says it. */
+/* The number of the symbol, or -1 if the template does not use it. */
 int32_t jinja_find_symbol(const jinja *t, const char *name);
 
 /* ---- reading ---- */
@@ -135,9 +135,9 @@ typedef struct {
     const token *at;
     uint32_t line; /* of the failure, for the caller's message */
     int depth;
-    int branches; /* inside an if: what is unknown there is an error only when it is reached */
+    int branches; /* inside an if: an unknown name there is an error only when it is reached */
     int loops;
-    bool variadic; /* the macro that is read uses varargs or kwargs */
+    bool variadic; /* the macro being parsed uses varargs or kwargs */
 } parser;
 
 nrl_status jinja_parse(jinja *t, const token *tokens, uint32_t *line);
@@ -149,20 +149,20 @@ bool parse_skip_name(parser *p, const char *name);
 nrl_status parse_expect_op(parser *p, const char *op);
 nrl_status parse_fail(parser *p, const char *expected);
 void parse_note(parser *p, jinja_texts *list, const char *text); /* appends; borrows the text */
-nrl_status parse_enter(parser *p);                               /* one deeper; p->depth-- leaves */
+nrl_status parse_enter(parser *p);                               /* one level deeper; p->depth-- leaves */
 node *parse_node(parser *p, node_kind kind);
 void parse_push(parser *p, node *list, node *item, size_t *room);
 node *parse_name_node(parser *p, node_kind kind, const token *name);
 nrl_status parse_expression(parser *p, node **out);
-nrl_status parse_condition_free(parser *p, node **out); /* without `x if y`: what a for loops over */
-/* a, b: a tuple where there is a comma; `plain` leaves conditions out. */
+nrl_status parse_condition_free(parser *p, node **out); /* without `x if y`: the iterable of a for loop */
+/* a, b: a tuple if there is a comma; `plain` does not accept conditions. */
 nrl_status parse_tuple(parser *p, bool plain, node **out);
 nrl_status parse_target(parser *p, bool with_namespace, node **out);
 node *parse_pair(parser *p, node_kind kind, char op, node *a, node *b);
 nrl_status parse_primary(parser *p, node **out);
-nrl_status parse_postfix(parser *p, node **out);              /* .name, [item] and (arguments) behind *out */
-nrl_status parse_arguments(parser *p, node *call);            /* behind the ( */
-nrl_status parse_one_filter(parser *p, node *of, node **out); /* at its name */
+nrl_status parse_postfix(parser *p, node **out);              /* .name, [item] and (arguments) after *out */
+nrl_status parse_arguments(parser *p, node *call);            /* after the ( */
+nrl_status parse_one_filter(parser *p, node *of, node **out); /* at the name of the filter */
 nrl_status parse_filters(parser *p, node *of, bool inner, node **out);
 
 /* ---- running ---- */
@@ -188,7 +188,7 @@ typedef struct jinja_loop {
     jinja_value *items;
     size_t n, index;
     size_t depth;
-    jinja_value changed; /* what loop.changed saw last; a list, or undefined */
+    jinja_value changed; /* the last value of loop.changed; a list, or undefined */
 } jinja_loop;
 
 typedef enum { FLOW_ON = 0, FLOW_BREAK, FLOW_CONTINUE } flow_kind;
@@ -221,17 +221,17 @@ typedef struct {
 #define JINJA_FAIL(...) nrl_fail(NRL_ERR_DATA, __VA_ARGS__)
 
 void *vm_alloc(jinja_vm *m, size_t size);
-nrl_status vm_room(jinja_vm *m, size_t bytes);                     /* before something that may be large */
-nrl_status vm_work(jinja_vm *m, size_t steps);                     /* the same for time */
-nrl_status vm_read(jinja_vm *m, const jinja_value *v);             /* for a walk over it, if it is text */
-jinja_value vm_string(jinja_vm *m, const char *text, size_t size); /* copies */
+nrl_status vm_room(jinja_vm *m, size_t bytes);         /* call before creating something that may be large */
+nrl_status vm_work(jinja_vm *m, size_t steps);         /* the same for time */
+nrl_status vm_read(jinja_vm *m, const jinja_value *v); /* accounts for a walk over v if it is text */
+jinja_value vm_string(jinja_vm *m, const char *text, size_t size);               /* copies */
 jinja_value vm_list(jinja_vm *m, jinja_kind kind, jinja_value *items, size_t n); /* borrows the items */
 jinja_value vm_map(jinja_vm *m);
 void vm_map_set(jinja_vm *m, jinja_map *map, jinja_value key, jinja_value value);
-jinja_value vm_take(jinja_vm *m, buffer *b); /* copies and empties */
+jinja_value vm_take(jinja_vm *m, buffer *b); /* copies the text and empties the buffer */
 jinja_value vm_undefined(jinja_vm *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-nrl_status vm_look_up(jinja_vm *m, const jinja_map *map, const jinja_value *key); /* for finding a key */
-nrl_status vm_strip(jinja_vm *m, size_t size, size_t set_size);                   /* for stripping a text */
+nrl_status vm_look_up(jinja_vm *m, const jinja_map *map, const jinja_value *key); /* accounts for finding a key */
+nrl_status vm_strip(jinja_vm *m, size_t size, size_t set_size);                   /* accounts for stripping a text */
 nrl_status vm_enter(jinja_vm *m);
 const jinja_value *scope_find(const jinja_scope *s, int32_t symbol);
 void scope_set(jinja_vm *m, jinja_scope *s, int32_t symbol, jinja_value value);
@@ -249,14 +249,15 @@ nrl_status vm_assign(jinja_vm *m, jinja_scope *s, const node *target, jinja_valu
 nrl_status vm_attribute(jinja_vm *m, const jinja_value *of, const char *name, size_t size, jinja_value *out);
 nrl_status vm_item(jinja_vm *m, const jinja_value *of, const jinja_value *key, jinja_value *out);
 nrl_status vm_slice(jinja_vm *m, const jinja_value *of, const jinja_value part[3], jinja_value *out);
-/* The items of anything that can be walked, as an array. */
+/* The items of any iterable, as an array. */
 nrl_status vm_items(jinja_vm *m, const jinja_value *of, jinja_value **items, size_t *n);
 
 /* jinja_ops.c */
 nrl_status vm_binary(jinja_vm *m, char op, const jinja_value *x, const jinja_value *y, jinja_value *out);
 nrl_status vm_compare(jinja_vm *m, char op, const jinja_value *x, const jinja_value *y, bool *out);
 nrl_status vm_contains(jinja_vm *m, const jinja_value *in, const jinja_value *what, bool *out);
-/* What it looks at counts as work: vm_work behind it, or behind a loop of it, tells of a limit. */
+/* The comparison counts as work: call vm_work after it, or after a loop of comparisons, to learn
+ * whether a limit was exceeded. */
 bool vm_equal(jinja_vm *m, const jinja_value *x, const jinja_value *y);
 /* -1, 0, 1 */
 nrl_status vm_order(jinja_vm *m, const jinja_value *x, const jinja_value *y, int *out);
@@ -285,8 +286,8 @@ typedef struct method_row {
     nrl_status (*call)(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
                        jinja_value *out);
 } method_row;
-extern const method_row jinja_text_methods[]; /* ended by {0} */
-/* Arguments without names, as Python's built-in methods take them; absent ones as args_bind leaves them. */
+extern const method_row jinja_text_methods[]; /* terminated by {0} */
+/* Arguments without names, as for Python's built-in methods; absent ones are left as by args_bind. */
 nrl_status args_positional(const char *name, const jinja_args *args, size_t least, size_t most, jinja_value v[3]);
 nrl_status method_count(jinja_vm *m, const jinja_value *self, const char *name, const jinja_args *args,
                         jinja_value *out);
@@ -301,12 +302,12 @@ typedef struct jinja_function {
     nrl_status (*call)(jinja_vm *m, const jinja_args *args, jinja_value *out);
 } jinja_function;
 const jinja_function *jinja_find_function(const char *name);
-/* Finds a method, bound; false where the kind has none of that name. */
+/* Finds a method and binds it; false if the kind has no method of that name. */
 bool jinja_find_method(jinja_vm *m, const jinja_value *self, const char *name, size_t size, jinja_value *out);
 nrl_status vm_call_method(jinja_vm *m, const jinja_method *method, const jinja_args *args, jinja_value *out);
 
-/* Puts arguments in order: names "a b=c" of parameters, at most 8, into out [8]; absent ones stay
- * JINJA_UNDEFINED with a NULL text. The first `required` must be there. */
+/* Puts arguments in the order of the parameters "a b=c", at most 8, into out [8]. Absent ones stay
+ * JINJA_UNDEFINED with a NULL text. The first `required` ones must be given. */
 enum { MAX_PARAMS = 8 };
 nrl_status args_bind(const char *who, const char *const *names, size_t required, const jinja_args *args,
                      jinja_value *out);
@@ -319,9 +320,10 @@ typedef struct jinja_filter {
     nrl_status (*call)(jinja_vm *m, const jinja_value *v, const jinja_args *args, jinja_value *out);
 } jinja_filter;
 const jinja_filter *jinja_find_filter(const char *name, size_t size);
-/* The tables of which that is one: text and numbers, lists, maps of filters and tests. Ended by {0}. */
+/* The tables that contain these: text and numbers, lists, select and map filters, and tests.
+ * Terminated by {0}. */
 extern const jinja_filter jinja_text_filters[], jinja_list_filters[], jinja_pick_filters[];
-/* x, x.y or x.0 of a value, as filters name attributes; int names are indices. */
+/* x, x.y or x.0 of a value, the notation of attributes in filters; integer names are indices. */
 nrl_status vm_path(jinja_vm *m, const jinja_value *of, const jinja_value *path, jinja_value *out);
 
 typedef struct jinja_test {
@@ -330,9 +332,9 @@ typedef struct jinja_test {
 } jinja_test;
 const jinja_test *jinja_find_test(const char *name, size_t size);
 
-/* jinja_text.c: Python's characters */
+/* jinja_text.c: characters as in Python */
 size_t text_length(const char *text, size_t size);               /* code points */
-size_t text_offset(const char *text, size_t size, size_t index); /* byte of a code point */
+size_t text_offset(const char *text, size_t size, size_t index); /* byte offset of a code point */
 bool text_is_space(int32_t c);
 bool text_is_letter(int32_t c); /* categories L* */
 bool text_is_number(int32_t c); /* categories N* */

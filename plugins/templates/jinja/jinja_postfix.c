@@ -1,5 +1,6 @@
 /*
- * jinja_postfix.c - what stands behind an expression: .name, [item], (arguments), |filter, is test.
+ * jinja_postfix.c - parses what follows an expression: .name, [item], (arguments), |filter, is
+ * test.
  */
 #include "jinja_parts.h"
 #include <string.h>
@@ -19,7 +20,7 @@ void parse_note(parser *p, jinja_texts *list, const char *text)
 static nrl_status parse_attribute(parser *p, node *of, node **out)
 {
     const token *t = p->at;
-    if (t->kind != TOKEN_NAME && t->kind != TOKEN_INT) return parse_fail(p, "a name or number behind the dot");
+    if (t->kind != TOKEN_NAME && t->kind != TOKEN_INT) return parse_fail(p, "a name or number after the dot");
     p->at++;
     if (t->kind == TOKEN_INT) {
         *out = parse_pair(p, NODE_ITEM, 0, of, parse_node(p, NODE_CONST));
@@ -85,7 +86,7 @@ nrl_status parse_arguments(parser *p, node *call)
         bool named = arg->op == OP_STARS || arg->value.kind == JINJA_STRING;
         bool before =
             call->n && (call->list[call->n - 1]->op == OP_STARS || call->list[call->n - 1]->value.kind == JINJA_STRING);
-        if (before && !named) return parse_fail(p, "no positional argument behind a named one");
+        if (before && !named) return parse_fail(p, "no positional argument after a named one");
         parse_push(p, call, arg, &room);
     }
     p->at++;
@@ -98,7 +99,7 @@ static nrl_status parse_call(parser *p, node *of, node **out)
     return parse_arguments(p, *out);
 }
 
-/* A chain of any length is one level deeper each time, as it is when it runs. */
+/* Each element of a chain is one level deeper, as it is at run time. */
 nrl_status parse_postfix(parser *p, node **out)
 {
     int depth = p->depth;
@@ -162,7 +163,7 @@ static nrl_status parse_test(parser *p, node *of, node **out)
     if (!(*out)->test && !p->branches) return nrl_fail(NRL_ERR_CONFIG, "unknown test '%s'", name);
     if (parse_skip_op(p, "(")) return parse_arguments(p, *out);
     if (!has_bare_argument(p)) return NRL_OK;
-    if (parse_is_name(p, "is")) return parse_fail(p, "no second `is` behind a test");
+    if (parse_is_name(p, "is")) return parse_fail(p, "no second `is` after a test");
     node *arg = parse_node(p, NODE_ARG);
     NRL_TRY(parse_primary(p, &arg->a));
     NRL_TRY(parse_postfix(p, &arg->a));

@@ -1,7 +1,7 @@
 /*
- * jinja_run.c - statements: each writes to the innermost buffer or changes a scope. A loop's body, a
- * macro, and the blocks of set, call, filter, with and generation have scopes of their own; an if
- * has none.
+ * jinja_run.c - runs statements: each writes to the innermost buffer or changes a scope. A loop's
+ * body, a macro, and the blocks of set, call, filter, with and generation have scopes of their own;
+ * an if does not.
  */
 #include "jinja_parts.h"
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static nrl_status put(jinja_vm *m, const jinja_value *v)
     return nrl_fail(NRL_ERR_CONFIG, "the template writes more than %zu MiB", m->limits.output >> 20);
 }
 
-/* What the body writes, as text. A break in it has no loop to leave. */
+/* The output of the body, as text. A break in it has no loop to leave. */
 static nrl_status capture(jinja_vm *m, jinja_scope *s, const node *body, jinja_value *out)
 {
     buffer b = {0}, *outer = m->out;
@@ -35,7 +35,7 @@ static nrl_status assign_attribute(jinja_vm *m, jinja_scope *s, const node *targ
     NRL_TRY(vm_eval(m, s, target->a, &of));
     if (of.kind != JINJA_NAMESPACE)
         return JINJA_FAIL("only attributes of a namespace can be set, found %s", jinja_kind_name(&of));
-    if (*target->value.text == '_') return JINJA_FAIL("a namespace has no names with _ in front");
+    if (*target->value.text == '_') return JINJA_FAIL("names in a namespace must not begin with _");
     vm_map_set(m, of.map, target->value, value);
     return NRL_OK;
 }
@@ -50,7 +50,7 @@ nrl_status vm_assign(jinja_vm *m, jinja_scope *s, const node *target, jinja_valu
     }
     if (target->kind == NODE_ATTR) return assign_attribute(m, s, target, value);
     NRL_TRY(vm_items(m, &value, &items, &n));
-    if (n != target->n) return JINJA_FAIL("expected %zu values for as many names, found %zu", target->n, n);
+    if (n != target->n) return JINJA_FAIL("expected %zu values, one for each name, found %zu", target->n, n);
     for (size_t i = 0; i < n; i++)
         NRL_TRY(vm_assign(m, s, target->list[i], items[i]));
     return NRL_OK;
@@ -188,7 +188,7 @@ nrl_status vm_call_macro(jinja_vm *m, const jinja_macro *macro, const jinja_args
     for (size_t i = 0; i < d->n; i++)
         NRL_TRY(bind_param(m, own, d, i, args, used));
     NRL_TRY(bind_rest(m, own, d, &rest, used));
-    set_if_said(m, own, "caller", caller ? *caller : vm_undefined(m, "'caller', which only a call block gives,"));
+    set_if_said(m, own, "caller", caller ? *caller : vm_undefined(m, "'caller', which only a call block provides,"));
     flow_kind flow = m->flow;
     m->flow = FLOW_ON;
     NRL_TRY(capture(m, own, d->body, out));
@@ -222,7 +222,7 @@ static nrl_status run_call_block(jinja_vm *m, jinja_scope *s, const node *n)
     return put(m, &v);
 }
 
-/* ---- the rest ---- */
+/* ---- other statements ---- */
 
 static nrl_status run_if(jinja_vm *m, jinja_scope *s, const node *n)
 {

@@ -1,20 +1,20 @@
 /*
- * jinja_tests.c - what stands behind `is`, and the filters that pick items by a test or map them
- * by another filter.
+ * jinja_tests.c - tests after `is`, and the filters that select items by a test or map them with
+ * another filter.
  */
 #include "jinja_parts.h"
 #include <string.h>
 
 typedef nrl_status test_call(jinja_vm *m, const jinja_value *v, const jinja_args *args, bool *out);
 
-/* ---- tests of what a value is ---- */
+/* ---- tests of the kind of a value ---- */
 
 #define IS(name, condition)                                                                                            \
     static nrl_status test_##name(jinja_vm *m, const jinja_value *v, const jinja_args *args, bool *out)                \
     {                                                                                                                  \
         (void)m;                                                                                                       \
         *out = (condition);                                                                                            \
-        return args->n || args->n_named ? JINJA_FAIL(#name ": it takes no arguments") : NRL_OK;                        \
+        return args->n || args->n_named ? JINJA_FAIL(#name " takes no arguments") : NRL_OK;                            \
     }
 
 static bool is_callable(const jinja_value *v)
@@ -22,7 +22,7 @@ static bool is_callable(const jinja_value *v)
     return v->kind == JINJA_UNDEFINED || (v->kind >= JINJA_MACRO && v->kind <= JINJA_FUNCTION);
 }
 
-/* Something undefined can be walked over (it is empty), as in Jinja. */
+/* An undefined value is iterable (and empty), as in Jinja. */
 static bool is_iterable(const jinja_value *v)
 {
     return v->kind == JINJA_UNDEFINED || v->kind == JINJA_STRING || v->kind == JINJA_MAP || v->kind == JINJA_LOOP ||
@@ -99,7 +99,7 @@ COMPARES(gt, '>')
 COMPARES(ge, OP_GE)
 COMPARES(in, OP_IN)
 
-/* The same object: what is small and equal in Python is. */
+/* The same object: small equal values are the same object in Python. */
 static nrl_status test_sameas(jinja_vm *m, const jinja_value *v, const jinja_args *args, bool *out)
 {
     jinja_value y;

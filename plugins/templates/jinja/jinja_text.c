@@ -1,12 +1,12 @@
 /*
- * jinja_text.c - characters as Python sees them: white space, lengths in code points, cases.
+ * jinja_text.c - characters as in Python: white space, lengths in code points, letter case.
  */
 #include "jinja_parts.h"
 #include "base/utf8.h"
 #include <string.h>
 #include <utf8proc.h>
 
-/* str.isspace: Unicode's white space, and the four separators of ASCII. */
+/* str.isspace: Unicode white space and the four ASCII separators. */
 bool text_is_space(int32_t c)
 {
     return utf8_is_space(c) || (c >= 0x1c && c <= 0x1f);
@@ -50,7 +50,7 @@ size_t text_offset(const char *text, size_t size, size_t index)
     return i;
 }
 
-/* Whether the character belongs to `set`, or is white space where there is none. */
+/* Whether the character is in `set`, or is white space if `set` is NULL. */
 static bool in_set(const char *at, size_t n, const char *set, size_t set_size)
 {
     if (!set) return text_is_space(utf8_next(at, at + n, &n));
@@ -78,7 +78,7 @@ void text_strip(const char **text, size_t *size, const char *set, size_t set_siz
     *size = (size_t)(end - begin);
 }
 
-/* ---- cases ---- */
+/* ---- letter case ---- */
 
 static bool is_cased(int32_t c)
 {
@@ -92,7 +92,7 @@ static void put(int32_t c, buffer *out)
     buffer_add(out, bytes, utf8_write(c, bytes));
 }
 
-/* The few that become several characters, of which only this is common. */
+/* Of the few characters that become several ones, only this one is common. */
 static void put_upper(int32_t c, bool title, buffer *out)
 {
     if (c == 0xDF)
@@ -101,8 +101,8 @@ static void put_upper(int32_t c, bool title, buffer *out)
         put(title ? utf8proc_totitle(c) : utf8proc_toupper(c), out);
 }
 
-/* Jinja's title filter begins words behind blanks, - and brackets alone; str.title behind whatever
- * is no letter. */
+/* Jinja's title filter capitalizes only after white space, - and brackets; str.title after anything
+ * that is not a letter. */
 static bool begins_word(text_case to, int32_t before)
 {
     if (to == TEXT_TITLE_WORDS)

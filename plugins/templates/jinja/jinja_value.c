@@ -1,6 +1,6 @@
 /*
- * jinja_value.c - lists, maps and info of values: what is true, what is equal. Equality and truth
- * are Python's; maps keep the order in which keys came.
+ * jinja_value.c - lists, maps and properties of values: truth and equality are those of Python;
+ * maps keep the order in which keys were added.
  */
 #include "jinja_value.h"
 #include <string.h>
@@ -67,7 +67,7 @@ const jinja_value *jinja_map_find_text(const jinja_map *m, const char *key)
     return jinja_map_find(m, jinja_string(key, strlen(key)));
 }
 
-/* ---- from a tree ---- */
+/* ---- conversion from a tree ---- */
 
 static jinja_value from_children(arena *a, const nrl_node *node)
 {
@@ -78,7 +78,7 @@ static jinja_value from_children(arena *a, const nrl_node *node)
             items[i] = jinja_from_node(a, nrl_node_at(node, i));
         return jinja_list_of(a, JINJA_LIST, items, n);
     }
-    /* keys of a tree differ already, so they need not be looked for */
+    /* the keys of a tree are unique, so no lookup is needed */
     jinja_value out = jinja_map_new(a);
     out.map->keys = arena_alloc(a, n * sizeof *items);
     out.map->values = items;
@@ -110,7 +110,7 @@ jinja_value jinja_from_node(arena *a, const nrl_node *node)
     }
 }
 
-/* ---- info ---- */
+/* ---- properties ---- */
 
 const char *jinja_kind_name(const jinja_value *v)
 {
@@ -214,7 +214,7 @@ static bool equal_text(const jinja_value *x, const jinja_value *y, int64_t *left
     return !x->size || !memcmp(x->text, y->text, x->size);
 }
 
-/* Values nested beyond any use compare as different: no template can tell. */
+/* Values that are nested too deeply compare as different. */
 static bool equal_at(const jinja_value *x, const jinja_value *y, int depth, int64_t *left)
 {
     if (depth > MAX_EQUAL_DEPTH || --*left < 0) return false;
@@ -235,7 +235,7 @@ static bool equal_at(const jinja_value *x, const jinja_value *y, int depth, int6
     case JINJA_MACRO:
         return x->macro == y->macro;
     default:
-        return x->list == y->list; /* the same thing: all others are pointers */
+        return x->list == y->list; /* the same object: all other kinds are pointers */
     }
 }
 

@@ -14,7 +14,7 @@ enum { MAX_WRITE_DEPTH = 100 };
 
 /* ---- numbers ---- */
 
-/* The shortest digits that read back as x, as Python's repr gives them. */
+/* The fewest digits that read back as x, as in Python's repr. */
 static int shortest(double x, char digits[40])
 {
     for (int precision = 1; precision <= 17; precision++) {
@@ -88,7 +88,7 @@ static void write_quoted(const jinja_value *v, buffer *out)
 static nrl_status too_deep(int depth)
 {
     if (depth < MAX_WRITE_DEPTH) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "a value of more than %d lists and maps inside each other", MAX_WRITE_DEPTH);
+    return nrl_fail(NRL_ERR_CONFIG, "a value of more than %d nested lists and maps", MAX_WRITE_DEPTH);
 }
 
 static nrl_status write_items(jinja_vm *m, const jinja_list *list, const char *open, const char *close, int depth,
@@ -163,8 +163,8 @@ nrl_status vm_write_repr(jinja_vm *m, const jinja_value *v, int depth, buffer *o
         buffer_puts(out, ">");
         return NRL_OK;
     default:
-        /* Python prints an address, which no template can mean */
-        return JINJA_FAIL("a %s has no text of its own", jinja_kind_name(v));
+        /* Python prints an address, which no template can want */
+        return JINJA_FAIL("a %s has no text representation", jinja_kind_name(v));
     }
 }
 
@@ -245,7 +245,7 @@ static nrl_status write_json_key(jinja_vm *m, const jinja_value *key, const json
     return NRL_OK;
 }
 
-/* Places of the keys in the order in which they are written. */
+/* The positions of the keys in the order in which they are written. */
 static nrl_status key_order(jinja_vm *m, const jinja_map *map, bool sort, size_t **order)
 {
     *order = vm_alloc(m, (map->n + 1) * sizeof **order);

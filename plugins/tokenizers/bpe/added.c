@@ -1,7 +1,7 @@
 /*
- * added.c - added tokens ("<|im_end|>"): found in the text before anything else looks at it.
- * The leftmost match wins, among those the longest. Tokens with `normalized` are looked for in the
- * normalized text, by their own normalized content, as in Hugging Face.
+ * added.c - added tokens ("<|im_end|>"), which are found in the text before any other step. The
+ * leftmost match wins, and the longest of several at the same position. Tokens with `normalized`
+ * are searched in the normalized text by their own normalized content, as in Hugging Face.
  */
 #include "base/arena.h"
 #include "parts.h"
@@ -75,7 +75,7 @@ nrl_status added_index(bpe_tokenizer *tok)
     return st;
 }
 
-/* Number of the longest token at text[i], or -1; *stop is its end. */
+/* The number of the longest token at text[i], or -1; *stop is its end. */
 static int32_t match_at(const trie *t, const char *text, size_t size, size_t i, size_t *stop)
 {
     int32_t token = -1, node = 0;
@@ -129,7 +129,7 @@ bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_
         if (k < 0) continue;
         const added_token *a = &tok->added[k];
         if (a->single_word && (word_before(text, i) || word_after(text, size, stop))) {
-            i = stop - 1; /* a refused match is still consumed */
+            i = stop - 1; /* a rejected match is still consumed */
             continue;
         }
         w->token = a;

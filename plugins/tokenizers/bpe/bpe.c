@@ -1,5 +1,5 @@
 /*
- * bpe.c - byte-pair tokenizers of four kinds of file as one plugin; see bpe.h.
+ * bpe.c - byte-pair tokenizers from four kinds of file as one plugin; see bpe.h.
  */
 #include "bpe.h"
 #include "parts.h"

@@ -11,7 +11,7 @@ static bool stands_for_itself(int32_t c)
 int32_t byte_to_char(unsigned char byte)
 {
     if (stands_for_itself(byte)) return byte;
-    /* The others in order: 0x00-0x20, 0x7f-0xa0, 0xad. */
+    /* The other bytes in order: 0x00-0x20, 0x7f-0xa0, 0xad. */
     if (byte <= 0x20) return 0x100 + byte;
     return byte == 0xad ? 0x143 : 0x121 + (byte - 0x7f);
 }

@@ -1,14 +1,18 @@
 /*
- * components.c - normalizer, pre_tokenizer, post_processor and added_tokens of tokenizer.json.
- * A component that is not known is an error with its name: a tokenizer that is almost right would
- * train a model on the wrong ids.
+ * components.c - normalizer, pre_tokenizer, post_processor and added_tokens of tokenizer.json. An
+ * unknown component is an error that names it, because a tokenizer that is slightly wrong would
+ * train a model on wrong ids.
  */
 #include "load.h"
 #include "regex.h"
 #include "scan.h"
 #include <string.h>
 
-enum { LONGEST_CONTENT = 1024, MOST_NORMALIZERS = 64 }; /* what a normalizer may put in place of one character */
+enum {
+    LONGEST_CONTENT = 1024,
+    MOST_NORMALIZERS = 64
+}; /* LONGEST_CONTENT: bytes that a normalizer may substitute for
+    * one character */
 
 static const char *text_of(const nrl_node *map, const char *key, size_t *size)
 {
@@ -19,7 +23,7 @@ static const char *text_of(const nrl_node *map, const char *key, size_t *size)
 
 static nrl_status unknown(const char *what, const nrl_node *node, const char *known)
 {
-    return nrl_fail(NRL_ERR_DATA, "%s '%s' is not supported\n  supported: %s", what,
+    return nrl_fail(NRL_ERR_DATA, "%s '%s' is not supported\nhint: supported are %s", what,
                     nrl_node_string(nrl_node_find(node, "type"), "without a type"), known);
 }
 
@@ -38,7 +42,7 @@ static bool absent(const nrl_node *node)
     return nrl_node_kind(node) == NRL_NODE_NONE || nrl_node_kind(node) == NRL_NODE_NULL;
 }
 
-/* ---- growing the plans; arrays live in the arena, so growth copies ---- */
+/* ---- growing the plans; the arrays live in the arena and are copied when they grow ---- */
 
 split_step *load_add_split(bpe_tokenizer *tok, split_kind kind, split_behavior behavior)
 {
@@ -70,7 +74,8 @@ void load_prefix(bpe_tokenizer *tok, int32_t id, bool suffix)
     *list = ids;
 }
 
-/* A list under `key` of a Sequence, each given to load; bounded by the depth of JSON. */
+/* Calls load for each entry of the list `key` of a Sequence. The depth limit of the JSON parser
+ * bounds the recursion. */
 static nrl_status each(bpe_tokenizer *tok, const nrl_node *node, const char *key,
                        nrl_status (*load)(bpe_tokenizer *, const nrl_node *))
 {
@@ -148,7 +153,8 @@ static bool behavior_of(const nrl_node *node, split_behavior *out)
     return false;
 }
 
-/* The known patterns cover every text, so keeping all and keeping only matches are the same. */
+/* The known patterns match every part of a text, so the two behaviors, to keep all parts or only
+ * matches, are equal. */
 static bool use_scanner(bpe_tokenizer *tok, const char *pattern, size_t size, split_behavior behavior, bool invert)
 {
     static const struct {
@@ -267,7 +273,7 @@ static nrl_status add_around(bpe_tokenizer *tok, const nrl_node *id, const char 
 {
     int64_t value = nrl_node_int(id, -1);
     if (!vocab_has(&tok->words, value))
-        return nrl_fail(NRL_ERR_DATA, "post_processor: token '%s' has id %lld, which no token has", name,
+        return nrl_fail(NRL_ERR_DATA, "post_processor: token '%s' has id %lld, which is not in the vocabulary", name,
                         (long long)value);
     load_prefix(tok, (int32_t)value, suffix);
     return NRL_OK;
@@ -306,7 +312,7 @@ static nrl_status load_cls_sep(bpe_tokenizer *tok, const nrl_node *node)
 
 nrl_status load_post_processor(bpe_tokenizer *tok, const nrl_node *node)
 {
-    if (absent(node) || is_type(node, "ByteLevel")) return NRL_OK; /* it only moves offsets */
+    if (absent(node) || is_type(node, "ByteLevel")) return NRL_OK; /* ByteLevel only changes offsets */
     if (is_type(node, "Sequence")) return each(tok, node, "processors", load_post_processor);
     if (is_type(node, "TemplateProcessing")) return load_template(tok, node);
     if (is_type(node, "BertProcessing") || is_type(node, "RobertaProcessing")) return load_cls_sep(tok, node);
@@ -320,7 +326,7 @@ nrl_status load_post_processor(bpe_tokenizer *tok, const nrl_node *node)
 nrl_status load_added_token(bpe_tokenizer *tok, const char *text, size_t size, int64_t id, const nrl_node *flags,
                             bool special)
 {
-    if (!size) return NRL_OK; /* would match everywhere; Hugging Face skips it too */
+    if (!size) return NRL_OK; /* an empty token would match everywhere; Hugging Face skips it too */
     NRL_TRY(vocab_add_or_match(&tok->words, text, size, id));
     if (tok->words.entries[id].added) return NRL_OK;
     special = nrl_node_bool(nrl_node_find(flags, "special"), special);

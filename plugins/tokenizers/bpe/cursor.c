@@ -1,5 +1,6 @@
 /*
- * cursor.c - see cursor.h. Strict where it reads values; what it skips is checked by who parses it.
+ * cursor.c - see cursor.h. Values that are read are checked strictly; the text of skipped values is
+ * checked when the caller parses it.
  */
 #include "cursor.h"
 #include "unicode.h"
@@ -56,7 +57,7 @@ static int hex_digit(char ch)
     return -1;
 }
 
-/* The four digits after \u; -1 if they are not. */
+/* The four digits after \u; -1 if there are not four hex digits. */
 static int32_t read_hex(cursor *c)
 {
     int32_t value = 0;

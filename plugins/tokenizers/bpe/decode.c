@@ -1,7 +1,7 @@
 /*
- * decode.c - ids to text, whole or one id at a time. A byte that is no UTF-8 becomes U+FFFD as in
- * Hugging Face: byte-level models replace each maximal broken part; with byte fallback a run of
- * byte tokens that is not valid as a whole gives one U+FFFD a byte.
+ * decode.c - ids to text, all at once or one id at a time. Invalid bytes become U+FFFD as in
+ * Hugging Face: byte-level models replace each maximal invalid part; with byte fallback, a run of
+ * byte tokens that is not valid as a whole gives one U+FFFD per byte.
  */
 #include "base/buffer.h"
 #include "words.h"
@@ -38,7 +38,8 @@ static void add_replaced(buffer *out, const char *text, size_t size, const repla
     buffer_add(out, text, size);
 }
 
-/* Bytes of a byte-level token; one with a foreign character stands for its own text. */
+/* Appends the bytes of a byte-level token. A token with a character outside the byte alphabet
+ * stands for its own text. */
 static void add_bytes(buffer *out, const char *text, size_t size)
 {
     size_t start = out->size, n;
@@ -54,7 +55,7 @@ static void add_bytes(buffer *out, const char *text, size_t size)
     }
 }
 
-/* What one token that is no fallback byte adds. */
+/* Appends the text of a token that is not a fallback byte. */
 static void add_token(const bpe_tokenizer *tok, buffer *out, const char *text, size_t size, bool first)
 {
     const decode_plan *d = &tok->decode;
@@ -164,11 +165,11 @@ size_t bpe_stream_room(const bpe_tokenizer *tok)
         if (vocab_has(&tok->words, id) && tok->words.entries[id].size > longest) longest = tok->words.entries[id].size;
     for (size_t i = 0; i < tok->decode.n_replace; i++)
         grow *= tok->decode.replace[i].to_size + 1;
-    /* Each byte may be broken, and up to four pending ones come in front. */
+    /* Each byte may be invalid, and up to four pending bytes precede. */
     return (longest * grow + 8) * 3 + 1;
 }
 
-/* Whether p begins a character that only lacks its end. */
+/* Whether p is the beginning of a valid but incomplete character. */
 static bool is_unfinished(const char *p, const char *end)
 {
     size_t n;
@@ -177,7 +178,7 @@ static bool is_unfinished(const char *p, const char *end)
     return lead >= 0xc2 && lead <= 0xf4 && n < (lead < 0xe0 ? 2u : lead < 0xf0 ? 3u : 4u);
 }
 
-/* Moves what is certain from `bytes` to `out`; an unfinished character stays pending. */
+/* Moves complete characters from `bytes` to `out`; an incomplete character stays pending. */
 static void take_certain(bpe_stream *stream, const buffer *bytes, bool flush, buffer *out)
 {
     const char *p = bytes->text, *end = bytes->text + bytes->size;
@@ -225,7 +226,7 @@ size_t bpe_decode_next(const bpe_tokenizer *tok, bpe_stream *stream, int32_t id,
     const decode_plan *d = &tok->decode;
     size_t skip = 0;
     if (grew && !stream->started) {
-        /* Only the first token can begin with what is stripped once. */
+        /* Text that is stripped once can only be at the beginning of the first token. */
         if (d->strip && d->strip_start && out.size >= d->strip_size && !memcmp(out.text, d->strip, d->strip_size))
             skip = d->strip_size;
         stream->started = true;

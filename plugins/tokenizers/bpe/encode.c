@@ -1,6 +1,6 @@
 /*
- * encode.c - bpe_encode: from text to ids through added tokens, normalizer, words and merges;
- * and the scratch that a thread brings. See parts.h for the way of a text.
+ * encode.c - bpe_encode: from text to ids through added tokens, normalizer, words and merges; and
+ * the scratch memory of a thread. parts.h describes the steps.
  */
 #include "words.h"
 #include "parts.h"
@@ -37,7 +37,7 @@ size_t bpe_scratch_dropped(const bpe_scratch *scratch)
 
 /* ---- encoding ---- */
 
-/* Broken UTF-8 becomes U+FFFD, one for each maximal subpart. */
+/* Invalid UTF-8 becomes U+FFFD, one for each maximal invalid part. */
 static void sanitize(bpe_scratch *s, mapped_text *t)
 {
     if (utf8_valid(t->text, t->size)) return;
@@ -76,13 +76,14 @@ static nrl_status encode_words(const bpe_tokenizer *tok, bpe_scratch *s, mapped_
     return NRL_OK;
 }
 
-/* One range between tokens of the raw text: normalized, then cut at the normalized tokens. */
+/* Encodes one range between tokens of the raw text: normalizes it, then splits it at the normalized
+ * tokens. */
 static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t, nrl_token_ids *out)
 {
     if (!t.size) return NRL_OK;
     NRL_TRY(normal_apply(tok, s, &t));
     if (!tok->normalized.n) return encode_words(tok, s, t, out);
-    /* Edits reuse the buffers, so what still has to be read moves out of them. */
+    /* Edits reuse the buffers, so the text that is still needed is copied first. */
     text_buffer kept = {.mapped = t.map != NULL};
     text_buffer_copy(&kept, t.text, t.size, 0, t.map);
     t.text = kept.data;

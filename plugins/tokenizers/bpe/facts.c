@@ -1,5 +1,5 @@
 /*
- * info.c - what an open tokenizer answers about itself.
+ * facts.c - the info of an open tokenizer.
  */
 #include "parts.h"
 #include <string.h>
@@ -30,8 +30,8 @@ bool bpe_adds_eos(const bpe_tokenizer *tok)
     return false;
 }
 
-/* The first file that has the name decides, also where it says null; without files the tokenizer's own
- * BOS, EOS and PAD. */
+/* The first file that contains the name decides, even if the value is null. Without files, the BOS,
+ * EOS and PAD of the tokenizer itself are used. */
 static const char *named_text(const bpe_tokenizer *tok, const char *name)
 {
     const nrl_node *files[] = {tok->config, tok->special};

@@ -1,6 +1,6 @@
 /*
- * load_decoder.c - the decoder of tokenizer.json as a decode_plan. Known are ByteLevel, Metaspace
- * and the sequence Replace.. ByteFallback Fuse Strip in this order.
+ * load_decoder.c - the decoder of tokenizer.json as a decode_plan. Supported are ByteLevel,
+ * Metaspace and the sequence Replace.. ByteFallback Fuse Strip in this order.
  */
 #include "load.h"
 #include <string.h>
@@ -8,7 +8,7 @@
 static nrl_status out_of_order(const char *type)
 {
     return nrl_fail(NRL_ERR_DATA,
-                    "decoder '%s' is not supported at this position\n  supported: "
+                    "decoder '%s' is not supported at this position\nhint: supported are "
                     "ByteLevel; Metaspace; Replace.. ByteFallback Fuse Strip in this "
                     "order",
                     type);
@@ -54,7 +54,8 @@ static nrl_status set_metaspace(decode_plan *d, const nrl_node *node)
     return nrl_fail(NRL_ERR_DATA, "decoder 'Metaspace': expected a character 'replacement'");
 }
 
-/* *stage only rises: 0 nothing, 1 Replace, 2 ByteFallback, 3 Fuse, 4 Strip, 5 a whole decoder. */
+/* *stage only increases: 0 nothing, 1 Replace, 2 ByteFallback, 3 Fuse, 4 Strip, 5 a complete
+ * decoder. */
 static nrl_status load_part(bpe_tokenizer *tok, const nrl_node *node, int *stage)
 {
     static const char *const types[] = {"Replace", "ByteFallback", "Fuse", "Strip", "ByteLevel", "Metaspace"};
@@ -64,7 +65,7 @@ static nrl_status load_part(bpe_tokenizer *tok, const nrl_node *node, int *stage
         kind++;
     if (kind == 6)
         return nrl_fail(NRL_ERR_DATA,
-                        "decoder '%s' is not supported\n  supported: Sequence, "
+                        "decoder '%s' is not supported\nhint: supported are Sequence, "
                         "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip",
                         type);
     int next = kind < 4 ? kind + 1 : 5;

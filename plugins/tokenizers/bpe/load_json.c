@@ -1,5 +1,5 @@
 /*
- * load_json.c - tokenizer.json: the model's vocabulary and merges are read by a cursor, as they are
+ * load_json.c - tokenizer.json: a cursor reads the vocabulary and merges of the model, which are
  * most of the file; all other members are small and become nodes.
  */
 #include "base/json.h"
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Order in the file is free, order of loading is not: members are cut out first. */
+/* The members have no fixed order in the file but must be loaded in order, so they are extracted
+ * first. */
 enum { NORMALIZER, PRE_TOKENIZER, POST_PROCESSOR, DECODER, ADDED_TOKENS, MODEL, N_MEMBERS };
 static const char *const member_names[N_MEMBERS] = {"normalizer", "pre_tokenizer", "post_processor",
                                                     "decoder",    "added_tokens",  "model"};
@@ -93,7 +94,7 @@ static nrl_status read_merge(merge_reader *r, uint32_t rank)
     const char *begin = r->c.p;
     NRL_TRY(read_pair(r));
     const char *after = r->c.p;
-    r->c.p = begin; /* errors point to the merge */
+    r->c.p = begin; /* so that errors point to the merge */
     NRL_TRY(find_token(r, r->left.text, r->left.size, &left));
     NRL_TRY(find_token(r, r->right.text, r->right.size, &right));
     r->made.size = 0;
@@ -211,7 +212,7 @@ nrl_status load_json(bpe_tokenizer *tok, const char *source, const char *text, s
 void load_use_byte_level(bpe_tokenizer *tok)
 {
     tok->byte_level = true;
-    tok->byte_fallback = false; /* every byte has its character */
+    tok->byte_fallback = false; /* byte level has a character for every byte */
     for (int b = 0; b < 256; b++) {
         char text[4];
         size_t n = utf8_write(byte_to_char((unsigned char)b), text);
@@ -232,7 +233,7 @@ void load_find_fallback(bpe_tokenizer *tok)
     }
 }
 
-/* True if `mark` stands in text only at its beginning, as a run. */
+/* True if `mark` occurs only at the beginning of text, as a run. */
 static bool only_in_front(const char *text, size_t size, const char *mark, size_t n)
 {
     size_t at = 0;
@@ -241,7 +242,8 @@ static bool only_in_front(const char *text, size_t size, const char *mark, size_
     return !text_find(text + at, size - at, mark, n);
 }
 
-/* Whether every character gets some symbol, so that none vanishes and lets its neighbours meet. */
+/* Whether every character becomes a symbol, so that no character vanishes and makes its neighbors
+ * adjacent. */
 static bool keeps_all(const bpe_tokenizer *tok)
 {
     bool all = tok->byte_fallback;
@@ -250,8 +252,9 @@ static bool keeps_all(const bpe_tokenizer *tok)
     return all || tok->unk != NRL_TOKEN_NONE;
 }
 
-/* When no merge makes a token with a mark behind another character, no merge crosses the border
- * before a run of marks: words may be cut there, which makes them short and cacheable. */
+/* If no merge creates a token with a mark after another character, no merge crosses the border
+ * before a run of marks. Words may then be split there, which makes them short enough for the
+ * cache. */
 void load_cut_at_runs(bpe_tokenizer *tok, const char *mark)
 {
     size_t n = strlen(mark), size;

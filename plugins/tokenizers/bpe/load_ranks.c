@@ -166,7 +166,7 @@ static nrl_status read_merges(bpe_tokenizer *tok, lines *l)
     return NRL_OK;
 }
 
-/* GPT2Tokenizer and Qwen2Tokenizer end texts with this token where nothing else is said. */
+/* The end-of-text token of GPT2Tokenizer and Qwen2Tokenizer, unless the files name another. */
 static nrl_status add_end_of_text(bpe_tokenizer *tok)
 {
     static const char text[] = "<|endoftext|>";

@@ -1,10 +1,10 @@
 /*
- * load_sentencepiece.c - a SentencePiece `.model` of kind BPE. The protobuf messages are read by
- * hand: ModelProto {1 pieces, 2 trainer_spec, 3 normalizer_spec}, SentencePiece {1 text, 2 score,
- * 3 type}, TrainerSpec {3 model_type, 35 byte_fallback, 40-43 unk/bos/eos/pad id}, NormalizerSpec
- * {2 charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces}.
- * Encoding follows Hugging Face's conversion of the same file: control pieces such as </s> in the
- * text are tokens, and each range between them gets the dummy prefix.
+ * load_sentencepiece.c - a SentencePiece `.model` of type BPE. The protobuf messages are decoded by
+ * hand: ModelProto {1 pieces, 2 trainer_spec, 3 normalizer_spec}, SentencePiece {1 text, 2 score, 3
+ * type}, TrainerSpec {3 model_type, 35 byte_fallback, 40-43 unk/bos/eos/pad id}, NormalizerSpec {2
+ * charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces}. Encoding follows
+ * Hugging Face's conversion of the same file: control pieces such as </s> in the text are tokens,
+ * and each range between them gets the dummy prefix.
  */
 #include "load.h"
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct {
 } field;
 
 enum { PIECE_NORMAL = 1, PIECE_UNKNOWN, PIECE_CONTROL, PIECE_USER, PIECE_UNUSED, PIECE_BYTE };
-enum { LONGEST_PIECE = 4096 }; /* every cut of a piece is looked up */
+enum { LONGEST_PIECE = 4096 }; /* every way to split a piece in two is looked up */
 enum { MODEL_UNIGRAM = 1, MODEL_BPE = 2 };
 
 typedef struct {
@@ -52,7 +52,7 @@ static bool read_bytes(wire *w, uint64_t n, wire *bytes)
     return true;
 }
 
-/* False at a broken field. */
+/* False if a field is malformed. */
 static bool read_field(wire *w, field *f)
 {
     uint64_t tag, n;
@@ -74,7 +74,7 @@ static bool read_field(wire *w, field *f)
 
 static nrl_status broken(const char *where)
 {
-    return nrl_fail(NRL_ERR_DATA, "%s is broken, expected a SentencePiece model", where);
+    return nrl_fail(NRL_ERR_DATA, "%s is malformed, expected a SentencePiece model", where);
 }
 
 static nrl_status read_piece(bpe_tokenizer *tok, spm *m, wire w)
@@ -186,7 +186,7 @@ static int by_score(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-/* Higher scores merge first; equal scores share a rank, so that the leftmost pair wins. */
+/* Higher scores merge first. Equal scores share a rank, so that the leftmost pair wins. */
 static void rank_by_score(bpe_tokenizer *tok, const spm *m)
 {
     scored *order = mem_alloc(m->n * sizeof *order);
@@ -223,7 +223,7 @@ static nrl_status use_roles(bpe_tokenizer *tok, const spm *m)
 {
     if (vocab_has(&tok->words, m->bos)) {
         tok->bos = (int32_t)m->bos;
-        load_prefix(tok, tok->bos, false); /* as Llama and Mistral use such files */
+        load_prefix(tok, tok->bos, false); /* Llama and Mistral use such files with BOS */
     }
     if (vocab_has(&tok->words, m->eos)) {
         tok->eos = arena_alloc(&tok->memory, sizeof *tok->eos);

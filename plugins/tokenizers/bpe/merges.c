@@ -1,5 +1,5 @@
 /*
- * merges.c - which pairs of tokens become one, and in which order.
+ * merges.c - the table of merges: which pairs of tokens become one token, and in which order.
  */
 #include "base/arena.h"
 #include "vocab.h"
@@ -8,7 +8,7 @@
 
 static size_t pair_slot(const merge_table *t, uint64_t pair)
 {
-    uint64_t h = pair * 0x9e3779b97f4a7c15u; /* Fibonacci hashing; high bits are the good ones */
+    uint64_t h = pair * 0x9e3779b97f4a7c15u; /* Fibonacci hashing: the high bits are well distributed */
     return (size_t)((h ^ h >> 32) & (t->n_slots - 1));
 }
 

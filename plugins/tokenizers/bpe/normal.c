@@ -1,14 +1,14 @@
 /*
  * normal.c - the normalizer of a tokenizer file, and the edits of pre-tokenizers that change text
- * (a space becomes U+2581, one is put in front). Called by encode.c for each range of text
- * between added tokens.
+ * (a space becomes U+2581, one is put in front). encode.c calls it for each range of text between
+ * added tokens.
  */
 #include "parts.h"
 #include "regex.h"
 #include <string.h>
 
-/* Words are 32-bit offsets, and the edits may still make three bytes of each. No normalization form makes more than 18
- * bytes of one (UAX #15); a file that wants more is hostile. */
+/* Words have 32-bit offsets, and the edits may expand each byte to three. No normalization form
+ * expands a byte to more than 18 (UAX #15), so a file that does is hostile. */
 enum { MAX_NORMALIZED = 1 << 30, GROWTH = 18, ALWAYS = 16 << 20 };
 
 void normal_begin(bpe_scratch *s, size_t size)
@@ -24,7 +24,7 @@ static nrl_status fail_growth(const bpe_scratch *s)
                     s->most);
 }
 
-/* The buffer that does not hold the text now, emptied. */
+/* The buffer that does not contain the current text, emptied. */
 static text_buffer *other_side(bpe_scratch *s, const mapped_text *t)
 {
     bool in_one = s->one.data && t->text >= s->one.data && t->text < s->one.data + s->one.room;
@@ -42,7 +42,7 @@ static void take(mapped_text *t, const text_buffer *b)
     t->map = t->mapped ? b->from : NULL;
 }
 
-/* Steps read the map, so an identity is written out where origins are wanted. */
+/* Steps read the map, so an identity map is written out if origins are requested. */
 static void own_map(bpe_scratch *s, mapped_text *t)
 {
     if (!t->mapped || t->map) return;

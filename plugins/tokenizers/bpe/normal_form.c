@@ -1,6 +1,6 @@
 /*
- * normal_form.c - Unicode normalization forms and lower case, keeping where each byte came from.
- * utf8proc decomposes and composes; cutting the text into ranges and ordering the marks is done
+ * normal_form.c - Unicode normalization forms and lower case, with the origin of each byte.
+ * utf8proc decomposes and composes. Splitting the text into ranges and ordering the marks is done
  * here, because whole-text calls would be slow on plain text and quadratic on long runs of marks.
  */
 #include "base/arena.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* One range that is being normalized. */
+/* A range that is being normalized. */
 typedef struct {
     int32_t *chars;
     size_t n, room;
@@ -20,7 +20,7 @@ static bool is_hangul_syllable(int32_t c)
     return c >= 0xac00 && c < 0xac00 + 11172;
 }
 
-/* True: a boundary lies before c and c alone is unchanged. False is always safe. */
+/* True: there is a boundary before c, and c alone is unchanged. False is always safe. */
 static bool is_quiet(int32_t c, unicode_form form)
 {
     bool composes = form == FORM_NFC || form == FORM_NFKC;
@@ -121,7 +121,7 @@ void unicode_normalize(unicode_form form, const char *text, size_t size, const u
     static const uint32_t nowhere = 0; /* unmapped buffers ignore it */
     range s = {0};
     const char *end = text + size;
-    size_t kept = 0, i = 0, starter = 0; /* starter: begin of the last quiet character */
+    size_t kept = 0, i = 0, starter = 0; /* starter: the start of the last quiet character */
     for (size_t n; i < size; i += n) {
         int32_t c = utf8_next(text + i, end, &n);
         if (is_quiet(c, form)) {
@@ -148,7 +148,7 @@ void unicode_lower(const char *text, size_t size, const uint32_t *map, text_buff
         int32_t c = utf8_next(p, end, &n);
         uint32_t from = map ? map[p - text] : 0;
         char bytes[4];
-        if (c == 0x130) /* the one character whose lower case is two */
+        if (c == 0x130) /* the only character whose lower case is two characters */
             text_buffer_put(out, "i\xcc\x87", 3, from);
         else
             text_buffer_put(out, bytes, utf8_write(utf8proc_tolower(c), bytes), from);

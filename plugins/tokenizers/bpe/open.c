@@ -1,6 +1,6 @@
 /*
- * open.c - opening a tokenizer: which files there are, reading and hashing them, and the info that
- * an open tokenizer answers.
+ * open.c - opens a tokenizer: finds, reads and hashes its files, and fills the info of an open
+ * tokenizer.
  */
 #include "base/file.h"
 #include "base/json.h"
@@ -47,7 +47,7 @@ void bpe_close(bpe_tokenizer *tok)
     free(tok);
 }
 
-/* The size goes in too, so that moving a byte from one file to the next changes the hash. */
+/* The size is hashed too, so that moving a byte from one file to the next changes the hash. */
 static void hash_bytes(bpe_tokenizer *tok, const char *bytes, size_t size)
 {
     uint64_t n = size;
@@ -101,7 +101,7 @@ nrl_status bpe_open_memory(const char *source, const char *bytes, size_t size, b
     return NRL_OK;
 }
 
-/* ---- files in a folder ---- */
+/* ---- files in a directory ---- */
 
 static const char *path_in(bpe_tokenizer *tok, const char *name)
 {
@@ -113,7 +113,7 @@ static bool exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-/* Only these members are read: others may hold numbers that no integer type takes
+/* Only these members are read: others may contain numbers that do not fit any integer type
  * (model_max_length is 1e30, written out). */
 static const char *const wanted[] = {"added_tokens_decoder",
                                      "tokenizer_class",
@@ -219,12 +219,12 @@ static nrl_status load_folder(bpe_tokenizer *tok, const companions *c)
     const char *words = path_in(tok, "vocab.json"), *merges = path_in(tok, "merges.txt");
     if (exists(words) && exists(merges)) return load_pair_of(tok, words, merges, c);
     return nrl_fail(NRL_ERR_IO,
-                    "%s: no tokenizer here, expected tokenizer.json, tokenizer.model or "
+                    "%s: found no tokenizer, expected tokenizer.json, tokenizer.model or "
                     "vocab.json with merges.txt",
                     tok->folder);
 }
 
-/* A file of its own wins over tokenizer_config.json. */
+/* A file chat_template.jinja overrides tokenizer_config.json. */
 static nrl_status read_jinja(bpe_tokenizer *tok, const char *name, const char **out)
 {
     const char *path = path_in(tok, name);
@@ -254,9 +254,9 @@ static nrl_status read_template(bpe_tokenizer *tok, const companions *c)
     return read_jinja(tok, "additional_chat_templates/tool_use.jinja", &tok->tools_template);
 }
 
-/* A tokenizer.json that was named itself means exactly its own ids (Tokenizer.from_file); a folder,
- * or a format that has no room for added tokens, is completed from its companions
- * (AutoTokenizer).*/
+/* A tokenizer.json that is named as a file gives exactly its own ids (Tokenizer.from_file). A
+ * directory, or a format that cannot contain added tokens, is completed from the files beside it
+ * (AutoTokenizer). */
 static nrl_status open_path(bpe_tokenizer *tok, const char *path, bool is_folder)
 {
     companions c = {0};
@@ -287,7 +287,7 @@ static const char *folder_of(bpe_tokenizer *tok, const char *path, bool is_folde
     return slash ? arena_strndup(&tok->memory, path, (size_t)(slash - path)) : ".";
 }
 
-/* What the first bytes of a file may be: JSON, a line of base64, a field of a SentencePiece model. */
+/* Checks the first bytes of a file: JSON, a line of base64, or a field of a SentencePiece model. */
 static bool looks_right(const char *path)
 {
     char head[4096];

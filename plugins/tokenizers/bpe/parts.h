@@ -1,8 +1,8 @@
 /*
- * parts.h - what an open tokenizer is made of. Only files of this folder see it.
- * The way of a text: added tokens are found, the ranges between them are normalized (normal),
- * edited (spaces become U+2581, one is put in front), cut into words (split) and each word is
- * merged (bpe). The way back: decode.
+ * parts.h - the parts of an open tokenizer, private to this directory. To encode a text, its added
+ * tokens are found, the ranges between them are normalized (normal) and edited (spaces become
+ * U+2581, one is put in front), split into words (split), and each word is merged (words). Decoding
+ * is in decode.c.
  */
 #ifndef TEXT_PARTS_H
 #define TEXT_PARTS_H
@@ -18,10 +18,10 @@ typedef enum {
     NORMAL_NONE = 0,
     NORMAL_FORM, /* Unicode normalization form */
     NORMAL_LOWER,
-    NORMAL_PREPEND, /* text, in front of what is not empty */
-    NORMAL_REPLACE, /* text by content */
-    NORMAL_REGEX,   /* matches of regex by content */
-    NORMAL_STRIP    /* white space at the left, right */
+    NORMAL_PREPEND, /* puts `text` in front of a text that is not empty */
+    NORMAL_REPLACE, /* replaces `text` by `content` */
+    NORMAL_REGEX,   /* replaces matches of the pattern by `content` */
+    NORMAL_STRIP    /* removes white space at the left, right */
 } normal_kind;
 
 typedef struct regex regex; /* regex.h */
@@ -35,19 +35,19 @@ typedef struct {
     bool left, right;
 } normal_step;
 
-/* ---- cutting into words ---- */
+/* ---- splitting into words ---- */
 
 typedef enum {
     SPLIT_NONE = 0,
-    SPLIT_GPT2,   /* the pattern of GPT-2, by hand */
-    SPLIT_LLAMA3, /* the pattern of Llama 3 (max_digits 3) and Qwen 2 (1), by hand */
+    SPLIT_GPT2,   /* the pattern of GPT-2, implemented by hand */
+    SPLIT_LLAMA3, /* the pattern of Llama 3 (max_digits 3) and Qwen 2 (1), implemented by hand */
     SPLIT_REGEX,
     SPLIT_TEXT,   /* at a fixed text */
     SPLIT_DIGITS, /* numbers, alone or in runs */
-    SPLIT_SPACES, /* at white space, which vanishes */
+    SPLIT_SPACES, /* at white space, which is removed */
     SPLIT_PUNCTUATION,
-    SPLIT_WORDS, /* \w+ | [^\w\s]+, white space vanishes */
-    SPLIT_RUNS   /* before each run of `text`: never changes ids, only makes words short */
+    SPLIT_WORDS, /* \w+ | [^\w\s]+, white space is removed */
+    SPLIT_RUNS   /* before each run of `text`: does not change ids, only makes words short */
 } split_kind;
 
 typedef enum {
@@ -63,18 +63,18 @@ typedef struct {
     split_kind kind;
     split_behavior behavior;
     bool invert;
-    int max_digits; /* of SPLIT_LLAMA3; for SPLIT_DIGITS 1 = alone, 0 = runs */
+    int max_digits; /* SPLIT_LLAMA3: digits per number; SPLIT_DIGITS: 1 = single digits, 0 = runs */
     const char *text;
     size_t text_size;
     regex *pattern;
 } split_step;
 
-/* Edits that belong to a pre-tokenizer but change the text. */
+/* Edits of the text that are part of a pre-tokenizer. */
 typedef struct {
     bool space_first;        /* ByteLevel's add_prefix_space */
-    const char *replacement; /* Metaspace: what a space becomes; NULL = none */
+    const char *replacement; /* Metaspace: the replacement of a space; NULL = none */
     size_t replacement_size;
-    bool prepend, first_only; /* Metaspace: put one in front, of the text's first range only */
+    bool prepend, first_only; /* Metaspace: put one in front; first_only: only of the first range of a text */
 } edit_plan;
 
 /* ---- added tokens ---- */
@@ -104,12 +104,12 @@ typedef struct {
 } replacement;
 
 typedef struct {
-    bool join_spaces; /* no decoder in the file: tokens with a space between */
+    bool join_spaces; /* the file has no decoder: put a space between tokens */
     bool byte_level, byte_fallback;
-    const char *metaspace; /* becomes a space, or nothing in the first token when drop_first */
+    const char *metaspace; /* becomes a space, or nothing in the first token if drop_first */
     size_t metaspace_size;
     bool drop_first;
-    const char *strip; /* taken off the whole text, up to so many times */
+    const char *strip; /* removed from the whole text, at most so many times */
     size_t strip_size;
     int64_t strip_start, strip_stop;
     replacement *replace;
@@ -120,11 +120,11 @@ enum { N_NAMED = 7 }; /* bos_token and the like */
 
 struct bpe_tokenizer {
     arena memory;
-    vocab words; /* all tokens, added ones too */
+    vocab words; /* all tokens, including added ones */
     merge_table merges;
-    int32_t byte_ids[256]; /* byte level: of the character that stands for a byte; fallback: <0xNN> */
+    int32_t byte_ids[256]; /* byte level: the token of the byte's character; fallback: the token <0xNN> */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
-    bool bos_by_default; /* the format cannot say that BOS is added, but its users add it */
+    bool bos_by_default; /* the format cannot express that BOS is added, but users of it add BOS */
     int32_t unk;
 
     normal_step *normal;
@@ -138,7 +138,7 @@ struct bpe_tokenizer {
     size_t n_added, added_room;
     trie raw, normalized; /* matched before and after normalization */
 
-    int32_t *prefix, *suffix; /* what NRL_ENCODE_ADD_SPECIAL puts around */
+    int32_t *prefix, *suffix; /* the tokens that NRL_ENCODE_ADD_SPECIAL adds around a text */
     size_t n_prefix, n_suffix;
     int32_t bos, pad;
     int32_t *eos;
@@ -150,7 +150,7 @@ struct bpe_tokenizer {
     const nrl_node *config, *special; /* tokenizer_config.json, special_tokens_map.json; or NULL */
     void *hashing;                    /* XXH3 state while files are read */
     char hash[33];
-    uint64_t key[2]; /* the hash as numbers: what a scratch's cache belongs to */
+    uint64_t key[2]; /* the hash as numbers, which identifies the tokenizer of a scratch's cache */
 };
 
 /* ---- one thread's buffers ---- */
@@ -168,25 +168,25 @@ void spans_push(spans *s, size_t begin, size_t end);
 typedef struct word_cache word_cache; /* bpe.h */
 
 struct bpe_scratch {
-    text_buffer clean, one, two; /* sanitized input; the two sides of each normal step */
+    text_buffer clean, one, two; /* sanitized input, and the two buffers that normal steps alternate between */
     spans words, next;
     void *matches; /* of PCRE2 */
     word_cache *bpe;
     size_t dropped;
-    size_t most, made; /* bytes that the normalizer may make of the current text, and has made */
+    size_t most, made; /* bytes that the normalizer may produce for the current text, and has produced */
 };
 
-/* A text and where it came from: byte i from map[i], or from start + i where map is NULL. */
+/* A text and its origin: byte i comes from map[i], or from start + i if map is NULL. */
 typedef struct {
     const char *text;
     size_t size, start;
     const uint32_t *map;
-    bool mapped; /* origins are wanted */
+    bool mapped; /* origins are requested */
 } mapped_text;
 
-/* normal.c: text through the file's normalizer, then through the edits. The result lies in text
- * itself or in s->one or s->two. */
-void normal_begin(bpe_scratch *s, size_t size); /* before the ranges of one text of that size */
+/* normal.c: applies the file's normalizer, then the edits. The result is in text itself or in
+ * s->one or s->two. */
+void normal_begin(bpe_scratch *s, size_t size); /* before the ranges of a text of that size */
 nrl_status normal_apply(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text *text);
 nrl_status normal_edit(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text *text);
 
@@ -196,13 +196,13 @@ nrl_status split_apply(const bpe_tokenizer *tok, bpe_scratch *s, const char *tex
 /* added.c */
 nrl_status added_push(bpe_tokenizer *tok, const added_token *token);
 nrl_status added_index(bpe_tokenizer *tok); /* builds both tries */
-/* A walk over the added tokens of a text. Zero-initialise; before the first and after each token
- * `at` is where the text that is not yet taken begins. */
+/* Iterates over the added tokens of a text. Zero-initialise; before the first and after each token,
+ * `at` is the start of the text that was not consumed yet. */
 typedef struct {
     const added_token *token;
-    size_t begin, end; /* of the token, with the spaces that it takes */
+    size_t begin, end; /* of the token, including the spaces that it strips */
     size_t at;         /* set to `end` by the next call */
-    size_t resume;     /* where the search goes on: spaces taken by rstrip may begin a token */
+    size_t resume;     /* where the search continues: spaces that rstrip consumes may begin a token */
 } added_walk;
 bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_t size, added_walk *w);
 void trie_free(trie *t);

@@ -16,28 +16,30 @@ struct regex {
 
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 };
 
-/* PCRE2's \s holds U+180E, which lost White_Space in Unicode 6.3. */
+/* PCRE2's \s includes U+180E, which lost White_Space in Unicode 6.3. */
 #define WHITE_SPACE                                                                                                    \
     "\\x09-\\x0d "                                                                                                     \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
-/* Oniguruma's \w; PCRE2's has no marks. The six numbers are a wart of its Latin-1 table. */
+/* Oniguruma's \w; PCRE2's does not include marks. The six numbers are a peculiarity of its Latin-1
+ * table. */
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 #define HEX "0-9a-fA-F"
 
-/* What \s, \w, \h and, outside of a class, their opposites become; NULL for other escapes. */
+/* The replacement of \s, \w, \h and, outside of a class, of their opposites; NULL for other
+ * escapes. */
 static const char *rewritten(char escape, bool in_class)
 {
     if (escape == 's') return in_class ? WHITE_SPACE : "[" WHITE_SPACE "]";
     if (escape == 'w') return in_class ? WORD : "[" WORD "]";
-    if (escape == 'h') return in_class ? HEX : "[" HEX "]"; /* in PCRE2 a horizontal space */
+    if (escape == 'h') return in_class ? HEX : "[" HEX "]"; /* \h is a horizontal space in PCRE2 */
     if (escape == 'H' && !in_class) return "[^" HEX "]";
     if (escape == 'S' && !in_class) return "[^" WHITE_SPACE "]";
     return escape == 'W' && !in_class ? "[^" WORD "]" : NULL;
 }
 
-/* A set inside of a set, or an intersection: PCRE2 would read them as plain characters. */
+/* A set in a set, or an intersection, which PCRE2 would read as plain characters. */
 static bool is_set_algebra(const char *pattern, size_t size, size_t i)
 {
     char next = i + 1 < size ? pattern[i + 1] : 0;
@@ -58,7 +60,7 @@ static nrl_status rewrite(const char *pattern, size_t size, buffer *out)
             continue;
         }
         if (in_class && is_set_algebra(pattern, size, i))
-            return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s': sets inside of sets are not supported",
+            return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s': nested sets are not supported",
                             size < 200 ? (int)size : 200, pattern);
         if (c == '[' && in_class) { /* [:name:] has a bracket of its own */
             const char *stop = text_find(pattern + i, size - i, ":]", 2);
@@ -86,7 +88,7 @@ nrl_status regex_create(const char *pattern, size_t size, regex **out)
     }
     int code = 0;
     PCRE2_SIZE at = 0;
-    /* ^ and $ stand at lines in Oniguruma's syntax. */
+    /* ^ and $ match at lines in Oniguruma's syntax. */
     pcre2_code *compiled =
         pcre2_compile((PCRE2_SPTR)(text.text ? text.text : ""), text.size,
                       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
@@ -97,7 +99,7 @@ nrl_status regex_create(const char *pattern, size_t size, regex **out)
         return nrl_fail(NRL_ERR_DATA, "regular expression '%.*s' cannot be used: %s", size < 200 ? (int)size : 200,
                         pattern, (const char *)why);
     }
-    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter runs */
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* if the compiler fails, the interpreter runs */
     regex *r = mem_alloc(sizeof *r);
     r->code = compiled;
     r->limits = pcre2_match_context_create(NULL);

@@ -1,7 +1,7 @@
 /*
- * roles.c - see roles.h. tokenizer_config.json speaks first, then special_tokens_map.json, then the
- * ids of generation_config.json and config.json. A role that nobody names stays empty: it is never
- * guessed from a token's looks.
+ * roles.c - see roles.h. tokenizer_config.json has precedence, then special_tokens_map.json, then
+ * the ids of generation_config.json and config.json. A role that no file names stays empty; it is
+ * never guessed from the text of a token.
  */
 #include "roles.h"
 #include "load.h"
@@ -46,7 +46,7 @@ nrl_status roles_add_tokens(bpe_tokenizer *tok, const companions *c)
     return NRL_OK;
 }
 
-/* "</s>" or {"content": "</s>"}; NRL_TOKEN_NONE when it is absent or no token. */
+/* "</s>" or {"content": "</s>"}; NRL_TOKEN_NONE if it is absent or not a token. */
 static int32_t named_token(const bpe_tokenizer *tok, const nrl_node *map, const char *key)
 {
     const nrl_node *n = nrl_node_find(map, key);
@@ -91,7 +91,7 @@ static void add_eos_of(bpe_tokenizer *tok, const nrl_node *map)
         add_eos(tok, nrl_node_int(nrl_node_at(n, i), NRL_TOKEN_NONE));
 }
 
-/* add_bos_token / add_eos_token, where written or implied by the class, win over the file's own
+/* add_bos_token and add_eos_token, written or implied by the class, override the file's own
  * post-processor, as in transformers' Llama and Gemma tokenizers. */
 static void fill_around(bpe_tokenizer *tok, const companions *c)
 {

@@ -1,11 +1,12 @@
 /*
- * roles.h - what the files beside a tokenizer say: added tokens, BOS, EOS, PAD, the chat template.
+ * roles.h - what the files beside a tokenizer define: added tokens, BOS, EOS, PAD, the chat
+ * template.
  */
 #ifndef TEXT_ROLES_H
 #define TEXT_ROLES_H
 #include "parts.h"
 
-/* The companions of a tokenizer file, parsed; NULL where absent. */
+/* The files beside a tokenizer file, parsed; NULL if absent. */
 typedef struct {
     const nrl_node *config;     /* tokenizer_config.json */
     const nrl_node *special;    /* special_tokens_map.json */
@@ -14,9 +15,9 @@ typedef struct {
     const nrl_node *model;      /* config.json */
 } companions;
 
-/* Tokens that only the companions know, as AutoTokenizer adds them. */
+/* Adds tokens that only these files define, as AutoTokenizer does. */
 nrl_status roles_add_tokens(bpe_tokenizer *tok, const companions *c);
-/* Fills bos, eos, pad, unk; add_bos_token and add_eos_token when `around`. */
+/* Fills bos, eos, pad, unk, and if `around`, add_bos_token and add_eos_token. */
 nrl_status roles_fill(bpe_tokenizer *tok, const companions *c, bool around);
 
 #endif

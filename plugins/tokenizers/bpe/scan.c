@@ -1,6 +1,6 @@
 /*
- * scan.c - see scan.h. Alternatives are tried in the pattern's order; each function moves *i over
- * what its alternative takes and says whether it took anything.
+ * scan.c - see scan.h. Alternatives are tried in the order of the pattern; each function advances
+ * *i over the match of its alternative and returns whether it matched.
  */
 #include "scan.h"
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct {
     const char *p, *end;
 } scanner;
 
-/* Class of the character at p and its bytes; CHAR_OTHER and 0 at the end. */
+/* The class of the character at p and its length; CHAR_OTHER and 0 at the end. */
 static char_class class_at(const scanner *s, const char *p, size_t *n)
 {
     *n = 0;
@@ -61,7 +61,7 @@ static bool take_contraction(scanner *s, bool any_case)
     return n;
 }
 
-/* \s+(?!\S) then \s+: a run of spaces leaves its last one to the word that follows. */
+/* \s+(?!\S) then \s+: a run of spaces leaves its last space to the following word. */
 static void take_spaces(scanner *s)
 {
     const char *stop = skip_class(s, s->p, CHAR_SPACE);
@@ -118,7 +118,7 @@ static bool take_symbols(scanner *s)
     return true;
 }
 
-/* \s*[\r\n]+: up to the last line break of the run of spaces. */
+/* \s*[\r\n]+: up to the last line break in the run of spaces. */
 static bool take_lines(scanner *s)
 {
     const char *stop = skip_class(s, s->p, CHAR_SPACE);

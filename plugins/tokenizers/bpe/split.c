@@ -1,6 +1,7 @@
 /*
- * split.c - pre-tokenization: text to words, step by step. Each step finds matches in each word so
- * far; its behavior says what becomes of matches and of what lies between. Called by encode.c.
+ * split.c - pre-tokenization: text to words, step by step. Each step finds matches in every word so
+ * far; its behavior defines what happens to matches and to the text between them. Called by
+ * encode.c.
  */
 #include "parts.h"
 #include "regex.h"
@@ -17,12 +18,12 @@ void spans_push(spans *s, size_t begin, size_t end)
     s->at[s->n++] = (span){(uint32_t)begin, (uint32_t)end};
 }
 
-/* What stands between two matches and the matches, in order, become words. */
+/* Collects the matches and the text between them, in order, as words. */
 typedef struct {
     spans *out;
     split_behavior behavior;
-    bool invert, any, last_match; /* any: something was seen; last_match: of what kind it was */
-    bool pending;                 /* KEEP_WITH_NEXT: a match waits for what follows */
+    bool invert, any, last_match; /* any: there was an earlier part; last_match: whether it was a match */
+    bool pending;                 /* KEEP_WITH_NEXT: a match is joined with what follows */
     size_t pending_begin, pending_end;
 } joiner;
 
@@ -93,7 +94,7 @@ static bool find_char(split_kind kind, const char *text, size_t size, size_t *be
     return false;
 }
 
-/* 0 white space, 1 \w, 2 the rest. */
+/* 0 white space, 1 \w, 2 anything else. */
 static int abort_kind(int32_t c)
 {
     return unicode_is_word(c) ? 1 : utf8_is_space(c) ? 0 : 2;

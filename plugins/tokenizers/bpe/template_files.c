@@ -1,6 +1,7 @@
 /*
- * template_files.c - the files of a tokenizer's folder that change when it travels with another chat
- * template. Readers of different ages look into different ones; none may find the old template.
+ * template_files.c - the files of a tokenizer's directory that change when a model is saved with
+ * another chat template. Programs of different age read different files, and none of them may find
+ * the old template.
  */
 #include "base/file.h"
 #include "base/json.h"
@@ -12,7 +13,8 @@
 
 enum { MAX_CONFIG = 64 << 20 };
 
-/* tokenizer_config.json with this chat_template in the place of its own, malloc'd; NULL where there is no such file. */
+/* tokenizer_config.json with this chat_template instead of its own, malloc'd; NULL if the file does
+ * not exist. */
 static nrl_status template_config(const char *folder, const char *jinja, char **out)
 {
     static const char *const name[] = {"chat_template"};

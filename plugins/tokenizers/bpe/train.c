@@ -1,6 +1,6 @@
 /*
- * train.c - counting the words of texts, for learning a byte-level BPE. Memory grows with the
- * number of different words, not with the text.
+ * train.c - counts the words of texts, to train a byte-level BPE. Memory grows with the number of
+ * different words, not with the size of the text.
  */
 #include "words.h"
 #include "scan.h"

@@ -1,5 +1,5 @@
 /*
- * train.h - learning a byte-level BPE vocabulary from text, behind the train members of the table.
+ * train.h - trains a byte-level BPE vocabulary on text, for the train members of the table.
  * Deterministic: the same texts in any order and the same options give the same files.
  */
 #ifndef BPE_TRAIN_H
@@ -12,12 +12,13 @@ typedef struct bpe_trainer bpe_trainer;
  * 256 + n_special, an unknown pattern, duplicates. */
 nrl_status bpe_trainer_create(const nrl_train_tokenizer *options, bpe_trainer **out);
 
-/* Counts the words of one text; words never cross texts, special tokens in it separate words. */
+/* Counts the words of one text. Words never cross texts, and special tokens in a text separate
+ * words. */
 nrl_status bpe_trainer_add(bpe_trainer *trainer, const char *text, size_t size);
 
-/* Learns the merges and writes tokenizer.json and tokenizer_config.json into the folder, made
- * where absent; NRL_ERR_CONFIG where that would replace a file and may not. *n_tokens (may be NULL) is
- * what was reached: fewer than asked when no pair is left. */
+/* Trains the merges and writes tokenizer.json and tokenizer_config.json to the directory, which is
+ * created if it does not exist; NRL_ERR_CONFIG if that would replace a file and is not allowed.
+ * *n_tokens (may be NULL) is the number of tokens: fewer than requested if no pair is left. */
 nrl_status bpe_trainer_save(bpe_trainer *trainer, const char *folder, int64_t *n_tokens);
 void bpe_trainer_destroy(bpe_trainer *trainer);
 

@@ -1,7 +1,8 @@
 /*
- * train_merge.c - learning merges. The most frequent pair becomes a token; among equals the pair
- * whose bytes are greater, left part first. Pairs live in a hash table with the words they may be
- * in; a heap orders them and is corrected lazily: an entry whose count has fallen goes back in.
+ * train_merge.c - trains merges. The most frequent pair becomes a token; of equally frequent pairs,
+ * the one with the greater bytes, left part first. Pairs live in a hash table with the words that
+ * may contain them. A heap orders them and is corrected lazily: an entry whose count has decreased
+ * is pushed back.
  */
 #include "words.h"
 #include "train_parts.h"
@@ -11,7 +12,7 @@
 typedef struct {
     uint64_t key; /* left << 32 | right */
     int64_t count;
-    uint32_t *words; /* that held the pair at some time, ascending where it was filled in order */
+    uint32_t *words; /* words that contained the pair at some time, ascending if filled in order */
     uint32_t n, room;
     bool used;
 } pair;
@@ -27,7 +28,7 @@ typedef struct {
     size_t n_slots, n_pairs;
     entry *heap;
     size_t n_heap, heap_room;
-    uint64_t *fresh; /* pairs that grew during the merge now being made */
+    uint64_t *fresh; /* pairs that the current merge made more frequent */
     size_t n_fresh, fresh_room;
 } learner;
 
@@ -151,7 +152,8 @@ static void note_fresh(learner *l, uint64_t key)
     l->fresh[l->n_fresh++] = key;
 }
 
-/* Replaces the pair by `made` in one word; its neighbours lose a pair and gain one. */
+/* Replaces the pair by `made` in one word. Each occurrence removes a pair with each neighbor and
+ * adds one. */
 static void merge_word(learner *l, uint32_t number, int32_t left, int32_t right, int32_t made)
 {
     train_word *w = &l->t->words[number];
@@ -190,7 +192,7 @@ static bool is_special(const bpe_trainer *t, const char *bytes, size_t size)
     return found;
 }
 
-/* False where the token would take a special token's text: that pair never merges. */
+/* False if the token would have the text of a special token; that pair never merges. */
 static bool add_merged(bpe_trainer *t, int32_t left, int32_t right)
 {
     size_t n, m;
@@ -212,7 +214,7 @@ static void make_token(learner *l, uint64_t key)
         find_pair(l, key)->count = 0;
         return;
     }
-    pair p = *find_pair(l, key); /* counting below may move the table */
+    pair p = *find_pair(l, key); /* a copy, because counting below may move the table */
     find_pair(l, key)->words = NULL;
     find_pair(l, key)->n = find_pair(l, key)->room = 0;
     l->n_fresh = 0;
@@ -257,7 +259,7 @@ void train_merge(bpe_trainer *t, size_t n_tokens)
     while (t->n_tokens < n_tokens && l.n_heap) {
         entry e = heap_pop(&l);
         int64_t now = find_pair(&l, e.key)->count;
-        if (now != e.count) { /* it fell since it was pushed, or was pushed again higher */
+        if (now != e.count) { /* the count decreased after the push, or the pair was pushed again with a higher count */
             if (now > 0 && now < e.count) heap_push(&l, (entry){now, e.key});
             continue;
         }

@@ -1,7 +1,7 @@
 /*
- * train_save.c - a learnt vocabulary as tokenizer.json and tokenizer_config.json, as Hugging Face's
- * tokenizers and transformers read them. Ids: special tokens, the 256 bytes in the order of their
- * characters, then the merges as they were learnt.
+ * train_save.c - writes a trained vocabulary as tokenizer.json and tokenizer_config.json, as
+ * Hugging Face's tokenizers and transformers read them. Ids: special tokens, the 256 bytes in the
+ * order of their characters, then the merges in order of training.
  */
 #include "base/buffer.h"
 #include "base/file.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Byte order of the vocabulary: by the character that stands for a byte. */
+/* The order of bytes in the vocabulary: by the character that stands for a byte. */
 static void bytes_by_character(unsigned char order[256])
 {
     int n = 0;
@@ -113,7 +113,7 @@ static void put_model(const bpe_trainer *t, buffer *out)
     buffer_puts(out, "]\n  }\n}\n");
 }
 
-/* The first special token ends texts: the convention of GPT-2's <|endoftext|>. */
+/* The first special token ends texts, as <|endoftext|> does by the convention of GPT-2. */
 static void put_config(const bpe_trainer *t, buffer *out)
 {
     size_t size;
@@ -138,14 +138,15 @@ nrl_status train_check_folder(const bpe_trainer *t, const char *folder)
         if (t->may_write) st = t->may_write(t->user, path);
         if (st == NRL_OK && !t->overwrite && !lstat(path, &s))
             st = nrl_fail(NRL_ERR_CONFIG,
-                          "'%s' already holds a tokenizer\nhint: overwrite replaces it, another folder keeps both",
+                          "'%s' already holds a tokenizer\nhint: overwrite replaces it, another directory keeps both",
                           folder);
         free(path);
     }
     return st;
 }
 
-/* Beside it first: whoever reads the folder finds the old file or the new one, whole. */
+/* Writes a temporary file and renames it, so that readers find either the old or the new file,
+ * complete. */
 static nrl_status write_file(const char *folder, const char *name, const buffer *text)
 {
     char *path = mem_printf("%s/%s", folder, name), *temporary = file_temporary_name(path, ".tmp");
@@ -155,7 +156,7 @@ static nrl_status write_file(const char *folder, const char *name, const buffer 
     if (ok && rename(temporary, path)) ok = false;
     nrl_status st = NRL_OK;
     if (!ok)
-        st = nrl_fail(errno == ENOSPC || errno == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO, "%s cannot be written: %s", path,
+        st = nrl_fail(errno == ENOSPC || errno == EFBIG ? NRL_ERR_FULL : NRL_ERR_IO, "cannot write %s: %s", path,
                       strerror(errno));
     if (!ok) unlink(temporary);
     free(temporary);
@@ -166,7 +167,7 @@ static nrl_status write_file(const char *folder, const char *name, const buffer 
 nrl_status train_save(const bpe_trainer *t, const char *folder)
 {
     if (mkdir(folder, 0777) && errno != EEXIST)
-        return nrl_fail(NRL_ERR_IO, "%s cannot be made: %s", folder, strerror(errno));
+        return nrl_fail(NRL_ERR_IO, "cannot create %s: %s", folder, strerror(errno));
     buffer json = {0}, config = {0};
     buffer_puts(&json, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     put_added(t, &json);

@@ -1,5 +1,5 @@
 /*
- * unicode.c - growing text that knows where it came from, and character classes.
+ * unicode.c - growing text with the origin of each byte, and character classes.
  */
 #include "unicode.h"
 #include "base/arena.h"
@@ -67,7 +67,7 @@ void utf8_repair(const char *text, size_t size, text_buffer *out)
     }
 }
 
-/* Letters and numbers of Unicode 15.1 and 16.0, for an utf8proc that does not know them yet: the
+/* Letters and numbers of Unicode 15.1 and 16.0, for versions of utf8proc that do not know them: the
  * tokenizers that models were trained with do. */
 static char_class newer_class(int32_t c)
 {
@@ -114,7 +114,7 @@ char_class unicode_class(int32_t c)
     }
 }
 
-/* Alphabetic although symbols: circled and squared letters. */
+/* Symbols that are Alphabetic: circled and squared letters. */
 static bool is_letter_symbol(int32_t c)
 {
     return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||

@@ -75,7 +75,7 @@ nrl_status vocab_add(vocab *v, const char *text, size_t size, int64_t id)
                         shown, text, (long long)id);
     int32_t old = vocab_find(v, text, size);
     if (old != VOCAB_ABSENT)
-        return nrl_fail(NRL_ERR_DATA, "token '%.*s' is there twice, with ids %d and %lld", shown, text, old,
+        return nrl_fail(NRL_ERR_DATA, "token '%.*s' occurs twice, with ids %d and %lld", shown, text, old,
                         (long long)id);
     size_t start = v->blob_size;
     NRL_TRY(add_text(v, text, size));

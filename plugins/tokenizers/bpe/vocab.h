@@ -11,26 +11,26 @@
 enum { VOCAB_ABSENT = -1 };
 
 typedef struct {
-    uint32_t start, size; /* in blob; start VOCAB_NO_TEXT where the id has no token */
+    uint32_t start, size; /* in blob; start is VOCAB_NO_TEXT if the id has no token */
     bool special, added;
-    bool outside; /* of the model: merging never makes it */
+    bool outside; /* not of the model: merging never creates it */
 } vocab_entry;
 
 typedef struct {
-    char *blob; /* all texts, each NUL-ended */
+    char *blob; /* all texts, each NUL-terminated */
     size_t blob_size, blob_room;
     vocab_entry *entries; /* [n], by id */
     int32_t n, room;      /* n: largest id + 1 */
-    int32_t n_tokens;     /* that have a text */
+    int32_t n_tokens;     /* tokens with a text */
     int32_t *slots;       /* hash of text to id; VOCAB_ABSENT = empty */
     size_t n_slots, n_used;
 } vocab;
 
-/* Adds a token. NRL_ERR_DATA when the id is out of range, or the id or the text is taken. */
+/* Adds a token. NRL_ERR_DATA if the id is out of range, or the id or the text is already used. */
 nrl_status vocab_add(vocab *v, const char *text, size_t size, int64_t id);
-/* Adds, where it is new, a token whose text may stand under that id already (added tokens). */
+/* Adds a token unless the same text already has this id (added tokens). */
 nrl_status vocab_add_or_match(vocab *v, const char *text, size_t size, int64_t id);
-/* Only tokens of the model itself. */
+/* Finds only tokens of the model itself. */
 int32_t vocab_find_model(const vocab *v, const char *text, size_t size);
 int32_t vocab_find(const vocab *v, const char *text, size_t size); /* VOCAB_ABSENT if none */
 bool vocab_has(const vocab *v, int64_t id);
@@ -40,7 +40,7 @@ void vocab_free(vocab *v);
 typedef struct {
     uint64_t pair; /* left << 32 | right */
     uint32_t rank; /* smaller merges first; VOCAB_NO_RANK = empty slot */
-    int32_t id;    /* what the pair becomes */
+    int32_t id;    /* the token that the pair becomes */
 } merge;
 #define VOCAB_NO_RANK UINT32_MAX
 
@@ -49,14 +49,15 @@ typedef struct {
     size_t n_slots, n;
 } merge_table;
 
-/* A pair that is given twice keeps the later rank, as Hugging Face's map does. */
+/* A pair that is added twice keeps the later rank, as Hugging Face's map does. */
 void merge_add(merge_table *t, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const merge *merge_find(const merge_table *t, int32_t left, int32_t right); /* NULL if none */
 void merge_table_reserve(merge_table *t, size_t n);
 void merge_table_free(merge_table *t);
 
-/* Merges of a vocabulary where a token is made of any two tokens that spell it, in the order of
- * rank[id] (SentencePiece scores, tiktoken ranks); rank VOCAB_NO_RANK = never made. */
+/* Builds the merges of a vocabulary in which any two tokens that spell a third one merge to it, in
+ * the order of rank[id] (SentencePiece scores, tiktoken ranks); a token with rank VOCAB_NO_RANK is
+ * never created. */
 void merges_from_ranks(merge_table *t, const vocab *v, const uint32_t *rank);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * bpe.c - byte pair encoding of one word. Of all neighbours the pair with the smallest rank merges
- * first, the leftmost among equals. Short words scan for it; long ones keep a heap of candidates
- * over a linked list, so that a word of n symbols costs O(n log n). Called by encode.c.
+ * words.c - byte pair encoding of one word. Of all adjacent pairs the one with the smallest rank
+ * merges first, the leftmost of equals. Short words are scanned for it; long ones keep a heap of
+ * candidates over a linked list, so that a word of n symbols takes O(n log n). Called by encode.c.
  */
 #include "words.h"
 #include <stdlib.h>
@@ -9,14 +9,14 @@
 #include <xxhash.h>
 
 enum {
-    SHORT_WORD = 24,  /* symbols; below it a scan beats the heap */
-    CACHED_WORD = 64, /* bytes of the longest word that is kept */
+    SHORT_WORD = 24,  /* symbols; shorter words are scanned, because that is faster than a heap */
+    CACHED_WORD = 64, /* bytes of the longest cached word */
     CACHE_SLOTS = 1 << 15,
-    CACHE_BYTES = 1 << 20, /* when full the cache starts again */
+    CACHE_BYTES = 1 << 20, /* the cache is cleared when it is full */
     CACHE_IDS = 1 << 18
 };
 
-/* One symbol of the word; rank and made describe the pair with its right neighbour. */
+/* One symbol of the word; rank and made describe the pair with its right neighbor. */
 typedef struct {
     int32_t id, made;
     int32_t prev, next; /* -1 at the ends */
@@ -118,8 +118,8 @@ static void push_symbol(word_cache *b, int32_t id, size_t start)
     if (at) b->symbols[at - 1].next = at;
 }
 
-/* A character without a token: its bytes, or the unknown token (one for a run when they fuse), or
- * nothing. Returns how many characters were dropped. */
+/* Handles a character without a token: its bytes, or the unknown token (one for a run if they
+ * fuse), or nothing. Returns the number of dropped characters. */
 static size_t push_unknown(const bpe_tokenizer *tok, word_cache *b, const char *bytes, size_t n, size_t start,
                            bool *unknown_before)
 {
@@ -170,7 +170,7 @@ static void look_up_pair(const bpe_tokenizer *tok, symbol *s, int32_t at)
     s[at].made = m ? m->id : NRL_TOKEN_NONE;
 }
 
-/* Merges the symbol with its right neighbour, which leaves the list with rank "none". */
+/* Merges the symbol with its right neighbor, which leaves the list with rank "none". */
 static void merge_at(const bpe_tokenizer *tok, symbol *s, int32_t at)
 {
     int32_t gone = s[at].next;
@@ -230,8 +230,8 @@ static candidate heap_pop(word_cache *b)
     return top;
 }
 
-/* Candidates are not removed when a neighbour changes: one whose rank is no longer its symbol's
- * is stale and skipped. */
+/* Candidates are not removed when a neighbor changes: a candidate whose rank is no longer that of
+ * its symbol is stale and skipped. */
 static void merge_long(const bpe_tokenizer *tok, word_cache *b)
 {
     b->n_heap = 0;
@@ -258,7 +258,7 @@ static size_t merge_word(const bpe_tokenizer *tok, word_cache *b, const char *wo
     return dropped;
 }
 
-/* The token that is the whole word, or NRL_TOKEN_NONE. */
+/* The token of the whole word, or NRL_TOKEN_NONE. */
 static int32_t whole_word(const bpe_tokenizer *tok, const char *word, size_t size)
 {
     if (!tok->byte_level) return vocab_find_model(&tok->words, word, size);

@@ -169,7 +169,7 @@ static void a_template_that_changes_earlier_turns_is_refused(void **state)
     char *trained;
     assert_int_equal(render(f, drops, two_turns, 4, 0, &trained), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "messages[1]: "));
-    assert_non_null(strstr(nrl_error_text(), "this turn is written otherwise when it is the last"));
+    assert_non_null(strstr(nrl_error_text(), "this turn is rendered differently when it is the last"));
     assert_non_null(strstr(nrl_error_text(), "data.train_on: last"));
     assert_trains(f, drops, 4, 3, "zz<|im_end|>");
 }

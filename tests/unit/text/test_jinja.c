@@ -89,7 +89,7 @@ static void mistakes_name_template_line_and_what_was_expected(void **state)
     assert_fails("\n{{ x|wobble }}", NULL, NRL_ERR_CONFIG, "line 2: unknown filter 'wobble'");
     assert_fails("\n\n{{ x.y }}", NULL, NRL_ERR_DATA, "test.jinja: line 3: 'x' is undefined");
     assert_fails("\n{% for a in [1] %}\n{{ a +\n 'b' }}{% endfor %}", NULL, NRL_ERR_DATA,
-                 "line 3: + is not known between int and str");
+                 "line 3: + is not supported between int and str");
     assert_fails("{{ raise_exception('Roles must alternate') }}", NULL, NRL_ERR_DATA, "line 1: Roles must alternate");
     assert_fails("{{ [].append(1) }}", NULL, NRL_ERR_DATA, "'append' changes a list");
     assert_fails("{{ {}|dictsort(false, 'neither') }}", NULL, NRL_ERR_DATA, "dictsort: by: expected key or value");

@@ -238,7 +238,7 @@ static void hostile_models_are_refused_with_the_reason(void **state)
     assert_refused(MODEL("\"a\": 1e3", ""), "expected a whole number");
     assert_refused(MODEL("\"a\": \"0\"", ""), "expected a whole number");
     assert_refused(MODEL("\"a\": 0, \"b\": 0", ""), "have the same id 0");
-    assert_refused(MODEL("\"a\": 0, \"a\": 1", ""), "is there twice");
+    assert_refused(MODEL("\"a\": 0, \"a\": 1", ""), "occurs twice");
     assert_refused(MODEL("\"a\": 0", "\"a b\""), "expected merges of tokens in the vocabulary");
     assert_refused(MODEL("\"a\": 0", "\"a a\""), "expected merges of tokens in the vocabulary");
     assert_refused(MODEL("\"a\": 0", "\"aa\""), "one space between");
