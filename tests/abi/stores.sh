@@ -32,12 +32,12 @@ run 4 launch -n 2 --grace 2 --store "journal:$work/lost" -- run stopped.lua trai
     checkpoint.every=0 "$one_thread" out=stopped "loggers=[jsonl]"
 has err "was lost: no sign of life for 5 s"
 
-# what cannot be is an error with words
+# what cannot be is an error with an error text
 one() { run "$@" "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused; }
 one 2 launch -n 2 --store nowhere://x -- run
 has err "cannot meet at 'nowhere://x': no store plugin serves such an address"
 one 2 launch -n 2 --store "$work/missing/folder" -- run
-has err "cannot meet in the folder $work/missing/folder"
+has err "cannot use the directory $work/missing/folder"
 run 2 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused store=jornal
 has err "did you mean 'journal'"
 exit $failed

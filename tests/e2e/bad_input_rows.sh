@@ -29,7 +29,7 @@ grep "^train data" out >facts.plain
 
 # ---- one row is wrong ----
 { cat train.jsonl; printf '{"input_ids": [3, 4, 5], "lab'; } >cut.jsonl
-check 65 cut.jsonl "cut.jsonl:9:29: " "the file ends in this line, without a line end: is it cut off?"
+check 65 cut.jsonl "cut.jsonl:9:29: " "the file ends in this line, without a line end; it may be truncated"
 after_good '{"input_ids": [3, 4,, 5]}' '{"input_ids": [6, 7, 8]}' >invalid.jsonl
 check 65 invalid.jsonl "invalid.jsonl:9:21: unexpected token near ','"
 after_good '{"labels": [3, 4, 5]}' >missing.jsonl
@@ -84,7 +84,7 @@ check 2 words.jsonl "words.jsonl:1: rows of text need a tokenizer, and the model
 
 # one line of 50 MB: refused before it is read to its end
 { printf '{"input_ids": ['; head -c 50000000 /dev/zero | tr '\0' ' '; printf '3]}\n'; } >long.jsonl
-check 65 long.jsonl "long.jsonl:1: a row of more than 16 MiB, the most that is read"
+check 65 long.jsonl "long.jsonl:1: a row of more than 16 MiB, the maximum"
 rm long.jsonl
 
 # ---- what only looks wrong ----

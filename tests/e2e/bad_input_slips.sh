@@ -76,7 +76,7 @@ has err "architecture 'LlamaForSequenceClassification' is not a causal language 
 printf '{\n  "text": "a"\n}\n' >indented.json
 run 65 check run.yaml out=other data.train=indented.json
 has err "indented.json:1:1: "
-has err "a file that begins with { has a whole row in each line"
+has err "in a file that begins with {, each line is a whole row"
 echo '{"question": "a", "better": "b", "worse": "c"}' >pairs.jsonl
 run 65 check run.yaml out=other data.train=pairs.jsonl algorithm=dpo
 has err "as in {prompt: question, chosen: better, rejected: worse}"

@@ -34,7 +34,7 @@ unseen $second
 # ---- strangers ----
 (hand 1 -- run.yaml $long out=late >out 2>err)
 is "exit code without a secret" $? 2
-has err "asks for the job's secret, and this process has none"
+has err "requires the job's secret, and this process has none"
 (hand 1 NRL_JOB_SECRET=another-secret-of-20 -- run.yaml $long out=late >out 2>err)
 is "exit code with another secret" $? 2
 has err "has another secret than this process"
@@ -67,7 +67,7 @@ launcher=$!
 await test -s made/metrics.jsonl
 (hand 1 -- run.yaml $long out=late >out 2>err)
 is "exit code without the secret that a launcher made" $? 2
-has err "asks for the job's secret"
+has err "requires the job's secret"
 kill -TERM $launcher
 finished $launcher 75 "a launcher that made a secret"
 
@@ -92,7 +92,7 @@ for given in no a; do
     (hand 1 LOCAL_RANK=1 "$@" -- run.yaml out="wide.$given" >out 2>err)
     is "exit code of rank 1, $given secret" $? 0
     finished $first 0 "rank 0, $given secret"
-    is "warnings with $given secret" "$(cat err0 err | grep -c "listens at $address port $port and asks nobody")" \
+    is "warnings with $given secret" "$(cat err0 err | grep -c "listens at $address port $port without a secret")" \
         "$([ $given = no ] && echo 1 || echo 0)"
 done
 [ -n "$address" ] || echo "no address beside loopback: not tried"

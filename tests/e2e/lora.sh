@@ -119,7 +119,7 @@ awk 'NR == FNR { want[$1] = $2; next } $1 ~ /eval_loss/ { d = $2 - want[$1]; exi
 run 0 run config.yaml out=used lora='{use: adapter}' train.steps=2
 has out "adapters from adapter"
 run 2 check config.yaml out=none lora.use=adapter lora.rank=8
-has err "error: command line: lora.rank: the adapter of lora.use has its own, 4: leave it out"
+has err "error: command line: lora.rank: the adapter of lora.use has its own value, 4; remove the option"
 cp -r adapter misfit
 sed 's/"r": 4/"r": 8/' adapter/adapter_config.json >misfit/adapter_config.json
 run 65 check config.yaml out=none 'lora={use: misfit}'
@@ -127,7 +127,7 @@ has err "misfit/adapter_config.json: r of 'model.layers.0.self_attn.q_proj' is 8
 run 65 sample adapter --prompt a
 has err "adapter: an adapter without its model; expected a model"
 run 2 check config.yaml out=none 'lora={use: adapter, targets: [q_proj]}'
-has err "lora.targets: the adapter of lora.use has its own, 28 modules"
+has err "lora.targets: the adapter of lora.use has its own 28 modules"
 run 0 run config.yaml out=used resume=auto lora='{use: adapter}' train.steps=3
 run 0 resume used train.steps=4
 cp -r adapter dora
@@ -244,11 +244,11 @@ done
 # ---- mistakes ----
 
 run 2 check config.yaml out=none 'lora.targets=[q_proj, query]'
-has err "lora.targets: no linear module's name ends in 'query'; those of this model: q_proj, k_proj"
+has err "lora.targets: no linear module has a name that ends in 'query'; those of this model: q_proj, k_proj"
 run 2 check config.yaml out=none lora.targets=embed_tokens
-has err "an embedding or the head, which carry no adapters"
+has err "an embedding or the head, which have no adapters"
 run 2 check config.yaml out=none 'lora.targets=.*attn.x'
-has err "is the whole name of no linear module, such as model.layers.0.self_attn.q_proj"
+has err "does not match the whole name of a linear module, such as model.layers.0.self_attn.q_proj"
 run 2 check config.yaml out=none lora.r=4
 has err "lora.r: unknown key; it is lora.rank here"
 run 2 check config.yaml out=none lora_r=4

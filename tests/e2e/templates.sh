@@ -114,7 +114,7 @@ has err "templates/raises.jinja: line 1: roles must alternate"
 printf '%s' '{% for m in messages %}{{ m.content if loop.last else "x" }}{% endfor %}' >templates/changes.jinja
 run 65 check run.yaml model.path=model data.template=templates/changes.jinja
 has err "train.jsonl:1: messages[1]: "
-has err "data.train_on: last trains the last turn alone"
+has err "data.train_on: last trains only the last turn"
 printf '{"bos_token": "<s>", "chat_template": "a\\n{{ b|wobble }}"}' >model/tokenizer_config.json
 run 2 check run.yaml model.path=model
 has err "chat template of model: line 2: unknown filter 'wobble'"

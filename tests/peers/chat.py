@@ -84,7 +84,7 @@ def compare(program, source, template, tokens, rows, marks):
         for row, mine in zip(rows, ours(program, folder, rows)):
             other = theirs(auto, row, marks and not row.get("prompt"))
             if "error" in mine:
-                prefix = "cannot be told" in mine["error"]  # where turns end
+                prefix = "cannot be located" in mine["error"]  # where turns end
                 assert other is None or prefix or not row["messages"] or "what comes before it" in mine["error"], (row, mine, template)
                 refused += other is not None
                 same += other is None

@@ -1,8 +1,8 @@
 /*
  * lora.c - low-rank adapters (Hu et al. 2021):
  *   y = x W^T + b + scale (dropout(x) A^T) B^T,   A [r,K], B [M,r],   scale = alpha / r, or alpha / sqrt(r) (rslora)
- * W + scale B A is never made in training. A is uniform within 1/sqrt(K) (as peft: kaiming_uniform with a = sqrt 5), B
- * zero. Names are peft's.
+ * W + scale B A is never formed in training. A is uniform within 1/sqrt(K) (as in peft:
+ * kaiming_uniform with a = sqrt 5), B is zero. Names are those of peft.
  */
 #include "targets.h"
 #include "base/node.h"
@@ -17,20 +17,20 @@ typedef struct {
     int64_t rank;
     double alpha, dropout;
     bool rslora;
-    const nrl_node *targets; /* a word or a list of words */
+    const nrl_node *targets; /* a string or a list of strings */
 } lora_options;
 
 static const nrl_option rows[] = {
-    NRL_OPT_INT(lora_options, rank, "16", 1, 65536, "of an adapter's two matrices (peft's r)"),
-    NRL_OPT_F64(lora_options, alpha, "32", 1e-9, 1e9, "what they add is multiplied by alpha / rank"),
-    NRL_OPT_BOOL(lora_options, rslora, "false", "by alpha / sqrt(rank) instead"),
-    NRL_OPT_F64(lora_options, dropout, "0", 0, 0.999999, "of what adapters read, in training"),
+    NRL_OPT_INT(lora_options, rank, "16", 1, 65536, "rank of an adapter's two matrices (peft's r)"),
+    NRL_OPT_F64(lora_options, alpha, "32", 1e-9, 1e9, "the product of the matrices is multiplied by alpha / rank"),
+    NRL_OPT_BOOL(lora_options, rslora, "false", "multiply by alpha / sqrt(rank) instead"),
+    NRL_OPT_F64(lora_options, dropout, "0", 0, 0.999999, "dropout of the inputs of adapters, in training"),
     NRL_OPT_NODE(lora_options, targets, "all-linear",
                  "modules with adapters: all-linear, a list of (last parts of) names, or a regular expression of "
                  "whole names"),
 };
 
-/* Pairs: the name in another program, the option here. */
+/* Pairs: the name in another program, the name of the option here. */
 /* clang-format off */
 static const char *const known_as[] = {
     "lora_alpha", "alpha",
@@ -53,12 +53,12 @@ static nrl_status lora_check(const void *options)
     const nrl_node *t = ((const lora_options *)options)->targets;
     if (nrl_node_kind(t) == NRL_NODE_STRING) return NRL_OK;
     if (nrl_node_kind(t) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_CONFIG, "targets: expected a word or a list of words");
+        return nrl_fail(NRL_ERR_CONFIG, "targets: expected a string or a list of strings");
     if (!nrl_node_size(t))
         return nrl_fail(NRL_ERR_CONFIG, "targets: an empty list, expected all-linear or names of modules");
     for (size_t i = 0; i < nrl_node_size(t); i++)
         if (nrl_node_kind(nrl_node_at(t, i)) != NRL_NODE_STRING)
-            return nrl_fail(NRL_ERR_CONFIG, "targets: expected words");
+            return nrl_fail(NRL_ERR_CONFIG, "targets: expected strings");
     return NRL_OK;
 }
 
@@ -85,20 +85,21 @@ static nrl_status lora_choose(const void *options, const nrl_adapter_model *mode
     return NRL_OK;
 }
 
-/* Ranks and alphas may differ from module to module: a config that is written anew has the first one's. */
+/* Ranks and alphas may differ between modules: a config that is written from settings has those of
+ * the first module. */
 static const nrl_node *lora_setting(const nrl_node *settings, const char *key)
 {
     const nrl_node *own = nrl_node_find(settings, key);
     return own ? own : nrl_node_find(nrl_node_at(nrl_node_find(settings, "modules"), 0), key);
 }
 
-/* Another value than the one on disk would be ignored. */
+/* A value that differs from the one on disk would be ignored. */
 static nrl_status lora_check_given(const char *section, const nrl_node *given, const char *key, double value,
                                    double saved)
 {
     const nrl_node *at = nrl_node_find(given, key);
     if (nrl_node_kind(at) <= NRL_NODE_NULL || value == saved) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own, %g: leave it out",
+    return nrl_fail(NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own value, %g; remove the option",
                     nrl_node_place(at), section, key, section, saved);
 }
 
@@ -126,10 +127,11 @@ static nrl_status lora_adopt(const void *options, const nrl_node *given, const n
             same = targets_has(&targets, nrl_node_string(nrl_node_at(names, i), ""));
         if (!same)
             return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: %s.targets: the adapter of %s.use has its own, %d modules: leave it out",
+                            "%s: %s.targets: the adapter of %s.use has its own %d modules; remove the option",
                             nrl_node_place(at), model->section, model->section, (int)nrl_node_size(names));
     }
-    /* Dropout says how the run trains, not what the adapter is: that of the config counts where it is written. */
+    /* Dropout is a setting of the run, not of the adapter: the value in the config has precedence
+     * if there is one. */
     bool own_dropout = nrl_node_kind(nrl_node_find(given, "dropout")) > NRL_NODE_NULL;
     double dropout = own_dropout ? o->dropout : nrl_node_f64(lora_setting(saved, "dropout"), 0);
     *settings = node_copy(memory, saved);
@@ -202,8 +204,8 @@ static const char *lora_summary(const void *self)
     return ((const lora *)self)->summary;
 }
 
-/* A and B are divided as the weight is: columns have rows of B, and each a part of A's gradient; rows have columns of
- * A, whose product is a part of what B sees. */
+/* A and B are divided like the weight. COLUMN: each rank has rows of B, and a part of the gradient
+ * of A. ROW: each rank has columns of A, whose product is a partial sum of the input of B. */
 static nrl_status lora_declare(void *self, int32_t module, const nrl_adapter_target *t, nrl_adapter_builder *builder)
 {
     const lora_module *m = &((const lora *)self)->modules[module];
@@ -246,7 +248,7 @@ static nrl_status lora_forward(void *self, int32_t module, nrl_ctx *ctx, const n
     return nrl_adapter_product(ctx, site, x, u, nrl_adapter_param(site, 1), l->modules[module].scale, y);
 }
 
-/* Row m of B A is sum_j B[m,j] A[j,:]: rows of A are added, which compilers vectorise. */
+/* Row m of B A is sum_j B[m,j] A[j,:]: whole rows of A are added, which compilers vectorise. */
 static void lora_merge(void *self, int32_t module, const nrl_adapter_target *t, const float *const *values,
                        int64_t begin, int64_t n, float *out)
 {

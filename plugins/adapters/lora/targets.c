@@ -1,5 +1,5 @@
 /*
- * targets.c - see targets.h. A pattern is matched by PCRE2, with limits so that none hangs.
+ * targets.c - see targets.h. PCRE2 matches patterns, with limits so that none hangs.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "targets.h"
@@ -7,7 +7,7 @@
 #include <pcre2.h>
 #include <string.h>
 
-/* What a choice needs while it is made. */
+/* State of a choice. */
 typedef struct {
     const nrl_adapter_model *model;
     arena *memory;
@@ -20,7 +20,7 @@ static const char *targets_module(const nrl_adapter_model *m, int64_t i)
     return t->module;
 }
 
-/* The module itself, or what it ends in behind a dot. */
+/* Whether `name` is the module itself, or what follows a dot in it. */
 static bool targets_ends_in(const char *module, const char *name)
 {
     size_t n = strlen(module), k = strlen(name);
@@ -39,7 +39,7 @@ static void targets_add(targets_choice *c, const char *module)
     if (!targets_has(c->out, module)) c->out->modules[c->out->n++] = arena_strdup(c->memory, module);
 }
 
-/* "q_proj, k_proj, ...": last parts of all linear modules, each once. */
+/* "q_proj, k_proj, ...": the last parts of the names of all linear modules, each once. */
 static const char *targets_names(arena *a, const nrl_adapter_model *m)
 {
     const char *text = "";
@@ -56,8 +56,9 @@ static nrl_status targets_no_module(const targets_choice *c, const nrl_node *at,
     const nrl_adapter_model *m = c->model;
     const char *why = "";
     for (int64_t i = 0; i < m->n_others; i++)
-        if (targets_ends_in(m->others[i], word)) why = " (it is an embedding or the head, which carry no adapters)";
-    return nrl_fail(NRL_ERR_CONFIG, "%s: %s.targets: no linear module's name ends in '%s'%s; those of this model: %s",
+        if (targets_ends_in(m->others[i], word)) why = " (it is an embedding or the head, which have no adapters)";
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "%s: %s.targets: no linear module has a name that ends in '%s'%s; those of this model: %s",
                     nrl_node_place(at), m->section, word, why, targets_names(c->memory, m));
 }
 
@@ -74,7 +75,7 @@ static nrl_status targets_add_word(targets_choice *c, const nrl_node *at)
     return found ? NRL_OK : targets_no_module(c, at, word);
 }
 
-/* Whole names, as peft matches. */
+/* The pattern must match a whole name, as in peft. */
 static nrl_status targets_match(targets_choice *c, const char *pattern)
 {
     enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 };
@@ -113,11 +114,11 @@ static nrl_status targets_add_pattern(targets_choice *c, const nrl_node *at)
     if (st != NRL_OK)
         nrl_add_context("%s: %s.targets: '%s'", nrl_node_place(at), m->section, pattern);
     else if (!c->out->n)
-        st =
-            nrl_fail(NRL_ERR_CONFIG,
-                     "%s: %s.targets: '%s' is the whole name of no linear module, such as %s; last parts there are: %s",
-                     nrl_node_place(at), m->section, pattern, m->n_targets ? targets_module(m, 0) : "none",
-                     targets_names(c->memory, m));
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "%s: %s.targets: '%s' does not match the whole name of a linear module, such as %s; last parts "
+                      "of names: %s",
+                      nrl_node_place(at), m->section, pattern, m->n_targets ? targets_module(m, 0) : "none",
+                      targets_names(c->memory, m));
     return st;
 }
 
@@ -125,7 +126,7 @@ nrl_status targets_choose(const nrl_node *targets, const nrl_adapter_model *mode
 {
     targets_choice c = {model, memory, out};
     *out = (lora_targets){.modules = nrl_arena_alloc(memory, (size_t)(model->n_targets + 1) * sizeof *out->modules)};
-    if (nrl_node_kind(targets) == NRL_NODE_STRING) /* a word without what only regular expressions have is a name */
+    if (nrl_node_kind(targets) == NRL_NODE_STRING) /* a word without characters of regular expressions is a name */
         return strpbrk(nrl_node_string(targets, ""), "^$*+?()[]{}|\\") ? targets_add_pattern(&c, targets)
                                                                        : targets_add_word(&c, targets);
     for (size_t i = 0; i < nrl_node_size(targets); i++)

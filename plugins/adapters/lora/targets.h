@@ -7,11 +7,12 @@
 
 typedef struct {
     int64_t n;
-    const char **modules; /* [n] each once, in the memory of the choice */
+    const char **modules; /* [n] each once, allocated in the arena of the choice */
 } lora_targets;
 
-/* Modules by `targets`: all-linear, a list of (last parts of) names, or a regular expression of whole names.
- * NRL_ERR_CONFIG: it names no module of this model, and which there are. */
+/* Chooses modules by `targets`: all-linear, a list of (last parts of) names, or a regular
+ * expression for whole names. NRL_ERR_CONFIG if it matches no module of this model; the error lists
+ * those of the model. */
 nrl_status targets_choose(const nrl_node *targets, const nrl_adapter_model *model, nrl_arena *memory,
                           lora_targets *out);
 bool targets_has(const lora_targets *t, const char *module);

@@ -1,6 +1,7 @@
 /*
- * jsonl.c - rows from a file of JSON lines or a JSON array, plain or compressed. The thread that takes ranges finds
- * where rows begin and end (rows.h); the text of a range is parsed by the thread that reads it.
+ * jsonl.c - rows from a file of JSON lines or a JSON array, plain or compressed. The thread that
+ * takes ranges finds where rows begin and end (rows.h); the thread that reads a range parses its
+ * text.
  */
 #include "base/json.h"
 #include "rows.h"
@@ -9,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A range is full with as many rows or bytes. */
+/* A range is full when it has this many rows or bytes. */
 enum { RANGE_ROWS = 256, RANGE_BYTES = 1 << 20, PROBE_BYTES = 4096 };
 
 typedef struct {
-    const char *path; /* the dataset's */
+    const char *path; /* borrowed from the dataset */
     jsonl_text rows[RANGE_ROWS];
-    size_t at[RANGE_ROWS]; /* where each begins in `text` */
+    size_t at[RANGE_ROWS]; /* the start of each row in `text` */
     size_t n_rows, n_read;
     char *text;
     size_t size, room;
@@ -24,15 +25,15 @@ typedef struct {
 typedef struct {
     char *path;
     jsonl_rows *rows;
-    nrl_status status; /* why no further range can be given, */
-    char *error;       /* told once the rows before it were */
+    nrl_status status; /* the reason why there is no further range, */
+    char *error;       /* reported after the rows before it */
 } jsonl_dataset;
 
 /* ---- opening ---- */
 
 static const char *const jsonl_endings[] = {".jsonl", ".ndjson", ".json", NULL};
 
-/* Whatever else a file is, open says best what was expected. */
+/* Other files are possible too, because the error of open describes best what was expected. */
 static int32_t jsonl_probe(const nrl_dataset_source *source)
 {
     char text[PROBE_BYTES];
@@ -70,7 +71,7 @@ static void jsonl_close(void *self)
     free(d);
 }
 
-/* How many rows there are is known when all were seen; the rows follow from the file's bytes. */
+/* The number of rows is known when all were seen. The rows depend only on the bytes of the file. */
 static void jsonl_info(const void *self, nrl_dataset_info *info)
 {
     (void)self;
@@ -99,7 +100,7 @@ static nrl_status jsonl_add(jsonl_range *g, const jsonl_text *row)
     }
     memcpy(g->text + g->size, row->text, row->size);
     g->rows[g->n_rows] = *row;
-    g->rows[g->n_rows].text = NULL; /* the window's; the range has it at at[] */
+    g->rows[g->n_rows].text = NULL; /* it points into the window; the range has the text at at[] */
     g->at[g->n_rows++] = g->size;
     g->size += row->size;
     return NRL_OK;
@@ -130,7 +131,7 @@ static nrl_status jsonl_next_range(void *self, void **range)
 
 /* ---- rows ---- */
 
-/* A line with nothing but {: JSON that was written for people. */
+/* A line with only {: JSON formatted for people. */
 static bool jsonl_is_opening(const char *text, size_t size)
 {
     while (size && strchr(" \t\r\n", text[size - 1]))
@@ -148,11 +149,13 @@ static nrl_status jsonl_next_row(void *range, nrl_arena *memory, const nrl_node 
     const char *text = g->text + g->at[g->n_read++];
     nrl_status st = json_parse_at(memory, g->path, t->line, t->column, text, t->size, &node);
     if (st != NRL_OK && t->cut)
-        return nrl_fail(st, "%s\nthe file ends in this line, without a line end: is it cut off?", nrl_error_text());
+        return nrl_fail(st, "%s\nhint: the file ends in this line, without a line end; it may be truncated",
+                        nrl_error_text());
     if (st != NRL_OK && jsonl_is_opening(text, t->size))
-        return nrl_fail(
-            st, "%s\na file that begins with { has a whole row in each line; an indented one is a list, [ ... ]",
-            nrl_error_text());
+        return nrl_fail(st,
+                        "%s\nhint: in a file that begins with {, each line is a whole row; indented rows must be in a "
+                        "list, [ ... ]",
+                        nrl_error_text());
     if (st != NRL_OK) return st;
     nrl_node_set_place(node, g->path, (uint32_t)t->line, (uint32_t)t->column);
     *row = node;
@@ -172,7 +175,7 @@ static nrl_status jsonl_write(const void *options, const char *path, const nrl_n
         free(text);
     }
     if (f && fclose(f)) written = false;
-    return written ? NRL_OK : nrl_fail(NRL_ERR_IO, "%s: cannot be written", path);
+    return written ? NRL_OK : nrl_fail(NRL_ERR_IO, "cannot write %s", path);
 }
 
 static const nrl_dataset jsonl = {

@@ -1,6 +1,6 @@
 /*
- * rows.c - one window over the stream that always holds the current row in one piece.
- * Indexes of peek() are relative to the first byte not yet consumed.
+ * rows.c - one window over the stream that always contains the whole current row. Indexes of peek()
+ * are relative to the first byte that was not consumed.
  */
 #include "rows.h"
 #include "base/arena.h"
@@ -16,11 +16,11 @@ struct jsonl_rows {
     file_stream *stream;
     char *name;
     char *window;
-    size_t capacity, begin, end; /* bytes [begin, end) are not consumed yet */
-    bool stream_end, after_row;  /* array: a comma or bracket must follow */
+    size_t capacity, begin, end; /* bytes [begin, end) were not consumed */
+    bool stream_end, after_row;  /* after_row: in an array, a comma or bracket must follow */
     form form;
-    int64_t line, column; /* of window[begin] */
-    nrl_status status;    /* why peek FAILED */
+    int64_t line, column; /* position of window[begin] */
+    nrl_status status;    /* the reason why peek returned FAILED */
 };
 
 void jsonl_rows_create(file_stream *stream, const char *name, jsonl_rows **out)
@@ -46,11 +46,11 @@ void jsonl_rows_destroy(jsonl_rows *r)
 
 static nrl_status fail_long(const jsonl_rows *r)
 {
-    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": a row of more than %d MiB, the most that is read", r->name, r->line,
+    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": a row of more than %d MiB, the maximum", r->name, r->line,
                     JSONL_MAX_ROW >> 20);
 }
 
-/* Reads more behind `end`; moves or grows the window where it is full. */
+/* Reads more bytes after `end`; moves or grows the window if it is full. */
 static nrl_status fill(jsonl_rows *r)
 {
     size_t n;
@@ -99,7 +99,7 @@ static bool is_space(int c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* The next byte that is not white space, consumed up to it. */
+/* Consumes white space and returns the next byte without consuming it. */
 static int skip_space(jsonl_rows *r)
 {
     int c;
@@ -142,7 +142,7 @@ static void set_row(const jsonl_rows *r, size_t size, jsonl_text *row)
     *row = (jsonl_text){r->window + r->begin, size, r->line, r->column, false};
 }
 
-/* The rest of the current line, which begins with something that is not white space. */
+/* The rest of the current line, which begins with a byte that is not white space. */
 static nrl_status next_line(jsonl_rows *r, jsonl_text *row, bool *end)
 {
     int c = skip_space(r);
@@ -173,10 +173,8 @@ static nrl_status fail_array(jsonl_rows *r, int c, const char *expected)
 {
     if (c == FAILED) return r->status;
     if (c == AT_END)
-        return nrl_fail(NRL_ERR_DATA,
-                        "%s:%" PRId64 ": the file ends inside its JSON array: it is cut "
-                        "off",
-                        r->name, r->line);
+        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": the file ends inside its JSON array: it is truncated", r->name,
+                        r->line);
     return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": expected %s", r->name, r->line, r->column, expected);
 }
 
@@ -190,7 +188,7 @@ static nrl_status finish_array(jsonl_rows *r, bool *end)
     return NRL_OK;
 }
 
-/* Size of the current object, up to the bracket that closes it. What is inside is the parser's. */
+/* The size of the current object up to its closing bracket. The content is checked by the parser. */
 static nrl_status object_size(jsonl_rows *r, size_t *size)
 {
     int depth = 0;

@@ -1,9 +1,9 @@
 /*
- * rows.h - the rows of a JSONL file or of a JSON array as texts with their places, one at a time
- * and in bounded memory. It finds where rows begin and end; what is in them is parsed by others.
+ * rows.h - the rows of a JSONL file or of a JSON array as texts with their positions, one at a time
+ * and in bounded memory. It only finds where rows begin and end; the caller parses them.
  *
- * Accepted without a word: a UTF-8 byte-order mark, CRLF, blank lines. A row may have JSONL_MAX_ROW
- * bytes; a longer one is an error, not a reason to grow.
+ * A UTF-8 byte-order mark, CRLF and blank lines are accepted. A row has at most JSONL_MAX_ROW
+ * bytes; a longer one is an error.
  */
 #ifndef JSONL_ROWS_H
 #define JSONL_ROWS_H
@@ -13,7 +13,7 @@
 enum { JSONL_MAX_ROW = 16 << 20 };
 
 typedef struct {
-    const char *text; /* not NUL-ended; borrowed until the next call */
+    const char *text; /* not NUL-terminated; borrowed until the next call */
     size_t size;
     int64_t line, column; /* of its first byte, from 1; the column in bytes */
     bool cut;             /* the file ends in this line, without a line end */
@@ -21,9 +21,9 @@ typedef struct {
 
 typedef struct jsonl_rows jsonl_rows;
 
-/* Takes the stream over, also on failure. `name` is for messages. */
+/* Takes ownership of the stream, also on failure. `name` is for messages. */
 void jsonl_rows_create(file_stream *stream, const char *name, jsonl_rows **out);
-void jsonl_rows_destroy(jsonl_rows *r); /* NULL is fine */
+void jsonl_rows_destroy(jsonl_rows *r); /* accepts NULL */
 
 /* *end = true after the last row. Errors (NRL_ERR_DATA) carry name:line. */
 nrl_status jsonl_rows_next(jsonl_rows *r, jsonl_text *row, bool *end);

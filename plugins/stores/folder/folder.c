@@ -1,7 +1,8 @@
 /*
- * folder.c - the store plugin folder: plain files, in the format of PyTorch's FileStore: the name is the decimal
- * std::hash of the key as libstdc++ computes it on 64 bits (MurmurHash64A), the content is the value;
- * written under a leading dot and renamed. A key is set once.
+ * folder.c - the store plugin folder: plain files in the format of PyTorch's FileStore. The name of
+ * a file is the decimal std::hash of the key as libstdc++ computes it on 64 bits (MurmurHash64A),
+ * and its content is the value. It is written under a name with a leading dot and then renamed. A
+ * key is set once.
  */
 #include "base/arena.h"
 #include "base/clock.h"
@@ -78,8 +79,8 @@ static nrl_status folder_set(void *self, const char *key, const void *value, siz
     nrl_status st = NRL_OK;
     if (!access(path, F_OK))
         st = nrl_fail(NRL_ERR_CONFIG,
-                      "the store's folder %s holds '%s' already (%s)\n"
-                      "a folder serves one run: give an empty one",
+                      "the store's directory %s already contains '%s' (%s)\n"
+                      "hint: a directory serves one run; use an empty one",
                       f->path, key, path);
     if (!st) st = write_file(early, value, size);
     if (!st && rename(early, path)) st = nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
@@ -88,8 +89,8 @@ static nrl_status folder_set(void *self, const char *key, const void *value, siz
     return st;
 }
 
-/* Only what is not there yet can be set; a link is made once, whoever tries. Files under a name
- * that nobody else has, so that nobody writes into another's. */
+/* A key can only be set if it is absent: of several link calls for one name, only one succeeds. The
+ * temporary names are unique, so that no client writes to another's file. */
 static nrl_status folder_set_once(void *self, const char *key, const char *desired, char **now)
 {
     folder *f = self;
@@ -142,7 +143,7 @@ static void folder_close(void *self)
     free(f);
 }
 
-/* "file:///DIR", or a path that is a folder or looks like one. */
+/* "file:///DIR", or a path that is a directory or looks like one. */
 static const char *folder_path(const char *address)
 {
     return !strncmp(address, "file://", 7) ? address + 7 : address;
@@ -164,7 +165,8 @@ static nrl_status folder_open(const void *options, const nrl_store_setup *setup,
     char *whole = realpath(path, NULL);
     (void)options;
     if (!whole || stat(whole, &s) || !S_ISDIR(s.st_mode)) {
-        nrl_fail(NRL_ERR_CONFIG, "cannot meet in the folder %s: %s", path, whole ? "not a folder" : strerror(errno));
+        nrl_fail(NRL_ERR_CONFIG, "cannot use the directory %s as a store: %s", path,
+                 whole ? "not a directory" : strerror(errno));
         free(whole);
         return NRL_ERR_CONFIG;
     }
@@ -176,7 +178,7 @@ static nrl_status folder_open(const void *options, const nrl_store_setup *setup,
 
 static const nrl_store_plugin plugin = {
     NRL_PLUGIN_PLAIN(NRL_KIND_STORE, nrl_store_plugin, "folder", "0.1.0",
-                     "files in a folder that all ranks share, as PyTorch's FileStore; without heartbeats"),
+                     "files in a directory that all ranks share, as PyTorch's FileStore; without heartbeats"),
     .probe = folder_probe,
     .open = folder_open,
     .close = folder_close,

@@ -1,7 +1,7 @@
 /*
- * client.c - a client of a TCPStore server. A call takes an idle connection or opens one, sends
- * its request in one piece, reads the reply and gives the connection back; a connection on which
- * anything went wrong is closed instead, so no reply is ever taken for another's.
+ * client.c - a client of a TCPStore server. A call takes an idle connection or opens one, sends its
+ * request in one piece, reads the reply and returns the connection. After any error the connection
+ * is closed instead, so that no reply is ever taken for that of another request.
  */
 #include "base/arena.h"
 #include "base/buffer.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ANSWER_S 3.0  /* a server that is silent for longer is lost */
+#define ANSWER_S 3.0  /* a server that is silent for longer is considered lost */
 #define CONNECT_S 3.0 /* for connections after the first */
 #define RETRY_S 0.1
 enum { MAX_IDLE = 8 };
@@ -36,7 +36,7 @@ static uint32_t nonce_of(const void *p)
     return (uint32_t)((uintptr_t)p >> 4);
 }
 
-/* VALIDATE, and PING, as torch does: the echo proves that a store answers. */
+/* VALIDATE and PING, as in torch: the echo shows that the server is a store. */
 static nrl_status greet(client *c, int fd, double deadline)
 {
     unsigned char join_request[10] = {STORE_VALIDATE};
@@ -49,8 +49,8 @@ static nrl_status greet(client *c, int fd, double deadline)
     if (echo == nonce) return NRL_OK;
     if (echo == STORE_REFUSAL)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "the ranks' store at %s port %d asks for the job's secret, and this process has none\n"
-                        "hint: set NRL_JOB_SECRET_FILE to the file that the others use",
+                        "the ranks' store at %s port %d requires the job's secret, and this process has none\n"
+                        "hint: set NRL_JOB_SECRET_FILE to the file that the other processes use",
                         c->address, (int)c->port);
     return nrl_fail(NRL_ERR_PEER, "%s port %d is not a store of ranks", c->address, (int)c->port);
 }
@@ -63,7 +63,7 @@ static nrl_status other_secret(const client *c)
                     c->address, (int)c->port);
 }
 
-/* Each side proves to the other that it knows the secret, by its challenge. */
+/* Each side answers the other's challenge to prove that it has the secret. */
 static nrl_status greet_with_secret(const client *c, int fd, double deadline)
 {
     unsigned char join_request[STORE_HELLO_BYTES] = {STORE_HELLO}, answer[STORE_CHALLENGE_BYTES - 1], yes;
@@ -75,7 +75,7 @@ static nrl_status greet_with_secret(const client *c, int fd, double deadline)
     if (!yes)
         return nrl_fail(NRL_ERR_CONFIG,
                         "the ranks' store at %s port %d has no secret, and this process has one\n"
-                        "hint: give the secret to every process of the job, the one that holds the store too",
+                        "hint: give the secret to every process of the job, including the one that runs the store",
                         c->address, (int)c->port);
     NRL_TRY(socket_receive(fd, answer, sizeof answer, deadline, NULL));
     memcpy(nonces + SECRET_NONCE, answer, SECRET_NONCE);
@@ -185,7 +185,7 @@ static nrl_status ask(client *c, buffer *b, void *reply, size_t size)
 
 /* ---- the verbs ---- */
 
-/* SET has no reply: the PING behind it says that it was taken. */
+/* SET has no reply: the reply to the PING after it shows that it was accepted. */
 nrl_status tcp_client_set(void *self, const char *key, const void *value, size_t size)
 {
     client *c = self;
@@ -245,7 +245,8 @@ nrl_status tcp_client_all_there(void *self, const char *const *keys, size_t n, b
     return NRL_OK;
 }
 
-/* Time is up: the server may have answered the wait at the same moment, so up to two bytes come. */
+/* After a timeout, the server may have answered the wait at the same moment, so up to two bytes
+ * arrive. */
 static nrl_status cancel_wait(int fd, bool *found)
 {
     buffer b = {0};
@@ -271,7 +272,7 @@ static nrl_status wait_for_key(int fd, const char *key, double timeout_s, bool *
     double patience = timeout_s > 0 ? timeout_s : ANSWER_S;
     NRL_TRY(socket_receive(fd, &answer, 1, clock_seconds() + patience, timeout_s > 0 ? &late : NULL));
     if (timeout_s > 0 && late) return cancel_wait(fd, found);
-    *found = answer == 0; /* of both requests */
+    *found = answer == 0; /* both requests were answered */
     return NRL_OK;
 }
 
@@ -302,7 +303,7 @@ nrl_status tcp_client_set_once(void *self, const char *key, const char *text, ch
     NRL_TRY(take_connection(c, &fd));
     put_request(&b, STORE_COMPARE_SET);
     put_key(&b, key);
-    put_text(&b, "", 0); /* what it is expected to be: the server takes "" for absent too */
+    put_text(&b, "", 0); /* the expected value: the server treats "" and absent alike */
     put_text(&b, text, strlen(text));
     nrl_status st = send_request(fd, &b);
     if (!st) st = receive_text(fd, &value, &size);
@@ -344,7 +345,7 @@ void tcp_client_close(void *self)
 
 /* ---- the first connection ---- */
 
-/* A server that is not there yet may come; one that does not fit stays as it is. */
+/* A server may start later, so a failed connection is retried; a refusal is not. */
 static nrl_status connect_patiently(client *c, const tcp_client_setup *setup, int *fd)
 {
     double deadline = clock_seconds() + setup->timeout_s;
@@ -375,7 +376,7 @@ nrl_status tcp_client_open(const tcp_client_setup *setup, void **self)
     nrl_status st = connect_patiently(c, setup, &fd);
     if (!st) {
         give_connection(c, fd, NRL_OK);
-        st = tcp_client_add(c, STORE_INIT_KEY, 1, &joined); /* a torch rank 0 waits for this count */
+        st = tcp_client_add(c, STORE_INIT_KEY, 1, &joined); /* rank 0 of torch waits for this count */
     }
     if (st)
         tcp_client_close(c);

@@ -1,6 +1,6 @@
 /*
- * requests.c - what each request to the store does, one function a request, and the table of them.
- * session.c has found their arguments to be whole and within bounds.
+ * requests.c - what each request to the store does, one function per request, and the table of
+ * requests. session.c has checked that their arguments are complete and within bounds.
  */
 #include "tcp.h"
 #include "requests.h"
@@ -71,7 +71,7 @@ static bool set(call *c, tcp_text key, tcp_text value, bool append)
     return tcp_table_set(c->table, key, value, append);
 }
 
-/* SET has no reply, but one that fails is not skipped in silence. */
+/* SET has no reply, but a failure is not ignored. */
 static bool request_set(call *c)
 {
     const uint32_t full = STORE_FULL;
@@ -177,7 +177,7 @@ static bool request_append(call *c)
     return set(c, key, value, true);
 }
 
-/* Each reply is bounded, their number too; the sum is asked for first. */
+/* Values and their number are bounded; the total is checked before each value. */
 static bool request_multi_get(call *c)
 {
     uint64_t n = take_u64(c);
@@ -253,7 +253,8 @@ static bool request_list(call *c)
     return true;
 }
 
-/* k key, v value, n 8 bytes, u 4 bytes; K, P: a count, then as many keys, or keys and values. */
+/* The arguments: k key, v value, n 8 bytes, u 4 bytes; K, P: a count, then as many keys, or keys
+ * and values. */
 static const struct {
     const char *arguments;
     bool (*run)(call *c);

@@ -1,7 +1,7 @@
 /*
- * tcp_server.c - the sockets of a store: one thread, poll, a session for each connection. A connection that
- * has not said join_request is worth little: there are at most MAX_PENDING of them, for HELLO_S seconds, and the
- * oldest goes where there is no room for another.
+ * server.c - the sockets of a store: one thread, poll, a session for each connection. Connections
+ * that have not sent a join request are limited: there are at most MAX_PENDING of them, for HELLO_S
+ * seconds each, and the oldest one is closed if there is no room for another.
  */
 #include "base/arena.h"
 #include "base/clock.h"
@@ -20,11 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A piece of 64 KiB is read at a time. All buffers of all clients together have at most
- * BUFFER_BYTES: who asks for more is dropped. */
+/* 64 KiB are read at a time. All buffers of all clients together have at most BUFFER_BYTES; a
+ * client that exceeds the limit is dropped. */
 enum { MAX_CLIENTS = 16384, PIECE = 64 << 10, BUFFER_BYTES = 512 << 20, PAUSE_MS = 100 };
-/* A client says join_request as soon as it has connected, so of those that are accepted in one turn nearly all have
- * said it in the next. */
+/* A client sends its join request as soon as it is connected, so nearly all connections that are
+ * accepted in one turn have joined by the next one. */
 enum { MAX_PENDING = 256, ACCEPTED_A_TURN = 64 };
 #define HELLO_S 10.0
 
@@ -32,7 +32,7 @@ typedef struct {
     int fd;
     bool ended;
     double join_request_until;
-    size_t sent; /* bytes of session.out; less than half of them */
+    size_t sent; /* bytes of session.out; less than half of it */
     tcp_session session;
 } client;
 
@@ -42,13 +42,13 @@ struct tcp_server {
     pthread_t thread;
     atomic_bool stop;
     atomic_int n_joined;
-    /* the thread's own */
+    /* used only by the thread */
     tcp_table table;
-    client **clients;     /* in the order in which they came */
+    client **clients;     /* in the order of their connection */
     struct pollfd *polls; /* [n_clients + 2] */
     size_t n_clients, capacity, n_pending;
-    double join_request_until; /* the earliest of pending clients */
-    bool no_room;              /* no descriptor for another client: the listener pauses */
+    double join_request_until; /* the earliest deadline of pending clients */
+    bool no_room;              /* no descriptor for another client is available: the listener pauses */
     bool told_no_room, told_refusal, told_full;
     bool has_secret;
     secret_key secret;
@@ -62,14 +62,14 @@ static void end_client(client *c)
     free(c);
 }
 
-/* Makes room: the one that has said nothing for longest goes. */
+/* Makes room: closes the pending connection that has been silent for the longest time. */
 static void end_oldest_pending(tcp_server *s)
 {
     for (size_t i = 0; i < s->n_clients; i++) {
         client *c = s->clients[i];
         if (c->session.validated || c->ended) continue;
         c->ended = true;
-        shutdown(c->fd, SHUT_RDWR); /* its descriptor goes with the others that ended */
+        shutdown(c->fd, SHUT_RDWR); /* its descriptor is closed with those of other ended sessions */
         s->n_pending--;
         return;
     }
@@ -130,7 +130,8 @@ static size_t buffered(const tcp_server *s)
     return sum;
 }
 
-/* What is sent leaves the buffer once it is half of it, so that moving stays cheap. */
+/* Sent bytes are removed when they are half of the buffer, which limits the cost of moving the
+ * rest. */
 static void forget_sent(client *c)
 {
     buffer *out = &c->session.out;
@@ -155,7 +156,8 @@ static void write_client(client *c)
     }
 }
 
-/* After a change everybody who waits is asked, and then goes on with what stood behind the wait. */
+/* After a change, every waiting session is checked, and then continues with the requests after the
+ * wait. */
 static void wake_clients(tcp_server *s)
 {
     bool changed = true;
@@ -176,7 +178,8 @@ static void tell_refusal(tcp_server *s, const client *c)
     if (s->told_refusal) return;
     s->told_refusal = true;
     socket_peer_name(c->fd, text);
-    nrl_warn("the ranks' store refused %s, which does not know the job's secret; others are refused silently", text);
+    nrl_warn("the ranks' store refused %s, which does not know the job's secret; further ones are refused silently",
+             text);
 }
 
 static void tell_full(tcp_server *s)
@@ -218,7 +221,7 @@ static void read_client(tcp_server *s, client *c)
     run_session(s, c);
 }
 
-/* A client that does not read its replies, or that sends on while it waits, is not read. */
+/* A client that does not read its replies, or that sends more while it waits, is not read. */
 static bool takes_more(const client *c)
 {
     const tcp_session *x = &c->session;
@@ -262,7 +265,7 @@ static void serve_clients(tcp_server *s)
     s->n_clients = kept;
 }
 
-/* Who says no join_request has gone by now; who has acted as a rank is waited for in the end. */
+/* Ends connections that did not join in time, and counts those that acted as ranks. */
 static void count_clients(tcp_server *s)
 {
     double now = clock_seconds();
@@ -302,7 +305,7 @@ static void *serve(void *self)
     return NULL;
 }
 
-/* Signals are the main thread's. */
+/* Signals are handled by the main thread. */
 static int start_thread(tcp_server *s)
 {
     sigset_t all, old;
@@ -313,13 +316,13 @@ static int start_thread(tcp_server *s)
     return bad;
 }
 
-/* Beyond this machine everybody may connect. */
+/* Warns that any other machine can connect. */
 static void warn_if_open(int listener)
 {
     char text[SOCKET_NAME];
     if (socket_own_name(listener, text))
-        nrl_warn("the ranks' store listens at %s and asks nobody for a secret: whoever reaches it can join or end "
-                 "the run\nhint: on every node set NRL_JOB_SECRET_FILE to a file of mode 600 that holds a secret",
+        nrl_warn("the ranks' store listens at %s without a secret: anybody who reaches it can join or end the "
+                 "run\nhint: on every node set NRL_JOB_SECRET_FILE to a file of mode 600 that holds a secret",
                  text);
 }
 
@@ -329,7 +332,7 @@ nrl_status tcp_server_open(const tcp_server_setup *setup, tcp_server **out)
     int listener, bad = 0;
     int32_t bound;
     const char *address = setup->address;
-    /* Debian's hosts call themselves 127.0.1.1, which no other machine can reach. */
+    /* Debian resolves the name of a host to 127.0.1.1, which no other machine can reach. */
     if (setup->other_machines && address && socket_is_loopback_name(address)) address = NULL;
     NRL_TRY(socket_listen(address, setup->port, &listener, &bound));
     if (!setup->secret) warn_if_open(listener);

@@ -1,7 +1,7 @@
 /*
- * session.c - the bytes of one connection to requests. A first pass finds a request's end by the
- * kinds of its arguments and checks every size; only then does its function run (requests.c), on
- * arguments that are known to be there.
+ * session.c - splits the bytes of one connection into requests. A first pass finds the end of a
+ * request from the types of its arguments and checks every size; only then does the function of the
+ * request run (requests.c), with complete arguments.
  */
 #include "tcp.h"
 #include "requests.h"
@@ -70,7 +70,7 @@ static request_state skip_request(const char **at, const char *end)
     return state;
 }
 
-/* ---- the join_request of a job that has a secret ---- */
+/* ---- the join request for a job with a secret ---- */
 
 static void reply(tcp_session *s, const void *bytes, size_t size)
 {
@@ -111,7 +111,7 @@ static void check_proof(tcp_session *s, const char *proof)
         refuse(s, &no, 1);
 }
 
-/* HELLO, PROOF, or a VALIDATE that is not enough; *at goes behind it. */
+/* HELLO, PROOF, or a VALIDATE, which is not sufficient; advances *at. */
 static request_state take_join_request(tcp_session *s, const char **at, const char *end)
 {
     const uint32_t refusal = STORE_REFUSAL;
@@ -139,7 +139,8 @@ void tcp_session_free(tcp_session *s)
     buffer_free(&s->wanted);
 }
 
-/* What is done leaves the buffer once it is half of it, so that moving stays cheap. */
+/* Processed bytes are removed when they are half of the buffer, which limits the cost of moving the
+ * rest. */
 static void forget_taken(tcp_session *s)
 {
     if (s->taken < s->in.size / 2 && s->taken < s->in.size) return;
@@ -148,7 +149,7 @@ static void forget_taken(tcp_session *s)
     s->taken = 0;
 }
 
-/* Runs the request at *at and goes behind it; REQUEST_BAD ends the session. */
+/* Runs the request at *at and advances *at; REQUEST_BAD ends the session. */
 static request_state run_request(tcp_session *s, tcp_table *t, const char **at, const char *end, bool *changed)
 {
     const char *begin = *at;

@@ -1,5 +1,5 @@
 /*
- * socket.c - non-blocking sockets and poll, so that every wait has an end.
+ * socket.c - non-blocking sockets and poll, so that every wait is bounded.
  */
 #include "socket.h"
 #include "base/clock.h"
@@ -24,7 +24,7 @@ void socket_set_options(int fd)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-/* 1 ready, 0 late, -1 broken */
+/* 1 ready, 0 timed out, -1 failed */
 static int wait_for(int fd, short events, double deadline)
 {
     for (;;) {
@@ -71,8 +71,8 @@ static int connect_one(const struct addrinfo *a, double deadline, int *out)
     return 0;
 }
 
-/* Two ports of one machine may be joined to themselves by chance: a client that asks a port in the
- * ephemeral range where nobody listens can meet itself. */
+/* A connection can by chance be connected to itself: a client that connects to a port in the
+ * ephemeral range on which nobody listens may get that port as its own. */
 static bool is_own_end(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
@@ -156,8 +156,8 @@ static int listen_everywhere(int32_t port, int *fd)
     return listen_at(&a, fd);
 }
 
-/* The first address that is one of this machine; IPv4 before IPv6, as clients that cannot use all addresses of a name
- * have the former. */
+/* Listens at the first address that belongs to this machine; IPv4 before IPv6, because clients that
+ * cannot use all addresses of a name use IPv4. */
 static int listen_at_any(const struct addrinfo *list, int32_t port, int *fd)
 {
     static const int families[] = {AF_INET, AF_INET6};
@@ -220,8 +220,8 @@ nrl_status socket_listen(const char *address, int32_t port, int *fd, int32_t *bo
     if (list) freeaddrinfo(list);
     if (error == EADDRINUSE)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "port %d is taken on this machine; the ranks' store wants it\n"
-                        "another run may be there: choose another port",
+                        "port %d is in use on this machine, but the ranks' store needs it\nhint: another run may use "
+                        "it; choose another port",
                         (int)port);
     if (error)
         return nrl_fail(error == EACCES ? NRL_ERR_CONFIG : NRL_ERR_IO, "listening on port %d: %s", (int)port,
@@ -241,7 +241,7 @@ nrl_status socket_send(int fd, const void *bytes, size_t size, double deadline)
             size -= (size_t)n;
         } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             int ready = wait_for(fd, POLLOUT, deadline);
-            if (!ready) return nrl_fail(NRL_ERR_PEER, "the store does not take what is sent");
+            if (!ready) return nrl_fail(NRL_ERR_PEER, "the store does not accept data");
             if (ready < 0) return nrl_fail(NRL_ERR_PEER, "the store: %s", strerror(errno));
         } else if (errno != EINTR) {
             return nrl_fail(NRL_ERR_PEER, "the connection to the store was lost: %s", strerror(errno));

@@ -1,5 +1,5 @@
 /*
- * table.c - a hash table with chains that doubles as it fills.
+ * table.c - a hash table with chaining that doubles when it is full.
  */
 #include "table.h"
 #include <errno.h>
@@ -39,7 +39,7 @@ static void grow(tcp_table *t)
 {
     size_t n = t->n_slots ? t->n_slots * 2 : FIRST_SLOTS;
     tcp_entry **slots = calloc(n, sizeof *slots);
-    if (!slots) return; /* longer chains serve too */
+    if (!slots) return; /* the table still works, with longer chains */
     for (size_t i = 0; i < t->n_slots; i++)
         for (tcp_entry *e = t->slots[i], *next; e; e = next) {
             next = e->next;
@@ -219,7 +219,7 @@ bool tcp_table_add(tcp_table *t, tcp_text key, int64_t amount, int64_t *sum)
     errno = 0;
     long long n = strtoll(text, &end, 10);
     if (end == text || *end || errno) return false;
-    *sum = (int64_t)((uint64_t)n + (uint64_t)amount); /* wraps as the number that torch keeps */
+    *sum = (int64_t)((uint64_t)n + (uint64_t)amount); /* wraps around, as torch's counter does */
     int size = snprintf(text, sizeof text, "%" PRId64, *sum);
     return tcp_table_set(t, key, (tcp_text){text, (size_t)size}, false);
 }

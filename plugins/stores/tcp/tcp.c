@@ -1,8 +1,9 @@
 /*
- * tcp.c - the store plugin tcp: "HOST:PORT", held by rank 0, by the launcher, or by a program of PyTorch's.
+ * tcp.c - the store plugin tcp: "HOST:PORT", served by rank 0, by the launcher, or by a program of
+ * PyTorch.
  *
- * torchrun's agent holds a store that asks nobody for a secret. In a job that has one, rank 0 holds a second store on
- * a free port, and the agent's only says which port, with a proof.
+ * torchrun's agent runs a store that requires no secret. In a job with a secret, rank 0 runs a
+ * second store on a free port, and the agent's store only contains that port, with a proof.
  */
 #include "tcp.h"
 #include "base/arena.h"
@@ -21,7 +22,8 @@ typedef struct {
     int32_t port;
 } tcp_address;
 
-/* "HOST:PORT", "[IPv6]:PORT", either with "tcp://" before it. False: no such address; nothing is allocated then. */
+/* "HOST:PORT" or "[IPv6]:PORT", optionally with "tcp://" before it. False if it is not such an
+ * address; nothing is allocated then. */
 static bool address_parse(const char *text, tcp_address *out)
 {
     if (!strncmp(text, "tcp://", 6)) text += 6;
@@ -58,14 +60,14 @@ static const secret_key *secret_of(const nrl_store_setup *setup, secret_key *roo
     return room;
 }
 
-/* ---- behind a store that knows no secret ---- */
+/* ---- a second store in jobs with a secret ---- */
 
 static bool is_behind(const nrl_store_setup *setup)
 {
     return (setup->flags & NRL_STORE_FOREIGN) && setup->secret;
 }
 
-/* Where rank 0's own store is, as it stands in the foreign one. */
+/* The address of rank 0's own store, as it is stored in the agent's store. */
 typedef struct {
     int32_t port;
     unsigned char proof[SECRET_PROOF];
@@ -109,7 +111,7 @@ static nrl_status behind_wait(const nrl_store_setup *setup, void *foreign, void 
         st = tcp_client_get(foreign, key, 0, &found, value, size);
         if (st == NRL_OK && setup->signal && *setup->signal) {
             if (found) free(*value);
-            st = nrl_fail(NRL_ERR_STOPPED, "signal %d came before rank 0 had a store", *setup->signal);
+            st = nrl_fail(NRL_ERR_STOPPED, "signal %d was received before rank 0 had a store", *setup->signal);
         } else if (st == NRL_OK && !found && clock_seconds() >= deadline) {
             st = nrl_fail(NRL_ERR_PEER, "rank 0 opened no store within %g s (launch.timeout_init)", setup->timeout_s);
         } else if (st == NRL_OK && !found) {
@@ -120,7 +122,7 @@ static nrl_status behind_wait(const nrl_store_setup *setup, void *foreign, void 
     return st;
 }
 
-/* a->port becomes that of rank 0's own store. */
+/* Sets a->port to that of rank 0's own store. */
 static nrl_status behind_read(const nrl_store_setup *setup, tcp_address *a)
 {
     void *foreign, *value = NULL;
@@ -138,8 +140,8 @@ static nrl_status behind_read(const nrl_store_setup *setup, tcp_address *a)
     free(value);
     if (!proved)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "what the store at %s holds for rank 0's own is not proved by the job's secret\n"
-                        "hint: rank 0 has another secret, or somebody else writes into that store",
+                        "the entry for rank 0's store in the store at %s is not proved by the job's secret\nhint: rank "
+                        "0 has another secret, or another program writes to that store",
                         setup->address);
     a->port = b.port;
     return NRL_OK;
@@ -147,7 +149,7 @@ static nrl_status behind_read(const nrl_store_setup *setup, tcp_address *a)
 
 /* ---- opening ---- */
 
-/* A server that serves no job in particular, as PyTorch's do, is fine. */
+/* A server without a job, such as that of PyTorch, is accepted. */
 static nrl_status check_job(void *client, const char *job)
 {
     void *theirs = NULL;
@@ -190,7 +192,7 @@ static nrl_status tcp_open(const void *options, const nrl_store_setup *setup, vo
 
 typedef struct {
     tcp_server *server;
-    char *address; /* what ranks open: a foreign store's own */
+    char *address; /* the address that ranks open; the given one if another program serves there */
 } held;
 
 static void tcp_server_end(void *server)

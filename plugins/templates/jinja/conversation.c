@@ -278,7 +278,7 @@ static nrl_status last_turn_end(renderer *r, size_t i, size_t n, size_t *end)
     if (same && holds_assistant(whole->text + *end - same, same))
         st = nrl_fail(
             NRL_ERR_DATA,
-            "messages[%zu]: %s: it opens an assistant turn after the last one, whose end therefore cannot be found\n"
+            "messages[%zu]: %s: it opens an assistant turn after the last one, whose end therefore cannot be located\n"
             "hint: expected a template that does so only with add_generation_prompt, or that has {%% generation %%}",
             i, jinja_name(r->code));
     jinja_output_free(&before);

@@ -25,9 +25,9 @@ static void pairs_fail(void **state, const char *rows, const char *text)
 static void a_cut_last_line_is_named(void **state)
 {
     rows_fail(state, "{\"text\": \"a\"}\n{\"text\": \"b", "data.jsonl:2:");
-    rows_fail(state, "{\"text\": \"a\"}\n{\"text\": \"b", "is it cut off?");
+    rows_fail(state, "{\"text\": \"a\"}\n{\"text\": \"b", "it may be truncated");
     rows_fail(state, "[{\"text\": \"a\"},\n{\"text\": \"b",
-              "data.jsonl:2: the file ends inside its JSON array: it is cut off");
+              "data.jsonl:2: the file ends inside its JSON array: it is truncated");
 }
 
 static void broken_json_is_named_with_line_and_column(void **state)
@@ -99,7 +99,7 @@ static void a_row_beyond_the_limit_is_named_and_not_read(void **state)
     support_write_bytes(path, text, size);
     dataset_options o = {
         .host = test_host(), .source = node_string(&f->memory, path, strlen(path)), .tokenizer = f->tok, .quiet = true};
-    fails(&o, NRL_ERR_DATA, "long.jsonl:2: a row of more than 16 MiB, the most that is read");
+    fails(&o, NRL_ERR_DATA, "long.jsonl:2: a row of more than 16 MiB, the maximum");
     free(text);
     free(path);
 }

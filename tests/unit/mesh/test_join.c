@@ -163,7 +163,7 @@ static void a_port_that_is_taken_ends_rank_0_at_once(void **state)
     g.port = test_taken_port(&fd);
     set_options(&g);
     start_rank(&g, 0);
-    expect_ends(&g, 0, NRL_ERR_CONFIG, "is taken on this machine");
+    expect_ends(&g, 0, NRL_ERR_CONFIG, "is in use on this machine");
     close(g.children[0].errors);
     close(fd);
     pairs_keep(&g.wires, -1);

@@ -97,7 +97,7 @@ static void a_difference_is_told_at_once(void **state)
         const char *want;
     } cases[] = {
         {true, true, "has another secret than this process"},
-        {true, false, "asks for the job's secret, and this process has none"},
+        {true, false, "requires the job's secret, and this process has none"},
         {false, true, "has no secret, and this process has one"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -101,7 +101,7 @@ static nrl_status render(const chat_template *t, const tokenizer *tok, size_t i,
  * ended. */
 static bool is_unmarked(nrl_status st)
 {
-    return st == NRL_ERR_DATA && strstr(nrl_error_text(), "cannot be told");
+    return st == NRL_ERR_DATA && strstr(nrl_error_text(), "cannot be located");
 }
 
 static void compare(const char *label, const chat_template *table, const chat_template *jinja, const tokenizer *tok,

@@ -197,7 +197,7 @@ static void a_template_that_opens_turns_unasked_is_refused(void **state)
     char *trained;
     assert_int_equal(render(f, always, two_turns, 2, 0, &trained), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "messages[1]: "));
-    assert_non_null(strstr(nrl_error_text(), "it opens an assistant turn behind the last one"));
+    assert_non_null(strstr(nrl_error_text(), "it opens an assistant turn after the last one"));
 }
 
 static void bos_stands_where_the_template_writes_it(void **state)

@@ -263,7 +263,7 @@ static void unknown_components_are_named(void **state)
     assert_refused(PART("pre_tokenizer",
                         "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"[a-z&&[^b]]\"}, \"behavior\": "
                         "\"Isolated\"}"),
-                   "sets inside of sets");
+                   "nested sets");
     assert_refused(PART("decoder", "{\"type\": \"CTC\"}"), "decoder 'CTC'");
     assert_refused(PART("post_processor", "{\"type\": \"X\"}"), "post_processor 'X'");
     assert_refused(PART("added_tokens", "[{\"id\": 0, \"content\": \"b\"}]"), "the same id 0");
