@@ -208,7 +208,8 @@ static const char *options_that(tables *t, const table *x, bool compared, size_t
     return text;
 }
 
-/* Prints the shorter of the two lists. Sections and folders are in the top level, and have their own tables. */
+/* Prints the shorter of the two lists. Sections and directories are in the top level, and have
+ * their own tables. */
 static void print_compared(tables *t, const table *x)
 {
     size_t n_compared, n_free;

@@ -18,7 +18,7 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
     *script = NULL;
     if (!stat(out, &s) && !S_ISDIR(s.st_mode))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: not a directory; expected the folder of a run\n"
+                        "%s: not a directory; expected the directory of a run\n"
                         "hint: `nrl run %s resume=auto` continues from the newest checkpoint in its `out`",
                         out, out);
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))

@@ -28,7 +28,7 @@ nrl_status cli_version(int argc, char **argv);
 nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
 
-/* plugins.c: searches NRL_PLUGIN_PATH, the user's folder and the folder next to the program. */
+/* plugins.c: searches NRL_PLUGIN_PATH, the directory of the user and the directory next to the program. */
 plugin_host *verbs_plugin_host(arena *a);
 
 /* programs.c: executes the program nrl-NAME: an installed one, else one on PATH. Returns only on failure:

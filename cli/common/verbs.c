@@ -12,8 +12,8 @@ const cli_verb cli_verbs[] = {
      "FILE.yaml is a config, FILE.lua a script that builds one; --frontend names the\n"
      "plugin that runs a script with another file name. key=value sets any option\n"
      "of the config; `nrl describe` lists them. With any verb, --no-scripts runs no\n"
-     "script, and --no-plugins-from-config opens no plugin from a folder that a config\n"
-     "names: use them for untrusted files."},
+     "script, and --no-plugins-from-config opens no plugin from a directory that a\n"
+     "config names: use them for untrusted files."},
     {"check", "FILE [--json] [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
      "Checks everything that needs no device: options, plugins, files, rows, memory;\n"
      "also for a script. --json prints the plan of the run as JSON."},
@@ -26,7 +26,7 @@ const cli_verb cli_verbs[] = {
      "With several machines, run the same command on each; --node-rank K, from 0,\n"
      "identifies the machine if its addresses do not. --address and --port are\n"
      "those of rank 0; --store is the address of a store that already exists, in any\n"
-     "form that a plugin of stores/ serves (/shared/folder). --grace: time for the\n"
+     "form that a plugin of stores/ serves (/shared/dir). --grace: time for the\n"
      "other ranks to end after a rank fails (default 10 seconds), and for all ranks\n"
      "after a signal (default: until their state is saved). A second SIGINT or\n"
      "SIGTERM ends all of them at once.\n"
@@ -37,7 +37,7 @@ const cli_verb cli_verbs[] = {
      "changes the numbers (data, loss, optimizer, schedule; see `nrl describe`)\n"
      "must equal the checkpoint's, unless checkpoint.mismatch=warn."},
     {"eval", "FILE.yaml|RUN [key=value ...] [--json]", "eval runs/sft", "the loss over data.eval",
-     "RUN is a run's folder (evaluates its newest checkpoint, else its model) or a\n"
+     "RUN is a run's directory (evaluates its newest checkpoint, else its model) or a\n"
      "checkpoint; FILE.yaml evaluates the model that the config starts from. The\n"
      "first line of output names the weights."},
     {"sample",
@@ -52,16 +52,16 @@ const cli_verb cli_verbs[] = {
      "auto, chatml, llama3, mistral, plain or a file. By default no template is used."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase",
-     "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with a\n"
-     "mark at each operation, if the config has that many steps. Saves nothing. Values\n"
+     "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with\n"
+     "time stamps at each operation, if the config has that many steps. Saves nothing. Values\n"
      "that the machine does not report are unknown; null with --json."},
     {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]", "profile configs/sft.yaml",
      "time by operation; saves nothing",
      "Measures N steps (default 10) after 2 warm-up steps. --top: number of shapes in\n"
      "the list (default 15)."},
     {"report", "RUN... [-o FILE]", "report runs/sft", "a run's charts as an HTML file",
-     "RUN is the folder of a run, finished or not. Several runs are drawn side by side\n"
-     "with the differences of their configs, and need -o. For one run, FILE is\n"
+     "RUN is the directory of a run, finished or not. Several runs are drawn side by\n"
+     "side with the differences of their configs, and need -o. For one run, FILE is\n"
      "RUN/report.html by default. The file is self-contained and contains no script."},
     {"export",
      "SRC DIR [--dtype f32|bf16|f16] [--format NAME] [--adapter]\n"
@@ -73,7 +73,7 @@ const cli_verb cli_verbs[] = {
      "Face directories. --overwrite is needed to replace a model that DIR already\n"
      "contains."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "convert a model to a checkpoint",
-     "OUT becomes the folder of a run whose checkpoint 0 has the weights of DIR."},
+     "OUT becomes the directory of a run whose checkpoint 0 has the weights of DIR."},
     {"checkpoint",
      "inspect DIR [--json]\n"
      "         nrl checkpoint verify DIR [--public-key FILE] [--json]\n"

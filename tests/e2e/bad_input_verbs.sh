@@ -55,7 +55,7 @@ has err "hint: resume is never, auto or the folder of a checkpoint"
 run 2 checkpoint verify run.yaml
 has err "run.yaml: is not a directory, expected a checkpoint"
 run 2 resume run.yaml
-has err "run.yaml: not a directory; expected the folder of a run"
+has err "run.yaml: not a directory; expected the directory of a run"
 cp -r $last manifest && sed 's/"step"/"stop"/' $last/manifest.json >manifest/manifest.json
 run 5 run run.yaml out=other resume=manifest
 cp -r $last data && printf 'x' | dd of=data/rank-00000.nrlc conv=notrunc bs=1 seek=200 2>dd

@@ -52,7 +52,7 @@ static nrl_status dnn_load(dnn **out)
     void *file = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     *out = NULL;
     if (!file)
-        return nrl_fail(NRL_ERR_PLUGIN, "cannot open libcudnn.so.9: %s\nhint: add its folder to LD_LIBRARY_PATH",
+        return nrl_fail(NRL_ERR_PLUGIN, "cannot open libcudnn.so.9: %s\nhint: add its directory to LD_LIBRARY_PATH",
                         dlerror());
     dnn *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to open cuDNN");

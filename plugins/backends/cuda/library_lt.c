@@ -65,7 +65,7 @@ static nrl_status lt_open(void **out)
     if (!file)
         return nrl_fail(NRL_ERR_PLUGIN,
                         "cannot open libcublasLt.so.13 or .12: %s\n"
-                        "hint: the CUDA toolkit includes it; add its folder to LD_LIBRARY_PATH",
+                        "hint: the CUDA toolkit includes it; add its directory to LD_LIBRARY_PATH",
                         dlerror());
     lt *l = calloc(1, sizeof *l);
     if (!l) return nrl_fail(NRL_ERR_MEMORY, "no memory to open cuBLASLt");

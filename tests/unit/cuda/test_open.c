@@ -59,7 +59,7 @@ static void a_device_that_is_not_there_is_named(void **state)
     cuda_options o = usual;
     (void)state;
     assert_int_equal(cuda_open_driver(fake_driver(), &usual, 1, &c), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "cannot use device 1: this machine shows 1"));
+    assert_non_null(strstr(nrl_error_text(), "cannot use device 1: this machine has 1"));
     o.device = 3;
     assert_int_equal(cuda_open_driver(fake_driver(), &o, 0, &c), NRL_ERR_CONFIG);
     assert_null(c);

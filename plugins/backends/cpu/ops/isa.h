@@ -1,10 +1,10 @@
 /*
- * isa.h - lets a file of this folder be written once and compiled once per instruction set.
+ * isa.h - lets a file of this directory be written once and compiled once per instruction set.
  *
- * ISA(name) adds the set's suffix to an external symbol; OP(name) opens the definition of one member
- * of nrl_ops. Everything else in these files is static. SIMD before a loop asserts that its iterations
- * are independent (operands are equal or disjoint, never shifted). UNROLL before a loop of a few
- * constant iterations unrolls it, so that arrays in it can be kept in registers.
+ * ISA(name) adds the set's suffix to an external symbol; OP(name) opens the definition of one
+ * member of nrl_ops. Everything else in these files is static. SIMD before a loop asserts that its
+ * iterations are independent (operands are equal or disjoint, never shifted). UNROLL before a loop
+ * of a few constant iterations unrolls it, so that arrays in it can be kept in registers.
  */
 #ifndef CPU_OPS_ISA_H
 #define CPU_OPS_ISA_H
