@@ -53,8 +53,8 @@ const cli_verb cli_verbs[] = {
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase",
      "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with\n"
-     "time stamps at each operation, if the config has that many steps. Saves nothing. Values\n"
-     "that the machine does not report are unknown; null with --json."},
+     "time stamps at each operation, if the config has that many steps. Saves nothing.\n"
+     "Values that the machine does not report are unknown; null with --json."},
     {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]", "profile configs/sft.yaml",
      "time by operation; saves nothing",
      "Measures N steps (default 10) after 2 warm-up steps. --top: number of shapes in\n"

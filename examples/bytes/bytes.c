@@ -1,9 +1,11 @@
 /*
- * bytes.c - a tokenizer whose tokens are the 256 bytes, and special tokens that a file lists. The file is
- * `tokenizer.bytes`, or any name that ends with .bytes: a first line "bytes 1", then a line "ROLE TEXT" for each
- * special token, where ROLE is bos, eos, pad or -. The first special token has the id 256.
+ * bytes.c - a tokenizer whose tokens are the 256 bytes, and special tokens that a file lists. The
+ * file is `tokenizer.bytes`, or any name that ends with .bytes: a first line "bytes 1", then a line
+ * "ROLE TEXT" for each special token, where ROLE is bos, eos, pad or -. The first special token has
+ * the id 256.
  *
- * Begin reading at the table at the end; nrl/tokenizer.h says what each member is given and what it promises.
+ * Begin with the table at the end of this file. nrl/tokenizer.h describes the arguments and the
+ * contract of each member.
  */
 #include <errno.h>
 #include <nrl/nrl.h>
@@ -34,8 +36,8 @@ static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
 typedef enum { CHARACTER_WHOLE, CHARACTER_BROKEN, CHARACTER_UNFINISHED } bytes_character;
 
-/* What text[0..n) begins with: a character, bytes that begin none, or the beginning of a character; *size is its bytes.
- */
+/* Classifies the start of text[0..n): a character, bytes that do not begin a character, or an
+ * incomplete character; *size is its number of bytes. */
 static bytes_character bytes_next(const unsigned char *text, size_t n, size_t *size)
 {
     unsigned char c = text[0];
@@ -63,7 +65,7 @@ static int32_t bytes_probe(const nrl_tokenizer_source *source)
     if (!f && snprintf(path, sizeof path, "%s/tokenizer.bytes", source->path) < (int)sizeof path) f = fopen(path, "rb");
     if (!f) return NRL_PROBE_NO;
     fclose(f);
-    return NRL_PROBE_YES + 1; /* also where files of another tokenizer lie in the same folder */
+    return NRL_PROBE_YES + 1; /* also if the directory contains files of another tokenizer */
 }
 
 static nrl_status bytes_add_special(bytes *b, int number, const char *role, const char *text, size_t size)
@@ -128,7 +130,7 @@ static nrl_status bytes_parse(bytes *b, const char *text, size_t size)
     return NRL_OK;
 }
 
-/* Reads the file, at most MAX_FILE bytes, and finds the folder that it lies in. */
+/* Reads the file, at most MAX_FILE bytes, and finds its directory. */
 static nrl_status bytes_read(bytes *b, const char *path, char text[MAX_FILE], size_t *size)
 {
     size_t n = strlen(path);
@@ -199,7 +201,7 @@ static void bytes_info(void *self, nrl_tokenizer_info *out)
 
 /* ---- encoding ---- */
 
-/* The longest special token that text[0..n) begins with; -1 = none. */
+/* The longest special token at the start of text[0..n); -1 = none. */
 static int32_t bytes_find_special(const bytes *b, const char *text, size_t n)
 {
     int32_t found = -1;

@@ -1,6 +1,7 @@
 /*
- * embed.c - a program that trains a model with libnrl: embed CONFIGS OUT. CONFIGS is a folder with models/tiny.json and
- * data/chat.jsonl, as nrl installs it. The config is built here, each step's loss is printed, and the model answers.
+ * embed.c - a program that trains a model with libnrl: embed CONFIGS OUT. CONFIGS is a directory
+ * with models/tiny.json and data/chat.jsonl, as installed with nrl. The program builds a config,
+ * prints the loss of each step, and samples an answer.
  */
 #include <nrl/run.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 /*
- * fixed.c - a chat template that is a fixed format: each turn is a header, a line end, the content and an empty line;
- * an answer ends with the tokenizer's end of text. A config names it as `data.template: fixed`, or with other headers
- * as `data.template: {name: fixed, question: "Q:", answer: "A:"}`.
+ * fixed.c - a chat template with a fixed format: each turn is a header, a line end, the content and
+ * an empty line; an answer ends with the tokenizer's EOS. A config selects it with `data.template:
+ * fixed`, or with other headers as `data.template: {name: fixed, question: "Q:", answer: "A:"}`.
  *
- * Begin reading at the table at the end; nrl/template.h says what each member is given and what it promises.
+ * Begin with the table at the end of this file. nrl/template.h describes the arguments and the
+ * contract of each member.
  */
 #include <nrl/nrl.h>
 #include <stdlib.h>
@@ -14,15 +15,15 @@ typedef struct {
 } fixed_options;
 
 static const nrl_option fixed_rows[] = {
-    NRL_OPT_STR(fixed_options, question, "### Instruction:", "the line in front of what the user says"),
-    NRL_OPT_STR(fixed_options, answer, "### Response:", "the line in front of the answer"),
-    NRL_OPT_STR(fixed_options, system, "### System:", "the line in front of the system message"),
+    NRL_OPT_STR(fixed_options, question, "### Instruction:", "the line before a user message"),
+    NRL_OPT_STR(fixed_options, answer, "### Response:", "the line before an answer"),
+    NRL_OPT_STR(fixed_options, system, "### System:", "the line before the system message"),
 };
 
 typedef struct {
     const fixed_options *headers; /* live as long as the instance */
     const nrl_open_tokenizer *tokenizer;
-    const char *end; /* text of the tokenizer's end */
+    const char *end; /* text of the EOS token */
 } fixed;
 
 static const char *const fixed_words[] = {"fixed", NULL};
@@ -43,7 +44,7 @@ static nrl_status fixed_open(const void *options, const nrl_template_source *sou
     const char *end = "";
     if (source->text || (source->word && strcmp(source->word, "fixed")))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot open template '%s': template 'fixed' reads no text and has no other word",
+                        "cannot open template '%s': template 'fixed' accepts neither a text nor another name",
                         source->label);
     if (tokenizer) {
         size_t size;
@@ -67,7 +68,7 @@ static const char *fixed_header(const fixed *f, const char *role)
                                         : NULL;
 }
 
-/* Appends bytes and counts them: spans are offsets in the text. */
+/* Appends bytes and counts them, because spans are offsets in the text. */
 static void fixed_put(nrl_text *text, size_t *at, const char *bytes, size_t size)
 {
     if (size) nrl_text_add(text, bytes, size);

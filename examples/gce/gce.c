@@ -1,7 +1,8 @@
 /*
- * gce.c - generalized cross entropy (Zhang and Sabuncu 2018) on answer tokens: (1 - p^q) / q.
- * Between the plain loss (q towards 0) and 1 - p (q = 1), which wrong labels disturb less. An
- * algorithm from outside the tree: built against an installed nrl, opened by its word.
+ * gce.c - generalized cross entropy (Zhang and Sabuncu 2018) on answer tokens: (1 - p^q) / q. It
+ * lies between the plain loss (q towards 0) and 1 - p (q = 1), which is less sensitive to wrong
+ * labels. An algorithm outside of the tree: it is built against an installed nrl and selected by
+ * its name.
  */
 #include <nrl/nrl.h>
 
@@ -41,7 +42,7 @@ static nrl_status gce_report(nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor *l
     return nrl_metric_add(ctx, 0, sum, nrl_batch_count(batch, "answer_tokens"));
 }
 
-/* (1 - p^q) / q = -expm1(q log p) / q, exact also where p is near 1 */
+/* (1 - p^q) / q = -expm1(q log p) / q, which is also exact for p near 1 */
 static nrl_status gce_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
     const gce_options *o = self;

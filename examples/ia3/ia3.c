@@ -1,13 +1,14 @@
 /*
- * ia3.c - (IA)^3 (Liu et al. 2022): one learned factor for each output of a linear module, or of some modules for each
- * input:  y = l * (x W^T) + b,  or  y = (l * x) W^T + b,  l begins at 1. Merged, rows or columns of W are scaled.
+ * ia3.c - (IA)^3 (Liu et al. 2022): one trained factor for each output of a linear module or, for
+ * some modules, for each input:  y = l * (x W^T) + b,  or  y = (l * x) W^T + b,  where l begins as
+ * 1. Merging scales rows or columns of W.
  */
 #include <nrl/nrl.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
-    const nrl_node *outputs, *inputs; /* lists of last parts of names */
+    const nrl_node *outputs, *inputs; /* lists of the last parts of names */
 } ia3_options;
 
 static const nrl_option rows[] = {
@@ -50,7 +51,7 @@ static nrl_status ia3_choose(const void *options, const nrl_adapter_model *model
         nrl_node_append(memory, list, one);
     }
     if (!nrl_node_size(list))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: outputs and inputs name no linear module of this model", model->section);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: outputs and inputs match no linear module of this model", model->section);
     *settings = nrl_node_new(memory, NRL_NODE_MAP);
     nrl_node_put(memory, *settings, "modules", list);
     return NRL_OK;
@@ -94,8 +95,9 @@ static nrl_status ia3_create(const nrl_node *settings, void **self)
 
 /* ---- the product ---- */
 
-/* l is a matrix of one column, so that nrl_op_linear makes a row of it and sums its gradient. It is divided along the
- * dimension that it scales; where ranks divide the other one, each has a part of its gradient. */
+/* l is a matrix of one column, so that nrl_op_linear turns it into a row and sums its gradient. It
+ * is divided along the dimension that it scales; if ranks divide the other dimension, each rank has
+ * a part of its gradient. */
 static nrl_status ia3_declare(void *self, int32_t module, const nrl_adapter_target *t, nrl_adapter_builder *builder)
 {
     const ia3_module *m = &((const ia3 *)self)->modules[module];

@@ -1,6 +1,7 @@
 /*
- * npy.c - a model as numpy keeps arrays: config.json, and a file NAME.npy of little-endian f32 for every tensor.
- * Begin reading at the table at the end; nrl/format.h says what each member is given and what it promises.
+ * npy.c - a model as numpy arrays: config.json, and a file NAME.npy of little-endian f32 for every
+ * tensor. Begin with the table at the end of this file. nrl/format.h describes the arguments and
+ * the contract of each member.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -45,7 +46,7 @@ static nrl_status npy_join(char path[PATH_SIZE], const char *dir, const char *na
 
 /* ---- reading ---- */
 
-/* The surest answer needs an array beside the config. */
+/* Recognises a directory with config.json and at least one array. */
 static int32_t npy_probe(const char *path, const nrl_format_host *host)
 {
     (void)host;
@@ -72,7 +73,7 @@ static void npy_close(void *reader)
     free(m);
 }
 
-/* A text file as it is; `size` bytes and a NUL. */
+/* The content of a text file: `size` bytes and a NUL. */
 static nrl_status npy_read_text(const char *path, char **text, size_t *size)
 {
     struct stat s;
@@ -88,8 +89,8 @@ static nrl_status npy_read_text(const char *path, char **text, size_t *size)
     const char *end = *text + *size;
     while (end > *text && (end[-1] == '\n' || end[-1] == ' '))
         end--;
-    if (end > *text && end[-1] == '}') return NRL_OK; /* nrl parses it; a file that was cut short is told here */
-    return nrl_fail(NRL_ERR_DATA, "'%s' does not end as a JSON map does", path);
+    if (end > *text && end[-1] == '}') return NRL_OK; /* nrl parses the text; this only detects truncated files */
+    return nrl_fail(NRL_ERR_DATA, "'%s' does not end like a JSON map", path);
 }
 
 static nrl_status npy_open(const char *path, uint32_t flags, const nrl_format_host *host, void **reader)
@@ -123,7 +124,7 @@ static nrl_status npy_read_header(npy_array *a)
     char header[HEADER_SIZE], *at;
     size_t length = a->size < PREFIX ? 0 : a->map[8] + 256u * a->map[9];
     if (a->size < PREFIX || memcmp(a->map, "\x93NUMPY\x01", 7) || length >= sizeof header || length > a->size - PREFIX)
-        return nrl_fail(NRL_ERR_DATA, "'%s' is not an .npy file of version 1, or is cut short", a->path);
+        return nrl_fail(NRL_ERR_DATA, "'%s' is not an .npy file of version 1, or is truncated", a->path);
     memcpy(header, a->map + PREFIX, length);
     header[length] = 0;
     a->begin = PREFIX + length;
@@ -269,7 +270,7 @@ static nrl_status npy_next(npy_writer *w)
 static nrl_status npy_begin(const nrl_format_write *what, void **writer)
 {
     if (what->dtype != NRL_DTYPE_F32)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot write %s: .npy files hold f32 here",
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write %s: this format only writes f32",
                         nrl_dtype_name((nrl_dtype)what->dtype));
     npy_writer *w = calloc(1, sizeof *w);
     if (!w) return nrl_fail(NRL_ERR_MEMORY, "cannot allocate a writer");
@@ -319,7 +320,7 @@ static const char *const npy_travelling[] = {"tokenizer.json",      "tokenizer_c
                                              "chat_template.jinja", "generation_config.json", NULL};
 
 static const nrl_format table = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "npy", "1.0", "a model as numpy arrays, one file a tensor"),
+    NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "npy", "1.0", "a model as numpy arrays, one file per tensor"),
     .holds = NRL_HOLDS_MODEL,
     .probe = npy_probe,
     .open = npy_open,

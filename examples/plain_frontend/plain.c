@@ -1,6 +1,7 @@
 /*
- * plain.c - a frontend for files of lines: `key=value` sets an option of the config, `train` opens a run with what was
- * set so far and trains it, # begins a comment. A word key=value of the command line wins over the file.
+ * plain.c - a frontend for files of lines: `key=value` sets an option of the config, `train` opens
+ * a run with the options set so far and trains it, # begins a comment. An argument key=value of the
+ * command line overrides the file.
  */
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@ static bool plain_probe(const char *path)
     return dot && !strcmp(dot, ".plain");
 }
 
-/* A run of this config, with the overrides of the command line and ${env:NAME} applied. */
+/* Trains a run of this config, with the overrides of the command line and ${env:NAME} applied. */
 static nrl_status plain_train(const nrl_frontend_job *job, nrl_config *config)
 {
     nrl_run *run;
@@ -25,7 +26,7 @@ static nrl_status plain_train(const nrl_frontend_job *job, nrl_config *config)
     return st;
 }
 
-/* To the end of the script; with check_only to the first run. */
+/* Reads to the end of the script, or with check_only to the first run. */
 static nrl_status plain_lines(const nrl_frontend_job *job, FILE *file, nrl_arena *memory)
 {
     char line[4096];
@@ -52,7 +53,7 @@ static nrl_status plain_run(const void *options, const nrl_frontend_job *job, in
     (void)options;
     (void)exit_code;
     FILE *file = fopen(job->script, "rb");
-    if (!file) return nrl_fail(NRL_ERR_CONFIG, "%s: cannot be opened", job->script);
+    if (!file) return nrl_fail(NRL_ERR_CONFIG, "cannot open %s", job->script);
     nrl_arena *memory = nrl_arena_create();
     nrl_status st = plain_lines(job, file, memory);
     nrl_arena_destroy(memory);
@@ -68,7 +69,7 @@ static const char *plain_describe(void)
 }
 
 static const nrl_frontend plain = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_FRONTEND, nrl_frontend, "plain", "1.0", "files of key=value lines and the word train"),
+    NRL_PLUGIN_PLAIN(NRL_KIND_FRONTEND, nrl_frontend, "plain", "1.0", "files with lines key=value and train"),
     .probe = plain_probe,
     .run = plain_run,
     .describe = plain_describe,

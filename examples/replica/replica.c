@@ -1,15 +1,17 @@
 /*
- * replica.c - copies of a whole group of ranks: each copy works on its own part of the global batch, and gradients are
- * summed over the copies after every step. Whatever the other axes divide is divided alike in each copy, so
+ * replica.c - copies of a whole group of ranks: each copy works on its own part of the global
+ * batch, and gradients are summed over the copies after every step. Each copy is divided in the
+ * same way by the other axes, so
  *   parallel: {replica: 2, data: fsdp, tensor: 2}
- * holds two copies of a model that is sharded over the axes data and tensor (hybrid sharding). The plugin names none
- * of these axes: it declares its own and sums what the others leave on each rank.
+ * has two copies of a model that is sharded over the axes data and tensor (hybrid sharding). The
+ * plugin does not name these axes: it declares its own axis and sums the shard that the others
+ * leave on each rank.
  */
 #include <nrl/nrl.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Outside the axes that talk more. */
+/* Outer to axes with more communication. */
 static const nrl_mesh_axis replica_axis = {
     .size = sizeof(nrl_mesh_axis),
     .divides = NRL_DIVIDES_BATCH,
@@ -36,21 +38,21 @@ static nrl_status replica_create(const void *options, nrl_mesh *mesh, void **sel
     return NRL_OK;
 }
 
-/* Cuts nothing, so layouts stay as they are. */
+/* Divides nothing, so layouts do not change. */
 static nrl_status replica_plan(void *self, nrl_parallel_plan *plan)
 {
     replica *r = self;
     r->params = plan->params;
     r->n_params = plan->n_params;
     r->train = plan->train;
-    snprintf(r->text, sizeof r->text, "%d copies, gradients summed once a step", (int)r->n);
+    snprintf(r->text, sizeof r->text, "%d copies, gradients summed once per step", (int)r->n);
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     plan->text = r->text;
     return NRL_OK;
 }
 
-/* Planned before the other axes of the batch (order), so called after their sums are done. GRAD_SHARD is what is left
- * of a gradient on this rank; copies hold the same elements of it. */
+/* Planned before the other axes of the batch (order), and therefore called after their sums are
+ * complete. GRAD_SHARD is the shard of the gradient on this rank; all copies have the same shard. */
 static nrl_status replica_finish(void *self, nrl_ctx *ctx)
 {
     const replica *r = self;
@@ -66,8 +68,8 @@ static nrl_status replica_finish(void *self, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-/* An update writes WEIGHT itself; values from elsewhere (step 0) are copied, where no other strategy gathers WEIGHT
- * from parts of MASTER. */
+/* An update writes WEIGHT itself. Loaded values (step 0) are copied here unless another strategy
+ * gathers WEIGHT from shards of MASTER. */
 static nrl_status replica_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     const replica *r = self;
@@ -82,8 +84,9 @@ static nrl_status replica_updated(void *self, nrl_ctx *ctx, int64_t step)
 }
 
 static const nrl_parallel replica_table = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, "replica", "1.0", "copies of all other axes, gradients summed"),
-    .plugin.priority = 100, /* serves its axis where the config gives a size alone */
+    NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, "replica", "1.0",
+                     "copies of all other axes, with summed gradients"),
+    .plugin.priority = 100, /* serves its axis if the config only gives a size */
     .axis = &replica_axis,
     .create = replica_create,
     .destroy = free,

@@ -1,7 +1,7 @@
 /*
- * @NAME@.c - a low-rank product beside each linear weight: the place to write an adapter of your own.
+ * @NAME@.c - a low-rank product added to each linear weight: replace it by your own adapter.
  *   y = x W^T + b + strength (x A^T) B^T,   A [rank, inputs], B [outputs, rank]
- * nrl/adapter.h says what each member is given and what it promises.
+ * nrl/adapter.h describes the arguments and the contract of each member.
  */
 #include <nrl/nrl.h>
 #include <math.h>
@@ -26,7 +26,7 @@ static nrl_status @NAME@_choose(const void *options, const nrl_adapter_model *mo
 {
     const @NAME@_options *o = options;
     nrl_node *list = nrl_node_new(memory, NRL_NODE_LIST);
-    for (int64_t i = 0; i < model->n_targets; i++) { /* here: every linear weight of the model */
+    for (int64_t i = 0; i < model->n_targets; i++) { /* this example adapts every linear weight of the model */
         const nrl_adapter_target *t = (const void *)((const char *)model->targets + (size_t)i * model->target_size);
         nrl_node *one = nrl_node_new(memory, NRL_NODE_MAP);
         nrl_node_put(memory, one, "module", nrl_node_new_string(memory, t->module, strlen(t->module)));
@@ -87,7 +87,8 @@ static nrl_status @NAME@_create(const nrl_node *settings, void **self)
     return NRL_OK;
 }
 
-/* With tensor parallelism W is divided by columns or by rows, and the parameters are divided to match. */
+/* With tensor parallelism W is divided by rows or by columns, and the parameters are divided to
+ * match. */
 static nrl_status @NAME@_declare(void *self, int32_t module, const nrl_adapter_target *t, nrl_adapter_builder *builder)
 {
     const @NAME@_self *s = self;

@@ -1,6 +1,6 @@
 /*
- * @NAME@.c - the log-probability of answer tokens, weighed: the place to write a loss of your own.
- * nrl/algorithm.h says what each member is given and what it promises.
+ * @NAME@.c - the weighted log-probability of answer tokens: replace it by your own loss.
+ * nrl/algorithm.h describes the arguments and the contract of each member.
  */
 #include <nrl/nrl.h>
 
@@ -15,7 +15,8 @@ static const nrl_option @NAME@_rows[] = {
 /* Columns that the loss reads; the core fills them. */
 static const char *const @NAME@_needs[] = {"logps", NULL};
 
-/* What the sum is divided by, from counts alone, once added up over the whole global batch. */
+/* The number by which the sum is divided after it was added up over the whole global batch;
+ * computed from counts alone. */
 static void @NAME@_weight(void *self, const nrl_batch *batch, double *weight)
 {
     (void)self;
@@ -39,7 +40,7 @@ static const nrl_algorithm @NAME@ = {
                "one line for `nrl plugins`"),
     .needs = @NAME@_needs,
     .n_terms = 1,
-    .tokenwise = true, /* a sum over rows: any part of a batch will do */
+    .tokenwise = true, /* the loss is a sum over rows, so any part of a batch can be computed separately */
     .weight = @NAME@_weight,
     .loss = @NAME@_loss,
 };

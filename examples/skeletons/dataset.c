@@ -1,7 +1,8 @@
 /*
- * @NAME@.c - rows from files of lines "PROMPT<tab>COMPLETION", whose names end in .@NAME@: the place to write a reader
- * of your own. nrl/dataset.h says what each member is given and what it promises; `write` and `extension` let
- * `nrl plugins test` make files of its own (examples/stanzas has them), else --path FILE names one.
+ * @NAME@.c - rows from files of lines "PROMPT<tab>COMPLETION" with the extension .@NAME@: replace
+ * it by your own reader. nrl/dataset.h describes the arguments and the contract of each member.
+ * With `write` and `extension`, `nrl plugins test` creates its own files (examples/stanzas has them);
+ * otherwise --path FILE names a file.
  */
 #include <errno.h>
 #include <nrl/nrl.h>
@@ -18,7 +19,7 @@ typedef struct {
 } @NAME@_dataset;
 
 typedef struct {
-    const char *path; /* the dataset's */
+    const char *path; /* borrowed from the dataset */
     int64_t first;    /* line of texts[0] */
     size_t n, at;
     char *texts[@NAME@_RANGE_LINES];
@@ -58,7 +59,7 @@ static nrl_status @NAME@_open(const void *options, const nrl_dataset_source *sou
     return NRL_OK;
 }
 
-/* hash stays NULL: the rows follow from the bytes of the file, which the core hashes. */
+/* hash stays NULL: the rows depend only on the bytes of the file, which the core hashes. */
 static void @NAME@_info(const void *self, nrl_dataset_info *info)
 {
     (void)self;
@@ -82,7 +83,7 @@ static nrl_status @NAME@_next_range(void *self, void **range)
     if (!g) return nrl_fail(NRL_ERR_MEMORY, "%s: cannot allocate a range", d->path);
     *g = (@NAME@_range){.path = d->path, .first = d->line};
     while (g->n < @NAME@_RANGE_LINES) {
-        char *text = NULL; /* getline allocates it, also at the end of the file */
+        char *text = NULL; /* getline allocates it, even at the end of the file */
         size_t room = 0;
         if (getline(&text, &room, d->file) < 0) {
             free(text);
@@ -95,10 +96,10 @@ static nrl_status @NAME@_next_range(void *self, void **range)
         *range = g;
     else
         @NAME@_close_range(g);
-    return ferror(d->file) ? nrl_fail(NRL_ERR_IO, "%s: cannot be read", d->path) : NRL_OK;
+    return ferror(d->file) ? nrl_fail(NRL_ERR_IO, "cannot read %s", d->path) : NRL_OK;
 }
 
-/* ... and several make rows of what it found. */
+/* ... and several threads convert its ranges to rows. */
 static nrl_status @NAME@_next_row(void *range, nrl_arena *memory, const nrl_node **row)
 {
     @NAME@_range *g = range;

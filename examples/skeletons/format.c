@@ -1,7 +1,8 @@
 /*
- * @NAME@.c - reads a model from a folder of config.json, index.txt ("NAME ROWS COLUMNS" a line) and a file NAME.raw of
- * f32 for each: the place to write a format of your own. nrl/format.h says what each member is given and what it
- * promises; begin, write, finish, abandon and owns make a writer (examples/npy has one).
+ * @NAME@.c - reads a model from a directory with config.json, index.txt (lines "NAME ROWS COLUMNS")
+ * and a file NAME.raw of f32 for each tensor: replace it by your own format. nrl/format.h describes
+ * the arguments and the contract of each member; begin, write, finish, abandon and owns are the
+ * members of a writer (examples/npy has one).
  */
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void @NAME@_info(const void *reader, nrl_format_info *info)
     info->config = r->config;
     info->config_size = strlen(r->config);
     info->config_path = r->config_path;
-    info->companions = r->path; /* the tokenizer lies there, too */
+    info->companions = r->path; /* the tokenizer is in the same directory */
 }
 
 static nrl_status @NAME@_load(void *reader)
@@ -97,7 +98,7 @@ static void @NAME@_describe(const void *reader, int64_t i, nrl_format_tensor *te
     tensor->dims[1] = t->columns;
 }
 
-/* Called by several threads: a file position of one's own. */
+/* Called by several threads, so each call opens the file itself. */
 static nrl_status @NAME@_read(const void *reader, int64_t i, int64_t begin, int64_t n, float *out)
 {
     const @NAME@_tensor *t = &((const @NAME@_reader *)reader)->tensors[i];

@@ -1,7 +1,8 @@
 /*
- * @NAME@.c - a frontend, the place to write one of your own. It reads files NAME.@NAME@ of lines: `key=value` sets an
- * option of the config, `train` opens a run with what was set so far and trains it, # begins a comment. A word key=value
- * of the command line wins over the file. nrl/frontend.h says what a frontend promises, nrl/run.h what a run can do.
+ * @NAME@.c - a frontend: replace it by your own. It reads files NAME.@NAME@ of lines: `key=value`
+ * sets an option of the config, `train` opens a run with the options set so far and trains it, #
+ * begins a comment. An argument key=value of the command line overrides the file. nrl/frontend.h
+ * describes the contract of a frontend, nrl/run.h the functions of a run.
  */
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ static bool @NAME@_probe(const char *path)
     return dot && !strcmp(dot, ".@NAME@");
 }
 
-/* A run of this config, with the overrides of the command line and ${env:NAME} applied. */
+/* Trains a run of this config, with the overrides of the command line and ${env:NAME} applied. */
 static nrl_status @NAME@_train(const nrl_frontend_job *job, nrl_config *config)
 {
     nrl_run *run;
@@ -25,7 +26,7 @@ static nrl_status @NAME@_train(const nrl_frontend_job *job, nrl_config *config)
     return st;
 }
 
-/* To the end of the script; with check_only to the first run. */
+/* Reads to the end of the script, or with check_only to the first run. */
 static nrl_status @NAME@_lines(const nrl_frontend_job *job, FILE *file, nrl_arena *memory)
 {
     char line[4096];
@@ -49,7 +50,7 @@ static nrl_status @NAME@_run(const void *options, const nrl_frontend_job *job, i
     (void)options;
     (void)exit_code;
     FILE *file = fopen(job->script, "rb");
-    if (!file) return nrl_fail(NRL_ERR_CONFIG, "%s: cannot be opened", job->script);
+    if (!file) return nrl_fail(NRL_ERR_CONFIG, "cannot open %s", job->script);
     nrl_arena *memory = nrl_arena_create();
     nrl_status st = @NAME@_lines(job, file, memory);
     nrl_arena_destroy(memory);

@@ -1,6 +1,6 @@
 /*
- * @NAME@.c - one value of every record, a line each in a file of the run: the place to write a logger
- * of your own. nrl/logger.h says what each member is given and what it promises.
+ * @NAME@.c - writes one value of every record as a line of a file in the run's directory: replace
+ * it by your own logger. nrl/logger.h describes the arguments and the contract of each member.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@ typedef struct {
 } @NAME@_options;
 
 static const nrl_option @NAME@_rows[] = {
-    NRL_OPT_STR(@NAME@_options, value, "loss", "which value is written"),
+    NRL_OPT_STR(@NAME@_options, value, "loss", "name of the value to write"),
 };
 
 typedef struct {
@@ -39,7 +39,7 @@ static nrl_status @NAME@_open(const void *options, const nrl_logger_run *run, vo
     return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
-/* The record is the core's and is gone afterwards: copy what is kept. */
+/* The record belongs to the core and is invalid after this call: copy what must be kept. */
 static nrl_status @NAME@_write(void *self, const nrl_record *record)
 {
     @NAME@_log *log = self;

@@ -1,6 +1,6 @@
 /*
- * @NAME@.c - gradient descent with momentum: the place to write an update of your own.
- * nrl/optimizer.h says what each member is given and what it promises.
+ * @NAME@.c - gradient descent with momentum: replace it by your own update. nrl/optimizer.h
+ * describes the arguments and the contract of each member.
  */
 #include <nrl/nrl.h>
 
@@ -9,10 +9,10 @@ typedef struct {
 } @NAME@_options;
 
 static const nrl_option @NAME@_rows[] = {
-    NRL_OPT_F64(@NAME@_options, momentum, "0.9", 0, 1, "share of the last step that goes on"),
+    NRL_OPT_F64(@NAME@_options, momentum, "0.9", 0, 1, "share of the previous step that is kept"),
 };
 
-/* One tensor an element, zero at the start, saved in checkpoints under this name. */
+/* One value per element, zero at the start, saved in checkpoints under this name. */
 static const char *const @NAME@_states[] = {"momentum"};
 
 /* y = a x + b z */
@@ -25,7 +25,8 @@ static nrl_status @NAME@_mix(nrl_ctx *ctx, double a, nrl_tensor *x, double b, nr
     return nrl_op_binary(ctx, NRL_BINARY_ADD, ax, bz, y);
 }
 
-/* m = momentum m + grad_scale grad;  w -= lr m.  All tensors [n] f32, the work copy of any dtype. */
+/* m = momentum m + grad_scale grad;  w -= lr m.  All tensors are [n] f32; the compute weight has
+ * any dtype. */
 static nrl_status @NAME@_slice(const @NAME@_options *o, nrl_ctx *ctx, nrl_slice *s,
                                const nrl_step_params *step)
 {
@@ -48,7 +49,7 @@ static nrl_status @NAME@_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
 static const nrl_optimizer @NAME@ = {
     NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, @NAME@_options, @NAME@_rows, "@NAME@", "0.1",
                "one line for `nrl plugins`"),
-    .granularity = NRL_OPTIMIZER_ELEMENT, /* each element alone: parameters may be cut anywhere */
+    .granularity = NRL_OPTIMIZER_ELEMENT, /* elements are independent: parameters may be divided anywhere */
     .n_states = 1,
     .state_names = @NAME@_states,
     .update = @NAME@_update,

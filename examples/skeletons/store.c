@@ -1,7 +1,8 @@
 /*
- * @NAME@.c - a store in one file that all ranks can write and lock, "@NAME@:PATH": the place to write a store of your
- * own, for example a client of a service. Each change appends a record, and the last record of a key counts; each call
- * reads the whole file, which is for a few ranks. It has no use for a secret: the mode of the file says who takes part.
+ * @NAME@.c - a store in one file that all ranks can write and lock, "@NAME@:PATH": replace it by
+ * your own store, for example a client of a service. Each change appends a record, and the last
+ * record of a key is valid. Each call reads the whole file, so the store is for few ranks. It does
+ * not use a secret: the mode of the file determines who can access it.
  */
 #include <nrl/nrl.h>
 #include <errno.h>
@@ -15,13 +16,14 @@
 
 static const char scheme[] = "@NAME@:";
 
-/* In the file before each key and its value. */
+/* A record: this header, then the key and its value. */
 typedef struct {
     uint32_t key_size;
     int32_t value_size; /* -1: the key was removed */
 } @NAME@_record;
 
-/* Every call has a descriptor of its own, and a lock belongs to a descriptor: threads are kept apart as processes are. */
+/* Every call opens a descriptor of its own, and a lock belongs to a descriptor, so threads exclude
+ * each other like processes. */
 static nrl_status @NAME@_lock(const char *path, FILE **f)
 {
     *f = fopen(path, "a+be");
@@ -31,7 +33,7 @@ static nrl_status @NAME@_lock(const char *path, FILE **f)
     return st;
 }
 
-/* *value: malloc'd, with a NUL behind it; NULL: the key has none. */
+/* *value: malloc'd and NUL-terminated; NULL if the key has no value. */
 static nrl_status @NAME@_find(FILE *f, const char *key, void **value, size_t *size)
 {
     @NAME@_record r;
@@ -76,7 +78,7 @@ static nrl_status @NAME@_open(const void *options, const nrl_store_setup *setup,
     if (@NAME@_probe(setup->address) == NRL_PROBE_NO)
         return nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': expected %sPATH", setup->address, scheme);
     const char *path = setup->address + sizeof scheme - 1;
-    NRL_TRY(@NAME@_lock(path, &f)); /* whether it can be had at all */
+    NRL_TRY(@NAME@_lock(path, &f)); /* checks that the file can be locked */
     fclose(f);
     *self = strdup(path);
     return *self ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "cannot allocate a store");

@@ -1,7 +1,8 @@
 /*
- * @NAME@.c - a chat template, the place to write one of your own. A turn is "ROLE: CONTENT" and a line's end; an answer ends
- * with the tokenizer's end of text. A config names it: `data.template: @NAME@`. nrl/template.h says what each member is
- * given and what it promises; docs/plugins/templates.md explains spans.
+ * @NAME@.c - a chat template: replace it by your own. A turn is "ROLE: CONTENT" and a line end; an
+ * answer ends with the tokenizer's EOS. A config selects it with `data.template: @NAME@`.
+ * nrl/template.h describes the arguments and the contract of each member; docs/plugins/templates.md
+ * explains spans.
  */
 #include <nrl/nrl.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 typedef struct {
     const nrl_open_tokenizer *tokenizer; /* NULL: nothing is rendered */
-    const char *end;                     /* text of the tokenizer's end */
+    const char *end;                     /* text of the EOS token */
 } @NAME@_template;
 
 static const char *const @NAME@_words[] = {"@NAME@", NULL};
@@ -31,7 +32,7 @@ static nrl_status @NAME@_open(const void *options, const nrl_template_source *so
     size_t size;
     uint32_t flags;
     if (source->text || (source->word && strcmp(source->word, "@NAME@")))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot open template '%s': '@NAME@' reads no text and has no other word", source->label);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot open template '%s': '@NAME@' accepts neither a text nor another name", source->label);
     const char *end = k ? k->table->token_text(k->self, k->info->eos, &size, &flags) : "";
     if (!end) return nrl_fail(NRL_ERR_CONFIG, "template '@NAME@' ends an answer with EOS, but the tokenizer has none");
     @NAME@_template *t = malloc(sizeof *t);
@@ -41,7 +42,7 @@ static nrl_status @NAME@_open(const void *options, const nrl_template_source *so
     return NRL_OK;
 }
 
-/* Appends and counts: spans are offsets in the text. */
+/* Appends bytes and counts them, because spans are offsets in the text. */
 static void @NAME@_put(nrl_text *text, size_t *at, const char *bytes, size_t size)
 {
     if (size) nrl_text_add(text, bytes, size);

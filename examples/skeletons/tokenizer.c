@@ -1,8 +1,9 @@
 /*
- * @NAME@.c - a tokenizer, the place to write one of your own. It reads a file whose name ends with .@NAME@: a first line
- * "@NAME@", then a token a line, whose ids count from 0; "\n" in a token is a line's end. The tokens <unk> and </s> are
- * expected and special. A text is cut into the longest tokens; what none begins with is <unk>.
- * nrl/tokenizer.h says what each member is given and what it promises; `nrl plugins test FILE.so --path TOKENIZER` checks it.
+ * @NAME@.c - a tokenizer: replace it by your own. It reads a file with the extension .@NAME@: a
+ * first line "@NAME@", then one token per line, with ids from 0; "\n" in a token is a line end. The
+ * tokens <unk> and </s> are required and special. A text is split into the longest matching tokens;
+ * text that no token matches is <unk>. nrl/tokenizer.h describes the arguments and the contract of
+ * each member. Check it with `nrl plugins test FILE.so --path TOKENIZER`.
  */
 #include <errno.h>
 #include <nrl/nrl.h>
@@ -13,7 +14,7 @@
 enum { @NAME@_MAX_TOKENS = 65536, @NAME@_MAX_FILE = 1 << 24 };
 
 typedef struct {
-    char *text; /* the whole file, whose lines are cut into tokens */
+    char *text; /* the whole file, whose lines are split into tokens */
     char hash[17];
     int32_t n, unk, eos;
     const char *tokens[@NAME@_MAX_TOKENS];
@@ -42,7 +43,8 @@ static int32_t @NAME@_token_id(void *self, const char *text, size_t size)
     return NRL_TOKEN_NONE;
 }
 
-/* Valid UTF-8, as decoded text has to be: the standard's table of well-formed sequences. */
+/* Whether the text is valid UTF-8, as decoded text must be: the standard's table of well-formed
+ * sequences. */
 static bool @NAME@_is_utf8(const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
@@ -57,7 +59,7 @@ static bool @NAME@_is_utf8(const char *text)
     return true;
 }
 
-/* "\n" becomes a line's end. */
+/* Replaces "\n" by a line end. */
 static void @NAME@_unescape(char *token)
 {
     char *to = token;
@@ -87,7 +89,7 @@ static nrl_status @NAME@_parse(@NAME@_tokenizer *t, const char *name, size_t siz
     t->eos = @NAME@_token_id(t, "</s>", 4);
     t->named[0] = (nrl_named_token){"unk_token", "<unk>"};
     t->named[1] = (nrl_named_token){"eos_token", "</s>"};
-    return t->unk >= 0 && t->eos >= 0 ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: it lacks the token <unk> or </s>", name);
+    return t->unk >= 0 && t->eos >= 0 ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: expected the tokens <unk> and </s>", name);
 }
 
 static nrl_status @NAME@_read(@NAME@_tokenizer *t, const nrl_tokenizer_source *source, size_t *size)
@@ -100,7 +102,7 @@ static nrl_status @NAME@_read(@NAME@_tokenizer *t, const nrl_tokenizer_source *s
     if (t->text && source->bytes && *size < room) memcpy(t->text, source->bytes, *size);
     bool read = t->text && *size < room && !(f && ferror(f));
     if (f) fclose(f);
-    if (!read) return nrl_fail(NRL_ERR_IO, "cannot read %s: it fails, or it is larger than %d bytes", source->path, @NAME@_MAX_FILE);
+    if (!read) return nrl_fail(NRL_ERR_IO, "cannot read %s: reading failed, or it is larger than %d bytes", source->path, @NAME@_MAX_FILE);
     t->text[*size] = 0;
     return NRL_OK;
 }
@@ -133,7 +135,7 @@ static void @NAME@_info(void *self, nrl_tokenizer_info *out)
     out->stream_room = t->longest + 4;
 }
 
-/* A special token, which is text where the flags say so. */
+/* Whether the id is a special token, which is plain text if the flags say so. */
 static bool @NAME@_is_special(const @NAME@_tokenizer *t, int32_t id)
 {
     return id == t->unk || id == t->eos;
@@ -144,7 +146,7 @@ static nrl_status @NAME@_encode(void *self, void *scratch, const char *text, siz
 {
     (void)scratch;
     const @NAME@_tokenizer *t = self;
-    bool unknown = false; /* the token before is <unk>, which stands for all bytes that no token begins with */
+    bool unknown = false; /* the previous token is <unk>, which stands for all bytes that no token matches */
     for (size_t i = 0, n; i < size; i += n) {
         int32_t best = NRL_TOKEN_NONE;
         for (int32_t id = 0; id < t->n; id++) {
@@ -160,7 +162,7 @@ static nrl_status @NAME@_encode(void *self, void *scratch, const char *text, siz
     return NRL_OK;
 }
 
-/* A token is whole characters, so each is certain at once; <unk> is shown as U+FFFD. */
+/* A token consists of whole characters, so each can be decoded at once; <unk> is shown as U+FFFD. */
 static size_t @NAME@_decode_next(void *self, nrl_decode_stream *stream, int32_t id, bool skip_special, char *buffer,
                                  size_t room)
 {

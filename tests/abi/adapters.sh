@@ -64,7 +64,7 @@ ranks 2 tensor 1e-5 'parallel={data: ddp, tensor: 2}'
 
 # mistakes
 run 2 check config.yaml out=none 'adapter={name: ia3, outputs: [], inputs: []}'
-has err "outputs and inputs name no linear module of this model"
+has err "outputs and inputs match no linear module of this model"
 run 2 check config.yaml out=none 'adapter={name: ia3, output: []}'
 has err "did you mean 'outputs'"
 run 2 export plain alone --adapter

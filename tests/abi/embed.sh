@@ -39,7 +39,7 @@ grep -q "^error: .*nowhere/" err.txt
 build plain_frontend
 (cd plain_frontend && "$(dirname "$cmake")/ctest" --output-on-failure >../log 2>&1) || { cat log; exit 1; }
 export NRL_PLUGIN_PATH=$work/plain_frontend/plugins
-"$nrl" plugins | grep "^  plain .*the word train"
+"$nrl" plugins | grep "^  plain .*lines key=value and train"
 "$nrl" describe plain | grep "opens a run and trains it"
 "$nrl" plugins test "$work/plain_frontend/plugins/frontends/plain.so" >log || { cat log; exit 1; }
 cat >small.plain <<PLAIN

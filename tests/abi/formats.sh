@@ -18,7 +18,7 @@ cmp back/model.safetensors straight/model.safetensors || is "weights" "others" "
 run 0 export arrays again
 [ -f again/model.norm.weight.npy ] || is "the format of an export" "$(ls again)" "as it was read"
 run 2 export "$model" half --format npy --dtype bf16
-has err ".npy files hold f32 here"
+has err "this format only writes f32"
 run 2 export "$model" other --format peft
 has err "it holds an adapter"
 run 2 export "$model" other --format mpy

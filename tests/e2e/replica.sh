@@ -56,7 +56,7 @@ compare composed-4 0
 # what is said of it
 run 0 check config.yaml out=planned "parallel={data: {name: fsdp, size: 2}, replica: 2}" "$here"
 has out "4 ranks, not joined"
-has out "replica: 2 copies, gradients summed once a step"
+has out "replica: 2 copies, gradients summed once per step"
 run 2 launch -n 3 -- run config.yaml out=bad "parallel={replica: 2}" "$here"
 has err "parallel: replica 2 asks for a multiple of 2 ranks, there are 3"
 run 2 run config.yaml out=bad "parallel={replica: 2}"
