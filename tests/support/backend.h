@@ -1,7 +1,7 @@
 /*
  * backend.h - a backend and a context for tests that compute: opens
- * $NRL_PLUGIN_PATH/backends/cpu.so directly, so that tests of core/tensor need neither config nor
- * plugin host. $NRL_TEST_BACKEND names another file, to run the same tests on.
+ * $NRL_PLUGIN_PATH/backends/cpu.so directly, so that tests of core/tensor need neither a config nor
+ * a plugin host. $NRL_TEST_BACKEND names another file to run the same tests on.
  */
 #ifndef SUPPORT_BACKEND_H
 #define SUPPORT_BACKEND_H
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The table as the host would hand it over: zero beyond what the plugin knows. */
+/* The table as the host passes it on: zero beyond the members that the plugin has. */
 static inline bool test_backend_table(const char *name, nrl_backend *fill)
 {
     const char *folder = getenv("NRL_PLUGIN_PATH"), *other = getenv("NRL_TEST_BACKEND");
@@ -34,7 +34,7 @@ static inline bool test_backend_table(const char *name, nrl_backend *fill)
     return true;
 }
 
-/* The backend's defaults, and what $NRL_TEST_CPU sets: "isa=avx2 bf16=widen". */
+/* The defaults of the backend, changed by $NRL_TEST_CPU: "isa=avx2 bf16=widen". */
 static inline nrl_status test_backend_options(arena *a, const nrl_backend *table, void *options)
 {
     const char *settings = getenv("NRL_TEST_CPU");

@@ -1,6 +1,6 @@
 /*
- * checkpoint.h - for tests of checkpoints: tensors whose every element is known from its place in the
- * whole, so that any piece can be made and checked; ranks that are threads and meet in memory.
+ * checkpoint.h - for tests of checkpoints: tensors whose elements follow from their index, so that
+ * any part can be created and checked; ranks that are threads and share a store in memory.
  */
 #ifndef SUPPORT_CHECKPOINT_H
 #define SUPPORT_CHECKPOINT_H
@@ -12,7 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Bytes of element i: like trained weights, noise below and few signs and exponents above. */
+/* Bytes of element i: like trained weights, with noise in the lower bytes and few signs and
+ * exponents in the upper ones. */
 static inline void known_element(int64_t i, int64_t salt, size_t width, unsigned char *to)
 {
     uint64_t x = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u ^ (uint64_t)salt * 0xC2B2AE3D27D4EB4Fu;
@@ -24,7 +25,7 @@ static inline void known_element(int64_t i, int64_t salt, size_t width, unsigned
     to[width - 1] = (unsigned char)(0x38 | (x & 0x83 & x >> 9));
 }
 
-/* The piece's elements in its own order; malloc'd. */
+/* The elements of a shard in its own order; malloc'd. */
 static inline unsigned char *known_piece(const layout_shard *p, int64_t salt, size_t width)
 {
     int64_t n = layout_numel(p), at = 0, begin, run;

@@ -1,7 +1,7 @@
 /*
- * faults.h - stands between a program and the disk: included by one file of a test program, or of a
- * library that is preloaded, its functions are called in the place of libc's. What concerns files below
- * `fault_folder` is counted, may fail, be cut short or slow, and is recorded with its bytes.
+ * faults.h - injects faults between a program and the disk: one file of a test program, or of a
+ * preloaded library, includes it, and its functions replace those of libc. Calls for files below
+ * `fault_folder` are counted, recorded with their bytes, and may fail, be shortened or be delayed.
  */
 #ifndef SUPPORT_FAULTS_H
 #define SUPPORT_FAULTS_H
@@ -21,7 +21,7 @@
 typedef enum {
     FAULT_CREATE = 0,
     FAULT_WRITE,
-    FAULT_SYNC, /* of a file or folder */
+    FAULT_SYNC, /* of a file or directory */
     FAULT_MAKE_FOLDER,
     FAULT_RENAME,
     FAULT_EXCHANGE,
@@ -30,22 +30,22 @@ typedef enum {
     FAULT_KINDS
 } fault_kind;
 
-/* One call that succeeded, in order. */
+/* One successful call, in order. */
 typedef struct {
     fault_kind kind;
-    char *path, *to; /* to: of a rename */
+    char *path, *to; /* to: the new name of a rename */
     char *bytes;     /* of a write */
     size_t size;
 } fault_event;
 
-static const char *fault_folder;   /* NULL: nothing is looked at */
+static const char *fault_folder;   /* NULL: no call is observed */
 static const char *fault_match;    /* a part of the path, NULL = any */
 static int fault_kind_wanted = -1; /* a fault_kind, or any */
 static long fault_at = -1;         /* which of those calls fails, from 0; -1 = none */
 static int fault_error;            /* its errno */
-static bool fault_stays;           /* so do all later ones that match */
+static bool fault_stays;           /* later calls that match fail too */
 static bool fault_short_writes, fault_no_exchange;
-static long fault_slow_us; /* a write takes so much longer */
+static long fault_slow_us; /* each write takes this much longer */
 static long fault_count;   /* calls that matched */
 static bool fault_recording;
 static fault_event *fault_events;
@@ -59,7 +59,7 @@ static inline bool fault_is_ours(const char *path)
     return fault_folder && path && !strncmp(path, fault_folder, strlen(fault_folder));
 }
 
-/* The errno that this call shall have; 0 = let it be. */
+/* The errno with which this call must fail; 0 = it must not fail. */
 static inline int fault_of(fault_kind kind, const char *path)
 {
     if (!fault_is_ours(path) || (fault_match && !strstr(path, fault_match))) return 0;
@@ -101,7 +101,7 @@ static inline const char *fault_path_of(int fd, char path[PATH_MAX])
         }                                                                                                              \
     } while (0)
 
-/* ---- in the place of libc's ---- */
+/* ---- replacements of libc functions ---- */
 
 int open(const char *path, int flags, ...)
 {

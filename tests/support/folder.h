@@ -1,5 +1,5 @@
 /*
- * folder.h - folders that a test makes and takes away again.
+ * folder.h - creates and removes directories for tests.
  */
 #ifndef SUPPORT_FOLDER_H
 #define SUPPORT_FOLDER_H
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* With all that is in it; links are not followed. */
+/* Removes the directory with all its contents; does not follow links. */
 static inline void test_folder_remove(const char *dir)
 {
     DIR *d = opendir(dir);

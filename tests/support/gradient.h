@@ -1,10 +1,10 @@
 /*
- * gradient.h - the gradient of any composition of operations against central differences.
+ * gradient.h - compares the gradient of any composition of operations with central differences.
  *
- * A case names up to 4 inputs and 4 parameters by shape; `build` makes one output from them. The
- * loss is sum_i c_i out_i with fixed pseudo-random c, summed in double on the host. Every input and
- * parameter element is moved by +-STEP. Values are f32, so the tolerance is what f32 leaves of a
- * difference.
+ * A case names up to 4 inputs and 4 parameters by shape; `build` computes one output from them. The
+ * loss is sum_i c_i out_i with fixed pseudo-random c, summed in double on the host. Every element
+ * of inputs and parameters is moved by +-STEP. Values are f32, so the tolerance is the error of a
+ * difference quotient in f32.
  */
 #ifndef SUPPORT_GRADIENT_H
 #define SUPPORT_GRADIENT_H
@@ -31,7 +31,7 @@ enum { GRADIENT_MAX = 4 };
 
 typedef struct gradient_case gradient_case;
 struct gradient_case {
-    const char *name; /* "group: what is special" */
+    const char *name; /* "group: variant" */
     int n_inputs, n_params;
     struct {
         int n_dims;
@@ -39,8 +39,8 @@ struct gradient_case {
         double offset, scale; /* values are offset + scale * uniform(-1, 1); scale 0 means 1 */
     } inputs[GRADIENT_MAX], params[GRADIENT_MAX];
     nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y);
-    int batch;         /* 0 none, 1 of segments apart, 2 with a shared prompt */
-    int64_t number[4]; /* for build */
+    int batch;         /* 0 none, 1 separate segments, 2 with a shared prompt */
+    int64_t number[4]; /* parameters of build */
     double real[2];
 };
 
@@ -97,8 +97,7 @@ static inline nrl_status gradient_loss(gradient_run *g, double *loss)
     return st;
 }
 
-/* The forward's scope is over before the walk back, as in a run: only the tape keeps what it needs.
- */
+/* The scope of the forward ends before the backward, as in a run: only the tape keeps tensors. */
 static inline nrl_status gradient_record(gradient_run *g, tape *t, nrl_tensor **x, nrl_tensor **y)
 {
     ctx_scope_begin(g->ctx);

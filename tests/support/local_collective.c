@@ -1,6 +1,6 @@
 /*
- * local_collective.c - ranks that are threads: calls, requests, failure. The last rank to come to a call
- * computes it (local_compute.c) and wakes the others; what they share is in local_world.c.
+ * local_collective.c - ranks that are threads: calls, requests, failure. The last rank that makes a
+ * call computes it (local_compute.c) and wakes the others; local_world.c has their shared state.
  */
 #include "support/local_world.h"
 #include <stdio.h>
@@ -53,7 +53,7 @@ static const int64_t *copy_counts(const int64_t *counts, int32_t size)
     return counts ? memcpy(malloc(bytes), counts, bytes) : NULL;
 }
 
-/* Arrays of operands may go when the call returns. */
+/* Arrays of operands may be freed when the call returns. */
 static nrl_comm_args copy_operands(const nrl_comm_args *a, int32_t size)
 {
     nrl_comm_args copy = *a;
@@ -66,12 +66,12 @@ static nrl_comm_args copy_operands(const nrl_comm_args *a, int32_t size)
 
 static nrl_status check_operands(const local *l, const nrl_comm_args *a, bool needs_other)
 {
-    if (a->dtype > NRL_DTYPE_U8) return nrl_fail(NRL_ERR_CONFIG, "dtype %u is none", a->dtype);
+    if (a->dtype > NRL_DTYPE_U8) return nrl_fail(NRL_ERR_CONFIG, "dtype %u is not a dtype", a->dtype);
     if (a->peer < 0 || a->peer >= l->group->size || (needs_other && a->peer == l->rank))
         return nrl_fail(NRL_ERR_CONFIG, "peer %d of %d ranks, here rank %d", a->peer, l->group->size, l->rank);
     if (a->count < 0) return nrl_fail(NRL_ERR_CONFIG, "%lld elements", (long long)a->count);
     if (a->reduce == NRL_REDUCE_OP_AVERAGE && a->dtype >= NRL_DTYPE_I32)
-        return nrl_fail(NRL_ERR_CONFIG, "an average of %s: floating types have one", nrl_dtype_name(a->dtype));
+        return nrl_fail(NRL_ERR_CONFIG, "an average of %s; expected a floating type", nrl_dtype_name(a->dtype));
     return NRL_OK;
 }
 
@@ -82,7 +82,7 @@ static nrl_status fail_if_dead(const local *l)
     return nrl_fail(NRL_ERR_PEER, "rank %d has aborted", w->aborted_by);
 }
 
-/* Is this the same call as that of the rank that came first? */
+/* Checks that this is the same call as that of the first rank. */
 static nrl_status compare_calls(const op *o, local_kind kind, int32_t rank)
 {
     const nrl_comm_args *a = &o->operands[o->first], *b = &o->operands[rank];
@@ -275,7 +275,7 @@ static void local_info(void *self, nrl_collective_info *fill)
 
 /* ---- groups and the end ---- */
 
-/* A split's operands are its colour and key, as count and tag. */
+/* The operands of a split are its color and key, as count and tag. */
 static int32_t color_of(const op *o, int32_t r)
 {
     return (int32_t)o->operands[r].count;
@@ -287,7 +287,8 @@ static bool comes_before(const op *o, int32_t a, int32_t b)
     return key_a != key_b ? key_a < key_b : a < b;
 }
 
-/* A rank's place is how many of its colour come before it; place 0 makes the group. */
+/* The rank in a group is the number of ranks with the same color before it; rank 0 creates the
+ * group. */
 static void split_groups(op *o)
 {
     const group *all = o->group;

@@ -1,13 +1,12 @@
 /*
  * local_collective.h - a collective for tests: ranks are threads of one process.
  *
- * It keeps every promise of nrl/collective.h in the plainest way: whoever comes last to an
- * operation computes it for all, under one lock. Sums are made once, in rank order, and copied.
- * Ranks that call different things get an error that names both calls. Ranks find each other by the
- * key "local_collective" of the store; a store serves one group.
+ * It implements nrl/collective.h in the simplest way: the last rank that joins an operation
+ * computes it for all, under one lock. Sums are computed once, in rank order, and copied. Ranks
+ * that make different calls get an error that names both calls. Ranks find each other by the key
+ * "local_collective" of the store; a store serves one group.
  *
- * As a plugin it is build/tests/plugins/collectives/local.so. Ranks with a mesh each:
- * local_ranks.h.
+ * As a plugin it is build/tests/plugins/collectives/local.so. local_ranks.h gives each rank a mesh.
  */
 #ifndef SUPPORT_LOCAL_COLLECTIVE_H
 #define SUPPORT_LOCAL_COLLECTIVE_H
@@ -28,8 +27,8 @@ typedef enum {
     LOCAL_SPLIT
 } local_kind;
 
-/* Computes an operation for all `size` ranks of a group, given everybody's operands
- * (local_compute.c). NRL_ERR_PEER where they do not fit together. */
+/* Computes an operation for all `size` ranks of a group from the operands of all ranks
+ * (local_compute.c). NRL_ERR_PEER if the operands do not match. */
 nrl_status local_compute(local_kind kind, int32_t size, const nrl_comm_args *operands);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * local_compute.c - what each operation of the local collective does, with all ranks' memory at
- * hand. Reductions go through a block of RUN elements, so that receive may equal send.
+ * local_compute.c - the operations of the local collective, with access to the memory of all ranks.
+ * Reductions use a block of RUN elements, so that receive may equal send.
  */
 #include "support/local_collective.h"
 #include <string.h>
 
 enum { RUN = 1024 };
 
-/* ---- where things lie ---- */
+/* ---- positions ---- */
 
 static int64_t block_count(const nrl_comm_args *a, int32_t r)
 {
@@ -51,7 +51,7 @@ static float half_to_float(uint16_t h)
     return from_bits(sign | (exponent + 112) << 23 | rest << 13);
 }
 
-/* To nearest, ties to even; `drop` low bits go. */
+/* Rounds to nearest, ties to even, and drops `drop` low bits. */
 static uint32_t round_bits(uint32_t bits, int drop)
 {
     uint32_t half = (1u << (drop - 1)) - 1 + ((bits >> drop) & 1u);
@@ -132,8 +132,8 @@ static void divide(uint32_t dtype, void *to, int64_t n, int32_t by)
 #undef CASE
 }
 
-/* n elements at byte `at` of every rank's send to byte `to_at` of the ranks' receive; to -1: all.
- */
+/* Reduces n elements at byte `at` of every rank's send to byte `to_at` of the receive of rank `to`;
+ * -1: of all ranks. */
 static void reduce_span(int32_t size, const nrl_comm_args *o, size_t at, size_t to_at, int64_t n, int32_t to)
 {
     double room[RUN]; /* aligned for any type */

@@ -1,5 +1,5 @@
 /*
- * local_plugin.c - the local collective as a plugin, for what opens collectives by name.
+ * local_plugin.c - the local collective as a plugin, for code that opens collectives by name.
  */
 #include "support/local_collective.h"
 

@@ -1,5 +1,5 @@
 /*
- * local_ranks.c - one thread a rank, joined through a folder of their own.
+ * local_ranks.c - one thread per rank, joined through a temporary directory.
  */
 #include "support/local_ranks.h"
 #include "support/local_collective.h"

@@ -4,8 +4,8 @@
  *     static nrl_status body(nrl_mesh *mesh, int32_t rank, void *user) { ... nrl_comm_*(...) ... }
  *     assert_int_equal(local_ranks_run(4, body, &results), NRL_OK);
  *
- * The body runs once in each thread; it returns a status, since a cmocka assertion would end the
- * wrong thread. Contexts (nrl_ctx), tapes and plugins' instances are made by each rank for itself.
+ * The body runs once in each thread. It returns a status, because a cmocka assertion would end the
+ * wrong thread. Each rank creates its own contexts (nrl_ctx), tapes and plugin instances.
  */
 #ifndef SUPPORT_LOCAL_RANKS_H
 #define SUPPORT_LOCAL_RANKS_H
@@ -13,8 +13,8 @@
 
 enum { LOCAL_RANKS_MAX = 16 };
 
-/* The first failing rank's status, with its words and number; NRL_OK where all ranks returned that.
- */
+/* The status of the first failing rank, with its error text and number; NRL_OK if all ranks
+ * returned NRL_OK. */
 nrl_status local_ranks_run(int32_t world, nrl_status (*body)(nrl_mesh *mesh, int32_t rank, void *user), void *user);
 /* The same on the axes given, outermost first. */
 nrl_status local_ranks_run_axes(const mesh_axis *axes, int32_t n_axes,

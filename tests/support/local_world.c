@@ -1,6 +1,6 @@
 /*
- * local_world.c - the world of ranks that are threads: made by rank 0, joined by all through a store; its
- * groups and operations in flight.
+ * local_world.c - the state that ranks that are threads share: rank 0 creates it, and all join it
+ * through a store; its groups and operations in flight.
  */
 #include "support/local_world.h"
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The thread sanitizer cannot see that a pointer which went through a file was handed over. */
+/* The thread sanitizer does not see that a pointer was passed on through a file. */
 #ifdef __SANITIZE_THREAD__
 #include <sanitizer/tsan_interface.h>
 #define HAND_OVER(p) __tsan_release(p)
@@ -18,7 +18,7 @@
 #define TAKE_OVER(p) (void)(p)
 #endif
 
-/* ---- making and ending ---- */
+/* ---- creation and destruction ---- */
 
 group *local_group_new(world *w, int32_t size)
 {

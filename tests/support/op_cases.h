@@ -1,7 +1,7 @@
 /*
- * op_cases.h - every operation with a gradient, at odd shapes: the list that is checked against
- * central differences (test_gradients.c) and against PyTorch's numbers (test_reference.c, where the
- * names mean the functions of make_reference.py).
+ * op_cases.h - every operation with a gradient, at odd shapes: the list that is compared with
+ * central differences (test_gradients.c) and with PyTorch (test_reference.c, where the names are
+ * those of functions in make_reference.py).
  */
 #ifndef SUPPORT_OP_CASES_H
 #define SUPPORT_OP_CASES_H
@@ -15,8 +15,7 @@ BUILD(build_linear)
     return nrl_op_linear(ctx, x[0], p[0], c->n_params > 1 ? p[1] : NULL, y);
 }
 
-/* x is used three times: the later products add to its gradient in place. And p[0] is used twice.
- */
+/* x is used three times: later products add to its gradient in place. p[0] is used twice. */
 BUILD(build_three_linears)
 {
     nrl_tensor *a, *b, *ab;
@@ -79,10 +78,11 @@ BUILD(build_norm)
         NRL_TRY(nrl_op_add_layer_norm(ctx, x[0], x[1], p[0], p[1], 1e-5, &sum, &z));
         break;
     }
-    return nrl_op_binary(ctx, NRL_BINARY_MUL, sum, z, y); /* both results flow on */
+    return nrl_op_binary(ctx, NRL_BINARY_MUL, sum, z, y); /* both results are used */
 }
 
-/* The residual stream: x reaches the output past the norm too, which the norm's pass takes in. */
+/* The residual stream: x also reaches the output past the norm, and the backward of the norm
+ * includes that gradient. */
 BUILD(build_residual)
 {
     nrl_tensor *n, *l, *s;
@@ -93,7 +93,7 @@ BUILD(build_residual)
     return nrl_op_binary(ctx, NRL_BINARY_MUL, s, x[0], y);
 }
 
-/* Norms and gates of norms: each is made again on the way back from what others make again. */
+/* Norms and gates of norms: the backward recomputes each from others that are also recomputed. */
 BUILD(build_remade)
 {
     nrl_tensor *n, *nn, *g, *l;
@@ -169,7 +169,7 @@ BUILD(build_rows)
         return nrl_op_reshape(ctx, x[0], 3, (int64_t[]){2, 3, 2}, y);
     case 1:
         return nrl_op_slice_rows(ctx, x[0], 1, 3, y);
-    case 2: /* two slices of one tensor, of which one is sliced again */
+    case 2: /* two slices of one tensor, one of which is sliced again */
         NRL_TRY(nrl_op_slice_columns(ctx, x[0], 0, 2, &a));
         NRL_TRY(nrl_op_slice_columns(ctx, x[0], 1, 3, &b));
         NRL_TRY(nrl_op_slice_columns(ctx, b, 1, 2, &d));
@@ -207,7 +207,7 @@ BUILD(build_head)
     {                                                                                                                  \
         "unary: " name, 1, 0, {RANGE(middle, granularity, 3, 5)}, .build = build_unary, ARGS(op), REALS(__VA_ARGS__)   \
     }
-/* The second operand stays away from zero (division) and from the first (minimum, maximum). */
+/* The second operand stays away from zero (division) and from the first operand (minimum, maximum). */
 #define BINARY_SHAPES(name, op, ar, ac, br, bc)                                                                        \
     {                                                                                                                  \
         name " [" #ar "," #ac "] [" #br "," #bc "]", 2, 0, {SHAPE(ar, ac), RANGE(2.2, 1, br, bc)},                     \

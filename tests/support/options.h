@@ -1,5 +1,5 @@
 /*
- * options.h - a plugin and its options from YAML text, filled and checked as a run does it.
+ * options.h - a plugin and its options from YAML text, filled and checked as in a run.
  */
 #ifndef SUPPORT_OPTIONS_H
 #define SUPPORT_OPTIONS_H
@@ -13,7 +13,8 @@ static inline plugin_host *test_host(void)
     return plugin_host_create(getenv("NRL_PLUGIN_PATH"), NULL, 0, NULL);
 }
 
-/* The table and the options of plugin `name`; mistakes in `yaml` ("" is no options) are the status. */
+/* The table and the options of plugin `name`; the status reports errors in `yaml` ("" = no
+ * options). */
 static inline nrl_status test_options(plugin_host *host, arena *a, uint32_t kind, const char *section, const char *name,
                                       const char *yaml, const void **table, void **options)
 {

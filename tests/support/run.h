@@ -1,5 +1,5 @@
 /*
- * run.h - runs opened from YAML text in a folder of the test's own, for tests of core/run.
+ * run.h - runs opened from YAML text in a temporary directory of the test, for tests of core/run.
  */
 #ifndef SUPPORT_RUN_H
 #define SUPPORT_RUN_H
@@ -39,8 +39,8 @@ static inline const char *test_file(test_place *p, const char *name, const char 
     return path;
 }
 
-/* NRL_TEST_CPU, for example "isa=avx2 bf16=widen": options of the cpu backend, where the config does not name another.
- */
+/* NRL_TEST_CPU, for example "isa=avx2 bf16=widen": options of the cpu backend if the config does
+ * not select another. */
 static inline void test_run_cpu_options(test_place *p, config_problems *problems, nrl_node *root)
 {
     const nrl_node *backend = nrl_node_find(root, "backend"), *name = backend ? nrl_node_find(backend, "name") : NULL;
@@ -51,7 +51,7 @@ static inline void test_run_cpu_options(test_place *p, config_problems *problems
         config_override(&p->memory, problems, root, arena_printf(&p->memory, "backend.%s", s));
 }
 
-/* Opens a run from YAML text plus key=value overrides (NULL-ended) in an environment of its own. */
+/* Opens a run from YAML text and key=value overrides (NULL-terminated) in the given environment. */
 static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *env, const char *yaml,
                                           const char *const *overrides, run **out)
 {
@@ -64,7 +64,7 @@ static inline nrl_status test_run_open_in(test_place *p, const nrl_environment *
     return run_open(root, &problems, env, out);
 }
 
-/* The same with plugins from the build; quiet. */
+/* The same with the plugins of the build; quiet. */
 static inline nrl_status test_run_open(test_place *p, const char *yaml, const char *const *overrides, run **out)
 {
     const char *bin =
@@ -73,14 +73,14 @@ static inline nrl_status test_run_open(test_place *p, const char *yaml, const ch
     return test_run_open_in(p, &env, yaml, overrides, out);
 }
 
-/* A path below the repository or below the shared data (NULL where that is absent). */
+/* A path relative to the repository or to the shared data (NULL if those are absent). */
 static inline const char *test_source(test_place *p, const char *name)
 {
     return arena_printf(&p->memory, "%s/%s", getenv("NRL_TEST_SOURCE"), name);
 }
 
-/* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, equal for equal
- * seeds; most <= 1024. */
+/* Rows of random tokens, as pre-tokenized JSONL; lengths from `least` to `most`, the same for the
+ * same seed; most <= 1024. */
 static inline const char *test_rows(test_place *p, const char *name, int n, int least, int most, int vocab,
                                     unsigned seed)
 {
@@ -99,7 +99,7 @@ static inline const char *test_rows(test_place *p, const char *name, int n, int 
         for (int t = 0; t < length; t++)
             fprintf(f, "%s%d", t ? "," : "", ids[t]);
         fputs("],\"labels\":[", f);
-        for (int t = 0; t < length; t++) /* a prompt of a third is not trained */
+        for (int t = 0; t < length; t++) /* the prompt, a third of the row, is not trained */
             fprintf(f, "%s%d", t ? "," : "", t <= length / 3 ? -100 : ids[t]);
         fputs("]}\n", f);
     }

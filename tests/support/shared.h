@@ -1,6 +1,7 @@
 /*
- * shared.h - files that are not in this checkout: golden runs, real tokenizers, models and data. They are
- * looked for in NRL_TEST_SHARED; a test without them says so and is skipped.
+ * shared.h - files outside of this checkout: golden runs, real tokenizers, models and data. They
+ * are searched in NRL_TEST_SHARED; a test that needs a missing file prints a message and is
+ * skipped.
  */
 #ifndef SUPPORT_SHARED_H
 #define SUPPORT_SHARED_H
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* NRL_TEST_SHARED/name, or NULL after saying why; freed by the caller. */
+/* NRL_TEST_SHARED/name, or NULL after printing the reason; freed by the caller. */
 static inline char *shared_path(const char *name)
 {
     const char *root = getenv("NRL_TEST_SHARED");

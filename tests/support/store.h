@@ -1,5 +1,5 @@
 /*
- * store.h - stores for tests that need ranks to meet: opens $NRL_PLUGIN_PATH/stores/NAME.so directly.
+ * store.h - stores for tests with several ranks: opens $NRL_PLUGIN_PATH/stores/NAME.so directly.
  */
 #ifndef SUPPORT_STORE_H
 #define SUPPORT_STORE_H
@@ -41,7 +41,7 @@ static inline nrl_status test_store_connect(int32_t port, double timeout_s, nrl_
     return test_store_open(address, NULL, timeout_s, out);
 }
 
-/* Of whatever job; port 0 chooses a free one. */
+/* Serves any job; port 0 chooses a free port. */
 static inline nrl_status test_store_serve(int32_t port, const secret_key *secret, store_server **out)
 {
     const store_kind kind = test_store_kind("tcp");
@@ -55,7 +55,7 @@ static inline int32_t test_store_port(const store_server *s)
     return (int32_t)strtol(strrchr(store_server_address(s), ':') + 1, NULL, 10);
 }
 
-/* A port where somebody listens, until *fd is closed. */
+/* A port that is in use until *fd is closed. */
 static inline int32_t test_taken_port(int *fd)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

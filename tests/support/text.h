@@ -1,5 +1,5 @@
 /*
- * text.h - tokenizers and chat templates for tests, by the plugins of this build.
+ * text.h - tokenizers and chat templates for tests, from the plugins of this build.
  */
 #ifndef SUPPORT_TEXT_H
 #define SUPPORT_TEXT_H
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One host a process: what it opened lives as long. */
+/* One host per process; plugins that it opened live as long. */
 static inline plugin_host *test_host(void)
 {
     static plugin_host *host;

@@ -1,7 +1,7 @@
 /*
- * tiny_llama.h - a decoder of two layers written with the operations alone: for what only shows in
- * a whole model (packing, shared prompts, recompute, the cache, precision, memory). N tokens, D
- * width, H heads, G key heads, K head width, F feed forward, V vocabulary (tied head).
+ * tiny_llama.h - a decoder of two layers, written with operations only, for tests that need a whole
+ * model (packing, shared prompts, recompute, the cache, precision, memory). N tokens, D width, H
+ * heads, G key heads, K head width, F feed forward, V vocabulary (tied head).
  */
 #ifndef SUPPORT_TINY_LLAMA_H
 #define SUPPORT_TINY_LLAMA_H
@@ -158,14 +158,14 @@ static inline nrl_batch *tiny_batch(const int *lengths, int n_segments, uint64_t
     return b;
 }
 
-/* d loss / d logp of the tests' loss: minus the sum of weighed log-probs. */
+/* d loss / d logp of the loss of the tests: minus the sum of weighted log-probs. */
 static inline nrl_status tiny_seed(nrl_ctx *ctx, const nrl_batch *b, nrl_tensor **seed)
 {
     NRL_TRY(nrl_batch_column(ctx, b, "weights", seed));
     return nrl_op_unary(ctx, NRL_UNARY_NEG, *seed, 0, 0, seed);
 }
 
-/* Forward onto t; hidden (counted) is all that is kept beside the tape. */
+/* Records the forward on t; hidden (refcounted) is all that is kept besides the tape. */
 static inline nrl_status tiny_record(tiny_llama *m, tape *t, nrl_tensor **hidden)
 {
     ctx_scope_begin(m->ctx);
@@ -199,7 +199,7 @@ static inline nrl_status tiny_step(tiny_llama *m, nrl_batch *b, double *logps)
     return ctx_set_batch(ctx, NULL);
 }
 
-/* All gradients, one after the other; malloc'd. */
+/* All gradients, concatenated; malloc'd. */
 static inline double *tiny_grads(tiny_llama *m, int64_t *n)
 {
     *n = 0;

@@ -1,5 +1,6 @@
 /*
- * weights.h - weights on disk for tests: whatever format recognises a path, with the plugins of $NRL_PLUGIN_PATH.
+ * weights.h - weights on disk for tests: in any format that recognises a path, with the plugins of
+ * $NRL_PLUGIN_PATH.
  */
 #ifndef SUPPORT_WEIGHTS_H
 #define SUPPORT_WEIGHTS_H
@@ -34,7 +35,8 @@ static inline nrl_status test_weights_config(const char *dir, arena *a, const nr
     return st;
 }
 
-/* model_save in the format of Hugging Face directories, or with adapter_base set (maybe to "") in that of peft. */
+/* model_save in the format of Hugging Face directories, or if adapter_base is set (maybe to "") in
+ * that of peft. */
 static inline nrl_status test_save(const char *dir, const model *m, weights_source source, void *user, save_options o)
 {
     uint32_t holds = o.adapter_base ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL;

@@ -1,9 +1,9 @@
 /*
- * apart_plugin.c - the backend "apart": computes as the cpu backend does, in memory that the host
- * must not touch. What runs on it runs on a device of its own, as far as the core goes.
+ * apart_plugin.c - the backend "apart": computes like the cpu backend, in memory that the host must
+ * not touch. For the core, a run on it is a run on a separate device.
  *
- * Arguments reach the cpu's operations with every pointer into device memory replaced by where the
- * same bytes can be reached. Options are the cpu's.
+ * The operations of cpu get the arguments with every pointer into device memory replaced by an
+ * accessible address of the same bytes. The options are those of cpu.
  */
 #include "arena.h"
 #include <dlfcn.h>
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICE_BYTES ((size_t)16 << 30) /* of addresses */
+#define DEVICE_BYTES ((size_t)16 << 30) /* of address space */
 
 NRL_API const nrl_plugin *nrl_plugin_entry(void);
 
 struct nrl_stream {
-    int unused; /* all is done when a call returns */
+    int unused; /* all work is done when a call returns */
 };
 
 struct nrl_event {
@@ -31,7 +31,7 @@ typedef struct {
     apart_arena arena;
 } apart;
 
-/* The cpu backend of the build that this plugin is in: BUILD/tests/apart/backends/apart.so */
+/* The cpu backend of the same build as this plugin: BUILD/tests/apart/backends/apart.so */
 static const nrl_backend *cpu_table(void)
 {
     Dl_info own;
@@ -113,7 +113,7 @@ static nrl_status apart_copy(void *instance, nrl_stream *stream, void *to, const
     apart_arena *a = &self->arena;
     bool to_device = direction != NRL_COPY_TO_HOST, from_device = direction != NRL_COPY_TO_DEVICE;
     if (apart_holds(a, to) != to_device || apart_holds(a, from) != from_device)
-        return nrl_fail(NRL_ERR_BUG, "a copy says that it goes the way %u, its addresses do not", direction);
+        return nrl_fail(NRL_ERR_BUG, "a copy has direction %u, but its addresses do not match", direction);
     (void)stream;
     memmove(to_device ? apart_real(a, to) : to, from_device ? apart_real(a, from) : from, bytes);
     return NRL_OK;
@@ -173,8 +173,8 @@ static void apart_event_destroy(void *instance, nrl_event *event)
 
 /* ---- operations ---- */
 
-/* Replaces the pointers at these offsets of `args` that lead into device memory. Only members that
- * are pointers are looked at: padding and numbers may hold the bits of an address. */
+/* Replaces the pointers at these offsets of `args` that point into device memory. Only members that
+ * are pointers are checked, because padding and numbers may have the bits of an address. */
 static void translate(const apart *self, void *args, const size_t *offsets, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -283,7 +283,7 @@ const nrl_plugin *nrl_plugin_entry(void)
     apart_table.plugin = cpu_table()->plugin;
     apart_table.plugin.size = sizeof apart_table;
     apart_table.plugin.name = "apart";
-    apart_table.plugin.priority = 1000; /* `auto` takes it wherever it may */
+    apart_table.plugin.priority = 1000; /* `auto` selects it whenever it is allowed */
     apart_table.plugin.summary = "for tests: the CPU, in memory that the host must not touch";
     apart_table.probe = cpu_table()->probe;
     return &apart_table.plugin;

@@ -1,5 +1,5 @@
 /*
- * arena.c - first fit over a list of ranges; a page that nobody may touch follows each.
+ * arena.c - first fit over a list of ranges; an inaccessible page follows each range.
  */
 #include "arena.h"
 #include <stdlib.h>
@@ -36,7 +36,7 @@ nrl_status apart_arena_open(apart_arena *a, size_t size)
     if (real != MAP_FAILED) a->real = real;
     if (a->forbidden && a->real) return NRL_OK;
     apart_arena_close(a);
-    return nrl_fail(NRL_ERR_MEMORY, "%zu bytes cannot be mapped twice", size);
+    return nrl_fail(NRL_ERR_MEMORY, "cannot map %zu bytes twice", size);
 }
 
 void apart_arena_close(apart_arena *a)
@@ -53,13 +53,14 @@ void apart_arena_close(apart_arena *a)
 
 nrl_status apart_arena_take(apart_arena *a, size_t bytes, void **out)
 {
-    if (bytes > a->size) return nrl_fail(NRL_ERR_MEMORY, "%zu bytes wanted of a device of %zu", bytes, a->size);
+    if (bytes > a->size)
+        return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes on a device of %zu", bytes, a->size);
     size_t size = (bytes / PAGE + 2) * PAGE;
     apart_range *r = a->ranges;
     while (r && (r->used || r->bytes < size))
         r = r->next;
     apart_range *rest = r && r->bytes > size ? calloc(1, sizeof *rest) : NULL;
-    if (!r) return nrl_fail(NRL_ERR_MEMORY, "%zu bytes wanted, none as large is free", bytes);
+    if (!r) return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes: no free range is large enough", bytes);
     if (rest) {
         *rest = (apart_range){.next = r->next, .begin = r->begin + size, .bytes = r->bytes - size};
         r->next = rest;
@@ -85,7 +86,7 @@ static void join_free(apart_arena *a)
     }
 }
 
-/* The pages go back, so what is freed cannot be read any more as it was. */
+/* Releases the pages, so freed memory cannot be read with its old contents. */
 void apart_arena_give(apart_arena *a, void *memory)
 {
     size_t begin = memory ? (size_t)((char *)memory - a->forbidden) : a->size;

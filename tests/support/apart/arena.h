@@ -1,7 +1,7 @@
 /*
- * arena.h - memory that is mapped twice: at the addresses that are handed out nobody may read or
- * write; the same bytes can be reached a constant distance away. So a host that touches what
- * belongs to a device crashes, and nothing has to be switched on and off.
+ * arena.h - memory that is mapped twice: the addresses that callers get are inaccessible, and the
+ * same bytes are accessible at a constant distance. A host that touches device memory therefore
+ * crashes, without any switching of protection.
  */
 #ifndef SUPPORT_APART_ARENA_H
 #define SUPPORT_APART_ARENA_H
@@ -13,7 +13,7 @@ typedef struct apart_range apart_range;
 typedef struct {
     char *forbidden, *real; /* two views of the same bytes */
     size_t size;
-    apart_range *ranges; /* all of the arena, in order */
+    apart_range *ranges; /* the whole arena, in address order */
 } apart_arena;
 
 nrl_status apart_arena_open(apart_arena *a, size_t size);

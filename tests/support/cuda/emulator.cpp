@@ -1,6 +1,6 @@
 /*
- * emulator.cpp - blocks one after another, threads as fibers. A fiber is entered once by swapcontext;
- * from then on _setjmp and _longjmp change stacks without a system call.
+ * emulator.cpp - runs blocks one after another, with threads as fibers. swapcontext enters a fiber
+ * once; after that, _setjmp and _longjmp switch stacks without a system call.
  */
 #include "emulator.h"
 #include <csetjmp>
@@ -29,7 +29,7 @@ struct machine {
     char *stacks;
     jmp_buf scheduler;
     int n, current;
-    uint32_t launches; /* random state: its top bit is the order of the launch */
+    uint32_t launches; /* random state: its top bit selects the order of the launch */
     bool backwards;
     emulated_index block;
     dim3 threads, blocks;
@@ -97,7 +97,7 @@ void release(int begin, int end, state s)
         if (m->fibers[i].now == s) m->fibers[i].now = READY;
 }
 
-/* All threads of a warp that have not ended meet; likewise those of the block. */
+/* Waits until all threads of a warp, or of the block, that have not ended have arrived. */
 void run_block()
 {
     for (int i = 0; i < m->n; i++)
@@ -159,7 +159,7 @@ void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_bo
         for (unsigned y = 0; y < blocks.y; y++)
             for (unsigned x = 0; x < blocks.x; x++) {
                 m->block = {m->backwards ? blocks.x - 1 - x : x, m->backwards ? blocks.y - 1 - y : y, z};
-                memset(m->shared, 0xFF, shared_bytes); /* NaN: nobody may count on zeros */
+                memset(m->shared, 0xFF, shared_bytes); /* NaN, so that code that relies on zeros fails */
                 run_block();
             }
 }

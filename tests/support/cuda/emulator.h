@@ -1,13 +1,14 @@
 /*
- * emulator.h - enough of CUDA C++ to compile kernels of plugins/backends/cuda/ops as plain C++ and
- * run them on the CPU.
+ * emulator.h - enough of CUDA C++ to compile the kernels of plugins/backends/cuda/ops as plain C++
+ * and run them on the CPU.
  *
  * The blocks of a launch run one after another. The threads of a block are fibers: each runs until
- * it ends or meets others (__syncthreads, __syncwarp, a shuffle or a vote), then the next one runs.
- * So indices, bounds, barriers and sums are checked, and results are those of one legal order, in
- * about every other launch the opposite one: of two threads without a barrier between them now this
- * one is first, now that. Finer races, and speed, are not checked. A barrier that some threads never reach ends the
- * process with a message. One launch at a time: the memory below is the process's.
+ * it ends or synchronizes with others (__syncthreads, __syncwarp, a shuffle or a vote), then the
+ * next one runs. Indices, bounds, barriers and sums are therefore checked, and the results are
+ * those of one legal order; about every other launch uses the opposite order, so that of two
+ * threads without a barrier between them sometimes the one and sometimes the other runs first.
+ * Finer races, and speed, are not checked. A barrier that some threads never reach ends the process
+ * with a message. One launch at a time: the memory below belongs to the process.
  */
 #ifndef SUPPORT_CUDA_EMULATOR_H
 #define SUPPORT_CUDA_EMULATOR_H
@@ -34,14 +35,14 @@ const dim3 &emulator_threads(void); /* of a block */
 const dim3 &emulator_blocks(void);
 void emulator_meet_block(void);
 void emulator_meet_warp(void);
-/* Of the calling thread's warp: 32 places of 8 bytes for exchange. */
+/* 32 slots of 8 bytes to exchange values in the calling thread's warp. */
 uint64_t *emulator_places(void);
 int emulator_lane(void);
-int emulator_warp_size(void); /* threads of the warp: 32 but for the last one */
-/* Launches fail with this code until it is 0: what a test injects. */
+int emulator_warp_size(void); /* threads of the warp: 32, except for the last warp */
+/* Launches fail with this code unless it is 0; tests set it. */
 extern int emulator_launch_code;
-extern long emulator_launches;     /* ever */
-void emulator_need_lane(int lane); /* of the calling thread's warp: its thread has not ended */
+extern long emulator_launches;     /* since the start of the process */
+void emulator_need_lane(int lane); /* lane of the calling thread's warp; fails if its thread has ended */
 
 #define threadIdx (emulator_thread())
 #define blockIdx (emulator_block())

@@ -1,9 +1,10 @@
 /*
- * emulator_tensor.h - what plugins/backends/cuda/ops/warp.h has from the GPU, for the emulator.
+ * emulator_tensor.h - the GPU instructions of plugins/backends/cuda/ops/warp.h for the emulator.
  *
- * The fragment layouts of ldmatrix and mma.m16n8k16 are written down here a second time, apart from
- * the kernels, but by the same author and without the PTX manual at hand. Asynchronous copies land when they are waited
- * for and no earlier, so that a missing or too small wait shows as wrong numbers.
+ * The fragment layouts of ldmatrix and mma.m16n8k16 are implemented a second time here,
+ * independently of the kernels, but by the same author and without consulting the PTX manual.
+ * Asynchronous copies only arrive when they are waited for, so that a missing or insufficient wait
+ * gives wrong numbers.
  */
 #ifndef SUPPORT_CUDA_EMULATOR_TENSOR_H
 #define SUPPORT_CUDA_EMULATOR_TENSOR_H
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <vector>
 
-enum { EMULATED_SHARED_BYTES = 99 << 10 }; /* a block's, on the smallest GPU that is served */
+enum { EMULATED_SHARED_BYTES = 99 << 10 }; /* per block, on the smallest supported GPU */
 
 template <typename K> static int allow_shared(K, int bytes)
 {
@@ -33,7 +34,7 @@ static inline void emulator_need(bool right, const char *what)
     abort();
 }
 
-/* Lane l: numbers 2 (l%4) and + 1 of row l/4 of each matrix. */
+/* Lane l gets values 2 (l%4) and + 1 of row l/4 of each matrix. */
 static inline void emulator_matrices(uint32_t (&to)[4], const void *row, bool transposed)
 {
     uint64_t *places = emulator_places();
@@ -67,15 +68,15 @@ template <typename T> float emulator_half(uint32_t pair, int which)
     return to_float(x);
 }
 
-/* a: register 0 holds rows 0-7 of columns 0-7, 1 rows 8-15 of these, 2 and 3 those of columns 8-15;
- * lane 4 r + k/2 has row r and columns k, k + 1. b: register 0 rows 0-7, 1 rows 8-15; lane
- * 4 column + k/2. */
+/* a: register 0 contains rows 0-7 of columns 0-7, register 1 rows 8-15 of these columns, registers
+ * 2 and 3 those of columns 8-15; lane 4 r + k/2 has row r and columns k, k + 1. b: register 0
+ * contains rows 0-7, register 1 rows 8-15; lane 4 column + k/2. */
 template <typename T> void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
     uint64_t *places = emulator_places();
     int lane = emulator_lane();
-    places[lane] = (uint64_t)(uintptr_t)mine; /* the lane's stack, until the second meeting */
+    places[lane] = (uint64_t)(uintptr_t)mine; /* on the lane's stack, valid until the second synchronization */
     emulator_meet_warp();
     for (int e = 0; e < 4; e++) {
         int row = lane / 4 + (e >> 1) * 8, column = lane % 4 * 2 + (e & 1);
@@ -97,7 +98,7 @@ struct emulated_copy {
 };
 struct emulated_copies {
     std::vector<emulated_copy> under_way;
-    int group = 0; /* that the next copy belongs to */
+    int group = 0; /* the group of the next copy */
 };
 inline emulated_copies emulator_copies[1024]; /* by thread of the current block */
 

@@ -15,7 +15,8 @@ enum { MOST_ATTRIBUTES = 12, RANK = 4, WAYS = 3, MOST_TENSORS = 128 };
 
 /* ---- descriptors ---- */
 
-/* Names, types and numbers of elements (0 = any) as documented; `need`: without it there is no end. */
+/* Names, types and numbers of elements (0 = any) as documented; `need`: required before
+ * finalization. */
 static const struct rule {
     cudnnBackendDescriptorType_t of;
     cudnnBackendAttributeName_t name;
@@ -95,7 +96,7 @@ struct fake_descriptor {
         void *value;
     } at[MOST_ATTRIBUTES];
     int n;
-    int way; /* of engine configurations */
+    int way; /* engine configuration number */
     fake_descriptor *graph;
 };
 
@@ -272,8 +273,8 @@ typedef struct {
 
 typedef struct {
     shape is;
-    float *own; /* of what is never stored: one place an element of the strided whole */
-    char *data; /* of what is stored */
+    float *own; /* values of a tensor that is never stored: one per element of the strided whole */
+    char *data; /* memory of a stored tensor */
     const int64_t *offsets;
 } tensor;
 
@@ -324,7 +325,8 @@ static tensor *tensor_of(memory *m, const fake_descriptor *d)
     return t;
 }
 
-/* Dimensions of size 1 serve all; heads serve groups. -1: beyond the end of a sequence. */
+/* Dimensions of size 1 are broadcast, and groups of heads share one. -1: past the end of a
+ * sequence. */
 static int64_t index_of(const tensor *t, const int64_t *at, const int64_t *dims)
 {
     int64_t place = 0, i = 0;
@@ -401,7 +403,7 @@ static void put(const tensor *t, const int64_t *at, float x)
     if (fake_watch && !t->own) fake_watch->wrote(t->data + i * (halved ? 2 : 4), halved ? 2 : 4);
 }
 
-/* The next place of dims; false: that was the last. */
+/* Advances to the next index; false after the last one. */
 static bool next(int64_t *at, const int64_t *dims)
 {
     for (int k = RANK - 1; k >= 0; k--) {
@@ -508,7 +510,7 @@ static void compute_reduction(memory *m, const fake_descriptor *d)
     } while (next(at, y->is.dims));
 }
 
-/* The same places seen with other strides. */
+/* The same elements with other strides. */
 static void compute_reshape(memory *m, const fake_descriptor *d)
 {
     const tensor *x = tensor_of(m, part(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC));
@@ -558,7 +560,7 @@ static cudnnStatus_t fake_BackendExecute(cudnnHandle_t h, cudnnBackendDescriptor
     return fake_cudnn.wrong[0] ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- the rest of the library ---- */
+/* ---- the other functions of the library ---- */
 
 static size_t fake_GetVersion(void)
 {

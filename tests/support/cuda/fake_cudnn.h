@@ -1,9 +1,10 @@
 /*
- * fake_cudnn.h - a stand-in for cuDNN's backend interface on the CPU: it checks each attribute's name,
- * type and number against what cuDNN documents for the kind of descriptor, refuses graphs that lack
- * one, and computes graphs of products, pointwise operations, sums, maxima and transpositions over
- * host memory in f32, each intermediate rounded to its dtype. It offers three ways: one whose results
- * may differ, one that cannot be built, and one that works. Needs NVIDIA's headers.
+ * fake_cudnn.h - a fake of cuDNN's backend interface on the CPU. It checks the name, type and
+ * number of each attribute against cuDNN's documentation of the kind of descriptor, refuses graphs
+ * with a missing attribute, and computes graphs of products, pointwise operations, sums, maxima and
+ * transpositions over host memory in f32, with each intermediate rounded to its dtype. It offers
+ * three engine configurations: one whose results may differ between runs, one that cannot be built,
+ * and one that works. Needs NVIDIA's headers.
  */
 #ifndef SUPPORT_CUDA_FAKE_CUDNN_H
 #define SUPPORT_CUDA_FAKE_CUDNN_H
@@ -13,9 +14,9 @@ typedef struct {
     size_t version;
     int no_file, create_fails, execute_fails, no_way;
     int64_t workspace_bytes;
-    /* counted */
+    /* counters */
     int live, n_plans, n_executed;
-    char wrong[200]; /* the first thing that cuDNN would not have taken */
+    char wrong[200]; /* the first call that cuDNN would not have accepted */
 } fake_cudnn_state;
 
 extern fake_cudnn_state fake_cudnn;

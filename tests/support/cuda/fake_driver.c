@@ -1,5 +1,5 @@
 /*
- * fake_driver.c - a device made of malloc.
+ * fake_driver.c - a device backed by malloc.
  */
 #include "fake_driver.h"
 #include "fake_queue.h"
@@ -10,7 +10,7 @@
 
 enum { FRONT = 512, FAKE_INVALID = 1, FAKE_MEMORY_MIB = 4096 };
 
-/* Seen from outside the plugin, so that a test can ask what a whole run did. */
+/* Visible outside the plugin, so that a test can check the calls of a whole run. */
 __attribute__((visibility("default"))) fake_device fake = {
     .n_devices = 1,
     .driver_version = 13000,
@@ -18,7 +18,7 @@ __attribute__((visibility("default"))) fake_device fake = {
     .properties = {.name = "emulated GPU",
                    .major = 9,
                    .minor = 0,
-                   .multiprocessors = 2, /* few: so grids loop */
+                   .multiprocessors = 2, /* few, so that kernels loop over the grid */
                    .memory_bytes = (size_t)FAKE_MEMORY_MIB << 20,
                    .shared_bytes = 227 << 10},
 };
@@ -27,7 +27,7 @@ const fake_watcher *fake_watch;
 
 static fake_device pristine;
 
-/* Taken once before a test changes anything. */
+/* Saved once before a test changes anything. */
 __attribute__((constructor)) static void keep_pristine(void)
 {
     pristine = fake;
@@ -38,7 +38,7 @@ void fake_reset(void)
     fake = pristine;
 }
 
-/* The code that the call must fail with, 0 = go on. */
+/* The code with which the call must fail, 0 = continue. */
 static int injected(const char *call)
 {
     if (!fake.fail_call || strcmp(fake.fail_call, call)) return CUDA_DONE;
@@ -96,7 +96,7 @@ static int memory_info(size_t *free_bytes, size_t *total_bytes)
     return CUDA_DONE;
 }
 
-/* The size lies in front of what is given; the contents are NaN in every float dtype. */
+/* The size is stored before the returned block; the contents are NaN in every float dtype. */
 static void *block_new(size_t bytes, bool on_device)
 {
     char *block = aligned_alloc(FRONT, (bytes + 2 * FRONT - 1) / FRONT * FRONT);
@@ -143,7 +143,7 @@ static int release(void *memory)
 enum { HOST_BLOCKS = 64 };
 static struct {
     const char *begin, *end;
-} host_blocks[HOST_BLOCKS]; /* pinned, as many as tests of late copies have */
+} host_blocks[HOST_BLOCKS]; /* pinned blocks, as many as tests of late copies use */
 
 static void remember_host(const char *begin, const char *end)
 {
@@ -230,9 +230,9 @@ static int stream_fence(void *stream, void *event)
 }
 
 typedef struct {
-    size_t length; /* of the queue when it was recorded */
+    size_t length; /* of the queue when the event was recorded */
     bool timed;
-    double seconds; /* when it was recorded: work is done by then */
+    double seconds; /* when it was recorded: the work is done by then */
 } fake_event;
 
 static int event_create(void **out)
@@ -342,7 +342,7 @@ const cuda_driver *fake_driver(void)
     return &table;
 }
 
-/* The emulated plugin's own way in. */
+/* The entry point of the emulated plugin. */
 const cuda_driver *cuda_runtime_driver(void)
 {
     return &table;

@@ -1,7 +1,7 @@
 /*
- * fake_driver.h - the cuda backend's driver table over malloc: what tests open the backend with, and
- * what the emulated build of the plugin has instead of the runtime. Work is done when a call
- * returns, but for copies where `late` is set. A test sets what goes wrong and counts what was asked.
+ * fake_driver.h - the driver table of the cuda backend over malloc: tests open the backend with it,
+ * and the emulated build of the plugin uses it instead of the runtime. Work is done when a call
+ * returns, except for copies if `late` is set. A test injects failures and reads counters.
  */
 #ifndef SUPPORT_CUDA_FAKE_DRIVER_H
 #define SUPPORT_CUDA_FAKE_DRIVER_H
@@ -13,30 +13,30 @@ extern "C" {
 
 typedef struct {
     const char *fail_call; /* name of a member of cuda_driver, or NULL */
-    int fail_at;           /* its n-th call from now on fails, counted from 1; 0 = every one */
+    int fail_at;           /* its n-th call from now on fails, counted from 1; 0 = every call */
     int fail_code;
     int n_devices;
     int driver_version, runtime_version;
     cuda_properties properties;
-    bool late;        /* copies are carried out when a stream or an event is waited for */
-    bool events_stay; /* no event ends before fake_end_events */
-    /* counted */
+    bool late;        /* copies are executed when a stream or an event is waited for */
+    bool events_stay; /* no event completes before fake_end_events */
+    /* counters */
     size_t live_bytes, peak_bytes;
     int64_t live_blocks, live_host_blocks, live_streams, live_events;
     int64_t n_allocate, n_release, n_allocate_host, n_copies, n_waits;
 } fake_device;
 
-/* Who wants to know what memory there is; NULL: nobody. on_device: nothing is written there yet. */
+/* Observers of memory; NULL: none. on_device: nothing is written there yet. */
 typedef struct {
     void (*added)(const void *begin, size_t bytes, bool on_device);
     void (*removed)(const void *begin);
-    void (*wrote)(const void *begin, size_t bytes); /* by others than kernels */
+    void (*wrote)(const void *begin, size_t bytes); /* writes other than by kernels */
 } fake_watcher;
 extern const fake_watcher *fake_watch;
 
 extern fake_device fake;
 void fake_reset(void);
-void fake_end_events(void); /* and later ones at once */
+void fake_end_events(void); /* and makes later ones complete at once */
 const cuda_driver *fake_driver(void);
 
 #ifdef __cplusplus

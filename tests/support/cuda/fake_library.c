@@ -1,6 +1,6 @@
 /*
- * fake_library.c - the library of matrix products as three loops, for the emulated cuda backend. It
- * refuses dtypes and strides that cuBLASLt is believed to refuse; that belief was never tested.
+ * fake_library.c - matrix products as three loops, for the emulated cuda backend. It refuses dtypes
+ * and strides that cuBLASLt is believed to refuse; this was never verified.
  */
 #include "fake_library.h"
 #include "fake_driver.h"
@@ -26,7 +26,7 @@ static bool strides_hold(const gemm_product *p)
            p->right_stride >= (p->transpose_right ? p->cols : p->depth) && p->out_stride >= p->rows;
 }
 
-/* No way: sums of 16-bit numbers with odd strides, so that the way around is tested. */
+/* No plan for 16-bit operands with odd strides, so that the fallback is tested. */
 static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspace_bytes, void **plan)
 {
     (void)library;
@@ -123,7 +123,7 @@ const gemm_library *gemm_library_table(void)
     return &fake_library;
 }
 
-/* Attention's library is missing unless a test has one. */
+/* The attention library is missing unless a test provides one. */
 static nrl_status no_dnn(void **library)
 {
     *library = NULL;

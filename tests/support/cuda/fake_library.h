@@ -1,5 +1,5 @@
 /*
- * fake_library.h - the library of attention that the emulated cuda backend finds: a test may give one.
+ * fake_library.h - the attention library of the emulated cuda backend; a test may provide one.
  */
 #ifndef SUPPORT_CUDA_FAKE_LIBRARY_H
 #define SUPPORT_CUDA_FAKE_LIBRARY_H

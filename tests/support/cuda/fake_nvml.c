@@ -1,7 +1,8 @@
 /*
- * fake_nvml.c - libnvidia-ml.so.1 that needs no GPU: of one device at 0000:01:00.0, which takes 100 W more each time it
- * is asked, from 100 on, and 5 J for each question after its energy. FAKE_NVML names what it does not support, with
- * commas: init handle clock limit temperature power power_limit energy reasons.
+ * fake_nvml.c - a libnvidia-ml.so.1 that needs no GPU. Its one device, 0000:01:00.0, starts at 100
+ * W and uses 100 W more with each query of its power, and 5 J more with each query of its energy.
+ * FAKE_NVML lists what it does not support, separated by commas: init handle clock limit
+ * temperature power power_limit energy reasons.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +90,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
     return refused("energy");
 }
 
-/* Idle, a power cap and a thermal slowdown by software. The name that older libraries have too. */
+/* Idle, a power cap and a thermal slowdown by software. Older libraries have this name too. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *bits);
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *bits)
 {

@@ -1,6 +1,6 @@
 /*
- * fragments.h - one warp of the emulator does one tensor core instruction, on registers that a test
- * gives and reads lane by lane.
+ * fragments.h - executes one tensor core instruction on one warp of the emulator, with registers
+ * that a test sets and reads lane by lane.
  */
 #ifndef SUPPORT_CUDA_FRAGMENTS_H
 #define SUPPORT_CUDA_FRAGMENTS_H

@@ -1,6 +1,6 @@
 /*
- * access.cpp - see access.h. Alignment: PTX ISA, "Operands: addresses as operands": an address must be
- * a multiple of the access' size; a vector is one access.
+ * access.cpp - see access.h. Alignment: PTX ISA, "Operands: addresses as operands": an address must
+ * be a multiple of the size of the access; a vector is one access.
  */
 #include "access.h"
 #include "fault.h"

@@ -1,6 +1,6 @@
 /*
- * block.cpp - a block before it runs: registers that are known beforehand, parameters, special
- * registers (PTX ISA, "Special registers").
+ * block.cpp - a block before it runs: registers with known values, parameters, special registers
+ * (PTX ISA, "Special registers").
  */
 #include "fault.h"
 #include "warp.h"

@@ -1,13 +1,13 @@
 /*
- * build_program.cpp - functions to code: where registers and variables lie, calls, labels. Functions
- * that are called follow the kernel's own code; there is no recursion, so each has its own registers,
- * and its parameters lie in the thread's local memory.
+ * build_program.cpp - functions to code: positions of registers and variables, calls, labels.
+ * Called functions follow the code of the kernel. There is no recursion, so each function has
+ * registers of its own, and its parameters are in the thread's local memory.
  */
 #include "builder.h"
 
 namespace ptx
 {
-/* The first bytes belong to the driver on sm_90, so NULL is no variable's address. */
+/* The first bytes belong to the driver on sm_90, so no variable has the address NULL. */
 enum { SHARED_BEGIN = 1024 };
 
 uint64_t window_of(space s)
@@ -63,7 +63,7 @@ void builder::lay_out(unit *u)
     }
 }
 
-/* Adds what `in` is now, its operands having been pushed. */
+/* Adds the current `in`, whose operands were pushed before. */
 void builder::emit()
 {
     in.line = s_ ? s_->line : 0;
@@ -154,7 +154,7 @@ void builder::add_unit(const std::string &name)
         add_statement(s);
     }
     u->begin_of.push_back((uint32_t)p_->code.size());
-    s_ = nullptr; /* the end of a body is a return */
+    s_ = nullptr; /* the end of a body returns */
     in = instruction();
     in.first_op = (uint32_t)p_->operands.size();
     in.run = simple_nothing;
@@ -173,7 +173,7 @@ void builder::link()
         p_->code[c.instruction].target = entries_[c.label];
     for (instruction &i : p_->code)
         i.op = p_->operands.data() + i.first_op;
-    /* Dynamic shared memory: no better aligned than it says, to see who counts on more. */
+    /* Dynamic shared memory: only aligned as declared, to detect code that relies on more. */
     p_->shared_dynamic = aligned(p_->shared_end, 32) + 16;
     for (constant &c : p_->constants)
         if (c.dynamic) c.bits += p_->shared_dynamic;
@@ -189,7 +189,7 @@ void builder::add_entry(const std::string &kernel)
     p_->most_threads = f.most_threads;
     for (int i = 0; i < 3; i++)
         p_->exact_threads[i] = f.exact_threads[i];
-    for (size_t i = 1; i < units_.size(); i++) /* more are added on the way */
+    for (size_t i = 1; i < units_.size(); i++) /* units are added during the loop */
         add_unit(std::string(units_[i]->f.name));
     link();
 }

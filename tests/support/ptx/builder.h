@@ -1,6 +1,6 @@
 /*
- * builder.h - what the op_*.cpp files make instructions with: the parts of an opcode are taken one
- * by one, and what is left over at the end is a modifier that nobody models.
+ * builder.h - functions with which the op_*.cpp files build instructions: they take the parts of an
+ * opcode one by one, and any part that is left at the end is an unsupported modifier.
  */
 #ifndef SUPPORT_PTX_BUILDER_H
 #define SUPPORT_PTX_BUILDER_H
@@ -22,8 +22,8 @@ class builder
         return parts_[0];
     }
     bool take(const char *part);
-    int take_one_of(std::initializer_list<const char *> parts); /* its number, -1 none */
-    void drop(std::initializer_list<const char *> parts);       /* modifiers without meaning here */
+    int take_one_of(std::initializer_list<const char *> parts); /* the index of the part, -1 = none */
+    void drop(std::initializer_list<const char *> parts);       /* modifiers that have no effect here */
     type take_type();
     bool has_type() const;
     /* rn rz rm rp as FE_*; false: none. Sets in.small[7]. */
@@ -36,19 +36,19 @@ class builder
         return s_->operands.size();
     }
     const operand &at(size_t k) const;
-    int register_bytes(const operand &o) const; /* of a register; of others 0 */
-    /* bytes 0: as wide as the register is. Gives that width. */
+    int register_bytes(const operand &o) const; /* width of a register; 0 for other operands */
+    /* bytes 0: the width of the register. Returns the width. */
     int result(const operand &o, int bytes);
-    void no_result(); /* a place that nobody reads */
+    void no_result(); /* the result is not used */
     int source(const operand &o, type t, bool any_width = false);
     void predicate_result(const operand &o);
     void predicate_source(const operand &o);
-    void address(const operand &o); /* sets in.offset and in.small[6], bytes of the base */
-    /* A parameter of the kernel lies elsewhere than what functions are called with. */
+    void address(const operand &o); /* sets in.offset and in.small[6], the width of the base in bytes */
+    /* Parameters of the kernel are in another space than arguments of functions. */
     space space_of(const operand &o) const;
     uint64_t number(const operand &o) const;
     const std::string &label(const operand &o) const;
-    void jump(const std::string &label); /* in.target, set when all code is there */
+    void jump(const std::string &label); /* in.target, set when all code is built */
 
     /* ---- used by build_program ---- */
     void add_entry(const std::string &kernel);
@@ -72,7 +72,7 @@ class builder
     std::vector<std::string> parts_;
     std::vector<fix> jumps_, calls_;
     std::map<std::string, uint32_t> entries_;  /* of functions, in the code */
-    std::vector<std::unique_ptr<unit>> units_; /* all that were begun */
+    std::vector<std::unique_ptr<unit>> units_; /* all that were started */
     std::map<std::pair<int, uint64_t>, uint32_t> constants_;
     std::map<std::string, uint32_t> specials_, shared_;
     uint32_t sink_ = NO_PLACE;
@@ -98,7 +98,7 @@ struct build_row {
     const char *name;
     build_function build;
 };
-/* Each ends an op_*.cpp; a row without a name closes it. */
+/* Each ends an op_*.cpp; a row without a name terminates it. */
 extern const build_row build_arithmetic[], build_special_functions[], build_bits[], build_moves[], build_convert[],
     build_memory[], build_async[], build_warp[], build_tensor[], build_flow[];
 void local_copy(warp &w, const instruction &in, uint32_t mask); /* op_memory.cpp: parameters of a call */

@@ -1,5 +1,5 @@
 /*
- * fault.h - how everything below ptx.h says that something is wrong.
+ * fault.h - how the code below ptx.h reports faults.
  */
 #ifndef SUPPORT_PTX_FAULT_H
 #define SUPPORT_PTX_FAULT_H

@@ -1,6 +1,6 @@
 /*
- * launch.cpp - what a GPU asks of a launch, then its blocks; see ptx.h. Limits: CUDA programming
- * guide, "Technical specifications per compute capability".
+ * launch.cpp - checks the requirements of a GPU on a launch, then runs its blocks; see ptx.h.
+ * Limits: CUDA programming guide, "Technical specifications per compute capability".
  */
 #include "fault.h"
 #include "memory.h"
@@ -67,7 +67,7 @@ static void run_blocks(block &b)
             }
 }
 
-/* Which instruction of which block it was: of the warp whose turn it was. */
+/* The instruction and block of a fault: those of the current warp. */
 static std::string place_of(const program &p, const block &b)
 {
     char text[400];

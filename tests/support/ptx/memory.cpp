@@ -14,7 +14,7 @@ namespace ptx
 {
 static std::recursive_mutex &lock()
 {
-    static auto *m = new std::recursive_mutex; /* never destroyed: memory is freed at the very end too */
+    static auto *m = new std::recursive_mutex; /* never destroyed, because memory is also freed at exit */
     return *m;
 }
 
@@ -45,7 +45,7 @@ static region *region_below(uint64_t at)
 struct range {
     uint64_t begin, end;
 };
-/* The program's variables, and the stack of the thread that allowed it. */
+/* The variables of the program, and the stack of the thread that allowed access to it. */
 static std::vector<range> &programs()
 {
     static auto *all = new std::vector<range>;
@@ -153,7 +153,7 @@ void memory_write(region *r, uint64_t at, uint32_t bytes, const moment &m)
     if (!r->written.empty()) memset(&r->written[at - r->begin], 1, bytes);
 }
 
-/* Their order is free: they leave no stamp. */
+/* Atomics have no order, so they leave no stamp. */
 void memory_atomic(region *r, uint64_t at, uint32_t bytes, const moment &m)
 {
     if (!r) return;
@@ -175,7 +175,7 @@ static void mark(const void *begin, size_t bytes, uint8_t as)
 
 using namespace ptx;
 
-/* What overlaps was freed by somebody who does not tell. */
+/* Overlapping ranges were freed without a report. */
 void ptx_memory_add(const void *begin, size_t bytes, bool undefined)
 {
     std::lock_guard<std::recursive_mutex> hold(lock());

@@ -1,5 +1,5 @@
 /*
- * memory.h - what of the process is the GPU's global memory.
+ * memory.h - which memory of the process is the global memory of the GPU.
  */
 #ifndef SUPPORT_PTX_MEMORY_H
 #define SUPPORT_PTX_MEMORY_H
@@ -11,20 +11,21 @@ namespace ptx
 {
 struct region {
     uint64_t begin, end;
-    std::vector<uint8_t> written; /* a byte each, 0 or 1; empty: all counts as written */
+    std::vector<uint8_t> written; /* one byte per byte, 0 or 1; empty: all bytes are initialized */
     struct cell {
         stamp wrote, read;
     };
-    std::vector<cell> cells; /* a byte each, made when a kernel first touches the region */
+    std::vector<cell> cells; /* one per byte, created when a kernel first touches the region */
 };
 
-/* Held while a kernel runs: other threads may allocate meanwhile. */
+/* Held while a kernel runs, because other threads may allocate at the same time. */
 void memory_lock();
 void memory_unlock();
-/* The region that holds [at, at + bytes), or NULL where only the whole program's memory is known to
- * hold it; else fails. */
+/* The region that contains [at, at + bytes), or NULL if it is only known to be part of the
+ * program's memory; otherwise fails. */
 region *memory_find(uint64_t at, uint32_t bytes, const char *what);
-/* Each fails when a byte was never written, or another thread of the launch may touch it too. */
+/* Each fails if a byte was never written, or if another thread of the launch may access it at the
+ * same time. */
 void memory_read(region *r, uint64_t at, uint32_t bytes, const moment &m);
 void memory_write(region *r, uint64_t at, uint32_t bytes, const moment &m);
 void memory_atomic(region *r, uint64_t at, uint32_t bytes, const moment &m);

@@ -1,6 +1,6 @@
 /*
- * op_arithmetic.cpp - PTX ISA, "Integer arithmetic" and "Floating point instructions": those that are
- * exact or correctly rounded.
+ * op_arithmetic.cpp - PTX ISA, "Integer arithmetic" and "Floating point instructions": instructions
+ * that are exact or correctly rounded.
  */
 #include "ops.h"
 #include <fenv.h>
@@ -67,7 +67,7 @@ struct rem_op {
         return b == 0 ? a : (std::is_signed_v<T> && b == (T)-1) ? (T)0 : (T)(a % b);
     }
 };
-/* Of a NaN and a number the number; -0 is less than +0. */
+/* Of a NaN and a number, the number; -0 is less than +0. */
 struct min_op {
     template <class T> static T of(T a, T b)
     {
@@ -113,7 +113,7 @@ struct abs_op {
             return std::is_same_v<T, float> ? (T)fabsf((float)a) : (T)fabs((double)a);
     }
 };
-/* "Copy sign bit of a into value of b": the other way round than in C. */
+/* "Copy sign bit of a into value of b": the reverse of the order in C. */
 struct copysign_op {
     static float of(float a, float b)
     {

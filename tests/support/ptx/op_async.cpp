@@ -1,6 +1,6 @@
 /*
  * op_async.cpp - cp.async, commit_group, wait_group, wait_all: PTX ISA, "Asynchronous copy". Bytes
- * arrive when they are waited for and no earlier, and belong to the copy until then.
+ * only arrive when they are waited for, and belong to the copy until then.
  */
 #include "access.h"
 #include "fault.h"
@@ -45,7 +45,7 @@ static void commit(warp &w, const instruction &in, uint32_t mask)
     each_lane(mask, [&](int l) { w.copies[(size_t)l].groups++; });
 }
 
-/* All but the newest `target` groups; small[0]: everything, committed or not. */
+/* Waits for all groups except the newest `target`; small[0]: for everything, committed or not. */
 static void wait(warp &w, const instruction &in, uint32_t mask)
 {
     for (; mask; mask &= mask - 1) {

@@ -39,7 +39,8 @@ template <class T> static double value_of(T x)
     }
 }
 
-/* NaN is 0x7fff; what is too large becomes infinite, or the largest with .satfinite or toward zero. */
+/* NaN is 0x7fff; too large values become infinite, or the largest value with .satfinite or when
+ * rounding toward zero. */
 template <class T> static T small_of(double x, bool to_zero, bool finite)
 {
     if (isnan(x)) return {0x7fff};
@@ -59,7 +60,7 @@ static double to_integer(double x, int how)
     return how == TO_NEAREST ? nearbyint(x) : how == TO_ZERO ? trunc(x) : how == DOWN ? floor(x) : ceil(x);
 }
 
-/* Out of range: the nearest end. NaN: 0, or 1 << (bits - 1) where either side has 64 bits. */
+/* Out of range: the nearest limit. NaN: 0, or 1 << (bits - 1) if either side has 64 bits. */
 template <class D, class S> static D integer_of(S s, const instruction &in)
 {
     double x = value_of(s);
@@ -133,7 +134,7 @@ template <class S, class D> static void convert(warp &w, const instruction &in, 
     }
 }
 
-/* C's own conversion is the right one: registers as wide as the types, nothing asked. */
+/* C's own conversion is correct: registers are as wide as the types, and there are no modifiers. */
 template <class S, class D> static void convert_plainly(warp &w, const instruction &in, uint32_t mask)
 {
     D *d = place<D>(w, in, 0);

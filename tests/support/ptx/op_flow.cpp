@@ -1,6 +1,6 @@
 /*
- * op_flow.cpp - branches, the end of threads, fences: PTX ISA, "Control flow", "membar". Fences do
- * nothing here: every access is done at once.
+ * op_flow.cpp - branches, the end of threads, fences: PTX ISA, "Control flow", "membar". Fences
+ * have no effect here, because every access is performed at once.
  */
 #include "fault.h"
 #include "ops.h"
@@ -26,7 +26,7 @@ static void build_branch(builder &b)
     b.in.run = simple_nothing;
 }
 
-/* ret of a kernel is the end of the thread; exit is so everywhere, here only in kernels. */
+/* ret of a kernel ends the thread; so does exit everywhere, although only kernels may use it here. */
 static void build_leave(builder &b)
 {
     b.take("uni");

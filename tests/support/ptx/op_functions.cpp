@@ -1,6 +1,7 @@
 /*
  * op_functions.cpp - rcp, sqrt and the approximations (PTX ISA, "Floating point instructions"). The
- * approximate ones are computed precisely: a GPU may be off by the few ulp that the manual states.
+ * approximate functions are computed precisely; a GPU may differ by the few ulp that the manual
+ * states.
  */
 #include "ops.h"
 #include <math.h>

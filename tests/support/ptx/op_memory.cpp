@@ -1,9 +1,9 @@
 /*
  * op_memory.cpp - ld, st, atom, red: PTX ISA, "Data movement" and "Parallel synchronization". Cache
- * hints and memory orders have no meaning where blocks run one after another.
+ * hints and memory orders have no effect, because blocks run one after another.
  *
- * small[0]: bytes of an element, [1]: elements, [2]: bytes of the registers, [3]: signed, [4]: strong,
- * as volatile is.
+ * small[0]: bytes of an element, [1]: elements, [2]: bytes of the registers, [3]: signed, [4]:
+ * strong, as for volatile.
  */
 #include "access.h"
 #include "ops.h"
@@ -128,7 +128,7 @@ template <class T> static T changed(int op, T old, T x, T y)
     return old;
 }
 
-/* small[0] operation, [1]: no result is wanted */
+/* small[0]: operation, [1]: the result is not used */
 template <class T> static void atomic(warp &w, const instruction &in, uint32_t mask)
 {
     for (; mask; mask &= mask - 1) {

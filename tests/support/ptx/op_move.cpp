@@ -19,7 +19,7 @@ static void move_predicate(warp &w, const instruction &in, uint32_t mask)
     *d = (*d & ~mask) | (*place<uint32_t>(w, in, 1) & mask);
 }
 
-/* {a, b, ...} to d: small[0] bytes each, small[1] of them; the first lowest. */
+/* {a, b, ...} to d: small[1] elements of small[0] bytes; the first one is the lowest. */
 static void pack(warp &w, const instruction &in, uint32_t mask)
 {
     uint32_t n = in.small[0], count = in.small[1];
@@ -75,7 +75,8 @@ static void build_move(builder &b)
     b.in.carries = b.at(1).is == operand::REGISTER;
 }
 
-/* Generic addresses of shared and local memory are windows; global ones are themselves. */
+/* Generic addresses of shared and local memory are in windows; those of global memory are
+ * unchanged. */
 static void shift_window(warp &w, const instruction &in, uint32_t mask)
 {
     uint64_t *d = place<uint64_t>(w, in, 0);
@@ -134,7 +135,7 @@ template <int C, class T> static inline bool compare(T a, T b)
     }
 }
 
-/* p and q = the opposite, each joined with c: small[0] and, or, xor; small[1]: c inverted. */
+/* p and q = the opposite, each combined with c: small[0] and, or, xor; small[1]: c is inverted. */
 static uint32_t join(warp &w, const instruction &in, uint32_t bits)
 {
     if (!in.small[0]) return bits;

@@ -7,8 +7,8 @@
 
 namespace ptx
 {
-/* ldmatrix: lane 8i+r gives the address of row r of matrix i, 8 numbers of 16 bits in a multiple of
- * 16 bytes; lane l receives of each matrix the numbers 2 (l%4) and + 1 of row l/4, with .trans of
+/* ldmatrix: lane 8i+r passes the address of row r of matrix i, 8 values of 16 bits, aligned to 16
+ * bytes; lane l gets from each matrix the values 2 (l%4) and + 1 of row l/4, or with .trans of
  * column l/4. small[0]: matrices, [1]: .trans. */
 static void load_matrix(warp &w, const instruction &in, uint32_t mask)
 {

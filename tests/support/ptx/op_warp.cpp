@@ -1,6 +1,7 @@
 /*
- * op_warp.cpp - what the lanes of a warp do together: PTX ISA, "shfl.sync", "vote.sync",
- * "match.sync", "redux.sync", "activemask", "bar.warp.sync". The scheduler brings them together.
+ * op_warp.cpp - instructions that the lanes of a warp execute together: PTX ISA, "shfl.sync",
+ * "vote.sync", "match.sync", "redux.sync", "activemask", "bar.warp.sync". The scheduler
+ * synchronizes the lanes.
  */
 #include "fault.h"
 #include "ops.h"
@@ -9,7 +10,7 @@ namespace ptx
 {
 enum { SHUFFLE_UP = 0, SHUFFLE_DOWN, SHUFFLE_BUTTERFLY, SHUFFLE_INDEX };
 
-/* The manual's own lines: c holds the clamp value in bits 4:0 and the segment mask in 12:8. */
+/* From the manual: c contains the clamp value in bits 4:0 and the segment mask in 12:8. */
 static int source_lane(int mode, int lane, uint32_t b, uint32_t c, bool *valid)
 {
     int offset = b & 31, clamp = c & 31, segment = c >> 8 & 31;

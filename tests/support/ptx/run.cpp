@@ -1,12 +1,12 @@
 /*
- * run.cpp - warps and lanes in turns.
+ * run.cpp - schedules warps and lanes.
  *
- * Of a warp those lanes run that are furthest behind in the text, all that are at that instruction;
- * so they come together again where branches join. Lanes that meet others (shfl.sync, vote.sync,
- * bar.warp.sync, mma, ldmatrix) wait until all lanes of the mask are at the same instruction; lanes
- * at a barrier of the block until all its threads are at it. When nobody can go on, the ones that
- * wait are a fault: PTX ISA, "bar", "bar.warp.sync", "shfl.sync". Stricter than a GPU: a thread that
- * has ended does not count as having come.
+ * Of a warp, the lanes that are furthest behind in the text run, all that are at the same
+ * instruction, so that lanes reconverge where branches join. Lanes that synchronize (shfl.sync,
+ * vote.sync, bar.warp.sync, mma, ldmatrix) wait until all lanes of the mask are at the same
+ * instruction; lanes at a barrier of the block wait until all its threads are at it. If no lane can
+ * continue, the waiting lanes are a fault: PTX ISA, "bar", "bar.warp.sync", "shfl.sync". This is
+ * stricter than a GPU: a thread that has ended does not count as having arrived.
  */
 #include "fault.h"
 #include "warp.h"
@@ -14,7 +14,7 @@
 
 namespace ptx
 {
-/* A kernel of ours that takes more in one warp has lost its way. */
+/* A kernel of nrl that takes more steps in one warp does not terminate. */
 static const uint64_t MOST_STEPS = (uint64_t)1 << 31;
 
 static uint32_t lanes_at(const warp &w, uint32_t lanes, uint32_t pc)
@@ -56,7 +56,7 @@ static void check_sources(const warp &w, const instruction &in, uint32_t mask)
 static void execute(warp &w, const instruction &in, uint32_t mask)
 {
     w.now_mask = mask;
-    if (in.carries) { /* a move of what may be undefined, as compilers make them */
+    if (in.carries) { /* a move of a possibly undefined value, as compilers generate */
         in.run(w, in, mask);
         uint32_t known = w.written[in.op[1] / 64];
         uint32_t &to = w.written[in.op[0] / 64];
@@ -87,7 +87,7 @@ static uint32_t mask_wanted(warp &w, const instruction &in, uint32_t mask)
     return wanted & w.live;
 }
 
-/* Lanes arrive; those that may go on now (0: they wait). */
+/* Lanes arrive; returns those that may continue (0: they wait). */
 static uint32_t meet(warp &w, const instruction &in, uint32_t mask, uint32_t pc)
 {
     uint32_t wanted = mask_wanted(w, in, mask);
@@ -113,7 +113,7 @@ static void call(warp &w, const instruction &in, uint32_t mask, uint32_t pc)
     move_to(w, mask, in.target);
 }
 
-/* ret: back to the caller, or the thread's end. */
+/* ret: returns to the caller, or ends the thread. */
 static void leave(warp &w, uint32_t mask)
 {
     for (uint32_t m = mask; m; m &= m - 1) {
@@ -125,7 +125,7 @@ static void leave(warp &w, uint32_t mask)
     }
 }
 
-/* Runs lanes `mask` from pc until they part, wait, or come to where others are. */
+/* Runs lanes `mask` from pc until they diverge, wait, or reach the position of others. */
 static void run_together(warp &w, uint32_t pc, uint32_t mask, uint32_t others_at)
 {
     const instruction *code = w.p->code.data();
@@ -180,7 +180,7 @@ static void run_together(warp &w, uint32_t pc, uint32_t mask, uint32_t others_at
     }
 }
 
-/* Nobody of the warp can run: are the ones that wait right to do so? */
+/* No lane of the warp can run: checks whether the waiting ones may wait. */
 static void check_waiting(const warp &w)
 {
     if (!w.at_meeting) return;
@@ -206,7 +206,7 @@ static void run_warp(warp &w)
     w.b->at_work = nullptr;
 }
 
-/* bar.sync is .aligned: the lanes of a warp come together, to the same instruction. */
+/* bar.sync is .aligned: the lanes of a warp arrive together at the same instruction. */
 static void check_barrier(const block &b)
 {
     const warp *first = nullptr;

@@ -44,7 +44,7 @@ void shadow::check_arrived(uint32_t at, const cell &c, const moment &m) const
              m.thread, at, c.wrote.number());
 }
 
-/* Stamps of earlier blocks mean nothing: shared memory is the block's own. */
+/* Stamps of earlier blocks are ignored: shared memory belongs to the block. */
 static bool races(const stamp &s, const moment &m)
 {
     return s.epoch >= m.block_began && together(s, m);

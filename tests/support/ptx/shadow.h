@@ -1,9 +1,9 @@
 /*
- * shadow.h - a block's shared memory, with a record of who touched each byte.
+ * shadow.h - the shared memory of a block, with a record of the accesses to each byte.
  *
- * What was written before the present block began was never written. Shuffles order nothing (PTX ISA,
- * "shfl.sync": no memory ordering); a write by the asynchronous copy engine belongs to its thread from
- * its issue to the wait. See stamp.h.
+ * Bytes that were written before the block began count as uninitialized. Shuffles order nothing
+ * (PTX ISA, "shfl.sync": no memory ordering); a write by the asynchronous copy engine belongs to
+ * its thread from its issue to the wait. See stamp.h.
  */
 #ifndef SUPPORT_PTX_SHADOW_H
 #define SUPPORT_PTX_SHADOW_H
@@ -25,7 +25,7 @@ class shadow
     void check_bounds(uint64_t at, uint32_t n, const char *what) const;
     void read(uint32_t at, uint32_t n, const moment &m);
     void write(uint32_t at, uint32_t n, const moment &m);
-    /* Atomics do not race with each other: their order is free, so they leave no stamp. */
+    /* Atomics do not race with each other: they have no order, so they leave no stamp. */
     void atomic(uint32_t at, uint32_t n, const moment &m);
     void copy_begins(uint32_t at, uint32_t n, const moment &m);
     void copy_ends(uint32_t at, uint32_t n, const moment &m);

@@ -1,10 +1,11 @@
 /*
- * stamp.h - who touched a byte last, and whether an access now may happen at the same time.
+ * stamp.h - the last access to a byte, and whether another access may happen at the same time.
  *
- * Two accesses of a byte by different threads, one a write, are a race unless a barrier of the block
- * lies between, or, within a warp, bar.warp.sync. Stamps have the numbers of the block's and of the
- * warp's barriers so far. Numbers of epochs go on from block to block and launch to launch, so an epoch
- * tells the block too: what another block of the same launch did may always happen at the same time.
+ * Two accesses of a byte by different threads, one of them a write, are a race unless a barrier of
+ * the block or, within a warp, bar.warp.sync lies between them. Stamps have the numbers of the
+ * barriers of the block and of the warp so far. Epoch numbers increase from block to block and
+ * launch to launch, so an epoch also identifies the block: accesses of another block of the same
+ * launch may always happen at the same time.
  */
 #ifndef SUPPORT_PTX_STAMP_H
 #define SUPPORT_PTX_STAMP_H
@@ -29,11 +30,11 @@ struct stamp {
     }
 };
 
-/* Now. */
+/* The time of an access. */
 struct moment {
     uint32_t epoch, sync, thread;
     uint32_t block_began, launch_began; /* epochs */
-    bool strong;                        /* volatile and the like: two such never race (PTX ISA, "Data races") */
+    bool strong;                        /* volatile and similar: two such accesses never race (PTX ISA, "Data races") */
 };
 
 inline bool together(const stamp &s, const moment &m)
@@ -53,7 +54,7 @@ inline stamp stamp_of(const moment &m)
     return {m.epoch, (uint16_t)m.sync, (uint16_t)(m.thread | (m.strong ? stamp::STRONG : 0))};
 }
 
-/* Another reader; a byte has one stamp for all of them. */
+/* Adds another reader; a byte has one stamp for all readers. */
 inline void add_reader(stamp &r, const moment &m)
 {
     uint32_t who = r.number();

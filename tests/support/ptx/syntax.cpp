@@ -45,7 +45,7 @@ static bool space_named(std::string_view word, space *out)
     return false;
 }
 
-/* After the space: {.align N} .type name{[N]}; the mark behind it is left. */
+/* After the space: {.align N} .type name{[N]}; leaves the punctuation after it. */
 static variable read_variable(reader &r, space where, bool external)
 {
     variable v = {"", where, 0, 0, external};
@@ -167,7 +167,7 @@ function parse_function(const module &m, const std::string &name)
     return f;
 }
 
-/* Past the body or the semicolon; whether there was a body. */
+/* Skips the body or the semicolon; returns whether there was a body. */
 static bool skip_function(reader &r)
 {
     while (r.peek().text != "{" && r.peek().text != ";")

@@ -1,5 +1,5 @@
 /*
- * syntax.h - a PTX text as functions of statements, names resolved to registers and variables.
+ * syntax.h - a PTX text as functions of statements, with names resolved to registers and variables.
  */
 #ifndef SUPPORT_PTX_SYNTAX_H
 #define SUPPORT_PTX_SYNTAX_H
@@ -35,8 +35,8 @@ struct operand {
     int second = -1;            /* register q of p|q */
     uint64_t bits = 0;          /* of a number */
     int64_t offset = 0;         /* of an address */
-    std::string name;           /* of what is special, a label, a function or a module's variable */
-    std::vector<operand> parts; /* a vector's or list's; of an address the base */
+    std::string name;           /* name of a special register, a label, a function or a module's variable */
+    std::vector<operand> parts; /* of a vector or list; of an address: the base */
 };
 
 struct statement {
@@ -50,12 +50,12 @@ struct statement {
 struct function {
     std::string name;
     bool is_entry = false;
-    int n_returns = 0, n_params = 0; /* the first variables */
+    int n_returns = 0, n_params = 0; /* the first variables are results and parameters */
     std::vector<variable> variables;
     std::vector<type> registers;
     std::vector<statement> body;
     std::map<std::string, size_t> labels;                    /* index into body */
-    unsigned most_threads = 0, exact_threads[3] = {0, 0, 0}; /* .maxntid, .reqntid; 0 = not said */
+    unsigned most_threads = 0, exact_threads[3] = {0, 0, 0}; /* .maxntid, .reqntid; 0 = not given */
 };
 
 struct module {
@@ -64,7 +64,7 @@ struct module {
     std::map<std::string, size_t> functions; /* with a body: index of the token .entry or .func */
 };
 
-module parse_module(std::string_view text); /* text must outlive it */
+module parse_module(std::string_view text); /* text must outlive the module */
 function parse_function(const module &m, const std::string &name);
 } // namespace ptx
 

@@ -1,5 +1,5 @@
 /*
- * syntax_reader.h - walks over tokens; scopes of names; reads one statement.
+ * syntax_reader.h - iterates over tokens, keeps scopes of names, and reads one statement.
  */
 #ifndef SUPPORT_PTX_SYNTAX_READER_H
 #define SUPPORT_PTX_SYNTAX_READER_H
@@ -33,7 +33,7 @@ class reader
     void open_scope();
     void close_scope();
     void declare(const std::string &name, int variable);
-    /* many: name<n> stands for name0 to name(n-1) */
+    /* many: name<n> declares name0 to name(n-1) */
     void declare_registers(const std::string &name, bool many, int first, int n);
     statement read_statement();
 

@@ -11,7 +11,7 @@ static bool begins_word(char c)
     return isalpha((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
 }
 
-/* "::" stands inside modifiers as .shared::cta. */
+/* "::" occurs inside modifiers such as .shared::cta. */
 static bool goes_on(std::string_view text, size_t i)
 {
     char c = text[i];

@@ -9,7 +9,7 @@
 
 namespace ptx
 {
-/* A word holds its dots: "ld.global.u32", "%tid.x", ".reg". */
+/* A word includes its dots: "ld.global.u32", "%tid.x", ".reg". */
 struct token {
     enum kind : unsigned char { WORD, NUMBER, MARK, TEXT, END } is;
     int line;

@@ -1,8 +1,9 @@
 /*
- * emulator.h - found before tests/support/cuda/emulator.h where launches run the kernels' PTX.
+ * emulator.h - found before tests/support/cuda/emulator.h when launches run the PTX of kernels.
  *
- * The .cu files are compiled as C++ as there, bodies of kernels too, but a launch only asks for the
- * name of the kernel: nvcc and the C++ compiler give a template's instance the same one.
+ * The .cu files are compiled as C++ as there, including the bodies of kernels, but a launch only
+ * uses the name of the kernel: nvcc and the C++ compiler give the same name to an instance of a
+ * template.
  */
 #ifndef SUPPORT_PTX_HOST_EMULATOR_H
 #define SUPPORT_PTX_HOST_EMULATOR_H
@@ -13,7 +14,7 @@
 #undef __global__
 #define __global__ /* with a name that dladdr finds */
 
-/* Ends the process with a message when the launch or the kernel is wrong. */
+/* Ends the process with a message if the launch or the kernel is wrong. */
 void ptx_start(const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, int n_args, const void *const *args,
                const size_t *arg_bytes);
 int ptx_allow_shared(const void *kernel, int bytes);

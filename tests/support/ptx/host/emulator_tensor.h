@@ -1,6 +1,6 @@
 /*
- * emulator_tensor.h - as tests/support/cuda/emulator_tensor.h, but that shared memory is asked for at
- * whoever runs the PTX. See emulator.h beside it.
+ * emulator_tensor.h - like tests/support/cuda/emulator_tensor.h, but the executor of the PTX
+ * allocates shared memory. See emulator.h in this directory.
  */
 #ifndef SUPPORT_PTX_HOST_EMULATOR_TENSOR_H
 #define SUPPORT_PTX_HOST_EMULATOR_TENSOR_H

@@ -1,6 +1,6 @@
 /*
- * exact_heap.c - the test program's own allocations, told to the executor: unit tests hand operands
- * to kernels straight from malloc. By the linker's --wrap.
+ * exact_heap.c - reports the allocations of the test program to the executor, because unit tests
+ * pass operands from malloc to kernels. Uses the linker's --wrap.
  */
 #include "ptx.h"
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void __wrap_free(void *memory)
     __real_free(memory);
 }
 
-/* Variables of tests are operands too. */
+/* Variables of tests may be operands too. */
 __attribute__((constructor)) static void allow(void)
 {
     ptx_memory_allow_program();

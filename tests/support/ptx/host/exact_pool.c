@@ -1,6 +1,7 @@
 /*
- * exact_pool.c - instead of the backend's pool where kernels run as PTX: every block is the device's
- * own, so that a byte beyond its end belongs to nobody, and each scratch is undefined anew.
+ * exact_pool.c - replaces the pool of the backend when kernels run as PTX: every block is a
+ * separate range, so that a byte past its end is out of bounds, and the contents of each scratch
+ * block are undefined.
  */
 #include "cuda_backend.h"
 #include "ptx.h"
@@ -95,7 +96,7 @@ void cuda_pool_stream_remove(cuda_pool *p, void *stream)
     (void)p, (void)stream;
 }
 
-/* By the linker's --wrap: callers of cuda_scratch come here. */
+/* Callers of cuda_scratch come here through the linker's --wrap. */
 nrl_status __real_cuda_scratch(cuda *self, size_t bytes, void **out);
 nrl_status __wrap_cuda_scratch(cuda *self, size_t bytes, void **out);
 nrl_status __wrap_cuda_scratch(cuda *self, size_t bytes, void **out)

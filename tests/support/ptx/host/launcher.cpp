@@ -1,9 +1,9 @@
 /*
- * launcher.cpp - launches of the cuda backend, run as PTX: finds a kernel's text by its name, tells
- * the executor which memory is the GPU's, ends the process when something is wrong.
+ * launcher.cpp - launches of the cuda backend, run as PTX: finds the text of a kernel by its name,
+ * registers the memory of the GPU with the executor, and ends the process on faults.
  *
- * PTX_FOLDER holds what nvcc made of plugins/backends/cuda/ops. With NRL_TEST_PTX_LOG=FILE the names
- * of the kernels that ran are appended there.
+ * PTX_FOLDER contains the output of nvcc for plugins/backends/cuda/ops. With NRL_TEST_PTX_LOG=FILE
+ * the names of the kernels that ran are appended to that file.
  */
 #include "emulator.h"
 #include "fake_driver.h"
@@ -24,7 +24,7 @@ struct kernel {
     size_t shared_allowed;
 };
 
-/* As on the smallest GPU that is served; see tests/support/cuda/emulator_tensor.h. */
+/* As on the smallest supported GPU; see tests/support/cuda/emulator_tensor.h. */
 enum { MOST_SHARED = 99 << 10 };
 
 [[noreturn]] void stop(const char *what, const char *text)
