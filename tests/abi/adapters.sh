@@ -1,7 +1,7 @@
 #!/bin/sh
-# adapters.sh CMAKE CC: builds the installed example of an adapter against the package alone, runs its suite, and trains with
-# it: on one rank and on several, with another word for the same component, stopped and resumed; merged weights evaluate to
-# the loss of the adapter; another adapter or other settings are refused at a resume.
+# adapters.sh CMAKE CC: builds the installed example of an adapter against the package alone, runs its suite, and
+# trains with it: on one rank and on several, with both ways to select it, interrupted and resumed. Merged weights
+# evaluate to the loss of the adapter; a resume refuses another adapter or other settings.
 . "$(dirname "$0")/installed.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,7 +1,7 @@
 #!/bin/sh
-# datasets.sh CMAKE CC: the installed example of a dataset is built against the package alone and passes its suite; a run
-# trains on its files to the loss that the same rows in JSON give, whatever the number of workers; mistakes are told with
-# file and line; another reader or option is another dataset to token caches and to a resume.
+# datasets.sh CMAKE CC: builds the installed example of a dataset against the package alone and runs its suite. A run
+# that trains on its files has the loss of the same rows in JSON, for any number of workers; errors name file and
+# line; token caches and a resume detect another reader or option.
 . "$(dirname "$0")/installed.sh"
 
 build "$prefix/share/nrl/examples/stanzas" stanzas 2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# embed.sh CMAKE CC: the examples of the public run API against an installed nrl alone. A C program trains and samples,
-# built by CMake and by pkg-config; a frontend from outside is built, passes its suite, and runs a script.
+# embed.sh CMAKE CC: builds the examples of the public run API against an installed nrl alone. A C program, built with
+# CMake and with pkg-config, trains and samples; a frontend built out of tree passes its suite and runs a script.
 set -eu
 cmake=$1 cc=$2
 work=$(mktemp -d)

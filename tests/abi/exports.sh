@@ -1,7 +1,7 @@
 #!/bin/sh
-# exports.sh LIBNRL [--update]: the names that libnrl exports to others are those of exports.list, no more and no less,
-# all of version NRL_0.1; beside them it exports to the programs of this tree what they use, and nothing else.
-# --update writes the list anew.
+# exports.sh LIBNRL [--update]: compares the public names that libnrl exports with exports.list; all have version
+# NRL_0.1. In addition, libnrl exports to the programs of this tree exactly the names that they use. --update writes
+# the list.
 set -eu
 list=$(dirname "$0")/exports.list
 names() {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# formats.sh CMAKE CC: the installed example of a format is built against the package alone and passes its suite; a model
-# goes from Hugging Face's files to .npy and back to the same bytes, a run trains from .npy to the loss that the files of
-# Hugging Face give, and exports in the format that it read.
+# formats.sh CMAKE CC: builds the installed example of a format against the package alone and runs its suite. A model
+# that is converted from Hugging Face's files to .npy and back has the same bytes, and a run from .npy has the loss of
+# a run from Hugging Face's files and exports in the format that it read.
 . "$(dirname "$0")/installed.sh"
 
 build "$prefix/share/nrl/examples/npy" npy

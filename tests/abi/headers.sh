@@ -1,6 +1,6 @@
 #!/bin/sh
-# headers.sh CC CXX: each public header compiles alone as C11 and as C++17, and an option row whose
-# field has another type than the row says does not compile.
+# headers.sh CC CXX: each public header compiles alone as C11 and as C++17, and an option row whose field has a
+# different type does not compile.
 set -u
 cc=$1 cxx=$2
 include=$NRL_TEST_SOURCE/core/include testing=$NRL_TEST_SOURCE/testing/include

@@ -1,5 +1,5 @@
-# installed.sh - sourced by tests with arguments CMAKE CC: installs this build into $prefix and sets $nrl to the installed
-# program, which sees nothing of the build folder. The rest is that of e2e.sh.
+# installed.sh - sourced by tests with arguments CMAKE CC: installs this build into $prefix and sets $nrl to the
+# installed program, which does not see the build directory. The rest is that of e2e.sh.
 set -u
 cmake=$1 cc=$2
 prefix=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# moved.sh: a build folder that is copied elsewhere works there: no file of it names the folder as a place of
-# libraries, and where the old one cannot be seen (root can hide it) the program, each plugin and the test programs
-# that gpu_check.py takes along still start.
+# moved.sh: a copy of the build directory works in another place: no file of it names the old directory as a library
+# path, and while the old one is hidden (which needs root), the program, each plugin and the test programs that
+# gpu_check.py copies still start.
 set -u
 build=$NRL_TEST_BUILD
 work=$(mktemp -d) || exit 1

@@ -1,7 +1,7 @@
 #!/bin/sh
-# outside.sh CMAKE CC: installs this build into an empty prefix, builds a plugin against that alone with
-# find_package(nrl), and lets the installed program open it, also after the prefix has moved. Then the
-# installed example: built, tested, and trained with by the word of its config.
+# outside.sh CMAKE CC: installs this build into an empty prefix, builds a plugin against it with find_package(nrl),
+# and opens the plugin with the installed program, also after the prefix has moved. Then builds, tests and trains with
+# the installed example, selected by name in its config.
 set -eu
 cmake=$1 cc=$2
 work=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# packages.sh CMAKE CC: packs this build with cpack and works from what the packages hold, unpacked into a folder: files
-# and dependencies, a run by the program, and with pkg-config alone a plugin and a program that links libnrl.
-# The full proof, in a bare system, is `scripts/campaign.sh packages`.
+# packages.sh CMAKE CC: packs this build with cpack, unpacks the packages into a directory, and checks files and
+# dependencies, a run of the program and, with pkg-config alone, a plugin and a program that links libnrl.
+# `scripts/campaign.sh packages` does the complete check in a bare system.
 set -u
 cmake=$1 cc=$2
 cpack=$(dirname "$cmake")/cpack

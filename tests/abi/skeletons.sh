@@ -1,6 +1,6 @@
 #!/bin/sh
-# skeletons.sh CMAKE CC: what `nrl plugins new` of an installed nrl writes is built without a warning,
-# passes its own test, and trains; nothing is overwritten; names that are none are refused.
+# skeletons.sh CMAKE CC: the output of `nrl plugins new` of an installed nrl builds without warnings, passes its own
+# test, and trains; it overwrites nothing and refuses invalid names.
 . "$(dirname "$0")/installed.sh"
 
 # train WORD...: two steps with what the words choose

@@ -1,6 +1,6 @@
 #!/bin/sh
-# stores.sh CMAKE CC: the store that an installed nrl begins is built against the package alone and passes its suite; two
-# ranks meet in it, in a folder and at a port, and train to the same losses; a rank that is stopped is noticed through it.
+# stores.sh CMAKE CC: builds the store that `nrl plugins new` writes against the package alone and runs its suite. Two
+# ranks that use it, a directory or a port have the same losses; a stopped rank is detected through it.
 . "$(dirname "$0")/installed.sh"
 
 run 0 plugins new store journal journal

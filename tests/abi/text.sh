@@ -1,7 +1,7 @@
 #!/bin/sh
-# text.sh CMAKE CC: the installed examples of a tokenizer and of a chat template are built against the package alone and
-# pass their suites; a run trains with both, goes on from its checkpoint, and notices another file, another header and
-# another version of either plugin.
+# text.sh CMAKE CC: builds the installed examples of a tokenizer and of a chat template against the package alone and
+# runs their suites. A run trains with both, continues from its checkpoint, and detects another file, another header
+# and another version of either plugin.
 . "$(dirname "$0")/installed.sh"
 
 build "$prefix/share/nrl/examples/bytes" bytes

@@ -1,5 +1,5 @@
 #!/bin/sh
-# crash_states.sh: the campaign crash-states briefly; and that it finds what it is for: without the effect of any fsync
+# crash_states.sh: a short run of the campaign crash-states, and a check that it can fail: if fsync has no effect,
 # states fail.
 . "$(dirname "$0")/../e2e/e2e.sh"
 

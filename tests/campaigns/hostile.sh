@@ -1,5 +1,5 @@
 #!/bin/sh
-# hostile.sh: the campaign hostile briefly.
+# hostile.sh: a short run of the campaign hostile.
 . "$(dirname "$0")/../e2e/e2e.sh"
 
 NRL=$nrl "$source/scripts/campaign.sh" hostile 150 2000 >out 2>err

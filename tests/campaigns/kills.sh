@@ -1,5 +1,5 @@
 #!/bin/sh
-# kills.sh: the campaign kills briefly.
+# kills.sh: a short run of the campaign kills.
 . "$(dirname "$0")/../e2e/e2e.sh"
 
 NRL=$nrl "$source/scripts/campaign.sh" kills 8 3 >out 2>err

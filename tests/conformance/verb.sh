@@ -1,5 +1,5 @@
 #!/bin/sh
-# verb.sh FOLDER: what `nrl plugins test` says, and how it ends, on the plugins of FOLDER/<kind>/.
+# verb.sh DIR: output and exit codes of `nrl plugins test` on the plugins of DIR/<kind>/.
 wrong=$1
 . "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
 plugins=$NRL_PLUGIN_PATH

@@ -1,6 +1,6 @@
 #!/bin/sh
-# wrong.sh FOLDER [argument of `nrl plugins test`]...: every plugin there fails by the rule that its summary
-# names; `right` fails by none, and `lacks_MEMBER` is not even opened. Four at a time: much of their time is waiting.
+# wrong.sh DIR [argument of `nrl plugins test`]...: every plugin in DIR breaks exactly the rule that its summary
+# names; `right` breaks none, and `lacks_MEMBER` does not open. Runs four at a time, because they mostly wait.
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl
 work=$(mktemp -d)

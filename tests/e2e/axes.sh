@@ -1,6 +1,6 @@
 #!/bin/sh
-# axes.sh: a mesh of several axes. Along the axis tensor a strategy that divides nothing (plugins/copies.c): ranks
-# of one data coordinate take the same batches and count once, so that 2 x 2 ranks have the numbers of one.
+# axes.sh: a mesh of several axes. The strategy on the axis tensor divides nothing (plugins/copies.c), so ranks with
+# the same data coordinate take the same batches and count once, and 2 x 2 ranks have the numbers of one rank.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_config.sh: hostile configs are refused quickly, names that do not exist are told with what
-# there is. Mistakes in known keys are in config_mistakes.sh.
+# bad_input_config.sh: hostile configs are refused quickly, and an error about an unknown name lists the known ones.
+# config_mistakes.sh tests mistakes in known keys.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl

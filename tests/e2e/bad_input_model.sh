@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_model.sh: what can be wrong with a model's directory, found by `nrl check` before a row
-# of data is read, each with its words and its code.
+# bad_input_model.sh: mistakes in a model's directory; `nrl check` reports each with its message and exit code before
+# it reads a row of data.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl

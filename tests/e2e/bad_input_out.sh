@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_out.sh: places that cannot be written, disks that fill up, loggers that fail: found before
-# the first step where possible, and nothing is lost but the new file.
+# bad_input_out.sh: output that cannot be written, full disks, failing loggers: detected before the first step if
+# possible, and only the new file is lost.
 . "$(dirname "$0")/e2e.sh"
 
 rows 32 >train.jsonl

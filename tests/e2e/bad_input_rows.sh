@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_rows.sh: what can be wrong with a data file, each with its words and its code, found by
-# `nrl check`, which leaves nothing behind.
+# bad_input_rows.sh: mistakes in a data file; `nrl check` reports each with its message and exit code and leaves no
+# files behind.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_slips.sh: slips of a new user - arguments in the wrong order, flags where key=value goes, a run
-# where a file goes - and that what is said names the place and what was meant.
+# bad_input_slips.sh: typical mistakes of new users, such as arguments in the wrong order, flags instead of key=value,
+# a run instead of a file. Messages name the position and the probable intention.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl

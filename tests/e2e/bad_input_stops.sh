@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_stops.sh: runs that end early: numbers that are not finite, signals, a kill. State is saved
-# where it can be, and `nrl resume` goes on as if nothing had been.
+# bad_input_stops.sh: runs that end early because of numbers that are not finite, signals or a kill. State is saved if
+# possible, and `nrl resume` continues as if the run had not been interrupted.
 . "$(dirname "$0")/e2e.sh"
 
 rows 32 >train.jsonl

@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_input_verbs.sh: what export, import, sample, eval and resume say of things that are not there,
-# that are there already, or that are damaged.
+# bad_input_verbs.sh: messages of export, import, sample, eval and resume for files that are missing, exist already or
+# are damaged.
 . "$(dirname "$0")/e2e.sh"
 
 rows 16 >train.jsonl

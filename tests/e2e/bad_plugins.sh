@@ -1,6 +1,6 @@
 #!/bin/sh
-# bad_plugins.sh: files that are no usable plugins, in front of all others in the search path, change nothing in any
-# verb but a warning that names them; where the config names one, the error names the file and the reason.
+# bad_plugins.sh: unusable plugin files at the beginning of the search path only cause a warning that names them; if
+# the config selects one, the error names the file and the reason.
 . "$(dirname "$0")/e2e.sh"
 ends=$NRL_TEST_BUILD/tests/e2e/ends
 own=$NRL_TEST_BUILD/lib/nrl

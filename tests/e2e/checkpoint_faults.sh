@@ -1,7 +1,7 @@
 #!/bin/sh
-# checkpoint_faults.sh: a disk that is full, limited, read-only or broken under a launched program of one
-# and two ranks: the error names the file and what is needed, the checkpoint before stays whole, nothing
-# half-written is left; and with checkpoint.on_error=warn the run goes on.
+# checkpoint_faults.sh: a full, limited, read-only or failing disk under a launched program of one and two ranks. The
+# error names the file and the required space, the previous checkpoint stays intact, no incomplete files are left, and
+# with checkpoint.on_error=warn the run continues.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,6 @@
 #!/bin/sh
-# checkpoint_ranks.sh: what two ranks saved is continued by one, two or three: on as many ranks with the
-# same losses to the bit, on others to 1e-6; and exported as if one rank had made it.
+# checkpoint_ranks.sh: one, two or three ranks continue from a checkpoint of two ranks: bit-identical on two ranks,
+# and to 1e-6 on other numbers. The export equals that of one rank.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

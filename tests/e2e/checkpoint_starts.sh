@@ -1,6 +1,6 @@
 #!/bin/sh
-# checkpoint_starts.sh: what a run may begin with of another: its weights alone, by model.path; or all of its
-# state, where a mismatch is told, and goes on only when asked to.
+# checkpoint_starts.sh: a run can start from the weights of another run (model.path), or from its whole state; a
+# mismatch is reported, and the run only continues if it is allowed.
 . "$(dirname "$0")/e2e.sh"
 rows 64 >train.jsonl
 experiment >c.yaml

@@ -1,6 +1,6 @@
 #!/bin/sh
-# checkpoint_verbs.sh: nrl checkpoint inspect, verify, diff and prune; what a run makes of a damaged newest
-# checkpoint; export from a checkpoint.
+# checkpoint_verbs.sh: nrl checkpoint inspect, verify, diff and prune; resuming a run whose newest checkpoint is
+# damaged; export from a checkpoint.
 . "$(dirname "$0")/e2e.sh"
 settings="train.epochs=0 train.steps=6 eval.every=0 checkpoint.every=2 checkpoint.keep=0"
 

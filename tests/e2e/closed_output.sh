@@ -1,6 +1,6 @@
 #!/bin/sh
-# closed_output.sh: a standard output that cannot be written is a failure of every verb, 7 on a full disk and 1 where
-# nobody reads it; what a verb makes is whole all the same.
+# closed_output.sh: every verb fails if standard output cannot be written, with exit code 7 on a full disk and 1 if
+# the reader is gone; the files that a verb writes are complete nevertheless.
 . "$(dirname "$0")/e2e.sh"
 [ -c /dev/full ] || { echo "skipped: there is no /dev/full"; exit 77; }
 rows 8 >train.jsonl

@@ -1,6 +1,6 @@
 #!/bin/sh
-# config_mistakes.sh: everything that is wrong with a config comes in one error, with its places:
-# sections, components, plugins' own options, variables and the command line.
+# config_mistakes.sh: one error lists all mistakes of a config with their positions: sections, components, options of
+# plugins, variables and the command line.
 . "$(dirname "$0")/e2e.sh"
 
 cat >bad.yaml <<'E2'

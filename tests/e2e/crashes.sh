@@ -1,5 +1,6 @@
 #!/bin/sh
-# crashes.sh: a plugin that crashes is named, with the step, and the run goes on from its newest checkpoint.
+# crashes.sh: if a plugin crashes, the message names the plugin and the step, and the run continues from its newest
+# checkpoint.
 . "$(dirname "$0")/e2e.sh"
 
 if [ -n "${ASAN_OPTIONS-}" ]; then

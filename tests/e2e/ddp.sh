@@ -1,7 +1,7 @@
 #!/bin/sh
-# ddp.sh: on 2, 3 and 4 ranks a run of 20 steps has the losses and gradient norms of one rank, to 1e-6 of the
-# loss in fp32: fine-tuning and preferences with an on-line reference, accumulation, clipping, ranks with an empty
-# micro-batch. What codecs lose stays small, a resume of what each rank keeps for itself is equal to the bit.
+# ddp.sh: on 2, 3 and 4 ranks a run of 20 steps has the losses and gradient norms of one rank, to 1e-6 of the loss in
+# fp32: fine-tuning and preferences with an online reference, accumulation, clipping, ranks with an empty micro-batch.
+# The error of codecs stays small, and a resume with state that differs between ranks is bit-identical.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,7 @@
 #!/bin/sh
-# defaults.sh: what a config leaves open is chosen by what plugins declare, among those that came with nrl or lie in a
-# folder of the config; and what is saved is what was asked. The backend apart (tests/support) has the highest priority.
+# defaults.sh: what a config does not specify is chosen from the declarations of plugins that are installed with nrl
+# or in a directory of the config; the saved config contains what the user specified. The backend apart
+# (tests/support) has the highest priority.
 . "$(dirname "$0")/e2e.sh"
 rows 16 >train.jsonl
 experiment >config.yaml

@@ -1,6 +1,6 @@
 #!/bin/sh
-# diverged.sh: a run that learns nothing says so: a loss that has left its start by orders of magnitude is exit 3, a first
-# gradient of 0 is a mistake of the loss. What recovers, and what begins near 0, is left alone.
+# diverged.sh: a run that does not learn fails: a loss that leaves its initial value by orders of magnitude has exit
+# code 3, and a first gradient of 0 is an error in the loss. Runs that recover, or that begin near 0, continue.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

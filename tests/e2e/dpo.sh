@@ -1,6 +1,6 @@
 #!/bin/sh
-# dpo.sh: the config and the script of preference training; a loss in Lua gives the plugin's numbers; the
-# ways to reference log-probs agree; a group of pairs stays together.
+# dpo.sh: the config and the script of preference training. A loss in Lua has the numbers of the plugin, all ways to
+# compute reference log-probs agree, and groups of pairs stay together.
 . "$(dirname "$0")/e2e.sh"
 
 # field NAME FILE: that number of each training record

@@ -1,5 +1,5 @@
-# e2e.sh - sourced by the tests of this folder: a fresh folder to work in, and checks that say what was
-# expected. Tests run on one thread, so that several may run side by side.
+# e2e.sh - sourced by the tests in this directory: creates a working directory, and has checks that print what was
+# expected. Tests use one thread, so that several can run in parallel.
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl
 source=$NRL_TEST_SOURCE

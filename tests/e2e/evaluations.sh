@@ -1,6 +1,6 @@
 #!/bin/sh
-# evaluations.sh: what follows from an evaluation: early stop, the best checkpoint kept, the metric by name; and
-# what of the data a step sees: weights of files, the short batch at the end, steps prepared ahead.
+# evaluations.sh: consequences of evaluations: early stopping, keeping the best checkpoint, the metric by name; and
+# the data of a step: weights of files, the short last batch, steps prepared in advance.
 . "$(dirname "$0")/e2e.sh"
 
 rows 32 >train.jsonl

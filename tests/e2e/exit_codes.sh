@@ -1,6 +1,6 @@
 #!/bin/sh
-# exit_codes.sh: what is named and not there is a mistake of the command line (2), a damaged checkpoint is 5 for every
-# verb that reads it, and memory that cannot be had is 6, with `ulimit -v` where that is why. Mistakes say what to type.
+# exit_codes.sh: exit code 2 if a named file does not exist, 5 for a damaged checkpoint in every verb that reads it,
+# and 6 for lack of memory, with `ulimit -v` in the message if that is the reason. Messages say what to type.
 . "$(dirname "$0")/e2e.sh"
 config=$source/configs/sft.yaml
 tokenizer=$source/configs/models/tiny-tokenizer

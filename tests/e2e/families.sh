@@ -1,6 +1,6 @@
 #!/bin/sh
-# families.sh: models whose files or layers are not as Llama's go through all of a run: one matrix for queries, keys and
-# values (phi3); norms around everything, weights around 0, two kinds of layers (gemma3_text).
+# families.sh: complete runs of models whose files or layers differ from Llama's: one matrix for queries, keys and
+# values (phi3); more norms, weights around 0, two kinds of layers (gemma3_text).
 . "$(dirname "$0")/e2e.sh"
 
 rows 24 >train.jsonl

@@ -1,6 +1,7 @@
 #!/bin/sh
-# foreign_code.sh: what a config, a run's folder or a script brings runs no code where that is switched off, and
-# plugins.allow opens what it lists and nothing else. The commands of docs/security.md do what they say.
+# foreign_code.sh: with the switches that disable foreign code, neither a config nor a run's directory nor a script
+# executes any, and plugins.allow only opens the plugins that it lists. The commands of docs/security.md work as
+# described.
 . "$(dirname "$0")/e2e.sh"
 unset NRL_PLUGIN_PATH # a test's own is searched before a config's folders
 hostile=$NRL_TEST_BUILD/tests/e2e/hostile.so

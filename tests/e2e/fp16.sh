@@ -1,7 +1,7 @@
 #!/bin/sh
-# fp16.sh - train.precision: fp16 follows fp32 for 50 steps, in fine-tuning and in preferences with an on-line
-# reference; a scale that is too large is backed off from, on two ranks exactly as on one, and one that may not
-# move stops the run; a resume is equal to the bit, scale and count of good steps included.
+# fp16.sh - train.precision: fp16 follows fp32 for 50 steps, in fine-tuning and in preferences with an online
+# reference. A scale that is too large is reduced, on two ranks exactly as on one, and a fixed scale stops the run. A
+# resume is bit-identical, including the scale and the count of good steps.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,7 +1,7 @@
 #!/bin/sh
-# fsdp.sh: whichever way parameters, gradients and states are divided over ranks, a run of 20 steps has the
-# losses and gradient norms of one rank: to 1e-6 of the loss in fp32. Fine-tuning and preferences with an
-# on-line reference; accumulation, clipping, activation checkpointing, evaluation.
+# fsdp.sh: for every division of parameters, gradients and states over ranks, a run of 20 steps has the losses and
+# gradient norms of one rank, to 1e-6 of the loss in fp32. Fine-tuning and preferences with an online reference;
+# accumulation, clipping, activation checkpointing, evaluation.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

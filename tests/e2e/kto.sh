@@ -1,6 +1,6 @@
 #!/bin/sh
-# kto.sh: the config of unpaired preferences; the ways to its numbers agree; labels that are missing or
-# wrong are told with their line.
+# kto.sh: the config of unpaired preferences; all ways to compute its numbers agree; errors about missing or invalid
+# labels name the line.
 . "$(dirname "$0")/e2e.sh"
 
 # field NAME FILE: that number of each training record

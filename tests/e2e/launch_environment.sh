@@ -1,6 +1,6 @@
 #!/bin/sh
-# launch_environment.sh: the place that a process takes from its launcher's variables, as `nrl env` shows
-# it, and environments that are half set. Variables by hand stand for the launchers.
+# launch_environment.sh: the rank that a process reads from its launcher's variables, as `nrl env` shows it, and
+# incomplete environments. The test sets the variables itself.
 . "$(dirname "$0")/e2e.sh"
 
 # place EXPECTED VARIABLE=VALUE...: what `nrl env` says of the place, in one line

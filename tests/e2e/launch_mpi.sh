@@ -1,6 +1,6 @@
 #!/bin/sh
-# launch_mpi.sh: ranks started by a real Open MPI and a real MPICH, whichever is installed; skipped
-# without either. nrl uses no MPI: it reads from their variables who is who.
+# launch_mpi.sh: ranks started by Open MPI and by MPICH, whichever is installed; skipped if neither is. nrl does not
+# use MPI; it only reads their variables.
 . "$(dirname "$0")/e2e.sh"
 unset MASTER_ADDR MASTER_PORT
 # Open MPI wants to be asked twice whether it may run as root.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# launch_nodes.sh: `nrl launch` on several nodes, which are addresses of the loopback here: a launcher
-# each, ranks numbered through them by their slots, GPUs handed out.
+# launch_nodes.sh: `nrl launch` on several nodes, which are loopback addresses here: one launcher per node, ranks
+# numbered by the slots of the nodes, assignment of GPUs.
 . "$(dirname "$0")/e2e.sh"
 cat >place.lua <<'LUA'
 local words = {"rank", os.getenv "NRL_RANK", "of", os.getenv "NRL_WORLD_SIZE", "local", os.getenv "NRL_LOCAL_RANK",

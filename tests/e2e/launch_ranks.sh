@@ -1,6 +1,6 @@
 #!/bin/sh
-# launch_ranks.sh: `nrl launch` as a parent: lines and their prefixes, exit codes, signals, and that no
-# rank is left behind, however the launcher or a rank ends.
+# launch_ranks.sh: `nrl launch` as a parent process: lines and their prefixes, exit codes, signals; no rank is left
+# behind, however the launcher or a rank ends.
 . "$(dirname "$0")/e2e.sh"
 mkfifo never
 : >fast.lua

@@ -1,6 +1,6 @@
 #!/bin/sh
-# launch_runs.sh: training under `nrl launch`: who speaks, what a lost rank, a signal and a failure before
-# the ranks have met lead to, and two nodes. What ranks compute together is tested elsewhere.
+# launch_runs.sh: training under `nrl launch`: which rank prints, the effects of a lost rank, a signal and a failure
+# before the ranks have joined, and two nodes. Other tests check the numbers.
 . "$(dirname "$0")/e2e.sh"
 export OMP_NUM_THREADS=1
 rows 32 >train.jsonl

@@ -1,6 +1,6 @@
 #!/bin/sh
-# launch_secret.sh: the secret of a job: where ranks get it from, who is refused without it, and that nobody
-# sees it: not in the environment or arguments of a rank, not in what a run prints and writes.
+# launch_secret.sh: the secret of a job: its sources, and clients that are refused without it. It appears neither in
+# the environment or arguments of a rank nor in the output and files of a run.
 . "$(dirname "$0")/e2e.sh"
 export OMP_NUM_THREADS=1
 rows 32 >train.jsonl

@@ -1,7 +1,7 @@
 #!/bin/sh
-# launch_slurm.sh: a Slurm of two nodes on the loopback, with its own keys, ports and folders: what `nrl`
-# sees in a batch script and in a step of it, and a run of two ranks. Skipped where Slurm is not
-# installed (Debian: slurmctld, slurmd, slurm-client, munge).
+# launch_slurm.sh: a Slurm cluster of two nodes on the loopback interface, with its own keys, ports and directories:
+# what `nrl` reads in a batch script and in a step, and a run of two ranks. Skipped if Slurm is not installed (Debian:
+# slurmctld, slurmd, slurm-client, munge).
 . "$(dirname "$0")/e2e.sh"
 for program in munged slurmctld slurmd srun sbatch perl; do
     PATH=$PATH:/usr/sbin command -v $program >dd && continue

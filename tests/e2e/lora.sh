@@ -1,7 +1,8 @@
 #!/bin/sh
-# lora.sh: section lora trains adapters and nothing else. The same numbers in any number of ranks, with activations
-# computed again, packed or not, with dropout too; checkpoints of adapters alone go on to the bit; exports, samples
-# and evaluations have them merged; an on-line reference is the policy without them. Mistakes are told.
+# lora.sh: the section lora only trains adapters. The numbers are the same for any number of ranks, with recomputed
+# activations, packed or not, and with dropout. Checkpoints that only contain adapters resume bit-identically;
+# exports, samples and evaluations use merged weights; an online reference is the policy without adapters. Mistakes
+# are reported.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,6 @@
 #!/bin/sh
-# many_values.sh: metrics of a loss by the hundred reach every logger and every hook; a name that means two things is
-# a mistake.
+# many_values.sh: hundreds of metrics of a loss reach every logger and every hook; two metrics with the same name are
+# an error.
 . "$(dirname "$0")/e2e.sh"
 {
     echo "local config = \"$source/configs/sft.yaml\""

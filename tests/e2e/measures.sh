@@ -1,5 +1,5 @@
 #!/bin/sh
-# measures.sh: `nrl bench` and `nrl profile` say where time and memory go, and leave nothing behind.
+# measures.sh: `nrl bench` and `nrl profile` report time and memory, and leave no files behind.
 . "$(dirname "$0")/e2e.sh"
 
 rows 16 >train.jsonl

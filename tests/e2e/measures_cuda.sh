@@ -1,6 +1,6 @@
 #!/bin/sh
-# measures_cuda.sh: `nrl bench` over the emulated GPU: the device's events, launches, its pool, and what NVML says, or
-# that it says nothing.
+# measures_cuda.sh: `nrl bench` on the emulated GPU: events, launches, the pool of the device, and the values of NVML
+# if it has any.
 . "$(dirname "$0")/e2e.sh"
 
 [ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }

@@ -1,8 +1,7 @@
 #!/bin/sh
-# network.sh: ranks on machines of their own, which are network namespaces here, and what becomes of a run when the
-# network between them fails: after a partition, or with an interface that goes down, every rank is out within
-# 10 s and names the rank that was lost; after a short one, and on a slow network that loses packets, the run
-# goes on, with the numbers that it would have had. `campaign.sh network` does the same at random.
+# network.sh: ranks in separate network namespaces, and a failing network between them. After a partition, or if an
+# interface goes down, every rank ends within 10 s and names the lost rank. After a short partition, and on a slow
+# network that loses packets, the run continues with unchanged numbers. `campaign.sh network` does the same at random.
 . "$(dirname "$0")/e2e.sh"
 . "$source/tests/support/network.sh"
 why=$(network_is_absent) && { echo "skipped: $why"; exit 77; }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# optimizers.sh: a run of 20 steps with each optimizer has the losses of one rank however its parameters and states are
-# divided; a run that goes on from a checkpoint has the numbers of one that was not interrupted, to the bit on the same
-# ranks and with another strategy that adds in the same order, else up to the order of sums.
+# optimizers.sh: a run of 20 steps with each optimizer has the losses of one rank for every division of parameters and
+# states. A resumed run has the numbers of an uninterrupted one: bit-identical on the same ranks and with another
+# strategy that adds in the same order, otherwise up to the order of sums.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

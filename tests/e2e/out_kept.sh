@@ -1,6 +1,6 @@
 #!/bin/sh
-# out_kept.sh: a run writes over nothing that it reads and nothing that no run made, by whatever path; what
-# an earlier run made is replaced, whole.
+# out_kept.sh: a run overwrites neither files that it reads nor files that no run wrote, whatever the path; it
+# completely replaces those of an earlier run.
 . "$(dirname "$0")/e2e.sh"
 
 rows 32 >train.jsonl
@@ -118,7 +118,7 @@ for own in script5 script5/checkpoints script5/cache script5/checkpoints/step-00
     run 0 checkpoint verify script5
 done
 run 2 export base script5/checkpoints/step-00000004 --overwrite
-has err "is a checkpoint: choose another folder"
+has err "is a checkpoint: choose another directory"
 mkdir foreign && echo '{}' >foreign/config.json
 run 2 run export.lua script2 foreign
 has err "'config.json' already exists and was not written by this run"

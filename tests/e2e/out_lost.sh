@@ -1,6 +1,6 @@
 #!/bin/sh
-# out_lost.sh: an output folder, a log or the standard descriptors that vanish while a run is on: nothing is
-# written where it does not belong, what is missing is counted, and what can be begun anew is.
+# out_lost.sh: an output directory, a log or standard descriptors that disappear during a run: nothing is written to
+# other places, missing records are counted, and files are created again if possible.
 . "$(dirname "$0")/e2e.sh"
 
 rows 32 >train.jsonl

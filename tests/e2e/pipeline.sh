@@ -1,7 +1,7 @@
 #!/bin/sh
-# pipeline.sh: units divided over stages change no numbers: 2 and 4 stages, both schedules, more stages than
-# micro-batches, beside ddp and fsdp; fine-tuning of both models, preferences with an on-line reference, adapters, losses of
-# scripts, evaluation and sampling inside a run. Mistakes are told with their numbers.
+# pipeline.sh: dividing units into stages does not change numbers: 2 and 4 stages, both schedules, more stages than
+# micro-batches, combined with ddp and fsdp; fine-tuning of both models, preferences with an online reference,
+# adapters, losses of scripts, evaluation and sampling in a run. Errors contain the numbers.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,7 +1,7 @@
 #!/bin/sh
-# pipeline_ranks.sh: what stages saved is continued by any other ranks, and what others saved by stages, with the
-# same losses; the exported model is whole. A stage that is killed, or whose loss fails, ends all others with its
-# name.
+# pipeline_ranks.sh: any other ranks continue from a checkpoint of stages, and stages from a checkpoint of others,
+# with the same losses; the exported model is complete. If a stage is killed or its loss fails, all others end and
+# name it.
 . "$(dirname "$0")/e2e.sh"
 export OMP_NUM_THREADS=1
 rows 64 >train.jsonl

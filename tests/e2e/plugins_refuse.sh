@@ -1,6 +1,6 @@
 #!/bin/sh
-# plugins_refuse.sh: a plugin of each kind that fails to be created and leaves an address behind
-# (plugins/refuses.c): its words are told, and what never began is not ended.
+# plugins_refuse.sh: a plugin of each kind that fails in create and leaves a pointer behind (plugins/refuses.c): its
+# error text is printed, and destroy is not called.
 . "$(dirname "$0")/e2e.sh"
 rows 16 >train.jsonl
 experiment "plugins: $NRL_TEST_BUILD/tests/plugins" >c.yaml

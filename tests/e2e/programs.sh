@@ -1,5 +1,6 @@
 #!/bin/sh
-# programs.sh: verbs that are programs: those that come with nrl, and any nrl-NAME on PATH, which takes the place of nrl.
+# programs.sh: verbs that are programs: those installed with nrl, and any nrl-NAME on PATH; the program replaces the
+# nrl process.
 . "$(dirname "$0")/e2e.sh"
 
 mkdir bin

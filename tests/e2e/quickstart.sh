@@ -1,6 +1,6 @@
 #!/bin/sh
-# quickstart.sh: the promise of the README. From about nothing to more than 90 % of problems that were
-# not trained on, in a few minutes at most; then preferences turn its right answers into brief ones.
+# quickstart.sh: the quickstart of the README. In a few minutes, from nearly 0 to more than 90 % of problems that were
+# not trained on; then preferences make its right answers brief.
 . "$(dirname "$0")/e2e.sh"
 
 # number PATTERN: what \(..\) of a line of the output matched

@@ -1,6 +1,6 @@
 #!/bin/sh
-# ranks_debug.sh: `debug: true` tells who the ranks are and what each gets, and finds one bit that differs on
-# one rank: the optimizer of this test flips it after update 5, in the first parameter of layer 1.
+# ranks_debug.sh: `debug: true` prints the ranks and what each one gets, and finds a single bit that differs on one
+# rank: the optimizer of this test flips it after update 5, in the first parameter of layer 1.
 . "$(dirname "$0")/e2e.sh"
 rows 64 >train.jsonl
 experiment "plugins: $NRL_TEST_BUILD/tests/plugins" | sed 's/checkpoint: .*/checkpoint: {every: 0}/' >c.yaml

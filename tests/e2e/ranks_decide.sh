@@ -1,6 +1,6 @@
 #!/bin/sh
-# ranks_decide.sh: what one rank sees, all decide alike: a loss that is not a number on one rank, a hook of
-# rank 0, a signal that one rank got, and calls that differ.
+# ranks_decide.sh: all ranks decide alike on events that only one rank sees: a loss that is not a number, a hook of
+# rank 0, a signal, and calls that differ.
 . "$(dirname "$0")/e2e.sh"
 mkdir data && rows 64 >data/train.jsonl && cp data/train.jsonl train.jsonl
 experiment 'collective: gloo' | sed 's/checkpoint: .*/checkpoint: {every: 0}/' >c.yaml

@@ -1,7 +1,7 @@
 #!/bin/sh
-# ranks_identity.sh: ranks that read different bytes under one path, or run other code: all of them end before
-# the first step with exit code 2, and each says what differs and on which rank. Rank 1 stands in another
-# folder than rank 0, and paths begin with that folder.
+# ranks_identity.sh: ranks that read different bytes from the same path, or run different code: all end before the
+# first step with exit code 2, and each names the difference and the rank. Rank 1 runs in another directory than rank
+# 0, and paths begin with that directory.
 . "$(dirname "$0")/e2e.sh"
 
 for side in a b; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# ranks_stopped.sh: rank 0 is stopped (as by a debugger, or a machine that hangs) while a checkpoint is being written:
-# rank 1, which waits for its part, ends with its name.
+# ranks_stopped.sh: rank 0 is stopped (as by a debugger, or a machine that hangs) while a checkpoint is written: rank
+# 1, which waits for it, ends and names it.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,6 @@
 #!/bin/sh
-# ranks_strangers.sh: processes that do not belong to a run and meet its store: ranks of a second job on the
-# same port, with and without an id of their own, and a second launcher. They end, and the run goes on.
+# ranks_strangers.sh: processes of other jobs that connect to the store of a run: ranks of a second job on the same
+# port, with and without an id, and a second launcher. They end, and the run continues.
 . "$(dirname "$0")/e2e.sh"
 export OMP_NUM_THREADS=1
 rows 32 >train.jsonl

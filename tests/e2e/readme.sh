@@ -1,5 +1,5 @@
 #!/bin/sh
-# readme.sh: the commands and the script of README.md do what they say, as they stand there.
+# readme.sh: the commands and the script of README.md work as they are printed there.
 . "$(dirname "$0")/e2e.sh"
 ln -s "$source/configs" configs
 ln -s "$source/scripts" scripts

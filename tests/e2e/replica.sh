@@ -1,6 +1,6 @@
 #!/bin/sh
-# replica.sh: an axis from outside the tree (examples/replica, built against an installed copy) beside those of the
-# tree. A copy is what hybrid sharding calls a replica, so runs that divide alike have the same bits.
+# replica.sh: an axis from outside the tree (examples/replica, built against an installed copy) combined with those of
+# the tree. A copy is a replica of hybrid sharding, so equal divisions give bit-identical runs.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,5 +1,5 @@
 #!/bin/sh
-# report.sh: `nrl report` makes one HTML file of runs, finished or not, that needs nothing else; and what cannot be one.
+# report.sh: `nrl report` writes one self-contained HTML file for runs, finished or not; and its errors.
 . "$(dirname "$0")/e2e.sh"
 
 rows 24 >train.jsonl

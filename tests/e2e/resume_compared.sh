@@ -1,7 +1,7 @@
 #!/bin/sh
-# resume_compared.sh: a run goes on from a checkpoint only with the settings that made it. Every option that changes
-# the numbers is named with both values, unless checkpoint.mismatch=warn; what does not is free; layers that the run
-# has no place for are never dropped.
+# resume_compared.sh: a run only continues from a checkpoint with equal settings. The error names every option that
+# changes the numbers with both values, unless checkpoint.mismatch=warn; other options may change; layers that the run
+# does not have are never dropped.
 . "$(dirname "$0")/e2e.sh"
 rows 64 >train.jsonl
 experiment 'schedule: {name: cosine, warmup_steps: 1}' >c.yaml

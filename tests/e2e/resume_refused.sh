@@ -1,7 +1,7 @@
 #!/bin/sh
-# resume_refused.sh: resume=auto starts afresh only where a run has no checkpoint. Checkpoints that cannot be read are
-# named with the reason of each, and neither they nor the records are touched; those of a later version of nrl are
-# never replaced.
+# resume_refused.sh: resume=auto only starts a new run if there is no checkpoint. The error lists unreadable
+# checkpoints with their reasons, and neither they nor the records are changed; checkpoints of a later version of nrl
+# are never replaced.
 . "$(dirname "$0")/e2e.sh"
 rows 32 >train.jsonl
 experiment >c.yaml

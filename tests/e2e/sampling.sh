@@ -1,5 +1,6 @@
 #!/bin/sh
-# sampling.sh: what `nrl sample` prints: the prompt and what continues it, greedy or drawn, of one prompt or a file.
+# sampling.sh: the output of `nrl sample`: the prompt and its continuation, greedy or sampled, for one prompt or a
+# file.
 . "$(dirname "$0")/e2e.sh"
 
 # A tokenizer of Llama's kind, which drops the blank that a text begins with: letters, with and without one.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# script_failures.sh: what goes wrong in a script has its line and the exit code of its cause.
+# script_failures.sh: errors in a script have its line and the exit code of their cause.
 . "$(dirname "$0")/e2e.sh"
 config=$source/configs/sft.yaml
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# script_limits.sh: a loss that never ends or takes all memory is stopped with its line; a sandboxed run
-# keeps its hooks and losses from reaching out of Lua.
+# script_limits.sh: a loss that never ends or takes all memory is stopped, and the error has its line; hooks and
+# losses of a sandboxed run have no access outside of Lua.
 . "$(dirname "$0")/e2e.sh"
 
 cat >head.lua <<E2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# script_loss.sh: a loss in Lua trains like a plugin, to the last bit; its mistakes are found and named.
+# script_loss.sh: training with a loss in Lua is bit-identical to the plugin; its mistakes are detected and named.
 . "$(dirname "$0")/e2e.sh"
 
 cat >same.lua <<E2

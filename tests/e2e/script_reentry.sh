@@ -1,6 +1,6 @@
 #!/bin/sh
-# script_reentry.sh: what a script may call of a run from the functions that the run calls: hooks nearly everything,
-# a loss nothing, whose step is not over; and a loss that uses another run.
+# script_reentry.sh: functions of a run that a script may call from its callbacks: hooks may call nearly all, a loss
+# may call none because its step is not complete; and a loss that uses another run.
 . "$(dirname "$0")/e2e.sh"
 {
     echo "local config = \"$source/configs/sft.yaml\""

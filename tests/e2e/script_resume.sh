@@ -1,6 +1,6 @@
 #!/bin/sh
-# script_resume.sh: a scripted run that is told to stop saves, exits with 75, and goes on with the same
-# losses and its own state.
+# script_resume.sh: a scripted run that is asked to stop saves, exits with 75, and resumes with the same losses and
+# its own state.
 . "$(dirname "$0")/e2e.sh"
 
 cat >long.lua <<E2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# scripts.sh: every file of scripts/ and configs/ is accepted and does what it says, in short; of the
-# quickstart scripts_quickstart.sh knows more.
+# scripts.sh: short runs of every file of scripts/ and configs/; scripts_quickstart.sh tests the quickstart in more
+# detail.
 . "$(dirname "$0")/e2e.sh"
 
 # each config is accepted; the quickstart's data is made by its script

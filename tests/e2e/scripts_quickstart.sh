@@ -1,7 +1,7 @@
 #!/bin/sh
-# scripts_quickstart.sh: the quickstart's script in a few steps, from nothing and from a model that exists.
-# Each time it answers its thousand problems three times, whatever it has learned: minutes where code is
-# instrumented, so it stands apart from the other scripts.
+# scripts_quickstart.sh: a few steps of the quickstart's script, with a new model and with an existing one. It answers
+# its thousand problems three times in each case, which takes minutes in instrumented builds, so it is separate from
+# the other scripts.
 . "$(dirname "$0")/e2e.sh"
 
 # quickstart.lua, three steps of it; then its config alone

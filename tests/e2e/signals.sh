@@ -1,6 +1,6 @@
 #!/bin/sh
-# signals.sh: a first signal stops where state is saved, or where there is none yet; a second SIGINT or SIGTERM ends
-# a process and its ranks at once, whatever they are doing.
+# signals.sh: a first signal stops the run after its state is saved, or if there is no state yet; a second SIGINT or
+# SIGTERM ends a process and its ranks at once, whatever they are doing.
 . "$(dirname "$0")/e2e.sh"
 rows 32 >train.jsonl
 experiment >run.yaml

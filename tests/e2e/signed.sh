@@ -1,6 +1,6 @@
 #!/bin/sh
-# signed.sh: checkpoints that are signed (checkpoint.sign), by one rank and by two; where a public key is demanded, verify,
-# resume, export, sample, eval and model.path take no checkpoint that this key has not signed.
+# signed.sh: signed checkpoints (checkpoint.sign) of one rank and of two. If a public key is required, verify, resume,
+# export, sample, eval and model.path refuse checkpoints that are not signed with its key.
 . "$(dirname "$0")/e2e.sh"
 rows 32 >train.jsonl
 experiment >c.yaml

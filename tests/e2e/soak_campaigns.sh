@@ -1,6 +1,5 @@
 #!/bin/sh
-# soak_campaigns.sh: the long proofs of scripts/campaign.sh that need nothing but the program, each
-# briefly.
+# soak_campaigns.sh: short runs of those campaigns of scripts/campaign.sh that only need the program.
 . "$(dirname "$0")/e2e.sh"
 
 # campaign NAME N SEED

@@ -1,7 +1,7 @@
 #!/bin/sh
-# split16.sh: a run whose masters are in halves (train.master: split16) has the numbers of one with fp32
-# masters, to the bit: losses, norms, weights, moments; on one rank and on several, however they are divided;
-# and either goes on from the other's checkpoint. What it does not go with is told.
+# split16.sh: a run with split masters (train.master: split16) is bit-identical to one with fp32 masters: losses,
+# norms, weights, moments; on one rank and on several, for every division; and each resumes from the other's
+# checkpoint. Incompatible options are reported.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,6 @@
 #!/bin/sh
-# startup.sh: the installed program, without anything from the build folder: its size, its memory, a
-# run and a check of a tiny model. How long a start takes is for tests/bench/footprint.py to say.
+# startup.sh: the installed program without the build directory: its size, its memory, a run and a check of a tiny
+# model. tests/bench/footprint.py measures the start-up time.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl

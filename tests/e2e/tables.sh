@@ -1,6 +1,6 @@
 #!/bin/sh
-# tables.sh: runs train on CSV and TSV tables to the losses that the same rows in JSON give, whatever the number of
-# workers, the compression and the options; the plan and each mistake name the file and the line.
+# tables.sh: runs on CSV and TSV tables have the losses of the same rows in JSON, for any number of workers,
+# compression and options; the plan and each error name the file and the line.
 . "$(dirname "$0")/e2e.sh"
 
 config=$source/configs/sft.yaml

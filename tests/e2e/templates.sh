@@ -1,6 +1,6 @@
 #!/bin/sh
-# templates.sh: the tokenizer's own chat template, and one in a file: what is trained by it, what is refused, and that
-# it goes with the model and asks as a user when that is sampled.
+# templates.sh: the tokenizer's own chat template, and one in a file: what is trained, what is refused, and that the
+# template is exported with the model and used when the model is sampled.
 . "$(dirname "$0")/e2e.sh"
 
 golden model

@@ -1,8 +1,8 @@
 #!/bin/sh
-# tensor.sh: ranks that share each layer have the losses and gradient norms of one rank, alone and with ddp and
-# fsdp on the data axis: families with grouped heads, norms of heads, biases, a fused projection, a tied head;
-# preferences with a reference on-line and from its file; a script's loss; 16 bits; and whatever all ranks of the
-# axis must have alike is (debug).
+# tensor.sh: ranks that share each layer have the losses and gradient norms of one rank, alone and with ddp and fsdp
+# on the data axis: families with grouped heads, head norms, biases, a fused projection, a tied head; preferences with
+# an online reference and with one from its file; a script's loss; 16 bits. `debug` checks that values are equal on
+# all ranks of the axis.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

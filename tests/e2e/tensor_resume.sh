@@ -1,7 +1,6 @@
 #!/bin/sh
-# tensor_resume.sh: a run of 2 x 2 ranks that share layers and data goes on from its checkpoint under any other
-# mesh with the same numbers, and on its own to the bit; its export is that of one rank; what it samples too. A
-# rank that is lost is named.
+# tensor_resume.sh: a run of 2 x 2 ranks that share layers and data resumes on any other mesh with the same numbers,
+# and on its own mesh bit-identically; its export and samples are those of one rank. A lost rank is named.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

@@ -1,6 +1,6 @@
 #!/bin/sh
-# terminal.sh: colours are for terminals, and not for users who set NO_COLOR to anything; and what rows, files and
-# templates say is shown there, never obeyed.
+# terminal.sh: colors are only used on terminals, and not if NO_COLOR is set; control characters in rows, files and
+# templates are shown, never executed.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tokenizers.sh: `nrl tokenizer` learns from a text, turns text to ids and back, says where a line is wrong, and
-# needs no more memory for a larger file.
+# tokenizers.sh: `nrl tokenizer` trains on a text, converts text to ids and back, names the line of an error, and does
+# not need more memory for a larger file.
 . "$(dirname "$0")/e2e.sh"
 
 awk 'BEGIN { for (i = 0; i < 2000; i++) print "line " i ": the quick brown fox, naïve and “quoted”\t" i * i }' >text

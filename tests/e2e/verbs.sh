@@ -1,5 +1,5 @@
 #!/bin/sh
-# verbs.sh: what the command line says about itself, and its exit codes for what is typed wrongly.
+# verbs.sh: the help of the command line, and the exit codes of usage errors.
 . "$(dirname "$0")/e2e.sh"
 
 # columns FILE, lines FILE: of its widest line; how many

@@ -1,6 +1,6 @@
 #!/bin/sh
-# rehearse.sh: each of gpu_check's three calls works from the folder that `prepare` makes, with the original out of
-# sight of the program; on the cpu backend, at small sizes. Where there is nothing to check it says so.
+# rehearse.sh: each of gpu_check's three calls works from the directory that `prepare` writes while the original is
+# hidden from the program; on the cpu backend, at small sizes. A check that cannot run is reported as such.
 . "$(dirname "$0")/../e2e/e2e.sh"
 check=$source/scripts/gpu_check.py
 

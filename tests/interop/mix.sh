@@ -1,6 +1,6 @@
-# mix.sh - sourced by what runs groups of ranks of several programs: mixes.sh here, gloo.sh in tests/peers.
-# The one that sources it defines begin PROGRAM RANK WORLD, which becomes that rank within bounded time, and
-# prepare, which makes the place where they meet.
+# mix.sh - sourced by scripts that run groups of ranks of several programs: mixes.sh here, gloo.sh in tests/peers. The
+# caller defines begin PROGRAM RANK WORLD, which becomes that rank within bounded time, and prepare, which creates the
+# store.
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# mixes.sh [PROGRAM...]: groups of nrl and libgloo ranks (dialect tcp22, a folder as store): every rank checks what it
-# gets, and sums that depend on their order have the bits that they have where all ranks are libgloo's.
+# mixes.sh [PROGRAM...]: groups of nrl and libgloo ranks (dialect tcp22, a directory as store). Every rank checks its
+# results, and sums that depend on their order are bit-identical to those of groups of libgloo only.
 set -u
 programs=$NRL_TEST_BUILD/tests
 list=$NRL_TEST_SOURCE/tests/interop/ops.list

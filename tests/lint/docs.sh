@@ -1,5 +1,5 @@
 #!/bin/sh
-# docs.sh ROOT: no file names a path of one machine, and the files that a plugin's README names are there.
+# docs.sh ROOT: no file contains a path of one machine, and the files that a plugin's README names exist.
 set -u
 cd "$1" || exit 1
 bad=0

@@ -1,5 +1,6 @@
 #!/bin/sh
-# format.sh ROOT: the tree obeys its own .clang-format. Versions of clang-format differ, so one is named.
+# format.sh ROOT: the tree is formatted according to its .clang-format. The version of clang-format is fixed, because
+# versions differ.
 set -u
 cd "$1" || exit 1
 clang_format=clang-format-14

@@ -1,5 +1,5 @@
 #!/bin/sh
-# homes.sh ROOT: each third-party header and each call that only one place may make has one home.
+# homes.sh ROOT: each third-party header, and each call that is restricted to one place, is only used there.
 set -u
 cd "$1" || exit 1
 bad=0

@@ -1,6 +1,7 @@
 #!/bin/sh
-# path.sh ROOT: the files in which core/README.md follows a training step from `main` to the product of two matrices. They
-# are at most 12, the first defines main, and each names the function of the next one that the README says it calls.
+# path.sh ROOT: the files in which core/README.md follows a training step from `main` to the product of two matrices:
+# there are at most 12, the first defines main, and each contains the name of the function of the next one that the
+# README says it calls.
 set -u
 cd "$1" || exit 1
 list=$(sed -n '/^## From `main`/,/^## The walk/s/^[0-9]*\. `\([^`]*\)`\( -> `\([^`]*\)`\)*$/\1 \3/p' core/README.md)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# self.sh ROOT: the rules themselves: a small tree that obeys passes all, and each single sin is found.
+# self.sh ROOT: tests the rules themselves: a small tree that obeys them passes, and each single violation is found.
 set -u
 here=$1/tests/lint
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# style.sh ROOT: habits that a reader relies on: a comment at the head of every file, lines of at most
-# 140 columns (100 is the rule, tables may be wider), no tabs, no trailing blanks, no notes to oneself.
+# style.sh ROOT: conventions that readers rely on: a comment at the head of every file, lines of at most 140 columns
+# (100 is the rule, tables may be wider), no tabs, no trailing blanks, no TODO notes.
 set -u
 cd "$1" || exit 1
 bad=0

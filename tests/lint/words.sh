@@ -1,5 +1,5 @@
 #!/bin/sh
-# words.sh ROOT: names that the glossary replaced stay out: one word per idea, and it is the field's.
+# words.sh ROOT: names that the glossary replaced are not used: one standard word per idea.
 set -u
 cd "$1" || exit 1
 bad=0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# gloo.sh PYTHON: groups of nrl and torch.distributed ranks (gloo, dialect tcp23), where either side holds the
-# store: every rank checks what it gets, and sums that depend on their order have the same bits everywhere.
+# gloo.sh PYTHON: groups of nrl and torch.distributed ranks (gloo, dialect tcp23), where either side serves the store.
+# Every rank checks its results, and sums that depend on their order are bit-identical everywhere.
 set -u
 python=$1
 interop=$NRL_TEST_SOURCE/tests/interop

@@ -1,6 +1,6 @@
 #!/bin/sh
-# torchrun.sh PYTHON: nrl under the torchrun beside that Python: ranks from its variables, the store of its
-# agent, the same losses as under `nrl launch`.
+# torchrun.sh PYTHON: nrl under the torchrun of that Python: ranks from its variables, the store of its agent, and the
+# losses of `nrl launch`.
 torchrun=$(dirname "$1")/torchrun
 . "$NRL_TEST_SOURCE/tests/e2e/e2e.sh"
 [ -x "$torchrun" ] || {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# paths.sh: the files and folders that the READMEs name are there.
+# paths.sh: the files and directories that the READMEs name exist.
 set -u
 cd "$NRL_TEST_SOURCE" || exit 1
 failed=0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# plugins.sh CMAKE CC: does what plugins/README.md says. Blocks that name a file in their first line are
-# that file: one of the tree must be equal, the others are built against an installed nrl and used.
+# plugins.sh CMAKE CC: runs the commands of plugins/README.md. A block that names a file in its first line is that
+# file: a file of the tree must be equal, other files are built against an installed nrl and used.
 set -eu
 cmake=$1 cc=$2
 readme=$NRL_TEST_SOURCE/plugins/README.md

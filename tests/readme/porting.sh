@@ -1,5 +1,5 @@
 #!/bin/sh
-# porting.sh: every key that docs/porting.md names as nrl's is one that `nrl describe` knows: SECTION.OPTION, and the
+# porting.sh: `nrl describe` knows every key that docs/porting.md lists as a key of nrl: SECTION.OPTION, and the
 # options of a component that is written as a map.
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl

@@ -1,6 +1,6 @@
 #!/bin/sh
-# prepare.sh: scripts/quickstart.sh where it cannot install anything: what is missing has its name for apt, dnf and
-# conda-forge, and nothing is built. What CMAKE_PREFIX_PATH holds is not missing.
+# prepare.sh: scripts/quickstart.sh on a system where it cannot install anything: it prints the names of missing
+# packages for apt, dnf and conda-forge, and builds nothing. Libraries in CMAKE_PREFIX_PATH are not missing.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
-# network.sh - sourced by tests of a bad network: machines that are network namespaces, joined by
-# tests/campaigns/network_switch.c, which holds them: they end with it, and it ends with its caller. The
-# caller sets `nrl` (the program) and `work` (a folder of its own).
+# network.sh - sourced by tests of a bad network: network namespaces that are connected by
+# tests/campaigns/network_switch.c. The namespaces end with it, and it ends with its caller. The caller sets `nrl`
+# (the program) and `work` (a working directory).
 network_switch=$(dirname "$nrl")/../tests/campaigns/network_switch
 
 # Says why there can be no such network here, if there cannot.

@@ -239,7 +239,7 @@ static void a_port_that_is_taken_is_told(void **state)
     pair p = open_pair();
     tcp_server *second;
     assert_int_equal(open_at("127.0.0.1", tcp_server_port(p.server), &second), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "is taken"));
+    assert_non_null(strstr(nrl_error_text(), "is in use"));
     close_pair(p);
 }
 
