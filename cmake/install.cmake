@@ -1,9 +1,9 @@
 # `cmake --install` and `cpack`: the program, libnrl, the plugins (each installs itself, nrl_plugin.cmake), the manual page,
-# and for developers headers, a CMake package, a pkg-config file, examples and skeletons. Any prefix works: all paths
-# are relative to the program or to the file that names them.
+# and for developers headers, a CMake package, a pkg-config file, examples and skeletons. Any prefix works, because all paths
+# are relative to the program or to the file that contains them.
 #   cmake --install build --prefix DIR               everything
-#   cmake --install build --component runtime        runtime, dev or cuda alone
-#   cpack -G TGZ | cpack -G DEB                       (in the build folder) one tarball; one .deb for each component
+#   cmake --install build --component runtime        only runtime, dev or cuda
+#   cpack -G TGZ | cpack -G DEB                       (in the build directory) one tarball; one .deb for each component
 include(CMakePackageConfigHelpers)
 set(nrl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nrl)
 set(nrl_data_dir ${CMAKE_INSTALL_DATADIR}/nrl)
@@ -15,11 +15,11 @@ install(TARGETS nrl libnrl libnrl-testing EXPORT nrl-targets
 install(FILES ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/MANIFEST DESTINATION ${NRL_PLUGIN_SUBDIR} COMPONENT runtime)
 install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.lua")
-# The Python module, where Debian's python3 looks for it with the prefix /usr.
+# The Python module, in the directory that Debian's python3 searches if the prefix is /usr.
 install(DIRECTORY python/nrl DESTINATION lib/python3/dist-packages COMPONENT runtime FILES_MATCHING PATTERN "*.py")
 install(FILES LICENSE NOTICE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
-# The manual page is what `nrl help` prints. An instrumented program is not run while building.
+# The manual page is the output of `nrl help`. An instrumented program is not run during the build.
 if(NOT NRL_SANITIZE AND NOT NRL_FUZZ AND NOT CMAKE_CROSSCOMPILING)
   add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/nrl.1
     COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/man.sh $<TARGET_FILE:nrl> ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/nrl.1
@@ -39,7 +39,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/nrl-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/nrl-config.cmake ${PROJECT_BINARY_DIR}/nrl-config-version.cmake
   cmake/nrl_plugin.cmake DESTINATION ${nrl_package_dir} COMPONENT dev)
-# pkg-config's file finds its prefix from where it lies itself.
+# The pkg-config file derives the prefix from its own path.
 file(RELATIVE_PATH nrl_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" nrl_pc_prefix "${nrl_pc_prefix}")
 configure_file(cmake/nrl.pc.in ${PROJECT_BINARY_DIR}/nrl.pc @ONLY)

@@ -1,4 +1,4 @@
-# The libraries of the core and of plugins; each has one home folder.
+# The libraries of the core and of plugins; each is used by one directory only.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)

@@ -1,9 +1,9 @@
 #!/bin/sh
-# man.sh NRL VERSION FILE: writes the manual page nrl(1) into FILE, made of what `nrl help` and `nrl help VERB` print.
+# man.sh NRL VERSION FILE: writes the manual page nrl(1) to FILE, from the output of `nrl help` and `nrl help VERB`.
 set -eu
 nrl=$1 version=$2 file=$3
 
-# Text as it stands: roff's own characters are escaped.
+# Plain text: characters with a meaning in roff are escaped.
 verbatim() {
     printf '.nf\n'
     sed 's/\\/\\e/g; s/-/\\-/g; s/`/\\(ga/g; s/^\([.'"'"']\)/\\\&\1/'
@@ -11,7 +11,7 @@ verbatim() {
 }
 
 exec >"$file"
-help=$(PATH= "$nrl" help) # programs of this machine are none of nrl's
+help=$(PATH= "$nrl" help) # excludes programs of this machine
 cat <<ROFF
 .TH NRL 1 "" "nrl $version" "User Commands"
 .SH NAME

@@ -1,11 +1,11 @@
 # nrl_plugin(my.c) or nrl_plugin(KIND algorithms NAME my SOURCES my.c other.c [LIBRARIES ...])
-# builds <name>.so that nrl opens. COMPONENT NAME puts a plugin of the tree into another package than the
-# program's. Works inside the tree and, through find_package(nrl), outside it:
-# there it lands in <build>/plugins/<kind>/, so that NRL_PLUGIN_PATH=<build>/plugins finds it, and `cmake --install`
-# copies it to <prefix>/NRL_PLUGIN_INSTALL_DIR/<kind>/.
-# Without KIND the kind is the one that the sources name (NRL_KIND_...).
-# nrl_plugin_test(my [option=value ...]) then adds the test that `nrl plugins test` passes; ctest runs it
-# after enable_testing().
+# builds the plugin <name>.so. COMPONENT NAME puts a plugin of the tree into another package than that of the
+# program. Works in the tree and, through find_package(nrl), outside of it. Outside, the plugin is built in
+# <build>/plugins/<kind>/, where NRL_PLUGIN_PATH=<build>/plugins finds it, and `cmake --install` copies it to
+# <prefix>/NRL_PLUGIN_INSTALL_DIR/<kind>/.
+# Without KIND, the kind is read from the sources (NRL_KIND_...).
+# nrl_plugin_test(my [option=value ...]) adds a test that runs `nrl plugins test`; ctest runs it after
+# enable_testing().
 if(NOT DEFINED NRL_PLUGIN_SUBDIR)
   set(NRL_PLUGIN_SUBDIR lib/nrl)
 endif()
@@ -27,7 +27,7 @@ function(nrl_plugin_kind out)
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "nrl_plugin: none of ${ARGN} names its kind (NRL_KIND_...); give KIND")
+  message(FATAL_ERROR "nrl_plugin: cannot find the kind (NRL_KIND_...) in ${ARGN}; pass KIND")
 endfunction()
 
 function(nrl_plugin)
@@ -69,7 +69,7 @@ endfunction()
 function(nrl_plugin_test name)
   get_property(target GLOBAL PROPERTY nrl_plugin_${name})
   if(NOT target)
-    message(FATAL_ERROR "nrl_plugin_test: nrl_plugin made no plugin '${name}'")
+    message(FATAL_ERROR "nrl_plugin_test: there is no plugin '${name}'; call nrl_plugin first")
   endif()
   list(JOIN ARGN " " settings)
   string(STRIP "rules ${name} ${settings}" test) # set apart by its options

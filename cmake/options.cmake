@@ -1,15 +1,15 @@
-# Warnings and sanitizers, for everything that is built here; not for outsiders.
+# Warnings and sanitizers for everything in this tree; they are not exported.
 add_library(nrl_options INTERFACE)
 target_compile_definitions(nrl_options INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE=>) # C++ has it
 target_compile_options(nrl_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wstrict-prototypes -Wconversion -Wno-sign-conversion>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
-  # A status says whether an out parameter was set; gcc cannot see that and guesses wrong at -O3.
+  # A status says whether an output parameter was set; gcc does not know that, and warns without reason at -O3.
   $<$<AND:$<C_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:C,CXX>>:-Wno-maybe-uninitialized>
   "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-semantic-interposition;-fno-math-errno>"
-  # __FILE__ is relative to the source tree, so that what is installed does not name the folder it was built in.
+  # __FILE__ is relative to the source tree, so that installed files do not contain the path of the build.
   "$<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
-# Instrumented code makes gcc warn of what cannot happen, so there warnings stay warnings.
+# gcc has false warnings about instrumented code, so they are not errors there.
 option(NRL_WERROR "warnings are errors" ON)
 if(NRL_WERROR AND NOT NRL_SANITIZE)
   target_compile_options(nrl_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)

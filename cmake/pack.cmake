@@ -1,5 +1,5 @@
-# What cpack makes: one tarball with everything, or a .deb for each of the components runtime (nrl), dev (libnrl-dev) and,
-# where the cuda backend was built, cuda (nrl-cuda).
+# Output of cpack: one tarball with everything, or a .deb for each of the components runtime (nrl), dev (libnrl-dev) and,
+# if the cuda backend was built, cuda (nrl-cuda).
 set(CPACK_PACKAGE_NAME nrl)
 set(CPACK_PACKAGE_VENDOR "the nrl authors")
 set(CPACK_PACKAGE_CONTACT "the nrl authors")
@@ -37,7 +37,7 @@ set(CPACK_COMPONENT_CUDA_DESCRIPTION "the CUDA backend of nrl
  Needs NVIDIA's driver, and cuBLAS (and cuDNN where attention is to use it), which it
  opens when it starts.")
 
-# Debian looks for the licence of a package in share/doc/PACKAGE/copyright.
+# Debian requires the license of a package in share/doc/PACKAGE/copyright.
 set(nrl_deb_packages runtime nrl dev libnrl-dev cuda nrl-cuda)
 while(nrl_deb_packages)
   list(POP_FRONT nrl_deb_packages component package)

@@ -1,9 +1,8 @@
 #!/bin/sh
-# campaign.sh NAME [N] [SEED]: proofs that take longer than a test. Each prints how many tries there
-# were, how many failed and the seed; the exit code is 1 if any failed. A failed try's own seed is
-# printed: `campaign.sh NAME 1 THAT_SEED` repeats it.
-# NRL names the program, build/release/bin/nrl unless set. A new campaign is a function try_NAME below
-# (it gets a seed) and a row in `campaigns`.
+# campaign.sh NAME [N] [SEED]: long tests. Each prints the number of tries, the number of failures and the seed;
+# the exit code is 1 if a try failed. The seed of a failed try is printed: `campaign.sh NAME 1 THAT_SEED` repeats it.
+# NRL is the path of the program, build/release/bin/nrl by default. A new campaign is a function try_NAME below
+# (its argument is a seed) and a row in `campaigns`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 source=$(pwd)
@@ -13,20 +12,20 @@ trap 'rm -rf "$work"' EXIT
 
 campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
-kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: same bits
-hostile 10000  configs, rows, tokenizers, templates, weights, checkpoints, scripts and peers made to harm: no crash, no hang
-faults  100    ranks killed or stopped: the others are out in 10 s and name the right one
-flips   1000   one bit flipped or the end cut off, in a file of a checkpoint of two ranks: always found
-soak    50     short runs with random settings: each ends as it should
+kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: bit-identical
+hostile 10000  configs, rows, tokenizers, templates, weights, checkpoints, scripts and clients that are hostile: no crash, no hang
+faults  100    ranks killed or stopped: the others end within 10 s and name the right rank
+flips   1000   one bit flipped or the end removed, in a file of a checkpoint of two ranks: always detected
+soak    50     short runs with random settings: each ends as expected
 learn   5      quickstarts with other seeds: more than 90 % right
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
-crash-states 10000 disks as a crash may leave them, built from recorded runs: each goes on from the last save, same losses
-shards  3      steps on 1, 2 and 4 ranks of fsdp, SmolLM2-135M in shape: memory falls as the plan says
-network 50     ranks in network namespaces (root) whose network fails: out in 10 s with the right name, or on with the same numbers
-suite   20     runs of all tests, each second one on a busy machine, in turn on each instruction set of the CPU: all green
-packages 2     Debian releases (12, then 13): .deb built in one, installed in a bare one, where the quickstart runs (root, debootstrap)
-docs    1      build of the site of docs/, with mkdocs in a virtual environment of its own: no warnings
-tidy    10000  C files for clang-tidy-14 with the checks of .clang-tidy, beginning at the SEEDth: no finding
+crash-states 10000 states of the disk that a crash may leave, from recorded runs: each resumes from the last save, same losses
+shards  3      steps on 1, 2 and 4 ranks of fsdp, in the shape of SmolLM2-135M: memory decreases as in the plan
+network 50     ranks in network namespaces (root) whose network fails: they end within 10 s and name the right rank, or continue with the same numbers
+suite   20     runs of all tests, every second one on a busy machine, in turn on each instruction set of the CPU: all pass
+packages 2     Debian releases (12, then 13): .deb files are built, installed in a bare system, and run the quickstart there (root, debootstrap)
+docs    1      build of the site of docs/, with mkdocs in a separate virtual environment: no warnings
+tidy    10000  C files for clang-tidy-14 with the checks of .clang-tidy, beginning at number SEED: no findings
 steady  10000  steps of one run: from the 500th on, memory grows less than 1 % (or 1 MiB), descriptors not at all'
 
 usage() {
@@ -35,7 +34,7 @@ usage() {
     exit 2
 }
 
-# pick SEED N...: one of the words, by the seed
+# pick SEED N...: one of the words, selected by the seed
 pick() {
     seed=$1
     shift
@@ -43,7 +42,7 @@ pick() {
     echo "$1"
 }
 
-# A run of a second or so, in the place of this shell: `start ... &` leaves its own number in $!.
+# A run of about a second that replaces this shell: `start ... &` leaves its process id in $!.
 start() {
     exec "$nrl" run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=10 \
         'backend={name: cpu, threads: 1}' "$@"
@@ -85,7 +84,7 @@ PY
     "$nrl" checkpoint verify "$newest" >"$work/log" 2>&1
     code=$?
     [ $code -eq 5 ] || { echo "$file: $what: verify exits $code"; return 1; }
-    # one in fifty is also resumed: the one before it is taken, and that is said
+    # one in fifty is also resumed: from the checkpoint before it, with a warning
     [ $(($1 % 50)) -eq 0 ] || return 0
     small out="$try" resume=auto checkpoint.fallback=previous train.epochs=0 train.steps=10 >"$work/log" 2>"$work/err" ||
         { cat "$work/err"; return 1; }
@@ -110,9 +109,9 @@ try_learn() {
     [ "$(sed -n 's/^after training: \([0-9]*\) of.*/\1/p' "$work/log")" -gt 900 ]
 }
 
-# Ranks as torchrun would start them, so that each answers for itself: a random one is killed, or stopped
-# for good, at a random moment. Every other rank must be out within 10 s, with exit code 4 and the right
-# culprit, and leave nothing behind.
+# Ranks started as by torchrun, each with its own exit code: a random rank is killed, or stopped for good, at a
+# random moment. Every other rank must end within 10 s, with exit code 4 and the right rank in its message, and leave
+# nothing behind.
 fault_rank() {
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$3 \
         OMP_NUM_THREADS=1 exec "$nrl" run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=0 \
@@ -123,7 +122,7 @@ fault_rank() {
 fault_survivor() {
     wait "$2"
     code=$?
-    # "rank 2 (host, process 7) was lost": of whoever speaks of a lost rank, only of the victim
+    # "rank 2 (host, process 7) was lost": messages about a lost rank must only name the victim
     blamed=$(sed -n 's/.*rank \([0-9]*\) ([^)]*).*was lost.*/\1/p' "$work/err.$1" | sort -u | tr '\n' ' ')
     [ $code -eq 4 ] && [ "$blamed" = "$3 " ] && return
     echo "rank $1: exit code $code, blamed '$blamed', expected 4 and '$3 '"
@@ -160,14 +159,14 @@ try_faults() {
     wait "$hit" 2>/dev/null
     slowest=${slowest:-0}
     [ $waited -le "$slowest" ] || slowest=$waited
-    echo "$signal rank $victim of $ranks, $strategy: the others were out after $waited ms, the slowest so far $slowest"
+    echo "$signal rank $victim of $ranks, $strategy: the others ended after $waited ms, the slowest so far $slowest"
     left=$(find "$work/faults" -name '*.tmp*' -o -name '*.part*' -o -name '*.lock')
     [ -z "$left" ] || { echo "left behind: $left"; bad=1; }
     [ $waited -le 10000 ] && [ $bad -eq 0 ]
 }
 
-# Ranks on machines of their own, and a network that fails at a random moment: as tests/e2e/network.sh, whose
-# bounds these are. What goes on must have the numbers of a run that nothing happened to.
+# Ranks on separate machines, and a network that fails at a random moment, with the bounds of tests/e2e/network.sh.
+# A run that continues must have the numbers of an undisturbed run.
 network_rest() {
     network join "$victim"
     network loss 0
@@ -182,7 +181,7 @@ network_goes_on() {
     network_losses "$work/network-run" >"$work/found"
     head -n "$(wc -l <"$work/undisturbed")" "$work/found" >"$work/common"
     head -n "$(wc -l <"$work/found")" "$work/undisturbed" | cmp - "$work/common" && [ -s "$work/common" ] && return
-    echo "other numbers than without faults"
+    echo "the numbers differ from those without faults"
     return 1
 }
 
@@ -226,7 +225,7 @@ try_network() {
     [ $bad -eq 0 ]
 }
 
-# All targets in one go: libFuzzer counts by itself.
+# All targets at once: libFuzzer counts the inputs.
 campaign_fuzz() {
     for target in "${FUZZ_BUILD:-build/fuzz}"/tests/fuzz_*; do
         [ -x "$target" ] || { echo "no fuzz targets in ${FUZZ_BUILD:-build/fuzz}"; return 2; }
@@ -242,7 +241,7 @@ campaign_fuzz() {
     done
 }
 
-# bench FILE ARGUMENT...: one of tests/bench; shows its JSON.
+# bench FILE ARGUMENT...: runs a file of tests/bench and prints its JSON.
 bench() {
     script=$1
     shift
@@ -252,7 +251,7 @@ bench() {
     failed=$((failed + 1))
 }
 
-# Speeds are for reading, not for judging: what fails here is a bench that does not work.
+# Speeds are only printed; a try fails if a benchmark does not work.
 campaign_bench() {
     peers=${NRL_PEERS_PYTHON:-}
     bench footprint.py "$source/tests/data/models/llama" --repeats "$n"
@@ -274,8 +273,8 @@ memory() {
     sed -n "s/^{\"step\": $1, .*\"loss\".*\"mem_bytes\": \([0-9]*\).*/\1/p" "$work/steady/metrics.jsonl"
 }
 
-# One run over rows of many lengths, packed and shuffled. All that it ever does, evaluations and saves
-# included, it has done once before the first look.
+# One run over rows of many lengths, packed and shuffled. Before the first measurement it has done everything once,
+# including evaluations and saves.
 campaign_steady() {
     tried=1
     allocator_noise=1048576
@@ -286,7 +285,7 @@ campaign_steady() {
     while kill -0 $! 2>/dev/null; do
         last=$(sed -n '$s/{"step": \([0-9]*\),.*/\1/p' "$work/steady/metrics.jsonl" 2>/dev/null)
         open=$(ls "/proc/$!/fd" 2>/dev/null | wc -l)
-        # a save and a look at /proc hold one for a moment
+        # a save and a read of /proc use one for a moment
         if [ "${last:-0}" -ge $from ] && [ "$open" -gt 0 ]; then
             [ "$open" -ge "${fewest:-1000}" ] || fewest=$open
             first=${first:-$open}
@@ -300,14 +299,14 @@ campaign_steady() {
     echo "descriptors: ${first:-0} then, ${latest:-0} at the end, at least ${fewest:-0}"
     left=$(find "$work/steady" -name '*.tmp*' -o -name '*.part*' -o -name '*.lock')
     [ -z "$left" ] || echo "left behind: $left"
-    # of a process this small one per cent is less than what the allocator keeps by chance
+    # one per cent of such a small process is less than the variation of the allocator
     slack=$((before / 100))
     [ $slack -ge $allocator_noise ] || slack=$allocator_noise
     [ -z "$left" ] && [ "$after" -le $((before + slack)) ] &&
         [ "${latest:-0}" -le $((${fewest:-0} + 3)) ] || failed=1
 }
 
-# shard RANKS: runs it; appends to the table: ranks, MiB that the plan says, MiB resident
+# shard RANKS: runs it and appends to the table: ranks, MiB according to the plan, MiB resident
 shard() {
     out=$work/shard$1
     tried=$((tried + 1))
@@ -318,7 +317,7 @@ shard() {
         awk -v n="$1" -v p="$planned" '{ print n, p, $1 / 1048576 }' >>"$work/shards"
 }
 
-# What is resident beside the plan (program, activations) does not depend on the ranks: to 3 % of the
+# Resident memory outside of the plan (program, activations) does not depend on the number of ranks, to 3 % of the
 # largest plan.
 campaign_shards() {
     cat >"$work/shards.json" <<JSON
@@ -347,8 +346,8 @@ YAML
          END { exit bad || NR != 3 }' "$work/shards" || failed=$((failed + 1))
 }
 
-# All tests, as scripts/test.sh runs them. The seed decides on what: the options of the cpu backend go round, and
-# every second run shares the machine with as many busy processes as it has cores. The tests that failed are printed.
+# All tests, as scripts/test.sh runs them. The seed selects the options of the cpu backend in turn, and every second
+# run shares the machine with as many busy processes as it has cores. Failed tests are printed.
 try_suite() {
     case $(($1 % 5)) in 0) set -- "$1" ;; 1) set -- "$1" isa=base ;; 2) set -- "$1" isa=avx2 ;;
     3) set -- "$1" isa=avx512 bf16=native ;; 4) set -- "$1" bf16=widen ;; esac
@@ -369,7 +368,7 @@ try_suite() {
     return $code
 }
 
-# inside FOLDER COMMAND...: runs it in that root folder, with /proc and /dev there as long as it runs
+# inside DIR COMMAND...: runs it in that root directory, with /proc and /dev mounted while it runs
 inside() {
     root=$1
     shift
@@ -380,12 +379,12 @@ inside() {
                 HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"' sh "$root" "$@"
 }
 
-# The release's packages, built from this checkout by the plain two commands and without cmocka; installed in a fresh
-# system that has nothing else, where a user without rights runs the quickstart; then what libnrl-dev is for.
-# NRL_PACKAGES=FOLDER keeps the packages there.
+# Builds the packages of a release from this checkout with the two plain commands and without cmocka, and installs them
+# in a bare system, where an unprivileged user runs the quickstart; then tests libnrl-dev.
+# NRL_PACKAGES=DIR keeps the packages in DIR.
 try_packages() {
     case $(($1 % 2)) in 1) release=bookworm ;; 0) release=trixie ;; esac
-    # The mirror that this system's own apt uses.
+    # The mirror that apt uses on this system.
     mirror=${NRL_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep '/debian/*$' | head -n 1)}
     [ -n "$mirror" ] || { echo "no Debian mirror in apt's sources: set NRL_DEBIAN_MIRROR"; return 1; }
     bare=$work/$release build=$work/$release-build
@@ -402,7 +401,7 @@ try_packages() {
         cmake -B build
         cmake --build build -j "$(nproc)"
         cd build && cpack -G DEB && cpack -G TGZ' >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
-    grep -q 'no cmocka: the tests are not built' "$work/log" || { echo "cmake said nothing of the tests"; return 1; }
+    grep -q 'no cmocka: the tests are not built' "$work/log" || { echo "cmake did not report that the tests are not built"; return 1; }
     cp "$build"/src/build/*.deb "$build"/src/build/*.tar.gz "$bare/tmp"
     [ -z "${NRL_PACKAGES:-}" ] || { mkdir -p "$NRL_PACKAGES/$release" && cp "$bare"/tmp/*nrl* "$NRL_PACKAGES/$release"; }
     rm -rf "$build"
@@ -424,13 +423,13 @@ try_packages() {
     rm -rf "$bare"
 }
 
-# The site as the workflow builds it. NRL_SITE=FOLDER keeps it there.
+# Builds the site as the workflow does. NRL_SITE=DIR keeps it in DIR.
 try_docs() {
     python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q -r "$source/docs/requirements.txt" || return 1
     NO_MKDOCS_2_WARNING=1 NRL=$nrl "$work/venv/bin/mkdocs" build --strict -f "$source/mkdocs.yml" -d "${NRL_SITE:-$work/site}"
 }
 
-# The files as cmake compiles them, without a build: what clang-tidy finds is an error.
+# Checks the files with the flags of cmake, without a build: every finding of clang-tidy is an error.
 campaign_tidy() {
     command -v clang-tidy-14 >/dev/null || { echo "skipped: there is no clang-tidy-14"; exit 77; }
     cmake -S "$source" -B "$work/tidy" -DNRL_TESTS=ON -DNRL_CUDA=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >"$work/log" 2>&1 ||
@@ -446,7 +445,7 @@ campaign_tidy() {
     [ "$code" -eq 0 ] || [ "$failed" -gt 0 ] || { tail -n 20 "$work/log"; failed=1; }
 }
 
-# One of tests/campaigns: it counts, and prints the last line, by itself.
+# A program of tests/campaigns, which counts and prints the last line itself.
 program() {
     command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
     python3 "$source/tests/campaigns/$1.py" "$nrl" "$work" "$n" "$seed"

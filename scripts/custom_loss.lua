@@ -1,5 +1,5 @@
--- A loss of your own: the same contract as a plugin in C. This one looks harder at tokens that the
--- model finds unlikely (focal loss, Lin et al. 2017), and reports how sure it is.
+-- A loss in Lua, with the same contract as a plugin in C. It gives more weight to tokens that the model
+-- finds unlikely (focal loss, Lin et al. 2017), and reports the probability of answer tokens.
 --   nrl run scripts/custom_loss.lua [CONFIG.yaml] [key=value ...]
 local nrl = require "nrl"
 local here = arg[0]:match "^.*/" or "./"

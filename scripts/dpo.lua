@@ -1,8 +1,8 @@
--- Preference training: fine-tunes a model on good answers, then prefers them to padded ones, and says how
--- often it ranks held-out pairs right.
+-- Preference training: fine-tunes a model on good answers, then trains it to prefer them to padded ones, and
+-- prints how often it ranks held-out pairs correctly.
 --   nrl run scripts/dpo.lua                                       a new small model
 --   nrl run scripts/dpo.lua CONFIG.yaml                           your model and pairs, no fine-tuning
---   nrl run scripts/dpo.lua CONFIG.yaml algorithm=dpo_in_lua      the loss below, not the plugin's
+--   nrl run scripts/dpo.lua CONFIG.yaml algorithm=dpo_in_lua      the loss below instead of the plugin
 local nrl = require "nrl"
 local here = arg[0]:match "^.*/" or "./"
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""gpu_check.py - what can only be seen on a GPU, in three calls of at most 8 minutes, prepared on a machine without one.
+"""gpu_check.py - checks that need a GPU, in three calls of at most 8 minutes, prepared on a machine without one.
 
-  gpu_check.py prepare [--build DIR] [--carry DIR]   collects what the others need, at most 64 MiB, and the CPU's losses
-  gpu_check.py correct [--carry DIR] [--out DIR]     rules, real shapes, sanitizers, other programs' numbers, NCCL
-  gpu_check.py time    [--carry DIR] [--out DIR]     where time goes: operations, products, attention, a step, ncu
-  gpu_check.py peers   [--carry DIR] [--out DIR]     whole training beside PyTorch, memory, the stall of a save
+  gpu_check.py prepare [--build DIR] [--carry DIR]   collects the files that the others need, at most 64 MiB, and losses of the CPU
+  gpu_check.py correct [--carry DIR] [--out DIR]     rules, real shapes, sanitizers, numbers of other programs, NCCL
+  gpu_check.py time    [--carry DIR] [--out DIR]     times of operations, products, attention, a step, ncu
+  gpu_check.py peers   [--carry DIR] [--out DIR]     complete training compared with PyTorch, memory, the stall of a save
   gpu_check.py report  [--out DIR]                   the table of all three, and OUT/gpu_check.json
 
-The folder of `prepare` (build/carry) is all that has to travel: it holds a copy of this program too. Needs python3 on
-both machines and nothing else; torch and transformers, compute-sanitizer and ncu are used where they are found.
-A row is ok, failed, skipped (with the reason) or a measure. The exit code is 1 if a row failed, 77 without a GPU.
+Only the directory of `prepare` (build/carry) has to be copied; it contains a copy of this program too. Both machines
+only need python3; torch and transformers, compute-sanitizer and ncu are used if they are found.
+A row is ok, failed, skipped (with the reason) or a measurement. The exit code is 1 if a row failed, 77 without a GPU.
 
---backend NAME checks another backend than cuda; --rehearse shortens everything, so that a machine without a GPU shows
-that each part works: gpu_check.py correct --backend cpu --rehearse.
+--backend NAME checks another backend than cuda; --rehearse shortens everything, to test
+each part on a machine without a GPU: gpu_check.py correct --backend cpu --rehearse.
 """
 import argparse
 import glob
@@ -31,7 +31,7 @@ SECONDS = 8 * 60 - 20  # of one call
 TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.updates", "dpo.losses", "parity.models",
          "parity.stories"]
 PROGRAMS = ["check_shapes", "bench_ops", "bench_gemm", "bench_copy"]
-# Sums in another order drift apart as steps go on; bf16 and fp16 round each activation. Relative, over all steps.
+# Sums in another order diverge over the steps; bf16 and fp16 round each activation. Relative, over all steps.
 TOLERANCES = {"sft": {"fp32": 1e-3, "bf16": 5e-2, "fp16": 1e-2}, "dpo": {"fp32": 2e-3, "bf16": 1e-1, "fp16": 2e-2}}
 LLAMA_1B = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
             "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
@@ -48,7 +48,7 @@ NCU_KERNELS = {"flash_forward_kernel": "attention", "flash_keys_kernel": "attent
 
 
 class Call:
-    """One of the three calls: its rows, its deadline, and how programs are run."""
+    """One of the three calls: its rows, its deadline, and functions that run programs."""
 
     def __init__(self, name, args):
         self.name, self.args, self.rows = name, args, []
@@ -70,7 +70,7 @@ class Call:
         self.rows.append({"name": name, "state": state, "detail": detail, **data})
 
     def run(self, command, seconds, environment=None):
-        """(exit code or None for "not done in time", output, errors)"""
+        """(exit code, or None after a timeout; output; errors)"""
         left = min(seconds, self.end - time.monotonic())
         if left < 2:
             return None, "", "no time is left"
@@ -86,7 +86,7 @@ class Call:
             return None, out, "not done after %.0f s\n%s" % (left, err)
 
     def check(self, name, seconds, command, environment=None):
-        """A row that is ok where the command exits with 0; returns its output."""
+        """A row that is ok if the command exits with 0; returns its output."""
         began = time.monotonic()
         code, out, err = self.run(command, seconds, environment)
         took = "%.1f s" % (time.monotonic() - began)
@@ -101,7 +101,7 @@ class Call:
         return out
 
     def measure(self, name, seconds, command, show, environment=None):
-        """A row of a program that prints one JSON object; `show` makes the detail of it."""
+        """A row of a program that prints one JSON object; `show` returns the detail from it."""
         code, out, err = self.run(command, seconds, environment)
         try:
             data = json.loads(out[out.index("{"):])
@@ -138,7 +138,7 @@ def train_command(nrl, carry, config, backend, out, steps, *overrides):
 
 
 def write_model(folder, shape, rows, length):
-    """config.json and rows of random tokens, for a run of random weights; its YAML is returned."""
+    """Writes config.json and rows of random tokens, for a run with random weights; returns its YAML."""
     import random
     rng = random.Random(1)
     with open(os.path.join(folder, "config.json"), "w") as f:
@@ -204,7 +204,7 @@ def prepare(args):
     with open(os.path.join(carry, "cpu_losses.json"), "w") as f:
         json.dump(numbers, f)
     size = sum(os.path.getsize(p) for p in glob.glob(os.path.join(carry, "**"), recursive=True) if os.path.isfile(p))
-    print("%s: %.1f MiB, of which at most 64 may travel; losses of %d steps" % (carry, size / 2**20, steps))
+    print("%s: %.1f MiB, at most 64 are allowed; losses of %d steps" % (carry, size / 2**20, steps))
     return int(size > MOST_BYTES)
 
 
@@ -407,9 +407,9 @@ def main():
     p.add_argument("part", choices=["prepare", "correct", "time", "peers", "report"])
     p.add_argument("--build", default=os.path.join(SOURCE, "build", "release"))
     p.add_argument("--carry", default=SOURCE if os.path.exists(os.path.join(SOURCE, "cpu_losses.json")) else os.path.join(SOURCE, "build", "carry"))
-    p.add_argument("--out", default=".", help="folder of the results")
+    p.add_argument("--out", default=".", help="directory of the results")
     p.add_argument("--backend", default="cuda")
-    p.add_argument("--python", default=os.environ.get("NRL_PEERS_PYTHON", sys.executable), help="one that has torch and transformers")
+    p.add_argument("--python", default=os.environ.get("NRL_PEERS_PYTHON", sys.executable), help="a Python with torch and transformers")
     p.add_argument("--rehearse", action="store_true", help="small shapes and few steps")
     args = p.parse_args()
     if args.part == "prepare":
@@ -417,7 +417,7 @@ def main():
     if args.part == "report":
         return report(args)
     if not os.path.exists(os.path.join(args.carry, "cpu_losses.json")):
-        sys.exit("gpu_check: %s is not a folder of `gpu_check.py prepare`" % args.carry)
+        sys.exit("gpu_check: %s is not a directory of `gpu_check.py prepare`" % args.carry)
     if args.backend == "cuda" and not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg"))):
         print("gpu_check: skipped: this machine has no NVIDIA GPU")
         return 77

@@ -1,12 +1,12 @@
-"""Hook of mkdocs.yml: adds what is written elsewhere to the site of docs/.
+"""Hook of mkdocs.yml: adds pages that are generated from other sources to the site of docs/.
 
-- reference/config.md, plugins.md, script.md, commands.md: what the program explains (`nrl describe`, `nrl help`);
+- reference/config.md, plugins.md, script.md, commands.md: the output of `nrl describe` and `nrl help`;
 - reference/headers/NAME.md: the public headers, nrl/NAME.h;
 - project/*.md: CHANGELOG, CONTRIBUTING and SECURITY of the tree's root;
-- the navigation of the pages on plugins, a page a kind.
+- the navigation of the pages on plugins, one page per kind.
 
 A link of a page to such a file becomes a link to its page; a link to any other file of the tree becomes its path.
-A link to a file that is not there stays, and so is a warning of mkdocs. NRL names the program.
+A link to a missing file is not changed, so mkdocs warns about it. NRL is the path of the program.
 """
 
 import json
@@ -32,7 +32,7 @@ def nrl(*arguments):
 
 
 def cell(text):
-    """Text of a table's cell: prose in which nothing is markup."""
+    """Text for a cell of a table, with markup escaped."""
     text = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
     return re.sub(r"([*_\[\]])", r"\\\1", text)
 
@@ -71,7 +71,7 @@ def section_page(title, intro, sections, heading):
 
 
 def reference():
-    """Path in the site to text, of every generated page."""
+    """Maps the path of every generated page in the site to its text."""
     sections = json.loads(nrl("describe", "--json"))
     plugins = [s for s in sections if "/" in s["name"]]
     config = [s for s in sections if "/" not in s["name"]]

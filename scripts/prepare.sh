@@ -1,10 +1,10 @@
-# prepare.sh - sourced by quickstart.sh and test.sh. install_needs installs what the build needs, or
-# names it; build_release builds into build/release (its arguments go to cmake).
+# prepare.sh - sourced by quickstart.sh and test.sh. install_needs installs the packages that the build needs, or
+# prints their names; build_release builds into build/release and passes its arguments to cmake.
 set -eu
 cd "$(dirname "$0")/.."
 
-# A program, a pkg-config module (or one of several) or a header, and the packages that have it:
-# of apt, of dnf, of conda-forge.
+# A program, a pkg-config module (or one of several) or a header, and the packages that contain it: of apt, dnf and
+# conda-forge.
 needs='
 program:cc:build-essential:gcc gcc-c++ make:c-compiler cxx-compiler make
 program:cmake:cmake:cmake:cmake
@@ -22,15 +22,15 @@ module:libsodium:libsodium-dev:libsodium-devel:libsodium
 module:zlib:zlib1g-dev:zlib-devel:zlib'
 test_needs='
 module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'
-# What single tests ask for and are skipped without: a small Slurm, and what cpack asks. Installed where the user is root
-# already (a container, continuous integration), never demanded.
+# Optional packages, without which some tests are skipped: a small Slurm, and a program that cpack needs. They are only
+# installed if the user is root (a container, continuous integration).
 test_wishes='
 program:file:file
 program:munged:munge
 program:slurmctld:slurmctld
 program:slurmd:slurmd
 program:srun:slurm-client'
-# Tests are skipped without it, so nobody has to have it: Debian alone packages it as it was in 2022.
+# Optional: tests are skipped without it. Only Debian has a package, of the version of 2022.
 test_extra=libgloo-dev
 
 prefixes=$(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  ')
@@ -39,7 +39,7 @@ for prefix in $prefixes; do
     export PKG_CONFIG_PATH
 done
 
-# found KIND NAME...: one of the names is there
+# found KIND NAME...: whether one of the names is found
 found() {
     kind=$1
     shift
@@ -57,7 +57,7 @@ found() {
     return 1
 }
 
-# missing COLUMN: the packages of that column for all that was not found
+# missing COLUMN: the packages of that column for everything that was not found
 missing() {
     printf '%s\n' "$needs" | while IFS=: read -r kind names apt dnf conda; do
         [ -n "$kind" ] || continue
@@ -83,7 +83,7 @@ install_extra() {
     { [ -z "$as_root" ] || $as_root true 2>/dev/null; } || return 0
     $as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -q -y --no-install-recommends "$test_extra" >/dev/null 2>&1 ||
-        echo "not to be had, so its tests are skipped: $test_extra"
+        echo "cannot install $test_extra: its tests are skipped"
 }
 
 # install_needs [test]
@@ -103,11 +103,11 @@ install_needs() {
                 apt-get install -q -y --no-install-recommends $(missing apt) || true
         [ -n "$(missing apt)" ] || return 0
     fi
-    echo "missing, by the name of"
+    echo "missing packages:"
     echo "  apt          $(missing apt)"
     echo "  dnf          $(missing dnf)"
     echo "  conda-forge  $(missing conda)"
-    echo "install these, or set CMAKE_PREFIX_PATH to the folders that hold them"
+    echo "install these, or set CMAKE_PREFIX_PATH to the directories that contain them"
     return 1
 }
 

@@ -1,7 +1,7 @@
--- Teaches a small model to add, then to be brief: makes its own problems, tokenizer and model, fine-tunes,
--- trains on preferences, and counts on problems it has never seen the exact answers and the brief ones.
+-- Teaches a small model to add, then to be brief: creates problems, a tokenizer and a model, fine-tunes it,
+-- trains on preferences, and counts correct and brief answers to held-out problems.
 --   nrl run scripts/quickstart.lua                      a new model, about a minute on two cores
---   nrl run scripts/quickstart.lua model.path=DIR       a model of yours (Hugging Face directory)
+--   nrl run scripts/quickstart.lua model.path=DIR       your own model (a Hugging Face directory)
 local nrl = require "nrl"
 
 local here = arg[0]:match "^.*/" or "./"
@@ -17,7 +17,7 @@ local things = {"apples", "books", "coins", "marbles", "pens", "shells"}
 
 local function pick(list) return list[math.random(#list)] end
 
--- A problem with two right answers: the number alone, and the number with more words than were asked for.
+-- A problem with two correct answers: only the number, and the number with superfluous words.
 local function problem(a, b)
   local name, thing = pick(names), pick(things)
   return {
@@ -34,7 +34,7 @@ local function shuffle(list)
   end
 end
 
--- Both orders of a pair of numbers go to the same side: 3 + 4 does not give 4 + 3 away.
+-- Both orders of a pair of numbers are in the same set, so that 3 + 4 does not reveal 4 + 3.
 local function make_problems()
   local pairs_of_numbers, train, test = {}, {}, {}
   for a = SMALLEST, LARGEST do
@@ -65,7 +65,7 @@ local function overlap(train, test)
   return n
 end
 
--- The share that one and the same answer to everything would get right.
+-- The share of problems that the best constant answer solves.
 local function best_constant(rows)
   local count, most = {}, 0
   for _, row in ipairs(rows) do
@@ -108,9 +108,9 @@ local function make_model(folder, train)
   return {config = folder .. "/config.json", tokenizer = folder}
 end
 
----- judging
+---- scoring
 
--- Right: the number answered is the sum. A win: right, and nothing after it.
+-- Right: the number in the answer is the sum. A win: right, and nothing follows the number.
 local function score(run, rows, when)
   local prompts, right, wins = {}, 0, 0
   for i, row in ipairs(rows) do prompts[i] = row.prompt end
@@ -153,12 +153,12 @@ timed(run, "trained")
 score(run, test, "after training")
 run:close()
 
----- preferences: of two right answers the brief one
+---- preferences: the brief one of two correct answers
 
 nrl.write_jsonl(data .. "pairs.jsonl", to_prefer(train))
 nrl.write_jsonl(data .. "test_pairs.jsonl", to_prefer(test))
 cfg.data.train, cfg.data.eval = data .. "pairs.jsonl", data .. "test_pairs.jsonl"
--- sft beside sigmoid: to like early ends alone would end numbers early too
+-- sft in addition to sigmoid: a preference for early ends alone would also end numbers early
 cfg.algorithm = {name = "dpo", loss = {"sigmoid", "sft"}, beta = 0.1}
 cfg.optimizer.lr, cfg.train.steps = 5e-5, 100
 cfg.schedule.warmup_steps = 10

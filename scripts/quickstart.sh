@@ -1,6 +1,6 @@
 #!/bin/sh
-# quickstart.sh: from a fresh checkout to a trained model. Builds nrl, then runs scripts/quickstart.lua;
-# arguments go to it (model.path=DIR takes a model of yours).
+# quickstart.sh: from a new checkout to a trained model. Builds nrl, then runs scripts/quickstart.lua with the
+# arguments of this script (model.path=DIR uses your own model).
 . "$(dirname "$0")/prepare.sh"
 
 install_needs

@@ -1,4 +1,4 @@
--- Fine-tunes what a config says, then evaluates, samples and exports it.
+-- Fine-tunes the model of a config, then evaluates, samples and exports it.
 --   nrl run scripts/sft.lua [CONFIG.yaml] [key=value ...]
 local nrl = require "nrl"
 local here = arg[0]:match "^.*/" or "./"

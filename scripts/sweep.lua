@@ -1,4 +1,4 @@
--- The same run with three learning rates, and a table at the end.
+-- Trains the same run with three learning rates, and prints a table at the end.
 --   nrl run scripts/sweep.lua [CONFIG.yaml] [key=value ...]
 local nrl = require "nrl"
 local here = arg[0]:match "^.*/" or "./"

@@ -12,11 +12,11 @@ is "exit code without a build" $? 1
 has err "no build in nowhere"
 python3 "$check" correct --carry nowhere 2>err
 is "exit code without what prepare makes" $? 1
-has err "nowhere is not a folder of"
+has err "nowhere is not a directory of"
 
 env -u NRL_PLUGIN_PATH python3 "$check" prepare --build "$NRL_TEST_BUILD" --carry carry --rehearse >out 2>err ||
     is "prepare" "$(cat out err)" "exit code 0"
-has out "MiB, of which at most 64 may travel"
+has out "MiB, at most 64 are allowed"
 if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     python3 carry/scripts/gpu_check.py correct >out
     is "exit code without a GPU" $? 77
