@@ -6,7 +6,7 @@
 #define CHECKPOINT_RANK_FILE_H
 #include "checkpoint/index.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/workers.h"
+#include "base/workers.h"
 #include <stdatomic.h>
 
 /* The scratch memory of all compression threads; kept between saves. */

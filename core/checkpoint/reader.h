@@ -5,7 +5,7 @@
 #define CHECKPOINT_READER_H
 #include "checkpoint/index.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/workers.h"
+#include "base/workers.h"
 
 typedef struct {
     checkpoint_tensor tensor;

@@ -4,7 +4,7 @@
  */
 #ifndef CHECKPOINT_STAGING_H
 #define CHECKPOINT_STAGING_H
-#include "checkpoint/workers.h"
+#include "base/workers.h"
 #include <stdbool.h>
 
 typedef struct {

@@ -1,163 +1,175 @@
 /*
- * build.c - a ring of chunks between the thread that reads and writes and the workers. Chunks are taken in order,
- * finished in any order and written in order, so that the first error of the file is reported.
+ * build.c - tokenises a file in rounds: the calling thread takes ranges of rows, all workers tokenise them, and the
+ * calling thread writes the results in the order of the file, so that the first error of the file is reported.
  */
 #include "data/build.h"
+#include "base/node.h"
+#include "base/workers.h"
 #include "data/kl_pairs.h"
-#include "data/read_chunk.h"
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_WORKERS = 64, MAX_NOTED = 32 };
+/* Several chunks for each worker, so that workers rarely wait for the slowest chunk of a round. */
+enum { MAX_WORKERS = 64, CHUNKS_A_WORKER = 4, MAX_KEYS = 32, KEY_SIZE = 64 };
 
-typedef enum { CHUNK_FREE = 0, CHUNK_READY, CHUNK_RUNNING, CHUNK_DONE } chunk_state;
+/* Keys of rows that have no meaning, each once. */
+typedef struct {
+    char key[MAX_KEYS][KEY_SIZE];
+    int n;
+} key_list;
+
+/* A range of rows, and what becomes of it. */
+typedef struct {
+    void *range;           /* of the reader; NULL: read to its end */
+    const nrl_node *first; /* a row that was read in advance, in `ahead`; NULL = none */
+    arena ahead;
+    nrl_status status;
+    char *error; /* malloc'd, if status is not NRL_OK */
+    buffer body, segments;
+    data_counts counts;
+    key_list unknown;
+} chunk;
+
+/* The scratch memory of a worker. */
+typedef struct {
+    data_encoder encoder;
+    arena memory; /* of one row */
+} scratch;
 
 typedef struct {
     const data_build_options *o;
-    data_chunk *chunks; /* [n_chunks], chunk k of the file is number k % n_chunks */
-    chunk_state *state;
-    size_t n_chunks;
-    size_t filled, taken, written; /* chunks of the file so far */
-    bool stop;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    pthread_t threads[MAX_WORKERS];
-    int n_threads;
-    data_worker own;        /* of the calling thread, when there are no others */
-    data_mismatch mismatch; /* of the writing thread */
-    /* totals over the whole file */
-    data_counts counts;
-    char unknown[MAX_NOTED][CHUNK_KEY];
-    int64_t unknown_line[MAX_NOTED];
-    int n_unknown;
+    const nrl_dataset *table; /* of the reader */
+    workers *pool;
+    scratch *scratch; /* [n_workers] */
+    chunk *chunks;    /* [n_chunks] */
+    int n_workers, n_chunks;
+    data_mismatch mismatch;
+    data_counts counts; /* of the whole file */
+    key_list unknown;
 } build;
 
-/* ---- workers ---- */
+/* ---- one chunk ---- */
 
-static data_chunk *take(build *b)
+static void close_range(const build *b, chunk *s)
 {
-    data_chunk *s = NULL;
-    pthread_mutex_lock(&b->lock);
-    while (!b->stop && b->taken == b->filled)
-        pthread_cond_wait(&b->changed, &b->lock);
-    if (!b->stop) {
-        size_t k = b->taken++ % b->n_chunks;
-        b->state[k] = CHUNK_RUNNING;
-        s = &b->chunks[k];
+    if (s->range) b->table->close_range(s->range);
+    s->range = NULL;
+    s->first = NULL;
+    arena_free(&s->ahead);
+}
+
+/* *row = NULL after the last one. */
+static nrl_status next_row(const build *b, chunk *s, arena *a, const nrl_node **row)
+{
+    *row = NULL;
+    arena_reset(a);
+    return b->table->next_row(s->range, a, row);
+}
+
+/* Counts the first tokens that both sides of a pair share. Excludes tokens that the tokenizer merged differently across
+ * the end of the prompt, and tokens that either side trains, which would be shared if the answers are equal. */
+static int32_t shared_prompt(const chat_ids *a, const chat_ids *b)
+{
+    size_t most = (a->tokens.n < b->tokens.n ? a->tokens.n : b->tokens.n) - 1, n = 0;
+    while (n < most && a->tokens.ids[n] == b->tokens.ids[n] && !a->trained[n] && !b->trained[n])
+        n++;
+    return (int32_t)n;
+}
+
+static nrl_status add_example(chunk *s, const data_schema *schema, const data_sample *sample, const data_encoder *e,
+                              int64_t line)
+{
+    int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1]) : 0;
+    while (schema->labels && !e->side[0].trained[shared]) /* what a labelled sample shares with its second side */
+        shared++;
+    buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
+    for (int i = 0; i < sample->n_sides; i++) {
+        const chat_ids *ids = &e->side[i];
+        data_cache_segment seg = {.offset = (int64_t)s->body.size,
+                                  .n_tokens = (int32_t)ids->tokens.n,
+                                  .n_trained = (int32_t)e->n_trained[i],
+                                  .shared = shared,
+                                  .line = line};
+        buffer_add(&s->body, (const char *)ids->tokens.ids, ids->tokens.n * sizeof(int32_t));
+        buffer_add(&s->body, (const char *)ids->trained, ids->tokens.n);
+        NRL_TRY(data_cache_end_segment(&s->body, &seg));
+        buffer_add(&s->segments, (const char *)&seg, sizeof seg);
     }
-    pthread_mutex_unlock(&b->lock);
-    return s;
+    s->counts.truncated += e->truncated;
+    s->counts.identical += e->identical;
+    s->counts.endless += e->endless;
+    if (e->identical && !s->counts.first_identical) s->counts.first_identical = line;
+    return buffer_check(&s->segments);
 }
 
-static void set_done(build *b, const data_chunk *s)
+static void add_key(key_list *list, const char *key)
 {
-    pthread_mutex_lock(&b->lock);
-    b->state[s - b->chunks] = CHUNK_DONE;
-    pthread_cond_broadcast(&b->changed);
-    pthread_mutex_unlock(&b->lock);
+    for (int i = 0; i < list->n; i++)
+        if (!strncmp(list->key[i], key, KEY_SIZE - 1)) return;
+    if (list->n < MAX_KEYS) snprintf(list->key[list->n++], KEY_SIZE, "%s", key);
 }
 
-static void count_dropped(build *b, const data_worker *w)
+static void note_unknown(chunk *s, const data_build_options *o, const nrl_node *row, const data_sample *sample)
 {
-    size_t n = w->encoder.scratch ? tokenizer_scratch_dropped(w->encoder.scratch) : 0;
-    pthread_mutex_lock(&b->lock);
-    b->counts.dropped_characters += (int64_t)n;
-    pthread_mutex_unlock(&b->lock);
+    static const data_key chat_keys[] = {DATA_KEY_TOOLS, DATA_KEY_TEMPLATE_KWARGS};
+    const chat_template *t = o->encode.template;
+    char text[KEY_SIZE];
+    size_t at = 0;
+    for (const char *key; (key = data_row_unknown_key(o->schema, row, &at));)
+        add_key(&s->unknown, key);
+    /* Not every template uses the other keys of a message. */
+    if (sample->shape == DATA_SHAPE_CHAT && t && chat_template_reads_keys(t)) return;
+    for (int i = 0; i < 2; i++)
+        if (nrl_node_find(row, o->schema->name[chat_keys[i]])) add_key(&s->unknown, o->schema->name[chat_keys[i]]);
+    if (!sample->unknown_key) return;
+    snprintf(text, sizeof text, "%.40s (of a message)", sample->unknown_key);
+    add_key(&s->unknown, text);
 }
 
-static void *work(void *self)
+static nrl_status run_row(const build *b, chunk *s, const nrl_node *row, data_encoder *e, arena *a)
 {
-    build *b = self;
-    data_worker w = {.encoder.options = &b->o->encode};
-    for (data_chunk *s; (s = take(b));) {
-        data_chunk_run(s, &w, b->o);
-        set_done(b, s);
+    const data_build_options *o = b->o;
+    data_sample sample;
+    data_outcome outcome;
+    int64_t line = row->line;
+    if (o->signal && *o->signal)
+        return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized",
+                        *o->signal, strsignal(*o->signal), o->name, line);
+    nrl_status st = data_row_read(a, o->schema, row, &sample);
+    if (st == NRL_OK) st = data_encode(e, &sample, &outcome);
+    if (st == NRL_OK && outcome == DATA_KEPT) st = add_example(s, o->schema, &sample, e, line);
+    if (st != NRL_OK) {
+        nrl_add_context("%s:%" PRId64, o->name, line);
+        return st;
     }
-    count_dropped(b, &w);
-    data_worker_free(&w);
-    return NULL;
+    note_unknown(s, o, row, &sample);
+    s->counts.rows++;
+    s->counts.outcome[outcome]++;
+    if (!s->counts.first_line[outcome]) s->counts.first_line[outcome] = line;
+    return NRL_OK;
 }
 
-static void start(build *b)
+/* Tokenises all rows of chunk i. Its error waits until the chunks before it are written. */
+static nrl_status run_chunk(void *user, int who, int64_t i)
 {
-    int64_t n = b->o->workers < MAX_WORKERS ? b->o->workers : MAX_WORKERS;
-    b->n_chunks = n > 1 ? (size_t)n * 2 + 2 : 1;
-    b->chunks = mem_alloc(b->n_chunks * sizeof *b->chunks);
-    b->state = mem_alloc(b->n_chunks * sizeof *b->state);
-    b->own.encoder.options = &b->o->encode;
-    b->mismatch = (data_mismatch){.max_length = b->o->encode.max_length, .n_extra = b->o->schema->n_extra};
-    pthread_mutex_init(&b->lock, NULL);
-    pthread_cond_init(&b->changed, NULL);
-    while (n > 1 && b->n_threads < n)
-        if (pthread_create(&b->threads[b->n_threads], NULL, work, b))
-            break;
-        else
-            b->n_threads++;
-}
-
-static void stop(build *b)
-{
-    pthread_mutex_lock(&b->lock);
-    b->stop = true;
-    pthread_cond_broadcast(&b->changed);
-    pthread_mutex_unlock(&b->lock);
-    for (int i = 0; i < b->n_threads; i++)
-        pthread_join(b->threads[i], NULL);
-    if (!b->n_threads) count_dropped(b, &b->own);
-}
-
-static void finish(build *b)
-{
-    for (size_t i = 0; i < b->n_chunks; i++)
-        data_chunk_free(&b->chunks[i]);
-    data_worker_free(&b->own);
-    data_mismatch_free(&b->mismatch);
-    pthread_cond_destroy(&b->changed);
-    pthread_mutex_destroy(&b->lock);
-    free(b->chunks);
-    free(b->state);
-}
-
-/* ---- reading and writing ---- */
-
-static void submit(build *b)
-{
-    pthread_mutex_lock(&b->lock);
-    b->state[b->filled++ % b->n_chunks] = CHUNK_READY;
-    pthread_cond_broadcast(&b->changed);
-    pthread_mutex_unlock(&b->lock);
-}
-
-/* The oldest chunk that is not written yet, done. */
-static data_chunk *oldest_done(build *b)
-{
-    size_t k = b->written % b->n_chunks;
-    if (!b->n_threads) {
-        data_chunk_run(&b->chunks[k], &b->own, b->o);
-        return &b->chunks[k];
+    build *b = user;
+    chunk *s = &b->chunks[i];
+    scratch *w = &b->scratch[who];
+    const nrl_node *row = s->first;
+    if (row) s->status = run_row(b, s, row, &w->encoder, &s->ahead);
+    while (s->status == NRL_OK) {
+        s->status = next_row(b, s, &w->memory, &row);
+        if (s->status != NRL_OK || !row) break;
+        s->status = run_row(b, s, row, &w->encoder, &w->memory);
     }
-    pthread_mutex_lock(&b->lock);
-    while (b->state[k] != CHUNK_DONE)
-        pthread_cond_wait(&b->changed, &b->lock);
-    b->state[k] = CHUNK_FREE;
-    pthread_mutex_unlock(&b->lock);
-    return &b->chunks[k];
+    if (s->status != NRL_OK) s->error = mem_strdup(nrl_error_text());
+    close_range(b, s);
+    arena_free(&w->memory); /* a huge row may have enlarged it */
+    return NRL_OK;
 }
 
-static void add_unknown(build *b, const data_chunk *s)
-{
-    for (int i = 0; i < s->n_unknown; i++) {
-        int j = 0;
-        while (j < b->n_unknown && strcmp(b->unknown[j], s->unknown[i]) != 0)
-            j++;
-        if (j < b->n_unknown || j == MAX_NOTED) continue;
-        memcpy(b->unknown[j], s->unknown[i], CHUNK_KEY);
-        b->unknown_line[j] = s->unknown_line[i];
-        b->n_unknown++;
-    }
-}
+/* ---- rounds ---- */
 
 static void add_counts(data_counts *sum, const data_counts *c)
 {
@@ -172,48 +184,56 @@ static void add_counts(data_counts *sum, const data_counts *c)
     }
 }
 
-static nrl_status write_oldest(build *b, data_cache_writer *writer)
+static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *writer)
 {
-    data_chunk *s = oldest_done(b);
-    b->written++;
     if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
     add_counts(&b->counts, &s->counts);
-    add_unknown(b, s);
+    for (int i = 0; i < s->unknown.n; i++)
+        add_key(&b->unknown, s->unknown.key[i]);
     const data_cache_segment *segments = (const void *)s->segments.text;
     size_t n = s->segments.size / sizeof *segments;
     if (b->o->kl_pairs) return data_mismatch_append(&b->mismatch, writer, s->body.text, segments, n);
     return data_cache_append(writer, s->body.text, s->body.size, segments, n);
 }
 
+/* Fills an empty chunk with the next range; its range stays NULL after the last one. The first row of the file
+ * determines the format. */
+static nrl_status take_range(build *b, data_reader *reader, chunk *s)
+{
+    s->body.size = s->segments.size = 0;
+    s->body.what = s->segments.what = "tokens of the data";
+    s->unknown.n = 0;
+    s->counts = (data_counts){0};
+    nrl_status st = b->table->next_range(reader->self, &s->range);
+    if (st != NRL_OK) s->range = NULL;
+    if (!s->range || b->o->schema->format) return st;
+    NRL_TRY(next_row(b, s, &s->ahead, &s->first));
+    if (!s->first) return NRL_OK;
+    st = data_schema_detect(b->o->schema, s->first);
+    if (st != NRL_OK) nrl_add_context("%s:%u", b->o->name, s->first->line);
+    return st;
+}
+
 /* An error of the reader waits until the rows before it are written: the first error of the file is reported. */
 static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
 {
-    bool end = false;
-    nrl_status read_status = NRL_OK;
+    nrl_status st = NRL_OK, read_status = NRL_OK;
     char *read_error = NULL;
-    while (!end || b->written < b->filled) {
-        if (end || b->filled - b->written == b->n_chunks) {
-            nrl_status st = write_oldest(b, writer);
-            if (st == NRL_OK) continue;
-            free(read_error);
-            return st;
+    for (bool end = false; !end && st == NRL_OK;) {
+        int n = 0;
+        while (n < b->n_chunks && !end) {
+            read_status = take_range(b, reader, &b->chunks[n]);
+            end = read_status != NRL_OK || !b->chunks[n].range;
+            n += !end;
         }
-        data_chunk *s = &b->chunks[b->filled % b->n_chunks];
-        read_status = data_chunk_fill(s, reader, &end);
         if (read_status != NRL_OK) read_error = mem_strdup(nrl_error_text());
-        end = end || read_status != NRL_OK;
-        if (!b->o->schema->format && s->range) {
-            nrl_status st = data_chunk_detect(s, b->o);
-            if (st != NRL_OK) {
-                free(read_error);
-                return st;
-            }
-        }
-        if (s->range) submit(b);
+        st = workers_run(b->pool, n, run_chunk, b);
+        for (int i = 0; i < n && st == NRL_OK; i++)
+            st = write_chunk(b, &b->chunks[i], writer);
     }
-    if (read_status != NRL_OK) nrl_fail(read_status, "%s", read_error);
+    if (st == NRL_OK && read_status != NRL_OK) st = nrl_fail(read_status, "%s", read_error);
     free(read_error);
-    return read_status;
+    return st;
 }
 
 /* ---- notes ---- */
@@ -241,9 +261,9 @@ static void write_notes(const build *b, buffer *notes)
     if (b->counts.endless) buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
     if (b->counts.dropped_characters)
         buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n", b->counts.dropped_characters);
-    for (int i = 0; i < b->n_unknown; i++)
-        buffer_print(notes, "%s '%s'%s", i ? "," : "keys that are not used:", b->unknown[i],
-                     i + 1 == b->n_unknown ? "\n" : "");
+    for (int i = 0; i < b->unknown.n; i++)
+        buffer_print(notes, "%s '%s'%s", i ? "," : "keys that are not used:", b->unknown.key[i],
+                     i + 1 == b->unknown.n ? "\n" : "");
 }
 
 static nrl_status check_rows(const build *b, const data_reader *reader)
@@ -263,34 +283,53 @@ static nrl_status check_rows(const build *b, const data_reader *reader)
                     c->outcome[DATA_UNTRAINABLE]);
 }
 
-static nrl_status complete(build *b, data_cache_writer *writer, data_cache *out)
-{
-    const data_schema *schema = b->o->schema;
-    data_cache_header header = {
-        .n_sides = schema->pairs || b->o->kl_pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
-    buffer notes = {0};
-    strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
-    write_notes(b, &notes);
-    nrl_status st = data_cache_finish(writer, &header, notes.text, notes.size, out);
-    buffer_free(&notes);
-    return st;
-}
-
 nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out)
 {
+    const data_schema *schema = o->schema;
     build *b = mem_alloc(sizeof *b);
-    b->o = o;
-    start(b);
-    nrl_status st = run(b, reader, writer);
-    stop(b);
+    buffer notes = {0};
+    *b = (build){.o = o, .table = reader->table, .n_workers = 1, .n_chunks = 1};
+    b->mismatch = (data_mismatch){.max_length = o->encode.max_length, .n_extra = schema->n_extra};
+    int n = o->workers < MAX_WORKERS ? (int)o->workers : MAX_WORKERS;
+    if (n > 1 && workers_create(n - 1, &b->pool) == NRL_OK) {
+        b->n_workers = n;
+        b->n_chunks = n * CHUNKS_A_WORKER;
+    }
+    nrl_status st = b->pool ? NRL_OK : workers_create(0, &b->pool);
+    b->scratch = mem_alloc((size_t)b->n_workers * sizeof *b->scratch);
+    b->chunks = mem_alloc((size_t)b->n_chunks * sizeof *b->chunks);
+    for (int i = 0; i < b->n_workers; i++)
+        b->scratch[i].encoder.options = &o->encode;
+    if (st == NRL_OK) st = run(b, reader, writer);
+    for (int i = 0; i < b->n_workers; i++) {
+        data_encoder *e = &b->scratch[i].encoder;
+        if (e->scratch) b->counts.dropped_characters += (int64_t)tokenizer_scratch_dropped(e->scratch);
+        data_encoder_free(e);
+        arena_free(&b->scratch[i].memory);
+    }
     if (st == NRL_OK) st = check_rows(b, reader);
     if (st == NRL_OK) st = data_mismatch_finish(&b->mismatch, writer);
     if (st == NRL_OK && o->check) st = o->check(o->check_user);
-    if (st == NRL_OK)
-        st = complete(b, writer, out);
-    else
+    if (st == NRL_OK) {
+        data_cache_header header = {
+            .n_sides = schema->pairs || o->kl_pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
+        strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
+        write_notes(b, &notes);
+        st = data_cache_finish(writer, &header, notes.text, notes.size, out);
+    } else {
         data_cache_abandon(writer);
-    finish(b);
+    }
+    for (int i = 0; i < b->n_chunks; i++) {
+        close_range(b, &b->chunks[i]);
+        buffer_free(&b->chunks[i].body);
+        buffer_free(&b->chunks[i].segments);
+        free(b->chunks[i].error);
+    }
+    workers_destroy(b->pool);
+    data_mismatch_free(&b->mismatch);
+    buffer_free(&notes);
+    free(b->chunks);
+    free(b->scratch);
     free(b);
     return st;
 }

@@ -1,7 +1,7 @@
 /*
  * build.h - tokenises the rows of a reader into a token cache. The calling thread takes ranges of rows and writes the
- * results in file order; worker threads read and tokenise the rows of each range. Memory is bounded by a few chunks,
- * independent of the size of the file. The result does not depend on `workers`.
+ * results in file order; all threads read and tokenise the rows of the ranges. Memory is bounded by a few ranges for
+ * each worker, independent of the size of the file. The result does not depend on `workers`.
  */
 #ifndef DATA_BUILD_H
 #define DATA_BUILD_H

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE /* memfd_create */
 #include "base/arena.h"
 #include "base/buffer.h"
-#include "data/read_chunk.h"
+#include "data/build.h"
 #include "support/text.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,26 +35,6 @@ static const tokenizer *byte_tokenizer(void)
     return tok;
 }
 
-static void check(const data_chunk *s)
-{
-    const data_cache_segment *seg = (const void *)s->segments.text;
-    for (size_t i = 0; i < s->segments.size / sizeof *seg; i++)
-        if (seg[i].n_tokens < 1 || seg[i].n_trained < 1 || seg[i].offset % 4 ||
-            (size_t)seg[i].offset + (size_t)seg[i].n_tokens * 5 > s->body.size)
-            abort();
-}
-
-static void run(data_reader *reader, const data_build_options *o, data_chunk *chunk, data_worker *w)
-{
-    bool end = false;
-    while (data_chunk_fill(chunk, reader, &end) == NRL_OK && !end) {
-        if (!o->schema->format && data_chunk_detect(chunk, o) != NRL_OK) return;
-        data_chunk_run(chunk, w, o);
-        check(chunk);
-        if (chunk->status != NRL_OK) return;
-    }
-}
-
 /* Each opened once; NULL where the tokenizer has not what it needs. */
 static const chat_template *template_at(int i)
 {
@@ -79,20 +59,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                      .max_length = data[0] & 8 ? 20 : 0,
                                      .overlong = data[0] >> 4 & 1 ? DATA_OVERLONG_TRUNCATE : DATA_OVERLONG_DROP,
                                      .train_on_all = data[0] & 32};
-    data_worker worker = {.encoder.options = &o.encode};
-    data_chunk *chunk = mem_alloc(sizeof *chunk);
     char path[64];
     data_reader *reader;
+    data_cache_writer *writer;
+    data_cache cache = {0};
     const data_reader_choice choice = {.component.name = "jsonl"};
     int fd = memfd_create("rows", MFD_CLOEXEC);
     if (fd < 0 || write(fd, data + 1, size - 1) != (ssize_t)(size - 1)) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (data_reader_open(test_host(), &choice, path, &reader) != NRL_OK) abort();
-    run(reader, &o, chunk, &worker);
-    data_chunk_free(chunk);
-    free(chunk);
+    if (data_cache_create(NULL, true, "fuzz", &writer) != NRL_OK) abort();
+    if (data_build(&o, reader, writer, &cache) == NRL_OK)
+        for (int64_t i = 0; i < cache.header->n_examples * cache.header->n_sides; i++)
+            if (cache.index[i].n_trained < 1) abort();
+    data_cache_close(&cache);
     data_reader_close(reader);
     close(fd);
-    data_worker_free(&worker);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * workers.c - threads that sleep until a run begins and then take jobs until none is left.
  */
-#include "checkpoint/workers.h"
+#include "base/workers.h"
 #include "base/arena.h"
 #include <pthread.h>
 #include <signal.h>
@@ -84,7 +84,7 @@ nrl_status workers_create(int n, workers **out)
     for (int i = 0; i < n; i++)
         if (!worker_start(w)) {
             workers_destroy(w);
-            return nrl_fail(NRL_ERR_MEMORY, "cannot start %d threads for checkpoints", n);
+            return nrl_fail(NRL_ERR_MEMORY, "cannot start %d threads", n);
         }
     *out = w;
     return NRL_OK;

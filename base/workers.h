@@ -1,8 +1,8 @@
 /*
  * workers.h - a thread pool that runs numbered jobs together with the calling thread. One run at a time.
  */
-#ifndef CHECKPOINT_WORKERS_H
-#define CHECKPOINT_WORKERS_H
+#ifndef BASE_WORKERS_H
+#define BASE_WORKERS_H
 #include <nrl/status.h>
 
 typedef struct workers workers;
