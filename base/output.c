@@ -4,6 +4,7 @@
  */
 #include "base/output.h"
 #include "base/arena.h"
+#include "base/disk.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,31 +16,13 @@
 
 enum { COPY_BYTES = 1 << 16, ATTEMPTS = 1000 };
 
-static bool is_full(int error)
-{
-    return error == ENOSPC || error == EFBIG || error == EDQUOT;
-}
-
 static nrl_status io_error(const char *path, const char *what)
 {
     int error = errno;
-    return nrl_fail(is_full(error) ? NRL_ERR_FULL : NRL_ERR_IO, "cannot %s %s: %s", what, path, strerror(error));
+    return nrl_fail(disk_status(error), "cannot %s %s: %s", what, path, strerror(error));
 }
 
 /* ---- directories ---- */
-
-static nrl_status make_parents(const char *path)
-{
-    char *copy = mem_strdup(path);
-    nrl_status st = NRL_OK;
-    for (char *c = strchr(copy + 1, '/'); c && st == NRL_OK; c = strchr(c + 1, '/')) {
-        *c = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST) st = io_error(copy, "create directory");
-        *c = '/';
-    }
-    free(copy);
-    return st;
-}
 
 /* Not mkdtemp, which would make the directory private: the result must follow the umask. */
 static nrl_status make_temporary(output *o)
@@ -73,27 +56,14 @@ nrl_status output_open(const char *dir, const inputs *read, output *out)
         free(out->dir);
         out->dir = real;
     }
-    NRL_TRY(make_parents(out->dir));
-    return make_temporary(out);
-}
-
-static nrl_status sync_directory(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return io_error(path, "open directory");
-    int failed = fsync(fd) && errno != EINVAL && errno != EROFS;
-    nrl_status st = failed ? io_error(path, "sync directory") : NRL_OK;
-    close(fd);
-    return st;
-}
-
-static nrl_status sync_parent(const char *path)
-{
-    char *copy = mem_strdup(path), *slash = strrchr(copy, '/');
-    if (slash) slash[slash == copy] = 0;
-    nrl_status st = sync_directory(slash ? copy : ".");
-    free(copy);
-    return st;
+    char *parent = mem_strdup(out->dir), *slash = strrchr(parent, '/');
+    if (slash && slash != parent) {
+        *slash = 0;
+        errno = disk_make_path(parent);
+        if (errno) st = io_error(parent, "create directory");
+    }
+    free(parent);
+    return st == NRL_OK ? make_temporary(out) : st;
 }
 
 /* ---- files ---- */
@@ -108,31 +78,21 @@ nrl_status output_file_open(const output *o, const char *name, uint64_t needed, 
     return st;
 }
 
-static nrl_status write_error(const output_file *f)
+static nrl_status explain(const output_file *f, nrl_status st)
 {
-    int error = errno;
-    if (!is_full(error)) return io_error(f->path, "write");
-    return nrl_fail(NRL_ERR_FULL, "cannot write %s: %s; the file needs %llu bytes", f->path, strerror(error),
-                    (unsigned long long)f->needed);
+    if (st != NRL_ERR_FULL) return st;
+    return nrl_fail(st, "cannot write %s; the file needs %llu bytes", nrl_error_text(), (unsigned long long)f->needed);
 }
 
 nrl_status output_file_write(output_file *f, const void *bytes, size_t size)
 {
-    const char *from = bytes;
-    while (size > 0) {
-        ssize_t n = write(f->fd, from, size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return write_error(f);
-        from += n;
-        size -= (size_t)n;
-    }
-    return NRL_OK;
+    return explain(f, disk_write(f->fd, f->path, bytes, size));
 }
 
 nrl_status output_file_close(output_file *f, nrl_status st)
 {
-    if (st == NRL_OK && fsync(f->fd) && errno != EINVAL) st = write_error(f);
-    if (close(f->fd) && st == NRL_OK) st = write_error(f);
+    nrl_status closed = disk_finish(f->fd, f->path, st);
+    if (st == NRL_OK) st = explain(f, closed);
     free(f->path);
     return st;
 }
@@ -284,7 +244,7 @@ static nrl_status replace_existing(output *o, bool overwrite, bool (*is_stale)(c
     name_list ours = list_names(o->temporary), theirs = list_names(o->dir);
     nrl_status st = carry_over(o, &ours, &theirs, overwrite, is_stale);
     keep_mode(o);
-    if (st == NRL_OK) st = sync_directory(o->temporary);
+    if (st == NRL_OK) st = disk_sync_folder(o->temporary);
     if (st == NRL_OK && !exchange(o->temporary, o->dir)) st = io_error(o->dir, "replace directory");
     if (st == NRL_OK && bring(o, &theirs) != NRL_OK) {
         st = NRL_ERR_IO;
@@ -293,7 +253,7 @@ static nrl_status replace_existing(output *o, bool overwrite, bool (*is_stale)(c
     }
     free_names(&ours);
     free_names(&theirs);
-    return st == NRL_OK ? sync_parent(o->dir) : st;
+    return st == NRL_OK ? disk_sync_parent(o->dir) : st;
 }
 
 nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name))
@@ -308,12 +268,12 @@ nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name))
 
 nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char *name))
 {
-    NRL_TRY(sync_directory(o->temporary));
+    NRL_TRY(disk_sync_folder(o->temporary));
     if (o->exists) return replace_existing(o, overwrite, is_stale);
     if (rename(o->temporary, o->dir)) return io_error(o->dir, "create directory");
     free(o->temporary);
     o->temporary = NULL;
-    return sync_parent(o->dir);
+    return disk_sync_parent(o->dir);
 }
 
 static bool output_is_listed(const char *const *list, const char *name)

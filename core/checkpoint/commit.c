@@ -11,13 +11,16 @@
  * "done" in the next save.
  */
 #include "base/json.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- messages between ranks ---- */
@@ -102,8 +105,8 @@ static nrl_status make_folder(checkpoint_writer *w)
     NRL_TRY(disk_make_folder(w->parent));
     if (!w->parent_is_durable) NRL_TRY(disk_sync_folder(w->o.out));
     w->parent_is_durable = true;
-    NRL_TRY(disk_remove_folder(w->temporary));
-    return disk_make_new_folder(w->temporary);
+    NRL_TRY(format_remove(w->temporary));
+    return mkdir(w->temporary, 0777) == 0 ? NRL_OK : disk_fail(w->temporary, errno);
 }
 
 static nrl_status begin(checkpoint_writer *w)
@@ -213,14 +216,55 @@ static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
     return st;
 }
 
+static bool exchange(const char *a, const char *b)
+{
+    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
+}
+
+/* If the file system cannot exchange two names, the old directory is renamed first. For a moment the name does not
+ * exist; folder.c then finds the renamed directory. */
+/* Renames `from` to `to`. If `to` existed, it is now *aside (malloc'd, else NULL): remove it once the new one is
+ * durable, or restore it with put_back. */
+static nrl_status replace(const char *from, const char *to, char **aside)
+{
+    *aside = NULL;
+    if (exchange(from, to)) {
+        *aside = mem_strdup(from);
+        return NRL_OK;
+    }
+    if (errno != ENOENT && errno != EINVAL && errno != ENOSYS) return disk_fail(to, errno);
+    if (faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) { /* otherwise .old may be the only checkpoint */
+        char *old = mem_printf("%s.old", to);
+        nrl_status st = format_remove(old);
+        if (st == NRL_OK && rename(to, old) == 0)
+            *aside = old;
+        else
+            free(old);
+        NRL_TRY(st);
+    }
+    if (rename(from, to) == 0) return NRL_OK;
+    nrl_status st = disk_fail(to, errno);
+    if (*aside) rename(*aside, to);
+    free(*aside);
+    *aside = NULL;
+    return st;
+}
+
+static nrl_status put_back(const char *from, const char *to, const char *aside)
+{
+    if (aside && !strcmp(aside, from)) return exchange(from, to) ? NRL_OK : disk_fail(to, errno);
+    if (rename(to, from) != 0 || (aside && rename(aside, to) != 0)) return disk_fail(to, errno);
+    return NRL_OK;
+}
+
 /* Renames the directory and makes the name durable. On failure the earlier checkpoint has its name again. */
 static nrl_status take_name(checkpoint_writer *w, char **aside)
 {
-    NRL_TRY(disk_replace(w->temporary, w->final, aside));
+    NRL_TRY(replace(w->temporary, w->final, aside));
     nrl_status st = disk_sync_folder(w->parent);
     if (st == NRL_OK) return NRL_OK;
     char *why = mem_strdup(nrl_error_text());
-    if (disk_put_back(w->temporary, w->final, *aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    if (put_back(w->temporary, w->final, *aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
     free(*aside);
     *aside = NULL;
     nrl_fail(st, "%s", why);
@@ -248,7 +292,7 @@ static nrl_status publish(checkpoint_writer *w, manifest_file *files)
     NRL_TRY(disk_sync_folder(w->temporary));
     NRL_TRY(check_out(w));
     NRL_TRY(take_name(w, &aside));
-    if (aside && disk_remove_folder(aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    if (aside && format_remove(aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
     free(aside);
     return NRL_OK;
 }
@@ -261,7 +305,7 @@ static nrl_status commit_on_rank0(checkpoint_writer *w, nrl_status st, const man
     if (st == NRL_OK) st = blame_out(w, publish(w, w->files));
     char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
     bool is_ours = st != NRL_OK && check_out(w) == NRL_OK; /* otherwise another run may use the same name now */
-    if (is_ours && disk_remove_folder(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
+    if (is_ours && format_remove(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (w->ranks.world > 1) message_send(w, "end", st, why); /* a rank that misses it reports a timeout */
     if (st != NRL_OK) nrl_fail(st, "%s", why);
     free(why);

@@ -3,10 +3,11 @@
  */
 #include "base/arena.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "checkpoint/format.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +15,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+nrl_status format_remove(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return NRL_OK;
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) /* a symbolic link or a file: remove it, not its target */
+        return unlink(path) == 0 ? NRL_OK : disk_fail(path, errno);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        int error = errno;
+        if (fd >= 0) close(fd);
+        return disk_fail(path, error);
+    }
+    for (struct dirent *e; (e = readdir(folder));)
+        if (format_is_file(e->d_name)) unlinkat(dirfd(folder), e->d_name, 0);
+    closedir(folder);
+    return rmdir(path) == 0 || errno == ENOENT ? NRL_OK : disk_fail(path, errno);
+}
+
 typedef struct {
     int64_t step;
     double metric; /* NaN = none */
-    bool aside;    /* has the name .old of disk_replace: the run died before the new directory got its name */
+    bool aside;    /* has the name .old of commit.c: the run died before the new directory got its name */
     bool complete, kept;
 } found;
 
@@ -268,7 +287,7 @@ static nrl_status remove_dead(const folder *f, bool quiet)
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < f->n_dead && st == NRL_OK; i++) {
         char *path = mem_printf("%s/%s", f->path, f->dead[i]);
-        if (is_made_by_saves(path, quiet)) st = disk_remove_folder(path);
+        if (is_made_by_saves(path, quiet)) st = format_remove(path);
         free(path);
     }
     return st;
@@ -281,9 +300,9 @@ static nrl_status remove_saved(const folder *f, const found *one, bool quiet)
     char *path = path_of(f, one), *dead = mem_printf("%s.tmp", path);
     nrl_status st = NRL_OK;
     if (is_made_by_saves(path, quiet)) {
-        st = disk_remove_folder(dead);
+        st = format_remove(dead);
         if (st == NRL_OK && rename(path, dead) != 0) st = disk_fail(path, errno);
-        if (st == NRL_OK) st = disk_remove_folder(dead);
+        if (st == NRL_OK) st = format_remove(dead);
     }
     free(path);
     free(dead);

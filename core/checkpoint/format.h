@@ -63,6 +63,10 @@ enum {
 /* Whether checkpoints have files of this name. nrl did not write any other file in the directory. */
 bool format_is_file(const char *name);
 
+/* Removes a directory and the files in it that belong to a checkpoint. If it holds other files, the directory stays and
+ * this is an error. A missing directory is not an error. */
+nrl_status format_remove(const char *path);
+
 /* The first bytes of a rank's file. */
 void format_header(int32_t rank, int32_t world, int64_t step, unsigned char header[FORMAT_HEADER]);
 

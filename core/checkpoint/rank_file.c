@@ -3,7 +3,7 @@
  * a worker writes the batch before it.
  */
 #include "checkpoint/rank_file.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>

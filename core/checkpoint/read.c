@@ -2,7 +2,7 @@
  * read.c - reads elements of an open checkpoint: finds the chunks that hold them, reads each chunk, checks its hash,
  * decodes it and copies the elements to their position in the requested shard.
  */
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "checkpoint/reader.h"
 #include <stdatomic.h>
 #include <string.h>

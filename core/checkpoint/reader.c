@@ -2,7 +2,7 @@
  * reader.c - opens a checkpoint: reads and checks the manifest and the index of every file.
  */
 #include "checkpoint/reader.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

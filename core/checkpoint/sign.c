@@ -4,7 +4,7 @@
 #include "checkpoint/sign.h"
 #include "base/arena.h"
 #include "base/file.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "checkpoint/format.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * writer.c - the first half of a save: collects tensors and nodes, copies them, and hands them to the writer thread.
  */
 #include "checkpoint/writer.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>

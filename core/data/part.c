@@ -3,7 +3,7 @@
  */
 #include "data/part.h"
 #include "base/arena.h"
-#include "base/buffer.h"
+#include "base/disk.h"
 #include "base/json.h"
 #include "data/build.h"
 #include <errno.h>
@@ -58,67 +58,7 @@ static nrl_status set_key(const dataset_options *o, data_part *p)
     return NRL_OK;
 }
 
-/* ---- the folder ---- */
-
-static nrl_status make_folder(const char *path)
-{
-    char *p = mem_strdup(path);
-    bool made = true;
-    for (char *c = p + 1; made && *c; c++) {
-        if (*c != '/') continue;
-        *c = 0;
-        made = !mkdir(p, 0777) || errno == EEXIST || errno == EROFS || errno == EACCES;
-        *c = '/';
-    }
-    made = made && (!mkdir(p, 0777) || errno == EEXIST);
-    nrl_status st = made ? NRL_OK
-                         : nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
-                                    "data.cache: cannot make the folder '%s': %s", path, strerror(errno));
-    free(p);
-    return st;
-}
-
-/* Returns -1 if the file system has no locks. Several processes may then build the same cache, which is correct but
- * slower.
- */
-static int lock_file(const char *cache_path)
-{
-    char *path = mem_printf("%s.lock", cache_path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), r = -1;
-    if (fd >= 0) do
-            r = flock(fd, LOCK_EX);
-        while (r && errno == EINTR);
-    if (fd >= 0 && r) {
-        close(fd);
-        fd = -1;
-    }
-    free(path);
-    return fd;
-}
-
-/* Removes the name first: a process that waits for the lock then finds the finished cache. */
-static void unlock_file(const char *cache_path, int fd)
-{
-    if (fd < 0) return;
-    char *path = mem_printf("%s.lock", cache_path);
-    unlink(path);
-    free(path);
-    close(fd);
-}
-
-/* ---- building ---- */
-
-static data_encode_options encode_options(const dataset_options *o)
-{
-    return (data_encode_options){.tokenizer = o->tokenizer,
-                                 .template = o->template,
-                                 .template_problem = o->template_problem,
-                                 .max_length = o->max_length,
-                                 .vocab_size = o->vocab_size,
-                                 .overlong = o->overlong,
-                                 .train_on_all = o->train_on_all && !o->labels,
-                                 .train_on_last = o->train_on_last};
-}
+/* ---- the cache ---- */
 
 /* Detects that the file was changed between hashing and reading it. */
 static nrl_status check_unchanged(const void *part)
@@ -132,39 +72,51 @@ static nrl_status check_unchanged(const void *part)
     return nrl_fail(NRL_ERR_DATA, "%s: the file was changed while it was read", p->path);
 }
 
-static nrl_status build_with(const dataset_options *o, const data_encode_options *encode, data_part *p, bool alone)
+static nrl_status build(const dataset_options *o, data_part *p, bool alone)
 {
     data_schema schema;
     data_cache_writer *writer;
     NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
-    data_build_options b = {.name = p->path,
-                            .encode = *encode,
-                            .schema = &schema,
-                            .kl_pairs = o->kl_pairs,
-                            .workers = o->workers,
-                            .signal = o->signal,
-                            .check = check_unchanged,
-                            .check_user = p};
+    const data_build_options b = {.name = p->path,
+                                  .encode = {.tokenizer = o->tokenizer,
+                                             .template = o->template,
+                                             .template_problem = o->template_problem,
+                                             .max_length = o->max_length,
+                                             .vocab_size = o->vocab_size,
+                                             .overlong = o->overlong,
+                                             .train_on_all = o->train_on_all && !o->labels,
+                                             .train_on_last = o->train_on_last},
+                                  .schema = &schema,
+                                  .kl_pairs = o->kl_pairs,
+                                  .workers = o->workers,
+                                  .signal = o->signal,
+                                  .check = check_unchanged,
+                                  .check_user = p};
     NRL_TRY(data_cache_create(p->cache_path, alone, p->key, &writer));
     return data_build(&b, p->reader, writer, &p->cache);
 }
 
-static nrl_status build(const dataset_options *o, data_part *p, bool alone)
-{
-    data_encode_options encode = encode_options(o);
-    return build_with(o, &encode, p, alone);
-}
-
+/* Processes that build the same cache wait for each other. If the file system has no locks, several may build it, which
+ * is correct but slower. */
 static nrl_status open_or_build(const dataset_options *o, data_part *p)
 {
-    NRL_TRY(make_folder(o->cache_dir));
+    int error = disk_make_path(o->cache_dir), locked = -1;
+    if (error)
+        return nrl_fail(error == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                        "data.cache: cannot create the directory '%s': %s", o->cache_dir, strerror(error));
     NRL_TRY(data_cache_open(p->cache_path, p->key, o->quiet, &p->cache, &p->from_cache));
     if (p->from_cache) return NRL_OK;
-    int lock = lock_file(p->cache_path);
+    char *path = mem_printf("%s.lock", p->cache_path);
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (lock >= 0) do
+            locked = flock(lock, LOCK_EX);
+        while (locked && errno == EINTR);
     /* another process may have built the cache while this one waited */
     nrl_status st = data_cache_open(p->cache_path, p->key, true, &p->cache, &p->from_cache);
-    if (st == NRL_OK && !p->from_cache) st = build(o, p, lock >= 0);
-    unlock_file(p->cache_path, lock);
+    if (st == NRL_OK && !p->from_cache) st = build(o, p, !locked);
+    if (!locked) unlink(path); /* before the lock ends: a process that waits for it then finds the finished cache */
+    if (lock >= 0) close(lock);
+    free(path);
     return st;
 }
 

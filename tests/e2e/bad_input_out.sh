@@ -35,7 +35,7 @@ fi
 run 2 check run.yaml data.cache=file/cache
 has err "data.cache: cannot write into 'file': Not a directory"
 run 2 run run.yaml data.cache=file/cache out=uncached
-has err "data.cache: cannot make the folder 'file/cache': Not a directory"
+has err "data.cache: cannot create the directory 'file/cache': Not a directory"
 run 0 check run.yaml data.cache=cache out=new
 [ -e cache ] || [ -e new ] && is "folders after check" present absent
 

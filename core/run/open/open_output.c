@@ -4,7 +4,7 @@
  * write over what it reads or what no run made.
  */
 #include "run/output/out.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "run/open/session.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -6,9 +6,9 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "checkpoint/format.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "checkpoint/format.h"
 #include "model/save.h"
 #include <dirent.h>

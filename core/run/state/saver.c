@@ -4,7 +4,7 @@
  */
 #include "run/state/saver.h"
 #include "base/clock.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "config/config.h"
 #include "mesh/store.h"
 #include "run/state/state.h"

@@ -191,7 +191,7 @@ static void a_folder_that_cannot_be_made_is_an_error(void **state)
     dataset_options o = with_cache(f);
     dataset *d;
     o.cache_dir = arena_printf(&f->memory, "%s/data.jsonl/cache", f->dir);
-    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.cache: cannot make the folder");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.cache: cannot create the directory");
 }
 
 /* Eight processes at once: all see the same data, and no more than one cache is made. */

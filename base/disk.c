@@ -1,23 +1,24 @@
 /*
  * disk.c - durable writes, complete reads and directories.
  */
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include "base/arena.h"
-#include "checkpoint/format.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+nrl_status disk_status(int error)
+{
+    return error == ENOSPC || error == EFBIG || error == EDQUOT ? NRL_ERR_FULL : NRL_ERR_IO;
+}
+
 nrl_status disk_fail(const char *path, int error)
 {
-    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
-    return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
+    return nrl_fail(disk_status(error), "%s: %s", path, strerror(error));
 }
 
 /* ---- writing ---- */
@@ -59,16 +60,16 @@ nrl_status disk_reserve(int fd, const char *path, int64_t size)
 {
     if (is_beyond_limit(fd, (size_t)size)) return disk_fail(path, EFBIG);
     if (size <= 0 || fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, size) == 0) return NRL_OK;
-    return errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? disk_fail(path, errno) : NRL_OK;
+    return disk_status(errno) == NRL_ERR_FULL ? disk_fail(path, errno) : NRL_OK;
 }
 
-/* Returns 0 or an errno. A signal can interrupt fsync on a network file system. */
+/* Returns 0 or an errno. A signal can interrupt fsync on a network file system, and not every file system syncs. */
 static int sync_now(int fd)
 {
     int st;
     while ((st = fsync(fd)) != 0 && errno == EINTR)
         continue;
-    return st ? errno : 0;
+    return st && errno != EINVAL && errno != EROFS ? errno : 0;
 }
 
 nrl_status disk_finish(int fd, const char *path, nrl_status st)
@@ -136,16 +137,26 @@ nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, siz
     return NRL_OK;
 }
 
-/* ---- folders ---- */
+/* ---- directories ---- */
 
 nrl_status disk_make_folder(const char *path)
 {
     return mkdir(path, 0777) == 0 || errno == EEXIST ? NRL_OK : disk_fail(path, errno);
 }
 
-nrl_status disk_make_new_folder(const char *path)
+int disk_make_path(const char *path)
 {
-    return mkdir(path, 0777) == 0 ? NRL_OK : disk_fail(path, errno);
+    char *copy = mem_strdup(path);
+    int error = 0;
+    for (char *c = copy + 1; !error && *c; c++) {
+        if (*c != '/') continue;
+        *c = 0;
+        if (mkdir(copy, 0777) && errno != EEXIST && errno != EROFS && errno != EACCES) error = errno;
+        *c = '/';
+    }
+    if (!error && mkdir(copy, 0777) && errno != EEXIST) error = errno;
+    free(copy);
+    return error;
 }
 
 nrl_status disk_sync_folder(const char *path)
@@ -154,62 +165,14 @@ nrl_status disk_sync_folder(const char *path)
     if (fd < 0) return disk_fail(path, errno);
     int error = sync_now(fd);
     close(fd);
-    return error && error != EINVAL /* not every file system syncs directories */ ? disk_fail(path, error) : NRL_OK;
+    return error ? disk_fail(path, error) : NRL_OK;
 }
 
-static bool exchange(const char *a, const char *b)
+nrl_status disk_sync_parent(const char *path)
 {
-    return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
-}
-
-/* If the file system cannot exchange two names, the old directory is renamed first. For a moment the name does not
- * exist; folder.c then finds the renamed directory. */
-nrl_status disk_replace(const char *from, const char *to, char **aside)
-{
-    *aside = NULL;
-    if (exchange(from, to)) {
-        *aside = mem_strdup(from);
-        return NRL_OK;
-    }
-    if (errno != ENOENT && errno != EINVAL && errno != ENOSYS) return disk_fail(to, errno);
-    if (faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) { /* otherwise .old may be the only checkpoint */
-        char *old = mem_printf("%s.old", to);
-        nrl_status st = disk_remove_folder(old);
-        if (st == NRL_OK && rename(to, old) == 0)
-            *aside = old;
-        else
-            free(old);
-        NRL_TRY(st);
-    }
-    if (rename(from, to) == 0) return NRL_OK;
-    nrl_status st = disk_fail(to, errno);
-    if (*aside) rename(*aside, to);
-    free(*aside);
-    *aside = NULL;
+    char *copy = mem_strdup(path), *slash = strrchr(copy, '/');
+    if (slash) slash[slash == copy] = 0;
+    nrl_status st = disk_sync_folder(slash ? copy : ".");
+    free(copy);
     return st;
-}
-
-nrl_status disk_put_back(const char *from, const char *to, const char *aside)
-{
-    if (aside && !strcmp(aside, from)) return exchange(from, to) ? NRL_OK : disk_fail(to, errno);
-    if (rename(to, from) != 0 || (aside && rename(aside, to) != 0)) return disk_fail(to, errno);
-    return NRL_OK;
-}
-
-nrl_status disk_remove_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return NRL_OK;
-    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) /* a symbolic link or a file: remove it, not its target */
-        return unlink(path) == 0 ? NRL_OK : disk_fail(path, errno);
-    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
-    if (!folder) {
-        int error = errno;
-        if (fd >= 0) close(fd);
-        return disk_fail(path, error);
-    }
-    for (struct dirent *e; (e = readdir(folder));)
-        if (format_is_file(e->d_name)) unlinkat(dirfd(folder), e->d_name, 0);
-    closedir(folder);
-    return rmdir(path) == 0 || errno == ENOENT ? NRL_OK : disk_fail(path, errno);
 }

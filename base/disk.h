@@ -1,14 +1,15 @@
 /*
- * disk.h - file system calls for checkpoints. Errors separate a full disk, which the user can fix, from a broken one.
- * All disk access of checkpoints goes through plain libc calls in disk.c, so that tests can intercept it. No function
- * follows a symbolic link where it expects a file.
+ * disk.h - durable files and directories. Errors separate a full disk, which the user can fix, from a broken one.
+ * All calls are plain libc calls, so that tests can intercept them. No function follows a symbolic link where it
+ * expects a file.
  */
-#ifndef CHECKPOINT_DISK_H
-#define CHECKPOINT_DISK_H
+#ifndef BASE_DISK_H
+#define BASE_DISK_H
 #include <nrl/status.h>
 #include <stdbool.h>
 
-/* Returns NRL_ERR_FULL or NRL_ERR_IO depending on `error`, an errno, with the text "path: strerror". */
+nrl_status disk_status(int error); /* NRL_ERR_FULL or NRL_ERR_IO depending on `error`, an errno */
+/* Returns it with the text "path: strerror". */
 nrl_status disk_fail(const char *path, int error);
 
 /* Creates a file for writing. The file must not exist. */
@@ -30,14 +31,8 @@ nrl_status disk_read(int fd, const char *path, int64_t offset, void *to, size_t 
 nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, size_t *size);
 
 nrl_status disk_make_folder(const char *path); /* one level; it may exist */
-nrl_status disk_make_new_folder(const char *path);
+int disk_make_path(const char *path);          /* a directory and those above it; returns 0 or an errno */
 nrl_status disk_sync_folder(const char *path);
-/* Renames `from` to `to`. If `to` existed, it is now *aside (malloc'd, else NULL): remove it once the new one is
- * durable, or restore it with disk_put_back. */
-nrl_status disk_replace(const char *from, const char *to, char **aside);
-nrl_status disk_put_back(const char *from, const char *to, const char *aside);
-/* Removes a directory and the files in it that belong to a checkpoint. If it holds other files, the directory stays and
- * this is an error. A missing directory is not an error. */
-nrl_status disk_remove_folder(const char *path);
+nrl_status disk_sync_parent(const char *path); /* the directory that holds `path` */
 
 #endif
