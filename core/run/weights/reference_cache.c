@@ -4,7 +4,7 @@
 #include "run/weights/reference_cache.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "checkpoint/disk.h"
+#include "base/disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
