@@ -16,6 +16,7 @@
 typedef struct {
     arena *a;
     const char *source;
+    bool reals; /* integers were read as doubles */
 } reader;
 
 static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_node *parent);
@@ -28,6 +29,8 @@ static nrl_node *convert_scalar(const reader *r, const json_t *j)
     case JSON_INTEGER:
         return node_int(r->a, json_integer_value(j));
     case JSON_REAL:
+        if (r->reals && fabs(json_real_value(j)) < 0x1p53 && json_real_value(j) == trunc(json_real_value(j)))
+            return node_int(r->a, (int64_t)json_real_value(j));
         return node_f64(r->a, json_real_value(j));
     case JSON_TRUE:
         return node_bool(r->a, true);
@@ -98,7 +101,11 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
     json_error_t error;
     pthread_once(&once, watch_memory);
     lacks_memory = false;
-    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
+    json_t *j = json_loadb(text, size, flags, &error);
+    /* One integer needs more than 64 bits, such as 1e30 written out. */
+    bool reals = !j && json_error_code(&error) == json_error_numeric_overflow;
+    if (reals) j = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &error);
     if (!j && lacks_memory)
         return nrl_fail(NRL_ERR_MEMORY, "cannot parse %s: out of memory for %zu bytes of JSON", source, size);
     if (!j) {
@@ -107,7 +114,7 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
                         first + (error.column > 0 ? error.column : 1), error.text);
     }
     nrl_status st = arena_reserve(a, tree_room(j, 0), source);
-    if (st == NRL_OK) *out = convert(&(reader){a, source}, j, NULL, NULL);
+    if (st == NRL_OK) *out = convert(&(reader){a, source, reals}, j, NULL, NULL);
     json_decref(j);
     return st;
 }

@@ -1,6 +1,7 @@
 /*
  * json.h - JSON text to nodes and nodes to JSON text; no other file parses or writes JSON.
- * Parsing is strict: UTF-8, no duplicate keys, no trailing text, bounded depth. Integers have 64 bits.
+ * Parsing is strict: UTF-8, no duplicate keys, no trailing text, bounded depth. Integers have 64 bits;
+ * larger ones become doubles, and all numbers of that text then have the precision of doubles.
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H

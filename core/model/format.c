@@ -83,7 +83,8 @@ nrl_status format_find(const format_scope *scope, uint32_t holds, const char *pa
 
 static int32_t format_rate_writer(const nrl_format *f, const void *user)
 {
-    return !f->begin ? 0 : f == user ? 2 : 1;
+    int32_t rank = f->plugin.priority < 0 ? 0 : f->plugin.priority;
+    return !f->begin ? 0 : f == user ? INT32_MAX : rank < INT32_MAX - 1 ? rank + 1 : rank;
 }
 
 nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const nrl_format *read, const nrl_format **out)

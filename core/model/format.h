@@ -16,8 +16,8 @@ typedef struct {
 /* Finds the format of a path. `holds` is an nrl_holds. NRL_ERR_CONFIG: the named format does not exist or holds
  * something else, or no format recognises the path. The table lives as long as the host. [main] */
 nrl_status format_find(const format_scope *scope, uint32_t holds, const char *path, const nrl_format **out);
-/* Finds a format that can write: `read` if possible, else the first by name that holds the same and can write. [main]
- */
+/* Finds a format that can write: `read` if possible, else of those that hold the same the one with the highest
+ * priority, of equals the first by name. [main] */
 nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const nrl_format *read,
                               const nrl_format **out);
 

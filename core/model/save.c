@@ -4,6 +4,7 @@
  * Memory: one chunk of values; a matrix that files store transposed (GPT-2) is in memory as a whole.
  */
 #include "model/save.h"
+#include "base/buffer.h"
 #include "base/json.h"
 #include "base/output.h"
 #include <stdlib.h>
@@ -111,15 +112,20 @@ static nrl_status save_weights(saver *s)
 {
     const nrl_format *f = s->options->format;
     char *config = json_write(save_holds_adapters(s) ? save_adapter_config(s) : s->m->config, 0);
-    const nrl_format_write what = {.size = sizeof what,
-                                   .tensor_size = sizeof *s->tensors,
-                                   .dir = s->out.temporary,
-                                   .config = config,
-                                   .config_size = strlen(config),
-                                   .dtype = s->options->dtype,
-                                   .max_file_bytes = s->options->max_shard_bytes,
-                                   .n_tensors = s->n_pieces,
-                                   .tensors = s->tensors};
+    nrl_format_write what = {.size = sizeof what,
+                             .tensor_size = sizeof *s->tensors,
+                             .dir = s->out.temporary,
+                             .config = config,
+                             .config_size = strlen(config),
+                             .dtype = s->options->dtype,
+                             .max_file_bytes = s->options->max_shard_bytes,
+                             .n_tensors = s->n_pieces,
+                             .tensors = s->tensors,
+                             .encoding = s->options->encoding,
+                             .companions = s->options->copy_from,
+                             .files = s->options->replaced};
+    while (s->options->replaced[what.n_files].name)
+        what.n_files++;
     nrl_status st = f->begin(&what, &s->writer);
     if (st != NRL_OK) s->writer = NULL;
     if (st == NRL_OK) st = save_pieces(s);
@@ -139,7 +145,7 @@ static nrl_status save_copies(saver *s, const char *const *names, const char *co
     const char *from = s->options->copy_from;
     for (const char *const *name = names; from && name && *name; name++) {
         bool done = false;
-        for (const save_file *f = s->options->replaced; f->name; f++)
+        for (const nrl_format_file *f = s->options->replaced; f->name; f++)
             done |= !strcmp(f->name, *name);
         for (const char *const *other = copied; other && *other; other++)
             done |= !strcmp(*other, *name);
@@ -150,11 +156,11 @@ static nrl_status save_copies(saver *s, const char *const *names, const char *co
 
 static nrl_status save_travelling(saver *s)
 {
-    const save_file *own = s->options->replaced;
+    const nrl_format_file *own = s->options->replaced;
     const char *const *travelling = s->options->format->travelling;
     NRL_TRY(save_copies(s, travelling, NULL));
     NRL_TRY(save_copies(s, s->options->files, travelling));
-    for (const save_file *f = own; f->name; f++)
+    for (const nrl_format_file *f = own; f->name; f++)
         if (f->text) NRL_TRY(output_text(&s->out, f->name, f->text));
     return NRL_OK;
 }
@@ -169,11 +175,28 @@ static nrl_status save_all(saver *s, const char *dir)
     return output_publish(&s->out, s->options->overwrite, f->owns);
 }
 
+/* Refuses an encoding that the format does not have. */
+static nrl_status save_check_encoding(const save_options *o)
+{
+    const nrl_format *f = o->format;
+    buffer known = {0};
+    if (!o->encoding) return NRL_OK;
+    for (const char *const *e = f->encodings; e && *e; e++) {
+        if (!strcmp(*e, o->encoding)) return NRL_OK;
+        buffer_print(&known, ", %s", *e);
+    }
+    nrl_status st = nrl_fail(NRL_ERR_CONFIG, "format '%s' cannot write weights as '%s'; expected f32, bf16, f16%s",
+                             f->plugin.name, o->encoding, known.text ? known.text : "");
+    buffer_free(&known);
+    return st;
+}
+
 nrl_status model_save(const char *dir, const model *m, weights_source source, void *user, const save_options *options)
 {
     nrl_dtype dtype = options->dtype;
     if (dtype != NRL_DTYPE_F32 && dtype != NRL_DTYPE_BF16 && dtype != NRL_DTYPE_F16)
         return nrl_fail(NRL_ERR_CONFIG, "cannot save weights as %s; expected f32, bf16 or f16", nrl_dtype_name(dtype));
+    NRL_TRY(save_check_encoding(options));
     saver s = {.m = m, .options = options, .source = source, .user = user};
     bool alone = save_holds_adapters(&s);
     int32_t first = alone ? s.m->n_own : 0, end = alone ? s.m->n_params : s.m->n_own;

@@ -6,24 +6,20 @@
 #include "base/inputs.h"
 #include "model/weights.h"
 
-/* An accompanying file that is written with `text` instead of being copied; NULL: the file is omitted. */
-typedef struct {
-    const char *name, *text;
-} save_file;
-
 typedef struct {
     const nrl_format *format;
-    nrl_dtype dtype;          /* of the files: f32, bf16, f16 */
-    int64_t max_shard_bytes;  /* 0 = one file */
-    bool discard;             /* read every value from the source and write nothing: for ranks that take part in
-                                 collective reads while another rank writes */
-    const char *copy_from;    /* directory whose tokenizer, generation_config and template files are copied;
-                                 NULL = none */
-    const char *const *files; /* further names of that directory that are copied, NULL-ended; NULL = none */
-    save_file replaced[4];    /* accompanying files with other contents; ends with a NULL name */
-    const char *adapter_base; /* for a format that holds adapters: path of their base model; NULL = unknown */
-    bool overwrite;           /* replace the model files of an existing directory */
-    const inputs *inputs;     /* files that must not be replaced, because they are read; NULL = none */
+    nrl_dtype dtype;             /* of the files: f32, bf16, f16 */
+    const char *encoding;        /* one of the format's `encodings` for matrices; NULL = dtype */
+    int64_t max_shard_bytes;     /* 0 = one file */
+    bool discard;                /* read every value from the source and write nothing: for ranks that take part in
+                                    collective reads while another rank writes */
+    const char *copy_from;       /* directory whose tokenizer, generation_config and template files are copied;
+                                    NULL = none */
+    const char *const *files;    /* further names of that directory that are copied, NULL-ended; NULL = none */
+    nrl_format_file replaced[4]; /* accompanying files with other contents; ends with a NULL name */
+    const char *adapter_base;    /* for a format that holds adapters: path of their base model; NULL = unknown */
+    bool overwrite;              /* replace the model files of an existing directory */
+    const inputs *inputs;        /* files that must not be replaced, because they are read; NULL = none */
 } save_options;
 
 /* Writes the model's own parameters to DIR, or its adapters if the format holds adapters. The files are written to a

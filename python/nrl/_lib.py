@@ -108,7 +108,8 @@ class nrl_inference_info(Structure):
 
 
 class nrl_export_options(Structure):
-    _fields_ = [("size", c_uint32), ("dtype", c_uint32), ("adapters", c_bool), ("overwrite", c_bool), ("format", c_char_p)]
+    _fields_ = [("size", c_uint32), ("dtype", c_uint32), ("adapters", c_bool), ("overwrite", c_bool), ("format", c_char_p),
+                ("encoding", c_char_p)]
 
 
 class nrl_token_ids(Structure):

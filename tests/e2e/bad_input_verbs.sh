@@ -10,7 +10,7 @@ run 0 run run.yaml
 run 2 export nowhere model
 has err "model 'nowhere': no such directory"
 run 2 export result model --dtype f8
-has err "--dtype: 'f8': expected f32, bf16 or f16"
+has err "format 'hf' cannot write weights as 'f8'; expected f32, bf16, f16"
 run 2 export result train.jsonl
 has err "cannot write to train.jsonl: it is not a directory"
 (ulimit -f 20 && run 7 export result model && exit $failed) || failed=1

@@ -7,15 +7,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static nrl_status parse_dtype(const char *word, uint32_t *out)
+/* A word that is not a dtype is an encoding of the format, which the library checks. */
+static void parse_dtype(const char *word, nrl_export_options *o)
 {
     static const nrl_dtype all[] = {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
+    o->encoding = word;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(nrl_dtype_name(all[i]), word)) {
-            *out = all[i];
-            return NRL_OK;
+            o->dtype = all[i];
+            o->encoding = NULL;
         }
-    return nrl_fail(NRL_ERR_CONFIG, "--dtype: '%s': expected f32, bf16 or f16", word);
 }
 
 /* If a model's files were written among a run's, it would be unclear which of the two the directory
@@ -47,13 +48,14 @@ static nrl_status export_verb(int argc, char **argv)
     o.overwrite = cli_take_flag(&argc, argv, "--overwrite");
     o.adapters = cli_take_flag(&argc, argv, "--adapter");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
-    if (dtype) NRL_TRY(parse_dtype(dtype, &o.dtype));
+    if (dtype) parse_dtype(dtype, &o);
     experiment_environment(&a, &env);
     env.public_key = public_key;
     nrl_status st = check_target(&a, argv[2], o.adapters, o.overwrite);
     if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
     if (st == NRL_OK)
-        printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "", nrl_dtype_name((nrl_dtype)o.dtype));
+        printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "",
+               o.encoding ? o.encoding : nrl_dtype_name((nrl_dtype)o.dtype));
     arena_free(&a);
     return st;
 }

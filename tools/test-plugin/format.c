@@ -61,6 +61,20 @@ static void choose_tensors(suite *s)
         {.name = "base_model.model.layers.0.q_proj.lora_A.weight", .n_dims = 2, .dims = {2, 5}},
         {.name = "base_model.model.layers.0.q_proj.lora_B.weight", .n_dims = 2, .dims = {3, 2}}};
     bool alone = s->f->holds == NRL_HOLDS_ADAPTER;
+    const nrl_format_example *own = s->f->example;
+    if (own) {
+        bool fits = own->n_tensors > 0 && own->n_tensors <= MAX_TENSORS;
+        for (int64_t i = 0; fits && i < own->n_tensors; i++) {
+            const char *at = (const char *)own->tensors + (size_t)i * own->tensor_size;
+            memcpy(&s->tensors[i], at, sizeof *s->tensors < own->tensor_size ? sizeof *s->tensors : own->tensor_size);
+            fits = numel_of(&s->tensors[i]) > 0 && numel_of(&s->tensors[i]) <= MAX_NUMEL;
+        }
+        s->n = own->n_tensors;
+        s->config = own->config;
+        if (report_check(s->r, fits, "an example has at most 3 tensors of at most 64 elements", "%lld tensors",
+                         (long long)own->n_tensors))
+            return;
+    }
     s->n = alone ? 2 : 3;
     memcpy(s->tensors, alone ? adapter : model, (size_t)s->n * sizeof *s->tensors);
     s->config = alone ? adapter_config : model_config;

@@ -65,6 +65,12 @@ typedef struct {
     int32_t reserved2;
 } nrl_format_tensor;
 
+/* An accompanying file, such as the chat template, whose text differs from that of the companions. */
+typedef struct {
+    const char *name;
+    const char *text; /* NULL: the file is omitted */
+} nrl_format_file;
+
 /* The arguments of a writer. */
 typedef struct {
     uint32_t size;
@@ -77,7 +83,20 @@ typedef struct {
     int64_t max_file_bytes; /* weights are split over files of at most this size where possible; 0 = one file */
     int64_t n_tensors;
     const nrl_format_tensor *tensors; /* [n_tensors] with dtype as above */
+    const char *encoding;             /* of matrices, one of the format's `encodings`, instead of dtype; NULL = dtype */
+    const char *companions;           /* directory of the tokenizer that belongs to the model; NULL = none */
+    int64_t n_files;
+    const nrl_format_file *files; /* [n_files]; the core writes them too, beside the format's own files */
 } nrl_format_write;
+
+/* A model that a format can hold, for `nrl plugins test`. */
+typedef struct {
+    uint32_t size;
+    uint32_t tensor_size; /* stride of `tensors` */
+    const char *config;   /* JSON text */
+    int64_t n_tensors;
+    const nrl_format_tensor *tensors; /* [n_tensors] name, n_dims and dims; at most 3 tensors of at most 64 elements */
+} nrl_format_example;
 
 typedef struct {
     nrl_plugin plugin; /* a format takes no options */
@@ -108,6 +127,9 @@ typedef struct {
     bool (*owns)(const char *name);
     /* names of accompanying files that are copied from the model that was read, NULL-terminated; NULL = none */
     const char *const *travelling;
+    /* names of encodings of matrices that `begin` accepts beside f32, bf16 and f16, NULL-terminated; NULL = none */
+    const char *const *encodings;
+    const nrl_format_example *example; /* NULL: the format holds tensors of any name, and the suite's own are used */
 } nrl_format;
 
 #ifdef __cplusplus

@@ -81,11 +81,12 @@ NRL_API int32_t nrl_run_vocab_size(const nrl_run *run); /* values of a row of lo
 
 typedef struct {
     uint32_t size;
-    uint32_t dtype;     /* NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16; 0 = NRL_DTYPE_F32 */
-    bool adapters;      /* these alone; NRL_ERR_CONFIG where the path is not of a run that trained adapters */
-    bool overwrite;     /* a model that `dir` holds is replaced */
-    const char *format; /* name of the format plugin that writes; NULL = the one that reads the path, else the first
-                         * that writes */
+    uint32_t dtype;       /* NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16; 0 = NRL_DTYPE_F32 */
+    bool adapters;        /* these alone; NRL_ERR_CONFIG where the path is not of a run that trained adapters */
+    bool overwrite;       /* a model that `dir` holds is replaced */
+    const char *format;   /* name of the format plugin that writes; NULL = the one that reads the path, else the first
+                           * that writes */
+    const char *encoding; /* of matrices, one of the format's own such as "q8_0", instead of dtype; NULL = dtype */
 } nrl_export_options;
 
 /* Writes what nrl_inference_open opens to the folder `dir`, with the tokenizer and the chat template. Weights of a

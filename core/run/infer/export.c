@@ -93,7 +93,7 @@ static nrl_status export_add_file(void *user, const char *name, const char *text
     size_t room = sizeof f->o->replaced / sizeof *f->o->replaced;
     if (f->n + 1 == room)
         return nrl_fail(NRL_ERR_PLUGIN, "cannot export the chat template: more than %zu files change", room - 1);
-    f->o->replaced[f->n++] = (save_file){arena_strdup(f->a, name), text ? arena_strdup(f->a, text) : NULL};
+    f->o->replaced[f->n++] = (nrl_format_file){arena_strdup(f->a, name), text ? arena_strdup(f->a, text) : NULL};
     return NRL_OK;
 }
 

@@ -369,7 +369,11 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
     nrl_export_options all = {0};
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     save_options o = {
-        .dtype = all.dtype ? (nrl_dtype)all.dtype : NRL_DTYPE_F32, .overwrite = all.overwrite, .inputs = &s.inputs};
+        .dtype = all.dtype ? (nrl_dtype)all.dtype : NRL_DTYPE_F32,
+        .encoding = all.encoding,
+        .overwrite = all.overwrite,
+        .inputs = &s.inputs,
+    };
     const char *from = NULL;
     checkpoint *c = NULL;
     nrl_status st = begin(&s, env);

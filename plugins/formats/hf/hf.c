@@ -207,6 +207,7 @@ static const void *hf_bytes(const void *reader, int64_t i, size_t *size)
 
 static const nrl_format table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "hf", "0.1", "Hugging Face model directories of safetensors"),
+    .plugin.priority = 100,
     .holds = NRL_HOLDS_MODEL,
     .probe = hf_probe,
     .open = hf_open,

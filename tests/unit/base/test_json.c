@@ -39,8 +39,8 @@ static void bad_text_is_refused_with_its_place(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "",        "{",      "{\"a\": 1,}", "[1] x",    "{\"a\": 1, \"a\": 2}",   "\"\xff\"",
-        "[1e999]", "[0x10]", "nul",         "[\"\n\"]", "[99999999999999999999]", "{1: 2}",
+        "",       "{",   "{\"a\": 1,}", "[1] x",  "{\"a\": 1, \"a\": 2}", "\"\xff\"", "[1e999]",
+        "[0x10]", "nul", "[\"\n\"]",    "{1: 2}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         arena a = {0};
@@ -131,9 +131,24 @@ static void large_maps_are_read_quickly(void **state)
     free(text);
 }
 
+static void an_integer_beyond_64_bits_is_a_double(void **state)
+{
+    arena a = {0};
+    nrl_node *map;
+    (void)state;
+    const char text[] = "{\"max\": 1000000000000000019884624838656, \"n\": 7, \"x\": 0.5}";
+    assert_int_equal(json_parse(&a, "it", text, strlen(text), &map), NRL_OK);
+    assert_true(nrl_node_f64(nrl_node_find(map, "max"), 0) == 1e30);
+    assert_int_equal(nrl_node_kind(nrl_node_find(map, "n")), NRL_NODE_INT);
+    assert_int_equal(nrl_node_int(nrl_node_find(map, "n"), 0), 7);
+    assert_true(nrl_node_f64(nrl_node_find(map, "x"), 0) == 0.5);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_integer_beyond_64_bits_is_a_double),
         cmocka_unit_test(values_keep_type_and_order),
         cmocka_unit_test(bad_text_is_refused_with_its_place),
         cmocka_unit_test(depth_is_bounded),

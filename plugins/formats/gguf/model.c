@@ -1,0 +1,362 @@
+/*
+ * model.c - what llama.cpp calls the parts of a model: keys of its config and names of its tensors. Source: gguf-py's
+ * constants.py and tensor_mapping.py, and convert_hf_to_gguf.py of llama.cpp.
+ */
+#include "gguf.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* clang-format off */
+static const gguf_architecture architectures[] = {
+    {.model_type = "llama", .name = "llama", .permutes = true},
+    {.model_type = "mistral", .name = "llama", .permutes = true},
+    {.model_type = "qwen2", .name = "qwen2"},
+    {.model_type = "qwen3", .name = "qwen3"},
+    {.model_type = "phi3", .name = "phi3", .has_window = true},
+    {.model_type = "granite", .name = "granite", .permutes = true},
+    {.model_type = "smollm3", .name = "smollm3", .permutes = true},
+    {.model_type = "olmo2", .name = "olmo2", .norms_outputs = true},
+    {.model_type = "gemma", .name = "gemma", .adds_one = true},
+    {.model_type = "gemma3_text", .name = "gemma3", .has_window = true, .adds_one = true, .norms_outputs = true},
+    {.model_type = "gpt2", .name = "gpt2", .is_gpt2 = true},
+};
+/* clang-format on */
+
+enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
+
+nrl_status gguf_find_architecture(const nrl_node *config, const gguf_architecture **out)
+{
+    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
+    buffer known = {0};
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        *out = &architectures[i];
+        if (!strcmp(architectures[i].model_type, type)) return NRL_OK;
+        buffer_print(&known, "%s%s", i ? ", " : "", architectures[i].model_type);
+    }
+    nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: model_type '%s' has no known counterpart; expected one of %s", type,
+             known.text);
+    buffer_free(&known);
+    return NRL_ERR_CONFIG;
+}
+
+const gguf_architecture *gguf_architecture_named(const char *name)
+{
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        if (!strcmp(architectures[i].name, name)) return &architectures[i];
+    return NULL;
+}
+
+/* ---- keys ---- */
+
+typedef struct {
+    const char *hf, *key; /* the key follows "ARCHITECTURE." */
+    gguf_value_type type;
+} number_row;
+
+static const number_row numbers[] = {
+    {"num_hidden_layers", "block_count", GGUF_UINT32},
+    {"hidden_size", "embedding_length", GGUF_UINT32},
+    {"intermediate_size", "feed_forward_length", GGUF_UINT32},
+    {"num_attention_heads", "attention.head_count", GGUF_UINT32},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon", GGUF_FLOAT32},
+    {"vocab_size", "vocab_size", GGUF_UINT32},
+    {"embedding_multiplier", "embedding_scale", GGUF_FLOAT32},
+    {"residual_multiplier", "residual_scale", GGUF_FLOAT32},
+    {"attention_multiplier", "attention.scale", GGUF_FLOAT32},
+    {"logits_scaling", "logit_scale", GGUF_FLOAT32},
+};
+
+static const number_row gpt2_numbers[] = {
+    {"n_layer", "block_count", GGUF_UINT32},
+    {"n_positions", "context_length", GGUF_UINT32},
+    {"n_embd", "embedding_length", GGUF_UINT32},
+    {"n_head", "attention.head_count", GGUF_UINT32},
+    {"layer_norm_epsilon", "attention.layer_norm_epsilon", GGUF_FLOAT32},
+    {"vocab_size", "vocab_size", GGUF_UINT32},
+};
+
+static const nrl_node *find_number(const nrl_node *config, const char *key)
+{
+    const nrl_node *node = nrl_node_find(config, key);
+    nrl_node_type kind = nrl_node_kind(node);
+    return kind == NRL_NODE_INT || kind == NRL_NODE_FLOAT ? node : NULL;
+}
+
+static int64_t config_int(const nrl_node *config, const char *key, int64_t or_value)
+{
+    return nrl_node_int(find_number(config, key), or_value);
+}
+
+static void put_key(gguf_metadata *m, const gguf_architecture *arch, const char *key, gguf_value_type type,
+                    double value)
+{
+    char name[GGUF_NAME];
+    snprintf(name, sizeof name, "%s.%s", arch->name, key);
+    if (type == GGUF_FLOAT32)
+        gguf_put_f32(m, name, value);
+    else
+        gguf_put_u32(m, name, (uint32_t)value);
+}
+
+static void put_numbers(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config, const number_row *rows,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const nrl_node *value = find_number(config, rows[i].hf);
+        if (value) put_key(m, arch, rows[i].key, rows[i].type, nrl_node_f64(value, 0));
+    }
+}
+
+/* The parameters of rotary embeddings: `rope_parameters` of transformers 5, of gemma3 those of full attention, or the
+ * keys `rope_theta` and `rope_scaling` of earlier versions. */
+typedef struct {
+    double theta, local_theta; /* local: of layers with a sliding window */
+    const nrl_node *scaling;   /* map with "rope_type" or "type" and more; NULL = none */
+    const char *type;          /* "default" without scaling */
+} rope_facts;
+
+static rope_facts read_rope(const nrl_node *config)
+{
+    const nrl_node *p = nrl_node_find(config, "rope_parameters"), *full = nrl_node_find(p, "full_attention");
+    const nrl_node *map = full ? full : p ? p : config;
+    rope_facts f = {.theta = nrl_node_f64(nrl_node_find(map, "rope_theta"), 10000),
+                    .local_theta = nrl_node_f64(nrl_node_find(config, "rope_local_base_freq"), 10000)};
+    f.scaling = map == config ? nrl_node_find(config, "rope_scaling") : map;
+    if (nrl_node_kind(f.scaling) != NRL_NODE_MAP) f.scaling = NULL;
+    if (full) f.local_theta = nrl_node_f64(nrl_node_find(nrl_node_find(p, "sliding_attention"), "rope_theta"), 10000);
+    f.type = nrl_node_string(nrl_node_find(f.scaling, "rope_type"), NULL);
+    if (!f.type) f.type = nrl_node_string(nrl_node_find(f.scaling, "type"), "default");
+    return f;
+}
+
+static int64_t head_dim(const nrl_node *config)
+{
+    int64_t heads = config_int(config, "num_attention_heads", 1);
+    return config_int(config, "head_dim", config_int(config, "hidden_size", 0) / (heads > 0 ? heads : 1));
+}
+
+int64_t gguf_rope_divisors(const nrl_node *config, float out[512])
+{
+    rope_facts f = read_rope(config);
+    int64_t n = head_dim(config) / 2;
+    if (strcmp(f.type, "llama3") || n > 512) return 0;
+    double factor = nrl_node_f64(nrl_node_find(f.scaling, "factor"), 8);
+    double low = nrl_node_f64(nrl_node_find(f.scaling, "low_freq_factor"), 1);
+    double high = nrl_node_f64(nrl_node_find(f.scaling, "high_freq_factor"), 4);
+    double original = nrl_node_f64(nrl_node_find(f.scaling, "original_max_position_embeddings"), 8192);
+    for (int64_t i = 0; i < n; i++) {
+        double length = 2 * M_PI * pow(f.theta, (double)i / (double)n); /* of a wave, in positions */
+        double smooth = (original / length - low) / (high - low);
+        if (length > original / low)
+            out[i] = (float)factor;
+        else if (length < original / high)
+            out[i] = 1;
+        else
+            out[i] = (float)(1 / ((1 - smooth) / factor + smooth));
+    }
+    return n;
+}
+
+static nrl_status put_rope(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
+{
+    char key[GGUF_NAME];
+    rope_facts f = read_rope(config);
+    double partial = nrl_node_f64(nrl_node_find(f.scaling, "partial_rotary_factor"),
+                                  nrl_node_f64(nrl_node_find(config, "partial_rotary_factor"), 1));
+    put_key(m, arch, "rope.freq_base", GGUF_FLOAT32, f.theta);
+    put_key(m, arch, "rope.dimension_count", GGUF_UINT32, (double)head_dim(config) * partial);
+    if (arch->has_window && arch->adds_one && f.local_theta != 10000)
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "cannot write GGUF: rope_theta of layers with a sliding window is %g; llama.cpp always uses 10000",
+            f.local_theta);
+    if (!strcmp(f.type, "default") || !strcmp(f.type, "llama3")) return NRL_OK; /* llama3: rope_freqs.weight */
+    if (strcmp(f.type, "linear"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot write GGUF: rope_type '%s' is not supported; expected default, linear or llama3",
+                        f.type);
+    snprintf(key, sizeof key, "%s.rope.scaling.type", arch->name);
+    gguf_put_text(m, key, "linear", strlen("linear"));
+    put_key(m, arch, "rope.scaling.factor", GGUF_FLOAT32, nrl_node_f64(nrl_node_find(f.scaling, "factor"), 1));
+    return NRL_OK;
+}
+
+/* llama.cpp fixes which layers differ from the others: every sixth of gemma3 attends to all positions, every fourth of
+ * smollm3 has no rotary embedding. */
+static nrl_status check_layers(const gguf_architecture *arch, const nrl_node *config)
+{
+    const nrl_node *types = nrl_node_find(config, "layer_types"), *rotary = nrl_node_find(config, "no_rope_layers");
+    for (size_t i = 0; arch->has_window && arch->adds_one && i < nrl_node_size(types); i++)
+        if (!strcmp(nrl_node_string(nrl_node_at(types, i), ""), "full_attention") != ((i + 1) % 6 == 0))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "cannot write GGUF: layer_types[%zu] is %s; llama.cpp expects full attention in every "
+                            "sixth layer and in no other",
+                            i, nrl_node_string(nrl_node_at(types, i), "?"));
+    for (size_t i = 0; !strcmp(arch->name, "smollm3") && i < nrl_node_size(rotary); i++)
+        if (!nrl_node_int(nrl_node_at(rotary, i), 1) != ((i + 1) % 4 == 0))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "cannot write GGUF: no_rope_layers[%zu] is %lld; llama.cpp expects 0 in every fourth "
+                            "layer and in no other",
+                            i, (long long)nrl_node_int(nrl_node_at(rotary, i), 1));
+    return NRL_OK;
+}
+
+/* Without support for the window, the model is exact up to the window's length, which becomes its context. */
+static void put_context(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
+{
+    int64_t context = config_int(config, "max_position_embeddings", 2048);
+    int64_t window = config_int(config, "sliding_window", 0);
+    if (!nrl_node_bool(nrl_node_find(config, "use_sliding_window"), true)) window = 0;
+    if (arch->has_window) put_key(m, arch, "attention.sliding_window", GGUF_UINT32, (double)window);
+    if (!arch->has_window && window > 0 && window < context) {
+        nrl_warn("GGUF: llama.cpp has no sliding window for '%s'; the context is limited to the window of %lld tokens "
+                 "instead of %lld",
+                 arch->model_type, (long long)window, (long long)context);
+        context = window;
+    }
+    put_key(m, arch, "context_length", GGUF_UINT32, (double)context);
+}
+
+nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, gguf_metadata *m)
+{
+    gguf_put_text(m, "general.architecture", arch->name, strlen(arch->name));
+    if (arch->is_gpt2) {
+        int64_t width = config_int(config, "n_embd", 0);
+        put_numbers(m, arch, config, gpt2_numbers, sizeof gpt2_numbers / sizeof *gpt2_numbers);
+        put_key(m, arch, "feed_forward_length", GGUF_UINT32, (double)config_int(config, "n_inner", 4 * width));
+        return NRL_OK;
+    }
+    NRL_TRY(check_layers(arch, config));
+    put_numbers(m, arch, config, numbers, sizeof numbers / sizeof *numbers);
+    put_key(m, arch, "attention.head_count_kv", GGUF_UINT32,
+            (double)config_int(config, "num_key_value_heads", config_int(config, "num_attention_heads", 1)));
+    put_key(m, arch, "attention.key_length", GGUF_UINT32, (double)head_dim(config));
+    put_key(m, arch, "attention.value_length", GGUF_UINT32, (double)head_dim(config));
+    put_context(m, arch, config);
+    return put_rope(m, arch, config);
+}
+
+/* ---- names ---- */
+
+typedef struct {
+    const char *hf, *gguf;
+} name_row;
+
+/* Names of modules; ".weight" or ".bias" follows. The first row that fits counts in either direction. */
+static const name_row outer[] = {
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
+static const name_row outer_gpt2[] = {
+    {"wte", "token_embd"}, {"wpe", "position_embd"}, {"ln_f", "output_norm"}, {"lm_head", "output"}};
+
+static const name_row inner[] = {
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},      {"self_attn.qkv_proj", "attn_qkv"},  {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"}, {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},           {"mlp.gate_up_proj", "ffn_up"},      {"mlp.down_proj", "ffn_down"},
+};
+static const name_row norms_of_inputs[] = {{"post_attention_layernorm", "ffn_norm"}};
+static const name_row norms_of_outputs[] = {{"post_attention_layernorm", "post_attention_norm"},
+                                            {"pre_feedforward_layernorm", "ffn_norm"},
+                                            {"post_feedforward_layernorm", "post_ffw_norm"}};
+static const name_row inner_gpt2[] = {{"ln_1", "attn_norm"},          {"attn.c_attn", "attn_qkv"},
+                                      {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"},
+                                      {"mlp.c_fc", "ffn_up"},         {"mlp.c_proj", "ffn_down"}};
+
+typedef struct {
+    const name_row *rows;
+    size_t n;
+} name_table;
+
+#define TABLE(rows) ((name_table){rows, sizeof rows / sizeof *rows})
+
+static void tables_of(const gguf_architecture *arch, bool is_inner, name_table out[2])
+{
+    out[1] = (name_table){NULL, 0};
+    if (arch->is_gpt2) {
+        out[0] = is_inner ? TABLE(inner_gpt2) : TABLE(outer_gpt2);
+        return;
+    }
+    out[0] = is_inner ? TABLE(inner) : TABLE(outer);
+    if (is_inner) out[1] = arch->norms_outputs ? TABLE(norms_of_outputs) : TABLE(norms_of_inputs);
+}
+
+/* phi3 alone joins gate and up; GGUF calls both the joined and the single matrix ffn_up. */
+static bool row_fits(const gguf_architecture *arch, const name_row *row, const char *from, size_t size, bool reverse)
+{
+    const char *name = reverse ? row->gguf : row->hf;
+    bool joins = !strcmp(arch->name, "phi3"), joined = !strcmp(row->hf, "mlp.gate_up_proj");
+    if (!strcmp(row->gguf, "ffn_up") && joins != joined && !arch->is_gpt2) return false;
+    return strlen(name) == size && !strncmp(name, from, size);
+}
+
+/* Translates the name of a module; NULL: no row fits. */
+static const char *translate(const gguf_architecture *arch, bool is_inner, const char *from, size_t size, bool reverse)
+{
+    name_table tables[2];
+    tables_of(arch, is_inner, tables);
+    for (int t = 0; t < 2; t++)
+        for (size_t i = 0; i < tables[t].n; i++)
+            if (row_fits(arch, &tables[t].rows[i], from, size, reverse))
+                return reverse ? tables[t].rows[i].hf : tables[t].rows[i].gguf;
+    return NULL;
+}
+
+static bool translate_all(const gguf_architecture *arch, const char *from, const char *layers, const char *to_layers,
+                          const char *to_outer, bool reverse, char out[GGUF_NAME])
+{
+    const char *dot = strrchr(from, '.');
+    char *end;
+    if (!dot || (strcmp(dot, ".weight") && strcmp(dot, ".bias"))) return false;
+    int n = -1;
+    if (!strncmp(from, layers, strlen(layers))) {
+        const char *at = from + strlen(layers);
+        long layer = strtol(at, &end, 10);
+        const char *name = end > at && *end == '.' && end < dot
+                               ? translate(arch, true, end + 1, (size_t)(dot - end - 1), reverse)
+                               : NULL;
+        if (name) n = snprintf(out, GGUF_NAME, "%s%ld.%s%s", to_layers, layer, name, dot);
+    } else {
+        const char *name = translate(arch, false, from, (size_t)(dot - from), reverse);
+        bool bare = name && (!strcmp(name, "lm_head") || !reverse);
+        if (name) n = snprintf(out, GGUF_NAME, "%s%s%s", bare ? "" : to_outer, name, dot);
+    }
+    return n > 0 && n < GGUF_NAME;
+}
+
+static const char *without_prefix(const char *name)
+{
+    static const char prefix[] = "transformer.";
+    return strncmp(name, prefix, sizeof prefix - 1) ? name : name + sizeof prefix - 1;
+}
+
+bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME])
+{
+    return translate_all(arch, arch->is_gpt2 ? without_prefix(hf) : hf, arch->is_gpt2 ? "h." : "model.layers.", "blk.",
+                         "", false, out);
+}
+
+bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, char out[GGUF_NAME])
+{
+    return translate_all(arch, name, "blk.", arch->is_gpt2 ? "transformer.h." : "model.layers.",
+                         arch->is_gpt2 ? "transformer." : "", true, out);
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
+}
+
+gguf_change gguf_change_of(const gguf_architecture *arch, const nrl_node *config, const char *hf)
+{
+    gguf_change c = {0};
+    int64_t heads = config_int(config, "num_attention_heads", 0);
+    if (arch->permutes && strstr(hf, ".self_attn.q_proj.")) c.heads = heads;
+    if (arch->permutes && strstr(hf, ".self_attn.k_proj.")) c.heads = config_int(config, "num_key_value_heads", heads);
+    c.plus_one = arch->adds_one && ends_in(hf, "norm.weight");
+    c.transposed = arch->is_gpt2 &&
+                   (ends_in(hf, ".c_attn.weight") || ends_in(hf, ".c_proj.weight") || ends_in(hf, ".c_fc.weight"));
+    return c;
+}

@@ -1,0 +1,57 @@
+#!/bin/sh
+# gguf.sh: a model as a GGUF file and back: the same values, close ones when quantized, and errors that name the cause.
+. "$(dirname "$0")/e2e.sh"
+
+eval_loss() {
+    "$nrl" run "$source/configs/sft.yaml" "$one_thread" train.steps=1 train.epochs=0 schedule.name=constant optimizer.lr=0 \
+        schedule.warmup_ratio=0 eval.every=1 checkpoint.every=0 checkpoint.export=none "loggers=[jsonl]" \
+        "model={path: $1, tokenizer: model}" data.cache= out="$2" >log 2>&1 || { tail -n 5 log; return 1; }
+    sed -n 's/.*"eval_loss": *\([0-9.e-]*\).*/\1/p' "$2/metrics.jsonl" | tail -n 1
+}
+
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=1 checkpoint.every=0 out=run
+cp -r run/model model
+run 0 export model gguf --format gguf --dtype f32
+is "files of a GGUF directory" "$(ls gguf)" model.gguf
+is "the beginning of the file" "$(head -c 4 gguf/model.gguf)" GGUF
+run 0 export model plain --dtype f32
+run 0 export gguf back --format hf
+cmp plain/model.safetensors back/model.safetensors || failed=1
+is "config.json" "$(cat back/config.json)" "$(cat plain/config.json)"
+run 0 export gguf/model.gguf from-file --format hf
+cmp plain/model.safetensors from-file/model.safetensors || failed=1
+
+# The chat template and special tokens of the run are in the file.
+grep -aq 'tokenizer.chat_template' gguf/model.gguf || is "the chat template" none some
+grep -aq '<|im_start|>' gguf/model.gguf || is "the markers of chatml" none some
+
+# A quantized model has nearly the same loss; its file is smaller.
+run 0 export model q8 --format gguf --dtype q8_0
+run 0 export model q4 --format gguf --dtype q4_k
+has err "are written as Q8_0 or F16 instead of Q4_K" # rows of this model are shorter than a block of 256
+exact=$(eval_loss gguf exact) eight=$(eval_loss q8 eight)
+is "loss of q8_0 ($eight) beside $exact" "$(echo "$exact $eight" | awk '{ d = $1 - $2; print ($1 != 0 && d < 0.01 && d > -0.01) }')" 1
+[ "$(wc -c <q8/model.gguf)" -lt "$(($(wc -c <gguf/model.gguf) / 2))" ] || is "size of q8_0" large small
+
+# A run exports it when it is told to.
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=1 checkpoint.every=0 checkpoint.export_format=gguf out=direct
+cmp direct/model/model.gguf gguf/model.gguf || failed=1
+
+# Mistakes.
+run 2 export model bad --format gguf --dtype q5
+has err "format 'gguf' cannot write weights as 'q5'; expected f32, bf16, f16, q8_0, q6_k, q4_k"
+run 2 export model bad --dtype q4_k
+has err "format 'hf' cannot write weights as 'q4_k'; expected f32, bf16, f16"
+run 2 export model gguf --format gguf
+has err "'model.gguf' already exists"
+run 0 export model gguf --format gguf --overwrite
+mkdir odd && cp model/* odd/
+sed '1s/{/{"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64},/' model/config.json \
+    >odd/config.json
+run 2 export odd bad --format gguf
+has err "rope_type 'yarn' is not supported; expected default, linear or llama3"
+head -c 2000 gguf/model.gguf >cut.gguf
+run 65 export cut.gguf bad --format hf
+has err cut.gguf
+[ -e bad ] && is "a directory after an error" left none
+exit $failed
