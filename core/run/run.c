@@ -5,6 +5,7 @@
 #include "run/internal.h"
 #include "base/clock.h"
 #include "config/tree.h"
+#include "run/infer/export.h"
 #include "run/open/identity.h"
 #include "run/step/debug.h"
 #include "run/step/ranks.h"
@@ -162,6 +163,15 @@ nrl_status nrl_run_save(run *r, const char **path)
     telemetry_use(&r->telemetry);
     nrl_status st = ranks_agree(r->session.mesh, "save", (uint64_t)r->trainer.progress.step);
     if (st == NRL_OK) st = saver_save(&r->saver, path);
+    return run_end_call(r, st);
+}
+
+nrl_status nrl_run_export(nrl_run *r, const char *dir)
+{
+    NRL_TRY(hooks_check_call(&r->hooks, "export"));
+    nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
+    if (st == NRL_OK) st = claims_check_export(&r->session.claims, dir);
+    if (st == NRL_OK) st = export_to(&r->session, NULL, dir);
     return run_end_call(r, st);
 }
 

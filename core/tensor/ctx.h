@@ -102,15 +102,11 @@ void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes);
 nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
                        nrl_tensor **logits);
 
-/* ---- key/value cache for generation ---- */
-typedef struct kv_cache kv_cache;
-/* A cache for n_sequences of max_length tokens. The K and V buffers of a layer are allocated at first use. */
-nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length, kv_cache **out);
-void kv_cache_destroy(nrl_ctx *ctx, kv_cache *c);
-/* Sets the cache (NULL = none). With a cache, attention appends the keys and values of each segment (segment s of the
- * batch is sequence s, at its positions) and attends to all that are cached. */
-void ctx_set_cache(nrl_ctx *ctx, kv_cache *c);
-void kv_cache_truncate(kv_cache *c, int64_t sequence, int64_t length);
+/* ---- attention of another kind ---- */
+/* Fills y [N, H*K], as packed attention over the batch would. Nothing is recorded on the tape. */
+typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                    const nrl_attention_spec *spec, nrl_tensor *y);
+void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
 
 /* ---- metrics of an algorithm, collected during `loss` ---- */
 typedef struct {

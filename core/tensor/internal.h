@@ -68,7 +68,8 @@ struct nrl_ctx {
     nrl_batch *batch;
     ctx_index index;
     rope_table *ropes;
-    kv_cache *cache;
+    ctx_attention attention; /* NULL = packed attention over the batch */
+    void *attention_user;
     int64_t head_chunk_rows;     /* 0 = chosen from the vocabulary */
     int64_t head_keep_bytes;     /* logits kept from the head's forward to its backward */
     bool adapters_off;           /* linear ignores adapters */

@@ -3,7 +3,7 @@
  * with models/tiny.json and data/chat.jsonl, as installed with nrl. The program builds a config,
  * prints the loss of each step, and samples an answer.
  */
-#include <nrl/run.h>
+#include <nrl/inference.h>
 #include <stdio.h>
 
 static nrl_status on_event(void *user, nrl_run *run, const nrl_run_event *e)

@@ -36,13 +36,14 @@ def _candidates():
 
 
 def _load():
+    """libnrl-inference, which is installed beside libnrl and brings the functions of libnrl too."""
     for path in _candidates():
         if path.exists() or "NRL_LIBRARY" in os.environ:
-            return ctypes.CDLL(str(path))
+            return ctypes.CDLL(str(path.parent / "libnrl-inference.so.0"))
     try:
-        return ctypes.CDLL("libnrl.so.0")
+        return ctypes.CDLL("libnrl-inference.so.0")
     except OSError as why:
-        raise ImportError(f"cannot find libnrl.so.0: {why}; expected it beside this package, beside the program nrl on PATH, "
+        raise ImportError(f"cannot find libnrl: {why}; expected it beside this package, beside the program nrl on PATH, "
                           "or named by NRL_LIBRARY") from None
 
 

@@ -20,7 +20,7 @@ build embed
 embed/embed "$share/configs" first >first.txt
 test "$(grep -c '^step [1-3] loss [0-9.]*$' first.txt)" -eq 3
 grep -q '^What is two plus two? ' first.txt
-flags=$(PKG_CONFIG_PATH=$work/nrl/lib/pkgconfig pkg-config --cflags --libs nrl)
+flags=$(PKG_CONFIG_PATH=$work/nrl/lib/pkgconfig pkg-config --cflags --libs nrl-inference)
 # shellcheck disable=SC2086
 "$cc" -Wall -Wextra -Werror "$share/examples/embed/embed.c" $flags -Wl,-rpath,"$work/nrl/lib" -o embed_pc
 ./embed_pc "$share/configs" second >second.txt

@@ -7,7 +7,7 @@
  * bound.
  */
 #include "harness.h"
-#include "run/infer/generate.h"
+#include "inference/generate.h"
 #include <math.h>
 #include <unistd.h>
 

@@ -4,6 +4,7 @@
  * without it.
  */
 #include "harness.h"
+#include "inference/kv_cache.h"
 #include "support/shared.h"
 #include <math.h>
 
@@ -168,9 +169,9 @@ static void greedy_tokens_through_the_cache_are_the_same(void **state)
     fixture *f = *state;
     kv_cache *cache;
     ASSERT_OK(kv_cache_create(f->p.ctx, 1, N_GREEDY + 1, &cache));
-    ctx_set_cache(f->p.ctx, cache);
+    kv_cache_use(f->p.ctx, cache);
     check_greedy(f, true);
-    ctx_set_cache(f->p.ctx, NULL);
+    kv_cache_use(f->p.ctx, NULL);
     kv_cache_destroy(f->p.ctx, cache);
 }
 

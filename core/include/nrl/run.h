@@ -172,26 +172,6 @@ NRL_API nrl_status nrl_run_save(nrl_run *run, const char **path);
 /* Writes the weights as a Hugging Face directory. */
 NRL_API nrl_status nrl_run_export(nrl_run *run, const char *dir);
 
-typedef struct {
-    uint32_t size;
-    bool chat;          /* prompts are user messages, rendered by the run's template */
-    bool keep_special;  /* special tokens stay in the text */
-    int64_t max_tokens; /* new tokens */
-    double temperature; /* 0 = greedy */
-    double top_p;       /* 1 = all */
-    uint64_t seed;
-    /* Called with each new token as it is chosen, prompts in turn: the prompt's index, the id, and the text that became
-     * certain with it, empty amid a character and for the token that ends a text. The texts of a prompt add up to
-     * texts[i]. A status other than NRL_OK ends the sampling and is what it returns. Every rank calls its own. NULL =
-     * nobody asks. It may not call the run or the model. */
-    nrl_status (*token)(void *token_user, size_t prompt, int32_t id, const char *text, size_t size);
-    void *token_user;
-} nrl_sample_options;
-/* Continues n prompts in one batch. texts[i] is the new text without the prompt, allocated (nrl_free); n_tokens[i] is
- * the number of new tokens (n_tokens may be NULL). After a failure nothing is allocated. */
-NRL_API nrl_status nrl_run_sample(nrl_run *run, const char *const *prompts, size_t n, const nrl_sample_options *options,
-                                  char **texts, int64_t *n_tokens);
-
 /* A text of the embedding program (by convention JSON) that is saved in checkpoints and restored by a resume; borrowed
  * until the next nrl_run_set_state; NULL = none. */
 NRL_API const char *nrl_run_state(const nrl_run *run);

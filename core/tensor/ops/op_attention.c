@@ -1,8 +1,8 @@
 /*
- * op_attention.c - packed attention over the batch's segments, or over the key/value cache if one is set. Saves q, k,
+ * op_attention.c - packed attention over the batch's segments, or what ctx_set_attention set instead. Saves q, k,
  * v, y and the log-sum-exp of each row of scores; never stores scores.
  */
-#include "tensor/ops/kv_cache.h"
+#include "tensor/internal.h"
 #include "tensor/tape/tape.h"
 
 typedef struct {
@@ -67,12 +67,18 @@ static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const
                     (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
 }
 
+void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user)
+{
+    ctx->attention = attention;
+    ctx->attention_user = user;
+}
+
 nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
                             nrl_tensor **y)
 {
     NRL_TRY(attention_check(ctx, q, k, v, spec));
     NRL_TRY(tensor_like(ctx, q, y));
-    if (ctx->cache) return kv_cache_attention(ctx, q, k, v, spec, *y);
+    if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, *y);
     const nrl_batch *b = ctx->batch;
     attention_attributes at = {*spec, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
     nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix);

@@ -1,8 +1,9 @@
 /*
  * sample.c - run:sample{prompts = {...}, max_tokens = 40} -> a list of texts, and the number of tokens
- * of each. Uses the same code of core/run as `nrl sample`.
+ * of each. Uses the same code of inference/ as `nrl sample`.
  */
 #include "handle.h"
+#include <nrl/inference.h>
 #include <stdlib.h>
 
 static const char name[] = "run:sample";

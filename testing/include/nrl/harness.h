@@ -1,7 +1,7 @@
 /*
  * harness.h - for programs that test plugins: a context on a backend without a run, hand-made batches, gradients, the
  * metrics and the state of an algorithm, text and spans, a store for rendezvous, and a check of the gradient of a loss.
- * The functions are in the library libnrl-testing (-lnrl-testing, nrl::libnrl-testing), which `nrl plugins test` and
+ * The functions are in libnrl-testing (pkg-config nrl-testing, CMake nrl::libnrl-testing), which `nrl plugins test` and
  * nrl.gradcheck of Lua and Python use.
  *
  *     nrl_harness *h;

@@ -9,6 +9,7 @@
 #include "config/tree.h"
 #include "script.h"
 #include <math.h>
+#include <nrl/inference.h>
 #include <stdlib.h>
 #include <string.h>
 

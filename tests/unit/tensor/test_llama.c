@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "inference/kv_cache.h"
 #include "support/batch_check.h"
 #include "support/memory.h"
 #include "support/tiny_llama.h"
@@ -449,9 +450,9 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
     ok(kv_cache_create(ctx, 2, 9, &cache));
     while (at[0] < 7 || at[1] < 5) { /* prefill of 4 and 2, then one a sequence; one ends first */
         nrl_batch *b = part_of(all, at, step);
-        ctx_set_cache(ctx, cache);
+        kv_cache_use(ctx, cache);
         last_logits(b, rows, b->n_tokens, now);
-        ctx_set_cache(ctx, NULL);
+        kv_cache_use(ctx, NULL);
         for (int s = 0, row = 0; s < 2; s++)
             for (int i = 0; i < step[s]; i++, row++)
                 assert_true(difference(now + row * TINY_V, full + (s * 7 + at[s] + i) * TINY_V, TINY_V) <
@@ -467,7 +468,7 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
     nrl_batch *b = part_of(all, beyond, n);
     nrl_tensor *hidden;
     ok(ctx_set_batch(ctx, b));
-    ctx_set_cache(ctx, cache);
+    kv_cache_use(ctx, cache);
     ctx_scope_begin(ctx);
     assert_int_equal(tiny_forward(&model, &hidden), NRL_ERR_BUG);
     ctx_scope_end(ctx);

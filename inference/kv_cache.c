@@ -5,7 +5,8 @@
  * unused rows between the keys of two segments, but attention takes one contiguous list of bounds: each segment is
  * followed by a segment without queries that covers the unused rows.
  */
-#include "tensor/ops/kv_cache.h"
+#include "inference/kv_cache.h"
+#include "tensor/internal.h"
 #include <stdlib.h>
 
 typedef struct {
@@ -40,7 +41,7 @@ nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length
 void kv_cache_destroy(nrl_ctx *ctx, kv_cache *c)
 {
     if (!c) return;
-    if (ctx->cache == c) ctx->cache = NULL;
+    if (ctx->attention_user == c) ctx_set_attention(ctx, NULL, NULL);
     for (int64_t i = 0; i < c->n_layers; i++) {
         tensor_release(ctx, c->layers[i].k);
         tensor_release(ctx, c->layers[i].v);
@@ -49,11 +50,6 @@ void kv_cache_destroy(nrl_ctx *ctx, kv_cache *c)
     free(c->length);
     free(c->bounds);
     free(c);
-}
-
-void ctx_set_cache(nrl_ctx *ctx, kv_cache *c)
-{
-    ctx->cache = c;
 }
 
 void kv_cache_truncate(kv_cache *c, int64_t sequence, int64_t length)
@@ -129,10 +125,11 @@ static nrl_status check(const nrl_ctx *ctx, const kv_cache *c)
                     (long long)b->n_segments, (long long)c->n_sequences);
 }
 
-nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
-                              nrl_tensor *y)
+/* ctx_attention: appends k and v of the batch's segments to the cache of spec->layer and attends to all cached keys. */
+static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                     const nrl_attention_spec *spec, nrl_tensor *y)
 {
-    kv_cache *c = ctx->cache;
+    kv_cache *c = user;
     const nrl_batch *b = ctx->batch;
     cache_layer *l;
     nrl_tensor *bounds;
@@ -160,4 +157,9 @@ nrl_status kv_cache_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_te
                             .scale = spec->scale};
     a.k.rows = a.v.rows = b->n_segments * c->max_length;
     return backend_attention(ctx, &a);
+}
+
+void kv_cache_use(nrl_ctx *ctx, kv_cache *c)
+{
+    ctx_set_attention(ctx, c ? kv_cache_attention : NULL, c);
 }

@@ -4,8 +4,8 @@
  */
 #ifndef RUN_SAMPLE_H
 #define RUN_SAMPLE_H
-#include "run/infer/generate.h"
-#include <nrl/run.h>
+#include "inference/generate.h"
+#include <nrl/inference.h>
 #include "text/chat.h"
 
 /* `chat` non-NULL renders each prompt as one user message. texts[i] malloc'd, without the prompt. */

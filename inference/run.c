@@ -1,15 +1,12 @@
 /*
- * inference.c - what an open run does with its current weights besides training: sample, logits, export. All ranks call
- * each of these with the same arguments.
+ * run.c - what an open run answers with its current weights: samples, logits, log-probs. All ranks call each of these
+ * with the same arguments.
  */
-#include "run/infer/export.h"
-#include "run/infer/logits.h"
-#include "run/infer/sample.h"
+#include "inference/logits.h"
+#include "inference/sample.h"
 #include "run/internal.h"
 #include "run/step/ranks.h"
 #include <nrl/inference.h>
-#include <string.h>
-#include <xxhash.h>
 
 nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *options,
                           char **texts, int64_t *n_tokens)
@@ -58,13 +55,4 @@ int32_t nrl_run_vocab_size(const nrl_run *r)
 const nrl_open_tokenizer *nrl_run_tokenizer(const nrl_run *r)
 {
     return r->session.tokenizer ? &r->session.tokenizer->open : NULL;
-}
-
-nrl_status nrl_run_export(nrl_run *r, const char *dir)
-{
-    NRL_TRY(hooks_check_call(&r->hooks, "export"));
-    nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
-    if (st == NRL_OK) st = claims_check_export(&r->session.claims, dir);
-    if (st == NRL_OK) st = export_to(&r->session, NULL, dir);
-    return run_end_call(r, st);
 }

@@ -13,6 +13,8 @@
  *     nrl_free(text);
  *     nrl_inference_close(m);
  *
+ * The functions are in the library libnrl-inference (pkg-config nrl-inference, CMake nrl::libnrl-inference).
+ *
  * A model is computed in f32 on a backend of the host. A run that is open (nrl/run.h) answers the same questions with
  * its current weights on its own device: nrl_run_logits, nrl_run_logps, nrl_run_sample.
  *
@@ -29,6 +31,28 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- sampling ---- */
+
+typedef struct {
+    uint32_t size;
+    bool chat;          /* prompts are user messages, rendered by the run's template */
+    bool keep_special;  /* special tokens stay in the text */
+    int64_t max_tokens; /* new tokens */
+    double temperature; /* 0 = greedy */
+    double top_p;       /* 1 = all */
+    uint64_t seed;
+    /* Called with each new token as it is chosen, prompts in turn: the prompt's index, the id, and the text that became
+     * certain with it, empty amid a character and for the token that ends a text. The texts of a prompt add up to
+     * texts[i]. A status other than NRL_OK ends the sampling and is what it returns. Every rank calls its own. NULL =
+     * nobody asks. It may not call the run or the model. */
+    nrl_status (*token)(void *token_user, size_t prompt, int32_t id, const char *text, size_t size);
+    void *token_user;
+} nrl_sample_options;
+/* Continues n prompts in one batch. texts[i] is the new text without the prompt, allocated (nrl_free); n_tokens[i] is
+ * the number of new tokens (n_tokens may be NULL). After a failure nothing is allocated. */
+NRL_API nrl_status nrl_run_sample(nrl_run *run, const char *const *prompts, size_t n, const nrl_sample_options *options,
+                                  char **texts, int64_t *n_tokens);
 
 /* ---- a model ---- */
 
@@ -106,15 +130,6 @@ NRL_API void nrl_tokenizer_close(const nrl_open_tokenizer *t); /* that nrl_token
 /* Of a model and of a run; NULL where it has none. */
 NRL_API const nrl_open_tokenizer *nrl_inference_tokenizer(const nrl_inference *m);
 NRL_API const nrl_open_tokenizer *nrl_run_tokenizer(const nrl_run *run);
-
-/* Appends the ids of text[0..size), `flags` as in nrl/tokenizer.h. `scratch` is what table->scratch_create made, and
- * belongs to one thread; NULL = one for this call. NRL_ERR_DATA: longer than NRL_ENCODE_MAX_TEXT. [any] */
-NRL_API nrl_status nrl_tokenizer_encode(const nrl_open_tokenizer *t, void *scratch, const char *text, size_t size,
-                                        uint32_t flags, nrl_token_ids *out);
-/* Text of ids, valid UTF-8, NUL-ended, allocated; *size (NULL = nobody asks) without the NUL. NRL_ERR_DATA: an id
- * outside the vocabulary. [any] */
-NRL_API nrl_status nrl_tokenizer_decode(const nrl_open_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
-                                        char **text, size_t *size);
 
 #ifdef __cplusplus
 }

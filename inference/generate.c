@@ -3,7 +3,8 @@
  * batch, then one token a sequence and pass. A sequence that has ended stays in the batch as an empty
  * segment, so that segment s is always sequence s of the cache.
  */
-#include "run/infer/generate.h"
+#include "inference/generate.h"
+#include "inference/kv_cache.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,11 +205,11 @@ static nrl_status run_group(group *g)
         if (g->lengths[i] > longest) longest = g->lengths[i];
     }
     NRL_TRY(kv_cache_create(ctx, (int64_t)g->n, longest + g->options->max_tokens, &g->cache));
-    ctx_set_cache(ctx, g->cache);
+    kv_cache_use(ctx, g->cache);
     nrl_status st = NRL_OK;
     for (bool prefill = true; st == NRL_OK && !all_ended(g); prefill = false)
         st = pass(g, prefill);
-    ctx_set_cache(ctx, NULL);
+    kv_cache_use(ctx, NULL);
     kv_cache_destroy(ctx, g->cache);
     return st;
 }

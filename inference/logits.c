@@ -1,7 +1,7 @@
 /*
  * logits.c - see logits.h.
  */
-#include "run/infer/logits.h"
+#include "inference/logits.h"
 #include <stdlib.h>
 #include <string.h>
 

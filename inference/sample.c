@@ -1,7 +1,7 @@
 /*
  * sample.c - text around generate.c: encode the prompts, stop at any end token, decode what came.
  */
-#include "run/infer/sample.h"
+#include "inference/sample.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,14 +2,14 @@
  * inference_model.c - nrl/inference.h: a model is opened from any of the three forms it has on disk, used, and written
  * in another.
  */
-#include "run/infer/inference_model.h"
+#include "inference/inference_model.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
 #include "plugin/component.h"
 #include "run/infer/export.h"
-#include "run/infer/logits.h"
-#include "run/infer/sample.h"
+#include "inference/logits.h"
+#include "inference/sample.h"
 #include "run/output/claims.h"
 #include "run/output/out.h"
 #include "run/weights/origin.h"
@@ -241,7 +241,7 @@ static nrl_status write_checkpoint(nrl_inference *s, checkpoint_writer *w)
     checkpoint_begin(w, 0);
     nrl_status st = params_save(s->ctx, s->model, &weights, w);
     checkpoint_add_node(w, "model", s->model->config);
-    add_text(s, w, "nrl", NRL_VERSION);
+    add_text(s, w, "nrl", nrl_version());
     if (s->tokenizer_dir) add_text(s, w, "tokenizer", config_absolute(&s->memory, s->tokenizer_dir));
     if (st == NRL_OK)
         checkpoint_submit(w);
