@@ -1,8 +1,10 @@
 /*
- * part_list.c - data.train as a list of parts: a path, {path, weight, reader}, or a list of these.
+ * part_list.c - data.train as a list of parts: a path, {path, weight, reader}, or a list of these. A folder or a
+ * pattern is a part for each of its files, unless a dataset plugin reads the folder itself.
  */
 #include "base/arena.h"
 #include "base/node.h"
+#include "base/paths.h"
 #include "data/part.h"
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +36,7 @@ static nrl_status check_entry(const dataset_options *o, const nrl_node *node)
     return NRL_OK;
 }
 
-static nrl_status add(const dataset_options *o, const nrl_node *node, data_part *out)
+static nrl_status read_entry(const dataset_options *o, const nrl_node *node, data_part *out)
 {
     bool map = nrl_node_kind(node) == NRL_NODE_MAP;
     const char *path = nrl_node_string(map ? nrl_node_find(node, "path") : node, NULL);
@@ -54,20 +56,47 @@ static nrl_status add(const dataset_options *o, const nrl_node *node, data_part 
     return problems_report(&problems);
 }
 
+static nrl_status add(const dataset_options *o, const nrl_node *node, data_parts *out)
+{
+    out->items = mem_realloc(out->items, (size_t)(out->n + 1) * sizeof *out->items);
+    out->items[out->n] = (data_part){0};
+    return read_entry(o, node, &out->items[out->n++]);
+}
+
+/* The part that is last in the list becomes a part for each of its files. */
+static nrl_status expand(const dataset_options *o, const nrl_node *node, data_parts *out)
+{
+    paths files;
+    data_part *first = &out->items[out->n - 1];
+    if (data_reader_reads_folder(o->host, &first->choice, first->path)) return NRL_OK;
+    nrl_status st = paths_expand(first->path, &files);
+    if (st != NRL_OK) nrl_add_context("data.%s", role(o));
+    for (size_t i = 0; st == NRL_OK && i < files.n; i++) {
+        if (i) st = add(o, node, out);
+        data_part *p = &out->items[out->n - 1];
+        free(p->path);
+        p->path = files.items[i];
+        files.items[i] = NULL;
+    }
+    paths_free(&files);
+    return st;
+}
+
 nrl_status data_parts_list(const dataset_options *o, data_parts *out)
 {
     const nrl_node *source = o->source;
     bool list = nrl_node_kind(source) == NRL_NODE_LIST;
     size_t n = list ? nrl_node_size(source) : 1;
+    *out = (data_parts){0};
     if (!n) return fail_entry(o, source, "the list is empty, expected at least one file");
-    *out = (data_parts){mem_alloc(n * sizeof *out->items), (int64_t)n};
-    for (size_t i = 0; i < n; i++) {
-        nrl_status st = add(o, list ? nrl_node_at(source, i) : source, &out->items[i]);
-        if (st == NRL_OK) continue;
-        data_parts_free(out);
-        return st;
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < n && st == NRL_OK; i++) {
+        const nrl_node *node = list ? nrl_node_at(source, i) : source;
+        st = add(o, node, out);
+        if (st == NRL_OK) st = expand(o, node, out);
     }
-    return NRL_OK;
+    if (st != NRL_OK) data_parts_free(out);
+    return st;
 }
 
 void data_parts_free(data_parts *p)

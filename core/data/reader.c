@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "text/serve.h"
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static int32_t reader_probe(const plugin *p, const void *source)
 {
@@ -25,6 +26,15 @@ static nrl_status reader_find(plugin_host *host, const data_reader_choice *choic
                                     source->path, asked.text ? asked.text : "none is installed");
     buffer_free(&asked);
     return st;
+}
+
+bool data_reader_reads_folder(plugin_host *host, const data_reader_choice *choice, const char *path)
+{
+    const nrl_dataset_source source = {.size = sizeof source, .path = path};
+    const plugin *p;
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode) && reader_find(host, choice, &source, &p) == NRL_OK &&
+           reader_probe(p, &source) >= NRL_PROBE_PERHAPS;
 }
 
 nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, data_reader **out)

@@ -27,7 +27,8 @@ extern "C" {
 typedef struct {
     uint32_t size; /* of this struct */
     uint32_t reserved;
-    const char *path; /* as the config has it: a file, or what else the plugin understands */
+    const char *path; /* as the config has it: a file, or what else the plugin understands. A folder that no plugin
+                         claims (NRL_PROBE_PERHAPS) and a pattern such as "*.tsv" stand for their files */
 } nrl_dataset_source;
 
 typedef struct {

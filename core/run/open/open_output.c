@@ -5,6 +5,7 @@
  */
 #include "run/output/out.h"
 #include "base/disk.h"
+#include "base/paths.h"
 #include "run/open/session.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -118,7 +119,11 @@ static void add_source(session *se, const char *name, const nrl_node *sources)
 {
     for (size_t i = 0; i < nrl_node_size(sources); i++) {
         const char *path = nrl_node_string(nrl_node_find(nrl_node_at(sources, i), "path"), NULL);
-        if (path) inputs_add(&se->claims.inputs, name, path);
+        paths files = {0};
+        if (path && paths_expand(path, &files) == NRL_OK)
+            for (size_t k = 0; k < files.n; k++)
+                inputs_add(&se->claims.inputs, name, files.items[k]);
+        paths_free(&files);
     }
 }
 
