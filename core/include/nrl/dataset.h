@@ -1,20 +1,20 @@
 /*
- * dataset.h - where rows come from: a plugin opens what an entry of data.train or data.eval names, and gives its rows.
- * What a row means (messages, prompt and completion, pairs, labels, token ids), the token cache, packing, order and
- * batches are the core's. Which plugin reads an entry is found out by asking (probe), unless the entry names it:
+ * dataset.h - reads rows. A dataset plugin opens the path of an entry of data.train or data.eval and returns its rows.
+ * The core interprets the rows (messages, prompt and completion, pairs, labels, token ids), and owns the token cache,
+ * packing, order and batches. Probes decide which plugin reads an entry, unless the entry names the plugin:
  * `data: {train: {path: PATH, reader: NAME}}`, or `reader: {name: NAME, option: value}`.
  *
- * Rows come in ranges: consecutive rows of bounded memory, a megabyte or so. One thread takes ranges in order, while
- * data.workers others read the rows of earlier ranges, each range in one thread. So a plugin splits in next_range,
- * which should be cheap, and parses in next_row. The order is that of the ranges, and of the rows in them; the same
- * path gives the same rows in the same order each time it is opened.
+ * Rows come in ranges: consecutive rows that need about a megabyte of memory. One thread takes the ranges in order
+ * while data.workers other threads read the rows of earlier ranges, each range in one thread. A plugin therefore splits
+ * its input in next_range, which should be cheap, and parses in next_row. The order of rows is that of the ranges and
+ * of the rows within them. The same path must give the same rows in the same order whenever it is opened.
  *
- * Places: a row is a map with the place that it came from (nrl_node_set_place): the path, and the line where it begins,
- * from 1, or the number of the row where the file has no lines. Lines never fall. Errors about a row name them.
+ * Places: a row is a map with its place (nrl_node_set_place): the path, and the line on which the row begins, counted
+ * from 1, or the number of the row if the file has no lines. Lines never decrease. Errors about a row name its place.
  *
- * Ownership: `options` and the source live until close; what info points to belongs to the instance. Errors:
- * NRL_ERR_CONFIG for a path that cannot be (the text names it), NRL_ERR_DATA for content, as "PATH:LINE: ...";
- * NRL_ERR_IO, NRL_ERR_MEMORY. Rows before the faulty one are given before its error.
+ * Ownership: `options` and the source live until close; texts of info belong to the instance. Errors: NRL_ERR_CONFIG
+ * for an unsuitable path (the text names it), NRL_ERR_DATA for content, as "PATH:LINE: ..."; NRL_ERR_IO,
+ * NRL_ERR_MEMORY. Rows before a faulty row are returned before its error.
  */
 #ifndef NRL_DATASET_H
 #define NRL_DATASET_H
@@ -23,44 +23,45 @@
 extern "C" {
 #endif
 
-/* What is opened. */
+/* The source to open. */
 typedef struct {
     uint32_t size; /* of this struct */
     uint32_t reserved;
-    const char *path; /* as the config has it: a file, or what else the plugin understands. A folder that no plugin
-                         claims (NRL_PROBE_PERHAPS) and a pattern such as "*.tsv" stand for their files */
+    const char *path; /* as in the config: a file, or anything else that the plugin understands. A pattern such as
+                         "*.tsv", or a directory that no plugin claims (NRL_PROBE_PERHAPS), is replaced by its files */
 } nrl_dataset_source;
 
 typedef struct {
     uint32_t size; /* of this struct, set by the caller, who sets the numbers to -1 and hash to NULL */
     uint32_t reserved;
-    int64_t rows;  /* that will be given; -1: not known before they are read */
-    int64_t bytes; /* that are read, for reports; -1: not known, or the file's where hash is NULL */
-    /* Hex digits over all that the rows are made of, at most 64: with the plugin's name, version and options it names
-     * token caches, and checkpoints compare it. NULL: the path is a regular file and the rows follow from its bytes,
-     * which the core hashes, and watches for changes. */
+    int64_t rows;  /* number of rows; -1: unknown before they are read */
+    int64_t bytes; /* size of the input, for reports; -1: unknown, or the size of the file if hash is NULL */
+    /* A hash of everything that determines the rows, at most 64 hex digits. With the plugin's name, version and options
+     * it names token caches, and checkpoints compare it. NULL: the path is a regular file whose bytes determine the
+     * rows; the core hashes the file and checks that it does not change. */
     const char *hash;
 } nrl_dataset_info;
 
 typedef struct {
     nrl_plugin plugin;
-    /* [main] how surely (NRL_PROBE_*) this plugin reads source->path. Cheap: the name, and at most the first bytes. A
-     * path that does not exist is answered by its name. */
+    /* [main] how likely (NRL_PROBE_*) this plugin can read source->path. Must be cheap: checks the name, and at most
+     * the first bytes. If the path does not exist, the name alone decides. */
     int32_t (*probe)(const nrl_dataset_source *source);
-    /* [main] cheap, as it also comes before a cached read: opens, and reads what info needs */
+    /* [main] opens the source and reads what info needs; must be cheap, because it is called even if the rows are
+     * cached */
     nrl_status (*open)(const void *options, const nrl_dataset_source *source, void **self);
     void (*close)(void *self);                              /* [main] after the last range was closed */
     void (*info)(const void *self, nrl_dataset_info *info); /* [main] */
-    /* [io] the next range; *range = NULL after the last one. A range may be without rows. */
+    /* [io] the next range; *range = NULL after the last one. A range may have no rows. */
     nrl_status (*next_range)(void *self, void **range);
-    /* [any] the next row of a range, a map in `memory`, which is empty; *row = NULL after the last. One thread a range,
-     * several ranges at once, also while next_range runs. */
+    /* [any] the next row of a range, a map allocated in `memory`, which is empty; *row = NULL after the last one.
+     * Several ranges are read at the same time, each by one thread, also while next_range runs. */
     nrl_status (*next_row)(void *range, nrl_arena *memory, const nrl_node **row);
-    void (*close_range)(void *range); /* [any] also before its last row */
+    void (*close_range)(void *range); /* [any] may be called before the last row */
 
-    /* For `nrl plugins test`, which reads what it wrote; both or none. */
-    const char *extension; /* "tsv": what names of files end in, without the dot */
-    /* [main] writes a list of rows to a new file: maps of texts, all with the same keys */
+    /* For `nrl plugins test`, which reads the files that it has written; both or none. */
+    const char *extension; /* "tsv": the ending of file names, without the dot */
+    /* [main] writes a list of rows, maps of texts with the same keys, to a new file */
     nrl_status (*write)(const void *options, const char *path, const nrl_node *rows);
 } nrl_dataset;
 

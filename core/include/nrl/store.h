@@ -1,21 +1,21 @@
 /*
- * store.h - where the ranks of a run meet: a rendezvous store of keys and values, as a plugin.
+ * store.h - the rendezvous of the ranks of a run: a store of keys and values, as a plugin.
  *
- * A run of several ranks opens one store on each rank, at an address that the launcher gives (nrl_rank_info.store). The
- * plugin whose probe recognises the form of the address serves it; `store: NAME` in the config decides against the
- * probe. Through the store ranks join, meet for their collective, send heartbeats and learn why a run ended. A run of
+ * Each rank of a run with several ranks opens the store at the address that the launcher gives (nrl_rank_info.store).
+ * The plugin whose probe recognises the form of the address serves it, unless the config names one (`store: NAME`).
+ * Ranks use the store to join, to set up their collective, to send heartbeats and to learn why a run ended. A run with
  * one rank opens no store.
  *
- * Keys are text of at most NRL_STORE_MAX_KEY bytes. The core puts the job's id and the number of the run before each
- * key ("nrl/JOB/hello/0"), so a store only has to keep different keys apart. Values are bytes, at most
- * NRL_STORE_MAX_VALUE. Every value that a store returns is malloc'd with a NUL behind it; the core frees it.
+ * Keys are texts of at most NRL_STORE_MAX_KEY bytes. The core prefixes each key with the id of the job and the number
+ * of the run ("nrl/JOB/hello/0"), so a store only has to distinguish keys. Values are bytes, at most
+ * NRL_STORE_MAX_VALUE. Every value that a store returns is malloc'd and followed by a NUL; the core frees it.
  *
- * Threads: after `open` any thread may call any member at any time, so a get that waits must not hold up the others.
- * `close` is called when no call is under way. The core never asks a get to wait for longer than half a second and
- * repeats it instead; that is how waits are cancelled.
+ * Threads: after `open` any thread may call any member at any time, so a get that waits must not block other calls.
+ * `close` is called when no other call is active. The core never lets a get wait longer than half a second and repeats
+ * the call instead, so that waits can be cancelled.
  *
- * Errors: NRL_ERR_PEER where the store is gone, silent or has no room: the run then ends. NRL_ERR_CONFIG where waiting
- * does not help: the store belongs to another job, or the secret differs. Answers must come within a few seconds.
+ * Errors: NRL_ERR_PEER if the store is gone, does not answer or is full; the run then ends. NRL_ERR_CONFIG if waiting
+ * cannot help: the store belongs to another job, or the secret differs. A store must answer within a few seconds.
  */
 #ifndef NRL_STORE_H
 #define NRL_STORE_H
@@ -37,49 +37,49 @@ enum {
     NRL_STORE_FOREIGN = 2         /* another program holds the store at this address; it does not know the secret */
 };
 
-/* What open and serve are given. Borrowed until they return. */
+/* The arguments of open and serve, borrowed until these return. */
 typedef struct {
     uint32_t size;
     uint32_t flags;
     const char *address;
-    const char *job;       /* id of the job, "" = it has none. NULL: whatever job its clients belong to */
-    const uint8_t *secret; /* [NRL_STORE_SECRET] a key that the processes of this job share, and nobody else. Each side
-                              should prove to the other that it has the key, and never send it. NULL = there is none */
-    double timeout_s;      /* how long open tries: the store may start later */
-    const volatile int *signal; /* not 0: open stops trying and returns NRL_ERR_STOPPED; NULL = none is looked at */
+    const char *job;       /* id of the job, "" = it has none. NULL: accept clients of any job */
+    const uint8_t *secret; /* [NRL_STORE_SECRET] a key that only the processes of this job know. Each side should prove
+                              to the other that it knows the key, and never send it. NULL = none */
+    double timeout_s;      /* how long open keeps trying, because the store may start later */
+    const volatile int *signal; /* if *signal is not 0, open returns NRL_ERR_STOPPED; may be NULL */
 } nrl_store_setup;
 
 typedef struct {
     nrl_plugin plugin;
-    /* [any] how surely this plugin serves an address (NRL_PROBE_*); by its form, nothing is connected */
+    /* [any] how likely (NRL_PROBE_*) this plugin serves an address; checks only its form and does not connect */
     int32_t (*probe)(const char *address);
-    /* [main] connects; tries until timeout_s is over */
+    /* [main] connects; keeps trying for timeout_s */
     nrl_status (*open)(const void *options, const nrl_store_setup *setup, void **self);
     void (*close)(void *self); /* [main] */
 
-    /* [any] sets a key. A key that is there already: the value is replaced, or NRL_ERR_CONFIG where the store keeps the
-     * first one */
+    /* [any] sets a key. If the key exists, replaces its value, or fails with NRL_ERR_CONFIG if the store keeps first
+     * values */
     nrl_status (*set)(void *self, const char *key, const void *value, size_t size);
-    /* [any] waits until the key is set, at most timeout_s (0 = looks once). NRL_OK with *found false: the time is over,
-     * and *value is unset */
+    /* [any] waits at most timeout_s until the key is set (0: does not wait). NRL_OK with *found false: the key is not
+     * set, and *value is undefined */
     nrl_status (*get)(void *self, const char *key, double timeout_s, bool *found, void **value, size_t *size);
-    /* [any] sets a key to a text unless it has a value that is not empty; of several callers one wins. *now is the
-     * value afterwards. An empty text changes nothing and reads the value, "" where there is none */
+    /* [any] sets a key to a text unless it has a value that is not empty; if several callers try, one succeeds. *now is
+     * the value afterwards. An empty text changes nothing and reads the value, "" if there is none */
     nrl_status (*set_once)(void *self, const char *key, const char *text, char **now);
-    nrl_status (*remove)(void *self, const char *key); /* [any] a key that is not there is fine */
-    /* [any] adds to a decimal number, 0 where the key is not there, in one piece: no addition is lost. NULL: the store
-     * cannot count. Its ranks send no heartbeats then, and a lost rank is noticed by time-outs alone */
+    nrl_status (*remove)(void *self, const char *key); /* [any] the key need not exist */
+    /* [any] adds atomically to a decimal number, 0 if the key does not exist. NULL: the store cannot count; ranks then
+     * send no heartbeats, and a lost rank is detected only by time-outs */
     nrl_status (*add)(void *self, const char *key, int64_t amount, int64_t *result);
     /* [any] optional: whether all n keys are set. NULL: the core asks one by one */
     nrl_status (*all_there)(void *self, const char *const *keys, size_t n, bool *all);
-    /* [any] optional: the values of n keys that are all set; on failure nothing is allocated */
+    /* [any] optional: the values of n keys, all of which are set; on failure nothing is allocated */
     nrl_status (*get_all)(void *self, const char *const *keys, size_t n, char **values);
 
-    /* Holding the store in this process, for ranks that open it: all four or none. Rank 0 or the launcher serves before
-     * any rank opens. NULL: the store is held elsewhere. */
+    /* Serves the store from this process; all four or none. Rank 0 or the launcher calls serve before any rank calls
+     * open. NULL: the store is held elsewhere. */
     nrl_status (*serve)(const void *options, const nrl_store_setup *setup, void **server); /* [main] */
-    const char *(*server_address)(const void *server); /* [any] what the ranks open; lives as long as the server */
-    int32_t (*server_clients)(void *server);           /* [any] ranks that are connected */
+    const char *(*server_address)(const void *server); /* [any] for open; lives as long as the server */
+    int32_t (*server_clients)(void *server);           /* [any] number of connected ranks */
     void (*server_close)(void *server);                /* [main] */
 } nrl_store_plugin;
 

@@ -142,12 +142,12 @@ typedef struct {
     const nrl_tokenizer_info *info;
 } nrl_open_tokenizer;
 
-/* Appends the ids of text[0..size), `scratch` is what table->scratch_create made, and
- * belongs to one thread; NULL = one for this call. NRL_ERR_DATA: longer than NRL_ENCODE_MAX_TEXT. [any] */
+/* Appends the ids of text[0..size) to `out`; flags as above. `scratch` is a result of table->scratch_create that only
+ * this thread uses; NULL = a new one for this call. NRL_ERR_DATA: the text is longer than NRL_ENCODE_MAX_TEXT. [any] */
 NRL_API nrl_status nrl_tokenizer_encode(const nrl_open_tokenizer *t, void *scratch, const char *text, size_t size,
                                         uint32_t flags, nrl_token_ids *out);
-/* Text of ids, valid UTF-8, NUL-ended, allocated; *size (NULL = nobody asks) without the NUL. NRL_ERR_DATA: an id
- * outside the vocabulary. [any] */
+/* Decodes ids to valid UTF-8, NUL-terminated and allocated; *size is its size without the NUL (`size` may be NULL).
+ * NRL_ERR_DATA: an id outside the vocabulary. [any] */
 NRL_API nrl_status nrl_tokenizer_decode(const nrl_open_tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                                         char **text, size_t *size);
 

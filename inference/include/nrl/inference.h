@@ -1,6 +1,6 @@
 /*
- * inference.h - for programs that use a model and train nothing: open a trained run, one of its checkpoints or a model
- * directory, ask for logits and log-probs, sample, write the model in another format; tokenizers by themselves.
+ * inference.h - for programs that use a model without training it: open a run, a checkpoint or a model directory,
+ * compute logits and log-probs, sample, convert the model to another format; tokenizers without a model.
  *
  *     nrl_environment env = {.size = sizeof env};
  *     nrl_sample_options options = {.size = sizeof options, .max_tokens = 64, .top_p = 1};
@@ -15,14 +15,14 @@
  *
  * The functions are in the library libnrl-inference (pkg-config nrl-inference, CMake nrl::libnrl-inference).
  *
- * A model is computed in f32 on a backend of the host. A run that is open (nrl/run.h) answers the same questions with
- * its current weights on its own device: nrl_run_logits, nrl_run_logps, nrl_run_sample.
+ * A model computes in f32 on the host. nrl_run_logits, nrl_run_logps and nrl_run_sample do the same with the current
+ * weights of an open run (nrl/run.h), on its device.
  *
- * Threads: a model belongs to the thread that opened it; several may be open. Calls marked [any] excepted.
- * Ownership: what a function returns through `const` pointers is borrowed until the model or tokenizer is closed. What
- * is said to be allocated is given back by nrl_free. Texts given to a function are copied.
- * Errors: a status; nrl_error_text() has the words. After a failed call the model may be used on.
- * Growth: structs that begin with `size` are given their own sizeof by the caller.
+ * Threads: a model belongs to the thread that opened it, except for calls marked [any]. Several may be open.
+ * Ownership: results through `const` pointers are borrowed until the model or tokenizer is closed. Results described as
+ * allocated are freed with nrl_free. Texts passed to a function are copied.
+ * Errors: a status; nrl_error_text() returns the text. After a failed call the model remains usable.
+ * Growth: the caller sets `size` of a struct to its sizeof.
  */
 #ifndef NRL_INFERENCE_H
 #define NRL_INFERENCE_H
@@ -58,76 +58,78 @@ NRL_API nrl_status nrl_run_sample(nrl_run *run, const char *const *prompts, size
 
 typedef struct nrl_inference nrl_inference;
 
-/* `path`: a run's folder (its newest complete checkpoint), one checkpoint, or a model that a format plugin reads.
- * Adapters are added to their base model. Of `env` plugin_path, exe_dir, variable and public_key are read; they live
- * as long as the model. NRL_ERR_CONFIG where the path is none of the three; NRL_ERR_DATA, NRL_ERR_CORRUPT,
- * NRL_ERR_MEMORY. */
+/* Opens the directory of a run (its newest complete checkpoint), a checkpoint, or a model that a format plugin reads.
+ * Adapters are added to their base model. Of `env`, plugin_path, exe_dir, variable and public_key are used and must
+ * outlive the model. NRL_ERR_CONFIG if the path is none of the three; NRL_ERR_DATA, NRL_ERR_CORRUPT, NRL_ERR_MEMORY. */
 NRL_API nrl_status nrl_inference_open(const char *path, const nrl_environment *env, nrl_inference **out);
-NRL_API void nrl_inference_close(nrl_inference *m); /* NULL is fine */
+NRL_API void nrl_inference_close(nrl_inference *m); /* m may be NULL */
 
 typedef struct {
     uint32_t size;
     int32_t vocab_size;     /* values of a row of logits; a tokenizer may have fewer ids */
     int64_t max_positions;  /* of a sequence; 0 = no limit */
-    int64_t parameters;     /* numbers in all weights, adapters not counted */
-    const nrl_node *config; /* what describes the model: config.json */
-    const char *tokenizer;  /* folder or file of the tokenizer; NULL = the model names none */
+    int64_t parameters;     /* elements of all weights without adapters */
+    const nrl_node *config; /* config.json */
+    const char *tokenizer;  /* directory or file of the tokenizer; NULL = none */
 } nrl_inference_info;
 NRL_API void nrl_inference_info_fill(const nrl_inference *m, nrl_inference_info *fill);
 
-/* Packed sequences: lengths[i] ids of sequence i, all ids behind each other, T in all. Each sequence has 1 to
- * max_positions ids, each id is below vocab_size; else NRL_ERR_CONFIG. */
+/* The next functions take n packed sequences: `ids` contains lengths[0] ids of the first sequence, then lengths[1] of
+ * the second, and so on, T in total. NRL_ERR_CONFIG unless each sequence has 1 to max_positions ids below vocab_size.
+ */
 
-/* logits[T][vocab_size]: row t predicts the token behind token t of its sequence. As the model computes them, its soft
- * cap included. */
+/* Computes logits[T][vocab_size]; row t predicts the token after token t of its sequence. A soft cap of the model is
+ * applied. */
 NRL_API nrl_status nrl_inference_logits(nrl_inference *m, const int32_t *ids, const int64_t *lengths, size_t n,
                                         float *logits);
-/* logps[T]: log-prob, in nats, of token t given the tokens of its sequence in front of it; 0 for the first token of
- * each sequence. The logits are never stored at once. */
+/* Computes logps[T]: the log-prob, in nats, of token t given the tokens before it in its sequence; 0 for the first
+ * token of each sequence. Never holds all logits in memory. */
 NRL_API nrl_status nrl_inference_logps(nrl_inference *m, const int32_t *ids, const int64_t *lengths, size_t n,
                                        float *logps);
 
-/* The chat template for options.chat of nrl_inference_sample: the config's word or a file, "auto" for the tokenizer's
- * own; NULL = the run's, or "auto" where the path is not of a run. Without this call it is NULL. NRL_ERR_CONFIG lists
- * the words. */
+/* Sets the chat template for options.chat of nrl_inference_sample: a value of data.template, such as "chatml", a path,
+ * or "auto" for that of the tokenizer. NULL, the initial value, is the template of the run, or "auto" for a model that
+ * is not a run. NRL_ERR_CONFIG lists the built-in templates. */
 NRL_API nrl_status nrl_inference_set_template(nrl_inference *m, const char *word);
-/* As nrl_run_sample. NRL_ERR_CONFIG without a tokenizer. */
+/* The same as nrl_run_sample. NRL_ERR_CONFIG without a tokenizer. */
 NRL_API nrl_status nrl_inference_sample(nrl_inference *m, const char *const *prompts, size_t n,
                                         const nrl_sample_options *options, char **texts, int64_t *n_tokens);
 
-/* The same questions to an open run, between two of its steps. Every rank calls them with the same ids, and all get
+/* The same for an open run, between two of its steps. Every rank must call them with the same ids, and every rank gets
  * the values. */
 NRL_API nrl_status nrl_run_logits(nrl_run *run, const int32_t *ids, const int64_t *lengths, size_t n, float *logits);
 NRL_API nrl_status nrl_run_logps(nrl_run *run, const int32_t *ids, const int64_t *lengths, size_t n, float *logps);
-NRL_API int32_t nrl_run_vocab_size(const nrl_run *run); /* values of a row of logits */
+NRL_API int32_t nrl_run_vocab_size(const nrl_run *run); /* elements of a row of logits */
 
-/* ---- from one place on disk to another ---- */
+/* ---- conversion ---- */
 
 typedef struct {
     uint32_t size;
     uint32_t dtype;       /* NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16; 0 = NRL_DTYPE_F32 */
-    bool adapters;        /* these alone; NRL_ERR_CONFIG where the path is not of a run that trained adapters */
-    bool overwrite;       /* a model that `dir` holds is replaced */
-    const char *format;   /* name of the format plugin that writes; NULL = the one that reads the path, else the first
-                           * that writes */
-    const char *encoding; /* of matrices, one of the format's own such as "q8_0", instead of dtype; NULL = dtype */
+    bool adapters;        /* write only the adapters; NRL_ERR_CONFIG unless the path is a run that trained adapters */
+    bool overwrite;       /* replace a model in `dir` */
+    const char *format;   /* name of the format plugin that writes; NULL = the one that reads the path if it can write,
+                           * else the one with the highest priority */
+    const char *encoding; /* an encoding of the format for matrices, such as "q8_0", instead of dtype; NULL = dtype */
 } nrl_export_options;
 
-/* Writes what nrl_inference_open opens to the folder `dir`, with the tokenizer and the chat template. Weights of a
- * checkpoint pass a tensor at a time, and are never all in memory. */
+/* Writes the model at `path`, as nrl_inference_open opens it, to the directory `dir`, with the tokenizer and the chat
+ * template. Weights of a checkpoint are converted one tensor at a time. */
 NRL_API nrl_status nrl_export(const char *path, const nrl_environment *env, const char *dir,
                               const nrl_export_options *options);
-/* Writes it as checkpoint 0 of a run, OUT/checkpoints/step-00000000. NRL_ERR_CONFIG where `out` has a checkpoint. */
+/* Writes the model as checkpoint 0 of a run, OUT/checkpoints/step-00000000. NRL_ERR_CONFIG if `out` has a checkpoint.
+ */
 NRL_API nrl_status nrl_import(const char *path, const nrl_environment *env, const char *out);
 
 /* ---- a tokenizer ---- */
 
-/* The file or folder `path`, read by the plugin of that name; NULL = the one whose probe is surest. `env` as above.
- * NRL_ERR_CONFIG, NRL_ERR_DATA. The table and its instance (nrl/tokenizer.h) may be called too. */
+/* Opens the file or directory `path` with the plugin of that name; NULL = the plugin whose probe is most certain. `env`
+ * as for nrl_inference_open. The result's table and instance (nrl/tokenizer.h) may be called directly. NRL_ERR_CONFIG,
+ * NRL_ERR_DATA. */
 NRL_API nrl_status nrl_tokenizer_open(const char *path, const char *plugin, const nrl_environment *env,
                                       const nrl_open_tokenizer **out);
-NRL_API void nrl_tokenizer_close(const nrl_open_tokenizer *t); /* that nrl_tokenizer_open gave; NULL is fine */
-/* Of a model and of a run; NULL where it has none. */
+NRL_API void nrl_tokenizer_close(const nrl_open_tokenizer *t); /* from nrl_tokenizer_open; t may be NULL */
+/* The tokenizer of a model or a run; NULL if it has none. */
 NRL_API const nrl_open_tokenizer *nrl_inference_tokenizer(const nrl_inference *m);
 NRL_API const nrl_open_tokenizer *nrl_run_tokenizer(const nrl_run *run);
 
