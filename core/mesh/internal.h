@@ -69,11 +69,6 @@ struct nrl_mesh {
     char *text, *address, *origin, *run_id;
 };
 
-/* ---- open_store.c ---- */
-nrl_status mesh_open_store(nrl_mesh *m, double deadline); /* m->store and m->keys */
-bool mesh_holds_store(const nrl_mesh *m);                 /* the store server is in this process */
-int32_t mesh_store_holder(const nrl_mesh *m);             /* the rank that holds it; -1 = none of them */
-
 /* ---- join.c ---- */
 /* Sends the join request of this rank, reads those of all ranks, and fills m->names. */
 nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline);

@@ -1,13 +1,73 @@
 /*
- * mesh.c - joining: the store, join_request, the watch, the collective, in this order. A mesh of one rank is the
- * struct and nothing else. Leaving is leave.c.
+ * mesh.c - opening and closing a mesh, and its properties. Opening goes through the store, the join requests, the watch
+ * and the collective, in this order. A mesh of one rank is the struct and nothing else.
  */
 #include "base/arena.h"
-#include "mesh/internal.h"
 #include "base/clock.h"
+#include "mesh/internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- the store: held where this rank does so, opened, and the keys of the run in it ---- */
+
+/* Another program's store knows no secret: behind it rank 0 holds one that does. */
+static bool is_behind(const nrl_mesh *m)
+{
+    return m->place.store_foreign && m->place.secret;
+}
+
+static int32_t mesh_store_holder(const nrl_mesh *m)
+{
+    const nrl_store_plugin *t = m->store_kind.table;
+    return t && t->serve && (!m->place.store_elsewhere || is_behind(m)) ? 0 : -1;
+}
+
+static bool mesh_holds_store(const nrl_mesh *m)
+{
+    return m->place.rank == mesh_store_holder(m);
+}
+
+static nrl_status open_keys(const nrl_mesh *m, int32_t number, nrl_store **keys)
+{
+    char *prefix = store_run_prefix(m->run_id ? m->run_id : "", number);
+    nrl_status st = store_open_prefix(m->store, prefix, NULL, NULL, keys);
+    free(prefix);
+    return st;
+}
+
+/* A launcher that has something to say must know which keys are looked at. */
+static nrl_status tell_number(nrl_mesh *m, int32_t number)
+{
+    nrl_store *first;
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d", (int)number);
+    NRL_TRY(open_keys(m, 1, &first));
+    nrl_status st = nrl_store_set(first, STORE_NEWEST_KEY, text, (size_t)n);
+    store_close(first);
+    return st;
+}
+
+static nrl_status mesh_open_store(nrl_mesh *m, double deadline)
+{
+    const mesh_rank_info *p = &m->place;
+    int32_t number = m->session ? m->session->n_runs : 1;
+    store_server **held = m->session ? &m->session->server : &m->server;
+    store_setup s = {.address = m->address,
+                     .job = m->run_id ? m->run_id : "",
+                     .secret = p->secret,
+                     .timeout_s = deadline - clock_seconds(),
+                     .signal = m->signal};
+    if (p->local_world < p->world) s.flags |= NRL_STORE_OTHER_MACHINES;
+    if (p->store_foreign) s.flags |= NRL_STORE_FOREIGN;
+    if (mesh_holds_store(m) && !*held) NRL_TRY(store_serve(&m->store_kind, &s, held));
+    s.timeout_s = deadline - clock_seconds();
+    NRL_TRY(store_open(&m->store_kind, &s, &m->store));
+    NRL_TRY(open_keys(m, number, &m->keys));
+    return number > 1 && store_counts(m->store) ? tell_number(m, number) : NRL_OK;
+}
+
+/* ---- opening ---- */
 
 static nrl_status check_setup(const mesh_setup *s)
 {
@@ -154,4 +214,153 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
     m->dead = true;
     mesh_close(m);
     return st;
+}
+
+/* ---- closing ---- */
+
+#define LEAVE_S 30.0 /* for the store's holder to wait for ranks that finish later */
+#define LOOK_S 0.02
+
+/* Leaving keeps the caller's error record as it is. */
+static void restore_error(char *said)
+{
+    nrl_fail(NRL_OK, "%s", said);
+    free(said);
+}
+
+void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text)
+{
+    if (!m || !m->control || m->dead) return;
+    char *said = mem_strdup(nrl_error_text());
+    control_tell(m->control, code, text);
+    restore_error(said);
+}
+
+void mesh_settle(nrl_mesh *m)
+{
+    if (!m || !m->fenced) return;
+    char *said = mem_strdup(nrl_error_text());
+    (void)call_settle(m); /* or the collective is aborted, which ends it too */
+    restore_error(said);
+}
+
+/* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
+static void close_server(store_server *server, bool failed)
+{
+    double until = clock_seconds() + (failed ? 0 : LEAVE_S);
+    while (server && store_server_clients(server) && clock_seconds() < until)
+        clock_sleep(LOOK_S);
+    store_server_close(server);
+}
+
+nrl_session *nrl_session_create(void)
+{
+    return mem_alloc(sizeof(nrl_session));
+}
+
+void nrl_session_end(nrl_session *s, bool failed)
+{
+    if (!s) return;
+    close_server(s->server, failed);
+    free(s);
+}
+
+void mesh_close(nrl_mesh *m)
+{
+    if (!m) return;
+    char *said = mem_strdup(nrl_error_text());
+    bool failed = m->dead || (m->control && control_failed(m->control));
+    if (m->control && control_failed(m->control) && mesh_holds_store(m))
+        control_linger(m->control);
+    else if (failed && mesh_holds_store(m) && m->keys)
+        clock_sleep(1.0); /* who joins looks every moment */
+    if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
+    mesh_settle(m);
+    call_forget(m);
+    for (int i = m->n_axes; i-- > 0;)
+        if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
+    if (m->self) m->table.close(m->self);
+    control_close(m->control);
+    store_close(m->meeting);
+    store_close(m->keys);
+    store_close(m->store);
+    close_server(m->server, failed);
+    for (int32_t r = 0; m->names && r < m->place.world; r++) {
+        free(m->names[r]);
+        free(m->hosts[r]);
+    }
+    for (nrl_work *w = m->spare_works, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
+    for (mesh_staged *s = m->staged, *next; s; s = next) {
+        next = s->next;
+        free(s->memory);
+        free(s);
+    }
+    record_close(&m->calls);
+    char *texts[] = {m->text, m->address, m->origin, m->run_id, m->reason};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        free(texts[i]);
+    free(m->names);
+    free(m->hosts);
+    secret_wipe(&m->secret, sizeof m->secret);
+    free(m);
+    restore_error(said);
+}
+
+/* ---- properties ---- */
+
+int32_t nrl_mesh_rank(const nrl_mesh *mesh)
+{
+    return mesh->place.rank;
+}
+
+int32_t nrl_mesh_world(const nrl_mesh *mesh)
+{
+    return mesh->place.world;
+}
+
+int32_t nrl_mesh_local_world(const nrl_mesh *mesh)
+{
+    return mesh->place.local_world > 0 ? mesh->place.local_world : 1;
+}
+
+const mesh_rank_info *mesh_where(const nrl_mesh *m)
+{
+    return &m->place;
+}
+
+const char *mesh_rank_name(const nrl_mesh *m, int32_t rank)
+{
+    return m->names[rank];
+}
+
+void mesh_set_step(nrl_mesh *m, int64_t step)
+{
+    m->step = step;
+}
+
+double mesh_wait_seconds(const nrl_mesh *m)
+{
+    return m->wait_seconds;
+}
+
+/* Groups share the connections of the whole. */
+void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
+{
+    nrl_collective_info f = {.size = sizeof f};
+    if (m->self && m->table.info) m->table.info(m->self, &f);
+    *sent = f.bytes_sent;
+    *received = f.bytes_received;
+}
+
+const char *mesh_text(const nrl_mesh *m)
+{
+    return m->text;
+}
+
+nrl_store *mesh_store(const nrl_mesh *m)
+{
+    return m->meeting;
 }

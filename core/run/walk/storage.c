@@ -181,63 +181,47 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s)
     *s = (storage){0};
 }
 
-/* Elements [begin, begin + n) of p, which lie at `local` of its exact slot. */
-static nrl_status load_stretch(nrl_ctx *ctx, nrl_param *p, int64_t local, int64_t begin, int64_t n,
-                               weights_source source, void *user, float *buffer)
-{
-    for (int64_t done = 0; done < n; done += CHUNK) {
-        int64_t part = n - done < CHUNK ? n - done : CHUNK;
-        NRL_TRY(source(user, p, begin + done, part, buffer));
-        NRL_TRY(param_exact_write(ctx, p, local + done, part, buffer));
-    }
-    return NRL_OK;
-}
+/* Iterates over the ranges of a parameter that a rank holds: elements [begin, begin + n) of the whole parameter are at
+ * `local` of its slot there. `work`: of all that operations see, whatever flat placements there are. */
+typedef struct {
+    const nrl_mesh *mesh;
+    int32_t rank;
+    const nrl_param *p;
+    bool work;
+    int64_t local, begin, n; /* the range */
+    int part, box;
+    int64_t at, local_before, before; /* elements of the box, of the slot and of the parameter before the next range */
+} held_range;
 
-/* Calls `use` for each range of a parameter that rank `rank` holds: elements [begin, begin + n) of the whole lie
- * at `local` of its slot there. `work`: of all that operations see, whatever flat placements there are. */
-typedef nrl_status (*stretch_use)(void *user, int64_t local, int64_t begin, int64_t n);
-
-static nrl_status each_stretch(const nrl_mesh *mesh, int32_t rank, const nrl_param *p, bool work, stretch_use use,
-                               void *user)
+static bool held_range_next(held_range *r)
 {
-    int64_t local = 0, before = 0;
-    for (int i = 0; i < p->n_parts; i++) {
-        const nrl_part *part = &p->parts[i];
+    for (; r->part < r->p->n_parts; r->part++, r->box = 0) {
+        const nrl_part *part = &r->p->parts[r->part];
         int64_t numel = 1;
-        for (int k = 0; k < layout_n_boxes(part); k++) {
-            layout_shard piece = work ? layout_box_of(mesh, rank, part, k) : layout_shard_of(mesh, rank, part, k);
-            int64_t at = 0, begin, n;
-            for (int64_t from = 0; layout_next(&piece, &at, &begin, &n); from = at)
-                NRL_TRY(use(user, local + from, before + begin, n));
-            local += layout_numel(&piece);
+        for (; r->box < layout_n_boxes(part); r->box++) {
+            layout_shard shard = r->work ? layout_box_of(r->mesh, r->rank, part, r->box)
+                                         : layout_shard_of(r->mesh, r->rank, part, r->box);
+            r->local = r->local_before + r->at;
+            if (layout_next(&shard, &r->at, &r->begin, &r->n)) {
+                r->begin += r->before;
+                return true;
+            }
+            r->local_before += layout_numel(&shard);
+            r->at = 0;
         }
         for (int d = 0; d < part->n_dims; d++)
             numel *= part->dims[d];
-        before += numel;
+        r->before += numel;
     }
-    return NRL_OK;
+    return false;
 }
 
-typedef struct {
-    nrl_ctx *ctx;
-    nrl_param *p;
-    weights_source source;
-    void *user;
-    float *buffer;
-} loading;
-
-static nrl_status load_one(void *user, int64_t local, int64_t begin, int64_t n)
+/* Returns how many elements of [begin, begin + n) are in the range, from *low on. */
+static int64_t held_range_overlap(const held_range *r, int64_t begin, int64_t n, int64_t *low)
 {
-    const loading *l = user;
-    return load_stretch(l->ctx, l->p, local, begin, n, l->source, l->user, l->buffer);
-}
-
-static nrl_status load_param(nrl_ctx *ctx, nrl_param *p, const nrl_mesh *mesh, weights_source source, void *user,
-                             float *buffer)
-{
-    loading l = {ctx, p, source, user, buffer};
-    bool work = param_exact_numel(p) != layout_local_numel(mesh, p);
-    return each_stretch(mesh, mesh ? nrl_mesh_rank(mesh) : 0, p, work, load_one, &l);
+    int64_t high = begin + n < r->begin + r->n ? begin + n : r->begin + r->n;
+    *low = begin > r->begin ? begin : r->begin;
+    return *low < high ? high - *low : 0;
 }
 
 static int64_t largest(const model *m)
@@ -254,7 +238,14 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_so
     nrl_status st = buffer ? NRL_OK : NRL_ERR_MEMORY;
     for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++) {
         nrl_param *p = m->params[i];
-        if (param_exact(p)) st = load_param(ctx, p, mesh, source, user, buffer);
+        held_range r = {.mesh = mesh, .rank = mesh ? nrl_mesh_rank(mesh) : 0, .p = p};
+        r.work = param_exact_numel(p) != layout_local_numel(mesh, p);
+        while (param_exact(p) && st == NRL_OK && held_range_next(&r))
+            for (int64_t done = 0; done < r.n && st == NRL_OK; done += CHUNK) {
+                int64_t part = r.n - done < CHUNK ? r.n - done : CHUNK;
+                st = source(user, p, r.begin + done, part, buffer);
+                if (st == NRL_OK) st = param_exact_write(ctx, p, r.local + done, part, buffer);
+            }
         if (st == NRL_OK) st = param_refresh(ctx, p);
     }
     free(buffer);
@@ -266,52 +257,24 @@ nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t
     return param_exact_read(user, p, begin, n, out);
 }
 
-/* Stretches of [begin, begin + n) that one rank holds, in the order of its memory. */
-typedef struct {
-    const storage_view *view;
-    const nrl_param *p;
-    int64_t begin, n, packed; /* elements in `pack` so far */
-    float *pack, *out;        /* out NULL: from the slot to pack; else from pack to out */
-} gathering;
-
-static nrl_status gather_one(void *user, int64_t local, int64_t begin, int64_t n)
-{
-    gathering *g = user;
-    int64_t low = begin > g->begin ? begin : g->begin;
-    int64_t high = begin + n < g->begin + g->n ? begin + n : g->begin + g->n;
-    if (low >= high) return NRL_OK;
-    float *pack = g->pack + g->packed;
-    g->packed += high - low;
-    if (g->out) {
-        memcpy(g->out + (low - g->begin), pack, (size_t)(high - low) * sizeof *pack);
-        return NRL_OK;
-    }
-    return param_exact_read(g->view->ctx, g->p, local + low - begin, high - low, pack);
-}
-
-static nrl_status count_one(void *user, int64_t local, int64_t begin, int64_t n)
-{
-    gathering *g = user;
-    int64_t low = begin > g->begin ? begin : g->begin;
-    int64_t high = begin + n < g->begin + g->n ? begin + n : g->begin + g->n;
-    (void)local;
-    if (low < high) g->packed += high - low;
-    return NRL_OK;
-}
-
-/* What rank `rank` holds of [begin, begin + n): read there, sent to all at once. *got counts elements. */
+/* What rank `rank` holds of [begin, begin + n): packed there, sent to all at once. *got counts elements. */
 static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t rank, int64_t begin, int64_t n,
                               float *pack, float *out, int64_t *got)
 {
-    gathering g = {.view = v, .p = p, .begin = begin, .n = n, .pack = pack};
+    int64_t packed = 0, low, k;
     bool mine = rank == nrl_mesh_rank(v->mesh);
-    NRL_TRY(each_stretch(v->mesh, rank, p, false, mine ? gather_one : count_one, &g));
-    if (!g.packed) return NRL_OK;
-    NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, pack, (size_t)g.packed * sizeof *pack));
-    *got += g.packed;
-    g.packed = 0;
-    g.out = out;
-    return each_stretch(v->mesh, rank, p, false, gather_one, &g);
+    for (held_range r = {.mesh = v->mesh, .rank = rank, .p = p}; held_range_next(&r); packed += k) {
+        k = held_range_overlap(&r, begin, n, &low);
+        if (k && mine) NRL_TRY(param_exact_read(v->ctx, p, r.local + low - r.begin, k, pack + packed));
+    }
+    if (!packed) return NRL_OK;
+    NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, pack, (size_t)packed * sizeof *pack));
+    *got += packed;
+    for (held_range r = {.mesh = v->mesh, .rank = rank, .p = p}; held_range_next(&r); pack += k) {
+        k = held_range_overlap(&r, begin, n, &low);
+        if (k) memcpy(out + (low - begin), pack, (size_t)k * sizeof *pack);
+    }
+    return NRL_OK;
 }
 
 nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)

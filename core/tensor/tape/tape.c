@@ -1,8 +1,36 @@
 /*
- * tape.c - recording operations, and the functions that a backward function calls on its node.
+ * tape.c - records operations, runs their backward from outputs to inputs, and has the functions that a backward
+ * function calls on its node.
+ *
+ * Tensors saved by a node are released after its backward. Outputs that are cheap to recompute (norms, gates: one pass
+ * over memory) are not kept for other nodes: they are recomputed once during the walk and live until the backward of
+ * the node that made them. This saves a third of a decoder's activations.
  */
-#include "tensor/tape/tape_node.h"
+#include "tensor/tape/tape.h"
+#include <stdlib.h>
 #include <string.h>
+
+enum { INLINE_ATTRIBUTES = 160 };
+
+/* A recorded operation. */
+struct nrl_tape_node {
+    nrl_tape_node *older; /* the node recorded before; also links spare nodes */
+    const char *name;
+    nrl_tape_backward backward;
+    nrl_tensor *inputs[NRL_TAPE_MAX_OPERANDS];
+    nrl_tensor *outputs[NRL_TAPE_MAX_OPERANDS];
+    nrl_tensor *saved[NRL_TAPE_MAX_OPERANDS];
+    tape *tape;
+    uint32_t recomputable; /* bit i: saved[i] is not kept; its maker recomputes it */
+    tape_remake recompute; /* recomputes outputs[0]; NULL = none */
+    nrl_tensor *made;      /* outputs[0] after it was recomputed, refcounted */
+    void *attributes;      /* `small`, or malloc'd if they are larger */
+    _Alignas(16) unsigned char small[INLINE_ATTRIBUTES];
+};
+
+struct tape {
+    nrl_tape_node *newest;
+};
 
 tape *tape_create(void)
 {
@@ -126,4 +154,189 @@ bool nrl_tape_wants(nrl_tape_node *node, int i)
 {
     nrl_tensor *in = operand(node->inputs, i);
     return in && in->has_grad;
+}
+
+/* ---- gradients ---- */
+
+static void set_grad(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
+{
+    if (grad) tensor_retain(grad);
+    tensor_release(ctx, t->grad);
+    t->grad = grad;
+}
+
+/* Replaces the gradient of t by a copy that can be added to in place. */
+static nrl_status own_grad(nrl_ctx *ctx, nrl_tensor *t)
+{
+    if (tensor_is_unshared(t->grad)) return NRL_OK;
+    nrl_tensor *mine;
+    NRL_TRY(tensor_like(ctx, t, &mine));
+    NRL_TRY(tensor_copy(ctx, t->grad, mine));
+    set_grad(ctx, t, mine);
+    return NRL_OK;
+}
+
+/* Makes a gradient contiguous, because views of gradients require it. */
+static nrl_status dense(nrl_ctx *ctx, nrl_tensor **grad)
+{
+    nrl_tensor *from = *grad;
+    if (tensor_is_contiguous(from)) return NRL_OK;
+    NRL_TRY(tensor_like(ctx, from, grad));
+    return tensor_copy(ctx, from, *grad);
+}
+
+static nrl_status give(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
+{
+    if (grad->dtype != t->dtype || !tensor_same_matrix(grad, t))
+        return nrl_fail(NRL_ERR_BUG, "gradient %s of %s does not fit its tensor %s of %s", tensor_shape(grad).text,
+                        nrl_dtype_name(grad->dtype), tensor_shape(t).text, nrl_dtype_name(t->dtype));
+    if (!t->grad) {
+        NRL_TRY(dense(ctx, &grad));
+        set_grad(ctx, t, grad);
+        return NRL_OK;
+    }
+    NRL_TRY(own_grad(ctx, t));
+    return tensor_accumulate(ctx, grad, t->grad);
+}
+
+nrl_status nrl_tape_give(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor *grad)
+{
+    return nrl_tape_wants(node, i) ? give(ctx, node->inputs[i], grad) : NRL_OK;
+}
+
+nrl_status tape_grad_target(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad, bool *overwrite)
+{
+    nrl_tensor *in = node->inputs[i];
+    *overwrite = !in->grad;
+    if (*overwrite) return tensor_like(ctx, in, grad);
+    NRL_TRY(own_grad(ctx, in));
+    *grad = in->grad;
+    return NRL_OK;
+}
+
+nrl_tensor *tape_take_grad(nrl_ctx *ctx, nrl_tape_node *node, int i)
+{
+    nrl_tensor *in = node->inputs[i], *grad = in->grad;
+    if (!grad) return NULL;
+    in->grad = NULL;
+    ctx_own(ctx, grad); /* moves the input's reference to the scope */
+    return grad;
+}
+
+bool tape_grad_is_unshared(nrl_tape_node *node, int i)
+{
+    return tensor_is_unshared(node->outputs[i]->grad);
+}
+
+/* ---- the walk ---- */
+
+static bool any_grad(const nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
+        if (n->outputs[i] && n->outputs[i]->grad) return true;
+    return false;
+}
+
+/* Releases what a node saved and the gradients of its outputs, after its backward. */
+static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
+        if (n->recomputable >> i & 1)
+            tensor_unref(ctx, n->saved[i]);
+        else
+            tensor_release(ctx, n->saved[i]);
+        n->saved[i] = NULL;
+        if (n->outputs[i]) set_grad(ctx, n->outputs[i], NULL);
+    }
+    n->recomputable = 0;
+    tensor_release(ctx, n->made);
+    n->made = NULL;
+}
+
+static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n);
+
+/* Recomputes the contents of t; its maker keeps them until its own backward has run. */
+static nrl_status recompute_saved(nrl_ctx *ctx, nrl_tensor *t)
+{
+    nrl_tape_node *maker = t->maker;
+    NRL_TRY(make_saved(ctx, maker));
+    NRL_TRY(pool_take(&ctx->pool, (size_t)t->numel * nrl_dtype_size(t->dtype), &t->block));
+    t->data = t->block->data;
+    t->uses = 1;
+    maker->made = t;
+    return maker->recompute(ctx, maker, t);
+}
+
+/* Recomputes everything that n saved and did not keep; makers may themselves need recomputed tensors. */
+static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
+{
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
+        if (n->recomputable >> i & 1 && !n->saved[i]->data) NRL_TRY(recompute_saved(ctx, n->saved[i]));
+    return NRL_OK;
+}
+
+static nrl_status walk(nrl_ctx *ctx, tape *t)
+{
+    for (nrl_tape_node *n = t->newest; n; n = n->older) {
+        nrl_status st = NRL_OK;
+        if (any_grad(n)) {
+            ctx_scope_begin(ctx);
+            st = make_saved(ctx, n);
+            if (!st) st = n->backward(ctx, n);
+            ctx_scope_end(ctx);
+        }
+        drop_contents(ctx, n);
+        if (st) {
+            nrl_add_context("backward of %s", n->name);
+            return st;
+        }
+    }
+    return NRL_OK;
+}
+
+/* Empties the tape and releases gradients that were not requested. */
+static void clear(nrl_ctx *ctx, tape *t)
+{
+    while (t->newest) {
+        nrl_tape_node *n = t->newest;
+        t->newest = n->older;
+        drop_contents(ctx, n);
+        for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
+            if (n->inputs[i]) set_grad(ctx, n->inputs[i], NULL);
+            if (n->outputs[i] && n->outputs[i]->maker == n) n->outputs[i]->maker = NULL;
+            tensor_unref(ctx, n->inputs[i]);
+            tensor_unref(ctx, n->outputs[i]);
+        }
+        if (n->attributes != n->small) free(n->attributes);
+        n->older = ctx->spare_nodes;
+        ctx->spare_nodes = n;
+    }
+}
+
+void tape_destroy(nrl_ctx *ctx, tape *t)
+{
+    if (!t) return;
+    clear(ctx, t);
+    free(t);
+}
+
+nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs, nrl_tensor *const *grads, int n_outputs,
+                         nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs)
+{
+    nrl_status st = NRL_OK;
+    ctx_tape_begin(ctx, NULL); /* operations inside a backward are not recorded */
+    ctx_scope_begin(ctx);
+    for (int i = 0; i < n_outputs && !st; i++)
+        if (grads[i]) st = give(ctx, outputs[i], grads[i]);
+    if (!st) st = walk(ctx, t);
+    for (int i = 0; i < n_inputs; i++) {
+        input_grads[i] = st ? NULL : inputs[i]->grad;
+        if (!st) inputs[i]->grad = NULL;
+    }
+    for (int i = 0; i < n_outputs; i++)
+        set_grad(ctx, outputs[i], NULL);
+    clear(ctx, t);
+    ctx_scope_end(ctx);
+    ctx_tape_end(ctx);
+    return st;
 }
