@@ -19,7 +19,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-HEADERS = sorted(header for folder in ("core", "inference", "testing") for header in (ROOT / folder / "include/nrl").glob("*.h"))
+HEADERS = sorted(header for folder in ("core", "inference", "profiling", "testing") for header in (ROOT / folder / "include/nrl").glob("*.h"))
 # Files of the tree that are pages of the site.
 PAGES = {ROOT / name: f"project/{name}" for name in PROJECT}
 PAGES |= {header: f"reference/headers/{header.stem}.md" for header in HEADERS}

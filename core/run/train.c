@@ -34,13 +34,12 @@ static nrl_status heed_signal(run *r)
 /* What a profile counts as a step. A callback may begin or end one. */
 static nrl_status step_and_record(run *r, nrl_run_event *e, bool *done)
 {
-    ctx_profile_step(r->session.ctx, true);
+    NRL_TRY(ctx_profile_step(r->session.ctx, true));
     saver_begin_step(&r->saver);
     NRL_TRY(trainer_step(&r->trainer, e, done));
     if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values);
     if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));
-    ctx_profile_step(r->session.ctx, false);
-    return ctx_profile_read(r->session.ctx);
+    return ctx_profile_step(r->session.ctx, false);
 }
 
 static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)

@@ -37,7 +37,7 @@ void ctx_destroy(nrl_ctx *ctx)
     release_made(ctx, 0);
     rope_forget(ctx);
     pool_destroy(&ctx->pool);
-    ctx_profile(ctx, false);
+    ctx_set_profiler(ctx, NULL, NULL);
     if (ctx->stream) ctx->device->table.stream_destroy(ctx->device->self, ctx->stream);
     arena_free(&ctx->memory);
     free(ctx->metrics);

@@ -134,23 +134,15 @@ void ctx_trim(nrl_ctx *ctx);
 double ctx_flops(const nrl_ctx *ctx);
 void ctx_flops_set(nrl_ctx *ctx, double flops);
 
-/* ---- profile of a step (nrl bench, nrl profile): off by default, without cost ---- */
-void ctx_profile(nrl_ctx *ctx, bool on); /* clears earlier results too */
-/* Marks the begin of a step, in phase HOST, or its end. */
-void ctx_profile_step(nrl_ctx *ctx, bool begins);
+/* ---- profile of a step (nrl/profile.h): off by default ---- */
+typedef struct ctx_profiler ctx_profiler; /* device/profile.h */
+typedef struct profile profile;
+void ctx_set_profiler(nrl_ctx *ctx, const ctx_profiler *profiler, profile *p); /* closes the one before; NULL = off */
+/* Marks the begin of a step, in phase HOST, or its end, where the times of the step are added up. */
+nrl_status ctx_profile_step(nrl_ctx *ctx, bool begins);
 /* Sets the current phase and returns the previous phase, so that the caller can restore it. Does nothing outside a
  * step. */
 nrl_phase ctx_phase_set(nrl_ctx *ctx, nrl_phase p);
-/* Waits for the marked operations and adds up their times. Call it at the end of a step, before the functions below. */
-nrl_status ctx_profile_read(nrl_ctx *ctx);
-
-/* Returns the operations in order of first use, malloc'd. Calls that differ only in properties not in `by` are merged.
- */
-nrl_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n);
-
-/* Fills the phase times of this rank; does not set `least` and `most`. */
-void ctx_profile_phases(const nrl_ctx *ctx, nrl_phase_times *fill);
-const char *ctx_profile_clock(const nrl_ctx *ctx); /* the clock that measures the times, for people */
 /* Adds a row for the time of the host between a mark and this call, without operations that ran in between. */
 double ctx_profile_mark(const nrl_ctx *ctx);
 void ctx_profile_host(nrl_ctx *ctx, const char *name, double mark);

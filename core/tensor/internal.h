@@ -37,7 +37,6 @@ typedef struct {
 } ctx_index;
 
 typedef struct rope_table rope_table;
-typedef struct profile profile;
 typedef struct {
     uint32_t index;
     nrl_tensor *value; /* refcounted */
@@ -81,8 +80,9 @@ struct nrl_ctx {
     pending_metric *metrics;
     ctx_metric *taken;
     size_t n_metrics, metrics_capacity;
-    profile *profile; /* NULL = off */
-    double flops;     /* see ctx_flops */
+    const ctx_profiler *profiler; /* NULL = off */
+    profile *profile;             /* the profiler's */
+    double flops;                 /* see ctx_flops */
 };
 
 static inline nrl_mat tensor_mat(const nrl_tensor *t)

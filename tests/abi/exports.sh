@@ -5,7 +5,7 @@
 set -eu
 list=$(dirname "$0")/exports.list
 names() {
-    for library in "$1" "$(dirname "$1")/libnrl-inference.so" "$(dirname "$1")/libnrl-testing.so"; do
+    for library in "$1" "$(dirname "$1")/libnrl-inference.so" "$(dirname "$1")/libnrl-profiling.so" "$(dirname "$1")/libnrl-testing.so"; do
         nm -D --defined-only "$library" | awk '$2 != "A" && $3 !~ /@@NRL_PRIVATE$/ { print $3 }'
     done | sed 's/@@NRL_\([A-Z]*_\)*0\.1$//' | LC_ALL=C sort
 }
@@ -22,7 +22,7 @@ private() { awk '$NF ~ /@+NRL_PRIVATE$/ { print $NF }' | sed 's/@.*//' | LC_ALL=
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 nm -D --defined-only "$1" | private >"$work/exported"
-nm -D "$NRL_TEST_BUILD"/bin/nrl "$NRL_TEST_BUILD"/lib/libnrl-inference.so "$NRL_TEST_BUILD"/lib/libnrl-testing.so "$NRL_TEST_BUILD"/libexec/nrl/nrl-* | private >"$work/used"
+nm -D "$NRL_TEST_BUILD"/bin/nrl "$NRL_TEST_BUILD"/lib/libnrl-inference.so "$NRL_TEST_BUILD"/lib/libnrl-profiling.so "$NRL_TEST_BUILD"/lib/libnrl-testing.so "$NRL_TEST_BUILD"/libexec/nrl/nrl-* | private >"$work/used"
 if ! diff -u "$work/used" "$work/exported"; then
     echo "NRL_PRIVATE in core/nrl.map exports what no program of this tree uses"
     exit 1

@@ -5,7 +5,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 #include "base/node.h"
-#include <nrl/run.h>
+#include <nrl/profile.h>
 
 /* Consecutive steps. */
 typedef struct {

@@ -58,10 +58,10 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
         const device *d = ctx->device;                                                                                 \
         if (!d->ops.name) return backend_lacks(ctx, #name);                                                            \
         ctx->flops += FLOPS_OF(a);                                                                                     \
-        if (!ctx->profile) return d->ops.name(d->self, ctx->stream, a);                                                \
-        NRL_TRY(profile_op_begin(ctx, #name, op_work_##name(a)));                                                      \
+        if (!ctx->profiler) return d->ops.name(d->self, ctx->stream, a);                                               \
+        NRL_TRY(ctx->profiler->op_begin(ctx, #name, op_work_##name(a)));                                               \
         nrl_status st = d->ops.name(d->self, ctx->stream, a);                                                          \
-        nrl_status ended = profile_op_end(ctx);                                                                        \
+        nrl_status ended = ctx->profiler->op_end(ctx);                                                                 \
         return st ? st : ended;                                                                                        \
     }
 BACKEND_OPS(BACKEND_DEFINE)
@@ -69,12 +69,12 @@ BACKEND_OPS(BACKEND_DEFINE)
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
 {
     const device *d = ctx->device;
-    if (!ctx->profile) return d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
+    if (!ctx->profiler) return d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
     const char *name = way == NRL_COPY_TO_DEVICE ? "copy to device"
                        : way == NRL_COPY_TO_HOST ? "copy to host"
                                                  : "copy on device";
-    NRL_TRY(profile_op_begin(ctx, name, (op_work){.bytes = (double)bytes}));
+    NRL_TRY(ctx->profiler->op_begin(ctx, name, (op_work){.bytes = (double)bytes}));
     nrl_status st = d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
-    nrl_status ended = profile_op_end(ctx);
+    nrl_status ended = ctx->profiler->op_end(ctx);
     return st ? st : ended;
 }

@@ -1,293 +1,32 @@
 /*
- * profile.c - marks, the times between them, and rows of operations by phase and shape.
+ * profile.c - calls of a profiler, see profile.h.
  */
 #include "tensor/device/profile.h"
 #include "tensor/internal.h"
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-enum {
-    MOST_MARKS = 1 << 16,      /* marks are read, with a wait, before there are more */
-    MOST_SHAPED_ROWS = 1 << 13 /* with more rows, shapes are merged: lengths may differ in every step */
-};
-
-typedef struct {
-    double host;      /* seconds */
-    nrl_event *event; /* NULL: use the host's clock */
-    int32_t row;      /* row of the operation after this mark, -1 = none */
-    uint32_t phase;   /* phase after this mark */
-} mark;
-
-struct profile {
-    mark *marks;
-    int64_t n_marks, marks_capacity;
-    nrl_op_time *rows;
-    int32_t *table; /* [table_size] 1 + row, 0 = empty; a power of two, at most half full */
-    int32_t n_rows, table_size;
-    int32_t row; /* row of the current operation */
-    uint32_t phase;
-    bool broken; /* a mark could not be made: reported when marks are read */
-    double host_in_ops;
-    nrl_phase_times times;
-};
-
-static double seconds_now(void)
+void ctx_set_profiler(nrl_ctx *ctx, const ctx_profiler *profiler, profile *p)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-const char *nrl_phase_name(nrl_phase p)
-{
-    static const char *const names[NRL_PHASE_COUNT] = {"none", "data",      "forward",       "recompute", "backward",
-                                                       "head", "reference", "communication", "update",    "host"};
-    return names[p];
-}
-
-/* ---- rows ---- */
-
-static bool same_row(const nrl_op_time *a, const nrl_op_time *b)
-{
-    return !strcmp(a->name, b->name) && a->phase == b->phase && !memcmp(a->dims, b->dims, sizeof a->dims);
-}
-
-static uint64_t hash_row(const nrl_op_time *r)
-{
-    uint64_t h = 14695981039346656037u ^ (uint64_t)r->phase;
-    for (const char *c = r->name; *c; c++)
-        h = (h ^ (unsigned char)*c) * 1099511628211u;
-    for (int i = 0; i < 3; i++)
-        h = (h ^ (uint64_t)r->dims[i]) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-/* The slot of the row in the hash table, or the empty slot for it. */
-static int32_t *place_of(const profile *p, const nrl_op_time *key)
-{
-    uint64_t mask = (uint64_t)p->table_size - 1, at = hash_row(key) & mask;
-    while (p->table[at] && !same_row(&p->rows[p->table[at] - 1], key))
-        at = (at + 1) & mask;
-    return &p->table[at];
-}
-
-static void grow_rows(profile *p)
-{
-    p->table_size = p->table_size ? 2 * p->table_size : 256;
-    free(p->table);
-    p->table = mem_alloc((size_t)p->table_size * sizeof *p->table);
-    p->rows = mem_realloc(p->rows, (size_t)p->table_size / 2 * sizeof *p->rows);
-    for (int32_t i = 0; i < p->n_rows; i++)
-        *place_of(p, &p->rows[i]) = i + 1;
-}
-
-static int32_t find_row(profile *p, const char *name, uint32_t phase, const int64_t *dims)
-{
-    nrl_op_time key = {.name = name, .phase = (nrl_phase)phase};
-    if (dims && p->n_rows < MOST_SHAPED_ROWS) memcpy(key.dims, dims, sizeof key.dims);
-    if (2 * p->n_rows >= p->table_size) grow_rows(p);
-    int32_t *at = place_of(p, &key);
-    if (!*at) {
-        p->rows[p->n_rows] = key;
-        *at = ++p->n_rows;
-    }
-    return *at - 1;
-}
-
-/* ---- reading ---- */
-
-static nrl_status seconds_between(const nrl_ctx *ctx, const mark *a, const mark *b, double *seconds)
-{
-    const device *d = ctx->device;
-    *seconds = b->host - a->host;
-    return a->event && b->event ? d->table.event_seconds(d->self, a->event, b->event, seconds) : NRL_OK;
-}
-
-static nrl_status add_up(nrl_ctx *ctx)
-{
-    profile *p = ctx->profile;
-    const device *d = ctx->device;
-    const mark *last = &p->marks[p->n_marks - 1];
-    if (last->event) NRL_TRY(d->table.event_wait(d->self, last->event));
-    for (const mark *m = p->marks; m < last; m++) {
-        double seconds;
-        NRL_TRY(seconds_between(ctx, m, m + 1, &seconds));
-        if (m->row >= 0) p->rows[m->row].seconds += seconds;
-        if (m->row >= 0) p->times.busy[m->phase] += seconds;
-        p->times.seconds[m->phase] += seconds;
-        p->times.host_seconds[m->phase] += m[1].host - m->host;
-    }
-    return NRL_OK;
-}
-
-/* Drops all marks but the last `keep` (0 or 1), from which the next time is measured. */
-static void drop_marks(nrl_ctx *ctx, int64_t keep)
-{
-    profile *p = ctx->profile;
-    const device *d = ctx->device;
-    for (int64_t i = 0; i < p->n_marks - keep; i++)
-        if (p->marks[i].event) d->table.event_destroy(d->self, p->marks[i].event);
-    if (keep) p->marks[0] = p->marks[p->n_marks - 1];
-    p->n_marks = keep;
-}
-
-static nrl_status read_marks(nrl_ctx *ctx, int64_t keep)
-{
-    profile *p = ctx->profile;
-    if (!p->n_marks) return NRL_OK;
-    nrl_status st = p->broken ? nrl_fail(NRL_ERR_DEVICE, "cannot profile: the device has no more events") : add_up(ctx);
-    drop_marks(ctx, st == NRL_OK ? keep : 0);
-    return st;
-}
-
-nrl_status ctx_profile_read(nrl_ctx *ctx)
-{
-    return ctx->profile ? read_marks(ctx, ctx->profile->phase == NRL_PHASE_NONE ? 0 : 1) : NRL_OK;
-}
-
-/* ---- marks ---- */
-
-static bool has_stream(const nrl_ctx *ctx)
-{
-    return ctx->stream && ctx->device->table.stream_wait;
-}
-
-static bool has_timed_events(const nrl_ctx *ctx)
-{
-    const nrl_backend *t = &ctx->device->table;
-    return ctx->stream && t->event_record_timed && t->event_seconds && t->event_wait && t->event_destroy;
-}
-
-static nrl_status add_mark(nrl_ctx *ctx)
-{
-    profile *p = ctx->profile;
-    const nrl_backend *t = &ctx->device->table;
-    mark m = {.row = p->row, .phase = p->phase};
-    if (p->n_marks >= MOST_MARKS) NRL_TRY(read_marks(ctx, 1));
-    if (has_timed_events(ctx))
-        NRL_TRY(t->event_record_timed(ctx->device->self, ctx->stream, &m.event));
-    else if (has_stream(ctx))
-        NRL_TRY(t->stream_wait(ctx->device->self, ctx->stream));
-    m.host = seconds_now();
-    if (p->n_marks == p->marks_capacity) {
-        p->marks_capacity = p->marks_capacity ? 2 * p->marks_capacity : 1024;
-        p->marks = mem_realloc(p->marks, (size_t)p->marks_capacity * sizeof *p->marks);
-    }
-    p->marks[p->n_marks++] = m;
-    return NRL_OK;
-}
-
-nrl_status profile_op_begin(nrl_ctx *ctx, const char *name, op_work w)
-{
-    profile *p = ctx->profile;
-    int32_t row = find_row(p, name, p->phase, w.dims);
-    p->rows[row].flops += w.flops;
-    p->rows[row].bytes += w.bytes;
-    p->rows[row].calls++;
-    p->row = row;
-    return add_mark(ctx);
-}
-
-nrl_status profile_op_end(nrl_ctx *ctx)
-{
-    profile *p = ctx->profile;
-    int32_t row = p->row;
-    double begin = p->marks[p->n_marks - 1].host;
-    p->row = -1;
-    NRL_TRY(add_mark(ctx));
-    double seconds = p->marks[p->n_marks - 1].host - begin;
-    p->rows[row].host_seconds += seconds;
-    p->host_in_ops += seconds;
-    return NRL_OK;
-}
-
-static void set_phase(nrl_ctx *ctx, nrl_phase phase)
-{
-    profile *p = ctx->profile;
-    p->phase = phase;
-    if (add_mark(ctx) != NRL_OK) p->broken = true;
+    if (ctx->profiler) ctx->profiler->close(ctx);
+    ctx->profiler = profiler;
+    ctx->profile = p;
 }
 
 nrl_phase ctx_phase_set(nrl_ctx *ctx, nrl_phase phase)
 {
-    if (!ctx->profile || ctx->profile->phase == NRL_PHASE_NONE) return NRL_PHASE_NONE;
-    nrl_phase before = (nrl_phase)ctx->profile->phase;
-    if (before != phase) set_phase(ctx, phase);
-    return before;
+    return ctx->profiler ? ctx->profiler->phase_set(ctx, phase) : NRL_PHASE_NONE;
 }
 
-void ctx_profile_step(nrl_ctx *ctx, bool begins)
+nrl_status ctx_profile_step(nrl_ctx *ctx, bool begins)
 {
-    if (!ctx->profile) return;
-    ctx->profile->times.steps += !begins && ctx->profile->phase != NRL_PHASE_NONE;
-    set_phase(ctx, begins ? NRL_PHASE_HOST : NRL_PHASE_NONE);
-}
-
-/* ---- on and off, and results ---- */
-
-void ctx_profile(nrl_ctx *ctx, bool on)
-{
-    if (ctx->profile) {
-        drop_marks(ctx, 0);
-        free(ctx->profile->marks);
-        free(ctx->profile->rows);
-        free(ctx->profile->table);
-        free(ctx->profile);
-    }
-    ctx->profile = on ? mem_alloc(sizeof *ctx->profile) : NULL;
-    if (on) ctx->profile->row = -1;
-}
-
-static void add_row(nrl_op_time *to, const nrl_op_time *r)
-{
-    to->seconds += r->seconds;
-    to->host_seconds += r->host_seconds;
-    to->flops += r->flops;
-    to->bytes += r->bytes;
-    to->calls += r->calls;
-    to->on_host |= r->on_host;
-}
-
-nrl_op_time *ctx_profile_rows(const nrl_ctx *ctx, unsigned by, int *n)
-{
-    const profile *p = ctx->profile;
-    profile merged = {0};
-    for (int32_t i = 0; p && i < p->n_rows; i++) {
-        const nrl_op_time *r = &p->rows[i];
-        int32_t at = find_row(&merged, r->name, by & NRL_BY_PHASE ? r->phase : NRL_PHASE_NONE,
-                              by & NRL_BY_SHAPE ? r->dims : NULL);
-        add_row(&merged.rows[at], r);
-    }
-    free(merged.table);
-    *n = merged.n_rows;
-    return merged.rows;
-}
-
-void ctx_profile_phases(const nrl_ctx *ctx, nrl_phase_times *fill)
-{
-    *fill = ctx->profile ? ctx->profile->times : (nrl_phase_times){0};
-}
-
-const char *ctx_profile_clock(const nrl_ctx *ctx)
-{
-    return has_timed_events(ctx) ? "the device's events"
-           : has_stream(ctx)     ? "the host's clock, with a wait before and after each operation"
-                                 : "the host's clock";
+    return ctx->profiler ? ctx->profiler->step(ctx, begins) : NRL_OK;
 }
 
 double ctx_profile_mark(const nrl_ctx *ctx)
 {
-    return ctx->profile ? seconds_now() - ctx->profile->host_in_ops : 0;
+    return ctx->profiler ? ctx->profiler->mark(ctx) : 0;
 }
 
-void ctx_profile_host(nrl_ctx *ctx, const char *name, double begin)
+void ctx_profile_host(nrl_ctx *ctx, const char *name, double mark)
 {
-    profile *p = ctx->profile;
-    if (!p) return;
-    int32_t at = find_row(p, name, p->phase, NULL); /* may reallocate the rows */
-    nrl_op_time *row = &p->rows[at];
-    row->seconds += ctx_profile_mark(ctx) - begin;
-    row->on_host = true;
-    row->calls++;
+    if (ctx->profiler) ctx->profiler->host(ctx, name, mark);
 }

@@ -1,17 +1,22 @@
 /*
- * profile.h - the timeline of ctx_profile: a mark at each begin and end of an operation or a phase of the step. Marks
- * are read later, so that profiling does not wait for the device. The time between two marks belongs to the current
- * phase, and to the current operation if there is one.
- *
- * A mark is a timed event on the context's stream. On a backend without streams a mark is the host's clock; on a
- * backend with streams but without timed events it is the clock after waiting for the stream.
+ * profile.h - what a profiler of operations and phases implements; libnrl-profiling has one. Without a profiler the
+ * calls below cost a test of a pointer.
  */
 #ifndef TENSOR_PROFILE_H
 #define TENSOR_PROFILE_H
+#include "tensor/ctx.h"
 #include "tensor/device/op_work.h"
 
-/* Call them before and after an operation while ctx->profile is set. `name` must be a string literal. [step] */
-nrl_status profile_op_begin(nrl_ctx *ctx, const char *name, op_work w);
-nrl_status profile_op_end(nrl_ctx *ctx);
+/* All [step]. */
+struct ctx_profiler {
+    nrl_status (*op_begin)(nrl_ctx *ctx, const char *name, op_work w); /* `name` is a string literal */
+    nrl_status (*op_end)(nrl_ctx *ctx);
+    /* ctx_phase_set, ctx_profile_step, ctx_profile_mark and ctx_profile_host */
+    nrl_phase (*phase_set)(nrl_ctx *ctx, nrl_phase phase);
+    nrl_status (*step)(nrl_ctx *ctx, bool begins);
+    double (*mark)(const nrl_ctx *ctx);
+    void (*host)(nrl_ctx *ctx, const char *name, double mark);
+    void (*close)(nrl_ctx *ctx); /* frees ctx->profile */
+};
 
 #endif

@@ -5,6 +5,7 @@
 #include "handle.h"
 #include "state.h"
 #include <math.h>
+#include <nrl/profile.h>
 #include <stdlib.h>
 #include <string.h>
 

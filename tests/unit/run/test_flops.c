@@ -2,6 +2,7 @@
  * test_flops.c - the operations that a step counts for its MFU, beside what can be worked out by hand.
  */
 #include "support/run.h"
+#include <nrl/profile.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

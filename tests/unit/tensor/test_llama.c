@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "inference/kv_cache.h"
+#include "profiling/profile.h"
 #include "support/batch_check.h"
 #include "support/memory.h"
 #include "support/tiny_llama.h"

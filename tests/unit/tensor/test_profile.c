@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "profiling/profile.h"
 #include "support/backend.h"
 
 /* ---- a device over the cpu's table, whose clock moves on by a second at each event ---- */

@@ -1,6 +1,7 @@
 /*
- * stats.c - what `nrl bench`, `nrl profile` and scripts ask a run about its speed and memory.
+ * figures.c - nrl/profile.h: what `nrl bench`, `nrl profile` and scripts ask a run about its speed and memory.
  */
+#include "profiling/profile.h"
 #include "run/internal.h"
 #include <stdlib.h>
 #include <string.h>

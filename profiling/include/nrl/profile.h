@@ -1,0 +1,71 @@
+/*
+ * profile.h - for programs that measure an open run: its time by phase and operation, its memory, and what its device
+ * reports. The functions are in libnrl-profiling (pkg-config nrl-profiling, CMake nrl::libnrl-profiling), which `nrl
+ * bench` and `nrl profile` use. Threads, ownership, errors and growth are those of nrl/run.h.
+ */
+#ifndef NRL_PROFILE_H
+#define NRL_PROFILE_H
+#include <nrl/run.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+NRL_API const char *nrl_phase_name(nrl_phase phase); /* "forward" [any] */
+
+/* One operation, in total over the profiled steps. */
+typedef struct {
+    const char *name;
+    nrl_phase phase;     /* NONE if phases are merged */
+    int64_t dims[3];     /* of a matrix product: rows, columns, depth; zero if shapes are merged */
+    double seconds;      /* on the device */
+    double host_seconds; /* duration of the calls on the host; equal to `seconds` if the host computes */
+    double flops, bytes;
+    int64_t calls;
+    bool on_host; /* not an operation, but other work of the host, during which the device may be busy */
+} nrl_op_time;
+enum { NRL_BY_PHASE = 1, NRL_BY_SHAPE = 2 };
+
+/* Starts profiling operations and phases with the next step, or stops; clears earlier results. */
+NRL_API nrl_status nrl_run_profile(nrl_run *run, bool on);
+/* Operations by descending time; `by` selects properties that separate rows (NRL_BY_*). *rows is allocated. *stride is
+ * the distance between rows in bytes, which may exceed the caller's sizeof(nrl_op_time); stride may be NULL. */
+NRL_API nrl_status nrl_run_op_times(const nrl_run *run, unsigned by, nrl_op_time **rows, size_t *n, size_t *stride);
+
+/* Phases of the profiled steps, in seconds. */
+typedef struct {
+    uint32_t size;
+    int64_t steps;
+    double seconds[NRL_PHASE_COUNT];      /* over all steps; the sum is the total duration of the steps */
+    double busy[NRL_PHASE_COUNT];         /* the part of `seconds` inside operations and copies */
+    double host_seconds[NRL_PHASE_COUNT]; /* by the host's clock, between the same marks */
+    double least[NRL_PHASE_COUNT], most[NRL_PHASE_COUNT]; /* minimum and maximum of `seconds` over ranks */
+} nrl_phase_times;
+NRL_API nrl_status nrl_run_phase_times(nrl_run *run, nrl_phase_times *fill); /* collective: all ranks call it */
+
+/* Values that the device measures between the two calls, with the names of nrl/backend.h; *n is 0 if it measures
+ * nothing. At most NRL_MAX_WATCHED values, borrowed until the next nrl_run_watch_begin. */
+enum { NRL_MAX_WATCHED = 64 };
+NRL_API nrl_status nrl_run_watch_begin(nrl_run *run);
+NRL_API nrl_status nrl_run_watch_end(nrl_run *run, nrl_value values[NRL_MAX_WATCHED], size_t *n);
+
+/* Sizes of a run and its device. Bytes are those of this rank. */
+typedef struct {
+    uint32_t size;
+    int32_t ranks;
+    int64_t parameters, trained_parameters;
+    int64_t trained_bytes, frozen_bytes; /* of unsharded weights in the compute dtype */
+    int64_t weight_bytes, master_bytes, gradient_bytes, optimizer_bytes;
+    int64_t reference_bytes, strategy_bytes;      /* a reference model's weights; buffers of the strategy */
+    int64_t activation_bytes;                     /* peak of all other memory, including scratch */
+    int64_t used_peak_bytes, reserved_peak_bytes; /* of the pool: in use; allocated on the device */
+    int64_t peak_rss;                             /* of the process */
+    bool on_device;                               /* the device has its own memory and clock */
+    const char *clock;                            /* the clock of profiles; borrowed, as long as the run */
+    nrl_device_info device;
+} nrl_run_info;
+NRL_API void nrl_run_info_fill(const nrl_run *run, nrl_run_info *fill);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
