@@ -63,6 +63,11 @@ static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
     for (uint32_t j = 0; j < i; j++)
         if (!strcmp(option_row(t->options, j, t->option_size)->name, row->name))
             return bad_row(i, row, "is declared twice");
+    for (uint32_t j = 0; j < i; j++) {
+        const nrl_option *other = option_row(t->options, j, t->option_size);
+        if (row->offset < other->offset + field_size(other->type) && other->offset < row->offset + size)
+            return bad_row(i, row, "has the field of an earlier option in the options struct");
+    }
     return check_default(t, i, row, scratch);
 }
 

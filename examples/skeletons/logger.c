@@ -22,6 +22,29 @@ typedef struct {
     const char *value; /* lives as long as the instance */
 } @NAME@_log;
 
+/* The lines up to `step` of an earlier run, in memory that the caller frees. */
+static nrl_status @NAME@_read(const char *path, int64_t step, char **text, size_t *size)
+{
+    char line[256], *end;
+    FILE *in = step > 0 ? fopen(path, "r") : NULL, *kept = open_memstream(text, size);
+    while (in && kept && fgets(line, sizeof line, in))
+        if (strtoll(line, &end, 10) <= step && end > line) fputs(line, kept);
+    if (in) fclose(in);
+    return kept && !fclose(kept) ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger '@NAME@'");
+}
+
+/* A resumed run continues the file behind the step that it resumes from. */
+static nrl_status @NAME@_open_file(@NAME@_log *log, const char *path, int64_t resumed_step)
+{
+    char *text = NULL;
+    size_t size = 0;
+    NRL_TRY(@NAME@_read(path, resumed_step, &text, &size));
+    log->file = fopen(path, "w");
+    if (log->file) fwrite(text, 1, size, log->file);
+    free(text);
+    return log->file ? NRL_OK : nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
 static nrl_status @NAME@_open(const void *options, const nrl_logger_run *run, void **self)
 {
     char path[4096];
@@ -30,13 +53,12 @@ static nrl_status @NAME@_open(const void *options, const nrl_logger_run *run, vo
     @NAME@_log *log = malloc(sizeof *log);
     if (!log) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger '@NAME@'");
     log->value = ((const @NAME@_options *)options)->value;
-    log->file = fopen(path, run->resumed_step > 0 ? "a" : "w");
-    if (log->file) {
+    nrl_status st = @NAME@_open_file(log, path, run->resumed_step);
+    if (st == NRL_OK)
         *self = log;
-        return NRL_OK;
-    }
-    free(log);
-    return nrl_fail(NRL_ERR_IO, "%s: %s", path, strerror(errno));
+    else
+        free(log);
+    return st;
 }
 
 /* The record belongs to the core and is invalid after this call: copy what must be kept. */

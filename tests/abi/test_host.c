@@ -53,6 +53,7 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
         {"row_reserved", "option 0 (name): the key 'name' is reserved for the plugin's name"},
         {"row_range", "option 0 (beta): min is greater than max"},
         {"row_twice", "option 1 (beta): is declared twice"},
+        {"row_shared", "option 1 (gamma): has the field of an earlier option in the options struct"},
         {"newer_symbol", "version `NRL_0.9' not found"},
     };
     plugin_host *h = open_host();

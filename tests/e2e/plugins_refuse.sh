@@ -24,6 +24,10 @@ refused 0 run c.yaml 'loggers=[console, refuses]'
 has err "logger 'refuses' failed, and is tried again at the next record"
 has out "step 6/6"
 
+# a column that nothing fills
+run 2 run c.yaml algorithm=magic "plugins=[$NRL_TEST_BUILD/tests/conformance/wrong]" optimizer.name=adamw
+has err "algorithm 'magic' needs 'magic', which is neither a column of nrl nor in data.extra; expected one of: logps, ref_logps"
+
 # a loss of a script that starts from it
 cat >based.lua <<LUA
 local nrl = require "nrl"

@@ -1,6 +1,7 @@
 /*
  * conformance.c - the suite of each kind.
  */
+#include "lives.h"
 #include "suites.h"
 
 #define SUITE_CALL(kind, name, needs)                                                                                  \
@@ -29,5 +30,12 @@ unsigned conformance_needs(uint32_t kind)
 void conformance_run(const nrl_plugin *table, const conformance_setup *setup, conformance_report *r)
 {
     NRL_ASSERT(conformance_has_suite(table->kind), ==, true);
+    if (table->kind == NRL_KIND_ALGORITHM) {
+        const nrl_algorithm *t = (const nrl_algorithm *)table;
+        lives_check_created(r, t->create, t->destroy, setup->options);
+    } else if (table->kind == NRL_KIND_OPTIMIZER) {
+        const nrl_optimizer *t = (const nrl_optimizer *)table;
+        lives_check_created(r, t->create, t->destroy, setup->options);
+    }
     suites[table->kind].run(table, setup, r);
 }

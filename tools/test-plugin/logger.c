@@ -1,16 +1,26 @@
 /*
  * logger.c - rules for every logger: it accepts any record, reports failures by a status, and never
- * delays the step. Each call runs in a thread of its own, so that a hanging one is detected.
+ * delays the step. Each call runs in a thread of its own, so that a hanging one is detected,
+ * and each case in a process of its own, so that a crashing one is.
  */
+#include "files.h"
+#include "base/file.h"
+#include "lives.h"
 #include "suites.h"
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { MOST_SECONDS = 1, PATIENCE_SECONDS = 3, N_MANY = 200 };
+enum { MOST_SECONDS = 1, PATIENCE_SECONDS = 3, N_MANY = 200, N_STEPS = 6, RESUMED = 3, MAX_FILE = 1 << 20 };
+#define LATE_VALUE 54321 /* of a record that a resume drops */
+#define LATE_TEXT "54321"
 
 typedef struct {
     const nrl_logger *table;
@@ -102,8 +112,9 @@ static void fill_usual(nrl_value values[N_USUAL])
     memcpy(values, usual, sizeof usual);
 }
 
-static void check_odd_values(suite *s)
+static void check_odd_values(void *user)
 {
+    suite *s = user;
     char long_name[2001];
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = 0;
@@ -139,8 +150,9 @@ static void check_odd_values(suite *s)
 }
 
 /* Records live until write returns; a logger must copy what it keeps. */
-static void check_many(suite *s)
+static void check_many(void *user)
 {
+    suite *s = user;
     void *self;
     if (!open_in(s, s->folder, 0, &self)) return;
     for (int64_t step = 1; step <= N_MANY && !s->hangs; step++) {
@@ -159,8 +171,9 @@ static void check_many(suite *s)
     close_it(s, self);
 }
 
-static void check_life(suite *s)
+static void check_life(void *user)
 {
+    suite *s = user;
     void *a, *b;
     nrl_value usual[N_USUAL];
     fill_usual(usual);
@@ -179,8 +192,9 @@ static void check_life(suite *s)
 }
 
 /* Opening may succeed (nothing is written there) or fail with a status and an error text. */
-static void check_no_folder(suite *s)
+static void check_no_folder(void *user)
 {
+    suite *s = user;
     void *self = NULL;
     nrl_logger_run run = {.size = sizeof run, .out = "/nowhere/that/is", .name = "conformance"};
     nrl_fail(NRL_OK, "%s", "");
@@ -191,16 +205,129 @@ static void check_no_folder(suite *s)
         report_check(s->report, *nrl_error_text(), "a failure has an error text", "status %d", (int)st);
 }
 
-static void run_rules(suite *s)
+/* ---- what is kept, printed and dropped ---- */
+
+/* A record on a page that cannot be read any more after the call. */
+static void check_kept(void *user)
 {
-    check_odd_values(s);
-    if (!s->hangs) check_many(s);
-    if (!s->hangs) check_life(s);
-    if (!s->hangs) check_no_folder(s);
+    suite *s = user;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *self;
+    if (!open_in(s, s->folder, 0, &self)) return;
+    for (int64_t step = 1; step <= 2; step++) {
+        char *room = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        NRL_ASSERT((room != MAP_FAILED), ==, true);
+        nrl_value *values = (nrl_value *)(room + 256);
+        memcpy(room, "loss", 5);
+        values[0] = (nrl_value){room, room, 1.5};
+        nrl_record *r = (nrl_record *)(room + 128);
+        *r = record_of(step, values, 1);
+        write_timed(s, self, r, "a record that is gone afterwards");
+        if (s->lost) return;
+        mprotect(room, page, PROT_NONE);
+    }
+    close_it(s, self);
+}
+
+static void write_steps(suite *s, void *self, int64_t from, int64_t to, double value)
+{
+    for (int64_t step = from; step <= to && !s->hangs; step++) {
+        nrl_value v = {"loss", "nats", value};
+        nrl_record r = record_of(step, &v, 1);
+        write_timed(s, self, &r, "a step");
+    }
+}
+
+/* Loggers that are for the terminal print there, of course. */
+static void check_prints(void *user)
+{
+    suite *s = user;
+    char path[4096];
+    struct stat info;
+    void *self;
+    snprintf(path, sizeof path, "%s.printed", s->folder);
+    int printed = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (printed < 0 || dup2(printed, STDOUT_FILENO) < 0 || !open_in(s, s->folder, 0, &self)) return;
+    write_steps(s, self, 1, 2, 1.5);
+    close_it(s, self);
+    fflush(stdout);
+    bool known = fstat(printed, &info) == 0;
+    unlink(path);
+    if (known)
+        report_check(s->report, !info.st_size, "only a logger for the terminal prints", "%lld bytes on standard output",
+                     (long long)info.st_size);
+}
+
+static bool has_late_value(const char *folder)
+{
+    arena a = {0};
+    const char *names[FILES_MAX];
+    bool found = false;
+    size_t n = files_list(&a, folder, names);
+    for (size_t i = 0; i < n && !found; i++) {
+        char *text;
+        size_t size;
+        if (file_read(arena_printf(&a, "%s/%s", folder, names[i]), MAX_FILE, &text, &size) != NRL_OK) continue;
+        found = memmem(text, size, LATE_TEXT, sizeof LATE_TEXT - 1) != NULL;
+        free(text);
+    }
+    arena_free(&a);
+    return found;
+}
+
+/* A run of N_STEPS steps that goes on from an earlier one: files of text no longer have the later records. */
+static void check_resume(void *user)
+{
+    suite *s = user;
+    char folder[4096];
+    void *self;
+    snprintf(folder, sizeof folder, "%s/resumed", s->folder);
+    if (mkdir(folder, 0777) || !open_in(s, folder, 0, &self)) return;
+    write_steps(s, self, 1, RESUMED, 1.5);
+    write_steps(s, self, RESUMED + 1, N_STEPS, LATE_VALUE);
+    close_it(s, self);
+    if (s->hangs || !open_in(s, folder, RESUMED, &self)) return;
+    write_steps(s, self, RESUMED + 1, RESUMED + 1, 1.5);
+    close_it(s, self);
+    report_check(s->report, !has_late_value(folder), "a resume drops records after its step",
+                 "a record of step %d is still there after a resume from step %d", RESUMED + 1, RESUMED);
+}
+
+static bool live_once(void *user)
+{
+    suite *s = user;
+    void *self;
+    nrl_logger_run run = {.size = sizeof run, .out = s->folder, .name = "conformance", .total_steps = 1000};
+    nrl_value usual[N_USUAL];
+    fill_usual(usual);
+    nrl_record r = record_of(1, usual, N_USUAL);
+    if (s->table->open(s->options, &run, &self) != NRL_OK) return false;
+    s->table->write(self, &r);
+    s->table->close(self);
+    return true;
+}
+
+static bool is_delayed(const conformance_report *r)
+{
+    for (int64_t i = 0; i < r->n_rules; i++)
+        if (r->rules[i].failed && !strcmp(r->rules[i].rule, "a write never delays the step")) return true;
+    return false;
 }
 
 void conformance_logger(const nrl_logger *table, const conformance_setup *setup, conformance_report *report)
 {
+    static const struct {
+        const char *rule; /* that a crash breaks */
+        void (*run)(void *user);
+    } cases[] = {{"a write takes any record", check_odd_values},
+                 {"a write changes no record", check_many},
+                 {"a write keeps no pointer of a record", check_kept},
+                 {"instances live side by side", check_life},
+                 {"a resume drops records after its step", check_resume},
+                 {"only a logger for the terminal prints", check_prints},
+                 {"a failure has an error text", check_no_folder}};
     suite s = {.table = table, .report = report, .folder = setup->folder, .options = setup->options};
-    run_rules(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !is_delayed(report); i++)
+        if (!table->on_terminal || cases[i].run != check_prints) report_case(report, cases[i].rule, cases[i].run, &s);
+    if (!is_delayed(report)) lives_check(report, live_once, &s);
 }

@@ -2,9 +2,12 @@
  * report.c - counting checks by rule.
  */
 #include "report.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static conformance_rule *find_rule(conformance_report *r, const char *name)
 {
@@ -35,6 +38,23 @@ bool report_check(conformance_report *r, bool holds, const char *rule_name, cons
 bool report_ok(conformance_report *r, nrl_status st, const char *rule)
 {
     return report_check(r, st == NRL_OK, rule, "status %d: %s", (int)st, nrl_error_text());
+}
+
+bool report_case(conformance_report *r, const char *rule, void (*run)(void *user), void *user)
+{
+    int state = 0;
+    fflush(NULL); /* or the child would write the buffers a second time */
+    pid_t child = fork();
+    if (child == 0) {
+        run(user);
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, &state, 0) < 0 && errno == EINTR) {
+    }
+    if (child < 0) return report_check(r, false, rule, "cannot start a process: %s", strerror(errno));
+    if (WIFSIGNALED(state))
+        return report_check(r, false, rule, "the plugin ended the process: %s", strsignal(WTERMSIG(state)));
+    return report_check(r, !WEXITSTATUS(state), rule, "the plugin ended the process: exit code %d", WEXITSTATUS(state));
 }
 
 void report_skip(conformance_report *r, const char *rule_name, const char *why)

@@ -12,6 +12,9 @@ bool report_check(conformance_report *r, bool holds, const char *rule, const cha
 bool report_ok(conformance_report *r, nrl_status st, const char *rule);
 /* Adds the checks of `from`, counted apart: by another thread. */
 void report_merge(conformance_report *into, const conformance_report *from);
+/* Runs a case in a process of its own, which the report's memory must be shared with. A plugin that ends the process
+ * fails `rule`, and the cases behind it go on. Returns whether the process ended by itself. */
+bool report_case(conformance_report *r, const char *rule, void (*run)(void *user), void *user);
 void report_skip(conformance_report *r, const char *rule, const char *why);
 
 #endif

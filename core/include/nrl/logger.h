@@ -23,8 +23,10 @@ typedef struct {
 typedef enum {
     NRL_RECORD_NONE = 0,
     NRL_RECORD_TRAIN, /* a step */
-    NRL_RECORD_EVAL,  /* an evaluation */
-    NRL_RECORD_END    /* the end of a run: which step was exported; the event of the same name has the text */
+    /* an evaluation: eval_loss (nats), eval_tokens, eval_seconds, and eval_NAME for each metric NAME of the algorithm
+     */
+    NRL_RECORD_EVAL,
+    NRL_RECORD_END /* the end of a run: which step was exported; the event of the same name has the text */
 } nrl_record_kind;
 
 typedef struct {

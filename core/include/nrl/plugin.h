@@ -28,20 +28,20 @@ extern "C" {
 
 typedef enum {
     NRL_KIND_NONE = 0,
-    NRL_KIND_ALGORITHM,     /* folder algorithms */
-    NRL_KIND_PARALLEL,      /* parallel    */
-    NRL_KIND_OPTIMIZER,     /* optimizers  */
-    NRL_KIND_BACKEND,       /* backends    */
-    NRL_KIND_COLLECTIVE,    /* collectives */
-    NRL_KIND_LOGGER,        /* loggers     */
-    NRL_KIND_MODEL = 7,     /* models      */
-    NRL_KIND_TOKENIZER = 8, /* tokenizers */
-    NRL_KIND_TEMPLATE = 9,  /* templates  */
-    NRL_KIND_DATASET = 10,  /* datasets   */
-    NRL_KIND_FORMAT = 11,   /* formats    */
-    NRL_KIND_ADAPTER = 12,  /* adapters   */
-    NRL_KIND_FRONTEND = 13, /* frontends  */
-    NRL_KIND_STORE = 14     /* stores     */
+    NRL_KIND_ALGORITHM = 1,  /* folder algorithms */
+    NRL_KIND_PARALLEL = 2,   /* parallel   */
+    NRL_KIND_OPTIMIZER = 3,  /* optimizers */
+    NRL_KIND_BACKEND = 4,    /* backends   */
+    NRL_KIND_COLLECTIVE = 5, /* collectives */
+    NRL_KIND_LOGGER = 6,     /* loggers    */
+    NRL_KIND_MODEL = 7,      /* models      */
+    NRL_KIND_TOKENIZER = 8,  /* tokenizers */
+    NRL_KIND_TEMPLATE = 9,   /* templates  */
+    NRL_KIND_DATASET = 10,   /* datasets   */
+    NRL_KIND_FORMAT = 11,    /* formats    */
+    NRL_KIND_ADAPTER = 12,   /* adapters   */
+    NRL_KIND_FRONTEND = 13,  /* frontends  */
+    NRL_KIND_STORE = 14      /* stores     */
 } nrl_kind;
 
 /* What the probes of several kinds return. The surest plugin serves what is opened; equal ones by name. */
@@ -57,22 +57,24 @@ enum {
 
 typedef enum {
     NRL_TYPE_NONE = 0,
-    NRL_TYPE_INT,  /* int64_t */
-    NRL_TYPE_F64,  /* double */
-    NRL_TYPE_BOOL, /* bool */
-    NRL_TYPE_STR,  /* const char *, borrowed from the config, lives as long as the instance */
-    NRL_TYPE_ENUM, /* int64_t: index into choices */
-    NRL_TYPE_PATH, /* const char *, resolved relative to the file that contains it */
-    NRL_TYPE_NODE  /* const nrl_node *: a list or map that the plugin parses itself */
+    NRL_TYPE_INT = 1,  /* int64_t */
+    NRL_TYPE_F64 = 2,  /* double */
+    NRL_TYPE_BOOL = 3, /* bool */
+    NRL_TYPE_STR = 4,  /* const char *, borrowed from the config, lives as long as the instance */
+    NRL_TYPE_ENUM = 5, /* int64_t: index into choices */
+    NRL_TYPE_PATH = 6, /* const char *, resolved relative to the file that contains it */
+    NRL_TYPE_NODE = 7  /* const nrl_node *: a list or map that the plugin parses itself */
 } nrl_type;
 
 typedef struct {
-    const char *name;    /* key in YAML and Lua */
-    const char *initial; /* default value, as a user would write it; NULL = required */
+    const char *name; /* key in YAML and Lua */
+    /* Default value, as a user would write it; NULL = required. "" is the value of an option that is not set: 0 for
+     * INT, F64 and ENUM, false, the text "" for STR and PATH, NULL for NODE */
+    const char *initial;
     const char *choices; /* "a|b|c" for enums */
     const char *help;    /* one line, with the unit */
     double min, max;     /* for INT and F64, inclusive */
-    uint32_t offset;     /* in the plugin's options struct */
+    uint32_t offset;     /* in the plugin's options struct; fields of two rows do not overlap */
     uint32_t type;       /* nrl_type */
 } nrl_option;
 

@@ -3,6 +3,7 @@
  * plugin. All mistakes are collected and told in one go; no device is touched.
  */
 #include "run/open/session.h"
+#include "base/suggest.h"
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
@@ -446,6 +447,43 @@ static void fill_loggers(filling *f)
     }
 }
 
+/* Adds a word to the list of an error. */
+static const char *list_word(arena *a, const char *list, const char *word, suggestion *near)
+{
+    suggest_offer(near, word);
+    return *list ? arena_printf(a, "%s, %s", list, word) : word;
+}
+
+/* A word of `needs` that nothing fills would otherwise be missed at the first step. */
+static nrl_status check_needs(session *se)
+{
+    static const char *const known[] = {"logps",    "ref_logps",     "entropy",       "sum_p2",         "weights",
+                                        "label",    "answer_tokens", "prompt_tokens", "sequences",      "pairs",
+                                        "examples", "desirable",     "tokens",        "prompt_targets", "kl_pairs"};
+    const nrl_node *extra = se->config.data.extra;
+    for (const char *const *need = se->algorithm->needs; need && *need; need++) {
+        suggestion near = {.word = *need};
+        const char *all = "";
+        bool is_known = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            all = list_word(&se->memory, all, known[i], &near);
+            is_known = is_known || !strcmp(known[i], *need);
+        }
+        for (size_t i = 0; i < nrl_node_size(extra); i++) {
+            const char *word = nrl_node_string(nrl_node_at(extra, i), "");
+            all = list_word(&se->memory, all, word, &near);
+            is_known = is_known || !strcmp(word, *need);
+        }
+        if (!is_known)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "algorithm '%s' needs '%s', which is neither a column of nrl nor in data.extra%s%s%s; "
+                            "expected one of: %s",
+                            se->algorithm->plugin.name, *need, near.best ? "; did you mean '" : "",
+                            near.best ? near.best : "", near.best ? "'?" : "", all);
+    }
+    return NRL_OK;
+}
+
 /* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
 static nrl_status check_best(session *se)
 {
@@ -533,6 +571,7 @@ nrl_status session_open_plugins(session *se)
     fill_loggers(&f);
     NRL_TRY(problems_report(&f.problems));
     NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));
+    NRL_TRY(check_needs(se));
     NRL_TRY(check_best(se));
     return create_optimizer(se);
 }

@@ -27,7 +27,8 @@ static const char *const own_names[] = {"step",
                                         "save_snapshot_s",
                                         "eval_loss",
                                         "eval_tokens",
-                                        "eval_seconds"};
+                                        "eval_seconds",
+                                        "exported_step"};
 enum { N_OWN = sizeof own_names / sizeof *own_names };
 
 nrl_status metrics_check(const nrl_algorithm *algorithm, bool is_script, uint32_t *n)
@@ -45,9 +46,9 @@ nrl_status metrics_check(const nrl_algorithm *algorithm, bool is_script, uint32_
         for (size_t k = 0; k < N_OWN; k++)
             if (!strcmp(own_names[k], m[i].name))
                 return nrl_fail(mistake,
-                                "algorithm '%s': metric '%s': records have a value of that name already, "
+                                "algorithm '%s': metric '%s' has the name of the record's own value '%s'; "
                                 "expected another name",
-                                name, m[i].name);
+                                name, m[i].name, own_names[k]);
         for (uint32_t k = 0; k < i; k++)
             if (!strcmp(m[k].name, m[i].name))
                 return nrl_fail(mistake, "algorithm '%s': metric '%s' is there twice", name, m[i].name);

@@ -31,6 +31,9 @@ __attribute__((unused)) static const nrl_option bad_rows[] = {
 #else
     {"beta", "0.1", NULL, "strength", 0, 1, 0, NRL_TYPE_F64},
 #endif
+#ifdef CASE_ROW_SHARED
+    {"gamma", "0.1", NULL, "", 0, 1, 0, NRL_TYPE_F64},
+#endif
 #ifdef CASE_ROW_TWICE
     {"beta", "0.1", NULL, "", 0, 1, 0, NRL_TYPE_F64},
 #endif

@@ -4,6 +4,7 @@
 #ifndef WRONG_ALGORITHMS_H
 #define WRONG_ALGORITHMS_H
 #include <nrl/nrl.h>
+#include <stdlib.h>
 
 static void count_tokens(void *self, const nrl_batch *batch, double *weight)
 {
@@ -138,6 +139,25 @@ static nrl_status forgetful_state(void *self, nrl_state_io *state_io)
     return nrl_state_io_f64(state_io, "mean", &value, 1);
 }
 
+static nrl_status leaking_create(const void *options, void **self)
+{
+    (void)options;
+    *self = calloc(1, 100);
+    return *self ? NRL_OK : NRL_ERR_MEMORY;
+}
+
+static void leaking_destroy(void *self)
+{
+    (void)self;
+}
+
+static nrl_status crashing_create(const void *options, void **self)
+{
+    static int n;
+    if (n++) abort();
+    return leaking_create(options, self);
+}
+
 static const char *const logps_only[] = {"logps", NULL};
 static const char *const magic[] = {"logps", "magic", NULL};
 static const char *const nothing[] = {NULL};
@@ -169,6 +189,8 @@ static const nrl_algorithm wrong[] = {
     WRONG(vector, "each term is one f32 number", .loss = vector_loss),
     WRONG(silent, "each term is one f32 number", .loss = silent_loss),
     WRONG(forgetful, "state comes back as it was saved", .state = forgetful_state),
+    WRONG(leaking, "close gives the memory back", .create = leaking_create, .destroy = leaking_destroy),
+    WRONG(crashing, "instances come and go", .create = crashing_create, .destroy = leaking_destroy),
     WRONG(magic, "needs are columns that the core fills", .needs = magic),
     WRONG(blind, "a loss reads log-probs", .needs = nothing),
     WRONG(no_terms, "there are 1 to 4 terms", .n_terms = 0),
