@@ -1,5 +1,5 @@
 # layouts.awk - from the public headers, a C program that prints the layout of each struct and the value of each constant
-# of an enum, one a line.
+# of an enum, one a line. The includes of the headers come before it.
 function is_name(c) { return c ~ /[A-Za-z0-9_]/ }
 
 # Prints the members of a struct's body; anonymous unions and structs are part of it.
@@ -69,7 +69,7 @@ function constants(body,    list, n, i, name) {
 { text = text $0 "\n" }
 
 END {
-    print "#include <nrl/checkpoint.h>\n#include <nrl/harness.h>\n#include <nrl/host.h>\n#include <nrl/inference.h>\n#include <nrl/nrl.h>\n#include <nrl/run.h>\n#include <stdio.h>"
+    print "#include <stdio.h>"
     print "#define SIZE(T) printf(\"%s %zu\\n\", #T, sizeof(T))"
     print "#define MEMBER(T, m) printf(\"%s.%s %zu %zu\\n\", #T, #m, offsetof(T, m), sizeof(((T *)0)->m))"
     print "#define CONSTANT(c) printf(\"%s = %lld\\n\", #c, (long long)(c))"
