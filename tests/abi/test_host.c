@@ -1,6 +1,6 @@
 /*
- * test_host.c - the plugin host with one wrong plugin a case (cases/bad.c): each ends in a sentence
- * that says what is wrong, and none in a crash.
+ * test_host.c - the plugin host with plugins that have one defect each (cases/bad.c): each gives an
+ * error that describes the defect, and none a crash.
  */
 #include "plugin/host.h"
 #include <nrl/nrl.h>

@@ -1,8 +1,8 @@
 /*
- * bench_codec.c - the checkpoint codec on the numbers of real checkpoints: sizes by slot, in f32 and
- * weights rounded to bf16 too, and speed in and out on one core. Arguments: folders of checkpoints, and
- * `--dump FILE`: all numbers, as they lie in memory; `--save DIR`: all of them as one checkpoint, written and
- * read back. Prints one JSON object.
+ * bench_codec.c - the checkpoint codec on values of real checkpoints: sizes by slot, also with
+ * weights rounded to bf16, and the speed of encoding and decoding on one core. Arguments:
+ * directories of checkpoints; `--dump FILE`: writes all values as they are in memory; `--save DIR`:
+ * writes all of them as one checkpoint and reads it back. Prints one JSON object.
  */
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/codec.h"

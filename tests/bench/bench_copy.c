@@ -1,6 +1,7 @@
 /*
- * bench_copy.c - how long memcpy takes into memory that was touched before: what the snapshot of a save is
- * measured against. Arguments: bytes, threads, repeats. Prints one JSON object: seconds of every repeat.
+ * bench_copy.c - the time of memcpy to memory that was touched before, with which the snapshot of a
+ * save is compared. Arguments: bytes, threads, repeats. Prints one JSON object: seconds of every
+ * repeat.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,14 +1,16 @@
 /*
- * bench_ops.c - how fast a backend's operations are: bench_ops FILE.so [--shapes SET] [--only TEXT] [--relaxed]
- * [option=value ...] prints one JSON object. SET is cpu (small models), tiny (a dry run), 1b or 8b (Llama 3.2
- * and 3.1, 4,096 tokens). --only TEXT runs the rows whose name has that text; --relaxed is train.deterministic: false.
+ * bench_ops.c - the speed of a backend's operations: bench_ops FILE.so [--shapes SET] [--only TEXT]
+ * [--relaxed] [option=value ...] prints one JSON object. SET is cpu (small models), tiny (a dry
+ * run), 1b or 8b (Llama 3.2 and 3.1, 4,096 tokens). --only TEXT runs the rows whose name contains
+ * TEXT; --relaxed is train.deterministic: false.
  *
- * On a device with events that know their time, 20 calls are timed between two of them, so that neither the launch nor
- * the host's wait counts; the best of several such rounds is printed. Elsewhere times are the best of several calls, as
- * other work on the machine only ever adds; with threads=1 they are CPU time, in which other programs hardly show.
+ * On a device with timed events, 20 calls are timed between two events, so that neither the launch
+ * nor the host's wait counts; the best of several such rounds is printed. Otherwise times are the
+ * best of several calls, because other work on the machine can only add time; with threads=1 they
+ * are CPU time, which other programs hardly affect.
  *
- * FLOP/s of products are given as shares of the peak that the backend's own info give; bytes are
- * what an operation must read and write at least.
+ * FLOP/s of products are also given as shares of the peak in the backend's info; bytes are the
+ * minimum that an operation must read and write.
  */
 #include "plugin_options.h"
 #include <dlfcn.h>

@@ -1,12 +1,13 @@
 /*
- * bench_overlap.c - what of a strategy's communication stays visible, where computing is sleeping: so that
- * neither other programs nor the network's own threads blur it. Prints JSON and never judges.
+ * bench_overlap.c - the visible part of a strategy's communication, where computation is a sleep,
+ * so that other programs and the threads of the network do not distort it. Prints JSON and never
+ * fails on a result.
  *
  *   bench_overlap [ranks=2] [mib=64] [layers=24] [compute_ms=600] [share=0.5] [steps=3] [option=value ...]
  *
- * Ranks are threads over gloo with a rate_limit at which a step's all_reduce takes `share` of compute_ms. A
- * third of compute is forward, then each unit's backward takes its part; the embedding, a twentieth of all
- * bytes, is final last. Other words are options of ddp.
+ * Ranks are threads over gloo with a rate_limit at which the all_reduce of a step takes `share` of
+ * compute_ms. The forward takes a third of compute_ms, then the backward of each unit takes its
+ * part; the embedding, a twentieth of all bytes, is final last. Other arguments are options of ddp.
  */
 #include "config/config.h"
 #include "mesh/mesh.h"

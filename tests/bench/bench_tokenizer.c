@@ -1,6 +1,6 @@
 /*
- * bench_tokenizer.c - how fast a tokenizer opens, encodes and decodes on one core.
- * bench_tokenizer TOKENIZER TEXT: the text line by line, best of five runs; one JSON object.
+ * bench_tokenizer.c - the speed with which a tokenizer opens, encodes and decodes on one core.
+ * bench_tokenizer TOKENIZER TEXT: the text line by line, best of five runs; prints one JSON object.
  */
 #include "base/file.h"
 #include "support/text.h"

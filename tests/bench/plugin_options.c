@@ -1,5 +1,6 @@
 /*
- * plugin_options.c - rows and words to a struct, without the program's checks: for benches only.
+ * plugin_options.c - fills a struct of options from rows and name=value arguments without checks:
+ * for benchmarks only.
  */
 #include "plugin_options.h"
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * plugin_options.h - the options of a plugin that a bench opens by itself: name=value words,
- * everything else at its default.
+ * plugin_options.h - the options of a plugin that a benchmark opens itself: name=value arguments,
+ * other options have their defaults.
  */
 #ifndef BENCH_PLUGIN_OPTIONS_H
 #define BENCH_PLUGIN_OPTIONS_H

@@ -1,15 +1,16 @@
 /*
- * network_switch.c N - a network of N machines on one: makes N network namespaces, each with an interface
- * `net0`, and carries IPv4 packets between them, as badly as it is told to. A namespace stands for a machine;
- * 10.213.7.(R+1) is to be the address of machine R, whose namespace is /proc/PID/fd/(100+R) of this program.
- * Nothing else of the machine is touched, and all of it goes when this program ends.
+ * network_switch.c N - a network of N machines on one machine: creates N network namespaces, each
+ * with an interface `net0`, and forwards IPv4 packets between them, with faults on request. A
+ * namespace represents a machine; 10.213.7.(R+1) is the address of machine R, whose namespace is
+ * /proc/PID/fd/(100+R) of this program. Nothing else on the machine changes, and everything
+ * disappears when this program ends.
  *
- * Prints "ready" once the interfaces are there. Commands, a line each on standard input:
+ * Prints "ready" when the interfaces exist. Commands are lines on standard input:
  *   cut R, join R   no packet from or to machine R; all of them again
  *   loss PERCENT    of the packets, by a generator with a fixed seed
  *   delay MS        of each packet, one way
- *   mtu BYTES       larger packets vanish without a word; 0 = none do
- * Ends with the end of its input.
+ *   mtu BYTES       larger packets are dropped without notice; 0 = no limit
+ * Ends at the end of its input.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,22 +1,25 @@
 /*
- * record.c - records what a command and its children do to the files below a folder, in one order.
+ * record.c - records the calls with which a command and its children change files below a
+ * directory, in one order.
  *
- *   record LOG FOLDER COMMAND [ARGUMENT...]
+ *   record LOG DIR COMMAND [ARGUMENT...]
  *
- * LOG gets one line an event, its fields separated by tabs; LOG.data gets the bytes that were written:
+ * LOG has one line per event, with fields separated by tabs; LOG.data has the bytes that were
+ * written:
  *
  *   create PATH                     a new, empty file
  *   write  PATH OFFSET SIZE AT      bytes AT .. AT + SIZE of LOG.data
- *   size   PATH SIZE                the file was cut or extended
+ *   size   PATH SIZE                the file was truncated or extended
  *   mkdir  PATH | unlink PATH | rmdir PATH
  *   rename FROM TO | exchange A B | link FROM TO
- *   sync   PATH BEGAN               a file or folder; BEGAN is the number of events at the start of the call
- *   say    AT SIZE                  bytes of LOG.data that went to standard output, of any process
+ *   sync   PATH BEGAN               a file or directory; BEGAN is the number of events at the start of the call
+ *   say    AT SIZE                  bytes of LOG.data that any process wrote to standard output
  *
- * System calls are traced rather than library calls, so that stdio and libraries are seen too. A seccomp
- * filter lets all others run at full speed. A call that changes a file below FOLDER in a way that has
- * no event here ends the recording with exit code 3: a log is complete or it is not written. Exit code 77:
- * this machine does not let a process trace another one. Otherwise the command's.
+ * System calls are traced rather than library calls, so that stdio and libraries are included. A
+ * seccomp filter lets other calls run at full speed. A call that changes a file below DIR in a way
+ * that has no event here ends the recording with exit code 3: a log is complete or is not written.
+ * Exit code 77: this machine does not allow tracing. Otherwise the exit code is that of the
+ * command.
  */
 #include <errno.h>
 #include <fcntl.h>

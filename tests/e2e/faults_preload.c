@@ -1,6 +1,6 @@
 /*
- * faults_preload.c - support/faults.h as a library that is preloaded: one call to the disk fails, told by
- * the environment: NRL_FAULT_FOLDER (an absolute path), NRL_FAULT_MATCH (a part of the file's path),
+ * faults_preload.c - support/faults.h as a preloaded library: disk calls fail as requested by the
+ * environment: NRL_FAULT_FOLDER (an absolute path), NRL_FAULT_MATCH (a part of the file's path),
  * NRL_FAULT_KIND (a fault_kind), NRL_FAULT_ERROR (an errno), from the first such call on.
  */
 #include "support/faults.h"

@@ -1,6 +1,6 @@
 /*
- * lacks_preload.c - a library that is preloaded: zeroed memory of NRL_LACKS_FROM to NRL_LACKS_TO bytes cannot be
- * allocated, as on a machine that has less.
+ * lacks_preload.c - a preloaded library with which allocations of NRL_LACKS_FROM to NRL_LACKS_TO
+ * bytes of zeroed memory fail, as on a machine with less memory.
  */
 #include <errno.h>
 #include <stdint.h>

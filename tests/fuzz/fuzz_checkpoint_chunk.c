@@ -1,6 +1,7 @@
 /*
- * fuzz_checkpoint_chunk.c - any bytes as a stored chunk, past its hash: an error, or exactly the elements
- * that were asked for. The first bytes say the width, the rotation, the number of elements and the planes' sizes.
+ * fuzz_checkpoint_chunk.c - any bytes as a stored chunk with a valid hash: an error, or exactly the
+ * requested elements. The first bytes are the width, the rotation, the number of elements and the
+ * sizes of the planes.
  */
 #include "checkpoint/codec.h"
 #include <stdlib.h>

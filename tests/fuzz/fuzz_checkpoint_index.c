@@ -1,6 +1,6 @@
 /*
  * fuzz_checkpoint_index.c - any text as the index of a rank's file: an error, or entries whose
- * chunks lie inside the file, have as many elements as their pieces, and fit a chunk's memory.
+ * chunks lie inside the file, have as many elements as their shards, and fit the memory of a chunk.
  */
 #include "checkpoint/index.h"
 

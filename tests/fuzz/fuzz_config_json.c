@@ -1,5 +1,5 @@
 /*
- * fuzz_config_json.c - any bytes as a config.json: an error or a model with a sane layout. Needs
+ * fuzz_config_json.c - any bytes as a config.json: an error or a model with a valid layout. Needs
  * NRL_PLUGIN_PATH, so that the model plugins read it too.
  */
 #include "base/json.h"

@@ -1,7 +1,7 @@
 /*
- * fuzz_gloo.c - any bytes from a peer of the gloo plugin while calls of every sort are in flight: a
- * header is understood or the peer is lost; payload goes where a receive of that length waits, or
- * nowhere. The same bytes as what a rank published. The first byte chooses the dialect, the second
+ * fuzz_gloo.c - any bytes from a peer of the gloo plugin while calls of every kind are in flight: a
+ * header is valid or the peer is lost; payload is only written to a matching receive. The same
+ * bytes are used as the data that a rank publishes. The first byte selects the dialect, the second
  * the calls.
  */
 #include "../../plugins/collectives/gloo/gloo.h"

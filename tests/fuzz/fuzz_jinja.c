@@ -1,6 +1,6 @@
 /*
  * fuzz_jinja.c - any bytes as a chat template: it is refused, or it renders within its limits, and
- * marks of generation lie in the text in order.
+ * the marks of generation blocks are in order inside the text.
  */
 #include "base/json.h"
 #include "jinja.h"

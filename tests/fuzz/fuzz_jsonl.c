@@ -1,6 +1,6 @@
 /*
- * fuzz_jsonl.c - any bytes as a data file: rows, formats, messages, tokens. The first byte chooses
- * between single samples and pairs, the template, and what happens to long rows.
+ * fuzz_jsonl.c - any bytes as a data file: rows, formats, messages, tokens. The first byte selects
+ * single samples or pairs, the template, and the handling of long rows.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include "base/arena.h"

@@ -1,6 +1,6 @@
 /*
- * fuzz_manifest.c - any text as a checkpoint's manifest, past its hash: an error, or one file for each
- * rank whose index lies inside it.
+ * fuzz_manifest.c - any text as a checkpoint's manifest with a valid hash: an error, or one file
+ * for each rank whose index lies inside it.
  */
 #include "checkpoint/manifest.h"
 

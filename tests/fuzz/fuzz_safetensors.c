@@ -1,5 +1,5 @@
 /*
- * fuzz_safetensors.c - any bytes as a weight file: an error or tensors that lie inside it.
+ * fuzz_safetensors.c - any bytes as a weight file: an error, or tensors that lie inside it.
  */
 #include "safetensors.h"
 

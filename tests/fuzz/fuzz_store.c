@@ -1,7 +1,7 @@
 /*
- * fuzz_store.c - any bytes from two clients of the ranks' store, in pieces: each is answered or
- * dropped, and what the store holds stays within its bounds. The first byte sizes the pieces. Of a store that
- * asks for a secret the same bytes get nothing.
+ * fuzz_store.c - any bytes from two clients of the ranks' store, in pieces: each client is answered
+ * or dropped, and the content of the store stays within its limits. The first byte sets the size of
+ * the pieces. A store with a secret answers nothing.
  */
 #include "session.h"
 #include "wire.h"

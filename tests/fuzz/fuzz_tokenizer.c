@@ -1,6 +1,6 @@
 /*
- * fuzz_tokenizer.c - a tokenizer file from hostile bytes: it is refused or it works. What opens
- * must encode and decode texts cut from the same bytes without a fault, and give its own ids back.
+ * fuzz_tokenizer.c - a tokenizer file of hostile bytes: it is refused or it works. A tokenizer that
+ * opens must encode and decode texts from the same bytes without faults, and return its own ids.
  */
 #include "bpe.h"
 #include "parts.h"

@@ -1,5 +1,5 @@
 /*
- * fuzz_yaml.c - any bytes: a config is refused or read; what is read goes through substitution and
+ * fuzz_yaml.c - any bytes: a config is refused or read. The result passes through substitution and
  * the whole schema, and as YAML text it reads back as the same text.
  */
 #include "config/config.h"

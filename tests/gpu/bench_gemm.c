@@ -1,8 +1,8 @@
 /*
- * bench_gemm.c - cuBLASLt's first choice of an algorithm beside the best of its eight: bench_gemm
- * 1b|8b|tiny prints one JSON object, a row for each product of a layer (forward, dx, dw) and of the
- * head. 20 calls are timed between two events, three rounds each; the best round counts. The
- * workspace is the backend's 32 MiB.
+ * bench_gemm.c - cuBLASLt's first choice of an algorithm compared with the best of its eight:
+ * bench_gemm 1b|8b|tiny prints one JSON object, with a row for each product of a layer (forward,
+ * dx, dw) and of the head. 20 calls are timed between two events, in three rounds; the best round
+ * counts. The workspace is the backend's 32 MiB.
  */
 #include <cublasLt.h>
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
 /*
- * bad.c - one plugin that is wrong in one way; the macro CASE_<NAME> says which. The table is
- * written out by hand: the macros of plugin.h would not let most of these be written.
+ * bad.c - a plugin with one defect, selected by the macro CASE_<NAME>. The table is written without
+ * the macros of plugin.h, which would not allow most of these defects.
  */
 #include <nrl/nrl.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /*
- * in_cpp.cpp - a logger in C++17: rows are written out, the rest is as in C.
+ * in_cpp.cpp - a logger in C++17: option rows are written without the macros, everything else is as
+ * in C.
  */
 #include <nrl/nrl.h>
 

@@ -1,5 +1,6 @@
 /*
- * lie.c - a row whose field has another type than its macro says; must not compile with LIE.
+ * lie.c - an option row whose field has a different type from that of its macro; it must not
+ * compile with LIE.
  */
 #include <nrl/nrl.h>
 

@@ -1,5 +1,6 @@
 /*
- * newer.c - stands for the libnrl of a later version at link time: a symbol that today's lacks.
+ * newer.c - takes the place of a later libnrl at link time: it has a symbol that this version
+ * lacks.
  */
 #include <nrl/status.h>
 

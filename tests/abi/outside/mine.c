@@ -1,5 +1,5 @@
 /*
- * mine.c - a stranger's algorithm: knows the installed headers only.
+ * mine.c - an algorithm outside of the tree, which only uses the installed headers.
  */
 #include <nrl/nrl.h>
 

@@ -1,6 +1,6 @@
 /*
- * adapters.h - adapters that break one promise each, and the rule that must find it. All are y = x W^T + b + u B^T with
- * u = x A^T of rank 2, with a lie in one place.
+ * adapters.h - adapters that break one rule each, with the rule that must detect it. All are y = x
+ * W^T + b + u B^T with u = x A^T of rank 2, with one defect.
  */
 #ifndef WRONG_ADAPTERS_H
 #define WRONG_ADAPTERS_H

@@ -1,5 +1,5 @@
 /*
- * algorithms.h - algorithms that break one promise each, and the rule that must find it.
+ * algorithms.h - algorithms that break one rule each, with the rule that must detect it.
  */
 #ifndef WRONG_ALGORITHMS_H
 #define WRONG_ALGORITHMS_H

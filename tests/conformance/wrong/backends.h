@@ -1,6 +1,6 @@
 /*
- * backends.h - backends of few operations that break one promise each; the summary is the rule that
- * must find it. Memory is the host's.
+ * backends.h - backends with few operations that break one rule each; the summary is the rule that
+ * must detect it. Memory is that of the host.
  */
 #ifndef WRONG_BACKENDS_H
 #define WRONG_BACKENDS_H

@@ -1,6 +1,6 @@
 /*
- * collectives.h - collectives that break one promise each, and the rule that must find it. All of them
- * are the local collective (tests/support) with one member that spoils it.
+ * collectives.h - collectives that break one rule each, with the rule that must detect it. All are
+ * the local collective (tests/support) with one defective member.
  */
 #ifndef WRONG_COLLECTIVES_H
 #define WRONG_COLLECTIVES_H

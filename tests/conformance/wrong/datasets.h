@@ -1,6 +1,7 @@
 /*
- * datasets.h - datasets that break one promise each, and the rule that must find it. The right one reads a file of
- * lines: key, tab, text, tab, key, tab, text; line ends, tabs and backslashes are escaped.
+ * datasets.h - datasets that break one rule each, with the rule that must detect it. The correct
+ * one reads a file of lines: key, tab, text, tab, key, tab, text; line ends, tabs and backslashes
+ * are escaped.
  */
 #ifndef WRONG_DATASETS_H
 #define WRONG_DATASETS_H

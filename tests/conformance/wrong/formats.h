@@ -1,6 +1,6 @@
 /*
- * formats.h - formats that break one promise each, and the rule that must find it. All are the example format npy with
- * one member replaced.
+ * formats.h - formats that break one rule each, with the rule that must detect it. All are the
+ * example format npy with one member replaced.
  */
 #ifndef WRONG_FORMATS_H
 #define WRONG_FORMATS_H

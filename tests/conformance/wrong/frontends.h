@@ -1,6 +1,6 @@
 /*
- * frontends.h - frontends that break one promise each, and the rule that must find it. The right one reads nothing but
- * lines of the word "nothing".
+ * frontends.h - frontends that break one rule each, with the rule that must detect it. The correct
+ * one only accepts lines with the word "nothing".
  */
 #ifndef WRONG_FRONTENDS_H
 #define WRONG_FRONTENDS_H

@@ -1,5 +1,5 @@
 /*
- * loggers.h - loggers that break one promise each, and the rule that must find it.
+ * loggers.h - loggers that break one rule each, with the rule that must detect it.
  */
 #ifndef WRONG_LOGGERS_H
 #define WRONG_LOGGERS_H

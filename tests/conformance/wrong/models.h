@@ -1,5 +1,5 @@
 /*
- * models.h - models that break one promise each, and the rule that must find it. All are one small
+ * models.h - models that break one rule each, with the rule that must detect it. All are one small
  * network: h = embedding; each token adds tanh(W mean of its segment so far); hidden states = h.
  */
 #ifndef WRONG_MODELS_H

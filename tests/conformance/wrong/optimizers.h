@@ -1,6 +1,6 @@
 /*
- * optimizers.h - optimizers that break one promise each, and the rule that must find it. All are
- * made from the fused AdamW, with a lie in what they hand to it.
+ * optimizers.h - optimizers that break one rule each, with the rule that must detect it. All call
+ * the fused AdamW with one wrong argument.
  */
 #ifndef WRONG_OPTIMIZERS_H
 #define WRONG_OPTIMIZERS_H

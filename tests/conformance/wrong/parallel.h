@@ -1,6 +1,6 @@
 /*
- * parallel.h - strategies that break one promise each, and the rule that must find it. All replicate:
- * gradients are summed one by one after the last action.
+ * parallel.h - strategies that break one rule each, with the rule that must detect it. All
+ * replicate: gradients are summed one by one after the last action.
  */
 #ifndef WRONG_PARALLEL_H
 #define WRONG_PARALLEL_H

@@ -1,6 +1,7 @@
 /*
- * stores.h - stores that break one promise each, and the rule that must find it. All are the store that `nrl plugins
- * new` writes, named journal, with one member replaced, at the address "NAME:PATH" of any NAME.
+ * stores.h - stores that break one rule each, with the rule that must detect it. All are the store
+ * that `nrl plugins new` writes, named journal, with one member replaced, at the address
+ * "NAME:PATH" with any NAME.
  */
 #ifndef WRONG_STORES_H
 #define WRONG_STORES_H

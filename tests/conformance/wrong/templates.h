@@ -1,6 +1,7 @@
 /*
- * templates.h - chat templates that break one promise each, and the rule that must find it. All are the example
- * template fixed, which here also takes a text and wants its braces closed, with one member replaced.
+ * templates.h - chat templates that break one rule each, with the rule that must detect it. All are
+ * the example template fixed, which here also accepts a text with balanced braces, with one member
+ * replaced.
  */
 #ifndef WRONG_TEMPLATES_H
 #define WRONG_TEMPLATES_H

@@ -1,6 +1,6 @@
 /*
- * tokenizers.h - tokenizers that break one promise each, and the rule that must find it. All are the example tokenizer
- * bytes with one member replaced.
+ * tokenizers.h - tokenizers that break one rule each, with the rule that must detect it. All are
+ * the example tokenizer bytes with one member replaced.
  */
 #ifndef WRONG_TOKENIZERS_H
 #define WRONG_TOKENIZERS_H

@@ -1,6 +1,6 @@
 /*
- * copies.c - a strategy of the axis tensor that divides nothing: ranks along it compute the same. What is left
- * is how axes compose: batches, sums, states and errors of a mesh of several axes.
+ * copies.c - a strategy of the axis tensor that divides nothing: ranks along the axis compute the
+ * same. It tests how axes compose: batches, sums, states and errors of a mesh of several axes.
  */
 #include <nrl/nrl.h>
 

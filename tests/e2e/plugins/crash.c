@@ -1,5 +1,5 @@
 /*
- * crash.c - an optimizer that crashes at an update, as one does whose pointer is bad.
+ * crash.c - an optimizer that crashes at an update because of a bad pointer.
  */
 #include <nrl/nrl.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /*
- * ends.c - a file that harms the process that opens it, before anybody calls it: ENDS says how.
+ * ends.c - a file that harms the process when it is opened, before any call; ENDS selects the way.
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * flip.c - AdamW whose rank 1 flips one bit of one weight after its fifth update: what `debug: true` must
- * find. It learns its rank from the environment, as no real plugin would.
+ * flip.c - AdamW that on rank 1 flips one bit of one weight after its fifth update, which `debug:
+ * true` must find. It reads its rank from the environment, which a real plugin must not do.
  */
 #include <nrl/nrl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * hostile.c - a library that leaves the file `executed` in the working directory as soon as it is opened: what a
- * stranger's plugin can do before anybody asks it for anything.
+ * hostile.c - a library that creates the file `executed` in the working directory as soon as it is
+ * opened, as a hostile plugin could.
  */
 #include <stdio.h>
 

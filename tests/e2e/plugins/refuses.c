@@ -1,6 +1,6 @@
 /*
- * refuses.c - a plugin of the kind IS_<kind> whose create or open fails after it has left an address in
- * *self; its destroy or close says so when the core takes that for an instance.
+ * refuses.c - a plugin of the kind IS_<kind> whose create or open fails after it has set *self; its
+ * destroy or close reports if the core uses that pointer as an instance.
  */
 #include <nrl/nrl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * test_escape.c - what a terminal would obey is shown, all else stays.
+ * test_escape.c - control characters are shown, other text is unchanged.
  */
 #include "base/escape.h"
 #include <setjmp.h>

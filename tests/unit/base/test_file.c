@@ -1,5 +1,5 @@
 /*
- * test_file.c - names for files that are not complete yet.
+ * test_file.c - names of files that are still incomplete.
  */
 #include "base/file.h"
 #include <setjmp.h>

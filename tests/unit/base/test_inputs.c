@@ -1,5 +1,6 @@
 /*
- * test_inputs.c - what is read is known by device and inode: by each path to it, and from above.
+ * test_inputs.c - input files are identified by device and inode, through each path to them and
+ * through parent directories.
  */
 #include "base/arena.h"
 #include "base/inputs.h"

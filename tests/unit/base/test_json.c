@@ -1,5 +1,6 @@
 /*
- * test_json.c - JSON in is strict and keeps 64-bit integers; JSON out reads back as the same tree.
+ * test_json.c - JSON input is strict and keeps 64-bit integers; JSON output reads back as the same
+ * tree.
  */
 #include "base/json.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * test_memory.c - available memory by made-up /proc and /sys (the machine's, and that of control groups), and
- * allocations that fail.
+ * test_memory.c - available memory from fake /proc and /sys files (of the machine and of control
+ * groups), and allocations that fail.
  */
 #include "base/arena.h"
 #include "base/memory.h"

@@ -1,5 +1,6 @@
 /*
- * test_node.c - trees: maps of any size find their keys, numbers convert, places are told.
+ * test_node.c - trees: maps of any size find their keys, numbers convert, nodes have their
+ * positions.
  */
 #include "base/node.h"
 #include <setjmp.h>

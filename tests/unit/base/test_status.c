@@ -1,6 +1,6 @@
 /*
- * test_status.c - the error record: texts of any length that hold the text before them, notes in front, and the
- * mark of a text that was cut.
+ * test_status.c - the error record: texts of any length that contain the previous text, context in
+ * front, and the mark of a truncated text.
  */
 #include <nrl/status.h>
 #include <setjmp.h>

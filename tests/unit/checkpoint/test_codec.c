@@ -1,5 +1,5 @@
 /*
- * test_codec.c - chunks there and back, in every width and kind; frames that lie.
+ * test_codec.c - chunks encode and decode, in every width and kind; frames with false sizes.
  */
 #include "checkpoint/codec.h"
 #include "checkpoint/planes.h"

@@ -1,7 +1,7 @@
 /*
- * test_faults.c - every call that a save makes to the disk fails once, with EIO and with ENOSPC; and the
- * power fails after each of them, with and without what was not synced. The earlier checkpoint or the new
- * one is whole in all cases, and nothing else is left that looks like one.
+ * test_faults.c - every disk call of a save fails once, with EIO and with ENOSPC, and the power
+ * fails after each of them, with and without the data that was not synced. In all cases the earlier
+ * checkpoint or the new one is intact, and nothing else looks like a checkpoint.
  */
 #include "support/checkpoint.h"
 #include "support/faults.h"

@@ -1,5 +1,5 @@
 /*
- * test_files.c - saves that survive crashes and full disks, and damage that is told.
+ * test_files.c - saves that survive crashes and full disks, and damage that is reported.
  */
 #include "base/file.h"
 #include "base/json.h"

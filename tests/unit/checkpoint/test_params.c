@@ -1,5 +1,5 @@
 /*
- * test_params.c - parameters and states to a checkpoint and back, bit by bit; and nrl_action_*.
+ * test_params.c - parameters and states to a checkpoint and back, bit-exact; and nrl_action_*.
  */
 #include "base/json.h"
 #include "checkpoint/params.h"

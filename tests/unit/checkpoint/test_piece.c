@@ -1,5 +1,5 @@
 /*
- * test_piece.c - shards of tensors against a picture of every element.
+ * test_piece.c - shards of tensors compared with a map of every element.
  */
 #include "checkpoint/piece.h"
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
- * test_ranks.c - saves by several ranks (threads that meet in memory), read back by any other number of
- * them under other layouts; and what all hear when one of them fails.
+ * test_ranks.c - saves by several ranks (threads with a store in memory), read back by any other
+ * number of ranks with other layouts; and the errors on all ranks when one fails.
  */
 #include "support/checkpoint.h"
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /*
- * test_sign.c - each link from a signature to the numbers: manifest, index, chunk. A forger here makes every XXH3 hash
- * right again, as anyone can; only what BLAKE2b and Ed25519 cover tells.
+ * test_sign.c - each link from a signature to the values: manifest, index, chunk. The forger in
+ * these tests corrects every XXH3 hash, as anyone can; only BLAKE2b and Ed25519 detect changes.
  */
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"

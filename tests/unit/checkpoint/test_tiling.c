@@ -1,6 +1,6 @@
 /*
- * test_tiling.c - shards of tensors that make up the whole, and those that do not: cut at random and
- * spoilt at random, against counting every element.
+ * test_tiling.c - shards that cover a tensor, and shards that do not: randomly divided and randomly
+ * damaged, compared with a count of every element.
  */
 #include "base/arena.h"
 #include "checkpoint/piece.h"

@@ -1,5 +1,5 @@
 /*
- * test_launch_nodes.c - lists of machines as people write them.
+ * test_launch_nodes.c - lists of machines in the forms that users write.
  */
 #include "cli/launch_nodes.h"
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /*
- * test_ranks.c - environments as launchers leave them, and as people break them.
+ * test_ranks.c - environments of launchers, complete and incomplete.
  */
 #include "cli/common/ranks.h"
 #include <setjmp.h>

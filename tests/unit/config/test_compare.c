@@ -1,6 +1,6 @@
 /*
- * test_compare.c - which options a resume compares: what changes the numbers, in whatever way it is written, and not
- * what a newer version of nrl added.
+ * test_compare.c - the options that a resume compares: those that change the numbers, however they
+ * are written, and not those that a newer version of nrl added.
  */
 #include "base/json.h"
 #include "config/compare.h"

@@ -1,5 +1,5 @@
 /*
- * test_config.c - from files and command line to one config, and the resolved config back.
+ * test_config.c - files and command line to one config, and the resolved config back to text.
  */
 #include "base/file.h"
 #include "config/config.h"

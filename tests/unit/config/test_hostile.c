@@ -1,6 +1,6 @@
 /*
- * test_hostile.c - documents made to hurt: each ends in a refusal that names a place, within a
- * second and within 64 MB, in a process of its own so that memory is measured from its start.
+ * test_hostile.c - hostile documents: each is refused with its position, within a second and within
+ * 64 MB, in a separate process so that memory is measured from its start.
  */
 #include "config/yaml.h"
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /*
- * test_options.c - the one validator: values into a struct, and every mistake in one report.
+ * test_options.c - the validator of options: values into a struct, and all mistakes in one report.
  */
 #include "config/options.h"
 #include "base/suggest.h"

@@ -1,5 +1,5 @@
 /*
- * test_yaml.c - what YAML values mean, and that every node knows its place.
+ * test_yaml.c - the meaning of YAML values, and the position of every node.
  */
 #include "config/yaml.h"
 #include <math.h>

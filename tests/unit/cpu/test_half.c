@@ -1,6 +1,7 @@
 /*
- * test_half.c - 16-bit numbers on every instruction set: all of them widened, and what lies between and
- * halfway between them rounded, to the bits of core/model/convert.c; products of f16 against sums in double.
+ * test_half.c - 16-bit numbers on every instruction set: all of them are widened, and values
+ * between and halfway between them are rounded, with the bits of core/model/convert.c; products of
+ * f16 compared with sums in double.
  */
 #include "base/convert.h"
 #include "support/backend.h"

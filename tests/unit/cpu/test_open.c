@@ -1,6 +1,6 @@
 /*
- * test_open.c - what the cpu backend does around its operations: options, memory, arguments of
- * other sizes, wrong indices. What the operations compute is the conformance suite's business.
+ * test_open.c - the cpu backend apart from its operations: options, memory, arguments of other
+ * sizes, wrong indices. The conformance suite tests the results of operations.
  */
 #include "support/backend.h"
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /*
- * test_attention.c - the attention kernels under the emulator, at every width they are made for,
- * aligned (asynchronous copies) and not, against sums in double. The backend suite checks narrow
- * heads without alignment; this has the rest, and that results repeat bit for bit.
+ * test_attention.c - the attention kernels under the emulator, at every supported width, aligned
+ * (asynchronous copies) and not, compared with sums in double. The backend suite tests narrow heads
+ * without alignment; this test covers the rest, and that results are bit-identical when repeated.
  */
 #include "cuda_backend.h"
 #include "fake_driver.h"

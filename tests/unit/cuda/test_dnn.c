@@ -1,7 +1,7 @@
 /*
- * test_dnn.c - attention by cuDNN over a stand-in of its interface that checks every attribute and
- * computes the graphs (tests/support/cuda/fake_cudnn.h): results against our own kernels, plans that
- * are kept, and what goes to our own kernels with which words.
+ * test_dnn.c - attention by cuDNN with a fake of its interface that checks every attribute and
+ * computes the graphs (tests/support/cuda/fake_cudnn.h): results compared with nrl's kernels,
+ * cached plans, and the cases that use nrl's kernels, with their warnings.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * test_flash_tile.c - the index arithmetic of attention against its definition, key by key, on
- * random segments with prefixes, cached keys and windows.
+ * test_flash_tile.c - the index arithmetic of attention compared with its definition, key by key,
+ * on random segments with prefixes, cached keys and windows.
  */
 #include "ops/flash_tile.h"
 #include <setjmp.h>

@@ -1,9 +1,10 @@
 /*
- * test_fragments.c - the emulator's ldmatrix and mma.m16n8k16 against NVIDIA's own account of which
- * lane holds what: the layouts of CUTLASS, include/cute/atom/mma_traits_sm80.hpp (SM80_16x8x16) and
- * copy_traits_sm75.hpp (SM75_U32x4_LDSM_N, SM75_U16x8_LDSM_T), taken over as numbers.
+ * test_fragments.c - the emulator's ldmatrix and mma.m16n8k16 compared with NVIDIA's own
+ * description of the values of each lane: the layouts of CUTLASS,
+ * include/cute/atom/mma_traits_sm80.hpp (SM80_16x8x16) and copy_traits_sm75.hpp (SM75_U32x4_LDSM_N,
+ * SM75_U16x8_LDSM_T), copied as numbers.
  *
- * A layout maps (lane % 4, lane / 4, bits of the value's number) to a place by one stride each.
+ * A layout maps (lane % 4, lane / 4, bits of the value's number) to a position by one stride each.
  */
 #include "fragments.h"
 #include <nrl/tensor.h>

@@ -1,5 +1,5 @@
 /*
- * test_head.c - a row of logits cut in any way gives the same sums; extremes of logits.
+ * test_head.c - a row of logits that is divided in any way gives the same sums; extreme logits.
  */
 #include "cuda_backend.h"
 #include "fake_driver.h"

@@ -1,6 +1,7 @@
 /*
- * test_kernels.c - kernels under the emulator where the backend suite does not look: rows wider than
- * a thread's registers hold, f16, the bits of dropout, long matrices, the same bits twice.
+ * test_kernels.c - kernels under the emulator in cases that the backend suite does not cover: rows
+ * wider than the registers of a thread, f16, the bits of dropout, long matrices, bit-identical
+ * repetition.
  */
 #include <setjmp.h>
 #include <stdarg.h>

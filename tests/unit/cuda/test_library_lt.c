@@ -1,7 +1,7 @@
 /*
- * test_library_lt.c - what library_lt.c asks of cuBLASLt, over a stand-in that answers for the file:
- * sizes of attributes against those that cublasLt.h documents, shapes and leading dimensions, dtypes
- * of the table in the documentation of cublasLtMatmul, what is freed, and words of what fails.
+ * test_library_lt.c - the calls of library_lt.c to cuBLASLt, with a fake library: sizes of
+ * attributes as in cublasLt.h, shapes and leading dimensions, dtypes of the table in the
+ * documentation of cublasLtMatmul, freed objects, and error texts.
  */
 #include <setjmp.h>
 #include <stdarg.h>

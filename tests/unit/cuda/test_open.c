@@ -1,6 +1,6 @@
 /*
- * test_open.c - opening over a driver made of malloc: what is said where there is no GPU, that each
- * failing call leaves nothing behind, info, copies in pieces, streams, and what kernels find wrong.
+ * test_open.c - opening with a driver that is made of malloc: messages without a GPU, failing calls
+ * that must leave nothing behind, info, copies in pieces, streams, and errors that kernels detect.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * test_pool.c - device memory over a driver made of malloc: cutting and joining, reuse, what waits
- * for other streams, and each way to run out.
+ * test_pool.c - device memory with a driver that is made of malloc: splitting and joining, reuse,
+ * blocks that wait for other streams, and each way to run out of memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * test_waits.c - how often the host waits for the device in a step: a whole run over the emulated plugin,
- * whose driver counts, beside the same on the CPU. Neither more micro-batches nor more parameters may make it wait more
- * often.
+ * test_waits.c - how often the host waits for the device in a step: a whole run on the emulated
+ * plugin, whose driver counts, compared with the same run on the CPU. More micro-batches or more
+ * parameters must not cause more waits.
  */
 #include "fake_driver.h"
 #include "support/run.h"

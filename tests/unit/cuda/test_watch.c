@@ -1,6 +1,6 @@
 /*
- * test_watch.c - what the backend tells of itself: launches counted as they happen, times between events, its pool,
- * and what a stand-in for NVML says or refuses to.
+ * test_watch.c - measurements of the backend: launches, times between events, its pool, and values
+ * of a fake NVML, which may refuse queries.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * support.h - what the tests of core/data share: a scratch folder, files of rows, and a tokenizer
- * of single bytes with <s> (added in front), </s> and the tokens of chatml.
+ * support.h - shared by the tests of core/data: a temporary directory, files of rows, and a
+ * tokenizer of single bytes with <s> (added in front), </s> and the tokens of chatml.
  */
 #ifndef TESTS_DATA_SUPPORT_H
 #define TESTS_DATA_SUPPORT_H

@@ -1,6 +1,6 @@
 /*
- * test_cache.c - the token cache: found again, never believed when damaged, built by several at
- * once.
+ * test_cache.c - the token cache: it is found again, never trusted when damaged, and may be built
+ * by several processes at once.
  */
 #include "unit/data/support.h"
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /*
- * test_csv.c - the csv dataset: RFC 4180, its options, and each way in which a table can be wrong.
+ * test_csv.c - the csv dataset: RFC 4180, its options, and every mistake in a table.
  */
 #include "unit/data/rows_support.h"
 

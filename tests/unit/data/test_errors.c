@@ -1,5 +1,5 @@
 /*
- * test_errors.c - what a user reads about a data set that cannot be used: place, fact, expectation.
+ * test_errors.c - messages about data sets that cannot be used: position, fact, expectation.
  */
 #include "unit/data/support.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_formats.c - each format of rows: its tokens, which of them are trained, and what is left
- * out. Samples are compared as text with the trained tokens between brackets.
+ * test_formats.c - each format of rows: its tokens, those that are trained, and those that are
+ * skipped. Samples are compared as text with the trained tokens between brackets.
  */
 #include "unit/data/support.h"
 

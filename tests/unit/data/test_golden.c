@@ -1,6 +1,6 @@
 /*
- * test_golden.c - the tokens that TRL fed in its recorded runs, row by row; and real files of each
- * format, read whole.
+ * test_golden.c - the tokens of TRL's recorded runs, row by row; and real files of each format,
+ * read completely.
  */
 #include "unit/data/support.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_labels.c - rows of unpaired preferences: where the label may stand, which message it is of,
- * and the second side that joins a prompt with the next row's answer.
+ * test_labels.c - rows of unpaired preferences: the positions of the label, the message that it
+ * refers to, and the second side that joins a prompt with the answer of the next row.
  */
 #include "support/batch_check.h"
 #include "data/assemble.h"

@@ -1,6 +1,6 @@
 /*
- * test_loader.c - micro-batches as the step thread gets them: contents, tails, prefetching in any
- * order, errors across threads, and leaving at any time.
+ * test_loader.c - micro-batches as the step thread gets them: contents, last batches, prefetching
+ * in any order, errors across threads, and closing at any time.
  */
 #include "support/batch_check.h"
 #include "unit/data/support.h"

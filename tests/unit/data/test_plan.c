@@ -1,6 +1,6 @@
 /*
- * test_plan.c - what a plan promises: every example once an epoch, the same global batches for any
- * number of ranks, equal numbers of micro-batches under their budget.
+ * test_plan.c - properties of a plan: every example once per epoch, the same global batches for any
+ * number of ranks, equal numbers of micro-batches within their budget.
  */
 #include "data/order.h"
 #include "data/pack.h"

@@ -1,6 +1,6 @@
 /*
- * test_share.c - pairs whose prompt is laid out once: what is shared, and that rows, segments,
- * counts and the text before every row are those of the batch that shares nothing.
+ * test_share.c - pairs whose prompt is stored once: what is shared, and that rows, segments, counts
+ * and the text before every row are those of the batch without sharing.
  */
 #include "support/batch_check.h"
 #include "data/assemble.h"

@@ -1,6 +1,6 @@
 /*
- * test_stream.c - unpacking, and rows out of bytes, wherever the pieces that are read happen to
- * end.
+ * test_stream.c - decompression, and rows from bytes, for any boundaries of the pieces that are
+ * read.
  */
 #include "rows.h"
 #include "unit/data/support.h"

@@ -1,7 +1,7 @@
 /*
- * test_templates.c - rows of messages by a template in Jinja: pairs and labels, tools and calls of
- * tools, further variables, the last turn alone, messages that say whether they are trained,
- * unknown roles; and what keeps the tokens of one file apart.
+ * test_templates.c - rows of messages with a template in Jinja: pairs and labels, tools and tool
+ * calls, further variables, only the last turn, messages that say whether they are trained, unknown
+ * roles; and that the tokens of different files do not mix.
  */
 #include "unit/data/support.h"
 

@@ -1,5 +1,6 @@
 /*
- * test_txt.c - the txt dataset: what a row is, how long texts are cut, and what cannot be read.
+ * test_txt.c - the txt dataset: the units of text that become rows, how long texts are split, and
+ * files that cannot be read.
  */
 #include "base/utf8.h"
 #include "unit/data/rows_support.h"

@@ -1,7 +1,7 @@
 /*
- * support.h - ddp on a model of three units in threads: each test says what every rank's gradients are and
- * looks at what comes out. Parameters: "up" [24,16] in unit 2, "bias" [5] in unit 1, "down" [16,40] in
- * unit 0, "tied" [7,3] in units 0 and 2, "spare" [9] in none.
+ * support.h - ddp on a model of three units in threads: each test sets the gradients of every rank
+ * and checks the results. Parameters: "up" [24,16] in unit 2, "bias" [5] in unit 1, "down" [16,40]
+ * in unit 0, "tied" [7,3] in units 0 and 2, "spare" [9] in none.
  */
 #ifndef DDP_SUPPORT_H
 #define DDP_SUPPORT_H

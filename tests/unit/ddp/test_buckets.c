@@ -1,5 +1,5 @@
 /*
- * test_buckets.c - which gradients go out together, in which order, and when.
+ * test_buckets.c - the gradients of each bucket, their order, and the time at which they are sent.
  */
 #include "ddp/support.h"
 

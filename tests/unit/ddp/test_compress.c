@@ -1,6 +1,6 @@
 /*
- * test_compress.c - what codecs do to sums: how far they are off, what error feedback brings back, and
- * that a step that is omitted leaves no trace.
+ * test_compress.c - the effect of codecs on sums: their error, the correction by error feedback,
+ * and that a skipped step has no effect.
  */
 #include "ddp/support.h"
 

@@ -1,5 +1,5 @@
 /*
- * test_local.c - sync_every: ranks go their own way, and meet every so many updates.
+ * test_local.c - sync_every: ranks update alone, and average after every so many updates.
  */
 #include "ddp/support.h"
 #include <string.h>

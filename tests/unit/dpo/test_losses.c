@@ -1,7 +1,7 @@
 /*
- * test_losses.c - every loss of the dpo plugin against tests/data/dpo_losses.json: what TRL 1.16
- * gives in float64 for eight pairs (losses, gradients, logged numbers). Columns are set by hand,
- * one row a token, with an untrained prompt row in front of each answer.
+ * test_losses.c - every loss of the dpo plugin compared with tests/data/dpo_losses.json: the values
+ * of TRL 1.16 in float64 for eight pairs (losses, gradients, logged numbers). Columns are set by
+ * hand, one row per token, with an untrained prompt row before each answer.
  */
 #include "support/batch_check.h"
 #include "base/json.h"

@@ -1,5 +1,5 @@
 /*
- * fixture.h - the fsdp plugin with options from YAML text, as a run would fill them.
+ * fixture.h - the fsdp plugin with options from YAML text, filled as in a run.
  */
 #ifndef FSDP_FIXTURE_H
 #define FSDP_FIXTURE_H

@@ -1,7 +1,8 @@
 /*
- * test_memory.c - what parameters, gradients, states and buffers take on each rank, as the allocator
- * counts it, beside what the plan says and what a user computes by hand: a decoder of SmolLM2-135M's
- * proportions at a quarter of its width (30 layers, a tied table of a fifth of all parameters).
+ * test_memory.c - the memory of parameters, gradients, states and buffers on each rank, as the
+ * allocator counts it, compared with the plan and with a calculation by hand: a decoder with the
+ * proportions of SmolLM2-135M at a quarter of its width (30 layers, a tied table with a fifth of
+ * all parameters).
  */
 #include "base/json.h"
 #include "fsdp/fixture.h"

@@ -1,6 +1,6 @@
 /*
- * test_numbers.c - what WEIGHT holds in every action and what GRAD_SHARD holds after every step, element by
- * element, over ranks as threads.
+ * test_numbers.c - the values of WEIGHT in every action and of GRAD_SHARD after every step, element
+ * by element, with threads as ranks.
  */
 #include "fsdp/fixture.h"
 

@@ -1,5 +1,5 @@
 /*
- * test_plan.c - what fsdp refuses, and what it says of layouts, bytes and buffers.
+ * test_plan.c - configurations that fsdp refuses, and its layouts, bytes and buffers.
  */
 #include "fsdp/fixture.h"
 

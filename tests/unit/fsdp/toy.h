@@ -1,9 +1,9 @@
 /*
- * toy.h - a strategy under test on a model without arithmetic: actions check every element of WEIGHT and
- * write known gradients, so that what arrives where can be compared exactly.
+ * toy.h - a strategy under test on a model without arithmetic: actions check every element of
+ * WEIGHT and write known gradients, so that the results can be compared exactly.
  *
- * Values and gradients are multiples of 1/8 so small that all sums are exact, in f32 and in bf16; what
- * a run must give is computed whole, on one rank, by toy_sum. Odd sizes, a tied table, a fused
+ * Values and gradients are multiples of 1/8 that are small enough for all sums to be exact, in f32
+ * and in bf16; toy_sum computes the expected result on one rank. Odd sizes, a tied table, a fused
  * parameter of three parts, a frozen one, one that no unit uses, and a unit without parameters.
  */
 #ifndef FSDP_TOY_H

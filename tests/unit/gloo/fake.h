@@ -1,6 +1,6 @@
 /*
- * fake.h - a rank played by hand: it meets rank 0 through the store as a Gloo rank of tcp23 would, and
- * then says whatever a test wants over the bare socket.
+ * fake.h - a rank implemented by the test: it joins rank 0 through the store like a Gloo rank of
+ * tcp23, and then sends arbitrary bytes over the socket.
  */
 #ifndef GLOO_TEST_FAKE_H
 #define GLOO_TEST_FAKE_H

@@ -1,6 +1,6 @@
 /*
  * ranks.h - ranks for the tests of the gloo collective: threads of this process, each with its own
- * instance of the plugin, meeting in a folder that is removed afterwards.
+ * instance of the plugin, that join through a temporary directory.
  */
 #ifndef GLOO_TEST_RANKS_H
 #define GLOO_TEST_RANKS_H

@@ -1,6 +1,6 @@
 /*
- * test_calls.c - every call of the gloo collective among ranks of nrl: numbers of ranks, sizes that
- * do not divide, uneven counts, in place and not, all dialects.
+ * test_calls.c - every call of the gloo collective between ranks of nrl: numbers of ranks, sizes
+ * that do not divide evenly, uneven counts, in place and not, all dialects.
  */
 #include "ranks.h"
 

@@ -1,6 +1,6 @@
 /*
- * test_failure.c - ranks that go, stay silent or talk nonsense: every request that needs them fails
- * soon, with the rank and the call in its words, and nothing else breaks.
+ * test_failure.c - ranks that leave, stay silent or send invalid data: every request that needs
+ * them fails soon, with the rank and the call in its error, and nothing else is affected.
  */
 #include "fake.h"
 #include <signal.h>

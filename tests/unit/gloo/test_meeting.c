@@ -1,6 +1,6 @@
 /*
- * test_meeting.c - how ranks of the gloo collective find each other, what stands in the way, and what
- * is left behind afterwards; requests seen from several threads; the rate limit.
+ * test_meeting.c - how ranks of the gloo collective find each other, failures in that phase, and
+ * resources left afterwards; requests used from several threads; the rate limit.
  */
 #include "fake.h"
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /*
- * test_proof.c - ranks of a job that has a secret: they prove it on every connection, in every dialect, and
- * strangers that reach a rank's listener, with a right number and without a proof, are no rank.
+ * test_proof.c - ranks of a job with a secret: they prove it on every connection, in every dialect,
+ * and a client without a proof is not accepted as a rank even if it has a valid rank number.
  */
 #include "fake.h"
 #include "base/secret.h"

@@ -1,5 +1,5 @@
 /*
- * test_sums.c - what reductions compute: PyTorch's results to the bit, the same on all ranks, every
+ * test_sums.c - the results of reductions: bit-identical to PyTorch, the same on all ranks, every
  * type and reduction, NaN, rounding of 16-bit floats.
  */
 #include "ranks.h"

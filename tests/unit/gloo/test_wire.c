@@ -1,5 +1,5 @@
 /*
- * test_wire.c - golden bytes: what Gloo (2022 and newer) and PyTorch 2.15 were seen to write.
+ * test_wire.c - golden bytes: recorded output of Gloo (2022 and newer) and PyTorch 2.15.
  */
 #include "../../../plugins/collectives/gloo/wire.c"
 #include <arpa/inet.h>

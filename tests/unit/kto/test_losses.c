@@ -1,8 +1,8 @@
 /*
- * test_losses.c - the kto plugin against the kto entries of tests/data/dpo_losses.json: what TRL
- * 1.16 gives in float64 for eight labelled samples (losses, gradients, logged numbers). Columns
- * are set by hand: one row a token behind an untrained prompt row, then one row that has the whole
- * log-prob of the kl_pairs side.
+ * test_losses.c - the kto plugin compared with the kto entries of tests/data/dpo_losses.json: the
+ * values of TRL 1.16 in float64 for eight labelled samples (losses, gradients, logged numbers).
+ * Columns are set by hand: one row per token after an untrained prompt row, then one row with the
+ * whole log-prob of the kl_pairs side.
  */
 #include "support/batch_check.h"
 #include "base/json.h"

@@ -1,6 +1,6 @@
 /*
- * test_run.c - kto in a run: how samples are packed, whether prompts are shared and where the
- * reference's log-probs come from change nothing; a real file is learned from.
+ * test_run.c - kto in a run: neither the packing of samples, nor sharing of prompts, nor the source
+ * of the reference log-probs changes anything; training on a real file works.
  */
 #include "support/run.h"
 #include <math.h>

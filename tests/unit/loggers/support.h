@@ -1,5 +1,5 @@
 /*
- * support.h - a logger plugin opened as a run opens it, with options in YAML.
+ * support.h - opens a logger plugin as a run does, with options in YAML.
  */
 #ifndef LOGGERS_SUPPORT_H
 #define LOGGERS_SUPPORT_H

@@ -1,5 +1,5 @@
 /*
- * test_console.c - the line of a step as users meet it, on a terminal and in a pipe.
+ * test_console.c - the line of a step on a terminal and in a pipe.
  */
 #include "support.h"
 

@@ -1,6 +1,5 @@
 /*
- * test_jsonl.c - metrics.jsonl: what is written can be read by any JSON reader and survives a
- * resume.
+ * test_jsonl.c - metrics.jsonl: any JSON reader can read it, and it survives a resume.
  */
 #include "base/file.h"
 #include "support.h"

@@ -1,6 +1,6 @@
 /*
  * test_tensorboard.c - event files, read back byte by byte: framing and checksums, tags, numbers,
- * what a fresh and a resumed run do with earlier files.
+ * and how a new and a resumed run treat earlier files.
  */
 #include "base/arena.h"
 #include "support.h"

@@ -1,6 +1,6 @@
 /*
- * forked.h - ranks as processes of one test: each runs a body and reports how it ended, in words and
- * with the time. Sanitizers and cmocka see a child's memory end with it, so children leave by _exit.
+ * forked.h - ranks as child processes of one test: each runs a body and reports its result, error
+ * text and time. Children leave by _exit, so that sanitizers and cmocka do not check their memory.
  */
 #ifndef UNIT_MESH_FORKED_H
 #define UNIT_MESH_FORKED_H

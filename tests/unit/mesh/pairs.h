@@ -1,7 +1,7 @@
 /*
- * pairs.h - a collective for ranks that are forked: a socket pair between any two of them, made
- * before the fork. A call sends its bytes to everybody and then reads theirs while it is waited for;
- * barrier, broadcast, all_gather, send and recv of little memory, one call at a time.
+ * pairs.h - a collective for forked ranks: a socket pair between any two of them, created before
+ * the fork. A call sends its bytes to all ranks, and its wait reads theirs; barrier, broadcast,
+ * all_gather, send and recv of small operands, one call at a time.
  */
 #ifndef UNIT_MESH_PAIRS_H
 #define UNIT_MESH_PAIRS_H

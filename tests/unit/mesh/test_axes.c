@@ -1,5 +1,5 @@
 /*
- * test_axes.c - ranks as threads of one process: exchanges, axes, what a mesh of one rank does.
+ * test_axes.c - ranks as threads of one process: exchanges, axes, and a mesh of one rank.
  */
 #include "mesh/mesh.h"
 #include "support/local_ranks.h"

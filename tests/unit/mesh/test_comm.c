@@ -1,6 +1,6 @@
 /*
- * test_comm.c - calls with tensors, as strategies make them: ranks are threads, each with a context
- * of its own; the same with a device whose memory the host must not touch, and on an axis of one.
+ * test_comm.c - calls with tensors, as strategies make them: ranks are threads, each with its own
+ * context; the same on a device whose memory the host must not touch, and on an axis of one rank.
  */
 #include "support/backend.h"
 #include "mesh/internal.h"

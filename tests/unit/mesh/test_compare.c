@@ -1,6 +1,6 @@
 /*
- * test_compare.c - lines that must be the same on all ranks: which differ, in what words, and that every
- * rank gets the same answer.
+ * test_compare.c - lines that must be equal on all ranks: the differences, their messages, and that
+ * every rank gets the same result.
  */
 #include "base/buffer.h"
 #include "forked.h"

@@ -1,6 +1,6 @@
 /*
- * test_gloo.c - the mesh over the gloo plugin, as runs use it: exchanges, split axes, and ranks that
- * are killed or stopped in the middle of a large all_reduce. Skipped where the plugin is not built.
+ * test_gloo.c - the mesh over the gloo plugin, as runs use it: exchanges, split axes, and ranks
+ * that are killed or stopped during a large all_reduce. Skipped if the plugin is not built.
  */
 #include "forked.h"
 #include "support/backend.h"

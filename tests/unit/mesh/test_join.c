@@ -1,5 +1,5 @@
 /*
- * test_join.c - how ranks meet: who comes late, who never comes, who does not fit.
+ * test_join.c - how ranks join: late ranks, missing ranks, ranks that do not match.
  */
 #include "forked.h"
 

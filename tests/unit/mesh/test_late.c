@@ -1,6 +1,6 @@
 /*
- * test_late.c - time: runs that are suspended, ranks that compute long, calls that never end, ranks
- * that finish before others.
+ * test_late.c - time: suspended runs, ranks that compute for a long time, calls that never end,
+ * ranks that finish before others.
  */
 #include "forked.h"
 

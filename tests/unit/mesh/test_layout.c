@@ -1,5 +1,5 @@
 /*
- * test_layout.c - shards of logical tensors as ranges: against a count of every element.
+ * test_layout.c - shards of tensors as ranges, compared with a count of every element.
  */
 #include "mesh/layout.h"
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
- * test_lost.c - ranks that are killed, stopped or fail: the others name them, all the same, within
- * ten seconds.
+ * test_lost.c - ranks that are killed, stopped or fail: all others name the same rank within ten
+ * seconds.
  */
 #include "forked.h"
 

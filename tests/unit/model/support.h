@@ -1,5 +1,5 @@
 /*
- * support.h - what the tests of core/model share: a scratch directory, files, models from JSON
+ * support.h - shared by the tests of core/model: a temporary directory, files, models from JSON
  * text.
  */
 #ifndef MODEL_SUPPORT_H

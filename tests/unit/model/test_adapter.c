@@ -1,6 +1,7 @@
 /*
- * test_adapter.c - attaching adapters to models of two plugins: which weights can carry one, what is frozen, names
- * and initial values as peft's; what a peft directory may say and may not; and its description of them back.
+ * test_adapter.c - attaching adapters to models of two plugins: which weights may have one, what is
+ * frozen, names and initial values like those of peft; valid and invalid peft directories; and the
+ * adapter's description of them.
  */
 #include "support.h"
 #include <math.h>

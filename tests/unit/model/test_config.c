@@ -1,6 +1,6 @@
 /*
- * test_config.c - config.json: real ones give the known number of parameters, both spellings mean
- * the same, and what is not supported or not sensible is refused with the key's name.
+ * test_config.c - config.json: real files give the known number of parameters, both spellings mean
+ * the same, and errors about unsupported or invalid values name the key.
  */
 #include "support.h"
 #include "support/shared.h"

@@ -1,6 +1,7 @@
 /*
- * test_init.c - initial values: any slice gives the same numbers, names and seeds give others, and
- * they are normal. And the number formats of files, all 65536 of each half type.
+ * test_init.c - initial values: any slice gives the same numbers, other names and seeds give other
+ * numbers, and they are normally distributed. And the number formats of files, all 65536 values of
+ * each half type.
  */
 #include "base/convert.h"
 #include "support.h"

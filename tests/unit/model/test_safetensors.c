@@ -1,5 +1,5 @@
 /*
- * test_safetensors.c - what a weight file may get wrong, and that each is told.
+ * test_safetensors.c - mistakes in weight files, each of which must be reported.
  */
 #include "safetensors.h"
 #include "support.h"

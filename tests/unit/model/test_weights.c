@@ -1,6 +1,6 @@
 /*
- * test_weights.c - weights out of files and back into them: slices, turned matrices, tied heads,
- * shards, types, full disks, and every difference between files and config told at once.
+ * test_weights.c - weights from files and back to them: slices, transposed matrices, tied heads,
+ * shards, types, full disks, and one report of all differences between files and config.
  */
 #include "support.h"
 #include <math.h>

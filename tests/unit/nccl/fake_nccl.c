@@ -1,5 +1,5 @@
 /*
- * fake_nccl.c - see fake_nccl.h. One lock over everything; what was made stays until fake_reset.
+ * fake_nccl.c - see fake_nccl.h. One lock for everything; objects live until fake_reset.
  */
 #include "fake_nccl.h"
 #include "support/local_collective.h"

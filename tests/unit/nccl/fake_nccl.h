@@ -1,8 +1,9 @@
 /*
- * fake_nccl.h - a stand-in for NCCL and the CUDA driver in host memory: ranks are threads of one
- * process that meet by the id. Whoever comes last to an operation computes it (local_compute);
- * events end when everything that was started before them on their stream has ended. It refuses
- * what NCCL would: calls outside a group, on a communicator that is not ready or was aborted.
+ * fake_nccl.h - a fake of NCCL and the CUDA driver in host memory: ranks are threads of one process
+ * that find each other by the id. The last rank of an operation computes it (local_compute); events
+ * complete when everything that was started before them on their stream has completed. It refuses
+ * what NCCL would refuse: calls outside a group, and calls on a communicator that is not ready or
+ * was aborted.
  */
 #ifndef TEST_FAKE_NCCL_H
 #define TEST_FAKE_NCCL_H

@@ -1,6 +1,6 @@
 /*
- * test_nccl.c - the nccl collective over a stand-in for NCCL: the rules of every collective, and what
- * happens when a rank is missing, NCCL fails, or an exchange never ends.
+ * test_nccl.c - the nccl collective with a fake NCCL: the rules of every collective, and the
+ * behavior if a rank is missing, NCCL fails, or an exchange never ends.
  */
 #include "group.h"
 #include "support/store.h"

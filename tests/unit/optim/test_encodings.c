@@ -1,6 +1,7 @@
 /*
- * test_encodings.c - updates of slices that are not f32: masters in two halves and bf16 gradients, by an
- * optimizer that takes them, by one that is handed f32 copies, and of a plain master: the same bits.
+ * test_encodings.c - updates of slices that are not f32: split masters and bf16 gradients, by an
+ * optimizer that supports them, by one that gets f32 copies, and of a plain master: bit-identical
+ * results.
  */
 #include <setjmp.h>
 #include <stdarg.h>

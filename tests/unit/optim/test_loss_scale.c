@@ -1,6 +1,7 @@
 /*
- * test_loss_scale.c - the loss scale beside torch.amp.GradScaler (PyTorch 2.15): what get_scale() and the
- * growth tracker were after each update. In a pattern 'x' is a step whose gradient was not finite.
+ * test_loss_scale.c - the loss scale compared with torch.amp.GradScaler (PyTorch 2.15): the values
+ * of get_scale() and the growth tracker after each update. An 'x' in a pattern is a step whose
+ * gradient was not finite.
  */
 #include "optim/loss_scale.h"
 #include <nrl/nrl.h>

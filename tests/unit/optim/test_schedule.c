@@ -1,5 +1,6 @@
 /*
- * test_schedule.c - learning rates against transformers' numbers (tests/data/optim/optim.json).
+ * test_schedule.c - learning rates compared with those of transformers
+ * (tests/data/optim/optim.json).
  */
 #include "base/json.h"
 #include "config/options.h"

@@ -1,5 +1,5 @@
 /*
- * test_updates.c - optimizer plugins and clipping against torch.optim on given gradients
+ * test_updates.c - optimizer plugins and clipping compared with torch.optim on given gradients
  * (tests/data/optim/optim.json), in f32 on the cpu backend.
  */
 #include "base/json.h"

@@ -1,6 +1,7 @@
 /*
- * test_order.c - what stages do one after another, and which units they get. Orders are executed: a stage waits
- * for what it reads, what it gives is there at once, and each pass takes one unit of time.
+ * test_order.c - the order of actions of stages, and the units of each stage. Orders are executed:
+ * a stage waits for its inputs, its outputs are available at once, and each pass takes one unit of
+ * time.
  */
 #include "pipeline.h"
 #include <setjmp.h>

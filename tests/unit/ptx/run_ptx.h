@@ -1,5 +1,5 @@
 /*
- * run_ptx.h - small kernels in PTX, of one parameter: a pointer to words that they read and write.
+ * run_ptx.h - small kernels in PTX with one parameter: a pointer to words that they read and write.
  */
 #ifndef UNIT_PTX_RUN_PTX_H
 #define UNIT_PTX_RUN_PTX_H

@@ -1,6 +1,6 @@
 /*
- * test_checks.c - small kernels that are wrong on purpose: each fault must be found, and the right
- * twin of each must pass.
+ * test_checks.c - small kernels that are wrong on purpose: each fault must be detected, and the
+ * correct version of each must pass.
  */
 #include "run_ptx.h"
 

@@ -1,5 +1,5 @@
 /*
- * test_opcodes.c - what single instructions give, by numbers worked out from the PTX manual.
+ * test_opcodes.c - results of single instructions, with expected values from the PTX manual.
  */
 #include "run_ptx.h"
 #include <math.h>

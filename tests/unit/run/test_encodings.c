@@ -1,6 +1,6 @@
 /*
- * test_encodings.c - train.master and train.gradients: what a run holds is what its plan says, bf16
- * gradients are the f32 ones rounded, and learning follows them; a resume is equal to the bit.
+ * test_encodings.c - train.master and train.gradients: the memory of a run is that of its plan,
+ * bf16 gradients are the rounded f32 ones, and training follows them; a resume is bit-identical.
  */
 #include "support/run.h"
 #include <math.h>

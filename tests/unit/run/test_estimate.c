@@ -1,6 +1,6 @@
 /*
- * test_estimate.c - what `nrl check` says that a micro-batch needs, beside what the same run then took; and
- * that a model far larger than this machine is measured in a moment.
+ * test_estimate.c - the memory of a micro-batch according to `nrl check`, compared with the memory
+ * that the run uses; and the estimate for a model far larger than this machine takes a moment.
  */
 #include "support/run.h"
 #include <setjmp.h>

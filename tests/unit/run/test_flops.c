@@ -1,5 +1,6 @@
 /*
- * test_flops.c - the operations that a step counts for its MFU, beside what can be worked out by hand.
+ * test_flops.c - the operations that a step counts for its MFU, compared with a calculation by
+ * hand.
  */
 #include "support/run.h"
 #include <nrl/profile.h>

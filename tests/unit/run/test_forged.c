@@ -1,6 +1,6 @@
 /*
- * test_forged.c - manifests whose hash is right and whose content is not: every field is checked for its range and
- * against the others before a run believes it, and none of them ends the process.
+ * test_forged.c - manifests with a valid hash and invalid content: every field is checked for its
+ * range and against the others before a run uses it, and none of them ends the process.
  */
 #include "base/file.h"
 #include "base/json.h"

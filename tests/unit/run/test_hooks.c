@@ -1,5 +1,5 @@
 /*
- * test_hooks.c - whose code a run is calling, and which calls are refused from there.
+ * test_hooks.c - which code a run is calling, and the calls that are refused from it.
  */
 #include "run/output/hooks.h"
 #include <nrl/status.h>

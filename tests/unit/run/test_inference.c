@@ -1,6 +1,7 @@
 /*
- * test_inference.c - nrl/inference.h by itself: log-probs against transformers' numbers, a run and its checkpoint that
- * agree, tokens as they come, models that go from one place to another unchanged, and what is refused.
+ * test_inference.c - nrl/inference.h alone: log-probs compared with those of transformers, a run
+ * that agrees with its checkpoint, tokens as they are generated, models that are exported and
+ * imported unchanged, and refused calls.
  */
 #include "base/buffer.h"
 #include "base/json.h"

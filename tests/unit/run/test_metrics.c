@@ -1,6 +1,6 @@
 /*
- * test_metrics.c - metrics of an algorithm without a run: which tables are refused, how values of ranks come together,
- * and what a record then has.
+ * test_metrics.c - metrics of an algorithm without a run: tables that are refused, how values of
+ * ranks are combined, and the content of a record.
  */
 #include "run/walk/metrics.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * test_prefix.c - training on pairs learns the same whether prompts are computed once or for each
- * side, packed or not, under grouped heads and sliding windows, with any way to the reference.
+ * test_prefix.c - training on pairs gives the same result whether prompts are computed once or for
+ * each side, packed or not, with grouped heads and sliding windows, with any reference.
  */
 #include "support/run.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
- * test_telemetry.c - records and events without a run: who is told what and in which order, what becomes of a logger
- * that fails, and a warning that comes while somebody speaks.
+ * test_telemetry.c - records and events without a run: their recipients and order, a logger that
+ * fails, and a warning during another event.
  */
 #include "base/arena.h"
 #include "run/output/telemetry.h"

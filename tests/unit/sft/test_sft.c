@@ -1,5 +1,6 @@
 /*
- * test_sft.c - the losses of the sft plugin against sums formed by hand, with their gradients.
+ * test_sft.c - the losses of the sft plugin compared with sums computed by hand, with their
+ * gradients.
  */
 #include "support/backend.h"
 #include "support/options.h"

@@ -1,6 +1,7 @@
 /*
- * test_secret.c - a store whose job has a secret: who proves it is served, everybody else sees, changes and
- * delays nothing, whatever he sends. And what a store without one does with those that never say hello.
+ * test_secret.c - a store of a job with a secret: clients that prove it are served; others can
+ * neither read, change nor delay anything, whatever they send. And how a store without a secret
+ * treats clients that do not join.
  */
 #include "base/secret.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /*
- * test_store.c - the store of ranks: its verbs through client and server, folders in Gloo's format,
- * prefixes, late servers, and clients that mean harm.
+ * test_store.c - the store of ranks: its calls through client and server, directories in PyTorch's
+ * FileStore format, prefixes, late servers, and hostile clients.
  */
 #include "base/arena.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /*
- * test_gradients.c - the gradient of every operation against central differences, at odd shapes;
- * live memory returns to where it was after each.
+ * test_gradients.c - the gradient of every operation compared with central differences, at odd
+ * shapes; live memory returns to its value before each.
  */
 #include <setjmp.h>
 #include <stdarg.h>

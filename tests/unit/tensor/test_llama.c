@@ -1,6 +1,6 @@
 /*
- * test_llama.c - what only a whole model shows: packing, shared prompts, recompute, chunks of the
- * head, the key/value cache, bf16, and memory over steps.
+ * test_llama.c - behavior that needs a whole model: packing, shared prompts, recompute, chunks of
+ * the head, the key/value cache, bf16, and memory over steps.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * test_pool.c - blocks cut from segments, on a machine that counts what it gives away.
+ * test_pool.c - blocks that are split from segments, on a fake device that counts allocations.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * test_profile.c - the timeline of a profile: by the host's clock, by a device's events that tell any time the
- * test likes, and by waiting where a device has none; phases, shapes, and that nothing is left behind.
+ * test_profile.c - the timeline of a profile: by the host's clock, by events of a fake device, and
+ * by waiting if a device has no events; phases, shapes, and that nothing is left behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>

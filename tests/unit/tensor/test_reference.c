@@ -1,6 +1,6 @@
 /*
- * test_reference.c - results and gradients of every operation against PyTorch's in float64, which
- * make_reference.py wrote to tests/data/ops.json.
+ * test_reference.c - results and gradients of every operation compared with PyTorch's in float64,
+ * which make_reference.py wrote to tests/data/ops.json.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * test_tape.c - scopes and counts, what a tape keeps and for how long, nodes from outside, and
- * messages.
+ * test_tape.c - scopes and counts, the tensors that a tape keeps and their lifetime, foreign nodes,
+ * and messages.
  */
 #include <setjmp.h>
 #include <stdarg.h>

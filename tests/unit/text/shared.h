@@ -1,5 +1,5 @@
 /*
- * shared.h - for tests of text/: small helpers around one open tokenizer, of bytes or real.
+ * shared.h - for tests of text/: helpers for one open tokenizer, of bytes or real.
  */
 #ifndef TESTS_TEXT_SHARED_H
 #define TESTS_TEXT_SHARED_H

@@ -1,7 +1,7 @@
 /*
- * test_chat_export.c - a template as it travels with a model: the built-in ones in Jinja give the
- * ids and marks of their tables, and refuse what these refuse; tokenizer_config.json keeps all else
- * that it says.
+ * test_chat_export.c - templates that are saved with a model: the built-in ones in Jinja give the
+ * ids and marks of their tables and refuse the same conversations; the other content of
+ * tokenizer_config.json is unchanged.
  */
 #include "base/buffer.h"
 #include "base/json.h"

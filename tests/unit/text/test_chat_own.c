@@ -1,6 +1,6 @@
 /*
- * test_chat_own.c - chat templates in Jinja: which tokens are trained, what a template sees, and what
- * is refused. Tokens are single bytes and the special ones, so a mask reads as text.
+ * test_chat_own.c - chat templates in Jinja: trained tokens, variables of a template, and refused
+ * templates. Tokens are single bytes and special tokens, so a mask can be read as text.
  */
 #include "base/buffer.h"
 #include "base/json.h"

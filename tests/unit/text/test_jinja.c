@@ -1,6 +1,7 @@
 /*
- * test_jinja.c - the template interpreter: what small templates give, beside what Python's jinja2
- * gave (tests/data/jinja.json, checked against transformers by peers.jinja); messages; limits.
+ * test_jinja.c - the template interpreter: results of small templates compared with those of
+ * Python's jinja2 (tests/data/jinja.json, checked against transformers by peers.jinja); messages;
+ * limits.
  */
 #include "base/json.h"
 #include "jinja.h"

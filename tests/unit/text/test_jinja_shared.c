@@ -1,6 +1,6 @@
 /*
- * test_jinja_shared.c - templates of real models over recorded conversations: text and errors as
- * Python's jinja2 gives them. Skipped where the folder of shared data is absent.
+ * test_jinja_shared.c - templates of real models on recorded conversations: text and errors as in
+ * Python's jinja2. Skipped without the directory of shared data.
  */
 #include "base/file.h"
 #include "base/json.h"

@@ -1,6 +1,6 @@
 /*
- * test_open.c - opening a folder: which file wins, and what the files beside it say about BOS, EOS,
- * PAD, added tokens and the chat template.
+ * test_open.c - opening a directory: the precedence of files, and BOS, EOS, PAD, added tokens and
+ * the chat template from other files.
  */
 #include "text/shared.h"
 

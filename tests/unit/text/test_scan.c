@@ -1,7 +1,7 @@
 /*
- * test_scan.c - the scanners written by hand against the regular expressions that they stand for,
- * on texts made of hard pieces; and normalization forms, whose result must not depend on where the
- * text was cut.
+ * test_scan.c - the hand-written scanners compared with the regular expressions that they replace,
+ * on texts of difficult parts; and normalization forms, whose result must not depend on how the
+ * text is divided.
  */
 #include "regex.h"
 #include "scan.h"

@@ -1,6 +1,6 @@
 /*
- * test_tokenizer.c - encoding and decoding with small tokenizers written here, and what hostile
- * files are answered.
+ * test_tokenizer.c - encoding and decoding with small tokenizers defined here, and errors about
+ * hostile files.
  */
 #include "base/buffer.h"
 #include "text/shared.h"

@@ -1,6 +1,6 @@
 /*
- * test_train.c - learning byte-level BPE: the merges of a known small text, determinism, and that
- * what was saved opens and gives every text back.
+ * test_train.c - training byte-level BPE: the merges of a known small text, determinism, and that a
+ * saved tokenizer opens and decodes every text to itself.
  */
 #include "base/file.h"
 #include "base/json.h"

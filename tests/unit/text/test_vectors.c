@@ -1,6 +1,6 @@
 /*
- * test_vectors.c - the published ids of real tokenizers. Needs the shared folder; each test says
- * so and skips where it is absent.
+ * test_vectors.c - the published ids of real tokenizers. Needs the shared directory; without it
+ * each test prints a message and is skipped.
  */
 #include "base/file.h"
 #include "base/json.h"
