@@ -1,6 +1,7 @@
 /*
- * plugins_install.c - `nrl plugins install`, `list` and `remove`: the plugins of a user, in $XDG_DATA_HOME/nrl/plugins.
- * A file is tried in a child process before it is copied; a folder or an archive of sources is built with CMake.
+ * plugins_install.c - `nrl plugins install`, `list` and `remove`: the plugins of a user, in
+ * $XDG_DATA_HOME/nrl/plugins. A file is tried in a child process before it is copied; a directory
+ * or an archive of sources is built with CMake.
  */
 #include "base/hash.h"
 #include "base/json.h"
@@ -21,8 +22,8 @@ enum { COPY_BYTES = 1 << 16, LOG_TAIL = 2000, MOST_OPEN = 16 };
 
 typedef struct {
     arena a;
-    const char *user;  /* the folder of the user's plugins */
-    const char *stage; /* a temporary folder; NULL = not made yet */
+    const char *user;  /* the directory of the user's plugins */
+    const char *stage; /* a temporary directory; NULL = not created yet */
     bool overwrite;
     size_t n; /* plugins installed */
 } installation;
@@ -33,7 +34,7 @@ static nrl_status failed(const char *what, const char *path)
                     strerror(errno));
 }
 
-/* ---- folders ---- */
+/* ---- directories ---- */
 
 static nrl_status make_folders(arena *a, const char *path)
 {
@@ -68,9 +69,10 @@ static nrl_status make_stage(installation *in)
 static nrl_status find_user_folder(installation *in)
 {
     in->user = cli_user_plugins(&in->a);
-    return in->user ? NRL_OK
-                    : nrl_fail(NRL_ERR_CONFIG, "cannot find the folder of your plugins: neither XDG_DATA_HOME nor HOME "
-                                               "is an absolute path");
+    return in->user
+               ? NRL_OK
+               : nrl_fail(NRL_ERR_CONFIG, "cannot find the directory of your plugins: neither XDG_DATA_HOME nor HOME "
+                                          "is an absolute path");
 }
 
 /* ---- one file ---- */
@@ -140,7 +142,7 @@ static nrl_status install_files_of(installation *in, const char *folder)
     return st;
 }
 
-/* NAME.so and KIND/NAME.so of a folder. */
+/* Installs NAME.so and KIND/NAME.so of a directory. */
 static nrl_status install_tree(installation *in, const char *folder)
 {
     nrl_status st = install_files_of(in, folder);
@@ -208,7 +210,7 @@ static bool leaves(const char *name)
     return false;
 }
 
-/* The names in the archive, one a line: tar prints control characters escaped. */
+/* Checks the names in the archive, one per line: tar prints control characters escaped. */
 static nrl_status check_names(const char *list)
 {
     char *line = NULL;
@@ -236,7 +238,7 @@ static int check_entry(const char *path, const struct stat *s, int type, struct 
     return !realpath(path, target) || strncmp(target, checked_root, n) || target[n] != '/';
 }
 
-/* Links must lead to files of the archive, and there are only files, folders and links. */
+/* Links must lead to files of the archive; all other entries are regular files and directories. */
 static nrl_status check_links(const char *folder)
 {
     char root[PATH_MAX];
@@ -244,10 +246,11 @@ static nrl_status check_links(const char *folder)
     checked_root = root;
     if (!nftw(root, check_entry, MOST_OPEN, FTW_PHYS)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "cannot install the archive: it has a link that leads out of it, or a file that is "
-                                    "neither a regular file nor a folder");
+                                    "neither a regular file nor a directory");
 }
 
-/* The single folder that an archive usually has at its top; NULL: it has more than that. */
+/* The only entry of `folder` if it is a directory that is not named like a kind of plugin, else
+ * NULL. */
 static const char *only_folder(arena *a, const char *folder)
 {
     const char *found = NULL;

@@ -31,7 +31,7 @@ cat <<'ROFF'
 .SH ENVIRONMENT
 .TP
 .B NRL_PLUGIN_PATH
-folders that are searched for plugins first, separated by colons
+directories that are searched for plugins first, separated by colons
 .TP
 .BR NRL_NO_PLUGINS_FROM_CONFIG ", " NRL_NO_SCRIPTS
 1: as \-\-no\-plugins\-from\-config and \-\-no\-scripts, for every command

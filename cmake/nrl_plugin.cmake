@@ -10,7 +10,7 @@ if(NOT DEFINED NRL_PLUGIN_SUBDIR)
   set(NRL_PLUGIN_SUBDIR lib/nrl)
 endif()
 
-# `cmake --install` puts plugins of other projects into this folder of the prefix, where an nrl of the same prefix finds
+# `cmake --install` puts plugins of other projects into this directory of the prefix, where an nrl of the same prefix finds
 # them; an absolute path, such as that of `nrl plugins install`, works too.
 set(NRL_PLUGIN_INSTALL_DIR ${NRL_PLUGIN_SUBDIR} CACHE STRING "where cmake --install puts nrl plugins")
 

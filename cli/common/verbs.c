@@ -112,7 +112,7 @@ const cli_verb cli_verbs[] = {
      "plugin under test; ADDRESS is where a store under test is. install copies to\n"
      "$XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR or tar ARCHIVE\n"
      "with a CMakeLists.txt is built first. Plugins are found in NRL_PLUGIN_PATH\n"
-     "(DIR:DIR...), in `plugins: [DIR]` of a config, there, and in nrl's own folder."},
+     "(DIR:DIR...), in `plugins: [DIR]` of a config, there, and in nrl's own directory."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",

@@ -66,7 +66,7 @@ run 2 plugins install link.tar
 has err "it has a link that leads out of it"
 rm sources/etc && mkfifo sources/pipe && tar -cf pipe.tar sources
 run 2 plugins install pipe.tar
-has err "neither a regular file nor a folder"
+has err "neither a regular file nor a directory"
 rm sources/pipe && ln -s table.so sources/loggers/same.so && tar -cf inside.tar sources
 run 1 plugins install inside.tar # the link is one of the archive's own, under a name that is not the plugin's
 has err "has the name 'table' in its table; expected 'same'"

@@ -8,13 +8,14 @@
 
 enum { FILES_MAX = 64 };
 
-/* Names in the folder that begin with no dot, at most FILES_MAX; in `a`. */
+/* The names in the directory that do not begin with a dot, at most FILES_MAX; in `a`. */
 size_t files_list(arena *a, const char *folder, const char *names[FILES_MAX]);
 bool files_write(const char *path, const char *bytes, size_t size);
-/* Makes the folder `to` and copies a file, or the files of a folder, into it; larger ones than max_bytes are left out.
- * The path of the copied file, or of the folder; NULL where it fails. */
+/* Creates the directory `to` and copies a file, or the files of a directory, into it; files larger
+ * than max_bytes are skipped. Returns the path of the copied file or of the directory; NULL on
+ * failure. */
 const char *files_copy(arena *a, const char *from, const char *to, size_t max_bytes);
 int files_open_descriptors(void);
-size_t files_memory_in_use(void); /* bytes of the heap; 0 where the C library does not count them */
+size_t files_memory_in_use(void); /* bytes of the heap; 0 if the C library does not count them */
 
 #endif

@@ -5,12 +5,12 @@
 #define CONFORMANCE_REPORT_H
 #include "conformance.h"
 
-/* Counts a check of `rule`; where it does not hold, keeps the text. Returns `holds`. */
+/* Counts a check of `rule`; if it fails, keeps the text. Returns `holds`. */
 bool report_check(conformance_report *r, bool holds, const char *rule, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* A call that must succeed; the text is the error's. Returns whether it did. */
 bool report_ok(conformance_report *r, nrl_status st, const char *rule);
-/* Adds the checks of `from`, counted apart: by another thread. */
+/* Adds the checks of `from`, which another thread counted separately. */
 void report_merge(conformance_report *into, const conformance_report *from);
 /* Runs a case in a process of its own, which the report's memory must be shared with. A plugin that ends the process
  * fails `rule`, and the cases behind it go on. Returns whether the process ended by itself. */

@@ -1,6 +1,6 @@
 /*
- * test_store.c - the store of ranks: its calls through client and server, directories in PyTorch's
- * FileStore format, prefixes, late servers, and hostile clients.
+ * test_store.c - the store of ranks: its calls through client and server, directories in the
+ * format of a FileStore, prefixes, late servers, and hostile clients.
  */
 #include "base/arena.h"
 #include "base/clock.h"
