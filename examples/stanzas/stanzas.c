@@ -1,7 +1,8 @@
 /*
- * stanzas.c - rows from files of stanzas, as package lists and mail headers have them: lines "KEY: VALUE", a line that
- * begins with a space continues the value in a new line, and a separator line (empty unless set) ends the row.
- * Begin reading at the table at the end; nrl/dataset.h says what each member is given and what it promises.
+ * stanzas.c - rows from files of stanzas, like package lists and mail headers: lines "KEY: VALUE",
+ * a line that begins with a space continues the value on a new line, and a separator line (empty by
+ * default) ends the row. Begin with the table at the end of this file. nrl/dataset.h describes the
+ * arguments and the contract of each member.
  */
 #include <errno.h>
 #include <nrl/nrl.h>
@@ -30,7 +31,7 @@ typedef struct {
 /* Whole rows. */
 typedef struct {
     const stanzas_dataset *of;
-    char *text, *at; /* NUL-ended; a NUL in a file is refused when it is read */
+    char *text, *at; /* NUL-terminated; a NUL in a file is refused when it is read */
     size_t size, room;
     int64_t line; /* of `at` */
 } stanzas_range;
@@ -80,7 +81,8 @@ static nrl_status stanzas_open(const void *options, const nrl_dataset_source *so
     return NRL_OK;
 }
 
-/* Rows are counted by reading them, and the core hashes the file: nothing to tell. */
+/* The number of rows is unknown until they are read, and the core hashes the file: there is no info
+ * to fill. */
 static void stanzas_info(const void *self, nrl_dataset_info *info)
 {
     (void)self;
@@ -110,7 +112,7 @@ static nrl_status stanzas_add(stanzas_range *g, const char *line, size_t size)
         g->text = text;
         g->room = room;
     }
-    memcpy(g->text + g->size, line, size + 1); /* with the NUL that getline writes */
+    memcpy(g->text + g->size, line, size + 1); /* including the NUL that getline writes */
     g->size += size;
     return NRL_OK;
 }
@@ -122,7 +124,7 @@ static bool stanzas_ends_row(const stanzas_dataset *d, const char *line)
     return n == strlen(d->options->separator) && !memcmp(line, d->options->separator, n);
 }
 
-/* Lines up to the first separator behind RANGE_BYTES. */
+/* Reads lines up to the first separator after RANGE_BYTES. */
 static nrl_status stanzas_read_lines(stanzas_dataset *d, stanzas_range *g)
 {
     char *line = NULL;
@@ -178,7 +180,7 @@ static bool stanzas_is_utf8(const char *text, size_t size)
     return true;
 }
 
-/* "KEY: VALUE" and the lines that continue it, joined where they are. */
+/* "KEY: VALUE" and the lines that continue it, joined in place. */
 static nrl_status stanzas_value(stanzas_range *g, nrl_arena *memory, nrl_node *map)
 {
     const int64_t line = g->line;
@@ -186,7 +188,7 @@ static nrl_status stanzas_value(stanzas_range *g, nrl_arena *memory, nrl_node *m
     if (*colon != ':' || colon == key) return stanzas_fail(g->of, line, "expected KEY: VALUE");
     *colon = 0;
     if (nrl_node_find(map, key))
-        return nrl_fail(NRL_ERR_DATA, "%s:%lld: the key '%s' is in this row already", g->of->path, (long long)line,
+        return nrl_fail(NRL_ERR_DATA, "%s:%lld: the key '%s' is already in this row", g->of->path, (long long)line,
                         key);
     value = out = colon + 1 + (colon[1] == ' ');
     g->at = value;
@@ -203,7 +205,7 @@ static nrl_status stanzas_value(stanzas_range *g, nrl_arena *memory, nrl_node *m
         g->at++;
     }
     if (!stanzas_is_utf8(key, strlen(key)) || !stanzas_is_utf8(value, (size_t)(out - value)))
-        return stanzas_fail(g->of, line, "the key or its value is not UTF-8");
+        return stanzas_fail(g->of, line, "the key or its value is not valid UTF-8");
     nrl_node_put(memory, map, key, nrl_node_new_string(memory, value, (size_t)(out - value)));
     return NRL_OK;
 }

@@ -95,7 +95,7 @@ static bool find_char(split_kind kind, const char *text, size_t size, size_t *be
 }
 
 /* 0 white space, 1 \w, 2 anything else. */
-static int abort_kind(int32_t c)
+static int char_kind(int32_t c)
 {
     return unicode_is_word(c) ? 1 : utf8_is_space(c) ? 0 : 2;
 }
@@ -104,10 +104,10 @@ static bool find_word(const char *text, size_t size, size_t *begin, size_t *end)
 {
     size_t n, i = *begin;
     int kind = 0;
-    for (; i < size && !(kind = abort_kind(utf8_next(text + i, text + size, &n))); i += n)
+    for (; i < size && !(kind = char_kind(utf8_next(text + i, text + size, &n))); i += n)
         ;
     *begin = i;
-    while (i < size && abort_kind(utf8_next(text + i, text + size, &n)) == kind)
+    while (i < size && char_kind(utf8_next(text + i, text + size, &n)) == kind)
         i += n;
     *end = i;
     return *end > *begin;
