@@ -1,9 +1,10 @@
 /*
- * ops.h - the calls that ranks of different programs make together, read from ops.list: one a line,
+ * ops.h - the calls that ranks of different programs make together, read from ops.list, one per
+ * line:
  *     NAME DTYPE REDUCE COUNT PEER
- * and what each rank puts in and must find. Shared by nrl_rank.c and gloo_rank.cc (C++);
- * torch_rank.py says the same in Python. Values are small whole numbers, exact in every dtype;
- * `rough` ones depend on the order of the sum, and only the bits of all ranks are compared.
+ * and the operands and expected results of each rank. Shared by nrl_rank.c and gloo_rank.cc (C++);
+ * torch_rank.py has the same in Python. Values are small integers, exact in every dtype; `rough`
+ * values depend on the order of the sum, and only the bits of all ranks are compared.
  */
 #ifndef INTEROP_OPS_H
 #define INTEROP_OPS_H

@@ -1,6 +1,6 @@
 /*
- * harness.h - a model on the CPU with batches from lists of ids, as the parity tests need it: the
- * same storage, walk and head as a run, with a plain sum of -log p as the loss.
+ * harness.h - a model on the CPU with batches from lists of ids, for the parity tests: the same
+ * storage, walk and head as a run, with a plain sum of -log p as the loss.
  */
 #ifndef PARITY_HARNESS_H
 #define PARITY_HARNESS_H

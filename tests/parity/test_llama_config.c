@@ -1,6 +1,6 @@
 /*
- * test_llama_config.c - rotary frequencies against transformers' tables (computed there in
- * float32): each way of stretching, both spellings, the attention factor; and which layers have a
+ * test_llama_config.c - rotary frequencies compared with transformers' tables (computed there in
+ * float32): each kind of scaling, both spellings, the attention factor; and which layers have a
  * window.
  */
 #include "base/json.h"

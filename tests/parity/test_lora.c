@@ -1,7 +1,7 @@
 /*
- * test_lora.c - adapters that peft made, on small random models, against float64 numbers of peft: loss,
- * log-probs, the gradient of every A and B, merged weights and eight AdamW steps, in fp32.
- * Tolerances are those of test_models.c.
+ * test_lora.c - adapters created by peft, on small random models, compared with peft's float64
+ * numbers: loss, log-probs, the gradient of every A and B, merged weights and eight AdamW steps, in
+ * fp32. Tolerances are those of test_models.c.
  */
 #include "harness.h"
 #include "model/weights.h"

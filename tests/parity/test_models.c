@@ -1,10 +1,9 @@
 /*
- * test_models.c - eight small random models against float64 numbers of transformers: forward,
+ * test_models.c - eight small random models compared with float64 numbers of transformers: forward,
  * gradients and eight AdamW steps, in fp32, bf16 and fp16, from both spellings of config.json.
  *
- * Tolerances are those of the golden files: about five times what transformers itself reaches in
- * the same precision on the same models. Each test prints the largest error it saw beside its
- * bound.
+ * Tolerances are those of the golden files: about five times the error of transformers itself in
+ * the same precision on the same models. Each test prints its largest error and its bound.
  */
 #include "harness.h"
 #include "inference/generate.h"

@@ -1,6 +1,6 @@
 /*
  * test_stories.c - a real trained model: log-probs of twenty real stories, the logits of a prompt,
- * and 256 greedy tokens, with and without the key/value cache. Needs the shared folder; skips
+ * and 256 greedy tokens, with and without the key/value cache. Needs the shared directory; skipped
  * without it.
  */
 #include "harness.h"

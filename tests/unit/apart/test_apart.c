@@ -1,6 +1,6 @@
 /*
- * test_apart.c - the backend "apart" of these tests replaces pointers into device memory and
- * nothing else of an operation's arguments, wherever the system has put that memory.
+ * test_apart.c - the backend "apart" of these tests only replaces pointers into device memory in
+ * the arguments of an operation, at any address of that memory.
  */
 #include "support/backend.h"
 #include <setjmp.h>
