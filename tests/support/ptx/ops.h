@@ -1,8 +1,9 @@
 /*
- * ops.h - loops over lanes, and handlers chosen by type, for the op_*.cpp files.
+ * ops.h - loops over lanes, and selection of handlers by type, for the op_*.cpp files.
  *
  * An operation is a class with a static function `of` on values; unary, binary and ternary make a
- * handler of it. FTZ: subnormal operands and results become zeros of their sign (.ftz, f32 only).
+ * handler from it. FTZ: subnormal operands and results become zeros with their sign (.ftz, f32
+ * only).
  */
 #ifndef SUPPORT_PTX_OPS_H
 #define SUPPORT_PTX_OPS_H
@@ -95,7 +96,7 @@ template <class T, class Op, bool FTZ = false> void ternary(warp &w, const instr
     });
 }
 
-/* f: a generic lambda that gives a handler for a value of the C type; NULL: no such operation. */
+/* f: a generic lambda that returns a handler for a value of the C type; NULL: no such operation. */
 template <class F> handler of_integer(type t, F f)
 {
     if (t.kind == 's') switch (t.bytes) {
@@ -139,7 +140,7 @@ inline void need(builder &b, handler h)
     if (!h) b.unknown();
     b.in.run = h;
 }
-/* Runs b.in.run under the rounding mode that take_rounding left. */
+/* Runs b.in.run under the rounding mode that take_rounding has set. */
 void round_by_mode(builder &b);
 } // namespace ptx
 

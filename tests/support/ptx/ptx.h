@@ -1,10 +1,10 @@
 /*
- * ptx.h - runs kernels as PTX on the CPU, and checks what compute-sanitizer checks on a GPU.
+ * ptx.h - runs kernels as PTX on the CPU, with the checks of compute-sanitizer on a GPU.
  *
- * It takes the text that nvcc makes (-ptx). The blocks of a launch run one after another, the warps
- * of a block in turns from barrier to barrier, the lanes of a warp together while they are at the
- * same instruction. A fault ends the launch and is told with kernel, line of the PTX, block and
- * thread. Not seen: times, weak memory between blocks, what ptxas makes of the text.
+ * It reads the text that nvcc generates (-ptx). The blocks of a launch run one after another, the
+ * warps of a block in turns from barrier to barrier, the lanes of a warp together while they are at
+ * the same instruction. A fault ends the launch and is reported with kernel, line of the PTX, block
+ * and thread. Not covered: times, weak memory order between blocks, the code that ptxas generates.
  */
 #ifndef SUPPORT_PTX_PTX_H
 #define SUPPORT_PTX_PTX_H
@@ -21,8 +21,9 @@ typedef enum {
     PTX_OPCODE,        /* an instruction that is not modelled */
     PTX_LAUNCH,        /* a launch that a GPU refuses */
     PTX_BOUNDS,        /* an access outside live memory */
-    PTX_ALIGNMENT,     /* an address that is no multiple of the access' size */
-    PTX_RACE,          /* a byte, two threads of a launch, one writes, no barrier between */
+    PTX_ALIGNMENT,     /* an address that is not a multiple of the size of the access */
+    PTX_RACE,          /* accesses of one byte by two threads of a launch, one of them a write, without a barrier
+                        * between them */
     PTX_UNINITIALISED, /* read before anything was written */
     PTX_SYNC,          /* a barrier or warp instruction that some threads never reach */
     PTX_ASYNC,         /* bytes of an asynchronous copy touched before it was waited for */
@@ -41,27 +42,28 @@ typedef struct {
 typedef struct {
     ptx_dims blocks, threads;
     size_t shared_bytes;   /* dynamic */
-    size_t shared_allowed; /* as cudaFuncSetAttribute was told; 0 = never */
+    size_t shared_allowed; /* the limit set by cudaFuncSetAttribute; 0 = not set */
     int n_args;
-    const void *const *args; /* as the kernel's parameters, in order */
+    const void *const *args; /* the parameters of the kernel, in order */
     const size_t *arg_bytes;
     bool backwards; /* last blocks and warps first */
 } ptx_launch;
 
 typedef struct ptx_program ptx_program;
 
-/* One kernel of a module and what it calls; NULL with a report. */
+/* One kernel of a module and the functions that it calls; NULL with a report. */
 ptx_program *ptx_load(const char *text, const char *kernel, ptx_report *report);
 void ptx_free(ptx_program *p);
 ptx_kind ptx_run(ptx_program *p, const ptx_launch *launch, ptx_report *report);
 
-/* ---- global memory: the process's own; what is not known here must not be touched ---- */
-/* undefined: nothing was written yet, and the host writes only by ptx_memory_wrote. */
+/* ---- global memory: that of the process; memory that was not added here must not be accessed ---- */
+/* undefined: nothing was written yet, and the host must report its writes with ptx_memory_wrote. */
 void ptx_memory_add(const void *begin, size_t bytes, bool undefined);
 void ptx_memory_remove(const void *begin);
 void ptx_memory_wrote(const void *begin, size_t bytes);
 void ptx_memory_forget(const void *begin, size_t bytes); /* undefined from now on */
-/* The calling thread's stack and the program's own variables may be touched too, without exact bounds. */
+/* Also allows access to the calling thread's stack and the program's own variables, without exact
+ * bounds. */
 void ptx_memory_allow_program(void);
 
 #ifdef __cplusplus
