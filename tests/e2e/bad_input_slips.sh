@@ -17,7 +17,7 @@ has err "hint: the file comes first, then key=value"
 run 2 run result
 has err "hint: the config of the run in this directory is result/config.yaml"
 run 2 resume run.yaml
-has err "hint: `nrl run run.yaml resume=auto`"
+has err "hint: \`nrl run run.yaml resume=auto\`"
 run 2 run run.yaml resume=nowhere out=other
 has err "resuming: nowhere: no such checkpoint"
 run 2 export result result
@@ -47,8 +47,8 @@ has err "command line: algorithm.bta: unknown key; expected one of: loss, reduce
 printf 'model:\n\tpath: x\n' >tab.yaml
 run 2 check tab.yaml
 has err "tab.yaml:2:1: found a tab, expected spaces: YAML does not allow tabs as indentation"
-echo "Once upon a time." >train.txt
-run 65 check run.yaml out=other data.train=train.txt
+echo "Once upon a time." >train.words
+run 65 check run.yaml out=other data.train=train.words
 has err 'hint: plain text becomes rows such as {"text": "..."}'
 
 # ---- names of other trainers, keys of other sections, plugins that are not there ----
