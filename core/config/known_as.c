@@ -2,8 +2,7 @@
  * known_as.c - options by their names in Hugging Face's Trainer and TRL. The table is only used for errors about
  * unknown keys: the other names are not accepted.
  */
-#include "config/known_as.h"
-#include "config/schema.h"
+#include "config/options.h"
 #include <string.h>
 
 static const struct {
@@ -58,15 +57,5 @@ const char *known_as(const char *word)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i].theirs, word)) return names[i].ours;
-    return NULL;
-}
-
-const char *known_elsewhere(arena *a, const char *word)
-{
-    size_t n;
-    const config_section *s = config_sections(&n);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < s[i].n_rows; k++)
-            if (!strcmp(s[i].rows[k].name, word)) return *s[i].name ? arena_printf(a, "%s.%s", s[i].name, word) : word;
     return NULL;
 }

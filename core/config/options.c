@@ -3,7 +3,7 @@
  */
 #include "config/options.h"
 #include "config/config.h"
-#include "config/known_as.h"
+#include "config/schema.h"
 #include "base/suggest.h"
 #include "config/yaml.h"
 #include <inttypes.h>
@@ -276,13 +276,25 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
     return arena_printf(a, "; expected one of: %s", out);
 }
 
+/* "learning_rate" -> "optimizer.lr", the name of another trainer; "template" -> "data.template", a key of another
+ * section; or what plugins know the key as. NULL = none. `is_near`: there is a similar key in this section. */
+static const char *known_key(arena *a, const config_problems *problems, const char *word, bool is_near)
+{
+    const char *known = known_as(word);
+    size_t n;
+    const config_section *s = config_sections(&n);
+    if (!known && problems->known_as) known = problems->known_as(problems->user, a, word);
+    for (size_t i = 0; !known && !is_near && i < n; i++)
+        for (size_t k = 0; k < s[i].n_rows; k++)
+            if (!strcmp(s[i].rows[k].name, word)) return full_name(a, s[i].name, word);
+    return known;
+}
+
 /* "; it is optimizer.lr here", "; did you mean 'steps'?", or what keys there are. */
 static const char *key_hint(arena *a, const config_problems *problems, const char *full, const suggestion *near,
                             const option_part *parts, size_t n_parts)
 {
-    const char *known = known_as(near->word);
-    if (!known && problems->known_as) known = problems->known_as(problems->user, a, near->word);
-    if (!known && !near->best) known = known_elsewhere(a, near->word);
+    const char *known = known_key(a, problems, near->word, near->best != NULL);
     if (known && strcmp(known, full)) return arena_printf(a, "; it is %s here", known);
     if (near->best) return arena_printf(a, "; did you mean '%s'?", near->best);
     return list_of_keys(a, parts, n_parts);
@@ -319,6 +331,56 @@ void options_fill_known(arena *a, config_problems *problems, const char *section
     }
     for (size_t p = 0; p < n_parts; p++)
         fill_part(a, problems, section, node, &parts[p]);
+}
+
+/* ---- the resolved config ---- */
+
+static const char *choice_at(arena *a, const char *choices, int64_t index)
+{
+    for (; index > 0; index--)
+        choices += strcspn(choices, "|") + 1;
+    return arena_strndup(a, choices, strcspn(choices, "|"));
+}
+
+static nrl_node *text_node(arena *a, const char *text)
+{
+    return node_string(a, text ? text : "", text ? strlen(text) : 0);
+}
+
+static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
+{
+    const nrl_node *node;
+    const char *text;
+    switch ((nrl_type)row->type) {
+    case NRL_TYPE_INT:
+        return node_int(a, *(const int64_t *)from);
+    case NRL_TYPE_F64:
+        return node_f64(a, *(const double *)from);
+    case NRL_TYPE_BOOL:
+        return node_bool(a, *(const bool *)from);
+    case NRL_TYPE_ENUM:
+        return text_node(a, choice_at(a, row->choices, *(const int64_t *)from));
+    case NRL_TYPE_STR:
+        return text_node(a, *(const char *const *)from);
+    case NRL_TYPE_PATH:
+        text = *(const char *const *)from;
+        return text_node(a, text ? config_absolute(a, text) : NULL);
+    default:
+        node = *(const nrl_node *const *)from;
+        return node ? node_copy(a, node) : node_new(a, NRL_NODE_NULL);
+    }
+}
+
+void options_resolve(arena *a, const nrl_node *node, const option_part *parts, size_t n_parts, nrl_node *resolved)
+{
+    for (size_t p = 0; p < n_parts; p++)
+        for (size_t i = 0; i < parts[p].n_rows; i++) {
+            const nrl_option *row = option_row(parts[p].rows, i, parts[p].stride);
+            const nrl_node *given = nrl_node_find(node, row->name);
+            nrl_node *value = value_node(a, row, (const char *)parts[p].out + row->offset);
+            if (given && given->secret) value = node_copy(a, given);
+            node_set(a, resolved, row->name, value);
+        }
 }
 
 /* ---- component slots ---- */

@@ -1,5 +1,5 @@
 /*
- * rules.c - agreement between options of the core's sections.
+ * rules.c - short forms of options of the core's sections, and agreement between options.
  */
 #include "config/rules.h"
 #include "config/config.h"
@@ -134,6 +134,117 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, 
                      "{every: 4}, {ratio: 0.5} or {layers: [0, 4]}");
 }
 
+/* ---- the scale of the loss: a word, a number or a map, and only with fp16 ---- */
+
+#define SCALE_LEAST 1e-9
+#define SCALE_MOST 1e30
+
+/* The defaults of torch.amp.GradScaler, which has no minimum scale and skips steps forever on NaN. */
+static const nrl_option scale_rows[] = {
+    NRL_OPT_F64(config_loss_scale, init, "65536", SCALE_LEAST, SCALE_MOST, "scale of the first step"),
+    NRL_OPT_F64(config_loss_scale, growth, "2", 1, 1e6, "factor after growth_interval good steps in a row"),
+    NRL_OPT_F64(config_loss_scale, backoff, "0.5", 1e-6, 0.99, "factor after a gradient that is not finite"),
+    NRL_OPT_INT(config_loss_scale, growth_interval, "2000", 1, 1e12, "good steps until the scale grows"),
+    NRL_OPT_F64(config_loss_scale, min, "6.103515625e-5", SCALE_LEAST, SCALE_MOST,
+                "a scale below it ends the run; 2^-14 unless set"),
+};
+
+static void dynamic_scale(arena *a, config_problems *problems, const nrl_node *map, config_loss_scale *out)
+{
+    const option_part part = OPTION_PART(scale_rows, out);
+    options_fill(a, problems, "train.loss_scale", map, &part, 1);
+    out->dynamic = true;
+    if (out->init < out->min)
+        problems_add(problems, map, "train.loss_scale: init %g is below min %g", out->init, out->min);
+}
+
+void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out)
+{
+    nrl_node_type kind = nrl_node_kind(node);
+    double number = nrl_node_f64(node, 0);
+    *out = (config_loss_scale){.init = 1};
+    if (node && kind != NRL_NODE_NULL && !is_fp16)
+        problems_add(problems, node, "train.loss_scale: has no effect without train.precision: fp16");
+    else if (!is_fp16)
+        return;
+    else if (kind == NRL_NODE_MAP || kind == NRL_NODE_NONE || kind == NRL_NODE_NULL ||
+             !strcmp(nrl_node_string(node, ""), "dynamic"))
+        dynamic_scale(a, problems, kind == NRL_NODE_MAP ? node : NULL, out);
+    else if (number >= SCALE_LEAST && number <= SCALE_MOST)
+        out->init = number;
+    else
+        problems_add(problems, node,
+                     "train.loss_scale: expected dynamic, a number from %g to %g, or "
+                     "{init: 65536, growth: 2, backoff: 0.5, growth_interval: 2000, min: 6.1e-5}",
+                     SCALE_LEAST, SCALE_MOST);
+}
+
+enum { DEBUG_EVERY = 10, SLOTS_MAX = 1 << 16 };
+
+/* ---- hosts ---- */
+
+static const nrl_option host_rows[] = {
+    NRL_OPT_STR(config_host, address, NULL, "name or address of the host"),
+    NRL_OPT_INT(config_host, slots, "1", 1, SLOTS_MAX, "ranks on the host"),
+    NRL_OPT_NODE(config_host, gpus, "", "device numbers, one per slot"),
+};
+
+static void check_gpus(config_problems *problems, const config_host *h)
+{
+    if (!h->gpus) return;
+    bool is_list = nrl_node_kind(h->gpus) == NRL_NODE_LIST;
+    if (!is_list || (int64_t)nrl_node_size(h->gpus) != h->slots)
+        problems_add(problems, h->gpus, "launch.nodes: gpus: expected a list of %lld device numbers, one per slot",
+                     (long long)h->slots);
+    for (size_t i = 0; is_list && i < nrl_node_size(h->gpus); i++)
+        if (nrl_node_int(nrl_node_at(h->gpus, i), -1) < 0)
+            problems_add(problems, nrl_node_at(h->gpus, i), "launch.nodes: gpus: expected whole numbers from 0");
+}
+
+void rules_hosts(arena *a, config_problems *problems, config_launch *launch)
+{
+    const nrl_node *list = launch->nodes;
+    if (!list) return;
+    if (nrl_node_kind(list) != NRL_NODE_LIST) {
+        problems_add(problems, list, "launch.nodes: expected a list of {address, slots, gpus}");
+        return;
+    }
+    launch->hosts = arena_alloc(a, (nrl_node_size(list) + 1) * sizeof *launch->hosts);
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        config_host *h = &launch->hosts[launch->n_hosts];
+        const option_part part = OPTION_PART(host_rows, h);
+        options_fill(a, problems, "launch.nodes", nrl_node_at(list, i), &part, 1);
+        check_gpus(problems, h);
+        if (h->address) launch->n_hosts++;
+    }
+}
+
+/* ---- debug ---- */
+
+typedef struct {
+    int64_t every;
+} debug_map;
+
+static const nrl_option debug_rows[] = {
+    NRL_OPT_INT(debug_map, every, "10", 1, 1e9, "steps between comparisons of the ranks"),
+};
+
+static int64_t rules_debug(arena *a, config_problems *problems, const nrl_node *node)
+{
+    debug_map m = {0};
+    const option_part part = OPTION_PART(debug_rows, &m);
+    if (nrl_node_kind(node) == NRL_NODE_MAP) {
+        options_fill(a, problems, "debug", node, &part, 1);
+        return m.every;
+    }
+    const char *word = nrl_node_string(node, NULL);
+    bool on = word ? !strcmp(word, "true") || !strcmp(word, "yes") || !strcmp(word, "on") : nrl_node_bool(node, false);
+    bool off = !node || (word ? !strcmp(word, "false") || !strcmp(word, "no") || !strcmp(word, "off")
+                              : nrl_node_kind(node) == NRL_NODE_BOOL && !on);
+    if (!on && !off) problems_add(problems, node, "debug: expected true, false or {every: 10}");
+    return on ? DEBUG_EVERY : 0;
+}
+
 /* ---- between options ---- */
 
 /* The node for the place of a message: the option if the config has it, else its section, else the root. */
@@ -157,7 +268,7 @@ static bool is_off(const nrl_node *root, const char *section, const char *key)
     return nrl_node_kind(at) <= NRL_NODE_NULL || nrl_node_f64(at, 1) == 0;
 }
 
-static void check_lengths(config_problems *problems, const nrl_node *root, const config_run *run)
+static void check_train(config_problems *problems, const nrl_node *root, const config_run *run)
 {
     const config_train *t = &run->train;
     bool by_samples = t->micro_batch > 0;
@@ -181,55 +292,18 @@ static void check_lengths(config_problems *problems, const nrl_node *root, const
         problems_add(problems, place(root, "train", "micro_batch_tokens"),
                      "train.micro_batch_tokens: %lld cannot hold a sample of data.max_length %lld",
                      (long long)t->micro_batch_tokens, (long long)run->data.max_length);
-}
-
-/* An option without effect is an error. */
-static void check_precision(config_problems *problems, const nrl_node *root, const config_train *t)
-{
-    if (is_malformed(root, "train")) return;
+    /* An option without effect is an error. */
     if (t->master == CONFIG_MASTER_SPLIT16 && t->precision != CONFIG_BF16)
         problems_add(problems, place(root, "train", "master"),
                      "train.master: split16 keeps fp32 masters as bf16 weights and the rest of their bits: it "
                      "needs train.precision: bf16");
     if (t->gradients == CONFIG_GRADIENTS_BF16 && t->precision != CONFIG_BF16)
         problems_add(problems, place(root, "train", "gradients"), "train.gradients: bf16 needs train.precision: bf16");
-}
-
-static void check_divergence(config_problems *problems, const nrl_node *root, const config_train *t)
-{
-    if (is_malformed(root, "train") || t->diverge_factor > 1 || t->diverge_factor <= 0) return;
-    problems_add(problems, place(root, "train", "diverge_factor"),
-                 "train.diverge_factor: a loss of %g times the first one has not diverged, expected 0 or more than 1",
-                 t->diverge_factor);
-}
-
-static void check_model(config_problems *problems, const nrl_node *root, const config_model *m)
-{
-    bool path = m->path && *m->path, config = m->config && *m->config;
-    if (!nrl_node_find(root, "model") || is_malformed(root, "model")) return;
-    if (path && config)
-        problems_add(problems, place(root, "model", "config"),
-                     "model: give path or config, not both\n"
-                     "hint: on the command line 'model={path: DIR}' replaces the section");
-    if (!path && !config) problems_add(problems, place(root, "model", "path"), "model: path or config is required");
-}
-
-static void check_eval(config_problems *problems, const nrl_node *root, const config_run *run)
-{
-    if (run->eval.every && !run->data.eval)
-        problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval");
-    if (run->eval.early_stop && !run->eval.every)
-        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
-}
-
-static void check_export(config_problems *problems, const nrl_node *root, const config_run *run)
-{
-    if (run->checkpoint.export != CONFIG_EXPORT_BEST) return;
-    if (!run->eval.every)
-        problems_add(problems, place(root, "checkpoint", "export"), "checkpoint.export: best needs eval.every");
-    if (!run->checkpoint.keep_best)
-        problems_add(problems, place(root, "checkpoint", "export"),
-                     "checkpoint.export: best needs checkpoint.keep_best above 0, as it is read from its checkpoint");
+    if (t->diverge_factor > 0 && t->diverge_factor <= 1)
+        problems_add(problems, place(root, "train", "diverge_factor"),
+                     "train.diverge_factor: a loss of %g times the first one has not diverged, expected 0 or more "
+                     "than 1",
+                     t->diverge_factor);
 }
 
 static const char *last_part(arena *a, const char *path)
@@ -245,12 +319,25 @@ static const char *last_part(arena *a, const char *path)
 
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run)
 {
-    check_model(problems, root, &run->model);
-    check_lengths(problems, root, run);
-    check_precision(problems, root, &run->train);
-    check_divergence(problems, root, &run->train);
-    check_eval(problems, root, run);
-    check_export(problems, root, run);
+    bool path = run->model.path && *run->model.path, config = run->model.config && *run->model.config;
+    bool has_model = nrl_node_find(root, "model") && !is_malformed(root, "model");
+    bool exports_best = run->checkpoint.export == CONFIG_EXPORT_BEST;
+    if (has_model && path && config)
+        problems_add(problems, place(root, "model", "config"),
+                     "model: give path or config, not both\n"
+                     "hint: on the command line 'model={path: DIR}' replaces the section");
+    if (has_model && !path && !config)
+        problems_add(problems, place(root, "model", "path"), "model: path or config is required");
+    check_train(problems, root, run);
+    if (run->eval.every && !run->data.eval)
+        problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval");
+    if (run->eval.early_stop && !run->eval.every)
+        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
+    if (exports_best && !run->eval.every)
+        problems_add(problems, place(root, "checkpoint", "export"), "checkpoint.export: best needs eval.every");
+    if (exports_best && !run->checkpoint.keep_best)
+        problems_add(problems, place(root, "checkpoint", "export"),
+                     "checkpoint.export: best needs checkpoint.keep_best above 0, as it is read from its checkpoint");
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
     if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);

@@ -14,7 +14,6 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, 
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out);
 
 void rules_hosts(arena *a, config_problems *problems, config_launch *launch);
-int64_t rules_debug(arena *a, config_problems *problems, const nrl_node *node);
 
 /* Checks options against each other; `root` gives the places for messages. May set defaults that depend on other
  * options. */

@@ -235,32 +235,6 @@ static void fill_component(const filler *f, const char *name, const nrl_node *no
     if (out->resolved) node_set(f->a, f->resolved, name, out->resolved);
 }
 
-static void fill_data(const filler *f, const nrl_node *node, config_data *out)
-{
-    if (!node) return; /* the missing section was already reported; do not report its options too */
-    const option_part part = OPTION_PART(data_rows, out);
-    nrl_node *resolved = fill_section(f, "data", node, &part, 1);
-    rules_sources(f->a, f->problems, "data.train", &out->train, resolved);
-    rules_sources(f->a, f->problems, "data.eval", &out->eval, resolved);
-    rules_data(f->problems, out);
-    choice_read(f->a, f->problems, "data.template", out->template, false, &out->template_from, resolved, "template");
-}
-
-static void fill_train(const filler *f, const nrl_node *node, config_train *out)
-{
-    const option_part part = OPTION_PART(train_rows, out);
-    fill_section(f, "train", node, &part, 1);
-    rules_recompute(f->a, f->problems, out->activation_checkpointing, &out->recompute);
-    rules_loss_scale(f->a, f->problems, out->loss_scale, out->precision == CONFIG_FP16, &out->scale);
-}
-
-static void fill_launch(const filler *f, const nrl_node *node, config_launch *out)
-{
-    const option_part part = OPTION_PART(launch_rows, out);
-    fill_section(f, "launch", node, &part, 1);
-    rules_hosts(f->a, f->problems, out);
-}
-
 static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
 {
     bool list = nrl_node_kind(node) == NRL_NODE_LIST;
@@ -364,22 +338,35 @@ static void fill_plugins(const filler *f, const nrl_node *node, config_run *out)
 static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
 {
     const option_part model = OPTION_PART(model_rows, &out->model);
+    const option_part data = OPTION_PART(data_rows, &out->data);
+    const option_part train = OPTION_PART(train_rows, &out->train);
+    const option_part launch = OPTION_PART(launch_rows, &out->launch);
     const option_part eval = OPTION_PART(eval_rows, &out->eval);
     const option_part checkpoint = OPTION_PART(checkpoint_rows, &out->checkpoint);
     const option_part script = OPTION_PART(script_rows, &out->script);
-    nrl_node *resolved_model = fill_section(f, "model", n->model, &model, 1);
-    choice_read(f->a, f->problems, "model.tokenizer", out->model.tokenizer, true, &out->model.tokenizer_from,
-                resolved_model, "tokenizer");
-    fill_data(f, n->data, &out->data);
+    nrl_node *resolved = fill_section(f, "model", n->model, &model, 1);
+    choice_read(f->a, f->problems, "model.tokenizer", out->model.tokenizer, true, &out->model.tokenizer_from, resolved,
+                "tokenizer");
+    if (n->data) { /* a missing section was already reported; its options are not reported too */
+        resolved = fill_section(f, "data", n->data, &data, 1);
+        rules_sources(f->a, f->problems, "data.train", &out->data.train, resolved);
+        rules_sources(f->a, f->problems, "data.eval", &out->data.eval, resolved);
+        rules_data(f->problems, &out->data);
+        choice_read(f->a, f->problems, "data.template", out->data.template, false, &out->data.template_from, resolved,
+                    "template");
+    }
     fill_component(f, "algorithm", n->algorithm, "", &out->algorithm);
-    fill_train(f, n->train, &out->train);
+    fill_section(f, "train", n->train, &train, 1);
+    rules_recompute(f->a, f->problems, out->train.activation_checkpointing, &out->train.recompute);
+    rules_loss_scale(f->a, f->problems, out->train.loss_scale, out->train.precision == CONFIG_FP16, &out->train.scale);
     fill_component(f, "optimizer", n->optimizer, "", &out->optimizer);
     fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
     out->parallel = n->parallel;
     node_set(f->a, f->resolved, "parallel", node_new(f->a, NRL_NODE_MAP)); /* filled by config_axes */
     fill_component(f, "collective", n->collective, "auto", &out->collective);
     fill_component(f, "store", n->store, "auto", &out->store);
-    fill_launch(f, n->launch, &out->launch);
+    fill_section(f, "launch", n->launch, &launch, 1);
+    rules_hosts(f->a, f->problems, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
     fill_section(f, "eval", n->eval, &eval, 1);
@@ -409,4 +396,49 @@ void config_fill_adapter(arena *a, config_problems *problems, const nrl_node *ro
     options_check_keys(a, problems, "", root, parts, 2);
     component_read(a, problems, section, nrl_node_find(root, "adapter"), NULL, c);
     if (c->resolved) node_set(a, run->resolved, "adapter", c->resolved);
+}
+
+/* ---- a section that is named after an adapter plugin ---- */
+
+static const nrl_node *fold_one(arena *a, config_problems *problems, const char *name, const nrl_node *root)
+{
+    nrl_node *own = node_copy(a, nrl_node_find(root, name)), *tree = node_without(a, root, name);
+    const nrl_node *adapter = nrl_node_find(tree, "adapter");
+    const nrl_node *word = nrl_node_kind(adapter) == NRL_NODE_MAP ? nrl_node_find(adapter, "name") : adapter;
+    const char *other = nrl_node_string(word, NULL);
+    bool is_other = other && strcmp(other, name);
+    if (own->kind == NRL_NODE_NULL) { /* switched off */
+        if (!is_other) node_set(a, tree, "adapter", own);
+        return tree;
+    }
+    if (own->kind != NRL_NODE_MAP || is_other) {
+        if (!problems) return tree;
+        if (is_other)
+            problems_add(problems, own,
+                         "%s: the config has the adapter '%s' too, expected one\nhint: %s=null switches this one off",
+                         name, other, name);
+        else
+            problems_add(problems, own, "%s: expected a map of options, found %s", name, node_kind_name(own->kind));
+        return tree;
+    }
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    map->source = own->source;
+    map->line = own->line;
+    map->column = own->column;
+    node_append_text(a, map, "name", name);
+    if (nrl_node_kind(adapter) == NRL_NODE_MAP) map = config_merge(a, map, node_copy(a, adapter));
+    node_set(a, tree, "adapter", config_merge(a, map, own));
+    return tree;
+}
+
+const nrl_node *config_fold_adapter(arena *a, config_problems *problems, const char *const *names, size_t n,
+                                    const nrl_node *root, const char **section)
+{
+    *section = "adapter";
+    for (size_t i = 0; i < n; i++) {
+        if (!nrl_node_find(root, names[i])) continue;
+        root = fold_one(a, problems, names[i], root);
+        *section = names[i];
+    }
+    return root;
 }
