@@ -47,23 +47,6 @@ static sizes measure(const dataset *d, const int64_t *examples, int64_t n, bool 
     return s;
 }
 
-/* Token i of a sequence that begins at at->own, or at at->shared where it is of the prompt. */
-static int32_t row_of(const sizes *at, const sequence *q, int64_t i)
-{
-    return (int32_t)(i < q->shared ? at->shared + i : at->own + i - q->shared);
-}
-
-static void add_rows(nrl_batch *b, sizes *at, const sequence *q, bool prompt_targets)
-{
-    for (int64_t i = 1; i < q->length; i++) {
-        if (!is_scored(q, i, prompt_targets)) continue;
-        b->row_token[at->rows] = row_of(at, q, i - 1);
-        b->row_target[at->rows] = q->tokens[i];
-        b->row_segment[at->rows] = (int32_t)at->segments;
-        b->row_weight[at->rows++] = q->trained[i] ? 1.0f : 0.0f;
-    }
-}
-
 /* Tokens [begin, end) of a sequence from batch row `to` on. */
 static void copy_tokens(nrl_batch *b, int64_t to, const sequence *q, int64_t begin, int64_t end)
 {
@@ -76,7 +59,14 @@ static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t examp
 {
     sequence q = sequence_of(d, example, side);
     copy_tokens(b, at->own, &q, q.shared, q.length);
-    add_rows(b, at, &q, prompt_targets);
+    for (int64_t i = 1; i < q.length; i++) {
+        if (!is_scored(&q, i, prompt_targets)) continue;
+        bool in_prompt = i - 1 < q.shared;
+        b->row_token[at->rows] = (int32_t)(i - 1 + (in_prompt ? at->shared : at->own - q.shared));
+        b->row_target[at->rows] = q.tokens[i];
+        b->row_segment[at->rows] = (int32_t)at->segments;
+        b->row_weight[at->rows++] = q.trained[i] ? 1.0f : 0.0f;
+    }
     if (q.shared) b->prefix[at->segments] = (int32_t)(b->n_segments + at->prompts);
     b->segment_side[at->segments] = side;
     b->segment_sample[at->segments] = (int32_t)example;
@@ -84,15 +74,6 @@ static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t examp
         b->extra[k].values[at->segments] = dataset_extra(d, example, k);
     at->own += q.length - q.shared;
     b->cu_seqlens[++at->segments] = (int32_t)at->own;
-}
-
-static void add_prompt(const dataset *d, nrl_batch *b, sizes *at, int64_t example)
-{
-    sequence q = sequence_of(d, example, 0);
-    if (!q.shared) return;
-    copy_tokens(b, at->shared, &q, 0, q.shared);
-    at->shared += q.shared;
-    b->cu_seqlens[b->n_segments + ++at->prompts] = (int32_t)at->shared;
 }
 
 static nrl_status new_batch(const dataset *d, int64_t n_tokens, const sizes *size, nrl_batch **out)
@@ -131,7 +112,11 @@ nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, b
             b->segment_example[at.segments] = (int32_t)i;
             add_segment(d, b, &at, examples[i], side, prompt_targets);
         }
-        add_prompt(d, b, &at, examples[i]);
+        sequence q = sequence_of(d, examples[i], 0);
+        if (!q.shared) continue;
+        copy_tokens(b, at.shared, &q, 0, q.shared);
+        at.shared += q.shared;
+        b->cu_seqlens[b->n_segments + ++at.prompts] = (int32_t)at.shared;
     }
     return NRL_OK;
 }

@@ -34,24 +34,6 @@ static int64_t segments_of(const data_part *p)
     return p->cache.header->n_examples * p->cache.header->n_sides;
 }
 
-static int histogram_bin(int64_t length)
-{
-    int k = 0;
-    while (length > 1 && k < 23)
-        length >>= 1, k++;
-    return k;
-}
-
-static void add_lengths(const data_part *p, dataset_report *r)
-{
-    for (int64_t i = 0; i < segments_of(p); i++) {
-        int64_t n = p->cache.index[i].n_tokens;
-        if (n > r->max_length) r->max_length = n;
-        if (!r->min_length || n < r->min_length) r->min_length = n;
-        r->histogram[histogram_bin(n)]++;
-    }
-}
-
 /* The lower median, by counting the lengths up to the longest. */
 static nrl_status set_median_length(dataset *d)
 {
@@ -73,7 +55,7 @@ static nrl_status set_median_length(dataset *d)
     return NRL_OK;
 }
 
-static void add_info(const data_part *p, dataset_report *r)
+static void add_info(const dataset *d, const data_part *p, dataset_report *r)
 {
     const data_cache_header *h = p->cache.header;
     r->rows += h->counts.rows;
@@ -91,15 +73,16 @@ static void add_info(const data_part *p, dataset_report *r)
         r->format = h->format;
     else if (strcmp(r->format, h->format))
         r->format = "several formats";
-    add_lengths(p, r);
-}
-
-static int64_t shared_tokens(const data_part *p)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < segments_of(p); i += p->cache.header->n_sides)
-        n += p->cache.index[i].shared;
-    return n;
+    for (int64_t i = 0; i < segments_of(p); i++) {
+        int64_t n = p->cache.index[i].n_tokens;
+        int bin = 0;
+        for (int64_t k = n; k > 1 && bin < 23; k >>= 1)
+            bin++;
+        r->histogram[bin]++;
+        if (n > r->max_length) r->max_length = n;
+        if (!r->min_length || n < r->min_length) r->min_length = n;
+        if (d->prefix_sharing && i % h->n_sides == 0) r->shared_tokens += p->cache.index[i].shared;
+    }
 }
 
 static nrl_status set_report(dataset *d)
@@ -108,8 +91,7 @@ static nrl_status set_report(dataset *d)
     d->report.from_cache = true;
     for (int64_t i = 0; i < d->parts.n; i++) {
         const data_part *p = &d->parts.items[i];
-        add_info(p, &d->report);
-        if (d->prefix_sharing) d->report.shared_tokens += shared_tokens(p);
+        add_info(d, p, &d->report);
         buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
     }
     hash_bytes(keys.text, keys.size, d->hash);
@@ -119,28 +101,16 @@ static nrl_status set_report(dataset *d)
 
 /* ---- opening ---- */
 
-static nrl_status check_options(const dataset_options *o)
+static nrl_status open_parts(const dataset_options *o, dataset *d)
 {
     data_schema schema;
     if (o->max_length < 0 || o->max_length > INT32_MAX)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d", o->max_length,
                         INT32_MAX);
-    return data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels);
-}
-
-static void set_extra_names(const dataset_options *o, dataset *d)
-{
-    d->n_extra = (int)nrl_node_size(o->extra);
-    for (int i = 0; i < d->n_extra; i++)
-        d->extra[i] = mem_strdup(nrl_node_string(nrl_node_at(o->extra, (size_t)i), ""));
-    if (o->labels) d->extra[d->n_extra++] = mem_strdup(DATA_LABEL);
-}
-
-static nrl_status open_parts(const dataset_options *o, dataset *d)
-{
-    NRL_TRY(check_options(o));
+    NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
     NRL_TRY(data_parts_list(o, &d->parts));
-    set_extra_names(o, d);
+    for (; d->n_extra < schema.n_extra; d->n_extra++)
+        d->extra[d->n_extra] = mem_strdup(schema.extra[d->n_extra]);
     d->n_sides = o->pairs || o->kl_pairs ? 2 : 1;
     d->has_pairs = o->pairs;
     d->prefix_sharing = o->prefix_sharing;

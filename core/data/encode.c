@@ -32,12 +32,6 @@ static nrl_status mark_answer(chat_ids *ids, size_t answer)
 
 /* ---- text ---- */
 
-static void drop_first(nrl_token_ids *ids)
-{
-    memmove(ids->ids, ids->ids + 1, (ids->n - 1) * sizeof *ids->ids);
-    ids->n--;
-}
-
 /* Encodes a text with the special tokens that the tokenizer adds, but with BOS only once. */
 static nrl_status encode_text(data_encoder *e, const char *text, size_t size, nrl_token_ids *out)
 {
@@ -46,7 +40,7 @@ static nrl_status encode_text(data_encoder *e, const char *text, size_t size, nr
     out->n = 0;
     NRL_TRY(tokenizer_encode(tok, e->scratch, text, size, NRL_ENCODE_ADD_SPECIAL, out));
     if (bos != NRL_TOKEN_NONE && out->n > 1 && out->ids[0] == bos && out->ids[1] == bos && tok->info.adds_bos)
-        drop_first(out);
+        memmove(out->ids, out->ids + 1, --out->n * sizeof *out->ids);
     return NRL_OK;
 }
 
@@ -65,21 +59,13 @@ static nrl_status encode_plain(data_encoder *e, const data_sample *s)
     return mark_answer(out, 0);
 }
 
-/* Counts the tokens of the prompt alone, without an EOS that the tokenizer appends to every text. */
-static nrl_status prompt_size(data_encoder *e, data_text prompt, size_t *n)
-{
-    const tokenizer *tok = e->options->tokenizer;
-    nrl_token_ids *ids = &e->prompt.tokens;
-    NRL_TRY(encode_text(e, prompt.text, prompt.size, ids));
-    bool added = tok->info.adds_eos && ids->n && ids->ids[ids->n - 1] == tok->info.eos;
-    *n = ids->n - added;
-    return NRL_OK;
-}
-
 static nrl_status encode_prompted(data_encoder *e, const data_sample *s)
 {
-    size_t n_prompt;
-    NRL_TRY(prompt_size(e, s->prompt, &n_prompt));
+    const tokenizer *tok = e->options->tokenizer;
+    nrl_token_ids *prompt = &e->prompt.tokens;
+    NRL_TRY(encode_text(e, s->prompt.text, s->prompt.size, prompt));
+    /* Without an EOS that the tokenizer appends to every text. */
+    size_t n_prompt = prompt->n - (tok->info.adds_eos && prompt->n && prompt->ids[prompt->n - 1] == tok->info.eos);
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
         e->text.size = 0;
@@ -87,30 +73,13 @@ static nrl_status encode_prompted(data_encoder *e, const data_sample *s)
         buffer_add(&e->text, s->answer[i].text, s->answer[i].size);
         NRL_TRY(buffer_check(&e->text));
         NRL_TRY(encode_text(e, e->text.text, e->text.size, &out->tokens));
-        end_with_eos(e->options->tokenizer, &out->tokens);
+        end_with_eos(tok, &out->tokens);
         NRL_TRY(mark_answer(out, n_prompt));
     }
     return NRL_OK;
 }
 
 /* ---- chat ---- */
-
-static nrl_status find_template(const data_encode_options *o, const chat_template **out)
-{
-    *out = o->template;
-    if (*out) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s",
-                    o->template_problem ? o->template_problem : "rows of messages need data.template");
-}
-
-/* Empties the list and makes it record where its tokens begin, which chat_render needs and which cannot be added to a
- * list later. */
-static void empty_for_chat(chat_ids *ids)
-{
-    if (!ids->tokens.want_starts) nrl_token_ids_free(&ids->tokens);
-    ids->tokens.want_starts = true;
-    ids->tokens.n = 0;
-}
 
 /* Counts the messages at the start of a side that are not trained. */
 static size_t untrained(const data_encoder *e, const data_sample *s, int side)
@@ -145,8 +114,10 @@ static nrl_status check_training(const data_encoder *e, const data_sample *s, in
 
 static nrl_status encode_chat(data_encoder *e, const data_sample *s)
 {
-    const chat_template *template;
-    NRL_TRY(find_template(e->options, &template));
+    const data_encode_options *o = e->options;
+    if (!o->template)
+        return nrl_fail(NRL_ERR_CONFIG, "%s",
+                        o->template_problem ? o->template_problem : "rows of messages need data.template");
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
         NRL_TRY(check_training(e, s, i));
@@ -155,8 +126,11 @@ static nrl_status encode_chat(data_encoder *e, const data_sample *s)
                                     .n_prompt = untrained(e, s, i),
                                     .tools = s->tools,
                                     .variables = s->template_kwargs};
-        empty_for_chat(out);
-        NRL_TRY(chat_render_conversation(template, e->scratch, &c, out));
+        /* chat_render needs to know where tokens begin, which cannot be added to a list later */
+        if (!out->tokens.want_starts) nrl_token_ids_free(&out->tokens);
+        out->tokens.want_starts = true;
+        out->tokens.n = 0;
+        NRL_TRY(chat_render_conversation(o->template, e->scratch, &c, out));
     }
     return NRL_OK;
 }

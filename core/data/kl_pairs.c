@@ -25,35 +25,21 @@ static const char *marks_of(const data_mismatch_sample *s)
     return tokens_of(s) + (size_t)s->head.n_tokens * sizeof(int32_t);
 }
 
-/* Copies `size` bytes per token: those of the prompt, then those of n tokens of the answer. */
-static void join(buffer *out, const char *prompt, int32_t n_prompt, const char *answer, int32_t answer_at, int32_t n,
-                 size_t size)
-{
-    buffer_add(out, prompt, (size_t)n_prompt * size);
-    buffer_add(out, answer + (size_t)answer_at * size, (size_t)n * size);
-}
-
-static int32_t count_trained(const char *marks, int32_t n)
-{
-    int32_t sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        sum += marks[i];
-    return sum;
-}
-
 /* The prompt of `s` (`shared` tokens) with the answer of `next`. */
 static nrl_status add_mismatched(data_mismatch *m, const data_mismatch_sample *s, const data_mismatch_sample *next,
                                  data_cache_segment *seg)
 {
     int32_t prompt = s->head.shared, at = next->head.shared, n = next->head.n_tokens - at;
+    const char *marks = marks_of(next) + at;
     if (m->max_length && prompt + (int64_t)n > m->max_length) n = (int32_t)m->max_length - prompt;
-    *seg = (data_cache_segment){.offset = (int64_t)m->out.size,
-                                .n_tokens = prompt + n,
-                                .n_trained = count_trained(marks_of(next) + at, n),
-                                .shared = prompt,
-                                .line = s->head.line};
-    join(&m->out, tokens_of(s), prompt, tokens_of(next), at, n, sizeof(int32_t));
-    join(&m->out, marks_of(s), prompt, marks_of(next), at, n, 1);
+    *seg = (data_cache_segment){
+        .offset = (int64_t)m->out.size, .n_tokens = prompt + n, .shared = prompt, .line = s->head.line};
+    for (int32_t i = 0; i < n; i++)
+        seg->n_trained += marks[i];
+    buffer_add(&m->out, tokens_of(s), (size_t)prompt * sizeof(int32_t));
+    buffer_add(&m->out, tokens_of(next) + (size_t)at * sizeof(int32_t), (size_t)n * sizeof(int32_t));
+    buffer_add(&m->out, marks_of(s), (size_t)prompt);
+    buffer_add(&m->out, marks, (size_t)n);
     return data_cache_end_segment(&m->out, seg);
 }
 

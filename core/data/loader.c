@@ -3,12 +3,12 @@
  * the caller builds them. Requesting a step out of order empties the ring and restarts there.
  */
 #include "base/arena.h"
+#include "base/clock.h"
 #include "data/assemble.h"
 #include "data/plan.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct {
     nrl_batch **micro_batch;
@@ -64,19 +64,15 @@ static void build(data_loader *l, int64_t step, built *out)
 
 /* ---- the io thread ---- */
 
-static bool wait_for_room(data_loader *l)
-{
-    while (!l->stop && l->n == l->room)
-        pthread_cond_wait(&l->changed, &l->lock);
-    return !l->stop;
-}
-
 static void *work(void *self)
 {
     data_loader *l = self;
     pthread_mutex_lock(&l->lock);
-    while (wait_for_room(l)) {
+    for (;;) {
         built b;
+        while (!l->stop && l->n == l->room)
+            pthread_cond_wait(&l->changed, &l->lock);
+        if (l->stop) break;
         int64_t generation = l->generation, step = l->building = l->next++;
         pthread_mutex_unlock(&l->lock);
         build(l, step, &b);
@@ -100,13 +96,6 @@ static void empty_ring(data_loader *l)
 }
 
 /* ---- the step thread ---- */
-
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Whether `step` is in the ring or the next one to enter it, so that the caller only has to wait. */
 static bool is_coming(const data_loader *l, int64_t step)
@@ -143,13 +132,13 @@ static void take(data_loader *l, int64_t step)
 
 nrl_status data_loader_step(data_loader *l, int64_t step, data_step *out)
 {
-    double begin = now_seconds();
+    double begin = clock_seconds();
     built_free(&l->now);
     if (l->threaded)
         take(l, step);
     else
         build(l, step, &l->now);
-    l->wait_seconds += now_seconds() - begin;
+    l->wait_seconds += clock_seconds() - begin;
     if (l->now.status != NRL_OK) return nrl_fail(l->now.status, "%s", l->now.error);
     *out = (data_step){l->now.micro_batch, l->now.n_micro_batches, step, l->now.epoch};
     return NRL_OK;

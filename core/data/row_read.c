@@ -257,3 +257,25 @@ nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, da
                         nrl_node_size(out->labels), s->name[DATA_KEY_INPUT_IDS], nrl_node_size(out->ids[0]));
     return NRL_OK;
 }
+
+/* ---- unpaired preferences: one answer and a label ---- */
+
+nrl_status data_read_label(const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    data_key key = data_row_find(s, row, DATA_KEY_LABEL) ? DATA_KEY_LABEL : DATA_KEY_KTO_TAG;
+    const nrl_node *value = data_row_find(s, row, key);
+    const data_messages *chat = &out->chat[0];
+    if (!value)
+        return nrl_fail(NRL_ERR_DATA, "no key '%s' or '%s': expected true (the answer is wanted) or false",
+                        s->name[DATA_KEY_LABEL], s->name[DATA_KEY_KTO_TAG]);
+    int said = data_node_bool(value);
+    if (said < 0) return fail_kind(s->name[key], value, "true or false");
+    out->extra[s->n_extra - 1] = (float)said;
+    /* A label belongs to the last message, which must be of the assistant. All messages before it are the prompt. */
+    if (out->shape != DATA_SHAPE_CHAT || out->n_prompt || !chat->n) return NRL_OK;
+    const char *role = chat->items[chat->n - 1].role;
+    if (strcmp(role, "assistant") != 0)
+        return nrl_fail(NRL_ERR_DATA, "the last message is of '%s', a label needs an assistant's", role);
+    out->n_prompt = chat->n - 1;
+    return NRL_OK;
+}
