@@ -11,6 +11,7 @@
  * "done" in the next save.
  */
 #include "base/json.h"
+#include "base/clock.h"
 #include "base/disk.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
@@ -41,23 +42,33 @@ static nrl_status message_send(checkpoint_writer *w, const char *what, nrl_statu
     return w->ranks.set(w->ranks.user, key_of(w, w->serial, what), message, size);
 }
 
+/* The text of a failure, in the memory of the save, to be set again after other calls. */
+static const char *text_of(checkpoint_writer *w, nrl_status st)
+{
+    return arena_strdup(&w->save, st == NRL_OK ? "" : nrl_error_text());
+}
+
+static nrl_status again(nrl_status st, const char *text)
+{
+    return st == NRL_OK ? NRL_OK : nrl_fail(st, "%s", text);
+}
+
 /* A message that cannot be removed only takes some memory in the store, so the error is dropped and the current error
  * text is kept. */
 static void message_remove(checkpoint_writer *w, int64_t serial, const char *what)
 {
-    char *why = mem_strdup(nrl_error_text());
+    const char *why = arena_strdup(&w->save, nrl_error_text());
     if (w->ranks.remove(w->ranks.user, key_of(w, serial, what)) != NRL_OK) nrl_fail(NRL_ERR_PEER, "%s", why);
-    free(why);
 }
 
 /* Waits in slices. If the store fails at once, it is gone; if it fails after the slice, the key does not exist yet. */
 static nrl_status message_wait(checkpoint_writer *w, const char *key, int32_t from, void **value, size_t *size)
 {
-    double start = writer_seconds();
+    double start = clock_seconds();
     for (;;) {
-        double asked = writer_seconds();
+        double asked = clock_seconds();
         nrl_status st = w->ranks.get(w->ranks.user, key, SLICE_S, value, size);
-        double now = writer_seconds();
+        double now = clock_seconds();
         if (st == NRL_OK) return NRL_OK;
         if (atomic_load(&w->give_up)) return nrl_fail(NRL_ERR_STOPPED, "the save was abandoned");
         if (now - asked < SLICE_S / 2) return st;
@@ -114,16 +125,10 @@ static nrl_status begin(checkpoint_writer *w)
     const char *text;
     if (w->ranks.rank != 0) return message_receive(w, "begin", 0, &text);
     nrl_status st = make_folder(w);
-    if (w->ranks.world > 1) {
-        char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-        nrl_status sent = message_send(w, "begin", st, why);
-        if (st != NRL_OK)
-            nrl_fail(st, "%s", why);
-        else
-            st = sent;
-        free(why);
-    }
-    return st;
+    if (w->ranks.world == 1) return st;
+    text = text_of(w, st);
+    nrl_status sent = message_send(w, "begin", st, text);
+    return st == NRL_OK ? sent : again(st, text);
 }
 
 /* If the disk is full, adds how much this save needs, so that the user knows how much to free. */
@@ -156,7 +161,7 @@ static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_fi
 {
     nrl_status first = own;
     bool all_answered = true;
-    char *why = mem_strdup(own == NRL_OK ? "" : nrl_error_text());
+    const char *why = text_of(w, own);
     all[0] = *file;
     for (int32_t r = 1; r < w->ranks.world; r++) {
         const char *text;
@@ -167,16 +172,13 @@ static nrl_status gather(checkpoint_writer *w, nrl_status own, const manifest_fi
             st = nrl_fail(NRL_ERR_PEER, "rank %d did not describe its file", r);
         if (st == NRL_OK || first != NRL_OK) continue;
         first = st;
-        free(why);
-        why = mem_printf("rank %d: %s", r, nrl_error_text());
+        why = arena_printf(&w->save, "rank %d: %s", r, nrl_error_text());
     }
     if (all_answered && w->ranks.world > 1 && w->serial > 1) {
         message_remove(w, w->serial - 1, "begin");
         message_remove(w, w->serial - 1, "end");
     }
-    if (first != NRL_OK) nrl_fail(first, "%s", why);
-    free(why);
-    return first;
+    return again(first, why);
 }
 
 /* Names the largest part of the manifest, so that the user knows which state to reduce. */
@@ -257,21 +259,6 @@ static nrl_status put_back(const char *from, const char *to, const char *aside)
     return NRL_OK;
 }
 
-/* Renames the directory and makes the name durable. On failure the earlier checkpoint has its name again. */
-static nrl_status take_name(checkpoint_writer *w, char **aside)
-{
-    NRL_TRY(replace(w->temporary, w->final, aside));
-    nrl_status st = disk_sync_folder(w->parent);
-    if (st == NRL_OK) return NRL_OK;
-    char *why = mem_strdup(nrl_error_text());
-    if (put_back(w->temporary, w->final, *aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
-    free(*aside);
-    *aside = NULL;
-    nrl_fail(st, "%s", why);
-    free(why);
-    return st;
-}
-
 /* Rank 0: turns the files of all ranks into a checkpoint. Never replaces a checkpoint of a later version of nrl. Reads
  * the sizes and the manifest back from the disk before the rename, and removes the replaced checkpoint last. */
 static nrl_status publish(checkpoint_writer *w, manifest_file *files)
@@ -291,7 +278,14 @@ static nrl_status publish(checkpoint_writer *w, manifest_file *files)
     }
     NRL_TRY(disk_sync_folder(w->temporary));
     NRL_TRY(check_out(w));
-    NRL_TRY(take_name(w, &aside));
+    NRL_TRY(replace(w->temporary, w->final, &aside));
+    st = disk_sync_folder(w->parent);
+    if (st != NRL_OK) { /* the earlier checkpoint gets its name again */
+        const char *why = text_of(w, st);
+        if (put_back(w->temporary, w->final, aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
+        free(aside);
+        return again(st, why);
+    }
     if (aside && format_remove(aside) != NRL_OK) nrl_warn("%s", nrl_error_text());
     free(aside);
     return NRL_OK;
@@ -303,29 +297,22 @@ static nrl_status commit_on_rank0(checkpoint_writer *w, nrl_status st, const man
 {
     st = gather(w, st, own, w->files);
     if (st == NRL_OK) st = blame_out(w, publish(w, w->files));
-    char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+    const char *why = text_of(w, st);
     bool is_ours = st != NRL_OK && check_out(w) == NRL_OK; /* otherwise another run may use the same name now */
     if (is_ours && format_remove(w->temporary) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (w->ranks.world > 1) message_send(w, "end", st, why); /* a rank that misses it reports a timeout */
-    if (st != NRL_OK) nrl_fail(st, "%s", why);
-    free(why);
-    return st;
+    return again(st, why);
 }
 
 static nrl_status commit_on_other_rank(checkpoint_writer *w, nrl_status st, const manifest_file *own)
 {
-    const char *text, *done = arena_printf(&w->save, "done/%d", w->ranks.rank), *answer = NULL;
-    char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
-    if (st == NRL_OK)
-        text = arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s %s", own->size, own->index, own->hash, own->digest);
-    else
-        text = why;
-    nrl_status end = message_send(w, done, st, text);
+    const char *done = arena_printf(&w->save, "done/%d", w->ranks.rank), *answer = NULL, *text = text_of(w, st);
+    const char *file =
+        arena_printf(&w->save, "%" PRId64 " %" PRId64 " %s %s", own->size, own->index, own->hash, own->digest);
+    nrl_status end = message_send(w, done, st, st == NRL_OK ? file : text);
     if (end == NRL_OK) end = message_receive(w, "end", 0, &answer);
     if (answer) message_remove(w, w->serial, done);
-    if (st != NRL_OK) nrl_fail(st, "%s", why);
-    free(why);
-    return st != NRL_OK ? st : end;
+    return st == NRL_OK ? end : again(st, text);
 }
 
 void commit(checkpoint_writer *w)
@@ -335,13 +322,9 @@ void commit(checkpoint_writer *w)
     if (st != NRL_OK) nrl_fail(st, "%s", w->text);
     if (st == NRL_OK || w->ranks.world > 1) {
         /* The other ranks wait for a rank that has failed, so it takes part without writing. */
-        char *why = mem_strdup(st == NRL_OK ? "" : nrl_error_text());
+        const char *why = text_of(w, st);
         nrl_status begun = begin(w);
-        if (st != NRL_OK)
-            nrl_fail(st, "%s", why);
-        else
-            st = begun;
-        free(why);
+        st = st == NRL_OK ? begun : again(st, why);
         if (st == NRL_OK) st = blame_out(w, write_own(w, &own));
         st = w->ranks.rank == 0 ? commit_on_rank0(w, st, &own) : commit_on_other_rank(w, st, &own);
     }

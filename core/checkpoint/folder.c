@@ -273,13 +273,19 @@ static char *foreign_in(const char *path)
     return name;
 }
 
-static bool is_made_by_saves(const char *path, bool quiet)
+/* Removes a directory that only saves have written to; keeps others, with a warning unless `quiet`. A checkpoint gets
+ * the name of an unfinished save first (`dead`; else NULL), so that an interrupted removal does not leave half of it.
+ */
+static nrl_status remove_ours(const char *path, const char *dead, bool quiet)
 {
     char *foreign = foreign_in(path);
-    bool is = !*foreign;
-    if (!is && !quiet) nrl_warn("left '%s' in place: '%s' was not made by a run", path, foreign);
+    bool is_ours = !*foreign;
+    if (!is_ours && !quiet) nrl_warn("left '%s' in place: '%s' was not made by a run", path, foreign);
     free(foreign);
-    return is;
+    if (!is_ours) return NRL_OK;
+    if (!dead) return format_remove(path);
+    NRL_TRY(format_remove(dead));
+    return rename(path, dead) == 0 ? format_remove(dead) : disk_fail(path, errno);
 }
 
 static nrl_status remove_dead(const folder *f, bool quiet)
@@ -287,23 +293,16 @@ static nrl_status remove_dead(const folder *f, bool quiet)
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < f->n_dead && st == NRL_OK; i++) {
         char *path = mem_printf("%s/%s", f->path, f->dead[i]);
-        if (is_made_by_saves(path, quiet)) st = format_remove(path);
+        st = remove_ours(path, NULL, quiet);
         free(path);
     }
     return st;
 }
 
-/* Renames the checkpoint to the name of an unfinished save first, so that an interrupted removal does not leave half a
- * checkpoint. */
 static nrl_status remove_saved(const folder *f, const found *one, bool quiet)
 {
     char *path = path_of(f, one), *dead = mem_printf("%s.tmp", path);
-    nrl_status st = NRL_OK;
-    if (is_made_by_saves(path, quiet)) {
-        st = format_remove(dead);
-        if (st == NRL_OK && rename(path, dead) != 0) st = disk_fail(path, errno);
-        if (st == NRL_OK) st = format_remove(dead);
-    }
+    nrl_status st = remove_ours(path, dead, quiet);
     free(path);
     free(dead);
     return st;

@@ -104,49 +104,36 @@ static bool read_count(const nrl_node *map, const char *key, int64_t least, int6
 static bool read_file(const nrl_node *n, manifest_file *out)
 {
     const char *hash = nrl_node_string(nrl_node_find(n, "xxh3"), "");
+    const char *digest = nrl_node_string(nrl_node_find(n, "blake2b"), "");
     if (!read_count(n, "size", FORMAT_HEADER, INT64_MAX, &out->size) ||
         !read_count(n, "index", FORMAT_HEADER, out->size, &out->index) || out->size - out->index > FORMAT_MAX_INDEX ||
-        strlen(hash) != FORMAT_HASH_DIGITS)
+        strlen(hash) != FORMAT_HASH_DIGITS || (*digest && strlen(digest) != SIGN_DIGEST_TEXT - 1))
         return false;
     memcpy(out->hash, hash, FORMAT_HASH_DIGITS + 1);
-    const char *digest = nrl_node_string(nrl_node_find(n, "blake2b"), "");
-    if (*digest && strlen(digest) != SIGN_DIGEST_TEXT - 1) return false;
-    snprintf(out->digest, sizeof out->digest, "%s", digest);
+    memcpy(out->digest, digest, strlen(digest) + 1);
     return true;
 }
 
-static bool read_metric(const nrl_node *root, double *out)
+static nrl_status read_root(arena *a, const char *path, const nrl_node *root, manifest *out)
 {
-    const nrl_node *n = nrl_node_find(root, "metric");
-    *out = nrl_node_f64(n, NAN);
-    return !n || isfinite(*out);
-}
-
-static nrl_status read_files(arena *a, const char *path, const nrl_node *root, manifest *out)
-{
-    const nrl_node *files = nrl_node_find(root, "files");
-    if (nrl_node_kind(files) != NRL_NODE_LIST || nrl_node_size(files) != (size_t)out->world)
+    const nrl_node *metric = nrl_node_find(root, "metric"), *files = nrl_node_find(root, "files");
+    int64_t format, world;
+    *out = (manifest){.nodes = nrl_node_find(root, "nodes"), .metric = nrl_node_f64(metric, NAN)};
+    if (!read_count(root, "format", 1, INT32_MAX, &format)) return corrupt(path, "has no format");
+    if (format != FORMAT_VERSION) return other_format(path, format);
+    if (!read_count(root, "step", 0, FORMAT_MAX_STEP, &out->step)) return corrupt(path, "has no step");
+    if (!read_count(root, "world", 1, FORMAT_MAX_WORLD, &world)) return corrupt(path, "has no number of ranks");
+    if (metric && !isfinite(out->metric)) return corrupt(path, "has a metric that is not a number");
+    if (nrl_node_kind(out->nodes) != NRL_NODE_MAP) return corrupt(path, "has no nodes");
+    if (nrl_node_kind(files) != NRL_NODE_LIST || nrl_node_size(files) != (size_t)world)
         return corrupt(path, "does not list one file per rank");
-    out->files = arena_try(a, (size_t)out->world * sizeof *out->files, path);
+    out->world = (int32_t)world;
+    out->files = arena_try(a, (size_t)world * sizeof *out->files, path);
     if (!out->files) return NRL_ERR_MEMORY;
     for (int32_t i = 0; i < out->world; i++)
         if (!read_file(nrl_node_at(files, (size_t)i), &out->files[i]))
             return nrl_fail(NRL_ERR_CORRUPT, "%s: file %d has an invalid size or hash", path, i);
     return NRL_OK;
-}
-
-static nrl_status read_root(arena *a, const char *path, const nrl_node *root, manifest *out)
-{
-    int64_t format, world;
-    *out = (manifest){.nodes = nrl_node_find(root, "nodes")};
-    if (!read_count(root, "format", 1, INT32_MAX, &format)) return corrupt(path, "has no format");
-    if (format != FORMAT_VERSION) return other_format(path, format);
-    if (!read_count(root, "step", 0, FORMAT_MAX_STEP, &out->step)) return corrupt(path, "has no step");
-    if (!read_count(root, "world", 1, FORMAT_MAX_WORLD, &world)) return corrupt(path, "has no number of ranks");
-    if (!read_metric(root, &out->metric)) return corrupt(path, "has a metric that is not a number");
-    if (nrl_node_kind(out->nodes) != NRL_NODE_MAP) return corrupt(path, "has no nodes");
-    out->world = (int32_t)world;
-    return read_files(a, path, root, out);
 }
 
 nrl_status manifest_parse(arena *a, const char *path, const char *text, size_t size, manifest *out)

@@ -107,12 +107,6 @@ static layout_shard own_share(const place *at)
     return piece_share(&at->piece, (mine + at->ordinal) % n, n, SHARE_GRAIN);
 }
 
-/* A view of elements [begin, begin + n) of the shard. */
-static nrl_status view_of(const place *at, int64_t begin, int64_t n, nrl_tensor **view)
-{
-    return tensor_flat_view(at->ctx, at->t, at->begin + begin, n, view);
-}
-
 static void *host_address(const place *at, int64_t begin)
 {
     nrl_mat mat = nrl_tensor_mat(at->t);
@@ -124,7 +118,7 @@ static nrl_status read_values(const place *at, int64_t begin, int64_t n, void *o
 {
     nrl_tensor *view;
     if (at->split) return param_exact_read(at->ctx, at->split, at->begin + begin, n, out);
-    NRL_TRY(view_of(at, begin, n, &view));
+    NRL_TRY(tensor_flat_view(at->ctx, at->t, at->begin + begin, n, &view));
     nrl_status st = tensor_read(at->ctx, view, out);
     tensor_release(at->ctx, view);
     return st;
@@ -171,7 +165,7 @@ static nrl_status write_values(const place *at, int64_t begin, int64_t n, const 
 {
     nrl_tensor *view;
     if (at->split) return param_exact_write(at->ctx, at->split, at->begin + begin, n, host);
-    NRL_TRY(view_of(at, begin, n, &view));
+    NRL_TRY(tensor_flat_view(at->ctx, at->t, at->begin + begin, n, &view));
     nrl_status st = tensor_write(at->ctx, view, host);
     tensor_release(at->ctx, view);
     return st;

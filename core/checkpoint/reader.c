@@ -48,15 +48,6 @@ static nrl_status open_file(const manifest *m, int32_t rank, const char *path, i
                     (long long)m->files[rank].size);
 }
 
-static nrl_status check_header(const manifest *m, int32_t rank, const char *path, int fd)
-{
-    unsigned char is[FORMAT_HEADER], expected[FORMAT_HEADER];
-    format_header(rank, m->world, m->step, expected);
-    NRL_TRY(disk_read(fd, path, 0, is, sizeof is));
-    if (!memcmp(is, expected, sizeof is)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: is not the file of rank %d of step %lld", path, rank, (long long)m->step);
-}
-
 /* Signed checkpoints: checks that the index has the digest of the manifest and that it has a digest for every chunk. */
 static nrl_status check_digests(const manifest_file *f, const char *path, const char *text, size_t size,
                                 const file_index *index)
@@ -70,33 +61,36 @@ static nrl_status check_digests(const manifest_file *f, const char *path, const 
     return NRL_OK;
 }
 
-static nrl_status read_index(checkpoint *c, int32_t rank, const char *path, int fd)
+/* Checks the header and reads the index. */
+static nrl_status read_open_file(checkpoint *c, int32_t rank, const char *path, int fd, char *text)
 {
     const manifest_file *f = &c->m.files[rank];
     file_index *index = &c->files[rank];
     size_t size = (size_t)(f->size - f->index);
-    char digits[FORMAT_HASH_DIGITS + 1], *text = mem_try_grow(NULL, size + 1, path);
-    if (!text) return NRL_ERR_MEMORY;
-    nrl_status st = disk_read(fd, path, f->index, text, size);
-    if (st == NRL_OK) {
-        text[size] = 0;
-        index_hash(text, size, digits);
-        st = strcmp(digits, f->hash) ? nrl_fail(NRL_ERR_CORRUPT, "%s: the index is damaged", path)
-                                     : index_parse(&c->memory, path, text, size, f->index, index);
-        if (st == NRL_OK && c->signer) st = check_digests(f, path, text, size, index);
-    }
-    free(text);
-    if (st == NRL_OK && (index->rank != rank || index->world != c->m.world))
-        st = nrl_fail(NRL_ERR_CORRUPT, "%s: the index belongs to rank %d of %d", path, index->rank, index->world);
-    return st;
+    char digits[FORMAT_HASH_DIGITS + 1];
+    unsigned char is[FORMAT_HEADER], expected[FORMAT_HEADER];
+    format_header(rank, c->m.world, c->m.step, expected);
+    NRL_TRY(disk_read(fd, path, 0, is, sizeof is));
+    if (memcmp(is, expected, sizeof is))
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: is not the file of rank %d of step %lld", path, rank,
+                        (long long)c->m.step);
+    NRL_TRY(disk_read(fd, path, f->index, text, size));
+    text[size] = 0;
+    index_hash(text, size, digits);
+    if (strcmp(digits, f->hash)) return nrl_fail(NRL_ERR_CORRUPT, "%s: the index is damaged", path);
+    NRL_TRY(index_parse(&c->memory, path, text, size, f->index, index));
+    if (c->signer) NRL_TRY(check_digests(f, path, text, size, index));
+    if (index->rank == rank && index->world == c->m.world) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: the index belongs to rank %d of %d", path, index->rank, index->world);
 }
 
 static nrl_status read_file(checkpoint *c, int32_t rank, const char *path)
 {
     int fd;
     NRL_TRY(open_file(&c->m, rank, path, &fd));
-    nrl_status st = check_header(&c->m, rank, path, fd);
-    if (st == NRL_OK) st = read_index(c, rank, path, fd);
+    char *text = mem_try_grow(NULL, (size_t)(c->m.files[rank].size - c->m.files[rank].index) + 1, path);
+    nrl_status st = text ? read_open_file(c, rank, path, fd, text) : NRL_ERR_MEMORY;
+    free(text);
     close(fd);
     return st;
 }

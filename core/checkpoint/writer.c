@@ -2,21 +2,14 @@
  * writer.c - the first half of a save: collects tensors and nodes, copies them, and hands them to the writer thread.
  */
 #include "checkpoint/writer.h"
+#include "base/clock.h"
 #include "base/disk.h"
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-double writer_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint_writer **out)
 {
@@ -208,7 +201,7 @@ static void *write_save(void *user)
 {
     checkpoint_writer *w = user;
     commit(w);
-    w->outcome.write_s = writer_seconds() - w->submitted;
+    w->outcome.write_s = clock_seconds() - w->submitted;
     pthread_mutex_lock(&w->lock);
     w->state = WRITER_WRITTEN;
     pthread_cond_signal(&w->written);
@@ -229,7 +222,7 @@ static bool start_thread(checkpoint_writer *w)
 
 static void hand_over(checkpoint_writer *w)
 {
-    w->submitted = writer_seconds();
+    w->submitted = clock_seconds();
     w->state = WRITER_WRITING;
     if (!w->o.async || !start_thread(w)) write_save(w);
 }

@@ -46,6 +46,5 @@ struct checkpoint_writer {
 /* Runs the second half of a save. If w->status is an error already, this rank takes part without writing. Sets status
  * and text. */
 void commit(checkpoint_writer *w);
-double writer_seconds(void); /* monotonic */
 
 #endif
