@@ -71,7 +71,7 @@ has err "error: "
 
 # an nrl without its tools says which file is missing
 mkdir -p lone/bin lone/lib
-cp "$nrl" lone/bin && cp -L "$NRL_TEST_BUILD/lib/libnrl.so.0" lone/lib
+cp "$nrl" lone/bin && cp -L "$NRL_TEST_BUILD/lib/libnrl.so.0" "$NRL_TEST_BUILD/lib/libnrl-inference.so.0" lone/lib
 LD_LIBRARY_PATH=$PWD/lone/lib lone/bin/nrl eval x.yaml >out 2>err
 is "exit code without the program" $? 1
 has err "cannot start '"

@@ -161,7 +161,7 @@ printf 'x' >>plugins/algorithms/sft.so
 nrl_of_1=$work/other
 two 2 "cannot start: loss based differs"
 config=$work/run.yaml
-mkdir build && cp -r "$NRL_TEST_BUILD/bin" build && mkdir build/lib && cp -L "$NRL_TEST_BUILD"/lib/libnrl.so.0 build/lib
+mkdir build && cp -r "$NRL_TEST_BUILD/bin" build && mkdir build/lib && cp -L "$NRL_TEST_BUILD"/lib/libnrl*.so.0 build/lib
 ln -s "$NRL_TEST_BUILD/lib/nrl" build/lib/nrl
 printf 'x' >>build/lib/libnrl.so.0
 cat >other <<SH

@@ -76,7 +76,8 @@ nrl_status debug_data(trainer *tr, const data_step *data)
 static nrl_status hash_tensor(trainer *tr, nrl_tensor *t, uint64_t *hash)
 {
     size_t size = (size_t)nrl_tensor_numel(t) * nrl_dtype_size(nrl_tensor_dtype(t));
-    void *bytes = mem_alloc(size ? size : 1);
+    void *bytes = mem_try(size ? size : 1, "a parameter that is compared between ranks");
+    if (!bytes) return NRL_ERR_MEMORY;
     nrl_status st = tensor_read(tr->session->ctx, t, bytes);
     *hash = XXH3_64bits(bytes, size);
     free(bytes);

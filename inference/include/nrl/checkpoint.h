@@ -1,6 +1,6 @@
 /*
  * checkpoint.h - for programs: reads and verifies checkpoints, lists and removes those of a run. These functions do not
- * write checkpoints; runs do (nrl/run.h).
+ * write checkpoints; runs do (nrl/run.h). They are in libnrl-inference (nrl/inference.h).
  *
  *     nrl_checkpoint *c;
  *     nrl_status st = nrl_checkpoint_open("runs/first", NULL, &c);
