@@ -210,7 +210,7 @@ nrl_status nrl_comm_broadcast(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *ca
 
 nrl_status nrl_comm_all_gather(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
 {
-    int64_t count;
+    int64_t count = 0;
     *work = NULL;
     NRL_TRY(check_tensors(call));
     NRL_TRY(check_shares(c, call, call->receive, call->send, &count));
@@ -221,7 +221,7 @@ nrl_status nrl_comm_all_gather(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
 
 nrl_status nrl_comm_reduce_scatter(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
 {
-    int64_t count;
+    int64_t count = 0;
     *work = NULL;
     NRL_TRY(check_tensors(call));
     NRL_TRY(check_shares(c, call, call->send, call->receive, &count));

@@ -175,15 +175,15 @@ nrl_status compare_result(const compare_record *records, const char *const *host
                           const char *hint)
 {
     const comparison c = {records, hosts, world, first};
-    difference shown[SHOWN_KEYS], more;
+    difference shown[SHOWN_KEYS], next = {0, ""};
     int n = 0;
     buffer keys = {0}, values = {0};
-    while (n < SHOWN_KEYS && next_key(&c, shown, n, &shown[n])) {
-        const char *line = shown[n++].line;
-        buffer_print(&keys, "%s%.*s", n > 1 ? ", " : "", (int)key_size(line), line);
+    while (n < SHOWN_KEYS && next_key(&c, shown, n, &next)) {
+        shown[n++] = next;
+        buffer_print(&keys, "%s%.*s", n > 1 ? ", " : "", (int)key_size(next.line), next.line);
     }
     if (!n) return NRL_OK;
-    bool others = next_key(&c, shown, n, &more);
+    bool others = next_key(&c, shown, n, &next);
     for (int k = 0; k < n; k++) {
         if (n > 1) buffer_print(&values, "\n%.*s:", (int)key_size(shown[k].line), shown[k].line);
         add_values(&values, &c, &shown[k]);

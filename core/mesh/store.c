@@ -44,12 +44,12 @@ nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
         best = sure;
         *out = p;
     }
-    nrl_status st = *out ? NRL_OK
-                         : nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': no store plugin serves such an address%s",
-                                    address, broken.text ? broken.text : "");
+    if (!*out)
+        nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': no store plugin serves such an address%s", address,
+                 broken.text ? broken.text : "");
     buffer_free(&broken);
     arena_free(&a);
-    return st;
+    return *out ? NRL_OK : NRL_ERR_CONFIG;
 }
 
 nrl_status store_find(plugin_host *h, arena *a, const char *address, store_kind *out)
@@ -210,7 +210,11 @@ static void free_keys(char **keys, size_t n)
 
 static nrl_status whole_keys(const nrl_store *s, const char *const *keys, size_t n, char ***out)
 {
-    if (n > NRL_STORE_MAX_KEYS) return nrl_fail(NRL_ERR_BUG, "%zu keys in one request", n);
+    *out = NULL;
+    if (n > NRL_STORE_MAX_KEYS) {
+        nrl_fail(NRL_ERR_BUG, "%zu keys in one request", n);
+        return NRL_ERR_BUG;
+    }
     char **whole = mem_alloc(n * sizeof *whole);
     for (size_t i = 0; i < n; i++) {
         nrl_status st = whole_key(s, keys[i], &whole[i]);

@@ -136,11 +136,11 @@ static nrl_status find_weight(const model *m, const char *module, nrl_param **ou
     for (int32_t i = 0; i < m->n_own; i++)
         if (adapter_fits(m, m->params[i]))
             buffer_print(&b, "\n  %.*s", (int)module_length(m->params[i]->name), m->params[i]->name);
-    nrl_status st = nrl_fail(
-        NRL_ERR_CONFIG, "cannot attach an adapter to '%s': the model has no such linear module; expected one of:%s",
-        module, b.text ? b.text : " none");
+    nrl_fail(NRL_ERR_CONFIG,
+             "cannot attach an adapter to '%s': the model has no such linear module; expected one of:%s", module,
+             b.text ? b.text : " none");
     buffer_free(&b);
-    return st;
+    return NRL_ERR_CONFIG;
 }
 
 static nrl_param *new_param(model *m, const nrl_param_spec *spec)

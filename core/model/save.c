@@ -65,13 +65,13 @@ static const nrl_node *save_adapter_config(saver *s)
 static nrl_status save_make_room(saver *s, int64_t n)
 {
     float **buffers[] = {&s->values, &s->transposed};
-    if (s->room >= (size_t)n) return NRL_OK;
     for (int i = 0; i < 2; i++) {
+        if (*buffers[i] && s->room >= (size_t)n) continue;
         float *grown = mem_try_grow(*buffers[i], (size_t)n * sizeof *grown, "the weights that are saved");
         if (!grown) return NRL_ERR_MEMORY;
         *buffers[i] = grown;
     }
-    s->room = (size_t)n;
+    if (s->room < (size_t)n) s->room = (size_t)n;
     return NRL_OK;
 }
 

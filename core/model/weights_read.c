@@ -60,7 +60,7 @@ nrl_status weights_read_tensor(const weight_files *w, const char *name, int64_t 
     int64_t numel = t ? weights_numel(t) : 0;
     if (!t || t->dtype == NRL_DTYPE_NONE || begin < 0 || n > numel || begin > numel - n)
         return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' does not have elements %lld to %lld", w->info.path, name,
-                        (long long)begin, (long long)(begin + n));
+                        (long long)begin, (long long)begin + n);
     return weights_values(w, t, begin, n, out);
 }
 

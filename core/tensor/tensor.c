@@ -88,7 +88,7 @@ void tensor_unref(nrl_ctx *ctx, nrl_tensor *t)
 
 static nrl_status allocate(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, bool exact, nrl_tensor **out)
 {
-    int64_t numel;
+    int64_t numel = 0;
     NRL_TRY(dims_numel(n_dims, dims, &numel));
     size_t bytes = (size_t)numel * nrl_dtype_size(dtype);
     pool_block *block;
@@ -168,7 +168,7 @@ nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t 
 {
     if (!tensor_is_contiguous(t) || begin < 0 || n < 0 || begin > t->numel - n)
         return nrl_fail(NRL_ERR_BUG, "elements %lld to %lld are not in tensor %s", (long long)begin,
-                        (long long)(begin + n), tensor_shape(t).text);
+                        (long long)begin + n, tensor_shape(t).text);
     *out = share(ctx, t, begin, 1, &n, n);
     return NRL_OK;
 }

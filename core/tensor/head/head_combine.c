@@ -51,10 +51,11 @@ static nrl_status exchange(nrl_ctx *ctx, int64_t ranks, nrl_tensor *const *mine,
         NRL_TRY(tensor_copy(ctx, mine[i], place));
     }
     NRL_TRY(tp_region_ask(ctx, NRL_TP_REGION_HEAD_STATS, false, stats, &gathered));
-    if (gathered->numel != ranks * k * n)
-        return nrl_fail(NRL_ERR_PLUGIN,
-                        "the tp_region HEAD_STATS returned %lld values, expected a multiple for %lld ranks",
-                        (long long)gathered->numel, (long long)ranks);
+    if (gathered->numel != ranks * k * n) {
+        nrl_fail(NRL_ERR_PLUGIN, "the tp_region HEAD_STATS returned %lld values, expected a multiple for %lld ranks",
+                 (long long)gathered->numel, (long long)ranks);
+        return NRL_ERR_PLUGIN;
+    }
     for (int i = 0; i < k; i++) {
         place = tensor_view(ctx, gathered, i * n, 2, shape, k * n);
         NRL_TRY(nrl_op_transpose(ctx, place, &all[i]));

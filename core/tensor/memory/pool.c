@@ -243,7 +243,7 @@ static nrl_status rounded(size_t bytes, size_t *size)
 
 nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
 {
-    size_t size;
+    size_t size = 0;
     NRL_TRY(rounded(bytes, &size));
     size += GUARD;
     pool_kind kind = size <= SMALL_MOST ? POOL_SMALL : POOL_LARGE;
@@ -262,7 +262,7 @@ nrl_status pool_take(pool *p, size_t bytes, pool_block **out)
 
 nrl_status pool_take_exact(pool *p, size_t bytes, pool_block **out)
 {
-    size_t size;
+    size_t size = 0;
     NRL_TRY(rounded(bytes, &size));
     NRL_TRY(from_device(p, size, POOL_EXACT, out));
     count_live(p, *out);

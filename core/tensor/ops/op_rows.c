@@ -214,7 +214,7 @@ static nrl_status rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_te
 
 nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n, nrl_tensor **y)
 {
-    nrl_tensor *on_device;
+    nrl_tensor *on_device = NULL;
     NRL_TRY(device_index(ctx, "gather", index, n, tensor_rows_mat(x).rows, &on_device));
     NRL_TRY(rows_like(ctx, x, n, y));
     NRL_TRY(gather(ctx, x, on_device, *y));
@@ -226,7 +226,7 @@ nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index,
 nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segment, int64_t n, int64_t n_segments,
                               nrl_tensor **y)
 {
-    nrl_tensor *on_device;
+    nrl_tensor *on_device = NULL;
     if (n != tensor_rows_mat(x).rows)
         return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, but there are %lld segment numbers; expected one per row",
                         tensor_shape(x).text, (long long)n);

@@ -24,9 +24,7 @@ static rope_table *find_table(nrl_ctx *ctx, const nrl_rope *rope)
 {
     size_t bytes = (size_t)rope->half * sizeof *rope->inv_freq;
     for (rope_table *t = ctx->ropes; t; t = t->next)
-        if (t->half == rope->half && memcmp(&t->scale, &rope->scale, sizeof t->scale) == 0 &&
-            !memcmp(t->inv_freq, rope->inv_freq, bytes))
-            return t;
+        if (t->half == rope->half && t->scale == rope->scale && !memcmp(t->inv_freq, rope->inv_freq, bytes)) return t;
     rope_table *t = mem_alloc(sizeof *t);
     *t = (rope_table){.next = ctx->ropes, .half = rope->half, .scale = rope->scale};
     t->inv_freq = mem_try(bytes, "the frequencies of rotary positions");
