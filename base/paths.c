@@ -11,7 +11,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { MAX_DEPTH = 32 }; /* of folders; a link to a folder above itself ends here */
+enum { MAX_DEPTH = 32 }; /* of directories; a link to a directory above itself ends here */
 
 void paths_free(paths *p)
 {
@@ -48,7 +48,7 @@ static nrl_status add_folder(paths *p, const char *folder, int depth)
     DIR *d = opendir(folder);
     nrl_status st = NRL_OK;
     if (!d) return nrl_fail(NRL_ERR_IO, "%s: %s", folder, strerror(errno));
-    if (depth == MAX_DEPTH) st = nrl_fail(NRL_ERR_CONFIG, "%s: more than %d folders in each other", folder, MAX_DEPTH);
+    if (depth == MAX_DEPTH) st = nrl_fail(NRL_ERR_CONFIG, "%s: more than %d nested directories", folder, MAX_DEPTH);
     for (struct dirent *e; st == NRL_OK && (e = readdir(d));) {
         struct stat s;
         if (is_left_out(e->d_name)) continue;
@@ -89,7 +89,7 @@ nrl_status paths_expand(const char *path, paths *out)
     }
     if (st != NRL_OK) return st;
     if (!out->n)
-        return nrl_fail(NRL_ERR_CONFIG, pattern ? "no file matches '%s'" : "'%s': the folder has no files to read",
+        return nrl_fail(NRL_ERR_CONFIG, pattern ? "no file matches '%s'" : "'%s': the directory has no files to read",
                         path);
     qsort(out->items, out->n, sizeof *out->items, by_bytes);
     return NRL_OK;

@@ -135,7 +135,7 @@ bool format_is_file(const char *name)
 void format_header(int32_t rank, int32_t world, int64_t step, unsigned char header[FORMAT_HEADER])
 {
     memset(header, 0, FORMAT_HEADER);
-    memcpy(header, FORMAT_MAGIC, 8);
+    memcpy(header, FORMAT_MAGIC, sizeof FORMAT_MAGIC - 1);
     put32(header + 8, FORMAT_VERSION);
     put32(header + 12, (uint32_t)rank);
     put32(header + 16, (uint32_t)world);

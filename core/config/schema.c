@@ -189,7 +189,7 @@ static const nrl_option top_rows[] = {
 
 #define SECTION(name, rows, help)                                                                                      \
     {                                                                                                                  \
-        name, help, rows, sizeof rows / sizeof *rows                                                                   \
+        (name), (help), (rows), sizeof(rows) / sizeof *(rows)                                                          \
     }
 static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
@@ -289,7 +289,7 @@ static void fill_folders(const filler *f, const nrl_node *list, nrl_node *resolv
     for (size_t i = 0; i < items_of(list); i++) {
         const char *path = nrl_node_string(item_of(list, i), NULL);
         if (!path) {
-            problems_add(f->problems, item_of(list, i), "plugins: expected the path of a folder");
+            problems_add(f->problems, item_of(list, i), "plugins: expected the path of a directory");
             continue;
         }
         path = config_path(f->a, item_of(list, i), path);

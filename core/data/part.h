@@ -33,7 +33,7 @@ typedef struct {
     int64_t n;
 } data_parts;
 
-/* Reads the list of files, folders and patterns in options->source. NRL_ERR_CONFIG, NRL_ERR_IO. */
+/* Reads the list of files, directories and patterns in options->source. NRL_ERR_CONFIG, NRL_ERR_IO. */
 nrl_status data_parts_list(const dataset_options *o, data_parts *out);
 void data_parts_free(data_parts *p);
 

@@ -1,6 +1,6 @@
 /*
- * part_list.c - data.train as a list of parts: a path, {path, weight, reader}, or a list of these. A folder or a
- * pattern is a part for each of its files, unless a dataset plugin reads the folder itself.
+ * part_list.c - data.train as a list of parts: a path, {path, weight, reader}, or a list of these. A
+ * directory or a pattern is a part for each of its files, unless a dataset plugin reads the directory itself.
  */
 #include "base/arena.h"
 #include "base/node.h"

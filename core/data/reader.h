@@ -24,7 +24,7 @@ typedef struct {
     arena memory;
 } data_reader;
 
-/* Whether the path is a folder that the plugin reads as a whole. [main] */
+/* Whether the path is a directory that the plugin reads as a whole. [main] */
 bool data_reader_reads_folder(plugin_host *host, const data_reader_choice *choice, const char *path);
 /* NRL_ERR_CONFIG: no such plugin, or none reads the path; else the plugin's error. `choice` and `path` outlive the
  * reader. [main] */

@@ -1,6 +1,6 @@
 /*
- * chat.c - see chat.h. The whole conversation becomes one text that is encoded once, so ids are those of
- * the rendered text; where each token begins then says whether it is trained.
+ * chat.c - see chat.h. The conversation is rendered to one text, which is encoded once, so the ids are those of the
+ * rendered text. The position at which a token begins decides whether the token is trained.
  */
 #include "text/chat.h"
 #include "base/file.h"
@@ -43,7 +43,7 @@ static int32_t chat_probe(const plugin *p, const void *source)
     return ((const nrl_template *)p->table)->probe(source);
 }
 
-/* Adds a plugin's words; serves nothing, so that every plugin is asked. */
+/* Adds the words of a plugin. Always returns NRL_PROBE_NO, so that every plugin is called. */
 static int32_t chat_list_words(const plugin *p, const void *list)
 {
     buffer *out = *(buffer *const *)list;
@@ -74,7 +74,7 @@ static nrl_status chat_check_tokens(const chat_template *t)
     return NRL_OK;
 }
 
-/* What the template is: its text, the word that named it, its options, and what it is for this tokenizer. */
+/* Hashes everything that determines the rendering: the word, the text, the options, and the template in Jinja. */
 static void chat_hash(chat_template *t, const config_choice *choice, const nrl_template_source *source)
 {
     char hash[HASH_TEXT];
@@ -128,7 +128,7 @@ static nrl_status chat_open_by(plugin_host *host, const plugin *p, const config_
     return NRL_OK;
 }
 
-/* By the plugin that the config names, else by the one whose probe serves the source. */
+/* Opens the source with the plugin that the config names, or else with the plugin whose probe serves it. */
 static nrl_status chat_open_source(plugin_host *host, const config_choice *choice, nrl_template_source *source,
                                    const tokenizer *tok, const chat_template **out)
 {
@@ -204,7 +204,7 @@ static nrl_status chat_open_file(plugin_host *host, const config_choice *choice,
     return st;
 }
 
-/* A plugin of that very name wins over the words that others serve. */
+/* The name of a plugin takes precedence over the words that other plugins serve. */
 static bool chat_is_plugin(plugin_host *host, const char *word)
 {
     arena a = {0};
@@ -297,8 +297,8 @@ static bool chat_is_blank(const char *text, size_t size)
     return true;
 }
 
-/* The white space that a template writes behind an end-of-turn token belongs to no turn. `last` is
- * the turn's last token. */
+/* The white space that a template writes after an end-of-turn token does not belong to the turn. `last` is the last
+ * token of the turn. */
 static void chat_unmark_blanks(const chat_text *w, const tokenizer *tok, size_t from, size_t last, chat_ids *out)
 {
     size_t i = last, end = last + 1 < out->tokens.n ? out->tokens.starts[last + 1] : w->text.b.size;
@@ -321,7 +321,7 @@ static void chat_unmark_all_blanks(const chat_text *w, const tokenizer *tok, siz
     }
 }
 
-/* A mark takes the tokens that it reaches into, as char_to_token in transformers. */
+/* A span includes a token that it begins inside, as char_to_token does in transformers. */
 static void chat_widen(chat_text *w, const chat_ids *out, size_t from)
 {
     for (size_t i = from, k = 0; i < out->tokens.n; i++) {
@@ -402,7 +402,7 @@ void chat_ids_free(chat_ids *ids)
     *ids = (chat_ids){0};
 }
 
-/* Where the plugin does not say: what an answer is trained to end with, if that is a special token. */
+/* If the plugin does not tell it: the last trained token of an answer, if it is a special token. */
 int32_t chat_template_end(const chat_template *t)
 {
     static const nrl_message messages[] = {{.role = "user", .content = "a", .content_size = 1},

@@ -1,5 +1,5 @@
 /*
- * serve.c - see serve.h. Plugins behind one that is sure are not even opened.
+ * serve.c - see serve.h. Plugins after one that is certain are not opened.
  */
 #include "text/serve.h"
 

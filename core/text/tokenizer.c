@@ -26,7 +26,7 @@ void nrl_token_ids_reserve(nrl_token_ids *list, size_t n)
     size_t *starts = list->starts;
     if (room > list->room || !ids) ids = mem_try_grow(ids, room * sizeof *ids, "token ids");
     if (ids) list->ids = ids;
-    if (ids && list->want_starts && (room > list->room || !starts)) /* asked for after the list had grown */
+    if (ids && list->want_starts && (room > list->room || !starts)) /* the list grew before starts were wanted */
         starts = mem_try_grow(starts, room * sizeof *starts, "the starts of tokens");
     if (starts) list->starts = starts;
     list->lacks_memory = !ids || (list->want_starts && !starts);

@@ -61,7 +61,7 @@ printf '\n \n' >blank.jsonl
 check 65 blank.jsonl "blank.jsonl: the file is empty, expected rows"
 check 2 nowhere.jsonl "data.train: nowhere.jsonl: No such file or directory"
 mkdir empty
-check 2 empty "data.train: 'empty': the folder has no files to read"
+check 2 empty "data.train: 'empty': the directory has no files to read"
 check 2 'empty/*.jsonl' "data.train: no file matches 'empty/*.jsonl'"
 mkfifo pipe
 check 2 pipe "data.train: pipe: not a regular file"

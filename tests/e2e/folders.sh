@@ -33,7 +33,7 @@ rm parts/z.jsonl
 
 mkdir empty
 run 2 check run.yaml data.train=empty
-has err "data.train: 'empty': the folder has no files to read"
+has err "data.train: 'empty': the directory has no files to read"
 run 2 check run.yaml 'data.train=parts/*.parquet'
 has err "data.train: no file matches 'parts/*.parquet'"
 echo 'prompt' >parts/c.bin

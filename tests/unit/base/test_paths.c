@@ -87,7 +87,7 @@ static void no_file_is_an_error(void **state)
 {
     (void)state;
     fails("none*.x", "no file matches 'none*.x'");
-    fails("empty", "'empty': the folder has no files to read");
+    fails("empty", "'empty': the directory has no files to read");
     fails("empt*", "no file matches 'empt*'");
 }
 
