@@ -64,15 +64,15 @@ const cli_verb cli_verbs[] = {
      "side with the differences of their configs, and need -o. For one run, FILE is\n"
      "RUN/report.html by default. The file is self-contained and contains no script."},
     {"export",
-     "SRC DIR [--dtype f32|bf16|f16|...] [--format NAME] [--adapter]\n"
-     "           [--overwrite] [--public-key FILE]",
+     "SRC DIR [--dtype f32|bf16|f16|...] [--format NAME]\n"
+     "           [--adapter] [--overwrite] [--public-key FILE]",
      "export runs/sft out/model", "write a model to a directory",
      "SRC is a run (its newest checkpoint), a checkpoint, or a model on disk; the\n"
      "default dtype is f32. Adapters are merged; --adapter writes only them. --format\n"
      "names the plugin of formats/ that writes; default: SRC's format, else Hugging\n"
      "Face directories. A format can have more types: --format gguf --dtype q8_0 or\n"
-     "q4_k writes DIR/model.gguf for llama.cpp. --overwrite is needed to replace a model that DIR already\n"
-     "contains."},
+     "q4_k writes DIR/model.gguf for llama.cpp. --overwrite is needed to replace a\n"
+     "model that DIR already contains."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "convert a model to a checkpoint",
      "OUT becomes the directory of a run whose checkpoint 0 has the weights of DIR."},
     {"checkpoint",
@@ -112,7 +112,8 @@ const cli_verb cli_verbs[] = {
      "plugin under test; ADDRESS is where a store under test is. install copies to\n"
      "$XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR or tar ARCHIVE\n"
      "with a CMakeLists.txt is built first. Plugins are found in NRL_PLUGIN_PATH\n"
-     "(DIR:DIR...), in `plugins: [DIR]` of a config, there, and in nrl's own directory."},
+     "(DIR:DIR...), in `plugins: [DIR]` of a config, there, and in the directory of\n"
+     "nrl itself."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",
