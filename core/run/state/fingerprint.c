@@ -132,7 +132,7 @@ static nrl_status compare_rates(const trainer *tr, const checkpoint *c, differen
             "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
             "it gave %.3g",
             tr->session->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
-            tr->session->config.schedule.name, (long long)(s + 1), new, old);
+            tr->session->config.schedule.name, (long long)s + 1, new, old);
         break;
     }
     return NRL_OK;

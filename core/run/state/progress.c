@@ -73,8 +73,8 @@ static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_o
 
 nrl_status progress_read(const checkpoint *c, run_progress *p, double *lr_override)
 {
-    run_progress read;
-    double lr;
+    run_progress read = {0};
+    double lr = -1;
     nrl_status st = read_fields(c, &read, &lr);
     if (st != NRL_OK) {
         nrl_add_context("%s/manifest.json", checkpoint_dir(c));
@@ -96,7 +96,7 @@ nrl_status progress_check_nodes(const checkpoint *c)
                  {"mesh", NRL_NODE_STRING},      {"tokenizer", NRL_NODE_STRING},  {"nrl", NRL_NODE_STRING},
                  {"script", NRL_NODE_STRING},    {"script_path", NRL_NODE_STRING}};
     run_progress p;
-    double lr;
+    double lr = -1;
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         const nrl_node *n = checkpoint_node(c, nodes[i].key);
         if (n && nrl_node_kind(n) != nodes[i].kind)
