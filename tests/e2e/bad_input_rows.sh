@@ -64,7 +64,7 @@ mkdir empty
 check 2 empty "data.train: 'empty': the directory has no files to read"
 check 2 'empty/*.jsonl' "data.train: no file matches 'empty/*.jsonl'"
 mkfifo pipe
-check 2 pipe "data.train: pipe: not a regular file"
+check 2 pipe "data.train: pipe: not a regular file" "hint: data are read when the run starts and when it is resumed"
 check 2 /dev/zero "data.train: /dev/zero: not a regular file"
 printf 'PAR1....' >table.jsonl
 check 65 table.jsonl "table.jsonl: a Parquet file; expected JSONL or a JSON array in UTF-8"

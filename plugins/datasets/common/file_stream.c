@@ -55,7 +55,11 @@ nrl_status file_stream_open(const char *path, file_stream **out)
                         strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
         close(fd);
-        return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", path);
+        return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file%s", path,
+                        S_ISFIFO(st.st_mode)
+                            ? "\nhint: data are read when the run starts and when it is resumed; write "
+                              "what the pipe gives to a file first"
+                            : "");
     }
     *out = stream_new(path, fd);
     return NRL_OK;
