@@ -40,21 +40,27 @@ static bool exists(const char *path)
     return lstat(path, &s) == 0;
 }
 
+/* The file of a kind's skeleton: its name up to a space. */
+static const char *skeleton_of(beginning *b, const plugin_kind *k)
+{
+    return arena_printf(&b->a, "%s/%.*s.c", b->skeletons, (int)strcspn(k->name, " "), k->name);
+}
+
 /* The existing files determine which kinds have a skeleton. */
 static nrl_status find_skeleton(beginning *b, const char *word)
 {
     b->kind = plugin_kind_by_name(word);
     const char *all = "";
     for (const plugin_kind *k = plugin_kinds; k->kind; k++)
-        if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, k->name)))
-            all = arena_printf(&b->a, "%s%s%s", all, *all ? ", " : "", k->name);
+        if (exists(skeleton_of(b, k)))
+            all = arena_printf(&b->a, "%s%s%.*s", all, *all ? ", " : "", (int)strcspn(k->name, " "), k->name);
     if (!*all)
         return nrl_fail(NRL_ERR_IO,
                         "cannot create a plugin: no skeletons in %s\n"
                         "hint: the headers include them (package libnrl-dev, or `cmake --install`)",
                         b->skeletons);
     if (!b->kind) return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a kind of plugin; expected one of: %s", word, all);
-    if (exists(arena_printf(&b->a, "%s/%s.c", b->skeletons, b->kind->name))) return NRL_OK;
+    if (exists(skeleton_of(b, b->kind))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "no skeleton for the kind '%s'; expected one of: %s\nhint: nrl/*.h documents "
                     "its table; nrl's own plugins are examples",
@@ -112,7 +118,8 @@ static nrl_status copy_file(const beginning *b, const char *from, const char *to
 
 static nrl_status write_all(beginning *b)
 {
-    const char *from[] = {arena_printf(&b->a, "%s.c", b->kind->name), "CMakeLists.txt", "README.md"};
+    const char *from[] = {skeleton_of(b, b->kind), arena_printf(&b->a, "%s/CMakeLists.txt", b->skeletons),
+                          arena_printf(&b->a, "%s/README.md", b->skeletons)};
     const char *to[] = {arena_printf(&b->a, "%s/%s.c", b->folder, b->name),
                         arena_printf(&b->a, "%s/CMakeLists.txt", b->folder),
                         arena_printf(&b->a, "%s/README.md", b->folder)};
@@ -120,7 +127,7 @@ static nrl_status write_all(beginning *b)
         if (exists(to[i])) return nrl_fail(NRL_ERR_CONFIG, "'%s' already exists: nothing is written", to[i]);
     if (mkdir(b->folder, 0777) && errno != EEXIST) return failed(b->folder);
     for (int i = 0; i < 3; i++)
-        NRL_TRY(copy_file(b, arena_printf(&b->a, "%s/%s", b->skeletons, from[i]), to[i]));
+        NRL_TRY(copy_file(b, from[i], to[i]));
     return NRL_OK;
 }
 

@@ -32,6 +32,10 @@ endif()
 install(DIRECTORY core/include/nrl inference/include/nrl profiling/include/nrl testing/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY examples DESTINATION ${nrl_data_dir} COMPONENT dev)
+# The guide to plugins, and the tutorial with the rules of each kind.
+install(DIRECTORY docs/plugins DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev FILES_MATCHING PATTERN "*.md")
+install(FILES docs/security.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+install(FILES plugins/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/plugins COMPONENT dev)
 install(EXPORT nrl-targets NAMESPACE nrl:: DESTINATION ${nrl_package_dir} COMPONENT dev)
 configure_package_config_file(cmake/nrl-config.cmake.in ${PROJECT_BINARY_DIR}/nrl-config.cmake
   INSTALL_DESTINATION ${nrl_package_dir})

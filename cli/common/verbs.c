@@ -107,13 +107,13 @@ const cli_verb cli_verbs[] = {
      "         nrl plugins list [--json]\n"
      "         nrl plugins remove NAME",
      "plugins test mine.so", "list, test and install plugins",
-     "KIND is adapter, algorithm, dataset, format, frontend, logger, optimizer, store,\n"
-     "template or tokenizer. PATH is a tokenizer, a template's text or rows, for the\n"
-     "plugin under test; ADDRESS is where a store under test is. install copies to\n"
-     "$XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR or tar ARCHIVE\n"
-     "with a CMakeLists.txt is built first. Plugins are found in NRL_PLUGIN_PATH\n"
-     "(DIR:DIR...), in `plugins: [DIR]` of a config, there, and in the directory of\n"
-     "nrl itself."},
+     "KIND is adapter, algorithm, dataset, format, frontend, logger, optimizer,\n"
+     "parallel, store, template or tokenizer. PATH is a tokenizer, a template's text\n"
+     "or rows, for the plugin under test; ADDRESS is where a store under test is.\n"
+     "install copies to $XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR\n"
+     "or tar ARCHIVE with a CMakeLists.txt is built first. Plugins are found in\n"
+     "NRL_PLUGIN_PATH (DIR:DIR...), in `plugins: [DIR]` of a config, there, and in\n"
+     "nrl's own directory."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
     {"test-plugin",

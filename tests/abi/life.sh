@@ -6,7 +6,10 @@ repository=$prefix/share/nrl/examples/repository
 export XDG_DATA_HOME="$work/data" CC="$cc" PATH="$(dirname "$cmake"):$PATH"
 user=$work/data/nrl/plugins
 
-# ---- the repository ----
+# ---- the repository, and the guide ----
+for page in plugins/index.md plugins/README.md plugins/loggers.md security.md; do
+    [ -f "$prefix/share/doc/nrl/$page" ] || is "the installed guide" "without $page" "with it"
+done
 for file in .gitignore .github/workflows/ci.yml README.md; do
     [ -f "$repository/$file" ] || is "the example repository" "without $file" "with it"
 done

@@ -9,7 +9,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store; do
+for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store parallel; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -39,6 +39,10 @@ for kind in algorithm optimizer logger adapter dataset format frontend tokenizer
         run 0 launch -n 2 --store "$name:$work/meeting" -- run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=2 \
             eval.every=0 checkpoint.every=0 "$one_thread" out=trained overwrite=true
         ;;
+    parallel)
+        run 0 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=2 "parallel={$name: 2}" \
+            eval.every=0 checkpoint.every=0 "$one_thread" out=trained overwrite=true
+        ;;
     tokenizer)
         { echo $name; printf '%s\n' '<unk>' '</s>' '\n' ' ' . , '?' : User Assistant the is; echo a b c d e f g h i j k l m n o p q r s t u v w x y z | tr ' ' '\n'; } >words.$name
         run 0 plugins test $kind/build/plugins/tokenizers/$name.so --path words.$name
@@ -55,7 +59,7 @@ run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' already exists: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new backend mine there
-has err "no skeleton for the kind 'backend'; expected one of: algorithm, optimizer, logger, tokenizer, template, dataset, format, frontend, adapter, store"
+has err "no skeleton for the kind 'backend'; expected one of: algorithm, parallel, optimizer, logger, tokenizer, template, dataset, format, frontend, adapter, store"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do
