@@ -335,29 +335,22 @@ static void chat_widen(chat_text *w, const chat_ids *out, size_t from)
 
 /* ---- rendering ---- */
 
-static nrl_status chat_write(const chat_template *t, const nrl_conversation *c, bool wants_spans, chat_text *w,
-                             nrl_rendering *r)
-{
-    nrl_conversation given = *c;
-    given.size = sizeof given;
-    given.message_size = sizeof *given.messages;
-    *r = (nrl_rendering){.size = sizeof *r, .text = &w->text, .trained = wants_spans ? &w->trained : NULL};
-    NRL_ASSERT((t->tok != NULL), ==, true);
-    nrl_status st = t->table->render(t->self, &given, r);
-    if (st == NRL_OK && w->trained.lacks_memory)
-        st = mem_fail(w->trained.room * 2, "the trained spans of a conversation");
-    if (st == NRL_OK) st = buffer_check(&w->text.b);
-    return st == NRL_ERR_CONFIG ? nrl_fail(st, "%s%s", nrl_error_text(), t->hint) : st;
-}
-
 nrl_status chat_render_conversation(const chat_template *t, tokenizer_scratch *scratch, const nrl_conversation *c,
                                     chat_ids *out)
 {
     chat_text w = {.text.b.what = "a rendered conversation"};
-    nrl_rendering r;
+    nrl_rendering r = {.size = sizeof r, .text = &w.text, .trained = c->add_generation_prompt ? NULL : &w.trained};
+    nrl_conversation given = *c;
     size_t from = out->tokens.n;
+    given.size = sizeof given;
+    given.message_size = sizeof *given.messages;
+    NRL_ASSERT((t->tok != NULL), ==, true);
     out->tokens.want_starts = true;
-    nrl_status st = chat_write(t, c, !c->add_generation_prompt, &w, &r);
+    nrl_status st = t->table->render(t->self, &given, &r);
+    if (st == NRL_OK && w.trained.lacks_memory)
+        st = mem_fail(w.trained.room * 2, "the trained spans of a conversation");
+    if (st == NRL_OK) st = buffer_check(&w.text.b);
+    if (st == NRL_ERR_CONFIG) nrl_fail(st, "%s%s", nrl_error_text(), t->hint);
     bool bos = st == NRL_OK && r.bos && t->tok->info.bos != NRL_TOKEN_NONE;
     if (bos) nrl_token_ids_push(&out->tokens, t->tok->info.bos, 0);
     const char *text = w.text.b.text ? w.text.b.text : "";
@@ -379,20 +372,6 @@ nrl_status chat_render(const chat_template *t, tokenizer_scratch *scratch, const
 {
     const nrl_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
     return chat_render_conversation(t, scratch, &c, out);
-}
-
-nrl_status chat_render_text(const chat_template *t, const nrl_message *messages, size_t n, bool add_generation_prompt,
-                            char **text)
-{
-    const nrl_conversation c = {.messages = messages, .n = n, .add_generation_prompt = add_generation_prompt};
-    chat_text w = {.text.b.what = "a rendered conversation"};
-    nrl_rendering r;
-    uint32_t flags;
-    nrl_status st = chat_write(t, &c, false, &w, &r);
-    const char *bos = st == NRL_OK && r.bos ? tokenizer_token_text(t->tok, t->tok->info.bos, &flags) : NULL;
-    if (st == NRL_OK) *text = mem_printf("%s%s", bos ? bos : "", w.text.b.text ? w.text.b.text : "");
-    buffer_free(&w.text.b);
-    return st;
 }
 
 void chat_ids_free(chat_ids *ids)

@@ -62,8 +62,4 @@ nrl_status chat_render_conversation(const chat_template *t, tokenizer_scratch *s
 nrl_status chat_render(const chat_template *t, tokenizer_scratch *scratch, const nrl_message *messages, size_t n,
                        bool add_generation_prompt, chat_ids *out);
 
-/* The same as text, malloc'd, for display. */
-nrl_status chat_render_text(const chat_template *t, const nrl_message *messages, size_t n, bool add_generation_prompt,
-                            char **text);
-
 #endif

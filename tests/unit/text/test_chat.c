@@ -51,7 +51,7 @@ static void a_generation_prompt_opens_an_assistant_turn(void **state)
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     nrl_message m[] = {MESSAGE("user", "ab")};
     char *text;
-    assert_int_equal(chat_render_text(find(tok, "chatml"), m, 1, true, &text), NRL_OK);
+    assert_int_equal(test_render_text(find(tok, "chatml"), m, 1, true, &text), NRL_OK);
     assert_string_equal(text, "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\n");
     free(text);
     tokenizer_close(tok);
@@ -63,7 +63,7 @@ static void an_unknown_role_names_its_message(void **state)
     tokenizer *tok = byte_tokenizer("", "", chatml_specials);
     nrl_message m[] = {MESSAGE("user", "ab"), MESSAGE("bot", "x")};
     char *text;
-    assert_int_equal(chat_render_text(find(tok, "chatml"), m, 2, false, &text), NRL_ERR_DATA);
+    assert_int_equal(test_render_text(find(tok, "chatml"), m, 2, false, &text), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "messages[1]: unknown role 'bot'"));
     tokenizer_close(tok);
 }
@@ -78,7 +78,7 @@ static void mistral_refuses_two_users_in_a_row(void **state)
     tok->info.n_eos = 1;
     nrl_message m[] = {MESSAGE("user", "a"), MESSAGE("user", "b")};
     char *text;
-    assert_int_equal(chat_render_text(find(tok, "mistral"), m, 2, false, &text), NRL_ERR_DATA);
+    assert_int_equal(test_render_text(find(tok, "mistral"), m, 2, false, &text), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "messages[1]: role 'user', expected 'assistant'"));
     tokenizer_close(tok);
 }
@@ -188,7 +188,7 @@ static void check_rendered(const char *key, const char *name, const char *specia
         }
         bool prompt = always_prompts || nrl_node_bool(nrl_node_find(row, "add_generation_prompt"), false);
         char *got;
-        assert_int_equal(chat_render_text(find(tok, name), m, n, prompt, &got), NRL_OK);
+        assert_int_equal(test_render_text(find(tok, name), m, n, prompt, &got), NRL_OK);
         assert_string_equal(got, want);
         free(got);
         tried++;
