@@ -254,11 +254,13 @@ nrl_status params_check_read(const model *m, const params_scope *scope, const ch
     reading r = {c, mem_try(n + 1, "the tensors of a checkpoint")};
     if (!r.is_read) return NRL_ERR_MEMORY;
     nrl_status st = each_tensor(NULL, m, scope, true, mark_part, &r);
-    for (size_t i = n; i-- > 0;)
-        if (!r.is_read[i]) {
+    for (size_t i = n; i-- > 0;) {
+        const checkpoint_tensor *t = checkpoint_tensor_at(c, i);
+        if (!r.is_read[i] && !(scope->reads && scope->reads(scope->reads_user, t->name, t->slot))) {
             first = i;
             n_unread++;
         }
+    }
     free(r.is_read);
     if (st != NRL_OK || !n_unread) return st;
     const checkpoint_tensor *t = checkpoint_tensor_at(c, first);

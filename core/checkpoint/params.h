@@ -13,6 +13,9 @@ typedef struct {
     uint32_t n_states;    /* optimizer states: state_names[k] is in slot STATE0 + k */
     const char *const *state_names;
     bool trained_only; /* frozen weights are neither saved nor loaded */
+    /* Tensors beside these that the caller saves and loads itself, for params_check_read; NULL: none. */
+    bool (*reads)(const void *reads_user, const char *name, const char *slot);
+    const void *reads_user;
 } params_scope;
 
 /* The uncompressed bytes that this rank saves. Works before the parameters have memory. */

@@ -242,6 +242,21 @@ nrl_status nrl_comm_all_to_all(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
     return start(c, ctx, MESH_ALL_TO_ALL, call, &a, work);
 }
 
+nrl_status mesh_all_to_all(nrl_mesh *m, nrl_ctx *ctx, const char *what, nrl_tensor *send, const int64_t *counts,
+                           nrl_tensor *receive, const int64_t *receive_counts)
+{
+    nrl_work *work = NULL;
+    nrl_comm *c = mesh_all(m);
+    nrl_comm_call call = {.size = sizeof call, .send = send, .receive = receive, .what = what};
+    NRL_TRY(check_tensors(&call));
+    if (c->size == 1) return alone(ctx, send, receive);
+    nrl_comm_args a = operands(&call, 0);
+    a.counts = counts;
+    a.receive_counts = receive_counts;
+    NRL_TRY(start(c, ctx, MESH_ALL_TO_ALL, &call, &a, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
 static nrl_status to_one(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call, const nrl_tensor *t,
                          nrl_work **work)
 {

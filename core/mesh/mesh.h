@@ -77,6 +77,11 @@ nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t
 /* Copies the bytes of rank `from` to all ranks. */
 nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size);
 nrl_status mesh_barrier(nrl_mesh *m, const char *what);
+/* An exchange of tensors between all ranks, complete for everything that is queued on ctx afterwards: counts[r]
+ * elements of `send` go to rank r, receive_counts[r] elements of `receive` come from it, each in rank order. Tensors
+ * are contiguous, of one dtype, and may hold more than that. */
+nrl_status mesh_all_to_all(nrl_mesh *m, nrl_ctx *ctx, const char *what, nrl_tensor *send, const int64_t *counts,
+                           nrl_tensor *receive, const int64_t *receive_counts);
 /* Checks that `lines`, any number of "key: value" lines, are equal on all ranks. If they are not, every rank gets the
  * same NRL_ERR_CONFIG with the differing keys, their values and ranks. `hint` is the last line of the message, or NULL.
  */

@@ -20,7 +20,7 @@ static nrl_status check_operand(const nrl_slice *s, const char *slot, const nrl_
     return NRL_OK;
 }
 
-static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
+nrl_status slices_fill(nrl_param *p, uint32_t n_states, nrl_slice *s)
 {
     static const char *const names[] = {"first state", "second state", "third state", "fourth state"};
     *s = (nrl_slice){.param = p, .decay = nrl_param_decays(p)};
@@ -48,12 +48,12 @@ static nrl_status fill_slice(nrl_param *p, uint32_t n_states, nrl_slice *s)
 
 nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n)
 {
-    NRL_ASSERT(n_states, <=, 4);
+    NRL_ASSERT(n_states, <=, NRL_MAX_STATES);
     *out = arena_alloc(a, (size_t)(m->n_params > 0 ? m->n_params : 1) * sizeof **out);
     *n = 0;
     for (int32_t i = 0; i < m->n_params; i++) {
         if (!nrl_param_trained(m->params[i]) || !layout_local_numel(mesh, m->params[i])) continue;
-        NRL_TRY(fill_slice(m->params[i], n_states, &(*out)[*n]));
+        NRL_TRY(slices_fill(m->params[i], n_states, &(*out)[*n]));
         (*n)++;
     }
     return NRL_OK;

@@ -15,6 +15,9 @@
  * are missing or differ in size. [main] */
 nrl_status slices_build(const model *m, const nrl_mesh *mesh, uint32_t n_states, arena *a, nrl_slice **out, int64_t *n);
 
+/* The same for one parameter of which this rank has elements. */
+nrl_status slices_fill(nrl_param *p, uint32_t n_states, nrl_slice *s);
+
 /* Updates one slice, inside a scope of the caller. Converts the slice to f32 and back unless the optimizer supports
  * encoded slices (nrl_optimizer.encoded). [step] */
 nrl_status slices_update(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slice,

@@ -1,5 +1,5 @@
 /*
- * slice.c - updates of optimizers on local slices, in one fused operation of the backend.
+ * slice.c - updates of optimizers on local slices, in one fused operation of the backend, and quantized states.
  */
 #include "tensor/internal.h"
 #include <math.h>
@@ -45,4 +45,39 @@ nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adam
     NRL_TRY(slice_mat(slice, "first moment", slice->states[0], NRL_DTYPE_F32, &a.m));
     NRL_TRY(slice_mat(slice, "second moment", slice->states[1], NRL_DTYPE_F32, &a.v));
     return backend_adamw(ctx, &a);
+}
+
+/* ---- quantized states ---- */
+
+static nrl_status flat_mat(const char *what, const nrl_tensor *t, int64_t n, nrl_dtype dtype, nrl_mat *out)
+{
+    if (t->numel != n || !tensor_is_contiguous(t) || t->dtype != dtype)
+        return nrl_fail(NRL_ERR_BUG, "quantize: %s is %s of %s, expected %lld elements of %s", what,
+                        tensor_shape(t).text, nrl_dtype_name(t->dtype), (long long)n, nrl_dtype_name(dtype));
+    *out = (nrl_mat){t->data, (uint32_t)dtype, 0, 1, n, n};
+    return NRL_OK;
+}
+
+static nrl_status quantize(nrl_ctx *ctx, bool inverse, const nrl_tensor *x, const nrl_tensor *code, int64_t block,
+                           const nrl_tensor *q, const nrl_tensor *scale)
+{
+    nrl_quantize_args a = {.size = sizeof a, .inverse = inverse, .block = block};
+    if (block < 1) return nrl_fail(NRL_ERR_BUG, "quantize: blocks of %lld elements", (long long)block);
+    NRL_TRY(flat_mat("x", x, x->numel, NRL_DTYPE_F32, &a.x));
+    NRL_TRY(flat_mat("q", q, x->numel, NRL_DTYPE_U8, &a.q));
+    NRL_TRY(flat_mat("scale", scale, (x->numel + block - 1) / block, NRL_DTYPE_F32, &a.scale));
+    NRL_TRY(flat_mat("code", code, 256, NRL_DTYPE_F32, &a.code));
+    return x->numel ? backend_quantize(ctx, &a) : NRL_OK;
+}
+
+nrl_status nrl_quantize(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *code, int64_t block, nrl_tensor *q,
+                        nrl_tensor *scale)
+{
+    return quantize(ctx, false, x, code, block, q, scale);
+}
+
+nrl_status nrl_dequantize(nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *scale, const nrl_tensor *code,
+                          int64_t block, nrl_tensor *x)
+{
+    return quantize(ctx, true, x, code, block, q, scale);
 }

@@ -121,7 +121,7 @@ static nrl_status steps(rank_thread *r, nrl_mesh *mesh, void *self, nrl_ctx *ctx
                               .train = true,
                               .quiet = true,
                               .compute = NRL_DTYPE_F32,
-                              .granularity = NRL_OPTIMIZER_ELEMENT,
+                              .block = 1,
                               .n_params = n->n_params,
                               .n_units = n->n_units,
                               .params = n->list,

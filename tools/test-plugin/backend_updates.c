@@ -1,6 +1,6 @@
 /*
- * backend_updates.c - split16 (nrl/param.h), bit-exact, and adamw: compared with the published
- * formula, and with bit-identical results for an f32 master and a split master.
+ * backend_updates.c - split16 (nrl/param.h), bit-exact, quantize (nrl/optimizer.h), and adamw: compared with the
+ * published formula, and with bit-identical results for an f32 master and a split master.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -245,6 +245,83 @@ static void check_encoded(suite *s)
     suite_clear(s);
 }
 
+/* ---- quantize ---- */
+
+enum { CODES = 256, N_QUANTIZED = 300 };
+
+typedef struct {
+    float x[N_QUANTIZED], back[N_QUANTIZED], code[CODES], scale[N_QUANTIZED];
+    uint8_t q[N_QUANTIZED];
+} quantized;
+
+/* Uneven steps from -1 to 1, with 0 among them. */
+static void fill_quantized(suite *s, quantized *z, int64_t block)
+{
+    for (int i = 0; i < CODES; i++) {
+        float at = (float)(i - CODES / 2) / (float)(CODES / 2);
+        z->code[i] = i < CODES - 1 ? at * fabsf(at) : 1;
+    }
+    for (int i = 0; i < N_QUANTIZED; i++)
+        z->x[i] = i < block ? 0 : (float)suite_uniform(s, -3, 3) * (float)suite_uniform(s, 0, 1);
+}
+
+static void run_quantize(suite *s, bool inverse, const quantized *on, int64_t block)
+{
+    int64_t n_blocks = (N_QUANTIZED + block - 1) / block;
+    nrl_quantize_args a = {.size = sizeof a,
+                           .inverse = inverse,
+                           .block = block,
+                           .x = row_of(inverse ? on->back : on->x, NRL_DTYPE_F32, N_QUANTIZED),
+                           .q = row_of(on->q, NRL_DTYPE_U8, N_QUANTIZED),
+                           .scale = row_of(on->scale, NRL_DTYPE_F32, n_blocks),
+                           .code = row_of(on->code, NRL_DTYPE_F32, CODES)};
+    suite_ok(s, s->ops.quantize(s->self, NULL, &a), "quantize runs");
+}
+
+/* How far q is from x / scale beyond the nearest entry that x may have. */
+static double excess(const quantized *z, int i, double scale)
+{
+    double x = scale > 0 ? (double)z->x[i] / scale : 0, best = 2;
+    for (int k = 0; k < CODES; k++)
+        if (!(x < 0 && z->code[k] >= 0)) best = fmin(best, fabs(x - (double)z->code[k]));
+    return fabs(x - (double)z->code[z->q[i]]) - best;
+}
+
+static void check_quantized(suite *s, const quantized *z, int64_t block)
+{
+    int bad = -1, wrong_scale = -1, wrong_back = -1;
+    for (int i = 0; i < N_QUANTIZED; i++) {
+        double scale = 0;
+        for (int64_t k = i / block * block; k < N_QUANTIZED && k < (i / block + 1) * block; k++)
+            scale = fmax(scale, fabs((double)z->x[k]));
+        if (z->scale[i / block] < (float)scale || z->scale[i / block] > (float)scale) wrong_scale = i;
+        if (scale > 0 ? excess(z, i, scale) > 1e-6 : z->q[i] != 0) bad = i;
+        float back = z->code[z->q[i]] * z->scale[i / block];
+        if (z->back[i] < back || z->back[i] > back) wrong_back = i;
+    }
+    report_check(s->report, wrong_scale < 0, "quantize scales blocks by their largest magnitude", "%s: element %d",
+                 s->what, wrong_scale);
+    report_check(s->report, bad < 0, "quantize takes the nearest entry, of x below 0 one below 0", "%s: element %d",
+                 s->what, bad);
+    report_check(s->report, wrong_back < 0, "quantize gives back entry times scale", "%s: element %d", s->what,
+                 wrong_back);
+}
+
+static void check_quantize(suite *s, int64_t block)
+{
+    quantized *z = mem_alloc(sizeof *z), device;
+    suite_case(s, "quantize in blocks of %lld", (long long)block);
+    fill_quantized(s, z, block);
+    char *on = suite_array(s, z, sizeof *z);
+    const quantized *there = (const quantized *)(const void *)on;
+    run_quantize(s, false, there, block);
+    run_quantize(s, true, there, block);
+    suite_read(s, &device, on, sizeof device);
+    check_quantized(s, &device, block);
+    suite_clear(s);
+    free(z);
+}
+
 void suite_updates(suite *s)
 {
     static const int64_t sizes[] = {1, 17, 65, 5000};
@@ -254,6 +331,8 @@ void suite_updates(suite *s)
             check_adamw(s, sizes[k], work, 0.1);
             check_adamw(s, sizes[k], work, 0);
         }
+    for (int64_t block = 64; s->ops.quantize && block <= 512; block *= 2)
+        check_quantize(s, block);
     if (s->ops.split16) check_halves(s);
     if (s->ops.split16 && s->ops.adamw) check_encoded(s);
 }

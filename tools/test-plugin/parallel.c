@@ -9,7 +9,7 @@
 
 /* ---- the parts, each on every rank ---- */
 
-static const toy_kind training = {true, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT};
+static const toy_kind training = {true, NRL_DTYPE_F32};
 
 static bool begin(toy *t, const toy_kind *kind)
 {
@@ -42,7 +42,7 @@ static void part_f32(toy *t)
 
 static void part_bf16(toy *t)
 {
-    steps(t, &(toy_kind){true, NRL_DTYPE_BF16, NRL_OPTIMIZER_ELEMENT});
+    steps(t, &(toy_kind){true, NRL_DTYPE_BF16});
 }
 
 /* More and fewer micro-batches than stages. */
@@ -113,22 +113,11 @@ static void part_average(toy *t)
 
 static void part_reference(toy *t)
 {
-    if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32, NRL_OPTIMIZER_ELEMENT})) return;
+    if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32})) return;
     for (int i = 0; i < TOY_PARAMS; i++)
         report_check(t->report, !t->params[i].slots[NRL_SLOT_GRAD] && !t->params[i].slots[NRL_SLOT_GRAD_SHARD],
                      "a model that is not trained has no gradients", "'%s' has", t->params[i].name);
     if (toy_forward(t)) toy_forward(t);
-}
-
-static void part_matrix(toy *t)
-{
-    if (!toy_open(t, &(toy_kind){true, NRL_DTYPE_F32, NRL_OPTIMIZER_MATRIX})) {
-        t->over = false; /* the strategy refuses such optimizers, which is allowed */
-        report_skip(t->report, "no flat placements where the optimizer needs matrices",
-                    "the strategy refuses such optimizers");
-        return;
-    }
-    toy_check_layouts(t);
 }
 
 static const struct {
@@ -137,10 +126,10 @@ static const struct {
     int32_t least, most; /* ranks */
     bool staged;         /* also for strategies with stages */
 } parts[] = {
-    {"f32", part_f32, 1, 4, false},        {"bf16", part_bf16, 1, 3, true},
-    {"orders", part_orders, 2, 4, true},   {"memory", part_memory, 2, 2, true},
-    {"skipped", part_skipped, 2, 2, true}, {"reference", part_reference, 1, 2, true},
-    {"matrix", part_matrix, 2, 3, true},   {"average", part_average, 2, 3, false},
+    {"f32", part_f32, 1, 4, false},         {"bf16", part_bf16, 1, 3, true},
+    {"orders", part_orders, 2, 4, true},    {"memory", part_memory, 2, 2, true},
+    {"skipped", part_skipped, 2, 2, true},  {"reference", part_reference, 1, 2, true},
+    {"average", part_average, 2, 3, false},
 };
 
 static bool check_table(const nrl_parallel *t, conformance_report *r)

@@ -64,7 +64,6 @@ typedef struct {
 typedef struct {
     bool train;
     nrl_dtype work;
-    nrl_optimizer_granularity granularity;
 } toy_kind;
 /* Creates a model and a plan; the caller checks the layouts. False: over. */
 bool toy_open(toy *t, const toy_kind *kind);

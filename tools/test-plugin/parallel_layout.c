@@ -47,9 +47,6 @@ static bool check_cuts(toy *t, const nrl_param *p, int i)
                           cut->n, cut->axis, size))
             return false;
         if (!check_ranges(t, p, i, cut, flat ? numel : part->dims[cut->dim])) return false;
-        if (t->plan.granularity == NRL_OPTIMIZER_MATRIX)
-            report_check(t->report, !flat || p->n_dims < 2, "no flat placements where the optimizer needs matrices",
-                         "'%s' is cut flat", part->name);
     }
     return true;
 }

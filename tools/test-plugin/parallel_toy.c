@@ -86,7 +86,7 @@ bool toy_open(toy *t, const toy_kind *kind)
                                   .quiet = true,
                                   .compute = kind->work,
                                   .n_states = kind->train ? 1 : 0,
-                                  .granularity = kind->granularity,
+                                  .block = 1,
                                   .n_params = TOY_PARAMS,
                                   .n_units = TOY_UNITS,
                                   .params = t->list,
@@ -98,8 +98,6 @@ bool toy_open(toy *t, const toy_kind *kind)
     if (!compute_open(&t->compute, t->g->setup, t->report)) return !(t->over = true);
     if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return false;
     nrl_status st = s->plan(t->self, &t->plan);
-    /* A strategy with flat placements may refuse an optimizer that needs matrices. */
-    if (st == NRL_ERR_CONFIG && kind->granularity == NRL_OPTIMIZER_MATRIX) return !(t->over = true);
     return toy_ok(t, st, "a plan is made");
 }
 

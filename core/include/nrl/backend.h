@@ -215,6 +215,15 @@ typedef struct {
     const uint64_t *rows; /* [R] on the device, or NULL */
 } nrl_dropout_args;
 
+/* Block-wise quantization, see nrl_quantize in optimizer.h: x f32 [1,n], q u8 [1,n], scale f32 [1,ceil(n/block)], all
+ * contiguous; code f32 [1,256]. `inverse`: computes x from q and scale. Optional. */
+typedef struct {
+    uint32_t size;
+    bool inverse;
+    nrl_mat x, q, scale, code;
+    int64_t block;
+} nrl_quantize_args;
+
 #define NRL_OP_MEMBER(name, args) nrl_status (*name)(void *self, nrl_stream *stream, const args *a)
 typedef struct {
     uint32_t size;
@@ -245,6 +254,7 @@ typedef struct {
     NRL_OP_MEMBER(square_sum, nrl_square_sum_args);
     NRL_OP_MEMBER(dropout, nrl_dropout_args);
     NRL_OP_MEMBER(split16, nrl_split16_args);
+    NRL_OP_MEMBER(quantize, nrl_quantize_args);
 } nrl_ops;
 #undef NRL_OP_MEMBER
 

@@ -84,7 +84,8 @@ typedef struct {
     bool quiet;       /* print nothing: this is not the first rank */
     uint32_t compute; /* nrl_dtype of WEIGHT; MASTER is f32 */
     uint32_t n_states;
-    uint32_t granularity; /* nrl_optimizer_granularity: MATRIX forbids flat placements */
+    uint32_t block; /* flat shards should begin at multiples of this many elements of a part; 1: anywhere. The core
+                       itself gathers what the optimizer needs whole and placements divide */
     int32_t n_params, n_units, reserved;
     nrl_param *const *params;   /* of the model, each once */
     const nrl_unit_uses *units; /* in order of execution */

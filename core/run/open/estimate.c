@@ -3,7 +3,7 @@
  * largest micro-batch of the first steps is walked on a device of shapes alone, by the code that a true step
  * runs. What a backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it.
  */
-#include "optim/slices.h"
+#include "optim/updates.h"
 #include "run/open/session.h"
 #include "tensor/device/shape_device.h"
 
@@ -17,6 +17,7 @@ typedef struct {
     device device;
     nrl_ctx *ctx;
     storage storage;
+    update_plan updates;
     work work;
     arena memory;
     nrl_tensor *totals[NRL_MAX_TERMS];
@@ -68,6 +69,9 @@ static nrl_status bind(dry_run *h)
     ctx_set_compute(h->ctx, session_compute(se));
     ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
     NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
+    NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));
+    updates_place(&h->updates, se->mesh);
+    NRL_TRY(updates_bind(&h->updates, h->ctx));
     h->work.ctx = h->ctx;
     h->work.policy = se->model;
     h->work.algorithm = se->algorithm;
@@ -99,16 +103,10 @@ static nrl_status update(dry_run *h)
     session *se = h->se;
     nrl_slice *slices;
     int64_t n;
-    nrl_status st = NRL_OK;
     const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
     if (nrl_mesh_world(se->mesh) > 1) return NRL_OK; /* its slices are of what the rank holds */
-    NRL_TRY(slices_build(se->model, se->mesh, se->optimizer->n_states, &h->memory, &slices, &n));
-    for (int64_t i = 0; i < n && st == NRL_OK; i++) {
-        ctx_scope_begin(h->ctx);
-        st = slices_update(h->ctx, se->optimizer, se->optimizer_self, &slices[i], &example);
-        ctx_scope_end(h->ctx);
-    }
-    return st;
+    NRL_TRY(slices_build(se->model, se->mesh, h->updates.n_states, &h->memory, &slices, &n));
+    return updates_step(&h->updates, h->ctx, slices, n, &example);
 }
 
 static void close_dry_run(dry_run *h)
@@ -118,10 +116,12 @@ static void close_dry_run(dry_run *h)
             tensor_release(h->ctx, h->totals[k]);
         (void)ctx_set_batch(h->ctx, NULL);
         work_close(&h->work);
+        updates_unbind(&h->updates, h->ctx);
         storage_free(h->ctx, h->se->model, &h->storage);
         ctx_destroy(h->ctx);
     }
     device_close(&h->device);
+    updates_close(&h->updates);
     arena_free(&h->memory);
 }
 

@@ -3,6 +3,7 @@
  */
 #include "model/find.h"
 #include "run/open/session.h"
+#include "tensor/device/backend_call.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,18 +30,40 @@ strategy_setup session_strategy_setup(const session *se)
                             .compute = session_compute(se),
                             .split16 = se->config.train.master == CONFIG_MASTER_SPLIT16,
                             .bf16_gradients = se->config.train.gradients == CONFIG_GRADIENTS_BF16,
-                            .n_states = se->optimizer->n_states,
-                            .granularity = se->optimizer->granularity};
+                            .n_states = se->updates.n_states,
+                            .block = (uint32_t)se->updates.block};
 }
 
-/* The strategy plans, binds what it wants; the rest is allocated. */
+/* Each rank of local steps has states of its own, which only the strategy saves: from the slots. */
+static nrl_status check_local_states(const session *se)
+{
+    if (!se->strategy.plan.local_steps || se->updates.is_plain) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "optimizer '%s' cannot step on each rank alone (sync_every): its states are not those of single "
+                    "elements in fp32; expected an optimizer such as the default one, or sync_every: 1",
+                    se->optimizer->plugin.name);
+}
+
+/* The optimizer declares its states, strategies write layouts, and these say where the states are. */
+static nrl_status plan_storage(session *se, strategy_setup *setup)
+{
+    if (!se->env.evaluate_only) NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &se->updates));
+    *setup = session_strategy_setup(se);
+    NRL_TRY(strategy_open(setup, &se->strategy));
+    updates_place(&se->updates, se->mesh);
+    return check_local_states(se);
+}
+
+/* The strategy binds what it wants; the rest is allocated. */
 static nrl_status open_storage(session *se)
 {
-    const strategy_setup setup = session_strategy_setup(se);
-    NRL_TRY(strategy_open(&setup, &se->strategy));
+    strategy_setup setup;
+    NRL_TRY(plan_storage(se, &setup));
     NRL_TRY(strategy_bind(&se->strategy, se->ctx));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
     NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));
+    NRL_TRY(updates_bind(&se->updates, se->ctx));
+    se->storage.state_bytes += se->updates.state_bytes;
     se->work.strategy = &se->strategy;
     se->work.stage = strategy_stage(&se->strategy, &setup);
     if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(se->ctx, se->model, &se->work.gradients));
@@ -54,12 +77,25 @@ static nrl_status check_precision(const session *se)
                     se->backend->plugin.name);
 }
 
+static nrl_status check_operations(const session *se)
+{
+    const char *const *name = se->optimizer->ops;
+    for (; name && *name && !se->env.evaluate_only; name++)
+        if (!backend_has(&se->device, *name))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "cannot train with optimizer '%s': it needs op '%s', which backend '%s' does not have; "
+                            "expected another optimizer or another backend",
+                            se->optimizer->plugin.name, *name, se->backend->plugin.name);
+    return NRL_OK;
+}
+
 nrl_status session_plan_storage(session *se)
 {
-    const strategy_setup setup = session_strategy_setup(se);
-    NRL_TRY(strategy_open(&setup, &se->strategy));
+    strategy_setup setup;
+    NRL_TRY(plan_storage(se, &setup));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
     storage_plan(se->model, &spec, &se->storage);
+    se->storage.state_bytes += se->updates.state_bytes;
     return NRL_OK;
 }
 
@@ -70,6 +106,7 @@ nrl_status session_open_device(session *se)
     NRL_TRY(st);
     if (!se->config.train.deterministic && se->device.table.relax) se->device.table.relax(se->device.self);
     NRL_TRY(check_precision(se));
+    NRL_TRY(check_operations(se));
     NRL_TRY(ctx_create(&se->device, &se->ctx));
     ctx_set_compute(se->ctx, session_compute(se));
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
@@ -164,6 +201,7 @@ void session_close_device(session *se)
         work_close(&se->work);
         strategy_close(&se->strategy, se->ctx);
         mesh_settle(se->mesh);
+        updates_unbind(&se->updates, se->ctx);
         storage_free(se->ctx, se->model, &se->storage);
         ctx_destroy(se->ctx);
     }

@@ -82,6 +82,7 @@ void session_close(session *se)
     close_data(&se->train);
     chat_template_close(se->chat);
     tokenizer_close(se->tokenizer);
+    updates_close(&se->updates);
     if (se->model) model_destroy(se->model);
     destroy_instances(se);
     if (se->host) plugin_host_destroy(se->host);

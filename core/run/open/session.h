@@ -11,7 +11,7 @@
 #include "data/data.h"
 #include "mesh/mesh.h"
 #include "optim/options.h"
-#include <nrl/optimizer.h>
+#include "optim/updates.h"
 #include "optim/schedule.h"
 #include "plugin/host.h"
 #include "run/output/claims.h"
@@ -56,6 +56,7 @@ typedef struct {
     bool best_is_largest;     /* of checkpoint.metric */
     const nrl_optimizer *optimizer;
     void *optimizer_plugin_options, *optimizer_self;
+    update_plan updates;             /* where the optimizer's states are; empty where nothing is trained */
     optim_options optimizer_options; /* the core's rows */
     schedule_options schedule_options;
     const nrl_adapter *adapter; /* that the config names; NULL: everything is trained */

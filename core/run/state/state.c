@@ -8,6 +8,7 @@
 #include "checkpoint/state_io.h"
 #include "config/config.h"
 #include "run/state/fingerprint.h"
+#include "run/state/optimizer_state.h"
 #include "run/state/plugins.h"
 #include "run/state/progress.h"
 #include "tensor/split16.h"
@@ -47,14 +48,16 @@ static params_scope scope_of(const trainer *tr)
 {
     return (params_scope){.mesh = tr->session->mesh,
                           .trained_only = tr->session->model->adapters,
-                          .n_states = tr->session->optimizer->n_states,
-                          .state_names = tr->session->optimizer->state_names};
+                          .n_states = tr->session->updates.n_states,
+                          .state_names = tr->session->updates.state_names,
+                          .reads = optimizer_state_reads,
+                          .reads_user = &tr->session->updates};
 }
 
 int64_t state_bytes(const trainer *tr)
 {
     params_scope scope = scope_of(tr);
-    return params_bytes(tr->session->model, &scope);
+    return params_bytes(tr->session->model, &scope) + optimizer_state_bytes(&tr->session->updates);
 }
 
 static nrl_status add_algorithm(const trainer *tr, arena *a, checkpoint_writer *w)
@@ -162,6 +165,7 @@ nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w)
 {
     params_scope scope = scope_of(tr);
     NRL_TRY(params_save(tr->session->ctx, tr->session->model, &scope, w));
+    NRL_TRY(optimizer_state_save(&tr->session->updates, tr->session->ctx, a, w));
     NRL_TRY(add_adapters(tr, a, w));
     add_nodes(tr, a, w);
     NRL_TRY(add_algorithm(tr, a, w));
@@ -297,8 +301,10 @@ nrl_status state_restore(trainer *tr, checkpoint *c)
     NRL_TRY(check_is_of_a_run(c));
     NRL_TRY(check_kind(tr, c));
     NRL_TRY(fingerprint_check(tr, c));
+    NRL_TRY(optimizer_state_check(&tr->session->updates, c));
     NRL_TRY(params_check_read(tr->session->model, &scope, c));
     NRL_TRY(params_load(tr->session->ctx, tr->session->model, &scope, c));
+    NRL_TRY(optimizer_state_load(&tr->session->updates, tr->session->ctx, c));
     for (int32_t i = 0; i < tr->session->model->n_params; i++)
         NRL_TRY(param_refresh(tr->session->ctx, tr->session->model->params[i]));
     NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));

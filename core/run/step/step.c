@@ -255,14 +255,8 @@ static nrl_status step_update(trainer *tr, const one_step *of, bool look)
     const nrl_algorithm *a = se->algorithm;
     const nrl_step_params params = {
         .size = sizeof params, .step = tr->progress.updates + 1, .lr = of->lr, .grad_scale = of->clip.scale};
-    nrl_status st = NRL_OK;
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
-    for (int64_t i = 0; i < tr->n_slices && st == NRL_OK; i++) {
-        ctx_scope_begin(se->ctx); /* temporaries of one parameter at a time */
-        st = slices_update(se->ctx, se->optimizer, se->optimizer_self, &tr->slices[i], &params);
-        ctx_scope_end(se->ctx);
-    }
-    if (st != NRL_OK) nrl_add_context("optimizer '%s'", se->optimizer->plugin.name);
+    nrl_status st = updates_step(&se->updates, se->ctx, tr->slices, tr->n_slices, &params);
     slices_touch(tr->slices, tr->n_slices);
     ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = strategy_updated(&se->strategy, se->ctx, params.step);

@@ -60,8 +60,8 @@ typedef struct {
     int32_t instance; /* 0 the policy, 1 the reference */
     bool train, quiet;
     nrl_dtype compute;
-    bool split16, bf16_gradients;   /* of what is trained, see nrl/param.h */
-    uint32_t n_states, granularity; /* of the optimizer */
+    bool split16, bf16_gradients; /* of what is trained, see nrl/param.h */
+    uint32_t n_states, block;     /* of the optimizer, see nrl_parallel_plan */
 } strategy_setup;
 
 /* Adds a choice at its place in the order of planning. */

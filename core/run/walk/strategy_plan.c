@@ -5,6 +5,8 @@
 #include "run/walk/strategy.h"
 #include <string.h>
 
+enum { LARGEST_BLOCK = 4096 }; /* shards at multiples of larger ones would be uneven; such blocks are gathered */
+
 /* What a strategy sees of the model. */
 typedef struct {
     nrl_unit_uses *units; /* [n_units] */
@@ -73,7 +75,7 @@ static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bo
                                .quiet = setup->quiet || quiet,
                                .compute = setup->compute,
                                .n_states = setup->train ? setup->n_states : 0,
-                               .granularity = setup->granularity,
+                               .block = setup->train && setup->block <= LARGEST_BLOCK ? setup->block : 1,
                                .n_params = v->n_params,
                                .n_units = setup->m->n_units,
                                .params = v->params,

@@ -3,6 +3,7 @@
  */
 #include "tensor/internal.h"
 #include "tensor/device/profile.h"
+#include <string.h>
 
 static nrl_status backend_lacks(const nrl_ctx *ctx, const char *name)
 {
@@ -65,6 +66,15 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
         return st ? st : ended;                                                                                        \
     }
 BACKEND_OPS(BACKEND_DEFINE)
+
+bool backend_has(const device *d, const char *name)
+{
+#define BACKEND_ASK(op, args)                                                                                          \
+    if (!strcmp(name, #op)) return d->ops.op != NULL;
+    BACKEND_OPS(BACKEND_ASK)
+#undef BACKEND_ASK
+    return false;
+}
 
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
 {

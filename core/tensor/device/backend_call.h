@@ -4,7 +4,7 @@
  */
 #ifndef TENSOR_BACKEND_CALL_H
 #define TENSOR_BACKEND_CALL_H
-#include <nrl/backend.h>
+#include "tensor/device/device.h"
 
 #define BACKEND_OPS(X)                                                                                                 \
     X(fill, nrl_fill_args)                                                                                             \
@@ -32,11 +32,14 @@
     X(adamw, nrl_adamw_args)                                                                                           \
     X(square_sum, nrl_square_sum_args)                                                                                 \
     X(dropout, nrl_dropout_args)                                                                                       \
-    X(split16, nrl_split16_args)
+    X(split16, nrl_split16_args)                                                                                       \
+    X(quantize, nrl_quantize_args)
 
 #define BACKEND_DECLARE(name, args) nrl_status backend_##name(nrl_ctx *ctx, const args *a);
 BACKEND_OPS(BACKEND_DECLARE) /* backend_gemm and the others */
 #undef BACKEND_DECLARE
+/* Whether the backend of the device has the operation of that name. */
+bool backend_has(const device *d, const char *name);
 /* Copies bytes between host and device, queued like an operation. */
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way);
 

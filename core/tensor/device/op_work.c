@@ -46,6 +46,7 @@ WEIGHT(adamw, grad, 2 * (B(master) + B(m) + B(v) + B(low)) + B(grad) + result(&a
 WEIGHT(square_sum, x, B(x))
 WEIGHT(dropout, y, B(x) + B(y))
 WEIGHT(split16, wide, B(wide) + B(high) + B(low))
+WEIGHT(quantize, x, B(x) + B(q) + B(scale))
 
 op_work op_work_gemm(const nrl_gemm_args *a)
 {

@@ -6,6 +6,12 @@
 #define OPTIMIZERS_VECTOR_H
 #include <nrl/nrl.h>
 
+/* The part of which a declared slice has elements. */
+static inline const nrl_part *vector_part(const nrl_slice *s)
+{
+    return nrl_param_part(s->param, s->part);
+}
+
 /* *y = a x */
 static inline nrl_status vector_scale(nrl_ctx *ctx, double a, nrl_tensor *x, nrl_tensor **y)
 {

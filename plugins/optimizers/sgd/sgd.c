@@ -63,15 +63,22 @@ static nrl_status sgd_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_
     return NRL_OK;
 }
 
-static const char *const sgd_states[] = {"momentum_buffer"};
+/* Without momentum there is nothing to keep. */
+static nrl_status sgd_declare(void *self, nrl_declaration *a)
+{
+    const sgd_options *o = self;
+    a->granularity = NRL_OPTIMIZER_ELEMENT;
+    a->n_states = o->momentum > 0 ? 1 : 0;
+    a->states[0] = (nrl_state){.name = "momentum_buffer", .dtype = NRL_DTYPE_F32, .shape = NRL_STATE_ELEMENT};
+    return NRL_OK;
+}
 
 static const nrl_optimizer sgd = {
     NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, sgd_options, sgd_rows, "sgd", "0.1",
                "stochastic gradient descent with momentum"),
     .plugin.check = sgd_check,
     .granularity = NRL_OPTIMIZER_ELEMENT,
-    .n_states = 1,
-    .state_names = sgd_states,
+    .declare = sgd_declare,
     .update = sgd_update,
 };
 NRL_EXPORT(sgd)

@@ -14,8 +14,8 @@
 #include <nrl/nrl.h>
 #include <stdio.h>
 
-/* Offsets and shares are multiples of this: 64 bytes of bf16, so that kernels see the same alignment, and
- * add in the same order, as without a strategy. */
+/* Offsets and shares are multiples of this, and of the optimizer's blocks: 64 bytes of bf16, so that kernels see the
+ * same alignment, and add in the same order, as without a strategy. */
 enum { FSDP_ALIGN = 32 };
 
 enum { FSDP_FULL = 0, FSDP_GRADS, FSDP_OPTIMIZER };
@@ -97,6 +97,7 @@ typedef struct {
     nrl_comm *comm, *replica_comm;
 
     nrl_parallel_plan plan; /* as answered to the core */
+    int64_t align;          /* FSDP_ALIGN, or the least multiple of it and of plan.block */
     bool idle;              /* nothing is sharded: one rank, or a model that is neither trained nor fully sharded */
     int32_t n_groups, n_runs;
     fsdp_group *groups;

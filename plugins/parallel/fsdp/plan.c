@@ -124,12 +124,13 @@ static void answer(fsdp *s, nrl_parallel_plan *plan)
 
 /* ---- the call ---- */
 
-static nrl_status refuse_matrix(const fsdp *s)
+/* The least multiple of FSDP_ALIGN that keeps the optimizer's blocks together. */
+static int64_t alignment(uint32_t block)
 {
-    if (!s->plan.train || s->plan.granularity != NRL_OPTIMIZER_MATRIX) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "parallel 'fsdp' gives each rank a flat range of elements, but the optimizer needs "
-                                    "whole matrices\nhint: use parallel: ddp, or an elementwise optimizer "
-                                    "such as adamw");
+    int64_t align = FSDP_ALIGN;
+    while (block && align % block)
+        align += FSDP_ALIGN;
+    return align;
 }
 
 /* Unsharded gradients sum micro-batches in f32. */
@@ -152,13 +153,13 @@ nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)
     fsdp *s = self;
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     s->plan = *plan;
+    s->align = alignment(plan->block);
     s->idle = is_idle(s);
     if (s->idle) {
         snprintf(s->text, sizeof s->text, "%s", s->n_ranks == 1 ? "one rank, nothing to shard" : "whole on every rank");
         plan->text = s->text;
         return NRL_OK;
     }
-    NRL_TRY(refuse_matrix(s));
     NRL_TRY(refuse_bf16(s));
     NRL_TRY(fsdp_build_groups(s));
     NRL_TRY(fsdp_assign_slots(s));

@@ -117,21 +117,21 @@ static fsdp_group *open_group(fsdp *s, fsdp_group **open, int32_t unit, bool tra
     return open[trained];
 }
 
-static nrl_status add_param(fsdp_group *g, nrl_param *p)
+static nrl_status add_param(const fsdp *s, fsdp_group *g, nrl_param *p)
 {
     fsdp_param *more = realloc(g->params, (size_t)(g->n_params + 1) * sizeof *more);
     if (!more) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
     g->params = more;
     g->params[g->n_params++] = (fsdp_param){.param = p, .offset = g->numel};
     g->whole += nrl_param_numel(p);
-    g->numel += (nrl_param_numel(p) + FSDP_ALIGN - 1) / FSDP_ALIGN * FSDP_ALIGN;
+    g->numel += (nrl_param_numel(p) + s->align - 1) / s->align * s->align;
     return NRL_OK;
 }
 
 /* Even shares, and this rank's range of each parameter. */
 static void divide(const fsdp *s, fsdp_group *g)
 {
-    int64_t unit = (int64_t)s->n_ranks * FSDP_ALIGN;
+    int64_t unit = s->n_ranks * s->align;
     g->padded = (g->numel + unit - 1) / unit * unit;
     g->share = g->padded / s->n_ranks;
     for (int32_t i = 0; i < g->n_params; i++) {
@@ -150,7 +150,8 @@ static nrl_status fill_groups(fsdp *s)
         for (int32_t i = 0; i < s->plan.units[u].n_uses; i++) {
             nrl_param *p = s->plan.units[u].uses[i];
             if (!takes(s, p) || group_of(s, p)) continue;
-            NRL_TRY(add_param(stands_alone(p) ? new_group(s, nrl_param_name(p), u, s->run_of[u], is_trained(s, p))
+            NRL_TRY(add_param(s,
+                              stands_alone(p) ? new_group(s, nrl_param_name(p), u, s->run_of[u], is_trained(s, p))
                                               : open_group(s, open, u, is_trained(s, p)),
                               p));
         }
@@ -166,7 +167,7 @@ static nrl_status fill_unused(fsdp *s)
         bool trained = is_trained(s, p);
         if (!takes(s, p) || group_of(s, p)) continue;
         if (!unused[trained]) unused[trained] = new_group(s, "unused", -1, s->n_runs, trained);
-        NRL_TRY(add_param(unused[trained], p));
+        NRL_TRY(add_param(s, unused[trained], p));
     }
     return NRL_OK;
 }

@@ -75,10 +75,6 @@ static nrl_status check_heads(const tensor *t, const char *kind, int64_t heads)
 
 static nrl_status check_plan(const tensor *t, const nrl_parallel_plan *plan)
 {
-    if (plan->train && plan->granularity == NRL_OPTIMIZER_MATRIX)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "parallel 'tensor' gives each rank a part of a matrix, but the optimizer needs whole matrices\n"
-                        "hint: use an elementwise optimizer such as adamw");
     NRL_TRY(check_heads(t, "query", plan->n_heads));
     return check_heads(t, "key/value", plan->n_kv_heads);
 }

@@ -5,6 +5,7 @@
 #ifndef WRONG_OPTIMIZERS_H
 #define WRONG_OPTIMIZERS_H
 #include <nrl/nrl.h>
+#include <stdlib.h>
 
 static const nrl_adamw usual = {sizeof(nrl_adamw), 0.9, 0.999, 1e-8, 0.1};
 
@@ -117,6 +118,94 @@ static nrl_status halved_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
     return NRL_OK;
 }
 
+/* Two moments of zero in every step, and the true ones nowhere. */
+static nrl_status forgetful_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_slice own = slices[i];
+        for (int k = 0; k < 2; k++) {
+            NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &own.n, &own.states[k]));
+            NRL_TRY(nrl_tensor_fill(ctx, own.states[k], 0));
+        }
+        NRL_TRY(update_all(ctx, &own, 1, &usual, step));
+    }
+    return NRL_OK;
+}
+
+/* Stores the first moment and does not read it. */
+static nrl_status hasty_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++) {
+        NRL_TRY(nrl_tensor_fill(ctx, slices[i].states[0], 0));
+        NRL_TRY(update_all(ctx, &slices[i], 1, &usual, step));
+    }
+    return NRL_OK;
+}
+
+/* An instance that counts its steps instead of reading their number: a new one begins again. */
+typedef struct {
+    int64_t steps;
+} counter;
+
+static nrl_status counter_create(const void *options, void **self)
+{
+    (void)options;
+    *self = calloc(1, sizeof(counter));
+    return *self ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory");
+}
+
+/* The pattern of decay by the instance's own count is lost at a save and a load; a step from 1 begins it again. */
+static nrl_status own_state_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    counter *c = self;
+    nrl_step_params own = *step;
+    if (!n) return NRL_OK;
+    c->steps = step->step == 1 ? 1 : c->steps + 1;
+    own.step = c->steps;
+    return update_all(ctx, slices, n, &usual, &own);
+}
+
+/* The upper half of each number, without rounding. */
+static nrl_status truncating_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    NRL_TRY(workless_update(self, ctx, slices, n, step));
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t *halves = nrl_tensor_mat(slices[i].master).data;
+        uint16_t *work = slices[i].work ? nrl_tensor_mat(slices[i].work).data : NULL;
+        for (int64_t k = 0; work && k < slices[i].n; k++)
+            work[k] = halves[2 * k + 1];
+    }
+    return NRL_OK;
+}
+
+static nrl_status odd_declare(void *self, nrl_declaration *d)
+{
+    (void)self;
+    d->granularity = NRL_OPTIMIZER_ELEMENT; /* of which a state of its own dims cannot be divided */
+    d->n_states = 1;
+    d->states[0] = (nrl_state){
+        .name = "exp_avg", .dtype = NRL_DTYPE_F32, .shape = NRL_STATE_OWN, .n_dims = 1, .dims = {d->part->dims[0]}};
+    return NRL_OK;
+}
+
+/* Another name each time. */
+static nrl_status moody_declare(void *self, nrl_declaration *d)
+{
+    static int64_t calls;
+    (void)self;
+    d->granularity = NRL_OPTIMIZER_ELEMENT;
+    d->n_states = 2;
+    for (int k = 0; k < 2; k++)
+        d->states[k] = (nrl_state){.name = k             ? "exp_avg_sq"
+                                           : calls++ % 2 ? "m"
+                                                         : "exp_avg",
+                                   .dtype = NRL_DTYPE_F32,
+                                   .shape = NRL_STATE_ELEMENT};
+    return NRL_OK;
+}
+
 static const char *const two_names[] = {"exp_avg", "exp_avg_sq"};
 
 #define WRONG(nm, rule, ...) /* update, and what else differs */                                                       \
@@ -130,12 +219,18 @@ static const nrl_optimizer wrong[] = {
     WRONG(workless, "work is the master, rounded", workless_update),
     WRONG(own_rate, "a rate of zero moves nothing", own_rate_update),
     WRONG(rising, "a step goes against the gradient", rising_update),
-    WRONG(indexed, "an element optimizer takes any slices", indexed_update),
+    WRONG(indexed, "a parameter may be divided as declared", indexed_update),
     WRONG(counting, "equal steps give equal bits", counting_update),
     WRONG(decaying, "without decay and gradient nothing moves", decaying_update),
     WRONG(unstable, "masters stay finite", unstable_update),
     WRONG(needy, "no slices is fine", needy_update),
     WRONG(halved, "a master in halves moves as one in f32", halved_update, .encoded = true),
+    WRONG(forgetful, "every declared state is stored", forgetful_update),
+    WRONG(hasty, "a step depends on every declared state", hasty_update),
+    WRONG(own_state, "states survive a save and a load", own_state_update, .create = counter_create, .destroy = free),
+    WRONG(truncating, "work is the master, rounded", truncating_update),
+    WRONG(odd, "declarations make sense", right_update, .declare = odd_declare),
+    WRONG(moody, "instances with the same options declare the same", right_update, .declare = moody_declare),
     WRONG(lacks_update, "update is NULL", NULL),
 };
 #undef WRONG

@@ -217,25 +217,6 @@ static nrl_status outside_plan(void *self, nrl_parallel_plan *plan)
     return cut_plan(self, plan, 0, -1);
 }
 
-/* Every matrix in two flat halves, whatever the optimizer needs. */
-static nrl_status flat_plan(void *self, nrl_parallel_plan *plan)
-{
-    copies *c = self;
-    int32_t n = nrl_mesh_size(c->mesh, "data");
-    NRL_TRY(whole_plan(self, plan));
-    for (int32_t r = 0; r < n; r++) {
-        c->begin[r] = r ? 7 : 0;
-        c->end[r] = r == n - 1 ? 15 : 7;
-    }
-    for (int32_t r = 1; r < n - 1; r++)
-        c->end[r] = 7;
-    for (int32_t i = 0; i < plan->n_params; i++)
-        if (nrl_param_numel(plan->params[i]) == 15)
-            nrl_param_part(plan->params[i], 0)->layout =
-                (nrl_layout){.n_placements = 1, .placements[0] = {"data", NRL_SHARD_FLAT, n, c->begin, c->end}};
-    return NRL_OK;
-}
-
 /* ---- memory ---- */
 
 static nrl_status bind_own(void *self, nrl_ctx *ctx)
@@ -510,7 +491,6 @@ static const nrl_parallel wrong[] = {
           .updated = right_updated),
     WRONG(outside, "placements lie inside what they cut", .axis = &batch_axis, .plan = outside_plan,
           .updated = right_updated),
-    WRONG(flat, "no flat placements where the optimizer needs matrices", .axis = &batch_axis, .plan = flat_plan),
     WRONG(reference, "a model that is not trained has no gradients", .axis = &batch_axis, .plan = whole_plan,
           .bind = bind_own, .unbind = right_unbind, .finish = right_finish, .updated = right_updated),
     WRONG(clinging, "unbind gives every slot back", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,

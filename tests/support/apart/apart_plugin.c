@@ -228,6 +228,7 @@ APART_OP(adamw, MAT(master), MAT(grad), MAT(m), MAT(v), MAT(work), MAT(low))
 APART_OP(square_sum, MAT(x), PTR(out))
 APART_OP(dropout, MAT(x), MAT(y), PTR(rows))
 APART_OP(split16, MAT(wide), MAT(high), MAT(low))
+APART_OP(quantize, MAT(x), MAT(q), MAT(scale), MAT(code))
 
 #define APART_ENTRY(name) .name = apart_op_##name
 static const nrl_ops apart_ops = {.size = sizeof(nrl_ops),
@@ -256,7 +257,8 @@ static const nrl_ops apart_ops = {.size = sizeof(nrl_ops),
                                   APART_ENTRY(adamw),
                                   APART_ENTRY(square_sum),
                                   APART_ENTRY(dropout),
-                                  APART_ENTRY(split16)};
+                                  APART_ENTRY(split16),
+                                  APART_ENTRY(quantize)};
 
 static nrl_backend apart_table = {
     .ops = &apart_ops,

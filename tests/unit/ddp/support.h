@@ -95,7 +95,7 @@ static inline void ddp_make_model(ddp_rank *r)
                                   .train = true,
                                   .compute = r->s->work,
                                   .n_states = 1,
-                                  .granularity = NRL_OPTIMIZER_ELEMENT,
+                                  .block = 1,
                                   .n_params = N_PARAMS,
                                   .n_units = N_UNITS,
                                   .params = r->list,

@@ -39,7 +39,7 @@ static nrl_status hold(const holding *h, nrl_mesh *mesh, nrl_ctx *ctx, model *m,
                             .split16 = h->small,
                             .bf16_gradients = h->small,
                             .n_states = N_STATES,
-                            .granularity = NRL_OPTIMIZER_ELEMENT};
+                            .block = 1};
     strategy s = {0};
     storage held = {0};
     ctx_memory used;

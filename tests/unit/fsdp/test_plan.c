@@ -30,7 +30,6 @@ static void options_that_mean_nothing_are_refused(void **state)
 typedef struct {
     const nrl_parallel *table;
     const void *options;
-    uint32_t granularity;
 } attempt;
 
 static nrl_status make(nrl_mesh *mesh, int32_t rank, void *user)
@@ -44,7 +43,7 @@ static nrl_status make(nrl_mesh *mesh, int32_t rank, void *user)
     nrl_parallel_plan plan = {.size = sizeof plan,
                               .train = true,
                               .compute = NRL_DTYPE_F32,
-                              .granularity = a->granularity,
+                              .block = 1,
                               .n_params = 1,
                               .n_units = 1,
                               .params = list,
@@ -57,9 +56,9 @@ static nrl_status make(nrl_mesh *mesh, int32_t rank, void *user)
     return st;
 }
 
-static void fails(void **state, const char *yaml, int32_t world, uint32_t granularity, const char *words)
+static void fails(void **state, const char *yaml, int32_t world, const char *words)
 {
-    attempt a = {.granularity = granularity};
+    attempt a = {0};
     assert_int_equal(fsdp_options_of(*state, yaml, &a.table, &a.options), NRL_OK);
     assert_int_equal(local_ranks_run(world, make, &a), NRL_ERR_CONFIG);
     if (!strstr(nrl_error_text(), words)) fail_msg("'%s' does not say '%s'", nrl_error_text(), words);
@@ -67,20 +66,12 @@ static void fails(void **state, const char *yaml, int32_t world, uint32_t granul
 
 static void ranks_that_do_not_divide_are_refused(void **state)
 {
-    fails(state, "{shard_size: 3}", 4, NRL_OPTIMIZER_ELEMENT, "3 ranks to a copy do not divide 4 ranks");
-    fails(state, "{shard_size: 8}", 4, NRL_OPTIMIZER_ELEMENT, "8 ranks to a copy do not divide 4 ranks");
-    fails(state, "{replicas: 3}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 3 copies do not divide 4 ranks");
-    fails(state, "{replicas: 2, shard_size: 4}", 4, NRL_OPTIMIZER_ELEMENT,
-          "shard_size 4 times replicas 2 makes 8 ranks, but there are 4");
-    fails(state, "{shard_size: 1}", 4, NRL_OPTIMIZER_ELEMENT,
-          "shard_size: one rank per copy of the model leaves nothing to shard");
-    fails(state, "{replicas: 4}", 4, NRL_OPTIMIZER_ELEMENT, "replicas: 4 copies on 4 ranks: one rank");
-}
-
-static void an_optimizer_of_matrices_is_refused_with_the_reason(void **state)
-{
-    fails(state, "{}", 2, NRL_OPTIMIZER_MATRIX, "flat range of elements");
-    fails(state, "{shard: optimizer}", 2, NRL_OPTIMIZER_MATRIX, "hint: use parallel: ddp");
+    fails(state, "{shard_size: 3}", 4, "3 ranks to a copy do not divide 4 ranks");
+    fails(state, "{shard_size: 8}", 4, "8 ranks to a copy do not divide 4 ranks");
+    fails(state, "{replicas: 3}", 4, "replicas: 3 copies do not divide 4 ranks");
+    fails(state, "{replicas: 2, shard_size: 4}", 4, "shard_size 4 times replicas 2 makes 8 ranks, but there are 4");
+    fails(state, "{shard_size: 1}", 4, "shard_size: one rank per copy of the model leaves nothing to shard");
+    fails(state, "{replicas: 4}", 4, "replicas: 4 copies on 4 ranks: one rank");
 }
 
 /* ---- a decoder's shape ---- */
@@ -95,6 +86,8 @@ typedef struct {
     const nrl_parallel *table;
     const void *options;
     nrl_dtype compute;
+    uint32_t block;
+    bool divides[RANKS]; /* a block of 256 elements of a parameter */
     nrl_parallel_plan plan[RANKS];
     char text[RANKS][256];
     int64_t local[RANKS];
@@ -121,7 +114,7 @@ static nrl_status plan_decoder(nrl_mesh *mesh, int32_t rank, void *user)
     d->plan[rank] = (nrl_parallel_plan){.size = sizeof *d->plan,
                                         .train = true,
                                         .compute = d->compute,
-                                        .granularity = NRL_OPTIMIZER_ELEMENT,
+                                        .block = d->block ? d->block : 1,
                                         .n_params = DECODER_PARAMS,
                                         .n_units = DECODER_UNITS,
                                         .params = list,
@@ -130,6 +123,10 @@ static nrl_status plan_decoder(nrl_mesh *mesh, int32_t rank, void *user)
     if (st == NRL_OK) st = d->table->plan(self, &d->plan[rank]);
     for (int i = 0; i < DECODER_PARAMS && st == NRL_OK; i++)
         d->local[rank] += layout_local_numel(mesh, &params[i]);
+    for (int i = 0; i < DECODER_PARAMS && st == NRL_OK; i++) {
+        layout_shard shard = layout_shard_of(mesh, rank, &parts[i], 0);
+        d->divides[rank] |= shard.flat_begin < shard.flat_end && shard.flat_begin % 256 != 0;
+    }
     if (st == NRL_OK) snprintf(d->text[rank], sizeof *d->text, "%s", d->plan[rank].text);
     if (self) d->table->destroy(self);
     free(parts);
@@ -168,12 +165,24 @@ static void two_small_buffers_follow_a_large_one_for_any_number_of_ahead(void **
     assert_true(d.plan[0].buffer_bytes <= most + most / 100);
 }
 
+static void shards_keep_blocks_of_the_optimizer_together(void **state)
+{
+    decoder d = {.compute = NRL_DTYPE_F32}, blocks = {.compute = NRL_DTYPE_F32, .block = 256};
+    assert_int_equal(fsdp_options_of(*state, "{}", &d.table, &d.options), NRL_OK);
+    blocks.table = d.table;
+    blocks.options = d.options;
+    assert_int_equal(local_ranks_run(RANKS, plan_decoder, &d), NRL_OK);
+    assert_int_equal(local_ranks_run(RANKS, plan_decoder, &blocks), NRL_OK);
+    assert_true(d.divides[1] || d.divides[2] || d.divides[3]);
+    assert_false(blocks.divides[1] || blocks.divides[2] || blocks.divides[3]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_that_mean_nothing_are_refused),
         cmocka_unit_test(ranks_that_do_not_divide_are_refused),
-        cmocka_unit_test(an_optimizer_of_matrices_is_refused_with_the_reason),
+        cmocka_unit_test(shards_keep_blocks_of_the_optimizer_together),
         cmocka_unit_test(a_decoder_is_divided_evenly_and_buffers_are_its_largest_units),
         cmocka_unit_test(two_small_buffers_follow_a_large_one_for_any_number_of_ahead),
     };

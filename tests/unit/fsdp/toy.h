@@ -446,7 +446,7 @@ static inline nrl_status toy_rank(nrl_mesh *mesh, int32_t rank, void *user)
                                   .quiet = true,
                                   .compute = t->c->compute,
                                   .n_states = 0,
-                                  .granularity = NRL_OPTIMIZER_ELEMENT,
+                                  .block = 1,
                                   .n_params = TOY_PARAMS,
                                   .n_units = TOY_UNITS,
                                   .params = t->list,

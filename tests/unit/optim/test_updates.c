@@ -1,9 +1,10 @@
 /*
- * test_updates.c - optimizer plugins and clipping compared with torch.optim on given gradients
- * (tests/data/optim/optim.json), in f32 on the cpu backend.
+ * test_updates.c - optimizer plugins and clipping compared with PyTorch and bitsandbytes on given gradients
+ * (tests/data/optim/optim.json, and updates.json by tests/parity/make_optimizers.py), in f32 on the cpu backend.
  */
 #include "base/json.h"
 #include "optim/clip.h"
+#include "optim/updates.h"
 #include "support/backend.h"
 #include "support/options.h"
 #include "tensor/param.h"
@@ -16,7 +17,7 @@
 /* f32 rounds each of six updates; largest error of values of size 1, seen: 3e-7. */
 #define TOLERANCE 1e-6
 
-enum { N_PARAMS = 2, N_STEPS = 6 };
+enum { N_PARAMS = 2, N_STEPS = 6, MOST = 64 * 80 };
 
 typedef struct {
     arena memory;
@@ -25,9 +26,12 @@ typedef struct {
     void *options, *self;
     device device;
     nrl_ctx *ctx;
-    nrl_param params[N_PARAMS];
+    nrl_param params[N_PARAMS], *list[N_PARAMS];
     nrl_part parts[N_PARAMS];
-    nrl_slice slices[N_PARAMS];
+    model m;
+    update_plan updates;
+    nrl_slice *slices;
+    int64_t n_slices;
 } fixture;
 
 static nrl_status open_optimizer(fixture *f, const char *name, const char *yaml)
@@ -50,12 +54,11 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     fixture *f = *state;
-    for (int i = 0; i < N_PARAMS; i++) {
-        nrl_slice *s = &f->slices[i];
-        nrl_tensor *all[] = {s->master, s->grad, s->states[0], s->states[1], s->work};
-        for (int k = 0; k < 5; k++)
-            tensor_release(f->ctx, all[k]);
-    }
+    updates_unbind(&f->updates, f->ctx);
+    updates_close(&f->updates);
+    for (int i = 0; i < N_PARAMS; i++)
+        for (int slot = 0; slot < NRL_SLOT_COUNT; slot++)
+            tensor_release(f->ctx, f->params[i].slots[slot]);
     if (f->self && f->table->create) f->table->destroy(f->self);
     ctx_destroy(f->ctx);
     device_close(&f->device);
@@ -80,21 +83,30 @@ static void write_list(fixture *f, nrl_tensor *t, const nrl_node *list)
     assert_int_equal(tensor_write(f->ctx, t, values), NRL_OK);
 }
 
-static void make_slices(fixture *f, const nrl_node *golden)
+/* Two parameters with their slots, and the states that the optimizer declares. */
+static void make_params(fixture *f, const nrl_node *all_shapes)
 {
-    for (size_t i = 0; i < N_PARAMS; i++) {
-        const nrl_node *start = nrl_node_at(nrl_node_find(golden, "start"), i);
-        int64_t n = (int64_t)nrl_node_size(start);
-        param_init(&f->params[i], &f->parts[i], i ? "b" : "a", 1, &n);
-        f->slices[i] = (nrl_slice){.param = &f->params[i],
-                                   .n = n,
-                                   .decay = true,
-                                   .master = new_tensor(f, NRL_DTYPE_F32, n),
-                                   .grad = new_tensor(f, NRL_DTYPE_F32, n),
-                                   .states = {new_tensor(f, NRL_DTYPE_F32, n), new_tensor(f, NRL_DTYPE_F32, n)},
-                                   .work = new_tensor(f, NRL_DTYPE_BF16, n)};
-        write_list(f, f->slices[i].master, start);
+    f->m = (model){.params = f->list, .n_params = N_PARAMS};
+    for (int i = 0; i < N_PARAMS; i++) {
+        const nrl_node *shape = nrl_node_at(all_shapes, (size_t)i);
+        nrl_param *p = f->list[i] = &f->params[i];
+        int64_t dims[NRL_MAX_DIMS] = {0};
+        for (size_t d = 0; d < nrl_node_size(shape); d++)
+            dims[d] = nrl_node_int(nrl_node_at(shape, d), 0);
+        param_init(p, &f->parts[i], i ? "b" : "a", (int)nrl_node_size(shape), dims);
+        p->trained = p->decay = true;
+        nrl_param_bind(p, NRL_SLOT_MASTER, new_tensor(f, NRL_DTYPE_F32, p->numel));
+        nrl_param_bind(p, NRL_SLOT_GRAD, new_tensor(f, NRL_DTYPE_F32, p->numel));
+        nrl_param_bind(p, NRL_SLOT_WEIGHT, new_tensor(f, NRL_DTYPE_BF16, p->numel));
     }
+    assert_int_equal(updates_declare(f->table, f->self, &f->m, &f->updates), NRL_OK);
+    for (int i = 0; i < N_PARAMS; i++)
+        for (uint32_t k = 0; k < f->updates.n_states; k++)
+            nrl_param_bind(&f->params[i], (nrl_slot)(NRL_SLOT_STATE0 + k),
+                           new_tensor(f, NRL_DTYPE_F32, f->params[i].numel));
+    updates_place(&f->updates, NULL);
+    assert_int_equal(updates_bind(&f->updates, f->ctx), NRL_OK);
+    assert_int_equal(slices_build(&f->m, NULL, f->updates.n_states, &f->memory, &f->slices, &f->n_slices), NRL_OK);
 }
 
 static void expect_list(fixture *f, const nrl_tensor *t, const nrl_node *list, double tolerance)
@@ -130,7 +142,7 @@ static void one_step(fixture *f, const nrl_node *golden, int64_t step)
         assert_true(fabs(clip.norm - want) <= TOLERANCE * want);
     }
     nrl_step_params block = {sizeof block, step + 1, lr, clip.scale};
-    assert_int_equal(f->table->update(f->self, f->ctx, f->slices, N_PARAMS, &block), NRL_OK);
+    assert_int_equal(updates_step(&f->updates, f->ctx, f->slices, f->n_slices, &block), NRL_OK);
     for (size_t i = 0; i < N_PARAMS; i++) {
         expect_list(f, f->slices[i].master, nrl_node_at(after, i), TOLERANCE);
         expect_list(f, f->slices[i].work, nrl_node_at(after, i), 0x1p-8); /* bf16 keeps 8 bits */
@@ -145,7 +157,9 @@ static void updates_equal_those_of_torch(void **state, size_t which, const char 
     assert_int_equal(json_read_file(&f->memory, path, 1 << 20, &golden), NRL_OK);
     const nrl_node *c = nrl_node_at(nrl_node_find(golden, "optimizers"), which);
     assert_int_equal(open_optimizer(f, name, yaml), NRL_OK);
-    make_slices(f, c);
+    make_params(f, nrl_node_find(c, "shapes"));
+    for (size_t i = 0; i < N_PARAMS; i++)
+        write_list(f, f->slices[i].master, nrl_node_at(nrl_node_find(c, "start"), i));
     for (int64_t step = 0; step < N_STEPS; step++)
         one_step(f, c, step);
     free(path);
@@ -174,6 +188,105 @@ static void momentum_with_decay_equals_that_of_torch(void **state)
 static void nesterov_momentum_equals_that_of_torch(void **state)
 {
     updates_equal_those_of_torch(state, 6, "sgd", "{momentum: 0.9, nesterov: true}");
+}
+
+static void factored_moments_equal_those_of_torch(void **state)
+{
+    updates_equal_those_of_torch(state, 9, "adafactor", "{weight_decay: 0.1}");
+}
+
+/* ---- updates.json ---- */
+
+/* The generator of make_optimizers.py: 24 bits in [-1, 1). */
+static float uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(*state >> 40) / (1 << 23) - 1);
+}
+
+static void draw(fixture *f, uint64_t *state, float size, nrl_tensor *t)
+{
+    static float values[MOST];
+    int64_t n = nrl_tensor_numel(t);
+    assert_true(n <= MOST);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = size * uniform(state);
+    assert_int_equal(tensor_write(f->ctx, t, values), NRL_OK);
+}
+
+static void expect_every(fixture *f, const nrl_tensor *t, const nrl_node *list, size_t every, double tolerance)
+{
+    static double got[MOST];
+    assert_int_equal(nrl_tensor_fetch(f->ctx, t, got, nrl_tensor_numel(t)), NRL_OK);
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        double want = nrl_node_f64(nrl_node_at(list, i), NAN), is = got[i * every];
+        if (!(fabs(is - want) <= tolerance * (1 + fabs(want))))
+            fail_msg("element %zu: %.9g, expected %.9g", i * every, is, want);
+    }
+}
+
+static void take_case(fixture *f, const nrl_node *c, double tolerance)
+{
+    uint64_t state = (uint64_t)nrl_node_int(nrl_node_find(c, "seed"), 0);
+    size_t every = (size_t)nrl_node_int(nrl_node_find(c, "every"), 1);
+    const nrl_node *after = nrl_node_find(c, "after");
+    assert_int_equal(open_optimizer(f, nrl_node_string(nrl_node_find(c, "name"), ""),
+                                    nrl_node_string(nrl_node_find(c, "options"), "")),
+                     NRL_OK);
+    make_params(f, nrl_node_find(c, "shapes"));
+    for (int i = 0; i < N_PARAMS; i++)
+        draw(f, &state, 1, f->slices[i].master);
+    for (size_t step = 0; step < nrl_node_size(after); step++) {
+        nrl_step_params block = {sizeof block, (int64_t)step + 1, nrl_node_f64(nrl_node_find(c, "lr"), NAN), 0.5};
+        for (int i = 0; i < N_PARAMS; i++)
+            draw(f, &state, (float)(2 << step % 3), f->slices[i].grad);
+        assert_int_equal(updates_step(&f->updates, f->ctx, f->slices, f->n_slices, &block), NRL_OK);
+        for (size_t i = 0; i < N_PARAMS; i++)
+            expect_every(f, f->slices[i].master, nrl_node_at(nrl_node_at(after, step), i), every, tolerance);
+    }
+}
+
+static void recorded_updates_are_equal(void **state, size_t which, const char *name, double tolerance)
+{
+    fixture *f = *state;
+    nrl_node *recorded;
+    char *path = mem_printf("%s/tests/data/optim/updates.json", getenv("NRL_TEST_SOURCE"));
+    assert_int_equal(json_read_file(&f->memory, path, 1 << 20, &recorded), NRL_OK);
+    const nrl_node *c = nrl_node_at(nrl_node_find(recorded, "cases"), which);
+    assert_string_equal(nrl_node_string(nrl_node_find(c, "name"), ""), name);
+    take_case(f, c, tolerance);
+    free(path);
+}
+
+static void dampened_momentum_equals_that_of_torch(void **state)
+{
+    recorded_updates_are_equal(state, 0, "sgd", TOLERANCE);
+}
+
+static void signs_of_a_mean_equal_the_published_program(void **state)
+{
+    recorded_updates_are_equal(state, 1, "lion", TOLERANCE);
+}
+
+/* Five steps of an iteration that stretches small singular values by up to 3.4 each, in f32. */
+static void orthogonal_steps_equal_those_in_double(void **state)
+{
+    recorded_updates_are_equal(state, 2, "muon", 2e-5);
+}
+
+static void orthogonal_steps_with_the_original_rate_equal_those_in_double(void **state)
+{
+    recorded_updates_are_equal(state, 3, "muon", 2e-5);
+}
+
+static void moments_of_8_bits_equal_those_of_bitsandbytes(void **state)
+{
+    recorded_updates_are_equal(state, 4, "adamw8bit", 1e-5);
+}
+
+static void larger_factored_moments_equal_those_of_torch(void **state)
+{
+    recorded_updates_are_equal(state, 5, "adafactor", TOLERANCE);
 }
 
 static void options_of_sgd_that_mean_nothing_are_refused(void **state)
@@ -263,6 +376,13 @@ int main(void)
         CASE(plain_gradient_descent_equals_that_of_torch),
         CASE(momentum_with_decay_equals_that_of_torch),
         CASE(nesterov_momentum_equals_that_of_torch),
+        CASE(factored_moments_equal_those_of_torch),
+        CASE(dampened_momentum_equals_that_of_torch),
+        CASE(signs_of_a_mean_equal_the_published_program),
+        CASE(orthogonal_steps_equal_those_in_double),
+        CASE(orthogonal_steps_with_the_original_rate_equal_those_in_double),
+        CASE(moments_of_8_bits_equal_those_of_bitsandbytes),
+        CASE(larger_factored_moments_equal_those_of_torch),
         CASE(options_of_sgd_that_mean_nothing_are_refused),
         CASE(betas_are_checked_with_the_place),
         CASE(a_gradient_that_is_not_finite_is_told),
