@@ -140,7 +140,8 @@ except KeyboardInterrupt:
         self.assertEqual(done.stdout, "interrupted 2 2\n")
         child = subprocess.Popen([sys.executable, "-c", code, json.dumps(long), "signal"], stdout=subprocess.PIPE, text=True)
         self.assertEqual(child.stdout.readline(), "open\n")
-        while not os.path.exists(os.path.join(self.path("run"), "metrics.jsonl")):
+        records_file = os.path.join(self.path("run"), "metrics.jsonl")  # empty until run.train(), which handles the signal
+        while not os.path.exists(records_file) or not os.path.getsize(records_file):
             pass
         child.send_signal(signal.SIGINT)
         word, steps, saved = child.stdout.readline().split()
