@@ -27,7 +27,7 @@ static void print_help(FILE *to)
     int width = 0;
     for (size_t i = 0; i < cli_n_verbs; i++)
         if ((int)strlen(cli_verbs[i].example) > width) width = (int)strlen(cli_verbs[i].example);
-    fprintf(to, "nrl fine-tunes language models. An example of every verb:\n\n");
+    fprintf(to, "nrl fine-tunes language models. An example of every verb:\n");
     for (size_t i = 0; i < cli_n_verbs; i++)
         if (cli_verbs[i].summary) fprintf(to, "  nrl %-*s  %s\n", width, cli_verbs[i].example, cli_verbs[i].summary);
     arena a = {0};

@@ -21,7 +21,8 @@ typedef struct {
     bool *ended; /* [n] */
     kv_cache *cache;
     float *logits;   /* [V] scratch of one row */
-    uint32_t *order; /* [V] scratch of top-p */
+    uint32_t *order; /* [V] scratch of draw */
+    bool *seen;      /* [V] scratch of the repetition penalty, false between calls */
     int64_t vocab;
 } group;
 
@@ -55,24 +56,46 @@ static int by_logit_down(const void *a, const void *b, void *logits)
     return i < j ? -1 : i > j;
 }
 
-/* Draws from softmax(logits / temperature), cut to the smallest head of mass top_p. */
+/* Sums the first n probabilities in the drawing order. */
+static double sum_of(const group *g, const float *p, int64_t n)
+{
+    double total = 0;
+    for (int64_t i = 0; i < n; i++)
+        total += p[g->order[i]];
+    return total;
+}
+
+/* Draws from softmax(logits / temperature), limited by top-k, then top-p, then min-p, as in transformers. */
 static int32_t draw(group *g, float *logits, double u)
 {
+    const generate_options *o = g->options;
     int64_t n = g->vocab;
-    double top = logits[largest(logits, n)], total = 0;
+    double top = logits[largest(logits, n)], total;
     for (int64_t i = 0; i < n; i++) {
         g->order[i] = (uint32_t)i;
-        logits[i] = (float)exp((logits[i] - top) / g->options->temperature);
-        total += logits[i];
+        logits[i] = (float)exp((logits[i] - top) / o->temperature);
     }
-    if (g->options->top_p < 1) {
+    total = sum_of(g, logits, n); /* in the order of ids */
+    if (o->top_p < 1 || o->top_k > 0 || o->min_p > 0)
+        qsort_r(g->order, (size_t)n, sizeof *g->order, by_logit_down, logits);
+    if (o->top_k > 0 && o->top_k < n) {
+        n = o->top_k;
+        total = sum_of(g, logits, n);
+    }
+    if (o->top_p < 1) {
         double kept = 0;
         int64_t k = 0;
-        qsort_r(g->order, (size_t)n, sizeof *g->order, by_logit_down, logits);
-        while (k < n && kept < g->options->top_p * total)
+        while (k < n && kept < o->top_p * total)
             kept += logits[g->order[k++]];
         n = k;
         total = kept;
+    }
+    if (o->min_p > 0) { /* the most likely token has the value 1 */
+        int64_t k = 1;
+        while (k < n && logits[g->order[k]] >= o->min_p)
+            k++;
+        n = k;
+        total = sum_of(g, logits, n);
     }
     double x = u * total;
     for (int64_t i = 0; i < n; i++)
@@ -80,11 +103,27 @@ static int32_t draw(group *g, float *logits, double u)
     return (int32_t)g->order[n - 1];
 }
 
+static void penalise(group *g, const int32_t *ids, int64_t n, float *logits)
+{
+    float penalty = (float)g->options->repetition_penalty;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t id = ids[i];
+        if (id < 0 || id >= g->vocab || g->seen[id]) continue;
+        g->seen[id] = true;
+        logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+    }
+}
+
 static int32_t choose(group *g, size_t i, const float *row)
 {
     const generate_options *o = g->options;
-    if (o->temperature <= 0) return largest(row, g->vocab);
     memcpy(g->logits, row, (size_t)g->vocab * sizeof *row);
+    if (o->repetition_penalty > 0 && o->repetition_penalty != 1) {
+        penalise(g, g->prompts[i], g->lengths[i], g->logits);
+        penalise(g, g->results[i].ids, g->results[i].n, g->logits);
+        memset(g->seen, 0, (size_t)g->vocab * sizeof *g->seen);
+    }
+    if (o->temperature <= 0) return largest(g->logits, g->vocab);
     return draw(g, g->logits, uniform(o->seed, g->first + i, (uint64_t)g->results[i].n));
 }
 
@@ -127,7 +166,7 @@ static nrl_status take_token(group *g, size_t i, int32_t id)
     r->ids[r->n++] = id;
     if (r->n >= o->max_tokens) g->ended[i] = true;
     if (o->is_end && o->is_end(o->user, id)) g->ended[i] = true;
-    return o->token ? o->token(o->user, g->first + i, id, g->ended[i]) : NRL_OK;
+    return o->token ? o->token(o->user, g->first + i, id, &g->ended[i]) : NRL_OK;
 }
 
 /* Logits of one row each of the live sequences. */
@@ -233,7 +272,8 @@ nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengt
     }
     float *logits = mem_try((size_t)vocab * sizeof *logits, "the logits of a token");
     uint32_t *order = mem_try((size_t)vocab * sizeof *order, "the order of logits");
-    if (!logits || !order) st = NRL_ERR_MEMORY;
+    bool *seen = mem_try((size_t)vocab * sizeof *seen, "the tokens of a text");
+    if (!logits || !order || !seen) st = NRL_ERR_MEMORY;
     for (size_t i = 0; i < n && st == NRL_OK;) {
         size_t k = 0;
         int64_t tokens = 0;
@@ -248,11 +288,13 @@ nrl_status generate(work *w, const int32_t *const *prompts, const int64_t *lengt
                    .results = results + i,
                    .logits = logits,
                    .order = order,
+                   .seen = seen,
                    .vocab = vocab};
         st = run_group(&g);
         i += k;
     }
     free(logits);
     free(order);
+    free(seen);
     return st;
 }

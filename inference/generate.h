@@ -8,12 +8,15 @@
 
 typedef struct {
     int64_t max_tokens;
-    double temperature; /* 0 = greedy: the largest logit, smallest id on ties */
-    double top_p;       /* smallest set of tokens with at least this probability */
-    uint64_t seed;      /* token t of prompt i depends on (seed, i, t) alone, not on the grouping */
+    double temperature;               /* 0 = greedy: the largest logit, smallest id on ties */
+    double top_p;                     /* smallest set of tokens with at least this probability */
+    int64_t top_k;                    /* 0 = all */
+    double min_p, repetition_penalty; /* as in nrl/inference.h */
+    uint64_t seed;                    /* token t of prompt i depends on (seed, i, t) alone, not on the grouping */
     bool (*is_end)(void *user, int32_t id);
-    /* a token of prompt i, whether it is its last; NULL = nobody asks */
-    nrl_status (*token)(void *user, size_t i, int32_t id, bool is_last);
+    /* Called for each token of prompt i. *is_last says whether the generation ends with it; the function may set it.
+     * NULL = not called. */
+    nrl_status (*token)(void *user, size_t i, int32_t id, bool *is_last);
     void *user;
     int32_t vocab_size; /* ids beyond (a padded head) are never chosen; 0 = the head's size */
 } generate_options;

@@ -222,8 +222,9 @@ nrl_status nrl_inference_sample(nrl_inference *s, const char *const *prompts, si
                                 const nrl_sample_options *options, char **texts, int64_t *n_tokens)
 {
     NRL_TRY(check_tokenizer(s));
-    if (options->chat && !s->chat) NRL_TRY(nrl_inference_set_template(s, NULL));
-    return sample_texts(&s->work, s->tokenizer, options->chat ? s->chat : NULL, prompts, n, options, texts, n_tokens);
+    bool chat = sample_needs_template(options);
+    if (chat && !s->chat) NRL_TRY(nrl_inference_set_template(s, NULL));
+    return sample_texts(&s->work, s->tokenizer, chat ? s->chat : NULL, prompts, n, options, texts, n_tokens);
 }
 
 /* ---- import: to checkpoint 0 of a run ---- */

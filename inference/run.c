@@ -14,14 +14,13 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     session *se = &r->session;
     NRL_TRY(hooks_check_call(&r->hooks, "sample"));
     if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
-    if (options->chat && !se->chat)
-        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
+    bool chat = sample_needs_template(options);
+    if (chat && !se->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
     nrl_status st = ranks_agree(se->mesh, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&se->strategy, se->ctx);
     if (st == NRL_OK)
-        st = sample_texts(&se->work, se->tokenizer, options->chat ? se->chat : NULL, prompts, n, options, texts,
-                          n_tokens);
+        st = sample_texts(&se->work, se->tokenizer, chat ? se->chat : NULL, prompts, n, options, texts, n_tokens);
     return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
 }
 

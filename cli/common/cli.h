@@ -44,6 +44,9 @@ int cli_finish(nrl_status st); /* prints the error; returns the exit code */
 bool cli_take_flag(int *argc, char **argv, const char *flag);
 /* The same for `flag VALUE` and `flag=VALUE`; NULL if absent. NRL_ERR_CONFIG without a value. */
 nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value);
+/* The same for a flag that may be given up to `most` times. */
+nrl_status cli_take_values(int *argc, char **argv, const char *flag, const char **values, size_t most,
+                           size_t *n_values);
 /* NRL_ERR_CONFIG if an argument that starts with '-' is left, or if there are not min to max
  * arguments after the verb (max < 0: any number). */
 nrl_status cli_expect(int argc, char **argv, int min, int max);

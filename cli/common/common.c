@@ -38,18 +38,26 @@ static int find_flag(int argc, char **argv, const char *flag)
     return i;
 }
 
-nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value)
+nrl_status cli_take_values(int *argc, char **argv, const char *flag, const char **values, size_t most, size_t *n_values)
 {
     size_t n = strlen(flag);
-    int i = find_flag(*argc, argv, flag);
-    *value = NULL;
-    if (i >= *argc) return NRL_OK;
-    bool joined = argv[i][n] == '=';
-    if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: missing value", flag);
-    *value = joined ? argv[i] + n + 1 : argv[i + 1];
-    remove_arguments(argc, argv, i, joined ? 1 : 2);
-    if (find_flag(*argc, argv, flag) < *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: given twice", flag);
+    *n_values = 0;
+    for (int i = find_flag(*argc, argv, flag); i < *argc; i = find_flag(*argc, argv, flag)) {
+        bool joined = argv[i][n] == '=';
+        if (!joined && i + 1 >= *argc) return nrl_fail(NRL_ERR_CONFIG, "%s: missing value", flag);
+        if (*n_values == most && most == 1) return nrl_fail(NRL_ERR_CONFIG, "%s: given twice", flag);
+        if (*n_values == most) return nrl_fail(NRL_ERR_CONFIG, "%s: given more than %zu times", flag, most);
+        values[(*n_values)++] = joined ? argv[i] + n + 1 : argv[i + 1];
+        remove_arguments(argc, argv, i, joined ? 1 : 2);
+    }
     return NRL_OK;
+}
+
+nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value)
+{
+    size_t n;
+    *value = NULL;
+    return cli_take_values(argc, argv, flag, value, 1, &n);
 }
 
 nrl_status cli_expect(int argc, char **argv, int min, int max)

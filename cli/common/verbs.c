@@ -42,14 +42,26 @@ const cli_verb cli_verbs[] = {
      "first line of output names the weights."},
     {"sample",
      "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
-     "           [--temperature T] [--top-p P] [--seed S] [--chat]\n"
-     "           [--template NAME] [--public-key FILE] [--json]",
+     "           [--temperature T] [--top-k K] [--top-p P] [--min-p P] [--seed S]\n"
+     "           [--repetition-penalty R] [--stop TEXT ...] [--n N] [--chat]\n"
+     "           [--system TEXT] [--template NAME] [--public-key FILE] [--json]",
      "sample runs/sft --prompt 'Once upon'", "continue prompts",
      "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
-     "directory. --file has one prompt per line. Defaults: 64 tokens, temperature 0\n"
-     "(most likely token), top-p 1, seed 0. --chat sends the prompt as a chat user, in\n"
-     "the run's data.template or the tokenizer's; --template NAME selects another:\n"
-     "auto, chatml, llama3, mistral, plain or a file. By default no template is used."},
+     "directory. --file has one prompt per line; rows {\"messages\": [...]} or\n"
+     "{\"prompt\": ...} of a .jsonl file are conversations, without a final answer, and\n"
+     "prompts; - is the standard input. Defaults: 64 tokens, temperature 0 (most likely token), top-p 1,\n"
+     "seed 0. --n texts per prompt. --stop ends a text before TEXT. --chat sends the\n"
+     "prompt as a chat user, in the run's data.template or the tokenizer's, after the\n"
+     "system prompt of --system; --template NAME selects another template: auto,\n"
+     "chatml, llama3, mistral, plain or a file. By default no template is used."},
+    {"chat",
+     "SRC [--system TEXT] [--max-tokens N] [--temperature T]\n"
+     "         [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty R]\n"
+     "         [--stop TEXT ...] [--seed S] [--template NAME] [--public-key FILE]",
+     "chat runs/sft", "talk to a model",
+     "SRC as for `nrl sample`. Each line is a message of the user; answers are printed\n"
+     "as they are generated, and Ctrl-C ends an answer. Defaults: 256 tokens,\n"
+     "temperature 0.7. /help lists commands, such as /reset, /system and /save."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase",
      "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with\n"

@@ -27,9 +27,6 @@ const nrl_node *data_row_find(const data_schema *s, const nrl_node *row, data_ke
 double data_node_number(const nrl_node *value);
 int data_node_bool(const nrl_node *value);
 nrl_status data_read_text(const data_schema *s, const nrl_node *row, data_key key, data_text *out);
-/* One message {role, content} or {from, value}, or a list of them; `label` names it in errors. */
-nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
-                              data_messages *out);
 /* Reads tools and chat_template_kwargs of a conversation. */
 nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 /* Append the messages of `more`, or one message, to *list. NRL_ERR_MEMORY. */

@@ -68,6 +68,11 @@ typedef struct {
     float extra[BATCH_MAX_EXTRA];
 } data_sample;
 
+/* One message {role, content} or {from, value}, or a list of them; `label` names it in errors. Unknown keys are noted
+ * in `notes`. */
+nrl_status data_read_messages(arena *a, const char *label, const nrl_node *node, data_sample *notes,
+                              data_messages *out);
+
 typedef struct data_format data_format;
 
 /* How rows of one file are read. */

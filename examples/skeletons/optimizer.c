@@ -49,9 +49,7 @@ static nrl_status @NAME@_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
 static const nrl_optimizer @NAME@ = {
     NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, @NAME@_options, @NAME@_rows, "@NAME@", "0.1",
                "one line for `nrl plugins`"),
-    /* elements are independent: parameters may be divided anywhere; `declare` in optimizer.h is for
-     * updates of blocks or whole matrices, and for states of other dtypes and shapes */
-    .granularity = NRL_OPTIMIZER_ELEMENT,
+    .granularity = NRL_OPTIMIZER_ELEMENT, /* elements are independent: parameters may be divided anywhere */
     .n_states = 1,
     .state_names = @NAME@_states,
     .update = @NAME@_update,

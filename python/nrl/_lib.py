@@ -100,7 +100,8 @@ class nrl_environment(Structure):
 class nrl_sample_options(Structure):
     _fields_ = [("size", c_uint32), ("chat", c_bool), ("keep_special", c_bool), ("max_tokens", c_int64),
                 ("temperature", c_double), ("top_p", c_double), ("seed", c_uint64), ("token", c_void_p),
-                ("token_user", c_void_p)]
+                ("token_user", c_void_p), ("top_k", c_int64), ("min_p", c_double), ("repetition_penalty", c_double),
+                ("stop", POINTER(c_char_p)), ("n_stop", c_size_t), ("conversations", c_void_p)]
 
 
 class nrl_inference_info(Structure):
@@ -447,6 +448,16 @@ def allocated_text(pointer):
         return ctypes.string_at(pointer).decode(errors="replace")
     finally:
         lib.nrl_free(pointer)
+
+
+class Arena:
+    """Memory of trees that are passed to the library; freed with the object."""
+
+    def __init__(self):
+        self.pointer = lib.nrl_arena_create()
+
+    def __del__(self):
+        lib.nrl_arena_destroy(self.pointer)
 
 
 def tree(node):

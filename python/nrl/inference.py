@@ -1,6 +1,7 @@
 """Models, tokenizers and checkpoints on disk: nrl/inference.h and nrl/checkpoint.h."""
 import array
 import ctypes
+import json
 from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_void_p, cast, sizeof
 
 from . import _lib
@@ -125,14 +126,37 @@ def packed_values(call, ids, width):
     return parts[0] if alone else parts
 
 
-def sampled(call, prompts, max_tokens, temperature, top_p, seed, chat, keep_special, on_token):
+def _conversations(rows):
+    """Conversations as an array of trees and the arena that holds them."""
+    memory = _lib.Arena()
+    nodes = (c_void_p * len(rows))()
+    for i, row in enumerate(rows):
+        text = json.dumps(row).encode()
+        node = c_void_p()
+        check(lib.nrl_json_parse(memory.pointer, b"conversation", text, len(text), byref(node)))
+        nodes[i] = node
+    return nodes, memory
+
+
+def sampled(call, prompts, max_tokens, temperature, top_p, seed, chat, keep_special, on_token, top_k, min_p, repetition_penalty,
+            stop):
     """call(prompts, n, options, texts, counts) of nrl_run_sample and nrl_inference_sample."""
-    alone = isinstance(prompts, (str, bytes))
+    is_chat = isinstance(prompts, dict) or (isinstance(prompts, list) and prompts and isinstance(prompts[0], (dict, list)))
+    alone = isinstance(prompts, (str, bytes, dict)) or (is_chat and isinstance(prompts[0], dict) and "role" in prompts[0])
     rows = [prompts] if alone else list(prompts)
-    rows = [row if isinstance(row, bytes) else row.encode("utf-8", "surrogateescape") for row in rows]
     n = len(rows)
+    stops = [s.encode() for s in ([stop] if isinstance(stop, str) else stop)]
     options = _lib.nrl_sample_options(size=sizeof(_lib.nrl_sample_options), chat=chat, keep_special=keep_special,
-                                      max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+                                      max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, top_k=top_k,
+                                      min_p=min_p, repetition_penalty=repetition_penalty, stop=(c_char_p * len(stops))(*stops),
+                                      n_stop=len(stops))
+    texts_in = None
+    if is_chat:
+        nodes, memory = _conversations(rows)
+        options.conversations = ctypes.addressof(nodes)
+    else:
+        texts_in = (c_char_p * max(n, 1))(
+            *(row if isinstance(row, bytes) else row.encode("utf-8", "surrogateescape") for row in rows))
 
     def token(_user, prompt, token_id, piece, size):
         return _lib.call(on_token, prompt, token_id, ctypes.string_at(piece, size).decode(errors="replace"))
@@ -141,7 +165,7 @@ def sampled(call, prompts, max_tokens, temperature, top_p, seed, chat, keep_spec
     if on_token is not None:
         options.token = _lib.address(callback)
     texts = (c_void_p * max(n, 1))()
-    check(call((c_char_p * max(n, 1))(*rows), n, byref(options), texts, None))
+    check(call(texts_in, n, byref(options), texts, None))
     out = [_lib.allocated_text(texts[i]) for i in range(n)]
     return out[0] if alone else out
 
@@ -218,11 +242,13 @@ class Model:
         """Of a sequence of ids, [tokens] f32: the log-prob of each token, 0 for the first. Of a list of sequences a list."""
         return packed_values(lambda *a: lib.nrl_inference_logps(self._handle, *a), ids, 0)
 
-    def sample(self, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None):
-        """Continues a prompt, or a list of prompts together; returns the new text or a list. `chat`: prompts are user messages.
-        on_token(prompt, id, text) is called with each token as it is chosen."""
+    def sample(self, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None,
+               top_k=0, min_p=0.0, repetition_penalty=1.0, stop=()):
+        """Continues a prompt, or a list of prompts together; returns the new text or a list. A conversation, a list of messages
+        {"role", "content"} or a map with "messages" and "tools", may replace each prompt. `chat`: prompts are user messages. A text
+        ends before any of the texts `stop`. on_token(prompt, id, text) is called for each token as it is chosen."""
         return sampled(lambda *a: lib.nrl_inference_sample(self._handle, *a), prompts, max_tokens, temperature, top_p, seed, chat,
-                       keep_special, on_token)
+                       keep_special, on_token, top_k, min_p, repetition_penalty, stop)
 
 
 _DTYPES = {"f32": _lib.DTYPE_F32, "bf16": _lib.DTYPE_BF16, "f16": _lib.DTYPE_F16}

@@ -50,6 +50,50 @@ has err "--max-tokens: '0': expected a number from 1 to 1000000"
 run 2 sample model --prompt a --template chatlm
 has err "unknown template 'chatlm', expected one of: chatml"
 
+# Limits of the choice: each of them alone leaves only the likeliest token; a penalty changes what greedy choice repeats.
+for limit in "--top-k 1" "--min-p 1"; do
+    is "drawn with $limit" "a b$(text --temperature 5 $limit --max-tokens 12)" "$greedy"
+done
+[ "$(text --max-tokens 12 --repetition-penalty 5)" != "$(text --max-tokens 12)" ] || is "penalised" same another
+
+# A stop text ends a text before it, with and without tokens shown as they come; the rest is as without it.
+is "stopped" "$(text --max-tokens 12 --stop 'jh q' --stop zz)" " o j o "
+run 0 sample model --prompt 'a b' --max-tokens 12 --stop 'jh q'
+is "stopped while it is shown" "$(cat out)" "a b o j o "
+is "not stopped" "$(text --max-tokens 12 --stop 'jh x')" "${greedy#a b}"
+
+# Several texts of one prompt.
+run 0 sample model --prompt 'a b' --n 3 --temperature 5 --max-tokens 12 --json
+is "texts of --n" "$(sort -u out | wc -l)" 3
+
+# Conversations and prompts in JSON lines, from a file and from the standard input.
+printf '%s\n' '{"messages": [{"role": "user", "content": "a b"}]}' '{"prompt": "c d"}' >rows.jsonl
+run 0 sample model --file rows.jsonl --template plain --max-tokens 6 --json
+rows=$(cat out)
+has out '"prompt":"a b"'
+is "rows of the standard input" "$("$nrl" sample model --file - --template plain --max-tokens 6 --json <rows.jsonl)" "$rows"
+run 0 sample model --prompt 'a b' --template plain --max-tokens 6 --json
+is "a row of messages and the same prompt" "$(head -n 1 out)" "$(echo "$rows" | head -n 1)"
+run 0 sample model --prompt 'a b' --template plain --system 'be brief' --max-tokens 6 --json
+echo '{"text": "a"}' >odd.jsonl
+run 65 sample model --file odd.jsonl
+has err 'odd.jsonl:1: expected "messages", a list of messages, or "prompt", a text'
+echo '{"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c"}]}' >answered.jsonl
+run 0 sample model --file answered.jsonl --template plain --max-tokens 6 --json
+is "a conversation with its answer" "$(cat out)" "$(echo "$rows" | head -n 1)"
+run 2 sample model --prompt a --n 0
+has err "--n: '0': expected a number from 1 to 10000"
+
+# nrl chat: an answer to each line, with the lines before as context; commands.
+printf '%s\n' 'a b' '/save talk.jsonl' 'c d' '/reset' 'a b' '/save talk.jsonl' |
+    "$nrl" chat model --template plain --temperature 0 --max-tokens 6 >talk 2>err || is "nrl chat" failed good
+is "the first answer, and that after /reset" "$(sed -n 3p talk)" "$(sed -n 1p talk)"
+[ "$(sed -n 2p talk)" != "$(sed -n 1p talk)" ] || is "the second answer" same another
+is "conversations saved" "$(wc -l <talk.jsonl)" 2
+has talk.jsonl '{"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": '
+echo /nonsense | "$nrl" chat model --template plain >talk 2>err && is "an unknown command" good failed
+has err "unknown command '/nonsense'"
+
 # weights that are not finite give no text
 cp -r model broken
 printf '\377\377\377\377' | dd of=broken/model.safetensors bs=1 seek=$(($(wc -c <broken/model.safetensors) - 4)) conv=notrunc 2>dd

@@ -53,6 +53,16 @@ class Inference(Case):
             self.assertEqual(model.sample(["Hello", "Why?"], max_tokens=16, temperature=1.0, seed=3), texts)
             self.assertIsInstance(model.sample("Hello", chat=True, max_tokens=4), str)
 
+            greedy = model.sample("Hello", max_tokens=8)
+            self.assertEqual(model.sample("Hello", max_tokens=8, temperature=3.0, top_k=1), greedy)
+            self.assertEqual(model.sample("Hello", max_tokens=8, temperature=3.0, min_p=1.0), greedy)
+            self.assertEqual(model.sample("Hello", max_tokens=8, stop=greedy[2:4]), greedy[:greedy.index(greedy[2:4])])
+            talk = [{"role": "user", "content": "Hello"}]
+            answer = model.sample("Hello", chat=True, max_tokens=4)
+            self.assertEqual(model.sample(talk, max_tokens=4), answer)
+            self.assertEqual(model.sample([talk, talk], max_tokens=4), [answer, answer])
+            self.assertRaises(nrl.DataError, model.sample, [{"role": "usr", "content": "a"}], max_tokens=4)
+
             def stop(prompt, token, text):
                 raise StopIteration("enough")
             self.assertRaises(StopIteration, model.sample, "Hello", on_token=stop)

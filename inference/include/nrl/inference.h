@@ -36,19 +36,31 @@ extern "C" {
 
 typedef struct {
     uint32_t size;
-    bool chat;          /* prompts are user messages, rendered by the run's template */
-    bool keep_special;  /* special tokens stay in the text */
-    int64_t max_tokens; /* new tokens */
-    double temperature; /* 0 = greedy */
-    double top_p;       /* 1 = all */
+    bool chat;          /* prompts are user messages, rendered with the run's template */
+    bool keep_special;  /* keep special tokens in the text */
+    int64_t max_tokens; /* new tokens, at most */
+    double temperature; /* 0 = greedy: the most likely token */
+    double top_p;       /* choose from the smallest set of tokens with at least this probability; 1 = all */
     uint64_t seed;
-    /* Called with each new token as it is chosen, prompts in turn: the prompt's index, the id, and the text that became
-     * certain with it, empty amid a character and for the token that ends a text. The texts of a prompt add up to
-     * texts[i]. A status other than NRL_OK ends the sampling and is what it returns. Every rank calls its own. NULL =
-     * nobody asks. It may not call the run or the model. */
+    /* Called for each new token, prompts in turn: index of the prompt, id, and the text that is complete with it, which
+     * is empty inside a character and for the token that ends a text. The texts of a prompt add up to texts[i]. A
+     * status other than NRL_OK ends the sampling, which returns it. Every rank calls its own function, which must not
+     * call the run or the model. NULL = not called. */
     nrl_status (*token)(void *token_user, size_t prompt, int32_t id, const char *text, size_t size);
     void *token_user;
+    int64_t top_k; /* choose from this many most likely tokens; 0 = all */
+    double min_p;  /* drop tokens whose probability is below min_p times that of the most likely one; 0 = none */
+    /* Logits of tokens that the prompt or the new text contains are divided by this number if they are positive, and
+     * multiplied otherwise (Keskar et al. 2019); 0 or 1 = unchanged. */
+    double repetition_penalty;
+    const char *const *stop; /* [n_stop] a text ends before the first occurrence of any of these; n_stop 0 = none */
+    size_t n_stop;
+    /* [n] conversations that replace `prompts`, which may then be NULL: each is a list of messages {"role", "content"},
+     * or a map with such a list as "messages", and "tools" and "chat_template_kwargs" as in data rows. They are
+     * rendered with the run's template, which then opens a turn of the assistant. NULL = none. */
+    const nrl_node *const *conversations;
 } nrl_sample_options;
+
 /* Continues n prompts in one batch. texts[i] is the new text without the prompt, allocated (nrl_free); n_tokens[i] is
  * the number of new tokens (n_tokens may be NULL). After a failure nothing is allocated. */
 NRL_API nrl_status nrl_run_sample(nrl_run *run, const char *const *prompts, size_t n, const nrl_sample_options *options,

@@ -1,0 +1,50 @@
+/*
+ * sample_flags.c - see sample_flags.h.
+ */
+#include "cli/common/sample_flags.h"
+#include "cli/common/cli.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_STOPS = 64 };
+
+static nrl_status take_number(int *argc, char **argv, const char *flag, double or_value, double min, double max,
+                              double *out)
+{
+    const char *text;
+    char *end;
+    *out = or_value;
+    NRL_TRY(cli_take_value(argc, argv, flag, &text));
+    if (!text) return NRL_OK;
+    *out = strtod(text, &end);
+    if (end == text || *end || !(*out >= min && *out <= max))
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %.10g to %.10g", flag, text, min, max);
+    return NRL_OK;
+}
+
+static nrl_status take_stops(arena *a, int *argc, char **argv, nrl_sample_options *o)
+{
+    const char **stops = arena_alloc(a, MAX_STOPS * sizeof *stops);
+    o->stop = stops;
+    NRL_TRY(cli_take_values(argc, argv, "--stop", stops, MAX_STOPS, &o->n_stop));
+    for (size_t i = 0; i < o->n_stop; i++)
+        if (!*stops[i]) return nrl_fail(NRL_ERR_CONFIG, "--stop: the text is empty");
+    return NRL_OK;
+}
+
+nrl_status sample_take_flags(arena *a, int *argc, char **argv, const sample_defaults *defaults,
+                             nrl_sample_options *options)
+{
+    double tokens, seed, top_k;
+    NRL_TRY(take_number(argc, argv, "--max-tokens", (double)defaults->max_tokens, 1, 1e6, &tokens));
+    NRL_TRY(take_number(argc, argv, "--temperature", defaults->temperature, 0, 100, &options->temperature));
+    NRL_TRY(take_number(argc, argv, "--top-p", 1, 1e-6, 1, &options->top_p));
+    NRL_TRY(take_number(argc, argv, "--top-k", 0, 0, 1e9, &top_k));
+    NRL_TRY(take_number(argc, argv, "--min-p", 0, 0, 1, &options->min_p));
+    NRL_TRY(take_number(argc, argv, "--repetition-penalty", 1, 1e-3, 1e3, &options->repetition_penalty));
+    NRL_TRY(take_number(argc, argv, "--seed", 0, 0, 9e15, &seed));
+    options->max_tokens = (int64_t)tokens;
+    options->top_k = (int64_t)top_k;
+    options->seed = (uint64_t)seed;
+    return take_stops(a, argc, argv, options);
+}

@@ -1,0 +1,18 @@
+/*
+ * sample_flags.h - the flags of `nrl sample` and `nrl chat` that say how tokens are chosen.
+ */
+#ifndef CLI_SAMPLE_FLAGS_H
+#define CLI_SAMPLE_FLAGS_H
+#include "base/arena.h"
+#include <nrl/inference.h>
+
+typedef struct {
+    int64_t max_tokens;
+    double temperature;
+} sample_defaults;
+
+/* Removes the flags from argv and fills *options, whose stop texts live in `a`. NRL_ERR_CONFIG names the flag. */
+nrl_status sample_take_flags(arena *a, int *argc, char **argv, const sample_defaults *defaults,
+                             nrl_sample_options *options);
+
+#endif

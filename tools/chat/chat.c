@@ -1,0 +1,194 @@
+/*
+ * chat.c - `nrl chat SRC`: a conversation with a model from disk. Each line of the standard input is a message; the
+ * answer is printed as it is generated. Lines that begin with a slash are commands.
+ */
+#include "base/json.h"
+#include "cli/common/experiment.h"
+#include "cli/common/sample_flags.h"
+#include <nrl/inference.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char help[] = "/reset         forgets the conversation\n"
+                           "/system TEXT   replaces the system prompt and forgets the conversation\n"
+                           "/seed N        sets the seed of the next answer\n"
+                           "/save FILE     appends the conversation to FILE, as a row of training data\n"
+                           "/quit          ends the program\n";
+
+typedef struct {
+    nrl_inference *m;
+    nrl_sample_options options;
+    arena memory; /* of the messages; reset with them */
+    nrl_node *messages;
+    char *system; /* NULL = none */
+    bool is_terminal;
+} chat;
+
+/* SIGINT ends the answer that is being generated, or the program if there is none. */
+static volatile sig_atomic_t interrupted, answering;
+
+static void on_interrupt(int number)
+{
+    if (!answering) _exit(128 + number);
+    interrupted = 1;
+}
+
+static void add_message(chat *c, const char *role, const char *content)
+{
+    nrl_node *message = node_new(&c->memory, NRL_NODE_MAP);
+    node_append_text(&c->memory, message, "role", role);
+    node_append_text(&c->memory, message, "content", content);
+    node_append(&c->memory, c->messages, NULL, message);
+}
+
+static void forget(chat *c)
+{
+    arena_reset(&c->memory);
+    c->messages = node_new(&c->memory, NRL_NODE_LIST);
+    if (c->system) add_message(c, "system", c->system);
+}
+
+static nrl_status print_token(void *user, size_t prompt, int32_t id, const char *text, size_t size)
+{
+    buffer *answer = user;
+    (void)prompt;
+    (void)id;
+    if (size) cli_print(text);
+    fflush(stdout);
+    buffer_add(answer, text, size);
+    return interrupted ? NRL_ERR_STOPPED : NRL_OK;
+}
+
+/* Answers the last message. An answer that was interrupted stays in the conversation as far as it was printed. */
+static nrl_status answer(chat *c)
+{
+    buffer text = {0};
+    char *whole = NULL;
+    const nrl_node *conversation = c->messages;
+    c->options.conversations = &conversation;
+    c->options.token = print_token;
+    c->options.token_user = &text;
+    interrupted = 0;
+    answering = 1;
+    nrl_status st = nrl_inference_sample(c->m, NULL, 1, &c->options, &whole, NULL);
+    answering = 0;
+    putchar('\n');
+    fflush(stdout);
+    if (st == NRL_ERR_STOPPED && interrupted) st = NRL_OK;
+    if (st == NRL_OK) add_message(c, "assistant", text.text ? text.text : "");
+    c->options.seed++;
+    nrl_free(whole);
+    buffer_free(&text);
+    return st;
+}
+
+static nrl_status save(const chat *c, const char *path)
+{
+    arena a = {0};
+    nrl_node *row = node_new(&a, NRL_NODE_MAP);
+    node_append(&a, row, "messages", node_copy(&a, c->messages));
+    char *text = json_write(row, 0);
+    FILE *f = fopen(path, "ae");
+    bool good = f && fprintf(f, "%s\n", text) > 0;
+    if (f) good &= fclose(f) == 0;
+    free(text);
+    arena_free(&a);
+    return good ? NRL_OK : nrl_fail(NRL_ERR_IO, "cannot write '%s'", path);
+}
+
+/* Runs a command; *quit says whether the program ends. */
+static nrl_status command(chat *c, char *line, bool *quit)
+{
+    char *rest = line + strcspn(line, " "), *end;
+    if (*rest) *rest++ = 0;
+    if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) {
+        *quit = true;
+    } else if (!strcmp(line, "/reset")) {
+        forget(c);
+    } else if (!strcmp(line, "/system")) {
+        free(c->system);
+        c->system = *rest ? mem_strdup(rest) : NULL;
+        forget(c);
+    } else if (!strcmp(line, "/seed")) {
+        unsigned long long seed = strtoull(rest, &end, 10);
+        if (end == rest || *end) return nrl_fail(NRL_ERR_CONFIG, "/seed: '%s': expected a whole number", rest);
+        c->options.seed = seed;
+    } else if (!strcmp(line, "/save")) {
+        if (!*rest) return nrl_fail(NRL_ERR_CONFIG, "/save: expected the name of a file");
+        return save(c, rest);
+    } else if (!strcmp(line, "/help")) {
+        fputs(help, stdout);
+    } else {
+        return nrl_fail(NRL_ERR_CONFIG, "unknown command '%s'; /help lists the commands", line);
+    }
+    return NRL_OK;
+}
+
+/* On a terminal an error ends the answer and not the program. */
+static nrl_status converse(chat *c)
+{
+    char *line = NULL;
+    size_t room = 0;
+    bool quit = false;
+    nrl_status st = NRL_OK;
+    forget(c);
+    while (st == NRL_OK && !quit) {
+        if (c->is_terminal) fputs("> ", stdout);
+        fflush(stdout);
+        ssize_t n = getline(&line, &room, stdin);
+        if (n < 0) break;
+        line[strcspn(line, "\r\n")] = 0;
+        if (!*line) continue;
+        if (*line == '/') {
+            st = command(c, line, &quit);
+        } else {
+            add_message(c, "user", line);
+            st = answer(c);
+        }
+        if (st == NRL_OK || !c->is_terminal) continue;
+        fprintf(stderr, "error: %s\n", nrl_error_text());
+        st = NRL_OK;
+    }
+    if (c->is_terminal && !quit) putchar('\n');
+    free(line);
+    return st;
+}
+
+static nrl_status chat_verb(int argc, char **argv)
+{
+    arena a = {0};
+    nrl_environment env;
+    const char *template = NULL, *system = NULL, *public_key = NULL;
+    chat c = {.options = {.size = sizeof c.options}, .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
+    nrl_status st = cli_take_value(&argc, argv, "--system", &system);
+    if (st == NRL_OK) st = cli_take_value(&argc, argv, "--template", &template);
+    if (st == NRL_OK) st = cli_take_value(&argc, argv, "--public-key", &public_key);
+    if (st == NRL_OK)
+        st = sample_take_flags(&a, &argc, argv, &(sample_defaults){.max_tokens = 256, .temperature = 0.7}, &c.options);
+    if (st == NRL_OK) st = cli_expect(argc, argv, 1, 1);
+    if (st == NRL_OK) {
+        experiment_environment(&a, &env);
+        env.public_key = public_key;
+        st = nrl_inference_open(argv[1], &env, &c.m);
+    }
+    if (st == NRL_OK) st = nrl_inference_set_template(c.m, template);
+    if (st == NRL_OK) {
+        signal(SIGINT, on_interrupt);
+        c.system = system ? mem_strdup(system) : NULL;
+        if (c.is_terminal) puts("/help lists the commands; end with Ctrl-D");
+        st = converse(&c);
+    }
+    free(c.system);
+    nrl_inference_close(c.m);
+    arena_free(&c.memory);
+    arena_free(&a);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    return cli_tool_main(argc, argv, "chat", chat_verb);
+}
