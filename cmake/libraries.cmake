@@ -11,8 +11,8 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(LZMA QUIET IMPORTED_TARGET liblzma) # optional: data files compressed by xz
 add_library(nrl_base_libraries INTERFACE)
-target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::SODIUM)
+target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::SODIUM)
 add_library(nrl_core_libraries INTERFACE)
-target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries PkgConfig::YAML PkgConfig::ZSTD
+target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries PkgConfig::ZSTD
   PkgConfig::XXHASH PkgConfig::SODIUM
   Threads::Threads ${CMAKE_DL_LIBS} m)

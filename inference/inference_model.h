@@ -3,7 +3,7 @@
  */
 #ifndef RUN_INFERENCE_MODEL_H
 #define RUN_INFERENCE_MODEL_H
-#include "checkpoint/sign.h"
+#include "base/sign.h"
 #include "model/save.h"
 #include "plugin/host.h"
 #include "run/walk/storage.h"

@@ -13,7 +13,7 @@
 #define CHECKPOINT_CHECKPOINT_H
 #include "base/node.h"
 #include "checkpoint/piece.h"
-#include "checkpoint/sign.h"
+#include "base/sign.h"
 
 /* A named array. The slot is "weight", the name of an optimizer state ("exp_avg"), or "rank" for state of one rank. */
 typedef struct {

@@ -213,7 +213,8 @@ static nrl_status write_manifest(checkpoint_writer *w, manifest_file *files)
     if (st == NRL_OK) st = manifest_check(&w->save, path, text, size, &back);
     if (st == NRL_OK) st = disk_create(path, &fd);
     if (st == NRL_OK) st = disk_finish(fd, path, disk_write(fd, path, text, size));
-    if (st == NRL_OK && w->o.is_signed) st = sign_write(w->o.key, w->temporary, text, size);
+    if (st == NRL_OK && w->o.is_signed)
+        st = sign_write(w->o.key, arena_printf(&w->save, "%s/" FORMAT_SIGNATURE, w->temporary), text, size);
     free(text);
     return st;
 }

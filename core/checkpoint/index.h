@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/format.h"
-#include "checkpoint/sign.h"
+#include "base/sign.h"
 
 typedef struct {
     uint64_t hash;                     /* of the stored bytes */

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "base/node.h"
 #include "checkpoint/format.h"
-#include "checkpoint/sign.h"
+#include "base/sign.h"
 
 typedef struct {
     int64_t size, index; /* bytes of the file; offset of its index */

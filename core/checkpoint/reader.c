@@ -25,7 +25,7 @@ static nrl_status read_manifest(arena *a, const char *dir, const sign_public_key
     if (lstat(path, &s) != 0 && errno == ENOENT)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: is not a complete checkpoint: it has no " FORMAT_MANIFEST, dir);
     NRL_TRY(disk_read_whole(path, FORMAT_MAX_MANIFEST, &text, &size));
-    nrl_status st = signer ? sign_check(signer, dir, text, size) : NRL_OK;
+    nrl_status st = signer ? sign_check(signer, arena_printf(a, "%s/" FORMAT_SIGNATURE, dir), dir, text, size) : NRL_OK;
     if (st == NRL_OK) st = manifest_check(a, path, text, size, m);
     *bytes = (int64_t)size;
     free(text);

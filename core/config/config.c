@@ -4,8 +4,8 @@
 #include "config/config.h"
 #include "base/buffer.h"
 #include "config/rules.h"
-#include "config/scalar.h"
-#include "config/yaml.h"
+#include "base/scalar.h"
+#include "base/yaml.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -36,7 +36,4 @@ const char *config_path(arena *a, const nrl_node *at, const char *path);
 /* Makes a path absolute without resolving symbolic links. */
 const char *config_absolute(arena *a, const char *path);
 
-/* Writes YAML that parses to the same tree, malloc'd; ${env:VAR} is written, not its value. [any] */
-char *config_write(const nrl_node *root);
-
 #endif

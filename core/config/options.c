@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "config/schema.h"
 #include "base/suggest.h"
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

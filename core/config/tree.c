@@ -3,7 +3,7 @@
  */
 #include "config/tree.h"
 #include "config/config.h"
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <nrl/run.h>
 #include <stdlib.h>
 

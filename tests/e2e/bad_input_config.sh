@@ -65,9 +65,9 @@ run 2 check run.yaml algorithm=../sft
 has err "../sft"
 
 # a plugin that is no shared object is told with its reason
-mkdir -p own/optimizers && echo text >own/optimizers/sgd.so
-run 2 check run.yaml optimizer.name=sgd plugins=own
-has err "own/optimizers/sgd.so"
+mkdir -p own/optimizers && echo text >own/optimizers/mine.so
+run 2 check run.yaml optimizer.name=mine plugins=own
+has err "own/optimizers/mine.so"
 
 # all in one go
 run 2 check run.yaml optimizer.name=adamv train.stepz=5 eval.every=x loggers=consol

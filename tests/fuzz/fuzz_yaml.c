@@ -4,7 +4,7 @@
  */
 #include "config/config.h"
 #include "config/schema.h"
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +16,10 @@ static const char *lookup(const char *name)
 static void write_and_read(arena *a, const nrl_node *map)
 {
     nrl_node *again;
-    char *once = config_write(map);
+    char *once = yaml_write(map);
     nrl_status st = yaml_parse(a, "again", once, strlen(once), &again);
     if (st == NRL_OK) { /* a text larger than the limit is refused */
-        char *twice = config_write(again);
+        char *twice = yaml_write(again);
         NRL_ASSERT(strcmp(once, twice), ==, 0);
         free(twice);
     } else {

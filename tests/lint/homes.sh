@@ -13,12 +13,12 @@ home() {
     fi
 }
 home 'dlfcn\.h' 'core/plugin/|plugins/(backends/cuda|collectives/nccl)/'
-home 'yaml\.h' 'core/config/'
+home 'yaml\.h' 'base/yaml\.c'
 home 'jansson\.h' 'base/json\.c'
 home 'l(ua|ualib|auxlib)\.h(pp)?' 'plugins/frontends/lua/'
 home 'pcre2\.h' 'plugins/adapters/lora/|plugins/tokenizers/bpe/'
 home 'utf8proc\.h' 'plugins/(tokenizers/bpe|templates/jinja)/'
-home 'sodium\.h' 'base/(hash|secret)\.c|core/checkpoint/'
+home 'sodium\.h' 'base/(hash|secret|sign)\.c'
 home 'zlib\.h' 'plugins/datasets/common/'
 home '(arrow|parquet)/[^>"]*' 'plugins/datasets/parquet/'
 home 'lzma\.h' 'plugins/datasets/common/'

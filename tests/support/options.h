@@ -3,7 +3,7 @@
  */
 #ifndef SUPPORT_OPTIONS_H
 #define SUPPORT_OPTIONS_H
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include "plugin/host.h"
 #include <stdlib.h>
 #include <string.h>

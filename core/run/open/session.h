@@ -6,7 +6,7 @@
  */
 #ifndef RUN_SESSION_H
 #define RUN_SESSION_H
-#include "checkpoint/sign.h"
+#include "base/sign.h"
 #include "config/schema.h"
 #include "data/data.h"
 #include "mesh/mesh.h"

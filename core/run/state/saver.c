@@ -5,6 +5,7 @@
 #include "run/state/saver.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "base/yaml.h"
 #include "config/config.h"
 #include "mesh/store.h"
 #include "run/state/state.h"
@@ -233,7 +234,7 @@ nrl_status saver_save_due(saver *sv)
  * is durable, and takes the place of an earlier one as a whole. */
 nrl_status saver_write_config(saver *sv)
 {
-    char *yaml = config_write(sv->session->config.resolved);
+    char *yaml = yaml_write(sv->session->config.resolved);
     char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_hash(sv->session->train.set),
                             sv->session->tokenizer ? sv->session->tokenizer->identity : "none", yaml);
     const char *path = arena_printf(&sv->session->memory, "%s/config.yaml", sv->session->config.out);

@@ -122,8 +122,8 @@ static void forge(bool digest_too, bool sign_too)
     if (sign_too) {
         char *signature = mem_printf("%s/manifest.json.sig", dir);
         unlink(signature);
+        assert_int_equal(sign_write(&secret, signature, text, size), NRL_OK);
         free(signature);
-        assert_int_equal(sign_write(&secret, dir, text, size), NRL_OK);
     }
     free(text);
     free(file);
@@ -177,8 +177,8 @@ static void signatures_are_ed25519(void **state)
     assert_int_equal(mkdir(folder, 0777), 0);
     write_file(sig, signature, strlen(signature));
     assert_int_equal(sign_read_public(path, &rfc), NRL_OK);
-    assert_int_equal(sign_check(&rfc, folder, "\x72", 1), NRL_OK);
-    assert_int_equal(sign_check(&rfc, folder, "\x73", 1), NRL_ERR_CORRUPT);
+    assert_int_equal(sign_check(&rfc, sig, folder, "\x72", 1), NRL_OK);
+    assert_int_equal(sign_check(&rfc, sig, folder, "\x73", 1), NRL_ERR_CORRUPT);
     free(path);
     free(folder);
     free(sig);

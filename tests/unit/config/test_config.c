@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "config/config.h"
 #include "config/schema.h"
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -272,7 +272,7 @@ static void variables_are_replaced_and_never_written(void **state)
     assert_int_equal(load(&a, more, &run), NRL_OK);
     assert_string_equal(run.name, "t-secret");
     assert_int_equal(run.eval.every, 7);
-    char *out = config_write(run.resolved);
+    char *out = yaml_write(run.resolved);
     assert_null(strstr(out, "secret"));
     assert_non_null(strstr(out, "name: \"t-${env:TOKEN}\""));
     assert_non_null(strstr(out, "every: \"${env:STEPS}\""));
@@ -456,14 +456,14 @@ static void the_resolved_config_resolves_to_itself(void **state)
              "resume: \"on\"\nname: '# : \" \\ \xc3\xa9'\ncheckpoint: {every_minutes: 1e-8}\n");
     write_file("c.yaml", text);
     assert_int_equal(load(&a, NULL, &run), NRL_OK);
-    char *once = config_write(run.resolved);
+    char *once = yaml_write(run.resolved);
     assert_non_null(strstr(once, "every_minutes: 1.0e-08"));
     assert_non_null(strstr(once, "resume: \"on\""));
     write_file("sub/c.yaml", once);
     assert_int_equal(chdir("sub"), 0);
     const char *const lr[] = {"optimizer.lr=1e-3", NULL};
     assert_int_equal(load(&a, lr, &run), NRL_OK);
-    char *twice = config_write(run.resolved);
+    char *twice = yaml_write(run.resolved);
     assert_string_equal(once, twice);
     free(once);
     free(twice);

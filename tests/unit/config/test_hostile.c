@@ -2,7 +2,7 @@
  * test_hostile.c - hostile documents: each is refused with its position, within a second and within
  * 64 MB, in a separate process so that memory is measured from its start.
  */
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

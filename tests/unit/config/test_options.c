@@ -3,7 +3,7 @@
  */
 #include "config/options.h"
 #include "base/suggest.h"
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

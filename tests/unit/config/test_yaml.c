@@ -1,7 +1,7 @@
 /*
  * test_yaml.c - the meaning of YAML values, and the position of every node.
  */
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * scalar.c - types of plain scalars. Integers that do not fit into 64 bits become floats, so that the error of the
  * option can show the value.
  */
-#include "config/scalar.h"
+#include "base/scalar.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * scalar.h - the types of plain YAML scalars: the core schema of YAML 1.2, in which `5e-6` is a number.
  * yes, no, on and off are strings; options of type bool accept them (options.c).
  */
-#ifndef CONFIG_SCALAR_H
-#define CONFIG_SCALAR_H
+#ifndef BASE_SCALAR_H
+#define BASE_SCALAR_H
 #include "base/node.h"
 
 /* Creates a node for unquoted text: null, bool, int, float or string. The node keeps the text as written. */

@@ -1,11 +1,10 @@
 /*
  * sign.c - signs and verifies with the Ed25519 and BLAKE2b of libsodium; reads and writes key and signature files.
  */
-#include "checkpoint/sign.h"
+#include "base/sign.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/disk.h"
-#include "checkpoint/format.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -98,22 +97,22 @@ void sign_forget(sign_secret_key *key)
 
 /* ---- signatures ---- */
 
-nrl_status sign_write(const sign_secret_key *key, const char *dir, const char *text, size_t size)
+nrl_status sign_write(const sign_secret_key *key, const char *path, const char *text, size_t size)
 {
     unsigned char signature[crypto_sign_BYTES];
-    char *path = mem_printf("%s/" FORMAT_SIGNATURE, dir);
     NRL_ASSERT(sodium_init(), >=, 0);
     crypto_sign_detached(signature, NULL, (const unsigned char *)text, size, key->bytes);
-    nrl_status st = write_line(path, 0666, signature_word, signature, sizeof signature);
-    free(path);
-    return st;
+    return write_line(path, 0666, signature_word, signature, sizeof signature);
 }
 
-static nrl_status signature_check(const sign_public_key *key, const char *path, const char *text, size_t size)
+nrl_status sign_check(const sign_public_key *key, const char *path, const char *what, const char *text, size_t size)
 {
     unsigned char signature[crypto_sign_BYTES];
+    struct stat s;
     char *line;
     size_t n;
+    if (lstat(path, &s) != 0 && errno == ENOENT)
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: is not signed, but a public key was given", what);
     NRL_TRY(disk_read_whole(path, MAX_FILE, &line, &n));
     bool is_signature = parse_line(line, n, signature_word, signature, sizeof signature);
     free(line);
@@ -121,17 +120,6 @@ static nrl_status signature_check(const sign_public_key *key, const char *path, 
     NRL_ASSERT(sodium_init(), >=, 0);
     if (!crypto_sign_verify_detached(signature, (const unsigned char *)text, size, key->bytes)) return NRL_OK;
     return nrl_fail(NRL_ERR_CORRUPT, "%s: is not a signature of this manifest by the public key", path);
-}
-
-nrl_status sign_check(const sign_public_key *key, const char *dir, const char *text, size_t size)
-{
-    struct stat s;
-    char *path = mem_printf("%s/" FORMAT_SIGNATURE, dir);
-    nrl_status st = lstat(path, &s) != 0 && errno == ENOENT
-                        ? nrl_fail(NRL_ERR_CORRUPT, "%s: is not signed, but a public key was given", dir)
-                        : signature_check(key, path, text, size);
-    free(path);
-    return st;
 }
 
 /* ---- hashes ---- */

@@ -1,11 +1,11 @@
 /*
- * write.c - writes a tree as YAML, for the resolved config of a run. The text has the same meaning in every YAML
+ * yaml_write.c - writes a tree as YAML, for the resolved config of a run. The text has the same meaning in every YAML
  * reader: words that some readers take for booleans are quoted, and 1e-08 is written as 1.0e-08.
  */
 #include "base/buffer.h"
 #include "base/json.h"
-#include "config/config.h"
-#include "config/scalar.h"
+#include "base/scalar.h"
+#include "base/yaml.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static void write_children(buffer *b, const nrl_node *node, size_t indent, bool 
     }
 }
 
-char *config_write(const nrl_node *root)
+char *yaml_write(const nrl_node *root)
 {
     buffer b = {0};
     if (holds_children(root))

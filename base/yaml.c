@@ -2,9 +2,9 @@
  * yaml.c - builds nodes from the events of libyaml. Aliases are expanded by copying, with limits, so that a document
  * that expands exponentially is an error after a few megabytes.
  */
-#include "config/yaml.h"
+#include "base/yaml.h"
 #include "base/file.h"
-#include "config/scalar.h"
+#include "base/scalar.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,13 +1,13 @@
 /*
- * sign.h - signatures of checkpoints: Ed25519 over the manifest, which holds BLAKE2b hashes of the indices, which hold
- * BLAKE2b hashes of the chunks. Each part can thus be verified as it is read, before it is used. The hashes of an
- * unsigned checkpoint (XXH3) detect accidents only: anyone can construct two texts with the same hash.
+ * sign.h - keys, signatures (Ed25519) and digests (BLAKE2b) of files. Checkpoints sign their manifest, which contains
+ * the digests of the indices, which contain the digests of the chunks, so each part is verified as it is read. Other
+ * hashes (XXH3) detect accidents only: anyone can construct two texts with the same hash.
  *
  * Keys are files of one line: "nrl-ed25519-secret <128 hex digits>", mode 600, and FILE.pub with
  * "nrl-ed25519-public <64 hex digits>".
  */
-#ifndef CHECKPOINT_SIGN_H
-#define CHECKPOINT_SIGN_H
+#ifndef BASE_SIGN_H
+#define BASE_SIGN_H
 #include <nrl/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,10 +29,11 @@ nrl_status sign_read_secret(const char *path, sign_secret_key *out);
 nrl_status sign_read_public(const char *path, sign_public_key *out);
 void sign_forget(sign_secret_key *key); /* overwrites the key in memory */
 
-/* Writes DIR/manifest.json.sig for the text of the manifest and makes it durable. */
-nrl_status sign_write(const sign_secret_key *key, const char *dir, const char *text, size_t size);
-/* NRL_ERR_CORRUPT unless DIR/manifest.json.sig is a signature of the text by this key. */
-nrl_status sign_check(const sign_public_key *key, const char *dir, const char *text, size_t size);
+/* Writes a signature of the text to `path`, which must not exist, and makes it durable. */
+nrl_status sign_write(const sign_secret_key *key, const char *path, const char *text, size_t size);
+/* NRL_ERR_CORRUPT unless the file `path` is a signature of the text by this key; `what` names the signed object if
+ * there is no file. */
+nrl_status sign_check(const sign_public_key *key, const char *path, const char *what, const char *text, size_t size);
 
 /* BLAKE2b-256. [any] */
 void sign_digest(const void *bytes, size_t size, unsigned char digest[SIGN_DIGEST]);
