@@ -29,7 +29,7 @@ typedef struct {
     plugin_host *host;
     table *list;
     size_t n, room;
-    plugin_entry *plugins; /* including broken ones */
+    listed_plugin *plugins; /* including broken ones */
     size_t n_plugins;
 } tables;
 
@@ -72,7 +72,7 @@ static const char *backend_help(arena *a, const plugin_about *b)
 
 /* For a model plugin, adds the model_type values of config.json that it supports; for a backend, what
  * train.deterministic changes. */
-static const char *plugin_help(arena *a, const plugin_entry *e)
+static const char *plugin_help(arena *a, const listed_plugin *e)
 {
     const char *help = e->about.summary, *before = "\n  model_type: ";
     if (e->kind->kind == NRL_KIND_BACKEND) return backend_help(a, &e->about);
@@ -94,7 +94,7 @@ static const char *axis_help(arena *a, const plugin_about *axis, const char *str
 }
 
 /* NULL: the plugin serves no axis, or is not used. */
-static const char *axis_of(const plugin_entry *e)
+static const char *axis_of(const listed_plugin *e)
 {
     return e->problem || e->hidden_by ? NULL : e->about.axis;
 }
@@ -125,10 +125,10 @@ static void add_axes(tables *t)
 
 static void add_plugins(tables *t)
 {
-    t->n_plugins = plugin_list(t->host, &t->a, &t->plugins);
+    t->n_plugins = verbs_plugin_list(t->host, &t->a, &t->plugins);
     add_axes(t);
     for (size_t i = 0; i < t->n_plugins; i++) {
-        const plugin_entry *e = &t->plugins[i];
+        const listed_plugin *e = &t->plugins[i];
         if (e->problem) nrl_warn("skipped a plugin that cannot be used: %s: %s", e->path, e->problem);
         if (!e->problem && !e->hidden_by)
             add(t,

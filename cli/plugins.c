@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_line(const plugin_entry *e)
+static void print_line(const listed_plugin *e)
 {
     if (e->problem) {
         printf("  %-14s broken: %s\n  %-14s %s\n", e->name, e->problem, "", e->path);
@@ -19,7 +19,7 @@ static void print_line(const plugin_entry *e)
     printf("  %-14s %s\n", "", e->path);
 }
 
-static void print_text(const plugin_entry *entries, size_t n)
+static void print_text(const listed_plugin *entries, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (!i || entries[i].kind != entries[i - 1].kind) printf("%s\n", entries[i].kind->folder);
@@ -32,11 +32,11 @@ static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
     if (text) node_set(a, map, key, node_string(a, text, strlen(text)));
 }
 
-static void print_json(arena *a, const plugin_entry *entries, size_t n)
+static void print_json(arena *a, const listed_plugin *entries, size_t n)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
     for (size_t i = 0; i < n; i++) {
-        const plugin_entry *e = &entries[i];
+        const listed_plugin *e = &entries[i];
         nrl_node *map = node_new(a, NRL_NODE_MAP);
         set_text(a, map, "kind", e->kind->folder);
         set_text(a, map, "name", e->name);
@@ -70,14 +70,14 @@ nrl_status cli_plugins(int argc, char **argv)
                {"list", cli_plugins_list},
                {"remove", cli_plugins_remove}};
     arena a = {0};
-    plugin_entry *entries;
+    listed_plugin *entries;
     if (argc > 1 && !strcmp(argv[1], "test")) return programs_exec("test-plugin", argv + 1);
     for (size_t i = 0; argc > 1 && i < sizeof own / sizeof *own; i++)
         if (!strcmp(argv[1], own[i].name)) return own[i].run(argc, argv);
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 0, 0));
     plugin_host *h = verbs_plugin_host(&a);
-    size_t n = plugin_list(h, &a, &entries);
+    size_t n = verbs_plugin_list(h, &a, &entries);
     if (json)
         print_json(&a, entries, n);
     else

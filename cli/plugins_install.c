@@ -312,7 +312,7 @@ nrl_status cli_plugins_install(int argc, char **argv)
     return st;
 }
 
-static nrl_node *entry_node(arena *a, const plugin_entry *e, const char *hash)
+static nrl_node *entry_node(arena *a, const listed_plugin *e, const char *hash)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     node_append_text(a, map, "kind", e->kind->folder);
@@ -325,7 +325,7 @@ static nrl_node *entry_node(arena *a, const plugin_entry *e, const char *hash)
     return map;
 }
 
-static void print_entry(const plugin_entry *e, const char *hash)
+static void print_entry(const listed_plugin *e, const char *hash)
 {
     cli_page("%s/%s %s\n", e->kind->folder, e->name, e->problem ? "broken" : e->about.version);
     cli_page("  %s\n", e->problem ? e->problem : e->about.summary);
@@ -336,13 +336,13 @@ nrl_status cli_plugins_list(int argc, char **argv)
 {
     installation in = {0};
     arena *a = &in.a;
-    plugin_entry *entries;
+    listed_plugin *entries;
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_expect(argc, argv, 1, 1));
     NRL_TRY(find_user_folder(&in));
     plugin_host *h = plugin_host_create(in.user, NULL, 0, NULL);
     plugin_host_limit(h, cli_getenv("NRL_PLUGIN_TIMEOUT"));
-    size_t n = plugin_list(h, a, &entries);
+    size_t n = verbs_plugin_list(h, a, &entries);
     nrl_node *list = node_new(a, NRL_NODE_LIST);
     for (size_t i = 0; i < n; i++) {
         char hash[HASH_SHA256_TEXT];

@@ -31,6 +31,30 @@ bool experiment_is_config(const char *path); /* by its name: a YAML file, which 
 /* plugins.c: searches NRL_PLUGIN_PATH, the directory of the user and the directory next to the program. */
 plugin_host *verbs_plugin_host(arena *a);
 
+/* What a listing shows of a plugin. */
+typedef struct {
+    const char *version, *summary;
+    const nrl_option *options; /* [n_options] */
+    size_t n_options;
+    const char *const *model_types; /* of a model: NULL-terminated; else NULL */
+    const char *relaxed;            /* of a backend: what train.deterministic: false changes; NULL = nothing */
+    const char *axis;               /* of a strategy: the axis that it serves; NULL = none */
+    uint32_t axis_divides;          /* nrl_divides */
+    bool axis_takes_rest;
+    const char *page; /* of a frontend: what a script can call; NULL = none */
+} plugin_about;
+
+typedef struct {
+    const plugin_kind *kind;
+    const char *name, *path;
+    plugin_about about;    /* unless there is a problem */
+    const char *problem;   /* the reason why the plugin cannot be used; NULL = none */
+    const char *hidden_by; /* path of the plugin of this name that is used instead; NULL = this plugin is used */
+} listed_plugin;
+
+/* plugin_about.c: plugin_list with descriptions; everything is in `a`. */
+size_t verbs_plugin_list(plugin_host *h, arena *a, listed_plugin **list);
+
 /* programs.c: executes the program nrl-NAME: an installed one, else one on PATH. Returns only on failure:
  * NRL_ERR_CONFIG, there is no such program; NRL_ERR_IO, it cannot be started. Replaces argv[0]. */
 nrl_status programs_exec(const char *name, char **argv);

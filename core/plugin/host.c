@@ -4,8 +4,8 @@
 #include "plugin/host.h"
 #include "config/config.h"
 #include "base/suggest.h"
+#include "base/elf.h"
 #include "base/file.h"
-#include "plugin/elf.h"
 #include "plugin/search.h"
 #include "plugin/verdict.h"
 #include <math.h>
@@ -167,23 +167,9 @@ static nrl_status check_file(plugin_host *h, const char *path)
 static nrl_status load_checked(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
                                const nrl_plugin **table)
 {
-    NRL_TRY(check_file(h, path));
-    if (!is_own(h, path, kind, name)) NRL_TRY(verdict_of(path, kind, name, h->open_seconds));
-    return load_table(path, kind, name, table);
-}
-
-/* A copy of the table in the size that this core knows; members that the plugin does not have are NULL. */
-static const nrl_plugin *extended_copy(arena *a, const nrl_plugin *table, const plugin_kind *kind)
-{
-    void *copy = arena_alloc(a, kind->table_size);
-    memcpy(copy, table, table->size < kind->table_size ? table->size : kind->table_size);
-    return copy;
-}
-
-static nrl_status load_with_context(plugin_host *h, const char *path, const plugin_kind *kind, const char *name,
-                                    const nrl_plugin **table)
-{
-    nrl_status st = load_checked(h, path, kind, name, table);
+    nrl_status st = check_file(h, path);
+    if (st == NRL_OK && !is_own(h, path, kind, name)) st = verdict_of(path, kind, name, h->open_seconds);
+    if (st == NRL_OK) st = load_table(&h->a, path, kind, name, table);
     if (st != NRL_OK) nrl_add_context("%s '%s' (%s)", kind->name, name, path);
     return st;
 }
@@ -233,11 +219,10 @@ static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *
     return p ? &p->plugin : NULL;
 }
 
-static const plugin *keep_open(plugin_host *h, const plugin_kind *kind, const nrl_plugin *table, const char *path)
+static const plugin *keep_open(plugin_host *h, const nrl_plugin *table, const char *path)
 {
     open_plugin *p = arena_alloc(&h->a, sizeof *p);
-    table = extended_copy(&h->a, table, kind);
-    *p = (open_plugin){{table, table->name, path}, kind->kind, NULL, h->open};
+    *p = (open_plugin){{table, table->name, path}, table->kind, NULL, h->open};
     h->open = p;
     return &p->plugin;
 }
@@ -252,9 +237,9 @@ nrl_status plugin_open(plugin_host *h, uint32_t kind_number, const char *name, c
     const char *path = search_file(&h->search, &h->a, kind->folder, name, &folder);
     if (!path) return no_such_plugin(h, kind, name);
     const nrl_plugin *table;
-    NRL_TRY(load_with_context(h, path, kind, name, &table));
+    NRL_TRY(load_checked(h, path, kind, name, &table));
     warn_of_hidden(h, kind, name, path, folder + 1);
-    *out = keep_open(h, kind, table, path);
+    *out = keep_open(h, table, path);
     return NRL_OK;
 }
 
@@ -267,9 +252,9 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const cha
     const char *path;
     for (size_t folder = 0; (path = search_file(&h->search, &h->a, kind->folder, name, &folder)); folder++) {
         const nrl_plugin *table;
-        st = load_with_context(h, path, kind, name, &table);
+        st = load_checked(h, path, kind, name, &table);
         if (st == NRL_OK) {
-            *out = keep_open(h, kind, table, path);
+            *out = keep_open(h, table, path);
             warn_of_hidden(h, kind, name, path, folder + 1);
         }
         if (st == NRL_OK || st == NRL_ERR_CONFIG) return st; /* CONFIG: it is sound, and not allowed */
@@ -315,13 +300,12 @@ static const plugin_kind *kind_of_folder(plugin_host *h, const char *path)
 static nrl_status open_file(plugin_host *h, const char *path, const char *name, const plugin **out)
 {
     const nrl_plugin *table;
-    const plugin_kind *kind = kind_of_folder(h, path);
-    load_trial t = {.path = path, .name = name, .kind = kind};
+    load_trial t = {.path = path, .name = name, .kind = kind_of_folder(h, path)};
     NRL_TRY(check_file(h, path));
-    load_try(&h->a, &t, 1, h->open_seconds);
-    if (t.status != NRL_OK) return nrl_fail(t.status, "%s", t.problem);
-    NRL_TRY(load_table(path, kind, name, &table));
-    *out = keep_open(h, plugin_kind_find(table->kind), table, path);
+    load_try(&h->a, &t, 1, NULL, h->open_seconds);
+    if (t.status != NRL_OK) return nrl_fail(t.status, "%s", t.text);
+    NRL_TRY(load_table(&h->a, path, t.kind, name, &table));
+    *out = keep_open(h, table, path);
     return NRL_OK;
 }
 
@@ -405,64 +389,47 @@ size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***
     return n;
 }
 
-/* Lists all files of one name; the first one is in use and hides the others. */
-static size_t list_name(plugin_host *h, arena *a, const plugin_kind *kind, const char *name, plugin_entry *out)
-{
-    size_t n = 0;
-    const char *path;
-    for (size_t folder = 0; (path = search_file(&h->search, a, kind->folder, name, &folder)); folder++) {
-        out[n] = (plugin_entry){.kind = kind, .name = name, .path = path};
-        if (n) out[n].hidden_by = out[0].path;
-        n++;
-    }
-    return n;
-}
-
-static void list_own(arena *a, plugin_entry *e)
-{
-    const nrl_plugin *table;
-    if (load_table(e->path, e->kind, e->name, &table) == NRL_OK)
-        about_fill(a, table, &e->about);
-    else
-        e->problem = arena_strdup(a, nrl_error_text());
-}
-
 /* Opens nrl's own plugins here, and all others in a child process. */
-static void list_open(plugin_host *h, arena *a, plugin_entry *entries, size_t n)
+static void list_open(plugin_host *h, arena *a, load_describe *describe, plugin_entry *entries, size_t n)
 {
     load_trial *trials = arena_alloc(a, (n + 1) * sizeof *trials);
     plugin_entry **tried = arena_alloc(a, (n + 1) * sizeof *tried);
     size_t n_trials = 0;
-    for (size_t i = 0; i < n; i++) {
-        plugin_entry *e = &entries[i];
-        if (check_file(h, e->path) != NRL_OK) {
-            e->problem = arena_strdup(a, nrl_error_text());
-        } else if (is_own(h, e->path, e->kind, e->name)) {
-            list_own(a, e);
-        } else {
+    for (plugin_entry *e = entries; e < entries + n; e++) {
+        const nrl_plugin *table;
+        nrl_status st = check_file(h, e->path);
+        if (st == NRL_OK && !is_own(h, e->path, e->kind, e->name)) {
             trials[n_trials] = (load_trial){.path = e->path, .name = e->name, .kind = e->kind};
             tried[n_trials++] = e;
+            continue;
         }
+        if (st == NRL_OK) st = load_table(a, e->path, e->kind, e->name, &table);
+        char *text = st == NRL_OK && describe ? describe(table) : NULL;
+        if (st != NRL_OK) e->problem = arena_strdup(a, nrl_error_text());
+        if (text) e->description = arena_strdup(a, text);
+        free(text);
     }
-    load_try(a, trials, n_trials, h->open_seconds);
-    for (size_t i = 0; i < n_trials; i++) {
-        tried[i]->about = trials[i].about;
-        tried[i]->problem = trials[i].status == NRL_OK ? NULL : trials[i].problem;
-    }
+    load_try(a, trials, n_trials, describe, h->open_seconds);
+    for (size_t i = 0; i < n_trials; i++)
+        *(trials[i].status == NRL_OK ? &tried[i]->description : &tried[i]->problem) = trials[i].text;
 }
 
-size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries)
+size_t plugin_list(plugin_host *h, arena *a, load_describe *describe, plugin_entry **entries)
 {
     size_t n = 0, room = 0;
-    const char **names;
+    const char **names, *path;
     for (const plugin_kind *k = plugin_kinds; k->kind; k++)
         room += search_names(&h->search, a, k->folder, &names) * h->search.n;
     *entries = arena_alloc(a, room * sizeof **entries);
     for (const plugin_kind *k = plugin_kinds; k->kind; k++) {
         size_t count = search_names(&h->search, a, k->folder, &names);
-        for (size_t i = 0; i < count && n + h->search.n <= room; i++)
-            n += list_name(h, a, k, names[i], *entries + n);
+        for (size_t i = 0; i < count && n + h->search.n <= room; i++) {
+            plugin_entry *first = *entries + n; /* the first file of a name is in use and hides the others */
+            for (size_t at = 0; (path = search_file(&h->search, a, k->folder, names[i], &at)); at++, n++)
+                (*entries)[n] =
+                    (plugin_entry){k, names[i], path, NULL, NULL, *entries + n > first ? first->path : NULL};
+        }
     }
-    list_open(h, a, *entries, n);
+    list_open(h, a, describe, *entries, n);
     return n;
 }

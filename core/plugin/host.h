@@ -73,14 +73,14 @@ bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name);
 typedef struct {
     const plugin_kind *kind;
     const char *name, *path;
-    plugin_about about;    /* unless there is a problem */
-    const char *problem;   /* the reason why the plugin cannot be used; NULL = none */
-    const char *hidden_by; /* path of the plugin of this name that is used instead; NULL = this plugin is used */
+    const char *description; /* what load_describe returned; NULL = nothing, or a problem */
+    const char *problem;     /* the reason why the plugin cannot be used; NULL = none */
+    const char *hidden_by;   /* path of the plugin of this name that is used instead; NULL = this plugin is used */
 } plugin_entry;
 
-/* Opens all plugins, those that are not nrl's own in a child process, and lists them by kind and name, in `a`. [main]
- */
-size_t plugin_list(plugin_host *h, arena *a, plugin_entry **entries);
+/* Opens all plugins, those that are not nrl's own in a child process, and lists them by kind and name, in `a`.
+ * `describe` is called where a plugin is opened; NULL = no descriptions. [main] */
+size_t plugin_list(plugin_host *h, arena *a, load_describe *describe, plugin_entry **entries);
 
 /* The version of an open plugin and the hash of its file, "0.1.0, 1f3a...", in `a`. NRL_ERR_IO. [main] */
 nrl_status plugin_identity(plugin_host *h, uint32_t kind, const char *name, arena *a, const char **text);

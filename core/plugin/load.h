@@ -7,37 +7,24 @@
 #include "plugin/kinds.h"
 #include <stdbool.h>
 
-/* Opens the file and checks its table. `kind` NULL: any kind. `name` is the file's name without .so. NRL_ERR_PLUGIN.
- * [main] */
-nrl_status load_table(const char *path, const plugin_kind *kind, const char *name, const nrl_plugin **table);
+/* Opens the file and checks its table. `kind` NULL: any kind. `name` is the file's name without .so. *table is a copy
+ * in `a`, in the size that this core knows; members that the plugin does not have are NULL. NRL_ERR_PLUGIN. [main] */
+nrl_status load_table(arena *a, const char *path, const plugin_kind *kind, const char *name, const nrl_plugin **table);
 
-/* What a listing shows of a plugin. Texts live in the arena that it was made in, or in the plugin. */
-typedef struct {
-    const char *version, *summary;
-    const nrl_option *options; /* [n_options] */
-    size_t n_options;
-    const char *const *model_types; /* of a model: NULL-terminated; else NULL */
-    const char *relaxed;            /* of a backend: what train.deterministic: false changes; NULL = nothing */
-    const char *axis;               /* of a strategy: the axis that it serves; NULL = none */
-    uint32_t axis_divides;          /* nrl_divides */
-    bool axis_takes_rest;
-    const char *page; /* of a frontend: what a script can call; NULL = none */
-} plugin_about;
-
-void about_fill(arena *a, const nrl_plugin *table, plugin_about *out);
+/* What a listing shows of a plugin, as text, malloc'd. The text reaches this process if the table is in a child. */
+typedef char *load_describe(const nrl_plugin *table);
 
 /* One file to try. */
 typedef struct {
     const char *path, *name;
     const plugin_kind *kind; /* NULL: any */
     nrl_status status;       /* result */
-    const char *problem;     /* the reason, unless status is NRL_OK */
-    plugin_about about;      /* filled if status is NRL_OK */
+    const char *text;        /* what load_describe returned, "" without it; the reason if status is not NRL_OK */
 } load_trial;
 
 /* Opens each file in a child process, which is ended where a file does not return within `seconds`. Files that crash,
  * hang or end the process harm only the child; a new child continues behind such a file. Texts are allocated in `a`.
- * [main] */
-void load_try(arena *a, load_trial *list, size_t n, double seconds);
+ * `describe` may be NULL. [main] */
+void load_try(arena *a, load_trial *list, size_t n, load_describe *describe, double seconds);
 
 #endif

@@ -3,7 +3,7 @@
  * turn. The file whose frame does not come is the one that ended the child or that it hangs in.
  */
 #include "base/clock.h"
-#include "plugin/about.h"
+#include "plugin/load.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -57,25 +57,19 @@ static void isolate(void)
     on_exit(leave, NULL);
 }
 
-static void report(int fd, const load_trial *t)
-{
-    arena a = {0};
-    plugin_about about;
-    const nrl_plugin *table;
-    frame f = {.status = (int32_t)load_table(t->path, t->kind, t->name, &table)};
-    if (f.status == NRL_OK) about_fill(&a, table, &about);
-    char *text = f.status == NRL_OK ? about_write(&about) : mem_strdup(nrl_error_text());
-    f.size = (uint32_t)strlen(text);
-    if (!write_whole(fd, &f, sizeof f) || !write_whole(fd, text, f.size)) _exit(1);
-    free(text);
-    arena_free(&a);
-}
-
-static void run_child(int fd, const load_trial *list, size_t n)
+static void run_child(int fd, const load_trial *list, size_t n, load_describe *describe)
 {
     isolate();
-    for (size_t i = 0; i < n; i++)
-        report(fd, &list[i]);
+    for (const load_trial *t = list; t < list + n; t++) {
+        arena a = {0};
+        const nrl_plugin *table;
+        frame f = {.status = (int32_t)load_table(&a, t->path, t->kind, t->name, &table)};
+        char *text = f.status != NRL_OK ? mem_strdup(nrl_error_text()) : describe ? describe(table) : mem_strdup("");
+        f.size = (uint32_t)strlen(text);
+        if (!write_whole(fd, &f, sizeof f) || !write_whole(fd, text, f.size)) _exit(1);
+        free(text);
+        arena_free(&a);
+    }
     _exit(0);
 }
 
@@ -97,17 +91,6 @@ static read_result read_whole(int fd, void *to, size_t size, double deadline)
     return READ_WHOLE;
 }
 
-static void take_text(arena *a, load_trial *t, const frame *f, const char *text)
-{
-    t->status = (nrl_status)f->status;
-    if (t->status != NRL_OK) {
-        t->problem = text;
-        return;
-    }
-    t->status = about_read(a, text, f->size, &t->about);
-    if (t->status != NRL_OK) t->problem = arena_strdup(a, nrl_error_text());
-}
-
 static read_result read_one(arena *a, int fd, load_trial *t, double seconds)
 {
     frame f;
@@ -117,7 +100,8 @@ static read_result read_one(arena *a, int fd, load_trial *t, double seconds)
     if (f.size > MAX_TEXT) return READ_ENDED;
     char *text = arena_alloc(a, (size_t)f.size + 1);
     result = read_whole(fd, text, f.size, deadline);
-    if (result == READ_WHOLE) take_text(a, t, &f, text);
+    t->status = (nrl_status)f.status;
+    t->text = text;
     return result;
 }
 
@@ -129,7 +113,7 @@ static const char *why_ended(arena *a, read_result result, int state, double sec
 }
 
 /* Tries files until one ends the child, and returns how many have a result then. */
-static size_t try_some(arena *a, load_trial *list, size_t n, double seconds)
+static size_t try_some(arena *a, load_trial *list, size_t n, load_describe *describe, double seconds)
 {
     int ends[2], state = 0;
     size_t done = 0;
@@ -137,7 +121,7 @@ static size_t try_some(arena *a, load_trial *list, size_t n, double seconds)
     if (pipe2(ends, O_CLOEXEC)) return 0;
     fflush(NULL); /* a file that calls exit must not write this process's buffers a second time */
     pid_t child = fork();
-    if (child == 0) run_child(ends[1], list, n);
+    if (child == 0) run_child(ends[1], list, n, describe);
     int error = errno;
     close(ends[1]);
     while (child > 0 && done < n && (result = read_one(a, ends[0], &list[done], seconds)) == READ_WHOLE)
@@ -150,17 +134,17 @@ static size_t try_some(arena *a, load_trial *list, size_t n, double seconds)
     }
     if (done == n) return n;
     list[done].status = NRL_ERR_PLUGIN;
-    list[done].problem = why_ended(a, result, state, seconds);
+    list[done].text = why_ended(a, result, state, seconds);
     return done + 1;
 }
 
-void load_try(arena *a, load_trial *list, size_t n, double seconds)
+void load_try(arena *a, load_trial *list, size_t n, load_describe *describe, double seconds)
 {
     for (size_t done = 0; done < n;) {
-        size_t more = try_some(a, list + done, n - done, seconds);
+        size_t more = try_some(a, list + done, n - done, describe, seconds);
         for (; !more && done < n; done++) {
             list[done].status = NRL_ERR_IO;
-            list[done].problem = arena_printf(a, "cannot be tried: cannot start a process: %s", strerror(errno));
+            list[done].text = arena_printf(a, "cannot be tried: cannot start a process: %s", strerror(errno));
         }
         done += more;
     }

@@ -45,9 +45,9 @@ nrl_status verdict_of(const char *path, const plugin_kind *kind, const char *nam
     if (!v->is_tried) {
         arena a = {0};
         load_trial t = {.path = path, .name = name, .kind = kind};
-        load_try(&a, &t, 1, seconds);
+        load_try(&a, &t, 1, NULL, seconds);
         v->status = t.status;
-        if (t.problem) v->problem = mem_strdup(t.problem);
+        if (t.status != NRL_OK) v->problem = mem_strdup(t.text);
         v->is_tried = true;
         arena_free(&a);
     }

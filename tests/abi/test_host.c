@@ -134,7 +134,7 @@ static void listing_opens_all_and_tells_why_some_are_broken(void **state)
     arena a = {0};
     plugin_entry *entries;
     plugin_host *h = open_host();
-    size_t n = plugin_list(h, &a, &entries), broken = 0, hidden = 0, good = 0;
+    size_t n = plugin_list(h, &a, NULL, &entries), broken = 0, hidden = 0, good = 0;
     for (size_t i = 0; i < n; i++) {
         broken += entries[i].problem != NULL;
         hidden += entries[i].hidden_by != NULL;
@@ -157,7 +157,7 @@ static void a_folder_named_twice_hides_nothing(void **state)
     plugin_entry *entries;
     snprintf(twice, sizeof twice, "%s/cases:%s/cases/../cases/:/no/such/folder:", root, root);
     plugin_host *h = plugin_host_create(twice, NULL, 0, NULL);
-    size_t n = plugin_list(h, &a, &entries);
+    size_t n = plugin_list(h, &a, NULL, &entries);
     assert_true(n > 0);
     for (size_t i = 0; i < n; i++)
         assert_null(entries[i].hidden_by);

@@ -1,7 +1,7 @@
 /*
  * elf.c - see elf.h. The layout is that of elf(5); class, byte order and machine must be those of the running program.
  */
-#include "plugin/elf.h"
+#include "base/elf.h"
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
- * elf.h - checks the headers of a shared object before it is opened. Private to core/plugin.
+ * elf.h - checks the headers of a shared object before it is opened.
  */
-#ifndef PLUGIN_ELF_H
-#define PLUGIN_ELF_H
+#ifndef BASE_ELF_H
+#define BASE_ELF_H
 #include <nrl/status.h>
 
 /* Checks that `path` is a regular file with a complete ELF shared object for this machine: dlopen maps what the headers

@@ -1,23 +1,15 @@
 /*
- * about.c - what listings show of a plugin: taken from its table, written as JSON, and read again.
+ * plugin_about.c - what listings show of a plugin: taken from its table, written as JSON where the plugin is opened,
+ * which may be a child process, and read again.
  */
-#include "plugin/about.h"
 #include "base/json.h"
+#include "cli/verbs.h"
 #include "config/options.h"
 #include <nrl/nrl.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- from a table ---- */
-
-/* A copy of the table in the size that this core knows, so that members that the plugin does not have are NULL. */
-static const void *about_whole(arena *a, const nrl_plugin *t)
-{
-    size_t known = plugin_kind_find(t->kind)->table_size;
-    void *copy = arena_alloc(a, known);
-    memcpy(copy, t, t->size < known ? t->size : known);
-    return copy;
-}
 
 static void about_fill_options(arena *a, const nrl_plugin *t, plugin_about *out)
 {
@@ -36,16 +28,15 @@ static void about_fill_axis(const nrl_mesh_axis *axis, plugin_about *out)
     out->axis_takes_rest = axis->takes_rest;
 }
 
-void about_fill(arena *a, const nrl_plugin *t, plugin_about *out)
+static void about_fill(arena *a, const nrl_plugin *t, plugin_about *out)
 {
-    const void *whole = about_whole(a, t);
     *out = (plugin_about){.version = t->version, .summary = t->summary};
     about_fill_options(a, t, out);
-    if (t->kind == NRL_KIND_MODEL) out->model_types = ((const nrl_model *)whole)->model_types;
-    if (t->kind == NRL_KIND_PARALLEL) about_fill_axis(((const nrl_parallel *)whole)->axis, out);
-    const nrl_backend *backend = t->kind == NRL_KIND_BACKEND ? whole : NULL;
+    if (t->kind == NRL_KIND_MODEL) out->model_types = ((const nrl_model *)t)->model_types;
+    if (t->kind == NRL_KIND_PARALLEL) about_fill_axis(((const nrl_parallel *)t)->axis, out);
+    const nrl_backend *backend = t->kind == NRL_KIND_BACKEND ? (const void *)t : NULL;
     if (backend && backend->relax) out->relaxed = backend->relaxed;
-    const nrl_frontend *frontend = t->kind == NRL_KIND_FRONTEND ? whole : NULL;
+    const nrl_frontend *frontend = t->kind == NRL_KIND_FRONTEND ? (const void *)t : NULL;
     if (frontend && frontend->describe) out->page = frontend->describe();
 }
 
@@ -81,22 +72,24 @@ static nrl_node *about_option_node(arena *a, const nrl_option *r)
     return map;
 }
 
-char *about_write(const plugin_about *about)
+static char *about_write(const nrl_plugin *table)
 {
     arena a = {0};
+    plugin_about about;
+    about_fill(&a, table, &about);
     nrl_node *map = node_new(&a, NRL_NODE_MAP), *rows = node_new(&a, NRL_NODE_LIST);
-    about_put(&a, map, "version", about->version);
-    about_put(&a, map, "summary", about->summary);
-    about_put(&a, map, "relaxed", about->relaxed);
-    about_put(&a, map, "axis", about->axis);
-    node_append_int(&a, map, "axis_divides", about->axis_divides);
-    node_append(&a, map, "axis_takes_rest", node_bool(&a, about->axis_takes_rest));
-    about_put(&a, map, "page", about->page);
-    for (size_t i = 0; i < about->n_options; i++)
-        node_append(&a, rows, NULL, about_option_node(&a, &about->options[i]));
+    about_put(&a, map, "version", about.version);
+    about_put(&a, map, "summary", about.summary);
+    about_put(&a, map, "relaxed", about.relaxed);
+    about_put(&a, map, "axis", about.axis);
+    node_append_int(&a, map, "axis_divides", about.axis_divides);
+    node_append(&a, map, "axis_takes_rest", node_bool(&a, about.axis_takes_rest));
+    about_put(&a, map, "page", about.page);
+    for (size_t i = 0; i < about.n_options; i++)
+        node_append(&a, rows, NULL, about_option_node(&a, &about.options[i]));
     node_append(&a, map, "options", rows);
-    nrl_node *types = about->model_types ? node_new(&a, NRL_NODE_LIST) : NULL;
-    for (const char *const *t = about->model_types; t && *t; t++)
+    nrl_node *types = about.model_types ? node_new(&a, NRL_NODE_LIST) : NULL;
+    for (const char *const *t = about.model_types; t && *t; t++)
         node_append(&a, types, NULL, node_string(&a, *t, strlen(*t)));
     if (types) node_append(&a, map, "model_types", types);
     char *text = json_write(map, 0);
@@ -129,10 +122,10 @@ static const char *const *about_read_words(arena *a, const nrl_node *list)
     return words;
 }
 
-nrl_status about_read(arena *a, const char *text, size_t size, plugin_about *out)
+static nrl_status about_read(arena *a, const char *text, plugin_about *out)
 {
     nrl_node *map;
-    NRL_TRY(json_parse(a, "description of a plugin", text, size, &map));
+    NRL_TRY(json_parse(a, "description of a plugin", text, strlen(text), &map));
     const nrl_node *options = nrl_node_find(map, "options");
     *out = (plugin_about){.version = nrl_node_string(nrl_node_find(map, "version"), ""),
                           .summary = nrl_node_string(nrl_node_find(map, "summary"), ""),
@@ -145,4 +138,20 @@ nrl_status about_read(arena *a, const char *text, size_t size, plugin_about *out
                           .axis_takes_rest = nrl_node_bool(nrl_node_find(map, "axis_takes_rest"), false),
                           .page = about_text(map, "page")};
     return NRL_OK;
+}
+
+size_t verbs_plugin_list(plugin_host *h, arena *a, listed_plugin **list)
+{
+    plugin_entry *entries;
+    size_t n = plugin_list(h, a, about_write, &entries);
+    *list = arena_alloc(a, (n + 1) * sizeof **list);
+    for (size_t i = 0; i < n; i++) {
+        const plugin_entry *e = &entries[i];
+        listed_plugin *p = &(*list)[i];
+        *p = (listed_plugin){
+            .kind = e->kind, .name = e->name, .path = e->path, .problem = e->problem, .hidden_by = e->hidden_by};
+        if (!p->problem && about_read(a, e->description, &p->about) != NRL_OK)
+            p->problem = arena_strdup(a, nrl_error_text());
+    }
+    return n;
 }
