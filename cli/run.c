@@ -27,7 +27,7 @@ static nrl_status run_script(nrl_component *frontend, int argc, char **argv, con
     if (cli_getenv(CLI_NO_SCRIPTS))
         return nrl_fail(NRL_ERR_CONFIG, "cannot %s %s: scripts are disabled (--no-scripts, " CLI_NO_SCRIPTS ")",
                         argv[0], argv[1]);
-    nrl_status st = nrl_frontend_run(frontend, &job, &code);
+    nrl_status st = frontend_run(frontend, &job, &code);
     if (st == NRL_OK && code > 0) exit(code); /* everything is closed */
     return st;
 }
@@ -42,7 +42,7 @@ bool experiment_is_config(const char *path)
 nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *name)
 {
     nrl_component *frontend = NULL;
-    if (name || !experiment_is_config(argv[1])) NRL_TRY(nrl_frontend_find(env, name, argv[1], &frontend));
+    if (name || !experiment_is_config(argv[1])) NRL_TRY(frontend_find(env, name, argv[1], &frontend));
     nrl_status st = frontend ? run_script(frontend, argc, argv, env) : train(a, argc, argv, env);
     nrl_component_close(frontend);
     return st;

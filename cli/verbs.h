@@ -8,6 +8,7 @@
 #include "cli/common/experiment.h"
 #include "config/problems.h"
 #include "plugin/host.h"
+#include <nrl/host.h>
 
 nrl_status cli_check(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
@@ -27,6 +28,13 @@ nrl_status cli_version(int argc, char **argv);
  * that runs the file; NULL: the plugin that serves the file's name, if any. */
 nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
+
+/* frontend.c: finds the frontend for a script: by `name` (a word, or {name: NAME, option: value}), or, if `name` is
+ * NULL, by the frontends' probes. *out is NULL if no probe accepts the path. NRL_ERR_CONFIG if several do. */
+nrl_status frontend_find(const nrl_environment *env, const char *name, const char *path, nrl_component **out);
+/* Runs a script to its end with the frontend. `job` as in nrl/frontend.h; this function sets script, script_hash and
+ * frontend of its environment. */
+nrl_status frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code);
 
 /* plugins.c: searches NRL_PLUGIN_PATH, the directory of the user and the directory next to the program. */
 plugin_host *verbs_plugin_host(arena *a);

@@ -86,15 +86,6 @@ static size_t encode_plane(codec *c, const unsigned char *plane, size_t n, unsig
     return n;
 }
 
-/* Each zstd block has its own Huffman table and is at most as long as the window. The rows of a tensor differ in scale,
- * so blocks of 8 KiB make moments 0.5 % smaller than one block per plane, and take 10 % more time. Of 2-byte elements
- * half of the bytes are coded, of 4-byte elements a quarter: for 2-byte elements the time is not worth it. */
-static void choose_blocks(codec *c, int width)
-{
-    enum { SHORT = 13, LONGEST = 17 }; /* log2 of bytes */
-    ZSTD_CCtx_setParameter(c->bytes, ZSTD_c_windowLog, width == 2 ? LONGEST : SHORT);
-}
-
 int codec_rotation(const void *raw, size_t n, int width)
 {
     size_t negative = 0, n_seen = n < SAMPLES ? n : SAMPLES;
@@ -110,7 +101,12 @@ size_t codec_encode(codec *c, const void *raw, size_t n, int width, int rotate, 
     size_t used = 0;
     NRL_ASSERT(n * (size_t)width, <=, CODEC_CHUNK);
     planes_split(raw, n, width, rotate, c->planes);
-    choose_blocks(c, width);
+    /* Each zstd block has its own Huffman table and is at most as long as the window. The rows of a tensor differ in
+     * scale, so blocks of 8 KiB make moments 0.5 % smaller than one block per plane, and take 10 % more time. Of 2-byte
+     * elements half of the bytes are coded, of 4-byte elements a quarter: for 2-byte elements the time is not worth it.
+     */
+    enum { SHORT = 13, LONGEST = 17 }; /* log2 of bytes */
+    ZSTD_CCtx_setParameter(c->bytes, ZSTD_c_windowLog, width == 2 ? LONGEST : SHORT);
     for (int p = 0; p < width; p++) {
         sizes[p] = (uint32_t)encode_plane(c, c->planes + (size_t)p * n, n, to + used, CODEC_ROOM - used);
         used += sizes[p];

@@ -109,18 +109,6 @@ static int by_step_down(const void *a, const void *b)
     return x->aside - y->aside;
 }
 
-/* A replaced directory (.old) is dead if its successor exists; otherwise it is the checkpoint of its step. */
-static void drop_replaced(folder *f)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < f->n; i++)
-        if (n && f->list[i].aside && f->list[n - 1].step == f->list[i].step)
-            folder_add_dead(f, mem_printf("step-%08lld.old", (long long)f->list[i].step));
-        else
-            f->list[n++] = f->list[i];
-    f->n = n;
-}
-
 static nrl_status folder_list(const char *out, folder *f)
 {
     *f = (folder){.path = mem_printf("%s/checkpoints", out)};
@@ -138,7 +126,14 @@ static nrl_status folder_list(const char *out, folder *f)
         folder_add(f, e->d_name);
     closedir(d);
     if (f->n) qsort(f->list, f->n, sizeof *f->list, by_step_down);
-    drop_replaced(f);
+    /* A replaced directory (.old) is dead if its successor exists; otherwise it is the checkpoint of its step. */
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        if (n && f->list[i].aside && f->list[n - 1].step == f->list[i].step)
+            folder_add_dead(f, mem_printf("step-%08lld.old", (long long)f->list[i].step));
+        else
+            f->list[n++] = f->list[i];
+    f->n = n;
     return NRL_OK;
 }
 

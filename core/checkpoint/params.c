@@ -199,26 +199,6 @@ static bool is_shaped(const checkpoint_tensor *t, int n_dims, const int64_t *dim
     return t->n_dims == n_dims && !memcmp(t->dims, dims, (size_t)n_dims * sizeof *dims);
 }
 
-static nrl_status check_part(const checkpoint *c, const nrl_part *part)
-{
-    int64_t i = checkpoint_find_tensor(c, part->name, "weight");
-    if (i < 0) return missing(c, "weight", part->name);
-    const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
-    if (is_shaped(saved, part->n_dims, part->dims)) return NRL_OK;
-    checkpoint_tensor wanted = {.dtype = saved->dtype, .n_dims = part->n_dims};
-    memcpy(wanted.dims, part->dims, sizeof wanted.dims);
-    return nrl_fail(NRL_ERR_CONFIG, "%s: weight of '%s' is %s, expected %s", checkpoint_dir(c), part->name,
-                    tensor_describe(saved).text, tensor_describe(&wanted).text);
-}
-
-nrl_status params_check(const model *m, const checkpoint *c)
-{
-    for (int32_t i = 0; i < m->n_params; i++)
-        for (int k = 0; k < m->params[i]->n_parts; k++)
-            NRL_TRY(check_part(c, &m->params[i]->parts[k]));
-    return NRL_OK;
-}
-
 static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at)
 {
     checkpoint *c = user;

@@ -35,8 +35,4 @@ nrl_status params_load(nrl_ctx *ctx, const model *m, const params_scope *scope, 
  * not have or a state that the optimizer does not keep: the next save would lose it. */
 nrl_status params_check_read(const model *m, const params_scope *scope, const checkpoint *c);
 
-/* Checks that the checkpoint holds the weight of every part in its shape. Works before the parameters have memory.
- * Errors as in params_load. */
-nrl_status params_check(const model *m, const checkpoint *c);
-
 #endif

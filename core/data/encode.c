@@ -149,19 +149,6 @@ static nrl_status push_ids(const nrl_node *list, const char *what, chat_ids *out
     return NRL_OK;
 }
 
-static nrl_status mark_labels(const nrl_node *labels, chat_ids *out)
-{
-    for (size_t i = 0; i < out->tokens.n; i++) {
-        const nrl_node *node = nrl_node_at(labels, i);
-        int64_t label = nrl_node_int(node, -1);
-        if (label != -100 && label != out->tokens.ids[i])
-            return nrl_fail(NRL_ERR_DATA, "labels[%zu] is neither -100 nor the token there (%d)", i,
-                            (int)out->tokens.ids[i]);
-        out->trained[i] = label != -100;
-    }
-    return NRL_OK;
-}
-
 static nrl_status encode_ids(data_encoder *e, const data_sample *s)
 {
     size_t n_prompt = nrl_node_size(s->prompt_ids);
@@ -171,7 +158,15 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
         NRL_TRY(push_ids(s->prompt_ids, "prompt ids", out));
         NRL_TRY(push_ids(s->ids[i], "ids", out));
         NRL_TRY(mark_answer(out, n_prompt));
-        if (s->labels) NRL_TRY(mark_labels(s->labels, out));
+        if (s->labels) {
+            for (size_t t = 0; t < out->tokens.n; t++) {
+                int64_t label = nrl_node_int(nrl_node_at(s->labels, t), -1);
+                if (label != -100 && label != out->tokens.ids[t])
+                    return nrl_fail(NRL_ERR_DATA, "labels[%zu] is neither -100 nor the token there (%d)", t,
+                                    (int)out->tokens.ids[t]);
+                out->trained[t] = label != -100;
+            }
+        }
     }
     return NRL_OK;
 }
@@ -220,16 +215,6 @@ static nrl_status apply_limit(data_encoder *e, int n_sides, data_outcome *outcom
     return NRL_OK;
 }
 
-static void count_trained(data_encoder *e, int n_sides, data_outcome *outcome)
-{
-    for (int i = 0; i < n_sides; i++) {
-        e->n_trained[i] = 0;
-        for (size_t t = 0; t < e->side[i].tokens.n; t++)
-            e->n_trained[i] += e->side[i].trained[t];
-        if (!e->n_trained[i] && *outcome == DATA_KEPT) *outcome = DATA_UNTRAINABLE;
-    }
-}
-
 static nrl_status encode_shape(data_encoder *e, const data_sample *s)
 {
     if (s->shape == DATA_SHAPE_IDS) return encode_ids(e, s);
@@ -257,6 +242,11 @@ nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outc
         apply_train_on(e, s, i);
     }
     NRL_TRY(apply_limit(e, s->n_sides, outcome));
-    count_trained(e, s->n_sides, outcome);
+    for (int i = 0; i < s->n_sides; i++) {
+        e->n_trained[i] = 0;
+        for (size_t t = 0; t < e->side[i].tokens.n; t++)
+            e->n_trained[i] += e->side[i].trained[t];
+        if (!e->n_trained[i] && *outcome == DATA_KEPT) *outcome = DATA_UNTRAINABLE;
+    }
     return NRL_OK;
 }

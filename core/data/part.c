@@ -120,16 +120,6 @@ static nrl_status open_or_build(const dataset_options *o, data_part *p)
     return st;
 }
 
-static void warn_notes(const dataset_options *o, const data_part *p)
-{
-    const char *line = p->cache.notes, *end = line + p->cache.notes_size;
-    while (!o->quiet && line < end) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        nrl_warn("%s: %.*s", p->path, (int)((stop ? stop : end) - line), line);
-        line = stop ? stop + 1 : end;
-    }
-}
-
 nrl_status data_part_open(const dataset_options *o, data_part *p)
 {
     nrl_status st = set_key(o, p);
@@ -141,6 +131,11 @@ nrl_status data_part_open(const dataset_options *o, data_part *p)
     NRL_TRY(o->cache_dir ? open_or_build(o, p) : build(o, p, true));
     data_reader_close(p->reader);
     p->reader = NULL;
-    warn_notes(o, p);
+    const char *line = p->cache.notes, *end = line + p->cache.notes_size;
+    while (!o->quiet && line < end) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        nrl_warn("%s: %.*s", p->path, (int)((stop ? stop : end) - line), line);
+        line = stop ? stop + 1 : end;
+    }
     return NRL_OK;
 }

@@ -25,23 +25,19 @@ static char *join(const char *folder, const char *path)
     return mem_printf("%s/%s", folder, path);
 }
 
-static nrl_status check_entry(const dataset_options *o, const nrl_node *node)
-{
-    for (size_t i = 0; i < nrl_node_size(node); i++) {
-        const char *key = nrl_node_key(node, i);
-        if (strcmp(key, "path") && strcmp(key, "weight") && strcmp(key, "reader"))
-            return nrl_fail(NRL_ERR_CONFIG, "%s: data.%s: unknown key '%s', expected path, weight and reader",
-                            nrl_node_place(node), role(o), key);
-    }
-    return NRL_OK;
-}
-
 static nrl_status read_entry(const dataset_options *o, const nrl_node *node, data_part *out)
 {
     bool map = nrl_node_kind(node) == NRL_NODE_MAP;
     const char *path = nrl_node_string(map ? nrl_node_find(node, "path") : node, NULL);
     const nrl_node *weight = map ? nrl_node_find(node, "weight") : NULL;
-    if (map) NRL_TRY(check_entry(o, node));
+    if (map) {
+        for (size_t i = 0; i < nrl_node_size(node); i++) {
+            const char *key = nrl_node_key(node, i);
+            if (strcmp(key, "path") && strcmp(key, "weight") && strcmp(key, "reader"))
+                return nrl_fail(NRL_ERR_CONFIG, "%s: data.%s: unknown key '%s', expected path, weight and reader",
+                                nrl_node_place(node), role(o), key);
+        }
+    }
     if (!path || !*path) return fail_entry(o, node, "expected a path, or {path, weight, reader}");
     out->weight = weight ? nrl_node_f64(weight, -1) : 1;
     if (!(out->weight > 0 && out->weight <= 1e6))

@@ -30,23 +30,6 @@ struct data_plan {
 
 /* ---- creating ---- */
 
-static nrl_status check_options(const data_plan_options *o)
-{
-    if (o->global_batch < 1 || o->global_batch > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "train.global_batch %" PRId64 ": expected 1 to %d", o->global_batch, INT32_MAX);
-    if (o->micro_batch_tokens < 0 || o->micro_batch_tokens > INT32_MAX)
-        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens %" PRId64 ": expected 1 to %d", o->micro_batch_tokens,
-                        INT32_MAX);
-    if (!o->micro_batch_tokens && (o->micro_batch < 1 || o->micro_batch > INT32_MAX))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "train.micro_batch %" PRId64 ": expected 1 to %d where "
-                        "train.micro_batch_tokens is not set",
-                        o->micro_batch, INT32_MAX);
-    NRL_ASSERT(o->ranks, >, 0);
-    NRL_ASSERT(o->rank, <, o->ranks);
-    return NRL_OK;
-}
-
 /* A group must be complete in every global batch except the last one of an epoch. */
 static nrl_status check_group(const data_plan_options *o)
 {
@@ -171,7 +154,19 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out)
 {
     data_plan p = {.data = d, .o = *options};
-    NRL_TRY(check_options(options));
+    if (options->global_batch < 1 || options->global_batch > INT32_MAX)
+        return nrl_fail(NRL_ERR_CONFIG, "train.global_batch %" PRId64 ": expected 1 to %d", options->global_batch,
+                        INT32_MAX);
+    if (options->micro_batch_tokens < 0 || options->micro_batch_tokens > INT32_MAX)
+        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens %" PRId64 ": expected 1 to %d",
+                        options->micro_batch_tokens, INT32_MAX);
+    if (!options->micro_batch_tokens && (options->micro_batch < 1 || options->micro_batch > INT32_MAX))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.micro_batch %" PRId64 ": expected 1 to %d where "
+                        "train.micro_batch_tokens is not set",
+                        options->micro_batch, INT32_MAX);
+    NRL_ASSERT(options->ranks, >, 0);
+    NRL_ASSERT(options->rank, <, options->ranks);
     NRL_TRY(check_group(options));
     NRL_TRY(check_lengths(d, options));
     NRL_TRY(check_group_lengths(d, options));
@@ -203,20 +198,6 @@ static int by_number(const void *x, const void *y)
     return *(const int32_t *)x - *(const int32_t *)y; /* both are not negative */
 }
 
-/* Takes the window of the part's own permutation for the fractional part of its weight. */
-static void fill_window(const data_plan *p, int64_t part_number, const dataset_part *part, int64_t m, int64_t epoch,
-                        int32_t *out)
-{
-    int32_t *all = p->permuted;
-    for (int64_t i = 0; i < part->n; i++)
-        all[i] = (int32_t)(part->first + i);
-    data_order_shuffle(data_order_key(p->o.seed, KEY_PART, (uint64_t)part_number), all, part->n);
-    int64_t start = (int64_t)((unsigned __int128)epoch * (uint64_t)m % (uint64_t)part->n);
-    for (int64_t i = 0; i < m; i++)
-        out[i] = all[(start + i) % part->n];
-    qsort(out, (size_t)m, sizeof *out, by_number);
-}
-
 static void set_epoch(data_plan *p, int64_t epoch)
 {
     int32_t *out = p->order;
@@ -227,7 +208,17 @@ static void set_epoch(data_plan *p, int64_t epoch)
         for (; n >= part.n; n -= part.n)
             for (int64_t i = 0; i < part.n; i++)
                 *out++ = (int32_t)(part.first + i);
-        if (n) fill_window(p, k, &part, n, epoch, out);
+        if (n) {
+            /* Takes the window of the part's own permutation for the fractional part of its weight. */
+            int32_t *all = p->permuted;
+            for (int64_t i = 0; i < part.n; i++)
+                all[i] = (int32_t)(part.first + i);
+            data_order_shuffle(data_order_key(p->o.seed, KEY_PART, (uint64_t)k), all, part.n);
+            int64_t start = (int64_t)((unsigned __int128)epoch * (uint64_t)n % (uint64_t)part.n);
+            for (int64_t i = 0; i < n; i++)
+                out[i] = all[(start + i) % part.n];
+            qsort(out, (size_t)n, sizeof *out, by_number);
+        }
         out += n;
     }
     if (p->o.shuffle) data_order_shuffle(data_order_key(p->o.seed, KEY_EPOCH, (uint64_t)epoch), p->order, p->n_epoch);

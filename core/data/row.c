@@ -93,25 +93,6 @@ static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *va
     return NRL_OK;
 }
 
-static nrl_status check_clashes(const data_schema *s)
-{
-    for (int i = 0; i < DATA_KEY_COUNT; i++)
-        for (int j = 0; j < i; j++)
-            if (!strcmp(s->name[i], s->name[j]) && s->name[i] != key_names[i] && s->name[j] != key_names[j])
-                return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' cannot be both %s and %s", s->name[i], key_names[j],
-                                key_names[i]);
-    return NRL_OK;
-}
-
-/* A key loses its own meaning if another key is renamed to it, as in {completion: text}. */
-static void hide_taken_names(data_schema *s)
-{
-    for (int i = 0; i < DATA_KEY_COUNT; i++)
-        for (int j = 0; j < DATA_KEY_COUNT; j++)
-            if (i != j && s->name[j] != key_names[j] && !strcmp(s->name[j], key_names[i]) && s->name[i] == key_names[i])
-                s->name[i] = "";
-}
-
 static nrl_status add_extra(data_schema *s, const char *name)
 {
     for (int i = 0; i < s->n_extra; i++)
@@ -120,8 +101,23 @@ static nrl_status add_extra(data_schema *s, const char *name)
     return NRL_OK;
 }
 
-static nrl_status set_extra(data_schema *s, const nrl_node *extra)
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels)
 {
+    *s = (data_schema){.pairs = pairs, .labels = labels};
+    for (int k = 0; k < DATA_KEY_COUNT; k++)
+        s->name[k] = key_names[k];
+    for (size_t i = 0; i < nrl_node_size(columns); i++)
+        NRL_TRY(rename_key(s, nrl_node_key(columns, i), nrl_node_at(columns, i)));
+    for (int i = 0; i < DATA_KEY_COUNT; i++)
+        for (int j = 0; j < i; j++)
+            if (!strcmp(s->name[i], s->name[j]) && s->name[i] != key_names[i] && s->name[j] != key_names[j])
+                return nrl_fail(NRL_ERR_CONFIG, "data.columns: '%s' cannot be both %s and %s", s->name[i], key_names[j],
+                                key_names[i]);
+    /* A key loses its own meaning if another key is renamed to it, as in {completion: text}. */
+    for (int i = 0; i < DATA_KEY_COUNT; i++)
+        for (int j = 0; j < DATA_KEY_COUNT; j++)
+            if (i != j && s->name[j] != key_names[j] && !strcmp(s->name[j], key_names[i]) && s->name[i] == key_names[i])
+                s->name[i] = "";
     const size_t most = BATCH_MAX_EXTRA - s->labels;
     for (size_t i = 0; i < nrl_node_size(extra); i++) {
         const char *name = nrl_node_string(nrl_node_at(extra, i), NULL);
@@ -134,18 +130,6 @@ static nrl_status set_extra(data_schema *s, const nrl_node *extra)
         NRL_TRY(add_extra(s, name));
     }
     return s->labels ? add_extra(s, DATA_LABEL) : NRL_OK;
-}
-
-nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels)
-{
-    *s = (data_schema){.pairs = pairs, .labels = labels};
-    for (int k = 0; k < DATA_KEY_COUNT; k++)
-        s->name[k] = key_names[k];
-    for (size_t i = 0; i < nrl_node_size(columns); i++)
-        NRL_TRY(rename_key(s, nrl_node_key(columns, i), nrl_node_at(columns, i)));
-    NRL_TRY(check_clashes(s));
-    hide_taken_names(s);
-    return set_extra(s, extra);
 }
 
 /* ---- detecting formats ---- */
@@ -182,16 +166,6 @@ static const char *found_keys(const nrl_node *row, char *out, size_t room)
     return out[0] ? out : "none";
 }
 
-static bool is_readable(const data_schema *s, const data_format *f)
-{
-    return f->pairs == s->pairs && !(s->labels && f->unlabelled);
-}
-
-static const char *expected_rows(const data_schema *s)
-{
-    return s->pairs ? expected_pairs : s->labels ? expected_labelled : expected_single;
-}
-
 static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
 {
     char keys[400];
@@ -216,7 +190,11 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
     return nrl_fail(NRL_ERR_DATA,
                     "no row format has these keys: %s; %s\nother names are mapped by "
                     "data.columns, as in {prompt: question, %s}",
-                    keys, expected_rows(s), s->pairs ? "chosen: better, rejected: worse" : "completion: answer");
+                    keys,
+                    s->pairs    ? expected_pairs
+                    : s->labels ? expected_labelled
+                                : expected_single,
+                    s->pairs ? "chosen: better, rejected: worse" : "completion: answer");
 }
 
 static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
@@ -238,23 +216,13 @@ nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
         return nrl_fail(NRL_ERR_DATA, "a labelled row (an answer and a true/false 'label'), but the algorithm "
                                       "does not read labels\nhint: expected an algorithm that reads labels");
     for (int i = 0; i < N_FORMATS; i++) {
-        if (!is_readable(s, &formats[i]) || !has_all(s, row, formats[i].required)) continue;
+        if (!(formats[i].pairs == s->pairs && !(s->labels && formats[i].unlabelled)) ||
+            !has_all(s, row, formats[i].required))
+            continue;
         s->format = &formats[i];
         return NRL_OK;
     }
     return fail_unknown(s, row);
-}
-
-static nrl_status check_keys(const data_schema *s, const nrl_node *row)
-{
-    char keys[400];
-    for (int k = 0; k < DATA_KEY_COUNT; k++)
-        if ((s->format->required >> k & 1) && !nrl_node_find(row, s->name[k]))
-            return nrl_fail(NRL_ERR_DATA,
-                            "no key '%s', which every row of this file needs (%s, as its "
-                            "first row); found: %s",
-                            s->name[k], s->format->name, found_keys(row, keys, sizeof keys));
-    return NRL_OK;
 }
 
 static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sample *out)
@@ -277,7 +245,13 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
     if (nrl_node_kind(row) != NRL_NODE_MAP)
         return nrl_fail(NRL_ERR_DATA, "expected a row {...}, found %s", node_kind_name(nrl_node_kind(row)));
     *out = (data_sample){.n_sides = s->pairs ? 2 : 1};
-    NRL_TRY(check_keys(s, row));
+    char keys[400];
+    for (int k = 0; k < DATA_KEY_COUNT; k++)
+        if ((s->format->required >> k & 1) && !nrl_node_find(row, s->name[k]))
+            return nrl_fail(NRL_ERR_DATA,
+                            "no key '%s', which every row of this file needs (%s, as its "
+                            "first row); found: %s",
+                            s->name[k], s->format->name, found_keys(row, keys, sizeof keys));
     if (is_kto(s, row)) return nrl_fail(NRL_ERR_DATA, "a labelled row among rows of %s", s->format->name);
     NRL_TRY(s->format->read(a, s, row, out));
     if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));

@@ -29,31 +29,28 @@ static nrl_status part_text(const nrl_node *part, size_t i, data_text *out)
     return NRL_OK;
 }
 
-/* Joins the texts of [{"type": "text", "text": ...}, ...]. */
-static nrl_status join_parts(arena *a, const nrl_node *parts, data_text *out)
-{
-    size_t size = 0;
-    data_text t;
-    for (size_t i = 0; i < nrl_node_size(parts); i++) {
-        NRL_TRY(part_text(nrl_node_at(parts, i), i, &t));
-        size += t.size;
-    }
-    char *joined = arena_try(a, size + 1, "the text of a message");
-    if (!joined) return NRL_ERR_MEMORY;
-    *out = (data_text){joined, size};
-    for (size_t i = 0; i < nrl_node_size(parts); i++) {
-        NRL_TRY(part_text(nrl_node_at(parts, i), i, &t));
-        memcpy(joined, t.text, t.size);
-        joined += t.size;
-    }
-    return NRL_OK;
-}
-
 static nrl_status message_text(arena *a, const nrl_node *node, const char *key, data_text *out)
 {
     const nrl_node *value = nrl_node_find(node, key);
     if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s'", key);
-    if (nrl_node_kind(value) == NRL_NODE_LIST) return join_parts(a, value, out);
+    if (nrl_node_kind(value) == NRL_NODE_LIST) {
+        /* Joins the texts of [{"type": "text", "text": ...}, ...]. */
+        size_t size = 0;
+        data_text t;
+        for (size_t i = 0; i < nrl_node_size(value); i++) {
+            NRL_TRY(part_text(nrl_node_at(value, i), i, &t));
+            size += t.size;
+        }
+        char *joined = arena_try(a, size + 1, "the text of a message");
+        if (!joined) return NRL_ERR_MEMORY;
+        *out = (data_text){joined, size};
+        for (size_t i = 0; i < nrl_node_size(value); i++) {
+            NRL_TRY(part_text(nrl_node_at(value, i), i, &t));
+            memcpy(joined, t.text, t.size);
+            joined += t.size;
+        }
+        return NRL_OK;
+    }
     if (nrl_node_kind(value) != NRL_NODE_STRING)
         return nrl_fail(NRL_ERR_DATA, "key '%s': expected text, found %s", key, node_kind_name(nrl_node_kind(value)));
     *out = (data_text){nrl_node_string(value, ""), nrl_node_string_size(value)};

@@ -183,24 +183,6 @@ static bool repeats_prompt(const data_content *prompt, data_messages answer)
            !memcmp(first->content, prompt->text.text, prompt->text.size);
 }
 
-static nrl_status fill_chat(arena *a, data_sample *out, bool has_prompt, const data_content *prompt,
-                            const data_content *answer)
-{
-    data_messages head = {0}, side[2] = {{0}};
-    out->shape = DATA_SHAPE_CHAT;
-    for (int i = 0; i < out->n_sides; i++) {
-        NRL_TRY(add_content(a, &answer[i], "assistant", &side[i]));
-        has_prompt = has_prompt && !repeats_prompt(prompt, side[i]);
-    }
-    if (has_prompt) NRL_TRY(add_content(a, prompt, "user", &head));
-    for (int i = 0; i < out->n_sides; i++) {
-        NRL_TRY(data_messages_add(a, &out->chat[i], head));
-        NRL_TRY(data_messages_add(a, &out->chat[i], side[i]));
-    }
-    out->n_prompt = has_prompt || out->n_sides < 2 ? head.n : data_common_messages(side[0], side[1]);
-    return NRL_OK;
-}
-
 nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     data_content prompt, answer[2];
@@ -212,7 +194,21 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
     bool text = prompt.is_text;
     for (int i = 0; i < out->n_sides; i++)
         text = text && answer[i].is_text;
-    if (!text) return fill_chat(a, out, has_prompt, &prompt, answer);
+    if (!text) {
+        data_messages head = {0}, side[2] = {{0}};
+        out->shape = DATA_SHAPE_CHAT;
+        for (int i = 0; i < out->n_sides; i++) {
+            NRL_TRY(add_content(a, &answer[i], "assistant", &side[i]));
+            has_prompt = has_prompt && !repeats_prompt(&prompt, side[i]);
+        }
+        if (has_prompt) NRL_TRY(add_content(a, &prompt, "user", &head));
+        for (int i = 0; i < out->n_sides; i++) {
+            NRL_TRY(data_messages_add(a, &out->chat[i], head));
+            NRL_TRY(data_messages_add(a, &out->chat[i], side[i]));
+        }
+        out->n_prompt = has_prompt || out->n_sides < 2 ? head.n : data_common_messages(side[0], side[1]);
+        return NRL_OK;
+    }
     fill_text(out, has_prompt, prompt.text, answer);
     return NRL_OK;
 }

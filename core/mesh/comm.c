@@ -89,11 +89,6 @@ static nrl_status check_shares(const nrl_comm *c, const nrl_comm_call *call, con
 
 /* ---- staging ---- */
 
-static bool is_staged(const nrl_comm *c, const nrl_ctx *ctx)
-{
-    return c->mesh->table.host_only && ctx && !nrl_ctx_host_memory(ctx);
-}
-
 static nrl_status take_staged(nrl_mesh *m, size_t size, mesh_staged **out)
 {
     mesh_staged *best = NULL;
@@ -152,7 +147,9 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
 {
     mesh_staged *send = NULL, *receive = NULL;
     if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* the call follows the work queued there */
-    nrl_status st = is_staged(c, ctx) ? stage(c, ctx, call, a, &send, &receive) : NRL_OK;
+    nrl_status st = (c->mesh->table.host_only && ctx && !nrl_ctx_host_memory(ctx))
+                        ? stage(c, ctx, call, a, &send, &receive)
+                        : NRL_OK;
     /* in place: the share in the tensor of all shares */
     size_t element = nrl_dtype_size((nrl_dtype)a->dtype);
     size_t own = (size_t)share_begin(call, a->count, c->coord) * element;

@@ -11,16 +11,11 @@
 
 /* ---- the store: held where this rank does so, opened, and the keys of the run in it ---- */
 
-/* Another program's store knows no secret: behind it rank 0 holds one that does. */
-static bool is_behind(const nrl_mesh *m)
-{
-    return m->place.store_foreign && m->place.secret;
-}
-
 static int32_t mesh_store_holder(const nrl_mesh *m)
 {
     const nrl_store_plugin *t = m->store_kind.table;
-    return t && t->serve && (!m->place.store_elsewhere || is_behind(m)) ? 0 : -1;
+    /* Another program's store knows no secret: behind it rank 0 holds one that does. */
+    return t && t->serve && (!m->place.store_elsewhere || (m->place.store_foreign && m->place.secret)) ? 0 : -1;
 }
 
 static bool mesh_holds_store(const nrl_mesh *m)

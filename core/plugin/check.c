@@ -87,26 +87,6 @@ static nrl_status check_rows(const nrl_plugin *t)
     return st;
 }
 
-static nrl_status check_size(const nrl_plugin *t, const plugin_kind *kind)
-{
-    if (t->size < sizeof *t || t->size > MAX_TABLE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is not the size of a %s", t->size, kind->name);
-    for (size_t i = kind->table_size; i < t->size; i++)
-        if (((const char *)t)[i])
-            return nrl_fail(NRL_ERR_PLUGIN, "needs a newer nrl (its table has %u bytes, this nrl knows %zu)", t->size,
-                            kind->table_size);
-    return NRL_OK;
-}
-
-static nrl_status check_texts(const nrl_plugin *t, const char *name)
-{
-    if (!t->name || !t->version || !t->summary) return nrl_fail(NRL_ERR_PLUGIN, "lacks its name, version or summary");
-    if (strcmp(t->name, name))
-        return nrl_fail(NRL_ERR_PLUGIN, "has the name '%.60s' in its table; expected '%.60s', as its file is called",
-                        t->name, name);
-    return NRL_OK;
-}
-
 nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char *name)
 {
     if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
@@ -120,8 +100,16 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
         return nrl_fail(NRL_ERR_PLUGIN, "has %s%s, expected kind %s", other ? "kind " : "an unknown kind",
                         other ? other->name : "", kind->name);
     }
-    NRL_TRY(check_size(t, kind));
-    NRL_TRY(check_texts(t, name));
+    if (t->size < sizeof *t || t->size > MAX_TABLE)
+        return nrl_fail(NRL_ERR_PLUGIN, "its table has %u bytes, which is not the size of a %s", t->size, kind->name);
+    for (size_t i = kind->table_size; i < t->size; i++)
+        if (((const char *)t)[i])
+            return nrl_fail(NRL_ERR_PLUGIN, "needs a newer nrl (its table has %u bytes, this nrl knows %zu)", t->size,
+                            kind->table_size);
+    if (!t->name || !t->version || !t->summary) return nrl_fail(NRL_ERR_PLUGIN, "lacks its name, version or summary");
+    if (strcmp(t->name, name))
+        return nrl_fail(NRL_ERR_PLUGIN, "has the name '%.60s' in its table; expected '%.60s', as its file is called",
+                        t->name, name);
     NRL_TRY(members_check(t));
     return check_rows(t);
 }

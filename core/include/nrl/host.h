@@ -1,5 +1,5 @@
 /*
- * host.h - for frontends and programs that open plugins themselves: the base of a loss, a frontend for a script.
+ * host.h - for frontends and programs that open plugins themselves, such as the base of a loss.
  * [main] unless stated otherwise.
  */
 #ifndef NRL_HOST_H
@@ -33,16 +33,6 @@ NRL_API const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t
 /* Writes whose code an address is, "optimizer 'NAME'", into text[room]; false where it is no plugin's. Allocates
  * nothing: for handlers of crashes. [any] */
 NRL_API bool nrl_plugin_locate(const void *address, char *text, size_t room);
-
-/* ---- scripts ---- */
-
-/* Finds the frontend for a script: by `name` (a word, or {name: NAME, option: value}), or, if `name` is NULL, by the
- * frontends' probes. *out is NULL if no probe accepts the path. NRL_ERR_CONFIG if several do. */
-NRL_API nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const char *path,
-                                     nrl_component **out);
-/* Runs a script to its end with the frontend. `job` as in nrl/frontend.h; this function sets script, script_hash and
- * frontend of its environment. */
-NRL_API nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code);
 
 #ifdef __cplusplus
 }

@@ -72,16 +72,6 @@ static nrl_status of_owner(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, nr
     return nrl_op_gather_rows(ctx, flat, index, x->rows, y);
 }
 
-static nrl_status combine_entropy(nrl_ctx *ctx, nrl_tensor *d, nrl_tensor *all, nrl_tensor *entropy)
-{
-    nrl_tensor *weight, *each, *sum;
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXP, d, 0, 0, &weight));
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, all, d, &each));
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, weight, each, &each));
-    NRL_TRY(nrl_op_sum_columns(ctx, each, &sum));
-    return tensor_copy(ctx, sum, entropy);
-}
-
 static nrl_status combine_squares(nrl_ctx *ctx, nrl_tensor *d, nrl_tensor *all, nrl_tensor *log_sum_p2)
 {
     nrl_tensor *twice, *sum;
@@ -107,7 +97,14 @@ static nrl_status combine(nrl_ctx *ctx, const head_stats *s, int64_t ranks, cons
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, logp, own, &logp));
     NRL_TRY(tensor_copy(ctx, logp, s->logp));
     NRL_TRY(tensor_copy(ctx, lse, s->lse));
-    if (at_entropy) NRL_TRY(combine_entropy(ctx, d, all[at_entropy], s->entropy));
+    if (at_entropy) {
+        nrl_tensor *weight, *each, *sum;
+        NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXP, d, 0, 0, &weight));
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, all[at_entropy], d, &each));
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, weight, each, &each));
+        NRL_TRY(nrl_op_sum_columns(ctx, each, &sum));
+        NRL_TRY(tensor_copy(ctx, sum, s->entropy));
+    }
     return at_squares ? combine_squares(ctx, d, all[at_squares], s->log_sum_p2) : NRL_OK;
 }
 

@@ -57,11 +57,6 @@ static void guard_used(const pool *p, const pool_block *b, size_t used)
     ASAN_POISON_MEMORY_REGION((char *)b->data + used, b->size - used);
 }
 
-static void guard_idle(const pool *p, const pool_block *b)
-{
-    if (p->device->info.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
-}
-
 /* ---- idle lists ---- */
 
 /* The largest class whose size is at most `size`: multiples of 64, then 2^e (1 + q/8). */
@@ -108,11 +103,6 @@ static pool_block *find_idle(const pool *p, pool_kind kind, size_t size)
 
 /* ---- segments ---- */
 
-static bool is_segment(const pool_block *b)
-{
-    return !b->before && !b->after;
-}
-
 static size_t pooled_live(const pool *p)
 {
     return p->live_bytes - p->exact_bytes;
@@ -125,7 +115,7 @@ static void shrink(pool *p, size_t keep)
         for (int c = POOL_CLASSES - 1; c >= 0; c--)
             for (pool_block *b = p->idle[kind][c], *next; b && p->idle_bytes > keep; b = next) {
                 next = b->next;
-                if (!is_segment(b)) continue;
+                if (b->before || b->after) continue;
                 list_remove(p, b);
                 guard_used(p, b, b->size);
                 p->device->table.free(p->device->self, b->data);
@@ -283,7 +273,7 @@ void pool_release(pool *p, pool_block *b)
     if (--b->count) return;
     p->live_bytes -= counted(b);
     if (b->kind == POOL_SMALL || b->kind == POOL_LARGE) {
-        guard_idle(p, b);
+        if (p->device->info.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
         make_idle(p, b);
         return;
     }

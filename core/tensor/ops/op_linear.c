@@ -72,17 +72,6 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return backend_reduce(ctx, &r);
 }
 
-static nrl_status linear_check(const nrl_tensor *x, const nrl_param *w, const nrl_param *b)
-{
-    if (w->n_dims != 2 || x->cols != w->dims[1])
-        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text, w->name,
-                        dims_shape(w->n_dims, w->dims).text);
-    if (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))
-        return nrl_fail(NRL_ERR_BUG, "linear: weight '%s' is %s, bias '%s' is %s", w->name,
-                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
-    return NRL_OK;
-}
-
 /* y = x W^T + b + scale u up^T; u and up may be NULL. Without `adds`, b is not added here but later; its gradient is
  * computed here in both cases. */
 static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor *u,
@@ -124,7 +113,12 @@ static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_
 
 static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor **y)
 {
-    NRL_TRY(linear_check(x, w, b));
+    if (w->n_dims != 2 || x->cols != w->dims[1])
+        return nrl_fail(NRL_ERR_BUG, "linear: x is %s, weight '%s' is %s", tensor_shape(x).text, w->name,
+                        dims_shape(w->n_dims, w->dims).text);
+    if (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))
+        return nrl_fail(NRL_ERR_BUG, "linear: weight '%s' is %s, bias '%s' is %s", w->name,
+                        dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
     if (ctx->adapters_off || !w->adapter) return linear_product(ctx, x, w, b, adds, NULL, NULL, 0, y);
     nrl_adapter_site site = *w->adapter;
     site.bias = b;

@@ -1,6 +1,7 @@
 /*
  * frontend.c - finds the frontend of a script, and runs the script.
  */
+#include "cli/verbs.h"
 #include "plugin/component.h"
 #include <nrl/host.h>
 #include <string.h>
@@ -11,13 +12,11 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
     arena a = {0};
     nrl_status st = NRL_OK;
     plugin_host *h = component_host(env);
-    const char **names;
     const plugin *p;
-    size_t n = plugin_names(h, &a, NRL_KIND_FRONTEND, &names);
-    for (size_t i = 0; st == NRL_OK && i < n; i++) {
+    for (const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, &a); st == NRL_OK && *names; names++) {
         nrl_component *c;
-        if (plugin_open_candidate(h, NRL_KIND_FRONTEND, names[i], &p) != NRL_OK) continue;
-        const nrl_node *name = node_string(&a, names[i], strlen(names[i]));
+        if (plugin_open_candidate(h, NRL_KIND_FRONTEND, *names, &p) != NRL_OK) continue;
+        const nrl_node *name = node_string(&a, *names, strlen(*names));
         if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", name, &c) != NRL_OK) continue;
         const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(c);
         bool serves = table->probe && table->probe(path);
@@ -38,7 +37,7 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
     return st;
 }
 
-nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const char *path, nrl_component **out)
+nrl_status frontend_find(const nrl_environment *env, const char *name, const char *path, nrl_component **out)
 {
     nrl_node *slot;
     *out = NULL;
@@ -53,7 +52,7 @@ nrl_status nrl_frontend_find(const nrl_environment *env, const char *name, const
     return st;
 }
 
-nrl_status nrl_frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code)
+nrl_status frontend_run(nrl_component *frontend, const nrl_frontend_job *job, int *exit_code)
 {
     const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(frontend);
     nrl_environment env = {0};
