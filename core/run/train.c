@@ -17,9 +17,21 @@ static double eta(const run *r, const nrl_run_event *e)
     return done > 0 && left >= 0 ? elapsed / (double)done * (double)left : -1;
 }
 
-/* The step is finished before a signal is heeded; its state is saved and the run says how to go on. */
-static nrl_status heed_signal(run *r)
+static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
 {
+    *done = r->trainer.progress.step >= r->session.total_steps;
+    if (*done) return NRL_OK;
+    /* What a profile counts as a step. A callback may begin or end one. */
+    NRL_TRY(ctx_profile_step(r->session.ctx, true));
+    saver_begin_step(&r->saver);
+    NRL_TRY(trainer_step(&r->trainer, e, done));
+    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values);
+    if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));
+    NRL_TRY(ctx_profile_step(r->session.ctx, false));
+    if (*done || r->session.env.no_output) return NRL_OK;
+    NRL_TRY(evaluator_run_due(&r->evaluator));
+    NRL_TRY(saver_save_due(&r->saver));
+    /* The step is finished before a signal is heeded; its state is saved and the run says how to go on. */
     const char *path;
     if (nrl_mesh_world(r->session.mesh) == 1 && r->session.env.signal)
         r->trainer.signal = *r->session.env.signal; /* nobody to agree with */
@@ -29,28 +41,6 @@ static nrl_status heed_signal(run *r)
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s\nhint: nrl resume %s",
                     r->trainer.signal == SIGINT ? "interrupted" : "stopped by a signal",
                     (long long)r->trainer.progress.step, r->saver.last_save, r->session.config.out);
-}
-
-/* What a profile counts as a step. A callback may begin or end one. */
-static nrl_status step_and_record(run *r, nrl_run_event *e, bool *done)
-{
-    NRL_TRY(ctx_profile_step(r->session.ctx, true));
-    saver_begin_step(&r->saver);
-    NRL_TRY(trainer_step(&r->trainer, e, done));
-    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values);
-    if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));
-    return ctx_profile_step(r->session.ctx, false);
-}
-
-static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
-{
-    *done = r->trainer.progress.step >= r->session.total_steps;
-    if (*done) return NRL_OK;
-    NRL_TRY(step_and_record(r, e, done));
-    if (*done || r->session.env.no_output) return NRL_OK;
-    NRL_TRY(evaluator_run_due(&r->evaluator));
-    NRL_TRY(saver_save_due(&r->saver));
-    return heed_signal(r);
 }
 
 nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
@@ -109,30 +99,6 @@ static nrl_status check_end(const run *r)
                     p->first_loss);
 }
 
-/* OUT/model, by checkpoint.export. */
-static nrl_status export_at_end(run *r)
-{
-    const config_checkpoint *c = &r->session.config.checkpoint;
-    const run_progress *p = &r->trainer.progress;
-    bool best = c->export == CONFIG_EXPORT_BEST;
-    int64_t step = best ? p->best_step : p->step;
-    const char *path = arena_printf(&r->session.memory, "%s/model", r->session.config.out);
-    const char *which = best ? arena_printf(&r->session.memory, "the best, %s %.4f", c->metric, p->best) : "the last";
-    if (best && !step)
-        return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number",
-                        c->metric);
-    char *from = step == p->step ? NULL : checkpoint_dir_of(r->session.config.out, step);
-    nrl_status st = session_is_rank0(&r->session) ? claims_check_home(&r->session.claims) : NRL_OK;
-    if (st == NRL_OK) st = export_to(&r->session, from, path);
-    free(from);
-    if (st != NRL_OK) return st;
-    const nrl_value exported = {"exported_step", "steps", (double)step};
-    telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1);
-    telemetry_report(&r->telemetry, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step,
-                     which, r->session.model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
-    return NRL_OK;
-}
-
 static nrl_status finish(run *r)
 {
     if (r->finished) return NRL_OK;
@@ -146,7 +112,29 @@ static nrl_status finish(run *r)
     NRL_TRY(check_updated(r));
     NRL_TRY(check_end(r));
     r->finished = true;
-    if (c->export != CONFIG_EXPORT_NONE) return export_at_end(r);
+    /* OUT/model, by checkpoint.export. */
+    if (c->export != CONFIG_EXPORT_NONE) {
+        const run_progress *p = &r->trainer.progress;
+        bool best = c->export == CONFIG_EXPORT_BEST;
+        int64_t step = best ? p->best_step : p->step;
+        const char *path = arena_printf(&r->session.memory, "%s/model", r->session.config.out);
+        const char *which =
+            best ? arena_printf(&r->session.memory, "the best, %s %.4f", c->metric, p->best) : "the last";
+        if (best && !step)
+            return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number",
+                            c->metric);
+        char *from = step == p->step ? NULL : checkpoint_dir_of(r->session.config.out, step);
+        nrl_status st = session_is_rank0(&r->session) ? claims_check_home(&r->session.claims) : NRL_OK;
+        if (st == NRL_OK) st = export_to(&r->session, from, path);
+        free(from);
+        if (st != NRL_OK) return st;
+        const nrl_value exported = {"exported_step", "steps", (double)step};
+        telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1);
+        telemetry_report(&r->telemetry, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step,
+                         which,
+                         r->session.model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
+        return NRL_OK;
+    }
     telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_END});
     return NRL_OK;
 }

@@ -58,45 +58,6 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return NRL_OK;
 }
 
-/* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
-static nrl_status bind(dry_run *h)
-{
-    session *se = h->se;
-    const strategy none = {0};
-    strategy_setup setup = session_strategy_setup(se);
-    const storage_spec spec = strategy_storage(&none, &setup);
-    NRL_TRY(ctx_create(&h->device, &h->ctx));
-    ctx_set_compute(h->ctx, session_compute(se));
-    ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
-    NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
-    NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));
-    updates_place(&h->updates, se->mesh);
-    NRL_TRY(updates_bind(&h->updates, h->ctx));
-    h->work.ctx = h->ctx;
-    h->work.policy = se->model;
-    h->work.algorithm = se->algorithm;
-    h->work.algorithm_self = se->algorithm_self;
-    h->work.recompute = se->work.recompute;
-    if (work_needs(se->algorithm, "ref_logps")) h->work.extra_column = blank_column;
-    h->work.extra_user = h;
-    work_open(&h->work);
-    return storage_buffers_gradients(&spec) ? gradients_open(h->ctx, se->model, &h->work.gradients) : NRL_OK;
-}
-
-static nrl_status walk(dry_run *h, nrl_batch *batch)
-{
-    const int64_t one = 1;
-    const ctx_metric *metrics;
-    int64_t n;
-    for (uint32_t k = 0; k < h->se->algorithm->n_terms; k++)
-        NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
-    for (int32_t i = 0; i < h->se->model->n_params; i++)
-        nrl_param_set_grad_is_empty(h->se->model->params[i], h->se->model->params[i]->trained);
-    NRL_TRY(work_schedule(&h->work, 1));
-    NRL_TRY(work_train(&h->work, &batch, h->totals));
-    return ctx_take_metrics(h->ctx, &metrics, &n);
-}
-
 /* Optimizers may take room for a parameter at a time. */
 static nrl_status update(dry_run *h)
 {
@@ -130,10 +91,39 @@ static nrl_status rehearse(dry_run *h, step_estimate *out)
     nrl_batch *batch;
     ctx_memory held, most;
     NRL_TRY(find_largest(h->se, &batch));
-    NRL_TRY(bind(h));
+    /* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
+    session *se = h->se;
+    const strategy none = {0};
+    strategy_setup setup = session_strategy_setup(se);
+    const storage_spec spec = strategy_storage(&none, &setup);
+    NRL_TRY(ctx_create(&h->device, &h->ctx));
+    ctx_set_compute(h->ctx, session_compute(se));
+    ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
+    NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
+    NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));
+    updates_place(&h->updates, se->mesh);
+    NRL_TRY(updates_bind(&h->updates, h->ctx));
+    h->work.ctx = h->ctx;
+    h->work.policy = se->model;
+    h->work.algorithm = se->algorithm;
+    h->work.algorithm_self = se->algorithm_self;
+    h->work.recompute = se->work.recompute;
+    if (work_needs(se->algorithm, "ref_logps")) h->work.extra_column = blank_column;
+    h->work.extra_user = h;
+    work_open(&h->work);
+    NRL_TRY(storage_buffers_gradients(&spec) ? gradients_open(h->ctx, se->model, &h->work.gradients) : NRL_OK);
     ctx_memory_use(h->ctx, &held);
     ctx_memory_reset_peak(h->ctx);
-    NRL_TRY(walk(h, batch));
+    const int64_t one = 1;
+    const ctx_metric *metrics;
+    int64_t n;
+    for (uint32_t k = 0; k < h->se->algorithm->n_terms; k++)
+        NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
+    for (int32_t i = 0; i < h->se->model->n_params; i++)
+        nrl_param_set_grad_is_empty(h->se->model->params[i], h->se->model->params[i]->trained);
+    NRL_TRY(work_schedule(&h->work, 1));
+    NRL_TRY(work_train(&h->work, &batch, h->totals));
+    NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
     NRL_TRY(update(h));
     ctx_memory_use(h->ctx, &most);
     out->bytes = (int64_t)(most.peak_bytes - held.live_bytes);

@@ -115,19 +115,6 @@ nrl_status open_eval_data(session *se)
     return open_set(se, se->config.data.eval, "eval", &se->eval.set);
 }
 
-static nrl_status count_steps(session *se)
-{
-    const config_train *t = &se->config.train;
-    int64_t per_epoch = data_plan_steps_per_epoch(se->train.plan);
-    se->total_steps = t->steps;
-    if (!t->steps && __builtin_mul_overflow(t->epochs, per_epoch, &se->total_steps))
-        return nrl_fail(NRL_ERR_CONFIG, "train.epochs: %lld epochs of %lld steps are too many to count",
-                        (long long)t->epochs, (long long)per_epoch);
-    if (se->total_steps > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
-                    (long long)dataset_n_examples(se->train.set), (long long)t->global_batch);
-}
-
 void close_data(session_data *d)
 {
     if (d->loader) data_loader_destroy(d->loader);
@@ -154,7 +141,15 @@ nrl_status session_open_loaders(session *se)
 {
     NRL_TRY(open_loader(se, true));
     if (se->eval.set) NRL_TRY(open_loader(se, false));
-    return count_steps(se);
+    const config_train *t = &se->config.train;
+    int64_t per_epoch = data_plan_steps_per_epoch(se->train.plan);
+    se->total_steps = t->steps;
+    if (!t->steps && __builtin_mul_overflow(t->epochs, per_epoch, &se->total_steps))
+        return nrl_fail(NRL_ERR_CONFIG, "train.epochs: %lld epochs of %lld steps are too many to count",
+                        (long long)t->epochs, (long long)per_epoch);
+    if (se->total_steps > 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
+                    (long long)dataset_n_examples(se->train.set), (long long)t->global_batch);
 }
 
 const char *session_template(const session *se, arena *a)

@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static nrl_status load_weights(session *se)
-{
-    NRL_TRY(origin_load(&se->origin, se->ctx, se->model, se->mesh));
-    return strategy_updated(&se->strategy, se->ctx, 0);
-}
-
 nrl_dtype session_compute(const session *se)
 {
     static const nrl_dtype dtypes[] = {
@@ -34,16 +28,6 @@ strategy_setup session_strategy_setup(const session *se)
                             .block = (uint32_t)se->updates.block};
 }
 
-/* Each rank of local steps has states of its own, which only the strategy saves: from the slots. */
-static nrl_status check_local_states(const session *se)
-{
-    if (!se->strategy.plan.local_steps || se->updates.is_plain) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "optimizer '%s' cannot step on each rank alone (sync_every): its states are not those of single "
-                    "elements in fp32; expected an optimizer such as the default one, or sync_every: 1",
-                    se->optimizer->plugin.name);
-}
-
 /* The optimizer declares its states, strategies write layouts, and these say where the states are. */
 static nrl_status plan_storage(session *se, strategy_setup *setup)
 {
@@ -51,23 +35,12 @@ static nrl_status plan_storage(session *se, strategy_setup *setup)
     *setup = session_strategy_setup(se);
     NRL_TRY(strategy_open(setup, &se->strategy));
     updates_place(&se->updates, se->mesh);
-    return check_local_states(se);
-}
-
-/* The strategy binds what it wants; the rest is allocated. */
-static nrl_status open_storage(session *se)
-{
-    strategy_setup setup;
-    NRL_TRY(plan_storage(se, &setup));
-    NRL_TRY(strategy_bind(&se->strategy, se->ctx));
-    const storage_spec spec = strategy_storage(&se->strategy, &setup);
-    NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));
-    NRL_TRY(updates_bind(&se->updates, se->ctx));
-    se->storage.state_bytes += se->updates.state_bytes;
-    se->work.strategy = &se->strategy;
-    se->work.stage = strategy_stage(&se->strategy, &setup);
-    if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(se->ctx, se->model, &se->work.gradients));
-    return load_weights(se);
+    /* Each rank of local steps has states of its own, which only the strategy saves: from the slots. */
+    if (!se->strategy.plan.local_steps || se->updates.is_plain) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "optimizer '%s' cannot step on each rank alone (sync_every): its states are not those of single "
+                    "elements in fp32; expected an optimizer such as the default one, or sync_every: 1",
+                    se->optimizer->plugin.name);
 }
 
 static nrl_status check_precision(const session *se)
@@ -75,18 +48,6 @@ static nrl_status check_precision(const session *se)
     if (session_compute(se) != NRL_DTYPE_F16 || se->device.info.has_f16) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
                     se->backend->plugin.name);
-}
-
-static nrl_status check_operations(const session *se)
-{
-    const char *const *name = se->optimizer->ops;
-    for (; name && *name && !se->env.evaluate_only; name++)
-        if (!backend_has(&se->device, *name))
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "cannot train with optimizer '%s': it needs op '%s', which backend '%s' does not have; "
-                            "expected another optimizer or another backend",
-                            se->optimizer->plugin.name, *name, se->backend->plugin.name);
-    return NRL_OK;
 }
 
 nrl_status session_plan_storage(session *se)
@@ -106,11 +67,29 @@ nrl_status session_open_device(session *se)
     NRL_TRY(st);
     if (!se->config.train.deterministic && se->device.table.relax) se->device.table.relax(se->device.self);
     NRL_TRY(check_precision(se));
-    NRL_TRY(check_operations(se));
+    const char *const *name = se->optimizer->ops;
+    for (; name && *name && !se->env.evaluate_only; name++)
+        if (!backend_has(&se->device, *name))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "cannot train with optimizer '%s': it needs op '%s', which backend '%s' does not have; "
+                            "expected another optimizer or another backend",
+                            se->optimizer->plugin.name, *name, se->backend->plugin.name);
     NRL_TRY(ctx_create(&se->device, &se->ctx));
     ctx_set_compute(se->ctx, session_compute(se));
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
-    NRL_TRY(open_storage(se));
+    /* The strategy binds what it wants; the rest is allocated. */
+    strategy_setup setup;
+    NRL_TRY(plan_storage(se, &setup));
+    NRL_TRY(strategy_bind(&se->strategy, se->ctx));
+    const storage_spec spec = strategy_storage(&se->strategy, &setup);
+    NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));
+    NRL_TRY(updates_bind(&se->updates, se->ctx));
+    se->storage.state_bytes += se->updates.state_bytes;
+    se->work.strategy = &se->strategy;
+    se->work.stage = strategy_stage(&se->strategy, &setup);
+    if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(se->ctx, se->model, &se->work.gradients));
+    NRL_TRY(origin_load(&se->origin, se->ctx, se->model, se->mesh));
+    NRL_TRY(strategy_updated(&se->strategy, se->ctx, 0));
     se->work.ctx = se->ctx;
     se->work.policy = se->model;
     se->work.algorithm = se->algorithm;

@@ -34,31 +34,6 @@ static nrl_status read_config(session *se, const nrl_node **out)
     return at_key(se, "model", "config", weights_read_config(&formats, m->config, &se->model_memory, out));
 }
 
-/* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and
- * head) never are: they hold little and are needed at once. */
-static nrl_status choose_recompute(session *se)
-{
-    const config_recompute *c = &se->config.train.recompute;
-    int32_t n = se->model->n_units - 2;
-    se->work.recompute = arena_alloc(&se->memory, (size_t)se->model->n_units);
-    bool *layer = se->work.recompute + 1;
-    for (int32_t i = 0; i < n; i++) {
-        if (c->kind == CONFIG_RECOMPUTE_ALL) layer[i] = true;
-        if (c->kind == CONFIG_RECOMPUTE_EVERY) layer[i] = i % c->every == 0;
-        if (c->kind == CONFIG_RECOMPUTE_RATIO) layer[i] = i < (int32_t)(c->ratio * n + 0.5);
-    }
-    for (size_t k = 0; c->kind == CONFIG_RECOMPUTE_LAYERS && k < nrl_node_size(c->layers); k++) {
-        const nrl_node *at = nrl_node_at(c->layers, k);
-        int64_t i = nrl_node_int(at, -1);
-        if (i < 0 || i >= n)
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: train.activation_checkpointing.layers: %lld: the model has layers 0 to %d",
-                            nrl_node_place(at), (long long)i, n - 1);
-        layer[i] = true;
-    }
-    return NRL_OK;
-}
-
 /* The default is for models that are longer. What the run resolved to says so too. */
 static void lower_max_length(session *se, int64_t most)
 {
@@ -85,7 +60,27 @@ nrl_status session_open_model(session *se)
         return at_key(se, "data", "max_length",
                       nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
                                (long long)wanted, (long long)most));
-    return choose_recompute(se);
+    /* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and
+     * head) never are: they hold little and are needed at once. */
+    const config_recompute *c = &se->config.train.recompute;
+    int32_t n = se->model->n_units - 2;
+    se->work.recompute = arena_alloc(&se->memory, (size_t)se->model->n_units);
+    bool *layer = se->work.recompute + 1;
+    for (int32_t i = 0; i < n; i++) {
+        if (c->kind == CONFIG_RECOMPUTE_ALL) layer[i] = true;
+        if (c->kind == CONFIG_RECOMPUTE_EVERY) layer[i] = i % c->every == 0;
+        if (c->kind == CONFIG_RECOMPUTE_RATIO) layer[i] = i < (int32_t)(c->ratio * n + 0.5);
+    }
+    for (size_t k = 0; c->kind == CONFIG_RECOMPUTE_LAYERS && k < nrl_node_size(c->layers); k++) {
+        const nrl_node *at = nrl_node_at(c->layers, k);
+        int64_t i = nrl_node_int(at, -1);
+        if (i < 0 || i >= n)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: train.activation_checkpointing.layers: %lld: the model has layers 0 to %d",
+                            nrl_node_place(at), (long long)i, n - 1);
+        layer[i] = true;
+    }
+    return NRL_OK;
 }
 
 nrl_status open_weights(session *se)

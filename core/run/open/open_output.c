@@ -46,25 +46,6 @@ nrl_status out_make(const char *path)
     return NRL_OK;
 }
 
-/* A file is written and removed: a read-only or full place shows now, not after the first epoch. */
-static nrl_status prove_writable(const char *out)
-{
-    char name[4200];
-    snprintf(name, sizeof name, "%s/.write-test-%ld", out, (long)getpid());
-    FILE *f = fopen(name, "wex");
-    bool bad = !f || fputs("nrl\n", f) < 0;
-    int error = errno;
-    if (f && fclose(f)) {
-        bad = true;
-        error = errno;
-    }
-    unlink(name);
-    if (bad)
-        return nrl_fail(error == ENOSPC || error == EDQUOT ? NRL_ERR_FULL : NRL_ERR_CONFIG,
-                        "out: cannot write into '%s': %s", out, strerror(error));
-    return NRL_OK;
-}
-
 /* The folder itself is locked, by the process: nothing is left behind however it ends. */
 bool out_take(const char *path, int *fd)
 {
@@ -140,29 +121,6 @@ static bool resumes_elsewhere(const session *se)
     return !is_here;
 }
 
-static void add_inputs(session *se)
-{
-    inputs *in = &se->claims.inputs;
-    const char *own = se->reference_options.reference_model;
-    const nrl_node *config;
-    model_origin other = {.formats = &se->formats};
-    origin_add_inputs(&se->origin, "model.path", in);
-    if (se->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", se->tokenizer_dir);
-    if (*se->config.model.config) inputs_add(in, "model.config", se->config.model.config);
-    if (se->config.model.tokenizer_from.source)
-        inputs_add(in, "model.tokenizer", se->config.model.tokenizer_from.source);
-    if (own && *own && origin_find(own, &se->model_memory, &other, &config) == NRL_OK)
-        origin_add_inputs(&other, "algorithm.reference_model", in);
-    add_source(se, "data.train", se->config.data.train);
-    add_source(se, "data.eval", se->config.data.eval);
-    const char *template = se->config.data.template_from.source;
-    if (template && strpbrk(template, "/.")) inputs_add(in, "data.template", template);
-    if (se->env.script) inputs_add(in, "the script", se->env.script);
-    if (*se->config.checkpoint.sign) inputs_add(in, "checkpoint.sign", se->config.checkpoint.sign);
-    if (*se->config.checkpoint.public_key) inputs_add(in, "checkpoint.public_key", se->config.checkpoint.public_key);
-    if (resumes_elsewhere(se)) inputs_add(in, "resume", se->config.resume);
-}
-
 /* ---- what a run writes ---- */
 
 static bool replaces(const session *se)
@@ -231,10 +189,35 @@ bool out_is_own(const char *name)
     return !strcmp(name, "cache") || !strcmp(name, CLAIMS_MARKER);
 }
 
-/* What a logger will open is known when it asks for it. To replace a run all else must be right before: of what its
- * options name in `out`, whatever they mean, nothing may be in the way. */
-static nrl_status check_loggers(const session *se)
+static nrl_status check_claims(session *se)
 {
+    NRL_TRY(claims_open(&se->claims, se->config.out));
+    claims_settle(&se->claims, se->config.out, se->out_lock);
+    se->claims.adopted = is_run_without_marker(se);
+    inputs *in = &se->claims.inputs;
+    const char *own = se->reference_options.reference_model;
+    const nrl_node *config;
+    model_origin other = {.formats = &se->formats};
+    origin_add_inputs(&se->origin, "model.path", in);
+    if (se->tokenizer_dir) inputs_add(in, "the tokenizer of model.path", se->tokenizer_dir);
+    if (*se->config.model.config) inputs_add(in, "model.config", se->config.model.config);
+    if (se->config.model.tokenizer_from.source)
+        inputs_add(in, "model.tokenizer", se->config.model.tokenizer_from.source);
+    if (own && *own && origin_find(own, &se->model_memory, &other, &config) == NRL_OK)
+        origin_add_inputs(&other, "algorithm.reference_model", in);
+    add_source(se, "data.train", se->config.data.train);
+    add_source(se, "data.eval", se->config.data.eval);
+    const char *template = se->config.data.template_from.source;
+    if (template && strpbrk(template, "/.")) inputs_add(in, "data.template", template);
+    if (se->env.script) inputs_add(in, "the script", se->env.script);
+    if (*se->config.checkpoint.sign) inputs_add(in, "checkpoint.sign", se->config.checkpoint.sign);
+    if (*se->config.checkpoint.public_key) inputs_add(in, "checkpoint.public_key", se->config.checkpoint.public_key);
+    if (resumes_elsewhere(se)) inputs_add(in, "resume", se->config.resume);
+    NRL_TRY(check_used(se));
+    for (size_t i = 0; i < n_own(se); i++)
+        NRL_TRY(claims_check(&se->claims, own_names[i]));
+    /* What a logger will open is known when it asks for it. To replace a run all else must be right before: of what its
+     * options name in `out`, whatever they mean, nothing may be in the way. */
     for (size_t i = 0; i < se->config.n_loggers; i++) {
         const nrl_node *options = se->config.loggers[i].resolved;
         for (size_t k = 0; k < nrl_node_size(options); k++) {
@@ -245,19 +228,6 @@ static nrl_status check_loggers(const session *se)
             NRL_TRY(replaces(se) ? claims_check(&se->claims, name) : claims_check_input(&se->claims, name));
         }
     }
-    return NRL_OK;
-}
-
-static nrl_status check_claims(session *se)
-{
-    NRL_TRY(claims_open(&se->claims, se->config.out));
-    claims_settle(&se->claims, se->config.out, se->out_lock);
-    se->claims.adopted = is_run_without_marker(se);
-    add_inputs(se);
-    NRL_TRY(check_used(se));
-    for (size_t i = 0; i < n_own(se); i++)
-        NRL_TRY(claims_check(&se->claims, own_names[i]));
-    NRL_TRY(check_loggers(se));
     return replaces(se) ? claims_check_clear(&se->claims) : NRL_OK;
 }
 
@@ -273,7 +243,21 @@ nrl_status out_prepare(session *se)
     NRL_TRY(out_make(out));
     NRL_TRY(lock(se));
     NRL_TRY(check_claims(se));
-    return prove_writable(out);
+    /* A file is written and removed: a read-only or full place shows now, not after the first epoch. */
+    char name[4200];
+    snprintf(name, sizeof name, "%s/.write-test-%ld", out, (long)getpid());
+    FILE *f = fopen(name, "wex");
+    bool bad = !f || fputs("nrl\n", f) < 0;
+    int error = errno;
+    if (f && fclose(f)) {
+        bad = true;
+        error = errno;
+    }
+    unlink(name);
+    if (bad)
+        return nrl_fail(error == ENOSPC || error == EDQUOT ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                        "out: cannot write into '%s': %s", out, strerror(error));
+    return NRL_OK;
 }
 
 nrl_status out_mark(session *se)

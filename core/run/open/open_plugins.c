@@ -8,16 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct {
-    session *se;
-    config_problems problems;
-} filling;
-
-static const void *open_component(filling *f, uint32_t kind, const char *section, const config_component *c,
+static const void *open_component(session *se, uint32_t kind, const char *section, const config_component *c,
                                   const option_part *core, void **options)
 {
     const plugin *p = NULL;
-    plugin_instance(f->se->host, &f->se->memory, &f->problems, kind, section, c, core, &p, options);
+    plugin_instance(se->host, &se->memory, se->problems, kind, section, c, core, &p, options);
     return p ? p->table : NULL;
 }
 
@@ -36,83 +31,73 @@ static option_part reference_part(session *se)
     return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
 }
 
-static void fill_script_algorithm(filling *f, void *self)
+static void fill_script_algorithm(session *se, void *self)
 {
-    session *se = f->se;
     const config_component *c = &se->config.algorithm;
     option_part part = reference_part(se);
     size_t n_parts = work_needs(se->algorithm, "ref_logps");
     const plugin *p;
     if (plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
-        problems_add(&f->problems, c->at,
+        problems_add(se->problems, c->at,
                      "algorithm: '%s' is a loss of the script and a plugin too (%s): rename the loss", c->name,
                      p->path);
     se->algorithm_is_script = true;
     se->algorithm_self = self;
-    options_fill(&se->memory, &f->problems, "algorithm", c->options, &part, n_parts);
+    options_fill(&se->memory, se->problems, "algorithm", c->options, &part, n_parts);
     options_resolve(&se->memory, c->options, &part, n_parts, c->resolved);
 }
 
-static void fill_plugin_algorithm(filling *f)
+static void fill_plugin_algorithm(session *se)
 {
-    session *se = f->se;
     const config_component *c = &se->config.algorithm;
     const plugin *p;
     void *options = NULL;
     option_part part = reference_part(se);
     bool refers = plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
                   work_needs((const nrl_algorithm *)p->table, "ref_logps");
-    const nrl_algorithm *a = open_component(f, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
+    const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     se->algorithm = a;
     se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
-    if (a && a->create && !f->problems.n && a->create(options, &se->algorithm_self) != NRL_OK) {
-        problems_take_error(&f->problems, c->at);
+    if (a && a->create && !se->problems->n && a->create(options, &se->algorithm_self) != NRL_OK) {
+        problems_take_error(se->problems, c->at);
         se->algorithm_self = NULL; /* whatever a failed create left there */
     }
-    if (a && a->instance_needs && !f->problems.n) se->algorithm = with_instance_needs(se, a);
-}
-
-/* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
-static void check_reference(filling *f)
-{
-    session *se = f->se;
-    const nrl_node *given = se->config.algorithm.options, *at = NULL;
-    if (!se->algorithm || f->problems.n) return;
-    for (size_t i = 0; i < reference_n_rows && !at; i++)
-        at = nrl_node_find(given, reference_rows[i].name);
-    if (at && !work_needs(se->algorithm, "ref_logps"))
-        problems_add(&f->problems, at, "algorithm.%s: this loss has no reference model", at->key);
-    else if (se->reference_options.reference == REFERENCE_NONE && *se->reference_options.reference_model)
-        problems_add(&f->problems, nrl_node_find(given, "reference_model"),
-                     "algorithm.reference_model: there is no reference to open with reference: none");
+    if (a && a->instance_needs && !se->problems->n) se->algorithm = with_instance_needs(se, a);
 }
 
 /* A loss made by the script is looked up first; its name must not be a plugin's. */
-static void fill_algorithm(filling *f)
+static void fill_algorithm(session *se)
 {
-    session *se = f->se;
     const char *name = se->config.algorithm.name;
     void *self = NULL;
     if (!name) return;
     if (se->env.find_algorithm) se->algorithm = se->env.find_algorithm(se->env.algorithm_user, name, &self);
     if (se->algorithm)
-        fill_script_algorithm(f, self);
+        fill_script_algorithm(se, self);
     else
-        fill_plugin_algorithm(f);
-    check_reference(f);
+        fill_plugin_algorithm(se);
+    /* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
+    const nrl_node *given = se->config.algorithm.options, *at = NULL;
+    if (!se->algorithm || se->problems->n) return;
+    for (size_t i = 0; i < reference_n_rows && !at; i++)
+        at = nrl_node_find(given, reference_rows[i].name);
+    if (at && !work_needs(se->algorithm, "ref_logps"))
+        problems_add(se->problems, at, "algorithm.%s: this loss has no reference model", at->key);
+    else if (se->reference_options.reference == REFERENCE_NONE && *se->reference_options.reference_model)
+        problems_add(se->problems, nrl_node_find(given, "reference_model"),
+                     "algorithm.reference_model: there is no reference to open with reference: none");
 }
 
 /* The sections of adapters that are installed are only known now. */
-static void fill_adapter(filling *f)
+static void fill_adapter(session *se)
 {
-    session *se = f->se;
     config_adapter *c = &se->config.adapter;
     const char **names, *section;
     size_t n = plugin_names(se->host, &se->memory, NRL_KIND_ADAPTER, &names);
     option_part core = {adapter_rows, adapter_n_rows, sizeof *adapter_rows, c};
-    se->tree = config_fold_adapter(&se->memory, &f->problems, names, n, se->tree, &section);
-    config_fill_adapter(&se->memory, &f->problems, se->tree, section, &se->config);
-    se->adapter = open_component(f, NRL_KIND_ADAPTER, section, &c->component, &core, &se->adapter_options);
+    se->tree = config_fold_adapter(&se->memory, se->problems, names, n, se->tree, &section);
+    config_fill_adapter(&se->memory, se->problems, se->tree, section, &se->config);
+    se->adapter = open_component(se, NRL_KIND_ADAPTER, section, &c->component, &core, &se->adapter_options);
 }
 
 /* "NAME.OPTION" of an adapter that other programs call an option's name by. */
@@ -131,32 +116,29 @@ static const char *known_to_adapters(void *user, arena *a, const char *word)
     return NULL;
 }
 
-static void fill_optimizer(filling *f)
+static void fill_optimizer(session *se)
 {
-    session *se = f->se;
     option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
-    se->optimizer =
-        open_component(f, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core, &se->optimizer_plugin_options);
+    se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
+                                   &se->optimizer_plugin_options);
 }
 
-static void fill_schedule(filling *f)
+static void fill_schedule(session *se)
 {
-    session *se = f->se;
     const config_component *c = &se->config.schedule;
     option_part part = {schedule_rows, schedule_n_rows, sizeof *schedule_rows, &se->schedule_options};
     if (!c->name) return;
-    size_t before = f->problems.n;
-    options_fill(&se->memory, &f->problems, "schedule", c->options, &part, 1);
+    size_t before = se->problems->n;
+    options_fill(&se->memory, se->problems, "schedule", c->options, &part, 1);
     if (schedule_find(c->name, &se->schedule_options) != NRL_OK ||
-        (f->problems.n == before && schedule_check(&se->schedule_options) != NRL_OK))
-        problems_take_error(&f->problems, c->at);
+        (se->problems->n == before && schedule_check(&se->schedule_options) != NRL_OK))
+        problems_take_error(se->problems, c->at);
     options_resolve(&se->memory, c->options, &part, 1, c->resolved);
 }
 
 /* A component that the config does not name: the default plugin of its kind, by whose name the run is saved. */
-static void name_default(filling *f, uint32_t kind, const char *section, config_component *c)
+static void name_default(session *se, uint32_t kind, const char *section, config_component *c)
 {
-    session *se = f->se;
     const plugin **list;
     if (!c->name || *c->name) return;
     if (plugin_defaults(se->host, &se->memory, kind, &list)) {
@@ -164,13 +146,12 @@ static void name_default(filling *f, uint32_t kind, const char *section, config_
         node_set(&se->memory, c->resolved, "name", node_string(&se->memory, c->name, strlen(c->name)));
         return;
     }
-    problems_add(&f->problems, c->at, "%s: no plugin of this kind is a default one, expected a name", section);
+    problems_add(se->problems, c->at, "%s: no plugin of this kind is a default one, expected a name", section);
     c->name = NULL;
 }
 
-static void name_loggers(filling *f)
+static void name_loggers(session *se)
 {
-    session *se = f->se;
     config_run *c = &se->config;
     const plugin **list;
     if (!c->loggers_unset) return;
@@ -186,14 +167,14 @@ static void name_loggers(filling *f)
 
 /* Opens what `auto` chose. What is saved is what was asked: `auto`, and the options that were given, so that the run
  * goes on where another one is chosen. */
-static const void *open_chosen(filling *f, uint32_t kind, const char *section, const config_component *asked,
+static const void *open_chosen(session *se, uint32_t kind, const char *section, const config_component *asked,
                                const char *name, void **options)
 {
-    arena *a = &f->se->memory;
+    arena *a = &se->memory;
     config_component c = *asked;
     c.name = name;
     c.resolved = node_new(a, NRL_NODE_MAP);
-    const void *table = open_component(f, kind, section, &c, NULL, options);
+    const void *table = open_component(se, kind, section, &c, NULL, options);
     for (size_t i = 0; i < nrl_node_size(asked->options); i++) {
         const char *key = nrl_node_key(asked->options, i);
         const nrl_node *value = nrl_node_find(c.resolved, key);
@@ -215,20 +196,19 @@ static const char *choose_backend(session *se)
     return NULL;
 }
 
-static void fill_backend(filling *f)
+static void fill_backend(session *se)
 {
-    session *se = f->se;
     const config_component *c = &se->config.backend;
     if (!c->name) return;
     bool is_auto = !strcmp(c->name, "auto");
     const char *chosen = is_auto ? choose_backend(se) : NULL;
     if (is_auto && !chosen)
-        problems_add(&f->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
+        problems_add(se->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
                      se->skipped_backends ? "\n" : "", se->skipped_backends ? se->skipped_backends : "");
     else if (is_auto)
-        se->backend = open_chosen(f, NRL_KIND_BACKEND, "backend", c, chosen, &se->backend_options);
+        se->backend = open_chosen(se, NRL_KIND_BACKEND, "backend", c, chosen, &se->backend_options);
     else
-        se->backend = open_component(f, NRL_KIND_BACKEND, "backend", c, NULL, &se->backend_options);
+        se->backend = open_component(se, NRL_KIND_BACKEND, "backend", c, NULL, &se->backend_options);
 }
 
 /* What a strategy declares of its axis, as large as this core knows it; NULL: nothing that can be used. */
@@ -247,17 +227,17 @@ typedef struct {
     size_t n;
 } servers;
 
-static void add_server(filling *f, servers *s, const char *name, bool is_named, bool by_default)
+static void add_server(session *se, servers *s, const char *name, bool is_named, bool by_default)
 {
     const plugin *p;
-    plugin_host *host = f->se->host;
+    plugin_host *host = se->host;
     for (size_t i = 0; i < s->n; i++)
         if (!strcmp(s->list[i].table->plugin.name, name)) return;
     nrl_status st = is_named ? plugin_open(host, NRL_KIND_PARALLEL, name, &p)
                              : plugin_open_candidate(host, NRL_KIND_PARALLEL, name, &p);
     if (st != NRL_OK) return; /* the error is reported where the config names it */
     const nrl_parallel *t = (const nrl_parallel *)p->table;
-    const nrl_mesh_axis *axis = axis_of(f->se, t);
+    const nrl_mesh_axis *axis = axis_of(se, t);
     if (axis) s->list[s->n++] = (config_server){t, axis, by_default};
 }
 
@@ -281,9 +261,8 @@ static bool serves_keys(const servers *s, const nrl_node *map)
 
 /* Which axes there are: of the strategies that `auto` may choose, of those that the config names, and, where it has a
  * key that is no axis of these, of all. One rank of which nothing is asked needs none. */
-static servers find_servers(filling *f)
+static servers find_servers(session *se)
 {
-    session *se = f->se;
     const nrl_node *given = se->config.parallel, *word = named_by(given);
     const char **names;
     servers s = {0};
@@ -291,40 +270,38 @@ static servers find_servers(filling *f)
     size_t n = plugin_names(se->host, &se->memory, NRL_KIND_PARALLEL, &names);
     s.list = arena_alloc(&se->memory, (n + 1) * sizeof *s.list);
     for (size_t i = 0; i < n; i++)
-        if (plugin_is_default(se->host, NRL_KIND_PARALLEL, names[i])) add_server(f, &s, names[i], false, true);
+        if (plugin_is_default(se->host, NRL_KIND_PARALLEL, names[i])) add_server(se, &s, names[i], false, true);
     for (size_t i = 0; i < n; i++) {
         bool named = !strcmp(nrl_node_string(word, ""), names[i]);
         for (size_t k = 0; nrl_node_kind(given) == NRL_NODE_MAP && k < nrl_node_size(given); k++)
             named = named || !strcmp(nrl_node_string(named_by(nrl_node_at(given, k)), ""), names[i]);
-        if (named) add_server(f, &s, names[i], true, false);
+        if (named) add_server(se, &s, names[i], true, false);
     }
     if (nrl_node_kind(given) == NRL_NODE_MAP && !serves_keys(&s, given))
         for (size_t i = 0; i < n; i++)
-            add_server(f, &s, names[i], false, false);
+            add_server(se, &s, names[i], false, false);
     return s;
 }
 
-static void add_strategy(filling *f, const config_axis *x, const config_component *c)
+static void add_strategy(session *se, const config_axis *x, const config_component *c)
 {
-    session *se = f->se;
     const char *section = x->axis->takes_rest ? "parallel" : arena_printf(&se->memory, "parallel.%s", x->axis->name);
     void *options = NULL;
-    const nrl_parallel *t = open_component(f, NRL_KIND_PARALLEL, section, c, NULL, &options);
+    const nrl_parallel *t = open_component(se, NRL_KIND_PARALLEL, section, c, NULL, &options);
     const nrl_mesh_axis *axis = t ? axis_of(se, t) : NULL;
     if (!t) return;
     if (!axis)
-        problems_add(&f->problems, c->at, "%s: '%s' declares no axis", section, c->name);
+        problems_add(se->problems, c->at, "%s: '%s' declares no axis", section, c->name);
     else if (strcmp(axis->name, x->axis->name))
-        problems_add(&f->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s", section,
+        problems_add(se->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s", section,
                      c->name, axis->name, x->axis->name);
     else
         strategy_choose(&se->strategy_choices, (strategy_choice){t, axis, options, c->at});
 }
 
 /* Nothing is said of who serves the axis: the default strategy where there are several ranks. */
-static void add_default(filling *f, const servers *s, const config_axis *x)
+static void add_default(session *se, const servers *s, const config_axis *x)
 {
-    session *se = f->se;
     config_component c = x->strategy;
     int32_t n = session_axis_size(se, x), world = session_world(se);
     if (n == 1) return;
@@ -334,24 +311,23 @@ static void add_default(filling *f, const servers *s, const config_axis *x)
         n == world ? arena_printf(&se->memory, "for %d ranks", n)
                    : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
     telemetry_say(se->telemetry, "parallel   %s, the default %s", c.name, of);
-    add_strategy(f, x, &c);
+    add_strategy(se, x, &c);
 }
 
-static void fill_parallel(filling *f)
+static void fill_parallel(session *se)
 {
-    session *se = f->se;
-    const servers s = find_servers(f);
-    config_axes(&se->memory, &f->problems, s.list, s.n, &se->config);
+    const servers s = find_servers(se);
+    config_axes(&se->memory, se->problems, s.list, s.n, &se->config);
     if (se->config.n_axes > MESH_MAX_GIVEN) {
-        problems_add(&f->problems, se->config.parallel, "parallel: expected at most %d axes", MESH_MAX_GIVEN);
+        problems_add(se->problems, se->config.parallel, "parallel: expected at most %d axes", MESH_MAX_GIVEN);
         return;
     }
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
         if (x->is_auto)
-            add_default(f, &s, x);
+            add_default(se, &s, x);
         else if (x->strategy.name)
-            add_strategy(f, x, &x->strategy);
+            add_strategy(se, x, &x->strategy);
     }
 }
 
@@ -385,55 +361,52 @@ static const char *choose_collective(session *se)
 }
 
 /* One process opens none, but what is configured is checked. */
-static void fill_collective(filling *f)
+static void fill_collective(session *se)
 {
-    session *se = f->se;
     const config_component *c = &se->config.collective;
     bool is_auto = c->name && !strcmp(c->name, "auto");
     if (!c->name || (is_auto && session_world(se) == 1)) return;
     const char *chosen = choose_collective(se);
     if (is_auto && !chosen) {
-        problems_add(&f->problems, c->at, "collective: auto: no installed collective suits this run");
+        problems_add(se->problems, c->at, "collective: auto: no installed collective suits this run");
         return;
     }
     if (is_auto) {
-        se->collective = open_chosen(f, NRL_KIND_COLLECTIVE, "collective", c, chosen, &se->collective_options);
+        se->collective = open_chosen(se, NRL_KIND_COLLECTIVE, "collective", c, chosen, &se->collective_options);
         return;
     }
-    se->collective = open_component(f, NRL_KIND_COLLECTIVE, "collective", c, NULL, &se->collective_options);
+    se->collective = open_component(se, NRL_KIND_COLLECTIVE, "collective", c, NULL, &se->collective_options);
     if (!se->collective || suits(se, se->collective)) return;
     const char *expected = chosen ? arena_printf(&se->memory, ": expected %s", chosen) : "";
     if (!se->collective->host_only && se->backend && !se->backend->stream_create)
-        problems_add(&f->problems, c->at,
+        problems_add(se->problems, c->at,
                      "collective: '%s' follows a device's streams, and backend '%s' computes on the "
                      "host%s",
                      c->name, se->backend->plugin.name, expected);
     else
-        problems_add(&f->problems, c->at,
+        problems_add(se->problems, c->at,
                      "collective: '%s' tells messages apart by their order, and stages need tags%s", c->name, expected);
 }
 
 /* Ranks that are only planned meet nowhere, but what is configured is checked. */
-static void fill_store(filling *f)
+static void fill_store(session *se)
 {
-    session *se = f->se;
     const config_component *c = &se->config.store;
     const plugin *p;
     if (!c->name) return;
     if (strcmp(c->name, "auto")) {
-        se->store = open_component(f, NRL_KIND_STORE, "store", c, NULL, &se->store_options);
+        se->store = open_component(se, NRL_KIND_STORE, "store", c, NULL, &se->store_options);
         return;
     }
     if (session_world(se) == 1 || !se->env.ranks || !se->env.ranks->store) return;
     if (store_choose(se->host, se->env.ranks->store, &p) == NRL_OK)
-        se->store = open_chosen(f, NRL_KIND_STORE, "store", c, p->name, &se->store_options);
+        se->store = open_chosen(se, NRL_KIND_STORE, "store", c, p->name, &se->store_options);
     else
-        problems_take_error(&f->problems, c->at);
+        problems_take_error(se->problems, c->at);
 }
 
-static void fill_loggers(filling *f)
+static void fill_loggers(session *se)
 {
-    session *se = f->se;
     telemetry *t = se->telemetry;
     bool records = session_is_rank0(se) && !se->env.no_output && !se->env.check_only;
     t->loggers = arena_alloc(&se->memory, (se->config.n_loggers + 1) * sizeof *t->loggers);
@@ -441,7 +414,7 @@ static void fill_loggers(filling *f)
         const config_component *c = &se->config.loggers[i];
         run_logger *l = &t->loggers[t->n_loggers];
         l->name = c->name;
-        l->table = open_component(f, NRL_KIND_LOGGER, "loggers", c, NULL,
+        l->table = open_component(se, NRL_KIND_LOGGER, "loggers", c, NULL,
                                   &l->options); /* resolved even where it is not opened */
         if (l->table && records && !(se->env.quiet && l->table->on_terminal)) t->n_loggers++;
     }
@@ -452,36 +425,6 @@ static const char *list_word(arena *a, const char *list, const char *word, sugge
 {
     suggest_offer(near, word);
     return *list ? arena_printf(a, "%s, %s", list, word) : word;
-}
-
-/* A word of `needs` that nothing fills would otherwise be missed at the first step. */
-static nrl_status check_needs(session *se)
-{
-    static const char *const known[] = {"logps",    "ref_logps",     "entropy",       "sum_p2",         "weights",
-                                        "label",    "answer_tokens", "prompt_tokens", "sequences",      "pairs",
-                                        "examples", "desirable",     "tokens",        "prompt_targets", "kl_pairs"};
-    const nrl_node *extra = se->config.data.extra;
-    for (const char *const *need = se->algorithm->needs; need && *need; need++) {
-        suggestion near = {.word = *need};
-        const char *all = "";
-        bool is_known = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-            all = list_word(&se->memory, all, known[i], &near);
-            is_known = is_known || !strcmp(known[i], *need);
-        }
-        for (size_t i = 0; i < nrl_node_size(extra); i++) {
-            const char *word = nrl_node_string(nrl_node_at(extra, i), "");
-            all = list_word(&se->memory, all, word, &near);
-            is_known = is_known || !strcmp(word, *need);
-        }
-        if (!is_known)
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "algorithm '%s' needs '%s', which is neither a column of nrl nor in data.extra%s%s%s; "
-                            "expected one of: %s",
-                            se->algorithm->plugin.name, *need, near.best ? "; did you mean '" : "",
-                            near.best ? near.best : "", near.best ? "'?" : "", all);
-    }
-    return NRL_OK;
 }
 
 /* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
@@ -513,26 +456,14 @@ static nrl_status check_best(session *se)
                     c->metric);
 }
 
-/* Without a create of its own the instance is the options. */
-static nrl_status create_optimizer(session *se)
-{
-    const nrl_optimizer *o = se->optimizer;
-    se->optimizer_self = se->optimizer_plugin_options;
-    if (!o->create) return NRL_OK;
-    nrl_status st = o->create(se->optimizer_plugin_options, &se->optimizer_self);
-    if (st) se->optimizer_self = NULL; /* whatever a failed create left there */
-    return st;
-}
-
 /* Folders of the config are not even looked at where they are switched off. */
-static void open_host(filling *f)
+static void open_host(session *se)
 {
-    session *se = f->se;
     const config_run *c = &se->config;
     bool skips = se->env.no_config_plugins;
     for (size_t i = 0; i < c->n_plugins && !skips; i++)
         if (access(c->plugins[i], F_OK))
-            problems_add(&f->problems,
+            problems_add(se->problems,
                          nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
                                                                            : c->plugin_folders,
                          "plugins: '%s': no such folder", c->plugins[i]);
@@ -547,31 +478,60 @@ static void open_host(filling *f)
 
 nrl_status session_open_plugins(session *se)
 {
-    filling f = {.se = se};
-    if (se->problems) {
-        f.problems = *se->problems;
-        *se->problems = (config_problems){0};
-        se->problems = NULL;
-    }
-    f.problems.known_as = known_to_adapters;
-    f.problems.user = se;
-    config_fill(&se->memory, &f.problems, se->tree, &se->config);
-    open_host(&f);
-    name_default(&f, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
-    name_default(&f, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
-    name_loggers(&f);
-    fill_adapter(&f);
-    fill_algorithm(&f);
-    fill_optimizer(&f);
-    fill_schedule(&f);
-    fill_backend(&f);
-    fill_parallel(&f);
-    fill_collective(&f);
-    fill_store(&f);
-    fill_loggers(&f);
-    NRL_TRY(problems_report(&f.problems));
+    config_problems none = {0};
+    if (!se->problems) se->problems = &none;
+    se->problems->known_as = known_to_adapters;
+    se->problems->user = se;
+    config_fill(&se->memory, se->problems, se->tree, &se->config);
+    open_host(se);
+    name_default(se, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
+    name_default(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
+    name_loggers(se);
+    fill_adapter(se);
+    fill_algorithm(se);
+    fill_optimizer(se);
+    fill_schedule(se);
+    fill_backend(se);
+    fill_parallel(se);
+    fill_collective(se);
+    fill_store(se);
+    fill_loggers(se);
+    nrl_status st = problems_report(se->problems);
+    *se->problems = (config_problems){0};
+    se->problems = NULL;
+    NRL_TRY(st);
     NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));
-    NRL_TRY(check_needs(se));
+    /* A word of `needs` that nothing fills would otherwise be missed at the first step. */
+    static const char *const known[] = {"logps",    "ref_logps",     "entropy",       "sum_p2",         "weights",
+                                        "label",    "answer_tokens", "prompt_tokens", "sequences",      "pairs",
+                                        "examples", "desirable",     "tokens",        "prompt_targets", "kl_pairs"};
+    const nrl_node *extra = se->config.data.extra;
+    for (const char *const *need = se->algorithm->needs; need && *need; need++) {
+        suggestion near = {.word = *need};
+        const char *all = "";
+        bool is_known = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            all = list_word(&se->memory, all, known[i], &near);
+            is_known = is_known || !strcmp(known[i], *need);
+        }
+        for (size_t i = 0; i < nrl_node_size(extra); i++) {
+            const char *word = nrl_node_string(nrl_node_at(extra, i), "");
+            all = list_word(&se->memory, all, word, &near);
+            is_known = is_known || !strcmp(word, *need);
+        }
+        if (!is_known)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "algorithm '%s' needs '%s', which is neither a column of nrl nor in data.extra%s%s%s; "
+                            "expected one of: %s",
+                            se->algorithm->plugin.name, *need, near.best ? "; did you mean '" : "",
+                            near.best ? near.best : "", near.best ? "'?" : "", all);
+    }
     NRL_TRY(check_best(se));
-    return create_optimizer(se);
+    /* Without a create of its own the instance is the options. */
+    const nrl_optimizer *o = se->optimizer;
+    se->optimizer_self = se->optimizer_plugin_options;
+    if (!o->create) return NRL_OK;
+    st = o->create(se->optimizer_plugin_options, &se->optimizer_self);
+    if (st) se->optimizer_self = NULL; /* whatever a failed create left there */
+    return st;
 }

@@ -67,15 +67,6 @@ nrl_status session_open_keys(session *se)
     return st;
 }
 
-/* Only what a create of the plugin's own has made: without one, self is the options. */
-static void destroy_instances(session *se)
-{
-    const nrl_algorithm *a = se->algorithm_is_script ? NULL : se->algorithm;
-    const nrl_optimizer *o = se->optimizer;
-    if (a && a->create && a->destroy && se->algorithm_self) a->destroy(se->algorithm_self);
-    if (o && o->create && o->destroy && se->optimizer_self) o->destroy(se->optimizer_self);
-}
-
 void session_close(session *se)
 {
     close_data(&se->eval);
@@ -84,7 +75,11 @@ void session_close(session *se)
     tokenizer_close(se->tokenizer);
     updates_close(&se->updates);
     if (se->model) model_destroy(se->model);
-    destroy_instances(se);
+    /* Only what a create of the plugin's own has made: without one, self is the options. */
+    const nrl_algorithm *a = se->algorithm_is_script ? NULL : se->algorithm;
+    const nrl_optimizer *o = se->optimizer;
+    if (a && a->create && a->destroy && se->algorithm_self) a->destroy(se->algorithm_self);
+    if (o && o->create && o->destroy && se->optimizer_self) o->destroy(se->optimizer_self);
     if (se->host) plugin_host_destroy(se->host);
     if (se->mesh) mesh_close(se->mesh);
     arena_free(&se->model_memory);

@@ -45,7 +45,7 @@ typedef struct {
     arena memory;
     config_run config;
     const nrl_node *tree;      /* what config was read from; while the run is opened, to name places */
-    config_problems *problems; /* found before it was opened; until they are reported */
+    config_problems *problems; /* of the config, until they are reported */
     plugin_host *host;
     format_scope formats; /* of weights on disk, by probe */
 

@@ -104,18 +104,6 @@ static void tell_of_model(void *user, const char *key, const nrl_node *was, cons
     if (!is_about_the_file(key)) tell(user, key, was, is);
 }
 
-/* Hashes of what the run has now; a checkpoint may hold more, of an earlier version of nrl. */
-static void compare_hashes(const trainer *tr, const nrl_node *was, differences *d)
-{
-    arena a = {0};
-    const nrl_node *is = fingerprint_node(&a, tr);
-    for (size_t i = 0; i < nrl_node_size(is); i++) {
-        const char *key = nrl_node_key(is, i);
-        if (strcmp(key, "total_steps")) config_compare_trees(key, nrl_node_find(was, key), nrl_node_at(is, i), tell, d);
-    }
-    arena_free(&a);
-}
-
 /* A schedule that does not depend on the number of steps, or no longer, lets that change. */
 static nrl_status compare_rates(const trainer *tr, const checkpoint *c, differences *d)
 {
@@ -148,7 +136,15 @@ nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)
     config_compare(was, node_as_written(&a, tr->session->config.resolved), tr->session->tree, tell, &d);
     arena_free(&a);
     nrl_status st = compare_rates(tr, c, &d);
-    compare_hashes(tr, checkpoint_node(c, "fingerprints"), &d);
+    /* Hashes of what the run has now; a checkpoint may hold more, of an earlier version of nrl. */
+    const nrl_node *is = fingerprint_node(&a, tr);
+    for (size_t i = 0; i < nrl_node_size(is); i++) {
+        const char *key = nrl_node_key(is, i);
+        if (strcmp(key, "total_steps"))
+            config_compare_trees(key, nrl_node_find(checkpoint_node(c, "fingerprints"), key), nrl_node_at(is, i), tell,
+                                 &d);
+    }
+    arena_free(&a);
     plugins_compare(tr, checkpoint_node(c, "plugins"), tell, &d);
     d.prefix = "config.json: ";
     config_compare_trees("", checkpoint_node(c, "model"), tr->session->model->config, tell_of_model, &d);

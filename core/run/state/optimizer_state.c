@@ -7,14 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static checkpoint_tensor describe(const update_unit *x, uint32_t k)
-{
-    const nrl_state *s = &x->what.states[k];
-    checkpoint_tensor t = {.name = x->what.part->name, .slot = s->name, .dtype = (nrl_dtype)s->dtype};
-    updates_state_dims(x, k, &t.n_dims, t.dims);
-    return t;
-}
-
 /* Calls `use` for each piece of each state that this rank has, or that it saves. */
 typedef nrl_status (*piece_use)(void *user, const checkpoint_tensor *t, nrl_tensor *state, const update_piece *piece);
 
@@ -24,7 +16,9 @@ static nrl_status each_piece(const update_plan *u, bool saved, piece_use use, vo
     for (int64_t i = 0; i < u->n_units; i++) {
         const update_unit *x = &u->units[i];
         for (uint32_t k = 0; k < x->what.n_states && (saved ? x->is_saved_here : x->is_here); k++) {
-            const checkpoint_tensor t = describe(x, k);
+            const nrl_state *s = &x->what.states[k];
+            checkpoint_tensor t = {.name = x->what.part->name, .slot = s->name, .dtype = (nrl_dtype)s->dtype};
+            updates_state_dims(x, k, &t.n_dims, t.dims);
             for (int at = 0; updates_next_piece(u, x, k, &at, &piece);)
                 if (piece.n) NRL_TRY(use(user, &t, x->states[k], &piece));
         }

@@ -6,14 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *plugins_key(arena *a, const nrl_plugin *p)
-{
-    return arena_printf(a, "%s/%s", plugin_kind_find(p->kind)->folder, p->name);
-}
-
 static void plugins_add(arena *a, const session *se, nrl_node *map, const nrl_plugin *p)
 {
-    const char *text, *key = p ? plugins_key(a, p) : NULL;
+    const char *text, *key = p ? arena_printf(a, "%s/%s", plugin_kind_find(p->kind)->folder, p->name) : NULL;
     if (p && !nrl_node_find(map, key) && plugin_identity(se->host, p->kind, p->name, a, &text) == NRL_OK)
         node_append_text(a, map, key, text);
 }

@@ -36,17 +36,6 @@ static nrl_status read_count(const nrl_node *map, const char *key, int64_t most,
     return nrl_fail(NRL_ERR_CORRUPT, "progress.%s is %lld, expected 0 to %lld", key, (long long)*out, (long long)most);
 }
 
-/* Of train.diverge_factor; checkpoints from before there was such a rule have neither. */
-static nrl_status read_divergence(const nrl_node *map, run_progress *p)
-{
-    const nrl_node *first = nrl_node_find(map, "first_loss");
-    p->first_loss = NAN;
-    p->far_steps = 0;
-    if (first && !visitor_read_f64(first, &p->first_loss))
-        return nrl_fail(NRL_ERR_CORRUPT, "progress.first_loss is not a number");
-    return nrl_node_find(map, "far_steps") ? read_count(map, "far_steps", p->step, &p->far_steps) : NRL_OK;
-}
-
 static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_override)
 {
     const nrl_node *map = checkpoint_node(c, "progress");
@@ -56,7 +45,13 @@ static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_o
 #define GET(field, most) NRL_TRY(read_count(map, #field, most, &p->field));
     PROGRESS_FIELDS(GET)
 #undef GET
-    NRL_TRY(read_divergence(map, p));
+    /* Of train.diverge_factor; checkpoints from before there was such a rule have neither. */
+    const nrl_node *first = nrl_node_find(map, "first_loss");
+    p->first_loss = NAN;
+    p->far_steps = 0;
+    if (first && !visitor_read_f64(first, &p->first_loss))
+        return nrl_fail(NRL_ERR_CORRUPT, "progress.first_loss is not a number");
+    NRL_TRY(nrl_node_find(map, "far_steps") ? read_count(map, "far_steps", p->step, &p->far_steps) : NRL_OK);
     if (p->step != step)
         return nrl_fail(NRL_ERR_CORRUPT, "progress.step is %lld, the manifest's step %lld", (long long)p->step,
                         (long long)step);

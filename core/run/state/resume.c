@@ -88,11 +88,6 @@ static nrl_status choose(saver *sv, checkpoint_search *s, char path[MAX_PATH])
     return mesh_broadcast(sv->session->mesh, "checkpoint to resume", 0, path, MAX_PATH);
 }
 
-static bool may_fall_back(const saver *sv, nrl_status st)
-{
-    return st == NRL_ERR_CORRUPT && sv->session->config.checkpoint.fallback == CONFIG_FALLBACK_PREVIOUS;
-}
-
 static nrl_status resume_newest(saver *sv, checkpoint_search *s)
 {
     char path[MAX_PATH];
@@ -100,7 +95,8 @@ static nrl_status resume_newest(saver *sv, checkpoint_search *s)
         NRL_TRY(choose(sv, s, path));
         if (!path[0]) return NRL_OK; /* a fresh run */
         nrl_status st = resume_from(sv, path);
-        if (st == NRL_OK || !may_fall_back(sv, st)) {
+        if (st == NRL_OK ||
+            !(st == NRL_ERR_CORRUPT && sv->session->config.checkpoint.fallback == CONFIG_FALLBACK_PREVIOUS)) {
             if (st == NRL_ERR_CORRUPT)
                 nrl_fail(st, "%s\nhint: checkpoint.fallback=previous goes on from the one before it", nrl_error_text());
             return st;

@@ -89,21 +89,6 @@ static const char *mesh_shape(const trainer *tr, arena *a)
     return text;
 }
 
-static nrl_status add_strategy(const trainer *tr, arena *a, checkpoint_writer *w)
-{
-    for (int32_t i = 0; i < tr->session->strategy.n; i++) {
-        const strategy_member *one = &tr->session->strategy.of[i];
-        if (!one->table->state) continue;
-        nrl_state_io v = strategy_state_io(tr, a, one);
-        v.a = a;
-        v.into = node_new(a, NRL_NODE_MAP);
-        v.writer = w;
-        NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
-        checkpoint_add_rank_node(w, v.owner, v.into);
-    }
-    return NRL_OK;
-}
-
 static void add_text(arena *a, checkpoint_writer *w, const char *key, const char *text)
 {
     if (text) checkpoint_add_node(w, key, node_string(a, text, strlen(text)));
@@ -169,26 +154,30 @@ nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w)
     NRL_TRY(add_adapters(tr, a, w));
     add_nodes(tr, a, w);
     NRL_TRY(add_algorithm(tr, a, w));
-    return add_strategy(tr, a, w);
+    for (int32_t i = 0; i < tr->session->strategy.n; i++) {
+        const strategy_member *one = &tr->session->strategy.of[i];
+        if (!one->table->state) continue;
+        nrl_state_io v = strategy_state_io(tr, a, one);
+        v.a = a;
+        v.into = node_new(a, NRL_NODE_MAP);
+        v.writer = w;
+        NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
+        checkpoint_add_rank_node(w, v.owner, v.into);
+    }
+    return NRL_OK;
 }
 
 /* ---- restoring ---- */
 
-/* Whether ranks mean the same coordinates as now. Axes stand in one order, so equal sizes are equal coordinates. */
-static bool is_same_mesh(const trainer *tr, const checkpoint *c)
+static nrl_status restore_strategies(const trainer *tr, arena *a, checkpoint *c)
 {
+    /* Whether ranks mean the same coordinates as now. Axes stand in one order, so equal sizes are equal coordinates. */
     const char *was = nrl_node_string(checkpoint_node(c, "mesh"), NULL);
     bool same = was && checkpoint_world(c) == nrl_mesh_world(tr->session->mesh);
     char name[MESH_AXIS_NAME];
     int size, read;
     for (; same && sscanf(was, "%23s %d%n", name, &size, &read) == 2; was += read)
         same = nrl_mesh_size(tr->session->mesh, name) == size;
-    return same;
-}
-
-static nrl_status restore_strategies(const trainer *tr, arena *a, checkpoint *c)
-{
-    bool same = is_same_mesh(tr, c);
     for (int32_t i = 0; i < tr->session->strategy.n; i++) {
         const strategy_member *one = &tr->session->strategy.of[i];
         if (!one->table->state) continue;
@@ -199,14 +188,6 @@ static nrl_status restore_strategies(const trainer *tr, arena *a, checkpoint *c)
         NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
     }
     return NRL_OK;
-}
-
-static nrl_status restore_strategy(const trainer *tr, checkpoint *c)
-{
-    arena a = {0};
-    nrl_status st = restore_strategies(tr, &a, c);
-    arena_free(&a);
-    return st;
 }
 
 /* Of adapters or of whole weights, as this run. */
@@ -310,7 +291,10 @@ nrl_status state_restore(trainer *tr, checkpoint *c)
     NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
     NRL_TRY(scale_read(&tr->loss_scale, checkpoint_node(c, "loss_scale")));
     trainer_set_script_state(tr, nrl_node_string(checkpoint_node(c, "script"), NULL));
-    NRL_TRY(restore_strategy(tr, c));
+    arena a = {0};
+    nrl_status st = restore_strategies(tr, &a, c);
+    arena_free(&a);
+    NRL_TRY(st);
     NRL_TRY(strategy_updated(&tr->session->strategy, tr->session->ctx, 0));
     return restore_algorithm(tr, c);
 }

@@ -53,20 +53,6 @@ static bool is_held_by(const nrl_param *q, int32_t stage)
     return !owner_stages || owner_stages[stage];
 }
 
-/* Units keep their numbers: those of other stages use nothing. */
-static view view_of_stage(planning *p, const int32_t *stages, int32_t stage)
-{
-    const model *m = p->setup->m;
-    view v = view_of_all(p);
-    v.params = arena_alloc(memory(p), (size_t)m->n_params * sizeof *v.params);
-    v.n_params = 0;
-    for (int32_t i = 0; i < m->n_params; i++)
-        if (is_held_by(m->params[i], stage)) v.params[v.n_params++] = m->params[i];
-    for (int32_t u = 0; u < m->n_units; u++)
-        if (stages[u] != stage) v.units[u].n_uses = 0;
-    return v;
-}
-
 static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bool quiet)
 {
     return (nrl_parallel_plan){.size = sizeof(nrl_parallel_plan),
@@ -193,7 +179,15 @@ static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
 {
     const strategy_choices *choices = p->setup->choices;
     strategy *s = p->s;
-    const view v = view_of_stage(p, stages, stage);
+    /* Units keep their numbers: those of other stages use nothing. */
+    const model *m = p->setup->m;
+    view v = view_of_all(p);
+    v.params = arena_alloc(memory(p), (size_t)m->n_params * sizeof *v.params);
+    v.n_params = 0;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (is_held_by(m->params[i], stage)) v.params[v.n_params++] = m->params[i];
+    for (int32_t u = 0; u < m->n_units; u++)
+        if (stages[u] != stage) v.units[u].n_uses = 0;
     for (int32_t i = 0; i < v.n_params; i++) {
         for (int k = 0; k < v.params[i]->n_parts; k++)
             v.params[i]->parts[k].layout = p->parts[v.params[i]->index][k].base;

@@ -155,15 +155,6 @@ static nrl_status set_column(work *w)
     return w->extra_column(w->extra_user, 0, w->micro_batch->batch, &w->micro_batch->extra);
 }
 
-/* The batch of the action's micro-batch, for operations that read its indices; backward has what it saved. */
-static nrl_status set_batch(work *w, const nrl_action *v, bool begins)
-{
-    work_micro_batch *m = w->micro_batch;
-    ctx_phase_set(w->ctx, phase_of(v));
-    bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
-    return known ? NRL_OK : ctx_set_batch(w->ctx, m->batch);
-}
-
 static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
 {
     ctx_phase_set(w->ctx, phase_of(v));
@@ -183,7 +174,10 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     work_micro_batch *m = w->micro_batch;
     stage_link *s = &w->stage;
     bool forward = v->pass == NRL_PASS_FORWARD;
-    NRL_TRY(set_batch(w, v, begins));
+    /* The batch of the action's micro-batch, for operations that read its indices; backward has what it saved. */
+    ctx_phase_set(w->ctx, phase_of(v));
+    bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
+    NRL_TRY(known ? NRL_OK : ctx_set_batch(w->ctx, m->batch));
     if (stage_receives(s, v)) {
         ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
         NRL_TRY(stage_take(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));

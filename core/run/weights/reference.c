@@ -30,14 +30,6 @@ struct reference {
     reference_cache *caches[MAX_SETS];
 };
 
-static nrl_status load(reference *r)
-{
-    const reference_setup *s = &r->setup;
-    NRL_TRY(origin_check(&s->origin, r->model));
-    NRL_TRY(origin_load(&s->origin, s->ctx, r->model, s->mesh));
-    return strategy_updated(&r->strategy, s->ctx, 0);
-}
-
 static nrl_status open_weights(reference *r)
 {
     const reference_setup *s = &r->setup;
@@ -62,13 +54,9 @@ static nrl_status open_weights(reference *r)
     r->work.strategy = &r->strategy;
     r->work.stage = strategy_stage(&r->strategy, &setup);
     work_open(&r->work);
-    return load(r);
-}
-
-static nrl_status open_model(reference *r)
-{
-    r->computes = true;
-    return r->setup.shared ? NRL_OK : open_weights(r);
+    NRL_TRY(origin_check(&s->origin, r->model));
+    NRL_TRY(origin_load(&s->origin, s->ctx, r->model, s->mesh));
+    return strategy_updated(&r->strategy, s->ctx, 0);
 }
 
 static void close_weights(reference *r)
@@ -169,7 +157,10 @@ nrl_status reference_open(const reference_setup *setup, const dataset *const *se
     nrl_status st = NRL_OK;
     r->setup = *setup;
     *out = r;
-    if (setup->options->reference != REFERENCE_NONE) st = open_model(r);
+    if (setup->options->reference != REFERENCE_NONE) {
+        r->computes = true;
+        st = r->setup.shared ? NRL_OK : open_weights(r);
+    }
     if (st == NRL_OK && setup->options->reference == REFERENCE_CACHED) {
         st = open_caches(r, sets, n_sets);
         close_weights(r); /* from here on the file answers */
