@@ -3,7 +3,7 @@
  */
 #include "checkpoint/checkpoint.h"
 #include "run/output/out.h"
-#include "run/state/progress.h"
+#include "run/state/state.h"
 #include <nrl/checkpoint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "run/internal.h"
 #include "run/state/state.h"
-#include "run/walk/loss.h"
+#include "run/walk/work.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,7 @@
 #include "base/clock.h"
 #include "config/tree.h"
 #include "run/infer/export.h"
-#include "run/open/identity.h"
-#include "run/step/debug.h"
+#include "run/open/session.h"
 #include "run/step/ranks.h"
 #include <stdlib.h>
 #include <string.h>

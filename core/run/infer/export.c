@@ -5,7 +5,6 @@
 #include "config/config.h"
 #include "run/infer/export.h"
 #include "run/step/ranks.h"
-#include "run/weights/merge.h"
 #include "run/weights/origin.h"
 #include <stdlib.h>
 #include <string.h>

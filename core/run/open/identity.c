@@ -1,7 +1,7 @@
 /*
  * identity.c - the lines that ranks compare. Keys name what a user can look at, values are hashes.
  */
-#include "run/open/identity.h"
+#include "run/open/session.h"
 #include "base/buffer.h"
 #include "base/json.h"
 #include <inttypes.h>

@@ -4,7 +4,6 @@
  */
 #include "base/buffer.h"
 #include "base/json.h"
-#include "run/open/identity.h"
 #include "run/open/session.h"
 #include <stdlib.h>
 #include <string.h>

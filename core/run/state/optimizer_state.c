@@ -1,7 +1,7 @@
 /*
  * optimizer_state.c - declared states by the names of part and state, in shapes that no number of ranks changes.
  */
-#include "run/state/optimizer_state.h"
+#include "run/state/state.h"
 #include "checkpoint/index.h"
 #include "checkpoint/state_io.h"
 #include <stdlib.h>

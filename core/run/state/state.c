@@ -7,10 +7,6 @@
 #include "checkpoint/params.h"
 #include "checkpoint/state_io.h"
 #include "config/config.h"
-#include "run/state/fingerprint.h"
-#include "run/state/optimizer_state.h"
-#include "run/state/plugins.h"
-#include "run/state/progress.h"
 #include "tensor/split16.h"
 #include <float.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /*
- * debug.c - the comparisons of debug.h: a hash a parameter and rank, exchanged, and compared where layouts
- * say that the elements are the same.
+ * debug.c - the comparisons of ranks.h for `debug: true`: a hash a parameter and rank, exchanged, and compared where
+ * layouts say that the elements are the same.
  */
-#include "run/step/debug.h"
+#include "run/step/ranks.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -31,4 +31,21 @@ nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result);
 /* Evaluation: sums, weights and metrics over all ranks. */
 nrl_status ranks_end_evaluation(nrl_mesh *mesh, metric_set *m, double *sums, double *weights, double *tokens);
 
+/* ---- debug: true ----
+ *
+ * `debug: true`: who the ranks are and what each gets to do, and every few steps whether what must
+ * be equal on several ranks is: gradients before the update, weights after it. One rank compares nothing. */
+
+/* Process group info, printed by rank 0. Collective. */
+nrl_status debug_group(trainer *tr);
+/* Tokens, samples and micro-batches of the step on each rank, printed by rank 0. Collective. */
+nrl_status debug_data(trainer *tr, const data_step *data);
+/* A parameter whose bytes differ from those of the lowest rank that holds the same elements stops the run
+ * and is named with the rank: reduced gradients, or weights (MASTER, and whole copies in WEIGHT).
+ * Collective. */
+nrl_status debug_gradients(trainer *tr);
+nrl_status debug_weights(trainer *tr);
+/* Whether the current step is one of those that are looked at. */
+bool debug_is_due(const trainer *tr);
+
 #endif

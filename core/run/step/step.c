@@ -5,7 +5,6 @@
  */
 #include "base/clock.h"
 #include "optim/clip.h"
-#include "run/step/debug.h"
 #include "run/step/ranks.h"
 #include <math.h>
 #include <stdio.h>

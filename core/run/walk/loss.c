@@ -4,7 +4,7 @@
  * gets all log-probs of the batch on the tape, and the head keeps its logits for the way back or, beyond
  * train.logits_mb, makes them again.
  */
-#include "run/walk/loss.h"
+#include "run/walk/work.h"
 #include <string.h>
 
 static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)

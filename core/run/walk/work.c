@@ -4,7 +4,6 @@
  * a unit's activations die as soon as its own backward is done.
  */
 #include "run/walk/work.h"
-#include "run/walk/loss.h"
 #include <string.h>
 
 void work_open(work *w)

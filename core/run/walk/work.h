@@ -61,4 +61,17 @@ nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals);
 /* Whether the algorithm asked for this column. */
 bool work_needs(const nrl_algorithm *algorithm, const char *column);
 
+/* ---- the loss ----
+ *
+ * From hidden states to the algorithm's sums: fills the columns it needs and calls it. */
+
+/* Inside the last unit's forward action, its tape on: the head, the columns and the loss. Ends the tape.
+ * A tokenwise loss is differentiated chunk by chunk here and leaves the hidden states' gradient in
+ * micro_batch.grads; any other leaves its sums, on the tape, in micro_batch.sums. */
+nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals);
+/* The same without gradients. */
+nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals);
+/* The loss sees log-probs chunk by chunk; where not, logits are kept from forward to backward. */
+bool loss_is_separable(const nrl_algorithm *a);
+
 #endif

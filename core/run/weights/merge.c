@@ -1,7 +1,7 @@
 /*
- * merge.c - see merge.h.
+ * merge.c - see origin.h.
  */
-#include "run/weights/merge.h"
+#include "run/weights/origin.h"
 #include <stdlib.h>
 #include <string.h>
 

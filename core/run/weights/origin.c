@@ -6,7 +6,6 @@
 #include "base/convert.h"
 #include "checkpoint/format.h"
 #include "checkpoint/piece.h"
-#include "run/weights/merge.h"
 #include "run/weights/read_check.h"
 #include <stdio.h>
 #include <stdlib.h>
