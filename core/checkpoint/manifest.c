@@ -84,15 +84,6 @@ static nrl_status other_format(const char *path, int64_t format)
                     (long long)format, FORMAT_VERSION);
 }
 
-/* A later format may hash its manifest in another way. Such a manifest must not be reported as damaged. */
-static nrl_status check_is_ours(arena *a, const char *path, const char *text, size_t size)
-{
-    nrl_node *root;
-    if (json_parse(a, path, text, size, &root) != NRL_OK) return NRL_OK;
-    int64_t format = nrl_node_int(nrl_node_find(root, "format"), FORMAT_VERSION);
-    return format > FORMAT_VERSION ? other_format(path, format) : NRL_OK;
-}
-
 /* Reads an integer from `least` to `most`. Returns false for anything else and for a missing value. */
 static bool read_count(const nrl_node *map, const char *key, int64_t least, int64_t most, int64_t *out)
 {
@@ -148,7 +139,11 @@ nrl_status manifest_parse(arena *a, const char *path, const char *text, size_t s
 nrl_status manifest_check(arena *a, const char *path, const char *text, size_t size, manifest *out)
 {
     if (check_hash(path, text, size) != NRL_OK) {
-        NRL_TRY(check_is_ours(a, path, text, size));
+        /* A later format may hash its manifest in another way. Such a manifest must not be reported as damaged. */
+        nrl_node *root;
+        bool is_json = json_parse(a, path, text, size, &root) == NRL_OK;
+        int64_t format = is_json ? nrl_node_int(nrl_node_find(root, "format"), FORMAT_VERSION) : FORMAT_VERSION;
+        if (format > FORMAT_VERSION) return other_format(path, format);
         return check_hash(path, text, size);
     }
     return manifest_parse(a, path, text, size, out);

@@ -111,24 +111,18 @@ static void remember(checkpoint_writer *w, nrl_status st)
     w->text = mem_strdup(nrl_error_text());
 }
 
-/* Makes room for one more entry. */
-static nrl_status grow(checkpoint_writer *w)
-{
-    if (w->n_entries < w->capacity) return NRL_OK;
-    size_t room = w->capacity ? 2 * w->capacity : 64;
-    void *entries = mem_try_grow(w->entries, room * sizeof *w->entries, "the list of saved tensors");
-    if (!entries) return NRL_ERR_MEMORY;
-    w->entries = entries;
-    w->capacity = room;
-    return NRL_OK;
-}
-
 static nrl_status writer_add(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                              const void *host, bool in_staging)
 {
     NRL_ASSERT(w->state, ==, WRITER_FILLING);
     size_t name = strlen(t->name) + 1, slot = strlen(t->slot) + 1;
-    NRL_TRY(grow(w));
+    if (w->n_entries == w->capacity) {
+        size_t room = w->capacity ? 2 * w->capacity : 64;
+        void *entries = mem_try_grow(w->entries, room * sizeof *w->entries, "the list of saved tensors");
+        if (!entries) return NRL_ERR_MEMORY;
+        w->entries = entries;
+        w->capacity = room;
+    }
     char *texts = arena_try(&w->save, name + slot, "the names of saved tensors");
     if (!texts) return NRL_ERR_MEMORY;
     index_entry e = {.tensor = *t, .piece = *piece, .rank = w->ranks.rank};

@@ -56,21 +56,6 @@ static const char *fault_of_header(const data_cache *c, const char *key)
     return NULL;
 }
 
-static const char *fault_of_index(const data_cache *c)
-{
-    const data_cache_header *h = c->header;
-    const int64_t begin = (int64_t)sizeof *h;
-    for (int64_t i = 0; i < h->n_examples * h->n_sides; i++) {
-        const data_cache_segment *s = &c->index[i];
-        const data_cache_segment *first = &c->index[i - i % h->n_sides];
-        if (s->n_tokens < 1 || s->shared < 0 || s->shared >= s->n_tokens || s->shared != first->shared ||
-            s->offset < begin + 4 * (int64_t)h->n_extra || s->offset % 4 ||
-            s->offset > h->index_at - 5 * (int64_t)s->n_tokens)
-            return "its index is damaged";
-    }
-    return NULL;
-}
-
 static const char *fault_of(data_cache *c, const char *key)
 {
     const char *fault = fault_of_header(c, key);
@@ -81,7 +66,16 @@ static const char *fault_of(data_cache *c, const char *key)
     c->notes_size = (size_t)(h->file_size - h->tail_at);
     if (h->sum != cache_sum(h, c->index, (size_t)(h->tail_at - h->index_at), c->notes, c->notes_size))
         return "its checksum is wrong";
-    return fault_of_index(c);
+    const int64_t begin = (int64_t)sizeof *h;
+    for (int64_t i = 0; i < h->n_examples * h->n_sides; i++) {
+        const data_cache_segment *s = &c->index[i];
+        const data_cache_segment *first = &c->index[i - i % h->n_sides];
+        if (s->n_tokens < 1 || s->shared < 0 || s->shared >= s->n_tokens || s->shared != first->shared ||
+            s->offset < begin + 4 * (int64_t)h->n_extra || s->offset % 4 ||
+            s->offset > h->index_at - 5 * (int64_t)s->n_tokens)
+            return "its index is damaged";
+    }
+    return NULL;
 }
 
 /* Maps an open file and checks it. Returns the fault, or NULL if the file is valid. */

@@ -85,20 +85,6 @@ static void add_info(const dataset *d, const data_part *p, dataset_report *r)
     }
 }
 
-static nrl_status set_report(dataset *d)
-{
-    buffer keys = {0};
-    d->report.from_cache = true;
-    for (int64_t i = 0; i < d->parts.n; i++) {
-        const data_part *p = &d->parts.items[i];
-        add_info(d, p, &d->report);
-        buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
-    }
-    hash_bytes(keys.text, keys.size, d->hash);
-    buffer_free(&keys);
-    return set_median_length(d);
-}
-
 /* ---- opening ---- */
 
 static nrl_status open_parts(const dataset_options *o, dataset *d)
@@ -123,7 +109,16 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
     if (d->n_examples > INT32_MAX)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
                         o->role ? o->role : "train", d->n_examples, INT32_MAX);
-    return set_report(d);
+    buffer keys = {0};
+    d->report.from_cache = true;
+    for (int64_t i = 0; i < d->parts.n; i++) {
+        const data_part *p = &d->parts.items[i];
+        add_info(d, p, &d->report);
+        buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
+    }
+    hash_bytes(keys.text, keys.size, d->hash);
+    buffer_free(&keys);
+    return set_median_length(d);
 }
 
 nrl_status dataset_open(const dataset_options *options, dataset **out)

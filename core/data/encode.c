@@ -173,15 +173,6 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
 
 /* ---- what becomes of it ---- */
 
-/* Marks prompts as trained if the user requests it, but never those of pairs, whose prompts cancel out. */
-static void apply_train_on(data_encoder *e, const data_sample *s, int side)
-{
-    chat_ids *ids = &e->side[side];
-    if (!ids->tokens.n) return;
-    if (e->options->train_on_all && s->n_sides == 1) memset(ids->trained, 1, ids->tokens.n);
-    ids->trained[0] = 0;
-}
-
 static nrl_status check_vocabulary(const data_encoder *e, const nrl_token_ids *ids)
 {
     int64_t limit = e->options->vocab_size;
@@ -239,7 +230,11 @@ nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outc
     NRL_TRY(encode_shape(e, s));
     for (int i = 0; i < s->n_sides; i++) {
         NRL_TRY(check_vocabulary(e, &e->side[i].tokens));
-        apply_train_on(e, s, i);
+        chat_ids *ids = &e->side[i];
+        if (!ids->tokens.n) continue;
+        /* Marks prompts as trained if the user requests it, but never those of pairs, whose prompts cancel out. */
+        if (e->options->train_on_all && s->n_sides == 1) memset(ids->trained, 1, ids->tokens.n);
+        ids->trained[0] = 0;
     }
     NRL_TRY(apply_limit(e, s->n_sides, outcome));
     for (int i = 0; i < s->n_sides; i++) {

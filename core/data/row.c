@@ -72,18 +72,13 @@ const char *data_format_name(const data_format *f)
 
 /* ---- the schema ---- */
 
-static int key_number(const char *name)
-{
-    for (int k = 0; k < DATA_KEY_COUNT; k++)
-        if (!strcmp(key_names[k], name)) return k;
-    return -1;
-}
-
 static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *value)
 {
     const char *name = nrl_node_string(value, NULL);
-    int k = key_number(key);
-    if (k < 0)
+    int k = 0;
+    while (k < DATA_KEY_COUNT && strcmp(key_names[k], key))
+        k++;
+    if (k == DATA_KEY_COUNT)
         return nrl_fail(NRL_ERR_CONFIG,
                         "data.columns: '%s' is no key of a row format; those of a "
                         "format are renamed, as in {prompt: question, completion: answer}",
@@ -225,21 +220,6 @@ nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
     return fail_unknown(s, row);
 }
 
-static nrl_status read_extra(const data_schema *s, const nrl_node *row, data_sample *out)
-{
-    for (int i = 0; i < s->n_extra - s->labels; i++) {
-        const nrl_node *value = nrl_node_find(row, s->extra[i]);
-        int boolean = data_node_bool(value);
-        double number = boolean >= 0 ? boolean : data_node_number(value);
-        if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
-        if (!isfinite((float)number))
-            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s", s->extra[i],
-                            isnan(number) ? node_kind_name(nrl_node_kind(value)) : "one too large");
-        out->extra[i] = (float)number;
-    }
-    return NRL_OK;
-}
-
 nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     if (nrl_node_kind(row) != NRL_NODE_MAP)
@@ -256,7 +236,17 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
     NRL_TRY(s->format->read(a, s, row, out));
     if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));
     if (s->labels) NRL_TRY(data_read_label(s, row, out));
-    return read_extra(s, row, out);
+    for (int i = 0; i < s->n_extra - s->labels; i++) {
+        const nrl_node *value = nrl_node_find(row, s->extra[i]);
+        int boolean = data_node_bool(value);
+        double number = boolean >= 0 ? boolean : data_node_number(value);
+        if (!value) return nrl_fail(NRL_ERR_DATA, "no key '%s' (data.extra)", s->extra[i]);
+        if (!isfinite((float)number))
+            return nrl_fail(NRL_ERR_DATA, "key '%s' (data.extra): expected a number, found %s", s->extra[i],
+                            isnan(number) ? node_kind_name(nrl_node_kind(value)) : "one too large");
+        out->extra[i] = (float)number;
+    }
+    return NRL_OK;
 }
 
 const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at)

@@ -222,19 +222,6 @@ static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key 
     return NRL_OK;
 }
 
-/* A packed batch has no padding, so a row with padding must not train on it unnoticed. */
-static nrl_status check_mask(const data_schema *s, const nrl_node *row)
-{
-    const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
-    for (size_t i = 0; i < nrl_node_size(mask); i++)
-        if (nrl_node_int(nrl_node_at(mask, i), 0) != 1)
-            return nrl_fail(NRL_ERR_DATA,
-                            "%s[%zu] is not 1: padded rows are not read, leave the "
-                            "padding out",
-                            s->name[DATA_KEY_ATTENTION_MASK], i);
-    return NRL_OK;
-}
-
 nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     (void)a;
@@ -245,7 +232,14 @@ nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, da
         return read_list(s, row, DATA_KEY_REJECTED_INPUT_IDS, &out->ids[1]);
     }
     NRL_TRY(read_list(s, row, DATA_KEY_INPUT_IDS, &out->ids[0]));
-    NRL_TRY(check_mask(s, row));
+    /* A packed batch has no padding, so a row with padding must not train on it unnoticed. */
+    const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
+    for (size_t i = 0; i < nrl_node_size(mask); i++)
+        if (nrl_node_int(nrl_node_at(mask, i), 0) != 1)
+            return nrl_fail(NRL_ERR_DATA,
+                            "%s[%zu] is not 1: padded rows are not read, leave the "
+                            "padding out",
+                            s->name[DATA_KEY_ATTENTION_MASK], i);
     if (!data_row_find(s, row, DATA_KEY_LABELS)) return NRL_OK;
     NRL_TRY(read_list(s, row, DATA_KEY_LABELS, &out->labels));
     if (nrl_node_size(out->labels) != nrl_node_size(out->ids[0]))

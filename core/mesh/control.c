@@ -291,13 +291,6 @@ static void acknowledge(control *c)
     if (!reads) control_add_known(c);
 }
 
-static void say_unheard(control *c)
-{
-    if (c->unheard || atomic_load(&c->asked) || clock_seconds() < c->failed_at + UNHEARD_S) return;
-    c->unheard = true;
-    c->setup.unheard(c->setup.user);
-}
-
 static void *watch(void *self)
 {
     control *c = self;
@@ -308,7 +301,11 @@ static void *watch(void *self)
         see_to_suspicion(c);
         if (!control_failed(c)) heartbeat(c);
         if (control_failed(c) && !c->acknowledged) acknowledge(c);
-        if (control_failed(c)) say_unheard(c);
+        if (control_failed(c) && !c->unheard && !atomic_load(&c->asked) &&
+            clock_seconds() >= c->failed_at + UNHEARD_S) {
+            c->unheard = true;
+            c->setup.unheard(c->setup.user);
+        }
         pthread_mutex_lock(&c->lock);
         /* Waits for the next heartbeat, a failure, a suspicion or the end; under lock. */
         struct timespec t = {(time_t)next, (long)((next - (double)(time_t)next) * 1e9)};

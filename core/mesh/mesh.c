@@ -114,18 +114,6 @@ static void say_unheard(void *user)
     if (mesh_failure_cause_error(m, NULL, 0)) nrl_warn("%s", nrl_error_text());
 }
 
-static nrl_status open_control(nrl_mesh *m)
-{
-    control_setup s = {.store = m->keys,
-                       .rank = m->place.rank,
-                       .world = m->place.world,
-                       .holder = mesh_store_holder(m),
-                       .record = print_record,
-                       .unheard = say_unheard,
-                       .user = m};
-    return control_open(&s, &m->control);
-}
-
 /* Ends the waits of the collective's rendezvous in the store after a failure. */
 static bool is_over(void *user)
 {
@@ -171,7 +159,14 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
     if (!st) st = mesh_open_store(m, deadline);
     if (st) return st;
     st = mesh_join(m, s->fingerprint, deadline);
-    if (!st) st = open_control(m);
+    control_setup c = {.store = m->keys,
+                       .rank = m->place.rank,
+                       .world = m->place.world,
+                       .holder = mesh_store_holder(m),
+                       .record = print_record,
+                       .unheard = say_unheard,
+                       .user = m};
+    if (!st) st = control_open(&c, &m->control);
     if (st) {
         tell_join_failure(m, st);
         return st;

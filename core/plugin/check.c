@@ -71,22 +71,6 @@ static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
     return check_default(t, i, row, scratch);
 }
 
-static nrl_status check_rows(const nrl_plugin *t)
-{
-    if (!t->n_options) return NRL_OK;
-    if (!t->options || t->n_options > MAX_ROWS || t->option_size < sizeof(nrl_option) ||
-        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) || t->options_size > MAX_OPTIONS_SIZE)
-        return nrl_fail(NRL_ERR_PLUGIN, "its option table is invalid (%u options of %u bytes at %s)", t->n_options,
-                        t->option_size, t->options ? "some address" : "NULL");
-    arena a = {0};
-    void *scratch = arena_alloc(&a, t->options_size);
-    nrl_status st = NRL_OK;
-    for (uint32_t i = 0; i < t->n_options && st == NRL_OK; i++)
-        st = check_row(t, i, scratch);
-    arena_free(&a);
-    return st;
-}
-
 nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char *name)
 {
     if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
@@ -111,5 +95,16 @@ nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char
         return nrl_fail(NRL_ERR_PLUGIN, "has the name '%.60s' in its table; expected '%.60s', as its file is called",
                         t->name, name);
     NRL_TRY(members_check(t));
-    return check_rows(t);
+    if (!t->n_options) return NRL_OK;
+    if (!t->options || t->n_options > MAX_ROWS || t->option_size < sizeof(nrl_option) ||
+        t->option_size > MAX_ROW_SIZE || t->option_size % sizeof(void *) || t->options_size > MAX_OPTIONS_SIZE)
+        return nrl_fail(NRL_ERR_PLUGIN, "its option table is invalid (%u options of %u bytes at %s)", t->n_options,
+                        t->option_size, t->options ? "some address" : "NULL");
+    arena a = {0};
+    void *scratch = arena_alloc(&a, t->options_size);
+    nrl_status st = NRL_OK;
+    for (uint32_t i = 0; i < t->n_options && st == NRL_OK; i++)
+        st = check_row(t, i, scratch);
+    arena_free(&a);
+    return st;
 }

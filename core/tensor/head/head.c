@@ -68,16 +68,6 @@ static nrl_status check_batch(const nrl_ctx *ctx, const nrl_tensor *hidden)
                     (long long)(ctx->batch ? ctx->batch->n_tokens : 0));
 }
 
-/* Allocates the logits that the backward will read, if there will be a backward. */
-static nrl_status keep_logits(nrl_ctx *ctx, const head_spec *head, bool trained, const nrl_tensor *hidden,
-                              nrl_tensor **kept)
-{
-    int64_t vocab = head->weight->dims[0];
-    if (!tape_records(ctx) || (!trained && !hidden->has_grad)) return NRL_OK;
-    int64_t rows = head_kept_rows(ctx, ctx->batch->n_rows, vocab);
-    return rows ? tensor_matrix(ctx, NRL_DTYPE_F32, rows, head_pitch(ctx, vocab), kept) : NRL_OK;
-}
-
 static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const nrl_tensor *targets,
                                   double temperature, nrl_tensor *kept, head_values values)
 {
@@ -103,7 +93,10 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
     if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
     if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
-    NRL_TRY(keep_logits(ctx, head, trained, hidden, &kept));
+    if (tape_records(ctx) && (trained || hidden->has_grad)) { /* the logits that the backward will read */
+        int64_t vocab = head->weight->dims[0], rows = head_kept_rows(ctx, n, vocab);
+        if (rows) NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, rows, head_pitch(ctx, vocab), &kept));
+    }
     ctx_scope_begin(ctx); /* frees the buffers of chunks before anything else is allocated */
     nrl_status st = columns_forward(ctx, head, hidden, targets, temperature, kept,
                                     (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});

@@ -145,18 +145,13 @@ static bool broadcasts(const nrl_tensor *a, const nrl_tensor *b)
     return (b->rows == a->rows || b->rows == 1) && (b->cols == a->cols || b->cols == 1);
 }
 
-static nrl_status binary_check(nrl_binary op, const nrl_tensor *a, const nrl_tensor *b)
+nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y)
 {
     if (op <= NRL_BINARY_NONE || op >= NRL_BINARY_COUNT)
         return nrl_fail(NRL_ERR_BUG, "binary: unknown operation %d", (int)op);
-    if (a->dtype == b->dtype && (broadcasts(a, b) || broadcasts(b, a))) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "binary: a is %s of %s, b is %s of %s", tensor_shape(a).text, nrl_dtype_name(a->dtype),
-                    tensor_shape(b).text, nrl_dtype_name(b->dtype));
-}
-
-nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y)
-{
-    NRL_TRY(binary_check(op, a, b));
+    if (a->dtype != b->dtype || (!broadcasts(a, b) && !broadcasts(b, a)))
+        return nrl_fail(NRL_ERR_BUG, "binary: a is %s of %s, b is %s of %s", tensor_shape(a).text,
+                        nrl_dtype_name(a->dtype), tensor_shape(b).text, nrl_dtype_name(b->dtype));
     nrl_tensor *left = a, *right = b;
     /* Backends broadcast the second operand only. */
     if (!broadcasts(a, b)) {

@@ -4,7 +4,8 @@
 #include "tensor/tape/tape.h"
 
 typedef struct {
-    double alpha; /* factor of the sum */
+    double alpha;   /* factor of the sum */
+    bool as_column; /* one sum for each row of x */
 } sum_attributes;
 
 static nrl_status reduce(nrl_ctx *ctx, nrl_reduction op, nrl_axis axis, const nrl_tensor *x, nrl_tensor *y)
@@ -34,10 +35,11 @@ static nrl_tensor *as_column(nrl_ctx *ctx, nrl_tensor *v)
 }
 
 /* dy scaled and broadcast to x. */
-static nrl_status spread(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *dy)
+static nrl_status sum_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const sum_attributes *at = nrl_tape_attributes(node);
-    nrl_tensor *scaled = dy, *dx;
+    nrl_tensor *dy = nrl_tape_grad(node, 0), *scaled, *dx;
+    scaled = dy = at->as_column ? as_column(ctx, dy) : dy;
     if (at->alpha != 1) {
         NRL_TRY(tensor_like(ctx, dy, &scaled));
         NRL_TRY(scale_into(ctx, dy, at->alpha, scaled));
@@ -46,25 +48,15 @@ static nrl_status spread(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *dy)
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
-static nrl_status sum_backward(nrl_ctx *ctx, nrl_tape_node *node)
+static nrl_status sum_record(nrl_ctx *ctx, nrl_tensor *x, double alpha, bool as_column, nrl_tensor *y)
 {
-    return spread(ctx, node, nrl_tape_grad(node, 0));
-}
-
-static nrl_status sum_columns_backward(nrl_ctx *ctx, nrl_tape_node *node)
-{
-    return spread(ctx, node, as_column(ctx, nrl_tape_grad(node, 0)));
-}
-
-static nrl_status sum_record(nrl_ctx *ctx, nrl_tensor *x, double alpha, nrl_tape_backward backward, nrl_tensor *y)
-{
-    sum_attributes at = {alpha};
+    sum_attributes at = {alpha, as_column};
     nrl_tape_record r = {.name = "sum",
                          .inputs = {x},
                          .outputs = {y},
                          .attributes = &at,
                          .attributes_size = sizeof at,
-                         .backward = backward};
+                         .backward = sum_backward};
     return tape_push(ctx, &r, false);
 }
 
@@ -72,7 +64,7 @@ nrl_status nrl_op_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, 1, y));
     NRL_TRY(reduce(ctx, NRL_REDUCTION_SUM, NRL_AXIS_ALL, x, *y));
-    return sum_record(ctx, x, 1, sum_backward, *y);
+    return sum_record(ctx, x, 1, false, *y);
 }
 
 nrl_status nrl_op_mean(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
@@ -84,21 +76,21 @@ nrl_status nrl_op_mean(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, 1, y));
     NRL_TRY(reduce(ctx, NRL_REDUCTION_SUM, NRL_AXIS_ALL, x, sum));
     NRL_TRY(scale_into(ctx, sum, alpha, *y));
-    return sum_record(ctx, x, alpha, sum_backward, *y);
+    return sum_record(ctx, x, alpha, false, *y);
 }
 
 nrl_status nrl_op_sum_columns(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, x->rows, y));
     NRL_TRY(reduce(ctx, NRL_REDUCTION_SUM, NRL_AXIS_COLUMNS, x, *y));
-    return sum_record(ctx, x, 1, sum_columns_backward, *y);
+    return sum_record(ctx, x, 1, true, *y);
 }
 
 nrl_status nrl_op_sum_rows(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
 {
     NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, x->cols, y));
     NRL_TRY(reduce(ctx, NRL_REDUCTION_SUM, NRL_AXIS_ROWS, x, *y));
-    return sum_record(ctx, x, 1, sum_backward, *y);
+    return sum_record(ctx, x, 1, false, *y);
 }
 
 /* x as f32 [R,C], for the two backward functions below. */

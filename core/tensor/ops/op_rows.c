@@ -101,24 +101,17 @@ static nrl_status concat_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return NRL_OK;
 }
 
-static nrl_status concat_check(nrl_tensor *const *xs, int n)
+nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_tensor **y)
 {
     if (n < 1 || n > NRL_TAPE_MAX_OPERANDS)
         return nrl_fail(NRL_ERR_BUG, "concat: %d tensors, expected 1 to %d", n, NRL_TAPE_MAX_OPERANDS);
+    int64_t rows = 0, at = 0;
     bool vectors = xs[0]->n_dims == 1;
     for (int i = 1; i < n; i++)
         if ((xs[i]->n_dims == 1) != vectors || (!vectors && xs[i]->cols != xs[0]->cols) || xs[i]->dtype != xs[0]->dtype)
             return nrl_fail(NRL_ERR_BUG, "concat: tensor 0 is %s of %s, but tensor %d is %s of %s",
                             tensor_shape(xs[0]).text, nrl_dtype_name(xs[0]->dtype), i + 1, tensor_shape(xs[i]).text,
                             nrl_dtype_name(xs[i]->dtype));
-    return NRL_OK;
-}
-
-nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_tensor **y)
-{
-    NRL_TRY(concat_check(xs, n));
-    int64_t rows = 0, at = 0;
-    bool vectors = xs[0]->n_dims == 1;
     for (int i = 0; i < n; i++)
         rows += vectors ? xs[i]->cols : xs[i]->rows;
     if (vectors)

@@ -39,19 +39,6 @@ tape *tape_create(void)
 
 /* ---- recording ---- */
 
-static nrl_tape_node *node_new(nrl_ctx *ctx)
-{
-    nrl_tape_node *n = ctx->spare_nodes;
-    if (n)
-        ctx->spare_nodes = n->older;
-    else
-        n = arena_alloc(&ctx->memory, sizeof *n);
-    n->recomputable = 0;
-    n->recompute = NULL;
-    n->made = NULL;
-    return n;
-}
-
 bool tape_records(const nrl_ctx *ctx)
 {
     return ctx->n_tapes && ctx->tapes[ctx->n_tapes - 1];
@@ -64,26 +51,18 @@ static bool any_has_grad(nrl_tensor *const *list)
     return false;
 }
 
-/* A saved tensor is recomputable only if its maker is on the same tape: then the maker's backward runs after this one.
- */
-static void keep_saved(nrl_tape_node *n, int i, nrl_tensor *t)
-{
-    n->saved[i] = t;
-    if (!t) return;
-    bool recomputable = t->maker && t->maker->tape == n->tape;
-    if (recomputable) {
-        n->recomputable |= 1u << i;
-        tensor_ref(t);
-    } else {
-        tensor_retain(t);
-    }
-}
-
 nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
 {
     if (!tape_records(ctx) || (!trained && !any_has_grad(r->inputs))) return NRL_OK;
     tape *t = ctx->tapes[ctx->n_tapes - 1];
-    nrl_tape_node *n = node_new(ctx);
+    nrl_tape_node *n = ctx->spare_nodes;
+    if (n)
+        ctx->spare_nodes = n->older;
+    else
+        n = arena_alloc(&ctx->memory, sizeof *n);
+    n->recomputable = 0;
+    n->recompute = NULL;
+    n->made = NULL;
     n->name = r->name;
     n->backward = r->backward;
     memcpy(n->inputs, r->inputs, sizeof n->inputs);
@@ -95,7 +74,15 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
         tensor_ref(n->inputs[i]);
         tensor_ref(n->outputs[i]);
         if (n->outputs[i]) n->outputs[i]->has_grad = true;
-        keep_saved(n, i, r->saved[i]);
+        nrl_tensor *saved = n->saved[i] = r->saved[i];
+        if (!saved) continue;
+        /* It is recomputable only if its maker is on the same tape: then the maker's backward runs after this one. */
+        if (saved->maker && saved->maker->tape == t) {
+            n->recomputable |= 1u << i;
+            tensor_ref(saved);
+        } else {
+            tensor_retain(saved);
+        }
     }
     n->older = t->newest;
     t->newest = n;
