@@ -244,10 +244,13 @@ static nrl_status read_entry(arena *a, const char *path, const nrl_node *n, int6
                     e->tensor.name);
 }
 
-static nrl_status read_root(arena *a, const char *path, const nrl_node *root, int64_t end, file_index *out)
+nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset, file_index *out)
 {
+    nrl_node *root;
+    nrl_status st = json_parse(a, path, text, size, &root);
+    if (st != NRL_OK) return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "index of %s", nrl_error_text());
     const nrl_node *entries = nrl_node_find(root, "entries");
-    int64_t offset = FORMAT_HEADER;
+    int64_t at = FORMAT_HEADER;
     int64_t rank = nrl_node_int(nrl_node_find(root, "rank"), -1);
     int64_t world = nrl_node_int(nrl_node_find(root, "world"), -1);
     if (nrl_node_kind(nrl_node_find(root, "nodes")) != NRL_NODE_MAP || nrl_node_kind(entries) != NRL_NODE_LIST)
@@ -260,17 +263,9 @@ static nrl_status read_root(arena *a, const char *path, const nrl_node *root, in
     if (!out->entries) return NRL_ERR_MEMORY;
     for (size_t i = 0; i < out->n_entries; i++) {
         out->entries[i].rank = out->rank;
-        NRL_TRY(read_entry(a, path, nrl_node_at(entries, i), &offset, &out->entries[i]));
+        NRL_TRY(read_entry(a, path, nrl_node_at(entries, i), &at, &out->entries[i]));
     }
-    if (offset == end) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s: the tensors end at byte %lld, expected %lld", path, (long long)offset,
-                    (long long)end);
-}
-
-nrl_status index_parse(arena *a, const char *path, const char *text, size_t size, int64_t offset, file_index *out)
-{
-    nrl_node *root;
-    nrl_status st = json_parse(a, path, text, size, &root);
-    if (st != NRL_OK) return nrl_fail(st == NRL_ERR_MEMORY ? st : NRL_ERR_CORRUPT, "index of %s", nrl_error_text());
-    return read_root(a, path, root, offset, out);
+    if (at == offset) return NRL_OK;
+    return nrl_fail(NRL_ERR_CORRUPT, "%s: the tensors end at byte %lld, expected %lld", path, (long long)at,
+                    (long long)offset);
 }

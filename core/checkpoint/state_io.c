@@ -82,16 +82,6 @@ nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, 
 
 /* ---- tensors of this rank ---- */
 
-/* The name is OWNER/NAME, such as "parallel/residual", because plugins of two kinds may use the same name. */
-static checkpoint_tensor describe(const nrl_state_io *v, arena *a, const char *name, const nrl_tensor *t)
-{
-    return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", v->owner, name),
-                               .slot = FORMAT_RANK_SLOT,
-                               .dtype = nrl_tensor_dtype(t),
-                               .n_dims = 1,
-                               .dims = {nrl_tensor_numel(t)}};
-}
-
 static nrl_status save_tensor(nrl_state_io *v, nrl_ctx *ctx, const checkpoint_tensor *c, nrl_tensor *t)
 {
     void *room;
@@ -118,7 +108,12 @@ nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, 
     nrl_status st = NRL_OK;
     *found = false;
     if (v->writer || v->saved) {
-        checkpoint_tensor c = describe(v, &a, name, t);
+        /* The name is OWNER/NAME, such as "parallel/residual", because plugins of two kinds may use the same name. */
+        checkpoint_tensor c = {.name = arena_printf(&a, "%s/%s", v->owner, name),
+                               .slot = FORMAT_RANK_SLOT,
+                               .dtype = nrl_tensor_dtype(t),
+                               .n_dims = 1,
+                               .dims = {nrl_tensor_numel(t)}};
         st = v->writer ? save_tensor(v, ctx, &c, t) : load_tensor(v, ctx, &c, t, found);
     }
     arena_free(&a);

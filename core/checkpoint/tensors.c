@@ -48,19 +48,6 @@ static nrl_status check_shards(const checkpoint *c, const saved_tensor *t, const
                     t->tensor.slot, t->tensor.name);
 }
 
-/* Lists the entries of all files but those of slot "rank". */
-static size_t meet_all(const checkpoint *c, met *out)
-{
-    size_t n = 0;
-    for (int32_t r = 0; r < c->m.world; r++)
-        for (size_t i = 0; i < c->files[r].n_entries; i++)
-            if (strcmp(c->files[r].entries[i].tensor.slot, FORMAT_RANK_SLOT)) {
-                out[n] = (met){&c->files[r].entries[i], n};
-                n++;
-            }
-    return n;
-}
-
 /* A tensor with the order of appearance of its first shard. */
 typedef struct {
     saved_tensor t;
@@ -104,7 +91,13 @@ nrl_status reader_collect(checkpoint *c)
     const index_entry **shards = arena_try(&c->memory, n * sizeof *shards, c->dir);
     nrl_status st = all && groups && pieces && shards ? NRL_OK : NRL_ERR_MEMORY;
     if (st == NRL_OK) {
-        n = meet_all(c, all);
+        n = 0; /* the entries of all files but those of slot "rank" */
+        for (int32_t r = 0; r < c->m.world; r++)
+            for (size_t i = 0; i < c->files[r].n_entries; i++)
+                if (strcmp(c->files[r].entries[i].tensor.slot, FORMAT_RANK_SLOT)) {
+                    all[n] = (met){&c->files[r].entries[i], n};
+                    n++;
+                }
         qsort(all, n, sizeof *all, by_name_then_place);
         c->n_tensors = group(all, n, shards, groups);
         qsort(groups, c->n_tensors, sizeof *groups, by_place);

@@ -16,17 +16,6 @@ static nrl_status slice_mat(const nrl_slice *s, const char *what, const nrl_tens
     return NRL_OK;
 }
 
-/* The master weights: f32, or the two halves of split16. */
-static nrl_status master_mats(const nrl_slice *s, nrl_adamw_args *a)
-{
-    if (!s->low) {
-        NRL_TRY(slice_mat(s, "master", s->master, NRL_DTYPE_F32, &a->master));
-        return s->work ? slice_mat(s, "weight", s->work, NRL_DTYPE_NONE, &a->work) : NRL_OK;
-    }
-    NRL_TRY(slice_mat(s, "upper half", s->work, NRL_DTYPE_BF16, &a->work));
-    return slice_mat(s, "lower half", s->low, NRL_DTYPE_U16, &a->low);
-}
-
 nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adamw, const nrl_step_params *step)
 {
     nrl_adamw_args a = {.size = sizeof a,
@@ -40,7 +29,13 @@ nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adam
                         .correction2 = 1 - pow(adamw->beta2, (double)step->step)};
     if (!slice->n) return NRL_OK;
     bool narrow = slice->grad && slice->grad->dtype == NRL_DTYPE_BF16;
-    NRL_TRY(master_mats(slice, &a));
+    if (slice->low) { /* the master weights are the two halves of split16 */
+        NRL_TRY(slice_mat(slice, "upper half", slice->work, NRL_DTYPE_BF16, &a.work));
+        NRL_TRY(slice_mat(slice, "lower half", slice->low, NRL_DTYPE_U16, &a.low));
+    } else {
+        NRL_TRY(slice_mat(slice, "master", slice->master, NRL_DTYPE_F32, &a.master));
+        if (slice->work) NRL_TRY(slice_mat(slice, "weight", slice->work, NRL_DTYPE_NONE, &a.work));
+    }
     NRL_TRY(slice_mat(slice, "gradient", slice->grad, narrow ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, &a.grad));
     NRL_TRY(slice_mat(slice, "first moment", slice->states[0], NRL_DTYPE_F32, &a.m));
     NRL_TRY(slice_mat(slice, "second moment", slice->states[1], NRL_DTYPE_F32, &a.v));

@@ -19,19 +19,15 @@ enum {
     PITCH_STEP = 64         /* elements: aligns rows of odd vocabularies to 128 bytes */
 };
 
-static int64_t chunk_bytes(const nrl_ctx *ctx)
-{
-    const nrl_device_info *f = &ctx->device->info;
-    int64_t share = f->host_memory ? 0 : f->memory_bytes / CHUNK_SHARE;
-    return share < CHUNK_BYTES ? CHUNK_BYTES : share < CHUNK_MOST ? share : CHUNK_MOST;
-}
-
 /* Divides the rows into equal chunks of at most the wanted size. */
 static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
 {
     int64_t most = ctx->head_chunk_rows;
     if (!most) {
-        most = chunk_bytes(ctx) / (4 * vocab) / CHUNK_STEP * CHUNK_STEP;
+        const nrl_device_info *info = &ctx->device->info;
+        int64_t share = info->host_memory ? 0 : info->memory_bytes / CHUNK_SHARE;
+        int64_t bytes = share < CHUNK_BYTES ? CHUNK_BYTES : share < CHUNK_MOST ? share : CHUNK_MOST;
+        most = bytes / (4 * vocab) / CHUNK_STEP * CHUNK_STEP;
         if (most < CHUNK_MIN_ROWS) most = CHUNK_MIN_ROWS;
     }
     if (n_rows <= most) return n_rows;
@@ -53,23 +49,17 @@ int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
     return rows >= n_rows ? n_rows : rows / chunk * chunk;
 }
 
-static nrl_status check(const head_spec *s, const nrl_tensor *hidden)
-{
-    const nrl_param *w = s->weight;
-    if (w->n_dims != 2 || w->dims[1] != hidden->cols)
-        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s", tensor_shape(hidden).text, w->name,
-                        dims_shape(w->n_dims, w->dims).text);
-    if (s->bias && s->bias->numel != w->dims[0])
-        return nrl_fail(NRL_ERR_BUG, "head: weight '%s' is %s, bias '%s' is %s", w->name,
-                        dims_shape(w->n_dims, w->dims).text, s->bias->name,
-                        dims_shape(s->bias->n_dims, s->bias->dims).text);
-    return NRL_OK;
-}
-
 nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
                      const nrl_tensor *target, double temperature, nrl_tensor *kept, head_work *w)
 {
-    NRL_TRY(check(spec, hidden));
+    const nrl_param *weight = spec->weight, *bias = spec->bias;
+    if (weight->n_dims != 2 || weight->dims[1] != hidden->cols)
+        return nrl_fail(NRL_ERR_BUG, "head: hidden is %s, weight '%s' is %s", tensor_shape(hidden).text, weight->name,
+                        dims_shape(weight->n_dims, weight->dims).text);
+    if (bias && bias->numel != weight->dims[0])
+        return nrl_fail(NRL_ERR_BUG, "head: weight '%s' is %s, bias '%s' is %s", weight->name,
+                        dims_shape(weight->n_dims, weight->dims).text, bias->name,
+                        dims_shape(bias->n_dims, bias->dims).text);
     double scale = spec->scale != 0 ? spec->scale : 1;
     if (temperature == 0) temperature = 1;
     *w = (head_work){.spec = spec,

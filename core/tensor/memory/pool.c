@@ -124,18 +124,12 @@ static void shrink(pool *p, size_t keep)
             }
 }
 
-static size_t recent_peak(const pool *p)
-{
-    size_t most = p->period_peak;
-    for (int i = 0; i < POOL_PERIODS; i++)
-        if (p->recent[i] > most) most = p->recent[i];
-    return most;
-}
-
 /* In addition, one segment of each kind may be idle: freeing and allocating a single segment repeatedly costs more. */
 static size_t allowed_reserve(const pool *p)
 {
-    size_t peak = recent_peak(p);
+    size_t peak = p->period_peak;
+    for (int i = 0; i < POOL_PERIODS; i++)
+        if (p->recent[i] > peak) peak = p->recent[i];
     return peak + peak / ALLOWED_IDLE_DIV + 2 * SEGMENT;
 }
 
@@ -201,20 +195,6 @@ static void join(pool *p, pool_block *b)
     header_free(p, gone);
 }
 
-static void make_idle(pool *p, pool_block *b)
-{
-    if (b->after && !b->after->count) {
-        list_remove(p, b->after);
-        join(p, b);
-    }
-    if (b->before && !b->before->count) {
-        b = b->before;
-        list_remove(p, b);
-        join(p, b);
-    }
-    list_add(p, b);
-}
-
 static void count_live(pool *p, const pool_block *b)
 {
     p->live_bytes += counted(b);
@@ -274,7 +254,16 @@ void pool_release(pool *p, pool_block *b)
     p->live_bytes -= counted(b);
     if (b->kind == POOL_SMALL || b->kind == POOL_LARGE) {
         if (p->device->info.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
-        make_idle(p, b);
+        if (b->after && !b->after->count) {
+            list_remove(p, b->after);
+            join(p, b);
+        }
+        if (b->before && !b->before->count) {
+            b = b->before;
+            list_remove(p, b);
+            join(p, b);
+        }
+        list_add(p, b);
         return;
     }
     if (b->kind == POOL_EXACT) {

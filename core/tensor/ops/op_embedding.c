@@ -74,20 +74,16 @@ static nrl_status local_rows(nrl_ctx *ctx, const nrl_param *table, nrl_tensor **
     return nrl_op_cast(ctx, *mask, ctx->compute, mask);
 }
 
-static nrl_status cut_lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
+nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
 {
+    NRL_TRY(check(ctx, table));
+    NRL_TRY(check_range(table, ctx->batch->tokens, ctx->batch->n_tokens, "token id"));
+    if (!param_is_sharded(table)) return lookup(ctx, table, ctx->index.tokens, y);
     nrl_tensor *index, *mask, *rows;
     NRL_TRY(local_rows(ctx, table, &index, &mask));
     NRL_TRY(lookup(ctx, table, index, &rows));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, mask, &rows));
     return nrl_op_tp_region(ctx, NRL_TP_REGION_EMBED_OUT, rows, y);
-}
-
-nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
-{
-    NRL_TRY(check(ctx, table));
-    NRL_TRY(check_range(table, ctx->batch->tokens, ctx->batch->n_tokens, "token id"));
-    return param_is_sharded(table) ? cut_lookup(ctx, table, y) : lookup(ctx, table, ctx->index.tokens, y);
 }
 
 nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)

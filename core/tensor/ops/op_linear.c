@@ -42,26 +42,23 @@ static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, nr
     return g.overwrite ? nrl_tape_give(ctx, node, i, dx) : NRL_OK;
 }
 
-/* dB[M,r] += scale dY[R,M]^T U[R,r] */
-static nrl_status linear_up_backward(nrl_ctx *ctx, nrl_tape_node *node, int i, const linear_attributes *at)
-{
-    if (nrl_tape_wants(node, i)) NRL_TRY(linear_input_grad(ctx, node, i, at->up, at->scale));
-    nrl_gemm_args g = {.size = sizeof g,
-                       .transpose_a = true,
-                       .a = tensor_mat(nrl_tape_grad(node, 0)),
-                       .b = tensor_mat(nrl_tape_saved(node, i)),
-                       .alpha = at->scale};
-    NRL_TRY(param_grad(at->up, &g.c, &g.overwrite));
-    return g.c.data ? backend_gemm(ctx, &g) : NRL_OK;
-}
-
 static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const linear_attributes *at = nrl_tape_attributes(node);
     nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
     bool overwrite_w, overwrite_b;
     if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, 0, at->weight, 1));
-    if (at->up) NRL_TRY(linear_up_backward(ctx, node, 1, at));
+    if (at->up) {
+        if (nrl_tape_wants(node, 1)) NRL_TRY(linear_input_grad(ctx, node, 1, at->up, at->scale));
+        /* dB[M,r] += scale dY[R,M]^T U[R,r] */
+        nrl_gemm_args g = {.size = sizeof g,
+                           .transpose_a = true,
+                           .a = dy,
+                           .b = tensor_mat(nrl_tape_saved(node, 1)),
+                           .alpha = at->scale};
+        NRL_TRY(param_grad(at->up, &g.c, &g.overwrite));
+        if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
+    }
     NRL_TRY(param_grad(at->weight, &dw, &overwrite_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
     if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, overwrite_w));
