@@ -286,7 +286,7 @@ nrl_status nrl_import(const char *path, const nrl_environment *env, const char *
     NRL_TRY(nrl_inference_open(path, env, &s));
     nrl_status st = out_make(out);
     if (st == NRL_OK && !out_take(out, &lock))
-        st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another folder", out);
+        st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another directory", out);
     else if (st == NRL_OK) {
         st = save_into(s, out);
         if (lock >= 0) close(lock);

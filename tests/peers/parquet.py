@@ -124,7 +124,7 @@ conforms("saved")
 saved.to_parquet("hub.parquet")
 assert losses("hub.parquet") == expected
 datasets.DatasetDict({"train": saved, "test": saved}).save_to_disk("dict")
-refused(2, "dict", "dict: a folder with several data sets: train, test; expected one of them, as in dict/train")
+refused(2, "dict", "dict: a directory with several data sets: train, test; expected one of them, as in dict/train")
 assert losses("dict/train") == expected
 os.remove("saved/data-00001-of-00003.arrow")
 refused(65, "saved", "saved/data-00001-of-00003.arrow: No such file or directory; the folder's state.json lists it")

@@ -107,8 +107,9 @@ static nrl_status parquet_fail_dict(const char *path)
     for (size_t i = 0, n = 0; i < nrl_node_size(splits) && n + 80 < sizeof names; i++)
         n += (size_t)snprintf(names + n, 80, "%s%.60s", i ? ", " : "", nrl_node_string(nrl_node_at(splits, i), ""));
     if (st == NRL_OK)
-        st = nrl_fail(NRL_ERR_CONFIG, "%s: a folder with several data sets: %s; expected one of them, as in %s/train",
-                      path, names, path);
+        st =
+            nrl_fail(NRL_ERR_CONFIG, "%s: a directory with several data sets: %s; expected one of them, as in %s/train",
+                     path, names, path);
     arena_free(&a);
     free(file);
     return st;
@@ -120,7 +121,8 @@ static nrl_status parquet_list(parquet_dataset *d, const nrl_node *state, const 
     const nrl_node *files = nrl_node_find(state, "_data_files");
     d->files = mem_alloc((nrl_node_size(files) + 1) * sizeof *d->files);
     if (nrl_node_size(nrl_node_find(state, "_indices_data_files")))
-        return nrl_fail(NRL_ERR_DATA, "%s: rows are chosen by indices; expected the folder of flatten_indices()", file);
+        return nrl_fail(NRL_ERR_DATA, "%s: rows are chosen by indices; expected the directory of flatten_indices()",
+                        file);
     for (size_t i = 0; i < nrl_node_size(files); i++) {
         const char *name = nrl_node_string(nrl_node_find(nrl_node_at(files, i), "filename"), "");
         if (!*name || strchr(name, '/'))
@@ -137,7 +139,7 @@ static nrl_status parquet_hash(parquet_dataset *d)
     for (size_t i = 0; i < d->n_files && st == NRL_OK; i++) {
         struct stat s;
         if (stat(d->files[i], &s))
-            st = nrl_fail(NRL_ERR_DATA, "%s: %s; the folder's state.json lists it", d->files[i], strerror(errno));
+            st = nrl_fail(NRL_ERR_DATA, "%s: %s; the directory's state.json lists it", d->files[i], strerror(errno));
         else
             st = hash_file(d->files[i], hashes + i * HASH_TEXT);
         d->bytes += st == NRL_OK ? s.st_size : 0;
@@ -239,7 +241,7 @@ static nrl_status parquet_next_row(void *range, nrl_arena *memory, const nrl_nod
 
 static const nrl_dataset parquet = {
     NRL_PLUGIN(NRL_KIND_DATASET, nrl_dataset, parquet_options, parquet_rows, "parquet", "0.1",
-               "rows of Parquet and Arrow files, and of folders of save_to_disk"),
+               "rows of Parquet and Arrow files, and of directories of save_to_disk"),
     .plugin.check = parquet_check,
     .probe = parquet_probe,
     .open = parquet_open,

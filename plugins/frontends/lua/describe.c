@@ -38,7 +38,7 @@ static const char page[] =
     "  run:sample{prompts or conversations, max_tokens, temperature, top_k, top_p, min_p,\n"
     "             repetition_penalty, stop, seed, chat, keep_special}   a list of texts; a\n"
     "                               conversation is a list of messages {role =, content =}\n"
-    "  run:save()  run:export(dir)  writes a checkpoint, returns its folder; writes a Hugging Face directory\n"
+    "  run:save()  run:export(dir)  writes a checkpoint, returns its directory; writes a Hugging Face directory\n"
     "  run:profile(true), run:profile()   times operations; {{op =, seconds =, calls =}, ...}\n"
     "  run:close()                  or: local run <close> = nrl.open(config)\n"
     "  run.step  run.total_steps  run.lr  run.out  run.config\n"

@@ -15,7 +15,7 @@ nrl_status folder_make_parents(const char *path)
     for (char *slash = strchr(name + (*name != 0), '/'); slash && st == NRL_OK; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         if (mkdir(name, 0777) && errno != EEXIST)
-            st = nrl_fail(NRL_ERR_IO, "cannot create folder %s: %s", name, strerror(errno));
+            st = nrl_fail(NRL_ERR_IO, "cannot create directory %s: %s", name, strerror(errno));
         *slash = '/';
     }
     free(name);

@@ -110,7 +110,7 @@ static int train(lua_State *L)
         .overwrite = script_bool(L, 1, name, "overwrite", false),
     };
     const char *out = script_text(L, 1, name, "out"), *plugin = script_text(L, 1, name, "plugin");
-    if (!out) return script_fail(L, "%s: out = folder is missing", name);
+    if (!out) return script_fail(L, "%s: out = DIRECTORY is missing", name);
     o.special = script_texts(L, 1, name, "special", &n_special);
     o.n_special = n_special;
     const char **files = script_texts(L, 1, name, "files", &n_files);

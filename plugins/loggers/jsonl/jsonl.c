@@ -28,7 +28,7 @@ typedef struct {
 
 static const nrl_option jsonl_rows[] = {
     NRL_OPT_STR(jsonl_options, file, "metrics.jsonl",
-                "file name in the run's folder; each line is {step, time, loss, grad_norm, lr, ...}"),
+                "file name in the run's directory; each line is {step, time, loss, grad_norm, lr, ...}"),
 };
 
 typedef struct {

@@ -26,7 +26,7 @@ typedef struct {
 
 static const nrl_option tensorboard_rows[] = {
     NRL_OPT_STR(tensorboard_options, folder, "tensorboard",
-                "folder name in the run's folder; pass it, or a folder of runs, to `tensorboard --logdir`"),
+                "directory name in the run's directory; pass it, or a directory of runs, to `tensorboard --logdir`"),
 };
 
 typedef struct {
