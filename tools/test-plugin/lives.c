@@ -3,8 +3,9 @@
  */
 #include "lives.h"
 #include "files.h"
+#include <stdint.h>
 
-enum { FIRST_LIVES = 4, N_LIVES = 64, MOST_BYTES = 8 }; /* bytes that an instance may leave, on average */
+enum { FIRST_LIVES = 4, ROUNDS = 3, N_LIVES = 64, MOST_BYTES = 8 }; /* bytes that an instance may leave, on average */
 
 typedef struct {
     conformance_report *report;
@@ -12,20 +13,26 @@ typedef struct {
     void *user;
 } lives;
 
+/* The allocator's own caches make the memory in use rise once in a while. A leak makes it rise in every round. */
 static void run_lives(void *user)
 {
     const lives *l = user;
     for (int i = 0; i < FIRST_LIVES; i++)
         if (!l->once(l->user)) return;
     int descriptors = files_open_descriptors();
-    size_t bytes = files_memory_in_use();
-    for (int i = 0; i < N_LIVES; i++)
-        if (!l->once(l->user)) return;
+    int64_t least = INT64_MAX;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t bytes = (int64_t)files_memory_in_use();
+        for (int i = 0; i < N_LIVES; i++)
+            if (!l->once(l->user)) return;
+        int64_t more = (int64_t)files_memory_in_use() - bytes;
+        if (more < least) least = more;
+    }
     int more = files_open_descriptors() - descriptors;
-    size_t now = files_memory_in_use();
-    report_check(l->report, more <= 0, "nothing stays open", "%d descriptors more after %d instances", more, N_LIVES);
-    report_check(l->report, now < bytes + (size_t)N_LIVES * MOST_BYTES, "close gives the memory back",
-                 "%zu bytes more after %d instances", now - bytes, N_LIVES);
+    report_check(l->report, more <= 0, "nothing stays open", "%d descriptors more after %d instances", more,
+                 ROUNDS * N_LIVES);
+    report_check(l->report, least < N_LIVES * MOST_BYTES, "close gives the memory back",
+                 "%lld bytes more after %d instances", (long long)least, N_LIVES);
 }
 
 void lives_check(conformance_report *r, bool (*once)(void *user), void *user)
