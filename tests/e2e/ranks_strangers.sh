@@ -38,7 +38,7 @@ for ids in no own; do
     # shellcheck disable=SC2086
     (hand 0 $two -- run.yaml $long out=late >out 2>err)
     is "exit code of rank 0 of a second job, $ids ids" $? 2
-    has err "port $port is taken"
+    has err "port $port is in use on this machine"
     goes_on first.$ids $first $second
     is "what the first job says of it, $ids ids" "$(cat err0 err1 | grep -v 'saved\|^hint')" ""
 done

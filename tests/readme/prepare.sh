@@ -39,7 +39,7 @@ has " libyaml-dev liblua5.4-dev libuv1-dev libzstd-dev libpcre2-dev libjansson-d
 has " libyaml-devel lua-devel libuv-devel libzstd-devel pcre2-devel jansson-devel xxhash-devel utf8proc-devel libsodium-devel zlib-devel"
 has "  conda-forge  "
 has " yaml lua libuv zstd pcre2 jansson xxhash libutf8proc libsodium zlib"
-has "set CMAKE_PREFIX_PATH to the folders that hold them"
+has "set CMAKE_PREFIX_PATH to the directories that contain them"
 [ ! -e "$work/called" ] || { echo "cmake was called without what it needs"; failed=1; }
 if grep -q "apt-get was called\|cmocka\|build-essential" "$work/out"; then
     cat "$work/out"
