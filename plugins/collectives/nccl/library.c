@@ -42,7 +42,8 @@ nrl_status nccl_library(nccl_api *api, nccl_driver *driver)
 {
     void *nccl, *cuda;
     NRL_TRY(open_file("libcuda.so.1", "the NVIDIA driver installs it; `collective: gloo` works without it", &cuda));
-    NRL_TRY(open_file("libnccl.so.2", "add its directory to LD_LIBRARY_PATH; `collective: gloo` works without it", &nccl));
+    NRL_TRY(
+        open_file("libnccl.so.2", "add its directory to LD_LIBRARY_PATH; `collective: gloo` works without it", &nccl));
     NCCL_CALLS(FIND_NCCL)
     DRIVER_CALLS(FIND_DRIVER)
     NRL_TRY(find(nccl, "ncclGetErrorString", &api->error_text));
