@@ -12,20 +12,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-static nrl_status open_loggers(run *r)
-{
-    const session *se = &r->session;
-    const nrl_logger_run about = {.size = sizeof about,
-                                  .out = se->config.out,
-                                  .name = se->config.name,
-                                  .config = se->config.resolved,
-                                  .resumed_step = r->trainer.progress.step,
-                                  .total_steps = se->total_steps,
-                                  .terminal = se->env.terminal,
-                                  .color = se->env.color};
-    return telemetry_open(&r->telemetry, &about, &r->session.claims);
-}
-
 static nrl_status open_all(run *r)
 {
     session *se = &r->session;
@@ -62,7 +48,15 @@ static nrl_status open_all(run *r)
     NRL_TRY(saver_resume(&r->saver));
     NRL_TRY(evaluator_resume(&r->evaluator));
     NRL_TRY(saver_prepare(&r->saver));
-    NRL_TRY(open_loggers(r));
+    const nrl_logger_run about = {.size = sizeof about,
+                                  .out = se->config.out,
+                                  .name = se->config.name,
+                                  .config = se->config.resolved,
+                                  .resumed_step = r->trainer.progress.step,
+                                  .total_steps = se->total_steps,
+                                  .terminal = se->env.terminal,
+                                  .color = se->env.color};
+    NRL_TRY(telemetry_open(&r->telemetry, &about, &se->claims));
     if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
     if (session_is_rank0(se)) NRL_TRY(saver_write_config(&r->saver));
     run_tell_plan(r);

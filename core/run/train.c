@@ -73,32 +73,6 @@ static void say_trained(run *r)
                   steps > 1 ? "s" : "", skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
 }
 
-/* Each step was skipped, in this process and before: the weights are those of the start. */
-static nrl_status check_updated(const run *r)
-{
-    const run_progress *p = &r->trainer.progress;
-    bool scales = r->trainer.loss_scale.rule.dynamic;
-    if (p->updates || !p->step) return NRL_OK;
-    return nrl_fail(NRL_ERR_DIVERGED,
-                    "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
-                    "hint: %s",
-                    (long long)p->step, scales ? "gradient" : "loss or gradient",
-                    scales ? "a smaller `init` of train.loss_scale, or more steps, in which the scale falls"
-                           : "the weights of the start give such numbers already");
-}
-
-/* A run too short for ten such steps, or one that went off at its end. */
-static nrl_status check_end(const run *r)
-{
-    const run_progress *p = &r->trainer.progress;
-    if (!p->far_steps) return NRL_OK;
-    return nrl_fail(NRL_ERR_DIVERGED,
-                    "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
-                    "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
-                    (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->session.config.train.diverge_factor,
-                    p->first_loss);
-}
-
 static nrl_status finish(run *r)
 {
     if (r->finished) return NRL_OK;
@@ -109,12 +83,24 @@ static nrl_status finish(run *r)
     NRL_TRY(saver_wait(&r->saver));
     telemetry_warn_missing(&r->telemetry);
     say_trained(r);
-    NRL_TRY(check_updated(r));
-    NRL_TRY(check_end(r));
+    const run_progress *p = &r->trainer.progress;
+    bool scales = r->trainer.loss_scale.rule.dynamic;
+    if (!p->updates && p->step) /* each was skipped, in this process and before: the weights are those of the start */
+        return nrl_fail(NRL_ERR_DIVERGED,
+                        "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
+                        "hint: %s",
+                        (long long)p->step, scales ? "gradient" : "loss or gradient",
+                        scales ? "a smaller `init` of train.loss_scale, or more steps, in which the scale falls"
+                               : "the weights of the start give such numbers already");
+    if (p->far_steps) /* a run too short for ten such steps, or one that went off at its end */
+        return nrl_fail(NRL_ERR_DIVERGED,
+                        "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
+                        "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
+                        (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->session.config.train.diverge_factor,
+                        p->first_loss);
     r->finished = true;
     /* OUT/model, by checkpoint.export. */
     if (c->export != CONFIG_EXPORT_NONE) {
-        const run_progress *p = &r->trainer.progress;
         bool best = c->export == CONFIG_EXPORT_BEST;
         int64_t step = best ? p->best_step : p->step;
         const char *path = arena_printf(&r->session.memory, "%s/model", r->session.config.out);

@@ -58,18 +58,6 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return NRL_OK;
 }
 
-/* Optimizers may take room for a parameter at a time. */
-static nrl_status update(dry_run *h)
-{
-    session *se = h->se;
-    nrl_slice *slices;
-    int64_t n;
-    const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
-    if (nrl_mesh_world(se->mesh) > 1) return NRL_OK; /* its slices are of what the rank holds */
-    NRL_TRY(slices_build(se->model, se->mesh, h->updates.n_states, &h->memory, &slices, &n));
-    return updates_step(&h->updates, h->ctx, slices, n, &example);
-}
-
 static void close_dry_run(dry_run *h)
 {
     if (h->ctx) {
@@ -124,7 +112,13 @@ static nrl_status rehearse(dry_run *h, step_estimate *out)
     NRL_TRY(work_schedule(&h->work, 1));
     NRL_TRY(work_train(&h->work, &batch, h->totals));
     NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
-    NRL_TRY(update(h));
+    if (nrl_mesh_world(se->mesh) == 1) { /* its slices are of what the rank holds */
+        /* Optimizers may take room for a parameter at a time. */
+        const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
+        nrl_slice *slices;
+        NRL_TRY(slices_build(se->model, se->mesh, h->updates.n_states, &h->memory, &slices, &n));
+        NRL_TRY(updates_step(&h->updates, h->ctx, slices, n, &example));
+    }
     ctx_memory_use(h->ctx, &most);
     out->bytes = (int64_t)(most.peak_bytes - held.live_bytes);
     out->tokens = batch->n_tokens;

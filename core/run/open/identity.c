@@ -123,20 +123,6 @@ static nrl_status add_files(session *se, buffer *lines)
     return add_data(se, se->eval.set, "eval", lines);
 }
 
-/* Equal files give equal tokens, but for templates that write the date: these are compared when the files
- * are known to be equal, or every other file would be told twice. */
-static nrl_status check_tokens(session *se)
-{
-    buffer lines = {0};
-    add_tokens(se->train.set, "train", &lines);
-    add_tokens(se->eval.set, "eval", &lines);
-    nrl_status st =
-        mesh_compare(se->mesh, "tokens", lines.text ? lines.text : "",
-                     "the files are equal: a template that writes the time, or a token cache of another build");
-    buffer_free(&lines);
-    return st;
-}
-
 nrl_status identity_check_files(session *se)
 {
     buffer lines = {0};
@@ -144,5 +130,13 @@ nrl_status identity_check_files(session *se)
     nrl_status st = add_files(se, &lines);
     if (st == NRL_OK) st = mesh_compare(se->mesh, "files", lines.text, same_files);
     buffer_free(&lines);
-    return st == NRL_OK ? check_tokens(se) : st;
+    NRL_TRY(st);
+    /* Equal files give equal tokens, but for templates that write the date: these are compared when the files
+     * are known to be equal, or every other file would be told twice. */
+    add_tokens(se->train.set, "train", &lines);
+    add_tokens(se->eval.set, "eval", &lines);
+    st = mesh_compare(se->mesh, "tokens", lines.text ? lines.text : "",
+                      "the files are equal: a template that writes the time, or a token cache of another build");
+    buffer_free(&lines);
+    return st;
 }

@@ -6,12 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool exists(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0;
-}
-
 /* model.tokenizer, else the model's directory if it has one. */
 static nrl_status open_tokenizer(session *se)
 {
@@ -35,10 +29,11 @@ static nrl_status open_tokenizer(session *se)
 /* data.cache, else a folder of the output; a call that leaves nothing behind keeps none. */
 const char *session_cache_folder(session *se)
 {
+    struct stat s;
     if (se->env.check_only) return NULL;
     if (*se->config.data.cache) return se->config.data.cache;
     const char *own = arena_printf(&se->memory, "%s/cache", se->config.out);
-    return se->env.no_output && !exists(own) ? NULL : own;
+    return se->env.no_output && stat(own, &s) ? NULL : own;
 }
 
 static nrl_status open_set(session *se, const nrl_node *source, const char *role, dataset **out)

@@ -43,13 +43,6 @@ static nrl_status plan_storage(session *se, strategy_setup *setup)
                     se->optimizer->plugin.name);
 }
 
-static nrl_status check_precision(const session *se)
-{
-    if (session_compute(se) != NRL_DTYPE_F16 || se->device.info.has_f16) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
-                    se->backend->plugin.name);
-}
-
 nrl_status session_plan_storage(session *se)
 {
     strategy_setup setup;
@@ -66,7 +59,9 @@ nrl_status session_open_device(session *se)
     if (st != NRL_OK) nrl_add_context("backend '%s'", se->backend->plugin.name);
     NRL_TRY(st);
     if (!se->config.train.deterministic && se->device.table.relax) se->device.table.relax(se->device.self);
-    NRL_TRY(check_precision(se));
+    if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
+        return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
+                        se->backend->plugin.name);
     const char *const *name = se->optimizer->ops;
     for (; name && *name && !se->env.evaluate_only; name++)
         if (!backend_has(&se->device, *name))

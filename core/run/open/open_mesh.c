@@ -80,24 +80,19 @@ static const char *sizes_text(session *se)
     return text;
 }
 
-static nrl_status check_sizes(session *se)
+static nrl_status check_world(session *se)
 {
     int64_t ranks = sized(&se->config);
     int32_t world = session_world(se);
     bool rest = false;
     for (size_t i = 0; i < se->config.n_axes; i++)
         rest = rest || !se->config.axes[i].size;
-    if (rest ? world % ranks == 0 : ranks == world) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
-                    "hint: `nrl launch -n RANKS --` before the verb starts them",
-                    nrl_node_place(nrl_node_find(se->tree, "parallel")), sizes_text(se), rest ? "a multiple of " : "",
-                    (long long)ranks, world == 1 ? "is" : "are", world);
-}
-
-static nrl_status check_world(session *se)
-{
-    NRL_TRY(check_sizes(se));
+    if (rest ? world % ranks : ranks != world)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
+                        "hint: `nrl launch -n RANKS --` before the verb starts them",
+                        nrl_node_place(nrl_node_find(se->tree, "parallel")), sizes_text(se),
+                        rest ? "a multiple of " : "", (long long)ranks, world == 1 ? "is" : "are", world);
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
         int32_t size = session_axis_size(se, x);

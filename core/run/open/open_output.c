@@ -17,31 +17,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A folder whose name is not durable loses all that is in it with the power. One that may not be read
- * cannot be synced. */
-static void sync_parent(const char *path)
-{
-    char parent[4096];
-    const char *slash = strrchr(path, '/');
-    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    disk_sync_folder(parent);
-}
-
 nrl_status out_make(const char *path)
 {
-    char buffer[4096];
+    char buffer[4096], parent[4096];
     size_t n = strlen(path);
     if (n >= sizeof buffer) return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", path);
     for (size_t i = 1; i <= n; i++) {
         if (path[i] != '/' && path[i]) continue;
         memcpy(buffer, path, i);
         buffer[i] = 0;
-        bool made = mkdir(buffer, 0777) == 0;
-        if (made)
-            sync_parent(buffer);
-        else if (errno != EEXIST)
+        if (mkdir(buffer, 0777)) {
+            if (errno == EEXIST) continue;
             return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG, "out: cannot make the folder '%s': %s",
                             buffer, strerror(errno));
+        }
+        /* A folder whose name is not durable loses all that is in it with the power. One that may not be read
+         * cannot be synced. */
+        const char *slash = strrchr(buffer, '/');
+        snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - buffer) + 1 : 1, slash ? buffer : ".");
+        disk_sync_folder(parent);
     }
     return NRL_OK;
 }
@@ -55,15 +49,6 @@ bool out_take(const char *path, int *fd)
     close(*fd);
     *fd = -1;
     return !is_held;
-}
-
-/* Two runs at once would write each other's checkpoints. */
-static nrl_status lock(session *se)
-{
-    if (out_take(se->config.out, &se->out_lock)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "out: another run is under way in '%s'\nhint: wait for its end, or choose another out",
-                    se->config.out);
 }
 
 void out_unlock(session *se)
@@ -144,8 +129,10 @@ static bool is_run_without_marker(const session *se)
     return is;
 }
 
-static bool holds_run(const session *se)
+/* Refused unless the earlier run is continued or replaced. */
+static nrl_status check_used(const session *se)
 {
+    const char *out = se->config.out;
     struct stat s;
     bool holds = false;
     for (size_t i = 0; i < se->claims.n_made && !holds; i++) {
@@ -153,14 +140,7 @@ static bool holds_run(const session *se)
         holds = *se->claims.made[i] != '/' && !lstat(path, &s);
         free(path);
     }
-    return holds;
-}
-
-/* Refused unless the earlier run is continued or replaced. */
-static nrl_status check_used(const session *se)
-{
-    const char *out = se->config.out;
-    if (!holds_run(se) || se->config.overwrite) return NRL_OK;
+    if (!holds || se->config.overwrite) return NRL_OK;
     if (resumes_elsewhere(se))
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: '%s' already holds a run, and resume names a checkpoint of another one\nhint: "
@@ -241,7 +221,9 @@ nrl_status out_prepare(session *se)
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
     NRL_TRY(out_make(out));
-    NRL_TRY(lock(se));
+    if (!out_take(out, &se->out_lock)) /* two runs at once would write each other's checkpoints */
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "out: another run is under way in '%s'\nhint: wait for its end, or choose another out", out);
     NRL_TRY(check_claims(se));
     /* A file is written and removed: a read-only or full place shows now, not after the first epoch. */
     char name[4200];

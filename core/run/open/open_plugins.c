@@ -16,15 +16,6 @@ static const void *open_component(session *se, uint32_t kind, const char *sectio
     return p ? p->table : NULL;
 }
 
-/* The algorithm's table with what this instance needs. */
-static const nrl_algorithm *with_instance_needs(session *se, const nrl_algorithm *a)
-{
-    nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
-    *own = *a;
-    own->needs = a->instance_needs(se->algorithm_self);
-    return own;
-}
-
 /* The core's own rows of `algorithm:` exist for algorithms that may need a reference model. */
 static option_part reference_part(session *se)
 {
@@ -62,7 +53,12 @@ static void fill_plugin_algorithm(session *se)
         problems_take_error(se->problems, c->at);
         se->algorithm_self = NULL; /* whatever a failed create left there */
     }
-    if (a && a->instance_needs && !se->problems->n) se->algorithm = with_instance_needs(se, a);
+    if (a && a->instance_needs && !se->problems->n) { /* the table with what this instance needs */
+        nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
+        *own = *a;
+        own->needs = a->instance_needs(se->algorithm_self);
+        se->algorithm = own;
+    }
 }
 
 /* A loss made by the script is looked up first; its name must not be a plugin's. */
@@ -114,13 +110,6 @@ static const char *known_to_adapters(void *user, arena *a, const char *word)
             if (!strcmp(pair[0], word)) return arena_printf(a, "%s%s%s", names[i], *pair[1] ? "." : "", pair[1]);
     }
     return NULL;
-}
-
-static void fill_optimizer(session *se)
-{
-    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
-    se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
-                                   &se->optimizer_plugin_options);
 }
 
 static void fill_schedule(session *se)
@@ -489,7 +478,9 @@ nrl_status session_open_plugins(session *se)
     name_loggers(se);
     fill_adapter(se);
     fill_algorithm(se);
-    fill_optimizer(se);
+    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
+    se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
+                                   &se->optimizer_plugin_options);
     fill_schedule(se);
     fill_backend(se);
     fill_parallel(se);

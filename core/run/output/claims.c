@@ -8,8 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "base/disk.h"
 #include "checkpoint/format.h"
-#include "base/disk.h"
-#include "checkpoint/format.h"
 #include "model/save.h"
 #include <dirent.h>
 #include <errno.h>

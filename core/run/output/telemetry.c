@@ -12,13 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-static double wall_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- one at a time ----
  * Who holds `speaking` calls loggers and programs. A thread that must not wait for them (the one that watches other
  * ranks, or a logger that warns while it writes) leaves its warning in the queue: whoever speaks empties it. */
@@ -63,16 +56,6 @@ static bool queue_put(telemetry *of, const nrl_run_event *e)
     return true;
 }
 
-static telemetry_event *queue_take(void)
-{
-    pthread_mutex_lock(&queue_lock);
-    telemetry_event *e = queue;
-    if (e) queue = e->next;
-    if (!queue) queue_end = &queue;
-    pthread_mutex_unlock(&queue_lock);
-    return e;
-}
-
 static bool tell_loggers(const telemetry *t, const nrl_run_event *e)
 {
     bool heard = false;
@@ -99,8 +82,16 @@ static void event_deliver(telemetry *t, const nrl_run_event *e)
 
 static void queue_empty(void)
 {
-    for (telemetry_event *e; (e = queue_take()); free(e))
+    for (;;) {
+        pthread_mutex_lock(&queue_lock);
+        telemetry_event *e = queue;
+        if (e) queue = e->next;
+        if (!queue) queue_end = &queue;
+        pthread_mutex_unlock(&queue_lock);
+        if (!e) return;
         event_deliver(e->of ? e->of : in_use, &e->event);
+        free(e);
+    }
 }
 
 /* Empties the queue, unless somebody does already. */
@@ -217,15 +208,6 @@ static void logger_failed(run_logger *l)
         nrl_warn("logger '%s' failed, and is tried again at the next record: %s", l->name, nrl_error_text());
 }
 
-static void logger_succeeded(run_logger *l)
-{
-    if (!l->failing) return;
-    l->failing = false;
-    if (l->n_told <= MAX_TOLD)
-        nrl_warn("logger '%s' works again; %lld record%s missing", l->name, (long long)l->n_missing,
-                 l->n_missing == 1 ? " is" : "s are");
-}
-
 static nrl_status logger_claim(void *user, const char *name)
 {
     run_logger *l = user;
@@ -237,10 +219,9 @@ static nrl_status logger_claim(void *user, const char *name)
     return st;
 }
 
-static nrl_status logger_open(const telemetry *t, run_logger *l, int64_t resumed_step)
+static nrl_status logger_open(const telemetry *t, run_logger *l)
 {
     nrl_logger_run about = t->about;
-    about.resumed_step = resumed_step;
     about.claim = logger_claim;
     about.claim_user = l;
     nrl_status st = l->table->open(l->options, &about, &l->self);
@@ -248,30 +229,25 @@ static nrl_status logger_open(const telemetry *t, run_logger *l, int64_t resumed
     return st;
 }
 
-static nrl_status open_loggers(telemetry *t)
-{
-    for (size_t i = 0; i < t->n_loggers; i++) {
-        run_logger *l = &t->loggers[i];
-        nrl_status st = logger_open(t, l, t->resumed_step);
-        if (st == NRL_OK) continue;
-        if (l->refused) {
-            nrl_add_context("logger '%s'", l->name);
-            return st;
-        }
-        logger_failed(l);
-        l->n_missing = 0; /* no record yet */
-    }
-    return NRL_OK;
-}
-
 nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own)
 {
     t->about = *about;
-    t->resumed_step = about->resumed_step;
+    nrl_status st = NRL_OK;
     for (size_t i = 0; i < t->n_loggers; i++)
         t->loggers[i].claims = own;
     speak_begin();
-    nrl_status st = open_loggers(t);
+    for (size_t i = 0; i < t->n_loggers && st == NRL_OK; i++) {
+        run_logger *l = &t->loggers[i];
+        st = logger_open(t, l);
+        if (st == NRL_OK) continue;
+        if (l->refused) {
+            nrl_add_context("logger '%s'", l->name);
+            break;
+        }
+        logger_failed(l);
+        l->n_missing = 0; /* no record yet */
+        st = NRL_OK;
+    }
     t->holds = false;
     for (telemetry_event *e; (e = t->held); free(e)) {
         t->held = e->next;
@@ -284,23 +260,27 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
 
 void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n)
 {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
     const nrl_record record = {.size = sizeof record,
                                .kind = kind,
                                .step = step,
                                .total_steps = t->about.total_steps,
-                               .time = wall_seconds(),
+                               .time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec,
                                .eta_seconds = eta,
                                .values = values,
                                .n_values = n};
     speak_begin();
     for (size_t i = 0; i < t->n_loggers; i++) {
         run_logger *l = &t->loggers[i];
-        nrl_status st = l->opened ? NRL_OK : logger_open(t, l, t->resumed_step);
+        nrl_status st = l->opened ? NRL_OK : logger_open(t, l);
         if (st == NRL_OK) st = l->table->write(l->self, &record);
-        if (st == NRL_OK)
-            logger_succeeded(l);
-        else
+        if (st != NRL_OK)
             logger_failed(l);
+        else if (l->failing && l->n_told <= MAX_TOLD)
+            nrl_warn("logger '%s' works again; %lld record%s missing", l->name, (long long)l->n_missing,
+                     l->n_missing == 1 ? " is" : "s are");
+        l->failing = st != NRL_OK;
     }
     speak_end();
 }

@@ -29,7 +29,6 @@ struct telemetry {
     run_logger *loggers; /* rank 0's, and of a quiet run without the console */
     size_t n_loggers;
     nrl_logger_run about;                                  /* what loggers are told of the run */
-    int64_t resumed_step;                                  /* for a logger that opens later */
     void (*event)(void *user, const nrl_run_event *event); /* the program's; NULL = nobody but loggers */
     void *event_user;
     bool takes_warnings; /* `event` does */

@@ -165,18 +165,13 @@ static void tell(void *user, const char *key, const nrl_node *was, const nrl_nod
 
 /* ---- the parts ---- */
 
-/* Keys of config.json that say where a file is from, not what the model computes. */
-static bool is_about_the_file(const char *key)
-{
-    static const char *const keys[] = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(key, keys[i])) return true;
-    return false;
-}
-
 static void tell_of_model(void *user, const char *key, const nrl_node *was, const nrl_node *is)
 {
-    if (!is_about_the_file(key)) tell(user, key, was, is);
+    /* Keys of config.json that say where a file is from, not what the model computes. */
+    static const char *const keys[] = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i])) return;
+    tell(user, key, was, is);
 }
 
 /* A schedule that does not depend on the number of steps, or no longer, lets that change. */

@@ -23,15 +23,6 @@ static nrl_status agree(saver *sv, nrl_status own)
     return st == NRL_OK ? own : st;
 }
 
-/* A word that names no folder may have been meant as one of the others. */
-static nrl_status open_one(const saver *sv, const char *dir, checkpoint **c)
-{
-    nrl_status st = checkpoint_open_signed(dir, sv->session->public_key, c);
-    if (st == NRL_ERR_CONFIG)
-        nrl_fail(st, "%s\nhint: resume is never, auto or the folder of a checkpoint", nrl_error_text());
-    return st;
-}
-
 /* All ranks have opened `dir`: is it the same checkpoint? What it holds is verified as it is read. */
 static nrl_status compare_manifests(saver *sv, const char *dir)
 {
@@ -47,7 +38,10 @@ static nrl_status compare_manifests(saver *sv, const char *dir)
 static nrl_status read_one(saver *sv, const char *dir, nrl_status (*restore)(trainer *, checkpoint *), bool *differ)
 {
     checkpoint *c = NULL;
-    nrl_status st = agree(sv, open_one(sv, dir, &c));
+    nrl_status st = checkpoint_open_signed(dir, sv->session->public_key, &c);
+    if (st == NRL_ERR_CONFIG) /* a word that names no folder may have been meant as one of the others */
+        nrl_fail(st, "%s\nhint: resume is never, auto or the folder of a checkpoint", nrl_error_text());
+    st = agree(sv, st);
     if (st == NRL_OK) st = compare_manifests(sv, dir);
     *differ = st == NRL_ERR_CONFIG && c;
     if (st == NRL_OK) st = checkpoint_use_threads(c, (int)sv->session->config.checkpoint.threads);

@@ -15,16 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-/* A scale that stays is the config's. */
-static nrl_node *scale_node(arena *a, const loss_scale *s)
-{
-    nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "scale", node_f64(a, s->scale));
-    node_append(a, map, "good_steps", node_int(a, s->good_steps));
-    node_append(a, map, "overflows", node_int(a, s->overflows));
-    return map;
-}
-
 static nrl_status scale_read(loss_scale *s, const nrl_node *map)
 {
     if (!s->rule.dynamic || !map) return NRL_OK;
@@ -54,15 +44,6 @@ int64_t state_bytes(const trainer *tr)
 {
     params_scope scope = scope_of(tr);
     return params_bytes(tr->session->model, &scope) + optimizer_state_bytes(&tr->session->updates);
-}
-
-static nrl_status add_algorithm(const trainer *tr, arena *a, checkpoint_writer *w)
-{
-    if (!tr->session->algorithm->state) return NRL_OK;
-    nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
-    NRL_TRY(tr->session->algorithm->state(tr->session->algorithm_self, &v));
-    checkpoint_add_node(w, "algorithm", v.into);
-    return NRL_OK;
 }
 
 /* Every rank's own; that of the axis that takes what ranks are left is called "parallel", others "parallel.AXIS". */
@@ -97,19 +78,6 @@ static const char *tokenizer_path(arena *a, const trainer *tr)
     return folder ? config_absolute(a, folder) : tr->session->tokenizer ? "" : NULL;
 }
 
-/* Adapters are saved without what they stand on, which is told apart by its hash. */
-static nrl_status add_adapters(trainer *tr, arena *a, checkpoint_writer *w)
-{
-    model_origin base = tr->session->origin;
-    const char *key;
-    if (!tr->session->model->adapters) return NRL_OK;
-    NRL_TRY(adapter_base(tr->session, &key));
-    base.adapter_dir = NULL;
-    checkpoint_add_node(w, "adapters", node_copy(a, tr->session->model->adapters->settings));
-    checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
-    return NRL_OK;
-}
-
 /* "NAME VERSION, HASH" of a plugin; NULL where there is none. */
 static const char *identity_text(trainer *tr, arena *a, const nrl_plugin *p)
 {
@@ -121,7 +89,13 @@ static const char *identity_text(trainer *tr, arena *a, const nrl_plugin *p)
 static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
 {
     checkpoint_add_node(w, "progress", progress_node(a, &tr->progress, tr->lr_override));
-    if (tr->loss_scale.rule.dynamic) checkpoint_add_node(w, "loss_scale", scale_node(a, &tr->loss_scale));
+    if (tr->loss_scale.rule.dynamic) { /* a scale that stays is the config's */
+        nrl_node *map = node_new(a, NRL_NODE_MAP);
+        node_append(a, map, "scale", node_f64(a, tr->loss_scale.scale));
+        node_append(a, map, "good_steps", node_int(a, tr->loss_scale.good_steps));
+        node_append(a, map, "overflows", node_int(a, tr->loss_scale.overflows));
+        checkpoint_add_node(w, "loss_scale", map);
+    }
     checkpoint_add_node(w, "fingerprints", fingerprint_node(a, tr));
     checkpoint_add_node(w, "config", node_as_written(a, tr->session->config.resolved));
     checkpoint_add_node(w, "plugins", plugins_node(a, tr));
@@ -147,9 +121,20 @@ nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w)
     params_scope scope = scope_of(tr);
     NRL_TRY(params_save(tr->session->ctx, tr->session->model, &scope, w));
     NRL_TRY(optimizer_state_save(&tr->session->updates, tr->session->ctx, a, w));
-    NRL_TRY(add_adapters(tr, a, w));
+    if (tr->session->model->adapters) { /* saved without what they stand on, which is told apart by its hash */
+        model_origin base = tr->session->origin;
+        const char *key;
+        NRL_TRY(adapter_base(tr->session, &key));
+        base.adapter_dir = NULL;
+        checkpoint_add_node(w, "adapters", node_copy(a, tr->session->model->adapters->settings));
+        checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
+    }
     add_nodes(tr, a, w);
-    NRL_TRY(add_algorithm(tr, a, w));
+    if (tr->session->algorithm->state) {
+        nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
+        NRL_TRY(tr->session->algorithm->state(tr->session->algorithm_self, &v));
+        checkpoint_add_node(w, "algorithm", v.into);
+    }
     for (int32_t i = 0; i < tr->session->strategy.n; i++) {
         const strategy_member *one = &tr->session->strategy.of[i];
         if (!one->table->state) continue;
@@ -225,16 +210,6 @@ static nrl_status restore_algorithm(trainer *tr, checkpoint *c)
     return tr->session->algorithm->state(tr->session->algorithm_self, &v);
 }
 
-/* Adapters say something on their own base alone. */
-static nrl_status check_base(trainer *tr, const checkpoint *c)
-{
-    const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
-    if (tr->session->model->adapters) NRL_TRY(adapter_base(tr->session, &key));
-    if (!strcmp(key, was)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s", was,
-                    key);
-}
-
 typedef struct {
     const model *m;
     origin_reader *base;
@@ -264,7 +239,12 @@ nrl_status state_restore_weights(trainer *tr, checkpoint *c)
 {
     const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &tr->session->formats};
     NRL_TRY(check_kind(tr, c));
-    NRL_TRY(check_base(tr, c));
+    /* Adapters say something on their own base alone. */
+    const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
+    if (tr->session->model->adapters) NRL_TRY(adapter_base(tr->session, &key));
+    if (strcmp(key, was))
+        return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s",
+                        was, key);
     NRL_TRY(tr->session->model->adapters ? load_adapters(tr, c)
                                          : origin_load(&from, tr->session->ctx, tr->session->model, tr->session->mesh));
     if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));

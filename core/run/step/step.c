@@ -102,7 +102,7 @@ static uint64_t random_key(const trainer *tr)
 }
 
 /* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known; `squares`
- * are those of clip_queue, for step_measure. All that a step gives a device is queued before it is waited for, here and
+ * are those of clip_queue, for step_share. All that a step gives a device is queued before it is waited for, here and
  * there. */
 static nrl_status step_compute(trainer *tr, one_step *of)
 {
@@ -136,36 +136,21 @@ static nrl_status step_compute(trainer *tr, one_step *of)
 
 /* ---- 3: the norm, and what all ranks must know alike before they decide ---- */
 
-static double step_tokens(const data_step *data)
-{
-    double n = 0;
-    for (int64_t m = 0; m < data->n_micro_batches; m++)
-        n += nrl_batch_count(data->micro_batch[m], "tokens");
-    return n;
-}
-
-/* Local steps clip by the rank's own norm; else each element counts on one rank. */
-static nrl_status step_measure(trainer *tr, one_step *of)
-{
-    const session *se = tr->session;
-    bool local = se->strategy.plan.local_steps;
-    double sum;
-    NRL_TRY(clip_add(se->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
-    if (local) of->clip = clip_decide(sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
-    of->all.square_sum = local ? 0 : sum;
-    of->all.norm = local ? of->clip.norm : 0;
-    of->all.finite = isfinite(sum);
-    return NRL_OK;
-}
-
 static nrl_status step_share(trainer *tr, one_step *of)
 {
     const session *se = tr->session;
     ranks_result *all = &of->all;
     bool local = se->strategy.plan.local_steps;
+    double sum;
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
-    NRL_TRY(step_measure(tr, of));
-    all->tokens = step_tokens(of->data);
+    /* Local steps clip by the rank's own norm; else each element counts on one rank. */
+    NRL_TRY(clip_add(se->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
+    if (local) of->clip = clip_decide(sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
+    all->square_sum = local ? 0 : sum;
+    all->norm = local ? of->clip.norm : 0;
+    all->finite = isfinite(sum);
+    for (int64_t m = 0; m < of->data->n_micro_batches; m++)
+        all->tokens += nrl_batch_count(of->data->micro_batch[m], "tokens");
     all->flops = tr->flops;
     all->signal = se->env.signal ? *se->env.signal : 0;
     all->save_now = session_is_rank0(se) && clock_seconds() >= tr->save_at;
@@ -209,26 +194,22 @@ static nrl_status check_initial_loss(const trainer *tr, double loss)
                                                                                  : "computed in this step");
 }
 
-/* A loss that is not finite is the NaN policy's matter. The first loss may be next to nothing (preferences already
- * learned, a script's loss around 0): it counts as 1 then. */
-static bool loss_is_far(const trainer *tr, double loss)
-{
-    double factor = tr->session->config.train.diverge_factor;
-    return factor > 0 && loss > factor * fmax(1, fabs(tr->progress.first_loss));
-}
-
 /* One batch may be far off and the run healthy; ten in a row are not. */
 static nrl_status check_divergence(trainer *tr, double loss)
 {
     enum { FAR_LIMIT = 10 };
     run_progress *p = &tr->progress;
+    double factor = tr->session->config.train.diverge_factor;
     if (!p->updates || isnan(p->first_loss)) p->first_loss = loss;
-    p->far_steps = loss_is_far(tr, loss) ? p->far_steps + 1 : 0;
+    /* A loss that is not finite is the NaN policy's matter. The first loss may be next to nothing (preferences already
+     * learned, a script's loss around 0): it counts as 1 then. */
+    bool is_far = factor > 0 && loss > factor * fmax(1, fabs(p->first_loss));
+    p->far_steps = is_far ? p->far_steps + 1 : 0;
     if (p->far_steps < FAR_LIMIT) return NRL_OK;
     return nrl_fail(NRL_ERR_DIVERGED,
                     "loss %g: %d steps in a row were above %g times the first loss, %g\n"
                     "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
-                    loss, FAR_LIMIT, tr->session->config.train.diverge_factor, p->first_loss);
+                    loss, FAR_LIMIT, factor, p->first_loss);
 }
 
 /* No loss that a model learns from begins with a gradient of exactly 0; one that was detached does. */

@@ -87,13 +87,6 @@ static void bind_aliases(const storage_spec *spec, nrl_param *p)
     if (!nrl_param_tensor(p, NRL_SLOT_HI16) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HI16, work);
 }
 
-/* Of what is whole HI16 is WEIGHT already. */
-static nrl_status bind_halves(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *s)
-{
-    NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HI16, NRL_DTYPE_BF16, room_local, false, s));
-    return bind_slot(ctx, m, spec, NRL_SLOT_LO16, NRL_DTYPE_U16, room_local, false, s);
-}
-
 static nrl_dtype gradient_dtype(const storage_spec *spec)
 {
     return spec->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
@@ -107,9 +100,10 @@ static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec,
     for (int32_t i = 0; i < m->n_params; i++)
         bind_aliases(spec, m->params[i]);
     NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_SHARD, gradient_dtype(spec), room_local, false, s));
-    if (spec->split16)
-        NRL_TRY(bind_halves(ctx, m, spec, s));
-    else
+    if (spec->split16) { /* of what is whole HI16 is WEIGHT already */
+        NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HI16, NRL_DTYPE_BF16, room_local, false, s));
+        NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_LO16, NRL_DTYPE_U16, room_local, false, s));
+    } else
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_MASTER, f32, room_local, false, s));
     for (uint32_t k = 0; k < spec->n_states; k++)
         NRL_TRY(bind_slot(ctx, m, spec, (nrl_slot)(NRL_SLOT_STATE0 + k), f32, room_local, true, s));

@@ -64,50 +64,36 @@ static bool answers_tp_regions(const strategy *s)
     return false;
 }
 
-static nrl_status enter_all(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
-{
-    ctx_set_tp_regions(ctx, answers_tp_regions(s) ? answer_tp_region : NULL, (void *)(uintptr_t)s);
-    for (int32_t k = s ? s->n : 0; k-- > 0;)
-        if (s->of[k].table->enter) NRL_TRY(s->of[k].table->enter(s->of[k].self, ctx, actions, i));
-    return NRL_OK;
-}
-
-static nrl_status leave_all(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
-{
-    for (int32_t k = 0; s && k < s->n; k++)
-        if (s->of[k].table->leave) NRL_TRY(s->of[k].table->leave(s->of[k].self, ctx, actions, i));
-    return NRL_OK;
-}
-
-static nrl_status finish_all(const strategy *s, nrl_ctx *ctx)
-{
-    for (int32_t k = s ? s->n : 0; k-- > 0;)
-        if (s->of[k].table->finish) NRL_TRY(s->of[k].table->finish(s->of[k].self, ctx));
-    return NRL_OK;
-}
-
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     double flops = ctx_flops(ctx);
     nrl_phase before = phase_begin(s, ctx);
-    nrl_status st = phase_end(ctx, before, enter_all(s, ctx, actions, i));
+    nrl_status st = NRL_OK;
+    ctx_set_tp_regions(ctx, answers_tp_regions(s) ? answer_tp_region : NULL, (void *)(uintptr_t)s);
+    for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
+        if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
-    return st;
+    return phase_end(ctx, before, st);
 }
 
 nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     double flops = ctx_flops(ctx);
     nrl_phase before = phase_begin(s, ctx);
-    nrl_status st = phase_end(ctx, before, leave_all(s, ctx, actions, i));
+    nrl_status st = NRL_OK;
+    for (int32_t k = 0; s && k < s->n && st == NRL_OK; k++)
+        if (s->of[k].table->leave) st = s->of[k].table->leave(s->of[k].self, ctx, actions, i);
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
-    return st;
+    return phase_end(ctx, before, st);
 }
 
 nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx)
 {
     nrl_phase before = phase_begin(s, ctx);
-    return phase_end(ctx, before, finish_all(s, ctx));
+    nrl_status st = NRL_OK;
+    for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
+        if (s->of[k].table->finish) st = s->of[k].table->finish(s->of[k].self, ctx);
+    return phase_end(ctx, before, st);
 }
 
 static void close_member(const strategy_member *one, nrl_ctx *ctx)

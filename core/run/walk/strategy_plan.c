@@ -85,27 +85,23 @@ static nrl_status check_encodings(const nrl_parallel_plan *plan)
     return NRL_OK;
 }
 
-/* Ranks that step alone clip by a norm of their own, which other axes would have to share. */
-static nrl_status check_local_steps(const strategy_member *one, const nrl_mesh *mesh)
+/* The walk has the stages of the first strategy. Ranks that step alone clip by a norm of their own, which other axes
+ * would have to share. */
+static nrl_status check_axis(const planning *p, const strategy_member *one)
 {
-    int32_t own = nrl_mesh_size(mesh, one->axis->name), world = nrl_mesh_world(mesh);
+    bool depth = one->axis->divides == NRL_DIVIDES_DEPTH;
+    int32_t own = nrl_mesh_size(p->setup->mesh, one->axis->name), world = nrl_mesh_world(p->setup->mesh);
+    if (depth && one->axis != p->setup->choices->of[0].axis)
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
+                        one->axis->name, p->setup->choices->of[0].axis->name);
+    if (depth != (one->plan.stages != NULL))
+        return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
+                        depth ? "the depth" : "no depth", depth ? "no stages" : "stages");
     if (!one->plan.local_steps || own == world) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
                     "ranks are on it",
                     one->axis->name, (int)own, (int)world);
-}
-
-/* The walk has the stages of the first strategy. */
-static nrl_status check_divides(const planning *p, const strategy_member *one)
-{
-    bool depth = one->axis->divides == NRL_DIVIDES_DEPTH;
-    if (depth && one->axis != p->setup->choices->of[0].axis)
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
-                        one->axis->name, p->setup->choices->of[0].axis->name);
-    if (depth == (one->plan.stages != NULL)) return NRL_OK;
-    return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
-                    depth ? "the depth" : "no depth", depth ? "no stages" : "stages");
 }
 
 static nrl_status open_member(const planning *p, const strategy_choice *choice, const view *v, bool own,
@@ -120,8 +116,7 @@ static nrl_status open_member(const planning *p, const strategy_choice *choice, 
     if (st == NRL_OK) st = check_encodings(&one->plan);
     for (int32_t i = 0; i < v->n_params; i++)
         layout_settle(p->setup->mesh, v->params[i]);
-    if (st == NRL_OK) st = check_divides(p, one);
-    if (st == NRL_OK) st = check_local_steps(one, p->setup->mesh);
+    if (st == NRL_OK) st = check_axis(p, one);
     if (st != NRL_OK) nrl_add_context("parallel strategy '%s'", one->table->plugin.name);
     if (st != NRL_OK && choice->at) nrl_add_context("%s", nrl_node_place(choice->at));
     return st;
