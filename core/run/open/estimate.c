@@ -58,22 +58,6 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return NRL_OK;
 }
 
-static void close_dry_run(dry_run *h)
-{
-    if (h->ctx) {
-        for (int k = 0; k < NRL_MAX_TERMS; k++)
-            tensor_release(h->ctx, h->totals[k]);
-        (void)ctx_set_batch(h->ctx, NULL);
-        work_close(&h->work);
-        updates_unbind(&h->updates, h->ctx);
-        storage_free(h->ctx, h->se->model, &h->storage);
-        ctx_destroy(h->ctx);
-    }
-    device_close(&h->device);
-    updates_close(&h->updates);
-    arena_free(&h->memory);
-}
-
 static nrl_status rehearse(dry_run *h, step_estimate *out)
 {
     nrl_batch *batch;
@@ -134,5 +118,16 @@ void session_estimate(session *se)
     if (se->algorithm_is_script || !whole || !se->train.loader) return;
     h.device = shape_device(se->backend->stream_create ? DEVICE_BYTES : 0);
     se->estimate.known = rehearse(&h, &se->estimate) == NRL_OK;
-    close_dry_run(&h);
+    if (h.ctx) {
+        for (int k = 0; k < NRL_MAX_TERMS; k++)
+            tensor_release(h.ctx, h.totals[k]);
+        (void)ctx_set_batch(h.ctx, NULL);
+        work_close(&h.work);
+        updates_unbind(&h.updates, h.ctx);
+        storage_free(h.ctx, se->model, &h.storage);
+        ctx_destroy(h.ctx);
+    }
+    device_close(&h.device);
+    updates_close(&h.updates);
+    arena_free(&h.memory);
 }

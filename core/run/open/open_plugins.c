@@ -16,16 +16,9 @@ static const void *open_component(session *se, uint32_t kind, const char *sectio
     return p ? p->table : NULL;
 }
 
-/* The core's own rows of `algorithm:` exist for algorithms that may need a reference model. */
-static option_part reference_part(session *se)
-{
-    return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
-}
-
-static void fill_script_algorithm(session *se, void *self)
+static void fill_script_algorithm(session *se, void *self, const option_part *part)
 {
     const config_component *c = &se->config.algorithm;
-    option_part part = reference_part(se);
     size_t n_parts = work_needs(se->algorithm, "ref_logps");
     const plugin *p;
     if (plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
@@ -34,19 +27,18 @@ static void fill_script_algorithm(session *se, void *self)
                      p->path);
     se->algorithm_is_script = true;
     se->algorithm_self = self;
-    options_fill(&se->memory, se->problems, "algorithm", c->options, &part, n_parts);
-    options_resolve(&se->memory, c->options, &part, n_parts, c->resolved);
+    options_fill(&se->memory, se->problems, "algorithm", c->options, part, n_parts);
+    options_resolve(&se->memory, c->options, part, n_parts, c->resolved);
 }
 
-static void fill_plugin_algorithm(session *se)
+static void fill_plugin_algorithm(session *se, const option_part *part)
 {
     const config_component *c = &se->config.algorithm;
     const plugin *p;
     void *options = NULL;
-    option_part part = reference_part(se);
     bool refers = plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
                   work_needs((const nrl_algorithm *)p->table, "ref_logps");
-    const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
+    const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? part : NULL, &options);
     se->algorithm = a;
     se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
     if (a && a->create && !se->problems->n && a->create(options, &se->algorithm_self) != NRL_OK) {
@@ -64,14 +56,16 @@ static void fill_plugin_algorithm(session *se)
 /* A loss made by the script is looked up first; its name must not be a plugin's. */
 static void fill_algorithm(session *se)
 {
+    /* The core's own rows of `algorithm:` exist for algorithms that may need a reference model. */
+    const option_part part = {reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
     const char *name = se->config.algorithm.name;
     void *self = NULL;
     if (!name) return;
     if (se->env.find_algorithm) se->algorithm = se->env.find_algorithm(se->env.algorithm_user, name, &self);
     if (se->algorithm)
-        fill_script_algorithm(se, self);
+        fill_script_algorithm(se, self, &part);
     else
-        fill_plugin_algorithm(se);
+        fill_plugin_algorithm(se, &part);
     /* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
     const nrl_node *given = se->config.algorithm.options, *at = NULL;
     if (!se->algorithm || se->problems->n) return;
@@ -172,25 +166,22 @@ static const void *open_chosen(session *se, uint32_t kind, const char *section, 
     return table;
 }
 
-/* `auto`: the first backend that this machine can run; why another could not is told. */
-static const char *choose_backend(session *se)
-{
-    const plugin **list;
-    size_t n = plugin_defaults(se->host, &se->memory, NRL_KIND_BACKEND, &list);
-    for (size_t i = 0; i < n; i++) {
-        const nrl_backend *b = (const nrl_backend *)list[i]->table;
-        if (!b->probe || b->probe() == NRL_OK) return list[i]->name;
-        se->skipped_backends = arena_printf(&se->memory, "%s: %s", list[i]->name, nrl_error_text());
-    }
-    return NULL;
-}
-
 static void fill_backend(session *se)
 {
     const config_component *c = &se->config.backend;
     if (!c->name) return;
     bool is_auto = !strcmp(c->name, "auto");
-    const char *chosen = is_auto ? choose_backend(se) : NULL;
+    const char *chosen = NULL;
+    const plugin **list;
+    /* `auto`: the first backend that this machine can run; why another could not is told. */
+    size_t n = is_auto ? plugin_defaults(se->host, &se->memory, NRL_KIND_BACKEND, &list) : 0;
+    for (size_t i = 0; i < n && !chosen; i++) {
+        const nrl_backend *b = (const nrl_backend *)list[i]->table;
+        if (!b->probe || b->probe() == NRL_OK)
+            chosen = list[i]->name;
+        else
+            se->skipped_backends = arena_printf(&se->memory, "%s: %s", list[i]->name, nrl_error_text());
+    }
     if (is_auto && !chosen)
         problems_add(se->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
                      se->skipped_backends ? "\n" : "", se->skipped_backends ? se->skipped_backends : "");
@@ -320,18 +311,13 @@ static void fill_parallel(session *se)
     }
 }
 
-/* Whether messages between stages travel by it: they are told apart by tags. */
-static bool is_staged(const session *se)
-{
-    for (size_t i = 0; i < se->config.n_axes; i++)
-        if (se->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && se->config.axes[i].size > 1) return true;
-    return false;
-}
-
 static bool suits(const session *se, const nrl_collective *c)
 {
     bool follows_streams = !c->host_only && se->backend && !se->backend->stream_create;
-    return !follows_streams && !(is_staged(se) && c->by_order);
+    bool is_staged = false; /* messages between stages travel by it: they are told apart by tags */
+    for (size_t i = 0; i < se->config.n_axes; i++)
+        is_staged |= se->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && se->config.axes[i].size > 1;
+    return !follows_streams && !(is_staged && c->by_order);
 }
 
 /* `auto`: what the backend prefers, else the default one; NULL: none suits. */

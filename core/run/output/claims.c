@@ -93,11 +93,13 @@ nrl_status claims_check_home(const claims *c)
                     c->out, exists ? "replaced by another folder" : "removed");
 }
 
-static nrl_status claims_write(const claims *c, const char *path)
+nrl_status claims_flush(claims *c)
 {
+    if (!c->changed) return NRL_OK;
+    NRL_TRY(claims_check_home(c));
     int fd;
     buffer text = {0};
-    char *temporary = file_temporary_name(path, ".tmp");
+    char *path = claims_path(c, CLAIMS_MARKER), *temporary = file_temporary_name(path, ".tmp");
     buffer_puts(&text, claims_head);
     for (size_t i = 0; i < c->n_made; i++)
         buffer_print(&text, "%s\n", c->made[i]);
@@ -108,18 +110,9 @@ static nrl_status claims_write(const claims *c, const char *path)
         if (st != NRL_OK) unlink(temporary);
     }
     free(temporary);
-    buffer_free(&text);
-    return st == NRL_OK ? disk_sync_folder(c->out) : st;
-}
-
-nrl_status claims_flush(claims *c)
-{
-    if (!c->changed) return NRL_OK;
-    NRL_TRY(claims_check_home(c));
-    char *path = claims_path(c, CLAIMS_MARKER);
-    nrl_status st = claims_write(c, path);
     free(path);
-    if (st != NRL_OK) return st;
+    buffer_free(&text);
+    NRL_TRY(st == NRL_OK ? disk_sync_folder(c->out) : st);
     c->marked = true;
     c->changed = false;
     return NRL_OK;
@@ -215,10 +208,8 @@ nrl_status claims_take(claims *c, const char *name)
 {
     NRL_TRY(claims_check(c, name));
     size_t i = claims_find(c, name);
-    if (i == c->n_made) {
-        claims_append(c, name);
-        c->changed = true;
-    }
+    c->changed |= i == c->n_made;
+    if (i == c->n_made) claims_append(c, name);
     c->taken[i] = true;
     return NRL_OK;
 }

@@ -84,31 +84,15 @@ static nrl_status hash_tensor(trainer *tr, nrl_tensor *t, uint64_t *hash)
     return st;
 }
 
-static nrl_status hash_slot(trainer *tr, nrl_slot slot, uint64_t *hashes)
-{
-    nrl_status st = NRL_OK;
-    for (int32_t i = 0; i < tr->session->model->n_params && st == NRL_OK; i++) {
-        nrl_tensor *t = nrl_param_tensor(tr->session->model->params[i], slot);
-        hashes[i] = 0;
-        if (t) st = hash_tensor(tr, t, &hashes[i]);
-    }
-    return st;
-}
-
-/* WEIGHT is the same on ranks that see the same box; the other slots where the layouts agree. */
-static int32_t model_rank(const trainer *tr, nrl_slot slot, int32_t rank, const nrl_param *p)
-{
-    return slot == NRL_SLOT_WEIGHT ? layout_work_owner(tr->session->mesh, rank, p)
-                                   : layout_owner(tr->session->mesh, rank, p);
-}
-
 static nrl_status compare(trainer *tr, nrl_slot slot, const char *what, const uint64_t *all)
 {
     int32_t n_params = tr->session->model->n_params;
     for (int32_t i = 0; i < n_params; i++) {
         const nrl_param *p = tr->session->model->params[i];
         for (int32_t rank = 1; rank < nrl_mesh_world(tr->session->mesh); rank++) {
-            int32_t other = model_rank(tr, slot, rank, p);
+            /* WEIGHT is the same on ranks that see the same box; the other slots where the layouts agree. */
+            int32_t other = slot == NRL_SLOT_WEIGHT ? layout_work_owner(tr->session->mesh, rank, p)
+                                                    : layout_owner(tr->session->mesh, rank, p);
             if (all[(size_t)rank * n_params + i] == all[(size_t)other * n_params + i]) continue;
             return nrl_fail(NRL_ERR_BUG,
                             "%s of '%s' differs between rank %d and rank %d%s\n"
@@ -124,7 +108,12 @@ static nrl_status check_slot(trainer *tr, nrl_slot slot, const char *what)
 {
     size_t n = (size_t)tr->session->model->n_params, ranks = (size_t)nrl_mesh_world(tr->session->mesh);
     uint64_t *own = mem_alloc(n * (ranks + 1) * sizeof *own), *all = own + n;
-    nrl_status st = hash_slot(tr, slot, own);
+    nrl_status st = NRL_OK;
+    for (size_t i = 0; i < n && st == NRL_OK; i++) {
+        nrl_tensor *t = nrl_param_tensor(tr->session->model->params[i], slot);
+        own[i] = 0;
+        if (t) st = hash_tensor(tr, t, &own[i]);
+    }
     if (st == NRL_OK) st = mesh_exchange(tr->session->mesh, what, own, n * sizeof *own, all);
     if (st == NRL_OK) st = compare(tr, slot, what, all);
     free(own);

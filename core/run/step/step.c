@@ -52,20 +52,6 @@ static nrl_status step_weigh(trainer *tr, one_step *of)
 
 /* ---- 2: forward and backward of all micro-batches ---- */
 
-/* d step loss / d sum k = 1 / W[k], times the loss scale: what each term's backward starts from. */
-static nrl_status step_seed(trainer *tr, const double *weights)
-{
-    const int64_t one = 1;
-    nrl_ctx *ctx = tr->session->ctx;
-    nrl_tensor **seeds = tr->session->work.seeds;
-    for (uint32_t k = 0; k < tr->session->algorithm->n_terms; k++) {
-        float value = weights[k] > 0 ? (float)(tr->loss_scale.scale / weights[k]) : 0;
-        if (!seeds[k]) NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &one, true, &seeds[k]));
-        NRL_TRY(tensor_write(ctx, seeds[k], &value));
-    }
-    return NRL_OK;
-}
-
 /* A parameter that nothing used this step has a gradient of zero, not last step's. */
 static nrl_status step_finish_gradients(session *se)
 {
@@ -109,7 +95,14 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     session *se = tr->session;
     work *w = &se->work;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
-    NRL_TRY(step_seed(tr, se->strategy.plan.local_steps ? of->own_weights : of->weights));
+    const double *weights = se->strategy.plan.local_steps ? of->own_weights : of->weights;
+    const int64_t one = 1;
+    /* d step loss / d sum k = 1 / W[k], times the loss scale: what each term's backward starts from. */
+    for (uint32_t k = 0; k < se->algorithm->n_terms; k++) {
+        float value = weights[k] > 0 ? (float)(tr->loss_scale.scale / weights[k]) : 0;
+        if (!w->seeds[k]) NRL_TRY(tensor_persistent(se->ctx, NRL_DTYPE_F32, 1, &one, true, &w->seeds[k]));
+        NRL_TRY(tensor_write(se->ctx, w->seeds[k], &value));
+    }
     NRL_TRY(work_schedule(w, (int32_t)of->data->n_micro_batches));
     w->random = random_key(tr);
     metrics_reset(&tr->metrics);
@@ -249,19 +242,6 @@ static nrl_status step_update(trainer *tr, const one_step *of, bool look)
     return a->step_end ? a->step_end(se->algorithm_self, of->all.sums, of->weights) : NRL_OK;
 }
 
-/* printf shows the sign of a NaN, which means nothing. */
-static double unsigned_nan(double v)
-{
-    return isnan(v) ? (double)NAN : v;
-}
-
-/* fp16 ends at 65504: a loss that is not finite may be its fault, a gradient that of the scale. */
-static const char *precision_hint(const trainer *tr, double loss)
-{
-    if (session_compute(tr->session) != NRL_DTYPE_F16) return "";
-    return isfinite(loss) ? "train.loss_scale: dynamic; " : "train.precision: bf16; ";
-}
-
 /* A gradient that fp16 could not hold, of a finite loss: the step is omitted with a smaller scale. */
 static nrl_status overflowed(trainer *tr)
 {
@@ -280,14 +260,18 @@ static nrl_status overflowed(trainer *tr)
 static nrl_status diverged(trainer *tr, double loss, double norm)
 {
     const config_train *t = &tr->session->config.train;
-    loss = unsigned_nan(loss);
-    norm = unsigned_nan(norm);
     int64_t step = tr->progress.step + 1;
+    /* fp16 ends at 65504: a loss that is not finite may be its fault, a gradient that of the scale. */
+    const char *hint = session_compute(tr->session) != NRL_DTYPE_F16 ? ""
+                       : isfinite(loss)                              ? "train.loss_scale: dynamic; "
+                                                                     : "train.precision: bf16; ";
+    if (isnan(loss)) loss = (double)NAN; /* printf shows the sign of a NaN, which means nothing */
+    if (isnan(norm)) norm = (double)NAN;
     if (t->nan == CONFIG_NAN_STOP)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g\nhint: a lower optimizer.lr or a longer "
                         "warm-up; %strain.nan: skip leaves such steps out",
-                        loss, norm, precision_hint(tr, loss));
+                        loss, norm, hint);
     if (++tr->progress.skipped_in_a_row >= t->nan_limit)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g: %lld steps in a row were skipped (train.nan_limit)", loss, norm,

@@ -39,14 +39,6 @@ static nrl_status check_action(const actions_source *from, int32_t n_micro_batch
     return NRL_OK;
 }
 
-/* The loss lies in the last FORWARD, and may give gradients there that its BACKWARD goes on with. */
-static nrl_status check_head(const actions_source *from, const nrl_action *v, const nrl_action *end)
-{
-    if (v->pass != NRL_PASS_FORWARD || v->unit != from->m->n_units - 1) return NRL_OK;
-    if (v + 1 < end && v[1].unit == v->unit && v[1].micro_batch == v->micro_batch) return NRL_OK;
-    return unsound(from, v, "the unit with the loss must be followed by its BACKWARD");
-}
-
 /* ---- what the walk wants to know of each action ---- */
 
 static void push(action_list *v, const actions_source *from, const nrl_action *order, nrl_pass pass)
@@ -96,8 +88,12 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
                             from->scheduler->plugin.name, (long long)n, (int)units, (int)n_micro_batches,
                             2 * (long long)units * n_micro_batches);
         for (int64_t i = 0; i < n; i++) {
-            NRL_TRY(check_action(from, n_micro_batches, &order[i], at));
-            NRL_TRY(check_head(from, &order[i], order + n));
+            const nrl_action *one = &order[i];
+            NRL_TRY(check_action(from, n_micro_batches, one, at));
+            /* The loss lies in the last FORWARD, and may give gradients there that its BACKWARD goes on with. */
+            if (one->pass == NRL_PASS_FORWARD && one->unit == from->m->n_units - 1 &&
+                !(i + 1 < n && one[1].unit == one->unit && one[1].micro_batch == one->micro_batch))
+                return unsound(from, one, "the unit with the loss must be followed by its BACKWARD");
         }
     } else {
         plain_order(from, n_micro_batches, order, &n);

@@ -72,18 +72,13 @@ void gradients_forget(gradients *g)
     g->held = -1;
 }
 
-/* The loss lies in the last unit's forward action, and may give the head its gradient there. */
-static bool adds_gradients(const nrl_action *actions, int64_t i)
-{
-    const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
-    return v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
-}
-
 /* Slots are set as they are: nrl_param_bind would say that WEIGHT changed, which packed copies hang on. */
 void gradients_enter(gradients *g, const nrl_action *actions, int64_t i)
 {
-    const nrl_action *v = &actions[i];
-    if (!adds_gradients(actions, i) || g->held == v->unit) return;
+    const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
+    /* The loss lies in the last unit's forward action, and may give the head its gradient there. */
+    bool adds = v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
+    if (!adds || g->held == v->unit) return;
     g->held = v->unit;
     for (int32_t k = 0; k < v->n_uses; k++) {
         nrl_param *p = v->uses[k];
@@ -94,23 +89,20 @@ void gradients_enter(gradients *g, const nrl_action *actions, int64_t i)
     }
 }
 
-/* Rounds one gradient into GRAD_SHARD; the unit may not have given it any. */
-static nrl_status store(const gradients *g, nrl_ctx *ctx, nrl_param *p)
-{
-    nrl_tensor *sum = p->slots[NRL_SLOT_GRAD], *grad = p->slots[NRL_SLOT_GRAD_SHARD];
-    bool given = !p->grad_is_empty, first = g->grad_is_empty[p->index];
-    p->slots[NRL_SLOT_GRAD] = NULL;
-    p->grad_is_empty = first && !given;
-    if (!given) return NRL_OK;
-    return first ? nrl_tensor_copy(ctx, sum, grad) : nrl_tensor_add(ctx, sum, grad);
-}
-
 nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_action *v)
 {
     if (v->pass != NRL_PASS_BACKWARD) return NRL_OK;
     NRL_ASSERT(g->held, ==, v->unit);
-    for (int32_t k = 0; k < v->n_uses; k++)
-        if (v->uses[k]->trained) NRL_TRY(store(g, ctx, v->uses[k]));
+    for (int32_t k = 0; k < v->n_uses; k++) {
+        nrl_param *p = v->uses[k];
+        if (!p->trained) continue;
+        /* Rounds one gradient into GRAD_SHARD; the unit may not have given it any. */
+        nrl_tensor *sum = p->slots[NRL_SLOT_GRAD], *grad = p->slots[NRL_SLOT_GRAD_SHARD];
+        bool given = !p->grad_is_empty, first = g->grad_is_empty[p->index];
+        p->slots[NRL_SLOT_GRAD] = NULL;
+        p->grad_is_empty = first && !given;
+        if (given) NRL_TRY(first ? nrl_tensor_copy(ctx, sum, grad) : nrl_tensor_add(ctx, sum, grad));
+    }
     g->held = -1;
     return NRL_OK;
 }

@@ -19,33 +19,24 @@ nrl_carry carry_retain(const nrl_carry *c)
     return *c;
 }
 
-static work_micro_batch *find(work_micro_batches *all, int32_t number)
-{
-    for (int32_t i = 0; i < all->n; i++)
-        if (all->list[i].batch && all->list[i].number == number) return &all->list[i];
-    return NULL;
-}
-
-static work_micro_batch *add(work_micro_batches *all)
-{
-    size_t units = (size_t)all->n_units;
-    all->list = mem_realloc(all->list, (size_t)(all->n + 1) * sizeof *all->list);
-    work_micro_batch *m = &all->list[all->n++];
-    *m = (work_micro_batch){.inputs = mem_alloc(units * sizeof *m->inputs),
-                            .tapes = mem_alloc(units * sizeof *m->tapes)};
-    for (int32_t u = all->first; u < all->end; u++)
-        m->tapes[u] = tape_create();
-    return m;
-}
-
 work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_batch *batch, bool *begins)
 {
-    work_micro_batch *m = find(all, number);
-    *begins = !m;
-    if (m) return m;
+    work_micro_batch *m = NULL;
+    *begins = false;
+    for (int32_t i = 0; i < all->n; i++)
+        if (all->list[i].batch && all->list[i].number == number) return &all->list[i];
+    *begins = true;
     for (int32_t i = 0; i < all->n && !m; i++)
         if (!all->list[i].batch) m = &all->list[i];
-    if (!m) m = add(all);
+    if (!m) {
+        size_t units = (size_t)all->n_units;
+        all->list = mem_realloc(all->list, (size_t)(all->n + 1) * sizeof *all->list);
+        m = &all->list[all->n++];
+        *m = (work_micro_batch){.inputs = mem_alloc(units * sizeof *m->inputs),
+                                .tapes = mem_alloc(units * sizeof *m->tapes)};
+        for (int32_t u = all->first; u < all->end; u++)
+            m->tapes[u] = tape_create();
+    }
     m->number = number;
     m->batch = batch;
     return m;

@@ -76,17 +76,6 @@ static bool is_whole(const storage_spec *spec, const nrl_param *p)
     return layout_is_work(spec->mesh, p);
 }
 
-/* GRAD_SHARD is GRAD, and MASTER (or HI16) is WEIGHT, where these hold the same elements in the same type. */
-static void bind_aliases(const storage_spec *spec, nrl_param *p)
-{
-    nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
-    if (!p->trained || !is_whole(spec, p)) return;
-    if (!nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD) && acc) nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, acc);
-    if (!nrl_param_tensor(p, NRL_SLOT_MASTER) && work && spec->compute == NRL_DTYPE_F32)
-        nrl_param_bind(p, NRL_SLOT_MASTER, work);
-    if (!nrl_param_tensor(p, NRL_SLOT_HI16) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HI16, work);
-}
-
 static nrl_dtype gradient_dtype(const storage_spec *spec)
 {
     return spec->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
@@ -97,8 +86,16 @@ static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec,
     const nrl_dtype f32 = NRL_DTYPE_F32;
     if (!spec->reduces_grads && !spec->bf16_gradients)
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, f32, room_gradient, false, s));
-    for (int32_t i = 0; i < m->n_params; i++)
-        bind_aliases(spec, m->params[i]);
+    /* GRAD_SHARD is GRAD, and MASTER (or HI16) is WEIGHT, where these hold the same elements in the same type. */
+    for (int32_t i = 0; i < m->n_params; i++) {
+        nrl_param *p = m->params[i];
+        nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
+        if (!p->trained || !is_whole(spec, p)) continue;
+        if (!nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD) && acc) nrl_param_bind(p, NRL_SLOT_GRAD_SHARD, acc);
+        if (!nrl_param_tensor(p, NRL_SLOT_MASTER) && work && spec->compute == NRL_DTYPE_F32)
+            nrl_param_bind(p, NRL_SLOT_MASTER, work);
+        if (!nrl_param_tensor(p, NRL_SLOT_HI16) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HI16, work);
+    }
     NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_SHARD, gradient_dtype(spec), room_local, false, s));
     if (spec->split16) { /* of what is whole HI16 is WEIGHT already */
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HI16, NRL_DTYPE_BF16, room_local, false, s));
@@ -218,17 +215,13 @@ static int64_t held_range_overlap(const held_range *r, int64_t begin, int64_t n,
     return *low < high ? high - *low : 0;
 }
 
-static int64_t largest(const model *m)
-{
-    int64_t n = 1;
-    for (int32_t i = 0; i < m->n_params; i++)
-        if (m->params[i]->numel > n) n = m->params[i]->numel;
-    return n < CHUNK ? n : CHUNK;
-}
-
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user)
 {
-    float *buffer = mem_try((size_t)largest(m) * sizeof *buffer, "weights that are loaded");
+    int64_t room = 1;
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (m->params[i]->numel > room) room = m->params[i]->numel;
+    if (room > CHUNK) room = CHUNK;
+    float *buffer = mem_try((size_t)room * sizeof *buffer, "weights that are loaded");
     nrl_status st = buffer ? NRL_OK : NRL_ERR_MEMORY;
     for (int32_t i = 0; i < m->n_params && st == NRL_OK; i++) {
         nrl_param *p = m->params[i];

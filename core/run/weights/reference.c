@@ -177,27 +177,21 @@ void reference_close(reference *r)
     free(r);
 }
 
-static nrl_status from_host(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
-{
-    int64_t n = batch->n_rows;
-    float *values = mem_try((size_t)n * sizeof *values, "reference log-probs"); /* zeros: the reference-free form */
-    if (!values) return NRL_ERR_MEMORY;
-    nrl_status st = NRL_OK;
-    if (r->caches[set]) st = reference_cache_fill(r->caches[set], batch, values);
-    if (st == NRL_OK) st = tensor_persistent(r->setup.ctx, NRL_DTYPE_F32, 1, &n, false, column);
-    if (st == NRL_OK) st = tensor_write(r->setup.ctx, *column, values);
-    free(values);
-    return st;
-}
-
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column)
 {
     nrl_status st = NRL_OK;
     *column = NULL;
     if (r->computes)
         st = compute(r, batch, column);
-    else if (!batch->is_tail)
-        st = from_host(r, set, batch, column);
+    else if (!batch->is_tail) {
+        int64_t n = batch->n_rows;
+        float *values = mem_try((size_t)n * sizeof *values, "reference log-probs"); /* zeros: the reference-free form */
+        if (!values) st = NRL_ERR_MEMORY;
+        if (st == NRL_OK && r->caches[set]) st = reference_cache_fill(r->caches[set], batch, values);
+        if (st == NRL_OK) st = tensor_persistent(r->setup.ctx, NRL_DTYPE_F32, 1, &n, false, column);
+        if (st == NRL_OK) st = tensor_write(r->setup.ctx, *column, values);
+        free(values);
+    }
     if (st != NRL_OK)
         nrl_add_context("reference log-probs");
     else if (*column)
