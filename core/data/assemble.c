@@ -76,9 +76,13 @@ static void add_segment(const dataset *d, nrl_batch *b, sizes *at, int64_t examp
     b->cu_seqlens[++at->segments] = (int32_t)at->own;
 }
 
-static nrl_status new_batch(const dataset *d, int64_t n_tokens, const sizes *size, nrl_batch **out)
+nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets, nrl_batch **out)
 {
-    nrl_batch *b = batch_new_shared(n_tokens, size->rows, size->segments, size->prompts);
+    sizes size = measure(d, examples, n, prompt_targets), at = {.shared = size.own};
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(dataset_verify(d, examples[i]));
+    if (!n) size = (sizes){.own = 1, .rows = 1, .segments = 1};
+    nrl_batch *b = batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
     if (!b) return NRL_ERR_MEMORY;
     b->n_extra = (int32_t)dataset_n_extra(d);
     for (int32_t k = 0; k < b->n_extra; k++) {
@@ -89,17 +93,6 @@ static nrl_status new_batch(const dataset *d, int64_t n_tokens, const sizes *siz
         return NRL_ERR_MEMORY;
     }
     *out = b;
-    return NRL_OK;
-}
-
-nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets, nrl_batch **out)
-{
-    sizes size = measure(d, examples, n, prompt_targets), at = {.shared = size.own};
-    for (int64_t i = 0; i < n; i++)
-        NRL_TRY(dataset_verify(d, examples[i]));
-    if (!n) size = (sizes){.own = 1, .rows = 1, .segments = 1};
-    NRL_TRY(new_batch(d, size.own + size.shared, &size, out));
-    nrl_batch *b = *out;
     b->n_examples = n;
     if (!n) {
         b->cu_seqlens[1] = 1;

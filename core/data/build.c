@@ -171,8 +171,11 @@ static nrl_status run_chunk(void *user, int who, int64_t i)
 
 /* ---- rounds ---- */
 
-static void add_counts(data_counts *sum, const data_counts *c)
+static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *writer)
 {
+    if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
+    data_counts *sum = &b->counts;
+    const data_counts *c = &s->counts;
     sum->rows += c->rows;
     sum->truncated += c->truncated;
     sum->identical += c->identical;
@@ -182,12 +185,6 @@ static void add_counts(data_counts *sum, const data_counts *c)
         sum->outcome[v] += c->outcome[v];
         if (!sum->first_line[v]) sum->first_line[v] = c->first_line[v];
     }
-}
-
-static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *writer)
-{
-    if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
-    add_counts(&b->counts, &s->counts);
     for (int i = 0; i < s->unknown.n; i++)
         add_key(&b->unknown, s->unknown.key[i]);
     const data_cache_segment *segments = (const void *)s->segments.text;

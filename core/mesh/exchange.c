@@ -53,23 +53,19 @@ typedef struct {
     char hash[HASH_TEXT];
 } digest;
 
-/* Rank 0's lines go to all, each rank's differences from them too. */
-static nrl_status exchange_differences(nrl_mesh *m, const char *what, const char *lines, char *first, size_t size,
-                                       compare_record *records)
-{
-    compare_record own;
-    if (m->place.rank == 0) memcpy(first, lines, size);
-    NRL_TRY(mesh_broadcast(m, what, 0, first, size));
-    compare_texts(first, lines, &own);
-    return mesh_exchange(m, what, &own, sizeof own, records);
-}
-
 static nrl_status find_differences(nrl_mesh *m, const char *what, const char *lines, size_t size, const char *hint)
 {
     compare_record *records = mem_try((size_t)m->place.world * sizeof *records, what);
     char *first = mem_try(size + 1, what);
     nrl_status st = records && first ? NRL_OK : NRL_ERR_MEMORY;
-    if (st == NRL_OK) st = exchange_differences(m, what, lines, first, size, records);
+    /* Rank 0's lines go to all, each rank's differences from them too. */
+    if (st == NRL_OK && m->place.rank == 0) memcpy(first, lines, size);
+    if (st == NRL_OK) st = mesh_broadcast(m, what, 0, first, size);
+    if (st == NRL_OK) {
+        compare_record own;
+        compare_texts(first, lines, &own);
+        st = mesh_exchange(m, what, &own, sizeof own, records);
+    }
     if (st == NRL_OK) {
         (void)mesh_barrier(m, what); /* nobody leaves before all have what they compare */
         st = compare_result(records, (const char *const *)m->hosts, m->place.world, first, hint);

@@ -150,17 +150,6 @@ static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
 
 /* ---- comparing ---- */
 
-static nrl_status compare_places(const join_request *a, const join_request *b)
-{
-    if (a->world != b->world)
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d (%s, process %d) belongs to %d ranks, rank %d (%s, process %d) to %d",
-                        a->rank, a->host, a->pid, a->world, b->rank, b->host, b->pid, b->world);
-    if (a->format != b->format || strcmp(a->version, b->version))
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d (%s) runs nrl %s, rank %d (%s) nrl %s", a->rank, a->host, a->version,
-                        b->rank, b->host, b->version);
-    return NRL_OK;
-}
-
 /* What the others' join_requests tell about the mesh. */
 static void keep_info(nrl_mesh *m, const join_request *join_requests)
 {
@@ -189,7 +178,14 @@ static nrl_status compare_all(nrl_mesh *m, char *const *texts, join_request *joi
 {
     for (int32_t r = 0; r < m->place.world; r++) {
         NRL_TRY(parse_join_request(texts[r], r, &join_requests[r]));
-        NRL_TRY(compare_places(&join_requests[0], &join_requests[r]));
+        const join_request *a = &join_requests[0], *b = &join_requests[r];
+        if (a->world != b->world)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "rank %d (%s, process %d) belongs to %d ranks, rank %d (%s, process %d) to %d", a->rank,
+                            a->host, a->pid, a->world, b->rank, b->host, b->pid, b->world);
+        if (a->format != b->format || strcmp(a->version, b->version))
+            return nrl_fail(NRL_ERR_CONFIG, "rank %d (%s) runs nrl %s, rank %d (%s) nrl %s", a->rank, a->host,
+                            a->version, b->rank, b->host, b->version);
     }
     keep_info(m, join_requests);
     /* The fingerprints that the join_requests end with. */
