@@ -5,6 +5,7 @@
  */
 #include "inference/generate.h"
 #include "inference/kv_cache.h"
+#include "inference/logits.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +217,7 @@ static nrl_status pass(group *g, bool prefill)
         st = check_logits(l.logits + k * l.stride, g->vocab);
     for (int32_t k = 0; st == NRL_OK && l.logits && k < l.n; k++)
         chosen[k] = choose(g, (size_t)l.owner[k], l.logits + k * l.stride);
-    if (st == NRL_OK) st = stage_share(&g->work->stage, g->work->ctx, chosen, l.n);
+    if (st == NRL_OK) st = logits_share(&g->work->stage, g->work->ctx, chosen, l.n);
     for (int32_t k = 0; st == NRL_OK && k < l.n; k++)
         st = take_token(g, (size_t)l.owner[k], chosen[k]);
     free(l.logits);

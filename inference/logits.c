@@ -111,7 +111,7 @@ nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, s
         st = g.batch ? work_hidden(w, g.batch, logits ? logits_take : logits_take_logps, &g) : NRL_ERR_MEMORY;
         /* stages without the head learn the values as words of 32 bits */
         int32_t *values = (int32_t *)(void *)(logits ? logits : logps);
-        if (st == NRL_OK) st = stage_share(&w->stage, w->ctx, values, logits ? total * vocab : total);
+        if (st == NRL_OK) st = logits_share(&w->stage, w->ctx, values, logits ? total * vocab : total);
         ctx_set_batch(w->ctx, NULL);
         batch_free(g.batch);
         if (logits) logits += total * vocab;
@@ -119,5 +119,27 @@ nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, s
         ids += total;
         i += k;
     }
+    return st;
+}
+
+/* ---- what the head's stage alone knows ---- */
+
+static nrl_status broadcast(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
+{
+    nrl_tensor *t;
+    nrl_work *sent;
+    NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, values, &t));
+    nrl_comm_call call = {.size = sizeof call, .peer = s->n - 1, .receive = t, .what = "what the last stage chose"};
+    NRL_TRY(nrl_comm_broadcast(s->comm, ctx, &call, &sent));
+    NRL_TRY(nrl_work_wait(&sent, ctx));
+    return tensor_read(ctx, t, values);
+}
+
+nrl_status logits_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
+{
+    if (!s->comm || !n) return NRL_OK;
+    ctx_scope_begin(ctx);
+    nrl_status st = broadcast(s, ctx, values, n);
+    ctx_scope_end(ctx);
     return st;
 }

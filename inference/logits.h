@@ -10,4 +10,7 @@
 nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, size_t n, float *logits, float *logps);
 int32_t logits_vocab(const work *w); /* V, of the whole vocabulary */
 
+/* Small host memory of the stage with the head, to all: what was chosen from its logits. */
+nrl_status logits_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n);
+
 #endif

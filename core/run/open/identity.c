@@ -67,18 +67,6 @@ static void add_config(const nrl_node *config, const char *what, buffer *lines)
     free(text);
 }
 
-static nrl_status add_text(session *se, buffer *lines)
-{
-    if (se->tokenizer) {
-        NRL_TRY(add_plugin(se, &se->tokenizer->open.table->plugin, lines));
-        buffer_print(lines, "tokenizer: %s\n", se->tokenizer->info.hash);
-    }
-    if (!se->chat) return NRL_OK;
-    NRL_TRY(add_plugin(se, &se->chat->table->plugin, lines));
-    buffer_print(lines, "data.template %s: %s\n", se->chat->label, se->chat->hash);
-    return NRL_OK;
-}
-
 static nrl_status add_data(session *se, const dataset *d, const char *role, buffer *lines)
 {
     for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
@@ -98,17 +86,6 @@ static void add_tokens(const dataset *d, const char *role, buffer *lines)
     }
 }
 
-static nrl_status add_reference(session *se, buffer *lines)
-{
-    model_origin origin = {.formats = &se->formats, .signer = se->public_key};
-    const nrl_node *config;
-    const char *path = se->reference_options.reference_model;
-    if (!work_needs(se->algorithm, "ref_logps") || !*path) return NRL_OK;
-    NRL_TRY(origin_find(path, &se->model_memory, &origin, &config));
-    add_config(config, "reference's ", lines);
-    return add_origin(&origin, "reference's ", lines);
-}
-
 static nrl_status add_files(session *se, buffer *lines)
 {
     NRL_TRY(add_plugin(se, &se->model->table.plugin, lines));
@@ -117,8 +94,22 @@ static nrl_status add_files(session *se, buffer *lines)
     if (se->origin.adapter_format) NRL_TRY(add_plugin(se, &se->origin.adapter_format->plugin, lines));
     add_config(se->model->config, "model's ", lines);
     NRL_TRY(add_origin(&se->origin, "model's ", lines));
-    NRL_TRY(add_reference(se, lines));
-    NRL_TRY(add_text(se, lines));
+    const char *path = se->reference_options.reference_model;
+    if (work_needs(se->algorithm, "ref_logps") && *path) {
+        model_origin origin = {.formats = &se->formats, .signer = se->public_key};
+        const nrl_node *config;
+        NRL_TRY(origin_find(path, &se->model_memory, &origin, &config));
+        add_config(config, "reference's ", lines);
+        NRL_TRY(add_origin(&origin, "reference's ", lines));
+    }
+    if (se->tokenizer) {
+        NRL_TRY(add_plugin(se, &se->tokenizer->open.table->plugin, lines));
+        buffer_print(lines, "tokenizer: %s\n", se->tokenizer->info.hash);
+    }
+    if (se->chat) {
+        NRL_TRY(add_plugin(se, &se->chat->table->plugin, lines));
+        buffer_print(lines, "data.template %s: %s\n", se->chat->label, se->chat->hash);
+    }
     NRL_TRY(add_data(se, se->train.set, "train", lines));
     return add_data(se, se->eval.set, "eval", lines);
 }

@@ -279,21 +279,6 @@ static void add_strategy(session *se, const config_axis *x, const config_compone
         strategy_choose(&se->strategy_choices, (strategy_choice){t, axis, options, c->at});
 }
 
-/* Nothing is said of who serves the axis: the default strategy where there are several ranks. */
-static void add_default(session *se, const servers *s, const config_axis *x)
-{
-    config_component c = x->strategy;
-    int32_t n = session_axis_size(se, x), world = session_world(se);
-    if (n == 1) return;
-    c.name = config_server_of(s->list, s->n, x->axis->name)->table->plugin.name;
-    c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
-    const char *of =
-        n == world ? arena_printf(&se->memory, "for %d ranks", n)
-                   : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)", x->axis->name, n, world);
-    telemetry_say(se->telemetry, "parallel   %s, the default %s", c.name, of);
-    add_strategy(se, x, &c);
-}
-
 static void fill_parallel(session *se)
 {
     const servers s = find_servers(se);
@@ -304,10 +289,18 @@ static void fill_parallel(session *se)
     }
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
-        if (x->is_auto)
-            add_default(se, &s, x);
-        else if (x->strategy.name)
-            add_strategy(se, x, &x->strategy);
+        config_component c = x->strategy;
+        if (x->is_auto) { /* who serves the axis is not said: the default strategy where there are several ranks */
+            int32_t n = session_axis_size(se, x), world = session_world(se);
+            if (n == 1) continue;
+            c.name = config_server_of(s.list, s.n, x->axis->name)->table->plugin.name;
+            c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
+            const char *of = n == world ? arena_printf(&se->memory, "for %d ranks", n)
+                                        : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)",
+                                                       x->axis->name, n, world);
+            telemetry_say(se->telemetry, "parallel   %s, the default %s", c.name, of);
+        }
+        if (c.name) add_strategy(se, x, &c);
     }
 }
 

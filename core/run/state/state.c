@@ -15,19 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-static nrl_status scale_read(loss_scale *s, const nrl_node *map)
-{
-    if (!s->rule.dynamic || !map) return NRL_OK;
-    s->scale = nrl_node_f64(nrl_node_find(map, "scale"), 0);
-    s->good_steps = nrl_node_int(nrl_node_find(map, "good_steps"), -1);
-    s->overflows = nrl_node_int(nrl_node_find(map, "overflows"), -1);
-    if (s->scale > 0 && s->scale <= FLT_MAX && s->good_steps >= 0 && s->overflows >= 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT,
-                    "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
-                    "number above 0 and counts",
-                    s->scale, (long long)s->good_steps, (long long)s->overflows);
-}
-
 /* ---- saving ---- */
 
 static params_scope scope_of(const trainer *tr)
@@ -55,27 +42,9 @@ static nrl_state_io strategy_state_io(const trainer *tr, arena *a, const strateg
                               one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
 }
 
-/* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape. */
-static const char *mesh_shape(const trainer *tr, arena *a)
-{
-    const char *text = "";
-    for (size_t i = 0; i < tr->session->config.n_axes; i++) {
-        const char *name = tr->session->config.axes[i].axis->name;
-        text = arena_printf(a, "%s%s%s %d", text, i ? " " : "", name, (int)nrl_mesh_size(tr->session->mesh, name));
-    }
-    return text;
-}
-
 static void add_text(arena *a, checkpoint_writer *w, const char *key, const char *text)
 {
     if (text) checkpoint_add_node(w, key, node_string(a, text, strlen(text)));
-}
-
-/* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
-static const char *tokenizer_path(arena *a, const trainer *tr)
-{
-    const char *folder = tr->session->tokenizer ? tr->session->tokenizer->info.folder : NULL;
-    return folder ? config_absolute(a, folder) : tr->session->tokenizer ? "" : NULL;
 }
 
 /* "NAME VERSION, HASH" of a plugin; NULL where there is none. */
@@ -101,8 +70,15 @@ static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
     checkpoint_add_node(w, "plugins", plugins_node(a, tr));
     checkpoint_add_node(w, "model", tr->session->model->config);
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
-    add_text(a, w, "mesh", mesh_shape(tr, a));
-    add_text(a, w, "tokenizer", tokenizer_path(a, tr));
+    const char *shape = ""; /* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape */
+    for (size_t i = 0; i < tr->session->config.n_axes; i++) {
+        const char *name = tr->session->config.axes[i].axis->name;
+        shape = arena_printf(a, "%s%s%s %d", shape, i ? " " : "", name, (int)nrl_mesh_size(tr->session->mesh, name));
+    }
+    add_text(a, w, "mesh", shape);
+    /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
+    const char *folder = tr->session->tokenizer ? tr->session->tokenizer->info.folder : NULL;
+    add_text(a, w, "tokenizer", folder ? config_absolute(a, folder) : tr->session->tokenizer ? "" : NULL);
     add_text(a, w, "chat_template", session_template(tr->session, a));
     add_text(a, w, "nrl", NRL_VERSION);
     add_text(a, w, "format",
@@ -189,20 +165,6 @@ static nrl_status check_kind(trainer *tr, const checkpoint *c)
     return saved ? adapter_base(tr->session, &key) : NRL_OK;
 }
 
-/* `nrl import` makes checkpoints of weights alone. */
-static nrl_status check_is_of_a_run(const checkpoint *c)
-{
-    NRL_TRY(progress_check_nodes(c));
-    if (!checkpoint_node(c, "config") && !checkpoint_node(c, "progress"))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: holds weights alone, not the state of a run\n"
-                        "hint: model.path=%s trains from them",
-                        checkpoint_dir(c), checkpoint_dir(c));
-    if (checkpoint_node(c, "config") && checkpoint_node(c, "model") && checkpoint_node(c, "fingerprints"))
-        return NRL_OK;
-    return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
-}
-
 static nrl_status restore_algorithm(trainer *tr, checkpoint *c)
 {
     if (!tr->session->algorithm->state) return NRL_OK;
@@ -255,7 +217,14 @@ nrl_status state_restore_weights(trainer *tr, checkpoint *c)
 nrl_status state_restore(trainer *tr, checkpoint *c)
 {
     params_scope scope = scope_of(tr);
-    NRL_TRY(check_is_of_a_run(c));
+    NRL_TRY(progress_check_nodes(c));
+    if (!checkpoint_node(c, "config") && !checkpoint_node(c, "progress")) /* of `nrl import` */
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: holds weights alone, not the state of a run\n"
+                        "hint: model.path=%s trains from them",
+                        checkpoint_dir(c), checkpoint_dir(c));
+    if (!checkpoint_node(c, "config") || !checkpoint_node(c, "model") || !checkpoint_node(c, "fingerprints"))
+        return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
     NRL_TRY(check_kind(tr, c));
     NRL_TRY(fingerprint_check(tr, c));
     NRL_TRY(optimizer_state_check(&tr->session->updates, c));
@@ -265,7 +234,18 @@ nrl_status state_restore(trainer *tr, checkpoint *c)
     for (int32_t i = 0; i < tr->session->model->n_params; i++)
         NRL_TRY(param_refresh(tr->session->ctx, tr->session->model->params[i]));
     NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
-    NRL_TRY(scale_read(&tr->loss_scale, checkpoint_node(c, "loss_scale")));
+    const nrl_node *map = checkpoint_node(c, "loss_scale");
+    loss_scale *s = &tr->loss_scale;
+    if (s->rule.dynamic && map) {
+        s->scale = nrl_node_f64(nrl_node_find(map, "scale"), 0);
+        s->good_steps = nrl_node_int(nrl_node_find(map, "good_steps"), -1);
+        s->overflows = nrl_node_int(nrl_node_find(map, "overflows"), -1);
+        if (!(s->scale > 0 && s->scale <= FLT_MAX) || s->good_steps < 0 || s->overflows < 0)
+            return nrl_fail(NRL_ERR_CORRUPT,
+                            "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
+                            "number above 0 and counts",
+                            s->scale, (long long)s->good_steps, (long long)s->overflows);
+    }
     trainer_set_script_state(tr, nrl_node_string(checkpoint_node(c, "script"), NULL));
     arena a = {0};
     nrl_status st = restore_strategies(tr, &a, c);

@@ -83,12 +83,6 @@ nrl_status ranks_begin_step(trainer *tr, double *weights)
 
 /* ---- after a step or an evaluation ---- */
 
-static void merge_metrics(metric_set *m, const metric_sum *theirs)
-{
-    for (uint32_t i = 0; i < m->n; i++)
-        if (theirs[i].any) metric_add(&m->list[i], m->algorithm->metrics[i].reduce, theirs[i].value, theirs[i].weight);
-}
-
 typedef void (*add_words)(void *total, const void *words);
 
 /* Ranks that share each unit have the same sums and metrics: the first gives them. Of stages the last one alone has
@@ -113,7 +107,10 @@ static nrl_status exchange(nrl_mesh *mesh, metric_set *m, const char *what, void
         metrics_reset(m);
         for (int32_t i = 0; i < n; i++) {
             add(words, all + (size_t)i * record);
-            merge_metrics(m, (const metric_sum *)(const void *)(all + (size_t)i * record + size));
+            const metric_sum *theirs = (const metric_sum *)(const void *)(all + (size_t)i * record + size);
+            for (uint32_t k = 0; k < m->n; k++)
+                if (theirs[k].any)
+                    metric_add(&m->list[k], m->algorithm->metrics[k].reduce, theirs[k].value, theirs[k].weight);
         }
     }
     free(own);

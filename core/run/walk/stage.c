@@ -194,28 +194,6 @@ nrl_status stage_settle(stage_link *s, nrl_ctx *ctx)
     return st;
 }
 
-/* ---- what the head's stage alone knows ---- */
-
-static nrl_status broadcast(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
-{
-    nrl_tensor *t;
-    nrl_work *work;
-    NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_I32, 1, &n, values, &t));
-    nrl_comm_call call = {.size = sizeof call, .peer = s->n - 1, .receive = t, .what = "what the last stage chose"};
-    NRL_TRY(nrl_comm_broadcast(s->comm, ctx, &call, &work));
-    NRL_TRY(nrl_work_wait(&work, ctx));
-    return tensor_read(ctx, t, values);
-}
-
-nrl_status stage_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
-{
-    if (!s->comm || !n) return NRL_OK;
-    ctx_scope_begin(ctx);
-    nrl_status st = broadcast(s, ctx, values, n);
-    ctx_scope_end(ctx);
-    return st;
-}
-
 /* Receives may be left after an error; who closes has told it, so that no wait is long. */
 void stage_close(stage_link *s, nrl_ctx *ctx)
 {

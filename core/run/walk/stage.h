@@ -58,8 +58,6 @@ nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action
                       const nrl_carry *carry);
 /* Waits until everything has left. */
 nrl_status stage_settle(stage_link *s, nrl_ctx *ctx);
-/* Small host memory of the stage with the head, to all: what was chosen from its logits. */
-nrl_status stage_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n);
 void stage_close(stage_link *s, nrl_ctx *ctx);
 
 #endif

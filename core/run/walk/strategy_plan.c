@@ -75,22 +75,16 @@ static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bo
 
 /* ---- one strategy ---- */
 
-/* A strategy that does not answer would bind what it always does. */
-static nrl_status check_encodings(const nrl_parallel_plan *plan)
-{
-    if (plan->split16 && !plan->takes_split16)
-        return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
-    if (plan->bf16_gradients && !plan->takes_bf16_gradients)
-        return nrl_fail(NRL_ERR_CONFIG, "it holds gradients in fp32, train.gradients is bf16");
-    return NRL_OK;
-}
-
-/* The walk has the stages of the first strategy. Ranks that step alone clip by a norm of their own, which other axes
- * would have to share. */
-static nrl_status check_axis(const planning *p, const strategy_member *one)
+/* A strategy that does not answer would bind what it always does. The walk has the stages of the first strategy. Ranks
+ * that step alone clip by a norm of their own, which other axes would have to share. */
+static nrl_status check_answer(const planning *p, const strategy_member *one)
 {
     bool depth = one->axis->divides == NRL_DIVIDES_DEPTH;
     int32_t own = nrl_mesh_size(p->setup->mesh, one->axis->name), world = nrl_mesh_world(p->setup->mesh);
+    if (one->plan.split16 && !one->plan.takes_split16)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
+    if (one->plan.bf16_gradients && !one->plan.takes_bf16_gradients)
+        return nrl_fail(NRL_ERR_CONFIG, "it holds gradients in fp32, train.gradients is bf16");
     if (depth && one->axis != p->setup->choices->of[0].axis)
         return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
                         one->axis->name, p->setup->choices->of[0].axis->name);
@@ -113,10 +107,9 @@ static nrl_status open_member(const planning *p, const strategy_choice *choice, 
         one->self = NULL; /* whatever a failed create left there */
     else
         st = one->table->plan(one->self, &one->plan);
-    if (st == NRL_OK) st = check_encodings(&one->plan);
     for (int32_t i = 0; i < v->n_params; i++)
         layout_settle(p->setup->mesh, v->params[i]);
-    if (st == NRL_OK) st = check_axis(p, one);
+    if (st == NRL_OK) st = check_answer(p, one);
     if (st != NRL_OK) nrl_add_context("parallel strategy '%s'", one->table->plugin.name);
     if (st != NRL_OK && choice->at) nrl_add_context("%s", nrl_node_place(choice->at));
     return st;
