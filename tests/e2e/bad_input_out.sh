@@ -22,7 +22,7 @@ run 2 check run.yaml "out=$long"
 has err "is too long"
 run 2 run run.yaml "out=$long"
 run 2 run run.yaml out=/proc/nrl
-has err "out: cannot make the folder '/proc/nrl'"
+has err "out: cannot create the directory '/proc/nrl'"
 if [ "$(id -u)" -ne 0 ]; then # root may write anywhere
     mkdir locked && chmod 555 locked
     for verb in check run; do

@@ -57,7 +57,7 @@ has err "command line: learning_rate: unknown key; it is optimizer.lr here"
 has err "command line: train.num_train_epochs: unknown key; it is train.epochs here"
 has err "command line: template: unknown key; it is data.template here"
 run 2 check run.yaml 'plugins=[nowhere]'
-has err "command line: plugins: 'nowhere': no such folder"
+has err "command line: plugins: 'nowhere': no such directory"
 NRL_PLUGIN_PATH=nowhere run 2 check run.yaml algorithm=mine
 has err "; not a directory: nowhere"
 

@@ -51,7 +51,7 @@ has err "warning: skipped a damaged checkpoint: damaged/checkpoints/step-0000000
 has out "resume     after step 4 of 7"
 run 2 run run.yaml out=other resume=nowhere
 has err "nowhere: no such checkpoint"
-has err "hint: resume is never, auto or the folder of a checkpoint"
+has err "hint: resume is never, auto or the directory of a checkpoint"
 run 2 checkpoint verify run.yaml
 has err "run.yaml: is not a directory, expected a checkpoint"
 run 2 resume run.yaml

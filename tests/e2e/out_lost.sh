@@ -69,7 +69,7 @@ has err "cannot replace 'removed/metrics.jsonl': it is read as a run"
 # ---- the folder is gone, or another run has its name ----
 between 'if e.step == 3 then os.rename(out, out .. ".moved") end'
 run 1 run script.lua gone checkpoint.async=false
-has err "out: 'gone' was removed while the run is on"
+has err "out: 'gone' was removed during the run"
 [ -e gone ] && is "a folder that was moved away" "made again" "left alone"
 is "checkpoints in the moved one" "$(ls gone.moved/checkpoints)" step-00000002
 run 0 run script.lua gone2 checkpoint.every=0 checkpoint.export=none
@@ -82,7 +82,7 @@ between "if e.step == 3 then
 for how in checkpoint.on_error=stop checkpoint.on_error=warn; do
     rm -rf taken taken.moved second
     run 1 run script.lua taken checkpoint.async=false $how
-    has err "out: 'taken' was replaced by another folder while the run is on"
+    has err "out: 'taken' was replaced by another directory during the run"
     rmdir taken/checkpoints/step-00000004.tmp || is "a save of the second run" gone "left alone"
     diff -r taken second >differences || is "what the second run wrote" changed "as it was"
 done
@@ -92,7 +92,7 @@ done
 watch=$!
 run 1 launch -n 2 -- run run.yaml out=two train.steps=100000 checkpoint.export=none
 has err "out: 'two' was "
-has err " while the run is on"
+has err " during the run"
 wait $watch
 is "files in the new folder" "$(ls -A two)" ""
 

@@ -14,7 +14,8 @@ static nrl_status open_tokenizer(session *se)
     if (!choice.source) choice.source = se->tokenizer_dir;
     if (!choice.source && !choice.name) return NRL_OK;
     if (!choice.source)
-        return nrl_fail(NRL_ERR_CONFIG, "model.tokenizer: expected a path, as no folder of the model is known");
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "model.tokenizer: expected a path, because the directory of the model is unknown");
     if (!is_named && !tokenizer_is_at(se->host, choice.source)) return NRL_OK;
     NRL_TRY(tokenizer_open(se->host, &choice, &se->tokenizer));
     int64_t vocab = se->model->info.vocab_size;

@@ -28,8 +28,8 @@ nrl_status out_make(const char *path)
         buffer[i] = 0;
         if (mkdir(buffer, 0777)) {
             if (errno == EEXIST) continue;
-            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG, "out: cannot make the folder '%s': %s",
-                            buffer, strerror(errno));
+            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
+                            "out: cannot create the directory '%s': %s", buffer, strerror(errno));
         }
         /* A folder whose name is not durable loses all that is in it with the power. One that may not be read
          * cannot be synced. */

@@ -434,7 +434,7 @@ static void open_host(session *se)
             problems_add(se->problems,
                          nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
                                                                            : c->plugin_folders,
-                         "plugins: '%s': no such folder", c->plugins[i]);
+                         "plugins: '%s': no such directory", c->plugins[i]);
     se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
     se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
     se->claims.formats = &se->formats;

@@ -88,9 +88,9 @@ nrl_status claims_check_home(const claims *c)
     bool exists = !stat(c->out, &s);
     if (exists && s.st_dev == c->device && s.st_ino == c->inode) return NRL_OK;
     return nrl_fail(NRL_ERR_IO,
-                    "out: '%s' was %s while the run is on\nhint: nothing is written into another folder; what was "
+                    "out: '%s' was %s during the run\nhint: nothing is written into another directory; what was "
                     "saved lies where the first one went",
-                    c->out, exists ? "replaced by another folder" : "removed");
+                    c->out, exists ? "replaced by another directory" : "removed");
 }
 
 nrl_status claims_flush(claims *c)
@@ -228,8 +228,8 @@ nrl_status claims_check_export(const claims *c, const char *dir)
     }
     if (!refused) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot replace '%s' by a model: it is a folder of a run's\n"
-                    "hint: choose another folder, such as '%s/model'",
+                    "cannot replace '%s' by a model: it is a directory of a run's\n"
+                    "hint: choose another directory, such as '%s/model'",
                     dir, c->out ? c->out : dir);
 }
 

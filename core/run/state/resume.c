@@ -40,7 +40,7 @@ static nrl_status read_one(saver *sv, const char *dir, nrl_status (*restore)(tra
     checkpoint *c = NULL;
     nrl_status st = checkpoint_open_signed(dir, sv->session->public_key, &c);
     if (st == NRL_ERR_CONFIG) /* a word that names no folder may have been meant as one of the others */
-        nrl_fail(st, "%s\nhint: resume is never, auto or the folder of a checkpoint", nrl_error_text());
+        nrl_fail(st, "%s\nhint: resume is never, auto or the directory of a checkpoint", nrl_error_text());
     st = agree(sv, st);
     if (st == NRL_OK) st = compare_manifests(sv, dir);
     *differ = st == NRL_ERR_CONFIG && c;
