@@ -44,6 +44,7 @@ nrl_status data_read_plain(arena *a, const data_schema *s, const nrl_node *row, 
 nrl_status data_read_chat(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 nrl_status data_read_alpaca(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
+nrl_status data_read_preferred(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 
 #endif

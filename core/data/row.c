@@ -27,6 +27,8 @@ static const char *const key_names[DATA_KEY_COUNT] = {
     [DATA_KEY_REJECTED_INPUT_IDS] = "rejected_input_ids",
     [DATA_KEY_LABEL] = DATA_LABEL,
     [DATA_KEY_KTO_TAG] = "kto_tag",
+    [DATA_KEY_PREFERRED] = "preferred_output",
+    [DATA_KEY_NON_PREFERRED] = "non_preferred_output",
     [DATA_KEY_TOOLS] = "tools",
     [DATA_KEY_TEMPLATE_KWARGS] = "chat_template_kwargs",
 };
@@ -46,6 +48,7 @@ static const data_format formats[] = {
     {"instruction/chosen/rejected", true, false, KEY(INSTRUCTION) | ANSWERS, ALPACA_OPTIONS, data_read_prompted},
     {"prompt/chosen/rejected", true, false, KEY(PROMPT) | ANSWERS, CHAT_OPTIONS, data_read_prompted},
     {"chosen/rejected", true, false, ANSWERS, CHAT_OPTIONS, data_read_prompted},
+    {"OpenAI preferences", true, false, KEY(INPUT) | KEY(PREFERRED) | KEY(NON_PREFERRED), 0, data_read_preferred},
     {"pre-tokenized", false, false, KEY(INPUT_IDS), KEY(LABELS) | KEY(ATTENTION_MASK), data_read_ids},
     {"messages", false, false, KEY(MESSAGES), CHAT_OPTIONS, data_read_chat},
     {"ShareGPT", false, false, KEY(CONVERSATIONS), KEY(SYSTEM) | CHAT_OPTIONS, data_read_chat},
@@ -63,7 +66,8 @@ static const char expected_labelled[] =
     "conversations (ShareGPT), or input_ids and labels; and label or kto_tag";
 static const char expected_pairs[] =
     "expected prompt, chosen and rejected, or chosen and rejected, or conversations, chosen and "
-    "rejected, or prompt_input_ids, chosen_input_ids and rejected_input_ids";
+    "rejected, or prompt_input_ids, chosen_input_ids and rejected_input_ids, or input, preferred_output and "
+    "non_preferred_output (OpenAI)";
 
 const char *data_format_name(const data_format *f)
 {

@@ -213,6 +213,32 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
     return NRL_OK;
 }
 
+/* A row of OpenAI's preference fine-tuning: {"input": {"messages": [...], "tools": [...]}, "preferred_output": [...],
+ * "non_preferred_output": [...]}, where the outputs are lists of messages. */
+nrl_status data_read_preferred(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
+{
+    static const data_key outputs[] = {DATA_KEY_PREFERRED, DATA_KEY_NON_PREFERRED};
+    const nrl_node *input = nrl_node_find(row, s->name[DATA_KEY_INPUT]);
+    const nrl_node *messages = nrl_node_find(input, s->name[DATA_KEY_MESSAGES]);
+    data_messages head;
+    if (nrl_node_kind(messages) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_DATA, "key '%s': expected a map with a list '%s'", s->name[DATA_KEY_INPUT],
+                        s->name[DATA_KEY_MESSAGES]);
+    out->shape = DATA_SHAPE_CHAT;
+    NRL_TRY(data_read_messages(a, s->name[DATA_KEY_INPUT], messages, out, &head));
+    NRL_TRY(data_read_chat_options(a, s, input, out));
+    out->n_prompt = head.n;
+    for (int i = 0; i < 2; i++) {
+        const nrl_node *output = nrl_node_find(row, s->name[outputs[i]]);
+        data_messages answer;
+        if (nrl_node_kind(output) != NRL_NODE_LIST) return fail_kind(s->name[outputs[i]], output, "a list of messages");
+        NRL_TRY(data_read_messages(a, s->name[outputs[i]], output, out, &answer));
+        NRL_TRY(data_messages_add(a, &out->chat[i], head));
+        NRL_TRY(data_messages_add(a, &out->chat[i], answer));
+    }
+    return NRL_OK;
+}
+
 /* ---- tokens ---- */
 
 static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key key, const nrl_node **out)

@@ -67,6 +67,18 @@ static void wrong_types_are_named(void **state)
               "attention_mask[1] is not 1: padded rows are not read");
 }
 
+static void preference_rows_of_openai_are_complete(void **state)
+{
+    pairs_fail(state,
+               "{\"input\": [], \"preferred_output\": [{\"role\": \"assistant\", \"content\": \"y\"}],"
+               "\"non_preferred_output\": [{\"role\": \"assistant\", \"content\": \"n\"}]}\n",
+               "data.jsonl:1: key 'input': expected a map with a list 'messages'");
+    pairs_fail(state,
+               "{\"input\": {\"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}, \"preferred_output\": \"y\","
+               "\"non_preferred_output\": \"n\"}\n",
+               "data.jsonl:1: key 'preferred_output': expected a list of messages, found text");
+}
+
 static void pairs_and_single_samples_are_not_confused(void **state)
 {
     rows_fail(state, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n",
@@ -205,6 +217,7 @@ int main(void)
         TEST(broken_json_is_named_with_line_and_column),
         TEST(keys_that_lack_are_told_with_those_found),
         TEST(wrong_types_are_named),
+        TEST(preference_rows_of_openai_are_complete),
         TEST(pairs_and_single_samples_are_not_confused),
         TEST(an_empty_file_says_so),
         TEST(other_file_formats_are_recognised),

@@ -150,6 +150,15 @@ static void preference_rows_of_conversations_are_read(void **state)
                "chosen: <s>" USER("q") ASSISTANT("y") "\nrejected: <s>" USER("q") ASSISTANT("n"));
 }
 
+static void preference_rows_of_openai_are_read(void **state)
+{
+    check_pair(state,
+               "{\"input\": {\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": []},"
+               "\"preferred_output\": [{\"role\": \"assistant\", \"content\": \"y\"}],"
+               "\"non_preferred_output\": [{\"role\": \"assistant\", \"content\": \"n\"}]}\n",
+               "OpenAI preferences", "chosen: <s>" USER("q") ASSISTANT("y") "\nrejected: <s>" USER("q") ASSISTANT("n"));
+}
+
 static void a_text_prompt_repeated_in_the_answers_stands_once(void **state)
 {
     check_pair(state,
@@ -363,6 +372,7 @@ int main(void)
         TEST(a_shared_text_is_cut_before_the_word_that_differs),
         TEST(conversations_of_a_pair_share_messages),
         TEST(preference_rows_of_conversations_are_read),
+        TEST(preference_rows_of_openai_are_read),
         TEST(a_text_prompt_repeated_in_the_answers_stands_once),
         TEST(pre_tokenized_pairs_are_read),
         TEST(train_on_all_trains_prompts_but_not_those_of_pairs),
