@@ -66,7 +66,8 @@ static nrl_status sample_token(void *user, size_t i, int32_t id, bool *is_last)
     if (!skip || !sample_is_end(user, id)) n = table->decode_next(self, &s->stream, id, skip, c->piece, room);
     if (*is_last) n += table->decode_next(self, &s->stream, NRL_TOKEN_NONE, skip, c->piece + n, room);
     buffer_add(&s->text, c->piece, n);
-    end = o->n_stop ? find_stop(o, &s->text, s->shown) : SIZE_MAX;
+    if (!s->text.text) return o->token ? o->token(o->token_user, i, id, "", 0) : NRL_OK;
+    end = find_stop(o, &s->text, s->shown);
     if (end != SIZE_MAX) {
         s->text.text[s->text.size = end] = 0;
         *is_last = true;

@@ -39,6 +39,9 @@ typedef enum {
 /* Sets this thread's error text and returns code. The arguments may include nrl_error_text() itself, here and in
  * nrl_add_context. [any] */
 NRL_API nrl_status nrl_fail(nrl_status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#ifdef __clang_analyzer__ /* which does not know that nrl_fail returns its first argument */
+#define nrl_fail(code, ...) (nrl_fail(code, __VA_ARGS__), (code))
+#endif
 
 /* Puts "context: " in front of this thread's error text. [any] */
 NRL_API void nrl_add_context(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -46,8 +49,8 @@ NRL_API void nrl_add_context(const char *fmt, ...) __attribute__((format(printf,
 /* Returns this thread's error text; borrowed, valid until the next nrl_fail on this thread. [any] */
 NRL_API const char *nrl_error_text(void);
 
-/* Issues a warning, for info that do not stop a run: an event of the open run (nrl/logger.h), which the console logger
- * prints; "warning: ..." on stderr where no run is open or nothing takes its events. [any] */
+/* Issues a warning about a problem that does not stop a run: an event of the open run (nrl/logger.h), which the console
+ * logger prints; "warning: ..." on stderr where no run is open or nothing takes its events. [any] */
 NRL_API void nrl_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints both values of a broken invariant and aborts. Not for anything that a user can cause. [any] */

@@ -269,7 +269,7 @@ typedef struct {
     size_t n;
 } name_table;
 
-#define TABLE(rows) ((name_table){rows, sizeof rows / sizeof *rows})
+#define TABLE(rows) ((name_table){(rows), sizeof(rows) / sizeof *(rows)})
 
 static void tables_of(const gguf_architecture *arch, bool is_inner, name_table out[2])
 {
