@@ -359,7 +359,8 @@ try_suite() {
             hogs="$hogs $!"
         done
     fi
-    NRL_TEST_CPU="$*" ctest --test-dir "$(dirname "$(dirname "$nrl")")" -LE peers >"$work/suite" 2>&1
+    NRL_TEST_CPU="$*" OMP_NUM_THREADS=1 ctest --test-dir "$(dirname "$(dirname "$nrl")")" \
+        --parallel "$(nproc)" -LE peers >"$work/suite" 2>&1
     code=$?
     for hog in $hogs; do kill "$hog" && wait "$hog"; done
     echo "seed $try, $([ -n "$hogs" ] && echo busy || echo idle), options '$*': $(grep 'tests passed' "$work/suite"), $(

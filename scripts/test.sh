@@ -5,4 +5,5 @@
 
 install_needs test
 build_release -DNRL_TESTS=ON
-exec ctest --preset release "$@"
+# As many tests as there are processors run at the same time, each with one thread unless it sets its own number.
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} exec ctest --preset release --parallel "$(nproc)" "$@"
