@@ -327,6 +327,14 @@ static nrl_status export_adapters(nrl_inference *s, checkpoint *c, const char *o
     return st;
 }
 
+/* The dtype of the files, unless the caller asked for one. */
+static void choose_dtype(const nrl_inference *s, const nrl_export_options *all, save_options *o)
+{
+    bool is_fixed = o->dtype || all->adapters || all->encoding;
+    if (!o->dtype) o->dtype = is_fixed ? NRL_DTYPE_F32 : export_dtype(s->model, NRL_DTYPE_F32);
+    if (all->used_dtype) *all->used_dtype = o->dtype;
+}
+
 /* What travels along: the format's files, and those of a tokenizer that opens. Only another chat template needs it
  * open. */
 static nrl_status find_companions(nrl_inference *s, save_options *o)
@@ -338,27 +346,29 @@ static nrl_status find_companions(nrl_inference *s, save_options *o)
     return NRL_OK;
 }
 
-static nrl_status export_checkpoint(nrl_inference *s, checkpoint *c, const char *out, bool adapters,
+static nrl_status export_checkpoint(nrl_inference *s, checkpoint *c, const char *out, const nrl_export_options *all,
                                     const save_options *options)
 {
     save_options o = *options;
     const nrl_node *config;
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(describe_model(s, config));
+    choose_dtype(s, all, &o);
     NRL_TRY(find_companions(s, &o));
     if (s->jinja && s->tokenizer) NRL_TRY(export_set_template(&s->memory, s->tokenizer, s->jinja, &o));
     if (s->tokenizer_dir) inputs_add(&s->inputs, "its tokenizer", s->tokenizer_dir);
-    return adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
+    return all->adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }
 
-static nrl_status export_any(nrl_inference *s, const char *path, const char *out, bool adapters,
+static nrl_status export_any(nrl_inference *s, const char *path, const char *out, const nrl_export_options *all,
                              const format_scope *formats, const save_options *options)
 {
     save_options o = *options;
-    if (adapters)
+    if (all->adapters)
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is no run and no checkpoint: --adapter exports those of one", path);
     NRL_TRY(open_any(s, path));
     NRL_TRY(format_for_writing(formats, NRL_HOLDS_MODEL, s->format, &o.format));
+    choose_dtype(s, all, &o);
     NRL_TRY(find_companions(s, &o));
     inputs_add(&s->inputs, "the source", s->path);
     return model_save(out, s->model, storage_source, s->ctx, &o);
@@ -370,7 +380,7 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
     nrl_export_options all = {0};
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     save_options o = {
-        .dtype = all.dtype ? (nrl_dtype)all.dtype : NRL_DTYPE_F32,
+        .dtype = (nrl_dtype)all.dtype,
         .encoding = all.encoding,
         .overwrite = all.overwrite,
         .inputs = &s.inputs,
@@ -386,10 +396,10 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
         origin_add_inputs(&origin, "the source", &s.inputs);
         st = format_for_writing(&formats, all.adapters ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL, NULL, &o.format);
         if (st == NRL_OK) st = checkpoint_open_signed(from, s.signer, &c);
-        if (st == NRL_OK) st = export_checkpoint(&s, c, dir, all.adapters, &o);
+        if (st == NRL_OK) st = export_checkpoint(&s, c, dir, &all, &o);
         checkpoint_close(c);
     } else if (st == NRL_OK) {
-        st = export_any(&s, path, dir, all.adapters, &formats, &o);
+        st = export_any(&s, path, dir, &all, &formats, &o);
     }
     end(&s);
     return st;

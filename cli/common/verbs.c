@@ -37,19 +37,19 @@ const cli_verb cli_verbs[] = {
      "changes the numbers (data, loss, optimizer, schedule; see `nrl describe`)\n"
      "must equal the checkpoint's, unless checkpoint.mismatch=warn."},
     {"eval", "FILE.yaml|RUN [key=value ...] [--json]", "eval runs/sft", "the loss over data.eval",
-     "RUN is a run's directory (evaluates its newest checkpoint, else its model) or a\n"
-     "checkpoint; FILE.yaml evaluates the model that the config starts from. The\n"
-     "first line of output names the weights."},
+     "RUN is a run's directory (evaluates its newest checkpoint, else its model),\n"
+     "RUN@best, RUN@STEP or a checkpoint; FILE.yaml evaluates the model that the\n"
+     "config starts from. The first line of output names the weights."},
     {"sample",
      "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
      "           [--temperature T] [--top-k K] [--top-p P] [--min-p P] [--seed S]\n"
      "           [--repetition-penalty R] [--stop TEXT ...] [--n N] [--chat]\n"
      "           [--system TEXT] [--template NAME] [--public-key FILE] [--json]",
      "sample runs/sft --prompt 'Once upon'", "continue prompts",
-     "SRC is a run (its newest checkpoint), a checkpoint, or a Hugging Face\n"
-     "directory. --file has one prompt per line; rows {\"messages\": [...]} or\n"
-     "{\"prompt\": ...} of a .jsonl file are conversations, without a final answer, and\n"
-     "prompts; - is the standard input. Defaults: 64 tokens, temperature 0 (most\n"
+     "SRC is a run (its newest checkpoint), RUN@best, RUN@STEP, a checkpoint, or a\n"
+     "Hugging Face directory. --file has one prompt per line; rows\n"
+     "{\"messages\": [...]} or {\"prompt\": ...} of a .jsonl file are conversations,\n"
+     "without a final answer, and prompts; - is the standard input. Defaults: 64 tokens, temperature 0 (most\n"
      "likely token), top-p 1, seed 0. --n: texts per prompt. --stop ends a text\n"
      "before TEXT. --chat sends the prompt as a chat user, in the run's data.template\n"
      "or the tokenizer's, after the system prompt of --system; --template NAME selects\n"
@@ -80,8 +80,9 @@ const cli_verb cli_verbs[] = {
      "SRC DIR [--dtype f32|bf16|f16|...] [--format NAME]\n"
      "           [--adapter] [--overwrite] [--public-key FILE]",
      "export runs/sft out/model", "write a model to a directory",
-     "SRC is a run (its newest checkpoint), a checkpoint, or a model on disk; the\n"
-     "default dtype is f32. Adapters are merged; --adapter writes only them. --format\n"
+     "SRC is a run (its newest checkpoint), RUN@best, RUN@STEP, a checkpoint, or a\n"
+     "model on disk; the default dtype is that of the base model. Adapters are\n"
+     "merged; --adapter writes only them. --format\n"
      "names the plugin of formats/ that writes; default: SRC's format, else Hugging\n"
      "Face directories. A format can have more types: --format gguf --dtype q8_0 or\n"
      "q4_k writes DIR/model.gguf for llama.cpp. --overwrite is needed to replace a\n"

@@ -171,8 +171,9 @@ void checkpoint_search_refuse(checkpoint_search *s);
 /* *dir (malloc'd): what the first checkpoint_search_next returns. */
 nrl_status checkpoint_find_newest(const char *out, char **dir);
 
-/* *dir (malloc'd): `path` itself if it is a checkpoint, the newest complete checkpoint if `path` is a run, NULL if it
- * is neither. NRL_ERR_CONFIG: a run without a checkpoint. */
+/* *dir (malloc'd): `path` itself if it is a checkpoint, the newest complete checkpoint if `path` is a run, the best one
+ * for RUN@best, that of a step for RUN@STEP, NULL if it is none of these. NRL_ERR_CONFIG: a run without that
+ * checkpoint. */
 nrl_status checkpoint_locate(const char *path, char **dir);
 
 /* Keeps the `keep` newest checkpoints (0 = all) and the `keep_best` with the smallest metric, and removes the others

@@ -242,9 +242,50 @@ static bool holds(const char *path, const char *name)
     return is;
 }
 
+/* RUN@STEP and RUN@best: a checkpoint of the run; *dir stays NULL if `path` has another form. Among equal metrics the
+ * earliest step is the best, as in the run itself. */
+static nrl_status find_named(const char *path, char **dir)
+{
+    const char *at = strrchr(path, '@');
+    char *out = mem_printf("%.*s", at ? (int)(at - path) : 0, path), *end;
+    folder f = {0};
+    double metric, best = INFINITY;
+    int64_t step;
+    if (!at || !access(path, F_OK) || !holds(out, "checkpoints")) {
+        free(out);
+        return NRL_OK;
+    }
+    bool by_metric = !strcmp(at + 1, "best");
+    int64_t wanted = strtoll(at + 1, &end, 10);
+    nrl_status st = *end && !by_metric ? NRL_OK : folder_list(out, &f);
+    for (size_t i = 0; i < f.n; i++) {
+        char *one = path_of(&f, &f.list[i]);
+        bool whole = by_metric && checkpoint_look(one, &step, &metric) == NRL_OK;
+        if (by_metric && !whole) nrl_warn("skipped a damaged checkpoint: %s", nrl_error_text());
+        bool is_it = by_metric ? whole && metric <= best : end > at + 1 && f.list[i].step == wanted;
+        if (is_it && by_metric) best = metric;
+        if (is_it) free(*dir);
+        if (is_it)
+            *dir = one;
+        else
+            free(one);
+    }
+    if (st == NRL_OK && !*dir)
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      by_metric ? "cannot find '%s': no complete checkpoint of the run has a metric\n"
+                                  "hint: set eval.every; a checkpoint that is saved after an evaluation has its metric"
+                                : "cannot find '%s': expected RUN@best or RUN@STEP of a checkpoint that the run has\n"
+                                  "hint: `nrl checkpoint verify RUN` lists them",
+                      path);
+    folder_free(&f);
+    free(out);
+    return st;
+}
+
 nrl_status checkpoint_locate(const char *path, char **dir)
 {
     *dir = holds(path, FORMAT_MANIFEST) ? mem_strdup(path) : NULL;
+    if (!*dir) NRL_TRY(find_named(path, dir));
     if (*dir || !holds(path, "checkpoints")) return NRL_OK;
     NRL_TRY(checkpoint_find_newest(path, dir));
     return *dir ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);

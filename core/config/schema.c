@@ -112,6 +112,8 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_STR(config_checkpoint, export_format, "",
                 "the plugin of formats/ that writes OUT/model; unset: the format of model.path, or else the first that "
                 "can write"),
+    NRL_OPT_ENUM(config_checkpoint, export_dtype, "auto", "auto|f32|bf16|f16",
+                 "the dtype of OUT/model; auto: the one that the model's config.json names, or else train.precision"),
     NRL_OPT_BOOL(config_checkpoint, async, "true",
                  "continue training while a checkpoint is written; needs memory for a copy of the state"),
     NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "threads per rank that compress or decode"),

@@ -109,6 +109,7 @@ typedef struct {
     bool save_at_start;
     int64_t export;            /* config_export: OUT/model at the end */
     const char *export_format; /* plugin that writes OUT/model, "" = as read */
+    int64_t export_dtype;      /* 0 = as the model's config.json names it; else 1 f32, 2 bf16, 3 f16 */
     bool async;
     int64_t threads;
     int64_t on_error;       /* config_on_error */

@@ -254,11 +254,12 @@ class Model:
 _DTYPES = {"f32": _lib.DTYPE_F32, "bf16": _lib.DTYPE_BF16, "f16": _lib.DTYPE_F16}
 
 
-def export_model(path, folder, dtype="f32", format=None, adapters=False, overwrite=False, plugin_path=None, public_key=None):
+def export_model(path, folder, dtype=None, format=None, adapters=False, overwrite=False, plugin_path=None, public_key=None):
     """Writes the model of a run, a checkpoint or a model on disk to a folder, with its tokenizer. `format` names the plugin that
-    writes; `adapters`: these alone. `dtype` is f32, bf16, f16, or an encoding of the format such as q8_0 of gguf."""
+    writes; `adapters`: these alone. `dtype` is f32, bf16, f16, or an encoding of the format such as q8_0 of gguf; None: that of the
+    model's config.json."""
     encoding = None if dtype in _DTYPES else dtype
-    options = _lib.nrl_export_options(size=sizeof(_lib.nrl_export_options), dtype=_DTYPES.get(dtype, _lib.DTYPE_F32),
+    options = _lib.nrl_export_options(size=sizeof(_lib.nrl_export_options), dtype=_DTYPES.get(dtype, 0),
                                       adapters=adapters, overwrite=overwrite, format=_lib.text(format),
                                       encoding=_lib.text(encoding))
     env = _lib.environment(plugin_path, public_key)

@@ -45,18 +45,23 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+/* The directory of a checkpoint, in `a`; `path` is one, or RUN@STEP or RUN@best, or a run. */
+static nrl_status open_checkpoint(arena *a, const char *path, const char **dir)
+{
+    nrl_checkpoint *c;
+    NRL_TRY(nrl_checkpoint_open(path, NULL, &c));
+    nrl_checkpoint_info info = {.size = sizeof info};
+    nrl_checkpoint_info_fill(c, &info);
+    *dir = arena_strdup(a, info.dir);
+    nrl_checkpoint_close(c);
+    return NRL_OK;
+}
+
 /* The newest checkpoint of a run, or the model that the run exported. */
 static nrl_status newest_weights(arena *a, const char *folder, const char **out)
 {
-    nrl_checkpoint *c;
     if (exists(arena_printf(a, "%s/checkpoints", folder))) {
-        nrl_status st = nrl_checkpoint_open(folder, NULL, &c);
-        if (st == NRL_OK) {
-            nrl_checkpoint_info info = {.size = sizeof info};
-            nrl_checkpoint_info_fill(c, &info);
-            *out = arena_strdup(a, info.dir);
-            nrl_checkpoint_close(c);
-        }
+        nrl_status st = open_checkpoint(a, folder, out);
         if (st != NRL_ERR_CONFIG) return st; /* the run has no checkpoint */
     }
     *out = arena_printf(a, "%s/model", folder);
@@ -70,10 +75,10 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
 /* The config and the weights of a run's directory or of one of its checkpoints. */
 static nrl_status find_run(arena *a, const char *path, const char **config, const char **out, const char **weights)
 {
-    bool one = exists(arena_printf(a, "%s/manifest.json", path));
-    *out = one ? arena_printf(a, "%s/../..", path) : path;
+    bool one = !is_folder(path) || exists(arena_printf(a, "%s/manifest.json", path));
+    if (one) NRL_TRY(open_checkpoint(a, path, weights));
+    *out = one ? arena_printf(a, "%s/../..", *weights) : path;
     *config = arena_printf(a, "%s/config.yaml", *out);
-    *weights = path;
     if (!exists(*config))
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot evaluate '%s': expected a YAML file or the directory of a run, found no "
@@ -139,9 +144,9 @@ static nrl_status eval_verb(int argc, char **argv)
     experiment_environment(&a, &env);
     nrl_status st = experiment_ranks(&a, &env);
     env.quiet = env.no_output = env.evaluate_only = true;
-    bool folder = is_folder(argv[1]);
-    if (st == NRL_OK && !folder && experiment_speaks(&env)) warn_of_start(&a, argv[1]);
-    if (st == NRL_OK) st = folder ? open_run(&a, argc, argv, &env, &r) : experiment_open(&a, argc, argv, &env, &r);
+    bool is_run = is_folder(argv[1]) || (!exists(argv[1]) && strchr(argv[1], '@'));
+    if (st == NRL_OK && !is_run && experiment_speaks(&env)) warn_of_start(&a, argv[1]);
+    if (st == NRL_OK) st = is_run ? open_run(&a, argc, argv, &env, &r) : experiment_open(&a, argc, argv, &env, &r);
     if (st == NRL_OK) st = nrl_run_evaluate(r, NULL, &values, &n);
     if (st == NRL_OK && experiment_speaks(&env) && json)
         print_json(&a, r, values, n);

@@ -41,7 +41,8 @@ static nrl_status export_verb(int argc, char **argv)
     arena a = {0};
     nrl_environment env;
     const char *dtype, *public_key;
-    nrl_export_options o = {.size = sizeof o, .dtype = NRL_DTYPE_F32};
+    uint32_t used = NRL_DTYPE_NONE;
+    nrl_export_options o = {.size = sizeof o, .used_dtype = &used};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
     NRL_TRY(cli_take_value(&argc, argv, "--public-key", &public_key));
     NRL_TRY(cli_take_value(&argc, argv, "--format", &o.format));
@@ -55,7 +56,7 @@ static nrl_status export_verb(int argc, char **argv)
     if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
     if (st == NRL_OK)
         printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "",
-               o.encoding ? o.encoding : nrl_dtype_name((nrl_dtype)o.dtype));
+               o.encoding ? o.encoding : nrl_dtype_name((nrl_dtype)used));
     arena_free(&a);
     return st;
 }

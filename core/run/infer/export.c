@@ -103,10 +103,21 @@ nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja
     return tok->open.table->export_template(tok->open.self, jinja, export_add_file, &f);
 }
 
+nrl_dtype export_dtype(const model *m, nrl_dtype otherwise)
+{
+    const nrl_node *at = nrl_node_find(m->config, "dtype");
+    const char *word = nrl_node_string(at ? at : nrl_node_find(m->config, "torch_dtype"), "");
+    if (!strcmp(word, "float32")) return NRL_DTYPE_F32;
+    if (!strcmp(word, "bfloat16")) return NRL_DTYPE_BF16;
+    return strcmp(word, "float16") ? otherwise : NRL_DTYPE_F16;
+}
+
 nrl_status export_to(session *se, const char *from, const char *dir)
 {
+    static const nrl_dtype dtypes[] = {NRL_DTYPE_NONE, NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
+    nrl_dtype asked = dtypes[se->config.checkpoint.export_dtype];
     arena a = {0};
-    save_options o = {.dtype = session_compute(se),
+    save_options o = {.dtype = asked ? asked : export_dtype(se->model, session_compute(se)),
                       .copy_from = se->tokenizer ? se->tokenizer->info.folder : se->tokenizer_dir,
                       .files = se->tokenizer ? se->tokenizer->info.files : NULL,
                       .discard = !session_is_rank0(se),

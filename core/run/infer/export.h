@@ -6,6 +6,10 @@
 #include "model/save.h"
 #include "run/open/session.h"
 
+/* The dtype that a model's config.json names, so that an export has the size of the base model; `otherwise` if it names
+ * none. */
+nrl_dtype export_dtype(const model *m, nrl_dtype otherwise);
+
 /* The weights as they are, or, where `from` is not NULL, those of a checkpoint of this run. All ranks call it. */
 nrl_status export_to(session *se, const char *from, const char *dir);
 

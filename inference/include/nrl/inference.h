@@ -117,12 +117,14 @@ NRL_API int32_t nrl_run_vocab_size(const nrl_run *run); /* elements of a row of 
 
 typedef struct {
     uint32_t size;
-    uint32_t dtype;       /* NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16; 0 = NRL_DTYPE_F32 */
+    uint32_t dtype;       /* NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16; 0 = the one that the model's config.json
+                           * names, and NRL_DTYPE_F32 for adapters, with an encoding, or if it names none */
     bool adapters;        /* write only the adapters; NRL_ERR_CONFIG unless the path is a run that trained adapters */
     bool overwrite;       /* replace a model in `dir` */
     const char *format;   /* name of the format plugin that writes; NULL = the one that reads the path if it can write,
                            * else the one with the highest priority */
     const char *encoding; /* an encoding of the format for matrices, such as "q8_0", instead of dtype; NULL = dtype */
+    uint32_t *used_dtype; /* receives the dtype of the files; NULL = not needed */
 } nrl_export_options;
 
 /* Writes the model at `path`, as nrl_inference_open opens it, to the directory `dir`, with the tokenizer and the chat
