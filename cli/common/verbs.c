@@ -49,12 +49,12 @@ const cli_verb cli_verbs[] = {
      "SRC is a run (its newest checkpoint), RUN@best, RUN@STEP, a checkpoint, or a\n"
      "Hugging Face directory. --file has one prompt per line; rows\n"
      "{\"messages\": [...]} or {\"prompt\": ...} of a .jsonl file are conversations,\n"
-     "without a final answer, and prompts; - is the standard input. Defaults: 64 tokens, temperature 0 (most\n"
-     "likely token), top-p 1, seed 0. --n: texts per prompt. --stop ends a text\n"
-     "before TEXT. --chat sends the prompt as a chat user, in the run's data.template\n"
-     "or the tokenizer's, after the system prompt of --system; --template NAME selects\n"
-     "another template: auto, chatml, llama3, mistral, plain or a file. By default no\n"
-     "template is used."},
+     "without a final answer, and prompts; - is the standard input. Defaults:\n"
+     "64 tokens, temperature 0 (most likely token), top-p 1, seed 0.\n"
+     "--n: texts per prompt. --stop ends a text before TEXT. --chat sends the\n"
+     "prompt as a chat user, in the run's data.template or the tokenizer's, after\n"
+     "the system prompt of --system; --template NAME selects another template: auto,\n"
+     "chatml, llama3, mistral, plain or a file. By default no template is used."},
     {"chat",
      "SRC [--system TEXT] [--max-tokens N] [--temperature T]\n"
      "         [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty R]\n"
