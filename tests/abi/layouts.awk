@@ -16,6 +16,7 @@ function members(type, body,    i, c, depth, part, n) {
         } else
             part = part c
     }
+    member(type, part) # what no semicolon ends: a macro for several members
 }
 
 function member(type, text,    open, end, inner, name, list, n, i) {
@@ -35,6 +36,10 @@ function member(type, text,    open, end, inner, name, list, n, i) {
         name = substr(text, RSTART, RLENGTH)
         sub(/^\(\*+(const )?/, "", name)
         print_member(type, name)
+        return
+    }
+    if (match(text, /^NRL_[A-Z]+\(NRL_[A-Z]+_MEMBER\)/)) { # a list X(name, type) of members
+        printf "#define EACH(name, t) MEMBER(%s, name);\n    %s(EACH)\n#undef EACH\n", type, substr(text, 1, index(text, "(") - 1)
         return
     }
     if (text ~ /^NRL_[A-Z]+_MEMBER\(/) { # a macro for one

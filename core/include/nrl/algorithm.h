@@ -18,18 +18,18 @@ enum { NRL_MAX_TERMS = 4 };
 
 typedef enum {
     NRL_REDUCE_NONE = 0,
-    NRL_REDUCE_MEAN, /* sum of values / sum of weights, over the whole global batch */
-    NRL_REDUCE_SUM,
-    NRL_REDUCE_MAX,
-    NRL_REDUCE_MIN,
-    NRL_REDUCE_DIFFERENCE /* takes no values: the metric two rows above minus the one above (margins) */
+    NRL_REDUCE_MEAN = 1, /* sum of values / sum of weights, over the whole global batch */
+    NRL_REDUCE_SUM = 2,
+    NRL_REDUCE_MAX = 3,
+    NRL_REDUCE_MIN = 4,
+    NRL_REDUCE_DIFFERENCE = 5 /* takes no values: the metric two rows above minus the one above (margins) */
 } nrl_reduce;
 
 /* Which values of a metric are better; checkpoint.metric uses it. */
 typedef enum {
     NRL_BETTER_NONE = 0, /* not declared: the user must set checkpoint.metric_mode */
-    NRL_BETTER_SMALLER,
-    NRL_BETTER_LARGER
+    NRL_BETTER_SMALLER = 1,
+    NRL_BETTER_LARGER = 2
 } nrl_better;
 
 /* A number that the algorithm reports each step, such as "rewards/chosen". */

@@ -62,8 +62,13 @@ typedef struct {
     nrl_mat mask, a, b, y;
 } nrl_where_args;
 
-typedef enum { NRL_AXIS_NONE = 0, NRL_AXIS_ALL, NRL_AXIS_ROWS, NRL_AXIS_COLUMNS } nrl_axis;
-typedef enum { NRL_REDUCTION_NONE = 0, NRL_REDUCTION_SUM, NRL_REDUCTION_MAX, NRL_REDUCTION_LOG_SUM_EXP } nrl_reduction;
+typedef enum { NRL_AXIS_NONE = 0, NRL_AXIS_ALL = 1, NRL_AXIS_ROWS = 2, NRL_AXIS_COLUMNS = 3 } nrl_axis;
+typedef enum {
+    NRL_REDUCTION_NONE = 0,
+    NRL_REDUCTION_SUM = 1,
+    NRL_REDUCTION_MAX = 2,
+    NRL_REDUCTION_LOG_SUM_EXP = 3
+} nrl_reduction;
 /* axis: the dimension that is reduced. ALL: y is 1x1; ROWS: y is 1xC; COLUMNS: y is Rx1 (any layout of R values). */
 typedef struct {
     uint32_t size, op, axis;
@@ -224,41 +229,51 @@ typedef struct {
     int64_t block;
 } nrl_quantize_args;
 
-#define NRL_OP_MEMBER(name, args) nrl_status (*name)(void *self, nrl_stream *stream, const args *a)
+/* Every operation and its argument struct, in the order of the table: new ones are appended. */
+/* clang-format off */
+#define NRL_OPS(X) \
+    X(fill, nrl_fill_args) \
+    X(copy, nrl_copy_args) \
+    X(unary, nrl_unary_args) \
+    X(unary_grad, nrl_unary_grad_args) \
+    X(binary, nrl_binary_args) \
+    X(binary_grad, nrl_binary_grad_args) \
+    X(where, nrl_where_args) \
+    X(reduce, nrl_reduce_args) \
+    X(softmax, nrl_softmax_args) \
+    X(softmax_grad, nrl_softmax_grad_args) \
+    X(gemm, nrl_gemm_args) \
+    X(gather, nrl_gather_args) \
+    X(scatter, nrl_scatter_args) \
+    X(norm, nrl_norm_args) \
+    X(norm_grad, nrl_norm_grad_args) \
+    X(rope, nrl_rope_args) \
+    X(attention, nrl_attention_args) \
+    X(attention_grad, nrl_attention_grad_args) \
+    X(glu, nrl_glu_args) \
+    X(glu_grad, nrl_glu_grad_args) \
+    X(head, nrl_head_args) \
+    X(head_grad, nrl_head_grad_args) \
+    X(adamw, nrl_adamw_args) \
+    X(square_sum, nrl_square_sum_args) \
+    X(dropout, nrl_dropout_args) \
+    X(split16, nrl_split16_args) \
+    X(quantize, nrl_quantize_args)
+/* clang-format on */
+#define NRL_OP_MEMBER(name, args) nrl_status (*name)(void *self, nrl_stream *stream, const args *a);
 typedef struct {
     uint32_t size;
     uint32_t reserved;
-    NRL_OP_MEMBER(fill, nrl_fill_args);
-    NRL_OP_MEMBER(copy, nrl_copy_args);
-    NRL_OP_MEMBER(unary, nrl_unary_args);
-    NRL_OP_MEMBER(unary_grad, nrl_unary_grad_args);
-    NRL_OP_MEMBER(binary, nrl_binary_args);
-    NRL_OP_MEMBER(binary_grad, nrl_binary_grad_args);
-    NRL_OP_MEMBER(where, nrl_where_args);
-    NRL_OP_MEMBER(reduce, nrl_reduce_args);
-    NRL_OP_MEMBER(softmax, nrl_softmax_args);
-    NRL_OP_MEMBER(softmax_grad, nrl_softmax_grad_args);
-    NRL_OP_MEMBER(gemm, nrl_gemm_args);
-    NRL_OP_MEMBER(gather, nrl_gather_args);
-    NRL_OP_MEMBER(scatter, nrl_scatter_args);
-    NRL_OP_MEMBER(norm, nrl_norm_args);
-    NRL_OP_MEMBER(norm_grad, nrl_norm_grad_args);
-    NRL_OP_MEMBER(rope, nrl_rope_args);
-    NRL_OP_MEMBER(attention, nrl_attention_args);
-    NRL_OP_MEMBER(attention_grad, nrl_attention_grad_args);
-    NRL_OP_MEMBER(glu, nrl_glu_args);
-    NRL_OP_MEMBER(glu_grad, nrl_glu_grad_args);
-    NRL_OP_MEMBER(head, nrl_head_args);
-    NRL_OP_MEMBER(head_grad, nrl_head_grad_args);
-    NRL_OP_MEMBER(adamw, nrl_adamw_args);
-    NRL_OP_MEMBER(square_sum, nrl_square_sum_args);
-    NRL_OP_MEMBER(dropout, nrl_dropout_args);
-    NRL_OP_MEMBER(split16, nrl_split16_args);
-    NRL_OP_MEMBER(quantize, nrl_quantize_args);
+    NRL_OPS(NRL_OP_MEMBER)
 } nrl_ops;
 #undef NRL_OP_MEMBER
 
-typedef enum { NRL_COPY_NONE = 0, NRL_COPY_TO_DEVICE, NRL_COPY_TO_HOST, NRL_COPY_ON_DEVICE } nrl_copy_direction;
+typedef enum {
+    NRL_COPY_NONE = 0,
+    NRL_COPY_TO_DEVICE = 1,
+    NRL_COPY_TO_HOST = 2,
+    NRL_COPY_ON_DEVICE = 3
+} nrl_copy_direction;
 
 typedef struct {
     uint32_t size;

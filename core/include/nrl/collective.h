@@ -38,11 +38,11 @@ NRL_API bool nrl_store_verify(const nrl_store *s, const void *message, size_t si
 
 typedef enum {
     NRL_REDUCE_OP_NONE = 0,
-    NRL_REDUCE_OP_SUM,
-    NRL_REDUCE_OP_AVERAGE, /* the sum, divided by the number of ranks; floating types */
-    NRL_REDUCE_OP_MAX,
-    NRL_REDUCE_OP_MIN,
-    NRL_REDUCE_OP_PRODUCT
+    NRL_REDUCE_OP_SUM = 1,
+    NRL_REDUCE_OP_AVERAGE = 2, /* the sum, divided by the number of ranks; floating types */
+    NRL_REDUCE_OP_MAX = 3,
+    NRL_REDUCE_OP_MIN = 4,
+    NRL_REDUCE_OP_PRODUCT = 5
 } nrl_reduce_op;
 
 /* The operands of one operation; unused members are zero. Counts are in elements of dtype.

@@ -24,8 +24,8 @@ enum { NRL_FORMAT_MAX_DIMS = 8 };
 
 typedef enum {
     NRL_HOLDS_NOTHING = 0,
-    NRL_HOLDS_MODEL,  /* all weights of a model, and its config */
-    NRL_HOLDS_ADAPTER /* the weights of adapters, and their description */
+    NRL_HOLDS_MODEL = 1,  /* all weights of a model, and its config */
+    NRL_HOLDS_ADAPTER = 2 /* the weights of adapters, and their description */
 } nrl_holds;
 
 enum { NRL_OPEN_CONFIG = 1 };

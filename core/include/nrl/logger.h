@@ -22,11 +22,11 @@ typedef struct {
 
 typedef enum {
     NRL_RECORD_NONE = 0,
-    NRL_RECORD_TRAIN, /* a step */
+    NRL_RECORD_TRAIN = 1, /* a step */
     /* an evaluation: eval_loss (nats), eval_tokens, eval_seconds, and eval_NAME for each metric NAME of the algorithm
      */
-    NRL_RECORD_EVAL,
-    NRL_RECORD_END /* the end of a run: which step was exported; the event of the same name has the text */
+    NRL_RECORD_EVAL = 2,
+    NRL_RECORD_END = 3 /* the end of a run: which step was exported; the event of the same name has the text */
 } nrl_record_kind;
 
 typedef struct {
@@ -42,15 +42,16 @@ typedef struct {
 
 typedef enum {
     NRL_EVENT_NONE = 0,
-    NRL_EVENT_PLAN,        /* plan: what the run is about to do; before the first step, and by `nrl check` */
-    NRL_EVENT_STEP,        /* a finished optimizer step: the numbers below, values */
-    NRL_EVENT_EVAL,        /* a finished evaluation that was due: step, loss, values */
-    NRL_EVENT_BEFORE_SAVE, /* a checkpoint of `step` is about to be written */
-    NRL_EVENT_SAVE,        /* a checkpoint is complete: step, path; text: the duration */
-    NRL_EVENT_NEWS,        /* text: information; nothing is wrong */
-    NRL_EVENT_WARNING,     /* text: a problem that does not stop the run, without the word "warning" */
-    NRL_EVENT_END, /* the run is finished, only warnings follow: path of the exported model with its text, or neither */
-    NRL_EVENT_COUNT
+    NRL_EVENT_PLAN = 1,        /* plan: what the run is about to do; before the first step, and by `nrl check` */
+    NRL_EVENT_STEP = 2,        /* a finished optimizer step: the numbers below, values */
+    NRL_EVENT_EVAL = 3,        /* a finished evaluation that was due: step, loss, values */
+    NRL_EVENT_BEFORE_SAVE = 4, /* a checkpoint of `step` is about to be written */
+    NRL_EVENT_SAVE = 5,        /* a checkpoint is complete: step, path; text: the duration */
+    NRL_EVENT_NEWS = 6,        /* text: information; nothing is wrong */
+    NRL_EVENT_WARNING = 7,     /* text: a problem that does not stop the run, without the word "warning" */
+    NRL_EVENT_END =
+        8, /* the run is finished, only warnings follow: path of the exported model with its text, or neither */
+    NRL_EVENT_COUNT = 9
 } nrl_run_event_kind;
 
 /* One event. Members that its kind does not list are zero. Borrowed until the call returns. Texts may contain control

@@ -25,22 +25,22 @@ typedef struct {
 
 typedef enum {
     NRL_INIT_NONE = 0,
-    NRL_INIT_NORMAL, /* mean 0, standard deviation `init_scale`; a function of seed and parameter name */
-    NRL_INIT_ZEROS,
-    NRL_INIT_ONES,
-    NRL_INIT_UNIFORM /* between -init_scale and init_scale; likewise */
+    NRL_INIT_NORMAL = 1, /* mean 0, standard deviation `init_scale`; a function of seed and parameter name */
+    NRL_INIT_ZEROS = 2,
+    NRL_INIT_ONES = 3,
+    NRL_INIT_UNIFORM = 4 /* between -init_scale and init_scale; likewise */
 } nrl_init;
 
 /* How tensor parallelism may shard a parameter. A model that supports it calls nrl_op_tp_region (COLUMN_IN) on the
  * input of column-parallel products and nrl_op_row_parallel_linear for row-parallel ones; nothing else in the model
  * changes. */
 typedef enum {
-    NRL_TP_NONE = 0, /* replicated: all ranks compute the same */
-    NRL_TP_COLUMN,   /* output features, dimension 0 */
-    NRL_TP_ROW,      /* input features, dimension 1 */
-    NRL_TP_VOCAB,    /* vocabulary, dimension 0 */
-    NRL_TP_PARTIAL   /* replicated, but each rank applies it to its own columns (norms of heads), so the
-                        gradient is the sum over ranks */
+    NRL_TP_NONE = 0,   /* replicated: all ranks compute the same */
+    NRL_TP_COLUMN = 1, /* output features, dimension 0 */
+    NRL_TP_ROW = 2,    /* input features, dimension 1 */
+    NRL_TP_VOCAB = 3,  /* vocabulary, dimension 0 */
+    NRL_TP_PARTIAL = 4 /* replicated, but each rank applies it to its own columns (norms of heads), so the
+                      gradient is the sum over ranks */
 } nrl_tp;
 
 typedef struct {

@@ -18,13 +18,13 @@ typedef struct nrl_node nrl_node;
 
 typedef enum {
     NRL_NODE_NONE = 0, /* the kind of a NULL node */
-    NRL_NODE_NULL,
-    NRL_NODE_BOOL,
-    NRL_NODE_INT,
-    NRL_NODE_FLOAT,
-    NRL_NODE_STRING,
-    NRL_NODE_LIST,
-    NRL_NODE_MAP
+    NRL_NODE_NULL = 1,
+    NRL_NODE_BOOL = 2,
+    NRL_NODE_INT = 3,
+    NRL_NODE_FLOAT = 4,
+    NRL_NODE_STRING = 5,
+    NRL_NODE_LIST = 6,
+    NRL_NODE_MAP = 7
 } nrl_node_type;
 
 NRL_API nrl_node_type nrl_node_kind(const nrl_node *node);

@@ -29,13 +29,14 @@ NRL_API nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_p
  * EMBED_OUT, HEAD_IN and HEAD_STATS. */
 typedef enum {
     NRL_TP_REGION_NONE = 0,
-    NRL_TP_REGION_COLUMN_IN,  /* copy_to: [N,D], replicated, the input of column-parallel products; backward sums the
-                            gradients of all ranks */
-    NRL_TP_REGION_ROW_OUT,    /* reduce_from: [N,D], the partial products of a row-parallel weight, to be summed */
-    NRL_TP_REGION_EMBED_OUT,  /* reduce_from: [N,D], rows of a sharded table, zero if another rank holds them */
-    NRL_TP_REGION_HEAD_IN,    /* copy_to, for the input of the output layer */
-    NRL_TP_REGION_HEAD_STATS, /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
-    NRL_TP_REGION_COUNT
+    NRL_TP_REGION_COLUMN_IN = 1, /* copy_to: [N,D], replicated, the input of column-parallel products; backward sums the
+                           gradients of all ranks */
+    NRL_TP_REGION_ROW_OUT = 2,   /* reduce_from: [N,D], the partial products of a row-parallel weight, to be summed */
+    NRL_TP_REGION_EMBED_OUT = 3, /* reduce_from: [N,D], rows of a sharded table, zero if another rank holds them */
+    NRL_TP_REGION_HEAD_IN = 4,   /* copy_to, for the input of the output layer */
+    NRL_TP_REGION_HEAD_STATS =
+        5, /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
+    NRL_TP_REGION_COUNT = 6
 } nrl_tp_region;
 /* *y = x, or the strategy's result; the tape records the adjoint. */
 NRL_API nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y);
@@ -98,41 +99,41 @@ NRL_API nrl_status nrl_op_matmul(nrl_ctx *ctx, nrl_tensor *a, nrl_tensor *b, boo
 
 typedef enum {
     NRL_UNARY_NONE = 0,
-    NRL_UNARY_NEG,
-    NRL_UNARY_EXP,
-    NRL_UNARY_LOG,
-    NRL_UNARY_SQRT,
-    NRL_UNARY_SQUARE,
-    NRL_UNARY_RECIPROCAL,
-    NRL_UNARY_ABS,
-    NRL_UNARY_RELU,
-    NRL_UNARY_SIGMOID,
-    NRL_UNARY_LOG_SIGMOID, /* -softplus(-x), stable for any x */
-    NRL_UNARY_SOFTPLUS,
-    NRL_UNARY_TANH,
-    NRL_UNARY_SILU,
-    NRL_UNARY_GELU,      /* x/2 (1 + erf(x / sqrt 2)) */
-    NRL_UNARY_GELU_TANH, /* GPT-2's: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    NRL_UNARY_EXPM1,
-    NRL_UNARY_LOG1P,
-    NRL_UNARY_AFFINE, /* alpha x + beta */
-    NRL_UNARY_CLAMP,  /* into [alpha, beta]; gradient 1 inside and on the bounds */
-    NRL_UNARY_POW,    /* x^alpha, x > 0 unless alpha is integral */
-    NRL_UNARY_COUNT
+    NRL_UNARY_NEG = 1,
+    NRL_UNARY_EXP = 2,
+    NRL_UNARY_LOG = 3,
+    NRL_UNARY_SQRT = 4,
+    NRL_UNARY_SQUARE = 5,
+    NRL_UNARY_RECIPROCAL = 6,
+    NRL_UNARY_ABS = 7,
+    NRL_UNARY_RELU = 8,
+    NRL_UNARY_SIGMOID = 9,
+    NRL_UNARY_LOG_SIGMOID = 10, /* -softplus(-x), stable for any x */
+    NRL_UNARY_SOFTPLUS = 11,
+    NRL_UNARY_TANH = 12,
+    NRL_UNARY_SILU = 13,
+    NRL_UNARY_GELU = 14,      /* x/2 (1 + erf(x / sqrt 2)) */
+    NRL_UNARY_GELU_TANH = 15, /* GPT-2's: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    NRL_UNARY_EXPM1 = 16,
+    NRL_UNARY_LOG1P = 17,
+    NRL_UNARY_AFFINE = 18, /* alpha x + beta */
+    NRL_UNARY_CLAMP = 19,  /* into [alpha, beta]; gradient 1 inside and on the bounds */
+    NRL_UNARY_POW = 20,    /* x^alpha, x > 0 unless alpha is integral */
+    NRL_UNARY_COUNT = 21
 } nrl_unary;
 /* alpha and beta are read by AFFINE, CLAMP and POW only. */
 NRL_API nrl_status nrl_op_unary(nrl_ctx *ctx, nrl_unary op, nrl_tensor *x, double alpha, double beta, nrl_tensor **y);
 
 typedef enum {
     NRL_BINARY_NONE = 0,
-    NRL_BINARY_ADD,
-    NRL_BINARY_SUB,
-    NRL_BINARY_MUL,
-    NRL_BINARY_DIV,
-    NRL_BINARY_MIN, /* equal operands share the gradient in halves, as in PyTorch */
-    NRL_BINARY_MAX,
-    NRL_BINARY_GREATER, /* 1 or 0, no gradient */
-    NRL_BINARY_COUNT
+    NRL_BINARY_ADD = 1,
+    NRL_BINARY_SUB = 2,
+    NRL_BINARY_MUL = 3,
+    NRL_BINARY_DIV = 4,
+    NRL_BINARY_MIN = 5, /* equal operands share the gradient in halves, as in PyTorch */
+    NRL_BINARY_MAX = 6,
+    NRL_BINARY_GREATER = 7, /* 1 or 0, no gradient */
+    NRL_BINARY_COUNT = 8
 } nrl_binary;
 /* Shapes equal, or one operand has a single row, a single column, or one element (broadcast). */
 NRL_API nrl_status nrl_op_binary(nrl_ctx *ctx, nrl_binary op, nrl_tensor *a, nrl_tensor *b, nrl_tensor **y);

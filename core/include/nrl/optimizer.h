@@ -41,16 +41,16 @@ typedef struct {
  * same work, gets gradient and master of the whole part in f32, updates it, and sends the master back. */
 typedef enum {
     NRL_OPTIMIZER_NONE = 0,
-    NRL_OPTIMIZER_ELEMENT, /* nothing: works on each element alone */
-    NRL_OPTIMIZER_MATRIX,  /* whole parts of parameters: factored or orthogonalized updates */
-    NRL_OPTIMIZER_BLOCK    /* blocks of consecutive elements of a part, in row-major order */
+    NRL_OPTIMIZER_ELEMENT = 1, /* nothing: works on each element alone */
+    NRL_OPTIMIZER_MATRIX = 2,  /* whole parts of parameters: factored or orthogonalized updates */
+    NRL_OPTIMIZER_BLOCK = 3    /* blocks of consecutive elements of a part, in row-major order */
 } nrl_optimizer_granularity;
 
 typedef enum {
     NRL_STATE_NONE = 0,
-    NRL_STATE_ELEMENT, /* one entry an element */
-    NRL_STATE_BLOCK,   /* one entry for each `block` elements of the part; the last block may be smaller */
-    NRL_STATE_OWN      /* `dims`, whatever the part has; granularity MATRIX only */
+    NRL_STATE_ELEMENT = 1, /* one entry an element */
+    NRL_STATE_BLOCK = 2,   /* one entry for each `block` elements of the part; the last block may be smaller */
+    NRL_STATE_OWN = 3      /* `dims`, whatever the part has; granularity MATRIX only */
 } nrl_state_shape;
 
 /* A state tensor of one part of a parameter. Checkpoints hold it under the names of the part and of the state in the

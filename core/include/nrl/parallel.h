@@ -24,12 +24,12 @@ extern "C" {
 /* What the ranks along an axis divide. */
 typedef enum {
     NRL_DIVIDES_NONE = 0,
-    NRL_DIVIDES_DEPTH, /* the list of units: each stage runs its own units on the same micro-batches, and the last
+    NRL_DIVIDES_DEPTH = 1, /* the list of units: each stage runs its own units on the same micro-batches, and the last
                           stage has the loss. At most one such axis in a run */
-    NRL_DIVIDES_WIDTH, /* each unit: all ranks have the same micro-batches; dimensions of parameters are sharded, and
-                          `tp_region` communicates; loss and metrics are equal on all ranks of the axis */
-    NRL_DIVIDES_BATCH  /* the global batch: each rank has its own micro-batches; parameters are replicated or have flat
-                          shards; gradients are sums over the axis after `finish` */
+    NRL_DIVIDES_WIDTH = 2, /* each unit: all ranks have the same micro-batches; dimensions of parameters are sharded,
+                          and `tp_region` communicates; loss and metrics are equal on all ranks of the axis */
+    NRL_DIVIDES_BATCH = 3  /* the global batch: each rank has its own micro-batches; parameters are replicated or have
+                          flat  shards; gradients are sums over the axis after `finish` */
 } nrl_divides;
 
 /* An axis, declared by the strategy that serves it. Several plugins may serve one axis; the declaration of the chosen
@@ -48,9 +48,9 @@ typedef struct {
 
 typedef enum {
     NRL_PASS_NONE = 0,
-    NRL_PASS_FORWARD,
-    NRL_PASS_RECOMPUTE, /* forward again, before its backward */
-    NRL_PASS_BACKWARD
+    NRL_PASS_FORWARD = 1,
+    NRL_PASS_RECOMPUTE = 2, /* forward again, before its backward */
+    NRL_PASS_BACKWARD = 3
 } nrl_pass;
 
 /* A pass without gradients (evaluation, generation, reference) has only FORWARD actions and ends with the last unit of

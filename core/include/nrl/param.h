@@ -35,17 +35,17 @@ extern "C" {
 
 typedef enum {
     NRL_SLOT_NONE = 0,
-    NRL_SLOT_WEIGHT,     /* the compute weight that operations read: compute dtype, unsharded */
-    NRL_SLOT_GRAD,       /* accumulated gradient: f32, unsharded; the next backward overwrites it if it is empty */
-    NRL_SLOT_MASTER,     /* local slice, f32; aliases WEIGHT if that is f32 and unsharded */
-    NRL_SLOT_GRAD_SHARD, /* local slice of the reduced gradient, f32 (may alias GRAD) or bf16 */
-    NRL_SLOT_STATE0,     /* local slices of the optimizer's states: STATE0 + k */
-    NRL_SLOT_STATE1,
-    NRL_SLOT_STATE2,
-    NRL_SLOT_STATE3,
-    NRL_SLOT_HI16, /* split16: local slice, bf16; WEIGHT itself if that is unsharded */
-    NRL_SLOT_LO16, /* split16: local slice, u16 */
-    NRL_SLOT_COUNT
+    NRL_SLOT_WEIGHT = 1,     /* the compute weight that operations read: compute dtype, unsharded */
+    NRL_SLOT_GRAD = 2,       /* accumulated gradient: f32, unsharded; the next backward overwrites it if it is empty */
+    NRL_SLOT_MASTER = 3,     /* local slice, f32; aliases WEIGHT if that is f32 and unsharded */
+    NRL_SLOT_GRAD_SHARD = 4, /* local slice of the reduced gradient, f32 (may alias GRAD) or bf16 */
+    NRL_SLOT_STATE0 = 5,     /* local slices of the optimizer's states: STATE0 + k */
+    NRL_SLOT_STATE1 = 6,
+    NRL_SLOT_STATE2 = 7,
+    NRL_SLOT_STATE3 = 8,
+    NRL_SLOT_HI16 = 9,  /* split16: local slice, bf16; WEIGHT itself if that is unsharded */
+    NRL_SLOT_LO16 = 10, /* split16: local slice, u16 */
+    NRL_SLOT_COUNT = 11
 } nrl_slot;
 
 enum { NRL_MAX_PLACEMENTS = 4, NRL_SHARD_FLAT = -1 };

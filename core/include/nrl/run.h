@@ -182,16 +182,16 @@ NRL_API void nrl_run_set_state(nrl_run *run, const char *text);
 /* The phases of a step. */
 typedef enum {
     NRL_PHASE_NONE = 0, /* outside a step: evaluations, saves */
-    NRL_PHASE_DATA,     /* waiting for a batch */
-    NRL_PHASE_FORWARD,
-    NRL_PHASE_RECOMPUTE,
-    NRL_PHASE_BACKWARD,
-    NRL_PHASE_HEAD,          /* forward and backward of the head and the loss */
-    NRL_PHASE_REFERENCE,     /* the reference model's log-probs */
-    NRL_PHASE_COMMUNICATION, /* communication of a strategy and between ranks that computation does not hide */
-    NRL_PHASE_UPDATE,        /* the norm of the gradients, clipping, the optimizer */
-    NRL_PHASE_HOST,          /* the rest: loss weights, values of the record, loggers, events */
-    NRL_PHASE_COUNT
+    NRL_PHASE_DATA = 1, /* waiting for a batch */
+    NRL_PHASE_FORWARD = 2,
+    NRL_PHASE_RECOMPUTE = 3,
+    NRL_PHASE_BACKWARD = 4,
+    NRL_PHASE_HEAD = 5,          /* forward and backward of the head and the loss */
+    NRL_PHASE_REFERENCE = 6,     /* the reference model's log-probs */
+    NRL_PHASE_COMMUNICATION = 7, /* communication of a strategy and between ranks that computation does not hide */
+    NRL_PHASE_UPDATE = 8,        /* the norm of the gradients, clipping, the optimizer */
+    NRL_PHASE_HOST = 9,          /* the rest: loss weights, values of the record, loggers, events */
+    NRL_PHASE_COUNT = 10
 } nrl_phase;
 
 #ifdef __cplusplus

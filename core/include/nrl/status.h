@@ -22,18 +22,18 @@ extern "C" {
 
 typedef enum {
     NRL_OK = 0,
-    NRL_ERR_CONFIG = 1, /* the user's config, script or command line          exit 2 */
-    NRL_ERR_DATA,       /* a row of a data set, a model file, a tokenizer     exit 65 */
-    NRL_ERR_PLUGIN,     /* a plugin cannot be used or broke its contract      exit 1 */
-    NRL_ERR_IO,         /* the file system                                    exit 1 */
-    NRL_ERR_FULL,       /* disk full or a file size limit                     exit 7 */
-    NRL_ERR_DEVICE,     /* an accelerator                                     exit 1 */
-    NRL_ERR_MEMORY,     /* host or device memory                              exit 6 */
-    NRL_ERR_PEER,       /* another rank, or a time-out waiting for one        exit 4 */
-    NRL_ERR_DIVERGED,   /* the NaN policy                                     exit 3 */
-    NRL_ERR_CORRUPT,    /* a checkpoint fails its checks                      exit 5 */
-    NRL_ERR_STOPPED,    /* a signal asked to stop; state is saved             exit 75 (INT 130) */
-    NRL_ERR_BUG         /* nrl itself                                         exit 1 */
+    NRL_ERR_CONFIG = 1,   /* the user's config, script or command line          exit 2 */
+    NRL_ERR_DATA = 2,     /* a row of a data set, a model file, a tokenizer     exit 65 */
+    NRL_ERR_PLUGIN = 3,   /* a plugin cannot be used or broke its contract      exit 1 */
+    NRL_ERR_IO = 4,       /* the file system                                    exit 1 */
+    NRL_ERR_FULL = 5,     /* disk full or a file size limit                     exit 7 */
+    NRL_ERR_DEVICE = 6,   /* an accelerator                                     exit 1 */
+    NRL_ERR_MEMORY = 7,   /* host or device memory                              exit 6 */
+    NRL_ERR_PEER = 8,     /* another rank, or a time-out waiting for one        exit 4 */
+    NRL_ERR_DIVERGED = 9, /* the NaN policy                                     exit 3 */
+    NRL_ERR_CORRUPT = 10, /* a checkpoint fails its checks                      exit 5 */
+    NRL_ERR_STOPPED = 11, /* a signal asked to stop; state is saved             exit 75 (INT 130) */
+    NRL_ERR_BUG = 12      /* nrl itself                                         exit 1 */
 } nrl_status;
 
 /* Sets this thread's error text and returns code. The arguments may include nrl_error_text() itself, here and in

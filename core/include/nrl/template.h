@@ -24,7 +24,7 @@ typedef struct {
 } nrl_template_source;
 
 /* Whether the data row marks a message as trained. */
-typedef enum { NRL_MESSAGE_UNSAID = 0, NRL_MESSAGE_UNTRAINED, NRL_MESSAGE_TRAINED } nrl_message_train;
+typedef enum { NRL_MESSAGE_UNSAID = 0, NRL_MESSAGE_UNTRAINED = 1, NRL_MESSAGE_TRAINED = 2 } nrl_message_train;
 
 typedef struct {
     const char *role; /* system, user, assistant; a template may support more */
@@ -49,8 +49,8 @@ typedef struct {
 /* Which tokens of a span are trained. */
 typedef enum {
     NRL_SPANS_BEGIN = 0, /* tokens that begin in the span */
-    NRL_SPANS_TOUCH,     /* tokens that begin in the span, and the token that overlaps its begin */
-    NRL_SPANS_TURN       /* tokens that begin in the span, without white space after a final end-of-turn token */
+    NRL_SPANS_TOUCH = 1, /* tokens that begin in the span, and the token that overlaps its begin */
+    NRL_SPANS_TURN = 2   /* tokens that begin in the span, without white space after a final end-of-turn token */
 } nrl_span_rule;
 
 typedef struct nrl_spans nrl_spans;

@@ -19,14 +19,14 @@ extern "C" {
 
 typedef enum {
     NRL_DTYPE_NONE = 0,
-    NRL_DTYPE_F32,
-    NRL_DTYPE_BF16,
-    NRL_DTYPE_F16,
-    NRL_DTYPE_F64,
-    NRL_DTYPE_I32,
-    NRL_DTYPE_I64,
-    NRL_DTYPE_U8,
-    NRL_DTYPE_U16 /* lo16 of split16, see param.h; no operation computes with it */
+    NRL_DTYPE_F32 = 1,
+    NRL_DTYPE_BF16 = 2,
+    NRL_DTYPE_F16 = 3,
+    NRL_DTYPE_F64 = 4,
+    NRL_DTYPE_I32 = 5,
+    NRL_DTYPE_I64 = 6,
+    NRL_DTYPE_U8 = 7,
+    NRL_DTYPE_U16 = 8 /* lo16 of split16, see param.h; no operation computes with it */
 } nrl_dtype;
 
 NRL_API size_t nrl_dtype_size(nrl_dtype dtype);                     /* bytes of one element; 0 for NONE */

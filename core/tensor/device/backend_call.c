@@ -65,13 +65,13 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
         nrl_status ended = ctx->profiler->op_end(ctx);                                                                 \
         return st ? st : ended;                                                                                        \
     }
-BACKEND_OPS(BACKEND_DEFINE)
+NRL_OPS(BACKEND_DEFINE)
 
 bool backend_has(const device *d, const char *name)
 {
 #define BACKEND_ASK(op, args)                                                                                          \
     if (!strcmp(name, #op)) return d->ops.op != NULL;
-    BACKEND_OPS(BACKEND_ASK)
+    NRL_OPS(BACKEND_ASK)
 #undef BACKEND_ASK
     return false;
 }

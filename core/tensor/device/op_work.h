@@ -12,7 +12,7 @@ typedef struct {
 } op_work;
 
 #define OP_WORK_DECLARE(name, args) op_work op_work_##name(const args *a);
-BACKEND_OPS(OP_WORK_DECLARE)
+NRL_OPS(OP_WORK_DECLARE)
 #undef OP_WORK_DECLARE
 
 #endif

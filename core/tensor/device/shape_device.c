@@ -42,7 +42,7 @@ static nrl_status shape_transfer(void *instance, nrl_stream *stream, void *to, c
         (void)instance, (void)stream, (void)a;                                                                         \
         return NRL_OK;                                                                                                 \
     }
-BACKEND_OPS(SHAPE_DEFINE)
+NRL_OPS(SHAPE_DEFINE)
 
 static void shape_close(void *instance)
 {
@@ -56,7 +56,7 @@ device shape_device(int64_t memory_bytes)
     shape_space *s = mem_alloc(sizeof *s);
     s->next = FIRST_ADDRESS;
     device d = {.self = s,
-                .ops = {.size = sizeof(nrl_ops), BACKEND_OPS(SHAPE_MEMBER)},
+                .ops = {.size = sizeof(nrl_ops), NRL_OPS(SHAPE_MEMBER)},
                 .info = {.size = sizeof(nrl_device_info), .memory_bytes = memory_bytes, .has_f16 = true},
                 .table = {.close = shape_close, .alloc = shape_alloc, .free = shape_free, .copy = shape_transfer}};
     d.table.plugin.name = "shapes";

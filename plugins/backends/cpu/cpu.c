@@ -151,24 +151,22 @@ static nrl_status known_args(const char *op, const void *args, uint32_t size, vo
     return NRL_OK;
 }
 
-#define CPU_ENTER(name)                                                                                                \
-    static nrl_status enter_##name(void *self, nrl_stream *stream, const nrl_##name##_args *a)                         \
+/* The first member of attention_grad's arguments is a struct; those of all others begin with their size. */
+#define HAS_SIZE(a) _Generic((a), const nrl_attention_grad_args * : false, default : true)
+#define CPU_ENTER(name, args)                                                                                          \
+    static nrl_status enter_##name(void *self, nrl_stream *stream, const args *a)                                      \
     {                                                                                                                  \
         const cpu *c = self;                                                                                           \
-        if (a->size == sizeof *a) return c->ops->name(self, stream, a);                                                \
-        nrl_##name##_args known;                                                                                       \
-        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                                                  \
+        uint32_t size = *(const uint32_t *)(const void *)a;                                                            \
+        if (!HAS_SIZE(a) || size == sizeof *a) return c->ops->name(self, stream, a);                                   \
+        args known;                                                                                                    \
+        NRL_TRY(known_args(#name, a, size, &known, sizeof known));                                                     \
         return c->ops->name(self, stream, &known);                                                                     \
     }
-CPU_SIZED_OPS(CPU_ENTER)
+NRL_OPS(CPU_ENTER)
 
-static nrl_status enter_attention_grad(void *self, nrl_stream *stream, const nrl_attention_grad_args *a)
-{
-    return ((const cpu *)self)->ops->attention_grad(self, stream, a);
-}
-
-#define CPU_ENTRY(name) .name = enter_##name,
-static const nrl_ops cpu_ops = {.size = sizeof(nrl_ops), CPU_OPS(CPU_ENTRY)};
+#define CPU_ENTRY(name, args) .name = enter_##name,
+static const nrl_ops cpu_ops = {.size = sizeof(nrl_ops), NRL_OPS(CPU_ENTRY)};
 
 static const nrl_backend cpu_table = {
     NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cpu_options, cpu_option_rows, "cpu", "0.1.0",

@@ -35,16 +35,6 @@ typedef struct {
     size_t work_bytes;
 } cpu;
 
-/* Every member of nrl_ops, once. The arguments of all but attention_grad begin with their size. */
-/* clang-format off */
-#define CPU_SIZED_OPS(X)                                                                           \
-    X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(reduce) X(softmax)  \
-    X(softmax_grad) X(gemm) X(gather) X(scatter) X(norm) X(norm_grad) X(rope) X(attention)         \
-    X(glu) X(glu_grad) X(head) X(head_grad) X(adamw) X(square_sum) X(dropout) X(split16) \
-    X(quantize)
-/* clang-format on */
-#define CPU_OPS(X) CPU_SIZED_OPS(X) X(attention_grad)
-
 /* ---- machine.c ---- */
 cpu_isa cpu_isa_best(void);
 bool cpu_isa_has_bf16(void);  /* instructions exist */

@@ -230,35 +230,8 @@ APART_OP(dropout, MAT(x), MAT(y), PTR(rows))
 APART_OP(split16, MAT(wide), MAT(high), MAT(low))
 APART_OP(quantize, MAT(x), MAT(q), MAT(scale), MAT(code))
 
-#define APART_ENTRY(name) .name = apart_op_##name
-static const nrl_ops apart_ops = {.size = sizeof(nrl_ops),
-                                  APART_ENTRY(fill),
-                                  APART_ENTRY(copy),
-                                  APART_ENTRY(unary),
-                                  APART_ENTRY(unary_grad),
-                                  APART_ENTRY(binary),
-                                  APART_ENTRY(binary_grad),
-                                  APART_ENTRY(where),
-                                  APART_ENTRY(reduce),
-                                  APART_ENTRY(softmax),
-                                  APART_ENTRY(softmax_grad),
-                                  APART_ENTRY(gemm),
-                                  APART_ENTRY(gather),
-                                  APART_ENTRY(scatter),
-                                  APART_ENTRY(norm),
-                                  APART_ENTRY(norm_grad),
-                                  APART_ENTRY(rope),
-                                  APART_ENTRY(attention),
-                                  APART_ENTRY(attention_grad),
-                                  APART_ENTRY(glu),
-                                  APART_ENTRY(glu_grad),
-                                  APART_ENTRY(head),
-                                  APART_ENTRY(head_grad),
-                                  APART_ENTRY(adamw),
-                                  APART_ENTRY(square_sum),
-                                  APART_ENTRY(dropout),
-                                  APART_ENTRY(split16),
-                                  APART_ENTRY(quantize)};
+#define APART_ENTRY(name, args) .name = apart_op_##name,
+static const nrl_ops apart_ops = {.size = sizeof(nrl_ops), NRL_OPS(APART_ENTRY)};
 
 static nrl_backend apart_table = {
     .ops = &apart_ops,

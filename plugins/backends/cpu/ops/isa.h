@@ -18,8 +18,8 @@
 
 #define OP(name)                                                                                                       \
     nrl_status ISA(cpu_##name)(void *instance, __attribute__((unused)) nrl_stream *stream, const nrl_##name##_args *a)
-#define OP_DECLARE(name) nrl_status ISA(cpu_##name)(void *, nrl_stream *, const nrl_##name##_args *);
-CPU_OPS(OP_DECLARE)
+#define OP_DECLARE(name, args) nrl_status ISA(cpu_##name)(void *, nrl_stream *, const args *);
+NRL_OPS(OP_DECLARE)
 
 #define SIMD _Pragma("omp simd")
 #if defined(__clang__)

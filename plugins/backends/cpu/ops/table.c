@@ -6,9 +6,9 @@
 extern const nrl_ops ISA(cpu_ops);
 double ISA(cpu_fma)(int64_t rounds);
 
-#define ENTRY(name) .name = ISA(cpu_##name),
+#define ENTRY(name, args) .name = ISA(cpu_##name),
 /* gemm is the one operation outside this directory: one body for all instruction sets. */
-const nrl_ops ISA(cpu_ops) = {.size = sizeof(nrl_ops), CPU_OPS(ENTRY)};
+const nrl_ops ISA(cpu_ops) = {.size = sizeof(nrl_ops), NRL_OPS(ENTRY)};
 
 nrl_status ISA(cpu_gemm)(void *self, nrl_stream *stream, const nrl_gemm_args *a)
 {
