@@ -22,9 +22,11 @@ module:libsodium:libsodium-dev:libsodium-devel:libsodium
 module:zlib:zlib1g-dev:zlib-devel:zlib'
 test_needs='
 module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'
-# Optional packages, without which some tests are skipped: a small Slurm, and a program that cpack needs. They are only
-# installed if the user is root (a container, continuous integration).
+# Optional packages, without which some parts are not built or some tests are skipped: libraries of loggers, a small Slurm,
+# and a program that cpack needs. They are only installed if the user is root (a container, continuous integration).
 test_wishes='
+module:libmicrohttpd:libmicrohttpd-dev
+module:libcurl:libcurl4-openssl-dev
 program:file:file
 program:munged:munge
 program:slurmctld:slurmctld

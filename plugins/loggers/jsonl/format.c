@@ -2,6 +2,7 @@
  * format.c - a record as one line of JSON.
  */
 #include "jsonl.h"
+#include "log_file.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,16 +37,9 @@ static nrl_status add_name(jsonl_line *line, const char *name)
 
 static nrl_status add_number(jsonl_line *line, double v)
 {
-    char text[40];
-    if (!isfinite(v)) {
-        const char *word = isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"";
-        return add(line, word, strlen(word));
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v) break;
-    }
-    return add(line, text, strlen(text));
+    char text[LOG_NUMBER + 2], digits[LOG_NUMBER];
+    int n = snprintf(text, sizeof text, isfinite(v) ? "%s" : "\"%s\"", log_number(v, digits));
+    return add(line, text, (size_t)n);
 }
 
 /* An object contains a name once: the first value is kept. */

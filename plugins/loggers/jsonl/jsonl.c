@@ -15,12 +15,9 @@
  * written is noticed at the next record and begun anew.
  */
 #include "jsonl.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "log_file.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct {
     const char *file;
@@ -32,72 +29,44 @@ static const nrl_option jsonl_rows[] = {
 };
 
 typedef struct {
-    nrl_status (*claim)(void *claim_user, const char *name);
-    void *claim_user;
-    int fd;
-    bool is_torn; /* the last line is incomplete */
-    char *path;
-    const char *file; /* points to the file name in path */
+    log_file file;
     jsonl_line line;
-    int64_t n_written; /* records that this process wrote to the open file */
 } jsonl;
 
 static nrl_status jsonl_check(const void *options)
 {
-    const char *file = ((const jsonl_options *)options)->file;
-    if (*file && !strchr(file, '/') && strcmp(file, ".") && strcmp(file, "..")) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "file: '%s' is not a plain file name; expected a name without '/'", file);
-}
-
-static nrl_status jsonl_failed(const char *path, int error)
-{
-    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
-    return nrl_fail(full ? NRL_ERR_FULL : NRL_ERR_IO, "%s: %s", path, strerror(error));
-}
-
-static char *join(const char *folder, const char *file)
-{
-    size_t n = strlen(folder) + strlen(file) + 2;
-    char *path = malloc(n);
-    if (path) snprintf(path, n, "%s/%s", folder, file);
-    return path;
+    return log_file_check_name("file", ((const jsonl_options *)options)->file);
 }
 
 static void jsonl_close(void *self)
 {
     jsonl *j = self;
-    if (j->fd >= 0) close(j->fd);
+    log_file_close(&j->file);
     free(j->line.text);
-    free(j->path);
     free(j);
 }
 
-static nrl_status jsonl_claim(const jsonl *j)
+/* Keeps a line that is complete, begins as this logger writes lines, and is not beyond the step. */
+static bool jsonl_keep(void *user, char *line, ssize_t size, FILE *to)
 {
-    return j->claim ? j->claim(j->claim_user, j->file) : NRL_OK;
-}
-
-static nrl_status jsonl_open_file(jsonl *j, int flags)
-{
-    j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
-    return j->fd < 0 ? jsonl_failed(j->path, errno) : NRL_OK;
+    static const char head[] = "{\"step\": ";
+    const int64_t *step = user;
+    char *end;
+    if (size < 3 || line[size - 1] != '\n' || line[size - 2] != '}') return true;
+    if (strncmp(line, head, sizeof head - 1)) return true;
+    long long n = strtoll(line + sizeof head - 1, &end, 10);
+    if ((*end != ',' && *end != '}') || n > *step) return true;
+    return fwrite(line, 1, (size_t)size, to) == (size_t)size;
 }
 
 static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, void **self)
 {
     jsonl *j = calloc(1, sizeof *j);
+    int64_t resumed = run->resumed_step;
     if (!j) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'jsonl'");
-    j->fd = -1;
-    if (run->size >= sizeof *run) {
-        j->claim = run->claim;
-        j->claim_user = run->claim_user;
-    }
-    j->path = join(run->out, ((const jsonl_options *)options)->file);
-    nrl_status st = j->path ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'jsonl'");
-    if (st == NRL_OK) j->file = strrchr(j->path, '/') + 1;
-    if (st == NRL_OK) st = jsonl_claim(j);
-    if (st == NRL_OK && run->resumed_step > 0) st = jsonl_cut(j->path, run->resumed_step);
-    if (st == NRL_OK) st = jsonl_open_file(j, run->resumed_step > 0 ? 0 : O_TRUNC);
+    nrl_status st = log_file_init(&j->file, run, ((const jsonl_options *)options)->file);
+    if (st == NRL_OK && resumed > 0) st = log_file_rewrite(j->file.path, jsonl_keep, &resumed);
+    if (st == NRL_OK) st = log_file_open(&j->file, resumed <= 0);
     if (st == NRL_OK)
         *self = j;
     else
@@ -105,56 +74,12 @@ static nrl_status jsonl_open(const void *options, const nrl_logger_run *run, voi
     return st;
 }
 
-/* Whether the path still leads to the open file. */
-static bool jsonl_is_there(const jsonl *j)
-{
-    struct stat open_one, named;
-    return j->fd >= 0 && !fstat(j->fd, &open_one) && !stat(j->path, &named) && open_one.st_dev == named.st_dev &&
-           open_one.st_ino == named.st_ino;
-}
-
-static nrl_status jsonl_open_again(jsonl *j)
-{
-    bool was_open = j->fd >= 0;
-    if (was_open) close(j->fd);
-    j->fd = -1;
-    if (was_open)
-        nrl_warn("%s was removed or replaced during the run; %lld records are lost", j->path, (long long)j->n_written);
-    j->n_written = 0;
-    j->is_torn = false;
-    NRL_TRY(jsonl_claim(j));
-    return jsonl_open_file(j, 0);
-}
-
-/* A line that was written only in part is removed again. */
-static nrl_status append(jsonl *j, const char *text, size_t size)
-{
-    struct stat before;
-    size_t done = 0;
-    if (fstat(j->fd, &before) != 0) return jsonl_failed(j->path, errno);
-    while (done < size) {
-        ssize_t n = write(j->fd, text + done, size - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            int error = n < 0 ? errno : ENOSPC;
-            j->is_torn = done && (!S_ISREG(before.st_mode) || ftruncate(j->fd, before.st_size) != 0);
-            return jsonl_failed(j->path, error);
-        }
-        done += (size_t)n;
-    }
-    return NRL_OK;
-}
-
 static nrl_status jsonl_write(void *self, const nrl_record *record)
 {
     jsonl *j = self;
     NRL_TRY(jsonl_format(&j->line, record));
-    if (!jsonl_is_there(j)) NRL_TRY(jsonl_open_again(j));
-    if (j->is_torn) NRL_TRY(append(j, "\n", 1));
-    j->is_torn = false;
-    NRL_TRY(append(j, j->line.text, j->line.size));
-    j->n_written++;
-    return NRL_OK;
+    NRL_TRY(log_file_keep(&j->file, NULL));
+    return log_file_append(&j->file, j->line.text, j->line.size);
 }
 
 static const nrl_logger jsonl_table = {

@@ -1,6 +1,5 @@
 /*
- * jsonl.h - the two halves of the file format: writing a record as a line, and truncating a file to a
- * step.
+ * jsonl.h - a record as a line of JSON.
  */
 #ifndef JSONL_JSONL_H
 #define JSONL_JSONL_H
@@ -15,9 +14,5 @@ typedef struct {
 
 /* Replaces the line with `record` and a newline. */
 nrl_status jsonl_format(jsonl_line *line, const nrl_record *record);
-
-/* Drops the records after `step` and an incomplete last line, through a temporary file, so that a crash
- * leaves either the old file or the new one. A missing file is not an error. */
-nrl_status jsonl_cut(const char *path, int64_t step);
 
 #endif

@@ -1,0 +1,219 @@
+/*
+ * record_queue.c - see record_queue.h. The worker thread never warns: a thread that closes a run waits for it while it
+ * holds the lock of all messages.
+ */
+#include "record_queue.h"
+#include "base/clock.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AT_ONCE = 64, MAX_TOLD = 3, ERROR_SIZE = 400 };
+#define FIRST_PAUSE 0.5
+#define LONGEST_PAUSE 30.0
+
+struct record_queue {
+    record_queue_options options;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    nrl_record **ring; /* [options.most], n of them from `first` */
+    int64_t first, n;
+    bool is_closing, has_ended;
+    atomic_bool gives_up;
+    char error[ERROR_SIZE]; /* of the last send that failed; empty = it works */
+    bool is_told;           /* the current failure was reported */
+    int n_told;
+};
+
+/* One allocation: the record, its values, their texts. */
+static nrl_record *copy_record(const nrl_record *r)
+{
+    size_t size = sizeof *r + r->n_values * sizeof *r->values;
+    for (size_t i = 0; i < r->n_values; i++)
+        size += (r->values[i].name ? strlen(r->values[i].name) + 1 : 0) +
+                (r->values[i].unit ? strlen(r->values[i].unit) + 1 : 0);
+    nrl_record *copy = malloc(size);
+    if (!copy) return NULL;
+    *copy = *r;
+    nrl_value *values = (nrl_value *)(copy + 1);
+    char *text = (char *)(values + r->n_values);
+    for (size_t i = 0; i < r->n_values; i++) {
+        values[i] = r->values[i];
+        if (values[i].name) {
+            values[i].name = strcpy(text, r->values[i].name);
+            text += strlen(text) + 1;
+        }
+        if (values[i].unit) {
+            values[i].unit = strcpy(text, r->values[i].unit);
+            text += strlen(text) + 1;
+        }
+    }
+    copy->values = values;
+    return copy;
+}
+
+static void wait_until(record_queue *q, double seconds)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    long long nanoseconds = end.tv_nsec + (long long)(seconds * 1e9);
+    end.tv_sec += (time_t)(nanoseconds / 1000000000);
+    end.tv_nsec = (long)(nanoseconds % 1000000000);
+    pthread_cond_timedwait(&q->changed, &q->lock, &end);
+}
+
+bool record_queue_gives_up(const record_queue *q)
+{
+    return atomic_load(&q->gives_up);
+}
+
+void record_queue_wait(record_queue *q, double seconds)
+{
+    pthread_mutex_lock(&q->lock);
+    double end = clock_seconds() + seconds, now;
+    while (!q->is_closing && (now = clock_seconds()) < end)
+        wait_until(q, end - now);
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* Sends the oldest records; the lock is held before and after. */
+static nrl_status send_some(record_queue *q)
+{
+    const int64_t room = q->options.most - q->first;
+    size_t n = (size_t)(q->n < room ? q->n : room), n_sent = 0;
+    if (n > AT_ONCE) n = AT_ONCE;
+    nrl_record **records = q->ring + q->first;
+    pthread_mutex_unlock(&q->lock);
+    nrl_status st = q->options.send(q->options.user, (const nrl_record *const *)records, n, &n_sent);
+    for (size_t i = 0; i < n_sent; i++)
+        free(records[i]);
+    pthread_mutex_lock(&q->lock);
+    q->first = (q->first + (int64_t)n_sent) % q->options.most;
+    q->n -= (int64_t)n_sent;
+    snprintf(q->error, sizeof q->error, "%s", st == NRL_OK ? "" : nrl_error_text());
+    if (st == NRL_OK) q->is_told = false;
+    return st;
+}
+
+static void *work(void *user)
+{
+    record_queue *q = user;
+    double pause = FIRST_PAUSE;
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        while (!q->n && !q->is_closing)
+            pthread_cond_wait(&q->changed, &q->lock);
+        if (!q->n) break;
+        bool last_try = q->is_closing;
+        if (send_some(q) == NRL_OK) {
+            pause = FIRST_PAUSE;
+            continue;
+        }
+        if (last_try) break;
+        pthread_mutex_unlock(&q->lock);
+        record_queue_wait(q, pause);
+        pthread_mutex_lock(&q->lock);
+        pause = pause * 2 < LONGEST_PAUSE ? pause * 2 : LONGEST_PAUSE;
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (q->options.finish) q->options.finish(q->options.user);
+    pthread_mutex_lock(&q->lock);
+    q->has_ended = true;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+/* Signals are for the threads of the program. */
+static int start_thread(record_queue *q)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&q->thread, NULL, work, q);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void destroy(record_queue *q)
+{
+    for (int64_t i = 0; i < q->n; i++)
+        free(q->ring[(q->first + i) % q->options.most]);
+    pthread_cond_destroy(&q->changed);
+    pthread_mutex_destroy(&q->lock);
+    free(q->ring);
+    free(q);
+}
+
+nrl_status record_queue_open(const record_queue_options *options, record_queue **out)
+{
+    record_queue *q = calloc(1, sizeof *q);
+    pthread_condattr_t monotonic;
+    *out = NULL;
+    if (q) q->ring = calloc((size_t)options->most, sizeof *q->ring);
+    if (!q || !q->ring) {
+        free(q);
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for a queue of %lld records", (long long)options->most);
+    }
+    q->options = *options;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = q; /* `send` may use it at once */
+    int error = start_thread(q);
+    if (!error) return NRL_OK;
+    *out = NULL;
+    destroy(q);
+    return nrl_fail(NRL_ERR_IO, "cannot start a thread: %s", strerror(error));
+}
+
+nrl_status record_queue_put(record_queue *q, const nrl_record *record)
+{
+    char error[ERROR_SIZE] = "";
+    nrl_record *copy = copy_record(record);
+    if (!copy) return nrl_fail(NRL_ERR_MEMORY, "out of memory for a record");
+    pthread_mutex_lock(&q->lock);
+    bool is_full = q->n == q->options.most;
+    if (!is_full) {
+        q->ring[(q->first + q->n++) % q->options.most] = copy;
+        pthread_cond_broadcast(&q->changed);
+    }
+    bool tells = *q->error && !q->is_told && q->n_told < MAX_TOLD;
+    if (is_full || tells) snprintf(error, sizeof error, "%s", q->error);
+    if (*q->error) q->is_told = true;
+    q->n_told += tells;
+    pthread_mutex_unlock(&q->lock);
+    if (is_full) {
+        free(copy);
+        return nrl_fail(NRL_ERR_IO, "%lld records wait already%s%s", (long long)q->options.most, *error ? ": " : "",
+                        error);
+    }
+    if (tells)
+        nrl_warn("logger '%s': %s\nhint: training continues; up to %lld records wait and are sent later",
+                 q->options.logger, error, (long long)q->options.most);
+    return NRL_OK;
+}
+
+void record_queue_close(record_queue *q)
+{
+    if (!q) return;
+    pthread_mutex_lock(&q->lock);
+    q->is_closing = true;
+    pthread_cond_broadcast(&q->changed);
+    double end = clock_seconds() + q->options.close_seconds, now;
+    while (!q->has_ended && (now = clock_seconds()) < end)
+        wait_until(q, end - now);
+    atomic_store(&q->gives_up, true);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    if (q->n)
+        nrl_warn("logger '%s': %lld record%s could not be sent%s%s", q->options.logger, (long long)q->n,
+                 q->n == 1 ? "" : "s", *q->error ? ": " : " in time", q->error);
+    destroy(q);
+}

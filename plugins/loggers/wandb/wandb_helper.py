@@ -1,0 +1,72 @@
+"""The helper of the logger wandb: hands records to the official package.
+
+Standard input is a socket. Each line from nrl is a JSON object, and each is answered by a line, "ok" or "error TEXT". The
+first object has the settings of the run, the others are records. The end of input finishes the run. Everything that the
+package prints goes to standard error, a log file.
+"""
+import json, os, socket, sys
+
+link = socket.socket(fileno=os.dup(0))  # not inherited by processes of the package
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+os.dup2(2, 1)
+lines = link.makefile("r", encoding="utf-8", errors="replace")
+
+
+def answer(text):
+    link.sendall((text.replace("\n", " ") + "\n").encode("utf-8", "replace"))
+
+
+def begin(s):
+    os.environ.setdefault("WANDB_SILENT", "true")
+    os.environ.setdefault("WANDB_CONSOLE", "off")
+    import wandb
+
+    folder = os.path.join(s["out"], "wandb")
+    os.makedirs(folder, exist_ok=True)
+    kept = os.path.join(folder, "nrl-run-id")
+    run_id = None
+    if s["continues"] and os.path.exists(kept):
+        with open(kept) as f:
+            run_id = f.read().strip() or None
+    options = {"project": s["project"], "name": s["name"], "dir": s["out"], "config": s["config"], "mode": s["mode"]}
+    if s["entity"]:
+        options["entity"] = s["entity"]
+    if s["tags"]:
+        options["tags"] = [t.strip() for t in s["tags"].split(",") if t.strip()]
+    if run_id:
+        options.update(id=run_id, resume="allow")
+    run = wandb.init(**options)
+    with open(kept, "w") as f:
+        f.write(run.id + "\n")
+    run.define_metric("train/global_step")
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    return run
+
+
+def number(value):
+    return float(value) if isinstance(value, str) else value
+
+
+def main():
+    run = begin(json.loads(lines.readline()))
+    answer("ok")
+    for line in lines:
+        record = json.loads(line)
+        values = {name: number(value) for name, value in record["values"].items()}
+        values["train/global_step"] = record["step"]
+        run.log(values)
+        if record["ends"]:
+            run.summary["finished"] = True
+        answer("ok")
+    run.finish()
+    answer("ok")
+
+
+try:
+    main()
+except BaseException as error:
+    try:
+        answer("error %s: %s" % (type(error).__name__, error))
+    except OSError:
+        pass
+    raise
