@@ -38,8 +38,7 @@ static void print_help(FILE *to)
         fprintf(to, " %s", names[i]);
     if (n) fprintf(to, "\n");
     arena_free(&a);
-    fprintf(to, "\nkey=value sets any option of the config: `nrl describe` lists them.\n"
-                "`nrl VERB --help` shows a verb's arguments.\n"
+    fprintf(to, "\nkey=value sets an option, see `nrl describe`; `nrl VERB --help`: the arguments.\n"
                 "Exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
                 "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume\n");
 }

@@ -31,7 +31,8 @@ program:file:file
 program:munged:munge
 program:slurmctld:slurmctld
 program:slurmd:slurmd
-program:srun:slurm-client'
+program:srun:slurm-client
+module:libcurl:libcurl4-openssl-dev'
 # Optional: tests are skipped without it. Only Debian has a package, of the version of 2022.
 test_extra=libgloo-dev
 

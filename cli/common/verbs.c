@@ -89,6 +89,17 @@ const cli_verb cli_verbs[] = {
      "model that DIR already contains."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "convert a model to a checkpoint",
      "OUT becomes the directory of a run whose checkpoint 0 has the weights of DIR."},
+    {"download",
+     "ORG/NAME [--revision R] [--include PATTERN ...]\n"
+     "             [--dataset] [--json]",
+     "download org/model", "fetch a model or data from the hub",
+     "Fetches files of the Hugging Face hub into its local cache, where model.path:\n"
+     "ORG/NAME, data.train: hf://ORG/NAME and other programs find them. --dataset: a\n"
+     "data set. --include selects files (several patterns may be given); by default a\n"
+     "model that has safetensors comes without weights in other formats. An\n"
+     "interrupted download continues where it stopped. HF_TOKEN, or the file where\n"
+     "the hub's tools keep it, is the token; HF_ENDPOINT the server (https, or http\n"
+     "on this machine); HF_HUB_CACHE and HF_HOME the cache."},
     {"checkpoint",
      "inspect DIR [--json]\n"
      "         nrl checkpoint verify DIR [--public-key FILE] [--json]\n"

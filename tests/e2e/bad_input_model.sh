@@ -70,7 +70,7 @@ golden none && rm none/config.json
 check 65 none "none: no config.json: neither a Hugging Face model directory nor a run or checkpoint"
 check 2 nowhere "model 'nowhere': no such directory"
 HF_HOME=$work run 2 check run.yaml model.path=someone/nowhere
-has err "hint: if this is its name on the Hub: hf download someone/nowhere"
+has err "hint: if this is its name on the Hub: nrl download someone/nowhere"
 
 # ---- the tokenizer ----
 golden words && cp "$source"/configs/models/tiny-tokenizer/* words

@@ -21,8 +21,8 @@ typedef struct {
 
 /* config.c: reads the config of h->path; rejects everything but plain causal language models. */
 nrl_status hf_read_config(hf *h);
-/* locate.c: the folder of `path`: the folder itself, or "org/name" in the local cache (HF_HOME, or
- * ~/.cache/huggingface if unset). The error names the folder of a download. `a` owns *out. */
+/* locate.c: the folder of `path`: the folder itself, or "org/name" or "org/name@revision" in the local cache
+ * (base/hub.h). The error gives the command that downloads it. `a` owns *out. */
 nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, const char **out);
 bool hf_is_directory(const char *path);
 bool hf_is_hub_name(const char *path);

@@ -467,7 +467,7 @@ static void a_model_name_is_looked_up_in_the_local_cache(void **state)
     support_write(f->dir, "config.json", config, strlen(config));
     ASSERT_OK(located(f, f->dir, &dir));
     assert_string_equal(dir, f->dir);
-    ASSERT_FAILS(located(f, "org/name", &dir), NRL_ERR_CONFIG, "hf download org/name");
+    ASSERT_FAILS(located(f, "org/name", &dir), NRL_ERR_CONFIG, "nrl download org/name");
     ASSERT_FAILS(located(f, "./x", &dir), NRL_ERR_CONFIG, "no such directory");
     ASSERT_FAILS(located(f, "a/b/c", &dir), NRL_ERR_CONFIG, "no such directory");
     mkdir(in(f, "hub"), 0777);

@@ -1,0 +1,29 @@
+/*
+ * hub.h - the local cache of the Hugging Face hub, in the layout of its own tools: where it is, and the directory of a
+ * model or a data set in it. Nothing here uses the network; `nrl download` fills the cache.
+ *
+ *     CACHE/models--org--name/refs/main                  the commit of a branch
+ *     CACHE/models--org--name/snapshots/COMMIT/FILE      a link to
+ *     CACHE/models--org--name/blobs/HASH                 the contents
+ */
+#ifndef BASE_HUB_H
+#define BASE_HUB_H
+#include "base/arena.h"
+#include <stdbool.h>
+
+/* An environment variable; NULL if it is unset. */
+typedef const char *(*hub_variable)(const char *name);
+
+/* ORG/NAME: one slash, only letters, digits and ._- ; `size` bytes. */
+bool hub_is_name(const char *name, size_t size);
+
+/* The directory for the hub's tools: HF_HOME, else huggingface in XDG_CACHE_HOME or ~/.cache. */
+const char *hub_home(arena *a, hub_variable variable);
+/* The cache in it: HF_HUB_CACHE, else HOME/hub. */
+const char *hub_cache(arena *a, hub_variable variable);
+/* CACHE/models--org--name; `kind` is "models" or "datasets". */
+const char *hub_repository(arena *a, const char *cache, const char *kind, const char *name, size_t size);
+/* The files of a branch, a tag or a commit in a repository's directory; NULL if they are not in the cache. */
+const char *hub_snapshot(arena *a, const char *repository, const char *revision);
+
+#endif

@@ -1,0 +1,143 @@
+#!/bin/sh
+# download.sh: `nrl download` from a server on this machine: the layout of the cache, interruptions, wrong hashes, refusals,
+# redirects, a full disk; models and data from the cache.
+. "$(dirname "$0")/e2e.sh"
+command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
+[ -x "$NRL_TEST_BUILD/libexec/nrl/nrl-download" ] || { echo "skipped: built without libcurl"; exit 77; }
+
+# ---- a server with a model and a data set ----
+mkdir -p hub/models/org hub/datasets/org/set/data
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=1 eval.every=0 out=first
+cp -r first/model hub/models/org/tiny
+printf 'a pickle' >hub/models/org/tiny/pytorch_model.bin
+cp "$source/configs/data/chat.jsonl" hub/datasets/org/set/data/train.jsonl
+: >hub/datasets/org/set/empty
+mkfifo keep
+python3 "$source/tests/support/hub_server.py" hub <keep &
+server=$!
+exec 9>keep
+trap 'exec 9>&-; wait $server; rm -rf "$work"' EXIT
+await test -s hub/port
+export HF_ENDPOINT="http://127.0.0.1:$(cat hub/port)" HF_HOME="$work/cache" HF_HUB_DOWNLOAD_TIMEOUT=1
+unset HF_HUB_CACHE HF_TOKEN HF_TOKEN_PATH
+control() { printf '%s' "$1" >hub/control.tmp && mv hub/control.tmp hub/control.json; }
+requests() { grep -c "$1" hub/log; }
+cache=cache/hub/models--org--tiny
+
+# ---- a model ----
+run 0 download org/tiny
+has out "skipped 1 files with weights in other formats"
+commit=$(cat $cache/refs/main)
+is "a file" "$(cmp $cache/snapshots/"$commit"/model.safetensors hub/models/org/tiny/model.safetensors && echo same)" same
+is "a link" "$(readlink $cache/snapshots/"$commit"/config.json | cut -c 1-12)" ../../blobs/
+is "a large blob's name" "$(basename "$(readlink $cache/snapshots/"$commit"/model.safetensors)")" \
+    "$(sha256sum hub/models/org/tiny/model.safetensors | cut -d ' ' -f 1)"
+is "partial files" "$(find cache -name '*.incomplete')" ""
+[ ! -e $cache/snapshots/"$commit"/pytorch_model.bin ] || is "pytorch_model.bin" fetched skipped
+n=$(requests GET)
+run 0 download org/tiny --json
+truth "nothing is fetched twice" "d.fetched_bytes == 0 and d.commit == '$commit' and d.path:match '/snapshots/$commit$' and d.skipped == 1"
+is "requests of the second time" "$(($(requests GET) - n))" 1
+run 0 sample org/tiny --prompt "What is" --max-tokens 2
+run 0 sample org/tiny@main --prompt "What is" --max-tokens 2
+run 0 sample "org/tiny@$commit" --prompt "What is" --max-tokens 2
+run 2 sample org/tiny@other --prompt a
+has err "hint: if this is its name on the Hub: nrl download org/tiny --revision other"
+run 0 run "$source/configs/sft.yaml" "$one_thread" 'model={path: org/tiny}' train.epochs=0 \
+    train.steps=1 checkpoint.export=none out=r
+run 0 download org/tiny --include '*.bin' --include config.json
+has out "2 files"
+run 0 download org/tiny --revision refs/pr/1 --include config.json
+is "the commit of another branch" "$(cat $cache/refs/refs/pr/1)" "$commit"
+run 2 download org/tiny --include '*.nothing'
+has err "none of its"
+
+# ---- interruptions: continued by itself, and by the next command ----
+rm -r cache
+control '{"drop": 2}'
+run 0 download org/tiny
+has hub/log "bytes="
+is "a file in three parts" "$(cmp $cache/snapshots/"$commit"/model.safetensors hub/models/org/tiny/model.safetensors && echo same)" same
+rm -r cache
+control '{"stall": 1}'
+run 0 download org/tiny --include '*.safetensors'
+rm -r cache
+control '{"drop": 3, "no_ranges": true}'
+run 0 download org/tiny --include '*.safetensors'
+is "a file from its start" "$(cmp $cache/snapshots/"$commit"/model.safetensors hub/models/org/tiny/model.safetensors && echo same)" same
+blob=$cache/blobs/$(sha256sum hub/models/org/tiny/model.safetensors | cut -d ' ' -f 1)
+head -c 1000 "$blob" >"$blob.incomplete" && rm "$blob"
+: >hub/log
+control '{}'
+run 0 download org/tiny --include '*.safetensors'
+has hub/log "bytes=1000-"
+is "a continued file" "$(cmp "$blob" hub/models/org/tiny/model.safetensors && echo same)" same
+control '{"busy": 1}'
+run 0 download org/tiny --include config.json
+
+# ---- wrong contents are never kept ----
+rm -r cache
+control '{"corrupt": "model.safetensors"}'
+run 5 download org/tiny
+has err "has the SHA-256"
+is "a wrong file" "$(find cache -name 'model.safetensors' -o -name '*.incomplete')" ""
+[ ! -e $cache/refs/main ] || is "the branch of an incomplete model" there missing
+control '{}'
+run 0 download org/tiny
+
+# ---- refusals ----
+run 2 download org/nothing
+has err "model 'org/nothing': not found at http://127.0.0.1"
+has err "Repository not found"
+run 2 download org/tiny --revision v9
+has err "model 'org/tiny' at v9: not found"
+run 2 download tiny
+has err "'tiny' is not a name on the Hub; expected ORG/NAME"
+run 2 download ../tiny
+control '{"gated": true}'
+run 2 download org/tiny
+has err "its terms may have to be accepted at $HF_ENDPOINT/org/tiny"
+control '{"token": "hf_secret"}'
+run 2 download org/tiny
+has err "set HF_TOKEN"
+HF_TOKEN=hf_wrong run 2 download org/tiny
+has err "asks for another token"
+lacks err hf_wrong
+rm -r cache/hub
+HF_TOKEN=hf_secret run 0 download org/tiny # the server refuses a token that a redirect takes along
+rm -r cache/hub
+echo hf_secret >cache/token
+run 0 download org/tiny
+rm cache/token
+
+# ---- where requests may go ----
+control '{"elsewhere": "http://example.com/x"}'
+rm -r cache
+run 2 download org/tiny --include config.json
+has err "the server refers to 'http://example.com/x'; expected https"
+HF_ENDPOINT=http://example.com run 2 download org/tiny
+has err "expected https://HOST, or http://HOST for a server on this machine"
+HF_ENDPOINT=http://127.0.0.1.example.com run 2 download org/tiny
+has err "expected https://HOST"
+HF_ENDPOINT=ftp://127.0.0.1 run 2 download org/tiny
+next_port
+HF_ENDPOINT=http://127.0.0.1:$port run 1 download org/tiny
+has err "error: model 'org/tiny': "
+control '{}'
+
+# ---- no space ----
+if command -v prlimit >/dev/null; then
+    size=$(wc -c <hub/models/org/tiny/model.safetensors)
+    prlimit --fsize=$((size / 2)) "$nrl" download org/tiny --include '*.safetensors' >out 2>err
+    is "exit code of a full disk" $? 7
+    is "what is left" "$(find cache -name '*.incomplete' -size +0 | wc -l)" 1
+    run 0 download org/tiny --include '*.safetensors'
+fi
+
+# ---- a data set ----
+run 0 download org/set --dataset
+set=cache/hub/datasets--org--set
+is "a row file" "$(cmp $set/snapshots/*/data/train.jsonl "$source/configs/data/chat.jsonl" && echo same)" same
+is "an empty file" "$(wc -c <$set/snapshots/"$(cat $set/refs/main)"/empty)" 0
+
+exit $failed
