@@ -22,9 +22,10 @@ module:libsodium:libsodium-dev:libsodium-devel:libsodium
 module:zlib:zlib1g-dev:zlib-devel:zlib'
 test_needs='
 module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'
-# Optional packages, without which some parts are not built or some tests are skipped: libraries of loggers, a small Slurm,
-# and a program that cpack needs. They are only installed if the user is root (a container, continuous integration).
+# Optional packages, without which some parts are not built or some tests are skipped: libraries of loggers, a decoder of xz,
+# a small Slurm, and a program that cpack needs. They are only installed if the user is root (a container, continuous integration).
 test_wishes='
+module:liblzma:liblzma-dev
 module:libmicrohttpd:libmicrohttpd-dev
 module:libcurl:libcurl4-openssl-dev
 program:file:file

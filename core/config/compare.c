@@ -16,6 +16,7 @@ static const struct {
     {"adapter.use", CONFIG_KEY_FREE}, /* the checkpoint holds the adapters */
     {"data", CONFIG_KEY_COMPARED},
     {"data.train.path", CONFIG_KEY_FREE}, /* compared is the content */
+    {"data.train.template", CONFIG_KEY_BY_CONTENT},
     {"data.eval", CONFIG_KEY_FREE},
     {"data.template", CONFIG_KEY_BY_CONTENT},
     {"data.packing", CONFIG_KEY_FREE},

@@ -10,13 +10,18 @@
 typedef struct {
     const char *path;
     double weight;
-    const nrl_node *reader;
+    int64_t limit;
+    const nrl_node *reader, *rows, *columns, *template;
 } source;
 
 static const nrl_option source_rows[] = {
     NRL_OPT_PATH(source, path, NULL, "a file of samples"),
     NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, next to the others"),
     NRL_OPT_NODE(source, reader, "", "the dataset plugin that reads it, and its options"),
+    NRL_OPT_NODE(source, rows, "", "the rows FIRST:END, from 0; negative numbers count from the end"),
+    NRL_OPT_INT(source, limit, "", 1, 1e15, "at most this many rows, chosen by a hash of each row"),
+    NRL_OPT_NODE(source, columns, "", "in place of data.columns"),
+    NRL_OPT_NODE(source, template, "", "in place of data.template"),
 };
 
 static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, const source *s)
@@ -25,10 +30,26 @@ static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, con
     node_append(a, map, "path", node_string(a, path, strlen(path)));
     node_append(a, map, "weight", node_f64(a, s->weight));
     if (s->reader) node_append(a, map, "reader", node_copy(a, s->reader));
+    if (s->rows) node_append(a, map, "rows", node_copy(a, s->rows));
+    if (s->limit) node_append_int(a, map, "limit", s->limit);
+    if (s->columns) node_append(a, map, "columns", node_copy(a, s->columns));
+    if (s->template) node_append(a, map, "template", node_copy(a, s->template));
     map->source = at->source;
     map->line = at->line;
     map->column = at->column;
     return map;
+}
+
+static void words_only(config_problems *problems, const char *name, const nrl_node *node, nrl_node_type kind)
+{
+    if (!node) return;
+    if (node->kind != kind) {
+        problems_add(problems, node, "%s: expected a %s of words", name, node_kind_name(kind));
+        return;
+    }
+    for (size_t i = 0; i < nrl_node_size(node); i++)
+        if (nrl_node_kind(nrl_node_at(node, i)) != NRL_NODE_STRING)
+            problems_add(problems, nrl_node_at(node, i), "%s: expected a word", name);
 }
 
 static void add_source(arena *a, config_problems *problems, const char *name, const nrl_node *item, nrl_node *list,
@@ -41,9 +62,28 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
         s.path = config_path(a, item, word);
     else
         options_fill(a, problems, name, item, &part, 1);
+    words_only(problems, "data.columns", s.columns, NRL_NODE_MAP);
     if (!s.path) return;
     node_append(a, list, NULL, source_node(a, item, s.path, &s));
-    node_append(a, resolved, NULL, source_node(a, item, config_absolute(a, s.path), &s));
+    nrl_node *absolute = source_node(a, item, config_absolute(a, s.path), &s);
+    node_append(a, resolved, NULL, absolute);
+    config_choice template;
+    choice_read(a, problems, "data.template", s.template, false, &template, absolute, "template");
+}
+
+void rules_held_out(arena *a, config_problems *problems, config_data *data, nrl_node *resolved)
+{
+    const nrl_node_type kind = nrl_node_kind(data->eval);
+    const double n = nrl_node_f64(data->eval, 0);
+    if (kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT) {
+        rules_sources(a, problems, "data.eval", &data->eval, resolved);
+        return;
+    }
+    if (!(n > 0) || n > 1e15 || (n >= 1 && n != (double)(int64_t)n))
+        problems_add(problems, data->eval,
+                     "data.eval: expected a file, a share of the rows below 1, such as 0.1, or a number of rows");
+    data->held_out = n;
+    data->eval = data->train;
 }
 
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved)
@@ -60,18 +100,6 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
     list->line = given->line;
     list->column = given->column;
     *sources = list;
-}
-
-static void words_only(config_problems *problems, const char *name, const nrl_node *node, nrl_node_type kind)
-{
-    if (!node) return;
-    if (node->kind != kind) {
-        problems_add(problems, node, "%s: expected a %s of words", name, node_kind_name(kind));
-        return;
-    }
-    for (size_t i = 0; i < nrl_node_size(node); i++)
-        if (nrl_node_kind(nrl_node_at(node, i)) != NRL_NODE_STRING)
-            problems_add(problems, nrl_node_at(node, i), "%s: expected a word", name);
 }
 
 void rules_data(config_problems *problems, const config_data *data)

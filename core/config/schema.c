@@ -26,8 +26,10 @@ const nrl_option adapter_rows[] = {
 const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
 
 static const nrl_option data_rows[] = {
-    NRL_OPT_NODE(config_data, train, NULL, "training data: a path, {path, weight, reader}, or a list of these"),
-    NRL_OPT_NODE(config_data, eval, "", "evaluation data, in the same form"),
+    NRL_OPT_NODE(config_data, train, NULL,
+                 "training data: a path, {path, weight, reader, rows, limit, columns, template}, or a list of these"),
+    NRL_OPT_NODE(config_data, eval, "",
+                 "evaluation data, in the same form; or a share (0.1) or a number of rows to hold out of data.train"),
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "maximum number of tokens of a sample"),
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what to do with longer samples"),
     NRL_OPT_NODE(config_data, template, "auto",
@@ -352,7 +354,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     if (n->data) { /* a missing section was already reported; its options are not reported too */
         resolved = fill_section(f, "data", n->data, &data, 1);
         rules_sources(f->a, f->problems, "data.train", &out->data.train, resolved);
-        rules_sources(f->a, f->problems, "data.eval", &out->data.eval, resolved);
+        rules_held_out(f->a, f->problems, &out->data, resolved);
         rules_data(f->problems, &out->data);
         choice_read(f->a, f->problems, "data.template", out->data.template, false, &out->data.template_from, resolved,
                     "template");

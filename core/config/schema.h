@@ -29,8 +29,9 @@ typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL, CONFIG_TRAIN_ON_
 typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
 
 typedef struct {
-    const nrl_node *train;       /* a list of {path, weight, reader}, whatever short form was written */
-    const nrl_node *eval;        /* the same, or NULL; paths are ready to open */
+    const nrl_node *train;       /* a list of {path, weight, ...}, whatever short form was written */
+    const nrl_node *eval;        /* the same, or NULL; paths are ready to open; `train` if rows are held out */
+    double held_out;             /* share or number of rows that are held out of `train`; 0 = none */
     int64_t max_length;          /* tokens a sample */
     int64_t overlong;            /* config_overlong */
     const nrl_node *template;    /* as written */

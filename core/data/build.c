@@ -21,9 +21,10 @@ typedef struct {
 
 /* A range of rows, and what becomes of it. */
 typedef struct {
-    void *range;           /* of the reader; NULL: read to its end */
-    const nrl_node *first; /* a row that was read in advance, in `ahead`; NULL = none */
+    void *range;  /* of the reader; NULL: read to its end */
+    buffer first; /* pointers to rows that were read in advance, in `ahead` */
     arena ahead;
+    bool is_read; /* all rows of the range are in `first` */
     nrl_status status;
     char *error; /* malloc'd, if status is not NRL_OK */
     buffer body, segments;
@@ -45,6 +46,7 @@ typedef struct {
     chunk *chunks;    /* [n_chunks] */
     int n_workers, n_chunks;
     data_mismatch mismatch;
+    int64_t n_read;     /* rows of the file that take_range has read, where rows are selected by number */
     data_counts counts; /* of the whole file */
     key_list unknown;
 } build;
@@ -55,16 +57,14 @@ static void close_range(const build *b, chunk *s)
 {
     if (s->range) b->table->close_range(s->range);
     s->range = NULL;
-    s->first = NULL;
+    s->first.size = 0;
     arena_free(&s->ahead);
 }
 
-/* *row = NULL after the last one. */
-static nrl_status next_row(const build *b, chunk *s, arena *a, const nrl_node **row)
+bool data_selection_has(const data_selection *s, const data_schema *schema, const nrl_node *row)
 {
-    *row = NULL;
-    arena_reset(a);
-    return b->table->next_row(s->range, a, row);
+    return (!s->limit_below || data_row_hash(schema, row, DATA_HASH_LIMIT) < s->limit_below) &&
+           (!s->held_below || (data_row_hash(schema, row, DATA_HASH_SPLIT) < s->held_below) == s->is_held_out);
 }
 
 /* Counts the first tokens that both sides of a pair share. Excludes tokens that the tokenizer merged differently across
@@ -136,6 +136,7 @@ static nrl_status run_row(const build *b, chunk *s, const nrl_node *row, data_en
     if (o->signal && *o->signal)
         return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized",
                         *o->signal, strsignal(*o->signal), o->name, line);
+    if (!data_selection_has(&o->select, o->schema, row)) return NRL_OK;
     nrl_status st = data_row_read(a, o->schema, row, &sample);
     if (st == NRL_OK) st = data_encode(e, &sample, &outcome);
     if (st == NRL_OK && outcome == DATA_KEPT) st = add_example(s, o->schema, &sample, e, line);
@@ -156,10 +157,13 @@ static nrl_status run_chunk(void *user, int who, int64_t i)
     build *b = user;
     chunk *s = &b->chunks[i];
     scratch *w = &b->scratch[who];
-    const nrl_node *row = s->first;
-    if (row) s->status = run_row(b, s, row, &w->encoder, &s->ahead);
-    while (s->status == NRL_OK) {
-        s->status = next_row(b, s, &w->memory, &row);
+    const nrl_node *const *first = (const void *)s->first.text, *row;
+    for (size_t k = 0; k < s->first.size / sizeof row && s->status == NRL_OK; k++)
+        s->status = run_row(b, s, first[k], &w->encoder, &s->ahead);
+    while (s->status == NRL_OK && !s->is_read) {
+        arena_reset(&w->memory);
+        row = NULL;
+        s->status = b->table->next_row(s->range, &w->memory, &row);
         if (s->status != NRL_OK || !row) break;
         s->status = run_row(b, s, row, &w->encoder, &w->memory);
     }
@@ -194,21 +198,28 @@ static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *write
 }
 
 /* Fills an empty chunk with the next range; its range stays NULL after the last one. The first row of the file
- * determines the format. */
+ * determines the format. Rows that are selected by number are all read here, in order. */
 static nrl_status take_range(build *b, data_reader *reader, chunk *s)
 {
     s->body.size = s->segments.size = 0;
     s->body.what = s->segments.what = "tokens of the data";
     s->unknown.n = 0;
     s->counts = (data_counts){0};
-    nrl_status st = b->table->next_range(reader->self, &s->range);
+    const data_selection *select = &b->o->select;
+    const bool by_number = select->first || select->end;
+    nrl_status st = select->end && b->n_read >= select->end ? NRL_OK : b->table->next_range(reader->self, &s->range);
     if (st != NRL_OK) s->range = NULL;
-    if (!s->range || b->o->schema->format) return st;
-    NRL_TRY(next_row(b, s, &s->ahead, &s->first));
-    if (!s->first) return NRL_OK;
-    st = data_schema_detect(b->o->schema, s->first);
-    if (st != NRL_OK) nrl_add_context("%s:%u", b->o->name, s->first->line);
-    return st;
+    s->is_read = by_number;
+    while (s->range && st == NRL_OK && (by_number || (!b->o->schema->format && !s->first.size))) {
+        const nrl_node *row = NULL;
+        NRL_TRY(b->table->next_row(s->range, &s->ahead, &row));
+        if (!row) break;
+        if (by_number && (b->n_read++ < select->first || (select->end && b->n_read > select->end))) continue;
+        buffer_add(&s->first, (const char *)&row, sizeof row);
+        if (!b->o->schema->format) st = data_schema_detect(b->o->schema, row);
+        if (st != NRL_OK) nrl_add_context("%s:%u", b->o->name, row->line);
+    }
+    return st == NRL_OK ? buffer_check(&s->first) : st;
 }
 
 /* An error of the reader waits until the rows before it are written: the first error of the file is reported. */
@@ -266,6 +277,8 @@ static void write_notes(const build *b, buffer *notes)
 static nrl_status check_rows(const build *b, const data_reader *reader)
 {
     const data_counts *c = &b->counts;
+    const data_selection *s = &b->o->select;
+    if (s->first || s->end || s->limit_below || s->held_below) return NRL_OK; /* the part may stay empty */
     if (reader->info.rows >= 0 && reader->info.rows != c->rows)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: dataset plugin %s gave %" PRId64 " rows, expected %" PRId64 " as it announced", b->o->name,
@@ -310,7 +323,7 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     if (st == NRL_OK) {
         data_cache_header header = {
             .n_sides = schema->pairs || o->kl_pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
-        strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
+        if (schema->format) strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
         write_notes(b, &notes);
         st = data_cache_finish(writer, &header, notes.text, notes.size, out);
     } else {
@@ -318,6 +331,7 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     }
     for (int i = 0; i < b->n_chunks; i++) {
         close_range(b, &b->chunks[i]);
+        buffer_free(&b->chunks[i].first);
         buffer_free(&b->chunks[i].body);
         buffer_free(&b->chunks[i].segments);
         free(b->chunks[i].error);

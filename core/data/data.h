@@ -19,8 +19,10 @@
 typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE } data_overlong;
 
 typedef struct {
-    plugin_host *host;             /* has the dataset plugins */
-    const nrl_node *source;        /* data.train: a path, {path, weight, reader}, or a list of these */
+    plugin_host *host;      /* has the dataset plugins */
+    const nrl_node *source; /* data.train: a path, {path, weight, rows, ...}, or a list of these */
+    double held_out;  /* rows that are held out of the source by their hashes: a share below 1, or a number; 0 = none */
+    bool is_held_out; /* read these rows instead of the others, each once */
     const char *base_dir;          /* relative paths inside `source` start here; NULL = working dir */
     tokenizer *tokenizer;          /* NULL: only pre-tokenized rows can be read */
     const chat_template *template; /* NULL: rows of messages are an error */

@@ -87,6 +87,29 @@ static void add_info(const dataset *d, const data_part *p, dataset_report *r)
 
 /* ---- opening ---- */
 
+/* A part from which nothing is selected leaves the list. */
+static nrl_status open_files(const dataset_options *o, dataset *d)
+{
+    data_part *items = d->parts.items;
+    for (int64_t i = 0; i < d->parts.n; i++) {
+        if (!items[i].is_empty) NRL_TRY(data_part_open(o, &items[i]));
+        items[i].is_empty = items[i].is_empty || !items[i].cache.header->n_examples;
+    }
+    for (int64_t i = 0; i < d->parts.n;) {
+        if (items[i].is_empty) {
+            data_part_close(&items[i]);
+            memmove(&items[i], &items[i + 1], (size_t)(--d->parts.n - i) * sizeof *items);
+            continue;
+        }
+        items[i].first = d->n_examples;
+        d->n_examples += items[i++].cache.header->n_examples;
+    }
+    if (d->parts.n) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "data.%s: %s", o->role ? o->role : "train",
+                    o->held_out > 0 ? "no row that can be trained on is left on this side of the split by data.eval"
+                                    : "rows and limit select no row that can be trained on");
+}
+
 static nrl_status open_parts(const dataset_options *o, dataset *d)
 {
     data_schema schema;
@@ -95,17 +118,13 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
                         INT32_MAX);
     NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
     NRL_TRY(data_parts_list(o, &d->parts));
+    NRL_TRY(data_parts_select(o, &d->parts));
     for (; d->n_extra < schema.n_extra; d->n_extra++)
         d->extra[d->n_extra] = mem_strdup(schema.extra[d->n_extra]);
     d->n_sides = o->pairs || o->kl_pairs ? 2 : 1;
     d->has_pairs = o->pairs;
     d->prefix_sharing = o->prefix_sharing;
-    for (int64_t i = 0; i < d->parts.n; i++) {
-        data_part *p = &d->parts.items[i];
-        NRL_TRY(data_part_open(o, p));
-        p->first = d->n_examples;
-        d->n_examples += p->cache.header->n_examples;
-    }
+    NRL_TRY(open_files(o, d));
     if (d->n_examples > INT32_MAX)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
                         o->role ? o->role : "train", d->n_examples, INT32_MAX);

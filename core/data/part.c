@@ -40,22 +40,44 @@ static nrl_status hash_part(data_part *p)
 static nrl_status set_key(const dataset_options *o, data_part *p)
 {
     buffer b = {0};
+    const data_selection *s = &p->select;
+    if (p->template_choice.name || p->template_choice.source)
+        NRL_TRY(chat_template_open(o->host, &p->template_choice, o->tokenizer, &p->template));
     NRL_TRY(data_reader_open(o->host, &p->choice, p->path, &p->reader));
     p->plugin = &p->reader->table->plugin;
     p->plugin_name = mem_strdup(p->reader->plugin);
     NRL_TRY(hash_part(p));
-    char *columns = o->columns ? json_write(o->columns, 0) : NULL;
+    char *columns = p->columns || o->columns ? json_write(p->columns ? p->columns : o->columns, 0) : NULL;
+    const chat_template *template = p->template ? p->template : o->template;
+    /* What belongs to the part alone enters its hash, which checkpoints and ranks compare. */
+    if (s->first || s->end || s->limit_below || s->held_below)
+        buffer_print(&b, " rows %" PRId64 ":%" PRId64 " %" PRIx64 " %" PRIx64 " %d", s->first, s->end, s->limit_below,
+                     s->held_below, s->is_held_out);
+    if (p->columns) buffer_print(&b, " columns %s", columns);
+    if (p->template) buffer_print(&b, " template %s", p->template->identity);
+    if (b.size) {
+        buffer_puts(&b, p->hash);
+        hash_bytes(b.text, b.size, p->hash);
+        b.size = 0;
+    }
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
     buffer_print(&b, "%d\n%s\n%s\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
                  DATA_CACHE_VERSION, p->reader->plugin, p->reader->options, p->hash, p->bytes,
-                 o->tokenizer ? o->tokenizer->identity : "none", o->template ? o->template->identity : "none",
-                 o->max_length, o->max_length ? o->overlong : 0, o->train_on_all + 2 * o->train_on_last,
+                 o->tokenizer ? o->tokenizer->identity : "none", template ? template->identity : "none", o->max_length,
+                 o->max_length ? o->overlong : 0, o->train_on_all + 2 * o->train_on_last,
                  o->pairs + 2 * o->labels + 4 * o->kl_pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
     hash_bytes(b.text, b.size, p->key);
     buffer_free(&b);
     free(columns);
     free(extra);
     return NRL_OK;
+}
+
+nrl_status data_part_schema(const dataset_options *o, const data_part *p, data_schema *out)
+{
+    nrl_status st = data_schema_set(out, p->columns ? p->columns : o->columns, o->extra, o->pairs, o->labels);
+    if (st != NRL_OK && p->columns) nrl_add_context("%s", nrl_node_place(p->columns));
+    return st;
 }
 
 /* ---- the cache ---- */
@@ -76,10 +98,10 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
 {
     data_schema schema;
     data_cache_writer *writer;
-    NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
+    NRL_TRY(data_part_schema(o, p, &schema));
     const data_build_options b = {.name = p->path,
                                   .encode = {.tokenizer = o->tokenizer,
-                                             .template = o->template,
+                                             .template = p->template ? p->template : o->template,
                                              .template_problem = o->template_problem,
                                              .max_length = o->max_length,
                                              .vocab_size = o->vocab_size,
@@ -88,6 +110,7 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
                                              .train_on_last = o->train_on_last},
                                   .schema = &schema,
                                   .kl_pairs = o->kl_pairs,
+                                  .select = p->select,
                                   .workers = o->workers,
                                   .signal = o->signal,
                                   .check = check_unchanged,

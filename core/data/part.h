@@ -5,8 +5,7 @@
 #ifndef DATA_PART_H
 #define DATA_PART_H
 #include "base/hash.h"
-#include "data/cache.h"
-#include "data/reader.h"
+#include "data/build.h"
 #include <time.h>
 
 enum { DATA_HASH = 65 }; /* at most 64 digits and a NUL */
@@ -15,7 +14,15 @@ typedef struct {
     char *path; /* as opened */
     double weight;
     int64_t first; /* index of its first example in the data set */
+    size_t entry;  /* of the list; a directory is one entry */
     data_reader_choice choice;
+    int64_t from, to;              /* `rows` of the entry, negative from its end; INT64_MAX = open */
+    int64_t limit;                 /* of the entry, 0 = none */
+    const nrl_node *columns;       /* of the entry; NULL = data.columns */
+    config_choice template_choice; /* of the entry; neither name nor source = data.template */
+    const chat_template *template; /* opened for template_choice; NULL = data.template */
+    data_selection select;
+    bool is_empty;            /* nothing is selected */
     data_reader *reader;      /* while the part is opened */
     const nrl_plugin *plugin; /* of the reader */
     char *plugin_name;        /* "NAME VERSION" */
@@ -36,6 +43,11 @@ typedef struct {
 /* Reads the list of files, directories and patterns in options->source. NRL_ERR_CONFIG, NRL_ERR_IO. */
 nrl_status data_parts_list(const dataset_options *o, data_parts *out);
 void data_parts_free(data_parts *p);
+void data_part_close(data_part *p);
+
+/* Sets `select` of each part from rows, limit and held_out, for which the files may have to be read once. */
+nrl_status data_parts_select(const dataset_options *o, data_parts *p);
+nrl_status data_part_schema(const dataset_options *o, const data_part *p, data_schema *out);
 
 /* Maps the tokens of the part. Tokenises the file if there is no valid cache. */
 nrl_status data_part_open(const dataset_options *o, data_part *p);

@@ -1,5 +1,5 @@
 /*
- * part_list.c - data.train as a list of parts: a path, {path, weight, reader}, or a list of these. A
+ * part_list.c - data.train as a list of parts: a path, {path, weight, rows, ...}, or a list of these. A
  * directory or a pattern is a part for each of its files, unless a dataset plugin reads the directory itself.
  */
 #include "base/arena.h"
@@ -25,37 +25,48 @@ static char *join(const char *folder, const char *path)
     return mem_printf("%s/%s", folder, path);
 }
 
+/* "0:1000", "-100:", ":5" */
+static bool read_rows(const char *text, int64_t *from, int64_t *to)
+{
+    char *end;
+    *from = *text == ':' ? 0 : strtoll(text, &end, 10);
+    const char *colon = *text == ':' ? text : end;
+    *to = colon[0] == ':' && !colon[1] ? INT64_MAX : strtoll(colon + (*colon == ':'), &end, 10);
+    return *colon == ':' && (!colon[1] || (!*end && end != colon + 1)) && !strpbrk(text, " +\t") &&
+           !(*from >= *to && (*from < 0) == (*to < 0));
+}
+
 static nrl_status read_entry(const dataset_options *o, const nrl_node *node, data_part *out)
 {
     bool map = nrl_node_kind(node) == NRL_NODE_MAP;
     const char *path = nrl_node_string(map ? nrl_node_find(node, "path") : node, NULL);
     const nrl_node *weight = map ? nrl_node_find(node, "weight") : NULL;
-    if (map) {
-        for (size_t i = 0; i < nrl_node_size(node); i++) {
-            const char *key = nrl_node_key(node, i);
-            if (strcmp(key, "path") && strcmp(key, "weight") && strcmp(key, "reader"))
-                return nrl_fail(NRL_ERR_CONFIG, "%s: data.%s: unknown key '%s', expected path, weight and reader",
-                                nrl_node_place(node), role(o), key);
-        }
-    }
-    if (!path || !*path) return fail_entry(o, node, "expected a path, or {path, weight, reader}");
-    out->weight = weight ? nrl_node_f64(weight, -1) : 1;
+    const nrl_node *rows = map ? nrl_node_find(node, "rows") : NULL;
+    out->to = INT64_MAX;
+    if (!path || !*path) return fail_entry(o, node, "expected a path, or {path, weight, rows, ...}");
+    if (rows && !read_rows(nrl_node_string(rows, "?"), &out->from, &out->to))
+        return fail_entry(o, rows, "rows: expected FIRST:END, such as 0:1000, 1000:, or \"-100:\" (the last 100)");
+    out->weight = weight && !(o->held_out > 0 && o->is_held_out) ? nrl_node_f64(weight, -1) : 1;
     if (!(out->weight > 0 && out->weight <= 1e6))
         return fail_entry(o, weight, "weight must be a number above 0 and at most 1e6");
     out->path = join(o->base_dir, path);
     if (!map) return NRL_OK;
+    out->limit = nrl_node_int(nrl_node_find(node, "limit"), 0);
+    out->columns = nrl_node_find(node, "columns");
     config_problems problems = {0};
+    arena *a = &out->choice.memory;
     char *section = mem_printf("data.%s: reader", role(o));
-    component_read(&out->choice.memory, &problems, section, nrl_node_find(node, "reader"), NULL,
-                   &out->choice.component);
+    component_read(a, &problems, section, nrl_node_find(node, "reader"), NULL, &out->choice.component);
+    choice_read(a, &problems, "data.template", nrl_node_find(node, "template"), false, &out->template_choice,
+                node_new(a, NRL_NODE_MAP), "template");
     free(section);
     return problems_report(&problems);
 }
 
-static nrl_status add(const dataset_options *o, const nrl_node *node, data_parts *out)
+static nrl_status add(const dataset_options *o, const nrl_node *node, size_t entry, data_parts *out)
 {
     out->items = mem_realloc(out->items, (size_t)(out->n + 1) * sizeof *out->items);
-    out->items[out->n] = (data_part){0};
+    out->items[out->n] = (data_part){.entry = entry};
     return read_entry(o, node, &out->items[out->n++]);
 }
 
@@ -64,11 +75,12 @@ static nrl_status expand(const dataset_options *o, const nrl_node *node, data_pa
 {
     paths files;
     data_part *first = &out->items[out->n - 1];
+    const size_t entry = first->entry;
     if (data_reader_reads_folder(o->host, &first->choice, first->path)) return NRL_OK;
     nrl_status st = paths_expand(first->path, &files);
     if (st != NRL_OK) nrl_add_context("data.%s", role(o));
     for (size_t i = 0; st == NRL_OK && i < files.n; i++) {
-        if (i) st = add(o, node, out);
+        if (i) st = add(o, node, entry, out);
         data_part *p = &out->items[out->n - 1];
         free(p->path);
         p->path = files.items[i];
@@ -88,23 +100,28 @@ nrl_status data_parts_list(const dataset_options *o, data_parts *out)
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
         const nrl_node *node = list ? nrl_node_at(source, i) : source;
-        st = add(o, node, out);
+        st = add(o, node, i, out);
         if (st == NRL_OK) st = expand(o, node, out);
     }
     if (st != NRL_OK) data_parts_free(out);
     return st;
 }
 
+void data_part_close(data_part *p)
+{
+    data_cache_close(&p->cache);
+    data_reader_close(p->reader);
+    chat_template_close(p->template);
+    arena_free(&p->choice.memory);
+    free(p->plugin_name);
+    free(p->cache_path);
+    free(p->path);
+}
+
 void data_parts_free(data_parts *p)
 {
-    for (int64_t i = 0; i < p->n; i++) {
-        data_cache_close(&p->items[i].cache);
-        data_reader_close(p->items[i].reader);
-        arena_free(&p->items[i].choice.memory);
-        free(p->items[i].plugin_name);
-        free(p->items[i].cache_path);
-        free(p->items[i].path);
-    }
+    for (int64_t i = 0; i < p->n; i++)
+        data_part_close(&p->items[i]);
     free(p->items);
     *p = (data_parts){0};
 }

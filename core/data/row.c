@@ -1,10 +1,13 @@
 /*
  * row.c - the formats of rows: names of keys, the table, and detection.
  */
+#include "base/json.h"
 #include "data/format.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static const char *const key_names[DATA_KEY_COUNT] = {
     [DATA_KEY_MESSAGES] = "messages",
@@ -251,6 +254,18 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
         out->extra[i] = (float)number;
     }
     return NRL_OK;
+}
+
+uint64_t data_row_hash(const data_schema *s, const nrl_node *row, uint64_t seed)
+{
+    for (int k = 0; k < DATA_KEY_COUNT; k++) {
+        const nrl_node *value = data_row_find(s, row, (data_key)k);
+        if (!value) continue;
+        char *text = json_write(value, 0);
+        seed = XXH3_64bits_withSeed(text, strlen(text), seed + (uint64_t)k + 1);
+        free(text);
+    }
+    return seed;
 }
 
 const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at)

@@ -10,7 +10,7 @@
 #include "tensor/batch.h"
 #include "text/chat.h"
 
-/* Keys that have a meaning; data.columns renames them. */
+/* Keys that have a meaning; data.columns renames them. New ones come last: data_row_hash uses the numbers. */
 typedef enum {
     DATA_KEY_MESSAGES = 0,
     DATA_KEY_CONVERSATIONS,
@@ -98,6 +98,8 @@ const char *data_format_name(const data_format *f);
 
 /* Reads a row in the format of the schema. The sample borrows from `row` and `a`. */
 nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
+/* A hash of the values under keys that have a meaning, whatever their order; other keys do not matter. */
+uint64_t data_row_hash(const data_schema *s, const nrl_node *row, uint64_t seed);
 /* Iterates over the unused keys of a row, from index *at on. Returns NULL after the last one. */
 const char *data_row_unknown_key(const data_schema *s, const nrl_node *row, size_t *at);
 

@@ -54,7 +54,7 @@ typedef struct {
     void (*info)(const void *self, nrl_dataset_info *info); /* [main] */
     /* [io] the next range; *range = NULL after the last one. A range may have no rows. */
     nrl_status (*next_range)(void *self, void **range);
-    /* [any] the next row of a range, a map allocated in `memory`, which is empty; *row = NULL after the last one.
+    /* [any] the next row of a range, a map allocated in `memory`; *row = NULL after the last one.
      * Several ranges are read at the same time, each by one thread, also while next_range runs. */
     nrl_status (*next_row)(void *range, nrl_arena *memory, const nrl_node **row);
     void (*close_range)(void *range); /* [any] may be called before the last row */

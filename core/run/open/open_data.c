@@ -37,12 +37,14 @@ const char *session_cache_folder(session *se)
     return se->env.no_output && stat(own, &s) ? NULL : own;
 }
 
-static nrl_status open_set(session *se, const nrl_node *source, const char *role, dataset **out)
+static nrl_status open_set(session *se, const nrl_node *source, double held_out, const char *role, dataset **out)
 {
     const config_data *d = &se->config.data;
     bool labels = se->algorithm->example_kind == 2;
     dataset_options o = {.host = se->host,
                          .source = source,
+                         .held_out = held_out,
+                         .is_held_out = !strcmp(role, "eval"),
                          .tokenizer = se->tokenizer,
                          .template = se->chat,
                          .template_problem = se->chat_problem,
@@ -102,13 +104,13 @@ nrl_status open_text(session *se)
 
 nrl_status open_train_data(session *se)
 {
-    return open_set(se, se->config.data.train, "train", &se->train.set);
+    return open_set(se, se->config.data.train, se->config.data.held_out, "train", &se->train.set);
 }
 
 nrl_status open_eval_data(session *se)
 {
     if (!se->config.data.eval) return NRL_OK;
-    return open_set(se, se->config.data.eval, "eval", &se->eval.set);
+    return open_set(se, se->config.data.eval, se->config.data.held_out, "eval", &se->eval.set);
 }
 
 void close_data(session_data *d)
@@ -122,7 +124,7 @@ void close_data(session_data *d)
 nrl_status open_eval_file(session *se, const char *path)
 {
     arena a = {0};
-    nrl_status st = open_set(se, node_string(&a, path, strlen(path)), "eval", &se->eval.set);
+    nrl_status st = open_set(se, node_string(&a, path, strlen(path)), 0, "eval", &se->eval.set);
     arena_free(&a);
     if (st == NRL_OK && se->eval.set)
         st = mesh_compare(se->mesh, "evaluated file",

@@ -177,14 +177,12 @@ static void bad_sources_are_config_errors(void **state)
     fails(&o, NRL_ERR_CONFIG, "none.jsonl: No such file or directory");
     o.source = support_json(f, "[{\"path\": \"data.jsonl\", \"weight\": 0}]");
     fails(&o, NRL_ERR_CONFIG, "weight must be a number above 0");
-    o.source = support_json(f, "[{\"path\": \"data.jsonl\", \"wait\": 1}]");
-    fails(&o, NRL_ERR_CONFIG, "unknown key 'wait', expected path, weight and reader");
     o.source = support_json(f, "[]");
     fails(&o, NRL_ERR_CONFIG, "the list is empty");
     o.source = support_json(f, "{\"path\": \"none/*.jsonl\"}");
     fails(&o, NRL_ERR_CONFIG, "data.train: no file matches '");
     o.source = NULL;
-    fails(&o, NRL_ERR_CONFIG, "expected a path, or {path, weight, reader}");
+    fails(&o, NRL_ERR_CONFIG, "expected a path, or {path, weight, rows, ...}");
 }
 
 static void bad_columns_and_extras_are_errors(void **state)
