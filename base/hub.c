@@ -65,3 +65,22 @@ const char *hub_snapshot(arena *a, const char *repository, const char *revision)
     const char *snapshot = arena_printf(a, "%s/snapshots/%s", repository, commit);
     return *commit && !strchr(commit, '/') && strcmp(commit, "..") && is_directory(snapshot) ? snapshot : NULL;
 }
+
+nrl_status hub_data(arena *a, const char *address, hub_variable variable, const char **path)
+{
+    const char *name = address + strlen(HUB_SCHEME);
+    size_t org = strcspn(name, "/"), n = name[org] ? org + 1 + strcspn(name + org + 1, "/@") : 0;
+    const char *rest = name + n + strcspn(name + n, "/");
+    const char *revision = name[n] == '@' ? arena_strndup(a, name + n + 1, (size_t)(rest - name - n - 1)) : "main";
+    if (!hub_is_name(name, n) || !*revision || strstr(rest, "/../"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "'%s': expected hf://ORG/NAME, hf://ORG/NAME/FILE or hf://ORG/NAME@REVISION/FILE", address);
+    const char *cache = hub_cache(a, variable);
+    const char *snapshot = hub_snapshot(a, hub_repository(a, cache, "datasets", name, n), revision);
+    if (!snapshot)
+        return nrl_fail(NRL_ERR_CONFIG, "'%s': not in the local cache %s\nhint: nrl download %.*s --dataset%s%s",
+                        address, cache, (int)n, name, name[n] == '@' ? " --revision " : "",
+                        name[n] == '@' ? revision : "");
+    *path = arena_printf(a, "%s%s", snapshot, rest);
+    return NRL_OK;
+}

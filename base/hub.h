@@ -9,7 +9,10 @@
 #ifndef BASE_HUB_H
 #define BASE_HUB_H
 #include "base/arena.h"
+#include <nrl/status.h>
 #include <stdbool.h>
+
+#define HUB_SCHEME "hf://"
 
 /* An environment variable; NULL if it is unset. */
 typedef const char *(*hub_variable)(const char *name);
@@ -25,5 +28,9 @@ const char *hub_cache(arena *a, hub_variable variable);
 const char *hub_repository(arena *a, const char *cache, const char *kind, const char *name, size_t size);
 /* The files of a branch, a tag or a commit in a repository's directory; NULL if they are not in the cache. */
 const char *hub_snapshot(arena *a, const char *repository, const char *revision);
+
+/* The path in the cache of hf://ORG/NAME[@REVISION][/FILE], a data set; FILE may be a pattern and is not checked.
+ * *path is in `a`. NRL_ERR_CONFIG: not of this form, or not in the cache. */
+nrl_status hub_data(arena *a, const char *address, hub_variable variable, const char **path);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #include "config/config.h"
 #include "base/buffer.h"
+#include "base/hub.h"
 #include "config/rules.h"
 #include "base/scalar.h"
 #include "base/yaml.h"
@@ -290,6 +291,11 @@ static void substitute_text(const substitution *s, nrl_node *n)
 static void substitute(const substitution *s, nrl_node *n)
 {
     if (n->kind == NRL_NODE_STRING) substitute_text(s, n);
+    if (n->kind == NRL_NODE_STRING && !strncmp(n->as.string, HUB_SCHEME, strlen(HUB_SCHEME))) {
+        if (hub_data(s->a, n->as.string, s->lookup, &n->as.string) != NRL_OK) problems_take_error(s->problems, n);
+        n->text = n->as.string;
+        n->size = strlen(n->text);
+    }
     for (size_t i = 0; i < nrl_node_size(n); i++)
         substitute(s, (nrl_node *)nrl_node_at(n, i));
 }

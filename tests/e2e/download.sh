@@ -139,5 +139,21 @@ run 0 download org/set --dataset
 set=cache/hub/datasets--org--set
 is "a row file" "$(cmp $set/snapshots/*/data/train.jsonl "$source/configs/data/chat.jsonl" && echo same)" same
 is "an empty file" "$(wc -c <$set/snapshots/"$(cat $set/refs/main)"/empty)" 0
+run 0 run "$source/configs/sft.yaml" "$one_thread" 'data={train: "hf://org/set/data/train.jsonl", template: chatml, max_length: 128}' \
+    train.epochs=0 train.steps=2 eval.every=0 out=set
+has out "128 samples"
+cat >set.yaml <<YAML
+defaults: $source/configs/sft.yaml
+data: {train: hf://org/set@main/data, eval: "hf://org/set/data/*.jsonl"}
+YAML
+run 0 check set.yaml
+has out "128 samples"
+run 2 check set.yaml data.train=hf://org/other/x.jsonl
+has err "command line: 'hf://org/other/x.jsonl': not in the local cache"
+has err "hint: nrl download org/other --dataset"
+run 2 check set.yaml data.train=hf://org
+has err "expected hf://ORG/NAME"
+run 2 check set.yaml data.train=hf://org/set/data/none.jsonl
+has err none.jsonl
 
 exit $failed
