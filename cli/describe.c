@@ -3,6 +3,7 @@
  * everything. Configs are checked with the same rows, so this output cannot be out of date.
  */
 #include "base/json.h"
+#include "base/other_names.h"
 #include "cli/verbs.h"
 #include "config/compare.h"
 #include "config/schema.h"
@@ -49,6 +50,21 @@ static const char *schedule_help(arena *a)
         help = arena_printf(a, "%s %s", help, schedule_names[i]);
     return help;
 }
+
+/* What data.train and model.path can be. The kinds of files are those of plugins of datasets/ and formats/. */
+static const char formats_page[] =
+    "  rows of data.train and data.eval, recognised by their keys:\n"
+    "    messages                     [{role, content}, ...]; answers of the assistant are trained\n"
+    "    conversations                [{from, value}, ...], as ShareGPT has them\n"
+    "    prompt, completion           texts or lists of messages; the completion is trained\n"
+    "    instruction, input, output   as Alpaca has them\n"
+    "    text                         everything is trained\n"
+    "    prompt, chosen, rejected     pairs for dpo; texts or lists of messages\n"
+    "    prompt, completion, label    for kto; label is true or false\n"
+    "    input_ids, labels            tokens; labels of -100 are not trained\n"
+    "  `nrl check FILE --sample N` shows how rows become tokens; docs/data.md has all shapes.\n"
+    "  `nrl describe datasets` lists the kinds of data files, `nrl describe models` the\n"
+    "  architectures. Kinds of model files, for model.path and `nrl export --format`:\n\n";
 
 static void add_core(tables *t)
 {
@@ -125,6 +141,7 @@ static void add_axes(tables *t)
 
 static void add_plugins(tables *t)
 {
+    add(t, (table){"formats", "the shapes of data, and plugins for model files", NULL, 0, 0, NULL, formats_page});
     t->n_plugins = verbs_plugin_list(t->host, &t->a, &t->plugins);
     add_axes(t);
     for (size_t i = 0; i < t->n_plugins; i++) {
@@ -294,9 +311,12 @@ static nrl_status nothing_called(const tables *t, const char *name)
                     near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
+static nrl_status print(tables *t, const char *name, bool json);
+
 static size_t print_options(tables *t, const char *name)
 {
     size_t found = 0;
+    const char *key, *known = name ? other_names_find(&t->a, cli_exe_dir(&t->a), name, &key) : NULL;
     for (size_t i = 0; name && i < t->n; i++)
         for (size_t k = 0; k < t->list[i].n_rows; k++) {
             const nrl_option *row = option_row(t->list[i].rows, k, t->list[i].stride);
@@ -304,7 +324,10 @@ static size_t print_options(tables *t, const char *name)
             print_text(t, &t->list[i], row);
             found++;
         }
-    return found;
+    if (found || !known) return found;
+    printf("%s is not a key of nrl; %s\n\n", name, known); /* what another trainer calls it */
+    if (key && strcmp(key, name)) print(t, key, false);
+    return 1;
 }
 
 static nrl_status print(tables *t, const char *name, bool json)

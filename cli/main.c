@@ -3,6 +3,7 @@
  * own.
  */
 #include "cli/verbs.h"
+#include "base/other_names.h"
 #include "base/suggest.h"
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +55,10 @@ static nrl_status unknown_verb(const char *name)
     for (size_t i = 0; i < n; i++)
         suggest_offer(&near, names[i]);
     nrl_status st;
-    if (near.best)
+    const char *known = other_names_find(&a, cli_exe_dir(&a), arena_printf(&a, "verb=%s", name), NULL);
+    if (known)
+        st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; %s", name, known);
+    else if (near.best)
         st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean '%s'?", name, near.best);
     else if (strchr(name, '.'))
         st = nrl_fail(NRL_ERR_CONFIG, "unknown verb '%s'; did you mean `nrl run %s`?", name, name);

@@ -13,6 +13,7 @@ install(TARGETS nrl libnrl libnrl-inference libnrl-profiling libnrl-testing EXPO
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(FILES ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/MANIFEST DESTINATION ${NRL_PLUGIN_SUBDIR} COMPONENT runtime)
+install(FILES cli/data/other-names.txt DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.lua")
 # The Python module, in the directory that Debian's python3 searches if the prefix is /usr.

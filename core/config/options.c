@@ -180,9 +180,10 @@ static void fill_enum(const slot *s)
         *(int64_t *)s->to = i;
         return;
     }
+    const char *known = problems_known_as(s->problems, s->a, r->name, near.word);
+    if (!*known && near.best) known = arena_printf(s->a, "; did you mean '%s'?", near.best);
     problems_add(s->problems, s->value, "%s: '%.100s' is not one of: %s%s", full_name(s->a, s->section, r->name),
-                 near.word, list_of_choices(s->a, r->choices),
-                 near.best ? arena_printf(s->a, "; did you mean '%s'?", near.best) : "");
+                 near.word, list_of_choices(s->a, r->choices), known);
 }
 
 static void fill_slot(const slot *s)
@@ -276,26 +277,19 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
     return arena_printf(a, "; expected one of: %s", out);
 }
 
-/* "learning_rate" -> "optimizer.lr", the name of another trainer; "template" -> "data.template", a key of another
- * section; or what plugins know the key as. NULL = none. `is_near`: there is a similar key in this section. */
-static const char *known_key(arena *a, const config_problems *problems, const char *word, bool is_near)
-{
-    const char *known = known_as(word);
-    size_t n;
-    const config_section *s = config_sections(&n);
-    if (!known && problems->known_as) known = problems->known_as(problems->user, a, word);
-    for (size_t i = 0; !known && !is_near && i < n; i++)
-        for (size_t k = 0; k < s[i].n_rows; k++)
-            if (!strcmp(s[i].rows[k].name, word)) return full_name(a, s[i].name, word);
-    return known;
-}
-
-/* "; it is optimizer.lr here", "; did you mean 'steps'?", or what keys there are. */
+/* "; it is optimizer.lr here": the name of another trainer, or a key of another section, unless there is a similar key
+ * in this one; "; did you mean 'steps'?"; or what keys there are. */
 static const char *key_hint(arena *a, const config_problems *problems, const char *full, const suggestion *near,
                             const option_part *parts, size_t n_parts)
 {
-    const char *known = known_key(a, problems, near->word, near->best != NULL);
-    if (known && strcmp(known, full)) return arena_printf(a, "; it is %s here", known);
+    const char *known = problems->known_as ? problems->known_as(problems->user, a, near->word) : NULL;
+    size_t n;
+    const config_section *s = config_sections(&n);
+    for (size_t i = 0; !known && !near->best && i < n; i++)
+        for (size_t k = 0; k < s[i].n_rows; k++)
+            if (!strcmp(s[i].rows[k].name, near->word))
+                known = arena_printf(a, "it is %s here", full_name(a, s[i].name, near->word));
+    if (known && strcmp(known, arena_printf(a, "it is %s here", full))) return arena_printf(a, "; %s", known);
     if (near->best) return arena_printf(a, "; did you mean '%s'?", near->best);
     return list_of_keys(a, parts, n_parts);
 }

@@ -67,9 +67,6 @@ typedef struct {
 void choice_read(arena *a, config_problems *problems, const char *section, const nrl_node *node, bool is_path,
                  config_choice *out, nrl_node *resolved, const char *key);
 
-/* "learning_rate" -> "optimizer.lr": the names of Hugging Face's and TRL's trainers. NULL = none. */
-const char *known_as(const char *word);
-
 /* The i-th of rows that are `stride` bytes apart. */
 const nrl_option *option_row(const nrl_option *rows, size_t i, size_t stride);
 

@@ -45,6 +45,12 @@ void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...)
     problems_append(p, at, text);
 }
 
+const char *problems_known_as(const config_problems *p, arena *a, const char *key, const char *word)
+{
+    const char *known = p->known_as ? p->known_as(p->user, a, arena_printf(a, "%s=%s", key, word)) : NULL;
+    return known ? arena_printf(a, "; %s", known) : "";
+}
+
 void problems_take_error(config_problems *p, const nrl_node *at)
 {
     problems_append(p, at, mem_strdup(nrl_error_text()));

@@ -9,13 +9,17 @@ typedef struct config_problem config_problem;
 typedef struct {
     config_problem *list;
     size_t n, capacity;
-    /* Optional: the option that plugins know an unknown key as, in `a`; NULL = none. */
+    /* Optional: what an unknown key is here, or a word that is not in a list (KEY=WORD): "it is optimizer.lr here" or
+     * another text, in `a`; NULL = unknown. */
     const char *(*known_as)(void *user, arena *a, const char *word);
     void *user;
 } config_problems;
 
 /* Adds a mistake at the place of a node (NULL: no place). Initialise the list with {0}. [main] */
 void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* "; it is bf16 here" for a word that the option, section or slot `key` does not have, "" if it is unknown. In `a`. */
+const char *problems_known_as(const config_problems *p, arena *a, const char *key, const char *word);
 
 /* Adds this thread's error text as a mistake, after a call that failed. */
 void problems_take_error(config_problems *p, const nrl_node *at);

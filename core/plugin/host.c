@@ -344,6 +344,8 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
     *options = NULL;
     if (!c->name) return;
     if (plugin_open(h, kind, c->name, out) != NRL_OK) {
+        const char *known = problems_known_as(problems, a, section, c->name);
+        if (*known) nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s", plugin_kind_find(kind)->name, c->name, known);
         nrl_add_context("%s", section);
         problems_take_error(problems, c->at);
         *out = NULL;

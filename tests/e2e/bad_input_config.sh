@@ -55,8 +55,8 @@ has err "no optimizer 'adamv'"
 has err "did you mean 'adamw'?"
 run 2 check run.yaml backend=tpu
 has err "no backend 'tpu'"
-run 2 check run.yaml loggers=[jsonl,wandb]
-has err "no logger 'wandb'"
+run 2 check run.yaml loggers=[jsonl,comet]
+has err "no logger 'comet'"
 run 2 check run.yaml 'loggers=[{name: jsonl, file: a/b}]'
 has err "'a/b' is not a plain file name"
 run 2 check run.yaml data.template=chatlm

@@ -3,6 +3,7 @@
  * plugin. All mistakes are collected and told in one go; no device is touched.
  */
 #include "run/open/session.h"
+#include "base/other_names.h"
 #include "base/suggest.h"
 #include <stddef.h>
 #include <string.h>
@@ -36,16 +37,17 @@ static void fill_plugin_algorithm(session *se, const option_part *part)
     const config_component *c = &se->config.algorithm;
     const plugin *p;
     void *options = NULL;
+    const size_t before = se->problems->n;
     bool refers = plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
                   work_needs((const nrl_algorithm *)p->table, "ref_logps");
     const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? part : NULL, &options);
     se->algorithm = a;
     se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
-    if (a && a->create && !se->problems->n && a->create(options, &se->algorithm_self) != NRL_OK) {
+    if (a && a->create && se->problems->n == before && a->create(options, &se->algorithm_self) != NRL_OK) {
         problems_take_error(se->problems, c->at);
         se->algorithm_self = NULL; /* whatever a failed create left there */
     }
-    if (a && a->instance_needs && !se->problems->n) { /* the table with what this instance needs */
+    if (a && a->instance_needs && se->problems->n == before) { /* the table with what this instance needs */
         nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
         *own = *a;
         own->needs = a->instance_needs(se->algorithm_self);
@@ -90,20 +92,38 @@ static void fill_adapter(session *se)
     se->adapter = open_component(se, NRL_KIND_ADAPTER, section, &c->component, &core, &se->adapter_options);
 }
 
-/* "NAME.OPTION" of an adapter that other programs call an option's name by. */
-static const char *known_to_adapters(void *user, arena *a, const char *word)
+/* "SECTION.WORD is an option of NAMES": the plugins of a kind that have such an option. */
+static const char *known_to_options(session *se, arena *a, uint32_t kind, const char *section, const char *word)
+{
+    const char **names, *all = "";
+    const plugin *p;
+    size_t n = plugin_names(se->host, a, kind, &names);
+    for (size_t i = 0; i < n; i++) {
+        if (plugin_open_candidate(se->host, kind, names[i], &p) != NRL_OK) continue;
+        for (size_t k = 0; k < p->table->n_options; k++)
+            if (!strcmp(option_row(p->table->options, k, p->table->option_size)->name, word))
+                all = arena_printf(a, "%s%s%s", all, *all ? ", " : "", names[i]);
+    }
+    return *all ? arena_printf(a, "%s.%s is an option of %s", section, word, all) : NULL;
+}
+
+/* config_problems.known_as: other trainers' names; what adapters are called there; options of other plugins. */
+static const char *known_here(void *user, arena *a, const char *word)
 {
     session *se = user;
-    const char **names;
+    const char **names, *known = other_names_find(a, se->env.exe_dir, word, NULL);
     const plugin *p;
-    size_t n = se->host ? plugin_names(se->host, a, NRL_KIND_ADAPTER, &names) : 0;
+    if (known || !se->host || strchr(word, '=')) return known; /* plugins know keys only */
+    size_t n = plugin_names(se->host, a, NRL_KIND_ADAPTER, &names);
     for (size_t i = 0; i < n; i++) {
         if (plugin_open_candidate(se->host, NRL_KIND_ADAPTER, names[i], &p) != NRL_OK) continue;
         const char *const *pair = ((const nrl_adapter *)p->table)->known_as;
         for (; pair && pair[0]; pair += 2)
-            if (!strcmp(pair[0], word)) return arena_printf(a, "%s%s%s", names[i], *pair[1] ? "." : "", pair[1]);
+            if (!strcmp(pair[0], word))
+                return arena_printf(a, "it is %s%s%s here", names[i], *pair[1] ? "." : "", pair[1]);
     }
-    return NULL;
+    known = known_to_options(se, a, NRL_KIND_ALGORITHM, "algorithm", word);
+    return known ? known : known_to_options(se, a, NRL_KIND_OPTIMIZER, "optimizer", word);
 }
 
 static void fill_schedule(session *se)
@@ -113,9 +133,13 @@ static void fill_schedule(session *se)
     if (!c->name) return;
     size_t before = se->problems->n;
     options_fill(&se->memory, se->problems, "schedule", c->options, &part, 1);
-    if (schedule_find(c->name, &se->schedule_options) != NRL_OK ||
-        (se->problems->n == before && schedule_check(&se->schedule_options) != NRL_OK))
+    if (schedule_find(c->name, &se->schedule_options) != NRL_OK) {
+        const char *known = problems_known_as(se->problems, &se->memory, "schedule", c->name);
+        if (*known) nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s", c->name, known);
         problems_take_error(se->problems, c->at);
+    } else if (se->problems->n == before && schedule_check(&se->schedule_options) != NRL_OK) {
+        problems_take_error(se->problems, c->at);
+    }
     options_resolve(&se->memory, c->options, &part, 1, c->resolved);
 }
 
@@ -424,54 +448,9 @@ static nrl_status check_best(session *se)
                     c->metric);
 }
 
-/* Folders of the config are not even looked at where they are switched off. */
-static void open_host(session *se)
+/* A word of `needs` that nothing fills would otherwise be missed at the first step. */
+static nrl_status check_needs(session *se)
 {
-    const config_run *c = &se->config;
-    bool skips = se->env.no_config_plugins;
-    for (size_t i = 0; i < c->n_plugins && !skips; i++)
-        if (access(c->plugins[i], F_OK))
-            problems_add(se->problems,
-                         nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
-                                                                           : c->plugin_folders,
-                         "plugins: '%s': no such directory", c->plugins[i]);
-    se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
-    se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
-    se->claims.formats = &se->formats;
-    plugin_host_add_user(se->host, se->env.user_plugins);
-    plugin_host_limit(se->host, se->env.variable ? se->env.variable("NRL_PLUGIN_TIMEOUT") : NULL);
-    if (skips) plugin_host_skip(se->host, c->n_plugins);
-    if (c->plugins_allow) plugin_host_restrict(se->host, c->plugins_allow, c->n_plugins_allow);
-}
-
-nrl_status session_open_plugins(session *se)
-{
-    config_problems none = {0};
-    if (!se->problems) se->problems = &none;
-    se->problems->known_as = known_to_adapters;
-    se->problems->user = se;
-    config_fill(&se->memory, se->problems, se->tree, &se->config);
-    open_host(se);
-    name_default(se, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
-    name_default(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
-    name_loggers(se);
-    fill_adapter(se);
-    fill_algorithm(se);
-    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
-    se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
-                                   &se->optimizer_plugin_options);
-    fill_schedule(se);
-    fill_backend(se);
-    fill_parallel(se);
-    fill_collective(se);
-    fill_store(se);
-    fill_loggers(se);
-    nrl_status st = problems_report(se->problems);
-    *se->problems = (config_problems){0};
-    se->problems = NULL;
-    NRL_TRY(st);
-    NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));
-    /* A word of `needs` that nothing fills would otherwise be missed at the first step. */
     static const char *const known[] = {"logps",    "ref_logps",     "entropy",       "sum_p2",         "weights",
                                         "label",    "answer_tokens", "prompt_tokens", "sequences",      "pairs",
                                         "examples", "desirable",     "tokens",        "prompt_targets", "kl_pairs"};
@@ -496,7 +475,84 @@ nrl_status session_open_plugins(session *se)
                             se->algorithm->plugin.name, *need, near.best ? "; did you mean '" : "",
                             near.best ? near.best : "", near.best ? "'?" : "", all);
     }
-    NRL_TRY(check_best(se));
+    return NRL_OK;
+}
+
+static nrl_status check_algorithm(session *se)
+{
+    NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));
+    NRL_TRY(check_needs(se));
+    return check_best(se);
+}
+
+/* Files that are not there: opening them stops at the first one, after the config was checked. Patterns and addresses
+ * are left to what opens them. */
+static void look_at_files(session *se)
+{
+    const nrl_node *const sets[] = {se->config.data.train, se->config.data.eval};
+    model_origin origin = {.formats = &se->formats};
+    const nrl_node *config;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < nrl_node_size(sets[i]); k++) {
+            const nrl_node *at = nrl_node_at(sets[i], k);
+            const char *path = nrl_node_string(nrl_node_find(at, "path"), "");
+            if (*path && !strpbrk(path, "*?[{:") && strcmp(path, "-") && access(path, F_OK))
+                problems_add(se->problems, at, "data.%s: %s: No such file or directory", i ? "eval" : "train", path);
+        }
+    if (!se->problems->n || !*se->config.model.path) return; /* opening the model is next */
+    if (origin_find(se->config.model.path, &se->model_memory, &origin, &config) != NRL_OK)
+        problems_take_error(se->problems, nrl_node_find(nrl_node_find(se->tree, "model"), "path"));
+}
+
+/* Folders of the config are not even looked at where they are switched off. */
+static void open_host(session *se)
+{
+    const config_run *c = &se->config;
+    bool skips = se->env.no_config_plugins;
+    for (size_t i = 0; i < c->n_plugins && !skips; i++)
+        if (access(c->plugins[i], F_OK))
+            problems_add(se->problems,
+                         nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
+                                                                           : c->plugin_folders,
+                         "plugins: '%s': no such directory", c->plugins[i]);
+    se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
+    se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
+    se->claims.formats = &se->formats;
+    plugin_host_add_user(se->host, se->env.user_plugins);
+    plugin_host_limit(se->host, se->env.variable ? se->env.variable("NRL_PLUGIN_TIMEOUT") : NULL);
+    if (skips) plugin_host_skip(se->host, c->n_plugins);
+    if (c->plugins_allow) plugin_host_restrict(se->host, c->plugins_allow, c->n_plugins_allow);
+}
+
+nrl_status session_open_plugins(session *se)
+{
+    config_problems none = {0};
+    if (!se->problems) se->problems = &none;
+    se->problems->known_as = known_here;
+    se->problems->user = se;
+    config_fill(&se->memory, se->problems, se->tree, &se->config);
+    open_host(se);
+    name_default(se, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
+    name_default(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
+    name_loggers(se);
+    fill_adapter(se);
+    fill_algorithm(se);
+    option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
+    se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
+                                   &se->optimizer_plugin_options);
+    fill_schedule(se);
+    fill_backend(se);
+    fill_parallel(se);
+    fill_collective(se);
+    fill_store(se);
+    fill_loggers(se);
+    nrl_status st = se->algorithm ? check_algorithm(se) : NRL_OK, late = st == NRL_ERR_CONFIG ? NRL_OK : st;
+    if (st == NRL_ERR_CONFIG) problems_take_error(se->problems, NULL);
+    look_at_files(se);
+    st = se->problems->n ? problems_report(se->problems) : late;
+    *se->problems = (config_problems){0};
+    se->problems = NULL;
+    NRL_TRY(st);
     /* Without a create of its own the instance is the options. */
     const nrl_optimizer *o = se->optimizer;
     se->optimizer_self = se->optimizer_plugin_options;

@@ -1,0 +1,79 @@
+#!/bin/sh
+# other_names.sh: names of other trainers, their values and verbs are answered by what nrl calls them; each answer names
+# something that exists.
+. "$(dirname "$0")/e2e.sh"
+
+list=$source/cli/data/other-names.txt
+rows 8 >train.jsonl
+experiment >run.yaml
+
+# ---- every key that the list names exists ----
+sed -n 's/^[a-z0-9_]*  *\([a-z_.]*\)$/\1/p; s/^[^#]*it is \([a-z_]*\.[a-z_]*\) here.*/\1/p' "$list" | sort -u >keys.txt
+while read -r key; do
+    case $key in *.name) key=${key%.name} ;; esac
+    "$nrl" describe "$key" >out 2>err && ! grep -q "is not a key" out && continue
+    is "$key of other-names.txt" "$(cat err)" "an option"
+done <keys.txt
+[ "$(wc -l <keys.txt)" -gt 40 ] || is "keys of other-names.txt" "$(wc -l <keys.txt)" "more than 40"
+is "words that are listed twice" "$(sed -n 's/^\([^# ]*\) .*/\1/p' "$list" | sort | uniq -d)" ""
+
+# ---- and every component ----
+echo '{"prompt_input_ids": [3, 4], "chosen_input_ids": [5, 7], "rejected_input_ids": [6, 8]}' >pairs.jsonl
+sed -n 's/^algorithm=[a-z]*  *it is \({.*}\) here.*/\1/p' "$list" >components.txt
+while read -r component; do
+    data=train.jsonl
+    case $component in *dpo*) data=pairs.jsonl ;; esac
+    run 0 check run.yaml out=other data.train=$data "algorithm=$component"
+done <components.txt
+[ "$(wc -l <components.txt)" -gt 8 ] || is "components of other-names.txt" "$(wc -l <components.txt)" "more than 8"
+
+# ---- all at once, with what is found in files ----
+cat >bad.yaml <<'YAML'
+model: {path: nowhere, load_in_4bit: true}
+base_model: x
+data: {train: nothing.jsonl, cutoff_len: 64, dataset_text_field: t}
+train: {steps: 6, gradient_accumulation_steps: 4, precision: bfloat16, Per-Device-Train-Batch-Size: 3}
+optimizer: {name: adamw, lr: 1e-3, momentum: 0.9}
+algorithm: orpo
+beta: 0.1
+schedule: cosine_with_warmup
+load_best_model_at_end: true
+packing: true
+out: other
+YAML
+run 2 check bad.yaml
+has err "error: 15 mistakes in the config"
+for text in "bad.yaml:1:9: model 'nowhere': no such directory" \
+    "model.load_in_4bit: unknown key; nrl trains no quantized weights" \
+    "base_model: unknown key; it is model.path here" \
+    "data.train: nothing.jsonl: No such file or directory" \
+    "data.cutoff_len: unknown key; it is data.max_length here" \
+    "data.dataset_text_field: unknown key; data.columns renames the column" \
+    "train.gradient_accumulation_steps: unknown key; it follows here from train.global_batch" \
+    "train.Per-Device-Train-Batch-Size: unknown key; it is train.global_batch here" \
+    "train.precision: 'bfloat16' is not one of: fp32, bf16, fp16; it is bf16 here" \
+    "optimizer.momentum: unknown key; optimizer.momentum is an option of muon, sgd" \
+    "algorithm: no algorithm 'orpo'; it is {name: dpo, loss: orpo} here" \
+    "beta: unknown key; it is algorithm.beta here" \
+    "no schedule 'cosine_with_warmup'; it is cosine here" \
+    "load_best_model_at_end: unknown key; checkpoint.export=best" \
+    "packing: unknown key; it is data.packing here"; do
+    has err "$text"
+done
+run 2 check run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy train.precision=fp12
+has err "2 mistakes"
+
+# ---- describe, verbs ----
+run 0 describe cutoff_len
+has out "cutoff_len is not a key of nrl; it is data.max_length here"
+has out "maximum number of tokens of a sample"
+run 0 describe gradient-accumulation-steps
+has out "it follows here from train.global_batch"
+run 0 describe formats
+has out "prompt, chosen, rejected"
+has out "formats/hf - "
+run 2 train
+has err "error: unknown verb 'train'; \`nrl run FILE\` trains"
+run 2 sft run.yaml
+has err "with \`algorithm: sft\` in the file"
+exit $failed
