@@ -146,7 +146,7 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
                         nrl_work **work)
 {
     mesh_staged *send = NULL, *receive = NULL;
-    if (ctx && !c->mesh->table.host_only) a->stream = ctx_stream(ctx); /* the call follows the work queued there */
+    if (ctx && !c->mesh->table.host_only) a->stream = nrl_ctx_stream(ctx); /* the call follows the work queued there */
     nrl_status st = (c->mesh->table.host_only && ctx && !nrl_ctx_host_memory(ctx))
                         ? stage(c, ctx, call, a, &send, &receive)
                         : NRL_OK;
@@ -300,7 +300,7 @@ nrl_status nrl_work_wait(nrl_work **work, nrl_ctx *ctx)
     *work = NULL;
     if (!w) return NRL_OK;
     const nrl_collective *t = &w->comm->mesh->table;
-    nrl_stream *stream = ctx && !t->host_only && t->fence ? ctx_stream(ctx) : NULL;
+    nrl_stream *stream = ctx && !t->host_only && t->fence ? nrl_ctx_stream(ctx) : NULL;
     if (stream) {
         ctx_before_read(ctx, settle, w->comm->mesh);
         return call_fence(w, stream);

@@ -152,6 +152,11 @@ nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix)
     return NRL_OK;
 }
 
+void nrl_build_random(nrl_builder *b)
+{
+    b->m->is_random = true;
+}
+
 /* ---- the model ---- */
 
 static int by_name(const void *x, const void *y)

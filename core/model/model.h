@@ -33,6 +33,7 @@ typedef struct model {
     const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors in files that are not parameters */
     int n_ignored;
     const char *optional_prefix; /* NULL = none */
+    bool is_random;              /* forward draws random numbers in training */
     const nrl_node *config;      /* the parsed config.json */
     const char *type;            /* its model_type */
     arena memory;                /* owns all of the above */

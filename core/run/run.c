@@ -31,7 +31,8 @@ static nrl_status open_all(run *r)
     if (se->env.check_only) {
         NRL_TRY(session_look_at_reference(se));
         NRL_TRY(session_plan_storage(se));
-        if (!se->env.quiet) session_estimate(se);
+        NRL_TRY(session_check_operations(se));
+        if (!se->env.quiet) NRL_TRY(session_estimate(se));
         run_tell_plan(r);
         return NRL_OK;
     }

@@ -80,6 +80,7 @@ void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view)
     view->row_segment += begin;
     view->row_weight += begin;
     view->memory = (arena){0};
+    view->packing = NULL;
 }
 
 /* ---- columns ---- */

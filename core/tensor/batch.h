@@ -40,6 +40,7 @@ struct nrl_batch {
     batch_extra extra[BATCH_MAX_EXTRA];
     const nrl_batch *parent; /* of a view of rows (batch_rows), else NULL */
     int64_t row_begin;       /* the view's first row in its parent */
+    int32_t *packing;        /* the arrays of nrl_packing, made by op_custom.c; NULL until first use */
     bool is_tail;            /* a padding micro-batch: a single segment of weight 0 */
     /* set by the run in each step */
     int32_t n_columns;

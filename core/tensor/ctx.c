@@ -47,7 +47,7 @@ void ctx_destroy(nrl_ctx *ctx)
     free(ctx);
 }
 
-nrl_stream *ctx_stream(const nrl_ctx *ctx)
+nrl_stream *nrl_ctx_stream(const nrl_ctx *ctx)
 {
     return ctx->stream;
 }
@@ -136,8 +136,8 @@ static nrl_status copy_index(nrl_ctx *ctx, const nrl_batch *b)
 nrl_status ctx_set_batch(nrl_ctx *ctx, nrl_batch *batch)
 {
     ctx_index *i = &ctx->index;
-    nrl_tensor *all[] = {i->tokens,    i->positions,  i->cu_seqlens,     i->prefix,
-                         i->row_token, i->row_target, i->random_rows[0], i->random_rows[1]};
+    nrl_tensor *all[] = {i->tokens,     i->positions,      i->cu_seqlens,     i->prefix, i->row_token,
+                         i->row_target, i->random_rows[0], i->random_rows[1], i->packing};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         tensor_release(ctx, all[k]);
     *i = (ctx_index){0};

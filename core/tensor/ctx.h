@@ -17,7 +17,6 @@
 
 nrl_status ctx_create(device *d, nrl_ctx **out);
 void ctx_destroy(nrl_ctx *ctx);
-nrl_stream *ctx_stream(const nrl_ctx *ctx); /* the stream of its operations; NULL without streams */
 /* Sets the dtype of activations: of the output of embedding, and of linear even for f32 weights. */
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
 

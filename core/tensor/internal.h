@@ -34,6 +34,7 @@ typedef struct {
     nrl_tensor *row_token, *row_target; /* [P] */
     /* [N] i64 keys of dropout masks, for whole rows and for this rank's share of columns; NULL until first use */
     nrl_tensor *random_rows[2];
+    nrl_tensor *packing; /* of nrl_packing; NULL until first use */
 } ctx_index;
 
 typedef struct rope_table rope_table;

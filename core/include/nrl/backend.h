@@ -351,7 +351,28 @@ typedef struct {
     /* The collective that works best with this device's memory, for `collective: auto`. NULL: the collective with the
      * highest priority. `backend: auto` is the backend with the highest priority whose probe succeeds. */
     const char *collective;
+
+    /* The name of another backend that computes the operations and kernels that this one lacks. Both must work in host
+     * memory, without streams; the other backend is opened with its default options. NULL = none. */
+    const char *delegate;
 } nrl_backend;
+
+/* ---- what operations of plugins may ask of the backend ---- */
+
+/* The queue of the backend on which operations run, such as a cudaStream_t; NULL on backends without streams. */
+NRL_API nrl_stream *nrl_ctx_stream(const nrl_ctx *ctx);
+/* A table that the backend offers under this name (nrl_backend.extension), or the backend that it delegates to; NULL =
+ * none. Its header says what the table is. */
+NRL_API const void *nrl_ctx_backend_extension(const nrl_ctx *ctx, const char *name);
+
+/* The extension "host_threads" of a backend whose memory is the host's: its threads. */
+typedef struct {
+    uint32_t size, reserved;
+    void *self;
+    /* Calls body for contiguous ranges of n items, of at least `grain` items each; returns when all are done. */
+    void (*split)(void *self, int64_t n, int64_t grain, void (*body)(void *arg, int64_t begin, int64_t end, int thread),
+                  void *arg);
+} nrl_host_threads;
 
 #ifdef __cplusplus
 }

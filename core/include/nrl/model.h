@@ -86,6 +86,9 @@ NRL_API nrl_status nrl_build_ignore(nrl_builder *b, const char *suffix);
 /* Files whose tensor names lack `prefix` are read too ("transformer." of GPT-2). */
 NRL_API nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix);
 
+/* forward draws random numbers in training (nrl_op_dropout, nrl_ctx_random). They are off otherwise. */
+NRL_API void nrl_build_random(nrl_builder *b);
+
 typedef struct {
     nrl_plugin plugin;
     /* config.json "model_type" values served, NULL-ended; one plugin may serve several.

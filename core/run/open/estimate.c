@@ -1,7 +1,8 @@
 /*
- * estimate.c - what a step holds beside weights, gradients and the optimizer's state, for `nrl check`: the
- * largest micro-batch of the first steps is walked on a device of shapes alone, by the code that a true step
- * runs. What a backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it.
+ * estimate.c - steps on a device of shapes alone, by the code that a true step runs. For `nrl check`, the largest
+ * micro-batch of the first steps says what a step holds beside weights, gradients and the optimizer's state; what a
+ * backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it. For every run, a small
+ * micro-batch finds operations that the model needs and the backend lacks.
  */
 #include "optim/updates.h"
 #include "run/open/session.h"
@@ -58,11 +59,9 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return NRL_OK;
 }
 
-static nrl_status rehearse(dry_run *h, step_estimate *out)
+static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *algorithm, void *self, step_estimate *out)
 {
-    nrl_batch *batch;
     ctx_memory held, most;
-    NRL_TRY(find_largest(h->se, &batch));
     /* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
     session *se = h->se;
     const strategy none = {0};
@@ -77,10 +76,10 @@ static nrl_status rehearse(dry_run *h, step_estimate *out)
     NRL_TRY(updates_bind(&h->updates, h->ctx));
     h->work.ctx = h->ctx;
     h->work.policy = se->model;
-    h->work.algorithm = se->algorithm;
-    h->work.algorithm_self = se->algorithm_self;
+    h->work.algorithm = algorithm;
+    h->work.algorithm_self = self;
     h->work.recompute = se->work.recompute;
-    if (work_needs(se->algorithm, "ref_logps")) h->work.extra_column = blank_column;
+    if (work_needs(algorithm, "ref_logps")) h->work.extra_column = blank_column;
     h->work.extra_user = h;
     work_open(&h->work);
     NRL_TRY(storage_buffers_gradients(&spec) ? gradients_open(h->ctx, se->model, &h->work.gradients) : NRL_OK);
@@ -89,45 +88,91 @@ static nrl_status rehearse(dry_run *h, step_estimate *out)
     const int64_t one = 1;
     const ctx_metric *metrics;
     int64_t n;
-    for (uint32_t k = 0; k < h->se->algorithm->n_terms; k++)
+    for (uint32_t k = 0; k < algorithm->n_terms; k++)
         NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
     for (int32_t i = 0; i < h->se->model->n_params; i++)
         nrl_param_set_grad_is_empty(h->se->model->params[i], h->se->model->params[i]->trained);
     NRL_TRY(work_schedule(&h->work, 1));
     NRL_TRY(work_train(&h->work, &batch, h->totals));
     NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
-    if (nrl_mesh_world(se->mesh) == 1) { /* its slices are of what the rank holds */
+    if (out && nrl_mesh_world(se->mesh) == 1) { /* its slices are of what the rank holds */
         /* Optimizers may take room for a parameter at a time. */
         const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
         nrl_slice *slices;
         NRL_TRY(slices_build(se->model, se->mesh, h->updates.n_states, &h->memory, &slices, &n));
         NRL_TRY(updates_step(&h->updates, h->ctx, slices, n, &example));
     }
+    if (!out) return NRL_OK;
     ctx_memory_use(h->ctx, &most);
     out->bytes = (int64_t)(most.peak_bytes - held.live_bytes);
     out->tokens = batch->n_tokens;
     return NRL_OK;
 }
 
+static void dry_run_close(dry_run *h)
+{
+    if (h->ctx) {
+        for (int k = 0; k < NRL_MAX_TERMS; k++)
+            tensor_release(h->ctx, h->totals[k]);
+        (void)ctx_set_batch(h->ctx, NULL);
+        work_close(&h->work);
+        updates_unbind(&h->updates, h->ctx);
+        storage_free(h->ctx, h->se->model, &h->storage);
+        ctx_destroy(h->ctx);
+    }
+    device_close(&h->device);
+    updates_close(&h->updates);
+    arena_free(&h->memory);
+}
+
 /* A script's loss is not run for a check; axes beside those of the batch divide what a micro-batch holds. */
-void session_estimate(session *se)
+nrl_status session_estimate(session *se)
 {
     bool whole = nrl_mesh_world(se->mesh) == mesh_n_batches(se->mesh);
+    nrl_batch *batch;
     dry_run h = {.se = se};
     se->estimate = (step_estimate){0};
-    if (se->algorithm_is_script || !whole || !se->train.loader) return;
-    h.device = shape_device(se->backend->stream_create ? DEVICE_BYTES : 0);
-    se->estimate.known = rehearse(&h, &se->estimate) == NRL_OK;
-    if (h.ctx) {
-        for (int k = 0; k < NRL_MAX_TERMS; k++)
-            tensor_release(h.ctx, h.totals[k]);
-        (void)ctx_set_batch(h.ctx, NULL);
-        work_close(&h.work);
-        updates_unbind(&h.updates, h.ctx);
-        storage_free(h.ctx, se->model, &h.storage);
-        ctx_destroy(h.ctx);
+    if (se->algorithm_is_script || !whole || !se->train.loader) return NRL_OK;
+    h.device = shape_device(se->backend->stream_create ? DEVICE_BYTES : 0, se->backend, se->delegate);
+    nrl_status st = find_largest(se, &batch);
+    if (st == NRL_OK) st = rehearse(&h, batch, se->algorithm, se->algorithm_self, &se->estimate);
+    se->estimate.known = st == NRL_OK;
+    bool lacked = h.device.lacked;
+    dry_run_close(&h);
+    return lacked ? st : NRL_OK;
+}
+
+static nrl_status sum_of_logps(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    return nrl_op_sum(ctx, logps, &sums[0]);
+}
+
+/* Before strategies divide anything: every rank needs the operations of the whole model, but for those of the loss. */
+nrl_status session_check_operations(session *se)
+{
+    static const char *const needs[] = {"logps", NULL};
+    const nrl_algorithm plain = {
+        .plugin.name = "logps", .needs = needs, .n_terms = 1, .tokenwise = true, .loss = sum_of_logps};
+    enum { N_TOKENS = 4 };
+    nrl_batch *batch = batch_new(N_TOKENS, N_TOKENS - 1, 1);
+    dry_run h = {.se = se};
+    if (!batch) return NRL_ERR_MEMORY;
+    batch->cu_seqlens[1] = N_TOKENS;
+    batch->n_examples = 1;
+    for (int i = 0; i < N_TOKENS; i++)
+        batch->positions[i] = i;
+    for (int i = 0; i < N_TOKENS - 1; i++) {
+        batch->row_token[i] = i;
+        batch->row_weight[i] = 1;
     }
-    device_close(&h.device);
-    updates_close(&h.updates);
-    arena_free(&h.memory);
+    h.device = shape_device(0, se->backend, se->delegate);
+    nrl_status st = rehearse(&h, batch, &plain, NULL, NULL);
+    bool lacked = h.device.lacked;
+    dry_run_close(&h);
+    batch_free(batch);
+    if (lacked) nrl_add_context("cannot train this model on backend '%s'", se->backend->plugin.name);
+    return lacked ? st : NRL_OK;
 }

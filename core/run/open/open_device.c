@@ -58,6 +58,7 @@ nrl_status session_open_device(session *se)
     nrl_status st = device_open(se->backend, se->backend_options, mesh_where(se->mesh)->local_rank, &se->device);
     if (st != NRL_OK) nrl_add_context("backend '%s'", se->backend->plugin.name);
     NRL_TRY(st);
+    if (se->delegate) NRL_TRY(device_open_delegate(&se->device, se->delegate, se->delegate_options));
     if (!se->config.train.deterministic && se->device.table.relax) se->device.table.relax(se->device.self);
     if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
         return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
@@ -69,6 +70,7 @@ nrl_status session_open_device(session *se)
                             "cannot train with optimizer '%s': it needs op '%s', which backend '%s' does not have; "
                             "expected another optimizer or another backend",
                             se->optimizer->plugin.name, *name, se->backend->plugin.name);
+    if (!se->env.evaluate_only) NRL_TRY(session_check_operations(se));
     NRL_TRY(ctx_create(&se->device, &se->ctx));
     ctx_set_compute(se->ctx, session_compute(se));
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);

@@ -213,6 +213,10 @@ static void fill_backend(session *se)
         se->backend = open_chosen(se, NRL_KIND_BACKEND, "backend", c, chosen, &se->backend_options);
     else
         se->backend = open_component(se, NRL_KIND_BACKEND, "backend", c, NULL, &se->backend_options);
+    if (!se->backend || !se->backend->delegate) return;
+    config_component other = {
+        .name = se->backend->delegate, .at = c->at, .resolved = node_new(&se->memory, NRL_NODE_MAP)};
+    se->delegate = open_component(se, NRL_KIND_BACKEND, "backend", &other, NULL, &se->delegate_options);
 }
 
 /* What a strategy declares of its axis, as large as this core knows it; NULL: nothing that can be used. */

@@ -63,6 +63,8 @@ typedef struct {
     void *adapter_options;
     const nrl_backend *backend;
     void *backend_options;
+    const nrl_backend *delegate; /* of the backend; NULL = none */
+    void *delegate_options;
     const char *skipped_backends; /* "NAME: why", by `backend: auto`; NULL = none */
 
     nrl_mesh *mesh; /* of one rank too, once session_open_mesh was called */
@@ -113,7 +115,9 @@ nrl_status session_open_reference(session *se);
 nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
 /* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */
 nrl_status session_plan_storage(session *se);
-void session_estimate(session *se); /* by shapes alone; what cannot be walked so stays unknown */
+/* By shapes alone; what cannot be walked so stays unknown. NRL_ERR_PLUGIN: the backend lacks an operation. */
+nrl_status session_estimate(session *se);
+nrl_status session_check_operations(session *se); /* whether the backend has the operations that training needs */
 /* Members that were not opened are skipped. The first gives back the device, before what the second closes. */
 void session_close_device(session *se);
 void session_close(session *se);

@@ -84,7 +84,8 @@ static nrl_status step_fetch_sums(session *se, nrl_tensor **totals, double *sums
 static uint64_t random_key(const trainer *tr)
 {
     const uint64_t of[] = {(uint64_t)tr->session->config.train.seed, (uint64_t)tr->progress.step};
-    return adapter_set_is_random(tr->session->model->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
+    const model *m = tr->session->model;
+    return m->is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
 /* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known; `squares`

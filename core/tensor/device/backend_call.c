@@ -5,9 +5,10 @@
 #include "tensor/device/profile.h"
 #include <string.h>
 
-static nrl_status backend_lacks(const nrl_ctx *ctx, const char *name)
+static nrl_status backend_lacks(nrl_ctx *ctx, const char *name)
 {
     const char *backend = ctx->device->table.plugin.name;
+    ctx->device->lacked = true;
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op '%s'", backend ? backend : "?", name);
 }
 
@@ -57,7 +58,9 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
     nrl_status backend_##name(nrl_ctx *ctx, const args *a)                                                             \
     {                                                                                                                  \
         const device *d = ctx->device;                                                                                 \
-        if (!d->ops.name) return backend_lacks(ctx, #name);                                                            \
+        while (d && !d->ops.name)                                                                                      \
+            d = d->delegate;                                                                                           \
+        if (!d) return backend_lacks(ctx, #name);                                                                      \
         ctx->flops += FLOPS_OF(a);                                                                                     \
         if (!ctx->profiler) return d->ops.name(d->self, ctx->stream, a);                                               \
         NRL_TRY(ctx->profiler->op_begin(ctx, #name, op_work_##name(a)));                                               \
@@ -70,7 +73,7 @@ NRL_OPS(BACKEND_DEFINE)
 bool backend_has(const device *d, const char *name)
 {
 #define BACKEND_ASK(op, args)                                                                                          \
-    if (!strcmp(name, #op)) return d->ops.op != NULL;
+    if (!strcmp(name, #op)) return d->ops.op || (d->delegate && d->delegate->ops.op);
     NRL_OPS(BACKEND_ASK)
 #undef BACKEND_ASK
     return false;

@@ -49,16 +49,22 @@ static void shape_close(void *instance)
     free(instance);
 }
 
-#define SHAPE_MEMBER(name, args) .name = shape_##name,
+#define SHAPE_MEMBER(name, args) .name = own.name || other.name ? shape_##name : NULL,
 
-device shape_device(int64_t memory_bytes)
+device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backend *delegate)
 {
+    const nrl_ops own = device_known_ops(of), other = delegate ? device_known_ops(delegate) : (nrl_ops){0};
     shape_space *s = mem_alloc(sizeof *s);
     s->next = FIRST_ADDRESS;
     device d = {.self = s,
                 .ops = {.size = sizeof(nrl_ops), NRL_OPS(SHAPE_MEMBER)},
                 .info = {.size = sizeof(nrl_device_info), .memory_bytes = memory_bytes, .has_f16 = true},
+                .is_shapes = true,
                 .table = {.close = shape_close, .alloc = shape_alloc, .free = shape_free, .copy = shape_transfer}};
-    d.table.plugin.name = "shapes";
+    d.table.plugin.name = of->plugin.name;
+    if (!delegate) return d;
+    d.delegate = mem_alloc(sizeof *d.delegate); /* kernels of custom operations may be the delegate's */
+    d.delegate->is_shapes = true;
+    d.delegate->table.plugin.name = delegate->plugin.name;
     return d;
 }

@@ -8,7 +8,7 @@
 #include "tensor/device/device.h"
 
 /* memory_bytes: the memory of the device that is simulated, 0 = a CPU; sizes that depend on the memory are the same.
- * Reads return zeros. */
-device shape_device(int64_t memory_bytes);
+ * It has the operations of the backend `of`, and those of `delegate` (NULL = none). Reads return zeros. */
+device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backend *delegate);
 
 #endif

@@ -5,6 +5,7 @@
  * distribution over ranks do not change the mask.
  */
 #include "tensor/tape/tape.h"
+#include <nrl/custom_op.h>
 #include <stdlib.h>
 
 typedef struct {
@@ -66,6 +67,17 @@ static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_te
     if (st == NRL_OK) *made = tensor_retain(t);
     free(rows);
     return st;
+}
+
+nrl_status nrl_ctx_random(nrl_ctx *ctx, uint64_t *key, const uint64_t **rows)
+{
+    uint64_t number = ctx->n_random++;
+    *key = ctx->random_key ? mix(ctx->random_key ^ mix(number)) | 1 : 0;
+    *rows = NULL;
+    if (!ctx->batch) return NRL_OK;
+    NRL_TRY(number_rows(ctx, 0, 1, &ctx->index.random_rows[0]));
+    *rows = ctx->index.random_rows[0]->data;
+    return NRL_OK;
 }
 
 nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, int64_t count, nrl_tensor **y)

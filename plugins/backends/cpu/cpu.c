@@ -49,6 +49,17 @@ static void cpu_close(void *instance)
     free(self);
 }
 
+static void split_for_plugins(void *self, int64_t n, int64_t grain, cpu_body body, void *arg)
+{
+    cpu_split(self, n, grain, body, arg);
+}
+
+static const void *cpu_extension(void *instance, const char *name)
+{
+    const cpu *self = instance;
+    return strcmp(name, "host_threads") ? NULL : &self->threads;
+}
+
 static nrl_status cpu_open(const void *options, int32_t index, void **out)
 {
     const cpu_options *o = options;
@@ -66,6 +77,7 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     self->ops = cpu_isa_ops(isa);
     self->n_threads = n_threads;
     self->native_bf16 = native_bf16;
+    self->threads = (nrl_host_threads){.size = sizeof self->threads, .self = self, .split = split_for_plugins};
     nrl_status st = gemm_engine_create(isa, &self->engine);
     if (st != NRL_OK) {
         cpu_close(self);
@@ -182,6 +194,7 @@ static const nrl_backend cpu_table = {
     .alloc_host = table_alloc,
     .free_host = table_free,
     .copy = cpu_copy_bytes,
+    .extension = cpu_extension,
 };
 
 NRL_EXPORT(cpu_table)

@@ -33,6 +33,7 @@ typedef struct {
     size_t scratch_each;
     void *work; /* shared by all threads, grown on demand */
     size_t work_bytes;
+    nrl_host_threads threads; /* for kernels of plugins */
 } cpu;
 
 /* ---- machine.c ---- */
