@@ -53,8 +53,9 @@ def read(path):
     return config, values
 
 
-def run(nrl, folder, *arguments):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", WANDB_MODE="offline")
+def run(nrl, folder, *arguments, python=os.path.dirname(sys.executable)):
+    path = python + ":" + os.environ["PATH"]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", WANDB_MODE="offline", PATH=path)
     done = subprocess.run([nrl, *arguments], cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -62,7 +63,7 @@ def run(nrl, folder, *arguments):
 
 def main(nrl):
     with tempfile.TemporaryDirectory() as folder:
-        write_inputs(folder, "{name: wandb, project: p, tags: 'a, b', python: %s}" % sys.executable)
+        write_inputs(folder, "{name: wandb, project: p, tags: 'a, b'}")
         errors = run(nrl, folder, "run", "run.yaml")
         assert "warning" not in errors, errors
         want = expected(os.path.join(folder, "run/metrics.jsonl"), tag)
@@ -79,7 +80,9 @@ def main(nrl):
         _, got = read(later.pop())
         assert {step for step, _ in got["train/loss"]} == {7, 8}, got["train/loss"]
 
-        errors = run(nrl, folder, "run", "run.yaml", "out=other", "loggers=[jsonl, {name: wandb, python: /bin/false}]")
+        os.mkdir(os.path.join(folder, "bin"))
+        os.symlink("/bin/false", os.path.join(folder, "bin/python3"))
+        errors = run(nrl, folder, "run", "run.yaml", "out=other", python=os.path.join(folder, "bin"))
         assert "7 records could not be sent" in errors or "could not be sent: the helper has ended" in errors, errors
     print("ok")
 

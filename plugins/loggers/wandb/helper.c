@@ -13,6 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Found in PATH, as in an activated virtual environment. A config cannot name it: a config runs no program. */
+static char python[] = "python3";
+
 enum { MAX_ANSWER = 512, SLICE_MS = 100 };
 #define PATIENCE_SECONDS 120.0 /* for an answer: an import of the package on a slow file system takes half a minute */
 
@@ -35,7 +38,7 @@ static void end_helper(helper *h)
 static int spawn(helper *h, int input, int output)
 {
     char option[] = "-c";
-    char *argv[] = {(char *)(uintptr_t)h->python, option, program, NULL}; /* Python finds its packages by its path */
+    char *argv[] = {python, option, program, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none, all;
@@ -49,7 +52,7 @@ static int spawn(helper *h, int input, int output)
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    int error = posix_spawnp(&h->pid, h->python, &actions, &attributes, argv, environ);
+    int error = posix_spawnp(&h->pid, python, &actions, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return error;
@@ -72,7 +75,7 @@ nrl_status helper_start(helper *h)
     if (!error) return NRL_OK;
     close(ends[0]);
     h->pid = 0;
-    return nrl_fail(NRL_ERR_IO, "cannot start '%s': %s", h->python, strerror(error));
+    return nrl_fail(NRL_ERR_IO, "cannot start %s: %s", python, strerror(error));
 }
 
 /* Waits until the socket can be read or written; false if the time is over. */
@@ -112,8 +115,8 @@ static nrl_status read_answer(const helper *h, char answer[MAX_ANSWER], double e
     answer[n] = 0;
     if (!strcmp(answer, "ok")) return NRL_OK;
     bool lacks = strstr(answer, "No module named 'wandb'") != NULL;
-    return nrl_fail(NRL_ERR_IO, "%s%s%s", !strncmp(answer, "error ", 6) ? answer + 6 : answer,
-                    lacks ? "; expected the package wandb in " : "", lacks ? h->python : "");
+    return nrl_fail(NRL_ERR_IO, "%s%s", !strncmp(answer, "error ", 6) ? answer + 6 : answer,
+                    lacks ? "; expected the package wandb in the first python3 of PATH" : "");
 }
 
 nrl_status helper_ask(helper *h, const char *line, size_t size)

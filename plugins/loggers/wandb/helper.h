@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 typedef struct {
-    const char *python, *log;   /* the program; the file that gets what it prints */
+    const char *log;            /* the file that gets what it prints */
     record_queue *const *queue; /* waits end when it gives up */
     pid_t pid;                  /* 0 = not running */
     int fd;                     /* a socket, the helper's standard input; valid while it runs */

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 typedef struct {
-    const char *project, *entity, *tags, *python;
+    const char *project, *entity, *tags;
     int64_t mode, queue;
     double close_seconds;
 } wandb_options;
@@ -30,7 +30,6 @@ static const nrl_option wandb_rows[] = {
     NRL_OPT_STR(wandb_options, tags, "", "tags of the run, separated by commas"),
     NRL_OPT_ENUM(wandb_options, mode, "offline", "offline|online",
                  "offline: only OUT/wandb, for `wandb sync`; online: the package sends the run to its server"),
-    NRL_OPT_STR(wandb_options, python, "python3", "a Python that has the package wandb"),
     NRL_OPT_INT(wandb_options, queue, "10000", 1, 1e7, "records that wait while the package is busy"),
     NRL_OPT_F64(wandb_options, close_seconds, "60", 0, 3600, "how long the end of a run waits for the package"),
 };
@@ -135,7 +134,7 @@ static nrl_status wandb_begin(wandb *w, const nrl_logger_run *run)
         w->log = NULL;
         return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'wandb'");
     }
-    w->helper = (helper){.python = w->options->python, .log = w->log, .queue = &w->queue};
+    w->helper = (helper){.log = w->log, .queue = &w->queue};
     const record_queue_options queue = {.logger = "wandb",
                                         .most = w->options->queue,
                                         .close_seconds = w->options->close_seconds,

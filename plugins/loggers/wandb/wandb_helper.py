@@ -4,7 +4,10 @@ Standard input is a socket. Each line from nrl is a JSON object, and each is ans
 first object has the settings of the run, the others are records. The end of input finishes the run. Everything that the
 package prints goes to standard error, a log file.
 """
-import json, os, socket, sys
+import sys
+
+sys.path[:] = [folder for folder in sys.path if folder]  # nothing is imported from the current directory
+import json, os, socket
 
 link = socket.socket(fileno=os.dup(0))  # not inherited by processes of the package
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
