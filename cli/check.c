@@ -4,6 +4,7 @@
 #include "base/escape.h"
 #include "cli/verbs.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* nrl_environment.event: warnings go to stderr, the rest to stdout; with --json the plan alone. */
@@ -31,18 +32,29 @@ nrl_status cli_check(int argc, char **argv)
 {
     arena a = {0};
     nrl_environment env;
-    const char *frontend;
+    const char *frontend, *samples;
+    experiment_view view = {0};
+    char *end = "";
+    experiment_environment(&a, &env);
+    NRL_TRY(experiment_take_flags(&argc, argv, &env, &view));
+    view.full = cli_take_flag(&argc, argv, "--full");
+    NRL_TRY(cli_take_value(&argc, argv, "--sample", &samples));
+    if (samples) view.samples = strtoll(samples, &end, 10);
+    if (samples && (*end || view.samples < 1))
+        return nrl_fail(NRL_ERR_CONFIG, "--sample: expected a number of samples, found '%s'", samples);
+    if (view.full && !view.samples) view.samples = 1;
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(cli_take_value(&argc, argv, "--frontend", &frontend));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
-    experiment_environment(&a, &env);
+    if (json && (view.samples || view.verbose || env.quiet))
+        return nrl_fail(NRL_ERR_CONFIG, "--json prints the plan alone: expected no -q, -v and --sample");
     nrl_status st = experiment_ranks(&a, &env);
     env.check_only = true;
     env.event = check_print_event;
     env.event_user = &json;
     env.takes_warnings = true;
-    if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env, frontend);
-    if (st == NRL_OK && !json && experiment_speaks(&env)) printf("ok: nothing was trained\n");
+    if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env, frontend, &view);
+    if (st == NRL_OK && !json && !env.quiet && experiment_speaks(&env)) printf("ok: nothing was trained\n");
     arena_free(&a);
     return st;
 }

@@ -92,7 +92,7 @@ int main(int argc, char **argv)
         print_help(stdout);
         return cli_finish(NRL_OK);
     }
-    const char *name = !strcmp(argv[1], "--version") ? "version" : argv[asks_help ? 2 : 1];
+    const char *name = !strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ? "version" : argv[asks_help ? 2 : 1];
     asks_help = asks_help || (argc > 2 && cli_is_help(argv[2]) && *argv[2] == '-');
     cli_run_verb own = find_own(name);
     const cli_verb *v = cli_find_verb(name);

@@ -49,10 +49,9 @@ static const char *quoted(arena *a, const char *text)
     return to;
 }
 
-static nrl_status resume(arena *a, int argc, char **argv)
+static nrl_status resume(arena *a, int argc, char **argv, nrl_environment *env, const experiment_view *view)
 {
     const char *script;
-    nrl_environment env;
     nrl_run *r = NULL;
     NRL_TRY(script_of(a, argv[1], &script));
     if (script) {
@@ -68,10 +67,10 @@ static nrl_status resume(arena *a, int argc, char **argv)
     words[n++] = arena_strdup(a, "resume=auto");
     for (int i = 2; i < argc; i++)
         words[n++] = argv[i];
-    experiment_environment(a, &env);
-    env.signal = signals_catch();
-    NRL_TRY(experiment_ranks(a, &env));
-    nrl_status st = experiment_open(a, n, words, &env, &r);
+    env->signal = signals_catch();
+    NRL_TRY(experiment_ranks(a, env));
+    nrl_status st = experiment_open(a, n, words, env, &r);
+    if (st == NRL_OK && experiment_speaks(env)) experiment_show(r, view);
     if (st == NRL_OK) st = nrl_run_train(r);
     nrl_run_close(r);
     return st;
@@ -80,8 +79,12 @@ static nrl_status resume(arena *a, int argc, char **argv)
 nrl_status cli_resume(int argc, char **argv)
 {
     arena a = {0};
+    nrl_environment env;
+    experiment_view view = {0};
+    experiment_environment(&a, &env);
+    NRL_TRY(experiment_take_flags(&argc, argv, &env, &view));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
-    nrl_status st = resume(&a, argc, argv);
+    nrl_status st = resume(&a, argc, argv, &env, &view);
     arena_free(&a);
     return st;
 }

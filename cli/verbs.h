@@ -26,7 +26,16 @@ nrl_status cli_version(int argc, char **argv);
 /* run.c, for `run` and `check`. argv: VERB FILE [key=value ...], a config or a script. Trains, or runs the
  * script; with check_only it stops where the first run would open its device. `frontend` names the plugin
  * that runs the file; NULL: the plugin that serves the file's name, if any. */
-nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend);
+typedef struct {
+    int64_t samples; /* samples of data.train that are printed */
+    bool full;       /* whole samples; else their beginnings */
+    bool verbose;    /* print the resolved config */
+} experiment_view;
+nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment *env, const char *frontend,
+                          const experiment_view *view);
+/* Removes -q and -v, with their long names, from argv. */
+nrl_status experiment_take_flags(int *argc, char **argv, nrl_environment *env, experiment_view *view);
+void experiment_show(nrl_run *r, const experiment_view *view);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
 
 /* frontend.c: finds the frontend for a script: by `name` (a word, or {name: NAME, option: value}), or, if `name` is

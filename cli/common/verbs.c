@@ -7,16 +7,29 @@
 #include <string.h>
 
 const cli_verb cli_verbs[] = {
-    {"run", "FILE [key=value ...] [--frontend NAME]", "run scripts/sft.lua optimizer.lr=5e-6",
+    {"init",
+     "[FILE.yaml] [--model DIR] [--data PATH]\n"
+     "         [--eval PATH|SHARE|none] [--train all|lora] [--out DIR] [--overwrite]",
+     "init run.yaml", "write a config for your data",
+     "Looks at the model and the data, and writes a commented config (default:\n"
+     "run.yaml) that `nrl check` accepts: the algorithm follows from the shape of the\n"
+     "rows, max_length from their lengths, activation checkpointing from the memory of\n"
+     "this machine. Asks what flags do not answer; with --model and --data nothing.\n"
+     "--eval: a file, a share of the rows such as 5%, or none."},
+    {"run", "FILE [key=value ...] [-q | -v] [--frontend NAME]", "run scripts/sft.lua optimizer.lr=5e-6",
      "train from a script or a YAML file",
      "FILE.yaml is a config, FILE.lua a script that builds one; --frontend names the\n"
      "plugin that runs a script with another file name. key=value sets any option\n"
-     "of the config; `nrl describe` lists them. With any verb, --no-scripts runs no\n"
-     "script, and --no-plugins-from-config opens no plugin from a directory that a\n"
-     "config names: use them for untrusted files."},
-    {"check", "FILE [--json] [key=value ...]", "check configs/sft.yaml", "find all mistakes, train nothing",
+     "of the config; `nrl describe` lists them. -q (--quiet) prints warnings and\n"
+     "errors only, -v (--verbose) also the config with all defaults. With any verb,\n"
+     "--no-scripts runs no script, and --no-plugins-from-config opens no plugin from a\n"
+     "directory that a config names: use them for untrusted files."},
+    {"check", "FILE [--sample N] [--full] [-q | -v] [--json] [key=value ...]", "check configs/sft.yaml",
+     "find all mistakes, train nothing",
      "Checks everything that needs no device: options, plugins, files, rows, memory;\n"
-     "also for a script. --json prints the plan of the run as JSON."},
+     "also for a script. --sample prints N samples with their trained tokens between\n"
+     "brackets, --full without a limit of their length. --json prints the plan of the\n"
+     "run as JSON. -q and -v as for `nrl run`."},
     {"launch",
      "-n N [--nodes HOST:SLOTS,... | --hostfile FILE]\n"
      "           [--node-rank K] [--address A] [--port P] [--store ADDRESS]\n"
@@ -32,7 +45,7 @@ const cli_verb cli_verbs[] = {
      "SIGTERM ends all of them at once.\n"
      "Ranks authenticate with a secret: nrl launch creates one or, for several\n"
      "machines, reads it from the file NRL_JOB_SECRET_FILE, which must have mode 600."},
-    {"resume", "DIR [key=value ...]", "resume runs/sft", "continue from a checkpoint",
+    {"resume", "DIR [-q | -v] [key=value ...]", "resume runs/sft", "continue from a checkpoint",
      "key=value changes an option: train.steps=2000 trains longer. An option that\n"
      "changes the numbers (data, loss, optimizer, schedule; see `nrl describe`)\n"
      "must equal the checkpoint's, unless checkpoint.mismatch=warn."},
@@ -140,7 +153,8 @@ const cli_verb cli_verbs[] = {
      "NRL_PLUGIN_PATH (DIR:DIR...), in `plugins: [DIR]` of a config, there, and in\n"
      "nrl's own directory."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
-    {"version", "[--json]", "version", "of nrl and its plugin interface", NULL},
+    {"version", "[--json]", "version", NULL,
+     "Prints the version of nrl and of its plugin interface, as `nrl -V` does."},
     {"test-plugin",
      "FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--path PATH]\n"

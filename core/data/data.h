@@ -92,9 +92,9 @@ int64_t dataset_n_extra(const dataset *d);
 const char *dataset_extra_name(const dataset *d, int64_t i);
 float dataset_extra(const dataset *d, int64_t example, int64_t i);
 const char *dataset_hash(const dataset *d); /* 32 hex digits: data, tokenizer, template, limits */
-/* Returns the first sample as malloc'd text for the plan, with each range of trained tokens between U+27E6 and U+27E7
- * (white square brackets), or its ids if t is NULL. NULL: NRL_ERR_MEMORY. */
-char *dataset_first_sample(const dataset *d, const tokenizer *t);
+/* Returns example i as malloc'd text, with each range of trained tokens between U+27E6 and U+27E7 (white square
+ * brackets), or its ids if t is NULL. NULL: NRL_ERR_MEMORY. */
+char *dataset_sample_text(const dataset *d, int64_t i, const tokenizer *t);
 /* Returns the tokens of segment j of example i (0; pairs: 0 chosen, 1 rejected; 1 kl_pairs), borrowed. *trained [n] is
  * 1 for each token that is a trained target; the first token of a segment never is. [any] */
 int64_t dataset_segment(const dataset *d, int64_t example, int segment, const int32_t **tokens,

@@ -200,7 +200,7 @@ void run_tell_plan(run *r)
     plan_model(a, plan, se);
     plan_data(a, plan, "train_data", se->train.set);
     if (se->eval.set) plan_data(a, plan, "eval_data", se->eval.set);
-    char *sample = dataset_first_sample(se->train.set, se->tokenizer);
+    char *sample = dataset_sample_text(se->train.set, 0, se->tokenizer);
     plan_put_text(a, plan, "sample", sample);
     free(sample);
     plan_train(a, plan, se);

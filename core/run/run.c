@@ -209,6 +209,12 @@ const char *nrl_run_out(const run *r)
     return r->session.config.out;
 }
 
+char *nrl_run_sample_text(const run *r, int64_t i, int64_t *n)
+{
+    *n = dataset_n_examples(r->session.train.set);
+    return i >= 0 && i < *n ? dataset_sample_text(r->session.train.set, i, r->session.tokenizer) : NULL;
+}
+
 const char *nrl_run_weights(run *r)
 {
     session *se = &r->session;

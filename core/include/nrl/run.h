@@ -162,6 +162,11 @@ NRL_API int64_t nrl_run_total_steps(const nrl_run *run);
 NRL_API const nrl_node *nrl_run_config(const nrl_run *run); /* resolved; borrowed, as long as the run */
 NRL_API const char *nrl_run_out(const nrl_run *run);        /* its directory; borrowed, as long as the run */
 
+/* Sample i of data.train, from 0, as text with each range of trained tokens between white square brackets (U+27E6,
+ * U+27E7), or its ids without a tokenizer; allocated. *n is the number of samples. NULL: i is not below *n, or
+ * NRL_ERR_MEMORY. */
+NRL_API char *nrl_run_sample_text(const nrl_run *run, int64_t i, int64_t *n);
+
 /* Evaluates on data.eval, or on `file` (not NULL) with the other data options of the config. Values (eval_loss,
  * eval_tokens, eval_NAME...) are borrowed until the next call on the run. NRL_ERR_CONFIG without either. */
 NRL_API nrl_status nrl_run_evaluate(nrl_run *run, const char *file, const nrl_value **values, size_t *n_values);

@@ -14,7 +14,7 @@
 static void check(fixture *f, dataset_options o, const char *format, const char *expected)
 {
     dataset *d = support_open(&o);
-    char *text = dataset_first_sample(d, f->tok);
+    char *text = dataset_sample_text(d, 0, f->tok);
     assert_string_equal(text, expected);
     assert_string_equal(dataset_info(d)->format, format);
     free(text);
@@ -103,7 +103,7 @@ static void pre_tokenized_rows_need_no_tokenizer(void **state)
     dataset_options o = support_options(*state, "data.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
     o.tokenizer = NULL;
     dataset *d = support_open(&o);
-    char *text = dataset_first_sample(d, NULL);
+    char *text = dataset_sample_text(d, 0, NULL);
     assert_string_equal(text, "1" L " 2 3" R);
     free(text);
     dataset_close(d);

@@ -125,7 +125,7 @@ static void the_first_sample_without_memory_is_not_shown(void **state)
     dataset_options o = options_of(*state, 0);
     dataset *d = support_open(&o);
     mem_try_fail_after(0);
-    assert_null(dataset_first_sample(d, o.tokenizer));
+    assert_null(dataset_sample_text(d, 0, o.tokenizer));
     mem_try_fail_after(-1);
     dataset_close(d);
 }

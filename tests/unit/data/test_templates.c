@@ -26,7 +26,7 @@ static dataset_options options(fixture *f, const char *row, const char *text)
 static void check(fixture *f, const dataset_options *o, const char *expected)
 {
     dataset *d = support_open(o);
-    char *text = dataset_first_sample(d, f->tok);
+    char *text = dataset_sample_text(d, 0, f->tok);
     assert_string_equal(text, expected);
     free(text);
     dataset_close(d);

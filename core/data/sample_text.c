@@ -1,5 +1,5 @@
 /*
- * first_sample.c - prints the first sample, with trained ranges between white square brackets.
+ * sample_text.c - prints a sample, with trained ranges between white square brackets.
  */
 #include "base/buffer.h"
 #include "data/data.h"
@@ -33,11 +33,11 @@ static void write_mark(writer *w, const char *mark)
     buffer_puts(&w->out, mark);
 }
 
-static void write_segment(writer *w, const dataset *d, int side)
+static void write_segment(writer *w, const dataset *d, int64_t example, int side)
 {
     const int32_t *tokens;
     const uint8_t *trained;
-    int64_t n = dataset_segment(d, 0, side, &tokens, &trained);
+    int64_t n = dataset_segment(d, example, side, &tokens, &trained);
     bool inside = false;
     w->stream = (nrl_decode_stream){0};
     for (int64_t i = 0; i < n; i++) {
@@ -49,18 +49,18 @@ static void write_segment(writer *w, const dataset *d, int side)
     if (inside) buffer_puts(&w->out, close_mark);
 }
 
-char *dataset_first_sample(const dataset *d, const tokenizer *t)
+char *dataset_sample_text(const dataset *d, int64_t i, const tokenizer *t)
 {
     static const char *const names[][2] = {{"sample: ", "\nmismatched: "}, {"chosen: ", "\nrejected: "}};
-    writer w = {.t = t, .out.what = "the first sample"};
+    writer w = {.t = t, .out.what = "a sample"};
     if (t) {
         w.room = t->info.stream_room;
-        w.piece = mem_try(w.room, "the first sample");
+        w.piece = mem_try(w.room, "a sample");
         if (!w.piece) return NULL;
     }
     for (int side = 0; side < dataset_n_sides(d); side++) {
         if (dataset_n_sides(d) == 2) buffer_puts(&w.out, names[dataset_has_pairs(d)][side]);
-        write_segment(&w, d, side);
+        write_segment(&w, d, i, side);
     }
     free(w.piece);
     return buffer_take(&w.out);
