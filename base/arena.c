@@ -22,7 +22,7 @@ struct arena_block {
 /* Bookkeeping is small: when even a small allocation fails, the process cannot do anything useful. */
 static void *or_die(void *p, size_t size)
 {
-    if (p || !size) return p;
+    if (p) return p;
     char hint[MEMORY_HINT];
     fprintf(stderr, "error: out of memory: cannot allocate %zu bytes%s\n", size, memory_limit_hint(hint));
     _Exit(EXIT_MEMORY);

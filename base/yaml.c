@@ -238,6 +238,7 @@ static nrl_status read_value(reader *r, const yaml_event_t *event, int depth, nr
     default:
         return fail_at(r, event->start_mark, "a value is missing");
     }
+    NRL_ASSERT((*out != NULL), ==, true);
     set_place(r, *out, event->start_mark);
     return NRL_OK;
 }
@@ -337,6 +338,6 @@ nrl_status yaml_parse_value(arena *a, const char *source, const char *text, nrl_
         NRL_TRY(parse_text(&r, text, strlen(text), out));
     else
         *out = scalar_node(a, text, strlen(text));
-    (*out)->source = source;
+    if (*out) (*out)->source = source;
     return NRL_OK;
 }

@@ -244,7 +244,9 @@ static nrl_status check_links(const char *folder)
     char root[PATH_MAX];
     if (!realpath(folder, root)) return failed("read", folder);
     checked_root = root;
-    if (!nftw(root, check_entry, MOST_OPEN, FTW_PHYS)) return NRL_OK;
+    int leads_out = nftw(root, check_entry, MOST_OPEN, FTW_PHYS);
+    checked_root = NULL;
+    if (!leads_out) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "cannot install the archive: it has a link that leads out of it, or a file that is "
                                     "neither a regular file nor a directory");
 }

@@ -19,7 +19,7 @@ typedef struct {
     const int32_t *const *prompts;
     const int64_t *lengths;
     generate_result *results;
-    bool *ended; /* [n] */
+    bool ended[GROUP_SEQUENCES];
     kv_cache *cache;
     float *logits;   /* [V] scratch of one row */
     uint32_t *order; /* [V] scratch of draw */
@@ -236,9 +236,7 @@ static bool all_ended(const group *g)
 static nrl_status run_group(group *g)
 {
     nrl_ctx *ctx = g->work->ctx;
-    bool ended[GROUP_SEQUENCES] = {false};
     int64_t longest = 0;
-    g->ended = ended;
     for (size_t i = 0; i < g->n; i++) {
         g->results[i].ids = mem_try((size_t)g->options->max_tokens * sizeof(int32_t), "generated tokens");
         if (!g->results[i].ids) return NRL_ERR_MEMORY;

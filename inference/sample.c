@@ -114,6 +114,7 @@ static nrl_status encode_prompt(const tokenizer *tok, const chat_template *chat,
 {
     chat_ids list = {0};
     nrl_status st;
+    NRL_ASSERT((conversation || text), ==, true);
     if (conversation) {
         st = render_conversation(chat, scratch, conversation, &list);
     } else if (chat) {

@@ -42,7 +42,7 @@ static size_t record_add(char *to, size_t used, const char *text)
     return used + n;
 }
 
-nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
+nrl_status(nrl_fail)(nrl_status code, const char *fmt, ...) /* parentheses: a macro for analyzers has the name */
 {
     va_list a;
     va_start(a, fmt);

@@ -104,6 +104,7 @@ static layout_shard own_share(const place *at)
         if (r == own_rank(at->scope)) mine = n;
         n++;
     }
+    NRL_ASSERT(n, >, 0); /* this rank is one of them */
     return piece_share(&at->piece, (mine + at->ordinal) % n, n, SHARE_GRAIN);
 }
 

@@ -137,7 +137,7 @@ nrl_status checkpoint_open_signed(const char *dir, const sign_public_key *key, c
 nrl_status checkpoint_look(const char *dir, int64_t *step, double *metric)
 {
     arena a = {0};
-    manifest m;
+    manifest m = {0};
     int64_t bytes;
     int fd;
     nrl_status st = read_manifest(&a, dir, NULL, &m, &bytes);

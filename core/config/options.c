@@ -422,6 +422,7 @@ void choice_read(arena *a, config_problems *problems, const char *section, const
         absolute = config_absolute(a, out->source);
     }
     if (!map) {
+        NRL_ASSERT((absolute != NULL), ==, true); /* the node itself is the text */
         node_set(a, resolved, key, node_string(a, absolute, strlen(absolute)));
         return;
     }

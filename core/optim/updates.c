@@ -250,14 +250,12 @@ void updates_place(update_plan *u, nrl_mesh *mesh)
     int64_t *load = arena_alloc(&u->memory, world * sizeof *load);
     int64_t *fill = arena_alloc(&u->memory, world * sizeof *fill);
     int32_t *round = arena_alloc(&u->memory, world * sizeof *round);
-    const nrl_param *of = NULL;
     int64_t at = 0;
     u->n_rounds = 0;
     u->state_bytes = 0;
     for (int64_t i = 0; i < u->n_units; i++) {
         update_unit *x = &u->units[i];
-        at = x->param == of ? at : 0;
-        of = x->param;
+        if (i > 0 && x->param != u->units[i - 1].param) at = 0;
         x->at = at;
         x->n = held_by(u, part_of(x), rank_of(u));
         at += x->n;

@@ -73,7 +73,6 @@ static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
 
 nrl_status plugin_check(const nrl_plugin *t, const plugin_kind *kind, const char *name)
 {
-    if (!t) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
     if (t->abi != NRL_ABI)
         return nrl_fail(NRL_ERR_PLUGIN, "has ABI %u, expected %d; rebuild the plugin", t->abi, NRL_ABI);
     if (t->build != NRL_BUILD)

@@ -351,6 +351,7 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
         *out = NULL;
         return;
     }
+    NRL_ASSERT((*out != NULL), ==, true);
     plugin_options(a, problems, section, c, core, *out, options);
 }
 

@@ -20,7 +20,8 @@ nrl_status load_table(arena *a, const char *path, const plugin_kind *kind, const
     if (!entry)
         return nrl_fail(NRL_ERR_PLUGIN, "has no nrl_plugin_entry: it is not an nrl plugin, or lacks NRL_EXPORT(table)");
     const nrl_plugin *own = entry();
-    if (!kind && own) kind = plugin_kind_find(own->kind);
+    if (!own) return nrl_fail(NRL_ERR_PLUGIN, "nrl_plugin_entry returned no table");
+    if (!kind) kind = plugin_kind_find(own->kind);
     if (!kind) kind = plugin_kinds; /* any kind: the check reports that the plugin's kind is unknown */
     NRL_TRY(plugin_check(own, kind, name));
     void *copy = arena_alloc(a, kind->table_size);

@@ -107,7 +107,8 @@ static cut choose_cut(const nrl_gemm_args *a)
     int64_t step_n = step_for(n, (low_b ? k : 0) + (low_c ? m : 0));
     int64_t step_k = step_for(k, (low_a ? m : 0) + (low_b ? n : 0));
     double cost_m = low_b ? (double)n * (double)k : 0, cost_n = low_a ? (double)m * (double)k : 0;
-    double cost_k = (double)m * (double)n * (double)(low_c + (k + step_k - 1) / step_k - 1);
+    int64_t passes = low_c + (k + step_k - 1) / step_k - 1;
+    double cost_k = (double)m * (double)n * (double)passes;
     if (cost_k < cost_m && cost_k < cost_n) return (cut){CUT_K, k, step_k, m, n, step_k};
     if (cost_m < cost_n) return (cut){CUT_M, m, step_m, step_m, n, k};
     return (cut){CUT_N, n, step_n, m, step_n, k};

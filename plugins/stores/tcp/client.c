@@ -266,7 +266,7 @@ static nrl_status wait_for_key(int fd, const char *key, double timeout_s, bool *
 {
     buffer b = {0};
     uint8_t answer;
-    bool late;
+    bool late = false;
     put_keys(&b, timeout_s > 0 ? STORE_WAIT : STORE_CHECK, &key, 1);
     NRL_TRY(send_request(fd, &b));
     double patience = timeout_s > 0 ? timeout_s : ANSWER_S;

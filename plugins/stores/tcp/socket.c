@@ -103,6 +103,14 @@ nrl_status socket_connect(const char *address, int32_t port, double deadline, in
 
 /* ---- listening ---- */
 
+/* An address of any family that sockets here have. */
+typedef union {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage room;
+} socket_address;
+
 static bool is_loopback(const struct sockaddr *a)
 {
     if (a->sa_family == AF_INET) {
@@ -168,34 +176,32 @@ static int listen_at_any(const struct addrinfo *list, int32_t port, int *fd)
     return error == EADDRNOTAVAIL ? listen_everywhere(port, fd) : error;
 }
 
-static int32_t port_of(const struct sockaddr_storage *s)
+static int32_t port_of(const socket_address *s)
 {
-    if (s->ss_family == AF_INET) return ntohs(((const struct sockaddr_in *)(const void *)s)->sin_port);
-    return ntohs(((const struct sockaddr_in6 *)(const void *)s)->sin6_port);
+    return ntohs(s->any.sa_family == AF_INET ? s->v4.sin_port : s->v6.sin6_port);
 }
 
 static int32_t own_port(int fd)
 {
-    struct sockaddr_storage s = {0};
+    socket_address s = {.room = {0}};
     socklen_t n = sizeof s;
-    return getsockname(fd, (struct sockaddr *)&s, &n) ? 0 : port_of(&s);
+    return getsockname(fd, &s.any, &n) ? 0 : port_of(&s);
 }
 
-static bool is_everywhere(const struct sockaddr_storage *s)
+static bool is_everywhere(const socket_address *s)
 {
-    if (s->ss_family == AF_INET) return !((const struct sockaddr_in *)(const void *)s)->sin_addr.s_addr;
-    return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)(const void *)s)->sin6_addr);
+    return s->any.sa_family == AF_INET ? !s->v4.sin_addr.s_addr : IN6_IS_ADDR_UNSPECIFIED(&s->v6.sin6_addr);
 }
 
 bool socket_own_name(int fd, char text[SOCKET_NAME])
 {
-    struct sockaddr_storage s = {0};
+    socket_address s = {.room = {0}};
     socklen_t n = sizeof s;
     char host[SOCKET_NAME - 32];
-    if (getsockname(fd, (struct sockaddr *)&s, &n) || is_loopback((const struct sockaddr *)&s)) return false;
+    if (getsockname(fd, &s.any, &n) || is_loopback(&s.any)) return false;
     if (is_everywhere(&s))
         snprintf(text, SOCKET_NAME, "all interfaces, port %d,", (int)port_of(&s));
-    else if (getnameinfo((struct sockaddr *)&s, n, host, sizeof host, NULL, 0, NI_NUMERICHOST))
+    else if (getnameinfo(&s.any, n, host, sizeof host, NULL, 0, NI_NUMERICHOST))
         *text = 0;
     else
         snprintf(text, SOCKET_NAME, "%s port %d", host, (int)port_of(&s));

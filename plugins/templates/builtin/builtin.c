@@ -11,7 +11,7 @@
 
 #define TURN(r, o, c, a)                                                                                               \
     {                                                                                                                  \
-        .role = r, .open = o, .lead = "", .close = c, .after = a                                                       \
+        .role = (r), .open = (o), .lead = "", .close = (c), .after = (a)                                               \
     }
 
 static const turn chatml_turns[] = {TURN("system", "<|im_start|>system\n", "<|im_end|>", "\n"),

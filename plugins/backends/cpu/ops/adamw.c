@@ -28,7 +28,7 @@ static void adamw_span(const void *args, int64_t row, int64_t col, int64_t n)
 {
     const adamw_task *t = args;
     const nrl_adamw_args *a = t->a;
-    bool split = a->low.data != NULL;
+    bool split = a->work.data && a->low.data;
     float grad_buf[SPAN], w_buf[SPAN];
     const float *grad = span_read(&a->grad, row, col, n, grad_buf);
     float *w = split ? w_buf : mat_at(&a->master, row, col, 4);

@@ -9,7 +9,7 @@ static void split16_span(const void *args, int64_t row, int64_t col, int64_t n)
     float *wide = mat_at(&a->wide, row, col, 4);
     uint16_t *high = mat_at(&a->high, row, col, 2);
     uint16_t *low = a->low.data ? mat_at(&a->low, row, col, 2) : NULL;
-    if (a->join)
+    if (a->join && low)
         span_join(high, low, wide, n);
     else if (low)
         span_split(wide, high, low, n);
