@@ -6,7 +6,7 @@
 #define CLI_VERBS_H
 #include "cli/common/cli.h"
 #include "cli/common/experiment.h"
-#include "config/problems.h"
+#include "base/problems.h"
 #include "plugin/host.h"
 #include <nrl/host.h>
 

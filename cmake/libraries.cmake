@@ -12,8 +12,7 @@ pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(LZMA QUIET IMPORTED_TARGET liblzma) # optional: data files compressed by xz
 pkg_check_modules(CURL QUIET IMPORTED_TARGET libcurl) # optional: `nrl download`, `nrl upload`
 add_library(nrl_base_libraries INTERFACE)
-target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::SODIUM)
+target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::SODIUM
+  PkgConfig::ZSTD Threads::Threads)
 add_library(nrl_core_libraries INTERFACE)
-target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries PkgConfig::ZSTD
-  PkgConfig::XXHASH PkgConfig::SODIUM
-  Threads::Threads ${CMAKE_DL_LIBS} m)
+target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries ${CMAKE_DL_LIBS} m)

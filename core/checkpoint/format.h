@@ -41,7 +41,7 @@
  */
 #ifndef CHECKPOINT_FORMAT_H
 #define CHECKPOINT_FORMAT_H
-#include "checkpoint/codec.h"
+#include "base/codec.h"
 #include <stdbool.h>
 
 enum {

@@ -5,7 +5,7 @@
 #ifndef CHECKPOINT_WRITER_H
 #define CHECKPOINT_WRITER_H
 #include "checkpoint/rank_file.h"
-#include "checkpoint/staging.h"
+#include "base/staging.h"
 #include <pthread.h>
 
 typedef enum { WRITER_IDLE = 0, WRITER_FILLING, WRITER_WRITING, WRITER_WRITTEN } writer_state;

@@ -6,7 +6,7 @@
  */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
-#include "config/problems.h"
+#include "base/problems.h"
 
 /* Reads a YAML config. It overrides the files in `defaults: other.yaml` (or a list, in which later files override
  * earlier ones): maps are merged key by key, other values are replaced. Every node keeps its file, line and column.

@@ -7,7 +7,7 @@
  */
 #ifndef CONFIG_OPTIONS_H
 #define CONFIG_OPTIONS_H
-#include "config/problems.h"
+#include "base/problems.h"
 #include <nrl/plugin.h>
 
 /* A struct and its rows. One map of the config may fill several structs (an optimizer's own options and the core's

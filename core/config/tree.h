@@ -3,7 +3,7 @@
  */
 #ifndef CONFIG_TREE_H
 #define CONFIG_TREE_H
-#include "config/problems.h"
+#include "base/problems.h"
 
 struct nrl_config {
     arena *memory;

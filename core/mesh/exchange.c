@@ -4,7 +4,7 @@
  */
 #include "base/arena.h"
 #include "base/hash.h"
-#include "mesh/compare.h"
+#include "base/lines.h"
 #include "mesh/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -55,20 +55,20 @@ typedef struct {
 
 static nrl_status find_differences(nrl_mesh *m, const char *what, const char *lines, size_t size, const char *hint)
 {
-    compare_record *records = mem_try((size_t)m->place.world * sizeof *records, what);
+    lines_record *records = mem_try((size_t)m->place.world * sizeof *records, what);
     char *first = mem_try(size + 1, what);
     nrl_status st = records && first ? NRL_OK : NRL_ERR_MEMORY;
     /* Rank 0's lines go to all, each rank's differences from them too. */
     if (st == NRL_OK && m->place.rank == 0) memcpy(first, lines, size);
     if (st == NRL_OK) st = mesh_broadcast(m, what, 0, first, size);
     if (st == NRL_OK) {
-        compare_record own;
-        compare_texts(first, lines, &own);
+        lines_record own;
+        lines_compare(first, lines, &own);
         st = mesh_exchange(m, what, &own, sizeof own, records);
     }
     if (st == NRL_OK) {
         (void)mesh_barrier(m, what); /* nobody leaves before all have what they compare */
-        st = compare_result(records, (const char *const *)m->hosts, m->place.world, first, hint);
+        st = lines_report(records, (const char *const *)m->hosts, m->place.world, first, hint);
         if (st == NRL_OK) st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s are in another order on some ranks", what);
     }
     free(first);

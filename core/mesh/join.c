@@ -5,7 +5,7 @@
  * A join_request is "key: value" lines, an empty line, and the fingerprint.
  */
 #include "base/arena.h"
-#include "mesh/compare.h"
+#include "base/lines.h"
 #include "mesh/internal.h"
 #include "base/clock.h"
 #include <stdio.h>
@@ -190,10 +190,10 @@ static nrl_status compare_all(nrl_mesh *m, char *const *texts, join_request *joi
     keep_info(m, join_requests);
     /* The fingerprints that the join_requests end with. */
     int32_t world = m->place.world;
-    compare_record *records = mem_alloc((size_t)world * sizeof *records);
+    lines_record *records = mem_alloc((size_t)world * sizeof *records);
     for (int32_t r = 0; r < world; r++)
-        compare_texts(join_requests[0].fingerprint, join_requests[r].fingerprint, &records[r]);
-    nrl_status st = compare_result(records, (const char *const *)m->hosts, world, join_requests[0].fingerprint, NULL);
+        lines_compare(join_requests[0].fingerprint, join_requests[r].fingerprint, &records[r]);
+    nrl_status st = lines_report(records, (const char *const *)m->hosts, world, join_requests[0].fingerprint, NULL);
     free(records);
     return st;
 }

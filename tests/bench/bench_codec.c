@@ -5,7 +5,7 @@
  * writes all of them as one checkpoint and reads it back. Prints one JSON object.
  */
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/codec.h"
+#include "base/codec.h"
 #include "base/arena.h"
 #include "base/convert.h"
 #include <stdio.h>

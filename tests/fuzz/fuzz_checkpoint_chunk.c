@@ -3,7 +3,7 @@
  * requested elements. The first bytes are the width, the rotation, the number of elements and the
  * sizes of the planes.
  */
-#include "checkpoint/codec.h"
+#include "base/codec.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);

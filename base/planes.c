@@ -3,7 +3,7 @@
  * the dynamic loader chooses one. Elements are little-endian numbers that are split by shifts: truncating and widening
  * are single instructions on AVX-512 and shuffles on AVX2.
  */
-#include "checkpoint/planes.h"
+#include "base/planes.h"
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&          \

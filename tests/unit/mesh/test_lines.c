@@ -1,10 +1,10 @@
 /*
- * test_compare.c - lines that must be equal on all ranks: the differences, their messages, and that
+ * test_lines.c - lines that must be equal on all ranks: the differences, their messages, and that
  * every rank gets the same result.
  */
 #include "base/buffer.h"
 #include "forked.h"
-#include "mesh/compare.h"
+#include "base/lines.h"
 
 enum { RANKS = 5 };
 static const char *const hosts[RANKS] = {"n1", "n1", "n1", "n2", "n3"};
@@ -12,10 +12,10 @@ static const char *const hosts[RANKS] = {"n1", "n1", "n1", "n2", "n3"};
 /* Ranks with these texts; NULL stands for rank 0's. */
 static nrl_status result_of(const char *const texts[RANKS], const char *hint)
 {
-    compare_record records[RANKS];
+    lines_record records[RANKS];
     for (int r = 0; r < RANKS; r++)
-        compare_texts(texts[0], texts[r] ? texts[r] : texts[0], &records[r]);
-    return compare_result(records, hosts, RANKS, texts[0], hint);
+        lines_compare(texts[0], texts[r] ? texts[r] : texts[0], &records[r]);
+    return lines_report(records, hosts, RANKS, texts[0], hint);
 }
 
 static void equal_texts_pass(void **state)
@@ -105,7 +105,7 @@ static void a_long_value_is_cut(void **state)
     snprintf(text, sizeof text, "a: %01990d", 1);
     const char *const texts[RANKS] = {"a: 1", text};
     assert_int_equal(result_of(texts, NULL), NRL_ERR_CONFIG);
-    assert_in_range(strlen(nrl_error_text()), COMPARE_LINE, 2 * COMPARE_LINE);
+    assert_in_range(strlen(nrl_error_text()), LINE_ROOM, 2 * LINE_ROOM);
 }
 
 /* ---- over a mesh ---- */

@@ -1,9 +1,9 @@
 /*
- * staging.h - the host memory for snapshots. It is touched once and kept, because copying into a page that the kernel
- * must first allocate and clear takes several times as long. One thread at a time.
+ * staging.h - host memory for snapshots of state that changes. It is touched once and kept, because copying into a page
+ * that the kernel must first allocate and clear takes several times as long. One thread at a time.
  */
-#ifndef CHECKPOINT_STAGING_H
-#define CHECKPOINT_STAGING_H
+#ifndef BASE_STAGING_H
+#define BASE_STAGING_H
 #include "base/workers.h"
 #include <stdbool.h>
 

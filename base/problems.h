@@ -1,8 +1,8 @@
 /*
  * problems.h - collects all mistakes of a config, to report them in one error.
  */
-#ifndef CONFIG_PROBLEMS_H
-#define CONFIG_PROBLEMS_H
+#ifndef BASE_PROBLEMS_H
+#define BASE_PROBLEMS_H
 #include "base/node.h"
 
 typedef struct config_problem config_problem;

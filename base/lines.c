@@ -1,7 +1,7 @@
 /*
- * compare.c - differences between texts of lines, and the message about them.
+ * lines.c - differences between texts of lines, and the message about them.
  */
-#include "mesh/compare.h"
+#include "base/lines.h"
 #include "base/buffer.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -54,14 +54,14 @@ static const char *find_line(const char *text, const char *line, const char **gu
     return found;
 }
 
-static void add_line(compare_record *r, int32_t at, const char *line, size_t size)
+static void add_line(lines_record *r, int32_t at, const char *line, size_t size)
 {
-    if (r->n_all++ >= COMPARE_LINES) return;
+    if (r->n_all++ >= LINES_KEPT) return;
     r->at[r->n] = at;
-    snprintf(r->line[r->n++], COMPARE_LINE, "%.*s", (int)(size < COMPARE_LINE ? size : COMPARE_LINE - 1), line);
+    snprintf(r->line[r->n++], LINE_ROOM, "%.*s", (int)(size < LINE_ROOM ? size : LINE_ROOM - 1), line);
 }
 
-void compare_texts(const char *first, const char *own, compare_record *out)
+void lines_compare(const char *first, const char *own, lines_record *out)
 {
     const char *guess = own;
     int32_t at = 0;
@@ -81,7 +81,7 @@ void compare_texts(const char *first, const char *own, compare_record *out)
 /* ---- the message ---- */
 
 typedef struct {
-    const compare_record *records;
+    const lines_record *records;
     const char *const *hosts;
     int32_t world;
     const char *first;
@@ -115,7 +115,7 @@ static bool next_key(const comparison *c, const difference *shown, int n_shown, 
  */
 static const char *line_of(const comparison *c, int32_t rank, const difference *d)
 {
-    const compare_record *r = &c->records[rank];
+    const lines_record *r = &c->records[rank];
     const char *guess = "";
     for (int32_t i = 0; i < r->n; i++)
         if (has_same_key(d->line, r->line[i])) return strstr(r->line[i], ": ") ? r->line[i] : NULL;
@@ -166,13 +166,13 @@ static void add_values(buffer *b, const comparison *c, const difference *d)
         if (earlier < r) continue;
         add_ranks(b, c, d, r);
         size_t key = line ? key_size(line) + VALUE_AT : 0, n = line ? strcspn(line, "\n") : 0;
-        if (line && n > COMPARE_LINE - 1) n = COMPARE_LINE - 1;
+        if (line && n > LINE_ROOM - 1) n = LINE_ROOM - 1;
         buffer_print(b, "%.*s", line ? (int)(n > key ? n - key : 0) : 6, line ? line + (n > key ? key : n) : "absent");
     }
 }
 
-nrl_status compare_result(const compare_record *records, const char *const *hosts, int32_t world, const char *first,
-                          const char *hint)
+nrl_status lines_report(const lines_record *records, const char *const *hosts, int32_t world, const char *first,
+                        const char *hint)
 {
     const comparison c = {records, hosts, world, first};
     difference shown[SHOWN_KEYS], next = {0, ""};

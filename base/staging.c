@@ -1,7 +1,7 @@
 /*
  * staging.c - allocates from the front of mapped blocks; copies in parallel.
  */
-#include "checkpoint/staging.h"
+#include "base/staging.h"
 #include "base/arena.h"
 #include "base/memory.h"
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
  * test_codec.c - chunks encode and decode, in every width and kind; frames with false sizes.
  */
-#include "checkpoint/codec.h"
-#include "checkpoint/planes.h"
+#include "base/codec.h"
+#include "base/planes.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

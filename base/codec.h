@@ -1,11 +1,11 @@
 /*
- * codec.h - encodes one chunk of a checkpoint as compressed byte planes, and decodes it. Weights and moments contain
- * few repeated strings but uneven byte counts, so planes are entropy-coded without matches (Huffman), as ordinary
- * zstd frames that any zstd reads. A plane that would not get smaller is stored as it is. If the signs are noise, the
- * bits are rotated first (planes.h), so that the plane of exponents does not contain them.
+ * codec.h - encodes an array of numbers as compressed byte planes, and decodes it: the chunks of checkpoints. Weights
+ * and moments contain few repeated strings but uneven byte counts, so planes are entropy-coded without matches
+ * (Huffman), as ordinary zstd frames that any zstd reads. A plane that would not get smaller is stored as it is. If the
+ * signs are noise, the bits are rotated first (planes.h), so that the plane of exponents does not contain them.
  */
-#ifndef CHECKPOINT_CODEC_H
-#define CHECKPOINT_CODEC_H
+#ifndef BASE_CODEC_H
+#define BASE_CODEC_H
 #include <nrl/status.h>
 #include <stdbool.h>
 

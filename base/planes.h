@@ -5,8 +5,8 @@
  * its sign is the lowest bit. For bf16 and f32, with s sign, e exponent and m mantissa:
  *   original  seeeeeee emmmmmmm ...        rotated  eeeeeeee mmmmmmm. ... s
  */
-#ifndef CHECKPOINT_PLANES_H
-#define CHECKPOINT_PLANES_H
+#ifndef BASE_PLANES_H
+#define BASE_PLANES_H
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /*
  * problems.c - the list of mistakes in a config, and its report as one error.
  */
-#include "config/problems.h"
+#include "base/problems.h"
 #include "base/buffer.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * slowly. Matches found by chance in such planes would cost space and half the speed.
  */
 #define ZSTD_STATIC_LINKING_ONLY
-#include "checkpoint/codec.h"
-#include "checkpoint/planes.h"
+#include "base/codec.h"
+#include "base/planes.h"
 #include "base/arena.h"
 #include <stdlib.h>
 #include <string.h>
