@@ -2,6 +2,7 @@
  * profile.c - the profiler of a context: marks, the times between them, and rows of operations by phase and shape.
  */
 #include "profiling/profile.h"
+#include "profiling/op_work.h"
 #include "tensor/device/profile.h"
 #include "tensor/internal.h"
 #include <stdlib.h>
@@ -179,15 +180,28 @@ static nrl_status add_mark(nrl_ctx *ctx)
     return NRL_OK;
 }
 
-static nrl_status profile_op_begin(nrl_ctx *ctx, const char *name, op_work w)
+static nrl_status begin_work(nrl_ctx *ctx, op_work w)
 {
     profile *p = ctx->profile;
-    int32_t row = find_row(p, name, p->phase, w.dims);
+    int32_t row = find_row(p, w.name, p->phase, w.dims);
     p->rows[row].flops += w.flops;
     p->rows[row].bytes += w.bytes;
     p->rows[row].calls++;
     p->row = row;
     return add_mark(ctx);
+}
+
+static nrl_status profile_op_begin(nrl_ctx *ctx, backend_op op, const void *args, double flops)
+{
+    return begin_work(ctx, op_work_of(op, args, flops));
+}
+
+static nrl_status profile_copy_begin(nrl_ctx *ctx, nrl_copy_direction way, size_t bytes)
+{
+    const char *name = way == NRL_COPY_TO_DEVICE ? "copy to device"
+                       : way == NRL_COPY_TO_HOST ? "copy to host"
+                                                 : "copy on device";
+    return begin_work(ctx, (op_work){.name = name, .bytes = (double)bytes});
 }
 
 static nrl_status profile_op_end(nrl_ctx *ctx)
@@ -291,6 +305,7 @@ static void profile_close(nrl_ctx *ctx)
 void ctx_profile(nrl_ctx *ctx, bool on)
 {
     static const ctx_profiler profiler = {.op_begin = profile_op_begin,
+                                          .copy_begin = profile_copy_begin,
                                           .op_end = profile_op_end,
                                           .phase_set = profile_phase_set,
                                           .step = profile_step,

@@ -16,17 +16,29 @@ static nrl_status backend_lacks(nrl_ctx *ctx, const char *name)
 
 static double gemm_flops(const nrl_gemm_args *a)
 {
-    return op_work_gemm(a).flops;
+    return 2.0 * (double)a->c.rows * (double)a->c.cols * (double)(a->transpose_a ? a->a.rows : a->a.cols);
 }
 
+/* Pairs of a query and a visible key, times the multiply-adds of scores and weighted sum; 0 if the lengths are not
+ * known on the host. */
 static double attention_flops(const nrl_attention_args *a)
 {
-    return op_work_attention(a).flops;
+    double pairs = 0;
+    bool known = a->host_cu_q && a->host_cu_k;
+    for (uint32_t s = 0; known && s < a->n_segments; s++) {
+        double q = a->host_cu_q[s + 1] - a->host_cu_q[s], k = a->host_cu_k[s + 1] - a->host_cu_k[s];
+        int32_t p = a->host_prefix ? a->host_prefix[s] : -1;
+        double before = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;
+        double seen = before + k - (q - 1) / 2; /* mean over the queries */
+        if (a->window > 0 && seen > (double)a->window) seen = (double)a->window;
+        pairs += q * seen;
+    }
+    return 4.0 * pairs * (double)(a->n_heads * a->head_dim);
 }
 
 static double attention_grad_flops(const nrl_attention_grad_args *a)
 {
-    return 2 * op_work_attention(&a->forward).flops; /* recomputing the scores does not count */
+    return 2 * attention_flops(&a->forward); /* recomputing the scores does not count */
 }
 
 static double no_flops(const void *a)
@@ -61,9 +73,10 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
         while (d && !d->ops.name)                                                                                      \
             d = d->delegate;                                                                                           \
         if (!d) return backend_lacks(ctx, #name);                                                                      \
-        ctx->flops += FLOPS_OF(a);                                                                                     \
+        const double flops = FLOPS_OF(a);                                                                              \
+        ctx->flops += flops;                                                                                           \
         if (!ctx->profiler) return d->ops.name(d->self, ctx->stream, a);                                               \
-        NRL_TRY(ctx->profiler->op_begin(ctx, #name, op_work_##name(a)));                                               \
+        NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, a, flops));                                            \
         nrl_status st = d->ops.name(d->self, ctx->stream, a);                                                          \
         nrl_status ended = ctx->profiler->op_end(ctx);                                                                 \
         return st ? st : ended;                                                                                        \
@@ -83,10 +96,7 @@ nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t byt
 {
     const device *d = ctx->device;
     if (!ctx->profiler) return d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
-    const char *name = way == NRL_COPY_TO_DEVICE ? "copy to device"
-                       : way == NRL_COPY_TO_HOST ? "copy to host"
-                                                 : "copy on device";
-    NRL_TRY(ctx->profiler->op_begin(ctx, name, (op_work){.bytes = (double)bytes}));
+    NRL_TRY(ctx->profiler->copy_begin(ctx, way, bytes));
     nrl_status st = d->table.copy(d->self, ctx->stream, to, from, bytes, (uint32_t)way);
     nrl_status ended = ctx->profiler->op_end(ctx);
     return st ? st : ended;

@@ -11,6 +11,9 @@ NRL_OPS(BACKEND_DECLARE) /* backend_gemm calls gemm, and so on */
 #undef BACKEND_DECLARE
 /* Whether the backend of the device has the operation of that name. */
 bool backend_has(const device *d, const char *name);
+#define BACKEND_NUMBER(name, args) BACKEND_OP_##name,
+typedef enum { NRL_OPS(BACKEND_NUMBER) } backend_op;
+#undef BACKEND_NUMBER
 /* Copies bytes between host and device, queued like an operation. */
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way);
 

@@ -5,12 +5,14 @@
 #ifndef TENSOR_PROFILE_H
 #define TENSOR_PROFILE_H
 #include "tensor/ctx.h"
-#include "tensor/device/op_work.h"
+#include "tensor/device/backend_call.h"
 
 /* All [step]. */
 struct ctx_profiler {
-    nrl_status (*op_begin)(nrl_ctx *ctx, const char *name, op_work w); /* `name` is a string literal */
-    nrl_status (*op_end)(nrl_ctx *ctx);
+    /* `args` are those of the operation; `flops` are what ctx_flops counts. */
+    nrl_status (*op_begin)(nrl_ctx *ctx, backend_op op, const void *args, double flops);
+    nrl_status (*copy_begin)(nrl_ctx *ctx, nrl_copy_direction way, size_t bytes);
+    nrl_status (*op_end)(nrl_ctx *ctx); /* of an operation or a copy */
     /* ctx_phase_set, ctx_profile_step, ctx_profile_mark and ctx_profile_host */
     nrl_phase (*phase_set)(nrl_ctx *ctx, nrl_phase phase);
     nrl_status (*step)(nrl_ctx *ctx, bool begins);

@@ -2,7 +2,7 @@
  * op_work.c - the cost of operations, one line for each. Bytes are the minimum that any kernel must move: each operand
  * once, accumulated outputs twice. Small operands (a norm's weight, statistics) are omitted.
  */
-#include "tensor/device/op_work.h"
+#include "profiling/op_work.h"
 
 static double bytes_of(const nrl_mat *m)
 {
@@ -18,9 +18,10 @@ static double result(const nrl_mat *m, bool overwrite)
 
 #define B(member) bytes_of(&a->member)
 #define WEIGHT(name, shape, moved)                                                                                     \
-    op_work op_work_##name(const nrl_##name##_args *a)                                                                 \
+    static op_work work_of_##name(const void *args, double flops)                                                      \
     {                                                                                                                  \
-        return (op_work){0, (moved), {a->shape.rows, a->shape.cols, 0}};                                               \
+        const nrl_##name##_args *a = args;                                                                             \
+        return (op_work){#name, flops, (moved), {a->shape.rows, a->shape.cols, 0}};                                    \
     }
 
 WEIGHT(fill, y, B(y))
@@ -48,38 +49,33 @@ WEIGHT(dropout, y, B(x) + B(y))
 WEIGHT(split16, wide, B(wide) + B(high) + B(low))
 WEIGHT(quantize, x, B(x) + B(q) + B(scale))
 
-op_work op_work_gemm(const nrl_gemm_args *a)
+static op_work work_of_gemm(const void *args, double flops)
 {
-    int64_t inner = a->transpose_a ? a->a.rows : a->a.cols;
-    return (op_work){2.0 * (double)a->c.rows * (double)a->c.cols * (double)inner,
+    const nrl_gemm_args *a = args;
+    return (op_work){"gemm",
+                     flops,
                      B(a) + B(b) + result(&a->c, a->overwrite),
-                     {a->c.rows, a->c.cols, inner}};
+                     {a->c.rows, a->c.cols, a->transpose_a ? a->a.rows : a->a.cols}};
 }
 
-/* Pairs of a query and a visible key, times the multiply-adds of scores and weighted sum; 0 if the lengths are not
- * known on the host. */
-op_work op_work_attention(const nrl_attention_args *a)
+static op_work work_of_attention(const void *args, double flops)
 {
-    double pairs = 0;
-    bool known = a->host_cu_q && a->host_cu_k;
-    for (uint32_t s = 0; known && s < a->n_segments; s++) {
-        double q = a->host_cu_q[s + 1] - a->host_cu_q[s], k = a->host_cu_k[s + 1] - a->host_cu_k[s];
-        int32_t p = a->host_prefix ? a->host_prefix[s] : -1;
-        double before = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;
-        double seen = before + k - (q - 1) / 2; /* mean over the queries */
-        if (a->window > 0 && seen > (double)a->window) seen = (double)a->window;
-        pairs += q * seen;
-    }
-    return (op_work){4.0 * pairs * (double)(a->n_heads * a->head_dim),
-                     B(q) + B(k) + B(v) + B(y),
-                     {a->q.rows, a->n_heads, a->head_dim}};
+    const nrl_attention_args *a = args;
+    return (op_work){"attention", flops, B(q) + B(k) + B(v) + B(y), {a->q.rows, a->n_heads, a->head_dim}};
 }
 
-/* The scores again, dv, dp, dq and dk: five products, compared to two in the forward. */
-op_work op_work_attention_grad(const nrl_attention_grad_args *a)
+/* The scores again, dv, dp, dq and dk: five products, of which the counted FLOPs have four. */
+static op_work work_of_attention_grad(const void *args, double flops)
 {
-    op_work w = op_work_attention(&a->forward);
-    w.flops *= 2.5;
-    w.bytes *= 2;
-    return w;
+    const nrl_attention_grad_args *a = args;
+    op_work w = work_of_attention(&a->forward, flops * 5 / 4);
+    return (op_work){"attention_grad", w.flops, 2 * w.bytes, {w.dims[0], w.dims[1], w.dims[2]}};
+}
+
+op_work op_work_of(backend_op op, const void *args, double flops)
+{
+#define WORK_OF(name, args) work_of_##name,
+    static op_work (*const work_of[])(const void *args, double flops) = {NRL_OPS(WORK_OF)};
+#undef WORK_OF
+    return work_of[op](args, flops);
 }
