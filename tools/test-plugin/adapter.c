@@ -327,7 +327,7 @@ static void check_instances(suite *s)
     static const char rule[] = "settings are all that an instance needs";
     char *text = json_write(s->settings, 0);
     nrl_node *read, *more;
-    adapter_set other;
+    adapter_set other = {0};
     nrl_status st = json_parse(&s->memory, "settings", text, strlen(text), &read);
     free(text);
     if (st == NRL_OK) { /* the entries of a checkpoint, with the name that the core adds, in another order */
@@ -567,9 +567,9 @@ static void check_ranks(suite *s, const subject *x)
                       grads[] = "two ranks have the gradients of one rank";
     const nrl_adapter_target *t = x->target;
     int dim = dim_of(t->tp);
-    float y[ROWS * SIDE] = {0}, dx[ROWS * SIDE] = {0}, *grad[NRL_ADAPTER_MAX_PARAMS];
+    float y[ROWS * SIDE] = {0}, dx[ROWS * SIDE] = {0}, *grad[NRL_ADAPTER_MAX_PARAMS] = {0};
     course one = {.has_bias = dim != 1, .n_ranks = 1};
-    outcome whole, part;
+    outcome whole = {0}, part = {0};
     if (dim < 0 || !report_ok(s->report, run(s, s->set.self, x, &one, &whole), rule)) return;
     for (int32_t i = 0; i < x->declared.n; i++)
         grad[i] = arena_alloc(&s->memory, (size_t)x->numel[i] * sizeof(float));

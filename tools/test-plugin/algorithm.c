@@ -169,7 +169,7 @@ static void check_state(algorithm_suite *s)
 {
     arena a = {0};
     double totals[NRL_MAX_TERMS] = {3, 3, 3, 3}, weights[NRL_MAX_TERMS] = {2, 2, 2, 2};
-    nrl_node *first, *again;
+    nrl_node *first = NULL, *again = NULL;
     if (s->table->step_end) report_ok(s->report, s->table->step_end(s->self, totals, weights), "step_end succeeds");
     if (s->table->state) {
         nrl_status st = nrl_harness_save_state(s->table->state, s->self, &a, &first);

@@ -257,8 +257,9 @@ typedef struct {
 /* Uneven steps from -1 to 1, with 0 among them. */
 static void fill_quantized(suite *s, quantized *z, int64_t block)
 {
+    const int half = CODES / 2;
     for (int i = 0; i < CODES; i++) {
-        float at = (float)(i - CODES / 2) / (float)(CODES / 2);
+        float at = (float)(i - half) / (float)half;
         z->code[i] = i < CODES - 1 ? at * fabsf(at) : 1;
     }
     for (int i = 0; i < N_QUANTIZED; i++)

@@ -131,7 +131,7 @@ static nrl_status check_param_gradient(model_suite *s, nrl_batch *b, int i)
 void model_suite_gradients(model_suite *s)
 {
     nrl_batch *b = model_suite_batch(s, 0);
-    double loss;
+    double loss = 0;
     nrl_status st = run_loss(s, b, true, &loss);
     for (int i = 0; i < s->m->n_params && st == NRL_OK; i++)
         st = check_param_gradient(s, b, i);

@@ -20,7 +20,7 @@ static conformance_rule *find_rule(conformance_report *r, const char *name)
     return rule;
 }
 
-bool report_check(conformance_report *r, bool holds, const char *rule_name, const char *fmt, ...)
+bool(report_check)(conformance_report *r, bool holds, const char *rule_name, const char *fmt, ...)
 {
     conformance_rule *rule = find_rule(r, rule_name);
     r->checked++;
@@ -35,7 +35,7 @@ bool report_check(conformance_report *r, bool holds, const char *rule_name, cons
     return false;
 }
 
-bool report_ok(conformance_report *r, nrl_status st, const char *rule)
+bool(report_ok)(conformance_report *r, nrl_status st, const char *rule)
 {
     return report_check(r, st == NRL_OK, rule, "status %d: %s", (int)st, nrl_error_text());
 }

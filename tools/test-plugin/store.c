@@ -103,8 +103,10 @@ static void check_many(suite *s)
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof key, "many/%d%s", i / 3, i % 3 == 0 ? "" : i % 3 == 1 ? "/" : "~2");
         names[i] = strdup(key);
+    }
+    for (int i = 0; i < MANY; i++) {
         int n = snprintf(value, sizeof value, "value %d", i);
-        if (!report_ok(s->r, s->t->set(s->a, key, value, (size_t)n), rule)) break;
+        if (!report_ok(s->r, s->t->set(s->a, names[i], value, (size_t)n), rule)) break;
     }
     for (int i = 0; i < MANY; i++) {
         int n = snprintf(value, sizeof value, "value %d", i);

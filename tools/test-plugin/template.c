@@ -158,7 +158,7 @@ typedef struct {
 
 #define MESSAGE(r, text)                                                                                               \
     {                                                                                                                  \
-        {.role = r, .content = text, .content_size = sizeof(text) - 1}, 0xa5a5a5a5a5a5a5a5u                            \
+        {.role = (r), .content = (text), .content_size = sizeof(text) - 1}, 0xa5a5a5a5a5a5a5a5u                        \
     }
 static const wide_message messages[] = {
     MESSAGE("user", "first question"),

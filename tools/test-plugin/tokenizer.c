@@ -38,7 +38,7 @@ typedef struct {
 
 #define TEXT(t)                                                                                                        \
     {                                                                                                                  \
-        t, sizeof t - 1                                                                                                \
+        (t), sizeof(t) - 1                                                                                             \
     }
 static const sample_text samples[] = {
     TEXT("Hello, world! 1234"),

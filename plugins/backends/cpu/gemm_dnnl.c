@@ -252,8 +252,6 @@ static nrl_status entry_find(cpu_gemm_engine *g, const gemm_product *p, entry **
     uint64_t hash = hash_of(p);
     entry **bucket = &g->buckets[hash % BUCKETS];
     for (entry *e = *bucket; e; e = e->next)
-        /* Floats are compared by their bits, as they were hashed. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
-         */
         if (e->hash == hash && memcmp(&e->key, p, sizeof *p) == 0) {
             *out = e;
             return NRL_OK;

@@ -73,7 +73,7 @@ INLINE half_bits narrow_half(float f)
 #define DO_MIN(a, b) ((b) < (a) ? (b) : (a))
 #define DO_PRODUCT(a, b) ((a) * (b))
 
-/* stored: the type in memory; worked: the type of the computation. */
+/* stored: the type in memory; worked: the type of the computation. NOLINTBEGIN(bugprone-macro-parentheses): types */
 #define KERNEL(type, op, stored, worked, widen, narrow)                                                                \
     static void type##_##op(void *out, const void *local, const void *received, size_t n)                              \
     {                                                                                                                  \
@@ -105,6 +105,7 @@ INLINE half_bits narrow_half(float f)
         for (size_t i = 0; i < n; i++)                                                                                 \
             x[i] = (stored)narrow(widen(x[i]) / d);                                                                    \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 KERNELS(f32, float, float, SAME, SAME)
 KERNELS(f64, double, double, SAME, SAME)

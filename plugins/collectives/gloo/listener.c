@@ -256,10 +256,10 @@ static int32_t watch_all(listener *l)
 
 static nrl_status serve(listener *l, int32_t place)
 {
-    int32_t n_expected = l->expected ? l->engine->world : 0;
     if (place < l->n_pending) return hear(l, &l->pending[place]);
     place -= l->n_pending;
-    return place < n_expected ? hear_answer(l, place) : accept_one(l, place - n_expected);
+    if (!l->expected) return accept_one(l, place);
+    return place < l->engine->world ? hear_answer(l, place) : accept_one(l, place - l->engine->world);
 }
 
 nrl_status listener_turn(listener *l, int timeout_ms)

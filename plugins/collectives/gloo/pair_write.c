@@ -45,7 +45,7 @@ void pair_say_data(gloo_pair *p, uint64_t slot, gloo_item *send)
     put_header(p, send, WIRE_DATA, slot, send->size);
 }
 
-static size_t add_part(struct iovec *at, void *base, size_t size, size_t *skip)
+static size_t add_part(struct iovec *at, void *base, size_t size, size_t *skip, size_t *bytes)
 {
     if (*skip >= size) {
         *skip -= size;
@@ -53,6 +53,7 @@ static size_t add_part(struct iovec *at, void *base, size_t size, size_t *skip)
     }
     at->iov_base = (char *)base + *skip;
     at->iov_len = size - *skip;
+    *bytes += at->iov_len;
     *skip = 0;
     return 1;
 }
@@ -63,11 +64,8 @@ static size_t gather_out(const gloo_pair *p, struct iovec *parts, size_t limit, 
     size_t n = 0, skip = p->out_offset;
     *bytes = 0;
     for (gloo_item *i = p->out.head; i && n + 2 <= IO_PARTS && *bytes < limit; i = i->next) {
-        size_t from = n;
-        n += add_part(&parts[n], i->header, i->header_size, &skip);
-        n += add_part(&parts[n], i->data, i->size, &skip);
-        for (; from < n; from++)
-            *bytes += parts[from].iov_len;
+        n += add_part(&parts[n], i->header, i->header_size, &skip, bytes);
+        n += add_part(&parts[n], i->data, i->size, &skip, bytes);
     }
     while (*bytes > limit) {
         size_t over = *bytes - limit, last = parts[n - 1].iov_len;
@@ -110,7 +108,7 @@ void pair_flush(gloo_pair *p)
     gloo_engine *e = p->engine;
     size_t turn = 0;
     while (p->state == PAIR_OPEN && !p->mute && p->out.head && turn < PAIR_TURN) {
-        struct iovec parts[IO_PARTS];
+        struct iovec parts[IO_PARTS] = {0};
         struct msghdr m = {.msg_iov = parts};
         size_t bytes, allowed = rate_allowance(e, PAIR_TURN);
         if (!allowed) return; /* the refill timer continues the write */

@@ -212,7 +212,7 @@ static nrl_status object_size(jsonl_rows *r, size_t *size)
 
 static nrl_status next_object(jsonl_rows *r, jsonl_text *row, bool *end)
 {
-    size_t size;
+    size_t size = 0;
     int c = skip_space(r);
     if (c == ']') return finish_array(r, end);
     if (r->after_row) {

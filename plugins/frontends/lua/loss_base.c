@@ -12,9 +12,9 @@ void loss_base_open(lua_State *L, script_loss *l)
     nrl_status st = nrl_component_open(&l->host->run, NRL_KIND_ALGORITHM, "base", base, &l->component);
     const nrl_algorithm *table = l->component ? (const nrl_algorithm *)nrl_component_table(l->component) : NULL;
     if (st == NRL_OK) l->base_self = nrl_component_options(l->component);
-    if (st == NRL_OK && table->create) st = table->create(l->base_self, &l->base_self);
+    if (st == NRL_OK && table && table->create) st = table->create(l->base_self, &l->base_self);
     if (st == NRL_OK) l->base = table;
-    const char *code = st == NRL_OK ? nrl_component_identity(l->component) : NULL;
+    const char *code = st == NRL_OK && table ? nrl_component_identity(l->component) : NULL;
     if (code) {
         l->table.plugin.version = arena_printf(a, "script, base %s %s", table->plugin.name, code);
         return;

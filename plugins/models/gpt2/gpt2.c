@@ -166,7 +166,8 @@ static nrl_status conv(nrl_ctx *ctx, const affine *a, nrl_tensor *x, nrl_tensor 
 
 static double attention_scale(const gpt2 *self, int64_t i)
 {
-    double scale = self->config.scale_by_width ? 1 / sqrt((double)(self->config.width / self->config.n_heads)) : 1;
+    int64_t head_dim = self->config.width / self->config.n_heads;
+    double scale = self->config.scale_by_width ? 1 / sqrt((double)head_dim) : 1;
     return self->config.scale_by_layer ? scale / (double)(i + 1) : scale;
 }
 

@@ -227,6 +227,7 @@ nrl_status vm_slice(jinja_vm *m, const jinja_value *of, const jinja_value part[3
     NRL_TRY(vm_read(m, of));
     NRL_TRY(slice_bound(&part[0], n, step, step < 0 ? n - 1 : 0, &begin));
     NRL_TRY(slice_bound(&part[1], n, step, step < 0 ? -1 : n, &end));
+    NRL_ASSERT(step, !=, 0);
     int64_t count = step > 0 ? (end - begin + step - 1) / step : (begin - end - step - 1) / -step;
     if (step > 0 ? end <= begin : begin <= end) count = 0;
     return text ? slice_text(m, of, begin, step, (size_t)count, out)

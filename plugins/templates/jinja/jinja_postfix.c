@@ -133,7 +133,7 @@ static nrl_status parse_dotted(parser *p, const char *what, const char **text)
 
 nrl_status parse_one_filter(parser *p, node *of, node **out)
 {
-    const char *name;
+    const char *name = "";
     *out = parse_pair(p, NODE_FILTER, 0, of, NULL);
     NRL_TRY(parse_dotted(p, "the name of a filter", &name));
     (*out)->value = jinja_string(name, strlen(name));
@@ -153,7 +153,7 @@ static bool has_bare_argument(const parser *p)
 
 static nrl_status parse_test(parser *p, node *of, node **out)
 {
-    const char *name;
+    const char *name = "";
     size_t room = 0;
     *out = parse_pair(p, NODE_TEST, 0, of, NULL);
     (*out)->flag = parse_skip_name(p, "not");

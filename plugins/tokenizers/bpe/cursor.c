@@ -204,7 +204,7 @@ nrl_status cursor_members(cursor *c, const char *const *names, int n, cursor_mem
         cursor_peek(c);
         const char *key_text = c->p;
         NRL_TRY_DONE(cursor_key(c, &key));
-        cursor_member m;
+        cursor_member m = {0};
         NRL_TRY_DONE(cursor_skip(c, &m.text, &m.size));
         int i = 0;
         while (i < n && (key.size != strlen(names[i]) || memcmp(key.text, names[i], key.size)))

@@ -227,13 +227,14 @@ size_t bpe_decode_next(const bpe_tokenizer *tok, bpe_stream *stream, int32_t id,
     size_t skip = 0;
     if (grew && !stream->started) {
         /* Text that is stripped once can only be at the beginning of the first token. */
-        if (d->strip && d->strip_start && out.size >= d->strip_size && !memcmp(out.text, d->strip, d->strip_size))
+        if (d->strip && d->strip_start && out.text && out.size >= d->strip_size &&
+            !memcmp(out.text, d->strip, d->strip_size))
             skip = d->strip_size;
         stream->started = true;
     }
     size_t n = out.size - skip;
     if (n >= room) n = room ? room - 1 : 0;
-    if (n) memcpy(out_buffer, out.text + skip, n);
+    if (n && out.text) memcpy(out_buffer, out.text + skip, n);
     if (room) out_buffer[n] = 0;
     buffer_free(&bytes);
     buffer_free(&out);

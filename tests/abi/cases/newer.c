@@ -7,7 +7,7 @@
 NRL_API void nrl_of_tomorrow(void);
 void nrl_of_tomorrow(void) {}
 
-nrl_status nrl_fail(nrl_status code, const char *fmt, ...)
+nrl_status(nrl_fail)(nrl_status code, const char *fmt, ...)
 {
     (void)fmt;
     return code;

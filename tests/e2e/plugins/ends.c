@@ -9,9 +9,16 @@ enum { CRASH, LEAVE, ABORT, HANG };
 
 __attribute__((constructor)) static void begin(void)
 {
-    if (ENDS == CRASH) raise(SIGSEGV);
-    if (ENDS == LEAVE) exit(0);
-    if (ENDS == ABORT) abort();
-    while (ENDS == HANG)
-        sleep(1000);
+    switch (ENDS) {
+    case CRASH:
+        raise(SIGSEGV);
+        break;
+    case LEAVE:
+        exit(0);
+    case ABORT:
+        abort();
+    default:
+        for (;;)
+            sleep(1000);
+    }
 }

@@ -69,8 +69,7 @@ static void apply_grad(uint32_t op, const float *a, const float *b, const float 
         MAP(u < v ? g : u == v ? 0.5f * g : 0.0f, u > v ? g : u == v ? 0.5f * g : 0.0f);
     case NRL_BINARY_MAX:
         MAP(u > v ? g : u == v ? 0.5f * g : 0.0f, u < v ? g : u == v ? 0.5f * g : 0.0f);
-    case NRL_BINARY_GREATER: MAP(0.0f * g, 0.0f * g);
-    default: break;
+    default: MAP(0.0f * g, 0.0f * g); /* NRL_BINARY_GREATER: check_op refuses all others */
     }
     /* clang-format on */
 }
