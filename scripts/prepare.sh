@@ -22,20 +22,21 @@ module:libsodium:libsodium-dev:libsodium-devel:libsodium
 module:zlib:zlib1g-dev:zlib-devel:zlib'
 test_needs='
 module:cmocka:libcmocka-dev:libcmocka-devel:cmocka'
-# Optional packages, without which some parts are not built or some tests are skipped: libraries of loggers, a decoder of xz,
-# a small Slurm, and a program that cpack needs. They are only installed if the user is root (a container, continuous integration).
+# Optional packages, without which some parts are not built or some tests are skipped: libraries of loggers, a decoder of
+# xz, Gloo, a small Slurm, a program that cpack needs, and the tools of the rules of the source. They are only installed if
+# the user is root (a container, continuous integration).
 test_wishes='
 module:liblzma:liblzma-dev
 module:libmicrohttpd:libmicrohttpd-dev
 module:libcurl:libcurl4-openssl-dev
+header:gloo/allreduce.h:libgloo-dev
+program:clang-format-14:clang-format-14
+program:clang-tidy-14:clang-tidy-14
 program:file:file
 program:munged:munge
 program:slurmctld:slurmctld
 program:slurmd:slurmd
-program:srun:slurm-client
-module:libcurl:libcurl4-openssl-dev'
-# Optional: tests are skipped without it. Only Debian has a package, of the version of 2022.
-test_extra=libgloo-dev
+program:srun:slurm-client'
 
 prefixes=$(printf '%s' "${CMAKE_PREFIX_PATH:-}" | tr ':;' '  ')
 for prefix in $prefixes; do
@@ -76,18 +77,11 @@ grant_wishes() {
     wished=$(needs=$test_wishes && missing apt)
     [ -n "$wished" ] || return 0
     echo "installing, for some of the tests: $wished"
-    # shellcheck disable=SC2086
-    apt-get update -q -o Acquire::http::Timeout=10 && DEBIAN_FRONTEND=noninteractive \
-        apt-get install -q -y --no-install-recommends $wished || echo "not installed: some tests will be skipped"
-}
-
-install_extra() {
-    found header gloo/allreduce.h && return
-    command -v apt-get >/dev/null || return 0
-    { [ -z "$as_root" ] || $as_root true 2>/dev/null; } || return 0
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -q -y --no-install-recommends "$test_extra" >/dev/null 2>&1 ||
-        echo "cannot install $test_extra: its tests are skipped"
+    apt-get update -q -o Acquire::http::Timeout=10 || echo "the list of packages is not up to date"
+    for package in $wished; do # each by itself: not every release has all of them
+        DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$package" ||
+            echo "cannot install $package: its tests are skipped"
+    done
 }
 
 # install_needs [test]
