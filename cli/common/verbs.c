@@ -88,7 +88,7 @@ const cli_verb cli_verbs[] = {
     {"report", "RUN... [-o FILE]", "report runs/sft", "a run's charts as an HTML file",
      "RUN is the directory of a run, finished or not. Several runs are drawn side by\n"
      "side with the differences of their configs, and need -o. For one run, FILE is\n"
-     "RUN/report.html by default. The file is self-contained and contains no script."},
+     "RUN/report.html by default. The file is self-contained and loads nothing."},
     {"export",
      "SRC DIR [--dtype f32|bf16|f16|...] [--format NAME]\n"
      "           [--adapter] [--overwrite] [--public-key FILE]",

@@ -8,7 +8,7 @@
 #include <nrl/node.h>
 
 typedef struct {
-    double step, value; /* value is finite */
+    double step, time, value; /* value is finite; time: Unix seconds */
 } report_point;
 
 typedef struct {
@@ -42,8 +42,8 @@ void report_text(buffer *out, const char *text);
 /* Writes 12.35k or 8.192M to `text` and returns `text`. */
 const char *report_number(double v, char text[32]);
 
-/* One SVG with a line for each run, over steps. */
-void report_chart(buffer *out, const report_run *runs, size_t n_runs, const char *name);
+/* The JSON that report.js draws: of each chart the series of that name, and eval_NAME, of all runs. */
+void report_data(buffer *out, const report_run *runs, size_t n_runs, const char *const *charts, size_t n_charts);
 /* The CSS class that gives run i its color. */
 int report_color(size_t run);
 

@@ -60,7 +60,14 @@ static void add_difference(buffer *out, const report_run *runs, size_t n, const 
             differs || (i && (cell.size != first.size || (cell.size && memcmp(cell.text, first.text, cell.size))));
         buffer_print(&row, "<td>%.*s</td>", (int)to->size, to->size ? to->text : "");
     }
-    if (differs && !*begun) buffer_puts(out, "<h2>What differs</h2><table><tr><th>option</th>");
+    if (differs && !*begun) {
+        buffer_puts(out, "<h2>What differs</h2><p>The first option that differs: <b>");
+        report_text(out, section);
+        if (key) buffer_puts(out, ".");
+        if (key) report_text(out, key);
+        buffer_puts(out, "</b>.</p>");
+    }
+    if (differs && !*begun) buffer_puts(out, "<table><tr><th>option</th>");
     for (size_t i = 0; differs && !*begun && i < n; i++) {
         buffer_puts(out, "<th>");
         report_run_name(out, &runs[i], i);

@@ -1,27 +1,43 @@
 /*
- * report_page.c - the page: a table of the runs, their differences, charts, configs. It is a single
- * file and contains no script.
+ * report_page.c - the page: figures of the runs, where the time of a step goes, what differs, charts, configs. It is a
+ * single file that loads nothing; report.js inside of it draws the charts.
  */
 #include "report.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 static const char style[] =
-    ":root{color-scheme:light dark;--ink:#1b1f24;--soft:#656d76;--line:#d0d7de;--paper:#fff}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#8d96a0;--line:#30363d;--paper:#0d1117}}"
-    "body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:2em "
-    "auto;max-width:1200px;padding:0 1em}"
-    "table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}"
-    "th,td{padding:.25em .8em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}"
-    "th:first-child,td:first-child,.left td{text-align:left}"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(380px,1fr));gap:1em}"
-    "figure{margin:0}figcaption{font-weight:600}svg{width:100%;height:auto}"
-    "svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--line)}"
-    "polyline{fill:none;stroke-width:1.5;stroke-linejoin:round}.mark{stroke-width:2}"
+    ":root{color-scheme:light dark;--ink:#1b1f24;--soft:#656d76;--line:#d0d7de;--paper:#fff;--box:#f6f8fa}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#8d96a0;--line:#30363d;--paper:#0d1117;--box:#161b22}"
+    "}"
+    "*{box-sizing:border-box}"
+    "body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:1.5em "
+    "auto;max-width:1240px;padding:0 1em}"
+    "h1{font-size:1.5em;margin:0 0 .4em;overflow-wrap:anywhere}h2{font-size:1.15em;margin:1.6em 0 .4em}"
+    "table{border-collapse:collapse;margin:.6em 0;display:block;overflow-x:auto}"
+    "th,td{padding:.2em .9em .2em 0;border-bottom:1px solid var(--line);text-align:right;overflow-wrap:anywhere}"
+    "th:first-child,td:first-child{text-align:left}td:first-child{color:var(--soft)}"
+    ".controls{position:sticky;top:0;background:var(--paper);padding:.5em 0;display:flex;flex-wrap:wrap;gap:.4em "
+    "1.4em;z-index:2;border-bottom:1px solid var(--line)}"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(380px,100%),1fr));gap:1.2em;margin-top:1em}"
+    "figure{margin:0;position:relative;min-width:0}figcaption{font-weight:600;overflow-wrap:anywhere}"
+    ".plot{touch-action:pan-y}svg{display:block;max-width:100%}"
+    "svg text{font-size:11px;fill:var(--soft)}.grid{stroke:var(--line)}.cursor{stroke:var(--soft)}"
+    "polyline{fill:none;stroke-width:1.5;stroke-linejoin:round}.mark{stroke-width:2}.faint{opacity:.25}"
+    ".eval{stroke-dasharray:5 3}"
+    ".tip{position:absolute;top:2em;visibility:hidden;background:var(--box);border:1px solid "
+    "var(--line);padding:.3em .6em;font-size:12px;pointer-events:none;max-width:100%}"
     "pre{overflow-x:auto;border:1px solid var(--line);padding:1em}.soft{color:var(--soft)}"
+    ".bar{display:flex;height:1.3em;max-width:40em;border-radius:3px;overflow:hidden;margin:.2em 0 .6em}"
+    ".bar span{display:block;height:100%}"
     ".dot{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin-right:.4em}";
+
+static const char script[] = {
+#include "report.js.inc"
+};
 
 static const char *const colors[] = {"#1f77b4", "#d62728", "#2ca02c", "#ff7f0e",
                                      "#9467bd", "#17becf", "#e377c2", "#8c564b"};
@@ -68,104 +84,282 @@ void report_run_name(buffer *out, const report_run *r, size_t i)
     report_text(out, r->name);
 }
 
-static void add_time(buffer *out, double seconds)
+/* ---- figures of the runs: a row each, a column for each run, so that the table is narrow ---- */
+
+typedef enum { LAST, LATE_MEAN, LEAST, MOST } pick;
+enum { LATE = 100 }; /* points of LATE_MEAN */
+
+static double pick_value(const report_series *s, pick how)
 {
-    char text[40] = "";
-    struct tm utc;
-    time_t t = isfinite(seconds) && fabs(seconds) < 1e11 ? (time_t)seconds : 0;
-    if (t > 0 && gmtime_r(&t, &utc)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
-    buffer_print(out, "<td>%s</td>", text);
+    const report_point *p = s->points;
+    size_t from = how == LATE_MEAN && s->n > LATE ? s->n - LATE : 0;
+    double v = p[s->n - 1].value, sum = 0;
+    if (how == LAST) return v;
+    for (size_t i = from; i < s->n; i++) {
+        sum += p[i].value;
+        if ((how == LEAST && p[i].value < v) || (how == MOST && p[i].value > v)) v = p[i].value;
+    }
+    return how == LATE_MEAN ? sum / (double)(s->n - from) : v;
 }
 
-static void add_duration(buffer *out, double seconds)
+static const char *value_text(const char *name, double v, char text[32])
 {
-    long long s = isfinite(seconds) && seconds > 0 && seconds < 1e12 ? (long long)seconds : 0;
-    buffer_print(out, "<td>%lld:%02lld:%02lld</td>", s / 3600, s / 60 % 60, s % 60);
+    size_t n = strlen(name);
+    if (n > 6 && !strcmp(name + n - 6, "_bytes")) {
+        double gib = v / (1 << 30);
+        snprintf(text, 32, gib < 1 ? "%.4g MiB" : "%.4g GiB", gib < 1 ? gib * 1024 : gib);
+    } else if (!strcmp(name, "mfu")) {
+        snprintf(text, 32, "%.3g %%", 100 * v);
+    } else {
+        report_number(v, text);
+    }
+    return text;
 }
 
-/* ---- the table of runs ---- */
+static bool has_series(const report_run *runs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        const report_series *s = report_find(&runs[i], name);
+        if (s && s->n) return true;
+    }
+    return false;
+}
 
-typedef enum { LAST, LEAST, MOST, MEAN } pick;
-
-static void add_number(buffer *out, const report_run *r, const char *name, pick how, double scale)
+static void add_figure(buffer *out, const report_run *runs, size_t n, const char *label, const char *name, pick how)
 {
     char text[32];
-    const report_series *s = report_find(r, name);
-    if (!s || !s->n) {
-        buffer_puts(out, "<td></td>");
-        return;
+    if (!has_series(runs, n, name)) return;
+    buffer_print(out, "<tr><td>%s</td>", label);
+    for (size_t i = 0; i < n; i++) {
+        const report_series *s = report_find(&runs[i], name);
+        buffer_print(out, "<td>%s</td>", s && s->n ? value_text(name, pick_value(s, how), text) : "");
     }
-    double v = s->points[s->n - 1].value, sum = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        double x = s->points[i].value;
-        sum += x;
-        if ((how == LEAST && x < v) || (how == MOST && x > v)) v = x;
-    }
-    v = (how == MEAN ? sum / (double)s->n : v) * scale;
-    if (fabs(v) < 1e4)
-        buffer_print(out, "<td>%.5g</td>", v);
-    else
-        buffer_print(out, "<td>%s</td>", report_number(v, text));
+    buffer_puts(out, "</tr>\n");
+}
+
+static const char *time_text(double seconds, char text[32])
+{
+    struct tm utc;
+    time_t t = isfinite(seconds) && fabs(seconds) < 1e11 ? (time_t)seconds : 0;
+    *text = 0;
+    if (t > 0 && gmtime_r(&t, &utc)) strftime(text, 32, "%Y-%m-%d %H:%M:%S", &utc);
+    return text;
+}
+
+static const char *duration_text(double seconds, char text[32])
+{
+    long long s = isfinite(seconds) && seconds > 0 && seconds < 1e12 ? (long long)seconds : 0;
+    snprintf(text, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    return text;
 }
 
 static void add_runs(buffer *out, const report_run *runs, size_t n)
 {
-    buffer_puts(out, "<table><tr><th>run</th><th>steps</th><th>begin (UTC)</th><th>duration</th><th>loss, last</th>"
-                     "<th>eval loss, least</th><th>eval loss, last</th><th>tok/s, mean</th><th>memory, GiB</th>"
-                     "<th>tokens</th><th>checkpoints</th></tr>\n");
+    char text[32];
+    buffer_puts(out, "<table><tr><th></th>");
+    for (size_t i = 0; i < n; i++) {
+        buffer_puts(out, "<th>");
+        report_run_name(out, &runs[i], i);
+        buffer_puts(out, "</th>");
+    }
+    buffer_puts(out, "</tr>\n<tr><td>steps</td>");
+    for (size_t i = 0; i < n; i++)
+        buffer_print(out, "<td>%.0f</td>", runs[i].last_step);
+    buffer_puts(out, "</tr>\n<tr><td>begin (UTC)</td>");
+    for (size_t i = 0; i < n; i++)
+        buffer_print(out, "<td>%s</td>", time_text(runs[i].first_time, text));
+    buffer_puts(out, "</tr>\n<tr><td>duration</td>");
+    for (size_t i = 0; i < n; i++)
+        buffer_print(out, "<td>%s</td>", duration_text(runs[i].last_time - runs[i].first_time, text));
+    buffer_puts(out, "</tr>\n");
+    add_figure(out, runs, n, "loss, last", "loss", LAST);
+    add_figure(out, runs, n, "loss, mean of the last 100 steps", "loss", LATE_MEAN);
+    add_figure(out, runs, n, "loss, least", "loss", LEAST);
+    add_figure(out, runs, n, "eval loss, last", "eval_loss", LAST);
+    add_figure(out, runs, n, "eval loss, least", "eval_loss", LEAST);
+    add_figure(out, runs, n, "tokens/s, last", "tokens_per_s", LAST);
+    add_figure(out, runs, n, "tokens/s, mean of the last 100 steps", "tokens_per_s", LATE_MEAN);
+    add_figure(out, runs, n, "tokens/s, most", "tokens_per_s", MOST);
+    add_figure(out, runs, n, "MFU, mean of the last 100 steps", "mfu", LATE_MEAN);
+    add_figure(out, runs, n, "memory, most", "mem_bytes", MOST);
+    add_figure(out, runs, n, "tokens", "tokens", LAST);
+    buffer_puts(out, "<tr><td>checkpoints</td>");
+    for (size_t i = 0; i < n; i++)
+        buffer_print(out, "<td>%zu</td>", runs[i].n_checkpoints);
+    buffer_puts(out, "</tr></table>\n");
+}
+
+/* The first step at which two runs have different losses. */
+static void add_first_difference(buffer *out, const report_run *runs, size_t n)
+{
+    for (size_t r = 1; r < n; r++) {
+        const report_series *a = report_find(&runs[0], "loss"), *b = report_find(&runs[r], "loss");
+        size_t i = 0, both = a && b ? (a->n < b->n ? a->n : b->n) : 0;
+        while (i < both && a->points[i].step == b->points[i].step && a->points[i].value == b->points[i].value)
+            i++;
+        if (!both) continue;
+        buffer_puts(out, "<p>");
+        report_run_name(out, &runs[r], r);
+        if (i == both)
+            buffer_print(out, " has the losses of the first run in all %zu common steps.</p>\n", both);
+        else
+            buffer_print(out, " has other losses than the first run from step %.0f on.</p>\n", b->points[i].step);
+    }
+}
+
+/* ---- where the time of a step goes ---- */
+
+static double mean_of(const report_run *r, const char *name)
+{
+    const report_series *s = report_find(r, name);
+    return s && s->n ? pick_value(s, LATE_MEAN) : NAN;
+}
+
+static double sum_of(const report_run *r, const char *name)
+{
+    const report_series *s = report_find(r, name);
+    double sum = 0;
+    for (size_t i = 0; s && i < s->n; i++)
+        sum += s->points[i].value;
+    return sum;
+}
+
+static void add_part(buffer *bar, buffer *words, const char *name, const char *color, double share)
+{
+    if (!(share > 0)) return;
+    buffer_print(bar, "<span style=\"width:%.2f%%;background:%s\"></span>", 100 * share, color);
+    buffer_print(words, "%s<span class=\"dot\" style=\"background:%s\"></span>%s %.1f %%",
+                 words->size ? " &nbsp; " : "", color, name, 100 * share);
+}
+
+static void add_time_of_step(buffer *out, const report_run *runs, size_t n)
+{
+    bool begun = false;
     for (size_t i = 0; i < n; i++) {
         const report_run *r = &runs[i];
-        buffer_puts(out, "<tr><td>");
-        report_run_name(out, r, i);
-        buffer_print(out, "</td><td>%.0f</td>", r->last_step);
-        add_time(out, r->first_time);
-        add_duration(out, r->last_time - r->first_time);
-        add_number(out, r, "loss", LAST, 1);
-        add_number(out, r, "eval_loss", LEAST, 1);
-        add_number(out, r, "eval_loss", LAST, 1);
-        add_number(out, r, "tokens_per_s", MEAN, 1);
-        add_number(out, r, "mem_bytes", MOST, 1.0 / (1 << 30));
-        add_number(out, r, "tokens", LAST, 1);
-        buffer_print(out, "<td>%zu</td></tr>\n", r->n_checkpoints);
+        buffer bar = {0}, words = {0};
+        double data = mean_of(r, "data_fraction"), comm = mean_of(r, "comm_fraction");
+        double stall = sum_of(r, "save_stall_s") / fmax(r->last_time - r->first_time, 1e-9);
+        if (!isfinite(data)) continue;
+        if (!isfinite(comm)) comm = 0;
+        if (!begun) buffer_puts(out, "<h2>Where the time of a step goes</h2>\n");
+        begun = true;
+        if (n > 1) report_run_name(out, r, i);
+        add_part(&bar, &words, "computing", "#2ca02c", fmax(1 - data - comm, 0));
+        add_part(&bar, &words, "waiting for data", "#ff7f0e", data);
+        add_part(&bar, &words, "waiting for other ranks", "#9467bd", comm);
+        buffer_print(out, "<div class=\"bar\">%s</div><div>%s", bar.size ? bar.text : "", words.size ? words.text : "");
+        if (stall > 0.001) buffer_print(out, " &nbsp; saves stopped the run for %.1f %% of its time", 100 * stall);
+        buffer_puts(out, "</div>\n");
+        buffer_free(&bar);
+        buffer_free(&words);
     }
-    buffer_puts(out, "</table>\n");
 }
 
-/* ---- charts and configs ---- */
+/* ---- charts ---- */
 
-static const char *const first_charts[] = {
-    "loss", "eval_loss", "lr", "grad_norm", "tokens_per_s", "mfu", "mem_bytes", "data_fraction", "comm_fraction"};
+static const char *const first_charts[] = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "mem_bytes"};
 enum { N_FIRST = sizeof first_charts / sizeof *first_charts };
 
-/* Increases with the step, is equal in all runs, or is already in the table. */
+/* Increases with the step, or is in another part of the page. */
 static bool is_dull(const char *name)
 {
-    static const char *const dull[] = {"epoch", "tokens", "mem_total_bytes", "eval_tokens", "exported_step"};
+    static const char *const dull[] = {"epoch",         "tokens",        "mem_total_bytes", "eval_tokens",
+                                       "exported_step", "data_fraction", "comm_fraction"};
     for (size_t i = 0; i < sizeof dull / sizeof *dull; i++)
         if (!strcmp(name, dull[i])) return true;
-    for (size_t i = 0; i < N_FIRST; i++)
-        if (!strcmp(name, first_charts[i])) return true;
     return false;
 }
 
-static bool is_drawn(const report_run *runs, size_t run, const char *name)
+/* Whether all runs have the same value at every step. */
+static bool is_constant(const report_run *runs, size_t n, const char *name, double *value)
 {
-    for (size_t i = 0; i < run; i++)
-        if (report_find(&runs[i], name)) return true;
-    return false;
+    bool begun = false;
+    size_t points = 0;
+    for (size_t i = 0; i < n; i++) {
+        const report_series *s = report_find(&runs[i], name);
+        for (size_t k = 0; s && k < s->n; k++, points++) {
+            if (begun && s->points[k].value != *value) return false;
+            *value = s->points[k].value;
+            begun = true;
+        }
+        if (s && s->n_odd) return false;
+    }
+    return points > n;
+}
+
+typedef struct {
+    const char **names;
+    size_t n, room;
+    buffer constant; /* text about those that are left out */
+} chart_list;
+
+static void list_chart(chart_list *l, const report_run *runs, size_t n, const char *name)
+{
+    char text[32];
+    double value = 0;
+    if (!has_series(runs, n, name)) return;
+    for (size_t i = 0; i < l->n; i++)
+        if (!strcmp(l->names[i], name) || (!strncmp(name, "eval_", 5) && !strcmp(l->names[i], name + 5))) return;
+    bool has_eval = false;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < runs[i].n_series; k++)
+            has_eval =
+                has_eval || (!strncmp(runs[i].series[k].name, "eval_", 5) && !strcmp(runs[i].series[k].name + 5, name));
+    if (!has_eval && is_constant(runs, n, name, &value)) {
+        buffer_puts(&l->constant, l->constant.size ? ", " : "");
+        report_text(&l->constant, name);
+        buffer_print(&l->constant, " %s", value_text(name, value, text));
+        return;
+    }
+    if (l->n == l->room) {
+        l->room = l->room ? 2 * l->room : 32;
+        l->names = mem_realloc(l->names, l->room * sizeof *l->names);
+    }
+    l->names[l->n++] = name;
 }
 
 static void add_charts(buffer *out, const report_run *runs, size_t n)
 {
-    buffer_puts(out, "<div class=\"charts\">\n");
+    chart_list l = {0};
     for (size_t i = 0; i < N_FIRST; i++)
-        if (is_drawn(runs, n, first_charts[i])) report_chart(out, runs, n, first_charts[i]);
-    for (size_t r = 0; r < n; r++)
-        for (size_t i = 0; i < runs[r].n_series; i++) {
-            const char *name = runs[r].series[i].name;
-            if (!is_dull(name) && !is_drawn(runs, r, name)) report_chart(out, runs, n, name);
+        list_chart(&l, runs, n, first_charts[i]);
+    for (int evals = 0; evals < 2; evals++) /* a chart of its own only for evaluations without a training series */
+        for (size_t r = 0; r < n; r++)
+            for (size_t i = 0; i < runs[r].n_series; i++) {
+                const char *name = runs[r].series[i].name;
+                bool is_first = false;
+                for (size_t k = 0; k < N_FIRST; k++)
+                    is_first = is_first || !strcmp(name, first_charts[k]);
+                if (!is_first && !is_dull(name) && (strncmp(name, "eval_", 5) == 0) == evals &&
+                    (r == 0 || !has_series(runs, r, name)))
+                    list_chart(&l, runs, n, name);
+            }
+    buffer_puts(out,
+                "<h2>Charts</h2>\n<div class=\"controls\"><label>over <select id=\"x\"><option value=\"step\">steps"
+                "</option><option value=\"samples\">samples</option><option value=\"time\">time</option></select>"
+                "</label><label><input type=\"checkbox\" id=\"log\"> log scale</label><label>smoothing <input "
+                "type=\"range\" id=\"smooth\" min=\"0\" max=\"0.99\" step=\"0.01\" value=\"0\"></label></div>\n"
+                "<noscript><p>The charts need JavaScript; the numbers are in metrics.jsonl.</p></noscript>\n"
+                "<div class=\"charts\">\n");
+    for (size_t c = 0; c < l.n; c++) {
+        size_t n_odd = 0;
+        for (size_t i = 0; i < n; i++) {
+            const report_series *s = report_find(&runs[i], l.names[c]);
+            if (s) n_odd += s->n_odd;
         }
+        buffer_print(out, "<figure data-chart=\"%zu\"><figcaption>", c);
+        report_text(out, l.names[c]);
+        if (n_odd) buffer_print(out, " <b>(%zu not finite)</b>", n_odd);
+        buffer_puts(out, "</figcaption><div class=\"plot\"></div><div class=\"tip\"></div></figure>\n");
+    }
     buffer_puts(out, "</div>\n");
+    if (l.constant.size) buffer_print(out, "<p class=\"soft\">Constant: %s.</p>\n", l.constant.text);
+    buffer_puts(out, "<script type=\"application/json\" id=\"data\">");
+    report_data(out, runs, n, l.names, l.n);
+    buffer_print(out, "</script>\n<script>%s</script>\n", script);
+    buffer_free(&l.constant);
+    free(l.names);
 }
 
 static void add_configs(buffer *out, const report_run *runs, size_t n)
@@ -183,17 +377,27 @@ static void add_configs(buffer *out, const report_run *runs, size_t n)
 void report_page(buffer *out, const report_run *runs, size_t n)
 {
     buffer_puts(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
-                     "<meta name=\"viewport\" content=\"width=device-width\"><title>");
+                     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
     for (size_t i = 0; i < n; i++) {
         if (i) buffer_puts(out, ", ");
         report_text(out, runs[i].name);
     }
     buffer_puts(out, "</title>\n");
     add_style(out);
-    buffer_print(out, "<h1>%s</h1>\n", n > 1 ? "Runs" : "Run");
+    buffer_puts(out, "<h1>");
+    for (size_t i = 0; i < n; i++) {
+        if (i) buffer_puts(out, ", ");
+        report_text(out, runs[i].name);
+    }
+    buffer_puts(out, "</h1>\n");
     add_runs(out, runs, n);
+    add_time_of_step(out, runs, n);
     report_differences(out, runs, n);
+    add_first_difference(out, runs, n);
     add_charts(out, runs, n);
     add_configs(out, runs, n);
-    buffer_print(out, "<p class=\"soft\">nrl %s; marks below the loss are checkpoints</p>\n</html>\n", NRL_VERSION);
+    buffer_print(out,
+                 "<p class=\"soft\">nrl %s; dashed lines are evaluations, marks below the loss are checkpoints</p>\n"
+                 "</html>\n",
+                 NRL_VERSION);
 }

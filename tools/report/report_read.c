@@ -42,7 +42,7 @@ static report_series *series_of(arena *a, report_run *r, const char *name, size_
 }
 
 /* A value that no axis can show counts as not finite. */
-static void add_point(report_series *s, double step, double value)
+static void add_point(report_series *s, double step, double time, double value)
 {
     if (!(fabs(value) < LARGEST)) {
         s->n_odd++;
@@ -52,7 +52,7 @@ static void add_point(report_series *s, double step, double value)
         s->room = s->room ? 2 * s->room : 64;
         s->points = mem_realloc(s->points, s->room * sizeof *s->points);
     }
-    s->points[s->n++] = (report_point){step, value};
+    s->points[s->n++] = (report_point){step, time, value};
 }
 
 /* ---- metrics.jsonl ---- */
@@ -68,7 +68,9 @@ static bool add_record(arena *a, report_run *r, const nrl_node *record)
         const char *name = nrl_node_key(record, i);
         if (!strcmp(name, "step") || !strcmp(name, "time")) continue;
         report_series *s = series_of(a, r, name, &hint);
-        if (s) add_point(s, step, nrl_node_f64(nrl_node_at(record, i), NAN)); /* "NaN" is a string */
+        if (s)
+            add_point(s, step, isfinite(time) ? time : 0,
+                      nrl_node_f64(nrl_node_at(record, i), NAN)); /* "NaN" is a string */
     }
     if (!r->n_records++) r->first_time = time;
     r->last_time = time;
