@@ -75,6 +75,8 @@ static void add_core(tables *t)
     add(t,
         (table){"algorithm", "the core's options, used if a loss needs a reference; the algorithm plugin has its own",
                 reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
+    add(t, (table){"algorithm", "the core's option, used if a loss learns from a teacher", teacher_rows, teacher_n_rows,
+                   sizeof(nrl_option), NULL, NULL});
     add(t, (table){"optimizer", "the core's options; the optimizer plugin has its own", optim_rows, optim_n_rows,
                    sizeof(nrl_option), NULL, NULL});
     add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows, sizeof(nrl_option), NULL, NULL});

@@ -85,11 +85,11 @@ static nrl_status logits_take_logps(void *user, nrl_tensor *hidden)
 {
     logits_group *g = user;
     const nrl_batch *b = g->batch;
-    nrl_tensor *logps, *entropy, *sum_p2;
+    head_tensors v;
     memset(g->logps, 0, (size_t)b->n_tokens * sizeof *g->logps);
     if (!b->n_rows) return NRL_OK;
-    NRL_TRY(head_columns(g->work->ctx, &g->work->policy->head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2));
-    NRL_TRY(tensor_read(g->work->ctx, logps, g->logps)); /* there are fewer rows than tokens */
+    NRL_TRY(head_columns(g->work->ctx, &g->work->policy->head, hidden, HEAD_LOGP, 1.0, &v));
+    NRL_TRY(tensor_read(g->work->ctx, v.logps, g->logps)); /* there are fewer rows than tokens */
     for (int64_t row = b->n_rows; row-- > 0;) {
         float value = g->logps[row];
         g->logps[row] = 0;

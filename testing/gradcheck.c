@@ -101,7 +101,7 @@ static nrl_status gradcheck_part_create(const gradcheck *c, int64_t first, int64
 /* The sum of all terms for the part's log-probs; its gradient too unless `grad` is NULL. */
 static nrl_status gradcheck_loss(const gradcheck *c, const gradcheck_part *p, double *sum, double *grad)
 {
-    static const char *const others[] = {"ref_logps", "entropy", "sum_p2"};
+    static const char *const others[] = {"ref_logps", "entropy", "sum_p2", "lse"};
     nrl_ctx *ctx = nrl_harness_ctx(c->harness);
     const int64_t n = nrl_batch_n_targets(p->batch);
     nrl_tensor *column, *terms[NRL_MAX_TERMS] = {0};
@@ -111,7 +111,7 @@ static nrl_status gradcheck_loss(const gradcheck *c, const gradcheck_part *p, do
     nrl_status st = NRL_OK;
     NRL_TRY(nrl_harness_use_batch(c->harness, p->batch));
     nrl_scope_begin(ctx);
-    for (int k = 0; k < 3 && st == NRL_OK; k++) {
+    for (int k = 0; k < 4 && st == NRL_OK; k++) {
         gradcheck_fill_column(p, COLUMN_OTHERS + k, k == 1 ? 1 : -1, other);
         st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &n, other, &column);
         if (st == NRL_OK) nrl_harness_batch_set_column(p->batch, others[k], column);

@@ -27,6 +27,7 @@ static const struct {
     {"algorithm", CONFIG_KEY_COMPARED},
     {"algorithm.check_initial_loss", CONFIG_KEY_FREE},
     {"algorithm.reference_model", CONFIG_KEY_BY_CONTENT},
+    {"algorithm.teacher_model", CONFIG_KEY_BY_CONTENT},
     {"train", CONFIG_KEY_COMPARED},
     {"train.steps", CONFIG_KEY_FREE}, /* the rates that follow from them are compared */
     {"train.epochs", CONFIG_KEY_FREE},

@@ -107,7 +107,7 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
         if (strcmp(b->columns[i].name, name) || !t) continue;
         *column = t;
         /* Columns set on a view have its size; columns of the parent are sliced to the rows of the view. */
-        if (!b->parent || t->numel == b->n_rows) return NRL_OK;
+        if (!b->parent || t->dims[0] == b->n_rows) return NRL_OK;
         return nrl_op_slice_rows(ctx, t, b->row_begin, b->row_begin + b->n_rows, column);
     }
     for (int32_t i = 0; i < b->n_extra; i++)

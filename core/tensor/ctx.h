@@ -78,20 +78,25 @@ typedef struct {
     nrl_param *weight, *bias;
     double scale, soft_cap;
 } head_spec;
-enum { HEAD_LOGP = 1, HEAD_ENTROPY = 2, HEAD_LOG_SUM_P2 = 4 };
-/* Computes the log-probs of the batch's target positions from hidden [N,D]: logps [P] f32, recorded on the tape, and
- * entropy and log_sum_p2 if `want` has them, else NULL. Logits exist one chunk at a time; the backward recomputes them,
- * except for those that the tape may keep (ctx_set_head_keep). */
+enum { HEAD_LOGP = 1, HEAD_ENTROPY = 2, HEAD_LOG_SUM_P2 = 4, HEAD_LOGITS = 8 };
+/* Values of n target positions, [n] f32 each, and their logits [n,V] f32 over the whole vocabulary, after scale, cap
+ * and temperature. NULL = not wanted. All but log_sum_p2 may have a gradient. */
+typedef struct {
+    nrl_tensor *logps, *lse, *entropy, *logits, *log_sum_p2;
+} head_tensors;
+/* Computes values of the batch's target positions from hidden [N,D], recorded on the tape: logps and lse always,
+ * entropy and log_sum_p2 if `want` has them. Logits exist one chunk at a time; the backward recomputes them, except for
+ * those that the tape may keep (ctx_set_head_keep). */
 nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, double temperature,
-                        nrl_tensor **logps, nrl_tensor **entropy, nrl_tensor **log_sum_p2);
+                        head_tensors *values);
 /* Head and loss in one pass, for tokenwise losses: computes logits only once. For each chunk of target positions, calls
- * `loss` with a batch view and its log-probs; `loss` runs its own small tape and returns d loss / d logp with a
- * reference for the head (NULL = zero). Returns d loss / d hidden [N,D] with a reference for the caller, and adds to
- * the head's GRAD. */
-typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_tensor *logps,
-                                      nrl_tensor **dlogps);
-nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss, void *user,
-                      nrl_tensor **dhidden);
+ * `loss` with a batch view and the values that `want` has; `loss` runs its own small tape and fills d loss / d value,
+ * with references for the head (NULL = zero). Returns d loss / d hidden [N,D] with a reference for the caller, and adds
+ * to the head's GRAD. dhidden NULL: no gradients. */
+typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk, const head_tensors *values,
+                                      head_tensors *grads);
+nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, head_chunk_loss loss,
+                      void *user, nrl_tensor **dhidden);
 /* Sets the target positions per chunk; 0 = chosen by the head. It changes results by rounding at most. */
 void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
 /* Sets the bytes of logits that head_columns may keep for its backward, which need not be recomputed (default 0).

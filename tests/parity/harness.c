@@ -222,12 +222,12 @@ static nrl_status ask_head(void *user, nrl_tensor *hidden)
 {
     question *q = user;
     const head_spec *head = &q->p->m->head;
-    nrl_tensor *answer, *none[2];
+    head_tensors v;
     if (q->rows)
-        NRL_TRY(head_logits(q->p->ctx, head, hidden, q->rows, q->n, &answer));
+        NRL_TRY(head_logits(q->p->ctx, head, hidden, q->rows, q->n, &v.logps));
     else
-        NRL_TRY(head_columns(q->p->ctx, head, hidden, HEAD_LOGP, 1, &answer, &none[0], &none[1]));
-    q->out = fetch(q->p, answer);
+        NRL_TRY(head_columns(q->p->ctx, head, hidden, HEAD_LOGP, 1, &v));
+    q->out = fetch(q->p, v.logps);
     return NRL_OK;
 }
 

@@ -192,12 +192,15 @@ BUILD(build_rows)
 
 BUILD(build_head)
 {
-    nrl_tensor *logps, *entropy;
+    head_tensors v;
     head_spec head = {p[0], c->n_params > 1 ? p[1] : NULL, c->real[0], c->real[1]};
-    if (!c->number[0]) return head_columns(ctx, &head, x[0], HEAD_LOGP, 1, y, NULL, NULL);
-    NRL_TRY(head_columns(ctx, &head, x[0], HEAD_LOGP | HEAD_ENTROPY, 0.8, &logps, &entropy, NULL));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, logps, 0, 0, &logps));
-    return nrl_op_binary(ctx, NRL_BINARY_MUL, logps, entropy, y);
+    NRL_TRY(head_columns(ctx, &head, x[0], HEAD_LOGP | HEAD_ENTROPY, c->number[0] ? 0.8 : 1, &v));
+    *y = v.logps;
+    if (!c->number[0]) return NRL_OK;
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, v.logps, 0, 0, &v.logps));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, v.logps, v.entropy, y));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, v.lse, 0, 0, &v.lse));
+    return nrl_op_binary(ctx, NRL_BINARY_ADD, *y, v.lse, y);
 }
 
 /* clang-format off: a table */

@@ -181,19 +181,20 @@ static inline nrl_status tiny_record(tiny_llama *m, tape *t, nrl_tensor **hidden
 static inline nrl_status tiny_step(tiny_llama *m, nrl_batch *b, double *logps)
 {
     nrl_ctx *ctx = m->ctx;
-    nrl_tensor *hidden, *lp, *seed;
+    nrl_tensor *hidden, *seed;
+    head_tensors v;
     head_spec head = tiny_head(m);
     tape *t = tape_create();
     NRL_TRY(ctx_set_batch(ctx, b));
     NRL_TRY(tiny_record(m, t, &hidden));
     ctx_scope_begin(ctx);
     ctx_tape_begin(ctx, t);
-    NRL_TRY(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &lp, NULL, NULL));
+    NRL_TRY(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &v));
     ctx_tape_end(ctx);
     tensor_release(ctx, hidden);
     NRL_TRY(tiny_seed(ctx, b, &seed));
-    NRL_TRY(tape_backward(ctx, t, &lp, &seed, 1, NULL, NULL, 0));
-    if (logps) NRL_TRY(nrl_tensor_fetch(ctx, lp, logps, b->n_rows));
+    NRL_TRY(tape_backward(ctx, t, &v.logps, &seed, 1, NULL, NULL, 0));
+    if (logps) NRL_TRY(nrl_tensor_fetch(ctx, v.logps, logps, b->n_rows));
     ctx_scope_end(ctx);
     tape_destroy(ctx, t);
     return ctx_set_batch(ctx, NULL);

@@ -19,7 +19,8 @@ bool algorithm_is_word(const char *word, const char *const *words)
     return *words;
 }
 
-const char *const algorithm_columns_known[] = {"logps", "ref_logps", "entropy", "sum_p2", NULL};
+const char *const algorithm_columns_known[] = {"logps",  "ref_logps",     "entropy",        "sum_p2", "lse",
+                                               "logits", "teacher_logps", "teacher_logits", NULL};
 
 /* ---- batches ---- */
 
@@ -83,23 +84,28 @@ nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, in
     return b;
 }
 
+enum { VOCABULARY = 64 };
+
 /* Values in [-scale, 0) that depend on example, side and row, but not on the position in the batch. */
 static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *examples, const char *name, double scale,
                              nrl_tensor **column)
 {
-    float values[ALGORITHM_MAX_ROWS];
     int32_t last = -1;
     uint64_t state = 0;
-    int64_t n = nrl_batch_n_targets(b);
+    int64_t n = nrl_batch_n_targets(b), width = strstr(name, "logits") ? VOCABULARY : 1, shape[] = {n, width};
+    float *values = calloc((size_t)(n * width + 1), sizeof *values);
     for (int64_t i = 0; i < n; i++) {
         int32_t segment = nrl_batch_target_segments(b)[i];
         if (segment != last)
             state = (uint64_t)examples[nrl_batch_segment_example(b)[segment]] * 1000 +
                     (uint64_t)nrl_batch_segment_side(b)[segment] * 100 + (unsigned char)(s->agree ? 'l' : name[0]);
         last = segment;
-        values[i] = (float)compute_uniform(&state, -scale, 0);
+        for (int64_t v = 0; v < width; v++)
+            values[i * width + v] = (float)compute_uniform(&state, -scale, 0);
     }
-    NRL_TRY(nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, 1, &n, values, column));
+    nrl_status st = nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, width > 1 ? 2 : 1, shape, values, column);
+    free(values);
+    NRL_TRY(st);
     nrl_harness_batch_set_column(b, name, *column);
     return NRL_OK;
 }

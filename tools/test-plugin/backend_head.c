@@ -44,7 +44,7 @@ static row_truth row_reference(const head_case *k, const double *z)
 }
 
 typedef struct {
-    mat *logits, *logp, *lse, *entropy, *p2, *dlogits, *dlogp, *dentropy;
+    mat *logits, *logp, *lse, *entropy, *p2, *dlogits, *dlogp, *dentropy, *dlse;
     int32_t *target, *argmax;
     int32_t *target_device, *argmax_device;
     double *z; /* transformed logits */
@@ -60,6 +60,7 @@ static head_mats head_new(suite *s, const head_case *k)
     m.p2 = mat_new(s, NRL_DTYPE_F32, 1, k->rows, 0);
     m.dlogp = mat_random(s, NRL_DTYPE_F32, 1, k->rows, 0, -2, 2);
     m.dentropy = mat_random(s, NRL_DTYPE_F32, 1, k->rows, 0, -2, 2);
+    m.dlse = mat_random(s, NRL_DTYPE_F32, 1, k->rows, 0, -2, 2);
     m.target = mem_alloc((size_t)k->rows * sizeof *m.target);
     m.argmax = mem_alloc((size_t)k->rows * sizeof *m.argmax);
     m.z = mem_alloc((size_t)(k->rows * k->cols) * sizeof *m.z);
@@ -109,6 +110,7 @@ static void check_gradient(suite *s, const head_case *k, head_mats *m, bool in_p
             double z = m->z[r * k->cols + c], p = exp(z - t.lse), u = 0;
             double d = 0;
             if (m->target[r] >= 0) d = *mat_value(m->dlogp, 0, r) * ((c == m->target[r]) - p);
+            if (k->entropy) d += *mat_value(m->dlse, 0, r) * p;
             if (k->entropy) d -= *mat_value(m->dentropy, 0, r) * p * (z - t.lse + t.entropy);
             if (k->soft_cap > 0) u = z * k->temperature / k->soft_cap;
             want[r * k->cols + c] = d * (1 - u * u) / k->temperature;
@@ -126,6 +128,7 @@ static void check_gradient(suite *s, const head_case *k, head_mats *m, bool in_p
     if (k->entropy) {
         a.entropy = m->entropy->device;
         a.dentropy = m->dentropy->device;
+        a.dlse = m->dlse->device;
     }
     suite_ok(s, s->ops.head_grad(s->self, NULL, &a), "head_grad runs");
     suite_expect(s, "head_grad is the slope of head", dlogits, want, 2e-5, 5e-6);

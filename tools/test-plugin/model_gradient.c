@@ -31,12 +31,13 @@ static nrl_status weighted_sum(model_suite *s, nrl_tensor *logps, nrl_tensor **s
 static nrl_status taped_loss(model_suite *s, tape *t, double *loss)
 {
     nrl_ctx *ctx = s->compute.ctx;
-    nrl_tensor *hidden, *logps, *entropy, *log_sum_p2, *sum, *seed;
+    nrl_tensor *hidden, *sum, *seed;
+    head_tensors v;
     float one = 1;
     if (t) ctx_tape_begin(ctx, t);
     nrl_status st = model_suite_forward(s, false, &hidden);
-    if (st == NRL_OK) st = head_columns(ctx, &s->m->head, hidden, HEAD_LOGP, 1, &logps, &entropy, &log_sum_p2);
-    if (st == NRL_OK) st = weighted_sum(s, logps, &sum);
+    if (st == NRL_OK) st = head_columns(ctx, &s->m->head, hidden, HEAD_LOGP, 1, &v);
+    if (st == NRL_OK) st = weighted_sum(s, v.logps, &sum);
     if (t) ctx_tape_end(ctx);
     NRL_TRY(st);
     NRL_TRY(nrl_tensor_fetch(ctx, sum, loss, 1));

@@ -125,14 +125,15 @@ static nrl_status hidden_states(layers *l, nrl_tensor **hidden)
 static nrl_status taped(layers *l, tape *t, nrl_tensor **sum)
 {
     const head_spec head = {.weight = l->list[TABLE], .scale = 1};
-    nrl_tensor *hidden, *logps, *entropy, *squares, *both;
+    nrl_tensor *hidden, *both;
+    head_tensors v;
     ctx_tape_begin(l->ctx, t);
     nrl_status st = hidden_states(l, &hidden);
-    if (st == NRL_OK) st = head_columns(l->ctx, &head, hidden, HEAD_LOGP | HEAD_ENTROPY, 1, &logps, &entropy, &squares);
-    if (st == NRL_OK) st = nrl_op_binary(l->ctx, NRL_BINARY_ADD, logps, entropy, &both);
+    if (st == NRL_OK) st = head_columns(l->ctx, &head, hidden, HEAD_LOGP | HEAD_ENTROPY, 1, &v);
+    if (st == NRL_OK) st = nrl_op_binary(l->ctx, NRL_BINARY_ADD, v.logps, v.entropy, &both);
     if (st == NRL_OK) st = nrl_op_sum(l->ctx, both, sum);
     ctx_tape_end(l->ctx);
-    return st == NRL_OK ? nrl_tensor_fetch(l->ctx, logps, l->logps, N) : st;
+    return st == NRL_OK ? nrl_tensor_fetch(l->ctx, v.logps, l->logps, N) : st;
 }
 
 static nrl_status compute_layers(layers *l)

@@ -176,8 +176,8 @@ typedef struct {
     float *logp, *lse, *entropy, *log_sum_p2;
     int32_t *argmax;
 } nrl_head_args;
-/* The gradient of the logits, dz = dlogp (onehot - p) + dentropy (...), through soft cap and temperature. It is
- * written to dlogits in the compute dtype, which may be the memory of logits if that is f32. */
+/* The gradient of the logits, dz = dlogp (onehot - p) + dlse p + dentropy (...), through soft cap and temperature. It
+ * is written to dlogits in the compute dtype, which may be the memory of logits if that is f32. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits, dlogits; /* logits after cap and temperature, as head left them */
@@ -185,6 +185,7 @@ typedef struct {
     double soft_cap, inverse_temperature;
     const float *lse, *entropy;    /* of the whole vocabulary */
     const float *dlogp, *dentropy; /* NULL = zero */
+    const float *dlse;             /* likewise */
 } nrl_head_grad_args;
 
 /* AdamW on n elements, see optimizer.h. work is absent if master is WEIGHT itself; a bf16 work is rounded as in

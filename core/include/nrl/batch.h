@@ -45,7 +45,9 @@ NRL_API const int32_t *nrl_batch_segment_side(const nrl_batch *b);    /* [S] 0, 
 NRL_API double nrl_batch_count(const nrl_batch *b, const char *what);
 
 /* Returns a column by name: "logps" [P] f32 (log p(target | prefix), recorded on the tape), "weights" [P]
- * f32, "ref_logps" [P], "entropy" [P], or a key of data.extra [S]. The batch owns the tensor.
+ * f32, "ref_logps" [P], "entropy" [P], "sum_p2" [P] (log sum_v p_v^2, no gradient), "lse" [P] (the logarithm of the
+ * softmax's denominator), "logits" [P,V] f32 (of tokenwise losses, which get a chunk of target positions at a time),
+ * "hidden" [N,D] in the compute dtype (the input of the head), or a key of data.extra [S]. The batch owns the tensor.
  * NRL_ERR_CONFIG if `needs` does not list this column; the message lists the available ones. */
 NRL_API nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, nrl_tensor **column);
 

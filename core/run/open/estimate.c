@@ -46,7 +46,7 @@ static nrl_status find_largest(session *se, nrl_batch **largest)
     return larger_of(se, best, largest); /* a step's batches live until the next is asked for */
 }
 
-/* The reference's log-probs, wherever they come from. */
+/* The second model's log-probs, wherever they come from. */
 static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_tensor **column)
 {
     const dry_run *h = user;
@@ -55,7 +55,7 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     *column = NULL;
     if (batch->is_tail) return NRL_OK;
     NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &n, true, column));
-    batch_set_column(batch, "ref_logps", *column);
+    batch_set_column(batch, reference_is_teacher(h->se->algorithm) ? "teacher_logps" : "ref_logps", *column);
     return NRL_OK;
 }
 
@@ -79,8 +79,9 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     h->work.algorithm = algorithm;
     h->work.algorithm_self = self;
     h->work.recompute = se->work.recompute;
-    if (work_needs(algorithm, "ref_logps")) h->work.extra_column = blank_column;
+    if (reference_is_needed(algorithm)) h->work.extra_column = blank_column;
     h->work.extra_user = h;
+    if (work_needs(algorithm, "teacher_logits")) h->work.teacher = &h->work; /* of the policy's size */
     work_open(&h->work);
     NRL_TRY(storage_buffers_gradients(&spec) ? gradients_open(h->ctx, se->model, &h->work.gradients) : NRL_OK);
     ctx_memory_use(h->ctx, &held);

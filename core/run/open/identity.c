@@ -95,12 +95,13 @@ static nrl_status add_files(session *se, buffer *lines)
     add_config(se->model->config, "model's ", lines);
     NRL_TRY(add_origin(&se->origin, "model's ", lines));
     const char *path = se->reference_options.reference_model;
-    if (work_needs(se->algorithm, "ref_logps") && *path) {
+    if (reference_is_needed(se->algorithm) && *path) {
         model_origin origin = {.formats = &se->formats, .signer = se->public_key};
         const nrl_node *config;
         NRL_TRY(origin_find(path, &se->model_memory, &origin, &config));
-        add_config(config, "reference's ", lines);
-        NRL_TRY(add_origin(&origin, "reference's ", lines));
+        const char *whose = reference_is_teacher(se->algorithm) ? "teacher's " : "reference's ";
+        add_config(config, whose, lines);
+        NRL_TRY(add_origin(&origin, whose, lines));
     }
     if (se->tokenizer) {
         NRL_TRY(add_plugin(se, &se->tokenizer->open.table->plugin, lines));

@@ -100,6 +100,27 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return reference_column(user, set, batch, column);
 }
 
+/* Equal ids must be equal tokens. Models may come without a tokenizer: then only the sizes are compared. */
+static nrl_status compare_tokens(session *se, const model_origin *o)
+{
+    const char *folder;
+    tokenizer *other;
+    NRL_TRY(origin_tokenizer(o, &se->memory, &folder));
+    if (!se->tokenizer || !folder || !tokenizer_is_at(se->host, folder)) return NRL_OK;
+    NRL_TRY(tokenizer_open_path(se->host, folder, &other));
+    nrl_status st = NRL_OK;
+    for (int32_t id = 0; id < se->tokenizer->info.vocab_size && st == NRL_OK; id++) {
+        uint32_t flags;
+        const char *mine = tokenizer_token_text(se->tokenizer, id, &flags);
+        const char *its = tokenizer_token_text(other, id, &flags);
+        if (mine && (!its || strcmp(mine, its)))
+            st = nrl_fail(NRL_ERR_CONFIG, "token %d is '%s' in the tokenizer of '%s', but '%s' in that of the policy",
+                          id, its ? its : "none", folder, mine);
+    }
+    tokenizer_close(other);
+    return st;
+}
+
 /* A reference of its own: its directory says what it is. */
 static nrl_status find_reference(session *se, reference_setup *setup)
 {
@@ -107,14 +128,15 @@ static nrl_status find_reference(session *se, reference_setup *setup)
     nrl_status st =
         origin_find(se->reference_options.reference_model, &se->model_memory, &setup->origin, &setup->config);
     if (st == NRL_OK) st = model_find(se->host, setup->config, &setup->table);
-    if (st != NRL_OK) nrl_add_context("algorithm.reference_model");
+    if (st == NRL_OK) st = compare_tokens(se, &setup->origin);
+    if (st != NRL_OK) nrl_add_context("%s", reference_key(se->algorithm));
     return st;
 }
 
 nrl_status session_look_at_reference(session *se)
 {
     reference_setup setup = {0};
-    bool wanted = work_needs(se->algorithm, "ref_logps") && *se->reference_options.reference_model;
+    bool wanted = reference_is_needed(se->algorithm) && *se->reference_options.reference_model;
     return wanted ? find_reference(se, &setup) : NRL_OK;
 }
 
@@ -139,7 +161,7 @@ static nrl_status identify_reference(session *se, const model_origin *o)
 nrl_status session_open_reference(session *se)
 {
     const char *own = se->reference_options.reference_model;
-    if (!work_needs(se->algorithm, "ref_logps")) return NRL_OK;
+    if (!reference_is_needed(se->algorithm)) return NRL_OK;
     reference_setup setup = {.options = &se->reference_options,
                              .ctx = se->ctx,
                              .mesh = se->mesh,
@@ -153,6 +175,7 @@ nrl_status session_open_reference(session *se)
                              .cache_dir = session_cache_folder(se),
                              .micro_batch_tokens = se->config.train.micro_batch_tokens,
                              .prompt_targets = work_needs(se->algorithm, "prompt_targets"),
+                             .is_teacher = reference_is_teacher(se->algorithm),
                              .signal = se->env.signal};
     if (*own)
         NRL_TRY(find_reference(se, &setup));
@@ -162,6 +185,13 @@ nrl_status session_open_reference(session *se)
         NRL_TRY(identify_reference(se, &setup.origin));
     const dataset *sets[] = {se->train.set, se->eval.set};
     NRL_TRY(reference_open(&setup, sets, 2, &se->reference));
+    if (work_needs(se->algorithm, "teacher_logits")) se->work.teacher = reference_walk(se->reference);
+    if (se->work.teacher && se->work.stage.comm)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "parallel: algorithm '%s' reads the logits of a teacher, whose layers cannot be "
+                        "divided into stages; expected another axis",
+                        se->algorithm->plugin.name);
+    if (setup.is_teacher && !work_needs(se->algorithm, "teacher_logps")) return NRL_OK;
     se->work.extra_column = extra_column;
     se->work.extra_user = se->reference;
     return NRL_OK;

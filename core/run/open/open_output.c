@@ -184,7 +184,7 @@ static nrl_status check_claims(session *se)
     if (se->config.model.tokenizer_from.source)
         inputs_add(in, "model.tokenizer", se->config.model.tokenizer_from.source);
     if (own && *own && origin_find(own, &se->model_memory, &other, &config) == NRL_OK)
-        origin_add_inputs(&other, "algorithm.reference_model", in);
+        origin_add_inputs(&other, reference_key(se->algorithm), in);
     add_source(se, "data.train", se->config.data.train);
     add_source(se, "data.eval", se->config.data.eval);
     const char *template = se->config.data.template_from.source;

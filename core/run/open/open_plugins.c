@@ -17,10 +17,19 @@ static const void *open_component(session *se, uint32_t kind, const char *sectio
     return p ? p->table : NULL;
 }
 
-static void fill_script_algorithm(session *se, void *self, const option_part *part)
+/* The core's own rows of `algorithm:` exist for algorithms that may need a second model. */
+static option_part second_model_part(session *se, const nrl_algorithm *a)
+{
+    if (reference_is_teacher(a))
+        return (option_part){teacher_rows, teacher_n_rows, sizeof *teacher_rows, &se->reference_options};
+    return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
+}
+
+static void fill_script_algorithm(session *se, void *self)
 {
     const config_component *c = &se->config.algorithm;
-    size_t n_parts = work_needs(se->algorithm, "ref_logps");
+    size_t n_parts = reference_is_needed(se->algorithm);
+    const option_part part = second_model_part(se, se->algorithm);
     const plugin *p;
     if (plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
         problems_add(se->problems, c->at,
@@ -28,19 +37,21 @@ static void fill_script_algorithm(session *se, void *self, const option_part *pa
                      p->path);
     se->algorithm_is_script = true;
     se->algorithm_self = self;
-    options_fill(&se->memory, se->problems, "algorithm", c->options, part, n_parts);
-    options_resolve(&se->memory, c->options, part, n_parts, c->resolved);
+    options_fill(&se->memory, se->problems, "algorithm", c->options, &part, n_parts);
+    options_resolve(&se->memory, c->options, &part, n_parts, c->resolved);
 }
 
-static void fill_plugin_algorithm(session *se, const option_part *part)
+static void fill_plugin_algorithm(session *se)
 {
     const config_component *c = &se->config.algorithm;
     const plugin *p;
     void *options = NULL;
     const size_t before = se->problems->n;
     bool refers = plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK &&
-                  work_needs((const nrl_algorithm *)p->table, "ref_logps");
-    const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? part : NULL, &options);
+                  reference_is_needed((const nrl_algorithm *)p->table);
+    option_part part = {0};
+    if (refers) part = second_model_part(se, (const nrl_algorithm *)p->table);
+    const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     se->algorithm = a;
     se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
     if (a && a->create && se->problems->n == before && a->create(options, &se->algorithm_self) != NRL_OK) {
@@ -58,19 +69,23 @@ static void fill_plugin_algorithm(session *se, const option_part *part)
 /* A loss made by the script is looked up first; its name must not be a plugin's. */
 static void fill_algorithm(session *se)
 {
-    /* The core's own rows of `algorithm:` exist for algorithms that may need a reference model. */
-    const option_part part = {reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
     const char *name = se->config.algorithm.name;
     void *self = NULL;
     if (!name) return;
     if (se->env.find_algorithm) se->algorithm = se->env.find_algorithm(se->env.algorithm_user, name, &self);
     if (se->algorithm)
-        fill_script_algorithm(se, self, &part);
+        fill_script_algorithm(se, self);
     else
-        fill_plugin_algorithm(se, &part);
+        fill_plugin_algorithm(se);
     /* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
     const nrl_node *given = se->config.algorithm.options, *at = NULL;
     if (!se->algorithm || se->problems->n) return;
+    if (reference_is_teacher(se->algorithm)) {
+        if (!*se->reference_options.reference_model)
+            problems_add(se->problems, se->config.algorithm.at,
+                         "algorithm.teacher_model: expected the directory of the model that '%s' learns from", name);
+        return;
+    }
     for (size_t i = 0; i < reference_n_rows && !at; i++)
         at = nrl_node_find(given, reference_rows[i].name);
     if (at && !work_needs(se->algorithm, "ref_logps"))
@@ -455,7 +470,8 @@ static nrl_status check_best(session *se)
 /* A word of `needs` that nothing fills would otherwise be missed at the first step. */
 static nrl_status check_needs(session *se)
 {
-    static const char *const known[] = {"logps",    "ref_logps",     "entropy",       "sum_p2",         "weights",
+    static const char *const known[] = {"logps",    "ref_logps",     "teacher_logps", "teacher_logits", "entropy",
+                                        "sum_p2",   "lse",           "logits",        "hidden",         "weights",
                                         "label",    "answer_tokens", "prompt_tokens", "sequences",      "pairs",
                                         "examples", "desirable",     "tokens",        "prompt_targets", "kl_pairs"};
     const nrl_node *extra = se->config.data.extra;
@@ -479,6 +495,16 @@ static nrl_status check_needs(session *se)
                             se->algorithm->plugin.name, *need, near.best ? "; did you mean '" : "",
                             near.best ? near.best : "", near.best ? "'?" : "", all);
     }
+    const nrl_status mistake = se->algorithm_is_script ? NRL_ERR_CONFIG : NRL_ERR_PLUGIN;
+    if (work_needs(se->algorithm, "ref_logps") && reference_is_teacher(se->algorithm))
+        return nrl_fail(mistake, "algorithm '%s' needs a reference and a teacher; expected columns of one second model",
+                        se->algorithm->plugin.name);
+    bool logits = work_needs(se->algorithm, "logits") || work_needs(se->algorithm, "teacher_logits");
+    if (logits && !loss_is_separable(se->algorithm))
+        return nrl_fail(mistake,
+                        "algorithm '%s' needs logits, which exist one chunk of target positions at a time; expected a "
+                        "tokenwise loss that does not need 'hidden'",
+                        se->algorithm->plugin.name);
     return NRL_OK;
 }
 

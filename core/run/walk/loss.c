@@ -1,8 +1,8 @@
 /*
- * loss.c - the tp_region between the head and an algorithm. Two ways to the same numbers: a loss that is a
- * sum over target positions gets them chunk by chunk, so that logits are made once and never whole; any other
- * gets all log-probs of the batch on the tape, and the head keeps its logits for the way back or, beyond
- * train.logits_mb, makes them again.
+ * loss.c - from hidden states to an algorithm's sums. Two ways to the same numbers: a loss that is a sum over target
+ * positions gets them chunk by chunk, so that logits are computed once and never exist as a whole; any other loss gets
+ * the values of the whole batch on the tape, and the head keeps its logits for the backward or, beyond
+ * train.logits_mb, computes them again.
  */
 #include "run/walk/work.h"
 #include <string.h>
@@ -21,17 +21,30 @@ static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)
     return st;
 }
 
+/* The values of the head that the algorithm asked for; 0 = it does not need the head. */
+static uint32_t head_wants(const nrl_algorithm *a)
+{
+    return (work_needs(a, "logps") || work_needs(a, "lse") ? HEAD_LOGP : 0) |
+           (work_needs(a, "entropy") ? HEAD_ENTROPY : 0) | (work_needs(a, "sum_p2") ? HEAD_LOG_SUM_P2 : 0) |
+           (work_needs(a, "logits") ? HEAD_LOGITS : 0);
+}
+
+static void set_values(const work *w, nrl_batch *batch, const head_tensors *v)
+{
+    if (v->logps) batch_set_column(batch, "logps", v->logps);
+    if (v->entropy) batch_set_column(batch, "entropy", v->entropy);
+    if (v->log_sum_p2) batch_set_column(batch, "sum_p2", v->log_sum_p2);
+    if (v->logits) batch_set_column(batch, "logits", v->logits);
+    if (work_needs(w->algorithm, "lse")) batch_set_column(batch, "lse", v->lse);
+}
+
 static nrl_status set_columns(work *w, nrl_batch *batch, nrl_tensor *hidden)
 {
-    const nrl_algorithm *a = w->algorithm;
-    uint32_t want = HEAD_LOGP;
-    if (work_needs(a, "entropy")) want |= HEAD_ENTROPY;
-    if (work_needs(a, "sum_p2")) want |= HEAD_LOG_SUM_P2;
-    nrl_tensor *logps, *entropy, *sum_p2;
-    NRL_TRY(head_columns(w->ctx, &w->policy->head, hidden, want, 1.0, &logps, &entropy, &sum_p2));
-    batch_set_column(batch, "logps", logps);
-    if (entropy) batch_set_column(batch, "entropy", entropy);
-    if (sum_p2) batch_set_column(batch, "sum_p2", sum_p2);
+    uint32_t want = head_wants(w->algorithm);
+    head_tensors v = {0};
+    if (want) NRL_TRY(head_columns(w->ctx, &w->policy->head, hidden, want, 1.0, &v));
+    set_values(w, batch, &v);
+    if (work_needs(w->algorithm, "hidden")) batch_set_column(batch, "hidden", hidden);
     return NRL_OK;
 }
 
@@ -52,31 +65,79 @@ static nrl_status add_totals(work *w, nrl_tensor *const *sums, nrl_tensor **tota
 
 typedef struct {
     work *work;
-    nrl_tensor **totals;
+    nrl_tensor *hidden, **totals;
+    nrl_tensor **dhidden; /* NULL: no gradients */
+    nrl_tensor *teacher;  /* hidden states [N,D'] of the teacher, if there is one */
 } chunk_call;
 
-/* One chunk of target positions: a tape of its own from its log-probs to the sums and back. */
-static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, nrl_tensor *logps, nrl_tensor **dlogps)
+/* [n,V] f32: what a larger vocabulary of the teacher has beyond the policy's is dropped. */
+static nrl_status set_teacher_logits(const chunk_call *c, nrl_ctx *ctx, nrl_batch *chunk)
+{
+    int64_t vocab = c->work->policy->info.vocab_size;
+    nrl_tensor *logits;
+    NRL_TRY(head_logits(ctx, &c->work->teacher->policy->head, c->teacher, chunk->row_token, chunk->n_rows, &logits));
+    if (nrl_tensor_dim(logits, 1) > vocab) NRL_TRY(nrl_op_slice_columns(ctx, logits, 0, vocab, &logits));
+    batch_set_column(chunk, "teacher_logits", logits);
+    return NRL_OK;
+}
+
+/* One chunk of target positions: a tape of its own from the head's values to the sums and back. */
+static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, const head_tensors *v, head_tensors *grads)
 {
     chunk_call *call = user;
     work *w = call->work;
-    nrl_tensor *sums[NRL_MAX_TERMS] = {0};
+    nrl_tensor *sums[NRL_MAX_TERMS] = {0}, *leaves[4], **to[4], *back[4];
+    int n = 0;
+    set_values(w, chunk, v);
+    if (w->teacher) NRL_TRY(set_teacher_logits(call, ctx, chunk));
+    if (!call->dhidden) {
+        NRL_TRY(call_loss(w, chunk, sums));
+        return add_totals(w, sums, call->totals);
+    }
+    nrl_tensor *const values[] = {v->logps, v->lse, v->entropy, v->logits};
+    nrl_tensor **const places[] = {&grads->logps, &grads->lse, &grads->entropy, &grads->logits};
+    for (int i = 0; i < 4; i++) {
+        if (!values[i]) continue;
+        tensor_set_leaf(values[i]);
+        leaves[n] = values[i];
+        to[n++] = places[i];
+    }
     tape *t = tape_create();
-    tensor_set_leaf(logps);
-    batch_set_column(chunk, "logps", logps);
     ctx_tape_begin(ctx, t);
     nrl_status st = call_loss(w, chunk, sums);
     ctx_tape_end(ctx);
     if (st == NRL_OK) st = add_totals(w, sums, call->totals);
-    if (st == NRL_OK) st = tape_backward(ctx, t, sums, w->seeds, (int)w->algorithm->n_terms, &logps, dlogps, 1);
+    if (st == NRL_OK) st = tape_backward(ctx, t, sums, w->seeds, (int)w->algorithm->n_terms, leaves, back, n);
+    for (int i = 0; i < n && st == NRL_OK; i++)
+        *to[i] = back[i];
     tape_destroy(ctx, t);
     return st;
 }
 
-/* Only log-probs can be had chunk by chunk; other columns need the whole batch. */
+/* Hidden states belong to the whole batch; everything else that a loss may read is of one target position. */
 bool loss_is_separable(const nrl_algorithm *a)
 {
-    return a->tokenwise && !work_needs(a, "entropy") && !work_needs(a, "sum_p2");
+    return a->tokenwise && !work_needs(a, "hidden");
+}
+
+static nrl_status use_chunks(void *user, nrl_tensor *teacher)
+{
+    chunk_call *c = user;
+    work *w = c->work;
+    c->teacher = teacher;
+    ctx_phase_set(w->ctx, NRL_PHASE_HEAD);
+    if (ctx_batch(w->ctx)->is_tail) return NRL_OK;
+    return head_fused(w->ctx, &w->policy->head, c->hidden, head_wants(w->algorithm), chunk_loss, c, c->dhidden);
+}
+
+/* Inside the last action of the teacher, if there is one, so that the parameters of its head are there too. Also called
+ * for empty micro-batches, on which a sharded teacher has its actions. */
+static nrl_status run_chunks(chunk_call *c)
+{
+    work *w = c->work;
+    if (!w->teacher) return use_chunks(c, NULL);
+    ctx_phase_set(w->ctx, NRL_PHASE_REFERENCE);
+    return work_hidden(w->teacher, ctx_batch(w->ctx), use_chunks, c);
 }
 
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
@@ -86,15 +147,15 @@ nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
     if (w->micro_batch->batch->is_tail) {
         nrl_tensor *zero;
         ctx_tape_end(w->ctx);
+        if (w->teacher) NRL_TRY(run_chunks(&(chunk_call){w, hidden, totals, NULL, NULL}));
         NRL_TRY(nrl_op_unary(w->ctx, NRL_UNARY_AFFINE, hidden, 0.0, 0.0, &zero));
         w->micro_batch->grads = (nrl_carry){.tensors = {tensor_retain(zero)}, .n = 1};
         return NRL_OK;
     }
     if (loss_is_separable(w->algorithm)) {
-        chunk_call call = {w, totals};
         nrl_tensor *dhidden = NULL;
         ctx_tape_end(w->ctx);
-        NRL_TRY(head_fused(w->ctx, &w->policy->head, hidden, chunk_loss, &call, &dhidden));
+        NRL_TRY(run_chunks(&(chunk_call){w, hidden, totals, &dhidden, NULL}));
         w->micro_batch->grads = (nrl_carry){.tensors = {dhidden}, .n = 1};
         return NRL_OK;
     }
@@ -113,6 +174,8 @@ nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
     nrl_tensor *sums[NRL_MAX_TERMS] = {0};
     nrl_batch *batch = ctx_batch(w->ctx);
+    if (batch->is_tail && !w->teacher) return NRL_OK;
+    if (loss_is_separable(w->algorithm)) return run_chunks(&(chunk_call){w, hidden, totals, NULL, NULL});
     NRL_TRY(set_columns(w, batch, hidden));
     NRL_TRY(call_loss(w, batch, sums));
     return add_totals(w, sums, totals);

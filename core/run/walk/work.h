@@ -34,6 +34,7 @@ struct work {
      * evaluation. */
     nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);
     void *extra_user;
+    work *teacher; /* whose logits the loss reads; NULL = none */
     arena memory;
 };
 

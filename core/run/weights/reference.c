@@ -1,6 +1,5 @@
 /*
- * reference.c - the three ways to reference log-probs; the file of the cached one is
- * reference_cache.c's.
+ * reference.c - the second model, and the three ways to its log-probs; reference_cache.c has the file of cached ones.
  */
 #include "run/weights/reference.h"
 #include "model/find.h"
@@ -17,6 +16,26 @@ const nrl_option reference_rows[] = {
                  "stop when the first loss is not the constant it must be with reference = policy"),
 };
 const size_t reference_n_rows = sizeof reference_rows / sizeof *reference_rows;
+const nrl_option teacher_rows[] = {
+    {"teacher_model", "", NULL, "as model.path: the model to learn from, with the same vocabulary; required", 0, 0,
+     NRL_OFFSET(reference_options, reference_model, const char *), NRL_TYPE_PATH},
+};
+const size_t teacher_n_rows = sizeof teacher_rows / sizeof *teacher_rows;
+
+bool reference_is_teacher(const nrl_algorithm *a)
+{
+    return work_needs(a, "teacher_logps") || work_needs(a, "teacher_logits");
+}
+
+bool reference_is_needed(const nrl_algorithm *a)
+{
+    return work_needs(a, "ref_logps") || reference_is_teacher(a);
+}
+
+const char *reference_key(const nrl_algorithm *a)
+{
+    return reference_is_teacher(a) ? "algorithm.teacher_model" : "algorithm.reference_model";
+}
 
 enum { MAX_SETS = 4 };
 
@@ -34,13 +53,15 @@ static nrl_status open_weights(reference *r)
 {
     const reference_setup *s = &r->setup;
     NRL_TRY(model_create(s->table, s->config, &r->model));
-    /* Log-probs of the two models can be compared, and the reference has seen such positions. */
+    /* Log-probs of the two models can be compared, and the second model has seen such positions. */
     const nrl_model_info *own = &r->model->info, *policy = &r->setup.policy->info;
-    if (own->vocab_size != policy->vocab_size)
-        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference_model: its vocabulary is %lld, the policy's %lld",
-                        (long long)own->vocab_size, (long long)policy->vocab_size);
+    /* Some families pad the vocabulary of larger models further: a teacher's additional logits are dropped. */
+    bool fits = s->is_teacher ? own->vocab_size >= policy->vocab_size : own->vocab_size == policy->vocab_size;
+    if (!fits)
+        return nrl_fail(NRL_ERR_CONFIG, "its vocabulary is %lld, the policy's %lld; expected the same%s",
+                        (long long)own->vocab_size, (long long)policy->vocab_size, s->is_teacher ? " or more" : "");
     if (own->max_positions > 0 && r->setup.max_length > own->max_positions)
-        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the reference's %lld positions",
+        return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than its %lld positions",
                         (long long)r->setup.max_length, (long long)own->max_positions);
     const strategy_setup setup = {
         .choices = s->choices, .mesh = s->mesh, .m = r->model, .instance = 1, .quiet = true, .compute = s->compute};
@@ -77,7 +98,7 @@ typedef struct {
     nrl_tensor **column;
 } head_call;
 
-static work *walk_of(reference *r)
+work *reference_walk(reference *r)
 {
     return r->setup.shared ? r->setup.shared : &r->work;
 }
@@ -85,11 +106,11 @@ static work *walk_of(reference *r)
 static nrl_status log_probs(void *user, nrl_tensor *hidden)
 {
     const head_call *c = user;
-    nrl_tensor *logps, *entropy, *sum_p2;
-    const head_spec *head = &walk_of(c->r)->policy->head;
+    head_tensors v;
+    const head_spec *head = &reference_walk(c->r)->policy->head;
     if (c->batch->is_tail) return NRL_OK;
-    NRL_TRY(head_columns(c->r->setup.ctx, head, hidden, HEAD_LOGP, 1.0, &logps, &entropy, &sum_p2));
-    *c->column = tensor_retain(logps);
+    NRL_TRY(head_columns(c->r->setup.ctx, head, hidden, HEAD_LOGP, 1.0, &v));
+    *c->column = tensor_retain(v.logps);
     return NRL_OK;
 }
 
@@ -99,7 +120,7 @@ static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
     head_call call = {r, batch, column};
     *column = NULL;
     ctx_set_adapters(r->setup.ctx, !r->setup.shared);
-    nrl_status st = work_hidden(walk_of(r), batch, log_probs, &call);
+    nrl_status st = work_hidden(reference_walk(r), batch, log_probs, &call);
     ctx_set_adapters(r->setup.ctx, true);
     return st;
 }
@@ -162,7 +183,7 @@ nrl_status reference_open(const reference_setup *setup, const dataset *const *se
         close_weights(r); /* from here on the file answers */
     }
     if (st == NRL_OK) return NRL_OK;
-    nrl_add_context("reference model");
+    nrl_add_context(setup->is_teacher ? "algorithm.teacher_model" : "reference model");
     reference_close(r);
     *out = NULL;
     return st;
@@ -193,9 +214,9 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
         free(values);
     }
     if (st != NRL_OK)
-        nrl_add_context("reference log-probs");
+        nrl_add_context("log-probs of the %s", r->setup.is_teacher ? "teacher" : "reference");
     else if (*column)
-        batch_set_column(batch, "ref_logps", *column);
+        batch_set_column(batch, r->setup.is_teacher ? "teacher_logps" : "ref_logps", *column);
     return st;
 }
 

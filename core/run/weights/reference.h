@@ -1,10 +1,11 @@
 /*
- * reference.h - the "ref_logps" column: log-probs of a frozen second model for every target position.
- * Opened only where the algorithm needs the column. Three ways to the same numbers:
- *   online  a second set of weights (WEIGHT only) beside the policy's; one forward a micro-batch, no tape.
- *           Where the policy trains adapters that began as nothing, it is the policy itself without them
- *   cached  computed once before training into a memory-mapped file, then the weights are dropped
- *   none    zeros: the losses' reference-free form
+ * reference.h - a frozen second model: a reference, whose log-probs of every target position are the column
+ * "ref_logps", or a teacher, which may have another architecture and whose log-probs ("teacher_logps") or logits
+ * ("teacher_logits", computed in chunks with the policy's) a loss reads. Opened only if the algorithm needs one of
+ * these columns. A teacher's are always computed online; there are three ways to those of a reference: online  a second
+ * set of weights (WEIGHT only) beside the policy's; one forward a micro-batch, no tape. Where the policy trains
+ * adapters that began as nothing, it is the policy itself without them cached  computed once before training into a
+ * memory-mapped file, then the weights are dropped none    zeros: the losses' reference-free form
  */
 #ifndef RUN_REFERENCE_H
 #define RUN_REFERENCE_H
@@ -23,8 +24,14 @@ typedef struct {
     const char *reference_model; /* directory; "" = the model that training starts from */
     bool check_initial_loss;     /* stop when the first loss is not the known constant */
 } reference_options;
-extern const nrl_option reference_rows[];
-extern const size_t reference_n_rows;
+extern const nrl_option reference_rows[], teacher_rows[];
+extern const size_t reference_n_rows, teacher_n_rows;
+
+/* The kind of second model that an algorithm needs, if any. */
+bool reference_is_teacher(const nrl_algorithm *a);
+bool reference_is_needed(const nrl_algorithm *a);
+/* The key of the config that names the directory of the second model. */
+const char *reference_key(const nrl_algorithm *a);
 
 typedef struct reference reference;
 
@@ -42,7 +49,7 @@ typedef struct {
     work *shared;          /* the policy's: the reference is it with adapters off; NULL: weights of its own */
     const char *cache_dir; /* NULL: cached is refused */
     int64_t micro_batch_tokens;
-    bool prompt_targets;
+    bool prompt_targets, is_teacher;
     const volatile int *signal; /* as reference_cache_setup */
 } reference_setup;
 
@@ -58,5 +65,6 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
 bool reference_is_start(const reference *r);
 int64_t reference_bytes(const reference *r);  /* of weights held, and buffers that gather them */
 bool reference_is_shared(const reference *r); /* it has none of its own */
+work *reference_walk(reference *r);           /* for losses that read logits */
 
 #endif

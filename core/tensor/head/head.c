@@ -31,14 +31,15 @@ static nrl_status whole_hidden_grad(nrl_ctx *ctx, head_work *w)
 }
 
 /* Recomputes the logits of chunks that were not kept. Saved: hidden, lse, entropy, row indices, targets, kept logits.
- * Outputs: logps, entropy. */
+ * Outputs: logps, entropy, lse. */
 static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const columns_attributes *a = nrl_tape_attributes(node);
     head_grads grads = {.lse = floats(nrl_tape_saved(node, 1)),
                         .entropy = floats(nrl_tape_saved(node, 2)),
                         .dlogp = floats(nrl_tape_grad(node, 0)),
-                        .dentropy = floats(nrl_tape_grad(node, 1))};
+                        .dentropy = floats(nrl_tape_grad(node, 1)),
+                        .dlse = floats(nrl_tape_grad(node, 2))};
     head_work w;
     NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3), nrl_tape_saved(node, 4),
                       a->temperature, nrl_tape_saved(node, 5), &w));
@@ -81,35 +82,45 @@ static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tenso
     return NRL_OK;
 }
 
+static nrl_status new_values(nrl_ctx *ctx, uint32_t want, int64_t n, head_tensors *v)
+{
+    *v = (head_tensors){0};
+    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &v->logps));
+    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &v->lse));
+    if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &v->entropy));
+    return want & HEAD_LOG_SUM_P2 ? tensor_vector(ctx, NRL_DTYPE_F32, n, &v->log_sum_p2) : NRL_OK;
+}
+
+static head_values arrays_of(const head_tensors *v)
+{
+    return (head_values){floats(v->logps), floats(v->lse), floats(v->entropy), floats(v->log_sum_p2)};
+}
+
 nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, double temperature,
-                        nrl_tensor **logps, nrl_tensor **entropy, nrl_tensor **log_sum_p2)
+                        head_tensors *values)
 {
     NRL_TRY(check_batch(ctx, hidden));
     int64_t n = ctx->batch->n_rows;
     bool trained = head->weight->trained || (head->bias && head->bias->trained);
-    nrl_tensor *lse, *entropies = NULL, *sums = NULL, *kept = NULL, *targets;
+    nrl_tensor *kept = NULL, *targets;
+    head_tensors v;
     NRL_TRY(head_targets(ctx, head, &targets));
-    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, logps));
-    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
-    if (want & HEAD_ENTROPY) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &entropies));
-    if (want & HEAD_LOG_SUM_P2) NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &sums));
+    NRL_TRY(new_values(ctx, want, n, &v));
     if (tape_records(ctx) && (trained || hidden->has_grad)) { /* the logits that the backward will read */
         int64_t vocab = head->weight->dims[0], rows = head_kept_rows(ctx, n, vocab);
         if (rows) NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, rows, head_pitch(ctx, vocab), &kept));
     }
     ctx_scope_begin(ctx); /* frees the buffers of chunks before anything else is allocated */
-    nrl_status st = columns_forward(ctx, head, hidden, targets, temperature, kept,
-                                    (head_values){floats(*logps), floats(lse), floats(entropies), floats(sums)});
+    nrl_status st = columns_forward(ctx, head, hidden, targets, temperature, kept, arrays_of(&v));
     ctx_scope_end(ctx);
-    if (!st) st = head_combine(ctx, head, ctx->batch->row_target, &(head_stats){*logps, lse, entropies, sums});
+    if (!st) st = head_combine(ctx, head, ctx->batch->row_target, &v);
     if (st) return st;
-    if (entropy) *entropy = entropies;
-    if (log_sum_p2) *log_sum_p2 = sums;
+    *values = v;
     columns_attributes a = {*head, temperature};
     nrl_tape_record r = {.name = "head",
                          .inputs = {hidden},
-                         .outputs = {*logps, entropies},
-                         .saved = {hidden, lse, entropies, ctx->index.row_token, targets, kept},
+                         .outputs = {v.logps, v.entropy, v.lse},
+                         .saved = {hidden, v.lse, v.entropy, ctx->index.row_token, targets, kept},
                          .attributes = &a,
                          .attributes_size = sizeof a,
                          .backward = columns_backward};
@@ -119,30 +130,49 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
 /* ---- fused with a loss ---- */
 
 typedef struct {
+    uint32_t want;
     head_chunk_loss loss;
     void *user;
 } fused_loss;
 
+static void drop_grads(nrl_ctx *ctx, const head_tensors *g)
+{
+    tensor_release(ctx, g->logps);
+    tensor_release(ctx, g->lse);
+    tensor_release(ctx, g->entropy);
+    tensor_release(ctx, g->logits);
+}
+
 static nrl_status fused_chunk(nrl_ctx *ctx, head_work *w, const fused_loss *f, int64_t begin, int64_t n)
 {
-    nrl_tensor *logps, *lse, *dlogps = NULL;
-    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &logps));
-    NRL_TRY(tensor_vector(ctx, NRL_DTYPE_F32, n, &lse));
+    const int64_t vocab = w->spec->weight->dims[0], shape[] = {n, vocab};
+    head_tensors v, grads = {0};
+    NRL_TRY(new_values(ctx, f->want, n, &v));
     NRL_TRY(head_chunk_product(ctx, w, begin, n));
     /* The vectors have the rows of this chunk only: offset the pointers so that row `begin` is the first. */
     head_work here = *w;
     here.target += begin;
-    NRL_TRY(head_chunk_values(ctx, &here, 0, n, (head_values){.logp = floats(logps), .lse = floats(lse)}));
+    NRL_TRY(head_chunk_values(ctx, &here, 0, n, arrays_of(&v)));
     nrl_batch view;
     batch_rows(ctx->batch, begin, begin + n, &view);
-    NRL_TRY(head_combine(ctx, w->spec, view.row_target, &(head_stats){.logp = logps, .lse = lse}));
-    tensor_set_leaf(logps);
-    NRL_TRY(f->loss(f->user, ctx, &view, logps, &dlogps));
-    if (!dlogps) return NRL_OK; /* the gradient of these rows is zero */
+    NRL_TRY(head_combine(ctx, w->spec, view.row_target, &v));
+    if (f->want & HEAD_LOGITS) {
+        v.logits = tensor_view(ctx, w->logits, 0, 2, shape, w->logits->stride);
+        NRL_TRY(head_whole_logits(ctx, w->spec, &v.logits));
+    }
+    nrl_status st = f->loss(f->user, ctx, &view, &v, &grads);
+    bool any = grads.logps || grads.lse || grads.entropy || grads.logits; /* else the gradient of these rows is zero */
     here.index += begin;
-    nrl_status st = head_chunk_backward(ctx, &here, 0, n, (head_grads){.lse = floats(lse), .dlogp = floats(dlogps)});
+    if (st == NRL_OK && any && w->dhidden)
+        st = head_chunk_backward(ctx, &here, 0, n,
+                                 (head_grads){.lse = floats(v.lse),
+                                              .entropy = floats(v.entropy),
+                                              .dlogp = floats(grads.logps),
+                                              .dentropy = floats(grads.entropy),
+                                              .dlse = floats(grads.lse),
+                                              .dlogits = grads.logits});
     w->overwrite_dhidden = here.overwrite_dhidden;
-    tensor_release(ctx, dlogps);
+    drop_grads(ctx, &grads);
     return st;
 }
 
@@ -155,12 +185,12 @@ static nrl_status fused_chunks(nrl_ctx *ctx, head_work *w, const fused_loss *f)
         st = fused_chunk(ctx, w, f, begin, n);
         ctx_scope_end(ctx);
     }
-    if (!st && w->overwrite_dhidden) st = tensor_fill(ctx, w->dhidden, 0);
+    if (!st && w->dhidden && w->overwrite_dhidden) st = tensor_fill(ctx, w->dhidden, 0);
     return st;
 }
 
-nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, head_chunk_loss loss, void *user,
-                      nrl_tensor **dhidden)
+nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, head_chunk_loss loss,
+                      void *user, nrl_tensor **dhidden)
 {
     NRL_TRY(check_batch(ctx, hidden));
     head_work w;
@@ -169,10 +199,10 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, h
     nrl_tensor *targets;
     nrl_status st = head_targets(ctx, head, &targets);
     if (!st) st = head_open(ctx, head, hidden, ctx->index.row_token, targets, 1, NULL, &w);
-    if (!st) st = want_hidden_grad(ctx, &w);
-    if (!st) st = fused_chunks(ctx, &w, &(fused_loss){loss, user});
-    if (!st) st = whole_hidden_grad(ctx, &w);
-    if (!st) *dhidden = tensor_retain(w.dhidden);
+    if (!st && dhidden) st = want_hidden_grad(ctx, &w);
+    if (!st) st = fused_chunks(ctx, &w, &(fused_loss){want, loss, user});
+    if (!st && dhidden) st = whole_hidden_grad(ctx, &w);
+    if (!st && dhidden) *dhidden = tensor_retain(w.dhidden);
     ctx_scope_end(ctx);
     ctx_tape_end(ctx);
     return st;

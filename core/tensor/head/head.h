@@ -26,7 +26,8 @@ typedef struct {
     float *logp, *lse, *entropy, *log_sum_p2;
 } head_values;
 typedef struct {
-    const float *lse, *entropy, *dlogp, *dentropy;
+    const float *lse, *entropy, *dlogp, *dentropy, *dlse;
+    nrl_tensor *dlogits; /* [n,V] f32 of the whole vocabulary, for the rows of a chunk that was not kept */
 } head_grads;
 
 /* K: the number of rows whose logits fit into the bytes of ctx_set_head_keep, in whole chunks. */
@@ -55,13 +56,9 @@ static inline bool head_is_plain(const head_work *w)
 bool head_is_sharded(const head_spec *head);
 /* Targets as indices into this rank's shard of the vocabulary; the batch's own targets if it is not sharded. */
 nrl_status head_targets(nrl_ctx *ctx, const head_spec *head, nrl_tensor **targets);
-/* [n] f32 each; NULL = not wanted. */
-typedef struct {
-    nrl_tensor *logp, *lse, *entropy, *log_sum_p2;
-} head_stats;
-/* Combines the values of all shards of the vocabulary, in place. target: host [n], indices into the whole vocabulary.
- * Collective: all ranks call it. */
-nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *target, const head_stats *s);
+/* Combines the values of all shards of the vocabulary, in place, except for logits. target: host [n], indices into the
+ * whole vocabulary. Collective: all ranks call it. */
+nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *target, const head_tensors *s);
 /* Gathers logits [n,V/R] of all R ranks to [n,V]. */
 nrl_status head_whole_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor **logits);
 

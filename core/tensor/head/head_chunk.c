@@ -185,24 +185,59 @@ static nrl_status hidden_grad(nrl_ctx *ctx, head_work *w, nrl_mat dlogits, int64
     return backend_scatter(ctx, &s);
 }
 
+/* Adds a loss's own gradient of the logits z, through cap and temperature. dz/d(raw) = k (1 - (z / (cap k))^2) with the
+ * inverse temperature k. `others`: the logits have been replaced by the rest of their gradient already. Afterwards
+ * *dlogits is the sum in the compute dtype. */
+static nrl_status add_logits_grad(nrl_ctx *ctx, head_work *w, int64_t n, nrl_tensor *slope, nrl_tensor *g, bool others,
+                                  nrl_mat *dlogits)
+{
+    const nrl_param *weight = w->spec->weight;
+    int64_t vocab = weight->dims[0], shape[] = {n, vocab};
+    if (head_is_sharded(w->spec)) NRL_TRY(nrl_op_slice_columns(ctx, g, weight->first[0], weight->first[0] + vocab, &g));
+    if (slope)
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, g, slope, &g));
+    else if (w->inverse_temperature != 1)
+        NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, g, w->inverse_temperature, 0, &g));
+    if (others)
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, g, tensor_view(ctx, w->logits, 0, 2, shape, w->logits->stride), &g));
+    if (w->hidden->dtype != NRL_DTYPE_F32) NRL_TRY(nrl_op_cast(ctx, g, w->hidden->dtype, &g));
+    *dlogits = tensor_mat(g);
+    return NRL_OK;
+}
+
+static nrl_status cap_slope(nrl_ctx *ctx, head_work *w, int64_t n, nrl_tensor **slope)
+{
+    double k = w->inverse_temperature;
+    int64_t shape[] = {n, w->spec->weight->dims[0]};
+    nrl_tensor *u, *z = tensor_view(ctx, w->logits, 0, 2, shape, w->logits->stride);
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, z, 1 / (w->soft_cap * k), 0, &u));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, u, 0, 0, &u));
+    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, u, -k, k, slope);
+}
+
 nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads)
 {
     /* Allocates buffers of the backward. The gradient of f32 logits overwrites the logits. */
-    if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32)
+    if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32 && !grads.dlogits)
         NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
     if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
+    bool others = grads.dlogp || grads.dentropy || grads.dlse;
+    nrl_tensor *slope = NULL;
+    if (grads.dlogits && w->soft_cap != 0) NRL_TRY(cap_slope(ctx, w, n, &slope));
     nrl_mat logits = logits_of(w, begin, n);
     nrl_head_grad_args a = {.size = sizeof a,
                             .logits = logits,
-                            .dlogits = w->dlogits ? top_logits(w, w->dlogits, n) : logits,
+                            .dlogits = w->dlogits && !grads.dlogits ? top_logits(w, w->dlogits, n) : logits,
                             .target = w->target + begin,
                             .soft_cap = w->soft_cap,
                             .inverse_temperature = w->inverse_temperature,
                             .lse = grads.lse + begin,
                             .entropy = at_const(grads.entropy, begin),
                             .dlogp = at_const(grads.dlogp, begin),
-                            .dentropy = at_const(grads.dentropy, begin)};
-    NRL_TRY(backend_head_grad(ctx, &a));
+                            .dentropy = at_const(grads.dentropy, begin),
+                            .dlse = at_const(grads.dlse, begin)};
+    if (others) NRL_TRY(backend_head_grad(ctx, &a));
+    if (grads.dlogits) NRL_TRY(add_logits_grad(ctx, w, n, slope, grads.dlogits, others, &a.dlogits));
     if (w->dhidden) NRL_TRY(hidden_grad(ctx, w, a.dlogits, begin, n));
     /* dW[V,D] += dLogits^T Rows, db[V] += column sums of dLogits */
     nrl_gemm_args g = {.size = sizeof g, .transpose_a = true, .a = a.dlogits, .b = top(w->rows, n), .alpha = 1};

@@ -81,9 +81,9 @@ static nrl_status combine_squares(nrl_ctx *ctx, nrl_tensor *d, nrl_tensor *all, 
     return tensor_copy(ctx, sum, log_sum_p2);
 }
 
-static nrl_status combine(nrl_ctx *ctx, const head_stats *s, int64_t ranks, const int32_t *index)
+static nrl_status combine(nrl_ctx *ctx, const head_tensors *s, int64_t ranks, const int32_t *index)
 {
-    nrl_tensor *mine[MOST_STATS] = {s->logp, s->lse}, *all[MOST_STATS], *lse, *column, *d, *own, *logp;
+    nrl_tensor *mine[MOST_STATS] = {s->logps, s->lse}, *all[MOST_STATS], *lse, *column, *d, *own, *logp;
     int k = 2, at_entropy = s->entropy ? k++ : 0, at_squares = s->log_sum_p2 ? k++ : 0;
     int64_t n = s->lse->numel, shape[] = {n, 1};
     if (at_entropy) mine[at_entropy] = s->entropy;
@@ -95,7 +95,7 @@ static nrl_status combine(nrl_ctx *ctx, const head_stats *s, int64_t ranks, cons
     NRL_TRY(of_owner(ctx, d, index, &own));
     NRL_TRY(of_owner(ctx, all[0], index, &logp));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, logp, own, &logp));
-    NRL_TRY(tensor_copy(ctx, logp, s->logp));
+    NRL_TRY(tensor_copy(ctx, logp, s->logps));
     NRL_TRY(tensor_copy(ctx, lse, s->lse));
     if (at_entropy) {
         nrl_tensor *weight, *each, *sum;
@@ -108,7 +108,7 @@ static nrl_status combine(nrl_ctx *ctx, const head_stats *s, int64_t ranks, cons
     return at_squares ? combine_squares(ctx, d, all[at_squares], s->log_sum_p2) : NRL_OK;
 }
 
-nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *target, const head_stats *s)
+nrl_status head_combine(nrl_ctx *ctx, const head_spec *head, const int32_t *target, const head_tensors *s)
 {
     const nrl_param *w = head->weight;
     int64_t n = s->lse->numel, ranks = n_ranks(w);

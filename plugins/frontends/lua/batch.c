@@ -163,8 +163,9 @@ static const luaL_Reg methods[] = {
 
 void script_open_batches(lua_State *L)
 {
-    static const char *const columns[][2] = {{"logps", "logps"},   {"ref_logps", "ref_logps"}, {"entropy", "entropy"},
-                                             {"sum_p2", "sum_p2"}, {"mask", "weights"},        {"weights", "weights"}};
+    static const char *const columns[][2] = {
+        {"logps", "logps"},   {"ref_logps", "ref_logps"}, {"entropy", "entropy"}, {"sum_p2", "sum_p2"},  {"lse", "lse"},
+        {"logits", "logits"}, {"hidden", "hidden"},       {"mask", "weights"},    {"weights", "weights"}};
     luaL_newmetatable(L, type_name);
     luaL_newlib(L, methods);
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {

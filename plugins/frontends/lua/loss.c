@@ -14,7 +14,8 @@ enum {
 
 static const char *const keys[] = {"name",  "needs",     "weight",   "loss", "metrics",
                                    "terms", "tokenwise", "step_end", "base", NULL};
-static const char *const columns[] = {"logps", "ref_logps", "entropy", "sum_p2", "prompt_targets", NULL};
+static const char *const columns[] = {"logps",  "ref_logps", "entropy",        "sum_p2", "lse",
+                                      "logits", "hidden",    "prompt_targets", NULL};
 static const char *const counts[] = {"answer_tokens", "prompt_tokens", "sequences", "pairs",
                                      "examples",      "tokens",        NULL};
 

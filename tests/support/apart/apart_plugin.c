@@ -223,7 +223,8 @@ APART_OP(attention_grad, MAT(forward.q), MAT(forward.k), MAT(forward.v), MAT(for
 APART_OP(glu, MAT(gate), MAT(up), MAT(y))
 APART_OP(glu_grad, MAT(gate), MAT(up), MAT(dy), MAT(dgate), MAT(dup))
 APART_OP(head, MAT(logits), PTR(target), PTR(logp), PTR(lse), PTR(entropy), PTR(log_sum_p2), PTR(argmax))
-APART_OP(head_grad, MAT(logits), MAT(dlogits), PTR(target), PTR(lse), PTR(entropy), PTR(dlogp), PTR(dentropy))
+APART_OP(head_grad, MAT(logits), MAT(dlogits), PTR(target), PTR(lse), PTR(entropy), PTR(dlogp), PTR(dentropy),
+         PTR(dlse))
 APART_OP(adamw, MAT(master), MAT(grad), MAT(m), MAT(v), MAT(work), MAT(low))
 APART_OP(square_sum, MAT(x), PTR(out))
 APART_OP(dropout, MAT(x), MAT(y), PTR(rows))

@@ -190,7 +190,8 @@ static void cut_step(nrl_batch *b, bool again)
 {
     cut_run r = {0};
     tape *head_tape = tape_create();
-    nrl_tensor *lp, *seed, *dhidden, *hidden;
+    nrl_tensor *seed, *dhidden, *hidden;
+    head_tensors v;
     head_spec head = tiny_head(&model);
     for (int u = 0; u <= TINY_LAYERS; u++)
         r.tapes[u] = tape_create();
@@ -200,10 +201,10 @@ static void cut_step(nrl_batch *b, bool again)
     ctx_scope_begin(ctx);
     tensor_set_leaf(hidden);
     ctx_tape_begin(ctx, head_tape);
-    ok(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &lp, NULL, NULL));
+    ok(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &v));
     ctx_tape_end(ctx);
     ok(tiny_seed(ctx, b, &seed));
-    ok(tape_backward(ctx, head_tape, &lp, &seed, 1, &hidden, &dhidden, 1));
+    ok(tape_backward(ctx, head_tape, &v.logps, &seed, 1, &hidden, &dhidden, 1));
     ctx_scope_end(ctx);
     cut_backward(&r, again, dhidden);
     for (int u = 0; u <= TINY_LAYERS; u++)
@@ -224,7 +225,8 @@ static void a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was(void **
 {
     static const int lengths[] = {6};
     nrl_batch *b = tiny_batch(lengths, 1, 4);
-    nrl_tensor *hidden, *lp, *seed;
+    nrl_tensor *hidden, *seed;
+    head_tensors v;
     head_spec head = tiny_head(&model);
     tape *t = tape_create();
     (void)state;
@@ -235,12 +237,12 @@ static void a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was(void **
     ctx_scope_begin(ctx);
     ok(tiny_record(&model, t, &hidden));
     ctx_tape_begin(ctx, t);
-    ok(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &lp, NULL, NULL));
+    ok(head_columns(ctx, &head, hidden, HEAD_LOGP, 1, &v));
     ctx_tape_end(ctx);
     ok(tiny_seed(ctx, b, &seed));
     const nrl_ops kept = the_device.ops;
     the_device.ops.gather = broken_gather;
-    assert_int_equal(tape_backward(ctx, t, &lp, &seed, 1, NULL, NULL, 0), NRL_ERR_DEVICE);
+    assert_int_equal(tape_backward(ctx, t, &v.logps, &seed, 1, NULL, NULL, 0), NRL_ERR_DEVICE);
     the_device.ops = kept;
     assert_int_equal(ctx_phase_set(ctx, NRL_PHASE_HOST), NRL_PHASE_BACKWARD);
     ctx_scope_end(ctx);
@@ -283,38 +285,76 @@ static void recompute_gives_the_same_bits(void **state)
 
 /* ---- head ---- */
 
-static nrl_status fused_loss(void *user, nrl_ctx *c, nrl_batch *chunk, nrl_tensor *logps, nrl_tensor **dlogps)
+static nrl_status fused_loss(void *user, nrl_ctx *c, nrl_batch *chunk, const head_tensors *v, head_tensors *grads)
 {
     nrl_tensor *weights, *weighed, *sum, *seed;
     tape *t = tape_create();
     double *total = user, value;
+    tensor_set_leaf(v->logps);
     ctx_tape_begin(c, t);
     NRL_TRY(nrl_batch_column(c, chunk, "weights", &weights));
-    NRL_TRY(nrl_op_binary(c, NRL_BINARY_MUL, logps, weights, &weighed));
+    NRL_TRY(nrl_op_binary(c, NRL_BINARY_MUL, v->logps, weights, &weighed));
     NRL_TRY(nrl_op_sum(c, weighed, &sum));
     ctx_tape_end(c);
     NRL_TRY(nrl_tensor_fetch(c, sum, &value, 1));
     *total -= value;
     NRL_TRY(nrl_tensor_from_host(c, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){-1}, &seed));
-    NRL_TRY(tape_backward(c, t, &sum, &seed, 1, &logps, dlogps, 1));
+    NRL_TRY(tape_backward(c, t, &sum, &seed, 1, &v->logps, &grads->logps, 1));
     tape_destroy(c, t);
     return NRL_OK;
 }
 
-static void fused_step(nrl_batch *b, double *loss)
+/* The same loss from the logits z and their log-sum-exp: log p(target) = sum_v onehot_v z_v - lse. */
+static nrl_status fused_logits_loss(void *user, nrl_ctx *c, nrl_batch *chunk, const head_tensors *v,
+                                    head_tensors *grads)
+{
+    int64_t n = chunk->n_rows, dims[] = {n, TINY_V};
+    float *onehot = calloc((size_t)(n * TINY_V), sizeof *onehot);
+    nrl_tensor *mask, *weights, *each, *sum, *seed, *leaves[] = {v->logits, v->lse}, *back[2];
+    tape *t = tape_create();
+    double *total = user, value;
+    for (int64_t i = 0; i < n; i++)
+        onehot[i * TINY_V + chunk->row_target[i]] = 1;
+    NRL_TRY(nrl_tensor_from_host(c, NRL_DTYPE_F32, 2, dims, onehot, &mask));
+    free(onehot);
+    tensor_set_leaf(v->logits);
+    tensor_set_leaf(v->lse);
+    ctx_tape_begin(c, t);
+    NRL_TRY(nrl_batch_column(c, chunk, "weights", &weights));
+    NRL_TRY(nrl_op_binary(c, NRL_BINARY_MUL, v->logits, mask, &each));
+    NRL_TRY(nrl_op_sum_columns(c, each, &each));
+    NRL_TRY(nrl_op_binary(c, NRL_BINARY_SUB, each, v->lse, &each));
+    NRL_TRY(nrl_op_binary(c, NRL_BINARY_MUL, each, weights, &each));
+    NRL_TRY(nrl_op_sum(c, each, &sum));
+    ctx_tape_end(c);
+    NRL_TRY(nrl_tensor_fetch(c, sum, &value, 1));
+    *total -= value;
+    NRL_TRY(nrl_tensor_from_host(c, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){-1}, &seed));
+    NRL_TRY(tape_backward(c, t, &sum, &seed, 1, leaves, back, 2));
+    grads->logits = back[0];
+    grads->lse = back[1];
+    tape_destroy(c, t);
+    return NRL_OK;
+}
+
+static void fused_step_of(nrl_batch *b, head_spec head, uint32_t want, head_chunk_loss loss_of_chunk, double *loss)
 {
     nrl_tensor *hidden, *dhidden;
-    head_spec head = tiny_head(&model);
     tape *t = tape_create();
     *loss = 0;
     ok(ctx_set_batch(ctx, b));
     ok(tiny_record(&model, t, &hidden));
-    ok(head_fused(ctx, &head, hidden, fused_loss, loss, &dhidden));
+    ok(head_fused(ctx, &head, hidden, want, loss_of_chunk, loss, &dhidden));
     ok(tape_backward(ctx, t, &hidden, &dhidden, 1, NULL, NULL, 0));
     tensor_release(ctx, dhidden);
     tensor_release(ctx, hidden);
     tape_destroy(ctx, t);
     ok(ctx_set_batch(ctx, NULL));
+}
+
+static void fused_step(nrl_batch *b, double *loss)
+{
+    fused_step_of(b, tiny_head(&model), HEAD_LOGP, fused_loss, loss);
 }
 
 static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
@@ -343,6 +383,35 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
     }
     ctx_set_head_chunk(ctx, 0);
     free(columns);
+    batch_free(b);
+}
+
+static void a_loss_of_logits_learns_as_one_of_log_probs(void **state)
+{
+    static const int lengths[] = {6, 11, 7};
+    static const int64_t chunks[] = {0, 1, 5};
+    static const double scales[] = {1, 0.7, 0.7}, caps[] = {0, 0, 2.5};
+    nrl_batch *b = tiny_batch(lengths, 3, 4);
+    int64_t n;
+    (void)state;
+    for (int h = 0; h < 3; h++) {
+        const head_spec head = {&model.params[TINY_EMBED], NULL, scales[h], caps[h]};
+        double expected, loss;
+        tiny_zero_grad(&model);
+        fused_step_of(b, head, HEAD_LOGP, fused_loss, &expected);
+        double *logps = tiny_grads(&model, &n);
+        for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
+            ctx_set_head_chunk(ctx, chunks[k]);
+            tiny_zero_grad(&model);
+            fused_step_of(b, head, HEAD_LOGITS, fused_logits_loss, &loss);
+            double *logits = tiny_grads(&model, &n);
+            assert_true(fabs(loss - expected) < SUM_ORDER_TOLERANCE * expected);
+            assert_true(difference(logits, logps, n) < SUM_ORDER_TOLERANCE);
+            free(logits);
+        }
+        ctx_set_head_chunk(ctx, 0);
+        free(logps);
+    }
     batch_free(b);
 }
 
@@ -664,6 +733,7 @@ int main(void)
         cmocka_unit_test(a_head_that_fails_on_the_way_back_leaves_the_phase_as_it_was),
         cmocka_unit_test(recompute_gives_the_same_bits),
         cmocka_unit_test(the_fused_head_learns_as_columns_in_any_chunks),
+        cmocka_unit_test(a_loss_of_logits_learns_as_one_of_log_probs),
         cmocka_unit_test(kept_logits_spare_products_and_change_no_bit),
         cmocka_unit_test(a_batch_without_scored_rows_learns_nothing),
         cmocka_unit_test(decoding_through_the_cache_equals_a_whole_pass),

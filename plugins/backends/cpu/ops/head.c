@@ -119,7 +119,8 @@ typedef struct {
     float cap, scale;
 } grad_task;
 
-/* d[i] = -p (dlogp + dentropy (z - lse + H)), times the slopes of temperature and soft cap. */
+/* d[i] = -p (dlogp + dentropy (z - lse + H)), where dlogp is without dlse, times the slopes of temperature and soft
+ * cap. */
 static void grad_span(const float *z, float *d, int64_t n, float lse, float dlogp, float dentropy, float entropy,
                       float cap, float scale)
 {
@@ -145,6 +146,7 @@ static void grad_row(const grad_task *t, int64_t row)
     int32_t target = a->target ? a->target[row] : -1;
     float dlogp = a->dlogp && target != -1 ? a->dlogp[row] : 0;
     float dentropy = a->dentropy ? a->dentropy[row] : 0;
+    float dlse = a->dlse ? a->dlse[row] : 0;
     float entropy = a->entropy ? a->entropy[row] : 0;
     float d_buf[SPAN];
     float *z = mat_at(&a->logits, row, 0, 4);
@@ -153,7 +155,7 @@ static void grad_row(const grad_task *t, int64_t row)
         bool has_target = target >= c && target < c + n;
         float z_target = has_target ? z[target] : 0;
         float *d = span_target(&a->dlogits, row, c, d_buf);
-        grad_span(z + c, d, n, a->lse[row], dlogp, dentropy, entropy, t->cap, t->scale);
+        grad_span(z + c, d, n, a->lse[row], dlogp - dlse, dentropy, entropy, t->cap, t->scale);
         if (has_target) {
             float u = t->cap != 0 ? z_target / (t->cap * t->scale) : 0;
             d[target - c] += dlogp * t->scale * (1 - u * u);

@@ -89,9 +89,10 @@ __global__ void __launch_bounds__(SLOPE_THREADS) head_grad_kernel(nrl_head_grad_
     int32_t target = a.target ? a.target[row] : -1;
     float dlogp = a.dlogp && target != -1 ? a.dlogp[row] : 0, lse = a.lse[row];
     float dentropy = a.dentropy ? a.dentropy[row] : 0, entropy = a.dentropy ? a.entropy[row] : 0;
+    float dlse = a.dlse ? a.dlse[row] : 0;
     pack z = pack_load(a.logits.data, NRL_DTYPE_F32, row * a.logits.stride + c, n);
     for (int k = 0; k < PACK; k++) {
-        float d = head_slope(z.v[k], lse, dlogp, dentropy, entropy, cap, scale);
+        float d = head_slope(z.v[k], lse, dlogp - dlse, dentropy, entropy, cap, scale);
         z.v[k] = c + k == target ? d + head_target_slope(z.v[k], dlogp, cap, scale) : d;
     }
     pack_store(a.dlogits.data, a.dlogits.dtype, row * a.dlogits.stride + c, n, z);
@@ -110,6 +111,7 @@ static nrl_head_grad_args rows_of(const nrl_head_grad_args *a, int64_t begin, in
     part.entropy = a->entropy ? a->entropy + begin : NULL;
     part.dlogp = a->dlogp ? a->dlogp + begin : NULL;
     part.dentropy = a->dentropy ? a->dentropy + begin : NULL;
+    part.dlse = a->dlse ? a->dlse + begin : NULL;
     return part;
 }
 
