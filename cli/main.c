@@ -12,8 +12,9 @@ static const struct {
     const char *name;
     cli_run_verb run;
 } own_verbs[] = {
-    {"run", cli_run},           {"check", cli_check},     {"launch", cli_launch}, {"resume", cli_resume},
-    {"describe", cli_describe}, {"plugins", cli_plugins}, {"env", cli_env},       {"version", cli_version},
+    {"run", cli_run},         {"check", cli_check},       {"launch", cli_launch},
+    {"resume", cli_resume},   {"complete", cli_complete}, {"describe", cli_describe},
+    {"plugins", cli_plugins}, {"env", cli_env},           {"version", cli_version},
 };
 
 static cli_run_verb find_own(const char *name)

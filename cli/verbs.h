@@ -11,6 +11,7 @@
 #include <nrl/host.h>
 
 nrl_status cli_check(int argc, char **argv);
+nrl_status cli_complete(int argc, char **argv);
 nrl_status cli_describe(int argc, char **argv);
 nrl_status cli_env(int argc, char **argv);
 nrl_status cli_launch(int argc, char **argv);

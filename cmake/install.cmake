@@ -13,6 +13,9 @@ install(TARGETS nrl libnrl libnrl-inference libnrl-profiling libnrl-testing EXPO
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(FILES ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/MANIFEST DESTINATION ${NRL_PLUGIN_SUBDIR} COMPONENT runtime)
+install(FILES cli/data/nrl.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME nrl COMPONENT runtime)
+install(FILES cli/data/_nrl DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT runtime)
+install(FILES cli/data/nrl.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT runtime)
 install(FILES cli/data/other-names.txt DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY configs DESTINATION ${nrl_data_dir} COMPONENT runtime)
 install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MATCHING PATTERN "*.lua")

@@ -155,6 +155,9 @@ const cli_verb cli_verbs[] = {
     {"env", "[--json]", "env", "this machine and this build", NULL},
     {"version", "[--json]", "version", NULL,
      "Prints the version of nrl and of its plugin interface, as `nrl -V` does."},
+    {"complete", "WORD...", "complete run sft.yaml train.", NULL,
+     "Prints what may follow on a command line whose last word is incomplete, for the\n"
+     "completions of bash, zsh and fish, which are installed."},
     {"test-plugin",
      "FILE.so [option=value ...] [--backend NAME]\n"
      "           [--collective NAME] [--config config.json] [--path PATH]\n"
