@@ -10,7 +10,7 @@
 #include "run/infer/export.h"
 #include "inference/logits.h"
 #include "inference/sample.h"
-#include "run/output/claims.h"
+#include "base/claims.h"
 #include "run/output/out.h"
 #include "run/weights/origin.h"
 #include <stdlib.h>
@@ -266,7 +266,7 @@ static nrl_status save_into(nrl_inference *s, const char *out)
 {
     const checkpoint_writer_options options = {.out = out, .threads = 1};
     checkpoint_writer *w = NULL;
-    claims c = {0};
+    claims c = {.is_debris = checkpoint_is_trial};
     nrl_status st = check_free(out);
     if (st == NRL_OK) st = claims_open(&c, out);
     if (st == NRL_OK) st = claims_take(&c, "checkpoints");

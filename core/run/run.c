@@ -164,7 +164,7 @@ nrl_status nrl_run_export(nrl_run *r, const char *dir)
 {
     NRL_TRY(hooks_check_call(&r->hooks, "export"));
     nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
-    if (st == NRL_OK) st = claims_check_export(&r->session.claims, dir);
+    if (st == NRL_OK) st = export_check(&r->session.claims, dir);
     if (st == NRL_OK) st = export_to(&r->session, NULL, dir);
     return run_end_call(r, st);
 }

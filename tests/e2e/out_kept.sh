@@ -114,7 +114,7 @@ run 2 run export.lua script1 base
 has err "cannot replace 'base': it is read as model.path"
 for own in script5 script5/checkpoints script5/cache script5/checkpoints/step-00000004; do
     run 2 run export.lua script5 $own overwrite=true
-    has err "cannot replace '$own' by a model: it is a directory of a run's"
+    has err "cannot replace '$own' by a model: it is a directory of a run"
     run 0 checkpoint verify script5
 done
 run 2 export base script5/checkpoints/step-00000004 --overwrite

@@ -2,12 +2,14 @@
  * export.c - a run's weights as a model on disk, with the files that travel along. Every rank
  * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
  */
+#include "checkpoint/format.h"
 #include "config/config.h"
 #include "run/infer/export.h"
 #include "run/step/ranks.h"
 #include "run/weights/origin.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* A matrix of an adapter, whole. */
 static nrl_status live_matrix(void *user, const char *name, int64_t n, float *out)
@@ -110,6 +112,25 @@ nrl_dtype export_dtype(const model *m, nrl_dtype otherwise)
     if (!strcmp(word, "float32")) return NRL_DTYPE_F32;
     if (!strcmp(word, "bfloat16")) return NRL_DTYPE_BF16;
     return strcmp(word, "float16") ? otherwise : NRL_DTYPE_F16;
+}
+
+nrl_status export_check(const claims *c, const char *dir)
+{
+    static const char *const own[] = {"", "/checkpoints", "/cache"};
+    struct stat s;
+    char *manifest = mem_printf("%s/" FORMAT_MANIFEST, dir);
+    bool refused = !lstat(manifest, &s);
+    free(manifest);
+    for (size_t i = 0; i < sizeof own / sizeof *own && c->out && !refused; i++) {
+        char *path = mem_printf("%s%s", c->out, own[i]);
+        refused = claims_are_same(path, dir);
+        free(path);
+    }
+    if (!refused) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "cannot replace '%s' by a model: it is a directory of a run\n"
+                    "hint: choose another directory, such as '%s/model'",
+                    dir, c->out ? c->out : dir);
 }
 
 nrl_status export_to(session *se, const char *from, const char *dir)

@@ -6,6 +6,7 @@
 #include "run/output/out.h"
 #include "base/disk.h"
 #include "base/paths.h"
+#include "model/save.h"
 #include "run/open/session.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -169,8 +170,28 @@ bool out_is_own(const char *name)
     return !strcmp(name, "cache") || !strcmp(name, CLAIMS_MARKER);
 }
 
+static nrl_status clear_checkpoints(void *user, const char *out)
+{
+    (void)user;
+    return checkpoint_clear(out);
+}
+
+static nrl_status remove_model(void *formats, const char *out)
+{
+    char *path = mem_printf("%s/model", out);
+    nrl_status st = model_remove(formats, path);
+    free(path);
+    return st;
+}
+
 static nrl_status check_claims(session *se)
 {
+    static const claims_known known[] = {{"checkpoints", "", true, checkpoint_check_clear, clear_checkpoints},
+                                         {"model", ", or checkpoint.export=none", false, NULL, remove_model},
+                                         {0}};
+    se->claims.known = known;
+    se->claims.is_debris = checkpoint_is_trial;
+    se->claims.user = &se->formats;
     NRL_TRY(claims_open(&se->claims, se->config.out));
     claims_settle(&se->claims, se->config.out, se->out_lock);
     se->claims.adopted = is_run_without_marker(se);

@@ -547,7 +547,6 @@ static void open_host(session *se)
                          "plugins: '%s': no such directory", c->plugins[i]);
     se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
     se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
-    se->claims.formats = &se->formats;
     plugin_host_add_user(se->host, se->env.user_plugins);
     plugin_host_limit(se->host, se->env.variable ? se->env.variable("NRL_PLUGIN_TIMEOUT") : NULL);
     if (skips) plugin_host_skip(se->host, c->n_plugins);

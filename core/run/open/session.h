@@ -14,7 +14,7 @@
 #include "optim/updates.h"
 #include "optim/schedule.h"
 #include "plugin/host.h"
-#include "run/output/claims.h"
+#include "base/claims.h"
 #include "run/output/hooks.h"
 #include "run/output/telemetry.h"
 #include "run/walk/metrics.h"

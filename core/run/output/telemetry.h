@@ -6,7 +6,7 @@
  */
 #ifndef RUN_TELEMETRY_H
 #define RUN_TELEMETRY_H
-#include "run/output/claims.h"
+#include "base/claims.h"
 #include <nrl/logger.h>
 
 /* One logger; a failing one is tried again at each record. */

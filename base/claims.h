@@ -1,24 +1,34 @@
 /*
- * claims.h - what may be written in a run's output folder. The folder has a marker file with the names of
+ * claims.h - what may be written in an output directory. The directory has a marker file with the names of
  * all that runs made there; a later run replaces these, and nothing else. Nothing that the run reads is
  * replaced, by whatever path. Called on rank 0 alone, but for claims_settle and claims_check_home. [main]
  */
-#ifndef RUN_CLAIMS_H
-#define RUN_CLAIMS_H
+#ifndef BASE_CLAIMS_H
+#define BASE_CLAIMS_H
 #include "base/inputs.h"
-#include "model/format.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CLAIMS_MARKER ".nrl-run"
 
-/* Zero-initialise. */
+/* What the caller knows of an entry in `out`. */
+typedef struct {
+    const char *name;
+    const char *hint;                                  /* ends a message that it would replace an input; "" = nothing */
+    bool through_links;                                /* removed where it lies, even if it is a link */
+    nrl_status (*check)(const char *out);              /* whether it may be removed; NULL: it may */
+    nrl_status (*remove)(void *user, const char *out); /* removes it, if it is a directory */
+} claims_known;
+
+/* Zero-initialise; the caller fills `inputs` and the two members after it. */
 typedef struct {
     char *out;
     inputs inputs;
-    const format_scope *formats; /* what removes an exported model; NULL: none was exported */
-    char **made;                 /* names in `out`, and absolute paths of models that were exported elsewhere */
-    bool *taken;                 /* by this process */
+    const claims_known *known;           /* ends with a NULL name; NULL = nothing */
+    bool (*is_debris)(const char *name); /* a file that an interrupted process left; NULL: there are none */
+    void *user;
+    char **made; /* names in `out`, and absolute paths of models that were exported elsewhere */
+    bool *taken; /* by this process */
     size_t n_made;
     uint64_t device, inode; /* of `out`, once claims_settle was called; 0 before */
     bool marked;            /* a run was here */
@@ -26,7 +36,7 @@ typedef struct {
     bool adopted;           /* a run without a marker: whatever has a name that a run writes was made by it */
 } claims;
 
-/* Reads the marker. NRL_ERR_CONFIG where the file of that name is none. `inputs` is the caller's to fill. */
+/* Reads the marker. NRL_ERR_CONFIG where the file of that name is none. */
 nrl_status claims_open(claims *c, const char *out);
 void claims_close(claims *c);
 
@@ -45,8 +55,6 @@ nrl_status claims_check_input(const claims *c, const char *name); /* the former 
 /* The same, and from now on it is made by a run. The marker says so after claims_flush, which comes before anything is
  * written into it. */
 nrl_status claims_take(claims *c, const char *name);
-/* Whether `dir` may become the folder of a model. NRL_ERR_CONFIG where it is one of the run's own, or a checkpoint. */
-nrl_status claims_check_export(const claims *c, const char *dir);
 /* An export elsewhere, by its absolute path; needs no claims_flush. Nothing without claims_open. */
 nrl_status claims_add(claims *c, const char *path);
 /* Makes the marker durable where it has changed. */
@@ -59,5 +67,8 @@ nrl_status claims_check_clear(const claims *c);
 nrl_status claims_clear(claims *c);
 /* After all was taken: names in warnings the folders of loggers that this run has not, which stay. */
 void claims_tell_left(const claims *c);
+
+/* Whether two paths lead to the same file or directory. */
+bool claims_are_same(const char *a, const char *b);
 
 #endif

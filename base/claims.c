@@ -1,14 +1,11 @@
 /*
  * claims.c - see claims.h. The marker is text: a line that says what it is, then a path a line.
  */
-#include "run/output/claims.h"
+#include "base/claims.h"
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "base/file.h"
-#include "checkpoint/checkpoint.h"
 #include "base/disk.h"
-#include "checkpoint/format.h"
-#include "model/save.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -134,7 +131,7 @@ static size_t claims_find(const claims *c, const char *name)
     return i;
 }
 
-static bool claims_are_same(const char *a, const char *b)
+bool claims_are_same(const char *a, const char *b)
 {
     struct stat s, t;
     return !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
@@ -158,33 +155,38 @@ static bool claims_is_folder(const char *path)
 }
 
 /* What a start leaves that is killed before the marker is written does not count. */
-static bool claims_is_empty(const char *path)
+static bool claims_is_empty(const claims *c, const char *path)
 {
     struct stat s;
     if (!lstat(path, &s) && S_ISREG(s.st_mode) && !s.st_size) return true;
     DIR *d = opendir(path);
     int n = 0;
     for (struct dirent *e; d && (e = readdir(d));)
-        n += !checkpoint_is_trial(e->d_name);
+        n += !(c->is_debris && c->is_debris(e->d_name));
     if (d) closedir(d);
     return d && n <= 2; /* . and .. */
 }
 
-static nrl_status claims_check_inputs(const claims *c, const char *path)
+static const claims_known *claims_known_as(const claims *c, const char *name)
+{
+    for (const claims_known *k = c->known; k && k->name; k++)
+        if (!strcmp(k->name, name)) return k;
+    return NULL;
+}
+
+static nrl_status claims_check_inputs(const claims *c, const char *name, const char *path)
 {
     nrl_status st =
         claims_is_folder(path) ? inputs_check_folder(&c->inputs, path) : inputs_check_file(&c->inputs, path);
-    bool is_model = !strcmp(strrchr(path, '/') + 1, "model");
-    if (st != NRL_OK)
-        nrl_fail(st, "out: %s\nhint: choose another out%s", nrl_error_text(),
-                 is_model ? ", or checkpoint.export=none" : "");
+    const claims_known *known = claims_known_as(c, name);
+    if (st != NRL_OK) nrl_fail(st, "out: %s\nhint: choose another out%s", nrl_error_text(), known ? known->hint : "");
     return st;
 }
 
 nrl_status claims_check_input(const claims *c, const char *name)
 {
     char *path = claims_path(c, name);
-    nrl_status st = claims_check_inputs(c, path);
+    nrl_status st = claims_check_inputs(c, name, path);
     free(path);
     return st;
 }
@@ -193,8 +195,8 @@ nrl_status claims_check(const claims *c, const char *name)
 {
     struct stat s;
     char *path = claims_path(c, name);
-    nrl_status st = claims_check_inputs(c, path);
-    bool exists = !lstat(path, &s) && !claims_is_empty(path);
+    nrl_status st = claims_check_inputs(c, name, path);
+    bool exists = !lstat(path, &s) && !claims_is_empty(c, path);
     if (st == NRL_OK && exists && !c->adopted && claims_find(c, name) == c->n_made)
         st = nrl_fail(NRL_ERR_CONFIG,
                       "out: cannot write '%s': it is there already, and no run made it\n"
@@ -214,25 +216,6 @@ nrl_status claims_take(claims *c, const char *name)
     return NRL_OK;
 }
 
-nrl_status claims_check_export(const claims *c, const char *dir)
-{
-    static const char *const own[] = {"", "/checkpoints", "/cache"};
-    struct stat s;
-    char *manifest = mem_printf("%s/" FORMAT_MANIFEST, dir);
-    bool refused = !lstat(manifest, &s);
-    free(manifest);
-    for (size_t i = 0; i < sizeof own / sizeof *own && c->out && !refused; i++) {
-        char *path = mem_printf("%s%s", c->out, own[i]);
-        refused = claims_are_same(path, dir);
-        free(path);
-    }
-    if (!refused) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot replace '%s' by a model: it is a directory of a run's\n"
-                    "hint: choose another directory, such as '%s/model'",
-                    dir, c->out ? c->out : dir);
-}
-
 nrl_status claims_add(claims *c, const char *path)
 {
     if (!c->out || claims_find(c, path) < c->n_made) return NRL_OK;
@@ -250,24 +233,24 @@ nrl_status claims_check_clear(const claims *c)
     for (size_t i = 0; i < c->n_made && st == NRL_OK; i++) {
         if (!claims_is_name(c->made[i])) continue;
         char *path = claims_path(c, c->made[i]);
-        st = claims_check_inputs(c, path);
+        const claims_known *known = claims_known_as(c, c->made[i]);
+        st = claims_check_inputs(c, c->made[i], path);
         free(path);
-        if (st == NRL_OK && !strcmp(c->made[i], "checkpoints")) st = checkpoint_check_clear(c->out);
+        if (st == NRL_OK && known && known->check) st = known->check(c->out);
     }
     return st;
 }
 
-/* A link goes, not what it names; but checkpoints go wherever they lie. */
+/* A link goes, not what it names, unless the entry is known to be removed where it lies. */
 static nrl_status claims_remove(const claims *c, const char *name, bool *gone)
 {
     char *path = claims_path(c, name);
     struct stat s;
     nrl_status st = NRL_OK;
     bool exists = !lstat(path, &s), is_folder = exists && S_ISDIR(s.st_mode);
-    if (exists && !strcmp(name, "checkpoints"))
-        st = checkpoint_clear(c->out);
-    else if (is_folder && c->formats && !strcmp(name, "model"))
-        st = model_remove(c->formats, path);
+    const claims_known *known = claims_known_as(c, name);
+    if (known && exists && (is_folder || known->through_links))
+        st = known->remove(c->user, c->out);
     else if (exists && !is_folder && unlink(path))
         st = nrl_fail(NRL_ERR_IO, "cannot remove '%s': %s", path, strerror(errno));
     *gone = lstat(path, &s) != 0;
@@ -297,8 +280,8 @@ void claims_tell_left(const claims *c)
 {
     for (size_t i = 0; i < c->n_made; i++) {
         char *path = claims_path(c, c->made[i]);
-        bool is_loggers = claims_is_name(c->made[i]) && strcmp(c->made[i], "model");
-        if (is_loggers && !c->taken[i] && claims_is_folder(path) && !claims_is_empty(path))
+        bool is_loggers = claims_is_name(c->made[i]) && !claims_known_as(c, c->made[i]);
+        if (is_loggers && !c->taken[i] && claims_is_folder(path) && !claims_is_empty(c, path))
             nrl_warn("left in place: '%s', of an earlier run", path);
         free(path);
     }
