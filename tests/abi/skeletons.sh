@@ -9,7 +9,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store parallel; do
+for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store parallel model backend; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -19,6 +19,11 @@ for kind in algorithm optimizer logger adapter dataset format frontend tokenizer
     run 0 describe $name
     case $kind in
     algorithm) train algorithm="{name: $name, strength: 0.5}" ;;
+    backend) train backend=$name && has trained/config.yaml $name ;; # its delegate computes what it lacks
+    model)
+        echo '{"model_type": "my_model", "vocab_size": 512, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}' >mine.json
+        train "model={config: mine.json, tokenizer: $prefix/share/nrl/configs/models/tiny-tokenizer}"
+        ;;
     adapter) train adapter="{name: $name, rank: 2}" ;;
     optimizer) train optimizer="{name: $name, lr: 0.1, momentum: 0.5}" ;;
     frontend)
@@ -58,8 +63,8 @@ echo mine >kept && mkdir half && cp kept half/CMakeLists.txt
 run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' already exists: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
-run 2 plugins new backend mine there
-has err "no skeleton for the kind 'backend'; expected one of: algorithm, parallel, optimizer, logger, tokenizer, template, dataset, format, frontend, adapter, store"
+run 2 plugins new collective mine there
+has err "no skeleton for the kind 'collective'; expected one of: algorithm, parallel, optimizer, backend, logger, model, tokenizer, template, dataset, format, frontend, adapter, store"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin"
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do
