@@ -86,6 +86,7 @@ static void add_data(buffer *b, const char *role, const nrl_node *d)
 {
     static const char *const omitted[][2] = {{"dropped", "dropped: longer than data.max_length"},
                                              {"truncated", "truncated to data.max_length"},
+                                             {"split", "split into samples of data.max_length"},
                                              {"untrained", "omitted: no trained token"},
                                              {"empty", "omitted: empty"}};
     const nrl_node *lengths = nrl_node_find(d, "lengths");
@@ -110,6 +111,24 @@ static void add_data(buffer *b, const char *role, const nrl_node *d)
             buffer_print(b, "           %7lld - %-7lld %-*.*s %s\n", 1LL << k, (2LL << k) - 1, BAR_WIDTH,
                          (int)((n * BAR_WIDTH + most - 1) / most), "########################", plan_thousands(n));
     }
+}
+
+static void add_entries(buffer *b, const nrl_node *list)
+{
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const nrl_node *e = nrl_node_at(list, i);
+        buffer_print(b, "           %s: %s samples, %lld per epoch, %.3g per step\n", plan_string(e, "path"),
+                     plan_count(e, "samples"), (long long)plan_int(e, "per_epoch"), plan_f64(e, "per_step"));
+    }
+}
+
+/* Sets of data.eval with names are "eval_data NAME". */
+static void add_eval_sets(buffer *b, const nrl_node *plan)
+{
+    static const char prefix[] = "eval_data ";
+    const size_t n = sizeof prefix - 1;
+    for (size_t i = 0; i < nrl_node_size(plan); i++)
+        if (!strncmp(nrl_node_key(plan, i), prefix, n)) add_data(b, nrl_node_key(plan, i) + n, nrl_node_at(plan, i));
 }
 
 static void add_sample(buffer *b, const nrl_node *plan)
@@ -235,7 +254,9 @@ char *plan_text(const nrl_node *plan)
                  plan_string(plan, "out"));
     add_model(&b, nrl_node_find(plan, "model"), nrl_node_find(plan, "adapter"));
     add_data(&b, "train data", nrl_node_find(plan, "train_data"));
+    add_entries(&b, nrl_node_find(plan, "train_entries"));
     add_data(&b, "eval data", nrl_node_find(plan, "eval_data"));
+    add_eval_sets(&b, plan);
     add_sample(&b, plan);
     add_train(&b, nrl_node_find(plan, "train"));
     add_ranks(&b, plan);

@@ -3,7 +3,7 @@
  */
 #include "inference/sample.h"
 #include "base/buffer.h"
-#include "data/row.h"
+#include "rows/row.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -71,28 +71,13 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
     choice_read(a, problems, "data.template", s.template, false, &template, absolute, "template");
 }
 
-void rules_held_out(arena *a, config_problems *problems, config_data *data, nrl_node *resolved)
-{
-    const nrl_node_type kind = nrl_node_kind(data->eval);
-    const double n = nrl_node_f64(data->eval, 0);
-    if (kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT) {
-        rules_sources(a, problems, "data.eval", &data->eval, resolved);
-        return;
-    }
-    if (!(n > 0) || n > 1e15 || (n >= 1 && n != (double)(int64_t)n))
-        problems_add(problems, data->eval,
-                     "data.eval: expected a file, a share of the rows below 1, such as 0.1, or a number of rows");
-    data->held_out = n;
-    data->eval = data->train;
-}
-
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved)
 {
     const nrl_node *given = *sources;
     if (!given) return;
     bool is_list = given->kind == NRL_NODE_LIST;
     nrl_node *list = node_new(a, NRL_NODE_LIST);
-    nrl_node *absolute = node_set(a, resolved, strchr(name, '.') + 1, node_new(a, NRL_NODE_LIST));
+    nrl_node *absolute = node_set(a, resolved, strrchr(name, '.') + 1, node_new(a, NRL_NODE_LIST));
     if (is_list && !given->size) problems_add(problems, given, "%s: an empty list", name);
     for (size_t i = 0; i < (is_list ? given->size : 1); i++)
         add_source(a, problems, name, is_list ? nrl_node_at(given, i) : given, list, absolute);
@@ -102,8 +87,61 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
     *sources = list;
 }
 
-void rules_data(config_problems *problems, const config_data *data)
+/* A file or a list of files, or a number of rows or a share of them to hold out of data.train. */
+static void add_eval(arena *a, config_problems *problems, config_data *data, const char *name, const nrl_node *node,
+                     nrl_node *resolved)
 {
+    config_eval_set *e = &data->evals[data->n_evals++];
+    const char *label = arena_printf(a, "data.eval%s%s", *name ? "." : "", name);
+    const double n = nrl_node_f64(node, 0);
+    *e = (config_eval_set){.name = name, .sources = node};
+    if (nrl_node_kind(node) != NRL_NODE_INT && nrl_node_kind(node) != NRL_NODE_FLOAT) {
+        rules_sources(a, problems, label, &e->sources, resolved);
+        return;
+    }
+    if (!(n > 0) || n > 1e15 || (n >= 1 && n != (double)(int64_t)n))
+        problems_add(problems, node,
+                     "%s: expected a file, a share of the rows below 1, such as 0.1, or a number of rows", label);
+    if (data->held_out > 0) problems_add(problems, node, "%s: only one set can be held out of data.train", label);
+    e->held_out = data->held_out = n;
+    e->sources = data->train;
+    node_set(a, resolved, strrchr(label, '.') + 1, node_copy(a, node));
+}
+
+void rules_evals(arena *a, config_problems *problems, config_data *data, nrl_node *resolved)
+{
+    const option_part part = OPTION_PART(source_rows, NULL);
+    bool is_named = nrl_node_kind(data->eval) == NRL_NODE_MAP;
+    for (size_t i = 0; i < part.n_rows && is_named; i++)
+        is_named = !nrl_node_find(data->eval, part.rows[i].name);
+    if (!data->eval) return;
+    data->evals = arena_alloc(a, (nrl_node_size(data->eval) + 1) * sizeof *data->evals);
+    if (!is_named) {
+        add_eval(a, problems, data, "", data->eval, resolved);
+        return;
+    }
+    nrl_node *map = node_set(a, resolved, "eval", node_new(a, NRL_NODE_MAP));
+    for (size_t i = 0; i < nrl_node_size(data->eval); i++) {
+        const char *name = nrl_node_key(data->eval, i);
+        const nrl_node *node = nrl_node_at(data->eval, i);
+        if (!*name || name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")])
+            problems_add(problems, node, "data.eval: '%s': a name of a set has letters, digits, _ and -", name);
+        else if (nrl_node_kind(node) == NRL_NODE_NULL)
+            problems_add(problems, node, "data.eval.%s: expected a file", name);
+        else
+            add_eval(a, problems, data, name, node, map);
+    }
+}
+
+static const nrl_option mix_rows[] = {
+    NRL_OPT_F64(config_mix, power, "1", -10, 10, "an entry with n rows has n^power as its share; 0: equal shares"),
+    NRL_OPT_BOOL(config_mix, even, "false", "each step has the share of each entry, as far as whole numbers allow"),
+};
+
+void rules_data(arena *a, config_problems *problems, config_data *data)
+{
+    const option_part mix = OPTION_PART(mix_rows, &data->mixed);
+    options_fill(a, problems, "data.mix", data->mix, &mix, 1);
     words_only(problems, "data.columns", data->columns, NRL_NODE_MAP);
     words_only(problems, "data.extra", data->extra, NRL_NODE_LIST);
 }

@@ -9,9 +9,9 @@
 /* Turns `train: path`, {path, weight, rows, ...} or a list of these into a list of maps with paths to open;
  * writes the same with absolute paths to the resolved section under the last part of `name`. */
 void rules_sources(arena *a, config_problems *problems, const char *name, const nrl_node **sources, nrl_node *resolved);
-/* data.eval: such a list, or a number: that many rows, or that share of them, of data.train. */
-void rules_held_out(arena *a, config_problems *problems, config_data *data, nrl_node *resolved);
-void rules_data(config_problems *problems, const config_data *data);
+/* data.eval: such a list, a number or share of rows to hold out of data.train, or a map of names to these. */
+void rules_evals(arena *a, config_problems *problems, config_data *data, nrl_node *resolved);
+void rules_data(arena *a, config_problems *problems, config_data *data);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out);
 

@@ -29,9 +29,14 @@ static const nrl_option data_rows[] = {
     NRL_OPT_NODE(config_data, train, NULL,
                  "training data: a path, {path, weight, reader, rows, limit, columns, template}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "",
-                 "evaluation data, in the same form; or a share (0.1) or a number of rows to hold out of data.train"),
+                 "evaluation data, in the same form; a share (0.1) or a number of rows to hold out of data.train; or a "
+                 "map of names to these, for several sets"),
+    NRL_OPT_NODE(config_data, mix, "",
+                 "how entries of data.train share an epoch: {power: 0.5, even: true}; an entry with n rows has n^power "
+                 "(default 1) as its share, and with even each step has the share of each entry"),
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "maximum number of tokens of a sample"),
-    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate", "what to do with longer samples"),
+    NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate|split",
+                 "what to do with longer samples; split: several samples of at most max_length"),
     NRL_OPT_NODE(config_data, template, "auto",
                  "chat template: auto (the template of the tokenizer), a name that a template plugin serves, the path "
                  "of a file, or {name, path} where name is the plugin"),
@@ -354,8 +359,8 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     if (n->data) { /* a missing section was already reported; its options are not reported too */
         resolved = fill_section(f, "data", n->data, &data, 1);
         rules_sources(f->a, f->problems, "data.train", &out->data.train, resolved);
-        rules_held_out(f->a, f->problems, &out->data, resolved);
-        rules_data(f->problems, &out->data);
+        rules_evals(f->a, f->problems, &out->data, resolved);
+        rules_data(f->a, f->problems, &out->data);
         choice_read(f->a, f->problems, "data.template", out->data.template, false, &out->data.template_from, resolved,
                     "template");
     }

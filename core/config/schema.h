@@ -24,14 +24,36 @@ typedef struct {
     const char *use;            /* an adapter on disk, "" = none */
 } config_adapter;
 
-typedef enum { CONFIG_OVERLONG_ERROR = 0, CONFIG_OVERLONG_DROP, CONFIG_OVERLONG_TRUNCATE } config_overlong;
+typedef enum {
+    CONFIG_OVERLONG_ERROR = 0,
+    CONFIG_OVERLONG_DROP,
+    CONFIG_OVERLONG_TRUNCATE,
+    CONFIG_OVERLONG_SPLIT
+} config_overlong;
 typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL, CONFIG_TRAIN_ON_LAST } config_train_on;
 typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
 
+/* data.mix. An entry with n rows has n^power as its share of an epoch; all of them make as many samples as the rows. */
 typedef struct {
-    const nrl_node *train;       /* a list of {path, weight, ...}, whatever short form was written */
-    const nrl_node *eval;        /* the same, or NULL; paths are ready to open; `train` if rows are held out */
-    double held_out;             /* share or number of rows that are held out of `train`; 0 = none */
+    double power;
+    bool even; /* each step has the share of each entry */
+} config_mix;
+
+/* A set of evaluation data. */
+typedef struct {
+    const char *name;        /* "" = the only one */
+    const nrl_node *sources; /* a list as config_data.train */
+    double held_out;         /* share or number of rows that are held out of `train`; 0 = none */
+} config_eval_set;
+
+typedef struct {
+    const nrl_node *train;  /* a list of {path, weight, ...}, whatever short form was written */
+    const nrl_node *eval;   /* as written, or NULL */
+    config_eval_set *evals; /* [n_evals] */
+    size_t n_evals;
+    double held_out;             /* of `train`, by one of evals */
+    const nrl_node *mix;         /* as written */
+    config_mix mixed;            /* resolved */
     int64_t max_length;          /* tokens a sample */
     int64_t overlong;            /* config_overlong */
     const nrl_node *template;    /* as written */

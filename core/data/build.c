@@ -11,6 +11,7 @@
 #include <string.h>
 
 /* Several chunks for each worker, so that workers rarely wait for the slowest chunk of a round. */
+_Static_assert((int)DATA_MAX_EXTRA == (int)BATCH_MAX_EXTRA, "rows and batches have as many columns");
 enum { MAX_WORKERS = 64, CHUNKS_A_WORKER = 4, MAX_KEYS = 32, KEY_SIZE = 64 };
 
 /* Keys of rows that have no meaning, each once. */
@@ -83,19 +84,32 @@ static nrl_status add_example(chunk *s, const data_schema *schema, const data_sa
     int32_t shared = sample->n_sides == 2 ? shared_prompt(&e->side[0], &e->side[1]) : 0;
     while (schema->labels && !e->side[0].trained[shared]) /* what a labelled sample shares with its second side */
         shared++;
-    buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
-    for (int i = 0; i < sample->n_sides; i++) {
-        const chat_ids *ids = &e->side[i];
-        data_cache_segment seg = {.offset = (int64_t)s->body.size,
-                                  .n_tokens = (int32_t)ids->tokens.n,
-                                  .n_trained = (int32_t)e->n_trained[i],
-                                  .shared = shared,
-                                  .line = line};
-        buffer_add(&s->body, (const char *)ids->tokens.ids, ids->tokens.n * sizeof(int32_t));
-        buffer_add(&s->body, (const char *)ids->trained, ids->tokens.n);
-        NRL_TRY(data_cache_end_segment(&s->body, &seg));
-        buffer_add(&s->segments, (const char *)&seg, sizeof seg);
+    /* Pieces of a long sample overlap by a token, which is a target in the first one and only context in the next one,
+     * so each target is trained once. */
+    const size_t whole = e->side[0].tokens.n, stride = e->piece > 1 ? e->piece - 1 : e->piece ? 1 : whole;
+    for (size_t from = 0; !from || from + 1 < whole; from += stride) {
+        int64_t n_trained = 0, n_sides = sample->n_sides;
+        const size_t to = e->piece && from + e->piece < whole ? from + e->piece : whole;
+        for (size_t t = from; e->piece && t < to; t++)
+            n_trained += e->side[0].trained[t] = e->side[0].trained[t] && t > from;
+        if (e->piece && !n_trained) continue;
+        s->counts.pieces += e->piece > 0;
+        buffer_add(&s->body, (const char *)sample->extra, (size_t)schema->n_extra * sizeof(float));
+        for (int i = 0; i < n_sides; i++) {
+            const chat_ids *ids = &e->side[i];
+            const size_t n = e->piece ? to - from : ids->tokens.n;
+            data_cache_segment seg = {.offset = (int64_t)s->body.size,
+                                      .n_tokens = (int32_t)n,
+                                      .n_trained = (int32_t)(e->piece ? n_trained : e->n_trained[i]),
+                                      .shared = shared,
+                                      .line = line};
+            buffer_add(&s->body, (const char *)(ids->tokens.ids + from), n * sizeof(int32_t));
+            buffer_add(&s->body, (const char *)(ids->trained + from), n);
+            NRL_TRY(data_cache_end_segment(&s->body, &seg));
+            buffer_add(&s->segments, (const char *)&seg, sizeof seg);
+        }
     }
+    s->counts.split += e->piece > 0;
     s->counts.truncated += e->truncated;
     s->counts.identical += e->identical;
     s->counts.endless += e->endless;
@@ -182,6 +196,8 @@ static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *write
     const data_counts *c = &s->counts;
     sum->rows += c->rows;
     sum->truncated += c->truncated;
+    sum->split += c->split;
+    sum->pieces += c->pieces;
     sum->identical += c->identical;
     sum->endless += c->endless;
     if (!sum->first_identical) sum->first_identical = c->first_identical;
@@ -261,6 +277,9 @@ static void write_notes(const build *b, buffer *notes)
     if (b->counts.truncated)
         buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n", b->counts.truncated,
                      b->counts.rows);
+    if (b->counts.split)
+        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are split into %" PRId64 " samples (data.overlong)\n",
+                     b->counts.split, b->counts.rows, b->counts.pieces);
     if (b->counts.identical)
         buffer_print(notes,
                      "%" PRId64 " of %" PRId64 " pairs have equal answers and teach nothing (first: "

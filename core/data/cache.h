@@ -15,11 +15,12 @@
 #include "data/encode.h"
 #include <stdio.h>
 
-enum { DATA_CACHE_VERSION = 4, DATA_FORMAT_NAME = 40 };
+enum { DATA_CACHE_VERSION = 5, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, outcome[DATA_OUTCOMES];
-    int64_t truncated, identical;      /* among the kept examples */
+    int64_t truncated, identical;      /* among the kept rows */
+    int64_t split, pieces;             /* rows that became several samples; all samples of these rows */
     int64_t first_identical;           /* line, 0 = none */
     int64_t first_line[DATA_OUTCOMES]; /* the first row of each outcome, 0 = none */
     int64_t endless;                   /* texts that could not be ended with EOS */

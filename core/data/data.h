@@ -16,13 +16,14 @@
 #include "text/chat.h"
 
 /* ---- dataset ---- */
-typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE } data_overlong;
+typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE, DATA_OVERLONG_SPLIT } data_overlong;
 
 typedef struct {
     plugin_host *host;      /* has the dataset plugins */
     const nrl_node *source; /* data.train: a path, {path, weight, rows, ...}, or a list of these */
-    double held_out;  /* rows that are held out of the source by their hashes: a share below 1, or a number; 0 = none */
-    bool is_held_out; /* read these rows instead of the others, each once */
+    double held_out; /* rows that are held out of the source by their hashes: a share below 1, or a number; 0 = none */
+    double size_exponent;          /* multiplies the weight of an entry by n^this, n its samples; 0 = no change */
+    bool is_held_out;              /* read these rows instead of the others, each once */
     const char *base_dir;          /* relative paths inside `source` start here; NULL = working dir */
     tokenizer *tokenizer;          /* NULL: only pre-tokenized rows can be read */
     const chat_template *template; /* NULL: rows of messages are an error */
@@ -48,10 +49,12 @@ typedef struct {
 typedef struct dataset dataset;
 
 typedef struct {
-    int64_t rows, kept; /* rows = kept + dropped_overlong + untrainable + empty */
+    int64_t rows; /* of the files, as far as they are selected */
+    int64_t kept; /* samples: rows that are not dropped_overlong, untrainable or empty; a split row is several */
     int64_t dropped_overlong, untrainable, empty;
     int64_t identical; /* kept, pairs with equal answers: they have no gradient */
     int64_t truncated; /* kept, cut to max_length */
+    int64_t split;     /* rows that became several samples of max_length */
     int64_t tokens, trained_tokens;
     int64_t shared_tokens;                         /* tokens of prompts that are laid out once instead of twice */
     int64_t bytes;                                 /* of the files on disk */
@@ -66,6 +69,7 @@ typedef struct {
     const char *path; /* as opened; borrowed */
     int64_t first, n;
     double weight;
+    size_t entry;             /* of the list; a directory is one entry */
     int64_t bytes;            /* of the file */
     const char *hash;         /* of the content of the file, hex digits; borrowed */
     const nrl_plugin *reader; /* the dataset plugin; borrowed */
@@ -108,6 +112,7 @@ nrl_status dataset_verify(const dataset *d, int64_t example);
  * the rest a window of a permutation that depends on seed and part. The window moves on with each epoch, so that over
  * several epochs all examples are used equally often. With `shuffle` the list of the epoch is then permuted
  * (Fisher-Yates, with the counter-based generator of order.h keyed by seed and epoch); otherwise it is in file order.
+ * With `even` the examples of each entry, in that order, are then spread evenly over the epoch.
  * Step k of the epoch takes examples [k G, k G + G), G = global_batch. An incomplete last batch is kept or dropped; no
  * step spans two epochs.
  *
@@ -122,6 +127,7 @@ typedef struct {
     int64_t micro_batch;        /* samples per micro-batch if micro_batch_tokens is 0 */
     int64_t group;              /* consecutive examples that share a micro-batch; 0 = 1 */
     bool shuffle, drop_last;
+    bool even; /* spreads the examples of each entry evenly over the epoch */
     uint64_t seed;
     int32_t ranks, rank; /* of the data axis */
 } data_plan_options;
@@ -132,6 +138,7 @@ typedef struct data_plan data_plan;
  * at a time. [main] */
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out);
 void data_plan_destroy(data_plan *p);
+int64_t data_plan_part_examples(const dataset_part *part); /* in an epoch */
 int64_t data_plan_steps_per_epoch(const data_plan *p);
 /* Returns the number of micro-batches of each rank in step s (from 0): equal on all ranks, at least 1. */
 int64_t data_plan_n_micro_batches(data_plan *p, int64_t step);

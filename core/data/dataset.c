@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "data/part.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -59,7 +60,8 @@ static void add_info(const dataset *d, const data_part *p, dataset_report *r)
 {
     const data_cache_header *h = p->cache.header;
     r->rows += h->counts.rows;
-    r->kept += h->counts.outcome[DATA_KEPT];
+    r->kept += h->n_examples;
+    r->split += h->counts.split;
     r->empty += h->counts.outcome[DATA_EMPTY];
     r->identical += h->counts.identical;
     r->dropped_overlong += h->counts.outcome[DATA_TOO_LONG];
@@ -104,6 +106,17 @@ static nrl_status open_files(const dataset_options *o, dataset *d)
         items[i].first = d->n_examples;
         d->n_examples += items[i++].cache.header->n_examples;
     }
+    double all = 0, shares = 0;
+    for (int64_t i = 0; i < d->parts.n && o->size_exponent != 0; i++) {
+        double n = 0;
+        for (int64_t k = 0; k < d->parts.n; k++)
+            n += items[k].entry == items[i].entry ? (double)items[k].cache.header->n_examples : 0;
+        all += (double)items[i].cache.header->n_examples;
+        shares += (double)items[i].cache.header->n_examples * pow(n, o->size_exponent);
+        items[i].weight *= pow(n, o->size_exponent);
+    }
+    for (int64_t i = 0; i < d->parts.n && shares > 0; i++) /* an epoch has as many samples as before */
+        items[i].weight *= all / shares;
     if (d->parts.n) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "data.%s: %s", o->role ? o->role : "train",
                     o->held_out > 0 ? "no row that can be trained on is left on this side of the split by data.eval"
@@ -116,6 +129,10 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
     if (o->max_length < 0 || o->max_length > INT32_MAX)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d", o->max_length,
                         INT32_MAX);
+    if (o->overlong == DATA_OVERLONG_SPLIT && (o->pairs || o->labels))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "data.overlong: split makes several samples of a row, which the algorithm cannot "
+                        "use: it compares whole answers\nhint: drop or truncate");
     NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
     NRL_TRY(data_parts_list(o, &d->parts));
     NRL_TRY(data_parts_select(o, &d->parts));
@@ -240,6 +257,7 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
                           .first = p->first,
                           .n = p->cache.header->n_examples,
                           .weight = p->weight,
+                          .entry = p->entry,
                           .bytes = p->bytes,
                           .hash = p->hash,
                           .reader = p->plugin,

@@ -197,9 +197,13 @@ static nrl_status apply_limit(data_encoder *e, int n_sides, data_outcome *outcom
     if (e->options->overlong == DATA_OVERLONG_ERROR)
         return nrl_fail(NRL_ERR_DATA,
                         "%zu tokens, but data.max_length is %" PRId64
-                        "\nraise it, or set data.overlong to drop or truncate",
+                        "\nraise it, or set data.overlong to drop, truncate or split",
                         longest, limit);
     if (e->options->overlong == DATA_OVERLONG_DROP) *outcome = DATA_TOO_LONG;
+    if (e->options->overlong == DATA_OVERLONG_SPLIT) {
+        e->piece = (size_t)limit;
+        return NRL_OK;
+    }
     for (int i = 0; i < n_sides; i++)
         if ((int64_t)e->side[i].tokens.n > limit) e->side[i].tokens.n = (size_t)limit;
     e->truncated = true;
@@ -223,6 +227,7 @@ nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outc
 {
     e->text.what = "a prompt with its answer";
     e->truncated = false;
+    e->piece = 0;
     e->endless = false;
     e->identical = data_sample_is_identical(s);
     *outcome = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;

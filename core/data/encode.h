@@ -12,7 +12,7 @@
 #define DATA_ENCODE_H
 #include "base/buffer.h"
 #include "data/data.h"
-#include "data/row.h"
+#include "rows/row.h"
 
 typedef struct {
     const tokenizer *tokenizer;     /* NULL: ids only */
@@ -33,6 +33,7 @@ typedef struct {
     chat_ids side[2]; /* the result; emptied by the next call */
     int64_t n_trained[2];
     bool truncated, identical; /* of a sample that is kept */
+    size_t piece;              /* a longer sample is split into pieces of this size; 0 = it is not split */
     bool endless;              /* text that ends without EOS: the tokenizer has none */
     chat_ids prompt;           /* scratch */
     buffer text;               /* scratch: prompt and answer joined */

@@ -13,6 +13,12 @@
 
 enum { KEY_EPOCH = 1, KEY_PART = 2 };
 
+/* Where an example belongs in an even order. */
+struct placed {
+    double at;
+    int32_t example;
+};
+
 struct data_plan {
     const dataset *data;
     data_plan_options o;
@@ -25,6 +31,7 @@ struct data_plan {
     int64_t *lengths, *place; /* [global_batch] */
     int64_t *micro_batch;     /* [global_batch] result of data_plan_micro_batch */
     int64_t *scratch;         /* of data_pack, with a budget */
+    struct placed *spread;    /* [n_epoch], with `even` */
     int32_t *permuted;        /* [examples of the largest part whose weight is not whole] */
 };
 
@@ -72,7 +79,7 @@ static nrl_status check_group_lengths(const dataset *d, const data_plan_options 
                     o->group, sum, o->micro_batch_tokens);
 }
 
-static int64_t part_examples(const dataset_part *part)
+int64_t data_plan_part_examples(const dataset_part *part)
 {
     return llround(part->weight * (double)part->n);
 }
@@ -115,7 +122,7 @@ static nrl_status count_epoch(data_plan *p)
                             "data: weights make an epoch of %.3g samples, at most %d are "
                             "possible",
                             wanted, INT32_MAX);
-        p->n_epoch += part_examples(&part);
+        p->n_epoch += data_plan_part_examples(&part);
     }
     p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
     if (p->n_steps) return NRL_OK;
@@ -135,7 +142,7 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
     p->epoch = p->step = -1;
     for (int64_t i = 0; i < dataset_n_parts(p->data); i++) {
         dataset_part part = dataset_part_at(p->data, i);
-        if (part_examples(&part) % part.n && part.n > largest) largest = part.n;
+        if (data_plan_part_examples(&part) % part.n && part.n > largest) largest = part.n;
     }
     int64_t n_scratch = p->o.micro_batch_tokens ? data_pack_scratch(most, p->o.ranks) : 0;
     if ((p->order = mem_try((size_t)p->n_epoch * sizeof *p->order, what)) &&
@@ -143,6 +150,7 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
         (p->lengths = mem_try((size_t)most * sizeof *p->lengths, what)) &&
         (p->place = mem_try((size_t)most * sizeof *p->place, what)) &&
         (p->micro_batch = mem_try((size_t)most * sizeof *p->micro_batch, what)) &&
+        (!p->o.even || (p->spread = mem_try((size_t)p->n_epoch * sizeof *p->spread, what))) &&
         (p->scratch = mem_try((size_t)n_scratch * sizeof *p->scratch, what))) {
         *out = p;
         return NRL_OK;
@@ -188,6 +196,7 @@ void data_plan_destroy(data_plan *p)
     free(p->micro_batch);
     free(p->scratch);
     free(p->permuted);
+    free(p->spread);
     free(p);
 }
 
@@ -198,13 +207,41 @@ static int by_number(const void *x, const void *y)
     return *(const int32_t *)x - *(const int32_t *)y; /* both are not negative */
 }
 
+static int by_place(const void *x, const void *y)
+{
+    const struct placed *a = x, *b = y;
+    return a->at != b->at ? (a->at > b->at) - (a->at < b->at) : (a->example > b->example) - (a->example < b->example);
+}
+
+/* The k-th of n examples of an entry gets the place (k + 1/2) / n of the epoch, so any consecutive examples have the
+ * shares of the entries. */
+static void spread_evenly(data_plan *p)
+{
+    int64_t at = 0;
+    for (int64_t i = 0, j = 0; i < dataset_n_parts(p->data); i = j) {
+        const dataset_part begin = dataset_part_at(p->data, i);
+        int64_t n = 0, k = 0, last = 0;
+        for (; j < dataset_n_parts(p->data) && dataset_part_at(p->data, j).entry == begin.entry; j++) {
+            const dataset_part part = dataset_part_at(p->data, j);
+            n += data_plan_part_examples(&part);
+            last = part.first + part.n;
+        }
+        for (int64_t e = 0; e < p->n_epoch; e++)
+            if (p->order[e] >= begin.first && p->order[e] < last)
+                p->spread[at++] = (struct placed){((double)k++ + 0.5) / (double)n, p->order[e]};
+    }
+    qsort(p->spread, (size_t)p->n_epoch, sizeof *p->spread, by_place);
+    for (int64_t e = 0; e < p->n_epoch; e++)
+        p->order[e] = p->spread[e].example;
+}
+
 static void set_epoch(data_plan *p, int64_t epoch)
 {
     int32_t *out = p->order;
     if (p->epoch == epoch) return;
     for (int64_t k = 0; k < dataset_n_parts(p->data); k++) {
         dataset_part part = dataset_part_at(p->data, k);
-        int64_t n = part_examples(&part);
+        int64_t n = data_plan_part_examples(&part);
         for (; n >= part.n; n -= part.n)
             for (int64_t i = 0; i < part.n; i++)
                 *out++ = (int32_t)(part.first + i);
@@ -222,6 +259,7 @@ static void set_epoch(data_plan *p, int64_t epoch)
         out += n;
     }
     if (p->o.shuffle) data_order_shuffle(data_order_key(p->o.seed, KEY_EPOCH, (uint64_t)epoch), p->order, p->n_epoch);
+    if (p->o.even) spread_evenly(p);
     p->epoch = epoch;
 }
 

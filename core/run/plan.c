@@ -35,13 +35,41 @@ static void plan_data(arena *a, nrl_node *plan, const char *key, const dataset *
         PLAN_SECTION(a, plan, key, {"samples", d->kept}, {"tokens", d->tokens}, {"trained_tokens", d->trained_tokens},
                      {"min_length", d->min_length}, {"max_length", d->max_length}, {"median_length", d->median_length},
                      {"shared_tokens", d->shared_tokens}, {"dropped", d->dropped_overlong}, {"truncated", d->truncated},
-                     {"untrained", d->untrainable}, {"empty", d->empty});
+                     {"split", d->split}, {"untrained", d->untrainable}, {"empty", d->empty});
     nrl_node *histogram = node_new(a, NRL_NODE_LIST);
     plan_put_text(a, map, "format", d->format);
     node_append(a, map, "from_cache", node_bool(a, d->from_cache));
     for (size_t k = 0; k < sizeof d->histogram / sizeof *d->histogram; k++)
         node_append(a, histogram, NULL, node_int(a, d->histogram[k]));
     node_append(a, map, "lengths", histogram);
+}
+
+/* What each entry of data.train gives to an epoch and, on average, to a step. */
+static void plan_entries(arena *a, nrl_node *plan, const session *se)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST), *map = NULL;
+    const dataset *d = se->train.set;
+    int64_t samples = 0, per_epoch = 0, epoch = 0;
+    for (int64_t i = 0; i < dataset_n_parts(d); i++) {
+        const dataset_part part = dataset_part_at(d, i);
+        epoch += data_plan_part_examples(&part);
+    }
+    for (int64_t i = 0, entry = -1; i < dataset_n_parts(d); i++) {
+        const dataset_part part = dataset_part_at(d, i);
+        const nrl_node *source = nrl_node_at(se->config.data.train, part.entry);
+        if ((int64_t)part.entry != entry) {
+            samples = per_epoch = 0;
+            node_append(a, list, NULL, map = node_new(a, NRL_NODE_MAP));
+            plan_put_text(a, map, "path", nrl_node_string(nrl_node_find(source, "path"), part.path));
+        }
+        entry = (int64_t)part.entry;
+        samples += part.n;
+        per_epoch += data_plan_part_examples(&part);
+        node_set(a, map, "samples", node_int(a, samples));
+        node_set(a, map, "per_epoch", node_int(a, per_epoch));
+        node_set(a, map, "per_step", node_f64(a, (double)(per_epoch * se->config.train.global_batch) / (double)epoch));
+    }
+    if (nrl_node_size(list) > 1) node_append(a, plan, "train_entries", list);
 }
 
 static void plan_model(arena *a, nrl_node *plan, const session *se)
@@ -199,7 +227,11 @@ void run_tell_plan(run *r)
     plan_put_text(a, plan, "out", se->config.out);
     plan_model(a, plan, se);
     plan_data(a, plan, "train_data", se->train.set);
-    if (se->eval.set) plan_data(a, plan, "eval_data", se->eval.set);
+    plan_entries(a, plan, se);
+    for (size_t i = 0; i < se->n_evals; i++) {
+        const char *name = se->evals[i].name;
+        plan_data(a, plan, *name ? arena_printf(a, "eval_data %s", name) : "eval_data", se->evals[i].set);
+    }
     char *sample = dataset_sample_text(se->train.set, 0, se->tokenizer);
     plan_put_text(a, plan, "sample", sample);
     free(sample);

@@ -112,7 +112,7 @@ check 65 none.jsonl "none.jsonl: none of 1 rows can be trained on" "1 without a 
 
 run 65 check run.yaml data.max_length=20
 has err "train.jsonl:3: 26 tokens, but data.max_length is 20"
-has err "set data.overlong to drop or truncate"
+has err "set data.overlong to drop, truncate or split"
 run 0 check run.yaml data.max_length=20 data.overlong=drop
 has err "rows are omitted: longer than data.max_length (first: line 3)"
 has out "rows dropped: longer than data.max_length"

@@ -112,7 +112,9 @@ static nrl_status add_files(session *se, buffer *lines)
         buffer_print(lines, "data.template %s: %s\n", se->chat->label, se->chat->hash);
     }
     NRL_TRY(add_data(se, se->train.set, "train", lines));
-    return add_data(se, se->eval.set, "eval", lines);
+    for (size_t i = 0; i < se->n_evals; i++)
+        NRL_TRY(add_data(se, se->evals[i].set, arena_printf(&se->memory, "eval %s", se->evals[i].name), lines));
+    return NRL_OK;
 }
 
 nrl_status identity_check_files(session *se)
@@ -126,7 +128,8 @@ nrl_status identity_check_files(session *se)
     /* Equal files give equal tokens, but for templates that write the date: these are compared when the files
      * are known to be equal, or every other file would be told twice. */
     add_tokens(se->train.set, "train", &lines);
-    add_tokens(se->eval.set, "eval", &lines);
+    for (size_t i = 0; i < se->n_evals; i++)
+        add_tokens(se->evals[i].set, arena_printf(&se->memory, "eval %s", se->evals[i].name), &lines);
     st = mesh_compare(se->mesh, "tokens", lines.text ? lines.text : "",
                       "the files are equal: a template that writes the time, or a token cache of another build");
     buffer_free(&lines);

@@ -44,7 +44,8 @@ static nrl_status open_set(session *se, const nrl_node *source, double held_out,
     dataset_options o = {.host = se->host,
                          .source = source,
                          .held_out = held_out,
-                         .is_held_out = !strcmp(role, "eval"),
+                         .is_held_out = strcmp(role, "train") != 0,
+                         .size_exponent = strcmp(role, "train") ? 0 : d->mixed.power - 1,
                          .tokenizer = se->tokenizer,
                          .template = se->chat,
                          .template_problem = se->chat_problem,
@@ -67,9 +68,9 @@ static nrl_status open_set(session *se, const nrl_node *source, double held_out,
     return dataset_open(&o, out);
 }
 
-static nrl_status open_loader(session *se, bool train)
+static nrl_status open_loader(session *se, session_data *d)
 {
-    session_data *d = train ? &se->train : &se->eval;
+    const bool train = d == &se->train;
     const config_train *t = &se->config.train;
     const config_data *c = &se->config.data;
     const nrl_algorithm *a = se->algorithm;
@@ -78,6 +79,7 @@ static nrl_status open_loader(session *se, bool train)
                            .micro_batch = t->micro_batch,
                            .group = a->group ? a->group(se->algorithm_self) : 1,
                            .shuffle = train && c->shuffle,
+                           .even = train && c->mixed.even,
                            .drop_last = train && c->last_batch == CONFIG_LAST_BATCH_DROP,
                            .seed = (uint64_t)t->seed,
                            .ranks = mesh_n_batches(se->mesh),
@@ -109,8 +111,15 @@ nrl_status open_train_data(session *se)
 
 nrl_status open_eval_data(session *se)
 {
-    if (!se->config.data.eval) return NRL_OK;
-    return open_set(se, se->config.data.eval, se->config.data.held_out, "eval", &se->eval.set);
+    const config_data *c = &se->config.data;
+    se->evals = arena_alloc(&se->memory, (c->n_evals + 1) * sizeof *se->evals);
+    for (; se->n_evals < c->n_evals; se->n_evals++) {
+        const config_eval_set *e = &c->evals[se->n_evals];
+        const char *role = *e->name ? arena_printf(&se->memory, "eval.%s", e->name) : "eval";
+        se->evals[se->n_evals].name = e->name;
+        NRL_TRY(open_set(se, e->sources, e->held_out, role, &se->evals[se->n_evals].set));
+    }
+    return NRL_OK;
 }
 
 void close_data(session_data *d)
@@ -121,24 +130,26 @@ void close_data(session_data *d)
     *d = (session_data){0};
 }
 
-nrl_status open_eval_file(session *se, const char *path)
+nrl_status open_eval_file(session *se, const char *path, session_data *out)
 {
     arena a = {0};
-    nrl_status st = open_set(se, node_string(&a, path, strlen(path)), 0, "eval", &se->eval.set);
+    *out = (session_data){.name = ""};
+    nrl_status st = open_set(se, node_string(&a, path, strlen(path)), 0, "eval", &out->set);
     arena_free(&a);
-    if (st == NRL_OK && se->eval.set)
+    if (st == NRL_OK)
         st = mesh_compare(se->mesh, "evaluated file",
-                          arena_printf(&se->memory, "%s: %s\n", path, dataset_hash(se->eval.set)),
+                          arena_printf(&se->memory, "%s: %s\n", path, dataset_hash(out->set)),
                           "every node must have the same files under the same path");
-    if (st == NRL_OK) st = open_loader(se, false);
-    if (st != NRL_OK) close_data(&se->eval);
+    if (st == NRL_OK) st = open_loader(se, out);
+    if (st != NRL_OK) close_data(out);
     return st;
 }
 
 nrl_status session_open_loaders(session *se)
 {
-    NRL_TRY(open_loader(se, true));
-    if (se->eval.set) NRL_TRY(open_loader(se, false));
+    NRL_TRY(open_loader(se, &se->train));
+    for (size_t i = 0; i < se->n_evals; i++)
+        NRL_TRY(open_loader(se, &se->evals[i]));
     const config_train *t = &se->config.train;
     int64_t per_epoch = data_plan_steps_per_epoch(se->train.plan);
     se->total_steps = t->steps;

@@ -183,8 +183,11 @@ nrl_status session_open_reference(session *se)
         setup.shared = &se->work;
     if (!setup.shared && se->reference_options.reference != REFERENCE_NONE)
         NRL_TRY(identify_reference(se, &setup.origin));
-    const dataset *sets[] = {se->train.set, se->eval.set};
-    NRL_TRY(reference_open(&setup, sets, 2, &se->reference));
+    const dataset **sets = arena_alloc(&se->memory, (se->n_evals + 1) * sizeof *sets);
+    sets[0] = se->train.set;
+    for (size_t i = 0; i < se->n_evals; i++)
+        sets[i + 1] = se->evals[i].set;
+    NRL_TRY(reference_open(&setup, sets, se->n_evals + 1, &se->reference));
     if (work_needs(se->algorithm, "teacher_logits")) se->work.teacher = reference_walk(se->reference);
     if (se->work.teacher && se->work.stage.comm)
         return nrl_fail(NRL_ERR_CONFIG,

@@ -8,6 +8,7 @@
 #include "base/paths.h"
 #include "model/save.h"
 #include "run/open/session.h"
+#include "config/config.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -82,16 +83,37 @@ static nrl_status may_make(const char *key, const char *folder)
 
 /* ---- what a run reads ---- */
 
-static void add_source(session *se, const char *name, const nrl_node *sources)
+/* The files of the run would be data of the next one. */
+static nrl_status check_apart(const char *name, const char *path, const char *absolute_out)
+{
+    struct stat st;
+    char *folder = !stat(path, &st) && S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL;
+    char *home = realpath(absolute_out, NULL);
+    const char *out = home ? home : absolute_out;
+    const size_t n = folder ? strlen(folder) : 0;
+    nrl_status status = NRL_OK;
+    if (n && !strncmp(out, folder, n) && (out[n] == '/' || !out[n]))
+        status = nrl_fail(NRL_ERR_CONFIG,
+                          "out: '%s' is inside of '%s', all files of which %s reads\nhint: choose another out, or name "
+                          "the files by a pattern",
+                          out, path, name);
+    free(folder);
+    free(home);
+    return status;
+}
+
+static nrl_status add_source(session *se, const char *name, const nrl_node *sources)
 {
     for (size_t i = 0; i < nrl_node_size(sources); i++) {
         const char *path = nrl_node_string(nrl_node_find(nrl_node_at(sources, i), "path"), NULL);
         paths files = {0};
+        if (path) NRL_TRY(check_apart(name, path, config_absolute(&se->memory, se->config.out)));
         if (path && paths_expand(path, &files) == NRL_OK)
             for (size_t k = 0; k < files.n; k++)
                 inputs_add(&se->claims.inputs, name, files.items[k]);
         paths_free(&files);
     }
+    return NRL_OK;
 }
 
 /* Whether resume names a checkpoint of another folder. */
@@ -206,8 +228,9 @@ static nrl_status check_claims(session *se)
         inputs_add(in, "model.tokenizer", se->config.model.tokenizer_from.source);
     if (own && *own && origin_find(own, &se->model_memory, &other, &config) == NRL_OK)
         origin_add_inputs(&other, reference_key(se->algorithm), in);
-    add_source(se, "data.train", se->config.data.train);
-    add_source(se, "data.eval", se->config.data.eval);
+    NRL_TRY(add_source(se, "data.train", se->config.data.train));
+    for (size_t i = 0; i < se->config.data.n_evals; i++)
+        NRL_TRY(add_source(se, "data.eval", se->config.data.evals[i].sources));
     const char *template = se->config.data.template_from.source;
     if (template && strpbrk(template, "/.")) inputs_add(in, "data.template", template);
     if (se->env.script) inputs_add(in, "the script", se->env.script);

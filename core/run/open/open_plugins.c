@@ -446,12 +446,17 @@ static nrl_status check_best(session *se)
     const char *names = "eval_loss";
     bool known = !strcmp(c->metric, names);
     uint32_t better = known ? NRL_BETTER_SMALLER : NRL_BETTER_NONE;
-    for (uint32_t i = 0; i < se->n_metrics; i++) {
-        const char *name = arena_printf(&se->memory, "eval_%s", m[i].name);
-        names = arena_printf(&se->memory, "%s, %s", names, name);
-        if (strcmp(c->metric, name)) continue;
-        known = true;
-        better = m[i].better;
+    const config_data *data = &se->config.data;
+    for (size_t k = 0; k < (data->n_evals ? data->n_evals : 1); k++) {
+        const char *set = data->n_evals ? data->evals[k].name : "";
+        for (uint32_t i = *set ? 0 : 1; i <= se->n_metrics; i++) { /* 0: the loss of a set */
+            const char *name =
+                arena_printf(&se->memory, "eval_%s%s%s", set, *set ? "_" : "", i ? m[i - 1].name : "loss");
+            names = arena_printf(&se->memory, "%s, %s", names, name);
+            if (strcmp(c->metric, name)) continue;
+            known = true;
+            better = i ? m[i - 1].better : NRL_BETTER_SMALLER;
+        }
     }
     if (c->metric_mode == CONFIG_METRIC_MIN) better = NRL_BETTER_SMALLER;
     if (c->metric_mode == CONFIG_METRIC_MAX) better = NRL_BETTER_LARGER;
@@ -519,16 +524,20 @@ static nrl_status check_algorithm(session *se)
  * are left to what opens them. */
 static void look_at_files(session *se)
 {
-    const nrl_node *const sets[] = {se->config.data.train, se->config.data.eval};
+    const config_data *data = &se->config.data;
     model_origin origin = {.formats = &se->formats};
     const nrl_node *config;
-    for (size_t i = 0; i < 2; i++)
-        for (size_t k = 0; k < nrl_node_size(sets[i]); k++) {
-            const nrl_node *at = nrl_node_at(sets[i], k);
+    for (size_t i = 0; i <= data->n_evals; i++) { /* the last one: data.train */
+        const nrl_node *set = i < data->n_evals ? data->evals[i].sources : data->train;
+        if (i < data->n_evals && set == data->train) continue; /* rows that are held out */
+        for (size_t k = 0; k < nrl_node_size(set); k++) {
+            const nrl_node *at = nrl_node_at(set, k);
             const char *path = nrl_node_string(nrl_node_find(at, "path"), "");
             if (*path && !strpbrk(path, "*?[{:") && strcmp(path, "-") && access(path, F_OK))
-                problems_add(se->problems, at, "data.%s: %s: No such file or directory", i ? "eval" : "train", path);
+                problems_add(se->problems, at, "data.%s: %s: No such file or directory",
+                             i < data->n_evals ? "eval" : "train", path);
         }
+    }
     if (!se->problems->n || !*se->config.model.path) return; /* opening the model is next */
     if (origin_find(se->config.model.path, &se->model_memory, &origin, &config) != NRL_OK)
         problems_take_error(se->problems, nrl_node_find(nrl_node_find(se->tree, "model"), "path"));

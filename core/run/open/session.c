@@ -69,7 +69,8 @@ nrl_status session_open_keys(session *se)
 
 void session_close(session *se)
 {
-    close_data(&se->eval);
+    for (size_t i = 0; i < se->n_evals; i++)
+        close_data(&se->evals[i]);
     close_data(&se->train);
     chat_template_close(se->chat);
     tokenizer_close(se->tokenizer);

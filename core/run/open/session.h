@@ -24,8 +24,9 @@
 #include "run/weights/reference.h"
 #include "text/chat.h"
 
-/* data.train or data.eval; members are NULL where it is not open. */
+/* data.train or a set of data.eval; members are NULL where it is not open. */
 typedef struct {
+    const char *name; /* of the set; "" = the only one */
     dataset *set;
     data_plan *plan;
     data_loader *loader;
@@ -84,7 +85,8 @@ typedef struct {
     tokenizer *tokenizer;      /* NULL: pre-tokenized data only */
     const chat_template *chat; /* NULL: none that can be used */
     const char *chat_problem;  /* why there is none */
-    session_data train, eval;
+    session_data train, *evals;
+    size_t n_evals;
     int64_t total_steps;
 
     device device;
@@ -127,8 +129,8 @@ nrl_status open_weights(session *se); /* files mapped and compared with the mode
 nrl_status open_text(session *se);
 nrl_status open_train_data(session *se);
 nrl_status open_eval_data(session *se);
-/* A file in the place of data.eval, as session.eval, which is empty. */
-nrl_status open_eval_file(session *se, const char *path);
+/* A file as a set of evaluation data. */
+nrl_status open_eval_file(session *se, const char *path, session_data *out);
 void close_data(session_data *d);
 nrl_status out_prepare(session *se); /* rank 0: makes `out`, and keeps other runs out of it */
 void out_unlock(session *se);

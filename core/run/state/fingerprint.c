@@ -79,7 +79,8 @@ nrl_node *plugins_node(arena *a, const trainer *tr)
     plugins_add(a, se, map, se->tokenizer ? &se->tokenizer->open.table->plugin : NULL);
     plugins_add(a, se, map, se->chat ? &se->chat->table->plugin : NULL);
     plugins_add_readers(a, se, map, se->train.set);
-    plugins_add_readers(a, se, map, se->eval.set);
+    for (size_t i = 0; i < se->n_evals; i++)
+        plugins_add_readers(a, se, map, se->evals[i].set);
     return map;
 }
 

@@ -15,18 +15,18 @@ void evaluator_open(evaluator *ev, trainer *tr)
     session *se = tr->session;
     *ev = (evaluator){.session = se, .trainer = tr};
     metrics_open(&ev->metrics, se->algorithm, se->n_metrics, &se->memory);
-    values_open(&ev->values, se->n_metrics, &se->memory);
+    values_open(&ev->values, (se->n_metrics + 2) * (se->config.data.n_evals + 1), &se->memory);
 }
 
-static nrl_status evaluate_batches(session *se, double *sums, double *weights, double *tokens)
+static nrl_status evaluate_batches(session *se, const session_data *set, double *sums, double *weights, double *tokens)
 {
     const nrl_algorithm *a = se->algorithm;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     nrl_status st = NRL_OK;
-    int64_t steps = data_plan_steps_per_epoch(se->eval.plan);
+    int64_t steps = data_plan_steps_per_epoch(set->plan);
     for (int64_t s = 0; s < steps && st == NRL_OK; s++) {
         data_step data;
-        st = data_loader_step(se->eval.loader, s, &data);
+        st = data_loader_step(set->loader, s, &data);
         for (int64_t m = 0; st == NRL_OK && m < data.n_micro_batches; m++) {
             double w[NRL_MAX_TERMS] = {0};
             if (!data.micro_batch[m]->is_tail) {
@@ -45,29 +45,55 @@ static nrl_status evaluate_batches(session *se, double *sums, double *weights, d
     return st;
 }
 
-static nrl_status evaluate(evaluator *ev)
+/* Adds the values of a set, and its sums to those of all. */
+static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *all_sums, double *all_weights,
+                               double *all_tokens)
+{
+    session *se = ev->session;
+    double sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0}, tokens = 0, loss = 0;
+    metrics_reset(&ev->metrics);
+    run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
+    nrl_status st = evaluate_batches(se, set, sums, weights, &tokens);
+    hooks_enter(se->hooks, was);
+    if (st == NRL_OK) st = metrics_collect(&ev->metrics, se->ctx);
+    if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &ev->metrics, sums, weights, &tokens);
+    if (st != NRL_OK) return st;
+    for (uint32_t k = 0; k < se->algorithm->n_terms; k++) {
+        if (weights[k] > 0) loss += sums[k] / weights[k];
+        all_sums[k] += sums[k];
+        all_weights[k] += weights[k];
+    }
+    *all_tokens += tokens;
+    if (!*set->name) {
+        values_add_metrics(&ev->values, &ev->metrics, "eval_", &se->memory);
+        return NRL_OK;
+    }
+    const char *prefix = arena_printf(&se->memory, "eval_%s_", set->name);
+    values_add(&ev->values, arena_printf(&se->memory, "%sloss", prefix), "nats", loss);
+    values_add_metrics(&ev->values, &ev->metrics, prefix, &se->memory);
+    values_add(&ev->values, arena_printf(&se->memory, "%stokens", prefix), "tokens", tokens);
+    return NRL_OK;
+}
+
+static nrl_status evaluate(evaluator *ev, const session_data *sets, size_t n_sets)
 {
     session *se = ev->session;
     double sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0}, tokens = 0, loss = 0;
     double start = clock_seconds();
-    if (!se->eval.set) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
-    metrics_reset(&ev->metrics);
+    if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
+    ev->values.n = 0;
+    values_add(&ev->values, "eval_loss", "nats", 0);
     nrl_status st = strategy_average_begin(&se->strategy, se->ctx);
-    run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
-    if (st == NRL_OK) st = evaluate_batches(se, sums, weights, &tokens);
-    hooks_enter(se->hooks, was);
+    for (size_t i = 0; i < n_sets && st == NRL_OK; i++)
+        st = evaluate_set(ev, &sets[i], sums, weights, &tokens);
     st = strategy_average_end(&se->strategy, se->ctx, st);
-    if (st == NRL_OK) st = metrics_collect(&ev->metrics, se->ctx);
-    if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &ev->metrics, sums, weights, &tokens);
     if (st != NRL_OK) {
         nrl_add_context("evaluation after step %lld", (long long)ev->trainer->progress.step);
         return st;
     }
     for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
         if (weights[k] > 0) loss += sums[k] / weights[k];
-    ev->values.n = 0;
-    values_add(&ev->values, "eval_loss", "nats", loss);
-    values_add_metrics(&ev->values, &ev->metrics, "eval_", &se->memory);
+    ev->values.list[0].value = loss;
     values_add(&ev->values, "eval_tokens", "tokens", tokens);
     values_add(&ev->values, "eval_seconds", "s", clock_seconds() - start);
     return NRL_OK;
@@ -76,18 +102,16 @@ static nrl_status evaluate(evaluator *ev)
 nrl_status evaluator_run(evaluator *ev, const char *file)
 {
     session *se = ev->session;
-    session_data kept = se->eval;
-    if (!file) return evaluate(ev);
+    session_data set;
+    if (!file) return evaluate(ev, se->evals, se->n_evals);
     if (se->reference && se->reference_options.reference == REFERENCE_CACHED)
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
                         "alone\nhint: algorithm.reference: online computes any file's",
                         file);
-    se->eval = (session_data){0};
-    nrl_status st = open_eval_file(se, file);
-    if (st == NRL_OK) st = evaluate(ev);
-    close_data(&se->eval);
-    se->eval = kept;
+    NRL_TRY(open_eval_file(se, file, &set));
+    nrl_status st = evaluate(ev, &set, 1);
+    close_data(&set);
     return st;
 }
 
@@ -148,9 +172,9 @@ nrl_status evaluator_run_due(evaluator *ev)
 {
     const session *se = ev->session;
     int64_t every = se->config.eval.every, step = ev->trainer->progress.step;
-    if (!se->eval.set || !every) return NRL_OK;
+    if (!se->n_evals || !every) return NRL_OK;
     if (step % every && step != se->total_steps) return NRL_OK;
-    NRL_TRY(evaluate(ev));
+    NRL_TRY(evaluate(ev, se->evals, se->n_evals));
     const value_list *v = &ev->values;
     telemetry_record(se->telemetry, NRL_RECORD_EVAL, step, -1, v->list, v->n);
     NRL_TRY(judge(ev));

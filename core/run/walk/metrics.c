@@ -118,9 +118,9 @@ static bool metric_is_known(const metric_set *m, uint32_t i)
     return i >= 2 && metric_is_known(m, i - 2) && metric_is_known(m, i - 1);
 }
 
-void values_open(value_list *v, uint32_t n_metrics, arena *a)
+void values_open(value_list *v, size_t n_values, arena *a)
 {
-    size_t room = n_metrics + N_OWN;
+    size_t room = n_values + N_OWN;
     *v = (value_list){.list = arena_alloc(a, room * sizeof *v->list), .room = room};
 }
 

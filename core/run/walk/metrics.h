@@ -38,7 +38,7 @@ void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
 /* Adds what nrl_metric_add gathered since the last call. */
 nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx);
 
-void values_open(value_list *v, uint32_t n_metrics, arena *a);
+void values_open(value_list *v, size_t n_values, arena *a);
 void values_add(value_list *v, const char *name, const char *unit, double value);
 /* Those that were reported, named PREFIX and their name, in `names` where the prefix is not empty. */
 void values_add_metrics(value_list *v, const metric_set *m, const char *prefix, arena *names);

@@ -5,6 +5,7 @@
 #include "data/order.h"
 #include "data/pack.h"
 #include "unit/data/support.h"
+#include <math.h>
 
 /* n rows of lengths 2 .. 61 in no order; row k begins with token k % 97. */
 static char *rows_of(int n, int salt)
@@ -283,6 +284,77 @@ static dataset *open_two(fixture *f, double weight)
     return support_open(&o);
 }
 
+/* Entries of 900, 90 and 10 rows. */
+static dataset *open_three(fixture *f, double power)
+{
+    static const int sizes[] = {900, 90, 10};
+    for (int i = 0; i < 3; i++) {
+        char name[] = "a.jsonl", *rows = rows_of(sizes[i], 0);
+        name[0] = (char)('a' + i);
+        free(support_write(f, name, rows));
+        free(rows);
+    }
+    dataset_options o = support_options(f, "ignored.jsonl", "{\"text\": \"x\"}\n");
+    o.base_dir = f->dir;
+    o.size_exponent = power - 1;
+    o.source = support_json(f, "[\"a.jsonl\", \"b.jsonl\", \"c.jsonl\"]");
+    return support_open(&o);
+}
+
+static void a_power_sets_the_shares_of_entries(void **state)
+{
+    static const struct {
+        double power;
+        int64_t n[3];
+    } cases[] = {{1, {900, 90, 10}}, {0, {333, 333, 333}}, {0.5, {700, 221, 74}}, {-0.5, {89, 283, 850}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double all = 0;
+        for (int k = 0; k < 3; k++)
+            all += pow((double)cases[0].n[k], cases[i].power);
+        dataset *d = open_three(*state, cases[i].power);
+        for (int k = 0; k < 3; k++) {
+            const dataset_part part = dataset_part_at(d, k);
+            double expected = 1000 * pow((double)cases[0].n[k], cases[i].power) / all;
+            assert_in_range(data_plan_part_examples(&part), (int64_t)(expected - 0.51), (int64_t)(expected + 0.51));
+        }
+        dataset_close(d);
+    }
+}
+
+static void an_even_mix_gives_each_step_the_shares_of_entries(void **state)
+{
+    dataset *d = open_three(*state, 0.5);
+    int64_t total = 0, n[3];
+    for (int k = 0; k < 3; k++) {
+        const dataset_part part = dataset_part_at(d, k);
+        total += n[k] = data_plan_part_examples(&part);
+    }
+    for (int ranks = 1; ranks < 3; ranks++)
+        for (int shuffle = 0; shuffle < 2; shuffle++) {
+            data_plan_options o = {
+                .global_batch = 20, .micro_batch = 4, .ranks = ranks, .shuffle = shuffle, .even = true};
+            data_plan *p = plan_of(d, o);
+            int64_t steps = data_plan_steps_per_epoch(p);
+            data_plan_destroy(p);
+            int all[1000] = {0};
+            for (int64_t s = 0; s < steps; s++) {
+                int seen[1000] = {0}, of[3] = {0};
+                count_step(d, o, s, seen);
+                for (int e = 0; e < 1000; e++) {
+                    of[(e >= 900) + (e >= 990)] += seen[e];
+                    all[e] += seen[e];
+                }
+                for (int k = 0; k < 3 && s + 1 < steps; k++) { /* off by less than two samples */
+                    double share = 20.0 * (double)n[k] / (double)total;
+                    assert_true(fabs(of[k] - share) < 2);
+                }
+            }
+            for (int e = 990; e < 1000; e++)
+                assert_in_range(all[e], 7, 8); /* 74 of 10 rows */
+        }
+    dataset_close(d);
+}
+
 static void weights_repeat_and_sample_files(void **state)
 {
     dataset *d = open_two(*state, 1.75);
@@ -364,6 +436,8 @@ int main(void)
         TEST(packing_needs_few_bins_and_evens_them_out),
         TEST(packing_finds_what_longest_first_into_the_emptiest_would_not),
         TEST(ranks_without_examples_get_empty_micro_batches),
+        TEST(a_power_sets_the_shares_of_entries),
+        TEST(an_even_mix_gives_each_step_the_shares_of_entries),
         TEST(weights_repeat_and_sample_files),
         TEST(a_broken_weight_reaches_all_examples_over_epochs),
         TEST(what_cannot_be_planned_is_a_config_error),

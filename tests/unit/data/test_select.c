@@ -265,6 +265,61 @@ static void each_entry_has_columns_and_a_template(void **state)
     assert_int_equal(dataset_open(&o, &d), NRL_ERR_CONFIG);
 }
 
+/* A row of n tokens, of which those from `trained` on are trained, in pieces of `size`: each target is trained in one
+ * piece, with the token before it. */
+static void check_split(fixture *f, int64_t n, int64_t trained, int64_t size)
+{
+    buffer b = {0};
+    for (int list = 0; list < 2; list++) {
+        buffer_puts(&b, list ? "], \"labels\": [" : "{\"input_ids\": [");
+        for (int64_t i = 0; i < n; i++)
+            buffer_print(&b, "%s%d", i ? ", " : "", list && i < trained ? -100 : (int)(i + 1));
+    }
+    buffer_puts(&b, "]}\n");
+    dataset_options o = support_options(f, "t.jsonl", b.text);
+    buffer_free(&b);
+    o.max_length = size;
+    o.overlong = DATA_OVERLONG_SPLIT;
+    dataset *d = support_open(&o);
+    int64_t next = trained > 1 ? trained : 1, total = 0; /* the first token is no target */
+    for (int64_t e = 0; e < dataset_n_examples(d); e++) {
+        const int32_t *tokens;
+        const uint8_t *marks;
+        int64_t length = dataset_segment(d, e, 0, &tokens, &marks);
+        assert_in_range(length, 2, size);
+        assert_false(marks[0]);
+        for (int64_t t = 1; t < length; t++) {
+            assert_int_equal(tokens[t], tokens[t - 1] + 1);
+            if (marks[t]) assert_int_equal(tokens[t], next++ + 1);
+        }
+        total += length;
+    }
+    assert_int_equal(next, n);
+    assert_int_equal(dataset_info(d)->tokens, total);
+    assert_int_equal(dataset_info(d)->trained_tokens, n - (trained > 1 ? trained : 1));
+    assert_int_equal(dataset_info(d)->kept, dataset_n_examples(d));
+    assert_int_equal(dataset_info(d)->rows, 1);
+    assert_int_equal(dataset_info(d)->split, n > size);
+    dataset_close(d);
+}
+
+static void a_long_row_is_split_and_each_target_trained_once(void **state)
+{
+    for (int64_t n = 2; n < 24; n++)
+        for (int64_t trained = 0; trained < n; trained += 3)
+            for (int64_t size = 2; size < 12; size += 3)
+                check_split(*state, n, trained, size);
+}
+
+static void pairs_are_not_split(void **state)
+{
+    dataset_options o = support_options(*state, "t.jsonl", "{\"chosen\": \"a b\", \"rejected\": \"a c\"}\n");
+    dataset *d;
+    o.pairs = true;
+    o.overlong = DATA_OVERLONG_SPLIT;
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.overlong: split makes several samples of a row");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 
 int main(void)
@@ -280,6 +335,8 @@ int main(void)
         TEST(limit_takes_rows_from_everywhere_and_apart_from_the_split),
         TEST(slices_and_splits_have_their_own_caches_and_hashes),
         TEST(each_entry_has_columns_and_a_template),
+        TEST(a_long_row_is_split_and_each_target_trained_once),
+        TEST(pairs_are_not_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ typedef struct {
 static void append_step(run *r, size_t set, int64_t step, column *c)
 {
     data_step data;
-    assert_int_equal(data_loader_step(set ? r->session.eval.loader : r->session.train.loader, step, &data), NRL_OK);
+    assert_int_equal(data_loader_step(set ? r->session.evals[0].loader : r->session.train.loader, step, &data), NRL_OK);
     for (int64_t m = 0; m < data.n_micro_batches; m++) {
         nrl_tensor *t;
         int64_t n = data.micro_batch[m]->n_rows;
@@ -88,7 +88,7 @@ static void all_columns(run *r, column *c)
     c->n = 0;
     for (int64_t s = 0; s < data_plan_steps_per_epoch(r->session.train.plan); s++)
         append_step(r, 0, s, c);
-    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->session.eval.plan); s++)
+    for (int64_t s = 0; s < data_plan_steps_per_epoch(r->session.evals[0].plan); s++)
         append_step(r, 1, s, c);
 }
 

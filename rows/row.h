@@ -3,12 +3,11 @@
  * table (row.c); a file has the format of its first row. Errors are NRL_ERR_DATA without the place, which the caller
  * adds.
  */
-#ifndef DATA_ROW_H
-#define DATA_ROW_H
+#ifndef ROWS_ROW_H
+#define ROWS_ROW_H
 #include "base/arena.h"
 #include "base/node.h"
-#include "tensor/batch.h"
-#include "text/chat.h"
+#include <nrl/template.h>
 
 /* Keys that have a meaning; data.columns renames them. New ones come last: data_row_hash uses the numbers. */
 typedef enum {
@@ -39,6 +38,8 @@ typedef enum {
     DATA_KEY_COUNT
 } data_key;
 
+enum { DATA_MAX_EXTRA = 16 }; /* keys of data.extra */
+
 typedef enum {
     DATA_SHAPE_NONE = 0,
     DATA_SHAPE_TEXT,     /* a text, trained completely */
@@ -67,7 +68,7 @@ typedef struct {
     const nrl_node *tools, *template_kwargs;      /* CHAT: a list, a map; or NULL */
     const nrl_node *prompt_ids, *ids[2], *labels; /* IDS: lists; absent ones NULL */
     const char *unknown_key;                      /* the first key of a message that is not used, or NULL */
-    float extra[BATCH_MAX_EXTRA];
+    float extra[DATA_MAX_EXTRA];
 } data_sample;
 
 /* One message {role, content} or {from, value}, or a list of them; `label` names it in errors. Unknown keys are noted
@@ -80,7 +81,7 @@ typedef struct data_format data_format;
 /* How rows of one file are read. */
 typedef struct {
     const char *name[DATA_KEY_COUNT]; /* of each key in this file */
-    const char *extra[BATCH_MAX_EXTRA];
+    const char *extra[DATA_MAX_EXTRA];
     int n_extra; /* including the label, which comes last */
     bool pairs, labels;
     const data_format *format; /* set by data_schema_detect */

@@ -1,9 +1,9 @@
 /*
- * format.h - the table of row formats and the readers behind it; private to core/data/row*.c.
+ * formats.h - the table of row formats and the readers behind it; private to rows/.
  */
-#ifndef DATA_FORMAT_H
-#define DATA_FORMAT_H
-#include "data/row.h"
+#ifndef ROWS_FORMATS_H
+#define ROWS_FORMATS_H
+#include "rows/row.h"
 
 struct data_format {
     const char *name;

@@ -1,7 +1,7 @@
 /*
  * row_read.c - the readers in the table of formats: each turns the keys of a row into a sample.
  */
-#include "data/format.h"
+#include "rows/formats.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * row_chat.c - reads the messages of a row, and finds the prompt that two conversations or texts share.
  */
 #include "base/json.h"
-#include "data/format.h"
+#include "rows/formats.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,12 @@ static nrl_status part_text(const nrl_node *part, size_t i, data_text *out)
     const nrl_node *text = nrl_node_find(part, "text");
     if (!text) text = nrl_node_find(part, "value");
     if (strcmp(type, "text") || nrl_node_kind(text) != NRL_NODE_STRING)
-        return nrl_fail(NRL_ERR_DATA, "content[%zu]: only parts of type text are read", i);
+        return nrl_fail(
+            NRL_ERR_DATA,
+            "content[%zu]: only parts of type text are read\nhint: to train on the text alone: jq -c "
+            "'.messages[].content |= (if type == \"array\" then map(select(.type == \"text\")) else . end)' "
+            "FILE >rows.jsonl",
+            i);
     *out = (data_text){nrl_node_string(text, ""), nrl_node_string_size(text)};
     return NRL_OK;
 }

@@ -2,7 +2,7 @@
  * row.c - the formats of rows: names of keys, the table, and detection.
  */
 #include "base/json.h"
-#include "data/format.h"
+#include "rows/formats.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +34,52 @@ static const char *const key_names[DATA_KEY_COUNT] = {
     [DATA_KEY_NON_PREFERRED] = "non_preferred_output",
     [DATA_KEY_TOOLS] = "tools",
     [DATA_KEY_TEMPLATE_KWARGS] = "chat_template_kwargs",
+};
+
+/* Other names of keys, used by a file whose first row has them in place of the key's own. */
+static const struct {
+    data_key key;
+    const char *name;
+} aliases[] = {
+    {DATA_KEY_PROMPT, "prompt_messages"},      {DATA_KEY_COMPLETION, "completion_messages"},
+    {DATA_KEY_CHOSEN, "chosen_messages"},      {DATA_KEY_REJECTED, "rejected_messages"},
+    {DATA_KEY_CHOSEN, "chosen_conversations"}, {DATA_KEY_REJECTED, "rejected_conversations"},
+    {DATA_KEY_CONVERSATIONS, "conversation"},
+};
+
+/* Names that probably mean a key, for hints: too many data sets use them otherwise. */
+static const struct {
+    data_key key;
+    const char *names;
+} likely[] = {
+    {DATA_KEY_CHOSEN, "|chosen_response|response_chosen|response_j|preferred|winner|better|accepted|positive|"},
+    {DATA_KEY_REJECTED, "|rejected_response|response_rejected|response_k|dispreferred|loser|worse|negative|"},
+    {DATA_KEY_COMPLETION, "|answer|response|output|solution|target|summary|reply|assistant|label_text|generation|"},
+    {DATA_KEY_PROMPT, "|question|query|problem|instruction|input|user|human|source|dialogue|document|article|request|"},
+    {DATA_KEY_TEXT, "|content|document|body|code|story|markdown|"},
+};
+
+/* Shapes of other programs that have no key for each text: the keys that identify them, and a filter of jq. */
+static const struct {
+    const char *what, *keys[3], *filter;
+} conversions[] = {
+    {"stepwise supervision",
+     {"prompt", "completions", "labels"},
+     "{prompt, completion: (.completions | add), label: (.labels | all)}"},
+    {"a translation",
+     {"translation"},
+     "{prompt: (.translation | to_entries[0].value), completion: (.translation | to_entries[1].value)}"},
+    {"questions with a context",
+     {"context", "question", "answers"},
+     "{prompt: (.context + \"\\n\" + .question), completion: .answers.text[0]}"},
+    {"a dialogue",
+     {"dialog"},
+     "{messages: [.dialog | to_entries[] | {role: [\"user\", \"assistant\"][.key % 2], content: .value}]}"},
+    {"ranked responses",
+     {"prompt", "responses", "scores"},
+     "{prompt, chosen: ([.responses, .scores] | transpose | max_by(.[1])[0]), rejected: ([.responses, .scores] | "
+     "transpose | min_by(.[1])[0])}"},
+    {"prompts without answers", {"prompt"}, "{prompt, completion: .ANSWER}"},
 };
 
 #define KEY(k) (1u << DATA_KEY_##k)
@@ -120,7 +166,7 @@ nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_no
         for (int j = 0; j < DATA_KEY_COUNT; j++)
             if (i != j && s->name[j] != key_names[j] && !strcmp(s->name[j], key_names[i]) && s->name[i] == key_names[i])
                 s->name[i] = "";
-    const size_t most = BATCH_MAX_EXTRA - s->labels;
+    const size_t most = DATA_MAX_EXTRA - s->labels;
     for (size_t i = 0; i < nrl_node_size(extra); i++) {
         const char *name = nrl_node_string(nrl_node_at(extra, i), NULL);
         if (!name || !*name) return nrl_fail(NRL_ERR_CONFIG, "data.extra: expected a list of names of keys");
@@ -168,6 +214,65 @@ static const char *found_keys(const nrl_node *row, char *out, size_t room)
     return out[0] ? out : "none";
 }
 
+/* "; in place of `prompt`: question" as the option that renames keys; false if the names tell nothing. */
+static bool suggest_columns(const data_schema *s, const nrl_node *row, char *out, size_t room)
+{
+    uint32_t found = 0;
+    size_t at = 0;
+    char name[70];
+    for (size_t k = 0; k < sizeof likely / sizeof *likely; k++) {
+        const data_key key = likely[k].key;
+        const bool of_pair = key == DATA_KEY_CHOSEN || key == DATA_KEY_REJECTED;
+        if (key == DATA_KEY_PROMPT ? !s->pairs && !(found & KEY(COMPLETION)) : s->pairs != of_pair) continue;
+        if (key == DATA_KEY_TEXT && (found || s->labels)) continue;
+        if (nrl_node_find(row, key_names[key])) found |= 1u << key;
+        for (size_t i = 0; i < nrl_node_size(row) && !(found >> key & 1); i++) {
+            snprintf(name, sizeof name, "|%.64s|", nrl_node_key(row, i));
+            if (!strstr(likely[k].names, name)) continue;
+            int n = snprintf(out + at, room - at, "%s%s: %.*s", at ? ", " : "{", key_names[key], (int)strlen(name) - 2,
+                             name + 1);
+            at += n > 0 && (size_t)n < room - at ? (size_t)n : 0;
+            found |= 1u << key;
+        }
+    }
+    if (at && at + 1 < room) strcpy(out + at, "}");
+    return at && (s->pairs ? !(ANSWERS & ~found) : (found & KEY(TEXT)) || found == (KEY(PROMPT) | KEY(COMPLETION)));
+}
+
+/* A command that converts the file, or the option that renames its keys. */
+static nrl_status fail_with_hint(const data_schema *s, const nrl_node *row)
+{
+    char columns[300], *error = mem_strdup(nrl_error_text());
+    const char *text = NULL, *filter = NULL, *what = NULL, *nested = NULL;
+    for (size_t i = 0; i < nrl_node_size(row); i++) {
+        const nrl_node *value = nrl_node_at(row, i);
+        if (!text && nrl_node_kind(value) == NRL_NODE_STRING) text = nrl_node_key(row, i);
+        if (nrl_node_kind(nrl_node_at(nrl_node_kind(value) == NRL_NODE_LIST ? value : NULL, 0)) == NRL_NODE_MAP)
+            nested = nrl_node_key(row, i);
+    }
+    for (size_t i = 0; i < sizeof conversions / sizeof *conversions && !filter; i++) {
+        bool all = true;
+        for (size_t k = 0; k < 3 && conversions[i].keys[k]; k++)
+            all = all && nrl_node_find(row, conversions[i].keys[k]);
+        if (!all) continue;
+        filter = conversions[i].filter;
+        what = conversions[i].what;
+    }
+    nrl_status st;
+    if (suggest_columns(s, row, columns, sizeof columns))
+        st = nrl_fail(NRL_ERR_DATA, "%s\nhint: data.columns: %s", error, columns);
+    else if (filter)
+        st = nrl_fail(NRL_ERR_DATA, "%s\nhint: %s: jq -c '%s' FILE >rows.jsonl", error, what, filter);
+    else if (nested && nrl_node_size(row) == 1)
+        st = nrl_fail(NRL_ERR_DATA, "%s\nhint: rows inside of '%s': jq -c '.%s[]' FILE >rows.jsonl", error, nested,
+                      nested);
+    else
+        st = nrl_fail(NRL_ERR_DATA, "%s\nhint: jq -c '{%s: .%s, %s: .NAME}' FILE >rows.jsonl, or data.columns", error,
+                      s->pairs ? "chosen" : "prompt", text ? text : "NAME", s->pairs ? "rejected" : "completion");
+    free(error);
+    return st;
+}
+
 static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
 {
     char keys[400];
@@ -189,14 +294,11 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
                         "samples\nto train on the chosen answers: data.columns: {completion: %s}",
                         formats[i].name, s->name[DATA_KEY_CHOSEN]);
     }
-    return nrl_fail(NRL_ERR_DATA,
-                    "no row format has these keys: %s; %s\nother names are mapped by "
-                    "data.columns, as in {prompt: question, %s}",
-                    keys,
-                    s->pairs    ? expected_pairs
-                    : s->labels ? expected_labelled
-                                : expected_single,
-                    s->pairs ? "chosen: better, rejected: worse" : "completion: answer");
+    nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s", keys,
+             s->pairs    ? expected_pairs
+             : s->labels ? expected_labelled
+                         : expected_single);
+    return fail_with_hint(s, row);
 }
 
 static bool has_label(const data_schema *s, const nrl_node *row, data_key key)
@@ -214,6 +316,11 @@ static bool is_kto(const data_schema *s, const nrl_node *row)
 
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
 {
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        const char **name = &s->name[aliases[i].key];
+        const bool is_own = *name == key_names[aliases[i].key] && !nrl_node_find(row, *name);
+        if (is_own && nrl_node_find(row, aliases[i].name) && !is_extra(s, aliases[i].name)) *name = aliases[i].name;
+    }
     if (is_kto(s, row))
         return nrl_fail(NRL_ERR_DATA, "a labelled row (an answer and a true/false 'label'), but the algorithm "
                                       "does not read labels\nhint: expected an algorithm that reads labels");
@@ -240,6 +347,15 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
                             "first row); found: %s",
                             s->name[k], s->format->name, found_keys(row, keys, sizeof keys));
     if (is_kto(s, row)) return nrl_fail(NRL_ERR_DATA, "a labelled row among rows of %s", s->format->name);
+    static const char *const media[] = {"image", "images", "videos", "audios"};
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++)
+        if (nrl_node_kind(nrl_node_find(row, media[i])) > NRL_NODE_NULL &&
+            (nrl_node_kind(nrl_node_find(row, media[i])) != NRL_NODE_LIST ||
+             nrl_node_size(nrl_node_find(row, media[i]))))
+            return nrl_fail(NRL_ERR_DATA,
+                            "key '%s': models of nrl read text alone\nhint: to train on the text without it: "
+                            "jq -c 'del(.%s)' FILE >rows.jsonl",
+                            media[i], media[i]);
     NRL_TRY(s->format->read(a, s, row, out));
     if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));
     if (s->labels) NRL_TRY(data_read_label(s, row, out));

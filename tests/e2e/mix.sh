@@ -1,0 +1,75 @@
+#!/bin/sh
+# mix.sh: several entries share an epoch by their sizes (data.mix), several sets of evaluation data have values of their
+# own, long rows are split, and `out` may not lie in a directory of data; resumes and ranks take the same steps.
+. "$(dirname "$0")/e2e.sh"
+
+config=$source/configs/sft.yaml
+train() {
+    run 0 run "$config" eval.every=3 train.epochs=0 train.steps=6 schedule=constant checkpoint.every=3 "$one_thread" "$@"
+}
+losses() { grep -o '"[a-z_]*loss": *[0-9.e+-]*' "$1/metrics.jsonl"; }
+texts() { # texts FROM TO
+    i=$1
+    while [ $i -lt $2 ]; do
+        printf '{"text": "This is story number %d."}\n' $i
+        i=$((i + 1))
+    done
+}
+texts 0 80 >big.jsonl
+texts 100 120 >small.jsonl
+texts 200 216 >other.jsonl
+
+set -- 'data.train=[big.jsonl, small.jsonl]' 'data.mix={power: 0.5, even: true}' train.global_batch=6
+run 0 check "$config" "$@" data.eval= eval.every=0
+has out "big.jsonl: 80 samples, 67 per epoch, 4.02 per step"
+has out "small.jsonl: 20 samples, 33 per epoch, 1.98 per step"
+run 2 check "$config" data.mix=0.5 data.eval= eval.every=0
+has err "data.mix"
+run 2 check "$config" 'data.mix={powr: 0.5}' data.eval= eval.every=0
+has err "did you mean 'power'"
+
+set -- "$@" 'data.eval={held: 0.1, other: other.jsonl}' checkpoint.metric=eval_other_loss
+train "$@" out=whole
+for name in eval_loss eval_held_loss eval_other_loss eval_other_tokens; do
+    has whole/metrics.jsonl "\"$name\""
+done
+has out "held"
+train "$@" out=cut train.steps=3
+run 0 resume cut train.steps=6
+is "the losses of a resumed run" "$(losses cut)" "$(losses whole)"
+run 2 resume cut train.steps=9 'data.mix={power: 1, even: true}'
+has err "data.mix"
+run 0 launch -n 2 -- run "$config" eval.every=3 train.epochs=0 train.steps=6 schedule=constant "$one_thread" "$@" out=ranks
+round() { losses "$1" | sed 's/\(\.[0-9]\{3\}\)[0-9]*/\1/'; }
+is "the losses of two ranks" "$(round ranks)" "$(round whole)"
+# a set has the loss that it has alone
+run 0 eval whole 'data.eval={other: other.jsonl}' --json
+grep -o '"eval_other_loss": *[0-9.]*' out >alone
+run 0 eval whole data.eval=other.jsonl checkpoint.metric=eval_loss --json
+is "the loss of a set" "$(sed 's/_other//' alone)" "$(grep -o '"eval_loss": *[0-9.]*' out)"
+run 2 run "$config" "$@" checkpoint.metric=eval_others_loss out=unknown
+has err "expected one of: eval_loss, eval_held_loss, eval_other_loss"
+run 2 check "$config" 'data.eval={a.b: other.jsonl}'
+has err "'a.b': a name of a set has letters"
+run 2 check "$config" 'data.eval={a: 0.1, b: 0.2}'
+has err "only one set can be held out"
+
+# long rows
+i=0
+while [ $i -lt 8 ]; do
+    printf '{"text": "%s"}\n' "$(seq -s ' ' $i 90)"
+    i=$((i + 1))
+done >long.jsonl
+run 65 check "$config" data.train=long.jsonl data.eval= eval.every=0
+run 0 check "$config" data.train=long.jsonl data.eval= eval.every=0 data.overlong=split
+has out "8 rows split into samples of data.max_length"
+run 2 check "$source/configs/dpo.yaml" data.overlong=split
+has err "data.overlong: split makes several samples of a row"
+
+# the files of a run would be data of the next one
+mkdir rows && cp big.jsonl rows
+run 2 run "$config" data.train=rows data.eval= eval.every=0 out=rows/run
+has err "is inside of 'rows', all files of which data.train reads"
+[ ! -e rows/run/config.yaml ] || is "rows/run" "written" "untouched"
+run 0 check "$config" 'data.train=rows/*.jsonl' data.eval= eval.every=0 out=rows/run
+exit $failed
