@@ -49,10 +49,19 @@ const cli_verb cli_verbs[] = {
      "key=value changes an option: train.steps=2000 trains longer. An option that\n"
      "changes the numbers (data, loss, optimizer, schedule; see `nrl describe`)\n"
      "must equal the checkpoint's, unless checkpoint.mismatch=warn."},
-    {"eval", "FILE.yaml|RUN [key=value ...] [--json]", "eval runs/sft", "the loss over data.eval",
+    {"eval",
+     "FILE.yaml|RUN [key=value ...] [--json]\n"
+     "         nrl eval SRC --task [FORMAT=]FILE ... [--shots N --examples FILE]\n"
+     "           [--limit N] [--max-tokens N] [--rows FILE] [--json]",
+     "eval runs/sft", "the loss over data.eval",
      "RUN is a run's directory (evaluates its newest checkpoint, else its model),\n"
      "RUN@best, RUN@STEP or a checkpoint; FILE.yaml evaluates the model that the\n"
-     "config starts from. The first line of output names the weights."},
+     "config starts from. The first line of output names the weights.\n"
+     "--task: the scores of a model (SRC as for `nrl sample`) in a task of the format\n"
+     "hellaswag, arc, piqa, mmlu, gsm8k, choices (rows {prompt, choices, gold}) or\n"
+     "match ({prompt, answer}), by default recognized by the keys of the rows: JSON\n"
+     "lines or a JSON array. --shots puts the first N rows of --examples in front of\n"
+     "each question; --rows writes what the model answered."},
     {"sample",
      "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
      "           [--temperature T] [--top-k K] [--top-p P] [--min-p P] [--seed S]\n"

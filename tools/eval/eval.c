@@ -1,9 +1,12 @@
 /*
  * eval.c - `nrl eval FILE.yaml|RUN [key=value ...]`: the loss over data.eval, of the weights that a
- * config starts from or of the weights that a run has trained.
+ * config starts from or of the weights that a run has trained. `nrl eval SRC --task FILE`: the scores of a model in
+ * multiple-choice and exact-match tasks.
  */
 #include "base/json.h"
 #include "cli/common/experiment.h"
+#include "task.h"
+#include <errno.h>
 #include <math.h>
 #include <nrl/checkpoint.h>
 #include <stdio.h>
@@ -132,6 +135,118 @@ static void warn_of_start(arena *a, const char *file)
                  file, folder);
 }
 
+/* ---- tasks ---- */
+
+enum { MAX_TASKS = 32, TASK_ANSWER_TOKENS = 256 };
+
+typedef struct {
+    const char *words[MAX_TASKS], *examples, *rows;
+    size_t n;
+    int64_t shots, limit, max_tokens;
+    bool json;
+} task_flags;
+
+static nrl_status take_number(int *argc, char **argv, const char *flag, int64_t least, int64_t *out)
+{
+    const char *word;
+    char *end;
+    NRL_TRY(cli_take_value(argc, argv, flag, &word));
+    if (!word) return NRL_OK;
+    *out = strtol(word, &end, 10);
+    if (end == word || *end || *out < least || *out > 1000000)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %lld to 1000000", flag, word,
+                        (long long)least);
+    return NRL_OK;
+}
+
+static nrl_status take_task_flags(int *argc, char **argv, task_flags *f)
+{
+    *f = (task_flags){.max_tokens = TASK_ANSWER_TOKENS};
+    NRL_TRY(cli_take_values(argc, argv, "--task", f->words, MAX_TASKS, &f->n));
+    int before = *argc;
+    NRL_TRY(take_number(argc, argv, "--shots", 0, &f->shots));
+    NRL_TRY(take_number(argc, argv, "--limit", 1, &f->limit));
+    NRL_TRY(take_number(argc, argv, "--max-tokens", 1, &f->max_tokens));
+    NRL_TRY(cli_take_value(argc, argv, "--examples", &f->examples));
+    NRL_TRY(cli_take_value(argc, argv, "--rows", &f->rows));
+    if (*argc != before && !f->n)
+        return nrl_fail(NRL_ERR_CONFIG, "--shots, --examples, --limit, --max-tokens and --rows need --task FILE");
+    if (f->shots && !f->examples)
+        return nrl_fail(NRL_ERR_CONFIG, "--shots: give the file of the examples by --examples FILE");
+    return NRL_OK;
+}
+
+static void print_task(const task *t, const task_scores *s)
+{
+    cli_page("%-24s %lld questions of %s\n", t->name, (long long)t->n, t->file);
+    if (s->n_truncated)
+        printf("%-24s %lld questions: the model has fewer positions\n", "truncated at the start",
+               (long long)s->n_truncated);
+    for (size_t i = 0; i < s->n_metrics; i++)
+        printf("%-24s %.4f +- %.4f\n", s->metrics[i].name, s->metrics[i].value, s->metrics[i].stderr_);
+}
+
+static nrl_node *task_node(arena *a, const task *t, int64_t shots, const task_scores *s)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append_text(a, map, "task", t->name);
+    node_append_text(a, map, "file", t->file);
+    node_append_int(a, map, "questions", t->n);
+    node_append_int(a, map, "shots", shots);
+    node_append_int(a, map, "truncated", s->n_truncated);
+    for (size_t i = 0; i < s->n_metrics; i++) {
+        node_append(a, map, s->metrics[i].name, node_f64(a, s->metrics[i].value));
+        node_append(a, map, arena_printf(a, "%s_stderr", s->metrics[i].name), node_f64(a, s->metrics[i].stderr_));
+    }
+    return map;
+}
+
+/* Reads all files before the model is opened, so that a mistake in one is found at once. */
+static nrl_status read_tasks(arena *a, const task_flags *f, task *tasks, task *examples)
+{
+    for (size_t i = 0; i < f->n; i++)
+        NRL_TRY(task_read(a, f->words[i], f->limit, &tasks[i]));
+    if (!f->examples) return NRL_OK;
+    NRL_TRY(task_read(a, f->examples, f->shots, examples));
+    if (examples->n < f->shots)
+        return nrl_fail(NRL_ERR_DATA, "%s: %lld examples; --shots asks for %lld", examples->file,
+                        (long long)examples->n, (long long)f->shots);
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(tasks[i].name, examples->name) != 0)
+            return nrl_fail(NRL_ERR_CONFIG, "--examples: rows of %s; expected %s as in %s", examples->name,
+                            tasks[i].name, tasks[i].file);
+    return NRL_OK;
+}
+
+static nrl_status score_tasks(arena *a, const char *source, const nrl_environment *env, const task_flags *f)
+{
+    task *tasks = arena_alloc(a, f->n * sizeof *tasks), examples = {0};
+    nrl_node *all = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
+    nrl_inference *m;
+    FILE *rows = NULL;
+    NRL_TRY(read_tasks(a, f, tasks, &examples));
+    if (f->rows && !(rows = fopen(f->rows, "wxe")))
+        return nrl_fail(NRL_ERR_CONFIG, "--rows: cannot create %s: %s", f->rows, strerror(errno));
+    nrl_status st = nrl_inference_open(source, env, &m);
+    node_append_text(a, all, "weights", source);
+    node_append(a, all, "tasks", list);
+    if (st == NRL_OK && !f->json) cli_page("%-24s %s\n", "weights", source);
+    for (size_t i = 0; i < f->n && st == NRL_OK; i++) {
+        task_scores s;
+        st = task_score(a, m, &tasks[i], &examples, f->shots, f->max_tokens, rows, &s);
+        if (st == NRL_OK && !f->json) print_task(&tasks[i], &s);
+        if (st == NRL_OK) node_append(a, list, NULL, task_node(a, &tasks[i], f->shots, &s));
+    }
+    char *text = st == NRL_OK && f->json ? json_write(all, 0) : NULL;
+    if (text) puts(text);
+    free(text);
+    if (rows && fclose(rows) && st == NRL_OK) st = nrl_fail(NRL_ERR_IO, "%s: %s", f->rows, strerror(errno));
+    if (m) nrl_inference_close(m);
+    return st;
+}
+
+/* ---- the verb ---- */
+
 static nrl_status eval_verb(int argc, char **argv)
 {
     arena a = {0};
@@ -139,9 +254,17 @@ static nrl_status eval_verb(int argc, char **argv)
     nrl_run *r = NULL;
     const nrl_value *values;
     size_t n;
+    task_flags tasks;
     bool json = cli_take_flag(&argc, argv, "--json");
-    NRL_TRY(cli_expect(argc, argv, 1, -1));
+    NRL_TRY(take_task_flags(&argc, argv, &tasks));
+    tasks.json = json;
+    NRL_TRY(cli_expect(argc, argv, 1, tasks.n ? 1 : -1));
     experiment_environment(&a, &env);
+    if (tasks.n) {
+        nrl_status scored = score_tasks(&a, argv[1], &env, &tasks);
+        arena_free(&a);
+        return scored;
+    }
     nrl_status st = experiment_ranks(&a, &env);
     env.quiet = env.no_output = env.evaluate_only = true;
     bool is_run = is_folder(argv[1]) || (!exists(argv[1]) && strchr(argv[1], '@'));

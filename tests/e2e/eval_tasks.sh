@@ -1,0 +1,86 @@
+#!/bin/sh
+# eval_tasks.sh: `nrl eval SRC --task FILE` gives the log-likelihoods and scores that lm-evaluation-harness gave
+# (tests/data/tasks/make_tasks.py), on rows in the public formats; mistakes.
+. "$(dirname "$0")/e2e.sh"
+tasks=$source/tests/data/tasks
+model=${NRL_TEST_SHARED:-$source/../shared}/data/models/stories260K/hf
+
+# ---- mistakes, found before a model is opened ----
+echo '{"a": 1}' >odd.jsonl
+run 65 eval nowhere --task odd.jsonl
+has err "odd.jsonl: the keys of its rows are not those of a task"
+: >empty.jsonl
+run 65 eval nowhere --task empty.jsonl
+run 2 eval nowhere --task none.jsonl
+run 2 eval nowhere --task winograd=odd.jsonl
+has err "no format 'winograd'; expected one of hellaswag, piqa, arc, choices, mmlu, match, gsm8k"
+run 65 eval nowhere --task arc=odd.jsonl
+has err "odd.jsonl:1"
+has err "a row of arc needs question, choices: {text, label} and answerKey"
+echo '{"prompt": "a", "choices": ["b"], "gold": 0}' >one.jsonl
+run 65 eval nowhere --task one.jsonl
+has err "one.jsonl:1:1: 1 choices; expected a list of 2 to 64 texts"
+echo '{"prompt": "a", "choices": ["b", "c"], "gold": 2}' >gold.jsonl
+run 65 eval nowhere --task gold.jsonl
+has err "the right answer is not one of the 2 choices"
+run 2 eval nowhere --task "$tasks/arc.jsonl" --shots 2
+has err "give the file of the examples by --examples FILE"
+run 2 eval nowhere --task "$tasks/piqa.jsonl" --shots 2 --examples "$tasks/arc_examples.jsonl"
+has err "rows of arc; expected piqa"
+run 65 eval nowhere --task "$tasks/arc.jsonl" --shots 3 --examples "$tasks/arc_examples.jsonl"
+has err "2 examples; --shots asks for 3"
+run 2 eval nowhere --limit 3
+has err "need --task FILE"
+run 2 eval nowhere --task "$tasks/arc.jsonl" train.seed=1
+[ $failed -eq 0 ] || exit 1
+
+# ---- a run of one's own ----
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=2 eval.every=0 out=r
+echo '[{"prompt": "What is 2 plus 2?", "choices": ["4", "five"], "gold": 0}, {"prompt": "Hi", "choices": ["a", "b"], "gold": 1}]' >own.json
+echo '{"prompt": "What is 2 plus 2?", "answer": "4"}' >free.jsonl
+run 0 eval r@2 --task own.json --task free.jsonl --max-tokens 4 --json
+truth "two tasks" "#d.tasks == 2 and d.tasks[1].questions == 2 and d.tasks[1].acc and d.tasks[2].exact_match == 0"
+
+# ---- the scores of lm-evaluation-harness ----
+[ -d "$model" ] || { echo "skipped: no $model"; exit 77; }
+run 0 eval "$model" --task "$tasks/arc.jsonl" --shots 2 --examples "$tasks/arc_examples.jsonl" --rows arc2.rows --json
+mv out arc2.scores
+for task in hellaswag arc piqa mmlu gsm8k; do
+    run 0 eval "$model" --task "$tasks/$task.jsonl" --rows $task.rows --max-tokens 16 --json
+    mv out $task.scores
+done
+cat >compare.lua <<'LUA'
+local nrl = require "nrl"
+local BOUND = 2e-3 -- nats of a choice: both compute in fp32 and add up to 40 log-probs, recorded with 5 decimals
+local function read(name) return io.open(name):read "a" end
+local recorded = nrl.json.decode(read(TASKS .. "/scores.json"))
+local bad = 0
+local function check(good, ...) if not good then bad = bad + 1 print(...) end end
+for name, expected in pairs(recorded.tasks) do
+  local scores = nrl.json.decode(read(name .. ".scores")).tasks[1]
+  for key, value in pairs(expected.scores) do
+    local metric, filter = key:match "^(.-),(.*)$"
+    local ours = metric
+    if filter ~= "none" then
+      ours = metric:gsub("exact_match", filter == "strict-match" and "exact_match_strict" or "exact_match_flexible")
+    end
+    check(scores[ours] and math.abs(scores[ours] - value) < 1e-9, name, key, scores[ours], value)
+  end
+  local i = 0
+  for line in io.lines(name .. ".rows") do
+    i = i + 1
+    local row = nrl.json.decode(line)
+    for k, ll in ipairs(expected.loglikelihoods and expected.loglikelihoods[i] or {}) do
+      check(math.abs(row.loglikelihoods[k] - ll) < BOUND, name, i, k, row.loglikelihoods[k], ll)
+    end
+    -- it decodes the new ids alone, and transformers then drops a space before the first word
+    if expected.texts then check(row.text:match "^ ?(.*)$" == expected.texts[i], name, i, row.text, expected.texts[i]) end
+  end
+  check(i == #(expected.loglikelihoods or expected.texts), name, i)
+end
+os.exit(bad == 0 and 0 or 1)
+LUA
+sed "s#TASKS#\"$tasks\"#" compare.lua >compared.lua
+run 0 run compared.lua
+
+exit $failed
