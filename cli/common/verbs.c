@@ -100,7 +100,7 @@ const cli_verb cli_verbs[] = {
      "RUN/report.html by default. The file is self-contained and loads nothing."},
     {"export",
      "SRC DIR [--dtype f32|bf16|f16|...] [--format NAME]\n"
-     "           [--adapter] [--overwrite] [--public-key FILE]",
+     "           [--adapter] [--overwrite] [--public-key FILE] [--push ORG/NAME]",
      "export runs/sft out/model", "write a model to a directory",
      "SRC is a run (its newest checkpoint), RUN@best, RUN@STEP, a checkpoint, or a\n"
      "model on disk; the default dtype is that of the base model. Adapters are\n"
@@ -108,7 +108,13 @@ const cli_verb cli_verbs[] = {
      "names the plugin of formats/ that writes; default: SRC's format, else Hugging\n"
      "Face directories. A format can have more types: --format gguf --dtype q8_0 or\n"
      "q4_k writes DIR/model.gguf for llama.cpp. --overwrite is needed to replace a\n"
-     "model that DIR already contains."},
+     "model that DIR already contains. A Hugging Face directory gets a model card,\n"
+     "README.md, unless it has one that nrl has not written. --push uploads DIR as\n"
+     "`nrl upload` does."},
+    {"upload", "DIR ORG/NAME [--private] [--revision BRANCH] [--message TEXT]", "upload out/model org/model", NULL,
+     "Uploads the files of DIR to a model of the Hugging Face hub in one commit. The\n"
+     "model is created if it does not exist; --private: for its owners alone. Token\n"
+     "and server as for `nrl download`."},
     {"import", "DIR OUT", "import models/gpt2 runs/start", "convert a model to a checkpoint",
      "OUT becomes the directory of a run whose checkpoint 0 has the weights of DIR."},
     {"download",

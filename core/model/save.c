@@ -171,7 +171,7 @@ static nrl_status save_all(saver *s, const char *dir)
     NRL_TRY(output_open(dir, s->options->inputs, &s->out));
     if (!s->options->overwrite) NRL_TRY(output_refuse(&s->out, f->owns));
     NRL_TRY(save_weights(s));
-    if (!save_holds_adapters(s)) NRL_TRY(save_travelling(s));
+    NRL_TRY(save_travelling(s));
     return output_publish(&s->out, s->options->overwrite, f->owns);
 }
 

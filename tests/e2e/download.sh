@@ -156,4 +156,31 @@ has err "expected hf://ORG/NAME"
 run 2 check set.yaml data.train=hf://org/set/data/none.jsonl
 has err none.jsonl
 
+# ---- upload ----
+control '{"token": "hf_secret"}'
+run 2 export first out1 --push me/mine
+has err "set HF_TOKEN"
+export HF_TOKEN=hf_secret
+run 0 export first out2 --push me/mine
+has out "uploaded 6 files of out2"
+is "the uploaded files" "$(diff -r out2 hub/models/me/mine && echo same)" same
+is "the message" "$(cat hub/summary)" "Upload model with nrl"
+lacks hub/log "PUT /put/$(sha256sum out2/config.json | cut -d ' ' -f 1)"
+n=$(requests PUT)
+run 0 upload out2 me/mine --message again
+is "files that the server has" "$(requests PUT)" "$n"
+is "the message" "$(cat hub/summary)" again
+run 0 download me/mine
+rm -r hub/lfs
+control '{"token": "hf_secret", "part_size": 400000}'
+run 0 upload out2 me/parts --private
+is "the files in parts" "$(diff -r out2 hub/models/me/parts && echo same)" same
+is "private" "$(cat hub/private)" True
+run 2 upload nowhere me/mine
+run 2 upload hub me/mine
+has err "hub: no model in it"
+run 2 upload out2 mine
+unset HF_TOKEN
+control '{}'
+
 exit $failed

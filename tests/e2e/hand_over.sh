@@ -46,4 +46,37 @@ run 0 run "$source/configs/sft.yaml" "$one_thread" 'model={path: half}' train.ep
     checkpoint.export_dtype=f32 out=c
 is "dtype that was asked for" "$(dtype_of c/model)" float32
 
+# ---- the model card ----
+cp -r half licensed
+printf -- '---\nlicense: apache-2.0\nlicense_name: "other"\n---\nA model.\n' >licensed/README.md
+run 0 run "$source/configs/sft.yaml" "$one_thread" 'model={path: licensed}' train.epochs=0 train.steps=2 eval.every=2 \
+    'lora={rank: 2}' out=l
+run 0 export l card
+for line in 'license: "apache-2.0"' 'base_model: "licensed"' 'library_name: "transformers"' '| data.train | `chat.jsonl` |' \
+    '| steps | 2 |' '| `eval_loss` |' '| `loss` |' 'Trained by nrl'; do
+    has card/README.md "$line"
+done
+lacks card/README.md "$work"
+lacks card/README.md "$source"
+run 0 export l card --overwrite --dtype f32
+has card/README.md "base_model"
+echo mine >card/README.md
+run 0 export l card --overwrite
+has out "kept card/README.md, which nrl has not written"
+is "a card of someone else" "$(cat card/README.md)" mine
+run 0 export r random
+has random/README.md "Trained from random weights."
+
+# ---- adapters have their tokenizer and chat template beside them ----
+run 0 export l beside --adapter
+has beside/README.md 'library_name: "peft"'
+for name in tokenizer.json tokenizer_config.json chat_template.jinja adapter_config.json; do
+    [ -e beside/$name ] || is "beside/$name" missing there
+done
+
+# ---- generation_config.json is kept ----
+echo '{"max_new_tokens": 7}' >licensed/generation_config.json
+run 0 export licensed kept
+is "generation_config.json" "$(cat kept/generation_config.json)" '{"max_new_tokens": 7}'
+
 exit $failed

@@ -77,7 +77,7 @@ tool_rule() {
                   "optimizer.c=tensor parallel.h=mesh parallel.h=tensor parallel_ranks.c=mesh parallel_stages.c=mesh", suite, " ")
             for (i in suite) allowed["tools/test-plugin/" suite[i]] = 1
         }
-        $4 ~ /^(base|cli\/common|tools\/bench)\// || $4 !~ /\// { next }
+        $4 ~ /^(base|cli\/common|tools\/(bench|download))\// || $4 !~ /\// { next }
         {
             split($4, name, "/")
             if (($1 "=" name[1]) in allowed) next

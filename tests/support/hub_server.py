@@ -178,10 +178,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.note()
         words = urllib.parse.unquote(self.path).strip("/").split("/")
-        if words[0] == "verify":
-            return self.answer(200 if (root / "lfs" / json.loads(body)["oid"]).exists() else 404, {})
+        if words[0] == "complete":
+            parts = [(root / "lfs" / f"{words[1]}.{p['partNumber']}") for p in json.loads(body)["parts"]]
+            (root / "lfs" / words[1]).write_bytes(b"".join(p.read_bytes() for p in parts))
+            return self.answer(200, {})
         if self.refuses():
             return None
+        if words[0] == "verify":
+            return self.answer(200 if (root / "lfs" / json.loads(body)["oid"]).exists() else 404, {})
         if words == ["api", "repos", "create"]:
             asked = json.loads(body)
             repository = root / "models" / asked["organization"] / asked["name"]
@@ -209,10 +213,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     one["actions"] = {"upload": upload, "verify": {"href": f"http://127.0.0.1:{port}/verify"}}
                 objects.append(one)
             return self.answer(200, {"objects": objects}, [("Content-Type", "application/vnd.git-lfs+json")])
-        if words[0] == "complete":
-            parts = [(root / "lfs" / f"{words[1]}.{p['partNumber']}") for p in json.loads(body)["parts"]]
-            (root / "lfs" / words[1]).write_bytes(b"".join(p.read_bytes() for p in parts))
-            return self.answer(200, {})
         if words[-2:-1] == ["commit"]:
             repository = root / words[1] / words[2] / words[3]
             for line in body.decode().splitlines():

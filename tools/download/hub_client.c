@@ -408,7 +408,7 @@ nrl_status hub_client_post(hub_client *c, const hub_subject *about, const char *
                            const char *body, const char *body_type)
 {
     exchange e = {.fd = -1, .body = body, .body_type = body_type, .headers = headers};
-    nrl_status st = request_patiently(c, about, url, false, &e);
+    nrl_status st = request_patiently(c, about, url, true, &e);
     exchange_free(&e);
     return st;
 }

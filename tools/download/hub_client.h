@@ -40,7 +40,7 @@ nrl_status hub_client_download(hub_client *c, const hub_subject *about, const ch
 /* PUT of `size` bytes of the file from `begin` to a complete URL, without the token. *etag (may be NULL) is in `a`. */
 nrl_status hub_client_put(hub_client *c, const hub_subject *about, const char *url, const char *file, int64_t begin,
                           int64_t size, arena *a, const char **etag);
-/* POST of JSON to a complete URL; the answer is ignored. */
+/* POST of JSON to a complete URL, with the token if it is one of the hub itself; the answer is ignored. */
 nrl_status hub_client_post(hub_client *c, const hub_subject *about, const char *url, const nrl_node *headers,
                            const char *body, const char *body_type);
 

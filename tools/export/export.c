@@ -1,11 +1,14 @@
 /*
  * export.c - `nrl export SRC DIR`: writes a run's model as a Hugging Face directory.
  */
+#include "card.h"
 #include "cli/common/experiment.h"
+#include <errno.h>
 #include <nrl/inference.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* A word that is not a dtype is an encoding of the format, which the library checks. */
 static void parse_dtype(const char *word, nrl_export_options *o)
@@ -17,6 +20,12 @@ static void parse_dtype(const char *word, nrl_export_options *o)
             o->dtype = all[i];
             o->encoding = NULL;
         }
+}
+
+static bool exists(const char *path)
+{
+    struct stat s;
+    return !stat(path, &s);
 }
 
 /* If a model's files were written among a run's, it would be unclear which of the two the directory
@@ -40,12 +49,13 @@ static nrl_status export_verb(int argc, char **argv)
 {
     arena a = {0};
     nrl_environment env;
-    const char *dtype, *public_key;
+    const char *dtype, *public_key, *push;
     uint32_t used = NRL_DTYPE_NONE;
     nrl_export_options o = {.size = sizeof o, .used_dtype = &used};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
     NRL_TRY(cli_take_value(&argc, argv, "--public-key", &public_key));
     NRL_TRY(cli_take_value(&argc, argv, "--format", &o.format));
+    NRL_TRY(cli_take_value(&argc, argv, "--push", &push));
     o.overwrite = cli_take_flag(&argc, argv, "--overwrite");
     o.adapters = cli_take_flag(&argc, argv, "--adapter");
     NRL_TRY(cli_expect(argc, argv, 2, 2));
@@ -54,9 +64,20 @@ static nrl_status export_verb(int argc, char **argv)
     env.public_key = public_key;
     nrl_status st = check_target(&a, argv[2], o.adapters, o.overwrite);
     if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
+    bool is_hf = st == NRL_OK && (exists(arena_printf(&a, "%s/config.json", argv[2])) || o.adapters);
+    if (is_hf) st = card_write(&a, argv[1], argv[2], o.adapters);
     if (st == NRL_OK)
         printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "",
                o.encoding ? o.encoding : nrl_dtype_name((nrl_dtype)used));
+    if (st == NRL_OK && push) {
+        char *words[] = {NULL, argv[2], (char *)(uintptr_t)push, NULL};
+        const char *bin = cli_exe_dir(&a);
+        words[0] = arena_printf(&a, "%s/../" NRL_LIBEXEC_SUBDIR "/nrl-upload", bin ? bin : ".");
+        fflush(stdout);
+        execv(words[0], words);
+        st = nrl_fail(NRL_ERR_IO, "cannot start '%s': %s; it is only built if libcurl is found", words[0],
+                      strerror(errno));
+    }
     arena_free(&a);
     return st;
 }

@@ -331,6 +331,18 @@ static const void *peft_bytes(const void *reader, int64_t i, size_t *size)
     return t->data;
 }
 
+/* The tokenizer and the chat template that the adapters were trained with: programs read them beside the adapters. */
+static const char *const peft_travelling[] = {"tokenizer.json",
+                                              "tokenizer_config.json",
+                                              "special_tokens_map.json",
+                                              "added_tokens.json",
+                                              "tokenizer.model",
+                                              "vocab.json",
+                                              "merges.txt",
+                                              "chat_template.jinja",
+                                              "chat_template.json",
+                                              NULL};
+
 static const nrl_format table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_FORMAT, nrl_format, "peft", "0.1", "adapters in the directory layout of peft"),
     .holds = NRL_HOLDS_ADAPTER,
@@ -348,5 +360,6 @@ static const nrl_format table = {
     .finish = peft_finish,
     .abandon = peft_abandon,
     .owns = peft_owns,
+    .travelling = peft_travelling,
 };
 NRL_EXPORT(table)

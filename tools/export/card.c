@@ -1,0 +1,286 @@
+/*
+ * card.c - see card.h. The facts come from the checkpoint (config, step, version), from the records of the run
+ * (metrics.jsonl) and from the card of the base model (its licence). What is not known is left out.
+ */
+#include "card.h"
+#include "base/buffer.h"
+#include "base/disk.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/common/cli.h"
+#include <errno.h>
+#include <nrl/checkpoint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_CARD = 4 << 20, MAX_RECORDS = 1 << 30 };
+
+/* A card with this line is nrl's to replace. */
+static const char marker[] = "<!-- written by nrl export -->";
+
+typedef struct {
+    const char *base, *license, *license_name, *license_link;
+    const nrl_node *config; /* of the run; NULL = unknown */
+    const char *version, *time;
+    int64_t step;
+    const char *last_record, *last_evaluation; /* lines of metrics.jsonl; NULL = none */
+} facts;
+
+static bool exists(const char *path)
+{
+    struct stat s;
+    return !stat(path, &s);
+}
+
+/* The value of `key: value` in the front matter of a card; NULL = none. */
+static const char *front_matter(arena *a, const char *card, const char *key)
+{
+    size_t n = strlen(key);
+    if (strncmp(card, "---\n", 4) != 0) return NULL;
+    for (const char *line = card + 4; line && strncmp(line, "---", 3) != 0;) {
+        if (!strncmp(line, key, n) && line[n] == ':') {
+            const char *value = line + n + 1 + strspn(line + n + 1, " \t\"'");
+            size_t size = strcspn(value, "\r\n\"'");
+            for (size_t i = 0; i < size; i++)
+                if ((unsigned char)value[i] < ' ') return NULL;
+            return size ? arena_strndup(a, value, size) : NULL;
+        }
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return NULL;
+}
+
+/* The licence that a directory's card names. */
+static void read_license(arena *a, const char *dir, facts *f)
+{
+    char *card;
+    size_t size;
+    if (!dir || f->license || file_read(arena_printf(a, "%s/README.md", dir), MAX_CARD, &card, &size) != NRL_OK) return;
+    f->license = front_matter(a, card, "license");
+    f->license_name = front_matter(a, card, "license_name");
+    f->license_link = front_matter(a, card, "license_link");
+    if (!f->base) f->base = front_matter(a, card, "base_model");
+    free(card);
+}
+
+/* ORG/NAME of a path into the hub's cache; else the last part of the path. */
+static const char *name_of(arena *a, const char *path)
+{
+    const char *at = strstr(path, "/models--"), *slash;
+    if (at) {
+        const char *org = at + strlen("/models--"), *name = strstr(org, "--");
+        if (name) return arena_printf(a, "%.*s/%.*s", (int)(name - org), org, (int)strcspn(name + 2, "/"), name + 2);
+    }
+    if (!strchr(path, '/') ||
+        (*path != '/' && *path != '.' && strchr(path, '/') == strrchr(path, '/') && !exists(path)))
+        return path;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    path = arena_strndup(a, path, n);
+    slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The newest record up to the step that has the key, and the newest evaluation. */
+static void read_records(arena *a, const char *out, facts *f)
+{
+    char *text;
+    size_t size;
+    if (file_read(arena_printf(a, "%s/metrics.jsonl", out), MAX_RECORDS, &text, &size) != NRL_OK) return;
+    for (char *line = text, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        const char *at = strstr(line, "\"step\":");
+        if (!at || strtoll(at + strlen("\"step\":"), NULL, 10) > f->step) continue;
+        if (strstr(line, "\"eval_loss\""))
+            f->last_evaluation = line;
+        else if (strstr(line, "\"loss\""))
+            f->last_record = line;
+    }
+    if (f->last_evaluation) f->last_evaluation = arena_strdup(a, f->last_evaluation);
+    if (f->last_record) f->last_record = arena_strdup(a, f->last_record);
+    free(text);
+}
+
+static void gather(arena *a, nrl_checkpoint *c, facts *f)
+{
+    nrl_checkpoint_info info = {.size = sizeof info};
+    nrl_checkpoint_info_fill(c, &info);
+    const nrl_node *config = nrl_checkpoint_node(c, "config");
+    const char *base = nrl_node_string(nrl_node_find(nrl_node_find(config, "model"), "path"), "");
+    f->step = info.step;
+    f->version = nrl_node_string(nrl_checkpoint_node(c, "nrl"), NULL);
+    f->config = config ? node_copy(a, config) : NULL;
+    if (f->version) f->version = arena_strdup(a, f->version);
+    if (*base) {
+        f->base = name_of(a, base);
+        read_license(a, base, f);
+    }
+    read_records(a, arena_printf(a, "%s/../..", info.dir), f);
+}
+
+/* ---- the text ---- */
+
+/* A word as YAML reads it, whatever it contains. */
+static void add_yaml(buffer *b, const char *key, const char *value)
+{
+    if (!value) return;
+    char *quoted = json_quote(value, strlen(value));
+    buffer_print(b, "%s: %s\n", key, quoted);
+    free(quoted);
+}
+
+/* Text of a config or a record in a table: nothing in it is markup. */
+static void add_code(buffer *b, const char *text)
+{
+    buffer_puts(b, "`");
+    for (; *text; text++)
+        buffer_puts(b, *text == '`' ? "'" : *text == '|' ? "\\|" : *text == '\n' ? " " : (char[]){*text, 0});
+    buffer_puts(b, "`");
+}
+
+/* A copy in which absolute paths are their last parts: where files were on a machine is nobody else's business. */
+static nrl_node *without_folders(arena *a, const nrl_node *from)
+{
+    const char *text = nrl_node_string(from, NULL), *slash = text && *text == '/' ? strrchr(text, '/') : NULL;
+    nrl_node_type kind = nrl_node_kind(from);
+    if (slash) return node_string(a, slash + 1, strlen(slash + 1));
+    if (kind != NRL_NODE_MAP && kind != NRL_NODE_LIST) return node_copy(a, from);
+    nrl_node *to = node_new(a, kind);
+    for (size_t i = 0; i < nrl_node_size(from); i++)
+        node_append(a, to, kind == NRL_NODE_MAP ? nrl_node_key(from, i) : NULL,
+                    without_folders(a, nrl_node_at(from, i)));
+    return to;
+}
+
+static void add_row(arena *a, buffer *b, const char *name, const nrl_node *value)
+{
+    if (nrl_node_kind(value) <= NRL_NODE_NULL) return;
+    value = without_folders(a, value);
+    char *text = nrl_node_string(value, NULL) ? mem_strdup(nrl_node_string(value, "")) : json_write(value, 0);
+    buffer_print(b, "| %s | ", name);
+    add_code(b, text);
+    buffer_puts(b, " |\n");
+    free(text);
+}
+
+static void add_data(arena *a, buffer *b, const nrl_node *data, const char *key)
+{
+    const nrl_node *list = nrl_node_find(data, key);
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const char *path = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "path"), NULL);
+        if (!path) continue;
+        const char *set = strstr(path, "/datasets--");
+        const char *name = set ? strstr(set + 11, "--") : NULL;
+        path =
+            name ? arena_printf(a, "%.*s/%.*s", (int)(name - set - 11), set + 11, (int)strcspn(name + 2, "/"), name + 2)
+            : strrchr(path, '/') ? strrchr(path, '/') + 1
+                                 : path;
+        buffer_print(b, "| data.%s | ", key);
+        add_code(b, path);
+        buffer_puts(b, " |\n");
+    }
+}
+
+/* The numbers of a record, without those that tell the speed of a machine. */
+static void add_numbers(arena *a, buffer *b, const char *title, const char *line)
+{
+    nrl_node *record;
+    static const char *const left_out[] = {"step",      "time",          "rank",          "tokens_per_s", "mfu",
+                                           "mem_bytes", "data_fraction", "comm_fraction", "eval_seconds", NULL};
+    if (!line || json_parse(a, "metrics.jsonl", line, strlen(line), &record) != NRL_OK) return;
+    buffer_print(b, "\n## %s\n\nAt step %lld:\n\n| metric | value |\n| --- | --- |\n", title,
+                 (long long)nrl_node_int(nrl_node_find(record, "step"), 0));
+    for (size_t i = 0; i < nrl_node_size(record); i++) {
+        const nrl_node *value = nrl_node_at(record, i);
+        const char *key = nrl_node_key(record, i);
+        bool skip = nrl_node_kind(value) != NRL_NODE_INT && nrl_node_kind(value) != NRL_NODE_FLOAT;
+        for (const char *const *k = left_out; *k; k++)
+            skip |= !strcmp(*k, key);
+        if (skip) continue;
+        buffer_puts(b, "| ");
+        add_code(b, key);
+        buffer_print(b, " | %.6g |\n", nrl_node_f64(value, 0));
+    }
+}
+
+static void add_config(arena *a, buffer *b, const facts *f)
+{
+    static const struct {
+        const char *section, *key;
+    } rows[] = {{"algorithm", NULL}, {"train", "global_batch"}, {"train", "epochs"},  {"train", "precision"},
+                {"train", "seed"},   {"data", "max_length"},    {"data", "template"}, {"data", "train_on"},
+                {"optimizer", NULL}, {"schedule", NULL},        {"lora", NULL},       {"adapter", NULL}};
+    if (!f->config) return;
+    buffer_puts(b, "\n## Training\n\n| setting | value |\n| --- | --- |\n");
+    buffer_print(b, "| steps | %lld |\n", (long long)f->step);
+    add_data(a, b, nrl_node_find(f->config, "data"), "train");
+    add_data(a, b, nrl_node_find(f->config, "data"), "eval");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const nrl_node *section = nrl_node_find(f->config, rows[i].section);
+        const char *name = rows[i].key ? arena_printf(a, "%s.%s", rows[i].section, rows[i].key) : rows[i].section;
+        add_row(a, b, name, rows[i].key ? nrl_node_find(section, rows[i].key) : section);
+    }
+}
+
+static char *card_text(arena *a, const char *dir, bool adapter, const facts *f)
+{
+    buffer b = {0};
+    buffer_puts(&b, "---\n");
+    add_yaml(&b, "license", f->license);
+    add_yaml(&b, "license_name", f->license_name);
+    add_yaml(&b, "license_link", f->license_link);
+    add_yaml(&b, "base_model", f->base);
+    add_yaml(&b, "library_name", adapter ? "peft" : "transformers");
+    buffer_puts(&b, "pipeline_tag: text-generation\ntags: [nrl]\n---\n");
+    buffer_print(&b, "%s\n\n# %s\n\n", marker, name_of(a, dir));
+    if (f->config && f->base) {
+        buffer_puts(&b, adapter ? "Adapters for " : "Fine-tuned from ");
+        add_code(&b, f->base);
+        buffer_puts(&b, f->license ? ", whose licence applies.\n" : ".\n");
+    } else if (f->config)
+        buffer_puts(&b, "Trained from random weights.\n");
+    add_config(a, &b, f);
+    add_numbers(a, &b, "Loss of training", f->last_record);
+    add_numbers(a, &b, "Evaluation", f->last_evaluation);
+    if (f->version) buffer_print(&b, "\nTrained by nrl %s.", f->version);
+    buffer_print(&b, "\nExported by nrl %s.\n", NRL_VERSION);
+    return buffer_take(&b);
+}
+
+nrl_status card_write(arena *a, const char *source, const char *dir, bool adapter)
+{
+    const char *path = arena_printf(a, "%s/README.md", dir), *temporary = arena_printf(a, "%s.tmp", path);
+    facts f = {.version = NULL};
+    char *old = NULL;
+    size_t size;
+    nrl_checkpoint *c;
+    int fd;
+    if (exists(path)) {
+        bool ours = file_read(path, MAX_CARD, &old, &size) == NRL_OK && strstr(old, marker);
+        free(old);
+        if (!ours) {
+            cli_page("kept %s, which nrl has not written\n", path);
+            return NRL_OK;
+        }
+    }
+    if (nrl_checkpoint_open(source, NULL, &c) != NRL_OK) { /* a model on disk: its own card is where it was */
+        f.base = name_of(a, source);
+        read_license(a, source, &f);
+    } else {
+        gather(a, c, &f);
+        nrl_checkpoint_close(c);
+    }
+    char *text = card_text(a, dir, adapter, &f);
+    unlink(temporary);
+    nrl_status st = disk_create(temporary, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
+    if (st == NRL_OK && rename(temporary, path)) st = disk_fail(path, errno);
+    free(text);
+    return st;
+}
