@@ -51,8 +51,9 @@ const char *problems_known_as(const config_problems *p, arena *a, const char *ke
     return known ? arena_printf(a, "; %s", known) : "";
 }
 
-void problems_take_error(config_problems *p, const nrl_node *at)
+void problems_take_error(config_problems *p, nrl_status st, const nrl_node *at)
 {
+    p->lacks_memory |= st == NRL_ERR_MEMORY;
     problems_append(p, at, mem_strdup(nrl_error_text()));
 }
 
@@ -105,6 +106,7 @@ nrl_status problems_report_as(config_problems *p, nrl_status code, const char *n
         free(p->list[i].text);
     }
     free(p->list);
+    if (p->lacks_memory) code = NRL_ERR_MEMORY;
     *p = (config_problems){0};
     nrl_fail(code, "%s", text);
     free(text);

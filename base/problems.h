@@ -13,6 +13,7 @@ typedef struct {
      * another text, in `a`; NULL = unknown. */
     const char *(*known_as)(void *user, arena *a, const char *word);
     void *user;
+    bool lacks_memory; /* a call failed for lack of memory, whatever the other mistakes are */
 } config_problems;
 
 /* Adds a mistake at the place of a node (NULL: no place). Initialise the list with {0}. [main] */
@@ -21,10 +22,11 @@ void problems_add(config_problems *p, const nrl_node *at, const char *fmt, ...) 
 /* "; it is bf16 here" for a word that the option, section or slot `key` does not have, "" if it is unknown. In `a`. */
 const char *problems_known_as(const config_problems *p, arena *a, const char *key, const char *word);
 
-/* Adds this thread's error text as a mistake, after a call that failed. */
-void problems_take_error(config_problems *p, const nrl_node *at);
+/* Adds this thread's error text as a mistake, after a call that failed with `st`. */
+void problems_take_error(config_problems *p, nrl_status st, const nrl_node *at);
 
-/* Returns NRL_OK if there are no mistakes, else NRL_ERR_CONFIG with all of them, sorted by place. Empties p. */
+/* Returns NRL_OK if there are no mistakes, else NRL_ERR_CONFIG with all of them, sorted by place, or NRL_ERR_MEMORY if
+ * one of them is a lack of memory. Empties p. */
 nrl_status problems_report(config_problems *p);
 /* The same with another code, and with the name of several mistakes in the text. */
 nrl_status problems_report_as(config_problems *p, nrl_status code, const char *name);

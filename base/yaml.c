@@ -324,9 +324,11 @@ nrl_status yaml_read_file(arena *a, const char *path, nrl_node **out)
 {
     char *text;
     size_t size;
-    if (file_read(path, YAML_MAX_BYTES, &text, &size) != NRL_OK) /* a missing config is a usage error */
+    nrl_status st = file_read(path, YAML_MAX_BYTES, &text, &size);
+    if (st == NRL_ERR_MEMORY) return st;
+    if (st != NRL_OK) /* a missing config is a usage error */
         return nrl_fail(NRL_ERR_CONFIG, "%s%s", nrl_error_text(), meant(a, path));
-    nrl_status st = yaml_parse(a, arena_strdup(a, path), text, size, out);
+    st = yaml_parse(a, arena_strdup(a, path), text, size, out);
     free(text);
     return st;
 }

@@ -223,8 +223,9 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
         problems_add(problems, &here, "'%s': expected key=value", assignment);
         return;
     }
-    if (yaml_parse_value(a, config_command_line, assignment + n + 1, &value) != NRL_OK) {
-        problems_take_error(problems, NULL);
+    nrl_status st = yaml_parse_value(a, config_command_line, assignment + n + 1, &value);
+    if (st != NRL_OK) {
+        problems_take_error(problems, st, NULL);
         return;
     }
     nrl_node *map = map_of_path(a, root, arena_strndup(a, assignment, n), &last);
@@ -292,7 +293,8 @@ static void substitute(const substitution *s, nrl_node *n)
 {
     if (n->kind == NRL_NODE_STRING) substitute_text(s, n);
     if (n->kind == NRL_NODE_STRING && !strncmp(n->as.string, HUB_SCHEME, strlen(HUB_SCHEME))) {
-        if (hub_data(s->a, n->as.string, s->lookup, &n->as.string) != NRL_OK) problems_take_error(s->problems, n);
+        nrl_status st = hub_data(s->a, n->as.string, s->lookup, &n->as.string);
+        if (st != NRL_OK) problems_take_error(s->problems, st, n);
         n->text = n->as.string;
         n->size = strlen(n->text);
     }

@@ -236,8 +236,8 @@ static const nrl_node *default_value(const slot *s, const nrl_node *section)
         *(const char **)s->to = r->initial;
         return NULL;
     }
-    if (*r->initial && yaml_parse_value(s->a, "default", r->initial, &value) != NRL_OK)
-        problems_take_error(s->problems, NULL);
+    nrl_status st = *r->initial ? yaml_parse_value(s->a, "default", r->initial, &value) : NRL_OK;
+    if (st != NRL_OK) problems_take_error(s->problems, st, NULL);
     return value;
 }
 

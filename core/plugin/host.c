@@ -332,9 +332,10 @@ void plugin_options(arena *a, config_problems *problems, const char *section, co
     size_t before = problems->n, n_parts = core ? 2 : 1;
     options_fill(a, problems, section, c->options, parts, n_parts);
     if (c->resolved) options_resolve(a, c->options, parts, n_parts, c->resolved);
-    if (problems->n > before || !t->check || t->check(*options) == NRL_OK) return;
+    nrl_status st = problems->n > before || !t->check ? NRL_OK : t->check(*options);
+    if (st == NRL_OK) return;
     nrl_add_context("%s '%s'", section, t->name);
-    problems_take_error(problems, c->at);
+    problems_take_error(problems, st, c->at);
 }
 
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,
@@ -343,11 +344,12 @@ void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32
     *out = NULL;
     *options = NULL;
     if (!c->name) return;
-    if (plugin_open(h, kind, c->name, out) != NRL_OK) {
+    nrl_status st = plugin_open(h, kind, c->name, out);
+    if (st != NRL_OK) {
         const char *known = problems_known_as(problems, a, section, c->name);
         if (*known) nrl_fail(NRL_ERR_CONFIG, "no %s '%.60s'%s", plugin_kind_find(kind)->name, c->name, known);
         nrl_add_context("%s", section);
-        problems_take_error(problems, c->at);
+        problems_take_error(problems, st, c->at);
         *out = NULL;
         return;
     }

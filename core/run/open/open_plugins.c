@@ -54,8 +54,9 @@ static void fill_plugin_algorithm(session *se)
     const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     se->algorithm = a;
     se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
-    if (a && a->create && se->problems->n == before && a->create(options, &se->algorithm_self) != NRL_OK) {
-        problems_take_error(se->problems, c->at);
+    nrl_status st = a && a->create && se->problems->n == before ? a->create(options, &se->algorithm_self) : NRL_OK;
+    if (st != NRL_OK) {
+        problems_take_error(se->problems, st, c->at);
         se->algorithm_self = NULL; /* whatever a failed create left there */
     }
     if (a && a->instance_needs && se->problems->n == before) { /* the table with what this instance needs */
@@ -151,9 +152,9 @@ static void fill_schedule(session *se)
     if (schedule_find(c->name, &se->schedule_options) != NRL_OK) {
         const char *known = problems_known_as(se->problems, &se->memory, "schedule", c->name);
         if (*known) nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s", c->name, known);
-        problems_take_error(se->problems, c->at);
+        problems_take_error(se->problems, NRL_ERR_CONFIG, c->at);
     } else if (se->problems->n == before && schedule_check(&se->schedule_options) != NRL_OK) {
-        problems_take_error(se->problems, c->at);
+        problems_take_error(se->problems, NRL_ERR_CONFIG, c->at);
     }
     options_resolve(&se->memory, c->options, &part, 1, c->resolved);
 }
@@ -410,10 +411,11 @@ static void fill_store(session *se)
         return;
     }
     if (session_world(se) == 1 || !se->env.ranks || !se->env.ranks->store) return;
-    if (store_choose(se->host, se->env.ranks->store, &p) == NRL_OK)
+    nrl_status st = store_choose(se->host, se->env.ranks->store, &p);
+    if (st == NRL_OK)
         se->store = open_chosen(se, NRL_KIND_STORE, "store", c, p->name, &se->store_options);
     else
-        problems_take_error(se->problems, c->at);
+        problems_take_error(se->problems, st, c->at);
 }
 
 static void fill_loggers(session *se)
@@ -539,8 +541,8 @@ static void look_at_files(session *se)
         }
     }
     if (!se->problems->n || !*se->config.model.path) return; /* opening the model is next */
-    if (origin_find(se->config.model.path, &se->model_memory, &origin, &config) != NRL_OK)
-        problems_take_error(se->problems, nrl_node_find(nrl_node_find(se->tree, "model"), "path"));
+    nrl_status st = origin_find(se->config.model.path, &se->model_memory, &origin, &config);
+    if (st != NRL_OK) problems_take_error(se->problems, st, nrl_node_find(nrl_node_find(se->tree, "model"), "path"));
 }
 
 /* Folders of the config are not even looked at where they are switched off. */
@@ -585,7 +587,7 @@ nrl_status session_open_plugins(session *se)
     fill_store(se);
     fill_loggers(se);
     nrl_status st = se->algorithm ? check_algorithm(se) : NRL_OK, late = st == NRL_ERR_CONFIG ? NRL_OK : st;
-    if (st == NRL_ERR_CONFIG) problems_take_error(se->problems, NULL);
+    if (st == NRL_ERR_CONFIG) problems_take_error(se->problems, st, NULL);
     look_at_files(se);
     st = se->problems->n ? problems_report(se->problems) : late;
     *se->problems = (config_problems){0};

@@ -32,7 +32,7 @@ static nrl_status open_inputs(session *se)
         if (st == NRL_OK) continue;
         if (!se->env.check_only) return st;
         if (first == NRL_OK) first = st;
-        problems_take_error(&problems, NULL);
+        problems_take_error(&problems, st, NULL);
         if (parts[i].is_needed) break;
     }
     return problems_report_as(&problems, first, "mistakes");

@@ -245,6 +245,38 @@ static void paths_on_the_command_line_start_in_the_working_directory(void **stat
     arena_free(&a);
 }
 
+/* Whichever allocation fails, it is a lack of memory and no mistake in the config. */
+static void a_lack_of_memory_is_no_mistake_in_the_config(void **state)
+{
+    (void)state;
+    write_file("c.yaml", minimal);
+    int64_t failed = 0;
+    for (int64_t n = 0;; n++) {
+        arena a = {0};
+        nrl_node *root;
+        mem_try_fail_after(n);
+        nrl_status st = config_read(&a, "c.yaml", &root);
+        mem_try_fail_after(-1);
+        arena_free(&a);
+        if (st == NRL_OK) break;
+        assert_int_equal(st, NRL_ERR_MEMORY);
+        failed++;
+    }
+    assert_true(failed > 0);
+}
+
+static void a_mistake_beside_a_lack_of_memory_does_not_hide_it(void **state)
+{
+    (void)state;
+    config_problems problems = {0};
+    problems_add(&problems, NULL, "a mistake");
+    problems_take_error(&problems, mem_fail(1, "a test"), NULL);
+    assert_int_equal(problems_report(&problems), NRL_ERR_MEMORY);
+    assert_non_null(strstr(nrl_error_text(), "out of memory"));
+    problems_add(&problems, NULL, "a mistake");
+    assert_int_equal(problems_report(&problems), NRL_ERR_CONFIG);
+}
+
 static void bad_overrides_are_told(void **state)
 {
     (void)state;
@@ -498,6 +530,8 @@ int main(void)
         TEST(a_section_of_an_adapter_is_the_component),
         TEST(paths_on_the_command_line_start_in_the_working_directory),
         TEST(bad_overrides_are_told),
+        TEST(a_lack_of_memory_is_no_mistake_in_the_config),
+        TEST(a_mistake_beside_a_lack_of_memory_does_not_hide_it),
         TEST(variables_are_replaced_and_never_written),
         TEST(rules_between_options_are_checked),
         TEST(activation_checkpointing_has_five_forms),
