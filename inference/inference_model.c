@@ -3,14 +3,14 @@
  * in another.
  */
 #include "inference/inference_model.h"
+#include "base/claims.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
 #include "model/find.h"
 #include "plugin/component.h"
 #include "run/infer/export.h"
+#include "inference/generator.h"
 #include "inference/logits.h"
-#include "inference/sample.h"
-#include "base/claims.h"
 #include "run/output/out.h"
 #include "run/weights/origin.h"
 #include <stdlib.h>
@@ -24,25 +24,45 @@ static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
     return model_create(table, config, &s->model);
 }
 
-static nrl_status open_model(nrl_inference *s, const nrl_node *config)
+/* The backend that computes: the one that was asked for; `auto`, the first that runs here; by default the first that
+ * computes on the host. */
+static nrl_status open_backend(nrl_inference *s)
 {
-    NRL_TRY(describe_model(s, config));
-    /* The first default backend that computes on the host. */
     const plugin *p, **list;
-    config_component c = {0};
+    config_component c = {.name = s->backend && strcmp(s->backend, "auto") ? s->backend : NULL};
     config_problems problems = {0};
     void *options;
-    size_t n = plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
-    for (size_t i = n; i-- > 0;)
-        if (!((const nrl_backend *)list[i]->table)->stream_create) c.name = list[i]->name;
-    if (!c.name) return nrl_fail(NRL_ERR_CONFIG, "no backend that computes on the host is installed");
+    size_t n = c.name ? 0 : plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
+    for (size_t i = 0; i < n && !c.name; i++) {
+        const nrl_backend *table = (const nrl_backend *)list[i]->table;
+        if (s->backend ? !table->probe || table->probe() == NRL_OK : !table->stream_create) c.name = list[i]->name;
+    }
+    if (!c.name)
+        return nrl_fail(NRL_ERR_CONFIG, s->backend ? "no installed backend runs on this machine"
+                                                   : "no backend that computes on the host is installed");
+    NRL_TRY(plugin_open(s->host, NRL_KIND_BACKEND, c.name, &p));
+    nrl_node *chosen = node_new(&s->memory, NRL_NODE_MAP);
+    for (uint32_t i = 0; i < p->table->n_options; i++) /* a text does not depend on what else is generated */
+        if (!strcmp(option_row(p->table->options, i, p->table->option_size)->name, "independent_rows"))
+            node_append(&s->memory, chosen, "independent_rows", node_bool(&s->memory, true));
+    c.options = chosen;
     c.resolved = node_new(&s->memory, NRL_NODE_MAP);
     plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &p, &options);
     NRL_TRY(problems_report(&problems));
-    NRL_TRY(device_open((const nrl_backend *)p->table, options, 0, &s->device));
+    const nrl_backend *table = (const nrl_backend *)p->table;
+    if (table->probe) NRL_TRY(table->probe());
+    return device_open(table, options, 0, &s->device);
+}
+
+/* Weights have the dtype `own`, in which they are stored or were trained, unless the caller asked for another one. On
+ * the host activations are f32 in any case. */
+static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype own)
+{
+    NRL_TRY(describe_model(s, config));
+    NRL_TRY(open_backend(s));
     NRL_TRY(ctx_create(&s->device, &s->ctx));
-    ctx_set_compute(s->ctx, NRL_DTYPE_F32);
-    const storage_spec spec = {.compute = NRL_DTYPE_F32};
+    const storage_spec spec = {.compute = s->precision ? s->precision : own};
+    ctx_set_compute(s->ctx, s->device.table.stream_create ? spec.compute : NRL_DTYPE_F32);
     NRL_TRY(storage_bind(s->ctx, s->model, &spec, &s->storage));
     s->work.ctx = s->ctx;
     s->work.policy = s->model;
@@ -77,13 +97,21 @@ static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, con
 /* Adapters are added to what they stand on. */
 static nrl_status read_checkpoint(nrl_inference *s, checkpoint *c)
 {
-    const params_scope weights = {0};
     const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &s->formats, .signer = checkpoint_signer(c)};
-    const nrl_node *config;
+    const nrl_node *config, *train = nrl_node_find(checkpoint_node(c, "config"), "train");
+    const bool is_bf16 = !strcmp(nrl_node_string(nrl_node_find(train, "precision"), ""), "bf16");
+    const bool has_adapters = checkpoint_node(c, "adapters"); /* in bf16 the sum would lose most of them */
     NRL_TRY(describe_checkpoint(s, c, &config));
-    NRL_TRY(open_model(s, config));
-    if (checkpoint_node(c, "adapters")) return origin_load(&from, s->ctx, s->model, NULL);
-    return params_load(s->ctx, s->model, &weights, c);
+    NRL_TRY(open_model(s, config, is_bf16 && !has_adapters ? NRL_DTYPE_BF16 : NRL_DTYPE_F32));
+    return origin_load(&from, s->ctx, s->model, NULL);
+}
+
+/* bf16 if every matrix of the files is, else f32. */
+static nrl_dtype stored_dtype(const weight_files *w)
+{
+    for (int64_t i = 0; i < w->n; i++)
+        if (w->tensors[i].n_dims > 1 && w->tensors[i].dtype != NRL_DTYPE_BF16) return NRL_DTYPE_F32;
+    return NRL_DTYPE_BF16;
 }
 
 static nrl_status open_any(nrl_inference *s, const char *path)
@@ -104,8 +132,8 @@ static nrl_status open_any(nrl_inference *s, const char *path)
     s->path = arena_strdup(&s->memory, w->info.path);
     if (w->info.companions) s->tokenizer_dir = arena_strdup(&s->memory, w->info.companions);
     nrl_status st = weights_config(w, &s->memory, &config);
-    if (st == NRL_OK) st = open_model(s, config);
     if (st == NRL_OK) st = weights_load(w);
+    if (st == NRL_OK) st = open_model(s, config, stored_dtype(w));
     storage_origin from = {.m = s->model, .weights = w};
     if (st == NRL_OK) st = weights_check(w, s->model);
     if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
@@ -134,6 +162,7 @@ static nrl_status begin(nrl_inference *s, const nrl_environment *env)
 
 static void end(nrl_inference *s)
 {
+    nrl_generator_close(s->generator);
     if (s->ctx) {
         ctx_set_batch(s->ctx, NULL);
         work_close(&s->work);
@@ -151,8 +180,21 @@ static void end(nrl_inference *s)
 
 nrl_status nrl_inference_open(const char *path, const nrl_environment *env, nrl_inference **out)
 {
+    return nrl_inference_open_with(path, env, &(nrl_inference_options){.size = sizeof(nrl_inference_options)}, out);
+}
+
+nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env, const nrl_inference_options *options,
+                                   nrl_inference **out)
+{
+    nrl_inference_options o = {0};
+    memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    *out = NULL;
+    if (o.precision && o.precision != NRL_DTYPE_F32 && o.precision != NRL_DTYPE_BF16)
+        return nrl_fail(NRL_ERR_CONFIG, "precision: expected f32 or bf16");
     nrl_inference *s = mem_alloc(sizeof *s);
     nrl_status st = begin(s, env);
+    s->precision = (nrl_dtype)o.precision;
+    if (o.backend) s->backend = arena_strdup(&s->memory, o.backend);
     if (st == NRL_OK) st = open_any(s, path);
     if (st == NRL_OK) st = open_tokenizer(s);
     *out = st == NRL_OK ? s : NULL;
@@ -222,9 +264,17 @@ nrl_status nrl_inference_sample(nrl_inference *s, const char *const *prompts, si
                                 const nrl_sample_options *options, char **texts, int64_t *n_tokens)
 {
     NRL_TRY(check_tokenizer(s));
-    bool chat = sample_needs_template(options);
-    if (chat && !s->chat) NRL_TRY(nrl_inference_set_template(s, NULL));
-    return sample_texts(&s->work, s->tokenizer, chat ? s->chat : NULL, prompts, n, options, texts, n_tokens);
+    if (generator_needs_template(options) && !s->chat) NRL_TRY(nrl_inference_set_template(s, NULL));
+    if (!s->generator)
+        NRL_TRY(nrl_generator_open(s, &(nrl_generator_options){.size = sizeof(nrl_generator_options)}, &s->generator));
+    return generator_sample(s->generator, prompts, n, options, texts, n_tokens);
+}
+
+nrl_status nrl_generator_open(nrl_inference *s, const nrl_generator_options *options, nrl_generator **out)
+{
+    *out = NULL;
+    NRL_TRY(check_tokenizer(s));
+    return generator_create(&s->work, s->tokenizer, &s->chat, options, out);
 }
 
 /* ---- import: to checkpoint 0 of a run ---- */
@@ -283,7 +333,8 @@ nrl_status nrl_import(const char *path, const nrl_environment *env, const char *
 {
     int lock;
     nrl_inference *s;
-    NRL_TRY(nrl_inference_open(path, env, &s));
+    const nrl_inference_options exact = {.size = sizeof exact, .precision = NRL_DTYPE_F32};
+    NRL_TRY(nrl_inference_open_with(path, env, &exact, &s));
     nrl_status st = out_make(out);
     if (st == NRL_OK && !out_take(out, &lock))
         st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another directory", out);
@@ -388,6 +439,7 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
     const char *from = NULL;
     checkpoint *c = NULL;
     nrl_status st = begin(&s, env);
+    s.precision = NRL_DTYPE_F32; /* all values as they are */
     if (st == NRL_OK) st = origin_checkpoint(path, &s.memory, &from);
     format_scope formats = s.formats;
     formats.name = all.format;

@@ -17,6 +17,8 @@ struct nrl_inference {
     format_scope formats;          /* by probe */
     const nrl_format *format;      /* that it was read in; NULL: a checkpoint */
     const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
+    nrl_dtype precision;           /* of weights; NRL_DTYPE_NONE = their own */
+    const char *backend;           /* a name or "auto"; NULL = one that computes on the host */
     device device;
     nrl_ctx *ctx;
     model *model;
@@ -31,6 +33,7 @@ struct nrl_inference {
     config_choice template;    /* data.template of that run */
     const char *jinja;         /* that template's text, where it is not the tokenizer's own; NULL = none */
     const chat_template *chat; /* open; NULL = none yet */
+    nrl_generator *generator;  /* of nrl_inference_sample, which reuses what is cached; NULL = none yet */
 };
 
 #endif

@@ -1,65 +1,55 @@
 /*
  * kv_cache.c - cached keys and values of growing sequences.
  *
- * A layer has one K and one V of [n_sequences * max_length, G*K]; sequence s starts at row s * max_length. So there are
- * unused rows between the keys of two segments, but attention takes one contiguous list of bounds: each segment is
- * followed by a segment without queries that covers the unused rows.
+ * A layer has one K and one V of [n_rows, G*K], in which each sequence has a contiguous range of rows. There are other
+ * rows between the keys of two segments, but attention takes one contiguous list of bounds: each segment is preceded by
+ * a segment without queries that covers the rows between.
  */
 #include "inference/kv_cache.h"
 #include "tensor/internal.h"
 #include <stdlib.h>
 
 typedef struct {
-    nrl_tensor *k, *v; /* persistent; NULL before first use */
+    nrl_tensor *kv[2]; /* persistent; NULL before first use */
 } cache_layer;
 
 struct kv_cache {
     nrl_ctx *ctx;
-    int64_t n_sequences, max_length;
-    int64_t *length; /* [n_sequences] tokens cached */
+    int64_t n_rows;
+    const int64_t *first; /* [n] of the current batch's segments */
+    int64_t n;
     cache_layer *layers;
     int64_t n_layers;
-    int32_t *bounds; /* host: cu_q [2S+1] then cu_k [2S+1] */
+    int32_t *bounds; /* host: cu_q [2S+1] then cu_k [2S+1], with room for `room` segments */
+    int64_t room;
 };
 
-nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_sequences, int64_t max_length, kv_cache **out)
+nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_rows, kv_cache **out)
 {
-    if (n_sequences < 1 || max_length < 1 || n_sequences > INT32_MAX / max_length)
-        return nrl_fail(NRL_ERR_BUG, "cannot create a key/value cache of %lld sequences of %lld tokens",
-                        (long long)n_sequences, (long long)max_length);
     kv_cache *c = mem_alloc(sizeof *c);
-    *c = (kv_cache){.ctx = ctx, .n_sequences = n_sequences, .max_length = max_length};
-    c->length = mem_try((size_t)n_sequences * sizeof *c->length, "a key/value cache");
-    c->bounds = mem_try((size_t)(2 * n_sequences + 1) * 2 * sizeof *c->bounds, "a key/value cache");
+    NRL_ASSERT(n_rows, >, 0);
+    *c = (kv_cache){.ctx = ctx, .n_rows = n_rows};
     *out = c;
-    if (c->length && c->bounds) return NRL_OK;
-    kv_cache_destroy(ctx, c);
-    *out = NULL;
-    return NRL_ERR_MEMORY;
+    return NRL_OK;
 }
 
-void kv_cache_destroy(nrl_ctx *ctx, kv_cache *c)
+void kv_cache_destroy(kv_cache *c)
 {
     if (!c) return;
-    if (ctx->attention_user == c) ctx_set_attention(ctx, NULL, NULL);
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        tensor_release(ctx, c->layers[i].k);
-        tensor_release(ctx, c->layers[i].v);
-    }
+    if (c->ctx->attention_user == c) ctx_set_attention(c->ctx, NULL, NULL);
+    for (int64_t i = 0; i < 2 * c->n_layers; i++)
+        tensor_release(c->ctx, c->layers[i / 2].kv[i % 2]);
     free(c->layers);
-    free(c->length);
     free(c->bounds);
     free(c);
 }
 
-void kv_cache_truncate(kv_cache *c, int64_t sequence, int64_t length)
+int64_t kv_cache_rows(const kv_cache *c)
 {
-    NRL_ASSERT(sequence, >=, 0);
-    NRL_ASSERT(sequence, <, c->n_sequences);
-    if (c->length[sequence] > length) c->length[sequence] = length < 0 ? 0 : length;
+    return c->n_rows;
 }
 
-static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_tensor *k, cache_layer **out)
+static cache_layer *layer_at(kv_cache *c, int64_t layer)
 {
     NRL_ASSERT(layer, >=, 0);
     if (layer >= c->n_layers) {
@@ -67,11 +57,7 @@ static nrl_status layer_at(nrl_ctx *ctx, kv_cache *c, int64_t layer, const nrl_t
         while (c->n_layers <= layer)
             c->layers[c->n_layers++] = (cache_layer){0};
     }
-    cache_layer *l = *out = &c->layers[layer];
-    int64_t dims[] = {c->n_sequences * c->max_length, k->cols};
-    if (!l->k) NRL_TRY(tensor_persistent(ctx, k->dtype, 2, dims, false, &l->k));
-    if (!l->v) NRL_TRY(tensor_persistent(ctx, k->dtype, 2, dims, false, &l->v));
-    return NRL_OK;
+    return &c->layers[layer];
 }
 
 /* Copies rows [from, from + n) of x to rows [to, to + n) of y. */
@@ -85,66 +71,98 @@ static nrl_status copy_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t from, int
     return backend_copy(ctx, &a);
 }
 
-/* Appends segment s at its positions. */
-static nrl_status append(nrl_ctx *ctx, kv_cache *c, cache_layer *l, int64_t s, const nrl_tensor *k, const nrl_tensor *v)
+nrl_status kv_cache_grow(kv_cache *c, int64_t n_rows)
 {
-    const nrl_batch *b = ctx->batch;
-    int64_t begin = b->cu_seqlens[s], n = b->cu_seqlens[s + 1] - begin;
-    if (!n) return NRL_OK;
-    int64_t at = b->positions[begin], end = at + n;
-    if (at > c->length[s] || end > c->max_length)
-        return nrl_fail(NRL_ERR_BUG,
-                        "sequence %lld: cannot append tokens %lld to %lld: %lld tokens are cached, at most %lld fit",
-                        (long long)s, (long long)at, (long long)end, (long long)c->length[s], (long long)c->max_length);
-    NRL_TRY(copy_rows(ctx, k, begin, n, l->k, s * c->max_length + at));
-    NRL_TRY(copy_rows(ctx, v, begin, n, l->v, s * c->max_length + at));
-    if (end > c->length[s]) c->length[s] = end;
+    const int64_t n = 2 * c->n_layers;
+    nrl_status st = NRL_OK;
+    nrl_tensor **grown = mem_alloc((size_t)(n + 1) * sizeof *grown);
+    NRL_ASSERT(n_rows, >=, c->n_rows);
+    for (int64_t i = 0; i < n && st == NRL_OK; i++) {
+        const nrl_tensor *old = c->layers[i / 2].kv[i % 2];
+        if (!old) continue;
+        st = tensor_persistent(c->ctx, old->dtype, 2, (int64_t[]){n_rows, old->cols}, false, &grown[i]);
+        if (st == NRL_OK) st = copy_rows(c->ctx, old, 0, c->n_rows, grown[i], 0);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        nrl_tensor **kv = &c->layers[i / 2].kv[i % 2];
+        tensor_release(c->ctx, st == NRL_OK ? *kv : grown[i]);
+        if (st == NRL_OK) *kv = grown[i];
+    }
+    if (st == NRL_OK) c->n_rows = n_rows;
+    free(grown);
+    return st;
+}
+
+nrl_status kv_cache_copy(kv_cache *c, int64_t from, int64_t to, int64_t n)
+{
+    for (int64_t i = 0; i < 2 * c->n_layers && n > 0; i++) {
+        const nrl_tensor *t = c->layers[i / 2].kv[i % 2];
+        if (t) NRL_TRY(copy_rows(c->ctx, t, from, n, t, to));
+    }
     return NRL_OK;
 }
 
-/* Fills the bounds of segments and, between them, of unused rows. Causal attention aligns the last query with the last
- * key, so a segment's keys end at its own last token even if more tokens are cached. */
+static nrl_status check(const kv_cache *c, const nrl_batch *b)
+{
+    if (b->prefix) return nrl_fail(NRL_ERR_BUG, "a batch with shared prefixes cannot use a key/value cache");
+    if (b->n_segments != c->n)
+        return nrl_fail(NRL_ERR_BUG, "the batch has %lld segments, but the cache was set for %lld",
+                        (long long)b->n_segments, (long long)c->n);
+    for (int64_t s = 0; s < c->n; s++) {
+        const int64_t end =
+            c->first[s] +
+            (b->cu_seqlens[s + 1] > b->cu_seqlens[s] ? (int64_t)b->positions[b->cu_seqlens[s + 1] - 1] + 1 : 0);
+        const int64_t most = s + 1 < c->n ? c->first[s + 1] : c->n_rows;
+        if (end > most)
+            return nrl_fail(NRL_ERR_BUG, "sequence %lld has rows %lld to %lld of the key/value cache, not %lld",
+                            (long long)s, (long long)c->first[s], (long long)most, (long long)end);
+    }
+    return NRL_OK;
+}
+
+/* Fills the bounds of segments and of the rows before each. Causal attention aligns the last query with the last key,
+ * so a segment's keys end at its own last token even if more tokens are cached. */
 static void fill_bounds(const kv_cache *c, const nrl_batch *b, int32_t *cu_q, int32_t *cu_k)
 {
     cu_q[0] = cu_k[0] = 0;
     for (int64_t s = 0; s < b->n_segments; s++) {
-        int32_t end = b->cu_seqlens[s + 1];
-        int32_t keys = end > b->cu_seqlens[s] ? b->positions[end - 1] + 1 : 0;
-        cu_q[2 * s + 1] = cu_q[2 * s + 2] = end;
-        cu_k[2 * s + 1] = (int32_t)(s * c->max_length) + keys;
-        cu_k[2 * s + 2] = (int32_t)((s + 1) * c->max_length);
+        const int32_t begin = b->cu_seqlens[s], end = b->cu_seqlens[s + 1];
+        cu_q[2 * s + 1] = begin;
+        cu_q[2 * s + 2] = end;
+        cu_k[2 * s + 1] = (int32_t)c->first[s];
+        cu_k[2 * s + 2] = (int32_t)c->first[s] + (end > begin ? b->positions[end - 1] + 1 : 0);
     }
 }
 
-static nrl_status check(const nrl_ctx *ctx, const kv_cache *c)
-{
-    const nrl_batch *b = ctx->batch;
-    if (b->prefix) return nrl_fail(NRL_ERR_BUG, "a batch with shared prefixes cannot use a key/value cache");
-    if (b->n_segments <= c->n_sequences) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "the batch has %lld segments, but the cache has %lld sequences",
-                    (long long)b->n_segments, (long long)c->n_sequences);
-}
-
-/* ctx_attention: appends k and v of the batch's segments to the cache of spec->layer and attends to all cached keys. */
+/* ctx_attention: writes k and v of the batch's segments to the cache of spec->layer and attends to all cached keys. */
 static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                      const nrl_attention_spec *spec, nrl_tensor *y)
 {
     kv_cache *c = user;
     const nrl_batch *b = ctx->batch;
-    cache_layer *l;
     nrl_tensor *bounds;
-    NRL_TRY(check(ctx, c));
-    NRL_TRY(layer_at(ctx, c, spec->layer, k, &l));
-    for (int64_t s = 0; s < b->n_segments; s++)
-        NRL_TRY(append(ctx, c, l, s, k, v));
-    int64_t n = 2 * b->n_segments + 1;
+    NRL_TRY(check(c, b));
+    cache_layer *l = layer_at(c, spec->layer);
+    for (int i = 0; i < 2; i++) {
+        const nrl_tensor *x = i ? v : k;
+        if (!l->kv[i]) NRL_TRY(tensor_persistent(ctx, x->dtype, 2, (int64_t[]){c->n_rows, x->cols}, false, &l->kv[i]));
+        for (int64_t s = 0; s < b->n_segments; s++) {
+            const int64_t begin = b->cu_seqlens[s], n = b->cu_seqlens[s + 1] - begin;
+            if (n) NRL_TRY(copy_rows(ctx, x, begin, n, l->kv[i], c->first[s] + b->positions[begin]));
+        }
+    }
+    const int64_t n = 2 * b->n_segments + 1;
+    if (b->n_segments > c->room) {
+        c->room = 2 * b->n_segments;
+        c->bounds = mem_realloc(c->bounds, (size_t)(2 * c->room + 1) * 2 * sizeof *c->bounds);
+    }
     fill_bounds(c, b, c->bounds, c->bounds + n);
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, 2 * n, c->bounds, true, &bounds));
     nrl_attention_args a = {.size = sizeof a,
                             .n_segments = (uint32_t)(n - 1),
                             .q = tensor_mat(q),
-                            .k = tensor_mat(l->k),
-                            .v = tensor_mat(l->v),
+                            .k = tensor_mat(l->kv[0]),
+                            .v = tensor_mat(l->kv[1]),
                             .y = tensor_mat(y),
                             .cu_q = tensor_index(bounds),
                             .cu_k = tensor_index(bounds) + n,
@@ -155,11 +173,15 @@ static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nr
                             .head_dim = spec->head_dim,
                             .window = spec->window,
                             .scale = spec->scale};
-    a.k.rows = a.v.rows = b->n_segments * c->max_length;
+    a.k.rows = a.v.rows = c->bounds[2 * n - 1];
     return backend_attention(ctx, &a);
 }
 
-void kv_cache_use(nrl_ctx *ctx, kv_cache *c)
+void kv_cache_use(nrl_ctx *ctx, kv_cache *c, const int64_t *first, int64_t n)
 {
+    if (c) {
+        c->first = first;
+        c->n = n;
+    }
     ctx_set_attention(ctx, c ? kv_cache_attention : NULL, c);
 }

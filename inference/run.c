@@ -2,8 +2,8 @@
  * run.c - what an open run answers with its current weights: samples, logits, log-probs. All ranks call each of these
  * with the same arguments.
  */
+#include "inference/generator.h"
 #include "inference/logits.h"
-#include "inference/sample.h"
 #include "run/internal.h"
 #include "run/step/ranks.h"
 #include <nrl/inference.h>
@@ -14,13 +14,16 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     session *se = &r->session;
     NRL_TRY(hooks_check_call(&r->hooks, "sample"));
     if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
-    bool chat = sample_needs_template(options);
+    bool chat = generator_needs_template(options);
     if (chat && !se->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
     nrl_status st = ranks_agree(se->mesh, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&se->strategy, se->ctx);
-    if (st == NRL_OK)
-        st = sample_texts(&se->work, se->tokenizer, chat ? se->chat : NULL, prompts, n, options, texts, n_tokens);
+    nrl_generator *g = NULL; /* of this call, because weights change */
+    const nrl_generator_options all = {.size = sizeof all};
+    if (st == NRL_OK) st = generator_create(&se->work, se->tokenizer, &se->chat, &all, &g);
+    if (st == NRL_OK) st = generator_sample(g, prompts, n, options, texts, n_tokens);
+    nrl_generator_close(g);
     return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
 }
 

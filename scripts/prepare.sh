@@ -32,6 +32,7 @@ module:libcurl:libcurl4-openssl-dev
 header:gloo/allreduce.h:libgloo-dev
 program:clang-format-14:clang-format-14
 program:clang-tidy-14:clang-tidy-14
+program:curl:curl
 program:file:file
 program:munged:munge
 program:slurmctld:slurmctld

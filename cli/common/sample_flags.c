@@ -3,6 +3,7 @@
  */
 #include "cli/common/sample_flags.h"
 #include "cli/common/cli.h"
+#include <nrl/tensor.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,18 @@ static nrl_status take_stops(arena *a, int *argc, char **argv, nrl_sample_option
     for (size_t i = 0; i < o->n_stop; i++)
         if (!*stops[i]) return nrl_fail(NRL_ERR_CONFIG, "--stop: the text is empty");
     return NRL_OK;
+}
+
+nrl_status sample_take_model(int *argc, char **argv, nrl_inference_options *options)
+{
+    const char *precision;
+    *options = (nrl_inference_options){.size = sizeof *options};
+    NRL_TRY(cli_take_value(argc, argv, "--backend", &options->backend));
+    NRL_TRY(cli_take_value(argc, argv, "--precision", &precision));
+    if (!precision || !strcmp(precision, "auto")) return NRL_OK;
+    options->precision = !strcmp(precision, "f32") ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
+    if (!strcmp(precision, "f32") || !strcmp(precision, "bf16")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "--precision: '%s': expected auto, f32 or bf16", precision);
 }
 
 nrl_status sample_take_flags(arena *a, int *argc, char **argv, const sample_defaults *defaults,

@@ -66,7 +66,9 @@ const cli_verb cli_verbs[] = {
      "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
      "           [--temperature T] [--top-k K] [--top-p P] [--min-p P] [--seed S]\n"
      "           [--repetition-penalty R] [--stop TEXT ...] [--n N] [--chat]\n"
-     "           [--system TEXT] [--template NAME] [--public-key FILE] [--json]",
+     "           [--system TEXT] [--template NAME] [--precision auto|f32|bf16]\n"
+     "           [--backend NAME] [--public-key FILE]\n"
+     "           [--json [--logprobs K] [--stream]]",
      "sample runs/sft --prompt 'Once upon'", "continue prompts",
      "SRC is a run (its newest checkpoint), RUN@best, RUN@STEP, a checkpoint, or a\n"
      "Hugging Face directory. --file has one prompt per line; rows\n"
@@ -76,15 +78,32 @@ const cli_verb cli_verbs[] = {
      "--n: texts per prompt. --stop ends a text before TEXT. --chat sends the\n"
      "prompt as a chat user, in the run's data.template or the tokenizer's, after\n"
      "the system prompt of --system; --template NAME selects another template: auto,\n"
-     "chatml, llama3, mistral, plain or a file. By default no template is used."},
+     "chatml, llama3, mistral, plain or a file. By default no template is used.\n"
+     "--json prints token ids; with --logprobs, log-probs of the tokens and of the K\n"
+     "most likely ones; with --stream, a line for each token. Weights are bf16 if SRC\n"
+     "stores bf16 or was trained in bf16, else f32; --precision selects one.\n"
+     "--backend: where to compute, such as cuda; default: the CPU."},
     {"chat",
      "SRC [--system TEXT] [--max-tokens N] [--temperature T]\n"
      "         [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty R]\n"
-     "         [--stop TEXT ...] [--seed S] [--template NAME] [--public-key FILE]",
+     "         [--stop TEXT ...] [--seed S] [--template NAME] [--public-key FILE]\n"
+     "         [--precision auto|f32|bf16] [--backend NAME]",
      "chat runs/sft", "talk to a model",
      "SRC as for `nrl sample`. Each line is a message of the user; answers are printed\n"
      "as they are generated, and Ctrl-C ends an answer. Defaults: 256 tokens,\n"
      "temperature 0.7. /help lists commands, such as /reset, /system and /save."},
+    {"serve",
+     "SRC [--host ADDRESS] [--port N] [--api-key KEY]\n"
+     "          [--name NAME] [--max-batch N] [--max-queue N] [--max-tokens N]\n"
+     "          [--max-cached N] [--template NAME] [--precision auto|f32|bf16]\n"
+     "          [--backend NAME] [--public-key FILE]",
+     "serve runs/sft", "an OpenAI-compatible endpoint",
+     "SRC as for `nrl sample`. Paths: /v1/chat/completions, /v1/completions,\n"
+     "/v1/models and /health. Defaults: 127.0.0.1, port 8000 (0 chooses a free one),\n"
+     "32 texts at once, 64 requests that wait (more get status 429), 256 tokens for a\n"
+     "request that names no number, 131072 tokens in the cache. The key may be in\n"
+     "NRL_API_KEY instead. --name: the name of the model, by default the last part of\n"
+     "SRC. SIGTERM finishes the requests under way."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase",
      "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with\n"
@@ -110,12 +129,12 @@ const cli_verb cli_verbs[] = {
      "q4_k writes DIR/model.gguf for llama.cpp. --overwrite is needed to replace a\n"
      "model that DIR already contains. A Hugging Face directory gets a model card,\n"
      "README.md, unless it has one that nrl has not written. --push uploads DIR as\n"
-     "`nrl upload` does."},
+     "`nrl upload` does. `nrl import` converts a model to a checkpoint."},
     {"upload", "DIR ORG/NAME [--private] [--revision BRANCH] [--message TEXT]", "upload out/model org/model", NULL,
      "Uploads the files of DIR to a model of the Hugging Face hub in one commit. The\n"
      "model is created if it does not exist; --private: for its owners alone. Token\n"
      "and server as for `nrl download`."},
-    {"import", "DIR OUT", "import models/gpt2 runs/start", "convert a model to a checkpoint",
+    {"import", "DIR OUT", "import models/gpt2 runs/start", NULL,
      "OUT becomes the directory of a run whose checkpoint 0 has the weights of DIR."},
     {"download",
      "ORG/NAME [--revision R] [--include PATTERN ...]\n"

@@ -101,7 +101,14 @@ class nrl_sample_options(Structure):
     _fields_ = [("size", c_uint32), ("chat", c_bool), ("keep_special", c_bool), ("max_tokens", c_int64),
                 ("temperature", c_double), ("top_p", c_double), ("seed", c_uint64), ("token", c_void_p),
                 ("token_user", c_void_p), ("top_k", c_int64), ("min_p", c_double), ("repetition_penalty", c_double),
-                ("stop", POINTER(c_char_p)), ("n_stop", c_size_t), ("conversations", c_void_p)]
+                ("stop", POINTER(c_char_p)), ("n_stop", c_size_t), ("conversations", c_void_p), ("n", c_int64),
+                ("top_logprobs", c_int64), ("logprobs", c_bool)]
+
+
+class nrl_sampled_token(Structure):
+    _fields_ = [("size", c_uint32), ("id", c_int32), ("text", c_size_t), ("n_top", c_size_t), ("piece", POINTER(ctypes.c_char)),
+                ("piece_size", c_size_t), ("finish", c_uint32), ("logp", ctypes.c_float), ("top_ids", POINTER(c_int32)),
+                ("top_logps", POINTER(ctypes.c_float))]
 
 
 class nrl_inference_info(Structure):
@@ -180,15 +187,15 @@ class nrl_gradcheck_options(Structure):
                 ("tolerance", c_double)]
 
 
-STRUCTS = [nrl_value, nrl_run_event, nrl_environment, nrl_sample_options, nrl_inference_info, nrl_export_options, nrl_token_ids,
-           nrl_tokenizer_info, nrl_open_tokenizer, nrl_checkpoint_info, nrl_checkpoint_tensor, nrl_mat, nrl_plugin, nrl_option,
+STRUCTS = [nrl_value, nrl_run_event, nrl_environment, nrl_sample_options, nrl_sampled_token, nrl_inference_info,
+           nrl_export_options, nrl_token_ids, nrl_tokenizer_info, nrl_open_tokenizer, nrl_checkpoint_info, nrl_checkpoint_tensor, nrl_mat, nrl_plugin, nrl_option,
            nrl_metric, nrl_algorithm, nrl_tape_record, nrl_gradcheck_options]
 
 # ---- callbacks ----
 
 EVENT_CALL = CFUNCTYPE(status, c_void_p, c_void_p, POINTER(nrl_run_event))
 FIND_CALL = CFUNCTYPE(c_void_p, c_void_p, c_char_p, POINTER(c_void_p))
-TOKEN_CALL = CFUNCTYPE(status, c_void_p, c_size_t, c_int32, POINTER(ctypes.c_char), c_size_t)
+TOKEN_CALL = CFUNCTYPE(status, c_void_p, POINTER(nrl_sampled_token))
 WEIGHT_CALL = CFUNCTYPE(None, c_void_p, c_void_p, POINTER(c_double))
 LOSS_CALL = CFUNCTYPE(status, c_void_p, c_void_p, c_void_p, POINTER(c_void_p))
 BACKWARD_CALL = CFUNCTYPE(status, c_void_p, c_void_p)

@@ -138,36 +138,58 @@ def _conversations(rows):
     return nodes, memory
 
 
-def sampled(call, prompts, max_tokens, temperature, top_p, seed, chat, keep_special, on_token, top_k, min_p, repetition_penalty,
-            stop):
+class Sample(str):
+    """A text that was generated, with its tokens: `ids`; `finish`, "stop" or "length"; with `logprobs` the log-prob of each
+    token, and in `top` its most likely alternatives, {id: log-prob}."""
+
+    def __new__(cls, text, prompt_index, tokens, finish, has_logprobs):
+        self = super().__new__(cls, text)
+        self.prompt_index, self.finish = prompt_index, finish
+        self.ids = [token[0] for token in tokens]
+        self.logprobs = [token[1] for token in tokens] if has_logprobs else None
+        self.top = [token[2] for token in tokens] if has_logprobs else None
+        return self
+
+
+def sampled(call, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None, top_k=0,
+            min_p=0.0, repetition_penalty=1.0, stop=(), n=1, logprobs=None):
     """call(prompts, n, options, texts, counts) of nrl_run_sample and nrl_inference_sample."""
     is_chat = isinstance(prompts, dict) or (isinstance(prompts, list) and prompts and isinstance(prompts[0], (dict, list)))
     alone = isinstance(prompts, (str, bytes, dict)) or (is_chat and isinstance(prompts[0], dict) and "role" in prompts[0])
     rows = [prompts] if alone else list(prompts)
-    n = len(rows)
+    if n < 1:
+        raise ValueError(f"n is {n}, expected 1 or more")
+    n_texts = len(rows) * n
     stops = [s.encode() for s in ([stop] if isinstance(stop, str) else stop)]
     options = _lib.nrl_sample_options(size=sizeof(_lib.nrl_sample_options), chat=chat, keep_special=keep_special,
                                       max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, top_k=top_k,
                                       min_p=min_p, repetition_penalty=repetition_penalty, stop=(c_char_p * len(stops))(*stops),
-                                      n_stop=len(stops))
+                                      n_stop=len(stops), n=n, logprobs=logprobs is not None, top_logprobs=logprobs or 0)
     texts_in = None
     if is_chat:
         nodes, memory = _conversations(rows)
         options.conversations = ctypes.addressof(nodes)
     else:
-        texts_in = (c_char_p * max(n, 1))(
+        texts_in = (c_char_p * max(len(rows), 1))(
             *(row if isinstance(row, bytes) else row.encode("utf-8", "surrogateescape") for row in rows))
+    tokens, finish = [[] for _ in range(n_texts)], [None] * n_texts
 
-    def token(_user, prompt, token_id, piece, size):
-        return _lib.call(on_token, prompt, token_id, ctypes.string_at(piece, size).decode(errors="replace"))
+    def take(token):
+        top = {token.top_ids[i]: token.top_logps[i] for i in range(token.n_top)}
+        tokens[token.text].append((token.id, token.logp, top))
+        finish[token.text] = _FINISH[token.finish]
+        if on_token is not None:
+            on_token(token.text, token.id, ctypes.string_at(token.piece, token.piece_size).decode(errors="replace"))
 
-    callback = _lib.TOKEN_CALL(token)
-    if on_token is not None:
-        options.token = _lib.address(callback)
-    texts = (c_void_p * max(n, 1))()
-    check(call(texts_in, n, byref(options), texts, None))
-    out = [_lib.allocated_text(texts[i]) for i in range(n)]
-    return out[0] if alone else out
+    callback = _lib.TOKEN_CALL(lambda _user, token: _lib.call(take, token.contents))
+    options.token = _lib.address(callback)
+    texts = (c_void_p * max(n_texts, 1))()
+    check(call(texts_in, len(rows), byref(options), texts, None))
+    out = [Sample(_lib.allocated_text(texts[i]), i // n, tokens[i], finish[i], logprobs is not None) for i in range(n_texts)]
+    return out[0] if alone and n == 1 else out
+
+
+_FINISH = {0: None, 1: "stop", 2: "length"}
 
 
 class Model:
@@ -242,13 +264,16 @@ class Model:
         """Of a sequence of ids, [tokens] f32: the log-prob of each token, 0 for the first. Of a list of sequences a list."""
         return packed_values(lambda *a: lib.nrl_inference_logps(self._handle, *a), ids, 0)
 
-    def sample(self, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None,
-               top_k=0, min_p=0.0, repetition_penalty=1.0, stop=()):
-        """Continues a prompt, or a list of prompts together; returns the new text or a list. A conversation, a list of messages
-        {"role", "content"} or a map with "messages" and "tools", may replace each prompt. `chat`: prompts are user messages. A text
-        ends before any of the texts `stop`. on_token(prompt, id, text) is called for each token as it is chosen."""
-        return sampled(lambda *a: lib.nrl_inference_sample(self._handle, *a), prompts, max_tokens, temperature, top_p, seed, chat,
-                       keep_special, on_token, top_k, min_p, repetition_penalty, stop)
+    def sample(self, prompts, **options):
+        """Continues a prompt, or a list of prompts together; returns the new text or a list of them. A text is a Sample: a str with
+        the ids of its tokens. A conversation, a list of messages {"role", "content"} or a map with "messages" and "tools", may
+        replace each prompt.
+
+        Options and their defaults: max_tokens=64, temperature=0.0 (the most likely token), top_p=1.0, top_k=0 (all), min_p=0.0,
+        repetition_penalty=1.0, seed=0; chat=False (True: prompts are user messages); stop=() (a text ends before any of these);
+        n=1 (texts for each prompt, one list of all); logprobs=None (K: log-probs, with the K most likely tokens);
+        keep_special=False; on_token=None, a function that is called as on_token(index of the text, id, text) for each token."""
+        return sampled(lambda *a: lib.nrl_inference_sample(self._handle, *a), prompts, **options)
 
 
 _DTYPES = {"f32": _lib.DTYPE_F32, "bf16": _lib.DTYPE_BF16, "f16": _lib.DTYPE_F16}

@@ -240,11 +240,9 @@ class Run:
         """Writes the current weights as a model on disk."""
         self._call(lib.nrl_run_export, self._handle, _lib.path(folder))
 
-    def sample(self, prompts, max_tokens=64, temperature=0.0, top_p=1.0, seed=0, chat=False, keep_special=False, on_token=None,
-               top_k=0, min_p=0.0, repetition_penalty=1.0, stop=()):
+    def sample(self, prompts, **options):
         """The same as Model.sample, with the current weights."""
-        return sampled(lambda *a: lib.nrl_run_sample(self._handle, *a), prompts, max_tokens, temperature, top_p, seed, chat,
-                       keep_special, on_token, top_k, min_p, repetition_penalty, stop)
+        return sampled(lambda *a: lib.nrl_run_sample(self._handle, *a), prompts, **options)
 
     def logits(self, ids):
         """As Model.logits, with the current weights in the run's precision."""

@@ -6,7 +6,7 @@
  * the same precision on the same models. Each test prints its largest error and its bound.
  */
 #include "harness.h"
-#include "inference/generate.h"
+#include "inference/scheduler.h"
 #include <math.h>
 #include <unistd.h>
 
@@ -339,11 +339,12 @@ static void eight_adamw_steps_agree(void **state)
 
 /* ---- sampling ---- */
 
-static bool no_end(void *user, int32_t id)
+static nrl_status keep_token(void *user, const scheduler_token *t, bool *is_last)
 {
-    (void)user;
-    (void)id;
-    return false;
+    int32_t **next = user;
+    (void)is_last;
+    *(*next)++ = t->id;
+    return NRL_OK;
 }
 
 /* The likeliest token behind n ids, by a forward of all of them. */
@@ -369,18 +370,21 @@ static void tokens_through_the_cache_are_those_of_whole_forwards(void **state)
         arena a = {0};
         parity p;
         int32_t ids[N_PROMPT + N_NEW] = {5, 9, 3};
-        const int32_t *prompt = ids;
-        int64_t length = N_PROMPT;
-        generate_result got;
-        generate_options o = {.max_tokens = N_NEW, .is_end = no_end};
+        int32_t got[N_NEW], *next = got;
+        const sequence_options o = {.max_tokens = N_NEW, .token = keep_token, .user = &next};
+        scheduler *tokens;
+        sequence *q;
         parity_open(&p, parity_model_dir(&a, names[i]), "config.json", NRL_DTYPE_F32);
-        ASSERT_OK(generate(&p.walk, &prompt, &length, 1, &o, &got));
-        assert_int_equal(got.n, N_NEW);
+        ASSERT_OK(scheduler_create(&p.walk, &(scheduler_options){0}, &tokens));
+        ASSERT_OK(scheduler_add(tokens, ids, N_PROMPT, &o, &q));
+        for (int k = 0; k < N_NEW; k++)
+            ASSERT_OK(scheduler_step(tokens));
+        assert_ptr_equal(next, got + N_NEW);
         for (int32_t k = 0; k < N_NEW; k++) {
-            assert_int_equal(got.ids[k], likeliest(&p, ids, N_PROMPT + k));
-            ids[N_PROMPT + k] = got.ids[k];
+            assert_int_equal(got[k], likeliest(&p, ids, N_PROMPT + k));
+            ids[N_PROMPT + k] = got[k];
         }
-        free(got.ids);
+        scheduler_destroy(tokens);
         parity_close(&p);
         arena_free(&a);
     }

@@ -168,11 +168,11 @@ static void greedy_tokens_through_the_cache_are_the_same(void **state)
 {
     fixture *f = *state;
     kv_cache *cache;
-    ASSERT_OK(kv_cache_create(f->p.ctx, 1, N_GREEDY + 1, &cache));
-    kv_cache_use(f->p.ctx, cache);
+    ASSERT_OK(kv_cache_create(f->p.ctx, N_GREEDY + 1, &cache));
+    kv_cache_use(f->p.ctx, cache, (int64_t[]){0}, 1);
     check_greedy(f, true);
-    kv_cache_use(f->p.ctx, NULL);
-    kv_cache_destroy(f->p.ctx, cache);
+    kv_cache_use(f->p.ctx, NULL, NULL, 0);
+    kv_cache_destroy(cache);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

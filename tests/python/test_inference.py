@@ -18,7 +18,9 @@ class Inference(Case):
         nrl.import_model(self.path("model"), self.path("imported"))
         for path in (out, self.path("model"), self.path("imported")):
             with nrl.Model(path) as model:
-                self.assertEqual([list(row) for row in model.logps(ids)], logps)
+                for row, of_run in zip(model.logps(ids), logps):  # products add in another order than those of training
+                    for value, expected in zip(row, of_run):
+                        self.assertAlmostEqual(value, expected, delta=1e-5)
                 for alone, packed in zip(model.logps(ids[0]), logps[0]):
                     self.assertAlmostEqual(alone, packed, delta=1e-4)
                 self.assertEqual(model.sample("Hello", max_tokens=8), text)
@@ -52,6 +54,14 @@ class Inference(Case):
             self.assertEqual(texts, pieces)
             self.assertEqual(model.sample(["Hello", "Why?"], max_tokens=16, temperature=1.0, seed=3), texts)
             self.assertIsInstance(model.sample("Hello", chat=True, max_tokens=4), str)
+
+            both = model.sample(["Hello", "Why?"], max_tokens=6, n=2, logprobs=3)
+            self.assertEqual([text.prompt_index for text in both], [0, 0, 1, 1])
+            self.assertEqual(both[0].ids, both[1].ids)
+            self.assertEqual(both[0].logprobs, both[1].logprobs)
+            self.assertEqual(len(both[0].top[0]), 3)
+            self.assertEqual(max(both[0].top[0].values()), both[0].logprobs[0])
+            self.assertEqual(both[2].finish, "length")
 
             greedy = model.sample("Hello", max_tokens=8)
             self.assertEqual(model.sample("Hello", max_tokens=8, temperature=3.0, top_k=1), greedy)

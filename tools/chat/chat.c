@@ -51,14 +51,12 @@ static void forget(chat *c)
     if (c->system) add_message(c, "system", c->system);
 }
 
-static nrl_status print_token(void *user, size_t prompt, int32_t id, const char *text, size_t size)
+static nrl_status print_token(void *user, const nrl_sampled_token *t)
 {
     buffer *answer = user;
-    (void)prompt;
-    (void)id;
-    if (size) cli_print(text);
+    if (t->piece_size) cli_print(t->piece);
     fflush(stdout);
-    buffer_add(answer, text, size);
+    buffer_add(answer, t->piece, t->piece_size);
     return interrupted ? NRL_ERR_STOPPED : NRL_OK;
 }
 
@@ -161,18 +159,20 @@ static nrl_status chat_verb(int argc, char **argv)
 {
     arena a = {0};
     nrl_environment env;
+    nrl_inference_options model;
     const char *template = NULL, *system = NULL, *public_key = NULL;
     chat c = {.options = {.size = sizeof c.options}, .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
     nrl_status st = cli_take_value(&argc, argv, "--system", &system);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--template", &template);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--public-key", &public_key);
+    if (st == NRL_OK) st = sample_take_model(&argc, argv, &model);
     if (st == NRL_OK)
         st = sample_take_flags(&a, &argc, argv, &(sample_defaults){.max_tokens = 256, .temperature = 0.7}, &c.options);
     if (st == NRL_OK) st = cli_expect(argc, argv, 1, 1);
     if (st == NRL_OK) {
         experiment_environment(&a, &env);
         env.public_key = public_key;
-        st = nrl_inference_open(argv[1], &env, &c.m);
+        st = nrl_inference_open_with(argv[1], &env, &model, &c.m);
     }
     if (st == NRL_OK) st = nrl_inference_set_template(c.m, template);
     if (st == NRL_OK) {

@@ -15,8 +15,10 @@
  *
  * The functions are in the library libnrl-inference (pkg-config nrl-inference, CMake nrl::libnrl-inference).
  *
- * A model computes in f32 on the host. nrl_run_logits, nrl_run_logps and nrl_run_sample do the same with the current
- * weights of an open run (nrl/run.h), on its device.
+ * A model computes on the host unless nrl_inference_options name another backend. Its weights are bf16 if the files
+ * store bf16 or the run trained in bf16, else f32; on the host everything else is f32. nrl_run_logits, nrl_run_logps
+ * and nrl_run_sample do the same with the current weights of an open run (nrl/run.h), on its device and in its
+ * precision.
  *
  * Threads: a model belongs to the thread that opened it, except for calls marked [any]. Several may be open.
  * Ownership: results through `const` pointers are borrowed until the model or tokenizer is closed. Results described as
@@ -34,6 +36,26 @@ extern "C" {
 
 /* ---- sampling ---- */
 
+enum { NRL_FINISH_NONE = 0, NRL_FINISH_STOP, NRL_FINISH_LENGTH };
+
+/* A token that was chosen. The memory belongs to the caller of the callback and is valid during the call. */
+typedef struct {
+    uint32_t size;
+    int32_t id;
+    size_t text;  /* index of the text in texts[]; of nrl_generator_add, 0 to options.n - 1 */
+    size_t n_top; /* members of top_ids and top_logps */
+    /* The text that is complete with this token, NUL-terminated: empty inside a character, for the token that ends a
+     * text, and while it may become a stop text. The pieces of a text add up to texts[i]. */
+    const char *piece;
+    size_t piece_size;
+    uint32_t finish; /* NRL_FINISH_NONE: the text continues; STOP: an end token or a stop text; LENGTH: max_tokens */
+    /* With options.logprobs: the log-prob of the token, in nats, in the model's own distribution, before temperature
+     * and all other options; it equals nrl_inference_logps except for rounding. */
+    float logp;
+    const int32_t *top_ids; /* the most likely tokens, descending, with their log-probs */
+    const float *top_logps;
+} nrl_sampled_token;
+
 typedef struct {
     uint32_t size;
     bool chat;          /* prompts are user messages, rendered with the run's template */
@@ -42,11 +64,10 @@ typedef struct {
     double temperature; /* 0 = greedy: the most likely token */
     double top_p;       /* choose from the smallest set of tokens with at least this probability; 1 = all */
     uint64_t seed;
-    /* Called for each new token, prompts in turn: index of the prompt, id, and the text that is complete with it, which
-     * is empty inside a character and for the token that ends a text. The texts of a prompt add up to texts[i]. A
-     * status other than NRL_OK ends the sampling, which returns it. Every rank calls its own function, which must not
-     * call the run or the model. NULL = not called. */
-    nrl_status (*token)(void *token_user, size_t prompt, int32_t id, const char *text, size_t size);
+    /* Called for each new token, as it is chosen; tokens of several texts alternate. A status other than NRL_OK ends
+     * the sampling, which returns it. Every rank calls its own function, which must not call the run or the model. NULL
+     * = not called. */
+    nrl_status (*token)(void *token_user, const nrl_sampled_token *token);
     void *token_user;
     int64_t top_k; /* choose from this many most likely tokens; 0 = all */
     double min_p;  /* drop tokens whose probability is below min_p times that of the most likely one; 0 = none */
@@ -59,10 +80,15 @@ typedef struct {
      * or a map with such a list as "messages", and "tools" and "chat_template_kwargs" as in data rows. They are
      * rendered with the run's template, which then opens a turn of the assistant. NULL = none. */
     const nrl_node *const *conversations;
+    int64_t n;            /* texts for each prompt, which is computed once; 0 = 1 */
+    int64_t top_logprobs; /* number of most likely tokens in nrl_sampled_token; above 0 it implies logprobs */
+    bool logprobs;        /* fill nrl_sampled_token.logp */
 } nrl_sample_options;
 
-/* Continues n prompts in one batch. texts[i] is the new text without the prompt, allocated (nrl_free); n_tokens[i] is
- * the number of new tokens (n_tokens may be NULL). After a failure nothing is allocated. */
+/* Continues n prompts together. texts[i * options.n + k] is text k of prompt i, without the prompt, allocated
+ * (nrl_free); n_tokens[] are the numbers of new tokens (n_tokens may be NULL). Token t of a text depends on the seed,
+ * the index of the text and t, not on the other texts, except for the rounding of the device's matrix products. After a
+ * failure nothing is allocated. */
 NRL_API nrl_status nrl_run_sample(nrl_run *run, const char *const *prompts, size_t n, const nrl_sample_options *options,
                                   char **texts, int64_t *n_tokens);
 
@@ -75,6 +101,15 @@ typedef struct nrl_inference nrl_inference;
  * outlive the model. NRL_ERR_CONFIG if the path is none of the three; NRL_ERR_DATA, NRL_ERR_CORRUPT, NRL_ERR_MEMORY. */
 NRL_API nrl_status nrl_inference_open(const char *path, const nrl_environment *env, nrl_inference **out);
 NRL_API void nrl_inference_close(nrl_inference *m); /* m may be NULL */
+
+typedef struct {
+    uint32_t size;
+    uint32_t precision;  /* of the weights: NRL_DTYPE_F32 or NRL_DTYPE_BF16; 0 = as above */
+    const char *backend; /* name of a backend, or "auto" for the first that runs on this machine; NULL = the host */
+} nrl_inference_options;
+/* The same with options. NRL_ERR_CONFIG if the backend does not exist or does not run here. */
+NRL_API nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env,
+                                           const nrl_inference_options *options, nrl_inference **out);
 
 typedef struct {
     uint32_t size;
@@ -112,6 +147,52 @@ NRL_API nrl_status nrl_inference_sample(nrl_inference *m, const char *const *pro
 NRL_API nrl_status nrl_run_logits(nrl_run *run, const int32_t *ids, const int64_t *lengths, size_t n, float *logits);
 NRL_API nrl_status nrl_run_logps(nrl_run *run, const int32_t *ids, const int64_t *lengths, size_t n, float *logps);
 NRL_API int32_t nrl_run_vocab_size(const nrl_run *run); /* elements of a row of logits */
+
+/* ---- many requests: continuous batching ---- */
+
+/* Generates texts for requests that come and go. Each step computes one token for every text that is under way; a new
+ * request joins at the next step. The keys and values of a text that has ended are kept while there is room, and a
+ * prompt that begins with the same tokens as another text continues from them: a conversation that goes on, a common
+ * system prompt. Belongs to the thread of its model. */
+typedef struct nrl_generator nrl_generator;
+
+typedef struct {
+    uint32_t size;
+    int64_t max_sequences; /* texts that are computed at once; others wait in order; 0 = 128 */
+    int64_t max_cached;    /* tokens with keys and values in memory, unless one text alone needs more; 0 = 131072 */
+} nrl_generator_options;
+
+/* One of the three. */
+typedef struct {
+    uint32_t size;
+    const char *text;             /* continued, or with options.chat a message of the user */
+    const nrl_node *conversation; /* as in nrl_sample_options */
+    const int32_t *ids;           /* [n_ids] token ids */
+    size_t n_ids;
+} nrl_prompt;
+
+/* NRL_ERR_CONFIG if the model has no tokenizer; NRL_ERR_MEMORY. The model must outlive the generator. */
+NRL_API nrl_status nrl_generator_open(nrl_inference *m, const nrl_generator_options *options, nrl_generator **out);
+NRL_API void nrl_generator_close(nrl_generator *g); /* ends all texts; g may be NULL */
+/* Adds a request of options.n texts; `conversations` is ignored, and options.token receives the texts. Prompt and stop
+ * texts are copied. *n_prompt (may be NULL) is the number of its tokens. NRL_ERR_CONFIG: no token in the prompt, more
+ * tokens than the model has positions, or no template; NRL_ERR_DATA: messages that the template refuses;
+ * NRL_ERR_MEMORY. A request that failed leaves the others as they are. */
+NRL_API nrl_status nrl_generator_add(nrl_generator *g, const nrl_prompt *prompt, const nrl_sample_options *options,
+                                     uint64_t *id, int64_t *n_prompt);
+/* Ends the texts of a request; nothing if they have ended. Not from options.token, whose error has the same effect. */
+NRL_API void nrl_generator_remove(nrl_generator *g, uint64_t id);
+/* Computes a token for each text that is under way; *is_idle: no text is left. An error of options.token ends that text
+ * alone, and the step returns the first. After another error the texts remain and the step may be repeated. */
+NRL_API nrl_status nrl_generator_step(nrl_generator *g, bool *is_idle);
+
+typedef struct {
+    uint32_t size;
+    int64_t n_waiting, n_running; /* texts */
+    /* tokens of prompts since the generator was opened: computed, and found among what was cached */
+    int64_t prompt_tokens_computed, prompt_tokens_reused;
+} nrl_generator_stats;
+NRL_API void nrl_generator_stats_fill(const nrl_generator *g, nrl_generator_stats *fill);
 
 /* ---- conversion ---- */
 

@@ -15,6 +15,10 @@ static const nrl_option cpu_option_rows[] = {
                  "instruction set; auto = the best that this CPU has"),
     NRL_OPT_ENUM(cpu_options, bf16, "auto", "auto|native|widen",
                  "bf16 products: use bf16 instructions, or widen to f32; auto = the faster"),
+    NRL_OPT_BOOL(
+        cpu_options, independent_rows, "false",
+        "compute each row of a product of f32 activations with the same bits whatever the other rows are; fast "
+        "for few rows. nrl sample, chat and serve set it"),
 };
 
 static nrl_status cpu_probe(void)
@@ -78,6 +82,7 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     self->n_threads = n_threads;
     self->native_bf16 = native_bf16;
     self->threads = (nrl_host_threads){.size = sizeof self->threads, .self = self, .split = split_for_plugins};
+    self->independent_rows = o->independent_rows;
     nrl_status st = gemm_engine_create(isa, &self->engine);
     if (st != NRL_OK) {
         cpu_close(self);

@@ -19,6 +19,7 @@ typedef struct {
     int64_t threads; /* 0 = cpu_count_threads */
     int64_t isa;     /* cpu_isa */
     int64_t bf16;    /* cpu_bf16 */
+    bool independent_rows;
 } cpu_options;
 
 typedef struct cpu_gemm_engine cpu_gemm_engine;
@@ -27,7 +28,8 @@ typedef struct {
     const nrl_ops *ops; /* of the chosen instruction set */
     cpu_isa isa;
     int n_threads;
-    bool native_bf16; /* bf16 products use bf16 instructions */
+    bool native_bf16;      /* bf16 products use bf16 instructions */
+    bool independent_rows; /* see ops/gemm_rows.c */
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
     size_t scratch_each;
@@ -69,7 +71,7 @@ nrl_status cpu_work(cpu *self, size_t bytes, void **out);
 nrl_status cpu_alloc(size_t bytes, void **out);
 void cpu_free(void *memory);
 
-/* ---- gemm.c ---- */
+/* ---- gemm.c: all products that ops/gemm_rows.c does not compute ---- */
 nrl_status cpu_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a);
 
 #endif

@@ -517,12 +517,12 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
     for (int32_t i = 0; i < 12; i++)
         rows[i] = i;
     last_logits(all, rows, 12, full);
-    ok(kv_cache_create(ctx, 2, 9, &cache));
+    ok(kv_cache_create(ctx, 18, &cache));
     while (at[0] < 7 || at[1] < 5) { /* prefill of 4 and 2, then one a sequence; one ends first */
         nrl_batch *b = part_of(all, at, step);
-        kv_cache_use(ctx, cache);
+        kv_cache_use(ctx, cache, (int64_t[]){0, 9}, 2);
         last_logits(b, rows, b->n_tokens, now);
-        kv_cache_use(ctx, NULL);
+        kv_cache_use(ctx, NULL, NULL, 0);
         for (int s = 0, row = 0; s < 2; s++)
             for (int i = 0; i < step[s]; i++, row++)
                 assert_true(difference(now + row * TINY_V, full + (s * 7 + at[s] + i) * TINY_V, TINY_V) <
@@ -533,16 +533,15 @@ static void decoding_through_the_cache_equals_a_whole_pass(void **state)
             step[s] = at[s] < lengths[s];
         }
     }
-    kv_cache_truncate(cache, 0, 3); /* and a position beyond what is cached is refused */
     int beyond[] = {5, 0}, n[] = {1, 0};
     nrl_batch *b = part_of(all, beyond, n);
     nrl_tensor *hidden;
     ok(ctx_set_batch(ctx, b));
-    kv_cache_use(ctx, cache);
+    kv_cache_use(ctx, cache, (int64_t[]){0, 3}, 2); /* a position beyond a sequence's rows is refused */
     ctx_scope_begin(ctx);
     assert_int_equal(tiny_forward(&model, &hidden), NRL_ERR_BUG);
     ctx_scope_end(ctx);
-    kv_cache_destroy(ctx, cache);
+    kv_cache_destroy(cache);
     ok(ctx_set_batch(ctx, NULL));
     batch_free(b);
     batch_free(all);

@@ -7,13 +7,7 @@ extern const nrl_ops ISA(cpu_ops);
 double ISA(cpu_fma)(int64_t rounds);
 
 #define ENTRY(name, args) .name = ISA(cpu_##name),
-/* gemm is the one operation outside this directory: one body for all instruction sets. */
 const nrl_ops ISA(cpu_ops) = {.size = sizeof(nrl_ops), NRL_OPS(ENTRY)};
-
-nrl_status ISA(cpu_gemm)(void *self, nrl_stream *stream, const nrl_gemm_args *a)
-{
-    return cpu_gemm(self, stream, a);
-}
 
 typedef float lanes __attribute__((vector_size(LANES * 4)));
 enum { REPEATS = 4, CHAINS = 12 }; /* independent multiply-adds, enough to fill two pipes of latency 4 to 6 */

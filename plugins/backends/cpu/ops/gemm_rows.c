@@ -1,0 +1,170 @@
+/*
+ * gemm_rows.c - c = alpha a b^T (+ c) + bias for f32 rows of a and f32 or bf16 rows of b, where each element of c
+ * depends only on its row of a and its row of b: not on the other rows, their number, or the number of threads. So a
+ * text is generated with the same bits alone and among others. Made for few rows of a, where b is read from memory once
+ * and sets the time.
+ *
+ * An element is a sum of LANES partial sums over k, which are added at the end in a fixed order. A tile of TILE_M x
+ * tile_n elements keeps its partial sums in registers.
+ */
+#include "half.h"
+#include "span.h"
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+typedef float lanes __attribute__((vector_size(LANES * 4)));
+typedef float loose_lanes __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+#if !defined(__AVX2__)
+typedef uint32_t word_lanes __attribute__((vector_size(LANES * 4)));
+typedef uint16_t half_lanes __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+#endif
+
+/* Registers for partial sums, and rows of a that stay in the second-level cache while b passes. */
+enum { MAX_N = 8, TILE_M = LANES == 16 ? 8 : 4, TILE_N = LANES == 4 ? 2 : 3, CHUNK_FLOATS = 96 * 1024, AHEAD = 8192 };
+
+typedef struct {
+    const nrl_gemm_args *a;
+    int64_t k;
+    bool is_half; /* b is bf16 */
+} rows_task;
+
+ALWAYS_INLINE float sum_of_lanes(lanes x)
+{
+    float v[LANES];
+    memcpy(v, &x, sizeof v);
+    UNROLL
+    for (int width = LANES / 2; width > 0; width /= 2)
+        UNROLL
+    for (int i = 0; i < width; i++)
+        v[i] += v[i + width];
+    return v[0];
+}
+
+/* By intrinsics because compilers convert a vector of 16 bits in halves. */
+ALWAYS_INLINE lanes load_b(const char *b, int64_t i, bool is_half)
+{
+    if (!is_half) return *(const loose_lanes *)(const void *)(b + i * 4);
+    const void *h = b + i * 2;
+#if defined(__AVX512F__)
+    return (lanes)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(h)), 16);
+#elif defined(__AVX2__)
+    return (lanes)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(h)), 16);
+#else
+    return (lanes)(__builtin_convertvector(*(const half_lanes *)h, word_lanes) << 16);
+#endif
+}
+
+ALWAYS_INLINE float load_b_one(const char *b, int64_t i, bool is_half)
+{
+    return is_half ? bf16_widen(((const uint16_t *)(const void *)b)[i]) : ((const float *)(const void *)b)[i];
+}
+
+/* m x n elements of c, from row i and column j on; m, n and is_half are constants. */
+ALWAYS_INLINE void tile(const rows_task *t, int64_t i, int64_t j, int m, int n, bool is_half)
+{
+    const nrl_gemm_args *g = t->a;
+    const int64_t k = t->k, whole = k / LANES * LANES;
+    const float *a[TILE_M];
+    const char *b[MAX_N];
+    lanes sum[TILE_M][MAX_N]; /* m x n of them, in registers */
+    UNROLL
+    for (int x = 0; x < m; x++)
+        a[x] = mat_at(&g->a, i + x, 0, 4);
+    UNROLL
+    for (int y = 0; y < n; y++)
+        b[y] = mat_at(&g->b, j + y, 0, is_half ? 2 : 4);
+    UNROLL
+    for (int x = 0; x < m; x++)
+        UNROLL
+    for (int y = 0; y < n; y++)
+        sum[x][y] = (lanes){0};
+    for (int64_t at = 0; at < whole; at += LANES) {
+        lanes right[MAX_N];
+        UNROLL
+        for (int y = 0; y < n; y++)
+            right[y] = load_b(b[y], at, is_half);
+        UNROLL
+        for (int y = 0; y < n; y++) /* the rows of a tile are short, and the next ones are behind them */
+            __builtin_prefetch(b[y] + at * (is_half ? 2 : 4) + AHEAD);
+        UNROLL
+        for (int x = 0; x < m; x++) {
+            const lanes left = *(const loose_lanes *)(const void *)(a[x] + at);
+            UNROLL
+            for (int y = 0; y < n; y++)
+                sum[x][y] += left * right[y];
+        }
+    }
+    UNROLL
+    for (int x = 0; x < m; x++)
+        UNROLL
+    for (int y = 0; y < n; y++) {
+        float s = sum_of_lanes(sum[x][y]);
+        for (int64_t at = whole; at < k; at++)
+            s += a[x][at] * load_b_one(b[y], at, is_half);
+        float *c = mat_at(&g->c, i + x, j + y, 4), value = (float)g->alpha * s;
+        if (g->bias.data) value += vector_get(&g->bias, j + y);
+        *c = g->overwrite ? value : *c + value;
+    }
+}
+
+/* Columns [j, j + n) of rows [i, end). */
+ALWAYS_INLINE void tiles_of_rows(const rows_task *t, int64_t i, int64_t end, int64_t j, int n, bool is_half)
+{
+    for (; i + TILE_M <= end; i += TILE_M)
+        tile(t, i, j, TILE_M, n, is_half);
+    if (TILE_M > 4 && i + 4 <= end) {
+        tile(t, i, j, 4, n, is_half);
+        i += 4;
+    }
+    if (i + 2 <= end) {
+        tile(t, i, j, 2, n, is_half);
+        i += 2;
+    }
+    if (i < end) tile(t, i, j, 1, n, is_half);
+}
+
+ALWAYS_INLINE void columns(const rows_task *t, int64_t i, int64_t end, int64_t j, int64_t last, bool is_half)
+{
+    if (end - i == 1) /* one row: more columns at once, so that there are enough independent sums */
+        for (; j + MAX_N <= last; j += MAX_N)
+            tile(t, i, j, 1, MAX_N, is_half);
+    for (; j + TILE_N <= last; j += TILE_N)
+        tiles_of_rows(t, i, end, j, TILE_N, is_half);
+    for (; j < last; j++)
+        tiles_of_rows(t, i, end, j, 1, is_half);
+}
+
+static void columns_f32(const rows_task *t, int64_t i, int64_t end, int64_t j, int64_t last)
+{
+    columns(t, i, end, j, last, false);
+}
+
+static void columns_bf16(const rows_task *t, int64_t i, int64_t end, int64_t j, int64_t last)
+{
+    columns(t, i, end, j, last, true);
+}
+
+static void column_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const rows_task *t = arg;
+    const int64_t m = t->a->c.rows;
+    int64_t most = CHUNK_FLOATS / t->k / TILE_M * TILE_M;
+    (void)thread;
+    if (most < TILE_M) most = TILE_M;
+    for (int64_t i = 0; i < m; i += most)
+        (t->is_half ? columns_bf16 : columns_f32)(t, i, m - i < most ? m : i + most, begin, end);
+}
+
+OP(gemm)
+{
+    cpu *self = instance;
+    const bool plain = !a->transpose_a && a->transpose_b && a->a.dtype == NRL_DTYPE_F32 &&
+                       a->c.dtype == NRL_DTYPE_F32 && (a->b.dtype == NRL_DTYPE_F32 || a->b.dtype == NRL_DTYPE_BF16);
+    const bool fits = a->a.cols > 0 && a->a.cols == a->b.cols && a->c.rows == a->a.rows && a->c.cols == a->b.rows &&
+                      (!a->bias.data || a->bias.cols == a->c.cols);
+    if (!self->independent_rows || !plain || !fits) return cpu_gemm(self, stream, a);
+    rows_task t = {a, a->a.cols, a->b.dtype == NRL_DTYPE_BF16};
+    cpu_split(self, a->c.cols, row_grain(a->a.cols * a->c.rows), column_range, &t);
+    return NRL_OK;
+}

@@ -1,0 +1,180 @@
+#!/bin/sh
+# serve.sh: `nrl serve`, by curl: answers that equal those of nrl sample, alone and together, streams, mistakes and
+# hostile requests, a full queue, clients that leave, the end.
+. "$(dirname "$0")/e2e.sh"
+"$nrl" serve --help >help 2>&1
+[ -x "$NRL_TEST_BUILD/libexec/nrl/nrl-serve" ] || { echo "skipped: nrl serve is not built, there is no libmicrohttpd"; exit 77; }
+command -v curl >curl || { echo "skipped: there is no curl"; exit 77; }
+run 0 run "$source/configs/sft.yaml" train.epochs=1 data.eval=null eval.every=0 out=model "$one_thread"
+
+server=
+trap '[ -z "$server" ] || kill -9 $server; rm -rf "$work"' EXIT
+# start ARGUMENT...: a server with its address in $url
+start() {
+    "$nrl" serve model --port 0 "$@" >log 2>errors &
+    server=$!
+    tries=0
+    until grep -q "^serving" log || [ $tries -gt 300 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    url=$(sed -n 's/.* at \(http.*\)$/\1/p' log)
+    root=${url%/v1}
+}
+# stop: SIGTERM, and the exit code
+stop() {
+    kill -TERM "$server"
+    wait "$server"
+    is "exit code of a server after SIGTERM" $? 0
+    server=
+}
+# ask PATH BODY [FLAG...]: the answer in out, the status in $status
+ask() {
+    path=$1 body=$2
+    shift 2
+    status=$(curl -s -m 60 -o out -w '%{http_code}' -H 'Content-Type: application/json' "$@" -d "$body" "$url/$path")
+}
+# refused PATH STATUS BODY TEXT: an error object with that text
+refused() {
+    ask "$1" "$3"
+    is "status of $3" "$status" "$2"
+    has out '{"error":{"message":'
+    has out "$4"
+}
+hello='"messages":[{"role":"user","content":"What is two plus two?"}]'
+
+start --max-batch 8 --max-queue 200 --name tiny
+curl -s "$root/health" >out
+has out '"status":"ok"'
+curl -s "$url/models" >out
+has out '{"object":"list","data":[{"id":"tiny","object":"model",'
+
+# A conversation, and the same from nrl sample; log-probs of the token and of the likeliest ones.
+run 0 sample model --chat --prompt 'What is two plus two?' --max-tokens 12 --json --logprobs 2
+text=$(sed -n 's/.*"text":"\(.*\)","tokens".*/\1/p' out)
+logprob=$(sed -n 's/.*"logprobs":\[{[^}]*"logprob": \([-0-9.e]*\).*/\1/p' out | head -n 1)
+ask chat/completions "{$hello,\"max_tokens\":12,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":2}"
+is "status of an answer" "$status" 200
+has out "\"message\":{\"role\":\"assistant\",\"content\":\"$text\"}"
+truth "log-probs and usage" "#d.choices[1].logprobs.content == d.usage.completion_tokens and
+    #d.choices[1].logprobs.content[1].top_logprobs == 2 and
+    d.choices[1].logprobs.content[1].top_logprobs[1].logprob >= d.choices[1].logprobs.content[1].logprob and
+    d.usage.total_tokens == d.usage.prompt_tokens + d.usage.completion_tokens and d.object == 'chat.completion'"
+
+# The same as a stream, which adds up to the same text.
+curl -sN -m 60 -d "{$hello,\"max_tokens\":12,\"temperature\":0,\"stream\":true,\"stream_options\":{\"include_usage\":true}}" \
+    "$url/chat/completions" >stream
+is "the text of a stream" "$(sed -n 's/.*"delta":{"content":"\(.*\)"},"logprobs".*/\1/p' stream | tr -d '\n')" "$text"
+is "the end of a stream" "$(tail -n 2 stream | tr -d '\n')" "data: [DONE]"
+has stream '"choices":[],"usage":{"prompt_tokens":'
+has stream '"delta":{"role":"assistant","content":""}'
+
+# Completions: several prompts, several texts, ids, a seed, a stop text.
+ask completions '{"prompt":["One plus","Two"],"n":2,"max_tokens":6,"seed":3,"logprobs":1}'
+truth "choices" "#d.choices == 4 and d.choices[4].index == 3 and #d.choices[1].logprobs.tokens <= 6 and d.object == 'text_completion'"
+sed 's/"id":"[^"]*","object":"[^"]*","created":[0-9]*//' out >first
+ask completions '{"prompt":["One plus","Two"],"n":2,"max_tokens":6,"seed":3,"logprobs":1}'
+is "the same with the same seed" "$(sed 's/"id":"[^"]*","object":"[^"]*","created":[0-9]*//' out)" "$(cat first)"
+ask completions '{"prompt":[70,71,72],"max_tokens":3,"temperature":0}'
+truth "ids as a prompt" "d.usage.prompt_tokens == 3 and #d.choices == 1"
+ask completions '{"prompt":"One plus","max_tokens":8,"temperature":0}'
+truth "a text that can be stopped" "#d.choices[1].text > 4"
+whole=$(sed -n 's/.*"text":"\([^"]*\)".*/\1/p' out)
+end=$(printf %s "$whole" | cut -c 3-4)
+ask completions "{\"prompt\":\"One plus\",\"max_tokens\":8,\"temperature\":0,\"stop\":[\"$end\"]}"
+has out "\"text\":\"${whole%%"$end"*}\",\"logprobs\":null,\"finish_reason\":\"stop\""
+
+# Requests at the same time get the answers that they get alone.
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    printf '{"prompt":"%s and then","max_tokens":%d,"temperature":0}' "$(seq $i | tr '\n' ' ')" $((3 * i)) >body$i
+    curl -s -m 60 -d @body$i "$url/completions" | sed 's/.*"choices"//' >alone$i
+done
+pids=
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    curl -s -m 60 -d @body$i "$url/completions" >raw$i &
+    pids="$pids $!"
+done
+wait $pids
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    is "text $i among others" "$(sed 's/.*"choices"//' raw$i)" "$(cat alone$i)"
+done
+curl -s "$root/health" >out
+truth "prompts that were cached" "d.prompt_tokens_reused > 0 and d.running == 0 and d.queued == 0"
+
+# Mistakes and hostile requests.
+refused chat/completions 400 '{"messages":[{"role":"user"' 'request:1:'
+refused chat/completions 400 '[]' 'expected a JSON object'
+refused chat/completions 400 '{"messages":[]}' '"param":"messages"'
+refused chat/completions 400 '{"messages":[{"role":"alien","content":"x"}]}' 'alien'
+refused chat/completions 400 "{$hello,\"temperature\":-1}" '"param":"temperature"'
+refused chat/completions 400 "{$hello,\"max_tokens\":0}" '"param":"max_tokens"'
+refused chat/completions 400 "{$hello,\"n\":1e9}" '"param":"n"'
+refused chat/completions 400 "{$hello,\"stop\":[\"\"]}" '"param":"stop"'
+refused chat/completions 400 "{$hello,\"top_logprobs\":5}" '"param":"top_logprobs"'
+refused chat/completions 400 "{$hello,\"logit_bias\":{\"5\":1}}" 'logit_bias: only {} is supported'
+refused chat/completions 400 "{$hello,\"frobnicate\":1}" "unknown member 'frobnicate'"
+refused chat/completions 400 "{$hello,\"max_tokens\":900000}" 'positions'
+refused chat/completions 404 "{$hello,\"model\":\"other\"}" '"code":"model_not_found"'
+refused completions 400 '{"prompt":[1,-5]}' '"param":"prompt"'
+refused completions 400 '{"prompt":[99999999]}' 'token 1 of the prompt is 99999999'
+refused completions 400 '{"prompt":"a\u0000b"}' 'NUL'
+refused completions 400 "$(printf '{"prompt":%01000d' 0 | tr 0 '[')" 'request:1:'
+refused nowhere 404 '{}' 'no such path: /v1/nowhere'
+is "GET of a path for POST" "$(curl -s -o out -w '%{http_code}' "$url/completions")" 405
+head -c 17000000 /dev/zero >large
+ask completions '' --data-binary @large
+is "a body that is too large" "$status" 413
+ask completions '' --data-binary @large -H 'Transfer-Encoding: chunked' -H 'Expect:'
+is "a body of unknown size that is too large" "$status" 413
+printf 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{"pro' |
+    curl -s -m 1 "telnet://${root#http://}" >raw
+printf '\0\377GARBAGE\r\n\r\n' | curl -s -m 1 "telnet://${root#http://}" >raw
+ask completions '{"prompt":"One","max_tokens":2}'
+is "an answer after all this" "$status" 200
+
+# A client that leaves gives its place to others.
+curl -sN -m 0.5 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2,"stream":true}' "$url/completions" >part
+curl -s -m 0.5 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2}' "$url/completions" >part
+tries=0
+until curl -s "$root/health" | grep -q '"queued":0,"running":0' || [ $tries -gt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+[ $tries -le 100 ] || is "requests of clients that left" under-way ended
+
+# SIGTERM: what is under way is finished.
+curl -s -m 60 -d '{"prompt":"One","n":64,"max_tokens":60,"temperature":2}' "$url/completions" >last &
+client=$!
+tries=0
+until curl -s "$root/health" | grep -q '"running":1' || [ $tries -gt 100 ] || [ -s last ]; do
+    tries=$((tries + 1))
+done
+stop
+wait $client
+has last '"index":63'
+curl -s -m 2 "$root/health" >out && is "a server that has ended" answers silent
+
+# A bounded queue, and a key.
+start --max-batch 1 --max-queue 1 --api-key 'one key'
+is "no key" "$(curl -s -o out -w '%{http_code}' -d '{"prompt":"One"}' "$url/completions")" 401
+has out '"code":"invalid_api_key"'
+is "a wrong key" "$(curl -s -o out -w '%{http_code}' -H 'Authorization: Bearer one' "$url/models")" 401
+is "the key" "$(curl -s -o out -w '%{http_code}' -H 'Authorization: Bearer one key' "$url/models")" 200
+is "health without a key" "$(curl -s -o out -w '%{http_code}' "$root/health")" 200
+pids=
+for i in 1 2 3 4 5 6; do
+    curl -s -m 60 -o out$i -w '%{http_code}\n' -H 'Authorization: Bearer one key' \
+        -d '{"prompt":"One","n":64,"max_tokens":60,"temperature":2}' "$url/completions" >status$i &
+    pids="$pids $!"
+done
+wait $pids
+cat status? >statuses
+has statuses 200
+has statuses 429
+grep -h -F '"code":"queue_full"' out? >out || is "an error of a full queue" none one
+stop
+
+run 2 serve model --port 99999
+has err "--port: '99999': expected a number from 0 to 65535"
+run 2 serve nowhere
+exit $failed
