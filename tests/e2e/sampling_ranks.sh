@@ -1,0 +1,39 @@
+#!/bin/sh
+# sampling_ranks.sh: the options of run:sample on several ranks, which agree with one rank: texts, ids, log-probs.
+. "$(dirname "$0")/e2e.sh"
+cat >sample.lua <<'LUA'
+local nrl = require "nrl"
+local cfg = nrl.config(os.getenv "NRL_TEST_SOURCE" .. "/configs/sft.yaml")
+cfg.train.epochs, cfg.train.steps, cfg.data.eval, cfg.eval = 0, 2, nil, nil
+cfg.loggers, cfg.out = {"jsonl"}, "out"
+local run = nrl.open(cfg)
+local function show(options)
+  local texts, details = run:sample(options)
+  for i, text in ipairs(texts) do
+    local d = details[i]
+    print(("%q"):format(text), d.finish, table.concat(d.ids, " "), d.top and #d.top[1])
+    for t = 1, d.logprobs and #d.ids or 0 do
+      assert(d.logprobs[t] <= d.top[t][1].logprob + 1e-6 and d.top[t][1].logprob >= d.top[t][2].logprob)
+      print(("%.3f"):format(d.logprobs[t]), d.top[t][1].id)
+    end
+  end
+end
+show {prompts = {"What is two", "Hello"}, max_tokens = 8, logprobs = 2}
+show {prompts = {"What is two"}, max_tokens = 6, n = 3, logprobs = 2}
+show {conversations = {{{role = "user", content = "Hello"}}}, max_tokens = 6, repetition_penalty = 3}
+local text = run:sample({prompts = {"What is two"}, max_tokens = 8})[1]
+show {prompts = {"What is two"}, max_tokens = 8, temperature = 3, top_k = 1, seed = 4}
+show {prompts = {"What is two"}, max_tokens = 8, temperature = 1, seed = 4, n = 2}
+LUA
+run 0 run sample.lua out=one "$one_thread"
+grep -v "^out" out >alone
+is "lines of one rank" "$([ "$(wc -l <alone)" -gt 30 ] && echo enough)" enough
+for axis in tensor=2 pipeline=2 data=ddp data=fsdp; do
+    run 0 launch -n 2 -- run sample.lua "out=$axis" "$one_thread" "parallel={${axis%=*}: ${axis#*=}}"
+    sed 's/^\[0\] //; /^\[1\]/d' out >together
+    diff alone together >difference || {
+        cat difference
+        is "$axis" "another output" "that of one rank"
+    }
+done
+exit $failed
