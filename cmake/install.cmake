@@ -9,7 +9,7 @@ set(nrl_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/nrl)
 set(nrl_data_dir ${CMAKE_INSTALL_DATADIR}/nrl)
 
 # ---- runtime ----
-install(TARGETS nrl libnrl libnrl-inference libnrl-profiling libnrl-testing EXPORT nrl-targets
+install(TARGETS nrl libnrl libnrl-inference libnrl-profiling libnrl-testing libnrl-operations EXPORT nrl-targets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
 install(FILES ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/MANIFEST DESTINATION ${NRL_PLUGIN_SUBDIR} COMPONENT runtime)
@@ -33,7 +33,7 @@ if(NOT NRL_SANITIZE AND NOT NRL_FUZZ AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # ---- dev ----
-install(DIRECTORY core/include/nrl inference/include/nrl profiling/include/nrl testing/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+install(DIRECTORY core/include/nrl inference/include/nrl profiling/include/nrl testing/include/nrl operations/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY examples DESTINATION ${nrl_data_dir} COMPONENT dev)
 # The guide to plugins, and the tutorial with the rules of each kind.
@@ -54,7 +54,8 @@ configure_file(cmake/nrl.pc.in ${PROJECT_BINARY_DIR}/nrl.pc @ONLY)
 set(nrl_pc_inference "models without a run: logits, samples, export")
 set(nrl_pc_testing "for tests of plugins: contexts, batches and gradients without a run")
 set(nrl_pc_profiling "time and memory of a run")
-foreach(folder inference profiling testing)
+set(nrl_pc_operations "operations that only some models need")
+foreach(folder inference profiling testing operations)
   set(nrl_pc_description ${nrl_pc_${folder}})
   configure_file(cmake/nrl-side.pc.in ${PROJECT_BINARY_DIR}/nrl-${folder}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/nrl-${folder}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)

@@ -152,6 +152,30 @@ nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix)
     return NRL_OK;
 }
 
+nrl_status nrl_build_loss_term(nrl_builder *b, const nrl_loss_term_spec *spec, nrl_loss_term **term)
+{
+    model *m = b->m;
+    if (m->n_terms == NRL_MAX_MODEL_TERMS || spec->n_values < 1)
+        return nrl_fail(NRL_ERR_PLUGIN, "loss term '%s': expected at most %d terms, each with a value or more",
+                        spec->name, (int)NRL_MAX_MODEL_TERMS);
+    *term = &m->terms[m->n_terms++];
+    **term = (nrl_loss_term){
+        .name = arena_strdup(&m->memory, spec->name), .coefficient = spec->coefficient, .n_values = spec->n_values};
+    return NRL_OK;
+}
+
+nrl_status model_take_terms(model *m, nrl_ctx *ctx, double *sums)
+{
+    nrl_status st = NRL_OK;
+    for (int32_t i = 0; i < m->n_terms; i++) {
+        nrl_loss_term *t = &m->terms[i];
+        if (t->total && sums && st == NRL_OK) st = nrl_tensor_fetch(ctx, t->total, &sums[i], 1);
+        tensor_release(ctx, t->total);
+        t->total = NULL;
+    }
+    return st;
+}
+
 void nrl_build_random(nrl_builder *b)
 {
     b->m->is_random = true;

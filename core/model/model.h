@@ -33,10 +33,12 @@ typedef struct model {
     const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors in files that are not parameters */
     int n_ignored;
     const char *optional_prefix; /* NULL = none */
-    bool is_random;              /* forward draws random numbers in training */
-    const nrl_node *config;      /* the parsed config.json */
-    const char *type;            /* its model_type */
-    arena memory;                /* owns all of the above */
+    int32_t n_terms;
+    nrl_loss_term terms[NRL_MAX_MODEL_TERMS]; /* that it adds to the loss */
+    bool is_random;                           /* forward draws random numbers in training */
+    const nrl_node *config;                   /* the parsed config.json */
+    const char *type;                         /* its model_type */
+    arena memory;                             /* owns all of the above */
 } model;
 
 /* Runs the plugin's create and layout. `config` (config.json) is borrowed and must outlive the model.
@@ -47,6 +49,8 @@ void model_destroy(model *m);
 int64_t model_n_params(const model *m); /* number of elements; tied parameters count once */
 int64_t model_n_own(const model *m);    /* the same without adapters */
 int64_t model_n_trained(const model *m);
+/* Moves the totals of the terms since the last call to sums[n_terms]; NULL drops them. */
+nrl_status model_take_terms(model *m, nrl_ctx *ctx, double *sums);
 /* The first unit that uses a trained parameter: units before it need no gradient. The last unit if none is trained. */
 int32_t model_first_trained(const model *m);
 nrl_param *model_param(const model *m, const char *name); /* NULL if absent */

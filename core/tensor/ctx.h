@@ -112,6 +112,16 @@ typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl
                                     const nrl_attention_spec *spec, nrl_tensor *y);
 void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
 
+/* ---- a term that a model adds to the loss, see nrl/model.h ---- */
+struct nrl_loss_term {
+    const char *name;
+    double coefficient;
+    int32_t n_values;  /* that forward gives for each micro-batch, over all units */
+    bool counts;       /* values are added to total: in forward actions of training, and in an evaluation */
+    nrl_tensor *total; /* [1] f32, counted: sum of tokens * mean value of each micro-batch; NULL = none yet */
+    double scale;      /* of this step: d loss / d value, for each token of the micro-batch */
+};
+
 /* ---- metrics of an algorithm, collected during `loss` ---- */
 typedef struct {
     uint32_t index;

@@ -5,7 +5,7 @@
 set -eu
 list=$(dirname "$0")/exports.list
 names() {
-    for library in "$1" "$(dirname "$1")/libnrl-inference.so" "$(dirname "$1")/libnrl-profiling.so" "$(dirname "$1")/libnrl-testing.so"; do
+    for library in "$1" "$(dirname "$1")/libnrl-inference.so" "$(dirname "$1")/libnrl-profiling.so" "$(dirname "$1")/libnrl-testing.so" "$(dirname "$1")/libnrl-operations.so"; do
         nm -D --defined-only "$library" | awk '$2 != "A" && $3 !~ /@@NRL_PRIVATE$/ { print $3 }'
     done | sed 's/@@NRL_\([A-Z]*_\)*0\.1$//' | LC_ALL=C sort
 }

@@ -61,7 +61,7 @@ plugin_rule() {
 
 # Public headers know only each other and C.
 public_rule() {
-    if find core/include inference/include profiling/include testing/include -name '*.h' 2>/dev/null | xargs grep -nE '^#include "'; then
+    if find core/include inference/include profiling/include testing/include operations/include -name '*.h' 2>/dev/null | xargs grep -nE '^#include "'; then
         echo "public headers include <nrl/...> only"
         return 1
     fi

@@ -25,7 +25,7 @@ grep -n '' $readme | while IFS= read -r line; do
     row=$(echo "$line" | sed -n 's/^[0-9]*:| \[\([^]]*\)\].*/\1/p')
     for path in $(echo "$line" | grep -oE '`[a-z_/0-9]+\.(c|h|lua)`' | tr -d '`'); do
         [ -e "$path" ] || [ -e "core/$path" ] || [ -e "core/$row/$path" ] ||
-            [ -e "core/include/$path" ] || [ -e "inference/include/$path" ] || [ -e "profiling/include/$path" ] || [ -e "testing/include/$path" ] || echo "$readme names $path"
+            [ -e "core/include/$path" ] || [ -e "inference/include/$path" ] || [ -e "profiling/include/$path" ] || [ -e "testing/include/$path" ] || [ -e "operations/include/$path" ] || echo "$readme names $path"
     done
 done | grep . && failed=1
 exit $failed

@@ -86,6 +86,25 @@ NRL_API nrl_status nrl_build_ignore(nrl_builder *b, const char *suffix);
 /* Files whose tensor names lack `prefix` are read too ("transformer." of GPT-2). */
 NRL_API nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix);
 
+/* A term that the model adds to the loss, such as the balance loss of a router. In `layout`: */
+typedef struct nrl_loss_term nrl_loss_term;
+typedef struct {
+    uint32_t size;
+    int32_t n_values;   /* how often forward gives a value for one micro-batch: the number of units that do */
+    const char *name;   /* of the value in records, "router_loss"; evaluations have eval_NAME */
+    double coefficient; /* the loss contains coefficient times the term; 0 = it is only reported */
+} nrl_loss_term_spec;
+/* At most NRL_MAX_MODEL_TERMS. The term lives as long as the builder's model. */
+enum { NRL_MAX_MODEL_TERMS = 4 };
+NRL_API nrl_status nrl_build_loss_term(nrl_builder *b, const nrl_loss_term_spec *spec, nrl_loss_term **term);
+/* In `forward`: gives a value of the term, a [1] f32 tensor that is a mean over the tokens of the micro-batch, and
+ * returns x as *y, which must be used in place of x (part of the carry): its backward starts the gradient of the value.
+ * The term is the mean of its values, over the units that give one and, weighted by tokens, over the micro-batches of
+ * the step on all ranks. So a value that is itself a mean over tokens does not depend on how a step is divided; one
+ * that is not (a product of means, such as a balance loss) is computed for each micro-batch on its own, as elsewhere.
+ * Values of a recomputed unit and of a reference model do not count. [step] */
+NRL_API nrl_status nrl_op_loss_term(nrl_ctx *ctx, nrl_loss_term *term, nrl_tensor *value, nrl_tensor *x,
+                                    nrl_tensor **y);
 /* forward draws random numbers in training (nrl_op_dropout, nrl_ctx_random). They are off otherwise. */
 NRL_API void nrl_build_random(nrl_builder *b);
 

@@ -116,6 +116,7 @@ static void dry_run_close(dry_run *h)
         for (int k = 0; k < NRL_MAX_TERMS; k++)
             tensor_release(h->ctx, h->totals[k]);
         (void)ctx_set_batch(h->ctx, NULL);
+        (void)model_take_terms(h->se->model, h->ctx, NULL);
         work_close(&h->work);
         updates_unbind(&h->updates, h->ctx);
         storage_free(h->ctx, h->se->model, &h->storage);

@@ -15,7 +15,7 @@ void evaluator_open(evaluator *ev, trainer *tr)
     session *se = tr->session;
     *ev = (evaluator){.session = se, .trainer = tr};
     metrics_open(&ev->metrics, se->algorithm, se->n_metrics, &se->memory);
-    values_open(&ev->values, (se->n_metrics + 2) * (se->config.data.n_evals + 1), &se->memory);
+    values_open(&ev->values, (se->n_metrics + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1), &se->memory);
 }
 
 static nrl_status evaluate_batches(session *se, const session_data *set, double *sums, double *weights, double *tokens)
@@ -31,6 +31,7 @@ static nrl_status evaluate_batches(session *se, const session_data *set, double 
             double w[NRL_MAX_TERMS] = {0};
             if (!data.micro_batch[m]->is_tail) {
                 a->weight(se->algorithm_self, data.micro_batch[m], w);
+                terms_weigh(se->model, data.micro_batch[m], weights);
                 *tokens += (double)data.micro_batch[m]->n_tokens;
             }
             for (uint32_t k = 0; k < a->n_terms; k++)
@@ -42,7 +43,8 @@ static nrl_status evaluate_batches(session *se, const session_data *set, double 
         if (st == NRL_OK && totals[k]) st = nrl_tensor_fetch(se->ctx, totals[k], &sums[k], 1);
         tensor_release(se->ctx, totals[k]);
     }
-    return st;
+    nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
+    return st == NRL_OK ? taken : st;
 }
 
 /* Adds the values of a set, and its sums to those of all. */
@@ -50,7 +52,7 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
                                double *all_tokens)
 {
     session *se = ev->session;
-    double sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0}, tokens = 0, loss = 0;
+    double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
     metrics_reset(&ev->metrics);
     run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
     nrl_status st = evaluate_batches(se, set, sums, weights, &tokens);
@@ -58,18 +60,22 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
     if (st == NRL_OK) st = metrics_collect(&ev->metrics, se->ctx);
     if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &ev->metrics, sums, weights, &tokens);
     if (st != NRL_OK) return st;
-    for (uint32_t k = 0; k < se->algorithm->n_terms; k++) {
+    for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
         if (weights[k] > 0) loss += sums[k] / weights[k];
+    loss += terms_loss(se->model, sums, weights);
+    for (uint32_t k = 0; k < STEP_TERMS; k++) {
         all_sums[k] += sums[k];
         all_weights[k] += weights[k];
     }
     *all_tokens += tokens;
     if (!*set->name) {
+        terms_record(se->model, sums, weights, "eval_", &ev->values, &se->memory);
         values_add_metrics(&ev->values, &ev->metrics, "eval_", &se->memory);
         return NRL_OK;
     }
     const char *prefix = arena_printf(&se->memory, "eval_%s_", set->name);
     values_add(&ev->values, arena_printf(&se->memory, "%sloss", prefix), "nats", loss);
+    terms_record(se->model, sums, weights, prefix, &ev->values, &se->memory);
     values_add_metrics(&ev->values, &ev->metrics, prefix, &se->memory);
     values_add(&ev->values, arena_printf(&se->memory, "%stokens", prefix), "tokens", tokens);
     return NRL_OK;
@@ -78,7 +84,7 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
 static nrl_status evaluate(evaluator *ev, const session_data *sets, size_t n_sets)
 {
     session *se = ev->session;
-    double sums[NRL_MAX_TERMS] = {0}, weights[NRL_MAX_TERMS] = {0}, tokens = 0, loss = 0;
+    double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
     double start = clock_seconds();
     if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
     ev->values.n = 0;
@@ -93,6 +99,7 @@ static nrl_status evaluate(evaluator *ev, const session_data *sets, size_t n_set
     }
     for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
         if (weights[k] > 0) loss += sums[k] / weights[k];
+    loss += terms_loss(se->model, sums, weights);
     ev->values.list[0].value = loss;
     values_add(&ev->values, "eval_tokens", "tokens", tokens);
     values_add(&ev->values, "eval_seconds", "s", clock_seconds() - start);

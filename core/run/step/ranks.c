@@ -31,7 +31,7 @@ static nrl_status check_call(int32_t rank, const rank_call *first, const rank_ca
 /* The first words of every call, alike in size whatever the call: with them a step begins too. */
 typedef struct {
     rank_call call;
-    double weights[NRL_MAX_TERMS];
+    double weights[STEP_TERMS];
     double lr_override;
     int64_t stop;
 } first_words;
@@ -68,9 +68,9 @@ nrl_status ranks_begin_step(trainer *tr, double *weights)
     fill_call(&own.call, "step", (uint64_t)tr->progress.step);
     if (mesh_counts(mesh)) memcpy(own.weights, weights, sizeof own.weights);
     nrl_status st = exchange_first(mesh, &own, &all);
-    memset(weights, 0, NRL_MAX_TERMS * sizeof *weights);
+    memset(weights, 0, STEP_TERMS * sizeof *weights);
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
-        for (int k = 0; k < NRL_MAX_TERMS; k++)
+        for (int k = 0; k < STEP_TERMS; k++)
             weights[k] += all[i].weights[k];
     if (st == NRL_OK) { /* rank 0's hooks decide; what another rank's hook wished is undone */
         tr->lr_override = all->lr_override;
@@ -89,7 +89,7 @@ typedef void (*add_words)(void *total, const void *words);
  * any, while all know how many tokens there were. */
 static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 {
-    if (mesh_is_copy(mesh)) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
+    if (mesh_is_copy(mesh)) memset(sums, 0, STEP_TERMS * sizeof *sums);
     if (!mesh_counts(mesh)) *tokens = 0;
 }
 
@@ -122,7 +122,7 @@ static void add_result(void *total, const void *words)
 {
     ranks_result *t = total;
     const ranks_result *w = words;
-    for (int k = 0; k < NRL_MAX_TERMS; k++)
+    for (int k = 0; k < STEP_TERMS; k++)
         t->sums[k] += w->sums[k];
     t->tokens += w->tokens;
     t->flops += w->flops;
@@ -143,14 +143,14 @@ nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result)
 }
 
 typedef struct {
-    double sums[NRL_MAX_TERMS], weights[NRL_MAX_TERMS], tokens;
+    double sums[STEP_TERMS], weights[STEP_TERMS], tokens;
 } evaluation_words;
 
 static void add_evaluation(void *total, const void *words)
 {
     evaluation_words *t = total;
     const evaluation_words *w = words;
-    for (int k = 0; k < NRL_MAX_TERMS; k++) {
+    for (int k = 0; k < STEP_TERMS; k++) {
         t->sums[k] += w->sums[k];
         t->weights[k] += w->weights[k];
     }

@@ -10,13 +10,13 @@
 /* All ranks made the same call of the run with the same arguments; else an error names both. [step] */
 nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments);
 
-/* Before a step: agreement on the call, weights[k] summed over ranks, and the decisions of rank 0's hooks
+/* Before a step: agreement on the call, weights[STEP_TERMS] summed over ranks, and the decisions of rank 0's hooks
  * (learning rate, stop) on all. */
 nrl_status ranks_begin_step(trainer *tr, double *weights);
 
 /* What one rank knows after its backward. */
 typedef struct {
-    double sums[NRL_MAX_TERMS];
+    double sums[STEP_TERMS];
     double tokens, flops;
     double square_sum; /* of the gradients that this rank counts */
     double finite;     /* 1, or 0 */

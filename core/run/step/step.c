@@ -15,12 +15,12 @@
 /* What one step knows of itself. */
 typedef struct {
     const data_step *data;
-    double own_weights[NRL_MAX_TERMS], weights[NRL_MAX_TERMS]; /* of this rank's batches; of the global batch */
+    double own_weights[STEP_TERMS], weights[STEP_TERMS]; /* of this rank's batches; of the global batch */
     double lr;
     nrl_tensor *squares; /* of clip_queue */
     ranks_result all;    /* this rank's, until step_share */
     clip_result clip;
-    double loss, norm;
+    double loss, norm; /* the algorithm's loss, and that of the model's terms */
     double data_seconds, comm_seconds, comm_bytes;
 } one_step;
 
@@ -38,6 +38,7 @@ static nrl_status step_weigh(trainer *tr, one_step *of)
         ctx_profile_host(se->ctx, "loss (host)", mark);
         for (uint32_t k = 0; k < a->n_terms; k++)
             of->own_weights[k] += w[k];
+        terms_weigh(se->model, of->data->micro_batch[m], of->own_weights);
     }
     for (uint32_t k = 0; k < a->n_terms; k++)
         if (!isfinite(of->own_weights[k]) || of->own_weights[k] < 0)
@@ -104,6 +105,11 @@ static nrl_status step_compute(trainer *tr, one_step *of)
         if (!w->seeds[k]) NRL_TRY(tensor_persistent(se->ctx, NRL_DTYPE_F32, 1, &one, true, &w->seeds[k]));
         NRL_TRY(tensor_write(se->ctx, w->seeds[k], &value));
     }
+    for (int32_t i = 0; i < se->model->n_terms; i++) {
+        nrl_loss_term *t = &se->model->terms[i];
+        double weight = weights[NRL_MAX_TERMS + i];
+        t->scale = weight > 0 ? t->coefficient * tr->loss_scale.scale / (weight * t->n_values) : 0;
+    }
     NRL_TRY(work_schedule(w, (int32_t)of->data->n_micro_batches));
     w->random = random_key(tr);
     metrics_reset(&tr->metrics);
@@ -120,6 +126,8 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     if (st == NRL_OK) st = metrics_collect(&tr->metrics, se->ctx);
     if (st == NRL_OK) st = step_fetch_sums(se, totals, of->all.sums);
+    nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? of->all.sums + NRL_MAX_TERMS : NULL);
+    if (st == NRL_OK) st = taken;
     for (int k = 0; k < NRL_MAX_TERMS; k++)
         tensor_release(se->ctx, totals[k]);
     if (st == NRL_OK) return NRL_OK;
@@ -155,6 +163,7 @@ static nrl_status step_share(trainer *tr, one_step *of)
     of->norm = local ? all->norm : of->clip.norm;
     for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
         if (of->weights[k] > 0) of->loss += all->sums[k] / of->weights[k];
+    of->loss += terms_loss(se->model, all->sums, of->weights);
     tr->signal = (int)all->signal;
     tr->save_by_clock = all->save_now > 0;
     of->clip.finite = of->clip.finite && all->finite > 0 && isfinite(of->loss);
@@ -325,6 +334,7 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
     for (size_t i = 0; i < tr->n_notes; i++)
         values_add(v, tr->notes[i].name, tr->notes[i].unit, tr->notes[i].value);
     tr->n_notes = 0;
+    terms_record(se->model, of->all.sums, of->weights, "", v, NULL);
     values_add_metrics(v, &tr->metrics, "", NULL);
     *e = (nrl_run_event){.size = sizeof *e,
                          .kind = NRL_EVENT_STEP,
@@ -360,7 +370,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     of->lr = tr->lr_override >= 0 ? tr->lr_override : schedule_rate(&tr->schedule, tr->progress.step);
     NRL_TRY(step_compute(tr, of));
     NRL_TRY(step_share(tr, of));
-    NRL_TRY(check_initial_loss(tr, of->loss));
+    NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all.sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));
     bool look = debug_is_due(tr);

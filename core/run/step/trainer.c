@@ -12,7 +12,7 @@ void trainer_open(trainer *tr, session *se)
     *tr = (trainer){.session = se, .lr_override = -1, .save_at = INFINITY};
     loss_scale_start(&tr->loss_scale, &se->config.train.scale);
     metrics_open(&tr->metrics, se->algorithm, se->n_metrics, &se->memory);
-    values_open(&tr->values, se->n_metrics, &se->memory);
+    values_open(&tr->values, se->n_metrics + NRL_MAX_MODEL_TERMS, &se->memory);
 }
 
 nrl_status trainer_open_schedule(trainer *tr)
@@ -57,4 +57,30 @@ void trainer_set_script_state(trainer *tr, const char *json)
     char *copy = json ? mem_strdup(json) : NULL;
     free(tr->script_state);
     tr->script_state = copy;
+}
+
+/* ---- terms of the model ---- */
+
+void terms_weigh(const model *m, const nrl_batch *batch, double *weights)
+{
+    for (int32_t i = 0; i < m->n_terms; i++)
+        weights[NRL_MAX_TERMS + i] += nrl_batch_count(batch, "tokens");
+}
+
+double terms_loss(const model *m, const double *sums, const double *weights)
+{
+    double loss = 0;
+    for (int32_t k = NRL_MAX_TERMS; k < NRL_MAX_TERMS + m->n_terms; k++)
+        if (weights[k] > 0) loss += m->terms[k - NRL_MAX_TERMS].coefficient * sums[k] / weights[k];
+    return loss;
+}
+
+void terms_record(const model *m, const double *sums, const double *weights, const char *prefix, value_list *v,
+                  arena *names)
+{
+    for (int32_t k = NRL_MAX_TERMS; k < NRL_MAX_TERMS + m->n_terms; k++) {
+        const char *name = m->terms[k - NRL_MAX_TERMS].name;
+        if (*prefix) name = arena_printf(names, "%s%s", prefix, name);
+        if (weights[k] > 0) values_add(v, name, "nats", sums[k] / weights[k]);
+    }
 }

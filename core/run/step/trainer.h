@@ -22,6 +22,14 @@ typedef struct {
 } run_progress;
 
 enum { TRAINER_MAX_NOTES = 4 };
+/* Sums and weights of a step: the terms of the algorithm, then, from NRL_MAX_TERMS on, those of the model, whose
+ * weights are tokens. */
+enum { STEP_TERMS = NRL_MAX_TERMS + NRL_MAX_MODEL_TERMS };
+/* Adds the weights of the model's terms in a micro-batch; their part of the loss; and their values, to a record. */
+void terms_weigh(const model *m, const nrl_batch *batch, double *weights);
+double terms_loss(const model *m, const double *sums, const double *weights);
+void terms_record(const model *m, const double *sums, const double *weights, const char *prefix, value_list *v,
+                  arena *names);
 
 typedef struct {
     session *session;

@@ -77,6 +77,13 @@ static nrl_status taped_forward(work *w, int32_t u, nrl_carry *carry)
     return st;
 }
 
+/* Values of the model's terms are counted in the forward passes of the policy alone. */
+static void count_terms(const work *w, bool on)
+{
+    for (int32_t i = 0; i < w->policy->n_terms; i++)
+        w->policy->terms[i].counts = on;
+}
+
 /* Forward: keeps what the unit read; a tape only where nothing will be computed again. The last unit's
  * action also holds the head and the loss, so that its parameters are there for both. */
 static nrl_status action_forward(work *w, int32_t u, nrl_tensor **totals)
@@ -158,8 +165,12 @@ static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
 {
     ctx_phase_set(w->ctx, phase_of(v));
     switch (v->pass) {
-    case NRL_PASS_FORWARD:
-        return action_forward(w, v->unit, totals);
+    case NRL_PASS_FORWARD: {
+        count_terms(w, true);
+        nrl_status st = action_forward(w, v->unit, totals);
+        count_terms(w, false);
+        return st;
+    }
     case NRL_PASS_RECOMPUTE:
         return action_recompute(w, v->unit);
     default:
@@ -293,7 +304,9 @@ nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals)
     evaluation e = {w, totals};
     nrl_status st = NRL_OK;
     if (w->extra_column) st = w->extra_column(w->extra_user, 1, batch, &extra);
+    count_terms(w, true);
     if (st == NRL_OK) st = work_hidden(w, batch, evaluate_hidden, &e);
+    count_terms(w, false);
     tensor_release(w->ctx, extra);
     return st;
 }

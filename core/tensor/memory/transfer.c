@@ -134,6 +134,7 @@ static nrl_status write_whole(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor *to,
     if (x->numel != to->numel || !x->data || !to->data)
         return nrl_fail(NRL_ERR_BUG, "cannot copy tensor %s to tensor %s%s", tensor_shape(x).text,
                         tensor_shape(to).text, x->data && to->data ? "" : ": a tensor was released");
+    if (tensor_same_matrix(x, to)) return copy(ctx, x, to, accumulate); /* also slices of columns */
     NRL_TRY(need_contiguous(x));
     NRL_TRY(need_contiguous(to));
     nrl_copy_args a = {.size = sizeof a,
