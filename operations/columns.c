@@ -21,6 +21,7 @@ static nrl_status concat_backward(nrl_ctx *ctx, nrl_tape_node *node)
 nrl_status nrl_op_concat_columns(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_tensor **y)
 {
     int64_t cols = 0, at = 0;
+    nrl_tensor *joined;
     if (n < 1 || n > NRL_TAPE_MAX_OPERANDS)
         return nrl_fail(NRL_ERR_BUG, "concat of columns: %d tensors, expected 1 to %d", n, NRL_TAPE_MAX_OPERANDS);
     const int64_t rows = nrl_tensor_mat(xs[0]).rows;
@@ -32,16 +33,17 @@ nrl_status nrl_op_concat_columns(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl
                             nrl_dtype_name(nrl_tensor_dtype(xs[i])));
         cols += m.cols;
     }
-    NRL_TRY(kernel_matrix(ctx, nrl_tensor_dtype(xs[0]), rows, cols, y));
-    nrl_tape_record r = {.size = sizeof r, .name = "concat_columns", .outputs = {*y}, .backward = concat_backward};
+    NRL_TRY(kernel_matrix(ctx, nrl_tensor_dtype(xs[0]), rows, cols, &joined));
+    nrl_tape_record r = {.size = sizeof r, .name = "concat_columns", .outputs = {joined}, .backward = concat_backward};
     for (int i = 0; i < n; i++) {
         nrl_tensor *to;
         int64_t end = at + nrl_tensor_dim(xs[i], -1);
-        NRL_TRY(nrl_op_slice_columns(ctx, *y, at, end, &to));
+        NRL_TRY(nrl_op_slice_columns(ctx, joined, at, end, &to));
         NRL_TRY(nrl_tensor_copy(ctx, xs[i], to));
         r.inputs[i] = xs[i];
         at = end;
     }
+    *y = joined; /* only now: it may be one of xs */
     return nrl_tape_push(ctx, &r);
 }
 

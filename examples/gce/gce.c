@@ -4,6 +4,7 @@
  * labels. An algorithm outside of the tree: it is built against an installed nrl and selected by
  * its name.
  */
+#include <nrl/expr.h>
 #include <nrl/nrl.h>
 
 typedef struct {
@@ -25,35 +26,17 @@ static void gce_weight(void *self, const nrl_batch *batch, double *weight)
     weight[0] = nrl_batch_count(batch, "answer_tokens");
 }
 
-/* sum over rows of x * weight; [P] to [1] */
-static nrl_status gce_weighted_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor *weights, nrl_tensor **sum)
-{
-    nrl_tensor *each;
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, x, weights, &each));
-    return nrl_op_sum(ctx, each, sum);
-}
-
-static nrl_status gce_report(nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
-{
-    nrl_tensor *constant, *p, *sum;
-    NRL_TRY(nrl_op_detach(ctx, logps, &constant));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXP, constant, 0, 0, &p));
-    NRL_TRY(gce_weighted_sum(ctx, p, weights, &sum));
-    return nrl_metric_add(ctx, 0, sum, nrl_batch_count(batch, "answer_tokens"));
-}
-
 /* (1 - p^q) / q = -expm1(q log p) / q, which is also exact for p near 1 */
 static nrl_status gce_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
     const gce_options *o = self;
-    nrl_tensor *logps, *weights, *scaled, *each, *sum; /* [P] f32 each, sum [1] */
-    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
-    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
-    NRL_TRY(gce_report(ctx, batch, logps, weights));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, logps, o->q, 0, &scaled));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXPM1, scaled, 0, 0, &each));
-    NRL_TRY(gce_weighted_sum(ctx, each, weights, &sum));
-    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, sum, -1 / o->q, 0, &sums[0]);
+    nrl_exprs e = {ctx, NRL_OK};
+    nrl_expr logps = e_column(&e, batch, "logps"), weights = e_column(&e, batch, "weights"); /* [P] */
+    nrl_expr p = e_exp(e_detach(logps)), each = e_affine(e_expm1(e_affine(logps, o->q, 0)), -1 / o->q, 0);
+    nrl_tensor *sum_p;
+    NRL_TRY(e_store(e_sum(e_mul(p, weights)), &sum_p));
+    NRL_TRY(nrl_metric_add(ctx, 0, sum_p, nrl_batch_count(batch, "answer_tokens")));
+    return e_store(e_sum(e_mul(each, weights)), &sums[0]);
 }
 
 static const char *const gce_needs[] = {"logps", NULL};

@@ -106,6 +106,7 @@ nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_te
     if (n < 1 || n > NRL_TAPE_MAX_OPERANDS)
         return nrl_fail(NRL_ERR_BUG, "concat: %d tensors, expected 1 to %d", n, NRL_TAPE_MAX_OPERANDS);
     int64_t rows = 0, at = 0;
+    nrl_tensor *joined;
     bool vectors = xs[0]->n_dims == 1;
     for (int i = 1; i < n; i++)
         if ((xs[i]->n_dims == 1) != vectors || (!vectors && xs[i]->cols != xs[0]->cols) || xs[i]->dtype != xs[0]->dtype)
@@ -115,18 +116,19 @@ nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_te
     for (int i = 0; i < n; i++)
         rows += vectors ? xs[i]->cols : xs[i]->rows;
     if (vectors)
-        NRL_TRY(tensor_vector(ctx, xs[0]->dtype, rows, y));
+        NRL_TRY(tensor_vector(ctx, xs[0]->dtype, rows, &joined));
     else
-        NRL_TRY(tensor_matrix(ctx, xs[0]->dtype, rows, xs[0]->cols, y));
-    nrl_tape_record r = {.name = "concat", .outputs = {*y}, .backward = concat_backward};
+        NRL_TRY(tensor_matrix(ctx, xs[0]->dtype, rows, xs[0]->cols, &joined));
+    nrl_tape_record r = {.name = "concat", .outputs = {joined}, .backward = concat_backward};
     for (int i = 0; i < n; i++) {
         nrl_copy_args c = {.size = sizeof c, .x = tensor_mat(xs[i]), .y = tensor_mat(xs[i]), .alpha = 1};
-        c.y.data = (char *)(*y)->data + (size_t)at * nrl_dtype_size((*y)->dtype);
+        c.y.data = (char *)joined->data + (size_t)at * nrl_dtype_size(joined->dtype);
         c.y.stride = xs[i]->cols;
         if (xs[i]->numel) NRL_TRY(backend_copy(ctx, &c));
         at += xs[i]->numel;
         r.inputs[i] = xs[i];
     }
+    *y = joined; /* only now: it may be one of xs */
     return tape_push(ctx, &r, false);
 }
 
