@@ -52,7 +52,8 @@ const cli_verb cli_verbs[] = {
     {"eval",
      "FILE.yaml|RUN [key=value ...] [--json]\n"
      "         nrl eval SRC --task [FORMAT=]FILE ... [--shots N --examples FILE]\n"
-     "           [--limit N] [--max-tokens N] [--rows FILE] [--json]",
+     "           [--limit N] [--max-tokens N] [--rows FILE] [--json]\n"
+     "         nrl eval SRC --text FILE [--window N] [--json]",
      "eval runs/sft", "the loss over data.eval",
      "RUN is a run's directory (evaluates its newest checkpoint, else its model),\n"
      "RUN@best, RUN@STEP or a checkpoint; FILE.yaml evaluates the model that the\n"
@@ -61,7 +62,9 @@ const cli_verb cli_verbs[] = {
      "hellaswag, arc, piqa, mmlu, gsm8k, choices (rows {prompt, choices, gold}) or\n"
      "match ({prompt, answer}), by default recognized by the keys of the rows: JSON\n"
      "lines or a JSON array. --shots puts the first N rows of --examples in front of\n"
-     "each question; --rows writes what the model answered."},
+     "each question; --rows writes what the model answered.\n"
+     "--text: perplexity, bits per byte, token accuracy and entropy of a text, or of\n"
+     "rows {text}; --window: tokens that are predicted at once."},
     {"sample",
      "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
      "           [--temperature T] [--top-k K] [--top-p P] [--min-p P] [--seed S]\n"

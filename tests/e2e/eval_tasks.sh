@@ -41,8 +41,22 @@ echo '{"prompt": "What is 2 plus 2?", "answer": "4"}' >free.jsonl
 run 0 eval r@2 --task own.json --task free.jsonl --max-tokens 4 --json
 truth "two tasks" "#d.tasks == 2 and d.tasks[1].questions == 2 and d.tasks[1].acc and d.tasks[2].exact_match == 0"
 
+# ---- a text ----
+printf '{"text": "What is"}\n\n{"text": "2 plus 2?"}\n' >two.jsonl
+run 0 eval r --text two.jsonl --json
+truth "two documents" "d.documents == 2 and d.bytes == 16 and near(d.perplexity, math.exp(d.loss)) and d.window > 0"
+run 65 eval r --text odd.jsonl
+has err 'odd.jsonl: document 1: expected a row {"text": ...}'
+run 65 eval r --text empty.jsonl
+run 2 eval r --text none.txt
+run 2 eval r --text two.jsonl --window 100000
+run 2 eval r --text two.jsonl --task own.json
+
 # ---- the scores of lm-evaluation-harness ----
 [ -d "$model" ] || { echo "skipped: no $model"; exit 77; }
+# of transformers 5.23 in f32, in the same windows; sums of 1,414 tokens
+run 0 eval "$model" --text "$tasks/text.txt" --json
+truth "a text" "math.abs(d.loss * d.tokens - 2754.98244) < 0.01 and d.tokens == 1414 and near(d.bits_per_byte, d.loss * d.tokens / math.log(2) / 3265) and math.abs(d.token_accuracy - 678 / 1414) < 1e-9 and math.abs(d.entropy - 1.4228558) < 1e-5"
 run 0 eval "$model" --task "$tasks/arc.jsonl" --shots 2 --examples "$tasks/arc_examples.jsonl" --rows arc2.rows --json
 mv out arc2.scores
 for task in hellaswag arc piqa mmlu gsm8k; do

@@ -1,11 +1,12 @@
 /*
  * eval.c - `nrl eval FILE.yaml|RUN [key=value ...]`: the loss over data.eval, of the weights that a
  * config starts from or of the weights that a run has trained. `nrl eval SRC --task FILE`: the scores of a model in
- * multiple-choice and exact-match tasks.
+ * multiple-choice and exact-match tasks. `nrl eval SRC --text FILE`: how well it predicts a text.
  */
 #include "base/json.h"
 #include "cli/common/experiment.h"
 #include "task.h"
+#include "text_score.h"
 #include <errno.h>
 #include <math.h>
 #include <nrl/checkpoint.h>
@@ -245,6 +246,44 @@ static nrl_status score_tasks(arena *a, const char *source, const nrl_environmen
     return st;
 }
 
+/* ---- a text ---- */
+
+static nrl_status score_text(arena *a, const char *source, const nrl_environment *env, const char *file, int64_t window,
+                             bool json)
+{
+    nrl_inference *m;
+    text_scores s;
+    NRL_TRY(nrl_inference_open(source, env, &m));
+    nrl_status st = text_score(a, m, file, window, &s);
+    nrl_inference_close(m);
+    NRL_TRY(st);
+    double n = (double)s.tokens;
+    const struct {
+        const char *name, *unit;
+        double value;
+    } values[] = {{"documents", "", (double)s.documents},
+                  {"tokens", "", n},
+                  {"bytes", "", (double)s.bytes},
+                  {"window", " tokens", (double)s.window},
+                  {"loss", " nats", s.nll / n},
+                  {"perplexity", "", exp(s.nll / n)},
+                  {"bits_per_byte", "", s.nll / log(2) / (double)s.bytes},
+                  {"token_accuracy", "", (double)s.correct / n},
+                  {"entropy", " nats", s.entropy / n}};
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append_text(a, map, "weights", source);
+    node_append_text(a, map, "text", file);
+    if (!json) cli_page("%-24s %s\n%-24s %s\n", "weights", source, "text", file);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        node_append(a, map, values[i].name, node_f64(a, values[i].value));
+        if (!json) printf("%-24s %.9g%s\n", values[i].name, values[i].value, values[i].unit);
+    }
+    char *text = json ? json_write(map, 0) : NULL;
+    if (text) puts(text);
+    free(text);
+    return NRL_OK;
+}
+
 /* ---- the verb ---- */
 
 static nrl_status eval_verb(int argc, char **argv)
@@ -255,13 +294,19 @@ static nrl_status eval_verb(int argc, char **argv)
     const nrl_value *values;
     size_t n;
     task_flags tasks;
+    const char *text;
+    int64_t window = 0;
+    NRL_TRY(cli_take_value(&argc, argv, "--text", &text));
+    if (text) NRL_TRY(take_number(&argc, argv, "--window", 1, &window));
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(take_task_flags(&argc, argv, &tasks));
     tasks.json = json;
-    NRL_TRY(cli_expect(argc, argv, 1, tasks.n ? 1 : -1));
+    NRL_TRY(cli_expect(argc, argv, 1, tasks.n || text ? 1 : -1));
     experiment_environment(&a, &env);
-    if (tasks.n) {
-        nrl_status scored = score_tasks(&a, argv[1], &env, &tasks);
+    if (tasks.n && text) return nrl_fail(NRL_ERR_CONFIG, "give one of --task and --text");
+    if (tasks.n || text) {
+        nrl_status scored =
+            tasks.n ? score_tasks(&a, argv[1], &env, &tasks) : score_text(&a, argv[1], &env, text, window, json);
         arena_free(&a);
         return scored;
     }
