@@ -4,6 +4,7 @@
  */
 #include "base/plan_text.h"
 #include "base/buffer.h"
+#include "base/units.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +31,17 @@ static double plan_f64(const nrl_node *map, const char *key)
     return nrl_node_f64(nrl_node_find(map, key), 0);
 }
 
-static double plan_mib(const nrl_node *map, const char *key)
+/* Bytes with their unit, in one of a few rotating buffers. */
+static const char *plan_bytes(int64_t bytes)
 {
-    return (double)plan_int(map, key) / (1 << 20);
+    static _Thread_local char rotating[8][SIZE_TEXT];
+    static _Thread_local int next;
+    return size_text((double)bytes, rotating[next = (next + 1) % 8]);
+}
+
+static const char *plan_size(const nrl_node *map, const char *key)
+{
+    return plan_bytes(plan_int(map, key));
 }
 
 /* 1234567 -> "1,234,567", in one of a few rotating buffers. */
@@ -74,10 +83,11 @@ static void add_model(buffer *b, const nrl_node *model, const nrl_node *adapter)
     if (!adapter) return;
     const char *summary = plan_string(adapter, "summary");
     double trained = plan_f64(adapter, "trained"), frozen = plan_f64(adapter, "frozen");
-    buffer_print(b, "%-10s %s%son %lld modules; %s parameters are trained (%.3g %%, %.1f MiB), %s frozen (%.1f MiB)\n",
+    buffer_print(b, "%-10s %s%son %lld modules; %s parameters are trained (%.3g %%, %s), %s frozen (%s)\n",
                  plan_string(adapter, "name"), summary, *summary ? " " : "", (long long)plan_int(adapter, "modules"),
-                 plan_count(adapter, "trained"), 100 * trained / (trained + frozen), plan_mib(adapter, "trained_bytes"),
-                 plan_count(adapter, "frozen"), plan_mib(adapter, "frozen_bytes"));
+                 plan_count(adapter, "trained"), 100 * trained / (trained + frozen),
+                 plan_size(adapter, "trained_bytes"), plan_count(adapter, "frozen"),
+                 plan_size(adapter, "frozen_bytes"));
     if (nrl_node_find(adapter, "weights"))
         buffer_print(b, "           adapters from %s\n", plan_string(adapter, "weights"));
 }
@@ -193,31 +203,30 @@ static void add_memory(buffer *b, const nrl_node *plan)
                         : plan_int(nrl_node_find(plan, "ranks"), "n") > 1 ? " a rank"
                                                                           : "";
     bool estimated = nrl_node_find(m, "micro_batch");
-    if (plan_int(m, "strategy")) buffer_print(b, "           buffers %.1f MiB%s\n", plan_mib(m, "strategy"), where);
+    if (plan_int(m, "strategy")) buffer_print(b, "           buffers %s%s\n", plan_size(m, "strategy"), where);
     buffer_print(b,
-                 "memory     %.1f MiB%s: weights %.1f, masters %.1f, gradients %.1f, optimizer %.1f "
+                 "memory     %s%s: weights %s, masters %s, gradients %s, optimizer %s "
                  "(%.3g bytes a parameter)%s\n",
-                 plan_mib(m, "total"), where, plan_mib(m, "weights"), plan_mib(m, "masters"), plan_mib(m, "gradients"),
-                 plan_mib(m, "optimizer"), plan_f64(m, "total") / plan_f64(m, "parameters"),
+                 plan_size(m, "total"), where, plan_size(m, "weights"), plan_size(m, "masters"),
+                 plan_size(m, "gradients"), plan_size(m, "optimizer"), plan_f64(m, "total") / plan_f64(m, "parameters"),
                  estimated ? "" : "; activations come on top");
     if (estimated)
-        buffer_print(
-            b,
-            "           and %.1f MiB in a micro-batch of %s tokens, the largest of the first steps: activations, "
-            "logits, gradients on their way; %.1f MiB in all, without the backend's own\n",
-            plan_mib(m, "micro_batch"), plan_count(m, "micro_batch_tokens"),
-            (double)(plan_int(m, "total") + plan_int(m, "micro_batch")) / (1 << 20));
+        buffer_print(b,
+                     "           and %s in a micro-batch of %s tokens, the largest of the first steps: activations, "
+                     "logits, gradients on their way; %s in all, without the backend's own\n",
+                     plan_size(m, "micro_batch"), plan_count(m, "micro_batch_tokens"),
+                     plan_bytes(plan_int(m, "total") + plan_int(m, "micro_batch")));
     if (plan_int(m, "gradient_buffer"))
-        buffer_print(b, "           gradients in bf16; %.1f MiB of them are one unit's in fp32, as backward sums it\n",
-                     plan_mib(m, "gradient_buffer"));
+        buffer_print(b, "           gradients in bf16; %s of them are one unit's in fp32, as backward sums it\n",
+                     plan_size(m, "gradient_buffer"));
     if (plan_int(m, "checkpoint_copy"))
-        buffer_print(b, "           and %.1f MiB for a copy of what a checkpoint holds (checkpoint.async)\n",
-                     plan_mib(m, "checkpoint_copy"));
+        buffer_print(b, "           and %s for a copy of what a checkpoint holds (checkpoint.async)\n",
+                     plan_size(m, "checkpoint_copy"));
     if (plan_int(m, "logits"))
         buffer_print(b,
-                     "           logits of a micro-batch: %.1f MiB at most stay from forward to backward "
+                     "           logits of a micro-batch: %s at most stay from forward to backward "
                      "(train.logits_mb)\n",
-                     plan_mib(m, "logits"));
+                     plan_size(m, "logits"));
 }
 
 static void add_backend(buffer *b, const nrl_node *plan)
@@ -228,8 +237,8 @@ static void add_backend(buffer *b, const nrl_node *plan)
         buffer_print(b, "reference  the policy without its adapters, %s: no weights of its own\n",
                      plan_string(reference, "log_probs"));
     else if (reference)
-        buffer_print(b, "reference  %s, weights %.1f MiB\n", plan_string(reference, "log_probs"),
-                     plan_mib(reference, "bytes"));
+        buffer_print(b, "reference  %s, weights %s\n", plan_string(reference, "log_probs"),
+                     plan_size(reference, "bytes"));
     buffer_print(b, "backend    %s", plan_string(backend, "name"));
     if (nrl_node_find(backend, "device"))
         buffer_print(b, ": %s, %lld thread%s, %s, %s", plan_string(backend, "device"), (long long)threads,

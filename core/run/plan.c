@@ -2,6 +2,7 @@
  * plan.c - the plan: what a run is about to do, as the tree of an event. nrl_plan_text (base/plan_text.c) formats it,
  * docs/records.md lists its keys. Also warnings about settings that are odd but may be meant.
  */
+#include "base/units.h"
 #include "run/internal.h"
 #include "run/state/state.h"
 #include "run/walk/work.h"
@@ -197,6 +198,7 @@ static void plan_backend(arena *a, nrl_node *plan, const session *se)
 /* Settings that are meant now and then, and are mistakes otherwise; and what this machine does not have. */
 static void plan_warn(session *se, int64_t bytes)
 {
+    char text[3][SIZE_TEXT];
     int64_t batch = se->config.train.global_batch, kept = dataset_info(se->train.set)->kept, total, left;
     const nrl_node *adapter = nrl_node_find(se->tree, "adapter");
     if (nrl_node_kind(adapter) == NRL_NODE_NULL && adapter->line) /* in a file; ADAPTER=null was typed on purpose */
@@ -207,11 +209,10 @@ static void plan_warn(session *se, int64_t bytes)
         nrl_warn("train.global_batch %lld is more than the data has, %lld: each step is a whole epoch",
                  (long long)batch, (long long)kept);
     if (!se->env.check_only) return; /* a run asks for the memory and the device, which fails with the same facts */
-    const double mib = 1 << 20;
     nrl_host_memory(&total, &left);
     if (!se->backend->stream_create && left >= 0 && bytes > left)
-        nrl_warn("%.1f MiB are more than the %.1f MiB that can be had here, of %.1f MiB", (double)bytes / mib,
-                 (double)left / mib, (double)total / mib);
+        nrl_warn("%s are more than the %s that can be had here, of %s", size_text((double)bytes, text[0]),
+                 size_text((double)left, text[1]), size_text((double)total, text[2]));
     if (se->backend->probe && se->backend->probe() != NRL_OK)
         nrl_warn("backend '%s' cannot be used here: %s", se->backend->plugin.name, nrl_error_text());
 }

@@ -91,7 +91,7 @@ has err "the file is truncated"
 sed 's/"vocab_size": 96/"vocab_size": 2000000000/; s/"hidden_size": 32/"hidden_size": 4096/' \
     "$source/tests/data/models/llama/config.json" >vast.json
 run 0 check run.yaml model.path= model.config=vast.json
-has out "memory     2500000"
+has out "memory     238.4 TiB"
 run 6 run run.yaml model.path= model.config=vast.json
 has err "MiB of host memory"
 sed 's/"hidden_size": 32/"hidden_size": 2147483640/; s/"intermediate_size": 72/"intermediate_size": 2147483640/' \

@@ -1,7 +1,8 @@
 /*
  * bench_page.c - the tree of a bench or a profile as a page: sections of aligned columns, sizes in
- * MiB, times in milliseconds. The page prints no exponents; --json is for programs.
+ * MiB or GiB, times in milliseconds. The page prints no exponents; --json is for programs.
  */
+#include "base/units.h"
 #include "bench.h"
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static void show_value(const char *key, const nrl_node *v)
     else if (isnan(x))
         printf("  %-34s %12s\n", key, "unknown");
     else if (ends_with(key, "_bytes") || !strcmp(key, "peak_rss"))
-        printf("  %-34s %12.1f MiB\n", key, x / (1 << 20));
+        printf("  %-34s %16s\n", key, size_text(x, (char[SIZE_TEXT]){0}));
     else
         printf(x == floor(x) && fabs(x) < 1e15 ? "  %-34s %12.0f\n" : "  %-34s %12.6g\n", key, x);
 }

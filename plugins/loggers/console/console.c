@@ -23,7 +23,7 @@ static const nrl_option console_rows[] = {
 
 typedef struct {
     console_options options;
-    bool bar, color;
+    bool bar, color, terminal;
     text bar_text;
 } console;
 
@@ -71,6 +71,34 @@ static bool is_column(const char *name)
 
 /* ---- lines ---- */
 
+enum { USUAL_COLUMNS = 80, LONGEST_LINE = 1 << 20, INDENT = 10 };
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL_COLUMNS;
+}
+
+/* Columns of an ASCII text without its colour escapes. */
+static int text_columns(const char *s)
+{
+    int n = 0;
+    for (; *s; s++) {
+        if (*s == '\033')
+            s += strcspn(s, "m");
+        else
+            n++;
+        if (!*s) break;
+    }
+    return n;
+}
+
+/* What a line may have: on a terminal, what it shows without wrapping. */
+static int line_columns(const console *c)
+{
+    return c->terminal ? terminal_columns() - 1 : LONGEST_LINE;
+}
+
 static void add_label(const console *c, text *t, const char *label)
 {
     text_add(t, "  ");
@@ -102,29 +130,46 @@ static void add_step(text *t, const nrl_record *r)
         text_add(t, "step %lld", (long long)r->step);
 }
 
-static void add_columns(const console *c, text *t, const nrl_record *r)
+/* Appends a value if it fits into the line; else leaves it out, or begins another line. */
+static void add_cell(text *t, const text *cell, int room, bool breaks)
+{
+    const char *line = strrchr(t->s, '\n');
+    int used = text_columns(line ? line + 1 : t->s);
+    if (used + text_columns(cell->s) > room) {
+        if (!breaks) return;
+        text_add(t, "\n%*s", INDENT, "");
+    }
+    text_add(t, "%s", cell->s);
+}
+
+static void add_columns(const console *c, text *t, const nrl_record *r, int room)
 {
     const nrl_value *total = find(r, "mem_total_bytes");
     for (size_t i = 0; i < N_COLUMNS; i++) {
         const column *k = &columns[i];
         const nrl_value *v = k->label ? find(r, k->name) : NULL;
+        text cell = {.n = 0};
         if (!v) continue;
         if (k->print == text_memory && total && total->value > 0) {
-            add_label(c, t, k->label);
-            text_memory_of(t, v->value, total->value);
+            add_label(c, &cell, k->label);
+            text_memory_of(&cell, v->value, total->value);
         } else {
-            add_value(c, t, k->label, k->print, v->value, k->width);
+            add_value(c, &cell, k->label, k->print, v->value, k->width);
         }
+        add_cell(t, &cell, room, false);
     }
 }
 
-static void add_others(const console *c, text *t, const nrl_record *r, bool all)
+/* Of a step, the values that have room; of an evaluation all, on as many lines as they need. */
+static void add_others(const console *c, text *t, const nrl_record *r, bool all, int room)
 {
     for (size_t i = 0; i < r->n_values; i++) {
         const nrl_value *v = &r->values[i];
+        text cell = {.n = 0};
         if (!v->name || (!all && is_column(v->name))) continue;
         bool count = v->unit && !strcmp(v->unit, "tokens");
-        add_value(c, t, v->name, count ? text_count : text_general, v->value, 0);
+        add_value(c, &cell, v->name, count ? text_count : text_general, v->value, 0);
+        add_cell(t, &cell, room, all);
     }
 }
 
@@ -135,39 +180,32 @@ static void add_eta(const console *c, text *t, const nrl_record *r)
     text_duration(t, r->eta_seconds);
 }
 
+/* The columns of a line that the eta leaves. */
+static void add_line(const console *c, text *line, const nrl_record *r)
+{
+    bool is_step = r->kind == NRL_RECORD_TRAIN;
+    text eta = {.n = 0};
+    if (is_step) add_eta(c, &eta, r);
+    int room = line_columns(c) - text_columns(eta.s);
+    add_step(line, r);
+    if (is_step) add_columns(c, line, r, room);
+    add_others(c, line, r, !is_step, room);
+    text_add(line, "%s\n", eta.s);
+}
+
 /* ---- the bar ----
  * One line below all others. It is no wider than the terminal, for a line that wraps cannot be erased. */
 
-enum { BAR_WIDTH = 30, LEAST_WIDTH = 8, USUAL_COLUMNS = 80 };
+enum { BAR_WIDTH = 30, LEAST_WIDTH = 8 };
 
 /* The console whose bar is on the terminal; NULL = none. Shared by all consoles of the process, because
  * several runs may be open on one terminal. Calls of loggers never overlap. */
 static const console *shown;
 
-static int terminal_columns(void)
-{
-    struct winsize size;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL_COLUMNS;
-}
-
-/* Columns of an ASCII text without its colour escapes. */
-static int text_columns(const char *s)
-{
-    int n = 0;
-    for (; *s; s++) {
-        if (*s == '\033')
-            s += strcspn(s, "m");
-        else
-            n++;
-        if (!*s) break;
-    }
-    return n;
-}
-
 static void add_bar(const console *c, text *t, const nrl_record *r)
 {
     double share = (double)r->step / (double)r->total_steps;
-    int room = terminal_columns() - 1;
+    int room = terminal_columns() - 3; /* Ctrl-C appears behind it, as two characters */
     text step = {.n = 0}, eta = {.n = 0}, percent = {.n = 0};
     text_add(&percent, "%3d%%", (int)(share * 100));
     text_add(&step, "  ");
@@ -210,6 +248,7 @@ static nrl_status console_open(const void *options, const nrl_logger_run *run, v
     c->options = *(const console_options *)options;
     c->bar = run->terminal && c->options.progress;
     c->color = run->color;
+    c->terminal = run->terminal;
     *self = c;
     return NRL_OK;
 }
@@ -230,13 +269,7 @@ static nrl_status console_write(void *self, const nrl_record *r)
     console *c = self;
     text line = {.n = 0};
     erase_bar();
-    if (wants_line(c, r)) {
-        add_step(&line, r);
-        if (r->kind == NRL_RECORD_TRAIN) add_columns(c, &line, r);
-        add_others(c, &line, r, r->kind != NRL_RECORD_TRAIN);
-        if (r->kind == NRL_RECORD_TRAIN) add_eta(c, &line, r);
-        text_add(&line, "\n");
-    }
+    if (wants_line(c, r)) add_line(c, &line, r);
     fputs(line.s, stdout);
     if (wants_bar(c, r)) {
         c->bar_text = (text){.n = 0};
