@@ -23,13 +23,15 @@ install(DIRECTORY scripts DESTINATION ${nrl_data_dir} COMPONENT runtime FILES_MA
 install(DIRECTORY python/nrl DESTINATION lib/python3/dist-packages COMPONENT runtime FILES_MATCHING PATTERN "*.py")
 install(FILES LICENSE NOTICE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
-# The manual page is the output of `nrl help`. An instrumented program is not run during the build.
+# The manual pages are the output of `nrl help`. An instrumented program is not run during the build.
 if(NOT NRL_SANITIZE AND NOT NRL_FUZZ AND NOT CMAKE_CROSSCOMPILING)
-  add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/nrl.1
-    COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/man.sh $<TARGET_FILE:nrl> ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/nrl.1
+  add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/nrl.1
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/man
+    COMMAND sh ${PROJECT_SOURCE_DIR}/cmake/man.sh $<TARGET_FILE:nrl> ${PROJECT_VERSION} ${PROJECT_BINARY_DIR}/man/nrl.1
     DEPENDS nrl cmake/man.sh VERBATIM)
-  add_custom_target(nrl_man ALL DEPENDS ${PROJECT_BINARY_DIR}/nrl.1)
-  install(FILES ${PROJECT_BINARY_DIR}/nrl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime OPTIONAL)
+  add_custom_target(nrl_man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/nrl.1)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime OPTIONAL
+    FILES_MATCHING PATTERN "*.1")
 endif()
 
 # ---- dev ----

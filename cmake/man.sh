@@ -1,5 +1,6 @@
 #!/bin/sh
-# man.sh NRL VERSION FILE: writes the manual page nrl(1) to FILE, from the output of `nrl help` and `nrl help VERB`.
+# man.sh NRL VERSION FILE: writes the manual page nrl(1) to FILE, and nrl-VERB(1) of each verb beside it, from the output of
+# `nrl help` and `nrl help VERB`.
 set -eu
 nrl=$1 version=$2 file=$3
 
@@ -23,7 +24,8 @@ nrl \\- fine\\-tune language models from a config or a Lua script
 .SH DESCRIPTION
 ROFF
 printf '%s\n' "$help" | verbatim
-for verb in $(printf '%s\n' "$help" | sed -n 's/^  nrl \([a-z][a-z-]*\).*/\1/p' | awk '!seen[$0]++'); do
+verbs=$(printf '%s\n' "$help" | sed -n 's/^  nrl \([a-z][a-z-]*\).*/\1/p' | awk '!seen[$0]++')
+for verb in $verbs; do
     printf '.SH "NRL %s"\n' "$(printf %s "$verb" | tr '[:lower:]' '[:upper:]')"
     "$nrl" help "$verb" | verbatim
 done
@@ -44,3 +46,13 @@ threads of a rank on the cpu backend
 .SH LICENSE
 Apache License, Version 2.0
 ROFF
+
+for verb in $verbs; do
+    page=$("$nrl" help "$verb")
+    exec >"$(dirname "$file")/nrl-$verb.1"
+    printf '.TH NRL-%s 1 "" "nrl %s" "User Commands"\n.SH NAME\n' "$(printf %s "$verb" | tr '[:lower:]' '[:upper:]')" "$version"
+    printf '%s\n' "$page" | sed -n '1s/^nrl \([a-z-]*\) - \(.*\)/nrl\\-\1 \\- \2/p'
+    printf '.SH DESCRIPTION\n'
+    printf '%s\n' "$page" | sed '1,2d' | verbatim
+    printf '.SH SEE ALSO\n.BR nrl (1)\n'
+done

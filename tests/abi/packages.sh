@@ -37,7 +37,7 @@ holds() {
     shift
     for file; do [ -e "$root/$file" ] || fail "$root has no $file"; done
 }
-holds runtime/usr bin/nrl libexec/nrl/nrl-sample lib/libnrl.so.0 lib/libnrl-inference.so.0 lib/libnrl-profiling.so.0 lib/libnrl-testing.so.0 lib/nrl/backends/cpu.so share/man/man1/nrl.1 share/doc/nrl/LICENSE \
+holds runtime/usr bin/nrl libexec/nrl/nrl-sample lib/libnrl.so.0 lib/libnrl-inference.so.0 lib/libnrl-profiling.so.0 lib/libnrl-testing.so.0 lib/nrl/backends/cpu.so share/man/man1/nrl.1 share/man/man1/nrl-run.1 share/bash-completion/completions/nrl share/nrl/other-names.txt share/doc/nrl/LICENSE \
     share/doc/nrl/copyright share/nrl/scripts/quickstart.lua share/nrl/configs/sft.yaml
 for tree in deb/usr tar; do
     holds $tree bin/nrl lib/libnrl.so include/nrl/nrl.h include/nrl/inference.h include/nrl/harness.h lib/libnrl-testing.so lib/cmake/nrl/nrl-config.cmake lib/pkgconfig/nrl.pc \
