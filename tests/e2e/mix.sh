@@ -66,6 +66,10 @@ has out "8 rows split into samples of data.max_length"
 run 2 check "$source/configs/dpo.yaml" data.overlong=split
 has err "data.overlong: split makes several samples of a row"
 
+# the standard input is refused, with what to do
+run 2 check "$config" data.train=- data.eval= eval.every=0 </dev/null
+has err "the standard input is not read"
+
 # the files of a run would be data of the next one
 mkdir rows && cp big.jsonl rows
 run 2 run "$config" data.train=rows data.eval= eval.every=0 out=rows/run

@@ -95,6 +95,19 @@ run(0, "check", config, "data.train={path: image.parquet, reader: {name: parquet
     "eval.every=0", "train.global_batch=1")
 refused(2, "{path: image.parquet, reader: {name: parquet, columns: [txt]}}", "the table has no column 'txt'")
 refused(2, "none.parquet", "none.parquet: No such file or directory")
+# A stream that is cut off exactly between two batches, or that only lacks the mark of its end.
+ends = []
+with pa.OSFile("batches.arrow", "wb") as f, pa.ipc.new_stream(f, table.schema) as w:
+    for batch in table.to_batches(max_chunksize=500):
+        w.write_batch(batch)
+        ends.append(f.tell())
+whole = open("batches.arrow", "rb").read()
+run(0, "check", config, "data.train=batches.arrow", "data.eval=", "eval.every=0")
+for end in (ends[1], ends[-1]):
+    open("between.arrow", "wb").write(whole[:end])
+    text = run(65, "check", config, "data.train=between.arrow", "data.eval=", "eval.every=0")
+    assert "between.arrow: the stream ends after byte" in text and "it is cut off" in text, text
+
 for path in ("rows.parquet", "plain.parquet", "file.arrow", "stream.arrow", "rows.feather"):
     whole = open(path, "rb").read()
     for k in range(40):
@@ -127,5 +140,5 @@ datasets.DatasetDict({"train": saved, "test": saved}).save_to_disk("dict")
 refused(2, "dict", "dict: a directory with several data sets: train, test; expected one of them, as in dict/train")
 assert losses("dict/train") == expected
 os.remove("saved/data-00001-of-00003.arrow")
-refused(65, "saved", "saved/data-00001-of-00003.arrow: No such file or directory; the folder's state.json lists it")
+refused(65, "saved", "saved/data-00001-of-00003.arrow: No such file or directory; the directory's state.json lists it")
 print("ok")

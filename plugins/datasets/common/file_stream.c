@@ -50,6 +50,12 @@ nrl_status file_stream_open(const char *path, file_stream **out)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
+    const char *slash = strrchr(path, '/');
+    if (fd < 0 && errno == ENOENT && !strcmp(slash ? slash + 1 : path, "-"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: the standard input is not read, because a resume reads the data again\n"
+                        "hint: COMMAND >rows.jsonl, and data.train: rows.jsonl",
+                        path);
     if (fd < 0)
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
                         strerror(errno));

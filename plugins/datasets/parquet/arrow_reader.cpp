@@ -217,6 +217,31 @@ class StreamBatches : public Batches
     int64_t rows_;
 };
 
+// A stream in a file. Its end is marked, so that a file that was cut off between two batches is noticed.
+class MarkedBatches : public StreamBatches
+{
+  public:
+    MarkedBatches(std::shared_ptr<arrow::RecordBatchReader> reader, std::shared_ptr<arrow::io::RandomAccessFile> file)
+        : StreamBatches(std::move(reader)), file_(std::move(file))
+    {
+    }
+    arrow::Status Next(std::shared_ptr<arrow::RecordBatch> *out) override
+    {
+        static constexpr std::string_view mark("\xFF\xFF\xFF\xFF\0\0\0\0", 8);
+        ARROW_RETURN_NOT_OK(StreamBatches::Next(out));
+        if (*out) return arrow::Status::OK();
+        ARROW_ASSIGN_OR_RAISE(const int64_t at, file_->Tell());
+        ARROW_ASSIGN_OR_RAISE(auto end, file_->ReadAt(at > 8 ? at - 8 : 0, 8));
+        if (std::string_view(reinterpret_cast<const char *>(end->data()), static_cast<size_t>(end->size())) == mark)
+            return arrow::Status::OK();
+        errno = 0;
+        return arrow::Status::Invalid("the stream ends after byte ", at, " without the mark of its end: it is cut off");
+    }
+
+  private:
+    std::shared_ptr<arrow::io::RandomAccessFile> file_;
+};
+
 class FileBatches : public Batches
 {
   public:
@@ -301,7 +326,7 @@ arrow::Status open_batches(arrow_reader *r)
         return arrow::Status::Invalid("neither a Parquet nor an Arrow file; is it cut off?");
     ARROW_RETURN_NOT_OK(file->Seek(0));
     ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(file, options));
-    r->batches = std::make_unique<StreamBatches>(std::move(reader));
+    r->batches = std::make_unique<MarkedBatches>(std::move(reader), file);
     return arrow::Status::OK();
 }
 
