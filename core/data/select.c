@@ -71,7 +71,7 @@ static nrl_status find_bound(const dataset_options *o, const data_parts *p, int6
         if (!p->items[i].is_empty) st = scan(o, &p->items[i], seed, &hashes, &n);
     if (st == NRL_OK) st = buffer_check(&hashes);
     n = (int64_t)(hashes.size / sizeof *bound);
-    if (st == NRL_OK && n > wanted) {
+    if (st == NRL_OK && hashes.text && n > wanted) {
         uint64_t *list = (void *)hashes.text;
         qsort(list, (size_t)n, sizeof *list, by_size);
         *bound = list[wanted] ? list[wanted] : 1;
