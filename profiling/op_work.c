@@ -68,7 +68,7 @@ static op_work work_of_attention(const void *args, double flops)
 static op_work work_of_attention_grad(const void *args, double flops)
 {
     const nrl_attention_grad_args *a = args;
-    op_work w = work_of_attention(&a->forward, flops * 5 / 4);
+    op_work w = work_of_attention(a->forward, flops * 5 / 4);
     return (op_work){"attention_grad", w.flops, 2 * w.bytes, {w.dims[0], w.dims[1], w.dims[2]}};
 }
 

@@ -221,9 +221,12 @@ static const plugin *find_open(const plugin_host *h, uint32_t kind, const char *
 
 static const plugin *keep_open(plugin_host *h, const nrl_plugin *table, const char *path)
 {
-    open_plugin *p = arena_alloc(&h->a, sizeof *p);
-    *p = (open_plugin){{table, table->name, path}, table->kind, NULL, h->open};
-    h->open = p;
+    open_plugin *p = arena_alloc(&h->a, sizeof *p), **at = &h->open; /* in the order of plugin_opened */
+    while (*at &&
+           ((*at)->kind < table->kind || ((*at)->kind == table->kind && strcmp((*at)->plugin.name, table->name) < 0)))
+        at = &(*at)->next;
+    *p = (open_plugin){{table, table->name, path}, table->kind, NULL, *at};
+    *at = p;
     return &p->plugin;
 }
 
@@ -436,5 +439,17 @@ size_t plugin_list(plugin_host *h, arena *a, load_describe *describe, plugin_ent
         }
     }
     list_open(h, a, describe, *entries, n);
+    return n;
+}
+
+size_t plugin_opened(const plugin_host *h, arena *a, const nrl_plugin ***list)
+{
+    size_t n = 0;
+    for (const open_plugin *p = h->open; p; p = p->next)
+        n++;
+    *list = arena_alloc(a, (n + 1) * sizeof **list);
+    n = 0;
+    for (const open_plugin *p = h->open; p; p = p->next)
+        (*list)[n++] = p->plugin.table;
     return n;
 }

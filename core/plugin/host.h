@@ -59,6 +59,9 @@ void plugin_options(arena *a, config_problems *problems, const char *section, co
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,
                      const config_component *component, const option_part *core, const plugin **out, void **options);
 
+/* The plugins that are open, by kind and name; in `a`. [main] */
+size_t plugin_opened(const plugin_host *h, arena *a, const nrl_plugin ***list);
+
 /* The names of all plugins of a kind, sorted, each once; in `a`. Opens no plugin. [main] */
 size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names);
 

@@ -25,6 +25,13 @@ static nrl_status open_all(run *r)
     NRL_TRY(session_open_model(se));
     NRL_TRY(session_open_inputs(se));
     NRL_TRY(identity_check_files(se));
+    NRL_TRY(session_open_metrics(se));
+    metrics_open(&r->trainer.metrics, &se->metrics, &se->memory);
+    metrics_open(&r->evaluator.metrics, &se->metrics, &se->memory);
+    values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);
+    values_open(&r->evaluator.values, (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1),
+                &se->memory);
+    metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
     NRL_TRY(session_heed_signal(se));
     NRL_TRY(trainer_open_schedule(&r->trainer));

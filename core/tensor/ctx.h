@@ -122,12 +122,17 @@ struct nrl_loss_term {
     double scale;      /* of this step: d loss / d value, for each token of the micro-batch */
 };
 
-/* ---- metrics of an algorithm, collected during `loss` ---- */
+/* ---- metrics, collected during a step ---- */
 typedef struct {
+    const nrl_metric *row; /* NULL: metric `index` of the algorithm */
     uint32_t index;
     double value, weight;
 } ctx_metric;
-/* Fetches the values that nrl_metric_add has collected since the last call. The array belongs to the context and is
+/* While `begin` calls have no end, metrics are dropped: in a recompute, and in a model that is only read. */
+void ctx_mute_metrics(nrl_ctx *ctx, bool begin);
+/* Whether nrl_metric_add may be called (true at first): in a loss, but not in other plugins. */
+void ctx_allow_loss_metrics(nrl_ctx *ctx, bool allow);
+/* Fetches the values that plugins have reported since the last call. The array belongs to the context and is
  * valid until the next call. */
 nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n);
 

@@ -39,6 +39,7 @@ typedef struct {
 
 typedef struct rope_table rope_table;
 typedef struct {
+    const nrl_metric *row;
     uint32_t index;
     nrl_tensor *value; /* refcounted */
     double weight;
@@ -81,6 +82,8 @@ struct nrl_ctx {
     pending_metric *metrics;
     ctx_metric *taken;
     size_t n_metrics, metrics_capacity;
+    int metrics_muted;
+    bool no_loss_metrics;
     const ctx_profiler *profiler; /* NULL = off */
     profile *profile;             /* the profiler's */
     double flops;                 /* see ctx_flops */

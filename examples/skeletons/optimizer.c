@@ -42,7 +42,7 @@ static nrl_status @NAME@_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
                                 const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(@NAME@_slice(self, ctx, &slices[i], step));
+        NRL_TRY(@NAME@_slice(self, ctx, nrl_slice_at(slices, i, step), step));
     return NRL_OK;
 }
 

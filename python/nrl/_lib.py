@@ -68,7 +68,7 @@ getenv = ctypes.cast(libc.getenv, c_void_p).value
 (BETTER_NONE, BETTER_SMALLER, BETTER_LARGER) = range(3)
 ENCODE_ADD_SPECIAL, ENCODE_SPECIAL_AS_TEXT = 1, 2
 KIND_ALGORITHM = 1
-ABI, BUILD = 2, 4
+ABI, BUILD = 3, 4
 MAX_DIMS, MAX_TERMS, TAPE_MAX_OPERANDS = 4, 4, 8
 
 # ---- structs ----
@@ -157,7 +157,7 @@ class nrl_plugin(Structure):
     _fields_ = [("abi", c_uint32), ("build", c_uint32), ("kind", c_uint32), ("size", c_uint32), ("n_options", c_uint32),
                 ("option_size", c_uint32), ("options_size", c_uint32), ("priority", c_int32), ("name", c_char_p),
                 ("version", c_char_p), ("summary", c_char_p), ("options", c_void_p), ("check", c_void_p),
-                ("reserved", c_void_p * 4)]
+                ("metrics", c_void_p), ("reserved", c_void_p * 3)]
 
 
 class nrl_option(Structure):
@@ -173,7 +173,7 @@ class nrl_algorithm(Structure):
     _fields_ = [("plugin", nrl_plugin), ("needs", POINTER(c_char_p)), ("metrics", POINTER(nrl_metric)), ("n_terms", c_uint32),
                 ("tokenwise", c_bool), ("example_kind", c_uint32), ("create", c_void_p), ("destroy", c_void_p),
                 ("weight", c_void_p), ("loss", c_void_p), ("step_end", c_void_p), ("state", c_void_p),
-                ("instance_needs", c_void_p), ("initial_loss", c_void_p), ("group", c_void_p)]
+                ("instance_needs", c_void_p), ("initial_loss", c_void_p), ("group", c_void_p), ("detaches", c_void_p)]
 
 
 class nrl_tape_record(Structure):

@@ -80,9 +80,14 @@ END {
     print "#define CONSTANT(c) printf(\"%s = %lld\\n\", #c, (long long)(c))"
     print "int main(void)\n{"
     while (match(text, /\/\*[^*]*\*+([^\/*][^*]*\*+)*\//)) text = substr(text, 1, RSTART - 1) " " substr(text, RSTART + RLENGTH)
-    while (match(text, /(typedef struct|enum)[ \n]*[A-Za-z_0-9]*[ \n]*\{/)) {
-        is_enum = substr(text, RSTART, 4) == "enum"
-        text = substr(text, RSTART + RLENGTH)
+    # Two searches: mawk finds the first alternative of (typedef struct|enum) wherever it stands.
+    for (;;) {
+        at_enum = match(text, /enum[ \n]*[A-Za-z_0-9]*[ \n]*\{/)
+        enum_end = RSTART + RLENGTH
+        at_struct = match(text, /typedef struct[ \n]*[A-Za-z_0-9]*[ \n]*\{/)
+        if (!at_enum && !at_struct) break
+        is_enum = at_enum && (!at_struct || at_enum < at_struct)
+        text = substr(text, is_enum ? enum_end : RSTART + RLENGTH)
         depth = 1
         for (at = 1; depth; at++) {
             c = substr(text, at, 1)

@@ -227,21 +227,22 @@ static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t leng
     nrl_mat dy = matrix(b, dtype, n, heads * width), dq = matrix(b, dtype, n, heads * width);
     nrl_mat dk = matrix(b, dtype, n, kv_heads * width), dv = matrix(b, dtype, n, kv_heads * width);
     nrl_mat lse = matrix(b, NRL_DTYPE_F32, heads, n);
-    nrl_attention_grad_args g = {.forward = {.size = sizeof g.forward,
-                                             .n_segments = (uint32_t)n_segments,
-                                             .q = q,
-                                             .k = k,
-                                             .v = v,
-                                             .y = y,
-                                             .lse = lse,
-                                             .cu_q = device_cu,
-                                             .cu_k = device_cu,
-                                             .host_cu_q = cu,
-                                             .host_cu_k = cu,
-                                             .n_heads = heads,
-                                             .n_kv_heads = kv_heads,
-                                             .head_dim = width,
-                                             .scale = 0.125},
+    nrl_attention_grad_args g = {.size = sizeof g,
+                                 .forward = &(nrl_attention_args){.size = sizeof(nrl_attention_args),
+                                                                  .n_segments = (uint32_t)n_segments,
+                                                                  .q = q,
+                                                                  .k = k,
+                                                                  .v = v,
+                                                                  .y = y,
+                                                                  .lse = lse,
+                                                                  .cu_q = device_cu,
+                                                                  .cu_k = device_cu,
+                                                                  .host_cu_q = cu,
+                                                                  .host_cu_k = cu,
+                                                                  .n_heads = heads,
+                                                                  .n_kv_heads = kv_heads,
+                                                                  .head_dim = width,
+                                                                  .scale = 0.125},
                                  .dy = dy,
                                  .dq = dq,
                                  .dk = dk,
@@ -251,7 +252,7 @@ static void attention(bench *b, uint32_t dtype, int64_t n_segments, int64_t leng
              (long long)heads, (long long)kv_heads, (long long)width, nrl_dtype_name(dtype));
     /* only the half of the pairs that are visible count */
     double flops = 4.0 * (double)n * (double)(length + 1) / 2 * (double)(heads * width);
-    double t = best_time(b, run_attention, &g.forward);
+    double t = best_time(b, run_attention, (void *)(uintptr_t)g.forward);
     print_row(b, "attention", shape, t);
     print_flops(b, flops, t, dtype == NRL_DTYPE_BF16);
     t = best_time(b, run_attention_grad, &g);

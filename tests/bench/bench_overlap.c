@@ -84,7 +84,8 @@ static void make_network(network *n, const settings *s)
         nrl_param **first = &n->list[u ? 1 + (u - 1) * MATRICES : 0];
         int32_t count = u ? MATRICES : 1;
         n->units[u] = (nrl_unit_uses){.name = "unit", .n_uses = count, .uses = first};
-        n->actions[n->n_units - 1 - u] = (nrl_action){.pass = NRL_PASS_BACKWARD,
+        n->actions[n->n_units - 1 - u] = (nrl_action){.size = sizeof(nrl_action),
+                                                      .pass = NRL_PASS_BACKWARD,
                                                       .unit = u,
                                                       .n_uses = count,
                                                       .n_final = count,

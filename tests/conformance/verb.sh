@@ -17,13 +17,16 @@ has out " more of "
 has err "error: algorithm 'mean' breaks "
 
 run 1 plugins test "$wrong/backends/crashing.so" --json
-has out '"ended_by": "Aborted"'
+has out '"reason": "the plugin ended the process: Aborted"'
+has out '"rule": "a watch begins and ends"' # what comes after the crash
 has out '"passed": false'
-has err "error: backend 'crashing' ended the process: Aborted"
+has err "error: backend 'crashing' breaks "
 run 0 plugins test --json "$plugins/loggers/jsonl.so"
 has out '"rule": "a write takes any record"'
 has out '"passed": true'
-run 0 plugins test "$wrong/backends/right.so" threads=2
+run 1 plugins test "$wrong/backends/few.so" threads=2
+has out "it has no fill, copy, unary"
+lacks out "FAILED   square_sum"
 
 # A path without a folder, as typed beside the file.
 cp "$plugins/optimizers/adamw.so" .

@@ -1,6 +1,6 @@
 #!/bin/sh
 # wrong.sh DIR [argument of `nrl plugins test`]...: every plugin in DIR breaks exactly the rule that its summary
-# names; `right` breaks none, and `lacks_MEMBER` does not open. Runs four at a time, because they mostly wait.
+# names; `right` breaks none (there is none for backends: the tree's own are), and `lacks_MEMBER` does not open. Runs four at a time, because they mostly wait.
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl
 work=$(mktemp -d)
@@ -29,7 +29,7 @@ try() {
     [ ! -s "$work/$name.bad" ] || cat "$out" >>"$work/$name.bad"
 }
 
-[ -f "$folder/right.so" ] || { echo "no plugins in $folder"; exit 1; }
+[ -f "$folder/right.so" ] || [ -f "$folder/few.so" ] || { echo "no plugins in $folder"; exit 1; }
 started=0
 for file in "$folder"/*.so; do
     try "$(basename "$file" .so)" "$@" &

@@ -384,6 +384,7 @@ typedef struct {
     buffer q, k, v, dy, y, lse, dq, dk, dv;
     int32_t cu[4];
     void *device_cu;
+    nrl_attention_args forward;
     nrl_attention_grad_args args;
 } attention;
 
@@ -403,26 +404,28 @@ static void attention_run(const device *d, const shapes *s, attention *a)
     a->cu[1] = (int32_t)(t / 2 + 3), a->cu[2] = (int32_t)(t - 5), a->cu[3] = (int32_t)t;
     a->device_cu = allocate(d, 4, NRL_DTYPE_F32);
     must(d->table->copy(d->self, NULL, a->device_cu, a->cu, sizeof a->cu, NRL_COPY_TO_DEVICE));
-    a->args = (nrl_attention_grad_args){.forward = {.size = sizeof a->args.forward,
-                                                    .n_segments = 3,
-                                                    .q = a->q.mat,
-                                                    .k = a->k.mat,
-                                                    .v = a->v.mat,
-                                                    .y = a->y.mat,
-                                                    .lse = a->lse.mat,
-                                                    .cu_q = a->device_cu,
-                                                    .cu_k = a->device_cu,
-                                                    .host_cu_q = a->cu,
-                                                    .host_cu_k = a->cu,
-                                                    .n_heads = s->heads,
-                                                    .n_kv_heads = s->kv_heads,
-                                                    .head_dim = s->head_width,
-                                                    .scale = 1 / sqrt((double)s->head_width)},
+    a->forward = (nrl_attention_args){.size = sizeof a->forward,
+                                      .n_segments = 3,
+                                      .q = a->q.mat,
+                                      .k = a->k.mat,
+                                      .v = a->v.mat,
+                                      .y = a->y.mat,
+                                      .lse = a->lse.mat,
+                                      .cu_q = a->device_cu,
+                                      .cu_k = a->device_cu,
+                                      .host_cu_q = a->cu,
+                                      .host_cu_k = a->cu,
+                                      .n_heads = s->heads,
+                                      .n_kv_heads = s->kv_heads,
+                                      .head_dim = s->head_width,
+                                      .scale = 1 / sqrt((double)s->head_width)};
+    a->args = (nrl_attention_grad_args){.size = sizeof a->args,
+                                        .forward = &a->forward,
                                         .dy = a->dy.mat,
                                         .dq = a->dq.mat,
                                         .dk = a->dk.mat,
                                         .dv = a->dv.mat};
-    must(d->table->ops->attention(d->self, NULL, &a->args.forward));
+    must(d->table->ops->attention(d->self, NULL, &a->forward));
     must(d->table->ops->attention_grad(d->self, NULL, &a->args));
 }
 
@@ -448,7 +451,7 @@ static double attention_row(const shapes *s, const attention *a, int64_t h, int6
             score += input(&a->q, t, h * width + c) * input(&a->k, j, g * width + c);
             dp[j - first] += input(&a->dy, t, h * width + c) * input(&a->v, j, g * width + c);
         }
-        p[j - first] = exp(score * a->args.forward.scale);
+        p[j - first] = exp(score * a->forward.scale);
         sum += p[j - first];
     }
     for (int64_t j = first; j <= t; j++) {
@@ -482,11 +485,11 @@ static void attention_check(const device *d, const shapes *s)
         const double dot = attention_row(s, &a, h, t, first, p, dp);
         double sum = 0, total = 0, slope = 0, slopes = 0;
         for (int64_t j = first; j <= t; j++) {
-            const double ds = p[j - first] * (dp[j - first] - dot) * a.args.forward.scale;
+            const double ds = p[j - first] * (dp[j - first] - dot) * a.forward.scale;
             sum += p[j - first] * input(&a.v, j, g * width + c);
             total += fabs(p[j - first] * input(&a.v, j, g * width + c));
             slope += ds * input(&a.k, j, g * width + c);
-            slopes += p[j - first] * (fabs(dp[j - first]) + fabs(dot)) * a.args.forward.scale *
+            slopes += p[j - first] * (fabs(dp[j - first]) + fabs(dot)) * a.forward.scale *
                       fabs(input(&a.k, j, g * width + c));
         }
         compare(&y, NRL_DTYPE_BF16, element(d, &a.y.mat, t, h * width + c), sum, total * 0x1p15, 0);
@@ -502,8 +505,8 @@ static void attention_check(const device *d, const shapes *s)
                 const double dot = attention_row(s, &a, h, t, first, p, dp), one = p[j - first], x = dp[j - first];
                 sum += one * input(&a.dy, t, h * width + c);
                 total += fabs(one * input(&a.dy, t, h * width + c));
-                slope += one * (x - dot) * a.args.forward.scale * input(&a.q, t, h * width + c);
-                slopes += one * (fabs(x) + fabs(dot)) * a.args.forward.scale * fabs(input(&a.q, t, h * width + c));
+                slope += one * (x - dot) * a.forward.scale * input(&a.q, t, h * width + c);
+                slopes += one * (fabs(x) + fabs(dot)) * a.forward.scale * fabs(input(&a.q, t, h * width + c));
             }
         compare(&dv, NRL_DTYPE_BF16, element(d, &a.dv.mat, j, g * width + c), sum, total * 0x1p15, 0);
         compare(&dk, NRL_DTYPE_BF16, element(d, &a.dk.mat, j, g * width + c), slope, slopes * 0x1p15, 0);

@@ -68,10 +68,10 @@ static void put_bytes(arena *a, nrl_node *map, const nrl_run_info *f)
 static void put_machine(arena *a, nrl_node *map, const nrl_run_info *f)
 {
     node_append_int(a, map, "peak_rss", f->peak_rss);
-    node_append_text(a, map, "device", f->device.name);
-    node_append_text(a, map, "isa", f->device.isa);
-    node_append_text(a, map, "library", f->device.library);
-    node_append_int(a, map, "threads", f->device.n_threads);
+    node_append_text(a, map, "device", f->device->name);
+    node_append_text(a, map, "isa", f->device->isa);
+    node_append_text(a, map, "library", f->device->library);
+    node_append_int(a, map, "threads", f->device->n_threads);
     node_append_int(a, map, "ranks", f->ranks);
 }
 
@@ -209,7 +209,7 @@ static void put_memory(arena *a, nrl_node *map, const bench_found *f)
     node_append_int(a, m, "strategy_bytes", f->stats.strategy_bytes);
     node_append_int(a, m, "used_peak_bytes", f->stats.used_peak_bytes);
     node_append_int(a, m, "reserved_peak_bytes", f->stats.reserved_peak_bytes);
-    node_append_int(a, m, "total_bytes", f->stats.device.memory_bytes);
+    node_append_int(a, m, "total_bytes", f->stats.device->memory_bytes);
     for (size_t i = 0; i < f->n_watched; i++)
         if (is_memory(f->watched[i].name)) put(a, m, f->watched[i].name + 7, f->watched[i].value);
 }

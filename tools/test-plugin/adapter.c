@@ -640,12 +640,12 @@ void conformance_adapter(const nrl_adapter *table, const conformance_setup *setu
     if (!compute_open(&s.compute, setup, report)) return;
     if (check_choice(&s) && report_ok(report, open_set(&s, s.settings, &s.set), "an instance is created") &&
         report_ok(report, use_batch(&s, &b), "the backend opens")) {
-        check_names(&s);
-        check_words(&s);
-        check_adopted(&s);
-        check_instances(&s);
+        REPORT_CASE(report, "names of parameters are unique and contain the module") check_names(&s);
+        REPORT_CASE(report, "aliases refer to existing options") check_words(&s);
+        REPORT_CASE(report, "an adapter from disk keeps its settings") check_adopted(&s);
+        REPORT_CASE(report, "instances live side by side") check_instances(&s);
         for (int32_t i = 0; i < s.set.n; i++)
-            check_module(&s, i);
+            REPORT_CASE(report, "an adapted product is computed") check_module(&s, i);
         nrl_harness_use_batch(s.compute.harness, NULL);
     }
     if (s.set.self) table->destroy(s.set.self);

@@ -11,6 +11,12 @@
 #define RELATIVE 1e-4
 #define ABSOLUTE 1e-5
 
+/* A difference of sums near 50 in f32 (error 3e-6) over a step of 0.02: 2e-4, and the curvature of the loss. */
+#define SLOPE_STEP 1e-2
+#define SLOPE_RELATIVE 2e-2
+#define SLOPE_ABSOLUTE 2e-3
+
+enum { SLOPES = 16 };  /* rows that are compared, at most */
 enum { N_BLOCKS = 6 }; /* if the loss does not couple examples */
 
 /* ---- instances ---- */
@@ -93,6 +99,100 @@ static void check_sums(algorithm_suite *s, const algorithm_outcome *whole)
             report_check(s->report,
                          is_near(i < a.n_rows ? a.grad[i] : b.grad[i - a.n_rows], whole->grad[i], RELATIVE, ABSOLUTE),
                          "gradients of parts are those of the whole", "row %lld", (long long)i);
+    }
+}
+
+static void check_hard(algorithm_suite *s)
+{
+    algorithm_outcome hard = algorithm_run(s, s->self, all, s->n_examples, 60);
+    for (uint32_t k = 0; k < s->table->n_terms; k++)
+        report_check(s->report, isfinite(hard.sums[k]), "sums and weights are finite",
+                     "log-probs in (-60, 0): term %u is %g", k, hard.sums[k]);
+}
+
+/* Tokens of probability 1, as models have them that repeat what they have learned. */
+static void check_certain(algorithm_suite *s)
+{
+    s->certain = true;
+    algorithm_outcome o = algorithm_run(s, s->self, all, s->n_examples, 4);
+    s->certain = false;
+    for (uint32_t k = 0; k < s->table->n_terms; k++)
+        report_check(s->report, isfinite(o.sums[k]), "log-probs of 0 give finite numbers", "term %u is %g", k,
+                     o.sums[k]);
+    for (int64_t i = 0; i < o.n_rows; i++)
+        report_check(s->report, isfinite(o.grad[i]), "log-probs of 0 give finite numbers",
+                     "the gradient of row %lld is %g", (long long)i, o.grad[i]);
+}
+
+static double sum_moved(algorithm_suite *s, int64_t row, double by)
+{
+    double sum = 0;
+    s->moved = row;
+    s->by = by;
+    algorithm_outcome o = algorithm_run(s, s->self, all, s->n_examples, 4);
+    s->by = 0;
+    for (uint32_t k = 0; k < s->table->n_terms; k++)
+        sum += o.sums[k];
+    return sum;
+}
+
+/* A custom node with a wrong backward, or a detached value: what is learned is not the loss. A loss may have kinks, and
+ * a row next to one has no slope: one row of eight may be off. */
+static void check_slopes(algorithm_suite *s)
+{
+    const char *rule = "a gradient is the slope of the loss";
+    if (s->table->detaches && s->table->detaches(s->self)) {
+        report_skip(s->report, rule, "it declares that it detaches values");
+        return;
+    }
+    algorithm_outcome o = algorithm_run(s, s->self, all, s->n_examples, 4);
+    double length = 0, want = 0;
+    int64_t step = o.n_rows / SLOPES + 1, off = 0, n = 0, worst = 0;
+    for (int64_t i = 0; i < o.n_rows; i++)
+        length = fmax(length, fabs(o.grad[i]));
+    for (int64_t i = 0; i < o.n_rows; i += step, n++) {
+        double slope = (sum_moved(s, i, SLOPE_STEP) - sum_moved(s, i, -SLOPE_STEP)) / (2 * SLOPE_STEP);
+        if (is_near(o.grad[i], slope, 0, SLOPE_RELATIVE * length + SLOPE_ABSOLUTE)) continue;
+        off++;
+        worst = i;
+        want = slope;
+    }
+    report_check(s->report, off * 8 <= n, rule,
+                 "row %lld: the gradient is %.6g, the loss has %.6g; %lld of %lld rows are off", (long long)worst,
+                 o.grad[worst], want, (long long)off, (long long)n);
+}
+
+static void check_weights(algorithm_suite *s, const algorithm_outcome *whole)
+{
+    s->light = true;
+    algorithm_outcome o = algorithm_run(s, s->self, all, s->n_examples, 4);
+    s->light = false;
+    bool changed = false;
+    for (uint32_t k = 0; k < s->table->n_terms; k++)
+        changed = changed || !is_near(o.sums[k], whole->sums[k], 1e-6, 0);
+    report_check(s->report, changed, "weights of target positions count",
+                 "no term changes when the last position of each sequence weighs 0.25 instead of 0.5");
+}
+
+/* A mean over the micro-batch would be averaged again, with the weight of the whole. */
+static void check_metrics(algorithm_suite *s)
+{
+    int32_t twice[2 * ALGORITHM_MAX_BLOCKS];
+    for (int64_t i = 0; i < 2 * s->n_examples; i++)
+        twice[i] = all[i % s->n_examples];
+    algorithm_outcome one = algorithm_run(s, s->self, all, s->n_examples, 4);
+    algorithm_outcome two = algorithm_run(s, s->self, twice, 2 * s->n_examples, 4);
+    for (uint32_t i = 0; i < ALGORITHM_MAX_METRICS && s->table->metrics && s->table->metrics[i].name; i++) {
+        const nrl_metric *row = &s->table->metrics[i];
+        double times = row->reduce == NRL_REDUCE_MAX || row->reduce == NRL_REDUCE_MIN ? 1 : 2;
+        if (!one.metrics[i].any || !two.metrics[i].any) continue;
+        report_check(s->report, is_near(two.metrics[i].value, times * one.metrics[i].value, RELATIVE, ABSOLUTE),
+                     "a metric is a sum with its weight", "'%s' of a batch is %.9g, of the batch twice %.9g", row->name,
+                     one.metrics[i].value, two.metrics[i].value);
+        if (row->reduce == NRL_REDUCE_MEAN)
+            report_check(s->report, is_near(two.metrics[i].weight, 2 * one.metrics[i].weight, RELATIVE, ABSOLUTE),
+                         "a metric is a sum with its weight", "the weight of '%s' is %.9g, of the batch twice %.9g",
+                         row->name, one.metrics[i].weight, two.metrics[i].weight);
     }
 }
 
@@ -216,18 +316,22 @@ static bool find_group(algorithm_suite *s)
 static void run_rules(algorithm_suite *s)
 {
     if (!find_group(s)) return;
+    conformance_report *r = s->report;
+    if (!report_begin(r, "a loss is computed")) return;
     algorithm_outcome whole = algorithm_run(s, s->self, all, s->n_examples, 4);
-    check_finite(s, &whole, "log-probs in (-4, 0)");
-    algorithm_outcome hard = algorithm_run(s, s->self, all, s->n_examples, 60);
-    for (uint32_t k = 0; k < s->table->n_terms; k++)
-        report_check(s->report, isfinite(hard.sums[k]), "sums and weights are finite",
-                     "log-probs in (-60, 0): term %u is %g", k, hard.sums[k]);
-    check_repeats(s, &whole);
-    check_sums(s, &whole);
-    if (s->table->tokenwise) check_separable(s, &whole);
-    check_instances(s, &whole);
-    check_state(s);
-    if (s->table->initial_loss) check_initial_loss(s);
+    report_end(r, CASE_NEW);
+    REPORT_CASE(r, "sums and weights are finite") check_finite(s, &whole, "log-probs in (-4, 0)");
+    REPORT_CASE(r, "sums and weights are finite") check_hard(s);
+    REPORT_CASE(r, "equal calls give equal sums") check_repeats(s, &whole);
+    REPORT_CASE(r, "a loss is a sum, not a mean") check_sums(s, &whole);
+    REPORT_CASE(r, "a gradient is the slope of the loss") check_slopes(s);
+    REPORT_CASE(r, "log-probs of 0 give finite numbers") check_certain(s);
+    REPORT_CASE(r, "weights of target positions count") check_weights(s, &whole);
+    REPORT_CASE(r, "a metric is a sum with its weight") check_metrics(s);
+    if (s->table->tokenwise) REPORT_CASE(r, "a tokenwise loss takes any rows") check_separable(s, &whole);
+    REPORT_CASE(r, "instances live side by side") check_instances(s, &whole);
+    REPORT_CASE(r, "state comes back as it was saved") check_state(s);
+    if (s->table->initial_loss) REPORT_CASE(r, "initial_loss is the loss of policy = reference") check_initial_loss(s);
 }
 
 void conformance_algorithm(const nrl_algorithm *table, const conformance_setup *setup, conformance_report *report)

@@ -48,7 +48,7 @@ static void fill_segment(const algorithm_suite *s, filling *f, int64_t segment, 
         f->row_token[f->n_rows] = (int32_t)(f->n_tokens + i);
         f->row_target[f->n_rows] = (int32_t)((example * 7 + i) % 50);
         f->row_segment[f->n_rows] = (int32_t)segment;
-        f->row_weight[f->n_rows] = s->prompt_targets && i == 0 ? 0 : i == n - 1 ? 0.5f : 1;
+        f->row_weight[f->n_rows] = s->prompt_targets && i == 0 ? 0 : i < n - 1 ? 1 : s->light ? 0.25f : 0.5f;
     }
     f->n_tokens += n + 1;
     f->cu_seqlens[segment + 1] = (int32_t)f->n_tokens;
@@ -101,7 +101,8 @@ static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *ex
                     (uint64_t)nrl_batch_segment_side(b)[segment] * 100 + (unsigned char)(s->agree ? 'l' : name[0]);
         last = segment;
         for (int64_t v = 0; v < width; v++)
-            values[i * width + v] = (float)compute_uniform(&state, -scale, 0);
+            values[i * width + v] = s->certain ? 0 : (float)compute_uniform(&state, -scale, 0);
+        if (i == s->moved && !strcmp(name, "logps")) values[i] += (float)s->by;
     }
     nrl_status st = nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, width > 1 ? 2 : 1, shape, values, column);
     free(values);
@@ -145,7 +146,7 @@ nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tens
     return st;
 }
 
-static void check_metrics(algorithm_suite *s)
+static void take_metrics(algorithm_suite *s, algorithm_outcome *o)
 {
     int64_t n, rows = 0;
     while (s->table->metrics && s->table->metrics[rows].name)
@@ -161,6 +162,12 @@ static void check_metrics(algorithm_suite *s)
         nrl_harness_metric(s->compute.harness, i, &index, &value, &weight);
         report_check(s->report, index < rows && isfinite(value) && isfinite(weight), "metrics are declared and finite",
                      "metric %u is %g, weight %g", index, value, weight);
+        if (index >= rows || index >= ALGORITHM_MAX_METRICS) continue;
+        bool adds =
+            s->table->metrics[index].reduce == NRL_REDUCE_MEAN || s->table->metrics[index].reduce == NRL_REDUCE_SUM;
+        o->metrics[index].value = adds ? o->metrics[index].value + value : value;
+        o->metrics[index].weight += weight;
+        o->metrics[index].any = true;
     }
 }
 
@@ -184,7 +191,7 @@ algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *e
     if (st == NRL_OK) st = algorithm_columns(s, b, examples, scale, &logps);
     if (st == NRL_OK) st = algorithm_loss(s, self, b, logps, &o);
     report_ok(s->report, st, "loss succeeds on an ordinary batch");
-    check_metrics(s);
+    take_metrics(s, &o);
     nrl_scope_end(s->compute.ctx);
     nrl_harness_use_batch(s->compute.harness, NULL);
     nrl_harness_batch_free(b);

@@ -10,7 +10,8 @@ enum {
     ALGORITHM_MAX_GROUP = 16,
     ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP,
     ALGORITHM_MAX_SEGMENTS = 2 * ALGORITHM_MAX_BLOCKS,
-    ALGORITHM_MAX_ROWS = 1024
+    ALGORITHM_MAX_ROWS = 1024,
+    ALGORITHM_MAX_METRICS = 64 /* that are compared */
 };
 
 typedef struct {
@@ -21,7 +22,11 @@ typedef struct {
     void *self;
     bool pairs, prompt_targets;
     int64_t group, n_examples;
-    bool agree; /* log-probs of the policy equal those of the reference */
+    bool agree;    /* log-probs of the policy equal those of the reference */
+    bool certain;  /* log-probs of both are 0 */
+    bool light;    /* the last target position of each segment weighs a quarter, not a half */
+    int64_t moved; /* a target position whose log-prob is larger by `by`; */
+    double by;     /* 0 = none */
 } algorithm_suite;
 
 /* The results of a loss on one batch. */
@@ -29,6 +34,10 @@ typedef struct {
     double sums[NRL_MAX_TERMS], weights[NRL_MAX_TERMS];
     double grad[ALGORITHM_MAX_ROWS]; /* d (sum of the terms) / d logps */
     int64_t n_rows;
+    struct {
+        double value, weight;
+        bool any;
+    } metrics[ALGORITHM_MAX_METRICS]; /* sums of what was reported; the last value of a max or min */
 } algorithm_outcome;
 
 extern const char *const algorithm_columns_known[]; /* columns over target positions that the core fills;

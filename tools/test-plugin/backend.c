@@ -6,6 +6,8 @@
 #include "backend.h"
 #include "base/arena.h"
 #include "config/options.h"
+#include "lives.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,15 +77,15 @@ static void check_memory(suite *s)
 
 static void run_operations(suite *s)
 {
-    suite_elementwise(s);
-    suite_reductions(s);
-    suite_moves(s);
-    suite_gemm(s);
-    suite_norms(s);
-    suite_layers(s);
-    suite_head(s);
-    suite_attention(s);
-    suite_updates(s);
+    REPORT_CASE(s->report, "operations: elementwise") suite_elementwise(s);
+    REPORT_CASE(s->report, "operations: reductions") suite_reductions(s);
+    REPORT_CASE(s->report, "operations: moves") suite_moves(s);
+    REPORT_CASE(s->report, "operations: gemm") suite_gemm(s);
+    REPORT_CASE(s->report, "operations: norms") suite_norms(s);
+    REPORT_CASE(s->report, "operations: layers") suite_layers(s);
+    REPORT_CASE(s->report, "operations: head") suite_head(s);
+    REPORT_CASE(s->report, "operations: attention") suite_attention(s);
+    REPORT_CASE(s->report, "operations: updates") suite_updates(s);
 }
 
 enum { SUMS_BYTES = 8 << 20 };
@@ -115,17 +117,53 @@ static void check_threads(suite *s)
     s->self = first_self;
 }
 
+static bool open_once(void *user)
+{
+    const suite *s = user;
+    void *self, *memory;
+    if (s->table->open(s->options, 0, &self) != NRL_OK) return false;
+    nrl_status st = s->table->alloc(self, 4096, &memory);
+    if (st == NRL_OK) s->table->free(self, memory);
+    s->table->close(self);
+    return st == NRL_OK;
+}
+
+/* What models of the common families, losses and the norm of gradients call. */
+static void check_complete(suite *s)
+{
+#define NEEDED(name)                                                                                                   \
+    {                                                                                                                  \
+#name, s->ops.name != NULL                                                                                     \
+    }
+    const struct {
+        const char *name;
+        bool is_there;
+    } all[] = {NEEDED(fill),           NEEDED(copy),  NEEDED(unary),     NEEDED(unary_grad), NEEDED(binary),
+               NEEDED(binary_grad),    NEEDED(where), NEEDED(reduce),    NEEDED(gemm),       NEEDED(gather),
+               NEEDED(scatter),        NEEDED(norm),  NEEDED(norm_grad), NEEDED(rope),       NEEDED(attention),
+               NEEDED(attention_grad), NEEDED(glu),   NEEDED(glu_grad),  NEEDED(head),       NEEDED(head_grad),
+               NEEDED(square_sum)};
+#undef NEEDED
+    char absent[400] = "";
+    for (int i = 0; i < COUNT(all); i++)
+        if (!all[i].is_there)
+            snprintf(absent + strlen(absent), sizeof absent - strlen(absent), "%s%s", *absent ? ", " : "", all[i].name);
+    report_check(s->report, !*absent, "a backend has what every run needs", "it has no %s", absent);
+}
+
 void conformance_backend(const nrl_backend *table, const conformance_setup *setup, conformance_report *report)
 {
     suite s = {.table = table, .options = setup->options, .report = report, .random = 1};
     suite_case(&s, "probe");
     if (table->probe && !suite_ok(&s, table->probe(), "probe says that it can run")) return;
     known_ops(&s);
+    check_complete(&s);
+    REPORT_CASE(report, "instances come and go") lives_check(report, open_once, &s); /* before threads exist */
     if (!open_with(&s, 0)) return;
     check_info(&s);
-    check_memory(&s);
+    REPORT_CASE(report, "memory is 64-byte aligned") check_memory(&s);
     run_operations(&s);
-    suite_measure(&s);
-    check_threads(&s);
+    REPORT_CASE(report, "a watch begins and ends") suite_measure(&s);
+    REPORT_CASE(report, "sums do not depend on the number of threads") check_threads(&s);
     table->close(s.self);
 }

@@ -149,8 +149,12 @@ static void check_attention(suite *s, const attention_case *c)
     suite_expect(s, "attention weighs the values of the keys it sees", a.y, a.want[0], 5e-6, low ? 0.02 : 3e-6);
     suite_expect(s, "attention saves the log-sum-exp", a.lse, a.want_lse, 2e-6, low ? 0.02 : 3e-6);
     if (s->ops.attention_grad) {
-        nrl_attention_grad_args g = {
-            .forward = f, .dy = mat_args(a.dy), .dq = mat_args(a.dq), .dk = mat_args(a.dk), .dv = mat_args(a.dv)};
+        nrl_attention_grad_args g = {.size = sizeof g,
+                                     .forward = &f,
+                                     .dy = mat_args(a.dy),
+                                     .dq = mat_args(a.dq),
+                                     .dk = mat_args(a.dk),
+                                     .dv = mat_args(a.dv)};
         suite_ok(s, s->ops.attention_grad(s->self, NULL, &g), "attention_grad runs");
         mat *const d[] = {a.dq, a.dk, a.dv};
         for (int i = 0; i < 3; i++)

@@ -88,27 +88,28 @@ static void run_attention(suite *s, sink *k, const int32_t *cu, int n_segments)
     mat *dk = mat_new(s, NRL_DTYPE_F32, n, 32, 0), *dv = mat_new(s, NRL_DTYPE_F32, n, 32, 0);
     mat *lse = mat_new(s, NRL_DTYPE_F32, 6, n, 0);
     int32_t *device_cu = suite_array(s, cu, ((size_t)n_segments + 1) * sizeof *cu);
-    nrl_attention_grad_args g = {.forward = {.size = sizeof g.forward,
-                                             .n_segments = (uint32_t)n_segments,
-                                             .q = mat_args(q),
-                                             .k = mat_args(kk),
-                                             .v = mat_args(v),
-                                             .y = mat_args(y),
-                                             .lse = mat_args(lse),
-                                             .cu_q = device_cu,
-                                             .cu_k = device_cu,
-                                             .host_cu_q = cu,
-                                             .host_cu_k = cu,
-                                             .n_heads = 6,
-                                             .n_kv_heads = 2,
-                                             .head_dim = 16,
-                                             .scale = 0.25},
+    nrl_attention_grad_args g = {.size = sizeof g,
+                                 .forward = &(nrl_attention_args){.size = sizeof(nrl_attention_args),
+                                                                  .n_segments = (uint32_t)n_segments,
+                                                                  .q = mat_args(q),
+                                                                  .k = mat_args(kk),
+                                                                  .v = mat_args(v),
+                                                                  .y = mat_args(y),
+                                                                  .lse = mat_args(lse),
+                                                                  .cu_q = device_cu,
+                                                                  .cu_k = device_cu,
+                                                                  .host_cu_q = cu,
+                                                                  .host_cu_k = cu,
+                                                                  .n_heads = 6,
+                                                                  .n_kv_heads = 2,
+                                                                  .head_dim = 16,
+                                                                  .scale = 0.25},
                                  .dy = mat_args(dy),
                                  .dq = mat_args(dq),
                                  .dk = mat_args(dk),
                                  .dv = mat_args(dv)};
     if (!s->ops.attention || !s->ops.attention_grad) return;
-    suite_ok(s, s->ops.attention(s->self, NULL, &g.forward), "attention runs");
+    suite_ok(s, s->ops.attention(s->self, NULL, g.forward), "attention runs");
     suite_ok(s, s->ops.attention_grad(s->self, NULL, &g), "attention_grad runs");
     mat *const all[] = {y, dq, dk, dv};
     for (int i = 0; i < COUNT(all); i++)

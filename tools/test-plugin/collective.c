@@ -62,8 +62,9 @@ void conformance_collective(const nrl_collective *table, const conformance_setup
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         collective_end end = COLLECTIVE_WENT_THROUGH;
         for (int32_t world = parts[i].least; world <= parts[i].most && !end; world++)
-            end = collective_run(table, setup, world, report, parts[i].name, parts[i].part);
+            REPORT_CASE(report, "a call that all ranks make completes")
+        end = collective_run(table, setup, world, report, parts[i].name, parts[i].part);
         if (end == COLLECTIVE_HANGS) return;
     }
-    check_missing(table, setup, report);
+    REPORT_CASE(report, "joining fails in time and names the missing rank") check_missing(table, setup, report);
 }

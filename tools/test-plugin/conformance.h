@@ -16,13 +16,19 @@ typedef struct {
     char text[448];          /* of the first failure, or the reason why it was skipped */
 } conformance_rule;
 
-enum { CONFORMANCE_MAX_RULES = 128 };
+enum { CONFORMANCE_MAX_RULES = 128, CONFORMANCE_MAX_CASES = 512 };
+
+typedef enum { CASE_NEW = 0, CASE_RUNNING, CASE_DONE, CASE_CRASHED } conformance_case;
 
 /* Contains no pointers, because it may be in memory that is shared with another process: a plugin
  * under test may crash. Zero-initialise. */
 typedef struct {
     conformance_rule rules[CONFORMANCE_MAX_RULES]; /* in the order of their first checks */
     int64_t n_rules, checked, failed;              /* checks */
+    unsigned char cases[CONFORMANCE_MAX_CASES];    /* conformance_case, in the order of the suite */
+    int32_t n_cases;                               /* that were begun by this process */
+    int32_t current;                               /* the case that is running, from 1; 0 = none */
+    char rule[64];                                 /* that a crash of it breaks */
 } conformance_report;
 
 typedef struct {
@@ -48,6 +54,7 @@ enum { SUITE_NEEDS_NOTHING = 0, SUITE_NEEDS_BACKEND = 1, SUITE_NEEDS_COLLECTIVE 
 bool conformance_has_suite(uint32_t kind);
 unsigned conformance_needs(uint32_t kind); /* the SUITE_NEEDS_... of a kind */
 /* The plugin may write to standard output. The kind must have a suite. */
+/* A process that crashed in a case is followed by another one with the same report, which leaves out what is done. */
 void conformance_run(const nrl_plugin *table, const conformance_setup *setup, conformance_report *report);
 
 #endif

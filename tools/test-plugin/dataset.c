@@ -555,30 +555,31 @@ void conformance_dataset(const nrl_dataset *table, const conformance_setup *setu
     reading few = {0}, many = {0}, given = {0};
     bool writes = table->write && table->extension;
     report_check(report, !table->write == !table->extension, "a writer has an extension", "one of the two is NULL");
-    check_missing(&s);
+    REPORT_CASE(report, "a missing path is NRL_ERR_CONFIG") check_missing(&s);
     if (writes) {
         const nrl_node *rows = make_rows(&s, FEW, -1, 0), *more = make_rows(&s, MANY, -1, FILLING);
         const char *small = write_rows(&s, "few", rows), *large = write_rows(&s, "many", more);
-        check_probe(&s, small);
+        REPORT_CASE(report, "a probe knows the plugin's own files") check_probe(&s, small);
         if (small) {
             read_path(&s, small, &few);
-            check_content(&s, &few, rows);
-            check_file(&s, small, &few, true);
-            check_life(&s, small);
+            REPORT_CASE(report, "a row has the texts that were written") check_content(&s, &few, rows);
+            REPORT_CASE(report, "a second reading gives the same rows") check_file(&s, small, &few, true);
+            REPORT_CASE(report, "instances live side by side") check_life(&s, small);
         }
         if (large) {
             read_path(&s, large, &many);
-            check_content(&s, &many, more);
+            REPORT_CASE(report, "a row has the texts that were written") check_content(&s, &many, more);
             report_check(report, many.n_ranges > 1, "many rows are more than one range", "%d rows of %d bytes in %lld",
                          MANY, 2 * FILLING, (long long)many.n_ranges);
-            check_ranges(&s, large, &many);
-            check_info(&s, large, &many);
+            REPORT_CASE(report, "threads read the same rows in the same order") check_ranges(&s, large, &many);
+            REPORT_CASE(report, "the number of rows is the announced one") check_info(&s, large, &many);
         }
-        check_hash(&s);
-        check_empty(&s);
-        if (small && few.status == NRL_OK) check_damage(&s, small, &few);
+        REPORT_CASE(report, "another content has another hash") check_hash(&s);
+        REPORT_CASE(report, "an empty file has no rows") check_empty(&s);
+        if (small && few.status == NRL_OK)
+            REPORT_CASE(report, "a truncated file gives its first rows or an error") check_damage(&s, small, &few);
     } else {
-        check_probe(&s, NULL);
+        REPORT_CASE(report, "a probe leaves other files alone") check_probe(&s, NULL);
         report_skip(report, "what was written can be read", "it has no writer: --path PATH names a file to read");
     }
     if (setup->path) {

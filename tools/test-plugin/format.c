@@ -310,24 +310,27 @@ void conformance_format(const nrl_format *table, const conformance_setup *setup,
     choose_tensors(&s);
     bool known = table->holds == NRL_HOLDS_MODEL || table->holds == NRL_HOLDS_ADAPTER;
     report_check(report, known, "a format holds a model or an adapter", "holds is %u", (unsigned)table->holds);
-    check_missing(&s);
+    REPORT_CASE(report, "a missing path gives an error text") check_missing(&s);
     if (!table->begin) {
-        check_probe(&s, NULL);
+        REPORT_CASE(report, "a probe leaves other directories alone") check_probe(&s, NULL);
         report_skip(report, "what was written reads back", "the format is read only");
     } else if (report_check(report, table->write && table->finish && table->abandon && table->owns,
                             "a writer has all its members", "write, finish, abandon or owns is NULL")) {
         const char *dir = write_folder(&s, "whole", NRL_DTYPE_F32, MAX_NUMEL, 0);
-        check_folder(&s, dir, 0);
-        check_probe(&s, dir);
-        if (dir) check_names(&s, dir);
-        if (dir) check_info(&s, dir);
+        REPORT_CASE(report, "what was written reads back") check_folder(&s, dir, 0);
+        REPORT_CASE(report, "a probe knows what the format writes") check_probe(&s, dir);
+        if (dir) REPORT_CASE(report, "a format owns every file that it writes") check_names(&s, dir);
+        if (dir) REPORT_CASE(report, "the description is kept") check_info(&s, dir);
+        REPORT_CASE(report, "what was written reads back")
         check_folder(&s, write_folder(&s, "shards", NRL_DTYPE_F32, 4, 100), 0);
+        REPORT_CASE(report, "what was written reads back")
         check_folder(&s, write_folder(&s, "bf16", NRL_DTYPE_BF16, 5, 0), 0x1p-8);
+        REPORT_CASE(report, "what was written reads back")
         check_folder(&s, write_folder(&s, "f16", NRL_DTYPE_F16, 5, 0), 0x1p-10);
         for (int64_t i = 0; i < s.n; i++)
             s.tensors[i].dtype = NRL_DTYPE_F32;
-        if (dir) check_life(&s, dir);
-        if (dir) check_damage(&s, dir);
+        if (dir) REPORT_CASE(report, "nothing stays open") check_life(&s, dir);
+        if (dir) REPORT_CASE(report, "a truncated file is refused") check_damage(&s, dir);
     }
     arena_free(&s.a);
 }

@@ -99,7 +99,7 @@ static void frontend_check_page(const nrl_frontend *table, conformance_report *r
 
 void conformance_frontend(const nrl_frontend *table, const conformance_setup *setup, conformance_report *r)
 {
-    frontend_check_probe(table, r);
-    frontend_check_failures(table, setup, r);
-    frontend_check_page(table, r);
+    REPORT_CASE(r, "a probe serves no config") frontend_check_probe(table, r);
+    REPORT_CASE(r, "a failure names the script") frontend_check_failures(table, setup, r);
+    REPORT_CASE(r, "a page has text") frontend_check_page(table, r);
 }

@@ -1,7 +1,7 @@
 /*
  * main.c - `nrl plugins test FILE`: does this plugin keep the rules of its kind?
- * The suite runs in a child process, as a plugin under test may crash; the report lies in memory
- * that both see.
+ * The suite runs in child processes, as a plugin under test may crash; the report lies in memory
+ * that all see.
  */
 #include "base/json.h"
 #include "cli/common/cli.h"
@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "conformance.h"
 #include "mesh/store.h"
+#include "report.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -115,19 +116,43 @@ static void run_child(const plugin_test *t)
     _exit(0);
 }
 
-static nrl_status run_suite(plugin_test *t)
+/* One process; its crash in a case is a failure of that case's rule, and another process goes on behind it. */
+static nrl_status run_process(plugin_test *t, bool *more)
 {
     int state = 0;
+    conformance_report *r = t->report;
+    r->n_cases = r->current = 0;
+    *more = false;
     fflush(NULL);
     pid_t child = fork();
     if (child < 0) return nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno));
     if (child == 0) run_child(t);
     while (waitpid(child, &state, 0) < 0)
         if (errno != EINTR) return nrl_fail(NRL_ERR_IO, "waiting for the suite: %s", strerror(errno));
-    if (WIFSIGNALED(state)) t->ended_by = WTERMSIG(state);
-    /* A plugin that ends the process itself. */
-    if (WIFEXITED(state) && WEXITSTATUS(state)) t->ended_by = SIGABRT;
+    bool crashed = WIFSIGNALED(state) || WEXITSTATUS(state);
+    if (crashed && r->current) {
+        r->cases[r->current - 1] = CASE_CRASHED;
+        *more = true;
+        if (WIFSIGNALED(state) && WTERMSIG(state) == SIGALRM)
+            report_check(r, false, r->rule, "the plugin does not return");
+        else if (WIFSIGNALED(state))
+            report_check(r, false, r->rule, "the plugin ended the process: %s", strsignal(WTERMSIG(state)));
+        else
+            report_check(r, false, r->rule, "the plugin ended the process: exit code %d", WEXITSTATUS(state));
+    } else if (crashed) {
+        t->ended_by = WIFSIGNALED(state) ? WTERMSIG(state) : SIGABRT; /* SIGABRT: the plugin called exit */
+    }
     return NRL_OK;
+}
+
+static nrl_status run_suite(plugin_test *t)
+{
+    nrl_status st;
+    bool more;
+    do
+        st = run_process(t, &more);
+    while (st == NRL_OK && more);
+    return st;
 }
 
 static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *at)

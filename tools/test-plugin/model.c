@@ -3,6 +3,7 @@
  * its parameters and the batch, and a token sees only itself and earlier tokens of its own segment.
  */
 #include "base/node.h"
+#include "lives.h"
 #include "model_suite.h"
 #include <math.h>
 #include <stdlib.h>
@@ -99,16 +100,29 @@ static void check_refusal(model_suite *s)
 static void run_rules(model_suite *s)
 {
     nrl_batch *b = model_suite_batch(s, 0);
+    if (!report_begin(s->report, "forward succeeds")) return;
     model_states *base = model_suite_states(s, b, false, "forward succeeds");
+    report_end(s->report, CASE_NEW);
     if (base->good) {
+        REPORT_CASE(s->report, "a unit uses only what it declares")
         free(model_suite_states(s, b, true, "a unit uses only what it declares"));
-        check_instances(s, b, base);
-        check_sight(s, base);
-        model_suite_gradients(s);
+        REPORT_CASE(s->report, "instances live side by side") check_instances(s, b, base);
+        REPORT_CASE(s->report, "no token sees a later one") check_sight(s, base);
+        REPORT_CASE(s->report, "gradients agree with finite differences") model_suite_gradients(s);
+        REPORT_CASE(s->report, "two ranks compute what one rank computes") model_suite_divided(s);
     }
-    check_refusal(s);
+    REPORT_CASE(s->report, "a config without sizes is refused with an error text") check_refusal(s);
     free(base);
     batch_free(b);
+}
+
+static bool create_once(void *user)
+{
+    model_suite *s = user;
+    void *self;
+    if (s->table->create(s->config, &self) != NRL_OK) return false;
+    s->table->destroy(self);
+    return true;
 }
 
 static bool check_table(model_suite *s)
@@ -120,7 +134,7 @@ static bool check_table(model_suite *s)
 
 void conformance_model(const nrl_model *table, const conformance_setup *setup, conformance_report *report)
 {
-    model_suite s = {.table = table, .config = setup->model_config, .report = report};
+    model_suite s = {.table = table, .config = setup->model_config, .report = report, .setup = setup};
     if (!check_table(&s) || !compute_open(&s.compute, setup, report)) return;
     nrl_status st = model_suite_config(&s);
     if (st == NRL_OK) st = model_create(table, s.config, &s.m);
@@ -128,6 +142,7 @@ void conformance_model(const nrl_model *table, const conformance_setup *setup, c
         report_check(report, s.m->n_params <= MODEL_MAX_PARAMS, "the config is small", "%d parameters",
                      s.m->n_params)) {
         if (report_ok(report, model_suite_bind(&s), "parameters have room")) run_rules(&s);
+        REPORT_CASE(report, "instances come and go") lives_check(report, create_once, &s);
         model_suite_free(&s);
     }
     model_destroy(s.m);

@@ -23,8 +23,9 @@ nrl_status model_suite_config(model_suite *s)
 {
     nrl_node *config;
     if (s->config) return NRL_OK;
-    const char *text = arena_printf(&s->memory, usual_config, s->table->model_types[0]);
-    NRL_TRY(json_parse(&s->memory, "a config of the usual keys", text, strlen(text), &config));
+    const char *own = s->table->example_config;
+    const char *text = own ? own : arena_printf(&s->memory, usual_config, s->table->model_types[0]);
+    NRL_TRY(json_parse(&s->memory, own ? "example_config" : "a config of the usual keys", text, strlen(text), &config));
     s->config = config;
     return NRL_OK;
 }
@@ -77,7 +78,7 @@ static int32_t token_of(int64_t segment, int64_t i, int64_t vocab)
  * position. */
 nrl_batch *model_suite_batch(const model_suite *s, int64_t first)
 {
-    int64_t vocab = s->m->head.weight->dims[0], n = model_lengths[0] + model_lengths[1], at = 0, row = 0;
+    int64_t vocab = s->m->head.weight->parts[0].dims[0], n = model_lengths[0] + model_lengths[1], at = 0, row = 0;
     nrl_batch *b = batch_new(n, n - MODEL_N_SEGMENTS, MODEL_N_SEGMENTS);
     b->n_examples = MODEL_N_SEGMENTS;
     for (int64_t k = 0; k < MODEL_N_SEGMENTS; k++) {

@@ -46,7 +46,7 @@ static nrl_status taped_loss(model_suite *s, tape *t, double *loss)
     return tape_backward(ctx, t, &sum, &seed, 1, NULL, NULL, 0);
 }
 
-static nrl_status run_loss(model_suite *s, nrl_batch *b, bool with_gradient, double *loss)
+nrl_status model_suite_loss(model_suite *s, nrl_batch *b, bool with_gradient, double *loss)
 {
     tape *t = with_gradient ? tape_create() : NULL;
     for (int i = 0; with_gradient && i < s->m->n_params; i++)
@@ -73,7 +73,7 @@ static nrl_status difference(model_suite *s, nrl_batch *b, int i, const float *a
             moved[k] = (float)((double)at[k] + (side ? step : -step) * direction[k]);
         st = tensor_write(s->compute.ctx, s->work[i], moved);
         nrl_param_touch(p);
-        if (st == NRL_OK) st = run_loss(s, b, false, &loss[side]);
+        if (st == NRL_OK) st = model_suite_loss(s, b, false, &loss[side]);
     }
     if (st == NRL_OK) st = tensor_write(s->compute.ctx, s->work[i], at);
     nrl_param_touch(p);
@@ -142,7 +142,7 @@ void model_suite_gradients(model_suite *s)
 {
     nrl_batch *b = model_suite_batch(s, 0);
     double loss = 0;
-    nrl_status st = run_loss(s, b, true, &loss);
+    nrl_status st = model_suite_loss(s, b, true, &loss);
     for (int i = 0; i < s->m->n_params && st == NRL_OK; i++)
         st = check_param_gradient(s, b, i);
     report_ok(s->report, st, "backward succeeds");

@@ -15,6 +15,7 @@ typedef struct {
     const nrl_model *table;
     const nrl_node *config;
     conformance_report *report;
+    const conformance_setup *setup;
     compute compute;
     arena memory;
     model *m;
@@ -39,6 +40,10 @@ nrl_status model_suite_forward(model_suite *s, bool strict, nrl_tensor **hidden)
 /* Hidden states, malloc'd; rule: the rule that a failure breaks. */
 model_states *model_suite_states(model_suite *s, nrl_batch *b, bool strict, const char *rule);
 
+/* The weighted log-probs of all target positions, and their gradients in GRAD. */
+nrl_status model_suite_loss(model_suite *s, nrl_batch *b, bool with_gradient, double *loss);
+/* The rules of two ranks that share each layer. */
+void model_suite_divided(model_suite *s);
 /* The rule "gradients agree with finite differences". */
 void model_suite_gradients(model_suite *s);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOCAL_STEPS = 1024 };
+
 /* ---- the parts, each on every rank ---- */
 
 static const toy_kind training = {true, NRL_DTYPE_F32};
@@ -92,23 +94,86 @@ static bool masters_are(toy *t, double want, double room, const char *rule)
     return true;
 }
 
+/* One number of each rank, known to all. */
+static bool share(toy *t, double mine, double all[PARALLEL_RANKS])
+{
+    static double numbers[PARALLEL_RANKS];
+    nrl_comm *c = nrl_mesh_comm(t->mesh, t->g->axis->name);
+    numbers[t->rank] = mine;
+    if (!toy_ok(t, nrl_comm_barrier(c, "numbers"), "a barrier ends")) return false;
+    memcpy(all, numbers, sizeof numbers);
+    return toy_ok(t, nrl_comm_barrier(c, "numbers"), "a barrier ends");
+}
+
+/* The first element of the first trained parameter: masters are filled with one number. */
+static bool first_master(toy *t, double *value)
+{
+    double values[TOY_LARGEST];
+    for (int i = 0; i < TOY_PARAMS; i++) {
+        const nrl_tensor *master = t->params[i].slots[NRL_SLOT_MASTER];
+        if (!t->params[i].trained || !master) continue;
+        *value = 0;
+        if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, master, values, nrl_tensor_numel(master)),
+                    "a master can be read"))
+            return false;
+        *value = values[0];
+        return true;
+    }
+    return false;
+}
+
+static bool are_equal(const toy *t, const double all[PARALLEL_RANKS])
+{
+    for (int32_t r = 1; r < t->world; r++)
+        if (fabs(all[r] - all[0]) > 1e-6 * fabs(all[0])) return false;
+    return true;
+}
+
 /* Ranks that take local steps differ after an update; MASTER is the mean only between the two calls
  * of average. */
 static void part_average(toy *t)
 {
     const nrl_parallel *s = t->g->table;
-    const double own = 1 + t->rank, mean = 1 + (nrl_mesh_world(t->mesh) - 1) / 2.0;
+    double own, mean = 0, all[PARALLEL_RANKS];
     if (!s->average || !begin(t, &training) || !t->plan.local_steps) return;
     nrl_ctx *ctx = t->compute.ctx;
     for (int i = 0; i < TOY_PARAMS; i++)
         if (t->params[i].trained && t->params[i].slots[NRL_SLOT_MASTER] &&
-            !toy_ok(t, nrl_tensor_fill(ctx, t->params[i].slots[NRL_SLOT_MASTER], own), "a master can be filled"))
+            !toy_ok(t, nrl_tensor_fill(ctx, t->params[i].slots[NRL_SLOT_MASTER], 1 + t->rank),
+                    "a master can be filled"))
             return;
-    if (!toy_ok(t, s->updated(t->self, ctx, 1), "updated succeeds")) return;
+    if (s->updated && !toy_ok(t, s->updated(t->self, ctx, 1), "updated succeeds")) return;
+    if (!first_master(t, &own) || !share(t, own, all)) return;
+    if (are_equal(t, all)) return; /* the update has made them so, and nothing is left to average */
+    for (int32_t r = 0; r < t->world; r++)
+        mean += all[r] / t->world;
     if (!toy_ok(t, s->average(t->self, ctx, true), "average begins")) return;
     bool shown = masters_are(t, mean, 1e-6 * mean, "between the calls of average MASTER is the mean over ranks");
     if (toy_ok(t, s->average(t->self, ctx, false), "average ends") && shown)
         masters_are(t, own, 0, "after the calls of average MASTER is the rank's own");
+}
+
+/* Ranks that step alone must meet from time to time, and their differences must survive a restart. */
+static void part_local(toy *t)
+{
+    const nrl_parallel *s = t->g->table;
+    double mine, all[PARALLEL_RANKS];
+    if (!begin(t, &training) || !t->plan.local_steps) return;
+    for (int i = 0; i < TOY_PARAMS; i++)
+        if (t->params[i].trained && t->params[i].slots[NRL_SLOT_MASTER] &&
+            !toy_ok(t, nrl_tensor_fill(t->compute.ctx, t->params[i].slots[NRL_SLOT_MASTER], 1 + t->rank),
+                    "a master can be filled"))
+            return;
+    for (int64_t step = 1; step <= LOCAL_STEPS; step++) {
+        if (s->updated && !toy_ok(t, s->updated(t->self, t->compute.ctx, step), "updated succeeds")) return;
+        if (!first_master(t, &mine) || !share(t, mine, all)) return;
+        if (are_equal(t, all)) return;
+        if (step == 1)
+            report_check(t->report, s->state != NULL, "what differs between ranks is saved",
+                         "ranks have weights of their own after an update, and `state` is NULL");
+    }
+    report_check(t->report, false, "local steps reach one weight on all ranks", "ranks still differ after %d updates",
+                 LOCAL_STEPS);
 }
 
 static void part_reference(toy *t)
@@ -121,15 +186,19 @@ static void part_reference(toy *t)
 }
 
 static const struct {
-    const char *name;
+    const char *name, *rule; /* what a crash breaks */
     void (*part)(toy *t);
     int32_t least, most; /* ranks */
     bool staged;         /* also for strategies with stages */
 } parts[] = {
-    {"f32", part_f32, 1, 4, false},         {"bf16", part_bf16, 1, 3, true},
-    {"orders", part_orders, 2, 4, true},    {"memory", part_memory, 2, 2, true},
-    {"skipped", part_skipped, 2, 2, true},  {"reference", part_reference, 1, 2, true},
-    {"average", part_average, 2, 3, false},
+    {"f32", "gradients are the sum over ranks", part_f32, 1, 4, false},
+    {"bf16", "gradients are the sum over ranks", part_bf16, 1, 3, true},
+    {"orders", "gradients are the sum over ranks", part_orders, 2, 4, true},
+    {"memory", "a step leaves no memory behind", part_memory, 2, 2, true},
+    {"skipped", "gradients are the sum over ranks", part_skipped, 2, 2, true},
+    {"reference", "a model that is not trained has no gradients", part_reference, 1, 2, true},
+    {"average", "between the calls of average MASTER is the mean over ranks", part_average, 2, 3, false},
+    {"local", "local steps reach one weight on all ranks", part_local, 2, 3, false},
 };
 
 static bool check_table(const nrl_parallel *t, conformance_report *r)
@@ -148,7 +217,10 @@ static void share_layers(const nrl_parallel *table, const conformance_setup *set
 {
     for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
         parallel_group g = {table, setup, table->axis, world, false};
-        if (!parallel_run(&g, report, "layers", parallel_tp_regions)) return;
+        bool all = true;
+        REPORT_CASE(report, "log-probs are those of one rank")
+        all = parallel_run(&g, report, "layers", parallel_tp_regions);
+        if (!all) return;
     }
 }
 
@@ -164,6 +236,8 @@ void conformance_parallel(const nrl_parallel *table, const conformance_setup *se
         for (int32_t world = parts[i].least; world <= parts[i].most; world++) {
             parallel_group g = {table, setup, table->axis, world, staged};
             if (staged && (!parts[i].staged || world == 1)) continue;
-            if (!parallel_run(&g, report, parts[i].name, parts[i].part)) return;
+            bool all = true;
+            REPORT_CASE(report, parts[i].rule) all = parallel_run(&g, report, parts[i].name, parts[i].part);
+            if (!all) return;
         }
 }

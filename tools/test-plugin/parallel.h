@@ -26,6 +26,12 @@ typedef struct {
     bool empty_rank;         /* the last rank's micro-batches are empty: run, without gradients */
 } toy_course;
 
+/* An action of a later nrl, whose struct is larger: strategies find actions by the stride. */
+typedef struct {
+    nrl_action action;
+    unsigned char surplus[32];
+} wide_action;
+
 /* Shared by the ranks of a part. */
 typedef struct {
     const nrl_parallel *table;
@@ -52,6 +58,7 @@ typedef struct {
     int32_t n_final[TOY_UNITS];
     nrl_action actions[3 * TOY_UNITS * TOY_MICRO];
     int32_t n_actions;
+    wide_action wide[3 * TOY_UNITS * TOY_MICRO]; /* the same, as the strategy receives them */
     nrl_parallel_plan plan;
     void *self;
     bool bound;

@@ -169,8 +169,14 @@ bool toy_schedule_stage(toy *t, int32_t n_micro_batches, bool train)
 {
     order own = {0};
     int64_t n = 0;
-    if (!toy_ok(t, t->g->table->schedule(t->self, n_micro_batches, own.actions, &n), "schedule succeeds")) return false;
+    memset(t->wide, 0, sizeof t->wide);
+    for (size_t i = 0; i < sizeof t->wide / sizeof *t->wide; i++)
+        t->wide[i].action.size = sizeof *t->wide;
+    if (!toy_ok(t, t->g->table->schedule(t->self, n_micro_batches, &t->wide->action, &n), "schedule succeeds"))
+        return false;
     own.n = (int32_t)n;
+    for (int32_t i = 0; i < own.n && i < MOST_VISITS; i++)
+        own.actions[i] = t->wide[i].action;
     if (!check_order(t, n_micro_batches, &own) || !check_together(t, n_micro_batches, &own)) return false;
     t->n_actions = 0;
     for (int32_t i = 0; i < own.n; i++) {

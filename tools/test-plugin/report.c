@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { CASE_SECONDS = 300 }; /* a case of a correct plugin takes a second, on a busy machine more */
+
 static conformance_rule *find_rule(conformance_report *r, const char *name)
 {
     for (int64_t i = 0; i < r->n_rules; i++)
@@ -55,6 +57,26 @@ bool report_case(conformance_report *r, const char *rule, void (*run)(void *user
     if (WIFSIGNALED(state))
         return report_check(r, false, rule, "the plugin ended the process: %s", strsignal(WTERMSIG(state)));
     return report_check(r, !WEXITSTATUS(state), rule, "the plugin ended the process: exit code %d", WEXITSTATUS(state));
+}
+
+bool report_begin(conformance_report *r, const char *rule)
+{
+    int32_t i = r->n_cases++;
+    NRL_ASSERT(i, <, CONFORMANCE_MAX_CASES);
+    if (r->cases[i] != CASE_NEW) return false;
+    r->cases[i] = CASE_RUNNING;
+    r->current = i + 1;
+    snprintf(r->rule, sizeof r->rule, "%s", rule);
+    alarm(CASE_SECONDS); /* ends the process */
+    return true;
+}
+
+bool report_end(conformance_report *r, conformance_case as)
+{
+    alarm(0);
+    r->cases[r->current - 1] = (unsigned char)as;
+    r->current = 0;
+    return false;
 }
 
 void report_skip(conformance_report *r, const char *rule_name, const char *why)

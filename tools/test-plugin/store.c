@@ -378,18 +378,18 @@ void conformance_store_plugin(const nrl_store_plugin *table, const conformance_s
     if (s.server) snprintf(s.address, sizeof s.address, "%s", table->server_address(s.server));
     if (!report_ok(report, table->open(s.options, &own, &s.a), "a client opens")) return;
     if (!report_ok(report, table->open(s.options, &own, &s.b), "a client opens")) return;
-    check_values(&s);
-    check_many(&s);
-    check_removed(&s);
-    check_waits(&s);
-    check_set_once(&s);
-    check_add(&s);
+    REPORT_CASE(report, "what one client sets the other gets") check_values(&s);
+    REPORT_CASE(report, "get_all returns values in the order of the keys") check_many(&s);
+    REPORT_CASE(report, "a removed key is gone") check_removed(&s);
+    REPORT_CASE(report, "a wait times out") check_waits(&s);
+    REPORT_CASE(report, "one of several set_once calls wins") check_set_once(&s);
+    REPORT_CASE(report, "no addition is lost") check_add(&s);
     if (all) check_clients(&s, 2);
-    check_lost(&s);
+    REPORT_CASE(report, "a lost client leaves its keys and affects no other client") check_lost(&s);
     if (s.a) table->close(s.a);
     table->close(s.b);
     if (all) check_clients(&s, 0);
     if (all) table->server_close(s.server);
-    if (all) check_refusals(&s);
+    if (all) REPORT_CASE(report, "a client without a secret is refused at once") check_refusals(&s);
     report_check(report, n_open() == before, "nothing stays open", "%d descriptors, %d before", n_open(), before);
 }

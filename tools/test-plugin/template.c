@@ -482,14 +482,14 @@ void conformance_template(const nrl_template *table, const conformance_setup *se
     const nrl_open_tokenizer tokenizer = {
         .size = sizeof tokenizer, .table = &every_table, .self = &every, .info = &every_info};
     suite s = {.table = table, .options = setup->options, .r = report, .tokenizer = &tokenizer};
-    check_foreign(&s);
+    REPORT_CASE(report, "a probe leaves other words alone") check_foreign(&s);
     for (const char *const *word = table->words; word && *word; word++) {
         const nrl_template_source source = {.size = sizeof source, .word = *word, .label = *word};
         int32_t sure = table->probe(&source);
         report_check(report, sure >= NRL_PROBE_PERHAPS, "a probe knows its own words", "%s: it returned %d", *word,
                      (int)sure);
         s.word = s.label = *word;
-        check_source(&s);
+        REPORT_CASE(report, "a conversation is rendered") check_source(&s);
     }
     char *text = NULL;
     size_t size;
@@ -497,12 +497,12 @@ void conformance_template(const nrl_template *table, const conformance_setup *se
     s.label = setup->path ? setup->path : "the options";
     if (setup->path && report_ok(report, file_read(setup->path, MAX_TEXT, &text, &size), "the suite reads its text")) {
         s.text = text;
-        check_source(&s);
+        REPORT_CASE(report, "a conversation is rendered") check_source(&s);
     } else if (!table->words) {
         void *self;
         if (suite_open(&s, NULL, s.tokenizer, &self) == NRL_OK) {
             table->close(self);
-            check_source(&s);
+            REPORT_CASE(report, "a conversation is rendered") check_source(&s);
         } else {
             report_skip(report, "it opens", "it has no word and needs a text: --path FILE");
         }

@@ -632,7 +632,7 @@ void conformance_tokenizer(const nrl_tokenizer *table, const conformance_setup *
 {
     suite s = {.table = table, .options = setup->options, .r = report, .folder = setup->folder};
     const char *path = setup->path, *trained = NULL;
-    check_foreign(&s);
+    REPORT_CASE(report, "a probe leaves other files alone") check_foreign(&s);
     bool trains = table->train_begin || table->train_add || table->train_save || table->train_end;
     bool all = table->train_begin && table->train_add && table->train_save && table->train_end;
     if (!trains)
@@ -648,19 +648,21 @@ void conformance_tokenizer(const nrl_tokenizer *table, const conformance_setup *
         report_check(report, sure >= NRL_PROBE_PERHAPS, "a probe knows its own files", "it returned %d", (int)sure);
         s.info = suite_info(&s, s.self);
         s.scratch = suite_scratch(&s, s.self);
-        check_info(&s);
-        check_tokens(&s);
-        for (size_t i = 0; i < N_SAMPLES; i++) {
-            check_sample(&s, samples[i]);
-            check_return(&s, samples[i]);
-        }
-        check_broken(&s);
-        check_long(&s);
-        check_special(&s);
-        if (s.info.vocab_size > 0) check_any_ids(&s);
-        check_threads(&s);
-        check_lives(&s, path);
-        check_hash(&s, path);
+        REPORT_CASE(report, "info fits the vocabulary") check_info(&s);
+        REPORT_CASE(report, "a token's text finds the token") check_tokens(&s);
+        for (size_t i = 0; i < N_SAMPLES; i++)
+            REPORT_CASE(report, "any text is encoded")
+            {
+                check_sample(&s, samples[i]);
+                check_return(&s, samples[i]);
+            }
+        REPORT_CASE(report, "broken UTF-8 is read as U+FFFD") check_broken(&s);
+        REPORT_CASE(report, "any text is encoded") check_long(&s);
+        REPORT_CASE(report, "a special token is found in text") check_special(&s);
+        if (s.info.vocab_size > 0) REPORT_CASE(report, "an id outside the vocabulary is refused") check_any_ids(&s);
+        REPORT_CASE(report, "several threads give the same ids") check_threads(&s);
+        REPORT_CASE(report, "close gives the memory back") check_lives(&s, path);
+        REPORT_CASE(report, "a changed file changes the hash") check_hash(&s, path);
         suite_scratch_end(&s, s.scratch);
         table->close(s.self);
     }

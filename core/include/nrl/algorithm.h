@@ -16,31 +16,6 @@ extern "C" {
 
 enum { NRL_MAX_TERMS = 4 };
 
-typedef enum {
-    NRL_REDUCE_NONE = 0,
-    NRL_REDUCE_MEAN = 1, /* sum of values / sum of weights, over the whole global batch */
-    NRL_REDUCE_SUM = 2,
-    NRL_REDUCE_MAX = 3,
-    NRL_REDUCE_MIN = 4,
-    NRL_REDUCE_DIFFERENCE = 5 /* takes no values: the metric two rows above minus the one above (margins) */
-} nrl_reduce;
-
-/* Which values of a metric are better; checkpoint.metric uses it. */
-typedef enum {
-    NRL_BETTER_NONE = 0, /* not declared: the user must set checkpoint.metric_mode */
-    NRL_BETTER_SMALLER = 1,
-    NRL_BETTER_LARGER = 2
-} nrl_better;
-
-/* A number that the algorithm reports each step, such as "rewards/chosen". */
-typedef struct {
-    const char *name; /* NULL ends the list */
-    const char *unit; /* "" or "nats", "1" ... */
-    uint32_t reduce;  /* nrl_reduce */
-    uint32_t better;  /* nrl_better */
-} nrl_metric;
-NRL_STATIC_ASSERT(sizeof(nrl_metric) == 24, "plugins lay rows of nrl_metric out as an array");
-
 /* Saves and restores named tensors and scalars with the run; see `state`. */
 typedef struct nrl_state_io nrl_state_io;
 NRL_API nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, int64_t n);
@@ -54,7 +29,7 @@ typedef struct {
     nrl_plugin plugin;
     /* Columns that the core must compute before `loss`, NULL-ended: "logps", "ref_logps", ... */
     const char *const *needs;
-    const nrl_metric *metrics; /* ended by a NULL name; NULL = none */
+    const nrl_metric *metrics; /* those of nrl_metric_add; ended by a NULL name; NULL = none */
     uint32_t n_terms;          /* 1 .. NRL_MAX_TERMS */
     /* The loss is a sum over target positions, so the core may call it on parts of a batch. The head then
      * computes its backward for each chunk of logits without storing it. */
@@ -84,9 +59,13 @@ typedef struct {
      * K pairs). Each group of K stays in one micro-batch, in order: examples K i .. K i + K - 1 of every micro-batch
      * form a group; the last group of the global batch may be smaller. NULL: 1. */
     int64_t (*group)(void *self);
+    /* [main] optional: whether the gradient is not the slope of the loss on purpose, because the loss detaches a value
+     * that depends on log-probs (a weight, a baseline). NULL: no; `nrl plugins test` compares them */
+    bool (*detaches)(void *self);
 } nrl_algorithm;
 
-/* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index`. [step] */
+/* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index` of the table. NRL_ERR_PLUGIN elsewhere. [step]
+ */
 NRL_API nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, double weight);
 
 #ifdef __cplusplus

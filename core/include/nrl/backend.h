@@ -151,8 +151,9 @@ typedef struct {
     double scale;
 } nrl_attention_args;
 typedef struct {
-    nrl_attention_args forward; /* with y and lse as computed */
-    nrl_mat dy, dq, dk, dv;     /* dk and dv are overwritten */
+    uint32_t size, reserved;
+    const nrl_attention_args *forward; /* with y and lse as computed */
+    nrl_mat dy, dq, dk, dv;            /* dk and dv are overwritten */
 } nrl_attention_grad_args;
 
 /* y = act(gate) * up; act: NRL_UNARY_SILU or NRL_UNARY_GELU_TANH. */

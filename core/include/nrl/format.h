@@ -70,6 +70,7 @@ typedef struct {
     const char *name;
     const char *text; /* NULL: the file is omitted */
 } nrl_format_file;
+NRL_STATIC_ASSERT(sizeof(nrl_format_file) == 16, "nrl_format_file is frozen: writers get an array");
 
 /* The arguments of a writer. */
 typedef struct {

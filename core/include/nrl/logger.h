@@ -19,6 +19,7 @@ typedef struct {
     const char *unit; /* "nats", "tok/s", "bytes", "1" or "" */
     double value;     /* may be NaN or infinite */
 } nrl_value;
+NRL_STATIC_ASSERT(sizeof(nrl_value) == 24, "nrl_value is frozen: records contain an array");
 
 typedef enum {
     NRL_RECORD_NONE = 0,

@@ -22,6 +22,7 @@ typedef struct {
     int32_t n;
     int32_t reserved;
 } nrl_carry;
+NRL_STATIC_ASSERT(sizeof(nrl_carry) == 40, "nrl_carry is frozen: it has no size");
 
 typedef enum {
     NRL_INIT_NONE = 0,
@@ -119,6 +120,8 @@ typedef struct {
     nrl_status (*layout)(void *self, nrl_builder *builder); /* [main] */
     /* [step] runs unit `unit`: reads the carry (empty for the first unit) and replaces it */
     nrl_status (*forward)(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry);
+    /* For `nrl plugins test`: JSON text of a config of a few thousand parameters; NULL: one of common keys. */
+    const char *example_config;
 } nrl_model;
 
 #ifdef __cplusplus

@@ -35,7 +35,14 @@ typedef struct {
     int64_t step; /* this update, from 1 */
     double lr;
     double grad_scale;
+    uint32_t slice_size, reserved; /* stride of the slices of `update` */
 } nrl_step_params;
+
+/* Slice i of the slices of `update`. */
+static inline nrl_slice *nrl_slice_at(nrl_slice *slices, int64_t i, const nrl_step_params *step)
+{
+    return (nrl_slice *)(void *)((char *)slices + (size_t)i * step->slice_size);
+}
 
 /* What the core must not divide. It gathers what a strategy has divided: one rank, chosen so that all have about the
  * same work, gets gradient and master of the whole part in f32, updates it, and sends the master back. */
@@ -64,6 +71,7 @@ typedef struct {
     int64_t dims[NRL_MAX_DIMS];
     double initial; /* of every entry at the start */
 } nrl_state;
+NRL_STATIC_ASSERT(sizeof(nrl_state) == 64, "nrl_state is frozen: declarations contain an array");
 
 /* The states of one part of a trained parameter. */
 typedef struct {
@@ -84,8 +92,8 @@ typedef struct {
     const char *const *state_names;                         /* n_states names, as in checkpoints: "exp_avg" */
     nrl_status (*create)(const void *options, void **self); /* [main] optional */
     void (*destroy)(void *self);                            /* [main] */
-    /* [step] updates these slices. The core calls it for some of the slices at a time, so that temporary
-     * tensors are freed between calls, and raises the versions of WEIGHT afterwards. */
+    /* [step] updates these slices, which nrl_slice_at finds. The core calls it for some of the slices at a time, so
+     * that temporary tensors are freed between calls, and raises the versions of WEIGHT afterwards. */
     nrl_status (*update)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step);
     /* true: `update` accepts slices with `low` and with a bf16 gradient, as nrl_slice_adamw does. false: the
      * core passes an f32 copy of one slice at a time and encodes the result. */

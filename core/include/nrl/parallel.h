@@ -58,6 +58,7 @@ typedef enum {
  * of the last unit is followed by its BACKWARD. This FORWARD includes the loss, and may already add to gradients of
  * parameters that it uses (of the head, for a tokenwise loss). */
 typedef struct {
+    uint32_t size;       /* the stride of the array: nrl_action_at finds an action */
     uint32_t pass;       /* nrl_pass */
     int32_t instance;    /* 0 the policy, 1 the reference */
     int32_t unit;        /* of the model */
@@ -66,15 +67,23 @@ typedef struct {
     int32_t n_uses;      /* number of parameters that this action reads */
     int32_t n_final;     /* number of parameters whose gradient of this step is complete after this action */
     int32_t n_actions;   /* length of the array of actions */
+    int32_t reserved;
     nrl_param *const *uses;
     nrl_param *const *final;
 } nrl_action;
+
+/* Action i of the array `actions`. */
+static inline nrl_action *nrl_action_at(const nrl_action *actions, int64_t i)
+{
+    return (nrl_action *)((uintptr_t)actions + (uintptr_t)(i * (int64_t)actions->size));
+}
 
 typedef struct {
     const char *name;
     int32_t n_uses, reserved;
     nrl_param *const *uses; /* each once, in order of declaration */
 } nrl_unit_uses;
+NRL_STATIC_ASSERT(sizeof(nrl_unit_uses) == 24, "nrl_unit_uses is frozen: plans contain an array");
 
 /* The input of a strategy's plan, and its answers. Arrays live as long as the model. */
 typedef struct {
@@ -137,10 +146,10 @@ typedef struct {
     /* [main] saves and restores this rank's state for a restart; see nrl_state_io_tensor */
     nrl_status (*state)(void *self, nrl_ctx *ctx, nrl_state_io *state_io);
     /* [step] optional, for a strategy with stages: the order in which this rank runs its units in a step of
-     * n_micro_batches micro-batches. Writes pass (FORWARD, BACKWARD), unit, micro_batch and stage of each action; the
-     * core sets the other members and adds RECOMPUTE actions. `actions` has room for 2 * plan.n_units *
-     * n_micro_batches. The FORWARDs of a micro-batch come in order of units, then its BACKWARDs in reverse; adjacent
-     * stages pass micro-batches on in the same order. NULL: one micro-batch after another. */
+     * n_micro_batches micro-batches. Writes pass (FORWARD, BACKWARD), unit, micro_batch and stage of each action, whose
+     * `size` is set; the core sets the other members and adds RECOMPUTE actions. `actions` has room for 2 *
+     * plan.n_units * n_micro_batches. The FORWARDs of a micro-batch come in order of units, then its BACKWARDs in
+     * reverse; adjacent stages pass micro-batches on in the same order. NULL: one micro-batch after another. */
     nrl_status (*schedule)(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
     /* [step] optional: handles the tp_regions of nrl/op.h, during an action. Forward (`back` false): computes *y from
      * x; *y may be x, unchanged or modified in place, because no other code uses x. Backward: computes the gradient *y

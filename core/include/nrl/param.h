@@ -59,6 +59,7 @@ typedef struct {
     int32_t n;        /* coordinates on the axis */
     const int64_t *begin, *end;
 } nrl_placement;
+NRL_STATIC_ASSERT(sizeof(nrl_placement) == 32, "nrl_placement is frozen: layouts contain an array");
 
 typedef struct {
     int32_t n_placements;                         /* 0 = replicated on every rank */
@@ -67,6 +68,7 @@ typedef struct {
     const bool *owner_stages; /* [n_holders] which stages have the part; other stages have no elements of it, whatever
                             the placements are; NULL = all */
 } nrl_layout;
+NRL_STATIC_ASSERT(sizeof(nrl_layout) == 144, "nrl_layout is frozen: parts contain one");
 
 typedef struct {
     const char *name; /* as in Hugging Face checkpoints */

@@ -7,7 +7,9 @@
  *
  * Growth: new members are appended to a kind's table. The host copies the members it knows into a zeroed
  * table; a missing member is NULL and has the documented default. If a table is larger than the host's,
- * the surplus must be zero.
+ * the surplus must be zero. Structs that begin with `size` grow in the same way. Structs in an array either
+ * come with a stride, and are found by it, or are frozen by a NRL_STATIC_ASSERT; a struct inside another one is
+ * frozen (checked by tests/abi).
  * Lifetime: if create or open fails, the host ignores *self and calls neither destroy nor close.
  *
  * Threads: the comment of each member names the thread that calls it: [main] while a run is opened or
@@ -21,7 +23,7 @@
 extern "C" {
 #endif
 
-#define NRL_ABI 2      /* raised on any change that is not "append to the end" */
+#define NRL_ABI 3      /* raised on any change that is not "append to the end" */
 #define NRL_MAX_DIMS 4 /* dimensions of a tensor */
 /* Build parameters that core and plugin must share; bits 0-7: NRL_MAX_DIMS. */
 #define NRL_BUILD ((uint32_t)NRL_MAX_DIMS)
@@ -53,6 +55,39 @@ enum {
     NRL_PROBE_YES = 80      /* names or first bytes decide */
 };
 
+/* ---- metrics: numbers that records of a run contain beside the core's own ---- */
+
+typedef enum {
+    NRL_REDUCE_NONE = 0,
+    NRL_REDUCE_MEAN = 1, /* sum of values / sum of weights, over the whole global batch */
+    NRL_REDUCE_SUM = 2,
+    NRL_REDUCE_MAX = 3,
+    NRL_REDUCE_MIN = 4,
+    NRL_REDUCE_DIFFERENCE = 5 /* takes no values: the metric two rows above minus the one above (margins) */
+} nrl_reduce;
+
+/* Which values of a metric are better; checkpoint.metric uses it. */
+typedef enum {
+    NRL_BETTER_NONE = 0, /* not declared: the user must set checkpoint.metric_mode */
+    NRL_BETTER_SMALLER = 1,
+    NRL_BETTER_LARGER = 2
+} nrl_better;
+
+/* A number that a plugin reports, such as "rewards/chosen". */
+typedef struct {
+    const char *name; /* NULL ends the list */
+    const char *unit; /* "" or "nats", "1" ... */
+    uint32_t reduce;  /* nrl_reduce */
+    uint32_t better;  /* nrl_better */
+} nrl_metric;
+NRL_STATIC_ASSERT(sizeof(nrl_metric) == 24, "plugins lay rows of nrl_metric out as an array");
+
+/* Reports a value of `row`, a row of the `metrics` of a plugin of any kind. The values of a step are reduced as the row
+ * says: those of models, algorithms and adapters once for each micro-batch, all others over all ranks that report them.
+ * A value that comes after the step's forward and backward passes (from optimizers, loggers, readers of data) belongs
+ * to the next record. NRL_ERR_PLUGIN: no open run has the row. [any] */
+NRL_API nrl_status nrl_metric_report_f64(const nrl_metric *row, double value, double weight);
+
 /* ---- options: one row an option; the host fills the plugin's own struct ---- */
 
 typedef enum {
@@ -78,8 +113,18 @@ typedef struct {
     uint32_t type;       /* nrl_type */
 } nrl_option;
 
-/* _Generic has a branch for one type only, so a row with the wrong field type does not compile. */
+/* A row with the wrong field type does not compile. */
+#ifdef __cplusplus
+extern "C++" {
+template <typename A, typename B> struct nrl_same_type; /* only defined for equal types */
+template <typename A> struct nrl_same_type<A, A> {
+    static constexpr uint32_t zero = 0;
+};
+}
+#define NRL_OFFSET(T, f, ctype) (uint32_t)(offsetof(T, f) + nrl_same_type<decltype(T::f), ctype>::zero)
+#else
 #define NRL_OFFSET(T, f, ctype) (uint32_t)(offsetof(T, f) + _Generic(((T *)0)->f, ctype : 0))
+#endif
 #define NRL_OPT_F64(T, f, ini, lo, hi, h)                                                                              \
     {                                                                                                                  \
 #f, ini, NULL, h, lo, hi, NRL_OFFSET(T, f, double), NRL_TYPE_F64                                               \
@@ -126,7 +171,8 @@ typedef struct {
     const char *summary; /* one line for `nrl plugins` */
     const nrl_option *options;
     nrl_status (*check)(const void *options); /* [main] optional: checks rules between options */
-    const void *reserved[4];
+    const nrl_metric *metrics; /* that it reports by nrl_metric_report; ended by a NULL name; NULL = none */
+    const void *reserved[3];
 } nrl_plugin;
 NRL_STATIC_ASSERT(sizeof(nrl_plugin) == 104, "nrl_plugin is frozen: use a reserved slot");
 
@@ -155,8 +201,13 @@ NRL_STATIC_ASSERT(sizeof(nrl_plugin) == 104, "nrl_plugin is frozen: use a reserv
                .version = (ver),                                                                                       \
                .summary = (sum)}
 
+#ifdef __cplusplus
+#define NRL_EXTERN_C extern "C"
+#else
+#define NRL_EXTERN_C
+#endif
 #define NRL_EXPORT(table)                                                                                              \
-    NRL_API const nrl_plugin *nrl_plugin_entry(void);                                                                  \
+    NRL_EXTERN_C NRL_API const nrl_plugin *nrl_plugin_entry(void);                                                     \
     const nrl_plugin *nrl_plugin_entry(void)                                                                           \
     {                                                                                                                  \
         return &(table).plugin;                                                                                        \

@@ -44,6 +44,7 @@ typedef struct {
     uint32_t reserved;
     int64_t rows, cols, stride;
 } nrl_mat;
+NRL_STATIC_ASSERT(sizeof(nrl_mat) == 40, "nrl_mat is frozen: arguments of operations contain several");
 
 NRL_API nrl_dtype nrl_tensor_dtype(const nrl_tensor *t);
 NRL_API int nrl_tensor_n_dims(const nrl_tensor *t);
@@ -77,6 +78,11 @@ NRL_API bool nrl_ctx_host_memory(const nrl_ctx *ctx);
  * an action, such as a strategy in `leave` and `finish`. [step] */
 NRL_API void nrl_scope_begin(nrl_ctx *ctx);
 NRL_API void nrl_scope_end(nrl_ctx *ctx);
+
+/* Reports a [1] f32 tensor and its weight for `row`, a row of the `metrics` that the plugin's header declares
+ * (nrl/plugin.h). What a forward pass reports counts once for each micro-batch, not again when it is recomputed. [step]
+ */
+NRL_API nrl_status nrl_metric_report(nrl_ctx *ctx, const nrl_metric *row, nrl_tensor *value, double weight);
 
 /* Waits for the device and converts n = numel elements to host doubles. For metrics and tests. [step] */
 NRL_API nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int64_t n);

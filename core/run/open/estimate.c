@@ -98,7 +98,8 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
     if (out && nrl_mesh_world(se->mesh) == 1) { /* its slices are of what the rank holds */
         /* Optimizers may take room for a parameter at a time. */
-        const nrl_step_params example = {.size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1};
+        const nrl_step_params example = {
+            .size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1, .slice_size = sizeof(nrl_slice)};
         nrl_slice *slices;
         NRL_TRY(slices_build(se->model, se->mesh, h->updates.n_states, &h->memory, &slices, &n));
         NRL_TRY(updates_step(&h->updates, h->ctx, slices, n, &example));

@@ -72,6 +72,7 @@ nrl_status session_open_device(session *se)
                             se->optimizer->plugin.name, *name, se->backend->plugin.name);
     if (!se->env.evaluate_only) NRL_TRY(session_check_operations(se));
     NRL_TRY(ctx_create(&se->device, &se->ctx));
+    ctx_allow_loss_metrics(se->ctx, false);
     ctx_set_compute(se->ctx, session_compute(se));
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
     /* The strategy binds what it wants; the rest is allocated. */

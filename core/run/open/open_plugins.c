@@ -3,6 +3,7 @@
  * plugin. All mistakes are collected and told in one go; no device is touched.
  */
 #include "run/open/session.h"
+#include "base/buffer.h"
 #include "base/other_names.h"
 #include "base/suggest.h"
 #include <stddef.h>
@@ -451,7 +452,7 @@ static nrl_status check_best(session *se)
     const config_data *data = &se->config.data;
     for (size_t k = 0; k < (data->n_evals ? data->n_evals : 1); k++) {
         const char *set = data->n_evals ? data->evals[k].name : "";
-        for (uint32_t i = *set ? 0 : 1; i <= se->n_metrics; i++) { /* 0: the loss of a set */
+        for (uint32_t i = *set ? 0 : 1; i <= se->metrics.n; i++) { /* 0: the loss of a set */
             const char *name =
                 arena_printf(&se->memory, "eval_%s%s%s", set, *set ? "_" : "", i ? m[i - 1].name : "loss");
             names = arena_printf(&se->memory, "%s, %s", names, name);
@@ -517,7 +518,9 @@ static nrl_status check_needs(session *se)
 
 static nrl_status check_algorithm(session *se)
 {
-    NRL_TRY(metrics_check(se->algorithm, se->algorithm_is_script, &se->n_metrics));
+    NRL_TRY(metrics_declare(&se->metrics, &se->algorithm->plugin, se->algorithm->metrics,
+                            se->algorithm_is_script ? NRL_ERR_CONFIG : NRL_ERR_PLUGIN, &se->memory));
+    se->metrics.n_algorithm = se->metrics.n;
     NRL_TRY(check_needs(se));
     return check_best(se);
 }
@@ -599,5 +602,20 @@ nrl_status session_open_plugins(session *se)
     if (!o->create) return NRL_OK;
     st = o->create(se->optimizer_plugin_options, &se->optimizer_self);
     if (st) se->optimizer_self = NULL; /* whatever a failed create left there */
+    return st;
+}
+
+nrl_status session_open_metrics(session *se)
+{
+    const nrl_plugin **open;
+    buffer lines = {0};
+    size_t n = plugin_opened(se->host, &se->memory, &open);
+    for (size_t i = 0; i < n; i++) {
+        if (!open[i]->metrics) continue;
+        NRL_TRY(metrics_declare(&se->metrics, open[i], open[i]->metrics, NRL_ERR_PLUGIN, &se->memory));
+        buffer_print(&lines, "metrics of %s: %s\n", open[i]->name, open[i]->version);
+    }
+    nrl_status st = mesh_compare(se->mesh, "metrics", lines.text ? lines.text : "", NULL);
+    buffer_free(&lines);
     return st;
 }

@@ -53,7 +53,7 @@ typedef struct {
     const nrl_algorithm *algorithm;
     void *algorithm_self;
     bool algorithm_is_script; /* its instance belongs to the script host */
-    uint32_t n_metrics;       /* of the algorithm */
+    metric_rows metrics;      /* of the algorithm; then of all plugins */
     bool best_is_largest;     /* of checkpoint.metric */
     const nrl_optimizer *optimizer;
     void *optimizer_plugin_options, *optimizer_self;
@@ -111,6 +111,8 @@ nrl_status session_open_model(session *se);   /* architecture, from config.json 
 /* What a model and a folder of results need before a device: the output folder, the files of the weights, tokenizer
  * and template, data. The first rank of a node reads the data and leaves its cache; the others find it there. */
 nrl_status session_open_inputs(session *se);
+/* The metrics of all open plugins, which must be the same on all ranks. */
+nrl_status session_open_metrics(session *se);
 nrl_status session_open_loaders(session *se); /* after both: plans and loaders */
 nrl_status session_open_device(session *se);  /* backend, storage, weights */
 nrl_status session_open_reference(session *se);

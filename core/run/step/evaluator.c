@@ -14,8 +14,6 @@ void evaluator_open(evaluator *ev, trainer *tr)
 {
     session *se = tr->session;
     *ev = (evaluator){.session = se, .trainer = tr};
-    metrics_open(&ev->metrics, se->algorithm, se->n_metrics, &se->memory);
-    values_open(&ev->values, (se->n_metrics + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1), &se->memory);
 }
 
 static nrl_status evaluate_batches(session *se, const session_data *set, double *sums, double *weights, double *tokens)
@@ -53,11 +51,11 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
 {
     session *se = ev->session;
     double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
-    metrics_reset(&ev->metrics);
+    metrics_begin(&ev->metrics);
     run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
     nrl_status st = evaluate_batches(se, set, sums, weights, &tokens);
     hooks_enter(se->hooks, was);
-    if (st == NRL_OK) st = metrics_collect(&ev->metrics, se->ctx);
+    if (st == NRL_OK) st = metrics_collect(&ev->metrics, se->ctx, false);
     if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &ev->metrics, sums, weights, &tokens);
     if (st != NRL_OK) return st;
     for (uint32_t k = 0; k < se->algorithm->n_terms; k++)

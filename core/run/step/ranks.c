@@ -97,20 +97,22 @@ static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 static nrl_status exchange(nrl_mesh *mesh, metric_set *m, const char *what, void *words, size_t size, add_words add)
 {
     int32_t n = nrl_mesh_world(mesh);
-    size_t metrics_size = m->n * sizeof *m->list, record = size + metrics_size;
+    size_t metrics_size = m->rows->n * sizeof *m->list, record = size + metrics_size;
     char *own = mem_alloc(record * ((size_t)n + 1)), *all = own + record;
     memcpy(own, words, size);
-    if (!mesh_is_copy(mesh)) memcpy(own + size, m->list, metrics_size);
+    for (uint32_t k = 0; k < m->rows->n; k++)
+        if (m->rows->list[k].of_batch && mesh_is_copy(mesh)) m->list[k] = (metric_sum){0};
+    memcpy(own + size, m->list, metrics_size);
     nrl_status st = mesh_exchange(mesh, what, own, record, all);
     if (st == NRL_OK) {
         memset(words, 0, size);
-        metrics_reset(m);
+        memset(m->list, 0, metrics_size);
         for (int32_t i = 0; i < n; i++) {
             add(words, all + (size_t)i * record);
             const metric_sum *theirs = (const metric_sum *)(const void *)(all + (size_t)i * record + size);
-            for (uint32_t k = 0; k < m->n; k++)
+            for (uint32_t k = 0; k < m->rows->n; k++)
                 if (theirs[k].any)
-                    metric_add(&m->list[k], m->algorithm->metrics[k].reduce, theirs[k].value, theirs[k].weight);
+                    metric_add(&m->list[k], m->rows->list[k].row->reduce, theirs[k].value, theirs[k].weight);
         }
     }
     free(own);

@@ -112,7 +112,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     }
     NRL_TRY(work_schedule(w, (int32_t)of->data->n_micro_batches));
     w->random = random_key(tr);
-    metrics_reset(&tr->metrics);
+    metrics_begin(&tr->metrics);
     gradients_forget(&w->gradients);
     for (int32_t i = 0; i < se->model->n_params; i++) /* also where nothing of it is updated on this rank */
         nrl_param_set_grad_is_empty(se->model->params[i], se->model->params[i]->trained);
@@ -124,7 +124,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
     if (st == NRL_OK) st = clip_queue(se->ctx, tr->slices, tr->n_slices, &of->squares);
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
-    if (st == NRL_OK) st = metrics_collect(&tr->metrics, se->ctx);
+    if (st == NRL_OK) st = metrics_collect(&tr->metrics, se->ctx, false);
     if (st == NRL_OK) st = step_fetch_sums(se, totals, of->all.sums);
     nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? of->all.sums + NRL_MAX_TERMS : NULL);
     if (st == NRL_OK) st = taken;
@@ -236,13 +236,17 @@ static nrl_status step_update(trainer *tr, const one_step *of, bool look)
 {
     session *se = tr->session;
     const nrl_algorithm *a = se->algorithm;
-    const nrl_step_params params = {
-        .size = sizeof params, .step = tr->progress.updates + 1, .lr = of->lr, .grad_scale = of->clip.scale};
+    const nrl_step_params params = {.size = sizeof params,
+                                    .step = tr->progress.updates + 1,
+                                    .lr = of->lr,
+                                    .grad_scale = of->clip.scale,
+                                    .slice_size = sizeof(nrl_slice)};
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
     nrl_status st = updates_step(&se->updates, se->ctx, tr->slices, tr->n_slices, &params);
     slices_touch(tr->slices, tr->n_slices);
     ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = strategy_updated(&se->strategy, se->ctx, params.step);
+    if (st == NRL_OK) st = metrics_collect(&tr->metrics, se->ctx, true);
     NRL_TRY(st);
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     if (look) NRL_TRY(debug_weights(tr));

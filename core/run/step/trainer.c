@@ -11,8 +11,6 @@ void trainer_open(trainer *tr, session *se)
 {
     *tr = (trainer){.session = se, .lr_override = -1, .save_at = INFINITY};
     loss_scale_start(&tr->loss_scale, &se->config.train.scale);
-    metrics_open(&tr->metrics, se->algorithm, se->n_metrics, &se->memory);
-    values_open(&tr->values, se->n_metrics + NRL_MAX_MODEL_TERMS, &se->memory);
 }
 
 nrl_status trainer_open_schedule(trainer *tr)
@@ -40,6 +38,7 @@ void trainer_begin(trainer *tr)
 
 void trainer_close(trainer *tr)
 {
+    metrics_close(&tr->metrics);
     free(tr->script_state);
     arena_free(&tr->slice_memory);
 }

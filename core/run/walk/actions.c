@@ -45,6 +45,7 @@ static void push(action_list *v, const actions_source *from, const nrl_action *o
 {
     const model_unit *u = &from->m->units[order->unit];
     v->list[v->n] = *order;
+    v->list[v->n].size = sizeof *order;
     v->list[v->n].pass = pass;
     v->list[v->n].n_uses = u->n_uses;
     v->list[v->n].uses = u->uses;
@@ -79,6 +80,8 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
     nrl_action *order = arena_alloc(&v->memory, (most ? most : 1) * sizeof *order);
     v->list = NULL; /* until it is whole */
     if (from->scheduler) {
+        for (size_t i = 0; i < most; i++)
+            order[i].size = sizeof *order;
         NRL_TRY(from->scheduler->schedule(from->scheduler_self, n_micro_batches, order, &n));
         int32_t units = from->end - from->first;
         int32_t *at = arena_alloc(&v->memory, (size_t)(n_micro_batches ? n_micro_batches : 1) * sizeof *at);

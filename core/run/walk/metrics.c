@@ -1,70 +1,109 @@
 /*
- * metrics.c - the algorithm's numbers over a step or an evaluation, reduced as its rows say.
+ * metrics.c - the numbers of plugins over a step or an evaluation, reduced as its rows say.
  */
 #include "run/walk/metrics.h"
+#include "plugin/kinds.h"
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 /* What records have beside metrics: `eval_` comes before those of evaluations, so they need no look at. */
-static const char *const own_names[] = {"step",
-                                        "time",
-                                        "loss",
-                                        "grad_norm",
-                                        "lr",
-                                        "epoch",
-                                        "tokens",
-                                        "tokens_per_s",
-                                        "mfu",
-                                        "mem_bytes",
-                                        "mem_total_bytes",
-                                        "data_fraction",
-                                        "comm_fraction",
-                                        "comm_bytes",
-                                        "loss_scale",
-                                        "overflows",
-                                        "save_s",
-                                        "save_stall_s",
-                                        "save_snapshot_s",
-                                        "eval_loss",
-                                        "eval_tokens",
-                                        "eval_seconds",
-                                        "exported_step"};
+/* clang-format off */
+static const char *const own_names[] = {
+    "step", "time", "loss", "grad_norm", "lr", "epoch", "tokens", "tokens_per_s", "mfu", "mem_bytes",
+    "mem_total_bytes", "data_fraction", "comm_fraction", "comm_bytes", "loss_scale", "overflows", "save_s",
+    "save_stall_s", "save_snapshot_s", "eval_loss", "eval_tokens", "eval_seconds", "exported_step"};
+/* clang-format on */
 enum { N_OWN = sizeof own_names / sizeof *own_names };
 
-nrl_status metrics_check(const nrl_algorithm *algorithm, bool is_script, uint32_t *n)
+nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a)
 {
-    const nrl_metric *m = algorithm->metrics;
-    const char *name = algorithm->plugin.name;
-    const nrl_status mistake = is_script ? NRL_ERR_CONFIG : NRL_ERR_PLUGIN;
-    *n = 0;
-    for (uint32_t i = 0; m && m[i].name; i++) {
-        if (i == METRICS_MAX)
-            return nrl_fail(mistake,
-                            "algorithm '%s' has more than %d metrics: '%s' is one too many; expected a "
-                            "row without a name behind the last one",
-                            name, METRICS_MAX, m[i].name);
+    const char *kind = plugin_kind_find(of->kind)->name, *name = of->name;
+    uint32_t n = 0;
+    while (m && m[n].name && n < METRICS_MAX)
+        n++;
+    if (n == METRICS_MAX)
+        return nrl_fail(mistake,
+                        "%s '%s' has more than %d metrics: '%s' is one too many; expected a row without a name behind "
+                        "the last one",
+                        kind, name, METRICS_MAX - 1, m[n - 1].name);
+    metric_row *list = arena_alloc(a, (rows->n + n + 1) * sizeof *list);
+    if (rows->n) memcpy(list, rows->list, rows->n * sizeof *list);
+    for (uint32_t i = 0; i < n; i++) {
         for (size_t k = 0; k < N_OWN; k++)
             if (!strcmp(own_names[k], m[i].name))
                 return nrl_fail(mistake,
-                                "algorithm '%s': metric '%s' has the name of the record's own value '%s'; "
-                                "expected another name",
-                                name, m[i].name, own_names[k]);
-        for (uint32_t k = 0; k < i; k++)
-            if (!strcmp(m[k].name, m[i].name))
-                return nrl_fail(mistake, "algorithm '%s': metric '%s' is there twice", name, m[i].name);
-        *n = i + 1;
+                                "%s '%s': metric '%s' has the name of the record's own value '%s'; expected another "
+                                "name",
+                                kind, name, m[i].name, own_names[k]);
+        for (uint32_t k = 0; k < rows->n + i; k++)
+            if (!strcmp(list[k].row->name, m[i].name))
+                return nrl_fail(mistake, "%s '%s': metric '%s' is there twice%s", kind, name, m[i].name,
+                                k < rows->n ? ", another plugin of this run has it too" : "");
+        if (m[i].reduce == NRL_REDUCE_NONE || m[i].reduce > NRL_REDUCE_DIFFERENCE)
+            return nrl_fail(mistake, "%s '%s': metric '%s' has no reduction; expected one of nrl_reduce", kind, name,
+                            m[i].name);
+        bool of_batch = of->kind == NRL_KIND_ALGORITHM || of->kind == NRL_KIND_MODEL || of->kind == NRL_KIND_ADAPTER;
+        list[rows->n + i] = (metric_row){&m[i], of_batch};
     }
+    *rows = (metric_rows){list, rows->n + n, rows->n_algorithm};
     return NRL_OK;
 }
 
-void metrics_open(metric_set *m, const nrl_algorithm *algorithm, uint32_t n, arena *a)
+static pthread_mutex_t reporting = PTHREAD_MUTEX_INITIALIZER;
+static metric_set *listening; /* the newest first */
+
+void metrics_open(metric_set *m, const metric_rows *rows, arena *a)
 {
-    *m = (metric_set){.algorithm = algorithm, .list = arena_alloc(a, (n + 1) * sizeof *m->list), .n = n};
+    *m = (metric_set){.rows = rows,
+                      .list = arena_alloc(a, (rows->n + 1) * sizeof *m->list),
+                      .next = arena_alloc(a, (rows->n + 1) * sizeof *m->next)};
 }
 
-void metrics_reset(metric_set *m)
+void metrics_listen(metric_set *m)
 {
-    memset(m->list, 0, m->n * sizeof *m->list);
+    pthread_mutex_lock(&reporting);
+    m->older = listening;
+    listening = m;
+    pthread_mutex_unlock(&reporting);
+}
+
+void metrics_close(metric_set *m)
+{
+    pthread_mutex_lock(&reporting);
+    metric_set **at = &listening;
+    while (*at && *at != m)
+        at = &(*at)->older;
+    if (*at) *at = m->older;
+    pthread_mutex_unlock(&reporting);
+}
+
+void metrics_begin(metric_set *m)
+{
+    pthread_mutex_lock(&reporting);
+    memcpy(m->list, m->next, m->rows->n * sizeof *m->list);
+    memset(m->next, 0, m->rows->n * sizeof *m->next);
+    pthread_mutex_unlock(&reporting);
+}
+
+/* The index of a row; the number of rows: it is not among them. */
+static uint32_t row_index(const metric_set *m, const nrl_metric *row)
+{
+    uint32_t i = 0;
+    while (i < m->rows->n && m->rows->list[i].row != row)
+        i++;
+    return i;
+}
+
+nrl_status nrl_metric_report_f64(const nrl_metric *row, double value, double weight)
+{
+    pthread_mutex_lock(&reporting);
+    metric_set *m = listening;
+    while (m && row_index(m, row) == m->rows->n)
+        m = m->older;
+    if (m) metric_add(&m->next[row_index(m, row)], row->reduce, value, weight);
+    pthread_mutex_unlock(&reporting);
+    return m ? NRL_OK : nrl_fail(NRL_ERR_PLUGIN, "metric '%s' is not declared by a plugin of an open run", row->name);
 }
 
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight)
@@ -83,17 +122,21 @@ void metric_add(metric_sum *m, uint32_t reduce, double value, double weight)
     m->any = true;
 }
 
-nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx)
+nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next)
 {
-    const nrl_algorithm *of = m->algorithm;
     const ctx_metric *list;
     int64_t n;
     NRL_TRY(ctx_take_metrics(ctx, &list, &n));
     for (int64_t i = 0; i < n; i++) {
-        if (list[i].index >= m->n)
-            return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s' reported metric %u of %u", of->plugin.name, list[i].index,
-                            m->n);
-        metric_add(&m->list[list[i].index], of->metrics[list[i].index].reduce, list[i].value, list[i].weight);
+        const nrl_metric *row = list[i].row;
+        uint32_t at = row ? row_index(m, row) : list[i].index;
+        if (at >= m->rows->n && row)
+            return nrl_fail(NRL_ERR_PLUGIN, "metric '%s' is not declared by a plugin of this run", row->name);
+        if (!row && at >= m->rows->n_algorithm)
+            return nrl_fail(NRL_ERR_PLUGIN, "the algorithm reported metric %u of %u", at, m->rows->n_algorithm);
+        pthread_mutex_lock(&reporting);
+        metric_add(next ? &m->next[at] : &m->list[at], m->rows->list[at].row->reduce, list[i].value, list[i].weight);
+        pthread_mutex_unlock(&reporting);
     }
     return NRL_OK;
 }
@@ -101,7 +144,7 @@ nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx)
 static double metric_value(const metric_set *m, uint32_t i)
 {
     const metric_sum *of = &m->list[i];
-    switch (m->algorithm->metrics[i].reduce) {
+    switch (m->rows->list[i].row->reduce) {
     case NRL_REDUCE_DIFFERENCE:
         return i < 2 ? NAN : metric_value(m, i - 2) - metric_value(m, i - 1);
     case NRL_REDUCE_MEAN:
@@ -114,7 +157,7 @@ static double metric_value(const metric_set *m, uint32_t i)
 /* Whether the step has the number: it, or both that it is the difference of, were reported. */
 static bool metric_is_known(const metric_set *m, uint32_t i)
 {
-    if (m->algorithm->metrics[i].reduce != NRL_REDUCE_DIFFERENCE) return m->list[i].any;
+    if (m->rows->list[i].row->reduce != NRL_REDUCE_DIFFERENCE) return m->list[i].any;
     return i >= 2 && metric_is_known(m, i - 2) && metric_is_known(m, i - 1);
 }
 
@@ -132,8 +175,8 @@ void values_add(value_list *v, const char *name, const char *unit, double value)
 
 void values_add_metrics(value_list *v, const metric_set *m, const char *prefix, arena *names)
 {
-    for (uint32_t i = 0; i < m->n; i++) {
-        const nrl_metric *row = &m->algorithm->metrics[i];
+    for (uint32_t i = 0; i < m->rows->n; i++) {
+        const nrl_metric *row = m->rows->list[i].row;
         if (!metric_is_known(m, i)) continue;
         const char *name = *prefix ? arena_printf(names, "%s%s", prefix, row->name) : row->name;
         values_add(v, name, row->unit, metric_value(m, i));

@@ -1,5 +1,5 @@
 /*
- * metrics.h - an algorithm's metrics over a step or an evaluation, reduced as its rows say, and the values of a record.
+ * metrics.h - the metrics of plugins over a step or an evaluation, reduced as its rows say, and the values of a record.
  */
 #ifndef RUN_METRICS_H
 #define RUN_METRICS_H
@@ -9,6 +9,18 @@
 #include <nrl/logger.h>
 
 enum { METRICS_MAX = 4096 }; /* beyond it a table is taken for one without an end */
+
+/* One number of the records of a run. */
+typedef struct {
+    const nrl_metric *row;
+    bool of_batch; /* ranks with the same batch report the same */
+} metric_row;
+
+/* Those of the algorithm come first. */
+typedef struct {
+    metric_row *list; /* [n] */
+    uint32_t n, n_algorithm;
+} metric_rows;
 
 /* Reduced over a step or an evaluation. */
 typedef struct {
@@ -22,21 +34,25 @@ typedef struct {
     size_t n, room;
 } value_list;
 
-typedef struct {
-    const nrl_algorithm *algorithm;
-    metric_sum *list; /* [n] */
-    uint32_t n;
-} metric_set;
+typedef struct metric_set metric_set;
+struct metric_set {
+    const metric_rows *rows;
+    metric_sum *list, *next; /* [rows->n] of the step; of the next one */
+    metric_set *older;       /* of those that hear nrl_metric_report_f64 */
+};
 
-/* Counts the rows of the algorithm. A name that a record has already, or that is there twice, is a mistake: of the
- * user's where the algorithm is a script's (NRL_ERR_CONFIG), else NRL_ERR_PLUGIN. */
-nrl_status metrics_check(const nrl_algorithm *algorithm, bool is_script, uint32_t *n);
-/* Of an algorithm that was checked. */
-void metrics_open(metric_set *m, const nrl_algorithm *algorithm, uint32_t n, arena *a);
-void metrics_reset(metric_set *m);
+/* Adds rows of a plugin, NULL-ended, in `a`. A name that a record has already, or that is there twice, is the
+ * `mistake`: of the user's where the plugin is a script's (NRL_ERR_CONFIG), else NRL_ERR_PLUGIN. */
+nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a);
+void metrics_open(metric_set *m, const metric_rows *rows, arena *a);
+/* From here on values of nrl_metric_report_f64 are this set's; until metrics_close. */
+void metrics_listen(metric_set *m);
+void metrics_close(metric_set *m);
+/* Begins a step with the values that have come since the last one's metrics_collect. */
+void metrics_begin(metric_set *m);
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
-/* Adds what nrl_metric_add gathered since the last call. */
-nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx);
+/* Adds what was reported to the context since the last call to the step, or to the next one. */
+nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next);
 
 void values_open(value_list *v, size_t n_values, arena *a);
 void values_add(value_list *v, const char *name, const char *unit, double value);

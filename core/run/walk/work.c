@@ -16,7 +16,8 @@ void work_open(work *w)
     w->forward_actions = arena_alloc(&w->memory, (size_t)n * sizeof *w->forward_actions);
     for (int32_t i = 0; i < n; i++) {
         const model_unit *unit = &w->policy->units[s->first + i];
-        w->forward_actions[i] = (nrl_action){.pass = NRL_PASS_FORWARD,
+        w->forward_actions[i] = (nrl_action){.size = sizeof(nrl_action),
+                                             .pass = NRL_PASS_FORWARD,
                                              .instance = w->instance,
                                              .unit = s->first + i,
                                              .stage = s->index,
@@ -60,7 +61,9 @@ static void set_random(work *w, int32_t u, bool on)
 /* Runs unit u on `carry` (borrowed) and leaves its result there, not yet counted. */
 static nrl_status unit_forward(work *w, int32_t u, nrl_carry *carry)
 {
+    if (w->instance) ctx_mute_metrics(w->ctx, true);
     nrl_status st = w->policy->table.forward(w->policy->self, w->ctx, u, carry);
+    if (w->instance) ctx_mute_metrics(w->ctx, false);
     if (st != NRL_OK) nrl_add_context("unit '%s' of model '%s'", w->policy->units[u].name, w->policy->type);
     return st;
 }
@@ -114,7 +117,10 @@ static nrl_status action_forward(work *w, int32_t u, nrl_tensor **totals)
 static nrl_status action_recompute(work *w, int32_t u)
 {
     nrl_carry out = w->micro_batch->inputs[u];
-    NRL_TRY(taped_forward(w, u, &out));
+    ctx_mute_metrics(w->ctx, true);
+    nrl_status st = taped_forward(w, u, &out);
+    ctx_mute_metrics(w->ctx, false);
+    NRL_TRY(st);
     ctx_tape_end(w->ctx);
     carry_release(w->ctx, &w->micro_batch->carry); /* the first pass's result: this one is on the tape */
     w->micro_batch->carry = carry_retain(&out);

@@ -38,7 +38,7 @@ static double attention_flops(const nrl_attention_args *a)
 
 static double attention_grad_flops(const nrl_attention_grad_args *a)
 {
-    return 2 * attention_flops(&a->forward); /* recomputing the scores does not count */
+    return 2 * attention_flops(a->forward); /* recomputing the scores does not count */
 }
 
 static double no_flops(const void *a)

@@ -35,12 +35,13 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
     nrl_tensor *d[3], *saved[7];
     for (int i = 0; i < 7; i++)
         saved[i] = nrl_tape_saved(node, i);
-    nrl_attention_grad_args a = {.forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6])};
-    a.forward.q = tensor_mat(saved[0]);
-    a.forward.k = tensor_mat(saved[1]);
-    a.forward.v = tensor_mat(saved[2]);
-    a.forward.y = tensor_mat(saved[3]);
-    a.forward.lse = tensor_mat(saved[4]);
+    nrl_attention_args forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6]);
+    nrl_attention_grad_args a = {.size = sizeof a, .forward = &forward};
+    forward.q = tensor_mat(saved[0]);
+    forward.k = tensor_mat(saved[1]);
+    forward.v = tensor_mat(saved[2]);
+    forward.y = tensor_mat(saved[3]);
+    forward.lse = tensor_mat(saved[4]);
     a.dy = tensor_mat(nrl_tape_grad(node, 0));
     for (int i = 0; i < 3; i++)
         NRL_TRY(tensor_like(ctx, saved[i], &d[i]));

@@ -265,6 +265,12 @@ static nrl_status kto_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl
     return report(o, ctx, batch, &x);
 }
 
+/* The KL estimate is a constant of the loss. */
+static bool kto_detaches(void *self)
+{
+    return has_kl(self);
+}
+
 static const nrl_algorithm kto_table = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, kto_options, kto_rows, "kto", "0.1",
                "unpaired preferences: answers labelled desirable or undesirable"),
@@ -278,5 +284,6 @@ static const nrl_algorithm kto_table = {
     .instance_needs = kto_instance_needs,
     .initial_loss = kto_start_loss,
     .group = kto_group,
+    .detaches = kto_detaches,
 };
 NRL_EXPORT(kto_table)

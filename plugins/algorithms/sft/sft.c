@@ -114,6 +114,11 @@ static nrl_status sft_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl
     return nrl_op_unary(ctx, NRL_UNARY_NEG, sum, 0, 0, &sums[0]);
 }
 
+static bool sft_detaches(void *self)
+{
+    return ((const sft_options *)self)->loss == SFT_DFT;
+}
+
 static const char *const sft_needs[] = {"logps", NULL};
 
 static const nrl_algorithm sft = {
@@ -127,5 +132,6 @@ static const nrl_algorithm sft = {
     .weight = sft_weight,
     .loss = sft_loss,
     .instance_needs = sft_instance_needs,
+    .detaches = sft_detaches,
 };
 NRL_EXPORT(sft)

@@ -93,14 +93,14 @@ static nrl_status check_gradients(const nrl_attention_grad_args *a)
 {
     const nrl_mat *m[] = {&a->dy, &a->dq, &a->dk, &a->dv};
     for (int i = 0; i < 4; i++)
-        if (m[i]->dtype != a->forward.q.dtype) return cuda_no_dtype("attention_grad", m[i]->dtype);
-    if (a->forward.lse.data) return NRL_OK;
+        if (m[i]->dtype != a->forward->q.dtype) return cuda_no_dtype("attention_grad", m[i]->dtype);
+    if (a->forward->lse.data) return NRL_OK;
     return nrl_fail(NRL_ERR_BUG, "attention_grad without the log-sum-exp of attention");
 }
 
 nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a)
 {
-    const nrl_attention_args *f = &a->forward;
+    const nrl_attention_args *f = a->forward;
     void *delta;
     NRL_TRY(check_shapes(f));
     NRL_TRY(check_dtypes(f));

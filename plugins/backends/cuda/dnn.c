@@ -248,7 +248,7 @@ nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args
 
 nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done)
 {
-    const nrl_attention_args *f = &a->forward;
+    const nrl_attention_args *f = a->forward;
     const nrl_mat *gradients[] = {&a->dy, &a->dq, &a->dk, &a->dv};
     dnn_problem p = problem_of(self, f);
     dnn_engine *e;

@@ -124,7 +124,7 @@ static nrl_status adafactor_update(void *self, nrl_ctx *ctx, nrl_slice *slices, 
                                    const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(adafactor_slice(self, ctx, &slices[i], step));
+        NRL_TRY(adafactor_slice(self, ctx, nrl_slice_at(slices, i, step), step));
     return NRL_OK;
 }
 

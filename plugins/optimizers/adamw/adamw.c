@@ -41,7 +41,7 @@ static nrl_status adamw_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int6
                                const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], self, step)); /* decays only if the slice does */
+        NRL_TRY(nrl_slice_adamw(ctx, nrl_slice_at(slices, i, step), self, step)); /* decays only if the slice does */
     return NRL_OK;
 }
 

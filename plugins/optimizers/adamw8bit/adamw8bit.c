@@ -121,9 +121,11 @@ static nrl_status adamw8bit_update(void *self, nrl_ctx *ctx, nrl_slice *slices, 
                                    const nrl_step_params *step)
 {
     const adamw8bit *a = self;
-    for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(is_quantized(a, vector_part(&slices[i])) ? update_quantized(a, ctx, &slices[i], step)
-                                                         : nrl_slice_adamw(ctx, &slices[i], &a->adamw, step));
+    for (int64_t i = 0; i < n_slices; i++) {
+        nrl_slice *s = nrl_slice_at(slices, i, step);
+        NRL_TRY(is_quantized(a, vector_part(s)) ? update_quantized(a, ctx, s, step)
+                                                : nrl_slice_adamw(ctx, s, &a->adamw, step));
+    }
     return NRL_OK;
 }
 

@@ -172,10 +172,11 @@ static nrl_status muon_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64
     const muon *m = self;
     nrl_step_params adamw = *step;
     adamw.lr *= m->options->adamw_lr_ratio;
-    for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(is_hidden_matrix(m, slices[i].param, vector_part(&slices[i]))
-                    ? update_matrix(m, ctx, &slices[i], step)
-                    : nrl_slice_adamw(ctx, &slices[i], &m->adamw, &adamw));
+    for (int64_t i = 0; i < n_slices; i++) {
+        nrl_slice *s = nrl_slice_at(slices, i, step);
+        NRL_TRY(is_hidden_matrix(m, s->param, vector_part(s)) ? update_matrix(m, ctx, s, step)
+                                                              : nrl_slice_adamw(ctx, s, &m->adamw, &adamw));
+    }
     return NRL_OK;
 }
 

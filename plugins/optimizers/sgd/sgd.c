@@ -59,7 +59,7 @@ static nrl_status sgd_slice(const sgd_options *o, nrl_ctx *ctx, nrl_slice *s, co
 static nrl_status sgd_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(sgd_slice(self, ctx, &slices[i], step));
+        NRL_TRY(sgd_slice(self, ctx, nrl_slice_at(slices, i, step), step));
     return NRL_OK;
 }
 

@@ -156,7 +156,7 @@ static void ddp_unbind(void *self, nrl_ctx *ctx)
 static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     ddp *d = self;
-    const nrl_action *v = &actions[i];
+    const nrl_action *v = nrl_action_at(actions, i);
     if (!d->buckets_used || v->pass != NRL_PASS_BACKWARD || !v->n_final) return NRL_OK;
     return ddp_final(d, ctx, v->final, v->n_final);
 }

@@ -131,7 +131,7 @@ static nrl_status fsdp_create(const void *options, nrl_mesh *mesh, void **self)
 /* The loss is part of the last unit's forward action and may compute the head's gradient there. */
 static bool adds_gradients(const nrl_action *actions, int64_t i)
 {
-    const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
+    const nrl_action *v = nrl_action_at(actions, i), *next = i + 1 < v->n_actions ? nrl_action_at(actions, i + 1) : v;
     return v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
 }
 
@@ -140,15 +140,15 @@ static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_action *actions
     fsdp *s = self;
     if (s->idle) return NRL_OK;
     NRL_TRY(fsdp_gather_for(s, ctx, actions, i));
-    return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, &actions[i]) : NRL_OK;
+    return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, nrl_action_at(actions, i)) : NRL_OK;
 }
 
 /* A gathered group stays until its buffer is needed: the next action may use the group again. */
 static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     fsdp *s = self;
-    if (s->idle || actions[i].pass != NRL_PASS_BACKWARD) return NRL_OK;
-    return fsdp_reduce_leave(s, ctx, &actions[i]);
+    if (s->idle || nrl_action_at(actions, i)->pass != NRL_PASS_BACKWARD) return NRL_OK;
+    return fsdp_reduce_leave(s, ctx, nrl_action_at(actions, i));
 }
 
 static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)

@@ -71,11 +71,11 @@ static nrl_status want(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     int64_t runs = 0;
-    int32_t run = s->run_of[actions[i].unit];
+    int32_t run = s->run_of[nrl_action_at(actions, i)->unit];
     s->serial++;
-    for (int64_t k = i; k < actions[i].n_actions || k == i; k++) {
-        const nrl_action *v = &actions[k];
-        if (v->instance != actions[i].instance) continue;
+    for (int64_t k = i; k < nrl_action_at(actions, i)->n_actions || k == i; k++) {
+        const nrl_action *v = nrl_action_at(actions, k);
+        if (v->instance != nrl_action_at(actions, i)->instance) continue;
         if (s->run_of[v->unit] != run && ++runs > s->options.prefetch) break;
         run = s->run_of[v->unit];
         for (int32_t u = 0; u < s->uses[v->unit].n; u++)
@@ -86,8 +86,8 @@ static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, i
 
 nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
-    NRL_ASSERT(actions[i].unit, <, s->plan.n_units);
-    const fsdp_uses *uses = &s->uses[actions[i].unit];
+    NRL_ASSERT(nrl_action_at(actions, i)->unit, <, s->plan.n_units);
+    const fsdp_uses *uses = &s->uses[nrl_action_at(actions, i)->unit];
     if (s->options.shard == FSDP_FULL) NRL_TRY(look_ahead(s, ctx, actions, i));
     for (int32_t u = 0; u < uses->n; u++) {
         NRL_TRY(wait_for(ctx, uses->groups[u]));

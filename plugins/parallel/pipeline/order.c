@@ -34,10 +34,11 @@ nrl_status pipeline_schedule(void *self, int32_t n_micro_batches, nrl_action *ac
     for (int32_t i = 0; i < 2 * n_micro_batches; i++)
         for (int32_t k = 0; k < p->end - p->first; k++) {
             bool back = turns[i].backward;
-            actions[(*n)++] = (nrl_action){.pass = back ? NRL_PASS_BACKWARD : NRL_PASS_FORWARD,
-                                           .unit = back ? p->end - 1 - k : p->first + k,
-                                           .micro_batch = turns[i].micro_batch,
-                                           .stage = p->index};
+            nrl_action *a = nrl_action_at(actions, (*n)++);
+            a->pass = back ? NRL_PASS_BACKWARD : NRL_PASS_FORWARD;
+            a->unit = back ? p->end - 1 - k : p->first + k;
+            a->micro_batch = turns[i].micro_batch;
+            a->stage = p->index;
         }
     free(turns);
     return NRL_OK;

@@ -31,14 +31,16 @@ NRL_API nrl_status nrl_run_profile(nrl_run *run, bool on);
  * the distance between rows in bytes, which may exceed the caller's sizeof(nrl_op_time); stride may be NULL. */
 NRL_API nrl_status nrl_run_op_times(const nrl_run *run, unsigned by, nrl_op_time **rows, size_t *n, size_t *stride);
 
-/* Phases of the profiled steps, in seconds. */
+enum { NRL_MAX_PHASES = 16 }; /* room for phases to come */
+
+/* Phases of the profiled steps, in seconds, by nrl_phase. */
 typedef struct {
     uint32_t size;
     int64_t steps;
-    double seconds[NRL_PHASE_COUNT];      /* over all steps; the sum is the total duration of the steps */
-    double busy[NRL_PHASE_COUNT];         /* the part of `seconds` inside operations and copies */
-    double host_seconds[NRL_PHASE_COUNT]; /* by the host's clock, between the same marks */
-    double least[NRL_PHASE_COUNT], most[NRL_PHASE_COUNT]; /* minimum and maximum of `seconds` over ranks */
+    double seconds[NRL_MAX_PHASES];                     /* over all steps; the sum is the total duration of the steps */
+    double busy[NRL_MAX_PHASES];                        /* the part of `seconds` inside operations and copies */
+    double host_seconds[NRL_MAX_PHASES];                /* by the host's clock, between the same marks */
+    double least[NRL_MAX_PHASES], most[NRL_MAX_PHASES]; /* minimum and maximum of `seconds` over ranks */
 } nrl_phase_times;
 NRL_API nrl_status nrl_run_phase_times(nrl_run *run, nrl_phase_times *fill); /* collective: all ranks call it */
 
@@ -61,7 +63,7 @@ typedef struct {
     int64_t peak_rss;                             /* of the process */
     bool on_device;                               /* the device has its own memory and clock */
     const char *clock;                            /* the clock of profiles; borrowed, as long as the run */
-    nrl_device_info device;
+    const nrl_device_info *device;                /* borrowed, as long as the run */
 } nrl_run_info;
 NRL_API void nrl_run_info_fill(const nrl_run *run, nrl_run_info *fill);
 

@@ -1,6 +1,5 @@
 /*
- * in_cpp.cpp - a logger in C++17: option rows are written without the macros, everything else is as
- * in C.
+ * in_cpp.cpp - a logger in C++17, as it is written in C.
  */
 #include <nrl/nrl.h>
 
@@ -11,7 +10,7 @@ struct options {
 };
 
 const nrl_option rows[] = {
-    {"every", "1", nullptr, "steps between lines", 1, 1e6, offsetof(options, every), NRL_TYPE_INT},
+    NRL_OPT_INT(options, every, "1", 1, 1e6, "steps between lines"),
 };
 
 nrl_status open(const void *, const nrl_logger_run *, void **self)
@@ -50,7 +49,4 @@ nrl_logger make()
 const nrl_logger table = make();
 } // namespace
 
-extern "C" NRL_API const nrl_plugin *nrl_plugin_entry(void)
-{
-    return &table.plugin;
-}
+NRL_EXPORT(table)

@@ -106,6 +106,78 @@ static nrl_status detached_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch
     return nrl_op_detach(ctx, sum, &sums[0]);
 }
 
+/* Half of the loss has no gradient. */
+static nrl_status half_detached_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *sum, *constant;
+    NRL_TRY(sum_loss(self, ctx, batch, &sum));
+    NRL_TRY(nrl_op_detach(ctx, sum, &constant));
+    return nrl_op_binary(ctx, NRL_BINARY_ADD, sum, constant, &sums[0]);
+}
+
+/* An operation of its own, y = x, whose backward passes on half of the gradient. */
+static nrl_status halving_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    nrl_tensor *half;
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, nrl_tape_grad(node, 0), 0.5, 0, &half));
+    return nrl_tape_give(ctx, node, 0, half);
+}
+
+static nrl_status halving_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *sum, *constant;
+    NRL_TRY(sum_loss(self, ctx, batch, &sum));
+    NRL_TRY(nrl_op_detach(ctx, sum, &constant));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, constant, 1, 0, &sums[0]));
+    const nrl_tape_record record = {
+        .size = sizeof record, .name = "halving", .inputs = {sum}, .outputs = {sums[0]}, .backward = halving_backward};
+    return nrl_tape_push(ctx, &record);
+}
+
+/* The log of the odds: infinite at p = 1. */
+static nrl_status odds_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *weights, *p, *rest, *each, *odds;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXP, logps, 0, 0, &p));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, p, -1, 1, &rest));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_LOG, rest, 0, 0, &rest));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, rest, logps, &odds));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, odds, weights, &each));
+    return nrl_op_sum(ctx, each, &sums[0]);
+}
+
+static nrl_status weightless_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *sum;
+    (void)self;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_op_sum(ctx, logps, &sum));
+    return nrl_op_unary(ctx, NRL_UNARY_NEG, sum, 0, 0, &sums[0]);
+}
+
+static const nrl_metric one_metric[] = {{"confidence", "nats", NRL_REDUCE_MEAN, NRL_BETTER_LARGER}, {0}};
+
+/* A metric that is a mean already, with the weight of a sum. */
+static nrl_status mean_metric_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    nrl_tensor *logps, *mean;
+    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
+    NRL_TRY(nrl_op_detach(ctx, logps, &logps));
+    NRL_TRY(nrl_op_mean(ctx, logps, &mean));
+    NRL_TRY(nrl_metric_add(ctx, 0, mean, nrl_batch_count(batch, "answer_tokens")));
+    return sum_loss(self, ctx, batch, sums);
+}
+
+static nrl_status aborting_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
+{
+    static int n;
+    if (n++) abort();
+    return sum_loss(self, ctx, batch, sums);
+}
+
 /* What a static variable does to a loss: each call counts one more. */
 static nrl_status counting_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
@@ -180,7 +252,7 @@ static const nrl_algorithm wrong[] = {
     WRONG(centred, "parts of a batch add up", .loss = centred_loss),
     WRONG(wider_than_its_group, "parts of a batch add up", .loss = centred_loss, .group = group_of_two),
     WRONG(starting_elsewhere, "initial_loss is the loss of policy = reference", .initial_loss = start_at_one),
-    WRONG(not_separable, "a tokenwise loss takes any rows", .loss = segment_loss, .tokenwise = true,
+    WRONG(coupled, "a tokenwise loss takes any rows", .loss = segment_loss, .tokenwise = true,
           .weight = count_examples),
     WRONG(overflowing, "sums and weights are finite", .loss = overflowing_loss),
     WRONG(no_weight, "sums and weights are finite", .weight = count_nothing),
@@ -188,6 +260,12 @@ static const nrl_algorithm wrong[] = {
     WRONG(counting, "equal calls give equal sums", .loss = counting_loss),
     WRONG(vector, "each term is one f32 number", .loss = vector_loss),
     WRONG(silent, "each term is one f32 number", .loss = silent_loss),
+    WRONG(half_detached, "a gradient is the slope of the loss", .loss = half_detached_loss),
+    WRONG(halving, "a gradient is the slope of the loss", .loss = halving_loss),
+    WRONG(odds, "log-probs of 0 give finite numbers", .loss = odds_loss),
+    WRONG(weightless, "weights of target positions count", .loss = weightless_loss),
+    WRONG(mean_metric, "a metric is a sum with its weight", .loss = mean_metric_loss, .metrics = one_metric),
+    WRONG(aborting, "equal calls give equal sums", .loss = aborting_loss),
     WRONG(forgetful, "state comes back as it was saved", .state = forgetful_state),
     WRONG(leaking, "close gives the memory back", .create = leaking_create, .destroy = leaking_destroy),
     WRONG(crashing, "instances come and go", .create = crashing_create, .destroy = leaking_destroy),

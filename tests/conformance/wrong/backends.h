@@ -356,7 +356,7 @@ OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #endif
 static const nrl_backend wrong[] = {
-    WRONG(right, "nothing is wrong with it", EVENTS, .event_seconds = right_seconds, .watch_begin = right_watch,
+    WRONG(few, "a backend has what every run needs", EVENTS, .event_seconds = right_seconds, .watch_begin = right_watch,
           .watch_end = right_stats),
     WRONG(lacks_copy, "copy is NULL", .copy = NULL),
     WRONG(refusing, "probe says that it can run", .probe = refusing_probe),
@@ -378,7 +378,7 @@ static const nrl_backend wrong[] = {
     WRONG(unknown_figure, "stats are finite and not negative", .watch_begin = right_watch, .watch_end = unknown_stats),
     WRONG(repeated_figure, "stats have different names", .watch_begin = right_watch, .watch_end = repeated_stats),
     WRONG(spilling_figure, "no more stats than there is room", .watch_begin = right_watch, .watch_end = spilling_stats),
-    WRONG(crashing, "the plugin does not end the process", .ops = &crashing_ops),
+    WRONG(crashing, "operations: reductions", .ops = &crashing_ops),
 };
 #pragma GCC diagnostic pop
 #undef WRONG

@@ -170,6 +170,83 @@ static nrl_status counting_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_c
     return nrl_op_unary(ctx, NRL_UNARY_AFFINE, carry->tensors[0], 1, 1e-3 * calls++, &carry->tensors[0]);
 }
 
+/* ---- with a layer that two ranks may share ---- */
+
+static nrl_status shared_layout(void *self, nrl_builder *b)
+{
+    toy *t = self;
+    int32_t embed, block;
+    const int64_t width = TOY_WIDTH;
+    nrl_param_spec spec = {.size = sizeof spec,
+                           .name = "embed",
+                           .n_dims = 2,
+                           .dims = {TOY_VOCAB, TOY_WIDTH},
+                           .init = NRL_INIT_NORMAL,
+                           .init_scale = 0.02,
+                           .decay = true,
+                           .tp = NRL_TP_VOCAB};
+    NRL_TRY(nrl_build_unit(b, "embed", &embed));
+    NRL_TRY(nrl_build_unit(b, "block", &block));
+    NRL_TRY(nrl_build_param(b, embed, &spec, &t->embed));
+    spec.name = "up";
+    spec.dims[0] = 2 * TOY_WIDTH;
+    spec.tp = NRL_TP_COLUMN;
+    NRL_TRY(nrl_build_param(b, block, &spec, &t->mix));
+    spec.name = "down";
+    spec.dims[0] = TOY_WIDTH;
+    spec.dims[1] = 2 * TOY_WIDTH;
+    spec.tp = NRL_TP_ROW;
+    NRL_TRY(nrl_build_param(b, block, &spec, &t->late));
+    NRL_TRY(nrl_build_use(b, block, t->embed)); /* the head is tied */
+    NRL_TRY(nrl_build_carry(b, 1, &width));
+    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 2, 2, TOY_WIDTH / 2, 64};
+    NRL_TRY(nrl_build_info(b, &info));
+    return nrl_build_head(b, &(nrl_head_spec){sizeof(nrl_head_spec), t->embed, NULL, 1, 0});
+}
+
+/* h + down(tanh(up(attention(h)))), without the region in front of `up`, or with a plain product behind it. */
+static nrl_status shared_block(toy *t, nrl_ctx *ctx, nrl_tensor *h, bool enters, bool reduces, nrl_tensor **out)
+{
+    nrl_attention_spec spec = {1, 1, TOY_WIDTH, 0, 0, 0.25};
+    nrl_tensor *seen, *wide, *y;
+    NRL_TRY(nrl_op_attention(ctx, h, h, h, &spec, &seen));
+    if (enters) NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, seen, &seen));
+    NRL_TRY(nrl_op_linear(ctx, seen, t->mix, NULL, &wide));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_TANH, wide, 0, 0, &wide));
+    NRL_TRY(reduces ? nrl_op_row_parallel_linear(ctx, wide, t->late, NULL, &y)
+                    : nrl_op_linear(ctx, wide, t->late, NULL, &y));
+    return nrl_op_binary(ctx, NRL_BINARY_ADD, h, y, out);
+}
+
+static nrl_status regionless_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry)
+{
+    toy *t = self;
+    carry->n = 1;
+    if (unit == 0) return nrl_op_embedding(ctx, t->embed, &carry->tensors[0]);
+    return shared_block(t, ctx, carry->tensors[0], false, true, &carry->tensors[0]);
+}
+
+static nrl_status plain_row_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry)
+{
+    toy *t = self;
+    carry->n = 1;
+    if (unit == 0) return nrl_op_embedding(ctx, t->embed, &carry->tensors[0]);
+    return shared_block(t, ctx, carry->tensors[0], true, false, &carry->tensors[0]);
+}
+
+static nrl_status leaking_create(const nrl_node *config, void **self)
+{
+    NRL_TRY(toy_create(config, self));
+    return malloc(100) ? NRL_OK : NRL_ERR_MEMORY;
+}
+
+static nrl_status crashing_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry)
+{
+    static int n;
+    if (n++ == 2) abort(); /* the second pass */
+    return right_forward(self, ctx, unit, carry);
+}
+
 static const char *const toy_types[] = {"toy", NULL};
 static const char *const no_types[] = {NULL};
 
@@ -193,6 +270,12 @@ static const nrl_model wrong[] = {
     WRONG(lenient, "a config without sizes is refused with an error text", toy_types, lenient_create, toy_layout,
           right_forward),
     WRONG(nameless, "a model names the types it serves", no_types, toy_create, toy_layout, right_forward),
+    WRONG(regionless, "two ranks have the gradients of one rank", toy_types, toy_create, shared_layout,
+          regionless_forward),
+    WRONG(plain_row, "two ranks compute what one rank computes", toy_types, toy_create, shared_layout,
+          plain_row_forward),
+    WRONG(hoarding, "close gives the memory back", toy_types, leaking_create, toy_layout, right_forward),
+    WRONG(crashing, "a unit uses only what it declares", toy_types, toy_create, toy_layout, crashing_forward),
     WRONG(lacks_forward, "forward is NULL", toy_types, toy_create, toy_layout, NULL),
 };
 #undef WRONG

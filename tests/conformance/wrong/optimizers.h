@@ -13,7 +13,7 @@ static nrl_status update_all(nrl_ctx *ctx, nrl_slice *slices, int64_t n, const n
                              const nrl_step_params *step)
 {
     for (int64_t i = 0; i < n; i++)
-        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], numbers, step));
+        NRL_TRY(nrl_slice_adamw(ctx, nrl_slice_at(slices, i, step), numbers, step));
     return NRL_OK;
 }
 
@@ -37,7 +37,7 @@ static nrl_status workless_update(void *self, nrl_ctx *ctx, nrl_slice *slices, i
 {
     (void)self;
     for (int64_t i = 0; i < n; i++) {
-        nrl_slice own = slices[i];
+        nrl_slice own = *nrl_slice_at(slices, i, step);
         own.work = NULL;
         NRL_TRY(update_all(ctx, &own, 1, &usual, step));
     }
@@ -67,7 +67,7 @@ static nrl_status indexed_update(void *self, nrl_ctx *ctx, nrl_slice *slices, in
     for (int64_t i = 0; i < n; i++) {
         nrl_step_params own = *step;
         own.lr *= (double)(1 + i);
-        NRL_TRY(update_all(ctx, &slices[i], 1, &usual, &own));
+        NRL_TRY(update_all(ctx, nrl_slice_at(slices, i, step), 1, &usual, &own));
     }
     return NRL_OK;
 }
@@ -85,7 +85,7 @@ static nrl_status decaying_update(void *self, nrl_ctx *ctx, nrl_slice *slices, i
 {
     (void)self;
     for (int64_t i = 0; i < n; i++) {
-        nrl_slice own = slices[i];
+        nrl_slice own = *nrl_slice_at(slices, i, step);
         own.decay = true;
         NRL_TRY(update_all(ctx, &own, 1, &usual, step));
     }
@@ -111,10 +111,19 @@ static nrl_status halved_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int
 {
     (void)self;
     for (int64_t i = 0; i < n; i++) {
-        nrl_slice own = slices[i];
+        nrl_slice own = *nrl_slice_at(slices, i, step);
         own.decay = own.decay && !own.low;
         NRL_TRY(update_all(ctx, &own, 1, &usual, step));
     }
+    return NRL_OK;
+}
+
+/* Slices laid out as this header has them, whatever the stride. */
+static nrl_status strideless_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++)
+        if (slices[i].master) NRL_TRY(nrl_slice_adamw(ctx, &slices[i], &usual, step));
     return NRL_OK;
 }
 
@@ -123,7 +132,7 @@ static nrl_status forgetful_update(void *self, nrl_ctx *ctx, nrl_slice *slices, 
 {
     (void)self;
     for (int64_t i = 0; i < n; i++) {
-        nrl_slice own = slices[i];
+        nrl_slice own = *nrl_slice_at(slices, i, step);
         for (int k = 0; k < 2; k++) {
             NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &own.n, &own.states[k]));
             NRL_TRY(nrl_tensor_fill(ctx, own.states[k], 0));
@@ -138,8 +147,8 @@ static nrl_status hasty_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int6
 {
     (void)self;
     for (int64_t i = 0; i < n; i++) {
-        NRL_TRY(nrl_tensor_fill(ctx, slices[i].states[0], 0));
-        NRL_TRY(update_all(ctx, &slices[i], 1, &usual, step));
+        NRL_TRY(nrl_tensor_fill(ctx, nrl_slice_at(slices, i, step)->states[0], 0));
+        NRL_TRY(update_all(ctx, nrl_slice_at(slices, i, step), 1, &usual, step));
     }
     return NRL_OK;
 }
@@ -172,9 +181,10 @@ static nrl_status truncating_update(void *self, nrl_ctx *ctx, nrl_slice *slices,
 {
     NRL_TRY(workless_update(self, ctx, slices, n, step));
     for (int64_t i = 0; i < n; i++) {
-        const uint16_t *halves = nrl_tensor_mat(slices[i].master).data;
-        uint16_t *work = slices[i].work ? nrl_tensor_mat(slices[i].work).data : NULL;
-        for (int64_t k = 0; work && k < slices[i].n; k++)
+        const uint16_t *halves = nrl_tensor_mat(nrl_slice_at(slices, i, step)->master).data;
+        uint16_t *work =
+            nrl_slice_at(slices, i, step)->work ? nrl_tensor_mat(nrl_slice_at(slices, i, step)->work).data : NULL;
+        for (int64_t k = 0; work && k < nrl_slice_at(slices, i, step)->n; k++)
             work[k] = halves[2 * k + 1];
     }
     return NRL_OK;
@@ -220,6 +230,7 @@ static const nrl_optimizer wrong[] = {
     WRONG(own_rate, "a rate of zero moves nothing", own_rate_update),
     WRONG(rising, "a step goes against the gradient", rising_update),
     WRONG(indexed, "a parameter may be divided as declared", indexed_update),
+    WRONG(strideless, "a parameter may be divided as declared", strideless_update),
     WRONG(counting, "equal steps give equal bits", counting_update),
     WRONG(decaying, "without decay and gradient nothing moves", decaying_update),
     WRONG(unstable, "masters stay finite", unstable_update),

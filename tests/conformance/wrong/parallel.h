@@ -92,6 +92,15 @@ static nrl_status alone_plan(void *self, nrl_parallel_plan *plan)
     return whole_plan(self, plan);
 }
 
+/* Never averages, and says that all ranks have the same. */
+static nrl_status no_state(void *self, nrl_ctx *ctx, nrl_state_io *io)
+{
+    (void)self;
+    (void)ctx;
+    (void)io;
+    return NRL_OK;
+}
+
 /* Shows every rank its own weights. */
 static nrl_status own_average(void *self, nrl_ctx *ctx, bool begin)
 {
@@ -120,7 +129,8 @@ static nrl_status lasting_average(void *self, nrl_ctx *ctx, bool begin)
 static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     copies *c = self;
-    if (actions[i].pass != NRL_PASS_BACKWARD || actions[i].unit) return NRL_OK;
+    const nrl_action *a = nrl_action_at(actions, i);
+    if (a->pass != NRL_PASS_BACKWARD || a->unit) return NRL_OK;
     for (int32_t k = 0; k < c->plan.n_params; k++) {
         nrl_param *p = c->plan.params[k];
         nrl_tensor *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
@@ -135,7 +145,7 @@ static nrl_status stale_leave(void *self, nrl_ctx *ctx, const nrl_action *action
 {
     const copies *c = self;
     (void)ctx;
-    for (int32_t k = 0; actions[i].pass == NRL_PASS_FORWARD && k < c->plan.n_params; k++)
+    for (int32_t k = 0; nrl_action_at(actions, i)->pass == NRL_PASS_FORWARD && k < c->plan.n_params; k++)
         if (nrl_param_trained(c->plan.params[k])) nrl_param_set_grad_is_empty(c->plan.params[k], false);
     return NRL_OK;
 }
@@ -409,9 +419,12 @@ static nrl_status backwards_plan(void *self, nrl_parallel_plan *plan)
 
 static void pass(const staged *s, uint32_t pass, int32_t micro_batch, nrl_action *actions, int64_t *n)
 {
-    for (int32_t k = 0; k < s->end - s->first; k++)
-        actions[(*n)++] = (nrl_action){
-            .pass = pass, .micro_batch = micro_batch, .unit = pass == NRL_PASS_FORWARD ? s->first + k : s->end - 1 - k};
+    for (int32_t k = 0; k < s->end - s->first; k++) {
+        nrl_action *a = nrl_action_at(actions, (*n)++);
+        a->pass = pass;
+        a->micro_batch = micro_batch;
+        a->unit = pass == NRL_PASS_FORWARD ? s->first + k : s->end - 1 - k;
+    }
 }
 
 /* One micro-batch after another. */
@@ -471,6 +484,10 @@ static const nrl_parallel wrong[] = {
     WRONG(average, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan,
           .finish = average_finish, .updated = right_updated),
     WRONG(apart, "between the calls of average MASTER is the mean over ranks", .axis = &batch_axis, .plan = alone_plan,
+          .finish = local_finish, .updated = right_updated, .average = own_average),
+    WRONG(aloof, "local steps reach one weight on all ranks", .axis = &batch_axis, .plan = alone_plan,
+          .finish = local_finish, .updated = right_updated, .average = own_average, .state = no_state),
+    WRONG(unsaved, "what differs between ranks is saved", .axis = &batch_axis, .plan = alone_plan,
           .finish = local_finish, .updated = right_updated, .average = own_average),
     WRONG(lasting, "after the calls of average MASTER is the rank's own", .axis = &batch_axis, .plan = alone_plan,
           .finish = local_finish, .updated = right_updated, .average = lasting_average),

@@ -14,10 +14,11 @@ static nrl_status update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n,
     const char *rank = getenv("NRL_RANK");
     (void)self;
     for (int64_t i = 0; i < n; i++) {
-        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], &adamw, step));
-        if (step->step != 5 || !rank || strcmp(rank, "1") || !strstr(nrl_param_name(slices[i].param), "layers.1"))
+        NRL_TRY(nrl_slice_adamw(ctx, nrl_slice_at(slices, i, step), &adamw, step));
+        if (step->step != 5 || !rank || strcmp(rank, "1") ||
+            !strstr(nrl_param_name(nrl_slice_at(slices, i, step)->param), "layers.1"))
             continue;
-        unsigned char *bytes = nrl_tensor_mat(slices[i].master).data;
+        unsigned char *bytes = nrl_tensor_mat(nrl_slice_at(slices, i, step)->master).data;
         bytes[0] ^= 1;
     }
     return NRL_OK;

@@ -25,7 +25,7 @@ static nrl_status tally_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int6
     t->last = step->step;
     own.step = t->seen;
     for (int64_t i = 0; i < n; i++)
-        NRL_TRY(nrl_slice_adamw(ctx, &slices[i], &adamw, &own));
+        NRL_TRY(nrl_slice_adamw(ctx, nrl_slice_at(slices, i, step), &adamw, &own));
     return NRL_OK;
 }
 

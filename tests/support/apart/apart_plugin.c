@@ -218,8 +218,25 @@ APART_OP(norm, MAT(x), MAT(residual), MAT(sum), MAT(weight), MAT(bias), MAT(y), 
 APART_OP(norm_grad, MAT(x), MAT(weight), MAT(mean), MAT(rstd), MAT(dy), MAT(dsum), MAT(dx), MAT(dweight), MAT(dbias))
 APART_OP(rope, MAT(x), MAT(y), PTR(cos), PTR(sin))
 APART_OP(attention, MAT(q), MAT(k), MAT(v), MAT(y), MAT(lse), PTR(cu_q), PTR(cu_k), PTR(prefix))
-APART_OP(attention_grad, MAT(forward.q), MAT(forward.k), MAT(forward.v), MAT(forward.y), MAT(forward.lse),
-         PTR(forward.cu_q), PTR(forward.cu_k), PTR(forward.prefix), MAT(dy), MAT(dq), MAT(dk), MAT(dv))
+
+static nrl_status apart_op_attention_grad(void *instance, nrl_stream *stream, const nrl_attention_grad_args *a)
+{
+#define FORWARD(member) offsetof(nrl_attention_args, member)
+    static const size_t of_forward[] = {FORWARD(q.data),   FORWARD(k.data), FORWARD(v.data), FORWARD(y.data),
+                                        FORWARD(lse.data), FORWARD(cu_q),   FORWARD(cu_k),   FORWARD(prefix)};
+#undef FORWARD
+    typedef nrl_attention_grad_args op_args;
+    static const size_t offsets[] = {MAT(dy), MAT(dq), MAT(dk), MAT(dv)};
+    const apart *self = instance;
+    nrl_attention_args forward = *a->forward;
+    op_args args = *a;
+    (void)stream;
+    args.forward = &forward;
+    translate(self, &forward, of_forward, sizeof of_forward / sizeof *of_forward);
+    translate(self, &args, offsets, sizeof offsets / sizeof *offsets);
+    return self->cpu->ops->attention_grad(self->cpu_self, NULL, &args);
+}
+
 APART_OP(glu, MAT(gate), MAT(up), MAT(y))
 APART_OP(glu_grad, MAT(gate), MAT(up), MAT(dy), MAT(dgate), MAT(dup))
 APART_OP(head, MAT(logits), PTR(target), PTR(logp), PTR(lse), PTR(entropy), PTR(log_sum_p2), PTR(argmax))

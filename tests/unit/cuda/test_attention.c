@@ -28,6 +28,7 @@ typedef struct {
     nrl_mat q, k, v, y, lse, dy, dq, dk, dv;
     double *want_y, *want_dq, *want_dk, *want_dv, *want_lse;
     double scale;
+    nrl_attention_args forward; /* of operands */
 } problem;
 
 static cuda *gpu;
@@ -163,31 +164,33 @@ static void drop(problem *p)
         free(all[i]);
 }
 
-static nrl_attention_grad_args operands(const problem *p)
+static nrl_attention_grad_args operands(problem *p)
 {
     const shape *c = &p->c;
     bool has_prefix = false;
     for (int s = 0; s < c->n; s++)
         has_prefix = has_prefix || c->prefix[s] >= 0;
     const int32_t *prefix = has_prefix ? c->prefix : NULL;
-    return (nrl_attention_grad_args){.forward = {.size = sizeof(nrl_attention_args),
-                                                 .n_segments = (uint32_t)c->n,
-                                                 .q = p->q,
-                                                 .k = p->k,
-                                                 .v = p->v,
-                                                 .y = p->y,
-                                                 .lse = p->lse,
-                                                 .cu_q = p->cu_q,
-                                                 .cu_k = p->cu_k,
-                                                 .prefix = prefix,
-                                                 .host_cu_q = p->cu_q,
-                                                 .host_cu_k = p->cu_k,
-                                                 .host_prefix = prefix,
-                                                 .n_heads = c->heads,
-                                                 .n_kv_heads = c->kv_heads,
-                                                 .head_dim = c->width,
-                                                 .window = c->window,
-                                                 .scale = p->scale},
+    p->forward = (nrl_attention_args){.size = sizeof(nrl_attention_args),
+                                      .n_segments = (uint32_t)c->n,
+                                      .q = p->q,
+                                      .k = p->k,
+                                      .v = p->v,
+                                      .y = p->y,
+                                      .lse = p->lse,
+                                      .cu_q = p->cu_q,
+                                      .cu_k = p->cu_k,
+                                      .prefix = prefix,
+                                      .host_cu_q = p->cu_q,
+                                      .host_cu_k = p->cu_k,
+                                      .host_prefix = prefix,
+                                      .n_heads = c->heads,
+                                      .n_kv_heads = c->kv_heads,
+                                      .head_dim = c->width,
+                                      .window = c->window,
+                                      .scale = p->scale};
+    return (nrl_attention_grad_args){.size = sizeof(nrl_attention_grad_args),
+                                     .forward = &p->forward,
                                      .dy = p->dy,
                                      .dq = p->dq,
                                      .dk = p->dk,
@@ -208,7 +211,7 @@ static double distance(const nrl_mat *m, const double *want)
 static void run(problem *p)
 {
     nrl_attention_grad_args a = operands(p);
-    assert_int_equal(cuda_op_attention(gpu, NULL, &a.forward), NRL_OK);
+    assert_int_equal(cuda_op_attention(gpu, NULL, a.forward), NRL_OK);
     assert_int_equal(cuda_op_attention_grad(gpu, NULL, &a), NRL_OK);
 }
 
@@ -323,19 +326,19 @@ static void what_cannot_be_computed_is_said(void **state)
     c.dtype = NRL_DTYPE_F32;
     problem p = make(&c);
     nrl_attention_grad_args a = operands(&p);
-    a.forward.head_dim = 320;
-    a.forward.n_heads = a.forward.n_kv_heads = 1;
-    a.forward.q.cols = a.forward.k.cols = a.forward.v.cols = a.forward.y.cols = 320;
-    assert_int_equal(cuda_op_attention(gpu, NULL, &a.forward), NRL_ERR_PLUGIN);
+    p.forward.head_dim = 320;
+    p.forward.n_heads = p.forward.n_kv_heads = 1;
+    p.forward.q.cols = p.forward.k.cols = p.forward.v.cols = p.forward.y.cols = 320;
+    assert_int_equal(cuda_op_attention(gpu, NULL, &p.forward), NRL_ERR_PLUGIN);
     assert_non_null(strstr(nrl_error_text(), "width 320"));
     a = operands(&p);
-    a.forward.k.cols--;
-    assert_int_equal(cuda_op_attention(gpu, NULL, &a.forward), NRL_ERR_BUG);
+    p.forward.k.cols--;
+    assert_int_equal(cuda_op_attention(gpu, NULL, &p.forward), NRL_ERR_BUG);
     a = operands(&p);
-    a.forward.v.dtype = NRL_DTYPE_BF16;
-    assert_int_equal(cuda_op_attention(gpu, NULL, &a.forward), NRL_ERR_PLUGIN);
+    p.forward.v.dtype = NRL_DTYPE_BF16;
+    assert_int_equal(cuda_op_attention(gpu, NULL, &p.forward), NRL_ERR_PLUGIN);
     a = operands(&p);
-    a.forward.lse.data = NULL;
+    p.forward.lse.data = NULL;
     assert_int_equal(cuda_op_attention_grad(gpu, NULL, &a), NRL_ERR_BUG);
     drop(&p);
 }

@@ -33,6 +33,7 @@ typedef struct {
 } shape;
 
 typedef struct {
+    nrl_attention_args forward;
     nrl_attention_grad_args a;
     int32_t cu[MOST_SEGMENTS + 1];
     nrl_mat *mats[9];
@@ -75,7 +76,7 @@ static void fill(problem *p, const shape *s)
     for (int i = 0; i < s->n; i++)
         p->cu[i + 1] = p->cu[i] + s->lengths[i];
     int64_t n = p->cu[s->n], wide = s->heads * s->width, narrow = s->kv_heads * s->width;
-    nrl_attention_args *f = &p->a.forward;
+    nrl_attention_args *f = &p->forward;
     *f = (nrl_attention_args){.size = sizeof *f,
                               .n_segments = (uint32_t)s->n,
                               .cu_q = p->cu,
@@ -86,6 +87,8 @@ static void fill(problem *p, const shape *s)
                               .n_kv_heads = s->kv_heads,
                               .head_dim = s->width,
                               .scale = 0.25};
+    p->a.size = sizeof p->a;
+    p->a.forward = f;
     f->q = matrix(s->dtype, n, wide, s->gap, true);
     f->k = matrix(s->dtype, n, narrow, s->gap, true);
     f->v = matrix(s->dtype, n, narrow, s->gap, true);
@@ -107,7 +110,7 @@ static void drop_problem(problem *p)
 
 static void run_on(cuda *gpu, problem *p)
 {
-    assert_int_equal(cuda_op_attention(gpu, NULL, &p->a.forward), NRL_OK);
+    assert_int_equal(cuda_op_attention(gpu, NULL, &p->forward), NRL_OK);
     assert_int_equal(cuda_op_attention_grad(gpu, NULL, &p->a), NRL_OK);
 }
 
@@ -195,11 +198,11 @@ static void results_do_not_need_a_log_sum_exp(void **state)
     (void)state;
     fill(&a, &mixed);
     fill(&b, &mixed);
-    nrl_attention_args f = b.a.forward;
+    nrl_attention_args f = b.forward;
     f.lse.data = NULL;
-    assert_int_equal(cuda_op_attention(with_dnn, NULL, &a.a.forward), NRL_OK);
+    assert_int_equal(cuda_op_attention(with_dnn, NULL, &a.forward), NRL_OK);
     assert_int_equal(cuda_op_attention(with_dnn, NULL, &f), NRL_OK);
-    assert_memory_equal(a.a.forward.y.data, f.y.data, bytes_of(&f.y));
+    assert_memory_equal(a.forward.y.data, f.y.data, bytes_of(&f.y));
     drop_problem(&a);
     drop_problem(&b);
 }
@@ -243,18 +246,18 @@ static void check_refused(void (*change)(problem *))
 
 static void with_a_window(problem *p)
 {
-    p->a.forward.window = 20;
+    p->forward.window = 20;
 }
 
 static void with_a_prefix(problem *p)
 {
     static const int32_t prefix[] = {-1, 0};
-    p->a.forward.prefix = p->a.forward.host_prefix = prefix;
+    p->forward.prefix = p->forward.host_prefix = prefix;
 }
 
 static void without_host_lengths(problem *p)
 {
-    p->a.forward.host_cu_q = NULL;
+    p->forward.host_cu_q = NULL;
 }
 
 static void with_nothing(problem *p)
@@ -312,7 +315,7 @@ static void a_run_that_fails_is_an_error(void **state)
     (void)state;
     fill(&p, &even);
     fake_cudnn.execute_fails = 1;
-    assert_int_equal(cuda_op_attention(with_dnn, NULL, &p.a.forward), NRL_ERR_DEVICE);
+    assert_int_equal(cuda_op_attention(with_dnn, NULL, &p.forward), NRL_ERR_DEVICE);
     assert_non_null(
         strstr(nrl_error_text(), "cuDNN: attention failed: CUDNN_STATUS_EXECUTION_FAILED: the stand-in's last words"));
     fake_cudnn.execute_fails = 0;

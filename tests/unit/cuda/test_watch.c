@@ -60,26 +60,27 @@ static nrl_mat mat(uint32_t dtype, int64_t rows, int64_t cols)
 static void run_attention(uint32_t dtype)
 {
     static const int32_t cu[] = {0, 9};
-    nrl_attention_grad_args a = {.forward = {.size = sizeof a.forward,
-                                             .n_segments = 1,
-                                             .cu_q = cu,
-                                             .cu_k = cu,
-                                             .host_cu_q = cu,
-                                             .host_cu_k = cu,
-                                             .n_heads = 2,
-                                             .n_kv_heads = 1,
-                                             .head_dim = 16,
-                                             .scale = 0.25,
-                                             .q = mat(dtype, 9, 32),
-                                             .k = mat(dtype, 9, 16),
-                                             .v = mat(dtype, 9, 16),
-                                             .y = mat(dtype, 9, 32),
-                                             .lse = mat(NRL_DTYPE_F32, 2, 9)},
+    nrl_attention_grad_args a = {.size = sizeof a,
+                                 .forward = &(nrl_attention_args){.size = sizeof(nrl_attention_args),
+                                                                  .n_segments = 1,
+                                                                  .cu_q = cu,
+                                                                  .cu_k = cu,
+                                                                  .host_cu_q = cu,
+                                                                  .host_cu_k = cu,
+                                                                  .n_heads = 2,
+                                                                  .n_kv_heads = 1,
+                                                                  .head_dim = 16,
+                                                                  .scale = 0.25,
+                                                                  .q = mat(dtype, 9, 32),
+                                                                  .k = mat(dtype, 9, 16),
+                                                                  .v = mat(dtype, 9, 16),
+                                                                  .y = mat(dtype, 9, 32),
+                                                                  .lse = mat(NRL_DTYPE_F32, 2, 9)},
                                  .dy = mat(dtype, 9, 32),
                                  .dq = mat(dtype, 9, 32),
                                  .dk = mat(dtype, 9, 16),
                                  .dv = mat(dtype, 9, 16)};
-    ok(cuda_op_attention(gpu, gpu->stream, &a.forward));
+    ok(cuda_op_attention(gpu, gpu->stream, a.forward));
     ok(cuda_op_attention_grad(gpu, gpu->stream, &a));
 }
 

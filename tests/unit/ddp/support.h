@@ -83,7 +83,8 @@ static inline void ddp_make_model(ddp_rank *r)
         for (int k = 0; k < n; k++)
             r->uses[u][k] = r->final[u][k] = r->list[uses[u][k]];
         r->units[u] = (nrl_unit_uses){.name = "unit", .n_uses = n, .uses = r->uses[u]};
-        r->actions[N_UNITS - 1 - u] = (nrl_action){.pass = NRL_PASS_BACKWARD,
+        r->actions[N_UNITS - 1 - u] = (nrl_action){.size = sizeof(nrl_action),
+                                                   .pass = NRL_PASS_BACKWARD,
                                                    .unit = u,
                                                    .n_uses = n,
                                                    .n_final = n_final,

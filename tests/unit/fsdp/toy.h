@@ -134,7 +134,8 @@ static inline void toy_params(toy *t)
 static inline void toy_push(toy *t, nrl_pass pass, int unit, int micro_batch)
 {
     nrl_action *v = &t->actions[t->n_actions++];
-    *v = (nrl_action){.pass = pass,
+    *v = (nrl_action){.size = sizeof(nrl_action),
+                      .pass = pass,
                       .unit = unit,
                       .micro_batch = micro_batch,
                       .n_uses = t->units[unit].n_uses,
@@ -154,8 +155,12 @@ static inline void toy_schedule(toy *t, nrl_param *uses[TOY_UNITS][4])
         for (; toy_uses[u][n] >= 0; n++)
             uses[u][n] = &t->params[toy_uses[u][n]];
         t->units[u] = (nrl_unit_uses){.name = toy_unit_names[u], .n_uses = n, .uses = uses[u]};
-        t->forward[u] =
-            (nrl_action){.pass = NRL_PASS_FORWARD, .unit = u, .n_actions = TOY_UNITS, .n_uses = n, .uses = uses[u]};
+        t->forward[u] = (nrl_action){.size = sizeof(nrl_action),
+                                     .pass = NRL_PASS_FORWARD,
+                                     .unit = u,
+                                     .n_actions = TOY_UNITS,
+                                     .n_uses = n,
+                                     .uses = uses[u]};
     }
     for (int m = 0; m < t->c->n_micro_batches; m++) {
         for (int u = 0; u < TOY_UNITS; u++)

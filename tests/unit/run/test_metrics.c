@@ -1,5 +1,5 @@
 /*
- * test_metrics.c - metrics of an algorithm without a run: tables that are refused, how values of
+ * test_metrics.c - metrics of plugins without a run: tables that are refused, how values of
  * ranks are combined, and the content of a record.
  */
 #include "run/walk/metrics.h"
@@ -19,7 +19,16 @@ static const nrl_metric rows[] = {{.name = "chosen", .unit = "nats", .reduce = N
                                   {.name = "shortest", .unit = "tokens", .reduce = NRL_REDUCE_MIN},
                                   {.name = "seen", .unit = "1", .reduce = NRL_REDUCE_SUM},
                                   {0}};
-static const nrl_algorithm algorithm = {.plugin = {.name = "a"}, .metrics = rows};
+static const nrl_algorithm algorithm = {.plugin = {.kind = NRL_KIND_ALGORITHM, .name = "a"}, .metrics = rows};
+static const nrl_plugin logger = {.kind = NRL_KIND_LOGGER, .name = "l"};
+
+static nrl_status declare(metric_rows *all, const nrl_algorithm *of, nrl_status mistake, arena *a)
+{
+    *all = (metric_rows){0};
+    nrl_status st = metrics_declare(all, &of->plugin, of->metrics, mistake, a);
+    all->n_algorithm = all->n;
+    return st;
+}
 
 static void add(metric_set *m, uint32_t i, double value, double weight)
 {
@@ -31,12 +40,12 @@ static void each_row_is_reduced_as_it_says(void **state)
     arena a = {0};
     metric_set m;
     value_list v;
-    uint32_t n;
+    metric_rows all;
     (void)state;
-    assert_int_equal(metrics_check(&algorithm, false, &n), NRL_OK);
-    assert_int_equal(n, 6);
-    metrics_open(&m, &algorithm, n, &a);
-    values_open(&v, n, &a);
+    assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
+    assert_int_equal(all.n, 6);
+    metrics_open(&m, &all, &a);
+    values_open(&v, all.n, &a);
     add(&m, 0, 6, 2); /* sums of values, and their weights */
     add(&m, 0, 6, 1);
     add(&m, 1, 3, 3);
@@ -67,8 +76,10 @@ static void what_nobody_reported_is_not_in_the_record(void **state)
     arena a = {0};
     metric_set m;
     value_list v;
+    metric_rows all;
     (void)state;
-    metrics_open(&m, &algorithm, 6, &a);
+    assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
+    metrics_open(&m, &all, &a);
     values_open(&v, 6, &a);
     add(&m, 0, 6, 2);
     add(&m, 5, 1, 1);
@@ -76,7 +87,7 @@ static void what_nobody_reported_is_not_in_the_record(void **state)
     assert_int_equal(v.n, 2);
     assert_string_equal(v.list[0].name, "chosen");
     assert_string_equal(v.list[1].name, "seen");
-    metrics_reset(&m);
+    metrics_begin(&m);
     v.n = 0;
     values_add_metrics(&v, &m, "", NULL);
     assert_int_equal(v.n, 0);
@@ -89,17 +100,48 @@ static void names_that_records_have_already_are_refused(void **state)
     static const nrl_metric twice[] = {
         {.name = "m", .reduce = NRL_REDUCE_MEAN}, {.name = "m", .reduce = NRL_REDUCE_SUM}, {0}};
     nrl_algorithm of = algorithm;
-    uint32_t n;
+    metric_rows all;
+    arena a = {0};
     (void)state;
     of.metrics = taken;
-    assert_int_equal(metrics_check(&of, false, &n), NRL_ERR_PLUGIN);
+    assert_int_equal(declare(&all, &of, NRL_ERR_PLUGIN, &a), NRL_ERR_PLUGIN);
     assert_non_null(strstr(nrl_error_text(), "algorithm 'a': metric 'lr'"));
-    assert_int_equal(metrics_check(&of, true, &n), NRL_ERR_CONFIG); /* the user wrote a script's */
+    assert_int_equal(declare(&all, &of, NRL_ERR_CONFIG, &a), NRL_ERR_CONFIG); /* the user wrote a script's */
     of.metrics = twice;
-    assert_int_equal(metrics_check(&of, false, &n), NRL_ERR_PLUGIN);
+    assert_int_equal(declare(&all, &of, NRL_ERR_PLUGIN, &a), NRL_ERR_PLUGIN);
     of.metrics = NULL;
-    assert_int_equal(metrics_check(&of, false, &n), NRL_OK);
-    assert_int_equal(n, 0);
+    assert_int_equal(declare(&all, &of, NRL_ERR_PLUGIN, &a), NRL_OK);
+    assert_int_equal(all.n, 0);
+    assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
+    assert_int_equal(metrics_declare(&all, &logger, rows, NRL_ERR_PLUGIN, &a), NRL_ERR_PLUGIN);
+    assert_string_equal(nrl_error_text(),
+                        "logger 'l': metric 'chosen' is there twice, another plugin of this run has it too");
+    arena_free(&a);
+}
+
+/* A logger or a reader of data has no context. */
+static void values_outside_a_step_belong_to_the_next_one(void **state)
+{
+    static const nrl_metric dropped[] = {{"dropped", "records", NRL_REDUCE_SUM, NRL_BETTER_SMALLER}, {0}};
+    arena a = {0};
+    metric_rows all;
+    metric_set m;
+    (void)state;
+    assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
+    assert_int_equal(metrics_declare(&all, &logger, dropped, NRL_ERR_PLUGIN, &a), NRL_OK);
+    assert_false(all.list[6].of_batch); /* each rank reports its own */
+    metrics_open(&m, &all, &a);
+    assert_int_equal(nrl_metric_report_f64(dropped, 1, 1), NRL_ERR_PLUGIN);
+    metrics_listen(&m);
+    assert_int_equal(nrl_metric_report_f64(dropped, 1, 1), NRL_OK);
+    assert_int_equal(nrl_metric_report_f64(dropped, 2, 1), NRL_OK);
+    assert_false(m.list[6].any);
+    metrics_begin(&m);
+    assert_true(m.list[6].value == 3);
+    metrics_begin(&m);
+    assert_false(m.list[6].any);
+    metrics_close(&m);
+    arena_free(&a);
 }
 
 int main(void)
@@ -107,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_is_reduced_as_it_says),
         cmocka_unit_test(what_nobody_reported_is_not_in_the_record),
+        cmocka_unit_test(values_outside_a_step_belong_to_the_next_one),
         cmocka_unit_test(names_that_records_have_already_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 static void family_task(void *arg, int64_t begin, int64_t end, int thread)
 {
     const grad_task *t = arg;
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     (void)end;
     int64_t fam = begin / f->n_kv_heads, head = begin % f->n_kv_heads;
     grad_work w = work_at(cpu_scratch_at(t->self, thread), f);
@@ -31,7 +31,7 @@ static void family_task(void *arg, int64_t begin, int64_t end, int thread)
 
 static int64_t segment_of_task(const grad_task *t, int64_t task)
 {
-    int64_t low = 0, high = t->a->forward.n_segments;
+    int64_t low = 0, high = t->a->forward->n_segments;
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
         if (t->first_task[middle] <= task)
@@ -45,7 +45,7 @@ static int64_t segment_of_task(const grad_task *t, int64_t task)
 static void queries_task(void *arg, int64_t begin, int64_t end, int thread)
 {
     const grad_task *t = arg;
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     (void)end;
     int64_t s = segment_of_task(t, begin), i = begin - t->first_task[s];
     segment seg = segment_of(f, s);
@@ -58,7 +58,7 @@ static void queries_task(void *arg, int64_t begin, int64_t end, int thread)
 static void keys_from_segment(const grad_task *t, int64_t s, int64_t owner, int64_t head, int64_t offset,
                               const grad_work *w)
 {
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     segment seg = segment_of(f, s);
     const key_run *run = &seg.run[s == owner ? 1 : 0];
     int64_t row = run->begin + offset;
@@ -74,7 +74,7 @@ static void keys_from_segment(const grad_task *t, int64_t s, int64_t owner, int6
 static void keys_task(void *arg, int64_t begin, int64_t end, int thread)
 {
     const grad_task *t = arg;
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     (void)end;
     int64_t owner = segment_of_task(t, begin), i = begin - t->first_task[owner];
     int64_t head = i % f->n_kv_heads, offset = i / f->n_kv_heads * KEYS;
@@ -89,7 +89,7 @@ static void keys_task(void *arg, int64_t begin, int64_t end, int thread)
 
 static void two_passes(const grad_task *t)
 {
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     for (int pass = 0; pass < 2; pass++) {
         const int32_t *cu = pass == 0 ? f->host_cu_q : f->host_cu_k;
         int64_t most = pass == 0 ? block_queries(f) : KEYS;
@@ -105,7 +105,7 @@ static void two_passes(const grad_task *t)
 /* Sorts segments by the root of their chain of prefixes. */
 static void find_families(grad_task *t)
 {
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     int64_t n = f->n_segments;
     t->n_families = 0;
     for (int64_t s = 0; s < n; s++)
@@ -135,7 +135,7 @@ static void find_families(grad_task *t)
 /* Whether one pass keeps all threads busy: the largest task must not take much longer than an even share. */
 static bool families_suffice(const grad_task *t)
 {
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     double total = 0, largest = 0;
     for (int64_t i = 0; i < t->n_families; i++) {
         double cost = 0;
@@ -154,7 +154,7 @@ static bool families_suffice(const grad_task *t)
 static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const grad_task *t = arg;
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     float y_buf[SPAN], dy_buf[SPAN];
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
@@ -180,7 +180,7 @@ static bool sums_in_place(const grad_task *t)
 {
     const nrl_attention_grad_args *a = t->a;
     return a->dk.dtype == NRL_DTYPE_F32 && a->dv.dtype == NRL_DTYPE_F32 && a->dk.stride == a->dv.stride &&
-           a->forward.head_dim == t->width;
+           a->forward->head_dim == t->width;
 }
 
 static nrl_mat sums_of(const grad_task *t, float *data, int64_t head, int64_t cols)
@@ -197,7 +197,7 @@ static nrl_status clear_sums(const grad_task *t)
     float *const each[] = {t->dk, t->dv};
     for (int i = 0; i < 2; i++) {
         nrl_fill_args zero = {.size = sizeof zero};
-        zero.y = sums_of(t, each[i], 0, t->a->forward.n_kv_heads * t->width);
+        zero.y = sums_of(t, each[i], 0, t->a->forward->n_kv_heads * t->width);
         NRL_TRY(ISA(cpu_fill)((void *)t->self, NULL, &zero));
     }
     return NRL_OK;
@@ -207,7 +207,7 @@ static nrl_status copy_sums(const grad_task *t)
 {
     float *const each[] = {t->dk, t->dv};
     const nrl_mat *const to[] = {&t->a->dk, &t->a->dv};
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     for (int i = 0; i < 2; i++)
         for (int64_t head = 0; head < f->n_kv_heads; head++) {
             nrl_copy_args k = {.size = sizeof k, .alpha = 1, .y = *to[i]};
@@ -221,7 +221,7 @@ static nrl_status copy_sums(const grad_task *t)
 
 static nrl_status run_passes(grad_task *t)
 {
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     NRL_TRY(clear_sums(t));
     cpu_split(t->self, f->q.rows, row_grain(f->q.cols), delta_rows, t);
     find_families(t);
@@ -234,7 +234,7 @@ static nrl_status run_passes(grad_task *t)
 
 OP(attention_grad)
 {
-    const nrl_attention_args *f = &a->forward;
+    const nrl_attention_args *f = a->forward;
     NRL_TRY(attention_check(f));
     if (!f->lse.data) return nrl_fail(NRL_ERR_BUG, "attention_grad without lse");
     NRL_TRY(cpu_scratch(instance, work_floats(f) * sizeof(float)));

@@ -85,7 +85,7 @@ static void pack_rows(const nrl_mat *m, const query_block *b, float alpha, float
 
 static void load_block(const grad_task *t, const query_block *b, const grad_work *w)
 {
-    const nrl_attention_args *f = &t->a->forward;
+    const nrl_attention_args *f = t->a->forward;
     pack_rows(&f->q, b, (float)f->scale, w->q_rows, t->width);
     pack_rows(&t->a->dy, b, 1, w->dy_rows, t->width);
     pack_lanes(&f->q, b, (float)f->scale, w->q_lanes);

@@ -186,13 +186,15 @@ static nrl_status plan(layers *l)
 static nrl_status walk(layers *l)
 {
     const nrl_parallel *s = l->t->g->table;
-    nrl_action actions[] = {{.pass = NRL_PASS_FORWARD, .n_actions = 2, .n_uses = N_PARAMS, .uses = l->list},
-                            {.pass = NRL_PASS_BACKWARD,
-                             .n_actions = 2,
-                             .n_uses = N_PARAMS,
-                             .uses = l->list,
-                             .n_final = N_PARAMS,
-                             .final = l->list}};
+    nrl_action actions[] = {
+        {.size = sizeof *actions, .pass = NRL_PASS_FORWARD, .n_actions = 2, .n_uses = N_PARAMS, .uses = l->list},
+        {.size = sizeof *actions,
+         .pass = NRL_PASS_BACKWARD,
+         .n_actions = 2,
+         .n_uses = N_PARAMS,
+         .uses = l->list,
+         .n_final = N_PARAMS,
+         .final = l->list}};
     if (s->enter) NRL_TRY(s->enter(l->t->self, l->ctx, actions, 0));
     ctx_set_tp_regions(l->ctx, answer, l->t);
     nrl_status st = compute_layers(l);
