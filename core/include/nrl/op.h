@@ -84,6 +84,7 @@ typedef struct {
     int64_t layer;
     double scale; /* usually 1/sqrt(K) */
 } nrl_attention_spec;
+NRL_STATIC_ASSERT(sizeof(nrl_attention_spec) == 48, "nrl_attention_spec is frozen: it has no size");
 NRL_API nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                     const nrl_attention_spec *spec, nrl_tensor **y);
 
