@@ -59,6 +59,9 @@ static nrl_status open_backend(nrl_inference *s)
 static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype own)
 {
     NRL_TRY(describe_model(s, config));
+    if (s->model->drops_head)
+        return nrl_fail(NRL_ERR_CONFIG, "the model has a score in the place of its output layer, and so it has no "
+                                        "logits\nhint: nrl eval prints how it scores pairs");
     NRL_TRY(open_backend(s));
     NRL_TRY(ctx_create(&s->device, &s->ctx));
     const storage_spec spec = {.compute = s->precision ? s->precision : own};

@@ -18,7 +18,7 @@ static size_t module_length(const char *name)
 
 bool adapter_fits(const model *m, const nrl_param *p)
 {
-    if (p->n_dims != 2 || p->n_parts != 1 || p == m->head.weight || !module_length(p->name)) return false;
+    if (p->n_dims != 2 || p->n_parts != 1 || p->added || p == m->head.weight || !module_length(p->name)) return false;
     for (int32_t i = 0; i < m->units[0].n_uses; i++)
         if (m->units[0].uses[i] == p) return false;
     return p->index < m->n_own;
@@ -204,6 +204,6 @@ nrl_status model_adapt(model *m, const adapter_set *set)
     for (int32_t u = 0; u < m->n_units; u++)
         add_uses(m, &m->units[u]);
     for (int32_t i = 0; i < m->n_own; i++)
-        m->params[i]->trained = false;
+        m->params[i]->trained = m->params[i]->added;
     return NRL_OK;
 }

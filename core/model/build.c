@@ -3,7 +3,7 @@
  * A wrong declaration of a plugin is NRL_ERR_BUG or NRL_ERR_DATA and names the parameter. Sizes come from a file, so
  * every product is checked for overflow.
  */
-#include "model/model.h"
+#include "model/extend.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,6 +244,7 @@ nrl_status model_create(const nrl_model *table, const nrl_node *config, model **
         m->self = NULL;
     }
     if (st == NRL_OK) st = check_layout(m);
+    if (st == NRL_OK) st = model_extend_again(m);
     if (st != NRL_OK) {
         nrl_add_context("model '%s'", table->plugin.name);
         model_destroy(m);

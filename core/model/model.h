@@ -7,7 +7,7 @@
 #include "model/adapter.h"
 #include "tensor/ctx.h"
 #include "tensor/param.h"
-#include <nrl/model.h>
+#include <nrl/algorithm.h>
 
 enum { MODEL_MAX_NAMES = 32 };
 
@@ -29,6 +29,7 @@ typedef struct model {
     int32_t n_carry;
     int64_t carry_width[NRL_MAX_CARRY];
     head_spec head;
+    bool drops_head; /* an algorithm has replaced it: there are no logits */
     nrl_model_info info;
     const char *ignored[MODEL_MAX_NAMES]; /* suffixes of tensors in files that are not parameters */
     int n_ignored;
@@ -58,6 +59,12 @@ nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
  * matrices of linear operations and the head (counted with the last unit), 4 per element of a frozen matrix, 0 for the
  * input embedding. Strategies use it to balance units; ctx_flops counts the FLOPs that a step has computed. */
 double model_unit_flops(const model *m, int32_t u);
+
+/* Adds the parameters of an algorithm to the last unit, and may drop the output layer. Parameters that the model has
+ * already are kept, because config.json describes them under "nrl", where they are added by model_create; m->config
+ * becomes a copy that describes them. NRL_ERR_PLUGIN: a name of the architecture; NRL_ERR_DATA: another shape. [main]
+ */
+nrl_status model_extend(model *m, const nrl_algorithm_model *add);
 
 /* Writes elements [begin, begin+n) of a parameter's initial f32 values to out[n], from its declared initialiser. The
  * random numbers depend only on (seed, name, element), so every slice on every rank gets the same numbers. [any] */

@@ -199,15 +199,16 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
     NRL_TRY(save_check_encoding(options));
     saver s = {.m = m, .options = options, .source = source, .user = user};
     bool alone = save_holds_adapters(&s);
-    int32_t first = alone ? s.m->n_own : 0, end = alone ? s.m->n_params : s.m->n_own;
+    int32_t end = alone ? s.m->n_params : s.m->n_own;
     size_t n = 0;
-    for (int32_t i = first; i < end; i++)
+    for (int32_t i = 0; i < end; i++)
         n += (size_t)s.m->params[i]->n_parts;
     s.pieces = mem_try((n + 1) * sizeof *s.pieces, "the list of tensors");
     s.tensors = mem_try((n + 1) * sizeof *s.tensors, "the list of tensors");
     nrl_status st = s.pieces && s.tensors ? NRL_OK : NRL_ERR_MEMORY;
-    for (int32_t i = first; i < end && st == NRL_OK; i++) {
+    for (int32_t i = 0; i < end && st == NRL_OK; i++) {
         nrl_param *p = s.m->params[i];
+        if (alone && i < s.m->n_own && !p->added) continue;
         int64_t begin = 0;
         for (int k = 0; k < p->n_parts; k++) {
             const nrl_part *part = &p->parts[k];

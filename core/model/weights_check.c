@@ -27,9 +27,10 @@ static void mark_used(comparison *c, const nrl_format_tensor *t)
     c->used[t - c->w->tensors] = true;
 }
 
-static void compare_part(comparison *c, const nrl_part *part)
+static void compare_part(comparison *c, const nrl_part *part, bool may_be_missing)
 {
     const nrl_format_tensor *t = weights_part(c->w, c->m, part);
+    if (!t && may_be_missing) return;
     if (!t) {
         bool head = !strcmp(part->name, "lm_head.weight");
         comparison_add(c, part->name,
@@ -100,7 +101,7 @@ static nrl_status compare_all(comparison *c)
 {
     for (int32_t i = 0; i < c->m->n_own; i++)
         for (int k = 0; k < c->m->params[i]->n_parts; k++)
-            compare_part(c, &c->m->params[i]->parts[k]);
+            compare_part(c, &c->m->params[i]->parts[k], c->m->params[i]->added); /* origin.c looks elsewhere */
     NRL_TRY(compare_tied(c));
     for (int64_t i = 0; i < c->w->n; i++)
         if (!c->used[i] && !is_ignored(c->m, c->w->tensors[i].name))

@@ -15,7 +15,9 @@ struct nrl_param {
     int n_parts;
     nrl_part *parts;
     bool trained, decay, grad_is_empty;
-    uint32_t init; /* nrl_init of model.h */
+    bool added;      /* by an algorithm, not a part of the architecture */
+    bool may_be_new; /* an added one that weights need not have */
+    uint32_t init;   /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;
     int32_t index;                          /* in the model's list */

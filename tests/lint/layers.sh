@@ -73,7 +73,7 @@ tool_rule() {
     find tools -name '*.[ch]' | LC_ALL=C sort | xargs grep -nE '^#include "' /dev/null |
         awk -F'[:"]' '
         BEGIN {
-            split("adapter.c=model adapter.c=tensor backend.c=config main.c=config main.c=plugin main.c=mesh model_suite.h=model model_suite.h=tensor " \
+            split("adapter.c=model adapter.c=tensor algorithm_call.c=model backend.c=config main.c=config main.c=plugin main.c=mesh model_suite.h=model model_suite.h=tensor " \
                   "optimizer.c=tensor parallel.h=mesh parallel.h=tensor parallel_ranks.c=mesh parallel_stages.c=mesh", suite, " ")
             for (i in suite) allowed["tools/test-plugin/" suite[i]] = 1
         }

@@ -38,16 +38,18 @@ static const char *const other_words[] = {"prompt_targets", "answer_tokens", "se
 static void check_needs(algorithm_suite *s)
 {
     const char *const *needs = algorithm_needs(s);
-    bool logps = false;
+    bool reads = false;
     for (; needs && *needs; needs++) {
         report_check(s->report,
                      algorithm_is_word(*needs, algorithm_columns_known) || algorithm_is_word(*needs, other_words),
                      "needs are columns that the core fills", "'%s' is none", *needs);
         if (!strcmp(*needs, "prompt_targets")) s->prompt_targets = true;
         if (!strcmp(*needs, "kl_pairs")) s->pairs = true;
-        if (!strcmp(*needs, "logps")) logps = true;
+        if (!strcmp(*needs, "logps")) s->logps = true;
+        reads |= algorithm_is_word(*needs, (const char *const[]){"logps", "lse", "logits", "hidden", NULL});
     }
-    report_check(s->report, logps, "a loss reads log-probs", "needs has no 'logps'");
+    report_check(s->report, reads, "a loss reads values of the policy",
+                 "needs has no 'logps', 'lse', 'logits' or 'hidden'");
     report_check(s->report, s->table->n_terms >= 1 && s->table->n_terms <= NRL_MAX_TERMS, "there are 1 to 4 terms",
                  "n_terms is %u", s->table->n_terms);
 }
@@ -69,7 +71,7 @@ static void check_finite(algorithm_suite *s, const algorithm_outcome *o, const c
                      o->grad[i]);
         if (o->grad[i] != 0) learns = true;
     }
-    report_check(s->report, learns, "a gradient reaches the log-probs", "%s: all are zero", what);
+    if (s->logps) report_check(s->report, learns, "a gradient reaches the log-probs", "%s: all are zero", what);
 }
 
 static void expect_terms(algorithm_suite *s, const char *rule, const algorithm_outcome *got, const algorithm_outcome *a,
@@ -254,6 +256,7 @@ static void check_instances(algorithm_suite *s, const algorithm_outcome *first)
 {
     void *other;
     if (!s->table->create || !create(s, &other)) return;
+    if (s->table->model && algorithm_bind(s, other) != NRL_OK) return;
     algorithm_run(s, other, all + s->group, s->group, 4);
     algorithm_outcome mine = algorithm_run(s, s->self, all, s->n_examples, 4);
     algorithm_outcome its = algorithm_run(s, other, all, s->n_examples, 4);
@@ -326,7 +329,8 @@ static void run_rules(algorithm_suite *s)
     REPORT_CASE(r, "a loss is a sum, not a mean") check_sums(s, &whole);
     REPORT_CASE(r, "a gradient is the slope of the loss") check_slopes(s);
     REPORT_CASE(r, "log-probs of 0 give finite numbers") check_certain(s);
-    REPORT_CASE(r, "weights of target positions count") check_weights(s, &whole);
+    if (s->logps)
+        REPORT_CASE(r, "weights of target positions count") check_weights(s, &whole); /* of rows, which it reads */
     REPORT_CASE(r, "a metric is a sum with its weight") check_metrics(s);
     if (s->table->tokenwise) REPORT_CASE(r, "a tokenwise loss takes any rows") check_separable(s, &whole);
     REPORT_CASE(r, "instances live side by side") check_instances(s, &whole);
@@ -341,9 +345,11 @@ void conformance_algorithm(const nrl_algorithm *table, const conformance_setup *
     int64_t before = report->failed;
     if (!compute_open(&s.compute, setup, report)) return;
     if (create(&s, &s.self)) {
+        if (table->model) report_ok(report, algorithm_bind(&s, s.self), "parameters are declared and bound");
         check_needs(&s);
         if (report->failed == before) run_rules(&s);
         destroy(&s, s.self);
     }
+    algorithm_unbind(&s);
     compute_close(&s.compute);
 }

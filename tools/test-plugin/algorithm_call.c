@@ -3,6 +3,8 @@
  * gradient of a loss on them.
  */
 #include "algorithm_call.h"
+#include "base/json.h"
+#include "model/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +21,8 @@ bool algorithm_is_word(const char *word, const char *const *words)
     return *words;
 }
 
-const char *const algorithm_columns_known[] = {"logps",  "ref_logps",     "entropy",        "sum_p2", "lse",
-                                               "logits", "teacher_logps", "teacher_logits", NULL};
+const char *const algorithm_columns_known[] = {"logps",  "ref_logps", "entropy",       "sum_p2",         "lse",
+                                               "logits", "hidden",    "teacher_logps", "teacher_logits", NULL};
 
 /* ---- batches ---- */
 
@@ -84,7 +86,67 @@ nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, in
     return b;
 }
 
-enum { VOCABULARY = 64 };
+enum { VOCABULARY = 64, WIDTH = 8 };
+
+/* ---- parameters of an algorithm ---- */
+
+nrl_status algorithm_bind(algorithm_suite *s, void *self)
+{
+    static const char text[] = "{\"architectures\": [\"TinyForCausalLM\"], \"pad_token_id\": 0}";
+    const nrl_model_info info = {.size = sizeof info, .vocab_size = VOCABULARY, .width = WIDTH};
+    nrl_algorithm_model out = {.size = sizeof out};
+    nrl_node *config;
+    NRL_TRY(json_parse(&s->memory, "config.json", text, sizeof text - 1, &config));
+    NRL_TRY(s->table->model(self, config, &info, &out));
+    if (out.n_params > ALGORITHM_MAX_PARAMS)
+        return nrl_fail(NRL_ERR_CONFIG, "more than %d parameters", (int)ALGORITHM_MAX_PARAMS);
+    for (; s->n_params < out.n_params; s->n_params++) {
+        const nrl_param_spec *spec = &out.params[s->n_params];
+        nrl_param *p = arena_alloc(&s->memory, sizeof *p);
+        nrl_tensor **t = &s->values[2 * s->n_params];
+        param_init(p, arena_alloc(&s->memory, sizeof(nrl_part)), spec->name, spec->n_dims, spec->dims);
+        s->params[s->n_params] = p;
+        p->init = spec->init;
+        p->init_scale = spec->init_scale;
+        float *values = arena_alloc(&s->memory, (size_t)p->numel * sizeof *values);
+        model_init_values(p, 1, 0, p->numel, values);
+        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true, &t[0]));
+        NRL_TRY(tensor_persistent(s->compute.ctx, NRL_DTYPE_F32, p->n_dims, p->dims, true, &t[1]));
+        NRL_TRY(tensor_write(s->compute.ctx, t[0], values));
+        nrl_param_bind(p, NRL_SLOT_WEIGHT, t[0]);
+        nrl_param_bind(p, NRL_SLOT_GRAD, t[1]);
+    }
+    s->table->bind(self, s->params);
+    return NRL_OK;
+}
+
+void algorithm_unbind(algorithm_suite *s)
+{
+    for (int i = 0; i < 2 * ALGORITHM_MAX_PARAMS; i++)
+        tensor_release(s->compute.ctx, s->values[i]);
+    arena_free(&s->memory);
+}
+
+/* ---- columns ---- */
+
+/* [N,D] that depends on example, side and position. */
+static nrl_status set_hidden(algorithm_suite *s, nrl_batch *b, const int32_t *examples)
+{
+    const int32_t *begin = nrl_batch_cu_seqlens(b);
+    int64_t shape[] = {nrl_batch_n_tokens(b), WIDTH};
+    float *values = calloc((size_t)(shape[0] * WIDTH + 1), sizeof *values), *next = values;
+    nrl_tensor *column;
+    for (int64_t i = 0; i < nrl_batch_n_segments(b); i++) {
+        uint64_t state = (uint64_t)examples[nrl_batch_segment_example(b)[i]] * 1000 +
+                         (uint64_t)nrl_batch_segment_side(b)[i] * 100 + 'h';
+        for (int64_t n = (begin[i + 1] - begin[i]) * WIDTH; n-- > 0;)
+            *next++ = (float)compute_uniform(&state, -1, 1);
+    }
+    nrl_status st = nrl_tensor_from_host(s->compute.ctx, NRL_DTYPE_F32, 2, shape, values, &column);
+    free(values);
+    if (st == NRL_OK) nrl_harness_batch_set_column(b, "hidden", column);
+    return st;
+}
 
 /* Values in [-scale, 0) that depend on example, side and row, but not on the position in the batch. */
 static nrl_status set_column(algorithm_suite *s, nrl_batch *b, const int32_t *examples, const char *name, double scale,
@@ -117,7 +179,9 @@ nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *ex
     nrl_tensor *other;
     NRL_TRY(set_column(s, b, examples, "logps", scale, logps));
     for (const char *const *n = algorithm_needs(s); n && *n; n++)
-        if (strcmp(*n, "logps") && algorithm_is_word(*n, algorithm_columns_known))
+        if (!strcmp(*n, "hidden"))
+            NRL_TRY(set_hidden(s, b, examples));
+        else if (strcmp(*n, "logps") && algorithm_is_word(*n, algorithm_columns_known))
             NRL_TRY(set_column(s, b, examples, *n, scale, &other));
     return NRL_OK;
 }

@@ -3,6 +3,7 @@
  */
 #ifndef CONFORMANCE_ALGORITHM_CALL_H
 #define CONFORMANCE_ALGORITHM_CALL_H
+#include "base/arena.h"
 #include "compute.h"
 
 /* A loss that couples groups of examples gets two groups. */
@@ -11,7 +12,8 @@ enum {
     ALGORITHM_MAX_BLOCKS = 2 * ALGORITHM_MAX_GROUP,
     ALGORITHM_MAX_SEGMENTS = 2 * ALGORITHM_MAX_BLOCKS,
     ALGORITHM_MAX_ROWS = 1024,
-    ALGORITHM_MAX_METRICS = 64 /* that are compared */
+    ALGORITHM_MAX_METRICS = 64, /* that are compared */
+    ALGORITHM_MAX_PARAMS = 8
 };
 
 typedef struct {
@@ -20,7 +22,11 @@ typedef struct {
     compute compute;
     const void *options;
     void *self;
-    bool pairs, prompt_targets;
+    bool pairs, prompt_targets, logps;
+    nrl_param *params[ALGORITHM_MAX_PARAMS]; /* that instances declared, which share the tensors */
+    nrl_tensor *values[2 * ALGORITHM_MAX_PARAMS];
+    int32_t n_params;
+    arena memory;
     int64_t group, n_examples;
     bool agree;    /* log-probs of the policy equal those of the reference */
     bool certain;  /* log-probs of both are 0 */
@@ -51,6 +57,9 @@ nrl_batch *algorithm_batch(const algorithm_suite *s, const int32_t *examples, in
 /* Sets the columns that the loss needs for these examples, with log-probs in [-scale, 0). */
 nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *examples, double scale,
                              nrl_tensor **logps);
+/* Gives an instance the parameters that it declares for a model of width 8. */
+nrl_status algorithm_bind(algorithm_suite *s, void *self);
+void algorithm_unbind(algorithm_suite *s);
 nrl_status algorithm_loss(algorithm_suite *s, void *self, nrl_batch *b, nrl_tensor *logps, algorithm_outcome *o);
 /* Runs all of it on these examples. */
 algorithm_outcome algorithm_run(algorithm_suite *s, void *self, const int32_t *examples, int64_t n, double scale);

@@ -9,6 +9,7 @@
 #ifndef NRL_ALGORITHM_H
 #define NRL_ALGORITHM_H
 #include <nrl/batch.h>
+#include <nrl/model.h>
 #include <nrl/op.h>
 #ifdef __cplusplus
 extern "C" {
@@ -24,6 +25,18 @@ NRL_API nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *
  * ranks restores it bit for bit. With another number of ranks, or if none was saved, *found is false and t is
  * unchanged. */
 NRL_API nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, nrl_tensor *t, bool *found);
+
+/* What an algorithm adds to the model that it trains: a value head, or a score in the place of the output layer. The
+ * parameters belong to the last unit: strategies divide them, checkpoints save them, an export writes them under their
+ * names beside the model's. They start from the weights that the run starts from, if these have them, else from their
+ * initialiser. */
+typedef struct {
+    uint32_t size; /* of this struct, set by the caller */
+    int32_t n_params;
+    const nrl_param_spec *params; /* [n_params] names that the model does not have */
+    bool drops_head;    /* the output layer is neither read, trained nor exported, unless it is the embedding */
+    const char *config; /* JSON map: these keys replace those of config.json in exports; NULL = none */
+} nrl_algorithm_model;
 
 typedef struct {
     nrl_plugin plugin;
@@ -62,6 +75,10 @@ typedef struct {
     /* [main] optional: whether the gradient is not the slope of the loss on purpose, because the loss detaches a value
      * that depends on log-probs (a weight, a baseline). NULL: no; `nrl plugins test` compares them */
     bool (*detaches)(void *self);
+    /* [main] optional, both or none. `model` fills *out, which stays valid as long as self, for a model with this
+     * config.json and these sizes; `bind` passes the parameters in the same order, valid until destroy. */
+    nrl_status (*model)(void *self, const nrl_node *config, const nrl_model_info *info, nrl_algorithm_model *out);
+    void (*bind)(void *self, nrl_param *const *params);
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index` of the table. NRL_ERR_PLUGIN elsewhere. [step]

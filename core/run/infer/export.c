@@ -46,13 +46,19 @@ static nrl_status saved_matrix(void *user, const char *name, int64_t n, float *o
     return origin_stream_read(&s->stream, model_param(s->se->model, name), 0, n, out);
 }
 
+static nrl_status saved_base(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    saved_weights *s = user;
+    storage_view view = {s->se->ctx, s->se->mesh};
+    return p->added ? origin_stream_read(&s->stream, p, begin, n, out) : storage_gather(&view, p, begin, n, out);
+}
+
 /* The base does not change and is shared out among the ranks, which all call this. */
 static nrl_status save_saved_adapters(session *se, const char *from, const char *dir, const save_options *o)
 {
-    storage_view view = {se->ctx, se->mesh};
     saved_weights saved = {.se = se};
     merge merged = {
-        .base = storage_gather, .base_user = &view, .set = se->model->adapters, .matrix = saved_matrix, .user = &saved};
+        .base = saved_base, .base_user = &saved, .set = se->model->adapters, .matrix = saved_matrix, .user = &saved};
     NRL_TRY(checkpoint_open_signed(from, se->public_key, &saved.stream.c));
     nrl_status st = model_save(dir, se->model, merge_read, &merged, o);
     merge_free(&merged);

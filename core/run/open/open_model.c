@@ -44,6 +44,23 @@ static void lower_max_length(session *se, int64_t most)
     if (data) node_set(&se->memory, data, "max_length", node_int(&se->memory, most));
 }
 
+/* Parameters that the algorithm declares. */
+static nrl_status add_params(session *se)
+{
+    const nrl_algorithm *a = se->algorithm;
+    nrl_algorithm_model add = {.size = sizeof add};
+    if (!a->model) return NRL_OK;
+    nrl_status st = a->model(se->algorithm_self, se->model->config, &se->model->info, &add);
+    if (st == NRL_OK) st = model_extend(se->model, &add);
+    if (st != NRL_OK) nrl_add_context("algorithm '%s'", a->plugin.name);
+    NRL_TRY(st);
+    nrl_param **list = arena_alloc(&se->memory, (size_t)(add.n_params + 1) * sizeof *list);
+    for (int32_t i = 0; i < add.n_params; i++)
+        list[i] = model_param(se->model, add.params[i].name);
+    a->bind(se->algorithm_self, list);
+    return NRL_OK;
+}
+
 nrl_status session_open_model(session *se)
 {
     const nrl_node *config;
@@ -51,6 +68,13 @@ nrl_status session_open_model(session *se)
     NRL_TRY(read_config(se, &config));
     NRL_TRY(model_find(se->host, config, &table));
     NRL_TRY(model_create(table, config, &se->model));
+    NRL_TRY(add_params(se));
+    if (se->model->drops_head && !work_needs(se->algorithm, "hidden"))
+        return at_key(se, "model", "path",
+                      nrl_fail(NRL_ERR_CONFIG,
+                               "algorithm '%s' reads logits, but the model has a score in the place of "
+                               "its output layer, and so it has no logits",
+                               se->algorithm->plugin.name));
     NRL_TRY(open_adapter(se));
     int64_t most = se->model->info.max_positions, wanted = se->config.data.max_length;
     bool is_default = !nrl_node_find(nrl_node_find(se->tree, "data"), "max_length");
@@ -85,5 +109,11 @@ nrl_status session_open_model(session *se)
 
 nrl_status open_weights(session *se)
 {
-    return origin_check(&se->origin, se->model);
+    origin_reader *r;
+    NRL_TRY(origin_open(&se->origin, se->model, &r));
+    for (int32_t i = 0; i < se->model->n_own; i++)
+        if (!origin_has(r, se->model->params[i]))
+            telemetry_say(se->telemetry, "weights    '%s' is new: its values are random", se->model->params[i]->name);
+    origin_close(r);
+    return NRL_OK;
 }

@@ -173,7 +173,6 @@ static nrl_status restore_algorithm(trainer *tr, checkpoint *c)
 }
 
 typedef struct {
-    const model *m;
     origin_reader *base;
     origin_stream trained;
 } adapted;
@@ -181,7 +180,7 @@ typedef struct {
 static nrl_status adapted_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     adapted *from = user;
-    if (p->index < from->m->n_own) return origin_read(from->base, p, begin, n, out);
+    if (!p->trained) return origin_read(from->base, p, begin, n, out);
     return origin_stream_read(&from->trained, p, begin, n, out);
 }
 
@@ -189,7 +188,7 @@ static nrl_status adapted_read(void *user, const nrl_param *p, int64_t begin, in
  * the checkpoint. */
 static nrl_status load_adapters(trainer *tr, checkpoint *c)
 {
-    adapted from = {.m = tr->session->model, .trained.c = c};
+    adapted from = {.trained.c = c};
     NRL_TRY(origin_open(&tr->session->origin, tr->session->model, &from.base));
     nrl_status st = storage_load(tr->session->ctx, tr->session->model, tr->session->mesh, adapted_read, &from);
     origin_close(from.base);

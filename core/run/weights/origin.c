@@ -159,9 +159,33 @@ struct origin_reader {
     merge merge_stream, merge_start;
 };
 
+/* Whether the origin has a parameter that an algorithm added: itself, not the weights below it. */
+static bool has_added(const origin_reader *r, const nrl_param *p)
+{
+    if (r->weights) return weights_part(r->weights, r->m, p->parts);
+    return r->stream.c && checkpoint_find_tensor(r->stream.c, p->name, "weight") >= 0;
+}
+
+bool origin_has(const origin_reader *r, const nrl_param *p)
+{
+    return !p->added || has_added(r, p) || (r->below && origin_has(r->below, p));
+}
+
+static nrl_status read_added(origin_reader *r, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    if (!has_added(r, p) && r->below) return read_added(r->below, p, begin, n, out);
+    if (!has_added(r, p))
+        model_init_values(p, r->seed, begin, n, out);
+    else
+        NRL_TRY(r->weights ? weights_read(r->weights, r->m, p, begin, n, out)
+                           : origin_stream_read(&r->stream, p, begin, n, out));
+    return NRL_OK;
+}
+
 static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;
+    if (p->added) return read_added(r, p, begin, n, out);
     if (r->weights) return weights_read(r->weights, r->m, p, begin, n, out);
     if (r->below) return merge_read(&r->merge_stream, p, begin, n, out);
     if (r->stream.c) return origin_stream_read(&r->stream, p, begin, n, out);
@@ -192,7 +216,7 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     if (!r->set.n) {
         int64_t at;
         for (int32_t i = 0; i < r->m->n_own; i++)
-            for (int k = 0; k < r->m->params[i]->n_parts; k++)
+            for (int k = 0; k < r->m->params[i]->n_parts && !r->m->params[i]->added; k++)
                 NRL_TRY(find_part(r->stream.c, &r->m->params[i]->parts[k], &at));
         return NRL_OK;
     }
@@ -236,6 +260,10 @@ nrl_status origin_open(const model_origin *o, const model *m, origin_reader **ou
     r->m = m;
     r->seed = o->seed;
     nrl_status st = open_reader(r, o);
+    bool random = !o->dir && !o->checkpoint;
+    for (int32_t i = 0; st == NRL_OK && !o->depth && !random && i < m->n_own; i++)
+        if (!m->params[i]->may_be_new && !origin_has(r, m->params[i]))
+            st = nrl_fail(NRL_ERR_DATA, "'%s' is missing, which config.json describes", m->params[i]->name);
     if (st == NRL_OK)
         *out = r;
     else

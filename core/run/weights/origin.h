@@ -52,6 +52,8 @@ void origin_add_inputs(const model_origin *o, const char *name, inputs *in);
 /* Its values one after another; origin_read is an weights_source whose user is one of these. The model outlives it. */
 typedef struct origin_reader origin_reader;
 nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out);
+/* Whether it holds the parameter; one that an algorithm added may be new, and is initialised then. */
+bool origin_has(const origin_reader *r, const nrl_param *p);
 void origin_close(origin_reader *r); /* NULL is fine */
 nrl_status origin_read(void *reader, const nrl_param *p, int64_t begin, int64_t n, float *out);
 

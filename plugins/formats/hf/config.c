@@ -16,19 +16,22 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* "architectures": absent, or a list that names a causal language model. */
+/* "architectures": absent, or a list that names a causal language model or one with a score in the place of its head.
+ */
 static nrl_status check_architectures(const nrl_node *config)
 {
     const nrl_node *list = nrl_node_find(config, "architectures");
     size_t n = nrl_node_kind(list) == NRL_NODE_LIST ? nrl_node_size(list) : 0;
     for (size_t i = 0; i < n; i++) {
         const char *name = nrl_node_string(nrl_node_at(list, i), "");
-        if (ends_with(name, "ForCausalLM") || ends_with(name, "LMHeadModel")) return NRL_OK;
+        if (ends_with(name, "ForCausalLM") || ends_with(name, "LMHeadModel") ||
+            ends_with(name, "ForSequenceClassification"))
+            return NRL_OK;
     }
     if (!n) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA,
                     "%s: architecture '%.100s' is not a causal language model, expected a name that "
-                    "ends in ForCausalLM or LMHeadModel",
+                    "ends in ForCausalLM, LMHeadModel or ForSequenceClassification",
                     nrl_node_place(config), nrl_node_string(nrl_node_at(list, 0), "?"));
 }
 

@@ -90,14 +90,34 @@ static void add_patterns(arena *a, nrl_node *map, const nrl_node *modules)
     node_append(a, map, "alpha_pattern", alphas);
 }
 
-static char *peft_config(const nrl_node *all)
+static const char before[] = "base_model.model.";
+
+static bool is_of_adapter(const char *name)
+{
+    return !strncmp(name, before, sizeof before - 1);
+}
+
+/* Modules that are trained whole, beside the adapters. */
+static nrl_node *saved_modules(arena *a, const nrl_format_write *what)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (int64_t i = 0; i < what->n_tensors; i++) {
+        const char *at = (const char *)what->tensors + (size_t)i * what->tensor_size;
+        const char *name = ((const nrl_format_tensor *)(const void *)at)->name, *end = strrchr(name, '.');
+        if (!is_of_adapter(name) && end) node_append(a, list, NULL, node_string(a, name, (size_t)(end - name)));
+    }
+    return list;
+}
+
+static char *peft_config(const nrl_node *all, const nrl_format_write *what)
 {
     arena a = {0};
+    nrl_node *saved = saved_modules(&a, what);
     const nrl_node *settings = nrl_node_find(all, "settings"), *modules = nrl_node_find(settings, "modules");
     const char *base = nrl_node_string(nrl_node_find(all, "base"), NULL);
     nrl_node *map = node_new(&a, NRL_NODE_MAP);
     node_append_text(&a, map, "peft_type", "LORA");
-    node_append_text(&a, map, "task_type", "CAUSAL_LM");
+    node_append_text(&a, map, "task_type", nrl_node_size(saved) ? "SEQ_CLS" : "CAUSAL_LM");
     if (base)
         node_append_text(&a, map, "base_model_name_or_path", base);
     else
@@ -111,7 +131,7 @@ static char *peft_config(const nrl_node *all)
     node_append(&a, map, "target_modules", targets(&a, modules, nrl_node_find(all, "linear")));
     add_patterns(&a, map, modules);
     node_append(&a, map, "fan_in_fan_out", node_bool(&a, nrl_node_bool(nrl_node_find(all, "transposed"), false)));
-    node_append(&a, map, "modules_to_save", node_new(&a, NRL_NODE_NULL));
+    node_append(&a, map, "modules_to_save", nrl_node_size(saved) ? saved : node_new(&a, NRL_NODE_NULL));
     node_append(&a, map, "init_lora_weights", node_bool(&a, true));
     node_append(&a, map, "inference_mode", node_bool(&a, true));
     char *text = json_write(map, 2);
@@ -130,7 +150,7 @@ static nrl_status describe(const nrl_format_write *what, char **text)
                       "cannot write adapters of '%s' for peft; expected adapters of lora\n"
                       "hint: export the model with its adapters merged",
                       name);
-    if (st == NRL_OK) *text = peft_config(all);
+    if (st == NRL_OK) *text = peft_config(all, what);
     arena_free(&a);
     return st;
 }
@@ -140,7 +160,23 @@ static nrl_status describe(const nrl_format_write *what, char **text)
 typedef struct {
     safetensors_writer file;
     char *config;
+    arena memory;
 } peft_writer;
+
+/* The tensors with the names that peft gives them: parameters of an algorithm come with their own names. */
+static nrl_format_write with_names(arena *a, const nrl_format_write *what)
+{
+    nrl_format_write own = *what;
+    size_t bytes = (size_t)what->n_tensors * what->tensor_size;
+    char *tensors = arena_alloc(a, bytes + 1);
+    memcpy(tensors, what->tensors, bytes);
+    for (int64_t i = 0; i < what->n_tensors; i++) {
+        nrl_format_tensor *t = (nrl_format_tensor *)(void *)(tensors + (size_t)i * what->tensor_size);
+        if (!is_of_adapter(t->name)) t->name = arena_printf(a, "%s%s", before, t->name);
+    }
+    own.tensors = (const nrl_format_tensor *)(const void *)tensors;
+    return own;
+}
 
 nrl_status peft_begin(const nrl_format_write *what, void **writer)
 {
@@ -149,7 +185,8 @@ nrl_status peft_begin(const nrl_format_write *what, void **writer)
     peft_writer *w = mem_alloc(sizeof *w);
     w->config = config;
     *writer = w;
-    nrl_status st = safetensors_begin(&w->file, what, "adapter_model.safetensors", false);
+    const nrl_format_write own = with_names(&w->memory, what);
+    nrl_status st = safetensors_begin(&w->file, &own, "adapter_model.safetensors", false);
     if (st != NRL_OK) peft_abandon(w);
     return st;
 }
@@ -163,6 +200,7 @@ nrl_status peft_write(void *writer, int64_t i, int64_t n, const float *values)
 static nrl_status peft_end(peft_writer *w, nrl_status st)
 {
     st = safetensors_end(&w->file, st);
+    arena_free(&w->memory);
     free(w->config);
     free(w);
     return st;

@@ -270,7 +270,7 @@ static const nrl_algorithm wrong[] = {
     WRONG(leaking, "close gives the memory back", .create = leaking_create, .destroy = leaking_destroy),
     WRONG(crashing, "instances come and go", .create = crashing_create, .destroy = leaking_destroy),
     WRONG(magic, "needs are columns that the core fills", .needs = magic),
-    WRONG(blind, "a loss reads log-probs", .needs = nothing),
+    WRONG(blind, "a loss reads values of the policy", .needs = nothing),
     WRONG(no_terms, "there are 1 to 4 terms", .n_terms = 0),
     WRONG(lacks_loss, "loss is NULL", .loss = NULL),
 };

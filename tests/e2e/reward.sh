@@ -1,0 +1,109 @@
+#!/bin/sh
+# reward.sh: reward models have the losses of TRL over 20 steps (tests/data/reward), for every division of the work; an export
+# is the class of transformers and is opened again; a resumed run has the numbers of an uninterrupted one.
+. "$(dirname "$0")/e2e.sh"
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+data=$source/tests/data/reward
+
+recorded=2e-5 # both compute in fp32; after 20 updates
+order=1e-5    # sums in another order
+
+cat >config.yaml <<YAML
+model: {path: $data/model}
+data: {train: $data/pairs.jsonl, eval: $data/pairs.jsonl, max_length: 32, shuffle: false, cache: cache, extra: [margin]}
+algorithm: {name: reward}
+train: {steps: 20, global_batch: 4, micro_batch_tokens: 512, seed: 3}
+optimizer: {name: adamw, lr: 2e-3, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0, clip_norm: 0}
+schedule: {name: constant}
+checkpoint: {every: 10, export: last}
+loggers: [jsonl]
+YAML
+
+# values NAME FIELD: that number of each training record
+values() {
+    sed -n '/"loss"/s|.*"'"$2"'": *\([^,}]*\).*|\1|p' "$1/metrics.jsonl"
+}
+
+# near FOUND EXPECTED TOLERANCE: files of 20 numbers
+near() {
+    paste "$1" "$2" | awk -v room="$3" '
+        { d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 2 }
+        END { if (n != 20 || worst > room) { printf "%d numbers, off by %g, expected %g\n", n, worst, room; exit 1 } }' && return
+    echo "in $1: $4"
+    failed=1
+}
+
+cat >cases.lua <<LUA
+local nrl = require "nrl"
+for i, case in ipairs(nrl.json.decode(io.open("$data/reward.json"):read "a").cases) do
+  local words = {"algorithm.name=reward"}
+  for key, value in pairs(case.options) do
+    if key == "lora" then words[#words + 1] = "lora.use=$data/adapter"
+    elseif key == "margin" then words[#words + 1] = "algorithm.margin=margin"
+    else words[#words + 1] = "algorithm." .. key .. "=" .. tostring(value) end
+  end
+  io.open("case" .. i, "w"):write(table.concat(words, " "), "\n"):close()
+  for _, field in ipairs {"losses", "accuracies"} do
+    io.open(field .. i, "w"):write(table.concat(case[field], "\n"), "\n"):close()
+  end
+end
+LUA
+run 0 run cases.lua
+
+i=1
+while [ -f "case$i" ]; do
+    echo "== $(cat "case$i")"
+    run 0 run config.yaml $(cat "case$i") out="run$i"
+    values "run$i" loss >found
+    near found "losses$i" $recorded "losses"
+    values "run$i" rewards/accuracies >found
+    near found "accuracies$i" 1e-4 "accuracies"
+    i=$((i + 1))
+done
+is "cases" "$((i - 1))" 4
+
+for i in 3 4; do
+    run 0 run config.yaml $(cat "case$i") out=other overwrite=true train.micro_batch_tokens=64 train.activation_checkpointing=all
+    values other loss >found
+    near found "losses$i" $recorded "micro-batches"
+    for strategy in ddp fsdp '{tensor: 2}'; do
+        run 0 launch -n 2 -- run config.yaml $(cat "case$i") out=other overwrite=true "parallel=$strategy"
+        values other loss >found
+        near found "losses$i" $recorded "$strategy"
+    done
+    cp -r "run$i" again && rm -r again/checkpoints/step-00000020
+    run 0 run config.yaml $(cat "case$i") out=again resume=auto
+    for field in loss grad_norm; do
+        values "run$i" $field >whole
+        values again $field >found
+        is "$field of a resumed run" "$(cat found)" "$(cat whole)"
+    done
+    rm -r again
+done
+
+# an export is the class of transformers; a run's checkpoint and both exports score alike
+grep -q '"LlamaForSequenceClassification"' run3/model/config.json || is "class" "$(cat run3/model/config.json)" LlamaForSequenceClassification
+for i in 3 4; do
+    run 0 export "run$i" "exported$i"
+    is "exports of run$i" "$(cmp "exported$i/model.safetensors" "run$i/model/model.safetensors" && echo same)" same
+    run 0 eval config.yaml $(sed 's/lora.use=[^ ]*//' "case$i") model.path="exported$i" out=none --json
+    sed -n 's/.*"eval_rewards\/accuracies": *\([^,}]*\).*/\1/p' out >scored
+    [ -s scored ] || is "accuracy of an evaluation" "$(cat out)" "eval_rewards/accuracies"
+    run 0 run config.yaml $(sed 's/lora.use=[^ ]*//' "case$i") model.path="exported$i" out=next overwrite=true train.steps=1
+done
+
+run 2 check config.yaml algorithm=dpo model.path=exported3 out=new
+has err "it has no logits"
+run 0 export run4 adapter --adapter
+grep -q 'base_model.model.score.weight' adapter/adapter_model.safetensors || is "score in adapter" none one
+has adapter/adapter_config.json '"SEQ_CLS"'
+
+# a language model gets a new score; its output layer is dropped
+run 0 run config.yaml model.path="$source/tests/data/models/llama" algorithm.pad_token_id=0 out=new train.steps=1 loggers=[console]
+has out "'score.weight' is new"
+run 2 check config.yaml model.path="$source/tests/data/models/llama" out=new2
+has err "hint: algorithm.pad_token_id"
+run 65 check config.yaml algorithm=dpo out=new2
+has err "lm_head.weight: is missing"
+exit $failed
