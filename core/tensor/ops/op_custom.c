@@ -87,7 +87,8 @@ static nrl_status find_kernel(nrl_ctx *ctx, const nrl_custom_op *op, const nrl_k
 {
     char known[160];
     size_t used;
-    for (const device *d = ctx->device; d; d = d->delegate) {
+    const device *d = ctx->device;
+    do {
         known[used = 0] = 0;
         for (const char *at = (const char *)op->kernels;; at += op->kernel_size) {
             const nrl_kernel *k = *out = (const nrl_kernel *)(const void *)at;
@@ -96,7 +97,7 @@ static nrl_status find_kernel(nrl_ctx *ctx, const nrl_custom_op *op, const nrl_k
             if (used < sizeof known)
                 used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", k->backend);
         }
-    }
+    } while ((d = d->delegate));
     ctx->device->lacked = true;
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no kernel of operation '%s'; there are kernels for: %s",
                     ctx->device->table.plugin.name, op->name, *known ? known : "none");

@@ -29,6 +29,15 @@ struct record_queue {
     int n_told;
 };
 
+/* Copies a text, or NULL, to *at, which moves on behind it. */
+static const char *copy_text(char **at, const char *text)
+{
+    if (!text) return NULL;
+    char *copy = strcpy(*at, text);
+    *at += strlen(copy) + 1;
+    return copy;
+}
+
 /* One allocation: the record, its values, their texts. */
 static nrl_record *copy_record(const nrl_record *r)
 {
@@ -43,14 +52,8 @@ static nrl_record *copy_record(const nrl_record *r)
     char *text = (char *)(values + r->n_values);
     for (size_t i = 0; i < r->n_values; i++) {
         values[i] = r->values[i];
-        if (values[i].name) {
-            values[i].name = strcpy(text, r->values[i].name);
-            text += strlen(text) + 1;
-        }
-        if (values[i].unit) {
-            values[i].unit = strcpy(text, r->values[i].unit);
-            text += strlen(text) + 1;
-        }
+        values[i].name = copy_text(&text, r->values[i].name);
+        values[i].unit = copy_text(&text, r->values[i].unit);
     }
     copy->values = values;
     return copy;

@@ -37,9 +37,9 @@ typedef struct {
 
 typedef struct prometheus prometheus;
 struct prometheus {
-    prometheus *next; /* another run of the server */
-    char *run;        /* as a label value */
-    gauge *gauges;    /* [MAX_GAUGES], n_gauges used; the first N_OWN are not values of records */
+    prometheus *next;         /* another run of the server */
+    char *run;                /* as a label value */
+    gauge gauges[MAX_GAUGES]; /* n_gauges used; the first N_OWN are not values of records */
     size_t n_gauges;
     int64_t port;
 };
@@ -297,7 +297,6 @@ static void prometheus_close(void *self)
     leave_server(p);
     for (size_t i = 0; i < p->n_gauges; i++)
         free(p->gauges[i].help);
-    free(p->gauges);
     free(p->run);
     free(p);
 }
@@ -307,9 +306,8 @@ static nrl_status prometheus_open(const void *options, const nrl_logger_run *run
     prometheus *p = calloc(1, sizeof *p);
     if (!p) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'prometheus'");
     p->port = ((const prometheus_options *)options)->port;
-    p->gauges = calloc(MAX_GAUGES, sizeof *p->gauges);
     p->run = plain_text(run->name ? run->name : "", true);
-    nrl_status st = p->gauges && p->run ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'prometheus'");
+    nrl_status st = p->run ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'prometheus'");
     for (size_t i = 0; i < N_OWN && st == NRL_OK; i++)
         st = add_gauge(p, own_gauges[i][0], own_gauges[i][1]);
     if (st == NRL_OK) {

@@ -13,8 +13,8 @@ enum { N_ROWS = 40, MOST_ALLOCATIONS = 100000 };
 static dataset_options options_of(fixture *f, int kind)
 {
     static const char *const rows[] = {
-        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"q%d\"}]}, "
-        "{\"role\": \"assistant\", \"content\": \"answer %d\"}], \"score\": 1}\n",
+        ("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"q%d\"}]}, "
+         "{\"role\": \"assistant\", \"content\": \"answer %d\"}], \"score\": 1}\n"),
         "{\"prompt\": \"question %d\", \"chosen\": \" a%d\", \"rejected\": \" no\", \"score\": 2}\n",
         "{\"instruction\": \"do %d\", \"input\": \"it %d\", \"output\": \"done\", \"label\": true, \"score\": 3}\n",
         "{\"text\": \"a text %d of %d\", \"score\": 4}\n"};
