@@ -69,6 +69,7 @@ static nrl_status resume(arena *a, int argc, char **argv, nrl_environment *env, 
         words[n++] = argv[i];
     env->signal = signals_catch();
     NRL_TRY(experiment_ranks(a, env));
+    if (experiment_speaks(env)) signals_answer(env->step);
     nrl_status st = experiment_open(a, n, words, env, &r);
     if (st == NRL_OK && experiment_speaks(env)) experiment_show(r, view);
     if (st == NRL_OK) st = nrl_run_train(r);

@@ -112,6 +112,7 @@ nrl_status cli_run(int argc, char **argv)
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     env.signal = signals_catch();
     nrl_status st = experiment_ranks(&a, &env);
+    if (st == NRL_OK && experiment_speaks(&env)) signals_answer(env.step);
     if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env, frontend, &view);
     arena_free(&a);
     return st;

@@ -70,6 +70,9 @@ const char *cli_variable(const char *name); /* unchanged: for ${env:NAME} */
  * at the first signal. Returns where the number appears (0 = none). */
 volatile int *signals_catch(void);
 int signals_caught(void); /* the number; 0 = none */
+/* From now on the first SIGINT also prints a line on standard error, which says what happens next. `step` is 0 before
+ * the first step. */
+void signals_answer(const volatile int64_t *step);
 /* Whether this signal, received from `pid` with a siginfo's `code`, is the second SIGINT or SIGTERM. [signal] */
 bool signals_is_second(int number, int code, pid_t pid);
 /* A write to a pipe without a reader, or beyond the limit of a file's size, fails instead of ending the process. */

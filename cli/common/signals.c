@@ -8,7 +8,9 @@
  * RELAYED_NS.
  */
 #include "cli/common/cli.h"
+#include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,7 +21,9 @@ typedef enum { SENDER_KERNEL = 0, SENDER_PARENT, SENDER_OTHER, N_SENDERS } signa
 /* A handler has no user argument, so these are the program's mutable globals. */
 static volatile int caught;
 static volatile sig_atomic_t seen[N_SENDERS];
-static volatile int64_t first_ns; /* of SIGINT or SIGTERM; 0 = none yet */
+static volatile int64_t first_ns;       /* of SIGINT or SIGTERM; 0 = none yet */
+static const volatile int64_t *answers; /* the current step, for the answer to a Ctrl-C; NULL = no answer */
+static const char *erase = "";          /* what precedes a line on this standard error */
 
 static int64_t now_ns(void)
 {
@@ -46,10 +50,23 @@ bool signals_is_second(int number, int code, pid_t pid)
     return is_second;
 }
 
+/* A step may take minutes, so the key is answered at once, where a progress bar may stand. */
+static void answer(void)
+{
+    static const char text[] = "interrupted: stopping; a second Ctrl-C ends nrl at once\n",
+                      in_step[] = "interrupted: finishing the current step; a second Ctrl-C ends nrl at once\n";
+    const char *line = *answers > 0 ? in_step : text;
+    const int saved = errno;
+    const bool ok = write(STDERR_FILENO, erase, strlen(erase)) >= 0 && write(STDERR_FILENO, line, strlen(line)) >= 0;
+    (void)ok; /* nobody reads it */
+    errno = saved;
+}
+
 static void remember(int number, siginfo_t *info, void *unused)
 {
     (void)unused;
     if (signals_is_second(number, info->si_code, info->si_pid)) _exit(128 + number);
+    if (number == SIGINT && !caught && answers) answer();
     caught = number;
 }
 
@@ -73,6 +90,12 @@ volatile int *signals_catch(void)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         sigaction(numbers[i], &action, NULL);
     return &caught;
+}
+
+void signals_answer(const volatile int64_t *step)
+{
+    if (isatty(STDERR_FILENO)) erase = "\r\033[K";
+    answers = step;
 }
 
 static void do_nothing(int number)

@@ -177,7 +177,7 @@ static nrl_status chat_open_auto(plugin_host *host, const config_choice *choice,
         st = chat_open_source(host, choice, &source, tok, out);
     } else {
         char *names = chat_template_names(host);
-        st = nrl_fail(NRL_ERR_CONFIG, "template 'auto' is the tokenizer's own, and %s\nname one of: %s; or a file",
+        st = nrl_fail(NRL_ERR_CONFIG, "template 'auto' is the tokenizer's own, and %s\nhint: use one of: %s; or a file",
                       tok ? "the tokenizer has none" : "there is no tokenizer", names);
         free(names);
     }

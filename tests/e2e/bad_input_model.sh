@@ -58,8 +58,8 @@ check 65 flatter "model.layers.1.input_layernorm.weight: is not a parameter of t
 # ---- config.json ----
 edited kind 's/"model_type": "llama"/"model_type": "mamba2"/'
 check 65 kind "kind/config.json: model_type 'mamba2' is not served by any model plugin; expected one of: " "llama"
-edited classifier 's/LlamaForCausalLM/LlamaForSequenceClassification/'
-check 65 classifier "architecture 'LlamaForSequenceClassification' is not a causal language model"
+edited classifier 's/LlamaForCausalLM/LlamaForTokenClassification/'
+check 65 classifier "architecture 'LlamaForTokenClassification' is not a causal language model"
 edited headless '/num_attention_heads/d'
 check 65 headless "'num_attention_heads' is missing; expected an integer"
 edited vocabulary 's/"vocab_size": 96/"vocab_size": 99999999999/'
@@ -93,7 +93,7 @@ sed 's/"vocab_size": 96/"vocab_size": 2000000000/; s/"hidden_size": 32/"hidden_s
 run 0 check run.yaml model.path= model.config=vast.json
 has out "memory     238.4 TiB"
 run 6 run run.yaml model.path= model.config=vast.json
-has err "MiB of host memory"
+has err "TiB of host memory"
 sed 's/"hidden_size": 32/"hidden_size": 2147483640/; s/"intermediate_size": 72/"intermediate_size": 2147483640/' \
     "$source/tests/data/models/llama/config.json" >vast.json
 run 65 check run.yaml model.path= model.config=vast.json

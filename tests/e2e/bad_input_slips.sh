@@ -67,10 +67,10 @@ has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation, expecte
 echo '{"prompt_input_ids": [3, 4], "chosen_input_ids": [5], "rejected_input_ids": [6]}' >pairs.jsonl
 run 2 check run.yaml out=other data.train=pairs.jsonl 'algorithm={name: dpo, reference_model: nowhere}'
 has err "algorithm.reference_model: model 'nowhere': no such directory"
-sed 's/LlamaForCausalLM/LlamaForSequenceClassification/' "$source"/tests/data/models/llama/config.json >classifier.json
+sed 's/LlamaForCausalLM/LlamaForTokenClassification/' "$source"/tests/data/models/llama/config.json >classifier.json
 sed 's|path: .*|config: classifier.json}|' run.yaml >classifier.yaml
 run 65 check classifier.yaml out=other
-has err "architecture 'LlamaForSequenceClassification' is not a causal language model"
+has err "architecture 'LlamaForTokenClassification' is not a causal language model"
 
 # ---- files that are nearly right ----
 printf '{\n  "text": "a"\n}\n' >indented.json
@@ -79,7 +79,7 @@ has err "indented.json:1:1: "
 has err "in a file that begins with {, each line is a whole row"
 echo '{"question": "a", "better": "b", "worse": "c"}' >pairs.jsonl
 run 65 check run.yaml out=other data.train=pairs.jsonl algorithm=dpo
-has err "as in {prompt: question, chosen: better, rejected: worse}"
+has err "hint: data.columns: {chosen: better, rejected: worse, prompt: question}"
 
 # ---- what is odd is said, and done ----
 run 0 check run.yaml out=other optimizer.lr=0 train.global_batch=100

@@ -24,6 +24,60 @@ has below/kto.yaml "algorithm: kto "
 lacks below/kto.yaml "eval:"
 run 0 check below/kto.yaml
 
+# ---- a tokenizer without a chat template: its vocabulary decides ----
+cp -r $model bare
+cp configs/models/tiny-tokenizer/tokenizer_config.json bare/
+rm -f bare/chat_template.jinja
+lacks bare/tokenizer_config.json chat_template
+run 0 init bare.yaml --model bare --data configs/data/chat.jsonl
+has out "template chatml: the tokenizer has no chat template, but it has the special tokens of this one"
+has bare.yaml "  template: chatml                  # the tokenizer has no chat template, but it has"
+run 0 check bare.yaml
+cp -r bare words
+sed 's/<|im_start|>/<|other_1|>/g; s/<|im_end|>/<|other_2|>/g' bare/tokenizer.json >words/tokenizer.json
+sed 's/<|im_end|>/<|other_2|>/' bare/tokenizer_config.json >words/tokenizer_config.json
+run 0 init words.yaml --model words --data configs/data/chat.jsonl
+has out "template plain: turns begin with User: and Assistant:, because the tokenizer has no chat template"
+has words.yaml "  template: plain                   # turns begin with User: and Assistant:"
+run 0 check words.yaml --sample 1
+has out "Assistant:⟦"
+echo '{"odd": 1}' >odd.jsonl
+run 65 init other.yaml --model words --data odd.jsonl # of all attempts, the error that a template does not cause
+has err "odd.jsonl:1"
+lacks err "chat template"
+run 2 check words.yaml data.template=auto
+has err "hint: use one of: chatml, llama3, mistral, plain; or a file"
+cp -r bare broken # one that the tokenizer has is not replaced
+echo '{% frobnicate %}' >broken/chat_template.jinja
+run 2 init other.yaml --model broken --data configs/data/chat.jsonl
+has err "'frobnicate' is not a known statement"
+
+# ---- samples that the model cannot take ----
+cp -r $model short
+sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 32/' $model/config.json >short/config.json
+has short/config.json '"max_position_embeddings": 32'
+run 0 init short.yaml --model short --data configs/data/chat.jsonl
+has out "samples are longer than the 32 tokens that the model can take, and will be dropped"
+has short.yaml "  max_length: 32 "
+has short.yaml "  overlong: drop "
+run 0 check short.yaml
+
+# ---- little memory ----
+run 0 init roomy.yaml --model $model --data configs/data/chat.jsonl --memory 16GiB
+has roomy.yaml "  activation_checkpointing: none "
+has roomy.yaml "  micro_batch_tokens: 4096 "
+lacks err warning
+run 0 init tight.yaml --model $model --data configs/data/chat.jsonl --memory 4.2MiB
+has out "which are recomputed"
+has tight.yaml "  activation_checkpointing: all "
+has tight.yaml "  micro_batch_tokens: 64 "
+lacks err warning
+run 0 check tight.yaml
+run 0 init tiny.yaml --model $model --data configs/data/chat.jsonl --memory 1MiB
+has err "warning: this is more than the 1.0 MiB that the run may have; --train lora needs less"
+run 2 init other.yaml --model $model --data configs/data/chat.jsonl --memory 1gb
+has err "--memory: expected a size such as 16GiB or 800MiB, found '1gb'"
+
 # ---- answers ----
 printf '%s\n' $model configs/data/chat.jsonl '' lora '' | "$nrl" init asked.yaml >out 2>err || is "exit code of answers" $? 0
 has asked.yaml "  name: lora "
@@ -32,7 +86,6 @@ printf '%s\n' $model | "$nrl" init other.yaml >out 2>err && is "exit code withou
 has err "no answer to 'Training data, a file or a directory?'"
 run 2 init other.yaml --model nowhere --data configs/data/chat.jsonl
 has err "model 'nowhere': no such directory"
-echo '{"odd": 1}' >odd.jsonl
 run 65 init other.yaml --model $model --data odd.jsonl
 has err "odd.jsonl:1"
 [ -e other.yaml ] && is "config of a refused init" present absent

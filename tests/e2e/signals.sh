@@ -51,6 +51,7 @@ for signal in INT:130 TERM:143; do
     begin run match.lua
     await test -e reached
     twice "${signal%:*}" "${signal#*:}" "a C function of Lua"
+    [ "$signal" = INT:130 ] && has err "interrupted: stopping; a second Ctrl-C ends nrl at once"
 done
 begin run product.lua
 await test -e reached
@@ -81,6 +82,21 @@ for verb in "check run.yaml" "eval run.yaml" "bench run.yaml"; do # they save no
     kill -TERM $pid # a shell lets what it starts in the background ignore INT
     finished $pid 143 "nrl $verb"
 done
+
+# ---- Ctrl-C is answered before the step has ended, by one rank ----
+begin run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=none out=answered
+await test -s answered/metrics.jsonl
+kill -INT $pid
+finished $pid 130 "a run after Ctrl-C"
+is "first line about Ctrl-C" "$(head -n 1 err)" \
+    "interrupted: finishing the current step; a second Ctrl-C ends nrl at once"
+has err "state saved in answered/checkpoints/step-"
+begin launch -n 2 -- run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=none out=answers
+await test -s answers/metrics.jsonl
+kill -INT $pid
+finished $pid 130 "a launch after Ctrl-C"
+is "lines about Ctrl-C" "$(grep -c 'interrupted: finishing' err)" 1
+has err "[0] interrupted: finishing the current step"
 
 # ---- one request that comes twice: whoever signals all processes of a job, and a launcher beside it ----
 "$nrl" launch -n 2 -- run run.yaml train.steps=100000 checkpoint.every=0 checkpoint.export=none out=job >out 2>err &

@@ -122,5 +122,5 @@ has err "built-in one instead: chatml, llama3, mistral, plain"
 printf '{"bos_token": "<s>"}' >model/tokenizer_config.json
 run 2 check run.yaml model.path=model
 has err "template 'auto' is the tokenizer's own, and the tokenizer has none"
-has err "name one of: chatml, llama3, mistral, plain; or a file"
+has err "hint: use one of: chatml, llama3, mistral, plain; or a file"
 exit $failed

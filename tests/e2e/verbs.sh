@@ -35,9 +35,13 @@ has err "did you mean 'adamw'?"
 
 run 0 version
 has out "nrl 0."
-run 0 --version
+cp out version
+for flag in --version -V; do
+    run 0 $flag
+    cmp -s out version || is "output of $flag" "$(cat out)" "$(cat version)"
+done
 run 0 version --json
-has out '"abi": 2'
+has out '"abi": 3'
 run 0 env
 has out "plugin_folders"
 run 0 env --json

@@ -7,11 +7,13 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/units.h"
 #include "cli/common/experiment.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <nrl/host.h>
+#include <nrl/inference.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +30,13 @@ typedef struct {
     bool is_lora;
     /* what was found */
     const char *algorithm, *template, *precision;
+    bool has_template; /* of its tokenizer */
+    int64_t memory;    /* bytes to plan with; INT64_MAX = unknown */
     int64_t positions; /* of the model; 0 = unknown */
     nrl_node *plan;    /* of the last look */
     /* what was decided */
     int64_t max_length, micro_batch_tokens, global_batch, epochs, steps;
+    int64_t too_long; /* samples that have more tokens than the model has positions */
     bool drops, recomputes;
     double lr;
     char *problem; /* error of the last look that failed; NULL = none */
@@ -143,6 +148,8 @@ static nrl_status look(init *w, const char *text, const char *source)
     nrl_status st = nrl_config_parse(config, source, text, strlen(text));
     if (st == NRL_OK) st = nrl_run_open(config, &env, &r);
     w->problem = st == NRL_OK ? NULL : arena_strdup(w->a, nrl_error_text());
+    const nrl_open_tokenizer *tok = st == NRL_OK ? nrl_run_tokenizer(r) : NULL;
+    w->has_template = tok && tok->info->chat_template;
     nrl_run_close(r);
     nrl_config_destroy(config);
     arena_free(&memory);
@@ -175,26 +182,40 @@ static void read_model(init *w)
     if (!strcmp(type, "bfloat16") || !strcmp(type, "float16")) w->precision = "bf16";
 }
 
-/* The algorithm is the first one that accepts the rows. */
+/* The algorithm is the first one that accepts the rows. Where the tokenizer has no chat template, the format of
+ * messages is the first one whose special tokens are in its vocabulary; plain needs none. A template that the tokenizer
+ * has is never replaced, so its error is that of the file. */
 static nrl_status find_algorithm(init *w)
 {
-    static const char *const algorithms[] = {"sft", "dpo", "kto"}, *const templates[] = {"auto", "chatml"};
-    char *first = NULL;
+    static const char *const algorithms[] = {"sft", "dpo", "kto"}, *const templates[] = {"auto", "chatml", "llama3",
+                                                                                         "plain"};
+    enum { N_ALGORITHMS = sizeof algorithms / sizeof *algorithms, N_TEMPLATES = sizeof templates / sizeof *templates };
+    char *first = NULL, *of_template = NULL; /* errors of sft */
     nrl_status st = NRL_ERR_CONFIG;
-    for (size_t t = 0; t < 2; t++)
-        for (size_t i = 0; i < 3; i++) {
+    for (size_t t = 0; t < N_TEMPLATES; t++)
+        for (size_t i = 0; i < N_ALGORITHMS; i++) {
             nrl_status now = measure(w, algorithms[i], templates[t]);
+            if (now == NRL_OK && t && w->has_template) return nrl_fail(NRL_ERR_CONFIG, "%s", of_template);
             if (now == NRL_OK) {
                 w->algorithm = algorithms[i];
                 w->template = templates[t];
                 return NRL_OK;
             }
-            if (!first) {
-                first = w->problem;
-                st = now;
-            }
+            if (i) continue;
+            first = w->problem;
+            if (!t) of_template = first;
+            st = now;
         }
     return nrl_fail(st, "%s", first);
+}
+
+/* Why the template was chosen. */
+static const char *template_reason(const init *w)
+{
+    if (!strcmp(w->template, "auto")) return "the chat template of the tokenizer, for rows of messages";
+    if (!strcmp(w->template, "plain"))
+        return "turns begin with User: and Assistant:, because the tokenizer has no chat template, nor tokens for one";
+    return "the tokenizer has no chat template, but it has the special tokens of this one";
 }
 
 /* ---- decisions ---- */
@@ -225,6 +246,8 @@ static void decide_length(init *w)
             break;
         }
     if (w->positions && w->max_length > w->positions) w->max_length = w->positions;
+    w->too_long = plan_int(w, "train_data", "truncated"); /* the look had the model's length */
+    if (w->too_long) w->drops = true;
     w->micro_batch_tokens = w->max_length > 4096 ? w->max_length : 4096;
 }
 
@@ -232,7 +255,7 @@ static void decide_length(init *w)
  * couples groups of 8 samples. */
 static void decide_training(init *w)
 {
-    int64_t n = plan_int(w, "train_data", "samples"), parameters = plan_int(w, "model", "parameters");
+    int64_t n = plan_int(w, "train_data", "samples") - w->too_long, parameters = plan_int(w, "model", "parameters");
     bool is_sft = !strcmp(w->algorithm, "sft");
     w->lr = parameters < 100000000 ? 1e-4 : parameters < 1000000000 ? 2e-5 : 1e-5;
     if (!is_sft) w->lr /= 20;
@@ -287,13 +310,12 @@ static char *compose(const init *w)
             share_of(w, w->eval) ? "this share of the rows is held out, chosen by a hash of each row"
                                  : "evaluated, never trained");
     add(&b, arena_printf(a, "  max_length: %lld", (long long)w->max_length),
-        w->drops ? "covers 99 % of the samples" : "covers the longest sample");
+        !w->drops                       ? "covers the longest sample"
+        : w->max_length == w->positions ? "what the model can take; some samples are longer"
+                                        : "covers 99 % of the samples");
     add(&b, arena_printf(a, "  overlong: %s", w->drops ? "drop" : "error"),
         w->drops ? "longer samples are dropped and counted; or truncate" : "or drop, truncate");
-    add(&b, arena_printf(a, "  template: %s", w->template),
-        strcmp(w->template, "auto")
-            ? "the tokenizer has no chat template; the format of the messages is yours to choose"
-            : "the chat template of the tokenizer, for rows of messages");
+    add(&b, arena_printf(a, "  template: %s", w->template), template_reason(w));
     buffer_puts(&b, "\n");
     add(&b, arena_printf(a, "algorithm: %s", w->algorithm),
         !strcmp(w->algorithm, "sft")   ? "the rows have answers"
@@ -343,12 +365,14 @@ static nrl_status look_at(init *w, char **text)
 static nrl_status plan_memory(init *w, char **text)
 {
     NRL_TRY(look_at(w, text));
-    bool is_host = !strcmp(nrl_node_string(nrl_node_find(nrl_node_find(w->plan, "backend"), "name"), ""), "cpu");
-    int64_t room = memory_available("") / 10 * 9;
-    if (!is_host || needed(w) <= room) return NRL_OK;
+    if (!w->memory) {
+        bool is_host = !strcmp(nrl_node_string(nrl_node_find(nrl_node_find(w->plan, "backend"), "name"), ""), "cpu");
+        w->memory = is_host ? memory_available("") / 10 * 9 : INT64_MAX;
+    }
+    if (needed(w) <= w->memory) return NRL_OK;
     w->micro_batch_tokens = w->max_length;
     NRL_TRY(look_at(w, text));
-    if (needed(w) <= room) return NRL_OK;
+    if (needed(w) <= w->memory) return NRL_OK;
     w->recomputes = true;
     return look_at(w, text);
 }
@@ -365,15 +389,22 @@ static nrl_status write_file(const init *w, const char *text, bool overwrite)
 
 static void tell(const init *w)
 {
-    double gib = (double)needed(w) / (1 << 30);
+    char size[SIZE_TEXT], room[SIZE_TEXT];
     cli_page("\n%s, %.4g million parameters; %lld samples for %s, %lld to %lld tokens\n",
              nrl_node_string(nrl_node_find(nrl_node_find(w->plan, "model"), "type"), "model"),
              (double)plan_int(w, "model", "parameters") / 1e6, (long long)plan_int(w, "train_data", "samples"),
              w->algorithm, (long long)plan_int(w, "train_data", "min_length"),
              (long long)plan_int(w, "train_data", "max_length"));
-    cli_page("%lld steps; about %.*f %s for weights, gradients, optimizer and activations\n",
-             (long long)plan_int(w, "train", "steps"), gib < 1 ? 0 : 1, gib < 1 ? gib * 1024 : gib,
-             gib < 1 ? "MiB" : "GiB");
+    if (w->too_long)
+        cli_page("%lld samples are longer than the %lld tokens that the model can take, and will be dropped\n",
+                 (long long)w->too_long, (long long)w->positions);
+    cli_page("template %s: %s\n", w->template, template_reason(w));
+    cli_page("%lld steps; about %s for weights, gradients, optimizer and activations%s\n",
+             (long long)plan_int(w, "train", "steps"), size_text((double)needed(w), size),
+             w->recomputes ? ", which are recomputed" : "");
+    if (needed(w) > w->memory)
+        nrl_warn("this is more than the %s that the run may have%s", size_text((double)w->memory, room),
+                 w->is_lora ? "" : "; --train lora needs less");
     cli_page("wrote %s; next:\n  nrl check %s --sample 3\n  nrl run %s\n", w->file, w->file, w->file);
 }
 
@@ -395,17 +426,38 @@ static nrl_status init_file(init *w, bool overwrite)
     return st;
 }
 
+/* "1.5GiB"; a number alone is in bytes. */
+static nrl_status read_memory(const char *text, int64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1}, {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    char *end = NULL;
+    if (!text) return NRL_OK;
+    double x = strtod(text, &end);
+    for (size_t i = 0; end > text && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].name) && x * units[i].bytes >= 1 && x * units[i].bytes < 0x1p62) {
+            *bytes = (int64_t)(x * units[i].bytes);
+            return NRL_OK;
+        }
+    return nrl_fail(NRL_ERR_CONFIG, "--memory: expected a size such as 16GiB or 800MiB, found '%s'", text);
+}
+
 static nrl_status init_verb(int argc, char **argv)
 {
     arena a = {0};
     init w = {.a = &a};
+    const char *memory;
     bool overwrite = cli_take_flag(&argc, argv, "--overwrite");
     NRL_TRY(cli_take_value(&argc, argv, "--model", &w.model));
     NRL_TRY(cli_take_value(&argc, argv, "--data", &w.data));
     NRL_TRY(cli_take_value(&argc, argv, "--eval", &w.eval));
     NRL_TRY(cli_take_value(&argc, argv, "--train", &w.train));
     NRL_TRY(cli_take_value(&argc, argv, "--out", &w.out));
+    NRL_TRY(cli_take_value(&argc, argv, "--memory", &memory));
     NRL_TRY(cli_expect(argc, argv, 0, 1));
+    NRL_TRY(read_memory(memory, &w.memory));
     w.file = argc > 1 ? argv[1] : "run.yaml";
     size_t n = strlen(w.file);
     if (n < 6 || strcmp(w.file + n - 5, ".yaml"))

@@ -2,6 +2,7 @@
  * scratch.c - memory: the backend's alloc and free, and the work space of operations. Large blocks are
  * aligned to huge pages and request them, which reduces page faults and TLB misses.
  */
+#include "base/units.h"
 #include "cpu.h"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -10,11 +11,11 @@ enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, CHECK_FROM = 64 << 2
 
 static nrl_status too_much(size_t bytes)
 {
-    double mib = 1024.0 * 1024.0;
+    char asked[SIZE_TEXT], free_now[SIZE_TEXT];
     int64_t total, left;
     nrl_host_memory(&total, &left);
-    return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %.1f MiB of host memory (%.1f MiB free)", (double)bytes / mib,
-                    (double)left / mib);
+    return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %s of host memory (%s free)", size_text((double)bytes, asked),
+                    left < 0 ? "an unknown amount" : size_text((double)left, free_now));
 }
 
 nrl_status cpu_alloc(size_t bytes, void **out)

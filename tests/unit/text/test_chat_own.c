@@ -233,7 +233,7 @@ static void templates_that_cannot_be_run_list_the_names(void **state)
     tokenizer *bare = byte_tokenizer("", "", specials);
     assert_int_equal(test_template_open("auto", bare, &t), NRL_ERR_CONFIG);
     tokenizer_close(bare);
-    assert_non_null(strstr(nrl_error_text(), "the tokenizer has none\nname one of: chatml"));
+    assert_non_null(strstr(nrl_error_text(), "the tokenizer has none\nhint: use one of: chatml"));
     assert_int_equal(test_template_open("./none.jinja", f->tok, &t), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "none.jinja"));
     free(path);
