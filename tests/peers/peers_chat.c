@@ -38,7 +38,7 @@ static void print_ids(const chat_ids *ids)
     printf("]}");
 }
 
-static void print_row(const tokenizer *tok, tokenizer_scratch *s, const chat_template *t, const nrl_node *row)
+static void print_row(tokenizer_scratch *s, const chat_template *t, const nrl_node *row)
 {
     arena a = {0};
     chat_ids ids = {0};
@@ -70,7 +70,7 @@ static nrl_status print_rows(const char *folder, const char *name, const char *r
     tokenizer_scratch *s = tokenizer_scratch_create(tok);
     for (size_t i = 0; i < nrl_node_size(list); i++) {
         fputs(i ? ",\n" : "[", stdout);
-        print_row(tok, s, t, nrl_node_at(list, i));
+        print_row(s, t, nrl_node_at(list, i));
     }
     puts("]");
     tokenizer_scratch_destroy(s);
