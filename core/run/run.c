@@ -18,7 +18,6 @@ static nrl_status open_all(run *r)
     const char *base_key;
     NRL_TRY(session_open_plugins(se));
     trainer_open(&r->trainer, se);
-    evaluator_open(&r->evaluator, &r->trainer);
     saver_open(&r->saver, &r->trainer);
     NRL_TRY(session_open_mesh(se));
     NRL_TRY(session_open_keys(se));
@@ -27,6 +26,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(identity_check_files(se));
     NRL_TRY(session_open_metrics(se));
     metrics_open(&r->trainer.metrics, &se->metrics, &se->memory);
+    r->evaluator = (evaluator){.work = &se->work, .mesh = se->mesh, .hooks = &r->hooks, .memory = &se->memory};
     metrics_open(&r->evaluator.metrics, &se->metrics, &se->memory);
     values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);
     values_open(&r->evaluator.values, (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1),
@@ -54,7 +54,8 @@ static nrl_status open_all(run *r)
     if (!session_is_rank0(se)) claims_settle(&se->claims, se->config.out, -1);
     if (se->model->adapters) NRL_TRY(adapter_base(se, &base_key)); /* saves and resumes need it */
     NRL_TRY(saver_resume(&r->saver));
-    NRL_TRY(evaluator_resume(&r->evaluator));
+    if (se->config.checkpoint.export == CONFIG_EXPORT_BEST)
+        NRL_TRY(best_resume(&r->trainer.progress, se->mesh, se->config.out));
     NRL_TRY(saver_prepare(&r->saver));
     const nrl_logger_run about = {.size = sizeof about,
                                   .out = se->config.out,
@@ -144,13 +145,30 @@ void nrl_run_abandon(run *r, nrl_status st, const char *why)
 
 /* ---- calls between two steps ---- */
 
+static nrl_status evaluate_file(run *r, const char *file)
+{
+    session *se = &r->session;
+    session_data set;
+    if (se->reference && se->reference_options.reference == REFERENCE_CACHED)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
+                        "alone\nhint: algorithm.reference: online computes any file's",
+                        file);
+    NRL_TRY(open_eval_file(se, file, &set));
+    nrl_status st = evaluator_run(&r->evaluator, &set, 1, r->trainer.progress.step);
+    close_data(&set);
+    return st;
+}
+
 nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
 {
     NRL_TRY(hooks_check_call(&r->hooks, "evaluate"));
     telemetry_use(&r->telemetry);
     uint64_t what = (uint64_t)r->trainer.progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
     nrl_status st = ranks_agree(r->session.mesh, "evaluate", what);
-    if (st == NRL_OK) st = evaluator_run(&r->evaluator, file);
+    if (st == NRL_OK)
+        st = file ? evaluate_file(r, file)
+                  : evaluator_run(&r->evaluator, r->session.evals, r->session.n_evals, r->trainer.progress.step);
     if (st == NRL_OK) {
         *values = r->evaluator.values.list;
         *n_values = r->evaluator.values.n;

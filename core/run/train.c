@@ -17,6 +17,26 @@ static double eta(const run *r, const nrl_run_event *e)
     return done > 0 && left >= 0 ? elapsed / (double)done * (double)left : -1;
 }
 
+/* By eval.every: evaluates, logs the record, remembers a new best, and calls the hook; ends the run after
+ * eval.early_stop evaluations without a best one. */
+static nrl_status evaluate_due(run *r)
+{
+    const session *se = &r->session;
+    const int64_t every = se->config.eval.every, early_stop = se->config.eval.early_stop;
+    run_progress *p = &r->trainer.progress;
+    if (!se->n_evals || !every) return NRL_OK;
+    if (p->step % every && p->step != se->total_steps) return NRL_OK;
+    NRL_TRY(evaluator_run(&r->evaluator, se->evals, se->n_evals, p->step));
+    const value_list *v = &r->evaluator.values;
+    telemetry_record(&r->telemetry, NRL_RECORD_EVAL, p->step, -1, v->list, v->n);
+    NRL_TRY(best_judge(p, v, se->config.checkpoint.metric, se->best_is_largest));
+    if (early_stop && p->evals_without_best >= early_stop)
+        trainer_stop(&r->trainer, "no better evaluation (eval.early_stop)");
+    nrl_run_event e = {
+        .kind = NRL_EVENT_EVAL, .step = p->step, .loss = v->list[0].value, .values = v->list, .n_values = v->n};
+    return hooks_emit(&r->hooks, INSIDE_EVAL_HOOK, &e);
+}
+
 static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
 {
     *done = r->trainer.progress.step >= r->session.total_steps;
@@ -29,7 +49,7 @@ static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
     if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));
     NRL_TRY(ctx_profile_step(r->session.ctx, false));
     if (*done || r->session.env.no_output) return NRL_OK;
-    NRL_TRY(evaluator_run_due(&r->evaluator));
+    NRL_TRY(evaluate_due(r));
     NRL_TRY(saver_save_due(&r->saver));
     /* The step is finished before a signal is heeded; its state is saved and the run says how to go on. */
     const char *path;

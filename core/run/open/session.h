@@ -1,6 +1,6 @@
 /*
- * session.h - what is open while a run lasts: config, plugins, mesh, model, data, device. The other parts of a run (its
- * trainer, evaluator and saver) borrow it; what they do does not change it, but for the weights and the tensors.
+ * session.h - what is open while a run lasts: config, plugins, mesh, model, data, device. The trainer and the saver of
+ * a run borrow it; what they do does not change it, but for the weights and the tensors.
  *
  * The functions open it in this order; each checks what it can before anything expensive is begun. All [main].
  */
