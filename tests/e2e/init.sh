@@ -52,6 +52,15 @@ echo '{% frobnicate %}' >broken/chat_template.jinja
 run 2 init other.yaml --model broken --data configs/data/chat.jsonl
 has err "'frobnicate' is not a known statement"
 
+# ---- a model in the local cache of the hub, and the one of a run ----
+mkdir -p cache/models--org--tiny/refs cache/models--org--tiny/snapshots
+cp -r $model cache/models--org--tiny/snapshots/c0ffee
+printf c0ffee >cache/models--org--tiny/refs/main
+for name in org/tiny org/tiny@main start; do
+    HF_HUB_CACHE=$work/cache run 0 init named.yaml --model $name --data configs/data/chat.jsonl --overwrite
+    HF_HUB_CACHE=$work/cache run 0 check named.yaml
+done
+
 # ---- samples that the model cannot take ----
 cp -r $model short
 sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 32/' $model/config.json >short/config.json

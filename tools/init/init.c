@@ -5,6 +5,7 @@
  * written.
  */
 #include "base/file.h"
+#include "base/hub.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/units.h"
@@ -60,6 +61,8 @@ static nrl_status ask(init *w, const char **answer, const char *question, const 
         *answer = otherwise;
     free(line);
     if (*answer) return NRL_OK;
+    putchar('\n'); /* the error begins a line */
+    fflush(stdout);
     return nrl_fail(NRL_ERR_CONFIG, "no answer to '%s'\nhint: `nrl init --help` lists flags that answer questions",
                     question);
 }
@@ -169,12 +172,27 @@ static nrl_status measure(init *w, const char *algorithm, const char *template)
     return look(w, text, "init");
 }
 
+/* The file may be in a run, or in the local cache of the hub. */
+static const char *model_config(const init *w)
+{
+    const char *own = arena_printf(w->a, "%s/config.json", w->model), *at = strchr(w->model, '@');
+    const char *of_run = arena_printf(w->a, "%s/model/config.json", w->model);
+    const char *name = at ? arena_printf(w->a, "%.*s", (int)(at - w->model), w->model) : w->model;
+    if (!access(own, F_OK)) return own;
+    if (!access(of_run, F_OK)) return of_run;
+    if (!hub_is_name(name, strlen(name))) return own;
+    const char *cache = hub_cache(w->a, cli_getenv);
+    const char *repository = cache ? hub_repository(w->a, cache, "models", name, strlen(name)) : NULL;
+    const char *snapshot = repository ? hub_snapshot(w->a, repository, at ? at + 1 : "main") : NULL;
+    return snapshot ? arena_printf(w->a, "%s/config.json", snapshot) : own;
+}
+
 /* max_position_embeddings of config.json, where there is one. */
 static void read_model(init *w)
 {
     nrl_node *config;
     w->precision = "fp32";
-    if (json_read_file(w->a, arena_printf(w->a, "%s/config.json", w->model), MAX_CONFIG, &config) != NRL_OK) return;
+    if (json_read_file(w->a, model_config(w), MAX_CONFIG, &config) != NRL_OK) return;
     w->positions = nrl_node_int(nrl_node_find(config, "max_position_embeddings"), 0);
     if (!w->positions) w->positions = nrl_node_int(nrl_node_find(config, "n_positions"), 0);
     const char *type = nrl_node_string(nrl_node_find(config, "torch_dtype"), "");
