@@ -69,6 +69,11 @@ has out "cutoff_len is not a key of nrl; it is data.max_length here"
 has out "maximum number of tokens of a sample"
 run 0 describe gradient-accumulation-steps
 has out "it follows here from train.global_batch"
+run 2 check run.yaml out=other algorithm=rm
+has err "no algorithm 'rm'; it is reward here"
+run 2 check run.yaml out=other algorithm=gkd teacher_model_name_or_path=x
+has err "no algorithm 'gkd'; it is distill here"
+has err "teacher_model_name_or_path: unknown key; it is algorithm.teacher_model here"
 run 0 describe formats
 has out "prompt, chosen, rejected"
 has out "formats/hf - "
