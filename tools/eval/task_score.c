@@ -85,7 +85,7 @@ static nrl_status batch_add(nrl_inference *m, batch *b, const char *prompt, cons
             b->lengths = mem_realloc(b->lengths, (size_t)b->room * sizeof *b->lengths);
             b->scored = mem_realloc(b->scored, (size_t)b->room * sizeof *b->scored);
         }
-        if (b->n_ids + n - skip > b->ids_room) {
+        if (!b->ids || b->n_ids + n - skip > b->ids_room) {
             b->ids_room = b->n_ids + n - skip + BATCH_TOKENS;
             b->ids = mem_realloc(b->ids, (size_t)b->ids_room * sizeof *b->ids);
         }

@@ -140,7 +140,7 @@ static int64_t elements(const nrl_param *p, int rank, int64_t *global)
         int64_t size = dim == 0 ? part->dims[0] / groups_of(part, 0) : part->dims[0];
         for (int64_t r = 0; r < part->dims[0]; r++, row++)
             for (int64_t c = 0; c < cols; c++) {
-                bool mine = dim < 0 || (dim == 0 ? r % size / (size / RANKS) : c / (cols / RANKS)) == rank;
+                bool mine = dim < 0 || (dim == 0 ? r % size * RANKS / size : c * RANKS / cols) == rank;
                 if (mine) global[n++] = row * cols + c;
             }
     }
