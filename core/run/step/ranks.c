@@ -59,13 +59,13 @@ nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments)
 
 /* ---- before a step ---- */
 
-nrl_status ranks_begin_step(trainer *tr, double *weights)
+nrl_status ranks_begin_step(nrl_mesh *mesh, int64_t step, double *weights, double *lr_override,
+                            const char **stop_reason)
 {
-    nrl_mesh *mesh = tr->session->mesh;
-    first_words own = {.lr_override = tr->lr_override, .stop = tr->stop_reason != NULL}, *all;
+    first_words own = {.lr_override = *lr_override, .stop = *stop_reason != NULL}, *all;
     int32_t n = nrl_mesh_world(mesh);
     if (n == 1) return NRL_OK;
-    fill_call(&own.call, "step", (uint64_t)tr->progress.step);
+    fill_call(&own.call, "step", (uint64_t)step);
     if (mesh_counts(mesh)) memcpy(own.weights, weights, sizeof own.weights);
     nrl_status st = exchange_first(mesh, &own, &all);
     memset(weights, 0, STEP_TERMS * sizeof *weights);
@@ -73,9 +73,9 @@ nrl_status ranks_begin_step(trainer *tr, double *weights)
         for (int k = 0; k < STEP_TERMS; k++)
             weights[k] += all[i].weights[k];
     if (st == NRL_OK) { /* rank 0's hooks decide; what another rank's hook wished is undone */
-        tr->lr_override = all->lr_override;
-        if (all->stop && !tr->stop_reason) tr->stop_reason = "rank 0 asked to";
-        if (!all->stop) tr->stop_reason = NULL;
+        *lr_override = all->lr_override;
+        if (all->stop && !*stop_reason) *stop_reason = "rank 0 asked to";
+        if (!all->stop) *stop_reason = NULL;
     }
     free(all);
     return st;

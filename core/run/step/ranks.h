@@ -11,8 +11,9 @@
 nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments);
 
 /* Before a step: agreement on the call, weights[STEP_TERMS] summed over ranks, and the decisions of rank 0's hooks
- * (learning rate, stop) on all. */
-nrl_status ranks_begin_step(trainer *tr, double *weights);
+ * (learning rate, stop) on all. `step`: finished ones. [step] */
+nrl_status ranks_begin_step(nrl_mesh *mesh, int64_t step, double *weights, double *lr_override,
+                            const char **stop_reason);
 
 /* What one rank knows after its backward. */
 typedef struct {

@@ -46,7 +46,7 @@ static nrl_status step_weigh(trainer *tr, one_step *of)
                             k, of->own_weights[k]);
     memcpy(of->weights, of->own_weights, sizeof of->weights);
     ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(ranks_begin_step(tr, of->weights));
+    NRL_TRY(ranks_begin_step(se->mesh, tr->progress.step, of->weights, &tr->lr_override, &tr->stop_reason));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     return NRL_OK;
 }
