@@ -67,7 +67,7 @@ static nrl_status open_all(run *r)
                                   .color = se->env.color};
     NRL_TRY(telemetry_open(&r->telemetry, &about, &se->claims));
     if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
-    if (session_is_rank0(se)) NRL_TRY(saver_write_config(&r->saver));
+    if (session_is_rank0(se)) NRL_TRY(out_write_config(se));
     run_tell_plan(r);
     NRL_TRY(debug_group(&r->trainer));
     trainer_begin(&r->trainer);

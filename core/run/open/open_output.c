@@ -6,6 +6,7 @@
 #include "run/output/out.h"
 #include "base/disk.h"
 #include "base/paths.h"
+#include "base/yaml.h"
 #include "model/save.h"
 #include "run/open/session.h"
 #include "config/config.h"
@@ -298,4 +299,25 @@ nrl_status out_claim(session *se)
     for (size_t i = 0; i < n_own(se); i++)
         NRL_TRY(claims_take(&se->claims, own_names[i]));
     return NRL_OK;
+}
+
+/* OUT/config.yaml: what this run resolved to, with what it was made of. After a crash `nrl resume` needs it: it
+ * is durable, and takes the place of an earlier one as a whole. */
+nrl_status out_write_config(session *se)
+{
+    char *yaml = yaml_write(se->config.resolved);
+    char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_hash(se->train.set),
+                            se->tokenizer ? se->tokenizer->identity : "none", yaml);
+    const char *path = arena_printf(&se->memory, "%s/config.yaml", se->config.out);
+    const char *temporary = arena_printf(&se->memory, "%s.tmp", path);
+    int fd;
+    unlink(temporary); /* of a run that was killed here */
+    nrl_status st = disk_create(temporary, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
+    if (st == NRL_OK && rename(temporary, path) != 0) st = disk_fail(path, errno);
+    if (st == NRL_OK) st = disk_sync_folder(se->config.out);
+    if (st != NRL_OK) unlink(temporary);
+    free(text);
+    free(yaml);
+    return st;
 }

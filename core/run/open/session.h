@@ -139,7 +139,8 @@ void out_unlock(session *se);
 /* Rank 0, once everything else is open: removes an earlier run that is replaced, and marks what this one will
  * write as a run's. */
 nrl_status out_claim(session *se);
-nrl_status out_mark(session *se); /* once the loggers are open too: the marker says so */
+nrl_status out_write_config(session *se); /* OUT/config.yaml */
+nrl_status out_mark(session *se);         /* once the loggers are open too: the marker says so */
 
 /* open_adapter.c: the component `adapter`; nothing without it */
 nrl_status open_adapter(session *se); /* attaches it, before anything is planned */

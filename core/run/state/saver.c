@@ -4,16 +4,9 @@
  */
 #include "run/state/saver.h"
 #include "base/clock.h"
-#include "base/disk.h"
-#include "base/yaml.h"
-#include "config/config.h"
 #include "mesh/store.h"
 #include "run/state/state.h"
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- the writer ---- */
@@ -228,25 +221,4 @@ nrl_status saver_save_due(saver *sv)
     NRL_TRY(open_writer(sv));
     NRL_TRY(start(sv));
     return c->async ? NRL_OK : saver_wait(sv);
-}
-
-/* OUT/config.yaml: what this run resolved to, with what it was made of. After a crash `nrl resume` needs it: it
- * is durable, and takes the place of an earlier one as a whole. */
-nrl_status saver_write_config(saver *sv)
-{
-    char *yaml = yaml_write(sv->session->config.resolved);
-    char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_hash(sv->session->train.set),
-                            sv->session->tokenizer ? sv->session->tokenizer->identity : "none", yaml);
-    const char *path = arena_printf(&sv->session->memory, "%s/config.yaml", sv->session->config.out);
-    const char *temporary = arena_printf(&sv->session->memory, "%s.tmp", path);
-    int fd;
-    unlink(temporary); /* of a run that was killed here */
-    nrl_status st = disk_create(temporary, &fd);
-    if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
-    if (st == NRL_OK && rename(temporary, path) != 0) st = disk_fail(path, errno);
-    if (st == NRL_OK) st = disk_sync_folder(sv->session->config.out);
-    if (st != NRL_OK) unlink(temporary);
-    free(text);
-    free(yaml);
-    return st;
 }

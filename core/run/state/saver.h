@@ -37,7 +37,6 @@ nrl_status saver_resume_weights(saver *sv); /* what env.weights names */
 
 /* Room for a whole save is asked for and given back: a full disk shows before hours of work. */
 nrl_status saver_prepare(saver *sv);
-nrl_status saver_write_config(saver *sv);            /* OUT/config.yaml */
 nrl_status saver_save(saver *sv, const char **path); /* complete when it returns */
 nrl_status saver_save_due(saver *sv);                /* after a step */
 nrl_status saver_save_last(saver *sv); /* at the end: until it is there; a failure by checkpoint.on_error, as any */
