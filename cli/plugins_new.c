@@ -46,25 +46,19 @@ static const char *skeleton_of(beginning *b, const plugin_kind *k)
     return arena_printf(&b->a, "%s/%.*s.c", b->skeletons, (int)strcspn(k->name, " "), k->name);
 }
 
-/* The existing files determine which kinds have a skeleton. */
+/* Every kind has a skeleton. */
 static nrl_status find_skeleton(beginning *b, const char *word)
 {
     b->kind = plugin_kind_by_name(word);
     const char *all = "";
     for (const plugin_kind *k = plugin_kinds; k->kind; k++)
-        if (exists(skeleton_of(b, k)))
-            all = arena_printf(&b->a, "%s%s%.*s", all, *all ? ", " : "", (int)strcspn(k->name, " "), k->name);
-    if (!*all)
-        return nrl_fail(NRL_ERR_IO,
-                        "cannot create a plugin: no skeletons in %s\n"
-                        "hint: the headers include them (package libnrl-dev, or `cmake --install`)",
-                        b->skeletons);
+        all = arena_printf(&b->a, "%s%s%.*s", all, *all ? ", " : "", (int)strcspn(k->name, " "), k->name);
     if (!b->kind) return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a kind of plugin; expected one of: %s", word, all);
     if (exists(skeleton_of(b, b->kind))) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "no skeleton for the kind '%s'; expected one of: %s\nhint: nrl/*.h documents "
-                    "its table; nrl's own plugins are examples",
-                    b->kind->name, all);
+    return nrl_fail(NRL_ERR_IO,
+                    "cannot create a plugin: no skeletons in %s\n"
+                    "hint: the headers include them (package libnrl-dev, or `cmake --install`)",
+                    b->skeletons);
 }
 
 /* ---- files ---- */

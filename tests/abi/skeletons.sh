@@ -9,7 +9,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store parallel model backend; do
+for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store parallel collective model backend; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -48,6 +48,10 @@ for kind in algorithm optimizer logger adapter dataset format frontend tokenizer
         run 0 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=2 "parallel={$name: 2}" \
             eval.every=0 checkpoint.every=0 "$one_thread" out=trained overwrite=true
         ;;
+    collective)
+        run 0 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=2 collective=$name \
+            eval.every=0 checkpoint.every=0 "$one_thread" out=trained overwrite=true
+        ;;
     tokenizer)
         { echo $name; printf '%s\n' '<unk>' '</s>' '\n' ' ' . , '?' : User Assistant the is; echo a b c d e f g h i j k l m n o p q r s t u v w x y z | tr ' ' '\n'; } >words.$name
         run 0 plugins test $kind/build/plugins/tokenizers/$name.so --path words.$name
@@ -63,10 +67,11 @@ echo mine >kept && mkdir half && cp kept half/CMakeLists.txt
 run 2 plugins new algorithm mine half
 has err "'half/CMakeLists.txt' already exists: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
-run 2 plugins new collective mine there
-has err "no skeleton for the kind 'collective'; expected one of: algorithm, parallel, optimizer, backend, logger, model, tokenizer, template, dataset, format, frontend, adapter, store"
 run 2 plugins new gizmo mine there
-has err "'gizmo' is not a kind of plugin"
+has err "'gizmo' is not a kind of plugin; expected one of: "
+for kind in algorithm parallel collective optimizer backend logger model tokenizer template dataset format frontend adapter store; do
+    grep -q "[ ,]$kind\(,\|$\)" err || is "the kinds" "without $kind" "all"
+done
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do
     run 2 plugins new algorithm "$name" there
     has err "name '"
