@@ -434,6 +434,7 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
     nrl_export_options all = {0};
     memcpy(&all, options, options->size < sizeof all ? options->size : sizeof all);
     save_options o = {
+        .replaced = {{all.card ? "README.md" : NULL, all.card}},
         .dtype = (nrl_dtype)all.dtype,
         .encoding = all.encoding,
         .overwrite = all.overwrite,

@@ -152,6 +152,7 @@ static nrl_param *new_param(model *m, const nrl_param_spec *spec)
     p->init = spec->init;
     p->init_scale = spec->init_scale;
     p->tp = spec->tp;
+    p->of_adapter = true;
     if (spec->groups) p->parts[0].groups = spec->groups;
     p->index = m->n_params;
     m->params[m->n_params++] = p;

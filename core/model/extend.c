@@ -95,7 +95,7 @@ nrl_status model_extend(model *m, const nrl_algorithm_model *out)
     nrl_node *config = node_copy(a, m->config), *nrl = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
     nrl_node *replaced = NULL;
     for (int32_t i = 0; i < out->n_params; i++) {
-        const nrl_param_spec *spec = &out->params[i];
+        const nrl_param_spec *spec = nrl_algorithm_param(out, i);
         nrl_node *one = node_new(a, NRL_NODE_MAP), *dims = node_new(a, NRL_NODE_LIST);
         NRL_TRY(add(m, spec, true));
         for (int k = 0; k < spec->n_dims; k++)

@@ -17,6 +17,7 @@ struct nrl_param {
     bool trained, decay, grad_is_empty;
     bool added;      /* by an algorithm, not a part of the architecture */
     bool may_be_new; /* an added one that weights need not have */
+    bool of_adapter; /* the linear of its weight combines the ranks' parts */
     uint32_t init;   /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;

@@ -118,7 +118,7 @@ class nrl_inference_info(Structure):
 
 class nrl_export_options(Structure):
     _fields_ = [("size", c_uint32), ("dtype", c_uint32), ("adapters", c_bool), ("overwrite", c_bool), ("format", c_char_p),
-                ("encoding", c_char_p), ("used_dtype", POINTER(c_uint32))]
+                ("encoding", c_char_p), ("used_dtype", POINTER(c_uint32)), ("card", c_char_p)]
 
 
 class nrl_token_ids(Structure):

@@ -31,7 +31,7 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
 {
     (void)state;
     static const wrong cases[] = {
-        {"abi", "has ABI 77, expected 2; rebuild the plugin"},
+        {"abi", "has ABI 77, expected 3; rebuild the plugin"},
         {"build", "has build parameters 99, expected 4; rebuild the plugin"},
         {"kind", "has kind logger, expected kind algorithm"},
         {"kind_unknown", "has an unknown kind, expected kind algorithm"},

@@ -58,8 +58,10 @@ check 65 flatter "model.layers.1.input_layernorm.weight: is not a parameter of t
 # ---- config.json ----
 edited kind 's/"model_type": "llama"/"model_type": "mamba2"/'
 check 65 kind "kind/config.json: model_type 'mamba2' is not served by any model plugin; expected one of: " "llama"
-edited classifier 's/LlamaForCausalLM/LlamaForTokenClassification/'
-check 65 classifier "architecture 'LlamaForTokenClassification' is not a causal language model"
+edited classifier 's/LlamaForCausalLM/LlamaForSequenceClassification/'
+check 2 classifier "command line: algorithm 'sft' reads logits, but the model has a score in the place of its output layer"
+edited encoder 's/LlamaForCausalLM/LlamaForTokenClassification/'
+check 65 encoder "architecture 'LlamaForTokenClassification' is not a causal language model"
 edited headless '/num_attention_heads/d'
 check 65 headless "'num_attention_heads' is missing; expected an integer"
 edited vocabulary 's/"vocab_size": 96/"vocab_size": 99999999999/'

@@ -89,8 +89,8 @@ has err "the loss scale fell to 2.5e+19, below 4e+19"
 run 2 check config.yaml train.loss_scale=dynamic
 has err "train.loss_scale: has no effect without train.precision: fp16"
 mkdir only && ln -s "$NRL_TEST_BUILD/tests/conformance/wrong/backends" only/backends
-run 2 run config.yaml "$@" backend=right plugins=only
-has err "train.precision: backend 'right' does not compute in fp16, expected fp32 or bf16"
+run 2 run config.yaml "$@" backend=few plugins=only
+has err "train.precision: backend 'few' does not compute in fp16, expected fp32 or bf16"
 run 0 check config.yaml out=new train.precision=fp16
 has out "fp16 with fp32 masters"
 

@@ -41,7 +41,7 @@ refused("metric 'loss' has the name of the record's own value 'loss'", {loss = "
 refused("metric 'eval_loss' has the name of the record's own value 'eval_loss'", {eval_loss = "mean"})
 local too_many = {}
 for i = 1, 5000 do too_many["x" .. i] = "mean" end
-refused("has more than 4096 metrics: 'x", too_many)
+refused("has more than 4095 metrics: 'x", too_many)
 print "all as expected"
 LUA
 } >many.lua

@@ -4,17 +4,13 @@
  */
 #include "card.h"
 #include "base/buffer.h"
-#include "base/disk.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/common/cli.h"
-#include <errno.h>
 #include <nrl/checkpoint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { MAX_CARD = 4 << 20, MAX_RECORDS = 1 << 30 };
 
@@ -253,22 +249,17 @@ static char *card_text(arena *a, const char *dir, bool adapter, const facts *f)
     return buffer_take(&b);
 }
 
-nrl_status card_write(arena *a, const char *source, const char *dir, bool adapter)
+const char *card_make(arena *a, const char *source, const char *dir, bool adapter, const char **kept)
 {
-    const char *path = arena_printf(a, "%s/README.md", dir), *temporary = arena_printf(a, "%s.tmp", path);
+    const char *path = arena_printf(a, "%s/README.md", dir);
     facts f = {.version = NULL};
     char *old = NULL;
     size_t size;
     nrl_checkpoint *c;
-    int fd;
-    if (exists(path)) {
-        bool ours = file_read(path, MAX_CARD, &old, &size) == NRL_OK && strstr(old, marker);
-        free(old);
-        if (!ours) {
-            cli_page("kept %s, which nrl has not written\n", path);
-            return NRL_OK;
-        }
-    }
+    bool is_ours = !exists(path) || (file_read(path, MAX_CARD, &old, &size) == NRL_OK && strstr(old, marker));
+    free(old);
+    *kept = is_ours ? NULL : path;
+    if (!is_ours) return NULL;
     if (nrl_checkpoint_open(source, NULL, &c) != NRL_OK) { /* a model on disk: its own card is where it was */
         f.base = name_of(a, source);
         read_license(a, source, &f);
@@ -277,10 +268,7 @@ nrl_status card_write(arena *a, const char *source, const char *dir, bool adapte
         nrl_checkpoint_close(c);
     }
     char *text = card_text(a, dir, adapter, &f);
-    unlink(temporary);
-    nrl_status st = disk_create(temporary, &fd);
-    if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
-    if (st == NRL_OK && rename(temporary, path)) st = disk_fail(path, errno);
+    const char *card = arena_strdup(a, text);
     free(text);
-    return st;
+    return card;
 }

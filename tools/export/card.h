@@ -7,8 +7,8 @@
 #include <nrl/status.h>
 #include <stdbool.h>
 
-/* Writes DIR/README.md for the model that was exported from `source`. A README.md that nrl has not written stays, with
- * a line that says so. `adapter`: the directory has adapters alone. */
-nrl_status card_write(arena *a, const char *source, const char *dir, bool adapter);
+/* The text of DIR/README.md for the model that is exported from `source`. NULL if DIR has a README.md that nrl has not
+ * written, which stays; *kept is its path then. `adapter`: the directory has adapters alone. */
+const char *card_make(arena *a, const char *source, const char *dir, bool adapter, const char **kept);
 
 #endif

@@ -22,12 +22,6 @@ static void parse_dtype(const char *word, nrl_export_options *o)
         }
 }
 
-static bool exists(const char *path)
-{
-    struct stat s;
-    return !stat(path, &s);
-}
-
 /* If a model's files were written among a run's, it would be unclear which of the two the directory
  * is. The weights of another model may be the only copy. */
 static nrl_status check_target(arena *a, const char *dir, bool alone, bool overwrite)
@@ -49,7 +43,7 @@ static nrl_status export_verb(int argc, char **argv)
 {
     arena a = {0};
     nrl_environment env;
-    const char *dtype, *public_key, *push;
+    const char *dtype, *public_key, *push, *kept = NULL;
     uint32_t used = NRL_DTYPE_NONE;
     nrl_export_options o = {.size = sizeof o, .used_dtype = &used};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
@@ -63,9 +57,11 @@ static nrl_status export_verb(int argc, char **argv)
     experiment_environment(&a, &env);
     env.public_key = public_key;
     nrl_status st = check_target(&a, argv[2], o.adapters, o.overwrite);
+    /* A card describes a directory of the hub; formats of one file have their own place for what it says. */
+    if (st == NRL_OK && (!o.format || !strcmp(o.format, "hf")))
+        o.card = card_make(&a, argv[1], argv[2], o.adapters, &kept);
     if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
-    bool is_hf = st == NRL_OK && (exists(arena_printf(&a, "%s/config.json", argv[2])) || o.adapters);
-    if (is_hf) st = card_write(&a, argv[1], argv[2], o.adapters);
+    if (st == NRL_OK && kept) printf("kept %s, which nrl has not written\n", kept);
     if (st == NRL_OK)
         printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "",
                o.encoding ? o.encoding : nrl_dtype_name((nrl_dtype)used));

@@ -101,7 +101,7 @@ nrl_status algorithm_bind(algorithm_suite *s, void *self)
     if (out.n_params > ALGORITHM_MAX_PARAMS)
         return nrl_fail(NRL_ERR_CONFIG, "more than %d parameters", (int)ALGORITHM_MAX_PARAMS);
     for (; s->n_params < out.n_params; s->n_params++) {
-        const nrl_param_spec *spec = &out.params[s->n_params];
+        const nrl_param_spec *spec = nrl_algorithm_param(&out, s->n_params);
         nrl_param *p = arena_alloc(&s->memory, sizeof *p);
         nrl_tensor **t = &s->values[2 * s->n_params];
         param_init(p, arena_alloc(&s->memory, sizeof(nrl_part)), spec->name, spec->n_dims, spec->dims);

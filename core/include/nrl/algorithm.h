@@ -33,10 +33,17 @@ NRL_API nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char
 typedef struct {
     uint32_t size; /* of this struct, set by the caller */
     int32_t n_params;
-    const nrl_param_spec *params; /* [n_params] names that the model does not have */
+    const nrl_param_spec *params; /* [n_params] names that the model does not have; see nrl_algorithm_param */
+    uint32_t param_size;          /* stride of params: sizeof(nrl_param_spec) */
     bool drops_head;    /* the output layer is neither read, trained nor exported, unless it is the embedding */
     const char *config; /* JSON map: these keys replace those of config.json in exports; NULL = none */
 } nrl_algorithm_model;
+
+/* Parameter i of `m`, found by the stride. */
+static inline const nrl_param_spec *nrl_algorithm_param(const nrl_algorithm_model *m, int32_t i)
+{
+    return (const nrl_param_spec *)(const void *)((const char *)m->params + (size_t)i * m->param_size);
+}
 
 typedef struct {
     nrl_plugin plugin;

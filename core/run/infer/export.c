@@ -107,6 +107,8 @@ static nrl_status export_add_file(void *user, const char *name, const char *text
 nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja, save_options *o)
 {
     export_files f = {a, o, 0};
+    while (o->replaced[f.n].name)
+        f.n++;
     if (!jinja || !tok || !tok->open.table->export_template) return NRL_OK;
     return tok->open.table->export_template(tok->open.self, jinja, export_add_file, &f);
 }

@@ -67,6 +67,13 @@ static void add_config(const nrl_node *config, const char *what, buffer *lines)
     free(text);
 }
 
+/* "eval", or "eval.NAME" of a set that has a name. */
+static const char *eval_role(session *se, size_t i)
+{
+    const char *name = se->evals[i].name;
+    return arena_printf(&se->memory, "eval%s%s", *name ? "." : "", name);
+}
+
 static nrl_status add_data(session *se, const dataset *d, const char *role, buffer *lines)
 {
     for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
@@ -113,7 +120,7 @@ static nrl_status add_files(session *se, buffer *lines)
     }
     NRL_TRY(add_data(se, se->train.set, "train", lines));
     for (size_t i = 0; i < se->n_evals; i++)
-        NRL_TRY(add_data(se, se->evals[i].set, arena_printf(&se->memory, "eval %s", se->evals[i].name), lines));
+        NRL_TRY(add_data(se, se->evals[i].set, eval_role(se, i), lines));
     return NRL_OK;
 }
 
@@ -129,7 +136,7 @@ nrl_status identity_check_files(session *se)
      * are known to be equal, or every other file would be told twice. */
     add_tokens(se->train.set, "train", &lines);
     for (size_t i = 0; i < se->n_evals; i++)
-        add_tokens(se->evals[i].set, arena_printf(&se->memory, "eval %s", se->evals[i].name), &lines);
+        add_tokens(se->evals[i].set, eval_role(se, i), &lines);
     st = mesh_compare(se->mesh, "tokens", lines.text ? lines.text : "",
                       "the files are equal: a template that writes the time, or a token cache of another build");
     buffer_free(&lines);

@@ -56,7 +56,7 @@ static nrl_status add_params(session *se)
     NRL_TRY(st);
     nrl_param **list = arena_alloc(&se->memory, (size_t)(add.n_params + 1) * sizeof *list);
     for (int32_t i = 0; i < add.n_params; i++)
-        list[i] = model_param(se->model, add.params[i].name);
+        list[i] = model_param(se->model, nrl_algorithm_param(&add, i)->name);
     a->bind(se->algorithm_self, list);
     return NRL_OK;
 }

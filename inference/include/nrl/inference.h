@@ -206,6 +206,7 @@ typedef struct {
                            * else the one with the highest priority */
     const char *encoding; /* an encoding of the format for matrices, such as "q8_0", instead of dtype; NULL = dtype */
     uint32_t *used_dtype; /* receives the dtype of the files; NULL = not needed */
+    const char *card;     /* text of README.md, written with the model; NULL = none */
 } nrl_export_options;
 
 /* Writes the model at `path`, as nrl_inference_open opens it, to the directory `dir`, with the tokenizer and the chat

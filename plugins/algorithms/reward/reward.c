@@ -108,6 +108,7 @@ static nrl_status reward_model(void *self, const nrl_node *config, const nrl_mod
                                 .init_scale = nrl_node_f64(nrl_node_find(config, "initializer_range"), 0.02),
                                 .decay = true};
     out->params = &r->score;
+    out->param_size = sizeof r->score;
     out->n_params = 1;
     out->drops_head = true;
     out->config = r->config;

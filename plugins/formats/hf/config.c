@@ -1,5 +1,6 @@
 /*
- * config.c - reads config.json and rejects everything but plain causal language models.
+ * config.c - reads config.json and rejects everything but causal language models, plain or with a score in the place of
+ * their output layer.
  */
 #include "base/json.h"
 #include "base/file.h"
@@ -52,12 +53,36 @@ static nrl_status check_config(const nrl_node *config)
     return NRL_OK;
 }
 
+/* transformers knows by the class that the output layer is a score [num_labels, width]; core knows it by the key "nrl",
+ * which exports of nrl have. */
+static void describe_score(hf *h, arena *a, nrl_node *config)
+{
+    const nrl_node *labels = nrl_node_find(config, "id2label"), *width = nrl_node_find(config, "hidden_size");
+    const char *class = nrl_node_string(nrl_node_at(nrl_node_find(config, "architectures"), 0), "");
+    if (!ends_with(class, "ForSequenceClassification") || nrl_node_find(config, "nrl")) return;
+    int64_t n_labels = labels ? (int64_t)nrl_node_size(labels) : 2; /* 2 is the default of transformers */
+    nrl_node *nrl = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
+    nrl_node *score = node_new(a, NRL_NODE_MAP), *dims = node_new(a, NRL_NODE_LIST);
+    node_append(a, dims, NULL, node_int(a, nrl_node_int(nrl_node_find(config, "num_labels"), n_labels)));
+    node_append(a, dims, NULL, node_int(a, nrl_node_int(width ? width : nrl_node_find(config, "n_embd"), 0)));
+    node_append_text(a, score, "name", "score.weight");
+    node_append(a, score, "dims", dims);
+    node_append(a, list, NULL, score);
+    node_append(a, nrl, "parameters", list);
+    node_append(a, nrl, "head", node_bool(a, false));
+    node_set(a, config, "nrl", nrl);
+    free(h->config);
+    h->config = json_write(config, 0);
+    h->config_size = strlen(h->config);
+}
+
 static nrl_status parse_config(hf *h)
 {
     arena a = {0};
     nrl_node *config;
     nrl_status st = json_parse(&a, h->config_path, h->config, h->config_size, &config);
     if (st == NRL_OK) st = check_config(config);
+    if (st == NRL_OK) describe_score(h, &a, config);
     arena_free(&a);
     return st;
 }

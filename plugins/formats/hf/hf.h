@@ -19,7 +19,7 @@ typedef struct {
     const safetensor **list; /* [n] file by file */
 } hf;
 
-/* config.c: reads the config of h->path; rejects everything but plain causal language models. */
+/* config.c: reads the config of h->path; rejects everything but causal language models. */
 nrl_status hf_read_config(hf *h);
 /* locate.c: the folder of `path`: the folder itself, or "org/name" or "org/name@revision" in the local cache
  * (base/hub.h). The error gives the command that downloads it. `a` owns *out. */

@@ -305,7 +305,7 @@ static const nrl_dataset wrong[] = {
     WRONG(wordy, "a hash is up to 64 hex digits"),
     WRONG(leaking, "readings leave no memory behind"),
     WRONG(holding, "nothing stays open"),
-    WRONG(crashing, "the plugin does not end the process"),
+    WRONG(crashing, "an empty file has no rows"),
     WRONG(sharing, "a row stays valid as long as its memory"),
     WRONG(nameless, "an error names the path"),
     WRONG(absent, "a missing path is NRL_ERR_CONFIG"),

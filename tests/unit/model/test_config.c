@@ -92,8 +92,8 @@ static void what_is_no_causal_language_model_is_refused(void **state)
     (void)state;
     ASSERT_OK(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"]}"));
     ASSERT_OK(read_config("{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"]}"));
-    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]}"),
-                 NRL_ERR_DATA, "LlamaForSequenceClassification");
+    ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForTokenClassification\"]}"),
+                 NRL_ERR_DATA, "LlamaForTokenClassification");
     ASSERT_FAILS(read_config("{\"model_type\":\"t5\",\"is_encoder_decoder\":true}"), NRL_ERR_DATA,
                  "is_encoder_decoder");
     ASSERT_FAILS(read_config("{\"model_type\":\"llama\",\"quantization_config\":{\"bits\":4}}"), NRL_ERR_DATA,

@@ -118,6 +118,8 @@ c_struct!(nrl_algorithm {
     initial_loss: Option<unsafe extern "C" fn(*mut c_void) -> f64>,
     group: Option<unsafe extern "C" fn(*mut c_void) -> i64>,
     detaches: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
+    model: Option<unsafe extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> nrl_status>,
+    bind: Option<unsafe extern "C" fn(*mut c_void, *const *mut c_void)>,
 });
 
 /// Tables hold pointers to constants.
