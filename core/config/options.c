@@ -232,21 +232,22 @@ static const nrl_node *default_value(const slot *s, const nrl_node *section)
                      full_name(s->a, s->section, r->name), r->help ? ": " : "", r->help ? r->help : "");
         return NULL;
     }
-    if (r->type == NRL_TYPE_STR || r->type == NRL_TYPE_PATH) {
-        *(const char **)s->to = r->initial;
-        return NULL;
-    }
+    if (r->type == NRL_TYPE_STR || r->type == NRL_TYPE_PATH) return NULL; /* stored */
     nrl_status st = *r->initial ? yaml_parse_value(s->a, "default", r->initial, &value) : NRL_OK;
     if (st != NRL_OK) problems_take_error(s->problems, st, NULL);
     return value;
 }
 
+/* A text whose value is a mistake has its default, because the checks that follow read it. */
 static void fill_part(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                       const option_part *part)
 {
     for (size_t i = 0; i < part->n_rows; i++) {
         const nrl_option *row = option_row(part->rows, i, part->stride);
         slot s = {a, problems, section, row, nrl_node_find(node, row->name), (char *)part->out + row->offset};
+        bool is_text = row->type == NRL_TYPE_STR || row->type == NRL_TYPE_PATH;
+        if (is_text && row->initial) *(const char **)s.to = row->initial;
+        if (is_given(node) && node->kind != NRL_NODE_MAP) continue; /* reported */
         if (!is_given(s.value)) s.value = default_value(&s, node);
         if (s.value) fill_slot(&s);
     }
@@ -321,7 +322,6 @@ void options_fill_known(arena *a, config_problems *problems, const char *section
         slot s = {.a = a, .value = node};
         problems_add(problems, node, "%s: expected a map of options, found %s", *section ? section : "config",
                      found(&s));
-        return;
     }
     for (size_t p = 0; p < n_parts; p++)
         fill_part(a, problems, section, node, &parts[p]);

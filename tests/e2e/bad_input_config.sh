@@ -72,4 +72,10 @@ has err "own/optimizers/mine.so"
 # all in one go
 run 2 check run.yaml optimizer.name=adamv train.stepz=5 eval.every=x loggers=consol
 has err "4 mistakes in the config"
+
+# a value, and a section, of the wrong type
+run 2 check run.yaml 'checkpoint.metric=[1]'
+has err "checkpoint.metric: expected text, found a list"
+run 2 check run.yaml 'checkpoint=[1]'
+has err "checkpoint: expected a map of options, found a list"
 exit $failed
