@@ -154,7 +154,8 @@ static nrl_status deaf_get(void *self, const char *key, double timeout_s, bool *
 {
     NRL_TRY(journal_get(self, key, 0, found, value, size));
     if (*found || timeout_s <= 0) return NRL_OK;
-    struct timespec whole = {.tv_sec = (time_t)timeout_s, .tv_nsec = (long)((timeout_s - (time_t)timeout_s) * 1e9)};
+    time_t seconds = (time_t)timeout_s;
+    struct timespec whole = {.tv_sec = seconds, .tv_nsec = (long)((timeout_s - (double)seconds) * 1e9)};
     nanosleep(&whole, NULL);
     return journal_get(self, key, 0, found, value, size);
 }

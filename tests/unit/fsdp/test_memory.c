@@ -29,7 +29,8 @@ typedef struct {
 
 static nrl_status hold(const holding *h, nrl_mesh *mesh, nrl_ctx *ctx, model *m, int64_t *planned, int64_t *measured)
 {
-    const strategy_choices choices = {.n = 1, .of = {{h->table, h->table->axis, h->options}}};
+    const strategy_choices choices = {.n = 1,
+                                      .of = {{.table = h->table, .axis = h->table->axis, .options = h->options}}};
     strategy_setup setup = {.choices = &choices,
                             .mesh = mesh,
                             .m = m,
