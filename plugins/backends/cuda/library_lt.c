@@ -17,7 +17,7 @@
     X(MatmulAlgoGetHeuristic)
 /* clang-format on */
 
-#define LT_MEMBER(name) __typeof__(&cublasLt##name) name;
+#define LT_MEMBER(name) __typeof__ (&cublasLt##name)(name);
 typedef struct {
     LT_CALLS(LT_MEMBER)
     cublasLtHandle_t handle;
