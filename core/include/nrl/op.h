@@ -23,6 +23,9 @@ NRL_API nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_
 /* The same for a weight that may be sharded along its inputs (NRL_TP_ROW): the partial products of the ranks are
  * summed by the tp_region ROW_OUT, and b is added once. */
 NRL_API nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y);
+/* The same without a bias and without the sum: y is this rank's part of the product, and the caller adds what belongs
+ * together before it sums over the ranks by one tp_region ROW_OUT (the experts of a mixture). */
+NRL_API nrl_status nrl_op_partial_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_tensor **y);
 
 /* Points of a forward pass where a strategy may communicate, as Megatron-LM's mappings do (copy_to, reduce_from,
  * gather). Without a strategy that handles them they are the identity and cost nothing. The core itself calls

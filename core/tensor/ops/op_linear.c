@@ -184,6 +184,11 @@ nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w,
     return b ? linear_add_bias(ctx, b, *y) : NRL_OK;
 }
 
+nrl_status nrl_op_partial_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_tensor **y)
+{
+    return linear(ctx, x, w, NULL, false, y);
+}
+
 /* ---- c[R,C] = op(a)[R,K] op(b)[K,C] ---- */
 
 typedef struct {

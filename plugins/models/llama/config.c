@@ -151,6 +151,7 @@ static nrl_status read_switches(const nrl_node *j, const llama_family *f, llama_
     c->head_norm = f->head_norm;
     c->fused = f->fused;
     c->tied = nrl_node_bool(nrl_node_find(j, "tie_word_embeddings"), f->tied);
+    if (f->qkv_clip) NRL_TRY(llama_read_number(j, "clip_qkv", 0, 0, &c->qkv_clip));
     NRL_TRY(llama_read_number(j, "rms_norm_eps", 0, f->norm_eps, &c->norm_eps));
     return llama_read_number(j, "initializer_range", 0, 0.02, &c->init_scale);
 }
@@ -169,6 +170,7 @@ nrl_status llama_config_read(const nrl_node *config, llama_config *out)
     NRL_TRY(read_switches(config, f, out));
     NRL_TRY(read_scales(config, f, out));
     NRL_TRY(llama_rope_read(config, f, out));
+    NRL_TRY(llama_experts_read(config, f, out));
     return llama_layers_read(config, f, out);
 }
 
@@ -178,5 +180,6 @@ void llama_config_free(llama_config *c)
         free((void *)(uintptr_t)c->rope[i].inv_freq);
     free(c->rope);
     free(c->layers);
+    free(c->experts.dense);
     *c = (llama_config){0};
 }

@@ -1,7 +1,7 @@
 /*
  * config.h - the contents of a Llama-like config.json, with each family's defaults made explicit.
  * families.c has the differences between families, config.c reads sizes and switches, layers.c windows
- * and positions of each layer, rope.c rotary frequencies.
+ * and positions of each layer, rope.c rotary frequencies, experts_config.c mixtures of experts.
  */
 #ifndef LLAMA_CONFIG_H
 #define LLAMA_CONFIG_H
@@ -18,20 +18,40 @@ typedef struct {
     const nrl_rope *rope; /* NULL = no positions (SmolLM3) */
 } llama_attention;
 
+enum { LLAMA_MAX_EXPERTS = 1024 };
+
+/* How the files of a mixture of experts name its parts. */
+typedef struct {
+    const char *module;           /* of the layer: "mlp" */
+    const char *gate, *up, *down; /* of an expert */
+} llama_expert_names;
+
+/* A mixture of experts in place of the MLP. A router computes the softmax of E scores for each token, and the k largest
+ * choose experts. */
+typedef struct {
+    const llama_expert_names *names; /* NULL = no layer has experts */
+    int64_t n, chosen, inner;        /* E, k, and the width I of an expert */
+    bool normalizes;                 /* the k probabilities are divided by their sum */
+    double balance;                  /* coefficient of the router's balance loss, 0 = none */
+    bool *dense;                     /* [n_layers] the layer has an MLP instead */
+} llama_experts;
+
 typedef struct {
     int64_t vocab, width, inner, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
     double norm_eps, init_scale;
     double norm_offset;                                               /* added to norm weights: 1 in Gemma, else 0 */
     double embed_scale, residual_scale, attention_scale, logit_scale; /* factors, usually 1 */
     double soft_cap;                                                  /* of logits, 0 = none */
+    double qkv_clip;                                                  /* bound of q, k and v, 0 = none (OLMoE) */
     llama_norms norms;
     llama_head_norm head_norm;
     bool qkv_bias, out_bias, mlp_bias; /* of q, k, v; of o; of gate, up, down */
     bool fused;                        /* q, k, v are one matrix; gate and up are another (Phi-3) */
     bool gelu;                         /* gate through GELU (tanh), else SiLU */
     bool tied;                         /* the head is the input embedding */
-    llama_attention *layers;           /* [n_layers] */
-    nrl_rope *rope;                    /* [2]: for most layers; for layers with a window (Gemma 3) */
+    llama_experts experts;
+    llama_attention *layers; /* [n_layers] */
+    nrl_rope *rope;          /* [2]: for most layers; for layers with a window (Gemma 3) */
 } llama_config;
 
 /* The supported model_type values, NULL-terminated. */
@@ -51,6 +71,16 @@ typedef enum {
     LLAMA_WINDOW_NO_ROPE, /* layers without positions (SmolLM3) */
     LLAMA_WINDOW_PATTERN, /* all but every sixth, or every window_period-th */
 } llama_window_rule;
+
+/* The experts of a family: names, keys of config.json and their defaults. */
+typedef struct {
+    llama_expert_names names;
+    const char *inner_key;    /* "intermediate_size" if all layers have experts */
+    int64_t n, chosen, inner; /* if the keys are absent */
+    double balance;           /* likewise, router_aux_loss_coef */
+    bool normalizes;          /* always; else norm_topk_prob decides */
+    bool some_layers;         /* decoder_sparse_step and mlp_only_layers say which layers have experts */
+} llama_expert_family;
 
 /* A row of the table: defaults of absent keys, which keys are read, how layers are built. */
 typedef struct {
@@ -75,12 +105,17 @@ typedef struct {
     bool gemma3;      /* query_pre_attn_scalar, final_logit_softcapping */
     bool multipliers; /* Granite's four */
     bool no_rope;     /* no_rope_layers (SmolLM3) */
+    bool qkv_clip;    /* clip_qkv bounds queries, keys and values (OLMoE) */
+    const llama_expert_family *experts; /* NULL = none */
 } llama_family;
 
 const llama_family *llama_family_find(const char *model_type); /* NULL = not supported */
 
 /* layers.c: fills c->layers from c->rope. */
 nrl_status llama_layers_read(const nrl_node *config, const llama_family *f, llama_config *c);
+
+/* experts_config.c: fills c->experts. */
+nrl_status llama_experts_read(const nrl_node *config, const llama_family *f, llama_config *c);
 
 /* rope.c: frequencies and scale from rope_parameters, or from rope_theta with rope_scaling, into c->rope.
  * May lower c->max_positions to what the frequencies are valid for. */

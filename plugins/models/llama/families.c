@@ -6,6 +6,28 @@
 #include "config.h"
 #include <string.h>
 
+/* The router of Qwen3 keeps the probabilities as they are unless norm_topk_prob is true. */
+static const llama_expert_family qwen3_experts = {.names = {"mlp", "gate_proj", "up_proj", "down_proj"},
+                                                  .inner_key = "moe_intermediate_size",
+                                                  .n = 128,
+                                                  .chosen = 8,
+                                                  .inner = 768,
+                                                  .balance = 0.001,
+                                                  .some_layers = true};
+static const llama_expert_family olmo_experts = {.names = {"mlp", "gate_proj", "up_proj", "down_proj"},
+                                                 .inner_key = "intermediate_size",
+                                                 .n = 64,
+                                                 .chosen = 8,
+                                                 .inner = 2048,
+                                                 .balance = 0.01};
+static const llama_expert_family mixtral_experts = {.names = {"block_sparse_moe", "w1", "w3", "w2"},
+                                                    .inner_key = "intermediate_size",
+                                                    .n = 8,
+                                                    .chosen = 2,
+                                                    .inner = 14336,
+                                                    .balance = 0.001,
+                                                    .normalizes = true};
+
 static const llama_family families[] = {
     {.model_type = "llama",
      .max_positions = 2048,
@@ -82,6 +104,32 @@ static const llama_family families[] = {
      .norms = LLAMA_NORM_AFTER,
      .head_norm = LLAMA_HEADS_ALL,
      .reads_attention_bias = true},
+    {.model_type = "qwen3_moe",
+     .n_kv_heads = 4,
+     .max_positions = 32768,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .window_rule = LLAMA_WINDOW_ALL,
+     .window = 4096,
+     .window_switch = true,
+     .head_norm = LLAMA_HEADS_EACH,
+     .reads_attention_bias = true,
+     .experts = &qwen3_experts},
+    {.model_type = "mixtral",
+     .n_kv_heads = 8,
+     .max_positions = 131072,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .window_rule = LLAMA_WINDOW_ALL,
+     .experts = &mixtral_experts},
+    {.model_type = "olmoe",
+     .max_positions = 4096,
+     .norm_eps = 1e-5,
+     .theta = 1e4,
+     .head_norm = LLAMA_HEADS_ALL,
+     .reads_attention_bias = true,
+     .qkv_clip = true,
+     .experts = &olmo_experts},
     {.model_type = "gemma",
      .n_kv_heads = 16,
      .head_dim = 256,
@@ -111,8 +159,9 @@ static const llama_family families[] = {
 
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-const char *const llama_model_types[N_FAMILIES + 1] = {"llama",   "mistral", "qwen2", "qwen3", "phi3",        "smollm3",
-                                                       "granite", "olmo2",   "olmo3", "gemma", "gemma3_text", NULL};
+const char *const llama_model_types[N_FAMILIES + 1] = {"llama",   "mistral", "qwen2", "qwen3",       "phi3",
+                                                       "smollm3", "granite", "olmo2", "olmo3",       "qwen3_moe",
+                                                       "mixtral", "olmoe",   "gemma", "gemma3_text", NULL};
 
 const llama_family *llama_family_find(const char *model_type)
 {

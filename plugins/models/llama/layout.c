@@ -107,6 +107,30 @@ static nrl_status layout_mlp(const place *at, llama_layer *l)
     return declare_affine(at, "mlp.down_proj", d, inner, row, c->mlp_bias, &l->down);
 }
 
+static nrl_status layout_experts(const place *at, llama_layer *l)
+{
+    const llama_experts *e = &at->c->experts;
+    int64_t d = at->c->width;
+    char full[64];
+    snprintf(full, sizeof full, "%s.gate.weight", e->names->module);
+    NRL_TRY(declare_matrix(at, full, e->n, d, NRL_TP_NONE, 1, &l->router));
+    for (int64_t i = 0; i < e->n; i++) {
+        const struct {
+            const char *name;
+            int64_t rows, cols;
+            nrl_tp tp;
+            nrl_param **out;
+        } parts[] = {{e->names->gate, e->inner, d, NRL_TP_COLUMN, &l->experts[i].gate},
+                     {e->names->up, e->inner, d, NRL_TP_COLUMN, &l->experts[i].up},
+                     {e->names->down, d, e->inner, NRL_TP_ROW, &l->experts[i].down}};
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            snprintf(full, sizeof full, "%s.experts.%lld.%s.weight", e->names->module, (long long)i, parts[k].name);
+            NRL_TRY(declare_matrix(at, full, parts[k].rows, parts[k].cols, parts[k].tp, 1, parts[k].out));
+        }
+    }
+    return NRL_OK;
+}
+
 /* Llama calls the norm before the MLP "post_attention"; families with norms after attention and MLP name
  * those norms by their position. */
 static nrl_status layout_layer(const place *at, llama_layer *l)
@@ -118,7 +142,7 @@ static nrl_status layout_layer(const place *at, llama_layer *l)
     NRL_TRY(declare_norm(at, "post_attention_layernorm.weight", c->width, before ? &l->mlp_in : &l->attention_out));
     if (c->norms == LLAMA_NORM_BOTH)
         NRL_TRY(declare_norm(at, "pre_feedforward_layernorm.weight", c->width, &l->mlp_in));
-    NRL_TRY(layout_mlp(at, l));
+    NRL_TRY((l->experts ? layout_experts : layout_mlp)(at, l));
     if (before) return NRL_OK;
     return declare_norm(at, "post_feedforward_layernorm.weight", c->width, &l->mlp_out);
 }
@@ -148,7 +172,8 @@ static nrl_status layout_info(const llama_config *c, nrl_builder *builder)
                            .head_dim = c->head_dim,
                            .max_positions = c->max_positions};
     NRL_TRY(nrl_build_info(builder, &info));
-    NRL_TRY(nrl_build_carry(builder, 1, &c->width));
+    const int64_t widths[] = {c->width, 2 * c->experts.n};
+    NRL_TRY(nrl_build_carry(builder, c->experts.balance != 0 ? 2 : 1, widths));
     NRL_TRY(nrl_build_optional_prefix(builder, "model."));
     return nrl_build_ignore(builder, "rotary_emb.inv_freq");
 }
@@ -158,7 +183,10 @@ nrl_status llama_layout(void *instance, nrl_builder *builder)
     llama *self = instance;
     const llama_config *c = &self->config;
     place at = {builder, c, 0, -1};
+    const nrl_loss_term_spec balance = {
+        .size = sizeof balance, .n_values = 1, .name = "router_loss", .coefficient = c->experts.balance};
     NRL_TRY(layout_info(c, builder));
+    if (c->experts.balance != 0) NRL_TRY(nrl_build_loss_term(builder, &balance, &self->balance));
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
     NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB, 1, &self->embed));
     for (at.layer = 0; at.layer < c->n_layers; at.layer++) {

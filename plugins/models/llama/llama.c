@@ -1,8 +1,8 @@
 /*
  * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2 and 3, Phi-3, Granite, OLMo 2 and 3,
- * Gemma 1 and 3: one forward driven by config.json. Touvron et al. 2023 (arXiv 2302.13971): RMS norms
- * around attention and MLP, rotary positions, grouped queries, a gated MLP. A family's differences are
- * a row in families.c, and NULL, 0 or 1 here.
+ * Gemma 1 and 3, and with experts Mixtral, Qwen3-MoE and OLMoE: one forward driven by config.json. Touvron et al. 2023
+ * (arXiv 2302.13971): RMS norms around attention and MLP, rotary positions, grouped queries, a gated MLP. A family's
+ * differences are a row in families.c, and NULL, 0 or 1 here.
  */
 #include "llama.h"
 #include <stdlib.h>
@@ -59,6 +59,9 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     NRL_TRY(project(self, ctx, l, h, &x));
     NRL_TRY(normalise(self, ctx, l->q_norm, &x.q));
     NRL_TRY(normalise(self, ctx, l->k_norm, &x.k));
+    nrl_tensor **const qkv[] = {&x.q, &x.k, &x.v};
+    for (int p = 0; p < 3 && c->qkv_clip > 0; p++)
+        NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_CLAMP, *qkv[p], -c->qkv_clip, c->qkv_clip, qkv[p]));
     nrl_attention_spec spec = {.n_heads = nrl_tensor_dim(x.q, -1) / c->head_dim,
                                .n_kv_heads = nrl_tensor_dim(x.k, -1) / c->head_dim,
                                .head_dim = c->head_dim,
@@ -112,7 +115,7 @@ static nrl_status add_and_normalise(const llama *self, nrl_ctx *ctx, nrl_tensor 
 }
 
 /* x += norm(attention(norm(x))); x += norm(mlp(norm(x))), with the norms that the family has. */
-static nrl_status layer(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor **x)
+static nrl_status layer(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor **x, nrl_tensor **stats)
 {
     const llama_layer *l = &self->layers[i];
     nrl_tensor *h = *x, *a, *m;
@@ -120,7 +123,7 @@ static nrl_status layer(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor *
     NRL_TRY(attention(self, ctx, i, h, &a));
     NRL_TRY(contribute(self, ctx, l->attention_out, &a));
     NRL_TRY(add_and_normalise(self, ctx, a, l->mlp_in, x, &h));
-    NRL_TRY(mlp(self, ctx, l, h, &m));
+    NRL_TRY(l->experts ? llama_experts_forward(self, ctx, l, h, stats, &m) : mlp(self, ctx, l, h, &m));
     NRL_TRY(contribute(self, ctx, l->mlp_out, &m));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *x, m, x);
 }
@@ -128,14 +131,23 @@ static nrl_status layer(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor *
 static nrl_status llama_forward(void *instance, nrl_ctx *ctx, int32_t unit, nrl_carry *carry)
 {
     const llama *self = instance;
-    nrl_tensor **x = &carry->tensors[0]; /* [N,D] */
-    carry->n = 1;
+    nrl_tensor **x = &carry->tensors[0], **stats = &carry->tensors[1], *loss; /* [N,D], [N,2E] */
     if (unit == 0) {
         NRL_TRY(nrl_op_embedding(ctx, self->embed, x));
+        const int64_t dims[] = {nrl_tensor_dim(*x, 0), 2 * self->config.experts.n};
+        carry->n = self->balance ? 2 : 1;
+        if (self->balance) {
+            NRL_TRY(nrl_tensor_new(ctx, nrl_tensor_dtype(*x), 2, dims, stats));
+            NRL_TRY(nrl_tensor_fill(ctx, *stats, 0));
+        }
         return multiply(ctx, self->config.embed_scale, x);
     }
-    if (unit <= self->config.n_layers) return layer(self, ctx, unit - 1, x);
-    return normalise(self, ctx, self->norm, x);
+    if (unit <= self->config.n_layers) return layer(self, ctx, unit - 1, x, stats);
+    carry->n = 1;
+    NRL_TRY(normalise(self, ctx, self->norm, x));
+    if (!self->balance) return NRL_OK;
+    NRL_TRY(llama_balance_loss(self, ctx, *stats, &loss));
+    return nrl_op_loss_term(ctx, self->balance, loss, *x, x);
 }
 
 /* ---- table ---- */
@@ -144,6 +156,7 @@ static void llama_destroy(void *instance)
 {
     llama *self = instance;
     llama_config_free(&self->config);
+    free(self->experts);
     free(self->layers);
     free(self);
 }
@@ -153,8 +166,14 @@ static nrl_status llama_create(const nrl_node *config, void **out)
     llama *self = calloc(1, sizeof *self);
     if (!self) return nrl_fail(NRL_ERR_MEMORY, "out of memory");
     nrl_status st = llama_config_read(config, &self->config);
-    if (st == NRL_OK) self->layers = calloc((size_t)self->config.n_layers, sizeof *self->layers);
-    if (st == NRL_OK && !self->layers) st = nrl_fail(NRL_ERR_MEMORY, "out of memory");
+    const llama_config *c = &self->config;
+    if (st == NRL_OK) {
+        self->layers = calloc((size_t)c->n_layers, sizeof *self->layers);
+        self->experts = calloc((size_t)(c->n_layers * c->experts.n + 1), sizeof *self->experts);
+        if (!self->layers || !self->experts) st = nrl_fail(NRL_ERR_MEMORY, "out of memory");
+    }
+    for (int64_t i = 0; i < c->n_layers && st == NRL_OK && c->experts.n; i++)
+        if (!c->experts.dense[i]) self->layers[i].experts = self->experts + i * c->experts.n;
     if (st != NRL_OK) {
         llama_destroy(self);
         return st;
@@ -166,7 +185,7 @@ static nrl_status llama_create(const nrl_node *config, void **out)
 static const nrl_model table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_MODEL, nrl_model, "llama", "0.2",
                      "Llama, Mistral, Qwen2, Qwen3, SmolLM, Phi-3, Granite, OLMo 2 and 3, Gemma "
-                     "1 and 3"),
+                     "1 and 3, Mixtral, Qwen3-MoE, OLMoE"),
     .model_types = llama_model_types,
     .create = llama_create,
     .destroy = llama_destroy,

@@ -1,0 +1,170 @@
+/*
+ * experts.c - the sparse block: the router chooses k of E experts for each token, the rows of each expert go through it
+ * together, and the results are summed with the router's probabilities.
+ *
+ * Under tensor parallelism every rank holds a part of the inner width of all experts and routes alike, so that all
+ * ranks gather the same rows; the partial products are summed once, after the rows of a token have been added.
+ */
+#include "llama.h"
+#include <nrl/operations.h>
+#include <stdlib.h>
+
+/* The rows of all choices, sorted by expert. Row i is of token token[i]; the rows of expert e are [first[e],
+ * first[e+1]); choice s of token t is row place[t*k + s]. */
+typedef struct {
+    int32_t *token, *place, *of_token; /* [N*k] */
+    float *chosen;                     /* [N,E] 1 or 0, for the balance loss */
+    int64_t n, n_tokens;               /* N*k, N */
+    int64_t first[LLAMA_MAX_EXPERTS + 1];
+} routes;
+
+/* Sorts by counting; `expert` [N*k]. */
+static void sort_routes(routes *r, const double *expert, const llama_experts *e)
+{
+    int64_t next[LLAMA_MAX_EXPERTS + 1] = {0};
+    for (int64_t i = 0; i < r->n; i++)
+        next[(int64_t)expert[i] + 1]++;
+    for (int64_t i = 0; i < e->n; i++)
+        next[i + 1] += next[i];
+    for (int64_t i = 0; i <= e->n; i++)
+        r->first[i] = next[i];
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t t = i / e->chosen, at = next[(int64_t)expert[i]]++;
+        r->of_token[i] = r->token[at] = (int32_t)t;
+        r->place[i] = (int32_t)at;
+        if (r->chosen) r->chosen[t * e->n + (int64_t)expert[i]] = 1;
+    }
+}
+
+static nrl_status find_routes(nrl_ctx *ctx, const llama_experts *e, nrl_tensor *indices, routes *r)
+{
+    r->n = nrl_tensor_numel(indices);
+    r->n_tokens = r->n / e->chosen;
+    double *expert = malloc((size_t)(r->n + 1) * sizeof *expert);
+    r->token = malloc((size_t)(3 * r->n + 1) * sizeof *r->token);
+    if (e->balance != 0) r->chosen = calloc((size_t)(r->n_tokens * e->n + 1), sizeof *r->chosen);
+    nrl_status st =
+        expert && r->token && (r->chosen || e->balance == 0)
+            ? nrl_tensor_fetch(ctx, indices, expert, r->n)
+            : nrl_fail(NRL_ERR_MEMORY, "out of memory for the routes of %lld tokens", (long long)r->n_tokens);
+    if (st == NRL_OK) {
+        r->place = r->token + r->n;
+        r->of_token = r->place + r->n;
+        sort_routes(r, expert, e);
+    }
+    free(expert);
+    return st;
+}
+
+/* Joins n tensors, NRL_TAPE_MAX_OPERANDS at a time. */
+static nrl_status join(nrl_ctx *ctx, nrl_tensor **xs, int64_t n, nrl_tensor **y)
+{
+    while (n > 1) {
+        int64_t to = 0;
+        for (int64_t i = 0; i < n; i += NRL_TAPE_MAX_OPERANDS) {
+            int count = n - i < NRL_TAPE_MAX_OPERANDS ? (int)(n - i) : NRL_TAPE_MAX_OPERANDS;
+            NRL_TRY(nrl_op_concat_rows(ctx, xs + i, count, y));
+            xs[to++] = *y;
+        }
+        n = to;
+    }
+    *y = xs[0];
+    return NRL_OK;
+}
+
+/* x [n,D] -> y [n,D], or this rank's part of it. */
+static nrl_status expert_forward(nrl_ctx *ctx, const llama_expert *e, nrl_tensor *x, nrl_tensor **y)
+{
+    nrl_tensor *gate, *up;
+    NRL_TRY(nrl_op_linear(ctx, x, e->gate, NULL, &gate));
+    NRL_TRY(nrl_op_linear(ctx, x, e->up, NULL, &up));
+    NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
+    return nrl_op_partial_linear(ctx, gate, e->down, y);
+}
+
+/* x [N,D], weights [N,k] -> y [N,D] */
+static nrl_status run_experts(nrl_ctx *ctx, const llama_expert *experts, int64_t n_experts, const routes *r,
+                              nrl_tensor *x, nrl_tensor *weights, nrl_tensor **y)
+{
+    const int64_t column[] = {r->n, 1};
+    nrl_tensor *sorted, *rows, *done[LLAMA_MAX_EXPERTS];
+    int64_t n_done = 0;
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &x));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, weights, &weights));
+    NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, r->n, &sorted));
+    for (int64_t e = 0; e < n_experts; e++) {
+        if (r->first[e] == r->first[e + 1]) continue;
+        NRL_TRY(nrl_op_slice_rows(ctx, sorted, r->first[e], r->first[e + 1], &rows));
+        NRL_TRY(expert_forward(ctx, &experts[e], rows, &done[n_done++]));
+    }
+    NRL_TRY(join(ctx, done, n_done, &rows));
+    NRL_TRY(nrl_op_gather_rows(ctx, rows, r->place, r->n, &rows));
+    NRL_TRY(nrl_op_reshape(ctx, weights, 2, column, &weights));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, weights, &rows));
+    NRL_TRY(nrl_op_segment_sum(ctx, rows, r->of_token, r->n, r->n_tokens, y));
+    return nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, *y, y);
+}
+
+/* stats [N,2E] += [chosen | probabilities] */
+static nrl_status add_stats(nrl_ctx *ctx, const routes *r, nrl_tensor *probs, nrl_tensor **stats)
+{
+    const int64_t dims[] = {nrl_tensor_dim(probs, 0), nrl_tensor_dim(probs, 1)};
+    nrl_tensor *both[2] = {NULL, probs}, *own;
+    NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, dims, r->chosen, &both[0]));
+    NRL_TRY(nrl_op_concat_columns(ctx, both, 2, &own));
+    NRL_TRY(nrl_op_cast(ctx, own, nrl_tensor_dtype(*stats), &own));
+    return nrl_op_binary(ctx, NRL_BINARY_ADD, *stats, own, stats);
+}
+
+/* Probabilities [N,E] in f32, and the k largest of each row with their experts, [N,k]. */
+static nrl_status route(nrl_ctx *ctx, const llama_experts *e, const llama_layer *l, nrl_tensor *x, nrl_tensor **probs,
+                        nrl_tensor **weights, nrl_tensor **indices)
+{
+    NRL_TRY(nrl_op_linear(ctx, x, l->router, NULL, probs));
+    NRL_TRY(nrl_op_cast(ctx, *probs, NRL_DTYPE_F32, probs));
+    NRL_TRY(nrl_op_softmax(ctx, *probs, probs));
+    NRL_TRY(nrl_op_top_k(ctx, *probs, e->chosen, weights, indices));
+    if (e->normalizes) {
+        const int64_t column[] = {nrl_tensor_dim(*weights, 0), 1};
+        nrl_tensor *sum;
+        NRL_TRY(nrl_op_sum_columns(ctx, *weights, &sum));
+        NRL_TRY(nrl_op_reshape(ctx, sum, 2, column, &sum));
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_DIV, *weights, sum, weights));
+    }
+    return nrl_op_cast(ctx, *weights, nrl_tensor_dtype(x), weights);
+}
+
+nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h,
+                                 nrl_tensor **stats, nrl_tensor **y)
+{
+    const llama_experts *e = &self->config.experts;
+    nrl_tensor *probs, *weights, *indices;
+    routes r = {0};
+    NRL_TRY(route(ctx, e, l, h, &probs, &weights, &indices));
+    nrl_status st = find_routes(ctx, e, indices, &r);
+    if (st == NRL_OK && r.chosen) st = add_stats(ctx, &r, probs, stats);
+    if (st == NRL_OK) st = run_experts(ctx, l->experts, e->n, &r, h, weights, y);
+    free(r.token);
+    free(r.chosen);
+    return st;
+}
+
+/* E times the sum over experts of the mean number of choices of e times its mean probability, means over the tokens of
+ * all layers with experts: Fedus et al. 2021, equation 4, as transformers computes it. The choices have no gradient. */
+nrl_status llama_balance_loss(const llama *self, nrl_ctx *ctx, nrl_tensor *stats, nrl_tensor **loss)
+{
+    const llama_config *c = &self->config;
+    const int64_t n = c->experts.n;
+    double rows = 0;
+    nrl_tensor *chosen, *probs;
+    for (int64_t i = 0; i < c->n_layers; i++)
+        if (!c->experts.dense[i]) rows += (double)nrl_tensor_dim(stats, 0);
+    NRL_TRY(nrl_op_cast(ctx, stats, NRL_DTYPE_F32, &stats));
+    NRL_TRY(nrl_op_sum_rows(ctx, stats, &stats));
+    NRL_TRY(nrl_op_slice_rows(ctx, stats, 0, n, &chosen));
+    NRL_TRY(nrl_op_slice_rows(ctx, stats, n, 2 * n, &probs));
+    NRL_TRY(nrl_op_detach(ctx, chosen, &chosen));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, chosen, probs, &probs));
+    NRL_TRY(nrl_op_sum(ctx, probs, &probs));
+    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, probs, (double)n / (rows * rows), 0, loss);
+}

@@ -1,0 +1,75 @@
+#!/bin/sh
+# experts.sh: mixtures of experts. Loss, router loss and gradient norm of three steps are those of transformers
+# (tests/data/experts/make_experts.py); recomputation, several ranks, adapters and export change them as little as they should.
+. "$(dirname "$0")/e2e.sh"
+
+# values FILE: the numbers of each step, as "name number"
+values() {
+    for name in loss router_loss grad_norm; do
+        { tr '{' '\n' <"$1"; echo; } | sed -n "s/.*\"$name\": *\([0-9.e-]*\).*/$name \1/p"
+    done
+}
+# near NAME ERROR: the run NAME gave the numbers of want.txt; norms, sums of more numbers, to 20 times that
+near() {
+    values "$1/metrics.jsonl" >got.txt
+    is "values of $1" "$(wc -l <got.txt)" "$(wc -l <want.txt)"
+    paste got.txt want.txt |
+        awk -v room="$2" '{ d = ($2 - $4) / $4; r = /norm/ ? 20 * room : room; if (d > r || d < -r) bad++ } END { exit bad > 0 || NR < 6 }' ||
+        is "values of $1" "$(cat got.txt)" "$(cat want.txt)"
+}
+# split STRATEGY...: one rank that computes each row on its own, since the balance loss is one of each micro-batch, and two
+split() {
+    run 0 run "$family.yaml" out="$family.rows" data.packing=false train.micro_batch=1
+    values "$family.rows/metrics.jsonl" >want.txt
+    for strategy; do
+        run 0 launch -n 2 -- run "$family.yaml" out="$family.$strategy" parallel="$strategy"
+        near "$family.$strategy" $exact
+    done
+}
+
+for family in qwen3_moe mixtral olmoe; do
+    golden=$source/tests/data/experts/$family
+    cat >"$family.yaml" <<YAML
+model: {path: $golden}
+data: {train: $golden/rows.jsonl, max_length: 64, shuffle: false, cache: $family.cache}
+train: {steps: 3, global_batch: 2, micro_batch_tokens: 64}
+optimizer: {name: sgd, lr: 0.05, weight_decay: 0, momentum: 0, clip_norm: 0}
+schedule: constant
+loggers: [jsonl]
+$one_thread_yaml
+YAML
+    values "$golden/expected.json" >want.txt
+    run 0 run "$family.yaml" out=$family
+    near $family 2e-6 # f32 sums of some hundred products, in another order than PyTorch's
+    run 0 run "$family.yaml" out=$family.recomputed train.activation_checkpointing=all
+    is "values with recomputed layers" "$(values $family.recomputed/metrics.jsonl)" "$(values $family/metrics.jsonl)"
+    run 0 launch -n 2 -- run "$family.yaml" out=$family.stages 'parallel={data: ddp, pipeline: 2}'
+    near $family.stages $exact
+    # a norm over all heads keeps attention whole, and the experts are divided all the same
+    run 0 launch -n 2 -- run "$family.yaml" out=$family.columns 'parallel={data: ddp, tensor: 2}'
+    near $family.columns $exact
+    split ddp fsdp
+    run 0 export $family exported --overwrite
+    cmp exported/model.safetensors $family/model/model.safetensors || is "weights exported" other "the run's"
+done
+
+family=mixtral
+run 0 run mixtral.yaml out=adapted 'lora={rank: 2, targets: [w1, w2]}' optimizer.lr=0.1
+run 0 export adapted adapter --adapter
+has adapter/adapter_model.safetensors "block_sparse_moe.experts.5.w2.lora_A.weight"
+run 0 launch -n 2 -- run mixtral.yaml out=adapted2 'lora={rank: 2, targets: [w1, w2]}' optimizer.lr=0.1 \
+    'parallel={data: ddp, tensor: 2}'
+values adapted/metrics.jsonl >want.txt
+near adapted2 $exact
+
+# what config.json may not say
+mkdir broken && cp "$source"/tests/data/experts/mixtral/model.safetensors broken
+refuses() { # refuses KEY VALUE TEXT
+    sed "s/\"$1\": [^,]*/\"$1\": $2/" "$source/tests/data/experts/mixtral/config.json" >broken/config.json
+    run 65 run mixtral.yaml model.path=broken out=refused
+    has err "$3"
+}
+refuses num_experts_per_tok 7 "'num_experts_per_tok' is 7; expected 1 to 6"
+refuses num_local_experts 0 "'num_local_experts' is 0; expected 1 to 1024"
+refuses router_jitter_noise 0.1 "router_jitter_noise is 0.1; only 0 is supported"
+exit $failed
