@@ -6,7 +6,6 @@
 #include "cli/verbs.h"
 #include "config/schema.h"
 #include "optim/options.h"
-#include "optim/schedule.h"
 #include "run/weights/reference.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -88,7 +87,8 @@ static const char *section_of(completion *c, const listed_plugin *p)
         const char *section;
     } sections[] = {{NRL_KIND_ALGORITHM, "algorithm"},   {NRL_KIND_OPTIMIZER, "optimizer"},
                     {NRL_KIND_BACKEND, "backend"},       {NRL_KIND_PARALLEL, "parallel"},
-                    {NRL_KIND_COLLECTIVE, "collective"}, {NRL_KIND_STORE, "store"}};
+                    {NRL_KIND_COLLECTIVE, "collective"}, {NRL_KIND_STORE, "store"},
+                    {NRL_KIND_SCHEDULE, "schedule"}};
     if (p->kind->kind == NRL_KIND_ADAPTER) return arena_strdup(&c->a, p->name);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         if (sections[i].kind == p->kind->kind) return sections[i].section;
@@ -103,7 +103,6 @@ static void each_option(completion *c, take_option take, const listed_plugin *pl
         each_row(c, take, s[i].name, s[i].rows, s[i].n_rows, sizeof *s[i].rows);
     each_row(c, take, "algorithm", reference_rows, reference_n_rows, sizeof *reference_rows);
     each_row(c, take, "optimizer", optim_rows, optim_n_rows, sizeof *optim_rows);
-    each_row(c, take, "schedule", schedule_rows, schedule_n_rows, sizeof *schedule_rows);
     for (size_t i = 0; i < n_plugins; i++) {
         const char *section = plugins[i].problem || plugins[i].hidden_by ? NULL : section_of(c, &plugins[i]);
         if (section)
@@ -138,8 +137,6 @@ static void offer_config(completion *c, const listed_plugin *plugins, size_t n)
         if (plugins[i].kind->kind == NRL_KIND_ADAPTER) section = "adapter";
         if (section) offer(c, arena_printf(&c->a, "%s=%s", section, plugins[i].name), plugins[i].about.summary);
     }
-    for (int i = 0; i < SCHEDULE_COUNT; i++)
-        offer(c, arena_printf(&c->a, "schedule=%s", schedule_names[i]), NULL);
 }
 
 static void offer_names(completion *c, const listed_plugin *plugins, size_t n)

@@ -9,7 +9,6 @@
 #include "config/schema.h"
 #include "base/suggest.h"
 #include "optim/options.h"
-#include "optim/schedule.h"
 #include "run/weights/reference.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,14 +42,6 @@ static void add(tables *t, table x)
     t->list[t->n++] = x;
 }
 
-static const char *schedule_help(arena *a)
-{
-    const char *help = "the learning rate over time; one of";
-    for (int i = 0; i < SCHEDULE_COUNT; i++)
-        help = arena_printf(a, "%s %s", help, schedule_names[i]);
-    return help;
-}
-
 /* What data.train and model.path can be. The kinds of files are those of plugins of datasets/ and formats/. */
 static const char formats_page[] =
     "  rows of data.train and data.eval, recognised by their keys:\n"
@@ -79,7 +70,6 @@ static void add_core(tables *t)
                    sizeof(nrl_option), NULL, NULL});
     add(t, (table){"optimizer", "the core's options; the optimizer plugin has its own", optim_rows, optim_n_rows,
                    sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"schedule", schedule_help(&t->a), schedule_rows, schedule_n_rows, sizeof(nrl_option), NULL, NULL});
 }
 
 static const char *backend_help(arena *a, const plugin_about *b)

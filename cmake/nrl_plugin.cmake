@@ -17,7 +17,8 @@ set(NRL_PLUGIN_INSTALL_DIR ${NRL_PLUGIN_SUBDIR} CACHE STRING "where cmake --inst
 function(nrl_plugin_kind out)
   set(folders "ALGORITHM=algorithms" "PARALLEL=parallel" "OPTIMIZER=optimizers" "BACKEND=backends"
               "COLLECTIVE=collectives" "LOGGER=loggers" "MODEL=models" "TOKENIZER=tokenizers" "TEMPLATE=templates"
-              "DATASET=datasets" "FORMAT=formats" "ADAPTER=adapters" "FRONTEND=frontends" "STORE=stores")
+              "DATASET=datasets" "FORMAT=formats" "ADAPTER=adapters" "FRONTEND=frontends" "STORE=stores"
+              "SCHEDULE=schedules")
   foreach(source ${ARGN})
     file(STRINGS ${source} line REGEX "NRL_KIND_[A-Z]+" LIMIT_COUNT 1)
     if(line MATCHES "NRL_KIND_([A-Z]+)")

@@ -168,7 +168,7 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, algorithm, "", "component: the loss; unset: the default one"),
     NRL_OPT_NODE(top_nodes, train, "", "length, batch size and precision"),
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the optimizer, with lr and clip_norm"),
-    NRL_OPT_NODE(top_nodes, schedule, "constant", "component: the learning rate schedule"),
+    NRL_OPT_NODE(top_nodes, schedule, "", "component: the learning rate schedule; unset: the default one"),
     NRL_OPT_NODE(top_nodes, parallel, "auto",
                  "component: the parallel strategy (auto: the default strategy if there are several ranks), or {AXIS: "
                  "RANKS, AXIS: STRATEGY, AXIS: {name, size, options}}"),
@@ -369,7 +369,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     rules_recompute(f->a, f->problems, out->train.activation_checkpointing, &out->train.recompute);
     rules_loss_scale(f->a, f->problems, out->train.loss_scale, out->train.precision == CONFIG_FP16, &out->train.scale);
     fill_component(f, "optimizer", n->optimizer, "", &out->optimizer);
-    fill_component(f, "schedule", n->schedule, "constant", &out->schedule);
+    fill_component(f, "schedule", n->schedule, "", &out->schedule);
     out->parallel = n->parallel;
     node_set(f->a, f->resolved, "parallel", node_new(f->a, NRL_NODE_MAP)); /* filled by config_axes */
     fill_component(f, "collective", n->collective, "auto", &out->collective);

@@ -185,7 +185,8 @@ typedef struct {
     config_eval eval;
     config_checkpoint checkpoint;
     config_script script;
-    config_component algorithm, optimizer, schedule, backend; /* algorithm, optimizer: name "" = the default plugin */
+    config_component algorithm, optimizer, schedule,
+        backend;              /* algorithm, optimizer, schedule: name "" = the default plugin */
     const nrl_node *parallel; /* as written; config_axes fills axes and n_axes from it */
     config_axis *axes;        /* [n_axes] outermost first: consecutive ranks differ in the last axis */
     size_t n_axes;

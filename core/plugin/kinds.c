@@ -20,6 +20,7 @@ const plugin_kind plugin_kinds[] = {
     {NRL_KIND_FRONTEND, "frontends", "frontend", sizeof(nrl_frontend)},
     {NRL_KIND_ADAPTER, "adapters", "adapter", sizeof(nrl_adapter)},
     {NRL_KIND_STORE, "stores", "store", sizeof(nrl_store_plugin)},
+    {NRL_KIND_SCHEDULE, "schedules", "schedule", sizeof(nrl_schedule)},
     {NRL_KIND_NONE, NULL, NULL, 0},
 };
 

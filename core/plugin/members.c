@@ -64,6 +64,8 @@ static const member store[] = {
     OF(store_plugin, probe), OF(store_plugin, open),     OF(store_plugin, close),  OF(store_plugin, set),
     OF(store_plugin, get),   OF(store_plugin, set_once), OF(store_plugin, remove), END};
 
+static const member schedule[] = {OF(schedule, factor), END};
+
 static const member *members_of(uint32_t kind)
 {
     switch ((nrl_kind)kind) {
@@ -95,6 +97,8 @@ static const member *members_of(uint32_t kind)
         return template;
     case NRL_KIND_STORE:
         return store;
+    case NRL_KIND_SCHEDULE:
+        return schedule;
     default:
         return NULL;
     }

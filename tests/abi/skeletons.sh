@@ -9,7 +9,7 @@ train() {
         checkpoint.every=0 "$one_thread" out=trained overwrite=true "$@"
 }
 
-for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store parallel collective model backend; do
+for kind in algorithm optimizer logger adapter dataset format frontend tokenizer template store schedule parallel collective model backend; do
     name=my_$kind
     run 0 plugins new $kind $name $kind
     has out "$kind/$name.c"
@@ -25,6 +25,7 @@ for kind in algorithm optimizer logger adapter dataset format frontend tokenizer
         train "model={config: mine.json, tokenizer: $prefix/share/nrl/configs/models/tiny-tokenizer}"
         ;;
     adapter) train adapter="{name: $name, rank: 2}" ;;
+    schedule) train schedule="{name: $name, stages: 2}" && has trained/config.yaml $name ;;
     optimizer) train optimizer="{name: $name, lr: 0.1, momentum: 0.5}" ;;
     frontend)
         configs=$prefix/share/nrl/configs

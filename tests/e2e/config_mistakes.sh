@@ -22,7 +22,7 @@ for text in \
     "bad.yaml:3:24: algorithm.prompt_wieght: unknown key; did you mean 'prompt_weight'?" \
     "bad.yaml:4:19: train: give steps or epochs, not both" \
     "bad.yaml:5:26: optimizer.lr: -1 is out of range" \
-    "bad.yaml:6:1: no schedule 'cosinus'" \
+    "bad.yaml:6:1: schedule: no schedule 'cosinus'" \
     "did you mean 'cosine'?" \
     "bad.yaml:7:20: loggers: no logger 'jsonll'; did you mean 'jsonl'?" \
     "bad.yaml:8:1: environment variable NRL_TEST_UNSET is not set" \

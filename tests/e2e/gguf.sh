@@ -3,8 +3,8 @@
 . "$(dirname "$0")/e2e.sh"
 
 eval_loss() {
-    "$nrl" run "$source/configs/sft.yaml" "$one_thread" train.steps=1 train.epochs=0 schedule.name=constant optimizer.lr=0 \
-        schedule.warmup_ratio=0 eval.every=1 checkpoint.every=0 checkpoint.export=none "loggers=[jsonl]" \
+    "$nrl" run "$source/configs/sft.yaml" "$one_thread" train.steps=1 train.epochs=0 schedule=constant optimizer.lr=0 \
+        eval.every=1 checkpoint.every=0 checkpoint.export=none "loggers=[jsonl]" \
         "model={path: $1, tokenizer: model}" data.cache= out="$2" >log 2>&1 || { tail -n 5 log; return 1; }
     sed -n 's/.*"eval_loss": *\([0-9.e-]*\).*/\1/p' "$2/metrics.jsonl" | tail -n 1
 }

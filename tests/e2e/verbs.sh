@@ -48,7 +48,7 @@ run 0 env --json
 has out '"cores":'
 
 run 0 describe
-for section in config model data train optimizer schedule checkpoint eval optimizers/adamw; do
+for section in config model data train optimizer schedules/cosine checkpoint eval optimizers/adamw; do
     has out "$section - "
 done
 run 0 describe parallel

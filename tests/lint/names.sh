@@ -6,9 +6,9 @@ cd "$1" || exit 1
 bad=0
 
 # Kinds whose names are out of core. A kind joins when it is.
-kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates adapters formats frontends stores'
+kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates adapters formats frontends stores schedules'
 # Ordinary words, and languages: only as a whole string of C.
-ordinary=' console cpu tensor pipeline common builtin jinja lua folder txt '
+ordinary=' console cpu tensor pipeline common builtin jinja lua folder txt linear constant polynomial cosine '
 
 # allowed NAME: lines where the word means something else, as an extended regular expression
 allowed() {
@@ -16,6 +16,7 @@ allowed() {
     adamw) echo '^core/(tensor/|include/nrl/(backend|optimizer)\.h:)' ;; # the operation of that name
     peft) echo '^core/(config/schema\.[ch]|run/adapters\.c):' ;; # options of the section lora
     llama) echo "LLaMA-Factory|Llama's kind" ;;
+    linear) echo '^core/(model/save\.c|tensor/ops/op_linear\.c|include/nrl/format\.h):' ;; # the layer
     *) echo '^$' ;;
     esac
 }

@@ -16,6 +16,7 @@
     ROW(ADAPTER, adapter, SUITE_NEEDS_BACKEND)                                                                         \
     /* opened as configured, and again with `threads` 1, 2 and 3 if the backend has that option */                     \
     ROW(BACKEND, backend, SUITE_NEEDS_NOTHING)                                                                         \
+    ROW(SCHEDULE, schedule, SUITE_NEEDS_NOTHING)                                                                       \
     ROW(LOGGER, logger, SUITE_NEEDS_NOTHING)                                                                           \
     ROW(FRONTEND, frontend, SUITE_NEEDS_NOTHING)                                                                       \
     /* several ranks as threads of this process, joined through a store on loopback */                                 \

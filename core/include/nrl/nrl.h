@@ -14,6 +14,7 @@
 #include <nrl/algorithm.h>
 #include <nrl/model.h>
 #include <nrl/optimizer.h>
+#include <nrl/schedule.h>
 #include <nrl/logger.h>
 #include <nrl/backend.h>
 #include <nrl/collective.h>

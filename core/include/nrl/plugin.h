@@ -43,7 +43,8 @@ typedef enum {
     NRL_KIND_FORMAT = 11,    /* formats    */
     NRL_KIND_ADAPTER = 12,   /* adapters   */
     NRL_KIND_FRONTEND = 13,  /* frontends  */
-    NRL_KIND_STORE = 14      /* stores     */
+    NRL_KIND_STORE = 14,     /* stores     */
+    NRL_KIND_SCHEDULE = 15   /* schedules  */
 } nrl_kind;
 
 /* What the probes of several kinds return. The surest plugin serves what is opened; equal ones by name. */

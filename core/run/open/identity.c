@@ -31,6 +31,7 @@ static nrl_status add_code(session *se, buffer *lines)
     else
         NRL_TRY(add_plugin(se, &se->algorithm->plugin, lines));
     NRL_TRY(add_plugin(se, &se->optimizer->plugin, lines));
+    NRL_TRY(add_plugin(se, &se->schedule->plugin, lines));
     NRL_TRY(add_plugin(se, &se->backend->plugin, lines));
     if (se->collective) NRL_TRY(add_plugin(se, &se->collective->plugin, lines));
     if (se->store) NRL_TRY(add_plugin(se, &se->store->plugin, lines));

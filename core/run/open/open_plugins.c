@@ -140,24 +140,8 @@ static const char *known_here(void *user, arena *a, const char *word)
                 return arena_printf(a, "it is %s%s%s here", names[i], *pair[1] ? "." : "", pair[1]);
     }
     known = known_to_options(se, a, NRL_KIND_ALGORITHM, "algorithm", word);
-    return known ? known : known_to_options(se, a, NRL_KIND_OPTIMIZER, "optimizer", word);
-}
-
-static void fill_schedule(session *se)
-{
-    const config_component *c = &se->config.schedule;
-    option_part part = {schedule_rows, schedule_n_rows, sizeof *schedule_rows, &se->schedule_options};
-    if (!c->name) return;
-    size_t before = se->problems->n;
-    options_fill(&se->memory, se->problems, "schedule", c->options, &part, 1);
-    if (schedule_find(c->name, &se->schedule_options) != NRL_OK) {
-        const char *known = problems_known_as(se->problems, &se->memory, "schedule", c->name);
-        if (*known) nrl_fail(NRL_ERR_CONFIG, "no schedule '%.100s'%s", c->name, known);
-        problems_take_error(se->problems, NRL_ERR_CONFIG, c->at);
-    } else if (se->problems->n == before && schedule_check(&se->schedule_options) != NRL_OK) {
-        problems_take_error(se->problems, NRL_ERR_CONFIG, c->at);
-    }
-    options_resolve(&se->memory, c->options, &part, 1, c->resolved);
+    if (!known) known = known_to_options(se, a, NRL_KIND_OPTIMIZER, "optimizer", word);
+    return known ? known : known_to_options(se, a, NRL_KIND_SCHEDULE, "schedule", word);
 }
 
 /* A component that the config does not name: the default plugin of its kind, by whose name the run is saved. */
@@ -577,13 +561,14 @@ nrl_status session_open_plugins(session *se)
     open_host(se);
     name_default(se, NRL_KIND_ALGORITHM, "algorithm", &se->config.algorithm);
     name_default(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer);
+    name_default(se, NRL_KIND_SCHEDULE, "schedule", &se->config.schedule);
     name_loggers(se);
     fill_adapter(se);
     fill_algorithm(se);
     option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
     se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
                                    &se->optimizer_plugin_options);
-    fill_schedule(se);
+    se->schedule = open_component(se, NRL_KIND_SCHEDULE, "schedule", &se->config.schedule, NULL, &se->schedule_options);
     fill_backend(se);
     fill_parallel(se);
     fill_collective(se);

@@ -6,13 +6,13 @@
  */
 #ifndef RUN_SESSION_H
 #define RUN_SESSION_H
+#include <nrl/schedule.h>
 #include "base/sign.h"
 #include "config/schema.h"
 #include "data/data.h"
 #include "mesh/mesh.h"
 #include "optim/options.h"
 #include "optim/updates.h"
-#include "optim/schedule.h"
 #include "plugin/host.h"
 #include "base/claims.h"
 #include "run/output/hooks.h"
@@ -59,7 +59,8 @@ typedef struct {
     void *optimizer_plugin_options, *optimizer_self;
     update_plan updates;             /* where the optimizer's states are; empty where nothing is trained */
     optim_options optimizer_options; /* the core's rows */
-    schedule_options schedule_options;
+    const nrl_schedule *schedule;
+    void *schedule_options;
     const nrl_adapter *adapter; /* that the config names; NULL: everything is trained */
     void *adapter_options;
     const nrl_backend *backend;

@@ -69,6 +69,7 @@ nrl_node *plugins_node(arena *a, const trainer *tr)
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     if (!se->algorithm_is_script) plugins_add(a, se, map, &se->algorithm->plugin);
     plugins_add(a, se, map, &se->optimizer->plugin);
+    plugins_add(a, se, map, &se->schedule->plugin);
     plugins_add(a, se, map, &se->model->table.plugin);
     plugins_add(a, se, map, se->model->adapters ? &se->model->adapters->table->plugin : NULL);
     plugins_add(a, se, map, &se->backend->plugin);
@@ -180,12 +181,15 @@ static nrl_status compare_rates(const trainer *tr, const checkpoint *c, differen
 {
     int64_t done = checkpoint_step(c), is = tr->session->total_steps;
     int64_t was = nrl_node_int(nrl_node_find(checkpoint_node(c, "fingerprints"), "total_steps"), is);
-    schedule before;
+    schedule before = {0};
     if (was == is || was < 1) return NRL_OK;
-    NRL_TRY(schedule_init(&before, &tr->session->schedule_options, tr->session->optimizer_options.lr, was));
-    for (int64_t s = done; s < is; s++) {
-        double old = schedule_rate(&before, s), new = schedule_rate(&tr->schedule, s);
-        if (old == new) continue;
+    nrl_status st = schedule_open(&before, tr->session->schedule, tr->session->schedule_options,
+                                  tr->session->optimizer_options.lr, was);
+    for (int64_t s = done; s < is && st == NRL_OK; s++) {
+        double old, new = 0;
+        st = schedule_rate(&before, s, &old);
+        if (st == NRL_OK) st = schedule_rate(&tr->schedule, s, &new);
+        if (st != NRL_OK || old == new) continue;
         buffer_print(
             &d->lines,
             "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
@@ -194,7 +198,8 @@ static nrl_status compare_rates(const trainer *tr, const checkpoint *c, differen
             tr->session->config.schedule.name, (long long)s + 1, new, old);
         break;
     }
-    return NRL_OK;
+    schedule_close(&before);
+    return st;
 }
 
 nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)

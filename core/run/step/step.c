@@ -371,7 +371,8 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     NRL_TRY(step_weigh(tr, of));
     *done = tr->stop_reason != NULL;
     if (*done) return NRL_OK;
-    of->lr = tr->lr_override >= 0 ? tr->lr_override : schedule_rate(&tr->schedule, tr->progress.step);
+    of->lr = tr->lr_override;
+    if (of->lr < 0) NRL_TRY(schedule_rate(&tr->schedule, tr->progress.step, &of->lr));
     NRL_TRY(step_compute(tr, of));
     NRL_TRY(step_share(tr, of));
     NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all.sums, of->weights)));

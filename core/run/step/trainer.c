@@ -16,7 +16,10 @@ void trainer_open(trainer *tr, session *se)
 nrl_status trainer_open_schedule(trainer *tr)
 {
     const session *se = tr->session;
-    return schedule_init(&tr->schedule, &se->schedule_options, se->optimizer_options.lr, se->total_steps);
+    nrl_status st =
+        schedule_open(&tr->schedule, se->schedule, se->schedule_options, se->optimizer_options.lr, se->total_steps);
+    if (st != NRL_OK) nrl_add_context("%s: schedule", nrl_node_place(se->config.schedule.at));
+    return st;
 }
 
 nrl_status trainer_open_slices(trainer *tr)
@@ -38,6 +41,7 @@ void trainer_begin(trainer *tr)
 
 void trainer_close(trainer *tr)
 {
+    schedule_close(&tr->schedule);
     metrics_close(&tr->metrics);
     free(tr->script_state);
     arena_free(&tr->slice_memory);

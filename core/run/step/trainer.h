@@ -5,6 +5,7 @@
 #ifndef RUN_TRAINER_H
 #define RUN_TRAINER_H
 #include "optim/loss_scale.h"
+#include "optim/schedule.h"
 #include "optim/slices.h"
 #include "run/open/session.h"
 
