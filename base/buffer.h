@@ -10,7 +10,7 @@
 #define BASE_BUFFER_H
 #include <nrl/status.h>
 
-typedef struct {
+typedef struct buffer {
     char *text; /* NULL while empty */
     size_t size, capacity;
     const char *what; /* for the error; NULL = bookkeeping */

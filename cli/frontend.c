@@ -6,6 +6,12 @@
 #include <nrl/host.h>
 #include <string.h>
 
+static int32_t frontend_ask(const plugin *p, const void *path)
+{
+    const nrl_frontend *t = (const nrl_frontend *)p->table;
+    return t->probe && t->probe(path);
+}
+
 /* Asks each frontend in turn. A frontend that cannot be opened is skipped with a warning. */
 static nrl_status frontend_probe(const nrl_environment *env, const char *path, nrl_component **out)
 {
@@ -16,19 +22,17 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
     for (const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, &a); st == NRL_OK && *names; names++) {
         nrl_component *c;
         if (plugin_open_candidate(h, NRL_KIND_FRONTEND, *names, &p) != NRL_OK) continue;
+        if (!plugin_ask(h, p, frontend_ask, path, false)) continue;
         const nrl_node *name = node_string(&a, *names, strlen(*names));
         if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", name, &c) != NRL_OK) continue;
-        const nrl_frontend *table = (const nrl_frontend *)nrl_component_table(c);
-        bool serves = table->probe && table->probe(path);
-        if (serves && *out)
-            st =
-                nrl_fail(NRL_ERR_CONFIG,
-                         "cannot run %s: the frontends %s and %s both accept it\nhint: choose one with --frontend NAME",
-                         path, nrl_component_table(*out)->name, table->plugin.name);
-        if (serves && !*out)
+        if (!*out) {
             *out = c;
-        else
-            nrl_component_close(c);
+            continue;
+        }
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "cannot run %s: the frontends %s and %s both accept it\nhint: choose one with --frontend NAME",
+                      path, nrl_component_table(*out)->name, p->name);
+        nrl_component_close(c);
     }
     if (st != NRL_OK) nrl_component_close(*out);
     if (st != NRL_OK) *out = NULL;

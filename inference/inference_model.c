@@ -24,6 +24,13 @@ static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
     return model_create(table, config, &s->model);
 }
 
+static int32_t backend_probe(const plugin *p, const void *unused)
+{
+    const nrl_backend *b = (const nrl_backend *)p->table;
+    (void)unused;
+    return b->probe ? (int32_t)b->probe() : NRL_OK;
+}
+
 /* The backend that computes: the one that was asked for; `auto`, the first that runs here; by default the first that
  * computes on the host. */
 static nrl_status open_backend(nrl_inference *s)
@@ -35,7 +42,9 @@ static nrl_status open_backend(nrl_inference *s)
     size_t n = c.name ? 0 : plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
     for (size_t i = 0; i < n && !c.name; i++) {
         const nrl_backend *table = (const nrl_backend *)list[i]->table;
-        if (s->backend ? !table->probe || table->probe() == NRL_OK : !table->stream_create) c.name = list[i]->name;
+        if (s->backend ? plugin_ask(s->host, list[i], backend_probe, NULL, NRL_ERR_PLUGIN) == NRL_OK
+                       : !table->stream_create)
+            c.name = list[i]->name;
     }
     if (!c.name)
         return nrl_fail(NRL_ERR_CONFIG, s->backend ? "no installed backend runs on this machine"

@@ -18,7 +18,7 @@ static nrl_status reader_find(plugin_host *host, const data_reader_choice *choic
 {
     buffer asked = {0};
     if (choice->component.name) return plugin_open(host, NRL_KIND_DATASET, choice->component.name, out);
-    *out = serve_find(host, NRL_KIND_DATASET, reader_probe, source, &asked);
+    *out = plugin_find(host, NRL_KIND_DATASET, NRL_PROBE_YES, reader_probe, source, &asked);
     nrl_status st = *out ? NRL_OK
                          : nrl_fail(NRL_ERR_CONFIG,
                                     "cannot read '%s': no dataset plugin recognises it; asked: %s\n"
@@ -34,7 +34,7 @@ bool data_reader_reads_folder(plugin_host *host, const data_reader_choice *choic
     const plugin *p;
     struct stat st;
     return !stat(path, &st) && S_ISDIR(st.st_mode) && reader_find(host, choice, &source, &p) == NRL_OK &&
-           reader_probe(p, &source) >= NRL_PROBE_PERHAPS;
+           plugin_ask(host, p, reader_probe, &source, NRL_PROBE_NO) >= NRL_PROBE_PERHAPS;
 }
 
 nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, data_reader **out)

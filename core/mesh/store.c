@@ -24,32 +24,22 @@ struct nrl_store {
 
 /* ---- choosing and opening ---- */
 
+static int32_t store_probe(const plugin *p, const void *address)
+{
+    return ((const nrl_store_plugin *)p->table)->probe(address);
+}
+
 /* Plugins that cannot be opened are reported only where no other serves. */
 nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
 {
-    arena a = {0};
-    buffer broken = {0};
-    const char **names;
-    const plugin *p;
-    int32_t best = 0;
-    *out = NULL;
-    size_t n = plugin_names(h, &a, NRL_KIND_STORE, &names);
-    for (size_t i = 0; i < n; i++) {
-        if (plugin_open_candidate(h, NRL_KIND_STORE, names[i], &p) != NRL_OK) {
-            buffer_print(&broken, "\n  %s cannot be used: %s", names[i], nrl_error_text());
-            continue;
-        }
-        int32_t sure = ((const nrl_store_plugin *)p->table)->probe(address);
-        if (sure <= best) continue;
-        best = sure;
-        *out = p;
-    }
-    if (!*out)
-        nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': no store plugin serves such an address%s", address,
-                 broken.text ? broken.text : "");
-    buffer_free(&broken);
-    arena_free(&a);
-    return *out ? NRL_OK : NRL_ERR_CONFIG;
+    buffer asked = {0};
+    *out = plugin_find(h, NRL_KIND_STORE, INT32_MAX, store_probe, address, &asked);
+    nrl_status st =
+        *out ? NRL_OK
+             : nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': no store plugin serves such an address; asked: %s",
+                        address, asked.text ? asked.text : "none is installed");
+    buffer_free(&asked);
+    return st;
 }
 
 nrl_status store_find(plugin_host *h, arena *a, const char *address, store_kind *out)

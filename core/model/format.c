@@ -31,73 +31,58 @@ static nrl_status format_by_name(const format_scope *scope, uint32_t holds, cons
                     format_holds_word((*out)->holds), format_holds_word(holds));
 }
 
-/* Calls `rate` on every format of the wanted kind (`holds`). The highest positive answer wins; of equals, the first. */
-static nrl_status format_best(const format_scope *scope, uint32_t holds,
-                              int32_t (*rate)(const nrl_format *f, const void *user), const void *user,
-                              const nrl_format **out, buffer *broken)
-{
-    arena a = {0};
-    const char **names;
-    const plugin *p;
-    int32_t best = 0;
-    *out = NULL;
-    size_t n = plugin_names(scope->host, &a, NRL_KIND_FORMAT, &names);
-    for (size_t i = 0; i < n; i++) {
-        if (plugin_open_candidate(scope->host, NRL_KIND_FORMAT, names[i], &p) != NRL_OK) {
-            buffer_print(broken, "\n  %s cannot be used: %s", names[i], nrl_error_text());
-            continue;
-        }
-        const nrl_format *f = (const nrl_format *)p->table;
-        int32_t sure = f->holds == holds ? rate(f, user) : 0;
-        if (sure <= best) continue;
-        best = sure;
-        *out = f;
-    }
-    arena_free(&a);
-    return NRL_OK;
-}
-
 typedef struct {
+    uint32_t holds;
     const char *path;
     nrl_format_host host;
+    const nrl_format *read; /* the format of what is written now, which the same format writes if it can */
 } format_question;
 
-static int32_t format_probe(const nrl_format *f, const void *user)
+static int32_t format_probe(const plugin *p, const void *user)
 {
     const format_question *q = user;
-    return f->probe(q->path, &q->host);
+    const nrl_format *f = (const nrl_format *)p->table;
+    return f->holds == q->holds ? f->probe(q->path, &q->host) : NRL_PROBE_NO;
+}
+
+/* The format with the highest answer. Plugins that cannot be opened are reported only if there is none. */
+static nrl_status format_best(const format_scope *scope, plugin_question *ask, const format_question *q,
+                              const char *problem, const nrl_format **out)
+{
+    buffer asked = {0};
+    const plugin *p = plugin_find(scope->host, NRL_KIND_FORMAT, INT32_MAX, ask, q, &asked);
+    *out = p ? (const nrl_format *)p->table : NULL;
+    nrl_status st = p ? NRL_OK
+                      : nrl_fail(NRL_ERR_CONFIG, "%s%s; asked: %s", problem, format_holds_word(q->holds),
+                                 asked.text ? asked.text : "none is installed");
+    buffer_free(&asked);
+    return st;
 }
 
 nrl_status format_find(const format_scope *scope, uint32_t holds, const char *path, const nrl_format **out)
 {
     if (scope->name && *scope->name) return format_by_name(scope, holds, out);
-    buffer broken = {0};
-    const format_question q = {path, format_host(scope)};
-    nrl_status st = format_best(scope, holds, format_probe, &q, out, &broken);
-    if (st == NRL_OK && !*out)
-        st = nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': no format plugin recognises it as %s%s", path,
-                      format_holds_word(holds), broken.text ? broken.text : "");
-    buffer_free(&broken);
+    const format_question q = {.holds = holds, .path = path, .host = format_host(scope)};
+    nrl_status st = format_best(scope, format_probe, &q, "no format plugin recognises it as ", out);
+    if (st != NRL_OK) nrl_add_context("cannot open '%s'", path);
     return st;
 }
 
-static int32_t format_rate_writer(const nrl_format *f, const void *user)
+static int32_t format_rate_writer(const plugin *p, const void *user)
 {
+    const format_question *q = user;
+    const nrl_format *f = (const nrl_format *)p->table;
     int32_t rank = f->plugin.priority < 0 ? 0 : f->plugin.priority;
-    return !f->begin ? 0 : f == user ? INT32_MAX : rank < INT32_MAX - 1 ? rank + 1 : rank;
+    if (!f->begin || f->holds != q->holds) return NRL_PROBE_NO;
+    return f == q->read ? INT32_MAX : rank < INT32_MAX - 1 ? rank + 1 : rank;
 }
 
 nrl_status format_for_writing(const format_scope *scope, uint32_t holds, const nrl_format *read, const nrl_format **out)
 {
-    buffer broken = {0};
-    nrl_status st = NRL_OK;
-    if (scope->name && *scope->name)
-        st = format_by_name(scope, holds, out);
-    else
-        st = format_best(scope, holds, format_rate_writer, read, out, &broken);
-    if (st == NRL_OK && (!*out || !(*out)->begin))
-        st = nrl_fail(NRL_ERR_CONFIG, "cannot write %s: %s%s", format_holds_word(holds),
-                      *out ? "the format is read-only" : "no format plugin writes it", broken.text ? broken.text : "");
-    buffer_free(&broken);
-    return st;
+    const format_question q = {.holds = holds, .read = read};
+    nrl_status st = scope->name && *scope->name
+                        ? format_by_name(scope, holds, out)
+                        : format_best(scope, format_rate_writer, &q, "no format plugin writes ", out);
+    if (st != NRL_OK || (*out)->begin) return st;
+    return nrl_fail(NRL_ERR_CONFIG, "cannot write %s: the format is read-only", format_holds_word(holds));
 }

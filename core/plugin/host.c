@@ -2,6 +2,7 @@
  * host.c - the search path, opening plugins, and the list of open plugins.
  */
 #include "plugin/host.h"
+#include "base/buffer.h"
 #include "config/config.h"
 #include "base/suggest.h"
 #include "base/elf.h"
@@ -264,6 +265,40 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const cha
         if (verdict_is_unreported(path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
     }
     return st;
+}
+
+int32_t plugin_ask(plugin_host *h, const plugin *p, plugin_question *ask, const void *user, int32_t refused)
+{
+    const plugin_kind *kind = plugin_kind_find(p->table->kind);
+    int32_t answer;
+    if (is_own(h, p->path, kind, p->name)) return ask(p, user);
+    if (verdict_ask(p, ask, user, h->open_seconds, &answer) == NRL_OK) return answer;
+    nrl_add_context("%s '%s' (%s)", kind->name, p->name, p->path);
+    if (verdict_is_unreported(p->path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
+    return refused;
+}
+
+const plugin *plugin_find(plugin_host *h, uint32_t kind, int32_t enough, plugin_question *ask, const void *user,
+                          buffer *asked)
+{
+    arena a = {0};
+    const char **names;
+    const plugin *p, *found = NULL;
+    int32_t best = NRL_PROBE_NO;
+    size_t n = plugin_names(h, &a, kind, &names);
+    for (size_t i = 0; i < n && best < enough; i++) {
+        if (plugin_open_candidate(h, kind, names[i], &p) != NRL_OK) {
+            buffer_print(asked, "%s%s cannot be used: %s", asked->size ? "; " : "", names[i], nrl_error_text());
+            continue;
+        }
+        buffer_print(asked, "%s%s", asked->size ? ", " : "", names[i]);
+        int32_t answer = plugin_ask(h, p, ask, user, NRL_PROBE_NO);
+        if (answer <= best) continue;
+        best = answer;
+        found = p;
+    }
+    arena_free(&a);
+    return found;
 }
 
 /* The file is hashed once: what was opened stays, even if the file is replaced later. */

@@ -11,11 +11,7 @@
 #include "plugin/load.h"
 
 typedef struct plugin_host plugin_host;
-
-typedef struct {
-    const nrl_plugin *table; /* a copy of the kind's table; members that the plugin does not have are zero */
-    const char *name, *path;
-} plugin;
+struct buffer;
 
 /* Searches directories in this order: `path` (colon-separated, may be NULL), `folders` of the config (must live as long
  * as the host), that of plugin_host_add_user, then the directory of installed plugins next to exe_dir (may be NULL).
@@ -41,7 +37,19 @@ nrl_status plugin_open(plugin_host *h, uint32_t kind, const char *name, const pl
  * file of that name can be used. [main] */
 nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
 
-/* Sets how long opening a file in a child process may take: a number of seconds as text; NULL or "" = 10. [main] */
+/* Asks an open plugin: nrl's own here, any other in a child process. The error text is the plugin's. A plugin that
+ * crashes, hangs or ends the process is reported by a warning, once, is not asked again, and has the answer `refused`.
+ * [main] */
+int32_t plugin_ask(plugin_host *h, const plugin *p, plugin_question *ask, const void *user, int32_t refused);
+
+/* The plugin of a kind with the highest answer above 0, the first by name if several have it; those after an answer of
+ * `enough` are not opened. NULL: there is none. Adds to `asked` the names of the plugins, and why some cannot be used.
+ * [main] */
+const plugin *plugin_find(plugin_host *h, uint32_t kind, int32_t enough, plugin_question *ask, const void *user,
+                          struct buffer *asked);
+
+/* Sets how long opening a file or asking it in a child process may take: a number of seconds as text; NULL or "" = 10.
+ * [main] */
 void plugin_host_limit(plugin_host *h, const char *seconds);
 
 /* Opens a plugin by its path, of the kind of its folder, or in a folder that is no kind's of any kind. NRL_ERR_PLUGIN

@@ -12,6 +12,8 @@ typedef struct verdict verdict;
 struct verdict {
     verdict *next;
     char *path, *problem; /* problem NULL: none */
+    char *ask_problem;    /* likewise, of its probe */
+    bool runs_here;       /* a question without an argument had the answer 0 */
     struct timespec changed;
     ino_t file;
     off_t size;
@@ -33,7 +35,8 @@ static verdict *find(const char *path)
         v = v->next;
     if (v) return v;
     v = mem_alloc(sizeof *v);
-    *v = (verdict){verdicts, mem_strdup(path), NULL, now.st_mtim, now.st_ino, now.st_size, NRL_OK, false, false};
+    *v = (verdict){
+        .next = verdicts, .path = mem_strdup(path), .changed = now.st_mtim, .file = now.st_ino, .size = now.st_size};
     verdicts = v;
     return v;
 }
@@ -55,6 +58,30 @@ nrl_status verdict_of(const char *path, const plugin_kind *kind, const char *nam
     if (st != NRL_OK) nrl_fail(st, "%s", v->problem ? v->problem : "");
     pthread_mutex_unlock(&lock);
     return st;
+}
+
+/* Not under the lock: the child may open plugins itself. */
+nrl_status verdict_ask(const plugin *p, plugin_question *ask, const void *user, double seconds, int32_t *answer)
+{
+    arena a = {0};
+    load_trial t = {.path = p->path, .ask = ask, .asked = p, .user = user};
+    pthread_mutex_lock(&lock);
+    const verdict known = *find(p->path);
+    pthread_mutex_unlock(&lock);
+    *answer = 0;
+    if (known.ask_problem) return nrl_fail(NRL_ERR_PLUGIN, "%s", known.ask_problem);
+    /* A driver that this process has opened since does not work in a child. */
+    if (!user && known.runs_here) return NRL_OK;
+    load_try(&a, &t, 1, NULL, seconds);
+    *answer = t.answer;
+    nrl_fail(t.status, "%s", t.text);
+    pthread_mutex_lock(&lock);
+    verdict *v = find(p->path);
+    if (t.status != NRL_OK && !v->ask_problem) v->ask_problem = mem_strdup(t.text);
+    v->runs_here = !user && t.status == NRL_OK && t.answer == 0;
+    pthread_mutex_unlock(&lock);
+    arena_free(&a);
+    return t.status;
 }
 
 bool verdict_is_unreported(const char *path)

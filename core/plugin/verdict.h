@@ -10,6 +10,10 @@
  * is the reason. [main] */
 nrl_status verdict_of(const char *path, const plugin_kind *kind, const char *name, double seconds);
 
+/* Asks an open plugin in a child process. NRL_ERR_PLUGIN: it crashed, hung or ended the process, now or earlier. [main]
+ */
+nrl_status verdict_ask(const plugin *p, plugin_question *ask, const void *user, double seconds, int32_t *answer);
+
 /* Whether nobody asked before whether this file, as it is now, was reported. [main] */
 bool verdict_is_unreported(const char *path);
 

@@ -43,21 +43,20 @@ static int32_t chat_probe(const plugin *p, const void *source)
     return ((const nrl_template *)p->table)->probe(source);
 }
 
-/* Adds the words of a plugin. Always returns NRL_PROBE_NO, so that every plugin is called. */
-static int32_t chat_list_words(const plugin *p, const void *list)
-{
-    buffer *out = *(buffer *const *)list;
-    for (const char *const *w = ((const nrl_template *)p->table)->words; w && *w; w++)
-        buffer_print(out, "%s%s", out->size ? ", " : "", *w);
-    return NRL_PROBE_NO;
-}
-
 char *chat_template_names(plugin_host *host)
 {
-    buffer names = {0}, *list = &names, asked = {0};
-    serve_find(host, NRL_KIND_TEMPLATE, chat_list_words, &list, &asked);
-    buffer_free(&asked);
-    return buffer_take(&names);
+    arena a = {0};
+    buffer words = {0};
+    const char **names;
+    const plugin *p;
+    size_t n = plugin_names(host, &a, NRL_KIND_TEMPLATE, &names);
+    for (size_t i = 0; i < n; i++) {
+        if (plugin_open_candidate(host, NRL_KIND_TEMPLATE, names[i], &p) != NRL_OK) continue;
+        for (const char *const *w = ((const nrl_template *)p->table)->words; w && *w; w++)
+            buffer_print(&words, "%s%s", words.size ? ", " : "", *w);
+    }
+    arena_free(&a);
+    return buffer_take(&words);
 }
 
 static nrl_status chat_check_tokens(const chat_template *t)
@@ -139,7 +138,7 @@ static nrl_status chat_open_source(plugin_host *host, const config_choice *choic
     if (choice->name)
         NRL_TRY(plugin_open(host, NRL_KIND_TEMPLATE, choice->name, &p));
     else
-        p = serve_find(host, NRL_KIND_TEMPLATE, chat_probe, source, &asked);
+        p = plugin_find(host, NRL_KIND_TEMPLATE, NRL_PROBE_YES, chat_probe, source, &asked);
     nrl_status st;
     if (p) {
         st = chat_open_by(host, p, choice, source, tok, out);

@@ -88,7 +88,7 @@ nrl_status tokenizer_open(plugin_host *host, const config_choice *choice, tokeni
     if (choice->name)
         NRL_TRY(plugin_open(host, NRL_KIND_TOKENIZER, choice->name, &p));
     else
-        p = serve_find(host, NRL_KIND_TOKENIZER, tokenizer_probe, &source, &asked);
+        p = plugin_find(host, NRL_KIND_TOKENIZER, NRL_PROBE_YES, tokenizer_probe, &source, &asked);
     nrl_status st = p ? tokenizer_open_by(p, choice, &source, out)
                       : nrl_fail(NRL_ERR_DATA,
                                  "%s: no tokenizer plugin reads it; asked: %s\n"
@@ -126,7 +126,7 @@ bool tokenizer_is_at(plugin_host *host, const char *path)
 {
     buffer asked = {0};
     const nrl_tokenizer_source source = {.size = sizeof source, .path = path};
-    bool is = serve_find(host, NRL_KIND_TOKENIZER, tokenizer_probe, &source, &asked) != NULL;
+    bool is = plugin_find(host, NRL_KIND_TOKENIZER, NRL_PROBE_YES, tokenizer_probe, &source, &asked) != NULL;
     buffer_free(&asked);
     return is;
 }

@@ -3,6 +3,7 @@
 # the config selects one, the error names the file and the reason.
 . "$(dirname "$0")/e2e.sh"
 ends=$NRL_TEST_BUILD/tests/e2e/ends
+probes=$NRL_TEST_BUILD/tests/e2e/probes
 own=$NRL_TEST_BUILD/lib/nrl
 rows 16 >train.jsonl
 rows 4 >eval.jsonl
@@ -56,7 +57,7 @@ is "verbs that fail without bad files" "$(grep -L '^exit 0' good/*.out | wc -l)"
 
 # ---- bad files of every kind ----
 for kind in algorithms optimizers loggers models formats datasets tokenizers templates frontends backends parallel \
-    collectives stores adapters; do
+    collectives stores adapters schedules; do
     mkdir -p bad/$kind
     cp "$ends/crash.so" bad/$kind/a_crash.so
     cp "$ends/leave.so" bad/$kind/a_leave.so
@@ -95,6 +96,29 @@ done
 run 0 plugins
 has out "broken: crashes when it is opened: Segmentation fault"
 has out "broken: has the name 'flip' in its table; expected 'z_flip'" # behind all that crash
+
+# ---- probes that harm the process: a warning for each, and the run goes on with the other plugins ----
+for kind in datasets tokenizers templates formats frontends stores backends; do
+    rm -rf alone scripted && mkdir alone && cp -r "$probes/$kind" alone/$kind
+    export NRL_PLUGIN_PATH=$work/alone
+    case $kind in
+    frontends) run 0 run script.lua ;;
+    stores) run 0 launch -n 2 -- run c.yaml out=probed/$kind "loggers=[jsonl]" ;;
+    backends) NRL_PLUGIN_PATH='' run 0 run c.yaml out=probed/$kind backend=auto "plugins=[$work/alone]" "loggers=[jsonl]" ;;
+    templates) run 0 run c.yaml out=probed/$kind data.template=chatml "loggers=[jsonl]" ;;
+    *) run 0 run c.yaml out=probed/$kind "loggers=[jsonl]" ;;
+    esac
+    for way in "crash crashes in its probe: Segmentation fault" "leave ends the process in its probe (exit code 0)" \
+        "hang does not return within 2 s in its probe"; do
+        name=a_probe_${way%% *}
+        warning="'$name' ($work/alone/$kind/$name.so): ${way#* }"
+        case $kind in
+        stores) has err "$warning" ;; # the launcher and its ranks ask
+        *) is "warnings '$warning'" "$(grep -cF "$warning" err)" 1 ;;
+        esac
+    done
+done
+export NRL_PLUGIN_PATH=$work/bad
 
 # ---- where the config names one ----
 for case in "a_crash crashes when it is opened: Segmentation fault" "a_leave ends the process when it is opened (exit code 0)" \

@@ -47,7 +47,8 @@ typedef enum {
     NRL_KIND_SCHEDULE = 15   /* schedules  */
 } nrl_kind;
 
-/* What the probes of several kinds return. The surest plugin serves what is opened; equal ones by name. */
+/* What probes return, maybe in a child process, whose changes are lost. The surest plugin serves; equal ones by name.
+ */
 enum {
     NRL_PROBE_NO = 0,
     NRL_PROBE_EXPLAINS = 1, /* nothing is recognised, but open reports best what is missing */

@@ -191,6 +191,14 @@ static const void *open_chosen(session *se, uint32_t kind, const char *section, 
     return table;
 }
 
+/* nrl_status */
+static int32_t backend_probe(const plugin *p, const void *unused)
+{
+    const nrl_backend *b = (const nrl_backend *)p->table;
+    (void)unused;
+    return b->probe ? (int32_t)b->probe() : NRL_OK;
+}
+
 static void fill_backend(session *se)
 {
     const config_component *c = &se->config.backend;
@@ -201,8 +209,7 @@ static void fill_backend(session *se)
     /* `auto`: the first backend that this machine can run; why another could not is told. */
     size_t n = is_auto ? plugin_defaults(se->host, &se->memory, NRL_KIND_BACKEND, &list) : 0;
     for (size_t i = 0; i < n && !chosen; i++) {
-        const nrl_backend *b = (const nrl_backend *)list[i]->table;
-        if (!b->probe || b->probe() == NRL_OK)
+        if (plugin_ask(se->host, list[i], backend_probe, NULL, NRL_ERR_PLUGIN) == NRL_OK)
             chosen = list[i]->name;
         else
             se->skipped_backends = arena_printf(&se->memory, "%s: %s", list[i]->name, nrl_error_text());
