@@ -31,35 +31,70 @@ static int32_t backend_probe(const plugin *p, const void *unused)
     return b->probe ? (int32_t)b->probe() : NRL_OK;
 }
 
-/* The backend that computes: the one that was asked for; `auto`, the first that runs here; by default the first that
- * computes on the host. */
+/* In a child process if it is not one of nrl's own; nrl_error_text says why not. */
+static bool backend_runs(nrl_inference *s, const plugin *p)
+{
+    return plugin_ask(s->host, p, backend_probe, NULL, NRL_ERR_PLUGIN) == NRL_OK;
+}
+
+/* The first backend that nrl may choose and that runs here, or with `host_only` the first that computes on the host. */
+static const char *first_backend(nrl_inference *s, bool host_only)
+{
+    const plugin **list;
+    const size_t n = plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
+    for (size_t i = 0; i < n; i++) {
+        const nrl_backend *table = (const nrl_backend *)list[i]->table;
+        if (host_only ? !table->stream_create : backend_runs(s, list[i])) return list[i]->name;
+    }
+    return NULL;
+}
+
+/* Whether the backend that the run's config names is here and runs; nrl_error_text says why not. */
+static bool run_backend_works(nrl_inference *s, const char *name)
+{
+    const plugin *p;
+    return plugin_open(s->host, NRL_KIND_BACKEND, name, &p) == NRL_OK && backend_runs(s, p);
+}
+
+/* Which backend computes, and its options: the one that was asked for; else the run's own, if it runs here; else the
+ * first that computes on the host. `auto` is the first that runs here. */
+static nrl_status choose_backend(nrl_inference *s, config_component *c)
+{
+    config_problems problems = {0};
+    component_read(&s->memory, &problems, "backend", s->backend ? NULL : s->run_backend, s->backend, c);
+    NRL_TRY(problems_report(&problems));
+    if (c->name && strcmp(c->name, "auto") && !s->backend && !run_backend_works(s, c->name)) {
+        const char *why = nrl_error_text();
+        nrl_warn("the run's backend '%s' is not used: %.*s; the host computes", c->name, (int)strcspn(why, "\n"), why);
+        *c = (config_component){0};
+    }
+    if (c->name && !strcmp(c->name, "auto")) {
+        c->name = first_backend(s, false);
+        if (!c->name) return nrl_fail(NRL_ERR_CONFIG, "no installed backend runs on this machine");
+    }
+    if (!c->name) c->name = first_backend(s, true);
+    return c->name ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "no backend that computes on the host is installed");
+}
+
 static nrl_status open_backend(nrl_inference *s)
 {
-    const plugin *p, **list;
-    config_component c = {.name = s->backend && strcmp(s->backend, "auto") ? s->backend : NULL};
+    const plugin *p;
+    config_component c = {0};
     config_problems problems = {0};
     void *options;
-    size_t n = c.name ? 0 : plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
-    for (size_t i = 0; i < n && !c.name; i++) {
-        const nrl_backend *table = (const nrl_backend *)list[i]->table;
-        if (s->backend ? plugin_ask(s->host, list[i], backend_probe, NULL, NRL_ERR_PLUGIN) == NRL_OK
-                       : !table->stream_create)
-            c.name = list[i]->name;
-    }
-    if (!c.name)
-        return nrl_fail(NRL_ERR_CONFIG, s->backend ? "no installed backend runs on this machine"
-                                                   : "no backend that computes on the host is installed");
+    NRL_TRY(choose_backend(s, &c));
     NRL_TRY(plugin_open(s->host, NRL_KIND_BACKEND, c.name, &p));
-    nrl_node *chosen = node_new(&s->memory, NRL_NODE_MAP);
+    nrl_node *chosen = c.options ? node_copy(&s->memory, c.options) : node_new(&s->memory, NRL_NODE_MAP);
     for (uint32_t i = 0; i < p->table->n_options; i++) /* a text does not depend on what else is generated */
         if (!strcmp(option_row(p->table->options, i, p->table->option_size)->name, "independent_rows"))
-            node_append(&s->memory, chosen, "independent_rows", node_bool(&s->memory, true));
+            node_set(&s->memory, chosen, "independent_rows", node_bool(&s->memory, true));
     c.options = chosen;
     c.resolved = node_new(&s->memory, NRL_NODE_MAP);
     plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &p, &options);
     NRL_TRY(problems_report(&problems));
     const nrl_backend *table = (const nrl_backend *)p->table;
     if (table->probe) NRL_TRY(table->probe());
+    s->computes_on = p->name;
     return device_open(table, options, 0, &s->device);
 }
 
@@ -74,6 +109,7 @@ static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype
     NRL_TRY(open_backend(s));
     NRL_TRY(ctx_create(&s->device, &s->ctx));
     const storage_spec spec = {.compute = s->precision ? s->precision : own};
+    s->weights = spec.compute;
     ctx_set_compute(s->ctx, s->device.table.stream_create ? spec.compute : NRL_DTYPE_F32);
     NRL_TRY(storage_bind(s->ctx, s->model, &spec, &s->storage));
     s->work.ctx = s->ctx;
@@ -107,12 +143,14 @@ static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, con
 }
 
 /* Adapters are added to what they stand on. */
-static nrl_status read_checkpoint(nrl_inference *s, checkpoint *c)
+static nrl_status read_checkpoint(nrl_inference *s)
 {
+    checkpoint *c = s->checkpoint;
     const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &s->formats, .signer = checkpoint_signer(c)};
     const nrl_node *config, *train = nrl_node_find(checkpoint_node(c, "config"), "train");
     const bool is_bf16 = !strcmp(nrl_node_string(nrl_node_find(train, "precision"), ""), "bf16");
     const bool has_adapters = checkpoint_node(c, "adapters"); /* in bf16 the sum would lose most of them */
+    s->step = checkpoint_step(c);
     NRL_TRY(describe_checkpoint(s, c, &config));
     NRL_TRY(open_model(s, config, is_bf16 && !has_adapters ? NRL_DTYPE_BF16 : NRL_DTYPE_F32));
     return origin_load(&from, s->ctx, s->model, NULL);
@@ -128,17 +166,9 @@ static nrl_dtype stored_dtype(const weight_files *w)
 
 static nrl_status open_any(nrl_inference *s, const char *path)
 {
-    const char *dir;
-    NRL_TRY(origin_checkpoint(path, &s->memory, &dir));
-    if (dir) {
-        checkpoint *c;
-        NRL_TRY(checkpoint_open_signed(dir, s->signer, &c));
-        nrl_status st = read_checkpoint(s, c);
-        checkpoint_close(c);
-        return st;
-    }
     const nrl_node *config;
     weight_files *w;
+    if (s->checkpoint) return read_checkpoint(s);
     NRL_TRY(weights_open(&s->formats, NRL_HOLDS_MODEL, path, &w));
     s->format = w->format;
     s->path = arena_strdup(&s->memory, w->info.path);
@@ -162,14 +192,48 @@ static nrl_status open_tokenizer(nrl_inference *s)
     return NRL_OK;
 }
 
-static nrl_status begin(nrl_inference *s, const nrl_environment *env)
+/* The texts of a list, or of a single text, of a config; in s->memory. */
+static const char **list_texts(nrl_inference *s, const nrl_node *list, size_t *n)
 {
-    *s = (nrl_inference){.host = component_host(env)};
-    s->formats = (format_scope){.host = s->host, .variable = env->variable};
-    if (!env->public_key) return NRL_OK;
-    sign_public_key *key = arena_alloc(&s->memory, sizeof *key);
+    const bool is_list = nrl_node_kind(list) == NRL_NODE_LIST;
+    const size_t most = is_list ? nrl_node_size(list) : nrl_node_kind(list) == NRL_NODE_STRING;
+    const char **texts = arena_alloc(&s->memory, (most + 1) * sizeof *texts);
+    for (*n = 0; *n < most; ++*n)
+        texts[*n] = arena_strdup(&s->memory, nrl_node_string(is_list ? nrl_node_at(list, *n) : list, ""));
+    return texts;
+}
+
+/* Finds plugins where the run found them. */
+static void open_host(nrl_inference *s, const nrl_environment *env)
+{
+    const nrl_node *config = s->checkpoint ? checkpoint_node(s->checkpoint, "config") : NULL;
+    const nrl_node *plugins = nrl_node_find(config, "plugins"), *allow = nrl_node_find(plugins, "allow");
+    const bool is_map = nrl_node_kind(plugins) == NRL_NODE_MAP;
+    const char *exe_dir = env->exe_dir ? env->exe_dir : plugin_own_exe_dir(&s->memory);
+    size_t n, n_allow;
+    const char **folders = list_texts(s, is_map ? nrl_node_find(plugins, "folders") : plugins, &n);
+    s->host = plugin_host_create(env->plugin_path, folders, env->no_config_plugins ? 0 : n, exe_dir);
+    plugin_host_add_user(s->host, env->user_plugins);
+    plugin_host_limit(s->host, env->variable ? env->variable("NRL_PLUGIN_TIMEOUT") : NULL);
+    if (env->no_config_plugins) plugin_host_skip(s->host, n);
+    if (nrl_node_kind(allow) != NRL_NODE_LIST) return;
+    const char **words = list_texts(s, allow, &n_allow);
+    plugin_host_restrict(s->host, words, n_allow);
+}
+
+/* Finds what `path` is; a run or a checkpoint is opened. */
+static nrl_status begin(nrl_inference *s, const nrl_environment *env, const char *path)
+{
+    const char *dir = NULL;
+    sign_public_key *key = env->public_key ? arena_alloc(&s->memory, sizeof *key) : NULL;
     s->signer = key;
-    return sign_read_public(env->public_key, key);
+    nrl_status st = key ? sign_read_public(env->public_key, key) : NRL_OK;
+    if (st == NRL_OK) st = origin_checkpoint(path, &s->memory, &dir);
+    if (st == NRL_OK && dir) st = checkpoint_open_signed(dir, s->signer, &s->checkpoint);
+    open_host(s, env);
+    s->formats = (format_scope){.host = s->host, .variable = env->variable};
+    if (s->checkpoint) s->run_backend = nrl_node_find(checkpoint_node(s->checkpoint, "config"), "backend");
+    return st;
 }
 
 static void end(nrl_inference *s)
@@ -185,6 +249,7 @@ static void end(nrl_inference *s)
     if (s->model) model_destroy(s->model);
     chat_template_close(s->chat);
     tokenizer_close(s->tokenizer);
+    checkpoint_close(s->checkpoint);
     plugin_host_destroy(s->host);
     inputs_free(&s->inputs);
     arena_free(&s->memory);
@@ -204,11 +269,14 @@ nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env,
     if (o.precision && o.precision != NRL_DTYPE_F32 && o.precision != NRL_DTYPE_BF16)
         return nrl_fail(NRL_ERR_CONFIG, "precision: expected f32 or bf16");
     nrl_inference *s = mem_alloc(sizeof *s);
-    nrl_status st = begin(s, env);
-    s->precision = (nrl_dtype)o.precision;
+    *s = (nrl_inference){.precision = (nrl_dtype)o.precision, .step = -1};
     if (o.backend) s->backend = arena_strdup(&s->memory, o.backend);
+    nrl_status st = begin(s, env, path);
     if (st == NRL_OK) st = open_any(s, path);
     if (st == NRL_OK) st = open_tokenizer(s);
+    checkpoint_close(s->checkpoint);
+    s->checkpoint = NULL;
+    s->run_backend = NULL;
     *out = st == NRL_OK ? s : NULL;
     if (st != NRL_OK) nrl_inference_close(s);
     return st;
@@ -230,7 +298,10 @@ void nrl_inference_info_fill(const nrl_inference *s, nrl_inference_info *fill)
                                      .max_positions = s->model->info.max_positions,
                                      .parameters = model_n_params(s->model),
                                      .config = s->model->config,
-                                     .tokenizer = s->tokenizer_dir};
+                                     .tokenizer = s->tokenizer_dir,
+                                     .backend = s->computes_on,
+                                     .precision = s->weights,
+                                     .step = s->step};
     memcpy(fill, &info, fill->size < sizeof info ? fill->size : sizeof info);
 }
 
@@ -449,20 +520,16 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
         .overwrite = all.overwrite,
         .inputs = &s.inputs,
     };
-    const char *from = NULL;
-    checkpoint *c = NULL;
-    nrl_status st = begin(&s, env);
-    s.precision = NRL_DTYPE_F32; /* all values as they are */
-    if (st == NRL_OK) st = origin_checkpoint(path, &s.memory, &from);
+    s = (nrl_inference){.precision = NRL_DTYPE_F32}; /* all values as they are */
+    nrl_status st = begin(&s, env, path);
     format_scope formats = s.formats;
     formats.name = all.format;
-    if (st == NRL_OK && from) {
-        const model_origin origin = {.checkpoint = from, .formats = &s.formats, .signer = s.signer};
+    if (st == NRL_OK && s.checkpoint) {
+        const model_origin origin = {
+            .checkpoint = checkpoint_dir(s.checkpoint), .formats = &s.formats, .signer = s.signer};
         origin_add_inputs(&origin, "the source", &s.inputs);
         st = format_for_writing(&formats, all.adapters ? NRL_HOLDS_ADAPTER : NRL_HOLDS_MODEL, NULL, &o.format);
-        if (st == NRL_OK) st = checkpoint_open_signed(from, s.signer, &c);
-        if (st == NRL_OK) st = export_checkpoint(&s, c, dir, &all, &o);
-        checkpoint_close(c);
+        if (st == NRL_OK) st = export_checkpoint(&s, s.checkpoint, dir, &all, &o);
     } else if (st == NRL_OK) {
         st = export_any(&s, path, dir, &all, &formats, &o);
     }

@@ -4,6 +4,7 @@
 #ifndef RUN_INFERENCE_MODEL_H
 #define RUN_INFERENCE_MODEL_H
 #include "base/sign.h"
+#include "checkpoint/checkpoint.h"
 #include "model/save.h"
 #include "plugin/host.h"
 #include "run/walk/storage.h"
@@ -17,8 +18,13 @@ struct nrl_inference {
     format_scope formats;          /* by probe */
     const nrl_format *format;      /* that it was read in; NULL: a checkpoint */
     const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
+    checkpoint *checkpoint;        /* that it is read from, until it is open; NULL: a model on disk */
     nrl_dtype precision;           /* of weights; NRL_DTYPE_NONE = their own */
-    const char *backend;           /* a name or "auto"; NULL = one that computes on the host */
+    const char *backend;           /* a name or "auto"; NULL = the run's, or one that computes on the host */
+    const nrl_node *run_backend;   /* of the run's config; NULL = none */
+    const char *computes_on;       /* name of the open backend */
+    nrl_dtype weights;             /* the precision that was chosen */
+    int64_t step;                  /* of the checkpoint; -1: a model on disk */
     device device;
     nrl_ctx *ctx;
     model *model;

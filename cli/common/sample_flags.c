@@ -4,6 +4,7 @@
 #include "cli/common/sample_flags.h"
 #include "cli/common/cli.h"
 #include <nrl/tensor.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,14 @@ nrl_status sample_take_model(int *argc, char **argv, nrl_inference_options *opti
     options->precision = !strcmp(precision, "f32") ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
     if (!strcmp(precision, "f32") || !strcmp(precision, "bf16")) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "--precision: '%s': expected auto, f32 or bf16", precision);
+}
+
+void sample_print_model(const nrl_inference *m)
+{
+    nrl_inference_info info = {.size = sizeof info};
+    nrl_inference_info_fill(m, &info);
+    fprintf(stderr, "backend %s, weights %s", info.backend, nrl_dtype_name((nrl_dtype)info.precision));
+    fprintf(stderr, info.step < 0 ? "\n" : ", step %lld\n", (long long)info.step);
 }
 
 nrl_status sample_take_flags(arena *a, int *argc, char **argv, const sample_defaults *defaults,

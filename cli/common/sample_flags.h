@@ -17,5 +17,7 @@ nrl_status sample_take_flags(arena *a, int *argc, char **argv, const sample_defa
                              nrl_sample_options *options);
 /* The same for --precision and --backend. */
 nrl_status sample_take_model(int *argc, char **argv, nrl_inference_options *options);
+/* The backend and the precision of an open model, as a line on standard error. */
+void sample_print_model(const nrl_inference *m);
 
 #endif

@@ -55,7 +55,8 @@ const cli_verb cli_verbs[] = {
      "FILE.yaml|RUN [key=value ...] [--json]\n"
      "         nrl eval SRC --task [FORMAT=]FILE ... [--shots N --examples FILE]\n"
      "           [--limit N] [--max-tokens N] [--rows FILE] [--json]\n"
-     "         nrl eval SRC --text FILE [--window N] [--json]",
+     "         nrl eval SRC --text FILE [--window N] [--json]\n"
+     "           SRC: also [--backend NAME] [--precision auto|f32|bf16]",
      "eval runs/sft", "the loss over data.eval",
      "RUN is a run's directory (evaluates its newest checkpoint, else its model),\n"
      "RUN@best, RUN@STEP or a checkpoint; FILE.yaml evaluates the model that the\n"
@@ -87,7 +88,8 @@ const cli_verb cli_verbs[] = {
      "--json prints token ids; with --logprobs, log-probs of the tokens and of the K\n"
      "most likely ones; with --stream, a line for each token. Weights are bf16 if SRC\n"
      "stores bf16 or was trained in bf16, else f32; --precision selects one.\n"
-     "--backend: where to compute, such as cuda; default: the CPU."},
+     "--backend: where to compute, such as cuda; default: the backend of the run,\n"
+     "else the CPU."},
     {"chat",
      "SRC [--system TEXT] [--max-tokens N] [--temperature T]\n"
      "         [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty R]\n"

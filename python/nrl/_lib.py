@@ -111,9 +111,13 @@ class nrl_sampled_token(Structure):
                 ("top_logps", POINTER(ctypes.c_float))]
 
 
+class nrl_inference_options(Structure):
+    _fields_ = [("size", c_uint32), ("precision", c_uint32), ("backend", c_char_p)]
+
+
 class nrl_inference_info(Structure):
     _fields_ = [("size", c_uint32), ("vocab_size", c_int32), ("max_positions", c_int64), ("parameters", c_int64),
-                ("config", c_void_p), ("tokenizer", c_char_p)]
+                ("config", c_void_p), ("tokenizer", c_char_p), ("backend", c_char_p), ("precision", c_uint32), ("step", c_int64)]
 
 
 class nrl_export_options(Structure):
@@ -188,7 +192,8 @@ class nrl_gradcheck_options(Structure):
                 ("tolerance", c_double)]
 
 
-STRUCTS = [nrl_value, nrl_run_event, nrl_environment, nrl_sample_options, nrl_sampled_token, nrl_inference_info,
+STRUCTS = [nrl_value, nrl_run_event, nrl_environment, nrl_sample_options, nrl_sampled_token, nrl_inference_options,
+           nrl_inference_info,
            nrl_export_options, nrl_token_ids, nrl_tokenizer_info, nrl_open_tokenizer, nrl_checkpoint_info, nrl_checkpoint_tensor, nrl_mat, nrl_plugin, nrl_option,
            nrl_metric, nrl_algorithm, nrl_tape_record, nrl_gradcheck_options]
 
@@ -253,7 +258,7 @@ _SIGNATURES = {
     "nrl_run_logps": (status, [_P, _I32S, _I64S, c_size_t, _F32S]),
     "nrl_run_vocab_size": (c_int32, [_P]),
     "nrl_run_tokenizer": (_P, [_P]),
-    "nrl_inference_open": (status, [c_char_p, _ENV, _PP]),
+    "nrl_inference_open_with": (status, [c_char_p, _ENV, POINTER(nrl_inference_options), _PP]),
     "nrl_inference_close": (None, [_P]),
     "nrl_inference_info_fill": (None, [_P, POINTER(nrl_inference_info)]),
     "nrl_inference_logits": (status, [_P, _I32S, _I64S, c_size_t, _F32S]),

@@ -193,14 +193,16 @@ _FINISH = {0: None, 1: "stop", 2: "length"}
 
 
 class Model:
-    """A model to use and not to train, in f32 on the CPU: a run's folder (its newest checkpoint), one checkpoint, or a model on
-    disk. It belongs to the thread that opened it."""
+    """A model to use and not to train: a run's folder (its newest checkpoint), one checkpoint, or a model on disk. It belongs to the
+    thread that opened it. `backend` and `precision` ("f32", "bf16") as for `nrl sample`; None: the run's own, else the CPU."""
 
-    def __init__(self, path, template=None, plugin_path=None, public_key=None):
+    def __init__(self, path, template=None, plugin_path=None, public_key=None, backend=None, precision=None):
         pointer = c_void_p()
         self._pointer = None
         self._env = _lib.environment(plugin_path, public_key)
-        check(lib.nrl_inference_open(_lib.path(path), byref(self._env), byref(pointer)))
+        options = _lib.nrl_inference_options(size=sizeof(_lib.nrl_inference_options), backend=_lib.text(backend),
+                                             precision=_DTYPES[precision] if precision else 0)
+        check(lib.nrl_inference_open_with(_lib.path(path), byref(self._env), byref(options), byref(pointer)))
         self._pointer = pointer
         if template is not None:
             check(lib.nrl_inference_set_template(pointer, _lib.text(template)))

@@ -51,7 +51,16 @@ for switch in flag variable list; do
     run 2 "$@" check named.yaml $allow
     nothing_ran "$* check named.yaml $allow"
 done
-for command in "sample stranger-run --prompt a" "export stranger-run exported" "report stranger-run" "checkpoint verify stranger-run"; do
+for command in "sample stranger-run --prompt a" "export stranger-run exported --overwrite" "eval stranger-run --text train.jsonl"; do
+    # shellcheck disable=SC2086
+    "$nrl" --no-plugins-from-config $command >out 2>err
+    nothing_ran "--no-plugins-from-config $command"
+    # shellcheck disable=SC2086
+    "$nrl" $command >out 2>err
+    [ -e executed ] || is "code of a folder that the run searched, by nrl $command" "left alone" executed
+    rm -f executed
+done
+for command in "report stranger-run" "checkpoint verify stranger-run"; do
     # shellcheck disable=SC2086
     "$nrl" $command >out 2>err
     nothing_ran "$command"

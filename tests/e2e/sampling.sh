@@ -30,6 +30,7 @@ is "greedy, as one text" "$greedy" "a b o j o jh q yd r yd v"
 is "the same behind the prompt" "a b$(text --max-tokens 12)" "$greedy"
 has out '"prompt":"a b"'
 has out '"tokens":12'
+has err "backend cpu, weights f32"
 
 hot=$(text --temperature 5 --seed 1)
 is "drawn with the same seed" "$(text --temperature 5 --seed 1)" "$hot"

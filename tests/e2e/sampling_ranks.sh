@@ -24,6 +24,11 @@ show {conversations = {{{role = "user", content = "Hello"}}}, max_tokens = 6, re
 local text = run:sample({prompts = {"What is two"}, max_tokens = 8})[1]
 show {prompts = {"What is two"}, max_tokens = 8, temperature = 3, top_k = 1, seed = 4}
 show {prompts = {"What is two"}, max_tokens = 8, temperature = 1, seed = 4, n = 2}
+show {prompts = {"What is two", "Hello"}, max_tokens = 8, temperature = 2, seed = 5, top_k = 5}
+show {prompts = {"What is two", "Hello"}, max_tokens = 8, temperature = 2, seed = 5, top_k = 9, top_p = 0.7}
+show {prompts = {"What is two", "Hello"}, max_tokens = 8, temperature = 2, seed = 5, min_p = 0.3}
+assert(#text > 4)
+show {prompts = {"What is two", "Hello"}, max_tokens = 8, stop = {text:sub(3, 4), "never"}}
 LUA
 run 0 run sample.lua out=one "$one_thread"
 grep -v "^out" out >alone

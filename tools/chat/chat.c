@@ -174,6 +174,7 @@ static nrl_status chat_verb(int argc, char **argv)
         env.public_key = public_key;
         st = nrl_inference_open_with(argv[1], &env, &model, &c.m);
     }
+    if (st == NRL_OK) sample_print_model(c.m);
     if (st == NRL_OK) st = nrl_inference_set_template(c.m, template);
     if (st == NRL_OK) {
         signal(SIGINT, on_interrupt);

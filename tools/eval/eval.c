@@ -5,6 +5,7 @@
  */
 #include "base/json.h"
 #include "cli/common/experiment.h"
+#include "cli/common/sample_flags.h"
 #include "task.h"
 #include "text_score.h"
 #include <errno.h>
@@ -145,6 +146,7 @@ typedef struct {
     size_t n;
     int64_t shots, limit, max_tokens;
     bool json;
+    nrl_inference_options model;
 } task_flags;
 
 static nrl_status take_number(int *argc, char **argv, const char *flag, int64_t least, int64_t *out)
@@ -219,6 +221,19 @@ static nrl_status read_tasks(arena *a, const task_flags *f, task *tasks, task *e
     return NRL_OK;
 }
 
+/* The weights and where they compute: in a map, and unless it is printed as JSON as lines. */
+static void add_model(arena *a, nrl_node *map, const char *source, const nrl_inference *m, bool json)
+{
+    nrl_inference_info info = {.size = sizeof info};
+    nrl_inference_info_fill(m, &info);
+    const char *precision = nrl_dtype_name((nrl_dtype)info.precision);
+    node_append_text(a, map, "weights", source);
+    node_append_text(a, map, "backend", info.backend);
+    node_append_text(a, map, "precision", precision);
+    if (!json)
+        cli_page("%-24s %s\n%-24s %s\n%-24s %s\n", "weights", source, "backend", info.backend, "precision", precision);
+}
+
 static nrl_status score_tasks(arena *a, const char *source, const nrl_environment *env, const task_flags *f)
 {
     task *tasks = arena_alloc(a, f->n * sizeof *tasks), examples = {0};
@@ -228,10 +243,9 @@ static nrl_status score_tasks(arena *a, const char *source, const nrl_environmen
     NRL_TRY(read_tasks(a, f, tasks, &examples));
     if (f->rows && !(rows = fopen(f->rows, "wxe")))
         return nrl_fail(NRL_ERR_CONFIG, "--rows: cannot create %s: %s", f->rows, strerror(errno));
-    nrl_status st = nrl_inference_open(source, env, &m);
-    node_append_text(a, all, "weights", source);
+    nrl_status st = nrl_inference_open_with(source, env, &f->model, &m);
+    if (st == NRL_OK) add_model(a, all, source, m, f->json);
     node_append(a, all, "tasks", list);
-    if (st == NRL_OK && !f->json) cli_page("%-24s %s\n", "weights", source);
     for (size_t i = 0; i < f->n && st == NRL_OK; i++) {
         task_scores s;
         st = task_score(a, m, &tasks[i], &examples, f->shots, f->max_tokens, rows, &s);
@@ -249,12 +263,14 @@ static nrl_status score_tasks(arena *a, const char *source, const nrl_environmen
 /* ---- a text ---- */
 
 static nrl_status score_text(arena *a, const char *source, const nrl_environment *env, const char *file, int64_t window,
-                             bool json)
+                             const nrl_inference_options *options, bool json)
 {
     nrl_inference *m;
     text_scores s;
-    NRL_TRY(nrl_inference_open(source, env, &m));
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    NRL_TRY(nrl_inference_open_with(source, env, options, &m));
     nrl_status st = text_score(a, m, file, window, &s);
+    if (st == NRL_OK) add_model(a, map, source, m, json);
     nrl_inference_close(m);
     NRL_TRY(st);
     double n = (double)s.tokens;
@@ -270,10 +286,8 @@ static nrl_status score_text(arena *a, const char *source, const nrl_environment
                   {"bits_per_byte", "", s.nll / log(2) / (double)s.bytes},
                   {"token_accuracy", "", (double)s.correct / n},
                   {"entropy", " nats", s.entropy / n}};
-    nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append_text(a, map, "weights", source);
     node_append_text(a, map, "text", file);
-    if (!json) cli_page("%-24s %s\n%-24s %s\n", "weights", source, "text", file);
+    if (!json) cli_page("%-24s %s\n", "text", file);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         node_append(a, map, values[i].name, node_f64(a, values[i].value));
         if (!json) printf("%-24s %.9g%s\n", values[i].name, values[i].value, values[i].unit);
@@ -301,12 +315,13 @@ static nrl_status eval_verb(int argc, char **argv)
     bool json = cli_take_flag(&argc, argv, "--json");
     NRL_TRY(take_task_flags(&argc, argv, &tasks));
     tasks.json = json;
+    if (tasks.n || text) NRL_TRY(sample_take_model(&argc, argv, &tasks.model));
     NRL_TRY(cli_expect(argc, argv, 1, tasks.n || text ? 1 : -1));
     experiment_environment(&a, &env);
     if (tasks.n && text) return nrl_fail(NRL_ERR_CONFIG, "give one of --task and --text");
     if (tasks.n || text) {
-        nrl_status scored =
-            tasks.n ? score_tasks(&a, argv[1], &env, &tasks) : score_text(&a, argv[1], &env, text, window, json);
+        nrl_status scored = tasks.n ? score_tasks(&a, argv[1], &env, &tasks)
+                                    : score_text(&a, argv[1], &env, text, window, &tasks.model, json);
         arena_free(&a);
         return scored;
     }

@@ -356,6 +356,7 @@ static nrl_status sample_verb(int argc, char **argv)
         env.public_key = flags.public_key;
         st = nrl_inference_open_with(argv[1], &env, &model, &m);
     }
+    if (st == NRL_OK) sample_print_model(m);
     if (st == NRL_OK) st = sample(&a, m, &flags, &o);
     nrl_inference_close(m);
     arena_free(&a);

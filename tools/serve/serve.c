@@ -261,6 +261,7 @@ static nrl_status serve_verb(int argc, char **argv)
         env.public_key = public_key;
         st = nrl_inference_open_with(argv[1], &env, &model, &s.shared.model);
     }
+    if (st == NRL_OK) sample_print_model(s.shared.model);
     /* A model without a template still serves completions. */
     if (st == NRL_OK && nrl_inference_set_template(s.shared.model, template) != NRL_OK) {
         if (template || !nrl_inference_tokenizer(s.shared.model))

@@ -15,10 +15,11 @@
  *
  * The functions are in the library libnrl-inference (pkg-config nrl-inference, CMake nrl::libnrl-inference).
  *
- * A model computes on the host unless nrl_inference_options name another backend. Its weights are bf16 if the files
- * store bf16 or the run trained in bf16, else f32; on the host everything else is f32. nrl_run_logits, nrl_run_logps
- * and nrl_run_sample do the same with the current weights of an open run (nrl/run.h), on its device and in its
- * precision.
+ * The weights of a run compute on the run's own backend, with the options of its config; if that backend does not run
+ * on this machine, a warning says so and the host computes, as it does for models on disk. nrl_inference_options name
+ * another backend. Weights are bf16 if the files store bf16 or the run trained in bf16, else f32; on the host
+ * everything else is f32. nrl_run_logits, nrl_run_logps and nrl_run_sample do the same with the current weights of an
+ * open run (nrl/run.h), on its device and in its precision.
  *
  * Threads: a model belongs to the thread that opened it, except for calls marked [any]. Several may be open.
  * Ownership: results through `const` pointers are borrowed until the model or tokenizer is closed. Results described as
@@ -97,15 +98,17 @@ NRL_API nrl_status nrl_run_sample(nrl_run *run, const char *const *prompts, size
 typedef struct nrl_inference nrl_inference;
 
 /* Opens the directory of a run (its newest complete checkpoint), a checkpoint, or a model that a format plugin reads.
- * Adapters are added to their base model. Of `env`, plugin_path, exe_dir, variable and public_key are used and must
- * outlive the model. NRL_ERR_CONFIG if the path is none of the three; NRL_ERR_DATA, NRL_ERR_CORRUPT, NRL_ERR_MEMORY. */
+ * Adapters are added to their base model. Of `env`, plugin_path, exe_dir, user_plugins, variable, public_key and
+ * no_config_plugins are used and must outlive the model. Plugins are also found where the run's config says
+ * (`plugins`, limited by plugins.allow), unless no_config_plugins. NRL_ERR_CONFIG if the path is none of the three;
+ * NRL_ERR_DATA, NRL_ERR_CORRUPT, NRL_ERR_MEMORY. */
 NRL_API nrl_status nrl_inference_open(const char *path, const nrl_environment *env, nrl_inference **out);
 NRL_API void nrl_inference_close(nrl_inference *m); /* m may be NULL */
 
 typedef struct {
     uint32_t size;
     uint32_t precision;  /* of the weights: NRL_DTYPE_F32 or NRL_DTYPE_BF16; 0 = as above */
-    const char *backend; /* name of a backend, or "auto" for the first that runs on this machine; NULL = the host */
+    const char *backend; /* name of a backend, or "auto" for the first that runs on this machine; NULL = as above */
 } nrl_inference_options;
 /* The same with options. NRL_ERR_CONFIG if the backend does not exist or does not run here. */
 NRL_API nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env,
@@ -118,6 +121,9 @@ typedef struct {
     int64_t parameters;     /* elements of all weights without adapters */
     const nrl_node *config; /* config.json */
     const char *tokenizer;  /* directory or file of the tokenizer; NULL = none */
+    const char *backend;    /* name of the backend that computes */
+    uint32_t precision;     /* nrl_dtype of the weights */
+    int64_t step;           /* of the checkpoint; -1: a model on disk */
 } nrl_inference_info;
 NRL_API void nrl_inference_info_fill(const nrl_inference *m, nrl_inference_info *fill);
 
