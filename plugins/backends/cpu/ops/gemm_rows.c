@@ -20,8 +20,10 @@ typedef uint32_t word_lanes __attribute__((vector_size(LANES * 4)));
 typedef uint16_t half_lanes __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 #endif
 
-/* Registers for partial sums, and rows of a that stay in the second-level cache while b passes. */
-enum { MAX_N = 8, TILE_M = LANES == 16 ? 8 : 4, TILE_N = LANES == 4 ? 2 : 3, CHUNK_FLOATS = 96 * 1024, AHEAD = 8192 };
+/* Registers for partial sums. TILE_M rows of a stay in the first-level cache while CHUNK_BYTES of b, which stay in the
+ * second-level cache, pass; FEW_BYTES of a stay near while all of b passes once, from memory. */
+enum { MAX_N = 8, TILE_M = 4, TILE_N = LANES == 16 ? 6 : LANES == 8 ? 3 : 2 };
+enum { CHUNK_BYTES = 256 * 1024, FEW_BYTES = 64 * 1024, AHEAD = 8192 };
 
 typedef struct {
     const nrl_gemm_args *a;
@@ -39,6 +41,33 @@ ALWAYS_INLINE float sum_of_lanes(lanes x)
     for (int i = 0; i < width; i++)
         v[i] += v[i + width];
     return v[0];
+}
+
+/* The sums of four vectors, each added as in sum_of_lanes. */
+ALWAYS_INLINE void sums_of_four(const lanes *x, float *sums)
+{
+#if defined(__AVX2__)
+    __m128 q[4];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+#if defined(__AVX512F__)
+        const __m512d wide = _mm512_castps_pd((__m512)x[i]);
+        const __m256 half = _mm256_add_ps(_mm256_castpd_ps(_mm512_castpd512_pd256(wide)),
+                                          _mm256_castpd_ps(_mm512_extractf64x4_pd(wide, 1)));
+#else
+        const __m256 half = (__m256)x[i];
+#endif
+        q[i] = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    }
+    /* lanes 0 + 2 and 1 + 3 of two vectors, then of four */
+    const __m128 a = _mm_add_ps(_mm_unpacklo_ps(q[0], q[1]), _mm_unpackhi_ps(q[0], q[1]));
+    const __m128 b = _mm_add_ps(_mm_unpacklo_ps(q[2], q[3]), _mm_unpackhi_ps(q[2], q[3]));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a)));
+#else
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        sums[i] = sum_of_lanes(x[i]);
+#endif
 }
 
 /* By intrinsics because compilers convert a vector of 16 bits in halves. */
@@ -67,7 +96,8 @@ ALWAYS_INLINE void tile(const rows_task *t, int64_t i, int64_t j, int m, int n, 
     const int64_t k = t->k, whole = k / LANES * LANES;
     const float *a[TILE_M];
     const char *b[MAX_N];
-    lanes sum[TILE_M][MAX_N]; /* m x n of them, in registers */
+    lanes sum[TILE_M * MAX_N]; /* m x n of them, in registers */
+    float total[TILE_M * MAX_N];
     UNROLL
     for (int x = 0; x < m; x++)
         a[x] = mat_at(&g->a, i + x, 0, 4);
@@ -75,10 +105,8 @@ ALWAYS_INLINE void tile(const rows_task *t, int64_t i, int64_t j, int m, int n, 
     for (int y = 0; y < n; y++)
         b[y] = mat_at(&g->b, j + y, 0, is_half ? 2 : 4);
     UNROLL
-    for (int x = 0; x < m; x++)
-        UNROLL
-    for (int y = 0; y < n; y++)
-        sum[x][y] = (lanes){0};
+    for (int z = 0; z < m * n; z++)
+        sum[z] = (lanes){0};
     for (int64_t at = 0; at < whole; at += LANES) {
         lanes right[MAX_N];
         UNROLL
@@ -92,14 +120,20 @@ ALWAYS_INLINE void tile(const rows_task *t, int64_t i, int64_t j, int m, int n, 
             const lanes left = *(const loose_lanes *)(const void *)(a[x] + at);
             UNROLL
             for (int y = 0; y < n; y++)
-                sum[x][y] += left * right[y];
+                sum[x * n + y] += left * right[y];
         }
     }
+    UNROLL
+    for (int z = 0; z + 4 <= m * n; z += 4)
+        sums_of_four(sum + z, total + z);
+    UNROLL
+    for (int z = m * n / 4 * 4; z < m * n; z++)
+        total[z] = sum_of_lanes(sum[z]);
     UNROLL
     for (int x = 0; x < m; x++)
         UNROLL
     for (int y = 0; y < n; y++) {
-        float s = sum_of_lanes(sum[x][y]);
+        float s = total[x * n + y];
         for (int64_t at = whole; at < k; at++)
             s += a[x][at] * load_b_one(b[y], at, is_half);
         float *c = mat_at(&g->c, i + x, j + y, 4), value = (float)g->alpha * s;
@@ -113,10 +147,6 @@ ALWAYS_INLINE void tiles_of_rows(const rows_task *t, int64_t i, int64_t end, int
 {
     for (; i + TILE_M <= end; i += TILE_M)
         tile(t, i, j, TILE_M, n, is_half);
-    if (TILE_M > 4 && i + 4 <= end) {
-        tile(t, i, j, 4, n, is_half);
-        i += 4;
-    }
     if (i + 2 <= end) {
         tile(t, i, j, 2, n, is_half);
         i += 2;
@@ -148,12 +178,14 @@ static void columns_bf16(const rows_task *t, int64_t i, int64_t end, int64_t j, 
 static void column_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const rows_task *t = arg;
-    const int64_t m = t->a->c.rows;
-    int64_t most = CHUNK_FLOATS / t->k / TILE_M * TILE_M;
+    const int64_t m = t->a->c.rows, width = CHUNK_BYTES / (t->k * (t->is_half ? 2 : 4)) / TILE_N * TILE_N;
+    const bool few = m * t->k * 4 <= FEW_BYTES;
+    const int64_t rows = few ? m : TILE_M, step = few || !width ? end - begin : width;
     (void)thread;
-    if (most < TILE_M) most = TILE_M;
-    for (int64_t i = 0; i < m; i += most)
-        (t->is_half ? columns_bf16 : columns_f32)(t, i, m - i < most ? m : i + most, begin, end);
+    for (int64_t j = begin; j < end; j += step)
+        for (int64_t i = 0; i < m; i += rows)
+            (t->is_half ? columns_bf16 : columns_f32)(t, i, m - i < rows ? m : i + rows, j,
+                                                      end - j < step ? end : j + step);
 }
 
 OP(gemm)
