@@ -260,12 +260,14 @@ campaign_bench() {
     bench overlap.py --tiny --layers 4 --vocab 512 --steps 3 --repeats "$n"
     bench compress.py --steps 20 --only none powersgd topk-10
     bench all_reduce.py --most 1 --shorter 10 --repeats "$n" ${peers:+--python "$peers"}
+    bench serve.py --model tiny --layers 4 --tokens 8 --repeats "$n"
     if [ -z "$peers" ]; then
-        echo "skipped: sft_vs_torch.py, dpo_vs_torch.py: NRL_PEERS_PYTHON names no python with torch"
+        echo "skipped: sft_vs_torch.py, dpo_vs_torch.py, generate_vs_transformers.py: NRL_PEERS_PYTHON names no python with torch"
         return
     fi
     bench sft_vs_torch.py "$source/configs/models/tiny.json" --batch 4 --length 128 --repeats "$n" --python "$peers"
     bench dpo_vs_torch.py --model tiny --layers 4 --pairs 16 --repeats "$n" --python "$peers"
+    "$peers" "$source/tests/bench/generate_vs_transformers.py" "$nrl" --model tiny --layers 4 --tokens 8 --repeats "$n"
 }
 
 # memory STEP: the resident set after that step, in bytes

@@ -21,6 +21,21 @@ def model_config(name, layers):
     return dict({"smollm2": SMOLLM2, "tiny": TINY}[name], num_hidden_layers=layers)
 
 
+def write_tokenizer(folder, vocab):
+    """Bytes and pairs of bytes, up to the size of the vocabulary; without an end token, so that every text has its length."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the alphabet of byte-level BPE (GPT-2)
+    others = [b for b in range(256) if b not in printable]
+    letters = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(others))]
+    merges = [(a, b) for a in letters for b in letters][:max(0, vocab - 256)]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    words = {word: i for i, word in enumerate(letters + [a + b for a, b in merges])}
+    with open(os.path.join(folder, "tokenizer.json"), "w") as f:
+        json.dump({"version": "1.0", "added_tokens": [], "pre_tokenizer": level, "decoder": level,
+                   "model": {"type": "BPE", "vocab": words, "merges": [f"{a} {b}" for a, b in merges]}}, f)
+    with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast"}, f)
+
+
 def log_normal(rng, median, sigma, least, most):
     return max(least, min(most, round(rng.lognormvariate(math.log(median), sigma))))
 
