@@ -94,23 +94,26 @@ const cli_verb cli_verbs[] = {
      "SRC [--system TEXT] [--max-tokens N] [--temperature T]\n"
      "         [--top-k K] [--top-p P] [--min-p P] [--repetition-penalty R]\n"
      "         [--stop TEXT ...] [--seed S] [--template NAME] [--public-key FILE]\n"
-     "         [--precision auto|f32|bf16] [--backend NAME]",
+     "         [--tools FILE] [--precision auto|f32|bf16] [--backend NAME]",
      "chat runs/sft", "talk to a model",
      "SRC as for `nrl sample`. Each line is a message of the user; answers are printed\n"
      "as they are generated, and Ctrl-C ends an answer. Defaults: 256 tokens,\n"
-     "temperature 0.7. /help lists commands, such as /reset, /system and /save."},
+     "temperature 0.7. /help lists commands, such as /reset, /system and /save.\n"
+     "--tools: a JSON list of tools for the template, as in OpenAI's API; calls of the\n"
+     "model are shown, and /result TEXT answers one."},
     {"serve",
      "SRC [--host ADDRESS] [--port N] [--api-key KEY]\n"
      "          [--name NAME] [--max-batch N] [--max-queue N] [--max-tokens N]\n"
-     "          [--max-cached N] [--template NAME] [--precision auto|f32|bf16]\n"
-     "          [--backend NAME] [--public-key FILE]",
+     "          [--max-cached N] [--grace SECONDS] [--template NAME]\n"
+     "          [--precision auto|f32|bf16] [--backend NAME] [--public-key FILE]",
      "serve runs/sft", "an OpenAI-compatible endpoint",
      "SRC as for `nrl sample`. Paths: /v1/chat/completions, /v1/completions,\n"
-     "/v1/models and /health. Defaults: 127.0.0.1, port 8000 (0 chooses a free one),\n"
-     "32 texts at once, 64 requests that wait (more get status 429), 256 tokens for a\n"
-     "request that names no number, 131072 tokens in the cache. The key may be in\n"
-     "NRL_API_KEY instead. --name: the name of the model, by default the last part of\n"
-     "SRC. SIGTERM finishes the requests under way."},
+     "/v1/models, /health, and / for a page to chat with a browser. Defaults:\n"
+     "127.0.0.1, port 8000 (0 chooses a free one), 32 texts at once, 64 requests that\n"
+     "wait (more get status 429), 256 tokens for a request that names no number,\n"
+     "131072 tokens in the cache. The key may be in NRL_API_KEY instead. --name: the\n"
+     "name of the model, by default the last part of SRC. After SIGTERM requests under\n"
+     "way have --grace seconds (60) to finish."},
     {"bench", "FILE.yaml [key=value ...] [--steps N] [--json]", "bench configs/sft.yaml",
      "speed, memory and time by phase",
      "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with\n"

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/common/experiment.h"
 #include "cli/common/sample_flags.h"
+#include "cli/common/tool_calls.h"
 #include <nrl/inference.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,9 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MAX_TOOLS = 16 << 20 };
+
 static const char help[] = "/reset         forgets the conversation\n"
                            "/system TEXT   replaces the system prompt and forgets the conversation\n"
                            "/seed N        sets the seed of the next answer\n"
+                           "/result TEXT   is what the oldest call of a tool without a result returned\n"
                            "/save FILE     appends the conversation to FILE, as a row of training data\n"
                            "/quit          ends the program\n";
 
@@ -23,7 +27,10 @@ typedef struct {
     nrl_sample_options options;
     arena memory; /* of the messages; reset with them */
     nrl_node *messages;
-    char *system; /* NULL = none */
+    char *system;          /* NULL = none */
+    const nrl_node *tools; /* of --tools; NULL = none */
+    tool_markers markers;
+    size_t n_results; /* calls of the last answer that have a result */
     bool is_terminal;
 } chat;
 
@@ -51,24 +58,77 @@ static void forget(chat *c)
     if (c->system) add_message(c, "system", c->system);
 }
 
+/* An answer on its way. */
+typedef struct {
+    chat *chat;
+    buffer text;
+    tool_parser *parser; /* NULL without tools */
+    nrl_node *calls;     /* a list, in the chat's memory */
+} chat_answer;
+
+static void take_text(void *user, const char *text, size_t size)
+{
+    chat_answer *a = user;
+    const size_t before = a->text.size;
+    buffer_add(&a->text, text, size);
+    if (size) cli_print(a->text.text + before);
+}
+
+/* A call is printed on a line of its own. */
+static void take_call(void *user, const tool_call *call)
+{
+    chat_answer *a = user;
+    arena *m = &a->chat->memory;
+    nrl_node *node = node_new(m, NRL_NODE_MAP), *function = node_new(m, NRL_NODE_MAP);
+    node_append_text(m, node, "id", call->id);
+    node_append_text(m, node, "type", "function");
+    node_append_text(m, function, "name", call->name);
+    node_append_text(m, function, "arguments", call->arguments);
+    node_append(m, node, "function", function);
+    node_append(m, a->calls, NULL, node);
+    cli_print(arena_printf(m, "%s[call %s(%s)]", a->text.size || nrl_node_size(a->calls) > 1 ? "\n" : "", call->name,
+                           call->arguments));
+}
+
 static nrl_status print_token(void *user, const nrl_sampled_token *t)
 {
-    buffer *answer = user;
-    if (t->piece_size) cli_print(t->piece);
+    chat_answer *a = user;
+    const tool_sink sink = {take_text, take_call, a};
+    if (a->parser)
+        tool_parser_token(a->parser, &a->chat->markers, t, &sink);
+    else
+        take_text(a, t->piece, t->piece_size);
+    if (a->parser && t->finish) tool_parser_end(a->parser, &sink);
     fflush(stdout);
-    buffer_add(answer, t->piece, t->piece_size);
     return interrupted ? NRL_ERR_STOPPED : NRL_OK;
+}
+
+/* Adds what was answered to the conversation; arguments as a map, as templates expect them. */
+static void add_answer(chat *c, const chat_answer *a)
+{
+    add_message(c, "assistant", a->text.text ? a->text.text : "");
+    c->n_results = 0;
+    if (!nrl_node_size(a->calls)) return;
+    const nrl_node *message = nrl_node_at(c->messages, nrl_node_size(c->messages) - 1);
+    node_append(&c->memory, (nrl_node *)(uintptr_t)message, "tool_calls", a->calls);
+    tool_calls_read_arguments(&c->memory, c->messages);
 }
 
 /* Answers the last message. An answer that was interrupted stays in the conversation as far as it was printed. */
 static nrl_status answer(chat *c)
 {
-    buffer text = {0};
+    chat_answer a = {.chat = c, .calls = node_new(&c->memory, NRL_NODE_LIST)};
     char *whole = NULL;
-    const nrl_node *conversation = c->messages;
+    nrl_node *map = node_new(&c->memory, NRL_NODE_MAP);
+    node_append(&c->memory, map, "messages", node_copy(&c->memory, c->messages));
+    if (c->tools) {
+        node_append(&c->memory, map, "tools", node_copy(&c->memory, c->tools));
+        a.parser = tool_parser_create(c->tools, SIZE_MAX, c->options.seed);
+    }
+    const nrl_node *conversation = map;
     c->options.conversations = &conversation;
     c->options.token = print_token;
-    c->options.token_user = &text;
+    c->options.token_user = &a;
     interrupted = 0;
     answering = 1;
     nrl_status st = nrl_inference_sample(c->m, NULL, 1, &c->options, &whole, NULL);
@@ -76,11 +136,28 @@ static nrl_status answer(chat *c)
     putchar('\n');
     fflush(stdout);
     if (st == NRL_ERR_STOPPED && interrupted) st = NRL_OK;
-    if (st == NRL_OK) add_message(c, "assistant", text.text ? text.text : "");
+    if (st == NRL_OK) add_answer(c, &a);
     c->options.seed++;
     nrl_free(whole);
-    buffer_free(&text);
+    tool_parser_destroy(a.parser);
+    buffer_free(&a.text);
     return st;
+}
+
+/* The result of the next call of the last answer; with the last result the model goes on. */
+static nrl_status add_result(chat *c, const char *text)
+{
+    size_t n = nrl_node_size(c->messages);
+    if (n < c->n_results + 1) return nrl_fail(NRL_ERR_CONFIG, "/result: no call waits for a result");
+    const nrl_node *calls = nrl_node_find(nrl_node_at(c->messages, n - 1 - c->n_results), "tool_calls");
+    if (c->n_results >= nrl_node_size(calls)) return nrl_fail(NRL_ERR_CONFIG, "/result: no call waits for a result");
+    const nrl_node *call = nrl_node_at(calls, c->n_results++);
+    add_message(c, "tool", text);
+    nrl_node *message = (nrl_node *)(uintptr_t)nrl_node_at(c->messages, n);
+    node_append_text(&c->memory, message, "name",
+                     nrl_node_string(nrl_node_find(nrl_node_find(call, "function"), "name"), ""));
+    node_append_text(&c->memory, message, "tool_call_id", nrl_node_string(nrl_node_find(call, "id"), ""));
+    return c->n_results == nrl_node_size(calls) ? answer(c) : NRL_OK;
 }
 
 static nrl_status save(const chat *c, const char *path)
@@ -88,6 +165,7 @@ static nrl_status save(const chat *c, const char *path)
     arena a = {0};
     nrl_node *row = node_new(&a, NRL_NODE_MAP);
     node_append(&a, row, "messages", node_copy(&a, c->messages));
+    if (c->tools) node_append(&a, row, "tools", node_copy(&a, c->tools));
     char *text = json_write(row, 0);
     FILE *f = fopen(path, "ae");
     bool good = f && fprintf(f, "%s\n", text) > 0;
@@ -114,6 +192,8 @@ static nrl_status command(chat *c, char *line, bool *quit)
         unsigned long long seed = strtoull(rest, &end, 10);
         if (end == rest || *end) return nrl_fail(NRL_ERR_CONFIG, "/seed: '%s': expected a whole number", rest);
         c->options.seed = seed;
+    } else if (!strcmp(line, "/result")) {
+        return add_result(c, rest);
     } else if (!strcmp(line, "/save")) {
         if (!*rest) return nrl_fail(NRL_ERR_CONFIG, "/save: expected the name of a file");
         return save(c, rest);
@@ -160,15 +240,22 @@ static nrl_status chat_verb(int argc, char **argv)
     arena a = {0};
     nrl_environment env;
     nrl_inference_options model;
-    const char *template = NULL, *system = NULL, *public_key = NULL;
+    const char *template = NULL, *system = NULL, *public_key = NULL, *tools = NULL;
+    nrl_node *list = NULL;
     chat c = {.options = {.size = sizeof c.options}, .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
     nrl_status st = cli_take_value(&argc, argv, "--system", &system);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--template", &template);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--public-key", &public_key);
+    if (st == NRL_OK) st = cli_take_value(&argc, argv, "--tools", &tools);
     if (st == NRL_OK) st = sample_take_model(&argc, argv, &model);
     if (st == NRL_OK)
         st = sample_take_flags(&a, &argc, argv, &(sample_defaults){.max_tokens = 256, .temperature = 0.7}, &c.options);
     if (st == NRL_OK) st = cli_expect(argc, argv, 1, 1);
+    if (st == NRL_OK && tools && json_read_file(&a, tools, MAX_TOOLS, &list) != NRL_OK)
+        st = nrl_fail(NRL_ERR_CONFIG, "--tools: %s", nrl_error_text());
+    if (st == NRL_OK && tools && nrl_node_kind(list) != NRL_NODE_LIST)
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "--tools: %s: expected a list of tools, [{\"type\": \"function\", \"function\": {...}}]", tools);
     if (st == NRL_OK) {
         experiment_environment(&a, &env);
         env.public_key = public_key;
@@ -179,6 +266,8 @@ static nrl_status chat_verb(int argc, char **argv)
     if (st == NRL_OK) {
         signal(SIGINT, on_interrupt);
         c.system = system ? mem_strdup(system) : NULL;
+        c.tools = list;
+        tool_markers_find(nrl_inference_tokenizer(c.m), &c.markers);
         if (c.is_terminal) puts("/help lists the commands; end with Ctrl-D");
         st = converse(&c);
     }

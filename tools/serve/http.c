@@ -25,6 +25,10 @@ struct http {
     struct MHD_Daemon *daemon;
 };
 
+static const char page[] = {
+#include "page.html.inc"
+};
+
 /* A request on its way in. */
 typedef struct {
     buffer body;
@@ -36,7 +40,8 @@ void job_free(job *j)
 {
     for (size_t i = 0; i < j->n_choices && j->choices; i++) {
         choice *c = &j->choices[i];
-        buffer *all[] = {&c->text, &c->logprobs, &c->text_logps, &c->tops, &c->offsets};
+        buffer *all[] = {&c->text, &c->logprobs, &c->text_logps, &c->tops, &c->offsets, &c->calls};
+        tool_parser_destroy(c->parser);
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             buffer_free(all[k]);
     }
@@ -168,6 +173,18 @@ static enum MHD_Result send_health(server *s, struct MHD_Connection *c)
     return send_text(c, is_ending ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, &b);
 }
 
+/* The page has no data of the model; its requests need the key. It loads nothing from elsewhere. */
+static enum MHD_Result send_page(struct MHD_Connection *c)
+{
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(sizeof page - 1, (void *)(uintptr_t)page, MHD_RESPMEM_PERSISTENT);
+    if (r)
+        MHD_add_response_header(r, "Content-Security-Policy",
+                                "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src "
+                                "'unsafe-inline'; frame-ancestors 'none'");
+    return send_response(c, MHD_HTTP_OK, "text/html; charset=utf-8", r);
+}
+
 /* Reads the body and puts the job into the queue. */
 static enum MHD_Result submit(server *s, exchange *x, struct MHD_Connection *c, bool is_chat)
 {
@@ -202,8 +219,9 @@ static enum MHD_Result submit(server *s, exchange *x, struct MHD_Connection *c, 
 
 static const struct {
     const char *method, *path;
-    enum { ROUTE_HEALTH, ROUTE_MODELS, ROUTE_CHAT, ROUTE_COMPLETIONS } route;
+    enum { ROUTE_PAGE, ROUTE_HEALTH, ROUTE_MODELS, ROUTE_CHAT, ROUTE_COMPLETIONS } route;
 } routes[] = {
+    {"GET", "/", ROUTE_PAGE},
     {"GET", "/health", ROUTE_HEALTH},
     {"GET", "/v1/models", ROUTE_MODELS},
     {"POST", "/v1/chat/completions", ROUTE_CHAT},
@@ -229,7 +247,7 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *c, const char *ur
         snprintf(message, sizeof message, "method %.20s, expected %s", method, routes[*route].method);
         return send_error(c, MHD_HTTP_METHOD_NOT_ALLOWED, message, NULL, NULL);
     }
-    if (routes[*route].route != ROUTE_HEALTH && !is_allowed(s, c))
+    if (routes[*route].route > ROUTE_HEALTH && !is_allowed(s, c))
         return send_error(c, MHD_HTTP_UNAUTHORIZED, "the API key is missing or wrong", NULL, "invalid_api_key");
     if (size && strtoll(size, NULL, 10) > s->max_body) {
         snprintf(message, sizeof message, "the body is larger than %lld bytes", (long long)s->max_body);
@@ -273,6 +291,8 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c, const char *
         ;
     buffer b = {0};
     switch (routes[route].route) {
+    case ROUTE_PAGE:
+        return send_page(c);
     case ROUTE_HEALTH:
         return send_health(s, c);
     case ROUTE_MODELS:

@@ -6,7 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const finish_reasons[] = {"null", "\"stop\"", "\"length\""};
+static const char *finish_reason(const choice *c)
+{
+    if (c->finish == NRL_FINISH_STOP && c->n_calls) return "\"tool_calls\"";
+    return c->finish == NRL_FINISH_STOP ? "\"stop\"" : c->finish == NRL_FINISH_LENGTH ? "\"length\"" : "null";
+}
 
 void reply_error(buffer *b, unsigned http_status, const char *message, const char *param, const char *code)
 {
@@ -173,27 +177,64 @@ void reply_stream_begin(job *j)
     }
 }
 
+static void take_text(void *user, const char *text, size_t size)
+{
+    buffer_add(&((choice *)user)->text, text, size);
+}
+
+static void take_call(void *user, const tool_call *call)
+{
+    choice *c = user;
+    buffer *b = &c->calls;
+    buffer_print(b, "%s{\"index\":%zu,\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", b->size ? "," : "",
+                 c->n_calls++, call->id);
+    json_add_string(b, call->name, strlen(call->name));
+    buffer_puts(b, ",\"arguments\":");
+    json_add_string(b, call->arguments, strlen(call->arguments));
+    buffer_puts(b, "}}");
+}
+
+/* {"content": "...", "tool_calls": [...]}, without braces. */
+static void add_content(const choice *c, buffer *b)
+{
+    buffer_puts(b, "\"content\":");
+    if (c->calls.size && !c->text.size)
+        buffer_puts(b, "null");
+    else
+        json_add_string(b, c->text.size ? c->text.text : "", c->text.size);
+    if (c->calls.size) buffer_print(b, ",\"tool_calls\":[%s]", c->calls.text);
+}
+
 void reply_token(job *j, size_t i, const nrl_sampled_token *t)
 {
     choice *c = &j->choices[i];
     buffer *b = &j->out;
+    const tool_sink sink = {take_text, take_call, c};
     if (j->wants_logprobs) collect_logprobs(j, c, t);
     c->size += t->piece_size;
     c->finish = t->finish;
-    if (!j->is_stream) {
+    if (c->parser) {
+        tool_parser_token(c->parser, &j->server->markers, t, &sink);
+        if (t->finish) tool_parser_end(c->parser, &sink);
+    } else {
         buffer_add(&c->text, t->piece, t->piece_size);
-        return;
     }
-    if (!t->piece_size && !t->finish && !j->wants_logprobs) return;
+    if (!j->is_stream || (!c->text.size && !c->calls.size && !t->finish && !j->wants_logprobs)) return;
     buffer_puts(b, "data: ");
     begin_object(j, b, true);
-    buffer_print(b, ",\"choices\":[{\"index\":%zu,\"%s\":", i, j->is_chat ? "delta\":{\"content" : "text");
-    json_add_string(b, t->piece, t->piece_size);
-    if (j->is_chat) buffer_puts(b, "}");
+    buffer_print(b, ",\"choices\":[{\"index\":%zu,", i);
+    if (j->is_chat) {
+        buffer_puts(b, "\"delta\":{");
+        add_content(c, b);
+        buffer_puts(b, "}");
+    } else {
+        buffer_puts(b, "\"text\":");
+        json_add_string(b, c->text.size ? c->text.text : "", c->text.size);
+    }
     add_logprobs(j, b, c);
-    buffer_print(b, ",\"finish_reason\":%s}]", finish_reasons[t->finish]);
+    buffer_print(b, ",\"finish_reason\":%s}]", finish_reason(c));
     end_event(j, b);
-    buffer *lists[] = {&c->logprobs, &c->text_logps, &c->tops, &c->offsets};
+    buffer *lists[] = {&c->text, &c->calls, &c->logprobs, &c->text_logps, &c->tops, &c->offsets};
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         buffer_free(lists[k]);
 }
@@ -216,12 +257,17 @@ void reply_end(job *j)
     buffer_puts(b, ",\"choices\":[");
     for (size_t i = 0; i < j->n_choices; i++) {
         const choice *c = &j->choices[i];
-        buffer_print(b, "%s{\"index\":%zu,\"%s\":", i ? "," : "", i,
-                     j->is_chat ? "message\":{\"role\":\"assistant\",\"content" : "text");
-        json_add_string(b, c->text.text ? c->text.text : "", c->text.size);
-        if (j->is_chat) buffer_puts(b, "}");
+        buffer_print(b, "%s{\"index\":%zu,", i ? "," : "", i);
+        if (j->is_chat) {
+            buffer_puts(b, "\"message\":{\"role\":\"assistant\",");
+            add_content(c, b);
+            buffer_puts(b, "}");
+        } else {
+            buffer_puts(b, "\"text\":");
+            json_add_string(b, c->text.text ? c->text.text : "", c->text.size);
+        }
         add_logprobs(j, b, c);
-        buffer_print(b, ",\"finish_reason\":%s}", finish_reasons[c->finish]);
+        buffer_print(b, ",\"finish_reason\":%s}", finish_reason(c));
     }
     buffer_puts(b, "]");
     add_usage(j, b);

@@ -124,20 +124,44 @@ static nrl_status read_stream(const reader *r)
     return NRL_OK;
 }
 
+/* tool_choice "none" hides the tools from the template. Answers are not constrained, so no call can be forced. */
+static nrl_status read_tools(const reader *r)
+{
+    job *j = r->job;
+    const nrl_node *tools = nrl_node_find(r->body, "tools"), *wish = nrl_node_find(r->body, "tool_choice");
+    const nrl_node *parallel = nrl_node_find(r->body, "parallel_tool_calls");
+    const char *word = nrl_node_string(wish, nrl_node_kind(wish) == NRL_NODE_MAP ? "" : "auto");
+    if (tools && nrl_node_kind(tools) != NRL_NODE_NULL && nrl_node_kind(tools) != NRL_NODE_LIST)
+        return refuse(r, "tools", "a list");
+    for (size_t i = 0; i < nrl_node_size(tools); i++) {
+        const nrl_node *function = nrl_node_find(nrl_node_at(tools, i), "function");
+        if (strcmp(nrl_node_string(nrl_node_find(nrl_node_at(tools, i), "type"), "function"), "function") ||
+            !*nrl_node_string(nrl_node_find(function, "name"), ""))
+            return refuse(r, "tools", "a list of {\"type\": \"function\", \"function\": {\"name\": ..., ...}}");
+    }
+    if (strcmp(word, "auto") && strcmp(word, "none"))
+        return refuse(r, "tool_choice", "auto or none, because answers are not constrained to call a tool");
+    bool several;
+    NRL_TRY(read_bool(r, "parallel_tool_calls", &several));
+    j->most_calls = nrl_node_kind(parallel) == NRL_NODE_BOOL && !several ? 1 : SIZE_MAX;
+    if (nrl_node_size(tools) && !strcmp(word, "auto")) j->tools = node_copy(&j->memory, tools);
+    return NRL_OK;
+}
+
 /* The messages with what the template may read beside them. */
 static nrl_status read_messages(const reader *r)
 {
     job *j = r->job;
-    const nrl_node *messages = nrl_node_find(r->body, "messages"), *tools = nrl_node_find(r->body, "tools");
+    const nrl_node *messages = nrl_node_find(r->body, "messages");
     const nrl_node *variables = nrl_node_find(r->body, "chat_template_kwargs");
     if (nrl_node_kind(messages) != NRL_NODE_LIST || !nrl_node_size(messages))
         return refuse(r, "messages", "a list of messages");
     nrl_node *conversation = node_new(&j->memory, NRL_NODE_MAP);
-    node_append(&j->memory, conversation, "messages", node_copy(&j->memory, messages));
-    if (nrl_node_kind(tools) == NRL_NODE_LIST)
-        node_append(&j->memory, conversation, "tools", node_copy(&j->memory, tools));
-    else if (tools && nrl_node_kind(tools) != NRL_NODE_NULL)
-        return refuse(r, "tools", "a list");
+    nrl_node *copy = node_copy(&j->memory, messages);
+    tool_calls_read_arguments(&j->memory, copy);
+    node_append(&j->memory, conversation, "messages", copy);
+    NRL_TRY(read_tools(r));
+    if (j->tools) node_append(&j->memory, conversation, "tools", node_copy(&j->memory, j->tools));
     if (nrl_node_kind(variables) == NRL_NODE_MAP)
         node_append(&j->memory, conversation, "chat_template_kwargs", node_copy(&j->memory, variables));
     else if (variables && nrl_node_kind(variables) != NRL_NODE_NULL)
@@ -226,8 +250,8 @@ static const struct {
     {"echo", FOR_COMPLETION, "false"},
     {"suffix", FOR_COMPLETION, "null"},
     {"response_format", FOR_CHAT, "{\"type\": \"text\"}"},
-    {"tool_choice", FOR_CHAT, "\"auto\""},
-    {"parallel_tool_calls", FOR_CHAT, NULL},
+    {"tool_choice", FOR_CHAT, ""},
+    {"parallel_tool_calls", FOR_CHAT, ""},
 };
 
 static nrl_status check_members(const reader *r)

@@ -3,6 +3,7 @@
  * model: it takes jobs from the queue, gives them to one nrl_generator, and steps it.
  */
 #include "serve.h"
+#include "base/clock.h"
 #include "cli/common/experiment.h"
 #include "cli/common/sample_flags.h"
 #include <errno.h>
@@ -16,8 +17,8 @@ enum { DELIVERY_SECONDS = 10 };
 typedef struct {
     server shared;
     nrl_generator *generator;
-    job *active; /* added to the generator */
-    int64_t max_batch, n_texts;
+    job *active;                       /* added to the generator */
+    int64_t max_batch, n_texts, grace; /* grace: seconds for requests under way after a signal */
     uint64_t n_jobs;
     volatile int *signal;
 } service;
@@ -53,7 +54,9 @@ static void job_end(job *j)
 
 static void job_fail(job *j, nrl_status st)
 {
-    const unsigned status = st == NRL_ERR_CONFIG || st == NRL_ERR_DATA ? 400 : st == NRL_ERR_MEMORY ? 503 : 500;
+    const unsigned status = st == NRL_ERR_CONFIG || st == NRL_ERR_DATA      ? 400
+                            : st == NRL_ERR_MEMORY || st == NRL_ERR_STOPPED ? 503
+                                                                            : 500;
     pthread_mutex_lock(&j->server->lock);
     if (j->http_status) { /* the stream has begun: the error is an event */
         buffer_puts(&j->out, "data: ");
@@ -82,6 +85,8 @@ static void job_add(service *s, job *j)
     j->choices = arena_alloc(&j->memory, j->n_choices * sizeof *j->choices);
     j->n_left = j->n_choices;
     j->number = ++s->n_jobs;
+    for (size_t i = 0; i < j->n_choices && j->tools; i++)
+        j->choices[i].parser = tool_parser_create(j->tools, j->most_calls, j->options.seed + i);
     s->n_texts += (int64_t)j->n_choices;
     for (size_t i = 0; i < j->n_prompts && st == NRL_OK; i++) {
         int64_t n = 0;
@@ -174,11 +179,13 @@ static void end_jobs(service *s, nrl_status st)
 static void serve_jobs(service *s, http *h)
 {
     bool is_listening = true;
+    double deadline = 0;
     for (job *fresh = NULL; !wait_for_work(s, &fresh); fresh = NULL) {
         if (is_listening && *s->signal) {
-            fputs("shutting down: requests under way are finished first\n", stderr);
+            fprintf(stderr, "shutting down: requests under way have %lld seconds\n", (long long)s->grace);
             http_stop_listening(h);
             is_listening = false;
+            deadline = clock_seconds() + (double)s->grace;
         }
         for (job *next; fresh; fresh = next) {
             next = fresh->next;
@@ -186,6 +193,8 @@ static void serve_jobs(service *s, http *h)
         }
         bool is_idle;
         nrl_status st = s->active ? nrl_generator_step(s->generator, &is_idle) : NRL_OK;
+        if (st == NRL_OK && !is_listening && clock_seconds() > deadline)
+            st = nrl_fail(NRL_ERR_STOPPED, "the server is shutting down and stopped waiting for the answer");
         if (st != NRL_OK) fprintf(stderr, "error: %s\n", nrl_error_text());
         end_jobs(s, st);
         pthread_mutex_lock(&s->shared.lock);
@@ -250,6 +259,7 @@ static nrl_status serve_verb(int argc, char **argv)
     if (st == NRL_OK) st = take_count(&argc, argv, "--max-batch", 32, 1, 1024, &s.max_batch);
     if (st == NRL_OK) st = take_count(&argc, argv, "--max-queue", 64, 1, 100000, &s.shared.max_queue);
     if (st == NRL_OK) st = take_count(&argc, argv, "--max-tokens", 256, 1, 1000000, &s.shared.max_tokens);
+    if (st == NRL_OK) st = take_count(&argc, argv, "--grace", 60, 0, 86400, &s.grace);
     if (st == NRL_OK) st = take_count(&argc, argv, "--max-cached", 131072, 1, INT32_MAX / 2, &max_cached);
     if (st == NRL_OK) st = sample_take_model(&argc, argv, &model);
     if (st == NRL_OK) st = cli_expect(argc, argv, 1, 1);
@@ -271,6 +281,7 @@ static nrl_status serve_verb(int argc, char **argv)
     }
     if (st == NRL_OK) {
         s.shared.tokenizer = nrl_inference_tokenizer(s.shared.model);
+        tool_markers_find(s.shared.tokenizer, &s.shared.markers);
         const nrl_generator_options o = {.size = sizeof o, .max_sequences = s.max_batch, .max_cached = max_cached};
         st = nrl_generator_open(s.shared.model, &o, &s.generator);
     }

@@ -6,6 +6,7 @@
 #define SERVE_H
 #include "base/arena.h"
 #include "base/buffer.h"
+#include "cli/common/tool_calls.h"
 #include <nrl/inference.h>
 #include <pthread.h>
 
@@ -16,8 +17,11 @@ typedef struct {
     buffer text, logprobs;            /* collected unless the answer is streamed; logprobs: members of a JSON list */
     buffer text_logps, tops, offsets; /* of completions: members of more lists */
     int64_t n_tokens;
-    size_t size;     /* bytes of text so far */
-    uint32_t finish; /* nrl_sampled_token.finish */
+    size_t size;         /* bytes of text so far */
+    uint32_t finish;     /* nrl_sampled_token.finish */
+    tool_parser *parser; /* NULL: calls of tools stay text */
+    buffer calls;        /* members of a JSON list, collected as the text is */
+    size_t n_calls;
 } choice;
 
 typedef enum { JOB_WAITING, JOB_ADDED, JOB_DONE } job_state;
@@ -27,6 +31,8 @@ typedef enum { JOB_WAITING, JOB_ADDED, JOB_DONE } job_state;
 typedef struct job {
     arena memory;
     bool is_chat, is_stream, wants_usage, wants_logprobs;
+    const nrl_node *tools; /* that may be called; NULL = none */
+    size_t most_calls;     /* in a text */
     nrl_prompt *prompts;
     size_t n_prompts;
     nrl_sample_options options;
@@ -63,6 +69,7 @@ typedef struct server {
     int64_t max_queue, max_tokens, max_body;
     nrl_inference *model;
     const nrl_open_tokenizer *tokenizer;
+    tool_markers markers;
     pthread_mutex_t lock;
     pthread_cond_t has_work;
     job *queue, **queue_end;            /* waiting */
