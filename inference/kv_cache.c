@@ -136,7 +136,7 @@ static void fill_bounds(const kv_cache *c, const nrl_batch *b, int32_t *cu_q, in
 
 /* ctx_attention: writes k and v of the batch's segments to the cache of spec->layer and attends to all cached keys. */
 static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                                     const nrl_attention_spec *spec, nrl_tensor *y)
+                                     const nrl_attention_spec *spec, double soft_cap, nrl_tensor *y)
 {
     kv_cache *c = user;
     const nrl_batch *b = ctx->batch;
@@ -172,7 +172,8 @@ static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nr
                             .n_kv_heads = spec->n_kv_heads,
                             .head_dim = spec->head_dim,
                             .window = spec->window,
-                            .scale = spec->scale};
+                            .scale = spec->scale,
+                            .soft_cap = soft_cap};
     a.k.rows = a.v.rows = c->bounds[2 * n - 1];
     return backend_attention(ctx, &a);
 }

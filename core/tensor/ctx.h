@@ -109,7 +109,7 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
 /* ---- attention of another kind ---- */
 /* Fills y [N, H*K], as packed attention over the batch would. Nothing is recorded on the tape. */
 typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                                    const nrl_attention_spec *spec, nrl_tensor *y);
+                                    const nrl_attention_spec *spec, double soft_cap, nrl_tensor *y);
 void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
 
 /* ---- a term that a model adds to the loss, see nrl/model.h ---- */

@@ -1,5 +1,5 @@
 /*
- * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys.
+ * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys, capped scores.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -16,6 +16,7 @@ typedef struct {
     int32_t prefix[MAX_SEGMENTS];                      /* -2 in the first entry = no prefixes at all */
     int64_t heads, kv_heads, width, window;
     uint32_t dtype;
+    double soft_cap;
 } attention_case;
 
 typedef struct {
@@ -48,11 +49,14 @@ static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
     int64_t n = n_prefix + c->keys[s], last = n - c->queries[s] + i, w = c->width;
     int64_t row = a->cu_q[s] + i, col = head * w, kv_col = head / (c->heads / c->kv_heads) * w;
     int64_t first = c->window > 0 && last - c->window + 1 > 0 ? last - c->window + 1 : 0;
-    double *p = room(n), max = -INFINITY, sum = 0, delta = 0;
+    double *p = room(n), *slope = room(n), max = -INFINITY, sum = 0, delta = 0;
     for (int64_t j = first; j <= last; j++) {
         int64_t kr = key_row(a, s, j, n_prefix);
         for (int64_t d = 0; d < w; d++)
             p[j] += a->scale * *mat_value(a->q, row, col + d) * *mat_value(a->k, kr, kv_col + d);
+        double t = c->soft_cap > 0 ? tanh(p[j] / c->soft_cap) : 0;
+        slope[j] = 1 - t * t;
+        if (c->soft_cap > 0) p[j] = c->soft_cap * t;
         if (p[j] > max) max = p[j];
     }
     for (int64_t j = first; j <= last; j++)
@@ -71,7 +75,7 @@ static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
         double dp = 0;
         for (int64_t d = 0; d < w; d++)
             dp += *mat_value(a->dy, row, col + d) * *mat_value(a->v, kr, kv_col + d);
-        double ds = p[j] * (dp - delta) * a->scale;
+        double ds = p[j] * (dp - delta) * slope[j] * a->scale;
         for (int64_t d = 0; d < w; d++) {
             a->want[1][row * a->q->cols + col + d] += ds * *mat_value(a->k, kr, kv_col + d);
             a->want[2][at + d] += ds * *mat_value(a->q, row, col + d);
@@ -79,6 +83,7 @@ static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
         }
     }
     free(p);
+    free(slope);
 }
 
 static attention_state state_new(suite *s, const attention_case *c)
@@ -130,7 +135,8 @@ static nrl_attention_args forward_args(suite *s, const attention_state *a)
                             .n_kv_heads = c->kv_heads,
                             .head_dim = c->width,
                             .window = c->window,
-                            .scale = a->scale};
+                            .scale = a->scale,
+                            .soft_cap = c->soft_cap};
     if (c->prefix[0] != -2) {
         f.prefix = suite_array(s, c->prefix, cu_bytes - sizeof(int32_t));
         f.host_prefix = c->prefix;
@@ -140,8 +146,9 @@ static nrl_attention_args forward_args(suite *s, const attention_state *a)
 
 static void check_attention(suite *s, const attention_case *c)
 {
-    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, %s", c->name, (long long)c->heads,
-               (long long)c->width, (long long)c->kv_heads, (long long)c->window, nrl_dtype_name(c->dtype));
+    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, cap %g, %s", c->name, (long long)c->heads,
+               (long long)c->width, (long long)c->kv_heads, (long long)c->window, c->soft_cap,
+               nrl_dtype_name(c->dtype));
     attention_state a = state_new(s, c);
     nrl_attention_args f = forward_args(s, &a);
     bool low = c->dtype != NRL_DTYPE_F32;
@@ -167,20 +174,22 @@ static void check_attention(suite *s, const attention_case *c)
 }
 
 static const attention_case cases[] = {
-    {"one token", 1, {1}, {1}, {-2}, 1, 1, 8, 0, 0},
-    {"packed", 3, {17, 1, 65}, {17, 1, 65}, {-2}, 4, 4, 16, 0, 0},
-    {"grouped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0},
-    {"wide heads", 1, {70}, {70}, {-2}, 3, 1, 64, 0, 0},
-    {"one long", 1, {300}, {300}, {-2}, 2, 1, 24, 0, 0},
-    {"window", 2, {150, 9}, {150, 9}, {-2}, 2, 2, 16, 7, 0},
-    {"window wider than all", 2, {40, 9}, {40, 9}, {-2}, 2, 1, 16, 500, 0},
-    {"window, long", 1, {260}, {260}, {-2}, 2, 1, 16, 100, 0},
-    {"prefix", 4, {33, 5, 20, 11}, {33, 5, 20, 11}, {-1, 0, 0, -1}, 4, 2, 16, 0, 0},
-    {"prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0}, 2, 1, 16, 30, 0},
-    {"prefix behind", 3, {10, 30, 12}, {10, 30, 12}, {1, -1, 1}, 2, 1, 16, 0, 0},
-    {"cached keys", 3, {1, 3, 1}, {100, 9, 1}, {-2}, 4, 2, 16, 0, 0},
-    {"cached keys, window", 2, {2, 5}, {200, 33}, {-2}, 3, 1, 16, 64, 0},
-    {"an empty segment", 3, {5, 0, 7}, {5, 0, 7}, {-2}, 2, 1, 16, 0, 0},
+    {"one token", 1, {1}, {1}, {-2}, 1, 1, 8, 0, 0, 0},
+    {"packed", 3, {17, 1, 65}, {17, 1, 65}, {-2}, 4, 4, 16, 0, 0, 0},
+    {"grouped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 0},
+    {"wide heads", 1, {70}, {70}, {-2}, 3, 1, 64, 0, 0, 0},
+    {"one long", 1, {300}, {300}, {-2}, 2, 1, 24, 0, 0, 0},
+    {"window", 2, {150, 9}, {150, 9}, {-2}, 2, 2, 16, 7, 0, 0},
+    {"window wider than all", 2, {40, 9}, {40, 9}, {-2}, 2, 1, 16, 500, 0, 0},
+    {"window, long", 1, {260}, {260}, {-2}, 2, 1, 16, 100, 0, 0},
+    {"prefix", 4, {33, 5, 20, 11}, {33, 5, 20, 11}, {-1, 0, 0, -1}, 4, 2, 16, 0, 0, 0},
+    {"prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0},
+    {"prefix behind", 3, {10, 30, 12}, {10, 30, 12}, {1, -1, 1}, 2, 1, 16, 0, 0, 0},
+    {"cached keys", 3, {1, 3, 1}, {100, 9, 1}, {-2}, 4, 2, 16, 0, 0, 0},
+    {"cached keys, window", 2, {2, 5}, {200, 33}, {-2}, 3, 1, 16, 64, 0, 0},
+    {"an empty segment", 3, {5, 0, 7}, {5, 0, 7}, {-2}, 2, 1, 16, 0, 0, 0},
+    {"capped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 1.5},
+    {"capped, prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0.5},
 };
 
 void suite_attention(suite *s)

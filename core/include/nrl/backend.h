@@ -149,6 +149,8 @@ typedef struct {
     const int32_t *host_cu_q, *host_cu_k, *host_prefix; /* the same on the host */
     int64_t n_heads, n_kv_heads, head_dim, window;
     double scale;
+    double soft_cap; /* scaled scores s become soft_cap * tanh(s / soft_cap); 0 = they stay. A backend without it
+                        refuses. */
 } nrl_attention_args;
 typedef struct {
     uint32_t size, reserved;

@@ -90,6 +90,9 @@ typedef struct {
 NRL_STATIC_ASSERT(sizeof(nrl_attention_spec) == 48, "nrl_attention_spec is frozen: it has no size");
 NRL_API nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                     const nrl_attention_spec *spec, nrl_tensor **y);
+/* The same with cap * tanh(score / cap) in place of each scaled score (Gemma 2, Riviere et al. 2024); cap 0: no cap. */
+NRL_API nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                           const nrl_attention_spec *spec, double cap, nrl_tensor **y);
 
 /* y = silu(gate) * up (Shazeer 2020), and the same with gelu_tanh. */
 NRL_API nrl_status nrl_op_swiglu(nrl_ctx *ctx, nrl_tensor *gate, nrl_tensor *up, nrl_tensor **y);

@@ -7,6 +7,7 @@
 
 typedef struct {
     nrl_attention_spec spec;
+    double soft_cap;
     uint32_t n_segments;
     const int32_t *host_cu, *host_prefix; /* borrowed from the batch, which outlives its tapes */
 } attention_attributes;
@@ -26,7 +27,8 @@ static nrl_attention_args packed_args(const attention_attributes *at, const nrl_
                                 .n_kv_heads = s->n_kv_heads,
                                 .head_dim = s->head_dim,
                                 .window = s->window,
-                                .scale = s->scale};
+                                .scale = s->scale,
+                                .soft_cap = at->soft_cap};
 }
 
 /* Saved: q, k, v, y, lse, cu_seqlens, prefix. */
@@ -74,14 +76,14 @@ void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user)
     ctx->attention_user = user;
 }
 
-nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
-                            nrl_tensor **y)
+nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                   const nrl_attention_spec *spec, double cap, nrl_tensor **y)
 {
     NRL_TRY(attention_check(ctx, q, k, v, spec));
     NRL_TRY(tensor_like(ctx, q, y));
-    if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, *y);
+    if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, cap, *y);
     const nrl_batch *b = ctx->batch;
-    attention_attributes at = {*spec, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
+    attention_attributes at = {*spec, cap, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
     nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix);
     nrl_tensor *lse = NULL;
     a.q = tensor_mat(q);
@@ -101,4 +103,10 @@ nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tens
                          .attributes_size = sizeof at,
                          .backward = attention_backward};
     return tape_push(ctx, &r, false);
+}
+
+nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
+                            nrl_tensor **y)
+{
+    return nrl_op_capped_attention(ctx, q, k, v, spec, 0, y);
 }

@@ -67,6 +67,7 @@ static flash_params forward_params(const nrl_attention_args *a)
         .head_dim = (int32_t)a->head_dim,
         .window = (int32_t)(a->window < WINDOW_MOST ? a->window : WINDOW_MOST),
         .scale = (float)a->scale,
+        .soft_cap = (float)a->soft_cap,
         .vectors = a->head_dim % 8 == 0 && is_even(&a->q) && is_even(&a->k) && is_even(&a->v) && is_even(&a->y),
     };
 }

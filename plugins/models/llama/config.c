@@ -102,13 +102,13 @@ static nrl_status read_activation(const nrl_node *j, const llama_family *f, llam
 }
 
 /* Rejects switches that would change the numbers and are not supported. */
-static nrl_status refuse(const nrl_node *j)
+static nrl_status refuse(const nrl_node *j, const llama_family *f)
 {
     static const char *const switches[] = {"rope_interleaved", "use_bidirectional_attention"};
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         if (nrl_node_bool(nrl_node_find(j, switches[i]), false))
             return nrl_fail(NRL_ERR_DATA, "%s: %s is true; only false is supported", nrl_node_place(j), switches[i]);
-    if (!llama_is_absent(nrl_node_find(j, "attn_logit_softcapping")))
+    if (!f->attention_cap && !llama_is_absent(nrl_node_find(j, "attn_logit_softcapping")))
         return nrl_fail(NRL_ERR_DATA,
                         "%s: attn_logit_softcapping is set; only attention scores without a cap "
                         "are supported",
@@ -127,6 +127,13 @@ static nrl_status read_multipliers(const nrl_node *j, llama_config *c)
     return NRL_OK;
 }
 
+/* null means no cap, whatever the family's default is. */
+static nrl_status read_cap(const nrl_node *j, const char *key, double or_value, double *out)
+{
+    bool none = nrl_node_kind(nrl_node_find(j, key)) == NRL_NODE_NULL;
+    return llama_read_number(j, key, 0, none ? 0 : or_value, out);
+}
+
 static nrl_status read_scales(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     c->embed_scale = f->gemma ? sqrt((double)c->width) : 1;
@@ -134,11 +141,12 @@ static nrl_status read_scales(const nrl_node *j, const llama_family *f, llama_co
     c->residual_scale = c->logit_scale = 1;
     c->norm_offset = f->gemma ? 1 : 0;
     if (f->multipliers) return read_multipliers(j, c);
-    if (!f->gemma3) return NRL_OK;
+    if (!f->query_scalar) return NRL_OK;
     double scalar;
-    NRL_TRY(llama_read_number(j, "query_pre_attn_scalar", 0, 256, &scalar));
+    NRL_TRY(llama_read_number(j, "query_pre_attn_scalar", 0, f->query_scalar, &scalar));
     c->attention_scale = 1 / sqrt(scalar);
-    return llama_read_number(j, "final_logit_softcapping", 0, 0, &c->soft_cap);
+    if (f->attention_cap) NRL_TRY(read_cap(j, "attn_logit_softcapping", f->attention_cap, &c->attention_cap));
+    return read_cap(j, "final_logit_softcapping", f->soft_cap, &c->soft_cap);
 }
 
 static nrl_status read_switches(const nrl_node *j, const llama_family *f, llama_config *c)
@@ -166,7 +174,7 @@ nrl_status llama_config_read(const nrl_node *config, llama_config *out)
                         type);
     NRL_TRY(read_sizes(config, f, out));
     NRL_TRY(read_activation(config, f, out));
-    NRL_TRY(refuse(config));
+    NRL_TRY(refuse(config, f));
     NRL_TRY(read_switches(config, f, out));
     NRL_TRY(read_scales(config, f, out));
     NRL_TRY(llama_rope_read(config, f, out));

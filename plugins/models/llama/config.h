@@ -42,6 +42,7 @@ typedef struct {
     double norm_offset;                                               /* added to norm weights: 1 in Gemma, else 0 */
     double embed_scale, residual_scale, attention_scale, logit_scale; /* factors, usually 1 */
     double soft_cap;                                                  /* of logits, 0 = none */
+    double attention_cap;                                             /* of scores, 0 = none (Gemma 2) */
     double qkv_clip;                                                  /* bound of q, k and v, 0 = none (OLMoE) */
     llama_norms norms;
     llama_head_norm head_norm;
@@ -99,13 +100,15 @@ typedef struct {
     bool qkv_bias;             /* always present, whatever the config has (Qwen2) */
     bool reads_attention_bias; /* attention_bias adds a bias to q, k, v and o */
     bool reads_mlp_bias;
-    bool tied;        /* if the key is absent */
-    bool fused;       /* one matrix for q, k, v, another for gate and up; rotary positions may cover part of a head */
-    bool gemma;       /* GELU, norm weights around 0, embeddings times sqrt(width) */
-    bool gemma3;      /* query_pre_attn_scalar, final_logit_softcapping */
-    bool multipliers; /* Granite's four */
-    bool no_rope;     /* no_rope_layers (SmolLM3) */
-    bool qkv_clip;    /* clip_qkv bounds queries, keys and values (OLMoE) */
+    bool tied;  /* if the key is absent */
+    bool fused; /* one matrix for q, k, v, another for gate and up; rotary positions may cover part of a head */
+    bool gemma; /* GELU, norm weights around 0, embeddings times sqrt(width) */
+    double query_scalar;  /* default of query_pre_attn_scalar; 0 = not read (Gemma 2 and 3) */
+    double soft_cap;      /* default of final_logit_softcapping, which is read with query_pre_attn_scalar */
+    double attention_cap; /* default of attn_logit_softcapping; 0 = refused */
+    bool multipliers;     /* Granite's four */
+    bool no_rope;         /* no_rope_layers (SmolLM3) */
+    bool qkv_clip;        /* clip_qkv bounds queries, keys and values (OLMoE) */
     const llama_expert_family *experts; /* NULL = none */
 } llama_family;
 

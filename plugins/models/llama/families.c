@@ -139,6 +139,22 @@ static const llama_family families[] = {
      .reads_attention_bias = true,
      .tied = true,
      .gemma = true},
+    {.model_type = "gemma2",
+     .n_kv_heads = 4,
+     .head_dim = 256,
+     .max_positions = 8192,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .window_rule = LLAMA_WINDOW_PATTERN,
+     .window = 4096,
+     .window_period = 2,
+     .norms = LLAMA_NORM_BOTH,
+     .reads_attention_bias = true,
+     .tied = true,
+     .gemma = true,
+     .query_scalar = 256,
+     .soft_cap = 30,
+     .attention_cap = 50},
     {.model_type = "gemma3_text",
      .n_kv_heads = 4,
      .head_dim = 256,
@@ -154,14 +170,14 @@ static const llama_family families[] = {
      .reads_attention_bias = true,
      .tied = true,
      .gemma = true,
-     .gemma3 = true},
+     .query_scalar = 256},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-const char *const llama_model_types[N_FAMILIES + 1] = {"llama",   "mistral", "qwen2", "qwen3",       "phi3",
-                                                       "smollm3", "granite", "olmo2", "olmo3",       "qwen3_moe",
-                                                       "mixtral", "olmoe",   "gemma", "gemma3_text", NULL};
+const char *const llama_model_types[N_FAMILIES + 1] = {
+    "llama", "mistral",   "qwen2",   "qwen3", "phi3",  "smollm3", "granite",     "olmo2",
+    "olmo3", "qwen3_moe", "mixtral", "olmoe", "gemma", "gemma2",  "gemma3_text", NULL};
 
 const llama_family *llama_family_find(const char *model_type)
 {

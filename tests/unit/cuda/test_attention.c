@@ -17,6 +17,7 @@ enum { SEGMENTS = 4 };
 
 typedef struct {
     uint32_t dtype;
+    double soft_cap;
     int64_t width, heads, kv_heads, gap, window;
     int n;
     int32_t queries[SEGMENTS], keys[SEGMENTS], prefix[SEGMENTS];
@@ -99,13 +100,15 @@ static void query(problem *p, int s, int64_t i, int64_t head)
     int64_t n_prefix = own < 0 ? 0 : c->keys[own], n = n_prefix + c->keys[s];
     int64_t last = n - c->queries[s] + i, first = c->window && last >= c->window ? last - c->window + 1 : 0;
     int64_t w = c->width, row = p->cu_q[s] + i, col = head * w, kv = head / (c->heads / c->kv_heads) * w;
-    double *e = calloc((size_t)n, sizeof *e), sum = 0, delta = 0;
+    double *e = calloc((size_t)n, sizeof *e), *slope = calloc((size_t)n, sizeof *e), sum = 0, delta = 0;
     double *y = p->want_y + row * p->q.cols + col;
 #define KEY(j) ((j) < n_prefix ? p->cu_k[own] + (j) : p->cu_k[s] + (j)-n_prefix)
     for (int64_t j = first; j <= last; j++) {
         for (int64_t d = 0; d < w; d++)
             e[j] += p->scale * get(&p->q, row, col + d) * get(&p->k, KEY(j), kv + d);
-        sum += e[j] = exp(e[j]);
+        double t = c->soft_cap > 0 ? tanh(e[j] / c->soft_cap) : 0;
+        slope[j] = 1 - t * t;
+        sum += e[j] = exp(c->soft_cap > 0 ? c->soft_cap * t : e[j]);
     }
     p->want_lse[head * p->q.rows + row] = log(sum);
     for (int64_t j = first; j <= last; j++)
@@ -117,7 +120,7 @@ static void query(problem *p, int s, int64_t i, int64_t head)
         double dp = 0, *dk = p->want_dk + KEY(j) * p->k.cols + kv, *dv = p->want_dv + KEY(j) * p->k.cols + kv;
         for (int64_t d = 0; d < w; d++)
             dp += get(&p->dy, row, col + d) * get(&p->v, KEY(j), kv + d);
-        double prob = e[j] / sum, ds = prob * (dp - delta) * p->scale;
+        double prob = e[j] / sum, ds = prob * (dp - delta) * slope[j] * p->scale;
         for (int64_t d = 0; d < w; d++) {
             p->want_dq[row * p->q.cols + col + d] += ds * get(&p->k, KEY(j), kv + d);
             dk[d] += ds * get(&p->q, row, col + d);
@@ -125,6 +128,7 @@ static void query(problem *p, int s, int64_t i, int64_t head)
         }
     }
     free(e);
+    free(slope);
 }
 
 static problem make(const shape *c)
@@ -188,7 +192,8 @@ static nrl_attention_grad_args operands(problem *p)
                                       .n_kv_heads = c->kv_heads,
                                       .head_dim = c->width,
                                       .window = c->window,
-                                      .scale = p->scale};
+                                      .scale = p->scale,
+                                      .soft_cap = c->soft_cap};
     return (nrl_attention_grad_args){.size = sizeof(nrl_attention_grad_args),
                                      .forward = &p->forward,
                                      .dy = p->dy,
@@ -303,6 +308,16 @@ static void prefixes_windows_and_cached_keys_hold_when_aligned(void **state)
     check(&cached);
 }
 
+static void scores_are_capped(void **state)
+{
+    (void)state;
+    shape c = packed;
+    c.soft_cap = 0.75;
+    for (c.width = 64; c.width <= 256; c.width += 192)
+        for (c.dtype = NRL_DTYPE_F32; c.dtype <= NRL_DTYPE_F16; c.dtype++)
+            check(&c);
+}
+
 static void results_repeat_bit_for_bit(void **state)
 {
     (void)state;
@@ -364,6 +379,7 @@ int main(void)
         cmocka_unit_test(every_width_gives_what_sums_in_double_give),
         cmocka_unit_test(f16_and_f32_do_too),
         cmocka_unit_test(prefixes_windows_and_cached_keys_hold_when_aligned),
+        cmocka_unit_test(scores_are_capped),
         cmocka_unit_test(results_repeat_bit_for_bit),
         cmocka_unit_test(what_cannot_be_computed_is_said),
     };

@@ -76,6 +76,14 @@ static void softmax_block(const work *w, int64_t keys, int64_t lanes)
     }
 }
 
+/* s becomes cap tanh(s / cap) */
+static void cap_scores(float *s, int64_t n, float cap)
+{
+    SIMD
+    for (int64_t i = 0; i < n; i++)
+        s[i] = cap * v_tanh(s[i] / cap);
+}
+
 static void forward_keys(const query_block *b, const work *w, const key_block *kb)
 {
     const nrl_attention_args *a = b->a;
@@ -85,6 +93,7 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     t.a_row = stride;
     t.a_col = 1;
     tile_product(&t, kb->n, lanes);
+    if (a->soft_cap > 0) cap_scores(w->scores, kb->n * lanes, (float)a->soft_cap);
     if (!block_sees_all(b, kb)) mask_scores(b, kb, w->pos, w->scores, -INFINITY);
     softmax_block(w, kb->n, lanes);
     for (int64_t d = 0; d < width; d++) {

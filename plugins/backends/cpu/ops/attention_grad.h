@@ -1,9 +1,9 @@
 /*
  * attention_grad.h - attention's backward for one block of queries and one of keys.
  *
- * With P = exp(S - lse), dP = dy V^T and delta = sum over columns of dy y: dS = P (dP - delta), dV =
- * P^T dy, dK = dS^T Q scale, dQ = dS K scale. Static functions of attention_grad.c, which assigns
- * blocks to threads.
+ * With P = exp(S - lse), S capped if there is a cap, dP = dy V^T and delta = sum over columns of dy y: dS = P (dP -
+ * delta), dV = P^T dy, dK = dS^T Q scale, dQ = dS K scale. Static functions of attention_grad.c, which assigns blocks
+ * to threads.
  */
 #ifndef CPU_OPS_ATTENTION_GRAD_H
 #define CPU_OPS_ATTENTION_GRAD_H
@@ -122,11 +122,29 @@ static void store_queries(const grad_task *t, const query_block *b, const grad_w
 
 /* ---- one tile ---- */
 
+/* Capped scores c = cap tanh(s / cap): p = exp(c - lse), ds = (dp - delta) dc/ds, where dc/ds = 1 - (c / cap)^2. */
+static void capped_softmax(const query_block *b, const key_block *kb, const grad_work *w)
+{
+    int64_t lanes = b->lanes;
+    float cap = (float)b->a->soft_cap;
+    for (int64_t j = 0; j < kb->n; j++) {
+        float *p = w->p + j * lanes, *ds = w->ds + j * lanes;
+        SIMD
+        for (int64_t l = 0; l < lanes; l++) {
+            float t = v_tanh(p[l] / cap);
+            p[l] = v_exp_flush(cap * t - w->lse[l]);
+            ds[l] = (ds[l] - w->delta[l]) * (1 - t * t);
+        }
+    }
+}
+
 /* p = exp(s - lse), ds = p (dp - delta); p holds s and ds holds dp on entry. */
 static void tile_softmax(const query_block *b, const key_block *kb, const grad_work *w)
 {
     int64_t lanes = b->lanes;
-    for (int64_t j = 0; j < kb->n; j++) {
+    bool capped = b->a->soft_cap > 0;
+    if (capped) capped_softmax(b, kb, w);
+    for (int64_t j = 0; j < kb->n && !capped; j++) {
         float *p = w->p + j * lanes;
         SIMD
         for (int64_t l = 0; l < lanes; l++)
@@ -136,9 +154,15 @@ static void tile_softmax(const query_block *b, const key_block *kb, const grad_w
     for (int64_t j = 0; j < kb->n; j++) {
         const float *p = w->p + j * lanes;
         float *ds = w->ds + j * lanes;
-        SIMD
-        for (int64_t l = 0; l < lanes; l++)
-            ds[l] = p[l] * (ds[l] - w->delta[l]);
+        if (capped) {
+            SIMD
+            for (int64_t l = 0; l < lanes; l++)
+                ds[l] *= p[l];
+        } else {
+            SIMD
+            for (int64_t l = 0; l < lanes; l++)
+                ds[l] = p[l] * (ds[l] - w->delta[l]);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
  * (lane, lane + 32, ..) and exchange the scores by shuffles. No atomics.
  */
 #include "flash.h"
+#include "flash_cap.h"
 #include "flash_tile.h"
 #include "warp.h"
 
@@ -75,7 +76,8 @@ __global__ void plain_forward_kernel(const flash_params p)
     for (int at = range.begin; at < range.end; at += 32) {
         int n = flash_min(32, range.end - at);
         float s = -INFINITY;
-        if (lane < n) s = p.scale * dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width);
+        if (lane < n)
+            s = flash_capped(p.scale * dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width), p);
         float top = fmaxf(max, warp_max(s)), base = top == -INFINITY ? 0 : top;
         float shift = expf(max - base), e = expf(s - base);
         sum = sum * shift + warp_sum(e);
@@ -109,8 +111,8 @@ __global__ void plain_queries_kernel(const flash_params p)
         float ds = 0;
         if (lane < n) {
             int64_t key = key_row(seg, at + lane);
-            float s = p.scale * dot(q, row_at(p.k, key, kv_head, width), width);
-            ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta);
+            float s = flash_capped(p.scale * dot(q, row_at(p.k, key, kv_head, width), width), p);
+            ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta) * flash_cap_slope(s, p);
         }
         for (int j = 0; j < n; j++)
             add_row(dq, __shfl_sync(0xffffffffu, ds, j), row_at(p.k, key_row(seg, at + j), kv_head, width), width);
@@ -129,9 +131,10 @@ __device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[CO
         int64_t row = seg.q_begin + first;
         float e = 0, ds = 0;
         if (lane < n) {
-            float s = p.scale * dot(k, row_at(p.q, row + lane, head, width), width);
+            float s = flash_capped(p.scale * dot(k, row_at(p.q, row + lane, head, width), width), p);
             e = expf(s - p.lse[head * p.lse_stride + row + lane]);
-            ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) - p.delta[head * p.n_rows + row + lane]);
+            ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) - p.delta[head * p.n_rows + row + lane]) *
+                 flash_cap_slope(s, p);
         }
         for (int j = 0; j < n; j++) {
             add_row(dv, __shfl_sync(0xffffffffu, e, j), row_at(p.dy, row + j, head, width), width);

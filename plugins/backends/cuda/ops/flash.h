@@ -25,7 +25,8 @@ typedef struct {
     const int32_t *cu_q, *cu_k, *prefix;
     int32_t n_segments, n_heads, n_kv_heads, head_dim, window;
     float scale;
-    bool vectors; /* all rows can be read 16 bytes at a time */
+    float soft_cap; /* 0 = none */
+    bool vectors;   /* all rows can be read 16 bytes at a time */
 } flash_params;
 
 enum { FLASH_MOST_WIDTH = 256 };

@@ -2,12 +2,11 @@
  * flash_backward.cu - gradients of attention from the saved log-sum-exp, with tensor cores (Dao 2023),
  * in two passes without atomics, so that sums are always added in the same order.
  *
- * With P = exp(S - lse), dP = dY V^T: dS = P (dP - delta), dV = P^T dY, dK = dS^T Q scale, dQ = dS K
- * scale. Each pass recomputes S and dP. The first pass owns tiles of keys and iterates over the
- * queries that see them. It computes S^T and dP^T, so that P^T and dS^T are in registers in the layout
- * of left operands; all query heads of a kv head belong to one block. The second pass owns tiles of
- * queries. For heads wider than 128, dK and dV are split over two blocks because of registers, and a
- * block has two warps because of shared memory.
+ * With P = exp(S - lse), S capped if there is a cap, dP = dY V^T: dS = P (dP - delta), dV = P^T dY, dK = dS^T Q scale,
+ * dQ = dS K scale. Each pass recomputes S and dP. The first pass owns tiles of keys and iterates over the queries that
+ * see them. It computes S^T and dP^T, so that P^T and dS^T are in registers in the layout of left operands; all query
+ * heads of a kv head belong to one block. The second pass owns tiles of queries. For heads wider than 128, dK and dV
+ * are split over two blocks because of registers, and a block has two warps because of shared memory.
  */
 #include "flash_mma.h"
 
@@ -50,8 +49,9 @@ __device__ __forceinline__ void slopes_of_keys(float (&s)[N / 8][4], float (&dp)
         for (int e = 0; e < 4; e++) {
             int i = column_of(j, e);
             bool seen = full || flash_sees(&seg, p.window, first + i, position + row_of(e));
-            s[j][e] = seen ? exp2f(s[j][e] * scale - lse[i]) : 0;
-            dp[j][e] = s[j][e] * (dp[j][e] - delta[i]);
+            float score = flash_score(s[j][e], scale, p);
+            s[j][e] = seen ? exp2f(score - lse[i]) : 0;
+            dp[j][e] = s[j][e] * (dp[j][e] - delta[i]) * flash_cap_slope(score * LN_2, p);
         }
 }
 
@@ -140,8 +140,9 @@ slopes_of_queries(const float (&s)[N / 8][4], float (&dp)[N / 8][4], const float
         for (int e = 0; e < 4; e++) {
             int k = column_of(j, e);
             bool seen = full || (k < keys.n && flash_sees(&seg, p.window, row + row_of(e), keys.position + k));
-            float prob = seen ? exp2f(s[j][e] * scale - lse[e >> 1]) : 0;
-            dp[j][e] = prob * (dp[j][e] - delta[e >> 1]);
+            float score = flash_score(s[j][e], scale, p);
+            float prob = seen ? exp2f(score - lse[e >> 1]) : 0;
+            dp[j][e] = prob * (dp[j][e] - delta[e >> 1]) * flash_cap_slope(score * LN_2, p);
         }
 }
 

@@ -26,7 +26,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[KEYS / 8][4], const flash
         for (int e = 0; e < 4; e++) {
             int k = column_of(j, e);
             bool seen = full || (k < keys.n && flash_sees(&seg, p.window, row + row_of(e), keys.position + k));
-            s[j][e] = seen ? s[j][e] * scale : -INFINITY;
+            s[j][e] = seen ? flash_score(s[j][e], scale, p) : -INFINITY;
         }
 }
 

@@ -10,11 +10,18 @@
 #ifndef CUDA_OPS_FLASH_MMA_H
 #define CUDA_OPS_FLASH_MMA_H
 #include "flash.h"
+#include "flash_cap.h"
 #include "flash_tile.h"
 #include "warp.h"
 
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
+
+/* A product of q and k as a score in powers of two; scale = p.scale log2 e. */
+__device__ __forceinline__ float flash_score(float product, float scale, const flash_params &p)
+{
+    return p.soft_cap > 0 ? LOG2_E * flash_capped(p.scale * product, p) : scale * product;
+}
 
 template <int D> struct flash_tile {
     static constexpr int pitch = D + 8; /* distance of rows */
