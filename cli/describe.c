@@ -308,7 +308,8 @@ static nrl_status print(tables *t, const char *name, bool json);
 static size_t print_options(tables *t, const char *name)
 {
     size_t found = 0;
-    const char *key, *known = name ? other_names_find(&t->a, cli_exe_dir(&t->a), name, &key) : NULL;
+    const char *key, *part = name && strrchr(name, '.') ? strrchr(name, '.') + 1 : name;
+    const char *known = name ? other_names_find(&t->a, cli_exe_dir(&t->a), part, &key) : NULL;
     for (size_t i = 0; name && i < t->n; i++)
         for (size_t k = 0; k < t->list[i].n_rows; k++) {
             const nrl_option *row = option_row(t->list[i].rows, k, t->list[i].stride);
@@ -318,7 +319,7 @@ static size_t print_options(tables *t, const char *name)
         }
     if (found || !known) return found;
     printf("%s is not a key of nrl; %s\n\n", name, known); /* what another trainer calls it */
-    if (key && strcmp(key, name)) print(t, key, false);
+    if (key && strcmp(key, part)) print(t, key, false);
     return 1;
 }
 

@@ -24,6 +24,16 @@ static cli_run_verb find_own(const char *name)
     return NULL;
 }
 
+/* Verbs that `nrl help` lists by name alone, to fit a screen. */
+static const char *const short_listed[] = {"migrate", "profile", "import", "upload", "version"};
+
+static bool is_short_listed(const char *verb)
+{
+    for (size_t i = 0; i < sizeof short_listed / sizeof *short_listed; i++)
+        if (!strcmp(short_listed[i], verb)) return true;
+    return false;
+}
+
 static void print_help(FILE *to)
 {
     int width = 0;
@@ -31,7 +41,12 @@ static void print_help(FILE *to)
         if ((int)strlen(cli_verbs[i].example) > width) width = (int)strlen(cli_verbs[i].example);
     fprintf(to, "nrl fine-tunes language models. An example of every verb:\n");
     for (size_t i = 0; i < cli_n_verbs; i++)
-        if (cli_verbs[i].summary) fprintf(to, "  nrl %-*s  %s\n", width, cli_verbs[i].example, cli_verbs[i].summary);
+        if (cli_verbs[i].summary && !is_short_listed(cli_verbs[i].name))
+            fprintf(to, "  nrl %-*s  %s\n", width, cli_verbs[i].example, cli_verbs[i].summary);
+    fprintf(to, "  and nrl");
+    for (size_t i = 0; i < sizeof short_listed / sizeof *short_listed; i++)
+        fprintf(to, "%s %s", i ? "," : "", short_listed[i]);
+    fprintf(to, "\n");
     arena a = {0};
     const char **names;
     size_t n = programs_list(&a, &names);

@@ -101,6 +101,19 @@ const cli_verb cli_verbs[] = {
      "temperature 0.7. /help lists commands, such as /reset, /system and /save.\n"
      "--tools: a JSON list of tools for the template, as in OpenAI's API; calls of the\n"
      "model are shown, and /result TEXT answers one."},
+    {"migrate",
+     "FILE [KEY=VALUE ...] [-o OUT.yaml] [--from NAME]\n"
+     "            [--algorithm NAME] [--devices N] [--json] [--overwrite]\n"
+     "         nrl migrate [-o OUT.yaml] ... -- PROGRAM --option VALUE ...\n"
+     "         nrl migrate --list NAME",
+     "migrate trl.yaml -o run.yaml", "a config of another trainer, for nrl",
+     "Writes a config of nrl from one of another trainer (YAML, JSON, or a script with\n"
+     "one command): trl, transformers, llamafactory, axolotl, torchtune, nemo-rl, or\n"
+     "generic for other programs with such keys. The keys decide, or --from. Each line\n"
+     "names its source; what cannot be mapped is listed. The exit code is 2 if that\n"
+     "changes numbers. KEY=VALUE sets a key of FILE first. --algorithm: sft, dpo, kto,\n"
+     "orpo, ..., if FILE does not name it. --devices: how many the batch is for, if\n"
+     "FILE does not say. --list prints how keys are mapped."},
     {"serve",
      "SRC [--host ADDRESS] [--port N] [--api-key KEY]\n"
      "          [--name NAME] [--max-batch N] [--max-queue N] [--max-tokens N]\n"

@@ -302,9 +302,9 @@ void options_check_keys(arena *a, config_problems *problems, const char *section
     for (size_t i = 0; i < nrl_node_size(node); i++) {
         suggestion near = {.word = nrl_node_key(node, i)};
         if (is_known(parts, n_parts, &near)) continue;
-        const char *full = full_name(a, section, near.word);
-        problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s", full,
-                     key_hint(a, problems, full, &near, parts, n_parts));
+        const char *full = full_name(a, section, near.word), *hint = key_hint(a, problems, full, &near, parts, n_parts);
+        if (*hint || n_parts) problems_add(problems, nrl_node_at(node, i), "%s: unknown key%s", full, hint);
+        options_check_keys(a, problems, full, nrl_node_at(node, i), NULL, 0); /* of other trainers, in their sections */
     }
 }
 

@@ -63,7 +63,45 @@ done
 run 2 check run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy train.precision=fp12
 has err "2 mistakes"
 
+# ---- in whatever section they stand, also on the command line ----
+cat >sections.yaml <<'YAML'
+model: {path: x}
+data: {train: train.jsonl, loader: {pin_memory: true}}
+optimizer: {name: adamw, lr: 1e-3}
+training:
+  gradient_accumulation_steps: 4
+  epochs: 3
+  memory: {checkpoint_ratio: 0.5, unheard_of: 1}
+out: other
+YAML
+run 2 check sections.yaml distributed.strategy=fsdp
+for text in "sections.yaml:4:1: training: unknown key" \
+    "sections.yaml:5:3: training.gradient_accumulation_steps: unknown key; it follows here from train.global_batch" \
+    "sections.yaml:6:3: training.epochs: unknown key; it is train.epochs here" \
+    "training.memory.checkpoint_ratio: unknown key; it is train.activation_checkpointing here" \
+    "data.loader.pin_memory: unknown key; batches are staged in pinned memory" \
+    "command line: distributed.strategy: unknown key; it is parallel here"; do
+    has err "$text"
+done
+lacks err unheard_of
+
+# ---- what nrl migrate knows is known here ----
+for name in trl transformers llamafactory axolotl torchtune nemo-rl generic; do
+    run 0 migrate --list $name
+    grep -o '`[A-Za-z0-9_.]*`' out | tr -d '`' | sed 's/.*\.//' | grep '^[a-z0-9]*_[a-z0-9_]*[a-z0-9]$' >>words.txt
+done
+sort -u words.txt >unique.txt
+[ "$(wc -l <unique.txt)" -gt 300 ] || is "words of nrl migrate" "$(wc -l <unique.txt)" "more than 300"
+"$nrl" describe >everything.txt
+while read -r word; do
+    grep -qi "^$word " "$list" || grep -q "[ |]$word[ |,]" everything.txt || is "$word of nrl migrate" unknown "in other-names.txt"
+done <unique.txt
+
 # ---- describe, verbs ----
+run 0 describe training.gradient_accumulation_steps
+has out "it follows here from train.global_batch"
+run 0 describe lora_target_modules
+has out "it is lora.targets here"
 run 0 describe cutoff_len
 has out "cutoff_len is not a key of nrl; it is data.max_length here"
 has out "maximum number of tokens of a sample"
