@@ -17,7 +17,7 @@ enum { MAX_RANKS = 65536, PORT_OF_SEVERAL_NODES = 29500 };
 static const double GRACE = 10, LAST_CLIENTS = 60; /* seconds */
 
 typedef struct {
-    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *store, *grace;
+    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *store, *grace, *max_restarts;
 } launch_flags;
 
 /* ---- arguments ---- */
@@ -55,6 +55,7 @@ static nrl_status take_flags(int *argc, char **argv, launch_flags *f)
     NRL_TRY(cli_take_value(argc, argv, "--port", &f->port));
     NRL_TRY(cli_take_value(argc, argv, "--store", &f->store));
     NRL_TRY(cli_take_value(argc, argv, "--grace", &f->grace));
+    NRL_TRY(cli_take_value(argc, argv, "--max-restarts", &f->max_restarts));
     NRL_TRY(cli_expect(*argc, argv, 0, 0));
     if (f->store && (f->address || f->port))
         return nrl_fail(NRL_ERR_CONFIG, "--store and --address or --port: expected one of them");
@@ -156,6 +157,20 @@ static const char *launch_run_id(const launch *l)
     return given ? arena_strdup(l->a, given) : "";
 }
 
+/* A start that fails is continued with resume=auto, which would forget another checkpoint that the run began with. */
+static nrl_status check_restartable(const launch *l)
+{
+    if (strcmp(l->command[1], "run") && strcmp(l->command[1], "resume"))
+        return nrl_fail(NRL_ERR_CONFIG, "--max-restarts: `%s` does not train; expected run or resume", l->command[1]);
+    for (char **word = l->command + 2; *word; word++)
+        if (!strncmp(*word, "resume=", 7) && strcmp(*word, "resume=auto") && strcmp(*word, "resume=never"))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "--max-restarts: %s; expected resume=auto or none\n"
+                            "hint: `nrl import` makes a checkpoint the start of a run",
+                            *word);
+    return NRL_OK;
+}
+
 static nrl_status read_flags(launch *l, const launch_flags *f)
 {
     int32_t grace = (int32_t)GRACE; /* a save after a signal may take longer: it has no limit unless one is set */
@@ -170,8 +185,9 @@ static nrl_status read_flags(launch *l, const launch_flags *f)
     const char *host = f->address ? f->address : l->nodes.list[0].address;
     l->holds_store = !f->store && l->own == 0;
     l->store = f->store ? f->store : arena_printf(l->a, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
-    l->run_id = launch_run_id(l);
-    return NRL_OK;
+    l->run_id = l->first_run_id = launch_run_id(l);
+    NRL_TRY(read_number("--max-restarts", f->max_restarts, 0, 1000, &l->max_restarts));
+    return l->max_restarts ? check_restartable(l) : NRL_OK;
 }
 
 /* ---- running ---- */
@@ -225,16 +241,30 @@ static nrl_status open_secret(launch *l)
     return NRL_OK;
 }
 
-static nrl_status run_ranks(launch *l, int *code)
+/* One start of all ranks. */
+static nrl_status start_ranks(launch *l, const char *address, int *code)
 {
     store_server *store = NULL;
-    hold_signals(l);
-    NRL_TRY(open_secret(l));
-    l->host = verbs_plugin_host(l->a);
+    l->store = address;
     nrl_status st = open_store(l, &store);
     if (st == NRL_OK) st = launch_start(l);
     if (st == NRL_OK) st = launch_watch(l, code);
     close_store(l, store, st != NRL_OK || *code);
+    return st;
+}
+
+static nrl_status run_ranks(launch *l, int *code)
+{
+    const char *address = l->store;
+    hold_signals(l);
+    NRL_TRY(open_secret(l));
+    l->host = verbs_plugin_host(l->a);
+    nrl_status st = start_ranks(l, address, code);
+    while (launch_may_restart(l, st, *code)) {
+        *code = 0;
+        st = launch_again(l);
+        if (st == NRL_OK) st = start_ranks(l, address, code);
+    }
     plugin_host_destroy(l->host);
     return st;
 }
@@ -245,7 +275,7 @@ static nrl_status launch_ranks(launch *l, int argc, char **argv, int *code)
     NRL_TRY(take_command(l->a, &argc, argv, &l->command));
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_flags(l, &flags));
-    return l->world == 1 ? launch_alone(l) : run_ranks(l, code);
+    return l->world == 1 && !l->max_restarts ? launch_alone(l) : run_ranks(l, code);
 }
 
 nrl_status cli_launch(int argc, char **argv)

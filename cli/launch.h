@@ -1,8 +1,8 @@
 /*
  * launch.h - what `nrl launch` is about to start, and the ranks it has started. Reading order:
  * launch.c (arguments), launch_nodes.c (nodes), launch_start.c (processes), launch_watch.c
- * (until they have ended), launch_tell.c (reports failures), launch_lines.c (their output).
- * [main]
+ * (until they have ended), launch_tell.c (reports failures), launch_lines.c (their output), launch_again.c
+ * (--max-restarts). [main]
  */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
@@ -40,10 +40,20 @@ typedef struct {
     launch_rank *ranks;         /* [n_ranks] of this node */
     int32_t n_ranks;
     lines_sink out, err;
+    int32_t max_restarts, restarts; /* --max-restarts; how often the ranks have been started again */
+    const char *first_run_id;       /* run_id of the first start */
+    const char *restart_cause;      /* why the last start failed: "rank 1: signal 9 (Killed)"; NULL = first start */
+    bool was_signalled;             /* a signal was forwarded to the ranks */
 } launch;
 
 /* A run of one rank needs no separate launcher: this process becomes that rank. */
 nrl_status launch_alone(launch *l);
+
+/* Whether the ranks are to be started again after they have ended with `code`: some rank was lost, which another start
+ * may mend, and --max-restarts permits it. */
+bool launch_may_restart(const launch *l, nrl_status st, int code);
+/* Prepares that start: a run id of its own, and a command that continues from the newest checkpoint. */
+nrl_status launch_again(launch *l);
 
 /* Starts all ranks of this node; if one cannot be started, ends the others. */
 nrl_status launch_start(launch *l);

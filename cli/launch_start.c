@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OWN_VARIABLES = 10 }; /* including the final NULL */
+enum { OWN_VARIABLES = 11 }; /* including the final NULL */
 
 static bool is_name_of(const char *assignment, const char *with)
 {
@@ -43,7 +43,9 @@ static char **environment(const launch *l, const launch_rank *r)
     const launch_node *node = &l->nodes.list[l->own];
     char *secret = l->secret_fd >= 0 ? arena_printf(l->a, "NRL_JOB_SECRET_FD=%d", l->secret_fd) : NULL;
     char *gpu = node->n_gpus ? arena_printf(l->a, "CUDA_VISIBLE_DEVICES=%d", node->gpus[r->local_rank]) : NULL;
-    char *store = l->store ? arena_printf(l->a, "NRL_STORE=%s", l->store) : NULL, *optional[] = {secret, gpu, store};
+    char *again = l->restarts ? arena_printf(l->a, "NRL_RESTART=%d %s", l->restarts, l->restart_cause) : NULL;
+    char *store = l->store ? arena_printf(l->a, "NRL_STORE=%s", l->store) : NULL,
+         *optional[] = {secret, gpu, store, again};
     char *own[OWN_VARIABLES] = {
         arena_printf(l->a, "NRL_RANK=%d", r->rank),
         arena_printf(l->a, "NRL_WORLD_SIZE=%d", l->world),

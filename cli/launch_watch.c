@@ -229,6 +229,8 @@ nrl_status launch_watch(launch *l, int *code)
     if (w.cause && w.cause->code == CODE_PEER && w.stopped) w.cause = NULL;
     /* The rank's own message was already printed; among the output of many ranks, it is repeated here. */
     if (w.cause) fprintf(stderr, "error: rank %d failed with %s\n", w.cause->rank, launch_end_text(l, w.cause));
+    if (w.cause) l->restart_cause = arena_printf(l->a, "rank %d: %s", w.cause->rank, launch_end_text(l, w.cause));
+    l->was_signalled = w.signal != 0;
     for (int32_t i = 0; i < l->n_ranks; i++) {
         lines_forget(&l->ranks[i].out);
         lines_forget(&l->ranks[i].err);

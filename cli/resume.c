@@ -72,6 +72,7 @@ static nrl_status resume(arena *a, int argc, char **argv, nrl_environment *env, 
     if (experiment_speaks(env)) signals_answer(env->step);
     nrl_status st = experiment_open(a, n, words, env, &r);
     if (st == NRL_OK && experiment_speaks(env)) experiment_show(r, view);
+    if (st == NRL_OK) experiment_record_restart(r, env);
     if (st == NRL_OK) st = nrl_run_train(r);
     nrl_run_close(r);
     return st;

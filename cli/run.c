@@ -2,12 +2,14 @@
  * run.c - `nrl run FILE [key=value ...]`: a script, which a frontend runs, or the plain run of a YAML config.
  */
 #include "base/escape.h"
+#include "base/json.h"
 #include "base/yaml.h"
 #include "cli/verbs.h"
 #include <nrl/host.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { SAMPLE_BYTES = 600 };
 
@@ -52,11 +54,32 @@ void experiment_show(nrl_run *r, const experiment_view *view)
     fflush(stdout);
 }
 
+void experiment_record_restart(const nrl_run *r, const nrl_environment *env)
+{
+    const char *given = cli_getenv("NRL_RESTART"); /* "2 rank 1: signal 9 (Killed)" */
+    char *cause = NULL;
+    arena a = {0};
+    if (!given || !experiment_speaks(env)) return;
+    nrl_node *map = node_new(&a, NRL_NODE_MAP);
+    node_append_int(&a, map, "restart", strtoll(given, &cause, 10));
+    node_append_int(&a, map, "step", nrl_run_steps_done(r));
+    node_append(&a, map, "time", node_f64(&a, (double)time(NULL)));
+    node_append_text(&a, map, "cause", cause + strspn(cause, " "));
+    char *line = json_write(map, 0), *path = arena_printf(&a, "%s/restarts.jsonl", nrl_run_out(r));
+    FILE *f = fopen(path, "ae");
+    bool ok = f && fprintf(f, "%s\n", line) > 0;
+    if (f && fclose(f)) ok = false;
+    if (!ok) nrl_warn("cannot record the restart in %s", path);
+    free(line);
+    arena_free(&a);
+}
+
 static nrl_status train(arena *a, int argc, char **argv, const nrl_environment *env, const experiment_view *view)
 {
     nrl_run *r = NULL;
     nrl_status st = experiment_open(a, argc, argv, env, &r);
     if (st == NRL_OK && experiment_speaks(env)) experiment_show(r, view);
+    if (st == NRL_OK && !env->check_only) experiment_record_restart(r, env);
     if (st == NRL_OK && !env->check_only) st = nrl_run_train(r);
     nrl_run_close(r);
     return st;

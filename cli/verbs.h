@@ -37,6 +37,8 @@ nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment
 /* Removes -q and -v, with their long names, from argv. */
 nrl_status experiment_take_flags(int *argc, char **argv, nrl_environment *env, experiment_view *view);
 void experiment_show(nrl_run *r, const experiment_view *view);
+/* After a restart by `nrl launch --max-restarts`, rank 0 adds a line to OUT/restarts.jsonl; a warning if it cannot. */
+void experiment_record_restart(const nrl_run *r, const nrl_environment *env);
 bool experiment_is_config(const char *path); /* by its name: a YAML file, which no frontend runs */
 
 /* frontend.c: finds the frontend for a script: by `name` (a word, or {name: NAME, option: value}), or, if `name` is
