@@ -35,7 +35,7 @@ const cli_verb cli_verbs[] = {
     {"launch",
      "-n N [--nodes HOST:SLOTS,... | --hostfile FILE]\n"
      "           [--node-rank K] [--address A] [--port P] [--store ADDRESS]\n"
-     "           [--grace SECONDS]\n"
+     "           [--grace SECONDS] [--max-restarts K]\n"
      "           -- run FILE [key=value ...]",
      "launch -n 2 -- run configs/sft.yaml", "train with several processes",
      "With several machines, run the same command on each; --node-rank K, from 0,\n"
@@ -44,9 +44,23 @@ const cli_verb cli_verbs[] = {
      "form that a plugin of stores/ serves (/shared/dir). --grace: time for the\n"
      "other ranks to end after a rank fails (default 10 seconds), and for all ranks\n"
      "after a signal (default: until their state is saved). A second SIGINT or\n"
-     "SIGTERM ends all of them at once.\n"
+     "SIGTERM ends all of them at once. --max-restarts: how often all ranks start\n"
+     "again, from the newest checkpoint, after a rank is lost (default 0).\n"
      "Ranks authenticate with a secret: nrl launch creates one or, for several\n"
      "machines, reads it from the file NRL_JOB_SECRET_FILE, which must have mode 600."},
+    {
+        "cluster",
+        "script|submit FILE.yaml [key=value ...] [--json]\n"
+        "         nrl cluster status|cancel FILE.yaml [--json]\n"
+        "         nrl cluster logs FILE.yaml [--follow]\n"
+        "         nrl cluster keys",
+        "cluster submit run.yaml",
+        "a run as a job of Slurm or Kubernetes",
+        "The section `cluster` of FILE describes the job; `nrl cluster keys` lists its\n"
+        "keys. script prints the batch script of Slurm, or the manifest of Kubernetes;\n"
+        "submit hands it in. Before its time limit a job of Slurm saves the state of the\n"
+        "run and is queued again; it continues from the newest checkpoint.",
+    },
     {"resume", "DIR [-q | -v] [key=value ...]", "resume runs/sft", "continue from a checkpoint",
      "key=value changes an option: train.steps=2000 trains longer. An option that\n"
      "changes the numbers (data, loss, optimizer, schedule; see `nrl describe`)\n"
@@ -153,11 +167,12 @@ const cli_verb cli_verbs[] = {
      "model that DIR already contains. A Hugging Face directory gets a model card,\n"
      "README.md, unless it has one that nrl has not written. --push uploads DIR as\n"
      "`nrl upload` does. `nrl import` converts a model to a checkpoint."},
-    {"upload", "DIR ORG/NAME [--private] [--revision BRANCH] [--message TEXT]", "upload out/model org/model", NULL,
+    {"upload", "DIR ORG/NAME [--private] [--revision BRANCH] [--message TEXT]", "upload out/model org/model",
+     "a model to the hub",
      "Uploads the files of DIR to a model of the Hugging Face hub in one commit. The\n"
      "model is created if it does not exist; --private: for its owners alone. Token\n"
      "and server as for `nrl download`."},
-    {"import", "DIR OUT", "import models/gpt2 runs/start", NULL,
+    {"import", "DIR OUT", "import models/gpt2 runs/start", "a model as checkpoint 0 of a run",
      "OUT becomes the directory of a run whose checkpoint 0 has the weights of DIR."},
     {"download",
      "ORG/NAME [--revision R] [--include PATTERN ...]\n"
@@ -210,7 +225,7 @@ const cli_verb cli_verbs[] = {
      "NRL_PLUGIN_PATH (DIR:DIR...), in `plugins: [DIR]` of a config, there, and in\n"
      "nrl's own directory."},
     {"env", "[--json]", "env", "this machine and this build", NULL},
-    {"version", "[--json]", "version", NULL,
+    {"version", "[--json]", "version", "of nrl and of its plugin interface",
      "Prints the version of nrl and of its plugin interface, as `nrl -V` does."},
     {"complete", "WORD...", "complete run sft.yaml train.", NULL,
      "Prints what may follow on a command line whose last word is incomplete, for the\n"

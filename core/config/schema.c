@@ -156,7 +156,7 @@ static const nrl_option launch_rows[] = {
 /* Sections and component slots, before they are read. */
 typedef struct {
     const nrl_node *model, *adapter, *data, *algorithm, *train, *optimizer, *schedule, *parallel, *backend;
-    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *store, *launch;
+    const nrl_node *checkpoint, *eval, *script, *loggers, *plugins, *collective, *store, *launch, *cluster;
 } top_nodes;
 
 static const nrl_option top_node_rows[] = {
@@ -176,6 +176,7 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, store, "auto",
                  "component: the store where ranks meet (auto: the plugin for the address that the launcher gives)"),
     NRL_OPT_NODE(top_nodes, launch, "", "timeouts and hosts of ranks"),
+    NRL_OPT_NODE(top_nodes, cluster, "", "the job that `nrl cluster` makes of the run, which ignores it"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when to save, and what to keep"),
     NRL_OPT_NODE(top_nodes, eval, "", "when to evaluate"),
@@ -244,17 +245,26 @@ static void fill_component(const filler *f, const char *name, const nrl_node *no
     if (out->resolved) node_set(f->a, f->resolved, name, out->resolved);
 }
 
+static const nrl_node *item_of(const nrl_node *list, size_t i)
+{
+    return nrl_node_kind(list) == NRL_NODE_LIST ? nrl_node_at(list, i) : list;
+}
+
+static size_t items_of(const nrl_node *list)
+{
+    if (nrl_node_kind(list) == NRL_NODE_LIST) return nrl_node_size(list);
+    return nrl_node_kind(list) > NRL_NODE_NULL;
+}
+
 static void fill_loggers(const filler *f, const nrl_node *node, config_run *out)
 {
-    bool list = nrl_node_kind(node) == NRL_NODE_LIST;
-    size_t n = list ? nrl_node_size(node) : node ? 1 : 0;
+    size_t n = items_of(node);
     nrl_node *resolved = node_set(f->a, f->resolved, "loggers", node_new(f->a, NRL_NODE_LIST));
     out->loggers = arena_alloc(f->a, n * sizeof *out->loggers);
     out->loggers_unset = nrl_node_kind(node) <= NRL_NODE_NULL;
-    if (out->loggers_unset) n = 0;
     for (size_t i = 0; i < n; i++) {
         config_component *c = &out->loggers[out->n_loggers];
-        component_read(f->a, f->problems, "loggers", list ? nrl_node_at(node, i) : node, NULL, c);
+        component_read(f->a, f->problems, "loggers", item_of(node, i), NULL, c);
         if (!c->name) continue;
         node_append(f->a, resolved, NULL, c->resolved);
         out->n_loggers++;
@@ -270,17 +280,6 @@ static const nrl_option plugins_rows[] = {
     NRL_OPT_NODE(plugins_map, allow, "",
                  "plugins that may be opened in addition to the installed ones: NAME, KIND/NAME, sha256:HASH"),
 };
-
-static const nrl_node *item_of(const nrl_node *list, size_t i)
-{
-    return nrl_node_kind(list) == NRL_NODE_LIST ? nrl_node_at(list, i) : list;
-}
-
-static size_t items_of(const nrl_node *list)
-{
-    if (nrl_node_kind(list) == NRL_NODE_LIST) return nrl_node_size(list);
-    return nrl_node_kind(list) > NRL_NODE_NULL;
-}
 
 /* Checks the form of hashes, because a malformed hash would never match a file. */
 static bool is_allow_word(const char *text)

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/e2e.sh"
 
 "$nrl" complete '' | cut -f 1 | sort >offered.txt
-{ "$nrl" help | sed -n 's/^  nrl \([a-z]*\).*/\1/p'; echo help; } | sort >verbs.txt
+{ "$nrl" help | sed -n 's/^  nrl \([a-z]*\).*/\1/p'; "$nrl" help | sed -n 's/^  and nrl //p' | tr ', ' '\n\n' | grep .; echo help; } | sort >verbs.txt
 is "verbs that are offered" "$(diff offered.txt verbs.txt)" ""
 is "verbs from re" "$("$nrl" complete re | cut -f 1 | tr '\n' ' ')" "resume report "
 is "keys from train.prec" "$("$nrl" complete run a.yaml train.prec | cut -f 1)" "train.precision="

@@ -71,6 +71,7 @@ MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+KillWait=5
 NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$2
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$3
 PartitionName=all Nodes=n0,n1 Default=YES State=UP
@@ -120,5 +121,51 @@ losses by_slurm >a
 losses by_launch >b
 is "steps" "$(wc -l <a | tr -d ' ')" 6
 cmp -s a b || is "losses under Slurm" "$(tr '\n' ' ' <a)" "$(tr '\n' ' ' <b)"
+
+# ---- nrl cluster: a job that is stopped before its time limit, queued again, and continues bit for bit ----
+cat run.yaml - >job.yaml <<YAML
+cluster: {name: requeued, nodes: 2, time: 10, save_before: 54, environment: {MASTER_ADDR: 127.0.0.1, OMP_NUM_THREADS: 1}}
+YAML
+sed -i 's/steps: 6/steps: 9000/; s/^checkpoint: .*/checkpoint: {every: 0}/; s/^out: .*/out: requeued/' job.yaml
+echo 'parallel: ddp' >>job.yaml
+echo 'loggers: [{name: console, every: 1000}, jsonl]' >>job.yaml
+OMP_NUM_THREADS=1 run 0 launch -n 2 -- run job.yaml out=in_one_go -q
+run 0 cluster script job.yaml
+has out "#SBATCH --signal=USR1@54"
+has out "run job.yaml resume=auto"
+run 0 cluster submit job.yaml
+has out "submitted job "
+run 2 cluster submit job.yaml
+has err " of this run is "
+run 0 cluster status job.yaml --json
+has out '"from": "squeue"'
+some_steps() { [ "$(wc -l <requeued/metrics.jsonl)" -gt 500 ]; }
+until_ 60 some_steps || give_up "the job does not start"
+id=$(sed -n 's/.*"job": *"\([0-9]*\).*/\1/p' jobs/requeued.json)
+scancel --signal=USR1 "$id" # as Slurm does before the limit
+is_queued() { scontrol show job "$id" | grep -q 'JobState=PENDING.*' && scontrol update JobId="$id" StartTime=now; }
+until_ 60 is_queued || give_up "the job is not queued again" # Slurm waits two minutes
+ended() { "$nrl" cluster status job.yaml --json >state.txt 2>dd && grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt; }
+until_ 240 ended || give_up "the job does not end: $(cat state.txt jobs/*.log)"
+has state.txt '"state": "COMPLETED"'
+run 0 cluster logs job.yaml
+has out "the state is saved; the job is queued again"
+has out "start 1, nodes"
+losses in_one_go >a
+losses requeued >b
+is "steps of the job" "$(wc -l <b | tr -d ' ')" 9000
+cmp -s a b || is "losses of the job" "$(diff a b | head -4)" "those of an uninterrupted run"
+
+# ---- cancel, and what sbatch says ----
+run 0 cluster submit job.yaml out=cancelled train.steps=100000000
+running() { [ -s cancelled/metrics.jsonl ]; }
+until_ 60 running || give_up "the job to be cancelled does not start"
+run 0 cluster cancel job.yaml
+until_ 60 ended || give_up "the cancelled job does not end"
+has state.txt '"state": "CANCELLED'
+ls cancelled/checkpoints | grep -q step- || is "checkpoint of the cancelled job" none some
+run 1 cluster submit job.yaml cluster.partition=nowhere cluster.name=other
+has err "sbatch failed with exit code 1: sbatch: error: "
+has err "nowhere"
 stop
 exit $failed

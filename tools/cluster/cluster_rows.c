@@ -1,0 +1,38 @@
+/*
+ * cluster_rows.c - the keys of the section `cluster`.
+ */
+#include "cluster_rows.h"
+
+#define ROW(name, type, min, help)                                                                                     \
+    {                                                                                                                  \
+#name, (type), offsetof(cluster_job, name), (min), (help)                                                      \
+    }
+
+const cluster_row cluster_rows[] = {
+    ROW(type, ROW_TEXT, 0, "slurm (the default) or kubernetes"),
+    ROW(name, ROW_TEXT, 0, "name of the job; unset: the last part of out"),
+    ROW(nodes, ROW_COUNT, 1, "number of machines (1)"),
+    ROW(gpus_per_node, ROW_COUNT, 0, "GPUs of each machine (0)"),
+    ROW(ranks_per_node, ROW_COUNT, 1, "ranks of each machine; unset: one for each GPU, or one"),
+    ROW(cpus_per_rank, ROW_COUNT, 1, "processors of each rank; unset: as the cluster decides"),
+    ROW(memory, ROW_TEXT, 0, "memory of each machine, such as 200G; unset: as the cluster decides"),
+    ROW(time, ROW_TEXT, 0, "limit: minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS"),
+    ROW(partition, ROW_TEXT, 0, "Slurm: where the job runs"),
+    ROW(account, ROW_TEXT, 0, "Slurm: who pays for it"),
+    ROW(qos, ROW_TEXT, 0, "Slurm: quality of service"),
+    ROW(reservation, ROW_TEXT, 0, "Slurm: reservation"),
+    ROW(save_before, ROW_COUNT, 1, "Slurm: seconds before the limit at which the run saves and stops (120)"),
+    ROW(requeue, ROW_BOOL, 0, "Slurm: queue the job again after that, and after a lost machine (true)"),
+    ROW(max_restarts, ROW_COUNT, 0, "Kubernetes: how often lost ranks or machines start again (3)"),
+    ROW(environment, ROW_MAP, 0, "variables of the job: {NAME: value}"),
+    ROW(setup, ROW_LIST, 0, "lines of the shell before the run, such as 'module load cuda'"),
+    ROW(options, ROW_LIST, 0, "Slurm: further options of sbatch, such as --constraint=a100"),
+    ROW(image, ROW_TEXT, 0, "container image; with Slurm by the plugin pyxis"),
+    ROW(mounts, ROW_LIST, 0, "Slurm: HOST:CONTAINER; Kubernetes: CLAIM:PATH of volume claims"),
+    ROW(namespace, ROW_TEXT, 0, "Kubernetes: namespace"),
+    ROW(secret, ROW_TEXT, 0, "Kubernetes: a Secret whose key `secret` the ranks share"),
+    ROW(directory, ROW_TEXT, 0, "where the job runs; unset: the working directory"),
+    ROW(logs, ROW_TEXT, 0, "directory of scripts, records and output of jobs (jobs)"),
+    ROW(nrl, ROW_TEXT, 0, "the program; unset: this one, or nrl in a container"),
+};
+const size_t cluster_n_rows = sizeof cluster_rows / sizeof *cluster_rows;

@@ -1,0 +1,224 @@
+/*
+ * cluster_section.c - the section `cluster` of a config. A run ignores it; its keys and their types are the table here,
+ * which `nrl cluster keys` prints.
+ */
+#include "base/problems.h"
+#include "base/suggest.h"
+#include "cli/common/cli.h"
+#include "cluster.h"
+#include <ctype.h>
+#include <errno.h>
+#include <nrl/run.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cluster_rows.h"
+
+/* ---- values ---- */
+
+static void read_value(arena *a, config_problems *p, const cluster_row *row, const nrl_node *n, cluster_job *job)
+{
+    char *to = (char *)job + row->offset;
+    int64_t x = nrl_node_int(n, -1);
+    const char *text = nrl_node_string(n, NULL);
+    switch (row->type) {
+    case ROW_COUNT:
+        if (x < row->min)
+            problems_add(p, n, "cluster.%s: expected a whole number of at least %lld", row->name, (long long)row->min);
+        else
+            *(int64_t *)to = x;
+        return;
+    case ROW_TEXT:
+        if (!text && nrl_node_kind(n) == NRL_NODE_INT) text = arena_printf(a, "%lld", (long long)x);
+        if (!text || strpbrk(text, "\n\r"))
+            problems_add(p, n, "cluster.%s: expected text on one line", row->name);
+        else
+            *(const char **)to = arena_strdup(a, text);
+        return;
+    case ROW_BOOL:
+        if (nrl_node_kind(n) != NRL_NODE_BOOL)
+            problems_add(p, n, "cluster.%s: expected true or false", row->name);
+        else
+            *(bool *)to = nrl_node_bool(n, false);
+        return;
+    case ROW_MAP:
+    case ROW_LIST:
+        if (nrl_node_kind(n) != (row->type == ROW_MAP ? NRL_NODE_MAP : NRL_NODE_LIST))
+            problems_add(p, n, "cluster.%s: expected a %s", row->name, row->type == ROW_MAP ? "map" : "list");
+        else
+            *(const nrl_node **)to = n;
+        return;
+    }
+}
+
+static void read_rows(arena *a, config_problems *p, const nrl_node *section, cluster_job *job)
+{
+    for (size_t i = 0; i < nrl_node_size(section); i++) {
+        suggestion near = {.word = nrl_node_key(section, i)};
+        const cluster_row *row = NULL;
+        for (size_t k = 0; k < cluster_n_rows && !row; k++) {
+            suggest_offer(&near, cluster_rows[k].name);
+            if (!strcmp(cluster_rows[k].name, near.word)) row = &cluster_rows[k];
+        }
+        if (!row)
+            problems_add(p, nrl_node_at(section, i), "cluster.%s: unknown key%s%s%s", near.word,
+                         near.best ? "; did you mean '" : "; `nrl cluster keys` lists them", near.best ? near.best : "",
+                         near.best ? "'?" : "");
+        else if (nrl_node_kind(nrl_node_at(section, i)) != NRL_NODE_NULL)
+            read_value(a, p, row, nrl_node_at(section, i), job);
+    }
+}
+
+/* ---- rules ---- */
+
+/* Seconds of 30, 30:00, 2:30:00, 1-12, 1-12:00:00: minutes, or days, hours, minutes and seconds; -1 = malformed. */
+static int64_t time_seconds(const char *text)
+{
+    const char *dash = strchr(text, '-');
+    long long part[3] = {0}, days = 0;
+    int n = 0;
+    char *end;
+    if (dash) {
+        days = strtoll(text, &end, 10);
+        if (end != dash || days < 0) return -1;
+        text = dash + 1;
+    }
+    for (; n < 3; n++) {
+        part[n] = strtoll(text, &end, 10);
+        if (end == text || part[n] < 0 || part[n] > 1000000) return -1;
+        text = end + (*end == ':');
+        if (*end != ':') {
+            n++;
+            break;
+        }
+    }
+    if (*end) return -1;
+    if (dash) return days * 86400 + part[0] * 3600 + part[1] * 60 + part[2];
+    return n == 1 ? part[0] * 60 : n == 2 ? part[0] * 60 + part[1] : part[0] * 3600 + part[1] * 60 + part[2];
+}
+
+static bool is_name(const char *text, const char *more)
+{
+    bool ok = isalnum((unsigned char)*text);
+    for (; *text && ok; text++)
+        ok = isalnum((unsigned char)*text) || strchr(more, *text);
+    return ok;
+}
+
+static void check_environment(config_problems *p, const nrl_node *map)
+{
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        const nrl_node *n = nrl_node_at(map, i);
+        const char *key = nrl_node_key(map, i);
+        if (!is_name(key, "_") && *key != '_')
+            problems_add(p, n, "cluster.environment: '%.60s' is not the name of a variable", key);
+        if (nrl_node_kind(n) == NRL_NODE_MAP || nrl_node_kind(n) == NRL_NODE_LIST)
+            problems_add(p, n, "cluster.environment.%.60s: expected a text or a number", key);
+    }
+}
+
+static void check_texts(config_problems *p, const char *name, const nrl_node *list, bool is_option)
+{
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const char *text = nrl_node_string(nrl_node_at(list, i), NULL);
+        if (!text || strpbrk(text, "\n\r") || (is_option && strncmp(text, "--", 2)))
+            problems_add(p, nrl_node_at(list, i), "cluster.%s: expected %s", name,
+                         is_option ? "an option such as --constraint=a100" : "a line of text");
+    }
+}
+
+static void check_rules(config_problems *p, const nrl_node *section, cluster_job *job)
+{
+    bool slurm = !strcmp(job->type, "slurm"), kubernetes = !strcmp(job->type, "kubernetes");
+    if (!slurm && !kubernetes)
+        problems_add(p, nrl_node_find(section, "type"), "cluster.type: '%s' is not one of: slurm, kubernetes",
+                     job->type);
+    job->seconds = job->time ? time_seconds(job->time) : 0;
+    if (job->seconds < 0)
+        problems_add(p, nrl_node_find(section, "time"),
+                     "cluster.time: '%s'; expected minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS", job->time);
+    if (job->seconds > 0 && job->save_before >= job->seconds)
+        problems_add(p, nrl_node_find(section, "save_before"),
+                     "cluster.save_before: %lld seconds; expected less than cluster.time", (long long)job->save_before);
+    if (!is_name(job->name, kubernetes ? "-" : "-_."))
+        problems_add(p, nrl_node_find(section, "name"), "cluster.name: '%s'; expected letters, digits and -",
+                     job->name);
+    if (kubernetes && !job->image)
+        problems_add(p, section, "cluster.image: required for type kubernetes: a container image that has nrl");
+    if (kubernetes && strlen(job->name) > 50)
+        problems_add(p, nrl_node_find(section, "name"), "cluster.name: more than 50 characters");
+    check_environment(p, job->environment);
+    check_texts(p, "setup", job->setup, false);
+    check_texts(p, "options", job->options, true);
+    check_texts(p, "mounts", job->mounts, false);
+}
+
+/* ---- all ---- */
+
+const char *cluster_quote(arena *a, const char *text)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+,:@%=-";
+    if (*text && text[strspn(text, plain)] == 0) return text;
+    buffer b = {0};
+    buffer_puts(&b, "'");
+    for (; *text; text++)
+        buffer_puts(&b, *text == '\'' ? "'\\''" : (char[]){*text, 0});
+    buffer_puts(&b, "'");
+    char *quoted = buffer_take(&b);
+    const char *kept = arena_strdup(a, quoted);
+    free(quoted);
+    return kept;
+}
+
+/* Names of Kubernetes are in lower case. */
+static const char *default_name(arena *a, const cluster_job *job)
+{
+    const char *slash = strrchr(job->out, '/');
+    char *name = arena_strdup(a, slash && slash[1] ? slash + 1 : job->out);
+    for (char *s = name; *s; s++)
+        *s = isalnum((unsigned char)*s) ? (char)tolower((unsigned char)*s) : '-';
+    return *name && *name != '-' ? name : "nrl";
+}
+
+nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
+{
+    config_problems problems = {0};
+    char here[4096];
+    nrl_config *config = nrl_config_create(a);
+    *job = (cluster_job){.file = argv[1],
+                         .words = argv + 2,
+                         .n_words = argc - 2,
+                         .type = "slurm",
+                         .nodes = 1,
+                         .save_before = 120,
+                         .logs = "jobs",
+                         .requeue = true,
+                         .max_restarts = 3};
+    nrl_status st = nrl_config_read(config, argv[1]);
+    for (int i = 2; st == NRL_OK && i < argc; i++)
+        nrl_config_override(config, argv[i]);
+    if (st == NRL_OK) nrl_config_substitute(config, cli_variable);
+    const nrl_node *root = st == NRL_OK ? nrl_config_root(config) : NULL,
+                   *section = root ? nrl_node_find(root, "cluster") : NULL;
+    job->out = root ? nrl_node_string(nrl_node_find(root, "out"), NULL) : NULL;
+    if (st == NRL_OK && nrl_node_kind(section) != NRL_NODE_MAP)
+        st = nrl_fail(
+            NRL_ERR_CONFIG,
+            "%s has no section `cluster`\nhint: cluster: {type: slurm, nodes: 2, gpus_per_node: 8, time: 24:00:00}",
+            argv[1]);
+    if (st == NRL_OK && !job->out) st = nrl_fail(NRL_ERR_CONFIG, "%s: out: required, but not given", argv[1]);
+    if (st != NRL_OK) return st;
+    read_rows(a, &problems, section, job);
+    if (!job->name) job->name = default_name(a, job);
+    if (!job->nrl)
+        job->nrl = !strcmp(job->type, "slurm") && cli_exe_dir(a) ? arena_printf(a, "%s/nrl", cli_exe_dir(a)) : "nrl";
+    if (!job->ranks_per_node) job->ranks_per_node = job->gpus_per_node ? job->gpus_per_node : 1;
+    check_rules(&problems, section, job);
+    NRL_TRY(problems_report(&problems));
+    if (!job->directory) job->directory = getcwd(here, sizeof here) ? arena_strdup(a, here) : ".";
+    job->script_path = arena_printf(a, "%s/%s.%s", job->logs, job->name, strcmp(job->type, "slurm") ? "yaml" : "sh");
+    job->record_path = arena_printf(a, "%s/%s.json", job->logs, job->name);
+    return NRL_OK;
+}
