@@ -649,7 +649,7 @@ static const rule nemo_rows[] = {
     SLOT("policy.optimizer.kwargs.betas", "betas", "`optimizer.betas`"),
     SLOT("policy.optimizer.kwargs.eps", "eps", "`optimizer.eps`"),
     SAME("policy.optimizer.kwargs.*", "kernels are always fused"),
-    SLOT("policy.scheduler", "nemo_schedule", "`schedule`: LinearLR, then ConstantLR, is `constant_with_warmup`"),
+    SLOT("policy.scheduler", "nemo_schedule", "`schedule`; LinearLR, then ConstantLR, is constant_with_warmup"),
     SLOT("policy.dtensor_cfg.enabled", "dtensor", "`parallel: fsdp`"),
     SLOT("policy.dtensor_cfg.tensor_parallel_size", "tensor", "`parallel.tensor`"),
     LOST("policy.dtensor_cfg.context_parallel_size", "1", NULL),
