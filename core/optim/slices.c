@@ -3,6 +3,7 @@
  * supports f32 only, other encodings are converted to f32 and back.
  */
 #include "optim/slices.h"
+#include "tensor/ctx.h"
 #include "tensor/split16.h"
 
 static nrl_tensor *first_bound(const nrl_param *p, nrl_slot wanted, nrl_slot otherwise)
@@ -80,14 +81,53 @@ static nrl_status widen(nrl_ctx *ctx, const nrl_slice *from, nrl_slice *wide)
     return split16_join(ctx, from->work, from->low, wide->master);
 }
 
+typedef nrl_status slices_member(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step);
+
+static nrl_status call_wide(nrl_ctx *ctx, slices_member *call, void *self, nrl_slice *slice,
+                            const nrl_step_params *step)
+{
+    nrl_slice wide;
+    if (!is_encoded(slice)) return call(self, ctx, slice, 1, step);
+    NRL_TRY(widen(ctx, slice, &wide));
+    NRL_TRY(call(self, ctx, &wide, 1, step));
+    return slice->low ? split16_split(ctx, wide.master, slice->work, slice->low) : NRL_OK;
+}
+
 nrl_status slices_update(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slice,
                          const nrl_step_params *block)
 {
-    nrl_slice wide;
-    if (table->encoded || !is_encoded(slice)) return table->update(self, ctx, slice, 1, block);
-    NRL_TRY(widen(ctx, slice, &wide));
-    NRL_TRY(table->update(self, ctx, &wide, 1, block));
-    return slice->low ? split16_split(ctx, wide.master, slice->work, slice->low) : NRL_OK;
+    return table->encoded ? table->update(self, ctx, slice, 1, block)
+                          : call_wide(ctx, table->update, self, slice, block);
+}
+
+nrl_status slices_perturb(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slices, int64_t n,
+                          const nrl_step_params *step, nrl_tensor **kept)
+{
+    nrl_status st = NRL_OK;
+    for (int64_t i = 0; i < n && st == NRL_OK; i++) {
+        nrl_slice *s = &slices[i];
+        NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &s->n, false, &kept[i]));
+        st = s->low ? split16_join(ctx, s->work, s->low, kept[i]) : nrl_tensor_copy(ctx, s->master, kept[i]);
+        ctx_scope_begin(ctx); /* temporaries of one slice at a time */
+        if (st == NRL_OK) st = call_wide(ctx, table->perturb, self, s, step);
+        ctx_scope_end(ctx);
+    }
+    slices_touch(slices, n);
+    return st;
+}
+
+nrl_status slices_restore(nrl_ctx *ctx, nrl_slice *slices, int64_t n, nrl_tensor **kept)
+{
+    nrl_status st = NRL_OK;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_slice *s = &slices[i];
+        if (kept[i] && st == NRL_OK)
+            st = s->low ? split16_split(ctx, kept[i], s->work, s->low) : nrl_tensor_copy(ctx, kept[i], s->master);
+        if (kept[i] && st == NRL_OK && !s->low && s->work) st = nrl_master_round(ctx, s->master, s->work);
+        tensor_release(ctx, kept[i]);
+    }
+    slices_touch(slices, n);
+    return st;
 }
 
 void slices_touch(nrl_slice *slices, int64_t n)

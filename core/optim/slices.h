@@ -23,6 +23,12 @@ nrl_status slices_fill(nrl_param *p, uint32_t n_states, nrl_slice *s);
 nrl_status slices_update(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slice,
                          const nrl_step_params *block);
 
+/* Keeps a copy of the masters in kept[n], NULL before the call, and lets the optimizer move them (perturb). Then
+ * slices_restore gives them back and releases the copies, also after a failure. [step] */
+nrl_status slices_perturb(nrl_ctx *ctx, const nrl_optimizer *table, void *self, nrl_slice *slices, int64_t n,
+                          const nrl_step_params *step, nrl_tensor **kept);
+nrl_status slices_restore(nrl_ctx *ctx, nrl_slice *slices, int64_t n, nrl_tensor **kept);
+
 /* Marks the WEIGHT of every parameter of the slices as changed. [step] */
 void slices_touch(nrl_slice *slices, int64_t n);
 

@@ -26,6 +26,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(identity_check_files(se));
     NRL_TRY(session_open_metrics(se));
     metrics_open(&r->trainer.metrics, &se->metrics, &se->memory);
+    metrics_open(&r->trainer.unrecorded, &se->metrics, &se->memory);
     r->evaluator = (evaluator){.work = &se->work, .mesh = se->mesh, .hooks = &r->hooks, .memory = &se->memory};
     metrics_open(&r->evaluator.metrics, &se->metrics, &se->memory);
     values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);

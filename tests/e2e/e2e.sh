@@ -117,6 +117,20 @@ next_port() {
     n_ports=$((n_ports + 1))
 }
 
+# values RUN FIELD: on standard output, that number of each training record of a run.
+values() {
+    sed -n '/"loss"/s|.*"'"$2"'": *\([^,}]*\).*|\1|p' "$1/metrics.jsonl"
+}
+
+# near FOUND EXPECTED N TOLERANCE: files of N numbers; relative for numbers above 1.
+near() {
+    paste "$1" "$2" | awk -v n="$3" -v room="$4" '
+        { d = ($1 - $2) / ($2 > 1 || $2 < -1 ? $2 : 1); if (d < 0) d = -d; if (d > worst) worst = d; have += NF == 2 }
+        END { if (have != n || worst > room) { printf "%d numbers, off by %g, expected %g\n", have, worst, room; exit 1 } }' && return
+    echo "in $1, compared with $2"
+    failed=1
+}
+
 # golden FOLDER: a copy of a tiny model, two layers and 96 tokens, to be broken.
 golden() {
     mkdir "$1" && cp "$source"/tests/data/models/llama/config.json \

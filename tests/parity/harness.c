@@ -278,7 +278,7 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
 
 void parity_adamw(parity *p, const nrl_adamw *adamw, double lr, double scale, int64_t step)
 {
-    nrl_step_params block = {sizeof block, step, lr, scale, sizeof(nrl_slice), 0};
+    nrl_step_params block = {sizeof block, step, lr, scale, sizeof(nrl_slice), 0, 0};
     for (int32_t i = 0; i < p->m->n_params; i++) {
         nrl_param *param = p->m->params[i];
         if (!param->trained) continue;

@@ -194,7 +194,7 @@ static nrl_status encode(suite *s, subject *x, const course *c, int64_t step)
 static nrl_status take_steps(suite *s, void *self, subject *x, const course *c, int64_t first, int64_t n_steps)
 {
     for (int64_t step = first; step < n_steps; step++) {
-        nrl_step_params block = {sizeof block, step + 1, c->lr, c->grad_scale, sizeof(wide_slice), 0};
+        nrl_step_params block = {sizeof block, step + 1, c->lr, c->grad_scale, sizeof(wide_slice), 0, 0};
         NRL_TRY(set_values(s, x, c, step));
         NRL_TRY(encode(s, x, c, step));
         ctx_scope_begin(s->compute.ctx);
@@ -339,7 +339,7 @@ static void check_repeats(suite *s, const outcome *whole)
     void *other;
     outcome again = run_course(s, s->self, &plain, N_STEPS);
     report_check(s->report, !memcmp(&again, whole, sizeof again), "equal steps give equal bits", "masters differ");
-    nrl_step_params block = {sizeof block, 1, 0.01, 1, sizeof(wide_slice), 0};
+    nrl_step_params block = {sizeof block, 1, 0.01, 1, sizeof(wide_slice), 0, 0};
     report_ok(s->report, s->table->update(s->self, s->compute.ctx, NULL, 0, &block), "no slices is fine");
     if (!s->table->create || !create(s, &other)) return;
     run_course(s, other, &plain, 1);
@@ -416,6 +416,57 @@ static void check_states(suite *s)
         check_each_state(s, &x, &on);
     }
     free_subject(s, &x);
+}
+
+/* ---- a first pass that moves the weights ---- */
+
+/* The masters after a perturbation in pieces that end at `placements`; NULL: in one. */
+static outcome perturb_once(suite *s, const course *c, const int64_t *placements, int n_placements)
+{
+    outcome o = {0};
+    subject x;
+    float grad[2][MOST], work[MOST];
+    nrl_status st = make_subject(s, &x, placements, n_placements, true);
+    if (st == NRL_OK) st = set_values(s, &x, c, 0);
+    if (st == NRL_OK) st = fetch(s, x.whole[1], grad[0]);
+    nrl_step_params block = {sizeof block, 1, c->lr, c->grad_scale, sizeof(wide_slice), 0, 10 * c->gradient_size};
+    ctx_scope_begin(s->compute.ctx);
+    if (st == NRL_OK) st = s->table->perturb(s->self, s->compute.ctx, &x.slices->slice, x.n_slices, &block);
+    ctx_scope_end(s->compute.ctx);
+    if (st == NRL_OK) st = fetch(s, x.whole[0], o.master);
+    if (st == NRL_OK) st = fetch(s, x.whole[1], grad[1]);
+    if (st == NRL_OK) st = fetch(s, x.whole[WORK], work);
+    if (report_ok(s->report, st, "a perturbation succeeds on ordinary slices")) {
+        bool kept = !memcmp(grad[0], grad[1], (size_t)s->n * sizeof **grad);
+        for (uint32_t k = 0; k < s->what.n_states; k++)
+            kept = kept && !is_changed(s, x.whole[2 + k], s->what.states[k].initial);
+        report_check(s->report, kept, "a perturbation moves weights alone", "the gradient or a state changed");
+        for (int i = 0; i < s->n; i++)
+            report_check(s->report, work[i] == to_bf16(o.master[i]), "work is the master, rounded",
+                         "after a perturbation element %d is %.9g, expected %.9g", i, (double)work[i],
+                         (double)to_bf16(o.master[i]));
+    }
+    free_subject(s, &x);
+    return o;
+}
+
+static void check_perturb(suite *s, const outcome *start)
+{
+    static const int64_t placements[] = {1, 18, 100, 120};
+    course c = plain;
+    if (!s->table->perturb) return;
+    outcome whole = perturb_once(s, &plain, NULL, 0), pieces = perturb_once(s, &plain, placements, 4);
+    bool moved = memcmp(whole.master, start->master, (size_t)s->n * sizeof *whole.master) != 0;
+    report_check(s->report, moved, "a perturbation moves weights alone", "no element moved");
+    for (int i = 0; i < s->n; i++)
+        report_check(s->report, is_near((double)pieces.master[i], (double)whole.master[i], RELATIVE, ABSOLUTE),
+                     "a perturbation works on each element alone", "element %d is %.9g in pieces, %.9g in one", i,
+                     (double)pieces.master[i], (double)whole.master[i]);
+    c.gradient_size = 1e-30;
+    outcome small = perturb_once(s, &c, NULL, 0);
+    for (int i = 0; i < s->n; i++)
+        report_check(s->report, isfinite(small.master[i]), "masters stay finite",
+                     "a perturbation by gradients of size 1e-30 gives %g", (double)small.master[i]);
 }
 
 static bool check_table(suite *s)
@@ -504,6 +555,7 @@ static void run_rules(suite *s)
     REPORT_CASE(r, "masters stay finite") check_sizes(s);
     REPORT_CASE(r, "a master in halves moves as one in f32") check_encoded(s);
     REPORT_CASE(r, "states survive a save and a load") check_states(s);
+    REPORT_CASE(r, "a perturbation moves weights alone") check_perturb(s, &start);
 }
 
 void conformance_optimizer(const nrl_optimizer *table, const conformance_setup *setup, conformance_report *report)

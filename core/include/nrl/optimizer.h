@@ -36,6 +36,7 @@ typedef struct {
     double lr;
     double grad_scale;
     uint32_t slice_size, reserved; /* stride of the slices of `update` */
+    double grad_norm;              /* of the whole true gradient, before clipping */
 } nrl_step_params;
 
 /* Slice i of the slices of `update`. */
@@ -111,6 +112,11 @@ typedef struct {
     /* optional, NULL-ended: operations of nrl/backend.h that not every backend has and that `update` calls; a run on a
      * backend without one of them is refused when it is opened */
     const char *const *ops;
+    /* [step] optional, for an update by the gradient of other weights near by. Called before `update` with the gradient
+     * at the weights, to move the masters and `work`, nothing else, each element alone whatever the granularity, and
+     * with grad_scale not clipped; slices are f32, undivided or not, without states of declared parts. The core then
+     * walks the same global batch again, restores the weights bit for bit, and calls `update` with the new gradient */
+    nrl_status (*perturb)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step);
 } nrl_optimizer;
 
 /* AdamW on one slice in one fused pass on the slice's backend (Loshchilov and Hutter 2019):

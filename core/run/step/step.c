@@ -8,6 +8,7 @@
 #include "run/step/ranks.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -15,6 +16,7 @@
 /* What one step knows of itself. */
 typedef struct {
     const data_step *data;
+    metric_set *metrics;
     double own_weights[STEP_TERMS], weights[STEP_TERMS]; /* of this rank's batches; of the global batch */
     double lr;
     nrl_tensor *squares; /* of clip_queue */
@@ -112,7 +114,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     }
     NRL_TRY(work_schedule(w, (int32_t)of->data->n_micro_batches));
     w->random = random_key(tr);
-    metrics_begin(&tr->metrics);
+    metrics_begin(of->metrics);
     gradients_forget(&w->gradients);
     for (int32_t i = 0; i < se->model->n_params; i++) /* also where nothing of it is updated on this rank */
         nrl_param_set_grad_is_empty(se->model->params[i], se->model->params[i]->trained);
@@ -124,7 +126,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
     if (st == NRL_OK) st = clip_queue(se->ctx, tr->slices, tr->n_slices, &of->squares);
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
-    if (st == NRL_OK) st = metrics_collect(&tr->metrics, se->ctx, false);
+    if (st == NRL_OK) st = metrics_collect(of->metrics, se->ctx, false);
     if (st == NRL_OK) st = step_fetch_sums(se, totals, of->all.sums);
     nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? of->all.sums + NRL_MAX_TERMS : NULL);
     if (st == NRL_OK) st = taken;
@@ -157,7 +159,7 @@ static nrl_status step_share(trainer *tr, one_step *of)
     all->signal = se->env.signal ? *se->env.signal : 0;
     all->save_now = session_is_rank0(se) && clock_seconds() >= tr->save_at;
     ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(ranks_end_step(se->mesh, &tr->metrics, all));
+    NRL_TRY(ranks_end_step(se->mesh, of->metrics, all));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     if (!local) of->clip = clip_decide(all->square_sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
     of->norm = local ? all->norm : of->clip.norm;
@@ -232,15 +234,46 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
 
 /* ---- 5: the update, or what becomes of a step that cannot have one ---- */
 
+static nrl_step_params step_params(const trainer *tr, const one_step *of, double grad_scale)
+{
+    return (nrl_step_params){.size = sizeof(nrl_step_params),
+                             .step = tr->progress.updates + 1,
+                             .lr = of->lr,
+                             .grad_scale = grad_scale,
+                             .slice_size = sizeof(nrl_slice),
+                             .grad_norm = of->clip.norm};
+}
+
+/* For an optimizer that updates by the gradient of other weights (nrl_optimizer.perturb): the same batches, with those
+ * weights, and the old ones again behind it. The record has loss, norm and metrics of the first pass. */
+static nrl_status step_second_pass(trainer *tr, one_step *of)
+{
+    session *se = tr->session;
+    const nrl_step_params params = step_params(tr, of, 1 / tr->loss_scale.scale);
+    const strategy *strategies = se->strategy.plan.local_steps ? NULL : &se->strategy;
+    nrl_tensor **kept = mem_alloc((size_t)(tr->n_slices + 1) * sizeof(nrl_tensor *));
+    one_step second = {.data = of->data, .metrics = &tr->unrecorded, .lr = of->lr};
+    memcpy(second.own_weights, of->own_weights, sizeof second.own_weights);
+    memcpy(second.weights, of->weights, sizeof second.weights);
+    ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
+    nrl_status st = slices_perturb(se->ctx, se->optimizer, se->optimizer_self, tr->slices, tr->n_slices, &params, kept);
+    if (st != NRL_OK) nrl_add_context("optimizer '%s'", se->optimizer->plugin.name);
+    if (st == NRL_OK && strategies) st = strategy_updated(strategies, se->ctx, params.step);
+    if (st == NRL_OK) st = step_compute(tr, &second);
+    if (st == NRL_OK) st = step_share(tr, &second);
+    nrl_status restored = slices_restore(se->ctx, tr->slices, tr->n_slices, kept);
+    if (restored == NRL_OK && strategies) restored = strategy_updated(strategies, se->ctx, params.step);
+    free(kept);
+    of->clip = second.clip;
+    of->all.flops += second.all.flops;
+    return st == NRL_OK ? restored : st;
+}
+
 static nrl_status step_update(trainer *tr, const one_step *of, bool look)
 {
     session *se = tr->session;
     const nrl_algorithm *a = se->algorithm;
-    const nrl_step_params params = {.size = sizeof params,
-                                    .step = tr->progress.updates + 1,
-                                    .lr = of->lr,
-                                    .grad_scale = of->clip.scale,
-                                    .slice_size = sizeof(nrl_slice)};
+    const nrl_step_params params = step_params(tr, of, of->clip.scale);
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
     nrl_status st = updates_step(&se->updates, se->ctx, tr->slices, tr->n_slices, &params);
     slices_touch(tr->slices, tr->n_slices);
@@ -381,6 +414,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     bool look = debug_is_due(tr);
     if (look) NRL_TRY(debug_data(tr, of->data));
     if (look) NRL_TRY(debug_gradients(tr));
+    if (of->clip.finite && se->optimizer->perturb) NRL_TRY(step_second_pass(tr, of));
     if (of->clip.finite)
         NRL_TRY(step_update(tr, of, look));
     else if (isfinite(of->loss) && tr->loss_scale.rule.dynamic)
@@ -407,7 +441,7 @@ static nrl_status step_take(trainer *tr, one_step *of, double start, nrl_run_eve
 
 nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl_run_event *e, bool *done)
 {
-    one_step of = {.data = data};
+    one_step of = {.data = data, .metrics = &tr->metrics};
     return step_take(tr, &of, start, e, done);
 }
 
@@ -417,7 +451,7 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     data_loader *loader = se->train.loader;
     double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
     data_step data;
-    one_step of = {.data = &data};
+    one_step of = {.data = &data, .metrics = &tr->metrics};
     if (se->env.step) *se->env.step = tr->progress.step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
     NRL_TRY(data_loader_step(loader, tr->progress.step, &data));

@@ -43,7 +43,7 @@ typedef struct {
     nrl_slice *slices;
     bool *slice_counts; /* [n_slices] no lower rank holds it too: its norm counts here */
     int64_t n_slices;
-    metric_set metrics;
+    metric_set metrics, unrecorded;     /* of the step; of a second pass over its batches */
     value_list values;                  /* of the current record */
     double flops;                       /* that this rank computed in the current step */
     char *script_state;                 /* JSON; NULL = none */

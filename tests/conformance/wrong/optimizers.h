@@ -216,6 +216,50 @@ static nrl_status moody_declare(void *self, nrl_declaration *d)
     return NRL_OK;
 }
 
+/* master += factor grad */
+static nrl_status climb(nrl_ctx *ctx, nrl_slice *s, double factor)
+{
+    nrl_tensor *step, *w;
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, s->grad, factor, 0, &step));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, s->master, step, &w));
+    NRL_TRY(nrl_tensor_copy(ctx, w, s->master));
+    return s->work ? nrl_master_round(ctx, s->master, s->work) : NRL_OK;
+}
+
+static nrl_status right_perturb(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(climb(ctx, nrl_slice_at(slices, i, step), 0.1 * step->grad_scale / (step->grad_norm + 1e-12)));
+    return NRL_OK;
+}
+
+/* Leaves the gradient scaled. */
+static nrl_status grasping_perturb(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    NRL_TRY(right_perturb(self, ctx, slices, n, step));
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(nrl_tensor_fill(ctx, nrl_slice_at(slices, i, step)->grad, 1));
+    return NRL_OK;
+}
+
+static nrl_status idle_perturb(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    (void)self, (void)ctx, (void)slices, (void)n, (void)step;
+    return NRL_OK;
+}
+
+/* By the size of the slice in place of the norm of the gradient. */
+static nrl_status local_perturb(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n, const nrl_step_params *step)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_slice *s = nrl_slice_at(slices, i, step);
+        NRL_TRY(climb(ctx, s, 0.1 / (double)s->n));
+    }
+    return NRL_OK;
+}
+
 static const char *const two_names[] = {"exp_avg", "exp_avg_sq"};
 
 #define WRONG(nm, rule, ...) /* update, and what else differs */                                                       \
@@ -224,7 +268,7 @@ static const char *const two_names[] = {"exp_avg", "exp_avg_sq"};
             .granularity = NRL_OPTIMIZER_ELEMENT, .n_states = 2, .state_names = two_names, .update = __VA_ARGS__       \
     }
 static const nrl_optimizer wrong[] = {
-    WRONG(right, "nothing is wrong with it", right_update),
+    WRONG(right, "nothing is wrong with it", right_update, .perturb = right_perturb),
     WRONG(unscaled, "the gradient is grad * grad_scale", unscaled_update),
     WRONG(workless, "work is the master, rounded", workless_update),
     WRONG(own_rate, "a rate of zero moves nothing", own_rate_update),
@@ -240,6 +284,9 @@ static const nrl_optimizer wrong[] = {
     WRONG(hasty, "a step depends on every declared state", hasty_update),
     WRONG(own_state, "states survive a save and a load", own_state_update, .create = counter_create, .destroy = free),
     WRONG(truncating, "work is the master, rounded", truncating_update),
+    WRONG(grasping, "a perturbation moves weights alone", right_update, .perturb = grasping_perturb),
+    WRONG(idle, "a perturbation moves weights alone", right_update, .perturb = idle_perturb),
+    WRONG(local, "a perturbation works on each element alone", right_update, .perturb = local_perturb),
     WRONG(odd, "declarations make sense", right_update, .declare = odd_declare),
     WRONG(moody, "instances with the same options declare the same", right_update, .declare = moody_declare),
     WRONG(lacks_update, "update is NULL", NULL),

@@ -87,7 +87,7 @@ static void train(subject *s, const nrl_optimizer *optimizer)
     uint64_t random = 12;
     nrl_tensor *wide = tensor(NRL_DTYPE_F32);
     for (int step = 1; step <= STEPS; step++) {
-        nrl_step_params block = {sizeof block, step, 1e-2, 0.7, sizeof(nrl_slice), 0};
+        nrl_step_params block = {sizeof block, step, 1e-2, 0.7, sizeof(nrl_slice), 0, 0};
         for (int i = 0; i < N; i++)
             grad[i] = (float)(round(test_uniform(&random) * 128) / 128);
         ok(tensor_write(ctx, wide, grad));
@@ -133,7 +133,7 @@ static void updates_do_not_depend_on_the_encoding(void **state)
 static void halves_of_a_wrong_dtype_are_an_error(void **state)
 {
     subject s;
-    nrl_step_params block = {sizeof block, 1, 1e-2, 1, sizeof(nrl_slice), 0};
+    nrl_step_params block = {sizeof block, 1, 1e-2, 1, sizeof(nrl_slice), 0, 0};
     (void)state;
     subject_open(&s, true, NRL_DTYPE_BF16);
     nrl_tensor *high = s.slice.work;

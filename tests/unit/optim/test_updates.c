@@ -141,7 +141,7 @@ static void one_step(fixture *f, const nrl_node *golden, int64_t step)
         double want = nrl_node_f64(nrl_node_at(norms, (size_t)step), NAN);
         assert_true(fabs(clip.norm - want) <= TOLERANCE * want);
     }
-    nrl_step_params block = {sizeof block, step + 1, lr, clip.scale, sizeof(nrl_slice), 0};
+    nrl_step_params block = {sizeof block, step + 1, lr, clip.scale, sizeof(nrl_slice), 0, 0};
     assert_int_equal(updates_step(&f->updates, f->ctx, f->slices, f->n_slices, &block), NRL_OK);
     for (size_t i = 0; i < N_PARAMS; i++) {
         expect_list(f, f->slices[i].master, nrl_node_at(after, i), TOLERANCE);
@@ -237,8 +237,8 @@ static void take_case(fixture *f, const nrl_node *c, double tolerance)
     for (int i = 0; i < N_PARAMS; i++)
         draw(f, &state, 1, f->slices[i].master);
     for (size_t step = 0; step < nrl_node_size(after); step++) {
-        nrl_step_params block = {sizeof block, (int64_t)step + 1, nrl_node_f64(nrl_node_find(c, "lr"), NAN),
-                                 0.5,          sizeof(nrl_slice), 0};
+        nrl_step_params block = {
+            sizeof block, (int64_t)step + 1, nrl_node_f64(nrl_node_find(c, "lr"), NAN), 0.5, sizeof(nrl_slice), 0, 0};
         for (int i = 0; i < N_PARAMS; i++)
             draw(f, &state, (float)(2 << step % 3), f->slices[i].grad);
         assert_int_equal(updates_step(&f->updates, f->ctx, f->slices, f->n_slices, &block), NRL_OK);

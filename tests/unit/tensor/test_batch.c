@@ -175,7 +175,7 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
     nrl_slice slice = {
         .param = &p, .n = N, .master = t[0], .grad = t[1], .states = {t[2], t[3]}, .work = t[4], .decay = true};
     for (int step = 1; step <= 3; step++) {
-        nrl_step_params block = {sizeof block, step, 1e-3, 0.5, sizeof(nrl_slice), 0};
+        nrl_step_params block = {sizeof block, step, 1e-3, 0.5, sizeof(nrl_slice), 0, 0};
         for (int i = 0; i < N; i++) {
             grad[i] = (float)test_uniform(&random);
             double g = 0.5 * (double)grad[i];
@@ -195,7 +195,7 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
     }
     slice.n = N + 1;
     assert_int_equal(nrl_slice_adamw(ctx, &slice, &adamw,
-                                     &(nrl_step_params){sizeof(nrl_step_params), 1, 1, 1, sizeof(nrl_slice), 0}),
+                                     &(nrl_step_params){sizeof(nrl_step_params), 1, 1, 1, sizeof(nrl_slice), 0, 0}),
                      NRL_ERR_BUG);
     for (int k = 0; k < 5; k++)
         tensor_release(ctx, t[k]);
