@@ -66,43 +66,12 @@ static const member store[] = {
 
 static const member schedule[] = {OF(schedule, factor), END};
 
-static const member *members_of(uint32_t kind)
-{
-    switch ((nrl_kind)kind) {
-    case NRL_KIND_ALGORITHM:
-        return algorithm;
-    case NRL_KIND_PARALLEL:
-        return parallel;
-    case NRL_KIND_OPTIMIZER:
-        return optimizer;
-    case NRL_KIND_BACKEND:
-        return backend;
-    case NRL_KIND_COLLECTIVE:
-        return collective;
-    case NRL_KIND_FRONTEND:
-        return frontend;
-    case NRL_KIND_LOGGER:
-        return logger;
-    case NRL_KIND_MODEL:
-        return model;
-    case NRL_KIND_DATASET:
-        return dataset;
-    case NRL_KIND_FORMAT:
-        return format;
-    case NRL_KIND_ADAPTER:
-        return adapter;
-    case NRL_KIND_TOKENIZER:
-        return tokenizer;
-    case NRL_KIND_TEMPLATE:
-        return template;
-    case NRL_KIND_STORE:
-        return store;
-    case NRL_KIND_SCHEDULE:
-        return schedule;
-    default:
-        return NULL;
-    }
-}
+static const member *const of_kind[] = {
+    [NRL_KIND_ALGORITHM] = algorithm, [NRL_KIND_PARALLEL] = parallel,     [NRL_KIND_OPTIMIZER] = optimizer,
+    [NRL_KIND_BACKEND] = backend,     [NRL_KIND_COLLECTIVE] = collective, [NRL_KIND_LOGGER] = logger,
+    [NRL_KIND_MODEL] = model,         [NRL_KIND_TOKENIZER] = tokenizer,   [NRL_KIND_TEMPLATE] = template,
+    [NRL_KIND_DATASET] = dataset,     [NRL_KIND_FORMAT] = format,         [NRL_KIND_ADAPTER] = adapter,
+    [NRL_KIND_FRONTEND] = frontend,   [NRL_KIND_STORE] = store,           [NRL_KIND_SCHEDULE] = schedule};
 
 static bool is_there(const nrl_plugin *t, uint32_t offset)
 {
@@ -114,7 +83,7 @@ nrl_status members_check(const nrl_plugin *t)
 {
     char absent[256] = "";
     size_t used = 0;
-    for (const member *m = members_of(t->kind); m && m->name; m++) {
+    for (const member *m = of_kind[t->kind]; m->name; m++) { /* the kind is a known one */
         if (is_there(t, m->offset)) continue;
         used += (size_t)snprintf(absent + used, sizeof absent - used, "%s%s", used ? ", " : "", m->name);
     }

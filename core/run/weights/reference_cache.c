@@ -2,35 +2,18 @@
  * reference_cache.c - builds, checks and reads the file of cached reference log-probs.
  */
 #include "run/weights/reference_cache.h"
-#include "base/file.h"
+#include "base/float_rows.h"
 #include "base/json.h"
-#include "base/disk.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 enum { CACHE_VERSION = 1 };
 static const char magic[8] = "nrl-ref";
 
-typedef struct {
-    char magic[8];
-    uint32_t version, reserved;
-    int64_t n_examples, n_values;
-    uint64_t hash; /* of everything after the header */
-} cache_header;
-
 struct reference_cache {
-    void *map;
-    size_t size;
-    const int64_t *offsets; /* [n_examples + 1] */
-    const float *values;    /* [n_values] */
-    int64_t n_examples;
+    float_rows file; /* a row for each example */
 };
 
 static void make_path(const reference_cache_setup *s, char *path, size_t room)
@@ -44,37 +27,14 @@ static void make_path(const reference_cache_setup *s, char *path, size_t room)
              (unsigned long long)XXH3_64bits_withSeed(text, (size_t)n, seed));
 }
 
-static size_t file_size(int64_t n_examples, int64_t n_values)
-{
-    return sizeof(cache_header) + (size_t)(n_examples + 1) * sizeof(int64_t) + (size_t)n_values * sizeof(float);
-}
-
 /* NULL when there is no such file or it is not whole; the latter is said. */
 static reference_cache *map_file(const char *path, int64_t n_examples)
 {
-    struct stat s;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return NULL;
-    void *map = MAP_FAILED;
-    if (!fstat(fd, &s) && (size_t)s.st_size >= sizeof(cache_header))
-        map = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (map != MAP_FAILED) {
-        const cache_header *h = map;
-        bool whole = !memcmp(h->magic, magic, sizeof magic) && h->version == CACHE_VERSION &&
-                     h->n_examples == n_examples && h->n_values >= 0 && h->n_values < ((int64_t)1 << 40) &&
-                     file_size(n_examples, h->n_values) == (size_t)s.st_size &&
-                     XXH3_64bits(h + 1, (size_t)s.st_size - sizeof *h) == h->hash;
-        if (whole) {
-            reference_cache *c = mem_alloc(sizeof *c);
-            *c = (reference_cache){
-                .map = map, .size = (size_t)s.st_size, .n_examples = n_examples, .offsets = (const int64_t *)(h + 1)};
-            c->values = (const float *)(c->offsets + n_examples + 1);
-            return c;
-        }
-        munmap(map, (size_t)s.st_size);
-    }
-    nrl_warn("%s is damaged and is computed again", path);
+    bool damaged;
+    reference_cache *c = mem_alloc(sizeof *c);
+    if (float_rows_open(path, magic, n_examples, &c->file, &damaged)) return c;
+    if (damaged) nrl_warn("%s is damaged and is computed again", path);
+    free(c);
     return NULL;
 }
 
@@ -186,35 +146,6 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
     return st;
 }
 
-/* One process of each node writes, and nodes may share the folder, so each has a temporary name of its own. */
-static nrl_status write_file(const char *path, const contents *c)
-{
-    size_t head = (size_t)(c->n_examples + 1) * sizeof *c->offsets;
-    size_t body = (size_t)c->offsets[c->n_examples] * sizeof *c->values;
-    cache_header h = {.version = CACHE_VERSION, .n_examples = c->n_examples, .n_values = c->offsets[c->n_examples]};
-    XXH3_state_t *state = XXH3_createState();
-    char *temporary = file_temporary_name(path, ".tmp");
-    int fd;
-    XXH3_64bits_reset(state);
-    XXH3_64bits_update(state, c->offsets, head);
-    XXH3_64bits_update(state, c->values, body);
-    h.hash = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
-    memcpy(h.magic, magic, sizeof magic);
-    nrl_status st = disk_create(temporary, &fd);
-    if (st == NRL_OK) {
-        st = disk_write(fd, temporary, &h, sizeof h);
-        if (st == NRL_OK) st = disk_write(fd, temporary, c->offsets, head);
-        if (st == NRL_OK) st = disk_write(fd, temporary, c->values, body);
-        st = disk_finish(fd, temporary, st);
-        if (st == NRL_OK && rename(temporary, path)) st = disk_fail(path, errno);
-        if (st != NRL_OK) unlink(temporary);
-    }
-    if (st != NRL_OK) nrl_add_context("cannot write '%s' (%zu bytes)", path, sizeof h + head + body);
-    free(temporary);
-    return st;
-}
-
 nrl_status reference_cache_open(const reference_cache_setup *s, reference_cache **out)
 {
     char path[4096];
@@ -235,7 +166,8 @@ nrl_status reference_cache_open(const reference_cache_setup *s, reference_cache 
     *out = NULL;
     if (st == NRL_OK) st = count_rows(s, &c);
     if (st == NRL_OK) st = compute_all(s, &c);
-    if (st == NRL_OK && (!s->mesh || mesh_where(s->mesh)->local_rank == 0)) st = write_file(path, &c);
+    if (st == NRL_OK && (!s->mesh || mesh_where(s->mesh)->local_rank == 0))
+        st = float_rows_write(path, magic, c.n_examples, c.offsets, c.values); /* one process of each node */
     if (st == NRL_OK && s->mesh) st = mesh_barrier(s->mesh, "reference file");
     free(c.offsets);
     free(c.values);
@@ -247,11 +179,11 @@ nrl_status reference_cache_open(const reference_cache_setup *s, reference_cache 
 void reference_cache_close(reference_cache *c)
 {
     if (!c) return;
-    munmap(c->map, c->size);
+    float_rows_close(&c->file);
     free(c);
 }
 
 nrl_status reference_cache_fill(const reference_cache *c, const nrl_batch *batch, float *values)
 {
-    return copy_rows(c->offsets, c->n_examples, batch, false, c->values, values);
+    return copy_rows(c->file.offsets, c->file.n_rows, batch, false, c->file.values, values);
 }

@@ -2,9 +2,8 @@
  * reference_cache.h - reference log-probs of a whole data set in one memory-mapped file.
  *
  * The file's name is a hash of everything the numbers depend on: data, tokenizer, template and limits
- * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside: a
- * header with sizes and a hash of all that follows, offsets [examples + 1], then one f32 a target position, example
- * after example, side after side. Written under a temporary name and renamed when complete.
+ * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside
+ * (base/float_rows.h): a row for each example, one f32 a target position, side after side.
  */
 #ifndef RUN_REFERENCE_CACHE_H
 #define RUN_REFERENCE_CACHE_H
