@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -157,6 +158,29 @@ int disk_make_path(const char *path)
     if (!error && mkdir(copy, 0777) && errno != EEXIST) error = errno;
     free(copy);
     return error;
+}
+
+nrl_status disk_make_folders(const char *key, const char *path)
+{
+    char made[4096], parent[4096];
+    size_t n = strlen(path);
+    if (n >= sizeof made) return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is too long", key, path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i]) continue;
+        memcpy(made, path, i);
+        made[i] = 0;
+        if (mkdir(made, 0777)) {
+            if (errno == EEXIST) continue;
+            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG, "%s: cannot create the directory '%s': %s",
+                            key, made, strerror(errno));
+        }
+        /* A folder whose name is not durable loses all that is in it with the power. One that may not be read
+         * cannot be synced. */
+        const char *slash = strrchr(made, '/');
+        snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - made) + 1 : 1, slash ? made : ".");
+        disk_sync_folder(parent);
+    }
+    return NRL_OK;
 }
 
 nrl_status disk_sync_folder(const char *path)

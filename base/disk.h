@@ -32,6 +32,9 @@ nrl_status disk_read_whole(const char *path, int64_t max_bytes, char **text, siz
 
 nrl_status disk_make_folder(const char *path); /* one level; it may exist */
 int disk_make_path(const char *path);          /* a directory and those above it; returns 0 or an errno */
+/* Makes a directory and its missing parents, so that they outlive a loss of power. NRL_ERR_CONFIG, which begins with
+ * `key`, or NRL_ERR_FULL. */
+nrl_status disk_make_folders(const char *key, const char *path);
 nrl_status disk_sync_folder(const char *path);
 nrl_status disk_sync_parent(const char *path); /* the directory that holds `path` */
 

@@ -6,6 +6,9 @@
 #ifndef BASE_FLOAT_ROWS_H
 #define BASE_FLOAT_ROWS_H
 #include <nrl/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 typedef struct {
     void *map; /* NULL: not open */

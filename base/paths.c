@@ -2,7 +2,6 @@
  * paths.c - see paths.h.
  */
 #include "base/paths.h"
-#include "base/arena.h"
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
@@ -10,8 +9,9 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-enum { MAX_DEPTH = 32 }; /* of directories; a link to a directory above itself ends here */
+enum { MAX_PATH = 4096, MAX_DEPTH = 32 }; /* depth of directories; a link to a directory above itself ends here */
 
 void paths_free(paths *p)
 {
@@ -19,6 +19,13 @@ void paths_free(paths *p)
         free(p->items[i]);
     free(p->items);
     *p = (paths){0};
+}
+
+const char *paths_absolute(arena *a, const char *path)
+{
+    char dir[MAX_PATH];
+    if (*path == '/' || !*path || !getcwd(dir, sizeof dir)) return path;
+    return arena_printf(a, "%s/%s", strcmp(dir, "/") ? dir : "", path);
 }
 
 bool paths_is_pattern(const char *path)

@@ -3,8 +3,11 @@
  */
 #ifndef BASE_PATHS_H
 #define BASE_PATHS_H
-#include <nrl/status.h>
+#include "base/arena.h"
 #include <stdbool.h>
+
+/* The path from the root, in `a`; symbolic links are not resolved. */
+const char *paths_absolute(arena *a, const char *path);
 
 typedef struct {
     char **items;

@@ -2,7 +2,9 @@
  * inference_model.c - nrl/inference.h: a model is opened from any of the three forms it has on disk, used, and written
  * in another.
  */
+#include "base/disk.h"
 #include "inference/inference_model.h"
+#include "base/paths.h"
 #include "base/claims.h"
 #include "checkpoint/params.h"
 #include "config/config.h"
@@ -376,7 +378,7 @@ static nrl_status write_checkpoint(nrl_inference *s, checkpoint_writer *w)
     nrl_status st = params_save(s->ctx, s->model, &weights, w);
     checkpoint_add_node(w, "model", s->model->config);
     add_text(s, w, "nrl", nrl_version());
-    if (s->tokenizer_dir) add_text(s, w, "tokenizer", config_absolute(&s->memory, s->tokenizer_dir));
+    if (s->tokenizer_dir) add_text(s, w, "tokenizer", paths_absolute(&s->memory, s->tokenizer_dir));
     if (st == NRL_OK)
         checkpoint_submit(w);
     else
@@ -418,7 +420,7 @@ nrl_status nrl_import(const char *path, const nrl_environment *env, const char *
     nrl_inference *s;
     const nrl_inference_options exact = {.size = sizeof exact, .precision = NRL_DTYPE_F32};
     NRL_TRY(nrl_inference_open_with(path, env, &exact, &s));
-    nrl_status st = out_make(out);
+    nrl_status st = disk_make_folders("out", out);
     if (st == NRL_OK && !out_take(out, &lock))
         st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another directory", out);
     else if (st == NRL_OK) {

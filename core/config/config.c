@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_FILES = 64, MAX_KEY = 256, MAX_PATH_SIZE = 4096 };
+enum { MAX_FILES = 64, MAX_KEY = 256 };
 
 /* ---- paths ---- */
 
@@ -20,13 +20,6 @@ const char *config_path(arena *a, const nrl_node *at, const char *path)
     const char *slash = at && at->line ? strrchr(at->source, '/') : NULL;
     if (*path == '/' || !*path || !slash) return path;
     return arena_printf(a, "%.*s/%s", (int)(slash - at->source), at->source, path);
-}
-
-const char *config_absolute(arena *a, const char *path)
-{
-    char dir[MAX_PATH_SIZE];
-    if (*path == '/' || !*path || !getcwd(dir, sizeof dir)) return path;
-    return arena_printf(a, "%s/%s", strcmp(dir, "/") ? dir : "", path);
 }
 
 /* ---- merging ---- */

@@ -34,7 +34,5 @@ nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over);
 
 /* A path written at node `at`, resolved relative to the node's file, or to the working directory if it has none. */
 const char *config_path(arena *a, const nrl_node *at, const char *path);
-/* Makes a path absolute without resolving symbolic links. */
-const char *config_absolute(arena *a, const char *path);
 
 #endif

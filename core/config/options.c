@@ -2,6 +2,7 @@
  * options.c - fills structs from values of the config, with all checks.
  */
 #include "config/options.h"
+#include "base/paths.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "base/suggest.h"
@@ -358,7 +359,7 @@ static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
         return text_node(a, *(const char *const *)from);
     case NRL_TYPE_PATH:
         text = *(const char *const *)from;
-        return text_node(a, text ? config_absolute(a, text) : NULL);
+        return text_node(a, text ? paths_absolute(a, text) : NULL);
     default:
         node = *(const nrl_node *const *)from;
         return node ? node_copy(a, node) : node_new(a, NRL_NODE_NULL);
@@ -419,7 +420,7 @@ void choice_read(arena *a, config_problems *problems, const char *section, const
     out->source = text;
     if (text && *text && (is_path || strpbrk(text, "/."))) {
         out->source = config_path(a, path, text);
-        absolute = config_absolute(a, out->source);
+        absolute = paths_absolute(a, out->source);
     }
     if (!map) {
         NRL_ASSERT((absolute != NULL), ==, true); /* the node itself is the text */

@@ -2,6 +2,7 @@
  * rules.c - short forms of options of the core's sections, and agreement between options.
  */
 #include "config/rules.h"
+#include "base/paths.h"
 #include "config/config.h"
 #include <string.h>
 
@@ -65,7 +66,7 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
     words_only(problems, "data.columns", s.columns, NRL_NODE_MAP);
     if (!s.path) return;
     node_append(a, list, NULL, source_node(a, item, s.path, &s));
-    nrl_node *absolute = source_node(a, item, config_absolute(a, s.path), &s);
+    nrl_node *absolute = source_node(a, item, paths_absolute(a, s.path), &s);
     node_append(a, resolved, NULL, absolute);
     config_choice template;
     choice_read(a, problems, "data.template", s.template, false, &template, absolute, "template");

@@ -2,6 +2,7 @@
  * schema.c - the rows of the core's sections, in the order of the user's guide. Rules between options are in rules.c.
  */
 #include "config/schema.h"
+#include "base/paths.h"
 #include "config/config.h"
 #include "config/rules.h"
 #include <string.h>
@@ -302,7 +303,7 @@ static void fill_folders(const filler *f, const nrl_node *list, nrl_node *resolv
         }
         path = config_path(f->a, item_of(list, i), path);
         out->plugins[out->n_plugins++] = path;
-        path = config_absolute(f->a, path);
+        path = paths_absolute(f->a, path);
         node_append(f->a, resolved, NULL, node_string(f->a, path, strlen(path)));
     }
 }

@@ -2,6 +2,7 @@
  * host.c - the search path, opening plugins, and the list of open plugins.
  */
 #include "plugin/host.h"
+#include "base/paths.h"
 #include "base/buffer.h"
 #include "config/config.h"
 #include "base/suggest.h"
@@ -349,7 +350,7 @@ static nrl_status open_file(plugin_host *h, const char *path, const char *name, 
 
 nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out)
 {
-    const char *full = config_absolute(&h->a, path), *base = strrchr(full, '/') + 1;
+    const char *full = paths_absolute(&h->a, path), *base = strrchr(full, '/') + 1;
     size_t n = strlen(base);
     if (n < 4 || strcmp(base + n - 3, ".so"))
         return nrl_fail(NRL_ERR_PLUGIN, "'%s' is not a plugin file; expected NAME.so", path);

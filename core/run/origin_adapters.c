@@ -2,6 +2,7 @@
  * origin_adapters.c - what a checkpoint says of its adapters, and of the weights that they stand on.
  */
 #include "config/config.h"
+#include "base/paths.h"
 #include "run/weights/origin.h"
 #include <string.h>
 
@@ -31,7 +32,7 @@ nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key)
 {
     const char *path = base->checkpoint ? base->checkpoint : base->dir;
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    if (path) node_append_text(a, map, "path", config_absolute(a, path));
+    if (path) node_append_text(a, map, "path", paths_absolute(a, path));
     if (base->dir)
         node_append_text(a, map, "format", base->format->plugin.name);
     else

@@ -3,6 +3,7 @@
  * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
  */
 #include "checkpoint/format.h"
+#include "base/paths.h"
 #include "config/config.h"
 #include "run/infer/export.h"
 #include "run/step/ranks.h"
@@ -160,7 +161,7 @@ nrl_status export_to(session *se, const char *from, const char *dir)
     arena_free(&a);
     bool is_new =
         st == NRL_OK && session_is_rank0(se) && !o.overwrite; /* it is there, whatever becomes of the marker */
-    if (is_new && claims_add(&se->claims, config_absolute(&se->memory, dir)) != NRL_OK)
+    if (is_new && claims_add(&se->claims, paths_absolute(&se->memory, dir)) != NRL_OK)
         nrl_warn("%s", nrl_error_text());
     if (st == NRL_OK) st = mesh_barrier(se->mesh, "export"); /* it is there for every rank's next call */
     if (st != NRL_OK) nrl_add_context("exporting to '%s'", dir);

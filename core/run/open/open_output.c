@@ -20,29 +20,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-nrl_status out_make(const char *path)
-{
-    char buffer[4096], parent[4096];
-    size_t n = strlen(path);
-    if (n >= sizeof buffer) return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", path);
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i]) continue;
-        memcpy(buffer, path, i);
-        buffer[i] = 0;
-        if (mkdir(buffer, 0777)) {
-            if (errno == EEXIST) continue;
-            return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG,
-                            "out: cannot create the directory '%s': %s", buffer, strerror(errno));
-        }
-        /* A folder whose name is not durable loses all that is in it with the power. One that may not be read
-         * cannot be synced. */
-        const char *slash = strrchr(buffer, '/');
-        snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - buffer) + 1 : 1, slash ? buffer : ".");
-        disk_sync_folder(parent);
-    }
-    return NRL_OK;
-}
-
 /* The folder itself is locked, by the process: nothing is left behind however it ends. */
 bool out_take(const char *path, int *fd)
 {
@@ -108,7 +85,7 @@ static nrl_status add_source(session *se, const char *name, const nrl_node *sour
     for (size_t i = 0; i < nrl_node_size(sources); i++) {
         const char *path = nrl_node_string(nrl_node_find(nrl_node_at(sources, i), "path"), NULL);
         paths files = {0};
-        if (path) NRL_TRY(check_apart(name, path, config_absolute(&se->memory, se->config.out)));
+        if (path) NRL_TRY(check_apart(name, path, paths_absolute(&se->memory, se->config.out)));
         if (path && paths_expand(path, &files) == NRL_OK)
             for (size_t k = 0; k < files.n; k++)
                 inputs_add(&se->claims.inputs, name, files.items[k]);
@@ -265,7 +242,7 @@ nrl_status out_prepare(session *se)
         NRL_TRY(may_make("out", out));
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
-    NRL_TRY(out_make(out));
+    NRL_TRY(disk_make_folders("out", out));
     if (!out_take(out, &se->out_lock)) /* two runs at once would write each other's checkpoints */
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: another run is under way in '%s'\nhint: wait for its end, or choose another out", out);

@@ -6,9 +6,6 @@
 #include <nrl/status.h>
 #include <stdbool.h>
 
-/* Makes a folder and all above it; one that is there is fine. NRL_ERR_CONFIG, NRL_ERR_FULL. [main] */
-nrl_status out_make(const char *path);
-
 /* Takes an existing folder for this process until *fd is closed; false where another process, a run, has it.
  * *fd is -1 then, and where the file system has no locks. [main] */
 bool out_take(const char *path, int *fd);

@@ -4,6 +4,7 @@
  * order needs no state: step s is a function of seed and data alone.
  */
 #include "run/state/state.h"
+#include "base/paths.h"
 #include "checkpoint/params.h"
 #include "checkpoint/state_io.h"
 #include "config/config.h"
@@ -78,7 +79,7 @@ static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
     add_text(a, w, "mesh", shape);
     /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
     const char *folder = tr->session->tokenizer ? tr->session->tokenizer->info.folder : NULL;
-    add_text(a, w, "tokenizer", folder ? config_absolute(a, folder) : tr->session->tokenizer ? "" : NULL);
+    add_text(a, w, "tokenizer", folder ? paths_absolute(a, folder) : tr->session->tokenizer ? "" : NULL);
     add_text(a, w, "chat_template", session_template(tr->session, a));
     add_text(a, w, "nrl", NRL_VERSION);
     add_text(a, w, "format",

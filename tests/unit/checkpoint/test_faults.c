@@ -3,6 +3,7 @@
  * fails after each of them, with and without the data that was not synced. In all cases the earlier
  * checkpoint or the new one is intact, and nothing else looks like a checkpoint.
  */
+#include "base/disk.h"
 #include "support/checkpoint.h"
 #include "support/faults.h"
 #include "run/output/out.h"
@@ -364,7 +365,7 @@ static void each_new_folder_above_a_run_is_durable(void **state)
     bool is_made = false;
     (void)state;
     fault_recording = true;
-    assert_int_equal(out_make(path), NRL_OK);
+    assert_int_equal(disk_make_folders("out", path), NRL_OK);
     fault_recording = false;
     for (size_t i = 0; i < fault_n_events; i++) {
         if (fault_events[i].kind != FAULT_MAKE_FOLDER) continue;
