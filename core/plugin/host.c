@@ -8,7 +8,7 @@
 #include "base/suggest.h"
 #include "base/elf.h"
 #include "base/file.h"
-#include "plugin/search.h"
+#include "base/search.h"
 #include "plugin/verdict.h"
 #include <math.h>
 #include <stdlib.h>

@@ -5,8 +5,10 @@
 #include "run/state/saver.h"
 #include "base/clock.h"
 #include "mesh/store.h"
+#include "run/state/resume.h"
 #include "run/state/state.h"
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---- the writer ---- */
@@ -221,4 +223,70 @@ nrl_status saver_save_due(saver *sv)
     NRL_TRY(open_writer(sv));
     NRL_TRY(start(sv));
     return c->async ? NRL_OK : saver_wait(sv);
+}
+
+/* ---- what a run goes on from ---- */
+
+static nrl_status restore_all(void *sv, checkpoint *c)
+{
+    return state_restore(((saver *)sv)->trainer, c);
+}
+
+static nrl_status restore_weights(void *sv, checkpoint *c)
+{
+    return state_restore_weights(((saver *)sv)->trainer, c);
+}
+
+static resume_choice choice_of(saver *sv, nrl_status (*restore)(void *user, checkpoint *c))
+{
+    const session *se = sv->session;
+    return (resume_choice){.mesh = se->mesh,
+                           .out = se->config.out,
+                           .public_key = se->public_key,
+                           .threads = (int)se->config.checkpoint.threads,
+                           .falls_back = se->config.checkpoint.fallback == CONFIG_FALLBACK_PREVIOUS,
+                           .restore = restore,
+                           .user = sv};
+}
+
+/* An exported model holds adapters merged: there is nothing to put into this run's. */
+static nrl_status exported_weights(saver *sv, const char *dir)
+{
+    model_origin from = {.formats = &sv->session->formats};
+    const nrl_node *config;
+    if (sv->session->model->adapters)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it is an exported model, and this run trains adapters (%s); expected one of its checkpoints",
+                        sv->session->adapter->plugin.name);
+    NRL_TRY(origin_find(dir, &sv->session->model_memory, &from, &config));
+    NRL_TRY(origin_check(&from, sv->session->model));
+    NRL_TRY(origin_load(&from, sv->session->ctx, sv->session->model, sv->session->mesh));
+    return strategy_updated(&sv->session->strategy, sv->session->ctx, 0);
+}
+
+nrl_status saver_resume_weights(saver *sv)
+{
+    const char *path = sv->session->env.weights, *dir;
+    const resume_choice choice = choice_of(sv, restore_weights);
+    bool differ;
+    if (!path) return NRL_OK;
+    nrl_status st = origin_checkpoint(path, &sv->session->memory, &dir);
+    if (st == NRL_OK) st = dir ? resume_read(&choice, dir, &differ) : exported_weights(sv, path);
+    if (st != NRL_OK) nrl_add_context("evaluating %s", path);
+    return st;
+}
+
+nrl_status saver_resume(saver *sv)
+{
+    const char *how = sv->session->config.resume, *dir = how;
+    const resume_choice choice = choice_of(sv, restore_all);
+    if (!strcmp(how, "never")) return NRL_OK;
+    if (strcmp(how, "auto"))
+        NRL_TRY(resume_from(&choice, how));
+    else
+        NRL_TRY(resume_newest(&choice, &sv->session->memory, &dir));
+    if (!dir) return NRL_OK;
+    sv->last_saved = sv->trainer->progress.step;
+    sv->last_save = arena_strdup(&sv->session->memory, dir);
+    return NRL_OK;
 }

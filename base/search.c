@@ -2,7 +2,7 @@
  * search.c - searches for plugin files. A directory that is named twice (in the environment and next to the program)
  * counts once; otherwise every plugin in it would hide itself.
  */
-#include "plugin/search.h"
+#include "base/search.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

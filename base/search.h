@@ -1,8 +1,8 @@
 /*
- * search.h - the directories that are searched for plugins, and the plugins in them. Private to core/plugin.
+ * search.h - the directories that are searched for plugins, and the plugin files in them.
  */
-#ifndef PLUGIN_SEARCH_H
-#define PLUGIN_SEARCH_H
+#ifndef BASE_SEARCH_H
+#define BASE_SEARCH_H
 #include "base/arena.h"
 #include <stdbool.h>
 
