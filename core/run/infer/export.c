@@ -161,8 +161,7 @@ nrl_status export_to(session *se, const char *from, const char *dir)
     arena_free(&a);
     bool is_new =
         st == NRL_OK && session_is_rank0(se) && !o.overwrite; /* it is there, whatever becomes of the marker */
-    if (is_new && claims_add(&se->claims, paths_absolute(&se->memory, dir)) != NRL_OK)
-        nrl_warn("%s", nrl_error_text());
+    if (is_new && claims_add(&se->claims, paths_absolute(&se->memory, dir)) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (st == NRL_OK) st = mesh_barrier(se->mesh, "export"); /* it is there for every rank's next call */
     if (st != NRL_OK) nrl_add_context("exporting to '%s'", dir);
     return st;

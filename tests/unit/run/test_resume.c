@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "run/state/resume.h"
 #include "support/folder.h"
+#include <nrl/parallel.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
