@@ -154,6 +154,11 @@ const cli_verb cli_verbs[] = {
      "RUN is the directory of a run, finished or not. Several runs are drawn side by\n"
      "side with the differences of their configs, and need -o. For one run, FILE is\n"
      "RUN/report.html by default. The file is self-contained and loads nothing."},
+    {"watch", "RUN [--port N | --text]", "watch runs/sft", "a run while it goes on",
+     "Shows the report of a run at http://127.0.0.1:6060/ (--port 0: a free port),\n"
+     "which updates itself; --text follows the run in the terminal, or prints a line\n"
+     "for each change to a pipe, until the run has ended. Ctrl-C ends. RUN may be\n"
+     "running, finished, lost or empty."},
     {"export",
      "SRC DIR [--dtype f32|bf16|f16|...] [--format NAME]\n"
      "           [--adapter] [--overwrite] [--public-key FILE] [--push ORG/NAME]",

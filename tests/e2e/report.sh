@@ -25,6 +25,7 @@ lacks $page '<figcaption>lr</figcaption>'
 has $page 'Constant: lr 0.001'
 has $page 'Where the time of a step goes'
 has $page '<td>loss, mean of the last 100 steps</td>'
+has $page '<th>mean of the last 100</th>'
 has $page 'global_batch: 4'
 lacks $page 'What differs'
 for word in 'http:' 'https:' 'src=' '@import' 'url('; do lacks $page "$word"; done
@@ -58,6 +59,19 @@ has live/report.html '<figcaption>loss <b>(1 not finite)</b>'
 has live/report.html '&lt;/script&gt;&lt;b&gt;&amp;&quot;odd&quot;'
 lacks live/report.html '</script><b>'
 is "nan and inf in the data" "$(sed -n 's|.*id="data">\(.*\)</script>.*|\1|p' live/report.html | grep -c 'nan\|inf')" 0
+
+# ---- what limits the speed, and by which keys it changes ----
+mkdir slowed
+awk 'BEGIN { for (i = 1; i <= 20; i++) printf "{\"step\": %d, \"time\": %d, \"loss\": 1, \"tokens\": %d, \"tokens_per_s\": 200, \"data_fraction\": 0.3, \"comm_fraction\": 0.4, \"mem_bytes\": 95, \"mem_total_bytes\": 100, \"save_stall_s\": 1}\n", i, 1700000000 + 10 * i, 1000 * i }' >slowed/metrics.jsonl
+echo '{"restart": 1}' >slowed/restarts.jsonl
+run 0 report slowed
+for text in 'What limits the speed' 'waiting for data: 30.0 %' '<code>data.workers</code>' 'waiting for other ranks: 40.0 %' \
+    'saves that stopped the run: 10.5 %' 'idle between steps: 39.5 %' 'memory, of what there is: 95.0 %' \
+    '<td>restarts after a lost rank</td><td>1</td>'; do has slowed/report.html "$text"; done
+lacks slowed/report.html 'evaluations:'
+for key in $(grep -o '<code>[a-z]*\.[a-z_]*</code>' slowed/report.html | sed 's/<[^>]*>//g' | sort -u); do
+    [ "$key" = parallel.tensor ] || run 0 describe "$key"
+done
 
 run 2 report nowhere
 has err "nowhere/metrics.jsonl: No such file or directory"

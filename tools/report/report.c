@@ -54,7 +54,7 @@ static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **di
     NRL_TRY(free_to_write);
     for (size_t i = 0; i < n; i++)
         NRL_TRY(report_read(a, dirs[i], &runs[i]));
-    report_page(&page, runs, n);
+    report_page(&page, runs, n, NULL);
     nrl_status st = write_file(path, &page);
     if (st == NRL_OK) printf("%s: %.1f KiB, %zu run%s\n", path, (double)page.size / 1024, n, n > 1 ? "s" : "");
     buffer_free(&page);

@@ -26,6 +26,7 @@ typedef struct {
     double first_time, last_time, last_step;
     const char *config_text; /* OUT/config.yaml; NULL if missing */
     const nrl_node *config;  /* config_text, parsed; NULL if it cannot be read */
+    size_t n_restarts;       /* lines of restarts.jsonl */
     int64_t *checkpoints;    /* steps, ascending */
     size_t n_checkpoints;
 } report_run;
@@ -51,7 +52,10 @@ void report_run_name(buffer *out, const report_run *r, size_t i); /* with a dot 
 /* The options that differ between the runs; writes nothing for one run. */
 void report_differences(buffer *out, const report_run *runs, size_t n);
 
-/* The whole page. */
-void report_page(buffer *out, const report_run *runs, size_t n);
+/* What limits the speed of each run, and which keys change it (report_advice.c); writes nothing without data. */
+void report_advice(buffer *out, const report_run *runs, size_t n);
+
+/* The whole page. `state`: how the only run stands now; NULL = not known. */
+void report_page(buffer *out, const report_run *runs, size_t n, const char *state);
 
 #endif

@@ -33,6 +33,7 @@ static const char style[] =
     "pre{overflow-x:auto;border:1px solid var(--line);padding:1em}.soft{color:var(--soft)}"
     ".bar{display:flex;height:1.3em;max-width:40em;border-radius:3px;overflow:hidden;margin:.2em 0 .6em}"
     ".bar span{display:block;height:100%}"
+    ".values td:nth-child(n+2),.values th{white-space:nowrap;overflow-wrap:normal}"
     ".dot{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin-right:.4em}";
 
 static const char script[] = {
@@ -186,6 +187,12 @@ static void add_runs(buffer *out, const report_run *runs, size_t n)
     buffer_puts(out, "<tr><td>checkpoints</td>");
     for (size_t i = 0; i < n; i++)
         buffer_print(out, "<td>%zu</td>", runs[i].n_checkpoints);
+    bool restarted = false;
+    for (size_t i = 0; i < n; i++)
+        restarted = restarted || runs[i].n_restarts;
+    if (restarted) buffer_puts(out, "</tr>\n<tr><td>restarts after a lost rank</td>");
+    for (size_t i = 0; restarted && i < n; i++)
+        buffer_print(out, "<td>%zu</td>", runs[i].n_restarts);
     buffer_puts(out, "</tr></table>\n");
 }
 
@@ -374,7 +381,31 @@ static void add_configs(buffer *out, const report_run *runs, size_t n)
     }
 }
 
-void report_page(buffer *out, const report_run *runs, size_t n)
+/* Every value: the newest, its mean over the last 100 records, its least and its most. */
+static void add_values(buffer *out, const report_run *runs, size_t n)
+{
+    char text[32];
+    for (size_t i = 0; i < n; i++) {
+        buffer_puts(out, "<details><summary>Values of ");
+        report_run_name(out, &runs[i], i);
+        buffer_puts(out, "</summary><table class=\"values\"><tr><th></th><th>current</th><th>mean of the last "
+                         "100</th><th>least</th><th>peak</th></tr>\n");
+        for (size_t k = 0; k < runs[i].n_series; k++) {
+            const report_series *s = &runs[i].series[k];
+            static const pick picks[] = {LAST, LATE_MEAN, LEAST, MOST};
+            if (!s->n) continue;
+            buffer_puts(out, "<tr><td>");
+            report_text(out, s->name);
+            buffer_puts(out, "</td>");
+            for (size_t p = 0; p < sizeof picks / sizeof *picks; p++)
+                buffer_print(out, "<td>%s</td>", value_text(s->name, pick_value(s, picks[p]), text));
+            buffer_puts(out, "</tr>\n");
+        }
+        buffer_puts(out, "</table></details>\n");
+    }
+}
+
+void report_page(buffer *out, const report_run *runs, size_t n, const char *state)
 {
     buffer_puts(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
                      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
@@ -389,11 +420,19 @@ void report_page(buffer *out, const report_run *runs, size_t n)
         if (i) buffer_puts(out, ", ");
         report_text(out, runs[i].name);
     }
-    buffer_puts(out, "</h1>\n");
+    buffer_puts(out, "</h1>\n<div id=\"summary\">\n");
+    if (state) {
+        buffer_puts(out, "<p><b>");
+        report_text(out, state);
+        buffer_puts(out, "</b></p>\n");
+    }
     add_runs(out, runs, n);
     add_time_of_step(out, runs, n);
+    report_advice(out, runs, n);
     report_differences(out, runs, n);
     add_first_difference(out, runs, n);
+    add_values(out, runs, n);
+    buffer_puts(out, "</div>\n");
     add_charts(out, runs, n);
     add_configs(out, runs, n);
     buffer_print(out,

@@ -147,6 +147,15 @@ static void list_checkpoints(arena *a, report_run *r)
     if (r->n_checkpoints) qsort(r->checkpoints, r->n_checkpoints, sizeof *r->checkpoints, by_step);
 }
 
+/* Written by `nrl launch --max-restarts`. */
+static void count_restarts(arena *a, report_run *r)
+{
+    FILE *f = fopen(arena_printf(a, "%s/restarts.jsonl", r->dir), "re");
+    for (int c; f && (c = getc(f)) != EOF;)
+        r->n_restarts += c == '\n';
+    if (f) fclose(f);
+}
+
 static const char *last_part(arena *a, const char *dir)
 {
     size_t n = strlen(dir);
@@ -164,6 +173,7 @@ nrl_status report_read(arena *a, const char *dir, report_run *out)
     NRL_TRY(read_metrics(a, out));
     read_config(a, out);
     list_checkpoints(a, out);
+    count_restarts(a, out);
     return NRL_OK;
 }
 

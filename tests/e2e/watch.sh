@@ -1,0 +1,68 @@
+#!/bin/sh
+# watch.sh: `nrl watch` shows a run that has ended, one that goes on, one that was lost and an empty one, as a page and as
+# text, and ends cleanly at a signal.
+. "$(dirname "$0")/e2e.sh"
+[ -x "$NRL_TEST_BUILD/libexec/nrl/nrl-watch" ] || { echo "skipped: nrl watch is not built (libmicrohttpd)"; exit 77; }
+command -v curl >dd || { echo "skipped: curl is not installed"; exit 77; }
+
+rows 24 >train.jsonl
+experiment >run.yaml
+run 0 run run.yaml data.eval=train.jsonl eval.every=2 out=done -q
+
+# ---- text: a run that has ended ----
+run 0 watch done --text
+has out "done: finished step 6/6"
+has out "eval loss"
+is "lines" "$(wc -l <out | tr -d ' ')" 1
+
+# ---- text: a run that goes on; a lost one; an empty one, which begins ----
+mkdir lost empty
+now=$(date +%s)
+head -n 3 done/metrics.jsonl | sed "s/\"time\": *[0-9.]*/\"time\": $((now - 1000))/" >lost/metrics.jsonl
+cp done/config.yaml lost/
+run 0 watch lost --text
+has out "stopped or lost; nrl resume continues it"
+"$nrl" watch empty --text >text.out 2>err &
+watcher=$!
+await grep -q "empty: no record yet" text.out
+cp done/config.yaml empty/
+sed "s/\"time\": *[0-9.]*/\"time\": $now/" done/metrics.jsonl >whole
+head -n 2 whole >empty/metrics.jsonl
+await grep -q "empty: running step 2/6" text.out
+cat whole >empty/metrics.jsonl
+finished $watcher 0 "nrl watch --text when the run has ended"
+has text.out "empty: finished step 6/6"
+
+# ---- the page ----
+serve() {
+    "$nrl" watch "$1" --port 0 >served 2>err &
+    watcher=$!
+    await grep -q '^http://127.0.0.1:' served
+    url=$(sed -n 's|^\(http://127.0.0.1:[0-9]*\)/.*|\1|p' served)
+}
+serve done
+curl -s "$url/" >page
+has page '<b>finished</b>'
+has page '<figcaption>loss</figcaption>'
+has page '<th>mean of the last 100</th>'
+has page "fetch('version')"
+curl -s "$url/version" >version.1
+echo '{"step": 7, "time": 1, "loss": 1}' >>done/metrics.jsonl
+curl -s "$url/version" >version.2
+cmp -s version.1 version.2 && is "version after a record" "the same" another
+is "another page" "$(curl -s -o dd -w '%{http_code}' "$url/../etc/passwd")" 404
+is "another host's name" "$(curl -s -o dd -w '%{http_code}' -H 'Host: evil.example' "$url/")" 403
+is "a post" "$(curl -s -o dd -w '%{http_code}' -d x "$url/")" 403
+kill -INT $watcher
+finished $watcher 0 "nrl watch after SIGINT"
+is "what it prints on standard error" "$(cat err)" ""
+rm -r empty && mkdir empty
+serve empty
+curl -s "$url/" >page
+has page "empty/metrics.jsonl: No such file or directory"
+kill -TERM $watcher
+finished $watcher 0 "nrl watch after SIGTERM"
+run 2 watch nowhere
+has err "nowhere: no such directory"
+run 2 watch done --port x
+exit $failed
