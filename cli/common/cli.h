@@ -51,6 +51,9 @@ nrl_status cli_take_values(int *argc, char **argv, const char *flag, const char 
  * arguments after the verb (max < 0: any number). */
 nrl_status cli_expect(int argc, char **argv, int min, int max);
 
+/* Reads the standard input to its end, at most `most` bytes, into `a`; terminated. NRL_ERR_CONFIG. */
+nrl_status cli_read_input(arena *a, size_t most, char **text, size_t *size);
+
 /* 3. the environment */
 
 /* Environment variables that, if not empty, disable code that files bring; flags of the same names set

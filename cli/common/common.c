@@ -87,6 +87,25 @@ const char *cli_exe_dir(arena *a)
     return arena_strndup(a, path, size);
 }
 
+nrl_status cli_read_input(arena *a, size_t most, char **text, size_t *size)
+{
+    char *read = NULL;
+    size_t n = 0, room = 0;
+    while (!feof(stdin) && !ferror(stdin) && n <= most) {
+        if (n + 4096 > room) {
+            room = 2 * room + 8192;
+            read = mem_realloc(read, room);
+        }
+        n += fread(read + n, 1, room - n - 1, stdin);
+    }
+    const bool whole = feof(stdin) && !ferror(stdin);
+    *size = n;
+    *text = arena_strndup(a, read ? read : "", n);
+    free(read);
+    if (n > most) return nrl_fail(NRL_ERR_CONFIG, "the standard input has more than %zu bytes", most);
+    return whole ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "cannot read the standard input to its end");
+}
+
 const char *cli_user_plugins(arena *a)
 {
     const char *data = cli_getenv("XDG_DATA_HOME"), *home = cli_getenv("HOME");

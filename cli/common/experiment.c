@@ -4,6 +4,7 @@
 #include "cli/common/experiment.h"
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
+#include "cli/common/spool.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,8 @@ nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environmen
     if (st == NRL_OK) {
         nrl_config_substitute(config, cli_variable);
         look_at_nodes(nrl_config_root(config), env);
-        st = nrl_run_open(config, env, out);
+        if (!env->no_output) st = spool_train(a, config, env);
+        if (st == NRL_OK) st = nrl_run_open(config, env, out);
     }
     nrl_config_destroy(config);
     return st;

@@ -22,8 +22,10 @@ const cli_verb cli_verbs[] = {
      "train from a script or a YAML file",
      "FILE.yaml is a config, FILE.lua a script that builds one; --frontend names the\n"
      "plugin that runs a script with another file name. key=value sets any option\n"
-     "of the config; `nrl describe` lists them. -q (--quiet) prints warnings and\n"
-     "errors only, -v (--verbose) also the config with all defaults. With any verb,\n"
+     "of the config; `nrl describe` lists them. data.train=- reads rows, JSON lines,\n"
+     "from the standard input and keeps them in data.cache, else in ~/.cache/nrl.\n"
+     "-q (--quiet) prints warnings and errors only, -v (--verbose) also the config\n"
+     "with all defaults. With any verb,\n"
      "--no-scripts runs no script, and --no-plugins-from-config opens no plugin from a\n"
      "directory that a config names: use them for untrusted files."},
     {"check", "FILE [--sample N] [--full] [-q | -v] [--json] [key=value ...]", "check configs/sft.yaml",
@@ -81,9 +83,10 @@ const cli_verb cli_verbs[] = {
      "lines or a JSON array. --shots puts the first N rows of --examples in front of\n"
      "each question; --rows writes what the model answered.\n"
      "--text: perplexity, bits per byte, token accuracy and entropy of a text, or of\n"
-     "rows {text}; --window: tokens that are predicted at once."},
+     "rows {text} (FILE - is the standard input); --window: tokens that are predicted\n"
+     "at once."},
     {"sample",
-     "SRC --prompt TEXT | --file FILE [--max-tokens N]\n"
+     "SRC --prompt TEXT | --file FILE | - [--max-tokens N]\n"
      "           [--temperature T] [--top-k K] [--top-p P] [--min-p P] [--seed S]\n"
      "           [--repetition-penalty R] [--stop TEXT ...] [--n N] [--chat]\n"
      "           [--system TEXT] [--template NAME] [--precision auto|f32|bf16]\n"

@@ -66,9 +66,24 @@ has out "8 rows split into samples of data.max_length"
 run 2 check "$source/configs/dpo.yaml" data.overlong=split
 has err "data.overlong: split makes several samples of a row"
 
-# the standard input is refused, with what to do
-run 2 check "$config" data.train=- data.eval= eval.every=0 </dev/null
-has err "the standard input is not read"
+# the standard input as data: kept in the cache, so that the run can be resumed; refused where it cannot be
+set -- train.epochs=0 data.eval= eval.every=0 loggers=jsonl checkpoint.export=none schedule=constant
+run 0 run "$config" data.train=big.jsonl train.steps=4 out=by_file "$@"
+run 0 run "$config" data.train=- data.cache=kept train.steps=2 out=by_input "$@" <big.jsonl
+has err "of the standard input, kept as kept/stdin-"
+cmp kept/stdin-*.jsonl big.jsonl || is "the rows that were kept" others "those of the input"
+run 0 resume by_input train.steps=4
+is "losses of rows of the standard input" "$(sed -n 's/.*"step": 4,.*"loss": \([^,]*\),.*/\1/p' by_input/metrics.jsonl)" \
+    "$(sed -n 's/.*"step": 4,.*"loss": \([^,]*\),.*/\1/p' by_file/metrics.jsonl)"
+run 0 check "$config" 'data.train={path: "-"}' data.cache=kept train.steps=2 "$@" <big.jsonl
+run 65 run "$config" data.train=- data.cache=kept out=nothing "$@" </dev/null
+has err "data.train: the standard input is empty"
+run 2 launch -n 2 -- run "$config" data.train=- out=two "$@" <big.jsonl
+has err "data.train: several ranks cannot share a standard input"
+run 2 resume by_input data.train=- <big.jsonl
+has err "data.train: a resumed run does not read the standard input"
+run 2 check "$config" 'data.train=[-, big.jsonl]' train.steps=2 "$@" </dev/null
+has err "as the one source of data.train"
 
 # the files of a run would be data of the next one
 mkdir rows && cp big.jsonl rows

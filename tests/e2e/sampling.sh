@@ -67,12 +67,23 @@ is "not stopped" "$(text --max-tokens 12 --stop 'jh x')" "${greedy#a b}"
 run 0 sample model --prompt 'a b' --n 3 --temperature 5 --max-tokens 12 --json
 is "texts of --n" "$(sort -u out | wc -l)" 3
 
+echo 'a b c d e f' >rows.txt
+printf '{"text": "a b c"}\n{"text": "d e"}\n' >texts.jsonl
 # Conversations and prompts in JSON lines, from a file and from the standard input.
 printf '%s\n' '{"messages": [{"role": "user", "content": "a b"}]}' '{"prompt": "c d"}' >rows.jsonl
 run 0 sample model --file rows.jsonl --template plain --max-tokens 6 --json
 rows=$(cat out)
 has out '"prompt":"a b"'
 is "rows of the standard input" "$("$nrl" sample model --file - --template plain --max-tokens 6 --json <rows.jsonl)" "$rows"
+is "the same, named by -" "$("$nrl" sample model - --template plain --max-tokens 6 --json <rows.jsonl)" "$rows"
+run 2 sample model - --file rows.jsonl
+has err "give one of --file FILE and -"
+run 0 eval model --text rows.txt --json
+cut -d, -f4- out | tr -d ' ' >by_file
+"$nrl" eval model --text - --json <rows.txt >out 2>err
+is "scores of the standard input" "$(cut -d, -f4- out | tr -d ' ' | sed 's/"text":"-"/"text":"rows.txt"/')" "$(cat by_file)"
+"$nrl" eval model --text - <texts.jsonl >out 2>err
+has out "documents                2"
 run 0 sample model --prompt 'a b' --template plain --max-tokens 6 --json
 is "a row of messages and the same prompt" "$(head -n 1 out)" "$(echo "$rows" | head -n 1)"
 run 0 sample model --prompt 'a b' --template plain --system 'be brief' --max-tokens 6 --json

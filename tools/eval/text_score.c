@@ -4,6 +4,7 @@
 #include "text_score.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/common/cli.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,10 +77,20 @@ nrl_status text_score(arena *a, nrl_inference *m, const char *file, int64_t wind
                         (long long)most);
     if (!window) out->window = most < MOST_WINDOW ? most : MOST_WINDOW;
     if (!window && out->window > MOST_LOGITS / info.vocab_size) out->window = MOST_LOGITS / info.vocab_size;
-    if (file_read(file, MAX_TEXT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
+    const bool is_input = !strcmp(file, "-");
+    if (is_input) {
+        char *read;
+        NRL_TRY(cli_read_input(a, MAX_TEXT_BYTES, &read, &size));
+        text = mem_alloc(size + 1);
+        memcpy(text, read, size + 1);
+        file = "standard input";
+    } else if (file_read(file, MAX_TEXT_BYTES, &text, &size) != NRL_OK) {
+        return NRL_ERR_CONFIG;
+    }
+    const bool is_rows = is_input ? size && *text == '{' : n >= 6 && !strcmp(file + n - 6, ".jsonl");
     float *logits = mem_try((size_t)out->window * (size_t)info.vocab_size * sizeof *logits, "logits of a window");
     nrl_status st = logits ? NRL_OK : NRL_ERR_MEMORY;
-    if (st == NRL_OK && (n < 6 || strcmp(file + n - 6, ".jsonl") != 0))
+    if (st == NRL_OK && !is_rows)
         st = score_document(m, &info, text, size, logits, out);
     else
         for (char *line = text, *next; st == NRL_OK && line < text + size; line = next) {

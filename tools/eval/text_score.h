@@ -13,7 +13,8 @@ typedef struct {
     int64_t correct; /* tokens that were the most likely ones */
 } text_scores;
 
-/* A file is one document; the texts of a .jsonl file {"text": ...} are documents of their own. `window`: tokens that
+/* A file is one document; the texts of a .jsonl file {"text": ...} are documents of their own. `-` is the standard
+ * input, rows if it begins with a brace. `window`: tokens that
  * are predicted at once, 0 = as many as the model has positions, at most 2048, with less than 256 MiB of logits. The
  * windows follow lm-evaluation-harness: each token is predicted once, the first one after BOS or EOS. */
 nrl_status text_score(arena *a, nrl_inference *m, const char *file, int64_t window, text_scores *out);

@@ -45,6 +45,10 @@ static nrl_status take_flags(arena *a, int *argc, char **argv, sample_flags *f, 
     f->json = cli_take_flag(argc, argv, "--json");
     f->stream = cli_take_flag(argc, argv, "--stream");
     o->chat = cli_take_flag(argc, argv, "--chat") || f->template || f->system;
+    if (cli_take_flag(argc, argv, "-")) {
+        if (f->file) return nrl_fail(NRL_ERR_CONFIG, "give one of --file FILE and -, the standard input");
+        f->file = "-";
+    }
     NRL_TRY(cli_expect(*argc, argv, 1, 1));
     if (!f->prompt == !f->file)
         return nrl_fail(NRL_ERR_CONFIG, "give one of --prompt TEXT and --file FILE (a prompt a line, or JSON lines)");
@@ -120,23 +124,6 @@ static nrl_status add_row(arena *a, requests *r, const sample_flags *f, bool is_
     return NRL_OK;
 }
 
-static nrl_status read_stream(FILE *in, arena *a, char **out)
-{
-    char *text = NULL;
-    size_t size = 0, room = 0;
-    while (!feof(in) && !ferror(in) && size < PROMPT_FILE_MAX) {
-        if (size + 4096 > room) {
-            room = 2 * room + 8192;
-            text = mem_realloc(text, room);
-        }
-        size += fread(text + size, 1, room - size - 1, in);
-    }
-    bool whole = feof(in) && !ferror(in);
-    *out = arena_strndup(a, text ? text : "", size);
-    free(text);
-    return whole ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "--file: cannot read the standard input to its end");
-}
-
 /* Lines that begin with { are rows of JSON if the name ends in .jsonl, or if the input is the standard input. */
 static nrl_status read_file(arena *a, requests *r, const sample_flags *f, bool is_chat)
 {
@@ -144,7 +131,8 @@ static nrl_status read_file(arena *a, requests *r, const sample_flags *f, bool i
     size_t size, n = strlen(f->file);
     char *text;
     if (is_input) {
-        NRL_TRY(read_stream(stdin, a, &text));
+        if (cli_read_input(a, PROMPT_FILE_MAX, &text, &size) != NRL_OK)
+            return nrl_fail(NRL_ERR_CONFIG, "--file: %s", nrl_error_text());
     } else {
         char *read;
         if (file_read(f->file, PROMPT_FILE_MAX, &read, &size) != NRL_OK)

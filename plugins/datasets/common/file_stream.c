@@ -53,8 +53,9 @@ nrl_status file_stream_open(const char *path, file_stream **out)
     const char *slash = strrchr(path, '/');
     if (fd < 0 && errno == ENOENT && !strcmp(slash ? slash + 1 : path, "-"))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: the standard input is not read, because a resume reads the data again\n"
-                        "hint: COMMAND >rows.jsonl, and data.train: rows.jsonl",
+                        "%s: only `nrl run` and `nrl check` of a YAML file read the standard input, as the one source "
+                        "of data.train\n"
+                        "hint: COMMAND >rows.jsonl, and rows.jsonl in place of -",
                         path);
     if (fd < 0)
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
