@@ -215,4 +215,26 @@ names still/metrics.jsonl half/metrics.jsonl two/metrics.jsonl >written
 sed -n '/^## Metrics/,/^## The plan/p' "$source/docs/records.md" | sed -n 's/^| \(`[^|]*\) |.*/\1/p' | tr -d '`,' |
     tr ' ' '\n' | sort -u >documented
 is "names in records and not documented, or the other way round" "$(diff written documented)" ""
+
+# What an evaluation of sft says of the answers: the same on one rank and on several, by any axis.
+printf '%s\n' '{"text": "What is two plus three? It is five."}' '{"text": "One and two and three."}' >texts.jsonl
+run 0 run "$source/configs/sft.yaml" train.epochs=1 checkpoint.export=none data.eval=texts.jsonl eval.every=0 out=scored "$one_thread"
+run 0 eval scored --json
+truth "values of the answers" "math.abs(d.eval_perplexity / math.exp(d.eval_loss) - 1) < 1e-6 and
+    d.eval_token_accuracy > 0 and d.eval_token_accuracy < 1 and d.eval_entropy > 0 and d.eval_bits_per_byte > 0 and
+    d.eval_nll == nil and d.eval_bytes_per_token == nil"
+sed 's/"eval_seconds".*//' out >one_rank
+run 0 eval scored algorithm.loss=dft --json
+truth "the perplexity of another loss" "d.eval_loss < 1 and d.eval_perplexity > 2"
+for axis in tensor=2 pipeline=2 data=ddp; do
+    run 0 launch -n 2 -- eval scored --json "parallel={${axis%=*}: ${axis#*=}}"
+    sed 's/^\[0\] //' out >ranks && mv ranks out
+    truth "values of the answers with $axis" "d.eval_token_accuracy > 0 and d.eval_bits_per_byte > 0"
+    for key in eval_perplexity eval_entropy eval_bits_per_byte eval_token_accuracy; do
+        is "$key with $axis" "$(sed "s/.*\"$key\": \([0-9]*\.[0-9][0-9]\).*/\1/" out)" \
+            "$(sed "s/.*\"$key\": \([0-9]*\.[0-9][0-9]\).*/\1/" one_rank)"
+    done
+done
+run 0 eval "$source/configs/dpo.yaml" --json
+truth "no such values of pairs" "d.eval_perplexity == nil and d.eval_loss > 0"
 exit $failed

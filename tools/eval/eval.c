@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/common/experiment.h"
 #include "cli/common/sample_flags.h"
+#include "measured.h"
 #include "task.h"
 #include "text_score.h"
 #include <errno.h>
@@ -110,7 +111,30 @@ static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
     return nrl_fail(st, "%s", why);
 }
 
-static nrl_status open_run(arena *a, int argc, char **argv, nrl_environment *env, nrl_run **r)
+/* Opens a config with the values of measured.h, where its algorithm has them. */
+static nrl_status open_config(arena *a, int argc, char **argv, nrl_environment *env, measured **m, nrl_run **r)
+{
+    nrl_config *config = nrl_config_create(a);
+    nrl_status st = nrl_config_read(config, argv[1]);
+    for (int i = 2; st == NRL_OK && i < argc; i++)
+        nrl_config_override(config, argv[i]);
+    if (st == NRL_OK) st = measured_open(env, nrl_node_find(nrl_config_root(config), "algorithm"), m);
+    nrl_config_destroy(config);
+    if (st == NRL_OK && *m) {
+        char **words = arena_alloc(a, ((size_t)argc + 1) * sizeof *words);
+        memcpy(words, argv, (size_t)argc * sizeof *words);
+        words[argc] = arena_strdup(a, "algorithm=" MEASURED_NAME);
+        env->find_algorithm = measured_find;
+        env->algorithm_user = *m;
+        st = experiment_open(a, argc + 1, words, env, r);
+        if (st == NRL_OK) measured_set_tokenizer(*m, nrl_run_tokenizer(*r));
+        if (st == NRL_OK) return NRL_OK;
+        env->find_algorithm = NULL; /* the errors of the config as it is written */
+    }
+    return experiment_open(a, argc, argv, env, r);
+}
+
+static nrl_status open_run(arena *a, int argc, char **argv, nrl_environment *env, measured **m, nrl_run **r)
 {
     const char *config, *out;
     NRL_TRY(find_run(a, argv[1], &config, &out, &env->weights));
@@ -121,7 +145,7 @@ static nrl_status open_run(arena *a, int argc, char **argv, nrl_environment *env
     words[n++] = arena_printf(a, "out=%s", out);
     for (int i = 2; i < argc; i++)
         words[n++] = argv[i];
-    nrl_status st = experiment_open(a, n, words, env, r);
+    nrl_status st = open_config(a, n, words, env, m, r);
     return st == NRL_ERR_CONFIG ? hint_at_script(a, env->weights, st) : st;
 }
 
@@ -305,6 +329,7 @@ static nrl_status eval_verb(int argc, char **argv)
     arena a = {0};
     nrl_environment env;
     nrl_run *r = NULL;
+    measured *m = NULL;
     const nrl_value *values;
     size_t n;
     task_flags tasks;
@@ -329,13 +354,15 @@ static nrl_status eval_verb(int argc, char **argv)
     env.quiet = env.no_output = env.evaluate_only = true;
     bool is_run = is_folder(argv[1]) || (!exists(argv[1]) && strchr(argv[1], '@'));
     if (st == NRL_OK && !is_run && experiment_speaks(&env)) warn_of_start(&a, argv[1]);
-    if (st == NRL_OK) st = is_run ? open_run(&a, argc, argv, &env, &r) : experiment_open(&a, argc, argv, &env, &r);
+    if (st == NRL_OK) st = (is_run ? open_run : open_config)(&a, argc, argv, &env, &m, &r);
     if (st == NRL_OK) st = nrl_run_evaluate(r, NULL, &values, &n);
+    if (st == NRL_OK && m) values = measured_values(&a, values, &n);
     if (st == NRL_OK && experiment_speaks(&env) && json)
         print_json(&a, r, values, n);
     else if (st == NRL_OK && experiment_speaks(&env))
         print_values(r, values, n);
     nrl_run_close(r);
+    measured_close(m);
     arena_free(&a);
     return st;
 }
