@@ -44,6 +44,7 @@ static void continue_command(launch *l)
     static const char resume[] = "resume=auto";
     while (l->command[n])
         n++;
+    NRL_ASSERT((l->command[1] != NULL), ==, true); /* a verb */
     if (strcmp(l->command[1], "run") || !strcmp(l->command[n - 1], resume)) return;
     char **words = arena_alloc(l->a, (n + 2) * sizeof *words);
     memcpy(words, l->command, n * sizeof *words);

@@ -70,7 +70,7 @@ static nrl_status write_all(const migration *m, const migrate_flags *f)
 {
     char *yaml = write_yaml(m), *json = f->json ? write_json(m, yaml) : NULL;
     nrl_status st = m->out ? write_file(m->out, yaml, f->overwrite) : NRL_OK;
-    if (st == NRL_OK && m->template_text) {
+    if (st == NRL_OK && m->template_text && m->out) {
         size_t stem = strlen(m->out) - (strrchr(m->out, '.') ? strlen(strrchr(m->out, '.')) : 0);
         st = write_file(arena_printf(m->a, "%.*s.jinja", (int)stem, m->out), m->template_text, f->overwrite);
     }

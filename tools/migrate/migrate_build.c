@@ -133,9 +133,10 @@ static void apply_rule(migration *m, source_key *k, const rule *r)
         apply_word(m, k, r);
         return;
     case RULE_SLOT:
-        k->slot = r->to;
-        if (!strcmp(r->to, "ignored")) write_remark(m, REMARK_SAME, k, "%s", r->text);
-        if (!strcmp(r->to, "unsupported")) write_remark(m, REMARK_LOST, k, "%s", r->text);
+        k->slot = to;
+        if (!to) return;
+        if (!strcmp(to, "ignored")) write_remark(m, REMARK_SAME, k, "%s", r->text);
+        if (!strcmp(to, "unsupported")) write_remark(m, REMARK_LOST, k, "%s", r->text);
         return;
     case RULE_SAME:
         write_remark(m, REMARK_SAME, k, "%s", reason_of(m, k, r));

@@ -451,7 +451,7 @@ void source_resolve(migration *m)
         const char *next = text, *last = text;
         for (int round = 0; round < MAX_ROUNDS && (next = resolve_text(m, k->path, next)) != NULL; round++)
             last = next;
-        if (last == text) continue;
+        if (last == text || !k->node) continue;
         nrl_node *n = scalar_node(m->a, last, strlen(last));
         n->source = k->node->source;
         n->line = k->node->line;
