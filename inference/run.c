@@ -8,11 +8,19 @@
 #include "run/step/ranks.h"
 #include <nrl/inference.h>
 
+static nrl_status check_logits(const session *se, const char *call)
+{
+    if (!se->model->drops_head) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "cannot %s: the model has a score in the place of its output layer, and so it has no logits", call);
+}
+
 nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *options,
                           char **texts, int64_t *n_tokens)
 {
     session *se = &r->session;
     NRL_TRY(hooks_check_call(&r->hooks, "sample"));
+    NRL_TRY(check_logits(se, "sample"));
     if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
     bool chat = generator_needs_template(options);
     if (chat && !se->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
@@ -32,6 +40,7 @@ static nrl_status inference_logits(nrl_run *r, const char *call, const int32_t *
 {
     session *se = &r->session;
     NRL_TRY(hooks_check_call(&r->hooks, call));
+    NRL_TRY(check_logits(se, call));
     nrl_status st = ranks_agree(se->mesh, call, (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&se->strategy, se->ctx);
@@ -51,7 +60,7 @@ nrl_status nrl_run_logps(nrl_run *r, const int32_t *ids, const int64_t *lengths,
 
 int32_t nrl_run_vocab_size(const nrl_run *r)
 {
-    return logits_vocab(&r->session.work);
+    return r->session.model->drops_head ? 0 : logits_vocab(&r->session.work);
 }
 
 const nrl_open_tokenizer *nrl_run_tokenizer(const nrl_run *r)

@@ -185,6 +185,9 @@ nrl_status nrl_gradcheck(const nrl_environment *env, const nrl_algorithm *loss, 
     gradcheck c = {.loss = loss, .self = self, .options = &o, .sides = loss->example_kind == 1 ? 2 : 1};
     gradcheck_part parts[3] = {0};
     *worst = 0;
+    if (loss->model || loss->rollout)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot check loss '%s': it has %s, which only a run gives it",
+                        loss->plugin.name, loss->model ? "parameters of its own" : "completions of the policy");
     if (o.n_extra > MAX_EXTRA)
         return nrl_fail(NRL_ERR_CONFIG, "cannot check loss '%s': %u extra columns; expected at most %d",
                         loss->plugin.name, o.n_extra, MAX_EXTRA);

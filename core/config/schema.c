@@ -106,12 +106,11 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
                 "number of best checkpoints to keep in addition, by metric; a new best one is saved right after its "
                 "evaluation"),
-    NRL_OPT_STR(
-        config_checkpoint, metric, "eval_loss",
-        "the value of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of the algorithm"),
+    NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
+                "the value of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of a plugin"),
     NRL_OPT_ENUM(
         config_checkpoint, metric_mode, "auto", "auto|min|max",
-        "whether a smaller or a larger metric is better; auto: as the algorithm declares it, and min for eval_loss"),
+        "whether a smaller or a larger metric is better; auto: as the plugin declares it, and min for eval_loss"),
     NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
                  "reserve disk space for a save before the first step, so that a full disk is noticed early"),
     NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",

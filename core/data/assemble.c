@@ -84,13 +84,12 @@ nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, b
     if (!n) size = (sizes){.own = 1, .rows = 1, .segments = 1};
     nrl_batch *b = batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
     if (!b) return NRL_ERR_MEMORY;
-    b->n_extra = (int32_t)dataset_n_extra(d);
-    for (int32_t k = 0; k < b->n_extra; k++) {
-        b->extra[k].name = dataset_extra_name(d, k);
-        b->extra[k].values = arena_try(&b->memory, (size_t)b->n_segments * sizeof(float), "a column of a micro-batch");
-        if (b->extra[k].values) continue;
+    for (int64_t k = 0; k < dataset_n_extra(d); k++) {
+        float *values;
+        nrl_status st = batch_add_extra(b, dataset_extra_name(d, k), false, &values);
+        if (st == NRL_OK) continue;
         batch_free(b);
-        return NRL_ERR_MEMORY;
+        return st;
     }
     *out = b;
     b->n_examples = n;

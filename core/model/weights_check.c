@@ -125,10 +125,18 @@ nrl_status weights_check(const weight_files *w, const model *m)
 
 nrl_status weights_check_adapters(const weight_files *w, const model *m)
 {
-    for (int32_t i = m->n_own; i < m->n_params; i++) {
+    for (int64_t i = 0; i < w->n; i++) {
+        const nrl_param *p = model_param(m, w->tensors[i].name);
+        if (!p || (p->index < m->n_own && !p->added))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: tensor '%s' belongs to a module that was trained whole, which this run does not train",
+                            w->tensors[i].file, w->tensors[i].name);
+    }
+    for (int32_t i = 0; i < m->n_params; i++) {
         const nrl_param *p = m->params[i];
         const nrl_part *part = &p->parts[0];
         const nrl_format_tensor *t = weights_find(w, p->name);
+        if (i < m->n_own && !t) continue; /* not trained whole */
         if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' is missing", w->info.path, p->name);
         if (t->dtype == NRL_DTYPE_NONE)
             return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has type %.40s, expected F32, BF16 or F16", t->file, t->name,

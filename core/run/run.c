@@ -27,7 +27,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(session_open_metrics(se));
     metrics_open(&r->trainer.metrics, &se->metrics, &se->memory);
     metrics_open(&r->trainer.unrecorded, &se->metrics, &se->memory);
-    r->evaluator = (evaluator){.work = &se->work, .mesh = se->mesh, .hooks = &r->hooks, .memory = &se->memory};
+    r->evaluator = (evaluator){.session = se, .memory = &se->memory};
     metrics_open(&r->evaluator.metrics, &se->metrics, &se->memory);
     values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);
     values_open(&r->evaluator.values, (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1),

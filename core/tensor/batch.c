@@ -59,6 +59,18 @@ void batch_free(nrl_batch *b)
     free(b);
 }
 
+nrl_status batch_add_extra(nrl_batch *b, const char *name, bool of_rows, float **values)
+{
+    const int64_t n = of_rows ? b->n_rows : b->n_segments;
+    if (b->n_extra == BATCH_MAX_EXTRA)
+        return nrl_fail(NRL_ERR_CONFIG, "a batch cannot have more than %d columns of data and rollouts",
+                        BATCH_MAX_EXTRA);
+    *values = arena_try(&b->memory, (size_t)n * sizeof **values, "a column of a micro-batch");
+    if (!*values) return NRL_ERR_MEMORY;
+    b->extra[b->n_extra++] = (batch_extra){name, *values, of_rows};
+    return NRL_OK;
+}
+
 static int64_t length_of(const nrl_batch *b, int64_t s)
 {
     return b->cu_seqlens[s + 1] - b->cu_seqlens[s];
@@ -110,9 +122,12 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
         if (!b->parent || t->dims[0] == b->n_rows) return NRL_OK;
         return nrl_op_slice_rows(ctx, t, b->row_begin, b->row_begin + b->n_rows, column);
     }
-    for (int32_t i = 0; i < b->n_extra; i++)
-        if (!strcmp(b->extra[i].name, name))
-            return tensor_of_host(ctx, NRL_DTYPE_F32, b->n_segments, b->extra[i].values, true, column);
+    for (int32_t i = 0; i < b->n_extra; i++) {
+        const batch_extra *e = &b->extra[i];
+        if (!strcmp(e->name, name))
+            return tensor_of_host(ctx, NRL_DTYPE_F32, e->of_rows ? b->n_rows : b->n_segments,
+                                  e->values + (e->of_rows ? b->row_begin : 0), true, column);
+    }
     char list[512] = "weights";
     size_t used = strlen(list);
     for (int32_t i = 0; i < b->n_columns && used < sizeof list; i++)

@@ -11,8 +11,9 @@
 enum { BATCH_MAX_EXTRA = 16 };
 
 typedef struct {
-    const char *name; /* of a data.extra key */
-    float *values;    /* [S] */
+    const char *name; /* of a data.extra key, or of a column of a rollout */
+    float *values;    /* [S]; [P] if of_rows */
+    bool of_rows;
 } batch_extra;
 
 typedef struct {
@@ -53,6 +54,8 @@ nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments);
 /* The same with room for shared prompts; no segment has a prefix yet. */
 nrl_batch *batch_new_shared(int64_t n_tokens, int64_t n_rows, int64_t n_segments, int64_t n_prompts);
 void batch_free(nrl_batch *b);
+/* Adds a zeroed member of b->extra; *values [P] with of_rows, else [S]. NRL_ERR_CONFIG: there are BATCH_MAX_EXTRA. */
+nrl_status batch_add_extra(nrl_batch *b, const char *name, bool of_rows, float **values);
 /* The length of the prefix of segment s; 0 without one. */
 int64_t batch_prefix_length(const nrl_batch *b, int64_t s);
 void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t);

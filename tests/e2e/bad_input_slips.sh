@@ -63,7 +63,7 @@ has err "; not a directory: nowhere"
 
 # ---- what would show late is looked at first ----
 run 2 run run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy
-has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation, expected one of: eval_loss"
+has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation; expected one of: eval_loss"
 echo '{"prompt_input_ids": [3, 4], "chosen_input_ids": [5], "rejected_input_ids": [6]}' >pairs.jsonl
 run 2 check run.yaml out=other data.train=pairs.jsonl 'algorithm={name: dpo, reference_model: nowhere}'
 has err "algorithm.reference_model: model 'nowhere': no such directory"

@@ -13,8 +13,8 @@ value() {
 }
 
 run 0 run config.yaml 'optimizer={name: meter, lr: 1e-3}' 'loggers=[meter, jsonl]' checkpoint.every=0 train.steps=3
-slices=$(value 2 slices)
-is "slices in step 1, before the first update" "$(value 1 slices)" ""
+slices=$(value 1 slices) # reported after the backward, in the record of its own step
+is "slices in step 2" "$(value 2 slices)" "$slices"
 is "slices in step 3" "$(value 3 slices)" "$slices"
 is "records that the logger reports" "$(value 3 logged)" 1
 [ "${slices:-0}" -gt 0 ] || is "slices" "$slices" "some"

@@ -85,6 +85,36 @@ run 0 export run4 adapter --adapter
 grep -q 'base_model.model.score.weight' adapter/adapter_model.safetensors || is "score in adapter" none one
 has adapter/adapter_config.json '"SEQ_CLS"'
 
+# the adapter with its trained score goes on where the run stood
+run 0 run config.yaml $(sed 's/lora.use=[^ ]*//' case4) lora.use=adapter out=next overwrite=true train.steps=1
+values next loss >adapted
+run 0 run config.yaml $(sed 's/lora.use=[^ ]*//' case4) model.path=exported4 out=next overwrite=true train.steps=1
+values next loss >merged
+paste adapted merged | awk '{ d = $1 - $2; exit !(d < 1e-5 && d > -1e-5) }' || is "loss with the adapter" "$(cat adapted)" "$(cat merged)"
+run 2 run config.yaml algorithm=sft data.train="$source/tests/data/objectives/rows.jsonl" data.eval=null data.extra=null \
+    model.path="$source/tests/data/models/llama" lora.use=adapter out=new
+has err "tensor 'score.weight' belongs to a module that was trained whole, which this run does not train"
+
+# a loss in Lua on top of it is the same; there are no logits to sample from
+cat >base.lua <<'LUA'
+local nrl = require "nrl"
+local name = nrl.loss {name = "as_reward", base = "reward",
+  weight = function(b) return b:base_weight() end, loss = function(b) return b:base_loss() end}
+local cfg = nrl.config "config.yaml"
+for _, algorithm in ipairs {"reward", name} do
+  cfg.algorithm = algorithm
+  local run <close> = nrl.open(cfg, {quiet = true, out = "lua_" .. algorithm})
+  run:train()
+  local ok, problem = pcall(run.sample, run, {prompts = {"a"}})
+  assert(not ok and tostring(problem):find("cannot sample: the model has a score", 1, true), problem)
+end
+local ok, problem = pcall(nrl.gradcheck, name)
+assert(not ok and tostring(problem):find("it has parameters of its own", 1, true), problem)
+LUA
+run 0 run base.lua train.steps=5 checkpoint.every=0 checkpoint.export=none
+is "losses of a loss in Lua" "$(values lua_as_reward loss)" "$(values lua_reward loss)"
+[ -n "$(values lua_reward loss)" ] || is "losses" none some
+
 # a language model gets a new score; its output layer is dropped
 run 0 run config.yaml model.path="$source/tests/data/models/llama" algorithm.pad_token_id=0 out=new train.steps=1 loggers=[console]
 has out "'score.weight' is new"

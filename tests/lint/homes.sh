@@ -15,7 +15,7 @@ home() {
 home 'dlfcn\.h' 'core/plugin/|plugins/(backends/cuda|collectives/nccl)/'
 home 'yaml\.h' 'base/yaml\.c'
 home 'jansson\.h' 'base/json\.c'
-home 'l(ua|ualib|auxlib)\.h(pp)?' 'plugins/frontends/lua/'
+home 'l(ua|ualib|auxlib)\.h(pp)?' 'plugins/(frontends/lua|algorithms/grpo)/'
 home 'pcre2\.h' 'plugins/adapters/lora/|plugins/tokenizers/bpe/'
 home 'utf8proc\.h' 'plugins/(tokenizers/bpe|templates/jinja)/'
 home 'sodium\.h' 'base/(hash|secret|sign)\.c'

@@ -183,6 +183,9 @@ nrl_status algorithm_columns(algorithm_suite *s, nrl_batch *b, const int32_t *ex
             NRL_TRY(set_hidden(s, b, examples));
         else if (strcmp(*n, "logps") && algorithm_is_word(*n, algorithm_columns_known))
             NRL_TRY(set_column(s, b, examples, *n, scale, &other));
+    if (s->table->rollout) NRL_TRY(set_column(s, b, examples, "sampled_logps", scale, &other));
+    for (const char *const *n = s->table->rollout_columns; n && *n; n++)
+        if (strcmp(*n, "weights")) NRL_TRY(set_column(s, b, examples, *n, scale, &other));
     return NRL_OK;
 }
 

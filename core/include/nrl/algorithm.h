@@ -26,6 +26,9 @@ NRL_API nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *
  * unchanged. */
 NRL_API nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, nrl_tensor *t, bool *found);
 
+/* The batches of a step before it is computed; see nrl/rollout.h. */
+typedef struct nrl_rollout nrl_rollout;
+
 /* What an algorithm adds to the model that it trains: a value head, or a score in the place of the output layer. The
  * parameters belong to the last unit: strategies divide them, checkpoints save them, an export writes them under their
  * names beside the model's. They start from the weights that the run starts from, if these have them, else from their
@@ -86,6 +89,13 @@ typedef struct {
      * config.json and these sizes; `bind` passes the parameters in the same order, valid until destroy. */
     nrl_status (*model)(void *self, const nrl_node *config, const nrl_model_info *info, nrl_algorithm_model *out);
     void (*bind)(void *self, nrl_param *const *params);
+    /* [step] optional: called with the batches of a step before `weight`, in training and in evaluations, on all ranks.
+     * It may generate completions of their prompts with the current weights and train on these instead: the functions
+     * of nrl/rollout.h (libnrl-inference). NULL: the batches of the data. */
+    nrl_status (*rollout)(void *self, nrl_rollout *rollout);
+    /* Columns [P] that `rollout` sets for the loss, NULL-ended ("weights": those of the targets), beside
+     * "sampled_logps" [P], the log-probs with which the targets were sampled; see nrl_rollout_replace. NULL = none. */
+    const char *const *rollout_columns;
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index` of the table. NRL_ERR_PLUGIN elsewhere. [step]

@@ -86,8 +86,8 @@ NRL_STATIC_ASSERT(sizeof(nrl_metric) == 24, "plugins lay rows of nrl_metric out 
 
 /* Reports a value of `row`, a row of the `metrics` of a plugin of any kind. The values of a step are reduced as the row
  * says: those of models, algorithms and adapters once for each micro-batch, all others over all ranks that report them.
- * A value that comes after the step's forward and backward passes (from optimizers, loggers, readers of data) belongs
- * to the next record. NRL_ERR_PLUGIN: no open run has the row. [any] */
+ * A value that comes before the step's record is made (from optimizers, step_end) belongs to that record, a later one
+ * (from loggers) to the next. NRL_ERR_PLUGIN: no open run has the row. [any] */
 NRL_API nrl_status nrl_metric_report_f64(const nrl_metric *row, double value, double weight);
 
 /* ---- options: one row an option; the host fills the plugin's own struct ---- */

@@ -4,9 +4,11 @@
  * backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it. For every run, a small
  * micro-batch finds operations that the model needs and the backend lacks.
  */
+#include "data/assemble.h"
 #include "optim/updates.h"
 #include "run/open/session.h"
 #include "tensor/device/shape_device.h"
+#include <string.h>
 
 enum { LOOK_AHEAD = 4 }; /* steps */
 
@@ -59,6 +61,16 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return NRL_OK;
 }
 
+/* What a rollout would set. */
+static nrl_status add_columns(const nrl_algorithm *a, nrl_batch *b)
+{
+    float *values;
+    if (a->rollout) NRL_TRY(batch_add_extra(b, "sampled_logps", true, &values));
+    for (const char *const *name = a->rollout_columns; name && *name; name++)
+        if (strcmp(*name, "weights")) NRL_TRY(batch_add_extra(b, *name, true, &values));
+    return NRL_OK;
+}
+
 static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *algorithm, void *self, step_estimate *out)
 {
     ctx_memory held, most;
@@ -67,6 +79,7 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     const strategy none = {0};
     strategy_setup setup = session_strategy_setup(se);
     const storage_spec spec = strategy_storage(&none, &setup);
+    NRL_TRY(add_columns(algorithm, batch));
     NRL_TRY(ctx_create(&h->device, &h->ctx));
     ctx_set_compute(h->ctx, session_compute(se));
     ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
@@ -153,26 +166,19 @@ static nrl_status sum_of_logps(void *self, nrl_ctx *ctx, const nrl_batch *batch,
     return nrl_op_sum(ctx, logps, &sums[0]);
 }
 
-/* Before strategies divide anything: every rank needs the operations of the whole model, but for those of the loss. */
+/* Before strategies divide anything: every rank needs the operations of the whole model, and of the loss on the first
+ * example; a script's loss is not run for a check. */
 nrl_status session_check_operations(session *se)
 {
     static const char *const needs[] = {"logps", NULL};
     const nrl_algorithm plain = {
         .plugin.name = "logps", .needs = needs, .n_terms = 1, .tokenwise = true, .loss = sum_of_logps};
-    enum { N_TOKENS = 4 };
-    nrl_batch *batch = batch_new(N_TOKENS, N_TOKENS - 1, 1);
+    const int64_t first = 0;
+    nrl_batch *batch;
     dry_run h = {.se = se};
-    if (!batch) return NRL_ERR_MEMORY;
-    batch->cu_seqlens[1] = N_TOKENS;
-    batch->n_examples = 1;
-    for (int i = 0; i < N_TOKENS; i++)
-        batch->positions[i] = i;
-    for (int i = 0; i < N_TOKENS - 1; i++) {
-        batch->row_token[i] = i;
-        batch->row_weight[i] = 1;
-    }
+    NRL_TRY(data_assemble(se->train.set, &first, 1, work_needs(se->algorithm, "prompt_targets"), &batch));
     h.device = shape_device(0, se->backend, se->delegate);
-    nrl_status st = rehearse(&h, batch, &plain, NULL, NULL);
+    nrl_status st = rehearse(&h, batch, se->algorithm_is_script ? &plain : se->algorithm, se->algorithm_self, NULL);
     bool lacked = h.device.lacked;
     dry_run_close(&h);
     batch_free(batch);

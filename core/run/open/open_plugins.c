@@ -92,6 +92,10 @@ static void fill_algorithm(session *se)
         at = nrl_node_find(given, reference_rows[i].name);
     if (at && !work_needs(se->algorithm, "ref_logps"))
         problems_add(se->problems, at, "algorithm.%s: this loss has no reference model", at->key);
+    else if (se->reference_options.reference == REFERENCE_CACHED && se->algorithm->rollout)
+        problems_add(se->problems, nrl_node_find(given, "reference"),
+                     "algorithm.reference: cached holds log-probs of the data, but '%s' generates; expected online",
+                     name);
     else if (se->reference_options.reference == REFERENCE_NONE && *se->reference_options.reference_model)
         problems_add(se->problems, nrl_node_find(given, "reference_model"),
                      "algorithm.reference_model: there is no reference to open with reference: none");
@@ -432,40 +436,6 @@ static const char *list_word(arena *a, const char *list, const char *word, sugge
     return *list ? arena_printf(a, "%s, %s", list, word) : word;
 }
 
-/* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
-static nrl_status check_best(session *se)
-{
-    const nrl_metric *m = se->algorithm->metrics;
-    const config_checkpoint *c = &se->config.checkpoint;
-    const char *names = "eval_loss";
-    bool known = !strcmp(c->metric, names);
-    uint32_t better = known ? NRL_BETTER_SMALLER : NRL_BETTER_NONE;
-    const config_data *data = &se->config.data;
-    for (size_t k = 0; k < (data->n_evals ? data->n_evals : 1); k++) {
-        const char *set = data->n_evals ? data->evals[k].name : "";
-        for (uint32_t i = *set ? 0 : 1; i <= se->metrics.n; i++) { /* 0: the loss of a set */
-            const char *name =
-                arena_printf(&se->memory, "eval_%s%s%s", set, *set ? "_" : "", i ? m[i - 1].name : "loss");
-            names = arena_printf(&se->memory, "%s, %s", names, name);
-            if (strcmp(c->metric, name)) continue;
-            known = true;
-            better = i ? m[i - 1].better : NRL_BETTER_SMALLER;
-        }
-    }
-    if (c->metric_mode == CONFIG_METRIC_MIN) better = NRL_BETTER_SMALLER;
-    if (c->metric_mode == CONFIG_METRIC_MAX) better = NRL_BETTER_LARGER;
-    se->best_is_largest = better == NRL_BETTER_LARGER;
-    if (!se->config.eval.every) return NRL_OK;
-    if (!known)
-        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation, expected one of: %s",
-                        c->metric, names);
-    if (better == NRL_BETTER_SMALLER || better == NRL_BETTER_LARGER) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "checkpoint.metric: the algorithm does not declare whether a smaller or a larger "
-                    "'%s' is better\nhint: checkpoint.metric_mode: min or max",
-                    c->metric);
-}
-
 /* A word of `needs` that nothing fills would otherwise be missed at the first step. */
 static nrl_status check_needs(session *se)
 {
@@ -512,8 +482,7 @@ static nrl_status check_algorithm(session *se)
     NRL_TRY(metrics_declare(&se->metrics, &se->algorithm->plugin, se->algorithm->metrics,
                             se->algorithm_is_script ? NRL_ERR_CONFIG : NRL_ERR_PLUGIN, &se->memory));
     se->metrics.n_algorithm = se->metrics.n;
-    NRL_TRY(check_needs(se));
-    return check_best(se);
+    return check_needs(se);
 }
 
 /* Files that are not there: opening them stops at the first one, after the config was checked. Patterns and addresses
@@ -597,6 +566,38 @@ nrl_status session_open_plugins(session *se)
     return st;
 }
 
+/* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
+static nrl_status check_best(session *se)
+{
+    const config_checkpoint *c = &se->config.checkpoint;
+    const config_data *data = &se->config.data;
+    const char *names = "eval_loss";
+    suggestion near = {.word = c->metric};
+    const uint32_t unknown = UINT32_MAX, n_terms = (uint32_t)se->model->n_terms; /* these have no row */
+    uint32_t better = strcmp(c->metric, names) ? unknown : NRL_BETTER_SMALLER;
+    for (size_t k = 0; k < (data->n_evals ? data->n_evals : 1); k++) {
+        const char *set = data->n_evals ? data->evals[k].name : "";
+        for (uint32_t i = *set ? 0 : 1; i <= n_terms + se->metrics.n; i++) { /* 0: the loss of a set */
+            const nrl_metric *row = i > n_terms ? se->metrics.list[i - n_terms - 1].row : NULL;
+            const char *word = row ? row->name : i ? se->model->terms[i - 1].name : "loss";
+            const char *name = arena_printf(&se->memory, "eval_%s%s%s", set, *set ? "_" : "", word);
+            names = list_word(&se->memory, names, name, &near);
+            if (!strcmp(c->metric, name)) better = row ? row->better : NRL_BETTER_SMALLER;
+        }
+    }
+    if (better == unknown && se->config.eval.every)
+        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation; expected one of: %s",
+                        c->metric, names);
+    if (c->metric_mode != CONFIG_METRIC_AUTO)
+        better = c->metric_mode == CONFIG_METRIC_MIN ? NRL_BETTER_SMALLER : NRL_BETTER_LARGER;
+    se->best_is_largest = better == NRL_BETTER_LARGER;
+    if (better == NRL_BETTER_SMALLER || se->best_is_largest || !se->config.eval.every) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "checkpoint.metric: its plugin does not declare whether a smaller or a larger "
+                    "'%s' is better\nhint: checkpoint.metric_mode: min or max",
+                    c->metric);
+}
+
 nrl_status session_open_metrics(session *se)
 {
     const nrl_plugin **open;
@@ -609,5 +610,5 @@ nrl_status session_open_metrics(session *se)
     }
     nrl_status st = mesh_compare(se->mesh, "metrics", lines.text ? lines.text : "", NULL);
     buffer_free(&lines);
-    return st;
+    return st == NRL_OK ? check_best(se) : st;
 }

@@ -10,15 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static nrl_status evaluate_batches(work *w, const session_data *set, double *sums, double *weights, double *tokens)
+static nrl_status evaluate_batches(session *se, const session_data *set, double *sums, double *weights, double *tokens)
 {
+    work *w = &se->work;
     const nrl_algorithm *a = w->algorithm;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     nrl_status st = NRL_OK;
     int64_t steps = data_plan_steps_per_epoch(set->plan);
     for (int64_t s = 0; s < steps && st == NRL_OK; s++) {
         data_step data;
+        nrl_rollout rollout = {.session = se, .source = set, .data = &data, .step = s};
         st = data_loader_step(set->loader, s, &data);
+        if (st == NRL_OK) st = rollout_begin(&rollout);
         for (int64_t m = 0; st == NRL_OK && m < data.n_micro_batches; m++) {
             double counts[NRL_MAX_TERMS] = {0};
             if (!data.micro_batch[m]->is_tail) {
@@ -30,6 +33,7 @@ static nrl_status evaluate_batches(work *w, const session_data *set, double *sum
                 weights[k] += counts[k];
             st = work_evaluate(w, data.micro_batch[m], totals);
         }
+        rollout_end(&rollout);
     }
     for (uint32_t k = 0; k < a->n_terms; k++) {
         if (st == NRL_OK && totals[k]) st = nrl_tensor_fetch(w->ctx, totals[k], &sums[k], 1);
@@ -43,14 +47,18 @@ static nrl_status evaluate_batches(work *w, const session_data *set, double *sum
 static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *all_sums, double *all_weights,
                                double *all_tokens)
 {
-    work *w = ev->work;
+    session *se = ev->session;
+    const work *w = &se->work;
     double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
     metrics_begin(&ev->metrics);
-    run_inside was = hooks_enter(ev->hooks, INSIDE_LOSS);
-    nrl_status st = evaluate_batches(w, set, sums, weights, &tokens);
-    hooks_enter(ev->hooks, was);
+    metrics_listen(&ev->metrics); /* what plugins report here is not of a step */
+    run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
+    nrl_status st = evaluate_batches(se, set, sums, weights, &tokens);
+    hooks_enter(se->hooks, was);
+    metrics_close(&ev->metrics);
+    metrics_begin(&ev->metrics);
     if (st == NRL_OK) st = metrics_collect(&ev->metrics, w->ctx, false);
-    if (st == NRL_OK) st = ranks_end_evaluation(ev->mesh, &ev->metrics, sums, weights, &tokens);
+    if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &ev->metrics, sums, weights, &tokens);
     if (st != NRL_OK) return st;
     for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (weights[k] > 0) loss += sums[k] / weights[k];
@@ -75,7 +83,7 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
 
 nrl_status evaluator_run(evaluator *ev, const session_data *sets, size_t n_sets, int64_t step)
 {
-    work *w = ev->work;
+    work *w = &ev->session->work;
     double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
     double start = clock_seconds();
     if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
@@ -104,10 +112,11 @@ nrl_status best_judge(run_progress *p, const value_list *values, const char *met
     for (size_t i = 0; i < values->n && !v; i++)
         if (!strcmp(values->list[i].name, metric)) v = &values->list[i];
     if (!v)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "checkpoint.metric: '%s' is not a value of the evaluation; "
-                        "it has eval_loss and the algorithm's metrics as eval_NAME",
-                        metric);
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "checkpoint.metric: '%s' was not reported by the evaluation; expected a metric that has a value "
+            "in each evaluation",
+            metric);
     bool is_better = !p->best_step || (is_largest ? v->value > p->best : v->value < p->best);
     p->evals_without_best++;
     if (!is_better || isnan(v->value)) return NRL_OK;

@@ -7,9 +7,7 @@
 
 /* The pointers stay the caller's. */
 typedef struct {
-    work *work; /* the policy, its device and strategy, and the algorithm */
-    nrl_mesh *mesh;
-    hooks *hooks;
+    session *session;
     arena *memory; /* of the names of values */
     metric_set metrics;
     value_list values; /* of the last evaluation: eval_loss, then others */

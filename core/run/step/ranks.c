@@ -99,16 +99,16 @@ static nrl_status exchange(nrl_mesh *mesh, metric_set *m, const char *what, void
     int32_t n = nrl_mesh_world(mesh);
     size_t metrics_size = m->rows->n * sizeof *m->list, record = size + metrics_size;
     char *own = mem_alloc(record * ((size_t)n + 1)), *all = own + record;
-    memcpy(own, words, size);
+    if (size) memcpy(own, words, size);
     for (uint32_t k = 0; k < m->rows->n; k++)
         if (m->rows->list[k].of_batch && mesh_is_copy(mesh)) m->list[k] = (metric_sum){0};
     memcpy(own + size, m->list, metrics_size);
     nrl_status st = mesh_exchange(mesh, what, own, record, all);
     if (st == NRL_OK) {
-        memset(words, 0, size);
+        if (size) memset(words, 0, size);
         memset(m->list, 0, metrics_size);
         for (int32_t i = 0; i < n; i++) {
-            add(words, all + (size_t)i * record);
+            if (add) add(words, all + (size_t)i * record);
             const metric_sum *theirs = (const metric_sum *)(const void *)(all + (size_t)i * record + size);
             for (uint32_t k = 0; k < m->rows->n; k++)
                 if (theirs[k].any)
@@ -142,6 +142,21 @@ nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result)
     NRL_TRY(exchange(mesh, m, "results of the step", result, sizeof *result, add_result));
     result->finite = result->finite == nrl_mesh_world(mesh);
     return NRL_OK;
+}
+
+nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_reports)
+{
+    const uint32_t n = m->rows->n;
+    if (n == (algorithm_reports ? 0 : m->rows->n_algorithm)) return NRL_OK;
+    metric_set late = {.rows = m->rows, .list = mem_alloc(n * sizeof *late.list)};
+    metrics_take(m, late.list);
+    nrl_status st = NRL_OK;
+    if (nrl_mesh_world(mesh) > 1) st = exchange(mesh, &late, "late metrics of the step", NULL, 0, NULL);
+    for (uint32_t k = 0; k < n && st == NRL_OK; k++)
+        if (late.list[k].any)
+            metric_add(&m->list[k], m->rows->list[k].row->reduce, late.list[k].value, late.list[k].weight);
+    free(late.list);
+    return st;
 }
 
 typedef struct {

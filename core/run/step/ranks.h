@@ -29,6 +29,10 @@ typedef struct {
 /* The same over all ranks, the algorithm's metrics with it. */
 nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result);
 
+/* Adds what plugins reported since then (optimizers, ends of steps) to the metrics of the step. Nothing is exchanged
+ * where no plugin but an algorithm without step_end has metrics. */
+nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_reports);
+
 /* Evaluation: sums, weights and metrics over all ranks. */
 nrl_status ranks_end_evaluation(nrl_mesh *mesh, metric_set *m, double *sums, double *weights, double *tokens);
 

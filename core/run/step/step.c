@@ -224,6 +224,7 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
     for (uint32_t k = 0; k < tr->session->algorithm->n_terms; k++)
         weighs |= weights[k] > 0;
     if (tr->progress.updates || !tr->session->config.train.check_gradient || !weighs || norm > 0) return NRL_OK;
+    if (tr->session->algorithm->rollout) return NRL_OK; /* what was generated may have nothing to teach */
     return nrl_fail(
         NRL_ERR_CONFIG,
         "the first gradient is 0 for every trained parameter: the loss of '%s' does not depend on the model\n"
@@ -421,6 +422,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
         NRL_TRY(overflowed(tr));
     else
         NRL_TRY(diverged(tr, of->loss, of->norm));
+    NRL_TRY(ranks_late_metrics(se->mesh, &tr->metrics, se->algorithm->step_end));
     tr->progress.step++;
     tr->progress.tokens += (int64_t)of->all.tokens;
     of->comm_seconds = mesh_wait_seconds(se->mesh) - waited;
@@ -457,5 +459,11 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     NRL_TRY(data_loader_step(loader, tr->progress.step, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     of.data_seconds = data_loader_wait_seconds(loader) - waited;
-    return step_take(tr, &of, start, e, done);
+    nrl_rollout rollout = {
+        .session = se, .source = &se->train, .data = &data, .step = tr->progress.step, .trains = true};
+    nrl_status st = rollout_begin(&rollout);
+    if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
+    if (st == NRL_OK) st = step_take(tr, &of, start, e, done);
+    rollout_end(&rollout);
+    return st;
 }

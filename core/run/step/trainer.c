@@ -62,6 +62,26 @@ void trainer_set_script_state(trainer *tr, const char *json)
     tr->script_state = copy;
 }
 
+/* ---- rollouts ---- */
+
+nrl_status rollout_begin(nrl_rollout *r)
+{
+    const session *se = r->session;
+    if (!se->algorithm->rollout) return NRL_OK;
+    run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
+    nrl_status st = se->algorithm->rollout(se->algorithm_self, r);
+    hooks_enter(se->hooks, was);
+    if (st != NRL_OK) nrl_add_context("rollout of '%s'", se->algorithm->plugin.name);
+    return st;
+}
+
+void rollout_end(nrl_rollout *r)
+{
+    for (int64_t m = 0; r->batches && m < r->data->n_micro_batches; m++)
+        batch_free(r->batches[m]);
+    arena_free(&r->memory);
+}
+
 /* ---- terms of the model ---- */
 
 void terms_weigh(const model *m, const nrl_batch *batch, double *weights)

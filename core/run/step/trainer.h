@@ -55,6 +55,22 @@ typedef struct {
     size_t n_notes;
 } trainer;
 
+/* The batches of a step or of an evaluation, which an algorithm may replace by sequences that it generates
+ * (nrl_algorithm.rollout). The core hands them over and frees them; libnrl-inference generates. */
+struct nrl_rollout {
+    session *session;
+    const session_data *source; /* whose batches they are */
+    data_step *data;            /* the loader's; afterwards what the loss gets */
+    int64_t step;               /* finished steps; in an evaluation the step of the set */
+    bool trains;
+    nrl_batch **batches; /* [data->n_micro_batches] that replace the loader's; NULL = none */
+    void *made;          /* what the algorithm generated; NULL = nothing */
+    arena memory;        /* of both */
+};
+/* Calls the algorithm, if it has a function for this. rollout_end follows in any case. [step] */
+nrl_status rollout_begin(nrl_rollout *r);
+void rollout_end(nrl_rollout *r);
+
 /* `session` stays the caller's. Needs its plugins; the schedule and the slices are opened later, when the number of
  * steps is known and the weights are there. */
 void trainer_open(trainer *tr, session *se);

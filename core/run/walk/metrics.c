@@ -80,17 +80,22 @@ void metrics_close(metric_set *m)
 
 void metrics_begin(metric_set *m)
 {
+    metrics_take(m, m->list);
+}
+
+void metrics_take(metric_set *m, metric_sum *out)
+{
     pthread_mutex_lock(&reporting);
-    memcpy(m->list, m->next, m->rows->n * sizeof *m->list);
+    memcpy(out, m->next, m->rows->n * sizeof *out);
     memset(m->next, 0, m->rows->n * sizeof *m->next);
     pthread_mutex_unlock(&reporting);
 }
 
-/* The index of a row; the number of rows: it is not among them. */
+/* The index of a row, which a script's loss may have copied from its base; the number of rows: it is not among them. */
 static uint32_t row_index(const metric_set *m, const nrl_metric *row)
 {
     uint32_t i = 0;
-    while (i < m->rows->n && m->rows->list[i].row != row)
+    while (i < m->rows->n && m->rows->list[i].row != row && strcmp(m->rows->list[i].row->name, row->name))
         i++;
     return i;
 }

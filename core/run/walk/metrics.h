@@ -50,6 +50,8 @@ void metrics_listen(metric_set *m);
 void metrics_close(metric_set *m);
 /* Begins a step with the values that have come since the last one's metrics_collect. */
 void metrics_begin(metric_set *m);
+/* Moves the values that have come since then to `out` [rows->n]. */
+void metrics_take(metric_set *m, metric_sum *out);
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
 /* Adds what was reported to the context since the last call to the step, or to the next one. */
 nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next);

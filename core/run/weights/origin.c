@@ -162,6 +162,7 @@ struct origin_reader {
 /* Whether the origin has a parameter that an algorithm added: itself, not the weights below it. */
 static bool has_added(const origin_reader *r, const nrl_param *p)
 {
+    if (r->start && weights_find(r->start, p->name)) return true; /* an adapter with modules that are trained whole */
     if (r->weights) return weights_part(r->weights, r->m, p->parts);
     return r->stream.c && checkpoint_find_tensor(r->stream.c, p->name, "weight") >= 0;
 }
@@ -176,6 +177,8 @@ static nrl_status read_added(origin_reader *r, const nrl_param *p, int64_t begin
     if (!has_added(r, p) && r->below) return read_added(r->below, p, begin, n, out);
     if (!has_added(r, p))
         model_init_values(p, r->seed, begin, n, out);
+    else if (r->start && weights_find(r->start, p->name))
+        NRL_TRY(weights_read_tensor(r->start, p->name, begin, n, out));
     else
         NRL_TRY(r->weights ? weights_read(r->weights, r->m, p, begin, n, out)
                            : origin_stream_read(&r->stream, p, begin, n, out));

@@ -152,7 +152,9 @@ NRL_API nrl_status nrl_inference_sample(nrl_inference *m, const char *const *pro
  * the values. */
 NRL_API nrl_status nrl_run_logits(nrl_run *run, const int32_t *ids, const int64_t *lengths, size_t n, float *logits);
 NRL_API nrl_status nrl_run_logps(nrl_run *run, const int32_t *ids, const int64_t *lengths, size_t n, float *logps);
-NRL_API int32_t nrl_run_vocab_size(const nrl_run *run); /* elements of a row of logits */
+/* The elements of a row of logits; 0 for a model without an output layer, such as a reward model, for which the
+ * functions above and nrl_run_sample return NRL_ERR_CONFIG. */
+NRL_API int32_t nrl_run_vocab_size(const nrl_run *run);
 
 /* ---- many requests: continuous batching ---- */
 

@@ -1,14 +1,16 @@
 /*
  * peft.c - adapters in the layout of peft: a directory of adapter_config.json and
  * adapter_model.safetensors. The modules and their ranks come from the tensors; features that nrl does
- * not have (DoRA, biases, whole modules saved with the adapter) are rejected by name. The settings for
- * the adapter lora are {rslora, dropout, modules: [{module, rank, alpha}]}.
+ * not have (DoRA, biases) are rejected by name. The settings for the adapter lora are {rslora, dropout,
+ * modules: [{module, rank, alpha}]}. Modules that were trained whole (modules_to_save, such as a score) are tensors
+ * under their names in the model.
  */
 #include "peft.h"
 #include "base/convert.h"
 #include "base/json.h"
 #include "safetensors.h"
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,7 @@ static const char *const harmless[] = {"r",
                                        "exclude_modules",
                                        "layers_to_transform",
                                        "layers_pattern",
+                                       "modules_to_save",
                                        "base_model_name_or_path",
                                        "peft_type",
                                        "peft_version",
@@ -187,6 +190,23 @@ static const char *module_of(arena *a, const char *name, char which)
     return arena_strndup(a, name + m, n - m - k);
 }
 
+/* The name in the model of a tensor of a module that was saved whole: base_model.model.MODULE.weight, where
+ * modules_to_save lists MODULE or its end. NULL: another tensor. */
+static const char *saved_name(const peft *p, const char *name)
+{
+    static const char before[] = "base_model.model.";
+    const nrl_node *saved = nrl_node_find(p->config, "modules_to_save");
+    const char *end = strrchr(name, '.');
+    if (strncmp(name, before, sizeof before - 1) || !end) return NULL;
+    name += sizeof before - 1;
+    for (size_t i = 0; i < nrl_node_size(saved); i++) {
+        const char *module = nrl_node_string(nrl_node_at(saved, i), "");
+        const size_t n = strlen(module), all = (size_t)(end - name);
+        if (n && n <= all && !strncmp(end - n, module, n) && (n == all || end[-(ptrdiff_t)n - 1] == '.')) return name;
+    }
+    return NULL;
+}
+
 static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
 {
     arena *memory = &p->memory;
@@ -210,10 +230,16 @@ static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
 
 static nrl_status read_entries(peft *p)
 {
+    const nrl_node *saved = nrl_node_find(p->config, "modules_to_save");
+    bool has_saved = is_off(saved);
     p->modules = node_new(&p->memory, NRL_NODE_LIST);
     for (int64_t i = 0; i < p->file.n; i++) {
         const safetensor *t = &p->file.tensors[i];
         const char *a = module_of(&p->memory, t->name, 'A'), *b = a ? NULL : module_of(&p->memory, t->name, 'B');
+        if (!a && !b && saved_name(p, t->name)) {
+            has_saved = true;
+            continue;
+        }
         if (!a && !b)
             return nrl_fail(NRL_ERR_CONFIG,
                             "%s: tensor '%.200s' is not lora_A or lora_B of a linear module: that is not "
@@ -223,6 +249,7 @@ static nrl_status read_entries(peft *p)
             return nrl_fail(NRL_ERR_DATA, "%s: '%s' has a lora_B but no lora_A", t->path, b);
         if (a) NRL_TRY(add_entry(p, t, a));
     }
+    if (!has_saved) return refuse(saved, "modules_to_save", "tensors of one of these modules");
     return nrl_node_size(p->modules) ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: contains no adapter", p->file.path);
 }
 
@@ -314,7 +341,10 @@ static int64_t peft_n_tensors(const void *reader)
 
 static void peft_tensor(const void *reader, int64_t i, nrl_format_tensor *tensor)
 {
-    safetensor_describe(&((const peft *)reader)->file.tensors[i], tensor);
+    const peft *p = reader;
+    const char *saved = saved_name(p, p->file.tensors[i].name);
+    safetensor_describe(&p->file.tensors[i], tensor);
+    if (saved) tensor->name = saved;
 }
 
 static nrl_status peft_read(const void *reader, int64_t i, int64_t begin, int64_t n, float *out)

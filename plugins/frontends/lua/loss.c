@@ -143,6 +143,10 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (base->state) l->table.state = loss_state;
     if (base->group) l->table.group = loss_group;
     if (base->step_end) l->table.step_end = loss_step_end;
+    if (base->model) l->table.model = loss_model;
+    if (base->model) l->table.bind = loss_bind;
+    if (base->rollout) l->table.rollout = loss_rollout;
+    l->table.rollout_columns = base->rollout_columns;
 }
 
 static void read_definition(lua_State *L, script_loss *l)

@@ -34,5 +34,8 @@ nrl_status loss_sums(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tenso
 nrl_status loss_step_end(void *self, const double *sums, const double *weights);
 nrl_status loss_state(void *self, nrl_state_io *state_io); /* the base's */
 int64_t loss_group(void *self);
+nrl_status loss_model(void *self, const nrl_node *config, const nrl_model_info *info, nrl_algorithm_model *out);
+void loss_bind(void *self, nrl_param *const *params);
+nrl_status loss_rollout(void *self, nrl_rollout *rollout);
 
 #endif

@@ -89,3 +89,21 @@ int64_t loss_group(void *self)
     script_loss *l = self;
     return l->base->group(l->base_self);
 }
+
+nrl_status loss_model(void *self, const nrl_node *config, const nrl_model_info *info, nrl_algorithm_model *out)
+{
+    const script_loss *l = self;
+    return l->base->model(l->base_self, config, info, out);
+}
+
+void loss_bind(void *self, nrl_param *const *params)
+{
+    const script_loss *l = self;
+    l->base->bind(l->base_self, params);
+}
+
+nrl_status loss_rollout(void *self, nrl_rollout *rollout)
+{
+    const script_loss *l = self;
+    return l->base->rollout(l->base_self, rollout);
+}

@@ -130,7 +130,7 @@ static nrl_batch *make_batch(const fixture *f, int64_t first, int64_t n)
     nrl_batch *b = batch_new(rows + sides * n, rows, sides * n);
     b->n_examples = n;
     b->n_extra = 1;
-    b->extra[0] = (batch_extra){"label", arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float))};
+    b->extra[0] = (batch_extra){"label", arena_alloc(&b->memory, (size_t)b->n_segments * sizeof(float)), false};
     for (int64_t i = 0; i < n; i++)
         for (int side = 0; side < sides; side++) {
             int64_t own = 1 + (int64_t)nrl_node_size(tokens_of(f, "policy", first + i));

@@ -29,6 +29,7 @@ static run *open_run(const char *name, const char *algorithm, const char *rows, 
                                     "train: {steps: %d, global_batch: 8, micro_batch_tokens: 512, precision: %s,"
                                     " activation_checkpointing: %s}\n"
                                     "optimizer: {name: adamw, lr: 1.0e-3}\n"
+                                    "schedule: constant\n"
                                     "backend: cpu\n"
                                     "out: %s/out\n",
                                     test_source(&place, arena_printf(&place.memory, "configs/models/%s", name)), rows,
@@ -116,6 +117,7 @@ static void a_model_of_8b_fits_one_h200_without_recompute(void **state)
                                     "train: {steps: 1, global_batch: 2, micro_batch_tokens: 4096, precision: bf16,"
                                     " master: split16, gradients: bf16}\n"
                                     "optimizer: {name: adamw, lr: 1.0e-5}\n"
+                                    "schedule: constant\n"
                                     "backend: cuda\n"
                                     "out: %s/out\n",
                                     test_file(&place, "8b.json", llama_8b), long_rows(2), place.folder);

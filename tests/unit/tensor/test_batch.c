@@ -103,7 +103,7 @@ static void columns_are_found_by_name_and_cut_for_views(void **state)
     nrl_tensor *reference, *own, *column;
     (void)state;
     b->n_extra = 1;
-    b->extra[0] = (batch_extra){"score", (float[]){1, 2, 3, 4}};
+    b->extra[0] = (batch_extra){"score", (float[]){1, 2, 3, 4}, false};
     ctx_scope_begin(ctx);
     ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5}, &reference));
     ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){2}, (float[]){8, 9}, &own));

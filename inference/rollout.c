@@ -1,0 +1,421 @@
+/*
+ * rollout.c - nrl/rollout.h: finds the prompts of a step's batches, continues them with the scheduler, and packs what
+ * was generated into the batches of the step. Called by algorithms between the loader and the loss.
+ */
+#include <nrl/rollout.h>
+#include "base/arena.h"
+#include "data/assemble.h"
+#include "inference/scheduler.h"
+#include "mesh/mesh.h"
+#include "run/step/ranks.h"
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* Steps of the scheduler between two questions whether any rank still generates. With parameters that are divided,
+ * every forward is a collective call, so ranks that have finished compute padding meanwhile. */
+enum { STEPS_TOGETHER = 8 };
+
+typedef struct {
+    const nrl_batch *batch; /* the loader's */
+    int64_t segment;
+    int64_t n_prompt, n_answer; /* tokens of the segment with its shared prompt */
+    int32_t *ids;               /* [n_prompt + n_answer] */
+} rollout_prompt;
+
+typedef struct {
+    const rollout_prompt *prompt;
+    int32_t *ids; /* [prompt->n_prompt + max_tokens] */
+    float *logps; /* [max_tokens] */
+    int64_t n;    /* of the completion */
+    bool is_finished;
+    const session *session;
+} rollout_sequence;
+
+typedef struct {
+    rollout_prompt *prompts;
+    rollout_sequence *sequences;
+    int64_t n_prompts, n_sequences, n; /* n: completions of a prompt */
+} rollout_made;
+
+static uint64_t rollout_hash(const nrl_rollout *r, uint64_t a, uint64_t b)
+{
+    const uint64_t words[] = {(uint64_t)r->session->config.train.seed, (uint64_t)r->step, r->trains, a, b};
+    return XXH3_64bits(words, sizeof words);
+}
+
+double nrl_rollout_uniform(const nrl_rollout *r, uint64_t key)
+{
+    return (double)(rollout_hash(r, key, 1) >> 11) * 0x1p-53;
+}
+
+/* ---- prompts ---- */
+
+/* The last run of neighbouring targets of a segment is its answer; what is before it is the prompt. */
+static nrl_status read_prompt(arena *a, const nrl_batch *b, int64_t segment, int64_t *row, rollout_prompt *out)
+{
+    const int64_t own = b->cu_seqlens[segment], n_shared = batch_prefix_length(b, segment);
+    const int64_t n = n_shared + b->cu_seqlens[segment + 1] - own;
+    int64_t first = n, end = n;
+    for (; *row < b->n_rows && b->row_segment[*row] <= segment; ++*row) {
+        const int64_t target = b->positions[b->row_token[*row]] + 1;
+        if (b->row_segment[*row] < segment || b->row_weight[*row] == 0) continue;
+        if (first == n || target != end) first = target;
+        end = target + 1;
+    }
+    *out = (rollout_prompt){.batch = b, .segment = segment, .n_prompt = first, .n_answer = end - first};
+    out->ids = arena_try(a, (size_t)n * sizeof *out->ids, "a prompt");
+    if (!out->ids) return NRL_ERR_MEMORY;
+    if (n_shared) memcpy(out->ids, b->tokens + b->cu_seqlens[b->prefix[segment]], (size_t)n_shared * sizeof *out->ids);
+    memcpy(out->ids + n_shared, b->tokens + own, (size_t)(n - n_shared) * sizeof *out->ids);
+    return NRL_OK;
+}
+
+static nrl_status read_prompts(const data_step *data, arena *a, rollout_made *g)
+{
+    int64_t most = 0;
+    for (int64_t m = 0; m < data->n_micro_batches; m++)
+        most += data->micro_batch[m]->is_tail ? 0 : data->micro_batch[m]->n_examples;
+    g->prompts = arena_try(a, (size_t)(most + 1) * sizeof *g->prompts, "the prompts of a step");
+    if (!g->prompts) return NRL_ERR_MEMORY;
+    for (int64_t m = 0; m < data->n_micro_batches; m++) {
+        const nrl_batch *b = data->micro_batch[m];
+        int64_t row = 0;
+        for (int64_t s = 0; s < b->n_segments && !b->is_tail; s++)
+            if (b->segment_side[s] == 0) NRL_TRY(read_prompt(a, b, s, &row, &g->prompts[g->n_prompts++]));
+    }
+    return NRL_OK;
+}
+
+/* ---- generation ---- */
+
+/* Without a tokenizer the end tokens are those of config.json: a number or a list. */
+static bool is_end(const session *se, int32_t id)
+{
+    const nrl_node *ends = nrl_node_find(se->model->config, "eos_token_id");
+    if (se->tokenizer) return tokenizer_is_eos(se->tokenizer, id) || (se->chat && id == chat_template_end(se->chat));
+    for (size_t i = 0; i < nrl_node_size(ends); i++)
+        if (nrl_node_int(nrl_node_at(ends, i), -1) == id) return true;
+    return nrl_node_kind(ends) == NRL_NODE_INT && nrl_node_int(ends, -1) == id;
+}
+
+static nrl_status take_token(void *user, const scheduler_token *t, bool *is_last)
+{
+    rollout_sequence *q = user;
+    q->ids[q->prompt->n_prompt + q->n] = t->id;
+    q->logps[q->n++] = t->logp;
+    q->is_finished = is_end(q->session, t->id);
+    *is_last |= q->is_finished;
+    return NRL_OK;
+}
+
+static nrl_status ignore_hidden(void *user, nrl_tensor *hidden)
+{
+    (void)user;
+    (void)hidden;
+    return NRL_OK;
+}
+
+/* Until no rank has anything left. */
+static nrl_status generate_all(session *se, const dataset *set, scheduler *s)
+{
+    const int32_t world = mesh_n_batches(se->mesh) > 1 ? nrl_mesh_world(se->mesh) : 1;
+    nrl_batch *padding = NULL;
+    int32_t *busy = mem_alloc((size_t)world * sizeof *busy);
+    nrl_status st = data_assemble(set, NULL, 0, false, &padding);
+    for (bool any = true; any && st == NRL_OK;) {
+        scheduler_counts c = {0};
+        for (int i = 0; i < STEPS_TOGETHER && st == NRL_OK; i++) {
+            c = scheduler_count(s);
+            if (c.n_waiting + c.n_running)
+                st = scheduler_step(s);
+            else if (world > 1)
+                st = work_hidden(&se->work, padding, ignore_hidden, NULL);
+        }
+        c = scheduler_count(s);
+        const int32_t own = c.n_waiting + c.n_running > 0;
+        busy[0] = own;
+        if (st == NRL_OK && world > 1) st = mesh_exchange(se->mesh, "generation", &own, sizeof own, busy);
+        any = false;
+        for (int32_t k = 0; k < world; k++)
+            any |= busy[k] > 0;
+    }
+    ctx_set_batch(se->ctx, NULL);
+    batch_free(padding);
+    free(busy);
+    return st;
+}
+
+static void place_of(const nrl_rollout *r, const rollout_prompt *p, char *out, size_t room)
+{
+    dataset_place(r->source->set, p->batch->segment_sample[p->segment], out, room);
+}
+
+static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, const nrl_rollout_options *o, scheduler *s)
+{
+    const int64_t most = r->session->model->info.max_positions;
+    g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * o->n + 1) * sizeof *g->sequences, "completions");
+    if (!g->sequences) return NRL_ERR_MEMORY;
+    for (int64_t i = 0; i < g->n_prompts * o->n; i++) {
+        const rollout_prompt *p = &g->prompts[i / o->n];
+        rollout_sequence *q = &g->sequences[g->n_sequences++];
+        sequence *running;
+        const int64_t room = most > 0 && most - p->n_prompt < o->max_tokens ? most - p->n_prompt : o->max_tokens;
+        const uint64_t sample = (uint64_t)p->batch->segment_sample[p->segment];
+        char place[256];
+        *q = (rollout_sequence){.prompt = p, .session = r->session};
+        if (room < 1) {
+            place_of(r, p, place, sizeof place);
+            return nrl_fail(NRL_ERR_DATA, "%s: the prompt has %lld tokens, all %lld positions of the model", place,
+                            (long long)p->n_prompt, (long long)most);
+        }
+        q->ids = arena_try(&r->memory, (size_t)(p->n_prompt + room) * sizeof *q->ids, "a completion");
+        q->logps = arena_try(&r->memory, (size_t)room * sizeof *q->logps, "a completion");
+        if (!q->ids || !q->logps) return NRL_ERR_MEMORY;
+        memcpy(q->ids, p->ids, (size_t)p->n_prompt * sizeof *q->ids);
+        const sequence_options so = {.choose = {.temperature = o->temperature,
+                                                .top_p = o->top_p,
+                                                .top_k = o->top_k,
+                                                .min_p = o->min_p,
+                                                .seed = rollout_hash(r, 0, 0),
+                                                .stream = rollout_hash(r, sample, 2 + (uint64_t)(i % o->n))},
+                                     .max_tokens = room,
+                                     .wants_logps = true,
+                                     .token = take_token,
+                                     .user = q};
+        NRL_TRY(scheduler_add(s, q->ids, p->n_prompt, &so, &running));
+    }
+    return NRL_OK;
+}
+
+static nrl_status check_options(const session *se, const nrl_rollout_options *o)
+{
+    if (se->model->drops_head)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the model has a score in the place of its output layer, and so it cannot generate");
+    if (se->config.data.train_on == CONFIG_TRAIN_ON_ALL)
+        return nrl_fail(NRL_ERR_CONFIG, "data.train_on is all, which leaves no prompt to continue; expected answer or "
+                                        "last");
+    if (o->n < 1 || o->max_tokens < 1)
+        return nrl_fail(NRL_ERR_CONFIG, "%lld completions of at most %lld tokens; expected at least one of each",
+                        (long long)o->n, (long long)o->max_tokens);
+    return NRL_OK;
+}
+
+nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *options)
+{
+    session *se = r->session;
+    nrl_rollout_options o = {0};
+    scheduler *s = NULL;
+    memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    NRL_TRY(check_options(se, &o));
+    NRL_TRY(ranks_agree(se->mesh, "generate", (uint64_t)r->step));
+    if (r->batches) return nrl_fail(NRL_ERR_PLUGIN, "nrl_rollout_generate is called after nrl_rollout_replace");
+    arena_free(&r->memory);
+    rollout_made *g = r->made = arena_alloc(&r->memory, sizeof *g);
+    g->n = o.n;
+    const scheduler_options so = {.vocab_size = se->tokenizer ? se->tokenizer->info.vocab_size : 0};
+    nrl_status st = read_prompts(r->data, &r->memory, g);
+    if (st == NRL_OK) st = scheduler_create(&se->work, &so, &s);
+    if (st == NRL_OK) st = add_sequences(r, g, &o, s);
+    if (st == NRL_OK) st = generate_all(se, r->source->set, s);
+    scheduler_destroy(s);
+    return st;
+}
+
+/* ---- what was generated ---- */
+
+void nrl_rollout_info_fill(const nrl_rollout *r, nrl_rollout_info *fill)
+{
+    const rollout_made *g = r->made;
+    nrl_rollout_info info = {
+        .size = fill->size, .trains = r->trains, .step = r->step, .has_text = r->session->tokenizer};
+    if (g) info.n_sequences = g->n_sequences;
+    for (int64_t m = 0; m < r->data->n_micro_batches; m++)
+        info.n_prompts += r->data->micro_batch[m]->is_tail ? 0 : r->data->micro_batch[m]->n_examples;
+    memcpy(fill, &info, fill->size < sizeof info ? fill->size : sizeof info);
+}
+
+static const rollout_sequence *sequence_at(const nrl_rollout *r, int64_t i)
+{
+    const rollout_made *g = r->made;
+    NRL_ASSERT((g && i >= 0 && i < g->n_sequences), ==, true);
+    return &g->sequences[i];
+}
+
+void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequence *fill)
+{
+    const rollout_sequence *q = sequence_at(r, i);
+    const rollout_prompt *p = q->prompt;
+    const nrl_rollout_sequence filled = {.size = fill->size,
+                                         .is_finished = q->is_finished,
+                                         .prompt = i / ((const rollout_made *)r->made)->n,
+                                         .ids = q->ids,
+                                         .answer = p->ids + p->n_prompt,
+                                         .n_prompt = p->n_prompt,
+                                         .n_completion = q->n,
+                                         .n_answer = p->n_answer,
+                                         .logps = q->logps};
+    memcpy(fill, &filled, fill->size < sizeof filled ? fill->size : sizeof filled);
+}
+
+nrl_status nrl_rollout_text(const nrl_rollout *r, const int32_t *ids, int64_t n, char **text)
+{
+    size_t size;
+    if (!r->session->tokenizer)
+        return nrl_fail(NRL_ERR_CONFIG, "the text of a completion needs a tokenizer\nhint: set model.tokenizer");
+    return nrl_tokenizer_decode(&r->session->tokenizer->open, ids, (size_t)n, true, text, &size);
+}
+
+const char *nrl_rollout_extra_name(const nrl_rollout *r, int32_t k)
+{
+    return k < dataset_n_extra(r->source->set) ? dataset_extra_name(r->source->set, k) : NULL;
+}
+
+double nrl_rollout_extra(const nrl_rollout *r, int64_t i, const char *key)
+{
+    const rollout_prompt *p = sequence_at(r, i)->prompt;
+    for (int32_t k = 0; k < p->batch->n_extra; k++)
+        if (!strcmp(p->batch->extra[k].name, key)) return (double)p->batch->extra[k].values[p->segment];
+    return (double)NAN;
+}
+
+void nrl_rollout_place(const nrl_rollout *r, int64_t i, char *out, size_t room)
+{
+    place_of(r, sequence_at(r, i)->prompt, out, room);
+}
+
+/* ---- batches ---- */
+
+/* Sequences [first, end) as a micro-batch, none as padding. Targets are the tokens of completions, and those of prompts
+ * with weight 0 where the loss asks for them. */
+static nrl_status make_batch(const nrl_rollout *r, int64_t first, int64_t end, const nrl_rollout_column *columns,
+                             size_t n_columns, nrl_batch **out)
+{
+    const rollout_made *g = r->made;
+    const bool prompts = work_needs(r->session->algorithm, "prompt_targets");
+    int64_t n_tokens = 0, n_rows = 0;
+    for (int64_t i = first; i < end; i++) {
+        const rollout_sequence *q = &g->sequences[i];
+        n_tokens += q->prompt->n_prompt + q->n;
+        n_rows += q->n + (prompts ? q->prompt->n_prompt - 1 : 0);
+    }
+    if (first == end) return data_assemble(r->source->set, NULL, 0, prompts, out);
+    nrl_batch *b = *out = batch_new(n_tokens, n_rows, end - first);
+    if (!b) return NRL_ERR_MEMORY;
+    b->n_examples = b->n_segments;
+    const int64_t n_extra = dataset_n_extra(r->source->set);
+    float *extra[BATCH_MAX_EXTRA], *values[BATCH_MAX_EXTRA + 1], *sampled;
+    for (int64_t k = 0; k < n_extra; k++)
+        NRL_TRY(batch_add_extra(b, dataset_extra_name(r->source->set, k), false, &extra[k]));
+    NRL_TRY(batch_add_extra(b, "sampled_logps", true, &sampled));
+    for (size_t k = 0; k < n_columns; k++)
+        if (strcmp(columns[k].name, "weights"))
+            NRL_TRY(batch_add_extra(b, columns[k].name, true, &values[k]));
+        else
+            values[k] = b->row_weight;
+    int64_t at = 0, row = 0;
+    for (int64_t i = first; i < end; i++) {
+        const rollout_sequence *q = &g->sequences[i];
+        const rollout_prompt *p = q->prompt;
+        const int64_t s = i - first, n = p->n_prompt + q->n;
+        b->segment_example[s] = (int32_t)s;
+        b->segment_sample[s] = p->batch->segment_sample[p->segment];
+        for (int64_t k = 0; k < n_extra; k++)
+            extra[k][s] = dataset_extra(r->source->set, b->segment_sample[s], k);
+        memcpy(b->tokens + at, q->ids, (size_t)n * sizeof *q->ids);
+        for (int64_t t = 0; t < n; t++) {
+            const bool is_new = t >= p->n_prompt;
+            b->positions[at + t] = (int32_t)t;
+            if (!t || (!is_new && !prompts)) continue;
+            b->row_token[row] = (int32_t)(at + t - 1);
+            b->row_target[row] = q->ids[t];
+            b->row_segment[row] = (int32_t)s;
+            b->row_weight[row] = is_new ? 1.0f : 0.0f;
+            sampled[row] = is_new ? q->logps[t - p->n_prompt] : 0;
+            for (size_t k = 0; k < n_columns && is_new; k++)
+                values[k][row] = columns[k].values[i];
+            row++;
+        }
+        at += n;
+        b->cu_seqlens[s + 1] = (int32_t)at;
+    }
+    return NRL_OK;
+}
+
+/* The end of the micro-batch that begins at `first`: consecutive sequences up to the budget, at least one. */
+static int64_t batch_end(const nrl_rollout *r, int64_t first)
+{
+    const rollout_made *g = r->made;
+    const config_train *t = &r->session->config.train;
+    int64_t i = first, tokens = 0;
+    while (i < g->n_sequences) {
+        tokens += g->sequences[i].prompt->n_prompt + g->sequences[i].n;
+        bool fits = t->micro_batch ? i - first < t->micro_batch : tokens <= t->micro_batch_tokens;
+        if (i > first && !fits) break;
+        i++;
+    }
+    return i;
+}
+
+/* Every rank has as many micro-batches as the one with the most. */
+static nrl_status count_batches(const nrl_rollout *r, int64_t *out)
+{
+    nrl_mesh *mesh = r->session->mesh;
+    const rollout_made *g = r->made;
+    int64_t own = 0;
+    for (int64_t i = 0; i < g->n_sequences; own++)
+        i = batch_end(r, i);
+    const int32_t world = nrl_mesh_world(mesh);
+    int64_t *all = mem_alloc((size_t)world * sizeof *all);
+    all[0] = own;
+    nrl_status st = world > 1 ? mesh_exchange(mesh, "generated batches", &own, sizeof own, all) : NRL_OK;
+    *out = 1;
+    for (int32_t i = 0; i < world; i++)
+        if (all[i] > *out) *out = all[i];
+    free(all);
+    return st;
+}
+
+/* In the order of nrl_algorithm.rollout_columns. */
+static nrl_status check_columns(const nrl_rollout *r, const nrl_rollout_column *columns, size_t n)
+{
+    const nrl_algorithm *a = r->session->algorithm;
+    const char *const *names = a->rollout_columns;
+    size_t n_names = 0;
+    while (names && names[n_names])
+        n_names++;
+    if (n > BATCH_MAX_EXTRA) return nrl_fail(NRL_ERR_PLUGIN, "%zu columns; expected at most %d", n, BATCH_MAX_EXTRA);
+    if (!r->made) return nrl_fail(NRL_ERR_PLUGIN, "nrl_rollout_replace is called before nrl_rollout_generate");
+    for (size_t i = 0; i < (n > n_names ? n : n_names); i++)
+        if (i >= n || i >= n_names || strcmp(columns[i].name, names[i]))
+            return nrl_fail(NRL_ERR_PLUGIN, "column %zu is '%s'; expected '%s', as rollout_columns lists it", i + 1,
+                            i < n ? columns[i].name : "", i < n_names ? names[i] : "");
+    return NRL_OK;
+}
+
+nrl_status nrl_rollout_replace(nrl_rollout *r, const nrl_rollout_column *columns, size_t n_columns)
+{
+    int64_t n, at = 0;
+    NRL_TRY(check_columns(r, columns, n_columns));
+    NRL_TRY(count_batches(r, &n));
+    const rollout_made *g = r->made;
+    nrl_batch **batches = arena_alloc(&r->memory, (size_t)n * sizeof *batches);
+    nrl_status st = NRL_OK;
+    for (int64_t m = 0; m < n && st == NRL_OK; m++) {
+        const int64_t end = batch_end(r, at);
+        st = make_batch(r, at, end < g->n_sequences ? end : g->n_sequences, columns, n_columns, &batches[m]);
+        at = end;
+    }
+    if (st != NRL_OK) {
+        for (int64_t m = 0; m < n; m++)
+            batch_free(batches[m]);
+        return st;
+    }
+    r->batches = batches;
+    r->data->micro_batch = batches;
+    r->data->n_micro_batches = n;
+    return NRL_OK;
+}

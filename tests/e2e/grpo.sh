@@ -1,0 +1,115 @@
+#!/bin/sh
+# grpo.sh: the losses and gradient norms of GRPO are those of PyTorch on the same completions (tests/data/grpo), for every
+# division of the work; a resumed run samples and trains as an uninterrupted one; evaluations have rewards; mistakes in the
+# function of rewards name its line and the row.
+. "$(dirname "$0")/e2e.sh"
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+data=$source/tests/data
+
+# Absolute, of fp32 after up to 8 updates, next to PyTorch in fp64: advantages have the sum 0, so losses are small
+# differences of large numbers.
+recorded=2e-5
+seen=
+
+# values NAME FIELD: that number of each training record
+values() {
+    sed -n '/"grad_norm"/s|.*"'"$2"'": *\([^,}]*\).*|\1|p' "$1/metrics.jsonl"
+}
+
+# near FOUND EXPECTED: files of 8 numbers
+near() {
+    paste "$1" "$2" | awk -v room="$recorded" '
+        { d = ($1 - $2) / ($2 > 1 ? $2 : 1); if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 2 }
+        END { if (n != 8 || worst > room) { printf "%d numbers, off by %g, expected %g\n", n, worst, room; exit 1 } }' && return
+    echo "in $3"
+    failed=1
+}
+
+cat >cases.lua <<LUA
+local nrl = require "nrl"
+for i, case in ipairs(nrl.json.decode(io.open("$data/grpo/grpo.json"):read "a").cases) do
+  local function write(name, text) io.open(name .. i, "w"):write(text, "\n"):close() end
+  write("config", (case.config:gsub("TESTS", "$data")))
+  write("losses", table.concat(case.losses, "\n"))
+  write("norms", table.concat(case.grad_norms, "\n"))
+  write("completions", table.concat(case.completions, "\n"))
+end
+LUA
+run 0 run cases.lua
+i=1
+while [ -f "config$i" ]; do
+    mv "config$i" "c$i.yaml"
+    ROLLOUTS=rollouts run 0 run "c$i.yaml" out="run$i" checkpoint.every=4
+    sed 's/.*"completion": \[\([^]]*\)\].*/\1/; s/,//g' rollouts >found
+    rm rollouts
+    cmp -s found "completions$i" || is "completions of case $i" "others" "those that make_grpo.py recorded"
+    values "run$i" loss >found
+    near found "losses$i" "the losses of case $i"
+    values "run$i" grad_norm >found
+    near found "norms$i" "the gradient norms of case $i"
+    i=$((i + 1))
+done
+is "cases" "$((i - 1))" 4
+
+for change in train.micro_batch_tokens=32 'train.micro_batch=2 data.packing=false'; do
+    run 0 run c1.yaml out=other overwrite=true $change
+    values other loss >found
+    near found losses1 "the losses with $change"
+done
+for strategy in ddp fsdp '{tensor: 2}' '{pipeline: 2}' '{data: fsdp, tensor: 2}' fsdp; do
+    n=2
+    # the second time on more ranks than prompts: one of three has nothing to generate
+    [ "$strategy" = '{data: fsdp, tensor: 2}' ] && n=4
+    [ "$strategy $seen" = "fsdp yes" ] && n=3
+    [ "$strategy" = fsdp ] && seen=yes
+    run 0 launch -n $n -- run c1.yaml out=other overwrite=true "parallel=$strategy"
+    values other loss >found
+    near found losses1 "the losses of $n ranks with $strategy"
+    is "rewards on $n ranks with $strategy" "$(values other reward | head -n 3)" "$(values run1 reward | head -n 3)"
+done
+cp -r run1 again && rm -r again/checkpoints/step-00000008
+run 0 run c1.yaml out=again resume=auto checkpoint.every=4
+for field in loss grad_norm reward; do
+    is "$field of a resumed run" "$(values again $field)" "$(values run1 $field)"
+done
+
+# It learns: the reward is the share of even tokens, half of which are even at first.
+run 0 run c1.yaml out=long "loggers=[console, jsonl]" train.steps=60 algorithm.group_size=8 data.eval=$data/objectives/rows.jsonl eval.every=30 \
+    checkpoint.metric=eval_reward checkpoint.export=best checkpoint.every=30 train.global_batch=4
+reward=$(values long reward | tail -n 1)
+awk -v r="$reward" 'BEGIN { exit !(r > 0.8) }' || is "the reward of step 60" "$reward" "more than 0.8"
+has out "(the best, eval_reward 0."
+grep -q '"eval_reward"' long/metrics.jsonl || is "eval_reward" none some
+
+# ---- mistakes ----
+sed 's/^train: {/out: bad\ntrain: {/' c1.yaml >bad.yaml
+reward() {
+    printf '%s\n' "$1" >bad.lua
+    run "$2" run bad.yaml out=bad overwrite=true algorithm.reward=bad.lua
+}
+run 2 check bad.yaml algorithm.reward=nowhere.lua
+has err "reward: "
+has err "nowhere.lua: No such file or directory"
+reward 'return 1' 2
+has err "returns a number; expected a function of a sample that returns its reward"
+reward 'return function(s) retrun 1 end' 2
+has err "bad.lua:1:"
+reward 'return function(s)
+  return s.completion_ids.x.y
+end' 2
+has err "reward of "
+has err "rows.jsonl:1: "
+has err "bad.lua:2: attempt to index a nil value"
+reward 'return function(s) return "much" end' 2
+has err "the reward is a string; expected a number"
+reward 'return function(s) return 0/0 end' 2
+has err "expected a finite number"
+run 2 check bad.yaml algorithm.reference=cached
+has err "algorithm.reference: cached holds log-probs of the data, but 'grpo' generates; expected online"
+run 2 check bad.yaml algorithm.beta=0 algorithm.reference_model=elsewhere
+has err "algorithm.reference_model: this loss has no reference model"
+# Equal rewards have nothing to teach, which is no error.
+reward 'return function(s) return 1 end' 0
+is "the share of equal groups" "$(values bad reward_equal | sort -u)" 1
+exit $failed
