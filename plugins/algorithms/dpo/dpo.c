@@ -90,29 +90,24 @@ static void dpo_weight(void *self, const nrl_batch *batch, double *weight)
     weight[TERM_REWARDS] = 0;
 }
 
-/* [1] sum over pairs of the members' weighted losses; NULL if no member has a pair loss. */
-static nrl_tensor *pair_sum(const dpo *d, dpo_pairs *p)
+/* [1] sum over pairs of the members' weighted losses; no tensor if no member has a pair loss. */
+static nrl_expr pair_sum(const dpo *d, dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *sum = NULL;
+    nrl_expr sum = e_tensor(&p->e, NULL);
     for (int i = 0; i < d->n_members; i++) {
         const dpo_member *m = &d->members[i];
         if (!m->loss->pair_loss) continue;
-        nrl_tensor *each = m->loss->pair_loss(p);
-        if (p->weight) each = times(e, each, p->weight);
-        if (m->weight != 1) each = scale(e, each, m->weight);
-        sum = sum ? plus(e, sum, each) : each;
+        nrl_expr each = m->loss->pair_loss(p);
+        if (p->weight.tensor) each = e_mul(each, p->weight);
+        if (m->weight != 1) each = scaled(each, m->weight);
+        sum = sum.tensor ? e_add(sum, each) : each;
     }
-    return sum ? total(e, sum) : NULL;
+    return sum.tensor ? e_sum(sum) : sum;
 }
 
-static nrl_status or_zero(expr *e, nrl_tensor *sum, nrl_tensor **out)
+static nrl_status or_zero(nrl_exprs *e, nrl_expr sum, nrl_tensor **out)
 {
-    const float zero = 0;
-    const int64_t one = 1;
-    *out = sum;
-    if (sum || e->st != NRL_OK) return e->st;
-    return nrl_tensor_from_host(e->ctx, NRL_DTYPE_F32, 1, &one, &zero, out);
+    return e_store(sum.tensor ? sum : e_number(e, 0), out);
 }
 
 static nrl_status dpo_loss_of(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
@@ -120,10 +115,11 @@ static nrl_status dpo_loss_of(void *self, nrl_ctx *ctx, const nrl_batch *batch, 
     dpo *d = self;
     dpo_pairs p;
     NRL_TRY(dpo_pairs_make(d, ctx, batch, &p));
-    nrl_tensor *pairs = pair_sum(d, &p);
-    nrl_tensor *answer = p.answer_nll ? scale(&p.e, p.answer_nll, d->answer_weight) : NULL;
-    nrl_tensor *chosen = p.chosen_nll ? scale(&p.e, p.chosen_nll, d->chosen_weight) : NULL;
-    nrl_tensor *rewards = d->o.bco_shift ? dpo_reward_sum(d, &p) : NULL;
+    const nrl_expr none = e_tensor(&p.e, NULL);
+    nrl_expr pairs = pair_sum(d, &p);
+    nrl_expr answer = p.answer_nll.tensor ? scaled(p.answer_nll, d->answer_weight) : none;
+    nrl_expr chosen = p.chosen_nll.tensor ? scaled(p.chosen_nll, d->chosen_weight) : none;
+    nrl_expr rewards = d->o.bco_shift ? dpo_reward_sum(d, &p) : none;
     NRL_TRY(dpo_report(d, batch, &p));
     NRL_TRY(or_zero(&p.e, pairs, &sums[TERM_PAIRS]));
     NRL_TRY(or_zero(&p.e, answer, &sums[TERM_ANSWER_TOKENS]));

@@ -7,7 +7,8 @@
  */
 #ifndef DPO_DPO_H
 #define DPO_DPO_H
-#include "expr.h"
+#include <nrl/expr.h>
+#include <nrl/nrl.h>
 
 enum { DPO_MAX_LOSSES = 8 };
 
@@ -25,28 +26,34 @@ typedef struct {
     int64_t aot_group;
 } dpo_options;
 
-/* One side of B pairs; each tensor is [B] f32. ref, ratio and score are NULL if no loss reads a reference.
+/* One side of B pairs; each tensor is [B] f32. ref, ratio and score are unset if no loss reads a reference.
  * With ld_alpha, logp and ref are the length-desensitised sums. */
 typedef struct {
-    nrl_tensor *logp;   /* l: sum of the answer's log-probs under the policy */
-    nrl_tensor *ref;    /* the same under the reference */
-    nrl_tensor *length; /* n: answer tokens */
-    nrl_tensor *ratio;  /* logp - ref */
-    nrl_tensor *score;  /* the f-divergence's score of ratio */
+    nrl_expr logp;   /* l: sum of the answer's log-probs under the policy */
+    nrl_expr ref;    /* the same under the reference */
+    nrl_expr length; /* n: answer tokens */
+    nrl_expr ratio;  /* logp - ref */
+    nrl_expr score;  /* the f-divergence's score of ratio */
 } dpo_side;
 
 /* The inputs of a loss formula. */
 typedef struct {
-    expr e;
+    nrl_exprs e;
     const dpo_options *o;
     int64_t n; /* B */
     dpo_side chosen, rejected;
-    nrl_tensor *margin;     /* beta (score of chosen - score of rejected) */
-    nrl_tensor *weight;     /* WPO weights, without gradient; NULL = 1 */
-    nrl_tensor *answer_nll; /* [1] -sum of the chosen answers' log-probs; NULL unless a loss needs it */
-    nrl_tensor *chosen_nll; /* [1] the same, including the prompt's tokens */
-    double shift;           /* bco_pair's running mean of rewards */
+    nrl_expr margin;     /* beta (score of chosen - score of rejected) */
+    nrl_expr weight;     /* WPO weights, without gradient; unset = 1 */
+    nrl_expr answer_nll; /* [1] -sum of the chosen answers' log-probs; unset unless a loss needs it */
+    nrl_expr chosen_nll; /* [1] the same, including the prompt's tokens */
+    double shift;        /* bco_pair's running mean of rewards */
 } dpo_pairs;
+
+/* k x */
+static inline nrl_expr scaled(nrl_expr x, double k)
+{
+    return e_affine(x, k, 0);
+}
 
 /* Which token mean a loss adds to its pair mean. */
 typedef enum { DPO_NO_TOKENS = 0, DPO_ANSWER_TOKENS, DPO_CHOSEN_TOKENS } dpo_tokens;
@@ -67,9 +74,9 @@ enum {
 
 typedef struct {
     const char *name;
-    nrl_tensor *(*pair_loss)(dpo_pairs *p);                    /* [B]; NULL = the loss is only a token mean */
-    nrl_tensor *(*reward)(dpo_pairs *p, const dpo_side *side); /* [B], for the metrics */
-    double (*start)(const dpo_options *o);                     /* the loss at policy = reference; NULL = unknown */
+    nrl_expr (*pair_loss)(dpo_pairs *p);                    /* [B]; NULL = the loss is only a token mean */
+    nrl_expr (*reward)(dpo_pairs *p, const dpo_side *side); /* [B], for the metrics */
+    double (*start)(const dpo_options *o);                  /* the loss at policy = reference; NULL = unknown */
     uint32_t uses;
     bool needs_reference; /* pair_loss reads ref */
     bool logps_are_means; /* TRL logs l / n for this loss instead of l */
@@ -115,7 +122,7 @@ typedef struct {
 /* From the batch's columns to the inputs of the formulas. */
 nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pairs *p);
 /* y[i] = values of x in ascending order within each run of `group` pairs (equal values in pair order). */
-nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x);
+nrl_expr dpo_sorted(dpo_pairs *p, nrl_expr x);
 /* Answer tokens of the chosen sides, or all target positions with the prompt. */
 double dpo_chosen_count(const nrl_batch *batch, bool with_prompt);
 
@@ -124,6 +131,6 @@ double dpo_chosen_count(const nrl_batch *batch, bool with_prompt);
 extern const nrl_metric dpo_metrics[];
 nrl_status dpo_report(const dpo *d, const nrl_batch *batch, dpo_pairs *p);
 /* [1] sum over both sides of all rewards, without gradient. */
-nrl_tensor *dpo_reward_sum(const dpo *d, dpo_pairs *p);
+nrl_expr dpo_reward_sum(const dpo *d, dpo_pairs *p);
 
 #endif

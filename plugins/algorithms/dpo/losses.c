@@ -10,222 +10,202 @@
 #include <math.h>
 
 /* -(1-eps) ls(x) - eps ls(-x) */
-static nrl_tensor *smoothed(dpo_pairs *p, nrl_tensor *x)
+static nrl_expr smoothed(dpo_pairs *p, nrl_expr x)
 {
-    expr *e = &p->e;
     double eps = p->o->label_smoothing;
-    nrl_tensor *right = scale(e, log_sigmoid(e, x), eps - 1);
+    nrl_expr right = scaled(e_log_sigmoid(x), eps - 1);
     if (eps <= 0) return right;
-    return plus(e, right, scale(e, log_sigmoid(e, neg(e, x)), -eps));
+    return e_add(right, scaled(e_log_sigmoid(e_neg(x)), -eps));
 }
 
 /* k (x of chosen) - k (x of rejected), divided by lengths first */
-static nrl_tensor *mean_margin(dpo_pairs *p, nrl_tensor *chosen, nrl_tensor *rejected, double k)
+static nrl_expr mean_margin(dpo_pairs *p, nrl_expr chosen, nrl_expr rejected, double k)
 {
-    expr *e = &p->e;
-    return scale(e, minus(e, over(e, chosen, p->chosen.length), over(e, rejected, p->rejected.length)), k);
+    return scaled(e_sub(e_div(chosen, p->chosen.length), e_div(rejected, p->rejected.length)), k);
 }
 
 /* ---- losses of a policy against a reference ---- */
 
 /* Rafailov et al. 2023. With eps in loss cdpo: Mitchell 2023. */
-static nrl_tensor *pair_sigmoid(dpo_pairs *p)
+static nrl_expr pair_sigmoid(dpo_pairs *p)
 {
     return smoothed(p, p->margin);
 }
 
 /* Chowdhury et al. 2024: unbiased if a share eps of the labels is flipped. */
-static nrl_tensor *pair_robust(dpo_pairs *p)
+static nrl_expr pair_robust(dpo_pairs *p)
 {
-    expr *e = &p->e;
     double eps = p->o->label_smoothing, k = 1 / (1 - 2 * eps);
-    nrl_tensor *flipped = scale(e, log_sigmoid(e, neg(e, p->margin)), eps * k);
-    return plus(e, scale(e, log_sigmoid(e, p->margin), (eps - 1) * k), flipped);
+    nrl_expr flipped = scaled(e_log_sigmoid(e_neg(p->margin)), eps * k);
+    return e_add(scaled(e_log_sigmoid(p->margin), (eps - 1) * k), flipped);
 }
 
 /* Zhao et al. 2023 (SLiC). */
-static nrl_tensor *pair_hinge(dpo_pairs *p)
+static nrl_expr pair_hinge(dpo_pairs *p)
 {
-    return relu(&p->e, affine(&p->e, p->margin, -1, 1));
+    return e_relu(e_affine(p->margin, -1, 1));
 }
 
 /* Azar et al. 2023, with length-normalised ratios as in TRL. */
-static nrl_tensor *pair_ipo(dpo_pairs *p)
+static nrl_expr pair_ipo(dpo_pairs *p)
 {
-    nrl_tensor *x = mean_margin(p, p->chosen.score, p->rejected.score, 1);
-    return square(&p->e, affine(&p->e, x, 1, -0.5 / p->o->beta));
+    nrl_expr x = mean_margin(p, p->chosen.score, p->rejected.score, 1);
+    return e_square(e_affine(x, 1, -0.5 / p->o->beta));
 }
 
-static nrl_tensor *pair_sigmoid_norm(dpo_pairs *p)
+static nrl_expr pair_sigmoid_norm(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    return neg(e, log_sigmoid(e, mean_margin(p, p->chosen.score, p->rejected.score, p->o->beta)));
+    return e_neg(e_log_sigmoid(mean_margin(p, p->chosen.score, p->rejected.score, p->o->beta)));
 }
 
 /* Ji et al. 2024, equation 16: KL from the policy's preference to the smoothed label's. */
-static nrl_tensor *pair_exo(dpo_pairs *p)
+static nrl_expr pair_exo(dpo_pairs *p)
 {
-    expr *e = &p->e;
     double eps = p->o->label_smoothing;
-    nrl_tensor *x = p->margin, *y = neg(e, x);
-    nrl_tensor *right = times(e, sigmoid(e, x), affine(e, log_sigmoid(e, x), 1, -log1p(-eps)));
-    nrl_tensor *wrong = times(e, sigmoid(e, y), affine(e, log_sigmoid(e, y), 1, -log(eps)));
-    return plus(e, right, wrong);
+    nrl_expr x = p->margin, y = e_neg(x);
+    nrl_expr right = e_mul(e_sigmoid(x), e_affine(e_log_sigmoid(x), 1, -log1p(-eps)));
+    nrl_expr wrong = e_mul(e_sigmoid(y), e_affine(e_log_sigmoid(y), 1, -log(eps)));
+    return e_add(right, wrong);
 }
 
 /* Chen et al. 2024. */
-static nrl_tensor *pair_nca(dpo_pairs *p)
+static nrl_expr pair_nca(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *x = scale(e, p->chosen.ratio, p->o->beta), *y = scale(e, p->rejected.ratio, p->o->beta);
-    nrl_tensor *pull = plus(e, log_sigmoid(e, neg(e, x)), log_sigmoid(e, neg(e, y)));
-    return plus(e, neg(e, log_sigmoid(e, x)), scale(e, pull, -0.5));
+    nrl_expr x = scaled(p->chosen.ratio, p->o->beta), y = scaled(p->rejected.ratio, p->o->beta);
+    nrl_expr pull = e_add(e_log_sigmoid(e_neg(x)), e_log_sigmoid(e_neg(y)));
+    return e_add(e_neg(e_log_sigmoid(x)), scaled(pull, -0.5));
 }
 
 /* Jung et al. 2024; the shift is their running mean of rewards, 0 unless bco_shift. */
-static nrl_tensor *pair_bco(dpo_pairs *p)
+static nrl_expr pair_bco(dpo_pairs *p)
 {
-    expr *e = &p->e;
     double beta = p->o->beta;
-    nrl_tensor *x = affine(e, p->chosen.ratio, beta, -p->shift);
-    nrl_tensor *y = affine(e, p->rejected.ratio, -beta, p->shift);
-    return neg(e, plus(e, log_sigmoid(e, x), log_sigmoid(e, y)));
+    nrl_expr x = e_affine(p->chosen.ratio, beta, -p->shift);
+    nrl_expr y = e_affine(p->rejected.ratio, -beta, p->shift);
+    return e_neg(e_add(e_log_sigmoid(x), e_log_sigmoid(y)));
 }
 
 /* Wu et al. 2024, with win probabilities of 1 and 0. */
-static nrl_tensor *pair_sppo_hard(dpo_pairs *p)
+static nrl_expr pair_sppo_hard(dpo_pairs *p)
 {
-    expr *e = &p->e;
     double half = 0.5 / p->o->beta;
-    return plus(e, square(e, affine(e, p->chosen.ratio, 1, -half)), square(e, affine(e, p->rejected.ratio, 1, half)));
+    return e_add(e_square(e_affine(p->chosen.ratio, 1, -half)), e_square(e_affine(p->rejected.ratio, 1, half)));
 }
 
 /* D'Oosterlinck et al. 2024: raises chosen, lowers rejected. 1 - s(x) is computed as s(-x). */
-static nrl_tensor *pair_apo_zero(dpo_pairs *p)
+static nrl_expr pair_apo_zero(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, -p->o->beta)),
-                sigmoid(e, scale(e, p->rejected.ratio, p->o->beta)));
+    return e_add(e_sigmoid(scaled(p->chosen.ratio, -p->o->beta)), e_sigmoid(scaled(p->rejected.ratio, p->o->beta)));
 }
 
 /* The same authors: lowers both, rejected more. */
-static nrl_tensor *pair_apo_down(dpo_pairs *p)
+static nrl_expr pair_apo_down(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *x = minus(e, p->rejected.ratio, p->chosen.ratio);
-    return plus(e, sigmoid(e, scale(e, p->chosen.ratio, p->o->beta)), sigmoid(e, scale(e, x, p->o->beta)));
+    nrl_expr x = e_sub(p->rejected.ratio, p->chosen.ratio);
+    return e_add(e_sigmoid(scaled(p->chosen.ratio, p->o->beta)), e_sigmoid(scaled(x, p->o->beta)));
 }
 
 /* Lu et al. 2024. exp(-x) w is computed as exp(ls(x/tau) - x), which cannot overflow for tau <= 1. */
-static nrl_tensor *pair_discopop(dpo_pairs *p)
+static nrl_expr pair_discopop(dpo_pairs *p)
 {
-    expr *e = &p->e;
     double tau = p->o->discopop_tau;
-    nrl_tensor *x = p->margin;
-    nrl_tensor *logistic = times(e, log_sigmoid(e, x), sigmoid(e, scale(e, x, -1 / tau)));
-    return minus(e, exponential(e, minus(e, log_sigmoid(e, scale(e, x, 1 / tau)), x)), logistic);
+    nrl_expr x = p->margin;
+    nrl_expr logistic = e_mul(e_log_sigmoid(x), e_sigmoid(scaled(x, -1 / tau)));
+    return e_sub(e_exp(e_sub(e_log_sigmoid(scaled(x, 1 / tau)), x)), logistic);
 }
 
 /* Melnyk et al. 2024: margins of the policy against margins of the reference, as distributions over the
  * pairs of a group. */
-static nrl_tensor *pair_aot(dpo_pairs *p)
+static nrl_expr pair_aot(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *policy = dpo_sorted(p, minus(e, p->chosen.logp, p->rejected.logp));
-    nrl_tensor *reference = dpo_sorted(p, minus(e, p->chosen.ref, p->rejected.ref));
-    return smoothed(p, scale(e, minus(e, policy, reference), p->o->beta));
+    nrl_expr policy = dpo_sorted(p, e_sub(p->chosen.logp, p->rejected.logp));
+    nrl_expr reference = dpo_sorted(p, e_sub(p->chosen.ref, p->rejected.ref));
+    return smoothed(p, scaled(e_sub(policy, reference), p->o->beta));
 }
 
-static nrl_tensor *pair_aot_unpaired(dpo_pairs *p)
+static nrl_expr pair_aot_unpaired(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *delta = minus(e, dpo_sorted(p, p->chosen.ratio), dpo_sorted(p, p->rejected.ratio));
-    return smoothed(p, scale(e, delta, p->o->beta));
+    nrl_expr delta = e_sub(dpo_sorted(p, p->chosen.ratio), dpo_sorted(p, p->rejected.ratio));
+    return smoothed(p, scaled(delta, p->o->beta));
 }
 
 /* ---- losses without a reference ---- */
 
 /* Xu et al. 2024 (CPO). */
-static nrl_tensor *pair_cpo(dpo_pairs *p)
+static nrl_expr pair_cpo(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    return smoothed(p, scale(e, minus(e, p->chosen.logp, p->rejected.logp), p->o->beta));
+    return smoothed(p, scaled(e_sub(p->chosen.logp, p->rejected.logp), p->o->beta));
 }
 
-static nrl_tensor *pair_cpo_hinge(dpo_pairs *p)
+static nrl_expr pair_cpo_hinge(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    return relu(e, affine(e, minus(e, p->chosen.logp, p->rejected.logp), -p->o->beta, 1));
+    return e_relu(e_affine(e_sub(p->chosen.logp, p->rejected.logp), -p->o->beta, 1));
 }
 
-static nrl_tensor *pair_cpo_ipo(dpo_pairs *p)
+static nrl_expr pair_cpo_ipo(dpo_pairs *p)
 {
-    nrl_tensor *x = mean_margin(p, p->chosen.logp, p->rejected.logp, 1);
-    return square(&p->e, affine(&p->e, x, 1, -0.5 / p->o->beta));
+    nrl_expr x = mean_margin(p, p->chosen.logp, p->rejected.logp, 1);
+    return e_square(e_affine(x, 1, -0.5 / p->o->beta));
 }
 
 /* Meng et al. 2024. */
-static nrl_tensor *pair_simpo(dpo_pairs *p)
+static nrl_expr pair_simpo(dpo_pairs *p)
 {
-    nrl_tensor *x = mean_margin(p, p->chosen.logp, p->rejected.logp, p->o->beta);
-    return smoothed(p, affine(&p->e, x, 1, -p->o->simpo_gamma));
+    nrl_expr x = mean_margin(p, p->chosen.logp, p->rejected.logp, p->o->beta);
+    return smoothed(p, e_affine(x, 1, -p->o->simpo_gamma));
 }
 
 /* (1 - exp(-alpha q)) / alpha with q = l / n; q at alpha = 0. Gupta et al. 2025. */
-static nrl_tensor *alpha_reward(dpo_pairs *p, const dpo_side *side)
+static nrl_expr alpha_reward(dpo_pairs *p, const dpo_side *side)
 {
-    expr *e = &p->e;
     double alpha = p->o->alpha;
-    nrl_tensor *q = over(e, side->logp, side->length);
+    nrl_expr q = e_div(side->logp, side->length);
     if (fabs(alpha) < 1e-12) return q;
-    return scale(e, unary(e, NRL_UNARY_EXPM1, scale(e, q, -alpha), 0, 0), -1 / alpha);
+    return scaled(e_expm1(scaled(q, -alpha)), -1 / alpha);
 }
 
-static nrl_tensor *pair_alphapo(dpo_pairs *p)
+static nrl_expr pair_alphapo(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *x = minus(e, alpha_reward(p, &p->chosen), alpha_reward(p, &p->rejected));
-    return smoothed(p, affine(e, x, p->o->beta, -p->o->simpo_gamma));
+    nrl_expr x = e_sub(alpha_reward(p, &p->chosen), alpha_reward(p, &p->rejected));
+    return smoothed(p, e_affine(x, p->o->beta, -p->o->simpo_gamma));
 }
 
 /* log(q / (1 - q)) of q = exp(l / n). A mean log-prob of 0 has infinite odds, so it is clamped to -1e-6,
  * about the spacing of f32 below 1. */
-static nrl_tensor *log_odds(dpo_pairs *p, const dpo_side *side)
+static nrl_expr log_odds(const dpo_side *side)
 {
-    expr *e = &p->e;
-    nrl_tensor *q = over(e, side->logp, side->length);
-    q = unary(e, NRL_UNARY_CLAMP, q, -INFINITY, -1e-6);
-    return minus(e, q, unary(e, NRL_UNARY_LOG, neg(e, unary(e, NRL_UNARY_EXPM1, q, 0, 0)), 0, 0));
+    nrl_expr q = e_div(side->logp, side->length);
+    q = e_clamp(q, -INFINITY, -1e-6);
+    return e_sub(q, e_log(e_neg(e_expm1(q))));
 }
 
 /* Hong et al. 2024. */
-static nrl_tensor *pair_orpo(dpo_pairs *p)
+static nrl_expr pair_orpo(dpo_pairs *p)
 {
-    expr *e = &p->e;
-    nrl_tensor *x = minus(e, log_odds(p, &p->chosen), log_odds(p, &p->rejected));
-    return scale(e, log_sigmoid(e, x), -p->o->beta);
+    nrl_expr x = e_sub(log_odds(&p->chosen), log_odds(&p->rejected));
+    return scaled(e_log_sigmoid(x), -p->o->beta);
 }
 
 /* ---- rewards, as TRL logs them: from the log ratio, whatever the f-divergence ---- */
 
-static nrl_tensor *reward_ratio(dpo_pairs *p, const dpo_side *side)
+static nrl_expr reward_ratio(dpo_pairs *p, const dpo_side *side)
 {
-    return scale(&p->e, side->ratio, p->o->beta);
+    return scaled(side->ratio, p->o->beta);
 }
 
-static nrl_tensor *reward_sum(dpo_pairs *p, const dpo_side *side)
+static nrl_expr reward_sum(dpo_pairs *p, const dpo_side *side)
 {
-    return scale(&p->e, side->logp, p->o->beta);
+    return scaled(side->logp, p->o->beta);
 }
 
-static nrl_tensor *reward_mean(dpo_pairs *p, const dpo_side *side)
+static nrl_expr reward_mean(dpo_pairs *p, const dpo_side *side)
 {
-    return scale(&p->e, over(&p->e, side->logp, side->length), p->o->beta);
+    return scaled(e_div(side->logp, side->length), p->o->beta);
 }
 
-static nrl_tensor *reward_alpha(dpo_pairs *p, const dpo_side *side)
+static nrl_expr reward_alpha(dpo_pairs *p, const dpo_side *side)
 {
-    return scale(&p->e, alpha_reward(p, side), p->o->beta);
+    return scaled(alpha_reward(p, side), p->o->beta);
 }
 
 /* ---- the loss at a = b = 0 ---- */

@@ -14,40 +14,39 @@ const nrl_metric dpo_metrics[] = {
     {0},
 };
 
-static void add(dpo_pairs *p, uint32_t index, nrl_tensor *sum, double weight)
+static void add(dpo_pairs *p, uint32_t index, nrl_expr sum, double weight)
 {
-    if (p->e.st == NRL_OK) p->e.st = nrl_metric_add(p->e.ctx, index, sum, weight);
+    if (p->e.status == NRL_OK) p->e.status = nrl_metric_add(p->e.ctx, index, sum.tensor, weight);
 }
 
 /* The first loss defines the reward. */
-static nrl_tensor *reward(const dpo *d, dpo_pairs *p, const dpo_side *side)
+static nrl_expr reward(const dpo *d, dpo_pairs *p, const dpo_side *side)
 {
-    return detach(&p->e, d->members[0].loss->reward(p, side));
+    return e_detach(d->members[0].loss->reward(p, side));
 }
 
-static nrl_tensor *logps(const dpo *d, dpo_pairs *p, const dpo_side *side)
+static nrl_expr logps(const dpo *d, const dpo_side *side)
 {
-    nrl_tensor *l = detach(&p->e, side->logp);
-    return d->members[0].loss->logps_are_means ? over(&p->e, l, side->length) : l;
+    nrl_expr l = e_detach(side->logp);
+    return d->members[0].loss->logps_are_means ? e_div(l, side->length) : l;
 }
 
 nrl_status dpo_report(const dpo *d, const nrl_batch *batch, dpo_pairs *p)
 {
-    expr *e = &p->e;
     double n = (double)p->n;
-    nrl_tensor *chosen = reward(d, p, &p->chosen), *rejected = reward(d, p, &p->rejected);
-    add(p, 0, total(e, chosen), n);
-    add(p, 1, total(e, rejected), n);
-    add(p, 2, total(e, minus(e, chosen, rejected)), n);
-    add(p, 3, total(e, binary(e, NRL_BINARY_GREATER, chosen, rejected)), n);
-    add(p, 4, total(e, logps(d, p, &p->chosen)), n);
-    add(p, 5, total(e, logps(d, p, &p->rejected)), n);
-    nrl_tensor *nll = p->answer_nll ? p->answer_nll : p->chosen_nll;
-    if (nll) add(p, 6, detach(e, nll), dpo_chosen_count(batch, !p->answer_nll));
-    return e->st;
+    nrl_expr chosen = reward(d, p, &p->chosen), rejected = reward(d, p, &p->rejected);
+    add(p, 0, e_sum(chosen), n);
+    add(p, 1, e_sum(rejected), n);
+    add(p, 2, e_sum(e_sub(chosen, rejected)), n);
+    add(p, 3, e_sum(e_greater(chosen, rejected)), n);
+    add(p, 4, e_sum(logps(d, &p->chosen)), n);
+    add(p, 5, e_sum(logps(d, &p->rejected)), n);
+    nrl_expr nll = p->answer_nll.tensor ? p->answer_nll : p->chosen_nll;
+    if (nll.tensor) add(p, 6, e_detach(nll), dpo_chosen_count(batch, !p->answer_nll.tensor));
+    return p->e.status;
 }
 
-nrl_tensor *dpo_reward_sum(const dpo *d, dpo_pairs *p)
+nrl_expr dpo_reward_sum(const dpo *d, dpo_pairs *p)
 {
-    return total(&p->e, plus(&p->e, reward(d, p, &p->chosen), reward(d, p, &p->rejected)));
+    return e_sum(e_add(reward(d, p, &p->chosen), reward(d, p, &p->rejected)));
 }

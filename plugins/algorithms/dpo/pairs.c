@@ -92,45 +92,43 @@ static nrl_status desensitised_weights(dpo *d, nrl_ctx *ctx, const nrl_batch *ba
 
 /* ---- sums per segment, then per pair ---- */
 
-static nrl_tensor *by_segment(expr *e, const nrl_batch *batch, nrl_tensor *rows)
-{
-    nrl_tensor *sums = NULL;
-    if (e->st == NRL_OK)
-        e->st = nrl_op_segment_sum(e->ctx, rows, nrl_batch_target_segments(batch), nrl_batch_n_targets(batch),
-                                   nrl_batch_n_segments(batch), &sums);
-    return sums;
-}
-
 typedef struct {
-    nrl_tensor *chosen, *rejected; /* [B] */
+    nrl_expr chosen, rejected; /* [B] */
 } sides;
 
-static sides by_side(const dpo *d, dpo_pairs *p, nrl_tensor *segments)
+/* [n] elements of x [S] */
+static nrl_expr gathered(nrl_expr x, const int32_t *index, int64_t n)
 {
-    return (sides){gather(&p->e, segments, d->sides, p->n), gather(&p->e, segments, d->sides + p->n, p->n)};
+    nrl_tensor *y = NULL;
+    if (x.of->status == NRL_OK) x.of->status = nrl_op_gather_rows(x.of->ctx, x.tensor, index, n, &y);
+    return e_tensor(x.of, y);
 }
 
-static sides sums_of(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *rows, nrl_tensor *weights)
+static sides by_side(const dpo *d, const dpo_pairs *p, nrl_expr segments)
 {
-    return by_side(d, p, by_segment(&p->e, batch, times(&p->e, rows, weights)));
+    return (sides){gathered(segments, d->sides, p->n), gathered(segments, d->sides + p->n, p->n)};
+}
+
+static sides sums_of(const dpo *d, const dpo_pairs *p, const nrl_batch *batch, nrl_expr rows, nrl_expr weights)
+{
+    return by_side(d, p, e_segment_sum(e_mul(rows, weights), batch));
 }
 
 /* f'(u) at u = policy / reference, up to a constant; x = log u. Wang et al. 2023, table 1.
  *   reverse_kl: x            forward_kl: 1 - 1/u
  *   js: log(2u / (1 + u))    alpha: (u^(alpha-1) - 1) / (alpha - 1), its exponent at most 80 */
-static nrl_tensor *score(dpo_pairs *p, nrl_tensor *x)
+static nrl_expr score(const dpo_pairs *p, nrl_expr x)
 {
-    expr *e = &p->e;
     double k = p->o->f_alpha_divergence_coef - 1;
     switch (p->o->f_divergence_type) {
     case DPO_FORWARD_KL:
-        return neg(e, unary(e, NRL_UNARY_EXPM1, neg(e, x), 0, 0));
+        return e_neg(e_expm1(e_neg(x)));
     case DPO_JS:
-        return affine(e, log_sigmoid(e, x), 1, M_LN2);
+        return e_affine(e_log_sigmoid(x), 1, M_LN2);
     case DPO_ALPHA:
         if (fabs(k) < 1e-6) return x;
-        x = unary(e, NRL_UNARY_CLAMP, scale(e, x, k), -INFINITY, 80);
-        return scale(e, unary(e, NRL_UNARY_EXPM1, x, 0, 0), 1 / k);
+        x = e_clamp(scaled(x, k), -INFINITY, 80);
+        return scaled(e_expm1(x), 1 / k);
     default:
         return x;
     }
@@ -138,61 +136,54 @@ static nrl_tensor *score(dpo_pairs *p, nrl_tensor *x)
 
 /* Log ratios are sums of per-token differences: the difference of two sums would carry the rounding errors
  * of sums that are a hundred times larger. */
-static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
+static void set_reference(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_expr logps, nrl_expr weights)
 {
-    expr *e = &p->e;
-    nrl_tensor *column = NULL;
-    if (e->st == NRL_OK) e->st = nrl_batch_column(e->ctx, batch, "ref_logps", &column);
+    nrl_expr column = e_column(&p->e, batch, "ref_logps");
     sides ref = sums_of(d, p, batch, column, weights);
-    sides ratio = sums_of(d, p, batch, minus(e, logps, column), weights);
+    sides ratio = sums_of(d, p, batch, e_sub(logps, column), weights);
     p->chosen.ref = ref.chosen;
     p->rejected.ref = ref.rejected;
     p->chosen.ratio = ratio.chosen;
     p->rejected.ratio = ratio.rejected;
     p->chosen.score = score(p, ratio.chosen);
     p->rejected.score = score(p, ratio.rejected);
-    p->margin = scale(e, minus(e, p->chosen.score, p->rejected.score), p->o->beta);
+    p->margin = scaled(e_sub(p->chosen.score, p->rejected.score), p->o->beta);
 }
 
 /* w = w(chosen) w(rejected), w(y) = exp(mean over y's tokens of (log p - log sum_v p_v^2)). */
-static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights)
+static void set_weighting(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_expr logps, nrl_expr weights)
 {
-    expr *e = &p->e;
-    nrl_tensor *concentration = NULL;
-    if (e->st == NRL_OK) e->st = nrl_batch_column(e->ctx, batch, "sum_p2", &concentration);
-    sides s = sums_of(d, p, batch, detach(e, minus(e, logps, concentration)), weights);
-    p->weight = exponential(e, plus(e, over(e, s.chosen, p->chosen.length), over(e, s.rejected, p->rejected.length)));
+    nrl_expr concentration = e_column(&p->e, batch, "sum_p2");
+    sides s = sums_of(d, p, batch, e_detach(e_sub(logps, concentration)), weights);
+    p->weight = e_exp(e_add(e_div(s.chosen, p->chosen.length), e_div(s.rejected, p->rejected.length)));
 }
 
 /* Sums over the chosen sides' unweighted log-probs, for the token means. */
-static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_tensor *logps, nrl_tensor *weights,
-                    nrl_tensor *plain_chosen)
+static void set_nll(const dpo *d, dpo_pairs *p, const nrl_batch *batch, nrl_expr logps, nrl_expr weights,
+                    const nrl_expr *plain_chosen)
 {
-    expr *e = &p->e;
     if (d->answer_weight > 0) {
-        nrl_tensor *chosen = plain_chosen ? plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
-        p->answer_nll = neg(e, total(e, chosen));
+        nrl_expr chosen = plain_chosen ? *plain_chosen : sums_of(d, p, batch, logps, weights).chosen;
+        p->answer_nll = e_neg(e_sum(chosen));
     }
-    if (d->chosen_weight > 0) p->chosen_nll = neg(e, total(e, by_side(d, p, by_segment(e, batch, logps)).chosen));
+    if (d->chosen_weight > 0) p->chosen_nll = e_neg(e_sum(by_side(d, p, e_segment_sum(logps, batch)).chosen));
 }
 
 nrl_status dpo_pairs_make(dpo *d, nrl_ctx *ctx, const nrl_batch *batch, dpo_pairs *p)
 {
-    nrl_tensor *logps, *weights, *used;
     *p = (dpo_pairs){.e = {ctx, NRL_OK}, .o = &d->o};
     NRL_TRY(find_sides(d, batch, &p->n));
-    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
-    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &weights));
-    used = weights;
-    if (d->desensitised) NRL_TRY(desensitised_weights(d, ctx, batch, p->n, &used));
-    sides n = by_side(d, p, by_segment(&p->e, batch, weights)), l = sums_of(d, p, batch, logps, used);
+    nrl_expr logps = e_column(&p->e, batch, "logps"), weights = e_column(&p->e, batch, "weights"), used = weights;
+    NRL_TRY(p->e.status);
+    if (d->desensitised) NRL_TRY(desensitised_weights(d, ctx, batch, p->n, &used.tensor));
+    sides n = by_side(d, p, e_segment_sum(weights, batch)), l = sums_of(d, p, batch, logps, used);
     p->chosen = (dpo_side){.logp = l.chosen, .length = n.chosen};
     p->rejected = (dpo_side){.logp = l.rejected, .length = n.rejected};
     if (d->reference) set_reference(d, p, batch, logps, used);
     if (d->weighting) set_weighting(d, p, batch, logps, weights);
-    set_nll(d, p, batch, logps, weights, d->desensitised ? NULL : p->chosen.logp);
+    set_nll(d, p, batch, logps, weights, d->desensitised ? NULL : &p->chosen.logp);
     p->shift = d->reward_count > 0 ? d->reward_sum / d->reward_count : 0;
-    return p->e.st;
+    return p->e.status;
 }
 
 /* ---- sorting ---- */
@@ -219,18 +210,18 @@ static void rank_groups(const double *values, int64_t n, int64_t group, ranked *
         order[i] = items[i].index;
 }
 
-nrl_tensor *dpo_sorted(dpo_pairs *p, nrl_tensor *x)
+nrl_expr dpo_sorted(dpo_pairs *p, nrl_expr x)
 {
-    expr *e = &p->e;
+    nrl_exprs *e = &p->e;
     size_t n = (size_t)p->n;
-    if (e->st != NRL_OK) return NULL;
+    if (e->status != NRL_OK) return x;
     double *values = malloc(n * sizeof *values);
     ranked *items = malloc(n * sizeof *items);
     int32_t *order = malloc(n * sizeof *order);
-    if (!values || !items || !order) e->st = nrl_fail(NRL_ERR_MEMORY, "sorting %zu pairs", n);
-    if (e->st == NRL_OK) e->st = nrl_tensor_fetch(e->ctx, x, values, p->n);
-    if (e->st == NRL_OK) rank_groups(values, p->n, p->o->aot_group, items, order);
-    nrl_tensor *sorted = gather(e, x, order, p->n);
+    if (!values || !items || !order) e->status = nrl_fail(NRL_ERR_MEMORY, "sorting %zu pairs", n);
+    if (e->status == NRL_OK) e->status = nrl_tensor_fetch(e->ctx, x.tensor, values, p->n);
+    if (e->status == NRL_OK) rank_groups(values, p->n, p->o->aot_group, items, order);
+    nrl_expr sorted = gathered(x, order, p->n);
     free(values);
     free(items);
     free(order);

@@ -3,6 +3,7 @@
  * Called by core/run once per micro-batch, or once per chunk of its P target positions: every loss here
  * is a sum over rows. The core divides by the weights of the whole global batch.
  */
+#include <nrl/expr.h>
 #include <nrl/nrl.h>
 
 enum { SFT_NLL = 0, SFT_DFT };
@@ -55,63 +56,35 @@ static void sft_weight(void *self, const nrl_batch *batch, double *weight)
 }
 
 /* Row weights [P] with prompt_weight in the place of a prompt row's 0. */
-static nrl_status row_weights(const sft_options *o, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **weights)
+static nrl_expr row_weights(nrl_exprs *e, const sft_options *o, const nrl_batch *batch)
 {
-    nrl_tensor *given, *prompt;
-    NRL_TRY(nrl_batch_column(ctx, batch, "weights", &given));
-    *weights = given;
-    if (o->prompt_weight <= 0) return NRL_OK;
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, given, 0.0, o->prompt_weight, &prompt));
-    return nrl_op_where(ctx, given, given, prompt, weights);
+    nrl_expr given = e_column(e, batch, "weights");
+    return o->prompt_weight > 0 ? e_where(given, given, e_affine(given, 0, o->prompt_weight)) : given;
 }
 
-/* Wu et al. 2025: each row's weight times its own probability, which gets no gradient. */
-static nrl_status times_probability(nrl_ctx *ctx, nrl_tensor *logps, nrl_tensor **weights)
-{
-    nrl_tensor *constant, *p;
-    NRL_TRY(nrl_op_detach(ctx, logps, &constant));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_EXP, constant, 0, 0, &p));
-    return nrl_op_binary(ctx, NRL_BINARY_MUL, *weights, p, weights);
-}
-
-/* With the smoothing e, the target of a row has the probability 1 - e + e/V and every other token e/V, as in
+/* With the smoothing s, the target of a row has the probability 1 - s + s/V and every other token s/V, as in
  * LabelSmoother of transformers:
- *   (1 - e) log p(target) + e/V sum_v log p(v) = (1 - e) log p(target) + e (mean_v z_v - lse) */
-static nrl_status smooth(nrl_ctx *ctx, const nrl_batch *batch, double e, nrl_tensor **score)
+ *   (1 - s) log p(target) + s/V sum_v log p(v) = (1 - s) log p(target) + s (mean_v z_v - lse) */
+static nrl_expr smooth(nrl_expr score, const nrl_batch *batch, double s)
 {
-    nrl_tensor *logits, *lse, *sum, *mean, *even; /* logits [P,V], the others [P] */
-    NRL_TRY(nrl_batch_column(ctx, batch, "logits", &logits));
-    NRL_TRY(nrl_batch_column(ctx, batch, "lse", &lse));
-    NRL_TRY(nrl_op_sum_columns(ctx, logits, &sum));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, sum, e / (double)nrl_tensor_dim(logits, 1), 0, &mean));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, lse, -e, 0, &even));
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, mean, even, &even));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, *score, 1 - e, 0, score));
-    return nrl_op_binary(ctx, NRL_BINARY_ADD, *score, even, score);
+    nrl_expr logits = e_column(score.of, batch, "logits"), lse = e_column(score.of, batch, "lse"); /* [P,V], [P] */
+    if (e_status(lse)) return lse;
+    const double share = s / (double)nrl_tensor_dim(logits.tensor, 1);
+    nrl_expr mean = e_affine(e_apply(nrl_op_sum_columns, logits), share, 0), even = e_add(mean, e_affine(lse, -s, 0));
+    return e_add(e_affine(score, 1 - s, 0), even);
 }
 
-static nrl_status subtract_z(nrl_ctx *ctx, const nrl_batch *batch, double weight, nrl_tensor **score)
-{
-    nrl_tensor *lse, *square;
-    NRL_TRY(nrl_batch_column(ctx, batch, "lse", &lse));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, lse, 0, 0, &square));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, square, -weight, 0, &square));
-    return nrl_op_binary(ctx, NRL_BINARY_ADD, *score, square, score);
-}
-
-/* sums[0] = -sum_i w_i s_i with the score s_i = log p(target of row i | its prefix), smoothed, less z_loss lse_i^2 */
+/* sums[0] = -sum_i w_i s_i with the score s_i = log p(target of row i | its prefix), smoothed, less z_loss lse_i^2. In
+ * dft (Wu et al. 2025) a row's weight is multiplied by its own probability, which gets no gradient. */
 static nrl_status sft_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
     const sft_options *o = self;
-    nrl_tensor *score, *weights, *each, *sum; /* [P] f32 each, sum [1] */
-    NRL_TRY(nrl_batch_column(ctx, batch, "logps", &score));
-    NRL_TRY(row_weights(o, ctx, batch, &weights));
-    if (o->loss == SFT_DFT) NRL_TRY(times_probability(ctx, score, &weights));
-    if (o->label_smoothing > 0) NRL_TRY(smooth(ctx, batch, o->label_smoothing, &score));
-    if (o->z_loss > 0) NRL_TRY(subtract_z(ctx, batch, o->z_loss, &score));
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, score, weights, &each));
-    NRL_TRY(nrl_op_sum(ctx, each, &sum));
-    return nrl_op_unary(ctx, NRL_UNARY_NEG, sum, 0, 0, &sums[0]);
+    nrl_exprs e = {ctx, NRL_OK};
+    nrl_expr score = e_column(&e, batch, "logps"), weights = row_weights(&e, o, batch); /* [P] f32 each */
+    if (o->loss == SFT_DFT) weights = e_mul(weights, e_exp(e_detach(score)));
+    if (o->label_smoothing > 0) score = smooth(score, batch, o->label_smoothing);
+    if (o->z_loss > 0) score = e_add(score, e_affine(e_square(e_column(&e, batch, "lse")), -o->z_loss, 0));
+    return e_store(e_neg(e_sum(e_mul(score, weights))), &sums[0]);
 }
 
 static bool sft_detaches(void *self)
