@@ -81,13 +81,13 @@ static void add_model(buffer *b, const nrl_node *model, const nrl_node *adapter)
     else
         buffer_print(b, "           random weights, seed %lld\n", (long long)plan_int(model, "seed"));
     if (!adapter) return;
-    const char *summary = plan_string(adapter, "summary");
+    const char *summary = plan_string(adapter, "summary"), *base = plan_string(adapter, "base");
     double trained = plan_f64(adapter, "trained"), frozen = plan_f64(adapter, "frozen");
-    buffer_print(b, "%-10s %s%son %lld modules; %s parameters are trained (%.3g %%, %s), %s frozen (%s)\n",
+    buffer_print(b, "%-10s %s%son %lld modules; %s parameters are trained (%.3g %%, %s), %s frozen (%s%s%s)\n",
                  plan_string(adapter, "name"), summary, *summary ? " " : "", (long long)plan_int(adapter, "modules"),
                  plan_count(adapter, "trained"), 100 * trained / (trained + frozen),
-                 plan_size(adapter, "trained_bytes"), plan_count(adapter, "frozen"),
-                 plan_size(adapter, "frozen_bytes"));
+                 plan_size(adapter, "trained_bytes"), plan_count(adapter, "frozen"), plan_size(adapter, "frozen_bytes"),
+                 *base ? " in " : "", base);
     if (nrl_node_find(adapter, "weights"))
         buffer_print(b, "           adapters from %s\n", plan_string(adapter, "weights"));
 }

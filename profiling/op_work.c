@@ -48,6 +48,7 @@ WEIGHT(square_sum, x, B(x))
 WEIGHT(dropout, y, B(x) + B(y))
 WEIGHT(split16, wide, B(wide) + B(high) + B(low))
 WEIGHT(quantize, x, B(x) + B(q) + B(scale))
+WEIGHT(dequantize, x, B(x) + B(q) + B(scale) + B(nested))
 
 static op_work work_of_gemm(const void *args, double flops)
 {

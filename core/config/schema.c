@@ -23,6 +23,9 @@ static const nrl_option model_rows[] = {
 
 const nrl_option adapter_rows[] = {
     NRL_OPT_PATH(config_adapter, use, "", "an adapter on disk to start from; its settings are used"),
+    NRL_OPT_ENUM(config_adapter, base, "full", "full|nf4|fp4|int8",
+                 "how the frozen matrices are stored: in the precision of the run, or quantized as by bitsandbytes (4 "
+                 "bits with double quantization, 8 bits by row)"),
 };
 const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
 

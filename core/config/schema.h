@@ -22,6 +22,7 @@ typedef struct {
     config_component component; /* name NULL = everything is trained */
     const char *section;        /* what the config calls it: "adapter", or the plugin's name */
     const char *use;            /* an adapter on disk, "" = none */
+    int64_t base;               /* quantize_kind of the frozen matrices */
 } config_adapter;
 
 typedef enum {

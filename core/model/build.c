@@ -267,7 +267,7 @@ int64_t model_n_params(const model *m)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < m->n_params; i++)
-        n += m->params[i]->whole;
+        if (!m->params[i]->packs) n += m->params[i]->whole;
     return n;
 }
 
@@ -295,9 +295,10 @@ double model_unit_flops(const model *m, int32_t u)
     const model_unit *unit = &m->units[u];
     double flops = 0;
     if (u == 0 && m->n_units > 1) return 0; /* the first unit only looks up rows, also of a tied head */
-    for (int32_t i = 0; i < unit->n_uses; i++)
-        if (is_multiplied(m, unit->uses[i]))
-            flops += (unit->uses[i]->trained ? 6.0 : 4.0) * (double)unit->uses[i]->numel;
+    for (int32_t i = 0; i < unit->n_uses; i++) {
+        const nrl_param *p = unit->uses[i]->packs ? unit->uses[i]->packs : unit->uses[i];
+        if (is_multiplied(m, p)) flops += (p->trained ? 6.0 : 4.0) * (double)p->numel;
+    }
     return flops;
 }
 

@@ -136,7 +136,7 @@ nrl_status weights_check_adapters(const weight_files *w, const model *m)
         const nrl_param *p = m->params[i];
         const nrl_part *part = &p->parts[0];
         const nrl_format_tensor *t = weights_find(w, p->name);
-        if (i < m->n_own && !t) continue; /* not trained whole */
+        if (p->packs || (i < m->n_own && !t)) continue; /* a store; not trained whole */
         if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' is missing", w->info.path, p->name);
         if (t->dtype == NRL_DTYPE_NONE)
             return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has type %.40s, expected F32, BF16 or F16", t->file, t->name,

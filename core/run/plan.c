@@ -86,13 +86,16 @@ static void plan_model(arena *a, nrl_node *plan, const session *se)
     if (!from) node_append_int(a, map, "seed", se->config.train.seed);
     if (!m->adapters) return;
     int64_t trained = model_n_trained(m), frozen = model_n_params(m) - trained;
-    int64_t size = (int64_t)nrl_dtype_size(session_compute(se));
+    int64_t size = (int64_t)nrl_dtype_size(session_compute(se)), held = 0;
+    for (int32_t i = 0; i < m->n_params; i++) /* by the shapes of one rank */
+        if (!m->params[i]->trained && !m->params[i]->packing) held += m->params[i]->whole;
     const adapter_set *s = m->adapters;
     map = PLAN_SECTION(a, plan, "adapter", {"modules", s->n}, {"trained", trained}, {"frozen", frozen},
-                       {"trained_bytes", trained * size}, {"frozen_bytes", frozen * size});
+                       {"trained_bytes", trained * size}, {"frozen_bytes", held * size});
     plan_put_text(a, map, "name", s->table->plugin.name);
     plan_put_text(a, map, "summary", s->table->summary ? s->table->summary(s->self) : NULL);
     plan_put_text(a, map, "weights", se->origin.adapter_dir);
+    plan_put_text(a, map, "base", se->origin.quantized ? quantize_name(se->origin.quantized) : NULL);
 }
 
 static void plan_train(arena *a, nrl_node *plan, const session *se)
@@ -125,7 +128,7 @@ static int64_t plan_held_by(const session *se, int32_t index)
     int64_t n = 0;
     for (int32_t i = 0; i < se->model->n_params; i++) {
         const bool *owner_stages = se->model->params[i]->parts[0].layout.owner_stages;
-        if (!owner_stages || owner_stages[index]) n += se->model->params[i]->numel;
+        if (!se->model->params[i]->packs && (!owner_stages || owner_stages[index])) n += se->model->params[i]->numel;
     }
     return n;
 }

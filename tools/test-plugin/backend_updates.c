@@ -1,6 +1,6 @@
 /*
- * backend_updates.c - split16 (nrl/param.h), bit-exact, quantize (nrl/optimizer.h), and adamw: compared with the
- * published formula, and with bit-identical results for an f32 master and a split master.
+ * backend_updates.c - split16 (nrl/param.h), bit-exact, quantize (nrl/optimizer.h), dequantize, and adamw: compared
+ * with the published formula, and with bit-identical results for an f32 master and a split master.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -323,6 +323,65 @@ static void check_quantize(suite *s, int64_t block)
     free(z);
 }
 
+/* ---- dequantize ---- */
+
+typedef struct {
+    float back[N_QUANTIZED], code[CODES], scale[N_QUANTIZED], nested[2], nested_code[CODES], offset;
+    uint8_t q[N_QUANTIZED], nested_q[N_QUANTIZED];
+} dequantized;
+
+/* Codes and scales are random: any byte is a code. */
+static void check_dequantize(suite *s, int n_codes, int64_t block, uint32_t dtype)
+{
+    const bool nested = n_codes == 16;
+    const int64_t n_blocks = (N_QUANTIZED + block - 1) / block;
+    dequantized *z = mem_alloc(sizeof *z), *back = mem_alloc(sizeof *back);
+    suite_case(s, "dequantize %d codes in blocks of %lld to %s", n_codes, (long long)block,
+               nrl_dtype_name((nrl_dtype)dtype));
+    for (int i = 0; i < CODES; i++) {
+        z->code[i] = (float)suite_uniform(s, -1, 1);
+        z->nested_code[i] = (float)suite_uniform(s, -1, 1);
+    }
+    for (int i = 0; i < N_QUANTIZED; i++) {
+        z->q[i] = (uint8_t)suite_uniform(s, 0, 255.9);
+        z->nested_q[i] = (uint8_t)suite_uniform(s, 0, 255.9);
+        z->scale[i] = (float)suite_uniform(s, 0, 3);
+    }
+    z->nested[0] = 0.5F;
+    z->nested[1] = 2;
+    z->offset = 0.25F;
+    char *on = suite_array(s, z, sizeof *z);
+    const dequantized *there = (const dequantized *)(const void *)on;
+    nrl_dequantize_args a = {.size = sizeof a,
+                             .x = row_of(there->back, dtype, N_QUANTIZED),
+                             .q = row_of(there->q, NRL_DTYPE_U8, nested ? (N_QUANTIZED + 1) / 2 : N_QUANTIZED),
+                             .scale = nested ? row_of(there->nested_q, NRL_DTYPE_U8, n_blocks)
+                                             : row_of(there->scale, NRL_DTYPE_F32, n_blocks),
+                             .code = row_of(there->code, NRL_DTYPE_F32, n_codes),
+                             .block = block};
+    if (nested) {
+        a.nested = row_of(there->nested, NRL_DTYPE_F32, 2);
+        a.nested_code = row_of(there->nested_code, NRL_DTYPE_F32, CODES);
+        a.offset = row_of(&there->offset, NRL_DTYPE_F32, 1);
+    }
+    suite_ok(s, s->ops.dequantize(s->self, NULL, &a), "dequantize runs");
+    suite_read(s, back, on, sizeof *back);
+    int bad = -1;
+    for (int i = 0; i < N_QUANTIZED; i++) {
+        int64_t b = i / block;
+        int code = nested ? z->q[i / 2] >> (i % 2 ? 0 : 4) & 15 : z->q[i];
+        double scale = nested ? (double)z->nested_code[z->nested_q[b]] * (double)z->nested[b / 256] + (double)z->offset
+                              : (double)z->scale[b];
+        double want = (double)z->code[code] * scale;
+        double got = nrl_dtype_f64((nrl_dtype)dtype, (char *)back->back + (size_t)i * nrl_dtype_size((nrl_dtype)dtype));
+        if (!(fabs(got - want) <= (dtype == NRL_DTYPE_F32 ? 1e-6 : 1e-2) * (1 + fabs(want)))) bad = i;
+    }
+    report_check(s->report, bad < 0, "dequantize gives code times scale", "%s: element %d", s->what, bad);
+    suite_clear(s);
+    free(z);
+    free(back);
+}
+
 void suite_updates(suite *s)
 {
     static const int64_t sizes[] = {1, 17, 65, 5000};
@@ -334,6 +393,12 @@ void suite_updates(suite *s)
         }
     for (int64_t block = 64; s->ops.quantize && block <= 512; block *= 2)
         check_quantize(s, block);
+    for (int d = 0; s->ops.dequantize && d < s->n_dtypes; d++) {
+        check_dequantize(s, 16, 64, suite_dtypes[d]);
+        check_dequantize(s, 16, 10, suite_dtypes[d]);
+        check_dequantize(s, CODES, 33, suite_dtypes[d]);
+        check_dequantize(s, CODES, 8, suite_dtypes[d]);
+    }
     if (s->ops.split16) check_halves(s);
     if (s->ops.split16 && s->ops.adamw) check_encoded(s);
 }

@@ -233,6 +233,16 @@ typedef struct {
     int64_t block;
 } nrl_quantize_args;
 
+/* x = code[q] * scale of its block, for weights that are stored quantized (nrl/adapter.h): x [1,n] f32, bf16 or f16,
+ * contiguous; code f32 [1,256], q u8 [1,n], or code f32 [1,16] and two elements in a byte of q, the first in its upper
+ * half. scale [1,ceil(n/block)] is f32, or u8 and itself quantized: scale[i] stands for
+ * nested_code[scale[i]] * nested[i/256] + offset[0], f32 each. 16 codes: block is a multiple of 2. Optional. */
+typedef struct {
+    uint32_t size, reserved;
+    nrl_mat x, q, scale, code, nested, nested_code, offset;
+    int64_t block;
+} nrl_dequantize_args;
+
 /* Every operation and its argument struct, in the order of the table: new ones are appended. */
 /* clang-format off */
 #define NRL_OPS(X) \
@@ -262,7 +272,8 @@ typedef struct {
     X(square_sum, nrl_square_sum_args) \
     X(dropout, nrl_dropout_args) \
     X(split16, nrl_split16_args) \
-    X(quantize, nrl_quantize_args)
+    X(quantize, nrl_quantize_args) \
+    X(dequantize, nrl_dequantize_args)
 /* clang-format on */
 #define NRL_OP_MEMBER(name, args) nrl_status (*name)(void *self, nrl_stream *stream, const args *a);
 typedef struct {

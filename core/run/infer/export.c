@@ -16,7 +16,7 @@
 static nrl_status live_matrix(void *user, const char *name, int64_t n, float *out)
 {
     session *se = user;
-    storage_view view = {se->ctx, se->mesh};
+    storage_view view = {.ctx = se->ctx, .mesh = se->mesh};
     const nrl_param *p = model_param(se->model, name);
     NRL_ASSERT(p->whole, ==, n);
     return storage_gather(&view, p, 0, n, out);
@@ -25,12 +25,16 @@ static nrl_status live_matrix(void *user, const char *name, int64_t n, float *ou
 /* Adapters are added to the weights, as these are trained on: rounded to the compute dtype. */
 static nrl_status save_weights(session *se, const char *dir, const save_options *o)
 {
-    storage_view view = {se->ctx, se->mesh};
+    storage_view view = {.ctx = se->ctx, .mesh = se->mesh, .packed = origin_read};
     merge merged = {
         .base = storage_gather, .base_user = &view, .set = se->model->adapters, .matrix = live_matrix, .user = se};
     if (!se->model->adapters) return model_save(dir, se->model, storage_gather, &view, o);
+    origin_reader *base = NULL;
+    if (se->origin.quantized) NRL_TRY(origin_open(&se->origin, se->model, &base));
+    view.packed_user = base;
     nrl_status st = model_save(dir, se->model, merge_read, &merged, o);
     merge_free(&merged);
+    origin_close(base);
     return st;
 }
 
@@ -39,6 +43,7 @@ static nrl_status save_weights(session *se, const char *dir, const save_options 
 typedef struct {
     const session *se;
     origin_stream stream;
+    origin_reader *base;
 } saved_weights;
 
 static nrl_status saved_matrix(void *user, const char *name, int64_t n, float *out)
@@ -50,7 +55,7 @@ static nrl_status saved_matrix(void *user, const char *name, int64_t n, float *o
 static nrl_status saved_base(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     saved_weights *s = user;
-    storage_view view = {s->se->ctx, s->se->mesh};
+    storage_view view = {.ctx = s->se->ctx, .mesh = s->se->mesh, .packed = origin_read, .packed_user = s->base};
     return p->added ? origin_stream_read(&s->stream, p, begin, n, out) : storage_gather(&view, p, begin, n, out);
 }
 
@@ -61,8 +66,10 @@ static nrl_status save_saved_adapters(session *se, const char *from, const char 
     merge merged = {
         .base = saved_base, .base_user = &saved, .set = se->model->adapters, .matrix = saved_matrix, .user = &saved};
     NRL_TRY(checkpoint_open_signed(from, se->public_key, &saved.stream.c));
-    nrl_status st = model_save(dir, se->model, merge_read, &merged, o);
+    nrl_status st = se->origin.quantized ? origin_open(&se->origin, se->model, &saved.base) : NRL_OK;
+    if (st == NRL_OK) st = model_save(dir, se->model, merge_read, &merged, o);
     merge_free(&merged);
+    origin_close(saved.base);
     free(saved.stream.raw);
     checkpoint_close(saved.stream.c);
     return st;

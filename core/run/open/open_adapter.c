@@ -3,6 +3,7 @@
  * model; and what stands in the plan and in checkpoints of it. Everything else of a run sees parameters, some of which
  * are not trained.
  */
+#include "model/packed.h"
 #include "run/open/session.h"
 #include <string.h>
 
@@ -12,6 +13,13 @@ static nrl_status open_settings(session *se, nrl_node *settings, adapter_set *se
     const char *name = se->adapter->plugin.name;
     node_set(&se->memory, settings, "adapter", node_string(&se->memory, name, strlen(name)));
     return adapter_set_open(&se->memory, se->host, settings, set);
+}
+
+static bool option_is_core(const char *key)
+{
+    for (size_t i = 0; i < adapter_n_rows; i++)
+        if (!strcmp(adapter_rows[i].name, key)) return true;
+    return false;
 }
 
 /* The settings of an adapter on disk with what the config says beside `use`; the resolved config says what the run has,
@@ -29,7 +37,7 @@ static nrl_status adopt_settings(session *se, const nrl_adapter_model *scope, co
         return NRL_OK;
     }
     for (size_t i = 0; i < nrl_node_size(c->options); i++)
-        if (strcmp(nrl_node_key(c->options, i), "use") && nrl_node_kind(nrl_node_at(c->options, i)) > NRL_NODE_NULL)
+        if (!option_is_core(nrl_node_key(c->options, i)) && nrl_node_kind(nrl_node_at(c->options, i)) > NRL_NODE_NULL)
             return nrl_fail(NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own: leave it out",
                             nrl_node_place(nrl_node_at(c->options, i)), scope->section, nrl_node_key(c->options, i),
                             scope->section);
@@ -70,12 +78,13 @@ static nrl_status attach_saved(session *se, const nrl_adapter_model *scope)
     return st;
 }
 
-nrl_status open_adapter(session *se)
+static nrl_status attach(session *se)
 {
     const config_adapter *c = &se->config.adapter;
     adapter_set set = {0};
     nrl_node *settings = NULL;
     if (!se->adapter) return NRL_OK;
+    se->origin.quantized = (quantize_kind)c->base;
     const nrl_adapter_model scope = adapter_scope(&se->memory, se->model, c->section);
     if (*c->use) return attach_saved(se, &scope);
     NRL_TRY(se->adapter->choose(se->adapter_options, &scope, &se->memory, &settings));
@@ -84,6 +93,13 @@ nrl_status open_adapter(session *se)
     adapter_set_close(&set);
     if (st != NRL_OK) nrl_add_context("%s: %s", nrl_node_place(c->component.at), c->section);
     return st;
+}
+
+nrl_status open_adapter(session *se)
+{
+    NRL_TRY(attach(se));
+    if (se->origin.quantized) model_pack(se->model, se->origin.quantized, session_compute(se));
+    return NRL_OK;
 }
 
 /* ---- the weights beside it ---- */

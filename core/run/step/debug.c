@@ -110,7 +110,8 @@ static nrl_status check_slot(trainer *tr, nrl_slot slot, const char *what)
     uint64_t *own = mem_alloc(n * (ranks + 1) * sizeof *own), *all = own + n;
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
-        nrl_tensor *t = nrl_param_tensor(tr->session->model->params[i], slot);
+        const nrl_param *p = tr->session->model->params[i];
+        nrl_tensor *t = p->packs ? NULL : nrl_param_tensor(p, slot); /* shares of a store differ */
         own[i] = 0;
         if (t) st = hash_tensor(tr, t, &own[i]);
     }

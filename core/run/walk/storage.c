@@ -3,6 +3,7 @@
  */
 #include "run/walk/gradients.h"
 #include "run/walk/storage.h"
+#include "tensor/packed.h"
 #include "tensor/split16.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ typedef int64_t (*slot_room)(const storage_spec *spec, const nrl_param *p, nrl_s
 
 static bool is_held(const storage_spec *spec, const nrl_param *p)
 {
-    return layout_is_held(spec->mesh, spec->mesh ? nrl_mesh_rank(spec->mesh) : 0, p);
+    return !p->packing && layout_is_held(spec->mesh, spec->mesh ? nrl_mesh_rank(spec->mesh) : 0, p);
 }
 
 static int64_t room_whole(const storage_spec *spec, const nrl_param *p, nrl_slot slot)
@@ -215,6 +216,33 @@ static int64_t held_range_overlap(const held_range *r, int64_t begin, int64_t n,
     return *low < high ? high - *low : 0;
 }
 
+/* Fills the store p of a quantized weight. The source is asked for p, and gives the values of the weight, all of them
+ * on every rank: what a code stands for depends on the whole matrix. */
+static nrl_status load_packed(nrl_ctx *ctx, const nrl_param *p, held_range here, weights_source source, void *user)
+{
+    const nrl_param *w = p->packs;
+    const quantized_layout at = param_packed_layout(w);
+    nrl_tensor *store = param_exact(p), *view;
+    quantized_matrix v;
+    if (!store) return NRL_OK;
+    char *bytes = mem_try((size_t)at.bytes, p->name);
+    if (!bytes) return NRL_ERR_MEMORY;
+    nrl_status st = quantized_read(w->packing->kind, w->whole, w->parts[0].dims[1], source, user, p, &v);
+    if (st == NRL_OK) quantized_store(&v, &at, bytes);
+    for (held_range r = {.mesh = here.mesh, .rank = here.rank, .p = w, .work = true};
+         st == NRL_OK && held_range_next(&r);)
+        quantized_store_range(&v, &at, r.local, r.begin, r.n, bytes);
+    while (st == NRL_OK && held_range_next(&here)) {
+        st = tensor_flat_view(ctx, store, here.local, here.n, &view);
+        if (st != NRL_OK) break;
+        st = tensor_write(ctx, view, bytes + here.begin * (int64_t)nrl_dtype_size(nrl_tensor_dtype(store)));
+        tensor_release(ctx, view);
+    }
+    quantized_free(&v);
+    free(bytes);
+    return st;
+}
+
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user)
 {
     int64_t room = 1;
@@ -227,7 +255,8 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_so
         nrl_param *p = m->params[i];
         held_range r = {.mesh = mesh, .rank = mesh ? nrl_mesh_rank(mesh) : 0, .p = p};
         r.work = param_exact_numel(p) != layout_local_numel(mesh, p);
-        while (param_exact(p) && st == NRL_OK && held_range_next(&r))
+        if (p->packs) st = load_packed(ctx, p, r, source, user);
+        while (!p->packs && param_exact(p) && st == NRL_OK && held_range_next(&r))
             for (int64_t done = 0; done < r.n && st == NRL_OK; done += CHUNK) {
                 int64_t part = r.n - done < CHUNK ? r.n - done : CHUNK;
                 st = source(user, p, r.begin + done, part, buffer);
@@ -268,6 +297,7 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
 {
     const storage_view *v = user;
     int64_t got = 0;
+    if (p->packing) return v->packed(v->packed_user, p, begin, n, out);
     if (!v->mesh || layout_is_everywhere(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
     float *pack = mem_try((size_t)n * sizeof *pack, p->name);
     nrl_status st = pack ? NRL_OK : NRL_ERR_MEMORY;

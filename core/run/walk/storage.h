@@ -48,7 +48,9 @@ nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t 
  * a whole parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
 typedef struct {
     nrl_ctx *ctx;
-    nrl_mesh *mesh; /* NULL = one rank */
+    nrl_mesh *mesh;        /* NULL = one rank */
+    weights_source packed; /* of weights that are stored quantized; may be NULL if there are none */
+    void *packed_user;
 } storage_view;
 nrl_status storage_gather(void *view, const nrl_param *p, int64_t begin, int64_t n, float *out);
 

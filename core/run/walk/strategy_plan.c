@@ -2,6 +2,7 @@
  * strategy_plan.c - opens the strategies of all axes on a model: each writes layouts and answers. With stages
  * the other axes plan stage by stage (strategy.h); nothing is allocated on a device.
  */
+#include "model/packed.h"
 #include "run/walk/strategy.h"
 #include <string.h>
 
@@ -101,7 +102,14 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
 static nrl_status open_member(const planning *p, const strategy_choice *choice, const view *v, bool own,
                               strategy_member *one)
 {
-    *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, v, !own)};
+    /* A quantized weight has a width that is divided; all else is its store's. */
+    view seen = *v;
+    seen.params = arena_alloc(&p->s->memory, (size_t)v->n_params * sizeof *seen.params);
+    seen.n_params = 0;
+    for (int32_t i = 0; i < v->n_params; i++)
+        if (!v->params[i]->packing || choice->axis->divides == NRL_DIVIDES_WIDTH)
+            seen.params[seen.n_params++] = v->params[i];
+    *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, &seen, !own)};
     nrl_status st = one->table->create(choice->options, p->setup->mesh, &one->self);
     if (st != NRL_OK)
         one->self = NULL; /* whatever a failed create left there */
@@ -109,6 +117,7 @@ static nrl_status open_member(const planning *p, const strategy_choice *choice, 
         st = one->table->plan(one->self, &one->plan);
     for (int32_t i = 0; i < v->n_params; i++)
         layout_settle(p->setup->mesh, v->params[i]);
+    if (st == NRL_OK) st = model_settle_packed(p->setup->m, p->setup->compute);
     if (st == NRL_OK) st = check_answer(p, one);
     if (st != NRL_OK) nrl_add_context("parallel strategy '%s'", one->table->plugin.name);
     if (st != NRL_OK && choice->at) nrl_add_context("%s", nrl_node_place(choice->at));

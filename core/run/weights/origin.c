@@ -157,6 +157,9 @@ struct origin_reader {
     weight_files *start;
     adapter_set start_set;
     merge merge_stream, merge_start;
+    quantize_kind quantized;
+    quantized_matrix packed; /* of packed_of */
+    const nrl_param *packed_of;
 };
 
 /* Whether the origin has a parameter that an algorithm added: itself, not the weights below it. */
@@ -196,6 +199,21 @@ static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_
     return NRL_OK;
 }
 
+/* With the values that are trained on: those of quantized weights. */
+static nrl_status read_base(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    origin_reader *r = user;
+    if (!r->quantized || !adapter_fits(r->m, p)) return read_own(r, p, begin, n, out);
+    if (r->packed_of != p) {
+        quantized_free(&r->packed);
+        r->packed_of = NULL;
+        NRL_TRY(quantized_read(r->quantized, p->whole, p->parts[0].dims[1], read_own, r, p, &r->packed));
+        r->packed_of = p;
+    }
+    quantized_decode(&r->packed, begin, n, out);
+    return NRL_OK;
+}
+
 static nrl_status start_matrix(void *user, const char *name, int64_t n, float *out)
 {
     return weights_read_tensor(user, name, 0, n, out);
@@ -204,8 +222,9 @@ static nrl_status start_matrix(void *user, const char *name, int64_t n, float *o
 nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;
+    if (p->packs) return read_own(r, p->packs, begin, n, out); /* to be quantized_matrix */
     if (p->index < r->m->n_own)
-        return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_own(r, p, begin, n, out);
+        return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_base(r, p, begin, n, out);
     if (r->start) return weights_read_tensor(r->start, p->name, begin, n, out);
     model_init_values(p, r->seed, begin, n, out);
     return NRL_OK;
@@ -231,7 +250,7 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
                         MAX_DEPTH);
     NRL_TRY(origin_open(&base, r->m, &r->below));
     r->merge_stream =
-        (merge){.base = read_own, .base_user = r->below, .set = &r->set, .matrix = stream_matrix, .user = &r->stream};
+        (merge){.base = read_base, .base_user = r->below, .set = &r->set, .matrix = stream_matrix, .user = &r->stream};
     return NRL_OK;
 }
 
@@ -242,7 +261,7 @@ static nrl_status open_start(origin_reader *r, const model_origin *o)
     if (r->m->adapters) return weights_check_adapters(r->start, r->m);
     NRL_TRY(origin_adapter_set(r->start, o->formats->host, &r->memory, &r->start_set));
     r->merge_start =
-        (merge){.base = read_own, .base_user = r, .set = &r->start_set, .matrix = start_matrix, .user = r->start};
+        (merge){.base = read_base, .base_user = r, .set = &r->start_set, .matrix = start_matrix, .user = r->start};
     return NRL_OK;
 }
 
@@ -262,6 +281,7 @@ nrl_status origin_open(const model_origin *o, const model *m, origin_reader **ou
     origin_reader *r = mem_alloc(sizeof *r);
     r->m = m;
     r->seed = o->seed;
+    r->quantized = o->quantized;
     nrl_status st = open_reader(r, o);
     bool random = !o->dir && !o->checkpoint;
     for (int32_t i = 0; st == NRL_OK && !o->depth && !random && i < m->n_own; i++)
@@ -279,6 +299,7 @@ void origin_close(origin_reader *r)
     if (!r) return;
     merge_free(&r->merge_stream);
     merge_free(&r->merge_start);
+    quantized_free(&r->packed);
     adapter_set_close(&r->set);
     adapter_set_close(&r->start_set);
     origin_close(r->below);
@@ -350,6 +371,11 @@ nrl_status origin_key(const model_origin *o, char key[33])
     char both[2 * 33];
     memset(key, 0, 33);
     NRL_TRY(own_key(o, key));
+    if (o->quantized) {
+        char *text = mem_printf("%s %s", key, quantize_name(o->quantized));
+        hash_bytes(text, strlen(text), key);
+        free(text);
+    }
     if (!o->adapter_dir) return NRL_OK;
     memcpy(both, key, 33);
     NRL_TRY(origin_adapter_key(o, both + 33));

@@ -8,6 +8,7 @@
 #define RUN_ORIGIN_H
 #include "base/hash.h"
 #include "base/inputs.h"
+#include "base/quantize.h"
 #include "checkpoint/checkpoint.h"
 #include "model/weights.h"
 #include "run/walk/storage.h"
@@ -21,6 +22,7 @@ typedef struct {
     const nrl_format *adapter_format; /* of the next */
     const char *adapter_dir;          /* NULL = none: values of the model's adapters, else by seed; added to
                                          the weights of a model that carries none */
+    quantize_kind quantized;          /* its linear weights have the values of this storage; adapters are added then */
     int depth;                        /* checkpoints of adapters that stand on it, one on the other */
     const format_scope *formats;      /* where its base's format is looked for; set by the caller of origin_find */
     const sign_public_key *signer; /* that any checkpoint in it must be signed by; NULL = anybody. Set by the caller of

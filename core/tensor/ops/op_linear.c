@@ -3,6 +3,7 @@
  * R rows, K inputs, M outputs. The product itself accumulates weight gradients, in f32.
  */
 #include "tensor/ops/adapter.h"
+#include "tensor/packed.h"
 #include "tensor/ops/tp_region.h"
 #include "tensor/tape/tape.h"
 
@@ -26,19 +27,28 @@ static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, boo
     return backend_gemm(ctx, &g);
 }
 
+/* The product with g->b, the weight: of a quantized one, with its values, which live as long as the product. */
+static nrl_status gemm_weight(nrl_ctx *ctx, nrl_gemm_args *g, const nrl_param *w)
+{
+    nrl_tensor *temporary;
+    NRL_TRY(param_unpack(ctx, w, &temporary, &g->b));
+    if (!temporary) {
+        g->weight_key = w->key;
+        g->weight_version = w->version;
+    }
+    nrl_status st = backend_gemm(ctx, g);
+    tensor_release(ctx, temporary);
+    return st;
+}
+
 /* The gradient of input i, which the forward multiplied by alpha W^T: dX[R,K] += alpha dY[R,M] W[M,K] */
 static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_param *w, double alpha)
 {
-    nrl_gemm_args g = {.size = sizeof g,
-                       .a = tensor_mat(nrl_tape_grad(node, 0)),
-                       .alpha = alpha,
-                       .weight_key = w->key,
-                       .weight_version = w->version};
+    nrl_gemm_args g = {.size = sizeof g, .a = tensor_mat(nrl_tape_grad(node, 0)), .alpha = alpha};
     nrl_tensor *dx;
-    NRL_TRY(param_work(w, &g.b));
     NRL_TRY(tape_grad_target(ctx, node, i, &dx, &g.overwrite));
     g.c = tensor_mat(dx);
-    NRL_TRY(backend_gemm(ctx, &g));
+    NRL_TRY(gemm_weight(ctx, &g, w));
     return g.overwrite ? nrl_tape_give(ctx, node, i, dx) : NRL_OK;
 }
 
@@ -74,28 +84,15 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor *u,
                                  nrl_param *up, double scale, nrl_tensor **y)
 {
-    nrl_gemm_args g = {.size = sizeof g,
-                       .transpose_b = true,
-                       .overwrite = true,
-                       .a = tensor_mat(x),
-                       .alpha = 1,
-                       .weight_key = w->key,
-                       .weight_version = w->version};
-    NRL_TRY(param_work(w, &g.b));
+    nrl_gemm_args g = {.size = sizeof g, .transpose_b = true, .overwrite = true, .a = tensor_mat(x), .alpha = 1};
     if (b && adds) NRL_TRY(param_work(b, &g.bias));
     NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
     g.c = tensor_mat(*y);
-    NRL_TRY(backend_gemm(ctx, &g));
+    NRL_TRY(gemm_weight(ctx, &g, w));
     if (u) {
-        nrl_gemm_args more = {.size = sizeof more,
-                              .transpose_b = true,
-                              .a = tensor_mat(u),
-                              .c = tensor_mat(*y),
-                              .alpha = scale,
-                              .weight_key = up->key,
-                              .weight_version = up->version};
-        NRL_TRY(param_work(up, &more.b));
-        NRL_TRY(backend_gemm(ctx, &more));
+        nrl_gemm_args more = {
+            .size = sizeof more, .transpose_b = true, .a = tensor_mat(u), .c = tensor_mat(*y), .alpha = scale};
+        NRL_TRY(gemm_weight(ctx, &more, up));
     }
     linear_attributes at = {w, b, u ? up : NULL, scale};
     nrl_tape_record r = {.name = "linear",

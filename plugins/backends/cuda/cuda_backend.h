@@ -108,7 +108,7 @@ nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n)
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
     X(glu_grad) X(adamw) X(dropout) X(reduce) X(square_sum) X(softmax) X(softmax_grad)  \
     X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)  \
-    X(split16)
+    X(split16) X(dequantize)
 /* clang-format on */
 /* Operations whose arguments do not begin with their size. */
 #define CUDA_PLAIN_OPS(X) X(attention_grad)

@@ -6,10 +6,10 @@
  */
 #include "../common/betas.h"
 #include "../common/vector.h"
-#include <math.h>
+#include "base/quantize.h"
 #include <stdlib.h>
 
-enum { BLOCK = 256, CODES = 256, EXPONENTS = 7 };
+enum { BLOCK = 256, CODES = QUANTIZE_CODES };
 
 typedef struct {
     double weight_decay;
@@ -34,30 +34,6 @@ typedef struct {
     float codes[2][CODES]; /* of the first moment, which has a sign, and of the second */
 } adamw8bit;
 
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-/* The dynamic map: for exponent i = 0 .. 6 the middles of 2^i (without a sign 2^(i+1)) equal parts of [0.1, 1], times
- * 10^(i-6), and with a sign their negatives; and 0 and 1. */
-static void fill_codes(bool has_sign, float *codes)
-{
-    int n = 0;
-    for (int i = 0; i < EXPONENTS; i++) {
-        int parts = has_sign ? 1 << i : 2 << i;
-        for (int k = 0; k < parts; k++) {
-            double middle = (0.1 + 0.9 * k / parts + 0.1 + 0.9 * (k + 1) / parts) / 2 * pow(10, i - (EXPONENTS - 1));
-            codes[n++] = (float)middle;
-            if (has_sign) codes[n++] = (float)-middle;
-        }
-    }
-    codes[n++] = 0;
-    codes[n++] = 1;
-    qsort(codes, CODES, sizeof *codes, by_size);
-}
-
 static nrl_status adamw8bit_check(const void *options)
 {
     double unused[2];
@@ -73,8 +49,8 @@ static nrl_status adamw8bit_create(const void *options, void **self)
     if (!a) return nrl_fail(NRL_ERR_MEMORY, "out of memory for optimizer 'adamw8bit'");
     a->adamw = (nrl_adamw){sizeof a->adamw, betas[0], betas[1], o->eps, o->weight_decay};
     a->min_8bit_size = o->min_8bit_size;
-    fill_codes(true, a->codes[0]);
-    fill_codes(false, a->codes[1]);
+    quantize_dynamic_map(true, a->codes[0]);
+    quantize_dynamic_map(false, a->codes[1]);
     *self = a;
     return NRL_OK;
 }

@@ -247,6 +247,7 @@ APART_OP(square_sum, MAT(x), PTR(out))
 APART_OP(dropout, MAT(x), MAT(y), PTR(rows))
 APART_OP(split16, MAT(wide), MAT(high), MAT(low))
 APART_OP(quantize, MAT(x), MAT(q), MAT(scale), MAT(code))
+APART_OP(dequantize, MAT(x), MAT(q), MAT(scale), MAT(code), MAT(nested), MAT(nested_code), MAT(offset))
 
 #define APART_ENTRY(name, args) .name = apart_op_##name,
 static const nrl_ops apart_ops = {.size = sizeof(nrl_ops), NRL_OPS(APART_ENTRY)};
