@@ -78,6 +78,12 @@ static const nrl_option train_rows[] = {
     NRL_OPT_ENUM(config_train, gradients, "fp32", "fp32|bf16",
                  "with bf16: the precision of stored gradients; each micro-batch is summed in fp32, then rounded and "
                  "added, so fewer micro-batches per step lose less"),
+    NRL_OPT_NODE(config_train, trainable, "[]",
+                 "the only parameters that are trained: a list of patterns of names, as of files ('*.norm.weight')"),
+    NRL_OPT_NODE(config_train, freeze, "[]", "parameters that are not trained, likewise; after trainable"),
+    NRL_OPT_F64(
+        config_train, neftune_alpha, "0", 0, 1e6,
+        "NEFTune: adds random numbers of up to alpha / sqrt(length * width) to the embedded tokens of a sample"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "MiB of logits of a micro-batch that are kept until the backward pass if a loss needs whole batches; "
                 "the rest is recomputed with the same results"),

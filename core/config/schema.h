@@ -111,6 +111,8 @@ typedef struct {
     int64_t nan_limit;
     double diverge_factor; /* 0 = off */
     bool check_gradient;
+    const nrl_node *trainable, *freeze; /* patterns of names */
+    double neftune_alpha;
     int64_t logits_mb;
     bool deterministic;
 } config_train;

@@ -69,6 +69,11 @@ void ctx_set_random(nrl_ctx *ctx, uint64_t key)
     ctx->n_random = 0;
 }
 
+void ctx_set_noise(nrl_ctx *ctx, double alpha)
+{
+    ctx->noise = alpha;
+}
+
 void ctx_set_adapters(nrl_ctx *ctx, bool on)
 {
     ctx->adapters_off = !on;

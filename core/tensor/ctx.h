@@ -25,6 +25,10 @@ void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
  */
 void ctx_set_random(nrl_ctx *ctx, uint64_t key);
 
+/* Sets alpha of NEFTune (Jain et al. 2023): where random numbers are on, each embedded token of a sample of L tokens
+ * gets numbers from [-1, 1) times alpha / sqrt(L D), which depend on sample and position alone. 0 = off. */
+void ctx_set_noise(nrl_ctx *ctx, double alpha);
+
 /* Switches adapters (tensor/ops/adapter.h) off and on. While they are off, operations compute the base model. */
 void ctx_set_adapters(nrl_ctx *ctx, bool on);
 

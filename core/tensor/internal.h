@@ -77,6 +77,7 @@ struct nrl_ctx {
     tp_region_answer tp_regions; /* NULL = identity */
     void *tp_regions_user;
     uint64_t random_key; /* 0 = dropout is off */
+    double noise;        /* ctx_set_noise */
     uint64_t n_random;
 
     pending_metric *metrics;
@@ -162,6 +163,8 @@ nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, i
 /* ---- param.c ---- */
 /* The WEIGHT of p as a matrix [dims[0], rest]; vectors are 1 x n. */
 nrl_status param_work(const nrl_param *p, nrl_mat *mat);
+/* Adds the noise of ctx_set_noise to the embedded tokens y [N,D], which no operation has read yet. */
+nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y);
 /* The GRAD of p likewise. *overwrite tells the caller to overwrite instead of add; the next call returns false. If p is
  * frozen or NULL, *mat is absent and the result NRL_OK. */
 nrl_status param_grad(nrl_param *p, nrl_mat *mat, bool *overwrite);

@@ -75,6 +75,7 @@ nrl_status session_open_device(session *se)
     ctx_allow_loss_metrics(se->ctx, false);
     ctx_set_compute(se->ctx, session_compute(se));
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
+    ctx_set_noise(se->ctx, se->config.train.neftune_alpha);
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;
     NRL_TRY(plan_storage(se, &setup));

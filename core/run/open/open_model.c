@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "model/find.h"
 #include "run/open/session.h"
+#include <fnmatch.h>
 #include <string.h>
 
 /* An error of `key` in `section` is told with file, line and column, where the key was written. */
@@ -61,6 +62,36 @@ static nrl_status add_params(session *se)
     return NRL_OK;
 }
 
+/* Patterns of train.trainable and then of train.freeze. */
+static nrl_status choose_trained(session *se)
+{
+    static const char *const keys[] = {"trainable", "freeze"};
+    const nrl_node *const lists[] = {se->config.train.trainable, se->config.train.freeze};
+    model *m = se->model;
+    for (int k = 0; k < 2; k++) {
+        if (nrl_node_kind(lists[k]) > NRL_NODE_NULL && nrl_node_kind(lists[k]) != NRL_NODE_LIST)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: train.%s: expected a list of patterns", nrl_node_place(lists[k]),
+                            keys[k]);
+        for (size_t j = 0; j < nrl_node_size(lists[k]); j++) {
+            const nrl_node *at = nrl_node_at(lists[k], j);
+            const char *pattern = nrl_node_string(at, "");
+            bool any = false;
+            for (int32_t i = 0; i < m->n_own; i++) {
+                nrl_param *p = m->params[i];
+                bool matches = !fnmatch(pattern, p->name, 0);
+                any = any || matches;
+                if (!k && !j && !p->added) p->trained = false;
+                if (matches) p->trained = !k;
+            }
+            if (!any || se->adapter)
+                return nrl_fail(NRL_ERR_CONFIG, "%s: train.%s: '%s' %s%s", nrl_node_place(at), keys[k], pattern,
+                                any ? "has no effect with " : "matches no parameter, such as ",
+                                any ? se->config.adapter.section : m->params[m->n_own / 2]->name);
+        }
+    }
+    return model_n_trained(m) ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "train.freeze: nothing is left to train");
+}
+
 nrl_status session_open_model(session *se)
 {
     const nrl_node *config;
@@ -75,6 +106,7 @@ nrl_status session_open_model(session *se)
                                "algorithm '%s' reads logits, but the model has a score in the place of "
                                "its output layer, and so it has no logits",
                                se->algorithm->plugin.name));
+    NRL_TRY(choose_trained(se));
     NRL_TRY(open_adapter(se));
     int64_t most = se->model->info.max_positions, wanted = se->config.data.max_length;
     bool is_default = !nrl_node_find(nrl_node_find(se->tree, "data"), "max_length");

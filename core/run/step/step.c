@@ -88,7 +88,8 @@ static uint64_t random_key(const trainer *tr)
 {
     const uint64_t of[] = {(uint64_t)tr->session->config.train.seed, (uint64_t)tr->progress.step};
     const model *m = tr->session->model;
-    return m->is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
+    const bool is_random = m->is_random || tr->session->config.train.neftune_alpha > 0;
+    return is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
 /* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known; `squares`

@@ -6,6 +6,7 @@
  */
 #include "tensor/tape/tape.h"
 #include <nrl/custom_op.h>
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct {
@@ -67,6 +68,29 @@ static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_te
     if (st == NRL_OK) *made = tensor_retain(t);
     free(rows);
     return st;
+}
+
+nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y)
+{
+    const nrl_batch *b = ctx->batch;
+    nrl_tensor *noise;
+    if (!(ctx->noise > 0) || !ctx->random_key) return NRL_OK;
+    const uint64_t key = mix(ctx->random_key ^ mix(ctx->n_random++));
+    float *values = mem_try((size_t)y->numel * sizeof *values, "the noise of embeddings");
+    if (!values) return NRL_ERR_MEMORY;
+    for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
+        const int64_t length = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
+        const double most = ctx->noise / sqrt((double)length * (double)y->cols);
+        const uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
+        for (int64_t i = b->cu_seqlens[s]; i < b->cu_seqlens[s + 1]; i++) {
+            const uint64_t token = key ^ mix(sample ^ (uint64_t)(uint32_t)b->positions[i]);
+            for (int64_t c = 0; c < y->cols; c++) /* 53 random bits, in [-1, 1) */
+                values[i * y->cols + c] = (float)(most * ((double)(mix(token + (uint64_t)c) >> 11) * 0x1p-52 - 1));
+        }
+    }
+    nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){y->rows, y->cols}, values, &noise);
+    free(values);
+    return st == NRL_OK ? nrl_tensor_add(ctx, noise, y) : st;
 }
 
 nrl_status nrl_ctx_random(nrl_ctx *ctx, uint64_t *key, const uint64_t **rows)

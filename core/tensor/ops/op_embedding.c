@@ -78,12 +78,15 @@ nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
 {
     NRL_TRY(check(ctx, table));
     NRL_TRY(check_range(table, ctx->batch->tokens, ctx->batch->n_tokens, "token id"));
-    if (!param_is_sharded(table)) return lookup(ctx, table, ctx->index.tokens, y);
-    nrl_tensor *index, *mask, *rows;
-    NRL_TRY(local_rows(ctx, table, &index, &mask));
-    NRL_TRY(lookup(ctx, table, index, &rows));
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, mask, &rows));
-    return nrl_op_tp_region(ctx, NRL_TP_REGION_EMBED_OUT, rows, y);
+    if (param_is_sharded(table)) {
+        nrl_tensor *index, *mask, *rows;
+        NRL_TRY(local_rows(ctx, table, &index, &mask));
+        NRL_TRY(lookup(ctx, table, index, &rows));
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, mask, &rows));
+        NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_EMBED_OUT, rows, y));
+    } else
+        NRL_TRY(lookup(ctx, table, ctx->index.tokens, y));
+    return embedding_noise(ctx, *y);
 }
 
 nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
