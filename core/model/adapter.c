@@ -169,8 +169,10 @@ static nrl_status adapter_attach(model *m, int32_t module)
     *site = (nrl_adapter_site){.table = set->table, .self = set->self, .module = module, .weight = w};
     const nrl_adapter_target target = adapter_target(w, set->modules[module]);
     NRL_TRY(adapter_declare(set, module, &target, &declared));
-    for (; site->n < declared.n; site->n++)
-        site->params[site->n] = new_param(m, &declared.specs[site->n]);
+    for (; site->n < declared.n; site->n++) {
+        nrl_param *p = site->params[site->n] = new_param(m, &declared.specs[site->n]);
+        p->adapts = w;
+    }
     w->adapter = site;
     return NRL_OK;
 }

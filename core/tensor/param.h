@@ -25,6 +25,7 @@ struct nrl_param {
     uint64_t key;                           /* unique in the process, never 0 */
     uint64_t version;                       /* starts at 1; increases when WEIGHT changes */
     const struct param_packing *packing;    /* of a frozen weight without slots, stored in another, see packed.h */
+    const nrl_param *adapts;                /* of an adapter's parameter: its weight */
     nrl_param *packs;                       /* the weight that is stored in this parameter; NULL = none */
     const struct nrl_adapter_site *adapter; /* the adapter of a linear weight, see tensor/ops/adapter.h; NULL = none */
     nrl_tensor *slots[NRL_SLOT_COUNT];      /* borrowed */

@@ -133,8 +133,8 @@ run 0 run config.yaml out=used resume=auto lora='{use: adapter}' train.steps=3
 run 0 resume used train.steps=4
 cp -r adapter dora
 sed 's/"use_dora": false/"use_dora": true/' adapter/adapter_config.json >dora/adapter_config.json
-run 2 check config.yaml out=none lora='{use: dora}'
-has err "use_dora is true, which is not supported"
+run 65 check config.yaml out=none lora='{use: dora}'
+has err "use_dora is true, but"
 
 # ---- several ranks ----
 

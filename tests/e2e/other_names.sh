@@ -44,7 +44,7 @@ YAML
 run 2 check bad.yaml
 has err "error: 15 mistakes in the config"
 for text in "bad.yaml:1:9: model 'nowhere': no such directory" \
-    "model.load_in_4bit: unknown key; it is lora.base: nf4 here" \
+    "model.load_in_4bit: unknown key; it is adapter.base here, nf4" \
     "base_model: unknown key; it is model.path here" \
     "data.train: nothing.jsonl: No such file or directory" \
     "data.cutoff_len: unknown key; it is data.max_length here" \

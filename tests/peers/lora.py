@@ -18,7 +18,10 @@ BOUND = 2e-5  # of a mean loss; both compute in fp32
 NRL = os.path.join(os.environ["NRL_TEST_BUILD"], "bin/nrl")
 CASES = [("llama", {"targets": "[q_proj, v_proj]"}, ["q_proj", "v_proj"]),
          ("qwen2", {"targets": "all-linear", "rslora": "true"}, ["q_proj", "k_proj", "v_proj", "o_proj", "down_proj"]),
-         ("gpt2", {"targets": "all-linear"}, ["c_attn", "c_fc"])]
+         ("gpt2", {"targets": "all-linear"}, ["c_attn", "c_fc"]),
+         ("llama", {"targets": "all-linear", "dora": "true", "rank_pattern": "{v_proj: 2, '.*0.*q_proj': 3}",
+                    "alpha_pattern": "{down_proj: 3}"}, ["q_proj", "down_proj"]),
+         ("qwen2", {"targets": "[q_proj, o_proj]", "dora": "true", "base": "full"}, ["q_proj", "o_proj"])]
 
 
 def nrl(*words):
@@ -50,6 +53,24 @@ def torch_loss(model, rows):
     return total / count
 
 
+def torch_steps(model, rows, lr, steps):
+    """Losses before each step of gradient descent on the mean over all trained tokens."""
+    trained, losses = [p for p in model.parameters() if p.requires_grad], []
+    for _ in range(steps):
+        total, count = 0, 0
+        for row in rows:
+            ids, labels = torch.tensor([row["input_ids"]]), torch.tensor(row["labels"])
+            logps = model(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+            for t in range(1, len(labels)):
+                if labels[t] >= 0:
+                    total, count = total - logps[t - 1, labels[t]], count + 1
+        loss = total / count
+        losses.append(loss.item())
+        for p, g in zip(trained, torch.autograd.grad(loss, trained)):
+            p.data -= lr * g
+    return losses
+
+
 def base(path):
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
 
@@ -59,20 +80,23 @@ def nrl_loss(config, **values):
     return json.loads(said)["eval_loss"]
 
 
-def peft_adapter(path, modules, out):
+def peft_adapter(path, modules, dora, out):
     torch.manual_seed(1)
     made = peft.get_peft_model(base(path), peft.LoraConfig(
         r=3, lora_alpha=5, target_modules=modules, task_type="CAUSAL_LM", lora_dropout=0.0,
-        rank_pattern={modules[0]: 5}, alpha_pattern={modules[0]: 9}, fan_in_fan_out="c_attn" in modules))
+        use_dora=dora, rank_pattern={modules[0]: 5}, alpha_pattern={modules[0]: 9}, fan_in_fan_out="c_attn" in modules))
     for name, p in made.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(p, std=0.1)
+        if "magnitude" in name:
+            torch.nn.init.normal_(p, mean=1.0, std=0.2)
     made.save_pretrained(out)
     return made.eval()
 
 
 def check(name, options, modules, folder):
     path = os.path.join(os.environ["NRL_TEST_SOURCE"], "tests/data/models", name)
+    folder = tempfile.mkdtemp(dir=folder)
     data, config = os.path.join(folder, "rows.jsonl"), os.path.join(folder, name + ".yaml")
     rows, run = make_rows(data), os.path.join(folder, name)
     lora = ", ".join(f"{k}: {v}" for k, v in options.items())
@@ -86,7 +110,7 @@ def check(name, options, modules, folder):
     theirs = torch_loss(peft.PeftModel.from_pretrained(base(path), run + "-adapter").eval(), rows)
     merged = torch_loss(base(run + "/model").eval(), rows)
     plain = torch_loss(base(path).eval(), rows)
-    made = peft_adapter(path, modules, run + "-peft")
+    made = peft_adapter(path, modules, "dora" in options, run + "-peft")
     read = nrl_loss(config, lora=f"{{use: {run}-peft}}")
     wanted = torch_loss(made, rows)
     print(f"{name:6} base {plain:.6f}  trained: nrl {mine:.6f} peft {theirs:.6f} merged {merged:.6f}  "
@@ -94,6 +118,15 @@ def check(name, options, modules, folder):
     assert plain - mine > 0.05, "training changed nothing"
     assert abs(mine - theirs) < BOUND and abs(mine - merged) < BOUND and abs(read - wanted) < BOUND
     assert abs(wanted - plain) > 1e-3, "the adapter of peft changes nothing"
+    # Steps of plain gradient descent from peft's adapter: gradients are peft's, too.
+    nrl("run", config, f"out={run}-steps", f"lora={{use: {run}-peft}}", "train.global_batch=12", "train.steps=4",
+        "optimizer={name: sgd, lr: 0.3, momentum: 0, clip_norm: 0}", "schedule=constant", "loggers=[jsonl]")
+    with open(f"{run}-steps/metrics.jsonl") as f:
+        losses = [r["loss"] for r in map(json.loads, f) if "loss" in r]
+    wanted = torch_steps(made, rows, 0.3, 4)
+    print(f"       steps: nrl {losses} peft {wanted}")
+    assert len(losses) == 4 and all(abs(x - y) < BOUND for x, y in zip(losses, wanted))
+    assert losses[0] - losses[-1] > 1e-3, "the steps change nothing"
 
 
 with tempfile.TemporaryDirectory() as work:

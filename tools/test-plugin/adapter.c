@@ -459,7 +459,7 @@ static void check_initial_product(suite *s, int32_t module)
 static void check_merge(suite *s, const subject *x, const outcome *o)
 {
     static const char parts_rule[] = "any range merges as a part of the whole";
-    int64_t n = x->target->outputs * x->target->inputs;
+    int64_t n = x->target->outputs * x->target->inputs, step = s->table->merges_rows ? x->target->inputs : 7;
     float whole[SIDE * SIDE], parts[SIDE * SIDE];
     const float *values[NRL_ADAPTER_MAX_PARAMS] = {0};
     for (int32_t i = 0; i < x->declared.n; i++)
@@ -467,8 +467,8 @@ static void check_merge(suite *s, const subject *x, const outcome *o)
     memcpy(whole, x->w, sizeof whole);
     memcpy(parts, x->w, sizeof parts);
     s->table->merge(s->set.self, x->module, x->target, values, 0, n, whole);
-    for (int64_t at = 0; at < n; at += 7)
-        s->table->merge(s->set.self, x->module, x->target, values, at, n - at < 7 ? n - at : 7, parts + at);
+    for (int64_t at = 0; at < n; at += step)
+        s->table->merge(s->set.self, x->module, x->target, values, at, n - at < step ? n - at : step, parts + at);
     report_check(s->report, !memcmp(whole, parts, (size_t)n * sizeof *whole), parts_rule, "'%s' does not",
                  x->target->module);
     expect_product(s, "the merged weight gives the same product", x, whole, o);

@@ -51,6 +51,8 @@ typedef struct nrl_adapter_site nrl_adapter_site;
 
 /* The i-th parameter that `declare` has declared for this module. */
 NRL_API nrl_param *nrl_adapter_param(const nrl_adapter_site *site, int32_t i);
+/* The weight, for its dimensions, and for nrl_op_param: it may be stored quantized. */
+NRL_API nrl_param *nrl_adapter_weight(const nrl_adapter_site *site);
 /* Dropout in training: each element of y is 0 with probability p, else x / (1 - p). Ranks with different columns of the
  * same x drop different elements. [step] */
 NRL_API nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, double p,
@@ -70,7 +72,7 @@ typedef struct {
     nrl_plugin plugin;
     uint32_t starts_as_base; /* 1: with the parameters' initial values the product is that of W alone, with random
                                 numbers too */
-    uint32_t reserved;
+    uint32_t merges_rows;    /* 1: ranges of merge are whole rows */
     /* [main] settings of a new adapter on this model, in `memory`. NRL_ERR_CONFIG: the options do not fit it */
     nrl_status (*choose)(const void *options, const nrl_adapter_model *model, nrl_arena *memory, nrl_node **settings);
     /* [main] optional: settings of a run that starts from an adapter on disk, whose settings are `saved`, with the

@@ -29,7 +29,8 @@ typedef enum {
     NRL_INIT_NORMAL = 1, /* mean 0, standard deviation `init_scale`; a function of seed and parameter name */
     NRL_INIT_ZEROS = 2,
     NRL_INIT_ONES = 3,
-    NRL_INIT_UNIFORM = 4 /* between -init_scale and init_scale; likewise */
+    NRL_INIT_UNIFORM = 4, /* between -init_scale and init_scale; likewise */
+    NRL_INIT_ROW_NORM = 5 /* of an adapter: [outputs], the length of each row of its weight */
 } nrl_init;
 
 /* How tensor parallelism may shard a parameter. A model that supports it calls nrl_op_tp_region (COLUMN_IN) on the

@@ -37,7 +37,13 @@ nrl_status merge_read(void *user, const nrl_param *p, int64_t begin, int64_t n, 
         if (m->module >= 0) st = merge_read_values(m, &target);
         if (st == NRL_OK) m->held = p;
     }
-    if (st == NRL_OK && m->module >= 0)
+    const int64_t k = target.inputs, first = begin / k * k, last = (begin + n + k - 1) / k * k;
+    if (st == NRL_OK && m->module >= 0 && m->set->table->merges_rows && last - first != n) {
+        float *rows = mem_try((size_t)(last - first) * sizeof *rows, p->name);
+        st = rows ? merge_read(m, p, first, last - first, rows) : NRL_ERR_MEMORY;
+        if (st == NRL_OK) memcpy(out, rows + (begin - first), (size_t)n * sizeof *out);
+        free(rows);
+    } else if (st == NRL_OK && m->module >= 0)
         m->set->table->merge(m->set->self, m->module, &target, (const float *const *)m->values, begin, n, out);
     arena_free(&a);
     return st;

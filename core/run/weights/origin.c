@@ -7,6 +7,7 @@
 #include "checkpoint/format.h"
 #include "checkpoint/piece.h"
 #include "run/weights/read_check.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,8 +137,8 @@ static nrl_status stream_matrix(void *user, const char *name, int64_t n, float *
     origin_stream *f = user;
     int64_t i = checkpoint_find_tensor(f->c, name, "weight");
     const checkpoint_tensor *t = i < 0 ? NULL : checkpoint_tensor_at(f->c, (size_t)i);
-    if (!t || t->n_dims != 2 || !convert_known(t->dtype) || t->dims[0] < 1 || n % t->dims[0] ||
-        n / t->dims[0] != t->dims[1])
+    const layout_shard whole = t ? piece_of_whole(t->n_dims, t->dims) : (layout_shard){0};
+    if (!t || !convert_known(t->dtype) || layout_numel(&whole) != n)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: has no matrix '%s' of %lld elements", checkpoint_dir(f->c), name,
                         (long long)n);
     return read_tensor(f, i, 0, n, out);
@@ -214,6 +215,22 @@ static nrl_status read_base(void *user, const nrl_param *p, int64_t begin, int64
     return NRL_OK;
 }
 
+static nrl_status read_row_norms(origin_reader *r, const nrl_param *p, int64_t begin, int64_t n, float *out)
+{
+    const int64_t k = p->adapts->parts[0].dims[1];
+    float *row = mem_try((size_t)k * sizeof *row, p->name);
+    nrl_status st = row ? NRL_OK : NRL_ERR_MEMORY;
+    for (int64_t i = 0; i < n && st == NRL_OK; i++) {
+        double squares = 0;
+        st = read_base(r, p->adapts, (begin + i) * k, k, row);
+        for (int64_t c = 0; c < k && st == NRL_OK; c++)
+            squares += (double)row[c] * (double)row[c];
+        out[i] = (float)sqrt(squares);
+    }
+    free(row);
+    return st;
+}
+
 static nrl_status start_matrix(void *user, const char *name, int64_t n, float *out)
 {
     return weights_read_tensor(user, name, 0, n, out);
@@ -226,6 +243,7 @@ nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n,
     if (p->index < r->m->n_own)
         return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_base(r, p, begin, n, out);
     if (r->start) return weights_read_tensor(r->start, p->name, begin, n, out);
+    if (p->init == NRL_INIT_ROW_NORM) return read_row_norms(r, p, begin, n, out);
     model_init_values(p, r->seed, begin, n, out);
     return NRL_OK;
 }

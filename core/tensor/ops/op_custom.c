@@ -1,6 +1,7 @@
 /*
  * op_custom.c - nrl/custom_op.h: operations with kernels of a plugin, and what they may ask of the context.
  */
+#include "tensor/packed.h"
 #include "tensor/tape/tape.h"
 #include <nrl/custom_op.h>
 #include <stdio.h>
@@ -217,9 +218,12 @@ nrl_status nrl_op_param(nrl_ctx *ctx, nrl_param *p, nrl_dtype dtype, nrl_tensor 
 {
     param_attributes at = {p};
     nrl_mat weight;
-    NRL_TRY(param_work(p, &weight));
-    NRL_TRY(nrl_tensor_new(ctx, dtype ? dtype : (nrl_dtype)weight.dtype, p->n_dims, p->dims, y));
-    NRL_TRY(copy_elements(ctx, weight, tensor_mat(*y), false));
+    nrl_tensor *temporary;
+    NRL_TRY(param_unpack(ctx, p, &temporary, &weight));
+    nrl_status st = nrl_tensor_new(ctx, dtype ? dtype : (nrl_dtype)weight.dtype, p->n_dims, p->dims, y);
+    if (st == NRL_OK) st = copy_elements(ctx, weight, tensor_mat(*y), false);
+    tensor_release(ctx, temporary);
+    NRL_TRY(st);
     nrl_tape_record r = {
         .name = "param", .outputs = {*y}, .attributes = &at, .attributes_size = sizeof at, .backward = param_backward};
     if (!p->trained) return NRL_OK;

@@ -128,6 +128,11 @@ nrl_param *nrl_adapter_param(const nrl_adapter_site *site, int32_t i)
     return site->params[i];
 }
 
+nrl_param *nrl_adapter_weight(const nrl_adapter_site *site)
+{
+    return site->weight;
+}
+
 nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, double p, nrl_tensor **y)
 {
     const nrl_param *w = site->weight;

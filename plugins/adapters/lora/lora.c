@@ -3,31 +3,48 @@
  *   y = x W^T + b + scale (dropout(x) A^T) B^T,   A [r,K], B [M,r],   scale = alpha / r, or alpha / sqrt(r) (rslora)
  * W + scale B A is never formed in training. A is uniform within 1/sqrt(K) (as in peft:
  * kaiming_uniform with a = sqrt 5), B is zero. Names are those of peft.
+ *
+ * With `dora` (Liu et al. 2024) each row of the weight has a trained length m [M] and the direction of W + scale B A:
+ *   y = m / |W + scale B A| * (x W^T + scale (dropout(x) A^T) B^T) + b
+ * where the lengths |.| of rows are constants for the gradient, as in peft (section 4.3 of the paper), and m begins
+ * with those of W.
  */
 #include "targets.h"
 #include "base/node.h"
 #include <math.h>
+#include <nrl/custom_op.h>
 #include <nrl/nrl.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- options ---- */
 
+enum { MAX_RANK = 65536 };
+#define MAX_ALPHA 1e9
+
 typedef struct {
     int64_t rank;
     double alpha, dropout;
-    bool rslora;
+    bool rslora, dora;
     const nrl_node *targets; /* a string or a list of strings */
+    const nrl_node *rank_pattern, *alpha_pattern;
 } lora_options;
 
 static const nrl_option rows[] = {
-    NRL_OPT_INT(lora_options, rank, "16", 1, 65536, "rank of an adapter's two matrices (peft's r)"),
-    NRL_OPT_F64(lora_options, alpha, "32", 1e-9, 1e9, "the product of the matrices is multiplied by alpha / rank"),
+    NRL_OPT_INT(lora_options, rank, "16", 1, MAX_RANK, "rank of an adapter's two matrices (peft's r)"),
+    NRL_OPT_F64(lora_options, alpha, "32", 1e-9, MAX_ALPHA,
+                "the product of the matrices is multiplied by alpha / rank"),
     NRL_OPT_BOOL(lora_options, rslora, "false", "multiply by alpha / sqrt(rank) instead"),
+    NRL_OPT_BOOL(lora_options, dora, "false", "train the length of each row of the weight apart from its direction"),
     NRL_OPT_F64(lora_options, dropout, "0", 0, 0.999999, "dropout of the inputs of adapters, in training"),
     NRL_OPT_NODE(lora_options, targets, "all-linear",
                  "modules with adapters: all-linear, a list of (last parts of) names, or a regular expression of "
                  "whole names"),
+    NRL_OPT_NODE(
+        lora_options, rank_pattern, "{}",
+        "other ranks: a map of the (last parts of) names of modules, or regular expressions of these, to ranks; "
+        "the first that matches counts"),
+    NRL_OPT_NODE(lora_options, alpha_pattern, "{}", "other alphas, likewise"),
 };
 
 /* Pairs: the name in another program, the name of the option here. */
@@ -42,15 +59,32 @@ static const char *const known_as[] = {
     "peft_config", "",
     "r", "rank",
     "target_modules", "targets",
+    "use_dora", "dora",
     "use_peft", "",
     "use_rslora", "rslora",
     NULL,
 };
 /* clang-format on */
 
+static nrl_status lora_check_patterns(const char *key, const nrl_node *map, bool whole, double most)
+{
+    if (nrl_node_kind(map) > NRL_NODE_NULL && nrl_node_kind(map) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: expected a map of names to numbers", key);
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        double v = nrl_node_f64(nrl_node_at(map, i), NAN);
+        if (!(v > 0 && v <= most) || (whole && v != floor(v)))
+            return nrl_fail(NRL_ERR_CONFIG, "%s: the value of '%s': expected %s up to %g", key, nrl_node_key(map, i),
+                            whole ? "a whole number from 1" : "a number above 0,", most);
+    }
+    return NRL_OK;
+}
+
 static nrl_status lora_check(const void *options)
 {
-    const nrl_node *t = ((const lora_options *)options)->targets;
+    const lora_options *o = options;
+    const nrl_node *t = o->targets;
+    NRL_TRY(lora_check_patterns("rank_pattern", o->rank_pattern, true, MAX_RANK));
+    NRL_TRY(lora_check_patterns("alpha_pattern", o->alpha_pattern, false, MAX_ALPHA));
     if (nrl_node_kind(t) == NRL_NODE_STRING) return NRL_OK;
     if (nrl_node_kind(t) != NRL_NODE_LIST)
         return nrl_fail(NRL_ERR_CONFIG, "targets: expected a string or a list of strings");
@@ -62,7 +96,29 @@ static nrl_status lora_check(const void *options)
     return NRL_OK;
 }
 
-/* ---- settings: {rslora, dropout, modules: [{module, rank, alpha}]} ---- */
+/* ---- settings: {rslora, dora, dropout, modules: [{module, rank, alpha}]} ---- */
+
+/* *value: that of the first pattern that matches the module, if there is one. Every pattern must match a module. */
+static nrl_status lora_apply_patterns(const nrl_adapter_model *model, const char *key, const nrl_node *map,
+                                      const lora_targets *targets, double *values)
+{
+    for (size_t i = nrl_node_size(map); i > 0; i--) {
+        const nrl_node *at = nrl_node_at(map, i - 1);
+        const char *pattern = nrl_node_key(map, i - 1);
+        bool *matches, any = false;
+        nrl_status st = targets_match_end(pattern, targets, &matches);
+        for (int64_t k = 0; st == NRL_OK && k < targets->n; k++) {
+            if (matches[k]) values[k] = nrl_node_f64(at, 0);
+            any = any || matches[k];
+        }
+        if (st == NRL_OK && !any)
+            st = nrl_fail(NRL_ERR_CONFIG, "it matches no module with an adapter, such as %s", targets->modules[0]);
+        free(matches);
+        if (st != NRL_OK) nrl_add_context("%s: %s.%s: '%s'", nrl_node_place(at), model->section, key, pattern);
+        NRL_TRY(st);
+    }
+    return NRL_OK;
+}
 
 static nrl_status lora_choose(const void *options, const nrl_adapter_model *model, nrl_arena *memory,
                               nrl_node **settings)
@@ -71,14 +127,22 @@ static nrl_status lora_choose(const void *options, const nrl_adapter_model *mode
     lora_targets targets;
     NRL_TRY(targets_choose(o->targets, model, memory, &targets));
     nrl_node *map = *settings = nrl_node_new(memory, NRL_NODE_MAP), *list = nrl_node_new(memory, NRL_NODE_LIST);
+    double *ranks = nrl_arena_alloc(memory, 2 * (size_t)targets.n * sizeof *ranks), *alphas = ranks + targets.n;
+    for (int64_t i = 0; i < targets.n; i++) {
+        ranks[i] = (double)o->rank;
+        alphas[i] = o->alpha;
+    }
+    NRL_TRY(lora_apply_patterns(model, "rank_pattern", o->rank_pattern, &targets, ranks));
+    NRL_TRY(lora_apply_patterns(model, "alpha_pattern", o->alpha_pattern, &targets, alphas));
     nrl_node_put(memory, map, "rslora", nrl_node_new_bool(memory, o->rslora));
+    if (o->dora) nrl_node_put(memory, map, "dora", nrl_node_new_bool(memory, true));
     nrl_node_put(memory, map, "dropout", nrl_node_new_f64(memory, o->dropout));
     for (int64_t i = 0; i < targets.n; i++) {
         const char *module = targets.modules[i];
         nrl_node *one = nrl_node_new(memory, NRL_NODE_MAP);
         nrl_node_put(memory, one, "module", nrl_node_new_string(memory, module, strlen(module)));
-        nrl_node_put(memory, one, "rank", nrl_node_new_int(memory, o->rank));
-        nrl_node_put(memory, one, "alpha", nrl_node_new_f64(memory, o->alpha));
+        nrl_node_put(memory, one, "rank", nrl_node_new_int(memory, (int64_t)ranks[i]));
+        nrl_node_put(memory, one, "alpha", nrl_node_new_f64(memory, alphas[i]));
         nrl_node_append(memory, list, one);
     }
     nrl_node_put(memory, map, "modules", list);
@@ -111,6 +175,13 @@ static nrl_status lora_adopt(const void *options, const nrl_node *given, const n
     int64_t rank = nrl_node_int(lora_setting(saved, "rank"), 0);
     double alpha = nrl_node_f64(lora_setting(saved, "alpha"), 0);
     bool rslora = nrl_node_bool(lora_setting(saved, "rslora"), false);
+    bool dora = nrl_node_bool(lora_setting(saved, "dora"), false);
+    for (size_t i = 0; i < nrl_node_size(given); i++)
+        if (strstr(nrl_node_key(given, i), "_pattern") && nrl_node_size(nrl_node_at(given, i)))
+            return nrl_fail(
+                NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own ranks and alphas; remove the option",
+                nrl_node_place(nrl_node_at(given, i)), model->section, nrl_node_key(given, i), model->section);
+    NRL_TRY(lora_check_given(model->section, given, "dora", o->dora, dora));
     NRL_TRY(lora_check_given(model->section, given, "rank", (double)o->rank, (double)rank));
     NRL_TRY(lora_check_given(model->section, given, "alpha", o->alpha, alpha));
     NRL_TRY(lora_check_given(model->section, given, "rslora", o->rslora, rslora));
@@ -140,6 +211,9 @@ static nrl_status lora_adopt(const void *options, const nrl_node *given, const n
     nrl_node_put(memory, *resolved, "rank", nrl_node_new_int(memory, rank));
     nrl_node_put(memory, *resolved, "alpha", nrl_node_new_f64(memory, alpha));
     nrl_node_put(memory, *resolved, "rslora", nrl_node_new_bool(memory, rslora));
+    nrl_node_put(memory, *resolved, "rank_pattern", nrl_node_new(memory, NRL_NODE_MAP));
+    nrl_node_put(memory, *resolved, "alpha_pattern", nrl_node_new(memory, NRL_NODE_MAP));
+    nrl_node_put(memory, *resolved, "dora", nrl_node_new_bool(memory, dora));
     nrl_node_put(memory, *resolved, "dropout", nrl_node_new_f64(memory, dropout));
     nrl_node_put(memory, *resolved, "targets", names);
     return NRL_OK;
@@ -148,7 +222,7 @@ static nrl_status lora_adopt(const void *options, const nrl_node *given, const n
 /* ---- an instance ---- */
 
 typedef struct {
-    const char *names[2];
+    const char *names[3]; /* A, B, m */
     int64_t rank;
     double scale;
 } lora_module;
@@ -156,6 +230,7 @@ typedef struct {
 typedef struct {
     arena memory;
     double dropout;
+    bool dora;
     const char *summary;
     int64_t n;
     lora_module *modules;
@@ -175,6 +250,7 @@ static nrl_status lora_create(const nrl_node *settings, void **self)
     bool rslora = nrl_node_bool(nrl_node_find(settings, "rslora"), false);
     lora *l = mem_alloc(sizeof *l);
     l->dropout = nrl_node_f64(nrl_node_find(settings, "dropout"), 0);
+    l->dora = nrl_node_bool(nrl_node_find(settings, "dora"), false);
     l->modules = arena_alloc(&l->memory, (n + 1) * sizeof *l->modules);
     for (size_t i = 0; i < n; i++) {
         const nrl_node *at = nrl_node_at(list, i);
@@ -188,12 +264,14 @@ static nrl_status lora_create(const nrl_node *settings, void **self)
         lora_module *m = &l->modules[l->n++];
         for (int k = 0; k < 2; k++)
             m->names[k] = arena_printf(&l->memory, "base_model.model.%s.lora_%c.weight", module, "AB"[k]);
+        m->names[2] = arena_printf(&l->memory, "base_model.model.%s.lora_magnitude_vector", module);
         m->rank = rank;
         m->scale = alpha / (rslora ? sqrt((double)rank) : (double)rank);
     }
     l->summary =
         arena_printf(&l->memory, "rank %lld, alpha %g%s", (long long)nrl_node_int(lora_setting(settings, "rank"), 0),
                      nrl_node_f64(lora_setting(settings, "alpha"), 0), rslora ? " (rslora)" : "");
+    if (l->dora) l->summary = arena_printf(&l->memory, "dora, %s", l->summary);
     if (l->dropout > 0) l->summary = arena_printf(&l->memory, "%s, dropout %g", l->summary, l->dropout);
     *self = l;
     return NRL_OK;
@@ -235,7 +313,52 @@ static nrl_status lora_declare(void *self, int32_t module, const nrl_adapter_tar
         b.tp = NRL_TP_PARTIAL;
     }
     NRL_TRY(nrl_adapter_build_param(builder, &a));
-    return nrl_adapter_build_param(builder, &b);
+    NRL_TRY(nrl_adapter_build_param(builder, &b));
+    /* COLUMN: each rank has the lengths of its rows. ROW: it has all, and a part of their gradient. */
+    nrl_param_spec length = {.size = sizeof length,
+                             .name = m->names[2],
+                             .n_dims = 1,
+                             .dims = {t->outputs},
+                             .init = NRL_INIT_ROW_NORM,
+                             .tp = t->tp == NRL_TP_ROW ? NRL_TP_PARTIAL : b.tp,
+                             .groups = b.groups};
+    return ((const lora *)self)->dora ? nrl_adapter_build_param(builder, &length) : NRL_OK;
+}
+
+/* m / |W + scale B A|, [M] f32; only m has a gradient. */
+static nrl_status lora_row_factors(nrl_ctx *ctx, const nrl_adapter_site *site, double scale, nrl_tensor **factors)
+{
+    nrl_tensor *w, *a, *b, *m, *t;
+    NRL_TRY(nrl_op_param(ctx, nrl_adapter_weight(site), NRL_DTYPE_F32, &w));
+    NRL_TRY(nrl_op_param(ctx, nrl_adapter_param(site, 0), NRL_DTYPE_F32, &a));
+    NRL_TRY(nrl_op_param(ctx, nrl_adapter_param(site, 1), NRL_DTYPE_F32, &b));
+    NRL_TRY(nrl_op_param(ctx, nrl_adapter_param(site, 2), NRL_DTYPE_F32, &m));
+    NRL_TRY(nrl_op_detach(ctx, a, &a));
+    NRL_TRY(nrl_op_detach(ctx, b, &b));
+    NRL_TRY(nrl_op_matmul(ctx, b, a, false, false, &t)); /* [M,K] */
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, t, scale, 0, &t));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, w, t, &t));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, t, 0, 0, &t));
+    NRL_TRY(nrl_op_sum_columns(ctx, t, &t));
+    if (nrl_param_tp(nrl_adapter_weight(site)) == NRL_TP_ROW) /* of the columns on this rank */
+        NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, t, &t));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQRT, t, 0, 0, &t));
+    return nrl_op_binary(ctx, NRL_BINARY_DIV, m, t, factors);
+}
+
+static nrl_status lora_forward_dora(nrl_ctx *ctx, const nrl_adapter_site *site, double scale, nrl_tensor *x,
+                                    nrl_tensor *u, nrl_tensor **y)
+{
+    nrl_tensor *factors, *added;
+    NRL_TRY(lora_row_factors(ctx, site, scale, &factors));
+    NRL_TRY(nrl_adapter_weight_product(ctx, site, x, y));
+    NRL_TRY(nrl_op_linear(ctx, u, nrl_adapter_param(site, 1), NULL, &added));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, added, scale, 0, &added));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, *y, added, y));
+    NRL_TRY(nrl_op_reshape(ctx, factors, 2, (int64_t[]){1, nrl_tensor_numel(factors)}, &factors));
+    NRL_TRY(nrl_op_cast(ctx, factors, nrl_tensor_dtype(*y), &factors));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, *y, factors, y));
+    return nrl_adapter_add_bias(ctx, site, *y);
 }
 
 static nrl_status lora_forward(void *self, int32_t module, nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x,
@@ -245,6 +368,7 @@ static nrl_status lora_forward(void *self, int32_t module, nrl_ctx *ctx, const n
     nrl_tensor *dropped = x, *u; /* u [R,r] */
     if (l->dropout > 0) NRL_TRY(nrl_adapter_dropout(ctx, site, x, l->dropout, &dropped));
     NRL_TRY(nrl_op_linear(ctx, dropped, nrl_adapter_param(site, 0), NULL, &u));
+    if (l->dora) return lora_forward_dora(ctx, site, l->modules[module].scale, x, u, y);
     return nrl_adapter_product(ctx, site, x, u, nrl_adapter_param(site, 1), l->modules[module].scale, y);
 }
 
@@ -265,6 +389,15 @@ static void lora_merge(void *self, int32_t module, const nrl_adapter_target *t, 
         }
         done += part;
     }
+    /* whole rows: see the table */
+    for (int64_t row = 0; ((const lora *)self)->dora && row < n / k; row++) {
+        double squares = 0;
+        for (int64_t i = 0; i < k; i++)
+            squares += (double)out[row * k + i] * (double)out[row * k + i];
+        const double factor = squares > 0 ? (double)values[2][begin / k + row] / sqrt(squares) : 0;
+        for (int64_t i = 0; i < k; i++)
+            out[row * k + i] = (float)(factor * (double)out[row * k + i]);
+    }
 }
 
 static bool lora_random(const void *self)
@@ -276,6 +409,7 @@ static const nrl_adapter table = {
     NRL_PLUGIN(NRL_KIND_ADAPTER, nrl_adapter, lora_options, rows, "lora", "0.1", "low-rank adapters of linear weights"),
     .plugin.check = lora_check,
     .starts_as_base = 1,
+    .merges_rows = 1,
     .choose = lora_choose,
     .adopt = lora_adopt,
     .create = lora_create,

@@ -75,12 +75,12 @@ static nrl_status targets_add_word(targets_choice *c, const nrl_node *at)
     return found ? NRL_OK : targets_no_module(c, at, word);
 }
 
-/* The pattern must match a whole name, as in peft. */
-static nrl_status targets_match(targets_choice *c, const char *pattern)
+/* Calls `found` for each of n names that the expression matches. */
+static nrl_status targets_each_match(const char *whole, const nrl_adapter_model *model, const lora_targets *chosen,
+                                     int64_t count, void (*found)(void *user, int64_t i), void *user)
 {
     enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 };
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-    const char *whole = arena_printf(c->memory, "\\A(?:%s)\\z", pattern);
     int error, n = 0;
     PCRE2_SIZE at;
     PCRE2_UCHAR text[256];
@@ -94,16 +94,44 @@ static nrl_status targets_match(targets_choice *c, const char *pattern)
     pcre2_set_match_limit(limits, MATCH_LIMIT);
     pcre2_set_depth_limit(limits, DEPTH_LIMIT);
     pcre2_set_heap_limit(limits, HEAP_LIMIT_KIB);
-    for (int64_t i = 0; i < c->model->n_targets && (n >= 0 || n == PCRE2_ERROR_NOMATCH); i++) {
-        const char *module = targets_module(c->model, i);
+    for (int64_t i = 0; i < count && (n >= 0 || n == PCRE2_ERROR_NOMATCH); i++) {
+        const char *module = model ? targets_module(model, i) : chosen->modules[i];
         n = pcre2_match(code, (PCRE2_SPTR)module, strlen(module), 0, 0, data, limits);
-        if (n >= 0) targets_add(c, module);
+        if (n >= 0) found(user, i);
     }
     pcre2_code_free(code);
     pcre2_match_context_free(limits);
     pcre2_match_data_free(data);
     if (n >= 0 || n == PCRE2_ERROR_NOMATCH) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "a regular expression needs too many steps");
+}
+
+static void targets_add_match(void *user, int64_t i)
+{
+    targets_choice *c = user;
+    targets_add(c, targets_module(c->model, i));
+}
+
+/* The pattern must match a whole name, as in peft. */
+static nrl_status targets_match(targets_choice *c, const char *pattern)
+{
+    const char *whole = arena_printf(c->memory, "\\A(?:%s)\\z", pattern);
+    return targets_each_match(whole, c->model, NULL, c->model->n_targets, targets_add_match, c);
+}
+
+static void targets_mark(void *user, int64_t i)
+{
+    ((bool *)user)[i] = true;
+}
+
+nrl_status targets_match_end(const char *pattern, const lora_targets *t, bool **matches)
+{
+    arena memory = {0};
+    *matches = mem_alloc((size_t)t->n + 1);
+    nrl_status st = targets_each_match(arena_printf(&memory, "\\A(?:.*\\.)?(?:%s)\\z", pattern), NULL, t, t->n,
+                                       targets_mark, *matches);
+    arena_free(&memory);
+    return st;
 }
 
 static nrl_status targets_add_pattern(targets_choice *c, const nrl_node *at)

@@ -15,6 +15,9 @@ typedef struct {
  * those of the model. */
 nrl_status targets_choose(const nrl_node *targets, const nrl_adapter_model *model, nrl_arena *memory,
                           lora_targets *out);
+/* Whether each chosen module, or what follows a dot in it, matches the whole pattern, as in peft. *matches [t->n] is
+ * the caller's to free, also after an error. NRL_ERR_CONFIG: not a regular expression. */
+nrl_status targets_match_end(const char *pattern, const lora_targets *t, bool **matches);
 bool targets_has(const lora_targets *t, const char *module);
 
 #endif

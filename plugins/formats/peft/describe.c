@@ -126,7 +126,7 @@ static char *peft_config(const nrl_node *all, const nrl_format_write *what)
     node_append(&a, map, "lora_alpha", number(&a, alpha_at(modules, 0)));
     node_append(&a, map, "lora_dropout", node_f64(&a, nrl_node_f64(nrl_node_find(settings, "dropout"), 0)));
     node_append(&a, map, "use_rslora", node_bool(&a, nrl_node_bool(nrl_node_find(settings, "rslora"), false)));
-    node_append(&a, map, "use_dora", node_bool(&a, false));
+    node_append(&a, map, "use_dora", node_bool(&a, nrl_node_bool(nrl_node_find(settings, "dora"), false)));
     node_append_text(&a, map, "bias", "none");
     node_append(&a, map, "target_modules", targets(&a, modules, nrl_node_find(all, "linear")));
     add_patterns(&a, map, modules);

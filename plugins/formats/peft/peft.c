@@ -1,7 +1,7 @@
 /*
  * peft.c - adapters in the layout of peft: a directory of adapter_config.json and
  * adapter_model.safetensors. The modules and their ranks come from the tensors; features that nrl does
- * not have (DoRA, biases) are rejected by name. The settings for the adapter lora are {rslora, dropout,
+ * not have (biases) are rejected by name. The settings for the adapter lora are {rslora, dora, dropout,
  * modules: [{module, rank, alpha}]}. Modules that were trained whole (modules_to_save, such as a score) are tensors
  * under their names in the model.
  */
@@ -24,7 +24,7 @@ typedef struct {
     const char *config_path;
     const nrl_node *config;
     safetensors file;
-    bool rslora;
+    bool rslora, dora;
     double dropout;
     nrl_node *modules; /* list of the settings */
     char *text;        /* the description, see nrl/format.h */
@@ -43,6 +43,7 @@ static const char *const harmless[] = {"r",
                                        "lora_alpha",
                                        "lora_dropout",
                                        "use_rslora",
+                                       "use_dora",
                                        "alpha_pattern",
                                        "rank_pattern",
                                        "target_modules",
@@ -180,11 +181,13 @@ static const safetensor *find(const peft *p, const char *name)
     return NULL;
 }
 
-/* The module of a tensor named base_model.model.MODULE.lora_A.weight (or B); NULL: another tensor. */
-static const char *module_of(arena *a, const char *name, char which)
+static const char magnitudes[] = "lora_magnitude_vector"; /* of DoRA, [outputs] */
+
+/* The module of a tensor named base_model.model.MODULE.which; NULL: another tensor. */
+static const char *module_of(arena *a, const char *name, const char *which)
 {
     static const char before[] = "base_model.model.";
-    const char *end = arena_printf(a, ".lora_%c.weight", which);
+    const char *end = arena_printf(a, ".%s", which);
     size_t n = strlen(name), m = sizeof before - 1, k = strlen(end);
     if (n <= m + k || strncmp(name, before, m) || strcmp(name + n - k, end)) return NULL;
     return arena_strndup(a, name + m, n - m - k);
@@ -218,6 +221,10 @@ static nrl_status add_entry(peft *p, const safetensor *a, const char *module)
     if (!convert_known(a->dtype) || !convert_known(b->dtype))
         return nrl_fail(NRL_ERR_DATA, "%s: '%s' is of type %.40s; expected F32, BF16 or F16", a->path, a->name,
                         a->type);
+    const safetensor *m = find(p, arena_printf(memory, "base_model.model.%s.%s", module, magnitudes));
+    if (p->dora && (!m || m->n_dims != 1 || m->dims[0] != b->dims[0] || !convert_known(m->dtype)))
+        return nrl_fail(NRL_ERR_DATA, "%s: use_dora is true, but '%s' has no %s of %lld numbers", a->path, module,
+                        magnitudes, (long long)b->dims[0]);
     NRL_TRY(check_rank(p, module, a->dims[0]));
     NRL_TRY(alpha_of(p, module, &alpha));
     nrl_node *one = node_new(memory, NRL_NODE_MAP);
@@ -235,7 +242,9 @@ static nrl_status read_entries(peft *p)
     p->modules = node_new(&p->memory, NRL_NODE_LIST);
     for (int64_t i = 0; i < p->file.n; i++) {
         const safetensor *t = &p->file.tensors[i];
-        const char *a = module_of(&p->memory, t->name, 'A'), *b = a ? NULL : module_of(&p->memory, t->name, 'B');
+        const char *a = module_of(&p->memory, t->name, "lora_A.weight");
+        const char *b = a ? NULL : module_of(&p->memory, t->name, "lora_B.weight");
+        if (p->dora && module_of(&p->memory, t->name, magnitudes)) continue; /* found by add_entry */
         if (!a && !b && saved_name(p, t->name)) {
             has_saved = true;
             continue;
@@ -261,6 +270,7 @@ static char *describe(peft *p)
     node_append_text(a, all, "adapter", "lora");
     node_append(a, all, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
     node_append(a, settings, "rslora", node_bool(a, p->rslora));
+    if (p->dora) node_append(a, settings, "dora", node_bool(a, true));
     node_append(a, settings, "dropout", node_f64(a, p->dropout));
     node_append(a, settings, "modules", p->modules);
     node_append(a, all, "settings", settings);
@@ -278,6 +288,7 @@ static nrl_status open_files(peft *p)
     NRL_TRY(check_config(config));
     p->config = config;
     p->rslora = nrl_node_bool(nrl_node_find(config, "use_rslora"), false);
+    p->dora = nrl_node_bool(nrl_node_find(config, "use_dora"), false);
     NRL_TRY(read_dropout(config, &p->dropout));
     NRL_TRY(safetensors_open(&p->memory, arena_printf(&p->memory, "%s/adapter_model.safetensors", p->dir), &p->file));
     NRL_TRY(read_entries(p));
