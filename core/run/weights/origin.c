@@ -239,7 +239,7 @@ static nrl_status start_matrix(void *user, const char *name, int64_t n, float *o
 nrl_status origin_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;
-    if (p->packs) return read_own(r, p->packs, begin, n, out); /* to be quantized_matrix */
+    if (p->packs) return read_own(r, p->packs, begin, n, out); /* to be quantized */
     if (p->index < r->m->n_own)
         return r->merge_start.base ? merge_read(&r->merge_start, p, begin, n, out) : read_base(r, p, begin, n, out);
     if (r->start) return weights_read_tensor(r->start, p->name, begin, n, out);
