@@ -93,6 +93,9 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "seed of the data order, random weights and sampling"),
     NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what to do if the loss or the gradient is not finite"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "stop after this many skipped steps in a row"),
+    NRL_OPT_ENUM(config_train, on_oom, "stop", "stop|retry",
+                 "what to do if a rank lacks memory in the forward or backward pass; retry: all ranks repeat the step "
+                 "with half of micro_batch_tokens (or micro_batch), down to one sample; global_batch stays"),
     NRL_OPT_F64(config_train, diverge_factor, "100", 0, 1e15,
                 "the run has diverged (exit 3) if its loss exceeds its first loss (at least 1) by this factor for 10 "
                 "steps in a row or at the end; 0: off"),

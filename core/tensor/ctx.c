@@ -89,6 +89,11 @@ void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes)
     ctx->head_keep_bytes = bytes;
 }
 
+ctx_retry *ctx_retry_of(nrl_ctx *ctx)
+{
+    return &ctx->retry;
+}
+
 /* ---- scopes ---- */
 
 void ctx_own(nrl_ctx *ctx, nrl_tensor *t)

@@ -65,6 +65,13 @@ void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
 /* Marks t as a leaf that needs a gradient (the carry at the boundary of a unit). */
 void tensor_set_leaf(nrl_tensor *t);
 
+/* While `allowed`, a walk that lacks memory goes on without computing (`lacked`), so that the exchanges between ranks
+ * still take place; its step can then be repeated. */
+typedef struct {
+    bool allowed, lacked;
+} ctx_retry;
+ctx_retry *ctx_retry_of(nrl_ctx *ctx);
+
 /* ---- tape ---- */
 typedef struct tape tape;
 tape *tape_create(void);

@@ -63,6 +63,7 @@ struct nrl_ctx {
     size_t *marks; /* n_made at each scope's begin */
     size_t n_marks, marks_capacity;
 
+    ctx_retry retry;
     tape *tapes[CTX_MAX_TAPES]; /* the last tape records; a NULL entry pauses recording */
     int n_tapes;
 

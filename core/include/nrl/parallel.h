@@ -116,6 +116,8 @@ typedef struct {
      * [n_units], from 0, rising by at most 1. Must agree with `owner_stages` of the parameters' layouts. */
     const int32_t *stages;
     int64_t n_heads, n_kv_heads; /* of the model: sharded attention must divide them; 0 = unknown */
+    bool repeats; /* a step that lacked memory may be repeated after `finish`; a strategy whose exchanges change state
+                     that later steps read returns an error */
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide

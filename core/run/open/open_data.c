@@ -84,6 +84,7 @@ static nrl_status open_loader(session *se, session_data *d)
                            .seed = (uint64_t)t->seed,
                            .ranks = mesh_n_batches(se->mesh),
                            .rank = mesh_batch(se->mesh)};
+    if (train && se->micro_batch_size) *(o.micro_batch ? &o.micro_batch : &o.micro_batch_tokens) = se->micro_batch_size;
     NRL_TRY(data_plan_create(d->set, &o, &d->plan));
     return data_loader_create(d->set, d->plan, c->prefetch, work_needs(a, "prompt_targets"), &d->loader);
 }
@@ -143,6 +144,25 @@ nrl_status open_eval_file(session *se, const char *path, session_data *out)
     if (st == NRL_OK) st = open_loader(se, out);
     if (st != NRL_OK) close_data(out);
     return st;
+}
+
+nrl_status session_shrink_micro_batches(session *se)
+{
+    const config_train *t = &se->config.train;
+    int64_t size = t->micro_batch ? t->micro_batch : t->micro_batch_tokens;
+    const int64_t was = se->micro_batch_size ? se->micro_batch_size : size;
+    nrl_status st = NRL_ERR_MEMORY;
+    data_loader_destroy(se->train.loader);
+    data_plan_destroy(se->train.plan);
+    se->train.loader = NULL;
+    se->train.plan = NULL;
+    for (size = was / 2; size < was && st != NRL_OK; size += (was - size + 1) / 2) {
+        se->micro_batch_size = size > 0 ? size : 1;
+        st = open_loader(se, &se->train); /* NRL_ERR_CONFIG: a sample, or a group of them, is larger */
+    }
+    if (st == NRL_OK) return NRL_OK;
+    return nrl_fail(NRL_ERR_MEMORY, "micro-batches of train.%s %lld cannot be divided further",
+                    t->micro_batch ? "micro_batch" : "micro_batch_tokens", (long long)was);
 }
 
 nrl_status session_open_loaders(session *se)

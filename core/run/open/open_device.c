@@ -24,6 +24,7 @@ strategy_setup session_strategy_setup(const session *se)
                             .compute = session_compute(se),
                             .split16 = se->config.train.master == CONFIG_MASTER_SPLIT16,
                             .bf16_gradients = se->config.train.gradients == CONFIG_GRADIENTS_BF16,
+                            .repeats = se->config.train.on_oom == CONFIG_OOM_RETRY,
                             .n_states = se->updates.n_states,
                             .block = (uint32_t)se->updates.block};
 }
@@ -79,6 +80,9 @@ nrl_status session_open_device(session *se)
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;
     NRL_TRY(plan_storage(se, &setup));
+    if (se->config.train.on_oom == CONFIG_OOM_RETRY && nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh))
+        return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank: ranks that divide the "
+                                        "model wait for each other inside a step; expected stop");
     NRL_TRY(strategy_bind(&se->strategy, se->ctx));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
     NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));

@@ -88,6 +88,7 @@ typedef struct {
     const char *chat_problem;  /* why there is none */
     session_data train, *evals;
     size_t n_evals;
+    int64_t micro_batch_size; /* tokens or samples, after a step that lacked memory; 0 = of the config */
     int64_t total_steps;
 
     device device;
@@ -115,7 +116,10 @@ nrl_status session_open_inputs(session *se);
 /* The metrics of all open plugins, which must be the same on all ranks. */
 nrl_status session_open_metrics(session *se);
 nrl_status session_open_loaders(session *se); /* after both: plans and loaders */
-nrl_status session_open_device(session *se);  /* backend, storage, weights */
+/* Divides the steps to come into micro-batches of half the size, with the same global batches. NRL_ERR_MEMORY: they are
+ * as small as the samples allow. The same on all ranks. */
+nrl_status session_shrink_micro_batches(session *se);
+nrl_status session_open_device(session *se); /* backend, storage, weights */
 nrl_status session_open_reference(session *se);
 nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
 /* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */

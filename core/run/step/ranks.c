@@ -133,6 +133,7 @@ static void add_result(void *total, const void *words)
     t->norm = isnan(w->norm) ? w->norm : fmax(t->norm, w->norm);
     t->signal = fmax(t->signal, w->signal);
     t->save_now = fmax(t->save_now, w->save_now);
+    t->lacks = fmax(t->lacks, w->lacks);
 }
 
 nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result)

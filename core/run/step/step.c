@@ -24,6 +24,8 @@ typedef struct {
     clip_result clip;
     double loss, norm; /* the algorithm's loss, and that of the model's terms */
     double data_seconds, comm_seconds, comm_bytes;
+    bool may_repeat;     /* with smaller micro-batches if memory is lacking */
+    const char *problem; /* of the memory that this rank lacked */
 } one_step;
 
 /* ---- 1: the weights of all terms, from counts alone ---- */
@@ -120,11 +122,16 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     for (int32_t i = 0; i < se->model->n_params; i++) /* also where nothing of it is updated on this rank */
         nrl_param_set_grad_is_empty(se->model->params[i], se->model->params[i]->trained);
     ctx_flops_set(se->ctx, 0);
+    ctx_retry *retry = ctx_retry_of(se->ctx);
+    *retry = (ctx_retry){.allowed = of->may_repeat};
     nrl_status st = work_train(w, of->data->micro_batch, totals);
+    retry->allowed = false;
+    if (retry->lacked) of->problem = arena_strdup(&se->memory, nrl_error_text());
     tr->flops = ctx_flops(se->ctx);
     ctx_phase_set(se->ctx, NRL_PHASE_BACKWARD);
     if (st == NRL_OK) st = step_finish_gradients(se);
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
+    if (st == NRL_OK && retry->lacked) st = NRL_ERR_MEMORY;
     if (st == NRL_OK) st = clip_queue(se->ctx, tr->slices, tr->n_slices, &of->squares);
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     if (st == NRL_OK) st = metrics_collect(of->metrics, se->ctx, false);
@@ -136,7 +143,10 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     if (st == NRL_OK) return NRL_OK;
     tensor_release(se->ctx, of->squares);
     of->squares = NULL;
-    return st;
+    if (st != NRL_ERR_MEMORY || !retry->lacked) return st;
+    of->all.lacks = nrl_mesh_rank(se->mesh) + 1;
+    retry->lacked = false;
+    return metrics_collect(&tr->metrics, se->ctx, false); /* the repeated step begins with none */
 }
 
 /* ---- 3: the norm, and what all ranks must know alike before they decide ---- */
@@ -410,6 +420,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     if (of->lr < 0) NRL_TRY(schedule_rate(&tr->schedule, tr->progress.step, &of->lr));
     NRL_TRY(step_compute(tr, of));
     NRL_TRY(step_share(tr, of));
+    if (of->all.lacks > 0) return NRL_OK;
     NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all.sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));
@@ -448,13 +459,31 @@ nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl
     return step_take(tr, &of, start, e, done);
 }
 
+/* A rank lacked memory: nothing has changed, and the step is repeated with smaller micro-batches. */
+static nrl_status step_shrink(trainer *tr, const one_step *of)
+{
+    session *se = tr->session;
+    const char *problem = of->problem;
+    if (!problem) problem = arena_printf(&se->memory, "rank %d lacks memory", (int)of->all.lacks - 1);
+    NRL_TRY(ctx_set_batch(se->ctx, NULL));
+    ctx_trim(se->ctx);
+    nrl_status st = session_shrink_micro_batches(se);
+    if (st != NRL_OK) nrl_add_context("step %lld: %s", (long long)tr->progress.step + 1, problem);
+    if (st == NRL_OK && session_is_rank0(se))
+        nrl_warn("step %lld is repeated with train.%s: %lld: %s\nhint: set it in the config, or use "
+                 "train.activation_checkpointing; later steps keep it, a resumed run begins with the config's",
+                 (long long)tr->progress.step + 1, se->config.train.micro_batch ? "micro_batch" : "micro_batch_tokens",
+                 (long long)se->micro_batch_size, problem);
+    return st;
+}
+
 nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
 {
     session *se = tr->session;
     data_loader *loader = se->train.loader;
     double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
     data_step data;
-    one_step of = {.data = &data, .metrics = &tr->metrics};
+    one_step of = {.data = &data, .metrics = &tr->metrics, .may_repeat = se->config.train.on_oom == CONFIG_OOM_RETRY};
     if (se->env.step) *se->env.step = tr->progress.step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
     NRL_TRY(data_loader_step(loader, tr->progress.step, &data));
@@ -466,5 +495,8 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
     if (st == NRL_OK) st = step_take(tr, &of, start, e, done);
     rollout_end(&rollout);
-    return st;
+    NRL_TRY(st);
+    if (!(of.all.lacks > 0)) return NRL_OK;
+    NRL_TRY(step_shrink(tr, &of));
+    return trainer_step(tr, e, done);
 }

@@ -68,5 +68,5 @@ void micro_batches_close(work_micro_batches *all, nrl_ctx *ctx)
         free(m->tapes);
     }
     free(all->list);
-    *all = (work_micro_batches){0};
+    *all = (work_micro_batches){.n_units = all->n_units, .first = all->first, .end = all->end};
 }

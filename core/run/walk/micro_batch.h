@@ -30,6 +30,7 @@ typedef struct {
 work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_batch *batch, bool *begins);
 /* Drops whatever it holds: its actions are over, or an error came. */
 void micro_batch_end(const work_micro_batches *all, work_micro_batch *m, nrl_ctx *ctx);
+/* Releases all of them; more may begin. */
 void micro_batches_close(work_micro_batches *all, nrl_ctx *ctx);
 
 void carry_release(nrl_ctx *ctx, nrl_carry *c);

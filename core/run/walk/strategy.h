@@ -61,6 +61,7 @@ typedef struct {
     bool train, quiet;
     nrl_dtype compute;
     bool split16, bf16_gradients; /* of what is trained, see nrl/param.h */
+    bool repeats;                 /* steps that lacked memory */
     uint32_t n_states, block;     /* of the optimizer, see nrl_parallel_plan */
 } strategy_setup;
 

@@ -71,6 +71,7 @@ static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bo
                                .n_kv_heads = setup->m->info.n_kv_heads,
                                .split16 = setup->train && setup->split16,
                                .bf16_gradients = setup->train && setup->bf16_gradients,
+                               .repeats = setup->train && setup->repeats,
                                .unit_flops = v->flops};
 }
 

@@ -184,6 +184,23 @@ static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
     }
 }
 
+/* NRL_OK instead of NRL_ERR_MEMORY where the step may be repeated: the walk goes on without computing. */
+static nrl_status tolerate(work *w, nrl_status st)
+{
+    ctx_retry *retry = ctx_retry_of(w->ctx);
+    if (st != NRL_ERR_MEMORY || !retry->allowed) return st;
+    retry->lacked = true;
+    return NRL_OK;
+}
+
+/* The gradients of such a step are discarded; strategies need not look for those that are missing. */
+static nrl_status skip(const nrl_action *v)
+{
+    for (int32_t i = 0; v->pass == NRL_PASS_BACKWARD && i < v->n_uses; i++)
+        nrl_param_set_grad_is_empty(v->uses[i], false);
+    return NRL_OK;
+}
+
 /* What comes from another stage is waited for here, what goes to one is on its way afterwards. */
 static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor **totals)
 {
@@ -238,20 +255,24 @@ static nrl_status leave(work *w, const nrl_action *actions, int64_t i)
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
 {
     const action_list *all = &w->actions;
+    const ctx_retry *retry = ctx_retry_of(w->ctx);
     nrl_status st = NRL_OK;
     w->step = stage_begin(&w->stage, true);
     for (int64_t i = 0; i < all->n && st == NRL_OK; i++) {
         const nrl_action *v = &all->list[i];
+        const bool lacked = retry->lacked;
         bool begins;
         w->micro_batch = micro_batch_at(&w->micro_batches, v->micro_batch, batches[v->micro_batch], &begins);
         NRL_TRY_DONE(post_ahead(w, i, batches));
-        if (begins) NRL_TRY_DONE(set_column(w));
+        if (lacked) begins = v->pass == NRL_PASS_FORWARD && v->unit == w->stage.first;
+        if (begins) NRL_TRY_DONE(tolerate(w, set_column(w)));
         NRL_TRY_DONE(enter(w, all->list, i));
         ctx_scope_begin(w->ctx);
-        st = action(w, v, begins, totals);
+        st = retry->lacked ? skip(v) : tolerate(w, action(w, v, begins, totals));
         ctx_scope_end(w->ctx);
         if (st == NRL_OK) st = leave(w, all->list, i);
         if (all->last[v->micro_batch] == i) micro_batch_end(&w->micro_batches, w->micro_batch, w->ctx);
+        if (retry->lacked) micro_batches_close(&w->micro_batches, w->ctx);
     }
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = stage_settle(&w->stage, w->ctx);
@@ -268,9 +289,11 @@ static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use us
     nrl_carry out = *carry;
     NRL_TRY(enter(w, w->forward_actions, i));
     ctx_scope_begin(w->ctx);
-    nrl_status st = unit_forward(w, u, &out);
-    if (st == NRL_OK && u == w->policy->n_units - 1) st = use(user, out.tensors[0]);
-    if (st == NRL_OK) out = carry_retain(&out);
+    bool skips = ctx_retry_of(w->ctx)->lacked;
+    nrl_status st = skips ? NRL_OK : unit_forward(w, u, &out);
+    if (!skips && st == NRL_OK && u == w->policy->n_units - 1) st = use(user, out.tensors[0]);
+    out = st == NRL_OK ? carry_retain(&out) : (nrl_carry){0};
+    st = tolerate(w, st);
     ctx_scope_end(w->ctx);
     if (st != NRL_OK) return st;
     carry_release(w->ctx, carry);

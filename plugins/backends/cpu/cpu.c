@@ -19,11 +19,19 @@ static const nrl_option cpu_option_rows[] = {
         cpu_options, independent_rows, "false",
         "compute each row of a product of f32 activations with the same bits whatever the other rows are; fast "
         "for few rows. nrl sample, chat and serve set it"),
+    NRL_OPT_STR(cpu_options, memory_limit, "",
+                "most memory for the tensors of a rank: bytes (8GiB), a share of the machine's memory (0.5), or "
+                "cgroup, what its control group has left at the start; unset: what is free"),
 };
 
 static nrl_status cpu_probe(void)
 {
     return NRL_OK; /* the base operations run anywhere */
+}
+
+static nrl_status cpu_check(const void *options)
+{
+    return cpu_memory_check(((const cpu_options *)options)->memory_limit);
 }
 
 static nrl_status choose_isa(const cpu_options *o, cpu_isa *out)
@@ -48,8 +56,9 @@ static void cpu_close(void *instance)
     cpu *self = instance;
     if (!self) return;
     gemm_engine_destroy(self->engine);
-    cpu_free(self->scratch);
-    cpu_free(self->work);
+    cpu_free(&self->memory, self->scratch);
+    cpu_free(&self->memory, self->work);
+    cpu_memory_close(&self->memory);
     free(self);
 }
 
@@ -83,7 +92,8 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     self->native_bf16 = native_bf16;
     self->threads = (nrl_host_threads){.size = sizeof self->threads, .self = self, .split = split_for_plugins};
     self->independent_rows = o->independent_rows;
-    nrl_status st = gemm_engine_create(isa, &self->engine);
+    cpu_memory_open(&self->memory, o->memory_limit);
+    nrl_status st = gemm_engine_create(isa, &self->memory, &self->engine);
     if (st != NRL_OK) {
         cpu_close(self);
         return st;
@@ -104,6 +114,8 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
     snprintf(fill->isa, sizeof fill->isa, "%s%s", cpu_isa_name(self->isa), self->native_bf16 ? "+bf16" : "");
     gemm_engine_version(fill->library, sizeof fill->library);
     nrl_host_memory(&fill->memory_bytes, &left);
+    if (self->memory.limit && self->memory.limit < (uint64_t)fill->memory_bytes)
+        fill->memory_bytes = (int64_t)self->memory.limit;
     fill->n_threads = self->n_threads;
     double peak = cpu_isa_peak(self->isa) * self->n_threads;
     fill->peak_flops[NRL_DTYPE_F32] = peak;
@@ -118,14 +130,12 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
 
 static nrl_status table_alloc(void *self, size_t bytes, void **out)
 {
-    (void)self;
-    return cpu_alloc(bytes, out);
+    return cpu_alloc(&((cpu *)self)->memory, bytes, out);
 }
 
 static void table_free(void *self, void *memory)
 {
-    (void)self;
-    cpu_free(memory);
+    cpu_free(&((cpu *)self)->memory, memory);
 }
 
 typedef struct {
@@ -189,6 +199,7 @@ static const nrl_backend cpu_table = {
     NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cpu_options, cpu_option_rows, "cpu", "0.1.0",
                "any CPU: OpenMP threads, AVX2 or AVX-512 if available, matrix products by oneDNN"),
     .plugin.priority = 10,
+    .plugin.check = cpu_check,
     .ops = &cpu_ops,
     .probe = cpu_probe,
     .open = cpu_open,

@@ -8,6 +8,7 @@
 #ifndef CPU_H
 #define CPU_H
 #include <nrl/backend.h>
+#include <pthread.h>
 
 typedef enum { CPU_ISA_AUTO = 0, CPU_ISA_BASE, CPU_ISA_AVX2, CPU_ISA_AVX512 } cpu_isa;
 
@@ -20,7 +21,22 @@ typedef struct {
     int64_t isa;     /* cpu_isa */
     int64_t bf16;    /* cpu_bf16 */
     bool independent_rows;
+    const char *memory_limit; /* "" = none */
 } cpu_options;
+
+typedef struct {
+    void *at;
+    size_t bytes;
+} cpu_block;
+
+/* Memory of cpu_alloc, of one open device. */
+typedef struct {
+    size_t limit; /* bytes, 0 = none */
+    pthread_mutex_t lock;
+    size_t used; /* bytes of blocks */
+    cpu_block *blocks;
+    size_t n, room;
+} cpu_memory;
 
 typedef struct cpu_gemm_engine cpu_gemm_engine;
 
@@ -30,6 +46,7 @@ typedef struct {
     int n_threads;
     bool native_bf16;      /* bf16 products use bf16 instructions */
     bool independent_rows; /* see ops/gemm_rows.c */
+    cpu_memory memory;
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
     size_t scratch_each;
@@ -68,8 +85,13 @@ static inline void *cpu_scratch_at(const cpu *self, int thread)
 }
 /* Memory for one operation at a time, valid until the next call. */
 nrl_status cpu_work(cpu *self, size_t bytes, void **out);
-nrl_status cpu_alloc(size_t bytes, void **out);
-void cpu_free(void *memory);
+/* NRL_ERR_MEMORY: the text names the limit that was hit. */
+nrl_status cpu_alloc(cpu_memory *m, size_t bytes, void **out);
+void cpu_free(cpu_memory *m, void *memory);
+/* The option memory_limit: NRL_ERR_CONFIG if it cannot be read; its value for a device that is opened. */
+nrl_status cpu_memory_check(const char *text);
+void cpu_memory_open(cpu_memory *m, const char *text);
+void cpu_memory_close(cpu_memory *m); /* everything is freed */
 
 /* ---- gemm.c: all products that ops/gemm_rows.c does not compute ---- */
 nrl_status cpu_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a);

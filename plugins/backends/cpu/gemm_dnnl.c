@@ -30,6 +30,7 @@ enum { BUCKETS = 1024 };
 struct cpu_gemm_engine {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    cpu_memory *memory; /* borrowed */
     void *scratch;
     size_t scratch_bytes;
     entry *buckets[BUCKETS];
@@ -266,8 +267,8 @@ static nrl_status scratch_grow(cpu_gemm_engine *g, size_t bytes)
 {
     if (bytes <= g->scratch_bytes) return NRL_OK;
     void *memory;
-    NRL_TRY(cpu_alloc(bytes, &memory));
-    cpu_free(g->scratch);
+    NRL_TRY(cpu_alloc(g->memory, bytes, &memory));
+    cpu_free(g->memory, g->scratch);
     g->scratch = memory;
     g->scratch_bytes = bytes;
     return NRL_OK;
@@ -324,7 +325,7 @@ nrl_status gemm_multiply(cpu_gemm_engine *g, const gemm_product *p, const gemm_o
 
 /* ---- the engine ---- */
 
-nrl_status gemm_engine_create(cpu_isa isa, cpu_gemm_engine **out)
+nrl_status gemm_engine_create(cpu_isa isa, cpu_memory *memory, cpu_gemm_engine **out)
 {
     *out = NULL;
     /* process-wide, and only before oneDNN's first use; a later call fails and the first choice stays */
@@ -332,6 +333,7 @@ nrl_status gemm_engine_create(cpu_isa isa, cpu_gemm_engine **out)
     if (isa == CPU_ISA_BASE) (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
     cpu_gemm_engine *g = calloc(1, sizeof *g);
     if (!g) return nrl_fail(NRL_ERR_MEMORY, "no memory for the matrix engine");
+    g->memory = memory;
     dnnl_status_t st = dnnl_engine_create(&g->engine, dnnl_cpu, 0);
     if (st == dnnl_success) st = dnnl_stream_create(&g->stream, g->engine, dnnl_stream_in_order);
     if (st != dnnl_success) {
@@ -352,7 +354,7 @@ void gemm_engine_destroy(cpu_gemm_engine *g)
         }
     if (g->stream) dnnl_stream_destroy(g->stream);
     if (g->engine) dnnl_engine_destroy(g->engine);
-    cpu_free(g->scratch);
+    cpu_free(g->memory, g->scratch);
     free(g);
 }
 

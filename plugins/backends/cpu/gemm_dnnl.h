@@ -20,7 +20,8 @@ typedef struct {
     void *c;
 } gemm_operands;
 
-nrl_status gemm_engine_create(cpu_isa isa, cpu_gemm_engine **out);
+/* `memory` outlives the engine. */
+nrl_status gemm_engine_create(cpu_isa isa, cpu_memory *memory, cpu_gemm_engine **out);
 void gemm_engine_destroy(cpu_gemm_engine *e);
 nrl_status gemm_multiply(cpu_gemm_engine *e, const gemm_product *p, const gemm_operands *at);
 void gemm_engine_version(char *fill, size_t size);

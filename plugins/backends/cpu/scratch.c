@@ -1,24 +1,154 @@
 /*
- * scratch.c - memory: the backend's alloc and free, and the work space of operations. Large blocks are
- * aligned to huge pages and request them, which reduces page faults and TLB misses.
+ * scratch.c - memory: the backend's alloc and free with the limit of `memory_limit`, and the work space of operations.
+ * Large blocks are aligned to huge pages and request them, which reduces page faults and TLB misses.
  */
 #include "base/units.h"
 #include "cpu.h"
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, CHECK_FROM = 64 << 20 };
 
-static nrl_status too_much(size_t bytes)
+/* ---- the limit ---- */
+
+/* Bytes of a number with or without a unit, or -1. A number up to 1 without a unit is a share of `total`. */
+static double limit_bytes(const char *text, double total)
 {
-    char asked[SIZE_TEXT], free_now[SIZE_TEXT];
-    int64_t total, left;
-    nrl_host_memory(&total, &left);
-    return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %s of host memory (%s free)", size_text((double)bytes, asked),
-                    left < 0 ? "an unknown amount" : size_text((double)left, free_now));
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},     {"KiB", 1024}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 0x1p40},
+                 {"KB", 1e3}, {"MB", 1e6},   {"GB", 1e9},      {"TB", 1e12}};
+    char *end;
+    double n = strtod(text, &end);
+    if (end == text || !(n > 0)) return -1;
+    while (isspace((unsigned char)*end))
+        end++;
+    if (!*end && n <= 1) return n * total;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcasecmp(end, units[i].name)) return n * units[i].bytes;
+    return -1;
 }
 
-nrl_status cpu_alloc(size_t bytes, void **out)
+nrl_status cpu_memory_check(const char *text)
+{
+    if (!*text || !strcmp(text, "cgroup") || limit_bytes(text, 1) > 0) return NRL_OK;
+    return nrl_fail(
+        NRL_ERR_CONFIG,
+        "memory_limit: cannot read '%s': expected a number of bytes (8GiB), a share of this machine's memory "
+        "(0.5), or cgroup",
+        text);
+}
+
+void cpu_memory_open(cpu_memory *m, const char *text)
+{
+    int64_t total, left;
+    *m = (cpu_memory){0};
+    pthread_mutex_init(&m->lock, NULL);
+    if (!text || !*text) return;
+    nrl_host_memory(&total, &left);
+    double bytes = strcmp(text, "cgroup") ? limit_bytes(text, (double)total) : (double)(left < 0 ? total : left);
+    m->limit = bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62;
+}
+
+void cpu_memory_close(cpu_memory *m)
+{
+    pthread_mutex_destroy(&m->lock);
+    free(m->blocks);
+}
+
+/* Whether the limit allows a block of this size; counts it, without an address until block_is_at. */
+static bool reserve(cpu_memory *m, size_t bytes)
+{
+    pthread_mutex_lock(&m->lock);
+    bool fits = !m->limit || (bytes <= m->limit && m->used <= m->limit - bytes);
+    if (fits) m->used += bytes;
+    pthread_mutex_unlock(&m->lock);
+    return fits;
+}
+
+static bool block_is_at(cpu_memory *m, void *memory, size_t bytes)
+{
+    pthread_mutex_lock(&m->lock);
+    if (memory && m->n == m->room) {
+        size_t room = m->room ? 2 * m->room : 64;
+        cpu_block *more = realloc(m->blocks, room * sizeof *more);
+        if (more) m->blocks = more, m->room = room;
+    }
+    bool kept = memory && m->n < m->room;
+    if (kept)
+        m->blocks[m->n++] = (cpu_block){memory, bytes};
+    else
+        m->used -= bytes;
+    pthread_mutex_unlock(&m->lock);
+    return kept;
+}
+
+/* Blocks are freed soon after they were allocated, or all at the end, newest first. */
+static size_t block_remove(cpu_memory *m, const void *memory)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = m->n; i-- > 0 && !bytes;)
+        if (m->blocks[i].at == memory) {
+            bytes = m->blocks[i].bytes;
+            m->blocks[i] = m->blocks[--m->n];
+        }
+    m->used -= bytes;
+    pthread_mutex_unlock(&m->lock);
+    return bytes;
+}
+
+/* ---- errors ---- */
+
+/* Bytes of address space that this process has reserved; 0 if unknown. */
+static double address_space(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f) return 0;
+    if (fscanf(f, "%ld", &pages) != 1) pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static nrl_status beyond_limit(cpu_memory *m, size_t bytes)
+{
+    char asked[SIZE_TEXT], of[SIZE_TEXT], used[SIZE_TEXT];
+    pthread_mutex_lock(&m->lock);
+    size_t now = m->used;
+    pthread_mutex_unlock(&m->lock);
+    return nrl_fail(NRL_ERR_MEMORY,
+                    "cannot allocate %s of host memory: tensors use %s of the %s of backend.memory_limit",
+                    size_text((double)bytes, asked), size_text((double)now, used), size_text((double)m->limit, of));
+}
+
+/* Names the limit that was hit, with what counts towards it. */
+static nrl_status too_much(size_t bytes)
+{
+    char asked[SIZE_TEXT], of[SIZE_TEXT], used[SIZE_TEXT];
+    int64_t total, left;
+    struct rlimit space;
+    size_text((double)bytes, asked);
+    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY &&
+        address_space() + (double)bytes > (double)space.rlim_cur)
+        return nrl_fail(NRL_ERR_MEMORY,
+                        "cannot allocate %s of host memory: the process uses %s of the %s of address space that "
+                        "ulimit -v allows",
+                        asked, size_text(address_space(), used), size_text((double)space.rlim_cur, of));
+    nrl_host_memory(&total, &left);
+    return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %s of host memory (%s free)", asked,
+                    left < 0 ? "an unknown amount" : size_text((double)left, of));
+}
+
+/* ---- blocks ---- */
+
+nrl_status cpu_alloc(cpu_memory *m, size_t bytes, void **out)
 {
     *out = NULL;
     size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
@@ -31,7 +161,12 @@ nrl_status cpu_alloc(size_t bytes, void **out)
     }
     size_t rounded = bytes == 0 ? align : (bytes + align - 1) / align * align;
     void *memory = NULL;
-    if (posix_memalign(&memory, align, rounded) != 0) return too_much(bytes);
+    if (!reserve(m, rounded)) return beyond_limit(m, bytes);
+    if (posix_memalign(&memory, align, rounded)) memory = NULL;
+    if (!block_is_at(m, memory, rounded)) {
+        free(memory);
+        return too_much(bytes);
+    }
 #ifdef MADV_HUGEPAGE
     if (align == HUGE_PAGE) (void)madvise(memory, rounded, MADV_HUGEPAGE);
 #endif
@@ -39,8 +174,11 @@ nrl_status cpu_alloc(size_t bytes, void **out)
     return NRL_OK;
 }
 
-void cpu_free(void *memory)
+/* The C library may keep what is freed; the pages of large blocks go back to the system at once. */
+void cpu_free(cpu_memory *m, void *memory)
 {
+    size_t bytes = memory ? block_remove(m, memory) : 0;
+    if (bytes >= HUGE_FROM) (void)madvise(memory, bytes, MADV_DONTNEED);
     free(memory);
 }
 
@@ -49,8 +187,8 @@ nrl_status cpu_scratch(cpu *self, size_t bytes)
     if (bytes <= self->scratch_each) return NRL_OK;
     size_t each = (bytes + 4095) / 4096 * 4096;
     void *memory;
-    NRL_TRY(cpu_alloc(each * (size_t)self->n_threads, &memory));
-    cpu_free(self->scratch);
+    NRL_TRY(cpu_alloc(&self->memory, each * (size_t)self->n_threads, &memory));
+    cpu_free(&self->memory, self->scratch);
     self->scratch = memory;
     self->scratch_each = each;
     return NRL_OK;
@@ -60,8 +198,8 @@ nrl_status cpu_work(cpu *self, size_t bytes, void **out)
 {
     *out = self->work;
     if (bytes <= self->work_bytes && self->work) return NRL_OK;
-    NRL_TRY(cpu_alloc(bytes, out));
-    cpu_free(self->work);
+    NRL_TRY(cpu_alloc(&self->memory, bytes, out));
+    cpu_free(&self->memory, self->work);
     self->work = *out;
     self->work_bytes = bytes;
     return NRL_OK;

@@ -132,6 +132,10 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
     d->n_states = plan->n_states;
     d->gradients = plan->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
     NRL_TRY(check_encodings(d, plan));
+    if (plan->repeats && d->codec->state)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot repeat a step (train.on_oom): `compress` keeps what a step did not send; "
+                        "expected train.on_oom: stop, or compress: none, bf16 or fp16");
     if (d->train) {
         NRL_TRY(ddp_bucket_plan(d, plan));
         d->buckets_used = d->size > 1 && !local && d->n_slots > 0;

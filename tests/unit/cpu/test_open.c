@@ -130,6 +130,49 @@ static void too_much_memory_says_how_much_is_free(void **state)
     table.close(self);
 }
 
+static void an_allocation_beyond_memory_limit_names_it_and_what_is_freed_can_be_used_again(void **state)
+{
+    void *self, *memory[2] = {NULL};
+    (void)state;
+    char options[256] = {0};
+    const char *limit = "10MiB";
+    for (uint32_t i = 0; i < table.plugin.n_options; i++)
+        if (!strcmp(table.plugin.options[i].name, "memory_limit"))
+            memcpy(options + table.plugin.options[i].offset, &limit, sizeof limit);
+    assert_int_equal(table.open(options, 0, &self), NRL_OK);
+    assert_int_equal(table.alloc(self, 6 << 20, &memory[0]), NRL_OK);
+    assert_int_equal(table.alloc(self, 6 << 20, &memory[1]), NRL_ERR_MEMORY);
+    assert_string_equal(nrl_error_text(), "cannot allocate 6.0 MiB of host memory: tensors use 6.0 MiB of the 10.0 MiB "
+                                          "of backend.memory_limit");
+    table.free(self, memory[0]);
+    assert_int_equal(table.alloc(self, 6 << 20, &memory[1]), NRL_OK);
+    table.free(self, memory[1]);
+    table.close(self);
+}
+
+static void an_allocation_beyond_the_address_space_names_ulimit(void **state)
+{
+    void *self, *memory = NULL;
+    struct rlimit was, little;
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    (void)state;
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld", &pages), 1);
+    fclose(f);
+    assert_int_equal(open_with(&self, NULL), NRL_OK);
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    little = was;
+    little.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE)) + (64 << 20);
+    if (setrlimit(RLIMIT_AS, &little)) skip();
+    nrl_status st = table.alloc(self, 256 << 20, &memory);
+    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+    if (st == NRL_OK) skip(); /* the address sanitizer ignores it */
+    assert_int_equal(st, NRL_ERR_MEMORY);
+    assert_non_null(strstr(nrl_error_text(), "of address space that ulimit -v allows"));
+    table.close(self);
+}
+
 typedef struct {
     nrl_fill_args known;
     uint64_t later; /* a member that this backend does not know */
@@ -263,6 +306,8 @@ int main(void)
         cmocka_unit_test(ranks_of_a_node_open_the_same_device),
         cmocka_unit_test(an_instruction_set_opens_or_says_which_one_is_there),
         cmocka_unit_test(too_much_memory_says_how_much_is_free),
+        cmocka_unit_test(an_allocation_beyond_memory_limit_names_it_and_what_is_freed_can_be_used_again),
+        cmocka_unit_test(an_allocation_beyond_the_address_space_names_ulimit),
         cmocka_unit_test(arguments_of_a_newer_core_are_fine_while_their_new_members_are_zero),
         cmocka_unit_test(an_index_outside_the_matrix_is_an_error),
         cmocka_unit_test(a_product_of_other_shapes_names_them),
