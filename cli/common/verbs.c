@@ -148,7 +148,14 @@ const cli_verb cli_verbs[] = {
      "speed, memory and time by phase",
      "Measures N steps (default 10) after 2 warm-up steps, then up to 5 steps with\n"
      "time stamps at each operation, if the config has that many steps. Saves nothing.\n"
-     "Values that the machine does not report are unknown; null with --json."},
+     "Values that the machine does not report are unknown; null with --json. `nrl\n"
+     "tune` finds the size of micro-batches."},
+    {"tune", "FILE.yaml [key=value ...] [--steps N] [--from N] [--to N] [--json]", "tune configs/sft.yaml", NULL,
+     "Measures train.micro_batch_tokens: doubles it from --from (default 256) until a\n"
+     "size lacks memory, exceeds --to, or holds a whole global batch, then bisects. A\n"
+     "size is a process that takes N steps (default 3) as `nrl bench` does, so one\n"
+     "that the kernel kills counts as out of memory. Prints tokens/s, seconds a step\n"
+     "and peak memory of each size, and the fastest (of about equals the smallest)."},
     {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]", "profile configs/sft.yaml",
      "time by operation; saves nothing",
      "Measures N steps (default 10) after 2 warm-up steps. --top: number of shapes in\n"

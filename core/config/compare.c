@@ -37,6 +37,7 @@ static const struct {
     {"train.logits_mb", CONFIG_KEY_FREE},
     {"train.deterministic", CONFIG_KEY_FREE},
     {"train.nan", CONFIG_KEY_FREE},
+    {"train.offload", CONFIG_KEY_FREE},
     {"train.on_oom", CONFIG_KEY_FREE},
     {"train.nan_limit", CONFIG_KEY_FREE},
     {"train.diverge_factor", CONFIG_KEY_FREE},

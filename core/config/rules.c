@@ -201,6 +201,16 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, 
                      "{every: 4}, {ratio: 0.5} or {layers: [0, 4]}");
 }
 
+static const nrl_option offload_rows[] = {
+    NRL_OPT_ENUM(config_offload, optimizer, "none", "none|host|disk", "states of the optimizer and fp32 masters"),
+};
+
+void rules_offload(arena *a, config_problems *problems, const nrl_node *node, config_offload *out)
+{
+    const option_part part = OPTION_PART(offload_rows, out);
+    options_fill(a, problems, "train.offload", node, &part, 1);
+}
+
 /* ---- the scale of the loss: a word, a number or a map, and only with fp16 ---- */
 
 #define SCALE_LEAST 1e-9

@@ -12,6 +12,7 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
 /* data.eval: such a list, a number or share of rows to hold out of data.train, or a map of names to these. */
 void rules_evals(arena *a, config_problems *problems, config_data *data, nrl_node *resolved);
 void rules_data(arena *a, config_problems *problems, config_data *data);
+void rules_offload(arena *a, config_problems *problems, const nrl_node *node, config_offload *out);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out);
 

@@ -93,6 +93,9 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "seed of the data order, random weights and sampling"),
     NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what to do if the loss or the gradient is not finite"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "stop after this many skipped steps in a row"),
+    NRL_OPT_NODE(config_train, offload, "",
+                 "{optimizer: disk} keeps the states of the optimizer and fp32 masters in a file in out, host in the "
+                 "memory of the host; checkpoints are written without a copy then. none: in the device's memory"),
     NRL_OPT_ENUM(config_train, on_oom, "stop", "stop|retry",
                  "what to do if a rank lacks memory in the forward or backward pass; retry: all ranks repeat the step "
                  "with half of micro_batch_tokens (or micro_batch), down to one sample; global_batch stays"),
@@ -377,6 +380,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     }
     fill_component(f, "algorithm", n->algorithm, "", &out->algorithm);
     fill_section(f, "train", n->train, &train, 1);
+    rules_offload(f->a, f->problems, out->train.offload, &out->train.offloaded);
     rules_recompute(f->a, f->problems, out->train.activation_checkpointing, &out->train.recompute);
     rules_loss_scale(f->a, f->problems, out->train.loss_scale, out->train.precision == CONFIG_FP16, &out->train.scale);
     fill_component(f, "optimizer", n->optimizer, "", &out->optimizer);
@@ -389,6 +393,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     rules_hosts(f->a, f->problems, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
+    if (out->train.offloaded.optimizer) out->checkpoint.async = false; /* which takes memory for a copy */
     fill_section(f, "eval", n->eval, &eval, 1);
     fill_section(f, "script", n->script, &script, 1);
     fill_loggers(f, n->loggers, out);

@@ -71,6 +71,10 @@ typedef struct {
 typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
 typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;
 typedef enum { CONFIG_GRADIENTS_FP32 = 0, CONFIG_GRADIENTS_BF16 } config_gradients;
+typedef enum { CONFIG_OFFLOAD_NONE = 0, CONFIG_OFFLOAD_HOST, CONFIG_OFFLOAD_DISK } config_place;
+typedef struct {
+    int64_t optimizer; /* config_place */
+} config_offload;
 typedef enum { CONFIG_OOM_STOP = 0, CONFIG_OOM_RETRY } config_oom;
 typedef enum { CONFIG_NAN_STOP = 0, CONFIG_NAN_SKIP } config_nan;
 typedef enum {
@@ -110,8 +114,10 @@ typedef struct {
     int64_t seed;
     int64_t nan; /* config_nan */
     int64_t nan_limit;
-    int64_t on_oom;        /* config_oom */
-    double diverge_factor; /* 0 = off */
+    const nrl_node *offload;  /* as written */
+    config_offload offloaded; /* resolved */
+    int64_t on_oom;           /* config_oom */
+    double diverge_factor;    /* 0 = off */
     bool check_gradient;
     const nrl_node *trainable, *freeze; /* patterns of names */
     double neftune_alpha;

@@ -301,7 +301,7 @@ static nrl_status bind_state(update_plan *u, nrl_ctx *ctx, update_unit *x, uint3
 {
     const nrl_state *s = &x->what.states[k];
     int64_t n = entries_here(x, k);
-    NRL_TRY(tensor_persistent(ctx, (nrl_dtype)s->dtype, 1, &n, true, &x->states[k]));
+    NRL_TRY(tensor_offloaded(ctx, (nrl_dtype)s->dtype, n, true, &x->states[k]));
     keep(u, x->states[k]);
     if (!x->is_gathered) x->local.states[k] = x->states[k];
     if (!(s->initial < 0 || s->initial > 0)) return NRL_OK;
@@ -346,6 +346,9 @@ void updates_close(update_plan *u)
 static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, const nrl_step_params *step)
 {
     ctx_scope_begin(ctx); /* temporaries of one slice at a time */
+    ctx_offload_use(ctx, slice->low ? slice->low : slice->master);
+    for (int k = 0; k < NRL_MAX_STATES; k++)
+        ctx_offload_use(ctx, slice->states[k]);
     nrl_status st = slices_update(ctx, u->table, u->self, slice, step);
     ctx_scope_end(ctx);
     return st;

@@ -159,14 +159,18 @@ static int64_t plan_memory(arena *a, nrl_node *plan, const trainer *tr)
     const config_checkpoint *c = &se->config.checkpoint;
     bool copies = c->async && (c->every || c->every_minutes > 0);
     int64_t buffers = se->strategy.plan.buffer_bytes, kept = t->logits_mb << 20;
-    int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers;
+    /* What a strategy binds itself stays on the device. */
+    int64_t offloaded = s->state_bytes + (se->strategy.plan.gathers_weights ? 0 : s->master_bytes);
+    if (!t->offloaded.optimizer) offloaded = 0;
+    int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers - offloaded;
     int64_t logits = t->micro_batch_tokens * se->model->info.vocab_size * (int64_t)sizeof(float);
     if (loss_is_separable(se->algorithm)) kept = 0;
-    nrl_node *map = PLAN_SECTION(
-        a, plan, "memory", {"total", total}, {"weights", s->work_bytes}, {"masters", s->master_bytes},
-        {"gradients", s->gradient_bytes}, {"optimizer", s->state_bytes}, {"strategy", buffers},
-        {"parameters", plan_held_by(se, se->strategy.index)}, {"gradient_buffer", s->buffer_bytes},
-        {"checkpoint_copy", copies ? state_bytes(tr) : 0}, {"logits", t->micro_batch || logits > kept ? kept : logits});
+    nrl_node *map =
+        PLAN_SECTION(a, plan, "memory", {"total", total}, {"weights", s->work_bytes}, {"masters", s->master_bytes},
+                     {"gradients", s->gradient_bytes}, {"optimizer", s->state_bytes}, {"strategy", buffers},
+                     {"offloaded", offloaded}, {"parameters", plan_held_by(se, se->strategy.index)},
+                     {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(tr) : 0},
+                     {"logits", t->micro_batch || logits > kept ? kept : logits});
     if (se->estimate.known) {
         node_append_int(a, map, "micro_batch", se->estimate.bytes);
         node_append_int(a, map, "micro_batch_tokens", se->estimate.tokens);

@@ -65,6 +65,14 @@ void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
 /* Marks t as a leaf that needs a gradient (the carry at the boundary of a unit). */
 void tensor_set_leaf(nrl_tensor *t);
 
+/* From here on tensor_offloaded takes memory of the backend's extension "offload": in a file of `folder`, or with NULL
+ * on the host. NRL_ERR_CONFIG: the backend has none. [main] */
+nrl_status ctx_offload_open(nrl_ctx *ctx, const char *folder);
+/* Like tensor_persistent, of n elements; elsewhere if ctx_offload_open was called. */
+nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
+/* Announces the use of a tensor, which may be elsewhere. */
+void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t);
+
 /* While `allowed`, a walk that lacks memory goes on without computing (`lacked`), so that the exchanges between ranks
  * still take place; its step can then be repeated. */
 typedef struct {

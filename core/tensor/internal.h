@@ -64,6 +64,8 @@ struct nrl_ctx {
     size_t n_marks, marks_capacity;
 
     ctx_retry retry;
+    const nrl_offload *offload; /* NULL = not open */
+    const char *offload_folder;
     tape *tapes[CTX_MAX_TAPES]; /* the last tape records; a NULL entry pauses recording */
     int n_tapes;
 

@@ -41,15 +41,15 @@ lacks err "is repeated"
 
 # one rank: the first step that lacks memory is repeated, and the numbers are those of enough memory
 run 0 run config.yaml out=retry "$(limit 7MiB)" train.on_oom=retry
-has err "step 1 is repeated with train.micro_batch_tokens: 128: unit 'layers."
+has err "step 1 is repeated with micro-batches of 128: unit 'layers."
 is "repeated steps" "$(grep -c 'is repeated' err)" 2
-has err "hint: set it in the config"
+has err "hint: set train.micro_batch_tokens"
 compare retry $exact
 run 0 run config.yaml out=samples "$(limit 7MiB)" train.on_oom=retry data.packing=false train.micro_batch=8
-has err "is repeated with train.micro_batch: "
+has err "is repeated with micro-batches of 4"
 compare samples $exact
 run 6 run config.yaml out=least "$(limit 5MiB)" train.on_oom=retry
-has err "micro-batches of train.micro_batch_tokens 37 cannot be divided further"
+has err "micro-batches of 37 hold one sample and cannot be made smaller"
 
 # two ranks, of which one lacks memory
 lacks=$NRL_TEST_BUILD/tests/e2e/lacks.so
@@ -73,8 +73,8 @@ for strategy in ddp fsdp; do
         done
         finished "$pid0" 0 "rank 0 of $strategy where rank $who lacks memory"
         finished "$pid1" 0 "rank 1 of $strategy where rank $who lacks memory"
-        has err0 "step 1 is repeated with train.micro_batch_tokens: 512"
-        lacks err1 "is repeated"
+        has err$who "step 1 is repeated with micro-batches of 512"
+        lacks err$((1 - who)) "is repeated"
         compare two $exact
     done
 done

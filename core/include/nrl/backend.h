@@ -389,6 +389,19 @@ typedef struct {
                   void *arg);
 } nrl_host_threads;
 
+/* The extension "offload" of a backend: memory for tensors that a step uses once, elsewhere than in the device's own.
+ * Operations and the host read and write it as memory of `alloc`. */
+typedef struct {
+    uint32_t size, reserved;
+    void *self;
+    /* Zeroed, in a file of this folder, or with NULL in host memory; freed when the device is closed. NRL_ERR_CONFIG if
+     * the backend does not offer the place, NRL_ERR_FULL if the disk does. [main] */
+    nrl_status (*alloc)(void *self, const char *folder, size_t bytes, void **out);
+    /* A part of it is used now, and not again before the next step; steps use the same parts in the same order. Ignores
+     * other memory. [step] */
+    void (*use)(void *self, void *memory, size_t bytes);
+} nrl_offload;
+
 #ifdef __cplusplus
 }
 #endif

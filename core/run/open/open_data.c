@@ -123,10 +123,17 @@ nrl_status open_eval_data(session *se)
     return NRL_OK;
 }
 
+static void close_loader(session_data *d)
+{
+    data_loader_destroy(d->loader);
+    data_plan_destroy(d->plan);
+    d->loader = NULL;
+    d->plan = NULL;
+}
+
 void close_data(session_data *d)
 {
-    if (d->loader) data_loader_destroy(d->loader);
-    if (d->plan) data_plan_destroy(d->plan);
+    close_loader(d);
     if (d->set) dataset_close(d->set);
     *d = (session_data){0};
 }
@@ -149,20 +156,16 @@ nrl_status open_eval_file(session *se, const char *path, session_data *out)
 nrl_status session_shrink_micro_batches(session *se)
 {
     const config_train *t = &se->config.train;
-    int64_t size = t->micro_batch ? t->micro_batch : t->micro_batch_tokens;
-    const int64_t was = se->micro_batch_size ? se->micro_batch_size : size;
-    nrl_status st = NRL_ERR_MEMORY;
-    data_loader_destroy(se->train.loader);
-    data_plan_destroy(se->train.plan);
-    se->train.loader = NULL;
-    se->train.plan = NULL;
-    for (size = was / 2; size < was && st != NRL_OK; size += (was - size + 1) / 2) {
-        se->micro_batch_size = size > 0 ? size : 1;
-        st = open_loader(se, &se->train); /* NRL_ERR_CONFIG: a sample, or a group of them, is larger */
-    }
-    if (st == NRL_OK) return NRL_OK;
-    return nrl_fail(NRL_ERR_MEMORY, "micro-batches of train.%s %lld cannot be divided further",
-                    t->micro_batch ? "micro_batch" : "micro_batch_tokens", (long long)was);
+    int64_t size = se->micro_batch_size, least = 1;
+    if (!size) size = t->micro_batch ? t->micro_batch : t->micro_batch_tokens;
+    for (int64_t i = 0, n; i < dataset_n_examples(se->train.set) && !t->micro_batch; i++)
+        if ((n = dataset_example_tokens(se->train.set, i)) > least) least = n;
+    if (size <= least)
+        return nrl_fail(NRL_ERR_MEMORY, "micro-batches of %lld hold one sample and cannot be made smaller",
+                        (long long)size);
+    se->micro_batch_size = size / 2 > least ? size / 2 : least;
+    close_loader(&se->train);
+    return open_loader(se, &se->train);
 }
 
 nrl_status session_open_loaders(session *se)

@@ -80,9 +80,12 @@ nrl_status session_open_device(session *se)
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;
     NRL_TRY(plan_storage(se, &setup));
-    if (se->config.train.on_oom == CONFIG_OOM_RETRY && nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh))
-        return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank: ranks that divide the "
-                                        "model wait for each other inside a step; expected stop");
+    if (se->config.train.on_oom == CONFIG_OOM_RETRY &&
+        (nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh) || se->algorithm->rollout))
+        return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank, and an algorithm "
+                                        "that generates no completions; expected stop");
+    const int64_t offload = se->env.evaluate_only ? CONFIG_OFFLOAD_NONE : se->config.train.offloaded.optimizer;
+    if (offload) NRL_TRY(ctx_offload_open(se->ctx, offload == CONFIG_OFFLOAD_DISK ? se->config.out : NULL));
     NRL_TRY(strategy_bind(&se->strategy, se->ctx));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
     NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));

@@ -24,7 +24,7 @@ typedef struct {
     double norm;       /* local steps: the largest of the ranks */
     double signal;     /* number, 0 = none */
     double save_now;   /* 1: rank 0's clock says so */
-    double lacks;      /* 1 + rank that lacked memory, the last of them; 0 = none */
+    double lacks;      /* 1: memory */
 } ranks_result;
 
 /* The same over all ranks, the algorithm's metrics with it. */

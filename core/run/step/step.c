@@ -24,7 +24,6 @@ typedef struct {
     clip_result clip;
     double loss, norm; /* the algorithm's loss, and that of the model's terms */
     double data_seconds, comm_seconds, comm_bytes;
-    bool may_repeat;     /* with smaller micro-batches if memory is lacking */
     const char *problem; /* of the memory that this rank lacked */
 } one_step;
 
@@ -123,9 +122,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
         nrl_param_set_grad_is_empty(se->model->params[i], se->model->params[i]->trained);
     ctx_flops_set(se->ctx, 0);
     ctx_retry *retry = ctx_retry_of(se->ctx);
-    *retry = (ctx_retry){.allowed = of->may_repeat};
     nrl_status st = work_train(w, of->data->micro_batch, totals);
-    retry->allowed = false;
     if (retry->lacked) of->problem = arena_strdup(&se->memory, nrl_error_text());
     tr->flops = ctx_flops(se->ctx);
     ctx_phase_set(se->ctx, NRL_PHASE_BACKWARD);
@@ -144,7 +141,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     tensor_release(se->ctx, of->squares);
     of->squares = NULL;
     if (st != NRL_ERR_MEMORY || !retry->lacked) return st;
-    of->all.lacks = nrl_mesh_rank(se->mesh) + 1;
+    of->all.lacks = 1;
     retry->lacked = false;
     return metrics_collect(&tr->metrics, se->ctx, false); /* the repeated step begins with none */
 }
@@ -421,6 +418,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     NRL_TRY(step_compute(tr, of));
     NRL_TRY(step_share(tr, of));
     if (of->all.lacks > 0) return NRL_OK;
+    ctx_retry_of(se->ctx)->allowed = false; /* a second pass has other weights */
     NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all.sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));
@@ -463,17 +461,14 @@ nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl
 static nrl_status step_shrink(trainer *tr, const one_step *of)
 {
     session *se = tr->session;
-    const char *problem = of->problem;
-    if (!problem) problem = arena_printf(&se->memory, "rank %d lacks memory", (int)of->all.lacks - 1);
     NRL_TRY(ctx_set_batch(se->ctx, NULL));
     ctx_trim(se->ctx);
     nrl_status st = session_shrink_micro_batches(se);
-    if (st != NRL_OK) nrl_add_context("step %lld: %s", (long long)tr->progress.step + 1, problem);
-    if (st == NRL_OK && session_is_rank0(se))
-        nrl_warn("step %lld is repeated with train.%s: %lld: %s\nhint: set it in the config, or use "
-                 "train.activation_checkpointing; later steps keep it, a resumed run begins with the config's",
-                 (long long)tr->progress.step + 1, se->config.train.micro_batch ? "micro_batch" : "micro_batch_tokens",
-                 (long long)se->micro_batch_size, problem);
+    if (st != NRL_OK) nrl_add_context("%s", of->problem ? of->problem : "another rank lacks memory");
+    if (st == NRL_OK && of->problem)
+        nrl_warn("step %lld is repeated with micro-batches of %lld: %s\nhint: set train.micro_batch_tokens (or "
+                 "micro_batch) to that; later steps keep it, a resumed run begins with the config's",
+                 (long long)tr->progress.step + 1, (long long)se->micro_batch_size, of->problem);
     return st;
 }
 
@@ -483,7 +478,7 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     data_loader *loader = se->train.loader;
     double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
     data_step data;
-    one_step of = {.data = &data, .metrics = &tr->metrics, .may_repeat = se->config.train.on_oom == CONFIG_OOM_RETRY};
+    one_step of = {.data = &data, .metrics = &tr->metrics};
     if (se->env.step) *se->env.step = tr->progress.step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
     NRL_TRY(data_loader_step(loader, tr->progress.step, &data));
@@ -491,10 +486,12 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     of.data_seconds = data_loader_wait_seconds(loader) - waited;
     nrl_rollout rollout = {
         .session = se, .source = &se->train, .data = &data, .step = tr->progress.step, .trains = true};
+    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
     nrl_status st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
     if (st == NRL_OK) st = step_take(tr, &of, start, e, done);
     rollout_end(&rollout);
+    ctx_retry_of(se->ctx)->allowed = false;
     NRL_TRY(st);
     if (!(of.all.lacks > 0)) return NRL_OK;
     NRL_TRY(step_shrink(tr, &of));

@@ -58,7 +58,9 @@ static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nr
     for (int32_t i = 0; i < m->n_params; i++)
         total += room_of(room(spec, m->params[i], slot));
     if (!total) return NRL_OK;
-    NRL_TRY(tensor_persistent(ctx, dtype, 1, &total, zero, &buffer));
+    bool in_update = slot == NRL_SLOT_MASTER || (slot >= NRL_SLOT_STATE0 && slot != NRL_SLOT_HI16); /* alone */
+    NRL_TRY(in_update ? tensor_offloaded(ctx, dtype, total, zero, &buffer)
+                      : tensor_persistent(ctx, dtype, 1, &total, zero, &buffer));
     keep(s, buffer);
     for (int32_t i = 0; i < m->n_params; i++) {
         nrl_param *p = m->params[i];

@@ -9,6 +9,31 @@ nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool 
     return tensor_persistent(ctx, dtype, 1, &n, zero, out);
 }
 
+nrl_status ctx_offload_open(nrl_ctx *ctx, const char *folder)
+{
+    ctx->offload = nrl_ctx_backend_extension(ctx, "offload");
+    ctx->offload_folder = folder;
+    if (ctx->offload) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "train.offload: backend '%s' does not offer it; expected none",
+                    ctx->device->table.plugin.name);
+}
+
+nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out)
+{
+    void *memory;
+    if (!ctx->offload) return tensor_persistent(ctx, dtype, 1, &n, zero, out);
+    NRL_TRY(ctx->offload->alloc(ctx->offload->self, ctx->offload_folder, (size_t)n * nrl_dtype_size(dtype), &memory));
+    *out = tensor_header(ctx, dtype, 1, &n);
+    (*out)->block = pool_borrow(&ctx->pool, memory);
+    (*out)->data = memory;
+    return NRL_OK;
+}
+
+void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t)
+{
+    if (ctx->offload && t) ctx->offload->use(ctx->offload->self, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype));
+}
+
 nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
 {
     return tensor_flat_view(ctx, t, begin, n, out);

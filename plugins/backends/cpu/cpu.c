@@ -56,6 +56,7 @@ static void cpu_close(void *instance)
     cpu *self = instance;
     if (!self) return;
     gemm_engine_destroy(self->engine);
+    cpu_offload_close(self->offload);
     cpu_free(&self->memory, self->scratch);
     cpu_free(&self->memory, self->work);
     cpu_memory_close(&self->memory);
@@ -69,7 +70,8 @@ static void split_for_plugins(void *self, int64_t n, int64_t grain, cpu_body bod
 
 static const void *cpu_extension(void *instance, const char *name)
 {
-    const cpu *self = instance;
+    cpu *self = instance;
+    if (!strcmp(name, "offload")) return cpu_offload_open(&self->offload);
     return strcmp(name, "host_threads") ? NULL : &self->threads;
 }
 

@@ -40,6 +40,8 @@ typedef struct {
 
 typedef struct cpu_gemm_engine cpu_gemm_engine;
 
+typedef struct cpu_offload cpu_offload;
+
 typedef struct {
     const nrl_ops *ops; /* of the chosen instruction set */
     cpu_isa isa;
@@ -53,6 +55,7 @@ typedef struct {
     void *work; /* shared by all threads, grown on demand */
     size_t work_bytes;
     nrl_host_threads threads; /* for kernels of plugins */
+    cpu_offload *offload;     /* NULL until it is asked for */
 } cpu;
 
 /* ---- machine.c ---- */
@@ -92,6 +95,12 @@ void cpu_free(cpu_memory *m, void *memory);
 nrl_status cpu_memory_check(const char *text);
 void cpu_memory_open(cpu_memory *m, const char *text);
 void cpu_memory_close(cpu_memory *m); /* everything is freed */
+
+/* ---- offload.c ---- */
+
+/* The extension of the device, made on the first call; NULL: no memory. */
+const nrl_offload *cpu_offload_open(cpu_offload **at);
+void cpu_offload_close(cpu_offload *o); /* frees all that was allocated; NULL is allowed */
 
 /* ---- gemm.c: all products that ops/gemm_rows.c does not compute ---- */
 nrl_status cpu_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a);

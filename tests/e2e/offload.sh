@@ -1,0 +1,97 @@
+#!/bin/sh
+# offload.sh: with train.offload.optimizer: disk every number and every byte of the exported model is that of a run
+# without it: fine-tuning in fp32 and bf16, other optimizers, preferences, adapters, ranks, a resume, and a run that is
+# killed, which leaves no file behind. A run that lacks memory for its states trains with it.
+. "$(dirname "$0")/e2e.sh"
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+
+# config TRAIN ALGORITHM [LINE]
+config() {
+    cat <<YAML
+model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
+data: {train: $1, max_length: 128, template: chatml, cache: cache}
+algorithm: $2
+train: {steps: 6, global_batch: 8, micro_batch_tokens: 512, seed: 3}
+optimizer: {name: adamw, lr: 1e-3, weight_decay: 0.1, clip_norm: 0.5}
+checkpoint: {every: 3}
+loggers: [jsonl]
+$one_thread_yaml
+${3-}
+YAML
+}
+
+steps() {
+    sed -n 's|.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*|\1 \2|p' "$1/metrics.jsonl"
+}
+
+# same NAME: the run `off` is the run `base`
+same() {
+    steps base >base.txt
+    steps off >off.txt
+    is "steps of $1" "$(wc -l <off.txt)" 6
+    cmp base.txt off.txt || is "numbers of $1" differ "be equal"
+    cmp base/model/model.safetensors off/model/model.safetensors || is "model of $1" differs "be equal"
+    is "files of $1" "$(find off -name '*offload*')" ""
+}
+
+# both NAME ARGUMENT...: without and with
+both() {
+    what=$1
+    shift
+    run 0 run config.yaml out=base overwrite=true "$@"
+    run 0 run config.yaml out=off overwrite=true "$@" train.offload.optimizer=disk
+    same "$what"
+}
+
+chat=$source/configs/data/chat.jsonl
+config "$chat" sft >config.yaml
+both fp32
+both bf16 train.precision=bf16
+both split16 train.precision=bf16 train.master=split16
+for ranks in ddp fsdp; do
+    run 0 launch -n 2 -- run config.yaml out=base overwrite=true parallel=$ranks
+    run 0 launch -n 2 -- run config.yaml out=off overwrite=true parallel=$ranks train.offload.optimizer=disk
+    same $ranks
+done
+run 0 check config.yaml out=planned train.offload.optimizer=disk
+has out "of masters and optimizer that train.offload keeps elsewhere"
+
+# a resume of either kind continues the other
+run 0 run config.yaml out=base overwrite=true
+rm -rf off && cp -r base off && rm -rf off/checkpoints/step-00000006 off/model
+run 0 resume off train.offload.optimizer=disk
+same resume
+run 0 run config.yaml out=off overwrite=true train.offload.optimizer=disk
+rm -rf off/checkpoints/step-00000006 off/model
+run 0 resume off train.offload.optimizer=none
+same "resume without"
+
+# killed, then resumed
+"$nrl" run config.yaml out=off overwrite=true train.offload.optimizer=disk train.steps=100000 >out 2>err &
+pid=$!
+await test -e off/checkpoints/step-00000003/manifest.json
+kill -9 $pid
+wait $pid 2>dd
+is "files of a killed run" "$(find off -name '*offload*')" ""
+last=$(ls off/checkpoints | grep -v tmp | tail -n 1)
+run 0 resume off train.steps=$(($(echo "${last#step-}" | sed 's/^0*//') + 1)) checkpoint.mismatch=warn
+is "files of a resumed run" "$(find off -name '*offload*')" ""
+
+# memory that suffices with it alone
+run 6 run config.yaml out=little "backend={name: $backend, threads: 1$cpu_options, memory_limit: 7MiB}"
+run 0 run config.yaml out=off overwrite=true train.offload.optimizer=disk \
+    "backend={name: $backend, threads: 1$cpu_options, memory_limit: 7MiB}"
+same "little memory"
+run 2 run config.yaml out=host train.offload.optimizer=host
+has err "train.offload: host: backend 'cpu' computes in host memory; expected disk"
+run 2 run config.yaml out=word train.offload.optimizer=disc
+has err "train.offload.optimizer: 'disc' is not one of: none, host, disk"
+
+config "$source/configs/data/pref.jsonl" dpo >config.yaml
+both dpo
+config "$chat" sft 'lora: {rank: 4, dropout: 0.1}' >config.yaml
+both lora
+config "$chat" sft | sed 's/name: adamw, lr: 1e-3, weight_decay: 0.1/name: muon, lr: 1e-3/' >config.yaml
+both muon
+exit $failed

@@ -1,0 +1,289 @@
+/*
+ * tune.c - `nrl tune`: the largest and the fastest train.micro_batch_tokens of a config, measured. Each size is a run
+ * of `nrl bench` in a process of its own, so a process that the kernel kills for its memory is a result like an error.
+ * Sizes double until one lacks memory or holds a whole global batch, and the last interval is bisected.
+ */
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/common/cli.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    MAX_TRIALS = 64,
+    MAX_STEPS = 1000,
+    DEFAULT_STEPS = 3,
+    SMALLEST = 256,   /* tokens of the first trial */
+    PRECISION = 8,    /* bisection ends at an eighth of the largest size that ran */
+    OUT_OF_MEMORY = 6 /* exit code, see `nrl help` */
+};
+#define AS_FAST 0.98 /* of two sizes whose speeds differ by less, the smaller one is better */
+
+typedef struct {
+    int64_t tokens;
+    bool ran;
+    const char *outcome; /* "ok", "out of memory", "killed", "too small" */
+    double tokens_per_s, step_seconds, peak_bytes, step_tokens;
+} trial;
+
+typedef struct {
+    arena memory;
+    const char *bench; /* the program */
+    char **arguments;  /* FILE and overrides, ending with NULL */
+    int n_arguments;
+    int64_t steps;
+    bool json;
+    trial trials[MAX_TRIALS];
+    int n;
+    char *problem; /* the last words of the last child that failed */
+} tuner;
+
+/* ---- a trial ---- */
+
+/* The kernel should end this process and not the shell above it; it ends with the parent, too. */
+static void become_bench(tuner *t, const trial *x, int out, int err)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = write(fd, "1000", 4);
+        (void)n; /* only a wish */
+        close(fd);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    char *words[] = {arena_printf(&t->memory, "train.micro_batch_tokens=%lld", (long long)x->tokens),
+                     arena_printf(&t->memory, "train.steps=%lld", (long long)(2 * t->steps + 8)),
+                     "train.epochs=0",
+                     "train.micro_batch=0",
+                     "train.on_oom=stop",
+                     "--steps",
+                     arena_printf(&t->memory, "%lld", (long long)t->steps),
+                     "--json"};
+    const size_t n_words = sizeof words / sizeof *words;
+    char **argv = arena_alloc(&t->memory, ((size_t)t->n_arguments + n_words + 2) * sizeof *argv);
+    argv[0] = "nrl-bench";
+    memcpy(argv + 1, t->arguments, (size_t)t->n_arguments * sizeof *argv);
+    memcpy(argv + 1 + t->n_arguments, words, sizeof words);
+    dup2(out, 1);
+    dup2(err, 2);
+    execv(t->bench, argv);
+    _exit(127);
+}
+
+static char *read_all(FILE *f)
+{
+    char *text = NULL;
+    size_t room = 0;
+    rewind(f);
+    if (getdelim(&text, &room, 0, f) >= 0) return text;
+    free(text);
+    return mem_strdup("");
+}
+
+/* Fills a trial from what bench printed. */
+static nrl_status read_bench(tuner *t, const char *text, trial *x)
+{
+    nrl_node *tree;
+    NRL_TRY(json_parse(&t->memory, "nrl bench", arena_strdup(&t->memory, text), strlen(text), &tree));
+    const nrl_node *memory = nrl_node_find(tree, "memory");
+    x->tokens_per_s = nrl_node_f64(nrl_node_find(tree, "tokens_per_s"), NAN);
+    x->step_seconds = nrl_node_f64(nrl_node_find(tree, "step_seconds_median"), NAN);
+    x->peak_bytes = nrl_node_f64(nrl_node_find(memory, "used_peak_bytes"), NAN);
+    x->step_tokens = x->tokens_per_s * x->step_seconds;
+    return NRL_OK;
+}
+
+static nrl_status finish_trial(tuner *t, int status, const char *out, const char *err, trial *x)
+{
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    x->ran = code == 0;
+    x->outcome = "ok";
+    if (x->ran) return read_bench(t, out, x);
+    free(t->problem);
+    t->problem = mem_strdup(err);
+    t->problem[strcspn(t->problem, "\n")] = 0;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        x->outcome = "killed";
+    else if (code == OUT_OF_MEMORY)
+        x->outcome = "out of memory";
+    else if (code == 2 && (strstr(err, "cannot hold a sample") || strstr(err, "not fit into train.micro_batch_tokens")))
+        x->outcome = "too small";
+    else
+        return nrl_fail(code > 0 && code < 128 ? (nrl_status)code : NRL_ERR_PLUGIN, "%s",
+                        *t->problem ? t->problem + (strncmp(t->problem, "error: ", 7) ? 0 : 7) : "nrl bench failed");
+    return NRL_OK;
+}
+
+static void tell(const tuner *t, const trial *x)
+{
+    char size[SIZE_TEXT];
+    if (t->json) return;
+    if (x->ran)
+        printf("%10lld  %10.0f  %10.3f  %10s\n", (long long)x->tokens, x->tokens_per_s, x->step_seconds,
+               size_text(x->peak_bytes, size));
+    else
+        printf("%10lld  %s\n", (long long)x->tokens, x->outcome);
+    fflush(stdout);
+}
+
+static nrl_status try_size(tuner *t, int64_t tokens, trial **out)
+{
+    if (t->n == MAX_TRIALS) return nrl_fail(NRL_ERR_BUG, "more than %d trials", (int)MAX_TRIALS);
+    trial *x = *out = &t->trials[t->n++];
+    *x = (trial){.tokens = tokens};
+    FILE *out_file = tmpfile(), *err_file = tmpfile();
+    if (!out_file || !err_file) {
+        if (out_file) fclose(out_file);
+        return nrl_fail(NRL_ERR_IO, "cannot create a temporary file: %s", strerror(errno));
+    }
+    pid_t child = fork();
+    if (!child) become_bench(t, x, fileno(out_file), fileno(err_file));
+    int status = 0;
+    nrl_status st = child < 0 ? nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno)) : NRL_OK;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    char *text = read_all(out_file), *error = read_all(err_file);
+    fclose(out_file);
+    fclose(err_file);
+    if (st == NRL_OK) st = finish_trial(t, status, text, error, x);
+    free(text);
+    free(error);
+    if (st == NRL_OK) tell(t, x);
+    return st;
+}
+
+/* ---- the search ---- */
+
+static nrl_status search(tuner *t, int64_t from, int64_t most)
+{
+    int64_t good = 0, bad = 0;
+    trial *x;
+    for (int64_t size = from; !bad && size <= most; size *= 2) {
+        NRL_TRY(try_size(t, size, &x));
+        if (x->ran) {
+            good = size;
+            if ((double)size >= x->step_tokens) return NRL_OK; /* one micro-batch is the whole global batch */
+        } else if (strcmp(x->outcome, "too small")) {
+            bad = size;
+        }
+    }
+    /* Sizes that are too small for a sample may lie between. */
+    while (bad && bad - good > (good ? good : from) / PRECISION && bad - good > 1) {
+        int64_t middle = good + (bad - good) / 2;
+        NRL_TRY(try_size(t, middle, &x));
+        if (!x->ran && strcmp(x->outcome, "too small"))
+            bad = middle;
+        else
+            good = middle;
+    }
+    return NRL_OK;
+}
+
+/* The largest size that ran, or the smallest one that is about as fast as the fastest; NULL: none ran. */
+static const trial *choose(const tuner *t, bool largest)
+{
+    const trial *best = NULL;
+    double fastest = 0;
+    for (int i = 0; i < t->n; i++)
+        if (t->trials[i].ran && t->trials[i].tokens_per_s > fastest) fastest = t->trials[i].tokens_per_s;
+    for (int i = 0; i < t->n; i++) {
+        const trial *x = &t->trials[i];
+        if (!x->ran || (!largest && x->tokens_per_s < AS_FAST * fastest)) continue;
+        if (!best || (largest ? x->tokens > best->tokens : x->tokens < best->tokens)) best = x;
+    }
+    return best;
+}
+
+static void print_json(tuner *t, const trial *fastest, const trial *largest)
+{
+    arena *a = &t->memory;
+    nrl_node *tree = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
+    node_append(a, tree, "trials", list);
+    for (int i = 0; i < t->n; i++) {
+        const trial *x = &t->trials[i];
+        nrl_node *map = node_new(a, NRL_NODE_MAP);
+        node_append(a, list, NULL, map);
+        node_append_int(a, map, "micro_batch_tokens", x->tokens);
+        node_append_text(a, map, "outcome", x->outcome);
+        if (!x->ran) continue;
+        node_append(a, map, "tokens_per_s", node_f64(a, x->tokens_per_s));
+        node_append(a, map, "step_seconds", node_f64(a, x->step_seconds));
+        node_append(a, map, "used_peak_bytes", node_f64(a, x->peak_bytes));
+    }
+    node_append_int(a, tree, "fastest", fastest->tokens);
+    node_append_int(a, tree, "largest", largest->tokens);
+    char *text = json_write(tree, 0);
+    puts(text);
+    free(text);
+}
+
+static nrl_status read_number(int *argc, char **argv, const char *flag, int64_t most, int64_t *value)
+{
+    const char *text;
+    char *end;
+    NRL_TRY(cli_take_value(argc, argv, flag, &text));
+    if (!text) return NRL_OK;
+    *value = strtoll(text, &end, 10);
+    if (*end || *value < 1 || *value > most)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from 1 to %lld", flag, text, (long long)most);
+    return NRL_OK;
+}
+
+static nrl_status tune(tuner *t, int argc, char **argv)
+{
+    int64_t from = SMALLEST, most = INT32_MAX;
+    char self[PATH_MAX];
+    t->steps = DEFAULT_STEPS;
+    t->json = cli_take_flag(&argc, argv, "--json");
+    NRL_TRY(read_number(&argc, argv, "--steps", MAX_STEPS, &t->steps));
+    NRL_TRY(read_number(&argc, argv, "--from", INT32_MAX, &from));
+    NRL_TRY(read_number(&argc, argv, "--to", INT32_MAX, &most));
+    NRL_TRY(cli_expect(argc, argv, 1, -1));
+    if (from > most)
+        return nrl_fail(NRL_ERR_CONFIG, "--from %lld is above --to %lld", (long long)from, (long long)most);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) return nrl_fail(NRL_ERR_IO, "cannot find the program nrl-bench: %s", strerror(errno));
+    self[n] = 0;
+    t->bench = arena_printf(&t->memory, "%s/nrl-bench", dirname(self));
+    t->arguments = argv + 1;
+    t->n_arguments = argc - 1;
+    if (!t->json) printf("%10s  %10s  %10s  %10s\n", "tokens", "tokens/s", "s a step", "peak");
+    NRL_TRY(search(t, from, most));
+    const trial *fastest = choose(t, false), *largest = choose(t, true);
+    if (!fastest)
+        return nrl_fail(strcmp(t->trials[t->n - 1].outcome, "too small") ? NRL_ERR_MEMORY : NRL_ERR_CONFIG,
+                        "no size ran; the last one: %s",
+                        t->problem && *t->problem ? t->problem : t->trials[t->n - 1].outcome);
+    if (t->json)
+        print_json(t, fastest, largest);
+    else
+        printf("fastest    train.micro_batch_tokens=%lld%s\n", (long long)fastest->tokens,
+               fastest == largest ? ", the largest that ran" : "");
+    if (!t->json && fastest != largest)
+        printf("largest    train.micro_batch_tokens=%lld\n", (long long)largest->tokens);
+    return NRL_OK;
+}
+
+static nrl_status tune_verb(int argc, char **argv)
+{
+    tuner t = {0};
+    nrl_status st = tune(&t, argc, argv);
+    free(t.problem);
+    arena_free(&t.memory);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    return cli_tool_main(argc, argv, "tune", tune_verb);
+}
