@@ -88,6 +88,45 @@ has err "train.offload: host: backend 'cpu' computes in host memory; expected di
 run 2 run config.yaml out=word train.offload.optimizer=disc
 has err "train.offload.optimizer: 'disc' is not one of: none, host, disk"
 
+# the same in a control group, where this user can make one: 8.4 million parameters are 34 MB each of weights and gradients,
+# and 67 MB of moments
+group=
+for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+    [ -e $root/memory.limit_in_bytes ] || [ -e $root/cgroup.controllers ] || continue
+    mkdir $root/nrl-offload-$$ 2>dd || continue
+    group=$root/nrl-offload-$$
+    break
+done
+for limit in memory.limit_in_bytes memory.max; do
+    [ -n "$group" ] && [ -e "$group/$limit" ] && echo 146800640 >"$group/$limit" && limited=$limit
+done
+# in_group ARGUMENT...: nrl in that group
+in_group() {
+    sh -c 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"' - "$group" "$nrl" "$@" >out 2>err
+    code=$?
+}
+if [ -n "${limited-}" ]; then
+    mkdir wide
+    cat >wide/config.json <<JSON
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
+ "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512,
+ "max_position_embeddings": 256, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": true,
+ "bos_token_id": 1, "eos_token_id": 2}
+JSON
+    rows 8 >train.jsonl
+    set -- run config.yaml "model={config: wide/config.json}" "data={train: train.jsonl, max_length: 64}" train.steps=3 \
+        train.global_batch=4 train.micro_batch_tokens=128 checkpoint.every=0 checkpoint.export=none
+    in_group "$@" out=group
+    [ $code -eq 6 ] || [ $code -eq 137 ] || is "exit code in a control group" $code "6 or 137"
+    in_group "$@" out=off overwrite=true train.offload.optimizer=disk
+    is "exit code in a control group with offload" $code 0
+    run 0 "$@" out=base overwrite=true
+    steps base >base.txt
+    steps off >off.txt
+    cmp base.txt off.txt || is "numbers in a control group" differ "be equal"
+fi
+[ -n "$group" ] && await rmdir "$group"
+
 config "$source/configs/data/pref.jsonl" dpo >config.yaml
 both dpo
 config "$chat" sft 'lora: {rank: 4, dropout: 0.1}' >config.yaml

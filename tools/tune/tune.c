@@ -46,7 +46,8 @@ typedef struct {
     bool json;
     trial trials[MAX_TRIALS];
     int n;
-    char *problem; /* the last words of the last child that failed */
+    const char *problem; /* why the last trial failed, for lack of memory if one did */
+    bool lacked;         /* memory, in some trial */
 } tuner;
 
 /* ---- a trial ---- */
@@ -103,15 +104,20 @@ static nrl_status read_bench(tuner *t, const char *text, trial *x)
     return NRL_OK;
 }
 
+/* The error in the first line that a child printed. */
+static const char *reason_of(arena *a, const char *text)
+{
+    static const char prefix[] = "error: ";
+    if (!strncmp(text, prefix, sizeof prefix - 1)) text += sizeof prefix - 1;
+    return arena_strndup(a, text, strcspn(text, "\n"));
+}
+
 static nrl_status finish_trial(tuner *t, int status, const char *out, const char *err, trial *x)
 {
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     x->ran = code == 0;
     x->outcome = "ok";
     if (x->ran) return read_bench(t, out, x);
-    free(t->problem);
-    t->problem = mem_strdup(err);
-    t->problem[strcspn(t->problem, "\n")] = 0;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
         x->outcome = "killed";
     else if (code == OUT_OF_MEMORY)
@@ -119,8 +125,12 @@ static nrl_status finish_trial(tuner *t, int status, const char *out, const char
     else if (code == 2 && (strstr(err, "cannot hold a sample") || strstr(err, "not fit into train.micro_batch_tokens")))
         x->outcome = "too small";
     else
-        return nrl_fail(code > 0 && code < 128 ? (nrl_status)code : NRL_ERR_PLUGIN, "%s",
-                        *t->problem ? t->problem + (strncmp(t->problem, "error: ", 7) ? 0 : 7) : "nrl bench failed");
+        return nrl_fail(code == 2    ? NRL_ERR_CONFIG
+                        : code == 65 ? NRL_ERR_DATA
+                                     : NRL_ERR_PLUGIN,
+                        "%s", *err ? reason_of(&t->memory, err) : "nrl bench failed");
+    if (!t->problem || strcmp(x->outcome, "too small")) t->problem = reason_of(&t->memory, *err ? err : x->outcome);
+    t->lacked |= strcmp(x->outcome, "too small") != 0;
     return NRL_OK;
 }
 
@@ -261,9 +271,7 @@ static nrl_status tune(tuner *t, int argc, char **argv)
     NRL_TRY(search(t, from, most));
     const trial *fastest = choose(t, false), *largest = choose(t, true);
     if (!fastest)
-        return nrl_fail(strcmp(t->trials[t->n - 1].outcome, "too small") ? NRL_ERR_MEMORY : NRL_ERR_CONFIG,
-                        "no size ran; the last one: %s",
-                        t->problem && *t->problem ? t->problem : t->trials[t->n - 1].outcome);
+        return nrl_fail(t->lacked ? NRL_ERR_MEMORY : NRL_ERR_CONFIG, "no size of micro-batches ran: %s", t->problem);
     if (t->json)
         print_json(t, fastest, largest);
     else
@@ -278,7 +286,6 @@ static nrl_status tune_verb(int argc, char **argv)
 {
     tuner t = {0};
     nrl_status st = tune(&t, argc, argv);
-    free(t.problem);
     arena_free(&t.memory);
     return st;
 }
