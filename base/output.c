@@ -5,6 +5,7 @@
 #include "base/output.h"
 #include "base/arena.h"
 #include "base/disk.h"
+#include "base/file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -283,12 +284,25 @@ static bool output_is_listed(const char *const *list, const char *name)
     return list && *list;
 }
 
+/* A model card that nrl has written. */
+static bool output_is_card(const char *dir, const char *name)
+{
+    enum { MAX_CARD = 4 << 20 };
+    char *path = mem_printf("%s/%s", dir, name), *text = NULL;
+    size_t size;
+    bool is = !strcmp(name, "README.md") && file_read(path, MAX_CARD, &text, &size) == NRL_OK &&
+              strstr(text, OUTPUT_CARD_MARKER);
+    free(text);
+    free(path);
+    return is;
+}
+
 nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name), const char *const *also)
 {
     name_list all = list_names(dir);
     const char *left = NULL;
     for (size_t i = 0; i < all.n; i++)
-        if (is_ours(all.names[i]) || output_is_listed(also, all.names[i]))
+        if (is_ours(all.names[i]) || output_is_listed(also, all.names[i]) || output_is_card(dir, all.names[i]))
             remove_in(dir, all.names[i]);
         else
             left = all.names[i];

@@ -9,6 +9,9 @@
 #include <nrl/status.h>
 #include <stdbool.h>
 
+/* A README.md with this line is nrl's to replace and to remove. */
+#define OUTPUT_CARD_MARKER "<!-- written by nrl export -->"
+
 typedef struct {
     char *given;     /* the directory as the caller named it, for messages */
     char *dir;       /* the final directory; for a link, its target */

@@ -1,6 +1,6 @@
 /*
- * resume.c - `nrl resume DIR [key=value ...]`: continues the run in DIR from its newest checkpoint.
- * For a run of a script, it prints the command instead, because the config does not contain what the
+ * resume.c - `nrl resume DIR[@STEP|@best] [key=value ...]`: continues the run in DIR from its newest checkpoint, or
+ * from that one. For a run of a script, it prints the command instead, because the config does not contain what the
  * script does.
  */
 #include "cli/verbs.h"
@@ -51,20 +51,25 @@ static const char *quoted(arena *a, const char *text)
 
 static nrl_status resume(arena *a, int argc, char **argv, nrl_environment *env, const experiment_view *view)
 {
-    const char *script;
+    const char *script, *out = argv[1], *from = "auto", *at = strrchr(out, '@');
     nrl_run *r = NULL;
-    NRL_TRY(script_of(a, argv[1], &script));
+    struct stat s;
+    if (at && stat(out, &s)) {
+        from = out;
+        out = arena_strndup(a, out, (size_t)(at - out));
+    }
+    NRL_TRY(script_of(a, out, &script));
     if (script) {
-        printf("this run was started by a script; to continue it:\n  nrl run %s resume=auto out=%s\n",
-               quoted(a, script), quoted(a, argv[1]));
+        printf("this run was started by a script; to continue it:\n  nrl run %s resume=%s out=%s\n", quoted(a, script),
+               quoted(a, from), quoted(a, out));
         return NRL_OK;
     }
     char **words = arena_alloc(a, ((size_t)argc + 3) * sizeof *words);
     int n = 0;
     words[n++] = argv[0];
-    words[n++] = arena_printf(a, "%s/config.yaml", argv[1]);
-    words[n++] = arena_printf(a, "out=%s", argv[1]);
-    words[n++] = arena_strdup(a, "resume=auto");
+    words[n++] = arena_printf(a, "%s/config.yaml", out);
+    words[n++] = arena_printf(a, "out=%s", out);
+    words[n++] = arena_printf(a, "resume=%s", from);
     for (int i = 2; i < argc; i++)
         words[n++] = argv[i];
     env->signal = signals_catch();

@@ -5,6 +5,7 @@
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
 #include "cli/common/spool.h"
+#include <nrl/inference.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ void experiment_environment(arena *a, nrl_environment *env)
                              .exe_dir = cli_exe_dir(a),
                              .terminal = terminal,
                              .color = terminal && !cli_getenv("NO_COLOR"),
+                             .services = nrl_inference_services(),
                              .step = cli_tell_crashes(),
                              .no_config_plugins = cli_getenv(CLI_NO_CONFIG_PLUGINS)};
 }

@@ -406,8 +406,10 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
     if (has_model && !path && !config)
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
     check_train(problems, root, run);
-    if (run->eval.every && !run->data.eval)
-        problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval");
+    if (run->eval.every && !run->data.eval && !run->eval.samples)
+        problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval or eval.samples");
+    if (run->eval.samples && !run->eval.every)
+        problems_add(problems, place(root, "eval", "samples"), "eval.samples needs eval.every");
     if (run->eval.early_stop && !run->eval.every)
         problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
     if (exports_best && !run->eval.every)

@@ -112,6 +112,9 @@ static const nrl_option eval_rows[] = {
     NRL_OPT_INT(config_eval, every, "0", 0, COUNT_MAX, "steps between evaluations; 0: none"),
     NRL_OPT_INT(config_eval, early_stop, "0", 0, COUNT_MAX,
                 "stop after this many evaluations without a better checkpoint.metric; 0: off"),
+    NRL_OPT_NODE(config_eval, samples, "",
+                 "prompts that the model continues at each evaluation: {prompts: FILE or a list, n, max_tokens, "
+                 "temperature, top_p, seed, chat, match, show}; rows with an `answer` give eval_exact_match"),
 };
 
 static const nrl_option checkpoint_rows[] = {
@@ -204,7 +207,8 @@ static const nrl_option top_node_rows[] = {
 
 static const nrl_option top_rows[] = {
     NRL_OPT_STR(config_run, resume, "never",
-                "never, auto (the newest checkpoint in out, or a new run if out has none), or a checkpoint"),
+                "never, auto (the newest checkpoint in out, or a new run if out has none), or a checkpoint, such as "
+                "RUN@STEP; an earlier one of out: the later ones are moved to OUT/checkpoints/after-STEP.1"),
     NRL_OPT_STR(config_run, out, NULL, "output directory of the run, relative to the working directory"),
     NRL_OPT_BOOL(config_run, overwrite, "false", "replace the files of earlier runs in out, unless the run is resumed"),
     NRL_OPT_NODE(config_run, debug, "false",

@@ -127,6 +127,7 @@ typedef struct {
 
 typedef struct {
     int64_t every, early_stop;
+    const nrl_node *samples; /* as written, or NULL */
 } config_eval;
 
 typedef enum { CONFIG_ON_ERROR_STOP = 0, CONFIG_ON_ERROR_WARN } config_on_error;

@@ -8,6 +8,11 @@
 
 typedef struct nrl_run run; /* as this folder calls it */
 
+/* Of nrl_run_services.measure: between two steps. */
+typedef struct {
+    double wall, cpu, norm_sum, norm_weight;
+} run_measured;
+
 struct nrl_run {
     hooks hooks;
     telemetry telemetry;
@@ -15,6 +20,8 @@ struct nrl_run {
     trainer trainer;
     evaluator evaluator;
     saver saver;
+    run_measured measured;
+    void *samples; /* of eval.samples: the services'; NULL = none */
     bool finished;
 };
 

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum { SAMPLE_METRICS = 8 }; /* of eval.samples, at most */
+
 static nrl_status open_all(run *r)
 {
     session *se = &r->session;
@@ -30,8 +32,10 @@ static nrl_status open_all(run *r)
     r->evaluator = (evaluator){.session = se, .memory = &se->memory};
     metrics_open(&r->evaluator.metrics, &se->metrics, &se->memory);
     values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);
-    values_open(&r->evaluator.values, (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1),
+    values_open(&r->evaluator.values,
+                (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1) + SAMPLE_METRICS,
                 &se->memory);
+    if (se->config.eval.samples) NRL_TRY(se->env.services->samples_open(r, &r->samples));
     metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
     NRL_TRY(session_heed_signal(se));
@@ -55,6 +59,7 @@ static nrl_status open_all(run *r)
     if (!session_is_rank0(se)) claims_settle(&se->claims, se->config.out, -1);
     if (se->model->adapters) NRL_TRY(adapter_base(se, &base_key)); /* saves and resumes need it */
     NRL_TRY(saver_resume(&r->saver));
+    if (r->trainer.progress.step && se->env.services) NRL_TRY(se->env.services->resumed(r, r->saver.last_save));
     if (se->config.checkpoint.export == CONFIG_EXPORT_BEST)
         NRL_TRY(best_resume(&r->trainer.progress, se->mesh, se->config.out));
     NRL_TRY(saver_prepare(&r->saver));
@@ -121,6 +126,7 @@ void nrl_run_close(run *r)
 {
     if (!r) return;
     saver_close(&r->saver);
+    if (r->samples) r->session.env.services->samples_close(r->samples);
     if (r->session.sign_key) sign_forget(r->session.sign_key);
     telemetry_close(&r->telemetry);
     out_unlock(&r->session);
@@ -155,8 +161,11 @@ static nrl_status evaluate_file(run *r, const char *file)
                         "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
                         "alone\nhint: algorithm.reference: online computes any file's",
                         file);
-    NRL_TRY(open_eval_file(se, file, &set));
-    nrl_status st = evaluator_run(&r->evaluator, &set, 1, r->trainer.progress.step);
+    arena a = {0};
+    nrl_status st = open_more_data(se, node_string(&a, file, strlen(file)), "eval", &set);
+    arena_free(&a);
+    NRL_TRY(st);
+    st = evaluator_run(&r->evaluator, &set, 1, r->trainer.progress.step);
     close_data(&set);
     return st;
 }
@@ -191,7 +200,7 @@ nrl_status nrl_run_export(nrl_run *r, const char *dir)
     NRL_TRY(hooks_check_call(&r->hooks, "export"));
     nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
     if (st == NRL_OK) st = export_check(&r->session.claims, dir);
-    if (st == NRL_OK) st = export_to(&r->session, NULL, dir);
+    if (st == NRL_OK) st = export_to(&r->session, NULL, dir, NULL);
     return run_end_call(r, st);
 }
 
@@ -203,6 +212,12 @@ void nrl_run_stop(run *r, const char *reason)
 void nrl_run_set_lr(run *r, double lr)
 {
     r->trainer.lr_override = lr;
+}
+
+void nrl_run_report(run *r, const char *name, const char *unit, double value)
+{
+    const nrl_value v = {name, unit, value};
+    telemetry_record(&r->telemetry, NRL_RECORD_REPORT, r->trainer.progress.step, -1, &v, 1, NULL, 0);
 }
 
 void nrl_run_set_state(run *r, const char *json)

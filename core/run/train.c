@@ -6,6 +6,7 @@
 #include "run/infer/export.h"
 #include "run/internal.h"
 #include "run/step/ranks.h"
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +25,22 @@ static nrl_status evaluate_due(run *r)
     const session *se = &r->session;
     const int64_t every = se->config.eval.every, early_stop = se->config.eval.early_stop;
     run_progress *p = &r->trainer.progress;
-    if (!se->n_evals || !every) return NRL_OK;
-    if (p->step % every && p->step != se->total_steps) return NRL_OK;
-    NRL_TRY(evaluator_run(&r->evaluator, se->evals, se->n_evals, p->step));
+    const char *metric = se->config.checkpoint.metric;
     const value_list *v = &r->evaluator.values;
-    telemetry_record(&r->telemetry, NRL_RECORD_EVAL, p->step, -1, v->list, v->n);
-    NRL_TRY(best_judge(p, v, se->config.checkpoint.metric, se->best_is_largest));
+    if ((!se->n_evals && !r->samples) || !every) return NRL_OK;
+    if (p->step % every && p->step != se->total_steps) return NRL_OK;
+    r->evaluator.values.n = 0;
+    if (se->n_evals) NRL_TRY(evaluator_run(&r->evaluator, se->evals, se->n_evals, p->step));
+    if (r->samples) NRL_TRY(se->env.services->samples_make(r->samples, r));
+    telemetry_record(&r->telemetry, NRL_RECORD_EVAL, p->step, -1, v->list, v->n, NULL, 0);
+    if (se->n_evals || strcmp(metric, "eval_loss")) NRL_TRY(best_judge(p, v, metric, se->best_is_largest));
     if (early_stop && p->evals_without_best >= early_stop)
         trainer_stop(&r->trainer, "no better evaluation (eval.early_stop)");
-    nrl_run_event e = {
-        .kind = NRL_EVENT_EVAL, .step = p->step, .loss = v->list[0].value, .values = v->list, .n_values = v->n};
+    nrl_run_event e = {.kind = NRL_EVENT_EVAL,
+                       .step = p->step,
+                       .loss = se->n_evals ? v->list[0].value : NAN,
+                       .values = v->list,
+                       .n_values = v->n};
     return hooks_emit(&r->hooks, INSIDE_EVAL_HOOK, &e);
 }
 
@@ -45,7 +52,8 @@ static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
     NRL_TRY(ctx_profile_step(r->session.ctx, true));
     saver_begin_step(&r->saver);
     NRL_TRY(trainer_step(&r->trainer, e, done));
-    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values);
+    if (!*done && r->session.env.services) NRL_TRY(r->session.env.services->measure(r, e));
+    if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values, NULL, 0);
     if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));
     NRL_TRY(ctx_profile_step(r->session.ctx, false));
     if (*done || r->session.env.no_output) return NRL_OK;
@@ -130,12 +138,15 @@ static nrl_status finish(run *r)
             return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number",
                             c->metric);
         char *from = step == p->step ? NULL : checkpoint_dir_of(r->session.config.out, step);
+        const nrl_run_services *services = r->session.env.services;
         nrl_status st = session_is_rank0(&r->session) ? claims_check_home(&r->session.claims) : NRL_OK;
-        if (st == NRL_OK) st = export_to(&r->session, from, path);
+        char *card = services && session_is_rank0(&r->session) ? services->model_card(r, path, step) : NULL;
+        if (st == NRL_OK) st = export_to(&r->session, from, path, card);
+        free(card);
         free(from);
         if (st != NRL_OK) return st;
         const nrl_value exported = {"exported_step", "steps", (double)step};
-        telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1);
+        telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1, NULL, 0);
         telemetry_report(&r->telemetry, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step,
                          which,
                          r->session.model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");

@@ -58,7 +58,8 @@ getenv = ctypes.cast(libc.getenv, c_void_p).value
 
 (OK, ERR_CONFIG, ERR_DATA, ERR_PLUGIN, ERR_IO, ERR_FULL, ERR_DEVICE, ERR_MEMORY, ERR_PEER, ERR_DIVERGED, ERR_CORRUPT, ERR_STOPPED,
  ERR_BUG) = range(13)
-(EVENT_NONE, EVENT_PLAN, EVENT_STEP, EVENT_EVAL, EVENT_BEFORE_SAVE, EVENT_SAVE, EVENT_NEWS, EVENT_WARNING, EVENT_END) = range(9)
+(EVENT_NONE, EVENT_PLAN, EVENT_STEP, EVENT_EVAL, EVENT_BEFORE_SAVE, EVENT_SAVE, EVENT_NEWS, EVENT_WARNING, EVENT_END,
+ EVENT_SAMPLES) = range(10)
 (DTYPE_NONE, DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I32, DTYPE_I64, DTYPE_U8, DTYPE_U16) = range(9)
 (UNARY_NONE, UNARY_NEG, UNARY_EXP, UNARY_LOG, UNARY_SQRT, UNARY_SQUARE, UNARY_RECIPROCAL, UNARY_ABS, UNARY_RELU, UNARY_SIGMOID,
  UNARY_LOG_SIGMOID, UNARY_SOFTPLUS, UNARY_TANH, UNARY_SILU, UNARY_GELU, UNARY_GELU_TANH, UNARY_EXPM1, UNARY_LOG1P, UNARY_AFFINE,
@@ -80,11 +81,16 @@ class nrl_value(Structure):
     _fields_ = [("name", c_char_p), ("unit", c_char_p), ("value", c_double)]
 
 
+class nrl_sample_text(Structure):
+    _fields_ = [("prompt", c_char_p), ("text", c_char_p), ("answer", c_char_p), ("tokens", c_int64), ("index", c_int32),
+                ("is_cut", c_bool), ("score", POINTER(c_double))]
+
+
 class nrl_run_event(Structure):
     _fields_ = [("size", c_uint32), ("kind", c_uint32), ("step", c_int64), ("loss", c_double), ("grad_norm", c_double),
                 ("lr", c_double), ("epoch", c_double), ("tokens", c_double), ("tokens_per_s", c_double), ("seconds", c_double),
                 ("skipped", c_bool), ("values", POINTER(nrl_value)), ("n_values", c_size_t), ("text", c_char_p),
-                ("path", c_char_p), ("plan", c_void_p)]
+                ("path", c_char_p), ("plan", c_void_p), ("samples", POINTER(nrl_sample_text)), ("n_samples", c_size_t)]
 
 
 class nrl_environment(Structure):
@@ -94,7 +100,7 @@ class nrl_environment(Structure):
                 ("script", c_char_p), ("script_hash", c_char_p), ("script_modules", c_char_p), ("frontend", c_char_p),
                 ("find_algorithm", c_void_p), ("algorithm_user", c_void_p), ("event", c_void_p), ("takes_warnings", c_bool),
                 ("event_user", c_void_p), ("signal", POINTER(c_int)), ("step", POINTER(c_int64)), ("ranks", c_void_p),
-                ("session", c_void_p), ("user_plugins", c_char_p)]
+                ("session", c_void_p), ("user_plugins", c_char_p), ("services", c_void_p)]
 
 
 class nrl_sample_options(Structure):
@@ -192,7 +198,7 @@ class nrl_gradcheck_options(Structure):
                 ("tolerance", c_double)]
 
 
-STRUCTS = [nrl_value, nrl_run_event, nrl_environment, nrl_sample_options, nrl_sampled_token, nrl_inference_options,
+STRUCTS = [nrl_value, nrl_sample_text, nrl_run_event, nrl_environment, nrl_sample_options, nrl_sampled_token, nrl_inference_options,
            nrl_inference_info,
            nrl_export_options, nrl_token_ids, nrl_tokenizer_info, nrl_open_tokenizer, nrl_checkpoint_info, nrl_checkpoint_tensor, nrl_mat, nrl_plugin, nrl_option,
            nrl_metric, nrl_algorithm, nrl_tape_record, nrl_gradcheck_options]
@@ -243,6 +249,8 @@ _SIGNATURES = {
     "nrl_run_finish": (status, [_P]),
     "nrl_run_stop": (None, [_P, c_char_p]),
     "nrl_run_set_lr": (None, [_P, c_double]),
+    "nrl_run_set_data": (status, [_P, _P]),
+    "nrl_run_report": (None, [_P, c_char_p, c_char_p, c_double]),
     "nrl_run_steps_done": (c_int64, [_P]),
     "nrl_run_total_steps": (c_int64, [_P]),
     "nrl_run_config": (_P, [_P]),
@@ -254,6 +262,7 @@ _SIGNATURES = {
     "nrl_run_state": (c_char_p, [_P]),
     "nrl_run_set_state": (None, [_P, c_char_p]),
     # inference.h
+    "nrl_inference_services": (_P, []),
     "nrl_run_logits": (status, [_P, _I32S, _I64S, c_size_t, _F32S]),
     "nrl_run_logps": (status, [_P, _I32S, _I64S, c_size_t, _F32S]),
     "nrl_run_vocab_size": (c_int32, [_P]),
@@ -514,4 +523,5 @@ def environment(plugin_path=None, public_key=None):
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     env.user_plugins = path(os.path.join(data, "nrl", "plugins") if os.path.isabs(data) else None)
     env.public_key = path(public_key)
+    env.services = lib.nrl_inference_services()
     return env

@@ -15,15 +15,40 @@ from .loss import Loss, running
 
 _log = logging.getLogger("nrl")
 _KINDS = {_lib.EVENT_STEP: "step", _lib.EVENT_EVAL: "eval", _lib.EVENT_BEFORE_SAVE: "before_save", _lib.EVENT_SAVE: "save",
-          _lib.EVENT_END: "end"}
+          _lib.EVENT_END: "end", _lib.EVENT_SAMPLES: "samples"}
+
+
+class Sample:
+    """A text of eval.samples. A hook of "samples" may set `score`, from 0 to 1."""
+
+    __slots__ = ("prompt", "text", "answer", "tokens", "index", "is_cut", "_score")
+
+    def __init__(self, s):
+        for name in ("prompt", "text", "answer"):
+            value = getattr(s, name)
+            setattr(self, name, value.decode(errors="replace") if value is not None else None)
+        self.tokens, self.index, self.is_cut, self._score = s.tokens, s.index, s.is_cut, s.score
+
+    @property
+    def score(self):
+        return None if self._score[0] != self._score[0] else self._score[0]
+
+    @score.setter
+    def score(self, value):
+        if not 0 <= value <= 1:
+            raise ValueError(f"a score is 0 to 1, found {value}")
+        self._score[0] = float(value)
+
+    def __repr__(self):
+        return f"<nrl.Sample {self.prompt!r} -> {self.text!r}>"
 
 
 class Event:
-    """What happened in a run. kind: "step", "eval", "before_save", "save" or "end"; `values` has every number of the record,
-    metrics of the algorithm included."""
+    """What happened in a run. kind: "step", "eval", "samples", "before_save", "save" or "end"; `values` has every number of the
+    record, metrics of the algorithm included; `samples` the texts of eval.samples, valid during the hook."""
 
     __slots__ = ("kind", "step", "loss", "grad_norm", "lr", "epoch", "tokens", "tokens_per_s", "seconds", "skipped", "values", "text",
-                 "path")
+                 "path", "samples")
 
     def __init__(self, e):
         self.kind = _KINDS.get(e.kind, "")
@@ -32,6 +57,7 @@ class Event:
         self.values = _lib.values(e.values, e.n_values)
         self.text = e.text.decode(errors="replace") if e.text else None
         self.path = os.fsdecode(e.path) if e.path else None
+        self.samples = [Sample(e.samples[i]) for i in range(e.n_samples)]
 
     def __repr__(self):
         shown = {"step": f" step={self.step} loss={self.loss:.6g}", "eval": f" step={self.step} loss={self.loss:.6g}",
@@ -127,7 +153,7 @@ class Run:
         if e.kind not in _KINDS:
             return
         event = Event(e)
-        if event.kind != "before_save":
+        if event.kind not in ("before_save", "samples"):
             self._events.append(event)
         for hook in self._hooks.get(event.kind, ()):
             hook(event)
@@ -171,7 +197,7 @@ class Run:
         return self._pointer
 
     def on(self, kind, hook=None):
-        """Calls hook(event) with each event of a kind: "step", "eval", "before_save", "save" or "end". From a hook the run may
+        """Calls hook(event) with each event of a kind: "step", "eval", "samples", "before_save", "save" or "end". From a hook the run may
         evaluate, sample, save, stop. An exception of a hook ends the run and is raised by the call that ran it. Also a
         decorator: @run.on("step")."""
         if kind not in _KINDS.values():
@@ -223,6 +249,17 @@ class Run:
     def set_lr(self, lr):
         """From the next step on, instead of the schedule's."""
         lib.nrl_run_set_lr(self._handle, lr)
+
+    def set_data(self, train):
+        """From the next step on, other data: a value of data.train (a path, a dict or a list). The optimizer, the schedule and the
+        number of steps stay; checkpoints contain it."""
+        text, node, arena = json.dumps(train, default=os.fspath).encode(), c_void_p(), _lib.Arena()
+        check(lib.nrl_json_parse(arena.pointer, b"data", text, len(text), byref(node)))
+        self._call(lib.nrl_run_set_data, self._handle, node)
+
+    def report(self, name, value, unit="1"):
+        """Writes a number to the loggers, in a record of its own for the current step."""
+        lib.nrl_run_report(self._handle, _lib.text(name), _lib.text(unit), value)
 
     def evaluate(self, file=None):
         """Evaluates on data.eval or on a file; a dict with eval_loss, eval_tokens and metrics."""

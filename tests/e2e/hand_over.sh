@@ -51,6 +51,11 @@ cp -r half licensed
 printf -- '---\nlicense: apache-2.0\nlicense_name: "other"\n---\nA model.\n' >licensed/README.md
 run 0 run "$source/configs/sft.yaml" "$one_thread" 'model={path: licensed}' train.epochs=0 train.steps=2 eval.every=2 \
     'lora={rank: 2}' out=l
+for line in 'license: "apache-2.0"' 'base_model: "licensed"' '| steps | 2 |' '| `eval_loss` |' '| `loss` |' '# l'; do
+    has l/model/README.md "$line"
+done
+lacks l/model/README.md "$work"
+lacks l/model/README.md "mem_total_bytes"
 run 0 export l card
 for line in 'license: "apache-2.0"' 'base_model: "licensed"' 'library_name: "transformers"' '| data.train | `chat.jsonl` |' \
     '| steps | 2 |' '| `eval_loss` |' '| `loss` |' 'Trained by nrl'; do

@@ -1,11 +1,11 @@
 /*
  * export.c - `nrl export SRC DIR`: writes a run's model as a Hugging Face directory.
  */
-#include "card.h"
 #include "cli/common/experiment.h"
 #include <errno.h>
 #include <nrl/inference.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,7 +43,9 @@ static nrl_status export_verb(int argc, char **argv)
 {
     arena a = {0};
     nrl_environment env;
-    const char *dtype, *public_key, *push, *kept = NULL;
+    const char *dtype, *public_key, *push;
+    char *card = NULL;
+    bool has_card = false;
     uint32_t used = NRL_DTYPE_NONE;
     nrl_export_options o = {.size = sizeof o, .used_dtype = &used};
     NRL_TRY(cli_take_value(&argc, argv, "--dtype", &dtype));
@@ -58,10 +60,13 @@ static nrl_status export_verb(int argc, char **argv)
     env.public_key = public_key;
     nrl_status st = check_target(&a, argv[2], o.adapters, o.overwrite);
     /* A card describes a directory of the hub; formats of one file have their own place for what it says. */
-    if (st == NRL_OK && (!o.format || !strcmp(o.format, "hf")))
-        o.card = card_make(&a, argv[1], argv[2], o.adapters, &kept);
+    if (st == NRL_OK && (!o.format || !strcmp(o.format, "hf"))) {
+        has_card = true;
+        o.card = card = nrl_model_card(argv[1], argv[2], o.adapters);
+    }
     if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
-    if (st == NRL_OK && kept) printf("kept %s, which nrl has not written\n", kept);
+    if (st == NRL_OK && has_card && !card) printf("kept %s/README.md, which nrl has not written\n", argv[2]);
+    free(card);
     if (st == NRL_OK)
         printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "",
                o.encoding ? o.encoding : nrl_dtype_name((nrl_dtype)used));

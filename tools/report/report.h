@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include <nrl/node.h>
+#include <stdbool.h>
 
 typedef struct {
     double step, time, value; /* value is finite; time: Unix seconds */
@@ -15,8 +16,17 @@ typedef struct {
     const char *name; /* "loss", "eval_loss", "rewards/chosen" */
     report_point *points;
     size_t n, room;
-    size_t n_odd; /* values that were not finite */
+    size_t n_odd;     /* values that were not finite */
+    const char *unit; /* as the program reported it; NULL = not known */
 } report_series;
+
+/* A text of eval.samples. */
+typedef struct {
+    int64_t step, index;
+    const char *prompt, *text, *answer; /* answer: NULL = unknown */
+    double score;                       /* NaN = unknown */
+    bool is_cut;
+} report_sample;
 
 typedef struct {
     const char *dir, *name; /* name: the last part of dir */
@@ -24,6 +34,8 @@ typedef struct {
     size_t n_series;
     size_t n_records;
     double first_time, last_time, last_step;
+    report_sample *samples; /* in order of their steps */
+    size_t n_samples, samples_room;
     const char *config_text; /* OUT/config.yaml; NULL if missing */
     const nrl_node *config;  /* config_text, parsed; NULL if it cannot be read */
     size_t n_restarts;       /* lines of restarts.jsonl */
@@ -57,5 +69,8 @@ void report_advice(buffer *out, const report_run *runs, size_t n);
 
 /* The whole page. `state`: how the only run stands now; NULL = not known. */
 void report_page(buffer *out, const report_run *runs, size_t n, const char *state);
+/* The texts that the runs generated, a table per step that a slider selects; writes nothing without any. */
+void report_samples(buffer *out, const report_run *runs, size_t n);
+
 
 #endif

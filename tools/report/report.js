@@ -128,6 +128,18 @@ for (const figure of figures) {
     figure.querySelector(".cursor").setAttribute("visibility", "hidden");
   });
 }
+// Of the tables of a run's texts, the one of the step that its slider selects.
+for (const part of document.querySelectorAll(".run-samples")) {
+  const tables = [...part.querySelectorAll("table")], label = part.querySelector("label"), slider = part.querySelector("input");
+  const show = () => {
+    tables.forEach((t, i) => { t.style.display = i === +slider.value ? "" : "none"; });
+    part.querySelector("output").textContent = tables[slider.value].dataset.step;
+  };
+  slider.max = tables.length - 1, slider.value = tables.length - 1;
+  label.hidden = tables.length < 2;
+  slider.addEventListener("input", show);
+  show();
+}
 const redraw = () => figures.forEach(draw);
 const on = (id, set) => document.getElementById(id).addEventListener("input", event => { set(event.target); redraw(); });
 on("x", e => { view.x = e.value; });

@@ -30,6 +30,8 @@ static const char style[] =
     ".eval{stroke-dasharray:5 3}"
     ".tip{position:absolute;top:2em;visibility:hidden;background:var(--box);border:1px solid "
     "var(--line);padding:.3em .6em;font-size:12px;pointer-events:none;max-width:100%}"
+    "td.text{text-align:left;white-space:pre-wrap;min-width:14em;max-width:34em;vertical-align:top}"
+    "caption{text-align:left;color:var(--soft)}input[type=range]{vertical-align:middle;width:20em;max-width:60%}"
     "pre{overflow-x:auto;border:1px solid var(--line);padding:1em}.soft{color:var(--soft)}"
     ".bar{display:flex;height:1.3em;max-width:40em;border-radius:3px;overflow:hidden;margin:.2em 0 .6em}"
     ".bar span{display:block;height:100%}"
@@ -301,6 +303,15 @@ typedef struct {
     buffer constant; /* text about those that are left out */
 } chart_list;
 
+static const char *unit_of(const report_run *runs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        const report_series *s = report_find(&runs[i], name);
+        if (s && s->unit && *s->unit) return s->unit;
+    }
+    return NULL;
+}
+
 static void list_chart(chart_list *l, const report_run *runs, size_t n, const char *name)
 {
     char text[32];
@@ -317,6 +328,9 @@ static void list_chart(chart_list *l, const report_run *runs, size_t n, const ch
         buffer_puts(&l->constant, l->constant.size ? ", " : "");
         report_text(&l->constant, name);
         buffer_print(&l->constant, " %s", value_text(name, value, text));
+        const char *unit = unit_of(runs, n, name);
+        if (unit) buffer_puts(&l->constant, " ");
+        if (unit) report_text(&l->constant, unit);
         return;
     }
     if (l->n == l->room) {
@@ -357,6 +371,12 @@ static void add_charts(buffer *out, const report_run *runs, size_t n)
         }
         buffer_print(out, "<figure data-chart=\"%zu\"><figcaption>", c);
         report_text(out, l.names[c]);
+        const char *unit = unit_of(runs, n, l.names[c]);
+        if (unit) {
+            buffer_puts(out, " <span class=\"soft\">[");
+            report_text(out, unit);
+            buffer_puts(out, "]</span>");
+        }
         if (n_odd) buffer_print(out, " <b>(%zu not finite)</b>", n_odd);
         buffer_puts(out, "</figcaption><div class=\"plot\"></div><div class=\"tip\"></div></figure>\n");
     }
@@ -434,6 +454,7 @@ void report_page(buffer *out, const report_run *runs, size_t n, const char *stat
     add_values(out, runs, n);
     buffer_puts(out, "</div>\n");
     add_charts(out, runs, n);
+    report_samples(out, runs, n);
     add_configs(out, runs, n);
     buffer_print(out,
                  "<p class=\"soft\">nrl %s; dashed lines are evaluations, marks below the loss are checkpoints</p>\n"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CONFIG_BYTES = 4 << 20, MAX_SERIES = 500, MAX_LINE = 1 << 20 };
+enum { MAX_CONFIG_BYTES = 4 << 20, MAX_SERIES = 500, MAX_LINE = 1 << 26 };
 
 static const double LARGEST = 1e100;
 
@@ -57,6 +57,26 @@ static void add_point(report_series *s, double step, double time, double value)
 
 /* ---- metrics.jsonl ---- */
 
+static void add_samples(arena *a, report_run *r, int64_t step, const nrl_node *list)
+{
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const nrl_node *s = nrl_node_at(list, i);
+        const char *answer = nrl_node_string(nrl_node_find(s, "answer"), NULL);
+        if (r->n_samples == r->samples_room) {
+            r->samples_room = 2 * r->samples_room + 64;
+            r->samples = mem_realloc(r->samples, r->samples_room * sizeof *r->samples);
+        }
+        r->samples[r->n_samples++] =
+            (report_sample){.step = step,
+                            .index = nrl_node_int(nrl_node_find(s, "index"), 0),
+                            .prompt = arena_strdup(a, nrl_node_string(nrl_node_find(s, "prompt"), "")),
+                            .text = arena_strdup(a, nrl_node_string(nrl_node_find(s, "text"), "")),
+                            .answer = answer ? arena_strdup(a, answer) : NULL,
+                            .score = nrl_node_f64(nrl_node_find(s, "score"), NAN),
+                            .is_cut = nrl_node_bool(nrl_node_find(s, "cut"), false)};
+    }
+}
+
 /* false: the line is not the record of a step. */
 static bool add_record(arena *a, report_run *r, const nrl_node *record)
 {
@@ -66,11 +86,20 @@ static bool add_record(arena *a, report_run *r, const nrl_node *record)
     if (number < 0) return false;
     for (size_t i = 0; i < nrl_node_size(record); i++) {
         const char *name = nrl_node_key(record, i);
-        if (!strcmp(name, "step") || !strcmp(name, "time")) continue;
+        if (!strcmp(name, "step") || !strcmp(name, "time") || !strcmp(name, "units")) continue;
+        if (!strcmp(name, "samples")) {
+            add_samples(a, r, number, nrl_node_at(record, i));
+            continue;
+        }
         report_series *s = series_of(a, r, name, &hint);
         if (s)
             add_point(s, step, isfinite(time) ? time : 0,
                       nrl_node_f64(nrl_node_at(record, i), NAN)); /* "NaN" is a string */
+    }
+    const nrl_node *units = nrl_node_find(record, "units");
+    for (size_t i = 0; i < nrl_node_size(units); i++) {
+        report_series *s = series_of(a, r, nrl_node_key(units, i), &hint);
+        if (s && !s->unit) s->unit = arena_strdup(a, nrl_node_string(nrl_node_at(units, i), ""));
     }
     if (!r->n_records++) r->first_time = time;
     r->last_time = time;
@@ -183,5 +212,6 @@ void report_free(report_run *r)
         free(r->series[i].points);
     free(r->series);
     free(r->checkpoints);
+    free(r->samples);
     *r = (report_run){0};
 }

@@ -27,8 +27,22 @@ typedef enum {
     /* an evaluation: eval_loss (nats), eval_tokens, eval_seconds, and eval_NAME for each metric NAME of the algorithm
      */
     NRL_RECORD_EVAL = 2,
-    NRL_RECORD_END = 3 /* the end of a run: which step was exported; the event of the same name has the text */
+    NRL_RECORD_END = 3,     /* the end of a run: which step was exported; the event of the same name has the text */
+    NRL_RECORD_SAMPLES = 4, /* texts of eval.samples, without values */
+    NRL_RECORD_REPORT = 5   /* values that the program or its script reports (nrl_run_report) */
 } nrl_record_kind;
+
+/* A text that the model generated in an evaluation. Texts of a model may contain anything. */
+typedef struct {
+    const char *prompt; /* as given; of a conversation the last message of the user */
+    const char *text;
+    const char *answer; /* the expected text; NULL = unknown */
+    int64_t tokens;     /* of text */
+    int32_t index;      /* of the prompt, from 0 */
+    bool is_cut;        /* after max_tokens */
+    double *score;      /* NaN, or what a callback of NRL_EVENT_SAMPLES wrote: 0 to 1, the share that is right */
+} nrl_sample_text;
+NRL_STATIC_ASSERT(sizeof(nrl_sample_text) == 48, "nrl_sample_text is frozen: records contain an array");
 
 typedef struct {
     uint32_t size;
@@ -39,6 +53,8 @@ typedef struct {
     double eta_seconds;  /* < 0 = unknown */
     const nrl_value *values;
     size_t n_values;
+    const nrl_sample_text *samples; /* of NRL_RECORD_SAMPLES */
+    size_t n_samples;
 } nrl_record;
 
 typedef enum {
@@ -52,7 +68,9 @@ typedef enum {
     NRL_EVENT_WARNING = 7,     /* text: a problem that does not stop the run, without the word "warning" */
     NRL_EVENT_END =
         8, /* the run is finished, only warnings follow: path of the exported model with its text, or neither */
-    NRL_EVENT_COUNT = 9
+    /* samples: the texts of an evaluation, before they are scored; the callback may set their scores */
+    NRL_EVENT_SAMPLES = 9,
+    NRL_EVENT_COUNT = 10
 } nrl_run_event_kind;
 
 /* One event. Members that its kind does not list are zero. Borrowed until the call returns. Texts may contain control
@@ -73,6 +91,8 @@ typedef struct {
     /* A map: model, data, steps, ranks, memory (bytes of this rank), backend. docs/records.md lists the keys; later
      * versions may add more. Lives as long as the run. */
     const nrl_node *plan;
+    const nrl_sample_text *samples;
+    size_t n_samples;
 } nrl_run_event;
 
 /* The lines that `console` prints for a plan, without the last line end; allocated, for nrl_free. [any] */

@@ -95,6 +95,27 @@ NRL_API void nrl_session_end(nrl_session *session, bool failed);
 
 typedef struct nrl_run nrl_run;
 
+/* Functions of another library that a run calls in its own thread: nrl_inference_services() (nrl/inference.h) has all
+ * of them. */
+typedef struct {
+    uint32_t size;
+    uint32_t reserved;
+    /* The text of README.md, allocated, for the weights of `step` in the directory `dir`; NULL: none is written. Called
+     * on rank 0, before the export at the end of a run. */
+    char *(*model_card)(nrl_run *run, const char *dir, int64_t step);
+    /* A checkpoint was restored: restores what services have added to it, on all ranks. */
+    nrl_status (*resumed)(nrl_run *run, const char *checkpoint);
+    /* eval.samples: reads its options and prompts while the run is opened. NRL_ERR_CONFIG, NRL_ERR_DATA. */
+    nrl_status (*samples_open)(nrl_run *run, void **samples);
+    void (*samples_close)(void *samples);
+    /* Generates the texts of an evaluation with the current weights and adds their metrics, on all ranks. */
+    nrl_status (*samples_make)(void *samples, nrl_run *run);
+    /* The metrics of texts, named without "eval_"; ended by a NULL name. */
+    const nrl_metric *sample_metrics;
+    /* Adds values to the record of a step, on all ranks. */
+    nrl_status (*measure)(nrl_run *run, nrl_run_event *step);
+} nrl_run_services;
+
 /* Settings of the embedding program that are not in the config. Copied when a run is opened; memory behind pointers
  * must live as long as the run. All zero except `size`: a run of one process without a terminal. */
 typedef struct {
@@ -134,6 +155,7 @@ typedef struct {
     const nrl_rank_info *ranks; /* NULL = one process */
     nrl_session *session;       /* needed if the process opens several runs of several ranks; else NULL */
     const char *user_plugins;   /* directory of the user's plugins, searched after those of the config; NULL = none */
+    const nrl_run_services *services; /* NULL = none */
 } nrl_environment;
 
 /* ---- a run ---- */
@@ -157,6 +179,8 @@ NRL_API nrl_status nrl_run_finish(nrl_run *run);
 
 NRL_API void nrl_run_stop(nrl_run *run, const char *reason); /* ends the run after the current step; logs the reason */
 NRL_API void nrl_run_set_lr(nrl_run *run, double lr);        /* from the next step on, instead of the schedule's */
+/* Writes a number to the loggers, in a record of its own for the current step. Ranks other than 0 report nothing. */
+NRL_API void nrl_run_report(nrl_run *run, const char *name, const char *unit, double value);
 NRL_API int64_t nrl_run_steps_done(const nrl_run *run);
 NRL_API int64_t nrl_run_total_steps(const nrl_run *run);
 NRL_API const nrl_node *nrl_run_config(const nrl_run *run); /* resolved; borrowed, as long as the run */

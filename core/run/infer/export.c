@@ -149,7 +149,7 @@ nrl_status export_check(const claims *c, const char *dir)
                     dir, c->out ? c->out : dir);
 }
 
-nrl_status export_to(session *se, const char *from, const char *dir)
+nrl_status export_to(session *se, const char *from, const char *dir, const char *card)
 {
     static const nrl_dtype dtypes[] = {NRL_DTYPE_NONE, NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F16};
     nrl_dtype asked = dtypes[se->config.checkpoint.export_dtype];
@@ -163,6 +163,7 @@ nrl_status export_to(session *se, const char *from, const char *dir)
     format_scope formats = se->formats;
     formats.name = se->config.checkpoint.export_format;
     nrl_status st = format_for_writing(&formats, NRL_HOLDS_MODEL, se->origin.format, &o.format);
+    if (st == NRL_OK && card && o.format->travelling) o.replaced[0] = (nrl_format_file){"README.md", card};
     if (st == NRL_OK) st = export_set_template(&a, se->tokenizer, session_template(se, &a), &o);
     if (st == NRL_OK) st = from ? save_saved_weights(se, from, dir, &o) : save_current_weights(se, dir, &o);
     arena_free(&a);

@@ -70,7 +70,7 @@ static nrl_status open_set(session *se, const nrl_node *source, double held_out,
 
 static nrl_status open_loader(session *se, session_data *d)
 {
-    const bool train = d == &se->train;
+    const bool train = !d->name;
     const config_train *t = &se->config.train;
     const config_data *c = &se->config.data;
     const nrl_algorithm *a = se->algorithm;
@@ -138,15 +138,12 @@ void close_data(session_data *d)
     *d = (session_data){0};
 }
 
-nrl_status open_eval_file(session *se, const char *path, session_data *out)
+nrl_status open_more_data(session *se, const nrl_node *sources, const char *role, session_data *out)
 {
-    arena a = {0};
-    *out = (session_data){.name = ""};
-    nrl_status st = open_set(se, node_string(&a, path, strlen(path)), 0, "eval", &out->set);
-    arena_free(&a);
+    *out = (session_data){.name = strcmp(role, "train") ? "" : NULL};
+    nrl_status st = open_set(se, sources, 0, role, &out->set);
     if (st == NRL_OK)
-        st = mesh_compare(se->mesh, "evaluated file",
-                          arena_printf(&se->memory, "%s: %s\n", path, dataset_hash(out->set)),
+        st = mesh_compare(se->mesh, "data", arena_printf(&se->memory, "data: %s\n", dataset_hash(out->set)),
                           "every node must have the same files under the same path");
     if (st == NRL_OK) st = open_loader(se, out);
     if (st != NRL_OK) close_data(out);

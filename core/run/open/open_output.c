@@ -235,7 +235,12 @@ static nrl_status check_claims(session *se)
 
 nrl_status out_prepare(session *se)
 {
-    const char *out = se->config.out, *cache = se->config.data.cache;
+    const char *out = se->config.out, *cache = se->config.data.cache, *from = se->config.resume;
+    char *dir = NULL;
+    bool is_named = strcmp(from, "never") && strcmp(from, "auto"); /* RUN@STEP is looked up once, before any is moved */
+    if (is_named) NRL_TRY(checkpoint_locate(from, &dir));
+    if (dir) se->config.resume = arena_strdup(&se->memory, dir);
+    free(dir);
     if (se->env.no_output || !session_is_rank0(se)) return NRL_OK;
     if (se->env.check_only) {
         NRL_TRY(check_claims(se));

@@ -585,6 +585,15 @@ static nrl_status check_best(session *se)
             if (!strcmp(c->metric, name)) better = row ? row->better : NRL_BETTER_SMALLER;
         }
     }
+    const nrl_run_services *services = se->env.services;
+    for (const nrl_metric *row = services && se->config.eval.samples ? services->sample_metrics : NULL;
+         row && row->name; row++) {
+        const char *name = arena_printf(&se->memory, "eval_%s", row->name);
+        names = list_word(&se->memory, names, name, &near);
+        if (!strcmp(c->metric, name)) better = row->better;
+    }
+    if (se->config.eval.samples && !services)
+        return nrl_fail(NRL_ERR_CONFIG, "eval.samples: this program does not generate text (nrl_environment.services)");
     if (better == unknown && se->config.eval.every)
         return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation; expected one of: %s",
                         c->metric, names);

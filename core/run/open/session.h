@@ -89,6 +89,9 @@ typedef struct {
     session_data train, *evals;
     size_t n_evals;
     int64_t micro_batch_size; /* tokens or samples, after a step that lacked memory; 0 = of the config */
+    session_data later;         /* in the place of `train`, once a program has set it; else closed */
+    const nrl_node *later_node; /* the same for a checkpoint; NULL = none */
+    int64_t later_begin;        /* finished steps then */
     int64_t total_steps;
 
     device device;
@@ -136,8 +139,8 @@ nrl_status open_weights(session *se); /* files mapped and compared with the mode
 nrl_status open_text(session *se);
 nrl_status open_train_data(session *se);
 nrl_status open_eval_data(session *se);
-/* A file as a set of evaluation data. */
-nrl_status open_eval_file(session *se, const char *path, session_data *out);
+/* A file as a set of evaluation data, or with the role "train" the `sources` of data to train on. */
+nrl_status open_more_data(session *se, const nrl_node *sources, const char *role, session_data *out);
 void close_data(session_data *d);
 nrl_status out_prepare(session *se); /* rank 0: makes `out`, and keeps other runs out of it */
 void out_unlock(session *se);

@@ -258,7 +258,8 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
     return st;
 }
 
-void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n)
+void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n,
+                      const nrl_sample_text *samples, size_t n_samples)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -269,7 +270,9 @@ void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double e
                                .time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec,
                                .eta_seconds = eta,
                                .values = values,
-                               .n_values = n};
+                               .n_values = n,
+                               .samples = samples,
+                               .n_samples = n_samples};
     speak_begin();
     for (size_t i = 0; i < t->n_loggers; i++) {
         run_logger *l = &t->loggers[i];

@@ -48,7 +48,8 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
 /* Warnings go to this run, until another one is used. [step] */
 void telemetry_use(telemetry *t);
 /* To the loggers; the program learns of steps and evaluations by hooks. [step] */
-void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n);
+void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n,
+                      const nrl_sample_text *samples, size_t n_samples);
 /* An event, whose size and step this sets. Its texts are copied, its plan must live as long as the telemetry. [step] */
 void telemetry_emit(telemetry *t, nrl_run_event event);
 /* The same with a formatted text; of the kind NEWS. */

@@ -85,11 +85,11 @@ nrl_status progress_check_nodes(const checkpoint *c)
     static const struct {
         const char *key;
         nrl_node_type kind;
-    } nodes[] = {{"progress", NRL_NODE_MAP},     {"config", NRL_NODE_MAP},        {"model", NRL_NODE_MAP},
-                 {"fingerprints", NRL_NODE_MAP}, {"loss_scale", NRL_NODE_MAP},    {"algorithm", NRL_NODE_MAP},
-                 {"adapters", NRL_NODE_MAP},     {"base", NRL_NODE_MAP},          {"time", NRL_NODE_INT},
-                 {"mesh", NRL_NODE_STRING},      {"tokenizer", NRL_NODE_STRING},  {"nrl", NRL_NODE_STRING},
-                 {"script", NRL_NODE_STRING},    {"script_path", NRL_NODE_STRING}};
+    } nodes[] = {{"progress", NRL_NODE_MAP},     {"config", NRL_NODE_MAP},     {"model", NRL_NODE_MAP},
+                 {"fingerprints", NRL_NODE_MAP}, {"loss_scale", NRL_NODE_MAP}, {"algorithm", NRL_NODE_MAP},
+                 {"adapters", NRL_NODE_MAP},     {"data", NRL_NODE_MAP},       {"base", NRL_NODE_MAP},
+                 {"time", NRL_NODE_INT},         {"mesh", NRL_NODE_STRING},    {"tokenizer", NRL_NODE_STRING},
+                 {"nrl", NRL_NODE_STRING},       {"script", NRL_NODE_STRING},  {"script_path", NRL_NODE_STRING}};
     run_progress p;
     double lr = -1;
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {

@@ -59,6 +59,7 @@ static const char *identity_text(trainer *tr, arena *a, const nrl_plugin *p)
 static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
 {
     checkpoint_add_node(w, "progress", progress_node(a, &tr->progress, tr->lr_override));
+    if (tr->session->later_node) checkpoint_add_node(w, "data", node_copy(a, tr->session->later_node));
     if (tr->loss_scale.rule.dynamic) { /* a scale that stays is the config's */
         nrl_node *map = node_new(a, NRL_NODE_MAP);
         node_append(a, map, "scale", node_f64(a, tr->loss_scale.scale));
@@ -234,6 +235,9 @@ nrl_status state_restore(trainer *tr, checkpoint *c)
     for (int32_t i = 0; i < tr->session->model->n_params; i++)
         NRL_TRY(param_refresh(tr->session->ctx, tr->session->model->params[i]));
     NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
+    if (checkpoint_node(c, "data") && !tr->session->env.services)
+        return nrl_fail(NRL_ERR_CONFIG, "the run has set other data, which this program cannot restore "
+                                        "(nrl_environment.services)");
     const nrl_node *map = checkpoint_node(c, "loss_scale");
     loss_scale *s = &tr->loss_scale;
     if (s->rule.dynamic && map) {

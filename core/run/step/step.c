@@ -475,13 +475,13 @@ static nrl_status step_shrink(trainer *tr, const one_step *of)
 nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
 {
     session *se = tr->session;
-    data_loader *loader = se->train.loader;
+    data_loader *loader = se->later.loader ? se->later.loader : se->train.loader;
     double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
     data_step data;
     one_step of = {.data = &data, .metrics = &tr->metrics};
     if (se->env.step) *se->env.step = tr->progress.step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
-    NRL_TRY(data_loader_step(loader, tr->progress.step, &data));
+    NRL_TRY(data_loader_step(loader, tr->progress.step - se->later_begin, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     of.data_seconds = data_loader_wait_seconds(loader) - waited;
     nrl_rollout rollout = {

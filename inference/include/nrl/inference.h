@@ -156,6 +156,12 @@ NRL_API nrl_status nrl_run_logps(nrl_run *run, const int32_t *ids, const int64_t
  * functions above and nrl_run_sample return NRL_ERR_CONFIG. */
 NRL_API int32_t nrl_run_vocab_size(const nrl_run *run);
 
+/* From the next step on the run trains on other data: `train` is a value of data.train, the other data options are those
+ * of the config. The optimizer, the schedule and the number of steps stay; the epochs of the new data count from here.
+ * Checkpoints contain it, and a resume continues with it. All ranks call it, between two steps. NRL_ERR_CONFIG,
+ * NRL_ERR_DATA: the run continues with its data. */
+NRL_API nrl_status nrl_run_set_data(nrl_run *run, const nrl_node *train);
+
 /* ---- many requests: continuous batching ---- */
 
 /* Generates texts for requests that come and go. Each step computes one token for every text that is under way; a new
@@ -221,6 +227,12 @@ typedef struct {
  * template. Weights of a checkpoint are converted one tensor at a time. */
 NRL_API nrl_status nrl_export(const char *path, const nrl_environment *env, const char *dir,
                               const nrl_export_options *options);
+/* The text of a model card for nrl_export_options.card, allocated: what the run, checkpoint or model `path` says of its
+ * base model and licence, data, settings and last losses. NULL: `dir` has a README.md that nrl has not written. */
+NRL_API char *nrl_model_card(const char *path, const char *dir, bool adapters);
+/* For nrl_environment.services: model cards of runs, eval.samples, nrl_run_set_data, and measures of a step; static.
+ * [any] */
+NRL_API const nrl_run_services *nrl_inference_services(void);
 /* Writes the model as checkpoint 0 of a run, OUT/checkpoints/step-00000000. NRL_ERR_CONFIG if `out` has a checkpoint.
  */
 NRL_API nrl_status nrl_import(const char *path, const nrl_environment *env, const char *out);

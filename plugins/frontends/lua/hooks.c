@@ -44,8 +44,60 @@ void handle_push_event(lua_State *L, const nrl_run_event *e)
     lua_setfield(L, -2, "skipped");
 }
 
+static void set_text(lua_State *L, const char *name, const char *text)
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, name);
+}
+
+/* {step =, samples = {{prompt =, text =, answer =, tokens =, index =, cut =}, ...}} */
+static void push_samples(lua_State *L, const nrl_run_event *e)
+{
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, e->step);
+    lua_setfield(L, -2, "step");
+    lua_createtable(L, (int)e->n_samples, 0);
+    for (size_t i = 0; i < e->n_samples; i++) {
+        const nrl_sample_text *s = &e->samples[i];
+        lua_createtable(L, 0, 7);
+        set_text(L, "prompt", s->prompt);
+        set_text(L, "text", s->text);
+        set_text(L, "answer", s->answer);
+        lua_pushinteger(L, s->tokens);
+        lua_setfield(L, -2, "tokens");
+        lua_pushinteger(L, s->index + 1);
+        lua_setfield(L, -2, "index");
+        lua_pushboolean(L, s->is_cut);
+        lua_setfield(L, -2, "cut");
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(L, -2, "samples");
+}
+
+/* What the hooks have set as score of each text: a boolean, or a number from 0 to 1. The argument is on top. */
+static void take_scores(lua_State *L, const nrl_run_event *e)
+{
+    const int top = lua_gettop(L);
+    lua_getfield(L, top, "samples");
+    for (size_t i = 0; i < e->n_samples && lua_istable(L, top + 1); i++) {
+        lua_settop(L, top + 1);
+        if (lua_rawgeti(L, top + 1, (lua_Integer)i + 1) != LUA_TTABLE) continue;
+        if (lua_getfield(L, top + 2, "score") == LUA_TNIL) continue;
+        double score = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : luaL_checknumber(L, -1);
+        if (!(score >= 0 && score <= 1))
+            script_fail(L, "samples hook: score of text %d: expected true, false or 0 to 1, found %f", (int)i + 1,
+                        score);
+        *e->samples[i].score = score;
+    }
+    lua_settop(L, top);
+}
+
 static void push_argument(lua_State *L, const call *c)
 {
+    if (c->e && c->e->kind == NRL_EVENT_SAMPLES) {
+        push_samples(L, c->e);
+        return;
+    }
     if (c->e) {
         handle_push_event(L, c->e);
         return;
@@ -71,6 +123,7 @@ static int call_hooks(lua_State *L)
             lua_pushvalue(L, 1);
             lua_call(L, 2, 0);
         }
+        if (c->e && c->e->kind == NRL_EVENT_SAMPLES) take_scores(L, c->e);
     }
     lua_settop(L, 2);
     handle_sync_state(L, c->h); /* changes by the hooks are saved with this step */
@@ -111,6 +164,7 @@ nrl_status handle_event(void *user, nrl_run *r, const nrl_run_event *e)
     if (!r) return NRL_OK;                            /* the run is still being opened */
     if (e->kind == NRL_EVENT_STEP) return on_step(h, e);
     if (e->kind == NRL_EVENT_EVAL) return enter_lua(&(call){.name = "eval", .h = h, .e = e});
+    if (e->kind == NRL_EVENT_SAMPLES) return enter_lua(&(call){.name = "samples", .h = h, .e = e});
     if (e->kind != NRL_EVENT_SAVE) return NRL_OK;
     return enter_lua(&(call){.name = "save", .h = h, .step = e->step, .path = e->path});
 }
@@ -120,8 +174,8 @@ int handle_on(lua_State *L)
     handle_at(L, 1);
     const char *name = luaL_checkstring(L, 2);
     luaL_checktype(L, 3, LUA_TFUNCTION);
-    if (strcmp(name, "step") && strcmp(name, "eval") && strcmp(name, "save"))
-        return script_fail(L, "run:on: unknown event '%s'; expected step, eval or save", name);
+    if (strcmp(name, "step") && strcmp(name, "eval") && strcmp(name, "samples") && strcmp(name, "save"))
+        return script_fail(L, "run:on: unknown event '%s'; expected step, eval, samples or save", name);
     lua_getiuservalue(L, 1, HANDLE_HOOKS);
     luaL_getsubtable(L, -1, name);
     lua_pushvalue(L, 3);

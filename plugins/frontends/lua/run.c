@@ -5,6 +5,7 @@
 #include "handle.h"
 #include "state.h"
 #include <math.h>
+#include <nrl/inference.h>
 #include <nrl/profile.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,6 +238,37 @@ static int set_lr(lua_State *L)
     return 0;
 }
 
+/* run:set_data(value of data.train) */
+static int set_data(lua_State *L)
+{
+    handle_at(L, 1);
+    if (lua_type(L, 2) != LUA_TSTRING && !lua_istable(L, 2))
+        return script_fail(L, "run:set_data: expected a file, or a table like data.train");
+    arena *a = script_arena(L);
+    const nrl_node *train = script_to_node(L, 2, a, "run:set_data");
+    handle *h = handle_enter(L);
+    handle_leave(L, h, nrl_run_set_data(h->r, train));
+    return 0;
+}
+
+/* run:report(name, value [, {unit = }]) */
+static int report(lua_State *L)
+{
+    static const char *const keys[] = {"unit", NULL};
+    handle *h = handle_at(L, 1);
+    const char *name = luaL_checkstring(L, 2), *unit = "1";
+    double value = luaL_checknumber(L, 3);
+    if (!*name || !strcmp(name, "step") || !strcmp(name, "time"))
+        return script_fail(L, "run:report: '%s' cannot be the name of a value", name);
+    if (!lua_isnoneornil(L, 4)) {
+        script_check_keys(L, 4, "run:report", keys);
+        const char *given = script_text(L, 4, "run:report", "unit");
+        if (given) unit = given;
+    }
+    nrl_run_report(h->r, name, unit, value);
+    return 0;
+}
+
 /* ---- results ---- */
 
 static int evaluate(lua_State *L)
@@ -348,9 +380,9 @@ static int set_field(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"train", train},          {"steps", steps},     {"finish", finish}, {"stop", stop},       {"set_lr", set_lr},
-    {"evaluate", evaluate},    {"save", save},       {"export", export}, {"profile", profile}, {"on", handle_on},
-    {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
+    {"train", train},       {"steps", steps},   {"finish", finish},        {"stop", stop},       {"set_lr", set_lr},
+    {"evaluate", evaluate}, {"save", save},     {"export", export},        {"profile", profile}, {"on", handle_on},
+    {"set_data", set_data}, {"report", report}, {"sample", handle_sample}, {"close", close_run}, {NULL, NULL},
 };
 
 static const luaL_Reg meta[] = {

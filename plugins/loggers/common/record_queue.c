@@ -38,24 +38,43 @@ static const char *copy_text(char **at, const char *text)
     return copy;
 }
 
-/* One allocation: the record, its values, their texts. */
+static size_t text_size(const char *text)
+{
+    return text ? strlen(text) + 1 : 0;
+}
+
+/* One allocation: the record, its values and samples, their texts. */
 static nrl_record *copy_record(const nrl_record *r)
 {
-    size_t size = sizeof *r + r->n_values * sizeof *r->values;
+    const size_t n_samples = r->kind == NRL_RECORD_SAMPLES ? r->n_samples : 0;
+    size_t size = sizeof *r + r->n_values * sizeof *r->values + n_samples * (sizeof *r->samples + sizeof(double));
+    for (size_t i = 0; i < n_samples; i++)
+        size += text_size(r->samples[i].prompt) + text_size(r->samples[i].text) + text_size(r->samples[i].answer);
     for (size_t i = 0; i < r->n_values; i++)
-        size += (r->values[i].name ? strlen(r->values[i].name) + 1 : 0) +
-                (r->values[i].unit ? strlen(r->values[i].unit) + 1 : 0);
+        size += text_size(r->values[i].name) + text_size(r->values[i].unit);
     nrl_record *copy = malloc(size);
     if (!copy) return NULL;
     *copy = *r;
     nrl_value *values = (nrl_value *)(copy + 1);
-    char *text = (char *)(values + r->n_values);
+    nrl_sample_text *samples = (nrl_sample_text *)(values + r->n_values);
+    double *scores = (double *)(samples + n_samples);
+    char *text = (char *)(scores + n_samples);
     for (size_t i = 0; i < r->n_values; i++) {
         values[i] = r->values[i];
         values[i].name = copy_text(&text, r->values[i].name);
         values[i].unit = copy_text(&text, r->values[i].unit);
     }
+    for (size_t i = 0; i < n_samples; i++) {
+        samples[i] = r->samples[i];
+        samples[i].prompt = copy_text(&text, r->samples[i].prompt);
+        samples[i].text = copy_text(&text, r->samples[i].text);
+        samples[i].answer = copy_text(&text, r->samples[i].answer);
+        samples[i].score = &scores[i];
+        scores[i] = *r->samples[i].score;
+    }
     copy->values = values;
+    copy->samples = samples;
+    copy->n_samples = n_samples;
     return copy;
 }
 

@@ -14,11 +14,13 @@
 typedef struct {
     int64_t every;
     bool progress;
+    int64_t samples;
 } console_options;
 
 static const nrl_option console_rows[] = {
     NRL_OPT_INT(console_options, every, "1", 1, 2e15, "number of steps between lines; the last step always has a line"),
     NRL_OPT_BOOL(console_options, progress, "true", "show a progress bar if stdout is a terminal"),
+    NRL_OPT_INT(console_options, samples, "1", 0, 1e6, "texts of eval.samples that are printed at each evaluation"),
 };
 
 typedef struct {
@@ -52,6 +54,24 @@ static const column columns[] = {
     {"save_s", NULL, NULL, 0},
     {"save_stall_s", NULL, NULL, 0},
     {"save_snapshot_s", NULL, NULL, 0},
+    {"step_s", NULL, NULL, 0},
+    {"data_s", NULL, NULL, 0},
+    {"comm_s", NULL, NULL, 0},
+    {"samples_per_s", NULL, NULL, 0},
+    {"grad_norm_mean", NULL, NULL, 0},
+    {"cpu_percent", NULL, NULL, 0},
+    {"host_mem_bytes", NULL, NULL, 0},
+    {"host_mem_percent", NULL, NULL, 0},
+    {"device_mem_bytes", NULL, NULL, 0},
+    {"device_mem_reserved_bytes", NULL, NULL, 0},
+    {"device_mem_peak_bytes", NULL, NULL, 0},
+    {"param_norm", NULL, NULL, 0},
+    {"rank_work_s_min", NULL, NULL, 0},
+    {"rank_work_s_mean", NULL, NULL, 0},
+    {"rank_work_s_max", NULL, NULL, 0},
+    {"rank_wait_s_min", NULL, NULL, 0},
+    {"rank_wait_s_mean", NULL, NULL, 0},
+    {"rank_wait_s_max", NULL, NULL, 0},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
@@ -264,12 +284,49 @@ static bool wants_bar(const console *c, const nrl_record *r)
     return c->bar && r->total_steps > 0 && r->step > 0 && r->step < r->total_steps;
 }
 
+/* At most so many bytes of a text, its begin or its end, with line ends as \n. */
+static void print_part(const char *words, size_t most, bool is_end)
+{
+    size_t n = strlen(words), from = is_end && n > most ? n - most : 0, end = !is_end && n > most ? most : n;
+    while (from && ((unsigned char)words[from] & 0xc0) == 0x80)
+        from++;
+    while (end < n && ((unsigned char)words[end] & 0xc0) == 0x80)
+        end--;
+    if (from) fputs("...", stdout);
+    while (from < end) {
+        const char *line = memchr(words + from, '\n', end - from);
+        size_t size = line ? (size_t)(line - words) - from : end - from;
+        escape_print(stdout, words + from, size);
+        if (line) fputs("\\n", stdout);
+        from += size + (line != NULL);
+    }
+    if (end < n) fputs("...", stdout);
+}
+
+/* The first texts of an evaluation, each in one line of escaped text. */
+static void add_texts(const console *c, const nrl_record *r)
+{
+    for (size_t i = 0; i < r->n_samples && (int64_t)i < c->options.samples; i++) {
+        const nrl_sample_text *s = &r->samples[i];
+        fputs("sample     ", stdout);
+        print_part(s->prompt, 60, true);
+        fputs(" -> ", stdout);
+        print_part(s->text, 200, false);
+        if (s->answer) fputs("  expected ", stdout);
+        if (s->answer) print_part(s->answer, 60, false);
+        fputc('\n', stdout);
+    }
+}
+
 static nrl_status console_write(void *self, const nrl_record *r)
 {
     console *c = self;
     text line = {.n = 0};
     erase_bar();
-    if (wants_line(c, r)) add_line(c, &line, r);
+    if (r->kind == NRL_RECORD_SAMPLES)
+        add_texts(c, r);
+    else if (wants_line(c, r))
+        add_line(c, &line, r);
     fputs(line.s, stdout);
     if (wants_bar(c, r)) {
         c->bar_text = (text){.n = 0};

@@ -217,8 +217,10 @@ static nrl_status csv_add_columns(csv *c, const nrl_record *r, size_t *n_new)
 
 static void csv_row(csv *c, const nrl_record *r)
 {
-    static const char *const kinds[] = {
-        [NRL_RECORD_TRAIN] = "train", [NRL_RECORD_EVAL] = "eval", [NRL_RECORD_END] = "end"};
+    static const char *const kinds[] = {[NRL_RECORD_TRAIN] = "train",
+                                        [NRL_RECORD_EVAL] = "eval",
+                                        [NRL_RECORD_END] = "end",
+                                        [NRL_RECORD_REPORT] = "report"};
     const char *kind = r->kind < sizeof kinds / sizeof *kinds && kinds[r->kind] ? kinds[r->kind] : "other";
     char number[LOG_NUMBER];
     c->row.size = 0;
@@ -239,6 +241,7 @@ static nrl_status csv_write(void *self, const nrl_record *r)
     csv *c = self;
     size_t n_new = 0;
     bool is_new;
+    if (r->kind == NRL_RECORD_SAMPLES) return NRL_OK; /* texts are no numbers */
     NRL_TRY(log_file_keep(&c->file, &is_new));
     NRL_TRY(csv_add_columns(c, r, &n_new));
     off_t size = lseek(c->file.fd, 0, SEEK_END);

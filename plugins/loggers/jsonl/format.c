@@ -2,6 +2,7 @@
  * format.c - a record as one line of JSON.
  */
 #include "jsonl.h"
+#include "base/json.h"
 #include "log_file.h"
 #include <inttypes.h>
 #include <math.h>
@@ -22,17 +23,21 @@ static nrl_status add(jsonl_line *line, const char *text, size_t size)
     return NRL_OK;
 }
 
+static nrl_status add_quoted(jsonl_line *line, const char *text)
+{
+    buffer quoted = {.what = "a record"};
+    json_add_string(&quoted, text, strlen(text));
+    nrl_status st = buffer_check(&quoted);
+    if (st == NRL_OK) st = add(line, quoted.text, quoted.size);
+    buffer_free(&quoted);
+    return st;
+}
+
 static nrl_status add_name(jsonl_line *line, const char *name)
 {
-    char escaped[8];
-    NRL_TRY(add(line, ", \"", 3));
-    for (; *name; name++) {
-        unsigned char c = (unsigned char)*name;
-        int n = c < 0x20 || c == '"' || c == '\\' ? snprintf(escaped, sizeof escaped, "\\u%04x", c)
-                                                  : snprintf(escaped, sizeof escaped, "%c", c);
-        NRL_TRY(add(line, escaped, (size_t)n));
-    }
-    return add(line, "\": ", 3);
+    NRL_TRY(add(line, ", ", 2));
+    NRL_TRY(add_quoted(line, name));
+    return add(line, ": ", 2);
 }
 
 static nrl_status add_number(jsonl_line *line, double v)
@@ -52,6 +57,48 @@ static bool is_taken(const nrl_record *r, size_t i)
     return false;
 }
 
+static nrl_status add_text(jsonl_line *line, const char *name, const char *text)
+{
+    if (!text) return NRL_OK;
+    NRL_TRY(add_name(line, name));
+    return add_quoted(line, text);
+}
+
+/* "samples": a list of the texts. */
+static nrl_status add_samples(jsonl_line *line, const nrl_record *r)
+{
+    char number[96];
+    NRL_TRY(add_name(line, "samples"));
+    for (size_t i = 0; i < r->n_samples; i++) {
+        const nrl_sample_text *s = &r->samples[i];
+        int n = snprintf(number, sizeof number, "%s{\"index\": %" PRId32 ", \"tokens\": %" PRId64 ", \"cut\": %s",
+                         i ? ", " : "[", s->index, s->tokens, s->is_cut ? "true" : "false");
+        NRL_TRY(add(line, number, (size_t)n));
+        if (!isnan(*s->score)) {
+            NRL_TRY(add_name(line, "score"));
+            NRL_TRY(add_number(line, *s->score));
+        }
+        NRL_TRY(add_text(line, "prompt", s->prompt));
+        NRL_TRY(add_text(line, "text", s->text));
+        NRL_TRY(add_text(line, "answer", s->answer));
+        NRL_TRY(add(line, "}", 1));
+    }
+    return add(line, "]", 1);
+}
+
+/* "units": of what a program reports; all other names have the units of docs/records.md. */
+static nrl_status add_units(jsonl_line *line, const nrl_record *r)
+{
+    const char *unit = r->n_values ? r->values[0].unit : NULL;
+    if (!unit || !*unit || !strcmp(unit, "1")) return NRL_OK;
+    NRL_TRY(add_name(line, "units"));
+    NRL_TRY(add(line, "{", 1));
+    NRL_TRY(add_quoted(line, r->values[0].name));
+    NRL_TRY(add(line, ": ", 2));
+    NRL_TRY(add_quoted(line, unit));
+    return add(line, "}", 1);
+}
+
 nrl_status jsonl_format(jsonl_line *line, const nrl_record *r)
 {
     char head[64];
@@ -65,5 +112,7 @@ nrl_status jsonl_format(jsonl_line *line, const nrl_record *r)
         NRL_TRY(add_name(line, r->values[i].name));
         NRL_TRY(add_number(line, r->values[i].value));
     }
+    if (r->kind == NRL_RECORD_SAMPLES) NRL_TRY(add_samples(line, r));
+    if (r->kind == NRL_RECORD_REPORT) NRL_TRY(add_units(line, r));
     return add(line, "}\n", 2);
 }

@@ -350,6 +350,7 @@ static nrl_status mlflow_open(const void *options, const nrl_logger_run *run, vo
 
 static nrl_status mlflow_write(void *self, const nrl_record *r)
 {
+    if (r->kind == NRL_RECORD_SAMPLES) return NRL_OK; /* it takes numbers */
     return record_queue_put(((mlflow *)self)->queue, r);
 }
 

@@ -193,6 +193,7 @@ static nrl_status begin_again(tensorboard *t)
 static nrl_status tensorboard_write(void *self, const nrl_record *record)
 {
     tensorboard *t = self;
+    if (record->kind == NRL_RECORD_SAMPLES) return NRL_OK;
     if (!is_there(t)) NRL_TRY(begin_again(t));
     t->bytes.size = 0;
     event_scalars(&t->bytes, record);

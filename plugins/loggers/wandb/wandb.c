@@ -11,6 +11,7 @@
 #include "log_file.h"
 #include <errno.h>
 #include <nrl/nrl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,27 @@ static nrl_status ask(wandb *w, const nrl_node *tree)
     return st;
 }
 
+static void add_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    if (text) node_append_text(a, map, key, text);
+}
+
+static void add_samples(arena *a, nrl_node *tree, const nrl_record *r)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (size_t i = 0; i < r->n_samples; i++) {
+        const nrl_sample_text *s = &r->samples[i];
+        nrl_node *map = node_new(a, NRL_NODE_MAP);
+        node_append_int(a, map, "index", s->index);
+        add_text(a, map, "prompt", s->prompt);
+        add_text(a, map, "text", s->text);
+        add_text(a, map, "answer", s->answer);
+        if (!isnan(*s->score)) node_append(a, map, "score", node_f64(a, *s->score));
+        node_append(a, list, NULL, map);
+    }
+    node_append(a, tree, "samples", list);
+}
+
 static nrl_status wandb_send(void *user, const nrl_record *const *records, size_t n, size_t *n_sent)
 {
     wandb *w = user;
@@ -81,6 +103,7 @@ static nrl_status wandb_send(void *user, const nrl_record *const *records, size_
         node_append_int(&a, tree, "step", r->step);
         node_append(&a, tree, "ends", node_bool(&a, r->kind == NRL_RECORD_END));
         node_append(&a, tree, "values", values);
+        if (r->n_samples) add_samples(&a, tree, r);
         nrl_status st = ask(w, tree);
         arena_free(&a);
         NRL_TRY(st);

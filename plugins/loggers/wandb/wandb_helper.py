@@ -57,6 +57,11 @@ def main():
         record = json.loads(line)
         values = {name: number(value) for name, value in record["values"].items()}
         values["train/global_step"] = record["step"]
+        if record.get("samples"):
+            import wandb
+
+            columns = ["index", "prompt", "text", "answer", "score"]
+            values["eval/samples"] = wandb.Table(columns=columns, data=[[s.get(c) for c in columns] for s in record["samples"]])
         run.log(values)
         if record["ends"]:
             run.summary["finished"] = True

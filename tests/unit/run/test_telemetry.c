@@ -115,7 +115,7 @@ static void a_quiet_run_says_nothing_but_keeps_records(void **state)
     *heard = 0;
     t.quiet = true;
     telemetry_say(&t, "news");
-    telemetry_record(&t, NRL_RECORD_TRAIN, 4, -1, NULL, 0);
+    telemetry_record(&t, NRL_RECORD_TRAIN, 4, -1, NULL, 0, NULL, 0);
     assert_string_equal(heard, "write:4/9 wrote:4/9 ");
     telemetry_close(&t);
 }
@@ -130,7 +130,7 @@ static void a_logger_that_fails_is_tried_again(void **state)
     *heard = 0;
     failures = 2;
     for (int64_t s = 1; s <= 3; s++)
-        telemetry_record(&t, NRL_RECORD_TRAIN, s, -1, NULL, 0);
+        telemetry_record(&t, NRL_RECORD_TRAIN, s, -1, NULL, 0, NULL, 0);
     assert_non_null(strstr(heard, "logger 'ear' failed")); /* once, not at each record */
     assert_null(strstr(strstr(heard, "logger 'ear' failed") + 1, "program:logger 'ear' failed"));
     assert_non_null(strstr(heard, "write:3/9 wrote:3/9 "));
@@ -148,7 +148,7 @@ static void a_warning_waits_until_a_logger_has_written(void **state)
     (void)state;
     open_telemetry(&t, &l, &own, NULL, true);
     *heard = 0;
-    telemetry_record(&t, NRL_RECORD_TRAIN, 7, -1, NULL, 0);
+    telemetry_record(&t, NRL_RECORD_TRAIN, 7, -1, NULL, 0, NULL, 0);
     assert_string_equal(heard, "write:7/9 wrote:7/9 program:seven@0 logger:seven ");
     telemetry_close(&t);
 }

@@ -1,12 +1,16 @@
 /*
- * card.c - see card.h. The facts come from the checkpoint (config, step, version), from the records of the run
- * (metrics.jsonl) and from the card of the base model (its licence). What is not known is left out.
+ * card.c - the model card (README.md) of an export. The facts come from the run or its checkpoint (config, step,
+ * version), from its records (metrics.jsonl) and from the card of the base model (its licence). What is not known is
+ * left out.
  */
-#include "card.h"
+#include "inference/card.h"
 #include "base/buffer.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/output.h"
+#include "run/internal.h"
 #include <nrl/checkpoint.h>
+#include <nrl/inference.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +18,8 @@
 
 enum { MAX_CARD = 4 << 20, MAX_RECORDS = 1 << 30 };
 
-/* A card with this line is nrl's to replace. */
-static const char marker[] = "<!-- written by nrl export -->";
-
 typedef struct {
-    const char *base, *license, *license_name, *license_link;
+    const char *title, *base, *license, *license_name, *license_link;
     const nrl_node *config; /* of the run; NULL = unknown */
     const char *version, *time;
     int64_t step;
@@ -103,21 +104,16 @@ static void read_records(arena *a, const char *out, facts *f)
     free(text);
 }
 
-static void gather(arena *a, nrl_checkpoint *c, facts *f)
+/* What a run was told and has measured until step f->step; `out` is its directory. */
+static void gather(arena *a, const nrl_node *config, const char *out, facts *f)
 {
-    nrl_checkpoint_info info = {.size = sizeof info};
-    nrl_checkpoint_info_fill(c, &info);
-    const nrl_node *config = nrl_checkpoint_node(c, "config");
     const char *base = nrl_node_string(nrl_node_find(nrl_node_find(config, "model"), "path"), "");
-    f->step = info.step;
-    f->version = nrl_node_string(nrl_checkpoint_node(c, "nrl"), NULL);
     f->config = config ? node_copy(a, config) : NULL;
-    if (f->version) f->version = arena_strdup(a, f->version);
     if (*base) {
         f->base = name_of(a, base);
         read_license(a, base, f);
     }
-    read_records(a, arena_printf(a, "%s/../..", info.dir), f);
+    read_records(a, out, f);
 }
 
 /* ---- the text ---- */
@@ -187,8 +183,28 @@ static void add_data(arena *a, buffer *b, const nrl_node *data, const char *key)
 static void add_numbers(arena *a, buffer *b, const char *title, const char *line)
 {
     nrl_node *record;
-    static const char *const left_out[] = {"step",      "time",          "rank",          "tokens_per_s", "mfu",
-                                           "mem_bytes", "data_fraction", "comm_fraction", "eval_seconds", NULL};
+    static const char *const left_out[] = {"step",
+                                           "time",
+                                           "rank",
+                                           "tokens_per_s",
+                                           "mfu",
+                                           "mem_total_bytes",
+                                           "comm_bytes",
+                                           "step_s",
+                                           "data_s",
+                                           "comm_s",
+                                           "samples_per_s",
+                                           "cpu_percent",
+                                           "host_mem_bytes",
+                                           "host_mem_percent",
+                                           "save_s",
+                                           "save_stall_s",
+                                           "save_snapshot_s",
+                                           "mem_bytes",
+                                           "data_fraction",
+                                           "comm_fraction",
+                                           "eval_seconds",
+                                           NULL};
     if (!line || json_parse(a, "metrics.jsonl", line, strlen(line), &record) != NRL_OK) return;
     buffer_print(b, "\n## %s\n\nAt step %lld:\n\n| metric | value |\n| --- | --- |\n", title,
                  (long long)nrl_node_int(nrl_node_find(record, "step"), 0));
@@ -224,7 +240,7 @@ static void add_config(arena *a, buffer *b, const facts *f)
     }
 }
 
-static char *card_text(arena *a, const char *dir, bool adapter, const facts *f)
+static char *card_text(arena *a, bool adapter, const facts *f)
 {
     buffer b = {0};
     buffer_puts(&b, "---\n");
@@ -234,7 +250,7 @@ static char *card_text(arena *a, const char *dir, bool adapter, const facts *f)
     add_yaml(&b, "base_model", f->base);
     add_yaml(&b, "library_name", adapter ? "peft" : "transformers");
     buffer_puts(&b, "pipeline_tag: text-generation\ntags: [nrl]\n---\n");
-    buffer_print(&b, "%s\n\n# %s\n\n", marker, name_of(a, dir));
+    buffer_print(&b, OUTPUT_CARD_MARKER "\n\n# %s\n\n", f->title);
     if (f->config && f->base) {
         buffer_puts(&b, adapter ? "Adapters for " : "Fine-tuned from ");
         add_code(&b, f->base);
@@ -245,30 +261,53 @@ static char *card_text(arena *a, const char *dir, bool adapter, const facts *f)
     add_numbers(a, &b, "Loss of training", f->last_record);
     add_numbers(a, &b, "Evaluation", f->last_evaluation);
     if (f->version) buffer_print(&b, "\nTrained by nrl %s.", f->version);
-    buffer_print(&b, "\nExported by nrl %s.\n", NRL_VERSION);
+    buffer_print(&b, "\nExported by nrl %s.\n", nrl_version());
     return buffer_take(&b);
 }
 
-const char *card_make(arena *a, const char *source, const char *dir, bool adapter, const char **kept)
+/* Whether nrl may write the card of `dir`: there is none, or nrl has written it. */
+static bool card_is_ours(const char *dir)
 {
-    const char *path = arena_printf(a, "%s/README.md", dir);
-    facts f = {.version = NULL};
-    char *old = NULL;
+    char *path = mem_printf("%s/README.md", dir), *old = NULL;
     size_t size;
-    nrl_checkpoint *c;
-    bool is_ours = !exists(path) || (file_read(path, MAX_CARD, &old, &size) == NRL_OK && strstr(old, marker));
+    bool is_ours =
+        !exists(path) || (file_read(path, MAX_CARD, &old, &size) == NRL_OK && strstr(old, OUTPUT_CARD_MARKER));
     free(old);
-    *kept = is_ours ? NULL : path;
-    if (!is_ours) return NULL;
-    if (nrl_checkpoint_open(source, NULL, &c) != NRL_OK) { /* a model on disk: its own card is where it was */
-        f.base = name_of(a, source);
-        read_license(a, source, &f);
+    free(path);
+    return is_ours;
+}
+
+char *nrl_model_card(const char *path, const char *dir, bool adapters)
+{
+    arena a = {0};
+    facts f = {.version = NULL};
+    nrl_checkpoint *c;
+    if (!card_is_ours(dir)) return NULL;
+    f.title = name_of(&a, dir);
+    if (nrl_checkpoint_open(path, NULL, &c) != NRL_OK) { /* a model on disk: its own card is where it was */
+        f.base = name_of(&a, path);
+        read_license(&a, path, &f);
     } else {
-        gather(a, c, &f);
+        nrl_checkpoint_info info = {.size = sizeof info};
+        nrl_checkpoint_info_fill(c, &info);
+        f.step = info.step;
+        const char *version = nrl_node_string(nrl_checkpoint_node(c, "nrl"), NULL);
+        f.version = version ? arena_strdup(&a, version) : NULL;
+        gather(&a, nrl_checkpoint_node(c, "config"), arena_printf(&a, "%s/../..", info.dir), &f);
         nrl_checkpoint_close(c);
     }
-    char *text = card_text(a, dir, adapter, &f);
-    const char *card = arena_strdup(a, text);
-    free(text);
-    return card;
+    char *text = card_text(&a, adapters, &f);
+    arena_free(&a);
+    return text;
+}
+
+char *card_of_run(nrl_run *r, const char *dir, int64_t step)
+{
+    arena a = {0};
+    if (!card_is_ours(dir)) return NULL;
+    facts f = {.version = nrl_version(), .step = step, .title = r->session.config.name};
+    gather(&a, nrl_run_config(r), nrl_run_out(r), &f);
+    char *text = card_text(&a, false, &f);
+    arena_free(&a);
+    return text;
 }
