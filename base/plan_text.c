@@ -160,8 +160,9 @@ static void add_train(buffer *b, const nrl_node *t)
     int64_t micro_batches = plan_int(t, "micro_batches");
     const char *precision = plan_string(t, "precision");
     buffer_print(
-        b, "train      %s steps of %s samples (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s",
-        plan_thousands(steps), plan_count(t, "global_batch"), (double)steps / (double)per_epoch,
+        b, "train      %s step%s of %s sample%s (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s",
+        plan_thousands(steps), plural(steps, "s"), plan_count(t, "global_batch"),
+        plural(plan_int(t, "global_batch"), "s"), (double)steps / (double)per_epoch,
         plural(steps == per_epoch ? 1 : 2, "s"), plan_thousands(per_epoch), plural(per_epoch, "s"),
         (long long)micro_batches, plural(micro_batches, "es"), precision);
     if (strcmp(precision, "fp32"))
@@ -203,13 +204,14 @@ static void add_memory(buffer *b, const nrl_node *plan)
                         : plan_int(nrl_node_find(plan, "ranks"), "n") > 1 ? " a rank"
                                                                           : "";
     bool estimated = nrl_node_find(m, "micro_batch");
+    int64_t masters = plan_int(m, "masters"); /* 0: the weights are the masters */
     if (plan_int(m, "strategy")) buffer_print(b, "           buffers %s%s\n", plan_size(m, "strategy"), where);
     buffer_print(b,
-                 "memory     %s%s: weights %s, masters %s, gradients %s, optimizer %s "
+                 "memory     %s%s: weights %s%s%s, gradients %s, optimizer %s "
                  "(%.3g bytes a parameter)%s\n",
-                 plan_size(m, "total"), where, plan_size(m, "weights"), plan_size(m, "masters"),
-                 plan_size(m, "gradients"), plan_size(m, "optimizer"), plan_f64(m, "total") / plan_f64(m, "parameters"),
-                 estimated ? "" : "; activations come on top");
+                 plan_size(m, "total"), where, plan_size(m, "weights"), masters ? ", masters " : "",
+                 masters ? plan_bytes(masters) : "", plan_size(m, "gradients"), plan_size(m, "optimizer"),
+                 plan_f64(m, "total") / plan_f64(m, "parameters"), estimated ? "" : "; activations come on top");
     if (plan_int(m, "offloaded"))
         buffer_print(b, "           without %s of masters and optimizer that train.offload keeps elsewhere\n",
                      plan_size(m, "offloaded"));

@@ -305,8 +305,10 @@ char *card_of_run(nrl_run *r, const char *dir, int64_t step)
 {
     arena a = {0};
     if (!card_is_ours(dir)) return NULL;
-    facts f = {.version = nrl_version(), .step = step, .title = r->session.config.name};
-    gather(&a, nrl_run_config(r), nrl_run_out(r), &f);
+    const nrl_node *config = node_as_written(&a, nrl_run_config(r)); /* without values of ${env:...} */
+    const char *name = nrl_node_string(nrl_node_find(config, "name"), "");
+    facts f = {.version = nrl_version(), .step = step, .title = *name ? name : name_of(&a, nrl_run_out(r))};
+    gather(&a, config, nrl_run_out(r), &f);
     char *text = card_text(&a, false, &f);
     arena_free(&a);
     return text;

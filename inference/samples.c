@@ -135,7 +135,8 @@ static nrl_status read_file(samples *s, const char *path, nrl_node *rows)
     char *text;
     size_t size;
     nrl_node *all;
-    NRL_TRY(file_read(path, MAX_FILE_BYTES, &text, &size));
+    if (file_read(path, MAX_FILE_BYTES, &text, &size) != NRL_OK)
+        return nrl_fail(NRL_ERR_CONFIG, "prompts: %s", nrl_error_text());
     nrl_status st = NRL_OK;
     int64_t number = 1;
     if (!is_text && text[strspn(text, " \t\r\n")] == '[') {

@@ -291,7 +291,7 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
                             formats[i].name, expected_labelled);
         return nrl_fail(NRL_ERR_DATA,
                         "a row of a pair (%s), but the algorithm learns from single "
-                        "samples\nto train on the chosen answers: data.columns: {completion: %s}",
+                        "samples\nhint: to train on the chosen answers: data.columns: {completion: %s}",
                         formats[i].name, s->name[DATA_KEY_CHOSEN]);
     }
     nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s", keys,

@@ -2,7 +2,7 @@
 # resume_earlier.sh: `nrl resume RUN@STEP` continues from that checkpoint; later ones are moved aside, not lost.
 . "$(dirname "$0")/e2e.sh"
 
-run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=6 eval.every=2 checkpoint.every=2 \
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=6 schedule=constant eval.every=2 checkpoint.every=2 \
     checkpoint.keep=0 checkpoint.metric_mode=max out=r
 losses() { sed -n 's/.*"step": \([0-9]*\), .*"loss": \([^,]*\), "grad.*/\1 \2/p' "$1/metrics.jsonl"; }
 losses r >whole

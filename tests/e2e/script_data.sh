@@ -28,7 +28,7 @@ losses r >whole
 is "steps" "$(wc -l <whole)" 8
 has r/metrics.jsonl '"hardness": 2, "units": {"hardness": "points"}'
 run 0 report r
-has r/report.html 'hardness 2 points'
+has r/report.html 'hardness <span class="soft">[points]'
 
 # from after the change: the script does not call set_data again
 run 0 run run.lua resume=r@6 out=r "$one_thread"

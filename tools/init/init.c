@@ -341,7 +341,7 @@ static char *compose(const init *w)
                                        : "the rows have labels");
     buffer_puts(&b, "\ntrain:\n");
     add(&b, arena_printf(a, "  epochs: %lld", (long long)w->epochs),
-        arena_printf(a, "about %lld steps in all", (long long)w->steps));
+        arena_printf(a, "%lld step%s in all", (long long)w->steps, w->steps == 1 ? "" : "s"));
     add(&b, arena_printf(a, "  global_batch: %lld", (long long)w->global_batch), "samples per step, over all ranks");
     add(&b, arena_printf(a, "  micro_batch_tokens: %lld", (long long)w->micro_batch_tokens),
         "tokens at once: less needs less memory, and changes no result");
@@ -372,11 +372,17 @@ static int64_t needed(const init *w)
     return plan_int(w, "memory", "total") + plan_int(w, "memory", "micro_batch");
 }
 
+/* Rows that are dropped or held out count in the plan alone, so the text is composed again with its steps. */
 static nrl_status look_at(init *w, char **text)
 {
     free(*text);
     *text = compose(w);
-    return look(w, *text, strchr(w->file, '/') ? "init" : w->file);
+    NRL_TRY(look(w, *text, strchr(w->file, '/') ? "init" : w->file));
+    if (plan_int(w, "train", "steps") == w->steps) return NRL_OK;
+    w->steps = plan_int(w, "train", "steps");
+    free(*text);
+    *text = compose(w);
+    return NRL_OK;
 }
 
 /* On the CPU the memory of the machine is the limit; of other devices it is only known when they are opened. */
@@ -417,8 +423,8 @@ static void tell(const init *w)
         cli_page("%lld samples are longer than the %lld tokens that the model can take, and will be dropped\n",
                  (long long)w->too_long, (long long)w->positions);
     cli_page("template %s: %s\n", w->template, template_reason(w));
-    cli_page("%lld steps; about %s for weights, gradients, optimizer and activations%s\n",
-             (long long)plan_int(w, "train", "steps"), size_text((double)needed(w), size),
+    cli_page("%lld step%s; about %s for weights, gradients, optimizer and activations%s\n", (long long)w->steps,
+             w->steps == 1 ? "" : "s", size_text((double)needed(w), size),
              w->recomputes ? ", which are recomputed" : "");
     if (needed(w) > w->memory)
         nrl_warn("this is more than the %s that the run may have%s", size_text((double)w->memory, room),

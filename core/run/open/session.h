@@ -88,7 +88,7 @@ typedef struct {
     const char *chat_problem;  /* why there is none */
     session_data train, *evals;
     size_t n_evals;
-    int64_t micro_batch_size; /* tokens or samples, after a step that lacked memory; 0 = of the config */
+    int64_t micro_batch_size;   /* tokens or samples, after a step that lacked memory; 0 = of the config */
     session_data later;         /* in the place of `train`, once a program has set it; else closed */
     const nrl_node *later_node; /* the same for a checkpoint; NULL = none */
     int64_t later_begin;        /* finished steps then */

@@ -83,7 +83,8 @@ void text_memory(text *t, double v)
 void text_memory_of(text *t, double v, double total)
 {
     if (isfinite(v) && isfinite(total) && fabs(v) < 1e18 && total < 1e18)
-        text_add(t, "%.1f/%.1f GiB", v / GIB, total / GIB);
+        text_add(t, fabs(v) < 0.05 * GIB ? "%.0f MiB/%.1f GiB" : "%.1f/%.1f GiB",
+                 fabs(v) < 0.05 * GIB ? v / (1 << 20) : v / GIB, total / GIB);
     else
         text_memory(t, v);
 }
