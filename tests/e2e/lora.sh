@@ -22,8 +22,8 @@ YAML
 # ---- one rank ----
 
 run 0 check config.yaml out=plain
-has out "rank 4, alpha 8 on 28 modules; 19,456 parameters are trained (7.8 %, 0.1 MiB), 229,952 frozen (0.9 MiB)"
-has out "weights 1.0 MiB, gradients 0.1 MiB, optimizer 0.1 MiB"
+has out "rank 4, alpha 8 on 28 modules; 19,456 parameters are trained (7.8 %, 76.0 KiB), 229,952 frozen (0.9 MiB)"
+has out "weights 1.0 MiB, gradients 76.0 KiB, optimizer 0.1 MiB"
 run 0 run config.yaml out=plain
 has out "exported   plain/model: step 12 (the last), adapters merged"
 numbers plain/metrics.jsonl >expected.txt

@@ -55,9 +55,10 @@ later_format later/checkpoints/step-00000006/manifest.json
 refused 65 later
 has err "step-00000006/manifest.json: has format 4, but this version of nrl reads format 3"
 refused 65 later checkpoint.fallback=previous
-run 65 run c.yaml out=later resume=later/checkpoints/step-00000004 checkpoint.fallback=previous
-has err "cannot replace a checkpoint of another version of nrl"
-has later/checkpoints/step-00000006/manifest.json '"format": 4'
+run 0 run c.yaml out=later resume=later/checkpoints/step-00000004 checkpoint.fallback=previous
+has later/checkpoints/after-00000004.1/step-00000006/manifest.json '"format": 4'
+begin later
+later_format later/checkpoints/step-00000006/manifest.json
 rm -r later/checkpoints/step-00000002 later/checkpoints/step-00000004
 refused 65 later
 

@@ -143,7 +143,7 @@ nrl_status open_more_data(session *se, const nrl_node *sources, const char *role
     *out = (session_data){.name = strcmp(role, "train") ? "" : NULL};
     nrl_status st = open_set(se, sources, 0, role, &out->set);
     if (st == NRL_OK)
-        st = mesh_compare(se->mesh, "data", arena_printf(&se->memory, "data: %s\n", dataset_hash(out->set)),
+        st = mesh_compare(se->mesh, "other data", arena_printf(&se->memory, "%s: %s\n", role, dataset_hash(out->set)),
                           "every node must have the same files under the same path");
     if (st == NRL_OK) st = open_loader(se, out);
     if (st != NRL_OK) close_data(out);

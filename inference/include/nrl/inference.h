@@ -156,9 +156,9 @@ NRL_API nrl_status nrl_run_logps(nrl_run *run, const int32_t *ids, const int64_t
  * functions above and nrl_run_sample return NRL_ERR_CONFIG. */
 NRL_API int32_t nrl_run_vocab_size(const nrl_run *run);
 
-/* From the next step on the run trains on other data: `train` is a value of data.train, the other data options are those
- * of the config. The optimizer, the schedule and the number of steps stay; the epochs of the new data count from here.
- * Checkpoints contain it, and a resume continues with it. All ranks call it, between two steps. NRL_ERR_CONFIG,
+/* From the next step on the run trains on other data: `train` is a value of data.train, the other data options are
+ * those of the config. The optimizer, the schedule and the number of steps stay; the epochs of the new data count from
+ * here. Checkpoints contain it, and a resume continues with it. All ranks call it, between two steps. NRL_ERR_CONFIG,
  * NRL_ERR_DATA: the run continues with its data. */
 NRL_API nrl_status nrl_run_set_data(nrl_run *run, const nrl_node *train);
 
