@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hub.h"
 #include "base/json.h"
+#include "base/paths.h"
 #include "config/config.h"
 #include "config/options.h"
 #include "run/internal.h"
@@ -175,7 +176,7 @@ static nrl_status read_prompts(samples *s, session *se)
         NRL_TRY(read_file(s, path, rows));
         /* OUT/config.yaml is read from another directory */
         nrl_node *resolved = (nrl_node *)nrl_node_find(nrl_node_find(se->config.resolved, "eval"), "samples");
-        path = config_absolute(&se->memory, path);
+        path = paths_absolute(&se->memory, path);
         if (resolved) node_set(&se->memory, resolved, "prompts", node_string(&se->memory, path, strlen(path)));
     } else if (nrl_node_kind(given) == NRL_NODE_LIST) {
         for (size_t i = 0; i < nrl_node_size(given); i++)

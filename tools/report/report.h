@@ -69,8 +69,8 @@ void report_advice(buffer *out, const report_run *runs, size_t n);
 
 /* The whole page. `state`: how the only run stands now; NULL = not known. */
 void report_page(buffer *out, const report_run *runs, size_t n, const char *state);
+
 /* The texts that the runs generated, a table per step that a slider selects; writes nothing without any. */
 void report_samples(buffer *out, const report_run *runs, size_t n);
-
 
 #endif
