@@ -153,16 +153,17 @@ nrl_status open_more_data(session *se, const nrl_node *sources, const char *role
 nrl_status session_shrink_micro_batches(session *se)
 {
     const config_train *t = &se->config.train;
+    session_data *d = se->later.set ? &se->later : &se->train;
     int64_t size = se->micro_batch_size, least = 1;
     if (!size) size = t->micro_batch ? t->micro_batch : t->micro_batch_tokens;
-    for (int64_t i = 0, n; i < dataset_n_examples(se->train.set) && !t->micro_batch; i++)
-        if ((n = dataset_example_tokens(se->train.set, i)) > least) least = n;
+    for (int64_t i = 0, n; i < dataset_n_examples(d->set) && !t->micro_batch; i++)
+        if ((n = dataset_example_tokens(d->set, i)) > least) least = n;
     if (size <= least)
         return nrl_fail(NRL_ERR_MEMORY, "micro-batches of %lld hold one sample and cannot be made smaller",
                         (long long)size);
     se->micro_batch_size = size / 2 > least ? size / 2 : least;
-    close_loader(&se->train);
-    return open_loader(se, &se->train);
+    close_loader(d);
+    return open_loader(se, d);
 }
 
 nrl_status session_open_loaders(session *se)

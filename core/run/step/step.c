@@ -475,7 +475,8 @@ static nrl_status step_shrink(trainer *tr, const one_step *of)
 nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
 {
     session *se = tr->session;
-    data_loader *loader = se->later.loader ? se->later.loader : se->train.loader;
+    const session_data *source = se->later.loader ? &se->later : &se->train;
+    data_loader *loader = source->loader;
     double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
     data_step data;
     one_step of = {.data = &data, .metrics = &tr->metrics};
@@ -484,8 +485,7 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     NRL_TRY(data_loader_step(loader, tr->progress.step - se->later_begin, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     of.data_seconds = data_loader_wait_seconds(loader) - waited;
-    nrl_rollout rollout = {
-        .session = se, .source = &se->train, .data = &data, .step = tr->progress.step, .trains = true};
+    nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = tr->progress.step, .trains = true};
     ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
     nrl_status st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
