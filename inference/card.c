@@ -179,7 +179,7 @@ static void add_data(arena *a, buffer *b, const nrl_node *data, const char *key)
     }
 }
 
-/* The numbers of a record, without those that tell the speed of a machine. */
+/* The numbers of a record, without those that tell the speed of a machine or how often the run was resumed. */
 static void add_numbers(arena *a, buffer *b, const char *title, const char *line)
 {
     nrl_node *record;
@@ -204,6 +204,7 @@ static void add_numbers(arena *a, buffer *b, const char *title, const char *line
                                            "data_fraction",
                                            "comm_fraction",
                                            "eval_seconds",
+                                           "grad_norm_mean",
                                            NULL};
     if (!line || json_parse(a, "metrics.jsonl", line, strlen(line), &record) != NRL_OK) return;
     buffer_print(b, "\n## %s\n\nAt step %lld:\n\n| metric | value |\n| --- | --- |\n", title,
@@ -212,6 +213,7 @@ static void add_numbers(arena *a, buffer *b, const char *title, const char *line
         const nrl_node *value = nrl_node_at(record, i);
         const char *key = nrl_node_key(record, i);
         bool skip = nrl_node_kind(value) != NRL_NODE_INT && nrl_node_kind(value) != NRL_NODE_FLOAT;
+        skip |= !strncmp(key, "rank_", strlen("rank_"));
         for (const char *const *k = left_out; *k; k++)
             skip |= !strcmp(*k, key);
         if (skip) continue;

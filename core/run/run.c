@@ -132,8 +132,8 @@ void nrl_run_close(run *r)
     out_unlock(&r->session);
     claims_close(&r->session.claims);
     session_close_device(&r->session);
+    trainer_close(&r->trainer); /* before the plugins, one of which is its schedule */
     session_close(&r->session);
-    trainer_close(&r->trainer);
     free(r);
 }
 

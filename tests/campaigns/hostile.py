@@ -278,8 +278,8 @@ def options(rng):
     if rng.random() < 0.3:
         tree["lora"] = {"rank": 2}
     homes = {"model": "model", "data": "data", "train": "train", "checkpoint": "checkpoint", "eval": "eval", "launch": "launch",
-             "algorithm": "algorithm", "optimizer": "optimizer", "schedule": "schedule", "algorithms/" + algorithm: "algorithm",
-             "optimizers/adamw": "optimizer", "backends/cpu": "backend", **({"adapters/lora": "lora"} if "lora" in tree else {})}
+             "algorithm": "algorithm", "optimizer": "optimizer", "algorithms/" + algorithm: "algorithm",
+             "optimizers/adamw": "optimizer", "schedules/" + tree["schedule"]["name"]: "schedule", "backends/cpu": "backend", **({"adapters/lora": "lora"} if "lora" in tree else {})}
     rows_ = [(home, o) for name, home in homes.items() for o in TABLES[name] if o["name"] not in NOT_TRIED]
     for home, option in rng.sample(rows_, rng.randint(1, 5)):
         if option["type"] in ("bool", "word", "int", "number"):

@@ -38,6 +38,7 @@ static run *open_run(const char *backend, const char *algorithm, int layers, int
                                     "algorithm: {name: %s}\n"
                                     "train: {steps: 3, global_batch: 4, micro_batch_tokens: %d, precision: bf16}\n"
                                     "optimizer: {name: adamw, lr: 1.0e-3}\n"
+                                    "schedule: constant\n"
                                     "backend: %s\n"
                                     "checkpoint: {every: 0, save_at_start: false}\n"
                                     "loggers: []\n"

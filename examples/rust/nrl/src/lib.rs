@@ -83,9 +83,13 @@ c_struct!(nrl_plugin {
     metrics: *const nrl_metric, reserved: [*const c_void; 3],
 });
 c_struct!(nrl_value { name: *const c_char, unit: *const c_char, value: f64 });
+c_struct!(nrl_sample_text {
+    prompt: *const c_char, text: *const c_char, answer: *const c_char, tokens: i64, index: i32, is_cut: bool,
+    score: *mut f64,
+});
 c_struct!(nrl_record {
     size: u32, kind: u32, step: i64, total_steps: i64, time: f64, eta_seconds: f64, values: *const nrl_value,
-    n_values: usize,
+    n_values: usize, samples: *const nrl_sample_text, n_samples: usize,
 });
 c_struct!(nrl_logger_run {
     size: u32, out: *const c_char, name: *const c_char, config: *const nrl_node, resumed_step: i64, total_steps: i64,
@@ -95,7 +99,7 @@ c_struct!(nrl_logger_run {
 c_struct!(nrl_run_event {
     size: u32, kind: u32, step: i64, loss: f64, grad_norm: f64, lr: f64, epoch: f64, tokens: f64, tokens_per_s: f64,
     seconds: f64, skipped: bool, values: *const nrl_value, n_values: usize, text: *const c_char, path: *const c_char,
-    plan: *const nrl_node,
+    plan: *const nrl_node, samples: *const nrl_sample_text, n_samples: usize,
 });
 c_struct!(nrl_logger {
     plugin: nrl_plugin,
@@ -187,6 +191,7 @@ pub fn layouts() -> Vec<String> {
     nrl_metric::layout(&mut lines);
     nrl_plugin::layout(&mut lines);
     nrl_value::layout(&mut lines);
+    nrl_sample_text::layout(&mut lines);
     nrl_record::layout(&mut lines);
     nrl_logger_run::layout(&mut lines);
     nrl_run_event::layout(&mut lines);
