@@ -99,7 +99,7 @@ has out "optimizer 0.5"
 run 0 check config.yaml out=checked optimizer.name=adafactor optimizer.weight_decay=0
 has out "(8.1 bytes a parameter)"
 run 0 check sgd.yaml out=checked optimizer.momentum=0
-has out "optimizer 0.0"
+has out "optimizer 0 bytes"
 
 # Another optimizer's states are not taken for its own.
 run 2 run config.yaml out=whole resume=auto optimizer.name=lion checkpoint.mismatch=warn train.steps=21
