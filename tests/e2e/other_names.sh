@@ -60,8 +60,10 @@ for text in "bad.yaml:1:9: model 'nowhere': no such directory" \
     "packing: unknown key; it is data.packing here"; do
     has err "$text"
 done
-run 2 check run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy train.precision=fp12
+run 2 check run.yaml out=other optimizer.lrr=1e-3 train.precision=fp12
 has err "2 mistakes"
+run 2 check run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy
+has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation; expected one of: "
 
 # ---- in whatever section they stand, also on the command line ----
 cat >sections.yaml <<'YAML'
