@@ -23,6 +23,7 @@ printf '%s' "{% for m in messages %}<|im_start|>{{ m['role'] }}
 {{ m['content'] }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}" >chatml.jinja
+echo 'return function(sample) return sample.completion:find(sample.answer, 1, true) and 1 or 0 end' >reward.lua
 mkdir lf
 cp alpaca.json lf/ && cp pairs.jsonl lf/ && cp sharegpt.jsonl lf/
 cat >lf/dataset_info.json <<'JSON'

@@ -174,8 +174,8 @@ static void apply_keys(migration *m)
 /* Two keys for one thing, with different values: the first one is used. */
 static void compare_slots(migration *m)
 {
-    static const char several[] =
-        "ignored|unsupported|mixer|columns|script|dataset|eval_dataset|eval_share|report_to|wandb_project|wandb_entity";
+    static const char several[] = "ignored|unsupported|mixer|columns|rank_pattern|alpha_pattern|script|dataset|eval_"
+                                  "dataset|eval_share|report_to|wandb_project|wandb_entity";
     for (size_t i = 0; i < m->n_keys; i++) {
         const source_key *k = m->keys[i], *first = k->slot ? slot(m, k->slot) : NULL;
         if (!first || first == k || k->is_default || source_is_null(k) || words_find(m->a, several, k->slot, NULL))
@@ -212,15 +212,16 @@ static void add_defaults(migration *m)
 static const char method_words[] =
     "sft=sft|pt=pt|pretrain=pt|clm=pt|run_clm=pt|dpo=dpo|ipo=ipo|orpo=orpo|simpo=simpo|cpo=cpo|kto=kto|rm=reward|"
     "reward=reward|reward_modeling=reward|gkd=distill|distill=distill|distillation=distill|supervised=sft|finetune=sft|"
-    "fine_tune=sft|full=sft|lora=sft|sftconfig=sft|dpoconfig=dpo|ktoconfig=kto";
+    "grpo=grpo|fine_tune=sft|full=sft|lora=sft|sftconfig=sft|dpoconfig=dpo|ktoconfig=kto";
 
 /* "dpo" of dpo.py, lora_dpo_single_device, full_finetune_distributed; NULL = nothing in it. */
 static const char *method_in(const char *name)
 {
-    static const char *const parts[][2] = {
-        {"orpo", "orpo"},         {"simpo", "simpo"},   {"cpo", "cpo"},      {"dpo", "dpo"},
-        {"kto", "kto"},           {"reward", "reward"}, {"gkd", "distill"},  {"distillation", "distill"},
-        {"knowledge", "distill"}, {"sft", "sft"},       {"finetune", "sft"}, {"run_clm", "pt"}};
+    static const char *const parts[][2] = {{"orpo", "orpo"},         {"simpo", "simpo"}, {"cpo", "cpo"},
+                                           {"dpo", "dpo"},           {"kto", "kto"},     {"grpo", "grpo"},
+                                           {"reward", "reward"},     {"gkd", "distill"}, {"distillation", "distill"},
+                                           {"knowledge", "distill"}, {"sft", "sft"},     {"finetune", "sft"},
+                                           {"run_clm", "pt"}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(name, parts[i][0])) return parts[i][1];
     return NULL;
@@ -255,6 +256,10 @@ static void find_method(migration *m)
         k = script;
     } else if (!k && key_of_slot(m, "is_reward") && is_true(source_text(m, key_of_slot(m, "is_reward")))) {
         word = "reward";
+    } else if (!k && (source_find(m, "num_generations") || source_find(m, "reward_funcs") || has_prefix(m, "grpo."))) {
+        word = "grpo";
+    } else if (!k && (source_find(m, "lmbda") || source_find(m, "teacher_model_name_or_path"))) {
+        word = "distill";
     } else if (!k && (has_prefix(m, "dpo.") || (loss && strstr(source_text(m, loss), "DPO")))) {
         word = "dpo";
     } else if (!k && has_prefix(m, "kd_")) {
@@ -347,12 +352,66 @@ static void build_distillation(migration *m)
         write_line(m, "algorithm.divergence", strstr(loss, "Reverse") ? "reverse_kl" : "forward_kl", "%s",
                    write_source(m, slot(m, "kd_loss")));
     if (!*loss && slot_number(m, "beta", &beta)) {
-        if (beta == 0 || beta == 1)
-            write_line(m, "algorithm.divergence", beta == 0 ? "forward_kl" : "reverse_kl", "%s",
-                       write_source(m, slot(m, "beta")));
-        else
-            write_remark(m, REMARK_LOST, slot(m, "beta"), "a divergence between forward_kl (0) and reverse_kl (1)");
+        write_line(m, "algorithm.divergence",
+                   beta == 0   ? "forward_kl"
+                   : beta == 1 ? "reverse_kl"
+                               : "jsd",
+                   "%s", write_source(m, slot(m, "beta")));
+        if (beta > 0 && beta < 1) build_slot_number(m, "beta", "algorithm.beta");
         write_line(m, "algorithm.kd_ratio", "1", "the loss of %s has no cross-entropy", m->format->title);
+    }
+}
+
+/* Steps on completions of the student, as GKDTrainer has them. */
+static void build_on_policy(migration *m)
+{
+    double share = 0, temperature = 1;
+    const source_key *k = slot(m, "sample_temperature");
+    build_slot_number(m, "sample_temperature", "algorithm.temperature");
+    if (slot_number(m, "sample_temperature", &temperature) && temperature != 1)
+        write_remark(m, REMARK_LOST, k, "the divergence is multiplied here by the square of the temperature");
+    if (!slot_number(m, "on_policy", &share) || share <= 0) return;
+    build_slot_number(m, "on_policy", "algorithm.on_policy");
+    build_slot_number(m, "completion_length", "algorithm.max_tokens");
+    build_slot_number(m, "sample_temperature", "algorithm.sample_temperature");
+    build_slot_number(m, "sample_top_p", "algorithm.top_p");
+    build_slot_number(m, "sample_top_k", "algorithm.top_k");
+}
+
+static void build_grpo(migration *m)
+{
+    static const char losses[] = "dapo=dapo|grpo=grpo|dr_grpo=dr_grpo";
+    const source_key *k = slot(m, "reward");
+    const char *value;
+    double x;
+    write_line(m, "algorithm.reward", "reward.lua", "%s", k ? write_source(m, k) : "no reward is named");
+    write_remark(
+        m, REMARK_LOST, k,
+        "write the reward as a Lua function to reward.lua: `return function(sample) ... end`, docs/fine-tune.md");
+    build_slot_number(m, "group_size", "algorithm.group_size");
+    build_slot_number(m, "completion_length", "algorithm.max_tokens");
+    k = slot(m, "loss");
+    if (k && words_find(m->a, losses, source_text(m, k), &value))
+        write_line(m, "algorithm.loss", value, "%s", write_source(m, k));
+    else if (k)
+        write_remark(m, REMARK_LOST, k, "no loss '%.60s'; `nrl describe grpo` lists those of nrl", source_text(m, k));
+    build_slot_number(m, "beta", "algorithm.beta");
+    build_slot_number(m, "sample_temperature", "algorithm.temperature");
+    if (slot_number(m, "sample_temperature", &x) && x != 1)
+        write_remark(m, REMARK_LOST, slot(m, "sample_temperature"), "the loss has log-probs at temperature 1");
+    build_slot_number(m, "sample_top_p", "algorithm.top_p");
+    if (slot_number(m, "sample_top_k", &x) && x > 0) build_slot_number(m, "sample_top_k", "algorithm.top_k");
+    build_slot_number(m, "sample_min_p", "algorithm.min_p");
+}
+
+/* Limits of the two parts of a sample, where an algorithm has only one of the sum. */
+static void list_part_lengths(migration *m)
+{
+    static const char *const names[] = {"prompt_length", "completion_length"};
+    for (size_t i = 0; i < 2; i++) {
+        const source_key *k = slot(m, names[i]);
+        if (k && !k->is_default && strcmp(m->method, "grpo") && !(i && !strcmp(m->method, "distill")))
+            write_remark(m, REMARK_LOST, k, "data.max_length counts prompt and answer, and truncates the end");
     }
 }
 
@@ -364,9 +423,20 @@ static void build_algorithm(migration *m)
                                            : "the kind of training";
     const char *name = is_pairwise(m) ? "dpo" : !strcmp(m->method, "pt") ? "sft" : m->method;
     write_line(m, "algorithm.name", name, "%s", from);
-    if (!strcmp(name, "distill")) build_distillation(m);
+    list_part_lengths(m);
+    if (!strcmp(name, "distill")) {
+        build_distillation(m);
+        build_on_policy(m);
+    }
+    if (!strcmp(name, "grpo")) build_grpo(m);
     if (!strcmp(name, "sft")) build_slot_number(m, "label_smoothing", "algorithm.label_smoothing");
-    if (strcmp(name, "dpo") && strcmp(name, "kto")) return;
+    if (strcmp(name, "dpo") && strcmp(name, "kto") && strcmp(name, "grpo")) return;
+    if (!strcmp(name, "grpo")) {
+        if (slot(m, "reference"))
+            write_line(m, "algorithm.reference_model", write_word(m->a, slot_text(m, "reference")), "%s",
+                       write_source(m, slot(m, "reference")));
+        return;
+    }
     if (!strcmp(name, "dpo")) {
         build_losses(m);
         build_slot_number(m, "label_smoothing", "algorithm.label_smoothing");
@@ -390,6 +460,11 @@ static void build_algorithm(migration *m)
 }
 
 /* ---- model and adapter ---- */
+
+static const char *text_at(const migration *m, const nrl_node *map, const char *key)
+{
+    return nrl_node_kind(map) == NRL_NODE_MAP ? source_node_text(m->a, nrl_node_find(map, key)) : "";
+}
 
 static void build_model(migration *m)
 {
@@ -458,6 +533,160 @@ static void build_targets(migration *m)
     }
 }
 
+/* lora.base of load_in_4bit, quantization_bit and the like; `kind` may be the word qlora. */
+static void build_base(migration *m, const source_key *qlora, bool is_lora)
+{
+    const source_key *four = slot(m, "load_4bit"), *eight = slot(m, "load_8bit"), *bits = slot(m, "quant_bits");
+    const source_key *type = slot(m, "quant_type"), *nested = slot(m, "double_quant"), *word = slot(m, "quant_word");
+    const source_key *k = NULL;
+    const char *base = NULL, *found = NULL;
+    double n = 0;
+    if (word && words_find(m->a, "none|false|no", source_text(m, word), NULL)) word = NULL;
+    if (eight && is_true(source_text(m, eight))) {
+        k = eight;
+        base = "int8";
+    } else if (bits && slot_number(m, "quant_bits", &n)) {
+        k = bits;
+        base = n == 8 ? "int8" : n == 4 ? "nf4" : NULL;
+    } else if (four && is_true(source_text(m, four))) {
+        k = four;
+        base = "nf4";
+    } else if (word) {
+        k = word;
+        base = words_find(m->a, "4bit=nf4|nf4=nf4|fp4=fp4|8bit=int8|int8=int8", source_text(m, word), &found) ? found
+                                                                                                              : NULL;
+    } else if (qlora) {
+        k = qlora;
+        base = "nf4";
+    }
+    if (!k) return;
+    if (!base || !is_lora) {
+        write_remark(m, REMARK_LOST, k,
+                     base ? "only the frozen weights beside adapters are quantized; lora.base"
+                          : "lora.base is nf4, fp4 or int8");
+        return;
+    }
+    bool has_type = type && strcmp(base, "int8");
+    if (has_type && words_find(m->a, "nf4|fp4", source_text(m, type), NULL)) base = source_text(m, type);
+    write_line(m, "lora.base", base, "%s%s%s", write_source(m, k), has_type ? "; " : "",
+               has_type ? write_source(m, type) : "");
+    if (!strcmp(base, "int8"))
+        write_remark(m, REMARK_LOST, k, "outliers of activations are not treated apart, as bitsandbytes does");
+    else if (nested ? !is_true(source_text(m, nested)) : !strncmp(m->format->name, "tr", 2))
+        write_remark(m, REMARK_LOST, nested ? nested : k,
+                     "scales of blocks are quantized here (double quantization), and fp32 there");
+}
+
+/* {q_proj: 8, v_proj: 4} of the keys of lora.rank_pattern or lora.alpha_pattern. */
+static void build_pattern(migration *m, const char *name)
+{
+    const char *out = "", *separator = arena_printf(m->a, "%s.", name);
+    const source_key *first = NULL;
+    for (size_t i = 0; i < m->n_keys; i++) {
+        const source_key *k = m->keys[i];
+        if (!k->slot || strcmp(k->slot, name)) continue;
+        const char *module = strstr(k->path, separator) + strlen(separator);
+        out = arena_printf(m->a, "%s%s%s: %s", out, first ? ", " : "", write_word(m->a, module), source_text(m, k));
+        if (!first) first = k;
+    }
+    if (first)
+        write_line(m, arena_printf(m->a, "lora.%s", name), arena_printf(m->a, "{%s}", out), "%s",
+                   write_source(m, first));
+}
+
+/* A pattern of file names of a regular expression that re.match would find; NULL = it says more than such a pattern. */
+static const char *glob_of(migration *m, const char *regex)
+{
+    char *out = arena_alloc(m->a, strlen(regex) + 2), *o = out;
+    const char *s = regex + (*regex == '^');
+    for (; *s && strcmp(s, "$"); s++) {
+        if (*s == '.' && s[1] == '*') {
+            *o++ = *++s;
+        } else if (*s == '\\' && s[1] == '.') {
+            *o++ = *++s;
+        } else if (isalnum((unsigned char)*s) || strchr("_-.", *s)) {
+            *o++ = *s;
+        } else {
+            return NULL;
+        }
+    }
+    if (!*s && (o == out || o[-1] != '*')) *o++ = '*';
+    *o = 0;
+    return out;
+}
+
+/* axolotl's unfrozen_parameters: regular expressions of names. */
+static void build_unfrozen(migration *m, bool is_lora)
+{
+    const source_key *k = slot(m, "unfrozen");
+    const char *out = "";
+    if (!k) return;
+    for (size_t i = 0; i < nrl_node_size(k->node); i++) {
+        const char *regex = source_node_text(m->a, nrl_node_at(k->node, i)), *glob = glob_of(m, regex);
+        if (!glob)
+            write_remark(m, REMARK_LOST, k, "'%.100s': train.trainable has patterns as of files", regex);
+        else
+            out = arena_printf(m->a, "%s%s%s", out, *out ? ", " : "", write_word(m->a, glob));
+    }
+    if (is_lora)
+        write_remark(m, REMARK_LOST, k, "with adapters all weights of the model are frozen");
+    else if (*out)
+        write_line(m, "train.trainable", arena_printf(m->a, "[%s]", out), "%s", write_source(m, k));
+}
+
+/* A number in config.json of the model, if that is here; else 0. */
+static double model_number(migration *m, const char *key)
+{
+    double found = 0;
+    for (size_t i = 0; i < m->n_lines; i++) {
+        nrl_node *root = NULL;
+        if (strcmp(m->lines[i].key, "model.path")) continue;
+        if (json_read_file(m->a, arena_printf(m->a, "%s/config.json", m->lines[i].value), MAX_INFO, &root) == NRL_OK)
+            source_number(text_at(m, root, key), &found);
+    }
+    return found;
+}
+
+/* "a, b" without blanks, one after the other; NULL = no more. */
+static const char *next_word(migration *m, const char **at)
+{
+    *at += strspn(*at, ", ");
+    size_t n = strcspn(*at, ", ");
+    const char *word = n ? arena_strndup(m->a, *at, n) : NULL;
+    *at += n;
+    return word;
+}
+
+/* LLaMA-Factory's freeze: the last layers are trained, or with a negative number the first ones. */
+static void build_freeze(migration *m, const source_key *kind)
+{
+    const source_key *layers = slot(m, "freeze_layers"), *parts = slot(m, "freeze_modules"),
+                     *extra = slot(m, "freeze_extra");
+    const char *out = "", *word;
+    double n = 2, all = model_number(m, "num_hidden_layers");
+    slot_number(m, "freeze_layers", &n);
+    if (!n || fabs(n) > all || all > 4096) {
+        write_remark(m, REMARK_LOST, kind,
+                     all >= 1 ? "freeze_trainable_layers: expected at most %.0f layers"
+                              : "name the layers in train.trainable: config.json of the model is not here, so their "
+                                "number is unknown (%.0f)",
+                     all);
+        return;
+    }
+    int first = n > 0 ? (int)(all - n) : 0, end = n > 0 ? (int)all : (int)-n;
+    for (int i = first; i < end; i++) {
+        const char *list = parts ? source_text(m, parts) : "all";
+        while ((word = next_word(m, &list)) != NULL)
+            out = arena_printf(m->a, "%s%s\"*.%d.%s*\"", out, *out ? ", " : "", i, !strcmp(word, "all") ? "" : word);
+    }
+    const char *list = extra ? source_text(m, extra) : "";
+    while ((word = next_word(m, &list)) != NULL)
+        out = arena_printf(m->a, "%s, \"*%s*\"", out, word);
+    write_line(m, "train.trainable", arena_printf(m->a, "[%s]", out), "%s; %s%s%s", write_source(m, kind),
+               layers ? write_source(m, layers) : "2 layers, the default of LLaMA-Factory", extra ? "; " : "",
+               extra ? write_source(m, extra) : "");
+}
+
 static void build_adapter(migration *m)
 {
     const source_key *kind = slot(m, "finetuning"), *use = slot(m, "lora");
@@ -466,9 +695,13 @@ static void build_adapter(migration *m)
                    strstr(component, "lora") || (!kind && !use && m->format->by_last_part && slot(m, "lora_rank"));
     const bool is_llamafactory = !strcmp(m->format->name, "llamafactory");
     double rank = is_llamafactory ? 8 : 16, alpha;
-    if (strstr(word, "qlora") || strstr(component, "qlora"))
-        write_remark(m, REMARK_LOST, kind ? kind : slot(m, "torchtune_model"), "the frozen weights are not quantized");
-    if (kind && !is_lora && !words_find(m->a, "full|none|false", word, NULL))
+    const source_key *qlora = strstr(word, "qlora") ? kind : NULL;
+    if (!qlora && strstr(component, "qlora")) qlora = slot(m, "torchtune_model");
+    build_unfrozen(m, is_lora);
+    build_base(m, qlora, is_lora);
+    if (kind && !strcasecmp(word, "freeze"))
+        build_freeze(m, kind);
+    else if (kind && !is_lora && !words_find(m->a, "full|none|false", word, NULL))
         write_remark(m, REMARK_LOST, kind, "nrl trains all weights or LoRA adapters");
     if (!is_lora) return;
     const char *why = kind         ? write_source(m, kind)
@@ -488,7 +721,10 @@ static void build_adapter(migration *m)
     if (!slot(m, "lora_dropout") && !strcmp(m->format->name, "trl"))
         write_line(m, "lora.dropout", "0.05", "default of TRL");
     if (slot_is_true(m, "lora_rs")) write_line(m, "lora.rslora", "true", "%s", write_source(m, slot(m, "lora_rs")));
+    if (slot_is_true(m, "lora_dora")) write_line(m, "lora.dora", "true", "%s", write_source(m, slot(m, "lora_dora")));
     build_targets(m);
+    build_pattern(m, "rank_pattern");
+    build_pattern(m, "alpha_pattern");
     k = slot(m, "adapter_path");
     if (k) write_line(m, "lora.use", write_word(m->a, source_text(m, k)), "%s", write_source(m, k));
 }
@@ -563,11 +799,6 @@ static const char *peek(const migration *m, const char *path)
     if (f) fclose(f);
     text[n] = 0;
     return strlen(text) == n ? text : "";
-}
-
-static const char *text_at(const migration *m, const nrl_node *map, const char *key)
-{
-    return nrl_node_kind(map) == NRL_NODE_MAP ? source_node_text(m->a, nrl_node_find(map, key)) : "";
 }
 
 /* Column names of LLaMA-Factory's dataset_info.json, where nrl expects others. */
@@ -864,6 +1095,8 @@ static void build_trained_tokens(migration *m)
         write_line(m, "data.train_on", is_true(source_text(m, k)) ? "answer" : "all", "%s", write_source(m, k));
     } else if (strstr(kind, "alpaca")) {
         write_line(m, "data.train_on", "all", "default of %.60s", kind);
+    } else if (!strcmp(m->method, "distill") && !strcmp(m->format->name, "trl")) {
+        write_line(m, "data.train_on", "last", "what GKDTrainer does");
     } else if (!strncmp(m->format->name, "tr", 2)) { /* TRL: completions of prompts, else all */
         const char *text = data ? peek(m, source_text(m, data)) : "";
         bool answers = strstr(text, "\"completion\"") != NULL;
@@ -921,13 +1154,7 @@ static void build_template(migration *m)
 /* What the model can take at most, by its config.json if that is here; else 4096. */
 static double model_positions(migration *m)
 {
-    double x = 4096, found = 0;
-    for (size_t i = 0; i < m->n_lines; i++) {
-        nrl_node *root = NULL;
-        if (strcmp(m->lines[i].key, "model.path")) continue;
-        if (json_read_file(m->a, arena_printf(m->a, "%s/config.json", m->lines[i].value), MAX_INFO, &root) == NRL_OK)
-            source_number(text_at(m, root, "max_position_embeddings"), &found);
-    }
+    double x = 4096, found = model_number(m, "max_position_embeddings");
     return found >= 1 && found < x ? found : x;
 }
 
@@ -938,7 +1165,18 @@ static void build_length(migration *m, double *length)
     bool drops = !strcmp(m->format->name, "axolotl") || !strcmp(m->format->name, "nemo-rl");
     const char *value = drops ? "drop" : "truncate";
     *length = 0;
-    if (!slot_number(m, "max_length", length)) {
+    if (!slot_number(m, "max_length", length) && !strcmp(m->method, "grpo") && slot(m, "prompt_length")) {
+        double completion = 0;
+        slot_number(m, "prompt_length", length);
+        slot_number(m, "completion_length", &completion);
+        *length += completion;
+        write_line(m, "data.max_length", number_text(m->a, *length), "%s; %s",
+                   write_source(m, slot(m, "prompt_length")),
+                   slot(m, "completion_length") ? write_source(m, slot(m, "completion_length")) : "");
+        write_line(m, "data.overlong", "drop", "prompts that are too long lose their beginning there");
+        return;
+    }
+    if (*length <= 0) {
         *length = model_positions(m);
         write_line(m, "data.max_length", number_text(m->a, *length),
                    "no limit is named, and nrl needs one: longer samples are an error");
@@ -1031,8 +1269,22 @@ static void build_batch(migration *m, double max_length)
     const char *ranks_from;
     double per_device = positive(m, "per_device", 0), accumulation = positive(m, "accumulation", 1), whole = 0;
     double micro = positive(m, "micro_batch", per_device), ranks = data_ranks(m, &ranks_from);
+    const bool is_grpo = !strcmp(m->method, "grpo");
+    double group = is_grpo ? positive(m, "group_size", 8) : 1, completions = per_device * accumulation * ranks;
     const source_key *p = slot(m, "per_device"), *a = slot(m, "accumulation"), *g = slot(m, "global_batch");
-    if (g && slot_number(m, "global_batch", &whole)) {
+    if (slot_number(m, "prompts_per_step", &whole)) {
+        double updates = 0;
+        write_line(m, "train.global_batch", number_text(m->a, whole), "%s",
+                   write_source(m, slot(m, "prompts_per_step")));
+        if (g && slot_number(m, "global_batch", &updates) && updates != whole * group)
+            write_remark(m, REMARK_LOST, g, "each completion is used for one update, with all others of its step");
+    } else if (is_grpo && per_device) {
+        write_line(m, "train.global_batch", number_text(m->a, ceil(completions / group)),
+                   "%s%s%s%s: %s completions, of which %s belong to a prompt", write_source(m, p), a ? " x " : "",
+                   a ? write_source(m, a) : "", ranks_from, number_text(m->a, completions), number_text(m->a, group));
+        if (fmod(completions, group) != 0)
+            write_remark(m, REMARK_LOST, p, "the batch is no multiple of the completions of a prompt");
+    } else if (g && slot_number(m, "global_batch", &whole)) {
         write_line(m, "train.global_batch", number_text(m->a, whole), "%s", write_source(m, g));
         if (!micro && a) micro = floor(whole / accumulation / ranks);
     } else if (per_device) {
@@ -1297,7 +1549,14 @@ static double deepspeed_stage(migration *m, const char *path)
     nrl_node *root = NULL;
     if (json_read_file(m->a, path, MAX_INFO, &root) == NRL_OK && nrl_node_kind(root) == NRL_NODE_MAP) {
         double stage = 0;
-        source_number(text_at(m, nrl_node_find(root, "zero_optimization"), "stage"), &stage);
+        const nrl_node *zero = nrl_node_find(root, "zero_optimization");
+        const nrl_node *optimizer =
+            nrl_node_kind(zero) == NRL_NODE_MAP ? nrl_node_find(zero, "offload_optimizer") : NULL;
+        const char *device = text_at(m, optimizer, "device");
+        if (!strcmp(device, "cpu") || !strcmp(device, "nvme"))
+            write_line(m, "train.offload", !strcmp(device, "cpu") ? "{optimizer: host}" : "{optimizer: disk}",
+                       "%s: offload_optimizer.device: %s", path, device);
+        source_number(text_at(m, zero, "stage"), &stage);
         return stage;
     }
     const char *at = strcasestr(path, "zero"), *z = strcasestr(path, "z");
