@@ -49,7 +49,7 @@ mkdir odd && cp model/* odd/
 sed '1s/{/{"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64},/' model/config.json \
     >odd/config.json
 run 2 export odd bad --format gguf
-has err "rope_type 'yarn' is not supported; expected default, linear or llama3"
+has err "rope_type 'yarn' is not supported for llama; expected default, linear or llama3"
 head -c 2000 gguf/model.gguf >cut.gguf
 run 65 export cut.gguf bad --format hf
 has err cut.gguf

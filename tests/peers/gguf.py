@@ -1,6 +1,7 @@
 """GGUF files of nrl, read by llama.cpp: logits of every architecture and tokens of texts equal nrl's.
 
-    gguf.py NRL: the nrl program; needs llama_cpp and numpy (pip: llama-cpp-python), else it is skipped.
+    gguf.py NRL: the nrl program; needs llama_cpp and numpy (pip: llama-cpp-python), else it is skipped. torch and
+    transformers make small random models of the families that have no golden files.
 """
 import json
 import os
@@ -25,6 +26,61 @@ import nrl as nrl_module  # noqa: E402
 
 ids = [1, 17, 5, 42, 8, 8, 63, 2, 90, 33, 71, 4]
 failed = 0
+EXACT = 2e-5  # of the largest logit; both compute in fp32
+GELU = 5e-3  # llama.cpp looks gelu up in a table of f16 values
+DEEP = 3e-2  # the same through 46 layers; another scale of attention differs by more than 0.1
+
+LINEAR = dict(rope_type="linear", factor=2.0, rope_theta=1e4)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32, rope_theta=1e4)
+GRANITE = dict(model_type="granite", embedding_multiplier=12.0, attention_multiplier=0.25, residual_multiplier=0.22,
+               logits_scaling=4.0)
+GEMMA2 = dict(model_type="gemma2", head_dim=16, sliding_window=6, query_pre_attn_scalar=16)
+GEMMA3 = dict(model_type="gemma3_text", head_dim=16, sliding_window=6, query_pre_attn_scalar=16, num_hidden_layers=7)
+CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
+STRETCHED = dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+                 sliding_attention=dict(rope_type="default", rope_theta=1e4))
+
+# Name: keys of the config, the bound of the error, and the number of tokens if the context is limited to a window.
+FAMILIES = {
+    "llama, biases": (dict(model_type="llama", attention_bias=True, mlp_bias=True, rope_parameters=LLAMA3), EXACT),
+    "mistral, a window": (dict(model_type="mistral", sliding_window=6, head_dim=12), EXACT, 6),
+    "phi3, a window": (dict(model_type="phi3", sliding_window=7), EXACT, 7),
+    "phi3, a part of each head turns": (
+        dict(model_type="phi3", num_attention_heads=2, rope_parameters=dict(
+            rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.75)), EXACT),
+    "qwen2, positions divided": (dict(model_type="qwen2", rope_parameters=LINEAR), EXACT),
+    "granite": (GRANITE, EXACT),
+    "granite, all multipliers 1": (dict(model_type="granite"), EXACT),
+    "granite, biases": (dict(**GRANITE, attention_bias=True, mlp_bias=True, rope_parameters=LLAMA3), EXACT),
+    "smollm3": (dict(model_type="smollm3"), EXACT),
+    "olmo2": (dict(model_type="olmo2"), EXACT),
+    "olmo3": (dict(model_type="olmo3", sliding_window=6, num_hidden_layers=5), EXACT),
+    "gemma": (dict(model_type="gemma", head_dim=16, num_key_value_heads=1), GELU),
+    "gemma2": (dict(**GEMMA2, **CAPS), GELU),
+    "gemma2, positions divided": (dict(**GEMMA2, rope_parameters=LINEAR), GELU),
+    "gemma2, scaled by the width": (dict(**{**GEMMA2, "head_dim": 24}, hidden_size=64, num_hidden_layers=46), DEEP),
+    "gemma3": (GEMMA3, GELU),
+    "gemma3, capped logits": (dict(**GEMMA3, final_logit_softcapping=3.0), GELU),
+    "gemma3, stretched": (dict(**GEMMA3, rope_parameters=STRETCHED), GELU),
+}
+
+# Name: keys of the config, and what the error says.
+REFUSED = {
+    "phi3, long positions": (
+        dict(model_type="phi3", original_max_position_embeddings=32, rope_parameters=dict(
+            rope_type="longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 4, rope_theta=1e4)), "'longrope'"),
+    "qwen2, llama3 positions": (dict(model_type="qwen2", rope_parameters=LLAMA3), "'llama3' is not supported for qwen2"),
+    "qwen3, biases": (dict(model_type="qwen3", attention_bias=True), "has no tensor"),
+    "smollm3, other layers": (dict(model_type="smollm3", no_rope_layers=[1, 0, 1, 0]), "no_rope_layers[1]"),
+    "gemma2, another scale": (dict(**{**GEMMA2, "query_pre_attn_scalar": 20}), "query_pre_attn_scalar is 20"),
+    "gemma2, no caps": (dict(**GEMMA2, attn_logit_softcapping=None), "attn_logit_softcapping is null"),
+    "gemma3, other layers": (dict(**{**GEMMA3, "num_hidden_layers": 2},
+                                  layer_types=["sliding_attention", "full_attention"]), "layer_types[1]"),
+    "qwen3_moe": (dict(model_type="qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16), "'qwen3_moe' is not supported"),
+    "mixtral": (dict(model_type="mixtral", num_local_experts=4), "'mixtral' is not supported"),
+    "olmoe": (dict(model_type="olmoe", num_experts=4, num_experts_per_tok=2), "'olmoe' is not supported"),
+}
 
 
 def check(name, good, text):
@@ -40,13 +96,44 @@ def export(model, out, *options):
 
 
 def llama(path, **options):
-    return llama_cpp.Llama(path, logits_all=True, verbose=False, n_ctx=64, n_threads=1, **options)
+    f32 = llama_cpp.GGML_TYPE_F32  # of the keys and values that are kept; f16 would hide small differences
+    return llama_cpp.Llama(path, logits_all=True, verbose=False, n_ctx=64, n_threads=1, type_k=f32, type_v=f32,
+                           flash_attn=False, **options)
 
 
 def llama_logits(path, tokens):
     model = llama(path)
     model.eval(tokens)
     return numpy.array(model.scores[:len(tokens)])
+
+
+def compare_logits(name, model, out, tokens, bound):
+    found = llama_logits(export(model, out, "--dtype", "f32"), tokens)
+    with nrl_module.Model(str(model)) as m:
+        expected = m.logits([tokens])
+    error = numpy.abs(found - expected).max() / numpy.abs(expected).max()
+    check(f"logits of {name}", error < bound, f"largest difference {error:.1e} of the largest logit")
+
+
+def compare_families(work):
+    """Small random models of families, and those that llama.cpp cannot compute."""
+    try:
+        import torch
+        from families import make
+    except ImportError as e:
+        print(f"skipped: families: {e}")
+        return
+    for name, (keys, bound, *n) in FAMILIES.items():
+        torch.manual_seed(1)
+        folder = work / name.replace(" ", "-")
+        make(keys, folder)
+        compare_logits(name, folder, work / f"{folder.name}-gguf", ids[:n[0] if n else None], bound)
+    for name, (keys, text) in REFUSED.items():
+        folder = work / name.replace(" ", "-")
+        make(keys, folder)
+        said = subprocess.run([nrl, "export", str(folder), str(work / "refused"), "--format", "gguf"], text=True,
+                              capture_output=True)
+        check(f"refusal of {name}", said.returncode == 2 and text in said.stderr, said.stderr.strip())
 
 
 def write_tiny(model, tokenizer):
@@ -82,11 +169,8 @@ with tempfile.TemporaryDirectory() as work:
             print(f"skipped: no {model}")
             sys.exit(77)
         tokens = ids[:8] if name == "mistral" else ids  # the window of this model is 8 tokens
-        found = llama_logits(export(model, work / name, "--dtype", "f32"), tokens)
-        with nrl_module.Model(str(model)) as m:
-            expected = m.logits([tokens])
-        error = numpy.abs(found - expected).max() / numpy.abs(expected).max()
-        check(f"logits of {name}", error < 2e-3, f"largest difference {error:.1e} of the largest logit")
+        compare_logits(name, model, work / name, tokens, GELU if name == "gpt2" else EXACT)
+    compare_families(work)
 
     stories = shared / "data/models/stories260K/hf"
     if stories.exists():

@@ -8,7 +8,7 @@
 static const nrl_format_tensor example_tensors[] = {
     {.name = "model.embed_tokens.weight", .n_dims = 2, .dims = {5, 4}},
     {.name = "model.layers.0.self_attn.q_proj.weight", .n_dims = 2, .dims = {8, 4}},
-    {.name = "model.norm.weight", .n_dims = 1, .dims = {4}},
+    {.name = "model.layers.0.self_attn.q_proj.bias", .n_dims = 1, .dims = {8}},
 };
 
 static const nrl_format_example example = {

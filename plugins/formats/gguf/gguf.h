@@ -50,13 +50,22 @@ void gguf_add_text(buffer *b, const char *text, size_t size);
 
 /* What differs between the architectures of llama.cpp that nrl can write. */
 typedef struct {
-    const char *model_type; /* of config.json */
-    const char *name;       /* of llama.cpp */
-    bool permutes;          /* rows of q and k of a head are interleaved: rotary pairs are neighbours */
-    bool has_window;        /* llama.cpp computes the sliding window of config.json */
-    bool adds_one;          /* norms have 1 + weight */
-    bool norms_outputs;     /* post_attention_layernorm is a norm of the attention's output */
-    bool is_gpt2;           /* keys and names of GPT-2; matrices are [in, out] in Hugging Face files */
+    const char *model_type;            /* of config.json */
+    const char *name;                  /* of llama.cpp */
+    bool permutes;                     /* rows of q and k of a head are interleaved: rotary pairs are neighbours */
+    bool has_divisors;                 /* rope_freqs.weight is read */
+    bool names_window;                 /* has the key attention.sliding_window */
+    bool switches_window;              /* use_sliding_window turns the window on */
+    bool adds_one;                     /* norms have 1 + weight */
+    bool norms_outputs;                /* post_attention_layernorm is a norm of the attention's output */
+    bool multiplies;                   /* has the multipliers of granite */
+    bool caps;                         /* has the caps and the query_pre_attn_scalar of gemma 2 and 3 */
+    bool biases_attention, biases_mlp; /* biases of these modules are read */
+    uint32_t window;                   /* if absent in config.json */
+    uint32_t period;                   /* layers whose last one has no window; 0 = llama.cpp computes no window */
+    uint32_t layers_of_27b;            /* of the model whose attention is scaled by the width, not by head_dim */
+    double theta, local_theta; /* if absent in config.json, 0 = 10000; local: of layers with a window, 0 = theta */
+    bool is_gpt2;              /* keys and names of GPT-2; matrices are [in, out] in Hugging Face files */
 } gguf_architecture;
 
 /* NRL_ERR_CONFIG: no architecture for this model_type. */
@@ -80,7 +89,7 @@ gguf_change gguf_change_of(const gguf_architecture *arch, const nrl_node *config
 
 /* The divisors of the frequencies of rotary embeddings with `rope_type: llama3`, [head_dim / 2], in `out` (room for
  * 512), which a file has as the tensor rope_freqs.weight. Returns their number; 0: the config has no such scaling. */
-int64_t gguf_rope_divisors(const nrl_node *config, float out[512]);
+int64_t gguf_rope_divisors(const gguf_architecture *arch, const nrl_node *config, float out[512]);
 
 /* ---- tokenizer ---- */
 

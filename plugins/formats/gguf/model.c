@@ -8,21 +8,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* clang-format off */
 static const gguf_architecture architectures[] = {
-    {.model_type = "llama", .name = "llama", .permutes = true},
-    {.model_type = "mistral", .name = "llama", .permutes = true},
-    {.model_type = "qwen2", .name = "qwen2"},
-    {.model_type = "qwen3", .name = "qwen3"},
-    {.model_type = "phi3", .name = "phi3", .has_window = true},
-    {.model_type = "granite", .name = "granite", .permutes = true},
-    {.model_type = "smollm3", .name = "smollm3", .permutes = true},
+    {.model_type = "llama",
+     .name = "llama",
+     .permutes = true,
+     .has_divisors = true,
+     .biases_attention = true,
+     .biases_mlp = true},
+    {.model_type = "mistral", .name = "llama", .permutes = true, .has_divisors = true, .window = 4096},
+    {.model_type = "qwen2", .name = "qwen2", .switches_window = true, .biases_attention = true},
+    {.model_type = "qwen3", .name = "qwen3", .switches_window = true},
+    {.model_type = "phi3", .name = "phi3", .names_window = true},
+    {.model_type = "granite",
+     .name = "granite",
+     .permutes = true,
+     .has_divisors = true,
+     .multiplies = true,
+     .biases_attention = true,
+     .biases_mlp = true},
+    {.model_type = "smollm3", .name = "smollm3", .permutes = true, .switches_window = true, .theta = 2e6},
     {.model_type = "olmo2", .name = "olmo2", .norms_outputs = true},
+    {.model_type = "olmo3",
+     .name = "olmo2",
+     .norms_outputs = true,
+     .names_window = true,
+     .window = 4096,
+     .period = 4,
+     .theta = 5e5},
     {.model_type = "gemma", .name = "gemma", .adds_one = true},
-    {.model_type = "gemma3_text", .name = "gemma3", .has_window = true, .adds_one = true, .norms_outputs = true},
-    {.model_type = "gpt2", .name = "gpt2", .is_gpt2 = true},
+    {.model_type = "gemma2",
+     .name = "gemma2",
+     .names_window = true,
+     .window = 4096,
+     .period = 2,
+     .adds_one = true,
+     .norms_outputs = true,
+     .caps = true,
+     .layers_of_27b = 46},
+    {.model_type = "gemma3_text",
+     .name = "gemma3",
+     .names_window = true,
+     .window = 4096,
+     .period = 6,
+     .theta = 1e6,
+     .local_theta = 1e4,
+     .adds_one = true,
+     .norms_outputs = true,
+     .caps = true,
+     .layers_of_27b = 62},
+    {.model_type = "gpt2", .name = "gpt2", .is_gpt2 = true, .biases_attention = true, .biases_mlp = true},
 };
-/* clang-format on */
 
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -35,7 +70,7 @@ nrl_status gguf_find_architecture(const nrl_node *config, const gguf_architectur
         if (!strcmp(architectures[i].model_type, type)) return NRL_OK;
         buffer_print(&known, "%s%s", i ? ", " : "", architectures[i].model_type);
     }
-    nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: model_type '%s' has no known counterpart; expected one of %s", type,
+    nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: model_type '%s' is not supported; expected one of %s", type,
              known.text);
     buffer_free(&known);
     return NRL_ERR_CONFIG;
@@ -62,6 +97,10 @@ static const number_row numbers[] = {
     {"num_attention_heads", "attention.head_count", GGUF_UINT32},
     {"rms_norm_eps", "attention.layer_norm_rms_epsilon", GGUF_FLOAT32},
     {"vocab_size", "vocab_size", GGUF_UINT32},
+};
+
+/* 1 if absent */
+static const number_row multipliers[] = {
     {"embedding_multiplier", "embedding_scale", GGUF_FLOAT32},
     {"residual_multiplier", "residual_scale", GGUF_FLOAT32},
     {"attention_multiplier", "attention.scale", GGUF_FLOAT32},
@@ -112,20 +151,24 @@ static void put_numbers(gguf_metadata *m, const gguf_architecture *arch, const n
 /* The parameters of rotary embeddings: `rope_parameters` of transformers 5, of gemma3 those of full attention, or the
  * keys `rope_theta` and `rope_scaling` of earlier versions. */
 typedef struct {
-    double theta, local_theta; /* local: of layers with a sliding window */
-    const nrl_node *scaling;   /* map with "rope_type" or "type" and more; NULL = none */
-    const char *type;          /* "default" without scaling */
+    double theta, local_theta;     /* local: of layers with a sliding window */
+    const nrl_node *scaling;       /* map with "rope_type" or "type" and more; NULL = none */
+    const char *type, *local_type; /* "default" without scaling */
 } rope_facts;
 
-static rope_facts read_rope(const nrl_node *config)
+static rope_facts read_rope(const gguf_architecture *arch, const nrl_node *config)
 {
+    double theta = arch->theta > 0 ? arch->theta : 10000;
     const nrl_node *p = nrl_node_find(config, "rope_parameters"), *full = nrl_node_find(p, "full_attention");
-    const nrl_node *map = full ? full : p ? p : config;
-    rope_facts f = {.theta = nrl_node_f64(nrl_node_find(map, "rope_theta"), 10000),
-                    .local_theta = nrl_node_f64(nrl_node_find(config, "rope_local_base_freq"), 10000)};
+    const nrl_node *map = full ? full : p ? p : config, *local = nrl_node_find(p, "sliding_attention");
+    rope_facts f = {.theta = nrl_node_f64(nrl_node_find(map, "rope_theta"), theta)};
+    double local_theta = arch->local_theta > 0 ? arch->local_theta : f.theta;
+    if (!local) local = config;
+    f.local_theta =
+        nrl_node_f64(nrl_node_find(local, local == config ? "rope_local_base_freq" : "rope_theta"), local_theta);
+    f.local_type = nrl_node_string(nrl_node_find(local, "rope_type"), "default");
     f.scaling = map == config ? nrl_node_find(config, "rope_scaling") : map;
     if (nrl_node_kind(f.scaling) != NRL_NODE_MAP) f.scaling = NULL;
-    if (full) f.local_theta = nrl_node_f64(nrl_node_find(nrl_node_find(p, "sliding_attention"), "rope_theta"), 10000);
     f.type = nrl_node_string(nrl_node_find(f.scaling, "rope_type"), NULL);
     if (!f.type) f.type = nrl_node_string(nrl_node_find(f.scaling, "type"), "default");
     return f;
@@ -137,9 +180,9 @@ static int64_t head_dim(const nrl_node *config)
     return config_int(config, "head_dim", config_int(config, "hidden_size", 0) / (heads > 0 ? heads : 1));
 }
 
-int64_t gguf_rope_divisors(const nrl_node *config, float out[512])
+int64_t gguf_rope_divisors(const gguf_architecture *arch, const nrl_node *config, float out[512])
 {
-    rope_facts f = read_rope(config);
+    rope_facts f = read_rope(arch, config);
     int64_t n = head_dim(config) / 2;
     if (strcmp(f.type, "llama3") || n > 512) return 0;
     double factor = nrl_node_f64(nrl_node_find(f.scaling, "factor"), 8);
@@ -162,44 +205,55 @@ int64_t gguf_rope_divisors(const nrl_node *config, float out[512])
 static nrl_status put_rope(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
 {
     char key[GGUF_NAME];
-    rope_facts f = read_rope(config);
+    rope_facts f = read_rope(arch, config);
     double partial = nrl_node_f64(nrl_node_find(f.scaling, "partial_rotary_factor"),
                                   nrl_node_f64(nrl_node_find(config, "partial_rotary_factor"), 1));
     put_key(m, arch, "rope.freq_base", GGUF_FLOAT32, f.theta);
     put_key(m, arch, "rope.dimension_count", GGUF_UINT32, (double)head_dim(config) * partial);
-    if (arch->has_window && arch->adds_one && f.local_theta != 10000)
-        return nrl_fail(
-            NRL_ERR_CONFIG,
-            "cannot write GGUF: rope_theta of layers with a sliding window is %g; llama.cpp always uses 10000",
-            f.local_theta);
-    if (!strcmp(f.type, "default") || !strcmp(f.type, "llama3")) return NRL_OK; /* llama3: rope_freqs.weight */
-    if (strcmp(f.type, "linear"))
+    double local_theta = arch->local_theta > 0 ? arch->local_theta : f.theta;
+    if (arch->period && (f.local_theta != local_theta || strcmp(f.local_type, "default")))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot write GGUF: rope_type '%s' is not supported; expected default, linear or llama3",
-                        f.type);
+                        "cannot write GGUF: layers with a sliding window have rope_theta %g and rope_type '%s'; for %s "
+                        "llama.cpp always uses %g without scaling",
+                        f.local_theta, f.local_type, arch->name, local_theta);
+    if (!strcmp(f.type, "default")) return NRL_OK;
+    if (arch->has_divisors && !strcmp(f.type, "llama3")) return NRL_OK; /* rope_freqs.weight */
+    if (strcmp(f.type, "linear"))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: rope_type '%s' is not supported for %s; expected default%s",
+                        f.type, arch->model_type, arch->has_divisors ? ", linear or llama3" : " or linear");
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch->name);
     gguf_put_text(m, key, "linear", strlen("linear"));
     put_key(m, arch, "rope.scaling.factor", GGUF_FLOAT32, nrl_node_f64(nrl_node_find(f.scaling, "factor"), 1));
     return NRL_OK;
 }
 
-/* llama.cpp fixes which layers differ from the others: every sixth of gemma3 attends to all positions, every fourth of
- * smollm3 has no rotary embedding. */
+/* llama.cpp fixes which layers differ from the others: the last of every `period` attends to all positions, every
+ * fourth of smollm3 has no rotary embedding. */
 static nrl_status check_layers(const gguf_architecture *arch, const nrl_node *config)
 {
     const nrl_node *types = nrl_node_find(config, "layer_types"), *rotary = nrl_node_find(config, "no_rope_layers");
-    for (size_t i = 0; arch->has_window && arch->adds_one && i < nrl_node_size(types); i++)
-        if (!strcmp(nrl_node_string(nrl_node_at(types, i), ""), "full_attention") != ((i + 1) % 6 == 0))
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "cannot write GGUF: layer_types[%zu] is %s; llama.cpp expects full attention in every "
-                            "sixth layer and in no other",
-                            i, nrl_node_string(nrl_node_at(types, i), "?"));
-    for (size_t i = 0; !strcmp(arch->name, "smollm3") && i < nrl_node_size(rotary); i++)
+    bool no_rope = !strcmp(arch->name, "smollm3");
+    int64_t interval = config_int(config, "no_rope_layer_interval", 4);
+    int64_t period = config_int(config, "sliding_window_pattern", arch->period);
+    for (size_t i = 0; arch->period && i < nrl_node_size(types); i++)
+        if (!strcmp(nrl_node_string(nrl_node_at(types, i), ""), "full_attention") != ((i + 1) % arch->period == 0))
+            return nrl_fail(
+                NRL_ERR_CONFIG,
+                "cannot write GGUF: layer_types[%zu] is %s; llama.cpp expects full attention in the last of "
+                "every %u layers and in no other",
+                i, nrl_node_string(nrl_node_at(types, i), "?"), (unsigned)arch->period);
+    if (arch->period && !nrl_node_size(types) && period != arch->period)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: sliding_window_pattern is %lld; llama.cpp expects %u",
+                        (long long)period, (unsigned)arch->period);
+    for (size_t i = 0; no_rope && i < nrl_node_size(rotary); i++)
         if (!nrl_node_int(nrl_node_at(rotary, i), 1) != ((i + 1) % 4 == 0))
             return nrl_fail(NRL_ERR_CONFIG,
                             "cannot write GGUF: no_rope_layers[%zu] is %lld; llama.cpp expects 0 in every fourth "
                             "layer and in no other",
                             i, (long long)nrl_node_int(nrl_node_at(rotary, i), 1));
+    if (no_rope && !nrl_node_size(rotary) && interval != 4)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: no_rope_layer_interval is %lld; llama.cpp expects 4",
+                        (long long)interval);
     return NRL_OK;
 }
 
@@ -207,16 +261,45 @@ static nrl_status check_layers(const gguf_architecture *arch, const nrl_node *co
 static void put_context(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
 {
     int64_t context = config_int(config, "max_position_embeddings", 2048);
-    int64_t window = config_int(config, "sliding_window", 0);
-    if (!nrl_node_bool(nrl_node_find(config, "use_sliding_window"), true)) window = 0;
-    if (arch->has_window) put_key(m, arch, "attention.sliding_window", GGUF_UINT32, (double)window);
-    if (!arch->has_window && window > 0 && window < context) {
+    int64_t window = config_int(config, "sliding_window", nrl_node_find(config, "sliding_window") ? 0 : arch->window);
+    if (arch->switches_window && !nrl_node_bool(nrl_node_find(config, "use_sliding_window"), false)) window = 0;
+    if (arch->names_window) put_key(m, arch, "attention.sliding_window", GGUF_UINT32, (double)window);
+    if (!arch->period && window > 0 && window < context) {
         nrl_warn("GGUF: llama.cpp has no sliding window for '%s'; the context is limited to the window of %lld tokens "
                  "instead of %lld",
                  arch->model_type, (long long)window, (long long)context);
         context = window;
     }
     put_key(m, arch, "context_length", GGUF_UINT32, (double)context);
+}
+
+static nrl_status put_cap(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config, const char *hf,
+                          double or_value)
+{
+    const nrl_node *node = nrl_node_find(config, hf), *cap = find_number(config, hf);
+    /* the keys have the same names */
+    if (cap || (!node && or_value > 0)) put_key(m, arch, hf, GGUF_FLOAT32, nrl_node_f64(cap, or_value));
+    if (cap || or_value <= 0 || !node) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: %s is null; for %s llama.cpp always caps, expected a number",
+                    hf, arch->name);
+}
+
+/* llama.cpp knows no key for query_pre_attn_scalar: it is head_dim, but hidden_size / num_attention_heads in a model
+ * with as many layers as the one of 27 billion parameters. */
+static nrl_status put_caps(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
+{
+    int64_t heads = config_int(config, "num_attention_heads", 1), dim = head_dim(config);
+    if (config_int(config, "num_hidden_layers", 0) == arch->layers_of_27b && heads > 0)
+        dim = config_int(config, "hidden_size", 0) / heads;
+    double scalar = nrl_node_f64(find_number(config, "query_pre_attn_scalar"), 256);
+    if (scalar != (double)dim)
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "cannot write GGUF: query_pre_attn_scalar is %g; for this size of %s llama.cpp always uses %lld", scalar,
+            arch->name, (long long)dim);
+    bool capped = !strcmp(arch->name, "gemma2"); /* llama.cpp cannot leave its caps out */
+    if (capped) NRL_TRY(put_cap(m, arch, config, "attn_logit_softcapping", 50));
+    return put_cap(m, arch, config, "final_logit_softcapping", capped ? 30 : 0);
 }
 
 nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, gguf_metadata *m)
@@ -235,6 +318,10 @@ nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, 
     put_key(m, arch, "attention.key_length", GGUF_UINT32, (double)head_dim(config));
     put_key(m, arch, "attention.value_length", GGUF_UINT32, (double)head_dim(config));
     put_context(m, arch, config);
+    for (size_t i = 0; arch->multiplies && i < sizeof multipliers / sizeof *multipliers; i++)
+        put_key(m, arch, multipliers[i].key, multipliers[i].type,
+                nrl_node_f64(find_number(config, multipliers[i].hf), 1));
+    if (arch->caps) NRL_TRY(put_caps(m, arch, config));
     return put_rope(m, arch, config);
 }
 
@@ -303,6 +390,12 @@ static const char *translate(const gguf_architecture *arch, bool is_inner, const
     return NULL;
 }
 
+/* Whether llama.cpp reads the bias of a module of GGUF; it refuses files with tensors that it does not read. */
+static bool has_bias(const gguf_architecture *arch, const char *gguf)
+{
+    return strncmp(gguf, "ffn_", 4) ? arch->biases_attention : arch->biases_mlp;
+}
+
 static bool translate_all(const gguf_architecture *arch, const char *from, const char *layers, const char *to_layers,
                           const char *to_outer, bool reverse, char out[GGUF_NAME])
 {
@@ -316,6 +409,7 @@ static bool translate_all(const gguf_architecture *arch, const char *from, const
         const char *name = end > at && *end == '.' && end < dot
                                ? translate(arch, true, end + 1, (size_t)(dot - end - 1), reverse)
                                : NULL;
+        if (name && !strcmp(dot, ".bias") && !has_bias(arch, reverse ? end + 1 : name)) return false;
         if (name) n = snprintf(out, GGUF_NAME, "%s%ld.%s%s", to_layers, layer, name, dot);
     } else {
         const char *name = translate(arch, false, from, (size_t)(dot - from), reverse);

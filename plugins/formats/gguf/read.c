@@ -277,6 +277,7 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t)
     t->encoding = gguf_encoding_of(t->type);
     if (t->encoding && t->width % t->encoding->block)
         return damaged(r, "a row of a tensor does not consist of whole blocks");
+    if (t->change.heads && t->n_dims == 1) t->width = 1; /* the values of a bias change places like rows */
     if (t->change.heads && (t->n_dims > 2 || t->dims[0] % (2 * t->change.heads)))
         return damaged(r, "the rows of a tensor cannot be divided among the heads");
     return NRL_OK;

@@ -122,7 +122,7 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
     int64_t n_simpler = 0;
     const char *first = NULL;
     w->n = what->n_tensors;
-    w->n_divisors = gguf_rope_divisors(w->config, w->divisors);
+    w->n_divisors = gguf_rope_divisors(w->arch, w->config, w->divisors);
     w->tensors = arena_alloc(&w->memory, (size_t)(w->n + 1) * sizeof *w->tensors);
     for (int64_t i = 0; i < w->n; i++) {
         const nrl_format_tensor *from =
@@ -279,7 +279,7 @@ static nrl_status write_encoded(gguf_writer *w, const gguf_out *t, const float *
 /* Changes the waiting elements into the file's form and writes them. */
 static nrl_status write_waiting(gguf_writer *w, const gguf_out *t)
 {
-    int64_t n = w->waiting, width = t->dims[t->n_dims - 1], rows = n / width;
+    int64_t n = w->waiting, width = t->n_dims > 1 ? t->dims[t->n_dims - 1] : 1, rows = n / width; /* of a bias: 1 */
     const float *values = w->values;
     w->waiting = 0;
     for (int64_t i = 0; t->change.plus_one && i < n; i++)
