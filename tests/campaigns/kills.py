@@ -27,6 +27,7 @@ RUN_S = 300
 SFT = f"""\
 model: {{path: {SOURCE}/tests/data/models/llama}}
 data: {{train: train.jsonl, max_length: 64}}
+name: run
 train: {{steps: {STEPS}, global_batch: 12, micro_batch_tokens: 256}}
 optimizer: {{name: adamw, lr: 1e-3}}
 schedule: {{name: cosine, warmup_ratio: 0.1}}
@@ -303,7 +304,8 @@ def attempt(seed):
         return (f"{variant}: {'; '.join(story)}: {len(found[0])} records, expected {len(expected[0])}; the first that differs: "
                 f"{found[0][first:first + 1]}, expected {expected[0][first:first + 1]}")
     if found[1] != expected[1]:
-        return f"{variant}: {'; '.join(story)}: the exported model differs"
+        names = [n for n in sorted(found[1].keys() | expected[1].keys()) if found[1].get(n) != expected[1].get(n)]
+        return f"{variant}: {'; '.join(story)}: the exported model differs: {', '.join(names)}"
     left = [n for n in os.listdir(out + "/checkpoints") + os.listdir(out) if ".tmp" in n or ".part" in n]
     return f"{variant}: {'; '.join(story)}: left behind: {left}" if left else None
 
