@@ -43,7 +43,7 @@ nrl_status nrl_run_set_data(nrl_run *r, const nrl_node *train)
     NRL_TRY(hooks_check_call(&r->hooks, "set the data"));
     telemetry_use(&r->telemetry);
     char *text = json_write(train, 0);
-    nrl_status st = ranks_agree(r->session.mesh, "set_data", XXH3_64bits(text, strlen(text)));
+    nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "set_data", XXH3_64bits(text, strlen(text)));
     free(text);
     if (st == NRL_OK) st = set_data(&r->session, train, r->trainer.progress.step);
     return run_end_call(r, st);

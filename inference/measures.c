@@ -71,7 +71,9 @@ static nrl_status add_param_norm(run *r, value_list *v)
         masters[i] = tr->slices[i];
         masters[i].grad = masters[i].master ? masters[i].master : masters[i].work; /* split16: rounded */
     }
-    nrl_status st = clip_square_sum(r->session.ctx, masters, tr->n_slices, tr->slice_counts, &own);
+    nrl_tensor *sums;
+    nrl_status st = clip_queue(r->session.ctx, masters, tr->n_slices, &sums);
+    if (st == NRL_OK) st = clip_add(r->session.ctx, sums, tr->slice_counts, &own);
     if (st == NRL_OK) st = mesh_exchange(r->session.mesh, "norm of the weights", &own, sizeof own, all);
     for (int32_t i = 0; i < nrl_mesh_world(mesh) && st == NRL_OK; i++)
         sum += all[i];

@@ -211,7 +211,7 @@ nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *optio
     scheduler *s = NULL;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
     NRL_TRY(check_options(se, &o));
-    NRL_TRY(ranks_agree(se->mesh, "generate", (uint64_t)r->step));
+    NRL_TRY(ranks_agree(se->mesh, &se->shards, "generate", (uint64_t)r->step));
     if (r->batches) return nrl_fail(NRL_ERR_PLUGIN, "nrl_rollout_generate is called after nrl_rollout_replace");
     arena_free(&r->memory);
     rollout_made *g = r->made = arena_alloc(&r->memory, sizeof *g);

@@ -24,7 +24,7 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
     bool chat = generator_needs_template(options);
     if (chat && !se->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
-    nrl_status st = ranks_agree(se->mesh, "sample", (uint64_t)n);
+    nrl_status st = ranks_agree(se->mesh, &se->shards, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&se->strategy, se->ctx);
     nrl_generator *g = NULL; /* of this call, because weights change */
@@ -41,7 +41,7 @@ static nrl_status inference_logits(nrl_run *r, const char *call, const int32_t *
     session *se = &r->session;
     NRL_TRY(hooks_check_call(&r->hooks, call));
     NRL_TRY(check_logits(se, call));
-    nrl_status st = ranks_agree(se->mesh, call, (uint64_t)n);
+    nrl_status st = ranks_agree(se->mesh, &se->shards, call, (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     st = strategy_average_begin(&se->strategy, se->ctx);
     if (st == NRL_OK) st = logits_compute(&se->work, ids, lengths, n, logits, logps);

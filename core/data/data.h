@@ -121,6 +121,12 @@ nrl_status dataset_verify(const dataset *d, int64_t example);
  * budget each micro-batch has `micro_batch` consecutive examples. Examples K i .. K i + K - 1 of the global batch
  * (K = group; fewer at its end) stay together. Inside a micro-batch examples keep the order of the global batch.
  * Everything follows from the seed and the lengths, so every rank computes the same plan. */
+/* The shards of each global batch on a rank (nrl_parallel.shards). */
+typedef struct {
+    int32_t n;           /* 0 is 1 */
+    bool fixed, strided; /* as the strategy says; without it shards depend on the number of ranks */
+} data_shards;
+
 typedef struct {
     int64_t global_batch;       /* examples per step */
     int64_t micro_batch_tokens; /* packing: budget of a micro-batch, 0 = unset */
@@ -130,6 +136,7 @@ typedef struct {
     bool even; /* spreads the examples of each entry evenly over the epoch */
     uint64_t seed;
     int32_t ranks, rank; /* of the data axis */
+    data_shards shards;  /* of each global batch on this rank; zero: one */
 } data_plan_options;
 
 typedef struct data_plan data_plan;
@@ -140,7 +147,8 @@ nrl_status data_plan_create(const dataset *d, const data_plan_options *options, 
 void data_plan_destroy(data_plan *p);
 int64_t data_plan_part_examples(const dataset_part *part); /* in an epoch */
 int64_t data_plan_steps_per_epoch(const data_plan *p);
-/* Returns the number of micro-batches of each rank in step s (from 0): equal on all ranks, at least 1. */
+/* Returns the number of micro-batches of each rank in step s (from 0): equal on all ranks, at least 1; those of its
+ * first shard come first, as many as of each other shard. */
 int64_t data_plan_n_micro_batches(data_plan *p, int64_t step);
 /* Returns the number of examples in micro-batch m of step s on this rank; it may be 0. *examples is valid until the
  * next call. */

@@ -27,6 +27,7 @@ struct data_plan {
     int32_t *order;                /* [n_epoch] examples */
     int64_t step, n_micro_batches; /* the step of the assignment, -1 = none */
     int64_t n_batch;               /* examples of that step */
+    int32_t n_shards;              /* of a global batch, on all ranks */
     /* Everything is allocated with the plan, so a step never lacks memory. */
     int64_t *lengths, *place; /* [global_batch] */
     int64_t *micro_batch;     /* [global_batch] result of data_plan_micro_batch */
@@ -140,11 +141,13 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
     int64_t most = from->o.global_batch < from->n_epoch ? from->o.global_batch : from->n_epoch, largest = 0;
     *p = (data_plan){.data = from->data, .o = from->o, .n_epoch = from->n_epoch, .n_steps = from->n_steps};
     p->epoch = p->step = -1;
+    p->o.shards.n += !p->o.shards.n;
+    p->n_shards = p->o.ranks * p->o.shards.n;
     for (int64_t i = 0; i < dataset_n_parts(p->data); i++) {
         dataset_part part = dataset_part_at(p->data, i);
         if (data_plan_part_examples(&part) % part.n && part.n > largest) largest = part.n;
     }
-    int64_t n_scratch = p->o.micro_batch_tokens ? data_pack_scratch(most, p->o.ranks) : 0;
+    int64_t n_scratch = p->o.micro_batch_tokens ? data_pack_scratch(most, p->n_shards) : 0;
     if ((p->order = mem_try((size_t)p->n_epoch * sizeof *p->order, what)) &&
         (p->permuted = mem_try((size_t)largest * sizeof *p->permuted, what)) &&
         (p->lengths = mem_try((size_t)most * sizeof *p->lengths, what)) &&
@@ -270,7 +273,7 @@ static int64_t cut_runs(const data_plan *p, int64_t n, int64_t *place)
 {
     for (int64_t i = 0; i < n; i++)
         place[i] = i / p->o.micro_batch;
-    return (place[n - 1] + p->o.ranks) / p->o.ranks;
+    return (place[n - 1] + p->n_shards) / p->n_shards;
 }
 
 static int64_t batch_begin(const data_plan *p, int64_t step)
@@ -285,7 +288,7 @@ static int64_t pack_groups(data_plan *p, const int32_t *examples)
     memset(p->lengths, 0, (size_t)n * sizeof *p->lengths);
     for (int64_t i = 0; i < p->n_batch; i++)
         p->lengths[i / group] += dataset_example_tokens(p->data, examples[i]);
-    int64_t n_micro_batches = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->o.ranks, p->scratch, p->place);
+    int64_t n_micro_batches = data_pack(p->lengths, n, p->o.micro_batch_tokens, p->n_shards, p->scratch, p->place);
     for (int64_t i = p->n_batch - 1; i > 0; i--)
         p->place[i] = p->place[i / group];
     return n_micro_batches;
@@ -317,17 +320,19 @@ double data_plan_epoch_after(const data_plan *p, int64_t step)
 int64_t data_plan_n_micro_batches(data_plan *p, int64_t step)
 {
     set_step(p, step);
-    return p->n_micro_batches;
+    return p->n_micro_batches * p->o.shards.n;
 }
 
 int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64_t **examples)
 {
     set_step(p, step);
-    const int64_t wanted = m * p->o.ranks + p->o.rank;
+    const int64_t own = m / p->n_micro_batches, n = p->o.shards.n;
+    const int64_t shard = p->o.shards.strided ? own * p->o.ranks + p->o.rank : p->o.rank * n + own;
+    const int64_t wanted = m % p->n_micro_batches * p->n_shards + shard;
     const int32_t *batch = p->order + batch_begin(p, step);
-    int64_t n = 0;
+    int64_t found = 0;
     for (int64_t i = 0; i < p->n_batch; i++)
-        if (p->place[i] == wanted) p->micro_batch[n++] = batch[i];
+        if (p->place[i] == wanted) p->micro_batch[found++] = batch[i];
     *examples = p->micro_batch;
-    return n;
+    return found;
 }

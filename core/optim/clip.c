@@ -47,14 +47,6 @@ nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *
     return st;
 }
 
-nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts, double *sum)
-{
-    nrl_tensor *sums;
-    *sum = 0;
-    NRL_TRY(clip_queue(ctx, slices, n, &sums));
-    return clip_add(ctx, sums, counts, sum);
-}
-
 clip_result clip_decide(double square_sum, double scale, double max_norm)
 {
     clip_result r = {.norm = sqrt(square_sum) * fabs(scale)};

@@ -21,8 +21,6 @@ nrl_status clip_queue(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, nrl_tens
  * rank has too, so that the sum over all ranks counts every element once. Adds in double, in the order of the slices:
  * equal gradients give an equal sum. Waits for the device. [step] */
 nrl_status clip_add(nrl_ctx *ctx, nrl_tensor *sums, const bool *counts, double *sum);
-/* clip_queue and clip_add in one call. */
-nrl_status clip_square_sum(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, const bool *counts, double *sum);
 /* max_norm 0 computes the norm and does not clip. */
 clip_result clip_decide(double square_sum, double scale, double max_norm);
 

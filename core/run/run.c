@@ -27,10 +27,10 @@ static nrl_status open_all(run *r)
     NRL_TRY(session_open_inputs(se));
     NRL_TRY(identity_check_files(se));
     NRL_TRY(session_open_metrics(se));
-    metrics_open(&r->trainer.metrics, &se->metrics, &se->memory);
-    metrics_open(&r->trainer.unrecorded, &se->metrics, &se->memory);
+    metrics_open(&r->trainer.metrics, &se->metrics, se->shards.n, &se->memory);
+    metrics_open(&r->trainer.unrecorded, &se->metrics, se->shards.n, &se->memory);
     r->evaluator = (evaluator){.session = se, .memory = &se->memory};
-    metrics_open(&r->evaluator.metrics, &se->metrics, &se->memory);
+    metrics_open(&r->evaluator.metrics, &se->metrics, se->shards.n, &se->memory);
     values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);
     values_open(&r->evaluator.values,
                 (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1) + SAMPLE_METRICS,
@@ -175,7 +175,7 @@ nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, 
     NRL_TRY(hooks_check_call(&r->hooks, "evaluate"));
     telemetry_use(&r->telemetry);
     uint64_t what = (uint64_t)r->trainer.progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
-    nrl_status st = ranks_agree(r->session.mesh, "evaluate", what);
+    nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "evaluate", what);
     if (st == NRL_OK)
         st = file ? evaluate_file(r, file)
                   : evaluator_run(&r->evaluator, r->session.evals, r->session.n_evals, r->trainer.progress.step);
@@ -190,7 +190,7 @@ nrl_status nrl_run_save(run *r, const char **path)
 {
     NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_SAVE));
     telemetry_use(&r->telemetry);
-    nrl_status st = ranks_agree(r->session.mesh, "save", (uint64_t)r->trainer.progress.step);
+    nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "save", (uint64_t)r->trainer.progress.step);
     if (st == NRL_OK) st = saver_save(&r->saver, path);
     return run_end_call(r, st);
 }
@@ -198,7 +198,7 @@ nrl_status nrl_run_save(run *r, const char **path)
 nrl_status nrl_run_export(nrl_run *r, const char *dir)
 {
     NRL_TRY(hooks_check_call(&r->hooks, "export"));
-    nrl_status st = ranks_agree(r->session.mesh, "export", XXH3_64bits(dir, strlen(dir)));
+    nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "export", XXH3_64bits(dir, strlen(dir)));
     if (st == NRL_OK) st = export_check(&r->session.claims, dir);
     if (st == NRL_OK) st = export_to(&r->session, NULL, dir, NULL);
     return run_end_call(r, st);

@@ -104,7 +104,7 @@ static void say_trained(run *r)
 static nrl_status finish(run *r)
 {
     if (r->finished) return NRL_OK;
-    NRL_TRY(ranks_agree(r->session.mesh, "finish", (uint64_t)r->trainer.progress.step));
+    NRL_TRY(ranks_agree(r->session.mesh, &r->session.shards, "finish", (uint64_t)r->trainer.progress.step));
     const config_checkpoint *c = &r->session.config.checkpoint;
     if (r->saver.last_saved != r->trainer.progress.step && (c->every || c->every_minutes > 0))
         NRL_TRY(saver_save_last(&r->saver));

@@ -57,7 +57,7 @@ void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t)
     NRL_ASSERT(slot, >, NRL_SLOT_NONE);
     NRL_ASSERT(slot, <, NRL_SLOT_COUNT);
     p->slots[slot] = t;
-    p->version++;
+    if (slot != NRL_SLOT_GRAD && slot != NRL_SLOT_GRAD_SHARD) p->version++; /* nothing is derived from gradients */
 }
 
 nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot)

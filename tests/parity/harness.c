@@ -267,7 +267,7 @@ double parity_train(parity *p, nrl_batch *batch, double weight)
     for (int32_t i = 0; i < p->m->n_params; i++)
         nrl_param_set_grad_is_empty(p->m->params[i], true);
     ASSERT_OK(tensor_write(p->ctx, p->walk.seeds[0], &seed));
-    ASSERT_OK(work_schedule(&p->walk, 1));
+    ASSERT_OK(work_schedule(&p->walk, 1, 0));
     ASSERT_OK(work_train(&p->walk, &batch, totals));
     ASSERT_OK(nrl_tensor_fetch(p->ctx, totals[0], &sum, 1));
     tensor_release(p->ctx, totals[0]);

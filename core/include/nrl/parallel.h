@@ -62,12 +62,13 @@ typedef struct {
     uint32_t pass;       /* nrl_pass */
     int32_t instance;    /* 0 the policy, 1 the reference */
     int32_t unit;        /* of the model */
-    int32_t micro_batch; /* micro-batch of this step */
+    int32_t micro_batch; /* micro-batch of this step, or of the shard */
     int32_t stage;       /* pipeline stage, 0 without one */
     int32_t n_uses;      /* number of parameters that this action reads */
-    int32_t n_final;     /* number of parameters whose gradient of this step is complete after this action */
+    int32_t n_final;     /* number of parameters whose gradient of this step, or of the shard, is complete after this
+                            action */
     int32_t n_actions;   /* length of the array of actions */
-    int32_t reserved;
+    int32_t shard;       /* number of the shard among those of this rank, from 0; see `shards` of nrl_parallel */
     nrl_param *const *uses;
     nrl_param *const *final;
 } nrl_action;
@@ -163,6 +164,15 @@ typedef struct {
      * is no update, and `state` still saves the rank's own values. NULL: all ranks have equal weights after every
      * update. */
     nrl_status (*average)(void *self, nrl_ctx *ctx, bool begin);
+    /* [main] optional, for a strategy that divides the batch: the number of shards into which every global batch is
+     * divided, whatever the number of ranks; 0: one for each rank. Called before `create`. Each of R ranks works on k =
+     * shards / R of them, one after another: on shards k r to k r + k - 1, or with *strided on r, r + R, r + 2 R ...
+     * A step then has an array of actions for each shard, numbered in nrl_action.shard, each with its own `final`, and
+     * one `finish`. A shard has the same micro-batches on any number of ranks; sums of losses, weights and metrics are
+     * added in the order of the shards, and the norm of the gradient does not depend on its division. So if a strategy
+     * adds the gradients of the shards in one order for all numbers of ranks, a run has the same bits on all of them.
+     * What is left in GRAD when a shard ends is the strategy's business, as is nrl_param_grad_is_empty. */
+    int32_t (*shards)(const void *options, bool *strided);
 } nrl_parallel;
 
 #ifdef __cplusplus

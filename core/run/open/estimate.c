@@ -106,7 +106,7 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
         NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
     for (int32_t i = 0; i < h->se->model->n_params; i++)
         nrl_param_set_grad_is_empty(h->se->model->params[i], h->se->model->params[i]->trained);
-    NRL_TRY(work_schedule(&h->work, 1));
+    NRL_TRY(work_schedule(&h->work, 1, 0));
     NRL_TRY(work_train(&h->work, &batch, h->totals));
     NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
     if (out && nrl_mesh_world(se->mesh) == 1) { /* its slices are of what the rank holds */

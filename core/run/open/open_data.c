@@ -83,7 +83,8 @@ static nrl_status open_loader(session *se, session_data *d)
                            .drop_last = train && c->last_batch == CONFIG_LAST_BATCH_DROP,
                            .seed = (uint64_t)t->seed,
                            .ranks = mesh_n_batches(se->mesh),
-                           .rank = mesh_batch(se->mesh)};
+                           .rank = mesh_batch(se->mesh),
+                           .shards = se->shards};
     if (train && se->micro_batch_size) *(o.micro_batch ? &o.micro_batch : &o.micro_batch_tokens) = se->micro_batch_size;
     NRL_TRY(data_plan_create(d->set, &o, &d->plan));
     return data_loader_create(d->set, d->plan, c->prefetch, work_needs(a, "prompt_targets"), &d->loader);
@@ -168,6 +169,9 @@ nrl_status session_shrink_micro_batches(session *se)
 
 nrl_status session_open_loaders(session *se)
 {
+    if (se->shards.fixed && se->algorithm->rollout)
+        return nrl_fail(NRL_ERR_CONFIG, "parallel: reproducible shards of a batch, and '%s' makes batches of its own",
+                        se->algorithm->plugin.name);
     NRL_TRY(open_loader(se, &se->train));
     for (size_t i = 0; i < se->n_evals; i++)
         NRL_TRY(open_loader(se, &se->evals[i]));

@@ -175,6 +175,7 @@ nrl_status session_open_reference(session *se)
                              .ctx = se->ctx,
                              .mesh = se->mesh,
                              .choices = &se->strategy_choices,
+                             .shards = se->shards,
                              .policy = se->model,
                              .table = &se->model->table,
                              .config = se->model->config,

@@ -130,5 +130,5 @@ nrl_status session_open_mesh(session *se)
     setup.fingerprint = lines;
     if (st == NRL_OK) st = mesh_open(&setup, &se->mesh);
     free(lines);
-    return st;
+    return st == NRL_OK ? strategy_shards(&se->strategy_choices, se->mesh, &se->shards) : st;
 }

@@ -76,6 +76,7 @@ typedef struct {
     void *store_options;
     strategy_choices strategy_choices;
     strategy strategy; /* the policy's */
+    data_shards shards;
 
     model_origin origin;       /* of the weights */
     arena model_memory;        /* config.json's tree */

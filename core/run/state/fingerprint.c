@@ -41,6 +41,10 @@ nrl_node *fingerprint_node(arena *a, const trainer *tr)
     put_text(a, map, "tokenizer plugin", tr->session->tokenizer ? tr->session->tokenizer->plugin : NULL);
     put_text(a, map, "script", tr->session->env.script_hash);
     node_append_int(a, map, "total_steps", tr->session->total_steps);
+    if (tr->session->shards.fixed) /* what else the bits depend on */
+        put_text(a, map, "reproducible",
+                 arena_printf(a, "%d shards, %d threads", tr->session->shards.n * mesh_n_batches(tr->session->mesh),
+                              (int)tr->session->device.info.n_threads));
     if (!tr->session->model->adapters) return map;
     put_text(a, map, "base", tr->session->base_key);
     node_append(a, map, tr->session->model->adapters->table->plugin.name,

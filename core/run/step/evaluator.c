@@ -10,8 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static nrl_status evaluate_batches(session *se, const session_data *set, double *sums, double *weights, double *tokens)
+/* Adds what the micro-batches since the last call gave to a shard. */
+static nrl_status take_sums(evaluator *ev, nrl_tensor **totals, int32_t shard, ranks_evaluation *result)
 {
+    const work *w = &ev->session->work;
+    double value, terms[NRL_MAX_MODEL_TERMS] = {0};
+    ev->metrics.shard = shard;
+    nrl_status st = metrics_collect(&ev->metrics, w->ctx, false);
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) {
+        if (st == NRL_OK && totals[k]) st = nrl_tensor_fetch(w->ctx, totals[k], &value, 1);
+        if (st == NRL_OK && totals[k]) result->sums[k] += value;
+        tensor_release(w->ctx, totals[k]);
+        totals[k] = NULL;
+    }
+    nrl_status taken = model_take_terms(w->policy, w->ctx, st == NRL_OK ? terms : NULL);
+    for (int32_t k = 0; k < w->policy->n_terms; k++)
+        result->sums[NRL_MAX_TERMS + k] += terms[k];
+    return st == NRL_OK ? taken : st;
+}
+
+/* Sums are taken once, or, so that they are the same on any number of ranks, after each shard of each step. */
+static nrl_status evaluate_batches(evaluator *ev, const session_data *set, ranks_evaluation *results)
+{
+    session *se = ev->session;
     work *w = &se->work;
     const nrl_algorithm *a = w->algorithm;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
@@ -23,23 +44,22 @@ static nrl_status evaluate_batches(session *se, const session_data *set, double 
         st = data_loader_step(set->loader, s, &data);
         if (st == NRL_OK) st = rollout_begin(&rollout);
         for (int64_t m = 0; st == NRL_OK && m < data.n_micro_batches; m++) {
+            const int64_t n = data.n_micro_batches / se->shards.n, shard = m / n;
+            ranks_evaluation *of = &results[shard];
             double counts[NRL_MAX_TERMS] = {0};
             if (!data.micro_batch[m]->is_tail) {
                 a->weight(w->algorithm_self, data.micro_batch[m], counts);
-                terms_weigh(w->policy, data.micro_batch[m], weights);
-                *tokens += (double)data.micro_batch[m]->n_tokens;
+                terms_weigh(w->policy, data.micro_batch[m], of->weights);
+                of->tokens += (double)data.micro_batch[m]->n_tokens;
             }
             for (uint32_t k = 0; k < a->n_terms; k++)
-                weights[k] += counts[k];
+                of->weights[k] += counts[k];
             st = work_evaluate(w, data.micro_batch[m], totals);
+            if (st == NRL_OK && se->shards.fixed && m % n == n - 1) st = take_sums(ev, totals, (int32_t)shard, of);
         }
         rollout_end(&rollout);
     }
-    for (uint32_t k = 0; k < a->n_terms; k++) {
-        if (st == NRL_OK && totals[k]) st = nrl_tensor_fetch(w->ctx, totals[k], &sums[k], 1);
-        tensor_release(w->ctx, totals[k]);
-    }
-    nrl_status taken = model_take_terms(w->policy, w->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
+    nrl_status taken = take_sums(ev, totals, 0, results);
     return st == NRL_OK ? taken : st;
 }
 
@@ -49,16 +69,19 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
 {
     session *se = ev->session;
     const work *w = &se->work;
-    double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
+    double loss = 0;
+    ranks_evaluation *results = mem_alloc((size_t)se->shards.n * sizeof *results);
     metrics_begin(&ev->metrics);
     metrics_listen(&ev->metrics); /* what plugins report here is not of a step */
     run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
-    nrl_status st = evaluate_batches(se, set, sums, weights, &tokens);
+    nrl_status st = evaluate_batches(ev, set, results);
     hooks_enter(se->hooks, was);
     metrics_close(&ev->metrics);
-    metrics_begin(&ev->metrics);
-    if (st == NRL_OK) st = metrics_collect(&ev->metrics, w->ctx, false);
-    if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &ev->metrics, sums, weights, &tokens);
+    if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &se->shards, &ev->metrics, results);
+    if (st == NRL_OK) st = ranks_late_metrics(se->mesh, &ev->metrics, true);
+    const ranks_evaluation all = *results;
+    const double *sums = all.sums, *weights = all.weights, tokens = all.tokens;
+    free(results);
     if (st != NRL_OK) return st;
     for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (weights[k] > 0) loss += sums[k] / weights[k];

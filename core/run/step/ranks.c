@@ -36,47 +36,56 @@ typedef struct {
     int64_t stop;
 } first_words;
 
-/* *all (malloc'd): every rank's words, of one call. */
-static nrl_status exchange_first(nrl_mesh *mesh, const first_words *own, first_words **all)
+/* *all (malloc'd): the words own[n_own] of every rank, of one call. */
+static nrl_status exchange_first(nrl_mesh *mesh, const first_words *own, int32_t n_own, first_words **all)
 {
-    int32_t n = nrl_mesh_world(mesh);
+    int32_t n = nrl_mesh_world(mesh) * n_own;
     *all = mem_alloc((size_t)n * sizeof **all);
-    nrl_status st = mesh_exchange(mesh, own->call.call, own, sizeof *own, *all);
-    for (int32_t i = 1; i < n && st == NRL_OK; i++)
-        st = check_call(i, &(*all)[0].call, &(*all)[i].call);
+    nrl_status st = mesh_exchange(mesh, own->call.call, own, (size_t)n_own * sizeof *own, *all);
+    for (int32_t i = n_own; i < n && st == NRL_OK; i += n_own)
+        st = check_call(i / n_own, &(*all)[0].call, &(*all)[i].call);
     return st;
 }
 
-nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments)
+/* Where the records of all ranks, each with those of its shards, have the i-th shard. */
+static int32_t nth_shard(const nrl_mesh *mesh, const data_shards *s, int32_t i)
 {
-    first_words own = {0}, *all;
-    if (nrl_mesh_world(mesh) == 1) return NRL_OK;
-    fill_call(&own.call, call, arguments);
-    nrl_status st = exchange_first(mesh, &own, &all);
+    int32_t ranks = nrl_mesh_world(mesh);
+    return s->strided ? i % ranks * s->n + i / ranks : i;
+}
+
+nrl_status ranks_agree(nrl_mesh *mesh, const data_shards *shards, const char *call, uint64_t arguments)
+{
+    first_words *own = mem_alloc((size_t)shards->n * sizeof *own), *all = NULL;
+    fill_call(&own->call, call, arguments);
+    nrl_status st = exchange_first(mesh, own, shards->n, &all);
+    free(own);
     free(all);
     return st;
 }
 
 /* ---- before a step ---- */
 
-nrl_status ranks_begin_step(nrl_mesh *mesh, int64_t step, double *weights, double *lr_override,
-                            const char **stop_reason)
+nrl_status ranks_begin_step(nrl_mesh *mesh, const data_shards *shards, int64_t step, const step_weights *own,
+                            double *weights, double *lr_override, const char **stop_reason)
 {
-    first_words own = {.lr_override = *lr_override, .stop = *stop_reason != NULL}, *all;
-    int32_t n = nrl_mesh_world(mesh);
-    if (n == 1) return NRL_OK;
-    fill_call(&own.call, "step", (uint64_t)step);
-    if (mesh_counts(mesh)) memcpy(own.weights, weights, sizeof own.weights);
-    nrl_status st = exchange_first(mesh, &own, &all);
-    memset(weights, 0, STEP_TERMS * sizeof *weights);
+    int32_t n = nrl_mesh_world(mesh) * shards->n;
+    first_words *words = mem_alloc((size_t)shards->n * sizeof *words), *all = NULL;
+    for (int32_t j = 0; j < shards->n; j++) {
+        words[j] = (first_words){.lr_override = *lr_override, .stop = *stop_reason != NULL};
+        fill_call(&words[j].call, "step", (uint64_t)step);
+        if (mesh_counts(mesh)) memcpy(words[j].weights, own[j], sizeof *own);
+    }
+    nrl_status st = exchange_first(mesh, words, shards->n, &all);
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
         for (int k = 0; k < STEP_TERMS; k++)
-            weights[k] += all[i].weights[k];
+            weights[k] += all[nth_shard(mesh, shards, i)].weights[k];
     if (st == NRL_OK) { /* rank 0's hooks decide; what another rank's hook wished is undone */
         *lr_override = all->lr_override;
         if (all->stop && !*stop_reason) *stop_reason = "rank 0 asked to";
         if (!all->stop) *stop_reason = NULL;
     }
+    free(words);
     free(all);
     return st;
 }
@@ -93,24 +102,29 @@ static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
     if (!mesh_counts(mesh)) *tokens = 0;
 }
 
-/* Each rank gives `size` bytes of words, zero at the start of the total, and its metrics. */
-static nrl_status exchange(nrl_mesh *mesh, metric_set *m, const char *what, void *words, size_t size, add_words add)
+/* Each rank gives `size` bytes of words a shard, zero at the start of the total, and its metrics. */
+static nrl_status exchange(nrl_mesh *mesh, const data_shards *shards, metric_set *m, const char *what, void *words,
+                           size_t size, add_words add)
 {
-    int32_t n = nrl_mesh_world(mesh);
-    size_t metrics_size = m->rows->n * sizeof *m->list, record = size + metrics_size;
-    char *own = mem_alloc(record * ((size_t)n + 1)), *all = own + record;
-    if (size) memcpy(own, words, size);
-    for (uint32_t k = 0; k < m->rows->n; k++)
-        if (m->rows->list[k].of_batch && mesh_is_copy(mesh)) m->list[k] = (metric_sum){0};
-    memcpy(own + size, m->list, metrics_size);
-    nrl_status st = mesh_exchange(mesh, what, own, record, all);
+    const size_t n_own = (size_t)shards->n, n_rows = m->rows->n, metrics_size = n_rows * sizeof *m->list;
+    const size_t record = size + metrics_size, n = (size_t)nrl_mesh_world(mesh) * n_own;
+    char *own = mem_alloc(record * (n + n_own)), *all = own + n_own * record;
+    for (size_t j = 0; j < n_own; j++) {
+        metric_sum *list = m->list + j * n_rows;
+        for (uint32_t k = 0; k < n_rows; k++)
+            if (m->rows->list[k].of_batch && mesh_is_copy(mesh)) list[k] = (metric_sum){0};
+        if (size) memcpy(own + j * record, (char *)words + j * size, size);
+        memcpy(own + j * record + size, list, metrics_size);
+    }
+    nrl_status st = mesh_exchange(mesh, what, own, n_own * record, all);
     if (st == NRL_OK) {
         if (size) memset(words, 0, size);
         memset(m->list, 0, metrics_size);
-        for (int32_t i = 0; i < n; i++) {
-            if (add) add(words, all + (size_t)i * record);
-            const metric_sum *theirs = (const metric_sum *)(const void *)(all + (size_t)i * record + size);
-            for (uint32_t k = 0; k < m->rows->n; k++)
+        for (size_t i = 0; i < n; i++) {
+            const char *from = all + (size_t)nth_shard(mesh, shards, (int32_t)i) * record;
+            if (add) add(words, from);
+            const metric_sum *theirs = (const metric_sum *)(const void *)(from + size);
+            for (uint32_t k = 0; k < n_rows; k++)
                 if (theirs[k].any)
                     metric_add(&m->list[k], m->rows->list[k].row->reduce, theirs[k].value, theirs[k].weight);
         }
@@ -129,6 +143,7 @@ static void add_result(void *total, const void *words)
     t->tokens += w->tokens;
     t->flops += w->flops;
     t->square_sum += w->square_sum;
+    exact_merge(&t->squares, &w->squares);
     t->finite += w->finite;
     t->norm = isnan(w->norm) ? w->norm : fmax(t->norm, w->norm);
     t->signal = fmax(t->signal, w->signal);
@@ -136,11 +151,11 @@ static void add_result(void *total, const void *words)
     t->lacks = fmax(t->lacks, w->lacks);
 }
 
-nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result)
+nrl_status ranks_end_step(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_result *result)
 {
-    if (nrl_mesh_world(mesh) == 1) return NRL_OK;
-    drop_copies(mesh, result->sums, &result->tokens);
-    NRL_TRY(exchange(mesh, m, "results of the step", result, sizeof *result, add_result));
+    for (int32_t j = 0; j < shards->n; j++)
+        drop_copies(mesh, result[j].sums, &result[j].tokens);
+    NRL_TRY(exchange(mesh, shards, m, "results of the step", result, sizeof *result, add_result));
     result->finite = result->finite == nrl_mesh_world(mesh);
     return NRL_OK;
 }
@@ -151,8 +166,9 @@ nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_repo
     if (n == (algorithm_reports ? 0 : m->rows->n_algorithm)) return NRL_OK;
     metric_set late = {.rows = m->rows, .list = mem_alloc(n * sizeof *late.list)};
     metrics_take(m, late.list);
+    const data_shards one = {.n = 1};
     nrl_status st = NRL_OK;
-    if (nrl_mesh_world(mesh) > 1) st = exchange(mesh, &late, "late metrics of the step", NULL, 0, NULL);
+    if (nrl_mesh_world(mesh) > 1) st = exchange(mesh, &one, &late, "late metrics of the step", NULL, 0, NULL);
     for (uint32_t k = 0; k < n && st == NRL_OK; k++)
         if (late.list[k].any)
             metric_add(&m->list[k], m->rows->list[k].row->reduce, late.list[k].value, late.list[k].weight);
@@ -160,14 +176,10 @@ nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_repo
     return st;
 }
 
-typedef struct {
-    double sums[STEP_TERMS], weights[STEP_TERMS], tokens;
-} evaluation_words;
-
 static void add_evaluation(void *total, const void *words)
 {
-    evaluation_words *t = total;
-    const evaluation_words *w = words;
+    ranks_evaluation *t = total;
+    const ranks_evaluation *w = words;
     for (int k = 0; k < STEP_TERMS; k++) {
         t->sums[k] += w->sums[k];
         t->weights[k] += w->weights[k];
@@ -175,16 +187,11 @@ static void add_evaluation(void *total, const void *words)
     t->tokens += w->tokens;
 }
 
-nrl_status ranks_end_evaluation(nrl_mesh *mesh, metric_set *m, double *sums, double *weights, double *tokens)
+nrl_status ranks_end_evaluation(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_evaluation *result)
 {
-    if (nrl_mesh_world(mesh) == 1) return NRL_OK;
-    evaluation_words w = {.tokens = *tokens};
-    memcpy(w.sums, sums, sizeof w.sums);
-    if (mesh_counts(mesh)) memcpy(w.weights, weights, sizeof w.weights);
-    drop_copies(mesh, w.sums, &w.tokens);
-    NRL_TRY(exchange(mesh, m, "results of the evaluation", &w, sizeof w, add_evaluation));
-    memcpy(sums, w.sums, sizeof w.sums);
-    memcpy(weights, w.weights, sizeof w.weights);
-    *tokens = w.tokens;
-    return NRL_OK;
+    for (int32_t j = 0; j < shards->n; j++) {
+        if (!mesh_counts(mesh)) memset(result[j].weights, 0, sizeof result[j].weights);
+        drop_copies(mesh, result[j].sums, &result[j].tokens);
+    }
+    return exchange(mesh, shards, m, "results of the evaluation", result, sizeof *result, add_evaluation);
 }

@@ -1,41 +1,33 @@
 /*
  * ranks.h - what the ranks of a run tell each other: before a step, what was called and the weights of the
- * batch; after it, sums and metrics. One small exchange each, summed in the order of the ranks on every
- * rank, so that all know the same and decide alike. One rank copies.
+ * batch; after it, sums and metrics. One small exchange each, summed on every rank in the order of the ranks or, where
+ * their number is fixed, of the shards of the batch, so that all know the same and decide alike. One rank copies.
  */
 #ifndef RUN_RANKS_H
 #define RUN_RANKS_H
 #include "run/step/trainer.h"
 
 /* All ranks made the same call of the run with the same arguments; else an error names both. [step] */
-nrl_status ranks_agree(nrl_mesh *mesh, const char *call, uint64_t arguments);
+nrl_status ranks_agree(nrl_mesh *mesh, const data_shards *shards, const char *call, uint64_t arguments);
 
-/* Before a step: agreement on the call, weights[STEP_TERMS] summed over ranks, and the decisions of rank 0's hooks
- * (learning rate, stop) on all. `step`: finished ones. [step] */
-nrl_status ranks_begin_step(nrl_mesh *mesh, int64_t step, double *weights, double *lr_override,
-                            const char **stop_reason);
+/* Before a step: agreement on the call, the sum of the weights `own` of all shards of all ranks, and the decisions of
+ * rank 0's hooks (learning rate, stop) on all. `step`: finished ones. [step] */
+nrl_status ranks_begin_step(nrl_mesh *mesh, const data_shards *shards, int64_t step, const step_weights *own,
+                            double *weights, double *lr_override, const char **stop_reason);
 
-/* What one rank knows after its backward. */
 typedef struct {
-    double sums[STEP_TERMS];
-    double tokens, flops;
-    double square_sum; /* of the gradients that this rank counts */
-    double finite;     /* 1, or 0 */
-    double norm;       /* local steps: the largest of the ranks */
-    double signal;     /* number, 0 = none */
-    double save_now;   /* 1: rank 0's clock says so */
-    double lacks;      /* 1: memory */
-} ranks_result;
+    double sums[STEP_TERMS], weights[STEP_TERMS], tokens;
+} ranks_evaluation;
 
-/* The same over all ranks, the algorithm's metrics with it. */
-nrl_status ranks_end_step(nrl_mesh *mesh, metric_set *m, ranks_result *result);
+/* result[shards] becomes that of all ranks, in result[0], and the algorithm's metrics with it. */
+nrl_status ranks_end_step(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_result *result);
 
-/* Adds what plugins reported since then (optimizers, ends of steps) to the metrics of the step. Nothing is exchanged
- * where no plugin but an algorithm without step_end has metrics. */
+/* Adds what plugins reported beside it (optimizers, ends of steps) to the metrics of the step or the evaluation.
+ * Nothing is exchanged where no plugin but an algorithm without step_end has metrics. */
 nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_reports);
 
-/* Evaluation: sums, weights and metrics over all ranks. */
-nrl_status ranks_end_evaluation(nrl_mesh *mesh, metric_set *m, double *sums, double *weights, double *tokens);
+/* The same for an evaluation. */
+nrl_status ranks_end_evaluation(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_evaluation *result);
 
 /* ---- debug: true ----
  *

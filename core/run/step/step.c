@@ -17,10 +17,10 @@
 typedef struct {
     const data_step *data;
     metric_set *metrics;
-    double own_weights[STEP_TERMS], weights[STEP_TERMS]; /* of this rank's batches; of the global batch */
+    step_weights weights; /* of the global batch */
     double lr;
     nrl_tensor *squares; /* of clip_queue */
-    ranks_result all;    /* this rank's, until step_share */
+    ranks_result *all;   /* this rank's shards, until step_share */
     clip_result clip;
     double loss, norm; /* the algorithm's loss, and that of the model's terms */
     double data_seconds, comm_seconds, comm_bytes;
@@ -33,23 +33,26 @@ static nrl_status step_weigh(trainer *tr, one_step *of)
 {
     const session *se = tr->session;
     const nrl_algorithm *a = se->algorithm;
+    const int64_t per_shard = of->data->n_micro_batches / se->shards.n;
+    memset(tr->weights, 0, (size_t)se->shards.n * sizeof *tr->weights);
     for (int64_t m = 0; m < of->data->n_micro_batches; m++) {
-        double w[NRL_MAX_TERMS] = {0};
+        double w[NRL_MAX_TERMS] = {0}, *own = tr->weights[m / per_shard];
         if (of->data->micro_batch[m]->is_tail) continue;
         double mark = ctx_profile_mark(se->ctx);
         a->weight(se->algorithm_self, of->data->micro_batch[m], w);
         ctx_profile_host(se->ctx, "loss (host)", mark);
         for (uint32_t k = 0; k < a->n_terms; k++)
-            of->own_weights[k] += w[k];
-        terms_weigh(se->model, of->data->micro_batch[m], of->own_weights);
+            own[k] += w[k];
+        terms_weigh(se->model, of->data->micro_batch[m], own);
     }
-    for (uint32_t k = 0; k < a->n_terms; k++)
-        if (!isfinite(of->own_weights[k]) || of->own_weights[k] < 0)
-            return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s': weight of term %u is %g: expected a count", a->plugin.name,
-                            k, of->own_weights[k]);
-    memcpy(of->weights, of->own_weights, sizeof of->weights);
+    for (int32_t j = 0; j < se->shards.n; j++)
+        for (uint32_t k = 0; k < a->n_terms; k++)
+            if (!isfinite(tr->weights[j][k]) || tr->weights[j][k] < 0)
+                return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s': weight of term %u is %g: expected a count",
+                                a->plugin.name, k, tr->weights[j][k]);
     ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(ranks_begin_step(se->mesh, tr->progress.step, of->weights, &tr->lr_override, &tr->stop_reason));
+    NRL_TRY(ranks_begin_step(se->mesh, &se->shards, tr->progress.step, tr->weights, of->weights, &tr->lr_override,
+                             &tr->stop_reason));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     return NRL_OK;
 }
@@ -93,15 +96,54 @@ static uint64_t random_key(const trainer *tr)
     return is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
-/* Runs the schedule: gradients are whole afterwards, and this rank's part of the result is known; `squares`
- * are those of clip_queue, for step_share. All that a step gives a device is queued before it is waited for, here and
- * there. */
-static nrl_status step_compute(trainer *tr, one_step *of)
+static bool step_is_exact(const session *se)
+{
+    return se->shards.fixed && se->device.info.host_memory;
+}
+
+/* Walks one of this rank's shards of the batch. After the last one gradients are whole; `squares` are those of
+ * clip_queue, for step_share. All that a step gives a device is queued before it is waited for, here and there. */
+static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
 {
     session *se = tr->session;
     work *w = &se->work;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
-    const double *weights = se->strategy.plan.local_steps ? of->own_weights : of->weights;
+    const int64_t n = of->data->n_micro_batches / se->shards.n;
+    double *sums = of->all[shard].sums;
+    NRL_TRY(work_schedule(w, (int32_t)n, shard));
+    ctx_retry *retry = ctx_retry_of(se->ctx);
+    nrl_status st = work_train(w, of->data->micro_batch + shard * n, totals);
+    if (retry->lacked) of->problem = arena_strdup(&se->memory, nrl_error_text());
+    if (shard == se->shards.n - 1) {
+        ctx_phase_set(se->ctx, NRL_PHASE_BACKWARD);
+        if (st == NRL_OK) st = step_finish_gradients(se);
+        ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
+        if (st == NRL_OK && retry->lacked) st = NRL_ERR_MEMORY;
+        if (st == NRL_OK && !step_is_exact(se)) st = clip_queue(se->ctx, tr->slices, tr->n_slices, &of->squares);
+    }
+    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    of->metrics->shard = shard;
+    if (st == NRL_OK) st = metrics_collect(of->metrics, se->ctx, false);
+    if (st == NRL_OK) st = step_fetch_sums(se, totals, sums);
+    nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
+    if (st == NRL_OK) st = taken;
+    for (int k = 0; k < NRL_MAX_TERMS; k++)
+        tensor_release(se->ctx, totals[k]);
+    if (st == NRL_OK) return NRL_OK;
+    tensor_release(se->ctx, of->squares);
+    of->squares = NULL;
+    if (st != NRL_ERR_MEMORY || !retry->lacked) return st;
+    of->all->lacks = 1;
+    retry->lacked = false;
+    return metrics_collect(&tr->metrics, se->ctx, false); /* the repeated step begins with none */
+}
+
+/* This rank's part of the result is known afterwards. */
+static nrl_status step_compute(trainer *tr, one_step *of)
+{
+    session *se = tr->session;
+    work *w = &se->work;
+    const double *weights = se->strategy.plan.local_steps ? tr->weights[0] : of->weights;
     const int64_t one = 1;
     /* d step loss / d sum k = 1 / W[k], times the loss scale: what each term's backward starts from. */
     for (uint32_t k = 0; k < se->algorithm->n_terms; k++) {
@@ -114,36 +156,17 @@ static nrl_status step_compute(trainer *tr, one_step *of)
         double weight = weights[NRL_MAX_TERMS + i];
         t->scale = weight > 0 ? t->coefficient * tr->loss_scale.scale / (weight * t->n_values) : 0;
     }
-    NRL_TRY(work_schedule(w, (int32_t)of->data->n_micro_batches));
     w->random = random_key(tr);
     metrics_begin(of->metrics);
     gradients_forget(&w->gradients);
     for (int32_t i = 0; i < se->model->n_params; i++) /* also where nothing of it is updated on this rank */
         nrl_param_set_grad_is_empty(se->model->params[i], se->model->params[i]->trained);
     ctx_flops_set(se->ctx, 0);
-    ctx_retry *retry = ctx_retry_of(se->ctx);
-    nrl_status st = work_train(w, of->data->micro_batch, totals);
-    if (retry->lacked) of->problem = arena_strdup(&se->memory, nrl_error_text());
+    memset(of->all, 0, (size_t)se->shards.n * sizeof *of->all);
+    for (int32_t shard = 0; shard < se->shards.n; shard++)
+        NRL_TRY(step_shard(tr, of, shard));
     tr->flops = ctx_flops(se->ctx);
-    ctx_phase_set(se->ctx, NRL_PHASE_BACKWARD);
-    if (st == NRL_OK) st = step_finish_gradients(se);
-    ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
-    if (st == NRL_OK && retry->lacked) st = NRL_ERR_MEMORY;
-    if (st == NRL_OK) st = clip_queue(se->ctx, tr->slices, tr->n_slices, &of->squares);
-    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
-    if (st == NRL_OK) st = metrics_collect(of->metrics, se->ctx, false);
-    if (st == NRL_OK) st = step_fetch_sums(se, totals, of->all.sums);
-    nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? of->all.sums + NRL_MAX_TERMS : NULL);
-    if (st == NRL_OK) st = taken;
-    for (int k = 0; k < NRL_MAX_TERMS; k++)
-        tensor_release(se->ctx, totals[k]);
-    if (st == NRL_OK) return NRL_OK;
-    tensor_release(se->ctx, of->squares);
-    of->squares = NULL;
-    if (st != NRL_ERR_MEMORY || !retry->lacked) return st;
-    of->all.lacks = 1;
-    retry->lacked = false;
-    return metrics_collect(&tr->metrics, se->ctx, false); /* the repeated step begins with none */
+    return NRL_OK;
 }
 
 /* ---- 3: the norm, and what all ranks must know alike before they decide ---- */
@@ -151,24 +174,29 @@ static nrl_status step_compute(trainer *tr, one_step *of)
 static nrl_status step_share(trainer *tr, one_step *of)
 {
     const session *se = tr->session;
-    ranks_result *all = &of->all;
+    ranks_result *all = of->all;
     bool local = se->strategy.plan.local_steps;
     double sum;
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
     /* Local steps clip by the rank's own norm; else each element counts on one rank. */
     NRL_TRY(clip_add(se->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
+    /* Slices begin at multiples of EXACT_CHUNK elements of a parameter, however it is divided. */
+    for (int64_t i = 0; i < tr->n_slices && step_is_exact(se); i++)
+        if (tr->slice_counts[i])
+            exact_add_squares(&all->squares, nrl_tensor_mat(tr->slices[i].grad).data, tr->slices[i].n);
     if (local) of->clip = clip_decide(sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
     all->square_sum = local ? 0 : sum;
     all->norm = local ? of->clip.norm : 0;
-    all->finite = isfinite(sum);
+    all->finite = isfinite(sum + exact_value(&all->squares));
     for (int64_t m = 0; m < of->data->n_micro_batches; m++)
         all->tokens += nrl_batch_count(of->data->micro_batch[m], "tokens");
     all->flops = tr->flops;
     all->signal = se->env.signal ? *se->env.signal : 0;
     all->save_now = session_is_rank0(se) && clock_seconds() >= tr->save_at;
     ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(ranks_end_step(se->mesh, of->metrics, all));
+    NRL_TRY(ranks_end_step(se->mesh, &se->shards, of->metrics, all));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    all->square_sum += exact_value(&all->squares);
     if (!local) of->clip = clip_decide(all->square_sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
     of->norm = local ? all->norm : of->clip.norm;
     for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
@@ -261,8 +289,8 @@ static nrl_status step_second_pass(trainer *tr, one_step *of)
     const nrl_step_params params = step_params(tr, of, 1 / tr->loss_scale.scale);
     const strategy *strategies = se->strategy.plan.local_steps ? NULL : &se->strategy;
     nrl_tensor **kept = mem_alloc((size_t)(tr->n_slices + 1) * sizeof(nrl_tensor *));
-    one_step second = {.data = of->data, .metrics = &tr->unrecorded, .lr = of->lr};
-    memcpy(second.own_weights, of->own_weights, sizeof second.own_weights);
+    one_step second = {
+        .data = of->data, .metrics = &tr->unrecorded, .lr = of->lr, .all = tr->results + tr->session->shards.n};
     memcpy(second.weights, of->weights, sizeof second.weights);
     ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
     nrl_status st = slices_perturb(se->ctx, se->optimizer, se->optimizer_self, tr->slices, tr->n_slices, &params, kept);
@@ -274,7 +302,7 @@ static nrl_status step_second_pass(trainer *tr, one_step *of)
     if (restored == NRL_OK && strategies) restored = strategy_updated(strategies, se->ctx, params.step);
     free(kept);
     of->clip = second.clip;
-    of->all.flops += second.all.flops;
+    of->all->flops += second.all->flops;
     return st == NRL_OK ? restored : st;
 }
 
@@ -295,7 +323,7 @@ static nrl_status step_update(trainer *tr, const one_step *of, bool look)
     tr->progress.updates++;
     tr->progress.skipped_in_a_row = 0;
     NRL_TRY(loss_scale_update(&tr->loss_scale, true));
-    return a->step_end ? a->step_end(se->algorithm_self, of->all.sums, of->weights) : NRL_OK;
+    return a->step_end ? a->step_end(se->algorithm_self, of->all->sums, of->weights) : NRL_OK;
 }
 
 /* A gradient that fp16 could not hold, of a finite loss: the step is omitted with a smaller scale. */
@@ -368,8 +396,8 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
     values_add(v, "lr", "1", of->lr);
     values_add(v, "epoch", "1", of->data->epoch);
     values_add(v, "tokens", "tokens", (double)tr->progress.tokens);
-    values_add(v, "tokens_per_s", "tok/s", of->all.tokens / seconds);
-    if (peak > 0) values_add(v, "mfu", "1", of->all.flops / seconds / peak);
+    values_add(v, "tokens_per_s", "tok/s", of->all->tokens / seconds);
+    if (peak > 0) values_add(v, "mfu", "1", of->all->flops / seconds / peak);
     values_add(v, "mem_bytes", "bytes", (double)memory_in_use(se));
     values_add(v, "mem_total_bytes", "bytes", (double)se->device.info.memory_bytes);
     values_add(v, "data_fraction", "1", of->data_seconds / seconds);
@@ -380,7 +408,7 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
     for (size_t i = 0; i < tr->n_notes; i++)
         values_add(v, tr->notes[i].name, tr->notes[i].unit, tr->notes[i].value);
     tr->n_notes = 0;
-    terms_record(se->model, of->all.sums, of->weights, "", v, NULL);
+    terms_record(se->model, of->all->sums, of->weights, "", v, NULL);
     values_add_metrics(v, &tr->metrics, "", NULL);
     *e = (nrl_run_event){.size = sizeof *e,
                          .kind = NRL_EVENT_STEP,
@@ -389,8 +417,8 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
                          .loss = of->loss,
                          .grad_norm = of->norm,
                          .lr = of->lr,
-                         .tokens = of->all.tokens,
-                         .tokens_per_s = of->all.tokens / seconds,
+                         .tokens = of->all->tokens,
+                         .tokens_per_s = of->all->tokens / seconds,
                          .seconds = seconds,
                          .skipped = !of->clip.finite,
                          .values = v->list,
@@ -417,9 +445,9 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     if (of->lr < 0) NRL_TRY(schedule_rate(&tr->schedule, tr->progress.step, &of->lr));
     NRL_TRY(step_compute(tr, of));
     NRL_TRY(step_share(tr, of));
-    if (of->all.lacks > 0) return NRL_OK;
+    if (of->all->lacks > 0) return NRL_OK;
     ctx_retry_of(se->ctx)->allowed = false; /* a second pass has other weights */
-    NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all.sums, of->weights)));
+    NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all->sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));
     bool look = debug_is_due(tr);
@@ -434,7 +462,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
         NRL_TRY(diverged(tr, of->loss, of->norm));
     NRL_TRY(ranks_late_metrics(se->mesh, &tr->metrics, se->algorithm->step_end));
     tr->progress.step++;
-    tr->progress.tokens += (int64_t)of->all.tokens;
+    tr->progress.tokens += (int64_t)of->all->tokens;
     of->comm_seconds = mesh_wait_seconds(se->mesh) - waited;
     of->comm_bytes = step_bytes_sent(se) - sent;
     step_record(tr, of, clock_seconds() - start, e);
@@ -453,7 +481,7 @@ static nrl_status step_take(trainer *tr, one_step *of, double start, nrl_run_eve
 
 nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl_run_event *e, bool *done)
 {
-    one_step of = {.data = data, .metrics = &tr->metrics};
+    one_step of = {.data = data, .metrics = &tr->metrics, .all = tr->results};
     return step_take(tr, &of, start, e, done);
 }
 
@@ -479,21 +507,21 @@ nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
     data_loader *loader = source->loader;
     double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
     data_step data;
-    one_step of = {.data = &data, .metrics = &tr->metrics};
+    one_step of = {.data = &data, .metrics = &tr->metrics, .all = tr->results};
     if (se->env.step) *se->env.step = tr->progress.step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
     NRL_TRY(data_loader_step(loader, tr->progress.step - se->later_begin, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     of.data_seconds = data_loader_wait_seconds(loader) - waited;
     nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = tr->progress.step, .trains = true};
-    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
+    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY && !se->shards.fixed;
     nrl_status st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
     if (st == NRL_OK) st = step_take(tr, &of, start, e, done);
     rollout_end(&rollout);
     ctx_retry_of(se->ctx)->allowed = false;
     NRL_TRY(st);
-    if (!(of.all.lacks > 0)) return NRL_OK;
+    if (!(of.all->lacks > 0)) return NRL_OK;
     NRL_TRY(step_shrink(tr, &of));
     return trainer_step(tr, e, done);
 }

@@ -28,6 +28,8 @@ nrl_status trainer_open_slices(trainer *tr)
     const int32_t rank = nrl_mesh_rank(se->mesh);
     NRL_TRY(slices_build(se->model, se->mesh, se->updates.n_states, &tr->slice_memory, &tr->slices, &tr->n_slices));
     tr->slice_counts = arena_alloc(&tr->slice_memory, (size_t)(tr->n_slices + 1) * sizeof *tr->slice_counts);
+    tr->weights = arena_alloc(&tr->slice_memory, (size_t)se->shards.n * sizeof *tr->weights);
+    tr->results = arena_alloc(&tr->slice_memory, 2 * (size_t)se->shards.n * sizeof *tr->results);
     for (int64_t i = 0; i < tr->n_slices; i++)
         tr->slice_counts[i] = layout_owner(se->mesh, rank, tr->slices[i].param) == rank;
     return NRL_OK;

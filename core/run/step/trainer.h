@@ -4,6 +4,7 @@
  */
 #ifndef RUN_TRAINER_H
 #define RUN_TRAINER_H
+#include "base/exact_sum.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
 #include "optim/slices.h"
@@ -26,6 +27,21 @@ enum { TRAINER_MAX_NOTES = 4 };
 /* Sums and weights of a step: the terms of the algorithm, then, from NRL_MAX_TERMS on, those of the model, whose
  * weights are tokens. */
 enum { STEP_TERMS = NRL_MAX_TERMS + NRL_MAX_MODEL_TERMS };
+typedef double step_weights[STEP_TERMS];
+
+/* What a rank knows of a shard after its backward; what is known of the rank alone is in its first shard. */
+typedef struct {
+    double sums[STEP_TERMS];
+    double tokens, flops;
+    double square_sum; /* of the gradients that this rank counts; */
+    exact_sum squares; /* the rest of it, where shards are fixed */
+    double finite;     /* 1, or 0 */
+    double norm;       /* local steps: the largest of the ranks */
+    double signal;     /* number, 0 = none */
+    double save_now;   /* 1: rank 0's clock says so */
+    double lacks;      /* 1: memory */
+} ranks_result;
+
 /* Adds the weights of the model's terms in a micro-batch; their part of the loss; and their values, to a record. */
 void terms_weigh(const model *m, const nrl_batch *batch, double *weights);
 double terms_loss(const model *m, const double *sums, const double *weights);
@@ -43,6 +59,8 @@ typedef struct {
     nrl_slice *slices;
     bool *slice_counts; /* [n_slices] no lower rank holds it too: its norm counts here */
     int64_t n_slices;
+    step_weights *weights;              /* [shards] of the current step */
+    ranks_result *results;              /* [2, shards]: of the step; of a second pass */
     metric_set metrics, unrecorded;     /* of the step; of a second pass over its batches */
     value_list values;                  /* of the current record */
     double flops;                       /* that this rank computed in the current step */

@@ -56,10 +56,11 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
 static pthread_mutex_t reporting = PTHREAD_MUTEX_INITIALIZER;
 static metric_set *listening; /* the newest first */
 
-void metrics_open(metric_set *m, const metric_rows *rows, arena *a)
+void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, arena *a)
 {
     *m = (metric_set){.rows = rows,
-                      .list = arena_alloc(a, (rows->n + 1) * sizeof *m->list),
+                      .n_shards = n_shards,
+                      .list = arena_alloc(a, ((size_t)n_shards * rows->n + 1) * sizeof *m->list),
                       .next = arena_alloc(a, (rows->n + 1) * sizeof *m->next)};
 }
 
@@ -83,6 +84,8 @@ void metrics_close(metric_set *m)
 
 void metrics_begin(metric_set *m)
 {
+    m->shard = 0;
+    memset(m->list, 0, (size_t)m->n_shards * m->rows->n * sizeof *m->list);
     metrics_take(m, m->list);
 }
 
@@ -143,7 +146,8 @@ nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next)
         if (!row && at >= m->rows->n_algorithm)
             return nrl_fail(NRL_ERR_PLUGIN, "the algorithm reported metric %u of %u", at, m->rows->n_algorithm);
         pthread_mutex_lock(&reporting);
-        metric_add(next ? &m->next[at] : &m->list[at], m->rows->list[at].row->reduce, list[i].value, list[i].weight);
+        metric_sum *to = next ? m->next : m->list + (size_t)m->shard * m->rows->n;
+        metric_add(&to[at], m->rows->list[at].row->reduce, list[i].value, list[i].weight);
         pthread_mutex_unlock(&reporting);
     }
     return NRL_OK;

@@ -37,23 +37,24 @@ typedef struct {
 typedef struct metric_set metric_set;
 struct metric_set {
     const metric_rows *rows;
-    metric_sum *list, *next; /* [rows->n] of the step; of the next one */
+    metric_sum *list, *next; /* [n_shards, rows->n] of the step; [rows->n] of the next one */
+    int32_t n_shards, shard; /* of this rank; the current one */
     metric_set *older;       /* of those that hear nrl_metric_report_f64 */
 };
 
 /* Adds rows of a plugin, NULL-ended, in `a`. A name that a record has already, or that is there twice, is the
  * `mistake`: of the user's where the plugin is a script's (NRL_ERR_CONFIG), else NRL_ERR_PLUGIN. */
 nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a);
-void metrics_open(metric_set *m, const metric_rows *rows, arena *a);
+void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, arena *a);
 /* From here on values of nrl_metric_report_f64 are this set's; until metrics_close. */
 void metrics_listen(metric_set *m);
 void metrics_close(metric_set *m);
-/* Begins a step with the values that have come since the last one's metrics_collect. */
+/* Begins a step with the values that have come since the last one's metrics_collect, in its first shard. */
 void metrics_begin(metric_set *m);
 /* Moves the values that have come since then to `out` [rows->n]. */
 void metrics_take(metric_set *m, metric_sum *out);
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
-/* Adds what was reported to the context since the last call to the step, or to the next one. */
+/* Adds what was reported to the context since the last call to the step's current shard, or to the next step. */
 nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next);
 
 void values_open(value_list *v, size_t n_values, arena *a);

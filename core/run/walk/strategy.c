@@ -147,3 +147,24 @@ storage_spec strategy_storage(const strategy *s, const strategy_setup *setup)
                           .gathers_weights = s->plan.gathers_weights,
                           .reduces_grads = s->plan.reduces_grads};
 }
+
+/* ---- shards of the batch ---- */
+
+nrl_status strategy_shards(const strategy_choices *all, const nrl_mesh *mesh, data_shards *out)
+{
+    *out = (data_shards){.n = 1};
+    for (int32_t i = 0; i < all->n; i++) {
+        const strategy_choice *c = &all->of[i];
+        int32_t ranks = nrl_mesh_size(mesh, c->axis->name);
+        int32_t n = c->table->shards ? c->table->shards(c->options, &out->strided) : 0;
+        if (n <= 0) continue;
+        if (n % ranks || ranks != mesh_n_batches(mesh))
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "strategy '%s' divides each batch into %d shards, and %d ranks have batches of their own; "
+                            "expected a number of ranks on the axis '%s' alone that divides %d",
+                            c->table->plugin.name, n, mesh_n_batches(mesh), c->axis->name, n);
+        out->n = n / ranks;
+        out->fixed = true;
+    }
+    return NRL_OK;
+}

@@ -15,6 +15,7 @@
  */
 #ifndef RUN_STRATEGY_H
 #define RUN_STRATEGY_H
+#include "data/data.h"
 #include "model/model.h"
 #include "run/walk/stage.h"
 #include "run/walk/storage.h"
@@ -67,6 +68,8 @@ typedef struct {
 
 /* Adds a choice at its place in the order of planning. */
 void strategy_choose(strategy_choices *all, strategy_choice one);
+/* Asks how the global batch is divided. NRL_ERR_CONFIG: not among these ranks. */
+nrl_status strategy_shards(const strategy_choices *all, const nrl_mesh *mesh, data_shards *out);
 /* Creates the instances and lets them plan: layouts are written afterwards, nothing is allocated. */
 nrl_status strategy_open(const strategy_setup *setup, strategy *out);
 /* Before storage_bind. */

@@ -39,7 +39,7 @@ void work_close(work *w)
     arena_free(&w->memory);
 }
 
-nrl_status work_schedule(work *w, int32_t n_micro_batches)
+nrl_status work_schedule(work *w, int32_t n_micro_batches, int32_t shard)
 {
     actions_source from = {.m = w->policy,
                            .recompute = w->recompute,
@@ -48,7 +48,10 @@ nrl_status work_schedule(work *w, int32_t n_micro_batches)
                            .first_trained = w->first_trained,
                            .stage = w->stage.index};
     strategy_scheduler(w->strategy, &from.scheduler, &from.scheduler_self);
-    return actions_make(&w->actions, &from, n_micro_batches);
+    NRL_TRY(actions_make(&w->actions, &from, n_micro_batches));
+    for (int64_t i = 0; i < w->actions.n; i++)
+        w->actions.list[i].shard = shard;
+    return NRL_OK;
 }
 
 /* Dropout is on inside units of a training step, and a recompute has the masks of the first time. */

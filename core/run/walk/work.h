@@ -43,10 +43,10 @@ struct work {
 void work_open(work *w);
 void work_close(work *w);
 
-/* The actions of a step of n micro-batches. Errors as actions_make. */
-nrl_status work_schedule(work *w, int32_t n_micro_batches);
+/* The actions of a shard of n micro-batches of a step; `shard`: among those of this rank. Errors as actions_make. */
+nrl_status work_schedule(work *w, int32_t n_micro_batches, int32_t shard);
 
-/* Walks the actions of a training step; batches[m] is micro-batch m. totals[k] += sums of term k, as
+/* Walks the actions of a shard of a training step; batches[m] is micro-batch m. totals[k] += sums of term k, as
  * one device scalar each, counted for the caller (released by work_take_sums). */
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals);
 

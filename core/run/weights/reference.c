@@ -159,6 +159,7 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
                                          .data = sets[i],
                                          .prompt_targets = s->prompt_targets,
                                          .micro_batch_tokens = s->micro_batch_tokens,
+                                         .shards = s->shards,
                                          .mesh = s->mesh,
                                          .compute = compute_to_host,
                                          .user = r,

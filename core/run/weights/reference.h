@@ -40,6 +40,7 @@ typedef struct {
     nrl_ctx *ctx;
     nrl_mesh *mesh;                  /* whose data axis shares the work, NULL = one rank */
     const strategy_choices *choices; /* instances of its own */
+    data_shards shards;              /* of the batches */
     const model *policy;             /* whose vocabulary the reference must share */
     const nrl_model *table;          /* the reference's architecture */
     const nrl_node *config;          /* its config.json */

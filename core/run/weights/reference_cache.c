@@ -18,11 +18,12 @@ struct reference_cache {
 
 static void make_path(const reference_cache_setup *s, char *path, size_t room)
 {
-    char text[512], *config = json_write(s->config, 0);
+    char text[512], shards[16] = "", *config = json_write(s->config, 0);
     uint64_t seed = XXH3_64bits(config, strlen(config));
     free(config);
-    int n = snprintf(text, sizeof text, "%d %s %s %s %d", CACHE_VERSION, dataset_hash(s->data), s->weights_key,
-                     nrl_dtype_name(s->dtype), s->prompt_targets);
+    if (s->shards.fixed) snprintf(shards, sizeof shards, " %d", s->shards.n * mesh_n_batches(s->mesh));
+    int n = snprintf(text, sizeof text, "%d %s %s %s %d%s", CACHE_VERSION, dataset_hash(s->data), s->weights_key,
+                     nrl_dtype_name(s->dtype), s->prompt_targets, shards);
     snprintf(path, room, "%s/ref-%016llx.bin", s->folder,
              (unsigned long long)XXH3_64bits_withSeed(text, (size_t)n, seed));
 }
@@ -127,7 +128,8 @@ static nrl_status compute_all(const reference_cache_setup *s, contents *c)
     data_plan_options o = {.global_batch = 64,
                            .micro_batch_tokens = s->micro_batch_tokens,
                            .ranks = mesh_n_batches(s->mesh),
-                           .rank = mesh_batch(s->mesh)};
+                           .rank = mesh_batch(s->mesh),
+                           .shards = s->shards};
     nrl_status st = data_plan_create(s->data, &o, &plan);
     if (st == NRL_OK) st = data_loader_create(s->data, plan, 1, s->prompt_targets, &loader);
     int64_t steps = st == NRL_OK ? data_plan_steps_per_epoch(plan) : 0;

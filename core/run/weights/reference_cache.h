@@ -17,7 +17,8 @@ typedef struct {
     const dataset *data;
     bool prompt_targets;
     int64_t micro_batch_tokens;
-    nrl_mesh *mesh; /* its ranks share the computing; the first rank of a node writes the file; NULL = one */
+    data_shards shards; /* of the batches, as in training */
+    nrl_mesh *mesh;     /* its ranks share the computing; the first rank of a node writes the file; NULL = one */
     /* Log-probs of a batch's target positions into host memory; also called for empty batches, none of whose
      * rows count, so that all ranks make the same actions. */
     nrl_status (*compute)(void *user, nrl_batch *batch, float *logps);

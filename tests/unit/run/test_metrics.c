@@ -44,7 +44,7 @@ static void each_row_is_reduced_as_it_says(void **state)
     (void)state;
     assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
     assert_int_equal(all.n, 6);
-    metrics_open(&m, &all, &a);
+    metrics_open(&m, &all, 1, &a);
     values_open(&v, all.n, &a);
     add(&m, 0, 6, 2); /* sums of values, and their weights */
     add(&m, 0, 6, 1);
@@ -79,7 +79,7 @@ static void what_nobody_reported_is_not_in_the_record(void **state)
     metric_rows all;
     (void)state;
     assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
-    metrics_open(&m, &all, &a);
+    metrics_open(&m, &all, 1, &a);
     values_open(&v, 6, &a);
     add(&m, 0, 6, 2);
     add(&m, 5, 1, 1);
@@ -130,7 +130,7 @@ static void values_outside_a_step_belong_to_the_next_one(void **state)
     assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
     assert_int_equal(metrics_declare(&all, &logger, dropped, NRL_ERR_PLUGIN, &a), NRL_OK);
     assert_false(all.list[6].of_batch); /* each rank reports its own */
-    metrics_open(&m, &all, &a);
+    metrics_open(&m, &all, 1, &a);
     assert_int_equal(nrl_metric_report_f64(dropped, 1, 1), NRL_ERR_PLUGIN);
     metrics_listen(&m);
     assert_int_equal(nrl_metric_report_f64(dropped, 1, 1), NRL_OK);
