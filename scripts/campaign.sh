@@ -21,6 +21,7 @@ learn   5      quickstarts with other seeds: more than 90 % right
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
 crash-states 10000 states of the disk that a crash may leave, from recorded runs: each resumes from the last save, same losses
 shards  3      steps on 1, 2 and 4 ranks of fsdp, in the shape of SmolLM2-135M: memory decreases as in the plan
+reproducible 1 runs of 50 steps on 1 to 8 ranks of ddp and fsdp, each algorithm, stopped and continued on fewer ranks: same bits
 network 50     ranks in network namespaces (root) whose network fails: they end within 10 s and name the right rank, or continue with the same numbers
 suite   20     runs of all tests, every second one on a busy machine, in turn on each instruction set of the CPU: all pass
 packages 2     Debian releases (12, then 13): .deb files are built, installed in a bare system, and run the quickstart there (root, debootstrap)
@@ -258,6 +259,7 @@ campaign_bench() {
     bench prefix_sharing.py --prompt 100 --pairs 2 --repeats "$n"
     bench ratios.py --model tiny --layers 4 --steps 3 --repeats "$n"
     bench overlap.py --tiny --layers 4 --vocab 512 --steps 3 --repeats "$n"
+    bench reproducible.py --tiny --layers 4 --vocab 512 --shards 4 --steps 3 --repeats "$n"
     bench compress.py --steps 20 --only none powersgd topk-10
     bench all_reduce.py --most 1 --shorter 10 --repeats "$n" ${peers:+--python "$peers"}
     bench serve.py --model tiny --layers 4 --tokens 8 --repeats "$n"
@@ -350,6 +352,11 @@ YAML
 
 # All tests, as scripts/test.sh runs them. The seed selects the options of the cpu backend in turn, and every second
 # run shares the machine with as many busy processes as it has cores. Failed tests are printed.
+try_reproducible() {
+    NRL_TEST_STEPS=50 NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") \
+        sh "$source/tests/e2e/reproducible.sh"
+}
+
 try_suite() {
     case $(($1 % 5)) in 0) set -- "$1" ;; 1) set -- "$1" isa=base ;; 2) set -- "$1" isa=avx2 ;;
     3) set -- "$1" isa=avx512 bf16=native ;; 4) set -- "$1" bf16=widen ;; esac

@@ -68,6 +68,8 @@ static void place_slots(ddp *d, ddp_bucket *b)
             d->slots[i].begin = b->n;
             b->n += room_of(d, &d->slots[i]);
         }
+    int64_t shares = d->o.reproducible ? ALIGN_BYTES / 4 * d->size : 1; /* equal ones */
+    b->n = (b->n + shares - 1) / shares * shares;
 }
 
 static void cut_buckets(ddp *d)
@@ -128,7 +130,8 @@ static int64_t hash_of(const ddp *d)
                       (double)o->powersgd_warm_start,
                       o->topk_ratio,
                       o->threshold_value,
-                      (double)o->unused};
+                      (double)o->unused,
+                      (double)o->reproducible};
     h = mix(h, words, sizeof words);
     for (int32_t i = 0; i < d->n_slots; i++) {
         const ddp_slot *s = &d->slots[i];

@@ -31,6 +31,9 @@ static const nrl_option ddp_rows[] = {
                  "with sync_every: average the optimizer's moments too; otherwise each rank keeps its own"),
     NRL_OPT_ENUM(ddp_options, unused, "zero", "zero|warn|error",
                  "trained parameters without a gradient on any rank: use zero; use zero and warn once; fail"),
+    NRL_OPT_INT(ddp_options, reproducible, "0", 0, 1024,
+                "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
+                "must divide N, and added in one tree: the same bits on any of these numbers of ranks, and with fsdp"),
 };
 
 /* ---- rules between options ---- */
@@ -47,6 +50,12 @@ static nrl_status ddp_check(const void *options)
     const ddp_options *o = options;
     bool low_rank = o->compress == DDP_POWERSGD, sums = o->sync_every == 1;
     bool leaves_out = low_rank || o->compress == DDP_TOPK || o->compress == DDP_THRESHOLD;
+    if (o->reproducible & (o->reproducible - 1))
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: %lld shards make no binary tree; expected a power of two",
+                        (long long)o->reproducible);
+    NRL_TRY(needs(o->reproducible, sums && o->compress == DDP_NONE, "reproducible",
+                  "sync_every: 1 and compress: none: the ranks' own updates, and what is not sent, depend on their "
+                  "number"));
     NRL_TRY(needs(o->powersgd_rank != 4, low_rank, "powersgd_rank", "compress: powersgd"));
     NRL_TRY(needs(fabs(o->powersgd_min_rate - 2) > 0, low_rank, "powersgd_min_rate", "compress: powersgd"));
     NRL_TRY(needs(!o->powersgd_warm_start, low_rank, "powersgd_warm_start", "compress: powersgd"));
@@ -66,6 +75,7 @@ static nrl_status ddp_check(const void *options)
 
 static const ddp_codec *codec_of(const ddp_options *o)
 {
+    if (o->reproducible) return &ddp_tree;
     switch (o->compress) {
     case DDP_BF16:
     case DDP_FP16:
@@ -98,6 +108,7 @@ static nrl_status ddp_create(const void *options, nrl_mesh *mesh, void **self)
     d->rank = nrl_mesh_coord(mesh, ddp_axis.name);
     d->size = nrl_mesh_size(mesh, ddp_axis.name);
     d->codec = codec_of(&d->o);
+    d->n_shards = d->o.reproducible ? (int32_t)d->o.reproducible / d->size : 1;
     *self = d;
     return NRL_OK;
 }
@@ -120,6 +131,9 @@ static nrl_status check_encodings(const ddp *d, nrl_parallel_plan *plan)
     if (plan->bf16_gradients && d->o.compress != DDP_NONE)
         return nrl_fail(NRL_ERR_CONFIG, "cannot compress gradients: train.gradients is bf16; "
                                         "expected compress: none, or train.gradients: fp32");
+    if (plan->bf16_gradients && d->o.reproducible)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot add gradients in one tree: train.gradients is bf16, which rounds each "
+                                        "micro-batch; expected train.gradients: fp32, or no `reproducible`");
     return NRL_OK;
 }
 
@@ -138,7 +152,7 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
                         "expected train.on_oom: stop, or compress: none, bf16 or fp16");
     if (d->train) {
         NRL_TRY(ddp_bucket_plan(d, plan));
-        d->buckets_used = d->size > 1 && !local && d->n_slots > 0;
+        d->buckets_used = (d->size > 1 || d->o.reproducible) && !local && d->n_slots > 0;
         plan->local_steps = local && d->size > 1;
     }
     ddp_describe(d, plan);
@@ -157,11 +171,22 @@ static void ddp_unbind(void *self, nrl_ctx *ctx)
     if (d->buckets_used) ddp_bucket_unbind(d, ctx);
 }
 
+static nrl_status next_shard(ddp *d, nrl_ctx *ctx)
+{
+    for (int32_t k = 0; k < d->n_buckets; k++) {
+        NRL_TRY(ddp_tree_end_shard(d, ctx, &d->buckets[k]));
+        ddp_tree_begin_shard(d, &d->buckets[k], d->shard + 1);
+    }
+    return NRL_OK;
+}
+
 static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     ddp *d = self;
     const nrl_action *v = nrl_action_at(actions, i);
-    if (!d->buckets_used || v->pass != NRL_PASS_BACKWARD || !v->n_final) return NRL_OK;
+    if (!d->buckets_used || v->pass != NRL_PASS_BACKWARD) return NRL_OK;
+    d->shard = v->shard;
+    if (v->shard < d->n_shards - 1) return i + 1 == v->n_actions ? next_shard(d, ctx) : NRL_OK;
     return ddp_final(d, ctx, v->final, v->n_final);
 }
 
@@ -195,6 +220,12 @@ static nrl_status ddp_state(void *self, nrl_ctx *ctx, nrl_state_io *v)
     return NRL_OK;
 }
 
+static int32_t ddp_shards(const void *options, bool *strided)
+{
+    *strided = false; /* a rank's shards are a subtree: one exchange a step */
+    return (int32_t)((const ddp_options *)options)->reproducible;
+}
+
 static const nrl_parallel ddp_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, ddp_options, ddp_rows, "ddp", "0.1",
                "whole model on every rank; gradients are summed while the backward runs"),
@@ -211,5 +242,6 @@ static const nrl_parallel ddp_table = {
     .updated = ddp_updated,
     .state = ddp_state,
     .average = ddp_average,
+    .shards = ddp_shards,
 };
 NRL_EXPORT(ddp_table)

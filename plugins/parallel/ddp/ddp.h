@@ -4,7 +4,7 @@
  *   ddp.c       options, their rules, the table
  *   bucket.c    assigns gradients to buckets; binding; checks that all ranks agree
  *   reduce.c    when a bucket is sent, and when the step waits for the rest
- *   plain.c half.c powersgd.c sparse.c   the codecs: what is sent; powersgd.c uses orthonormal.c
+ *   plain.c half.c powersgd.c sparse.c tree.c   the codecs: what is sent; powersgd.c uses orthonormal.c
  *   local.c     sync_every: ranks update alone and average
  *   text.c      the line in the plan
  *
@@ -27,7 +27,8 @@ typedef struct {
     double topk_ratio, threshold_value;
     int64_t sync_every;
     bool sync_states;
-    int64_t unused; /* DDP_UNUSED_ZERO .. */
+    int64_t unused;       /* DDP_UNUSED_ZERO .. */
+    int64_t reproducible; /* shards of the global batch; 0: one for each rank */
 } ddp_options;
 
 /* A parameter's place; `begin` counts elements in its bucket. */
@@ -72,7 +73,7 @@ typedef struct {
     nrl_status (*state)(ddp *d, nrl_ctx *ctx, ddp_bucket *b, nrl_state_io *v);
 } ddp_codec;
 
-extern const ddp_codec ddp_plain, ddp_half, ddp_powersgd, ddp_sparse;
+extern const ddp_codec ddp_plain, ddp_half, ddp_powersgd, ddp_sparse, ddp_tree;
 
 /* Makes the columns of t [n r] orthonormal, or leaves t as it is if it is not finite; key seeds columns
  * that are redrawn. */
@@ -96,8 +97,9 @@ struct ddp {
     int32_t n_slots;
     ddp_bucket *buckets; /* in the same order */
     int32_t n_buckets;
-    int32_t next;  /* the bucket that is sent next in this step */
-    int64_t steps; /* finished reductions, including those of earlier runs */
+    int32_t n_shards, shard; /* of the batch on this rank; the current one */
+    int32_t next;            /* the bucket that is sent next in this step */
+    int64_t steps;           /* finished reductions, including those of earlier runs */
     bool unused_told;
     char text[320];
 };
@@ -117,6 +119,13 @@ nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out
 nrl_status ddp_sum_is_finite(nrl_ctx *ctx, nrl_tensor *t, bool *finite);
 bool ddp_is_low_rank(const ddp_options *o, const nrl_param *p);
 int64_t ddp_low_rank(const ddp_options *o, const nrl_param *p);
+
+/* ---- tree.c: only with `reproducible` ---- */
+int ddp_tree_levels(const ddp *d); /* buffers of a bucket */
+/* d->shard of the batch is complete in the bucket: its subtree is added up. */
+nrl_status ddp_tree_end_shard(ddp *d, nrl_ctx *ctx, ddp_bucket *b);
+/* Binds GRAD to the level that the shard is written to. */
+void ddp_tree_begin_shard(ddp *d, ddp_bucket *b, int32_t shard);
 
 /* ---- local.c ---- */
 nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step);

@@ -39,6 +39,7 @@ static nrl_status start_ready(ddp *d, nrl_ctx *ctx)
 {
     while (d->next < d->n_buckets && d->buckets[d->next].n_pending == 0) {
         ddp_bucket *b = &d->buckets[d->next++];
+        if (d->o.reproducible) NRL_TRY(ddp_tree_end_shard(d, ctx, b));
         b->stage = 0;
         b->running = true;
         NRL_TRY(advance(d, ctx, b));
@@ -62,7 +63,7 @@ nrl_status ddp_final(ddp *d, nrl_ctx *ctx, nrl_param *const *final, int32_t n)
     for (int32_t i = 0; i < n; i++) {
         ddp_slot *s = ddp_slot_of(d, final[i]);
         if (!s) continue;
-        NRL_TRY(fill_unused(ctx, s));
+        if (!d->o.reproducible) NRL_TRY(fill_unused(ctx, s));
         d->buckets[s->bucket].n_pending--;
     }
     return start_ready(d, ctx);
@@ -135,7 +136,8 @@ static nrl_status complete_rest(ddp *d, nrl_ctx *ctx)
     for (int32_t k = d->next; k < d->n_buckets; k++) {
         ddp_bucket *b = &d->buckets[k];
         for (int32_t i = b->first; b->n_pending && i < b->first + b->n_slots; i++)
-            if (nrl_param_grad_is_empty(d->slots[i].param)) NRL_TRY(fill_unused(ctx, &d->slots[i]));
+            if (!d->o.reproducible && nrl_param_grad_is_empty(d->slots[i].param))
+                NRL_TRY(fill_unused(ctx, &d->slots[i]));
         b->n_pending = 0;
     }
     return start_ready(d, ctx);
@@ -181,6 +183,8 @@ nrl_status ddp_finish(ddp *d, nrl_ctx *ctx)
     NRL_TRY(look_for_unused(d, ctx));
     for (int32_t k = 0; k < d->n_buckets; k++)
         d->buckets[k].n_pending = d->buckets[k].n_slots;
+    for (int32_t k = 0; d->o.reproducible && k < d->n_buckets; k++)
+        ddp_tree_begin_shard(d, &d->buckets[k], 0);
     d->next = 0;
     d->steps++;
     return NRL_OK;

@@ -66,6 +66,8 @@ static double extra_bytes(const ddp *d)
 {
     double whole, thin, low_rank;
     count(d, &whole, &thin, &low_rank);
+    if (d->o.reproducible) /* levels, and what is received */
+        return 4 * whole * (ddp_tree_levels(d) - (d->size == 1));
     double residual = d->o.error_feedback ? 4 * (whole + low_rank) : 0;
     switch (d->o.compress) {
     case DDP_BF16:
@@ -88,6 +90,7 @@ static void describe_codec(ddp *d)
     count(d, &whole, &thin, &low_rank);
     double plain = ring(d, 4 * (whole + low_rank));
     append(d, ", %d bucket%s", d->n_buckets, d->n_buckets == 1 ? "" : "s");
+    if (d->o.reproducible) append(d, ", %lld shards of the batch added in one tree", (long long)d->o.reproducible);
     if (d->o.compress == DDP_BF16 || d->o.compress == DDP_FP16)
         append(d, ", sent in %s, summed in f32", d->o.compress == DDP_BF16 ? "bf16" : "fp16");
     if (d->gradients == NRL_DTYPE_BF16) append(d, " of bf16 gradients");
@@ -99,7 +102,7 @@ static void describe_codec(ddp *d)
         append(d, ", elements from %g on: at most %g MiB per step and rank", d->o.threshold_value,
                (d->size - 1) * 8 * whole / MIB);
     if (d->o.compress > DDP_FP16 && d->o.start_step > 0) append(d, ", after %lld steps", (long long)d->o.start_step);
-    if (bytes >= 0) append(d, ", %.3g MiB per step and rank", bytes / MIB);
+    if (bytes >= 0 && d->size > 1) append(d, ", %.3g MiB per step and rank", bytes / MIB);
     if (bytes >= 0 && d->o.compress) append(d, " (%.3g %% of f32)", 100 * bytes / plain);
 }
 
@@ -108,7 +111,7 @@ void ddp_describe(ddp *d, nrl_parallel_plan *plan)
     double whole, thin, low_rank;
     count(d, &whole, &thin, &low_rank);
     if (d->size == 1)
-        append(d, "one rank, nothing to sum");
+        append(d, "one rank%s", d->o.reproducible ? "" : ", nothing to sum");
     else
         append(d, d->train ? "data parallel over %d ranks" : "a copy on each of %d ranks", d->size);
     if (d->buckets_used) {

@@ -43,7 +43,7 @@ static nrl_status make_slots(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, nrl_dtype
 
 /* ---- one buffer for all groups of a kind ---- */
 
-typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WEIGHT_WHOLE, ACC_WHOLE, GRADS, LOWS, N_POOLS } pool_kind;
+typedef enum { SHARDS_TRAINED, SHARDS_FROZEN, WEIGHT_WHOLE, ACC_WHOLE, GRADS, LEVELS, LOWS, N_POOLS } pool_kind;
 
 typedef struct {
     nrl_tensor *buffers[N_POOLS];
@@ -62,11 +62,13 @@ static int64_t wanted(const fsdp *s, const fsdp_group *g, pool_kind kind)
     case WEIGHT_WHOLE:
         return full ? 0 : g->padded;
     case ACC_WHOLE:
-        return g->trained && s->options.shard == FSDP_OPTIMIZER ? g->padded : 0;
+        return g->trained && fsdp_sums_whole(s) ? g->padded : 0;
+    case LEVELS:
+        return g->trained && s->options.reproducible ? (fsdp_tree_levels(s) - 1) * g->share : 0;
     case LOWS:
         return g->trained && s->plan.split16 ? g->share : 0;
     default:
-        return g->trained && s->options.shard != FSDP_OPTIMIZER ? g->share : 0;
+        return g->trained && (s->options.shard != FSDP_OPTIMIZER || s->options.reproducible) ? g->share : 0;
     }
 }
 
@@ -110,6 +112,23 @@ static nrl_status own_of(fsdp *s, nrl_ctx *ctx, const fsdp_group *g, nrl_tensor 
     return whole ? look(s, ctx, whole, s->rank * g->share, g->share, own) : NRL_OK;
 }
 
+/* The shares that are received, and the levels of the tree. */
+static nrl_status view_tree(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
+{
+    const int n_levels = fsdp_tree_levels(s);
+    nrl_tensor *levels = NULL;
+    g->parts = calloc((size_t)s->n_ranks, sizeof(nrl_tensor *));
+    g->levels = calloc((size_t)n_levels, sizeof(nrl_tensor *));
+    if (!g->parts || !g->levels) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    for (int32_t r = 0; r < s->n_ranks; r++)
+        NRL_TRY(look(s, ctx, g->wire, r * g->share, g->share, &g->parts[r]));
+    NRL_TRY(part_of(s, ctx, p, g, LEVELS, &levels));
+    g->levels[0] = g->grad;
+    for (int i = 1; i < n_levels; i++)
+        NRL_TRY(look(s, ctx, levels, (i - 1) * g->share, g->share, &g->levels[i]));
+    return NRL_OK;
+}
+
 static nrl_status view_group(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
 {
     NRL_TRY(part_of(s, ctx, p, g, g->trained ? SHARDS_TRAINED : SHARDS_FROZEN, &g->shard));
@@ -127,7 +146,7 @@ static nrl_status view_group(fsdp *s, nrl_ctx *ctx, pools *p, fsdp_group *g)
         g->shard = g->work_own; /* WEIGHT of the same dtype and unsharded: MASTER, or HI16, is a range of
                                  * it */
     if (g->trained && !g->grad) g->grad = g->acc_own;
-    return NRL_OK;
+    return g->trained && s->options.reproducible ? view_tree(s, ctx, p, g) : NRL_OK;
 }
 
 static nrl_status view_param(fsdp *s, nrl_ctx *ctx, const fsdp_group *g, fsdp_param *p)
@@ -154,9 +173,12 @@ nrl_status fsdp_bind(void *self, nrl_ctx *ctx)
     fsdp *s = self;
     pools p = {0};
     if (s->idle) return NRL_OK;
+    if (s->plan.train && s->options.reproducible && !nrl_ctx_host_memory(ctx))
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: the norm of sharded gradients is added by the host; expected a "
+                                        "backend whose memory it can read, or parallel: ddp");
     NRL_TRY(make_slots(s, ctx, &s->work_slots, (nrl_dtype)s->plan.compute));
     NRL_TRY(make_slots(s, ctx, &s->acc_slots, NRL_DTYPE_F32));
-    NRL_TRY(make_slots(s, ctx, &s->wire_slots, NRL_DTYPE_BF16));
+    NRL_TRY(make_slots(s, ctx, &s->wire_slots, fsdp_wire_dtype(s)));
     NRL_TRY(make_pools(s, ctx, &p));
     for (int32_t g = 0; g < s->n_groups; g++) {
         NRL_TRY(view_group(s, ctx, &p, &s->groups[g]));
@@ -182,8 +204,12 @@ void fsdp_unbind(void *self, nrl_ctx *ctx)
     if (s->idle) return;
     (void)fsdp_gather_settle(s, ctx);
     (void)fsdp_reduce_settle(s, ctx);
-    for (int32_t g = 0; g < s->n_groups; g++)
+    for (int32_t g = 0; g < s->n_groups; g++) {
         forget(&s->groups[g]);
+        free(s->groups[g].parts);
+        free(s->groups[g].levels);
+        s->groups[g].parts = s->groups[g].levels = NULL;
+    }
     for (int64_t i = s->n_tensors - 1; i >= 0; i--)
         nrl_tensor_free(ctx, s->tensors[i]);
     s->n_tensors = 0;

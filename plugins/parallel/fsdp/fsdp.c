@@ -19,12 +19,22 @@ static const nrl_option fsdp_rows[] = {
     NRL_OPT_INT(fsdp_options, prefetch, "1", 0, 16, "number of units that are gathered ahead of their use"),
     NRL_OPT_ENUM(fsdp_options, reduce_dtype, "f32", "f32|bf16",
                  "dtype of gradients that are exchanged inside a copy; sums over micro-batches are f32"),
+    NRL_OPT_INT(fsdp_options, reproducible, "0", 0, 1024,
+                "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
+                "must divide N, and added in one tree: the same bits on any of these numbers of ranks, and with ddp"),
 };
 
 static nrl_status fsdp_check(const void *options)
 {
+    const fsdp_options *o = options;
     fsdp_units unused;
-    return fsdp_read_units(((const fsdp_options *)options)->units, &unused);
+    if (o->reproducible & (o->reproducible - 1))
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: %lld shards make no binary tree; expected a power of two",
+                        (long long)o->reproducible);
+    if (o->reproducible && o->reduce_dtype)
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: sums of bf16 depend on the number of ranks; expected "
+                                        "reduce_dtype: f32");
+    return fsdp_read_units(o->units, &unused);
 }
 
 static const char *plural(int64_t n)
@@ -91,6 +101,7 @@ static nrl_status fsdp_join(fsdp *s)
     NRL_TRY(shard_size_of(s, all, &size));
     s->n_ranks = size;
     s->n_replicas = all / size;
+    s->n_shards = s->options.reproducible ? (int32_t)s->options.reproducible / all : 1;
     s->axis = fsdp_axis.name;
     if (s->n_replicas > 1) {
         NRL_TRY(nrl_mesh_split(s->mesh, fsdp_axis.name, size, "shard", "replica"));
@@ -176,6 +187,12 @@ static nrl_status fsdp_updated(void *self, nrl_ctx *ctx, int64_t step)
     return s->idle ? copy_masters(s, ctx) : fsdp_gather_again(s, ctx, step == 0);
 }
 
+static int32_t fsdp_shards(const void *options, bool *strided)
+{
+    *strided = true; /* the ranks' shards are a subtree, so that sums wait as slices */
+    return (int32_t)((const fsdp_options *)options)->reproducible;
+}
+
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, fsdp_options, fsdp_rows, "fsdp", "0.1",
                "fully sharded data parallel: parameters, gradients and optimizer states sharded over ranks"),
@@ -191,5 +208,6 @@ static const nrl_parallel table = {
     .leave = fsdp_leave,
     .finish = fsdp_finish,
     .updated = fsdp_updated,
+    .shards = fsdp_shards,
 };
 NRL_EXPORT(table)

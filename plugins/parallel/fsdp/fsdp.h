@@ -8,6 +8,7 @@
  *   units.c   which parameter lies where        slots.c   which groups may share a buffer
  *   plan.c    layouts, bytes, text              bind.c    tensors and views, created once
  *   gather.c  WEIGHT from shards                reduce.c  gradients to slices
+ *   tree.c    the sum of slices in a fixed order
  */
 #ifndef FSDP_H
 #define FSDP_H
@@ -27,6 +28,7 @@ typedef struct {
     const nrl_node *units;
     int64_t prefetch;
     int64_t reduce_dtype; /* 0 f32, 1 bf16 */
+    int64_t reproducible; /* shards of the global batch; 0: one for each rank */
 } fsdp_options;
 
 /* How the model's units are grouped; 0 = not set. */
@@ -62,7 +64,10 @@ typedef struct {
     nrl_tensor *low;             /* [share] LO16; NULL without split16 */
     nrl_tensor *work, *work_own; /* [padded], this rank's [share] of it */
     nrl_tensor *acc, *acc_own;   /* GRAD likewise */
-    nrl_tensor *wire, *wire_own; /* bf16 buffer of the exchange; NULL: acc itself is exchanged */
+    nrl_tensor *wire, *wire_own; /* bf16 buffer of the exchange; NULL: acc itself is exchanged. Reproducible: what is
+                                  * received, f32 */
+    nrl_tensor **parts;          /* reproducible: [R] of wire, [share] each */
+    nrl_tensor **levels;         /* reproducible: [n_levels] [share] of tree.c; level 0 is grad */
     nrl_tensor *grad;            /* [share] GRAD_SHARD, f32 or (train.gradients) bf16 */
 
     fsdp_presence presence; /* state of WEIGHT */
@@ -72,6 +77,7 @@ typedef struct {
     bool final;   /* no further micro-batch of this step adds to GRAD */
     bool replicated;
     int32_t n_added; /* reductions added to GRAD_SHARD in this step */
+    int32_t reduced; /* reproducible: the shard of the batch that is being reduced */
     int64_t wanted;  /* serial of the last prefetch window that included the group */
 } fsdp_group;
 
@@ -94,6 +100,7 @@ typedef struct {
     nrl_mesh *mesh;
     const char *axis; /* the strategy's axis, or "shard" if that axis is split */
     int32_t n_ranks, rank, n_replicas;
+    int32_t n_shards; /* reproducible: shards of the batch on this rank */
     nrl_comm *comm, *replica_comm;
 
     nrl_parallel_plan plan; /* as answered to the core */
@@ -141,6 +148,22 @@ nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
 nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
 nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx);
 nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all reductions, adds nothing */
+
+/* ---- tree.c: only with `reproducible` ---- */
+int fsdp_tree_levels(const fsdp *s); /* slices of a group, GRAD_SHARD included */
+/* What was received of the shard g->reduced is added to the levels. */
+nrl_status fsdp_tree_add(fsdp *s, nrl_ctx *ctx, fsdp_group *g);
+
+/* Whether GRAD is whole for the step, or for a shard of the batch, and reduced once. */
+static inline bool fsdp_sums_whole(const fsdp *s)
+{
+    return s->options.shard == FSDP_OPTIMIZER || s->options.reproducible;
+}
+
+static inline nrl_dtype fsdp_wire_dtype(const fsdp *s)
+{
+    return s->options.reproducible ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
+}
 
 static inline nrl_dtype fsdp_shard_dtype(const fsdp *s, const fsdp_group *g)
 {

@@ -69,8 +69,8 @@ static int64_t taken(const fsdp *s, const fsdp_group *g)
     if (full || fsdp_casts(s, g)) n += g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
     if (s->plan.split16) n += g->share * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
-    return n +
-           (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (s->options.shard == FSDP_OPTIMIZER ? g->padded : g->share);
+    if (s->options.reproducible) return n + 4 * (g->padded + fsdp_tree_levels(s) * g->share);
+    return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (fsdp_sums_whole(s) ? g->padded : g->share);
 }
 
 /* Bytes that the layouts describe, which the core counts itself. */
@@ -95,7 +95,8 @@ static double mib(int64_t bytes)
 static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
 {
     static const char *const modes[] = {"full shard", "gradients and optimizer sharded", "optimizer sharded"};
-    int n = snprintf(s->text, sizeof s->text, "%s over %d ranks", modes[s->options.shard], s->n_ranks);
+    int n = snprintf(s->text, sizeof s->text, "%s over %d rank%s", modes[s->options.shard], s->n_ranks,
+                     s->n_ranks == 1 ? "" : "s");
     size_t used = (size_t)n, room = sizeof s->text - used;
     char *at = s->text + used;
     int32_t slots = s->acc_slots.n + s->wire_slots.n;
@@ -104,6 +105,9 @@ static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
     else
         n = 0;
     n += snprintf(at + n, room - (size_t)n, ", %d units", s->n_runs);
+    if (s->options.reproducible)
+        n += snprintf(at + n, room - (size_t)n, ", %d shards of the batch added in one tree",
+                      (int)s->options.reproducible);
     if (gathered)
         n += snprintf(at + n, room - (size_t)n, "; at most %d gathered, %.1f MiB", s->work_slots.n, mib(gathered));
     if (reduced) snprintf(at + n, room - (size_t)n, "; gradients in %d buffers, %.1f MiB", slots, mib(reduced));
@@ -112,7 +116,7 @@ static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
 static void answer(fsdp *s, nrl_parallel_plan *plan)
 {
     int64_t gathered = slots_bytes(&s->work_slots, (nrl_dtype)plan->compute);
-    int64_t reduced = slots_bytes(&s->acc_slots, NRL_DTYPE_F32) + slots_bytes(&s->wire_slots, NRL_DTYPE_BF16);
+    int64_t reduced = slots_bytes(&s->acc_slots, NRL_DTYPE_F32) + slots_bytes(&s->wire_slots, fsdp_wire_dtype(s));
     plan->gathers_weights = s->options.shard == FSDP_FULL;
     plan->reduces_grads = plan->train;
     plan->buffer_bytes = gathered + reduced;
@@ -136,15 +140,17 @@ static int64_t alignment(uint32_t block)
 /* Unsharded gradients sum micro-batches in f32. */
 static nrl_status refuse_bf16(const fsdp *s)
 {
-    if (!s->plan.bf16_gradients || s->options.shard != FSDP_OPTIMIZER) return NRL_OK;
+    if (!s->plan.bf16_gradients || !fsdp_sums_whole(s)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot keep gradients in bf16: shard: optimizer sums micro-batches in whole fp32 gradients; "
-                    "train.gradients: bf16 needs shard: grads or full");
+                    "cannot keep gradients in bf16: %s sums micro-batches in whole fp32 gradients; "
+                    "train.gradients: bf16 needs shard: grads or full, and no `reproducible`",
+                    s->options.reproducible ? "reproducible" : "shard: optimizer");
 }
 
 /* Nothing to shard: the core binds whole tensors as it does without a strategy. */
 static bool is_idle(const fsdp *s)
 {
+    if (s->plan.train && s->options.reproducible) return false;
     return s->n_ranks == 1 || (!s->plan.train && s->options.shard != FSDP_FULL);
 }
 

@@ -5,7 +5,8 @@
  * unit that uses the group, a reduce_scatter starts. The strategy waits for it when its buffer is
  * needed, or at the end of the step, and then adds this rank's share to GRAD_SHARD. So micro-batches
  * are summed in f32 slices (with train.gradients: bf16 in bf16 slices, rounded once per micro-batch).
- * `shard: optimizer` sums micro-batches in GRAD instead and reduces once. Across replicas, slices are
+ * `shard: optimizer` and `reproducible` sum micro-batches in GRAD instead and reduce once, or once a shard of the
+ * batch. Across replicas, slices are
  * summed once per step, after the last micro-batch.
  */
 #include "fsdp.h"
@@ -33,7 +34,7 @@ static nrl_status fill_untouched(nrl_ctx *ctx, const fsdp_group *g)
 
 static nrl_status replicate(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
-    if (!s->replica_comm || g->replicated) return NRL_OK;
+    if (!s->replica_comm || g->replicated || s->options.reproducible) return NRL_OK;
     nrl_comm_call call = {
         .size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = g->grad, .what = g->replica_text};
     g->replicated = true;
@@ -49,6 +50,10 @@ static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
     if (!g->pending) return NRL_OK;
     g->pending = false;
     NRL_TRY(nrl_work_wait(&g->reducing, ctx));
+    if (s->options.reproducible) {
+        g->n_added++;
+        return fsdp_tree_add(s, ctx, g);
+    }
     if (g->n_added)
         NRL_TRY(nrl_tensor_add(ctx, got, g->grad));
     else if (got != g->grad)
@@ -71,10 +76,13 @@ static nrl_status take_slot(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, int32_t sl
 static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     NRL_TRY(fill_untouched(ctx, g));
-    if (g->wire) {
-        NRL_TRY(take_slot(s, ctx, &s->wire_slots, g->wire_slot, g));
-        NRL_TRY(nrl_tensor_copy(ctx, g->acc, g->wire));
+    if (g->wire) NRL_TRY(take_slot(s, ctx, &s->wire_slots, g->wire_slot, g));
+    if (s->options.reproducible) {
+        nrl_comm_call call = {.size = sizeof call, .send = g->acc, .receive = g->wire, .what = g->reduce_text};
+        g->pending = true;
+        return nrl_comm_all_to_all(s->comm, ctx, &call, &g->reducing);
     }
+    if (g->wire) NRL_TRY(nrl_tensor_copy(ctx, g->acc, g->wire));
     if (g->acc_slot >= 0) bind_acc(g, false);
     g->held = false;
     g->pending = true;
@@ -93,6 +101,8 @@ nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
     const fsdp_uses *uses = &s->uses[v->unit];
     for (int32_t i = 0; i < uses->n; i++) {
         fsdp_group *g = uses->groups[i];
+        /* the last shard of the batch must have been sent */
+        if (g->trained && s->options.reproducible) NRL_TRY(settle(s, ctx, g));
         if (!g->trained || g->acc_slot < 0 || g->held) continue;
         NRL_TRY(take_slot(s, ctx, &s->acc_slots, g->acc_slot, g));
         bind_acc(g, true);
@@ -108,9 +118,12 @@ nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
         fsdp_group *g = uses->groups[i];
         bool final = v->n_final > 0;
         if (!g->trained || g->first_unit != v->unit) continue;
-        if (s->options.shard == FSDP_OPTIMIZER && !final) continue;
+        if (fsdp_sums_whole(s) && !final) continue;
         NRL_TRY(start(s, ctx, g)); /* settles the previous micro-batch */
         g->final = final;
+        g->reduced = v->shard;
+        for (int32_t k = 0; v->shard < s->n_shards - 1 && k < g->n_params; k++)
+            nrl_param_set_grad_is_empty(g->params[k].param, true);
     }
     return NRL_OK;
 }
@@ -119,7 +132,7 @@ nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
 static nrl_status reduce_rest(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     if (g->n_added || g->pending) return NRL_OK;
-    if (g->acc_slot < 0 || g->held) return start(s, ctx, g);
+    if (!s->options.reproducible && (g->acc_slot < 0 || g->held)) return start(s, ctx, g);
     g->n_added = 1;
     return nrl_tensor_fill(ctx, g->grad, 0);
 }

@@ -160,8 +160,8 @@ nrl_status fsdp_assign_slots(fsdp *s)
 {
     if (s->options.shard == FSDP_FULL) NRL_TRY(assign(s, KIND_WORK, &s->work_slots));
     if (!s->plan.train) return NRL_OK;
-    if (s->options.shard != FSDP_OPTIMIZER) NRL_TRY(assign(s, KIND_ACC, &s->acc_slots));
-    return s->options.reduce_dtype ? assign(s, KIND_WIRE, &s->wire_slots) : NRL_OK;
+    if (!fsdp_sums_whole(s)) NRL_TRY(assign(s, KIND_ACC, &s->acc_slots));
+    return s->options.reduce_dtype || s->options.reproducible ? assign(s, KIND_WIRE, &s->wire_slots) : NRL_OK;
 }
 
 void fsdp_free_slots(fsdp_slots *slots)
