@@ -176,6 +176,14 @@ static void part_local(toy *t)
                  LOCAL_STEPS);
 }
 
+/* Only for strategies that fix the shards of a batch. */
+static void part_bits(toy *t)
+{
+    bool strided;
+    if (parallel_shards(t->g, &strided) > 0 && begin(t, &training))
+        toy_step(t, &(toy_course){.step = 1, .n_micro_batches = 3, .fractions = true});
+}
+
 static void part_reference(toy *t)
 {
     if (!begin(t, &(toy_kind){false, NRL_DTYPE_F32})) return;
@@ -198,6 +206,7 @@ static const struct {
     {"skipped", "gradients are the sum over ranks", part_skipped, 2, 2, true},
     {"reference", "a model that is not trained has no gradients", part_reference, 1, 2, true},
     {"average", "between the calls of average MASTER is the mean over ranks", part_average, 2, 3, false},
+    {"bits", "gradients have the same bits on any number of ranks", part_bits, 1, 4, false},
     {"local", "local steps reach one weight on all ranks", part_local, 2, 3, false},
 };
 
@@ -235,7 +244,10 @@ void conformance_parallel(const nrl_parallel *table, const conformance_setup *se
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (int32_t world = parts[i].least; world <= parts[i].most; world++) {
             parallel_group g = {table, setup, table->axis, world, staged};
+            bool strided;
+            int32_t shards = parallel_shards(&g, &strided);
             if (staged && (!parts[i].staged || world == 1)) continue;
+            if (shards > 0 && shards % world) continue;
             bool all = true;
             REPORT_CASE(report, parts[i].rule) all = parallel_run(&g, report, parts[i].name, parts[i].part);
             if (!all) return;

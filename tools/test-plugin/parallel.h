@@ -24,6 +24,7 @@ typedef struct {
     int32_t n_micro_batches; /* 1 .. TOY_MICRO */
     bool recompute;          /* backward actions follow a recompute */
     bool empty_rank;         /* the last rank's micro-batches are empty: run, without gradients */
+    bool fractions;          /* gradients whose sums round: compared bit for bit with those of one rank */
 } toy_course;
 
 /* An action of a later nrl, whose struct is larger: strategies find actions by the stride. */
@@ -59,6 +60,8 @@ typedef struct {
     nrl_action actions[3 * TOY_UNITS * TOY_MICRO];
     int32_t n_actions;
     wide_action wide[3 * TOY_UNITS * TOY_MICRO]; /* the same, as the strategy receives them */
+    int32_t n_shards, shard;                     /* of the batch, on this rank; the current one */
+    bool strided;
     nrl_parallel_plan plan;
     void *self;
     bool bound;
@@ -72,6 +75,8 @@ typedef struct {
     bool train;
     nrl_dtype work;
 } toy_kind;
+/* Shards of a batch that the strategy asks for, as nrl_parallel.shards; 0: one for each rank. */
+int32_t parallel_shards(const parallel_group *g, bool *strided);
 /* Creates a model and a plan; the caller checks the layouts. False: over. */
 bool toy_open(toy *t, const toy_kind *kind);
 /* Lets the strategy bind, then binds the remaining slots, as the core does. */

@@ -77,9 +77,17 @@ static void make_units(toy *t)
     }
 }
 
+int32_t parallel_shards(const parallel_group *g, bool *strided)
+{
+    *strided = false;
+    return g->table->shards && !g->staged ? g->table->shards(g->setup->options, strided) : 0;
+}
+
 bool toy_open(toy *t, const toy_kind *kind)
 {
     const nrl_parallel *s = t->g->table;
+    const int32_t shards = parallel_shards(t->g, &t->strided);
+    t->n_shards = shards > 0 ? shards / t->world : 1;
     t->plan = (nrl_parallel_plan){.size = sizeof t->plan,
                                   .instance = kind->train ? 0 : 1,
                                   .train = kind->train,

@@ -7,6 +7,7 @@
 
 #define RULE_WORK "WEIGHT is whole and current inside an action"
 #define RULE_GRAD "gradients are the sum over ranks"
+#define RULE_BITS "gradients have the same bits on any number of ranks"
 
 bool toy_ok(toy *t, nrl_status st, const char *rule)
 {
@@ -18,9 +19,10 @@ bool toy_ok(toy *t, nrl_status st, const char *rule)
 
 /* ---- gradients ---- */
 
-static bool is_empty(const toy *t, int32_t rank, const toy_course *c)
+/* Gradients are those of batches: one for each rank, or for each shard. */
+static bool is_empty(const toy *t, int32_t batch, const toy_course *c)
 {
-    return c->empty_rank && rank == t->world - 1 && !t->g->staged;
+    return c->empty_rank && batch == t->world * t->n_shards - 1 && !t->g->staged;
 }
 
 static bool gives(const nrl_param *p, int32_t rank)
@@ -30,10 +32,11 @@ static bool gives(const nrl_param *p, int32_t rank)
 }
 
 /* The contribution of one action. */
-static double piece(const nrl_param *p, int64_t i, int64_t step, int32_t rank, int32_t micro_batch, int32_t unit)
+static double piece(const nrl_param *p, int64_t i, const toy_course *c, int32_t batch, int32_t micro_batch,
+                    int32_t unit)
 {
-    uint64_t h = (uint64_t)(p->index * 131 + i * 17 + step * 29 + rank * 11 + micro_batch * 5 + unit) * 2654435761u;
-    return (double)(h >> 7 & 7) - 3;
+    uint64_t h = (uint64_t)(p->index * 131 + i * 17 + c->step * 29 + batch * 11 + micro_batch * 5 + unit) * 2654435761u;
+    return ((double)(h >> 7 & 7) - 3) * (c->fractions ? 1.0 / (double)(1 + (h >> 10 & 1023)) : 1);
 }
 
 static bool unit_has(const toy *t, int u, const nrl_param *p)
@@ -43,28 +46,29 @@ static bool unit_has(const toy *t, int u, const nrl_param *p)
     return false;
 }
 
-static double gradient_of_rank(const toy *t, const nrl_param *p, int64_t i, const toy_course *c, int32_t rank)
+static double gradient_of(const toy *t, const nrl_param *p, int64_t i, const toy_course *c, int32_t batch)
 {
     double sum = 0;
-    if (is_empty(t, rank, c) || !gives(p, rank)) return 0;
+    if (is_empty(t, batch, c) || !gives(p, batch)) return 0;
     for (int u = 0; u < TOY_UNITS; u++)
         for (int32_t m = 0; unit_has(t, u, p) && m < c->n_micro_batches; m++)
-            sum += piece(p, i, c->step, rank, m, u);
+            sum += piece(p, i, c, batch, m, u);
     return sum;
 }
 
 /* Stages share their batches: those of rank 0. */
 static int32_t batches_of(const toy *t)
 {
-    return t->g->staged ? 0 : t->rank;
+    if (t->g->staged) return 0;
+    return t->strided ? t->shard * t->world + t->rank : t->rank * t->n_shards + t->shard;
 }
 
 static double expected(const toy *t, const nrl_param *p, int64_t i, const toy_course *c)
 {
     double sum = 0;
-    if (t->plan.local_steps || t->g->staged) return gradient_of_rank(t, p, i, c, batches_of(t));
-    for (int32_t r = 0; r < t->world; r++)
-        sum += gradient_of_rank(t, p, i, c, r);
+    if (t->plan.local_steps || t->g->staged) return gradient_of(t, p, i, c, batches_of(t));
+    for (int32_t b = 0; b < t->world * t->n_shards; b++)
+        sum += gradient_of(t, p, i, c, b);
     return sum;
 }
 
@@ -78,7 +82,7 @@ static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_action *v, const 
                         t->units[v->unit].name);
     if (!p->grad_is_empty) NRL_TRY(nrl_tensor_fetch(t->compute.ctx, acc, old, p->numel));
     for (int64_t i = 0; i < p->numel; i++)
-        sum[i] = (float)(old[i] + piece(p, i, c->step, batches_of(t), v->micro_batch, v->unit));
+        sum[i] = (float)(old[i] + piece(p, i, c, batches_of(t), v->micro_batch, v->unit));
     p->grad_is_empty = false;
     return tensor_write(t->compute.ctx, acc, sum);
 }
@@ -86,7 +90,7 @@ static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_action *v, const 
 static bool backward(toy *t, const nrl_action *v, const toy_course *c)
 {
     nrl_status st = NRL_OK;
-    for (int32_t k = 0; k < v->n_uses && st == NRL_OK && !is_empty(t, t->rank, c); k++)
+    for (int32_t k = 0; k < v->n_uses && st == NRL_OK && !is_empty(t, batches_of(t), c); k++)
         if (gives(v->uses[k], batches_of(t))) st = add_gradient(t, v->uses[k], v, c);
     return toy_ok(t, st, "GRAD is there in a backward action");
 }
@@ -129,6 +133,7 @@ static void push(toy *t, nrl_pass pass, int32_t unit, int32_t micro_batch, bool 
                       .unit = unit,
                       .micro_batch = micro_batch,
                       .n_uses = t->units[unit].n_uses,
+                      .shard = t->shard,
                       .uses = t->units[unit].uses};
     if (!last) return;
     v->final = t->final[unit];
@@ -214,15 +219,39 @@ static bool check_gradient(toy *t, const nrl_param *p, const toy_course *c)
     return true;
 }
 
+/* Compares with the bits of one rank, which ran first. */
+static bool check_bits(toy *t, const nrl_param *p)
+{
+    static float first[TOY_PARAMS][TOY_LARGEST];
+    int64_t global[TOY_LARGEST], n = toy_local(t, t->rank, p, global);
+    const nrl_tensor *grad = p->slots[NRL_SLOT_GRAD_SHARD];
+    double values[TOY_LARGEST];
+    if (!n) return true;
+    if (!toy_ok(t, nrl_tensor_fetch(t->compute.ctx, grad, values, n), RULE_BITS)) return false;
+    for (int64_t i = 0; i < n; i++) {
+        float *want = &first[p->index][global[i]], found = (float)values[i];
+        if (t->world == 1) *want = found;
+        report_check(t->report, !memcmp(&found, want, sizeof found), RULE_BITS,
+                     "%d ranks, %d shards of the batch: element %lld of '%s' is %.9g, and %.9g on one rank", t->world,
+                     t->world * t->n_shards, (long long)global[i], p->name, (double)found, (double)*want);
+    }
+    return true;
+}
+
 bool toy_step(toy *t, const toy_course *c)
 {
     const nrl_parallel *s = t->g->table;
     for (int i = 0; i < TOY_PARAMS; i++)
         nrl_param_set_grad_is_empty(&t->params[i], t->params[i].trained);
-    if (!walk(t, c, true) || !toy_ok(t, fill_fresh(t), RULE_GRAD)) return false;
+    for (t->shard = 0; t->shard < t->n_shards; t->shard++)
+        if (!walk(t, c, true)) return false;
+    t->shard = 0;
+    if (!toy_ok(t, fill_fresh(t), RULE_GRAD)) return false;
     if (s->finish && !toy_ok(t, s->finish(t->self, t->compute.ctx), "finish succeeds")) return false;
     for (int i = 0; i < TOY_PARAMS; i++)
-        if (t->params[i].trained && !check_gradient(t, &t->params[i], c)) return false;
+        if (t->params[i].trained &&
+            !(c->fractions ? check_bits(t, &t->params[i]) : check_gradient(t, &t->params[i], c)))
+            return false;
     return true;
 }
 

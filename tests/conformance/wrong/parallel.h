@@ -84,6 +84,14 @@ static nrl_status average_finish(void *self, nrl_ctx *ctx)
     return sum(self, ctx, NRL_REDUCE_OP_AVERAGE, true);
 }
 
+/* Adds the shards of a rank one after another, and then the ranks: the order depends on their number. */
+static int32_t four_shards(const void *options, bool *strided)
+{
+    (void)options;
+    *strided = false;
+    return 4;
+}
+
 /* ---- local steps ---- */
 
 static nrl_status alone_plan(void *self, nrl_parallel_plan *plan)
@@ -483,6 +491,8 @@ static const nrl_parallel wrong[] = {
           .updated = right_updated),
     WRONG(average, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan,
           .finish = average_finish, .updated = right_updated),
+    WRONG(ranked, "gradients have the same bits on any number of ranks", .axis = &batch_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = right_updated, .shards = four_shards),
     WRONG(apart, "between the calls of average MASTER is the mean over ranks", .axis = &batch_axis, .plan = alone_plan,
           .finish = local_finish, .updated = right_updated, .average = own_average),
     WRONG(aloof, "local steps reach one weight on all ranks", .axis = &batch_axis, .plan = alone_plan,
