@@ -550,7 +550,8 @@ static void build_base(migration *m, const source_key *qlora, bool is_lora)
         base = n == 8 ? "int8" : n == 4 ? "nf4" : NULL;
     } else if (four && is_true(source_text(m, four))) {
         k = four;
-        base = "nf4";
+        base =
+            strstr(k->path, "quantization_config") ? "fp4" : "nf4"; /* BitsAndBytesConfig's default, and all others' */
     } else if (word) {
         k = word;
         base = words_find(m->a, "4bit=nf4|nf4=nf4|fp4=fp4|8bit=int8|int8=int8", source_text(m, word), &found) ? found
@@ -584,9 +585,14 @@ static void build_pattern(migration *m, const char *name)
     const source_key *first = NULL;
     for (size_t i = 0; i < m->n_keys; i++) {
         const source_key *k = m->keys[i];
+        double x;
         if (!k->slot || strcmp(k->slot, name)) continue;
+        if (!source_number(source_text(m, k), &x)) {
+            write_remark(m, REMARK_LOST, k, "expected a number, found '%.60s'", source_text(m, k));
+            continue;
+        }
         const char *module = strstr(k->path, separator) + strlen(separator);
-        out = arena_printf(m->a, "%s%s%s: %s", out, first ? ", " : "", write_word(m->a, module), source_text(m, k));
+        out = arena_printf(m->a, "%s%s%s: %s", out, first ? ", " : "", write_word(m->a, module), number_word(m, k, x));
         if (!first) first = k;
     }
     if (first)
@@ -665,12 +671,11 @@ static void build_freeze(migration *m, const source_key *kind)
     const char *out = "", *word;
     double n = 2, all = model_number(m, "num_hidden_layers");
     slot_number(m, "freeze_layers", &n);
-    if (!n || fabs(n) > all || all > 4096) {
-        write_remark(m, REMARK_LOST, kind,
-                     all >= 1 ? "freeze_trainable_layers: expected at most %.0f layers"
-                              : "name the layers in train.trainable: config.json of the model is not here, so their "
-                                "number is unknown (%.0f)",
-                     all);
+    if (!(fabs(n) >= 1 && fabs(n) <= all) || all > 4096) {
+        const char *why = arena_printf(m->a, "freeze_trainable_layers: expected at most %.0f layers", all);
+        if (all < 1)
+            why = "name the layers in train.trainable: their number is in config.json of the model, which is not here";
+        write_remark(m, REMARK_LOST, kind, "%s", why);
         return;
     }
     int first = n > 0 ? (int)(all - n) : 0, end = n > 0 ? (int)all : (int)-n;
@@ -1688,6 +1693,9 @@ static void build_saves(migration *m)
     if (k && (strstr(source_text(m, k), "eval_loss") || strstr(source_text(m, k), "val_loss") ||
               strstr(source_text(m, k), "default_loss") || !strcmp(source_text(m, k), "loss")))
         write_line(m, "checkpoint.metric", "eval_loss", "%s", write_source(m, k));
+    else if (!strcmp(m->method, "grpo") && (k || write_has(m, "eval.every")))
+        write_line(m, "checkpoint.metric", "eval_reward", "%s",
+                   k ? write_source(m, k) : "the loss of grpo says little");
     else if (k)
         write_remark(m, REMARK_ASSUMED, k,
                      "checkpoint.metric is eval_loss; `nrl describe checkpoint` and the algorithm name others");
