@@ -58,6 +58,16 @@ for columns in 80 40; do
     done
 done
 
+# Lines of the plan and warnings break at spaces: only a word that is longer than the terminal goes on in its last column.
+for columns in 80 60; do
+    script -qec "stty cols $columns; '$nrl' run run.yaml overwrite=true" typescript >dd 2>&1
+    is "exit code, $columns columns" $? 0
+    "$nrl" run shows.lua $columns >shown.txt || is "what $columns columns show" $? 0
+    is "lines of the plan that wrap, $columns columns" "$(grep -v '/\|^Script' shown.txt | grep -c '~$')" 0
+    is "memory in the plan, $columns columns" "$(grep -c '^memory ' shown.txt)" 1
+done
+is "a line of the plan that goes on" "$(grep -A1 '^memory ' shown.txt | grep -c '^           [^ ]')" 1
+
 # ---- of others ----
 quiet() { is "control characters of $1" "$(grep -c "$escape" "$2")" 0; }
 printf '{"que\\u001b[31mstion": 1}\n' >keys.jsonl

@@ -91,12 +91,17 @@ static bool is_column(const char *name)
 
 /* ---- lines ---- */
 
-enum { USUAL_COLUMNS = 80, LONGEST_LINE = 1 << 20, INDENT = 10 };
+enum { USUAL_COLUMNS = 80, LONGEST_LINE = 1 << 20, INDENT = 10, LABEL = 11, EVENT_INDENT = 4 };
+
+static int columns_of(int file, int or_value)
+{
+    struct winsize size;
+    return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : or_value;
+}
 
 static int terminal_columns(void)
 {
-    struct winsize size;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL_COLUMNS;
+    return columns_of(STDOUT_FILENO, USUAL_COLUMNS);
 }
 
 /* Columns of an ASCII text without its colour escapes. */
@@ -337,6 +342,45 @@ static nrl_status console_write(void *self, const nrl_record *r)
     return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(errno));
 }
 
+/* Prints n bytes of one line that begins in column `used`, broken at spaces where it would be longer than `room`
+ * columns; the further lines are indented. A word that is longer, such as a path, stays whole. */
+static void print_wrapped(FILE *to, const char *line, size_t n, int used, int room, int indent)
+{
+    for (size_t from = 0;;) {
+        size_t cut = n, space = 0;
+        int width = used;
+        for (size_t i = from; i < n && cut == n; i++) {
+            if (line[i] == ' ' && i > from && line[i - 1] != ' ') space = i;
+            width += ((unsigned char)line[i] & 0xc0) != 0x80;
+            if (width > room && space) cut = space;
+        }
+        escape_print(to, line + from, cut - from);
+        from = cut + strspn(line + cut, " ");
+        if (from >= n) return;
+        fprintf(to, "\n%*s", indent, "");
+        used = indent;
+    }
+}
+
+/* "trained    32 steps": the text begins in the column of the plan's texts. */
+static bool has_label(const char *line)
+{
+    return strcspn(line, "\n") > LABEL && !strncmp(line + LABEL - 2, "  ", 2);
+}
+
+static void print_lines(FILE *to, const char *lines, int used, int indent)
+{
+    int room = columns_of(fileno(to), LONGEST_LINE) - 1;
+    for (;;) {
+        size_t n = strcspn(lines, "\n");
+        print_wrapped(to, lines, n, used, room, indent);
+        fputc('\n', to);
+        if (!lines[n]) return;
+        lines += n + 1;
+        used = 0;
+    }
+}
+
 /* Prints a line of its own and redraws the bar below it. Warnings go to stderr, which may be the same terminal. */
 static void console_event(void *self, const nrl_run_event *e)
 {
@@ -349,9 +393,8 @@ static void console_event(void *self, const nrl_run_event *e)
     erase_bar();
     fflush(stdout);
     flockfile(to); /* one piece, whatever its length */
-    if (to == stderr) fputs("warning: ", to);
-    escape_print(to, lines, strlen(lines));
-    fputc('\n', to);
+    int prefix = to == stderr ? fprintf(to, "warning: ") : 0;
+    print_lines(to, lines, prefix, plan || has_label(lines) ? LABEL : EVENT_INDENT);
     fflush(to);
     funlockfile(to);
     nrl_free(plan);
