@@ -186,8 +186,8 @@ void write_remarks(const migration *m)
     }
     size_t n = write_count(m, REMARK_SAME);
     if (n)
-        fprintf(stderr, "%zu key%s without counterpart change no numbers; the config lists them\n", n,
-                n == 1 ? "" : "s");
+        fprintf(stderr, "%zu key%s without counterpart change%s no numbers; the config lists them\n", n,
+                n == 1 ? "" : "s", n == 1 ? "s" : "");
 }
 
 /* ---- JSON ---- */
