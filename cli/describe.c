@@ -317,6 +317,10 @@ static size_t print_options(tables *t, const char *name)
             print_text(t, &t->list[i], row);
             found++;
         }
+    const char *dot = name ? strchr(name, '.') : NULL;
+    for (size_t i = 0; !found && dot && i < t->n; i++) /* lora.base: an option of the core for every adapter */
+        if (!strcmp(t->list[i].name, arena_printf(&t->a, "adapters/%.*s", (int)(dot - name), name)))
+            found = print_options(t, arena_printf(&t->a, "adapter%s", dot));
     if (found || !known) return found;
     printf("%s is not a key of nrl; %s\n\n", name, known); /* what another trainer calls it */
     if (key && strcmp(key, part)) print(t, key, false);

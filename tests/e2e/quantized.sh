@@ -102,4 +102,7 @@ has out "the policy without its adapters"
 has dpo/metrics.jsonl '"loss": 0.693'
 run 2 check config.yaml out=none lora.base=nf3
 has err "lora.base"
+# the option belongs to the core, and is found under the name of each adapter
+run 0 describe lora.base
+has out "full|nf4|fp4|int8"
 exit $failed
