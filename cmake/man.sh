@@ -24,7 +24,8 @@ nrl \\- fine\\-tune language models from a config or a Lua script
 .SH DESCRIPTION
 ROFF
 printf '%s\n' "$help" | verbatim
-verbs=$(printf '%s\n' "$help" | sed -n 's/^  nrl \([a-z][a-z-]*\).*/\1/p' | awk '!seen[$0]++')
+# those with an example, and those that are listed by name alone
+verbs=$(printf '%s\n' "$help" | sed -n 's/^  nrl \([a-z][a-z-]*\).*/\1/p; s/^  and nrl //p' | tr -s ', ' '\n\n' | awk '!seen[$0]++')
 for verb in $verbs; do
     printf '.SH "NRL %s"\n' "$(printf %s "$verb" | tr '[:lower:]' '[:upper:]')"
     "$nrl" help "$verb" | verbatim

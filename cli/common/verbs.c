@@ -150,7 +150,10 @@ const cli_verb cli_verbs[] = {
      "time stamps at each operation, if the config has that many steps. Saves nothing.\n"
      "Values that the machine does not report are unknown; null with --json. `nrl\n"
      "tune` finds the size of micro-batches."},
-    {"tune", "FILE.yaml [key=value ...] [--steps N] [--from N] [--to N] [--json]", "tune configs/sft.yaml", NULL,
+    {"tune",
+     "FILE.yaml [key=value ...] [--steps N] [--from N] [--to N]\n"
+     "           [--json]",
+     "tune configs/sft.yaml", "the largest and the fastest micro-batch",
      "Measures train.micro_batch_tokens: doubles it from --from (default 256) until a\n"
      "size lacks memory, exceeds --to, or holds a whole global batch, then bisects. A\n"
      "size is a process that takes N steps (default 3) as `nrl bench` does, so one\n"
