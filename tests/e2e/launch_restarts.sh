@@ -35,6 +35,8 @@ interrupted() {
         pid=$(pid_of $rank)
         [ -z "$pid" ] || kill -9 "$pid" 2>dd
         await grep -q "^restart $((2 - rank)) of at most 3" err
+        # the rank that is killed next has recorded this restart
+        [ "$name" = script ] || await grep -q "\"restart\": *$((2 - rank))," "$name/restarts.jsonl"
     done
     finished $launcher 0 "a launcher that started its ranks three times"
     values "$name" >found.txt
