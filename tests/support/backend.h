@@ -27,7 +27,10 @@ static inline bool test_backend_table(const char *name, nrl_backend *fill)
     }
     const nrl_plugin *(*entry)(void);
     *(void **)&entry = dlsym(library, "nrl_plugin_entry");
-    if (!entry) return false;
+    if (!entry) {
+        printf("skipped: %s has no nrl_plugin_entry\n", path);
+        return false;
+    }
     const nrl_plugin *p = entry();
     memset(fill, 0, sizeof *fill);
     memcpy(fill, p, p->size < sizeof *fill ? p->size : sizeof *fill);

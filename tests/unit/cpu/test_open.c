@@ -164,10 +164,16 @@ static void an_allocation_beyond_the_address_space_names_ulimit(void **state)
     assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
     little = was;
     little.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE)) + (64 << 20);
-    if (setrlimit(RLIMIT_AS, &little)) skip();
+    if (setrlimit(RLIMIT_AS, &little)) {
+        print_message("skipped: the address space cannot be limited\n");
+        skip();
+    }
     nrl_status st = table.alloc(self, 256 << 20, &memory);
     assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
-    if (st == NRL_OK) skip(); /* the address sanitizer ignores it */
+    if (st == NRL_OK) { /* the address sanitizer ignores it */
+        print_message("skipped: the limit of the address space has no effect\n");
+        skip();
+    }
     assert_int_equal(st, NRL_ERR_MEMORY);
     assert_non_null(strstr(nrl_error_text(), "of address space that ulimit -v allows"));
     table.close(self);

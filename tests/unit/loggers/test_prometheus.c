@@ -70,7 +70,9 @@ static void skip_without_plugin(void)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/lib/nrl/loggers/prometheus.so", getenv("NRL_TEST_BUILD"));
-    if (access(path, F_OK)) skip();
+    if (!access(path, F_OK)) return;
+    print_message("skipped: there is no %s\n", path);
+    skip();
 }
 
 static void a_scrape_reads_the_newest_values_of_all_runs(void **state)
