@@ -1,5 +1,5 @@
 /*
- * moe_logits.c MODEL PLUGINS IDS...: prints the logits of a model for token ids, a row for each id.
+ * logits.c MODEL PLUGINS IDS...: prints the logits of a model for token ids, a row for each id.
  */
 #include <nrl/inference.h>
 #include <stdio.h>
