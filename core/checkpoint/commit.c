@@ -124,7 +124,7 @@ static nrl_status begin(checkpoint_writer *w)
 {
     const char *text;
     if (w->ranks.rank != 0) return message_receive(w, "begin", 0, &text);
-    nrl_status st = make_folder(w);
+    nrl_status st = blame_out(w, make_folder(w));
     if (w->ranks.world == 1) return st;
     text = text_of(w, st);
     nrl_status sent = message_send(w, "begin", st, text);
