@@ -6,7 +6,7 @@
 #include "inference/inference_model.h"
 #include "base/paths.h"
 #include "base/claims.h"
-#include "checkpoint/params.h"
+#include "run/state/params.h"
 #include "config/config.h"
 #include "model/find.h"
 #include "plugin/component.h"

@@ -1,7 +1,7 @@
 /*
  * harness.c - nrl/harness.h: contexts, batches and stores without a run.
  */
-#include "checkpoint/state_io.h"
+#include "run/state/state_io.h"
 #include "mesh/store.h"
 #include "tensor/ctx.h"
 #include "text/serve.h"

@@ -94,42 +94,6 @@ layout_shard layout_shard_of(const nrl_mesh *m, int32_t rank, const nrl_part *pa
     return p;
 }
 
-int64_t layout_numel(const layout_shard *p)
-{
-    return p->flat_end - p->flat_begin;
-}
-
-/* The outermost dimension from which on the box is whole: elements of one index there are one range. */
-static int first_whole(const layout_shard *p)
-{
-    int d = p->n_dims;
-    while (d > 0 && p->begin[d - 1] == 0 && p->end[d - 1] == p->dims[d - 1])
-        d--;
-    return d > 0 ? d - 1 : 0;
-}
-
-bool layout_next(const layout_shard *p, int64_t *at, int64_t *global_begin, int64_t *n)
-{
-    if (*at >= layout_numel(p)) return false;
-    int cut = first_whole(p);
-    int64_t inner = 1, in_box = p->flat_begin + *at;
-    for (int d = cut + 1; d < p->n_dims; d++)
-        inner *= p->dims[d];
-    int64_t range = inner * (p->end[cut] - p->begin[cut]), row = in_box / range, column = in_box % range;
-    int64_t scale = inner * p->dims[cut], global = p->begin[cut] * inner + column;
-    for (int d = cut - 1; d >= 0; d--) {
-        int64_t extent = p->end[d] - p->begin[d];
-        global += (p->begin[d] + row % extent) * scale;
-        row /= extent;
-        scale *= p->dims[d];
-    }
-    *global_begin = global;
-    *n = range - column;
-    if (*n > layout_numel(p) - *at) *n = layout_numel(p) - *at;
-    *at += *n;
-    return true;
-}
-
 typedef layout_shard (*piece_fn)(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
 
 static int64_t sum_on(const nrl_mesh *m, int32_t rank, const nrl_part *part, piece_fn piece_of)
@@ -137,7 +101,7 @@ static int64_t sum_on(const nrl_mesh *m, int32_t rank, const nrl_part *part, pie
     int64_t n = 0;
     for (int k = 0; k < layout_n_boxes(part); k++) {
         layout_shard piece = piece_of(m, rank, part, k);
-        n += layout_numel(&piece);
+        n += piece_numel(&piece);
     }
     return n;
 }
@@ -165,7 +129,7 @@ int64_t layout_whole_numel(const nrl_param *p)
     int64_t n = 0;
     for (int i = 0; i < p->n_parts; i++) {
         layout_shard whole = whole_of(&p->parts[i]);
-        n += layout_numel(&whole);
+        n += piece_numel(&whole);
     }
     return n;
 }

@@ -10,15 +10,9 @@
  */
 #ifndef MESH_LAYOUT_H
 #define MESH_LAYOUT_H
+#include "base/piece.h"
 #include "mesh/mesh.h"
 #include "tensor/param.h"
-
-typedef struct {
-    int n_dims;
-    int64_t dims[NRL_MAX_DIMS];                     /* of the whole part */
-    int64_t begin[NRL_MAX_DIMS], end[NRL_MAX_DIMS]; /* the box */
-    int64_t flat_begin, flat_end;                   /* of the box's elements */
-} layout_shard;
 
 /* If dimension 0 of a part with groups is sharded, a rank holds one box per group, consecutive in memory; otherwise one
  * box. `k` is the index of the box. */
@@ -27,11 +21,6 @@ int layout_n_boxes(const nrl_part *part);
 layout_shard layout_shard_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
 /* The same without flat placements, as operations see it. */
 layout_shard layout_box_of(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k);
-int64_t layout_numel(const layout_shard *p); /* elements of the piece */
-
-/* Iterates over the contiguous ranges of the shard in the order of the whole part, ascending. Start with *at = 0; *at
- * is the number of elements of the shard before the range. Returns false after the last range. */
-bool layout_next(const layout_shard *p, int64_t *at, int64_t *global_begin, int64_t *n);
 
 /* Returns the number of elements of all parts of a parameter on this rank, which its local slots hold in order. */
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p);

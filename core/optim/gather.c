@@ -56,7 +56,7 @@ static nrl_status move_share(const gathering *g, const nrl_part *part, int32_t r
     for (int k = 0; k < layout_n_boxes(part); k++) {
         layout_shard shard = layout_shard_of(g->u->mesh, rank, part, k);
         int64_t at = 0, begin, n;
-        while (layout_next(&shard, &at, &begin, &n)) {
+        while (piece_next(&shard, &at, &begin, &n)) {
             if (r.m == 1 && n == r.n) r.stride = begin - r.begin;
             if (r.m && n == r.n && begin == r.begin + r.m * r.stride) {
                 r.m++;

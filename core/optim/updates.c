@@ -139,7 +139,7 @@ static int64_t held_by(const update_plan *u, const nrl_part *part, int32_t rank)
     int64_t n = 0;
     for (int k = 0; k < layout_n_boxes(part); k++) {
         layout_shard shard = layout_shard_of(u->mesh, rank, part, k);
-        n += layout_numel(&shard);
+        n += piece_numel(&shard);
     }
     return n;
 }
@@ -170,7 +170,7 @@ static bool is_one_range(const update_plan *u, const nrl_part *part, int32_t ran
     layout_shard shard = layout_shard_of(u->mesh, rank, part, 0);
     *begin = *n = 0;
     if (layout_n_boxes(part) > 1) return false;
-    return !layout_next(&shard, &at, begin, n) || at == layout_numel(&shard);
+    return !piece_next(&shard, &at, begin, n) || at == piece_numel(&shard);
 }
 
 /* Whether what `rank` has can be updated there. */
@@ -393,9 +393,9 @@ bool updates_next_piece(const update_plan *u, const update_unit *x, uint32_t k, 
         *piece = (update_piece){.shard = layout_shard_of(u->mesh, rank_of(u), part, box)};
         for (int b = 0; b < box; b++) {
             layout_shard before = layout_shard_of(u->mesh, rank_of(u), part, b);
-            piece->begin += layout_numel(&before);
+            piece->begin += piece_numel(&before);
         }
-        piece->n = layout_numel(&piece->shard);
+        piece->n = piece_numel(&piece->shard);
         return true;
     }
     layout_shard *shard = &piece->shard;

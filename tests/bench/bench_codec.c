@@ -70,7 +70,7 @@ static void add_tensor(checkpoint *c, size_t i)
     check(checkpoint_read(c, i, &whole, values));
     if (strcmp(t->slot, "weight")) return;
     kind *half = kind_named("weight in bf16", 2);
-    convert_from_f32(NRL_DTYPE_BF16, (const float *)values, layout_numel(&whole), grow(half, size / 2));
+    convert_from_f32(NRL_DTYPE_BF16, (const float *)values, piece_numel(&whole), grow(half, size / 2));
 }
 
 static void add_checkpoint(const char *dir)

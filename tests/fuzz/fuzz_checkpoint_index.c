@@ -17,7 +17,7 @@ static void check(const index_entry *e, int64_t end)
         NRL_ASSERT(index_chunk_stored(e, i), <=, CODEC_CHUNK);
         n += index_chunk_numel(e, i);
     }
-    NRL_ASSERT(n, ==, layout_numel(&e->piece));
+    NRL_ASSERT(n, ==, piece_numel(&e->piece));
     NRL_ASSERT(piece_is_sound(&e->piece), ==, true);
 }
 

@@ -28,9 +28,9 @@ static inline void known_element(int64_t i, int64_t salt, size_t width, unsigned
 /* The elements of a shard in its own order; malloc'd. */
 static inline unsigned char *known_piece(const layout_shard *p, int64_t salt, size_t width)
 {
-    int64_t n = layout_numel(p), at = 0, begin, run;
+    int64_t n = piece_numel(p), at = 0, begin, run;
     unsigned char *bytes = malloc((size_t)n * width + 1);
-    for (int64_t done = 0; layout_next(p, &at, &begin, &run); done = at)
+    for (int64_t done = 0; piece_next(p, &at, &begin, &run); done = at)
         for (int64_t i = 0; i < run; i++)
             known_element(begin + i, salt, width, bytes + (size_t)(done + i) * width);
     return bytes;

@@ -117,7 +117,7 @@ int64_t toy_local(const toy *t, int32_t rank, const nrl_param *p, int64_t *globa
     for (int k = 0; k < p->n_parts; k++) {
         layout_shard piece = layout_shard_of(t->mesh, rank, &p->parts[k], 0);
         int64_t at = 0, begin, length, numel = 1;
-        while (layout_next(&piece, &at, &begin, &length))
+        while (piece_next(&piece, &at, &begin, &length))
             for (int64_t i = 0; i < length && n < TOY_LARGEST; i++)
                 global[n++] = before + begin + i;
         for (int d = 0; d < piece.n_dims; d++)

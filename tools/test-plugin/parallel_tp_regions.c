@@ -53,7 +53,7 @@ static int64_t elements(const layers *l, const nrl_param *p, int64_t *global)
     for (int k = 0; k < layout_n_boxes(&p->parts[0]); k++) {
         layout_shard box = layout_box_of(l->t->mesh, nrl_mesh_rank(l->t->mesh), &p->parts[0], k);
         int64_t at = 0, begin, length;
-        while (layout_next(&box, &at, &begin, &length))
+        while (piece_next(&box, &at, &begin, &length))
             for (int64_t i = 0; i < length && n < MOST; i++)
                 global[n++] = begin + i;
     }

@@ -3,7 +3,7 @@
  */
 #include "run/state/state.h"
 #include "checkpoint/index.h"
-#include "checkpoint/state_io.h"
+#include "run/state/state_io.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * progress.c - the numbers of run_progress, one list for both directions, and the types of a checkpoint's nodes.
  */
 #include "run/state/state.h"
-#include "checkpoint/state_io.h"
+#include "run/state/state_io.h"
 #include <math.h>
 #include <string.h>
 

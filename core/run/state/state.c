@@ -5,8 +5,8 @@
  */
 #include "run/state/state.h"
 #include "base/paths.h"
-#include "checkpoint/params.h"
-#include "checkpoint/state_io.h"
+#include "run/state/params.h"
+#include "run/state/state_io.h"
 #include "config/config.h"
 #include "tensor/split16.h"
 #include <float.h>

@@ -58,7 +58,7 @@ void plugins_compare(const trainer *tr, const nrl_node *was,
 /* ---- states of the optimizer ----
  *
  * What an optimizer declared (nrl_optimizer.declare, .state), to a checkpoint and back. Plain
- * states are saved with the parameters (checkpoint/params.h). */
+ * states are saved with the parameters (run/state/params.h). */
 
 int64_t optimizer_state_bytes(const update_plan *u); /* of state tensors that this rank saves */
 /* Adds this rank's states, and the numbers of the instance under the key "optimizer". [step] */

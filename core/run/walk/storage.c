@@ -196,11 +196,11 @@ static bool held_range_next(held_range *r)
             layout_shard shard = r->work ? layout_box_of(r->mesh, r->rank, part, r->box)
                                          : layout_shard_of(r->mesh, r->rank, part, r->box);
             r->local = r->local_before + r->at;
-            if (layout_next(&shard, &r->at, &r->begin, &r->n)) {
+            if (piece_next(&shard, &r->at, &r->begin, &r->n)) {
                 r->begin += r->before;
                 return true;
             }
-            r->local_before += layout_numel(&shard);
+            r->local_before += piece_numel(&shard);
             r->at = 0;
         }
         for (int d = 0; d < part->n_dims; d++)

@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "base/convert.h"
 #include "checkpoint/format.h"
-#include "checkpoint/piece.h"
+#include "base/piece.h"
 #include "run/weights/read_check.h"
 #include <math.h>
 #include <stdio.h>
@@ -121,7 +121,7 @@ nrl_status origin_stream_read(void *user, const nrl_param *p, int64_t begin, int
     int64_t at = 0, i;
     for (int k = 0; k < p->n_parts; k++) {
         layout_shard whole = piece_of_whole(p->parts[k].n_dims, p->parts[k].dims);
-        int64_t end = at + layout_numel(&whole);
+        int64_t end = at + piece_numel(&whole);
         int64_t from = begin > at ? begin : at, to = begin + n < end ? begin + n : end;
         if (from < to) {
             NRL_TRY(find_part(f->c, &p->parts[k], &i));
@@ -138,7 +138,7 @@ static nrl_status stream_matrix(void *user, const char *name, int64_t n, float *
     int64_t i = checkpoint_find_tensor(f->c, name, "weight");
     const checkpoint_tensor *t = i < 0 ? NULL : checkpoint_tensor_at(f->c, (size_t)i);
     const layout_shard whole = t ? piece_of_whole(t->n_dims, t->dims) : (layout_shard){0};
-    if (!t || !convert_known(t->dtype) || layout_numel(&whole) != n)
+    if (!t || !convert_known(t->dtype) || piece_numel(&whole) != n)
         return nrl_fail(NRL_ERR_CORRUPT, "%s: has no matrix '%s' of %lld elements", checkpoint_dir(f->c), name,
                         (long long)n);
     return read_tensor(f, i, 0, n, out);

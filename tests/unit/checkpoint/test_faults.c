@@ -79,7 +79,7 @@ static int64_t salt_of(const char *dir)
 {
     checkpoint *c;
     layout_shard whole = piece_of_whole(2, tensor.dims);
-    size_t size = (size_t)layout_numel(&whole) * 4;
+    size_t size = (size_t)piece_numel(&whole) * 4;
     int64_t salt = -1;
     if (checkpoint_open(dir, &c) != NRL_OK) return -1;
     unsigned char *is = malloc(size);

@@ -2,8 +2,8 @@
  * test_params.c - parameters and states to a checkpoint and back, bit-exact; and nrl_action_*.
  */
 #include "base/json.h"
-#include "checkpoint/params.h"
-#include "checkpoint/state_io.h"
+#include "run/state/params.h"
+#include "run/state/state_io.h"
 #include "support/backend.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /*
  * test_piece.c - shards of tensors compared with a map of every element.
  */
-#include "checkpoint/piece.h"
+#include "base/piece.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -121,7 +121,7 @@ static void shares_make_up_the_piece_and_are_cut_at_grains(void **state)
                 assert_int_equal(share.flat_begin, at);
                 at = share.flat_end;
                 assert_true(at == numel || at % 16 == 0);
-                if (layout_numel(&share) > largest) largest = layout_numel(&share);
+                if (piece_numel(&share) > largest) largest = piece_numel(&share);
             }
             assert_int_equal(at, numel);
             assert_true(largest <= numel / n + 16);

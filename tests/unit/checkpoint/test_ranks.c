@@ -94,7 +94,7 @@ static void *save_rank(void *user)
     for (int64_t i = 0; i < N_TENSORS; i++) {
         layout_shard p = saved(&tensors[i], k);
         bytes[i] = known_piece(&p, i, nrl_dtype_size(tensors[i].dtype));
-        if (layout_numel(&p)) checkpoint_add_tensor(w, &tensors[i], &p, bytes[i]);
+        if (piece_numel(&p)) checkpoint_add_tensor(w, &tensors[i], &p, bytes[i]);
     }
     add_rank_state(w, k);
     if (k->rank == 0) checkpoint_add_node(w, "progress", node_int(&a, k->step));
@@ -149,7 +149,7 @@ static void check_pieces(checkpoint *c, int32_t world, layout_kind kind)
     for (int64_t i = 0; i < N_TENSORS; i++)
         for (int32_t r = 0; r < world; r++) {
             layout_shard p = held(&tensors[i], kind, r, world);
-            size_t width = nrl_dtype_size(tensors[i].dtype), size = (size_t)layout_numel(&p) * width;
+            size_t width = nrl_dtype_size(tensors[i].dtype), size = (size_t)piece_numel(&p) * width;
             unsigned char *expected = known_piece(&p, i, width), *is = malloc(size + 1);
             int64_t at = checkpoint_find_tensor(c, tensors[i].name, tensors[i].slot);
             assert_true(at >= 0);

@@ -3,7 +3,7 @@
  * damaged, compared with a count of every element.
  */
 #include "base/arena.h"
-#include "checkpoint/piece.h"
+#include "base/piece.h"
 #include "checkpoint/tiling.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,10 +71,10 @@ static bool covers(const set *s)
     unsigned char count[MAX_NUMEL] = {0};
     layout_shard whole = piece_of_whole(s->of[0].n_dims, s->of[0].dims);
     for (size_t i = 0; i < s->n; i++)
-        for (int64_t at = 0, begin, n; layout_next(&s->of[i], &at, &begin, &n);)
+        for (int64_t at = 0, begin, n; piece_next(&s->of[i], &at, &begin, &n);)
             for (int64_t k = 0; k < n; k++)
                 count[begin + k]++;
-    for (int64_t i = 0; i < layout_numel(&whole); i++)
+    for (int64_t i = 0; i < piece_numel(&whole); i++)
         if (count[i] != 1) return false;
     return true;
 }

@@ -5,7 +5,7 @@
  */
 #include "support/batch_check.h"
 #include "base/json.h"
-#include "checkpoint/state_io.h"
+#include "run/state/state_io.h"
 #include "support/backend.h"
 #include "support/options.h"
 #include <math.h>

@@ -261,7 +261,7 @@ static inline nrl_status toy_held(toy *t, int p, toy_each each, int step)
     for (int i = 0; i < t->params[p].n_parts; i++) {
         layout_shard piece = layout_shard_of(t->mesh, t->rank, &t->params[p].parts[i], 0);
         int64_t at = 0, begin, n, numel = 1;
-        while (layout_next(&piece, &at, &begin, &n))
+        while (piece_next(&piece, &at, &begin, &n))
             for (int64_t k = 0; k < n; k++)
                 NRL_TRY(each(t, p, local++, before + begin + k, step));
         for (int d = 0; d < piece.n_dims; d++)

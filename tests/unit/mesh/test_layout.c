@@ -33,8 +33,8 @@ static int64_t list_elements(const layout_shard *p, int64_t *list)
 static void check(const layout_shard *p)
 {
     int64_t want[MOST], at = 0, from, length, k = 0, n = list_elements(p, want);
-    assert_int_equal(layout_numel(p), n);
-    while (layout_next(p, &at, &from, &length)) {
+    assert_int_equal(piece_numel(p), n);
+    while (piece_next(p, &at, &from, &length)) {
         assert_true(length > 0);
         for (int64_t i = 0; i < length; i++)
             assert_int_equal(from + i, want[k++]);
@@ -76,9 +76,9 @@ static void a_flat_cut_of_a_whole_tensor_is_one_stretch(void **state)
     (void)state;
     layout_shard p = {.n_dims = 2, .dims = {7, 9}, .end = {7, 9}, .flat_begin = 10, .flat_end = 50};
     int64_t at = 0, from, n;
-    assert_true(layout_next(&p, &at, &from, &n));
+    assert_true(piece_next(&p, &at, &from, &n));
     assert_true(from == 10 && n == 40 && at == 40);
-    assert_false(layout_next(&p, &at, &from, &n));
+    assert_false(piece_next(&p, &at, &from, &n));
 }
 
 static void without_a_mesh_everything_lies_here(void **state)
@@ -102,7 +102,7 @@ static void an_axis_that_one_rank_has_alone_leaves_its_first_range(void **state)
     param_init(&p, &part, "w", 2, dims);
     part.layout = (nrl_layout){.n_placements = 1, .placements = {{"data", NRL_SHARD_FLAT, 2, begin, end}}};
     layout_shard piece = layout_shard_of(NULL, 0, &part, 0);
-    assert_int_equal(layout_numel(&piece), 9);
+    assert_int_equal(piece_numel(&piece), 9);
     assert_false(layout_is_whole(NULL, &p));
 }
 

@@ -25,7 +25,7 @@ int64_t index_n_chunks(int64_t numel, nrl_dtype dtype)
 
 int64_t index_chunk_numel(const index_entry *e, int64_t i)
 {
-    int64_t each = index_chunk_elements(e), left = layout_numel(&e->piece) - i * each;
+    int64_t each = index_chunk_elements(e), left = piece_numel(&e->piece) - i * each;
     return left < each ? left : each;
 }
 
@@ -39,7 +39,7 @@ int64_t index_chunk_stored(const index_entry *e, int64_t i)
 
 int64_t index_entry_bytes(const index_entry *e)
 {
-    return layout_numel(&e->piece) * (int64_t)nrl_dtype_size(e->tensor.dtype);
+    return piece_numel(&e->piece) * (int64_t)nrl_dtype_size(e->tensor.dtype);
 }
 
 int64_t index_entry_stored(const index_entry *e)
@@ -154,7 +154,7 @@ static bool read_piece(const nrl_node *n, index_entry *e)
     layout_shard empty = *p; /* an empty box: checks the dims alone */
     if (!piece_is_sound(&empty)) return false;
     *p = piece_of_whole((int)n_dims, e->tensor.dims);
-    if (__builtin_mul_overflow(layout_numel(p), (int64_t)nrl_dtype_size(e->tensor.dtype), &bytes)) return false;
+    if (__builtin_mul_overflow(piece_numel(p), (int64_t)nrl_dtype_size(e->tensor.dtype), &bytes)) return false;
     if (!nrl_node_find(n, "flat")) return true;
     if (!read_list(nrl_node_find(n, "begin"), n_dims, p->begin) ||
         !read_list(nrl_node_find(n, "end"), n_dims, p->end) || !read_list(nrl_node_find(n, "flat"), 2, flat))
@@ -197,7 +197,7 @@ static bool read_chunks(arena *a, const nrl_node *n, index_entry *e, int64_t *of
     const nrl_node *text = nrl_node_find(n, "chunks");
     const char *digits = nrl_node_string(text, "");
     size_t each = HASH_DIGITS + SIZE_DIGITS * nrl_dtype_size(e->tensor.dtype), size = nrl_node_string_size(text);
-    e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
+    e->n_chunks = index_n_chunks(piece_numel(&e->piece), e->tensor.dtype);
     if (size % each || size / each != (size_t)e->n_chunks) return false;
     if (e->n_chunks && nrl_node_int(nrl_node_find(n, "offset"), -1) != *offset) return false;
     e->chunks = arena_try(a, (size_t)e->n_chunks * sizeof *e->chunks, e->tensor.name);

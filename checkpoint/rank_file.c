@@ -171,7 +171,7 @@ static int rotation_of(const rank_file_entry *f)
 {
     nrl_dtype type = f->entry.tensor.dtype;
     bool is_float = type == NRL_DTYPE_F32 || type == NRL_DTYPE_BF16 || type == NRL_DTYPE_F16 || type == NRL_DTYPE_F64;
-    size_t n = (size_t)layout_numel(&f->entry.piece);
+    size_t n = (size_t)piece_numel(&f->entry.piece);
     return is_float ? codec_rotation(f->host, n, (int)nrl_dtype_size(type)) : 0;
 }
 
@@ -186,7 +186,7 @@ static nrl_status write_all(stream *s, arena *a, manifest_file *out)
         index_entry *e = &f->entries[i].entry;
         e->rotate = rotation_of(&f->entries[i]);
         e->has_digests = f->has_digests;
-        e->n_chunks = index_n_chunks(layout_numel(&e->piece), e->tensor.dtype);
+        e->n_chunks = index_n_chunks(piece_numel(&e->piece), e->tensor.dtype);
         e->chunks = arena_try(a, (size_t)e->n_chunks * sizeof *e->chunks, e->tensor.name);
         if (!e->chunks) return NRL_ERR_MEMORY;
         NRL_TRY(write_entry(s, &f->entries[i]));

@@ -141,7 +141,7 @@ void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, con
 
 nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece, void **room)
 {
-    size_t size = (size_t)layout_numel(piece) * nrl_dtype_size(t->dtype);
+    size_t size = (size_t)piece_numel(piece) * nrl_dtype_size(t->dtype);
     NRL_TRY(staging_take(&w->memory, size, room));
     return writer_add(w, t, piece, *room, true);
 }

@@ -62,7 +62,7 @@ static nrl_status read_wanted(reading *r, const decoder *d, int64_t i)
     piece_meeting m = piece_meet(&have, r->want);
     int64_t from, at, n, width = (int64_t)nrl_dtype_size(r->entry->tensor.dtype);
     if (!piece_next_run(&m, &from, &at, &n)) return NRL_OK;
-    if (n == layout_numel(&have)) {
+    if (n == piece_numel(&have)) {
         atomic_fetch_add(&r->filled, n);
         return read_chunk(r, d, i, r->to + at * width);
     }
@@ -106,7 +106,7 @@ nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_shard *piece, v
         piece_meeting m = piece_meet(&t->shards[k]->piece, piece);
         if (piece_next_run(&m, &at, &there, &n)) NRL_TRY(read_entry(c, t->shards[k], piece, to, &filled));
     }
-    NRL_ASSERT(filled, ==, layout_numel(piece)); /* reader_collect has checked that the shards cover the tensor */
+    NRL_ASSERT(filled, ==, piece_numel(piece)); /* reader_collect has checked that the shards cover the tensor */
     return NRL_OK;
 }
 

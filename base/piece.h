@@ -1,10 +1,24 @@
 /*
- * piece.h - arithmetic on shards of tensors (mesh/layout.h): the elements that two shards have in common, and the share
- * that each rank writes of a shard that several ranks hold. Allocates nothing. [any]
+ * piece.h - shards of tensors and arithmetic on them: their ranges in the whole tensor, the elements that two shards
+ * have in common, and the share that each rank writes of a shard that several ranks hold. Allocates nothing. [any]
+ *
+ * A shard is a box and a range of the box's elements, in its row-major order.
  */
-#ifndef CHECKPOINT_PIECE_H
-#define CHECKPOINT_PIECE_H
-#include "mesh/layout.h"
+#ifndef BASE_PIECE_H
+#define BASE_PIECE_H
+#include <nrl/tensor.h>
+
+typedef struct {
+    int n_dims;
+    int64_t dims[NRL_MAX_DIMS];                     /* of the whole tensor */
+    int64_t begin[NRL_MAX_DIMS], end[NRL_MAX_DIMS]; /* the box */
+    int64_t flat_begin, flat_end;                   /* of the box's elements */
+} layout_shard;
+
+int64_t piece_numel(const layout_shard *p); /* elements of the shard */
+/* Iterates over the contiguous ranges of the shard in the order of the whole tensor, ascending. Start with *at = 0; *at
+ * is the number of elements of the shard before the range. Returns false after the last range. */
+bool piece_next(const layout_shard *p, int64_t *at, int64_t *global_begin, int64_t *n);
 
 layout_shard piece_of_whole(int n_dims, const int64_t *dims);
 bool piece_is_whole(const layout_shard *p);

@@ -12,7 +12,7 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 #include "base/node.h"
-#include "checkpoint/piece.h"
+#include "base/piece.h"
 #include "base/sign.h"
 
 /* A named array. The slot is "weight", the name of an optimizer state ("exp_avg"), or "rank" for state of one rank. */

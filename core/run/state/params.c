@@ -1,7 +1,7 @@
 /*
  * params.c - maps the slots of parameters to the tensors of a checkpoint.
  */
-#include "checkpoint/params.h"
+#include "run/state/params.h"
 #include "checkpoint/index.h"
 #include "tensor/split16.h"
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static nrl_status each_part(place *at, nrl_param *p, nrl_tensor *t, const char *
         for (at->box = 0; at->box < layout_n_boxes(at->part); at->box++) {
             at->piece = piece_on(at, own_rank(at->scope));
             NRL_TRY(action(user, &c, at));
-            at->begin += layout_numel(&at->piece);
+            at->begin += piece_numel(&at->piece);
         }
     }
     return NRL_OK;
@@ -129,10 +129,10 @@ static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at
 {
     checkpoint_writer *w = user;
     layout_shard share = own_share(at);
-    int64_t begin = share.flat_begin - at->piece.flat_begin, n = layout_numel(&share);
+    int64_t begin = share.flat_begin - at->piece.flat_begin, n = piece_numel(&share);
     void *room;
     if (!is_here(at)) return NRL_OK;
-    if (n == 0 && (own_rank(at->scope) > 0 || layout_numel(&at->piece) > 0)) return NRL_OK;
+    if (n == 0 && (own_rank(at->scope) > 0 || piece_numel(&at->piece) > 0)) return NRL_OK;
     if (n == 0 || (nrl_ctx_host_memory(at->ctx) && !at->split)) {
         checkpoint_add_tensor(w, part, &share, n ? host_address(at, begin) : NULL);
         return NRL_OK;
@@ -149,7 +149,7 @@ nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, 
 static nrl_status count_part(void *user, const checkpoint_tensor *part, place *at)
 {
     layout_shard share = own_share(at);
-    *(int64_t *)user += layout_numel(&share) * (int64_t)nrl_dtype_size(part->dtype);
+    *(int64_t *)user += piece_numel(&share) * (int64_t)nrl_dtype_size(part->dtype);
     return NRL_OK;
 }
 
@@ -178,12 +178,12 @@ static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dty
     int64_t width = (int64_t)nrl_dtype_size(dtype), each = WINDOW_BYTES / width;
     void *host = mem_try_grow(NULL, WINDOW_BYTES, checkpoint_tensor_at(c, i)->name);
     nrl_status st = host ? NRL_OK : NRL_ERR_MEMORY;
-    for (int64_t begin = 0; begin < layout_numel(&at->piece) && st == NRL_OK; begin += each) {
+    for (int64_t begin = 0; begin < piece_numel(&at->piece) && st == NRL_OK; begin += each) {
         layout_shard window = at->piece;
         window.flat_begin += begin;
         if (window.flat_end > window.flat_begin + each) window.flat_end = window.flat_begin + each;
         st = checkpoint_read(c, i, &window, host);
-        if (st == NRL_OK) st = write_values(at, begin, layout_numel(&window), host);
+        if (st == NRL_OK) st = write_values(at, begin, piece_numel(&window), host);
     }
     free(host);
     return st;
@@ -210,7 +210,7 @@ static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at
     if (saved->dtype != part->dtype || !is_shaped(saved, part->n_dims, part->dims))
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot, part->name,
                         tensor_describe(saved).text, tensor_describe(part).text);
-    if (layout_numel(&at->piece) == 0) return NRL_OK;
+    if (piece_numel(&at->piece) == 0) return NRL_OK;
     if (at->split || !nrl_ctx_host_memory(at->ctx)) return load_windows(c, (size_t)i, at, part->dtype);
     return checkpoint_read(c, (size_t)i, &at->piece, host_address(at, 0));
 }

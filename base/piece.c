@@ -1,7 +1,7 @@
 /*
  * piece.c - counts, divides and intersects shards.
  */
-#include "checkpoint/piece.h"
+#include "base/piece.h"
 #include <string.h>
 
 layout_shard piece_of_whole(int n_dims, const int64_t *dims)
@@ -12,6 +12,42 @@ layout_shard piece_of_whole(int n_dims, const int64_t *dims)
         p.flat_end *= dims[d];
     }
     return p;
+}
+
+int64_t piece_numel(const layout_shard *p)
+{
+    return p->flat_end - p->flat_begin;
+}
+
+/* The outermost dimension from which on the box is whole: elements of one index there are one range. */
+static int first_whole(const layout_shard *p)
+{
+    int d = p->n_dims;
+    while (d > 0 && p->begin[d - 1] == 0 && p->end[d - 1] == p->dims[d - 1])
+        d--;
+    return d > 0 ? d - 1 : 0;
+}
+
+bool piece_next(const layout_shard *p, int64_t *at, int64_t *global_begin, int64_t *n)
+{
+    if (*at >= piece_numel(p)) return false;
+    int cut = first_whole(p);
+    int64_t inner = 1, in_box = p->flat_begin + *at;
+    for (int d = cut + 1; d < p->n_dims; d++)
+        inner *= p->dims[d];
+    int64_t range = inner * (p->end[cut] - p->begin[cut]), row = in_box / range, column = in_box % range;
+    int64_t scale = inner * p->dims[cut], global = p->begin[cut] * inner + column;
+    for (int d = cut - 1; d >= 0; d--) {
+        int64_t extent = p->end[d] - p->begin[d];
+        global += (p->begin[d] + row % extent) * scale;
+        row /= extent;
+        scale *= p->dims[d];
+    }
+    *global_begin = global;
+    *n = range - column;
+    if (*n > piece_numel(p) - *at) *n = piece_numel(p) - *at;
+    *at += *n;
+    return true;
 }
 
 bool piece_is_same(const layout_shard *a, const layout_shard *b)
@@ -41,7 +77,7 @@ bool piece_is_sound(const layout_shard *p)
 
 layout_shard piece_share(const layout_shard *p, int32_t i, int32_t n, int64_t grain)
 {
-    int64_t numel = layout_numel(p), units = (numel + grain - 1) / grain;
+    int64_t numel = piece_numel(p), units = (numel + grain - 1) / grain;
     layout_shard share = *p;
     int64_t begin = units * i / n * grain, end = units * (i + 1) / n * grain;
     share.flat_begin = p->flat_begin + (begin < numel ? begin : numel);
@@ -52,12 +88,12 @@ layout_shard piece_share(const layout_shard *p, int32_t i, int32_t n, int64_t gr
 int64_t piece_below(const layout_shard *p, int64_t global)
 {
     int64_t count = 0, whole = 1, box = 1;
-    if (layout_numel(p) <= 0 || global <= 0) return 0;
+    if (piece_numel(p) <= 0 || global <= 0) return 0;
     for (int d = 0; d < p->n_dims; d++) {
         whole *= p->dims[d];
         box *= p->end[d] - p->begin[d];
     }
-    if (global >= whole) return layout_numel(p);
+    if (global >= whole) return piece_numel(p);
     for (int d = 0; d < p->n_dims; d++) {
         whole /= p->dims[d];
         box /= p->end[d] - p->begin[d];
@@ -68,7 +104,7 @@ int64_t piece_below(const layout_shard *p, int64_t global)
         count += (x - p->begin[d]) * box;
     }
     count -= p->flat_begin;
-    return count < 0 ? 0 : count > layout_numel(p) ? layout_numel(p) : count;
+    return count < 0 ? 0 : count > piece_numel(p) ? piece_numel(p) : count;
 }
 
 piece_meeting piece_meet(const layout_shard *a, const layout_shard *b)
@@ -80,13 +116,13 @@ piece_meeting piece_meet(const layout_shard *a, const layout_shard *b)
 static bool seek(const layout_shard *p, int64_t global, int64_t *next, int64_t *begin, int64_t *n)
 {
     *next = piece_below(p, global);
-    return layout_next(p, next, begin, n);
+    return piece_next(p, next, begin, n);
 }
 
 bool piece_next_run(piece_meeting *m, int64_t *a_at, int64_t *b_at, int64_t *n)
 {
-    if (!m->a_n && !layout_next(m->a, &m->a_next, &m->a_begin, &m->a_n)) return false;
-    if (!m->b_n && !layout_next(m->b, &m->b_next, &m->b_begin, &m->b_n)) return false;
+    if (!m->a_n && !piece_next(m->a, &m->a_next, &m->a_begin, &m->a_n)) return false;
+    if (!m->b_n && !piece_next(m->b, &m->b_next, &m->b_begin, &m->b_n)) return false;
     while (m->a_begin + m->a_n <= m->b_begin || m->b_begin + m->b_n <= m->a_begin) {
         bool behind = m->a_begin < m->b_begin; /* a is behind b: advance a to b, or else b to a */
         if (behind && !seek(m->a, m->b_begin, &m->a_next, &m->a_begin, &m->a_n)) return false;

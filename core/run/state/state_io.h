@@ -2,8 +2,8 @@
  * state_io.h - the state serializer behind nrl_state_io_*: saves values into a map of a checkpoint or restores them
  * from it. Tensors need the writer or the open checkpoint in addition.
  */
-#ifndef CHECKPOINT_STATE_IO_H
-#define CHECKPOINT_STATE_IO_H
+#ifndef RUN_STATE_IO_H
+#define RUN_STATE_IO_H
 #include "checkpoint/checkpoint.h"
 #include <nrl/algorithm.h>
 

@@ -7,7 +7,7 @@
  */
 #include "checkpoint/tiling.h"
 #include "base/arena.h"
-#include "checkpoint/piece.h"
+#include "base/piece.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,10 +105,10 @@ nrl_status tiling_check(const layout_shard **shards, size_t n, bool *exact)
 {
     size_t n_held = 0, n_boxes = 0;
     for (size_t i = 0; i < n; i++)
-        if (layout_numel(shards[i]) > 0) shards[n_held++] = shards[i];
+        if (piece_numel(shards[i]) > 0) shards[n_held++] = shards[i];
     if (!n_held) { /* correct for a tensor without elements */
         layout_shard whole = n ? piece_of_whole(shards[0]->n_dims, shards[0]->dims) : (layout_shard){.flat_end = 1};
-        *exact = layout_numel(&whole) == 0;
+        *exact = piece_numel(&whole) == 0;
         return NRL_OK;
     }
     *exact = false;

@@ -2,9 +2,10 @@
  * params.h - saves the parameters and optimizer states of a model under the names of their parts, and loads them.
  * Everything goes through slots and layouts, so any number of ranks can save and any other number can load.
  */
-#ifndef CHECKPOINT_PARAMS_H
-#define CHECKPOINT_PARAMS_H
+#ifndef RUN_PARAMS_H
+#define RUN_PARAMS_H
 #include "checkpoint/checkpoint.h"
+#include "mesh/layout.h"
 #include "model/model.h"
 
 /* Which ranks save, and what of the model they save. */

@@ -2,7 +2,7 @@
  * state_io.c - saves the named numbers of a plugin as lists and restores them exactly; saves its tensors as entries of
  * slot "rank".
  */
-#include "checkpoint/state_io.h"
+#include "run/state/state_io.h"
 #include "checkpoint/format.h"
 #include "tensor/ctx.h"
 #include <math.h>
