@@ -7,6 +7,7 @@
 #include "data/assemble.h"
 #include "inference/scheduler.h"
 #include "mesh/mesh.h"
+#include "run/step/batches.h"
 #include "run/step/ranks.h"
 #include <math.h>
 #include <stddef.h>

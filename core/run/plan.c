@@ -151,9 +151,8 @@ static void plan_ranks(arena *a, nrl_node *plan, const session *se)
 }
 
 /* Bytes of a rank. Returns those that a step needs, as far as they are known. */
-static int64_t plan_memory(arena *a, nrl_node *plan, const trainer *tr)
+static int64_t plan_memory(arena *a, nrl_node *plan, const session *se)
 {
-    const session *se = tr->session;
     const storage *s = &se->storage;
     const config_train *t = &se->config.train;
     const config_checkpoint *c = &se->config.checkpoint;
@@ -169,7 +168,7 @@ static int64_t plan_memory(arena *a, nrl_node *plan, const trainer *tr)
         PLAN_SECTION(a, plan, "memory", {"total", total}, {"weights", s->work_bytes}, {"masters", s->master_bytes},
                      {"gradients", s->gradient_bytes}, {"optimizer", s->state_bytes}, {"strategy", buffers},
                      {"offloaded", offloaded}, {"parameters", plan_held_by(se, se->strategy.index)},
-                     {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(tr) : 0},
+                     {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(se) : 0},
                      {"logits", t->micro_batch || logits > kept ? kept : logits});
     if (se->estimate.known) {
         node_append_int(a, map, "micro_batch", se->estimate.bytes);
@@ -245,7 +244,7 @@ void run_tell_plan(run *r)
     free(sample);
     plan_train(a, plan, se);
     plan_ranks(a, plan, se);
-    int64_t bytes = plan_memory(a, plan, &r->trainer);
+    int64_t bytes = plan_memory(a, plan, se);
     plan_backend(a, plan, se);
     telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_PLAN, .plan = plan});
     plan_warn(se, bytes);

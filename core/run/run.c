@@ -14,24 +14,51 @@
 
 enum { SAMPLE_METRICS = 8 }; /* of eval.samples, at most */
 
+/* The parts that are not there yet are opened before the trainer is ready. */
+static void open_trainer(run *r)
+{
+    session *se = &r->session;
+    const trainer_parts parts = {.work = &se->work,
+                                 .updates = &se->updates,
+                                 .mesh = se->mesh,
+                                 .shards = &se->shards,
+                                 .device = &se->device.info,
+                                 .config = &se->config.train,
+                                 .reference_options = &se->reference_options,
+                                 .metrics = &se->metrics,
+                                 .compute = session_compute(se),
+                                 .clip_norm = se->optimizer_options.clip_norm,
+                                 .debug_every = se->config.debug_every,
+                                 .signal = se->env.signal,
+                                 .hooks = se->hooks,
+                                 .telemetry = se->telemetry};
+    trainer_open(&r->trainer, &parts);
+}
+
+static nrl_status open_schedule(run *r)
+{
+    const session *se = &r->session;
+    nrl_status st = schedule_open(&r->trainer.schedule, se->schedule, se->schedule_options, se->optimizer_options.lr,
+                                  se->total_steps);
+    if (st != NRL_OK) nrl_add_context("%s: schedule", nrl_node_place(se->config.schedule.at));
+    return st;
+}
+
 static nrl_status open_all(run *r)
 {
     session *se = &r->session;
     const char *base_key;
     NRL_TRY(session_open_plugins(se));
-    trainer_open(&r->trainer, se);
-    saver_open(&r->saver, &r->trainer);
     NRL_TRY(session_open_mesh(se));
     NRL_TRY(session_open_keys(se));
     NRL_TRY(session_open_model(se));
     NRL_TRY(session_open_inputs(se));
     NRL_TRY(identity_check_files(se));
     NRL_TRY(session_open_metrics(se));
-    metrics_open(&r->trainer.metrics, &se->metrics, se->shards.n, &se->memory);
-    metrics_open(&r->trainer.unrecorded, &se->metrics, se->shards.n, &se->memory);
+    open_trainer(r);
+    saver_open(&r->saver, se, &r->trainer);
     r->evaluator = (evaluator){.session = se, .memory = &se->memory};
     metrics_open(&r->evaluator.metrics, &se->metrics, se->shards.n, &se->memory);
-    values_open(&r->trainer.values, se->metrics.n + NRL_MAX_MODEL_TERMS, &se->memory);
     values_open(&r->evaluator.values,
                 (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1) + SAMPLE_METRICS,
                 &se->memory);
@@ -39,7 +66,7 @@ static nrl_status open_all(run *r)
     metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
     NRL_TRY(session_heed_signal(se));
-    NRL_TRY(trainer_open_schedule(&r->trainer));
+    NRL_TRY(open_schedule(r));
     if (se->env.check_only) {
         NRL_TRY(session_look_at_reference(se));
         NRL_TRY(session_plan_storage(se));
@@ -49,9 +76,9 @@ static nrl_status open_all(run *r)
         return NRL_OK;
     }
     NRL_TRY(session_open_device(se));
-    if (!se->env.evaluate_only) NRL_TRY(trainer_open_slices(&r->trainer));
     NRL_TRY(session_heed_signal(se));
     NRL_TRY(session_open_reference(se));
+    if (!se->env.evaluate_only) NRL_TRY(trainer_ready(&r->trainer, se->reference));
     if (se->env.no_output) return saver_resume_weights(&r->saver);
     NRL_TRY(session_heed_signal(se)); /* from here on the folder of the run is written */
     if (session_is_rank0(se)) NRL_TRY(out_claim(se));

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "run/infer/export.h"
 #include "run/internal.h"
+#include "run/step/batches.h"
 #include "run/step/ranks.h"
 #include <math.h>
 #include <signal.h>
@@ -44,6 +45,49 @@ static nrl_status evaluate_due(run *r)
     return hooks_emit(&r->hooks, INSIDE_EVAL_HOOK, &e);
 }
 
+/* A rank lacked memory: nothing has changed, and the step is repeated with smaller micro-batches. */
+static nrl_status shrink_step(run *r)
+{
+    session *se = &r->session;
+    const char *problem = r->trainer.problem;
+    NRL_TRY(ctx_set_batch(se->ctx, NULL));
+    ctx_trim(se->ctx);
+    nrl_status st = session_shrink_micro_batches(se);
+    if (st != NRL_OK) nrl_add_context("%s", problem ? problem : "another rank lacks memory");
+    if (st == NRL_OK && problem)
+        nrl_warn("step %lld is repeated with micro-batches of %lld: %s\nhint: set train.micro_batch_tokens (or "
+                 "micro_batch) to that; later steps keep it, a resumed run begins with the config's",
+                 (long long)r->trainer.progress.step + 1, (long long)se->micro_batch_size, problem);
+    return st;
+}
+
+/* One step on the next batches, or on those that the algorithm generates from them. */
+static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
+{
+    session *se = &r->session;
+    const int64_t step = r->trainer.progress.step;
+    const session_data *source = se->later.loader ? &se->later : &se->train;
+    data_step data;
+    step_input in = {
+        .data = &data, .began = clock_seconds(), .data_seconds = -data_loader_wait_seconds(source->loader)};
+    if (se->env.step) *se->env.step = step + 1;
+    ctx_phase_set(se->ctx, NRL_PHASE_DATA);
+    NRL_TRY(data_loader_step(source->loader, step - se->later_begin, &data));
+    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    in.data_seconds += data_loader_wait_seconds(source->loader);
+    nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = step, .trains = true};
+    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY && !se->shards.fixed;
+    nrl_status st = rollout_begin(&rollout);
+    if (st != NRL_OK) nrl_add_context("step %lld", (long long)step + 1);
+    if (st == NRL_OK) st = trainer_step(&r->trainer, &in, e, done);
+    rollout_end(&rollout);
+    ctx_retry_of(se->ctx)->allowed = false;
+    NRL_TRY(st);
+    if (!r->trainer.lacked) return NRL_OK;
+    NRL_TRY(shrink_step(r));
+    return take_step(r, e, done);
+}
+
 static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
 {
     *done = r->trainer.progress.step >= r->session.total_steps;
@@ -51,7 +95,7 @@ static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
     /* What a profile counts as a step. A callback may begin or end one. */
     NRL_TRY(ctx_profile_step(r->session.ctx, true));
     saver_begin_step(&r->saver);
-    NRL_TRY(trainer_step(&r->trainer, e, done));
+    NRL_TRY(take_step(r, e, done));
     if (!*done && r->session.env.services) NRL_TRY(r->session.env.services->measure(r, e));
     if (!*done) telemetry_record(&r->telemetry, NRL_RECORD_TRAIN, e->step, eta(r, e), e->values, e->n_values, NULL, 0);
     if (!*done) NRL_TRY(hooks_emit(&r->hooks, INSIDE_STEP_HOOK, e));

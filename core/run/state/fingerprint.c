@@ -29,26 +29,26 @@ static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
     return list;
 }
 
-nrl_node *fingerprint_node(arena *a, const trainer *tr)
+nrl_node *fingerprint_node(arena *a, const session *se)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "data", data_node(a, tr->session->train.set, false));
-    node_append(a, map, "data plugins", data_node(a, tr->session->train.set, true));
-    put_text(a, map, "template", tr->session->chat ? tr->session->chat->hash : NULL);
-    put_text(a, map, "template plugin", tr->session->chat ? tr->session->chat->plugin : NULL);
-    put_text(a, map, "reference", tr->session->reference_key);
-    put_text(a, map, "tokenizer", tr->session->tokenizer ? tr->session->tokenizer->info.hash : NULL);
-    put_text(a, map, "tokenizer plugin", tr->session->tokenizer ? tr->session->tokenizer->plugin : NULL);
-    put_text(a, map, "script", tr->session->env.script_hash);
-    node_append_int(a, map, "total_steps", tr->session->total_steps);
-    if (tr->session->shards.fixed) /* what else the bits depend on */
+    node_append(a, map, "data", data_node(a, se->train.set, false));
+    node_append(a, map, "data plugins", data_node(a, se->train.set, true));
+    put_text(a, map, "template", se->chat ? se->chat->hash : NULL);
+    put_text(a, map, "template plugin", se->chat ? se->chat->plugin : NULL);
+    put_text(a, map, "reference", se->reference_key);
+    put_text(a, map, "tokenizer", se->tokenizer ? se->tokenizer->info.hash : NULL);
+    put_text(a, map, "tokenizer plugin", se->tokenizer ? se->tokenizer->plugin : NULL);
+    put_text(a, map, "script", se->env.script_hash);
+    node_append_int(a, map, "total_steps", se->total_steps);
+    if (se->shards.fixed) /* what else the bits depend on */
         put_text(a, map, "reproducible",
-                 arena_printf(a, "%d shards, %d threads", tr->session->shards.n * mesh_n_batches(tr->session->mesh),
-                              (int)tr->session->device.info.n_threads));
-    if (!tr->session->model->adapters) return map;
-    put_text(a, map, "base", tr->session->base_key);
-    node_append(a, map, tr->session->model->adapters->table->plugin.name,
-                node_without(a, tr->session->model->adapters->settings, "adapter"));
+                 arena_printf(a, "%d shards, %d threads", se->shards.n * mesh_n_batches(se->mesh),
+                              (int)se->device.info.n_threads));
+    if (!se->model->adapters) return map;
+    put_text(a, map, "base", se->base_key);
+    node_append(a, map, se->model->adapters->table->plugin.name,
+                node_without(a, se->model->adapters->settings, "adapter"));
     return map;
 }
 
@@ -67,9 +67,8 @@ static void plugins_add_readers(arena *a, const session *se, nrl_node *map, cons
         plugins_add(a, se, map, dataset_part_at(d, i).reader);
 }
 
-nrl_node *plugins_node(arena *a, const trainer *tr)
+nrl_node *plugins_node(arena *a, const session *se)
 {
-    const session *se = tr->session;
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     if (!se->algorithm_is_script) plugins_add(a, se, map, &se->algorithm->plugin);
     plugins_add(a, se, map, &se->optimizer->plugin);
@@ -105,12 +104,12 @@ static bool plugins_is_own(const session *se, const char *key)
     return plugin_is_own(se->host, plugin_kind_by_name(folder)->kind, slash + 1);
 }
 
-void plugins_compare(const trainer *tr, const nrl_node *was,
+void plugins_compare(const session *se, const nrl_node *was,
                      void (*tell)(void *user, const char *plugin, const nrl_node *was, const nrl_node *is), void *user)
 {
     arena a = {0};
     buffer lines = {0};
-    const nrl_node *is = plugins_node(&a, tr);
+    const nrl_node *is = plugins_node(&a, se);
     for (size_t i = 0; i < nrl_node_size(is); i++) {
         const char *key = nrl_node_key(is, i);
         const nrl_node *old = nrl_node_find(was, key), *new = nrl_node_at(is, i);
@@ -120,10 +119,10 @@ void plugins_compare(const trainer *tr, const nrl_node *was,
         bool same_version = n == strcspn(then, ",") && !strncmp(then, now, n);
         if (!plugins_are_compatible(then, now))
             tell(user, arena_printf(&a, "plugin %s", key), old, new);
-        else if (!same_version || !plugins_is_own(tr->session, key))
+        else if (!same_version || !plugins_is_own(se, key))
             buffer_print(&lines, "\n  %s: was %s, is now %s", key, then, now);
     }
-    if (lines.size && session_is_rank0(tr->session))
+    if (lines.size && session_is_rank0(se))
         nrl_warn("the checkpoint was written with other builds of these plugins:%s", lines.text);
     buffer_free(&lines);
     arena_free(&a);
@@ -181,43 +180,42 @@ static void tell_of_model(void *user, const char *key, const nrl_node *was, cons
 }
 
 /* A schedule that does not depend on the number of steps, or no longer, lets that change. */
-static nrl_status compare_rates(const trainer *tr, const checkpoint *c, differences *d)
+static nrl_status compare_rates(const session *se, const schedule *rates, const checkpoint *c, differences *d)
 {
-    int64_t done = checkpoint_step(c), is = tr->session->total_steps;
+    int64_t done = checkpoint_step(c), is = se->total_steps;
     int64_t was = nrl_node_int(nrl_node_find(checkpoint_node(c, "fingerprints"), "total_steps"), is);
     schedule before = {0};
     if (was == is || was < 1) return NRL_OK;
-    nrl_status st = schedule_open(&before, tr->session->schedule, tr->session->schedule_options,
-                                  tr->session->optimizer_options.lr, was);
+    nrl_status st = schedule_open(&before, se->schedule, se->schedule_options, se->optimizer_options.lr, was);
     for (int64_t s = done; s < is && st == NRL_OK; s++) {
         double old, new = 0;
         st = schedule_rate(&before, s, &old);
-        if (st == NRL_OK) st = schedule_rate(&tr->schedule, s, &new);
+        if (st == NRL_OK) st = schedule_rate(rates, s, &new);
         if (st != NRL_OK || old == new) continue;
         buffer_print(
             &d->lines,
             "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
             "it gave %.3g",
-            tr->session->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
-            tr->session->config.schedule.name, (long long)s + 1, new, old);
+            se->config.train.steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
+            se->config.schedule.name, (long long)s + 1, new, old);
         break;
     }
     schedule_close(&before);
     return st;
 }
 
-nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)
+nrl_status fingerprint_check(const session *se, const schedule *rates, const checkpoint *c)
 {
     differences d = {.prefix = ""};
     arena a = {0};
     const char **adapters, *section;
-    size_t n = plugin_names(tr->session->host, &a, NRL_KIND_ADAPTER, &adapters);
+    size_t n = plugin_names(se->host, &a, NRL_KIND_ADAPTER, &adapters);
     const nrl_node *was = config_fold_adapter(&a, NULL, adapters, n, checkpoint_node(c, "config"), &section);
-    config_compare(was, node_as_written(&a, tr->session->config.resolved), tr->session->tree, tell, &d);
+    config_compare(was, node_as_written(&a, se->config.resolved), se->tree, tell, &d);
     arena_free(&a);
-    nrl_status st = compare_rates(tr, c, &d);
+    nrl_status st = compare_rates(se, rates, c, &d);
     /* Hashes of what the run has now; a checkpoint may hold more, of an earlier version of nrl. */
-    const nrl_node *is = fingerprint_node(&a, tr);
+    const nrl_node *is = fingerprint_node(&a, se);
     for (size_t i = 0; i < nrl_node_size(is); i++) {
         const char *key = nrl_node_key(is, i);
         if (strcmp(key, "total_steps"))
@@ -225,17 +223,17 @@ nrl_status fingerprint_check(const trainer *tr, const checkpoint *c)
                                  &d);
     }
     arena_free(&a);
-    plugins_compare(tr, checkpoint_node(c, "plugins"), tell, &d);
+    plugins_compare(se, checkpoint_node(c, "plugins"), tell, &d);
     d.prefix = "config.json: ";
-    config_compare_trees("", checkpoint_node(c, "model"), tr->session->model->config, tell_of_model, &d);
-    if (st == NRL_OK && d.lines.size && tr->session->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
+    config_compare_trees("", checkpoint_node(c, "model"), se->model->config, tell_of_model, &d);
+    if (st == NRL_OK && d.lines.size && se->config.checkpoint.mismatch == CONFIG_ON_ERROR_STOP)
         st = nrl_fail(
             NRL_ERR_CONFIG,
             "the checkpoint was written by a run with other settings:%s\n"
             "hint: checkpoint.mismatch=warn goes on with those of now, another `out` starts afresh, model.path takes "
             "the weights alone; `nrl describe` names what is compared",
             d.lines.text);
-    else if (st == NRL_OK && d.lines.size && session_is_rank0(tr->session))
+    else if (st == NRL_OK && d.lines.size && session_is_rank0(se))
         nrl_warn("the checkpoint was written by a run with other settings:%s", d.lines.text);
     buffer_free(&d.lines);
     return st;

@@ -58,9 +58,9 @@ static nrl_status open_writer(saver *sv)
     return sv->writer ? NRL_OK : checkpoint_writer_open(&o, &sv->writer);
 }
 
-void saver_open(saver *sv, trainer *tr)
+void saver_open(saver *sv, session *se, trainer *tr)
 {
-    *sv = (saver){.session = tr->session, .trainer = tr, .last_saved = -1, .last_save_time = clock_seconds()};
+    *sv = (saver){.session = se, .trainer = tr, .last_saved = -1, .last_save_time = clock_seconds()};
 }
 
 void saver_close(saver *sv)
@@ -75,7 +75,7 @@ nrl_status saver_prepare(saver *sv)
     const config_checkpoint *c = &sv->session->config.checkpoint;
     if (!c->every && c->every_minutes <= 0 && c->export != CONFIG_EXPORT_BEST) return NRL_OK;
     NRL_TRY(open_writer(sv));
-    nrl_status st = checkpoint_prepare(sv->writer, state_bytes(sv->trainer), c->save_at_start);
+    nrl_status st = checkpoint_prepare(sv->writer, state_bytes(sv->session), c->save_at_start);
     if (st != NRL_OK)
         nrl_add_context("a trial save before the first step (checkpoint.save_at_start)");
     else
@@ -166,7 +166,7 @@ static nrl_status start(saver *sv)
     double begun = clock_seconds();
     checkpoint_begin(sv->writer, sv->trainer->progress.step);
     nrl_status st = strategy_average_begin(&se->strategy, se->ctx);
-    if (st == NRL_OK) st = state_add(sv->trainer, &a, sv->writer);
+    if (st == NRL_OK) st = state_add(se, sv->trainer, &a, sv->writer);
     if (st == NRL_OK)
         checkpoint_submit(sv->writer); /* reads weights where they lie until it returns */
     else
@@ -229,12 +229,12 @@ nrl_status saver_save_due(saver *sv)
 
 static nrl_status restore_all(void *sv, checkpoint *c)
 {
-    return state_restore(((saver *)sv)->trainer, c);
+    return state_restore(((saver *)sv)->session, ((saver *)sv)->trainer, c);
 }
 
 static nrl_status restore_weights(void *sv, checkpoint *c)
 {
-    return state_restore_weights(((saver *)sv)->trainer, c);
+    return state_restore_weights(((saver *)sv)->session, ((saver *)sv)->trainer, c);
 }
 
 static resume_choice choice_of(saver *sv, nrl_status (*restore)(void *user, checkpoint *c))

@@ -4,6 +4,7 @@
 #ifndef RUN_SAVER_H
 #define RUN_SAVER_H
 #include "checkpoint/checkpoint.h"
+#include "run/open/session.h"
 #include "run/step/trainer.h"
 
 /* Seconds of saves. */
@@ -29,7 +30,7 @@ typedef struct {
     bool hook_due; /* the script has not heard of last_save yet */
 } saver;
 
-void saver_open(saver *sv, trainer *tr);
+void saver_open(saver *sv, session *se, trainer *tr);
 void saver_close(saver *sv);
 
 nrl_status saver_resume(saver *sv);         /* by `resume` of the config */

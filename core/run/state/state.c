@@ -18,27 +18,27 @@
 
 /* ---- saving ---- */
 
-static params_scope scope_of(const trainer *tr)
+static params_scope scope_of(const session *se)
 {
-    return (params_scope){.mesh = tr->session->mesh,
-                          .trained_only = tr->session->model->adapters,
-                          .n_states = tr->session->updates.n_states,
-                          .state_names = tr->session->updates.state_names,
+    return (params_scope){.mesh = se->mesh,
+                          .trained_only = se->model->adapters,
+                          .n_states = se->updates.n_states,
+                          .state_names = se->updates.state_names,
                           .reads = optimizer_state_reads,
-                          .reads_user = &tr->session->updates};
+                          .reads_user = &se->updates};
 }
 
-int64_t state_bytes(const trainer *tr)
+int64_t state_bytes(const session *se)
 {
-    params_scope scope = scope_of(tr);
-    return params_bytes(tr->session->model, &scope) + optimizer_state_bytes(&tr->session->updates);
+    params_scope scope = scope_of(se);
+    return params_bytes(se->model, &scope) + optimizer_state_bytes(&se->updates);
 }
 
 /* Every rank's own; that of the axis that takes what ranks are left is called "parallel", others "parallel.AXIS". */
-static nrl_state_io strategy_state_io(const trainer *tr, arena *a, const strategy_member *one)
+static nrl_state_io strategy_state_io(const session *se, arena *a, const strategy_member *one)
 {
-    return (nrl_state_io){.rank = nrl_mesh_rank(tr->session->mesh),
-                          .world = nrl_mesh_world(tr->session->mesh),
+    return (nrl_state_io){.rank = nrl_mesh_rank(se->mesh),
+                          .world = nrl_mesh_world(se->mesh),
                           .owner =
                               one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
 }
@@ -49,17 +49,17 @@ static void add_text(arena *a, checkpoint_writer *w, const char *key, const char
 }
 
 /* "NAME VERSION, HASH" of a plugin; NULL where there is none. */
-static const char *identity_text(trainer *tr, arena *a, const nrl_plugin *p)
+static const char *identity_text(const session *se, arena *a, const nrl_plugin *p)
 {
     const char *text;
-    if (!p || plugin_identity(tr->session->host, p->kind, p->name, a, &text) != NRL_OK) return NULL;
+    if (!p || plugin_identity(se->host, p->kind, p->name, a, &text) != NRL_OK) return NULL;
     return arena_printf(a, "%s %s", p->name, text);
 }
 
-static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
+static void add_nodes(const session *se, const trainer *tr, arena *a, checkpoint_writer *w)
 {
     checkpoint_add_node(w, "progress", progress_node(a, &tr->progress, tr->lr_override));
-    if (tr->session->later_node) checkpoint_add_node(w, "data", node_copy(a, tr->session->later_node));
+    if (se->later_node) checkpoint_add_node(w, "data", node_copy(a, se->later_node));
     if (tr->loss_scale.rule.dynamic) { /* a scale that stays is the config's */
         nrl_node *map = node_new(a, NRL_NODE_MAP);
         node_append(a, map, "scale", node_f64(a, tr->loss_scale.scale));
@@ -67,60 +67,58 @@ static void add_nodes(trainer *tr, arena *a, checkpoint_writer *w)
         node_append(a, map, "overflows", node_int(a, tr->loss_scale.overflows));
         checkpoint_add_node(w, "loss_scale", map);
     }
-    checkpoint_add_node(w, "fingerprints", fingerprint_node(a, tr));
-    checkpoint_add_node(w, "config", node_as_written(a, tr->session->config.resolved));
-    checkpoint_add_node(w, "plugins", plugins_node(a, tr));
-    checkpoint_add_node(w, "model", tr->session->model->config);
+    checkpoint_add_node(w, "fingerprints", fingerprint_node(a, se));
+    checkpoint_add_node(w, "config", node_as_written(a, se->config.resolved));
+    checkpoint_add_node(w, "plugins", plugins_node(a, se));
+    checkpoint_add_node(w, "model", se->model->config);
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
     const char *shape = ""; /* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape */
-    for (size_t i = 0; i < tr->session->config.n_axes; i++) {
-        const char *name = tr->session->config.axes[i].axis->name;
-        shape = arena_printf(a, "%s%s%s %d", shape, i ? " " : "", name, (int)nrl_mesh_size(tr->session->mesh, name));
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const char *name = se->config.axes[i].axis->name;
+        shape = arena_printf(a, "%s%s%s %d", shape, i ? " " : "", name, (int)nrl_mesh_size(se->mesh, name));
     }
     add_text(a, w, "mesh", shape);
     /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
-    const char *folder = tr->session->tokenizer ? tr->session->tokenizer->info.folder : NULL;
-    add_text(a, w, "tokenizer", folder ? paths_absolute(a, folder) : tr->session->tokenizer ? "" : NULL);
-    add_text(a, w, "chat_template", session_template(tr->session, a));
+    const char *folder = se->tokenizer ? se->tokenizer->info.folder : NULL;
+    add_text(a, w, "tokenizer", folder ? paths_absolute(a, folder) : se->tokenizer ? "" : NULL);
+    add_text(a, w, "chat_template", session_template(se, a));
     add_text(a, w, "nrl", NRL_VERSION);
-    add_text(a, w, "format",
-             identity_text(tr, a, tr->session->origin.format ? &tr->session->origin.format->plugin : NULL));
-    add_text(a, w, "adapter",
-             identity_text(tr, a, tr->session->model->adapters ? &tr->session->model->adapters->table->plugin : NULL));
-    add_text(a, w, "script_path", tr->session->env.script);
-    add_text(a, w, "frontend", tr->session->env.frontend);
+    add_text(a, w, "format", identity_text(se, a, se->origin.format ? &se->origin.format->plugin : NULL));
+    add_text(a, w, "adapter", identity_text(se, a, se->model->adapters ? &se->model->adapters->table->plugin : NULL));
+    add_text(a, w, "script_path", se->env.script);
+    add_text(a, w, "frontend", se->env.frontend);
     add_text(a, w, "script", tr->script_state);
     if (tr->progress.best_step != tr->progress.step || !tr->progress.step) return;
-    checkpoint_set_metric(w, tr->session->best_is_largest ? -tr->progress.best : tr->progress.best);
+    checkpoint_set_metric(w, se->best_is_largest ? -tr->progress.best : tr->progress.best);
 }
 
-nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w)
+nrl_status state_add(session *se, const trainer *tr, arena *a, checkpoint_writer *w)
 {
-    params_scope scope = scope_of(tr);
-    NRL_TRY(params_save(tr->session->ctx, tr->session->model, &scope, w));
-    NRL_TRY(optimizer_state_save(&tr->session->updates, tr->session->ctx, a, w));
-    if (tr->session->model->adapters) { /* saved without what they stand on, which is told apart by its hash */
-        model_origin base = tr->session->origin;
+    params_scope scope = scope_of(se);
+    NRL_TRY(params_save(se->ctx, se->model, &scope, w));
+    NRL_TRY(optimizer_state_save(&se->updates, se->ctx, a, w));
+    if (se->model->adapters) { /* saved without what they stand on, which is told apart by its hash */
+        model_origin base = se->origin;
         const char *key;
-        NRL_TRY(adapter_base(tr->session, &key));
+        NRL_TRY(adapter_base(se, &key));
         base.adapter_dir = NULL;
-        checkpoint_add_node(w, "adapters", node_copy(a, tr->session->model->adapters->settings));
+        checkpoint_add_node(w, "adapters", node_copy(a, se->model->adapters->settings));
         checkpoint_add_node(w, "base", origin_base_node(a, &base, key));
     }
-    add_nodes(tr, a, w);
-    if (tr->session->algorithm->state) {
+    add_nodes(se, tr, a, w);
+    if (se->algorithm->state) {
         nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
-        NRL_TRY(tr->session->algorithm->state(tr->session->algorithm_self, &v));
+        NRL_TRY(se->algorithm->state(se->algorithm_self, &v));
         checkpoint_add_node(w, "algorithm", v.into);
     }
-    for (int32_t i = 0; i < tr->session->strategy.n; i++) {
-        const strategy_member *one = &tr->session->strategy.of[i];
+    for (int32_t i = 0; i < se->strategy.n; i++) {
+        const strategy_member *one = &se->strategy.of[i];
         if (!one->table->state) continue;
-        nrl_state_io v = strategy_state_io(tr, a, one);
+        nrl_state_io v = strategy_state_io(se, a, one);
         v.a = a;
         v.into = node_new(a, NRL_NODE_MAP);
         v.writer = w;
-        NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
+        NRL_TRY(one->table->state(one->self, se->ctx, &v));
         checkpoint_add_rank_node(w, v.owner, v.into);
     }
     return NRL_OK;
@@ -128,50 +126,50 @@ nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w)
 
 /* ---- restoring ---- */
 
-static nrl_status restore_strategies(const trainer *tr, arena *a, checkpoint *c)
+static nrl_status restore_strategies(const session *se, arena *a, checkpoint *c)
 {
     /* Whether ranks mean the same coordinates as now. Axes stand in one order, so equal sizes are equal coordinates. */
     const char *was = nrl_node_string(checkpoint_node(c, "mesh"), NULL);
-    bool same = was && checkpoint_world(c) == nrl_mesh_world(tr->session->mesh);
+    bool same = was && checkpoint_world(c) == nrl_mesh_world(se->mesh);
     char name[MESH_AXIS_NAME];
     int size, read;
     for (; same && sscanf(was, "%23s %d%n", name, &size, &read) == 2; was += read)
-        same = nrl_mesh_size(tr->session->mesh, name) == size;
-    for (int32_t i = 0; i < tr->session->strategy.n; i++) {
-        const strategy_member *one = &tr->session->strategy.of[i];
+        same = nrl_mesh_size(se->mesh, name) == size;
+    for (int32_t i = 0; i < se->strategy.n; i++) {
+        const strategy_member *one = &se->strategy.of[i];
         if (!one->table->state) continue;
-        nrl_state_io v = strategy_state_io(tr, a, one);
+        nrl_state_io v = strategy_state_io(se, a, one);
         v.saved = same ? c : NULL;
         v.optional = true;
         if (same) v.from = checkpoint_rank_node(c, v.rank, v.owner);
-        NRL_TRY(one->table->state(one->self, tr->session->ctx, &v));
+        NRL_TRY(one->table->state(one->self, se->ctx, &v));
     }
     return NRL_OK;
 }
 
 /* Of adapters or of whole weights, as this run. */
-static nrl_status check_kind(trainer *tr, const checkpoint *c)
+static nrl_status check_kind(session *se, const checkpoint *c)
 {
     bool saved = checkpoint_node(c, "adapters");
     const char *key;
-    if (saved && !tr->session->model->adapters)
+    if (saved && !se->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
                         "it holds adapters, and this run has no section %s\n"
                         "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own",
                         nrl_node_string(nrl_node_find(checkpoint_node(c, "adapters"), "adapter"), "adapter"));
-    if (!saved && tr->session->model->adapters)
+    if (!saved && se->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
                         "it holds whole weights, and this run trains adapters (%s)\n"
                         "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own",
-                        tr->session->adapter->plugin.name);
-    return saved ? adapter_base(tr->session, &key) : NRL_OK;
+                        se->adapter->plugin.name);
+    return saved ? adapter_base(se, &key) : NRL_OK;
 }
 
-static nrl_status restore_algorithm(trainer *tr, checkpoint *c)
+static nrl_status restore_algorithm(const session *se, checkpoint *c)
 {
-    if (!tr->session->algorithm->state) return NRL_OK;
+    if (!se->algorithm->state) return NRL_OK;
     nrl_state_io v = {.from = checkpoint_node(c, "algorithm")};
-    return tr->session->algorithm->state(tr->session->algorithm_self, &v);
+    return se->algorithm->state(se->algorithm_self, &v);
 }
 
 typedef struct {
@@ -188,36 +186,35 @@ static nrl_status adapted_read(void *user, const nrl_param *p, int64_t begin, in
 
 /* The frozen weights are in the compute dtype alone, so all are loaded as at a start, adapters from
  * the checkpoint. */
-static nrl_status load_adapters(trainer *tr, checkpoint *c)
+static nrl_status load_adapters(session *se, checkpoint *c)
 {
     adapted from = {.trained.c = c};
-    NRL_TRY(origin_open(&tr->session->origin, tr->session->model, &from.base));
-    nrl_status st = storage_load(tr->session->ctx, tr->session->model, tr->session->mesh, adapted_read, &from);
+    NRL_TRY(origin_open(&se->origin, se->model, &from.base));
+    nrl_status st = storage_load(se->ctx, se->model, se->mesh, adapted_read, &from);
     origin_close(from.base);
     free(from.trained.raw);
     return st;
 }
 
-nrl_status state_restore_weights(trainer *tr, checkpoint *c)
+nrl_status state_restore_weights(session *se, trainer *tr, checkpoint *c)
 {
-    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &tr->session->formats};
-    NRL_TRY(check_kind(tr, c));
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = &se->formats};
+    NRL_TRY(check_kind(se, c));
     /* Adapters say something on their own base alone. */
     const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
-    if (tr->session->model->adapters) NRL_TRY(adapter_base(tr->session, &key));
+    if (se->model->adapters) NRL_TRY(adapter_base(se, &key));
     if (strcmp(key, was))
         return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s",
                         was, key);
-    NRL_TRY(tr->session->model->adapters ? load_adapters(tr, c)
-                                         : origin_load(&from, tr->session->ctx, tr->session->model, tr->session->mesh));
+    NRL_TRY(se->model->adapters ? load_adapters(se, c) : origin_load(&from, se->ctx, se->model, se->mesh));
     if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
-    NRL_TRY(strategy_updated(&tr->session->strategy, tr->session->ctx, 0));
-    return restore_algorithm(tr, c);
+    NRL_TRY(strategy_updated(&se->strategy, se->ctx, 0));
+    return restore_algorithm(se, c);
 }
 
-nrl_status state_restore(trainer *tr, checkpoint *c)
+nrl_status state_restore(session *se, trainer *tr, checkpoint *c)
 {
-    params_scope scope = scope_of(tr);
+    params_scope scope = scope_of(se);
     NRL_TRY(progress_check_nodes(c));
     if (!checkpoint_node(c, "config") && !checkpoint_node(c, "progress")) /* of `nrl import` */
         return nrl_fail(NRL_ERR_CONFIG,
@@ -226,16 +223,16 @@ nrl_status state_restore(trainer *tr, checkpoint *c)
                         checkpoint_dir(c), checkpoint_dir(c));
     if (!checkpoint_node(c, "config") || !checkpoint_node(c, "model") || !checkpoint_node(c, "fingerprints"))
         return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
-    NRL_TRY(check_kind(tr, c));
-    NRL_TRY(fingerprint_check(tr, c));
-    NRL_TRY(optimizer_state_check(&tr->session->updates, c));
-    NRL_TRY(params_check_read(tr->session->model, &scope, c));
-    NRL_TRY(params_load(tr->session->ctx, tr->session->model, &scope, c));
-    NRL_TRY(optimizer_state_load(&tr->session->updates, tr->session->ctx, c));
-    for (int32_t i = 0; i < tr->session->model->n_params; i++)
-        NRL_TRY(param_refresh(tr->session->ctx, tr->session->model->params[i]));
+    NRL_TRY(check_kind(se, c));
+    NRL_TRY(fingerprint_check(se, &tr->schedule, c));
+    NRL_TRY(optimizer_state_check(&se->updates, c));
+    NRL_TRY(params_check_read(se->model, &scope, c));
+    NRL_TRY(params_load(se->ctx, se->model, &scope, c));
+    NRL_TRY(optimizer_state_load(&se->updates, se->ctx, c));
+    for (int32_t i = 0; i < se->model->n_params; i++)
+        NRL_TRY(param_refresh(se->ctx, se->model->params[i]));
     NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
-    if (checkpoint_node(c, "data") && !tr->session->env.services)
+    if (checkpoint_node(c, "data") && !se->env.services)
         return nrl_fail(NRL_ERR_CONFIG, "the run has set other data, which this program cannot restore "
                                         "(nrl_environment.services)");
     const nrl_node *map = checkpoint_node(c, "loss_scale");
@@ -252,9 +249,9 @@ nrl_status state_restore(trainer *tr, checkpoint *c)
     }
     trainer_set_script_state(tr, nrl_node_string(checkpoint_node(c, "script"), NULL));
     arena a = {0};
-    nrl_status st = restore_strategies(tr, &a, c);
+    nrl_status st = restore_strategies(se, &a, c);
     arena_free(&a);
     NRL_TRY(st);
-    NRL_TRY(strategy_updated(&tr->session->strategy, tr->session->ctx, 0));
-    return restore_algorithm(tr, c);
+    NRL_TRY(strategy_updated(&se->strategy, se->ctx, 0));
+    return restore_algorithm(se, c);
 }

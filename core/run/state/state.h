@@ -4,16 +4,17 @@
 #ifndef RUN_STATE_H
 #define RUN_STATE_H
 #include "checkpoint/checkpoint.h"
+#include "run/open/session.h"
 #include "run/step/trainer.h"
 
-int64_t state_bytes(const trainer *tr); /* of numbers that this rank saves */
+int64_t state_bytes(const session *se); /* of numbers that this rank saves */
 /* Between checkpoint_begin and checkpoint_submit; `a` for what is passed on the way. [step] */
-nrl_status state_add(trainer *tr, arena *a, checkpoint_writer *w);
+nrl_status state_add(session *se, const trainer *tr, arena *a, checkpoint_writer *w);
 /* NRL_ERR_CONFIG names everything in which the checkpoint belongs to another run. [step] */
-nrl_status state_restore(trainer *tr, checkpoint *c);
+nrl_status state_restore(session *se, trainer *tr, checkpoint *c);
 /* What an evaluation needs of it: weights, step, the algorithm's state. The config may differ
  * otherwise. [step] */
-nrl_status state_restore_weights(trainer *tr, checkpoint *c);
+nrl_status state_restore_weights(session *se, trainer *tr, checkpoint *c);
 
 /* ---- progress ----
  *
@@ -34,11 +35,11 @@ nrl_status progress_check_nodes(const checkpoint *c);
  * and hashes of what options only name (data, tokenizer, script, the base of adapters). */
 
 /* The hashes, and the number of steps; the config and the model have nodes of their own in a checkpoint. */
-nrl_node *fingerprint_node(arena *a, const trainer *tr);
+nrl_node *fingerprint_node(arena *a, const session *se);
 
 /* NRL_ERR_CONFIG names every key that differs, with both values; by checkpoint.mismatch a warning of rank 0 instead.
  * Which options are compared is config/compare.h's. [step] */
-nrl_status fingerprint_check(const trainer *tr, const checkpoint *c);
+nrl_status fingerprint_check(const session *se, const schedule *rates, const checkpoint *c);
 
 /* ---- plugins ----
  *
@@ -46,13 +47,13 @@ nrl_status fingerprint_check(const trainer *tr, const checkpoint *c);
  * resume. */
 
 /* {"KIND/NAME": "VERSION, HASH", ...}: the plugins that compute, read or write something of the run; in `a`. */
-nrl_node *plugins_node(arena *a, const trainer *tr);
+nrl_node *plugins_node(arena *a, const session *se);
 
 /* Compares the plugins of the run with those of a checkpoint (NULL: none recorded). `tell` is called for each plugin
  * whose version is incompatible by semantic versioning (another major version, or below 1.0 another minor version).
  * Other versions, and other files of plugins that are not nrl's own, are one warning. Plugins that only one of the two
  * has are not compared. */
-void plugins_compare(const trainer *tr, const nrl_node *was,
+void plugins_compare(const session *se, const nrl_node *was,
                      void (*tell)(void *user, const char *plugin, const nrl_node *was, const nrl_node *is), void *user);
 
 /* ---- states of the optimizer ----

@@ -10,7 +10,7 @@
 
 bool debug_is_due(const trainer *tr)
 {
-    int64_t every = tr->session->config.debug_every;
+    int64_t every = tr->parts.debug_every;
     return every && (tr->progress.step + 1) % every == 0;
 }
 
@@ -23,19 +23,18 @@ typedef struct {
 
 nrl_status debug_group(trainer *tr)
 {
-    int32_t n = nrl_mesh_world(tr->session->mesh);
-    rank_info own = {.pid = getpid(),
-                     .local_rank = mesh_where(tr->session->mesh)->local_rank,
-                     .threads = tr->session->device.info.n_threads};
-    if (!tr->session->config.debug_every) return NRL_OK;
+    int32_t n = nrl_mesh_world(tr->parts.mesh);
+    rank_info own = {
+        .pid = getpid(), .local_rank = mesh_where(tr->parts.mesh)->local_rank, .threads = tr->parts.device->n_threads};
+    if (!tr->parts.debug_every) return NRL_OK;
     gethostname(own.host, sizeof own.host - 1);
     for (int64_t i = 0; i < tr->n_slices; i++)
         own.parameters += tr->slices[i].n;
     rank_info *all = mem_alloc((size_t)n * sizeof *all);
-    nrl_status st = mesh_exchange(tr->session->mesh, "info of the group", &own, sizeof own, all);
-    for (int32_t i = 0; i < n && st == NRL_OK && session_is_rank0(tr->session); i++)
+    nrl_status st = mesh_exchange(tr->parts.mesh, "info of the group", &own, sizeof own, all);
+    for (int32_t i = 0; i < n && st == NRL_OK && nrl_mesh_rank(tr->parts.mesh) == 0; i++)
         telemetry_say(
-            tr->session->telemetry,
+            tr->parts.telemetry,
             "debug      rank %d of %d: %.63s, process %lld, local rank %lld, %lld threads, updates %lld elements", i, n,
             all[i].host, (long long)all[i].pid, (long long)all[i].local_rank, (long long)all[i].threads,
             (long long)all[i].parameters);
@@ -49,7 +48,7 @@ typedef struct {
 
 nrl_status debug_data(trainer *tr, const data_step *data)
 {
-    int32_t n = nrl_mesh_world(tr->session->mesh);
+    int32_t n = nrl_mesh_world(tr->parts.mesh);
     rank_share own = {.micro_batch = data->n_micro_batches};
     for (int64_t m = 0; m < data->n_micro_batches; m++) {
         if (data->micro_batch[m]->is_tail) {
@@ -60,10 +59,10 @@ nrl_status debug_data(trainer *tr, const data_step *data)
         own.samples += data->micro_batch[m]->n_examples;
     }
     rank_share *all = mem_alloc((size_t)n * sizeof *all);
-    nrl_status st = mesh_exchange(tr->session->mesh, "shares of the ranks", &own, sizeof own, all);
-    for (int32_t i = 0; i < n && st == NRL_OK && session_is_rank0(tr->session); i++)
+    nrl_status st = mesh_exchange(tr->parts.mesh, "shares of the ranks", &own, sizeof own, all);
+    for (int32_t i = 0; i < n && st == NRL_OK && nrl_mesh_rank(tr->parts.mesh) == 0; i++)
         telemetry_say(
-            tr->session->telemetry,
+            tr->parts.telemetry,
             "debug      step %lld rank %d: %lld tokens of %lld samples in %lld micro-batches, %lld of them empty",
             (long long)tr->progress.step + 1, i, (long long)all[i].tokens, (long long)all[i].samples,
             (long long)all[i].micro_batch, (long long)all[i].empty);
@@ -78,7 +77,7 @@ static nrl_status hash_tensor(trainer *tr, nrl_tensor *t, uint64_t *hash)
     size_t size = (size_t)nrl_tensor_numel(t) * nrl_dtype_size(nrl_tensor_dtype(t));
     void *bytes = mem_try(size ? size : 1, "a parameter that is compared between ranks");
     if (!bytes) return NRL_ERR_MEMORY;
-    nrl_status st = tensor_read(tr->session->ctx, t, bytes);
+    nrl_status st = tensor_read(tr->parts.work->ctx, t, bytes);
     *hash = XXH3_64bits(bytes, size);
     free(bytes);
     return st;
@@ -86,13 +85,13 @@ static nrl_status hash_tensor(trainer *tr, nrl_tensor *t, uint64_t *hash)
 
 static nrl_status compare(trainer *tr, nrl_slot slot, const char *what, const uint64_t *all)
 {
-    int32_t n_params = tr->session->model->n_params;
+    int32_t n_params = tr->parts.work->policy->n_params;
     for (int32_t i = 0; i < n_params; i++) {
-        const nrl_param *p = tr->session->model->params[i];
-        for (int32_t rank = 1; rank < nrl_mesh_world(tr->session->mesh); rank++) {
+        const nrl_param *p = tr->parts.work->policy->params[i];
+        for (int32_t rank = 1; rank < nrl_mesh_world(tr->parts.mesh); rank++) {
             /* WEIGHT is the same on ranks that see the same box; the other slots where the layouts agree. */
-            int32_t other = slot == NRL_SLOT_WEIGHT ? layout_work_owner(tr->session->mesh, rank, p)
-                                                    : layout_owner(tr->session->mesh, rank, p);
+            int32_t other = slot == NRL_SLOT_WEIGHT ? layout_work_owner(tr->parts.mesh, rank, p)
+                                                    : layout_owner(tr->parts.mesh, rank, p);
             if (all[(size_t)rank * n_params + i] == all[(size_t)other * n_params + i]) continue;
             return nrl_fail(NRL_ERR_BUG,
                             "%s of '%s' differs between rank %d and rank %d%s\n"
@@ -106,16 +105,16 @@ static nrl_status compare(trainer *tr, nrl_slot slot, const char *what, const ui
 
 static nrl_status check_slot(trainer *tr, nrl_slot slot, const char *what)
 {
-    size_t n = (size_t)tr->session->model->n_params, ranks = (size_t)nrl_mesh_world(tr->session->mesh);
+    size_t n = (size_t)tr->parts.work->policy->n_params, ranks = (size_t)nrl_mesh_world(tr->parts.mesh);
     uint64_t *own = mem_alloc(n * (ranks + 1) * sizeof *own), *all = own + n;
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
-        const nrl_param *p = tr->session->model->params[i];
+        const nrl_param *p = tr->parts.work->policy->params[i];
         nrl_tensor *t = p->packs ? NULL : nrl_param_tensor(p, slot); /* shares of a store differ */
         own[i] = 0;
         if (t) st = hash_tensor(tr, t, &own[i]);
     }
-    if (st == NRL_OK) st = mesh_exchange(tr->session->mesh, what, own, n * sizeof *own, all);
+    if (st == NRL_OK) st = mesh_exchange(tr->parts.mesh, what, own, n * sizeof *own, all);
     if (st == NRL_OK) st = compare(tr, slot, what, all);
     free(own);
     return st;
@@ -124,7 +123,7 @@ static nrl_status check_slot(trainer *tr, nrl_slot slot, const char *what)
 /* Local steps differ until they are averaged. */
 static bool compares(const trainer *tr)
 {
-    return nrl_mesh_world(tr->session->mesh) > 1 && !tr->session->strategy.plan.local_steps;
+    return nrl_mesh_world(tr->parts.mesh) > 1 && !tr->parts.work->strategy->plan.local_steps;
 }
 
 nrl_status debug_gradients(trainer *tr)
@@ -139,6 +138,6 @@ nrl_status debug_weights(trainer *tr)
     NRL_TRY(check_slot(tr, NRL_SLOT_HI16, "the weight"));
     NRL_TRY(check_slot(tr, NRL_SLOT_LO16, "the weight"));
     /* What a strategy makes WEIGHT of may still be on its way: who reduces into slices gathers from them. */
-    bool gathers = tr->session->strategy.plan.gathers_weights || tr->session->strategy.plan.reduces_grads;
+    bool gathers = tr->parts.work->strategy->plan.gathers_weights || tr->parts.work->strategy->plan.reduces_grads;
     return gathers ? NRL_OK : check_slot(tr, NRL_SLOT_WEIGHT, "the weight");
 }

@@ -5,6 +5,7 @@
 #include "run/step/evaluator.h"
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
+#include "run/step/batches.h"
 #include "run/step/ranks.h"
 #include <math.h>
 #include <stdlib.h>

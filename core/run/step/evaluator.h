@@ -3,6 +3,7 @@
  */
 #ifndef RUN_EVALUATOR_H
 #define RUN_EVALUATOR_H
+#include "run/open/session.h"
 #include "run/step/trainer.h"
 
 /* The pointers stay the caller's. */

@@ -24,65 +24,66 @@ typedef struct {
     clip_result clip;
     double loss, norm; /* the algorithm's loss, and that of the model's terms */
     double data_seconds, comm_seconds, comm_bytes;
-    const char *problem; /* of the memory that this rank lacked */
 } one_step;
 
 /* ---- 1: the weights of all terms, from counts alone ---- */
 
 static nrl_status step_weigh(trainer *tr, one_step *of)
 {
-    const session *se = tr->session;
-    const nrl_algorithm *a = se->algorithm;
-    const int64_t per_shard = of->data->n_micro_batches / se->shards.n;
-    memset(tr->weights, 0, (size_t)se->shards.n * sizeof *tr->weights);
+    const trainer_parts *parts = &tr->parts;
+    const work *walk = parts->work;
+    const nrl_algorithm *a = walk->algorithm;
+    const int32_t n_shards = parts->shards->n;
+    const int64_t per_shard = of->data->n_micro_batches / n_shards;
+    memset(tr->weights, 0, (size_t)n_shards * sizeof *tr->weights);
     for (int64_t m = 0; m < of->data->n_micro_batches; m++) {
         double w[NRL_MAX_TERMS] = {0}, *own = tr->weights[m / per_shard];
         if (of->data->micro_batch[m]->is_tail) continue;
-        double mark = ctx_profile_mark(se->ctx);
-        a->weight(se->algorithm_self, of->data->micro_batch[m], w);
-        ctx_profile_host(se->ctx, "loss (host)", mark);
+        double mark = ctx_profile_mark(walk->ctx);
+        a->weight(walk->algorithm_self, of->data->micro_batch[m], w);
+        ctx_profile_host(walk->ctx, "loss (host)", mark);
         for (uint32_t k = 0; k < a->n_terms; k++)
             own[k] += w[k];
-        terms_weigh(se->model, of->data->micro_batch[m], own);
+        terms_weigh(walk->policy, of->data->micro_batch[m], own);
     }
-    for (int32_t j = 0; j < se->shards.n; j++)
+    for (int32_t j = 0; j < n_shards; j++)
         for (uint32_t k = 0; k < a->n_terms; k++)
             if (!isfinite(tr->weights[j][k]) || tr->weights[j][k] < 0)
                 return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s': weight of term %u is %g: expected a count",
                                 a->plugin.name, k, tr->weights[j][k]);
-    ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(ranks_begin_step(se->mesh, &se->shards, tr->progress.step, tr->weights, of->weights, &tr->lr_override,
+    ctx_phase_set(walk->ctx, NRL_PHASE_COMMUNICATION);
+    NRL_TRY(ranks_begin_step(parts->mesh, parts->shards, tr->progress.step, tr->weights, of->weights, &tr->lr_override,
                              &tr->stop_reason));
-    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    ctx_phase_set(walk->ctx, NRL_PHASE_HOST);
     return NRL_OK;
 }
 
 /* ---- 2: forward and backward of all micro-batches ---- */
 
 /* A parameter that nothing used this step has a gradient of zero, not last step's. */
-static nrl_status step_finish_gradients(session *se)
+static nrl_status step_finish_gradients(const work *w)
 {
-    const nrl_slot slot = se->work.gradients.buffer ? NRL_SLOT_GRAD_SHARD : NRL_SLOT_GRAD;
-    for (int32_t i = 0; i < se->model->n_params; i++) {
-        nrl_param *p = se->model->params[i];
+    const nrl_slot slot = w->gradients.buffer ? NRL_SLOT_GRAD_SHARD : NRL_SLOT_GRAD;
+    for (int32_t i = 0; i < w->policy->n_params; i++) {
+        nrl_param *p = w->policy->params[i];
         nrl_tensor *grad = nrl_param_tensor(p, slot);
         if (!nrl_param_grad_is_empty(p) || !grad) continue;
-        NRL_TRY(nrl_tensor_fill(se->ctx, grad, 0));
+        NRL_TRY(nrl_tensor_fill(w->ctx, grad, 0));
         nrl_param_set_grad_is_empty(p, false);
     }
-    return strategy_finish(se->work.strategy, se->ctx);
+    return strategy_finish(w->strategy, w->ctx);
 }
 
 /* This rank's sums. */
-static nrl_status step_fetch_sums(session *se, nrl_tensor **totals, double *sums)
+static nrl_status step_fetch_sums(const work *w, nrl_tensor **totals, double *sums)
 {
     nrl_tensor *known[NRL_MAX_TERMS];
     double values[NRL_MAX_TERMS];
     int64_t n = 0, at = 0;
-    for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (totals[k]) known[n++] = totals[k];
-    NRL_TRY(tensor_fetch_numbers(se->ctx, known, n, values));
-    for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
+    NRL_TRY(tensor_fetch_numbers(w->ctx, known, n, values));
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (totals[k]) sums[k] = values[at++];
     return NRL_OK;
 }
@@ -90,82 +91,83 @@ static nrl_status step_fetch_sums(session *se, nrl_tensor **totals, double *sums
 /* By seed and step; 0, off, where nothing is dropped. */
 static uint64_t random_key(const trainer *tr)
 {
-    const uint64_t of[] = {(uint64_t)tr->session->config.train.seed, (uint64_t)tr->progress.step};
-    const model *m = tr->session->model;
-    const bool is_random = m->is_random || tr->session->config.train.neftune_alpha > 0;
+    const uint64_t of[] = {(uint64_t)tr->parts.config->seed, (uint64_t)tr->progress.step};
+    const model *m = tr->parts.work->policy;
+    const bool is_random = m->is_random || tr->parts.config->neftune_alpha > 0;
     return is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
-static bool step_is_exact(const session *se)
+static bool step_is_exact(const trainer *tr)
 {
-    return se->shards.fixed && se->device.info.host_memory;
+    return tr->parts.shards->fixed && tr->parts.device->host_memory;
 }
 
 /* Walks one of this rank's shards of the batch. After the last one gradients are whole; `squares` are those of
  * clip_queue, for step_share. All that a step gives a device is queued before it is waited for, here and there. */
 static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
 {
-    session *se = tr->session;
-    work *w = &se->work;
+    work *w = tr->parts.work;
+    const int32_t n_shards = tr->parts.shards->n;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
-    const int64_t n = of->data->n_micro_batches / se->shards.n;
+    const int64_t n = of->data->n_micro_batches / n_shards;
     double *sums = of->all[shard].sums;
     NRL_TRY(work_schedule(w, (int32_t)n, shard));
-    ctx_retry *retry = ctx_retry_of(se->ctx);
+    ctx_retry *retry = ctx_retry_of(w->ctx);
     nrl_status st = work_train(w, of->data->micro_batch + shard * n, totals);
-    if (retry->lacked) of->problem = arena_strdup(&se->memory, nrl_error_text());
-    if (shard == se->shards.n - 1) {
-        ctx_phase_set(se->ctx, NRL_PHASE_BACKWARD);
-        if (st == NRL_OK) st = step_finish_gradients(se);
-        ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
+    if (retry->lacked) tr->problem = arena_strdup(&tr->memory, nrl_error_text());
+    if (shard == n_shards - 1) {
+        ctx_phase_set(w->ctx, NRL_PHASE_BACKWARD);
+        if (st == NRL_OK) st = step_finish_gradients(w);
+        ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
         if (st == NRL_OK && retry->lacked) st = NRL_ERR_MEMORY;
-        if (st == NRL_OK && !step_is_exact(se)) st = clip_queue(se->ctx, tr->slices, tr->n_slices, &of->squares);
+        if (st == NRL_OK && !step_is_exact(tr)) st = clip_queue(w->ctx, tr->slices, tr->n_slices, &of->squares);
     }
-    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     of->metrics->shard = shard;
-    if (st == NRL_OK) st = metrics_collect(of->metrics, se->ctx, false);
-    if (st == NRL_OK) st = step_fetch_sums(se, totals, sums);
-    nrl_status taken = model_take_terms(se->model, se->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
+    if (st == NRL_OK) st = metrics_collect(of->metrics, w->ctx, false);
+    if (st == NRL_OK) st = step_fetch_sums(w, totals, sums);
+    nrl_status taken = model_take_terms(w->policy, w->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
     if (st == NRL_OK) st = taken;
     for (int k = 0; k < NRL_MAX_TERMS; k++)
-        tensor_release(se->ctx, totals[k]);
+        tensor_release(w->ctx, totals[k]);
     if (st == NRL_OK) return NRL_OK;
-    tensor_release(se->ctx, of->squares);
+    tensor_release(w->ctx, of->squares);
     of->squares = NULL;
     if (st != NRL_ERR_MEMORY || !retry->lacked) return st;
     of->all->lacks = 1;
     retry->lacked = false;
-    return metrics_collect(&tr->metrics, se->ctx, false); /* the repeated step begins with none */
+    return metrics_collect(&tr->metrics, w->ctx, false); /* the repeated step begins with none */
 }
 
 /* This rank's part of the result is known afterwards. */
 static nrl_status step_compute(trainer *tr, one_step *of)
 {
-    session *se = tr->session;
-    work *w = &se->work;
-    const double *weights = se->strategy.plan.local_steps ? tr->weights[0] : of->weights;
+    work *w = tr->parts.work;
+    model *m = w->policy;
+    const int32_t n_shards = tr->parts.shards->n;
+    const double *weights = w->strategy->plan.local_steps ? tr->weights[0] : of->weights;
     const int64_t one = 1;
     /* d step loss / d sum k = 1 / W[k], times the loss scale: what each term's backward starts from. */
-    for (uint32_t k = 0; k < se->algorithm->n_terms; k++) {
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++) {
         float value = weights[k] > 0 ? (float)(tr->loss_scale.scale / weights[k]) : 0;
-        if (!w->seeds[k]) NRL_TRY(tensor_persistent(se->ctx, NRL_DTYPE_F32, 1, &one, true, &w->seeds[k]));
-        NRL_TRY(tensor_write(se->ctx, w->seeds[k], &value));
+        if (!w->seeds[k]) NRL_TRY(tensor_persistent(w->ctx, NRL_DTYPE_F32, 1, &one, true, &w->seeds[k]));
+        NRL_TRY(tensor_write(w->ctx, w->seeds[k], &value));
     }
-    for (int32_t i = 0; i < se->model->n_terms; i++) {
-        nrl_loss_term *t = &se->model->terms[i];
+    for (int32_t i = 0; i < m->n_terms; i++) {
+        nrl_loss_term *t = &m->terms[i];
         double weight = weights[NRL_MAX_TERMS + i];
         t->scale = weight > 0 ? t->coefficient * tr->loss_scale.scale / (weight * t->n_values) : 0;
     }
     w->random = random_key(tr);
     metrics_begin(of->metrics);
     gradients_forget(&w->gradients);
-    for (int32_t i = 0; i < se->model->n_params; i++) /* also where nothing of it is updated on this rank */
-        nrl_param_set_grad_is_empty(se->model->params[i], se->model->params[i]->trained);
-    ctx_flops_set(se->ctx, 0);
-    memset(of->all, 0, (size_t)se->shards.n * sizeof *of->all);
-    for (int32_t shard = 0; shard < se->shards.n; shard++)
+    for (int32_t i = 0; i < m->n_params; i++) /* also where nothing of it is updated on this rank */
+        nrl_param_set_grad_is_empty(m->params[i], m->params[i]->trained);
+    ctx_flops_set(w->ctx, 0);
+    memset(of->all, 0, (size_t)n_shards * sizeof *of->all);
+    for (int32_t shard = 0; shard < n_shards; shard++)
         NRL_TRY(step_shard(tr, of, shard));
-    tr->flops = ctx_flops(se->ctx);
+    tr->flops = ctx_flops(w->ctx);
     return NRL_OK;
 }
 
@@ -173,35 +175,36 @@ static nrl_status step_compute(trainer *tr, one_step *of)
 
 static nrl_status step_share(trainer *tr, one_step *of)
 {
-    const session *se = tr->session;
+    const trainer_parts *parts = &tr->parts;
+    const work *w = parts->work;
     ranks_result *all = of->all;
-    bool local = se->strategy.plan.local_steps;
+    bool local = w->strategy->plan.local_steps;
     double sum;
-    ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
+    ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
     /* Local steps clip by the rank's own norm; else each element counts on one rank. */
-    NRL_TRY(clip_add(se->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
+    NRL_TRY(clip_add(w->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
     /* Slices begin at multiples of EXACT_CHUNK elements of a parameter, however it is divided. */
-    for (int64_t i = 0; i < tr->n_slices && step_is_exact(se); i++)
+    for (int64_t i = 0; i < tr->n_slices && step_is_exact(tr); i++)
         if (tr->slice_counts[i])
             exact_add_squares(&all->squares, nrl_tensor_mat(tr->slices[i].grad).data, tr->slices[i].n);
-    if (local) of->clip = clip_decide(sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
+    if (local) of->clip = clip_decide(sum, 1 / tr->loss_scale.scale, parts->clip_norm);
     all->square_sum = local ? 0 : sum;
     all->norm = local ? of->clip.norm : 0;
     all->finite = isfinite(sum + exact_value(&all->squares));
     for (int64_t m = 0; m < of->data->n_micro_batches; m++)
         all->tokens += nrl_batch_count(of->data->micro_batch[m], "tokens");
     all->flops = tr->flops;
-    all->signal = se->env.signal ? *se->env.signal : 0;
-    all->save_now = session_is_rank0(se) && clock_seconds() >= tr->save_at;
-    ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(ranks_end_step(se->mesh, &se->shards, of->metrics, all));
-    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    all->signal = parts->signal ? *parts->signal : 0;
+    all->save_now = nrl_mesh_rank(parts->mesh) == 0 && clock_seconds() >= tr->save_at;
+    ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
+    NRL_TRY(ranks_end_step(parts->mesh, parts->shards, of->metrics, all));
+    ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     all->square_sum += exact_value(&all->squares);
-    if (!local) of->clip = clip_decide(all->square_sum, 1 / tr->loss_scale.scale, se->optimizer_options.clip_norm);
+    if (!local) of->clip = clip_decide(all->square_sum, 1 / tr->loss_scale.scale, parts->clip_norm);
     of->norm = local ? all->norm : of->clip.norm;
-    for (uint32_t k = 0; k < se->algorithm->n_terms; k++)
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (of->weights[k] > 0) of->loss += all->sums[k] / of->weights[k];
-    of->loss += terms_loss(se->model, all->sums, of->weights);
+    of->loss += terms_loss(w->policy, all->sums, of->weights);
     tr->signal = (int)all->signal;
     tr->save_by_clock = all->save_now > 0;
     of->clip.finite = of->clip.finite && all->finite > 0 && isfinite(of->loss);
@@ -216,23 +219,24 @@ static nrl_status step_share(trainer *tr, one_step *of)
  * one leaves the policy as it is, with dropout too, and shares its weights. */
 static nrl_status check_initial_loss(const trainer *tr, double loss)
 {
-    const nrl_algorithm *a = tr->session->algorithm;
-    if (tr->progress.updates || !tr->session->reference || !tr->session->reference_options.check_initial_loss ||
-        !a->initial_loss || !reference_is_start(tr->session->reference))
+    const work *w = tr->parts.work;
+    const nrl_algorithm *a = w->algorithm;
+    const reference_options *o = tr->parts.reference_options;
+    if (tr->progress.updates || !tr->reference || !o->check_initial_loss || !a->initial_loss ||
+        !reference_is_start(tr->reference))
         return NRL_OK;
-    bool is_shared = reference_is_shared(tr->session->reference);
+    bool is_shared = reference_is_shared(tr->reference);
     if (random_key(tr) && !is_shared) return NRL_OK;
-    if (is_shared && !adapter_set_starts_as_base(tr->session->model->adapters)) return NRL_OK;
-    double known = a->initial_loss(tr->session->algorithm_self);
-    double tolerance = tr->session->config.train.precision == CONFIG_FP32 ? 1e-4 : 2e-2;
+    if (is_shared && !adapter_set_starts_as_base(w->policy->adapters)) return NRL_OK;
+    double known = a->initial_loss(w->algorithm_self);
+    double tolerance = tr->parts.config->precision == CONFIG_FP32 ? 1e-4 : 2e-2;
     if (isnan(known) || fabs(loss - known) <= tolerance * fmax(1, fabs(known))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "the first loss is %.6g, expected %.6g, which '%s' has where policy and reference are equal: the "
                     "reference's log-probs (%s) are not those of the policy\n"
                     "hint: algorithm.check_initial_loss: false trains without this comparison",
                     loss, known, a->plugin.name,
-                    tr->session->reference_options.reference == REFERENCE_CACHED ? "from data.cache"
-                                                                                 : "computed in this step");
+                    o->reference == REFERENCE_CACHED ? "from data.cache" : "computed in this step");
 }
 
 /* One batch may be far off and the run healthy; ten in a row are not. */
@@ -240,7 +244,7 @@ static nrl_status check_divergence(trainer *tr, double loss)
 {
     enum { FAR_LIMIT = 10 };
     run_progress *p = &tr->progress;
-    double factor = tr->session->config.train.diverge_factor;
+    double factor = tr->parts.config->diverge_factor;
     if (!p->updates || isnan(p->first_loss)) p->first_loss = loss;
     /* A loss that is not finite is the NaN policy's matter. The first loss may be next to nothing (preferences already
      * learned, a script's loss around 0): it counts as 1 then. */
@@ -256,17 +260,18 @@ static nrl_status check_divergence(trainer *tr, double loss)
 /* No loss that a model learns from begins with a gradient of exactly 0; one that was detached does. */
 static nrl_status check_gradient(const trainer *tr, const double *weights, double norm)
 {
+    const nrl_algorithm *a = tr->parts.work->algorithm;
     bool weighs = false;
-    for (uint32_t k = 0; k < tr->session->algorithm->n_terms; k++)
+    for (uint32_t k = 0; k < a->n_terms; k++)
         weighs |= weights[k] > 0;
-    if (tr->progress.updates || !tr->session->config.train.check_gradient || !weighs || norm > 0) return NRL_OK;
-    if (tr->session->algorithm->rollout) return NRL_OK; /* what was generated may have nothing to teach */
+    if (tr->progress.updates || !tr->parts.config->check_gradient || !weighs || norm > 0) return NRL_OK;
+    if (a->rollout) return NRL_OK; /* what was generated may have nothing to teach */
     return nrl_fail(
         NRL_ERR_CONFIG,
         "the first gradient is 0 for every trained parameter: the loss of '%s' does not depend on the model\n"
         "hint: a loss made of detached tensors or constants, or of samples that all weigh 0; "
         "train.check_gradient: false goes on",
-        tr->session->algorithm->plugin.name);
+        a->plugin.name);
 }
 
 /* ---- 5: the update, or what becomes of a step that cannot have one ---- */
@@ -285,21 +290,22 @@ static nrl_step_params step_params(const trainer *tr, const one_step *of, double
  * weights, and the old ones again behind it. The record has loss, norm and metrics of the first pass. */
 static nrl_status step_second_pass(trainer *tr, one_step *of)
 {
-    session *se = tr->session;
+    const work *w = tr->parts.work;
+    const update_plan *updates = tr->parts.updates;
     const nrl_step_params params = step_params(tr, of, 1 / tr->loss_scale.scale);
-    const strategy *strategies = se->strategy.plan.local_steps ? NULL : &se->strategy;
+    const strategy *strategies = w->strategy->plan.local_steps ? NULL : w->strategy;
     nrl_tensor **kept = mem_alloc((size_t)(tr->n_slices + 1) * sizeof(nrl_tensor *));
     one_step second = {
-        .data = of->data, .metrics = &tr->unrecorded, .lr = of->lr, .all = tr->results + tr->session->shards.n};
+        .data = of->data, .metrics = &tr->unrecorded, .lr = of->lr, .all = tr->results + tr->parts.shards->n};
     memcpy(second.weights, of->weights, sizeof second.weights);
-    ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
-    nrl_status st = slices_perturb(se->ctx, se->optimizer, se->optimizer_self, tr->slices, tr->n_slices, &params, kept);
-    if (st != NRL_OK) nrl_add_context("optimizer '%s'", se->optimizer->plugin.name);
-    if (st == NRL_OK && strategies) st = strategy_updated(strategies, se->ctx, params.step);
+    ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
+    nrl_status st = slices_perturb(w->ctx, updates->table, updates->self, tr->slices, tr->n_slices, &params, kept);
+    if (st != NRL_OK) nrl_add_context("optimizer '%s'", updates->table->plugin.name);
+    if (st == NRL_OK && strategies) st = strategy_updated(strategies, w->ctx, params.step);
     if (st == NRL_OK) st = step_compute(tr, &second);
     if (st == NRL_OK) st = step_share(tr, &second);
-    nrl_status restored = slices_restore(se->ctx, tr->slices, tr->n_slices, kept);
-    if (restored == NRL_OK && strategies) restored = strategy_updated(strategies, se->ctx, params.step);
+    nrl_status restored = slices_restore(w->ctx, tr->slices, tr->n_slices, kept);
+    if (restored == NRL_OK && strategies) restored = strategy_updated(strategies, w->ctx, params.step);
     free(kept);
     of->clip = second.clip;
     of->all->flops += second.all->flops;
@@ -308,22 +314,22 @@ static nrl_status step_second_pass(trainer *tr, one_step *of)
 
 static nrl_status step_update(trainer *tr, const one_step *of, bool look)
 {
-    session *se = tr->session;
-    const nrl_algorithm *a = se->algorithm;
+    const work *w = tr->parts.work;
+    const nrl_algorithm *a = w->algorithm;
     const nrl_step_params params = step_params(tr, of, of->clip.scale);
-    ctx_phase_set(se->ctx, NRL_PHASE_UPDATE);
-    nrl_status st = updates_step(&se->updates, se->ctx, tr->slices, tr->n_slices, &params);
+    ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
+    nrl_status st = updates_step(tr->parts.updates, w->ctx, tr->slices, tr->n_slices, &params);
     slices_touch(tr->slices, tr->n_slices);
-    ctx_phase_set(se->ctx, NRL_PHASE_COMMUNICATION);
-    if (st == NRL_OK) st = strategy_updated(&se->strategy, se->ctx, params.step);
-    if (st == NRL_OK) st = metrics_collect(&tr->metrics, se->ctx, true);
+    ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
+    if (st == NRL_OK) st = strategy_updated(w->strategy, w->ctx, params.step);
+    if (st == NRL_OK) st = metrics_collect(&tr->metrics, w->ctx, true);
     NRL_TRY(st);
-    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
+    ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     if (look) NRL_TRY(debug_weights(tr));
     tr->progress.updates++;
     tr->progress.skipped_in_a_row = 0;
     NRL_TRY(loss_scale_update(&tr->loss_scale, true));
-    return a->step_end ? a->step_end(se->algorithm_self, of->all->sums, of->weights) : NRL_OK;
+    return a->step_end ? a->step_end(w->algorithm_self, of->all->sums, of->weights) : NRL_OK;
 }
 
 /* A gradient that fp16 could not hold, of a finite loss: the step is omitted with a smaller scale. */
@@ -332,23 +338,23 @@ static nrl_status overflowed(trainer *tr)
     loss_scale *s = &tr->loss_scale;
     double was = s->scale;
     NRL_TRY(loss_scale_update(s, false));
-    if (session_is_rank0(tr->session) && (s->overflows == 1 || tr->session->config.debug_every))
-        telemetry_say(tr->session->telemetry,
+    if (nrl_mesh_rank(tr->parts.mesh) == 0 && (s->overflows == 1 || tr->parts.debug_every))
+        telemetry_say(tr->parts.telemetry,
                       "step %lld omitted: a gradient is not finite in fp16; loss scale %g, now %g%s",
                       (long long)tr->progress.step + 1, was, s->scale,
-                      tr->session->config.debug_every ? "" : " (later ones are in the records alone)");
+                      tr->parts.debug_every ? "" : " (later ones are in the records alone)");
     return NRL_OK;
 }
 
 /* A loss or gradient that is not finite: stop, or leave this step out and count. */
 static nrl_status diverged(trainer *tr, double loss, double norm)
 {
-    const config_train *t = &tr->session->config.train;
+    const config_train *t = tr->parts.config;
     int64_t step = tr->progress.step + 1;
     /* fp16 ends at 65504: a loss that is not finite may be its fault, a gradient that of the scale. */
-    const char *hint = session_compute(tr->session) != NRL_DTYPE_F16 ? ""
-                       : isfinite(loss)                              ? "train.loss_scale: dynamic; "
-                                                                     : "train.precision: bf16; ";
+    const char *hint = tr->parts.compute != NRL_DTYPE_F16 ? ""
+                       : isfinite(loss)                   ? "train.loss_scale: dynamic; "
+                                                          : "train.precision: bf16; ";
     if (isnan(loss)) loss = (double)NAN; /* printf shows the sign of a NaN, which means nothing */
     if (isnan(norm)) norm = (double)NAN;
     if (t->nan == CONFIG_NAN_STOP)
@@ -360,7 +366,7 @@ static nrl_status diverged(trainer *tr, double loss, double norm)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g: %lld steps in a row were skipped (train.nan_limit)", loss, norm,
                         (long long)tr->progress.skipped_in_a_row);
-    if (session_is_rank0(tr->session))
+    if (nrl_mesh_rank(tr->parts.mesh) == 0)
         nrl_warn("step %lld omitted: loss %g, gradient norm %g", (long long)step, loss, norm);
     return NRL_OK;
 }
@@ -368,12 +374,12 @@ static nrl_status diverged(trainer *tr, double loss, double norm)
 /* ---- 6: the record ---- */
 
 /* Bytes: the process's resident set where tensors live in host memory, else the device pool's peak. */
-static int64_t memory_in_use(const session *se)
+static int64_t memory_in_use(nrl_ctx *ctx, const nrl_device_info *info)
 {
     long pages = 0, resident = 0;
-    if (!se->device.info.host_memory) {
+    if (!info->host_memory) {
         ctx_memory m;
-        ctx_memory_use(se->ctx, &m);
+        ctx_memory_use(ctx, &m);
         return (int64_t)m.peak_bytes;
     }
     FILE *f = fopen("/proc/self/statm", "r");
@@ -386,9 +392,9 @@ static int64_t memory_in_use(const session *se)
 /* The record: the loss is of the weights before the update, the tokens include the step's. */
 static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run_event *e)
 {
-    const session *se = tr->session;
-    nrl_dtype compute = session_compute(se);
-    double peak = se->device.info.peak_flops[compute] * nrl_mesh_world(se->mesh);
+    const trainer_parts *parts = &tr->parts;
+    const int32_t world = nrl_mesh_world(parts->mesh);
+    double peak = parts->device->peak_flops[parts->compute] * world;
     value_list *v = &tr->values;
     v->n = 0;
     values_add(v, "loss", "nats", of->loss);
@@ -398,17 +404,17 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
     values_add(v, "tokens", "tokens", (double)tr->progress.tokens);
     values_add(v, "tokens_per_s", "tok/s", of->all->tokens / seconds);
     if (peak > 0) values_add(v, "mfu", "1", of->all->flops / seconds / peak);
-    values_add(v, "mem_bytes", "bytes", (double)memory_in_use(se));
-    values_add(v, "mem_total_bytes", "bytes", (double)se->device.info.memory_bytes);
+    values_add(v, "mem_bytes", "bytes", (double)memory_in_use(parts->work->ctx, parts->device));
+    values_add(v, "mem_total_bytes", "bytes", (double)parts->device->memory_bytes);
     values_add(v, "data_fraction", "1", of->data_seconds / seconds);
     values_add(v, "comm_fraction", "1", of->comm_seconds / seconds);
-    if (nrl_mesh_world(se->mesh) > 1) values_add(v, "comm_bytes", "bytes", of->comm_bytes);
-    if (compute == NRL_DTYPE_F16) values_add(v, "loss_scale", "1", tr->loss_scale.scale);
+    if (world > 1) values_add(v, "comm_bytes", "bytes", of->comm_bytes);
+    if (parts->compute == NRL_DTYPE_F16) values_add(v, "loss_scale", "1", tr->loss_scale.scale);
     if (tr->loss_scale.rule.dynamic) values_add(v, "overflows", "steps", (double)tr->loss_scale.overflows);
     for (size_t i = 0; i < tr->n_notes; i++)
         values_add(v, tr->notes[i].name, tr->notes[i].unit, tr->notes[i].value);
     tr->n_notes = 0;
-    terms_record(se->model, of->all->sums, of->weights, "", v, NULL);
+    terms_record(parts->work->policy, of->all->sums, of->weights, "", v, NULL);
     values_add_metrics(v, &tr->metrics, "", NULL);
     *e = (nrl_run_event){.size = sizeof *e,
                          .kind = NRL_EVENT_STEP,
@@ -427,17 +433,18 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
 
 /* ---- the step ---- */
 
-static double step_bytes_sent(const session *se)
+static double step_bytes_sent(nrl_mesh *mesh)
 {
     int64_t sent, received;
-    mesh_traffic(se->mesh, &sent, &received);
+    mesh_traffic(mesh, &sent, &received);
     return (double)sent;
 }
 
 static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_event *e, bool *done)
 {
-    session *se = tr->session;
-    double waited = mesh_wait_seconds(se->mesh), sent = step_bytes_sent(se);
+    const trainer_parts *parts = &tr->parts;
+    const work *w = parts->work;
+    double waited = mesh_wait_seconds(parts->mesh), sent = step_bytes_sent(parts->mesh);
     NRL_TRY(step_weigh(tr, of));
     *done = tr->stop_reason != NULL;
     if (*done) return NRL_OK;
@@ -445,83 +452,41 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     if (of->lr < 0) NRL_TRY(schedule_rate(&tr->schedule, tr->progress.step, &of->lr));
     NRL_TRY(step_compute(tr, of));
     NRL_TRY(step_share(tr, of));
-    if (of->all->lacks > 0) return NRL_OK;
-    ctx_retry_of(se->ctx)->allowed = false; /* a second pass has other weights */
-    NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(se->model, of->all->sums, of->weights)));
+    tr->lacked = of->all->lacks > 0;
+    if (tr->lacked) return NRL_OK;
+    ctx_retry_of(w->ctx)->allowed = false; /* a second pass has other weights */
+    NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(w->policy, of->all->sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));
     bool look = debug_is_due(tr);
     if (look) NRL_TRY(debug_data(tr, of->data));
     if (look) NRL_TRY(debug_gradients(tr));
-    if (of->clip.finite && se->optimizer->perturb) NRL_TRY(step_second_pass(tr, of));
+    if (of->clip.finite && parts->updates->table->perturb) NRL_TRY(step_second_pass(tr, of));
     if (of->clip.finite)
         NRL_TRY(step_update(tr, of, look));
     else if (isfinite(of->loss) && tr->loss_scale.rule.dynamic)
         NRL_TRY(overflowed(tr));
     else
         NRL_TRY(diverged(tr, of->loss, of->norm));
-    NRL_TRY(ranks_late_metrics(se->mesh, &tr->metrics, se->algorithm->step_end));
+    NRL_TRY(ranks_late_metrics(parts->mesh, &tr->metrics, w->algorithm->step_end));
     tr->progress.step++;
     tr->progress.tokens += (int64_t)of->all->tokens;
-    of->comm_seconds = mesh_wait_seconds(se->mesh) - waited;
-    of->comm_bytes = step_bytes_sent(se) - sent;
+    of->comm_seconds = mesh_wait_seconds(parts->mesh) - waited;
+    of->comm_bytes = step_bytes_sent(parts->mesh) - sent;
     step_record(tr, of, clock_seconds() - start, e);
     return NRL_OK;
 }
 
-static nrl_status step_take(trainer *tr, one_step *of, double start, nrl_run_event *e, bool *done)
+nrl_status trainer_step(trainer *tr, const step_input *in, nrl_run_event *e, bool *done)
 {
-    mesh_set_step(tr->session->mesh, tr->progress.step + 1);
-    run_inside was = hooks_enter(tr->session->hooks, INSIDE_LOSS);
-    nrl_status st = step_run(tr, of, start, e, done);
-    hooks_enter(tr->session->hooks, was);
+    const trainer_parts *parts = &tr->parts;
+    one_step of = {.data = in->data, .metrics = &tr->metrics, .all = tr->results, .data_seconds = in->data_seconds};
+    mesh_set_step(parts->mesh, tr->progress.step + 1);
+    run_inside was = hooks_enter(parts->hooks, INSIDE_LOSS);
+    tr->lacked = false;
+    tr->problem = NULL;
+    nrl_status st = step_run(tr, &of, in->began, e, done);
+    hooks_enter(parts->hooks, was);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
     return st;
-}
-
-nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl_run_event *e, bool *done)
-{
-    one_step of = {.data = data, .metrics = &tr->metrics, .all = tr->results};
-    return step_take(tr, &of, start, e, done);
-}
-
-/* A rank lacked memory: nothing has changed, and the step is repeated with smaller micro-batches. */
-static nrl_status step_shrink(trainer *tr, const one_step *of)
-{
-    session *se = tr->session;
-    NRL_TRY(ctx_set_batch(se->ctx, NULL));
-    ctx_trim(se->ctx);
-    nrl_status st = session_shrink_micro_batches(se);
-    if (st != NRL_OK) nrl_add_context("%s", of->problem ? of->problem : "another rank lacks memory");
-    if (st == NRL_OK && of->problem)
-        nrl_warn("step %lld is repeated with micro-batches of %lld: %s\nhint: set train.micro_batch_tokens (or "
-                 "micro_batch) to that; later steps keep it, a resumed run begins with the config's",
-                 (long long)tr->progress.step + 1, (long long)se->micro_batch_size, of->problem);
-    return st;
-}
-
-nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done)
-{
-    session *se = tr->session;
-    const session_data *source = se->later.loader ? &se->later : &se->train;
-    data_loader *loader = source->loader;
-    double start = clock_seconds(), waited = data_loader_wait_seconds(loader);
-    data_step data;
-    one_step of = {.data = &data, .metrics = &tr->metrics, .all = tr->results};
-    if (se->env.step) *se->env.step = tr->progress.step + 1;
-    ctx_phase_set(se->ctx, NRL_PHASE_DATA);
-    NRL_TRY(data_loader_step(loader, tr->progress.step - se->later_begin, &data));
-    ctx_phase_set(se->ctx, NRL_PHASE_HOST);
-    of.data_seconds = data_loader_wait_seconds(loader) - waited;
-    nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = tr->progress.step, .trains = true};
-    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY && !se->shards.fixed;
-    nrl_status st = rollout_begin(&rollout);
-    if (st != NRL_OK) nrl_add_context("step %lld", (long long)tr->progress.step + 1);
-    if (st == NRL_OK) st = step_take(tr, &of, start, e, done);
-    rollout_end(&rollout);
-    ctx_retry_of(se->ctx)->allowed = false;
-    NRL_TRY(st);
-    if (!(of.all->lacks > 0)) return NRL_OK;
-    NRL_TRY(step_shrink(tr, &of));
-    return trainer_step(tr, e, done);
 }

@@ -1,14 +1,20 @@
 /*
- * trainer.h - optimizer steps of a session: how far it has come, what it measures, and one step, which step.c has from
- * top to bottom.
+ * trainer.h - optimizer steps: how far training has come, what it measures, and one step, which step.c has from top to
+ * bottom. A trainer needs no open run, only the parts that it is given.
  */
 #ifndef RUN_TRAINER_H
 #define RUN_TRAINER_H
 #include "base/exact_sum.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
-#include "optim/slices.h"
-#include "run/open/session.h"
+#include "optim/updates.h"
+#include "config/schema.h"
+#include "data/data.h"
+#include "run/output/hooks.h"
+#include "run/output/telemetry.h"
+#include "run/walk/metrics.h"
+#include "run/walk/work.h"
+#include "run/weights/reference.h"
 
 /* What a checkpoint holds beside tensors; plain numbers, see state/progress.c. */
 typedef struct {
@@ -48,14 +54,33 @@ double terms_loss(const model *m, const double *sums, const double *weights);
 void terms_record(const model *m, const double *sums, const double *weights, const char *prefix, value_list *v,
                   arena *names);
 
+/* What a trainer works with; all of it stays the caller's and outlives the trainer. */
 typedef struct {
-    session *session;
+    work *work;           /* the walk of the policy; open before trainer_ready, with a strategy */
+    update_plan *updates; /* of the optimizer; bound before trainer_ready */
+    nrl_mesh *mesh;
+    const data_shards *shards;     /* of the global batch */
+    const nrl_device_info *device; /* filled before the first step */
+    const config_train *config;
+    const reference_options *reference_options;
+    const metric_rows *metrics; /* that a step may report */
+    nrl_dtype compute;
+    double clip_norm;
+    int64_t debug_every;        /* steps between comparisons of ranks; 0 = none */
+    const volatile int *signal; /* as nrl_environment.signal */
+    hooks *hooks;
+    telemetry *telemetry;
+} trainer_parts;
+
+typedef struct {
+    trainer_parts parts;
+    const reference *reference;     /* NULL: the algorithm needs none */
     run_progress progress, resumed; /* now; at the start of this process */
     double started;                 /* monotonic */
     schedule schedule;
     double lr_override; /* < 0 = the schedule's */
     loss_scale loss_scale;
-    arena slice_memory;
+    arena memory;
     nrl_slice *slices;
     bool *slice_counts; /* [n_slices] no lower rank holds it too: its norm counts here */
     int64_t n_slices;
@@ -66,6 +91,8 @@ typedef struct {
     double flops;                       /* that this rank computed in the current step */
     char *script_state;                 /* JSON; NULL = none */
     const char *stop_reason;            /* NULL: nobody asked to stop */
+    bool lacked;                        /* a rank lacked memory in the last step, of which nothing is left then */
+    const char *problem;                /* the error, if this rank did; NULL = another one */
     int signal;                         /* that any rank got, told at a step's end; 0 = none */
     double save_at;                     /* monotonic: when rank 0's clock asks for a save; INFINITY = never */
     bool save_by_clock;                 /* it did: told at a step's end */
@@ -73,34 +100,22 @@ typedef struct {
     size_t n_notes;
 } trainer;
 
-/* The batches of a step or of an evaluation, which an algorithm may replace by sequences that it generates
- * (nrl_algorithm.rollout). The core hands them over and frees them; libnrl-inference generates. */
-struct nrl_rollout {
-    session *session;
-    const session_data *source; /* whose batches they are */
-    data_step *data;            /* the loader's; afterwards what the loss gets */
-    int64_t step;               /* finished steps; in an evaluation the step of the set */
-    bool trains;
-    nrl_batch **batches; /* [data->n_micro_batches] that replace the loader's; NULL = none */
-    void *made;          /* what the algorithm generated; NULL = nothing */
-    arena memory;        /* of both */
-};
-/* Calls the algorithm, if it has a function for this. rollout_end follows in any case. [step] */
-nrl_status rollout_begin(nrl_rollout *r);
-void rollout_end(nrl_rollout *r);
-
-/* `session` stays the caller's. Needs its plugins; the schedule and the slices are opened later, when the number of
- * steps is known and the weights are there. */
-void trainer_open(trainer *tr, session *se);
-nrl_status trainer_open_schedule(trainer *tr);
-nrl_status trainer_open_slices(trainer *tr);
+/* Opens a trainer that is zero so far. The schedule is the caller's to open: it needs the number of steps. */
+void trainer_open(trainer *tr, const trainer_parts *parts);
+/* Once weights and optimizer states are there: builds the slices that a step updates. `second` may be NULL. */
+nrl_status trainer_ready(trainer *tr, const reference *second);
 void trainer_begin(trainer *tr); /* after what is resumed: what this process does counts from here */
 void trainer_close(trainer *tr);
 
-/* One step: its record is in `values` then. *done: rank 0's script stopped the run; no step was taken. */
-nrl_status trainer_step(trainer *tr, nrl_run_event *e, bool *done);
-/* The same on given batches, begun at `start` (monotonic). */
-nrl_status trainer_step_on(trainer *tr, const data_step *data, double start, nrl_run_event *e, bool *done);
+/* The batches of a step, and what it has taken to get them. */
+typedef struct {
+    const data_step *data;
+    double began;        /* clock_seconds() */
+    double data_seconds; /* that the data was waited for */
+} step_input;
+/* One step: its record is in `values` then. *done: rank 0's script stopped the run; no step was taken. tr->lacked: nor
+ * was one here, and it is to be repeated with smaller micro-batches. [step] */
+nrl_status trainer_step(trainer *tr, const step_input *in, nrl_run_event *e, bool *done);
 /* After the current step. The first reason stays; NULL: "asked to". */
 void trainer_stop(trainer *tr, const char *reason);
 void trainer_set_script_state(trainer *tr, const char *json);

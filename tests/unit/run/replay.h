@@ -26,7 +26,8 @@ static inline void replay_step(run *r, const nrl_node *step, nrl_batch *(*make_b
         assert_int_equal(batch_check(batches[m], 512), NRL_OK);
     }
     bool done;
-    if (trainer_step_on(&r->trainer, &data, clock_seconds(), e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    const step_input in = {.data = &data, .began = clock_seconds()};
+    if (trainer_step(&r->trainer, &in, e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     ctx_set_batch(r->session.ctx, NULL);
     for (int64_t m = 0; m < data.n_micro_batches; m++)
         batch_free(batches[m]);

@@ -1,0 +1,24 @@
+/*
+ * batches.h - the batches of a step or of an evaluation that an algorithm generates itself.
+ */
+#ifndef RUN_BATCHES_H
+#define RUN_BATCHES_H
+#include "run/open/session.h"
+
+/* The batches of a step or of an evaluation, which an algorithm may replace by sequences that it generates
+ * (nrl_algorithm.rollout). The core hands them over and frees them; libnrl-inference generates. */
+struct nrl_rollout {
+    session *session;
+    const session_data *source; /* whose batches they are */
+    data_step *data;            /* the loader's; afterwards what the loss gets */
+    int64_t step;               /* finished steps; in an evaluation the step of the set */
+    bool trains;
+    nrl_batch **batches; /* [data->n_micro_batches] that replace the loader's; NULL = none */
+    void *made;          /* what the algorithm generated; NULL = nothing */
+    arena memory;        /* of both */
+};
+/* Calls the algorithm, if it has a function for this. rollout_end follows in any case. [step] */
+nrl_status rollout_begin(nrl_rollout *r);
+void rollout_end(nrl_rollout *r);
+
+#endif
