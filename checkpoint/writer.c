@@ -6,6 +6,7 @@
 #include "base/disk.h"
 #include <fcntl.h>
 #include <math.h>
+#include <nrl/region.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,9 @@ static void *write_save(void *user)
 {
     checkpoint_writer *w = user;
     commit(w);
-    w->outcome.write_s = clock_seconds() - w->submitted;
+    double now = clock_seconds();
+    w->outcome.write_s = now - w->submitted;
+    nrl_region_span("checkpoint", "write", w->submitted, now);
     pthread_mutex_lock(&w->lock);
     w->state = WRITER_WRITTEN;
     pthread_cond_signal(&w->written);

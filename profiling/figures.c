@@ -1,17 +1,32 @@
 /*
  * figures.c - nrl/profile.h: what `nrl bench`, `nrl profile` and scripts ask a run about its speed and memory.
  */
-#include "profiling/profile.h"
+#include "profiling/internal.h"
 #include "run/internal.h"
+#include "tensor/device/profile.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 nrl_status nrl_run_profile(run *r, bool on)
 {
+    if (on) return nrl_run_profile_begin(r, 0);
     NRL_TRY(hooks_check_call(&r->hooks, "begin or end a profile"));
-    ctx_profile(r->session.ctx, on);
+    ctx_profile(r->session.ctx, false);
     return NRL_OK;
+}
+
+nrl_status nrl_run_profile_begin(run *r, unsigned what)
+{
+    NRL_TRY(hooks_check_call(&r->hooks, "begin or end a profile"));
+    ctx_profile_begin(r->session.ctx, what, r->trainer.progress.step);
+    return NRL_OK;
+}
+
+nrl_status nrl_run_profile_end_step(run *r)
+{
+    nrl_ctx *ctx = r->session.ctx;
+    return ctx->profiler ? ctx->profiler->step(ctx, false) : NRL_OK;
 }
 
 static int by_seconds_down(const void *a, const void *b)
@@ -29,6 +44,47 @@ nrl_status nrl_run_op_times(const nrl_run *r, unsigned by, nrl_op_time **rows, s
     *n = (size_t)count;
     if (stride) *stride = sizeof **rows;
     if (*n) qsort(*rows, *n, sizeof **rows, by_seconds_down);
+    return NRL_OK;
+}
+
+nrl_status nrl_run_region_times(const nrl_run *r, nrl_region_time **rows, size_t *n, size_t *stride)
+{
+    const profile *p = r->session.ctx->profile;
+    NRL_TRY(hooks_check_call(&r->hooks, "read a profile"));
+    NRL_TRY(ctx_profile_read(r->session.ctx));
+    *n = p ? (size_t)p->n_regions : 0;
+    *rows = mem_alloc((*n + 1) * sizeof **rows);
+    if (*n) memcpy(*rows, p->regions, *n * sizeof **rows);
+    if (stride) *stride = sizeof **rows;
+    return NRL_OK;
+}
+
+/* The tensors of a profile; NULL, with an error, if it does not record them. */
+static memory_log *memory_of(const run *r)
+{
+    const profile *p = r->session.ctx->profile;
+    if (p && p->memory) return p->memory;
+    (void)nrl_fail(NRL_ERR_CONFIG, "cannot read the memory of a profile: it began without NRL_PROFILE_MEMORY");
+    return NULL;
+}
+
+nrl_status nrl_run_memory_sites(const nrl_run *r, nrl_memory_site **rows, size_t *n, size_t *stride, int64_t *peak,
+                                int64_t *held)
+{
+    memory_log *m = memory_of(r);
+    if (!m) return NRL_ERR_CONFIG;
+    memory_sites(m, rows, n);
+    memory_peak(m, held, peak);
+    if (stride) *stride = sizeof **rows;
+    return NRL_OK;
+}
+
+nrl_status nrl_run_memory_batches(const nrl_run *r, nrl_memory_batch **rows, size_t *n, size_t *stride)
+{
+    const memory_log *m = memory_of(r);
+    if (!m) return NRL_ERR_CONFIG;
+    memory_batches(m, rows, n);
+    if (stride) *stride = sizeof **rows;
     return NRL_OK;
 }
 

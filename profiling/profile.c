@@ -1,45 +1,18 @@
 /*
  * profile.c - the profiler of a context: marks, the times between them, and rows of operations by phase and shape.
  */
-#include "profiling/profile.h"
+#include "base/clock.h"
+#include "profiling/internal.h"
 #include "profiling/op_work.h"
 #include "tensor/device/profile.h"
-#include "tensor/internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     MOST_MARKS = 1 << 16,      /* marks are read, with a wait, before there are more */
     MOST_SHAPED_ROWS = 1 << 13 /* with more rows, shapes are merged: lengths may differ in every step */
 };
-
-typedef struct {
-    double host;      /* seconds */
-    nrl_event *event; /* NULL: use the host's clock */
-    int32_t row;      /* row of the operation after this mark, -1 = none */
-    uint32_t phase;   /* phase after this mark */
-} mark;
-
-struct profile {
-    mark *marks;
-    int64_t n_marks, marks_capacity;
-    nrl_op_time *rows;
-    int32_t *table; /* [table_size] 1 + row, 0 = empty; a power of two, at most half full */
-    int32_t n_rows, table_size;
-    int32_t row; /* row of the current operation */
-    uint32_t phase;
-    bool broken; /* a mark could not be made: reported when marks are read */
-    double host_in_ops;
-    nrl_phase_times times;
-};
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 const char *nrl_phase_name(nrl_phase p)
 {
@@ -106,6 +79,49 @@ static nrl_status seconds_between(const nrl_ctx *ctx, const mark *a, const mark 
     return a->event && b->event ? d->table.event_seconds(d->self, a->event, b->event, seconds) : NRL_OK;
 }
 
+/* ---- the timeline ---- */
+
+static bool is_inside(const profile *p, int32_t region, int32_t outer)
+{
+    while (region > outer)
+        region = p->regions[region].parent;
+    return region == outer;
+}
+
+/* At a mark, slices of what was until now end, and those of what is from now on begin. */
+static void draw_mark(profile *p, const mark *m, double at)
+{
+    open_slices *o = &p->open;
+    if (o->in_phase != m->phase || o->in_unit != m->unit) {
+        if (o->in_unit) trace_slice(p->trace, "units", o->in_unit, o->unit, at, NULL);
+        o->in_unit = m->unit;
+        o->unit = at;
+    }
+    if (o->in_phase != m->phase) {
+        if (o->in_phase) trace_slice(p->trace, "phases", nrl_phase_name((nrl_phase)o->in_phase), o->phase, at, NULL);
+        if (o->in_phase && !m->phase) {
+            char name[32];
+            snprintf(name, sizeof name, "step %lld", (long long)(p->steps_before + p->times.steps));
+            trace_slice(p->trace, "steps", name, o->step, at, NULL);
+        }
+        if (!o->in_phase) o->step = at;
+        o->in_phase = m->phase;
+        o->phase = at;
+    }
+    while (o->region >= 0 && !is_inside(p, m->region, o->region)) {
+        trace_slice(p->trace, "regions", p->regions[o->region].name, o->regions[o->region], at, NULL);
+        o->region = p->regions[o->region].parent;
+    }
+    if (o->region != m->region) {
+        o->regions = mem_realloc(o->regions, (size_t)p->n_regions * sizeof *o->regions);
+        for (int32_t r = m->region; r != o->region; r = p->regions[r].parent)
+            o->regions[r] = at;
+        o->region = m->region;
+    }
+}
+
+/* The time of a mark is the host's, or with events the host's time of the first mark, when the device is idle, and the
+ * device's from there on. */
 static nrl_status add_up(nrl_ctx *ctx)
 {
     profile *p = ctx->profile;
@@ -113,13 +129,22 @@ static nrl_status add_up(nrl_ctx *ctx)
     const mark *last = &p->marks[p->n_marks - 1];
     if (last->event) NRL_TRY(d->table.event_wait(d->self, last->event));
     for (const mark *m = p->marks; m < last; m++) {
-        double seconds;
+        double seconds, at = m->event && p->open.last > 0 ? p->open.last : m->host;
         NRL_TRY(seconds_between(ctx, m, m + 1, &seconds));
         if (m->row >= 0) p->rows[m->row].seconds += seconds;
         if (m->row >= 0) p->times.busy[m->phase] += seconds;
         p->times.seconds[m->phase] += seconds;
         p->times.host_seconds[m->phase] += m[1].host - m->host;
+        for (int32_t r = m->region; r >= 0; r = p->regions[r].parent) {
+            p->regions[r].seconds += seconds;
+            if (m->row >= 0) p->regions[r].busy += seconds;
+        }
+        if (p->trace) draw_mark(p, m, at);
+        if (p->trace && m->row >= 0)
+            trace_slice(p->trace, "operations", p->rows[m->row].name, at, at + seconds, p->rows[m->row].dims);
+        p->open.last = at + seconds;
     }
+    if (p->trace) draw_mark(p, last, last->event && p->open.last > 0 ? p->open.last : last->host);
     return NRL_OK;
 }
 
@@ -140,12 +165,14 @@ static nrl_status read_marks(nrl_ctx *ctx, int64_t keep)
     if (!p->n_marks) return NRL_OK;
     nrl_status st = p->broken ? nrl_fail(NRL_ERR_DEVICE, "cannot profile: the device has no more events") : add_up(ctx);
     drop_marks(ctx, st == NRL_OK ? keep : 0);
+    if (!p->n_marks) p->open.last = 0;
     return st;
 }
 
 nrl_status ctx_profile_read(nrl_ctx *ctx)
 {
-    return ctx->profile ? read_marks(ctx, ctx->profile->phase == NRL_PHASE_NONE ? 0 : 1) : NRL_OK;
+    const profile *p = ctx->profile;
+    return p ? read_marks(ctx, p->phase == NRL_PHASE_NONE && p->region < 0 ? 0 : 1) : NRL_OK;
 }
 
 /* ---- marks ---- */
@@ -165,13 +192,13 @@ static nrl_status add_mark(nrl_ctx *ctx)
 {
     profile *p = ctx->profile;
     const nrl_backend *t = &ctx->device->table;
-    mark m = {.row = p->row, .phase = p->phase};
+    mark m = {.row = p->row, .phase = p->phase, .region = p->region, .unit = p->unit};
     if (p->n_marks >= MOST_MARKS) NRL_TRY(read_marks(ctx, 1));
     if (has_timed_events(ctx))
         NRL_TRY(t->event_record_timed(ctx->device->self, ctx->stream, &m.event));
     else if (has_stream(ctx))
         NRL_TRY(t->stream_wait(ctx->device->self, ctx->stream));
-    m.host = seconds_now();
+    m.host = clock_seconds();
     if (p->n_marks == p->marks_capacity) {
         p->marks_capacity = p->marks_capacity ? 2 * p->marks_capacity : 1024;
         p->marks = mem_realloc(p->marks, (size_t)p->marks_capacity * sizeof *p->marks);
@@ -180,9 +207,21 @@ static nrl_status add_mark(nrl_ctx *ctx)
     return NRL_OK;
 }
 
+/* A mark that cannot be made is reported where the marks are read. */
+static void add_mark_of_change(nrl_ctx *ctx)
+{
+    profile *p = ctx->profile;
+    if (add_mark(ctx) != NRL_OK) p->broken = true;
+    if (!p->memory) return;
+    memory_at(p->memory, (nrl_phase)p->phase, p->unit, p->region);
+}
+
 static nrl_status begin_work(nrl_ctx *ctx, op_work w)
 {
     profile *p = ctx->profile;
+    ctx_memory use;
+    ctx_memory_use(ctx, &use);
+    if (p->trace) trace_counter(p->trace, "tensors", clock_seconds(), (double)use.live_bytes);
     int32_t row = find_row(p, w.name, p->phase, w.dims);
     p->rows[row].flops += w.flops;
     p->rows[row].bytes += w.bytes;
@@ -193,7 +232,9 @@ static nrl_status begin_work(nrl_ctx *ctx, op_work w)
 
 static nrl_status profile_op_begin(nrl_ctx *ctx, backend_op op, const void *args, double flops)
 {
-    return begin_work(ctx, op_work_of(op, args, flops));
+    op_work w = op_work_of(op, args, flops);
+    if (ctx->profile->memory) memory_operation(ctx->profile->memory, w.name, args);
+    return begin_work(ctx, w);
 }
 
 static nrl_status profile_copy_begin(nrl_ctx *ctx, nrl_copy_direction way, size_t bytes)
@@ -220,8 +261,37 @@ static nrl_status profile_op_end(nrl_ctx *ctx)
 static void set_phase(nrl_ctx *ctx, nrl_phase phase)
 {
     profile *p = ctx->profile;
+    bool has_unit = phase == NRL_PHASE_FORWARD || phase == NRL_PHASE_RECOMPUTE || phase == NRL_PHASE_BACKWARD ||
+                    phase == NRL_PHASE_HEAD;
     p->phase = phase;
-    if (add_mark(ctx) != NRL_OK) p->broken = true;
+    profile_nvtx(&p->nvtx_phase, phase ? nrl_phase_name(phase) : NULL);
+    if (!has_unit) p->unit = NULL;
+    add_mark_of_change(ctx);
+}
+
+static void profile_unit(nrl_ctx *ctx, const char *name)
+{
+    profile *p = ctx->profile;
+    if (p->unit == name || p->phase == NRL_PHASE_NONE) return;
+    p->unit = name;
+    add_mark_of_change(ctx);
+}
+
+void profile_mark_region(nrl_ctx *ctx, int32_t region)
+{
+    ctx->profile->region = region;
+    add_mark_of_change(ctx);
+}
+
+static void profile_memory(nrl_ctx *ctx, const pool_block *b, bool taken)
+{
+    profile *p = ctx->profile;
+    if (!p->memory) return;
+    memory_batch(p->memory, p->steps_before + p->times.steps + 1, ctx_batch(ctx));
+    if (taken)
+        memory_take(p->memory, b);
+    else
+        memory_release(p->memory, b);
 }
 
 static nrl_phase profile_phase_set(nrl_ctx *ctx, nrl_phase phase)
@@ -234,7 +304,10 @@ static nrl_phase profile_phase_set(nrl_ctx *ctx, nrl_phase phase)
 
 static nrl_status profile_step(nrl_ctx *ctx, bool begins)
 {
-    ctx->profile->times.steps += !begins && ctx->profile->phase != NRL_PHASE_NONE;
+    profile *p = ctx->profile;
+    p->times.steps += !begins && p->phase != NRL_PHASE_NONE;
+    if (p->memory && !begins) memory_end_step(p->memory);
+    profile_nvtx(&p->nvtx_step, begins ? "step" : NULL);
     set_phase(ctx, begins ? NRL_PHASE_HOST : NRL_PHASE_NONE);
     return begins ? NRL_OK : ctx_profile_read(ctx); /* a mark that could not be made is reported there */
 }
@@ -280,7 +353,7 @@ const char *ctx_profile_clock(const nrl_ctx *ctx)
 
 static double profile_mark(const nrl_ctx *ctx)
 {
-    return seconds_now() - ctx->profile->host_in_ops;
+    return clock_seconds() - ctx->profile->host_in_ops;
 }
 
 static void profile_host(nrl_ctx *ctx, const char *name, double begin)
@@ -295,23 +368,50 @@ static void profile_host(nrl_ctx *ctx, const char *name, double begin)
 
 static void profile_close(nrl_ctx *ctx)
 {
+    profile *p = ctx->profile;
+    profile_unbind(ctx);
+    profile_nvtx(&p->nvtx_phase, NULL);
+    profile_nvtx(&p->nvtx_step, NULL);
     drop_marks(ctx, 0);
-    free(ctx->profile->marks);
-    free(ctx->profile->rows);
-    free(ctx->profile->table);
-    free(ctx->profile);
+    trace_destroy(p->trace);
+    memory_destroy(p->memory);
+    arena_free(&p->names);
+    free(p->regions);
+    free(p->open.regions);
+    free(p->marks);
+    free(p->rows);
+    free(p->table);
+    free(p);
 }
 
-void ctx_profile(nrl_ctx *ctx, bool on)
+void ctx_profile_begin(nrl_ctx *ctx, unsigned what, int64_t steps_before)
 {
     static const ctx_profiler profiler = {.op_begin = profile_op_begin,
                                           .copy_begin = profile_copy_begin,
                                           .op_end = profile_op_end,
                                           .phase_set = profile_phase_set,
+                                          .unit = profile_unit,
+                                          .memory = profile_memory,
                                           .step = profile_step,
                                           .mark = profile_mark,
                                           .host = profile_host,
                                           .close = profile_close};
-    ctx_set_profiler(ctx, on ? &profiler : NULL, on ? mem_alloc(sizeof *ctx->profile) : NULL);
-    if (on) ctx->profile->row = -1;
+    profile *p = mem_alloc(sizeof *p);
+    ctx_memory use;
+    ctx_memory_use(ctx, &use);
+    p->row = p->region = p->open.region = -1;
+    p->steps_before = steps_before;
+    p->began = clock_seconds();
+    if (what & NRL_PROFILE_TRACE) p->trace = trace_create();
+    if (what & NRL_PROFILE_MEMORY) p->memory = memory_create((int64_t)use.live_bytes);
+    ctx_set_profiler(ctx, &profiler, p);
+    profile_bind(ctx);
+}
+
+void ctx_profile(nrl_ctx *ctx, bool on)
+{
+    if (on)
+        ctx_profile_begin(ctx, 0, 0);
+    else
+        ctx_set_profiler(ctx, NULL, NULL);
 }

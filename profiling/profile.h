@@ -12,6 +12,8 @@
 #include <nrl/profile.h>
 
 void ctx_profile(nrl_ctx *ctx, bool on); /* clears earlier results too */
+/* The same with NRL_PROFILE_*; steps are numbered from steps_before + 1. */
+void ctx_profile_begin(nrl_ctx *ctx, unsigned what, int64_t steps_before);
 /* Waits for the marked operations and adds up their times. Call it before the functions below. */
 nrl_status ctx_profile_read(nrl_ctx *ctx);
 /* Returns the operations in order of first use, malloc'd. Calls that differ only in properties not in `by` are merged.

@@ -159,10 +159,17 @@ const cli_verb cli_verbs[] = {
      "size is a process that takes N steps (default 3) as `nrl bench` does, so one\n"
      "that the kernel kills counts as out of memory. Prints tokens/s, seconds a step\n"
      "and peak memory of each size, and the fastest (of about equals the smallest)."},
-    {"profile", "FILE.yaml [key=value ...] [--steps N] [--top N] [--json]", "profile configs/sft.yaml",
-     "time by operation; saves nothing",
-     "Measures N steps (default 10) after 2 warm-up steps. --top: number of shapes in\n"
-     "the list (default 15)."},
+    {"profile",
+     "FILE [key=value ...] [--steps N] [--top N] [--memory]\n"
+     "           [--trace FILE] [--output] [--json]",
+     "profile configs/sft.yaml", "time by operation, memory, a timeline",
+     "Measures N steps (default 10) after 2 warm-up steps. FILE is a config, or a\n"
+     "script, whose first run is measured and then stopped. --top: number of shapes in\n"
+     "the list (default 15). --memory: tensors at the peak by kind and by the place\n"
+     "that made them, and by micro-batch. --trace: a timeline of all ranks, which\n"
+     "ui.perfetto.dev opens. Saves nothing, but with --output the run writes its\n"
+     "directory as `nrl run` does. Regions of scripts (nrl.region) and of plugins\n"
+     "(nrl_region_begin) are listed by name."},
     {"report", "RUN... [-o FILE]", "report runs/sft", "a run's charts as an HTML file",
      "RUN is the directory of a run, finished or not. Several runs are drawn side by\n"
      "side with the differences of their configs, and need -o. For one run, FILE is\n"

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "data/assemble.h"
 #include "data/plan.h"
+#include <nrl/region.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ static void built_free(built *b)
 
 static void build(data_loader *l, int64_t step, built *out)
 {
+    double begin = clock_seconds();
     *out = (built){.step = step, .epoch = data_plan_epoch_after(l->plan, step)};
     int64_t n_micro_batches = data_plan_n_micro_batches(l->plan, step);
     out->micro_batch = mem_try((size_t)n_micro_batches * sizeof *out->micro_batch, "the micro-batches of a step");
@@ -60,6 +62,7 @@ static void build(data_loader *l, int64_t step, built *out)
         out->n_micro_batches += out->status == NRL_OK;
     }
     if (out->status != NRL_OK) out->error = mem_strdup(nrl_error_text());
+    nrl_region_span("data", "build micro-batches", begin, clock_seconds());
 }
 
 /* ---- the io thread ---- */

@@ -4,6 +4,7 @@
 #include "mesh/record.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include <nrl/region.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,10 @@ void record_done(record *r, uint64_t handle)
 {
     pthread_mutex_lock(&r->lock);
     record_call *call = entry(r, handle);
-    if (call) call->done = clock_seconds();
+    if (call) {
+        call->done = clock_seconds();
+        nrl_region_span("communication", *call->what ? call->what : call->op, call->entered, call->done);
+    }
     pthread_mutex_unlock(&r->lock);
 }
 

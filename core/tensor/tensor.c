@@ -1,6 +1,7 @@
 /*
  * tensor.c - headers, views and reference counts; the functions of nrl/tensor.h.
  */
+#include "tensor/device/profile.h"
 #include "tensor/internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -67,6 +68,7 @@ void tensor_release(nrl_ctx *ctx, nrl_tensor *t)
     if (!t) return;
     NRL_ASSERT(t->uses, >, 0);
     if (--t->uses) return;
+    if (ctx->profiler && t->block->count == 1) ctx->profiler->memory(ctx, t->block, false);
     pool_release(&ctx->pool, t->block);
     t->block = NULL;
     t->data = NULL;
@@ -97,6 +99,7 @@ static nrl_status allocate(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int6
         nrl_add_context("tensor %s of %s", dims_shape(n_dims, dims).text, nrl_dtype_name(dtype));
         return st;
     }
+    if (ctx->profiler) ctx->profiler->memory(ctx, block, true);
     *out = tensor_header(ctx, dtype, n_dims, dims);
     (*out)->block = block;
     (*out)->data = block->data;

@@ -7,18 +7,28 @@
 #include "bench.h"
 #include "base/json.h"
 #include "cli/common/experiment.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 2, DEFAULT_STEPS = 10, MAX_STEPS = 10000, MOST_PROFILED = 5, DEFAULT_TOP = 15, MAX_TOP = 1000 };
+enum { DEFAULT_STEPS = 10, MAX_STEPS = 10000, MOST_PROFILED = 5, DEFAULT_TOP = 15, MAX_TOP = 1000 };
 
 static double value_of(const nrl_run_event *e, const char *name)
 {
     for (size_t i = 0; i < e->n_values; i++)
         if (!strcmp(e->values[i].name, name)) return e->values[i].value;
     return NAN;
+}
+
+void bench_add_step(bench_steps *s, const nrl_run_event *e)
+{
+    s->seconds[s->n++] = e->seconds;
+    s->tokens += e->tokens;
+    s->mfu += value_of(e, "mfu");
+    s->data_fraction += value_of(e, "data_fraction");
+    s->last_loss = e->loss;
 }
 
 /* Takes `steps` steps, or as many as are left. */
@@ -30,22 +40,18 @@ static nrl_status take_steps(nrl_run *r, arena *a, int64_t steps, bench_steps *o
         bool done;
         NRL_TRY(nrl_run_step(r, &e, &done));
         if (done) break;
-        out->seconds[out->n++] = e.seconds;
-        out->tokens += e.tokens;
-        out->mfu += value_of(&e, "mfu");
-        out->data_fraction += value_of(&e, "data_fraction");
-        out->last_loss = e.loss;
+        bench_add_step(out, &e);
     }
     return NRL_OK;
 }
 
 static nrl_status need_steps(int64_t found, int64_t steps)
 {
-    if (found == steps + WARM_UP) return NRL_OK;
+    if (found == steps + BENCH_WARM_UP) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "train.steps: the config has %lld steps, but %lld to warm up and %lld to "
                     "measure (--steps) are needed",
-                    (long long)found, (long long)WARM_UP, (long long)steps);
+                    (long long)found, (long long)BENCH_WARM_UP, (long long)steps);
 }
 
 static nrl_status warm_up(nrl_run *r, arena *a, bench_found *f, int64_t *n)
@@ -53,31 +59,44 @@ static nrl_status warm_up(nrl_run *r, arena *a, bench_found *f, int64_t *n)
     bench_steps first, rest;
     NRL_TRY(take_steps(r, a, 1, &first));
     f->first_loss = first.last_loss;
-    NRL_TRY(take_steps(r, a, WARM_UP - 1, &rest));
+    NRL_TRY(take_steps(r, a, BENCH_WARM_UP - 1, &rest));
     *n = first.n + rest.n;
     return NRL_OK;
 }
 
-static nrl_status take_profiled(nrl_run *r, arena *a, int64_t steps, bench_found *f)
+unsigned bench_what(const bench_options *o)
 {
-    NRL_TRY(nrl_run_profile(r, true));
-    NRL_TRY(take_steps(r, a, steps, &f->profiled));
-    f->phases.size = sizeof f->phases;
-    return nrl_run_phase_times(r, &f->phases);
+    return (o->trace ? NRL_PROFILE_TRACE : 0) | (o->memory ? NRL_PROFILE_MEMORY : 0);
 }
 
-static nrl_status measure(nrl_run *r, arena *a, int64_t steps, bool profile, bench_found *f)
+nrl_status bench_collect(nrl_run *r, const bench_options *o, bench_found *f)
 {
-    int64_t warm, most = (steps + 1) / 2 < MOST_PROFILED ? (steps + 1) / 2 : MOST_PROFILED;
+    f->phases.size = sizeof f->phases;
+    f->stats.size = sizeof f->stats;
+    f->has_memory = o->memory;
+    f->top = o->top;
+    NRL_TRY(nrl_run_phase_times(r, &f->phases));
+    nrl_run_info_fill(r, &f->stats);
+    return o->trace ? nrl_run_trace_write(r, o->trace, &f->n_dropped) : NRL_OK;
+}
+
+static nrl_status take_profiled(nrl_run *r, arena *a, int64_t steps, const bench_options *o, bench_found *f)
+{
+    NRL_TRY(nrl_run_profile_begin(r, bench_what(o)));
+    return take_steps(r, a, steps, &f->profiled);
+}
+
+static nrl_status measure(nrl_run *r, arena *a, const bench_options *o, bench_found *f)
+{
+    const int64_t steps = o->steps, most = (steps + 1) / 2 < MOST_PROFILED ? (steps + 1) / 2 : MOST_PROFILED;
+    int64_t warm;
     NRL_TRY(warm_up(r, a, f, &warm));
     NRL_TRY(nrl_run_watch_begin(r));
-    NRL_TRY(profile ? take_profiled(r, a, steps, f) : take_steps(r, a, steps, &f->plain));
+    NRL_TRY(o->is_profile ? take_profiled(r, a, steps, o, f) : take_steps(r, a, steps, &f->plain));
     NRL_TRY(nrl_run_watch_end(r, f->watched, &f->n_watched));
     NRL_TRY(need_steps(warm + f->plain.n + f->profiled.n, steps));
-    if (!profile) NRL_TRY(take_profiled(r, a, most, f));
-    f->stats.size = sizeof f->stats;
-    nrl_run_info_fill(r, &f->stats);
-    return NRL_OK;
+    if (!o->is_profile) NRL_TRY(take_profiled(r, a, most, o, f));
+    return bench_collect(r, o, f);
 }
 
 static nrl_status read_number(int *argc, char **argv, const char *flag, int64_t most, int64_t *value)
@@ -92,17 +111,44 @@ static nrl_status read_number(int *argc, char **argv, const char *flag, int64_t 
     return NRL_OK;
 }
 
-static nrl_status show(arena *a, const nrl_run *r, const bench_found *found, bool json)
+static void show(const nrl_node *tree, const bench_options *o)
 {
-    nrl_node *tree;
-    NRL_TRY(bench_tree(a, r, found, &tree));
-    char *text = json ? json_write(tree, 0) : NULL;
-    if (json)
+    char *text = o->json ? json_write(tree, 0) : NULL;
+    if (o->json)
         puts(text);
     else
         bench_page(tree);
+    if (!o->json && o->trace) printf("\ntimeline in %s: open it at https://ui.perfetto.dev\n", o->trace);
     free(text);
+}
+
+static nrl_status take_options(int *argc, char **argv, bool profile, bench_options *o)
+{
+    *o = (bench_options){.is_profile = profile, .steps = DEFAULT_STEPS, .top = profile ? DEFAULT_TOP : 0};
+    o->json = cli_take_flag(argc, argv, "--json");
+    NRL_TRY(read_number(argc, argv, "--steps", MAX_STEPS, &o->steps));
+    if (!profile) return cli_expect(*argc, argv, 1, -1);
+    NRL_TRY(read_number(argc, argv, "--top", MAX_TOP, &o->top));
+    o->memory = cli_take_flag(argc, argv, "--memory");
+    o->output = cli_take_flag(argc, argv, "--output");
+    NRL_TRY(cli_take_value(argc, argv, "--trace", &o->trace));
+    return cli_expect(*argc, argv, 1, -1);
+}
+
+/* Before minutes of work: the file of the timeline can be written. */
+static nrl_status try_trace(const bench_options *o, const nrl_environment *env)
+{
+    FILE *f = o->trace && experiment_speaks(env) ? fopen(o->trace, "ae") : NULL;
+    if (o->trace && experiment_speaks(env) && !f)
+        return nrl_fail(NRL_ERR_CONFIG, "--trace: cannot write %s: %s", o->trace, strerror(errno));
+    if (f) fclose(f);
     return NRL_OK;
+}
+
+static bool is_config(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
 }
 
 nrl_status bench_measure(int argc, char **argv, bool profile)
@@ -110,19 +156,23 @@ nrl_status bench_measure(int argc, char **argv, bool profile)
     arena a = {0};
     nrl_environment env;
     nrl_run *r = NULL;
-    int64_t steps = DEFAULT_STEPS, top = profile ? DEFAULT_TOP : 0;
-    bool json = cli_take_flag(&argc, argv, "--json");
-    NRL_TRY(read_number(&argc, argv, "--steps", MAX_STEPS, &steps));
-    if (profile) NRL_TRY(read_number(&argc, argv, "--top", MAX_TOP, &top));
-    NRL_TRY(cli_expect(argc, argv, 1, -1));
+    nrl_node *tree = NULL;
+    bench_options o;
+    NRL_TRY(take_options(&argc, argv, profile, &o));
     bench_found *found = arena_alloc(&a, sizeof *found);
-    found->top = top;
     experiment_environment(&a, &env);
     nrl_status st = experiment_ranks(&a, &env);
-    env.quiet = env.no_output = true;
-    if (st == NRL_OK) st = experiment_open(&a, argc, argv, &env, &r);
-    if (st == NRL_OK) st = measure(r, &a, steps, profile, found);
-    if (st == NRL_OK && experiment_speaks(&env)) st = show(&a, r, found, json);
+    env.quiet = true;
+    env.no_output = !o.output;
+    if (st == NRL_OK) st = try_trace(&o, &env);
+    if (st == NRL_OK && profile && !is_config(argv[1])) {
+        st = bench_script(&a, argc, argv, &env, &o, &tree);
+    } else {
+        if (st == NRL_OK) st = experiment_open(&a, argc, argv, &env, &r);
+        if (st == NRL_OK) st = measure(r, &a, &o, found);
+        if (st == NRL_OK && experiment_speaks(&env)) st = bench_tree(&a, r, found, &tree);
+    }
+    if (st == NRL_OK && tree) show(tree, &o);
     nrl_run_close(r);
     arena_free(&a);
     return st;

@@ -24,15 +24,36 @@ typedef struct {
     size_t n_watched;
     nrl_phase_times phases;
     nrl_run_info stats;
-    int64_t top; /* shapes to list; 0 = none */
+    int64_t top;       /* shapes to list; 0 = none */
+    bool has_memory;   /* the profile recorded tensors */
+    int64_t n_dropped; /* events that a timeline had no room for */
 } bench_found;
+
+typedef struct {
+    bool is_profile, json;
+    bool memory; /* --memory */
+    bool output; /* --output: the run writes its output directory as `nrl run` does */
+    int64_t steps, top;
+    const char *trace; /* the file of --trace; NULL = none */
+} bench_options;
+enum { BENCH_WARM_UP = 2 };
 
 /* The tree borrows from `r` and `found`. */
 nrl_status bench_tree(arena *a, const nrl_run *r, const bench_found *found, nrl_node **out);
 void bench_page(const nrl_node *tree);
 
-/* The verb itself. argv: NAME FILE.yaml [key=value ...] [--steps N] [--top N] [--json]; only a
- * profile accepts --top. */
+/* Adds an event to the sums of its steps; s->seconds has room. */
+void bench_add_step(bench_steps *s, const nrl_run_event *e);
+unsigned bench_what(const bench_options *o); /* NRL_PROFILE_* */
+/* After the last profiled step: phases, sizes of the run, and the file of a timeline. All ranks call it. */
+nrl_status bench_collect(nrl_run *r, const bench_options *o, bench_found *f);
+/* Profiles the first run that a script opens, from its third step on, and stops that run behind the last step. The tree
+ * is NULL on ranks other than 0, and if the run had too few steps. */
+nrl_status bench_script(arena *a, int argc, char **argv, const nrl_environment *env, const bench_options *o,
+                        nrl_node **tree);
+
+/* The verb itself. argv: NAME FILE [key=value ...] [--steps N] [--json], and of a profile [--top N] [--memory]
+ * [--trace FILE] [--output]. */
 nrl_status bench_measure(int argc, char **argv, bool profile);
 
 #endif

@@ -146,6 +146,68 @@ static void show_ops(const nrl_node *list, const char *title)
     }
 }
 
+static void show_regions(const nrl_node *list)
+{
+    if (!nrl_node_size(list)) return;
+    section("time by region");
+    printf("  %-40s %10s %8s %8s %8s\n", "region", "ms/step", "share", "busy", "calls");
+    for (size_t i = 0; i < nrl_node_size(list); i++) {
+        const nrl_node *row = nrl_node_at(list, i);
+        const double calls = number(row, "calls_a_step");
+        const int indent = 2 * (int)number(row, "depth");
+        printf("  %*s%-*s", indent, "", indent < 40 ? 40 - indent : 1, text(row, "region"));
+        cell(1e3 * number(row, "seconds_a_step"), 10, 3);
+        percent(number(row, "share"));
+        percent(number(row, "busy_share"));
+        cell(calls, 8, calls == floor(calls) ? 0 : 2);
+        putchar('\n');
+    }
+}
+
+static void bytes_cell(double bytes)
+{
+    printf(" %12s", size_text(bytes, (char[SIZE_TEXT]){0}));
+}
+
+static void show_memory(const nrl_node *m)
+{
+    enum { MOST_SITES = 20, MOST_BATCHES = 12 };
+    const nrl_node *kinds = nrl_node_find(m, "at_peak"), *sites = nrl_node_find(m, "sites");
+    const nrl_node *batches = nrl_node_find(m, "batches");
+    if (!m) return;
+    section("tensors at the peak, by kind");
+    for (size_t i = 0; i < nrl_node_size(kinds); i++)
+        printf("  %-34s %16s\n", nrl_node_key(kinds, i),
+               size_text(nrl_node_f64(nrl_node_at(kinds, i), 0), (char[SIZE_TEXT]){0}));
+    printf("  %-34s %16s\n", "all", size_text(number(m, "peak_bytes"), (char[SIZE_TEXT]){0}));
+    section("tensors by place: in use at the peak, and made in a step");
+    printf("  %-18s %-13s %-20s %-16s %12s %12s %8s\n", "operation", "phase", "unit", "region", "at peak", "a step",
+           "tensors");
+    for (size_t i = 0; i < nrl_node_size(sites) && i < MOST_SITES; i++) {
+        const nrl_node *row = nrl_node_at(sites, i);
+        printf("  %-18s %-13s %-20s %-16s", text(row, "op"), text(row, "phase"), text(row, "unit"),
+               text(row, "region"));
+        bytes_cell(number(row, "peak_bytes"));
+        bytes_cell(number(row, "bytes_a_step"));
+        cell(number(row, "tensors_a_step"), 8, 1);
+        putchar('\n');
+    }
+    if (nrl_node_size(sites) > MOST_SITES)
+        printf("  and %zu smaller ones (--json)\n", nrl_node_size(sites) - MOST_SITES);
+    section("tensors by micro-batch");
+    printf("  %6s %6s %8s %8s %8s %12s %12s\n", "step", "batch", "tokens", "samples", "longest", "at begin", "most");
+    for (size_t i = 0; i < nrl_node_size(batches) && i < MOST_BATCHES; i++) {
+        const nrl_node *row = nrl_node_at(batches, i);
+        printf("  %6.0f %6.0f %8.0f %8.0f %8.0f", number(row, "step"), number(row, "micro_batch"),
+               number(row, "tokens"), number(row, "samples"), number(row, "longest"));
+        bytes_cell(number(row, "begin_bytes"));
+        bytes_cell(number(row, "peak_bytes"));
+        putchar('\n');
+    }
+    if (nrl_node_size(batches) > MOST_BATCHES)
+        printf("  and %zu later ones (--json)\n", nrl_node_size(batches) - MOST_BATCHES);
+}
+
 static void show_device(const nrl_node *tree)
 {
     static const char *const keys[] = {"device", "isa", "library", "threads", "ranks", NULL};
@@ -190,8 +252,13 @@ void bench_page(const nrl_node *tree)
     }
     show_phases(tree);
     show_measured(profile);
+    show_regions(nrl_node_find(tree, "regions"));
     show_ops(nrl_node_find(tree, "ops"), "time by operation");
     show_ops(nrl_node_find(tree, "ops_by_phase"), "time by operation and phase");
     show_ops(nrl_node_find(tree, "shapes"),
              "the longest, by shape (products: rows x columns x inner; attention: queries x heads x width)");
+    show_memory(nrl_node_find(tree, "memory_profile"));
+    if (nrl_node_find(tree, "trace_events_dropped"))
+        printf("\n%.0f events do not fit into the timeline; take fewer steps (--steps)\n",
+               number(tree, "trace_events_dropped"));
 }

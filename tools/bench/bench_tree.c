@@ -168,6 +168,30 @@ static nrl_status put_ops(arena *a, nrl_node *map, const char *key, const nrl_ru
     return NRL_OK;
 }
 
+/* Named regions, in the order in which they began first; a region inside another one has `depth` above 0. */
+static nrl_status put_regions(arena *a, nrl_node *map, const nrl_run *r, const bench_found *f)
+{
+    nrl_region_time *rows;
+    size_t n;
+    const double steps = (double)f->profiled.n, wall = wall_of(&f->phases);
+    NRL_TRY(nrl_run_region_times(r, &rows, &n, NULL));
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (size_t i = 0; i < n; i++) {
+        nrl_node *m = node_new(a, NRL_NODE_MAP);
+        node_append_text(a, m, "region", rows[i].name);
+        node_append_int(a, m, "parent", rows[i].parent);
+        node_append_int(a, m, "depth", rows[i].depth);
+        put(a, m, "calls_a_step", (double)rows[i].calls / steps);
+        put(a, m, "seconds_a_step", rows[i].seconds / steps);
+        put(a, m, "share", ratio(rows[i].seconds, wall));
+        put(a, m, "busy_share", ratio(rows[i].busy, rows[i].seconds));
+        node_append(a, list, NULL, m);
+    }
+    free(rows);
+    if (n) node_append(a, map, "regions", list);
+    return NRL_OK;
+}
+
 static nrl_status operations_a_step(const nrl_run *r, const bench_found *f, double *calls)
 {
     nrl_op_time *rows;
@@ -188,6 +212,7 @@ static nrl_status put_time(arena *a, nrl_node *map, const nrl_run *r, const benc
     put(a, map, "operations_a_step", calls);
     put_profile(a, map, f);
     put_phases(a, map, f);
+    NRL_TRY(put_regions(a, map, r, f));
     NRL_TRY(put_ops(a, map, "ops", r, f, 0, 0));
     if (!f->top) return NRL_OK;
     NRL_TRY(put_ops(a, map, "ops_by_phase", r, f, NRL_BY_PHASE, 0));
@@ -212,6 +237,82 @@ static void put_memory(arena *a, nrl_node *map, const bench_found *f)
     node_append_int(a, m, "total_bytes", f->stats.device->memory_bytes);
     for (size_t i = 0; i < f->n_watched; i++)
         if (is_memory(f->watched[i].name)) put(a, m, f->watched[i].name + 7, f->watched[i].value);
+}
+
+/* What was in use at the peak, by kind: what the run holds, and tensors of the step by phase. */
+static void put_kinds(arena *a, nrl_node *map, const bench_found *f, const nrl_memory_site *sites, size_t n,
+                      int64_t held)
+{
+    const nrl_run_info *s = &f->stats;
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } kinds[] = {{"weights", s->weight_bytes},
+                 {"masters", s->master_bytes},
+                 {"gradients", s->gradient_bytes},
+                 {"optimizer states", s->optimizer_bytes},
+                 {"reference model", s->reference_bytes},
+                 {"strategy buffers", s->strategy_bytes}};
+    nrl_node *m = put_map(a, map, "at_peak");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (kinds[i].bytes) node_append_int(a, m, kinds[i].name, kinds[i].bytes);
+        held -= kinds[i].bytes;
+    }
+    for (int p = 0; p < NRL_PHASE_COUNT; p++) {
+        int64_t bytes = 0;
+        for (size_t i = 0; i < n; i++)
+            if (sites[i].phase == (nrl_phase)p) bytes += sites[i].peak_bytes;
+        if (bytes)
+            node_append_int(a, m, arena_printf(a, "made in %s", p ? nrl_phase_name((nrl_phase)p) : "no step"), bytes);
+    }
+    if (held > 0) node_append_int(a, m, "other tensors", held);
+}
+
+static nrl_status put_memory_profile(arena *a, nrl_node *map, const nrl_run *r, const bench_found *f)
+{
+    nrl_memory_site *sites;
+    nrl_memory_batch *batches;
+    nrl_region_time *regions;
+    size_t n, n_batches, n_regions;
+    int64_t peak, held;
+    NRL_TRY(nrl_run_region_times(r, &regions, &n_regions, NULL));
+    NRL_TRY(nrl_run_memory_sites(r, &sites, &n, NULL, &peak, &held));
+    NRL_TRY(nrl_run_memory_batches(r, &batches, &n_batches, NULL));
+    nrl_node *m = put_map(a, map, "memory_profile"), *list = node_new(a, NRL_NODE_LIST);
+    node_append_int(a, m, "peak_bytes", peak);
+    node_append_int(a, m, "held_bytes", held);
+    put_kinds(a, m, f, sites, n, held);
+    for (size_t i = 0; i < n; i++) {
+        const nrl_memory_site *s = &sites[i];
+        nrl_node *row = node_new(a, NRL_NODE_MAP);
+        node_append_text(a, row, "op", s->operation ? s->operation : "(other)");
+        node_append_text(a, row, "phase", nrl_phase_name(s->phase));
+        if (s->unit) node_append_text(a, row, "unit", s->unit);
+        if (s->region >= 0) node_append_text(a, row, "region", regions[s->region].name);
+        node_append_int(a, row, "peak_bytes", s->peak_bytes);
+        put(a, row, "bytes_a_step", (double)s->total_bytes / (double)f->profiled.n);
+        put(a, row, "tensors_a_step", (double)s->calls / (double)f->profiled.n);
+        node_append(a, list, NULL, row);
+    }
+    node_append(a, m, "sites", list);
+    list = node_new(a, NRL_NODE_LIST);
+    for (size_t i = 0; i < n_batches; i++) {
+        const nrl_memory_batch *b = &batches[i];
+        nrl_node *row = node_new(a, NRL_NODE_MAP);
+        node_append_int(a, row, "step", b->step);
+        node_append_int(a, row, "micro_batch", b->micro_batch);
+        node_append_int(a, row, "tokens", b->tokens);
+        node_append_int(a, row, "samples", b->samples);
+        node_append_int(a, row, "longest", b->longest);
+        node_append_int(a, row, "begin_bytes", b->begin_bytes);
+        node_append_int(a, row, "peak_bytes", b->peak_bytes);
+        node_append(a, list, NULL, row);
+    }
+    node_append(a, m, "batches", list);
+    free(regions);
+    free(sites);
+    free(batches);
+    return NRL_OK;
 }
 
 static double watched(const bench_found *f, const char *name)
@@ -246,5 +347,7 @@ nrl_status bench_tree(arena *a, const nrl_run *r, const bench_found *f, nrl_node
     put_machine(a, map, &f->stats);
     put_device(a, map, f);
     put_memory(a, map, f);
+    if (f->has_memory) NRL_TRY(put_memory_profile(a, map, r, f));
+    if (f->n_dropped) node_append_int(a, map, "trace_events_dropped", f->n_dropped);
     return put_time(a, map, r, f);
 }

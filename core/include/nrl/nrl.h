@@ -4,6 +4,7 @@
 #ifndef NRL_NRL_H
 #define NRL_NRL_H
 #include <nrl/status.h>
+#include <nrl/region.h>
 #include <nrl/node.h>
 #include <nrl/plugin.h>
 #include <nrl/tensor.h>

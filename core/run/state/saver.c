@@ -8,6 +8,7 @@
 #include "run/state/resume.h"
 #include "run/state/state.h"
 #include <math.h>
+#include <nrl/region.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -121,6 +122,7 @@ static nrl_status settle(saver *sv, bool wait)
     double start = clock_seconds();
     nrl_status st = checkpoint_poll(sv->writer, wait, &o, &done);
     if (late) sv->times.late += clock_seconds() - start;
+    if (late) nrl_region_span("steps", "wait for a save", start, clock_seconds());
     if (!done) return NRL_OK;
     if (st != NRL_OK) {
         nrl_add_context("saving step %lld", (long long)o.step);
@@ -173,10 +175,11 @@ static nrl_status start(saver *sv)
         checkpoint_abandon(sv->writer, st);
     st = strategy_average_end(&se->strategy, se->ctx, NRL_OK); /* a failed save is told by settle */
     arena_free(&a);
-    sv->times.start = clock_seconds() - begun;
+    sv->last_save_time = clock_seconds();
+    sv->times.start = sv->last_save_time - begun;
     sv->times.late = 0;
     sv->last_saved = sv->trainer->progress.step;
-    sv->last_save_time = clock_seconds();
+    nrl_region_span("steps", "save", begun, sv->last_save_time);
     return st;
 }
 

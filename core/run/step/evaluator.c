@@ -8,6 +8,7 @@
 #include "run/step/batches.h"
 #include "run/step/ranks.h"
 #include <math.h>
+#include <nrl/region.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,7 +127,9 @@ nrl_status evaluator_run(evaluator *ev, const session_data *sets, size_t n_sets,
     loss += terms_loss(w->policy, sums, weights);
     ev->values.list[0].value = loss;
     values_add(&ev->values, "eval_tokens", "tokens", tokens);
-    values_add(&ev->values, "eval_seconds", "s", clock_seconds() - start);
+    double end = clock_seconds();
+    values_add(&ev->values, "eval_seconds", "s", end - start);
+    nrl_region_span("steps", "evaluation", start, end);
     return NRL_OK;
 }
 

@@ -7,6 +7,7 @@
  * the node that made them. This saves a third of a decoder's activations.
  */
 #include "tensor/tape/tape.h"
+#include "tensor/device/profile.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -248,6 +249,7 @@ static nrl_status recompute_saved(nrl_ctx *ctx, nrl_tensor *t)
     nrl_tape_node *maker = t->maker;
     NRL_TRY(make_saved(ctx, maker));
     NRL_TRY(pool_take(&ctx->pool, (size_t)t->numel * nrl_dtype_size(t->dtype), &t->block));
+    if (ctx->profiler) ctx->profiler->memory(ctx, t->block, true);
     t->data = t->block->data;
     t->uses = 1;
     maker->made = t;

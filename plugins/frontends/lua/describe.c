@@ -19,6 +19,7 @@ static const char page[] =
     "                      overwrite}\n"
     "  nrl.read_jsonl(file)         a list of rows\n"
     "  nrl.write_jsonl(file, rows)  nrl.json.encode(value, indent)  nrl.json.decode(text)\n"
+    "  nrl.region(name, f, ...)     calls f; `nrl profile` shows the time of the region by its name\n"
     "  nrl.list(table)  nrl.null    an empty list, and null, for JSON and configs\n"
     "  nrl.rank  nrl.world          of several processes, from 0\n"
     "  nrl.exit  nrl.version        exit codes by name, as in os.exit(nrl.exit.data)\n"

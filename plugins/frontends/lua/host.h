@@ -133,6 +133,7 @@ void script_open_run(lua_State *L);       /* run.c */
 void script_open_tensors(lua_State *L);   /* tensor.c: nrl.where */
 void script_open_batches(lua_State *L);   /* batch.c */
 void script_open_losses(lua_State *L);    /* loss.c: nrl.loss, nrl.gradcheck */
+int script_region(lua_State *L);          /* region.c: nrl.region */
 int script_open_module(lua_State *L);     /* module.c: require "nrl" */
 
 void script_close_losses(script_host *h); /* after the last run */

@@ -67,6 +67,8 @@ int script_open_module(lua_State *L)
     lua_newtable(L);
     lua_pushcfunction(L, read_config);
     lua_setfield(L, -2, "config");
+    lua_pushcfunction(L, script_region);
+    lua_setfield(L, -2, "region");
     lua_pushstring(L, nrl_version());
     lua_setfield(L, -2, "version");
     push_args(L, script_of(L));

@@ -31,6 +31,60 @@ NRL_API nrl_status nrl_run_profile(nrl_run *run, bool on);
  * the distance between rows in bytes, which may exceed the caller's sizeof(nrl_op_time); stride may be NULL. */
 NRL_API nrl_status nrl_run_op_times(const nrl_run *run, unsigned by, nrl_op_time **rows, size_t *n, size_t *stride);
 
+/* ---- regions (nrl/region.h), the timeline, memory by place ---- */
+
+/* What a profile also records. */
+enum {
+    NRL_PROFILE_TRACE = 1, /* a timeline, for nrl_run_trace_write */
+    NRL_PROFILE_MEMORY = 2 /* each tensor, for the functions nrl_run_memory_* */
+};
+/* nrl_run_profile(run, true) with `what`, NRL_PROFILE_* or 0. Regions that its thread begins belong to the run. */
+NRL_API nrl_status nrl_run_profile_begin(nrl_run *run, unsigned what);
+/* Ends the current step for the profile; later parts of the step are not measured. For services, which are called
+ * inside of a step. */
+NRL_API nrl_status nrl_run_profile_end_step(nrl_run *run);
+
+/* A region of the run's thread, in total over the profile. The same name inside two regions makes two rows. */
+typedef struct {
+    const char *name; /* borrowed until the profile ends */
+    int32_t parent;   /* index of the row of the region around this one, -1 = none; parents come first */
+    int32_t depth;    /* from 0 */
+    int64_t calls;
+    double seconds; /* on the device, from begin to end, with regions inside */
+    double busy;    /* the part of `seconds` inside operations and copies */
+} nrl_region_time;
+/* *rows is allocated; stride as for nrl_run_op_times. */
+NRL_API nrl_status nrl_run_region_times(const nrl_run *run, nrl_region_time **rows, size_t *n, size_t *stride);
+
+/* Writes the timeline of all ranks to a file in the Trace Event Format (JSON), which Perfetto opens: one process for
+ * each rank, with the times of rank 0's clock. Clocks are compared through the store where ranks meet. Collective;
+ * *n_dropped (may be NULL): events of this rank for which there was no room. NRL_ERR_IO, NRL_ERR_MEMORY,
+ * NRL_ERR_CONFIG: no timeline was recorded. */
+NRL_API nrl_status nrl_run_trace_write(nrl_run *run, const char *path, int64_t *n_dropped);
+
+/* Tensors that one place has made during the profile. */
+typedef struct {
+    nrl_phase phase;
+    const char *operation; /* that wrote them first; NULL = unknown */
+    const char *unit;      /* of the model; NULL = none */
+    int32_t region;        /* row of nrl_run_region_times, -1 = none */
+    int64_t calls;         /* tensors */
+    int64_t total_bytes;   /* of all of them */
+    int64_t peak_bytes;    /* of those in use at the peak of the profile */
+} nrl_memory_site;
+/* By descending bytes at the peak. *rows is allocated. *peak_bytes was in use at the peak, of which *held_bytes were
+ * already in use when the profile began (weights, states). */
+NRL_API nrl_status nrl_run_memory_sites(const nrl_run *run, nrl_memory_site **rows, size_t *n, size_t *stride,
+                                        int64_t *peak_bytes, int64_t *held_bytes);
+
+/* One micro-batch of a profiled step, and the memory that it needed. */
+typedef struct {
+    int64_t step, micro_batch;        /* from 1; from 0 */
+    int64_t tokens, samples, longest; /* `longest`: tokens of its longest sample */
+    int64_t begin_bytes, peak_bytes;  /* in use when it began; most in use until the next one */
+} nrl_memory_batch;
+NRL_API nrl_status nrl_run_memory_batches(const nrl_run *run, nrl_memory_batch **rows, size_t *n, size_t *stride);
+
 enum { NRL_MAX_PHASES = 16 }; /* room for phases to come */
 
 /* Phases of the profiled steps, in seconds, by nrl_phase. */
