@@ -4,6 +4,7 @@
  */
 #include "inference/measures.h"
 #include "base/clock.h"
+#include "inference/leaks.h"
 #include "optim/clip.h"
 #include "run/internal.h"
 #include <math.h>
@@ -142,6 +143,7 @@ nrl_status measures_add(nrl_run *r, nrl_run_event *e)
     bool is_due = e->step % SELDOM == 0 || e->step == se->total_steps;
     if (is_due) NRL_TRY(add_param_norm(r, v));
     if (is_due && nrl_mesh_world(se->mesh) > 1) NRL_TRY(add_ranks(r, v, step_s, comm_s));
+    nrl_status st = leaks_look(r, e);
     e->n_values = v->n;
-    return NRL_OK;
+    return st;
 }

@@ -269,9 +269,10 @@ static void set_phase(nrl_ctx *ctx, nrl_phase phase)
     add_mark_of_change(ctx);
 }
 
-static void profile_unit(nrl_ctx *ctx, const char *name)
+static void profile_unit(nrl_ctx *ctx, const char *name, const nrl_batch *batch)
 {
     profile *p = ctx->profile;
+    if (p->memory) memory_batch(p->memory, p->steps_before + p->times.steps + 1, batch);
     if (p->unit == name || p->phase == NRL_PHASE_NONE) return;
     p->unit = name;
     add_mark_of_change(ctx);
@@ -287,7 +288,6 @@ static void profile_memory(nrl_ctx *ctx, const pool_block *b, bool taken)
 {
     profile *p = ctx->profile;
     if (!p->memory) return;
-    memory_batch(p->memory, p->steps_before + p->times.steps + 1, ctx_batch(ctx));
     if (taken)
         memory_take(p->memory, b);
     else

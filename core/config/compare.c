@@ -39,6 +39,7 @@ static const struct {
     {"train.nan", CONFIG_KEY_FREE},
     {"train.offload", CONFIG_KEY_FREE},
     {"train.on_oom", CONFIG_KEY_FREE},
+    {"train.leak_check", CONFIG_KEY_FREE},
     {"train.nan_limit", CONFIG_KEY_FREE},
     {"train.diverge_factor", CONFIG_KEY_FREE},
     {"train.check_gradient", CONFIG_KEY_FREE},

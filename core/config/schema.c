@@ -99,6 +99,10 @@ static const nrl_option train_rows[] = {
     NRL_OPT_ENUM(config_train, on_oom, "stop", "stop|retry",
                  "what to do if a rank lacks memory in the forward or backward pass; retry: all ranks repeat the step "
                  "with half of micro_batch_tokens (or micro_batch), down to one sample; global_batch stays"),
+    NRL_OPT_ENUM(
+        config_train, leak_check, "warn", "off|warn|stop",
+        "what to do if the memory in use after a step (tensors, or the host's heap) grows step by step; growth "
+        "by longer samples, saves and evaluations does not count"),
     NRL_OPT_F64(config_train, diverge_factor, "100", 0, 1e15,
                 "the run has diverged (exit 3) if its loss exceeds its first loss (at least 1) by this factor for 10 "
                 "steps in a row or at the end; 0: off"),

@@ -75,6 +75,7 @@ typedef enum { CONFIG_OFFLOAD_NONE = 0, CONFIG_OFFLOAD_HOST, CONFIG_OFFLOAD_DISK
 typedef struct {
     int64_t optimizer; /* config_place */
 } config_offload;
+typedef enum { CONFIG_LEAK_OFF = 0, CONFIG_LEAK_WARN, CONFIG_LEAK_STOP } config_leak;
 typedef enum { CONFIG_OOM_STOP = 0, CONFIG_OOM_RETRY } config_oom;
 typedef enum { CONFIG_NAN_STOP = 0, CONFIG_NAN_SKIP } config_nan;
 typedef enum {
@@ -117,6 +118,7 @@ typedef struct {
     const nrl_node *offload;  /* as written */
     config_offload offloaded; /* resolved */
     int64_t on_oom;           /* config_oom */
+    int64_t leak_check;       /* config_leak */
     double diverge_factor;    /* 0 = off */
     bool check_gradient;
     const nrl_node *trainable, *freeze; /* patterns of names */

@@ -150,6 +150,8 @@ static nrl_status finish(run *r)
     if (r->finished) return NRL_OK;
     NRL_TRY(ranks_agree(r->session.mesh, &r->session.shards, "finish", (uint64_t)r->trainer.progress.step));
     const config_checkpoint *c = &r->session.config.checkpoint;
+    r->finished = r->session.env.no_output;
+    if (r->finished) return NRL_OK;
     if (r->saver.last_saved != r->trainer.progress.step && (c->every || c->every_minutes > 0))
         NRL_TRY(saver_save_last(&r->saver));
     NRL_TRY(saver_wait(&r->saver));

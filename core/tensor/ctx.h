@@ -181,8 +181,8 @@ nrl_status ctx_profile_step(nrl_ctx *ctx, bool begins);
 /* Sets the current phase and returns the previous phase, so that the caller can restore it. Does nothing outside a
  * step. */
 nrl_phase ctx_phase_set(nrl_ctx *ctx, nrl_phase p);
-/* Sets the unit of the model that the following operations belong to. */
-void ctx_profile_unit(nrl_ctx *ctx, const char *name);
+/* Sets the unit of the model and the micro-batch that the following operations belong to. */
+void ctx_profile_unit(nrl_ctx *ctx, const char *name, const nrl_batch *batch);
 /* Adds a row for the time of the host between a mark and this call, without operations that ran in between. */
 double ctx_profile_mark(const nrl_ctx *ctx);
 void ctx_profile_host(nrl_ctx *ctx, const char *name, double mark);

@@ -173,7 +173,7 @@ static nrl_status set_column(work *w)
 static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
 {
     ctx_phase_set(w->ctx, phase_of(v));
-    ctx_profile_unit(w->ctx, w->policy->units[v->unit].name);
+    ctx_profile_unit(w->ctx, w->policy->units[v->unit].name, w->micro_batch->batch);
     switch (v->pass) {
     case NRL_PASS_FORWARD: {
         count_terms(w, true);

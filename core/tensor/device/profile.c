@@ -16,9 +16,9 @@ nrl_phase ctx_phase_set(nrl_ctx *ctx, nrl_phase phase)
     return ctx->profiler ? ctx->profiler->phase_set(ctx, phase) : NRL_PHASE_NONE;
 }
 
-void ctx_profile_unit(nrl_ctx *ctx, const char *name)
+void ctx_profile_unit(nrl_ctx *ctx, const char *name, const nrl_batch *batch)
 {
-    if (ctx->profiler) ctx->profiler->unit(ctx, name);
+    if (ctx->profiler) ctx->profiler->unit(ctx, name, batch);
 }
 
 nrl_status ctx_profile_step(nrl_ctx *ctx, bool begins)

@@ -6,7 +6,8 @@
 #define TENSOR_PROFILE_H
 #include "tensor/ctx.h"
 #include "tensor/device/backend_call.h"
-#include "tensor/memory/pool.h"
+
+typedef struct pool_block pool_block;
 
 /* All [step]. */
 struct ctx_profiler {
@@ -16,7 +17,7 @@ struct ctx_profiler {
     nrl_status (*op_end)(nrl_ctx *ctx); /* of an operation or a copy */
     /* ctx_phase_set, ctx_profile_step, ctx_profile_mark and ctx_profile_host */
     nrl_phase (*phase_set)(nrl_ctx *ctx, nrl_phase phase);
-    void (*unit)(nrl_ctx *ctx, const char *name);                  /* ctx_profile_unit */
+    void (*unit)(nrl_ctx *ctx, const char *name, const nrl_batch *batch); /* ctx_profile_unit */
     void (*memory)(nrl_ctx *ctx, const pool_block *b, bool taken); /* a block begins to be used, or no longer is */
     nrl_status (*step)(nrl_ctx *ctx, bool begins);
     double (*mark)(const nrl_ctx *ctx);

@@ -93,7 +93,7 @@ static void one_step(void)
     nrl_region_begin("outer");
     ok(ctx_profile_step(ctx, true));
     ctx_phase_set(ctx, NRL_PHASE_FORWARD);
-    ctx_profile_unit(ctx, "layers.0");
+    ctx_profile_unit(ctx, "layers.0", NULL);
     nrl_region_begin("inner");
     filled(1000);
     nrl_region_begin("inner");
@@ -232,7 +232,8 @@ static void the_peak_is_divided_among_the_places_that_made_it(void **state)
     ctx_scope_end(ctx);
     filled(n / 2);
     ctx_scope_end(ctx);
-    filled(n); /* below the peak; outside of a scope that ends */
+    ctx_scope_begin(ctx);
+    filled(n); /* below the peak */
     nrl_memory_site *rows;
     size_t n_rows;
     int64_t held, peak, sum = 0;
