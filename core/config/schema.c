@@ -26,6 +26,9 @@ const nrl_option adapter_rows[] = {
     NRL_OPT_ENUM(config_adapter, base, "full", "full|nf4|fp4|int8",
                  "how the frozen matrices are stored: in the precision of the run, or quantized as by bitsandbytes (4 "
                  "bits with double quantization, 8 bits by row)"),
+    NRL_OPT_NODE(config_adapter, modules_to_save, "",
+                 "a list of ends of names of modules that are trained whole and saved beside the adapters, such as "
+                 "[embed_tokens, lm_head]; a tied head is trained with its embedding"),
 };
 const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
 

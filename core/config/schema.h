@@ -23,6 +23,7 @@ typedef struct {
     const char *section;        /* what the config calls it: "adapter", or the plugin's name */
     const char *use;            /* an adapter on disk, "" = none */
     int64_t base;               /* quantize_kind of the frozen matrices */
+    const nrl_node *modules_to_save;
 } config_adapter;
 
 typedef enum {

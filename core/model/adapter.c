@@ -4,7 +4,7 @@
  */
 #include "model/adapter.h"
 #include "base/buffer.h"
-#include "model/model.h"
+#include "model/weights.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ static size_t module_length(const char *name)
 
 bool adapter_fits(const model *m, const nrl_param *p)
 {
-    if (p->n_dims != 2 || p->n_parts != 1 || p->added || p == m->head.weight || !module_length(p->name)) return false;
+    if (p->n_dims != 2 || p->n_parts != 1 || p->saved_whole || p == m->head.weight || !module_length(p->name))
+        return false;
     for (int32_t i = 0; i < m->units[0].n_uses; i++)
         if (m->units[0].uses[i] == p) return false;
     return p->index < m->n_own;
@@ -62,8 +63,10 @@ static nrl_status adapter_set_make(arena *a, const nrl_adapter *table, const nrl
 {
     const nrl_node *list = nrl_node_find(settings, "modules");
     size_t n = nrl_node_kind(list) == NRL_NODE_LIST ? nrl_node_size(list) : 0;
-    *out =
-        (adapter_set){.settings = settings, .modules = arena_alloc(a, (n + 1) * sizeof *out->modules), .table = table};
+    *out = (adapter_set){.settings = settings,
+                         .modules = arena_alloc(a, (n + 1) * sizeof *out->modules),
+                         .whole = nrl_node_find(settings, "modules_to_save"),
+                         .table = table};
     for (size_t i = 0; i < n && i < INT32_MAX; i++) {
         const char *module = nrl_node_string(nrl_node_find(nrl_node_at(list, i), "module"), "");
         if (!*module) return nrl_fail(NRL_ERR_CORRUPT, "adapter %zu: no module", i);
@@ -119,6 +122,63 @@ nrl_status adapter_declare(const adapter_set *set, int32_t module, const nrl_ada
 {
     out->n = 0;
     return set->table->declare(set->self, module, target, out);
+}
+
+/* ---- modules that are trained whole ---- */
+
+/* Whether a module that the parameter belongs to has a name that ends in `word`. */
+static bool is_inside(const char *param, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *dot = strchr(param, '.'); dot && n; dot = strchr(dot + 1, '.'))
+        if ((size_t)(dot - param) >= n && !strncmp(dot - n, word, n)) return true;
+    return false;
+}
+
+void adapter_add_whole(arena *a, nrl_node *modules, const nrl_param *p)
+{
+    const size_t n = (size_t)(strrchr(p->name, '.') - p->name);
+    for (size_t i = 0; i < nrl_node_size(modules); i++) {
+        const char *known = nrl_node_string(nrl_node_at(modules, i), "");
+        if (strlen(known) == n && !strncmp(known, p->name, n)) return;
+    }
+    node_append(a, modules, NULL, node_string(a, p->name, n));
+}
+
+static bool is_selected(const model *m, const nrl_param *p, const nrl_node *words, size_t i)
+{
+    const char *word = nrl_node_string(nrl_node_at(words, i), "");
+    return is_inside(p->name, word) || (p == m->head.weight && is_inside(weights_tied_name(m), word));
+}
+
+nrl_status model_match_whole(const model *m, const char *section, const nrl_node *words, arena *a, nrl_node **modules)
+{
+    if (nrl_node_kind(words) > NRL_NODE_NULL && nrl_node_kind(words) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s.modules_to_save: expected a list of names", nrl_node_place(words),
+                        section);
+    *modules = node_new(a, NRL_NODE_LIST);
+    for (size_t i = 0; i < nrl_node_size(words); i++) {
+        int32_t k = 0;
+        while (k < m->n_own && !is_selected(m, m->params[k], words, i))
+            k++;
+        if (k == m->n_own)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: %s.modules_to_save: no module has a name that ends in '%s'; expected one such as %s",
+                            nrl_node_place(nrl_node_at(words, i)), section, nrl_node_string(nrl_node_at(words, i), ""),
+                            adapter_module(a, m->params[m->n_own / 2]));
+    }
+    for (int32_t k = 0; k < m->n_own; k++)
+        for (size_t i = 0; i < nrl_node_size(words); i++)
+            if (!m->params[k]->saved_whole && is_selected(m, m->params[k], words, i))
+                adapter_add_whole(a, *modules, m->params[k]);
+    return NRL_OK;
+}
+
+void model_save_whole(model *m, const nrl_node *modules)
+{
+    for (int32_t k = 0; k < m->n_own; k++)
+        for (size_t i = 0; i < nrl_node_size(modules); i++)
+            if (is_selected(m, m->params[k], modules, i)) m->params[k]->saved_whole = true;
 }
 
 /* ---- attaching ---- */
@@ -198,6 +258,7 @@ nrl_status model_adapt(model *m, const adapter_set *set)
     adapter_set *own = arena_alloc(&m->memory, sizeof *own);
     NRL_TRY(adapter_set_make(&m->memory, set->table, node_copy(&m->memory, set->settings), own));
     m->adapters = own; /* destroyed with the model */
+    model_save_whole(m, own->whole);
     nrl_param **params =
         arena_alloc(&m->memory, ((size_t)m->n_own + NRL_ADAPTER_MAX_PARAMS * (size_t)set->n) * sizeof *params);
     if (m->n_own) memcpy(params, m->params, (size_t)m->n_own * sizeof *params);
@@ -207,6 +268,6 @@ nrl_status model_adapt(model *m, const adapter_set *set)
     for (int32_t u = 0; u < m->n_units; u++)
         add_uses(m, &m->units[u]);
     for (int32_t i = 0; i < m->n_own; i++)
-        m->params[i]->trained = m->params[i]->added;
+        m->params[i]->trained = m->params[i]->saved_whole;
     return NRL_OK;
 }

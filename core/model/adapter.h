@@ -14,7 +14,8 @@ struct model;
 typedef struct {
     const nrl_node *settings; /* as stored in checkpoints */
     int32_t n;
-    const char **modules; /* [n] */
+    const char **modules;  /* [n] */
+    const nrl_node *whole; /* names of modules that are trained whole, of model_save_whole; NULL = none */
     const nrl_adapter *table;
     void *self;
 } adapter_set;
@@ -45,9 +46,19 @@ struct nrl_adapter_builder {
 nrl_status adapter_declare(const adapter_set *set, int32_t module, const nrl_adapter_target *target,
                            nrl_adapter_builder *out);
 
-/* Freezes what the model has and attaches the set, of which the model makes an instance of its own: parameters stand
- * behind the model's and in the uses of every unit that uses the weight. NRL_ERR_CONFIG: no module of that name, and
- * which there are; one that is named twice. Once a model, before anything is planned. [main] */
+/* The modules of the architecture that `words` of modules_to_save select: those whose name, or that of a module around
+ * them, ends in one of them. A tied head is the embedding. *modules lists their names, in `a`.
+ * NRL_ERR_CONFIG: not a list of names, or one that selects nothing. [main] */
+nrl_status model_match_whole(const struct model *m, const char *section, const nrl_node *words, arena *a,
+                             nrl_node **modules);
+void adapter_add_whole(arena *a, nrl_node *modules, const nrl_param *p); /* adds the module of p, once */
+/* Their parameters are trained, and saved with the adapters; none of them can have an adapter. [main] */
+void model_save_whole(struct model *m, const nrl_node *modules);
+
+/* Freezes what the model has, but for the modules that the set trains whole, and attaches the set, of which the model
+ * makes an instance of its own: parameters stand behind the model's and in the uses of every unit that uses the weight.
+ * NRL_ERR_CONFIG: no module of that name, and which there are; one that is named twice. Once a model, before anything
+ * is planned. [main] */
 nrl_status model_adapt(struct model *m, const adapter_set *set);
 
 #endif

@@ -38,6 +38,12 @@ static bool save_holds_adapters(const saver *s)
     return s->options->format->holds == NRL_HOLDS_ADAPTER;
 }
 
+/* The output layer that is the embedding, where adapters come with that: programs that read them expect both. */
+static const char *save_tied_name(const saver *s)
+{
+    return save_holds_adapters(s) && !s->m->drops_head && s->m->head.weight->saved_whole ? weights_tied_name(s->m) : "";
+}
+
 /* ---- what is written ---- */
 
 /* The description of the model's adapters, see nrl/format.h. */
@@ -57,6 +63,7 @@ static const nrl_node *save_adapter_config(saver *s)
         transposed |= s->m->params[i]->adapter && s->m->params[i]->parts[0].transposed;
     node_append(a, map, "linear", linear);
     node_append(a, map, "transposed", node_bool(a, transposed));
+    node_append_text(a, map, "tied", save_tied_name(s));
     return map;
 }
 
@@ -200,7 +207,7 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
     saver s = {.m = m, .options = options, .source = source, .user = user};
     bool alone = save_holds_adapters(&s);
     int32_t end = alone ? s.m->n_params : s.m->n_own;
-    size_t n = 0;
+    size_t n = 1;
     for (int32_t i = 0; i < end; i++)
         n += (size_t)s.m->params[i]->n_parts;
     s.pieces = mem_try((n + 1) * sizeof *s.pieces, "the list of tensors");
@@ -208,7 +215,7 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
     nrl_status st = s.pieces && s.tensors ? NRL_OK : NRL_ERR_MEMORY;
     for (int32_t i = 0; i < end && st == NRL_OK; i++) {
         nrl_param *p = s.m->params[i];
-        if (alone && i < s.m->n_own && !p->added) continue;
+        if (alone && i < s.m->n_own && !p->saved_whole) continue;
         int64_t begin = 0;
         for (int k = 0; k < p->n_parts; k++) {
             const nrl_part *part = &p->parts[k];
@@ -221,6 +228,11 @@ nrl_status model_save(const char *dir, const model *m, weights_source source, vo
             weights_file_dims(part, t->dims);
             s.pieces[s.n_pieces++] = (save_piece){p, part, begin, weights_numel(t)};
             begin += weights_numel(t);
+        }
+        if (p == s.m->head.weight && *save_tied_name(&s)) {
+            s.pieces[s.n_pieces] = s.pieces[s.n_pieces - 1];
+            s.tensors[s.n_pieces] = s.tensors[s.n_pieces - 1];
+            s.tensors[s.n_pieces++].name = save_tied_name(&s);
         }
     }
     if (st == NRL_OK) st = options->discard ? save_pieces(&s) : save_all(&s, dir);

@@ -101,7 +101,7 @@ static nrl_status compare_all(comparison *c)
 {
     for (int32_t i = 0; i < c->m->n_own; i++)
         for (int k = 0; k < c->m->params[i]->n_parts; k++)
-            compare_part(c, &c->m->params[i]->parts[k], c->m->params[i]->added); /* origin.c looks elsewhere */
+            compare_part(c, &c->m->params[i]->parts[k], c->m->params[i]->saved_whole); /* origin.c looks elsewhere */
     NRL_TRY(compare_tied(c));
     for (int64_t i = 0; i < c->w->n; i++)
         if (!c->used[i] && !is_ignored(c->m, c->w->tensors[i].name))
@@ -125,9 +125,19 @@ nrl_status weights_check(const weight_files *w, const model *m)
 
 nrl_status weights_check_adapters(const weight_files *w, const model *m)
 {
+    const nrl_format_tensor *head = weights_find(w, weights_tied_name(m)),
+                            *embed = weights_find(w, m->head.weight->name);
+    bool same = m->drops_head || !*weights_tied_name(m) || (!head && !embed);
+    if (!same && head && embed && head->dtype && embed->dtype) NRL_TRY(same_values(w, embed, head, &same));
+    if (!same)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: the embedding was trained apart from the head, but config.json ties them\n"
+                        "hint: adapters that were trained with ensure_weight_tying keep the two equal",
+                        w->info.path);
     for (int64_t i = 0; i < w->n; i++) {
         const nrl_param *p = model_param(m, w->tensors[i].name);
-        if (!p || (p->index < m->n_own && !p->added))
+        if (!p && !strcmp(w->tensors[i].name, weights_tied_name(m))) p = m->head.weight;
+        if (!p || (p->index < m->n_own && !p->saved_whole))
             return nrl_fail(NRL_ERR_CONFIG,
                             "%s: tensor '%s' belongs to a module that was trained whole, which this run does not train",
                             w->tensors[i].file, w->tensors[i].name);
@@ -141,10 +151,12 @@ nrl_status weights_check_adapters(const weight_files *w, const model *m)
         if (t->dtype == NRL_DTYPE_NONE)
             return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has type %.40s, expected F32, BF16 or F16", t->file, t->name,
                             t->type);
-        if (t->n_dims == part->n_dims && !memcmp(t->dims, part->dims, (size_t)part->n_dims * sizeof *t->dims)) continue;
+        int64_t dims[NRL_MAX_DIMS];
+        weights_file_dims(part, dims);
+        if (t->n_dims == part->n_dims && !memcmp(t->dims, dims, (size_t)part->n_dims * sizeof *dims)) continue;
         char have[200], want[200];
         weights_shape_text(t->n_dims, t->dims, have, sizeof have);
-        weights_shape_text(part->n_dims, part->dims, want, sizeof want);
+        weights_shape_text(part->n_dims, dims, want, sizeof want);
         return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' has shape %s, expected %s", t->file, t->name, have, want);
     }
     return NRL_OK;

@@ -1,6 +1,6 @@
 """Adapters between nrl and peft: what `nrl export --adapter` writes gives, in peft on the base model, the loss that
 nrl has of the merged weights, which transformers gives of the merged export, too; and an adapter that peft made
-gives nrl that loss. Llama's linear modules, Qwen2's with biases, and GPT-2's, whose files keep weights turned.
+gives nrl that loss. With modules_to_save, 20 steps of losses and the trained modules are peft's, tied heads too. Llama's linear modules, Qwen2's with biases, and GPT-2's, whose files keep weights turned.
 
 usage: lora.py   (the program is $NRL_TEST_BUILD/bin/nrl, models come from $NRL_TEST_SOURCE)
 """
@@ -9,19 +9,26 @@ import json, os, subprocess, sys, tempfile
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
 try:
     import peft, torch
+    from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 except ImportError as e:
     print(f"skipped: {e}")
     sys.exit(77)
 
 BOUND = 2e-5  # of a mean loss; both compute in fp32
+TENSOR_BOUND = 5e-5  # of an element after 20 steps of lr 0.05
 NRL = os.path.join(os.environ["NRL_TEST_BUILD"], "bin/nrl")
 CASES = [("llama", {"targets": "[q_proj, v_proj]"}, ["q_proj", "v_proj"]),
          ("qwen2", {"targets": "all-linear", "rslora": "true"}, ["q_proj", "k_proj", "v_proj", "o_proj", "down_proj"]),
          ("gpt2", {"targets": "all-linear"}, ["c_attn", "c_fc"]),
          ("llama", {"targets": "all-linear", "dora": "true", "rank_pattern": "{v_proj: 2, '.*0.*q_proj': 3}",
                     "alpha_pattern": "{down_proj: 3}"}, ["q_proj", "down_proj"]),
-         ("qwen2", {"targets": "[q_proj, o_proj]", "dora": "true", "base": "full"}, ["q_proj", "o_proj"])]
+         ("qwen2", {"targets": "[q_proj, o_proj]", "dora": "true", "base": "full"}, ["q_proj", "o_proj"]),
+         ("llama", {"targets": "all-linear", "modules_to_save": "[embed_tokens, lm_head]"}, ["q_proj", "up_proj"]),
+         ("llama", {"targets": "[q_proj, down_proj]", "modules_to_save": "[norm, 1.mlp, o_proj]"}, ["q_proj", "down_proj"]),
+         ("qwen2", {"targets": "all-linear", "modules_to_save": "[lm_head, k_proj]"}, ["q_proj", "down_proj"]),
+         ("gpt2", {"targets": "[c_attn]", "modules_to_save": "[mlp.c_fc, ln_f]"}, ["c_attn"])]
+STEPS = 20
 
 
 def nrl(*words):
@@ -80,9 +87,19 @@ def nrl_loss(config, **values):
     return json.loads(said)["eval_loss"]
 
 
-def peft_adapter(path, modules, dora, out):
+def saved_names(options):
+    """modules_to_save as peft takes it: a tied head is named by its embedding."""
+    words = options.get("modules_to_save", "")[1:-1]
+    return [w.strip().replace("lm_head", "embed_tokens") if "k_proj" in words else w.strip()
+            for w in words.split(",") if w] or None
+
+
+def peft_adapter(path, modules, dora, saved, out):
     torch.manual_seed(1)
-    made = peft.get_peft_model(base(path), peft.LoraConfig(
+    plain = base(path)
+    tied = bool(saved) and plain.config.tie_word_embeddings
+    made = peft.get_peft_model(plain, peft.LoraConfig(
+        modules_to_save=saved, ensure_weight_tying=tied,
         r=3, lora_alpha=5, target_modules=modules, task_type="CAUSAL_LM", lora_dropout=0.0,
         use_dora=dora, rank_pattern={modules[0]: 5}, alpha_pattern={modules[0]: 9}, fan_in_fan_out="c_attn" in modules))
     for name, p in made.named_parameters():
@@ -90,6 +107,8 @@ def peft_adapter(path, modules, dora, out):
             torch.nn.init.normal_(p, std=0.1)
         if "magnitude" in name:
             torch.nn.init.normal_(p, mean=1.0, std=0.2)
+        if "modules_to_save" in name:
+            p.data += 0.05 * torch.randn_like(p)
     made.save_pretrained(out)
     return made.eval()
 
@@ -110,7 +129,7 @@ def check(name, options, modules, folder):
     theirs = torch_loss(peft.PeftModel.from_pretrained(base(path), run + "-adapter").eval(), rows)
     merged = torch_loss(base(run + "/model").eval(), rows)
     plain = torch_loss(base(path).eval(), rows)
-    made = peft_adapter(path, modules, "dora" in options, run + "-peft")
+    made = peft_adapter(path, modules, "dora" in options, saved_names(options), run + "-peft")
     read = nrl_loss(config, lora=f"{{use: {run}-peft}}")
     wanted = torch_loss(made, rows)
     print(f"{name:6} base {plain:.6f}  trained: nrl {mine:.6f} peft {theirs:.6f} merged {merged:.6f}  "
@@ -119,16 +138,36 @@ def check(name, options, modules, folder):
     assert abs(mine - theirs) < BOUND and abs(mine - merged) < BOUND and abs(read - wanted) < BOUND
     assert abs(wanted - plain) > 1e-3, "the adapter of peft changes nothing"
     # Steps of plain gradient descent from peft's adapter: gradients are peft's, too.
-    nrl("run", config, f"out={run}-steps", f"lora={{use: {run}-peft}}", "train.global_batch=12", "train.steps=4",
-        "optimizer={name: sgd, lr: 0.3, momentum: 0, clip_norm: 0}", "schedule=constant", "loggers=[jsonl]")
+    nrl("run", config, f"out={run}-steps", f"lora={{use: {run}-peft}}", "train.global_batch=12", f"train.steps={STEPS}",
+        "optimizer={name: sgd, lr: 0.05, momentum: 0, clip_norm: 0}", "schedule=constant", "loggers=[jsonl]")
     with open(f"{run}-steps/metrics.jsonl") as f:
         losses = [r["loss"] for r in map(json.loads, f) if "loss" in r]
-    wanted = torch_steps(made, rows, 0.3, 4)
-    print(f"       steps: nrl {losses} peft {wanted}")
-    assert len(losses) == 4 and all(abs(x - y) < BOUND for x, y in zip(losses, wanted))
+    wanted = torch_steps(made, rows, 0.05, STEPS)
+    print(f"       steps: nrl {losses[::6]} peft {wanted[::6]}")
+    assert len(losses) == STEPS and all(abs(x - y) < BOUND for x, y in zip(losses, wanted))
+    nrl("export", run + "-steps", run + "-again", "--adapter")
+    made.save_pretrained(run + "-peft")
+    mine, theirs = (load_file(f"{run}-{x}/adapter_model.safetensors") for x in ("again", "peft"))
+    assert sorted(mine) == sorted(theirs), (sorted(mine), sorted(theirs))
+    apart = max(float((mine[k] - theirs[k]).abs().max()) for k in theirs)
+    print(f"       {len(mine)} tensors after {STEPS} steps, largest difference {apart:.1e}")
+    assert apart < TENSOR_BOUND
     assert losses[0] - losses[-1] > 1e-3, "the steps change nothing"
+
+
+def check_untied(folder):
+    """An embedding that peft has trained apart from the tied head is no parameter of this model."""
+    path = os.path.join(os.environ["NRL_TEST_SOURCE"], "tests/data/models/qwen2")
+    made = peft.get_peft_model(base(path), peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["embed_tokens"]))
+    made.save_pretrained(folder + "/untied")
+    make_rows(folder + "/untied.jsonl")
+    done = subprocess.run([NRL, "check", "/dev/stdin"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, input=
+                          f"{{model: {{path: {path}}}, data: {{train: {folder}/untied.jsonl, cache: {folder}/cache}}, out: none,"
+                          f" train: {{steps: 1}}, optimizer: {{name: sgd, lr: 0.1}}, lora: {{use: {folder}/untied}}}}")
+    assert done.returncode == 2 and "trained apart from the head" in done.stderr, done.stderr
 
 
 with tempfile.TemporaryDirectory() as work:
     for case in CASES:
         check(*case, work)
+    check_untied(work)

@@ -730,6 +730,8 @@ static void build_adapter(migration *m)
     build_targets(m);
     build_pattern(m, "rank_pattern");
     build_pattern(m, "alpha_pattern");
+    k = slot(m, "lora_whole");
+    if (k && *source_text(m, k)) write_line(m, "lora.modules_to_save", list_text(m, k->node), "%s", write_source(m, k));
     k = slot(m, "adapter_path");
     if (k) write_line(m, "lora.use", write_word(m->a, source_text(m, k)), "%s", write_source(m, k));
 }

@@ -56,7 +56,7 @@ static nrl_status saved_base(void *user, const nrl_param *p, int64_t begin, int6
 {
     saved_weights *s = user;
     storage_view view = {.ctx = s->se->ctx, .mesh = s->se->mesh, .packed = origin_read, .packed_user = s->base};
-    return p->added ? origin_stream_read(&s->stream, p, begin, n, out) : storage_gather(&view, p, begin, n, out);
+    return p->saved_whole ? origin_stream_read(&s->stream, p, begin, n, out) : storage_gather(&view, p, begin, n, out);
 }
 
 /* The base does not change and is shared out among the ranks, which all call this. */

@@ -4,6 +4,7 @@
  * are not trained.
  */
 #include "model/packed.h"
+#include "model/weights.h"
 #include "run/open/session.h"
 #include <string.h>
 
@@ -49,7 +50,33 @@ static nrl_status adopt_settings(session *se, const nrl_adapter_model *scope, co
     return NRL_OK;
 }
 
-static nrl_status attach_saved(session *se, const nrl_adapter_model *scope)
+/* The settings of `start`. Modules that are in its files are trained whole; `given` has those of the config. */
+static nrl_status adopt(session *se, const weight_files *start, const nrl_node *saved, const nrl_node *given,
+                        nrl_node **settings)
+{
+    const config_adapter *c = &se->config.adapter;
+    const model *m = se->model;
+    nrl_node *whole = node_new(&se->memory, NRL_NODE_LIST);
+    for (int32_t i = 0; i < m->n_own; i++)
+        if (!m->params[i]->saved_whole && weights_part(start, m, m->params[i]->parts))
+            adapter_add_whole(&se->memory, whole, m->params[i]);
+    bool same = nrl_node_size(given) == nrl_node_size(whole);
+    model_save_whole(se->model, whole);
+    for (size_t i = 0; i < nrl_node_size(given) && same; i++)
+        same = !strcmp(nrl_node_string(nrl_node_at(given, i), ""), nrl_node_string(nrl_node_at(whole, i), ""));
+    if (nrl_node_size(given) && !same)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: %s.modules_to_save: the adapter of %s.use has its own %zu modules; remove the option",
+                        nrl_node_place(c->modules_to_save), c->section, c->section, nrl_node_size(whole));
+    const nrl_adapter_model scope = adapter_scope(&se->memory, m, c->section);
+    NRL_TRY(adopt_settings(se, &scope, saved, settings));
+    if (!nrl_node_size(whole)) return NRL_OK;
+    node_set(&se->memory, *settings, "modules_to_save", whole);
+    node_set(&se->memory, c->component.resolved, "modules_to_save", node_copy(&se->memory, whole));
+    return NRL_OK;
+}
+
+static nrl_status attach_saved(session *se, const nrl_node *whole)
 {
     const config_adapter *c = &se->config.adapter;
     weight_files *start;
@@ -62,7 +89,7 @@ static nrl_status attach_saved(session *se, const nrl_adapter_model *scope)
         if (st == NRL_OK && strcmp(saved.table->plugin.name, se->adapter->plugin.name))
             st = nrl_fail(NRL_ERR_CONFIG, "%s: is an adapter of '%s', expected one of '%s'", start->info.path,
                           saved.table->plugin.name, se->adapter->plugin.name);
-        if (st == NRL_OK) st = given = adopt_settings(se, scope, saved.settings, &settings);
+        if (st == NRL_OK) st = given = adopt(se, start, saved.settings, whole, &settings);
         if (st == NRL_OK) st = open_settings(se, settings, &set);
         if (st == NRL_OK) st = model_adapt(se->model, &set);
         if (st == NRL_OK) st = weights_check_adapters(start, se->model);
@@ -82,12 +109,15 @@ static nrl_status attach(session *se)
 {
     const config_adapter *c = &se->config.adapter;
     adapter_set set = {0};
-    nrl_node *settings = NULL;
+    nrl_node *settings = NULL, *whole;
     if (!se->adapter) return NRL_OK;
     se->origin.quantized = (quantize_kind)c->base;
+    NRL_TRY(model_match_whole(se->model, c->section, c->modules_to_save, &se->memory, &whole));
+    if (*c->use) return attach_saved(se, whole);
+    model_save_whole(se->model, whole);
     const nrl_adapter_model scope = adapter_scope(&se->memory, se->model, c->section);
-    if (*c->use) return attach_saved(se, &scope);
     NRL_TRY(se->adapter->choose(se->adapter_options, &scope, &se->memory, &settings));
+    if (nrl_node_size(whole)) node_set(&se->memory, settings, "modules_to_save", whole);
     nrl_status st = open_settings(se, settings, &set);
     if (st == NRL_OK) st = model_adapt(se->model, &set);
     adapter_set_close(&set);

@@ -189,7 +189,7 @@ nrl_status session_open_reference(session *se)
                              .signal = se->env.signal};
     if (*own)
         NRL_TRY(find_reference(se, &setup));
-    else if (se->model->adapters && !se->origin.adapter_dir)
+    else if (se->model->adapters && !se->model->adapters->whole && !se->origin.adapter_dir)
         setup.shared = &se->work;
     if (!setup.shared && se->reference_options.reference != REFERENCE_NONE)
         NRL_TRY(identify_reference(se, &setup.origin));

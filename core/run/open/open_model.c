@@ -80,7 +80,7 @@ static nrl_status choose_trained(session *se)
                 nrl_param *p = m->params[i];
                 bool matches = !fnmatch(pattern, p->name, 0);
                 any = any || matches;
-                if (!k && !j && !p->added) p->trained = false;
+                if (!k && !j && !p->saved_whole) p->trained = false;
                 if (matches) p->trained = !k;
             }
             if (!any || se->adapter)

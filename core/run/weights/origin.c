@@ -163,36 +163,37 @@ struct origin_reader {
     const nrl_param *packed_of;
 };
 
-/* Whether the origin has a parameter that an algorithm added: itself, not the weights below it. */
-static bool has_added(const origin_reader *r, const nrl_param *p)
+static bool is_in_files(const weight_files *w, const origin_reader *r, const nrl_param *p)
 {
-    if (r->start && weights_find(r->start, p->name)) return true; /* an adapter with modules that are trained whole */
-    if (r->weights) return weights_part(r->weights, r->m, p->parts);
+    return w && weights_part(w, r->m, p->parts);
+}
+
+static bool is_in_checkpoint(const origin_reader *r, const nrl_param *p)
+{
     return r->stream.c && checkpoint_find_tensor(r->stream.c, p->name, "weight") >= 0;
 }
 
 bool origin_has(const origin_reader *r, const nrl_param *p)
 {
-    return !p->added || has_added(r, p) || (r->below && origin_has(r->below, p));
+    if (!p->saved_whole || is_in_files(r->start, r, p) || is_in_files(r->weights, r, p) || is_in_checkpoint(r, p))
+        return true;
+    return r->below ? origin_has(r->below, p) : !r->weights && !r->stream.c && !p->may_be_new;
 }
 
-static nrl_status read_added(origin_reader *r, const nrl_param *p, int64_t begin, int64_t n, float *out)
+/* A parameter that is saved whole, with the values of the adapters that come with it, or those below. */
+static nrl_status read_whole(origin_reader *r, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
-    if (!has_added(r, p) && r->below) return read_added(r->below, p, begin, n, out);
-    if (!has_added(r, p))
-        model_init_values(p, r->seed, begin, n, out);
-    else if (r->start && weights_find(r->start, p->name))
-        NRL_TRY(weights_read_tensor(r->start, p->name, begin, n, out));
-    else
-        NRL_TRY(r->weights ? weights_read(r->weights, r->m, p, begin, n, out)
-                           : origin_stream_read(&r->stream, p, begin, n, out));
+    if (is_in_files(r->start, r, p)) return weights_read(r->start, r->m, p, begin, n, out);
+    if (is_in_files(r->weights, r, p)) return weights_read(r->weights, r->m, p, begin, n, out);
+    if (is_in_checkpoint(r, p)) return origin_stream_read(&r->stream, p, begin, n, out);
+    if (r->below) return merge_read(&r->merge_stream, p, begin, n, out);
+    model_init_values(p, r->seed, begin, n, out);
     return NRL_OK;
 }
 
 static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;
-    if (p->added) return read_added(r, p, begin, n, out);
     if (r->weights) return weights_read(r->weights, r->m, p, begin, n, out);
     if (r->below) return merge_read(&r->merge_stream, p, begin, n, out);
     if (r->stream.c) return origin_stream_read(&r->stream, p, begin, n, out);
@@ -204,6 +205,9 @@ static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_
 static nrl_status read_base(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;
+    /* a model without adapters does not know which modules were trained whole beside some */
+    if (p->saved_whole || is_in_files(r->start, r, p) || (r->below && is_in_checkpoint(r, p)))
+        return read_whole(r, p, begin, n, out);
     if (!r->quantized || !adapter_fits(r->m, p)) return read_own(r, p, begin, n, out);
     if (r->packed_of != p) {
         quantized_free(&r->packed);
@@ -256,7 +260,7 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     if (!r->set.n) {
         int64_t at;
         for (int32_t i = 0; i < r->m->n_own; i++)
-            for (int k = 0; k < r->m->params[i]->n_parts && !r->m->params[i]->added; k++)
+            for (int k = 0; k < r->m->params[i]->n_parts && !r->m->params[i]->saved_whole; k++)
                 NRL_TRY(find_part(r->stream.c, &r->m->params[i]->parts[k], &at));
         return NRL_OK;
     }

@@ -56,7 +56,8 @@ static nrl_status targets_no_module(const targets_choice *c, const nrl_node *at,
     const nrl_adapter_model *m = c->model;
     const char *why = "";
     for (int64_t i = 0; i < m->n_others; i++)
-        if (targets_ends_in(m->others[i], word)) why = " (it is an embedding or the head, which have no adapters)";
+        if (targets_ends_in(m->others[i], word))
+            why = " (it is an embedding, the head or in modules_to_save: these have no adapters)";
     return nrl_fail(NRL_ERR_CONFIG,
                     "%s: %s.targets: no linear module has a name that ends in '%s'%s; those of this model: %s",
                     nrl_node_place(at), m->section, word, why, targets_names(c->memory, m));

@@ -104,9 +104,19 @@ static nrl_node *saved_modules(arena *a, const nrl_format_write *what)
     for (int64_t i = 0; i < what->n_tensors; i++) {
         const char *at = (const char *)what->tensors + (size_t)i * what->tensor_size;
         const char *name = ((const nrl_format_tensor *)(const void *)at)->name, *end = strrchr(name, '.');
-        if (!is_of_adapter(name) && end) node_append(a, list, NULL, node_string(a, name, (size_t)(end - name)));
+        if (!is_of_adapter(name) && end) add_word(a, list, arena_strndup(a, name, (size_t)(end - name)));
     }
     return list;
+}
+
+/* A score in the place of the head, by the names that peft saves without being told. */
+static bool has_score(const nrl_node *saved)
+{
+    for (size_t i = 0; i < nrl_node_size(saved); i++) {
+        const char *name = last_part(nrl_node_string(nrl_node_at(saved, i), ""));
+        if (!strcmp(name, "score") || !strcmp(name, "classifier")) return true;
+    }
+    return false;
 }
 
 static char *peft_config(const nrl_node *all, const nrl_format_write *what)
@@ -117,7 +127,7 @@ static char *peft_config(const nrl_node *all, const nrl_format_write *what)
     const char *base = nrl_node_string(nrl_node_find(all, "base"), NULL);
     nrl_node *map = node_new(&a, NRL_NODE_MAP);
     node_append_text(&a, map, "peft_type", "LORA");
-    node_append_text(&a, map, "task_type", nrl_node_size(saved) ? "SEQ_CLS" : "CAUSAL_LM");
+    node_append_text(&a, map, "task_type", has_score(saved) ? "SEQ_CLS" : "CAUSAL_LM");
     if (base)
         node_append_text(&a, map, "base_model_name_or_path", base);
     else
@@ -132,6 +142,7 @@ static char *peft_config(const nrl_node *all, const nrl_format_write *what)
     add_patterns(&a, map, modules);
     node_append(&a, map, "fan_in_fan_out", node_bool(&a, nrl_node_bool(nrl_node_find(all, "transposed"), false)));
     node_append(&a, map, "modules_to_save", nrl_node_size(saved) ? saved : node_new(&a, NRL_NODE_NULL));
+    node_append(&a, map, "ensure_weight_tying", node_bool(&a, *nrl_node_string(nrl_node_find(all, "tied"), "")));
     node_append(&a, map, "init_lora_weights", node_bool(&a, true));
     node_append(&a, map, "inference_mode", node_bool(&a, true));
     char *text = json_write(map, 2);

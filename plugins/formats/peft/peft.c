@@ -194,7 +194,7 @@ static const char *module_of(arena *a, const char *name, const char *which)
 }
 
 /* The name in the model of a tensor of a module that was saved whole: base_model.model.MODULE.weight, where
- * modules_to_save lists MODULE or its end. NULL: another tensor. */
+ * modules_to_save lists the end of MODULE, or of a module around it, as in peft. NULL: another tensor. */
 static const char *saved_name(const peft *p, const char *name)
 {
     static const char before[] = "base_model.model.";
@@ -202,10 +202,14 @@ static const char *saved_name(const peft *p, const char *name)
     const char *end = strrchr(name, '.');
     if (strncmp(name, before, sizeof before - 1) || !end) return NULL;
     name += sizeof before - 1;
+    if (nrl_node_size(saved) && nrl_node_bool(nrl_node_find(p->config, "ensure_weight_tying"), false) &&
+        !strcmp(name, "lm_head.weight"))
+        return name; /* equal to the embedding, which is in the list */
     for (size_t i = 0; i < nrl_node_size(saved); i++) {
         const char *module = nrl_node_string(nrl_node_at(saved, i), "");
-        const size_t n = strlen(module), all = (size_t)(end - name);
-        if (n && n <= all && !strncmp(end - n, module, n) && (n == all || end[-(ptrdiff_t)n - 1] == '.')) return name;
+        const size_t n = strlen(module);
+        for (const char *dot = strchr(name, '.'); dot && n; dot = strchr(dot + 1, '.'))
+            if ((size_t)(dot - name) >= n && !strncmp(dot - n, module, n)) return name;
     }
     return NULL;
 }
