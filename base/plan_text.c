@@ -221,6 +221,10 @@ static void add_memory(buffer *b, const nrl_node *plan)
                      "logits, gradients on their way; %s in all, without the backend's own\n",
                      plan_size(m, "micro_batch"), plan_count(m, "micro_batch_tokens"),
                      plan_bytes(plan_int(m, "total") + plan_int(m, "micro_batch")));
+    if (nrl_node_find(m, "activations_in"))
+        buffer_print(b, "           %s%sof activations wait for their backward %s (train.offload.activations)\n",
+                     estimated ? plan_size(m, "activations_offloaded") : "most", estimated ? " more " : " ",
+                     strcmp(plan_string(m, "activations_in"), "disk") ? "in host memory" : "on disk");
     if (plan_int(m, "gradient_buffer"))
         buffer_print(b, "           gradients in bf16; %s of them are one unit's in fp32, as backward sums it\n",
                      plan_size(m, "gradient_buffer"));

@@ -203,6 +203,9 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, 
 
 static const nrl_option offload_rows[] = {
     NRL_OPT_ENUM(config_offload, optimizer, "none", "none|host|disk", "states of the optimizer and fp32 masters"),
+    NRL_OPT_ENUM(config_offload, activations, "none", "none|host|disk",
+                 "what a unit saves in the forward pass for its backward pass"),
+    NRL_OPT_STR(config_offload, folder, "", "folder of the files of `disk`; default: out"),
 };
 
 void rules_offload(arena *a, config_problems *problems, const nrl_node *node, config_offload *out)

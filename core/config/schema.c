@@ -96,9 +96,11 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "seed of the data order, random weights and sampling"),
     NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what to do if the loss or the gradient is not finite"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "stop after this many skipped steps in a row"),
-    NRL_OPT_NODE(config_train, offload, "",
-                 "{optimizer: disk} keeps the states of the optimizer and fp32 masters in a file in out, host in the "
-                 "memory of the host; checkpoints are written without a copy then. none: in the device's memory"),
+    NRL_OPT_NODE(
+        config_train, offload, "",
+        "{optimizer: disk} keeps the states of the optimizer and fp32 masters in a file, and {activations: disk} "
+        "what a unit saves for its backward pass; host: in the memory of the host; none: in that of the device. "
+        "folder: of the files, instead of out. With optimizer, checkpoints are written without a copy"),
     NRL_OPT_ENUM(config_train, on_oom, "stop", "stop|retry",
                  "what to do if a rank lacks memory in the forward or backward pass; retry: all ranks repeat the step "
                  "with half of micro_batch_tokens (or micro_batch), down to one sample; global_batch stays"),

@@ -74,7 +74,8 @@ typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;
 typedef enum { CONFIG_GRADIENTS_FP32 = 0, CONFIG_GRADIENTS_BF16 } config_gradients;
 typedef enum { CONFIG_OFFLOAD_NONE = 0, CONFIG_OFFLOAD_HOST, CONFIG_OFFLOAD_DISK } config_place;
 typedef struct {
-    int64_t optimizer; /* config_place */
+    int64_t optimizer, activations; /* config_place */
+    const char *folder;             /* "" = out */
 } config_offload;
 typedef enum { CONFIG_LEAK_OFF = 0, CONFIG_LEAK_WARN, CONFIG_LEAK_STOP } config_leak;
 typedef enum { CONFIG_OOM_STOP = 0, CONFIG_OOM_RETRY } config_oom;

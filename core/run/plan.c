@@ -173,7 +173,10 @@ static int64_t plan_memory(arena *a, nrl_node *plan, const session *se)
     if (se->estimate.known) {
         node_append_int(a, map, "micro_batch", se->estimate.bytes);
         node_append_int(a, map, "micro_batch_tokens", se->estimate.tokens);
+        node_append_int(a, map, "activations_offloaded", se->estimate.away_bytes);
     }
+    if (t->offloaded.activations)
+        plan_put_text(a, map, "activations_in", t->offloaded.activations == CONFIG_OFFLOAD_DISK ? "disk" : "host");
     return total + se->estimate.bytes;
 }
 

@@ -185,7 +185,7 @@ void ctx_tape_end(nrl_ctx *ctx)
 void ctx_memory_use(const nrl_ctx *ctx, ctx_memory *fill)
 {
     const pool *p = &ctx->pool;
-    *fill = (ctx_memory){p->live_bytes, p->peak_bytes, p->held_bytes, p->held_peak_bytes};
+    *fill = (ctx_memory){p->live_bytes, p->peak_bytes, ctx->away_peak_bytes, p->held_bytes, p->held_peak_bytes};
 }
 
 void ctx_memory_reset_peak(nrl_ctx *ctx)

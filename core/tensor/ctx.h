@@ -65,10 +65,12 @@ void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
 /* Marks t as a leaf that needs a gradient (the carry at the boundary of a unit). */
 void tensor_set_leaf(nrl_tensor *t);
 
-/* From here on tensor_offloaded takes memory of the backend's extension "offload": in a file of `folder`, or with NULL
- * on the host. NRL_ERR_CONFIG: the backend has none. [main] */
-nrl_status ctx_offload_open(nrl_ctx *ctx, const char *folder);
-/* Like tensor_persistent, of n elements; elsewhere if ctx_offload_open was called. */
+/* What may be elsewhere than on the device: what only updates use (tensor_offloaded), and what tapes saved. */
+typedef enum { CTX_OFFLOAD_OPTIMIZER, CTX_OFFLOAD_ACTIVATIONS, CTX_OFFLOADS } ctx_offload;
+/* From here on it is, by the backend's extension "offload": in a file of `folder`, or with NULL on the host.
+ * NRL_ERR_CONFIG: the backend does not offer that. [main] */
+nrl_status ctx_offload_open(nrl_ctx *ctx, ctx_offload what, const char *folder);
+/* Like tensor_persistent, of n elements; elsewhere if that is open. */
 nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
 /* Announces the use of a tensor, which may be elsewhere. */
 void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t);
@@ -91,6 +93,17 @@ void ctx_tape_end(nrl_ctx *ctx);
  * inputs[i], with a reference for the caller, or NULL. The tape is empty afterwards. */
 nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs, nrl_tensor *const *grads, int n_outputs,
                          nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs);
+
+/* What the nodes of t saved, and n inputs, elsewhere until the backward of t needs it: as far as nobody else refers to
+ * the contents, which until then nobody may read. Each function takes the next of three steps: starts to copy out,
+ * gives the memory to the pool, and copies back (`wait`: until the contents are there, and *saved is freed; otherwise
+ * in the background, if there is memory). *saved NULL: there is nothing elsewhere. */
+typedef struct tape_saved tape_saved;
+nrl_status tape_saved_leave(nrl_ctx *ctx, tape *t, nrl_tensor *const *inputs, int n, tape_saved **saved);
+nrl_status tape_saved_free(nrl_ctx *ctx, tape_saved *saved);
+nrl_status tape_saved_return(nrl_ctx *ctx, tape_saved **saved, bool wait);
+/* The contents are not needed any more. */
+void tape_saved_drop(nrl_ctx *ctx, tape_saved **saved);
 
 /* ---- head ---- */
 typedef struct {
@@ -159,6 +172,7 @@ nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n);
 typedef struct {
     size_t live_bytes;                          /* in use now */
     size_t peak_bytes;                          /* most of live since the last reset */
+    size_t away_peak_bytes;                     /* most that tapes had elsewhere, ever */
     size_t reserved_bytes, reserved_peak_bytes; /* allocated on the device: live bytes and bytes free for reuse */
 } ctx_memory;
 void ctx_memory_use(const nrl_ctx *ctx, ctx_memory *fill);

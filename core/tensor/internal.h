@@ -64,9 +64,12 @@ struct nrl_ctx {
     size_t n_marks, marks_capacity;
 
     ctx_retry retry;
-    const nrl_offload *offload; /* NULL = not open */
-    const char *offload_folder;
-    tape *tapes[CTX_MAX_TAPES]; /* the last tape records; a NULL entry pauses recording */
+    struct {
+        const nrl_offload *table; /* NULL = not open */
+        const char *folder;
+    } offload[CTX_OFFLOADS];
+    size_t away_bytes, away_peak_bytes; /* that tapes saved and have elsewhere */
+    tape *tapes[CTX_MAX_TAPES];         /* the last tape records; a NULL entry pauses recording */
     int n_tapes;
 
     nrl_batch *batch;

@@ -1,7 +1,8 @@
 #!/bin/sh
-# offload.sh: with train.offload.optimizer: disk every number and every byte of the exported model is that of a run
-# without it: fine-tuning in fp32 and bf16, other optimizers, preferences, adapters, ranks, a resume, and a run that is
-# killed, which leaves no file behind. A run that lacks memory for its states trains with it.
+# offload.sh: with train.offload every number and every byte of the exported model is that of a run without it:
+# fine-tuning in fp32 and bf16, other optimizers, preferences, adapters, activation checkpointing, all strategies, a
+# resume, and a run that is killed, which leaves no file behind. A run that lacks memory for its states, or for its
+# activations, trains with it.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
@@ -42,6 +43,17 @@ both() {
     run 0 run config.yaml out=base overwrite=true "$@"
     run 0 run config.yaml out=off overwrite=true "$@" train.offload.optimizer=disk
     same "$what"
+    run 0 run config.yaml out=off overwrite=true "$@" train.offload.activations=disk
+    same "$what, activations"
+}
+
+# ranks N ARGUMENT...: the same on N ranks, with everything elsewhere
+ranks() {
+    n=$1
+    shift
+    run 0 launch -n $n -- run config.yaml out=base overwrite=true "$@"
+    run 0 launch -n $n -- run config.yaml out=off overwrite=true "$@" 'train.offload={optimizer: disk, activations: disk}'
+    same "$*"
 }
 
 chat=$source/configs/data/chat.jsonl
@@ -49,13 +61,15 @@ config "$chat" sft >config.yaml
 both fp32
 both bf16 train.precision=bf16
 both split16 train.precision=bf16 train.master=split16
-for ranks in ddp fsdp; do
-    run 0 launch -n 2 -- run config.yaml out=base overwrite=true parallel=$ranks
-    run 0 launch -n 2 -- run config.yaml out=off overwrite=true parallel=$ranks train.offload.optimizer=disk
-    same $ranks
-done
+both checkpointing train.activation_checkpointing=all
+ranks 2 parallel=ddp
+ranks 2 parallel=fsdp "train.activation_checkpointing={ratio: 0.5}"
+ranks 2 "parallel={tensor: 2}"
+ranks 2 "parallel={pipeline: 2}" train.micro_batch_tokens=128
 run 0 check config.yaml out=planned train.offload.optimizer=disk
 has out "of masters and optimizer that train.offload keeps elsewhere"
+run 0 check config.yaml out=planned train.offload.activations=disk
+has out "more of activations wait for their backward on disk (train.offload.activations)"
 
 # a resume of either kind continues the other
 run 0 run config.yaml out=base overwrite=true
@@ -67,24 +81,49 @@ rm -rf off/checkpoints/step-00000006 off/model
 run 0 resume off train.offload.optimizer=none
 same "resume without"
 
-# killed, then resumed
-"$nrl" run config.yaml out=off overwrite=true train.offload.optimizer=disk train.steps=100000 >out 2>err &
-pid=$!
-await test -e off/checkpoints/step-00000003/manifest.json
-kill -9 $pid
-wait $pid 2>dd
-is "files of a killed run" "$(find off -name '*offload*')" ""
-last=$(ls off/checkpoints | grep -v tmp | tail -n 1)
-run 0 resume off train.steps=$(($(echo "${last#step-}" | sed 's/^0*//') + 1)) checkpoint.mismatch=warn
-is "files of a resumed run" "$(find off -name '*offload*')" ""
+# killed, then resumed; nothing is left in a folder of its own either
+mkdir elsewhere
+for what in optimizer activations; do
+    rm -rf off
+    "$nrl" run config.yaml out=off overwrite=true "train.offload={$what: disk, folder: elsewhere}" train.steps=100000 \
+        >out 2>err &
+    pid=$!
+    await test -e off/checkpoints/step-00000003/manifest.json
+    ls -l /proc/$pid/fd >files
+    has files "$work/elsewhere/#"
+    kill -9 $pid
+    wait $pid 2>dd
+    is "files of a killed run" "$(find off elsewhere -name '*offload*' -o -path 'elsewhere/*')" ""
+    last=$(ls off/checkpoints | grep -v tmp | tail -n 1)
+    run 0 resume off train.steps=$(($(echo "${last#step-}" | sed 's/^0*//') + 1)) checkpoint.mismatch=warn
+    is "files of a resumed run" "$(find off elsewhere -name '*offload*' -o -path 'elsewhere/*')" ""
+done
 
 # memory that suffices with it alone
 run 6 run config.yaml out=little "backend={name: $backend, threads: 1$cpu_options, memory_limit: 7MiB}"
 run 0 run config.yaml out=off overwrite=true train.offload.optimizer=disk \
     "backend={name: $backend, threads: 1$cpu_options, memory_limit: 7MiB}"
 same "little memory"
-run 2 run config.yaml out=host train.offload.optimizer=host
-has err "train.offload: host: backend 'cpu' computes in host memory; expected disk"
+mkdir deep
+sed 's/"num_hidden_layers": 4/"num_hidden_layers": 16/' "$source/configs/models/tiny.json" >deep/config.json
+limit="backend={name: $backend, threads: 1$cpu_options, memory_limit: 21MiB}"
+run 0 run config.yaml out=base overwrite=true model.config=deep/config.json
+run 6 run config.yaml out=little overwrite=true model.config=deep/config.json "$limit"
+run 0 run config.yaml out=off overwrite=true model.config=deep/config.json train.offload.activations=disk "$limit"
+same "little memory for activations"
+# a disk that is full: the limit on the size of a file is that of a small one
+(
+    ulimit -f 500
+    run 7 run config.yaml out=full model.config=deep/config.json train.offload.activations=disk checkpoint.every=0 \
+        checkpoint.export=none
+    exit $failed
+) || failed=1
+has err "cannot keep activations in a file (train.offload.activations): File too large"
+for what in optimizer activations; do
+    run 2 run config.yaml out=host train.offload.$what=host
+    has err "train.offload: host: backend 'cpu' computes in host memory; expected disk"
+    is "$what: lines of a refusal" "$(grep -c 'computes in host memory' err)" 1
+done
 run 2 run config.yaml out=word train.offload.optimizer=disc
 has err "train.offload.optimizer: 'disc' is not one of: none, host, disk"
 

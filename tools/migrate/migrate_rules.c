@@ -664,7 +664,7 @@ static const rule torchtune_rows[] = {
     SLOT("enable_activation_checkpointing", "recompute", "`train.activation_checkpointing: all`"),
     SAME("ac_mode", "train.activation_checkpointing: all recomputes layers; the numbers are the same"),
     SAME("ac_option", NULL),
-    SAME("enable_activation_offloading", "activations stay on the device"),
+    SAME("enable_activation_offloading", "train.offload: {activations: disk} or {activations: host}; the numbers are the same"),
     SAME("activation_offloading_use_streams", NULL),
     SAME("compile", NULL),
     SAME("custom_sharded_layers", NULL),

@@ -389,17 +389,32 @@ typedef struct {
                   void *arg);
 } nrl_host_threads;
 
-/* The extension "offload" of a backend: memory for tensors that a step uses once, elsewhere than in the device's own.
- * Operations and the host read and write it as memory of `alloc`. */
+typedef struct nrl_offload_copy nrl_offload_copy; /* defined by the backend */
+
+/* The extension "offload" of a backend: memory elsewhere than the device's own, in a file of a folder or (folder NULL)
+ * on the host. NRL_ERR_CONFIG if the backend does not offer the place, NRL_ERR_FULL if the disk is full. */
 typedef struct {
     uint32_t size, reserved;
     void *self;
-    /* Zeroed, in a file of this folder, or with NULL in host memory; freed when the device is closed. NRL_ERR_CONFIG if
-     * the backend does not offer the place, NRL_ERR_FULL if the disk does. [main] */
+    /* Zeroed memory for tensors that a step uses once: operations and the host read and write it as memory of `alloc`
+     * of the table. Freed when the device is closed. [main] */
     nrl_status (*alloc)(void *self, const char *folder, size_t bytes, void **out);
     /* A part of it is used now, and not again before the next step; steps use the same parts in the same order. Ignores
      * other memory. [step] */
     void (*use)(void *self, void *memory, size_t bytes);
+
+    /* Copies of memory that a step needs again later; NULL = the backend has none. A copy has room for `bytes`. [step]
+     */
+    nrl_status (*copy_create)(void *self, const char *folder, size_t bytes, nrl_offload_copy **out);
+    /* Starts to copy a part of the device's memory out, to `offset` of the copy, or back from there. Copies begin when
+     * the work that is queued on `stream` is done, and proceed beside later work. */
+    nrl_status (*copy_out)(void *self, nrl_stream *stream, nrl_offload_copy *copy, size_t offset, const void *memory,
+                           size_t bytes);
+    nrl_status (*copy_back)(void *self, nrl_stream *stream, nrl_offload_copy *copy, size_t offset, void *memory,
+                            size_t bytes);
+    /* Work that is queued on `stream` from here on may write what was copied out, and read what was copied back. */
+    nrl_status (*copy_wait)(void *self, nrl_stream *stream, nrl_offload_copy *copy);
+    void (*copy_free)(void *self, nrl_offload_copy *copy); /* after copy_wait */
 } nrl_offload;
 
 #ifdef __cplusplus

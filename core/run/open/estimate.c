@@ -83,6 +83,7 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     NRL_TRY(ctx_create(&h->device, &h->ctx));
     ctx_set_compute(h->ctx, session_compute(se));
     ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
+    if (se->config.train.offloaded.activations) NRL_TRY(ctx_offload_open(h->ctx, CTX_OFFLOAD_ACTIVATIONS, NULL));
     NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
     NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));
     updates_place(&h->updates, se->mesh);
@@ -121,6 +122,7 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     ctx_memory_use(h->ctx, &most);
     out->bytes = (int64_t)(most.peak_bytes - held.live_bytes);
     out->tokens = batch->n_tokens;
+    out->away_bytes = (int64_t)most.away_peak_bytes;
     return NRL_OK;
 }
 

@@ -54,6 +54,17 @@ nrl_status session_plan_storage(session *se)
     return NRL_OK;
 }
 
+static nrl_status open_offload(session *se)
+{
+    const config_offload *o = &se->config.train.offloaded;
+    const int64_t places[CTX_OFFLOADS] = {o->optimizer, o->activations};
+    const char *folder = *o->folder ? o->folder : se->config.out;
+    for (int k = 0; k < CTX_OFFLOADS; k++)
+        if (places[k])
+            NRL_TRY(ctx_offload_open(se->ctx, (ctx_offload)k, places[k] == CONFIG_OFFLOAD_DISK ? folder : NULL));
+    return NRL_OK;
+}
+
 nrl_status session_open_device(session *se)
 {
     nrl_status st = device_open(se->backend, se->backend_options, mesh_where(se->mesh)->local_rank, &se->device);
@@ -84,8 +95,7 @@ nrl_status session_open_device(session *se)
         (nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh) || se->algorithm->rollout))
         return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank, and an algorithm "
                                         "that generates no completions; expected stop");
-    const int64_t offload = se->env.evaluate_only ? CONFIG_OFFLOAD_NONE : se->config.train.offloaded.optimizer;
-    if (offload) NRL_TRY(ctx_offload_open(se->ctx, offload == CONFIG_OFFLOAD_DISK ? se->config.out : NULL));
+    if (!se->env.evaluate_only) NRL_TRY(open_offload(se));
     NRL_TRY(strategy_bind(&se->strategy, se->ctx));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
     NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));

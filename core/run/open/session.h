@@ -36,6 +36,7 @@ typedef struct {
 typedef struct {
     bool known;
     int64_t bytes, tokens;
+    int64_t away_bytes; /* of activations that are elsewhere (train.offload) */
 } step_estimate;
 
 /* Zero at first, but for out_lock, which is -1. */

@@ -33,7 +33,8 @@ work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_ba
         all->list = mem_realloc(all->list, (size_t)(all->n + 1) * sizeof *all->list);
         m = &all->list[all->n++];
         *m = (work_micro_batch){.inputs = mem_alloc(units * sizeof *m->inputs),
-                                .tapes = mem_alloc(units * sizeof *m->tapes)};
+                                .tapes = mem_alloc(units * sizeof *m->tapes),
+                                .away = mem_alloc(units * sizeof *m->away)};
         for (int32_t u = all->first; u < all->end; u++)
             m->tapes[u] = tape_create();
     }
@@ -44,8 +45,10 @@ work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_ba
 
 void micro_batch_end(const work_micro_batches *all, work_micro_batch *m, nrl_ctx *ctx)
 {
-    for (int32_t u = all->first; u < all->end; u++)
+    for (int32_t u = all->first; u < all->end; u++) {
+        tape_saved_drop(ctx, &m->away[u]);
         carry_release(ctx, &m->inputs[u]);
+    }
     carry_release(ctx, &m->carry);
     carry_release(ctx, &m->grads);
     tensor_release(ctx, m->extra);
@@ -66,6 +69,7 @@ void micro_batches_close(work_micro_batches *all, nrl_ctx *ctx)
             tape_destroy(ctx, m->tapes[u]);
         free(m->inputs);
         free(m->tapes);
+        free(m->away);
     }
     free(all->list);
     *all = (work_micro_batches){.n_units = all->n_units, .first = all->first, .end = all->end};

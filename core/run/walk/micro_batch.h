@@ -13,6 +13,7 @@ typedef struct {
     nrl_batch *batch;  /* NULL: nothing is in flight here */
     nrl_carry *inputs; /* [n_units] what each unit read */
     tape **tapes;      /* [n_units] NULL: another stage's */
+    tape_saved **away; /* [n_units] what is elsewhere of the two (train.offload.activations) */
     nrl_carry carry;   /* on the way forward: what the last run unit gave */
     nrl_carry grads;   /* on the way back: gradient of the carry */
     nrl_tensor *sums[NRL_MAX_TERMS];

@@ -256,12 +256,50 @@ static nrl_status leave(work *w, const nrl_action *actions, int64_t i)
     return strategy_leave(w->strategy, w->ctx, actions, i);
 }
 
+/* What the unit of action i needs is back; what the next one of a backward needs is on its way. */
+static nrl_status bring_back(work *w, int64_t i)
+{
+    int n = 0;
+    for (int64_t k = i; k < w->actions.n && n < 2; k++) {
+        const nrl_action *v = &w->actions.list[k];
+        if (v->pass == NRL_PASS_FORWARD) continue;
+        n++;
+        for (int32_t m = 0; m < w->micro_batches.n; m++) {
+            work_micro_batch *of = &w->micro_batches.list[m];
+            if (of->batch && of->number == v->micro_batch)
+                NRL_TRY(tape_saved_return(w->ctx, &of->away[v->unit], k == i));
+        }
+    }
+    return NRL_OK;
+}
+
+/* After action i: what the forward of the action before has copied out gives its memory back, and what this one saved
+ * is copied out, unless it is needed soon. */
+static nrl_status send_away(work *w, int64_t i)
+{
+    enum { SOON = 4 }; /* actions: two forwards, two backwards */
+    const nrl_action *v = &w->actions.list[i];
+    work_micro_batch *m = w->micro_batch;
+    const nrl_carry *in = &m->inputs[v->unit];
+    int64_t k = i + 1;
+    NRL_TRY(w->leaving ? tape_saved_free(w->ctx, *w->leaving) : NRL_OK);
+    w->leaving = NULL;
+    if (v->pass != NRL_PASS_FORWARD) return NRL_OK;
+    while (k < w->actions.n && k < i + SOON &&
+           (w->actions.list[k].unit != v->unit || w->actions.list[k].micro_batch != v->micro_batch))
+        k++;
+    if (k < i + SOON) return NRL_OK;
+    w->leaving = &m->away[v->unit];
+    return tape_saved_leave(w->ctx, m->tapes[v->unit], in->tensors, in->n, w->leaving);
+}
+
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
 {
     const action_list *all = &w->actions;
     const ctx_retry *retry = ctx_retry_of(w->ctx);
     nrl_status st = NRL_OK;
     w->step = stage_begin(&w->stage, true);
+    w->leaving = NULL;
     for (int64_t i = 0; i < all->n && st == NRL_OK; i++) {
         const nrl_action *v = &all->list[i];
         const bool lacked = retry->lacked;
@@ -271,12 +309,15 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
         if (lacked) begins = v->pass == NRL_PASS_FORWARD && v->unit == w->stage.first;
         if (begins) NRL_TRY_DONE(tolerate(w, set_column(w)));
         NRL_TRY_DONE(enter(w, all->list, i));
+        NRL_TRY_DONE(retry->lacked ? NRL_OK : tolerate(w, bring_back(w, i)));
         ctx_scope_begin(w->ctx);
         st = retry->lacked ? skip(v) : tolerate(w, action(w, v, begins, totals));
         ctx_scope_end(w->ctx);
+        if (st == NRL_OK && !retry->lacked) st = send_away(w, i);
         if (st == NRL_OK) st = leave(w, all->list, i);
         if (all->last[v->micro_batch] == i) micro_batch_end(&w->micro_batches, w->micro_batch, w->ctx);
         if (retry->lacked) micro_batches_close(&w->micro_batches, w->ctx);
+        if (retry->lacked) w->leaving = NULL;
     }
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = stage_settle(&w->stage, w->ctx);

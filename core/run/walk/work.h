@@ -26,6 +26,7 @@ struct work {
     action_list actions;              /* of a training step */
     work_micro_batches micro_batches; /* in flight */
     work_micro_batch *micro_batch;    /* of the current action */
+    tape_saved **leaving;             /* what the last action has begun to copy elsewhere; NULL = nothing */
     uint32_t step;                    /* of stage_begin */
     nrl_action *forward_actions;      /* [stage.end - stage.first] of a pass without gradients */
     uint64_t random;                  /* key of this step's dropout; 0 = off */

@@ -13,6 +13,7 @@ enum { SPACE = 512 };
 
 typedef struct {
     uintptr_t next;
+    nrl_offload offload;
 } shape_space;
 
 static nrl_status shape_alloc(void *instance, size_t bytes, void **out)
@@ -44,6 +45,43 @@ static nrl_status shape_transfer(void *instance, nrl_stream *stream, void *to, c
     }
 NRL_OPS(SHAPE_DEFINE)
 
+/* The extension "offload", whose copies go nowhere. */
+static nrl_status shape_copy_create(void *self, const char *folder, size_t bytes, nrl_offload_copy **out)
+{
+    (void)self, (void)folder, (void)bytes;
+    *out = NULL;
+    return NRL_OK;
+}
+
+static nrl_status shape_copy_out(void *self, nrl_stream *stream, nrl_offload_copy *copy, size_t offset,
+                                 const void *memory, size_t bytes)
+{
+    (void)self, (void)stream, (void)copy, (void)offset, (void)memory, (void)bytes;
+    return NRL_OK;
+}
+
+static nrl_status shape_copy_back(void *self, nrl_stream *stream, nrl_offload_copy *copy, size_t offset, void *memory,
+                                  size_t bytes)
+{
+    return shape_copy_out(self, stream, copy, offset, memory, bytes);
+}
+
+static nrl_status shape_copy_wait(void *self, nrl_stream *stream, nrl_offload_copy *copy)
+{
+    (void)self, (void)stream, (void)copy;
+    return NRL_OK;
+}
+
+static void shape_copy_free(void *self, nrl_offload_copy *copy)
+{
+    (void)self, (void)copy;
+}
+
+static const void *shape_extension(void *instance, const char *name)
+{
+    return strcmp(name, "offload") ? NULL : &((const shape_space *)instance)->offload;
+}
+
 static void shape_close(void *instance)
 {
     free(instance);
@@ -55,12 +93,22 @@ device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backe
 {
     const nrl_ops own = device_known_ops(of), other = delegate ? device_known_ops(delegate) : (nrl_ops){0};
     shape_space *s = mem_alloc(sizeof *s);
-    s->next = FIRST_ADDRESS;
+    *s = (shape_space){.next = FIRST_ADDRESS,
+                       .offload = {.size = sizeof s->offload,
+                                   .copy_create = shape_copy_create,
+                                   .copy_out = shape_copy_out,
+                                   .copy_back = shape_copy_back,
+                                   .copy_wait = shape_copy_wait,
+                                   .copy_free = shape_copy_free}};
     device d = {.self = s,
                 .ops = {.size = sizeof(nrl_ops), NRL_OPS(SHAPE_MEMBER)},
                 .info = {.size = sizeof(nrl_device_info), .memory_bytes = memory_bytes, .has_f16 = true},
                 .is_shapes = true,
-                .table = {.close = shape_close, .alloc = shape_alloc, .free = shape_free, .copy = shape_transfer}};
+                .table = {.close = shape_close,
+                          .alloc = shape_alloc,
+                          .free = shape_free,
+                          .copy = shape_transfer,
+                          .extension = shape_extension}};
     d.table.plugin.name = of->plugin.name;
     if (!delegate) return d;
     d.delegate = mem_alloc(sizeof *d.delegate); /* kernels of custom operations may be the delegate's */

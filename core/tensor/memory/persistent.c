@@ -9,20 +9,30 @@ nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool 
     return tensor_persistent(ctx, dtype, 1, &n, zero, out);
 }
 
-nrl_status ctx_offload_open(nrl_ctx *ctx, const char *folder)
+nrl_status ctx_offload_open(nrl_ctx *ctx, ctx_offload what, const char *folder)
 {
-    ctx->offload = nrl_ctx_backend_extension(ctx, "offload");
-    ctx->offload_folder = folder;
-    if (ctx->offload) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "train.offload: backend '%s' does not offer it; expected none",
-                    ctx->device->table.plugin.name);
+    const nrl_offload *table = nrl_ctx_backend_extension(ctx, "offload");
+    nrl_offload_copy *copy;
+    const bool copies = table && table->size >= sizeof *table && table->copy_create;
+    if (!table || (what == CTX_OFFLOAD_ACTIVATIONS && !copies))
+        return nrl_fail(NRL_ERR_CONFIG, "train.offload: backend '%s' does not offer it; expected none",
+                        ctx->device->table.plugin.name);
+    if (what == CTX_OFFLOAD_ACTIVATIONS) { /* now rather than in the first step */
+        NRL_TRY(table->copy_create(table->self, folder, 1, &copy));
+        table->copy_free(table->self, copy);
+    }
+    ctx->offload[what].table = table;
+    ctx->offload[what].folder = folder;
+    return NRL_OK;
 }
 
 nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out)
 {
+    const nrl_offload *table = ctx->offload[CTX_OFFLOAD_OPTIMIZER].table;
     void *memory;
-    if (!ctx->offload) return tensor_persistent(ctx, dtype, 1, &n, zero, out);
-    NRL_TRY(ctx->offload->alloc(ctx->offload->self, ctx->offload_folder, (size_t)n * nrl_dtype_size(dtype), &memory));
+    if (!table) return tensor_persistent(ctx, dtype, 1, &n, zero, out);
+    NRL_TRY(table->alloc(table->self, ctx->offload[CTX_OFFLOAD_OPTIMIZER].folder, (size_t)n * nrl_dtype_size(dtype),
+                         &memory));
     *out = tensor_header(ctx, dtype, 1, &n);
     (*out)->block = pool_borrow(&ctx->pool, memory);
     (*out)->data = memory;
@@ -31,7 +41,8 @@ nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero,
 
 void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t)
 {
-    if (ctx->offload && t) ctx->offload->use(ctx->offload->self, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype));
+    const nrl_offload *table = ctx->offload[CTX_OFFLOAD_OPTIMIZER].table;
+    if (table && t) table->use(table->self, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype));
 }
 
 nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)

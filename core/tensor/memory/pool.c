@@ -163,8 +163,8 @@ static nrl_status new_segment(pool *p, size_t size, pool_kind kind, pool_block *
 
 /* ---- blocks ---- */
 
-/* The live bytes of a block, without the guard after it. */
-static size_t counted(const pool_block *b)
+/* Without the guard after it. */
+size_t pool_bytes(const pool_block *b)
 {
     return b->kind <= POOL_LARGE ? b->size - GUARD : b->size;
 }
@@ -197,7 +197,7 @@ static void join(pool *p, pool_block *b)
 
 static void count_live(pool *p, const pool_block *b)
 {
-    p->live_bytes += counted(b);
+    p->live_bytes += pool_bytes(b);
     if (b->kind == POOL_EXACT) p->exact_bytes += b->size;
     if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
     if (pooled_live(p) > p->period_peak) p->period_peak = pooled_live(p);
@@ -251,7 +251,7 @@ void pool_release(pool *p, pool_block *b)
 {
     NRL_ASSERT(b->count, >, 0);
     if (--b->count) return;
-    p->live_bytes -= counted(b);
+    p->live_bytes -= pool_bytes(b);
     if (b->kind == POOL_SMALL || b->kind == POOL_LARGE) {
         if (p->device->info.host_memory) ASAN_POISON_MEMORY_REGION(b->data, b->size);
         if (b->after && !b->after->count) {

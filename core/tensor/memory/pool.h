@@ -58,6 +58,7 @@ nrl_status pool_take(pool *p, size_t bytes, pool_block **out);
 nrl_status pool_take_exact(pool *p, size_t bytes, pool_block **out);
 /* Makes a block of memory that other code owns. The memory must outlive the block. */
 pool_block *pool_borrow(pool *p, void *data);
+size_t pool_bytes(const pool_block *b);    /* that a block holds */
 void pool_release(pool *p, pool_block *b); /* decrements the count; frees the block at 0 */
 void pool_period(
     pool *p);            /* call it when a micro-batch begins: frees segments that recent micro-batches did not need */

@@ -6,32 +6,10 @@
  * over memory) are not kept for other nodes: they are recomputed once during the walk and live until the backward of
  * the node that made them. This saves a third of a decoder's activations.
  */
-#include "tensor/tape/tape.h"
+#include "tensor/tape/node.h"
 #include "tensor/device/profile.h"
 #include <stdlib.h>
 #include <string.h>
-
-enum { INLINE_ATTRIBUTES = 160 };
-
-/* A recorded operation. */
-struct nrl_tape_node {
-    nrl_tape_node *older; /* the node recorded before; also links spare nodes */
-    const char *name;
-    nrl_tape_backward backward;
-    nrl_tensor *inputs[NRL_TAPE_MAX_OPERANDS];
-    nrl_tensor *outputs[NRL_TAPE_MAX_OPERANDS];
-    nrl_tensor *saved[NRL_TAPE_MAX_OPERANDS];
-    tape *tape;
-    uint32_t recomputable; /* bit i: saved[i] is not kept; its maker recomputes it */
-    tape_remake recompute; /* recomputes outputs[0]; NULL = none */
-    nrl_tensor *made;      /* outputs[0] after it was recomputed, refcounted */
-    void *attributes;      /* `small`, or malloc'd if they are larger */
-    _Alignas(16) unsigned char small[INLINE_ATTRIBUTES];
-};
-
-struct tape {
-    nrl_tape_node *newest;
-};
 
 tape *tape_create(void)
 {

@@ -9,7 +9,7 @@
  */
 #define _GNU_SOURCE /* sync_file_range, O_TMPFILE */
 #include "base/units.h"
-#include "cpu.h"
+#include "offload.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -39,11 +39,12 @@ typedef struct {
 
 struct cpu_offload {
     nrl_offload table;
+    offload_copies *copies;
     uintptr_t page;
     pthread_mutex_t lock;
     pthread_cond_t used;
     pthread_t thread;
-    bool has_thread, stop, tight;
+    bool has_thread, stop, tight, told;
     offload_file *files;
     int n_files;
     size_t total;
@@ -55,10 +56,21 @@ struct cpu_offload {
 
 /* ---- the file ---- */
 
-/* *fd: a file in the folder that no name leads to, so that nothing of it is left whatever ends the process. */
-static nrl_status open_nameless(const char *folder, int *fd)
+nrl_status offload_status(int error)
+{
+    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    return full ? NRL_ERR_FULL : error == ENOMEM ? NRL_ERR_MEMORY : NRL_ERR_IO;
+}
+
+nrl_status offload_refuse_host(void)
+{
+    return nrl_fail(NRL_ERR_CONFIG, "train.offload: host: backend 'cpu' computes in host memory; expected disk");
+}
+
+nrl_status offload_open_file(cpu_offload *o, const char *folder, int *fd)
 {
     char path[4096];
+    struct statfs where;
     int n = snprintf(path, sizeof path, "%s", folder);
     if (n >= (int)sizeof path - 16) return nrl_fail(NRL_ERR_IO, "the path '%.60s...' is too long", folder);
     /* A measurement has no output directory; the one above it is on the same disk. */
@@ -69,23 +81,27 @@ static nrl_status open_nameless(const char *folder, int *fd)
     }
     if (!n) n = snprintf(path, sizeof path, "%s", *folder == '/' ? "/" : ".");
     *fd = open(path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (*fd >= 0) return NRL_OK;
-    snprintf(path + n, sizeof path - (size_t)n, "/.offload-XXXXXX");
-    if ((*fd = mkostemp(path, O_CLOEXEC)) >= 0) {
+    if (*fd < 0) {
+        snprintf(path + n, sizeof path - (size_t)n, "/.offload-XXXXXX");
+        *fd = mkostemp(path, O_CLOEXEC);
+        if (*fd < 0)
+            return nrl_fail(NRL_ERR_IO, "cannot create a file for train.offload in '%s': %s", folder, strerror(errno));
         unlink(path);
-        return NRL_OK;
     }
-    return nrl_fail(NRL_ERR_IO, "cannot create a file for train.offload in '%s': %s", folder, strerror(errno));
+    if (!o->told && !fstatfs(*fd, &where) && where.f_type == TMPFS) {
+        o->told = true;
+        nrl_warn("train.offload: '%s' is a file system in memory, so nothing leaves it\nhint: train.offload.folder on "
+                 "a disk",
+                 folder);
+    }
+    return NRL_OK;
 }
 
-static nrl_status map_file(const char *folder, size_t bytes, offload_file *out)
+static nrl_status map_file(cpu_offload *o, const char *folder, size_t bytes, offload_file *out)
 {
     char asked[SIZE_TEXT];
-    struct statfs where;
     *out = (offload_file){.bytes = bytes};
-    NRL_TRY(open_nameless(folder, &out->fd));
-    if (!fstatfs(out->fd, &where) && where.f_type == TMPFS)
-        nrl_warn("train.offload: '%s' is a file system in memory, so nothing leaves it\nhint: `out` on a disk", folder);
+    NRL_TRY(offload_open_file(o, folder, &out->fd));
     int error = posix_fallocate(out->fd, 0, (off_t)bytes);
     if (!error) {
         out->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd, 0);
@@ -93,12 +109,8 @@ static nrl_status map_file(const char *folder, size_t bytes, offload_file *out)
         error = errno;
     }
     close(out->fd);
-    bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-    return nrl_fail(full              ? NRL_ERR_FULL
-                    : error == ENOMEM ? NRL_ERR_MEMORY
-                                      : NRL_ERR_IO,
-                    "cannot reserve %s for train.offload in '%s': %s", size_text((double)bytes, asked), folder,
-                    strerror(error));
+    return nrl_fail(offload_status(error), "cannot reserve %s for train.offload in '%s': %s",
+                    size_text((double)bytes, asked), folder, strerror(error));
 }
 
 /* ---- the thread ---- */
@@ -146,12 +158,11 @@ static void drop(const cpu_offload *o, const offload_range *r)
     (void)posix_fadvise(fd, offset, (off_t)bytes, POSIX_FADV_DONTNEED);
 }
 
-/* Whether the page cache cannot hold the files beside what else needs memory. */
-static bool is_tight(const cpu_offload *o)
+bool offload_is_tight(uint64_t bytes)
 {
     int64_t total, left;
     nrl_host_memory(&total, &left);
-    return left >= 0 && (uint64_t)left < o->total + o->total / 2;
+    return left >= 0 && (uint64_t)left < bytes + bytes / 2;
 }
 
 /* The next use to read ahead, or -1: at most AHEAD bytes, and nothing that is still being written. */
@@ -189,7 +200,7 @@ static void *follow(void *user)
         const offload_range range = o->order[u % o->n];
         bool begins = work == drop && u % o->n == 0;
         pthread_mutex_unlock(&o->lock);
-        if (begins) o->tight = is_tight(o);
+        if (begins) o->tight = offload_is_tight(o->total);
         work(o, &range);
         pthread_mutex_lock(&o->lock);
     }
@@ -197,14 +208,14 @@ static void *follow(void *user)
     return NULL;
 }
 
-/* Blocks all signals in the new thread: the main thread handles them. Without a thread the kernel does what it can. */
-static void start_thread(cpu_offload *o)
+bool offload_start_thread(pthread_t *thread, void *(*body)(void *), void *user)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    o->has_thread = pthread_create(&o->thread, NULL, follow, o) == 0;
+    bool started = pthread_create(thread, NULL, body, user) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return started;
 }
 
 /* ---- the extension ---- */
@@ -213,13 +224,12 @@ static nrl_status offload_alloc(void *self, const char *folder, size_t bytes, vo
 {
     cpu_offload *o = self;
     *out = NULL;
-    if (!folder)
-        return nrl_fail(NRL_ERR_CONFIG, "train.offload: host: backend 'cpu' computes in host memory; expected disk");
+    if (!folder) return offload_refuse_host();
     if (!bytes) bytes = 1;
     offload_file *more = realloc(o->files, (size_t)(o->n_files + 1) * sizeof *more);
     if (!more) return nrl_fail(NRL_ERR_MEMORY, "no memory for the list of offloaded files");
     o->files = more;
-    NRL_TRY(map_file(folder, bytes, &o->files[o->n_files]));
+    NRL_TRY(map_file(o, folder, bytes, &o->files[o->n_files]));
     o->total += bytes;
     *out = o->files[o->n_files++].base;
     return NRL_OK;
@@ -254,9 +264,15 @@ static void offload_use(void *self, void *memory, size_t bytes)
         o->uses += (i - expected + o->n) % o->n;
     }
     if (i < o->n) o->uses++;
-    if (!o->has_thread) start_thread(o);
+    /* Without a thread the kernel does what it can. */
+    if (!o->has_thread) o->has_thread = offload_start_thread(&o->thread, follow, o);
     pthread_cond_signal(&o->used);
     pthread_mutex_unlock(&o->lock);
+}
+
+offload_copies *offload_copies_of(void *self)
+{
+    return ((cpu_offload *)self)->copies;
 }
 
 const nrl_offload *cpu_offload_open(cpu_offload **at)
@@ -264,7 +280,19 @@ const nrl_offload *cpu_offload_open(cpu_offload **at)
     if (!*at) {
         cpu_offload *o = calloc(1, sizeof *o);
         if (!o) return NULL;
-        o->table = (nrl_offload){.size = sizeof o->table, .self = o, .alloc = offload_alloc, .use = offload_use};
+        if (!(o->copies = offload_copies_create())) {
+            free(o);
+            return NULL;
+        }
+        o->table = (nrl_offload){.size = sizeof o->table,
+                                 .self = o,
+                                 .alloc = offload_alloc,
+                                 .use = offload_use,
+                                 .copy_create = offload_copy_create,
+                                 .copy_out = offload_copy_out,
+                                 .copy_back = offload_copy_back,
+                                 .copy_wait = offload_copy_wait,
+                                 .copy_free = offload_copy_free};
         o->page = (uintptr_t)sysconf(_SC_PAGESIZE);
         pthread_mutex_init(&o->lock, NULL);
         pthread_cond_init(&o->used, NULL);
@@ -283,6 +311,7 @@ void cpu_offload_close(cpu_offload *o)
         pthread_mutex_unlock(&o->lock);
         pthread_join(o->thread, NULL);
     }
+    offload_copies_close(o->copies);
     for (int i = 0; i < o->n_files; i++) {
         munmap(o->files[i].base, o->files[i].bytes);
         close(o->files[i].fd);

@@ -71,6 +71,7 @@ static void what_a_micro_batch_takes_is_known_beforehand(void **state)
     compare("tiny.json", "sft", rows, "bf16", "none");
     compare("tiny.json", "sft", rows, "bf16", "all");
     compare("tiny.json", "sft", rows, "bf16", "{ratio: 0.5}");
+    compare("tiny.json", "sft", rows, "fp32", "none, offload: {activations: disk}");
     compare("tiny-gpt2.json", "sft", rows, "fp32", "none");
     compare("tiny.json", "dpo", pairs, "bf16", "none");
 }

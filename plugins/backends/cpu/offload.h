@@ -1,0 +1,38 @@
+/*
+ * offload.h - shared by the files of the extension "offload".
+ */
+#ifndef CPU_OFFLOAD_H
+#define CPU_OFFLOAD_H
+#include "cpu.h"
+#include <pthread.h>
+
+/* ---- offload.c ---- */
+
+/* *fd: a file in the folder that no name leads to, so that nothing of it is left whatever ends the process. Warns once
+ * if that is no disk. */
+nrl_status offload_open_file(cpu_offload *o, const char *folder, int *fd);
+/* The status of an errno of such a file. */
+nrl_status offload_status(int error);
+nrl_status offload_refuse_host(void);
+/* Whether the page cache cannot hold files of so many bytes beside what else needs memory. */
+bool offload_is_tight(uint64_t bytes);
+/* Starts a thread with all signals blocked: the main thread handles them. Returns whether it could. */
+bool offload_start_thread(pthread_t *thread, void *(*body)(void *), void *user);
+
+/* ---- offload_copies.c ---- */
+
+typedef struct offload_copies offload_copies;
+offload_copies *offload_copies_create(void); /* NULL: no memory */
+void offload_copies_close(offload_copies *c);
+offload_copies *offload_copies_of(void *self); /* of the extension's self */
+
+/* Members of nrl_offload. */
+nrl_status offload_copy_create(void *self, const char *folder, size_t bytes, nrl_offload_copy **out);
+nrl_status offload_copy_out(void *self, nrl_stream *stream, nrl_offload_copy *copy, size_t offset, const void *memory,
+                            size_t bytes);
+nrl_status offload_copy_back(void *self, nrl_stream *stream, nrl_offload_copy *copy, size_t offset, void *memory,
+                             size_t bytes);
+nrl_status offload_copy_wait(void *self, nrl_stream *stream, nrl_offload_copy *copy);
+void offload_copy_free(void *self, nrl_offload_copy *copy);
+
+#endif
