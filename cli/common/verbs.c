@@ -55,13 +55,15 @@ const cli_verb cli_verbs[] = {
         "script|submit FILE.yaml [key=value ...] [--json]\n"
         "         nrl cluster status|cancel FILE.yaml [--json]\n"
         "         nrl cluster logs FILE.yaml [--follow]\n"
+        "         nrl cluster autoscaler FILE.yaml\n"
         "         nrl cluster keys",
         "cluster submit run.yaml",
-        "a run as a job of Slurm or Kubernetes",
+        "a run as a job of Slurm, Kubernetes or Ray",
         "The section `cluster` of FILE describes the job; `nrl cluster keys` lists its\n"
-        "keys. script prints the batch script of Slurm, or the manifest of Kubernetes;\n"
-        "submit hands it in. Before its time limit a job of Slurm saves the state of the\n"
-        "run and is queued again; it continues from the newest checkpoint.",
+        "keys. script prints the batch script of Slurm, the manifest of Kubernetes or the\n"
+        "driver for Ray; submit hands it in. Before its time limit a job of Slurm saves\n"
+        "the state of the run and is queued again; it continues from the newest\n"
+        "checkpoint. autoscaler prints a file for `ray up` that starts the machines.",
     },
     {"resume", "DIR [-q | -v] [key=value ...]", "resume runs/sft", "continue from a checkpoint",
      "key=value changes an option: train.steps=2000 trains longer. An option that\n"

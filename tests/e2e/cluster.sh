@@ -1,6 +1,6 @@
 #!/bin/sh
 # cluster.sh: the section `cluster`: mistakes in it, the scripts it becomes, and what is said without a cluster.
-# launch_slurm.sh has jobs on a real Slurm, peers.kubernetes the schemas of Kubernetes.
+# launch_slurm.sh has jobs on a real Slurm, peers.kubernetes the schemas of Kubernetes, peers.ray a real Ray.
 . "$(dirname "$0")/e2e.sh"
 
 rows 8 >train.jsonl
@@ -17,6 +17,21 @@ lacks out "scontrol"
 run 0 cluster script job.yaml cluster.type=kubernetes cluster.image=a/b:1
 has out "completionMode: Indexed"
 has out "result-0.result:4,result-1.result:4"
+run 0 cluster script job.yaml cluster.type=ray 'cluster.ranks=[4, 8, 16]' cluster.nodes=null cluster.min_nodes=2 cluster.time=null
+grep -qF "[4, 8, 16], " out || is "the ranks of the driver" "$(sed -n 3p out)" "[4, 8, 16]"
+python3 - <out >log 2>&1 <<'END' || is "the driver for Ray" "$(cat log)" "a program of Python"
+import ast, sys
+ast.parse(open("out").read())
+END
+run 0 cluster autoscaler job.yaml cluster.type=ray 'cluster.provider={type: aws, region: us-west-2, machine: p4d.24xlarge, head_machine: m5.large}'
+for line in "max_workers: 2" 'region: "us-west-2"' 'node_config: {InstanceType: "m5.large"}' '  - "module load cuda"'; do has out "$line"; done
+run 2 cluster autoscaler job.yaml cluster.type=ray
+has err "cluster.provider: required"
+run 2 cluster script job.yaml cluster.type=ray 'cluster.ranks=[0, 2]' 'cluster.provider={type: aws, region: 3}' 'cluster.resources={A100: none}'
+for text in "cluster.ranks: not together with nodes" "cluster.ranks: expected numbers" "cluster.provider.machine: required for aws" \
+    "cluster.provider.region: required" "cluster.resources: expected numbers above 0"; do has err "$text"; done
+run 2 cluster script job.yaml 'cluster.ranks=[1, 2]' cluster.nodes=null
+has err "only Ray starts unequal machines"
 run 0 cluster keys
 has out "save_before"
 
@@ -24,7 +39,7 @@ has out "save_before"
 cat >bad.yaml <<YAML
 $(experiment)
 cluster:
-  type: ray
+  type: pbs
   node: 2
   nodes: 0
   time: soon
@@ -33,7 +48,7 @@ cluster:
   options: [constraint=a100]
 YAML
 run 2 cluster script bad.yaml
-for text in "7 mistakes in the config" "cluster.type: 'ray' is not one of: slurm, kubernetes" "cluster.node: unknown key; did you mean 'nodes'?" \
+for text in "7 mistakes in the config" "cluster.type: 'pbs' is not one of: slurm, kubernetes, ray" "cluster.node: unknown key; did you mean 'nodes'?" \
     "cluster.nodes: expected a whole number of at least 1" "cluster.time: 'soon'" "cluster.name: 'a b; rm'" "cluster.environment" \
     "cluster.options: expected an option such as --constraint=a100"; do has err "$text"; done
 grep -q "bad.yaml:[0-9]*:[0-9]*: cluster.time" err || is "place of a mistake" "$(cat err)" "bad.yaml:LINE:COLUMN"
@@ -41,7 +56,7 @@ experiment >none.yaml
 run 2 cluster script none.yaml
 has err "has no section"
 run 2 cluster frobnicate job.yaml
-has err "expected script, submit, status, logs, cancel or keys"
+has err "expected script, submit, status, logs, cancel, autoscaler or keys"
 run 2 cluster status job.yaml
 has err "no job 'result' was submitted from here"
 

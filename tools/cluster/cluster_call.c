@@ -24,23 +24,18 @@ static char *read_back(FILE *f)
 }
 
 /* In files rather than pipes: no program waits for the other. */
-nrl_status cluster_call(const char *const *argv, const char *input, cluster_output *output)
+nrl_status cluster_command(arena *a, const char *const *argv, const char **out)
 {
-    FILE *in = tmpfile(), *out = tmpfile(), *err = tmpfile();
-    int status = 0, failed[2] = {-1, -1}, reason = 0;
-    *output = (cluster_output){0};
-    nrl_status st = in && out && err && !pipe2(failed, O_CLOEXEC)
+    FILE *printed = tmpfile(), *errors = tmpfile();
+    int status = 0, failed[2] = {-1, -1}, reason = 0, nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    nrl_status st = printed && errors && nothing >= 0 && !pipe2(failed, O_CLOEXEC)
                         ? NRL_OK
                         : nrl_fail(NRL_ERR_IO, "cannot start %s: %s", argv[0], strerror(errno));
-    if (st == NRL_OK && input) {
-        fputs(input, in);
-        rewind(in);
-    }
     pid_t child = st == NRL_OK ? fork() : -1;
     if (child == 0) {
-        dup2(fileno(in), STDIN_FILENO);
-        dup2(fileno(out), STDOUT_FILENO);
-        dup2(fileno(err), STDERR_FILENO);
+        dup2(nothing, STDIN_FILENO);
+        dup2(fileno(printed), STDOUT_FILENO);
+        dup2(fileno(errors), STDERR_FILENO);
         execvp(argv[0], (char *const *)argv);
         reason = errno;
         _exit(write(failed[1], &reason, sizeof reason) == sizeof reason ? 127 : 126);
@@ -53,20 +48,21 @@ nrl_status cluster_call(const char *const *argv, const char *input, cluster_outp
     }
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    output->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (st == NRL_OK) {
-        output->out = read_back(out);
-        output->err = read_back(err);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (st == NRL_OK && code) {
+        char *text = read_back(errors);
+        st = nrl_fail(NRL_ERR_IO, "%s failed with exit code %d: %s", argv[0], code,
+                      text && *text ? text : "it printed no reason");
+        free(text);
     }
-    if (in) fclose(in);
-    if (out) fclose(out);
-    if (err) fclose(err);
+    if (st == NRL_OK && out) {
+        char *text = read_back(printed);
+        const size_t n = text ? strlen(text) : 0;
+        *out = arena_strndup(a, text ? text : "", n - (n && text[n - 1] == '\n'));
+        free(text);
+    }
+    if (nothing >= 0) close(nothing);
+    if (printed) fclose(printed);
+    if (errors) fclose(errors);
     return st;
-}
-
-void cluster_output_free(cluster_output *output)
-{
-    free(output->out);
-    free(output->err);
-    *output = (cluster_output){0};
 }

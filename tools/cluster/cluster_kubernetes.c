@@ -87,7 +87,7 @@ static void put_volumes(arena *a, buffer *b, const cluster_job *job)
     }
 }
 
-char *kubernetes_manifest(arena *a, const cluster_job *job)
+static char *kubernetes_manifest(arena *a, const cluster_job *job)
 {
     buffer b = {0};
     const char *space = job->namespace ? arena_printf(a, ", namespace: %s", job->namespace) : "";
@@ -113,3 +113,51 @@ char *kubernetes_manifest(arena *a, const cluster_job *job)
     put_volumes(a, &b, job);
     return buffer_take(&b);
 }
+
+/* ---- calls ---- */
+
+static nrl_status kubernetes_submit(arena *a, const cluster_job *job, const char **id)
+{
+    const char *const argv[] = {"kubectl", "create", "-f", job->script_path, NULL};
+    *id = job->name;
+    return cluster_command(a, argv, NULL);
+}
+
+static nrl_status kubernetes_state(arena *a, const cluster_job *job, const char *id, cluster_state *state)
+{
+    const char *const argv[] = {"kubectl", "get",
+                                "job",     id,
+                                "-o",      "jsonpath={.status.active} {.status.succeeded} {.status.failed}",
+                                "-n",      job->namespace ? job->namespace : "default",
+                                NULL};
+    *state =
+        (cluster_state){.from = "kubectl", .elapsed = "", .left = "", .reason = "", .restarts = "", .is_over = true};
+    return cluster_command(a, argv, &state->state);
+}
+
+static nrl_status kubernetes_logs(arena *a, const cluster_job *job, const char *id, bool follow, const char **argv)
+{
+    const char *const words[] = {
+        "kubectl", "logs", arena_printf(a, "job/%s", id), "--all-pods=true", follow ? "-f" : "--tail=50", NULL};
+    (void)job;
+    memcpy(argv, words, sizeof words);
+    return NRL_OK;
+}
+
+static nrl_status kubernetes_cancel(arena *a, const cluster_job *job, const char *id)
+{
+    const char *const argv[] = {"kubectl", "delete", "-f", job->script_path, NULL};
+    (void)id;
+    return cluster_command(a, argv, NULL);
+}
+
+const cluster_system cluster_kubernetes = {
+    .type = "kubernetes",
+    .suffix = "yaml",
+    .needs_image = true,
+    .text = kubernetes_manifest,
+    .submit = kubernetes_submit,
+    .state = kubernetes_state,
+    .logs = kubernetes_logs,
+    .cancel = kubernetes_cancel,
+};

@@ -129,11 +129,33 @@ static void check_texts(config_problems *p, const char *name, const nrl_node *li
     }
 }
 
+static bool is_given(const nrl_node *section, const char *key)
+{
+    const nrl_node *n = nrl_node_find(section, key);
+    return n && nrl_node_kind(n) != NRL_NODE_NULL;
+}
+
+static void check_ray(config_problems *p, const nrl_node *section, const cluster_job *job)
+{
+    if (job->ranks && job->system != &cluster_ray)
+        problems_add(p, job->ranks,
+                     "cluster.ranks: only Ray starts unequal machines; expected nodes and ranks_per_node");
+    if (job->ranks && (is_given(section, "nodes") || is_given(section, "ranks_per_node")))
+        problems_add(p, job->ranks, "cluster.ranks: not together with nodes or ranks_per_node");
+    for (size_t i = 0; i < nrl_node_size(job->ranks); i++)
+        if (nrl_node_int(nrl_node_at(job->ranks, i), 0) < 1)
+            problems_add(p, nrl_node_at(job->ranks, i), "cluster.ranks: expected numbers of at least 1");
+    for (size_t i = 0; i < nrl_node_size(job->resources); i++)
+        if (nrl_node_f64(nrl_node_at(job->resources, i), -1) <= 0)
+            problems_add(p, nrl_node_at(job->resources, i), "cluster.resources: expected numbers above 0");
+    if (job->provider) cluster_check_provider(p, job->provider);
+}
+
 static void check_rules(config_problems *p, const nrl_node *section, cluster_job *job)
 {
-    bool slurm = !strcmp(job->type, "slurm"), kubernetes = !strcmp(job->type, "kubernetes");
-    if (!slurm && !kubernetes)
-        problems_add(p, nrl_node_find(section, "type"), "cluster.type: '%s' is not one of: slurm, kubernetes",
+    const bool kubernetes = job->system == &cluster_kubernetes;
+    if (!job->system)
+        problems_add(p, nrl_node_find(section, "type"), "cluster.type: '%s' is not one of: slurm, kubernetes, ray",
                      job->type);
     job->seconds = job->time ? time_seconds(job->time) : 0;
     if (job->seconds < 0)
@@ -145,14 +167,15 @@ static void check_rules(config_problems *p, const nrl_node *section, cluster_job
     if (!is_name(job->name, kubernetes ? "-" : "-_."))
         problems_add(p, nrl_node_find(section, "name"), "cluster.name: '%s'; expected letters, digits and -",
                      job->name);
-    if (kubernetes && !job->image)
-        problems_add(p, section, "cluster.image: required for type kubernetes: a container image that has nrl");
+    if (job->system && job->system->needs_image && !job->image)
+        problems_add(p, section, "cluster.image: required for type %s: a container image that has nrl", job->type);
     if (kubernetes && strlen(job->name) > 50)
         problems_add(p, nrl_node_find(section, "name"), "cluster.name: more than 50 characters");
     check_environment(p, job->environment);
     check_texts(p, "setup", job->setup, false);
     check_texts(p, "options", job->options, true);
     check_texts(p, "mounts", job->mounts, false);
+    check_ray(p, section, job);
 }
 
 /* ---- all ---- */
@@ -195,6 +218,7 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
                          .save_before = 120,
                          .logs = "jobs",
                          .requeue = true,
+                         .wait_for_nodes = 60,
                          .max_restarts = 3};
     nrl_status st = nrl_config_read(config, argv[1]);
     for (int i = 2; st == NRL_OK && i < argc; i++)
@@ -212,13 +236,17 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
     if (st != NRL_OK) return st;
     read_rows(a, &problems, section, job);
     if (!job->name) job->name = default_name(a, job);
-    if (!job->nrl)
-        job->nrl = !strcmp(job->type, "slurm") && cli_exe_dir(a) ? arena_printf(a, "%s/nrl", cli_exe_dir(a)) : "nrl";
+    job->system = cluster_find(job->type);
+    if (!job->nrl) /* that of a container is another one */
+        job->nrl = job->system && !job->system->needs_image && cli_exe_dir(a)
+                       ? arena_printf(a, "%s/nrl", cli_exe_dir(a))
+                       : "nrl";
     if (!job->ranks_per_node) job->ranks_per_node = job->gpus_per_node ? job->gpus_per_node : 1;
     check_rules(&problems, section, job);
     NRL_TRY(problems_report(&problems));
     if (!job->directory) job->directory = getcwd(here, sizeof here) ? arena_strdup(a, here) : ".";
-    job->script_path = arena_printf(a, "%s/%s.%s", job->logs, job->name, strcmp(job->type, "slurm") ? "yaml" : "sh");
+    job->script_path = arena_printf(a, "%s/%s.%s", job->logs, job->name, job->system->suffix);
+    job->state_path = arena_printf(a, "%s/%s.state.json", job->logs, job->name);
     job->record_path = arena_printf(a, "%s/%s.json", job->logs, job->name);
     return NRL_OK;
 }

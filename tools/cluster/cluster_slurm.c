@@ -4,7 +4,10 @@
  * after a machine is lost, by --requeue. A job that is cancelled gets SIGTERM and is not queued again.
  */
 #include "cluster.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static void put_option(buffer *b, const char *name, const char *value)
 {
@@ -46,7 +49,7 @@ static const char *value_text(arena *a, const nrl_node *n)
     return nrl_node_string(n, "");
 }
 
-char *slurm_script(arena *a, const cluster_job *job)
+static char *slurm_script(arena *a, const cluster_job *job)
 {
     buffer b = {0};
     buffer_print(&b, "#!/bin/sh\n# Written by `nrl cluster script %s`.\n", job->file);
@@ -76,3 +79,103 @@ char *slurm_script(arena *a, const cluster_job *job)
     buffer_puts(&b, "exit $code\n");
     return buffer_take(&b);
 }
+
+/* ---- calls ---- */
+
+/* Whether the program answers; its first line. */
+static bool ask(arena *a, const char *const *argv, const char **out)
+{
+    const char *text = "";
+    if (cluster_command(a, argv, &text) != NRL_OK || !*text) return false;
+    *out = arena_strndup(a, text, strcspn(text, "\n"));
+    return true;
+}
+
+/* What stands after "NAME=" in the output of scontrol. */
+static const char *field(arena *a, const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? arena_strndup(a, at + strlen(name), strcspn(at + strlen(name), " \n")) : "";
+}
+
+static bool is_over(const char *state)
+{
+    static const char *const going[] = {"PENDING",   "RUNNING",      "REQUEUED", "COMPLETING", "CONFIGURING",
+                                        "SUSPENDED", "REQUEUE_HOLD", "RESIZING", "SIGNALING",  "STAGE_OUT"};
+    for (size_t i = 0; i < sizeof going / sizeof *going; i++)
+        if (!strncmp(state, going[i], strlen(going[i]))) return false;
+    return true;
+}
+
+/* squeue knows jobs that wait and run, sacct those that have ended, if the cluster keeps accounts; scontrol also knows
+ * jobs that ended a moment ago. */
+static nrl_status slurm_state(arena *a, const cluster_job *job, const char *id, cluster_state *s)
+{
+    const char *line, *const squeue[] = {"squeue", "-h", "-j", id, "-o", "%T|%M|%L|%r", NULL};
+    const char *const sacct[] = {"sacct", "-n", "-X", "-P", "-j", id, "-o", "State,Elapsed,Restarts", NULL};
+    const char *const scontrol[] = {"scontrol", "-o", "show", "job", id, NULL};
+    *s = (cluster_state){.elapsed = "", .left = "", .reason = "", .restarts = ""};
+    char *save = NULL;
+    (void)job;
+    if (ask(a, squeue, &line)) {
+        char *text = arena_strdup(a, line);
+        *s = (cluster_state){.state = strsep(&text, "|"), .from = "squeue", .restarts = ""};
+        s->elapsed = text ? strsep(&text, "|") : "";
+        s->left = text ? strsep(&text, "|") : "";
+        s->reason = text ? text : "";
+        if (ask(a, scontrol, &line)) s->restarts = field(a, line, " Restarts=");
+    } else if (ask(a, sacct, &line)) {
+        char *text = arena_strdup(a, line);
+        s->state = strtok_r(text, "|", &save);
+        s->from = "sacct";
+        const char *elapsed = strtok_r(NULL, "|", &save), *restarts = strtok_r(NULL, "|", &save);
+        s->elapsed = elapsed ? elapsed : "";
+        s->restarts = restarts ? restarts : "";
+    } else if (ask(a, scontrol, &line)) {
+        s->state = field(a, line, " JobState=");
+        s->from = "scontrol";
+        s->elapsed = field(a, line, " RunTime=");
+        s->restarts = field(a, line, " Restarts=");
+    } else {
+        return nrl_fail(NRL_ERR_IO, "neither squeue nor sacct knows job %s: %s", id, nrl_error_text());
+    }
+    s->is_over = is_over(s->state);
+    return NRL_OK;
+}
+
+static nrl_status slurm_submit(arena *a, const cluster_job *job, const char **id)
+{
+    const char *out, *const argv[] = {"sbatch", "--parsable", job->script_path, NULL};
+    NRL_TRY(cluster_command(a, argv, &out));
+    *id = arena_strndup(a, out, strcspn(out, ";\n")); /* ID;CLUSTER */
+    return NRL_OK;
+}
+
+static nrl_status slurm_logs(arena *a, const cluster_job *job, const char *id, bool follow, const char **argv)
+{
+    const char *path =
+        arena_printf(a, "%s/%s/%s-%s.log", *job->logs == '/' ? "" : job->directory, job->logs, job->name, id);
+    const char *const tail[] = {"tail", "-n", "50", follow ? "-F" : "--", path, NULL};
+    if (access(path, R_OK))
+        return nrl_fail(NRL_ERR_IO, "%s: %s\nhint: a job that waits has no output yet: nrl cluster status %s", path,
+                        strerror(errno), job->file);
+    memcpy(argv, tail, sizeof tail);
+    return NRL_OK;
+}
+
+static nrl_status slurm_cancel(arena *a, const cluster_job *job, const char *id)
+{
+    const char *const argv[] = {"scancel", id, NULL};
+    (void)job;
+    return cluster_command(a, argv, NULL);
+}
+
+const cluster_system cluster_slurm = {
+    .type = "slurm",
+    .suffix = "sh",
+    .text = slurm_script,
+    .submit = slurm_submit,
+    .state = slurm_state,
+    .logs = slurm_logs,
+    .cancel = slurm_cancel,
+};

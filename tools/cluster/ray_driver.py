@@ -1,0 +1,172 @@
+# The job on a Ray cluster: one actor on each machine starts `nrl launch` there. Ray's placement group decides which machines
+# these are. When a machine is lost, all ranks end and start again from the newest checkpoint, on as many machines as there are.
+import ctypes
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+STOPPED, LOST = 75, 4  # exit codes of nrl: the state is saved; another rank was lost
+PR_SET_PDEATHSIG = 1
+
+
+def say(text):
+    print("cluster:", text, flush=True)
+
+
+class Machine:
+    """Runs `nrl launch` on its machine. Lives in a process of Ray's; when that dies, the launcher gets SIGTERM, and the run saves."""
+
+    def __init__(self):
+        self.process = None
+
+    def address(self):
+        return ray.util.get_node_ip_address()
+
+    def free_port(self):
+        with socket.socket() as s:
+            s.bind(("", 0))
+            return s.getsockname()[1]
+
+    def run(self, command, directory, environment):
+        self.process = subprocess.Popen(["sh", "-c", command], cwd=directory, env={**os.environ, **environment},
+                                        preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
+        code = self.process.wait()
+        return code if code >= 0 else 128 - code
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+
+
+class Stop(Exception):
+    """The job was stopped: `nrl cluster cancel`, or Ray ends."""
+
+
+def on_signal(number, frame):
+    raise Stop()
+
+
+def bundle(ranks):
+    """What Ray reserves on a machine with so many ranks."""
+    out = {"CPU": ranks * JOB["cpus_per_rank"], **{name: number for name, number in JOB["resources"].items()}}
+    if JOB["gpus"]:
+        out["GPU"] = ranks
+    return out
+
+
+def placeable(ranks):
+    """Those ranks for which there is a machine, each with its own."""
+    machines = sorted((n["Resources"] for n in ray.nodes() if n["Alive"]), key=lambda r: (r.get("GPU", 0), r.get("CPU", 0)))
+    found = []
+    for n in sorted(ranks, reverse=True):
+        for machine in machines:
+            if all(machine.get(name, 0) >= number for name, number in bundle(n).items()):
+                machines.remove(machine)
+                found.append(n)
+                break
+    return found
+
+
+def reserve():
+    """The placement group and the ranks of its machines. Waits for all machines; after `wait_for_nodes` seconds fewer are enough."""
+    everything = sorted(JOB["ranks"], reverse=True)
+    ranks = everything
+    while True:
+        group = placement_group([bundle(n) for n in ranks], strategy="STRICT_SPREAD")
+        say(f"waits for {len(ranks)} machines with {ranks} ranks")
+        done, _ = ray.wait([group.ready()], timeout=JOB["wait_for_nodes"] if JOB["min_nodes"] < len(everything) else None)
+        if done:
+            return group, ranks
+        remove_placement_group(group)
+        # Ray notices a lost machine late, and a machine may be busy: what was tried in vain is tried with one machine less.
+        found = placeable(everything)
+        if found == ranks:
+            found = found[:-1]
+        ranks = found if len(found) >= JOB["min_nodes"] else everything
+
+
+def record(state, starts, ranks):
+    """For `nrl cluster status`, on the disk that all machines share."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    resources = {name: {"total": total[name], "available": free.get(name, 0),
+                        "percent": round(100 * (1 - free.get(name, 0) / total[name]), 1)}
+                 for name in sorted(total) if ":" not in name and "_group_" not in name and total[name] and not name.endswith("memory")}
+    path = JOB["state"]
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        json.dump({"state": state, "starts": starts, "ranks": ranks, "time": time.time(), "resources": resources}, f)
+    os.replace(path + ".new", path)
+
+
+def start(number):
+    """One start of all ranks; the exit code, or LOST."""
+    group, ranks = reserve()
+    machines, waiting = [], {}
+    try:
+        kind = ray.remote(num_cpus=0, max_concurrency=4)(Machine)
+        for i in range(len(ranks)):
+            place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i,
+                                                     placement_group_capture_child_tasks=False)
+            machines.append(kind.options(scheduling_strategy=place).remote())
+        addresses = ray.get([m.address.remote() for m in machines])
+        port = ray.get(machines[0].free_port.remote())
+        nodes = ",".join(f"[{a}]:{n}" if ":" in a else f"{a}:{n}" for a, n in zip(addresses, ranks))
+        say(f"start {number} on {nodes}")
+        environment = {"NRL_JOB_SECRET": secrets.token_hex(32), **JOB["environment"]}
+        waiting = {machines[i].run.remote(f"{JOB['setup']}exec {JOB['nrl']} launch --nodes {nodes} --node-rank {i} --port {port} "
+                                          f"-- run {JOB['words']} resume=auto", JOB["directory"], environment): i
+                   for i in range(len(ranks))}
+        code = 0
+        while waiting:
+            record("running", number, ranks)
+            done, _ = ray.wait(list(waiting), timeout=5)
+            for reference in done:
+                i = waiting.pop(reference)
+                try:
+                    got = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    say(f"machine {addresses[i]} was lost: {str(error).splitlines()[0]}")
+                    got = LOST
+                if got and code in (0, LOST):
+                    code = got
+        return code, ranks
+    except ray.exceptions.RayError as error:
+        say(f"a machine was lost: {str(error).splitlines()[0]}")
+        return LOST, ranks
+    except Stop:
+        for m in machines:
+            m.stop.remote()
+        ray.wait(list(waiting), num_returns=len(waiting), timeout=JOB["save_before"])
+        raise
+    finally:
+        remove_placement_group(group)
+
+
+def main():
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    os.chdir(JOB["directory"])
+    ray.init(address="auto", log_to_driver=True)
+    code, ranks = LOST, []
+    try:
+        for number in range(1 + JOB["max_restarts"]):
+            code, ranks = start(number)
+            if code not in (LOST, 128 + signal.SIGKILL):
+                break
+            record("lost a machine", number, ranks)
+    except Stop:
+        code = STOPPED
+    record("finished" if code == 0 else "stopped" if code == STOPPED else f"failed with exit code {code}", number, ranks)
+    say(f"exit code {code}")
+    sys.exit(code)
+
+
+main()
