@@ -34,7 +34,9 @@ nrl_adapter_target adapter_target(const nrl_param *p, const char *module)
 {
     const nrl_part *part = &p->parts[0];
     return (nrl_adapter_target){.size = sizeof(nrl_adapter_target),
-                                .tp = p->tp,
+                                .tp = p->tp == NRL_TP_KEY_VALUE ? NRL_TP_COLUMN
+                                      : p->tp == NRL_TP_WHOLE   ? NRL_TP_NONE
+                                                                : p->tp,
                                 .module = module,
                                 .outputs = part->dims[0],
                                 .inputs = part->dims[1],
@@ -232,6 +234,7 @@ static nrl_status adapter_attach(model *m, int32_t module)
     for (; site->n < declared.n; site->n++) {
         nrl_param *p = site->params[site->n] = new_param(m, &declared.specs[site->n]);
         p->adapts = w;
+        if (target.tp != w->tp && p->tp == target.tp) p->tp = w->tp; /* adapters know COLUMN and NONE alone */
     }
     w->adapter = site;
     return NRL_OK;

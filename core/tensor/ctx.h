@@ -33,10 +33,12 @@ void ctx_set_noise(nrl_ctx *ctx, double alpha);
 void ctx_set_adapters(nrl_ctx *ctx, bool on);
 
 /* Sets the function that handles the tp_regions of nrl/op.h (nrl_parallel.tp_region); NULL = regions are the identity.
- * The backward of a region calls the function that was set when the region was recorded. */
+ * The backward of a region calls the function that was set when the region was recorded. `tokens` is that of
+ * nrl_parallel; NULL = each rank has all tokens everywhere. */
 typedef nrl_status (*tp_region_answer)(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
                                        nrl_tensor **y);
-void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, void *user);
+typedef void (*tp_region_tokens)(void *user, int64_t n, int64_t *begin, int64_t *end);
+void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, tp_region_tokens tokens, void *user);
 
 /* Sets the current batch (NULL = none): copies its index arrays to the device, unless the device reads host memory, and
  * drops the rope rows of the previous batch. The batch must outlive every tape recorded with it. */

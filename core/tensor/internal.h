@@ -81,6 +81,7 @@ struct nrl_ctx {
     int64_t head_keep_bytes;     /* logits kept from the head's forward to its backward */
     bool adapters_off;           /* linear ignores adapters */
     tp_region_answer tp_regions; /* NULL = identity */
+    tp_region_tokens tp_tokens;  /* NULL = all */
     void *tp_regions_user;
     uint64_t random_key; /* 0 = dropout is off */
     double noise;        /* ctx_set_noise */

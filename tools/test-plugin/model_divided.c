@@ -1,8 +1,10 @@
 /*
  * model_divided.c - a model on two ranks that share each layer, as the axis `tensor` divides it: two threads with a
- * shard of the parameters each, which answer the tp_regions by sums. Log-probs and gradients are those of one rank.
+ * shard of the parameters each, which answer the tp_regions by sums. Log-probs and gradients are those of one rank. A
+ * model that declares token_shards does so once more with a part of the tokens on each rank.
  */
 #include "model_suite.h"
+#include <nrl/custom_op.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +17,8 @@
 
 #define RULE_LOSS "two ranks compute what one rank computes"
 #define RULE_GRADIENTS "two ranks have the gradients of one rank"
+#define RULE_TOKENS "ranks with parts of the tokens compute what one rank computes"
+#define RULE_TOKEN_GRADIENTS "ranks with parts of the tokens have the gradients of one rank"
 
 enum { RANKS = 2, WAIT_SECONDS = 20 };
 
@@ -35,6 +39,7 @@ typedef struct {
     conformance_report report;
     meeting *m;
     int rank;
+    bool has_part; /* of the tokens */
     double loss;
     bool is_done;
     pthread_t thread;
@@ -68,20 +73,50 @@ static void break_off(meeting *m)
     pthread_mutex_unlock(&m->lock);
 }
 
-/* all[RANKS][n]: the numbers of both ranks. */
-static nrl_status exchange(half *h, uint32_t region, const nrl_tensor *x, float *all)
+/* *all: the numbers of both ranks, one after the other, malloc'd. Both have n, or those of a rank's tokens. */
+static nrl_status exchange(half *h, uint32_t region, const nrl_tensor *x, bool uneven, float **all)
 {
     meeting *m = h->m;
-    const int64_t n = nrl_tensor_numel(x);
     m->numbers[h->rank] = nrl_tensor_mat(x).data;
-    m->n[h->rank] = n;
+    m->n[h->rank] = nrl_tensor_numel(x);
     m->region[h->rank] = region;
     if (!meet(m)) return nrl_fail(NRL_ERR_PLUGIN, "only one of two ranks comes to a tp_region");
-    bool same = m->region[0] == m->region[1] && m->n[0] == m->n[1];
+    bool same = m->region[0] == m->region[1] && (uneven || m->n[0] == m->n[1]);
+    *all = mem_alloc((size_t)(m->n[0] + m->n[1]) * sizeof **all);
     for (int r = 0; r < RANKS && same; r++)
-        memcpy(all + r * n, m->numbers[r], (size_t)n * sizeof *all);
-    if (!meet(m)) return nrl_fail(NRL_ERR_PLUGIN, "only one of two ranks comes to a tp_region");
+        memcpy(*all + r * m->n[0], m->numbers[r], (size_t)m->n[r] * sizeof **all);
+    if (!meet(m)) same = false;
     return same ? NRL_OK : nrl_fail(NRL_ERR_PLUGIN, "two ranks come to different tp_regions");
+}
+
+/* The first rank has the smaller part. */
+static void tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
+{
+    const half *h = user;
+    *begin = h->rank ? n / 2 : 0;
+    *end = h->rank ? n : n / 2;
+}
+
+/* With parts of the tokens: the rows of both ranks, or this rank's rows of x or of the sum. */
+static nrl_status answer_tokens(half *h, nrl_ctx *ctx, uint32_t region, bool back, nrl_tensor *x, nrl_tensor **y)
+{
+    bool goes_in = region == NRL_TP_REGION_COLUMN_IN || region == NRL_TP_REGION_WHOLE_IN, gathers = goes_in != back;
+    bool is_whole = region == NRL_TP_REGION_WHOLE_IN || region == NRL_TP_REGION_WHOLE_OUT;
+    int64_t n = nrl_batch_n_tokens(nrl_ctx_batch(ctx)), begin, end, cols = nrl_tensor_mat(x).cols;
+    float *all;
+    tokens(h, n, &begin, &end);
+    const int64_t dims[] = {gathers ? n : end - begin, cols};
+    NRL_TRY(exchange(h, region, x, gathers, &all));
+    for (int64_t i = 0; i < n * cols && !gathers; i++)
+        all[i] = is_whole ? ((const float *)nrl_tensor_mat(x).data)[i] : all[i] + all[n * cols + i];
+    const float *from = gathers ? all : all + begin * cols;
+    nrl_status st = NRL_OK;
+    if (*y != x)
+        st = tensor_write(ctx, *y, from);
+    else
+        st = nrl_tensor_from_host(ctx, nrl_tensor_dtype(x), 2, dims, from, y);
+    free(all);
+    return st;
 }
 
 /* ctx_set_tp_regions */
@@ -90,15 +125,18 @@ static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t region, bool back, n
     half *h = user;
     const int64_t n = nrl_tensor_numel(x), both = RANKS * n;
     bool is_copy = region == NRL_TP_REGION_COLUMN_IN || region == NRL_TP_REGION_HEAD_IN;
-    *y = x;
+    float *all;
+    if (h->has_part && region != NRL_TP_REGION_HEAD_STATS && region != NRL_TP_REGION_HEAD_IN &&
+        region != NRL_TP_REGION_SUM)
+        return answer_tokens(h, ctx, region, back, x, y);
     if (region != NRL_TP_REGION_HEAD_STATS && is_copy != back) return NRL_OK; /* copy_to; backward of reduce_from */
-    float *all = mem_alloc((size_t)both * sizeof *all), *own = nrl_tensor_mat(x).data;
-    nrl_status st = exchange(h, region, x, all);
-    if (st == NRL_OK && region == NRL_TP_REGION_HEAD_STATS)
+    NRL_TRY(exchange(h, region, x, false, &all));
+    nrl_status st = NRL_OK;
+    if (region == NRL_TP_REGION_HEAD_STATS)
         st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &both, all, y);
     else
-        for (int64_t i = 0; i < n && st == NRL_OK; i++)
-            own[i] = all[i] + all[n + i];
+        for (int64_t i = 0; i < n; i++)
+            ((float *)nrl_tensor_mat(x).data)[i] = all[i] + all[n + i];
     free(all);
     return st;
 }
@@ -108,6 +146,7 @@ static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t region, bool back, n
 static int dimension_of(const nrl_param *p)
 {
     if (p->tp == NRL_TP_ROW) return 1;
+    if (p->tp == NRL_TP_KEY_VALUE) return 0;
     return p->tp == NRL_TP_COLUMN || (p->tp == NRL_TP_VOCAB && p->dims[0] % RANKS == 0) ? 0 : -1;
 }
 
@@ -180,15 +219,20 @@ static void *run_half(void *user)
 {
     half *h = user;
     nrl_batch *b = model_suite_batch(&h->s, 0);
-    ctx_set_tp_regions(h->s.compute.ctx, answer, h);
-    h->is_done = report_ok(&h->report, model_suite_loss(&h->s, b, true, &h->loss), RULE_LOSS);
-    ctx_set_tp_regions(h->s.compute.ctx, NULL, NULL);
+    int64_t begin, end;
+    tokens(h, nrl_batch_n_tokens(b), &begin, &end);
+    h->s.carry_rows = h->has_part ? end - begin : 0;
+    ctx_set_tp_regions(h->s.compute.ctx, answer, h->has_part ? tokens : NULL, h);
+    h->is_done =
+        report_ok(&h->report, model_suite_loss(&h->s, b, true, &h->loss), h->has_part ? RULE_TOKENS : RULE_LOSS);
+    ctx_set_tp_regions(h->s.compute.ctx, NULL, NULL, NULL);
     if (!h->is_done) break_off(h->m);
     batch_free(b);
     return NULL;
 }
 
-/* Replicated parameters have the whole gradient on each rank; those of NRL_TP_PARTIAL a part of the sum. */
+/* Replicated parameters have the whole gradient on each rank; those of NRL_TP_PARTIAL a part of the sum, and with parts
+ * of the tokens those of NRL_TP_NONE too. */
 static void compare_gradient(const model_suite *whole, const half *halves, int i)
 {
     const nrl_param *p = whole->m->params[i];
@@ -196,6 +240,7 @@ static void compare_gradient(const model_suite *whole, const half *halves, int i
     int64_t *global = mem_alloc((size_t)p->numel * sizeof *global);
     double length = 0;
     bool good = !nrl_param_grad_is_empty(p);
+    bool is_part = p->tp == NRL_TP_PARTIAL || (p->tp == NRL_TP_NONE && halves->has_part);
     for (int64_t k = 0; k < p->numel && good; k++)
         length += (double)want[k] * (double)want[k];
     length = sqrt(length / (double)p->numel);
@@ -207,11 +252,12 @@ static void compare_gradient(const model_suite *whole, const half *halves, int i
         const nrl_param *own = halves[r].s.m->params[i];
         int64_t n = elements(own, r, global);
         for (int64_t k = 0; k < n && good; k++) {
-            double x = p->tp == NRL_TP_PARTIAL ? (double)got[0][k] + (double)got[1][k] : (double)got[r][k];
+            double x = is_part ? (double)got[0][k] + (double)got[1][k] : (double)got[r][k];
             good =
                 report_check(whole->report, is_near(x, (double)want[global[k]], RELATIVE, RELATIVE * length + ABSOLUTE),
-                             RULE_GRADIENTS, "element %lld of '%s' is %.6g on rank %d, expected %.6g",
-                             (long long)global[k], p->name, x, r, (double)want[global[k]]);
+                             halves->has_part ? RULE_TOKEN_GRADIENTS : RULE_GRADIENTS,
+                             "element %lld of '%s' is %.6g on rank %d, expected %.6g", (long long)global[k], p->name, x,
+                             r, (double)want[global[k]]);
         }
     }
     free(global);
@@ -224,24 +270,20 @@ static bool open_half(half *h, model_suite *whole)
            report_ok(&h->report, divide(h, whole), RULE_LOSS);
 }
 
-void model_suite_divided(model_suite *s)
+static void compare_halves(model_suite *s, bool has_part)
 {
-    if (!is_divisible(s->m) || !nrl_ctx_host_memory(s->compute.ctx)) {
-        report_skip(s->report, RULE_LOSS,
-                    "two ranks cannot divide it: no parameter declares how (nrl_tp), heads or sizes are odd, or the "
-                    "backend has memory of its own");
-        return;
-    }
+    const char *rule = has_part ? RULE_TOKENS : RULE_LOSS;
     half halves[RANKS] = {0};
     meeting m = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
     double loss;
     nrl_batch *b = model_suite_batch(s, 0);
-    bool good = report_ok(s->report, model_suite_loss(s, b, true, &loss), RULE_LOSS);
+    bool good = report_ok(s->report, model_suite_loss(s, b, true, &loss), rule);
     batch_free(b);
     for (int r = 0; r < RANKS; r++) {
         halves[r].s = (model_suite){.table = s->table, .config = s->config, .report = &halves[r].report};
         halves[r].m = &m;
         halves[r].rank = r;
+        halves[r].has_part = has_part;
         good = good && open_half(&halves[r], s);
     }
     for (int r = 0; r < RANKS && good; r++)
@@ -251,7 +293,7 @@ void model_suite_divided(model_suite *s)
     for (int r = 0; r < RANKS; r++) {
         report_merge(s->report, &halves[r].report);
         good = good && halves[r].is_done &&
-               report_check(s->report, is_near(halves[r].loss, loss, RELATIVE, ABSOLUTE), RULE_LOSS,
+               report_check(s->report, is_near(halves[r].loss, loss, RELATIVE, ABSOLUTE), rule,
                             "the loss is %.7g on rank %d, expected %.7g", halves[r].loss, r, loss);
     }
     for (int i = 0; i < s->m->n_params && good; i++)
@@ -261,4 +303,16 @@ void model_suite_divided(model_suite *s)
         model_destroy(halves[r].s.m);
         if (halves[r].s.compute.ctx) compute_close(&halves[r].s.compute);
     }
+}
+
+void model_suite_divided(model_suite *s)
+{
+    if (!is_divisible(s->m) || !nrl_ctx_host_memory(s->compute.ctx)) {
+        report_skip(s->report, RULE_LOSS,
+                    "two ranks cannot divide it: no parameter declares how (nrl_tp), heads or sizes are odd, or the "
+                    "backend has memory of its own");
+        return;
+    }
+    compare_halves(s, false);
+    if (s->m->info.token_shards) compare_halves(s, true);
 }

@@ -140,11 +140,11 @@ nrl_status model_suite_forward(model_suite *s, bool strict, nrl_tensor **hidden)
         if (strict) bind_uses(s, u);
         st = s->m->table.forward(s->m->self, s->compute.ctx, u, &carry);
         if (strict) bind_uses(s, -1);
-        if (st == NRL_OK) check_carry(s, u, &carry, nrl_batch_n_tokens(ctx_batch(s->compute.ctx)));
+        int64_t rows = s->carry_rows ? s->carry_rows : nrl_batch_n_tokens(ctx_batch(s->compute.ctx));
+        if (st == NRL_OK) check_carry(s, u, &carry, rows);
         if (st == NRL_OK && s->report->failed != failed) st = nrl_fail(NRL_ERR_PLUGIN, "a wrong carry");
     }
-    *hidden = carry.tensors[0];
-    return st;
+    return st == NRL_OK ? nrl_op_tp_region(s->compute.ctx, NRL_TP_REGION_WHOLE_IN, carry.tensors[0], hidden) : st;
 }
 
 static nrl_status fetch_states(model_suite *s, nrl_tensor *hidden, model_states *o)

@@ -19,6 +19,7 @@ typedef struct {
     compute compute;
     arena memory;
     model *m;
+    int64_t carry_rows; /* of a rank with a part of the tokens; 0: a row for each token */
     nrl_tensor *work[MODEL_MAX_PARAMS], *grad[MODEL_MAX_PARAMS];
 } model_suite;
 

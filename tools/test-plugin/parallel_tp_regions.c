@@ -3,8 +3,8 @@
  * answers at the tp_regions, a small model has the log-probs of one rank, and each rank has its
  * ranges of the gradients. The model has everything that can be divided: a table that is also the
  * head, a fused projection of three groups with biases, a norm of heads, and a row-parallel product
- * with a bias. Each rank also computes the undivided model without a strategy. Legend: N tokens, D
- * width, H heads of K, V vocabulary.
+ * with a bias. A strategy may leave each rank a part of the tokens. Each rank also computes the undivided model without
+ * a strategy. Legend: N tokens, D width, H heads of K, V vocabulary.
  */
 #include "parallel.h"
 #include <string.h>
@@ -21,7 +21,7 @@ static const struct {
     [TABLE] = {"table", 2, 1, {V, D}, NRL_TP_VOCAB},        [NORM] = {"norm", 1, 1, {D}, NRL_TP_NONE},
     [QKV] = {"qkv", 2, 3, {3 * H * K, D}, NRL_TP_COLUMN},   [QKV_BIAS] = {"qkv.bias", 1, 3, {3 * H * K}, NRL_TP_COLUMN},
     [HEAD_NORM] = {"head_norm", 1, 1, {K}, NRL_TP_PARTIAL}, [OUT] = {"out", 2, 1, {D, H *K}, NRL_TP_ROW},
-    [OUT_BIAS] = {"out.bias", 1, 1, {D}, NRL_TP_NONE},
+    [OUT_BIAS] = {"out.bias", 1, 1, {D}, NRL_TP_WHOLE},
 };
 
 typedef struct {
@@ -103,11 +103,13 @@ static nrl_batch *new_batch(void)
     return b;
 }
 
-/* x + out(q k + v) of heads, to hidden states. */
+/* x + out(q k + v) of heads, with dropout on x, to hidden states. */
 static nrl_status hidden_states(layers *l, nrl_tensor **hidden)
 {
     nrl_tensor *x, *h, *qkv, *q, *k, *v;
+    ctx_set_random(l->ctx, 7);
     NRL_TRY(nrl_op_embedding(l->ctx, l->list[TABLE], &x));
+    NRL_TRY(nrl_op_dropout(l->ctx, x, 0.25, &x));
     NRL_TRY(nrl_op_rms_norm(l->ctx, x, l->list[NORM], 1e-5, &h));
     NRL_TRY(nrl_op_tp_region(l->ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(nrl_op_linear(l->ctx, h, l->list[QKV], l->list[QKV_BIAS], &qkv));
@@ -119,7 +121,8 @@ static nrl_status hidden_states(layers *l, nrl_tensor **hidden)
     NRL_TRY(nrl_op_binary(l->ctx, NRL_BINARY_MUL, q, k, &q));
     NRL_TRY(nrl_op_binary(l->ctx, NRL_BINARY_ADD, q, v, &q));
     NRL_TRY(nrl_op_row_parallel_linear(l->ctx, q, l->list[OUT], l->list[OUT_BIAS], &h));
-    return nrl_op_binary(l->ctx, NRL_BINARY_ADD, x, h, hidden);
+    NRL_TRY(nrl_op_binary(l->ctx, NRL_BINARY_ADD, x, h, hidden));
+    return nrl_op_tp_region(l->ctx, NRL_TP_REGION_WHOLE_IN, *hidden, hidden);
 }
 
 static nrl_status taped(layers *l, tape *t, nrl_tensor **sum)
@@ -163,6 +166,12 @@ static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back
     return t->g->table->tp_region ? t->g->table->tp_region(t->self, ctx, tp_region, back, x, y) : NRL_OK;
 }
 
+static void tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
+{
+    const toy *t = user;
+    t->g->table->tokens(t->self, n, begin, end);
+}
+
 static nrl_status plan(layers *l)
 {
     toy *t = l->t;
@@ -196,9 +205,9 @@ static nrl_status walk(layers *l)
          .n_final = N_PARAMS,
          .final = l->list}};
     if (s->enter) NRL_TRY(s->enter(l->t->self, l->ctx, actions, 0));
-    ctx_set_tp_regions(l->ctx, answer, l->t);
+    ctx_set_tp_regions(l->ctx, answer, l->t->plan.shards_tokens && s->tokens ? tokens : NULL, l->t);
     nrl_status st = compute_layers(l);
-    ctx_set_tp_regions(l->ctx, NULL, NULL);
+    ctx_set_tp_regions(l->ctx, NULL, NULL, NULL);
     NRL_TRY(st);
     if (s->leave) NRL_TRY(s->leave(l->t->self, l->ctx, actions, 1));
     return s->finish ? s->finish(l->t->self, l->ctx) : NRL_OK;

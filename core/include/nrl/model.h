@@ -37,12 +37,15 @@ typedef enum {
  * input of column-parallel products and nrl_op_row_parallel_linear for row-parallel ones; nothing else in the model
  * changes. */
 typedef enum {
-    NRL_TP_NONE = 0,   /* replicated: all ranks compute the same */
-    NRL_TP_COLUMN = 1, /* output features, dimension 0 */
-    NRL_TP_ROW = 2,    /* input features, dimension 1 */
-    NRL_TP_VOCAB = 3,  /* vocabulary, dimension 0 */
-    NRL_TP_PARTIAL = 4 /* replicated, but each rank applies it to its own columns (norms of heads), so the
+    NRL_TP_NONE = 0,    /* replicated: all ranks compute the same, or each for its own tokens (sequence parallel) */
+    NRL_TP_COLUMN = 1,  /* output features, dimension 0 */
+    NRL_TP_ROW = 2,     /* input features, dimension 1 */
+    NRL_TP_VOCAB = 3,   /* vocabulary, dimension 0 */
+    NRL_TP_PARTIAL = 4, /* replicated, but each rank applies it to its own columns (norms of heads), so the
                       gradient is the sum over ranks */
+    NRL_TP_WHOLE = 5,   /* replicated, and used between WHOLE_IN and WHOLE_OUT or as the bias of a row-parallel product:
+                     every rank has the gradient of all tokens */
+    NRL_TP_KEY_VALUE = 6 /* output features of key/value heads, dimension 0: ranks may share a head */
 } nrl_tp;
 
 typedef struct {
@@ -80,6 +83,8 @@ NRL_API nrl_status nrl_build_head(nrl_builder *b, const nrl_head_spec *head);
 typedef struct {
     uint32_t size;
     int64_t vocab_size, width, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
+    bool token_shards; /* outside of tp_regions forward treats each token by itself, and all else is between WHOLE_IN
+                          and WHOLE_OUT: ranks may have a part of the tokens there (sequence parallel) */
 } nrl_model_info;
 NRL_API nrl_status nrl_build_info(nrl_builder *b, const nrl_model_info *info);
 /* Files of this architecture may hold tensors that are not parameters, such as "rotary_emb.inv_freq" or

@@ -38,10 +38,19 @@ typedef enum {
     NRL_TP_REGION_EMBED_OUT = 3, /* reduce_from: [N,D], rows of a sharded table, zero if another rank holds them */
     NRL_TP_REGION_HEAD_IN = 4,   /* copy_to, for the input of the output layer */
     NRL_TP_REGION_HEAD_STATS =
-        5, /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
-    NRL_TP_REGION_COUNT = 6
+        5,                      /* gather: [n] f32 of each rank's vocabulary -> [ranks n], in rank order; no backward */
+    NRL_TP_REGION_WHOLE_IN = 6, /* the input of what all ranks compute alike for all tokens; see below */
+    NRL_TP_REGION_WHOLE_OUT = 7, /* its output */
+    NRL_TP_REGION_SUM = 8,       /* partial sums of any shape without tokens, to be added up; the gradient is kept */
+    NRL_TP_REGION_COUNT = 9
 } nrl_tp_region;
-/* *y = x, or the strategy's result; the tape records the adjoint. */
+/* *y = x, or the strategy's result; the tape records the adjoint.
+ *
+ * Sequence parallel: if the strategy leaves each rank a part of the tokens (`tokens` of nrl_parallel), the rows outside
+ * of the regions are those n of the N tokens. COLUMN_IN then gathers [n,D] -> [N,D] and its backward scatters the sums;
+ * ROW_OUT and EMBED_OUT scatter the sums [N,D] -> [n,D] and their backward gathers. What a rank computes for all tokens
+ * by itself is between WHOLE_IN (gathers; backward takes the rank's rows) and WHOLE_OUT (takes them; backward gathers);
+ * these two are the identity for any other strategy, and the core ends the last unit with WHOLE_IN. */
 NRL_API nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y);
 
 /* y[N,D] = rows of table[V,D] for the batch's tokens. */

@@ -119,6 +119,7 @@ typedef struct {
     int64_t n_heads, n_kv_heads; /* of the model: sharded attention must divide them; 0 = unknown */
     bool repeats; /* a step that lacked memory may be repeated after `finish`; a strategy whose exchanges change state
                      that later steps read returns an error */
+    bool shards_tokens; /* answer: `tokens` applies. The core refuses models that do not declare token_shards */
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide
@@ -156,7 +157,10 @@ typedef struct {
     nrl_status (*schedule)(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
     /* [step] optional: handles the tp_regions of nrl/op.h, during an action. Forward (`back` false): computes *y from
      * x; *y may be x, unchanged or modified in place, because no other code uses x. Backward: computes the gradient *y
-     * of the region's input from the gradient x of its output, likewise. HEAD_STATS has no backward. */
+     * of the region's input from the gradient x of its output, likewise. HEAD_STATS has no backward. Where the number
+     * of rows changes, *y is on entry the tensor to fill if the core has one, else x: then create one, with a row for
+     * each token of nrl_ctx_batch or for those of `tokens`. Forward may be called again for the same x during backward.
+     */
     nrl_status (*tp_region)(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y);
     /* [step] optional, for a strategy with local steps: with `begin`, replaces MASTER and WEIGHT of this rank by the
      * mean over ranks, for an evaluation, a sample, a save or an export; without `begin`, restores this rank's own
@@ -173,6 +177,9 @@ typedef struct {
      * adds the gradients of the shards in one order for all numbers of ranks, a run has the same bits on all of them.
      * What is left in GRAD when a shard ends is the strategy's business, as is nrl_param_grad_is_empty. */
     int32_t (*shards)(const void *options, bool *strided);
+    /* [step] if the plan has answered shards_tokens: the tokens [*begin, *end) of a micro-batch of n whose rows this
+     * rank has outside of tp_regions. In the order of ranks the ranges cover all tokens; a range may be empty. */
+    void (*tokens)(void *self, int64_t n, int64_t *begin, int64_t *end);
 } nrl_parallel;
 
 #ifdef __cplusplus

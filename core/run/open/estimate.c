@@ -21,6 +21,8 @@ typedef struct {
     nrl_ctx *ctx;
     storage storage;
     update_plan updates;
+    nrl_parallel regions;
+    strategy strategy; /* with `regions` alone */
     work work;
     arena memory;
     nrl_tensor *totals[NRL_MAX_TERMS];
@@ -71,10 +73,22 @@ static nrl_status add_columns(const nrl_algorithm *a, nrl_batch *b)
     return NRL_OK;
 }
 
+/* Strategies divide what the plan counts, and here take part in tp_regions alone; exchanges of ranks that have not
+ * joined do nothing. */
+static void divide_tokens(dry_run *h, const strategy *s)
+{
+    for (int32_t i = 0; i < s->n; i++) {
+        if (!s->of[i].table->tp_region) continue;
+        h->regions = (nrl_parallel){.tp_region = s->of[i].table->tp_region, .tokens = s->of[i].table->tokens};
+        h->strategy.of[h->strategy.n] = s->of[i];
+        h->strategy.of[h->strategy.n++].table = &h->regions;
+        h->work.strategy = &h->strategy;
+    }
+}
+
 static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *algorithm, void *self, step_estimate *out)
 {
     ctx_memory held, most;
-    /* As a rank alone would: strategies divide what the plan counts, not what a micro-batch holds. */
     session *se = h->se;
     const strategy none = {0};
     strategy_setup setup = session_strategy_setup(se);
@@ -88,6 +102,7 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));
     updates_place(&h->updates, se->mesh);
     NRL_TRY(updates_bind(&h->updates, h->ctx));
+    if (out) divide_tokens(h, &se->strategy);
     h->work.ctx = h->ctx;
     h->work.policy = se->model;
     h->work.algorithm = algorithm;
@@ -143,14 +158,13 @@ static void dry_run_close(dry_run *h)
     arena_free(&h->memory);
 }
 
-/* A script's loss is not run for a check; axes beside those of the batch divide what a micro-batch holds. */
+/* A script's loss is not run for a check; a stage holds several micro-batches at a time. */
 nrl_status session_estimate(session *se)
 {
-    bool whole = nrl_mesh_world(se->mesh) == mesh_n_batches(se->mesh);
     nrl_batch *batch;
     dry_run h = {.se = se};
     se->estimate = (step_estimate){0};
-    if (se->algorithm_is_script || !whole || !se->train.loader) return NRL_OK;
+    if (se->algorithm_is_script || se->strategy.n_stages > 1 || !se->train.loader) return NRL_OK;
     h.device = shape_device(se->backend->stream_create ? DEVICE_BYTES : 0, se->backend, se->delegate);
     nrl_status st = find_largest(se, &batch);
     if (st == NRL_OK) st = rehearse(&h, batch, se->algorithm, se->algorithm_self, &se->estimate);

@@ -46,22 +46,35 @@ static nrl_status phase_end(nrl_ctx *ctx, nrl_phase before, nrl_status st)
     return st;
 }
 
-/* One axis answers: the others' members are NULL. */
 static nrl_status answer_tp_region(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
                                    nrl_tensor **y)
 {
-    const strategy *s = user;
-    *y = x;
-    for (int32_t k = 0; k < s->n; k++)
-        if (s->of[k].table->tp_region) return s->of[k].table->tp_region(s->of[k].self, ctx, tp_region, back, x, y);
-    return NRL_OK;
+    const strategy_member *one = user;
+    return one->table->tp_region(one->self, ctx, tp_region, back, x, y);
 }
 
-static bool answers_tp_regions(const strategy *s)
+static void answer_tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
 {
+    const strategy_member *one = user;
+    one->table->tokens(one->self, n, begin, end);
+}
+
+/* One axis answers: the others' members are NULL. */
+static void set_tp_regions(const strategy *s, nrl_ctx *ctx)
+{
+    ctx_set_tp_regions(ctx, NULL, NULL, NULL);
     for (int32_t k = 0; s && k < s->n; k++)
-        if (s->of[k].table->tp_region) return true;
-    return false;
+        if (s->of[k].table->tp_region)
+            ctx_set_tp_regions(ctx, answer_tp_region, s->of[k].plan.shards_tokens ? answer_tokens : NULL,
+                               (void *)(uintptr_t)&s->of[k]);
+}
+
+int64_t strategy_rows(const strategy *s, int64_t n)
+{
+    int64_t begin = 0, end = n;
+    for (int32_t k = 0; s && k < s->n; k++)
+        if (s->of[k].plan.shards_tokens) s->of[k].table->tokens(s->of[k].self, n, &begin, &end);
+    return end - begin;
 }
 
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
@@ -69,7 +82,7 @@ nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *act
     double flops = ctx_flops(ctx);
     nrl_phase before = phase_begin(s, ctx);
     nrl_status st = NRL_OK;
-    ctx_set_tp_regions(ctx, answers_tp_regions(s) ? answer_tp_region : NULL, (void *)(uintptr_t)s);
+    set_tp_regions(s, ctx);
     for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
         if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */

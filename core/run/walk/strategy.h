@@ -91,6 +91,9 @@ storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);
 stage_link strategy_stage(const strategy *s, const strategy_setup *setup);
 void strategy_scheduler(const strategy *s, const nrl_parallel **scheduler, void **self);
 
+/* The rows of a carry of n tokens on this rank. */
+int64_t strategy_rows(const strategy *s, int64_t n);
+
 /* Around each action of the walk, and after the last of a step; s may be NULL. */
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
 nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);

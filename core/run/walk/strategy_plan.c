@@ -87,6 +87,11 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
         return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
     if (one->plan.bf16_gradients && !one->plan.takes_bf16_gradients)
         return nrl_fail(NRL_ERR_CONFIG, "it holds gradients in fp32, train.gradients is bf16");
+    if (one->plan.shards_tokens && (!p->setup->m->info.token_shards || !one->table->tokens))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it leaves each rank a part of the tokens, which model '%s' does not support (token_shards of "
+                        "nrl/model.h)",
+                        p->setup->m->type);
     if (depth && one->axis != p->setup->choices->of[0].axis)
         return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
                         one->axis->name, p->setup->choices->of[0].axis->name);

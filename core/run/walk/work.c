@@ -66,6 +66,8 @@ static nrl_status unit_forward(work *w, int32_t u, nrl_carry *carry)
 {
     if (w->instance) ctx_mute_metrics(w->ctx, true);
     nrl_status st = w->policy->table.forward(w->policy->self, w->ctx, u, carry);
+    if (st == NRL_OK && u == w->policy->n_units - 1) /* head and loss have the hidden states of all tokens */
+        st = nrl_op_tp_region(w->ctx, NRL_TP_REGION_WHOLE_IN, carry->tensors[0], &carry->tensors[0]);
     if (w->instance) ctx_mute_metrics(w->ctx, false);
     if (st != NRL_OK) nrl_add_context("unit '%s' of model '%s'", w->policy->units[u].name, w->policy->type);
     return st;
@@ -217,14 +219,16 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     NRL_TRY(known ? NRL_OK : ctx_set_batch(w->ctx, m->batch));
     if (stage_receives(s, v)) {
         ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
-        NRL_TRY(stage_take(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+        NRL_TRY(stage_take(s, w->ctx, w->step, v, strategy_rows(w->strategy, m->batch->n_tokens),
+                           forward ? &m->carry : &m->grads));
     }
     double before = ctx_flops(w->ctx);
     NRL_TRY(compute(w, v, totals));
     if (v->pass == NRL_PASS_RECOMPUTE) ctx_flops_set(w->ctx, before); /* the forward has counted it */
     if (!stage_sends(s, v)) return NRL_OK;
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(stage_send(s, w->ctx, w->step, v, m->batch->n_tokens, forward ? &m->carry : &m->grads));
+    NRL_TRY(stage_send(s, w->ctx, w->step, v, strategy_rows(w->strategy, m->batch->n_tokens),
+                       forward ? &m->carry : &m->grads));
     if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be recomputed */
     return NRL_OK;
 }
@@ -237,7 +241,8 @@ static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
     for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
         const nrl_action *v = &all->list[i];
         if (!stage_receives(&w->stage, v)) continue;
-        NRL_TRY(stage_post(&w->stage, w->ctx, w->step, v, batches[v->micro_batch]->n_tokens));
+        NRL_TRY(
+            stage_post(&w->stage, w->ctx, w->step, v, strategy_rows(w->strategy, batches[v->micro_batch]->n_tokens)));
         n++;
     }
     return NRL_OK;
@@ -351,12 +356,13 @@ nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
     stage_link *s = &w->stage;
     const nrl_action *first = w->forward_actions, *last = first + (s->end - s->first - 1);
     nrl_carry carry = {0};
+    const int64_t rows = strategy_rows(w->strategy, batch->n_tokens);
     uint32_t id = stage_begin(s, false);
     nrl_status st = ctx_set_batch(w->ctx, batch);
-    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, id, first, batch->n_tokens, &carry);
+    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, id, first, rows, &carry);
     for (int64_t i = 0; i <= last - first && st == NRL_OK; i++)
         st = forward_only(w, i, &carry, use, user);
-    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, id, last, batch->n_tokens, &carry);
+    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, id, last, rows, &carry);
     carry_release(w->ctx, &carry);
     return st;
 }

@@ -4,6 +4,7 @@
  * token the position is sample, position in the sample and column, so that packing, the order of samples and the
  * distribution over ranks do not change the mask.
  */
+#include "tensor/ops/tp_region.h"
 #include "tensor/tape/tape.h"
 #include <nrl/custom_op.h>
 #include <math.h>
@@ -76,7 +77,7 @@ nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y)
     nrl_tensor *noise;
     if (!(ctx->noise > 0) || !ctx->random_key) return NRL_OK;
     const uint64_t key = mix(ctx->random_key ^ mix(ctx->n_random++));
-    float *values = mem_try((size_t)y->numel * sizeof *values, "the noise of embeddings");
+    float *values = mem_try((size_t)(b->n_tokens * y->cols) * sizeof *values, "the noise of embeddings");
     if (!values) return NRL_ERR_MEMORY;
     for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
         const int64_t length = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
@@ -88,9 +89,9 @@ nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y)
                 values[i * y->cols + c] = (float)(most * ((double)(mix(token + (uint64_t)c) >> 11) * 0x1p-52 - 1));
         }
     }
-    nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){y->rows, y->cols}, values, &noise);
+    nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){b->n_tokens, y->cols}, values, &noise);
     free(values);
-    return st == NRL_OK ? nrl_tensor_add(ctx, noise, y) : st;
+    return st == NRL_OK ? nrl_tensor_add(ctx, tp_region_own_rows(ctx, noise), y) : st;
 }
 
 nrl_status nrl_ctx_random(nrl_ctx *ctx, uint64_t *key, const uint64_t **rows)
@@ -111,10 +112,12 @@ nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, i
     *y = x;
     if (p == 0 || !ctx->random_key) return NRL_OK;
     dropout_attributes at = {p, mix(ctx->random_key ^ mix(number))};
-    bool by_token = ctx->batch && ctx->batch->n_tokens && x->rows == ctx->batch->n_tokens;
-    nrl_tensor **made = &ctx->index.random_rows[count > 1];
-    if (by_token) NRL_TRY(number_rows(ctx, index, count, made));
-    nrl_tensor *rows = by_token ? *made : NULL;
+    nrl_tensor **made = &ctx->index.random_rows[count > 1], *rows = NULL;
+    if (ctx->batch && ctx->batch->n_tokens) {
+        NRL_TRY(number_rows(ctx, index, count, made));
+        nrl_tensor *own = tp_region_own_rows(ctx, *made);
+        rows = x->rows == ctx->batch->n_tokens ? *made : x->rows == own->numel ? own : NULL;
+    }
     NRL_TRY(tensor_like(ctx, x, y));
     NRL_TRY(drop(ctx, x, &at, rows, *y));
     nrl_tape_record r = {.name = "dropout",

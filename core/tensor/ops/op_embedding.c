@@ -84,8 +84,10 @@ nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)
         NRL_TRY(lookup(ctx, table, index, &rows));
         NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, mask, &rows));
         NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_EMBED_OUT, rows, y));
-    } else
+    } else {
         NRL_TRY(lookup(ctx, table, ctx->index.tokens, y));
+        NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, *y, y));
+    }
     return embedding_noise(ctx, *y);
 }
 
@@ -93,5 +95,6 @@ nrl_status nrl_op_position_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor 
 {
     NRL_TRY(check(ctx, table));
     NRL_TRY(check_range(table, ctx->batch->positions, ctx->batch->n_tokens, "position"));
-    return lookup(ctx, table, ctx->index.positions, y);
+    NRL_TRY(lookup(ctx, table, ctx->index.positions, y));
+    return nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, *y, y);
 }

@@ -1,20 +1,24 @@
 /*
  * op_tp_region.c - tp_regions on the tape. The input of a column-parallel product (COLUMN_IN) has a node, whose
- * backward calls the strategy. Outputs (ROW_OUT, EMBED_OUT) are summed in place and have no node, because the gradient
- * of an addend is the gradient of the sum.
+ * backward calls the strategy. Outputs (ROW_OUT, EMBED_OUT) that are summed in place have no node, because the gradient
+ * of an addend is the gradient of the sum. Where ranks have parts of the tokens, every region has a node, and what a
+ * region gathered is not kept for the backward but gathered again.
  */
 #include "tensor/ops/tp_region.h"
 #include "tensor/tape/tape.h"
+#include <string.h>
 
 typedef struct {
     nrl_tp_region tp_region;
     tp_region_answer answer;
     void *user;
+    bool moves; /* the result is another tensor */
 } tp_region_attributes;
 
-void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, void *user)
+void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, tp_region_tokens tokens, void *user)
 {
     ctx->tp_regions = answer;
+    ctx->tp_tokens = tokens;
     ctx->tp_regions_user = user;
 }
 
@@ -22,6 +26,17 @@ nrl_status tp_region_ask(nrl_ctx *ctx, nrl_tp_region tp_region, bool back, nrl_t
 {
     *y = x;
     return ctx->tp_regions ? ctx->tp_regions(ctx->tp_regions_user, ctx, tp_region, back, x, y) : NRL_OK;
+}
+
+nrl_tensor *tp_region_own_rows(nrl_ctx *ctx, nrl_tensor *x)
+{
+    int64_t begin, end, dims[NRL_MAX_DIMS];
+    if (!ctx->tp_tokens) return x;
+    memcpy(dims, x->dims, sizeof dims);
+    ctx->tp_tokens(ctx->tp_regions_user, x->dims[0], &begin, &end);
+    dims[0] = end - begin;
+    return tensor_view(ctx, x, begin * (x->n_dims > 1 ? x->stride : 1), x->n_dims, dims,
+                       x->n_dims > 1 ? x->stride : dims[0]);
 }
 
 static nrl_status tp_region_backward(nrl_ctx *ctx, nrl_tape_node *node)
@@ -32,6 +47,8 @@ static nrl_status tp_region_backward(nrl_ctx *ctx, nrl_tape_node *node)
         NRL_TRY(tensor_like(ctx, dy, &mine));
         NRL_TRY(tensor_copy(ctx, dy, mine));
     }
+    dx = mine;
+    if (at->moves) NRL_TRY(tensor_like(ctx, nrl_tape_input(node, 0), &dx));
     NRL_TRY(at->answer(at->user, ctx, at->tp_region, true, mine, &dx));
     return nrl_tape_give(ctx, node, 0, dx);
 }
@@ -41,19 +58,31 @@ static nrl_status same_again(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *outp
     return tensor_copy(ctx, nrl_tape_saved(node, 0), output);
 }
 
+static nrl_status gather_again(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *output)
+{
+    const tp_region_attributes *at = nrl_tape_attributes(node);
+    return at->answer(at->user, ctx, at->tp_region, false, nrl_tape_saved(node, 0), &output);
+}
+
 nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y)
 {
+    bool is_whole = tp_region == NRL_TP_REGION_WHOLE_IN || tp_region == NRL_TP_REGION_WHOLE_OUT;
     bool goes_in = tp_region == NRL_TP_REGION_COLUMN_IN || tp_region == NRL_TP_REGION_HEAD_IN;
     nrl_tensor *out;
     if (tp_region <= NRL_TP_REGION_NONE || tp_region >= NRL_TP_REGION_COUNT)
         return nrl_fail(NRL_ERR_BUG, "unknown tp_region %d", (int)tp_region);
+    *y = x;
+    if (is_whole && !ctx->tp_tokens) return NRL_OK;
+    if (tp_region == NRL_TP_REGION_SUM && !ctx->tp_tokens)
+        tp_region = NRL_TP_REGION_ROW_OUT; /* every strategy has it */
     NRL_TRY(tp_region_ask(ctx, tp_region, false, x, &out));
     *y = out;
     if (!tp_region_is_answered(ctx) || (out == x && !goes_in) || !tape_records(ctx) || !x->has_grad) return NRL_OK;
     if (out == x) *y = tensor_view(ctx, x, 0, x->n_dims, x->dims, x->stride);
     /* If x is recomputable, so is y, a second header of x: the tape must not keep the contents for y. */
-    tp_region_attributes at = {tp_region, ctx->tp_regions, ctx->tp_regions_user};
-    bool again = x->maker != NULL;
+    tp_region_attributes at = {tp_region, ctx->tp_regions, ctx->tp_regions_user, out != x};
+    bool gathers = out != x && (goes_in || tp_region == NRL_TP_REGION_WHOLE_IN);
+    bool again = gathers || (out == x && x->maker);
     nrl_tape_record r = {.name = "tp_region",
                          .inputs = {x},
                          .outputs = {*y},
@@ -62,6 +91,6 @@ nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x
                          .attributes_size = sizeof at,
                          .backward = tp_region_backward};
     NRL_TRY(tape_push(ctx, &r, false));
-    if (again) tape_can_remake(ctx, *y, same_again);
+    if (again) tape_can_remake(ctx, *y, gathers ? gather_again : same_again);
     return NRL_OK;
 }

@@ -341,7 +341,7 @@ static nrl_status lora_row_factors(nrl_ctx *ctx, const nrl_adapter_site *site, d
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, t, 0, 0, &t));
     NRL_TRY(nrl_op_sum_columns(ctx, t, &t));
     if (nrl_param_tp(nrl_adapter_weight(site)) == NRL_TP_ROW) /* of the columns on this rank */
-        NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, t, &t));
+        NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_SUM, t, &t));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQRT, t, 0, 0, &t));
     return nrl_op_binary(ctx, NRL_BINARY_DIV, m, t, factors);
 }

@@ -90,7 +90,7 @@ static nrl_status declare_conv(const place *at, const char *name, int64_t out_fe
                             .dims = {out_features},
                             .init = NRL_INIT_ZEROS,
                             .groups = groups,
-                            .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
+                            .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_WHOLE};
     return declare(at, full, spec, &out->bias);
 }
 
@@ -117,7 +117,8 @@ static nrl_status layout_info(const gpt2 *self, nrl_builder *builder)
                            .n_heads = self->config.n_heads,
                            .n_kv_heads = self->config.n_heads,
                            .head_dim = self->config.width / self->config.n_heads,
-                           .max_positions = self->config.n_positions};
+                           .max_positions = self->config.n_positions,
+                           .token_shards = true};
     NRL_TRY(nrl_build_info(builder, &info));
     NRL_TRY(nrl_build_carry(builder, 1, &self->config.width));
     NRL_TRY(nrl_build_optional_prefix(builder, "transformer."));
@@ -145,7 +146,7 @@ static nrl_status gpt2_layout(void *instance, nrl_builder *builder)
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
     NRL_TRY(declare_table(&at, "transformer.wte.weight", self->config.vocab, NRL_TP_VOCAB, self, &self->tokens));
     NRL_TRY(
-        declare_table(&at, "transformer.wpe.weight", self->config.n_positions, NRL_TP_NONE, self, &self->positions));
+        declare_table(&at, "transformer.wpe.weight", self->config.n_positions, NRL_TP_WHOLE, self, &self->positions));
     for (at.layer = 0; at.layer < self->config.n_layers; at.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", at.layer);

@@ -105,12 +105,13 @@ static nrl_status run_experts(nrl_ctx *ctx, const llama_expert *experts, int64_t
     return nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, *y, y);
 }
 
-/* stats [N,2E] += [chosen | probabilities] */
+/* stats [N,2E] += [chosen | probabilities], of the tokens of this rank */
 static nrl_status add_stats(nrl_ctx *ctx, const routes *r, nrl_tensor *probs, nrl_tensor **stats)
 {
-    const int64_t dims[] = {nrl_tensor_dim(probs, 0), nrl_tensor_dim(probs, 1)};
+    const int64_t dims[] = {r->n_tokens, nrl_tensor_dim(probs, 1)};
     nrl_tensor *both[2] = {NULL, probs}, *own;
     NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, dims, r->chosen, &both[0]));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, both[0], &both[0]));
     NRL_TRY(nrl_op_concat_columns(ctx, both, 2, &own));
     NRL_TRY(nrl_op_cast(ctx, own, nrl_tensor_dtype(*stats), &own));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *stats, own, stats);
@@ -141,6 +142,7 @@ nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_la
     nrl_tensor *probs, *weights, *indices;
     routes r = {0};
     NRL_TRY(route(ctx, e, l, h, &probs, &weights, &indices));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, indices, &indices));
     nrl_status st = find_routes(ctx, e, indices, &r);
     if (st == NRL_OK && r.chosen) st = add_stats(ctx, &r, probs, stats);
     if (st == NRL_OK) st = run_experts(ctx, l->experts, e->n, &r, h, weights, y);
@@ -157,6 +159,7 @@ nrl_status llama_balance_loss(const llama *self, nrl_ctx *ctx, nrl_tensor *stats
     const int64_t n = c->experts.n;
     double rows = 0;
     nrl_tensor *chosen, *probs;
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, stats, &stats));
     for (int64_t i = 0; i < c->n_layers; i++)
         if (!c->experts.dense[i]) rows += (double)nrl_tensor_dim(stats, 0);
     NRL_TRY(nrl_op_cast(ctx, stats, NRL_DTYPE_F32, &stats));

@@ -62,7 +62,7 @@ static nrl_status declare_fused(const place *at, const char *name, int64_t out_f
                            .dims = {out_features},
                            .init = NRL_INIT_ZEROS,
                            .groups = groups,
-                           .tp = tp == NRL_TP_COLUMN ? NRL_TP_COLUMN : NRL_TP_NONE};
+                           .tp = tp == NRL_TP_ROW ? NRL_TP_WHOLE : tp};
     return declare(at, full, spec, &out->bias);
 }
 
@@ -77,14 +77,14 @@ static nrl_status layout_attention(const place *at, llama_layer *l)
     const llama_config *c = at->c;
     int64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, d = c->width;
     bool whole = llama_attention_is_whole(c), each = c->head_norm == LLAMA_HEADS_EACH;
-    nrl_tp column = whole ? NRL_TP_NONE : NRL_TP_COLUMN, row = whole ? NRL_TP_NONE : NRL_TP_ROW;
-    nrl_tp norm = whole ? NRL_TP_NONE : NRL_TP_PARTIAL;
+    nrl_tp column = whole ? NRL_TP_WHOLE : NRL_TP_COLUMN, row = whole ? NRL_TP_WHOLE : NRL_TP_ROW;
+    nrl_tp norm = whole ? NRL_TP_WHOLE : NRL_TP_PARTIAL, key_value = whole ? NRL_TP_WHOLE : NRL_TP_KEY_VALUE;
     if (c->fused) {
         NRL_TRY(declare_fused(at, "self_attn.qkv_proj", q + 2 * kv, d, column, whole ? 1 : 3, c->qkv_bias, &l->q));
     } else {
         NRL_TRY(declare_affine(at, "self_attn.q_proj", q, d, column, c->qkv_bias, &l->q));
-        NRL_TRY(declare_affine(at, "self_attn.k_proj", kv, d, column, c->qkv_bias, &l->k));
-        NRL_TRY(declare_affine(at, "self_attn.v_proj", kv, d, column, c->qkv_bias, &l->v));
+        NRL_TRY(declare_affine(at, "self_attn.k_proj", kv, d, key_value, c->qkv_bias, &l->k));
+        NRL_TRY(declare_affine(at, "self_attn.v_proj", kv, d, key_value, c->qkv_bias, &l->v));
     }
     if (c->head_norm != LLAMA_HEADS_PLAIN) {
         NRL_TRY(declare_head_norm(at, "self_attn.q_norm.weight", each ? c->head_dim : q, norm, &l->q_norm));
@@ -170,7 +170,8 @@ static nrl_status layout_info(const llama_config *c, nrl_builder *builder)
                            .n_heads = c->n_heads,
                            .n_kv_heads = c->n_kv_heads,
                            .head_dim = c->head_dim,
-                           .max_positions = c->max_positions};
+                           .max_positions = c->max_positions,
+                           .token_shards = true};
     NRL_TRY(nrl_build_info(builder, &info));
     const int64_t widths[] = {c->width, 2 * c->experts.n};
     NRL_TRY(nrl_build_carry(builder, c->experts.balance != 0 ? 2 : 1, widths));

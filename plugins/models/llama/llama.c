@@ -55,7 +55,8 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     const nrl_rope *rope = c->layers[i].rope;
     heads x;
     nrl_tensor *a; /* [N,H*K] */
-    if (!llama_attention_is_whole(c)) NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
+    bool whole = llama_attention_is_whole(c);
+    NRL_TRY(nrl_op_tp_region(ctx, whole ? NRL_TP_REGION_WHOLE_IN : NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(project(self, ctx, l, h, &x));
     NRL_TRY(normalise(self, ctx, l->q_norm, &x.q));
     NRL_TRY(normalise(self, ctx, l->k_norm, &x.k));
@@ -71,7 +72,8 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.q, spec.n_heads, rope, &x.q));
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.k, spec.n_kv_heads, rope, &x.k));
     NRL_TRY(nrl_op_capped_attention(ctx, x.q, x.k, x.v, &spec, c->attention_cap, &a));
-    return nrl_op_row_parallel_linear(ctx, a, l->o.weight, l->o.bias, y);
+    NRL_TRY(nrl_op_row_parallel_linear(ctx, a, l->o.weight, l->o.bias, y));
+    return whole ? nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, *y, y) : NRL_OK;
 }
 
 /* ---- MLP ---- */

@@ -7,7 +7,11 @@
  * A model declares what may be sharded (nrl_tp) and where the tp_regions are (nrl_op_tp_region): two
  * all-reduces of [N,D] per layer in the forward and two in the backward, in the compute dtype. This
  * file has the layouts, the tp_regions, and the sums of gradients of which each rank has a part.
+ *
+ * With `sequence` (Korthikanti et al. 2022) each rank has a part of the tokens between those blocks: the sums are
+ * scattered, and gathered before the next block. Ranks have N / R tokens, the rest of a division one each; no padding.
  */
+#include <nrl/custom_op.h>
 #include <nrl/nrl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,26 +24,37 @@ static const nrl_mesh_axis tensor_axis = {
 };
 
 typedef struct {
-    bool vocabulary;
+    bool vocabulary, sequence;
 } tensor_options;
 
 static const nrl_option tensor_rows[] = {
     NRL_OPT_BOOL(
         tensor_options, vocabulary, "true",
         "shard embedding and output layer too if the number of ranks divides their rows; false: keep them whole"),
+    NRL_OPT_BOOL(tensor_options, sequence, "false",
+                 "sequence parallel: norms, dropout and residuals on a part of the tokens, which divides their memory"),
 };
+
+/* Parameters of which each rank of `comm` has a part of the gradient. */
+typedef struct {
+    nrl_comm *comm;
+    nrl_param **params;
+    int32_t n;
+    nrl_tensor *buffer, **views; /* f32 sum buffer for their gradients, created by the first step; views NULL: this
+                                  * rank has none */
+} partial_sums;
 
 typedef struct {
     tensor_options options;
+    nrl_mesh *mesh;
     nrl_comm *comm;
-    int32_t n; /* number of ranks of the axis */
+    int32_t n, rank; /* ranks of the axis; coordinate */
+    int32_t sharing; /* ranks that share each key/value head */
     bool train;
-    int64_t *ranges;     /* begins and ends of all placements */
-    nrl_param **partial; /* replicated parameters; each rank's gradient is a partial sum */
-    int32_t n_partial;
-    nrl_tensor *buffer, **views; /* f32 sum buffer for their gradients, created by the first step; views NULL: this
-                                  * rank has none */
-    char text[240];
+    int64_t *ranges;         /* begins and ends of all placements */
+    int64_t *counts;         /* [n] elements of each rank in an exchange of tokens */
+    partial_sums all, heads; /* over the axis, over the ranks that share a key/value head */
+    char text[320];
 } tensor;
 
 static nrl_status tensor_create(const void *options, nrl_mesh *mesh, void **self)
@@ -47,8 +62,11 @@ static nrl_status tensor_create(const void *options, nrl_mesh *mesh, void **self
     tensor *t = calloc(1, sizeof *t);
     if (!t) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'tensor'");
     t->options = *(const tensor_options *)options;
+    t->mesh = mesh;
     t->comm = nrl_mesh_comm(mesh, tensor_axis.name);
     t->n = nrl_mesh_size(mesh, tensor_axis.name);
+    t->rank = nrl_mesh_coord(mesh, tensor_axis.name);
+    t->sharing = 1;
     *self = t;
     return NRL_OK;
 }
@@ -57,26 +75,35 @@ static void tensor_destroy(void *self)
 {
     tensor *t = self;
     free(t->ranges);
-    free(t->partial);
-    free(t->views);
+    free(t->counts);
+    free(t->all.params);
+    free(t->all.views);
+    free(t->heads.params);
+    free(t->heads.views);
     free(t);
 }
 
 /* ---- layouts ---- */
 
-static nrl_status check_heads(const tensor *t, const char *kind, int64_t heads)
+/* Ranks that are more than the key/value heads share them: R / G consecutive ones each. */
+static nrl_status check_plan(tensor *t, const nrl_parallel_plan *plan)
 {
-    if (heads % t->n == 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot share the model's %lld %s heads over %d ranks; expected a number of ranks that divides "
-                    "%lld",
-                    (long long)heads, kind, (int)t->n, (long long)heads);
-}
-
-static nrl_status check_plan(const tensor *t, const nrl_parallel_plan *plan)
-{
-    NRL_TRY(check_heads(t, "query", plan->n_heads));
-    return check_heads(t, "key/value", plan->n_kv_heads);
+    int64_t heads = plan->n_heads, kv = plan->n_kv_heads;
+    if (heads % t->n)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot share the model's %lld query heads over %d ranks; expected a number of ranks that "
+                        "divides %lld",
+                        (long long)heads, (int)t->n, (long long)heads);
+    if (kv % t->n == 0) return NRL_OK;
+    if (t->n % kv)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot share the model's %lld key/value heads over %d ranks; expected a number of ranks that "
+                        "divides %lld, or a multiple of it",
+                        (long long)kv, (int)t->n, (long long)kv);
+    t->sharing = (int32_t)(t->n / kv);
+    NRL_TRY(nrl_mesh_split(t->mesh, tensor_axis.name, t->sharing, "tensor head", "tensor heads"));
+    t->heads.comm = nrl_mesh_comm(t->mesh, "tensor head");
+    return NRL_OK;
 }
 
 /* The dimension that is sharded; -1: none. */
@@ -84,6 +111,7 @@ static int dimension_of(const tensor *t, const nrl_param *p)
 {
     switch (nrl_param_tp(p)) {
     case NRL_TP_COLUMN:
+    case NRL_TP_KEY_VALUE:
         return 0;
     case NRL_TP_ROW:
         return 1;
@@ -94,23 +122,31 @@ static int dimension_of(const tensor *t, const nrl_param *p)
     }
 }
 
-/* Even ranges: other axes rely on equal sizes. */
-static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int64_t *ranges)
+/* Even ranges: other axes rely on equal sizes. Each is that of `sharing` ranks. */
+static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int32_t sharing, int64_t *ranges)
 {
+    const int32_t n = t->n / sharing;
     int64_t groups = part->groups > 1 && dim == 0 ? part->groups : 1, size = part->dims[dim] / groups;
     nrl_layout *l = &part->layout;
     if (l->n_placements == NRL_MAX_PLACEMENTS)
         return nrl_fail(NRL_ERR_BUG, "'%s' already has %d placements", part->name, l->n_placements);
-    if (size % t->n)
+    if (size % n)
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot shard dimension %d of '%s': its size %lld does not divide over %d ranks", dim,
-                        part->name, (long long)size, (int)t->n);
+                        part->name, (long long)size, (int)n);
     for (int32_t r = 0; r < t->n; r++) {
-        ranges[r] = r * (size / t->n);
-        ranges[t->n + r] = ranges[r] + size / t->n;
+        ranges[r] = r / sharing * (size / n);
+        ranges[t->n + r] = ranges[r] + size / n;
     }
     l->placements[l->n_placements++] = (nrl_placement){tensor_axis.name, dim, t->n, ranges, ranges + t->n};
     return NRL_OK;
+}
+
+static bool make_lists(partial_sums *p, int32_t n)
+{
+    p->params = calloc((size_t)n + 1, sizeof(nrl_param *));
+    p->views = calloc((size_t)n + 1, sizeof(nrl_tensor *));
+    return p->params && p->views;
 }
 
 static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
@@ -119,32 +155,40 @@ static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
     for (int32_t i = 0; i < plan->n_params; i++)
         n_parts += nrl_param_n_parts(plan->params[i]);
     at = t->ranges = calloc((size_t)n_parts * 2 * (size_t)t->n + 1, sizeof *t->ranges);
-    t->partial = calloc((size_t)plan->n_params + 1, sizeof(nrl_param *));
-    t->views = calloc((size_t)plan->n_params + 1, sizeof(nrl_tensor *));
-    if (!t->ranges || !t->partial || !t->views) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'tensor'");
+    t->counts = calloc((size_t)t->n, sizeof *t->counts);
+    t->all.comm = t->comm;
+    if (!t->ranges || !t->counts || !make_lists(&t->all, plan->n_params) || !make_lists(&t->heads, plan->n_params))
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'tensor'");
     for (int32_t i = 0; i < plan->n_params; i++) {
         nrl_param *p = plan->params[i];
+        const uint32_t tp = nrl_param_tp(p);
+        const int32_t sharing = tp == NRL_TP_KEY_VALUE ? t->sharing : 1;
+        partial_sums *sums = sharing > 1                                                          ? &t->heads
+                             : tp == NRL_TP_PARTIAL || (tp == NRL_TP_NONE && t->options.sequence) ? &t->all
+                                                                                                  : NULL;
+        if (sums && plan->train && nrl_param_trained(p)) sums->params[sums->n++] = p;
         int dim = dimension_of(t, p);
-        if (nrl_param_tp(p) == NRL_TP_PARTIAL && plan->train && nrl_param_trained(p)) t->partial[t->n_partial++] = p;
         for (int k = 0; k < nrl_param_n_parts(p) && dim >= 0; k++, at += 2 * t->n)
-            NRL_TRY(cut_part(t, nrl_param_part(p, k), dim, at));
+            NRL_TRY(cut_part(t, nrl_param_part(p, k), dim, sharing, at));
     }
     return NRL_OK;
 }
 
 /* ---- the line in the plan ---- */
 
-/* Bytes that a rank sends per token: sums of [N,D], each 2 (R-1) / R of them on a ring. */
+/* Bytes that a rank sends per token: sums of [N,D], each 2 (R-1) / R of them on a ring. With `sequence` a sum is a
+ * scatter and a gather of (R-1) / R each, and the backward gathers the inputs of column-parallel products once more. */
 static double bytes_a_token(const tensor *t, const nrl_parallel_plan *plan, bool vocabulary)
 {
-    double width = 0, sums = vocabulary ? 1 : 0;
+    double width = 0, sums = vocabulary ? 1 : 0, again = 0;
     for (int32_t i = 0; i < plan->n_params; i++) {
         if (nrl_param_tp(plan->params[i]) != NRL_TP_ROW) continue;
         width = (double)nrl_param_dim(plan->params[i], 0);
         sums++;
+        if (t->options.sequence && plan->train) again += 0.5;
     }
-    return (plan->train ? 2 : 1) * sums * width * (double)nrl_dtype_size((nrl_dtype)plan->compute) * 2 * (t->n - 1) /
-           t->n;
+    return ((plan->train ? 2 : 1) * sums + again) * width * (double)nrl_dtype_size((nrl_dtype)plan->compute) * 2 *
+           (t->n - 1) / t->n;
 }
 
 static void describe(tensor *t, nrl_parallel_plan *plan)
@@ -165,10 +209,16 @@ static void describe(tensor *t, nrl_parallel_plan *plan)
     if (rows)
         n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; vocabulary of %lld %s", (long long)rows,
                       cut ? "divided" : "whole on each");
+    if (t->sharing > 1)
+        n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; %d ranks share each key/value head", (int)t->sharing);
+    if (t->options.sequence)
+        n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; tokens divided outside of attention and MLP");
     snprintf(t->text + n, sizeof t->text - (size_t)n, "; %.1f KiB sent per token", bytes_a_token(t, plan, cut) / 1024);
     plan->text = t->text;
-    for (int32_t i = 0; i < t->n_partial; i++)
-        plan->buffer_bytes += nrl_param_numel(t->partial[i]) * (int64_t)sizeof(float);
+    for (int32_t i = 0; i < t->all.n; i++)
+        plan->buffer_bytes += nrl_param_numel(t->all.params[i]) * (int64_t)sizeof(float);
+    for (int32_t i = 0; i < t->heads.n; i++)
+        plan->buffer_bytes += nrl_param_numel(t->heads.params[i]) / (t->n / t->sharing) * (int64_t)sizeof(float);
 }
 
 static nrl_status tensor_plan(void *self, nrl_parallel_plan *plan)
@@ -180,17 +230,18 @@ static nrl_status tensor_plan(void *self, nrl_parallel_plan *plan)
     if (t->n == 1) return NRL_OK;
     NRL_TRY(check_plan(t, plan));
     NRL_TRY(write_layouts(t, plan));
+    plan->shards_tokens = t->options.sequence;
     describe(t, plan);
     return NRL_OK;
 }
 
 /* ---- tp_regions ---- */
 
-static nrl_status sum(tensor *t, nrl_ctx *ctx, nrl_tensor *x, const char *what)
+static nrl_status sum(nrl_comm *comm, nrl_ctx *ctx, nrl_tensor *x, const char *what)
 {
     nrl_work *work = NULL;
     nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = x, .what = what};
-    NRL_TRY(nrl_comm_all_reduce(t->comm, ctx, &call, &work));
+    NRL_TRY(nrl_comm_all_reduce(comm, ctx, &call, &work));
     return nrl_work_wait(&work, ctx);
 }
 
@@ -204,25 +255,151 @@ static nrl_status gather(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
     return nrl_work_wait(&work, ctx);
 }
 
+/* ---- parts of the tokens ---- */
+
+static int64_t first_token(const tensor *t, int64_t n, int32_t rank)
+{
+    return n / t->n * rank + (rank < n % t->n ? rank : n % t->n);
+}
+
+static void tensor_tokens(void *self, int64_t n, int64_t *begin, int64_t *end)
+{
+    const tensor *t = self;
+    *begin = t->options.sequence ? first_token(t, n, t->rank) : 0;
+    *end = t->options.sequence ? first_token(t, n, t->rank + 1) : n;
+}
+
+/* Elements of each rank in an exchange of n tokens. */
+static void count_tokens(tensor *t, int64_t n, int64_t cols)
+{
+    for (int32_t r = 0; r < t->n; r++)
+        t->counts[r] = (first_token(t, n, r + 1) - first_token(t, n, r)) * cols;
+}
+
+/* `whole` has rows for all tokens, `part` for those of this rank; *y is x, or the tensor to fill. */
+typedef struct {
+    nrl_tensor *whole, *part;
+    int64_t n, begin, end; /* tokens, this rank's */
+    int64_t cols;
+} token_rows;
+
+/* Sets the tensor that x is, and the other one. */
+static nrl_status find_rows(tensor *t, nrl_ctx *ctx, bool x_is_whole, nrl_tensor *x, nrl_tensor **y, token_rows *out)
+{
+    const nrl_tensor *known = x_is_whole ? x : *y;
+    int64_t dims[NRL_MAX_DIMS], n_dims = nrl_tensor_n_dims(x);
+    *out = (token_rows){
+        .n = known != x || x_is_whole ? nrl_tensor_dim(known, 0) : nrl_batch_n_tokens(nrl_ctx_batch(ctx)), .cols = 1};
+    tensor_tokens(t, out->n, &out->begin, &out->end);
+    for (int64_t d = 0; d < n_dims; d++)
+        dims[d] = nrl_tensor_dim(x, (int)d);
+    for (int64_t d = 1; d < n_dims; d++)
+        out->cols *= dims[d];
+    dims[0] = x_is_whole ? out->end - out->begin : out->n;
+    if (*y == x) NRL_TRY(nrl_tensor_new(ctx, nrl_tensor_dtype(x), (int)n_dims, dims, y));
+    out->whole = x_is_whole ? x : *y;
+    out->part = x_is_whole ? *y : x;
+    count_tokens(t, out->n, out->cols);
+    return NRL_OK;
+}
+
+/* y [N,C] = the rows x [n,C] of all ranks. */
+static nrl_status gather_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, const char *what)
+{
+    nrl_work *work = NULL;
+    token_rows rows;
+    NRL_TRY(find_rows(t, ctx, false, x, y, &rows));
+    nrl_comm_call call = {
+        .size = sizeof call, .send = rows.part, .receive = rows.whole, .counts = t->counts, .what = what};
+    NRL_TRY(nrl_comm_all_gather(t->comm, ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+/* y [n,C] = the rows of this rank's tokens in the sum of all ranks' x [N,C]. */
+static nrl_status scatter_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, const char *what)
+{
+    nrl_work *work = NULL;
+    token_rows rows;
+    NRL_TRY(find_rows(t, ctx, true, x, y, &rows));
+    nrl_comm_call call = {.size = sizeof call,
+                          .reduce = NRL_REDUCE_OP_SUM,
+                          .send = rows.whole,
+                          .receive = rows.part,
+                          .counts = t->counts,
+                          .what = what};
+    NRL_TRY(nrl_comm_reduce_scatter(t->comm, ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+/* y [n,C] = the rows of this rank's tokens in x [N,C], which all ranks have. */
+static nrl_status own_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
+{
+    token_rows rows;
+    nrl_tensor *own;
+    NRL_TRY(find_rows(t, ctx, true, x, y, &rows));
+    NRL_TRY(nrl_tensor_slice(ctx, x, rows.begin * rows.cols, (rows.end - rows.begin) * rows.cols, &own));
+    nrl_status st = nrl_tensor_copy(ctx, own, rows.part);
+    nrl_tensor_free(ctx, own);
+    return st;
+}
+
+/* The gradient of the hidden states, which are whole on each rank: WHOLE_IN drops the rows of other ranks' tokens, so
+ * that only those of this rank are summed, in place. */
+static nrl_status sum_own_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x)
+{
+    nrl_work *work = NULL;
+    count_tokens(t, nrl_tensor_dim(x, 0), nrl_tensor_dim(x, 1));
+    nrl_comm_call call = {.size = sizeof call,
+                          .reduce = NRL_REDUCE_OP_SUM,
+                          .send = x,
+                          .counts = t->counts,
+                          .what = "gradient into the output layer"};
+    NRL_TRY(nrl_comm_reduce_scatter(t->comm, ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+static nrl_status region_of_tokens(tensor *t, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                   nrl_tensor **y)
+{
+    switch (tp_region) {
+    case NRL_TP_REGION_COLUMN_IN:
+        return back ? scatter_tokens(t, ctx, x, y, "gradient into columns") : gather_tokens(t, ctx, x, y, "columns");
+    case NRL_TP_REGION_ROW_OUT:
+        return back ? gather_tokens(t, ctx, x, y, "gradient of products with rows")
+                    : scatter_tokens(t, ctx, x, y, "products with rows");
+    case NRL_TP_REGION_EMBED_OUT:
+        return back ? gather_tokens(t, ctx, x, y, "gradient of the embedding")
+                    : scatter_tokens(t, ctx, x, y, "embedding");
+    case NRL_TP_REGION_WHOLE_IN:
+        return back ? own_tokens(t, ctx, x, y) : gather_tokens(t, ctx, x, y, "whole states");
+    case NRL_TP_REGION_WHOLE_OUT:
+        return back ? gather_tokens(t, ctx, x, y, "gradient of whole states") : own_tokens(t, ctx, x, y);
+    default: /* HEAD_IN */
+        return back ? sum_own_tokens(t, ctx, x) : NRL_OK;
+    }
+}
+
 static nrl_status tensor_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
                                    nrl_tensor **y)
 {
     tensor *t = self;
-    *y = x;
     if (t->n == 1) return NRL_OK;
+    if (tp_region == NRL_TP_REGION_HEAD_STATS) return gather(t, ctx, x, y);
+    if (tp_region == NRL_TP_REGION_SUM) return back ? NRL_OK : sum(t->comm, ctx, x, "partial sums");
+    if (tp_region >= NRL_TP_REGION_COUNT)
+        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' has no tp_region %u", tp_region);
+    if (t->options.sequence) return region_of_tokens(t, ctx, tp_region, back, x, y);
     switch (tp_region) {
     case NRL_TP_REGION_COLUMN_IN:
-        return back ? sum(t, ctx, x, "gradient into columns") : NRL_OK;
+        return back ? sum(t->comm, ctx, x, "gradient into columns") : NRL_OK;
     case NRL_TP_REGION_HEAD_IN:
-        return back ? sum(t, ctx, x, "gradient into the output layer") : NRL_OK;
+        return back ? sum(t->comm, ctx, x, "gradient into the output layer") : NRL_OK;
     case NRL_TP_REGION_ROW_OUT:
-        return back ? NRL_OK : sum(t, ctx, x, "products with rows");
+        return back ? NRL_OK : sum(t->comm, ctx, x, "products with rows");
     case NRL_TP_REGION_EMBED_OUT:
-        return back ? NRL_OK : sum(t, ctx, x, "embedding");
-    case NRL_TP_REGION_HEAD_STATS:
-        return gather(t, ctx, x, y);
-    default:
-        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' has no tp_region %u", tp_region);
+        return back ? NRL_OK : sum(t->comm, ctx, x, "embedding");
+    default: /* WHOLE_IN, WHOLE_OUT */
+        return NRL_OK;
     }
 }
 
@@ -235,20 +412,32 @@ static nrl_tensor *gradient_of(const nrl_param *p)
 }
 
 /* Created once, since slots keep their sizes. Another axis's flat shards are the same on every rank of this axis. */
-static nrl_status make_buffer(tensor *t, nrl_ctx *ctx)
+static nrl_status make_buffer(partial_sums *p, nrl_ctx *ctx)
 {
     int64_t n = 0, at = 0;
-    for (int32_t i = 0; i < t->n_partial; i++)
-        if (gradient_of(t->partial[i])) n += nrl_tensor_numel(gradient_of(t->partial[i]));
+    for (int32_t i = 0; i < p->n; i++)
+        if (gradient_of(p->params[i])) n += nrl_tensor_numel(gradient_of(p->params[i]));
     if (!n) return NRL_OK;
-    NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, n, false, &t->buffer));
-    for (int32_t i = 0; i < t->n_partial; i++) {
-        const nrl_tensor *grad = gradient_of(t->partial[i]);
+    NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, n, false, &p->buffer));
+    for (int32_t i = 0; i < p->n; i++) {
+        const nrl_tensor *grad = gradient_of(p->params[i]);
         int64_t size = grad ? nrl_tensor_numel(grad) : 0;
         if (!size) continue;
-        NRL_TRY(nrl_tensor_slice(ctx, t->buffer, at, size, &t->views[i]));
+        NRL_TRY(nrl_tensor_slice(ctx, p->buffer, at, size, &p->views[i]));
         at += size;
     }
+    return NRL_OK;
+}
+
+static nrl_status sum_gradients(partial_sums *p, nrl_ctx *ctx, const char *what)
+{
+    if (!p->buffer) NRL_TRY(make_buffer(p, ctx));
+    if (!p->buffer) return NRL_OK;
+    for (int32_t i = 0; i < p->n; i++)
+        if (p->views[i]) NRL_TRY(nrl_tensor_copy(ctx, gradient_of(p->params[i]), p->views[i]));
+    NRL_TRY(sum(p->comm, ctx, p->buffer, what));
+    for (int32_t i = 0; i < p->n; i++)
+        if (p->views[i]) NRL_TRY(nrl_tensor_copy(ctx, p->views[i], gradient_of(p->params[i])));
     return NRL_OK;
 }
 
@@ -256,25 +445,25 @@ static nrl_status make_buffer(tensor *t, nrl_ctx *ctx)
 static nrl_status tensor_finish(void *self, nrl_ctx *ctx)
 {
     tensor *t = self;
-    if (!t->buffer) NRL_TRY(make_buffer(t, ctx));
-    if (!t->buffer) return NRL_OK;
-    for (int32_t i = 0; i < t->n_partial; i++)
-        if (t->views[i]) NRL_TRY(nrl_tensor_copy(ctx, gradient_of(t->partial[i]), t->views[i]));
-    NRL_TRY(sum(t, ctx, t->buffer, "gradients of norms of heads"));
-    for (int32_t i = 0; i < t->n_partial; i++)
-        if (t->views[i]) NRL_TRY(nrl_tensor_copy(ctx, t->views[i], gradient_of(t->partial[i])));
-    return NRL_OK;
+    NRL_TRY(sum_gradients(&t->all, ctx, "gradients of norms"));
+    return sum_gradients(&t->heads, ctx, "gradients of shared key/value heads");
+}
+
+static void unbind_sums(partial_sums *p, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < p->n; i++) {
+        nrl_tensor_free(ctx, p->views[i]);
+        p->views[i] = NULL;
+    }
+    nrl_tensor_free(ctx, p->buffer);
+    p->buffer = NULL;
 }
 
 static void tensor_unbind(void *self, nrl_ctx *ctx)
 {
     tensor *t = self;
-    for (int32_t i = 0; i < t->n_partial; i++) {
-        nrl_tensor_free(ctx, t->views[i]);
-        t->views[i] = NULL;
-    }
-    nrl_tensor_free(ctx, t->buffer);
-    t->buffer = NULL;
+    unbind_sums(&t->all, ctx);
+    unbind_sums(&t->heads, ctx);
 }
 
 static const nrl_parallel tensor_table = {
@@ -288,5 +477,6 @@ static const nrl_parallel tensor_table = {
     .unbind = tensor_unbind,
     .finish = tensor_finish,
     .tp_region = tensor_tp_region,
+    .tokens = tensor_tokens,
 };
 NRL_EXPORT(tensor_table)

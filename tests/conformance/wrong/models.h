@@ -48,7 +48,7 @@ static nrl_status declare(toy *t, nrl_builder *b, int64_t carry_width, const cha
     NRL_TRY(nrl_build_param(b, embed, &spec, &t->late));
     NRL_TRY(nrl_build_use(b, block, t->embed)); /* the head is tied */
     NRL_TRY(nrl_build_carry(b, 1, &carry_width));
-    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 1, 1, TOY_WIDTH, 64};
+    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 1, 1, TOY_WIDTH, 64, false};
     NRL_TRY(nrl_build_info(b, &info));
     return nrl_build_head(b, &(nrl_head_spec){sizeof(nrl_head_spec), t->embed, NULL, 1, 0});
 }
@@ -199,9 +199,17 @@ static nrl_status shared_layout(void *self, nrl_builder *b)
     NRL_TRY(nrl_build_param(b, block, &spec, &t->late));
     NRL_TRY(nrl_build_use(b, block, t->embed)); /* the head is tied */
     NRL_TRY(nrl_build_carry(b, 1, &width));
-    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 2, 2, TOY_WIDTH / 2, 64};
+    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 2, 2, TOY_WIDTH / 2, 64, false};
     NRL_TRY(nrl_build_info(b, &info));
     return nrl_build_head(b, &(nrl_head_spec){sizeof(nrl_head_spec), t->embed, NULL, 1, 0});
+}
+
+/* Declares that tokens are treated by themselves. */
+static nrl_status apart_layout(void *self, nrl_builder *b)
+{
+    NRL_TRY(shared_layout(self, b));
+    nrl_model_info info = {sizeof info, TOY_VOCAB, TOY_WIDTH, 1, 2, 2, TOY_WIDTH / 2, 64, true};
+    return nrl_build_info(b, &info);
 }
 
 /* h + down(tanh(up(attention(h)))), without the region in front of `up`, or with a plain product behind it. */
@@ -232,6 +240,15 @@ static nrl_status plain_row_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_
     carry->n = 1;
     if (unit == 0) return nrl_op_embedding(ctx, t->embed, &carry->tensors[0]);
     return shared_block(t, ctx, carry->tensors[0], true, false, &carry->tensors[0]);
+}
+
+/* Attention outside of the regions. */
+static nrl_status mixing_forward(void *self, nrl_ctx *ctx, int32_t unit, nrl_carry *carry)
+{
+    toy *t = self;
+    carry->n = 1;
+    if (unit == 0) return nrl_op_embedding(ctx, t->embed, &carry->tensors[0]);
+    return shared_block(t, ctx, carry->tensors[0], true, true, &carry->tensors[0]);
 }
 
 static nrl_status leaking_create(const nrl_node *config, void **self)
@@ -274,6 +291,8 @@ static const nrl_model wrong[] = {
           regionless_forward),
     WRONG(plain_row, "two ranks compute what one rank computes", toy_types, toy_create, shared_layout,
           plain_row_forward),
+    WRONG(mixing, "ranks with parts of the tokens compute what one rank computes", toy_types, toy_create, apart_layout,
+          mixing_forward),
     WRONG(hoarding, "close gives the memory back", toy_types, leaking_create, toy_layout, right_forward),
     WRONG(crashing, "a unit uses only what it declares", toy_types, toy_create, toy_layout, crashing_forward),
     WRONG(lacks_forward, "forward is NULL", toy_types, toy_create, toy_layout, NULL),

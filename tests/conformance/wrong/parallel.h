@@ -4,6 +4,7 @@
  */
 #ifndef WRONG_PARALLEL_H
 #define WRONG_PARALLEL_H
+#include <nrl/custom_op.h>
 #include <nrl/nrl.h>
 #include <stdlib.h>
 
@@ -297,7 +298,7 @@ static nrl_status sharing_plan(void *self, nrl_parallel_plan *plan)
         uint32_t tp = nrl_param_tp(plan->params[i]);
         int dim = tp == NRL_TP_ROW ? 1 : 0;
         int64_t *at = c->ranges + i * 2 * 8, size = part->dims[dim] / (dim ? 1 : part->groups) / n;
-        if (tp == NRL_TP_NONE || tp == NRL_TP_PARTIAL) continue;
+        if (tp == NRL_TP_NONE || tp == NRL_TP_PARTIAL || tp == NRL_TP_WHOLE) continue;
         for (int32_t r = 0; r < n; r++) {
             at[r] = r * size;
             at[8 + r] = at[r] + size;
@@ -359,6 +360,77 @@ static nrl_status sharing_finish(void *self, nrl_ctx *ctx)
         if (nrl_param_tp(c->plan.params[i]) == NRL_TP_PARTIAL)
             NRL_TRY(sum_shares(c, ctx, nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_SHARD)));
     return NRL_OK;
+}
+
+/* ---- the same with a part of the tokens on each rank ---- */
+
+static nrl_status token_plan(void *self, nrl_parallel_plan *plan)
+{
+    plan->shards_tokens = true;
+    return sharing_plan(self, plan);
+}
+
+static int64_t tokens_begin(const copies *c, int64_t n, int32_t rank)
+{
+    return n * rank / nrl_mesh_size(c->mesh, "tensor");
+}
+
+static void token_range(void *self, int64_t n, int64_t *begin, int64_t *end)
+{
+    const copies *c = self;
+    int32_t rank = nrl_mesh_coord(c->mesh, "tensor");
+    *begin = tokens_begin(c, n, rank);
+    *end = tokens_begin(c, n, rank + 1);
+}
+
+/* Dropout and noise then have the numbers of other tokens. */
+static void displaced_range(void *self, int64_t n, int64_t *begin, int64_t *end)
+{
+    int64_t first, last;
+    token_range(self, n, &first, &last);
+    *begin = 0;
+    *end = last - first;
+}
+
+static nrl_status token_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                  nrl_tensor **y)
+{
+    copies *c = self;
+    bool is_whole = tp_region == NRL_TP_REGION_WHOLE_IN || tp_region == NRL_TP_REGION_WHOLE_OUT;
+    bool gathers = (tp_region == NRL_TP_REGION_COLUMN_IN || tp_region == NRL_TP_REGION_WHOLE_IN) != back;
+    const int32_t size = nrl_mesh_size(c->mesh, "tensor");
+    int64_t n = nrl_batch_n_tokens(nrl_ctx_batch(ctx)), counts[8], begin, end;
+    if (tp_region == NRL_TP_REGION_HEAD_STATS) return gather_shares(c, ctx, x, y);
+    if (tp_region == NRL_TP_REGION_HEAD_IN) return back ? sum_shares(c, ctx, x) : NRL_OK;
+    int64_t dims[] = {n, nrl_tensor_dim(x, 1)};
+    token_range(c, n, &begin, &end);
+    for (int32_t r = 0; r < size; r++)
+        counts[r] = (tokens_begin(c, n, r + 1) - tokens_begin(c, n, r)) * dims[1];
+    nrl_work *work = NULL;
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .counts = counts, .what = "tokens"};
+    if (!gathers) dims[0] = end - begin;
+    if (*y == x) NRL_TRY(nrl_tensor_new(ctx, nrl_tensor_dtype(x), 2, dims, y));
+    call.send = x;
+    call.receive = *y;
+    if (is_whole && !gathers) {
+        NRL_TRY(nrl_tensor_slice(ctx, x, begin * dims[1], (end - begin) * dims[1], &call.send));
+        nrl_status st = nrl_tensor_copy(ctx, call.send, *y);
+        nrl_tensor_free(ctx, call.send);
+        return st;
+    }
+    NRL_TRY(
+        (gathers ? nrl_comm_all_gather : nrl_comm_reduce_scatter)(nrl_mesh_comm(c->mesh, "tensor"), ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+/* Those of norms too, which each rank applies to its own tokens. */
+static nrl_status token_finish(void *self, nrl_ctx *ctx)
+{
+    copies *c = self;
+    for (int32_t i = 0; i < c->plan.n_params; i++)
+        if (nrl_param_tp(c->plan.params[i]) == NRL_TP_NONE)
+            NRL_TRY(sum_shares(c, ctx, nrl_param_tensor(c->plan.params[i], NRL_SLOT_GRAD_SHARD)));
+    return sharing_finish(self, ctx);
 }
 
 /* ---- stages ---- */
@@ -532,6 +604,10 @@ static const nrl_parallel wrong[] = {
           .tp_region = forgets_rows_tp_region, .finish = sharing_finish),
     WRONG(forgets_parts, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .tp_region = sharing_tp_region),
+    WRONG(forgets_norms, "gradients are those of one rank", .axis = &width_axis, .plan = token_plan,
+          .tp_region = token_tp_region, .finish = sharing_finish, .tokens = token_range),
+    WRONG(displaces_tokens, "log-probs are those of one rank", .axis = &width_axis, .plan = token_plan,
+          .tp_region = token_tp_region, .finish = token_finish, .tokens = displaced_range),
     STAGED(unshared, "gradients are the sum over ranks", .plan = staged_plan, .schedule = plain_schedule),
     STAGED(bare, "a stage holds what its units use", .plan = bare_plan, .schedule = plain_schedule),
     STAGED(backwards, "stages are consecutive units, at least one", .plan = backwards_plan, .schedule = plain_schedule),
