@@ -48,6 +48,11 @@ YAML
     # a norm over all heads keeps attention whole, and the experts are divided all the same
     run 0 launch -n 2 -- run "$family.yaml" out=$family.columns 'parallel={data: ddp, tensor: 2}'
     near $family.columns $exact
+    # the router sees the tokens of its rank, the experts those of all
+    run 0 launch -n 2 -- run "$family.yaml" out=$family.tokens 'parallel={tensor: {size: 2, sequence: true}}'
+    near $family.tokens $exact
+    run 0 launch -n 4 -- run "$family.yaml" out=$family.both 'parallel={pipeline: 2, tensor: {size: 2, sequence: true}}'
+    near $family.both $exact
     split ddp fsdp
     run 0 export $family exported --overwrite
     cmp exported/model.safetensors $family/model/model.safetensors || is "weights exported" other "the run's"
