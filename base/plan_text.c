@@ -188,13 +188,18 @@ static void add_ranks(buffer *b, const nrl_node *plan)
         const nrl_node *one = nrl_node_at(strategies, i);
         buffer_print(b, "parallel   %s%s%s\n", plan_string(one, "name"), nrl_node_find(one, "text") ? ": " : "",
                      plan_string(one, "text"));
+        if (nrl_node_find(one, "bubble"))
+            buffer_print(b,
+                         "           bubble: in the first step, of %lld micro-batches, ranks wait for %.1f %% of the "
+                         "time that they compute\n",
+                         (long long)plan_int(nrl_node_find(plan, "train"), "micro_batches"),
+                         100 * plan_f64(one, "bubble"));
     }
     if (!n_stages) return;
-    buffer_puts(b, "           stages hold ");
+    buffer_puts(b, "           ranks hold ");
     for (size_t k = 0; k < n_stages; k++)
         buffer_print(b, "%s%s", k ? " + " : "", plan_thousands(nrl_node_int(nrl_node_at(stages, k), 0)));
-    buffer_print(b, " parameters; bubble (stages - 1) / micro-batches: %zu/%lld in the first step\n", n_stages - 1,
-                 (long long)plan_int(nrl_node_find(plan, "train"), "micro_batches"));
+    buffer_puts(b, " parameters\n");
 }
 
 static void add_memory(buffer *b, const nrl_node *plan)

@@ -143,6 +143,11 @@ static void plan_ranks(arena *a, nrl_node *plan, const session *se)
         node_append(a, strategies, NULL, one);
         plan_put_text(a, one, "name", se->strategy.of[i].table->plugin.name);
         plan_put_text(a, one, "text", se->strategy.of[i].plan.text);
+        if (se->strategy.of[i].table->bubble)
+            node_append(
+                a, one, "bubble",
+                node_f64(a, se->strategy.of[i].table->bubble(se->strategy.of[i].self,
+                                                             (int32_t)data_plan_n_micro_batches(se->train.plan, 0))));
     }
     node_append(a, plan, "parallel", strategies);
     for (int32_t k = 0; se->strategy.n_stages > 1 && k < se->strategy.n_stages; k++)

@@ -174,6 +174,11 @@ void ctx_tape_begin(nrl_ctx *ctx, tape *t)
     ctx->tapes[ctx->n_tapes++] = t;
 }
 
+void ctx_defer(nrl_ctx *ctx, tape *t)
+{
+    ctx->deferred = t;
+}
+
 void ctx_tape_end(nrl_ctx *ctx)
 {
     NRL_ASSERT(ctx->n_tapes, >, 0);

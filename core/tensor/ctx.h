@@ -90,6 +90,9 @@ tape *tape_create(void);
 void tape_destroy(nrl_ctx *ctx, tape *t); /* releases all nodes and saved tensors */
 /* Operations record on t from here; NULL pauses recording. Pairs nest. */
 void ctx_tape_begin(nrl_ctx *ctx, tape *t);
+/* From here on, tape_backward leaves gradients of linear operations' parameters to the tape t, for a tape_backward of
+ * that tape, without outputs. NULL: computes them. */
+void ctx_defer(nrl_ctx *ctx, tape *t);
 void ctx_tape_end(nrl_ctx *ctx);
 /* Runs the backward of t from the gradients of outputs (grads[i] NULL = none). input_grads[i] becomes the gradient of
  * inputs[i], with a reference for the caller, or NULL. The tape is empty afterwards. */

@@ -71,6 +71,7 @@ struct nrl_ctx {
     size_t away_bytes, away_peak_bytes; /* that tapes saved and have elsewhere */
     tape *tapes[CTX_MAX_TAPES];         /* the last tape records; a NULL entry pauses recording */
     int n_tapes;
+    tape *deferred; /* during a backward that leaves gradients of weights for later: what computes them; else NULL */
 
     nrl_batch *batch;
     ctx_index index;

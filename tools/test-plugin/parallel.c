@@ -29,7 +29,8 @@ static void steps(toy *t, const toy_kind *kind)
         {.step = 2, .n_micro_batches = 2},
         {.step = 3, .n_micro_batches = 1, .recompute = true},
         {.step = 4, .n_micro_batches = 2, .empty_rank = true},
-        {.step = 5, .n_micro_batches = 1},
+        {.step = 5, .n_micro_batches = 3, .split = true},
+        {.step = 6, .n_micro_batches = 1},
     };
     if (!begin(t, kind)) return;
     for (size_t i = 0; i < sizeof courses / sizeof *courses; i++)

@@ -23,6 +23,7 @@ typedef struct {
     int64_t step;            /* gradients depend on it */
     int32_t n_micro_batches; /* 1 .. TOY_MICRO */
     bool recompute;          /* backward actions follow a recompute */
+    bool split;              /* gradients of some parameters come in later actions of a micro-batch */
     bool empty_rank;         /* the last rank's micro-batches are empty: run, without gradients */
     bool fractions;          /* gradients whose sums round: compared bit for bit with those of one rank */
 } toy_course;
@@ -57,9 +58,9 @@ typedef struct {
     nrl_unit_uses units[TOY_UNITS];
     nrl_param *final[TOY_UNITS][TOY_PARAMS];
     int32_t n_final[TOY_UNITS];
-    nrl_action actions[3 * TOY_UNITS * TOY_MICRO];
+    nrl_action actions[4 * TOY_UNITS * TOY_MICRO];
     int32_t n_actions;
-    wide_action wide[3 * TOY_UNITS * TOY_MICRO]; /* the same, as the strategy receives them */
+    wide_action wide[4 * TOY_UNITS * TOY_MICRO]; /* the same, as the strategy receives them */
     int32_t n_shards, shard;                     /* of the batch, on this rank; the current one */
     bool strided;
     nrl_parallel_plan plan;

@@ -1,7 +1,7 @@
 /*
- * parallel_stages.c - rules for a strategy with stages: stages are consecutive units and hold the
- * parameters that their units use, and the orders of actions of all stages together can be
- * completed. Each rank compares the orders of all ranks as data; nothing is sent.
+ * parallel_stages.c - rules for a strategy with stages: stages are consecutive units, a rank holds the
+ * parameters that its units use, and the orders of actions of all ranks together can be completed.
+ * Each rank compares the orders of all ranks as data; nothing is sent.
  */
 #include "parallel.h"
 #include "mesh/layout.h"
@@ -13,7 +13,9 @@
 #define RULE_ORDER "a micro-batch goes forward through a stage, then backward"
 #define RULE_END "stages do not deadlock"
 
-enum { MOST_VISITS = 2 * TOY_UNITS * TOY_MICRO };
+#define RULE_SENDS "a rank sends in the order in which the other uses it"
+
+enum { MOST_VISITS = 3 * TOY_UNITS * TOY_MICRO };
 
 bool toy_is_held(const toy *t, const nrl_param *p)
 {
@@ -27,7 +29,7 @@ bool toy_check_stages(toy *t)
     const int32_t *stages = t->plan.stages;
     bool sound = stages && stages[0] == 0 && stages[TOY_UNITS - 1] == t->world - 1;
     for (int u = 1; sound && u < TOY_UNITS; u++)
-        sound = stages[u] - stages[u - 1] == 0 || stages[u] - stages[u - 1] == 1;
+        sound = stages[u] == stages[u - 1] || stages[u] == (stages[u - 1] + 1) % t->world;
     if (!report_check(t->report, sound, RULE_STAGES, "%d stages of %d units", t->world, TOY_UNITS))
         return !(t->over = true);
     for (int u = 0; u < TOY_UNITS; u++)
@@ -47,28 +49,37 @@ typedef struct {
     nrl_action actions[MOST_VISITS];
 } order;
 
-/* For each micro-batch, each unit of the stage goes forward once, in rising order, then backward
- * once, in falling order. */
-static bool check_order(toy *t, int32_t n_micro_batches, const order *o)
+/* For each micro-batch, each unit of the rank goes forward once, in rising order, then backward once, in falling order.
+ * A BACKWARD_WEIGHT follows its BACKWARD, which is then split. */
+static bool check_order(toy *t, int32_t n_micro_batches, order *o)
 {
-    int32_t first = 0, end, at[TOY_MICRO] = {0};
-    while (t->plan.stages[first] != t->rank)
-        first++;
-    for (end = first; end < TOY_UNITS && t->plan.stages[end] == t->rank;)
-        end++;
-    int32_t units = end - first;
-    bool sound = o->n == 2 * units * n_micro_batches;
+    int32_t at[TOY_MICRO] = {0}, own[2 * TOY_UNITS], n = 0;
+    nrl_action *backward[TOY_UNITS][TOY_MICRO] = {{NULL}};
+    for (int32_t k = 0; k < 2 * TOY_UNITS; k++) {
+        const int32_t u = k < TOY_UNITS ? k : 2 * TOY_UNITS - 1 - k;
+        if (t->plan.stages[u] == t->rank) own[n++] = k;
+    }
+    bool sound = o->n >= 0 && o->n <= MOST_VISITS;
     for (int32_t i = 0; sound && i < o->n; i++) {
-        const nrl_action *v = &o->actions[i];
-        sound = v->micro_batch >= 0 && v->micro_batch < n_micro_batches && v->unit >= first && v->unit < end &&
-                (v->pass == NRL_PASS_FORWARD || v->pass == NRL_PASS_BACKWARD);
+        nrl_action *v = &o->actions[i];
+        sound = v->micro_batch >= 0 && v->micro_batch < n_micro_batches && v->unit >= 0 && v->unit < TOY_UNITS;
         if (!sound) break;
-        bool forward = v->pass == NRL_PASS_FORWARD;
-        sound = at[v->micro_batch]++ == (forward ? v->unit - first : 2 * units - 1 - (v->unit - first));
-        if (forward && v->unit == TOY_UNITS - 1)
+        nrl_action **its = &backward[v->unit][v->micro_batch];
+        if (v->pass == NRL_PASS_BACKWARD_WEIGHT) {
+            sound = *its && !(*its)->splits;
+            if (sound) (*its)->splits = true;
+            continue;
+        }
+        const int32_t place = v->pass == NRL_PASS_FORWARD ? v->unit : 2 * TOY_UNITS - 1 - v->unit;
+        sound = (v->pass == NRL_PASS_FORWARD || v->pass == NRL_PASS_BACKWARD) && at[v->micro_batch] < n &&
+                own[at[v->micro_batch]++] == place;
+        if (v->pass == NRL_PASS_BACKWARD) *its = v;
+        if (place == TOY_UNITS - 1)
             sound = sound && i + 1 < o->n && v[1].unit == v->unit && v[1].micro_batch == v->micro_batch;
     }
-    if (!report_check(t->report, sound, RULE_ORDER, "stage %d of %d, %d micro-batches", t->rank, t->world,
+    for (int32_t m = 0; m < n_micro_batches; m++)
+        sound = sound && at[m] == n;
+    if (!report_check(t->report, sound, RULE_ORDER, "rank %d of %d, %d micro-batches", t->rank, t->world,
                       n_micro_batches))
         return !(t->over = true);
     return true;
@@ -83,6 +94,7 @@ typedef struct {
 /* Whether the input of an action is available. */
 static bool can_go(const progress *p, const nrl_action *v)
 {
+    if (v->pass == NRL_PASS_BACKWARD_WEIGHT) return true;
     if (v->pass == NRL_PASS_FORWARD) return v->unit == 0 || p->there[0][v->unit - 1][v->micro_batch];
     return v->unit == TOY_UNITS - 1 || p->there[1][v->unit + 1][v->micro_batch];
 }
@@ -97,7 +109,7 @@ static bool execute(const order *all, int32_t world)
         for (int32_t s = 0; s < world; s++)
             while (next[s] < all[s].n && can_go(&p, &all[s].actions[next[s]])) {
                 const nrl_action *v = &all[s].actions[next[s]++];
-                p.there[v->pass == NRL_PASS_BACKWARD][v->unit][v->micro_batch] = true;
+                p.there[v->pass != NRL_PASS_FORWARD][v->unit][v->micro_batch] = true;
                 moved = true;
             }
     }
@@ -106,26 +118,39 @@ static bool execute(const order *all, int32_t world)
     return ended;
 }
 
-/* Micro-batches of one pass, in the order in which the stage takes them. */
-static void list_micro_batch(const order *o, uint32_t pass, int32_t *list)
+/* The next action from *at on whose result goes to, or whose input comes from, rank `other`; NULL: none. `unit`: the
+ * later one of the two between which it passes. */
+static const nrl_action *next_between(const toy *t, const order *o, int32_t other, bool sends, int32_t *at,
+                                      int32_t *unit)
 {
-    int32_t n = 0;
-    for (int32_t i = 0; i < o->n; i++)
-        if (o->actions[i].pass == pass && (n == 0 || list[n - 1] != o->actions[i].micro_batch))
-            list[n++] = o->actions[i].micro_batch;
+    while (*at < o->n) {
+        const nrl_action *v = &o->actions[(*at)++];
+        const int32_t beside = v->unit + ((v->pass == NRL_PASS_FORWARD) == sends ? 1 : -1);
+        if (v->pass == NRL_PASS_BACKWARD_WEIGHT || beside < 0 || beside >= TOY_UNITS ||
+            t->plan.stages[beside] != other || t->plan.stages[v->unit] == other)
+            continue;
+        *unit = beside > v->unit ? beside : v->unit;
+        return v;
+    }
+    return NULL;
 }
 
-static bool neighbours_agree(const order *all, int32_t world, int32_t n_micro_batches)
+static bool ranks_agree(const toy *t, const order *all)
 {
-    int32_t first[MOST_VISITS] = {0}, other[MOST_VISITS] = {0};
-    for (uint32_t pass = NRL_PASS_FORWARD; pass <= NRL_PASS_BACKWARD; pass++) {
-        if (pass == NRL_PASS_RECOMPUTE) continue;
-        list_micro_batch(&all[0], pass, first);
-        for (int32_t s = 1; s < world; s++) {
-            list_micro_batch(&all[s], pass, other);
-            if (memcmp(first, other, (size_t)n_micro_batches * sizeof *first)) return false;
+    for (int32_t from = 0; from < t->world; from++)
+        for (int32_t to = 0; to < t->world; to++) {
+            int32_t at = 0, other = 0, sent_unit = 0, used_unit = 0;
+            const nrl_action *sent, *used;
+            if (from == to) continue;
+            do {
+                sent = next_between(t, &all[from], to, true, &at, &sent_unit);
+                used = next_between(t, &all[to], from, false, &other, &used_unit);
+                if (!sent != !used) return false;
+                if (sent &&
+                    (sent->pass != used->pass || sent->micro_batch != used->micro_batch || sent_unit != used_unit))
+                    return false;
+            } while (sent);
         }
-    }
     return true;
 }
 
@@ -133,10 +158,9 @@ static bool check_together(toy *t, int32_t n_micro_batches, const order *own)
 {
     order all[PARALLEL_RANKS];
     if (!toy_ok(t, mesh_exchange(t->mesh, "orders", own, sizeof *own, all), RULE_END)) return false;
-    bool good = report_check(t->report, execute(all, t->world), RULE_END, "%d stages, %d micro-batches", t->world,
+    bool good = report_check(t->report, execute(all, t->world), RULE_END, "%d ranks, %d micro-batches", t->world,
                              n_micro_batches);
-    good = report_check(t->report, neighbours_agree(all, t->world, n_micro_batches),
-                        "all stages take micro-batches in the same order", "%d stages, %d micro-batches", t->world,
+    good = report_check(t->report, ranks_agree(t, all), RULE_SENDS, "%d ranks, %d micro-batches", t->world,
                         n_micro_batches) &&
            good;
     t->over = t->over || !good;
@@ -151,7 +175,7 @@ static void mark_final(toy *t)
     memset(t->n_final, 0, sizeof t->n_final);
     for (int32_t i = t->n_actions - 1; i >= 0; i--) {
         nrl_action *v = &t->actions[i];
-        if (v->pass != NRL_PASS_BACKWARD) continue;
+        if (v->pass < NRL_PASS_BACKWARD) continue;
         nrl_param **list = t->final[v->unit];
         int32_t n = 0;
         for (int32_t k = 0; k < v->n_uses; k++) {

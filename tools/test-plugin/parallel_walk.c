@@ -87,11 +87,14 @@ static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_action *v, const 
     return tensor_write(t->compute.ctx, acc, sum);
 }
 
+/* Where a backward is split, every second parameter of the unit gets its gradient later. */
 static bool backward(toy *t, const nrl_action *v, const toy_course *c)
 {
+    const bool split = v->splits || v->pass == NRL_PASS_BACKWARD_WEIGHT;
     nrl_status st = NRL_OK;
     for (int32_t k = 0; k < v->n_uses && st == NRL_OK && !is_empty(t, batches_of(t), c); k++)
-        if (gives(v->uses[k], batches_of(t))) st = add_gradient(t, v->uses[k], v, c);
+        if (gives(v->uses[k], batches_of(t)) && (!split || k % 2 == (v->pass == NRL_PASS_BACKWARD_WEIGHT)))
+            st = add_gradient(t, v->uses[k], v, c);
     return toy_ok(t, st, "GRAD is there in a backward action");
 }
 
@@ -148,8 +151,11 @@ static void schedule(toy *t, const toy_course *c, bool train)
             push(t, NRL_PASS_FORWARD, u, m, false);
         for (int32_t u = TOY_UNITS - 1; u >= 0 && train; u--) {
             if (c->recompute && u == 1) push(t, NRL_PASS_RECOMPUTE, u, m, false);
-            push(t, NRL_PASS_BACKWARD, u, m, m == c->n_micro_batches - 1);
+            push(t, NRL_PASS_BACKWARD, u, m, m == c->n_micro_batches - 1 && !c->split);
+            t->actions[t->n_actions - 1].splits = c->split;
         }
+        for (int32_t u = TOY_UNITS - 1; u >= 0 && train && c->split; u--)
+            push(t, NRL_PASS_BACKWARD_WEIGHT, u, m, m == c->n_micro_batches - 1);
     }
     for (int32_t i = 0; i < t->n_actions; i++)
         t->actions[i].n_actions = t->n_actions;
@@ -160,9 +166,9 @@ static bool action(toy *t, int32_t i, const toy_course *c)
     const nrl_parallel *s = t->g->table;
     const nrl_action *v = &t->actions[i];
     if (s->enter && !toy_ok(t, s->enter(t->self, t->compute.ctx, &t->wide->action, i), "enter succeeds")) return false;
-    for (int32_t k = 0; k < v->n_uses; k++)
+    for (int32_t k = 0; k < v->n_uses && v->pass != NRL_PASS_BACKWARD_WEIGHT; k++)
         if (!check_work(t, v, v->uses[k])) return false;
-    if (v->pass == NRL_PASS_BACKWARD && !backward(t, v, c)) return false;
+    if (v->pass >= NRL_PASS_BACKWARD && !backward(t, v, c)) return false;
     return !s->leave || toy_ok(t, s->leave(t->self, t->compute.ctx, &t->wide->action, i), "leave succeeds");
 }
 

@@ -50,7 +50,8 @@ typedef enum {
     NRL_PASS_NONE = 0,
     NRL_PASS_FORWARD = 1,
     NRL_PASS_RECOMPUTE = 2, /* forward again, before its backward */
-    NRL_PASS_BACKWARD = 3
+    NRL_PASS_BACKWARD = 3,
+    NRL_PASS_BACKWARD_WEIGHT = 4 /* the rest of a BACKWARD that was split: gradients of weights */
 } nrl_pass;
 
 /* A pass without gradients (evaluation, generation, reference) has only FORWARD actions and ends with the last unit of
@@ -71,6 +72,8 @@ typedef struct {
     int32_t shard;       /* number of the shard among those of this rank, from 0; see `shards` of nrl_parallel */
     nrl_param *const *uses;
     nrl_param *const *final;
+    bool splits; /* of a BACKWARD: a BACKWARD_WEIGHT of the same unit and micro-batch follows later. This one computes
+                    the gradient of the unit's input, and those of the parameters that take part in no matrix product */
 } nrl_action;
 
 /* Action i of the array `actions`. */
@@ -114,7 +117,8 @@ typedef struct {
     bool takes_split16, takes_bf16_gradients;
     const double *unit_flops; /* [n_units] FLOPs of matrix products for one token's forward and backward */
     /* answer of a strategy that divides the depth: for each unit the coordinate on its axis whose ranks run the unit,
-     * [n_units], from 0, rising by at most 1. Must agree with `owner_stages` of the parameters' layouts. */
+     * [n_units], from 0, rising by at most 1, and from the last coordinate to 0 again if ranks have several stages.
+     * Must agree with `owner_stages` of the parameters' layouts. */
     const int32_t *stages;
     int64_t n_heads, n_kv_heads; /* of the model: sharded attention must divide them; 0 = unknown */
     bool repeats; /* a step that lacked memory may be repeated after `finish`; a strategy whose exchanges change state
@@ -150,10 +154,12 @@ typedef struct {
     /* [main] saves and restores this rank's state for a restart; see nrl_state_io_tensor */
     nrl_status (*state)(void *self, nrl_ctx *ctx, nrl_state_io *state_io);
     /* [step] optional, for a strategy with stages: the order in which this rank runs its units in a step of
-     * n_micro_batches micro-batches. Writes pass (FORWARD, BACKWARD), unit, micro_batch and stage of each action, whose
-     * `size` is set; the core sets the other members and adds RECOMPUTE actions. `actions` has room for 2 *
-     * plan.n_units * n_micro_batches. The FORWARDs of a micro-batch come in order of units, then its BACKWARDs in
-     * reverse; adjacent stages pass micro-batches on in the same order. NULL: one micro-batch after another. */
+     * n_micro_batches micro-batches. Writes pass (FORWARD, BACKWARD, BACKWARD_WEIGHT), unit, micro_batch and stage of
+     * each action, whose `size` is set; the core sets the other members and adds RECOMPUTE actions. `actions` has room
+     * for 3 * plan.n_units * n_micro_batches. The FORWARDs of a micro-batch come in order of units, then its BACKWARDs
+     * in reverse; what one rank sends to another it sends in the order in which the other uses it. A BACKWARD_WEIGHT is
+     * optional; it follows the BACKWARD of its unit and micro-batch at any distance. NULL: one micro-batch after
+     * another. */
     nrl_status (*schedule)(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
     /* [step] optional: handles the tp_regions of nrl/op.h, during an action. Forward (`back` false): computes *y from
      * x; *y may be x, unchanged or modified in place, because no other code uses x. Backward: computes the gradient *y
@@ -180,6 +186,9 @@ typedef struct {
     /* [step] if the plan has answered shards_tokens: the tokens [*begin, *end) of a micro-batch of n whose rows this
      * rank has outside of tp_regions. In the order of ranks the ranges cover all tokens; a range may be empty. */
     void (*tokens)(void *self, int64_t n, int64_t *begin, int64_t *end);
+    /* [main] optional, for a strategy with stages: the time that ranks are expected to wait for each other in a step of
+     * n_micro_batches, per time that they compute; for the plan of a run */
+    double (*bubble)(void *self, int32_t n_micro_batches);
 } nrl_parallel;
 
 #ifdef __cplusplus

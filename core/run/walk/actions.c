@@ -1,41 +1,78 @@
 /*
  * actions.c - from an order of passes to the array that is walked: recomputations go in, what each action
- * uses and makes final is written to it, and micro-batches in flight are counted.
+ * uses and makes final is written to it.
  */
 #include "run/walk/actions.h"
 #include <string.h>
 
-/* One micro-batch after another: forward through all units, then back. */
+/* A micro-batch goes forward through the units and back: unit number k of 2 n_units on this way. */
+static int32_t unit_at(const actions_source *from, int32_t k)
+{
+    return k < from->m->n_units ? k : 2 * from->m->n_units - 1 - k;
+}
+
+/* The next place on the way, from k on, whose unit is this rank's. */
+static int32_t next_place(const actions_source *from, int32_t k)
+{
+    while (k < 2 * from->m->n_units && !stage_has(from->stage, unit_at(from, k)))
+        k++;
+    return k;
+}
+
+/* One micro-batch after another. */
 static void plain_order(const actions_source *from, int32_t n_micro_batches, nrl_action *out, int64_t *n)
 {
     *n = 0;
-    for (int32_t m = 0; m < n_micro_batches; m++) {
-        for (int32_t u = from->first; u < from->end; u++)
-            out[(*n)++] = (nrl_action){.pass = NRL_PASS_FORWARD, .unit = u, .micro_batch = m, .stage = from->stage};
-        for (int32_t u = from->end - 1; u >= from->first; u--)
-            out[(*n)++] = (nrl_action){.pass = NRL_PASS_BACKWARD, .unit = u, .micro_batch = m, .stage = from->stage};
-    }
+    for (int32_t m = 0; m < n_micro_batches; m++)
+        for (int32_t k = next_place(from, 0); k < 2 * from->m->n_units; k = next_place(from, k + 1))
+            out[(*n)++] = (nrl_action){.pass = k < from->m->n_units ? NRL_PASS_FORWARD : NRL_PASS_BACKWARD,
+                                       .unit = unit_at(from, k),
+                                       .micro_batch = m,
+                                       .stage = from->stage->index};
 }
 
 /* ---- what a scheduler may not do ---- */
 
 static nrl_status unsound(const actions_source *from, const nrl_action *v, const char *problem)
 {
+    static const char *const names[] = {"no pass", "FORWARD", "RECOMPUTE", "BACKWARD", "BACKWARD_WEIGHT"};
     return nrl_fail(NRL_ERR_PLUGIN, "schedule of '%s': %s of unit %d, micro-batch %d: %s", from->scheduler->plugin.name,
-                    v->pass == NRL_PASS_FORWARD ? "FORWARD" : "BACKWARD", (int)v->unit, (int)v->micro_batch, problem);
+                    v->pass <= NRL_PASS_BACKWARD_WEIGHT ? names[v->pass] : "unknown pass", (int)v->unit,
+                    (int)v->micro_batch, problem);
 }
 
-/* `at` [n_micro_batches]: how far each micro-batch has come, of 2 (end - first) actions in a fixed order. */
-static nrl_status check_action(const actions_source *from, int32_t n_micro_batches, const nrl_action *v, int32_t *at)
+/* Each micro-batch goes all the way through this rank's units. Sets `splits` of BACKWARDs with a BACKWARD_WEIGHT. */
+static nrl_status check_order(action_list *v, const actions_source *from, int32_t n_micro_batches, nrl_action *order,
+                              int64_t n)
 {
-    int32_t units = from->end - from->first;
-    if (v->pass != NRL_PASS_FORWARD && v->pass != NRL_PASS_BACKWARD)
-        return unsound(from, v, "expected FORWARD and BACKWARD actions alone");
-    if (v->unit < from->first || v->unit >= from->end || v->micro_batch < 0 || v->micro_batch >= n_micro_batches)
-        return unsound(from, v, "is not this rank's");
-    bool forward = v->pass == NRL_PASS_FORWARD;
-    int32_t place = forward ? v->unit - from->first : 2 * units - 1 - (v->unit - from->first);
-    if (at[v->micro_batch]++ != place) return unsound(from, v, "comes out of order");
+    const int32_t units = from->m->n_units;
+    int32_t *at = arena_alloc(&v->memory, (size_t)n_micro_batches * sizeof *at + 1);
+    nrl_action **backward = arena_alloc(&v->memory, (size_t)n_micro_batches * (size_t)units * sizeof(nrl_action *) + 1);
+    for (int64_t i = 0; i < n; i++) {
+        nrl_action *a = &order[i];
+        if (a->unit < 0 || a->unit >= units || !stage_has(from->stage, a->unit) || a->micro_batch < 0 ||
+            a->micro_batch >= n_micro_batches)
+            return unsound(from, a, "is not this rank's");
+        nrl_action **its = &backward[a->micro_batch * units + a->unit];
+        if (a->pass == NRL_PASS_BACKWARD_WEIGHT) {
+            if (!*its || (*its)->splits) return unsound(from, a, "expected once, after the BACKWARD");
+            (*its)->splits = true;
+            continue;
+        }
+        const int32_t place = next_place(from, at[a->micro_batch]);
+        if (place == 2 * units || a->unit != unit_at(from, place) ||
+            a->pass != (uint32_t)(place < units ? NRL_PASS_FORWARD : NRL_PASS_BACKWARD))
+            return unsound(from, a, "comes out of order");
+        at[a->micro_batch] = place + 1;
+        if (a->pass == NRL_PASS_BACKWARD) *its = a;
+        /* The loss lies in the last FORWARD, and may give gradients there that its BACKWARD goes on with. */
+        if (place == units - 1 && !(i + 1 < n && a[1].unit == a->unit && a[1].micro_batch == a->micro_batch))
+            return unsound(from, a, "the unit with the loss must be followed by its BACKWARD");
+    }
+    for (int32_t m = 0; m < n_micro_batches; m++)
+        if (next_place(from, at[m]) < 2 * units)
+            return nrl_fail(NRL_ERR_PLUGIN, "schedule of '%s': micro-batch %d does not go through all units and back",
+                            from->scheduler->plugin.name, (int)m);
     return NRL_OK;
 }
 
@@ -52,13 +89,13 @@ static void push(action_list *v, const actions_source *from, const nrl_action *o
     v->n++;
 }
 
-/* A parameter's gradient is whole after the last BACKWARD that uses it. */
+/* A parameter's gradient is whole after the last BACKWARD or BACKWARD_WEIGHT that uses it. */
 static void find_final(action_list *v, const actions_source *from)
 {
     bool *seen = arena_alloc(&v->memory, (size_t)(from->m->n_params ? from->m->n_params : 1));
     for (int64_t i = v->n - 1; i >= 0; i--) {
         nrl_action *at = &v->list[i];
-        if (at->pass != NRL_PASS_BACKWARD) continue;
+        if (at->pass < NRL_PASS_BACKWARD) continue;
         nrl_param **list = NULL;
         for (int32_t k = 0; k < at->n_uses; k++) {
             nrl_param *p = at->uses[k];
@@ -74,7 +111,7 @@ static void find_final(action_list *v, const actions_source *from)
 nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_micro_batches)
 {
     if (v->n_micro_batches == n_micro_batches && v->list) return NRL_OK;
-    size_t most = 2 * (size_t)from->m->n_units * (size_t)n_micro_batches;
+    size_t most = 3 * (size_t)from->m->n_units * (size_t)n_micro_batches;
     int64_t n = 0;
     arena_reset(&v->memory);
     nrl_action *order = arena_alloc(&v->memory, (most ? most : 1) * sizeof *order);
@@ -83,28 +120,14 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
         for (size_t i = 0; i < most; i++)
             order[i].size = sizeof *order;
         NRL_TRY(from->scheduler->schedule(from->scheduler_self, n_micro_batches, order, &n));
-        int32_t units = from->end - from->first;
-        int32_t *at = arena_alloc(&v->memory, (size_t)(n_micro_batches ? n_micro_batches : 1) * sizeof *at);
-        if (n != 2 * (int64_t)units * n_micro_batches)
-            return nrl_fail(NRL_ERR_PLUGIN,
-                            "schedule of '%s': %lld actions for %d units and %d micro-batches, expected %lld",
-                            from->scheduler->plugin.name, (long long)n, (int)units, (int)n_micro_batches,
-                            2 * (long long)units * n_micro_batches);
-        for (int64_t i = 0; i < n; i++) {
-            const nrl_action *one = &order[i];
-            NRL_TRY(check_action(from, n_micro_batches, one, at));
-            /* The loss lies in the last FORWARD, and may give gradients there that its BACKWARD goes on with. */
-            if (one->pass == NRL_PASS_FORWARD && one->unit == from->m->n_units - 1 &&
-                !(i + 1 < n && one[1].unit == one->unit && one[1].micro_batch == one->micro_batch))
-                return unsound(from, one, "the unit with the loss must be followed by its BACKWARD");
-        }
+        NRL_TRY(check_order(v, from, n_micro_batches, order, n));
     } else {
         plain_order(from, n_micro_batches, order, &n);
     }
     nrl_action *list = arena_alloc(&v->memory, ((size_t)n * 3 / 2 + 1) * sizeof *list);
     *v = (action_list){.list = list, .n_micro_batches = n_micro_batches, .memory = v->memory};
     for (int64_t i = 0; i < n; i++) {
-        if (order[i].pass == NRL_PASS_BACKWARD && order[i].unit < from->first_trained) continue;
+        if (order[i].pass >= NRL_PASS_BACKWARD && order[i].unit < from->stage->first_trained) continue;
         if (order[i].pass == NRL_PASS_BACKWARD && from->recompute[order[i].unit])
             push(v, from, &order[i], NRL_PASS_RECOMPUTE);
         push(v, from, &order[i], (nrl_pass)order[i].pass);
@@ -112,19 +135,9 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
     for (int64_t i = 0; i < v->n; i++)
         v->list[i].n_actions = (int32_t)v->n;
     find_final(v, from);
-    int32_t now = 0;
-    bool *begun = arena_alloc(&v->memory, (size_t)(v->n_micro_batches ? v->n_micro_batches : 1));
     v->last = arena_alloc(&v->memory, (size_t)(v->n_micro_batches ? v->n_micro_batches : 1) * sizeof *v->last);
     for (int64_t i = 0; i < v->n; i++)
         v->last[v->list[i].micro_batch] = i;
-    v->in_flight = 0;
-    for (int64_t i = 0; i < v->n; i++) {
-        int32_t m = v->list[i].micro_batch;
-        if (!begun[m]) now++;
-        begun[m] = true;
-        if (now > v->in_flight) v->in_flight = now;
-        if (v->last[m] == i) now--;
-    }
     return NRL_OK;
 }
 

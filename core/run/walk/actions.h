@@ -4,16 +4,13 @@
  */
 #ifndef RUN_ACTIONS_H
 #define RUN_ACTIONS_H
-#include "model/model.h"
-#include <nrl/parallel.h>
+#include "run/walk/stage.h"
 
 /* What a step's actions are made of. */
 typedef struct {
     const model *m;
-    const bool *recompute; /* [n_units] whether a RECOMPUTE action of the unit precedes its BACKWARD */
-    int32_t first, end;    /* units of this rank */
-    int32_t first_trained; /* units below it have no backward */
-    int32_t stage;
+    const bool *recompute;         /* [n_units] whether a RECOMPUTE action of the unit precedes its BACKWARD */
+    const stage_link *stage;       /* units of this rank; those below its first_trained have no backward */
     const nrl_parallel *scheduler; /* NULL: one micro-batch after another through all units */
     void *scheduler_self;
 } actions_source;
@@ -22,7 +19,6 @@ typedef struct {
     nrl_action *list;
     int64_t n;
     int32_t n_micro_batches; /* it was made for; 0 = for none yet */
-    int32_t in_flight;       /* micro-batches that are begun and not ended, at most */
     int64_t *last;           /* [n_micro_batches] index of each one's last action */
     arena memory;
 } action_list;

@@ -77,7 +77,7 @@ void gradients_enter(gradients *g, const nrl_action *actions, int64_t i)
 {
     const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
     /* The loss lies in the last unit's forward action, and may give the head its gradient there. */
-    bool adds = v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
+    bool adds = v->pass >= NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
     if (!adds || g->held == v->unit) return;
     g->held = v->unit;
     for (int32_t k = 0; k < v->n_uses; k++) {
@@ -91,7 +91,7 @@ void gradients_enter(gradients *g, const nrl_action *actions, int64_t i)
 
 nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_action *v)
 {
-    if (v->pass != NRL_PASS_BACKWARD) return NRL_OK;
+    if (v->pass < NRL_PASS_BACKWARD) return NRL_OK;
     NRL_ASSERT(g->held, ==, v->unit);
     for (int32_t k = 0; k < v->n_uses; k++) {
         nrl_param *p = v->uses[k];

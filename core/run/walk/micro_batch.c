@@ -33,9 +33,9 @@ work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_ba
         all->list = mem_realloc(all->list, (size_t)(all->n + 1) * sizeof *all->list);
         m = &all->list[all->n++];
         *m = (work_micro_batch){.inputs = mem_alloc(units * sizeof *m->inputs),
-                                .tapes = mem_alloc(units * sizeof *m->tapes),
+                                .tapes = mem_alloc(2 * units * sizeof *m->tapes),
                                 .away = mem_alloc(units * sizeof *m->away)};
-        for (int32_t u = all->first; u < all->end; u++)
+        for (int32_t u = 0; u < 2 * all->n_units; u++)
             m->tapes[u] = tape_create();
     }
     m->number = number;
@@ -45,7 +45,7 @@ work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_ba
 
 void micro_batch_end(const work_micro_batches *all, work_micro_batch *m, nrl_ctx *ctx)
 {
-    for (int32_t u = all->first; u < all->end; u++) {
+    for (int32_t u = 0; u < all->n_units; u++) {
         tape_saved_drop(ctx, &m->away[u]);
         carry_release(ctx, &m->inputs[u]);
     }
@@ -65,12 +65,12 @@ void micro_batches_close(work_micro_batches *all, nrl_ctx *ctx)
     for (int32_t i = 0; i < all->n; i++) {
         work_micro_batch *m = &all->list[i];
         micro_batch_end(all, m, ctx);
-        for (int32_t u = all->first; u < all->end; u++)
+        for (int32_t u = 0; u < 2 * all->n_units; u++)
             tape_destroy(ctx, m->tapes[u]);
         free(m->inputs);
         free(m->tapes);
         free(m->away);
     }
     free(all->list);
-    *all = (work_micro_batches){.n_units = all->n_units, .first = all->first, .end = all->end};
+    *all = (work_micro_batches){.n_units = all->n_units};
 }

@@ -11,9 +11,9 @@
 typedef struct {
     int32_t number;    /* in the step */
     nrl_batch *batch;  /* NULL: nothing is in flight here */
-    nrl_carry *inputs; /* [n_units] what each unit read */
-    tape **tapes;      /* [n_units] NULL: another stage's */
-    tape_saved **away; /* [n_units] what is elsewhere of the two (train.offload.activations) */
+    nrl_carry *inputs; /* [n_units] what each unit read; of a unit of another stage, what was sent to it */
+    tape **tapes;      /* [2 n_units] of each unit; from n_units on, what its backward has deferred */
+    tape_saved **away; /* [n_units] what is elsewhere of what a unit read and its tape (train.offload.activations) */
     nrl_carry carry;   /* on the way forward: what the last run unit gave */
     nrl_carry grads;   /* on the way back: gradient of the carry */
     nrl_tensor *sums[NRL_MAX_TERMS];
@@ -22,8 +22,7 @@ typedef struct {
 
 typedef struct {
     work_micro_batch *list; /* grows to as many as were ever in flight; free ones are used again */
-    int32_t n;
-    int32_t n_units, first, end; /* of the model; this rank's */
+    int32_t n, n_units;     /* n_units: of the model */
 } work_micro_batches;
 
 /* The one that is in flight under this number; *begins: it is taken here, with this batch. Pointers hold

@@ -1,8 +1,8 @@
 /*
- * stage.h - this rank's units of a model divided into stages, and the carries that it exchanges with the stages before
- * and behind it: what a unit gave goes on to the stage of the next one, the gradient of what a unit read goes back.
- * Receives are posted ahead; sends go on by themselves, and keep what they send until it has left. With one stage
- * nothing here does anything.
+ * stage.h - this rank's units of a model divided into stages, which may be several runs of consecutive units, and the
+ * carries that it exchanges with the ranks of the units before and behind them: what a unit gave goes on to the stage
+ * of the next one, the gradient of what a unit read goes back. Receives are posted ahead; sends go on by themselves,
+ * and keep what they send until it has left. With one stage nothing here does anything.
  */
 #ifndef RUN_STAGE_H
 #define RUN_STAGE_H
@@ -16,6 +16,7 @@ enum { STAGE_AHEAD = 2 }; /* receives that are posted beside the one that is wai
 typedef struct {
     uint32_t id;   /* of stage_begin */
     uint32_t pass; /* of the action */
+    int32_t unit;  /* the later of the two between which it passes */
     int32_t micro_batch;
     nrl_carry carry; /* counted */
     nrl_work *works[NRL_MAX_CARRY];
@@ -23,8 +24,8 @@ typedef struct {
 
 typedef struct {
     nrl_comm *comm;                 /* the axis that divides the depth; NULL: one stage */
-    int32_t index, n;               /* of the stages */
-    int32_t first, end;             /* units */
+    int32_t index, n;               /* on that axis */
+    const int32_t *stages;          /* [n_units] whose each unit is, by index; NULL: all are this rank's */
     int32_t n_units, first_trained; /* of the model: units below the second have no backward */
     int32_t instance;
     int32_t n_carry;
@@ -37,11 +38,13 @@ typedef struct {
 
 /* All units are this rank's. */
 stage_link stage_whole(const model *m);
-static inline bool stage_has_head(const stage_link *s)
+static inline bool stage_has(const stage_link *s, int32_t unit)
 {
-    return s->end == s->n_units;
+    return !s->stages || s->stages[unit] == s->index;
 }
 
+/* Whether what leaves the last rank comes back to the first. */
+bool stage_goes_around(const stage_link *s);
 /* A step, or a walk without gradients (perhaps amid a step), begins on all stages alike; what tells its messages
  * from those of others. */
 uint32_t stage_begin(stage_link *s, bool is_step);

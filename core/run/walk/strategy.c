@@ -132,8 +132,7 @@ stage_link strategy_stage(const strategy *s, const strategy_setup *setup)
     own.comm = nrl_mesh_comm(setup->mesh, s->of[0].axis->name);
     own.n = s->n_stages;
     own.index = s->index;
-    own.first = s->first;
-    own.end = s->end;
+    own.stages = s->of[0].plan.stages;
     own.instance = setup->instance;
     own.dtype = setup->compute;
     return own;

@@ -47,8 +47,8 @@ typedef struct {
 typedef struct {
     int32_t n;
     strategy_member of[STRATEGY_MAX];
-    nrl_parallel_plan plan; /* the answers of all: true where one says so, bytes summed; its text is empty */
-    int32_t n_stages, index, first, end; /* stages; this rank's, and its units */
+    nrl_parallel_plan plan;  /* the answers of all: true where one says so, bytes summed; its text is empty */
+    int32_t n_stages, index; /* ranks along the axis that divides the depth; this one */
     int32_t n_elsewhere;
     strategy_member *elsewhere; /* [n_elsewhere] those that planned other stages */
     arena memory;

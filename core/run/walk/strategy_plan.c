@@ -150,14 +150,14 @@ static nrl_status check_stages(const planning *p, const strategy_member *one, in
     const model *m = p->setup->m;
     bool sound = stages[0] == 0 && stages[m->n_units - 1] == n_stages - 1;
     for (int32_t u = 1; u < m->n_units; u++)
-        sound = sound && stages[u] >= stages[u - 1] && stages[u] <= stages[u - 1] + 1;
+        sound = sound && (stages[u] == stages[u - 1] || stages[u] == (stages[u - 1] + 1) % n_stages);
     for (int32_t u = 0; sound && u < m->n_units; u++)
         for (int32_t i = 0; i < m->units[u].n_uses; i++)
             sound = sound && is_held_by(m->units[u].uses[i], stages[u]);
     if (sound) return NRL_OK;
     return nrl_fail(NRL_ERR_PLUGIN,
-                    "parallel strategy '%s': stages of units rise from 0 to %d by steps of 1, and hold "
-                    "what their units use",
+                    "parallel strategy '%s': stages of units rise from 0 to %d by steps of 1, perhaps several times, "
+                    "and hold what their units use",
                     one->table->plugin.name, n_stages - 1);
 }
 
@@ -224,12 +224,6 @@ static nrl_status plan_stages(planning *p)
     const int32_t *stages = staged->plan.stages;
     size_t others = (size_t)s->n_stages * (size_t)p->setup->choices->n;
     NRL_TRY(check_stages(p, staged, s->n_stages));
-    s->first = p->setup->m->n_units;
-    for (int32_t u = 0; u < p->setup->m->n_units; u++) {
-        if (stages[u] != s->index) continue;
-        if (u < s->first) s->first = u;
-        s->end = u + 1;
-    }
     s->elsewhere = arena_alloc(memory(p), others * sizeof *s->elsewhere);
     const model *m = p->setup->m;
     p->parts = arena_alloc(memory(p), (size_t)m->n_params * sizeof *p->parts);
@@ -261,7 +255,7 @@ void strategy_choose(strategy_choices *all, strategy_choice one)
 nrl_status strategy_open(const strategy_setup *setup, strategy *out)
 {
     planning p = {.s = out, .setup = setup};
-    *out = (strategy){.n_stages = 1, .end = setup->m->n_units};
+    *out = (strategy){.n_stages = 1};
     if (!setup->choices->n) return NRL_OK;
     const view all = view_of_all(&p);
     NRL_TRY(open_own(&p, &setup->choices->of[0], &all));

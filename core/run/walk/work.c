@@ -11,20 +11,20 @@ void work_open(work *w)
     if (!w->stage.n) w->stage = stage_whole(w->policy);
     const stage_link *s = &w->stage;
     w->first_trained = s->first_trained;
-    int32_t n = s->end - s->first;
-    w->micro_batches = (work_micro_batches){.n_units = s->n_units, .first = s->first, .end = s->end};
-    w->forward_actions = arena_alloc(&w->memory, (size_t)n * sizeof *w->forward_actions);
-    for (int32_t i = 0; i < n; i++) {
-        const model_unit *unit = &w->policy->units[s->first + i];
-        w->forward_actions[i] = (nrl_action){.size = sizeof(nrl_action),
-                                             .pass = NRL_PASS_FORWARD,
-                                             .instance = w->instance,
-                                             .unit = s->first + i,
-                                             .stage = s->index,
-                                             .n_actions = n,
-                                             .n_uses = unit->n_uses,
-                                             .uses = unit->uses};
-    }
+    int32_t n = 0;
+    w->micro_batches = (work_micro_batches){.n_units = s->n_units};
+    w->forward_actions = arena_alloc(&w->memory, (size_t)s->n_units * sizeof *w->forward_actions);
+    for (int32_t u = 0; u < s->n_units; u++)
+        if (stage_has(s, u))
+            w->forward_actions[n++] = (nrl_action){.size = sizeof(nrl_action),
+                                                   .pass = NRL_PASS_FORWARD,
+                                                   .instance = w->instance,
+                                                   .unit = u,
+                                                   .stage = s->index,
+                                                   .n_uses = w->policy->units[u].n_uses,
+                                                   .uses = w->policy->units[u].uses};
+    for (int32_t i = 0; i < n; i++)
+        w->forward_actions[i].n_actions = n;
 }
 
 void work_close(work *w)
@@ -41,12 +41,7 @@ void work_close(work *w)
 
 nrl_status work_schedule(work *w, int32_t n_micro_batches, int32_t shard)
 {
-    actions_source from = {.m = w->policy,
-                           .recompute = w->recompute,
-                           .first = w->stage.first,
-                           .end = w->stage.end,
-                           .first_trained = w->first_trained,
-                           .stage = w->stage.index};
+    actions_source from = {.m = w->policy, .recompute = w->recompute, .stage = &w->stage};
     strategy_scheduler(w->strategy, &from.scheduler, &from.scheduler_self);
     NRL_TRY(actions_make(&w->actions, &from, n_micro_batches));
     for (int64_t i = 0; i < w->actions.n; i++)
@@ -134,17 +129,20 @@ static nrl_status action_recompute(work *w, int32_t u)
 
 /* Backward: the gradient of what the unit gave becomes that of what it read, which is what the unit
  * before it gave. */
-static nrl_status action_backward(work *w, int32_t u)
+static nrl_status action_backward(work *w, const nrl_action *v)
 {
+    const int32_t u = v->unit;
     work_micro_batch *m = w->micro_batch;
     nrl_carry *in = &m->inputs[u], back = {.n = in->n};
     nrl_status st;
+    ctx_defer(w->ctx, v->splits ? m->tapes[w->policy->n_units + u] : NULL);
     if (m->sums[0])
         st = tape_backward(w->ctx, m->tapes[u], m->sums, w->seeds, (int)w->algorithm->n_terms, in->tensors,
                            back.tensors, in->n);
     else
         st = tape_backward(w->ctx, m->tapes[u], m->carry.tensors, m->grads.tensors, m->carry.n, in->tensors,
                            back.tensors, in->n);
+    ctx_defer(w->ctx, NULL);
     for (int k = 0; k < NRL_MAX_TERMS; k++) {
         tensor_release(w->ctx, m->sums[k]);
         m->sums[k] = NULL;
@@ -185,8 +183,10 @@ static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
     }
     case NRL_PASS_RECOMPUTE:
         return action_recompute(w, v->unit);
+    case NRL_PASS_BACKWARD_WEIGHT:
+        return tape_backward(w->ctx, w->micro_batch->tapes[w->policy->n_units + v->unit], NULL, NULL, 0, NULL, NULL, 0);
     default:
-        return action_backward(w, v->unit);
+        return action_backward(w, v);
     }
 }
 
@@ -202,7 +202,7 @@ static nrl_status tolerate(work *w, nrl_status st)
 /* The gradients of such a step are discarded; strategies need not look for those that are missing. */
 static nrl_status skip(const nrl_action *v)
 {
-    for (int32_t i = 0; v->pass == NRL_PASS_BACKWARD && i < v->n_uses; i++)
+    for (int32_t i = 0; v->pass >= NRL_PASS_BACKWARD && i < v->n_uses; i++)
         nrl_param_set_grad_is_empty(v->uses[i], false);
     return NRL_OK;
 }
@@ -215,12 +215,16 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     bool forward = v->pass == NRL_PASS_FORWARD;
     /* The batch of the action's micro-batch, for operations that read its indices; backward has what it saved. */
     ctx_phase_set(w->ctx, phase_of(v));
-    bool known = v->pass == NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
+    bool known = v->pass >= NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
     NRL_TRY(known ? NRL_OK : ctx_set_batch(w->ctx, m->batch));
     if (stage_receives(s, v)) {
         ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
         NRL_TRY(stage_take(s, w->ctx, w->step, v, strategy_rows(w->strategy, m->batch->n_tokens),
                            forward ? &m->carry : &m->grads));
+        if (!forward && !w->recompute[v->unit]) {
+            m->carry = m->inputs[v->unit + 1];
+            m->inputs[v->unit + 1] = (nrl_carry){0};
+        }
     }
     double before = ctx_flops(w->ctx);
     NRL_TRY(compute(w, v, totals));
@@ -229,7 +233,12 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(stage_send(s, w->ctx, w->step, v, strategy_rows(w->strategy, m->batch->n_tokens),
                        forward ? &m->carry : &m->grads));
-    if (forward && w->recompute[v->unit]) carry_release(w->ctx, &m->carry); /* it will be recomputed */
+    if (forward && !w->recompute[v->unit] && v->unit >= w->first_trained) {
+        m->inputs[v->unit + 1] = m->carry; /* the backward begins with it */
+        m->carry = (nrl_carry){0};
+    }
+    carry_release(w->ctx, &m->carry);
+    carry_release(w->ctx, &m->grads);
     return NRL_OK;
 }
 
@@ -267,7 +276,7 @@ static nrl_status bring_back(work *w, int64_t i)
     int n = 0;
     for (int64_t k = i; k < w->actions.n && n < 2; k++) {
         const nrl_action *v = &w->actions.list[k];
-        if (v->pass == NRL_PASS_FORWARD) continue;
+        if (v->pass == NRL_PASS_FORWARD || v->pass == NRL_PASS_BACKWARD_WEIGHT) continue;
         n++;
         for (int32_t m = 0; m < w->micro_batches.n; m++) {
             work_micro_batch *of = &w->micro_batches.list[m];
@@ -305,13 +314,20 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
     nrl_status st = NRL_OK;
     w->step = stage_begin(&w->stage, true);
     w->leaving = NULL;
+    /* The column of a micro-batch may go around the ranks like the micro-batch: amid the step, where each rank is at
+     * another one, they would wait for each other. */
+    bool begins = stage_goes_around(&w->stage) && w->extra_column;
+    for (int32_t m = 0; begins && m < all->n_micro_batches; m++) {
+        w->micro_batch = micro_batch_at(&w->micro_batches, m, batches[m], &begins);
+        NRL_TRY_DONE(set_column(w));
+        NRL_TRY_DONE(ctx_set_batch(w->ctx, NULL));
+    }
     for (int64_t i = 0; i < all->n && st == NRL_OK; i++) {
         const nrl_action *v = &all->list[i];
         const bool lacked = retry->lacked;
-        bool begins;
         w->micro_batch = micro_batch_at(&w->micro_batches, v->micro_batch, batches[v->micro_batch], &begins);
         NRL_TRY_DONE(post_ahead(w, i, batches));
-        if (lacked) begins = v->pass == NRL_PASS_FORWARD && v->unit == w->stage.first;
+        if (lacked) begins = v->pass == NRL_PASS_FORWARD && v->unit == w->forward_actions->unit;
         if (begins) NRL_TRY_DONE(tolerate(w, set_column(w)));
         NRL_TRY_DONE(enter(w, all->list, i));
         NRL_TRY_DONE(retry->lacked ? NRL_OK : tolerate(w, bring_back(w, i)));
@@ -354,15 +370,18 @@ static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use us
 nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
 {
     stage_link *s = &w->stage;
-    const nrl_action *first = w->forward_actions, *last = first + (s->end - s->first - 1);
     nrl_carry carry = {0};
     const int64_t rows = strategy_rows(w->strategy, batch->n_tokens);
     uint32_t id = stage_begin(s, false);
     nrl_status st = ctx_set_batch(w->ctx, batch);
-    if (st == NRL_OK && stage_receives(s, first)) st = stage_take(s, w->ctx, id, first, rows, &carry);
-    for (int64_t i = 0; i <= last - first && st == NRL_OK; i++)
-        st = forward_only(w, i, &carry, use, user);
-    if (st == NRL_OK && stage_sends(s, last)) st = stage_send(s, w->ctx, id, last, rows, &carry);
+    for (int64_t i = 0; i < w->forward_actions->n_actions && st == NRL_OK; i++) {
+        const nrl_action *v = &w->forward_actions[i];
+        if (stage_receives(s, v)) st = stage_take(s, w->ctx, id, v, rows, &carry);
+        if (st == NRL_OK) st = forward_only(w, i, &carry, use, user);
+        if (st != NRL_OK || !stage_sends(s, v)) continue;
+        st = stage_send(s, w->ctx, id, v, rows, &carry);
+        carry_release(w->ctx, &carry);
+    }
     carry_release(w->ctx, &carry);
     return st;
 }

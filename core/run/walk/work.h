@@ -28,7 +28,7 @@ struct work {
     work_micro_batch *micro_batch;    /* of the current action */
     tape_saved **leaving;             /* what the last action has begun to copy elsewhere; NULL = nothing */
     uint32_t step;                    /* of stage_begin */
-    nrl_action *forward_actions;      /* [stage.end - stage.first] of a pass without gradients */
+    nrl_action *forward_actions;      /* of a pass without gradients: one a unit of this rank */
     uint64_t random;                  /* key of this step's dropout; 0 = off */
     /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called
      * for empty batches too, on which a sharded reference has its actions. NULL = there is none. `set`: 0 training, 1

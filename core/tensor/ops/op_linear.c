@@ -52,31 +52,53 @@ static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, nr
     return g.overwrite ? nrl_tape_give(ctx, node, i, dx) : NRL_OK;
 }
 
-static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
+/* Gradients of the parameters; x and u as saved by the forward. */
+static nrl_status linear_param_grads(nrl_ctx *ctx, const linear_attributes *at, const nrl_tensor *x,
+                                     const nrl_tensor *u, const nrl_tensor *grad)
 {
-    const linear_attributes *at = nrl_tape_attributes(node);
-    nrl_mat dy = tensor_mat(nrl_tape_grad(node, 0)), dw, db;
+    nrl_mat dy = tensor_mat(grad), dw, db;
     bool overwrite_w, overwrite_b;
-    if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, 0, at->weight, 1));
     if (at->up) {
-        if (nrl_tape_wants(node, 1)) NRL_TRY(linear_input_grad(ctx, node, 1, at->up, at->scale));
         /* dB[M,r] += scale dY[R,M]^T U[R,r] */
-        nrl_gemm_args g = {.size = sizeof g,
-                           .transpose_a = true,
-                           .a = dy,
-                           .b = tensor_mat(nrl_tape_saved(node, 1)),
-                           .alpha = at->scale};
+        nrl_gemm_args g = {.size = sizeof g, .transpose_a = true, .a = dy, .b = tensor_mat(u), .alpha = at->scale};
         NRL_TRY(param_grad(at->up, &g.c, &g.overwrite));
         if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
     }
     NRL_TRY(param_grad(at->weight, &dw, &overwrite_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
-    if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(nrl_tape_saved(node, 0)), false, dw, overwrite_w));
+    if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(x), false, dw, overwrite_w));
     NRL_TRY(param_grad(at->bias, &db, &overwrite_b));
     if (!db.data) return NRL_OK;
     nrl_reduce_args r = {
         .size = sizeof r, .op = NRL_REDUCTION_SUM, .axis = NRL_AXIS_ROWS, .overwrite = overwrite_b, .x = dy, .y = db};
     return backend_reduce(ctx, &r);
+}
+
+static nrl_status linear_deferred(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    return linear_param_grads(ctx, nrl_tape_attributes(node), nrl_tape_saved(node, 0), nrl_tape_saved(node, 1),
+                              nrl_tape_saved(node, 2));
+}
+
+static bool is_trained(const nrl_param *p)
+{
+    return p && p->trained;
+}
+
+static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    const linear_attributes *at = nrl_tape_attributes(node);
+    nrl_tensor *x = nrl_tape_saved(node, 0), *u = nrl_tape_saved(node, 1), *dy = nrl_tape_grad(node, 0);
+    if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, 0, at->weight, 1));
+    if (at->up && nrl_tape_wants(node, 1)) NRL_TRY(linear_input_grad(ctx, node, 1, at->up, at->scale));
+    if (!ctx->deferred) return linear_param_grads(ctx, at, x, u, dy);
+    nrl_tape_record r = {.name = "linear, gradients of parameters",
+                         .saved = {x, u, dy},
+                         .attributes = at,
+                         .attributes_size = sizeof *at,
+                         .backward = linear_deferred};
+    if (is_trained(at->weight) || is_trained(at->bias) || is_trained(at->up)) tape_defer(ctx, &r);
+    return NRL_OK;
 }
 
 /* y = x W^T + b + scale u up^T; u and up may be NULL. Without `adds`, b is not added here but later; its gradient is

@@ -30,10 +30,8 @@ static bool any_has_grad(nrl_tensor *const *list)
     return false;
 }
 
-nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
+static nrl_tape_node *make_node(nrl_ctx *ctx, tape *t, const nrl_tape_record *r)
 {
-    if (!tape_records(ctx) || (!trained && !any_has_grad(r->inputs))) return NRL_OK;
-    tape *t = ctx->tapes[ctx->n_tapes - 1];
     nrl_tape_node *n = ctx->spare_nodes;
     if (n)
         ctx->spare_nodes = n->older;
@@ -63,9 +61,27 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
             tensor_retain(saved);
         }
     }
+    return n;
+}
+
+nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
+{
+    if (!tape_records(ctx) || (!trained && !any_has_grad(r->inputs))) return NRL_OK;
+    tape *t = ctx->tapes[ctx->n_tapes - 1];
+    nrl_tape_node *n = make_node(ctx, t, r);
     n->older = t->newest;
     t->newest = n;
     return NRL_OK;
+}
+
+/* At the end of the list, so that the walk runs nodes in the order in which they were deferred. */
+void tape_defer(nrl_ctx *ctx, const nrl_tape_record *r)
+{
+    nrl_tape_node **end = &ctx->deferred->newest;
+    while (*end)
+        end = &(*end)->older;
+    *end = make_node(ctx, ctx->deferred, r);
+    (*end)->older = NULL;
 }
 
 void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake recompute)
@@ -196,11 +212,15 @@ bool tape_grad_is_unshared(nrl_tape_node *node, int i)
 
 /* ---- the walk ---- */
 
-static bool any_grad(const nrl_tape_node *n)
+/* Whether the node has anything to do: a gradient, or no outputs, because it was deferred. */
+static bool has_work(const nrl_tape_node *n)
 {
-    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
+    bool outputs = false;
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
+        outputs = outputs || n->outputs[i];
         if (n->outputs[i] && n->outputs[i]->grad) return true;
-    return false;
+    }
+    return !outputs;
 }
 
 /* Releases what a node saved and the gradients of its outputs, after its backward. */
@@ -246,7 +266,7 @@ static nrl_status walk(nrl_ctx *ctx, tape *t)
 {
     for (nrl_tape_node *n = t->newest; n; n = n->older) {
         nrl_status st = NRL_OK;
-        if (any_grad(n)) {
+        if (has_work(n)) {
             ctx_scope_begin(ctx);
             st = make_saved(ctx, n);
             if (!st) st = n->backward(ctx, n);

@@ -15,6 +15,10 @@ bool tape_records(const nrl_ctx *ctx);
  * of its parameters does. */
 nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *record, bool trained);
 
+/* While ctx->deferred is set (ctx_defer), a backward function passes on what computes gradients of parameters only:
+ * `saved` and a backward, no inputs and no outputs. */
+void tape_defer(nrl_ctx *ctx, const nrl_tape_record *record);
+
 /* Declares that the operation just pushed can cheaply recompute output 0 from what it saved. Later nodes of the tape
  * then do not keep that output; the backward recomputes it when the first node needs it. `recompute` writes to
  * `output`, which is already allocated. */

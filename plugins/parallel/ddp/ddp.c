@@ -184,7 +184,7 @@ static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions,
 {
     ddp *d = self;
     const nrl_action *v = nrl_action_at(actions, i);
-    if (!d->buckets_used || v->pass != NRL_PASS_BACKWARD) return NRL_OK;
+    if (!d->buckets_used || v->pass < NRL_PASS_BACKWARD) return NRL_OK;
     d->shard = v->shard;
     if (v->shard < d->n_shards - 1) return i + 1 == v->n_actions ? next_shard(d, ctx) : NRL_OK;
     return ddp_final(d, ctx, v->final, v->n_final);

@@ -143,14 +143,14 @@ static nrl_status fsdp_create(const void *options, nrl_mesh *mesh, void **self)
 static bool adds_gradients(const nrl_action *actions, int64_t i)
 {
     const nrl_action *v = nrl_action_at(actions, i), *next = i + 1 < v->n_actions ? nrl_action_at(actions, i + 1) : v;
-    return v->pass == NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
+    return v->pass >= NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
 }
 
 static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     fsdp *s = self;
     if (s->idle) return NRL_OK;
-    NRL_TRY(fsdp_gather_for(s, ctx, actions, i));
+    if (nrl_action_at(actions, i)->pass != NRL_PASS_BACKWARD_WEIGHT) NRL_TRY(fsdp_gather_for(s, ctx, actions, i));
     return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, nrl_action_at(actions, i)) : NRL_OK;
 }
 
@@ -158,7 +158,7 @@ static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_action *actions
 static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     fsdp *s = self;
-    if (s->idle || nrl_action_at(actions, i)->pass != NRL_PASS_BACKWARD) return NRL_OK;
+    if (s->idle || nrl_action_at(actions, i)->pass < NRL_PASS_BACKWARD) return NRL_OK;
     return fsdp_reduce_leave(s, ctx, nrl_action_at(actions, i));
 }
 

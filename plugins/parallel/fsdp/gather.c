@@ -75,7 +75,7 @@ static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, i
     s->serial++;
     for (int64_t k = i; k < nrl_action_at(actions, i)->n_actions || k == i; k++) {
         const nrl_action *v = nrl_action_at(actions, k);
-        if (v->instance != nrl_action_at(actions, i)->instance) continue;
+        if (v->instance != nrl_action_at(actions, i)->instance || v->pass == NRL_PASS_BACKWARD_WEIGHT) continue;
         if (s->run_of[v->unit] != run && ++runs > s->options.prefetch) break;
         run = s->run_of[v->unit];
         for (int32_t u = 0; u < s->uses[v->unit].n; u++)

@@ -44,16 +44,19 @@ static void number_runs(fsdp *s)
 {
     int64_t gathered = 0;
     int32_t in_run = 0;
+    bool apart = false; /* from this rank's unit before */
     s->n_runs = 0;
     for (int32_t u = 0; u < s->plan.n_units; u++) {
         bool full = s->merge.every ? in_run >= s->merge.every : gathered >= s->merge.min_params;
         if (!s->plan.units[u].n_uses) { /* another stage runs this unit */
             s->run_of[u] = s->n_runs > 0 ? s->n_runs - 1 : 0;
+            apart = true;
             continue;
         }
-        if (!s->n_runs || full) {
+        if (!s->n_runs || full || apart) {
             s->n_runs++;
             gathered = in_run = 0;
+            apart = false;
         }
         s->run_of[u] = s->n_runs - 1;
         gathered += unit_numel(&s->plan.units[u]);

@@ -10,11 +10,21 @@
 
 static const nrl_option pipeline_rows[] = {
     NRL_OPT_ENUM(
-        pipeline_options, schedule, "1f1b", "1f1b|gpipe",
-        "1f1b: a stage holds at most as many micro-batches as there are stages; gpipe: it holds all of a step"),
+        pipeline_options, schedule, "1f1b", "1f1b|gpipe|interleaved|zero_bubble",
+        "1f1b: a stage holds at most as many micro-batches as there are stages; gpipe: it holds all of a step; "
+        "interleaved: 1f1b with several stages on each rank, which wait less and send more; zero_bubble: 1f1b with "
+        "gradients of weights computed when a rank would wait (ZB-H1)"),
+    NRL_OPT_INT(pipeline_options, stages_per_rank, "0", 0, PIPELINE_MOST_CHUNKS,
+                "number of stages on each rank, for interleaved and zero_bubble; 0: 2 with interleaved, else 1"),
     NRL_OPT_NODE(pipeline_options, split, "",
                  "number of units of each stage, such as [3, 3]; unset: stages of about equal cost"),
+    NRL_OPT_ENUM(pipeline_options, balance, "flops", "flops|units",
+                 "cost of a unit, where split is unset; flops: its matrix products; units: all cost the same"),
+    NRL_OPT_NODE(pipeline_options, costs, "",
+                 "costs of the units, such as [0.2, 1, 1, 1.4], in the place of balance: measured times in any unit"),
 };
+
+static const char *const schedule_names[] = {"1f1b", "gpipe", "interleaved", "zero_bubble"};
 
 static const nrl_mesh_axis pipeline_axis = {
     .size = sizeof(nrl_mesh_axis),
@@ -26,10 +36,25 @@ static const nrl_mesh_axis pipeline_axis = {
 static void pipeline_destroy(void *self)
 {
     pipeline *p = self;
-    free(p->stages);
+    free(p->first);
+    free(p->ranks);
+    free(p->costs);
     free(p->owner_stages);
     free(p->shared);
     free(p);
+}
+
+static nrl_status pipeline_check(const void *options)
+{
+    const pipeline_options *o = options;
+    if (o->stages_per_rank > 1 && (o->schedule == PIPELINE_1F1B || o->schedule == PIPELINE_GPIPE))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "stages_per_rank: schedule %s has one stage on each rank; expected interleaved or zero_bubble",
+                        schedule_names[o->schedule]);
+    if (o->stages_per_rank == 1 && o->schedule == PIPELINE_INTERLEAVED)
+        return nrl_fail(NRL_ERR_CONFIG, "stages_per_rank: interleaved with one stage on each rank is 1f1b; expected 2 "
+                                        "or more");
+    return NRL_OK;
 }
 
 static nrl_status pipeline_create(const void *options, nrl_mesh *mesh, void **self)
@@ -53,7 +78,7 @@ static bool uses(const nrl_unit_uses *unit, const nrl_param *q)
     return false;
 }
 
-/* A stage holds what its units use; the first stage also holds what no unit uses. */
+/* A rank holds what its units use; the first rank also holds what no unit uses. */
 static void write_layouts(pipeline *p)
 {
     for (int32_t i = 0; i < p->plan.n_params; i++) {
@@ -61,7 +86,7 @@ static void write_layouts(pipeline *p)
         bool *owner_stages = p->owner_stages + (size_t)i * (size_t)p->n, any = false;
         for (int32_t u = 0; u < p->plan.n_units; u++) {
             if (!uses(&p->plan.units[u], q)) continue;
-            any = owner_stages[p->stages[u]] = true;
+            any = owner_stages[p->ranks[u]] = true;
         }
         if (!any) owner_stages[0] = true;
         for (int k = 0; k < nrl_param_n_parts(q); k++)
@@ -69,29 +94,26 @@ static void write_layouts(pipeline *p)
     }
 }
 
-static void find_units(pipeline *p)
-{
-    p->first = p->plan.n_units;
-    for (int32_t u = 0; u < p->plan.n_units; u++) {
-        if (p->stages[u] != p->index) continue;
-        if (u < p->first) p->first = u;
-        p->end = u + 1;
-    }
-}
-
-/* "1f1b over 2 stages: units 3 + 3; ..." */
+/* "interleaved over 4 stages, 2 on each rank, of 2 + 1 + 1 + 2 units" */
 static void describe(pipeline *p)
 {
-    static const char *const names[] = {"1f1b", "gpipe"};
+    const int32_t n_stages = p->n * p->shape.n_chunks;
     size_t room = sizeof p->text;
-    int at = snprintf(p->text, room, "%s over %d stages of", names[p->options.schedule], p->n);
-    for (int32_t s = 0; s < p->n && (size_t)at < room; s++) {
-        int32_t units = 0;
-        for (int32_t u = 0; u < p->plan.n_units; u++)
-            units += p->stages[u] == s;
-        at += snprintf(p->text + at, room - (size_t)at, "%s%d", s ? " + " : " ", units);
-    }
+    int at = snprintf(p->text, room, "%s over %d stages", schedule_names[p->shape.schedule], n_stages);
+    if (p->shape.n_chunks > 1) at += snprintf(p->text + at, room - (size_t)at, ", %d on each rank,", p->shape.n_chunks);
+    at += snprintf(p->text + at, room - (size_t)at, " of");
+    for (int32_t s = 0; s < n_stages && (size_t)at < room; s++)
+        at += snprintf(p->text + at, room - (size_t)at, "%s%d", s ? " + " : " ", p->first[s + 1] - p->first[s]);
     if ((size_t)at < room) snprintf(p->text + at, room - (size_t)at, " units");
+}
+
+/* A model without gradients passes once through the ranks, so that the micro-batches of its passes follow each other
+ * without a wait. */
+static pipeline_shape shape_of(const pipeline *p)
+{
+    const pipeline_options *o = &p->options;
+    int64_t n_chunks = o->stages_per_rank ? o->stages_per_rank : o->schedule == PIPELINE_INTERLEAVED ? 2 : 1;
+    return (pipeline_shape){o->schedule, p->n, p->plan.instance ? 1 : (int32_t)n_chunks};
 }
 
 static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
@@ -99,15 +121,21 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
     pipeline *p = self;
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     p->plan = *plan;
-    p->stages = calloc((size_t)plan->n_units + 1, sizeof *p->stages);
+    p->shape = shape_of(p);
+    p->first = calloc((size_t)p->n * (size_t)p->shape.n_chunks + 1, sizeof *p->first);
+    p->ranks = calloc((size_t)plan->n_units + 1, sizeof *p->ranks);
+    p->costs = calloc((size_t)plan->n_units + 1, sizeof *p->costs);
     p->owner_stages = calloc((size_t)plan->n_params * (size_t)p->n + 1, sizeof *p->owner_stages);
-    if (!p->stages || !p->owner_stages) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
+    if (!p->first || !p->ranks || !p->costs || !p->owner_stages)
+        return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
     NRL_TRY(pipeline_split(p));
-    find_units(p);
+    for (int32_t stage = 0; stage < p->n * p->shape.n_chunks; stage++)
+        for (int32_t u = p->first[stage]; u < p->first[stage + 1]; u++)
+            p->ranks[u] = stage % p->n;
     write_layouts(p);
     NRL_TRY(pipeline_find_shared(p));
     describe(p);
-    plan->stages = p->stages;
+    plan->stages = p->ranks;
     plan->buffer_bytes = p->chunk * (int64_t)nrl_dtype_size(plan->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32);
     plan->text = p->text;
     return NRL_OK;
@@ -117,6 +145,7 @@ static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, pipeline_options, pipeline_rows, "pipeline", "0.1",
                "pipeline parallel: units divided over stages; micro-batches pass through them one after the other"),
     .plugin.priority = 100,
+    .plugin.check = pipeline_check,
     .axis = &pipeline_axis,
     .create = pipeline_create,
     .destroy = pipeline_destroy,
@@ -125,5 +154,6 @@ static const nrl_parallel table = {
     .unbind = pipeline_unbind,
     .finish = pipeline_finish,
     .schedule = pipeline_schedule,
+    .bubble = pipeline_bubble,
 };
 NRL_EXPORT(table)

@@ -3,57 +3,72 @@
  *
  *   pipeline.c  options, the table, the plan: what each stage holds
  *   split.c     assigns units to stages
- *   order.c     order of a stage's actions
+ *   order.c     order of a rank's actions
+ *   bubble.c    how long ranks wait for each other
  *   shared.c    gradients of parameters that several stages hold
  *
- * Legend: P stages, M micro-batches, U units.
+ * Legend: P ranks, V stages of each, M micro-batches, U units.
  */
 #ifndef PIPELINE_H
 #define PIPELINE_H
 #include <nrl/nrl.h>
 
-enum { PIPELINE_1F1B = 0, PIPELINE_GPIPE };
+enum { PIPELINE_1F1B = 0, PIPELINE_GPIPE, PIPELINE_INTERLEAVED, PIPELINE_ZERO_BUBBLE };
+enum { PIPELINE_BY_FLOPS = 0, PIPELINE_BY_UNITS, PIPELINE_MOST_CHUNKS = 64 };
+
+typedef struct {
+    int64_t schedule, stages_per_rank, balance;
+    const nrl_node *split, *costs;
+} pipeline_options;
 
 typedef struct {
     int64_t schedule;
-    const nrl_node *split;
-} pipeline_options;
+    int32_t n_ranks, n_chunks; /* P, V: stage k is chunk k / P of rank k mod P */
+} pipeline_shape;
 
-/* A parameter that this stage and at least one other hold. */
+/* A parameter that this rank and at least one other hold. */
 typedef struct {
     nrl_param *param;
-    int32_t owner; /* the lowest of the stages: it sums */
+    int32_t owner; /* the lowest of the ranks: it sums */
 } pipeline_shared;
 
 typedef struct {
     pipeline_options options;
     nrl_comm *comm;
-    int32_t index, n; /* this stage of P */
+    pipeline_shape shape;
+    int32_t index, n; /* this rank of P */
     nrl_parallel_plan plan;
-    int32_t *stages;    /* [U] */
-    int32_t first, end; /* this stage's units */
+    int32_t *first;     /* [P V + 1] first unit of each stage; U at the end */
+    int32_t *ranks;     /* [U] */
+    double *costs;      /* [U] of a micro-batch, relative to each other */
     bool *owner_stages; /* [n_params][P] */
     pipeline_shared *shared;
     int32_t n_shared;
     int64_t chunk;        /* number of elements of `incoming` */
-    nrl_tensor *incoming; /* receives another stage's GRAD_SHARD; NULL: this stage sums nothing */
+    nrl_tensor *incoming; /* receives another rank's GRAD_SHARD; NULL: this rank sums nothing */
     char text[240];
 } pipeline;
 
 /* ---- split.c ---- */
-/* Splits consecutive units, at least one per stage, so that the most expensive stage costs as little as possible. */
-void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, int32_t *stages);
-/* By `split: [units of each stage]`, or by the cost of the model's operations. */
+/* Splits consecutive units, at least one per stage, so that the most expensive stage costs as little as possible.
+ * first [n_stages + 1]: first unit of each stage; n_units at the end. */
+void pipeline_balance(const double *costs, int32_t n_units, int32_t n_stages, int32_t *first);
+/* By `split: [units of each stage]`, or by cost. */
 nrl_status pipeline_split(pipeline *p);
 
 /* ---- order.c ---- */
 typedef struct {
-    bool backward;
-    int32_t micro_batch;
+    uint32_t pass; /* nrl_pass */
+    int32_t chunk, micro_batch;
 } pipeline_turn;
-/* turns [2 M]: the actions of stage `index` of P, in order. */
-void pipeline_order(int64_t schedule, int32_t n_stages, int32_t index, int32_t n_micro_batches, pipeline_turn *turns);
+/* turns, room for 3 M V: those of a rank, in order. Returns their number. */
+int64_t pipeline_order(const pipeline_shape *shape, int32_t rank, int32_t n_micro_batches, pipeline_turn *turns);
 nrl_status pipeline_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
+
+/* ---- bubble.c ---- */
+/* Time that ranks wait in a step, per time that they compute; costs [P V] of the stages for one micro-batch. */
+double pipeline_wait(const pipeline_shape *shape, const double *costs, int32_t n_micro_batches);
+double pipeline_bubble(void *self, int32_t n_micro_batches);
 
 /* ---- shared.c ---- */
 nrl_status pipeline_find_shared(pipeline *p);

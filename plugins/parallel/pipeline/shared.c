@@ -1,7 +1,7 @@
 /*
- * shared.c - gradients of parameters that several stages hold (such as an embedding that is also the
- * head). After the sums over the other axes, the lowest of the stages adds up the others' GRAD_SHARD
- * in stage order and sends the sum back, so that all have the same bits and the same weights after the
+ * shared.c - gradients of parameters that several ranks hold (such as an embedding that is also the
+ * head). After the sums over the other axes, the lowest of the ranks adds up the others' GRAD_SHARD
+ * in their order and sends the sum back, so that all have the same bits and the same weights after the
  * same update.
  */
 #include "pipeline.h"
@@ -73,7 +73,7 @@ static nrl_status move(const pipeline *p, nrl_ctx *ctx, int32_t peer, nrl_tensor
     return nrl_work_wait(&work, ctx);
 }
 
-/* The owner adds in stage order and sends the sum to all. */
+/* The owner adds in the order of ranks and sends the sum to all. */
 static nrl_status add_others(const pipeline *p, nrl_ctx *ctx, int32_t param, nrl_tensor *part)
 {
     nrl_tensor *incoming;

@@ -139,7 +139,7 @@ static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_action *action
 {
     copies *c = self;
     const nrl_action *a = nrl_action_at(actions, i);
-    if (a->pass != NRL_PASS_BACKWARD || a->unit) return NRL_OK;
+    if (a->pass < NRL_PASS_BACKWARD || a->unit) return NRL_OK;
     for (int32_t k = 0; k < c->plan.n_params; k++) {
         nrl_param *p = c->plan.params[k];
         nrl_tensor *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
@@ -147,6 +147,16 @@ static nrl_status early_leave(void *self, nrl_ctx *ctx, const nrl_action *action
         nrl_param_set_grad_is_empty(p, false);
     }
     return sum(c, ctx, NRL_REDUCE_OP_SUM, true);
+}
+
+/* After the last BACKWARD, where some gradients of weights are still to come. */
+static nrl_status hurried_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    const nrl_action *a = nrl_action_at(actions, i);
+    if (a->pass != NRL_PASS_BACKWARD) return NRL_OK;
+    for (int64_t k = i + 1; k < a->n_actions; k++)
+        if (nrl_action_at(actions, k)->pass == NRL_PASS_BACKWARD) return NRL_OK;
+    return early_leave(self, ctx, actions, i);
 }
 
 /* Says that there is a gradient where none came. */
@@ -522,6 +532,31 @@ static nrl_status forgetful_schedule(void *self, int32_t n_micro_batches, nrl_ac
     return plain_schedule(self, n_micro_batches > 1 ? n_micro_batches - 1 : n_micro_batches, actions, n);
 }
 
+/* Gradients of weights before the backward that they are left over from. */
+static nrl_status hasty_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n)
+{
+    for (int32_t m = 0; m < n_micro_batches; m++) {
+        pass(self, NRL_PASS_FORWARD, m, actions, n);
+        if (m) pass(self, NRL_PASS_BACKWARD_WEIGHT, m, actions, n);
+        pass(self, NRL_PASS_BACKWARD, m, actions, n);
+    }
+    return NRL_OK;
+}
+
+/* The first stage takes micro-batches back in another order than the second gives them. */
+static nrl_status crossing_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n)
+{
+    const staged *s = self;
+    const int32_t world = nrl_mesh_size(s->mesh, "pipeline");
+    if (n_micro_batches < 2 || world < 2 || nrl_mesh_coord(s->mesh, "pipeline") == world - 1)
+        return plain_schedule(self, n_micro_batches, actions, n);
+    for (int32_t m = 0; m < n_micro_batches; m++)
+        pass(s, NRL_PASS_FORWARD, m, actions, n);
+    for (int32_t m = n_micro_batches; m-- > 0;)
+        pass(s, NRL_PASS_BACKWARD, m, actions, n);
+    return NRL_OK;
+}
+
 /* The first stage wants a micro-batch back that the second takes after another one. */
 static nrl_status waiting_schedule(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n)
 {
@@ -575,6 +610,8 @@ static const nrl_parallel wrong[] = {
           .finish = local_finish, .updated = right_updated, .average = lasting_average),
     WRONG(early, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .leave = early_leave,
           .updated = right_updated),
+    WRONG(hurried, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .leave = hurried_leave,
+          .updated = right_updated),
     WRONG(stale, "gradients are the sum over ranks", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
           .unbind = right_unbind, .leave = stale_leave, .finish = right_finish, .updated = right_updated),
     WRONG(filling, "a parameter that nothing reached has gradient zero", .axis = &batch_axis, .plan = whole_plan,
@@ -613,6 +650,10 @@ static const nrl_parallel wrong[] = {
     STAGED(backwards, "stages are consecutive units, at least one", .plan = backwards_plan, .schedule = plain_schedule),
     STAGED(forgetful, "a micro-batch goes forward through a stage, then backward", .plan = staged_plan,
            .schedule = forgetful_schedule),
+    STAGED(premature, "a micro-batch goes forward through a stage, then backward", .plan = staged_plan,
+           .schedule = hasty_schedule),
+    STAGED(crossing, "a rank sends in the order in which the other uses it", .plan = staged_plan,
+           .schedule = crossing_schedule),
     STAGED(waiting, "stages do not deadlock", .plan = staged_plan, .schedule = waiting_schedule),
     WRONG(axisless, "a strategy names its axis", .plan = whole_plan, .updated = right_updated),
     WRONG(undivided, "an axis divides depth, width or batch", .axis = &divides_nothing, .plan = whole_plan,

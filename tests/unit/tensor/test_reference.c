@@ -68,7 +68,7 @@ static void results_and_gradients_are_those_of_pytorch(void **state)
         if (!expected) continue; /* random or trivial */
         gradient_run g;
         nrl_status st = gradient_open(&g, ctx, c);
-        if (!st) st = gradient_backward(&g);
+        if (!st) st = gradient_backward(&g, false);
         if (st) fail_msg("%s: %s", c->name, nrl_error_text());
         compare(c->name, "output", nrl_node_find(expected, "output"), g.output, g.n_output, &worst);
         for (int k = 0; k < c->n_inputs + c->n_params; k++) {
