@@ -133,8 +133,10 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
                 "number of best checkpoints to keep in addition, by metric; a new best one is saved right after its "
                 "evaluation"),
-    NRL_OPT_STR(config_checkpoint, metric, "eval_loss",
-                "the value of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of a plugin"),
+    NRL_OPT_STR(
+        config_checkpoint, metric, "auto",
+        "the value of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of a plugin; auto: "
+        "that of the algorithm, which is eval_loss unless its plugin declares another one"),
     NRL_OPT_ENUM(
         config_checkpoint, metric_mode, "auto", "auto|min|max",
         "whether a smaller or a larger metric is better; auto: as the plugin declares it, and min for eval_loss"),

@@ -184,7 +184,8 @@ class nrl_algorithm(Structure):
                 ("tokenwise", c_bool), ("example_kind", c_uint32), ("create", c_void_p), ("destroy", c_void_p),
                 ("weight", c_void_p), ("loss", c_void_p), ("step_end", c_void_p), ("state", c_void_p),
                 ("instance_needs", c_void_p), ("initial_loss", c_void_p), ("group", c_void_p), ("detaches", c_void_p),
-                ("model", c_void_p), ("bind", c_void_p), ("rollout", c_void_p), ("rollout_columns", POINTER(c_char_p))]
+                ("model", c_void_p), ("bind", c_void_p), ("rollout", c_void_p), ("rollout_columns", POINTER(c_char_p)),
+                ("best", POINTER(nrl_metric))]
 
 
 class nrl_tape_record(Structure):

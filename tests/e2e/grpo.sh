@@ -76,11 +76,20 @@ done
 
 # It learns: the reward is the share of even tokens, half of which are even at first.
 run 0 run c1.yaml out=long "loggers=[console, jsonl]" train.steps=60 algorithm.group_size=8 data.eval=$data/objectives/rows.jsonl eval.every=30 \
-    checkpoint.metric=eval_reward checkpoint.export=best checkpoint.every=30 train.global_batch=4
+    checkpoint.export=best checkpoint.every=30 train.global_batch=4
 reward=$(values long reward | tail -n 1)
 awk -v r="$reward" 'BEGIN { exit !(r > 0.8) }' || is "the reward of step 60" "$reward" "more than 0.8"
 has out "(the best, eval_reward 0."
 grep -q '"eval_reward"' long/metrics.jsonl || is "eval_reward" none some
+# That is the metric of grpo: it is written to the config, may be replaced, and is that of the first of several sets.
+is "the metric of checkpoints" "$(sed -n 's/^ *metric: //p' long/config.yaml)" eval_reward
+two="data.eval={one: $data/objectives/rows.jsonl, two: $data/objectives/rows.jsonl}"
+chosen() {
+    run 0 run c1.yaml out=sets overwrite=true train.steps=1 checkpoint.every=0 "$two" "$@"
+    sed -n 's/^ *metric: //p' sets/config.yaml
+}
+is "the metric of two sets" "$(chosen)" eval_one_reward
+is "the metric that was asked for" "$(chosen checkpoint.metric=eval_loss)" eval_loss
 
 # ---- mistakes ----
 sed 's/^train: {/out: bad\ntrain: {/' c1.yaml >bad.yaml

@@ -96,6 +96,9 @@ typedef struct {
     /* Columns [P] that `rollout` sets for the loss, NULL-ended ("weights": those of the targets), beside
      * "sampled_logps" [P], the log-probs with which the targets were sampled; see nrl_rollout_replace. NULL = none. */
     const char *const *rollout_columns;
+    /* The row of `metrics` by which evaluations are compared with checkpoint.metric: auto, for a loss that does not
+     * tell how good the model is; it declares `better`. NULL: the loss. */
+    const nrl_metric *best;
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index` of the table. NRL_ERR_PLUGIN elsewhere. [step]

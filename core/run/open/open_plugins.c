@@ -162,6 +162,19 @@ static void name_default(session *se, uint32_t kind, const char *section, config
     c->name = NULL;
 }
 
+/* checkpoint.metric: auto, by whose name the run is saved, too. */
+static void name_metric(session *se)
+{
+    config_checkpoint *c = &se->config.checkpoint;
+    const config_data *data = &se->config.data;
+    const nrl_metric *best = se->algorithm && data->eval ? se->algorithm->best : NULL;
+    const char *set = data->n_evals ? data->evals[0].name : ""; /* of several sets the first one */
+    if (strcmp(c->metric, "auto")) return;
+    c->metric = best ? arena_printf(&se->memory, "eval_%s%s%s", set, *set ? "_" : "", best->name) : "eval_loss";
+    node_set(&se->memory, (nrl_node *)nrl_node_find(se->config.resolved, "checkpoint"), "metric",
+             node_string(&se->memory, c->metric, strlen(c->metric)));
+}
+
 static void name_loggers(session *se)
 {
     config_run *c = &se->config;
@@ -541,6 +554,7 @@ nrl_status session_open_plugins(session *se)
     name_loggers(se);
     fill_adapter(se);
     fill_algorithm(se);
+    name_metric(se);
     option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
     se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
                                    &se->optimizer_plugin_options);

@@ -242,5 +242,6 @@ static const nrl_algorithm grpo = {
     .instance_needs = grpo_instance_needs,
     .rollout = grpo_rollout,
     .rollout_columns = grpo_columns,
+    .best = &grpo_metrics[METRIC_REWARD],
 };
 NRL_EXPORT(grpo)

@@ -125,6 +125,7 @@ c_struct!(nrl_algorithm {
     model: Option<unsafe extern "C" fn(*mut c_void, *const c_void, *const c_void, *mut c_void) -> nrl_status>,
     bind: Option<unsafe extern "C" fn(*mut c_void, *const *mut c_void)>,
     rollout: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> nrl_status>, rollout_columns: *const *const c_char,
+    best: *const nrl_metric,
 });
 
 /// Tables hold pointers to constants.
