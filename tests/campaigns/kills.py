@@ -52,6 +52,8 @@ VARIANTS = {
     "tensor 2": ("sft", 2, ["parallel={tensor: 2}"]),
     "fsdp and tensor 4": ("sft", 4, ["parallel={data: fsdp, tensor: 2}"]),
     "pipeline 2": ("sft", 2, ["parallel={pipeline: 2}"]),
+    "interleaved 2": ("sft", 2, ["parallel={pipeline: {size: 2, schedule: interleaved}}"]),
+    "fsdp and zero bubble 4": ("sft", 4, ["parallel={data: fsdp, pipeline: {size: 2, schedule: zero_bubble}}"]),
     "ddp and pipeline 4": ("sft", 4, ["parallel={data: ddp, pipeline: 2}"]),
     "lora fsdp 2": ("sft", 2, ["lora.rank=4", "parallel=fsdp"]),
     "dpo ddp 2": ("dpo", 2, ["parallel=ddp"]),

@@ -42,7 +42,17 @@ continued alone e 4 parallel.pipeline=4
 continued e f 4 "$sharded"
 continued stages g 4 "$stages"
 is "loss of as many stages" "$(loss g)" "$(loss stages)"
-for name in stages sharded d; do
+
+# another schedule, and stages that go around the ranks twice
+zero='parallel={data: ddp, pipeline: {size: 2, schedule: zero_bubble}}'
+around='parallel={data: fsdp, pipeline: {size: 2, schedule: interleaved}}'
+continued stages zero 4 "$zero"
+is "loss with gradients of weights later" "$(loss zero)" "$(loss stages)"
+continued stages around 4 "$around"
+continued around two 2 'parallel={pipeline: {size: 2, schedule: zero_bubble, stages_per_rank: 2}}'
+continued two one 1 parallel=none
+continued one again 2 'parallel={pipeline: {size: 2, schedule: interleaved}}'
+for name in stages sharded d around two again; do
     # weights differ where gradients were summed in another order
     is "files of the model of $name" "$(ls $name/model | tr '\n' ' ')" "$(ls alone/model | tr '\n' ' ')"
     is "size of the model of $name" "$(wc -c <$name/model/model.safetensors)" "$(wc -c <alone/model/model.safetensors)"
@@ -57,15 +67,20 @@ pid_of() {
         basename "${status%/status}"
     done
 }
-for rank in 0 1 2; do
-    "$nrl" launch -n 3 -- run config.yaml out="lost-$rank" train.steps=100000 train.micro_batch_tokens=64 \
-        checkpoint.every=0 parallel.pipeline=3 >out 2>err &
+# lost RANK N PARALLEL: of N ranks, this one is killed
+lost() {
+    "$nrl" launch -n "$2" -- run config.yaml out="lost-$1-$2" train.steps=100000 train.micro_batch_tokens=64 \
+        checkpoint.every=0 "$3" >out 2>err &
     launcher=$!
-    await test -s "lost-$rank/metrics.jsonl"
-    kill -9 "$(pid_of $rank)"
-    finished $launcher 137 "a launcher whose rank $rank was killed"
-    has err "rank $rank"
+    await test -s "lost-$1-$2/metrics.jsonl"
+    kill -9 "$(pid_of "$1")"
+    finished $launcher 137 "a launcher whose rank $1 was killed"
+    has err "rank $1"
+}
+for rank in 0 1 2; do
+    lost $rank 3 parallel.pipeline=3
 done
+lost 1 2 'parallel={pipeline: {size: 2, schedule: zero_bubble, stages_per_rank: 2}}'
 
 # ---- a stage fails: the last one, whose loss is NaN or an error of a script ----
 cat >fails.lua <<'E2'
