@@ -41,6 +41,10 @@ struct nrl_run {
 /* nrl_run_open of a tree; `problems` were found while it was read and are reported with the rest, NULL = none. */
 nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl_environment *env, run **out);
 
+/* Restores what `resume` of the config names; the weights that env.weights names. (start.c) */
+nrl_status run_resume(run *r);
+nrl_status run_take_weights(run *r);
+
 /* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
 void run_tell_plan(run *r);
 

@@ -7,6 +7,7 @@
 #include "config/tree.h"
 #include "run/infer/export.h"
 #include "run/open/session.h"
+#include "run/state/state.h"
 #include "run/step/ranks.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,33 @@ static void open_trainer(run *r)
     trainer_open(&r->trainer, &parts);
 }
 
+static int64_t saved_bytes(const void *user)
+{
+    return state_bytes(&((const run *)user)->session);
+}
+
+static nrl_status save_state(void *user, arena *a, checkpoint_writer *w)
+{
+    run *r = user;
+    return state_add(&r->session, &r->trainer, a, w);
+}
+
+static void open_saver(run *r)
+{
+    const session *se = &r->session;
+    const saver_parts parts = {.trainer = &r->trainer,
+                               .config = &se->config.checkpoint,
+                               .out = se->config.out,
+                               .claims = &se->claims,
+                               .sign_key = se->sign_key,
+                               .timeout_s = se->config.launch.timeout_step,
+                               .awaits_best = se->config.eval.early_stop,
+                               .bytes = saved_bytes,
+                               .add = save_state,
+                               .user = r};
+    saver_open(&r->saver, &parts);
+}
+
 static nrl_status open_schedule(run *r)
 {
     const session *se = &r->session;
@@ -56,7 +84,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(identity_check_files(se));
     NRL_TRY(session_open_metrics(se));
     open_trainer(r);
-    saver_open(&r->saver, se, &r->trainer);
+    open_saver(r);
     r->evaluator = (evaluator){.session = se, .memory = &se->memory};
     metrics_open(&r->evaluator.metrics, &se->metrics, se->shards.n, &se->memory);
     values_open(&r->evaluator.values,
@@ -79,13 +107,13 @@ static nrl_status open_all(run *r)
     NRL_TRY(session_heed_signal(se));
     NRL_TRY(session_open_reference(se));
     if (!se->env.evaluate_only) NRL_TRY(trainer_ready(&r->trainer, se->reference));
-    if (se->env.no_output) return saver_resume_weights(&r->saver);
+    if (se->env.no_output) return run_take_weights(r);
     NRL_TRY(session_heed_signal(se)); /* from here on the folder of the run is written */
     if (session_is_rank0(se)) NRL_TRY(out_claim(se));
     NRL_TRY(mesh_barrier(se->mesh, "out is clear"));
     if (!session_is_rank0(se)) claims_settle(&se->claims, se->config.out, -1);
     if (se->model->adapters) NRL_TRY(adapter_base(se, &base_key)); /* saves and resumes need it */
-    NRL_TRY(saver_resume(&r->saver));
+    NRL_TRY(run_resume(r));
     if (r->trainer.progress.step && se->env.services) NRL_TRY(se->env.services->resumed(r, r->saver.last_save));
     if (se->config.checkpoint.export == CONFIG_EXPORT_BEST)
         NRL_TRY(best_resume(&r->trainer.progress, se->mesh, se->config.out));

@@ -1,10 +1,11 @@
 /*
- * saver.h - when a run is saved, what becomes of a save, and which checkpoint a run goes on from.
+ * saver.h - when a run is saved, and what becomes of a save. A saver needs no open run, only the parts that it is
+ * given.
  */
 #ifndef RUN_SAVER_H
 #define RUN_SAVER_H
 #include "checkpoint/checkpoint.h"
-#include "run/open/session.h"
+#include "base/claims.h"
 #include "run/step/trainer.h"
 
 /* Seconds of saves. */
@@ -18,9 +19,26 @@ typedef struct {
     bool is_unreported;     /* no record has told it yet */
 } save_times;
 
+/* What a saver works with; all of it stays the caller's and outlives the saver. */
 typedef struct {
-    session *session;
-    trainer *trainer;          /* whose state is saved and restored */
+    trainer *trainer; /* open; its steps, notes and best evaluation say when to save */
+    const config_checkpoint *config;
+    const char *out;                 /* the directory of the run */
+    const claims *claims;            /* that say whether it is still the run's; NULL = it is */
+    const sign_secret_key *sign_key; /* rank 0's, where config->sign */
+    double timeout_s;                /* the longest wait for another rank */
+    bool awaits_best;                /* the run ends some evaluations after the best one, which is saved */
+    /* The state: the bytes that this rank will save, and the calls of checkpoint_add_* of one save. */
+    int64_t (*bytes)(const void *user);
+    nrl_status (*add)(void *user, arena *a, checkpoint_writer *w);
+    void *user;
+} saver_parts;
+
+typedef struct {
+    saver_parts parts;
+    trainer *trainer;
+    nrl_mesh *mesh; /* the trainer's */
+    arena memory;
     checkpoint_writer *writer; /* NULL until the first save, or the trial before it */
     int64_t last_saved;        /* step of the newest save, perhaps still being written; -1 = none */
     int64_t last_save_step;    /* of last_save */
@@ -30,11 +48,10 @@ typedef struct {
     bool hook_due; /* the script has not heard of last_save yet */
 } saver;
 
-void saver_open(saver *sv, session *se, trainer *tr);
+void saver_open(saver *sv, const saver_parts *parts);
 void saver_close(saver *sv);
-
-nrl_status saver_resume(saver *sv);         /* by `resume` of the config */
-nrl_status saver_resume_weights(saver *sv); /* what env.weights names */
+/* The trainer has the state of the checkpoint in `dir`. */
+void saver_resumed(saver *sv, const char *dir);
 
 /* Room for a whole save is asked for and given back: a full disk shows before hours of work. */
 nrl_status saver_prepare(saver *sv);
