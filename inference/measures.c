@@ -61,12 +61,14 @@ static double n_samples(const session *se, int64_t step)
     return (double)(n < batch ? n : batch);
 }
 
-/* The norm of all trained weights; a rank counts the elements that no lower rank has too. */
-static nrl_status add_param_norm(run *r, value_list *v)
+/* The norm of all trained weights, and of the update if it was measured; a rank counts the elements that no lower rank
+ * has too. */
+static nrl_status add_norms(run *r, value_list *v)
 {
     trainer *tr = &r->trainer;
     const nrl_mesh *mesh = r->session.mesh;
-    double own, *all = mem_alloc((size_t)nrl_mesh_world(mesh) * sizeof *all), sum = 0;
+    double own[2] = {0, tr->moved}, sum = 0, moved = 0;
+    double(*all)[2] = mem_alloc((size_t)nrl_mesh_world(mesh) * sizeof *all);
     nrl_slice *masters = mem_alloc((size_t)(tr->n_slices + 1) * sizeof *masters);
     for (int64_t i = 0; i < tr->n_slices; i++) {
         masters[i] = tr->slices[i];
@@ -74,11 +76,12 @@ static nrl_status add_param_norm(run *r, value_list *v)
     }
     nrl_tensor *sums;
     nrl_status st = clip_queue(r->session.ctx, masters, tr->n_slices, &sums);
-    if (st == NRL_OK) st = clip_add(r->session.ctx, sums, tr->slice_counts, &own);
-    if (st == NRL_OK) st = mesh_exchange(r->session.mesh, "norm of the weights", &own, sizeof own, all);
+    if (st == NRL_OK) st = clip_add(r->session.ctx, sums, tr->slice_counts, &own[0]);
+    if (st == NRL_OK) st = mesh_exchange(r->session.mesh, "norm of the weights", own, sizeof own, all);
     for (int32_t i = 0; i < nrl_mesh_world(mesh) && st == NRL_OK; i++)
-        sum += all[i];
+        sum += all[i][0], moved += all[i][1];
     if (st == NRL_OK) values_add(v, "param_norm", "1", sqrt(sum));
+    if (st == NRL_OK && !isnan(moved)) values_add(v, "update_norm", "1", sqrt(moved));
     free(masters);
     free(all);
     return st;
@@ -141,7 +144,9 @@ nrl_status measures_add(nrl_run *r, nrl_run_event *e)
         values_add(v, "device_mem_peak_bytes", "bytes", (double)mem.peak_bytes);
     }
     bool is_due = e->step % SELDOM == 0 || e->step == se->total_steps;
-    if (is_due) NRL_TRY(add_param_norm(r, v));
+    if (is_due) NRL_TRY(add_norms(r, v));
+    r->trainer.measures_update = (e->step + 1) % SELDOM == 0 || e->step + 1 == se->total_steps;
+    r->trainer.moved = NAN;
     if (is_due && nrl_mesh_world(se->mesh) > 1) NRL_TRY(add_ranks(r, v, step_s, comm_s));
     nrl_status st = leaks_look(r, e);
     e->n_values = v->n;

@@ -187,8 +187,11 @@ static nrl_status put_together(const gathering *g, const update_unit *x, nrl_ten
 static nrl_status update_own(const gathering *g, const update_unit *x, nrl_tensor *received, nrl_tensor *master)
 {
     nrl_slice whole;
+    nrl_tensor *before = NULL;
     NRL_TRY(put_together(g, x, received, &whole));
+    if (g->u->moved) NRL_TRY(slices_copy(g->ctx, &whole, &before));
     NRL_TRY(g->u->table->update(g->u->self, g->ctx, &whole, 1, g->step));
+    if (g->u->moved) NRL_TRY(slices_moved(g->ctx, &whole, before, g->u->moved));
     return nrl_tensor_copy(g->ctx, whole.master, master);
 }
 

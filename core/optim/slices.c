@@ -4,7 +4,9 @@
  */
 #include "optim/slices.h"
 #include "tensor/ctx.h"
+#include "tensor/device/backend_call.h"
 #include "tensor/split16.h"
+#include <math.h>
 
 static nrl_tensor *first_bound(const nrl_param *p, nrl_slot wanted, nrl_slot otherwise)
 {
@@ -114,6 +116,36 @@ nrl_status slices_perturb(nrl_ctx *ctx, const nrl_optimizer *table, void *self, 
     }
     slices_touch(slices, n);
     return st;
+}
+
+nrl_status slices_copy(nrl_ctx *ctx, const nrl_slice *s, nrl_tensor **before)
+{
+    *before = NULL;
+    nrl_status st = nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &s->n, before);
+    if (st == NRL_ERR_MEMORY) return NRL_OK;
+    if (st == NRL_OK)
+        st = s->low ? split16_join(ctx, s->work, s->low, *before) : nrl_tensor_copy(ctx, s->master, *before);
+    return st;
+}
+
+nrl_status slices_moved(nrl_ctx *ctx, const nrl_slice *s, nrl_tensor *before, double *square_sum)
+{
+    nrl_tensor *now = s->master, *difference, *sum;
+    double value = NAN;
+    const int64_t one = 1;
+    if (before) {
+        if (s->low || nrl_tensor_dtype(now) != NRL_DTYPE_F32) NRL_TRY(slices_copy(ctx, s, &now));
+        if (!now) return NRL_OK;
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, now, before, &difference));
+        NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F64, 1, &one, &sum));
+        NRL_TRY(backend_square_sum(ctx, &(nrl_square_sum_args){.size = sizeof(nrl_square_sum_args),
+                                                               .overwrite = true,
+                                                               .out = nrl_tensor_mat(sum).data,
+                                                               .x = nrl_tensor_mat(difference)}));
+        NRL_TRY(nrl_tensor_fetch(ctx, sum, &value, 1));
+    }
+    *square_sum += value;
+    return NRL_OK;
 }
 
 nrl_status slices_restore(nrl_ctx *ctx, nrl_slice *slices, int64_t n, nrl_tensor **kept)

@@ -29,6 +29,11 @@ nrl_status slices_perturb(nrl_ctx *ctx, const nrl_optimizer *table, void *self, 
                           const nrl_step_params *step, nrl_tensor **kept);
 nrl_status slices_restore(nrl_ctx *ctx, nrl_slice *slices, int64_t n, nrl_tensor **kept);
 
+/* *before: the master of a slice as it is now, in the current scope; NULL without memory for a copy. slices_moved adds
+ * the sum of squares of what an update has changed since, or NaN without a copy. Waits for the device. [step] */
+nrl_status slices_copy(nrl_ctx *ctx, const nrl_slice *slice, nrl_tensor **before);
+nrl_status slices_moved(nrl_ctx *ctx, const nrl_slice *slice, nrl_tensor *before, double *square_sum);
+
 /* Marks the WEIGHT of every parameter of the slices as changed. [step] */
 void slices_touch(nrl_slice *slices, int64_t n);
 

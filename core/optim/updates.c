@@ -343,13 +343,17 @@ void updates_close(update_plan *u)
 
 /* ---- updates ---- */
 
-static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, const nrl_step_params *step)
+static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step)
 {
+    nrl_tensor *before = NULL;
+    const bool is_watched = u->moved && counts;
     ctx_scope_begin(ctx); /* temporaries of one slice at a time */
     ctx_offload_use(ctx, slice->low ? slice->low : slice->master);
     for (int k = 0; k < NRL_MAX_STATES; k++)
         ctx_offload_use(ctx, slice->states[k]);
-    nrl_status st = slices_update(ctx, u->table, u->self, slice, step);
+    nrl_status st = is_watched ? slices_copy(ctx, slice, &before) : NRL_OK;
+    if (st == NRL_OK) st = slices_update(ctx, u->table, u->self, slice, step);
+    if (st == NRL_OK && is_watched) st = slices_moved(ctx, slice, before, u->moved);
     ctx_scope_end(ctx);
     return st;
 }
@@ -358,9 +362,10 @@ nrl_status updates_step(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t
 {
     nrl_status st = NRL_OK;
     for (int64_t i = 0; u->is_plain && i < n_slices && st == NRL_OK; i++)
-        st = update_one(u, ctx, &slices[i], step);
+        st = update_one(u, ctx, &slices[i], !u->counts || u->counts[i], step);
     for (int64_t i = 0; i < u->n_units && st == NRL_OK; i++)
-        if (u->units[i].is_here && !u->units[i].is_gathered) st = update_one(u, ctx, &u->units[i].local, step);
+        if (u->units[i].is_here && !u->units[i].is_gathered)
+            st = update_one(u, ctx, &u->units[i].local, u->units[i].is_saved_here, step);
     for (int32_t r = 0; r < u->n_rounds && st == NRL_OK; r++)
         st = updates_gather_round(u, ctx, r, step);
     if (st != NRL_OK) nrl_add_context("optimizer '%s'", u->table->plugin.name);

@@ -318,7 +318,12 @@ static nrl_status step_update(trainer *tr, const one_step *of, bool look)
     const nrl_algorithm *a = w->algorithm;
     const nrl_step_params params = step_params(tr, of, of->clip.scale);
     ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
-    nrl_status st = updates_step(tr->parts.updates, w->ctx, tr->slices, tr->n_slices, &params);
+    update_plan *u = tr->parts.updates;
+    tr->moved = tr->measures_update ? 0 : NAN;
+    u->moved = tr->measures_update ? &tr->moved : NULL;
+    u->counts = tr->slice_counts;
+    nrl_status st = updates_step(u, w->ctx, tr->slices, tr->n_slices, &params);
+    tr->measures_update = false;
     slices_touch(tr->slices, tr->n_slices);
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     if (st == NRL_OK) st = strategy_updated(w->strategy, w->ctx, params.step);

@@ -88,6 +88,8 @@ typedef struct {
     ranks_result *results;              /* [2, shards]: of the step; of a second pass */
     metric_set metrics, unrecorded;     /* of the step; of a second pass over its batches */
     value_list values;                  /* of the current record */
+    bool measures_update;               /* the next update fills `moved` */
+    double moved;                       /* of this rank: the sum of squares of an update; NaN = not measured */
     double flops;                       /* that this rank computed in the current step */
     char *script_state;                 /* JSON; NULL = none */
     const char *stop_reason;            /* NULL: nobody asked to stop */
