@@ -144,6 +144,9 @@ nrl_status measures_add(nrl_run *r, nrl_run_event *e)
         values_add(v, "device_mem_peak_bytes", "bytes", (double)mem.peak_bytes);
     }
     bool is_due = e->step % SELDOM == 0 || e->step == se->total_steps;
+    const nrl_utilization *use = is_due ? nrl_ctx_backend_extension(se->ctx, "utilization") : NULL;
+    const double share = use ? use->read(use->self) : NAN;
+    if (!isnan(share)) values_add(v, "device_percent", "%", 100 * share);
     if (is_due) NRL_TRY(add_norms(r, v));
     r->trainer.measures_update = (e->step + 1) % SELDOM == 0 || e->step + 1 == se->total_steps;
     r->trainer.moved = NAN;

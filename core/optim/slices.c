@@ -130,18 +130,21 @@ nrl_status slices_copy(nrl_ctx *ctx, const nrl_slice *s, nrl_tensor **before)
 
 nrl_status slices_moved(nrl_ctx *ctx, const nrl_slice *s, nrl_tensor *before, double *square_sum)
 {
-    nrl_tensor *now = s->master, *difference, *sum;
+    nrl_tensor *now = s->master, *sum;
     double value = NAN;
-    const int64_t one = 1;
-    if (before) {
-        if (s->low || nrl_tensor_dtype(now) != NRL_DTYPE_F32) NRL_TRY(slices_copy(ctx, s, &now));
-        if (!now) return NRL_OK;
-        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_SUB, now, before, &difference));
+    const int64_t one = 1, n = s->n;
+    if (before && s->low) NRL_TRY(slices_copy(ctx, s, &now));
+    if (before && now) {
+        const nrl_mat difference = {nrl_tensor_mat(before).data, NRL_DTYPE_F32, 0, 1, n, n};
+        const nrl_mat master = {nrl_tensor_mat(now).data, nrl_tensor_dtype(now), 0, 1, n, n};
         NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F64, 1, &one, &sum));
+        NRL_TRY(backend_copy(
+            ctx, &(nrl_copy_args){
+                     .size = sizeof(nrl_copy_args), .accumulate = true, .x = master, .y = difference, .alpha = -1}));
         NRL_TRY(backend_square_sum(ctx, &(nrl_square_sum_args){.size = sizeof(nrl_square_sum_args),
                                                                .overwrite = true,
                                                                .out = nrl_tensor_mat(sum).data,
-                                                               .x = nrl_tensor_mat(difference)}));
+                                                               .x = difference}));
         NRL_TRY(nrl_tensor_fetch(ctx, sum, &value, 1));
     }
     *square_sum += value;

@@ -32,6 +32,14 @@ FAKE_NVML=power,energy LD_LIBRARY_PATH=$NRL_TEST_BUILD/tests/nvml${LD_LIBRARY_PA
 has out '"joules_per_token": null'
 truth "a machine that hides power" 'not d.device_stats.power_mean_w and d.device_stats.sm_clock_mean_mhz == 1500'
 
+# records: the share of time in which kernels ran
+LD_LIBRARY_PATH=$NRL_TEST_BUILD/tests/nvml${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+    run 0 run run.yaml $small train.steps=2 checkpoint.every=0 out=busy
+is "records with the use of the device" "$(grep -c '"device_percent": 83' busy/metrics.jsonl)" 1
+FAKE_NVML=utilization LD_LIBRARY_PATH=$NRL_TEST_BUILD/tests/nvml${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+    run 0 run run.yaml $small train.steps=2 checkpoint.every=0 out=hidden
+lacks hidden/metrics.jsonl device_percent
+
 FAKE_NVML=init run 0 bench run.yaml $small --steps 1
 has out "launches_a_step"
 lacks out "sm_clock"

@@ -417,6 +417,15 @@ typedef struct {
     void (*copy_free)(void *self, nrl_offload_copy *copy); /* after copy_wait */
 } nrl_offload;
 
+/* The extension "utilization" of a device that measures it. */
+typedef struct {
+    uint32_t size;
+    uint32_t reserved;
+    void *self;
+    /* The share of the device's last sampling period in which it executed anything, 0 to 1; NaN = not known. [step] */
+    double (*read)(void *self);
+} nrl_utilization;
+
 #ifdef __cplusplus
 }
 #endif

@@ -127,6 +127,7 @@ static const nrl_backend cuda_table = {
     .event_destroy = cuda_event_destroy,
     .event_record_timed = cuda_event_record_timed,
     .event_seconds = cuda_event_seconds,
+    .extension = cuda_extension,
     .watch_begin = cuda_watch_begin,
     .watch_end = cuda_watch_end,
     .relax = table_relax,

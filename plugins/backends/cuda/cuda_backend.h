@@ -37,7 +37,10 @@ struct cuda {
     void *stream; /* the stream of operations that name none */
     cuda_pool *pool;
     cuda_staging *staging;
-    cuda_watch *watch;       /* counters and samples, for measurements */
+    cuda_watch *watch; /* counters and samples, for measurements */
+    nvml *nvml;        /* for records; opened at the first question */
+    bool nvml_is_tried;
+    nrl_utilization utilization;
     volatile int32_t *fault; /* pinned, a cuda_fault; kernels write it */
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
@@ -101,6 +104,7 @@ void cuda_event_destroy(void *self, nrl_event *event);
 /* ---- stats.c: what nrl bench asks ---- */
 nrl_status cuda_watch_begin(void *self);
 nrl_status cuda_watch_end(void *self, nrl_value *values, size_t room, size_t *n);
+const void *cuda_extension(void *self, const char *name);
 
 /* ---- the operations ---- Every existing member of nrl_ops, once: a new operation is a file and an entry here. */
 /* clang-format off */

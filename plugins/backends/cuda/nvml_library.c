@@ -15,6 +15,10 @@ typedef int (*call_handle)(const char *bus_id, void **device);
 typedef int (*call_u32)(void *device, unsigned *value);
 typedef int (*call_kind)(void *device, int kind, unsigned *value);
 typedef int (*call_u64)(void *device, unsigned long long *value);
+typedef struct {
+    unsigned gpu, memory; /* per cent of time in which kernels ran; in which memory was read or written */
+} rates;
+typedef int (*call_rates)(void *device, rates *value);
 
 struct nvml {
     void *file, *device;
@@ -22,6 +26,7 @@ struct nvml {
     call_kind clock, clock_limit, temperature; /* any may be NULL: an older library */
     call_u32 power, power_limit;
     call_u64 energy, reasons;
+    call_rates utilization;
 };
 
 static const unsigned long long reason_bits[NVML_REASONS] = {
@@ -38,6 +43,7 @@ static void find_calls(nvml *n)
     FIND(n->temperature, "nvmlDeviceGetTemperature");
     FIND(n->power, "nvmlDeviceGetPowerUsage");
     FIND(n->power_limit, "nvmlDeviceGetEnforcedPowerLimit");
+    FIND(n->utilization, "nvmlDeviceGetUtilizationRates");
     FIND(n->energy, "nvmlDeviceGetTotalEnergyConsumption");
     if (!FIND(n->reasons, "nvmlDeviceGetCurrentClocksEventReasons"))
         FIND(n->reasons, "nvmlDeviceGetCurrentClocksThrottleReasons"); /* the name before driver 535 */
@@ -101,6 +107,12 @@ void nvml_read(const nvml *n, nvml_sample *fill)
                           .temperature_c = ask_kind(n, n->temperature, TEMPERATURE_GPU)};
     for (int i = 0; i < NVML_REASONS; i++)
         fill->reasons[i] = told ? (bits & reason_bits[i]) != 0 : NAN;
+}
+
+double nvml_utilization(const nvml *n)
+{
+    rates r = {0};
+    return n->utilization && n->utilization(n->device, &r) == SUCCESS ? 1e-2 * r.gpu : NAN;
 }
 
 double nvml_energy_j(const nvml *n)

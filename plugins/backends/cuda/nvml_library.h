@@ -31,7 +31,8 @@ typedef struct nvml nvml;
 nvml *nvml_open(const char *file, const char *bus_id); /* NULL: no such library, or it does not know the device */
 void nvml_close(nvml *n);                              /* NULL is allowed */
 void nvml_read(const nvml *n, nvml_sample *fill);
-double nvml_energy_j(const nvml *n); /* since the driver was loaded; NAN */
+double nvml_utilization(const nvml *n); /* 0 to 1, of the last sampling period; NAN */
+double nvml_energy_j(const nvml *n);    /* since the driver was loaded; NAN */
 double nvml_sm_clock_limit_mhz(const nvml *n);
 double nvml_power_limit_w(const nvml *n);
 

@@ -126,5 +126,6 @@ void cuda_close(void *instance)
     if (self->fault) cuda_staging_give(self->staging, (void *)(uintptr_t)self->fault);
     cuda_staging_destroy(self->staging);
     cuda_watch_destroy(self->watch);
+    nvml_close(self->nvml);
     free(self);
 }

@@ -4,6 +4,7 @@
  */
 #include "cuda_backend.h"
 #include <math.h>
+#include <string.h>
 
 typedef struct {
     nrl_value *values;
@@ -80,6 +81,24 @@ nrl_status cuda_watch_begin(void *instance)
     bool named = self->driver->bus_id(self->device, bus_id, sizeof bus_id) == CUDA_DONE;
     cuda_watch_start(self->watch, NVML_FILE, named ? bus_id : NULL);
     return NRL_OK;
+}
+
+static double utilization(void *instance)
+{
+    cuda *self = instance;
+    char bus_id[32];
+    if (!self->nvml_is_tried && self->driver->bus_id(self->device, bus_id, sizeof bus_id) == CUDA_DONE)
+        self->nvml = nvml_open(NVML_FILE, bus_id);
+    self->nvml_is_tried = true;
+    return self->nvml ? nvml_utilization(self->nvml) : NAN;
+}
+
+const void *cuda_extension(void *instance, const char *name)
+{
+    cuda *self = instance;
+    if (strcmp(name, "utilization")) return NULL;
+    self->utilization = (nrl_utilization){.size = sizeof self->utilization, .self = self, .read = utilization};
+    return &self->utilization;
 }
 
 nrl_status cuda_watch_end(void *instance, nrl_value *values, size_t room, size_t *n)

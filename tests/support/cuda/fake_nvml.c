@@ -2,7 +2,8 @@
  * fake_nvml.c - a libnvidia-ml.so.1 that needs no GPU. Its one device, 0000:01:00.0, starts at 100
  * W and uses 100 W more with each query of its power, and 5 J more with each query of its energy.
  * FAKE_NVML lists what it does not support, separated by commas: init handle clock limit
- * temperature power power_limit energy reasons.
+ * temperature power power_limit energy reasons
+ * utilization.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,14 @@ int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *milliwatts)
 {
     (void)device;
     return answer("power_limit", milliwatts, 700000);
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, unsigned rates[2]);
+int nvmlDeviceGetUtilizationRates(void *device, unsigned rates[2])
+{
+    (void)device;
+    rates[1] = 7;
+    return answer("utilization", rates, 83);
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules);
