@@ -110,6 +110,14 @@ has err "scripts are disabled"
 run 2 profile train.jsonl
 has err "expected a config, FILE.yaml, or a script"
 
+# ranges of NVTX, for a tool that it loads
+if [ -e "$NRL_TEST_BUILD/tests/nvtx/fake_nvtx.so" ]; then
+    NVTX_INJECTION64_PATH=$NRL_TEST_BUILD/tests/nvtx/fake_nvtx.so FAKE_NVTX_LOG=$work/ranges run 0 profile s.lua --steps 2
+    for range in "push the loss" "push mask" "start step" "start forward" "start update" pop; do has ranges "$range"; done
+    is "ranges that end" "$(grep -c '^push' ranges)" "$(grep -c '^pop' ranges)"
+    is "ranges of steps and phases that end" "$(grep -c '^start' ranges)" "$(grep -c '^end' ranges)"
+fi
+
 # tensors by place
 run 0 profile run.yaml --steps 2 --memory --json
 truth "the peak is that of its places and of what was held" '(function() local n = d.memory_profile.held_bytes
