@@ -125,7 +125,7 @@ static const int64_t n_words[N_MICRO] = {5, 3}; /* micro-batches of 4 and 2 targ
 static nrl_status initial(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     (void)user;
-    uint64_t state = p->name[0];
+    uint64_t state = (unsigned char)p->name[0];
     for (int64_t i = 0; i < begin + n; i++) {
         double x = test_uniform(&state);
         if (i >= begin) out[i - begin] = (float)x;
