@@ -153,8 +153,8 @@ static void offer_names(completion *c, const listed_plugin *plugins, size_t n)
 
 nrl_status cli_complete(int argc, char **argv)
 {
-    static const char *const with_config[] = {"run",     "check", "resume", "eval", "bench",
-                                              "profile", "tune",  "launch", NULL};
+    static const char *const with_config[] = {"run",     "check", "resume", "eval",   "bench",
+                                              "profile", "tune",  "plan",   "launch", NULL};
     completion c = {.word = argc > 1 ? argv[argc - 1] : ""};
     const char *verb = argc > 2 ? argv[1] : NULL;
     const cli_verb *v = verb ? cli_find_verb(verb) : NULL;

@@ -25,7 +25,7 @@ static cli_run_verb find_own(const char *name)
 }
 
 /* Verbs that `nrl help` lists by name alone, to fit a screen. */
-static const char *const short_listed[] = {"cluster", "migrate", "profile", "tune",
+static const char *const short_listed[] = {"cluster", "migrate", "profile", "tune", "plan",
                                            "import",  "upload",  "version", "watch"};
 
 static bool is_short_listed(const char *verb)

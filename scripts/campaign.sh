@@ -12,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 
 campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
+planner 30     settings of random models on 1, 2 and 4 ranks, predicted by `nrl plan` and measured: memory within 5 %, time within 15 % in the median
 kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: bit-identical
 hostile 10000  configs, rows, tokenizers, templates, weights, checkpoints, scripts and clients that are hostile: no crash, no hang
 faults  100    ranks killed or stopped: the others end within 10 s and name the right rank
@@ -480,7 +481,7 @@ seed=${3:-1}
 tried=0 failed=0
 case $name in
 crash-states) program crash_states ;;
-kills | hostile) program "$name" ;;
+kills | hostile | planner) program "$name" ;;
 fuzz | bench | shards | steady | tidy) "campaign_$name" ;;
 *) campaign_tries ;;
 esac

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include <nrl/status.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* 1. verbs and programs */
@@ -44,6 +45,8 @@ int cli_finish(nrl_status st); /* prints the error; returns the exit code */
 bool cli_take_flag(int *argc, char **argv, const char *flag);
 /* The same for `flag VALUE` and `flag=VALUE`; NULL if absent. NRL_ERR_CONFIG without a value. */
 nrl_status cli_take_value(int *argc, char **argv, const char *flag, const char **value);
+/* The same for a number of bytes such as 1.5GiB; *bytes stays as it is if the flag is absent. */
+nrl_status cli_take_size(int *argc, char **argv, const char *flag, int64_t *bytes);
 /* The same for a flag that may be given up to `most` times. */
 nrl_status cli_take_values(int *argc, char **argv, const char *flag, const char **values, size_t most,
                            size_t *n_values);

@@ -38,6 +38,26 @@ static int find_flag(int argc, char **argv, const char *flag)
     return i;
 }
 
+/* "1.5GiB"; a number alone is in bytes. */
+nrl_status cli_take_size(int *argc, char **argv, const char *flag, int64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1}, {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    const char *text;
+    char *end = NULL;
+    NRL_TRY(cli_take_value(argc, argv, flag, &text));
+    if (!text) return NRL_OK;
+    double x = strtod(text, &end);
+    for (size_t i = 0; end > text && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].name) && x * units[i].bytes >= 1 && x * units[i].bytes < 0x1p62) {
+            *bytes = (int64_t)(x * units[i].bytes);
+            return NRL_OK;
+        }
+    return nrl_fail(NRL_ERR_CONFIG, "%s: expected a size such as 16GiB or 800MiB, found '%s'", flag, text);
+}
+
 nrl_status cli_take_values(int *argc, char **argv, const char *flag, const char **values, size_t most, size_t *n_values)
 {
     size_t n = strlen(flag);

@@ -161,6 +161,21 @@ const cli_verb cli_verbs[] = {
      "size is a process that takes N steps (default 3) as `nrl bench` does, so one\n"
      "that the kernel kills counts as out of memory. Prints tokens/s, seconds a step\n"
      "and peak memory of each size, and the fastest (of about equals the smallest)."},
+    {"plan",
+     "FILE.yaml [key=value ...] [--ranks N] [--memory SIZE]\n"
+     "           [--target-tokens-per-s T] [--keep KEY ...] [--try KEY=VALUE ...]\n"
+     "           [--write FILE] [--machine FILE | --save-machine FILE]\n"
+     "           [--as-is] [--json]",
+     "plan configs/sft.yaml --ranks 2", "settings by memory and predicted speed",
+     "Tries strategies for N ranks of this machine (default 1), sizes of micro-batches\n"
+     "and, where a rank needs more than --memory, recomputed activations and offload.\n"
+     "Trains nothing: each setting is walked by its shapes, and the operations and the\n"
+     "communication that it needs are measured. Chooses the fastest that fits, or with\n"
+     "--target-tokens-per-s the one with the least memory that is fast enough. --keep:\n"
+     "a key that stays as FILE has it. --try: another value to compare, for keys that\n"
+     "change numbers, such as train.precision=bf16. --write: a config with the chosen\n"
+     "keys. --save-machine keeps the measurements in a file, --machine uses them\n"
+     "instead of this machine. --as-is predicts FILE alone."},
     {"profile",
      "FILE [key=value ...] [--steps N] [--top N] [--memory]\n"
      "           [--trace FILE] [--output] [--json]",

@@ -37,6 +37,13 @@ int32_t nrl_mesh_coord(const nrl_mesh *mesh, const char *axis)
     return c ? c->coord : 0;
 }
 
+int32_t mesh_comm_ranks(const nrl_comm *c, int32_t *base, int32_t *stride)
+{
+    *base = c->base;
+    *stride = c->stride;
+    return c->size;
+}
+
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis)
 {
     const nrl_comm *c = find_axis(m, axis);
@@ -101,6 +108,7 @@ nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
 static nrl_status open_group(nrl_comm *c)
 {
     nrl_mesh *m = c->mesh;
+    if (m->planned) c->group = c;
     if (c->size == 1 || m->planned) return NRL_OK;
     if (c->size == m->place.world) {
         c->group = m->self;

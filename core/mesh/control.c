@@ -51,7 +51,7 @@ struct control {
 
 bool control_failed(const control *c)
 {
-    return atomic_load(&c->failed);
+    return c && atomic_load(&c->failed);
 }
 
 /* Keeps the first cause; ignores ABORT_NONE. */

@@ -183,6 +183,8 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
         /* Of one rank, or planned: axes and nothing else. */
         if (m->place.world == 1) m->place.local_world = 1;
         NRL_TRY(mesh_open_axes(m, setup->axes, setup->n_axes));
+        if (m->planned && setup->collective) m->table = *setup->collective;
+        m->all.group = &m->all;
         m->text = m->planned ? mem_printf("%d ranks, not joined", (int)m->place.world) : mem_strdup("1 rank");
         return NRL_OK;
     }

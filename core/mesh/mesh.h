@@ -38,8 +38,8 @@ typedef struct {
     mesh_axis axes[MESH_MAX_GIVEN]; /* outermost first, their product is place.world; */
     int32_t n_axes;
     mesh_session *session;            /* NULL: this is the only mesh of the process */
-    bool planned;                     /* `nrl check`: only axes and coordinates; does not join other ranks */
-    const nrl_collective *collective; /* NULL if world is 1 or planned */
+    bool planned;                     /* `nrl check`, dry runs: axes and coordinates; does not join other ranks */
+    const nrl_collective *collective; /* NULL if world is 1; if planned, called with the nrl_comm, or NULL: no calls */
     const void *collective_options;
     store_kind store;                  /* the plugin that serves place.store; unset like the collective */
     double timeout_init, timeout_step; /* seconds */
@@ -91,6 +91,8 @@ nrl_status mesh_compare(nrl_mesh *m, const char *what, const char *lines, const 
 const mesh_rank_info *mesh_where(const nrl_mesh *m);
 /* Returns the name of a rank that has joined, such as "rank 2 (host, process 77)"; borrowed. */
 const char *mesh_rank_name(const nrl_mesh *m, int32_t rank);
+/* The ranks of a call: base, base + stride, ...; returns their number. */
+int32_t mesh_comm_ranks(const nrl_comm *c, int32_t *base, int32_t *stride);
 /* Returns the coordinate of rank r on an axis; 0 for unknown axes. */
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
 /* The number of groups of ranks with different batches, and the group of this rank, from its coordinates on all axes

@@ -58,6 +58,11 @@ void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
     ctx->before_read_user = user;
 }
 
+bool ctx_computes(const nrl_ctx *ctx)
+{
+    return !ctx->device->is_shapes;
+}
+
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype)
 {
     ctx->compute = dtype;

@@ -20,6 +20,9 @@ void ctx_destroy(nrl_ctx *ctx);
 /* Sets the dtype of activations: of the output of embedding, and of linear even for f32 weights. */
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
 
+/* False: the device has shapes and no values (shape_device.h). */
+bool ctx_computes(const nrl_ctx *ctx);
+
 /* Sets the key of the random numbers of subsequent operations (dropout). The caller derives the key from seed, step,
  * micro-batch and unit; a recompute action sets the same key again. 0 = dropout is off, as in evaluation; the default.
  */

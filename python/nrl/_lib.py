@@ -100,7 +100,8 @@ class nrl_environment(Structure):
                 ("script", c_char_p), ("script_hash", c_char_p), ("script_modules", c_char_p), ("frontend", c_char_p),
                 ("find_algorithm", c_void_p), ("algorithm_user", c_void_p), ("event", c_void_p), ("takes_warnings", c_bool),
                 ("event_user", c_void_p), ("signal", POINTER(c_int)), ("step", POINTER(c_int64)), ("ranks", c_void_p),
-                ("session", c_void_p), ("user_plugins", c_char_p), ("services", c_void_p)]
+                ("session", c_void_p), ("user_plugins", c_char_p), ("services", c_void_p),
+                ("dry_run", c_void_p)]
 
 
 class nrl_sample_options(Structure):

@@ -450,38 +450,18 @@ static nrl_status init_file(init *w, bool overwrite)
     return st;
 }
 
-/* "1.5GiB"; a number alone is in bytes. */
-static nrl_status read_memory(const char *text, int64_t *bytes)
-{
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"", 1}, {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-    char *end = NULL;
-    if (!text) return NRL_OK;
-    double x = strtod(text, &end);
-    for (size_t i = 0; end > text && i < sizeof units / sizeof *units; i++)
-        if (!strcmp(end, units[i].name) && x * units[i].bytes >= 1 && x * units[i].bytes < 0x1p62) {
-            *bytes = (int64_t)(x * units[i].bytes);
-            return NRL_OK;
-        }
-    return nrl_fail(NRL_ERR_CONFIG, "--memory: expected a size such as 16GiB or 800MiB, found '%s'", text);
-}
-
 static nrl_status init_verb(int argc, char **argv)
 {
     arena a = {0};
     init w = {.a = &a};
-    const char *memory;
     bool overwrite = cli_take_flag(&argc, argv, "--overwrite");
     NRL_TRY(cli_take_value(&argc, argv, "--model", &w.model));
     NRL_TRY(cli_take_value(&argc, argv, "--data", &w.data));
     NRL_TRY(cli_take_value(&argc, argv, "--eval", &w.eval));
     NRL_TRY(cli_take_value(&argc, argv, "--train", &w.train));
     NRL_TRY(cli_take_value(&argc, argv, "--out", &w.out));
-    NRL_TRY(cli_take_value(&argc, argv, "--memory", &memory));
+    NRL_TRY(cli_take_size(&argc, argv, "--memory", &w.memory));
     NRL_TRY(cli_expect(argc, argv, 0, 1));
-    NRL_TRY(read_memory(memory, &w.memory));
     w.file = argc > 1 ? argv[1] : "run.yaml";
     size_t n = strlen(w.file);
     if (n < 6 || strcmp(w.file + n - 5, ".yaml"))

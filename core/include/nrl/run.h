@@ -32,6 +32,7 @@
 #define NRL_RUN_H
 #include <nrl/algorithm.h>
 #include <nrl/backend.h>
+#include <nrl/collective.h>
 #include <nrl/logger.h>
 #ifdef __cplusplus
 extern "C" {
@@ -156,6 +157,11 @@ typedef struct {
     nrl_session *session;       /* needed if the process opens several runs of several ranks; else NULL */
     const char *user_plugins;   /* directory of the user's plugins, searched after those of the config; NULL = none */
     const nrl_run_services *services; /* NULL = none */
+    /* A dry run if not NULL, with no_output: operations have shapes and no values, no weights are read, and other ranks
+     * are not joined. A step then ends at once, with a loss of 0, and takes the memory that it would take
+     * (nrl_run_info_fill of nrl/profile.h). The table stands for the collective of several ranks; `self` of its
+     * operations is the nrl_comm of the call. */
+    const nrl_collective *dry_run;
 } nrl_environment;
 
 /* ---- a run ---- */

@@ -12,9 +12,6 @@
 
 enum { LOOK_AHEAD = 4 }; /* steps */
 
-/* Of a GPU: enough for the sizes that follow from it to be those of large ones. */
-static const int64_t DEVICE_BYTES = (int64_t)128 << 30;
-
 typedef struct {
     session *se;
     device device;
@@ -165,7 +162,7 @@ nrl_status session_estimate(session *se)
     dry_run h = {.se = se};
     se->estimate = (step_estimate){0};
     if (se->algorithm_is_script || se->strategy.n_stages > 1 || !se->train.loader) return NRL_OK;
-    h.device = shape_device(se->backend->stream_create ? DEVICE_BYTES : 0, se->backend, se->delegate);
+    h.device = shape_device(se->backend->stream_create ? SHAPE_DEVICE_BYTES : 0, se->backend, se->delegate);
     nrl_status st = find_largest(se, &batch);
     if (st == NRL_OK) st = rehearse(&h, batch, se->algorithm, se->algorithm_self, &se->estimate);
     se->estimate.known = st == NRL_OK;

@@ -128,7 +128,7 @@ static nrl_status add_files(session *se, buffer *lines)
 nrl_status identity_check_files(session *se)
 {
     buffer lines = {0};
-    if (nrl_mesh_world(se->mesh) == 1 || se->env.check_only) return NRL_OK;
+    if (nrl_mesh_world(se->mesh) == 1 || session_is_planned(se)) return NRL_OK;
     nrl_status st = add_files(se, &lines);
     if (st == NRL_OK) st = mesh_compare(se->mesh, "files", lines.text, same_files);
     buffer_free(&lines);

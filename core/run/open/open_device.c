@@ -4,6 +4,7 @@
 #include "model/find.h"
 #include "run/open/session.h"
 #include "tensor/device/backend_call.h"
+#include "tensor/device/shape_device.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,12 +66,29 @@ static nrl_status open_offload(session *se)
     return NRL_OK;
 }
 
+/* No checks of values, which are all 0; a file of cached log-probs counts as there. */
+static nrl_status open_dry_device(session *se)
+{
+    if (se->algorithm->rollout)
+        return nrl_fail(NRL_ERR_CONFIG, "algorithm '%s' generates completions, whose lengths no dry run knows",
+                        se->algorithm->plugin.name);
+    se->config.train.check_gradient = se->reference_options.check_initial_loss = false;
+    if (se->reference_options.reference == REFERENCE_CACHED) se->reference_options.reference = REFERENCE_NONE;
+    se->device = shape_device(se->backend->stream_create ? SHAPE_DEVICE_BYTES : 0, se->backend, se->delegate);
+    return NRL_OK;
+}
+
 nrl_status session_open_device(session *se)
 {
-    nrl_status st = device_open(se->backend, se->backend_options, mesh_where(se->mesh)->local_rank, &se->device);
+    nrl_status st;
+    if (se->env.dry_run)
+        st = open_dry_device(se);
+    else
+        st = device_open(se->backend, se->backend_options, mesh_where(se->mesh)->local_rank, &se->device);
     if (st != NRL_OK) nrl_add_context("backend '%s'", se->backend->plugin.name);
     NRL_TRY(st);
-    if (se->delegate) NRL_TRY(device_open_delegate(&se->device, se->delegate, se->delegate_options));
+    if (se->delegate && !se->env.dry_run)
+        NRL_TRY(device_open_delegate(&se->device, se->delegate, se->delegate_options));
     if (!se->config.train.deterministic && se->device.table.relax) se->device.table.relax(se->device.self);
     if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
         return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",

@@ -13,6 +13,11 @@ bool session_is_rank0(const session *se)
     return !se->env.ranks || se->env.ranks->rank == 0;
 }
 
+bool session_is_planned(const session *se)
+{
+    return se->env.check_only || se->env.dry_run;
+}
+
 /* "train.seed: 1", a line a value. */
 static void add_lines(buffer *b, const char *key, const nrl_node *node)
 {
@@ -38,7 +43,7 @@ static nrl_status fingerprint(session *se, char **lines)
     if (se->env.script_modules) buffer_puts(&b, se->env.script_modules);
     add_lines(&b, "", se->config.resolved);
     char *code = NULL;
-    nrl_status st = session_world(se) > 1 && !se->env.check_only ? identity_of_code(se, &code) : NRL_OK;
+    nrl_status st = session_world(se) > 1 && !session_is_planned(se) ? identity_of_code(se, &code) : NRL_OK;
     if (code) buffer_puts(&b, code);
     free(code);
     *lines = buffer_take(&b);
@@ -58,7 +63,7 @@ int32_t session_world(const session *se)
 {
     int64_t world = sized(&se->config);
     if (se->env.ranks) return se->env.ranks->world;
-    return se->env.check_only && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
+    return session_is_planned(se) && world > 1 && world <= INT32_MAX ? (int32_t)world : 1;
 }
 
 int32_t session_axis_size(const session *se, const config_axis *axis)
@@ -112,11 +117,11 @@ nrl_status session_open_mesh(session *se)
                         .timeout_step = se->config.launch.timeout_step,
                         .signal = se->env.signal};
     if (session_world(se) > 1) {
-        setup.planned = se->env.check_only;
+        setup.planned = session_is_planned(se);
         setup.place = se->env.ranks ? *se->env.ranks
                                     : (mesh_rank_info){.world = session_world(se), .local_world = session_world(se)};
         setup.session = se->env.session;
-        setup.collective = se->collective;
+        setup.collective = session_is_planned(se) ? se->env.dry_run : se->collective;
         setup.collective_options = se->collective_options;
         setup.store = (store_kind){se->store, se->store_options};
     }

@@ -157,8 +157,9 @@ nrl_status open_adapter(session *se); /* attaches it, before anything is planned
 nrl_status adapter_base(session *se,
                         const char **key); /* the weights beside it; the same on all ranks, which all ask */
 
-bool session_is_rank0(const session *se); /* the rank that speaks, writes records and decides */
-int32_t session_world(const session *se); /* ranks; for `nrl check` also those that the sizes of axes announce */
+bool session_is_rank0(const session *se);   /* the rank that speaks, writes records and decides */
+bool session_is_planned(const session *se); /* `nrl check` or a dry run: does not join other ranks */
+int32_t session_world(const session *se);   /* ranks; if planned also those that the sizes of axes announce */
 /* Ranks of an axis of the config; what the others leave, where it has no size. */
 int32_t session_axis_size(const session *se, const config_axis *axis);
 nrl_dtype session_compute(const session *se);             /* the dtype of WEIGHT: train.precision */

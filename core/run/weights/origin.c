@@ -345,6 +345,7 @@ nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *
 {
     origin_reader *r;
     read_check check;
+    if (!ctx_computes(ctx)) return NRL_OK;
     NRL_TRY(origin_open(o, m, &r));
     nrl_status st = read_check_open(&check, m, origin_read, r);
     if (st == NRL_OK) st = storage_load(ctx, m, mesh, read_check_source, &check);

@@ -29,6 +29,18 @@ static void shape_free(void *instance, void *memory)
     (void)instance, (void)memory;
 }
 
+/* The extension "offload", whose memory is not counted and whose copies go nowhere. */
+static nrl_status shape_offload_alloc(void *instance, const char *folder, size_t bytes, void **out)
+{
+    (void)folder;
+    return shape_alloc(instance, bytes, out);
+}
+
+static void shape_offload_use(void *instance, void *memory, size_t bytes)
+{
+    (void)instance, (void)memory, (void)bytes;
+}
+
 static nrl_status shape_transfer(void *instance, nrl_stream *stream, void *to, const void *from, size_t bytes,
                                  uint32_t direction)
 {
@@ -45,7 +57,6 @@ static nrl_status shape_transfer(void *instance, nrl_stream *stream, void *to, c
     }
 NRL_OPS(SHAPE_DEFINE)
 
-/* The extension "offload", whose copies go nowhere. */
 static nrl_status shape_copy_create(void *self, const char *folder, size_t bytes, nrl_offload_copy **out)
 {
     (void)self, (void)folder, (void)bytes;
@@ -95,6 +106,9 @@ device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backe
     shape_space *s = mem_alloc(sizeof *s);
     *s = (shape_space){.next = FIRST_ADDRESS,
                        .offload = {.size = sizeof s->offload,
+                                   .self = s,
+                                   .alloc = shape_offload_alloc,
+                                   .use = shape_offload_use,
                                    .copy_create = shape_copy_create,
                                    .copy_out = shape_copy_out,
                                    .copy_back = shape_copy_back,

@@ -7,6 +7,9 @@
 #define TENSOR_SHAPE_DEVICE_H
 #include "tensor/device/device.h"
 
+/* Of a GPU: enough for the sizes that follow from it to be those of large ones. */
+#define SHAPE_DEVICE_BYTES ((int64_t)128 << 30)
+
 /* memory_bytes: the memory of the device that is simulated, 0 = a CPU; sizes that depend on the memory are the same.
  * It has the operations of the backend `of`, and those of `delegate` (NULL = none). Reads return zeros. */
 device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backend *delegate);

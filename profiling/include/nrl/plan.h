@@ -1,0 +1,46 @@
+/*
+ * plan.h - for programs that choose settings of a run by memory and speed, as `nrl plan` does: each candidate is walked
+ * without computing (nrl_environment.dry_run), which gives the memory of a rank; the times of its operations and of the
+ * communication between ranks are measured on this machine, or read from a file of measurements. The functions are in
+ * libnrl-profiling. Threads, ownership, errors and growth are those of nrl/run.h.
+ */
+#ifndef NRL_PLAN_H
+#define NRL_PLAN_H
+#include <nrl/run.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    uint32_t size;
+    int32_t ranks;              /* at least 1, all on this machine */
+    double memory_bytes;        /* that a rank may use for tensors; 0 = any */
+    double target_tokens_per_s; /* 0 = as fast as possible; else the least memory that reaches it */
+    const char *machine;        /* file of measurements instead of this machine's; NULL = none */
+    const char *save_machine;   /* file that gets the measurements; NULL = none. It must not exist */
+    const char *const *keep;    /* [n_keep] keys that stay as the config has them */
+    size_t n_keep;
+    const char *const *also; /* [n_also] "KEY=VALUE": a value to try beside that of the config */
+    size_t n_also;
+    bool only_auto;   /* vary only keys whose value is `auto` */
+    bool only_config; /* no candidates but the config itself */
+    /* Called after each candidate with its node, as in `candidates` below; may be NULL. */
+    void (*progress)(void *user, const nrl_node *candidate);
+    void *user;
+} nrl_plan_request;
+
+/* Fills *result, in `memory`:
+ *   candidates  list of {keys: {KEY: VALUE}, fits, reason, and if it was walked: total_bytes, weight_bytes,
+ * master_bytes, gradient_bytes, optimizer_bytes, strategy_bytes, reference_bytes, activation_bytes, tokens; if its time
+ *               is known: step_seconds, tokens_per_s, compute_seconds, wait_seconds, host_seconds,
+ *               busy_seconds (processor time of a rank)}
+ *   chosen      index of the best candidate, or null
+ *   machine     {device, threads, processors, measured_seconds}
+ * `config` is read and not changed. NRL_ERR_CONFIG: the config has mistakes whatever the candidate. */
+NRL_API nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
+                                   const nrl_plan_request *request, nrl_node **result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,539 @@
+/*
+ * machine.c - see machine.h. An operation is measured by calling the backend with the arguments that a dry run gave it,
+ * in memory of its own: the same shapes, strides, flags and overlaps. Calls of nearly the same shape share a
+ * measurement.
+ */
+#include "profiling/machine.h"
+#include "base/disk.h"
+#include "base/json.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 5, MOST_CALLS = 64 };
+#define ALIKE 0.08   /* dimensions whose logarithms differ by less share a measurement */
+#define ROUND_S 2e-3 /* duration of a round, at least one call */
+#define MOST_S 0.25  /* for one shape */
+#define SPREAD 0x9e3779b9u
+
+/* ---- samples ---- */
+
+void machine_add(machine *m, const machine_sample *s)
+{
+    if (m->n == m->capacity) {
+        m->capacity = m->capacity ? 2 * m->capacity : 256;
+        m->samples = mem_realloc(m->samples, m->capacity * sizeof *m->samples);
+    }
+    m->samples[m->n] = *s;
+    m->samples[m->n++].what = XXH3_64bits(s->name, strlen(s->name));
+}
+
+/* The largest difference of the logarithms of two dimensions. */
+static double sample_distance(const machine_sample *s, const int64_t dims[3])
+{
+    double most = 0;
+    for (int i = 0; i < 3; i++) {
+        if (s->dims[i] == dims[i]) continue;
+        double d = fabs(log((double)(s->dims[i] + 1) / (double)(dims[i] + 1)));
+        most = d > most ? d : most;
+    }
+    return most;
+}
+
+static double sample_work(const machine_sample *s)
+{
+    return s->flops > 0 ? s->flops : s->bytes;
+}
+
+/* Seconds per unit of work, from the nearest shapes: the mean of logarithms, weighted by the inverse square of the
+ * distance. */
+static bool samples_estimate(const machine *m, const machine_sample *like, double *seconds)
+{
+    const machine_sample *near[NEAREST];
+    double distance[NEAREST], sum = 0, weights = 0;
+    int n = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->samples[i].what != like->what) continue;
+        double d = sample_distance(&m->samples[i], like->dims);
+        if (n == NEAREST && d >= distance[n - 1]) continue;
+        int at = n < NEAREST ? n++ : NEAREST - 1;
+        for (; at > 0 && distance[at - 1] > d; at--) {
+            near[at] = near[at - 1];
+            distance[at] = distance[at - 1];
+        }
+        near[at] = &m->samples[i];
+        distance[at] = d;
+    }
+    for (int k = 0; k < n; k++) {
+        double w = 1 / (distance[k] * distance[k] + 1e-6);
+        sum += w * log(near[k]->seconds / fmax(sample_work(near[k]), 1));
+        weights += w;
+    }
+    if (n) *seconds = exp(sum / weights) * fmax(sample_work(like), 1);
+    return n > 0;
+}
+
+/* ---- operations: names, operands ---- */
+
+/* Where the matrices of an argument struct are. */
+#define AT(type, member) (uint16_t) offsetof(nrl_##type##_args, member)
+static const struct {
+    uint16_t size, n, at[MATS];
+} operands[] = {
+    [BACKEND_OP_fill] = {sizeof(nrl_fill_args), 1, {AT(fill, y)}},
+    [BACKEND_OP_copy] = {sizeof(nrl_copy_args), 2, {AT(copy, x), AT(copy, y)}},
+    [BACKEND_OP_unary] = {sizeof(nrl_unary_args), 2, {AT(unary, x), AT(unary, y)}},
+    [BACKEND_OP_unary_grad] = {sizeof(nrl_unary_grad_args),
+                               4,
+                               {AT(unary_grad, x), AT(unary_grad, y), AT(unary_grad, dy), AT(unary_grad, dx)}},
+    [BACKEND_OP_binary] = {sizeof(nrl_binary_args), 3, {AT(binary, a), AT(binary, b), AT(binary, y)}},
+    [BACKEND_OP_binary_grad] = {sizeof(nrl_binary_grad_args),
+                                5,
+                                {AT(binary_grad, a), AT(binary_grad, b), AT(binary_grad, dy), AT(binary_grad, da),
+                                 AT(binary_grad, db)}},
+    [BACKEND_OP_where] = {sizeof(nrl_where_args), 4, {AT(where, mask), AT(where, a), AT(where, b), AT(where, y)}},
+    [BACKEND_OP_reduce] = {sizeof(nrl_reduce_args), 2, {AT(reduce, x), AT(reduce, y)}},
+    [BACKEND_OP_softmax] = {sizeof(nrl_softmax_args), 2, {AT(softmax, x), AT(softmax, y)}},
+    [BACKEND_OP_softmax_grad] = {sizeof(nrl_softmax_grad_args),
+                                 3,
+                                 {AT(softmax_grad, y), AT(softmax_grad, dy), AT(softmax_grad, dx)}},
+    [BACKEND_OP_gemm] = {sizeof(nrl_gemm_args), 4, {AT(gemm, a), AT(gemm, b), AT(gemm, c), AT(gemm, bias)}},
+    [BACKEND_OP_gather] = {sizeof(nrl_gather_args), 2, {AT(gather, x), AT(gather, y)}},
+    [BACKEND_OP_scatter] = {sizeof(nrl_scatter_args), 2, {AT(scatter, dy), AT(scatter, dx)}},
+    [BACKEND_OP_norm] = {sizeof(nrl_norm_args),
+                         8,
+                         {AT(norm, x), AT(norm, residual), AT(norm, sum), AT(norm, weight), AT(norm, bias), AT(norm, y),
+                          AT(norm, mean), AT(norm, rstd)}},
+    [BACKEND_OP_norm_grad] = {sizeof(nrl_norm_grad_args),
+                              9,
+                              {AT(norm_grad, x), AT(norm_grad, weight), AT(norm_grad, mean), AT(norm_grad, rstd),
+                               AT(norm_grad, dy), AT(norm_grad, dsum), AT(norm_grad, dx), AT(norm_grad, dweight),
+                               AT(norm_grad, dbias)}},
+    [BACKEND_OP_rope] = {sizeof(nrl_rope_args), 2, {AT(rope, x), AT(rope, y)}},
+    [BACKEND_OP_attention] = {sizeof(nrl_attention_args),
+                              5,
+                              {AT(attention, q), AT(attention, k), AT(attention, v), AT(attention, y),
+                               AT(attention, lse)}},
+    [BACKEND_OP_attention_grad] = {sizeof(nrl_attention_grad_args),
+                                   4,
+                                   {AT(attention_grad, dy), AT(attention_grad, dq), AT(attention_grad, dk),
+                                    AT(attention_grad, dv)}},
+    [BACKEND_OP_glu] = {sizeof(nrl_glu_args), 3, {AT(glu, gate), AT(glu, up), AT(glu, y)}},
+    [BACKEND_OP_glu_grad] = {sizeof(nrl_glu_grad_args),
+                             5,
+                             {AT(glu_grad, gate), AT(glu_grad, up), AT(glu_grad, dy), AT(glu_grad, dgate),
+                              AT(glu_grad, dup)}},
+    [BACKEND_OP_head] = {sizeof(nrl_head_args), 1, {AT(head, logits)}},
+    [BACKEND_OP_head_grad] = {sizeof(nrl_head_grad_args), 2, {AT(head_grad, logits), AT(head_grad, dlogits)}},
+    [BACKEND_OP_adamw] = {sizeof(nrl_adamw_args),
+                          6,
+                          {AT(adamw, master), AT(adamw, grad), AT(adamw, m), AT(adamw, v), AT(adamw, work),
+                           AT(adamw, low)}},
+    [BACKEND_OP_square_sum] = {sizeof(nrl_square_sum_args), 1, {AT(square_sum, x)}},
+    [BACKEND_OP_dropout] = {sizeof(nrl_dropout_args), 2, {AT(dropout, x), AT(dropout, y)}},
+    [BACKEND_OP_split16] = {sizeof(nrl_split16_args), 3, {AT(split16, wide), AT(split16, high), AT(split16, low)}},
+    [BACKEND_OP_quantize] = {sizeof(nrl_quantize_args),
+                             4,
+                             {AT(quantize, x), AT(quantize, q), AT(quantize, scale), AT(quantize, code)}},
+    [BACKEND_OP_dequantize] = {sizeof(nrl_dequantize_args),
+                               7,
+                               {AT(dequantize, x), AT(dequantize, q), AT(dequantize, scale), AT(dequantize, code),
+                                AT(dequantize, nested), AT(dequantize, nested_code), AT(dequantize, offset)}},
+};
+#undef AT
+
+typedef union {
+#define OPERAND_MEMBER(name, args) args name;
+    NRL_OPS(OPERAND_MEMBER)
+#undef OPERAND_MEMBER
+    char bytes[1];
+} op_args;
+
+static nrl_mat *operand(op_args *a, backend_op op, int i)
+{
+    return (nrl_mat *)(void *)(a->bytes + operands[op].at[i]);
+}
+
+/* What distinguishes calls of an operation besides its dimensions. */
+static void name_call(const op_args *args, backend_op op, const op_work *w, machine_sample *s)
+{
+    op_args a = *args;
+    size_t n = (size_t)snprintf(s->name, sizeof s->name, "%s", w->name);
+    for (int i = 0; i < operands[op].n && n < sizeof s->name; i++) {
+        const nrl_mat *x = operand(&a, op, i);
+        n += (size_t)snprintf(s->name + n, sizeof s->name - n, " %s",
+                              x->data ? nrl_dtype_name((nrl_dtype)x->dtype) : "-");
+    }
+    const char *flags = "";
+    if (op == BACKEND_OP_gemm)
+        flags = a.gemm.transpose_a ? a.gemm.transpose_b ? " tt" : " tn" : a.gemm.transpose_b ? " nt" : " nn";
+    if (op == BACKEND_OP_gemm && !a.gemm.overwrite) flags = a.gemm.transpose_a ? " tn+" : " n+";
+    if (op == BACKEND_OP_copy) flags = a.copy.transpose ? " t" : a.copy.accumulate ? " +" : "";
+    if (op == BACKEND_OP_scatter && a.scatter.overwrite) flags = " clear";
+    if (op == BACKEND_OP_reduce)
+        flags = a.reduce.axis == NRL_AXIS_ROWS ? " rows" : a.reduce.axis == NRL_AXIS_COLUMNS ? " columns" : "";
+    if (n < sizeof s->name) n += (size_t)snprintf(s->name + n, sizeof s->name - n, "%s", flags);
+    const bool numbered = op == BACKEND_OP_unary || op == BACKEND_OP_unary_grad || op == BACKEND_OP_binary ||
+                          op == BACKEND_OP_binary_grad;
+    if (numbered && n < sizeof s->name) snprintf(s->name + n, sizeof s->name - n, " %u", (unsigned)a.unary.op);
+    memcpy(s->dims, w->dims, sizeof s->dims);
+    if (op == BACKEND_OP_attention || op == BACKEND_OP_attention_grad) {
+        s->dims[1] *= s->dims[2];
+        s->dims[2] = (int64_t)(w->flops / (double)(4 * s->dims[0] * s->dims[1])); /* keys of a query */
+    }
+}
+
+/* ---- measuring ---- */
+
+/* One thread is measured by its processor time, which other programs on the machine do not change. */
+static double machine_seconds(const machine *m)
+{
+    struct timespec t;
+    clock_gettime(m->threads == 1 && !m->stream ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct {
+    const void *from;
+    size_t begin, end; /* in the scratch memory */
+} placed;
+
+typedef struct {
+    machine *m;
+    size_t used;
+    placed list[2 * MATS];
+    int n;
+    bool counts; /* only adds up what is needed */
+} placing;
+
+/* Memory for an operand of the original address `from`; operands that shared memory share it again. */
+static void *place(placing *p, const void *from, size_t bytes)
+{
+    if (!from) return NULL;
+    for (int i = 0; i < p->n; i++)
+        if (p->list[i].from == from && p->list[i].begin + bytes <= p->list[i].end)
+            return p->m->scratch + p->list[i].begin;
+    const size_t begin = p->used;
+    p->used += (bytes + 4095) / 4096 * 4096;
+    if (p->n < 2 * MATS) p->list[p->n++] = (placed){from, begin, p->used};
+    return p->m->scratch + begin;
+}
+
+static nrl_status place_array(placing *p, const void **at, const void *host, size_t bytes)
+{
+    if (!*at) return NRL_OK;
+    const device *d = p->m->measures;
+    void *to = p->m->scratch + p->used;
+    p->used += (bytes + 4095) / 4096 * 4096;
+    *at = to;
+    return p->counts || !host ? NRL_OK : d->table.copy(d->self, p->m->stream, to, host, bytes, NRL_COPY_TO_DEVICE);
+}
+
+/* Rows of a table of `most`, as far from each other as those of tokens. */
+static nrl_status place_index(placing *p, const int32_t **at, int64_t n, int64_t most)
+{
+    int32_t *values = p->counts ? NULL : mem_alloc((size_t)n * sizeof *values);
+    for (int64_t i = 0; values && i < n; i++)
+        values[i] = (int32_t)((uint64_t)i * SPREAD % (uint64_t)(most > 0 ? most : 1));
+    const void *place = *at;
+    nrl_status st = place_array(p, &place, values, (size_t)n * sizeof *values);
+    *at = place;
+    free(values);
+    return st;
+}
+
+static nrl_status place_segments(placing *p, nrl_attention_args *a)
+{
+    const size_t bytes = (a->n_segments + 1) * sizeof *a->cu_q;
+    const void *q = a->cu_q, *k = a->cu_k, *prefix = a->prefix;
+    NRL_TRY(place_array(p, &q, a->host_cu_q, bytes));
+    NRL_TRY(place_array(p, &k, a->host_cu_k, bytes));
+    NRL_TRY(place_array(p, &prefix, a->host_prefix, bytes - sizeof *a->cu_q));
+    a->cu_q = q;
+    a->cu_k = k;
+    a->prefix = prefix;
+    return NRL_OK;
+}
+
+static void place_mats(placing *p, nrl_mat *const *mats, int n)
+{
+    for (int i = 0; i < n; i++) {
+        nrl_mat *x = mats[i];
+        const int64_t last = x->rows > 0 ? (x->rows - 1) * x->stride + x->cols : 0;
+        x->data = place(p, x->data, (size_t)last * nrl_dtype_size((nrl_dtype)x->dtype));
+    }
+}
+
+#define PLACE_FLOATS(member, count) (member) = place(p, (member), (size_t)(count)*8)
+
+/* Replaces every address of the arguments by one of the scratch memory. */
+static nrl_status place_operands(placing *p, backend_op op, op_args *a, nrl_attention_args *forward)
+{
+    nrl_mat *mats[MATS];
+    for (int i = 0; i < operands[op].n; i++)
+        mats[i] = operand(a, op, i);
+    place_mats(p, mats, operands[op].n);
+    switch (op) {
+    case BACKEND_OP_gather:
+        return place_index(p, &a->gather.index, a->gather.y.rows, a->gather.x.rows);
+    case BACKEND_OP_scatter:
+        return place_index(p, &a->scatter.index, a->scatter.dy.rows, a->scatter.dx.rows);
+    case BACKEND_OP_rope:
+        PLACE_FLOATS(a->rope.cos, a->rope.x.rows * a->rope.half);
+        PLACE_FLOATS(a->rope.sin, a->rope.x.rows * a->rope.half);
+        return NRL_OK;
+    case BACKEND_OP_attention:
+        return place_segments(p, &a->attention);
+    case BACKEND_OP_attention_grad:
+        *forward = *a->attention_grad.forward;
+        a->attention_grad.forward = forward;
+        place_mats(p, (nrl_mat *[]){&forward->q, &forward->k, &forward->v, &forward->y, &forward->lse}, 5);
+        return place_segments(p, forward);
+    case BACKEND_OP_head:
+        PLACE_FLOATS(a->head.logp, a->head.logits.rows);
+        PLACE_FLOATS(a->head.lse, a->head.logits.rows);
+        PLACE_FLOATS(a->head.entropy, a->head.logits.rows);
+        PLACE_FLOATS(a->head.log_sum_p2, a->head.logits.rows);
+        PLACE_FLOATS(a->head.argmax, a->head.logits.rows);
+        return place_index(p, &a->head.target, a->head.logits.rows, a->head.logits.cols);
+    case BACKEND_OP_head_grad:
+        PLACE_FLOATS(a->head_grad.lse, a->head_grad.logits.rows);
+        PLACE_FLOATS(a->head_grad.entropy, a->head_grad.logits.rows);
+        PLACE_FLOATS(a->head_grad.dlogp, a->head_grad.logits.rows);
+        PLACE_FLOATS(a->head_grad.dentropy, a->head_grad.logits.rows);
+        PLACE_FLOATS(a->head_grad.dlse, a->head_grad.logits.rows);
+        return place_index(p, &a->head_grad.target, a->head_grad.logits.rows, a->head_grad.logits.cols);
+    case BACKEND_OP_square_sum:
+        PLACE_FLOATS(a->square_sum.out, 1);
+        return NRL_OK;
+    case BACKEND_OP_dropout:
+        PLACE_FLOATS(a->dropout.rows, a->dropout.x.rows);
+        return NRL_OK;
+    default:
+        return NRL_OK;
+    }
+}
+
+static nrl_status call_once(const machine *m, backend_op op, const op_args *a)
+{
+    const device *d = m->measures;
+#define CALL_CASE(name, args)                                                                                          \
+    case BACKEND_OP_##name:                                                                                            \
+        while (d && !d->ops.name)                                                                                      \
+            d = d->delegate;                                                                                           \
+        return d ? d->ops.name(d->self, m->stream, &a->name)                                                           \
+                 : nrl_fail(NRL_ERR_PLUGIN, "cannot measure op '" #name "': no backend has it");
+    switch (op) {
+        NRL_OPS(CALL_CASE)
+    }
+#undef CALL_CASE
+    return NRL_OK;
+}
+
+static nrl_status call_round(const machine *m, backend_op op, const op_args *a, int n, double *seconds)
+{
+    const device *d = m->measures;
+    double begin = machine_seconds(m);
+    for (int i = 0; i < n; i++)
+        NRL_TRY(call_once(m, op, a));
+    if (m->stream) NRL_TRY(d->table.stream_wait(d->self, m->stream));
+    *seconds = (machine_seconds(m) - begin) / n;
+    return NRL_OK;
+}
+
+static nrl_status grow_scratch(machine *m, size_t bytes)
+{
+    const device *d = m->measures;
+    if (m->scratch_bytes >= bytes) return NRL_OK;
+    if (m->scratch) d->table.free(d->self, m->scratch);
+    m->scratch = NULL;
+    m->scratch_bytes = 0;
+    void *memory;
+    NRL_TRY(d->table.alloc(d->self, bytes, &memory));
+    m->scratch = memory;
+    m->scratch_bytes = bytes;
+    const nrl_fill_args zero = {.size = sizeof zero,
+                                .y = {.data = memory,
+                                      .dtype = NRL_DTYPE_F32,
+                                      .rows = 1,
+                                      .cols = (int64_t)bytes / 4,
+                                      .stride = (int64_t)bytes / 4}};
+    op_args a = {.fill = zero};
+    return call_once(m, BACKEND_OP_fill, &a);
+}
+
+/* The fastest of a few rounds, because other programs only ever make one slower. */
+static nrl_status measure_op(machine *m, backend_op op, const op_args *args, double *seconds)
+{
+    nrl_attention_args forward;
+    op_args a = *args;
+    placing p = {.m = m, .counts = true};
+    const double begin = machine_seconds(m);
+    NRL_TRY(place_operands(&p, op, &a, &forward));
+    NRL_TRY(grow_scratch(m, p.used));
+    a = *args;
+    p = (placing){.m = m};
+    NRL_TRY(place_operands(&p, op, &a, &forward));
+    double once, best;
+    NRL_TRY(call_round(m, op, &a, 1, &once)); /* creates primitives */
+    NRL_TRY(call_round(m, op, &a, 1, &best));
+    const int calls = best * MOST_CALLS < ROUND_S ? MOST_CALLS : best > ROUND_S ? 1 : (int)(ROUND_S / best) + 1;
+    for (int k = 0; k < ROUNDS && machine_seconds(m) - begin < MOST_S; k++) {
+        NRL_TRY(call_round(m, op, &a, calls, &once));
+        best = once < best ? once : best;
+    }
+    *seconds = best;
+    m->measured_seconds += machine_seconds(m) - begin;
+    return NRL_OK;
+}
+
+nrl_status machine_op(machine *m, backend_op op, const void *args, double flops, double *seconds)
+{
+    op_args a = {0};
+    memcpy(&a, args, operands[op].size);
+    const op_work w = op_work_of(op, args, flops);
+    machine_sample s = {.flops = w.flops, .bytes = w.bytes};
+    name_call(&a, op, &w, &s);
+    s.what = XXH3_64bits(s.name, strlen(s.name));
+    const machine_sample *near = NULL;
+    double closest = ALIKE;
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->samples[i].what != s.what) continue;
+        double d = sample_distance(&m->samples[i], s.dims);
+        if (d > closest) continue;
+        near = &m->samples[i];
+        closest = d;
+    }
+    if (near) {
+        *seconds = near->seconds * fmax(sample_work(&s), 1) / fmax(sample_work(near), 1);
+        return NRL_OK;
+    }
+    if (!m->measures)
+        return samples_estimate(m, &s, seconds)
+                   ? NRL_OK
+                   : nrl_fail(NRL_ERR_CONFIG,
+                              "the machine file has no time of the operation '%s'\nhint: `nrl plan --save-machine` on "
+                              "that machine, with this config, measures it",
+                              s.name);
+    nrl_status st = measure_op(m, op, &a, &s.seconds);
+    if (st == NRL_OK) machine_add(m, &s);
+    *seconds = s.seconds;
+    return st;
+}
+
+/* ---- calls of a collective ---- */
+
+bool machine_link(const machine *m, const char *call, int32_t ranks, double bytes, double *seconds,
+                  double *host_seconds)
+{
+    const uint64_t what = XXH3_64bits(call, strlen(call));
+    const machine_sample *below = NULL, *above = NULL;
+    for (size_t i = 0; i < m->n; i++) {
+        const machine_sample *s = &m->samples[i];
+        if (s->what != what || s->dims[0] != ranks) continue;
+        if (s->bytes <= bytes && (!below || s->bytes > below->bytes)) below = s;
+        if (s->bytes > bytes && (!above || s->bytes < above->bytes)) above = s;
+    }
+    const machine_sample *one = below ? below : above;
+    if (!one) return false;
+    if (below && above) {
+        const double share = (bytes - below->bytes) / (above->bytes - below->bytes);
+        *seconds = below->seconds + share * (above->seconds - below->seconds);
+        *host_seconds = below->host_seconds + share * (above->host_seconds - below->host_seconds);
+        return true;
+    }
+    /* Below the smallest a call takes what that one takes, above the largest bytes decide. */
+    const double scale = below ? bytes / below->bytes : 1;
+    *seconds = one->seconds * scale;
+    *host_seconds = one->host_seconds * scale;
+    return true;
+}
+
+/* ---- the file ---- */
+
+nrl_status machine_write(const machine *m, const char *path)
+{
+    arena a = {0};
+    nrl_node *tree = node_new(&a, NRL_NODE_MAP), *list = node_new(&a, NRL_NODE_LIST);
+    node_append_int(&a, tree, "format", FORMAT);
+    node_append_text(&a, tree, "device", m->device);
+    node_append_int(&a, tree, "threads", m->threads);
+    node_append_int(&a, tree, "processors", m->processors);
+    node_append(&a, tree, "calls", list);
+    for (size_t i = 0; i < m->n; i++) {
+        const machine_sample *s = &m->samples[i];
+        nrl_node *map = node_new(&a, NRL_NODE_MAP), *dims = node_new(&a, NRL_NODE_LIST);
+        node_append(&a, list, NULL, map);
+        node_append_text(&a, map, "call", s->name);
+        for (int k = 0; k < 3; k++)
+            node_append(&a, dims, NULL, node_int(&a, s->dims[k]));
+        node_append(&a, map, "dims", dims);
+        node_append(&a, map, "flops", node_f64(&a, s->flops));
+        node_append(&a, map, "bytes", node_f64(&a, s->bytes));
+        node_append(&a, map, "seconds", node_f64(&a, s->seconds));
+        if (s->host_seconds > 0) node_append(&a, map, "host_seconds", node_f64(&a, s->host_seconds));
+    }
+    char *text = json_write(tree, 1);
+    int fd;
+    nrl_status st = disk_create(path, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, path, disk_write(fd, path, text, strlen(text)));
+    free(text);
+    arena_free(&a);
+    return st;
+}
+
+static nrl_status read_sample(machine *m, const char *path, size_t i, const nrl_node *map)
+{
+    machine_sample s = {0};
+    const nrl_node *dims = nrl_node_find(map, "dims");
+    const char *name = nrl_node_string(nrl_node_find(map, "call"), NULL);
+    s.flops = nrl_node_f64(nrl_node_find(map, "flops"), 0);
+    s.bytes = nrl_node_f64(nrl_node_find(map, "bytes"), 0);
+    s.seconds = nrl_node_f64(nrl_node_find(map, "seconds"), NAN);
+    s.host_seconds = nrl_node_f64(nrl_node_find(map, "host_seconds"), 0);
+    if (!name || strlen(name) >= sizeof s.name || nrl_node_size(dims) != 3 || !(s.seconds > 0) || !(s.flops >= 0) ||
+        !(s.bytes >= 0))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: calls[%zu]: expected {call, dims: [3 numbers], flops, bytes, seconds above 0}, as "
+                        "`nrl plan --save-machine` writes it",
+                        path, i);
+    snprintf(s.name, sizeof s.name, "%s", name);
+    for (size_t k = 0; k < 3; k++)
+        s.dims[k] = (int64_t)nrl_node_f64(nrl_node_at(dims, k), 0);
+    machine_add(m, &s);
+    return NRL_OK;
+}
+
+nrl_status machine_read(machine *m, const char *path)
+{
+    nrl_node *tree;
+    NRL_TRY(json_read_file(&m->memory, path, MOST_BYTES, &tree));
+    const nrl_node *calls = nrl_node_find(tree, "calls");
+    if (nrl_node_f64(nrl_node_find(tree, "format"), 0) != FORMAT || nrl_node_kind(calls) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: expected a file of `nrl plan --save-machine`, with format: %d and calls",
+                        path, (int)FORMAT);
+    snprintf(m->device, sizeof m->device, "%s", nrl_node_string(nrl_node_find(tree, "device"), ""));
+    m->threads = (int32_t)nrl_node_f64(nrl_node_find(tree, "threads"), 0);
+    m->processors = (int32_t)nrl_node_f64(nrl_node_find(tree, "processors"), 0);
+    if (m->threads < 1 || m->processors < 1)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: threads and processors: expected numbers above 0", path);
+    m->is_file = true;
+    for (size_t i = 0; i < nrl_node_size(calls); i++)
+        NRL_TRY(read_sample(m, path, i, nrl_node_at(calls, i)));
+    return NRL_OK;
+}
+
+void machine_close(machine *m)
+{
+    if (m->measures) {
+        if (m->scratch) m->measures->table.free(m->measures->self, m->scratch);
+        if (m->stream) m->measures->table.stream_destroy(m->measures->self, m->stream);
+        device_close(m->measures);
+    }
+    free(m->samples);
+    arena_free(&m->memory);
+    *m = (machine){0};
+}

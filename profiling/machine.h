@@ -1,0 +1,48 @@
+/*
+ * machine.h - measured speeds: of operations by shape, and of communication between the ranks of a machine. What is not
+ * known is measured on an open device, or estimated from measurements of other shapes. For predict.c and plan.c.
+ */
+#ifndef PROFILING_MACHINE_H
+#define PROFILING_MACHINE_H
+#include "base/arena.h"
+#include "base/node.h"
+#include "profiling/op_work.h"
+#include <nrl/collective.h>
+
+/* The time of one call: of an operation with these dimensions (op_work.h; attention: queries, columns, keys of a
+ * query), or of a call of a collective (`bytes`, and the ranks in dims[0]). */
+typedef struct {
+    uint64_t what; /* hash of `name` */
+    char name[64]; /* operation, dtypes of its operands and flags: "gemm f32 f32 f32 nt" */
+    int64_t dims[3];
+    double flops, bytes, seconds;
+    double host_seconds; /* of `seconds`, those in which a processor of this rank was busy */
+} machine_sample;
+
+typedef struct {
+    arena memory;
+    machine_sample *samples;
+    size_t n, capacity;
+    char device[256];            /* name, instruction set and threads of the device of the operations */
+    bool is_file;                /* read from a file: nothing is measured here */
+    int32_t threads, processors; /* of a rank; of the machine */
+    device *measures;            /* open; NULL: nothing is measured */
+    nrl_stream *stream;
+    char *scratch; /* of the device */
+    size_t scratch_bytes, used;
+    double measured_seconds; /* spent here */
+} machine;
+
+/* Reads a file of machine_write. NRL_ERR_CONFIG, NRL_ERR_IO. */
+nrl_status machine_read(machine *m, const char *path);
+nrl_status machine_write(const machine *m, const char *path);
+void machine_close(machine *m);
+
+/* The time of an operation, in seconds. NRL_ERR_CONFIG: it was never measured, and no device is open. */
+nrl_status machine_op(machine *m, backend_op op, const void *args, double flops, double *seconds);
+/* The time of a call of a collective; NULL if it was never measured for that number of ranks. */
+bool machine_link(const machine *m, const char *call, int32_t ranks, double bytes, double *seconds,
+                  double *host_seconds);
+void machine_add(machine *m, const machine_sample *s);
+
+#endif

@@ -1,0 +1,329 @@
+/*
+ * plan.c - nrl/plan.h: candidates in a fixed order, the memory of each, the time of those that fit, and the choice.
+ */
+#include "base/units.h"
+#include "config/config.h"
+#include "config/tree.h"
+#include "plugin/host.h"
+#include "profiling/predict.h"
+#include <dirent.h>
+#include <math.h>
+#include <nrl/plan.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_STRATEGIES = 64, SMALLEST_TOKENS = 256, LARGEST_TOKENS = 1 << 24 };
+
+/* A value of a dimension: assignments of keys, or none, which leaves what the config has. */
+typedef struct {
+    const char *key, *value;
+} setting;
+
+typedef struct {
+    const nrl_config *base;
+    const nrl_plan_request *request;
+    arena *a;
+    predict_setup setup;
+    machine *m;
+    const char *cache; /* folder of the token cache, removed at the end; NULL = the config names one */
+    setting strategies[MOST_STRATEGIES];
+    int32_t n_strategies;
+    nrl_node *candidates;
+    bool any_walked;
+    nrl_status first; /* of a candidate that cannot run, and its text */
+    const char *first_text;
+    setting current[16]; /* of the candidate that is walked */
+    size_t n_current;
+} planner;
+
+/* ---- the config of a candidate ---- */
+
+static nrl_config *candidate_config(void *user, arena *a)
+{
+    planner *p = user;
+    nrl_config *c = nrl_config_create(a);
+    nrl_config_set_root(c, node_copy(a, p->base->root));
+    for (size_t i = 0; i < p->n_current; i++)
+        if (p->current[i].value)
+            nrl_config_override(c, arena_printf(a, "%s=%s", p->current[i].key, p->current[i].value));
+    if (p->cache) nrl_config_override(c, arena_printf(a, "data.cache=%s", p->cache));
+    return c;
+}
+
+static bool is_kept(const planner *p, const char *key)
+{
+    const nrl_plan_request *r = p->request;
+    const nrl_node *at = p->base->root;
+    char *word = mem_strdup(key), *rest = word;
+    for (char *name = strsep(&rest, "."); name && at; name = strsep(&rest, "."))
+        at = nrl_node_find(at, name);
+    free(word);
+    bool is_auto = at && !strcmp(nrl_node_string(at, ""), "auto");
+    if (r->only_config || (r->only_auto && !is_auto)) return true;
+    for (size_t i = 0; i < r->n_keep; i++)
+        if (!strcmp(r->keep[i], key)) return true;
+    return false;
+}
+
+/* ---- walking a candidate ---- */
+
+static void put_bytes(arena *a, nrl_node *map, const nrl_run_info *f)
+{
+    node_append_int(a, map, "total_bytes", f->reserved_peak_bytes);
+    node_append_int(a, map, "used_peak_bytes", f->used_peak_bytes);
+    node_append_int(a, map, "weight_bytes", f->weight_bytes);
+    node_append_int(a, map, "master_bytes", f->master_bytes);
+    node_append_int(a, map, "gradient_bytes", f->gradient_bytes);
+    node_append_int(a, map, "optimizer_bytes", f->optimizer_bytes);
+    node_append_int(a, map, "strategy_bytes", f->strategy_bytes);
+    node_append_int(a, map, "reference_bytes", f->reference_bytes);
+    node_append_int(a, map, "activation_bytes", f->activation_bytes);
+}
+
+static nrl_node *new_candidate(planner *p)
+{
+    nrl_node *map = node_new(p->a, NRL_NODE_MAP), *keys = node_new(p->a, NRL_NODE_MAP);
+    node_append(p->a, map, "keys", keys);
+    for (size_t i = 0; i < p->n_current; i++)
+        if (p->current[i].value) node_append_text(p->a, keys, p->current[i].key, p->current[i].value);
+    node_append(p->a, p->candidates, NULL, map);
+    return map;
+}
+
+static void reject(planner *p, nrl_node *map, const char *reason)
+{
+    node_set(p->a, map, "fits", node_bool(p->a, false));
+    node_set(p->a, map, "reason", node_string(p->a, reason, strcspn(reason, "\n")));
+    if (p->request->progress) p->request->progress(p->request->user, map);
+}
+
+/* Whether an error is about this candidate, not about the config as a whole. */
+static bool is_of_candidate(nrl_status st)
+{
+    return st == NRL_ERR_CONFIG || st == NRL_ERR_DATA || st == NRL_ERR_PLUGIN || st == NRL_ERR_MEMORY;
+}
+
+/* Memory, and where it suffices the time. *fits: within the limit. *whole: a micro-batch holds all that a rank has of a
+ * step. */
+static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
+{
+    prediction found;
+    char need[SIZE_TEXT], limit[SIZE_TEXT];
+    *fits = *whole = false;
+    nrl_status st = predict(&p->setup, candidate_config, p, NULL, &found);
+    if (st != NRL_OK && !is_of_candidate(st)) return st;
+    nrl_node *map = new_candidate(p);
+    if (st != NRL_OK) {
+        if (p->first == NRL_OK) p->first_text = arena_strdup(p->a, nrl_error_text());
+        if (p->first == NRL_OK) p->first = st;
+        reject(p, map, nrl_error_text());
+        return NRL_OK;
+    }
+    p->any_walked = true;
+    put_bytes(p->a, map, &found.memory);
+    node_append_int(p->a, map, "tokens", found.tokens);
+    *whole = tokens >= found.tokens;
+    const double bytes = (double)found.memory.reserved_peak_bytes, most = p->request->memory_bytes;
+    if (most > 0 && bytes > most) {
+        reject(p, map,
+               arena_printf(p->a, "needs %s of memory, more than %s", size_text(bytes, need), size_text(most, limit)));
+        return NRL_OK;
+    }
+    *fits = true;
+    st = predict(&p->setup, candidate_config, p, p->m, &found);
+    NRL_TRY(st);
+    node_set(p->a, map, "fits", node_bool(p->a, true));
+    if (found.has_time) {
+        node_append(p->a, map, "step_seconds", node_f64(p->a, found.seconds));
+        node_append(p->a, map, "tokens_per_s", node_f64(p->a, (double)found.tokens / found.seconds));
+        node_append(p->a, map, "compute_seconds", node_f64(p->a, found.compute));
+        node_append(p->a, map, "wait_seconds", node_f64(p->a, found.waiting));
+        node_append(p->a, map, "host_seconds", node_f64(p->a, found.host));
+        node_append(p->a, map, "busy_seconds", node_f64(p->a, found.busy));
+    }
+    if (p->request->progress) p->request->progress(p->request->user, map);
+    return NRL_OK;
+}
+
+/* ---- the dimensions, outermost first ---- */
+
+static void push(planner *p, const char *key, const char *value)
+{
+    p->current[p->n_current++] = (setting){key, value};
+}
+
+/* Recomputation and a place outside memory only ever cost time: they are tried where memory does not suffice. */
+static nrl_status vary_memory(planner *p, int64_t tokens, bool *fits, bool *whole)
+{
+    static const char *const recomputed[] = {"none", "{ratio: 0.5}", "all"};
+    static const char recompute[] = "train.activation_checkpointing", offload[] = "train.offload";
+    const size_t depth = p->n_current;
+    if (is_kept(p, recompute)) {
+        NRL_TRY(walk(p, tokens, fits, whole));
+    } else {
+        *fits = false;
+        for (size_t i = 0; i < sizeof recomputed / sizeof *recomputed && !*fits; i++) {
+            push(p, recompute, recomputed[i]);
+            NRL_TRY(walk(p, tokens, fits, whole));
+            if (*fits || i + 1 < sizeof recomputed / sizeof *recomputed) p->n_current = depth;
+        }
+    }
+    if (!*fits && !is_kept(p, offload) && p->request->memory_bytes > 0) {
+        push(p, offload,
+             p->m->measures && !p->m->measures->info.host_memory ? "{optimizer: host}" : "{optimizer: disk}");
+        NRL_TRY(walk(p, tokens, fits, &(bool){false}));
+    }
+    p->n_current = depth;
+    return NRL_OK;
+}
+
+static nrl_status vary_tokens(planner *p, bool *any)
+{
+    static const char key[] = "train.micro_batch_tokens";
+    bool fits = false, whole = false, did = false;
+    if (is_kept(p, key)) return vary_memory(p, LARGEST_TOKENS, any, &whole);
+    for (int64_t n = SMALLEST_TOKENS; n <= LARGEST_TOKENS && !whole && !(did && !fits); n *= 2) {
+        push(p, key, arena_printf(p->a, "%lld", (long long)n));
+        NRL_TRY(vary_memory(p, n, &fits, &whole));
+        p->n_current--;
+        did |= fits;
+        *any |= fits;
+        if (!fits && !did && n >= 1 << 16) break;
+    }
+    return NRL_OK;
+}
+
+static nrl_status vary_also(planner *p, size_t i, bool *any)
+{
+    const nrl_plan_request *r = p->request;
+    if (i == r->n_also) return vary_tokens(p, any);
+    NRL_TRY(vary_also(p, i + 1, any));
+    const char *equals = strchr(r->also[i], '=');
+    push(p, arena_strndup(p->a, r->also[i], (size_t)(equals - r->also[i])), equals + 1);
+    nrl_status st = vary_also(p, i + 1, any);
+    p->n_current--;
+    return st;
+}
+
+static nrl_status vary_strategy(planner *p)
+{
+    bool any = false;
+    if (!p->n_strategies) return vary_also(p, 0, &any);
+    for (int32_t i = 0; i < p->n_strategies; i++) {
+        p->current[p->n_current++] = p->strategies[i];
+        NRL_TRY(vary_also(p, 0, &any));
+        p->n_current--;
+    }
+    return NRL_OK;
+}
+
+/* Each strategy of an axis that takes the rest of the ranks, alone and beside each size of each other axis. */
+static nrl_status find_strategies(planner *p)
+{
+    const nrl_environment *env = &p->setup.env;
+    const int32_t n = p->setup.ranks;
+    const plugin **list;
+    if (n == 1 || is_kept(p, "parallel")) return NRL_OK;
+    plugin_host *h = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir);
+    plugin_host_add_user(h, env->user_plugins);
+    const size_t n_found = plugin_defaults(h, p->a, NRL_KIND_PARALLEL, &list);
+    for (int32_t other = 1; other <= n; other++)
+        for (size_t k = 0; k < n_found && n % other == 0; k++) {
+            const nrl_parallel *divides = (const nrl_parallel *)list[k]->table;
+            if (other > 1 && divides->axis->takes_rest) continue;
+            for (size_t i = 0; i < n_found && p->n_strategies < MOST_STRATEGIES; i++) {
+                const nrl_parallel *rest = (const nrl_parallel *)list[i]->table;
+                if (!rest->axis->takes_rest || (other == 1 && i != k)) continue;
+                setting *s = &p->strategies[p->n_strategies++];
+                s->key = "parallel";
+                s->value = other == 1   ? arena_strdup(p->a, rest->plugin.name)
+                           : other == n ? arena_printf(p->a, "{%s: %d}", divides->axis->name, (int)n)
+                                        : arena_printf(p->a, "{%s: %s, %s: %d}", rest->axis->name, rest->plugin.name,
+                                                       divides->axis->name, (int)other);
+                if (other == n) break; /* no ranks are left for it */
+            }
+        }
+    plugin_host_destroy(h);
+    return NRL_OK;
+}
+
+/* ---- the choice ---- */
+
+static double number(const nrl_node *map, const char *key)
+{
+    return nrl_node_f64(nrl_node_find(map, key), NAN);
+}
+
+/* The fastest; with a target the one that needs least memory of those that reach it. */
+static int64_t choose(const planner *p)
+{
+    int64_t best = -1;
+    const double target = p->request->target_tokens_per_s;
+    for (size_t i = 0; i < nrl_node_size(p->candidates); i++) {
+        const nrl_node *c = nrl_node_at(p->candidates, i),
+                       *b = best < 0 ? NULL : nrl_node_at(p->candidates, (size_t)best);
+        const double speed = number(c, "tokens_per_s");
+        if (isnan(speed) || speed < target) continue;
+        if (!b ||
+            (target > 0 ? number(c, "total_bytes") < number(b, "total_bytes") : speed > number(b, "tokens_per_s")))
+            best = (int64_t)i;
+    }
+    return best;
+}
+
+static void remove_cache(const char *folder)
+{
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    rmdir(folder);
+}
+
+static nrl_status check_request(const nrl_plan_request *r)
+{
+    for (size_t i = 0; i < r->n_also; i++)
+        if (!strchr(r->also[i], '=') || *r->also[i] == '=')
+            return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a value to try; expected KEY=VALUE", r->also[i]);
+    if (r->n_also > 8) return nrl_fail(NRL_ERR_CONFIG, "%zu values to try; expected at most 8", r->n_also);
+    if (r->save_machine && !access(r->save_machine, F_OK))
+        return nrl_fail(NRL_ERR_CONFIG, "%s exists; expected a new file", r->save_machine);
+    return NRL_OK;
+}
+
+nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
+                           const nrl_plan_request *request, nrl_node **result)
+{
+    nrl_plan_request own = {0};
+    machine m = {0};
+    memcpy(&own, request, request->size < sizeof own ? request->size : sizeof own);
+    planner p = {.base = config, .request = &own, .a = memory, .m = &m, .setup.ranks = own.ranks};
+    memcpy(&p.setup.env, env, env->size < sizeof p.setup.env ? env->size : sizeof p.setup.env);
+    if (!p.setup.env.exe_dir) p.setup.env.exe_dir = plugin_own_exe_dir(memory);
+    NRL_TRY(check_request(&own));
+    if (own.machine) NRL_TRY(machine_read(&m, own.machine));
+    char folder[] = "/tmp/nrl-plan-XXXXXX";
+    const nrl_node *cache = nrl_node_find(nrl_node_find(config->root, "data"), "cache");
+    if (!cache && mkdtemp(folder)) p.cache = folder;
+    p.candidates = node_new(memory, NRL_NODE_LIST);
+    nrl_status st = find_strategies(&p);
+    if (st == NRL_OK) st = vary_strategy(&p);
+    if (p.cache) remove_cache(p.cache);
+    if (st == NRL_OK && !p.any_walked) st = nrl_fail(p.first, "%s", p.first_text);
+    if (st == NRL_OK && own.save_machine) st = machine_write(&m, own.save_machine);
+    if (st == NRL_OK) {
+        nrl_node *tree = *result = node_new(memory, NRL_NODE_MAP), *about = node_new(memory, NRL_NODE_MAP);
+        const int64_t best = choose(&p);
+        node_append(memory, tree, "candidates", p.candidates);
+        node_append(memory, tree, "chosen", best < 0 ? node_new(memory, NRL_NODE_NULL) : node_int(memory, best));
+        node_append(memory, tree, "machine", about);
+        node_append_text(memory, about, "device", m.device);
+        node_append_int(memory, about, "threads", m.threads);
+        node_append_int(memory, about, "processors", m.processors);
+        node_append(memory, about, "measured_seconds", node_f64(memory, m.measured_seconds));
+    }
+    machine_close(&m);
+    return st;
+}

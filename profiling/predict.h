@@ -1,0 +1,37 @@
+/*
+ * predict.h - the memory and the time of a config's steps, from dry runs of its ranks. Each rank is walked alone, with
+ * the batches, operations and calls that it would have; their times (machine.h) then pass through a model of the ranks,
+ * in which a call of a collective ends when the last rank has begun it and its data have been sent.
+ */
+#ifndef PROFILING_PREDICT_H
+#define PROFILING_PREDICT_H
+#include "profiling/machine.h"
+#include "run/internal.h"
+#include <nrl/profile.h>
+
+typedef struct {
+    nrl_run_info memory; /* of the rank that needs most; `device` and `clock` are NULL */
+    int64_t tokens;      /* of a step, over all ranks */
+    double seconds;      /* of a step */
+    double compute;      /* in operations, on the rank that computes longest */
+    double waiting;      /* for other ranks, on that rank */
+    double host;         /* between operations */
+    double busy;         /* processor time of a rank: operations, host, and communication; the mean over ranks */
+    bool has_time;       /* false: only memory */
+    int32_t n_steps;     /* that were walked */
+} prediction;
+
+typedef struct {
+    nrl_environment env; /* of the program; ranks, dry_run and what follows from it are set here */
+    int32_t ranks;       /* all on this machine */
+} predict_setup;
+
+/* `config` makes the config of a rank in `a`; predict destroys it. m NULL: memory alone. */
+nrl_status predict(const predict_setup *setup, nrl_config *(*config)(void *user, arena *a), void *user, machine *m,
+                   prediction *out);
+
+/* Measures the calls of the config's collective between `ranks` processes of this machine, started here; nothing if
+ * they are known. The run is a dry run that is open. */
+nrl_status links_measure(machine *m, run *r, int32_t ranks);
+
+#endif

@@ -1,0 +1,82 @@
+#!/bin/sh
+# plan.sh: `nrl plan` lists settings with memory and time, and chooses another one if there is less memory; its memory is
+# that of a run; the config that it writes passes `nrl check` and trains; mistakes end it with their text.
+. "$(dirname "$0")/e2e.sh"
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+
+rows 64 >train.jsonl
+experiment >config.yaml
+set -- plan config.yaml train.global_batch=32
+
+run 0 "$@"
+has out "settings"
+has out "chosen     micro_batch_tokens="
+has out "memory     weights"
+is "files of a plan" "$(ls -d result 2>dd)" ""
+
+# memory by kind, and the sum
+run 0 "$@" --json
+truth "candidates" '#d.candidates >= 2 and all(d.candidates, function(c) return c.fits and c.step_seconds > 0 and
+    c.tokens_per_s > 0 and c.total_bytes >= c.used_peak_bytes and c.used_peak_bytes > c.weight_bytes + c.gradient_bytes end)'
+truth "the fastest is chosen" 'all(d.candidates, function(c) return c.tokens_per_s <= d.candidates[d.chosen + 1].tokens_per_s end)'
+truth "larger micro-batches need more" 'd.candidates[1].total_bytes <= d.candidates[#d.candidates].total_bytes'
+truth "the machine" 'd.machine.processors > 0 and d.machine.threads == 1'
+
+# the prediction of the config alone, compared with what a run takes
+run 0 "$@" --as-is --json
+predicted=$(sed -n 's/.*"used_peak_bytes": *\([0-9]*\).*/\1/p' out)
+run 0 bench config.yaml train.global_batch=32 train.steps=10 train.epochs=0 --steps 1 --json
+measured=$(sed 's/.*"used_peak_bytes": *\([0-9]*\).*/\1/' out)
+awk -v p="$predicted" -v m="$measured" 'BEGIN { exit !(p / m > 0.95 && p / m < 1.05) }' ||
+    is "peak memory within 5 %" "$predicted" "$measured"
+
+# less memory: recomputation, then offload, then nothing
+run 0 "$@" --keep train.micro_batch_tokens --json
+most=$(sed -n 's/.*"total_bytes": *\([0-9]*\).*/\1/p' out)
+run 0 "$@" --keep train.micro_batch_tokens --memory $((most - 1))
+has out ": needs "
+has out "activation_checkpointing={ratio: 0.5}"
+run 6 "$@" --memory 100KiB
+has err "no setting fits: needs"
+has err "hint: --try train.precision=bf16"
+
+# ranks
+run 0 "$@" --ranks 2 --write two.yaml --save-machine machine.json
+has out "parallel=ddp"
+has out "parallel=fsdp"
+has out "parallel={pipeline: 2}"
+run 0 launch -n 2 -- check two.yaml
+run 0 launch -n 2 -- run two.yaml
+has two.yaml "micro_batch_tokens:"
+run 0 "$@" --ranks 2 --machine machine.json --json
+truth "from a file nothing is measured" 'd.machine.measured_seconds == 0 and d.candidates[d.chosen + 1].tokens_per_s > 0'
+run 0 "$@" --ranks 2 --machine machine.json --try algorithm=dpo --as-is
+has out "algorithm=dpo: train.jsonl:1: a row of single samples"
+run 0 "$@" --write one.yaml --target-tokens-per-s 1
+run 0 check one.yaml out=other
+run 0 "$@" --try train.precision=bf16 --keep train.micro_batch_tokens --json
+truth "precisions" '#d.candidates == 2 and d.candidates[2].keys["train.precision"] == "bf16" and
+    d.candidates[2].weight_bytes < d.candidates[1].weight_bytes'
+
+# mistakes
+run 2 "$@" --target-tokens-per-s 1e12
+has err "no setting reaches 1e+12 tokens/s"
+run 2 "$@" --write two.yaml
+has err "two.yaml exists"
+run 2 "$@" --memory much
+has err "--memory: expected a size such as 16GiB"
+run 2 "$@" --ranks none
+has err "--ranks: 'none': expected a number from 1"
+run 2 "$@" --try precision
+has err "'precision' is not a value to try; expected KEY=VALUE"
+run 2 "$@" train.seeed=1
+has err "train.seeed"
+echo '{"format": 1, "threads": 1, "processors": 1, "calls": [{"call": "gemm"}]}' >wrong.json
+run 2 "$@" --machine wrong.json
+has err "wrong.json: calls[0]: expected {call, dims"
+echo '{}' >wrong.json
+run 2 "$@" --machine wrong.json
+has err "expected a file of \`nrl plan --save-machine\`"
+run 2 plan
+exit $failed

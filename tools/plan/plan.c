@@ -1,0 +1,204 @@
+/*
+ * plan.c - `nrl plan`: settings of a config by memory and predicted speed; nrl/plan.h finds them, this file prints them
+ * and writes the keys of the best one.
+ */
+#include "base/disk.h"
+#include "base/escape.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "base/yaml.h"
+#include "cli/common/cli.h"
+#include "cli/common/experiment.h"
+#include <math.h>
+#include <nrl/plan.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_WORDS = 16, MOST_RANKS = 1024, WIDE = 44 };
+
+typedef struct {
+    bool json;
+    const char *write, *config;
+    char **overrides;
+    int n_overrides;
+} plan_view;
+
+static double number(const nrl_node *map, const char *key)
+{
+    return nrl_node_f64(nrl_node_find(map, key), NAN);
+}
+
+/* "parallel=ddp train.micro_batch_tokens=4096", without the section that nearly all keys have. */
+static const char *keys_text(arena *a, const nrl_node *candidate)
+{
+    const nrl_node *keys = nrl_node_find(candidate, "keys");
+    const char *text = "";
+    for (size_t i = 0; i < nrl_node_size(keys); i++) {
+        const char *key = nrl_node_key(keys, i);
+        if (!strncmp(key, "train.", 6)) key += 6;
+        text = arena_printf(a, "%s%s%s=%s", text, *text ? " " : "", key, nrl_node_string(nrl_node_at(keys, i), ""));
+    }
+    return *text ? text : "(the config)";
+}
+
+/* nrl_plan_request.progress: a line as soon as a candidate is known. */
+static void print_candidate(void *user, const nrl_node *c)
+{
+    const plan_view *v = user;
+    arena a = {0};
+    char size[SIZE_TEXT];
+    if (v->json) return;
+    const double bytes = number(c, "total_bytes"), speed = number(c, "tokens_per_s");
+    const char *reason = nrl_node_string(nrl_node_find(c, "reason"), NULL);
+    printf("%10s ", isnan(bytes) ? "-" : size_text(bytes, size));
+    if (isnan(speed))
+        printf("%10s %10s  ", "-", "-");
+    else
+        printf("%10.3f %10.0f  ", number(c, "step_seconds"), speed);
+    cli_page("%s%s%s\n", keys_text(&a, c), reason ? ": " : "", reason ? reason : "");
+    fflush(stdout);
+    arena_free(&a);
+}
+
+static void print_kinds(const nrl_node *c)
+{
+    static const char *const kinds[][2] = {{"weight_bytes", "weights"},        {"master_bytes", "masters"},
+                                           {"gradient_bytes", "gradients"},    {"optimizer_bytes", "optimizer"},
+                                           {"strategy_bytes", "strategy"},     {"reference_bytes", "reference"},
+                                           {"activation_bytes", "activations"}};
+    char size[SIZE_TEXT];
+    const char *comma = "";
+    printf("memory     ");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const double bytes = number(c, kinds[i][0]);
+        if (!(bytes > 0)) continue;
+        printf("%s%s %s", comma, kinds[i][1], size_text(bytes, size));
+        comma = ", ";
+    }
+    putchar('\n');
+}
+
+/* FILE with `defaults: CONFIG` and the keys of the candidate. */
+static nrl_status write_keys(arena *a, const plan_view *v, const nrl_node *c)
+{
+    const nrl_node *keys = nrl_node_find(c, "keys");
+    int fd;
+    nrl_config *out = nrl_config_create(a);
+    nrl_node *root = node_new(a, NRL_NODE_MAP);
+    nrl_config_set_root(out, root);
+    const char *path = paths_absolute(a, v->config);
+    node_append_text(a, root, "defaults", path);
+    for (int i = 0; i < v->n_overrides; i++)
+        nrl_config_override(out, v->overrides[i]);
+    for (size_t i = 0; i < nrl_node_size(keys); i++)
+        nrl_config_override(out,
+                            arena_printf(a, "%s=%s", nrl_node_key(keys, i), nrl_node_string(nrl_node_at(keys, i), "")));
+    char *text = yaml_write(nrl_config_root(out));
+    nrl_status st = disk_create(v->write, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, v->write, disk_write(fd, v->write, text, strlen(text)));
+    free(text);
+    nrl_config_destroy(out);
+    return st;
+}
+
+static nrl_status show(arena *a, const plan_view *v, const nrl_plan_request *r, const nrl_node *result)
+{
+    const nrl_node *list = nrl_node_find(result, "candidates"), *chosen = nrl_node_find(result, "chosen");
+    const bool any = nrl_node_kind(chosen) == NRL_NODE_INT;
+    const nrl_node *best = any ? nrl_node_at(list, (size_t)nrl_node_f64(chosen, 0)) : NULL;
+    if (v->json) {
+        char *text = nrl_json_write(result, 2);
+        puts(text);
+        nrl_free(text);
+    } else if (best) {
+        printf("chosen     %s: %.0f tokens/s predicted\n", keys_text(a, best), number(best, "tokens_per_s"));
+        print_kinds(best);
+    }
+    if (best) return v->write ? write_keys(a, v, best) : NRL_OK;
+    for (size_t i = 0; i < nrl_node_size(list); i++)
+        if (!isnan(number(nrl_node_at(list, i), "tokens_per_s")))
+            return nrl_fail(NRL_ERR_CONFIG, "no setting reaches %g tokens/s (--target-tokens-per-s)",
+                            r->target_tokens_per_s);
+    const char *reason = nrl_node_string(nrl_node_find(nrl_node_at(list, 0), "reason"), "no candidate");
+    return nrl_fail(
+        r->memory_bytes > 0 ? NRL_ERR_MEMORY : NRL_ERR_CONFIG,
+        "no setting fits: %s\nhint: --try train.precision=bf16 or --try adapter=lora compares settings that "
+        "change numbers",
+        reason);
+}
+
+static nrl_status read_number(int *argc, char **argv, const char *flag, double least, double most, double *value)
+{
+    const char *text;
+    char *end;
+    NRL_TRY(cli_take_value(argc, argv, flag, &text));
+    if (!text) return NRL_OK;
+    *value = strtod(text, &end);
+    if (*end || !(*value >= least && *value <= most))
+        return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from %g to %g", flag, text, least, most);
+    return NRL_OK;
+}
+
+/* A rank has its share of the processors, as under `nrl launch`; OpenMP reads the variable when the CPU is opened. */
+static void share_processors(int32_t ranks)
+{
+    char text[32];
+    const long n = sysconf(_SC_NPROCESSORS_ONLN) / ranks;
+    snprintf(text, sizeof text, "%ld", n > 0 ? n : 1);
+    if (ranks > 1) setenv("OMP_NUM_THREADS", text, 0);
+}
+
+static nrl_status plan(arena *a, int argc, char **argv)
+{
+    nrl_environment env;
+    double ranks = 1;
+    int64_t memory = 0;
+    const char *keep[MOST_WORDS], *also[MOST_WORDS];
+    plan_view v = {.json = cli_take_flag(&argc, argv, "--json")};
+    nrl_plan_request r = {.size = sizeof r, .keep = keep, .also = also, .progress = print_candidate, .user = &v};
+    r.only_config = cli_take_flag(&argc, argv, "--as-is");
+    NRL_TRY(read_number(&argc, argv, "--ranks", 1, MOST_RANKS, &ranks));
+    NRL_TRY(read_number(&argc, argv, "--target-tokens-per-s", 0, 1e12, &r.target_tokens_per_s));
+    NRL_TRY(cli_take_size(&argc, argv, "--memory", &memory));
+    NRL_TRY(cli_take_value(&argc, argv, "--machine", &r.machine));
+    NRL_TRY(cli_take_value(&argc, argv, "--save-machine", &r.save_machine));
+    NRL_TRY(cli_take_value(&argc, argv, "--write", &v.write));
+    NRL_TRY(cli_take_values(&argc, argv, "--keep", keep, MOST_WORDS, &r.n_keep));
+    NRL_TRY(cli_take_values(&argc, argv, "--try", also, MOST_WORDS, &r.n_also));
+    NRL_TRY(cli_expect(argc, argv, 1, -1));
+    r.memory_bytes = (double)memory;
+    if (v.write && !access(v.write, F_OK))
+        return nrl_fail(NRL_ERR_CONFIG, "--write: %s exists; expected a new file", v.write);
+    r.ranks = (int32_t)ranks;
+    v.config = argv[1];
+    v.overrides = argv + 2;
+    v.n_overrides = argc - 2;
+    share_processors(r.ranks);
+    experiment_environment(a, &env);
+    nrl_config *config = nrl_config_create(a);
+    nrl_status st = nrl_config_read(config, argv[1]);
+    for (int i = 2; st == NRL_OK && i < argc; i++)
+        nrl_config_override(config, argv[i]);
+    if (st == NRL_OK) nrl_config_substitute(config, cli_variable);
+    nrl_node *result;
+    if (!v.json && st == NRL_OK) printf("%10s %10s %10s  settings\n", "memory", "s a step", "tokens/s");
+    if (st == NRL_OK) st = nrl_plan_search(a, config, &env, &r, &result);
+    if (st == NRL_OK) st = show(a, &v, &r, result);
+    nrl_config_destroy(config);
+    return st;
+}
+
+static nrl_status plan_verb(int argc, char **argv)
+{
+    arena a = {0};
+    nrl_status st = plan(&a, argc, argv);
+    arena_free(&a);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    return cli_tool_main(argc, argv, "plan", plan_verb);
+}
