@@ -1,8 +1,10 @@
 /*
- * join.c - the ranks meet: each writes a join_request under its number, waits for all others' and compares.
- * Who finds something wrong tells it, so that the others need not wait for their time-out.
+ * join.c - the ranks meet: each writes a join request under its number. Rank 0 waits for all of them, compares them and
+ * writes the roll: who the ranks are, or what is wrong with them. All others read only the roll, so that the traffic of
+ * a join grows with the number of ranks and not with its square (tests/bench/bench_join.c).
  *
- * A join_request is "key: value" lines, an empty line, and the fingerprint.
+ * A join request is "key: value" lines, an empty line, and the fingerprint. The roll is a line with a status, and then
+ * the text of the error, or a line "PROCESS LOCAL-RANK HOST" for each rank.
  */
 #include "base/arena.h"
 #include "base/lines.h"
@@ -13,8 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_S 0.05
-enum { MAX_HELLO = 1 << 20, MAX_FIELD = 64, HELLO_FORMAT = 2 };
+#define ROLL_KEY "roll"
+#define FIRST_LOOK_S 0.002
+#define LOOK_S 0.05     /* for each LOOK_RANKS ranks, so that a large number of them does not overload the store */
+#define LATE_ROLL_S 1.0 /* rank 0 tells who is missing when its time is over; the others wait for that */
+enum { MAX_HELLO = 1 << 20, MAX_FIELD = 64, HELLO_FORMAT = 3, LOOK_RANKS = 64 };
 
 typedef struct {
     int format, rank, world, local_rank, pid;
@@ -129,56 +134,50 @@ static nrl_status missing_ranks(nrl_mesh *m, char *const *keys)
     return st;
 }
 
-static nrl_status wait_for_all(nrl_mesh *m, char *const *keys, double deadline)
+/* Sleeps before the next look, longer each time. */
+static void look_later(const nrl_mesh *m, double *pause)
 {
+    const double most = LOOK_S * (m->place.world > LOOK_RANKS ? (double)m->place.world / LOOK_RANKS : 1);
+    clock_sleep(*pause);
+    *pause = 2 * *pause < most ? 2 * *pause : most;
+}
+
+static nrl_status other_failed(const nrl_mesh *m, const abort_record *w)
+{
+    if (w->culprit == m->place.rank)
+        return nrl_fail(NRL_ERR_PEER, "another process of rank %d failed: %s", (int)w->culprit, w->text);
+    return nrl_fail(NRL_ERR_PEER, "rank %d failed: %s", (int)w->culprit, w->text);
+}
+
+static nrl_status check_signal(const nrl_mesh *m)
+{
+    if (!m->signal || !*m->signal) return NRL_OK;
+    return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
+}
+
+static nrl_status wait_for_requests(nrl_mesh *m, char *const *keys, double deadline)
+{
+    double pause = FIRST_LOOK_S;
     for (bool all = false;;) {
         abort_record w;
         NRL_TRY(abort_record_read(m->keys, &w));
         NRL_TRY(store_all_there(m->keys, (const char *const *)keys, (size_t)m->place.world, &all));
-        if (all) return NRL_OK; /* each rank compares for itself, whoever has found a difference already */
-        if (w.kind != ABORT_NONE) {
-            if (w.culprit == m->place.rank)
-                return nrl_fail(NRL_ERR_PEER, "another process of rank %d failed: %s", (int)w.culprit, w.text);
-            return nrl_fail(NRL_ERR_PEER, "rank %d failed: %s", (int)w.culprit, w.text);
-        }
-        if (m->signal && *m->signal)
-            return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
+        if (all) return NRL_OK; /* a difference says more than the failure that followed from it */
+        if (w.kind != ABORT_NONE) return other_failed(m, &w);
+        NRL_TRY(check_signal(m));
         if (clock_seconds() >= deadline) return missing_ranks(m, keys);
-        clock_sleep(LOOK_S);
+        look_later(m, &pause);
     }
 }
 
-/* ---- comparing ---- */
+/* ---- rank 0: comparing ---- */
 
-/* What the others' join_requests tell about the mesh. */
-static void keep_info(nrl_mesh *m, const join_request *join_requests)
+static nrl_status compare_all(const nrl_mesh *m, char *const *texts, join_request *requests)
 {
-    int32_t world = m->place.world, local = 0;
-    m->names = mem_alloc((size_t)world * sizeof *m->names);
-    m->hosts = mem_alloc((size_t)world * sizeof *m->hosts);
+    const int32_t world = m->place.world;
     for (int32_t r = 0; r < world; r++) {
-        m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, join_requests[r].host, join_requests[r].pid);
-        m->hosts[r] = mem_strdup(join_requests[r].host);
-        local += !strcmp(join_requests[m->place.rank].host, join_requests[r].host);
-    }
-    if (m->place.local_world <= 0) m->place.local_world = local;
-    /* Nodes by what launchers say of their ranks, or by host names where these tell of more. */
-    int32_t first_ranks = 0, hosts = 0;
-    for (int32_t r = 0; r < m->place.world; r++) {
-        int32_t earlier = 0;
-        while (earlier < r && strcmp(join_requests[earlier].host, join_requests[r].host))
-            earlier++;
-        hosts += earlier == r;
-        first_ranks += join_requests[r].local_rank == 0;
-    }
-    m->n_nodes = hosts > first_ranks ? hosts : first_ranks;
-}
-
-static nrl_status compare_all(nrl_mesh *m, char *const *texts, join_request *join_requests)
-{
-    for (int32_t r = 0; r < m->place.world; r++) {
-        NRL_TRY(parse_join_request(texts[r], r, &join_requests[r]));
-        const join_request *a = &join_requests[0], *b = &join_requests[r];
+        NRL_TRY(parse_join_request(texts[r], r, &requests[r]));
+        const join_request *a = &requests[0], *b = &requests[r];
         if (a->world != b->world)
             return nrl_fail(NRL_ERR_CONFIG,
                             "rank %d (%s, process %d) belongs to %d ranks, rank %d (%s, process %d) to %d", a->rank,
@@ -187,43 +186,131 @@ static nrl_status compare_all(nrl_mesh *m, char *const *texts, join_request *joi
             return nrl_fail(NRL_ERR_CONFIG, "rank %d (%s) runs nrl %s, rank %d (%s) nrl %s", a->rank, a->host,
                             a->version, b->rank, b->host, b->version);
     }
-    keep_info(m, join_requests);
-    /* The fingerprints that the join_requests end with. */
-    int32_t world = m->place.world;
     lines_record *records = mem_alloc((size_t)world * sizeof *records);
-    for (int32_t r = 0; r < world; r++)
-        lines_compare(join_requests[0].fingerprint, join_requests[r].fingerprint, &records[r]);
-    nrl_status st = lines_report(records, (const char *const *)m->hosts, world, join_requests[0].fingerprint, NULL);
+    const char **hosts = mem_alloc((size_t)world * sizeof *hosts);
+    for (int32_t r = 0; r < world; r++) {
+        hosts[r] = requests[r].host;
+        lines_compare(requests[0].fingerprint, requests[r].fingerprint, &records[r]);
+    }
+    nrl_status st = lines_report(records, hosts, world, requests[0].fingerprint, NULL);
+    free(hosts);
     free(records);
     return st;
 }
 
-static nrl_status meet(nrl_mesh *m, char *const *keys, double deadline)
+static nrl_status read_requests(const nrl_mesh *m, char *const *keys, buffer *roll)
 {
-    size_t world = (size_t)m->place.world;
-    NRL_TRY(wait_for_all(m, keys, deadline));
+    const size_t world = (size_t)m->place.world;
     char **texts = mem_alloc(world * sizeof *texts);
+    join_request *requests = mem_alloc(world * sizeof *requests);
     nrl_status st = store_get_all(m->keys, (const char *const *)keys, world, texts);
-    join_request *join_requests = mem_alloc(world * sizeof *join_requests);
-    if (!st) st = compare_all(m, texts, join_requests);
-    free(join_requests);
+    if (!st) st = compare_all(m, texts, requests);
+    for (size_t r = 0; r < world && !st; r++)
+        buffer_print(roll, "%d %d %s\n", requests[r].pid, requests[r].local_rank, requests[r].host);
     for (size_t r = 0; r < world; r++)
         free(texts[r]);
+    free(requests);
     free(texts);
     return st;
 }
 
-nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline)
+/* Writes the roll; fails only if that fails, or if this rank is to stop. */
+static nrl_status call_roll(nrl_mesh *m, double deadline)
 {
-    int32_t world = m->place.world;
-    NRL_TRY(control_announce(m->keys, m->place.rank));
-    NRL_TRY(say_join_request(m, fingerprint));
+    const int32_t world = m->place.world;
+    buffer roll = {0};
     char **keys = mem_alloc((size_t)world * sizeof *keys);
     for (int32_t r = 0; r < world; r++)
         keys[r] = join_request_key(r);
-    nrl_status st = meet(m, keys, deadline);
+    buffer_print(&roll, "%d\n", (int)NRL_OK);
+    nrl_status st = wait_for_requests(m, keys, deadline);
+    if (!st) st = read_requests(m, keys, &roll);
     for (int32_t r = 0; r < world; r++)
         free(keys[r]);
     free(keys);
+    if (st && st != NRL_ERR_STOPPED) {
+        roll.size = 0;
+        buffer_print(&roll, "%d\n%s", (int)st, nrl_error_text());
+        st = NRL_OK;
+    }
+    if (!st) st = nrl_store_set(m->keys, ROLL_KEY, roll.text, roll.size);
+    buffer_free(&roll);
+    return st;
+}
+
+/* ---- all ranks: the roll ---- */
+
+static nrl_status wait_for_roll(nrl_mesh *m, double deadline, char **roll)
+{
+    double pause = FIRST_LOOK_S;
+    for (bool failed = false;;) {
+        abort_record w;
+        size_t size;
+        bool found;
+        void *value;
+        NRL_TRY(store_try_get(m->keys, ROLL_KEY, &found, &value, &size));
+        *roll = value;
+        if (found) return NRL_OK;
+        NRL_TRY(abort_record_read(m->keys, &w));
+        if (w.kind != ABORT_NONE && failed) return other_failed(m, &w);
+        failed = w.kind != ABORT_NONE; /* rank 0 may have written the roll before it failed: one more look */
+        if (failed) continue;
+        NRL_TRY(check_signal(m));
+        if (clock_seconds() >= deadline)
+            return nrl_fail(NRL_ERR_PEER, "rank 0 did not join within %g s (launch.timeout_init)", m->timeout_init);
+        look_later(m, &pause);
+    }
+}
+
+/* Nodes by what launchers say of their ranks, or by host names where these tell of more. */
+static int32_t count_nodes(const nrl_mesh *m, int32_t n_first)
+{
+    int32_t hosts = 0;
+    for (int32_t r = 0; r < m->place.world; r++) {
+        int32_t earlier = r ? r - 1 : 0; /* most often the neighbour */
+        while (earlier > 0 && strcmp(m->hosts[earlier], m->hosts[r]))
+            earlier--;
+        hosts += !r || strcmp(m->hosts[earlier], m->hosts[r]) != 0;
+    }
+    return hosts > n_first ? hosts : n_first;
+}
+
+static nrl_status read_roll(nrl_mesh *m, const char *roll)
+{
+    const int32_t world = m->place.world;
+    char *at;
+    const long code = strtol(roll, &at, 10);
+    if (*at != '\n') return nrl_fail(NRL_ERR_PEER, "rank 0 does not speak as a rank of nrl %s", NRL_VERSION);
+    at++;
+    if (code) return nrl_fail((nrl_status)code, "%s", at);
+    int32_t local = 0, n_first = 0;
+    m->names = mem_alloc((size_t)world * sizeof *m->names);
+    m->hosts = mem_alloc((size_t)world * sizeof *m->hosts);
+    for (int32_t r = 0; r < world; r++) {
+        char host[MAX_FIELD];
+        int pid, local_rank, n = 0;
+        if (sscanf(at, "%d %d %63s\n%n", &pid, &local_rank, host, &n) < 3)
+            return nrl_fail(NRL_ERR_PEER, "the roll of rank 0 ends before rank %d", (int)r);
+        at += n;
+        m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, host, pid);
+        m->hosts[r] = mem_strdup(host);
+        n_first += local_rank == 0;
+    }
+    for (int32_t r = 0; r < world; r++)
+        local += !strcmp(m->hosts[m->place.rank], m->hosts[r]);
+    if (m->place.local_world <= 0) m->place.local_world = local;
+    m->n_nodes = count_nodes(m, n_first);
+    return NRL_OK;
+}
+
+nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline)
+{
+    char *roll;
+    NRL_TRY(control_announce(m->keys, m->place.rank));
+    NRL_TRY(say_join_request(m, fingerprint));
+    if (!m->place.rank) NRL_TRY(call_roll(m, deadline));
+    NRL_TRY(wait_for_roll(m, deadline + LATE_ROLL_S, &roll));
+    nrl_status st = read_roll(m, roll);
+    free(roll);
     return st;
 }
