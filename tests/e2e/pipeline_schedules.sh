@@ -47,6 +47,16 @@ for options in "$interleaved" "$zero" "$zero, stages_per_rank: 2"; do
     ranks 4 tensor $exact "$(pipeline 2 "$options" 'tensor: 2')"
 done
 
+# what a run measured, another is balanced by
+for options in "$zero" "$interleaved"; do
+    run 0 launch -n 2 -- run config.yaml out=measured overwrite=true train.steps=4 "$(pipeline 2 "$options, measure: 3")"
+    cat out err | sed -n 's/.*\(costs: \[[^]]*\]\) were measured.*/\1/p' >costs.txt
+    is "lines of costs" "$(wc -l <costs.txt | tr -d ' ')" 1
+    is "measured units" "$(tr -cd , <costs.txt | wc -c)" 5
+    grep -q '\[0[,.]\|, 0,\|, 0]\|inf\|nan' costs.txt && grep -v '0\.' costs.txt && failed=1
+    run 0 launch -n 2 -- run config.yaml out=balanced overwrite=true train.steps=2 "$(pipeline 2 "$options, $(cat costs.txt)")"
+done
+
 # gradients of weights are added in the order of micro-batches in every schedule: the same bits on the same stages
 for schedule in 1f1b gpipe zero_bubble; do
     run 0 launch -n 2 -- run config.yaml out=bits-$schedule "$(pipeline 2 "schedule: $schedule")"
@@ -83,4 +93,22 @@ for family in gpt2 qwen3 gemma3_text; do
     ranks 2 interleaved $exact "$(pipeline 2 "$interleaved")"
     ranks 2 zero $exact "$(pipeline 2 "$zero")"
 done
+
+# what is said, and what is wrong
+config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
+run 0 check config.yaml out=planned "$(pipeline 2 "$interleaved, split: [2, 1, 1, 2], costs: [1, 1, 2, 2, 1, 1]")"
+has out "parallel   pipeline: interleaved over 4 stages, 2 on each rank, of 2 + 1 + 1 + 2 units"
+has out "bubble: in the first step, of"
+# refused OPTIONS TEXT
+refused() {
+    run 2 check config.yaml out=planned "$(pipeline 2 "$1")"
+    has err "$2"
+}
+refused "stages_per_rank: 2" "stages_per_rank: schedule 1f1b has one stage on each rank; expected interleaved or zero_bubble"
+refused "$interleaved, stages_per_rank: 1" "stages_per_rank: interleaved with one stage on each rank is 1f1b; expected 2"
+refused "$zero, stages_per_rank: 4" "cannot split the model into 8 stages: it has 6 units ('embed' to 'norm')"
+refused "$interleaved, split: [3, 3]" "split: the number of stages is 2; expected a list of 4 numbers of units whose sum is 6"
+refused "costs: [1, 2]" "costs: expected a list of 6 numbers, one a unit ('embed' to 'norm')"
+refused "costs: [1, 1, -1, 1, 1, 1]" "costs: the cost of unit 'layers.1' is not a number from 0"
+refused "costs: [1, 1, x, 1, 1, 1]" "costs: the cost of unit 'layers.1' is not a number from 0"
 exit $failed

@@ -22,6 +22,8 @@ static const nrl_option pipeline_rows[] = {
                  "cost of a unit, where split is unset; flops: its matrix products; units: all cost the same"),
     NRL_OPT_NODE(pipeline_options, costs, "",
                  "costs of the units, such as [0.2, 1, 1, 1.4], in the place of balance: measured times in any unit"),
+    NRL_OPT_INT(pipeline_options, measure, "0", 0, 1000,
+                "number of steps in which the costs of units are measured; then they are printed, for costs"),
 };
 
 static const char *const schedule_names[] = {"1f1b", "gpipe", "interleaved", "zero_bubble"};
@@ -151,6 +153,8 @@ static const nrl_parallel table = {
     .destroy = pipeline_destroy,
     .plan = pipeline_plan,
     .bind = pipeline_bind,
+    .enter = pipeline_enter,
+    .leave = pipeline_leave,
     .unbind = pipeline_unbind,
     .finish = pipeline_finish,
     .schedule = pipeline_schedule,

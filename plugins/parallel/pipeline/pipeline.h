@@ -5,6 +5,7 @@
  *   split.c     assigns units to stages
  *   order.c     order of a rank's actions
  *   bubble.c    how long ranks wait for each other
+ *   measure.c   measures the costs of units
  *   shared.c    gradients of parameters that several stages hold
  *
  * Legend: P ranks, V stages of each, M micro-batches, U units.
@@ -17,7 +18,7 @@ enum { PIPELINE_1F1B = 0, PIPELINE_GPIPE, PIPELINE_INTERLEAVED, PIPELINE_ZERO_BU
 enum { PIPELINE_BY_FLOPS = 0, PIPELINE_BY_UNITS, PIPELINE_MOST_CHUNKS = 64 };
 
 typedef struct {
-    int64_t schedule, stages_per_rank, balance;
+    int64_t schedule, stages_per_rank, balance, measure;
     const nrl_node *split, *costs;
 } pipeline_options;
 
@@ -46,6 +47,10 @@ typedef struct {
     int32_t n_shared;
     int64_t chunk;        /* number of elements of `incoming` */
     nrl_tensor *incoming; /* receives another rank's GRAD_SHARD; NULL: this rank sums nothing */
+    double *times;        /* [U][passes] shortest seconds so far; NULL: nothing is measured */
+    double entered;       /* time */
+    int64_t n_steps;      /* that were measured */
+    nrl_tensor *probe;    /* [1] whose value is there after everything before it */
     char text[240];
 } pipeline;
 
@@ -69,6 +74,14 @@ nrl_status pipeline_schedule(void *self, int32_t n_micro_batches, nrl_action *ac
 /* Time that ranks wait in a step, per time that they compute; costs [P V] of the stages for one micro-batch. */
 double pipeline_wait(const pipeline_shape *shape, const double *costs, int32_t n_micro_batches);
 double pipeline_bubble(void *self, int32_t n_micro_batches);
+
+/* ---- measure.c ---- */
+nrl_status pipeline_measure_bind(pipeline *p, nrl_ctx *ctx);
+void pipeline_measure_unbind(pipeline *p, nrl_ctx *ctx);
+nrl_status pipeline_enter(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
+nrl_status pipeline_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
+/* At the end of a step; prints what was measured once. */
+nrl_status pipeline_measure_finish(pipeline *p, nrl_ctx *ctx);
 
 /* ---- shared.c ---- */
 nrl_status pipeline_find_shared(pipeline *p);

@@ -45,6 +45,7 @@ nrl_status pipeline_find_shared(pipeline *p)
 nrl_status pipeline_bind(void *self, nrl_ctx *ctx)
 {
     pipeline *p = self;
+    NRL_TRY(pipeline_measure_bind(p, ctx));
     if (!p->chunk) return NRL_OK;
     return nrl_tensor_persistent(ctx, p->plan.bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, p->chunk, false,
                                  &p->incoming);
@@ -55,6 +56,7 @@ void pipeline_unbind(void *self, nrl_ctx *ctx)
     pipeline *p = self;
     nrl_tensor_free(ctx, p->incoming);
     p->incoming = NULL;
+    pipeline_measure_unbind(p, ctx);
 }
 
 static nrl_status move(const pipeline *p, nrl_ctx *ctx, int32_t peer, nrl_tensor *send, nrl_tensor *receive)
@@ -125,5 +127,5 @@ nrl_status pipeline_finish(void *self, nrl_ctx *ctx)
     pipeline *p = self;
     for (int32_t i = 0; i < p->n_shared; i++)
         NRL_TRY(sum_param(p, ctx, &p->shared[i]));
-    return NRL_OK;
+    return pipeline_measure_finish(p, ctx);
 }
