@@ -57,9 +57,11 @@ awk 'BEGIN { for (i = 0; i < 240; i++) {
     print "{\"input_ids\": [" ids "]}" } }' >growing.jsonl
 sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 1024/' "$source/configs/models/tiny.json" >long.json
 grep -q 1024 long.json || is "the model's positions" "not set" set
-run 0 run run.yaml "model={config: long.json}" data.train=growing.jsonl data.max_length=512 data.shuffle=false train.micro_batch_tokens=600 \
-    train.steps=60 checkpoint.every=0 out=j
+run 0 run run.yaml "model={config: long.json}" data.train=growing.jsonl data.max_length=512 data.shuffle=false \
+    data.packing=false train.micro_batch=1 train.global_batch=4 $long out=j "$plugins" "$(leaks workspace 0.2)"
 lacks err "memory leaks"
+first=$(values j heap_mem_bytes | sed -n 25p) last=$(values j heap_mem_bytes | tail -n 1)
+[ "$last" -gt $((first + 40000000)) ] || is "growth of the work space" "$((last - first))" "more than 40 MB"
 has j/metrics.jsonl '"tensor_mem_bytes"'
 has j/metrics.jsonl '"heap_mem_bytes"'
 

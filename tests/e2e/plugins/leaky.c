@@ -1,5 +1,6 @@
 /*
- * leaky.c - sft that keeps memory: `mib` of tensors or of malloc in each step, or once.
+ * leaky.c - sft that keeps memory: `mib` of tensors or of malloc in each step, or once; or a work space of that size
+ * for each token of the largest batch so far, as kernels have it, which is no leak.
  */
 #include <nrl/expr.h>
 #include <nrl/nrl.h>
@@ -10,10 +11,10 @@ typedef struct {
     int64_t what, once; /* WHAT_*; 0, or the step at which all is kept at once */
     double mib;
 } leaky_options;
-enum { WHAT_TENSORS = 0, WHAT_HEAP };
+enum { WHAT_TENSORS = 0, WHAT_HEAP, WHAT_WORKSPACE };
 
 static const nrl_option leaky_rows[] = {
-    NRL_OPT_ENUM(leaky_options, what, "tensors", "tensors|heap", "what is kept"),
+    NRL_OPT_ENUM(leaky_options, what, "tensors", "tensors|heap|workspace", "what is kept"),
     NRL_OPT_INT(leaky_options, once, "0", 0, 1000, "0: in each step; else only in this one"),
     NRL_OPT_F64(leaky_options, mib, "1", 0, 1000, "how much"),
 };
@@ -23,6 +24,7 @@ typedef struct {
     int64_t step;
     void *kept; /* so that a leak checker does not count it: a chain */
     bool due;
+    double tokens; /* of the largest batch */
 } leaky;
 
 static nrl_status leaky_create(const void *options, void **self)
@@ -52,10 +54,12 @@ static void leaky_weight(void *self, const nrl_batch *batch, double *weight)
     weight[0] = nrl_batch_count(batch, "answer_tokens");
 }
 
-static nrl_status keep(leaky *l, nrl_ctx *ctx)
+static nrl_status keep(leaky *l, nrl_ctx *ctx, double tokens)
 {
-    const size_t bytes = (size_t)(l->o.mib * 1048576);
+    const double more_tokens = tokens > l->tokens ? tokens - l->tokens : 0;
+    const size_t bytes = (size_t)(l->o.mib * 1048576 * (l->o.what == WHAT_WORKSPACE ? more_tokens : 1));
     nrl_tensor *t;
+    l->tokens += more_tokens;
     l->due = false;
     l->step++;
     if (l->o.once && l->o.once != l->step) return NRL_OK;
@@ -72,7 +76,7 @@ static nrl_status leaky_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, n
 {
     leaky *l = self;
     nrl_exprs e = {ctx, NRL_OK};
-    if (l->due) NRL_TRY(keep(l, ctx));
+    if (l->due) NRL_TRY(keep(l, ctx, nrl_batch_count(batch, "tokens")));
     return e_store(e_neg(e_sum(e_mul(e_column(&e, batch, "logps"), e_column(&e, batch, "weights")))), &sums[0]);
 }
 
