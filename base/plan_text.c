@@ -218,8 +218,7 @@ static void add_memory(buffer *b, const nrl_node *plan)
                  masters ? plan_bytes(masters) : "", plan_size(m, "gradients"), plan_size(m, "optimizer"),
                  plan_f64(m, "total") / plan_f64(m, "parameters"), estimated ? "" : "; activations come on top");
     if (plan_int(m, "offloaded"))
-        buffer_print(b, "           without %s of masters and optimizer that train.offload keeps elsewhere\n",
-                     plan_size(m, "offloaded"));
+        buffer_print(b, "           without %s that offload keeps elsewhere\n", plan_size(m, "offloaded"));
     if (estimated)
         buffer_print(b,
                      "           and %s in a micro-batch of %s tokens, the largest of the first steps: activations, "

@@ -15,7 +15,9 @@ static nrl_status queue_sums(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, n
     for (int64_t i = 0; i < n; i++) {
         nrl_square_sum_args args = {
             .size = sizeof args, .overwrite = true, .out = out + i, .x = nrl_tensor_mat(slices[i].grad)};
+        if (i + 1 < n) nrl_tensor_expect(ctx, slices[i + 1].grad, true);
         NRL_TRY(backend_square_sum(ctx, &args));
+        nrl_tensor_expect(ctx, slices[i].grad, false);
     }
     return NRL_OK;
 }

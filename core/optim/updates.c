@@ -343,6 +343,14 @@ void updates_close(update_plan *u)
 
 /* ---- updates ---- */
 
+/* What a strategy has elsewhere of a slice. */
+static void expect_slice(nrl_ctx *ctx, const nrl_slice *slice, bool soon)
+{
+    nrl_tensor *const all[] = {slice->master, slice->low, slice->grad};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        nrl_tensor_expect(ctx, all[k], soon);
+}
+
 static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step)
 {
     nrl_tensor *before = NULL;
@@ -354,6 +362,7 @@ static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, boo
     nrl_status st = is_watched ? slices_copy(ctx, slice, &before) : NRL_OK;
     if (st == NRL_OK) st = slices_update(ctx, u->table, u->self, slice, step);
     if (st == NRL_OK && is_watched) st = slices_moved(ctx, slice, before, u->moved);
+    expect_slice(ctx, slice, false);
     ctx_scope_end(ctx);
     return st;
 }
@@ -361,11 +370,15 @@ static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, boo
 nrl_status updates_step(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
 {
     nrl_status st = NRL_OK;
-    for (int64_t i = 0; u->is_plain && i < n_slices && st == NRL_OK; i++)
+    for (int64_t i = 0; u->is_plain && i < n_slices && st == NRL_OK; i++) {
+        if (i + 1 < n_slices) expect_slice(ctx, &slices[i + 1], true);
         st = update_one(u, ctx, &slices[i], !u->counts || u->counts[i], step);
-    for (int64_t i = 0; i < u->n_units && st == NRL_OK; i++)
+    }
+    for (int64_t i = 0; i < u->n_units && st == NRL_OK; i++) {
+        if (i + 1 < u->n_units) expect_slice(ctx, &u->units[i + 1].local, true);
         if (u->units[i].is_here && !u->units[i].is_gathered)
             st = update_one(u, ctx, &u->units[i].local, u->units[i].is_saved_here, step);
+    }
     for (int32_t r = 0; r < u->n_rounds && st == NRL_OK; r++)
         st = updates_gather_round(u, ctx, r, step);
     if (st != NRL_OK) nrl_add_context("optimizer '%s'", u->table->plugin.name);

@@ -46,8 +46,8 @@ typedef struct {
     int64_t n_units;
     int32_t n_rounds;
     int64_t state_bytes; /* on this rank; after updates_place; 0 if plain */
-    double *moved;      /* updates add the sum of squares of what they change; NULL = not wanted */
-    const bool *counts; /* plain: the slices that count for it, because no lower rank has them */
+    double *moved;       /* updates add the sum of squares of what they change; NULL = not wanted */
+    const bool *counts;  /* plain: the slices that count for it, because no lower rank has them */
     arena memory;
     nrl_tensor **tensors; /* [n_tensors] to release */
     int64_t n_tensors;

@@ -166,6 +166,7 @@ static int64_t plan_memory(arena *a, nrl_node *plan, const session *se)
     /* What a strategy binds itself stays on the device. */
     int64_t offloaded = s->state_bytes + (se->strategy.plan.gathers_weights ? 0 : s->master_bytes);
     if (!t->offloaded.optimizer) offloaded = 0;
+    offloaded += se->strategy.plan.offloaded_bytes;
     int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers - offloaded;
     int64_t logits = t->micro_batch_tokens * se->model->info.vocab_size * (int64_t)sizeof(float);
     if (loss_is_separable(se->algorithm)) kept = 0;

@@ -75,6 +75,7 @@ typedef enum { CTX_OFFLOAD_OPTIMIZER, CTX_OFFLOAD_ACTIVATIONS, CTX_OFFLOADS } ct
 /* From here on it is, by the backend's extension "offload": in a file of `folder`, or with NULL on the host.
  * NRL_ERR_CONFIG: the backend does not offer that. [main] */
 nrl_status ctx_offload_open(nrl_ctx *ctx, ctx_offload what, const char *folder);
+void ctx_offload_folder(nrl_ctx *ctx, const char *folder); /* of the files of nrl_tensor_elsewhere */
 /* Like tensor_persistent, of n elements; elsewhere if that is open. */
 nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
 /* Announces the use of a tensor, which may be elsewhere. */

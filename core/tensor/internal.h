@@ -68,6 +68,8 @@ struct nrl_ctx {
         const nrl_offload *table; /* NULL = not open */
         const char *folder;
     } offload[CTX_OFFLOADS];
+    const char *offload_folder;         /* of files of nrl_tensor_elsewhere */
+    const nrl_offload *elsewhere;       /* NULL until it is called */
     size_t away_bytes, away_peak_bytes; /* that tapes saved and have elsewhere */
     tape *tapes[CTX_MAX_TAPES];         /* the last tape records; a NULL entry pauses recording */
     int n_tapes;

@@ -56,6 +56,25 @@ ranks() {
     same "$*"
 }
 
+# shards N PARALLEL ARGUMENT...: weights and gradients elsewhere as well, of N ranks, as without a strategy or with PARALLEL
+shards() {
+    n=$1
+    parallel=$2
+    shift 2
+    set -- train.micro_batch_tokens=256 "$@"
+    [ $n -eq 1 ] && launch= || launch="launch -n $n --"
+    # shellcheck disable=SC2086 # words
+    run 0 $launch run config.yaml out=base overwrite=true "parallel={$parallel}" "$@"
+    case $parallel in
+    *fsdp*) parallel="data: {name: fsdp, offload: disk}" ;;
+    *:*) parallel="$parallel, data: {size: 1, name: fsdp, offload: disk}" ;;
+    *) parallel="data: {name: fsdp, offload: disk}" ;;
+    esac
+    # shellcheck disable=SC2086
+    run 0 $launch run config.yaml out=off overwrite=true "parallel={$parallel}" "$@"
+    same "shards elsewhere, $n, $parallel, $*"
+}
+
 chat=$source/configs/data/chat.jsonl
 config "$chat" sft >config.yaml
 both fp32
@@ -66,8 +85,23 @@ ranks 2 parallel=ddp
 ranks 2 parallel=fsdp "train.activation_checkpointing={ratio: 0.5}"
 ranks 2 "parallel={tensor: 2}"
 ranks 2 "parallel={pipeline: 2}" train.micro_batch_tokens=128
+shards 1 ""
+shards 1 "" train.activation_checkpointing=all 'train.offload={optimizer: disk, activations: disk}'
+shards 1 "" train.precision=bf16
+shards 1 "" train.precision=bf16 train.master=split16
+shards 2 "data: fsdp"
+shards 2 "data: fsdp" train.precision=bf16 train.master=split16 train.gradients=bf16
+shards 2 "tensor: 2"
+shards 2 "pipeline: 2"
+run 0 check config.yaml out=planned 'parallel={data: {name: fsdp, offload: disk}}'
+has out "shards on disk"
+has out "without 1.8 MiB that offload keeps elsewhere"
+run 2 run config.yaml out=word 'parallel={data: {name: fsdp, offload: disk, shard: grads}}'
+has err "offload: shard: grads and optimizer keep whole weights on the device; expected none, or shard: full"
+run 2 run config.yaml out=word 'parallel={data: {name: fsdp, offload: host}}'
+has err "host: backend 'cpu' computes in host memory; expected disk"
 run 0 check config.yaml out=planned train.offload.optimizer=disk
-has out "of masters and optimizer that train.offload keeps elsewhere"
+has out " that offload keeps elsewhere"
 run 0 check config.yaml out=planned train.offload.activations=disk
 has out "more of activations wait for their backward on disk (train.offload.activations)"
 
@@ -83,10 +117,11 @@ same "resume without"
 
 # killed, then resumed; nothing is left in a folder of its own either
 mkdir elsewhere
-for what in optimizer activations; do
+for what in optimizer activations shards; do
     rm -rf off
-    "$nrl" run config.yaml out=off overwrite=true "train.offload={$what: disk, folder: elsewhere}" train.steps=100000 \
-        >out 2>err &
+    set -- "train.offload={$what: disk, folder: elsewhere}"
+    [ $what = shards ] && set -- 'parallel={data: {name: fsdp, offload: disk}}' train.offload.folder=elsewhere
+    "$nrl" run config.yaml out=off overwrite=true "$@" train.steps=100000 >out 2>err &
     pid=$!
     await test -e off/checkpoints/step-00000003/manifest.json
     ls -l /proc/$pid/fd >files
@@ -163,13 +198,31 @@ JSON
     steps base >base.txt
     steps off >off.txt
     cmp base.txt off.txt || is "numbers in a control group" differ "be equal"
+    # weights, gradients and moments of 644 MiB, 3 times the limit: with the shards of fsdp elsewhere too, and only then
+    sed -i 's/"num_hidden_layers": 3/"num_hidden_layers": 16/' wide/config.json
+    echo 223000000 >"$group/$limited"
+    in_group "$@" out=group overwrite=true train.offload.optimizer=disk
+    [ $code -eq 6 ] || [ $code -eq 137 ] || is "exit code of a third of the memory" $code "6 or 137"
+    in_group "$@" out=off overwrite=true 'train.offload={optimizer: disk, activations: disk}' \
+        'parallel={data: {name: fsdp, offload: disk}}'
+    is "exit code of a third of the memory with offload" $code 0
+    run 0 "$@" out=base overwrite=true
+    steps base >base.txt
+    steps off >off.txt
+    is "steps with a third of the memory" "$(wc -l <off.txt)" 3
+    cmp base.txt off.txt || is "numbers with a third of the memory" differ "be equal"
+else
+    echo "skipped in part: this user cannot make a control group of memory"
 fi
 [ -n "$group" ] && await rmdir "$group"
 
 config "$source/configs/data/pref.jsonl" dpo >config.yaml
 both dpo
+shards 1 ""
 config "$chat" sft 'lora: {rank: 4, dropout: 0.1}' >config.yaml
 both lora
+shards 1 ""
 config "$chat" sft | sed 's/name: adamw, lr: 1e-3, weight_decay: 0.1/name: muon, lr: 1e-3/' >config.yaml
 both muon
+shards 1 ""
 exit $failed

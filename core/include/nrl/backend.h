@@ -415,6 +415,10 @@ typedef struct {
     /* Work that is queued on `stream` from here on may write what was copied out, and read what was copied back. */
     nrl_status (*copy_wait)(void *self, nrl_stream *stream, nrl_offload_copy *copy);
     void (*copy_free)(void *self, nrl_offload_copy *copy); /* after copy_wait */
+
+    /* A part of the memory of `alloc` is read or written soon (true), or not for a while. NULL = that is not told.
+     * Ignores other memory. [step] */
+    void (*expect)(void *self, void *memory, size_t bytes, bool soon);
 } nrl_offload;
 
 /* The extension "utilization" of a device that measures it. */

@@ -123,7 +123,8 @@ typedef struct {
     int64_t n_heads, n_kv_heads; /* of the model: sharded attention must divide them; 0 = unknown */
     bool repeats; /* a step that lacked memory may be repeated after `finish`; a strategy whose exchanges change state
                      that later steps read returns an error */
-    bool shards_tokens; /* answer: `tokens` applies. The core refuses models that do not declare token_shards */
+    bool shards_tokens;      /* answer: `tokens` applies. The core refuses models that do not declare token_shards */
+    int64_t offloaded_bytes; /* answer: of the slices that layouts describe, what nrl_tensor_elsewhere holds */
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide

@@ -37,6 +37,7 @@ static nrl_status plan_storage(session *se, strategy_setup *setup)
     *setup = session_strategy_setup(se);
     NRL_TRY(strategy_open(setup, &se->strategy));
     updates_place(&se->updates, se->mesh);
+    if (se->strategy.plan.offloaded_bytes) se->config.checkpoint.async = false; /* as with train.offload.optimizer */
     /* Each rank of local steps has states of its own, which only the strategy saves: from the slots. */
     if (!se->strategy.plan.local_steps || se->updates.is_plain) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
@@ -60,8 +61,9 @@ static nrl_status open_offload(session *se)
     const config_offload *o = &se->config.train.offloaded;
     const int64_t places[CTX_OFFLOADS] = {o->optimizer, o->activations};
     const char *folder = *o->folder ? o->folder : se->config.out;
+    ctx_offload_folder(se->ctx, folder);
     for (int k = 0; k < CTX_OFFLOADS; k++)
-        if (places[k])
+        if (places[k] && !se->env.evaluate_only)
             NRL_TRY(ctx_offload_open(se->ctx, (ctx_offload)k, places[k] == CONFIG_OFFLOAD_DISK ? folder : NULL));
     return NRL_OK;
 }
@@ -113,7 +115,7 @@ nrl_status session_open_device(session *se)
         (nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh) || se->algorithm->rollout))
         return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank, and an algorithm "
                                         "that generates no completions; expected stop");
-    if (!se->env.evaluate_only) NRL_TRY(open_offload(se));
+    NRL_TRY(open_offload(se));
     NRL_TRY(strategy_bind(&se->strategy, se->ctx));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
     NRL_TRY(storage_bind(se->ctx, se->model, &spec, &se->storage));

@@ -139,6 +139,7 @@ static nrl_status open_own(planning *p, const strategy_choice *choice, const vie
     s->plan.reduces_grads |= one->plan.reduces_grads;
     s->plan.local_steps |= one->plan.local_steps;
     s->plan.buffer_bytes += one->plan.buffer_bytes;
+    s->plan.offloaded_bytes += one->plan.offloaded_bytes;
     return NRL_OK;
 }
 

@@ -26,17 +26,47 @@ nrl_status ctx_offload_open(nrl_ctx *ctx, ctx_offload what, const char *folder)
     return NRL_OK;
 }
 
-nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out)
+static nrl_status allocate(nrl_ctx *ctx, const nrl_offload *table, const char *folder, nrl_dtype dtype, int64_t n,
+                           nrl_tensor **out)
 {
-    const nrl_offload *table = ctx->offload[CTX_OFFLOAD_OPTIMIZER].table;
     void *memory;
-    if (!table) return tensor_persistent(ctx, dtype, 1, &n, zero, out);
-    NRL_TRY(table->alloc(table->self, ctx->offload[CTX_OFFLOAD_OPTIMIZER].folder, (size_t)n * nrl_dtype_size(dtype),
-                         &memory));
+    NRL_TRY(table->alloc(table->self, folder, (size_t)n * nrl_dtype_size(dtype), &memory));
     *out = tensor_header(ctx, dtype, 1, &n);
     (*out)->block = pool_borrow(&ctx->pool, memory);
     (*out)->data = memory;
     return NRL_OK;
+}
+
+nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out)
+{
+    const nrl_offload *table = ctx->offload[CTX_OFFLOAD_OPTIMIZER].table;
+    return table ? allocate(ctx, table, ctx->offload[CTX_OFFLOAD_OPTIMIZER].folder, dtype, n, out)
+                 : tensor_persistent(ctx, dtype, 1, &n, zero, out);
+}
+
+void ctx_offload_folder(nrl_ctx *ctx, const char *folder)
+{
+    ctx->offload_folder = folder;
+}
+
+nrl_status nrl_tensor_elsewhere(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool disk, nrl_tensor **out)
+{
+    ctx->elsewhere = nrl_ctx_backend_extension(ctx, "offload");
+    if (!ctx->elsewhere)
+        return nrl_fail(NRL_ERR_CONFIG, "offload: backend '%s' does not offer it; expected none",
+                        ctx->device->table.plugin.name);
+    return allocate(ctx, ctx->elsewhere,
+                    disk && ctx->offload_folder ? ctx->offload_folder
+                    : disk                      ? "."
+                                                : NULL,
+                    dtype, n, out);
+}
+
+void nrl_tensor_expect(nrl_ctx *ctx, const nrl_tensor *t, bool soon)
+{
+    const nrl_offload *table = ctx->elsewhere;
+    if (table && t && table->size >= sizeof *table && table->expect)
+        table->expect(table->self, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype), soon);
 }
 
 void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t)

@@ -242,6 +242,20 @@ static int file_of(const cpu_offload *o, const char *at)
     return -1;
 }
 
+uint64_t offload_mapped(const cpu_offload *o)
+{
+    return o->total;
+}
+
+bool offload_find(const cpu_offload *o, const void *memory, int *fd, off_t *at)
+{
+    const int file = file_of(o, memory);
+    if (file < 0) return false;
+    *fd = o->files[file].fd;
+    *at = (off_t)((const char *)memory - o->files[file].base);
+    return true;
+}
+
 static void offload_use(void *self, void *memory, size_t bytes)
 {
     cpu_offload *o = self;
@@ -280,7 +294,7 @@ const nrl_offload *cpu_offload_open(cpu_offload **at)
     if (!*at) {
         cpu_offload *o = calloc(1, sizeof *o);
         if (!o) return NULL;
-        if (!(o->copies = offload_copies_create())) {
+        if (!(o->copies = offload_copies_create(o))) {
             free(o);
             return NULL;
         }
@@ -292,7 +306,8 @@ const nrl_offload *cpu_offload_open(cpu_offload **at)
                                  .copy_out = offload_copy_out,
                                  .copy_back = offload_copy_back,
                                  .copy_wait = offload_copy_wait,
-                                 .copy_free = offload_copy_free};
+                                 .copy_free = offload_copy_free,
+                                 .expect = offload_expect};
         o->page = (uintptr_t)sysconf(_SC_PAGESIZE);
         pthread_mutex_init(&o->lock, NULL);
         pthread_cond_init(&o->used, NULL);

@@ -5,6 +5,7 @@
 #define CPU_OFFLOAD_H
 #include "cpu.h"
 #include <pthread.h>
+#include <sys/types.h>
 
 /* ---- offload.c ---- */
 
@@ -19,10 +20,15 @@ bool offload_is_tight(uint64_t bytes);
 /* Starts a thread with all signals blocked: the main thread handles them. Returns whether it could. */
 bool offload_start_thread(pthread_t *thread, void *(*body)(void *), void *user);
 
+/* Bytes of all mapped files. */
+uint64_t offload_mapped(const cpu_offload *o);
+/* The file that memory is mapped from, and where in it; false: none. */
+bool offload_find(const cpu_offload *o, const void *memory, int *fd, off_t *at);
+
 /* ---- offload_copies.c ---- */
 
 typedef struct offload_copies offload_copies;
-offload_copies *offload_copies_create(void); /* NULL: no memory */
+offload_copies *offload_copies_create(cpu_offload *self); /* NULL: no memory */
 void offload_copies_close(offload_copies *c);
 offload_copies *offload_copies_of(void *self); /* of the extension's self */
 
@@ -34,5 +40,6 @@ nrl_status offload_copy_back(void *self, nrl_stream *stream, nrl_offload_copy *c
                              size_t bytes);
 nrl_status offload_copy_wait(void *self, nrl_stream *stream, nrl_offload_copy *copy);
 void offload_copy_free(void *self, nrl_offload_copy *copy);
+void offload_expect(void *self, void *memory, size_t bytes, bool soon);
 
 #endif

@@ -14,7 +14,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 enum { PIECE = 8 << 20, PAGE = 4096, PLACES_PER_OCTAVE = 8, LOOK_EVERY = 64 << 20 };
 
@@ -26,15 +31,19 @@ struct nrl_offload_copy {
     int error;   /* errno of the first job that failed; 0 = none */
 };
 
+typedef enum { JOB_OUT, JOB_BACK, JOB_FETCH, JOB_LEAVE } job_kind;
+
 typedef struct {
-    nrl_offload_copy *copy;
+    nrl_offload_copy *copy; /* NULL: memory of a mapped file, which is fetched or leaves */
     off_t at;
     char *memory;
     size_t bytes;
-    bool back;
+    job_kind kind;
+    int fd; /* of JOB_LEAVE, and `at` in it */
 } copy_job;
 
 struct offload_copies {
+    cpu_offload *self;
     pthread_mutex_t lock;
     pthread_cond_t added, done;
     pthread_t thread;
@@ -49,17 +58,35 @@ struct offload_copies {
 /* Returns errno, or 0. A file that ends early was cut by somebody else: EIO. */
 static int move(int fd, const copy_job *job, bool tight)
 {
+    const bool back = job->kind == JOB_BACK;
     for (size_t done = 0, n; done < job->bytes; done += n) {
         size_t most = job->bytes - done < PIECE ? job->bytes - done : PIECE;
         const off_t at = job->at + (off_t)done;
-        ssize_t got = job->back ? pread(fd, job->memory + done, most, at) : pwrite(fd, job->memory + done, most, at);
+        ssize_t got = back ? pread(fd, job->memory + done, most, at) : pwrite(fd, job->memory + done, most, at);
         if (got < 0 && errno == EINTR) got = 0;
-        if (got < 0 || (!got && job->back)) return got < 0 ? errno : EIO;
+        if (got < 0 || (!got && back)) return got < 0 ? errno : EIO;
         n = (size_t)got;
-        if (tight && !job->back) (void)sync_file_range(fd, at, (off_t)n, SYNC_FILE_RANGE_WRITE);
-        if (tight && job->back) (void)posix_fadvise(fd, at, (off_t)n, POSIX_FADV_DONTNEED);
+        if (tight && !back) (void)sync_file_range(fd, at, (off_t)n, SYNC_FILE_RANGE_WRITE);
+        if (tight && back) (void)posix_fadvise(fd, at, (off_t)n, POSIX_FADV_DONTNEED);
     }
     return 0;
+}
+
+/* Pages of a mapped file are read, or written and unmapped. The kernel frees them when it needs memory. */
+static void move_pages(const copy_job *job, bool tight)
+{
+    for (size_t done = 0, n; done < job->bytes; done += n) {
+        n = job->bytes - done < PIECE ? job->bytes - done : PIECE;
+        if (job->kind == JOB_FETCH) {
+            /* Older kernels read ahead, and the pages are mapped when they are used. */
+            if (madvise(job->memory + done, n, MADV_POPULATE_READ)) (void)madvise(job->memory + done, n, MADV_WILLNEED);
+            continue;
+        }
+        (void)madvise(job->memory + done, n, MADV_DONTNEED); /* of a shared mapping: they stay in the cache */
+        if (!tight) continue;
+        (void)sync_file_range(job->fd, job->at + (off_t)done, (off_t)n, SYNC_FILE_RANGE_WRITE);
+        (void)posix_fadvise(job->fd, job->at + (off_t)done, (off_t)n, POSIX_FADV_DONTNEED);
+    }
 }
 
 static void *copies_thread(void *user)
@@ -77,15 +104,19 @@ static void *copies_thread(void *user)
         const off_t end = c->end;
         c->first = (c->first + 1) % c->room;
         c->n--;
-        int error = job.copy->error; /* what could not be written is not read */
+        int error = job.copy ? job.copy->error : 0; /* what could not be written is not read */
         pthread_mutex_unlock(&c->lock);
         if (unseen >= LOOK_EVERY) {
-            tight = offload_is_tight((uint64_t)end);
+            tight = offload_is_tight((uint64_t)end + offload_mapped(c->self));
             unseen = 0;
         }
         unseen += job.bytes;
-        if (!error) error = move(c->fd, &job, tight);
+        if (!job.copy)
+            move_pages(&job, tight);
+        else if (!error)
+            error = move(c->fd, &job, tight);
         pthread_mutex_lock(&c->lock);
+        if (!job.copy) continue;
         if (!job.copy->error) job.copy->error = error;
         job.copy->pending--;
         pthread_cond_broadcast(&c->done);
@@ -94,14 +125,18 @@ static void *copies_thread(void *user)
     return NULL;
 }
 
+static bool start_thread(offload_copies *c)
+{
+    if (!c->has_thread) c->has_thread = offload_start_thread(&c->thread, copies_thread, c);
+    return c->has_thread;
+}
+
 /* Opens the file and starts the thread, at the first copy. */
 static nrl_status copies_open(void *self, const char *folder)
 {
     offload_copies *c = offload_copies_of(self);
     if (c->fd < 0) NRL_TRY(offload_open_file(self, folder, &c->fd));
-    if (c->has_thread) return NRL_OK;
-    c->has_thread = offload_start_thread(&c->thread, copies_thread, c);
-    return c->has_thread ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "cannot start a thread for train.offload");
+    return start_thread(c) ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "cannot start a thread for train.offload");
 }
 
 /* Sizes of micro-batches differ a little from step to step: with rounded sizes their places fit again. */
@@ -155,7 +190,7 @@ static nrl_status add_job(offload_copies *c, const copy_job *job)
     }
     if (st == NRL_OK) {
         c->jobs[(c->first + c->n++) % c->room] = *job;
-        job->copy->pending++;
+        if (job->copy) job->copy->pending++;
         pthread_cond_signal(&c->added);
     }
     pthread_mutex_unlock(&c->lock);
@@ -167,7 +202,7 @@ nrl_status offload_copy_out(void *self, nrl_stream *stream, nrl_offload_copy *co
 {
     (void)stream;
     /* The cast: a job of this direction only reads the memory. */
-    const copy_job job = {copy, copy->at + (off_t)offset, (char *)(uintptr_t)memory, bytes, false};
+    const copy_job job = {copy, copy->at + (off_t)offset, (char *)(uintptr_t)memory, bytes, JOB_OUT, -1};
     return add_job(offload_copies_of(self), &job);
 }
 
@@ -175,7 +210,24 @@ nrl_status offload_copy_back(void *self, nrl_stream *stream, nrl_offload_copy *c
                              size_t bytes)
 {
     (void)stream;
-    return add_job(offload_copies_of(self), &(copy_job){copy, copy->at + (off_t)offset, memory, bytes, true});
+    return add_job(offload_copies_of(self), &(copy_job){copy, copy->at + (off_t)offset, memory, bytes, JOB_BACK, -1});
+}
+
+/* The kernel pages without a thread, too. */
+void offload_expect(void *self, void *memory, size_t bytes, bool soon)
+{
+    enum { PAGES = 4095 };
+    offload_copies *c = offload_copies_of(self);
+    copy_job job = {.kind = soon ? JOB_FETCH : JOB_LEAVE};
+    /* Pages that hold something else too are fetched, but stay. */
+    const uintptr_t begin = (uintptr_t)memory, end = begin + bytes;
+    const uintptr_t from = soon ? begin & ~(uintptr_t)PAGES : (begin + PAGES) & ~(uintptr_t)PAGES;
+    const uintptr_t to = soon ? end : end & ~(uintptr_t)PAGES;
+    if (from >= to || !offload_find(self, memory, &job.fd, &job.at) || !start_thread(c)) return;
+    job.at += (off_t)(from - begin);
+    job.memory = (char *)memory + (from - begin);
+    job.bytes = to - from;
+    (void)add_job(c, &job);
 }
 
 static int settle(offload_copies *c, const nrl_offload_copy *copy)
@@ -206,10 +258,11 @@ void offload_copy_free(void *self, nrl_offload_copy *copy)
     c->idle = copy;
 }
 
-offload_copies *offload_copies_create(void)
+offload_copies *offload_copies_create(cpu_offload *self)
 {
     offload_copies *c = calloc(1, sizeof *c);
     if (!c) return NULL;
+    c->self = self;
     c->fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->added, NULL);

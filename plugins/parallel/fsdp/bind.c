@@ -19,12 +19,15 @@ static nrl_status keep(fsdp *s, nrl_tensor *t)
     return NRL_OK;
 }
 
-static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out)
+static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool shards, nrl_tensor **out)
 {
     *out = NULL;
     if (!n) return NRL_OK;
     bool fills = dtype != NRL_DTYPE_U16; /* lower halves: nothing reads the gaps between parameters */
-    NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
+    if (shards && s->options.offload)
+        NRL_TRY(nrl_tensor_elsewhere(ctx, dtype, n, s->options.offload == FSDP_ON_DISK, out));
+    else
+        NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
     return keep(s, *out);
 }
 
@@ -37,7 +40,7 @@ static nrl_status look(fsdp *s, nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int6
 static nrl_status make_slots(fsdp *s, nrl_ctx *ctx, fsdp_slots *slots, nrl_dtype dtype)
 {
     for (int32_t i = 0; i < slots->n; i++)
-        NRL_TRY(make(s, ctx, dtype, slots->numel[i], &slots->buffers[i]));
+        NRL_TRY(make(s, ctx, dtype, slots->numel[i], false, &slots->buffers[i]));
     return NRL_OK;
 }
 
@@ -85,7 +88,7 @@ static nrl_status make_pools(fsdp *s, nrl_ctx *ctx, pools *p)
         int64_t n = 0;
         for (int32_t g = 0; g < s->n_groups; g++)
             n += wanted(s, &s->groups[g], (pool_kind)kind);
-        NRL_TRY(make(s, ctx, dtype_of(s, (pool_kind)kind), n, &p->buffers[kind]));
+        NRL_TRY(make(s, ctx, dtype_of(s, (pool_kind)kind), n, true, &p->buffers[kind]));
     }
     return NRL_OK;
 }

@@ -22,6 +22,9 @@ static const nrl_option fsdp_rows[] = {
     NRL_OPT_INT(fsdp_options, reproducible, "0", 0, 1024,
                 "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
                 "must divide N, and added in one tree: the same bits on any of these numbers of ranks, and with ddp"),
+    NRL_OPT_ENUM(fsdp_options, offload, "none", "none|host|disk",
+                 "where shards of weights and gradients are between their uses: on the device, in the memory of the "
+                 "host, or in a file (in `out`, or train.offload.folder); also for one rank"),
 };
 
 static nrl_status fsdp_check(const void *options)
@@ -34,6 +37,10 @@ static nrl_status fsdp_check(const void *options)
     if (o->reproducible && o->reduce_dtype)
         return nrl_fail(NRL_ERR_CONFIG, "reproducible: sums of bf16 depend on the number of ranks; expected "
                                         "reduce_dtype: f32");
+    if (o->offload && (o->shard != FSDP_FULL || o->reproducible))
+        return nrl_fail(NRL_ERR_CONFIG, "offload: %s; expected none, or shard: full without `reproducible`",
+                        o->reproducible ? "reproducible sums whole gradients on the device"
+                                        : "shard: grads and optimizer keep whole weights on the device");
     return fsdp_read_units(o->units, &unused);
 }
 

@@ -20,6 +20,7 @@
 enum { FSDP_ALIGN = 32 };
 
 enum { FSDP_FULL = 0, FSDP_GRADS, FSDP_OPTIMIZER };
+enum { FSDP_ON_DEVICE = 0, FSDP_ON_HOST, FSDP_ON_DISK };
 
 typedef struct {
     int64_t shard; /* FSDP_FULL .. */
@@ -29,6 +30,7 @@ typedef struct {
     int64_t prefetch;
     int64_t reduce_dtype; /* 0 f32, 1 bf16 */
     int64_t reproducible; /* shards of the global batch; 0: one for each rank */
+    int64_t offload;      /* FSDP_ON_DEVICE .. */
 } fsdp_options;
 
 /* How the model's units are grouped; 0 = not set. */
@@ -158,6 +160,13 @@ nrl_status fsdp_tree_add(fsdp *s, nrl_ctx *ctx, fsdp_group *g);
 static inline bool fsdp_sums_whole(const fsdp *s)
 {
     return s->options.shard == FSDP_OPTIMIZER || s->options.reproducible;
+}
+
+/* One rank that offloads continues the sum of earlier micro-batches in GRAD, which holds the elements that GRAD_SHARD
+ * holds: the same additions as without a strategy. */
+static inline bool fsdp_continues(const fsdp *s)
+{
+    return s->n_ranks == 1 && !s->plan.bf16_gradients && !s->options.reduce_dtype && !fsdp_sums_whole(s);
 }
 
 static inline nrl_dtype fsdp_wire_dtype(const fsdp *s)

@@ -22,10 +22,14 @@ static void touch_work(const fsdp_group *g)
 /* Starts the gather: the shard is sent in the compute dtype, rounded into this rank's place in the buffer. */
 static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
-    bool casts = fsdp_casts(s, g);
-    if (casts) NRL_TRY(nrl_master_round(ctx, g->shard, g->work_own));
+    bool casts = fsdp_casts(s, g), copies = casts || s->options.offload;
+    if (casts)
+        NRL_TRY(nrl_master_round(ctx, g->shard, g->work_own));
+    else if (copies)
+        NRL_TRY(nrl_tensor_copy(ctx, g->shard, g->work_own));
+    nrl_tensor_expect(ctx, g->shard, false);
     nrl_comm_call call = {
-        .size = sizeof call, .send = casts ? g->work_own : g->shard, .receive = g->work, .what = g->gather_text};
+        .size = sizeof call, .send = copies ? g->work_own : g->shard, .receive = g->work, .what = g->gather_text};
     NRL_TRY(nrl_comm_all_gather(s->comm, ctx, &call, &g->gathering));
     g->presence = FSDP_COMING;
     return NRL_OK;
@@ -76,10 +80,16 @@ static nrl_status look_ahead(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, i
     for (int64_t k = i; k < nrl_action_at(actions, i)->n_actions || k == i; k++) {
         const nrl_action *v = nrl_action_at(actions, k);
         if (v->instance != nrl_action_at(actions, i)->instance || v->pass == NRL_PASS_BACKWARD_WEIGHT) continue;
-        if (s->run_of[v->unit] != run && ++runs > s->options.prefetch) break;
+        if (s->run_of[v->unit] != run && ++runs > s->options.prefetch + (s->options.offload ? 1 : 0)) break;
         run = s->run_of[v->unit];
-        for (int32_t u = 0; u < s->uses[v->unit].n; u++)
-            NRL_TRY(want(s, ctx, s->uses[v->unit].groups[u]));
+        for (int32_t u = 0; u < s->uses[v->unit].n; u++) {
+            fsdp_group *g = s->uses[v->unit].groups[u];
+            if (runs <= s->options.prefetch)
+                NRL_TRY(want(s, ctx, g));
+            else if (g->presence == FSDP_NOTHING)
+                nrl_tensor_expect(ctx, g->shard, true);
+            if (runs == 1 && v->pass == NRL_PASS_BACKWARD && g->n_added) nrl_tensor_expect(ctx, g->grad, true);
+        }
     }
     return NRL_OK;
 }

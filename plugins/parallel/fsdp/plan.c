@@ -110,7 +110,10 @@ static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
                       (int)s->options.reproducible);
     if (gathered)
         n += snprintf(at + n, room - (size_t)n, "; at most %d gathered, %.1f MiB", s->work_slots.n, mib(gathered));
-    if (reduced) snprintf(at + n, room - (size_t)n, "; gradients in %d buffers, %.1f MiB", slots, mib(reduced));
+    if (reduced) n += snprintf(at + n, room - (size_t)n, "; gradients in %d buffers, %.1f MiB", slots, mib(reduced));
+    if (s->options.offload)
+        snprintf(at + n, room - (size_t)n, "; shards %s",
+                 s->options.offload == FSDP_ON_DISK ? "on disk" : "on the host");
 }
 
 static void answer(fsdp *s, nrl_parallel_plan *plan)
@@ -120,8 +123,13 @@ static void answer(fsdp *s, nrl_parallel_plan *plan)
     plan->gathers_weights = s->options.shard == FSDP_FULL;
     plan->reduces_grads = plan->train;
     plan->buffer_bytes = gathered + reduced;
-    for (int32_t g = 0; g < s->n_groups; g++)
-        plan->buffer_bytes += taken(s, &s->groups[g]) - described(s, &s->groups[g]);
+    for (int32_t g = 0; g < s->n_groups; g++) {
+        const int64_t slices = described(s, &s->groups[g]);
+        if (s->options.offload)
+            plan->offloaded_bytes += slices;
+        else
+            plan->buffer_bytes += taken(s, &s->groups[g]) - slices;
+    }
     write_text(s, gathered, reduced);
     plan->text = s->text;
 }
@@ -150,7 +158,7 @@ static nrl_status refuse_bf16(const fsdp *s)
 /* Nothing to shard: the core binds whole tensors as it does without a strategy. */
 static bool is_idle(const fsdp *s)
 {
-    if (s->plan.train && s->options.reproducible) return false;
+    if (s->options.offload || (s->plan.train && s->options.reproducible)) return false;
     return s->n_ranks == 1 || (!s->plan.train && s->options.shard != FSDP_FULL);
 }
 

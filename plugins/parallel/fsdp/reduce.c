@@ -19,6 +19,14 @@ static void bind_acc(const fsdp_group *g, bool there)
     }
 }
 
+/* GRAD becomes the sum of the micro-batches so far. */
+static nrl_status resume_sum(nrl_ctx *ctx, const fsdp_group *g)
+{
+    for (int32_t i = 0; i < g->n_params; i++)
+        nrl_param_set_grad_is_empty(g->params[i].param, false);
+    return nrl_tensor_copy(ctx, g->grad, g->acc);
+}
+
 /* Zeroes what no backward wrote. */
 static nrl_status fill_untouched(nrl_ctx *ctx, const fsdp_group *g)
 {
@@ -54,10 +62,11 @@ static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
         g->n_added++;
         return fsdp_tree_add(s, ctx, g);
     }
-    if (g->n_added)
+    if (g->n_added && !fsdp_continues(s))
         NRL_TRY(nrl_tensor_add(ctx, got, g->grad));
     else if (got != g->grad)
         NRL_TRY(nrl_tensor_copy(ctx, got, g->grad));
+    nrl_tensor_expect(ctx, g->grad, false);
     g->n_added++;
     return g->final ? replicate(s, ctx, g) : NRL_OK;
 }
@@ -106,6 +115,7 @@ nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
         if (!g->trained || g->acc_slot < 0 || g->held) continue;
         NRL_TRY(take_slot(s, ctx, &s->acc_slots, g->acc_slot, g));
         bind_acc(g, true);
+        if (g->n_added && fsdp_continues(s)) NRL_TRY(resume_sum(ctx, g));
         g->held = true;
     }
     return NRL_OK;
