@@ -174,8 +174,11 @@ static void add_train(buffer *b, const nrl_node *t)
     if (plan_int(t, "recomputed_layers"))
         buffer_print(b, ", activations of %lld of %lld layers computed again",
                      (long long)plan_int(t, "recomputed_layers"), (long long)plan_int(t, "layers"));
-    buffer_print(b, "\n           %s, %s lr %g, %s, clip_norm %g\n", plan_string(t, "algorithm"),
-                 plan_string(t, "optimizer"), plan_f64(t, "lr"), plan_string(t, "schedule"), plan_f64(t, "clip_norm"));
+    const double lr = plan_f64(t, "lr");
+    buffer_print(b, "\n           %s, %s lr %g", plan_string(t, "algorithm"), plan_string(t, "optimizer"), lr);
+    if (nrl_node_find(t, "lr_factor"))
+        buffer_print(b, " (%g x %.4g, for the global batch)", lr / plan_f64(t, "lr_factor"), plan_f64(t, "lr_factor"));
+    buffer_print(b, ", %s, clip_norm %g\n", plan_string(t, "schedule"), plan_f64(t, "clip_norm"));
 }
 
 static void add_ranks(buffer *b, const nrl_node *plan)

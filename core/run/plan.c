@@ -118,6 +118,8 @@ static void plan_train(arena *a, nrl_node *plan, const session *se)
     plan_put_text(a, map, "algorithm", se->algorithm->plugin.name);
     plan_put_text(a, map, "optimizer", se->config.optimizer.name);
     node_append(a, map, "lr", node_f64(a, se->optimizer_options.lr));
+    if (se->optimizer_options.lr_factor != 1)
+        node_append(a, map, "lr_factor", node_f64(a, se->optimizer_options.lr_factor));
     plan_put_text(a, map, "schedule", se->config.schedule.name);
     node_append(a, map, "clip_norm", node_f64(a, se->optimizer_options.clip_norm));
 }

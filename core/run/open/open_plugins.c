@@ -558,6 +558,7 @@ nrl_status session_open_plugins(session *se)
     option_part core = {optim_rows, optim_n_rows, sizeof *optim_rows, &se->optimizer_options};
     se->optimizer = open_component(se, NRL_KIND_OPTIMIZER, "optimizer", &se->config.optimizer, &core,
                                    &se->optimizer_plugin_options);
+    optim_scale_lr(&se->memory, se->problems, se->config.train.global_batch, &se->optimizer_options);
     se->schedule = open_component(se, NRL_KIND_SCHEDULE, "schedule", &se->config.schedule, NULL, &se->schedule_options);
     fill_backend(se);
     fill_parallel(se);
