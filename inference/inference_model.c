@@ -140,6 +140,7 @@ static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, con
     choice_read(&s->memory, &problems, "model.tokenizer", reader ? node_copy(&s->memory, reader) : NULL, true,
                 &s->tokenizer_from, resolved, "tokenizer");
     NRL_TRY(problems_report(&problems));
+    s->tokenizer_from = tokenizer_with_tokens(&s->memory, s->tokenizer_from, checkpoint_node(c, "new_tokens"));
     if (jinja) s->jinja = arena_strdup(&s->memory, jinja);
     return NRL_OK;
 }
@@ -477,7 +478,7 @@ static nrl_status find_companions(nrl_inference *s, save_options *o)
 {
     o->copy_from = s->tokenizer_dir;
     nrl_status st = open_tokenizer(s);
-    if (st != NRL_OK) return s->jinja ? st : NRL_OK;
+    if (st != NRL_OK) return s->jinja || s->tokenizer_from.options ? st : NRL_OK;
     if (s->tokenizer) o->files = s->tokenizer->info.files;
     return NRL_OK;
 }
@@ -491,7 +492,7 @@ static nrl_status export_checkpoint(nrl_inference *s, checkpoint *c, const char 
     NRL_TRY(describe_model(s, config));
     choose_dtype(s, all, &o);
     NRL_TRY(find_companions(s, &o));
-    if (s->jinja && s->tokenizer) NRL_TRY(export_set_template(&s->memory, s->tokenizer, s->jinja, &o));
+    if (s->tokenizer) NRL_TRY(export_set_template(&s->memory, s->tokenizer, s->jinja, &o));
     if (s->tokenizer_dir) inputs_add(&s->inputs, "its tokenizer", s->tokenizer_dir);
     return all->adapters ? export_adapters(s, c, out, &o) : export_weights(s, c, out, &o);
 }

@@ -12,6 +12,7 @@ static const struct {
     config_key_class class;
 } rules[] = {
     {"model", CONFIG_KEY_FREE}, /* compared are config.json, the tokenizer, and the weights that adapters stand on */
+    {"model.add_tokens", CONFIG_KEY_COMPARED},
     {"adapter", CONFIG_KEY_COMPARED},
     {"adapter.use", CONFIG_KEY_FREE}, /* the checkpoint holds the adapters */
     {"data", CONFIG_KEY_COMPARED},

@@ -19,6 +19,11 @@ static const nrl_option model_rows[] = {
     NRL_OPT_NODE(
         config_model, tokenizer, "",
         "path of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the model directory"),
+    NRL_OPT_NODE(config_model, add_tokens, "",
+                 "new tokens, a list of texts or {token: TEXT, special: true}; each embedding is the mean of the "
+                 "model's. Tokens that the tokenizer has are skipped"),
+    NRL_OPT_INT(config_model, pad_vocab_to_multiple_of, "1", 1, 1 << 20,
+                "add unused rows to the embedding and the head until their number is a multiple of this"),
 };
 
 const nrl_option adapter_rows[] = {

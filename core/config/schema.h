@@ -16,6 +16,8 @@ typedef struct {
     const char *config;           /* config.json of a model with random weights, "" = none */
     const nrl_node *tokenizer;    /* as written */
     config_choice tokenizer_from; /* resolved; no source = the model directory */
+    const nrl_node *add_tokens;
+    int64_t pad_vocab_to_multiple_of;
 } config_model;
 
 typedef struct {

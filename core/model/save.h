@@ -16,7 +16,7 @@ typedef struct {
     const char *copy_from;       /* directory whose tokenizer, generation_config and template files are copied;
                                     NULL = none */
     const char *const *files;    /* further names of that directory that are copied, NULL-ended; NULL = none */
-    nrl_format_file replaced[5]; /* accompanying files with other contents; ends with a NULL name */
+    nrl_format_file replaced[6]; /* accompanying files with other contents; ends with a NULL name */
     const char *adapter_base;    /* for a format that holds adapters: path of their base model; NULL = unknown */
     bool overwrite;              /* replace the model files of an existing directory */
     const inputs *inputs;        /* files that must not be replaced, because they are read; NULL = none */

@@ -163,6 +163,15 @@ void weights_file_dims(const nrl_part *part, int64_t dims[NRL_MAX_DIMS])
         dims[i] = part->dims[part->transposed ? part->n_dims - 1 - i : i];
 }
 
+bool weights_has_first_rows(const weight_files *w, const nrl_part *part, const nrl_format_tensor *t)
+{
+    bool is = w->rows && t->n_dims == part->n_dims && t->n_dims > 0 && !part->transposed && t->dims[0] == w->rows &&
+              part->dims[0] > w->rows;
+    for (int i = 1; i < part->n_dims && is; i++)
+        is = t->dims[i] == part->dims[i];
+    return is;
+}
+
 int64_t weights_numel(const nrl_format_tensor *t)
 {
     int64_t n = 1;

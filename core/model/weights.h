@@ -18,6 +18,7 @@ typedef struct weight_files {
     int64_t n;
     nrl_format_tensor *tensors; /* [n] by name, after weights_load */
     int64_t *index;             /* [n] the tensors' numbers in the format */
+    int64_t rows;               /* of the vocabulary; a model's further rows are the mean of these; 0 = it has none */
 } weight_files;
 
 /* Finds the format of a path and reads its description of the weights. `holds`: a model or an adapter. [main] */
@@ -57,6 +58,8 @@ nrl_status weights_hash(const weight_files *w, char out[HASH_TEXT]);
 /* The tensor of a part, under any name that the model allows: the part's name, the name without the optional prefix, or
  * the name of the head if it is tied. NULL if absent. */
 const nrl_format_tensor *weights_part(const weight_files *w, const model *m, const nrl_part *part);
+/* Whether the tensor has the first w->rows rows of the part. */
+bool weights_has_first_rows(const weight_files *w, const nrl_part *part, const nrl_format_tensor *t);
 nrl_status weights_values(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n, float *out);
 /* The name of an output layer in files, if the model ties it to another parameter; else "". */
 const char *weights_tied_name(const model *m);

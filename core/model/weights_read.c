@@ -64,6 +64,31 @@ nrl_status weights_read_tensor(const weight_files *w, const char *name, int64_t 
     return weights_values(w, t, begin, n, out);
 }
 
+/* Elements that may lie behind the last of the tensor, in rows that are the mean of its own. */
+static nrl_status read_with_mean(const weight_files *w, const nrl_format_tensor *t, int64_t begin, int64_t n,
+                                 float *out)
+{
+    const int64_t numel = weights_numel(t), width = numel / t->dims[0];
+    const int64_t known = begin + n <= numel ? n : begin < numel ? numel - begin : 0;
+    if (known) NRL_TRY(weights_values(w, t, begin, known, out));
+    if (known == n) return NRL_OK;
+    double *sums = mem_try((size_t)width * sizeof *sums, t->name);
+    float *row = mem_try((size_t)width * sizeof *row, t->name);
+    nrl_status st = sums && row ? NRL_OK : NRL_ERR_MEMORY;
+    for (int64_t i = 0; i < width && st == NRL_OK; i++)
+        sums[i] = 0;
+    for (int64_t at = 0; at < numel && st == NRL_OK; at += width) {
+        st = weights_values(w, t, at, width, row);
+        for (int64_t i = 0; i < width && st == NRL_OK; i++)
+            sums[i] += (double)row[i];
+    }
+    for (int64_t i = known; i < n && st == NRL_OK; i++)
+        out[i] = (float)(sums[(begin + i) % width] / (double)t->dims[0]);
+    free(row);
+    free(sums);
+    return st;
+}
+
 static int64_t part_numel(const nrl_part *part)
 {
     int64_t n = 1;
@@ -84,10 +109,13 @@ nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *
             if (!t || t->dtype == NRL_DTYPE_NONE || t->n_dims != part->n_dims)
                 return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' is missing or has another type or rank", w->info.path,
                                 part->name);
-            if (first + k > weights_numel(t))
+            const bool is_grown = weights_has_first_rows(w, part, t);
+            if (first + k > weights_numel(t) && !is_grown)
                 return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has %lld elements, expected more", w->info.path,
                                 part->name, (long long)weights_numel(t));
-            NRL_TRY(part->transposed ? read_transposed(w, t, first, k, out) : weights_values(w, t, first, k, out));
+            NRL_TRY(is_grown           ? read_with_mean(w, t, first, k, out)
+                    : part->transposed ? read_transposed(w, t, first, k, out)
+                                       : weights_values(w, t, first, k, out));
             begin += k;
             n -= k;
             out += k;

@@ -38,6 +38,7 @@ nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key)
     else
         node_append_int(a, map, "seed", (int64_t)base->seed);
     node_append_text(a, map, "key", key);
+    if (base->rows) node_append_int(a, map, "rows", base->rows);
     if (base->quantized) node_append_text(a, map, "quantized", quantize_name(base->quantized));
     return map;
 }
@@ -58,6 +59,7 @@ nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
                     : path ? origin_find(arena_strdup(a, path), a, out, &config)
                            : NRL_OK;
     out->formats = caller;
+    out->rows = nrl_node_int(nrl_node_find(node, "rows"), 0);
     out->quantized = quantize_kind_of(nrl_node_string(nrl_node_find(node, "quantized"), ""));
     if (st == NRL_OK) st = origin_key(out, key);
     if (st == NRL_OK && strcmp(key, was))

@@ -70,6 +70,7 @@ static nrl_status tokenizer_open_by(const plugin *p, const config_choice *choice
     tok->info.size = sizeof tok->info;
     table->info(self, &tok->info);
     tok->open = (nrl_open_tokenizer){.size = sizeof tok->open, .table = table, .self = self, .info = &tok->info};
+    tok->has_new_tokens = nrl_node_find(choice->options, "add_tokens");
     tok->plugin = arena_printf(&tok->memory, "%s %s", p->name, p->table->version);
     tok->identity = arena_printf(&tok->memory, "%s %s", tok->plugin, tok->info.hash);
     *out = tok;
@@ -96,6 +97,15 @@ nrl_status tokenizer_open(plugin_host *host, const config_choice *choice, tokeni
                                  source.path, asked.text ? asked.text : "none is installed");
     buffer_free(&asked);
     return st;
+}
+
+config_choice tokenizer_with_tokens(arena *a, config_choice choice, const nrl_node *new_tokens)
+{
+    nrl_node *options = choice.options ? node_copy(a, choice.options) : node_new(a, NRL_NODE_MAP);
+    if (!new_tokens) return choice;
+    node_set(a, options, "add_tokens", node_copy(a, new_tokens));
+    choice.options = options;
+    return choice;
 }
 
 nrl_status tokenizer_open_path(plugin_host *host, const char *path, tokenizer **out)

@@ -15,6 +15,7 @@ typedef struct {
     nrl_tokenizer_info info;
     const char *plugin;   /* "NAME VERSION" */
     const char *identity; /* "NAME VERSION HASH": part of the key of token caches */
+    bool has_new_tokens;  /* the option add_tokens was set: exports have other files than info.folder */
     arena memory;
 } tokenizer;
 
@@ -24,6 +25,8 @@ typedef struct tokenizer_scratch tokenizer_scratch;
  * there is no such path; NRL_ERR_DATA: no plugin reads it; else the error of the plugin. The host must outlive the
  * tokenizer. [main] */
 nrl_status tokenizer_open(plugin_host *host, const config_choice *choice, tokenizer **out);
+/* The choice with these new tokens; NULL = none. */
+config_choice tokenizer_with_tokens(arena *a, config_choice choice, const nrl_node *new_tokens);
 nrl_status tokenizer_open_path(plugin_host *host, const char *path, tokenizer **out);
 /* Opens bytes in memory with the plugin of that name; `label` is their name in errors. [main] */
 nrl_status tokenizer_open_memory(plugin_host *host, const char *plugin_name, const char *label, const char *bytes,

@@ -119,7 +119,9 @@ typedef struct {
     /* [any] text of a token, NUL-terminated, and its flags; NULL if the id has no token */
     const char *(*token_text)(void *self, int32_t id, size_t *size, uint32_t *flags);
     /* [main] optional: calls `file` for each file of info.folder that changes if a model is exported with the chat
-     * template `jinja`, with the new text (NULL: the file is omitted). Stops at the first error of `file`. */
+     * template `jinja`, with the new text (NULL: the file is omitted). Stops at the first error of `file`. A plugin
+     * with the option `add_tokens` (a list of texts or {token, special}), which model.add_tokens sets, writes the new
+     * tokens too; jinja is NULL then if the template does not change. */
     nrl_status (*export_template)(void *self, const char *jinja,
                                   nrl_status (*file)(void *user, const char *name, const char *text), void *user);
 

@@ -117,7 +117,7 @@ nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja
     export_files f = {a, o, 0};
     while (o->replaced[f.n].name)
         f.n++;
-    if (!jinja || !tok || !tok->open.table->export_template) return NRL_OK;
+    if (!tok || !(jinja || tok->has_new_tokens) || !tok->open.table->export_template) return NRL_OK;
     return tok->open.table->export_template(tok->open.self, jinja, export_add_file, &f);
 }
 

@@ -7,9 +7,10 @@
 #include <sys/stat.h>
 
 /* model.tokenizer, else the model's directory if it has one. */
-static nrl_status open_tokenizer(session *se)
+nrl_status session_open_tokenizer(session *se)
 {
     config_choice choice = se->config.model.tokenizer_from;
+    if (se->tokenizer) return NRL_OK;
     bool is_named = choice.name || choice.source;
     if (!choice.source) choice.source = se->tokenizer_dir;
     if (!choice.source && !choice.name) return NRL_OK;
@@ -17,13 +18,20 @@ static nrl_status open_tokenizer(session *se)
         return nrl_fail(NRL_ERR_CONFIG,
                         "model.tokenizer: expected a path, because the directory of the model is unknown");
     if (!is_named && !tokenizer_is_at(se->host, choice.source)) return NRL_OK;
-    NRL_TRY(tokenizer_open(se->host, &choice, &se->tokenizer));
+    choice = tokenizer_with_tokens(&se->memory, choice, se->new_tokens);
+    return tokenizer_open(se->host, &choice, &se->tokenizer);
+}
+
+static nrl_status check_vocabulary(const session *se)
+{
+    if (!se->tokenizer) return NRL_OK;
     int64_t vocab = se->model->info.vocab_size;
     if (se->tokenizer->info.vocab_size > vocab)
         return nrl_fail(NRL_ERR_DATA,
                         "the tokenizer of '%s' has ids up to %d, the model's vocabulary has %lld: they "
                         "do not belong together",
-                        choice.source, se->tokenizer->info.vocab_size - 1, (long long)vocab);
+                        se->tokenizer->info.folder ? se->tokenizer->info.folder : se->tokenizer->plugin,
+                        se->tokenizer->info.vocab_size - 1, (long long)vocab);
     return NRL_OK;
 }
 
@@ -93,7 +101,8 @@ static nrl_status open_loader(session *se, session_data *d)
 nrl_status open_text(session *se)
 {
     const config_choice *choice = &se->config.data.template_from;
-    NRL_TRY(open_tokenizer(se));
+    NRL_TRY(session_open_tokenizer(se));
+    NRL_TRY(check_vocabulary(se));
     nrl_status st = chat_template_open(se->host, choice, se->tokenizer, &se->chat);
     if (st == NRL_OK) return NRL_OK;
     se->chat = NULL;

@@ -143,10 +143,12 @@ static nrl_status extra_column(void *user, size_t set, nrl_batch *batch, nrl_ten
 static nrl_status compare_tokens(session *se, const model_origin *o)
 {
     const char *folder;
+    nrl_node *new_tokens;
     tokenizer *other;
-    NRL_TRY(origin_tokenizer(o, &se->memory, &folder));
+    NRL_TRY(origin_tokenizer(o, &se->memory, &folder, &new_tokens));
     if (!se->tokenizer || !folder || !tokenizer_is_at(se->host, folder)) return NRL_OK;
-    NRL_TRY(tokenizer_open_path(se->host, folder, &other));
+    const config_choice choice = tokenizer_with_tokens(&se->memory, (config_choice){.source = folder}, new_tokens);
+    NRL_TRY(tokenizer_open(se->host, &choice, &other));
     nrl_status st = NRL_OK;
     for (int32_t id = 0; id < se->tokenizer->info.vocab_size && st == NRL_OK; id++) {
         uint32_t flags;

@@ -30,9 +30,46 @@ static nrl_status read_config(session *se, const nrl_node **out)
         nrl_status st = origin_find(m->path, &se->model_memory, &se->origin, out);
         se->origin.formats = &se->formats;
         NRL_TRY(at_key(se, "model", "path", st));
-        return origin_tokenizer(&se->origin, &se->memory, &se->tokenizer_dir);
+        NRL_TRY(origin_tokenizer(&se->origin, &se->memory, &se->tokenizer_dir, &se->new_tokens));
+        if (m->tokenizer_from.name || m->tokenizer_from.source) se->new_tokens = NULL; /* they belong to the other */
+        return NRL_OK;
     }
     return at_key(se, "model", "config", weights_read_config(&formats, m->config, &se->model_memory, out));
+}
+
+/* model.add_tokens and model.pad_vocab_to_multiple_of: the model gets as many rows as they need, never fewer. */
+static nrl_status resize_vocabulary(session *se, const nrl_node **config)
+{
+    const config_model *m = &se->config.model;
+    const int64_t old = nrl_node_int(nrl_node_find(*config, "vocab_size"), 0), multiple = m->pad_vocab_to_multiple_of;
+    int64_t rows = old;
+    if (nrl_node_kind(m->add_tokens) > NRL_NODE_NULL && nrl_node_kind(m->add_tokens) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: model.add_tokens: expected a list of texts",
+                        nrl_node_place(m->add_tokens));
+    if (nrl_node_size(m->add_tokens)) {
+        if (!se->new_tokens) se->new_tokens = node_new(&se->memory, NRL_NODE_LIST);
+        for (size_t i = 0; i < nrl_node_size(m->add_tokens); i++)
+            node_append(&se->memory, se->new_tokens, NULL, node_copy(&se->memory, nrl_node_at(m->add_tokens, i)));
+        NRL_TRY(at_key(se, "model", "add_tokens", session_open_tokenizer(se)));
+        if (!se->tokenizer)
+            return at_key(
+                se, "model", "add_tokens",
+                nrl_fail(NRL_ERR_CONFIG, "model.add_tokens: the model has no tokenizer; set model.tokenizer"));
+        if (se->tokenizer->info.vocab_size > rows) rows = se->tokenizer->info.vocab_size;
+    }
+    rows = (rows + multiple - 1) / multiple * multiple;
+    if (rows == old || old < 1) return NRL_OK; /* a model without vocab_size is refused by its plugin */
+    if (se->origin.checkpoint)
+        return at_key(se, "model", "path",
+                      nrl_fail(NRL_ERR_CONFIG, "cannot add rows to the vocabulary of a checkpoint\n"
+                                               "hint: `nrl export` it, and set model.path to the exported model"));
+    nrl_node *resized = node_copy(&se->model_memory, *config);
+    node_set(&se->model_memory, resized, "vocab_size", node_int(&se->model_memory, rows));
+    *config = resized;
+    if (se->origin.dir) se->origin.rows = old;
+    telemetry_say(se->telemetry, "vocabulary %lld rows instead of %lld; %s", (long long)rows, (long long)old,
+                  se->origin.dir ? "each new one is the mean of the others" : "all are random");
+    return NRL_OK;
 }
 
 /* The default is for models that are longer. What the run resolved to says so too. */
@@ -97,6 +134,7 @@ nrl_status session_open_model(session *se)
     const nrl_node *config;
     const nrl_model *table;
     NRL_TRY(read_config(se, &config));
+    NRL_TRY(resize_vocabulary(se, &config));
     NRL_TRY(model_find(se->host, config, &table));
     NRL_TRY(model_create(table, config, &se->model));
     NRL_TRY(add_params(se));
@@ -108,6 +146,10 @@ nrl_status session_open_model(session *se)
                                se->algorithm->plugin.name));
     NRL_TRY(choose_trained(se));
     NRL_TRY(open_adapter(se));
+    if (se->origin.rows && !se->model->head.weight->trained && session_is_rank0(se))
+        nrl_warn("the new rows of the vocabulary are not trained: %s",
+                 se->adapter ? "adapter.modules_to_save=[embed_tokens, lm_head] would train embedding and head"
+                             : "train.trainable and train.freeze leave out the head");
     int64_t most = se->model->info.max_positions, wanted = se->config.data.max_length;
     bool is_default = !nrl_node_find(nrl_node_find(se->tree, "data"), "max_length");
     if (most > 0 && wanted > most && is_default)

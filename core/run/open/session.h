@@ -83,6 +83,7 @@ typedef struct {
     arena model_memory;        /* config.json's tree */
     const char *base_key;      /* of the weights beside adapters, once it was asked for; NULL before */
     const char *tokenizer_dir; /* what came with them; NULL = nothing */
+    nrl_node *new_tokens;      /* tokens beside those of the tokenizer's files: of model.path, and model.add_tokens */
     model *model;
 
     tokenizer *tokenizer;      /* NULL: pre-tokenized data only */
@@ -137,7 +138,8 @@ void session_close_device(session *se);
 void session_close(session *se);
 
 /* The lesser parts of session_open_inputs. */
-nrl_status open_weights(session *se); /* files mapped and compared with the model */
+nrl_status open_weights(session *se);           /* files mapped and compared with the model */
+nrl_status session_open_tokenizer(session *se); /* once; before the model where the tokens decide its shape */
 nrl_status open_text(session *se);
 nrl_status open_train_data(session *se);
 nrl_status open_eval_data(session *se);

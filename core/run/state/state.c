@@ -81,6 +81,7 @@ static void add_nodes(const session *se, const trainer *tr, arena *a, checkpoint
     /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
     const char *folder = se->tokenizer ? se->tokenizer->info.folder : NULL;
     add_text(a, w, "tokenizer", folder ? paths_absolute(a, folder) : se->tokenizer ? "" : NULL);
+    if (se->new_tokens) checkpoint_add_node(w, "new_tokens", node_copy(a, se->new_tokens));
     add_text(a, w, "chat_template", session_template(se, a));
     add_text(a, w, "nrl", NRL_VERSION);
     add_text(a, w, "format", identity_text(se, a, se->origin.format ? &se->origin.format->plugin : NULL));

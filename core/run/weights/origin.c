@@ -52,11 +52,13 @@ nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_
     return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", out->checkpoint);
 }
 
-nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder)
+nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder, nrl_node **new_tokens)
 {
     nrl_node *node = NULL;
     *folder = o->companions;
+    *new_tokens = NULL;
     if (!o->checkpoint) return NRL_OK;
+    NRL_TRY(read_node(o, "new_tokens", a, new_tokens));
     NRL_TRY(read_node(o, "tokenizer", a, &node));
     *folder = nrl_node_string(node, "");
     if (!**folder) *folder = NULL;
@@ -293,6 +295,7 @@ static nrl_status open_reader(origin_reader *r, const model_origin *o)
         NRL_TRY(open_checkpoint(r, o));
     else if (o->dir)
         NRL_TRY(weights_open_as(o->format, o->dir, &r->weights));
+    if (r->weights) r->weights->rows = o->rows;
     if (r->weights) NRL_TRY(weights_load(r->weights));
     if (r->weights) NRL_TRY(weights_check(r->weights, r->m));
     return o->adapter_dir ? open_start(r, o) : NRL_OK;

@@ -16,6 +16,7 @@
 typedef struct {
     const char *dir; /* of a model in `format`; NULL: the next */
     const nrl_format *format;
+    int64_t rows;           /* of the vocabulary in `dir`; 0 = as many as the model's, else the others are their mean */
     const char *companions; /* folder of the files that belong to it; NULL = none */
     const char *checkpoint; /* NULL: by seed */
     uint64_t seed;
@@ -32,8 +33,8 @@ typedef struct {
 /* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), or what a format of out->formats
  * serves; and its config. Both live in `a`. [main] */
 nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_node **config);
-/* Folder with the tokenizer that belongs to it, NULL = none known; in `a`. */
-nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder);
+/* Folder with the tokenizer that belongs to it, NULL = none known, and tokens beside those of the folder; in `a`. */
+nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder, nrl_node **new_tokens);
 /* Names, shapes and sizes fit the model; reads no weight. [main] */
 nrl_status origin_check(const model_origin *o, const model *m);
 /* Fills what lies on this rank; ranks compare what they read (read_check.h), so all of them call it. mesh

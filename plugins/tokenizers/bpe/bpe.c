@@ -11,12 +11,21 @@ static int32_t table_probe(const nrl_tokenizer_source *source)
     return bpe_probe(source->path);
 }
 
+typedef struct {
+    const nrl_node *add_tokens;
+} bpe_options;
+
+static const nrl_option bpe_rows[] = {
+    NRL_OPT_NODE(bpe_options, add_tokens, "",
+                 "new tokens, a list of texts or {token, special}; model.add_tokens sets it and gives them embeddings"),
+};
+
 static nrl_status table_open(const void *options, const nrl_tokenizer_source *source, void **self)
 {
+    const bpe_options *o = options;
     bpe_tokenizer *tok;
-    (void)options;
     NRL_TRY(source->bytes ? bpe_open_memory(source->path, source->bytes, source->n_bytes, &tok)
-                          : bpe_open(source->path, &tok));
+                          : bpe_open(source->path, o->add_tokens, &tok));
     *self = tok;
     return NRL_OK;
 }
@@ -115,8 +124,8 @@ static void table_train_end(void *trainer)
 }
 
 static const nrl_tokenizer bpe = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_TOKENIZER, nrl_tokenizer, "bpe", "0.1",
-                     "byte-pair encoding: tokenizer.json, SentencePiece BPE, tiktoken, vocab.json with merges.txt"),
+    NRL_PLUGIN(NRL_KIND_TOKENIZER, nrl_tokenizer, bpe_options, bpe_rows, "bpe", "0.1",
+               "byte-pair encoding: tokenizer.json, SentencePiece BPE, tiktoken, vocab.json with merges.txt"),
     .probe = table_probe,
     .open = table_open,
     .close = table_close,

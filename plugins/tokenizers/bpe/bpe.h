@@ -23,8 +23,9 @@ typedef struct bpe_scratch bpe_scratch;
  * (Tokenizer.from_file), and the files beside it only determine which tokens are BOS, EOS and PAD;
  * the other formats are completed from the files beside them. Errors: NRL_ERR_IO if a file is
  * missing or unreadable; NRL_ERR_DATA if it is malformed or has a component that this version does
- * not support, which the error names. [any] */
-nrl_status bpe_open(const char *path, bpe_tokenizer **out);
+ * not support, which the error names; NRL_ERR_CONFIG: `add_tokens`, a list of new tokens or NULL, is not possible.
+ * [any] */
+nrl_status bpe_open(const char *path, const nrl_node *add_tokens, bpe_tokenizer **out);
 /* The same from memory, without other files: tokenizer.json if the first byte is '{', else a .model
  * or tiktoken file. `source` is the name in errors. [any] */
 nrl_status bpe_open_memory(const char *source, const char *bytes, size_t size, bpe_tokenizer **out);
@@ -63,7 +64,8 @@ bool bpe_adds_eos(const bpe_tokenizer *tok);
 void bpe_info(const bpe_tokenizer *tok, nrl_tokenizer_info *out);
 void bpe_fill_named(bpe_tokenizer *tok); /* called once, when the tokenizer is open */
 
-/* The files of its directory, changed to contain another chat template. (template_files.c) */
+/* The files of its directory, changed to contain another chat template (jinja may be NULL) and new tokens.
+ * (template_files.c) */
 nrl_status bpe_export_template(const bpe_tokenizer *tok, const char *jinja,
                                nrl_status (*file)(void *user, const char *name, const char *text), void *user);
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cursor.h"
 #include "load.h"
+#include "new_tokens.h"
 #include "regex.h"
 #include "roles.h"
 #include <errno.h>
@@ -257,7 +258,7 @@ static nrl_status read_template(bpe_tokenizer *tok, const companions *c)
 /* A tokenizer.json that is named as a file gives exactly its own ids (Tokenizer.from_file). A
  * directory, or a format that cannot contain added tokens, is completed from the files beside it
  * (AutoTokenizer). */
-static nrl_status open_path(bpe_tokenizer *tok, const char *path, bool is_folder)
+static nrl_status open_path(bpe_tokenizer *tok, const char *path, bool is_folder, const nrl_node *add_tokens)
 {
     companions c = {0};
     bool is_vocab = true;
@@ -272,6 +273,14 @@ static nrl_status open_path(bpe_tokenizer *tok, const char *path, bool is_folder
     size_t n = strlen(path);
     bool complete = is_folder || n < 5 || strcmp(path + n - 5, ".json") || pair;
     if (complete) NRL_TRY(roles_add_tokens(tok, &c));
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool is_json = is_folder ? exists(path_in(tok, "tokenizer.json")) : !strcmp(name, "tokenizer.json");
+    NRL_TRY(new_tokens_add(tok, add_tokens, is_json));
+    for (size_t i = 0; i < nrl_node_size(tok->new_tokens); i++) {
+        const nrl_node *row = nrl_node_at(tok->new_tokens, i), *content = nrl_node_find(row, "content");
+        hash_bytes(tok, nrl_node_string(content, ""), nrl_node_string_size(content));
+        hash_bytes(tok, nrl_node_bool(nrl_node_find(row, "special"), false) ? "special" : "regular", 7);
+    }
     NRL_TRY(added_index(tok));
     NRL_TRY(read_template(tok, &c));
     return roles_fill(tok, &c, complete);
@@ -318,7 +327,7 @@ int32_t bpe_probe(const char *path)
     return looks_right(path) ? NRL_PROBE_PERHAPS : NRL_PROBE_NO;
 }
 
-nrl_status bpe_open(const char *path, bpe_tokenizer **out)
+nrl_status bpe_open(const char *path, const nrl_node *add_tokens, bpe_tokenizer **out)
 {
     struct stat info;
     if (stat(path, &info))
@@ -326,7 +335,7 @@ nrl_status bpe_open(const char *path, bpe_tokenizer **out)
                         "%s: %s, expected a tokenizer", path, strerror(errno));
     bpe_tokenizer *tok = create(path);
     tok->folder = folder_of(tok, path, S_ISDIR(info.st_mode));
-    nrl_status st = open_path(tok, path, S_ISDIR(info.st_mode));
+    nrl_status st = open_path(tok, path, S_ISDIR(info.st_mode), add_tokens);
     if (st != NRL_OK) {
         bpe_close(tok);
         return st;

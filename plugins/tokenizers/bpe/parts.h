@@ -148,7 +148,8 @@ struct bpe_tokenizer {
     nrl_named_token named[N_NAMED];
     uint32_t n_named;
     const nrl_node *config, *special; /* tokenizer_config.json, special_tokens_map.json; or NULL */
-    void *hashing;                    /* XXH3 state while files are read */
+    nrl_node *new_tokens; /* list of entries for added_tokens of tokenizer.json, of the option add_tokens; or NULL */
+    void *hashing;        /* XXH3 state while files are read */
     char hash[33];
     uint64_t key[2]; /* the hash as numbers, which identifies the tokenizer of a scratch's cache */
 };
