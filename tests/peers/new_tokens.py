@@ -18,7 +18,7 @@ BOUND = 2e-5  # of a mean loss; both compute in fp32
 NOISE = 1e-3  # transformers samples new rows with 1e-9 of the covariance: deviations of at most 3.2e-5 of an element's
 NRL = os.path.join(os.environ["NRL_TEST_BUILD"], "bin/nrl")
 SOURCE = os.environ["NRL_TEST_SOURCE"]
-TEXTS = ["a<tool>b<end tool>", "<tool> <tool>x", " x <end tool>\n", "<end tool", "no token"]
+TEXTS = ["a<tool>b<end tool>", "<tool> <tool>x", " x <end tool>", "<end tool", "no token"]
 
 
 def nrl(*words):
@@ -81,8 +81,6 @@ def check(folder, tied):
     # ids
     assert tokenizer.convert_tokens_to_ids(["<tool>", "<end tool>", 'naïve "x"']) == [config["vocab_size"] + i for i in range(3)]
     assert "<end tool>" not in tokenizer.decode(tokenizer("a<end tool>")["input_ids"], skip_special_tokens=True)
-    with open(at("text"), "w") as f:
-        f.write("")
     for text in TEXTS + ['a naïve "x" b']:
         with open(at("text"), "w") as f:
             f.write(text)
