@@ -83,12 +83,22 @@ static bool is_behind(const nrl_mesh *m, uint32_t divides)
 
 bool mesh_counts(const nrl_mesh *m)
 {
-    return !is_behind(m, NRL_DIVIDES_DEPTH) && !is_behind(m, NRL_DIVIDES_WIDTH);
+    return !is_behind(m, NRL_DIVIDES_DEPTH) && !mesh_is_copy(m);
 }
 
 bool mesh_is_copy(const nrl_mesh *m)
 {
-    return is_behind(m, NRL_DIVIDES_WIDTH);
+    return is_behind(m, NRL_DIVIDES_WIDTH) || is_behind(m, NRL_DIVIDES_TOKENS);
+}
+
+bool mesh_copies_loss(const nrl_mesh *m)
+{
+    return is_behind(m, NRL_DIVIDES_WIDTH) || (!m->loss_by_tokens && is_behind(m, NRL_DIVIDES_TOKENS));
+}
+
+void mesh_set_loss_by_tokens(nrl_mesh *m, bool by_tokens)
+{
+    m->loss_by_tokens = by_tokens;
 }
 
 int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank)

@@ -233,10 +233,13 @@ nrl_status nrl_comm_all_to_all(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
     *work = NULL;
     NRL_TRY(check_tensors(call));
     int64_t n = numel_of(call->send);
-    if (!call->send || !call->receive || call->counts || n != numel_of(call->receive) || n % c->size)
-        return wrong(call, "an all_to_all wants two tensors of one size that divides by the ranks");
+    bool even = !call->counts && n == numel_of(call->receive) && n % c->size == 0;
+    const int64_t *receive_counts = call->size < sizeof *call ? NULL : call->receive_counts;
+    if (!call->send || !call->receive || (!even && !(call->counts && receive_counts)))
+        return wrong(call, "an all_to_all wants two tensors of one size that divides by the ranks, or both counts");
     if (c->size == 1) return alone(ctx, call->send, call->receive);
-    nrl_comm_args a = operands(call, n / c->size);
+    nrl_comm_args a = operands(call, even ? n / c->size : 0);
+    a.receive_counts = receive_counts;
     return start(c, ctx, MESH_ALL_TO_ALL, call, &a, work);
 }
 
@@ -245,13 +248,13 @@ nrl_status mesh_all_to_all(nrl_mesh *m, nrl_ctx *ctx, const char *what, nrl_tens
 {
     nrl_work *work = NULL;
     nrl_comm *c = mesh_all(m);
-    nrl_comm_call call = {.size = sizeof call, .send = send, .receive = receive, .what = what};
-    NRL_TRY(check_tensors(&call));
-    if (c->size == 1) return alone(ctx, send, receive);
-    nrl_comm_args a = operands(&call, 0);
-    a.counts = counts;
-    a.receive_counts = receive_counts;
-    NRL_TRY(start(c, ctx, MESH_ALL_TO_ALL, &call, &a, &work));
+    nrl_comm_call call = {.size = sizeof call,
+                          .send = send,
+                          .receive = receive,
+                          .counts = counts,
+                          .what = what,
+                          .receive_counts = receive_counts};
+    NRL_TRY(nrl_comm_all_to_all(c, ctx, &call, &work));
     return nrl_work_wait(&work, ctx);
 }
 

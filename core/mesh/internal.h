@@ -62,10 +62,11 @@ struct nrl_mesh {
     mesh_staged *staged;
     _Atomic int64_t step; /* written by the step thread, read by the watching one too */
     double wait_seconds;
-    bool planned;   /* did not join other ranks */
-    bool is_member; /* its join request is in the store, so its failures concern the other ranks */
-    bool dead;      /* a call failed; the collective is aborted */
-    char *reason;   /* the error text of all further calls */
+    bool planned;        /* did not join other ranks */
+    bool loss_by_tokens; /* mesh_set_loss_by_tokens */
+    bool is_member;      /* its join request is in the store, so its failures concern the other ranks */
+    bool dead;           /* a call failed; the collective is aborted */
+    char *reason;        /* the error text of all further calls */
     char *text, *address, *origin, *run_id;
 };
 

@@ -55,6 +55,7 @@ nrl_batch *batch_new(int64_t n_tokens, int64_t n_rows, int64_t n_segments)
 void batch_free(nrl_batch *b)
 {
     if (!b) return;
+    batch_free(b->own);
     arena_free(&b->memory);
     free(b);
 }
@@ -91,8 +92,73 @@ void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view)
     view->row_target += begin;
     view->row_segment += begin;
     view->row_weight += begin;
+    if (b->whole) { /* what a loss reads of tokens and segments */
+        view->row_number += begin;
+        view->n_tokens = b->whole->n_tokens;
+        view->tokens = b->whole->tokens;
+    }
+    view->own = NULL;
     view->memory = (arena){0};
     view->packing = NULL;
+}
+
+nrl_status batch_divide(nrl_batch *b, const int32_t *numbers, int64_t n, bool rows)
+{
+    arena memory = {0};
+    int32_t *at = arena_try(&memory, (size_t)b->n_tokens * sizeof *at, "tokens of this rank");
+    nrl_batch *own = at ? batch_new(n, b->n_rows, 0) : NULL;
+    int32_t *kept = own ? arena_try(&own->memory, (size_t)(n + b->n_rows) * sizeof *kept, "tokens of this rank") : NULL;
+    if (!kept) {
+        arena_free(&memory);
+        batch_free(own);
+        return NRL_ERR_MEMORY;
+    }
+    const nrl_batch arrays = *own;
+    *own = *b;
+    own->whole = b;
+    own->own = NULL;
+    own->packing = NULL;
+    own->n_columns = 0; /* nrl_batch_column takes them from the whole */
+    own->memory = arrays.memory;
+    own->n_tokens = n;
+    own->n_rows = 0;
+    own->tokens = arrays.tokens;
+    own->positions = arrays.positions;
+    own->row_token = arrays.row_token;
+    own->row_target = arrays.row_target;
+    own->row_segment = arrays.row_segment;
+    own->row_weight = arrays.row_weight;
+    own->token_number = kept;
+    own->row_number = kept + n;
+    for (int64_t i = 0; i < n; i++) {
+        at[numbers[i]] = (int32_t)i + 1; /* 0: another rank's */
+        own->token_number[i] = numbers[i];
+        own->tokens[i] = b->tokens[numbers[i]];
+        own->positions[i] = b->positions[numbers[i]];
+    }
+    for (int64_t i = 0; rows && i < b->n_rows; i++) {
+        const int64_t to = own->n_rows;
+        if (!at[b->row_token[i]]) continue;
+        own->row_number[to] = (int32_t)i;
+        own->row_token[to] = at[b->row_token[i]] - 1;
+        own->row_target[to] = b->row_target[i];
+        own->row_segment[to] = b->row_segment[i];
+        own->row_weight[to] = b->row_weight[i];
+        own->n_rows++;
+    }
+    arena_free(&memory);
+    nrl_status st = NRL_OK;
+    for (int32_t k = 0; k < b->n_extra && st == NRL_OK; k++) {
+        if (!b->extra[k].of_rows) continue;
+        float *values = arena_try(&own->memory, (size_t)own->n_rows * sizeof *values, "a column of a micro-batch");
+        for (int64_t i = 0; values && i < own->n_rows; i++)
+            values[i] = b->extra[k].values[own->row_number[i]];
+        own->extra[k].values = values;
+        if (!values) st = NRL_ERR_MEMORY;
+    }
+    batch_free(b->own);
+    b->own = own;
+    return st;
 }
 
 /* ---- columns ---- */
@@ -122,6 +188,9 @@ nrl_status nrl_batch_column(nrl_ctx *ctx, const nrl_batch *b, const char *name, 
         if (!b->parent || t->dims[0] == b->n_rows) return NRL_OK;
         return nrl_op_slice_rows(ctx, t, b->row_begin, b->row_begin + b->n_rows, column);
     }
+    for (int32_t i = 0; b->whole && i < b->whole->n_columns; i++)
+        if (!strcmp(b->whole->columns[i].name, name))
+            return nrl_op_gather_rows(ctx, b->whole->columns[i].tensor, b->row_number, b->n_rows, column);
     for (int32_t i = 0; i < b->n_extra; i++) {
         const batch_extra *e = &b->extra[i];
         if (!strcmp(e->name, name))

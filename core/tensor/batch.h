@@ -43,6 +43,11 @@ struct nrl_batch {
     int64_t row_begin;       /* the view's first row in its parent */
     int32_t *packing;        /* the arrays of nrl_packing, made by op_custom.c; NULL until first use */
     bool is_tail;            /* a padding micro-batch: a single segment of weight 0 */
+    /* Of tokens divided among ranks, this rank's: batch_divide. Segments are those of the whole micro-batch. */
+    nrl_batch *own;        /* in the whole: owned; NULL = not divided */
+    nrl_batch *whole;      /* in this rank's: the whole, else NULL */
+    int32_t *token_number; /* [N] ascending: number in the whole; NULL = the same */
+    int32_t *row_number;   /* [P] likewise */
     /* set by the run in each step */
     int32_t n_columns;
     batch_column columns[16];
@@ -59,6 +64,18 @@ nrl_status batch_add_extra(nrl_batch *b, const char *name, bool of_rows, float *
 /* The length of the prefix of segment s; 0 without one. */
 int64_t batch_prefix_length(const nrl_batch *b, int64_t s);
 void batch_set_column(nrl_batch *b, const char *name, nrl_tensor *t);
+/* Sets b->own to the n tokens `numbers` of b (ascending) and, with `rows`, the target positions that they predict. */
+nrl_status batch_divide(nrl_batch *b, const int32_t *numbers, int64_t n, bool rows);
+/* What operations compute on this rank. */
+static inline nrl_batch *batch_own(nrl_batch *b)
+{
+    return b->own ? b->own : b;
+}
+/* The number of token i in the whole micro-batch. */
+static inline int64_t batch_token_number(const nrl_batch *b, int64_t i)
+{
+    return b->token_number ? b->token_number[i] : i;
+}
 /* Makes a view of rows [begin, end) of b that borrows b's arrays, for tokenwise losses, which run chunk by chunk. */
 void batch_rows(const nrl_batch *b, int64_t begin, int64_t end, nrl_batch *view);
 

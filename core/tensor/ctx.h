@@ -152,6 +152,12 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
 typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                     const nrl_attention_spec *spec, double soft_cap, nrl_tensor *y);
 void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
+/* Attention of this rank's rows of a micro-batch whose tokens are divided (batch_divide), recorded on the tape: see
+ * nrl_parallel.attention. */
+typedef nrl_status (*ctx_divided_attention)(void *user, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k,
+                                            nrl_tensor *v, const nrl_attention_spec *spec, double soft_cap,
+                                            nrl_tensor **y);
+void ctx_set_divided_attention(nrl_ctx *ctx, ctx_divided_attention attention, void *user);
 
 /* ---- a term that a model adds to the loss, see nrl/model.h ---- */
 struct nrl_loss_term {

@@ -80,6 +80,8 @@ struct nrl_ctx {
     rope_table *ropes;
     ctx_attention attention; /* NULL = packed attention over the batch */
     void *attention_user;
+    ctx_divided_attention divided_attention;
+    void *divided_user;
     int64_t head_chunk_rows;     /* 0 = chosen from the vocabulary */
     int64_t head_keep_bytes;     /* logits kept from the head's forward to its backward */
     bool adapters_off;           /* linear ignores adapters */

@@ -218,20 +218,20 @@ static bool check_table(const nrl_parallel *t, conformance_report *r)
                       t->axis ? "too small" : "NULL"))
         return false;
     return report_check(r, t->axis->name && *t->axis->name, rule, "its name is %s", t->axis->name ? "empty" : "NULL") &&
-           report_check(r, t->axis->divides >= NRL_DIVIDES_DEPTH && t->axis->divides <= NRL_DIVIDES_BATCH,
-                        "an axis divides depth, width or batch", "divides is %u", t->axis->divides);
+           report_check(r, t->axis->divides >= NRL_DIVIDES_DEPTH && t->axis->divides <= NRL_DIVIDES_TOKENS,
+                        "an axis divides depth, width, batch or tokens", "divides is %u", t->axis->divides);
 }
 
-/* Only for strategies that divide the width. */
-static void share_layers(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
+/* A part for one kind of axis, from `least` ranks on. */
+static bool on_all_ranks(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report,
+                         int32_t least, const char *name, const char *rule, void (*part)(toy *t))
 {
-    for (int32_t world = 1; world <= PARALLEL_RANKS; world++) {
+    bool all = true;
+    for (int32_t world = least; all && world <= PARALLEL_RANKS; world++) {
         parallel_group g = {table, setup, table->axis, world, false};
-        bool all = true;
-        REPORT_CASE(report, "log-probs are those of one rank")
-        all = parallel_run(&g, report, "layers", parallel_tp_regions);
-        if (!all) return;
+        REPORT_CASE(report, rule) all = parallel_run(&g, report, name, part);
     }
+    return all;
 }
 
 void conformance_parallel(const nrl_parallel *table, const conformance_setup *setup, conformance_report *report)
@@ -239,8 +239,14 @@ void conformance_parallel(const nrl_parallel *table, const conformance_setup *se
     if (!check_table(table, report)) return;
     bool staged = table->axis->divides == NRL_DIVIDES_DEPTH;
     if (table->axis->divides == NRL_DIVIDES_WIDTH) {
-        share_layers(table, setup, report);
+        on_all_ranks(table, setup, report, 1, "layers", "log-probs are those of one rank", parallel_tp_regions);
         return;
+    }
+    if (table->axis->divides == NRL_DIVIDES_TOKENS) {
+        const char *rule = "a strategy that divides tokens has divide, attention and sum";
+        if (!report_check(report, table->divide && table->attention && table->sum, rule, "one of them is NULL") ||
+            !on_all_ranks(table, setup, report, 2, "tokens", "attention is that of one rank", parallel_tokens))
+            return;
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (int32_t world = parts[i].least; world <= parts[i].most; world++) {

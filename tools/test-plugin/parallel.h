@@ -130,6 +130,10 @@ nrl_collective record_collective(const nrl_collective *real);
 /* A part: layers divided among ranks, compared with the same layers on one rank. */
 void parallel_tp_regions(toy *t);
 
+/* ---- parallel_tokens.c ---- */
+/* A part: attention and sums of ranks that divide the tokens of a micro-batch. */
+void parallel_tokens(toy *t);
+
 /* ---- parallel_stages.c: strategies with stages ---- */
 bool toy_check_stages(toy *t);
 /* Sets the toy's actions to those of this rank in the order of the strategy; checks the orders of

@@ -17,6 +17,7 @@
 #define NRL_PARALLEL_H
 #include <nrl/algorithm.h>
 #include <nrl/comm.h>
+#include <nrl/op.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -28,8 +29,11 @@ typedef enum {
                           stage has the loss. At most one such axis in a run */
     NRL_DIVIDES_WIDTH = 2, /* each unit: all ranks have the same micro-batches; dimensions of parameters are sharded,
                           and `tp_region` communicates; loss and metrics are equal on all ranks of the axis */
-    NRL_DIVIDES_BATCH = 3  /* the global batch: each rank has its own micro-batches; parameters are replicated or have
+    NRL_DIVIDES_BATCH = 3, /* the global batch: each rank has its own micro-batches; parameters are replicated or have
                           flat  shards; gradients are sums over the axis after `finish` */
+    NRL_DIVIDES_TOKENS = 4 /* each micro-batch: all ranks have the same micro-batches, and each computes the activations
+                          of some of their tokens (`tokens`), with attention over all of them (`attention`). Parameters
+                          are replicated; gradients are sums over the axis after `finish`. At most one such axis */
 } nrl_divides;
 
 /* An axis, declared by the strategy that serves it. Several plugins may serve one axis; the declaration of the chosen
@@ -128,7 +132,7 @@ typedef struct {
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide
- * (depth, width, batch), then by `order`; each appends its placements to the existing ones. `bind`, `leave` and
+ * (depth, width, tokens, batch), then by `order`; each appends its placements to the existing ones. `bind`, `leave` and
  * `updated` are called in the same order, `enter` and `finish` in reverse: the strategy that plans last gathers first,
  * and its sums are complete when the others read GRAD_SHARD. [main] */
 NRL_API int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part);
@@ -190,6 +194,18 @@ typedef struct {
     /* [main] optional, for a strategy with stages: the time that ranks are expected to wait for each other in a step of
      * n_micro_batches, per time that they compute; for the plan of a run */
     double (*bubble)(void *self, int32_t n_micro_batches);
+    /* The next three: for a strategy that divides the tokens, with more than one rank. [step] */
+    /* Writes the numbers of this rank's tokens of a micro-batch of n, ascending; each token belongs to one rank, and
+     * each rank has one at least. 0 of them, on all ranks: too few to divide, every rank computes all. */
+    int64_t (*divide)(void *self, int64_t n, int32_t *own);
+    /* Attention of this rank's queries over the keys of all ranks, recorded on the tape: q, k, v and y have the rows of
+     * this rank's tokens of n. With matrices of all n rows nrl_op_capped_attention computes attention
+     * over its segments. Called in units, not for a micro-batch that is not divided. */
+    nrl_status (*attention)(void *self, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                            const nrl_attention_spec *spec, double soft_cap, nrl_tensor **y);
+    /* x, in place, becomes its sum over the ranks of the axis: values of target positions or tokens, zero on the ranks
+     * that have not computed them. */
+    nrl_status (*sum)(void *self, nrl_ctx *ctx, nrl_tensor *x);
 } nrl_parallel;
 
 #ifdef __cplusplus

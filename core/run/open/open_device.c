@@ -126,6 +126,7 @@ nrl_status session_open_device(session *se)
     if (storage_buffers_gradients(&spec)) NRL_TRY(gradients_open(se->ctx, se->model, &se->work.gradients));
     NRL_TRY(origin_load(&se->origin, se->ctx, se->model, se->mesh));
     NRL_TRY(strategy_updated(&se->strategy, se->ctx, 0));
+    mesh_set_loss_by_tokens(se->mesh, loss_is_separable(se->algorithm));
     se->work.ctx = se->ctx;
     se->work.policy = se->model;
     se->work.algorithm = se->algorithm;

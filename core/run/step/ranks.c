@@ -98,7 +98,7 @@ typedef void (*add_words)(void *total, const void *words);
  * any, while all know how many tokens there were. */
 static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 {
-    if (mesh_is_copy(mesh)) memset(sums, 0, STEP_TERMS * sizeof *sums);
+    if (mesh_copies_loss(mesh)) memset(sums, 0, STEP_TERMS * sizeof *sums);
     if (!mesh_counts(mesh)) *tokens = 0;
 }
 
@@ -112,7 +112,7 @@ static nrl_status exchange(nrl_mesh *mesh, const data_shards *shards, metric_set
     for (size_t j = 0; j < n_own; j++) {
         metric_sum *list = m->list + j * n_rows;
         for (uint32_t k = 0; k < n_rows; k++)
-            if (m->rows->list[k].of_batch && mesh_is_copy(mesh)) list[k] = (metric_sum){0};
+            if (m->rows->list[k].of_batch && mesh_copies_loss(mesh)) list[k] = (metric_sum){0};
         if (size) memcpy(own + j * record, (char *)words + j * size, size);
         memcpy(own + j * record + size, list, metrics_size);
     }

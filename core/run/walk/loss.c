@@ -43,8 +43,15 @@ static void set_values(const work *w, nrl_batch *batch, const head_tensors *v)
 static nrl_status set_columns(work *w, nrl_batch *batch, nrl_tensor *hidden)
 {
     uint32_t want = head_wants(w->algorithm);
+    const nrl_batch *own = ctx_batch(w->ctx);
     head_tensors v = {0};
     if (want) NRL_TRY(head_columns(w->ctx, &w->policy->head, hidden, want, 1.0, &v));
+    nrl_tensor **const values[] = {&v.logps, &v.lse, &v.entropy, &v.log_sum_p2};
+    for (int i = 0; i < 4 && own->whole; i++)
+        if (*values[i])
+            NRL_TRY(strategy_whole(w->strategy, w->ctx, own->row_number, own->n_rows, batch->n_rows, values[i]));
+    if (own->whole && work_needs(w->algorithm, "hidden"))
+        NRL_TRY(strategy_whole(w->strategy, w->ctx, own->token_number, own->n_tokens, batch->n_tokens, &hidden));
     set_values(w, batch, &v);
     if (work_needs(w->algorithm, "hidden")) batch_set_column(batch, "hidden", hidden);
     return NRL_OK;
@@ -178,6 +185,7 @@ nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals)
     nrl_batch *batch = ctx_batch(w->ctx);
     if (batch->is_tail && !w->teacher) return NRL_OK;
     if (loss_is_separable(w->algorithm)) return run_chunks(&(chunk_call){w, hidden, totals, NULL, NULL});
+    if (batch->whole) batch = batch->whole;
     NRL_TRY(set_columns(w, batch, hidden));
     NRL_TRY(call_loss(w, batch, sums));
     return add_totals(w, sums, totals);

@@ -2,6 +2,7 @@
  * strategy.c - calls the strategies of all axes in their order; strategy_plan.c has opened them.
  */
 #include "run/walk/strategy.h"
+#include <stdlib.h>
 
 nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx)
 {
@@ -77,12 +78,50 @@ int64_t strategy_rows(const strategy *s, int64_t n)
     return end - begin;
 }
 
+static const strategy_member *of_tokens(const strategy *s)
+{
+    for (int32_t k = 0; k < s->n; k++)
+        if (s->of[k].axis->divides == NRL_DIVIDES_TOKENS && nrl_mesh_size(s->mesh, s->of[k].axis->name) > 1)
+            return &s->of[k];
+    return NULL;
+}
+
+nrl_status strategy_divide(const strategy *s, nrl_batch *batch)
+{
+    const strategy_member *one = s ? of_tokens(s) : NULL;
+    if (!one || batch->is_tail || (batch->own && batch->own->n_extra == batch->n_extra)) return NRL_OK;
+    int32_t *own = mem_try((size_t)batch->n_tokens * sizeof *own, "tokens of this rank");
+    if (!own) return NRL_ERR_MEMORY;
+    int64_t n = one->table->divide(one->self, batch->n_tokens, own);
+    const bool divides = n > 0;
+    for (; !divides && n < batch->n_tokens; n++)
+        own[n] = (int32_t)n;
+    nrl_status st = batch_divide(batch, own, n, divides || !nrl_mesh_coord(s->mesh, one->axis->name));
+    free(own);
+    return st;
+}
+
+nrl_status strategy_whole(const strategy *s, nrl_ctx *ctx, const int32_t *number, int64_t n, int64_t rows,
+                          nrl_tensor **x)
+{
+    const strategy_member *one = of_tokens(s);
+    const int64_t dims[] = {rows, nrl_tensor_n_dims(*x) > 1 ? nrl_tensor_dim(*x, 1) : 1};
+    if (n)
+        NRL_TRY(nrl_op_segment_sum(ctx, *x, number, n, rows, x));
+    else
+        NRL_TRY(nrl_tensor_new(ctx, nrl_tensor_dtype(*x), nrl_tensor_n_dims(*x), dims, x));
+    if (!n) NRL_TRY(nrl_tensor_fill(ctx, *x, 0));
+    return one->table->sum(one->self, ctx, *x);
+}
+
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
     double flops = ctx_flops(ctx);
     nrl_phase before = phase_begin(s, ctx);
     nrl_status st = NRL_OK;
     set_tp_regions(s, ctx);
+    const strategy_member *tokens = s ? of_tokens(s) : NULL;
+    if (tokens) ctx_set_divided_attention(ctx, tokens->table->attention, tokens->self);
     for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
         if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */

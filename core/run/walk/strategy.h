@@ -2,11 +2,10 @@
  * strategy.h - the parallel strategies of one model of a run, one an axis: their plans, what they bind, and
  * their place in the walk. Without any every function does nothing.
  *
- * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, batch. The order of calls:
- *   plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat placements
- *                                count elements of that), and sums what they have made whole
- *   enter, finish                the opposite one: parameters are there before anybody needs them, and sums over
- *                                the batch are done before the others look at GRAD_SHARD
+ * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, tokens, batch. The order of
+ * calls: plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat
+ * placements count elements of that), and sums what they have made whole enter, finish                the opposite one:
+ * parameters are there before anybody needs them, and sums over the batch are done before the others look at GRAD_SHARD
  * Unbind and destroy go against the order of bind.
  *
  * A strategy that divides the depth plans the whole model, and the others each stage's part of it:
@@ -49,6 +48,7 @@ typedef struct {
     strategy_member of[STRATEGY_MAX];
     nrl_parallel_plan plan;  /* the answers of all: true where one says so, bytes summed; its text is empty */
     int32_t n_stages, index; /* ranks along the axis that divides the depth; this one */
+    nrl_mesh *mesh;
     int32_t n_elsewhere;
     strategy_member *elsewhere; /* [n_elsewhere] those that planned other stages */
     arena memory;
@@ -98,5 +98,12 @@ int64_t strategy_rows(const strategy *s, int64_t n);
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
 nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
 nrl_status strategy_finish(const strategy *s, nrl_ctx *ctx);
+
+/* Divides the tokens of a micro-batch among the ranks of the axis that does so, if there is one (batch_own). */
+nrl_status strategy_divide(const strategy *s, nrl_batch *batch);
+/* *x, values of the n rows `number` of `rows`, becomes the values of all of them on every rank of that axis; recorded
+ * on the tape, where the gradient of each rank's values is that of its own loss. */
+nrl_status strategy_whole(const strategy *s, nrl_ctx *ctx, const int32_t *number, int64_t n, int64_t rows,
+                          nrl_tensor **x);
 
 #endif

@@ -98,6 +98,11 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
     if (depth != (one->plan.stages != NULL))
         return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
                         depth ? "the depth" : "no depth", depth ? "no stages" : "stages");
+    if (one->axis->divides == NRL_DIVIDES_TOKENS && own > 1 && p->setup->train && p->setup->m->n_terms)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot divide the tokens of a micro-batch: the model's term '%s' of the loss is of all of "
+                        "them; expected no axis '%s', or a coefficient of 0",
+                        p->setup->m->terms[0].name, one->axis->name);
     if (!one->plan.local_steps || own == world) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
@@ -241,7 +246,9 @@ static nrl_status plan_stages(planning *p)
 /* Whether x plans before y. */
 static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
 {
-    return x->divides != y->divides ? x->divides < y->divides : x->order < y->order;
+    static const int place[] = {
+        [NRL_DIVIDES_DEPTH] = 0, [NRL_DIVIDES_WIDTH] = 1, [NRL_DIVIDES_TOKENS] = 2, [NRL_DIVIDES_BATCH] = 3};
+    return x->divides != y->divides ? place[x->divides] < place[y->divides] : x->order < y->order;
 }
 
 void strategy_choose(strategy_choices *all, strategy_choice one)
@@ -256,7 +263,7 @@ void strategy_choose(strategy_choices *all, strategy_choice one)
 nrl_status strategy_open(const strategy_setup *setup, strategy *out)
 {
     planning p = {.s = out, .setup = setup};
-    *out = (strategy){.n_stages = 1};
+    *out = (strategy){.mesh = setup->mesh, .n_stages = 1};
     if (!setup->choices->n) return NRL_OK;
     const view all = view_of_all(&p);
     NRL_TRY(open_own(&p, &setup->choices->of[0], &all));

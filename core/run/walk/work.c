@@ -215,11 +215,12 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     bool forward = v->pass == NRL_PASS_FORWARD;
     /* The batch of the action's micro-batch, for operations that read its indices; backward has what it saved. */
     ctx_phase_set(w->ctx, phase_of(v));
-    bool known = v->pass >= NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == m->batch);
-    NRL_TRY(known ? NRL_OK : ctx_set_batch(w->ctx, m->batch));
+    nrl_batch *own = batch_own(m->batch);
+    bool known = v->pass >= NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == own);
+    NRL_TRY(known ? NRL_OK : ctx_set_batch(w->ctx, own));
     if (stage_receives(s, v)) {
         ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
-        NRL_TRY(stage_take(s, w->ctx, w->step, v, strategy_rows(w->strategy, m->batch->n_tokens),
+        NRL_TRY(stage_take(s, w->ctx, w->step, v, strategy_rows(w->strategy, own->n_tokens),
                            forward ? &m->carry : &m->grads));
         if (!forward && !w->recompute[v->unit]) {
             m->carry = m->inputs[v->unit + 1];
@@ -231,8 +232,8 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     if (v->pass == NRL_PASS_RECOMPUTE) ctx_flops_set(w->ctx, before); /* the forward has counted it */
     if (!stage_sends(s, v)) return NRL_OK;
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
-    NRL_TRY(stage_send(s, w->ctx, w->step, v, strategy_rows(w->strategy, m->batch->n_tokens),
-                       forward ? &m->carry : &m->grads));
+    NRL_TRY(
+        stage_send(s, w->ctx, w->step, v, strategy_rows(w->strategy, own->n_tokens), forward ? &m->carry : &m->grads));
     if (forward && !w->recompute[v->unit] && v->unit >= w->first_trained) {
         m->inputs[v->unit + 1] = m->carry; /* the backward begins with it */
         m->carry = (nrl_carry){0};
@@ -250,8 +251,8 @@ static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
     for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
         const nrl_action *v = &all->list[i];
         if (!stage_receives(&w->stage, v)) continue;
-        NRL_TRY(
-            stage_post(&w->stage, w->ctx, w->step, v, strategy_rows(w->strategy, batches[v->micro_batch]->n_tokens)));
+        NRL_TRY(stage_post(&w->stage, w->ctx, w->step, v,
+                           strategy_rows(w->strategy, batch_own(batches[v->micro_batch])->n_tokens)));
         n++;
     }
     return NRL_OK;
@@ -314,6 +315,8 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
     nrl_status st = NRL_OK;
     w->step = stage_begin(&w->stage, true);
     w->leaving = NULL;
+    for (int32_t m = 0; m < all->n_micro_batches; m++)
+        NRL_TRY(strategy_divide(w->strategy, batches[m]));
     /* The column of a micro-batch may go around the ranks like the micro-batch: amid the step, where each rank is at
      * another one, they would wait for each other. */
     bool begins = stage_goes_around(&w->stage) && w->extra_column;
@@ -404,7 +407,8 @@ nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals)
     nrl_status st = NRL_OK;
     if (w->extra_column) st = w->extra_column(w->extra_user, 1, batch, &extra);
     count_terms(w, true);
-    if (st == NRL_OK) st = work_hidden(w, batch, evaluate_hidden, &e);
+    if (st == NRL_OK) st = strategy_divide(w->strategy, batch);
+    if (st == NRL_OK) st = work_hidden(w, batch_own(batch), evaluate_hidden, &e);
     count_terms(w, false);
     tensor_release(w->ctx, extra);
     return st;

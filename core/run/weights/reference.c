@@ -110,6 +110,10 @@ static nrl_status log_probs(void *user, nrl_tensor *hidden)
     const head_spec *head = &reference_walk(c->r)->policy->head;
     if (c->batch->is_tail) return NRL_OK;
     NRL_TRY(head_columns(c->r->setup.ctx, head, hidden, HEAD_LOGP, 1.0, &v));
+    const nrl_batch *own = ctx_batch(c->r->setup.ctx);
+    if (own->whole)
+        NRL_TRY(strategy_whole(reference_walk(c->r)->strategy, c->r->setup.ctx, own->row_number, own->n_rows,
+                               c->batch->n_rows, &v.logps));
     *c->column = tensor_retain(v.logps);
     return NRL_OK;
 }
@@ -120,7 +124,8 @@ static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
     head_call call = {r, batch, column};
     *column = NULL;
     ctx_set_adapters(r->setup.ctx, !r->setup.shared);
-    nrl_status st = work_hidden(reference_walk(r), batch, log_probs, &call);
+    nrl_status st = strategy_divide(reference_walk(r)->strategy, batch);
+    if (st == NRL_OK) st = work_hidden(reference_walk(r), batch_own(batch), log_probs, &call);
     ctx_set_adapters(r->setup.ctx, true);
     return st;
 }

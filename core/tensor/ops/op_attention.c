@@ -59,7 +59,8 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *k, const nrl_tensor *v,
                                   const nrl_attention_spec *s)
 {
-    int64_t n = ctx->batch ? ctx->batch->n_tokens : -1;
+    const nrl_batch *b = ctx->batch;
+    int64_t n = b ? b->whole && q->rows == b->whole->n_tokens ? q->rows : b->n_tokens : -1;
     bool heads = s->n_heads > 0 && s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0;
     if (heads && q->rows == n && k->rows == n && v->rows == n && q->cols == s->n_heads * s->head_dim &&
         k->cols == s->n_kv_heads * s->head_dim && v->cols == k->cols && q->dtype == k->dtype && q->dtype == v->dtype)
@@ -68,6 +69,12 @@ static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const
                     "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
                     tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
                     (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+}
+
+void ctx_set_divided_attention(nrl_ctx *ctx, ctx_divided_attention attention, void *user)
+{
+    ctx->divided_attention = attention;
+    ctx->divided_user = user;
 }
 
 void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user)
@@ -80,9 +87,11 @@ nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, n
                                    const nrl_attention_spec *spec, double cap, nrl_tensor **y)
 {
     NRL_TRY(attention_check(ctx, q, k, v, spec));
+    const nrl_batch *b = ctx->batch;
+    if (b->whole && q->rows < b->whole->n_tokens)
+        return ctx->divided_attention(ctx->divided_user, ctx, b->whole->n_tokens, q, k, v, spec, cap, y);
     NRL_TRY(tensor_like(ctx, q, y));
     if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, cap, *y);
-    const nrl_batch *b = ctx->batch;
     attention_attributes at = {*spec, cap, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
     nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix);
     nrl_tensor *lse = NULL;

@@ -69,6 +69,10 @@ nrl_status nrl_ctx_packing(nrl_ctx *ctx, nrl_packing *fill)
         return nrl_fail(NRL_ERR_PLUGIN,
                         "the model reads neighbouring tokens outside of attention, which decoding with a key/value "
                         "cache does not support");
+    if (ctx->batch->whole)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the model reads neighbouring tokens outside of attention, so ranks cannot divide "
+                        "the tokens of a micro-batch; expected no such axis in `parallel`");
     NRL_TRY(make_packing(ctx));
     *fill = packing_of(ctx->batch, tensor_index(ctx->index.packing));
     return NRL_OK;
@@ -157,7 +161,7 @@ nrl_status nrl_op_custom(nrl_ctx *ctx, const nrl_custom_op *op, nrl_tensor *cons
         .name = op->name, .backward = custom_backward, .attributes = &at, .attributes_size = sizeof at};
     nrl_packing packing;
     int saved = 1;
-    if (ctx->batch && !ctx->attention) {
+    if (ctx->batch && !ctx->attention && !ctx->batch->whole) {
         NRL_TRY(nrl_ctx_packing(ctx, &packing));
         a.packing = &packing;
         at.batch = ctx->batch;

@@ -60,9 +60,9 @@ static nrl_status number_rows(nrl_ctx *ctx, int64_t index, int64_t count, nrl_te
     if (*made) return NRL_OK;
     uint64_t *rows = mem_try((size_t)b->n_tokens * sizeof *rows, "the keys of dropout masks");
     if (!rows) return NRL_ERR_MEMORY;
-    for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
+    for (int64_t s = 0, i = 0; s < b->n_segments + b->n_prompts; s++) {
         uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
-        for (int32_t i = b->cu_seqlens[s]; i < b->cu_seqlens[s + 1]; i++)
+        for (; i < b->n_tokens && batch_token_number(b, i) < b->cu_seqlens[s + 1]; i++)
             rows[i] = mix(sample ^ (uint64_t)(uint32_t)b->positions[i]) * (uint64_t)count + (uint64_t)index;
     }
     nrl_status st = tensor_of_host(ctx, NRL_DTYPE_I64, b->n_tokens, rows, false, &t);
@@ -79,11 +79,11 @@ nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y)
     const uint64_t key = mix(ctx->random_key ^ mix(ctx->n_random++));
     float *values = mem_try((size_t)(b->n_tokens * y->cols) * sizeof *values, "the noise of embeddings");
     if (!values) return NRL_ERR_MEMORY;
-    for (int64_t s = 0; s < b->n_segments + b->n_prompts; s++) {
+    for (int64_t s = 0, i = 0; s < b->n_segments + b->n_prompts; s++) {
         const int64_t length = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
         const double most = ctx->noise / sqrt((double)length * (double)y->cols);
         const uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
-        for (int64_t i = b->cu_seqlens[s]; i < b->cu_seqlens[s + 1]; i++) {
+        for (; i < b->n_tokens && batch_token_number(b, i) < b->cu_seqlens[s + 1]; i++) {
             const uint64_t token = key ^ mix(sample ^ (uint64_t)(uint32_t)b->positions[i]);
             for (int64_t c = 0; c < y->cols; c++) /* 53 random bits, in [-1, 1) */
                 values[i * y->cols + c] = (float)(most * ((double)(mix(token + (uint64_t)c) >> 11) * 0x1p-52 - 1));

@@ -443,6 +443,57 @@ static nrl_status token_finish(void *self, nrl_ctx *ctx)
     return sharing_finish(self, ctx);
 }
 
+/* ---- tokens of a micro-batch divided ---- */
+
+static int64_t own_tokens(void *self, int64_t n, int32_t *own)
+{
+    const copies *c = self;
+    const int32_t ranks = nrl_mesh_size(c->mesh, "data"), rank = nrl_mesh_coord(c->mesh, "data");
+    int64_t n_own = 0;
+    for (int64_t i = rank; i < n && n >= ranks; i += ranks)
+        own[n_own++] = (int32_t)i;
+    return n_own;
+}
+
+/* On every rank. */
+static int64_t all_tokens(void *self, int64_t n, int32_t *own)
+{
+    (void)self;
+    for (int64_t i = 0; i < n; i++)
+        own[i] = (int32_t)i;
+    return n;
+}
+
+/* Attends to nothing. */
+static nrl_status blind_attention(void *self, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                  const nrl_attention_spec *spec, double soft_cap, nrl_tensor **y)
+{
+    (void)self;
+    (void)n;
+    (void)k;
+    (void)v;
+    (void)spec;
+    (void)soft_cap;
+    return nrl_op_unary(ctx, NRL_UNARY_AFFINE, q, 0, 0, y);
+}
+
+static nrl_status sum_values(void *self, nrl_ctx *ctx, nrl_tensor *x)
+{
+    const copies *c = self;
+    nrl_work *work = NULL;
+    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = x, .what = "values"};
+    NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(c->mesh, "data"), ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+static nrl_status keep_values(void *self, nrl_ctx *ctx, nrl_tensor *x)
+{
+    (void)self;
+    (void)ctx;
+    (void)x;
+    return NRL_OK;
+}
+
 /* ---- stages ---- */
 
 typedef struct {
@@ -590,6 +641,7 @@ static const nrl_mesh_axis batch_axis = {
 static const nrl_mesh_axis width_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_WIDTH, .name = "tensor"};
 static const nrl_mesh_axis depth_axis = {
     .size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline"};
+static const nrl_mesh_axis tokens_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_TOKENS, .name = "data"};
 static const nrl_mesh_axis divides_nothing = {.size = sizeof(nrl_mesh_axis), .name = "nothing"};
 static const nrl_parallel wrong[] = {
     WRONG(right, "nothing is wrong with it", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
@@ -645,6 +697,16 @@ static const nrl_parallel wrong[] = {
           .tp_region = token_tp_region, .finish = sharing_finish, .tokens = token_range),
     WRONG(displaces_tokens, "log-probs are those of one rank", .axis = &width_axis, .plan = token_plan,
           .tp_region = token_tp_region, .finish = token_finish, .tokens = displaced_range),
+    WRONG(attentionless, "a strategy that divides tokens has divide, attention and sum", .axis = &tokens_axis,
+          .plan = whole_plan, .finish = right_finish, .updated = right_updated, .divide = own_tokens,
+          .sum = sum_values),
+    WRONG(overlapping, "each token is on one rank, each rank has one", .axis = &tokens_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = right_updated, .divide = all_tokens, .attention = blind_attention,
+          .sum = sum_values),
+    WRONG(blind, "attention is that of one rank", .axis = &tokens_axis, .plan = whole_plan, .finish = right_finish,
+          .updated = right_updated, .divide = own_tokens, .attention = blind_attention, .sum = sum_values),
+    WRONG(unadded, "sums are over the axis", .axis = &tokens_axis, .plan = whole_plan, .finish = right_finish,
+          .updated = right_updated, .divide = own_tokens, .attention = blind_attention, .sum = keep_values),
     STAGED(unshared, "gradients are the sum over ranks", .plan = staged_plan, .schedule = plain_schedule),
     STAGED(bare, "a stage holds what its units use", .plan = bare_plan, .schedule = plain_schedule),
     STAGED(backwards, "stages are consecutive units, at least one", .plan = backwards_plan, .schedule = plain_schedule),
@@ -656,7 +718,7 @@ static const nrl_parallel wrong[] = {
            .schedule = crossing_schedule),
     STAGED(waiting, "stages do not deadlock", .plan = staged_plan, .schedule = waiting_schedule),
     WRONG(axisless, "a strategy names its axis", .plan = whole_plan, .updated = right_updated),
-    WRONG(undivided, "an axis divides depth, width or batch", .axis = &divides_nothing, .plan = whole_plan,
+    WRONG(undivided, "an axis divides depth, width, batch or tokens", .axis = &divides_nothing, .plan = whole_plan,
           .updated = right_updated),
     WRONG(lacks_plan, "plan is NULL", .axis = &batch_axis, .plan = NULL),
 };

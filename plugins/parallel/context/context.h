@@ -1,0 +1,36 @@
+/*
+ * context.h - the strategy `context`: ranks divide the tokens of each micro-batch.
+ *
+ * Legend: N tokens of a micro-batch, n of them this rank's, R ranks, H query heads, G key/value heads, K head width.
+ */
+#ifndef CONTEXT_H
+#define CONTEXT_H
+#include <nrl/nrl.h>
+
+enum { CONTEXT_ULYSSES = 0 };
+
+typedef struct {
+    int64_t kind; /* CONTEXT_ULYSSES */
+} context_options;
+
+typedef struct {
+    context_options options;
+    nrl_comm *comm;
+    int32_t size, rank; /* of the axis */
+    nrl_param *const *params, **trained;
+    int32_t n_params, n_trained;
+    nrl_work **works;   /* [n_trained] sums of gradients on their way */
+    nrl_tensor *buffer; /* f32, for gradients that are summed together; created by the first step */
+    int64_t *counts;    /* [4 R] of an exchange */
+    char text[200];
+} context;
+
+/* ---- ulysses.c ---- */
+/* Whether R ranks can have whole heads of their own. */
+nrl_status ulysses_check(const context *c, int64_t n_heads, int64_t n_kv_heads);
+/* The token at which the tokens of a rank begin. */
+int64_t ulysses_begin(const context *c, int64_t n, int32_t rank);
+nrl_status ulysses_attention(context *c, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                             const nrl_attention_spec *spec, double soft_cap, nrl_tensor **y);
+
+#endif
