@@ -105,7 +105,8 @@ static nrl_status attend(tokens_case *c, const int32_t *rows, int64_t n, attende
     if (st == NRL_OK) st = nrl_tensor_fetch(ctx, y, a->y, n * H * K);
     if (st == NRL_OK) st = tape_backward(ctx, recorded, &y, &dy, 1, x, grads, 3);
     for (int i = 0; i < 3; i++) {
-        if (st == NRL_OK) st = nrl_tensor_fetch(ctx, grads[i], a->grads[i], n * width_of(c, i));
+        memset(a->grads[i], 0, sizeof a->grads[i]); /* no gradient is zero */
+        if (st == NRL_OK && grads[i]) st = nrl_tensor_fetch(ctx, grads[i], a->grads[i], n * width_of(c, i));
         tensor_release(ctx, grads[i]);
     }
     tape_destroy(ctx, recorded);
