@@ -26,9 +26,13 @@ static option_part second_model_part(session *se, const nrl_algorithm *a)
     return (option_part){reference_rows, reference_n_rows, sizeof *reference_rows, &se->reference_options};
 }
 
-static void fill_script_algorithm(session *se, void *self)
+/* `table` may be shorter than today's: the members that it lacks are NULL. */
+static void fill_script_algorithm(session *se, const nrl_algorithm *table, void *self)
 {
     const config_component *c = &se->config.algorithm;
+    nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
+    memcpy(own, table, table->plugin.size < sizeof *own ? table->plugin.size : sizeof *own);
+    se->algorithm = own;
     size_t n_parts = reference_is_needed(se->algorithm);
     const option_part part = second_model_part(se, se->algorithm);
     const plugin *p;
@@ -74,9 +78,10 @@ static void fill_algorithm(session *se)
     const char *name = se->config.algorithm.name;
     void *self = NULL;
     if (!name) return;
-    if (se->env.find_algorithm) se->algorithm = se->env.find_algorithm(se->env.algorithm_user, name, &self);
-    if (se->algorithm)
-        fill_script_algorithm(se, self);
+    const nrl_algorithm *loss =
+        se->env.find_algorithm ? se->env.find_algorithm(se->env.algorithm_user, name, &self) : NULL;
+    if (loss)
+        fill_script_algorithm(se, loss, self);
     else
         fill_plugin_algorithm(se);
     /* Options of a reference that the chosen loss does not have, or that no model will be opened for. */

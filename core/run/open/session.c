@@ -82,8 +82,8 @@ void session_close(session *se)
     const nrl_optimizer *o = se->optimizer;
     if (a && a->create && a->destroy && se->algorithm_self) a->destroy(se->algorithm_self);
     if (o && o->create && o->destroy && se->optimizer_self) o->destroy(se->optimizer_self);
+    if (se->mesh) mesh_close(se->mesh); /* its store and its collective are plugins */
     if (se->host) plugin_host_destroy(se->host);
-    if (se->mesh) mesh_close(se->mesh);
     arena_free(&se->model_memory);
     arena_free(&se->memory);
 }
