@@ -160,8 +160,14 @@ static nrl_status neox_layout(void *self, nrl_builder *b)
 {
     neox *m = self;
     neox_place at = {.builder = b, .layer = -1, .init_scale = m->init_scale};
-    const nrl_model_info info = {sizeof info,           m->vocab,      m->width, m->n_layers, m->n_heads, m->n_heads,
-                                 m->width / m->n_heads, m->n_positions};
+    const nrl_model_info info = {.size = sizeof info,
+                                 .vocab_size = m->vocab,
+                                 .width = m->width,
+                                 .n_layers = m->n_layers,
+                                 .n_heads = m->n_heads,
+                                 .n_kv_heads = m->n_heads,
+                                 .head_dim = m->width / m->n_heads,
+                                 .max_positions = m->n_positions};
     NRL_TRY(nrl_build_info(b, &info));
     NRL_TRY(nrl_build_carry(b, 1, &m->width));
     NRL_TRY(nrl_build_ignore(b, ".attention.bias"));
