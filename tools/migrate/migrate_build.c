@@ -1267,7 +1267,8 @@ static double data_ranks(migration *m, const char **from)
         if (!slot(m, "global_batch"))
             write_remark(m, REMARK_ASSUMED, NULL, "the batch is for 1 device; --devices N is for N");
     }
-    double model_ranks = tensor_size(m, &megatron) * positive(m, megatron ? "megatron_pp" : "pipeline", 1);
+    double model_ranks = tensor_size(m, &megatron) * positive(m, megatron ? "megatron_pp" : "pipeline", 1) *
+                         positive(m, megatron ? "megatron_cp" : "context", 1);
     return devices * nodes / model_ranks < 1 ? 1 : floor(devices * nodes / model_ranks);
 }
 
@@ -1629,6 +1630,10 @@ static void build_strategy(migration *m)
     if (size > 1)
         write_line(m, "parallel.pipeline", number_text(m->a, size), "%s",
                    write_source(m, slot(m, megatron ? "megatron_pp" : "pipeline")));
+    size = positive(m, megatron ? "megatron_cp" : "context", 1);
+    if (size > 1)
+        write_line(m, "parallel.context", number_text(m->a, size), "%s",
+                   write_source(m, slot(m, megatron ? "megatron_cp" : "context")));
     const char *device = slot_text(m, "device");
     if (slot_is_true(m, "cpu")) write_line(m, "backend", "cpu", "%s", write_source(m, slot(m, "cpu")));
     if (!strncmp(device, "cuda", 4) || !strcmp(device, "cpu"))
