@@ -137,6 +137,9 @@ cmp used/model/model.safetensors lora/model/model.safetensors || failed=1
 run 0 launch -n 2 -- run config.yaml out=lora-many lora='{rank: 4, modules_to_save: [embed_tokens, lm_head]}' parallel=fsdp
 compare lora-many 1e-5
 
+run 0 export lora gguf --format gguf --dtype f32
+grep -aqF '<tool>' gguf/model.gguf || is "tokens of the GGUF file" "no <tool>" "<tool>"
+
 # ---- mistakes ----
 
 run 2 check config.yaml out=none 'model.add_tokens=<tool>'

@@ -93,10 +93,10 @@ int64_t gguf_rope_divisors(const gguf_architecture *arch, const nrl_node *config
 
 /* ---- tokenizer ---- */
 
-/* Puts the tokenizer of directory `dir` and its chat template; `jinja` replaces that of the directory unless it is
- * NULL. `vocab_size`: tokens of the model, which may be more than the tokenizer's. NRL_ERR_CONFIG if the tokenizer
+/* Puts the tokenizer and the chat template of the directory `companions`, with the files of `what` in place of those
+ * there. `vocab_size`: tokens of the model, which may be more than the tokenizer's. NRL_ERR_CONFIG if the tokenizer
  * cannot be expressed, NRL_ERR_DATA if its files are damaged. */
-nrl_status gguf_put_tokenizer(gguf_metadata *m, const char *dir, const char *jinja, const nrl_node *config,
+nrl_status gguf_put_tokenizer(gguf_metadata *m, const nrl_format_write *what, const nrl_node *config,
                               int64_t vocab_size);
 
 /* ---- the two sides of the table ---- */

@@ -237,9 +237,19 @@ static bool begins_with_special(const nrl_node *processor)
     return nrl_node_find(nrl_node_at(nrl_node_find(processor, "single"), 0), "SpecialToken") != NULL;
 }
 
-static nrl_status put_template(vocab *v, const char *dir, const char *jinja, gguf_metadata *m)
+/* The file that replaces one of the companions; its text is NULL if the file is left out. */
+static const nrl_format_file *replacement(const nrl_format_write *what, const char *name)
 {
-    const char *path = arena_printf(&v->memory, "%s/chat_template.jinja", dir);
+    for (int64_t i = 0; i < what->n_files; i++)
+        if (!strcmp(what->files[i].name, name)) return &what->files[i];
+    return NULL;
+}
+
+static nrl_status put_template(vocab *v, const nrl_format_write *what, gguf_metadata *m)
+{
+    const nrl_format_file *replaced = replacement(what, "chat_template.jinja");
+    const char *path = arena_printf(&v->memory, "%s/chat_template.jinja", what->companions);
+    const char *jinja = replaced ? replaced->text : NULL;
     const nrl_node *node = nrl_node_find(v->settings, "chat_template");
     char *text = NULL;
     size_t size;
@@ -255,7 +265,7 @@ static nrl_status put_template(vocab *v, const char *dir, const char *jinja, ggu
     return NRL_OK;
 }
 
-static nrl_status put_all(vocab *v, const char *dir, const char *jinja, const nrl_node *config, gguf_metadata *m)
+static nrl_status put_all(vocab *v, const nrl_format_write *what, const nrl_node *config, gguf_metadata *m)
 {
     const char *model = v->is_llama ? "llama" : "gpt2";
     NRL_TRY(read_tokens(v));
@@ -275,39 +285,47 @@ static nrl_status put_all(vocab *v, const char *dir, const char *jinja, const nr
     gguf_put_bool(m, "tokenizer.ggml.add_bos_token",
                   nrl_node_bool(nrl_node_find(v->settings, "add_bos_token"),
                                 begins_with_special(nrl_node_find(v->root, "post_processor"))));
-    return put_template(v, dir, jinja, m);
+    return put_template(v, what, m);
 }
 
-static nrl_status read_files(vocab *v, const char *dir)
+/* *out is NULL if there is no such file. */
+static nrl_status read_companion(vocab *v, const nrl_format_write *what, const char *name, const nrl_node **out)
 {
-    nrl_node *root, *settings;
-    const char *config = arena_printf(&v->memory, "%s/tokenizer_config.json", dir);
-    NRL_TRY(json_read_file(&v->memory, v->path, MAX_FILE, &root));
-    v->root = root;
-    v->model = nrl_node_find(root, "model");
-    if (!access(config, F_OK)) {
-        NRL_TRY(json_read_file(&v->memory, config, MAX_FILE, &settings));
-        v->settings = settings;
-    }
+    const nrl_format_file *replaced = replacement(what, name);
+    const char *path = arena_printf(&v->memory, "%s/%s", what->companions, name);
+    nrl_node *root = NULL;
+    if (replaced && replaced->text)
+        NRL_TRY(json_parse(&v->memory, name, replaced->text, strlen(replaced->text), &root));
+    else if (!replaced && !access(path, F_OK))
+        NRL_TRY(json_read_file(&v->memory, path, MAX_FILE, &root));
+    *out = root;
+    return NRL_OK;
+}
+
+static nrl_status read_files(vocab *v, const nrl_format_write *what)
+{
+    NRL_TRY(read_companion(v, what, "tokenizer.json", &v->root));
+    NRL_TRY(read_companion(v, what, "tokenizer_config.json", &v->settings));
+    v->model = nrl_node_find(v->root, "model");
     v->is_llama = nrl_node_bool(nrl_node_find(v->model, "byte_fallback"), false);
     return NRL_OK;
 }
 
-nrl_status gguf_put_tokenizer(gguf_metadata *m, const char *dir, const char *jinja, const nrl_node *config,
+nrl_status gguf_put_tokenizer(gguf_metadata *m, const nrl_format_write *what, const nrl_node *config,
                               int64_t vocab_size)
 {
     vocab v = {.n = vocab_size};
-    v.path = arena_printf(&v.memory, "%s/tokenizer.json", dir);
+    v.path = arena_printf(&v.memory, "%s/tokenizer.json", what->companions);
     if (access(v.path, F_OK)) {
-        nrl_warn("GGUF: '%s' has no tokenizer.json; the file contains no tokenizer", dir);
+        nrl_warn("GGUF: '%s' has no tokenizer.json; the file contains no tokenizer", what->companions);
         gguf_put_text(m, "tokenizer.ggml.model", "no_vocab", strlen("no_vocab"));
         arena_free(&v.memory);
         return NRL_OK;
     }
     v.tokens = mem_try((size_t)v.n * sizeof *v.tokens, "the tokens of a GGUF file");
     v.sorted = v.tokens ? mem_try((size_t)v.n * sizeof *v.sorted, "the tokens of a GGUF file") : NULL;
-    nrl_status st = v.sorted ? read_files(&v, dir) : NRL_ERR_MEMORY;
-    if (st == NRL_OK) st = put_all(&v, dir, jinja, config, m);
+    nrl_status st = v.sorted ? read_files(&v, what) : NRL_ERR_MEMORY;
+    if (st == NRL_OK) st = put_all(&v, what, config, m);
     free(v.tokens);
     free(v.sorted);
     arena_free(&v.memory);

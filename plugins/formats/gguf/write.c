@@ -215,14 +215,6 @@ static nrl_status find_encoding(const nrl_format_write *what, const gguf_encodin
     return NRL_ERR_CONFIG;
 }
 
-/* The text of the template that replaces the one beside the tokenizer; NULL = none does. */
-static const char *replaced_template(const nrl_format_write *what)
-{
-    for (int64_t i = 0; i < what->n_files; i++)
-        if (!strcmp(what->files[i].name, "chat_template.jinja")) return what->files[i].text;
-    return NULL;
-}
-
 static nrl_status begin(gguf_writer *w, const nrl_format_write *what, gguf_metadata *m)
 {
     const gguf_encoding *wanted;
@@ -239,8 +231,7 @@ static nrl_status begin(gguf_writer *w, const nrl_format_write *what, gguf_metad
     gguf_put_u32(m, "general.file_type", wanted->file);
     gguf_put_text(m, "nrl.config", what->config, what->config_size);
     if (has_files && what->companions)
-        NRL_TRY(gguf_put_tokenizer(m, what->companions, replaced_template(what), config,
-                                   nrl_node_int(nrl_node_find(config, "vocab_size"), 0)));
+        NRL_TRY(gguf_put_tokenizer(m, what, config, nrl_node_int(nrl_node_find(config, "vocab_size"), 0)));
     else
         gguf_put_text(m, "tokenizer.ggml.model", "no_vocab", strlen("no_vocab"));
     w->out.temporary = arena_strdup(&w->memory, what->dir);
