@@ -9,14 +9,6 @@ rows 64 >train.jsonl
 rows 16 >eval.jsonl
 same='debug={every: 4}'
 
-# alone NAME ARGUMENT...: one rank's numbers
-alone() {
-    name=$1
-    shift
-    run 0 run config.yaml out="$name" overwrite=true "$@"
-    numbers "$name/metrics.jsonl" >expected.txt
-}
-
 for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 10}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=30 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5

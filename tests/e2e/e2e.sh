@@ -219,11 +219,16 @@ ranks() {
     rm -rf "$name"
 }
 
-# one NAME ARGUMENT...: one rank, whose numbers are expected from here on
-one() {
+# alone NAME ARGUMENT...: one rank's run of config.yaml, whose numbers are the expected ones
+alone() {
     name=$1
     shift
-    run 0 run config.yaml out="$name" "$@"
+    run 0 run config.yaml out="$name" overwrite=true "$@"
     numbers "$name/metrics.jsonl" >expected.txt
+}
+
+# one NAME ARGUMENT...: the same, of 20 steps
+one() {
+    alone "$@"
     is "steps of $name" "$(grep -c ' ' expected.txt)" 20
 }

@@ -14,14 +14,6 @@ both='parallel={data: fsdp, tensor: {size: 2, sequence: true}}'
 stages='parallel={pipeline: 2, tensor: {size: 2, sequence: true}}'
 same='debug={every: 4}'
 
-# alone NAME ARGUMENT...: one rank's numbers
-alone() {
-    name=$1
-    shift
-    run 0 run config.yaml out="$name" overwrite=true "$@"
-    numbers "$name/metrics.jsonl" >expected.txt
-}
-
 for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 15}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=30 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5

@@ -11,14 +11,6 @@ rows 16 >eval.jsonl
 both='parallel={data: fsdp, tensor: 2}'
 same='debug={every: 4}'
 
-# alone NAME ARGUMENT...: one rank's numbers
-alone() {
-    name=$1
-    shift
-    run 0 run config.yaml out="$name" overwrite=true "$@"
-    numbers "$name/metrics.jsonl" >expected.txt
-}
-
 for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 4}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=8 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
