@@ -518,8 +518,29 @@ def view(pointer, n, kind):
     return numpy.frombuffer(memory, dtype=kind + "4") if numpy is not None else memory
 
 
+class _stack_t(Structure):
+    _fields_ = [("ss_sp", c_void_p), ("ss_flags", c_int), ("ss_size", c_size_t)]
+
+
+_SS_DISABLE = 2
+_signal_stacks = []  # in use until the process ends
+
+
+def _use_own_signal_stack():
+    """Signal handlers of this thread run on a stack of their own, unless they have one. oneDNN's generated code uses memory below
+    the stack pointer, beyond the 128 bytes that a signal preserves; a handler's frame there would corrupt the heap. Python installs
+    its handlers with SA_ONSTACK."""
+    stack = _stack_t()
+    if libc.sigaltstack(None, ctypes.byref(stack)) or not stack.ss_flags & _SS_DISABLE:
+        return
+    memory = ctypes.create_string_buffer(1 << 16)
+    _signal_stacks.append(memory)
+    libc.sigaltstack(ctypes.byref(_stack_t(ctypes.addressof(memory), 0, len(memory))), None)
+
+
 def environment(plugin_path=None, public_key=None):
     """For nrl_inference_open and the like."""
+    _use_own_signal_stack()
     env = nrl_environment(size=ctypes.sizeof(nrl_environment), variable=getenv)
     env.plugin_path = path(plugin_path if plugin_path is not None else os.environ.get("NRL_PLUGIN_PATH") or None)
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")

@@ -120,6 +120,20 @@ class Runs(Case):
         done = subprocess.run([*arguments[:-1], json.dumps(self.config("loud")), "loud"], check=True, capture_output=True, text=True)
         self.assertIn("loss", done.stdout)
 
+    def test_signals_leave_the_numbers_alone(self):
+        code = """
+import json, signal, sys, nrl
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+losses = [e.loss for e in nrl.open(json.loads(sys.argv[1])) if e.kind == "step"]
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(losses)
+"""
+        config = self.config("signals", train={"steps": 50, "global_batch": 8})
+        done = subprocess.run([sys.executable, "-c", code, json.dumps(config)], check=True, capture_output=True, text=True)
+        with nrl.open(self.config("quiet", train={"steps": 50, "global_batch": 8})) as run:
+            self.assertEqual([e.loss for e in run if e.kind == "step"], json.loads(done.stdout))
+
     def test_ctrl_c_saves_and_is_raised(self):
         code = """
 import json, os, signal, sys, nrl

@@ -29,6 +29,8 @@ static const char eval_text[] = "`eval.every`";
 static const char save_text[] = "`checkpoint.every`";
 static const char loggers_text[] = "`loggers`";
 static const char shard_text[] = "`parallel`";
+static const char offload_text[] =
+    "`train.offload` for optimizer states and activations, `parallel: {data: {name: fsdp, offload: disk}}` for shards";
 static const char lora_text[] = "`lora`";
 static const char method_text[] = "`algorithm`";
 static const char data_text[] = "`data.train`";
@@ -253,7 +255,7 @@ static const rule trl_rows[] = {
     SLOT("chat_template_path", "template_file", template_text),
     SLOT("assistant_only_loss", "answers_only", trained_text),
     SLOT("completion_only_loss", "completions_only", trained_text),
-    SAME("activation_offloading", NULL),
+    SAME("activation_offloading", "`train.offload: {activations: disk}` keeps activations in a file"),
     SLOT("loss_type", "loss", "`algorithm.loss`"),
     SLOT("loss_weights", "loss_weights", "`algorithm.loss_weights`"),
     SLOT("beta", "beta", "`algorithm.beta`"),
@@ -371,9 +373,9 @@ static const rule llamafactory_rows[] = {
     SAME("enable_liger_kernel", NULL),
     SAME("flash_attn", NULL),
     SLOT("disable_gradient_checkpointing", "no_recompute", "`train.activation_checkpointing`"),
-    LOST("resize_vocab", OFF, NULL),
-    LOST("add_tokens", "", NULL),
-    LOST("new_special_tokens", "", NULL),
+    SAME("resize_vocab", "`model.add_tokens` adds the rows that it needs"),
+    LOST("add_tokens", "", "write model.add_tokens: [TEXT, ...]"),
+    LOST("new_special_tokens", "", "write model.add_tokens: [{token: TEXT, special: true}, ...]"),
     SAME("use_fast_tokenizer", NULL),
     SAME("split_special_tokens", NULL),
     SAME("upcast_*", "master weights and sums are fp32"),
@@ -444,7 +446,7 @@ static const rule axolotl_rows[] = {
     SLOT("tokenizer_config", "tokenizer", "`model.tokenizer`"),
     SAME("special_tokens.pad_token", NULL),
     LOST("special_tokens*", "", "special tokens are those of the tokenizer"),
-    LOST("tokens", "", NULL),
+    LOST("tokens", "", "write model.add_tokens, with the same list"),
     LOST("added_tokens_overrides*", "", "the vocabulary is that of the model"),
     SLOT("bnb_config_kwargs.bnb_4bit_quant_type", "quant_type", quantized_text),
     SLOT("bnb_config_kwargs.bnb_4bit_use_double_quant", "double_quant", "scales of `nf4` and `fp4` are always quantized"),
@@ -668,7 +670,7 @@ static const rule torchtune_rows[] = {
     SAME("activation_offloading_use_streams", NULL),
     SAME("compile", NULL),
     SAME("custom_sharded_layers", NULL),
-    SLOT("fsdp_cpu_offload", "ignored", "parameters stay on the device"),
+    SLOT("fsdp_cpu_offload", "ignored", "`parallel: {data: {name: fsdp, offload: disk}}` keeps shards in a file"),
     SLOT("fsdp_reshard_after_forward", "reshard", shard_text),
     SLOT("tensor_parallel_dim", "tensor", "`parallel.tensor`"),
     SAME("tensor_parallel_plan*", "the model has one plan"),
@@ -920,9 +922,9 @@ static const rule generic_rows[] = {
     SLOT("checkpoint_ratio", "recompute_ratio", "`train.activation_checkpointing: {ratio: R}`"),
     SLOT("activation_checkpointing_ratio", "recompute_ratio", "`train.activation_checkpointing: {ratio: R}`"),
     SAME("checkpoint_layers", NULL),
-    SAME("cpu_offload", NULL),
-    SAME("offload_*", "train.offload keeps the states of the optimizer elsewhere; weights stay on the device"),
-    SAME("*_offload", "train.offload keeps the states of the optimizer elsewhere; weights stay on the device"),
+    SAME("cpu_offload", offload_text),
+    SAME("offload_*", offload_text),
+    SAME("*_offload", offload_text),
     SAME("pin_memory", NULL),
     SAME("persistent_workers", NULL),
     SAME("prefetch_factor", NULL),
