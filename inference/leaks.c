@@ -99,7 +99,6 @@ nrl_status leaks_look(nrl_run *r, const nrl_run_event *e)
     const int64_t policy = r->session.config.train.leak_check;
     ctx_memory now;
     char rate[SIZE_TEXT], all[512];
-    (void)e;
     ctx_memory_use(r->session.ctx, &now);
     const double bytes[RUN_LEAK_KINDS] = {(double)now.live_bytes, heap_bytes(&r->session, &now)};
     values_add(&r->trainer.values, "tensor_mem_bytes", "bytes", bytes[0]);

@@ -55,13 +55,7 @@ static nrl_config *candidate_config(void *user, arena *a)
 static bool is_kept(const planner *p, const char *key)
 {
     const nrl_plan_request *r = p->request;
-    const nrl_node *at = p->base->root;
-    char *word = mem_strdup(key), *rest = word;
-    for (char *name = strsep(&rest, "."); name && at; name = strsep(&rest, "."))
-        at = nrl_node_find(at, name);
-    free(word);
-    bool is_auto = at && !strcmp(nrl_node_string(at, ""), "auto");
-    if (r->only_config || (r->only_auto && !is_auto)) return true;
+    if (r->only_config) return true;
     for (size_t i = 0; i < r->n_keep; i++)
         if (!strcmp(r->keep[i], key)) return true;
     return false;

@@ -139,7 +139,8 @@ static bool is_inside(const char *param, const char *word)
 
 void adapter_add_whole(arena *a, nrl_node *modules, const nrl_param *p)
 {
-    const size_t n = (size_t)(strrchr(p->name, '.') - p->name);
+    const char *dot = strrchr(p->name, '.');
+    const size_t n = dot ? (size_t)(dot - p->name) : strlen(p->name);
     for (size_t i = 0; i < nrl_node_size(modules); i++) {
         const char *known = nrl_node_string(nrl_node_at(modules, i), "");
         if (strlen(known) == n && !strncmp(known, p->name, n)) return;

@@ -7,16 +7,6 @@ OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 rows 64 >train.jsonl
 
-# continued NAME N TOLERANCE ARGUMENT...: `whole` from step 4 on
-continued() {
-    name=$1 n=$2 room=$3
-    shift 3
-    rm -rf "$name" && cp -r whole "$name" && rm -rf "$name"/checkpoints/step-0000000[678]
-    run 0 launch -n "$n" -- run config.yaml out="$name" resume=auto train.steps=8 checkpoint.keep=9 "$@"
-    has out "resume     after step 4 of 8"
-    compare "$name" "$room"
-}
-
 experiment | sed "s|models/llama|models/qwen3|" >config.yaml
 run 0 launch -n 4 -- run config.yaml out=whole train.steps=8 checkpoint.keep=9 'parallel={data: fsdp, context: 2}'
 numbers whole/metrics.jsonl >expected.txt

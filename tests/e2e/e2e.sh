@@ -232,3 +232,45 @@ one() {
     alone "$@"
     is "steps of $name" "$(grep -c ' ' expected.txt)" 20
 }
+
+# continued NAME N TOLERANCE ARGUMENT...: `whole` from step 4 on
+continued() {
+    name=$1 n=$2 room=$3
+    shift 3
+    rm -rf "$name" && cp -r whole "$name" && rm -rf "$name"/checkpoints/step-0000000[678]
+    run 0 launch -n "$n" -- run config.yaml out="$name" resume=auto train.steps=8 checkpoint.keep=9 "$@"
+    has out "resume     after step 4 of 8"
+    compare "$name" "$room"
+}
+
+# staged MODEL TRAIN EVAL ALGORITHM MICRO_BATCH_TOKENS RATE: a config of 20 steps with several micro-batches
+staged() {
+    cat <<YAML
+model: $1
+data: {train: $2, eval: $3, max_length: 128, template: chatml, cache: cache}
+algorithm: $4
+train: {steps: 20, global_batch: 16, micro_batch_tokens: $5, seed: 3}
+optimizer: {name: adamw, lr: $6, weight_decay: 0.1, clip_norm: 0.5}
+eval: {every: 10}
+loggers: [console, jsonl]
+$one_thread_yaml
+YAML
+}
+
+# wide ADAPTER: config.yaml with such adapters, on a model in `base` whose matrices have whole quantized blocks on two ranks
+wide() {
+    sed 's/"hidden_size": 64/"hidden_size": 128/; s/"intermediate_size": 192/"intermediate_size": 256/
+         s/"num_hidden_layers": 4/"num_hidden_layers": 2/; s/"head_dim": 16/"head_dim": 32/' \
+        "$source/configs/models/tiny.json" >model.json
+    cat >config.yaml <<YAML
+model: {path: base/model}
+data: {train: $source/configs/data/chat.jsonl, max_length: 128, template: chatml, cache: cache}
+lora: $1
+train: {steps: 6, global_batch: 8, micro_batch_tokens: 128, seed: 3}
+optimizer: {name: adamw, lr: 1e-2, clip_norm: 0.5}
+checkpoint: {every: 3, export_dtype: f32}
+loggers: [console, jsonl]
+$one_thread_yaml
+YAML
+    run 0 run config.yaml out=base lora=null "model={config: model.json, tokenizer: $source/configs/models/tiny-tokenizer}" train.steps=1
+}

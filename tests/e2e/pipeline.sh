@@ -6,24 +6,11 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-# config MODEL TRAIN EVAL ALGORITHM MICRO_BATCH_TOKENS RATE
-config() {
-    cat <<YAML
-model: $1
-data: {train: $2, eval: $3, max_length: 128, template: chatml, cache: cache}
-algorithm: $4
-train: {steps: 20, global_batch: 16, micro_batch_tokens: $5, seed: 3}
-optimizer: {name: adamw, lr: $6, weight_decay: 0.1, clip_norm: 0.5}
-eval: {every: 10}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
-}
 data=$source/configs/data
 tiny="{config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}"
 
 # tied embeddings, on the first and the last stage
-config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
+staged "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
 one sft
 ranks 2 two $exact parallel.pipeline=2
 ranks 4 four $exact parallel.pipeline=4
@@ -39,14 +26,14 @@ run 0 run config.yaml out=half train.precision=bf16 train.master=split16
 numbers half/metrics.jsonl >expected.txt
 ranks 2 split16 $bf16_unit parallel.pipeline=2 train.precision=bf16 train.master=split16
 
-config "$tiny" "$data/pref.jsonl" "$data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
+staged "$tiny" "$data/pref.jsonl" "$data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
 one dpo
 ranks 2 two $exact parallel.pipeline=2
 ranks 4 fsdp $exact 'parallel={data: fsdp, pipeline: 2}'
 ranks 3 cached $exact parallel.pipeline=3 'algorithm={name: dpo, reference: cached}'
 
 # adapters: frozen weights have owner_stages too, and stages below the lowest adapter make no backward
-config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-2 >config.yaml
+staged "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-2 >config.yaml
 echo "lora: {rank: 4, alpha: 8, dropout: 0.1}" >>config.yaml
 one lora
 ranks 4 lora-fsdp $exact 'parallel={data: fsdp, pipeline: 2}' 'debug={every: 7}'
@@ -60,7 +47,7 @@ ranks 4 lora-upper-4 $exact parallel.pipeline=4
 # weights from a directory, on as many stages as there are units
 rows 64 >train.jsonl
 rows 16 >eval.jsonl
-config "{path: $source/tests/data/models/gpt2}" train.jsonl eval.jsonl sft 64 1e-3 | sed 's/max_length: 128/max_length: 48/' >config.yaml
+staged "{path: $source/tests/data/models/gpt2}" train.jsonl eval.jsonl sft 64 1e-3 | sed 's/max_length: 128/max_length: 48/' >config.yaml
 one gpt2
 ranks 4 four $exact parallel.pipeline=4
 ranks 2 eval-alone $exact parallel.pipeline=2

@@ -7,19 +7,6 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-# config MODEL TRAIN EVAL ALGORITHM MICRO_BATCH_TOKENS RATE
-config() {
-    cat <<YAML
-model: $1
-data: {train: $2, eval: $3, max_length: 128, template: chatml, cache: cache}
-algorithm: $4
-train: {steps: 20, global_batch: 16, micro_batch_tokens: $5, seed: 3}
-optimizer: {name: adamw, lr: $6, weight_decay: 0.1, clip_norm: 0.5}
-eval: {every: 10}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
-}
 # pipeline N OPTIONS [OTHER AXES]: `parallel` with N ranks on the axis
 pipeline() {
     echo "parallel={pipeline: {size: $1, $2}${3:+, $3}}"
@@ -30,7 +17,7 @@ data=$source/configs/data
 tiny="{config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}"
 
 # tied embeddings, on the first and the last rank
-config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
+staged "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
 one sft
 ranks 2 interleaved $exact "$(pipeline 2 "$interleaved")"
 ranks 3 three $exact "$(pipeline 3 "$interleaved")" train.activation_checkpointing=all
@@ -69,7 +56,7 @@ run 0 run config.yaml out=half train.precision=bf16 train.gradients=bf16
 numbers half/metrics.jsonl >expected.txt
 ranks 2 gradients $bf16_unit "$(pipeline 2 "$zero, stages_per_rank: 2")" train.precision=bf16 train.gradients=bf16
 
-config "$tiny" "$data/pref.jsonl" "$data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
+staged "$tiny" "$data/pref.jsonl" "$data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
 one dpo
 ranks 2 interleaved $exact "$(pipeline 2 "$interleaved")"
 ranks 2 zero $exact "$(pipeline 2 "$zero, stages_per_rank: 2")"
@@ -87,7 +74,7 @@ ranks 3 many-micro-batches $exact "$(pipeline 3 "$interleaved")" optimizer.lr=1e
 rows 64 >train.jsonl
 rows 16 >eval.jsonl
 for family in gpt2 qwen3 gemma3_text; do
-    config "{path: $source/tests/data/models/$family}" train.jsonl eval.jsonl sft 64 1e-3 |
+    staged "{path: $source/tests/data/models/$family}" train.jsonl eval.jsonl sft 64 1e-3 |
         sed 's/max_length: 128/max_length: 48/' >config.yaml
     one $family
     ranks 2 interleaved $exact "$(pipeline 2 "$interleaved")"
@@ -95,7 +82,7 @@ for family in gpt2 qwen3 gemma3_text; do
 done
 
 # what is said, and what is wrong
-config "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
+staged "$tiny" "$data/chat.jsonl" "$data/chat_eval.jsonl" sft 128 1e-3 >config.yaml
 run 0 check config.yaml out=planned "$(pipeline 2 "$interleaved, split: [2, 1, 1, 2], costs: [1, 1, 2, 2, 1, 1]")"
 has out "parallel   pipeline: interleaved over 4 stages, 2 on each rank, of 2 + 1 + 1 + 2 units"
 has out "bubble: in the first step, of"

@@ -7,20 +7,7 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-sed 's/"hidden_size": 64/"hidden_size": 128/; s/"intermediate_size": 192/"intermediate_size": 256/
-     s/"num_hidden_layers": 4/"num_hidden_layers": 2/; s/"head_dim": 16/"head_dim": 32/' \
-    "$source/configs/models/tiny.json" >model.json
-cat >config.yaml <<YAML
-model: {path: base/model}
-data: {train: $source/configs/data/chat.jsonl, max_length: 128, template: chatml, cache: cache}
-lora: {rank: 4, alpha: 8, base: nf4}
-train: {steps: 6, global_batch: 8, micro_batch_tokens: 128, seed: 3}
-optimizer: {name: adamw, lr: 1e-2, clip_norm: 0.5}
-checkpoint: {every: 3, export_dtype: f32}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
-run 0 run config.yaml out=base lora=null "model={config: model.json, tokenizer: $source/configs/models/tiny-tokenizer}" train.steps=1
+wide '{rank: 4, alpha: 8, base: nf4}'
 
 losses() {
     sed -n 's/.*"step": \([0-9]*\),.*"loss": \([0-9.]*\),.*/\1 \2/p' "$1/metrics.jsonl"

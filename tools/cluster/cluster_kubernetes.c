@@ -130,6 +130,7 @@ static nrl_status kubernetes_state(arena *a, const cluster_job *job, const char 
                                 "-o",      "jsonpath={.status.active} {.status.succeeded} {.status.failed}",
                                 "-n",      job->namespace ? job->namespace : "default",
                                 NULL};
+    /* is_over, as far as it is known here: `kubectl create` itself refuses a second Job of the name */
     *state =
         (cluster_state){.from = "kubectl", .elapsed = "", .left = "", .reason = "", .restarts = "", .is_over = true};
     return cluster_command(a, argv, &state->state);

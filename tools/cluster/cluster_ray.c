@@ -81,9 +81,9 @@ static char *ray_script(arena *a, const cluster_job *job)
     char *json = json_write(map, 0), *quoted = json_quote(json, strlen(json));
     buffer b = {0};
     /* a string of JSON is one of Python too */
-    buffer_print(
-        &b, "#!/usr/bin/env python3\n# Written by `nrl cluster script %s`.\nJOB = __import__(\"json\").loads(%s)\n",
-        job->file, quoted);
+    buffer_print(&b,
+                 "#!/usr/bin/env python3\n# Written by `nrl cluster script %s`.\nimport json\n\nJOB = json.loads(%s)\n",
+                 job->file, quoted);
     buffer_add(&b, ray_driver, sizeof ray_driver - 1);
     free(quoted);
     free(json);

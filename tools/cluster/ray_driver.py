@@ -1,7 +1,6 @@
-# The job on a Ray cluster: one actor on each machine starts `nrl launch` there. Ray's placement group decides which machines
+# The job JOB on a Ray cluster: one actor on each machine starts `nrl launch` there. Ray's placement group decides which machines
 # these are. When a machine is lost, all ranks end and start again from the newest checkpoint, on as many machines as there are.
 import ctypes
-import json
 import os
 import secrets
 import signal
@@ -57,7 +56,7 @@ def on_signal(number, frame):
 
 def bundle(ranks):
     """What Ray reserves on a machine with so many ranks."""
-    out = {"CPU": ranks * JOB["cpus_per_rank"], **{name: number for name, number in JOB["resources"].items()}}
+    out = {"CPU": ranks * JOB["cpus_per_rank"], **JOB["resources"]}
     if JOB["gpus"]:
         out["GPU"] = ranks
     return out

@@ -46,7 +46,8 @@ typedef struct {
     const int64_t *counts, *offsets;
     uint64_t tag;
     const char *what;
-    const int64_t *receive_counts; /* all_to_all: with `counts` sent to each rank, those received; in rank order */
+    const int64_t *receive_counts; /* all_to_all of unequal parts: elements received from each rank, [ranks];
+                                      `counts` are those sent to each */
 } nrl_comm_call;
 
 NRL_API nrl_status nrl_comm_all_reduce(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work);

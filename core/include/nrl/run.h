@@ -151,9 +151,9 @@ typedef struct {
     bool takes_warnings; /* `event` prints warnings; else they go to stderr unless a logger receives them */
     void *event_user;
     volatile int *signal;       /* set by a signal handler: 0, SIGTERM, SIGUSR1 or SIGINT; NULL = signals end the
-                                 * process and nothing is saved. Handlers of the process need a stack of their own
-                                 * (sigaltstack, SA_ONSTACK): code that oneDNN generates uses the one below the stack
-                                 * pointer */
+                                 * process and nothing is saved. Every signal handler of the process must run on a stack
+                                 * of its own (sigaltstack, SA_ONSTACK): code that oneDNN generates uses memory below
+                                 * the stack pointer, where the frame of a handler would be */
     volatile int64_t *step;     /* set to the current step, from 1; may be NULL */
     const nrl_rank_info *ranks; /* NULL = one process */
     nrl_session *session;       /* needed if the process opens several runs of several ranks; else NULL */

@@ -70,7 +70,8 @@ NRL_API nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t 
 /* The same, zeroed, but elsewhere than in the device's memory: in a file (`disk`), or in the memory of the host, where
  * operations use it like any other tensor. NRL_ERR_CONFIG if the backend does not offer that. */
 NRL_API nrl_status nrl_tensor_elsewhere(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool disk, nrl_tensor **out);
-/* Such a tensor is used soon (true), so that it can be fetched, or not for a while. Does nothing to other tensors. */
+/* Announces that such a tensor is used soon (true), so that it can be fetched, or not for a while. Ignores other
+ * tensors. */
 NRL_API void nrl_tensor_expect(nrl_ctx *ctx, const nrl_tensor *t, bool soon);
 /* Elements [begin, begin + n) of a contiguous tensor as a view [n]. */
 NRL_API nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out);

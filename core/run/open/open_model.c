@@ -146,10 +146,12 @@ nrl_status session_open_model(session *se)
                                se->algorithm->plugin.name));
     NRL_TRY(choose_trained(se));
     NRL_TRY(open_adapter(se));
-    if (se->origin.rows && !se->model->head.weight->trained && session_is_rank0(se))
-        nrl_warn("the new rows of the vocabulary are not trained: %s",
-                 se->adapter ? "adapter.modules_to_save=[embed_tokens, lm_head] would train embedding and head"
-                             : "train.trainable and train.freeze leave out the head");
+    const nrl_param *head = se->model->head.weight;
+    if (se->origin.rows && !head->trained && session_is_rank0(se))
+        nrl_warn("the new rows of the vocabulary are not trained: %s %s",
+                 se->adapter ? "adapter.modules_to_save does not contain the module of"
+                             : "train.trainable or train.freeze leaves out",
+                 head->name);
     int64_t most = se->model->info.max_positions, wanted = se->config.data.max_length;
     bool is_default = !nrl_node_find(nrl_node_find(se->tree, "data"), "max_length");
     if (most > 0 && wanted > most && is_default)

@@ -22,7 +22,6 @@ typedef struct {
     size_t n_keep;
     const char *const *also; /* [n_also] "KEY=VALUE": a value to try beside that of the config */
     size_t n_also;
-    bool only_auto;   /* vary only keys whose value is `auto` */
     bool only_config; /* no candidates but the config itself */
     /* Called after each candidate with its node, as in `candidates` below; may be NULL. */
     void (*progress)(void *user, const nrl_node *candidate);
@@ -30,11 +29,11 @@ typedef struct {
 } nrl_plan_request;
 
 /* Fills *result, in `memory`:
- *   candidates  list of {keys: {KEY: VALUE}, fits, reason, and if it was walked: total_bytes, weight_bytes,
- * master_bytes, gradient_bytes, optimizer_bytes, strategy_bytes, reference_bytes, activation_bytes, tokens; if its time
- *               is known: step_seconds, tokens_per_s, compute_seconds, wait_seconds, host_seconds,
- *               busy_seconds (processor time of a rank)}
- *   chosen      index of the best candidate, or null
+ *   candidates  a list of {keys: {KEY: VALUE}, fits, reason}. One that was walked also has total_bytes, weight_bytes,
+ *               master_bytes, gradient_bytes, optimizer_bytes, strategy_bytes, reference_bytes, activation_bytes and
+ *               tokens (of a step, on all ranks); one whose time is known step_seconds, tokens_per_s, compute_seconds,
+ *               wait_seconds, host_seconds and busy_seconds (processor time of a rank)
+ *   chosen      the index of the best candidate, or null
  *   machine     {device, threads, processors, measured_seconds}
  * `config` is read and not changed. NRL_ERR_CONFIG: the config has mistakes whatever the candidate. */
 NRL_API nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
