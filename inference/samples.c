@@ -410,7 +410,7 @@ nrl_status samples_make(void *samples_, nrl_run *r)
     evaluator *ev = &r->evaluator;
     for (int i = 0; st == NRL_OK && i < N_METRICS; i++)
         if (!isnan(metrics[i]))
-            values_add(&ev->values, arena_printf(ev->memory, "eval_%s", samples_metrics[i].name),
+            values_add(&ev->values, arena_printf(&ev->names, "eval_%s", samples_metrics[i].name),
                        samples_metrics[i].unit, metrics[i]);
     if (st == NRL_OK) telemetry_record(&r->telemetry, NRL_RECORD_SAMPLES, step, -1, NULL, 0, s->list, n);
     return st;

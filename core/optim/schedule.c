@@ -7,7 +7,7 @@
 nrl_status schedule_open(schedule *s, const nrl_schedule *table, void *options, double lr, int64_t steps)
 {
     const nrl_schedule_setup setup = {.size = sizeof setup, .lr = lr, .steps = steps};
-    schedule made = {table, options, lr};
+    schedule made = {.table = table, .self = options, .options = options, .lr = lr, .steps = steps};
     NRL_ASSERT(steps, >, 0);
     if (table->create) NRL_TRY(table->create(options, &setup, &made.self));
     *s = made;

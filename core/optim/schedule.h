@@ -7,8 +7,9 @@
 
 typedef struct {
     const nrl_schedule *table; /* NULL: not open */
-    void *self;
+    void *self, *options;
     double lr;
+    int64_t steps;
 } schedule;
 
 /* NRL_ERR_CONFIG if the options do not fit the rate or the steps (> 0). [main] */

@@ -3,7 +3,9 @@
  */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
+#include "run/open/session.h"
 #include "run/state/saver.h"
+#include "run/state/state.h"
 #include "run/step/evaluator.h"
 
 typedef struct nrl_run run; /* as this folder calls it */
@@ -44,6 +46,9 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
 /* Restores what `resume` of the config names; the weights that env.weights names. (start.c) */
 nrl_status run_resume(run *r);
 nrl_status run_take_weights(run *r);
+
+/* What a checkpoint is filled from and restored to. (start.c) */
+state_parts run_state(run *r);
 
 /* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
 void run_tell_plan(run *r);

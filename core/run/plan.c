@@ -4,7 +4,6 @@
  */
 #include "base/units.h"
 #include "run/internal.h"
-#include "run/state/state.h"
 #include "run/walk/work.h"
 #include <stdlib.h>
 #include <string.h>
@@ -158,8 +157,10 @@ static void plan_ranks(arena *a, nrl_node *plan, const session *se)
 }
 
 /* Bytes of a rank. Returns those that a step needs, as far as they are known. */
-static int64_t plan_memory(arena *a, nrl_node *plan, const session *se)
+static int64_t plan_memory(arena *a, nrl_node *plan, run *r)
 {
+    const session *se = &r->session;
+    const state_parts state = run_state(r);
     const storage *s = &se->storage;
     const config_train *t = &se->config.train;
     const config_checkpoint *c = &se->config.checkpoint;
@@ -176,7 +177,7 @@ static int64_t plan_memory(arena *a, nrl_node *plan, const session *se)
         PLAN_SECTION(a, plan, "memory", {"total", total}, {"weights", s->work_bytes}, {"masters", s->master_bytes},
                      {"gradients", s->gradient_bytes}, {"optimizer", s->state_bytes}, {"strategy", buffers},
                      {"offloaded", offloaded}, {"parameters", plan_held_by(se, se->strategy.index)},
-                     {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(se) : 0},
+                     {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(&state) : 0},
                      {"logits", t->micro_batch || logits > kept ? kept : logits});
     if (se->estimate.known) {
         node_append_int(a, map, "micro_batch", se->estimate.bytes);
@@ -255,7 +256,7 @@ void run_tell_plan(run *r)
     free(sample);
     plan_train(a, plan, se);
     plan_ranks(a, plan, se);
-    int64_t bytes = plan_memory(a, plan, se);
+    int64_t bytes = plan_memory(a, plan, r);
     plan_backend(a, plan, se);
     telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_PLAN, .plan = plan});
     plan_warn(se, bytes);

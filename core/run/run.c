@@ -6,8 +6,7 @@
 #include "base/clock.h"
 #include "config/tree.h"
 #include "run/infer/export.h"
-#include "run/open/session.h"
-#include "run/state/state.h"
+#include "run/step/batches.h"
 #include "run/step/ranks.h"
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +35,16 @@ static void open_trainer(run *r)
     trainer_open(&r->trainer, &parts);
 }
 
-static int64_t saved_bytes(const void *user)
+static int64_t saved_bytes(void *user)
 {
-    return state_bytes(&((const run *)user)->session);
+    const state_parts parts = run_state(user);
+    return state_bytes(&parts);
 }
 
 static nrl_status save_state(void *user, arena *a, checkpoint_writer *w)
 {
-    run *r = user;
-    return state_add(&r->session, &r->trainer, a, w);
+    const state_parts parts = run_state(user);
+    return state_add(&parts, a, w);
 }
 
 static void open_saver(run *r)
@@ -61,6 +61,15 @@ static void open_saver(run *r)
                                .add = save_state,
                                .user = r};
     saver_open(&r->saver, &parts);
+}
+
+static void open_evaluator(run *r)
+{
+    session *se = &r->session;
+    const evaluator_parts parts = {
+        .work = &se->work, .mesh = se->mesh, .shards = &se->shards, .metrics = &se->metrics, .hooks = se->hooks};
+    const size_t n_values = (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1);
+    evaluator_open(&r->evaluator, &parts, n_values + SAMPLE_METRICS);
 }
 
 static nrl_status open_schedule(run *r)
@@ -85,11 +94,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(session_open_metrics(se));
     open_trainer(r);
     open_saver(r);
-    r->evaluator = (evaluator){.session = se, .memory = &se->memory};
-    metrics_open(&r->evaluator.metrics, &se->metrics, se->shards.n, &se->memory);
-    values_open(&r->evaluator.values,
-                (se->metrics.n + NRL_MAX_MODEL_TERMS + 2) * (se->config.data.n_evals + 1) + SAMPLE_METRICS,
-                &se->memory);
+    open_evaluator(r);
     if (se->config.eval.samples) NRL_TRY(se->env.services->samples_open(r, &r->samples));
     metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
@@ -187,6 +192,7 @@ void nrl_run_close(run *r)
     out_unlock(&r->session);
     claims_close(&r->session.claims);
     session_close_device(&r->session);
+    evaluator_close(&r->evaluator);
     trainer_close(&r->trainer); /* before the plugins, one of which is its schedule */
     session_close(&r->session);
     free(r);
@@ -220,7 +226,7 @@ static nrl_status evaluate_file(run *r, const char *file)
     nrl_status st = open_more_data(se, node_string(&a, file, strlen(file)), "eval", &set);
     arena_free(&a);
     NRL_TRY(st);
-    st = evaluator_run(&r->evaluator, &set, 1, r->trainer.progress.step);
+    st = batches_evaluate(se, &r->evaluator, &set, 1, r->trainer.progress.step);
     close_data(&set);
     return st;
 }
@@ -233,7 +239,8 @@ nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, 
     nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "evaluate", what);
     if (st == NRL_OK)
         st = file ? evaluate_file(r, file)
-                  : evaluator_run(&r->evaluator, r->session.evals, r->session.n_evals, r->trainer.progress.step);
+                  : batches_evaluate(&r->session, &r->evaluator, r->session.evals, r->session.n_evals,
+                                     r->trainer.progress.step);
     if (st == NRL_OK) {
         *values = r->evaluator.values.list;
         *n_values = r->evaluator.values.n;

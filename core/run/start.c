@@ -3,19 +3,45 @@
  */
 #include "run/internal.h"
 #include "run/state/resume.h"
-#include "run/state/state.h"
 #include <string.h>
+
+static nrl_status describe(void *user, arena *a, nrl_node **map)
+{
+    return session_describe(user, a, map);
+}
+
+static nrl_status base_key(void *user, const char **key)
+{
+    return adapter_base(user, key);
+}
+
+state_parts run_state(run *r)
+{
+    session *se = &r->session;
+    return (state_parts){.trainer = &r->trainer,
+                         .model = se->model,
+                         .origin = &se->origin,
+                         .formats = &se->formats,
+                         .host = se->host,
+                         .given = se->tree,
+                         .mismatch_warns = se->config.checkpoint.mismatch == CONFIG_ON_ERROR_WARN,
+                         .restores_data = se->env.services,
+                         .best_is_largest = se->best_is_largest,
+                         .describe = describe,
+                         .base_key = base_key,
+                         .user = se};
+}
 
 static nrl_status restore_all(void *user, checkpoint *c)
 {
-    run *r = user;
-    return state_restore(&r->session, &r->trainer, c);
+    const state_parts parts = run_state(user);
+    return state_restore(&parts, c);
 }
 
 static nrl_status restore_weights(void *user, checkpoint *c)
 {
-    run *r = user;
-    return state_restore_weights(&r->session, &r->trainer, c);
+    const state_parts parts = run_state(user);
+    return state_restore_weights(&parts, c);
 }
 
 static resume_choice choice_of(run *r, nrl_status (*restore)(void *user, checkpoint *c))

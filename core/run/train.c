@@ -23,15 +23,15 @@ static double eta(const run *r, const nrl_run_event *e)
  * eval.early_stop evaluations without a best one. */
 static nrl_status evaluate_due(run *r)
 {
-    const session *se = &r->session;
+    session *se = &r->session;
     const int64_t every = se->config.eval.every, early_stop = se->config.eval.early_stop;
     run_progress *p = &r->trainer.progress;
     const char *metric = se->config.checkpoint.metric;
     const value_list *v = &r->evaluator.values;
     if ((!se->n_evals && !r->samples) || !every) return NRL_OK;
     if (p->step % every && p->step != se->total_steps) return NRL_OK;
-    r->evaluator.values.n = 0;
-    if (se->n_evals) NRL_TRY(evaluator_run(&r->evaluator, se->evals, se->n_evals, p->step));
+    evaluator_clear(&r->evaluator);
+    if (se->n_evals) NRL_TRY(batches_evaluate(se, &r->evaluator, se->evals, se->n_evals, p->step));
     if (r->samples) NRL_TRY(se->env.services->samples_make(r->samples, r));
     telemetry_record(&r->telemetry, NRL_RECORD_EVAL, p->step, -1, v->list, v->n, NULL, 0);
     if (se->n_evals || strcmp(metric, "eval_loss")) NRL_TRY(best_judge(p, v, metric, se->best_is_largest));

@@ -167,6 +167,9 @@ int32_t session_axis_size(const session *se, const config_axis *axis);
 nrl_dtype session_compute(const session *se);             /* the dtype of WEIGHT: train.precision */
 strategy_setup session_strategy_setup(const session *se); /* the policy's */
 const char *session_cache_folder(session *se);            /* NULL: nothing may be left behind */
+/* What a checkpoint records of the run, in `a`: a map of the nodes "config", "model", "plugins"... by which a run that
+ * goes on from it is compared, and programs find its tokenizer. [step] */
+nrl_status session_describe(session *se, arena *a, nrl_node **map);
 /* The chat template that was trained, in Jinja, for an export; NULL where that is the tokenizer's own, or nobody's. */
 const char *session_template(const session *se, arena *a);
 /* NRL_ERR_STOPPED where a signal came before the first step: there is nothing to save yet. */

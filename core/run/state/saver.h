@@ -29,7 +29,7 @@ typedef struct {
     double timeout_s;                /* the longest wait for another rank */
     bool awaits_best;                /* the run ends some evaluations after the best one, which is saved */
     /* The state: the bytes that this rank will save, and the calls of checkpoint_add_* of one save. */
-    int64_t (*bytes)(const void *user);
+    int64_t (*bytes)(void *user);
     nrl_status (*add)(void *user, arena *a, checkpoint_writer *w);
     void *user;
 } saver_parts;

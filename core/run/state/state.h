@@ -1,20 +1,39 @@
 /*
- * state.h - a run's whole state to a checkpoint and back; saver.c and resume.c say when and which.
+ * state.h - a run's whole state to a checkpoint and back; saver.c and resume.c say when and which. It needs no open
+ * run, only the parts that it is given.
  */
 #ifndef RUN_STATE_H
 #define RUN_STATE_H
 #include "checkpoint/checkpoint.h"
-#include "run/open/session.h"
 #include "run/step/trainer.h"
+#include "run/weights/origin.h"
 
-int64_t state_bytes(const session *se); /* of numbers that this rank saves */
+/* What a checkpoint is filled from and restored to; all of it stays the caller's. */
+typedef struct {
+    trainer *trainer;           /* open; with what it works with, except for state_bytes */
+    model *model;               /* that the trainer trains */
+    const model_origin *origin; /* of the weights beside adapters */
+    const format_scope *formats;
+    plugin_host *host;
+    const nrl_node *given; /* the config before defaults, while the run is opened */
+    bool mismatch_warns;   /* another run's checkpoint is a warning: checkpoint.mismatch */
+    bool restores_data;    /* which a program had set in the place of data.train */
+    bool best_is_largest;  /* of the trainer's best value */
+    /* What a checkpoint records of the run, a map of nodes: "config", "model", "plugins", "fingerprints"... */
+    nrl_status (*describe)(void *user, arena *a, nrl_node **map);
+    /* The hash of the weights beside adapters; the same on all ranks, which all ask. */
+    nrl_status (*base_key)(void *user, const char **key);
+    void *user;
+} state_parts;
+
+int64_t state_bytes(const state_parts *s); /* of numbers that this rank saves */
 /* Between checkpoint_begin and checkpoint_submit; `a` for what is passed on the way. [step] */
-nrl_status state_add(session *se, const trainer *tr, arena *a, checkpoint_writer *w);
+nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w);
 /* NRL_ERR_CONFIG names everything in which the checkpoint belongs to another run. [step] */
-nrl_status state_restore(session *se, trainer *tr, checkpoint *c);
+nrl_status state_restore(const state_parts *s, checkpoint *c);
 /* What an evaluation needs of it: weights, step, the algorithm's state. The config may differ
  * otherwise. [step] */
-nrl_status state_restore_weights(session *se, trainer *tr, checkpoint *c);
+nrl_status state_restore_weights(const state_parts *s, checkpoint *c);
 
 /* ---- progress ----
  *
@@ -31,30 +50,12 @@ nrl_status progress_check_nodes(const checkpoint *c);
 
 /* ---- fingerprints ----
  *
- * What tells whether a checkpoint belongs to this run: the resolved config, the model's config.json,
- * and hashes of what options only name (data, tokenizer, script, the base of adapters). */
+ * What tells whether a checkpoint belongs to this run: the resolved config, the model's config.json, hashes of what
+ * options only name (data, tokenizer, script, the base of adapters), and the plugins. */
 
-/* The hashes, and the number of steps; the config and the model have nodes of their own in a checkpoint. */
-nrl_node *fingerprint_node(arena *a, const session *se);
-
-/* NRL_ERR_CONFIG names every key that differs, with both values; by checkpoint.mismatch a warning of rank 0 instead.
- * Which options are compared is config/compare.h's. [step] */
-nrl_status fingerprint_check(const session *se, const schedule *rates, const checkpoint *c);
-
-/* ---- plugins ----
- *
- * The plugins of a run in its checkpoints: recorded by kind and name with version and hash, compared at a
- * resume. */
-
-/* {"KIND/NAME": "VERSION, HASH", ...}: the plugins that compute, read or write something of the run; in `a`. */
-nrl_node *plugins_node(arena *a, const session *se);
-
-/* Compares the plugins of the run with those of a checkpoint (NULL: none recorded). `tell` is called for each plugin
- * whose version is incompatible by semantic versioning (another major version, or below 1.0 another minor version).
- * Other versions, and other files of plugins that are not nrl's own, are one warning. Plugins that only one of the two
- * has are not compared. */
-void plugins_compare(const session *se, const nrl_node *was,
-                     void (*tell)(void *user, const char *plugin, const nrl_node *was, const nrl_node *is), void *user);
+/* `run`: as state_parts.describe gives it. NRL_ERR_CONFIG names every key that differs, with both values, or a warning
+ * of rank 0 does. Which options are compared is config/compare.h's. [step] */
+nrl_status fingerprint_check(const state_parts *s, const nrl_node *run, const checkpoint *c);
 
 /* ---- states of the optimizer ----
  *

@@ -1,9 +1,10 @@
 /*
- * batches.h - the batches of a step or of an evaluation that an algorithm generates itself.
+ * batches.h - the batches of a step or of an evaluation: the loader's, or those that an algorithm generates from them.
  */
 #ifndef RUN_BATCHES_H
 #define RUN_BATCHES_H
 #include "run/open/session.h"
+#include "run/step/evaluator.h"
 
 /* The batches of a step or of an evaluation, which an algorithm may replace by sequences that it generates
  * (nrl_algorithm.rollout). The core hands them over and frees them; libnrl-inference generates. */
@@ -20,5 +21,8 @@ struct nrl_rollout {
 /* Calls the algorithm, if it has a function for this. rollout_end follows in any case. [step] */
 nrl_status rollout_begin(nrl_rollout *r);
 void rollout_end(nrl_rollout *r);
+
+/* Evaluates on the batches of open sets of data. As evaluator_run. [step] */
+nrl_status batches_evaluate(session *se, evaluator *ev, const session_data *sets, size_t n_sets, int64_t step);
 
 #endif

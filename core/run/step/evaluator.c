@@ -5,17 +5,35 @@
 #include "run/step/evaluator.h"
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
-#include "run/step/batches.h"
 #include "run/step/ranks.h"
 #include <math.h>
 #include <nrl/region.h>
 #include <stdlib.h>
 #include <string.h>
 
+void evaluator_open(evaluator *ev, const evaluator_parts *parts, size_t n_values)
+{
+    ev->parts = *parts;
+    metrics_open(&ev->metrics, parts->metrics, parts->shards->n, &ev->memory);
+    values_open(&ev->values, n_values, &ev->memory);
+}
+
+void evaluator_close(evaluator *ev)
+{
+    arena_free(&ev->names);
+    arena_free(&ev->memory);
+}
+
+void evaluator_clear(evaluator *ev)
+{
+    ev->values.n = 0;
+    arena_free(&ev->names);
+}
+
 /* Adds what the micro-batches since the last call gave to a shard. */
 static nrl_status take_sums(evaluator *ev, nrl_tensor **totals, int32_t shard, ranks_evaluation *result)
 {
-    const work *w = &ev->session->work;
+    const work *w = ev->parts.work;
     double value, terms[NRL_MAX_MODEL_TERMS] = {0};
     ev->metrics.shard = shard;
     nrl_status st = metrics_collect(&ev->metrics, w->ctx, false);
@@ -32,55 +50,53 @@ static nrl_status take_sums(evaluator *ev, nrl_tensor **totals, int32_t shard, r
 }
 
 /* Sums are taken once, or, so that they are the same on any number of ranks, after each shard of each step. */
-static nrl_status evaluate_batches(evaluator *ev, const session_data *set, ranks_evaluation *results)
+static nrl_status evaluate_batches(evaluator *ev, const evaluator_set *set, ranks_evaluation *results)
 {
-    session *se = ev->session;
-    work *w = &se->work;
+    work *w = ev->parts.work;
     const nrl_algorithm *a = w->algorithm;
+    const data_shards *shards = ev->parts.shards;
     nrl_tensor *totals[NRL_MAX_TERMS] = {0};
     nrl_status st = NRL_OK;
-    int64_t steps = data_plan_steps_per_epoch(set->plan);
-    for (int64_t s = 0; s < steps && st == NRL_OK; s++) {
-        data_step data;
-        nrl_rollout rollout = {.session = se, .source = set, .data = &data, .step = s};
-        st = data_loader_step(set->loader, s, &data);
-        if (st == NRL_OK) st = rollout_begin(&rollout);
-        for (int64_t m = 0; st == NRL_OK && m < data.n_micro_batches; m++) {
-            const int64_t n = data.n_micro_batches / se->shards.n, shard = m / n;
+    for (int64_t s = 0; s < set->n_steps && st == NRL_OK; s++) {
+        const data_step *data;
+        st = set->begin(set->user, s, &data);
+        for (int64_t m = 0; st == NRL_OK && m < data->n_micro_batches; m++) {
+            nrl_batch *batch = data->micro_batch[m];
+            const int64_t n = data->n_micro_batches / shards->n, shard = m / n;
             ranks_evaluation *of = &results[shard];
             double counts[NRL_MAX_TERMS] = {0};
-            if (!data.micro_batch[m]->is_tail) {
-                a->weight(w->algorithm_self, data.micro_batch[m], counts);
-                terms_weigh(w->policy, data.micro_batch[m], of->weights);
-                of->tokens += (double)data.micro_batch[m]->n_tokens;
+            if (!batch->is_tail) {
+                a->weight(w->algorithm_self, batch, counts);
+                terms_weigh(w->policy, batch, of->weights);
+                of->tokens += (double)batch->n_tokens;
             }
             for (uint32_t k = 0; k < a->n_terms; k++)
                 of->weights[k] += counts[k];
-            st = work_evaluate(w, data.micro_batch[m], totals);
-            if (st == NRL_OK && se->shards.fixed && m % n == n - 1) st = take_sums(ev, totals, (int32_t)shard, of);
+            st = work_evaluate(w, batch, totals);
+            if (st == NRL_OK && shards->fixed && m % n == n - 1) st = take_sums(ev, totals, (int32_t)shard, of);
         }
-        rollout_end(&rollout);
+        set->end(set->user);
     }
     nrl_status taken = take_sums(ev, totals, 0, results);
     return st == NRL_OK ? taken : st;
 }
 
 /* Adds the values of a set, and its sums to those of all. */
-static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *all_sums, double *all_weights,
+static nrl_status evaluate_set(evaluator *ev, const evaluator_set *set, double *all_sums, double *all_weights,
                                double *all_tokens)
 {
-    session *se = ev->session;
-    const work *w = &se->work;
+    const evaluator_parts *parts = &ev->parts;
+    const work *w = parts->work;
     double loss = 0;
-    ranks_evaluation *results = mem_alloc((size_t)se->shards.n * sizeof *results);
+    ranks_evaluation *results = mem_alloc((size_t)parts->shards->n * sizeof *results);
     metrics_begin(&ev->metrics);
     metrics_listen(&ev->metrics); /* what plugins report here is not of a step */
-    run_inside was = hooks_enter(se->hooks, INSIDE_LOSS);
+    run_inside was = hooks_enter(parts->hooks, INSIDE_LOSS);
     nrl_status st = evaluate_batches(ev, set, results);
-    hooks_enter(se->hooks, was);
+    hooks_enter(parts->hooks, was);
     metrics_close(&ev->metrics);
-    if (st == NRL_OK) st = ranks_end_evaluation(se->mesh, &se->shards, &ev->metrics, results);
-    if (st == NRL_OK) st = ranks_late_metrics(se->mesh, &ev->metrics, true);
+    if (st == NRL_OK) st = ranks_end_evaluation(parts->mesh, parts->shards, &ev->metrics, results);
+    if (st == NRL_OK) st = ranks_late_metrics(parts->mesh, &ev->metrics, true);
     const ranks_evaluation all = *results;
     const double *sums = all.sums, *weights = all.weights, tokens = all.tokens;
     free(results);
@@ -94,25 +110,25 @@ static nrl_status evaluate_set(evaluator *ev, const session_data *set, double *a
     }
     *all_tokens += tokens;
     if (!*set->name) {
-        terms_record(w->policy, sums, weights, "eval_", &ev->values, ev->memory);
-        values_add_metrics(&ev->values, &ev->metrics, "eval_", ev->memory);
+        terms_record(w->policy, sums, weights, "eval_", &ev->values, &ev->names);
+        values_add_metrics(&ev->values, &ev->metrics, "eval_", &ev->names);
         return NRL_OK;
     }
-    const char *prefix = arena_printf(ev->memory, "eval_%s_", set->name);
-    values_add(&ev->values, arena_printf(ev->memory, "%sloss", prefix), "nats", loss);
-    terms_record(w->policy, sums, weights, prefix, &ev->values, ev->memory);
-    values_add_metrics(&ev->values, &ev->metrics, prefix, ev->memory);
-    values_add(&ev->values, arena_printf(ev->memory, "%stokens", prefix), "tokens", tokens);
+    const char *prefix = arena_printf(&ev->names, "eval_%s_", set->name);
+    values_add(&ev->values, arena_printf(&ev->names, "%sloss", prefix), "nats", loss);
+    terms_record(w->policy, sums, weights, prefix, &ev->values, &ev->names);
+    values_add_metrics(&ev->values, &ev->metrics, prefix, &ev->names);
+    values_add(&ev->values, arena_printf(&ev->names, "%stokens", prefix), "tokens", tokens);
     return NRL_OK;
 }
 
-nrl_status evaluator_run(evaluator *ev, const session_data *sets, size_t n_sets, int64_t step)
+nrl_status evaluator_run(evaluator *ev, const evaluator_set *sets, size_t n_sets, int64_t step)
 {
-    work *w = &ev->session->work;
+    work *w = ev->parts.work;
     double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
     double start = clock_seconds();
     if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
-    ev->values.n = 0;
+    evaluator_clear(ev);
     values_add(&ev->values, "eval_loss", "nats", 0);
     nrl_status st = strategy_average_begin(w->strategy, w->ctx);
     for (size_t i = 0; i < n_sets && st == NRL_OK; i++)

@@ -1,21 +1,43 @@
 /*
- * evaluator.h - the loss over sets of data, and which of the evaluations of a run was the best.
+ * evaluator.h - the loss over sets of data, and which of the evaluations of a run was the best. An evaluator needs no
+ * open run, only the parts that it is given.
  */
 #ifndef RUN_EVALUATOR_H
 #define RUN_EVALUATOR_H
-#include "run/open/session.h"
 #include "run/step/trainer.h"
 
-/* The pointers stay the caller's. */
+/* What an evaluator works with; all of it stays the caller's and outlives the evaluator. */
 typedef struct {
-    session *session;
-    arena *memory; /* of the names of values */
+    work *work; /* the walk of the policy; open before an evaluation, with a strategy */
+    nrl_mesh *mesh;
+    const data_shards *shards;  /* of the batches of all ranks */
+    const metric_rows *metrics; /* that an evaluation may report */
+    hooks *hooks;
+} evaluator_parts;
+
+typedef struct {
+    evaluator_parts parts;
     metric_set metrics;
-    value_list values; /* of the last evaluation: eval_loss, then others */
+    value_list values;   /* of the last evaluation: eval_loss, then others */
+    arena memory, names; /* of both; of the names of the values */
 } evaluator;
 
+/* Batches to evaluate on. */
+typedef struct {
+    const char *name; /* "": the values are named eval_VALUE, else eval_NAME_VALUE */
+    int64_t n_steps;
+    /* The batches of a step, and their end, which follows in any case. */
+    nrl_status (*begin)(void *user, int64_t step, const data_step **data);
+    void (*end)(void *user);
+    void *user;
+} evaluator_set;
+
+/* `n_values`: room in `values`. */
+void evaluator_open(evaluator *ev, const evaluator_parts *parts, size_t n_values);
+void evaluator_close(evaluator *ev);
+void evaluator_clear(evaluator *ev); /* without values until the next evaluation */
 /* NRL_ERR_CONFIG where there is no set. `step`: after which it is, for messages. [step] */
-nrl_status evaluator_run(evaluator *ev, const session_data *sets, size_t n_sets, int64_t step);
+nrl_status evaluator_run(evaluator *ev, const evaluator_set *sets, size_t n_sets, int64_t step);
 
 /* Remembers a new best of checkpoint.metric among the values of the evaluation after p->step, or counts one without
  * it; a NaN is never the best. NRL_ERR_CONFIG: the evaluation has no such value. */

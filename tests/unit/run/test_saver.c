@@ -29,7 +29,7 @@ typedef struct {
     int64_t saved_step;
 } fixture;
 
-static int64_t bytes_of(const void *user)
+static int64_t bytes_of(void *user)
 {
     return sizeof((const fixture *)user)->values;
 }

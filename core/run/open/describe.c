@@ -1,0 +1,132 @@
+/*
+ * describe.c - what a checkpoint records of the run that wrote it: what the checkpoint of another run is told by
+ * (run/state/fingerprint.c), and where programs find what its weights need, such as the tokenizer.
+ */
+#include "run/open/session.h"
+#include "base/paths.h"
+#include "config/config.h"
+#include <string.h>
+
+static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
+{
+    if (text) node_append_text(a, map, key, text);
+}
+
+/* What the rows of each part of data.train are made of, or the plugins that read them; what follows from the rows is
+ * said by options, which are compared. */
+static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
+{
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
+    for (int64_t i = 0; i < dataset_n_parts(d); i++) {
+        const dataset_part part = dataset_part_at(d, i);
+        const char *text = plugins ? part.reader_name : part.hash;
+        node_append(a, list, NULL, node_string(a, text, strlen(text)));
+    }
+    return list;
+}
+
+/* Hashes of what options only name, and the number of steps. */
+static nrl_node *fingerprints_node(arena *a, const session *se)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append(a, map, "data", data_node(a, se->train.set, false));
+    node_append(a, map, "data plugins", data_node(a, se->train.set, true));
+    put_text(a, map, "template", se->chat ? se->chat->hash : NULL);
+    put_text(a, map, "template plugin", se->chat ? se->chat->plugin : NULL);
+    put_text(a, map, "reference", se->reference_key);
+    put_text(a, map, "tokenizer", se->tokenizer ? se->tokenizer->info.hash : NULL);
+    put_text(a, map, "tokenizer plugin", se->tokenizer ? se->tokenizer->plugin : NULL);
+    put_text(a, map, "script", se->env.script_hash);
+    node_append_int(a, map, "total_steps", se->total_steps);
+    if (se->shards.fixed) /* what else the bits depend on */
+        put_text(a, map, "reproducible",
+                 arena_printf(a, "%d shards, %d threads", se->shards.n * mesh_n_batches(se->mesh),
+                              (int)se->device.info.n_threads));
+    if (!se->model->adapters) return map;
+    put_text(a, map, "base", se->base_key);
+    node_append(a, map, se->model->adapters->table->plugin.name,
+                node_without(a, se->model->adapters->settings, "adapter"));
+    return map;
+}
+
+/* ---- plugins ---- */
+
+static void plugins_add(arena *a, const session *se, nrl_node *map, const nrl_plugin *p)
+{
+    const char *text, *key = p ? arena_printf(a, "%s/%s", plugin_kind_find(p->kind)->folder, p->name) : NULL;
+    if (p && !nrl_node_find(map, key) && plugin_identity(se->host, p->kind, p->name, a, &text) == NRL_OK)
+        node_append_text(a, map, key, text);
+}
+
+static void plugins_add_readers(arena *a, const session *se, nrl_node *map, const dataset *d)
+{
+    for (int64_t i = 0; d && i < dataset_n_parts(d); i++)
+        plugins_add(a, se, map, dataset_part_at(d, i).reader);
+}
+
+/* {"KIND/NAME": "VERSION, HASH", ...}: the plugins that compute, read or write something of the run. */
+static nrl_node *plugins_node(arena *a, const session *se)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    if (!se->algorithm_is_script) plugins_add(a, se, map, &se->algorithm->plugin);
+    plugins_add(a, se, map, &se->optimizer->plugin);
+    plugins_add(a, se, map, &se->schedule->plugin);
+    plugins_add(a, se, map, &se->model->table.plugin);
+    plugins_add(a, se, map, se->model->adapters ? &se->model->adapters->table->plugin : NULL);
+    plugins_add(a, se, map, &se->backend->plugin);
+    plugins_add(a, se, map, se->collective ? &se->collective->plugin : NULL);
+    for (int32_t i = 0; i < se->strategy_choices.n; i++)
+        plugins_add(a, se, map, &se->strategy_choices.of[i].table->plugin);
+    plugins_add(a, se, map, se->origin.format ? &se->origin.format->plugin : NULL);
+    plugins_add(a, se, map, se->tokenizer ? &se->tokenizer->open.table->plugin : NULL);
+    plugins_add(a, se, map, se->chat ? &se->chat->table->plugin : NULL);
+    plugins_add_readers(a, se, map, se->train.set);
+    for (size_t i = 0; i < se->n_evals; i++)
+        plugins_add_readers(a, se, map, se->evals[i].set);
+    return map;
+}
+
+/* ---- all of it ---- */
+
+/* "NAME VERSION, HASH" of a plugin; NULL where there is none. */
+static const char *identity_text(const session *se, arena *a, const nrl_plugin *p)
+{
+    const char *text;
+    if (!p || plugin_identity(se->host, p->kind, p->name, a, &text) != NRL_OK) return NULL;
+    return arena_printf(a, "%s %s", p->name, text);
+}
+
+nrl_status session_describe(session *se, arena *a, nrl_node **out)
+{
+    nrl_node *map = *out = node_new(a, NRL_NODE_MAP);
+    const adapter_set *adapters = se->model->adapters;
+    if (adapters) { /* saved without the weights beside them, which are recognized by their hash */
+        model_origin base = se->origin;
+        const char *key;
+        NRL_TRY(adapter_base(se, &key));
+        base.adapter_dir = NULL;
+        node_append(a, map, "adapters", node_copy(a, adapters->settings));
+        node_append(a, map, "base", origin_base_node(a, &base, key));
+    }
+    if (se->later_node) node_append(a, map, "data", node_copy(a, se->later_node));
+    node_append(a, map, "fingerprints", fingerprints_node(a, se));
+    node_append(a, map, "config", node_as_written(a, se->config.resolved));
+    node_append(a, map, "plugins", plugins_node(a, se));
+    node_append(a, map, "model", node_copy(a, se->model->config));
+    const char *shape = ""; /* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape */
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const char *name = se->config.axes[i].axis->name;
+        shape = arena_printf(a, "%s%s%s %d", shape, i ? " " : "", name, (int)nrl_mesh_size(se->mesh, name));
+    }
+    node_append_text(a, map, "mesh", shape);
+    /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
+    const char *folder = se->tokenizer ? se->tokenizer->info.folder : NULL;
+    put_text(a, map, "tokenizer", folder ? paths_absolute(a, folder) : se->tokenizer ? "" : NULL);
+    if (se->new_tokens) node_append(a, map, "new_tokens", node_copy(a, se->new_tokens));
+    put_text(a, map, "chat_template", session_template(se, a));
+    put_text(a, map, "format", identity_text(se, a, se->origin.format ? &se->origin.format->plugin : NULL));
+    put_text(a, map, "adapter", identity_text(se, a, adapters ? &adapters->table->plugin : NULL));
+    put_text(a, map, "script_path", se->env.script);
+    put_text(a, map, "frontend", se->env.frontend);
+    return NRL_OK;
+}
