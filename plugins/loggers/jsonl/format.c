@@ -90,7 +90,7 @@ static nrl_status add_samples(jsonl_line *line, const nrl_record *r)
 static nrl_status add_units(jsonl_line *line, const nrl_record *r)
 {
     const char *unit = r->n_values ? r->values[0].unit : NULL;
-    if (!unit || !*unit || !strcmp(unit, "1")) return NRL_OK;
+    if (!unit || !*unit || !strcmp(unit, "1") || !r->values[0].name) return NRL_OK;
     NRL_TRY(add_name(line, "units"));
     NRL_TRY(add(line, "{", 1));
     NRL_TRY(add_quoted(line, r->values[0].name));

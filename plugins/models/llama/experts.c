@@ -92,6 +92,7 @@ static nrl_status run_experts(nrl_ctx *ctx, const llama_expert *experts, int64_t
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &x));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, weights, &weights));
     NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, r->n, &sorted));
+    done[0] = sorted; /* [0,D], if there is no token */
     for (int64_t e = 0; e < n_experts; e++) {
         if (r->first[e] == r->first[e + 1]) continue;
         NRL_TRY(nrl_op_slice_rows(ctx, sorted, r->first[e], r->first[e + 1], &rows));
