@@ -370,6 +370,11 @@ typedef struct {
     /* The name of another backend that computes the operations and kernels that this one lacks. Both must work in host
      * memory, without streams; the other backend is opened with its default options. NULL = none. */
     const char *delegate;
+
+    /* Kernels of this backend for operations of plugins that bring none for it (nrl/custom_op.h): tables with the name
+     * of the operation, what the backward reads, and a row of kernels for this backend. The header of the operation
+     * describes operands and attributes. NULL ends the list; NULL = none. */
+    const struct nrl_custom_op *const *custom_ops;
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

@@ -4,7 +4,9 @@
  * An operation is a table: its name and, for each backend, a forward and a backward kernel. A function of the plugin
  * checks shapes, creates the outputs and calls nrl_op_custom, which finds the kernels, runs the forward, and records
  * the backward on the tape. Recomputation, pipelines and accumulation work as with the operations of op.h. A run on a
- * backend for which an operation has no kernels is refused when it is opened.
+ * backend for which an operation has no kernels is refused when it is opened. Kernels may also come from the backend:
+ * its table lists them by the names of the operations (nrl_backend.custom_ops), so neither plugin has to know the
+ * other.
  *
  *     static const nrl_kernel kernels[] = {{"BACKEND", decay_forward, decay_backward}, {NULL, NULL, NULL}};
  *     static const nrl_custom_op decay = {.size = sizeof decay, .kernel_size = sizeof *kernels, .name = "my.decay",
@@ -53,6 +55,7 @@ typedef struct {
     /* Backward only. An absent gradient of an output is zero. The kernel overwrites each gradient of an input that is
      * not absent. */
     nrl_mat output_grads[NRL_CUSTOM_MAX_OPERANDS], input_grads[NRL_CUSTOM_MAX_OPERANDS];
+    void *self; /* the opened backend that the kernel is for, as its `open` returned it */
 } nrl_kernel_args;
 
 typedef struct {
@@ -61,7 +64,7 @@ typedef struct {
     nrl_status (*backward)(const nrl_kernel_args *a); /* NULL: the operation has no gradient */
 } nrl_kernel;
 
-typedef struct {
+typedef struct nrl_custom_op {
     uint32_t size;
     uint32_t kernel_size; /* stride of kernels */
     const char *name;     /* unique: "PLUGIN.NAME" */

@@ -124,9 +124,11 @@ device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backe
                           .copy = shape_transfer,
                           .extension = shape_extension}};
     d.table.plugin.name = of->plugin.name;
+    d.table.custom_ops = of->custom_ops;
     if (!delegate) return d;
     d.delegate = mem_alloc(sizeof *d.delegate); /* kernels of custom operations may be the delegate's */
     d.delegate->is_shapes = true;
     d.delegate->table.plugin.name = delegate->plugin.name;
+    d.delegate->table.custom_ops = delegate->custom_ops;
     return d;
 }

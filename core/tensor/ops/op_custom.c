@@ -82,30 +82,48 @@ nrl_status nrl_ctx_packing(nrl_ctx *ctx, nrl_packing *fill)
 
 typedef struct {
     const nrl_kernel *kernel;
+    void *self; /* the backend of the kernel */
     const nrl_custom_op *op;
     const nrl_batch *batch; /* NULL = recorded without one */
     int32_t n_inputs, n_outputs;
     _Alignas(16) unsigned char attributes[128];
 } custom_attributes;
 
-static nrl_status find_kernel(nrl_ctx *ctx, const nrl_custom_op *op, const nrl_kernel **out)
+static const nrl_kernel *kernel_of(const nrl_custom_op *op, const char *backend)
 {
-    char known[160];
-    size_t used;
-    const device *d = ctx->device;
-    do {
-        known[used = 0] = 0;
-        for (const char *at = (const char *)op->kernels;; at += op->kernel_size) {
-            const nrl_kernel *k = *out = (const nrl_kernel *)(const void *)at;
-            if (!k->backend) break;
-            if (!strcmp(k->backend, d->table.plugin.name ? d->table.plugin.name : "")) return NRL_OK;
-            if (used < sizeof known)
-                used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", k->backend);
-        }
-    } while ((d = d->delegate));
+    for (const char *at = (const char *)op->kernels;; at += op->kernel_size) {
+        const nrl_kernel *k = (const nrl_kernel *)(const void *)at;
+        if (!k->backend) return NULL;
+        if (!strcmp(k->backend, backend)) return k;
+    }
+}
+
+/* Of the backend itself; not if they read what the operation does not save. */
+static const nrl_kernel *kernel_of_backend(const nrl_backend *b, const nrl_custom_op *op)
+{
+    for (const nrl_custom_op *const *own = b->custom_ops; own && *own; own++)
+        if (!strcmp((*own)->name, op->name) && !((*own)->saved_inputs & ~op->saved_inputs) &&
+            !((*own)->saved_outputs & ~op->saved_outputs))
+            return kernel_of(*own, b->plugin.name);
+    return NULL;
+}
+
+static nrl_status find_kernel(nrl_ctx *ctx, custom_attributes *at)
+{
+    char known[160] = "";
+    size_t used = 0;
+    for (const device *d = ctx->device; d; d = d->delegate) {
+        at->self = d->self;
+        at->kernel = kernel_of(at->op, d->table.plugin.name ? d->table.plugin.name : "");
+        if (!at->kernel) at->kernel = kernel_of_backend(&d->table, at->op);
+        if (at->kernel) return NRL_OK;
+    }
     ctx->device->lacked = true;
+    for (const nrl_kernel *k = at->op->kernels; k->backend && used < sizeof known;
+         k = (const nrl_kernel *)(const void *)((const char *)k + at->op->kernel_size))
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", k->backend);
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no kernel of operation '%s'; there are kernels for: %s",
-                    ctx->device->table.plugin.name, op->name, *known ? known : "none");
+                    ctx->device->table.plugin.name, at->op->name, *known ? known : "none");
 }
 
 static nrl_status custom_backward(nrl_ctx *ctx, nrl_tape_node *node)
@@ -115,7 +133,8 @@ static nrl_status custom_backward(nrl_ctx *ctx, nrl_tape_node *node)
                          .n_inputs = (uint32_t)at->n_inputs,
                          .n_outputs = (uint32_t)at->n_outputs,
                          .ctx = ctx,
-                         .attributes = at->attributes};
+                         .attributes = at->attributes,
+                         .self = at->self};
     nrl_tensor *grads[NRL_CUSTOM_MAX_OPERANDS] = {0};
     nrl_packing packing;
     int saved = 1; /* 0 is the packing */
@@ -150,13 +169,14 @@ nrl_status nrl_op_custom(nrl_ctx *ctx, const nrl_custom_op *op, nrl_tensor *cons
                         "expected at most %d of each and %zu bytes",
                         op->name, n_inputs, n_outputs, n_saved, attributes_size, NRL_CUSTOM_MAX_OPERANDS,
                         sizeof at.attributes);
-    NRL_TRY(find_kernel(ctx, op, &at.kernel));
+    NRL_TRY(find_kernel(ctx, &at));
     if (attributes_size) memcpy(at.attributes, attributes, attributes_size);
     nrl_kernel_args a = {.size = sizeof a,
                          .n_inputs = (uint32_t)n_inputs,
                          .n_outputs = (uint32_t)n_outputs,
                          .ctx = ctx,
-                         .attributes = at.attributes};
+                         .attributes = at.attributes,
+                         .self = at.self};
     nrl_tape_record r = {
         .name = op->name, .backward = custom_backward, .attributes = &at, .attributes_size = sizeof at};
     nrl_packing packing;
