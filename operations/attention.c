@@ -7,12 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct {
-    nrl_attention_spec spec;
-    int64_t has_sinks;
-    const double *slopes; /* [H] of the model, which outlives the step */
-} biased_attributes;
-
 /* The rows of the keys that query i sees, in two ranges: of its prompt and of its own segment. */
 typedef struct {
     int64_t begin[2], end[2];
@@ -42,7 +36,7 @@ static double dot(const float *a, const float *b, int64_t n)
 
 static double score(const nrl_kernel_args *a, int64_t h, int64_t i, int64_t j)
 {
-    const biased_attributes *at = a->attributes;
+    const nrl_biased_attention_attributes *at = a->attributes;
     const int64_t width = at->spec.head_dim, g = h * at->spec.n_kv_heads / at->spec.n_heads;
     const int32_t *positions = a->packing->host_positions;
     double s = dot(kernel_row(&a->inputs[0], i) + h * width, kernel_row(&a->inputs[1], j) + g * width, width);
@@ -50,16 +44,20 @@ static double score(const nrl_kernel_args *a, int64_t h, int64_t i, int64_t j)
     return at->slopes ? s - at->slopes[h] * (positions[i] - positions[j]) : s;
 }
 
+static bool has_sinks(const nrl_kernel_args *a)
+{
+    return a->n_inputs > 3;
+}
+
 static double sink_of(const nrl_kernel_args *a, int64_t h)
 {
-    const biased_attributes *at = a->attributes;
-    return at->has_sinks ? (double)((const float *)a->inputs[3].data)[h] : -INFINITY;
+    return has_sinks(a) ? (double)((const float *)a->inputs[3].data)[h] : -INFINITY;
 }
 
 /* One query of one head: lse, then the weighted sum of values. */
 static void attend(const nrl_kernel_args *a, int64_t h, int64_t i)
 {
-    const biased_attributes *at = a->attributes;
+    const nrl_biased_attention_attributes *at = a->attributes;
     const int64_t width = at->spec.head_dim, g = h * at->spec.n_kv_heads / at->spec.n_heads;
     const key_ranges k = keys_of(a->packing, at->spec.window, i);
     float *y = kernel_row(&a->outputs[0], i) + h * width;
@@ -67,7 +65,7 @@ static void attend(const nrl_kernel_args *a, int64_t h, int64_t i)
     for (int r = 0; r < 2; r++)
         for (int64_t j = k.begin[r]; j < k.end[r]; j++)
             most = fmax(most, score(a, h, i, j));
-    if (at->has_sinks) sum = exp(sink_of(a, h) - most);
+    if (has_sinks(a)) sum = exp(sink_of(a, h) - most);
     memset(y, 0, (size_t)width * sizeof *y);
     for (int r = 0; r < 2; r++)
         for (int64_t j = k.begin[r]; j < k.end[r]; j++) {
@@ -79,13 +77,13 @@ static void attend(const nrl_kernel_args *a, int64_t h, int64_t i)
         }
     for (int64_t c = 0; c < width; c++)
         y[c] /= (float)sum;
-    kernel_row(&a->outputs[1], i)[h] = (float)(most + log(sum));
+    kernel_row(&a->outputs[1], h)[i] = (float)(most + log(sum));
 }
 
 static void attend_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const nrl_kernel_args *a = arg;
-    const biased_attributes *at = a->attributes;
+    const nrl_biased_attention_attributes *at = a->attributes;
     (void)thread;
     for (int64_t i = begin; i < end; i++)
         for (int64_t h = 0; h < at->spec.n_heads; h++)
@@ -108,11 +106,11 @@ static void add_scaled(float *to, const float *x, double factor, int64_t n)
  * value is 0, ds = -p D. Absent gradients have a temporary place. */
 static void unattend(const nrl_kernel_args *a, int64_t h, int64_t i)
 {
-    const biased_attributes *at = a->attributes;
+    const nrl_biased_attention_attributes *at = a->attributes;
     const int64_t width = at->spec.head_dim, g = h * at->spec.n_kv_heads / at->spec.n_heads;
     const key_ranges k = keys_of(a->packing, at->spec.window, i);
     const float *dy = kernel_row(&a->output_grads[0], i) + h * width, *q = kernel_row(&a->inputs[0], i) + h * width;
-    const double lse = (double)kernel_row(&a->outputs[1], i)[h];
+    const double lse = (double)kernel_row(&a->outputs[1], h)[i];
     const double d = dot(dy, kernel_row(&a->outputs[0], i) + h * width, width);
     float *dq = kernel_row(&a->input_grads[0], i) + h * width;
     for (int r = 0; r < 2; r++)
@@ -123,14 +121,14 @@ static void unattend(const nrl_kernel_args *a, int64_t h, int64_t i)
             add_scaled(kernel_row(&a->input_grads[1], j) + g * width, q, ds, width);
             add_scaled(kernel_row(&a->input_grads[2], j) + g * width, dy, p, width);
         }
-    if (at->has_sinks) ((float *)a->input_grads[3].data)[h] -= (float)(exp(sink_of(a, h) - lse) * d);
+    if (has_sinks(a)) ((float *)a->input_grads[3].data)[h] -= (float)(exp(sink_of(a, h) - lse) * d);
 }
 
 /* Key/value heads are independent of each other. */
 static void unattend_heads(void *arg, int64_t begin, int64_t end, int thread)
 {
     const nrl_kernel_args *a = arg;
-    const biased_attributes *at = a->attributes;
+    const nrl_biased_attention_attributes *at = a->attributes;
     const int64_t group = at->spec.n_heads / at->spec.n_kv_heads;
     (void)thread;
     for (int64_t h = begin * group; h < end * group; h++)
@@ -140,9 +138,9 @@ static void unattend_heads(void *arg, int64_t begin, int64_t end, int thread)
 
 static nrl_status attention_backward(const nrl_kernel_args *a)
 {
-    const biased_attributes *at = a->attributes;
+    const nrl_biased_attention_attributes *at = a->attributes;
     nrl_kernel_args all = *a;
-    for (int i = 0; i < (at->has_sinks ? 4 : 3); i++) {
+    for (int i = 0; i < (int)a->n_inputs; i++) {
         nrl_tensor *t;
         if (!all.input_grads[i].data) {
             NRL_TRY(kernel_matrix(a->ctx, NRL_DTYPE_F32, a->inputs[i].rows, a->inputs[i].cols, &t));
@@ -175,7 +173,7 @@ nrl_status nrl_op_biased_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, n
 {
     const nrl_attention_spec *s = &spec->attention;
     const nrl_mat mq = nrl_tensor_mat(q), mk = nrl_tensor_mat(k), mv = nrl_tensor_mat(v);
-    const biased_attributes at = {*s, spec->sinks != NULL, spec->slopes};
+    const nrl_biased_attention_attributes at = {.size = sizeof at, .spec = *s, .slopes = spec->slopes};
     nrl_tensor *in[4], *out[2];
     nrl_packing packing;
     NRL_TRY(nrl_ctx_packing(ctx, &packing));
@@ -193,7 +191,7 @@ nrl_status nrl_op_biased_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, n
     NRL_TRY(kernel_f32(ctx, v, &in[2]));
     if (spec->sinks) NRL_TRY(kernel_f32(ctx, spec->sinks, &in[3]));
     NRL_TRY(kernel_matrix(ctx, NRL_DTYPE_F32, mq.rows, mq.cols, &out[0]));
-    NRL_TRY(kernel_matrix(ctx, NRL_DTYPE_F32, mq.rows, s->n_heads, &out[1]));
+    NRL_TRY(kernel_matrix(ctx, NRL_DTYPE_F32, s->n_heads, mq.rows, &out[1]));
     NRL_TRY(nrl_op_custom(ctx, spec->sinks ? &attention : &attention_plain, in, spec->sinks ? 4 : 3, out, 2, &at,
                           sizeof at));
     *y = out[0];

@@ -2,7 +2,13 @@
  * top_k.c - the largest values of each row.
  */
 #include "kernel.h"
+#include <math.h>
 #include <string.h>
+
+static bool is_larger(float x, float y)
+{
+    return x > y || (isnan(x) && !isnan(y));
+}
 
 /* Insertion into a list of k: rows are as long as a model has experts. */
 static void top_k_rows(void *arg, int64_t begin, int64_t end, int thread)
@@ -16,9 +22,9 @@ static void top_k_rows(void *arg, int64_t begin, int64_t end, int thread)
         int32_t *index = (int32_t *)a->outputs[1].data + r * a->outputs[1].stride;
         int64_t n = 0;
         for (int64_t c = 0; c < a->inputs[0].cols; c++) {
-            if (n == k && !(x[c] > value[k - 1])) continue;
+            if (n == k && !is_larger(x[c], value[k - 1])) continue;
             int64_t at = n < k ? n++ : k - 1;
-            for (; at > 0 && x[c] > value[at - 1]; at--) {
+            for (; at > 0 && is_larger(x[c], value[at - 1]); at--) {
                 value[at] = value[at - 1];
                 index[at] = index[at - 1];
             }

@@ -3,11 +3,6 @@
  */
 #include "kernel.h"
 
-typedef struct {
-    uint64_t key;
-    const uint64_t *rows; /* on the device */
-} uniform_attributes;
-
 /* splitmix64 */
 static uint64_t mix(uint64_t z)
 {
@@ -19,7 +14,7 @@ static uint64_t mix(uint64_t z)
 
 static nrl_status uniform_forward(const nrl_kernel_args *a)
 {
-    const uniform_attributes *at = a->attributes;
+    const nrl_uniform_attributes *at = a->attributes;
     for (int64_t r = 0; r < a->outputs[0].rows; r++)
         for (int64_t c = 0; c < a->outputs[0].cols; c++)
             kernel_row(&a->outputs[0], r)[c] = (float)(mix(at->key ^ mix(at->rows[r] + (uint64_t)c)) >> 40) * 0x1p-24f;
@@ -32,7 +27,7 @@ static const nrl_custom_op uniform = {
 
 nrl_status nrl_op_uniform(nrl_ctx *ctx, int64_t cols, nrl_tensor **y)
 {
-    uniform_attributes at;
+    nrl_uniform_attributes at = {.size = sizeof at};
     nrl_tensor *out;
     *y = NULL;
     NRL_TRY(nrl_ctx_random(ctx, &at.key, &at.rows));

@@ -29,7 +29,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_BYTES = 64 << 20
 SECONDS = 8 * 60 - 20  # of one call
 TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.updates", "dpo.losses", "parity.models",
-         "parity.stories"]
+         "parity.stories", "operations.operations", "operations.beside"]
 PROGRAMS = ["check_shapes", "bench_ops", "bench_gemm", "bench_copy"]
 # Sums in another order diverge over the steps; bf16 and fp16 round each activation. Relative, over all steps.
 TOLERANCES = {"sft": {"fp32": 1e-3, "bf16": 5e-2, "fp16": 1e-2}, "dpo": {"fp32": 2e-3, "bf16": 1e-1, "fp16": 2e-2}}
@@ -257,6 +257,28 @@ def beside_the_cpu(call):
         call.row("two runs give the same bits", "ok" if same else "failed", "%d losses" % len(losses(first)))
 
 
+def experts(call):
+    """A mixture of experts, whose router has kernels of its own, beside transformers."""
+    golden = os.path.join(call.carry, "tests", "data", "experts", "qwen3_moe")
+    with open(os.path.join(golden, "expected.json")) as f:
+        expected = [step["loss"] for step in json.load(f)["steps"]]
+    config, out = os.path.join(call.work, "experts.yaml"), os.path.join(call.work, "experts")
+    with open(config, "w") as f:
+        f.write("model: {path: %s}\ndata: {train: %s/rows.jsonl, max_length: 64, shuffle: false}\n"
+                "train: {steps: %d, global_batch: 2, micro_batch_tokens: 64}\nschedule: constant\nloggers: [jsonl]\n"
+                "optimizer: {name: sgd, lr: 0.05, weight_decay: 0, momentum: 0, clip_norm: 0}\n"
+                % (golden, golden, len(expected)))
+    code, _, err = call.run([call.nrl, "run", config, "backend=" + call.args.backend, "out=" + out], 60)
+    if code != 0:
+        call.row("mixture of experts", "failed" if code is not None else "skipped", (err.strip().splitlines() or ["?"])[-1])
+        return
+    found = losses(out)
+    apart = max(abs(a - b) / abs(a) for a, b in zip(expected, found))
+    good = len(found) == len(expected) and apart <= TOLERANCES["sft"]["fp32"]
+    call.row("mixture of experts", "ok" if good else "failed", "%d losses, at most %.2g apart from transformers'"
+             % (len(found), apart), losses=found)
+
+
 def correct(call):
     missing = sorted(set(re.findall(r"(\S+) => not found", call.run(["ldd", call.nrl, call.library], 20)[1])))
     call.row("libraries of nrl", "failed" if missing else "ok", ", ".join(missing) or "all are here")
@@ -270,6 +292,7 @@ def correct(call):
             call.row(test, "skipped", "it was not built")
     shapes(call)
     beside_the_cpu(call)
+    experts(call)
     if call.args.backend == "cuda":
         out = os.path.join(call.work, "nccl")
         call.check("nccl, one rank", 60, train_command(call.nrl, call.carry, "sft", "cuda", out, 5, "parallel=fsdp",
@@ -278,6 +301,9 @@ def correct(call):
         for tool in ("memcheck", "racecheck"):
             call.check("compute-sanitizer " + tool, 150, ["compute-sanitizer", "--tool", tool, "--target-processes", "all",
                                                            "--error-exitcode", "9", call.nrl, "plugins", "test", call.library])
+            call.check("compute-sanitizer %s, operations" % tool, 100,
+                       ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
+                        os.path.join(call.carry, "tests", "test_operations.beside")], {"NRL_TEST_BACKEND": call.library})
     else:
         call.row("compute-sanitizer", "skipped", "it is not here")
 

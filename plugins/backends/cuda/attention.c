@@ -1,8 +1,9 @@
 /*
  * attention.c - checks attention's operands and chooses kernels: tensor cores for bf16 and f16
- * (ops/flash_*.cu, or a library through dnn.c), plain kernels for f32 (ops/attention_plain.cu).
+ * (ops/flash_*.cu, or a library through dnn.c), plain kernels for f32 (ops/attention_plain.cu), with ALiBi and sinks
+ * too (nrl.biased_attention of nrl/operations.h).
  */
-#include "cuda_backend.h"
+#include "custom_ops.h"
 #include "ops/flash.h"
 
 enum { WINDOW_MOST = 1 << 30 }; /* equivalent to no window, and sums with positions do not overflow */
@@ -127,4 +128,71 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
     cuda_watch_count(self->watch, 2); /* delta, keys and queries: they are counted below */
     return cuda_launched(self, "attention_grad");
+}
+
+/* ---- nrl.biased_attention: f32 ---- */
+
+static nrl_attention_args args_of(const nrl_kernel_args *a)
+{
+    const nrl_biased_attention_attributes *at = a->attributes;
+    const nrl_packing *b = a->packing;
+    return (nrl_attention_args){.size = sizeof(nrl_attention_args),
+                                .n_segments = (uint32_t)b->n_segments,
+                                .q = a->inputs[0],
+                                .k = a->inputs[1],
+                                .v = a->inputs[2],
+                                .y = a->outputs[0],
+                                .lse = a->outputs[1],
+                                .cu_q = b->cu_seqlens,
+                                .cu_k = b->cu_seqlens,
+                                .prefix = cuda_has_prompts(b) ? b->prefix : NULL,
+                                .n_heads = at->spec.n_heads,
+                                .n_kv_heads = at->spec.n_kv_heads,
+                                .head_dim = at->spec.head_dim,
+                                .window = at->spec.window,
+                                .scale = at->spec.scale};
+}
+
+/* In scratch memory: a copy of the slopes, then delta, which the gradient alone needs. */
+static nrl_status biased_params(cuda *self, void *stream, const nrl_kernel_args *a, bool grad, flash_params *p)
+{
+    const nrl_biased_attention_attributes *at = a->attributes;
+    const nrl_attention_args forward = args_of(a);
+    const size_t slopes = at->slopes ? (size_t)at->spec.n_heads * sizeof *at->slopes : 0;
+    const size_t delta = grad ? (size_t)(at->spec.n_heads * a->inputs[0].rows) * sizeof(float) : 0;
+    void *memory;
+    NRL_TRY(check_shapes(&forward));
+    *p = forward_params(&forward);
+    if (slopes + delta) NRL_TRY(cuda_scratch(self, slopes + delta, &memory));
+    if (slopes) NRL_TRY(cuda_copy_bytes(self, stream, memory, at->slopes, slopes, NRL_COPY_TO_DEVICE));
+    if (slopes) p->slopes = memory;
+    if (delta) p->delta = (float *)((char *)memory + slopes);
+    if (a->n_inputs > 3) p->sinks = a->inputs[3].data;
+    return NRL_OK;
+}
+
+nrl_status cuda_custom_biased_attention(cuda *self, void *stream, const nrl_kernel_args *a)
+{
+    flash_params p;
+    if (!a->packing->n_tokens) return NRL_OK;
+    NRL_TRY(biased_params(self, stream, a, false, &p));
+    plain_forward(&p, stream);
+    return cuda_launched(self, "nrl.biased_attention");
+}
+
+nrl_status cuda_custom_biased_attention_grad(cuda *self, void *stream, const nrl_kernel_args *a)
+{
+    float *dsinks = a->n_inputs > 3 ? a->input_grads[3].data : NULL;
+    flash_params p;
+    if (!a->packing->n_tokens) return NRL_OK;
+    NRL_TRY(biased_params(self, stream, a, true, &p));
+    p.dy = matrix_of(&a->output_grads[0]);
+    p.dq = matrix_of(&a->input_grads[0]);
+    p.dk = matrix_of(&a->input_grads[1]);
+    p.dv = matrix_of(&a->input_grads[2]);
+    attention_delta(&p, NRL_DTYPE_F32, stream);
+    plain_backward(&p, stream);
+    if (dsinks) sinks_backward(&p, dsinks, stream);
+    cuda_watch_count(self->watch, 1 + (p.dk.data || p.dv.data) + (p.dq.data != NULL) + (dsinks != NULL));
+    return cuda_launch_error(self, "nrl.biased_attention");
 }

@@ -2,7 +2,7 @@
  * cuda.c - the backend's table: options, and the dispatch to the operations. The rest is in open.c
  * (opening, memory), transfer.c (copies, streams), info.c and ops/.
  */
-#include "cuda_backend.h"
+#include "custom_ops.h"
 #include <string.h>
 
 static const nrl_option cuda_option_rows[] = {
@@ -128,6 +128,7 @@ static const nrl_backend cuda_table = {
     .event_record_timed = cuda_event_record_timed,
     .event_seconds = cuda_event_seconds,
     .extension = cuda_extension,
+    .custom_ops = cuda_custom_ops,
     .watch_begin = cuda_watch_begin,
     .watch_end = cuda_watch_end,
     .relax = table_relax,

@@ -4,7 +4,8 @@
  *
  * Forward and dQ use a warp per query of a head, dK and dV a warp per key of a kv head. Each step
  * computes 32 scores, one per lane, from a row in shared memory; then the lanes split the columns
- * (lane, lane + 32, ..) and exchange the scores by shuffles. No atomics.
+ * (lane, lane + 32, ..) and exchange the scores by shuffles. No atomics. Scores may have ALiBi's slopes, and heads a
+ * sink, which is a first score without a key.
  */
 #include "flash.h"
 #include "flash_cap.h"
@@ -52,12 +53,24 @@ __device__ __forceinline__ void add_row(float (&sum)[COLUMNS], float weight, con
 __device__ __forceinline__ void store_row(const flash_matrix &m, int64_t row, int head, int width,
                                           const float (&sum)[COLUMNS], float factor)
 {
+    if (!m.data) return;
     float *to = (float *)m.data + row * m.stride + (int64_t)head * width;
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++) {
         int d = (int)(threadIdx.x & 31) + 32 * c;
         if (d < width) to[d] = sum[c] * factor;
     }
+}
+
+/* The score of a product and a key that is `distance` tokens before its query. */
+__device__ __forceinline__ float score_of(float product, float slope, int distance, const flash_params &p)
+{
+    return flash_capped(p.scale * product, p) - slope * (float)distance;
+}
+
+__device__ __forceinline__ float slope_of(const flash_params &p, int head)
+{
+    return p.slopes ? (float)p.slopes[head] : 0;
 }
 
 __global__ void plain_forward_kernel(const flash_params p)
@@ -70,14 +83,16 @@ __global__ void plain_forward_kernel(const flash_params p)
     int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
     if (i >= seg.n_queries) return;
     int64_t row = seg.q_begin + i;
-    float out[COLUMNS] = {0}, max = -INFINITY, sum = 0;
+    float out[COLUMNS] = {0}, slope = slope_of(p, head);
+    float max = p.sinks ? p.sinks[head] : -INFINITY, sum = p.sinks ? 1 : 0;
     keep_row(q, row_at(p.q, row, head, width), width);
     flash_range range = flash_keys_of(&seg, p.window, i, 1);
     for (int at = range.begin; at < range.end; at += 32) {
         int n = flash_min(32, range.end - at);
         float s = -INFINITY;
         if (lane < n)
-            s = flash_capped(p.scale * dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width), p);
+            s = score_of(dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width), slope,
+                         flash_last(&seg, i) - at - lane, p);
         float top = fmaxf(max, warp_max(s)), base = top == -INFINITY ? 0 : top;
         float shift = expf(max - base), e = expf(s - base);
         sum = sum * shift + warp_sum(e);
@@ -101,7 +116,7 @@ __global__ void plain_queries_kernel(const flash_params p)
     int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
     if (i >= seg.n_queries) return;
     int64_t row = seg.q_begin + i;
-    float lse = p.lse[head * p.lse_stride + row], delta = p.delta[head * p.n_rows + row];
+    float lse = p.lse[head * p.lse_stride + row], delta = p.delta[head * p.n_rows + row], slope = slope_of(p, head);
     float dq[COLUMNS] = {0};
     keep_row(q, row_at(p.q, row, head, width), width);
     keep_row(dy, row_at(p.dy, row, head, width), width);
@@ -111,7 +126,8 @@ __global__ void plain_queries_kernel(const flash_params p)
         float ds = 0;
         if (lane < n) {
             int64_t key = key_row(seg, at + lane);
-            float s = flash_capped(p.scale * dot(q, row_at(p.k, key, kv_head, width), width), p);
+            float s =
+                score_of(dot(q, row_at(p.k, key, kv_head, width), width), slope, flash_last(&seg, i) - at - lane, p);
             ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta) * flash_cap_slope(s, p);
         }
         for (int j = 0; j < n; j++)
@@ -125,13 +141,15 @@ __device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[CO
                                             const flash_segment &seg, int position, int head, const flash_params &p)
 {
     int lane = threadIdx.x & 31, width = p.head_dim;
+    float slope = slope_of(p, head);
     flash_range range = flash_queries_of(&seg, p.window, position, 1);
     for (int first = range.begin; first < range.end; first += 32) {
         int n = flash_min(32, range.end - first);
         int64_t row = seg.q_begin + first;
         float e = 0, ds = 0;
         if (lane < n) {
-            float s = flash_capped(p.scale * dot(k, row_at(p.q, row + lane, head, width), width), p);
+            float s = score_of(dot(k, row_at(p.q, row + lane, head, width), width), slope,
+                               flash_last(&seg, first + lane) - position, p);
             e = expf(s - p.lse[head * p.lse_stride + row + lane]);
             ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) - p.delta[head * p.n_rows + row + lane]) *
                  flash_cap_slope(s, p);
@@ -199,8 +217,8 @@ extern "C" void plain_backward(const flash_params *p, void *stream)
     dim3 keys = warps_for(flash_tile_count(p->n_key_rows, p->n_segments, 1), p->n_kv_heads);
     dim3 queries = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
     int bytes = 2 * WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
-    CUDA_LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
-    CUDA_LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
+    if (p->dk.data || p->dv.data) CUDA_LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
+    if (p->dq.data) CUDA_LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
 }
 
 extern "C" void attention_delta(const flash_params *p, uint32_t dtype, void *stream)

@@ -27,6 +27,10 @@ typedef struct {
     float scale;
     float soft_cap; /* 0 = none */
     bool vectors;   /* all rows can be read 16 bytes at a time */
+    /* [H], NULL = none, plain_* alone: what a score loses per token of distance; scores of keys with value 0, see
+     * nrl_biased_attention */
+    const double *slopes;
+    const float *sinks;
 } flash_params;
 
 enum { FLASH_MOST_WIDTH = 256 };
@@ -36,8 +40,10 @@ enum { FLASH_MOST_WIDTH = 256 };
  * block. The backward functions need delta. */
 int flash_forward(const flash_params *p, uint32_t dtype, void *stream);
 int flash_backward(const flash_params *p, uint32_t dtype, void *stream);
-void plain_forward(const flash_params *p, void *stream); /* f32 */
-void plain_backward(const flash_params *p, void *stream);
+void plain_forward(const flash_params *p, void *stream);  /* f32 */
+void plain_backward(const flash_params *p, void *stream); /* gradients with data NULL are not computed */
+/* dsinks [H] = - sum over N of exp(sink - lse) delta */
+void sinks_backward(const flash_params *p, float *dsinks, void *stream);
 void attention_delta(const flash_params *p, uint32_t dtype, void *stream);
 
 #ifdef __cplusplus
