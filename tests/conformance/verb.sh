@@ -26,6 +26,7 @@ has out '"rule": "a write takes any record"'
 has out '"passed": true'
 run 1 plugins test "$wrong/backends/few.so" threads=2
 has out "it has no fill, copy, unary"
+has out "it has no softmax, softmax_grad, adamw"
 lacks out "FAILED   square_sum"
 
 # A path without a folder, as typed beside the file.
