@@ -4,9 +4,10 @@
  */
 #include "cli/launch.h"
 #include "cli/verbs.h"
+#include "cli/common/auto.h"
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
-#include "config/config.h"
+#include "config/tree.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,23 +97,31 @@ static char **config_words(const launch *l)
     return l->command + 2;
 }
 
+/* *config is NULL if the ranks read none. */
+static nrl_status read_config(launch *l, nrl_config **config)
+{
+    char **words = config_words(l);
+    *config = words ? nrl_config_create(l->a) : NULL;
+    if (!words) return NRL_OK;
+    NRL_TRY(nrl_config_read(*config, *words));
+    while (*++words)
+        if (**words != '-' && strchr(*words, '=')) nrl_config_override(*config, *words);
+    nrl_config_substitute(*config, cli_variable);
+    return NRL_OK;
+}
+
 /* Reports the config's errors once here instead of in every rank. */
 static nrl_status read_config_nodes(launch *l)
 {
-    config_problems problems = {0};
     config_run config = {0};
-    nrl_node *root;
-    char **words = config_words(l);
-    int n = 0;
-    if (words) {
-        while (words[n])
-            n++;
-        NRL_TRY(config_read(l->a, words[0], &root));
-        for (int i = 1; i < n; i++)
-            config_override(l->a, &problems, root, words[i]);
-        config_substitute(l->a, &problems, root, cli_variable);
-        config_fill(l->a, &problems, root, &config);
-        NRL_TRY(problems_report(&problems));
+    nrl_config *tree;
+    const char *key;
+    NRL_TRY(read_config(l, &tree));
+    while (tree && (key = nrl_config_auto(tree, 0))) /* chosen when the number of ranks is known */
+        nrl_config_override(tree, arena_printf(l->a, "%s=null", key));
+    if (tree) {
+        config_fill(l->a, &tree->problems, tree->root, &config);
+        NRL_TRY(problems_report(&tree->problems));
     }
     if (config.launch.n_hosts) return launch_nodes_config(l->a, &config.launch, &l->nodes);
     return nrl_fail(NRL_ERR_CONFIG,
@@ -128,6 +137,33 @@ static nrl_status read_nodes(launch *l, const launch_flags *f)
     if (f->hostfile) return launch_nodes_file(l->a, f->hostfile, slots, &l->nodes);
     if (!slots) return read_config_nodes(l);
     return launch_nodes_words(l->a, "127.0.0.1", slots, &l->nodes);
+}
+
+/* The ranks get values instead of `auto`, all the same ones. */
+static nrl_status choose_settings(launch *l)
+{
+    nrl_config *config;
+    const char *const *chosen;
+    auto_request r = {.ranks = l->world, .trains = strcmp(l->command[1], "eval") != 0};
+    if (l->world == 1) return NRL_OK; /* the rank chooses for itself */
+    NRL_TRY(read_config(l, &config));
+    if (!config || !nrl_config_auto(config, 0)) return NRL_OK;
+    if (l->nodes.n > 1)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: auto: a value is only chosen for the ranks of one machine; expected a value\n"
+                        "hint: `nrl plan` on one of them, with --save-machine and --machine, shows what fits",
+                        nrl_config_auto(config, 0));
+    r.file = l->command[2];
+    r.words = l->command + 3;
+    while (r.words[r.n_words]) {
+        r.quiet |= !strcmp(r.words[r.n_words], "-q") || !strcmp(r.words[r.n_words], "--quiet");
+        r.n_words++;
+    }
+    NRL_TRY(auto_choose(l->a, config, &r, &chosen));
+    for (; *chosen; chosen++)
+        launch_add_word(l, *chosen);
+    nrl_config_destroy(config);
+    return NRL_OK;
 }
 
 static nrl_status find_own(launch *l, const launch_flags *f)
@@ -275,6 +311,7 @@ static nrl_status launch_ranks(launch *l, int argc, char **argv, int *code)
     NRL_TRY(take_command(l->a, &argc, argv, &l->command));
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_flags(l, &flags));
+    NRL_TRY(choose_settings(l));
     return l->world == 1 && !l->max_restarts ? launch_alone(l) : run_ranks(l, code);
 }
 

@@ -54,6 +54,8 @@ nrl_status launch_alone(launch *l);
 bool launch_may_restart(const launch *l, nrl_status st, int code);
 /* Prepares that start: a run id of its own, and a command that continues from the newest checkpoint. */
 nrl_status launch_again(launch *l);
+/* Appends an argument to the command of the ranks, unless it is the last one already. */
+void launch_add_word(launch *l, const char *word);
 
 /* Starts all ranks of this node; if one cannot be started, ends the others. */
 nrl_status launch_start(launch *l);

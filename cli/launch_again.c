@@ -37,18 +37,15 @@ static void await_old_store(const launch *l)
     }
 }
 
-/* `resume DIR` continues by itself; `run FILE` does with a word more. */
-static void continue_command(launch *l)
+void launch_add_word(launch *l, const char *word)
 {
     size_t n = 0;
-    static const char resume[] = "resume=auto";
     while (l->command[n])
         n++;
-    NRL_ASSERT((l->command[1] != NULL), ==, true); /* a verb */
-    if (strcmp(l->command[1], "run") || !strcmp(l->command[n - 1], resume)) return;
+    if (!strcmp(l->command[n - 1], word)) return;
     char **words = arena_alloc(l->a, (n + 2) * sizeof *words);
     memcpy(words, l->command, n * sizeof *words);
-    words[n] = arena_strdup(l->a, resume);
+    words[n] = arena_strdup(l->a, word);
     l->command = words;
 }
 
@@ -59,7 +56,8 @@ nrl_status launch_again(launch *l)
     fprintf(stderr, "restart %d of at most %d: all ranks continue from the newest checkpoint\n", l->restarts,
             l->max_restarts);
     await_old_store(l);
-    continue_command(l);
+    NRL_ASSERT((l->command[1] != NULL), ==, true); /* a verb: `resume DIR` continues by itself */
+    if (!strcmp(l->command[1], "run")) launch_add_word(l, "resume=auto");
     l->run_id = arena_printf(l->a, "%s.%d", l->first_run_id, l->restarts);
     if (l->secret_fd >= 0) {
         ssize_t n = pread(l->secret_fd, secret.bytes, sizeof secret.bytes, 0);

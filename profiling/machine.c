@@ -411,13 +411,13 @@ nrl_status machine_op(machine *m, backend_op op, const void *args, double flops,
         *seconds = near->seconds * fmax(sample_work(&s), 1) / fmax(sample_work(near), 1);
         return NRL_OK;
     }
+    const bool is_late = m->most_seconds > 0 && m->measured_seconds >= m->most_seconds;
+    if ((is_late || !m->measures) && samples_estimate(m, &s, seconds)) return NRL_OK;
     if (!m->measures)
-        return samples_estimate(m, &s, seconds)
-                   ? NRL_OK
-                   : nrl_fail(NRL_ERR_CONFIG,
-                              "the machine file has no time of the operation '%s'\nhint: `nrl plan --save-machine` on "
-                              "that machine, with this config, measures it",
-                              s.name);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the machine file has no time of the operation '%s'\nhint: `nrl plan --save-machine` on "
+                        "that machine, with this config, measures it",
+                        s.name);
     nrl_status st = measure_op(m, op, &a, &s.seconds);
     if (st == NRL_OK) machine_add(m, &s);
     *seconds = s.seconds;

@@ -31,6 +31,7 @@ typedef struct {
     char *scratch; /* of the device */
     size_t scratch_bytes, used;
     double measured_seconds; /* spent here */
+    double most_seconds;     /* after which operations are estimated if similar ones were measured; 0 = no limit */
 } machine;
 
 /* Reads a file of machine_write. NRL_ERR_CONFIG, NRL_ERR_IO. */

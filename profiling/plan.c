@@ -1,6 +1,7 @@
 /*
  * plan.c - nrl/plan.h: candidates in a fixed order, the memory of each, the time of those that fit, and the choice.
  */
+#include "base/clock.h"
 #include "base/units.h"
 #include "config/config.h"
 #include "config/tree.h"
@@ -14,7 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_STRATEGIES = 64, SMALLEST_TOKENS = 256, LARGEST_TOKENS = 1 << 24 };
+enum { MOST_STRATEGIES = 64, SMALLEST_TOKENS = 256, LARGEST_TOKENS = 1 << 24, SLOWER = 2 };
+#define AS_FAST 0.98 /* settings whose speeds differ by less are equally fast */
+#define OF_FREE 0.9  /* share of the free memory that tensors may take: a process needs some besides */
+#define LATE 2       /* times the seconds of a request, after which no more candidates are tried */
 
 /* A value of a dimension: assignments of keys, or none, which leaves what the config has. */
 typedef struct {
@@ -31,8 +35,9 @@ typedef struct {
     setting strategies[MOST_STRATEGIES];
     int32_t n_strategies;
     nrl_node *candidates;
-    bool any_walked;
-    nrl_status first; /* of a candidate that cannot run, and its text */
+    bool any_walked, by_samples; /* by_samples: train.micro_batch counts the samples of a micro-batch */
+    double limit, begun;         /* bytes of a rank, 0 = any; by CLOCK_MONOTONIC */
+    nrl_status first;            /* of a candidate that cannot run, and its text */
     const char *first_text;
     setting current[16]; /* of the candidate that is walked */
     size_t n_current;
@@ -45,17 +50,30 @@ static nrl_config *candidate_config(void *user, arena *a)
     planner *p = user;
     nrl_config *c = nrl_config_create(a);
     nrl_config_set_root(c, node_copy(a, p->base->root));
-    for (size_t i = 0; i < p->n_current; i++)
-        if (p->current[i].value)
-            nrl_config_override(c, arena_printf(a, "%s=%s", p->current[i].key, p->current[i].value));
+    const char *key;
+    while ((key = nrl_config_auto(c, 0)))
+        nrl_config_override(c, arena_printf(a, "%s=null", key));
+    for (size_t i = 0; i < p->n_current; i++) {
+        /* Axes of the config would be merged with those of the candidate. */
+        nrl_config_override(c, arena_printf(a, "%s=null", p->current[i].key));
+        nrl_config_override(c, arena_printf(a, "%s=%s", p->current[i].key, p->current[i].value));
+    }
     if (p->cache) nrl_config_override(c, arena_printf(a, "data.cache=%s", p->cache));
     return c;
+}
+
+static bool is_auto(const planner *p, const char *key)
+{
+    const char *name;
+    for (size_t i = 0; (name = nrl_config_auto(p->base, i)); i++)
+        if (!strcmp(name, key)) return true;
+    return false;
 }
 
 static bool is_kept(const planner *p, const char *key)
 {
     const nrl_plan_request *r = p->request;
-    if (r->only_config) return true;
+    if (r->only_config || (r->only_auto && !is_auto(p, key))) return true;
     for (size_t i = 0; i < r->n_keep; i++)
         if (!strcmp(r->keep[i], key)) return true;
     return false;
@@ -76,12 +94,17 @@ static void put_bytes(arena *a, nrl_node *map, const nrl_run_info *f)
     node_append_int(a, map, "activation_bytes", f->activation_bytes);
 }
 
+static double number(const nrl_node *map, const char *key)
+{
+    return nrl_node_f64(nrl_node_find(map, key), NAN);
+}
+
 static nrl_node *new_candidate(planner *p)
 {
     nrl_node *map = node_new(p->a, NRL_NODE_MAP), *keys = node_new(p->a, NRL_NODE_MAP);
     node_append(p->a, map, "keys", keys);
     for (size_t i = 0; i < p->n_current; i++)
-        if (p->current[i].value) node_append_text(p->a, keys, p->current[i].key, p->current[i].value);
+        node_append_text(p->a, keys, p->current[i].key, p->current[i].value);
     node_append(p->a, p->candidates, NULL, map);
     return map;
 }
@@ -91,6 +114,23 @@ static void reject(planner *p, nrl_node *map, const char *reason)
     node_set(p->a, map, "fits", node_bool(p->a, false));
     node_set(p->a, map, "reason", node_string(p->a, reason, strcspn(reason, "\n")));
     if (p->request->progress) p->request->progress(p->request->user, map);
+}
+
+static bool is_late(const planner *p)
+{
+    return p->request->seconds > 0 && clock_seconds() - p->begun > LATE * p->request->seconds;
+}
+
+/* What the tensors of a rank can take on this machine now. */
+static double free_memory(const planner *p)
+{
+    const nrl_device_info *f = p->m->measures ? &p->m->measures->info : NULL;
+    int64_t total, left;
+    if (f && !f->host_memory) return OF_FREE * (double)f->memory_bytes;
+    nrl_host_memory(&total, &left);
+    double bytes = (double)(left < 0 ? total : left) / p->setup.ranks;
+    if (f && (double)f->memory_bytes < bytes) bytes = (double)f->memory_bytes; /* a limit of the backend */
+    return bytes > 0 ? OF_FREE * bytes : 0;
 }
 
 /* Whether an error is about this candidate, not about the config as a whole. */
@@ -106,7 +146,7 @@ static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
     prediction found;
     char need[SIZE_TEXT], limit[SIZE_TEXT];
     *fits = *whole = false;
-    nrl_status st = predict(&p->setup, candidate_config, p, NULL, &found);
+    nrl_status st = predict(&p->setup, candidate_config, p, p->m, false, &found);
     if (st != NRL_OK && !is_of_candidate(st)) return st;
     nrl_node *map = new_candidate(p);
     if (st != NRL_OK) {
@@ -115,18 +155,19 @@ static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
         reject(p, map, nrl_error_text());
         return NRL_OK;
     }
+    if (!p->any_walked && p->request->only_auto && !(p->limit > 0)) p->limit = free_memory(p);
     p->any_walked = true;
     put_bytes(p->a, map, &found.memory);
     node_append_int(p->a, map, "tokens", found.tokens);
     *whole = tokens >= found.tokens;
-    const double bytes = (double)found.memory.reserved_peak_bytes, most = p->request->memory_bytes;
+    const double bytes = (double)found.memory.reserved_peak_bytes, most = p->limit;
     if (most > 0 && bytes > most) {
         reject(p, map,
                arena_printf(p->a, "needs %s of memory, more than %s", size_text(bytes, need), size_text(most, limit)));
         return NRL_OK;
     }
     *fits = true;
-    st = predict(&p->setup, candidate_config, p, p->m, &found);
+    st = predict(&p->setup, candidate_config, p, p->m, true, &found);
     NRL_TRY(st);
     node_set(p->a, map, "fits", node_bool(p->a, true));
     if (found.has_time) {
@@ -164,7 +205,7 @@ static nrl_status vary_memory(planner *p, int64_t tokens, bool *fits, bool *whol
             if (*fits || i + 1 < sizeof recomputed / sizeof *recomputed) p->n_current = depth;
         }
     }
-    if (!*fits && !is_kept(p, offload) && p->request->memory_bytes > 0) {
+    if (!*fits && !is_kept(p, offload) && p->limit > 0) {
         push(p, offload,
              p->m->measures && !p->m->measures->info.host_memory ? "{optimizer: host}" : "{optimizer: disk}");
         NRL_TRY(walk(p, tokens, fits, &(bool){false}));
@@ -177,13 +218,19 @@ static nrl_status vary_tokens(planner *p, bool *any)
 {
     static const char key[] = "train.micro_batch_tokens";
     bool fits = false, whole = false, did = false;
-    if (is_kept(p, key)) return vary_memory(p, LARGEST_TOKENS, any, &whole);
+    double best = 0;
+    int slower = 0; /* sizes in a row: larger ones only need more memory */
+    if (is_kept(p, key) || p->by_samples) return vary_memory(p, LARGEST_TOKENS, any, &whole);
     for (int64_t n = SMALLEST_TOKENS; n <= LARGEST_TOKENS && !whole && !(did && !fits); n *= 2) {
+        if (p->request->only_auto && (slower == SLOWER || (did && is_late(p)))) break;
         push(p, key, arena_printf(p->a, "%lld", (long long)n));
         NRL_TRY(vary_memory(p, n, &fits, &whole));
         p->n_current--;
         did |= fits;
         *any |= fits;
+        const double speed = number(nrl_node_at(p->candidates, nrl_node_size(p->candidates) - 1), "tokens_per_s");
+        slower = speed > best / AS_FAST ? 0 : slower + fits;
+        best = speed > best ? speed : best;
         if (!fits && !did && n >= 1 << 16) break;
     }
     return NRL_OK;
@@ -204,8 +251,14 @@ static nrl_status vary_also(planner *p, size_t i, bool *any)
 static nrl_status vary_strategy(planner *p)
 {
     bool any = false;
-    if (!p->n_strategies) return vary_also(p, 0, &any);
-    for (int32_t i = 0; i < p->n_strategies; i++) {
+    const size_t depth = p->n_current;
+    if (!p->n_strategies) {
+        if (is_auto(p, "parallel")) push(p, "parallel", "null"); /* one rank has none */
+        nrl_status st = vary_also(p, 0, &any);
+        p->n_current = depth;
+        return st;
+    }
+    for (int32_t i = 0; i < p->n_strategies && !(any && is_late(p)); i++) {
         p->current[p->n_current++] = p->strategies[i];
         NRL_TRY(vary_also(p, 0, &any));
         p->n_current--;
@@ -245,16 +298,13 @@ static nrl_status find_strategies(planner *p)
 
 /* ---- the choice ---- */
 
-static double number(const nrl_node *map, const char *key)
-{
-    return nrl_node_f64(nrl_node_find(map, key), NAN);
-}
-
 /* The fastest; with a target the one that needs least memory of those that reach it. */
 static int64_t choose(const planner *p)
 {
     int64_t best = -1;
-    const double target = p->request->target_tokens_per_s;
+    double target = p->request->target_tokens_per_s;
+    for (size_t i = 0; p->request->only_auto && i < nrl_node_size(p->candidates); i++)
+        target = fmax(target, AS_FAST * number(nrl_node_at(p->candidates, i), "tokens_per_s"));
     for (size_t i = 0; i < nrl_node_size(p->candidates); i++) {
         const nrl_node *c = nrl_node_at(p->candidates, i),
                        *b = best < 0 ? NULL : nrl_node_at(p->candidates, (size_t)best);
@@ -276,8 +326,18 @@ static void remove_cache(const char *folder)
     rmdir(folder);
 }
 
-static nrl_status check_request(const nrl_plan_request *r)
+static nrl_status check_request(const planner *p)
 {
+    const nrl_plan_request *r = p->request;
+    const char *key;
+    for (size_t i = 0; (key = nrl_config_auto(p->base, i)); i++)
+        if (is_kept(p, key))
+            return nrl_fail(NRL_ERR_CONFIG, "%s: auto: there is no value to keep; expected one in the config", key);
+    if (r->only_auto && !nrl_config_auto(p->base, 0))
+        return nrl_fail(NRL_ERR_CONFIG, "no key says `auto`: there is nothing to choose");
+    if (p->by_samples && is_auto(p, "train.micro_batch_tokens"))
+        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens: auto: train.micro_batch counts samples instead; "
+                                        "expected one of them");
     for (size_t i = 0; i < r->n_also; i++)
         if (!strchr(r->also[i], '=') || *r->also[i] == '=')
             return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a value to try; expected KEY=VALUE", r->also[i]);
@@ -296,7 +356,12 @@ nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nr
     planner p = {.base = config, .request = &own, .a = memory, .m = &m, .setup.ranks = own.ranks};
     memcpy(&p.setup.env, env, env->size < sizeof p.setup.env ? env->size : sizeof p.setup.env);
     if (!p.setup.env.exe_dir) p.setup.env.exe_dir = plugin_own_exe_dir(memory);
-    NRL_TRY(check_request(&own));
+    p.limit = own.memory_bytes;
+    p.begun = clock_seconds();
+    p.by_samples = nrl_node_f64(nrl_node_find(nrl_node_find(config->root, "train"), "micro_batch"), 0) > 0;
+    p.setup.opens_device = own.only_auto;
+    m.most_seconds = own.seconds;
+    NRL_TRY(check_request(&p));
     if (own.machine) NRL_TRY(machine_read(&m, own.machine));
     char folder[] = "/tmp/nrl-plan-XXXXXX";
     const nrl_node *cache = nrl_node_find(nrl_node_find(config->root, "data"), "cache");
@@ -312,6 +377,8 @@ nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nr
         const int64_t best = choose(&p);
         node_append(memory, tree, "candidates", p.candidates);
         node_append(memory, tree, "chosen", best < 0 ? node_new(memory, NRL_NODE_NULL) : node_int(memory, best));
+        node_append(memory, tree, "memory_bytes", node_f64(memory, p.limit));
+        node_append(memory, tree, "seconds", node_f64(memory, clock_seconds() - p.begun));
         node_append(memory, tree, "machine", about);
         node_append_text(memory, about, "device", m.device);
         node_append_int(memory, about, "threads", m.threads);

@@ -40,6 +40,7 @@ typedef struct {
 
 typedef struct {
     machine *m;
+    bool times;
     rank_log *log; /* NULL: nothing is recorded */
     nrl_status st; /* of the first time that is not known */
 } recorder;
@@ -252,9 +253,9 @@ static double thread_seconds(void)
 }
 
 /* The device of the config, to measure on; open until the machine is closed. */
-static nrl_status open_measures(machine *m, const session *se)
+static nrl_status open_measures(const predict_setup *setup, machine *m, const session *se)
 {
-    if (m->measures || m->is_file) return NRL_OK;
+    if (m->measures || (m->is_file && !setup->opens_device)) return NRL_OK;
     device *d = arena_alloc(&m->memory, sizeof *d);
     NRL_TRY(device_open(se->backend, se->backend_options, 0, d));
     if (se->delegate) NRL_TRY(device_open_delegate(d, se->delegate, se->delegate_options));
@@ -280,15 +281,15 @@ static nrl_status walk_steps(run *r, recorder *rec, rank_log *l, prediction *out
     bool done = false;
     out->n_steps = 0;
     out->tokens = 0;
-    ctx_set_profiler(r->session.ctx, rec->m ? &dry_profiler : NULL, NULL);
-    rec->log = rec->m ? l : NULL;
+    ctx_set_profiler(r->session.ctx, rec->times ? &dry_profiler : NULL, NULL);
+    rec->log = rec->times ? l : NULL;
     nrl_status st = NRL_OK;
     while (st == NRL_OK && out->n_steps < STEPS) {
         st = walk_step(r, &e, &done);
         if (st != NRL_OK || done) break;
         out->tokens += (int64_t)e.tokens;
         out->n_steps++;
-        if (rec->m) add_event(l, EVENT_STEP);
+        if (rec->times) add_event(l, EVENT_STEP);
     }
     rec->log = NULL;
     ctx_set_profiler(r->session.ctx, NULL, NULL);
@@ -310,8 +311,8 @@ static nrl_status walk_rank(const predict_setup *setup, const nrl_rank_info *pla
     env.event = NULL;
     env.services = NULL;
     nrl_status st = nrl_run_open(config, &env, &r);
-    if (st == NRL_OK && rec->m) st = open_measures(rec->m, &r->session);
-    if (st == NRL_OK && rec->m && setup->ranks > 1) st = links_measure(rec->m, r, setup->ranks);
+    if (st == NRL_OK) st = open_measures(setup, rec->m, &r->session);
+    if (st == NRL_OK && rec->times && setup->ranks > 1) st = links_measure(rec->m, r, setup->ranks);
     if (st == NRL_OK) st = walk_steps(r, rec, l, out);
     if (st == NRL_OK) {
         nrl_run_info info = {.size = sizeof info};
@@ -503,14 +504,14 @@ static void spread(rank_log *l, double factor)
 }
 
 nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *user, arena *a), void *user, machine *m,
-                   prediction *out)
+                   bool times, prediction *out)
 {
     const int32_t n = setup->ranks;
     rank_log *logs = mem_alloc((size_t)n * sizeof *logs);
     int64_t tokens = 0;
     int32_t steps = 0;
     nrl_status st = NRL_OK;
-    recorder rec = {.m = m};
+    recorder rec = {.m = m, .times = times};
     *out = (prediction){0};
     recording = &rec;
     for (int32_t r = 0; r < n && st == NRL_OK; r++) {
@@ -527,7 +528,7 @@ nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *
     }
     recording = NULL;
     if (st == NRL_OK) st = rec.st;
-    if (st == NRL_OK && m && steps) {
+    if (st == NRL_OK && times && steps) {
         const double shares = (double)n * m->threads / m->processors;
         for (int32_t r = 0; r < n; r++)
             out->busy += (logs[r].compute / steps + logs[r].host + calls_busy(m, &logs[r]) / steps) / n;

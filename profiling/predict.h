@@ -24,11 +24,12 @@ typedef struct {
 typedef struct {
     nrl_environment env; /* of the program; ranks, dry_run and what follows from it are set here */
     int32_t ranks;       /* all on this machine */
+    bool opens_device;   /* for its facts, even if the times come from a file */
 } predict_setup;
 
-/* `config` makes the config of a rank in `a`; predict destroys it. m NULL: memory alone. */
+/* `config` makes the config of a rank in `a`; predict destroys it. Without `times` only the memory is predicted. */
 nrl_status predict(const predict_setup *setup, nrl_config *(*config)(void *user, arena *a), void *user, machine *m,
-                   prediction *out);
+                   bool times, prediction *out);
 
 /* Measures the calls of the config's collective between `ranks` processes of this machine, started here; nothing if
  * they are known. The run is a dry run that is open. */

@@ -38,6 +38,8 @@ bool cli_reserve_descriptors(void); /* false: errno has the reason */
 /* Removes the switches of all verbs from argv, and sets the environment that libraries read. */
 void cli_prepare(int *argc, char **argv);
 int cli_finish(nrl_status st); /* prints the error; returns the exit code */
+/* The first status with that exit code, of a program of this tree; NRL_ERR_PLUGIN if there is none. */
+nrl_status cli_status(int code);
 
 /* 2. arguments */
 

@@ -2,6 +2,7 @@
  * experiment.c - opens a run from a YAML file, for several verbs.
  */
 #include "cli/common/experiment.h"
+#include "cli/common/auto.h"
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
 #include "cli/common/spool.h"
@@ -61,6 +62,26 @@ static void look_at_nodes(const nrl_node *root, const nrl_environment *env)
                  n > 1 ? "s" : "");
 }
 
+/* Values for the keys that say `auto`. Several ranks have them from `nrl launch`; without it the run reports them. */
+static nrl_status choose(arena *a, nrl_config *config, int argc, char **argv, const char *rows,
+                         const nrl_environment *env)
+{
+    const char *const *chosen;
+    char **words = arena_alloc(a, (size_t)argc * sizeof *words);
+    auto_request r = {.file = argv[1],
+                      .words = words,
+                      .ranks = 1,
+                      .trains = !env->evaluate_only,
+                      .quiet = env->quiet && !env->no_output};
+    for (int i = 2; i < argc; i++)
+        words[r.n_words++] = argv[i];
+    if (rows) words[r.n_words++] = (char *)(uintptr_t)rows;
+    NRL_TRY(auto_choose(a, config, &r, &chosen));
+    for (; *chosen; chosen++)
+        nrl_config_override(config, *chosen);
+    return NRL_OK;
+}
+
 nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environment *env, nrl_run **out)
 {
     nrl_config *config = nrl_config_create(a);
@@ -70,7 +91,9 @@ nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environmen
     if (st == NRL_OK) {
         nrl_config_substitute(config, cli_variable);
         look_at_nodes(nrl_config_root(config), env);
-        if (!env->no_output) st = spool_train(a, config, env);
+        const char *rows = NULL;
+        if (!env->no_output) st = spool_train(a, config, env, &rows);
+        if (st == NRL_OK && !env->ranks) st = choose(a, config, argc, argv, rows, env);
         if (st == NRL_OK) st = nrl_run_open(config, env, out);
     }
     nrl_config_destroy(config);

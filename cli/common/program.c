@@ -61,16 +61,23 @@ void cli_prepare(int *argc, char **argv)
 
 /* ---- after ---- */
 
+static const int exit_codes[] = {
+    [NRL_OK] = 0,          [NRL_ERR_CONFIG] = 2,   [NRL_ERR_DATA] = 65,  [NRL_ERR_PLUGIN] = 1, [NRL_ERR_IO] = 1,
+    [NRL_ERR_FULL] = 7,    [NRL_ERR_DEVICE] = 1,   [NRL_ERR_MEMORY] = 6, [NRL_ERR_PEER] = 4,   [NRL_ERR_DIVERGED] = 3,
+    [NRL_ERR_CORRUPT] = 5, [NRL_ERR_STOPPED] = 75, [NRL_ERR_BUG] = 1,
+};
+
 static int exit_code(nrl_status st)
 {
-    static const int codes[] = {
-        [NRL_OK] = 0,       [NRL_ERR_CONFIG] = 2,   [NRL_ERR_DATA] = 65,   [NRL_ERR_PLUGIN] = 1,
-        [NRL_ERR_IO] = 1,   [NRL_ERR_FULL] = 7,     [NRL_ERR_DEVICE] = 1,  [NRL_ERR_MEMORY] = 6,
-        [NRL_ERR_PEER] = 4, [NRL_ERR_DIVERGED] = 3, [NRL_ERR_CORRUPT] = 5, [NRL_ERR_STOPPED] = 75,
-        [NRL_ERR_BUG] = 1,
-    };
     if (st == NRL_ERR_STOPPED && signals_caught() == SIGINT) return 130;
-    return (size_t)st < sizeof codes / sizeof *codes ? codes[st] : 1;
+    return (size_t)st < sizeof exit_codes / sizeof *exit_codes ? exit_codes[st] : 1;
+}
+
+nrl_status cli_status(int code)
+{
+    for (size_t st = 0; st < sizeof exit_codes / sizeof *exit_codes; st++)
+        if (exit_codes[st] == code) return (nrl_status)st;
+    return NRL_ERR_PLUGIN;
 }
 
 /* Why standard output could not be written; 0 if it could. The error of an earlier write is lost by then,

@@ -70,8 +70,9 @@ static nrl_status spool_input(arena *a, const char *folder, const char **path)
     return st;
 }
 
-nrl_status spool_train(arena *a, nrl_config *config, const nrl_environment *env)
+nrl_status spool_train(arena *a, nrl_config *config, const nrl_environment *env, const char **word)
 {
+    *word = NULL;
     const nrl_node *root = nrl_config_root(config), *train = nrl_node_find(nrl_node_find(root, "data"), "train");
     const bool is_map = nrl_node_kind(train) == NRL_NODE_MAP;
     const char *given = nrl_node_string(is_map ? nrl_node_find(train, "path") : train, ""), *path;
@@ -90,6 +91,7 @@ nrl_status spool_train(arena *a, nrl_config *config, const nrl_environment *env)
                         "data.train: no directory to keep the standard input in: expected data.cache, or "
                         "HOME or XDG_CACHE_HOME in the environment");
     NRL_TRY(spool_input(a, folder, &path));
-    nrl_config_override(config, arena_printf(a, is_map ? "data.train.path=%s" : "data.train=%s", path));
+    *word = arena_printf(a, is_map ? "data.train.path=%s" : "data.train=%s", path);
+    nrl_config_override(config, *word);
     return NRL_OK;
 }

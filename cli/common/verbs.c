@@ -165,7 +165,7 @@ const cli_verb cli_verbs[] = {
      "FILE.yaml [key=value ...] [--ranks N] [--memory SIZE]\n"
      "           [--target-tokens-per-s T] [--keep KEY ...] [--try KEY=VALUE ...]\n"
      "           [--write FILE] [--machine FILE | --save-machine FILE]\n"
-     "           [--as-is] [--json]",
+     "           [--as-is | --auto] [--json]",
      "plan configs/sft.yaml --ranks 2", "settings by memory and predicted speed",
      "Tries strategies for N ranks of this machine (default 1), sizes of micro-batches\n"
      "and, where a rank needs more than --memory, recomputed activations and offload.\n"
@@ -175,7 +175,9 @@ const cli_verb cli_verbs[] = {
      "a key that stays as FILE has it. --try: another value to compare, for keys that\n"
      "change numbers, such as train.precision=bf16. --write: a config with the chosen\n"
      "keys. --save-machine keeps the measurements in a file, --machine uses them\n"
-     "instead of this machine. --as-is predicts FILE alone."},
+     "instead of this machine. --as-is predicts FILE alone. --auto: only the keys that\n"
+     "say `auto` in FILE, for the memory that is free and in some seconds, as at the\n"
+     "start of a run; NRL_MACHINE names a file of --save-machine for it."},
     {"profile",
      "FILE [key=value ...] [--steps N] [--top N] [--memory]\n"
      "           [--trace FILE] [--output] [--json]",

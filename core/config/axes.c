@@ -89,18 +89,18 @@ static const nrl_node *without_size(const reading *r, const char *axis, const nr
     return node_without(r->a, map, "size");
 }
 
-/* Reads a strategy that takes the remaining ranks. The resolved config keeps `auto` and does not add a size, so that a
- * different number of ranks can resume the run. */
+/* Reads a strategy that takes the remaining ranks. The resolved config keeps `default` and does not add a size, so that
+ * a different number of ranks can resume the run. */
 static void read_rest(const reading *r, const char *section, const nrl_node *node, config_axis *out)
 {
     config_component *c = &out->strategy;
-    component_read(r->a, r->problems, section, node, "auto", c);
-    out->is_auto = c->name && !strcmp(c->name, "auto");
-    if (!c->name || !(out->is_auto || !strcmp(c->name, "none"))) return;
+    component_read(r->a, r->problems, section, node, "default", c);
+    out->is_default = c->name && !strcmp(c->name, "default");
+    if (!c->name || !(out->is_default || !strcmp(c->name, "none"))) return;
     const char *word = c->name;
     c->name = NULL;
     if (!nrl_node_size(c->options)) return;
-    out->is_auto = false; /* else the default strategy would report the options again */
+    out->is_default = false; /* else the default strategy would report the options again */
     problems_add(r->problems, c->at, "parallel: %s has no options", word);
 }
 

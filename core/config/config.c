@@ -52,13 +52,14 @@ static nrl_node *word_as_map(arena *a, nrl_node *n)
 }
 
 /* Merges two values of a component slot. `parallel` without a name is a map of axes, which a value with a name
- * replaces. */
+ * replaces; `parallel: auto` has no options, so any value replaces it. */
 static nrl_node *merge_component(arena *a, const char *slot, nrl_node *base, nrl_node *over)
 {
     base = word_as_map(a, base);
     over = word_as_map(a, over);
-    if (!strcmp(slot, "parallel") && !nrl_node_find(base, "name") && nrl_node_find(over, "name")) return over;
     const char *below = nrl_node_string(nrl_node_find(base, "name"), NULL);
+    const bool is_whole = below ? !strcmp(below, "auto") : nrl_node_find(over, "name") != NULL;
+    if (!strcmp(slot, "parallel") && is_whole) return over;
     const char *above = nrl_node_string(nrl_node_find(over, "name"), below);
     return above && below && strcmp(above, below) ? over : config_merge(a, base, over);
 }

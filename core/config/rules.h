@@ -16,6 +16,9 @@ void rules_offload(arena *a, config_problems *problems, const nrl_node *node, co
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out);
 
+/* Adds a mistake for each key that says `auto`; returns the tree without them. */
+const nrl_node *rules_auto(arena *a, config_problems *problems, const nrl_node *root);
+
 void rules_hosts(arena *a, config_problems *problems, config_launch *launch);
 
 /* Checks options against each other; `root` gives the places for messages. May set defaults that depend on other

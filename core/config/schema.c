@@ -72,7 +72,8 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "number of passes over the data; alternatively, set steps"),
     NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX, "samples per step over all ranks, before packing"),
     NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, INT32_MAX,
-                "tokens per forward pass; the number of accumulated micro-batches follows from it"),
+                "tokens per forward pass; the number of accumulated micro-batches follows from it; auto: the fastest "
+                "that fits into memory, see `nrl plan`"),
     NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
                 "samples per forward pass if data.packing is false; 0: use micro_batch_tokens"),
     NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16|fp16",
@@ -119,7 +120,8 @@ static const nrl_option train_rows[] = {
     NRL_OPT_BOOL(config_train, check_gradient, "true",
                  "stop if the first gradient is 0, for example because the loss is detached from the model"),
     NRL_OPT_NODE(config_train, activation_checkpointing, "none",
-                 "layers that recompute activations: none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}"),
+                 "layers that recompute activations: none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}; auto: as "
+                 "many as memory requires, see `nrl plan`"),
 };
 
 static const nrl_option eval_rows[] = {
@@ -203,9 +205,9 @@ static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, train, "", "length, batch size and precision"),
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the optimizer, with lr and clip_norm"),
     NRL_OPT_NODE(top_nodes, schedule, "", "component: the learning rate schedule; unset: the default one"),
-    NRL_OPT_NODE(top_nodes, parallel, "auto",
-                 "component: the parallel strategy (auto: the default strategy if there are several ranks), or {AXIS: "
-                 "RANKS, AXIS: STRATEGY, AXIS: {name, size, options}}"),
+    NRL_OPT_NODE(top_nodes, parallel, "default",
+                 "component: the parallel strategy (default: the default strategy if there are several ranks; auto: "
+                 "see `nrl plan`), or {AXIS: RANKS, AXIS: STRATEGY, AXIS: {name, size, options}}"),
     NRL_OPT_NODE(top_nodes, collective, "auto", "component: the communication between ranks"),
     NRL_OPT_NODE(top_nodes, store, "auto",
                  "component: the store where ranks meet (auto: the plugin for the address that the launcher gives)"),
@@ -426,6 +428,7 @@ void config_fill(arena *a, config_problems *problems, const nrl_node *root, conf
     const option_part parts[] = {OPTION_PART(top_node_rows, &nodes), OPTION_PART(top_rows, out)};
     filler f = {a, problems, node_new(a, NRL_NODE_MAP)};
     *out = (config_run){.resolved = f.resolved};
+    root = rules_auto(a, problems, root);
     options_fill_known(a, problems, "", root, parts, 2);
     fill_sections(&f, &nodes, out);
     rules_run(a, problems, root, out);

@@ -177,9 +177,9 @@ typedef struct {
 /* An axis of the mesh that the config asks for. */
 typedef struct {
     const nrl_mesh_axis *axis; /* declared by a plugin that serves it */
-    config_component strategy; /* name NULL = none, or with `is_auto` the axis's default strategy */
+    config_component strategy; /* name NULL = none, or with `is_default` that of the axis */
     int64_t size;              /* number of ranks in the config; 0 = the remaining ranks */
-    bool is_auto;
+    bool is_default;
 } config_axis;
 
 /* A strategy that serves an axis. */

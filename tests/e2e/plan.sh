@@ -39,7 +39,7 @@ has out ": needs "
 has out "activation_checkpointing={ratio: 0.5}"
 run 6 "$@" --memory 100KiB
 has err "no setting fits: needs"
-has err "hint: --try train.precision=bf16"
+has err "hint: \`nrl plan FILE --try train.precision=bf16"
 
 # ranks
 run 0 "$@" --ranks 2 --write two.yaml --save-machine machine.json

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_WORDS = 16, MOST_RANKS = 1024, WIDE = 44 };
+enum { MOST_WORDS = 16, MOST_RANKS = 1024, AUTO_S = 10 };
 
 typedef struct {
     bool json;
@@ -122,11 +122,10 @@ static nrl_status show(arena *a, const plan_view *v, const nrl_plan_request *r, 
             return nrl_fail(NRL_ERR_CONFIG, "no setting reaches %g tokens/s (--target-tokens-per-s)",
                             r->target_tokens_per_s);
     const char *reason = nrl_node_string(nrl_node_find(nrl_node_at(list, 0), "reason"), "no candidate");
-    return nrl_fail(
-        r->memory_bytes > 0 ? NRL_ERR_MEMORY : NRL_ERR_CONFIG,
-        "no setting fits: %s\nhint: --try train.precision=bf16 or --try adapter=lora compares settings that "
-        "change numbers",
-        reason);
+    return nrl_fail(number(result, "memory_bytes") > 0 ? NRL_ERR_MEMORY : NRL_ERR_CONFIG,
+                    "no setting fits: %s\nhint: `nrl plan FILE --try train.precision=bf16 --try adapter=lora` compares "
+                    "settings that change numbers",
+                    reason);
 }
 
 static nrl_status read_number(int *argc, char **argv, const char *flag, double least, double most, double *value)
@@ -159,6 +158,9 @@ static nrl_status plan(arena *a, int argc, char **argv)
     plan_view v = {.json = cli_take_flag(&argc, argv, "--json")};
     nrl_plan_request r = {.size = sizeof r, .keep = keep, .also = also, .progress = print_candidate, .user = &v};
     r.only_config = cli_take_flag(&argc, argv, "--as-is");
+    r.only_auto = cli_take_flag(&argc, argv, "--auto");
+    if (r.only_auto) r.seconds = AUTO_S;
+    if (r.only_auto && r.only_config) return nrl_fail(NRL_ERR_CONFIG, "give --as-is or --auto, not both");
     NRL_TRY(read_number(&argc, argv, "--ranks", 1, MOST_RANKS, &ranks));
     NRL_TRY(read_number(&argc, argv, "--target-tokens-per-s", 0, 1e12, &r.target_tokens_per_s));
     NRL_TRY(cli_take_size(&argc, argv, "--memory", &memory));

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "cli/common/child.h"
 #include "cli/common/cli.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -16,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -52,8 +51,8 @@ typedef struct {
 
 /* ---- a trial ---- */
 
-/* The kernel should end this process and not the shell above it; it ends with the parent, too. */
-static void become_bench(tuner *t, const trial *x, int out, int err)
+/* In the child: the kernel should end this process and not the shell above it. */
+static void offer_to_kernel(void)
 {
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
@@ -61,34 +60,6 @@ static void become_bench(tuner *t, const trial *x, int out, int err)
         (void)n; /* only a wish */
         close(fd);
     }
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    char *words[] = {arena_printf(&t->memory, "train.micro_batch_tokens=%lld", (long long)x->tokens),
-                     arena_printf(&t->memory, "train.steps=%lld", (long long)(2 * t->steps + 8)),
-                     "train.epochs=0",
-                     "train.micro_batch=0",
-                     "train.on_oom=stop",
-                     "--steps",
-                     arena_printf(&t->memory, "%lld", (long long)t->steps),
-                     "--json"};
-    const size_t n_words = sizeof words / sizeof *words;
-    char **argv = arena_alloc(&t->memory, ((size_t)t->n_arguments + n_words + 2) * sizeof *argv);
-    argv[0] = "nrl-bench";
-    memcpy(argv + 1, t->arguments, (size_t)t->n_arguments * sizeof *argv);
-    memcpy(argv + 1 + t->n_arguments, words, sizeof words);
-    dup2(out, 1);
-    dup2(err, 2);
-    execv(t->bench, argv);
-    _exit(127);
-}
-
-static char *read_all(FILE *f)
-{
-    char *text = NULL;
-    size_t room = 0;
-    rewind(f);
-    if (getdelim(&text, &room, 0, f) >= 0) return text;
-    free(text);
-    return mem_strdup("");
 }
 
 /* Fills a trial from what bench printed. */
@@ -112,24 +83,22 @@ static const char *reason_of(arena *a, const char *text)
     return arena_strndup(a, text, strcspn(text, "\n"));
 }
 
-static nrl_status finish_trial(tuner *t, int status, const char *out, const char *err, trial *x)
+static nrl_status finish_trial(tuner *t, const child_end *end, trial *x)
 {
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    x->ran = code == 0;
+    x->ran = end->code == 0;
     x->outcome = "ok";
-    if (x->ran) return read_bench(t, out, x);
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+    if (x->ran) return read_bench(t, end->out, x);
+    if (end->code == 128 + SIGKILL)
         x->outcome = "killed";
-    else if (code == OUT_OF_MEMORY)
+    else if (end->code == OUT_OF_MEMORY)
         x->outcome = "out of memory";
-    else if (code == 2 && (strstr(err, "cannot hold a sample") || strstr(err, "not fit into train.micro_batch_tokens")))
+    else if (end->code == 2 &&
+             (strstr(end->err, "cannot hold a sample") || strstr(end->err, "not fit into train.micro_batch_tokens")))
         x->outcome = "too small";
     else
-        return nrl_fail(code == 2    ? NRL_ERR_CONFIG
-                        : code == 65 ? NRL_ERR_DATA
-                                     : NRL_ERR_PLUGIN,
-                        "%s", *err ? reason_of(&t->memory, err) : "nrl bench failed");
-    if (!t->problem || strcmp(x->outcome, "too small")) t->problem = reason_of(&t->memory, *err ? err : x->outcome);
+        return nrl_fail(cli_status(end->code), "%s", *end->err ? reason_of(&t->memory, end->err) : "nrl bench failed");
+    if (!t->problem || strcmp(x->outcome, "too small"))
+        t->problem = reason_of(&t->memory, *end->err ? end->err : x->outcome);
     t->lacked |= strcmp(x->outcome, "too small") != 0;
     return NRL_OK;
 }
@@ -148,28 +117,28 @@ static void tell(const tuner *t, const trial *x)
 
 static nrl_status try_size(tuner *t, int64_t tokens, trial **out)
 {
+    child_end end;
     if (t->n == MAX_TRIALS) return nrl_fail(NRL_ERR_BUG, "more than %d trials", (int)MAX_TRIALS);
     trial *x = *out = &t->trials[t->n++];
     *x = (trial){.tokens = tokens};
-    FILE *out_file = tmpfile(), *err_file = tmpfile();
-    if (!out_file || !err_file) {
-        if (out_file) fclose(out_file);
-        return nrl_fail(NRL_ERR_IO, "cannot create a temporary file: %s", strerror(errno));
-    }
-    pid_t child = fork();
-    if (!child) become_bench(t, x, fileno(out_file), fileno(err_file));
-    int status = 0;
-    nrl_status st = child < 0 ? nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno)) : NRL_OK;
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    char *text = read_all(out_file), *error = read_all(err_file);
-    fclose(out_file);
-    fclose(err_file);
-    if (st == NRL_OK) st = finish_trial(t, status, text, error, x);
-    free(text);
-    free(error);
-    if (st == NRL_OK) tell(t, x);
-    return st;
+    const char *words[] = {arena_printf(&t->memory, "train.micro_batch_tokens=%lld", (long long)tokens),
+                           arena_printf(&t->memory, "train.steps=%lld", (long long)(2 * t->steps + 8)),
+                           "train.epochs=0",
+                           "train.micro_batch=0",
+                           "train.on_oom=stop",
+                           "--steps",
+                           arena_printf(&t->memory, "%lld", (long long)t->steps),
+                           "--json"};
+    const size_t n_words = sizeof words / sizeof *words;
+    const char **argv = arena_alloc(&t->memory, ((size_t)t->n_arguments + n_words + 2) * sizeof *argv);
+    argv[0] = t->bench;
+    for (int i = 0; i < t->n_arguments; i++)
+        argv[1 + i] = t->arguments[i];
+    memcpy(argv + 1 + t->n_arguments, words, sizeof words);
+    NRL_TRY(child_run(&t->memory, argv, offer_to_kernel, &end));
+    NRL_TRY(finish_trial(t, &end, x));
+    tell(t, x);
+    return NRL_OK;
 }
 
 /* ---- the search ---- */

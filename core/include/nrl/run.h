@@ -65,6 +65,11 @@ NRL_API void nrl_config_substitute(nrl_config *config, const char *(*lookup)(con
 
 NRL_API nrl_node *nrl_config_root(nrl_config *config); /* NULL if the config is empty */
 
+/* The i-th key whose value is `auto`, from 0; NULL: no more. nrl_run_open reports them as mistakes: a value is chosen
+ * before, by `nrl plan` or nrl_plan_search (nrl/plan.h), and set by nrl_config_override. Of these keys only:
+ * train.micro_batch_tokens, train.activation_checkpointing, parallel. */
+NRL_API const char *nrl_config_auto(const nrl_config *config, size_t i);
+
 /* ---- the environment of a run ---- */
 
 /* Authenticates the ranks of a job: a key that they derive from a secret text. */

@@ -101,7 +101,7 @@ static nrl_status check_world(session *se)
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
         int32_t size = session_axis_size(se, x);
-        if (size > 1 && !x->strategy.name && !x->is_auto)
+        if (size > 1 && !x->strategy.name && !x->is_default)
             return nrl_fail(
                 NRL_ERR_CONFIG, "parallel: none, but there are %d ranks (%s): expected a strategy of the axis %s", size,
                 se->env.ranks ? se->env.ranks->origin : arena_printf(&se->memory, "parallel.%s", x->axis->name),

@@ -348,11 +348,11 @@ static void fill_parallel(session *se)
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
         config_component c = x->strategy;
-        if (x->is_auto) { /* who serves the axis is not said: the default strategy where there are several ranks */
+        if (x->is_default) { /* who serves the axis is not said: the default strategy where there are several ranks */
             int32_t n = session_axis_size(se, x), world = session_world(se);
             if (n == 1) continue;
             c.name = config_server_of(s.list, s.n, x->axis->name)->table->plugin.name;
-            c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* `auto` stands there, which has no options */
+            c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* `default` stands there, which has no options */
             const char *of = n == world ? arena_printf(&se->memory, "for %d ranks", n)
                                         : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)",
                                                        x->axis->name, n, world);

@@ -14,7 +14,7 @@ extern "C" {
 typedef struct {
     uint32_t size;
     int32_t ranks;              /* at least 1, all on this machine */
-    double memory_bytes;        /* that a rank may use for tensors; 0 = any */
+    double memory_bytes;        /* that a rank may use for tensors; 0 = any, or with only_auto what is free */
     double target_tokens_per_s; /* 0 = as fast as possible; else the least memory that reaches it */
     const char *machine;        /* file of measurements instead of this machine's; NULL = none */
     const char *save_machine;   /* file that gets the measurements; NULL = none. It must not exist */
@@ -26,6 +26,10 @@ typedef struct {
     /* Called after each candidate with its node, as in `candidates` below; may be NULL. */
     void (*progress)(void *user, const nrl_node *candidate);
     void *user;
+    bool only_auto; /* varies only the keys that say `auto` (nrl_config_auto); of settings that are equally fast it
+                     * chooses the one with the least memory */
+    double seconds; /* operations are measured for about this long, then estimated from those of similar shape, and
+                     * soon after no more candidates are tried; 0 = no limit */
 } nrl_plan_request;
 
 /* Fills *result, in `memory`:
@@ -33,7 +37,9 @@ typedef struct {
  *               master_bytes, gradient_bytes, optimizer_bytes, strategy_bytes, reference_bytes, activation_bytes and
  *               tokens (of a step, on all ranks); one whose time is known step_seconds, tokens_per_s, compute_seconds,
  *               wait_seconds, host_seconds and busy_seconds (processor time of a rank)
- *   chosen      the index of the best candidate, or null
+ *   chosen      the index of the best candidate, or null. `keys` then has a value for each key that says `auto`
+ *   memory_bytes  the limit, 0 = none
+ *   seconds     how long it took
  *   machine     {device, threads, processors, measured_seconds}
  * `config` is read and not changed. NRL_ERR_CONFIG: the config has mistakes whatever the candidate. */
 NRL_API nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
