@@ -40,8 +40,8 @@ run 0 plan plain.yaml "$@" train.activation_checkpointing=all --as-is --json
 most=$(sed -n 's/.*"total_bytes": *\([0-9]*\).*/\1/p' out)
 set -- run config.yaml "$@" train.steps=1
 run 0 "$@" out=less "backend={name: cpu, threads: 1, memory_limit: $((most * 10 / 9 + 9))}"
-has err "auto       train.activation_checkpointing=all: "
-has less/config.yaml "activation_checkpointing: all"
+has err "auto       train.activation_checkpointing={ratio: 0.5}: "
+has less/config.yaml "ratio: 0.5"
 run 6 "$@" out=none "backend={name: cpu, threads: 1, memory_limit: 100KiB}"
 has err "no setting fits: needs"
 has err "more than 90.0 KiB"
