@@ -46,6 +46,12 @@ static bool slot_is_true(const migration *m, const char *name)
     return is_true(slot_text(m, name));
 }
 
+/* The slot of that name; NeMo RL has a second set, for Megatron, of which the other one is used if that is on. */
+static const char *engine_slot(const migration *m, const char *name)
+{
+    return slot_is_true(m, "megatron") ? arena_printf(m->a, "megatron_%s", name) : name;
+}
+
 /* A number of a slot; false: there is none, or it is not a number, which is a remark. */
 static bool slot_number(migration *m, const char *name, double *x)
 {
@@ -466,6 +472,40 @@ static const char *text_at(const migration *m, const nrl_node *map, const char *
     return nrl_node_kind(map) == NRL_NODE_MAP ? source_node_text(m->a, nrl_node_find(map, key)) : "";
 }
 
+/* The words of a list, or between commas, each with a text before and behind it. */
+static const char *list_items(migration *m, const nrl_node *n, const char *before, const char *behind)
+{
+    const bool is_list = nrl_node_kind(n) == NRL_NODE_LIST;
+    const char *out = "", *s = is_list ? "" : source_node_text(m->a, n);
+    for (size_t i = 0; is_list ? i < nrl_node_size(n) : *(s += strspn(s, ", ")) != 0; i++) {
+        const size_t size = strcspn(s, ", ");
+        const char *word = is_list ? source_node_text(m->a, nrl_node_at(n, i)) : arena_strndup(m->a, s, size);
+        out = arena_printf(m->a, "%s%s%s%s%s", out, *out ? ", " : "", before, write_word(m->a, word), behind);
+        s += size;
+    }
+    return out;
+}
+
+static const char *list_text(migration *m, const nrl_node *n)
+{
+    return arena_printf(m->a, "[%s]", list_items(m, n, "", ""));
+}
+
+/* Tokens that the model gets, plain and special ones. */
+static void build_new_tokens(migration *m)
+{
+    const source_key *plain = slot(m, "new_tokens"), *special = slot(m, "new_special_tokens");
+    const char *list = plain ? list_items(m, plain->node, "", "") : "";
+    if (special)
+        list = arena_printf(m->a, "%s%s%s", list, *list ? ", " : "",
+                            list_items(m, special->node, "{token: ", ", special: true}"));
+    if (!*list) return;
+    write_line(m, "model.add_tokens", arena_printf(m->a, "[%s]", list), "%s%s%s", plain ? write_source(m, plain) : "",
+               plain && special ? "; " : "", special ? write_source(m, special) : "");
+    write_remark(m, REMARK_ASSUMED, plain ? plain : special,
+                 "a new row is the mean of the others, without the noise that %s adds", m->format->title);
+}
+
 static void build_model(migration *m)
 {
     const source_key *k = slot(m, "model_path"), *tok = slot(m, "tokenizer");
@@ -476,28 +516,7 @@ static void build_model(migration *m)
     if (tok) write_line(m, "model.tokenizer", write_word(m->a, source_text(m, tok)), "%s", write_source(m, tok));
     if (!write_has(m, "model.path"))
         write_remark(m, REMARK_LOST, NULL, "the model is not named; model.path is required");
-}
-
-/* "[q_proj, v_proj]" of a list, or of words between commas. */
-static const char *list_text(migration *m, const nrl_node *n)
-{
-    const char *out = "";
-    if (nrl_node_kind(n) == NRL_NODE_LIST) {
-        for (size_t i = 0; i < nrl_node_size(n); i++)
-            out = arena_printf(m->a, "%s%s%s", out, i ? ", " : "",
-                               write_word(m->a, source_node_text(m->a, nrl_node_at(n, i))));
-    } else {
-        const char *text = source_node_text(m->a, n);
-        for (const char *s = text; *s;) {
-            s += strspn(s, ", ");
-            size_t size = strcspn(s, ", ");
-            if (size)
-                out =
-                    arena_printf(m->a, "%s%s%s", out, *out ? ", " : "", write_word(m->a, arena_strndup(m->a, s, size)));
-            s += size;
-        }
-    }
-    return arena_printf(m->a, "[%s]", out);
+    build_new_tokens(m);
 }
 
 static void build_targets(migration *m)
@@ -1241,18 +1260,11 @@ static double positive(migration *m, const char *name, double otherwise)
     return slot_number(m, name, &x) && x >= 1 ? x : otherwise;
 }
 
-static double tensor_size(migration *m, bool *is_megatron)
-{
-    *is_megatron = slot_is_true(m, "megatron");
-    return positive(m, *is_megatron ? "megatron_tp" : "tensor", 1);
-}
-
 /* Ranks along the data axis, and where that is from. */
 static double data_ranks(migration *m, const char **from)
 {
     double devices = (double)m->devices, nodes = positive(m, "nodes", 1);
     const source_key *k = slot(m, "devices");
-    bool megatron;
     *from = "";
     if (m->devices) {
         *from = arena_printf(m->a, " x %s devices (--devices)", number_text(m->a, devices));
@@ -1267,8 +1279,8 @@ static double data_ranks(migration *m, const char **from)
         if (!slot(m, "global_batch"))
             write_remark(m, REMARK_ASSUMED, NULL, "the batch is for 1 device; --devices N is for N");
     }
-    double model_ranks = tensor_size(m, &megatron) * positive(m, megatron ? "megatron_pp" : "pipeline", 1) *
-                         positive(m, megatron ? "megatron_cp" : "context", 1);
+    double model_ranks = positive(m, engine_slot(m, "tensor"), 1) * positive(m, engine_slot(m, "pipeline"), 1) *
+                         positive(m, engine_slot(m, "context"), 1);
     return devices * nodes / model_ranks < 1 ? 1 : floor(devices * nodes / model_ranks);
 }
 
@@ -1413,13 +1425,14 @@ static const char *build_optimizer_name(migration *m)
 static void build_optimizer(migration *m)
 {
     const char *name = build_optimizer_name(m);
-    const source_key *b1 = slot(m, "beta1"), *b2 = slot(m, "beta2"), *list = slot(m, "betas");
+    const source_key *b1 = slot(m, engine_slot(m, "beta1")), *b2 = slot(m, engine_slot(m, "beta2")),
+                     *list = slot_is_true(m, "megatron") ? NULL : slot(m, "betas");
     bool adam = !strncmp(name, "adamw", 5), lion = !strcmp(name, "lion");
     double first = 0.9, second = 0.999;
     if (!strcmp(name, "sgd") && !write_has(m, "optimizer.momentum"))
         write_line(m, "optimizer.momentum", "0", "default of PyTorch");
-    slot_number(m, "beta1", &first);
-    slot_number(m, "beta2", &second);
+    slot_number(m, engine_slot(m, "beta1"), &first);
+    slot_number(m, engine_slot(m, "beta2"), &second);
     if (list && (adam || lion))
         write_line(m, "optimizer.betas", list_text(m, list->node), "%s", write_source(m, list));
     else if ((b1 || b2 || lion) && (adam || lion))
@@ -1430,10 +1443,9 @@ static void build_optimizer(migration *m)
                    : b1 || b2 ? ""
                               : "default of transformers",
                    b2 ? write_source(m, b2) : "");
-    if (adam || !strcmp(name, "muon")) build_slot_number(m, "eps", "optimizer.eps");
-    bool megatron = slot_is_true(m, "megatron");
-    build_slot_number(m, megatron ? "megatron_lr" : "nemo_lr", "optimizer.lr");
-    build_slot_number(m, megatron ? "megatron_decay" : "nemo_decay", "optimizer.weight_decay");
+    if (adam || !strcmp(name, "muon")) build_slot_number(m, engine_slot(m, "eps"), "optimizer.eps");
+    build_slot_number(m, engine_slot(m, "lr"), "optimizer.lr");
+    build_slot_number(m, engine_slot(m, "decay"), "optimizer.weight_decay");
     if (!write_has(m, "optimizer.lr"))
         write_remark(m, REMARK_LOST, NULL, "the learning rate is not given; optimizer.lr is required");
 }
@@ -1474,11 +1486,39 @@ static void build_nemo_schedule(migration *m, const source_key *k)
         write_remark(m, REMARK_LOST, k, "a warm-up of nrl starts at 0, and that one at start_factor %g", start);
 }
 
+/* The scheduler of Megatron, which falls to min_lr and warms up in whole steps. */
+static void build_megatron_schedule(migration *m)
+{
+    const source_key *k = slot(m, "megatron_schedule"), *steps = slot(m, "megatron_warmup"),
+                     *least = slot(m, "megatron_min_lr");
+    const char *style = source_text(m, k), *name = NULL;
+    double warmup = 0, minimum = 0;
+    slot_number(m, "megatron_warmup", &warmup);
+    slot_number(m, "megatron_min_lr", &minimum);
+    if (!k) return;
+    if (!words_find(m->a, "constant=constant|linear=linear|cosine=cosine", style, &name)) {
+        write_remark(m, REMARK_LOST, k, "no such schedule; `nrl describe schedule` lists those of nrl");
+        return;
+    }
+    if (!strcmp(name, "constant") && warmup > 0) name = "constant_with_warmup";
+    if (!strcmp(name, "cosine") && minimum > 0) name = "cosine_with_min_lr";
+    write_line(m, "schedule.name", name, "%s", write_source(m, k));
+    if (warmup > 0) write_line(m, "schedule.warmup_steps", number_text(m->a, warmup), "%s", write_source(m, steps));
+    if (!strcmp(name, "cosine_with_min_lr"))
+        write_line(m, "schedule.min_lr", source_text(m, least), "%s", write_source(m, least));
+    else if (!strcmp(name, "linear") && minimum > 0)
+        write_remark(m, REMARK_LOST, least, "the schedule linear falls to 0");
+}
+
 static void build_schedule(migration *m)
 {
     const source_key *k = slot(m, "schedule"), *steps = slot(m, "warmup_steps"), *ratio = slot(m, "warmup_ratio");
     const char *name = NULL, *text = source_text(m, k);
     double n = 0, share = 0;
+    if (slot_is_true(m, "megatron")) {
+        build_megatron_schedule(m);
+        return;
+    }
     if (slot(m, "nemo_schedule")) {
         build_nemo_schedule(m, slot(m, "nemo_schedule"));
         return;
@@ -1516,7 +1556,7 @@ static void build_schedule(migration *m)
 
 static void build_recompute(migration *m)
 {
-    const char *name = slot_is_true(m, "megatron") ? "megatron_recompute" : "recompute";
+    const char *name = engine_slot(m, "recompute");
     const source_key *k = slot(m, name), *ratio = slot(m, "recompute_ratio"), *off = slot(m, "no_recompute");
     double x;
     if (ratio && slot_number(m, "recompute_ratio", &x)) {
@@ -1573,6 +1613,58 @@ static double deepspeed_stage(migration *m, const char *path)
     return 3;
 }
 
+/* The schedule of stages: its name, or that each rank has several stages, as Megatron says it. */
+static const char *stage_options(migration *m, const source_key **from)
+{
+    static const char words[] =
+        "1f1b=1f1b|schedule1f1b=1f1b|gpipe=gpipe|schedulegpipe=gpipe|interleaved=interleaved|interleaved1f1b="
+        "interleaved|"
+        "scheduleinterleaved1f1b=interleaved|interleaved_1f1b=interleaved|zero_bubble=zero_bubble|zerobubble=zero_"
+        "bubble|"
+        "zb=zero_bubble|zb_h1=zero_bubble|interleavedzerobubble=zero_bubble|scheduleinterleavedzerobubble=zero_bubble";
+    const source_key *stages = slot(m, engine_slot(m, "stages")), *named = slot(m, "pipeline_schedule");
+    const double n = positive(m, engine_slot(m, "stages"), 1);
+    const char *word = NULL;
+    if (n > 1) {
+        *from = stages;
+        return arena_printf(m->a, ", schedule: interleaved, stages_per_rank: %s", number_text(m->a, n));
+    }
+    if (!named) return "";
+    if (!words_find(m->a, words, source_text(m, named), &word)) {
+        write_remark(m, REMARK_SAME, named,
+                     "no such schedule; parallel.pipeline has 1f1b, gpipe, interleaved and zero_bubble");
+        return "";
+    }
+    *from = named;
+    return arena_printf(m->a, ", schedule: %s", word);
+}
+
+/* The axes along which ranks divide a model and its sequences. */
+static void build_model_axes(migration *m)
+{
+    const char *tensor = engine_slot(m, "tensor"), *pipeline = engine_slot(m, "pipeline"),
+               *context = engine_slot(m, "context");
+    const source_key *sequence = slot(m, engine_slot(m, "sequence")), *more = NULL;
+    double size = positive(m, tensor, 1);
+    const bool by_tokens = sequence && is_true(source_text(m, sequence));
+    if (size > 1 && by_tokens)
+        write_line(m, "parallel.tensor", arena_printf(m->a, "{size: %s, sequence: true}", number_text(m->a, size)),
+                   "%s; %s", write_source(m, slot(m, tensor)), write_source(m, sequence));
+    else if (size > 1)
+        write_line(m, "parallel.tensor", number_text(m->a, size), "%s", write_source(m, slot(m, tensor)));
+    else if (by_tokens)
+        write_remark(m, REMARK_SAME, sequence, "it divides norms and residuals among the ranks of parallel.tensor");
+    size = positive(m, pipeline, 1);
+    const char *options = size > 1 ? stage_options(m, &more) : "";
+    if (size > 1)
+        write_line(m, "parallel.pipeline",
+                   more ? arena_printf(m->a, "{size: %s%s}", number_text(m->a, size), options)
+                        : number_text(m->a, size),
+                   "%s%s%s", write_source(m, slot(m, pipeline)), more ? "; " : "", more ? write_source(m, more) : "");
+    size = positive(m, context, 1);
+    if (size > 1) write_line(m, "parallel.context", number_text(m->a, size), "%s", write_source(m, slot(m, context)));
+}
+
 static void build_strategy(migration *m)
 {
     static const char words[] =
@@ -1584,7 +1676,6 @@ static void build_strategy(migration *m)
     const source_key *type = slot(m, "distributed_type"), *why = NULL, *script = slot(m, "script");
     const char *value = NULL;
     double stage = 0, size;
-    bool megatron;
     if (fsdp && !words_find(m->a, "false|0", source_text(m, fsdp), NULL)) {
         const char *text = nrl_node_kind(fsdp->node) == NRL_NODE_LIST ? list_text(m, fsdp->node) : source_text(m, fsdp);
         why = fsdp;
@@ -1622,18 +1713,7 @@ static void build_strategy(migration *m)
         value = arena_printf(m->a, "{name: ddp, bucket_cap_mb: %s}", number_text(m->a, size));
     }
     if (value && *value) write_line(m, "parallel.data", value, "%s", write_source(m, why));
-    size = tensor_size(m, &megatron);
-    if (size > 1)
-        write_line(m, "parallel.tensor", number_text(m->a, size), "%s",
-                   write_source(m, slot(m, megatron ? "megatron_tp" : "tensor")));
-    size = positive(m, megatron ? "megatron_pp" : "pipeline", 1);
-    if (size > 1)
-        write_line(m, "parallel.pipeline", number_text(m->a, size), "%s",
-                   write_source(m, slot(m, megatron ? "megatron_pp" : "pipeline")));
-    size = positive(m, megatron ? "megatron_cp" : "context", 1);
-    if (size > 1)
-        write_line(m, "parallel.context", number_text(m->a, size), "%s",
-                   write_source(m, slot(m, megatron ? "megatron_cp" : "context")));
+    build_model_axes(m);
     const char *device = slot_text(m, "device");
     if (slot_is_true(m, "cpu")) write_line(m, "backend", "cpu", "%s", write_source(m, slot(m, "cpu")));
     if (!strncmp(device, "cuda", 4) || !strcmp(device, "cpu"))
@@ -1700,12 +1780,13 @@ static void build_saves(migration *m)
     if (k && (strstr(source_text(m, k), "eval_loss") || strstr(source_text(m, k), "val_loss") ||
               strstr(source_text(m, k), "default_loss") || !strcmp(source_text(m, k), "loss")))
         write_line(m, "checkpoint.metric", "eval_loss", "%s", write_source(m, k));
-    else if (!strcmp(m->method, "grpo") && (k || write_has(m, "eval.every")))
-        write_line(m, "checkpoint.metric", "eval_reward", "%s",
-                   k ? write_source(m, k) : "the loss of grpo says little");
+    else if (k && !strcmp(m->method, "grpo") &&
+             (strstr(source_text(m, k), "reward") || strstr(source_text(m, k), "accuracy")))
+        write_remark(m, REMARK_SAME, k, "checkpoint.metric: auto is eval_reward");
     else if (k)
         write_remark(m, REMARK_ASSUMED, k,
-                     "checkpoint.metric is eval_loss; `nrl describe checkpoint` and the algorithm name others");
+                     "checkpoint.metric: auto is %s; `nrl describe checkpoint` and the algorithm name others",
+                     !strcmp(m->method, "grpo") ? "eval_reward" : "eval_loss");
     if (!write_has(m, "data.eval"))
         for (size_t i = 0; i < m->n_lines; i++) /* best of nothing */
             if (!strcmp(m->lines[i].key, "checkpoint.export"))
