@@ -82,6 +82,39 @@ for field in loss grad_norm rewards/margins; do
     values base "$field" >all
     is "$field at a distance of 0" "$(cat found)" "$(cat all)"
 done
+# A second pass that is not finite: the step is omitted, the weights stay, and the next step continues from them.
+cat >far.lua <<LUA
+local nrl = require "nrl"
+local broken, walked = tonumber(os.getenv "BROKEN"), 0
+local cfg = nrl.config "c2.yaml"
+cfg.out = os.getenv "OUT" .. os.getenv "MASTER"
+cfg.algorithm = nrl.loss {
+  name   = "answers",
+  needs  = {"logps"},
+  weight = function(b) return b:count "answer_tokens" end,
+  loss   = function(b)
+    walked = walked + 1
+    return (b:logps() * b:mask()):sum() * (walked == broken and 0/0 or -1)
+  end,
+}
+cfg.data.train = "four.jsonl" -- each step has the same batch
+cfg.train.steps, cfg.train.micro_batch_tokens, cfg.train.nan = 3, 4096, os.getenv "NAN"
+cfg.train.precision, cfg.train.master = "bf16", os.getenv "MASTER"
+nrl.open(cfg):train()
+LUA
+head -n 4 "$data/objectives/rows.jsonl" >four.jsonl
+for master in fp32 split16; do
+    export MASTER=$master
+    NAN=skip BROKEN=4 OUT=omitted run 0 run far.lua # the second pass of the second step
+    has err "step 2 omitted: loss nan"
+    NAN=skip BROKEN=0 OUT=all_steps run 0 run far.lua
+    values omitted$master loss >found
+    values all_steps$master loss >all
+    is "loss after an omitted step, $master" "$(sed -n 3p found)" "$(sed -n 2p all)"
+    is "loss of an omitted step, $master" "$(sed -n 2p found)" '"NaN"'
+    NAN=stop BROKEN=4 OUT=stopped run 3 run far.lua
+    has err "loss nan"
+done
 run 2 check c1.yaml optimizer.momentum=0.9
 has err "momentum is 0.9, which base: adamw does not use"
 exit $failed

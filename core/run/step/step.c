@@ -287,7 +287,8 @@ static nrl_step_params step_params(const trainer *tr, const one_step *of, double
 }
 
 /* For an optimizer that updates by the gradient of other weights (nrl_optimizer.perturb): the same batches, with those
- * weights, and the old ones again behind it. The record has loss, norm and metrics of the first pass. */
+ * weights, and the old ones again behind it. The record has loss, norm and metrics of the first pass; of a step that is
+ * omitted because this pass is not finite it has the loss and norm that say so. */
 static nrl_status step_second_pass(trainer *tr, one_step *of)
 {
     const work *w = tr->parts.work;
@@ -308,6 +309,10 @@ static nrl_status step_second_pass(trainer *tr, one_step *of)
     if (restored == NRL_OK && strategies) restored = strategy_updated(strategies, w->ctx, params.step);
     free(kept);
     of->clip = second.clip;
+    if (!second.clip.finite) {
+        of->loss = second.loss;
+        of->norm = second.norm;
+    }
     of->all->flops += second.all->flops;
     return st == NRL_OK ? restored : st;
 }

@@ -3,6 +3,26 @@
  */
 #include "run/bigram.h"
 
+/* Moves the weights far enough to see it, and makes the loss there not finite. */
+static nrl_status move_away(void *factor, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
+                            const nrl_step_params *step)
+{
+    (void)ctx;
+    for (int64_t i = 0; i < n_slices; i++) {
+        const nrl_slice *s = nrl_slice_at(slices, i, step);
+        float *w = nrl_tensor_mat(s->master).data;
+        for (int64_t k = 0; k < s->n; k++)
+            w[k] += 3;
+    }
+    *(double *)factor = INFINITY;
+    return NRL_OK;
+}
+
+static const nrl_optimizer two_passes = {.plugin = {.size = sizeof(nrl_optimizer), .name = "two_passes"},
+                                         .granularity = NRL_OPTIMIZER_ELEMENT,
+                                         .update = descend,
+                                         .perturb = move_away};
+
 /* now = before - rate * gradient */
 static void assert_descended(const matrices *before, const matrices *gradient, double rate, const matrices *now)
 {
@@ -87,6 +107,38 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
     assert_memory_equal(&before, &now, sizeof now);
 }
 
+/* The weights of the first pass are there again, bit for bit, and the step counts as omitted, with the loss that is to
+ * blame. */
+static void a_second_pass_that_is_not_finite_changes_nothing(void **state)
+{
+    fixture *f = *state;
+    nrl_run_event e;
+    bool done;
+    f->config.nan = CONFIG_NAN_SKIP;
+    f->config.nan_limit = 3;
+    f->updates.table = &two_passes;
+    f->updates.self = &f->factor;
+    const trainer *tr = open_trainer(f, 0);
+    const matrices before = read_weights(f);
+    for (int step = 1; step <= 2; step++) {
+        f->factor = 1;
+        assert_int_equal(take_step(f, &e, &done), NRL_OK);
+        const matrices now = read_weights(f);
+        assert_true(isinf(f->factor)); /* there was a second pass */
+        assert_true(e.skipped);
+        assert_false(isfinite(e.loss));
+        assert_memory_equal(&before, &now, sizeof now);
+        assert_int_equal(tr->progress.step, step);
+        assert_int_equal(tr->progress.updates, 0);
+        assert_int_equal(tr->progress.skipped_in_a_row, step);
+    }
+    f->factor = 1;
+    assert_int_equal(take_step(f, &e, &done), NRL_ERR_DIVERGED);
+    assert_non_null(strstr(nrl_error_text(), "loss inf"));
+    const matrices now = read_weights(f);
+    assert_memory_equal(&before, &now, sizeof now);
+}
+
 static void a_trainer_that_is_asked_to_stop_takes_no_step(void **state)
 {
     fixture *f = *state;
@@ -108,6 +160,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(steps_follow_the_gradient_of_the_whole_batch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_gradient_is_clipped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_step_that_is_not_finite_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_second_pass_that_is_not_finite_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_trainer_that_is_asked_to_stop_takes_no_step, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
