@@ -26,19 +26,6 @@ static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
     return model_create(table, config, &s->model);
 }
 
-static int32_t backend_probe(const plugin *p, const void *unused)
-{
-    const nrl_backend *b = (const nrl_backend *)p->table;
-    (void)unused;
-    return b->probe ? (int32_t)b->probe() : NRL_OK;
-}
-
-/* In a child process if it is not one of nrl's own; nrl_error_text says why not. */
-static bool backend_runs(nrl_inference *s, const plugin *p)
-{
-    return plugin_ask(s->host, p, backend_probe, NULL, NRL_ERR_PLUGIN) == NRL_OK;
-}
-
 /* The first backend that nrl may choose and that runs here, or with `host_only` the first that computes on the host. */
 static const char *first_backend(nrl_inference *s, bool host_only)
 {
@@ -46,7 +33,7 @@ static const char *first_backend(nrl_inference *s, bool host_only)
     const size_t n = plugin_defaults(s->host, &s->memory, NRL_KIND_BACKEND, &list);
     for (size_t i = 0; i < n; i++) {
         const nrl_backend *table = (const nrl_backend *)list[i]->table;
-        if (host_only ? !table->stream_create : backend_runs(s, list[i])) return list[i]->name;
+        if (host_only ? !table->stream_create : plugin_probe(s->host, list[i], false) == NRL_OK) return list[i]->name;
     }
     return NULL;
 }
@@ -55,7 +42,7 @@ static const char *first_backend(nrl_inference *s, bool host_only)
 static bool run_backend_works(nrl_inference *s, const char *name)
 {
     const plugin *p;
-    return plugin_open(s->host, NRL_KIND_BACKEND, name, &p) == NRL_OK && backend_runs(s, p);
+    return plugin_open(s->host, NRL_KIND_BACKEND, name, &p) == NRL_OK && plugin_probe(s->host, p, true) == NRL_OK;
 }
 
 /* Which backend computes, and its options: the one that was asked for; else the run's own, if it runs here; else the
@@ -95,7 +82,7 @@ static nrl_status open_backend(nrl_inference *s)
     plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &p, &options);
     NRL_TRY(problems_report(&problems));
     const nrl_backend *table = (const nrl_backend *)p->table;
-    if (table->probe) NRL_TRY(table->probe());
+    NRL_TRY(plugin_probe(s->host, p, true));
     s->computes_on = p->name;
     return device_open(table, options, 0, &s->device);
 }

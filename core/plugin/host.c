@@ -11,6 +11,7 @@
 #include "base/search.h"
 #include "plugin/verdict.h"
 #include <math.h>
+#include <nrl/backend.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -268,15 +269,38 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const cha
     return st;
 }
 
+static nrl_status ask_apart(plugin_host *h, const plugin *p, plugin_question *ask, const void *user, int32_t *answer)
+{
+    if (!is_own(h, p->path, plugin_kind_find(p->table->kind), p->name))
+        return verdict_ask(p, ask, user, h->open_seconds, answer);
+    *answer = ask(p, user);
+    return NRL_OK;
+}
+
 int32_t plugin_ask(plugin_host *h, const plugin *p, plugin_question *ask, const void *user, int32_t refused)
 {
-    const plugin_kind *kind = plugin_kind_find(p->table->kind);
     int32_t answer;
-    if (is_own(h, p->path, kind, p->name)) return ask(p, user);
-    if (verdict_ask(p, ask, user, h->open_seconds, &answer) == NRL_OK) return answer;
-    nrl_add_context("%s '%s' (%s)", kind->name, p->name, p->path);
+    if (ask_apart(h, p, ask, user, &answer) == NRL_OK) return answer;
+    nrl_add_context("%s '%s' (%s)", plugin_kind_find(p->table->kind)->name, p->name, p->path);
     if (verdict_is_unreported(p->path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
     return refused;
+}
+
+/* nrl_status */
+static int32_t backend_probe(const plugin *p, const void *unused)
+{
+    const nrl_backend *b = (const nrl_backend *)p->table;
+    (void)unused;
+    return b->probe ? (int32_t)b->probe() : NRL_OK;
+}
+
+nrl_status plugin_probe(plugin_host *h, const plugin *backend, bool is_named)
+{
+    int32_t answer;
+    if (!is_named) return (nrl_status)plugin_ask(h, backend, backend_probe, NULL, NRL_ERR_PLUGIN);
+    nrl_status st = ask_apart(h, backend, backend_probe, NULL, &answer);
+    if (st != NRL_OK) nrl_add_context("%s", backend->path);
+    return st == NRL_OK ? (nrl_status)answer : st;
 }
 
 const plugin *plugin_find(plugin_host *h, uint32_t kind, int32_t enough, plugin_question *ask, const void *user,

@@ -42,6 +42,10 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind, const char *name
  * [main] */
 int32_t plugin_ask(plugin_host *h, const plugin *p, plugin_question *ask, const void *user, int32_t refused);
 
+/* Whether a backend runs on this machine: asks its probe as above; the status and the error text are the answer. If the
+ * config names the backend, one that harms the process is an error of that text and no warning. [main] */
+nrl_status plugin_probe(plugin_host *h, const plugin *backend, bool is_named);
+
 /* The plugin of a kind with the highest answer above 0, the first by name if several have it; those after an answer of
  * `enough` are not opened. NULL: there is none. Adds to `asked` the names of the plugins, and why some cannot be used.
  * [main] */

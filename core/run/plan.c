@@ -231,7 +231,7 @@ static void plan_warn(session *se, int64_t bytes)
     if (!se->backend->stream_create && left >= 0 && bytes > left)
         nrl_warn("%s are more than the %s that can be had here, of %s", size_text((double)bytes, text[0]),
                  size_text((double)left, text[1]), size_text((double)total, text[2]));
-    if (se->backend->probe && se->backend->probe() != NRL_OK)
+    if (session_probe_backend(se) != NRL_OK)
         nrl_warn("backend '%s' cannot be used here: %s", se->backend->plugin.name, nrl_error_text());
 }
 

@@ -118,6 +118,19 @@ for kind in datasets tokenizers templates formats frontends stores backends; do
         esac
     done
 done
+# a backend that the config names: an error of a run, and a warning of a check
+for way in "crash crashes in its probe: Segmentation fault" "leave ends the process in its probe (exit code 0)" \
+    "hang does not return within 2 s in its probe"; do
+    name=a_probe_${way%% *}
+    reason="$work/alone/backends/$name.so: ${way#* }"
+    run 1 run c.yaml out=probed/named overwrite=true backend="$name"
+    has err "error: backend '$name': $reason"
+    lacks err "skipped a plugin"
+    run 0 check c.yaml out=probed/checked backend="$name"
+    has err "warning: backend '$name' cannot be used here: $reason"
+    run 1 sample probed/datasets --prompt hello --max-tokens 1 --backend "$name"
+    has err "$reason"
+done
 export NRL_PLUGIN_PATH=$work/bad
 
 # ---- where the config names one ----

@@ -82,10 +82,8 @@ static nrl_status open_dry_device(session *se)
 
 nrl_status session_open_device(session *se)
 {
-    nrl_status st;
-    if (se->env.dry_run)
-        st = open_dry_device(se);
-    else
+    nrl_status st = se->env.dry_run ? open_dry_device(se) : session_probe_backend(se);
+    if (st == NRL_OK && !se->env.dry_run)
         st = device_open(se->backend, se->backend_options, mesh_where(se->mesh)->local_rank, &se->device);
     if (st != NRL_OK) nrl_add_context("backend '%s'", se->backend->plugin.name);
     NRL_TRY(st);

@@ -213,12 +213,11 @@ static const void *open_chosen(session *se, uint32_t kind, const char *section, 
     return table;
 }
 
-/* nrl_status */
-static int32_t backend_probe(const plugin *p, const void *unused)
+nrl_status session_probe_backend(session *se)
 {
-    const nrl_backend *b = (const nrl_backend *)p->table;
-    (void)unused;
-    return b->probe ? (int32_t)b->probe() : NRL_OK;
+    const plugin *p;
+    NRL_TRY(plugin_open(se->host, NRL_KIND_BACKEND, se->backend->plugin.name, &p));
+    return plugin_probe(se->host, p, true);
 }
 
 static void fill_backend(session *se)
@@ -231,7 +230,7 @@ static void fill_backend(session *se)
     /* `auto`: the first backend that this machine can run; why another could not is told. */
     size_t n = is_auto ? plugin_defaults(se->host, &se->memory, NRL_KIND_BACKEND, &list) : 0;
     for (size_t i = 0; i < n && !chosen; i++) {
-        if (plugin_ask(se->host, list[i], backend_probe, NULL, NRL_ERR_PLUGIN) == NRL_OK)
+        if (plugin_probe(se->host, list[i], false) == NRL_OK)
             chosen = list[i]->name;
         else
             se->skipped_backends = arena_printf(&se->memory, "%s: %s", list[i]->name, nrl_error_text());

@@ -125,7 +125,8 @@ nrl_status session_open_loaders(session *se); /* after both: plans and loaders *
 /* Divides the steps to come into micro-batches of half the size, with the same global batches. NRL_ERR_MEMORY: they are
  * as small as the samples allow. The same on all ranks. */
 nrl_status session_shrink_micro_batches(session *se);
-nrl_status session_open_device(session *se); /* backend, storage, weights */
+nrl_status session_probe_backend(session *se); /* whether it runs here, without it; not nrl's own in a child process */
+nrl_status session_open_device(session *se);   /* backend, storage, weights */
 nrl_status session_open_reference(session *se);
 nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
 /* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */

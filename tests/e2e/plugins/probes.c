@@ -74,6 +74,7 @@ static const nrl_ops no_ops;
 static const nrl_backend table = {PLUGIN(BACKEND, nrl_backend),
                                   .plugin.priority = 1000000,
                                   .ops = &no_ops,
+                                  .delegate = "cpu",
                                   PROBE,
                                   NEVER(open),
                                   NEVER(close),
