@@ -30,10 +30,61 @@ has err "cluster.provider: required"
 run 2 cluster script job.yaml cluster.type=ray 'cluster.ranks=[0, 2]' 'cluster.provider={type: aws, region: 3}' 'cluster.resources={A100: none}'
 for text in "cluster.ranks: not together with nodes" "cluster.ranks: expected numbers" "cluster.provider.machine: required for aws" \
     "cluster.provider.region: required" "cluster.resources: expected numbers above 0"; do has err "$text"; done
-run 2 cluster script job.yaml 'cluster.ranks=[1, 2]' cluster.nodes=null
-has err "only Ray starts unequal machines"
+# ---- machines of several sizes and groups: components of a job of Slurm, a JobSet, bundles of Ray ----
+cat >groups.yaml <<YAML
+$(experiment)
+cluster:
+  gpus_per_node: 1
+  cpus_per_rank: 2
+  time: 60
+  groups:
+    judge: {nodes: 2, ranks_per_node: 3, gpus_per_node: 0, partition: cpu, command: "serve-it --port 8000 'a b'"}
+    trainer: {ranks: [4, 8, 8, 16], memory: 200G, partition: gpu}
+YAML
+run 0 check groups.yaml
+run 0 cluster script groups.yaml
+sed -n 's/^#SBATCH //p' out | awk '/^hetjob$/ { n++ } /^--(nodes|ntasks|cpus|gpus|mem|part|time)/ { line[n + 0] = line[n + 0] $0 " " }
+    END { for (i = 0; i <= n; i++) print line[i] }' >components
+cat >expected <<'END'
+--nodes=1 --ntasks-per-node=4 --cpus-per-task=2 --gpus-per-node=4 --mem=200G --time=60 --partition=gpu 
+--nodes=2 --ntasks-per-node=8 --cpus-per-task=2 --gpus-per-node=8 --mem=200G --time=60 --partition=gpu 
+--nodes=1 --ntasks-per-node=16 --cpus-per-task=2 --gpus-per-node=16 --mem=200G --time=60 --partition=gpu 
+--nodes=2 --ntasks-per-node=1 --cpus-per-task=6 --time=60 --partition=cpu 
+END
+cmp -s components expected || is "components of a job" "$(cat components)" "$(cat expected)"
+has out "NRL_GROUP=judge srun --het-group=3 sh -c 'serve-it --port 8000 '\\''a b'\\''' &"
+has out "NRL_GROUP=trainer srun --kill-on-bad-exit=1 --het-group=0,1,2 "
+sh -n out || is "the script" malformed "a script of sh"
+run 0 cluster script job.yaml 'cluster.groups={learner: {memory: 200G}}'
+lacks out "het"
+has out "#SBATCH --mem=200G"
+has out "#SBATCH --nodes=2"
+has out "NRL_GROUP=learner srun --kill-on-bad-exit=1 "
+run 0 cluster script groups.yaml cluster.type=kubernetes cluster.image=a/b:1 cluster.groups.judge.image=c/d:2
+for text in "kind: JobSet" "targetReplicatedJobs: [trainer-0, trainer-1, trainer-2]" "name: judge" "c/d:2" "value: judge" "nvidia.com/gpu: 16" \
+    "result-trainer-0-0-0.result:4,result-trainer-1-0-0.result:8,result-trainer-1-0-1.result:8,result-trainer-2-0-0.result:16" \
+    'JOB_COMPLETION_INDEX + 3))'; do has out "$text"; done
+run 0 cluster script groups.yaml cluster.type=ray
+has out '\"ranks\": [4, 8, 8, 16], \"gpus\": 1, \"cpus_per_rank\": 2'
+has out '{\"name\": \"judge\", \"ranks\": [3, 3], \"gpus\": 0'
+provider='cluster.provider={type: aws, region: us-west-2, machine: p4d.24xlarge}'
+run 0 cluster autoscaler groups.yaml cluster.type=ray "$provider" cluster.groups.judge.machine=m5.large
+for text in "max_workers: 6" "  judge:" "  trainer:" 'InstanceType: "m5.large"'; do has out "$text"; done
+run 0 cluster script groups.yaml cluster.group=judge cluster.groups.judge.command=null cluster.groups.trainer.command=wait-here
+has out "NRL_GROUP=judge srun --kill-on-bad-exit=1 --het-group=0 "
+run 2 cluster script groups.yaml cluster.group=other 'cluster.groups.A_b={nodes: 0, time: 3, command: x}' cluster.groups.trainer.command=x \
+    cluster.groups.judge.command=null
+for text in "cluster.group: there is no group 'other'" "cluster.groups.A_b: expected a name of at most 20 letters" \
+    "cluster.groups.A_b.nodes: expected a whole" "cluster.groups.A_b.time: unknown key" \
+    "cluster.groups.judge.command: required: what its machines run while 'other' trains"; do has err "$text"; done
+run 2 cluster script groups.yaml cluster.groups.trainer.command=x cluster.groups.trainer.nodes=2
+has err "cluster.groups.trainer.command: the group that trains runs"
+has err "cluster.groups.trainer.ranks: not together with nodes"
+run 2 cluster script groups.yaml cluster.groups=null cluster.group=trainer
+has err "cluster.group: there are no groups"
 run 0 cluster keys
 has out "save_before"
+has out "groups.NAME"
 
 # ---- mistakes, all at once, with their places ----
 cat >bad.yaml <<YAML

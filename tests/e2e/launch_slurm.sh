@@ -1,5 +1,5 @@
 #!/bin/sh
-# launch_slurm.sh: a Slurm cluster of two nodes on the loopback interface, with its own keys, ports and directories:
+# launch_slurm.sh: a Slurm cluster of three nodes on the loopback interface, with its own keys, ports and directories:
 # what `nrl` reads in a batch script and in a step, and a run of two ranks. Skipped if Slurm is not installed (Debian:
 # slurmctld, slurmd, slurm-client, munge).
 . "$(dirname "$0")/e2e.sh"
@@ -45,7 +45,7 @@ give_up() {
 
 # ---- the cluster ----
 set -- $(perl -MIO::Socket::INET -e '@s = map { IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") }
-    1..3; print join " ", map { $_->sockport } @s')
+    1..4; print join " ", map { $_->sockport } @s')
 host=$(hostname -s)
 mkdir munge state spool
 chmod 711 . munge
@@ -70,11 +70,12 @@ SelectType=select/linear
 MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1
 KillWait=5
-NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$2
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$3
-PartitionName=all Nodes=n0,n1 Default=YES State=UP
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=$2 CPUs=2
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$3 CPUs=2
+NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$4 CPUs=2
+PartitionName=all Nodes=n[0-2] Default=YES State=UP
 CONF
 export SLURM_CONF="$work/slurm.conf"
 start munged munged -F -f --socket="$work/munge/socket" --key-file="$work/munge/key" \
@@ -83,8 +84,9 @@ until_ 10 test -S munge/socket || give_up "munged does not start"
 start slurmctld slurmctld -D -f slurm.conf
 start n0 slurmd -D -N n0 -f slurm.conf
 start n1 slurmd -D -N n1 -f slurm.conf
-both_idle() { [ "$(sinfo -h -t idle -o %D)" = 2 ]; }
-until_ 30 both_idle || give_up "the two nodes do not come up"
+start n2 slurmd -D -N n2 -f slurm.conf
+all_idle() { [ "$(sinfo -h -t idle -o %D)" = 3 ]; }
+until_ 30 all_idle || give_up "the three nodes do not come up"
 
 # ---- one job: a batch script with its steps ----
 rows 32 >train.jsonl
@@ -155,6 +157,51 @@ losses in_one_go >a
 losses requeued >b
 is "steps of the job" "$(wc -l <b | tr -d ' ')" 9000
 cmp -s a b || is "losses of the job" "$(diff a b | head -4)" "those of an uninterrupted run"
+
+# ---- machines of two sizes and a group with a command of its own: one run over the components of a heterogeneous job ----
+cat >wrapped <<JOB
+#!/bin/sh
+echo "\$NRL_GROUP \$SLURM_PROCID of \$SLURM_NTASKS" >>ranks.txt
+exec "$nrl" "\$@"
+JOB
+chmod +x wrapped
+cat run.yaml - >unequal.yaml <<YAML
+parallel: ddp
+loggers: [{name: console, every: 1000}, jsonl]
+cluster:
+  name: unequal
+  time: 10
+  nrl: ./wrapped
+  environment: {MASTER_ADDR: 127.0.0.1, OMP_NUM_THREADS: 1}
+  groups:
+    watcher: {nodes: 1, command: 'echo "\$NRL_GROUP \$SLURM_NTASKS" >watcher.txt; exec sleep 1000'}
+    trainer: {ranks: [1, 2]}
+YAML
+sed -i 's/steps: 6/steps: 3000/; s/^checkpoint: .*/checkpoint: {every: 0}/; s/^out: .*/out: unequal/' unequal.yaml
+OMP_NUM_THREADS=1 run 0 launch -n 3 -- run unequal.yaml out=equal -q
+run 0 cluster submit unequal.yaml
+id=$(sed -n 's/.*"job": *"\([0-9]*\).*/\1/p' jobs/unequal.json)
+some_steps() { [ "$(wc -l <unequal/metrics.jsonl)" -gt 300 ]; }
+until_ 90 some_steps || give_up "the heterogeneous job does not start: $(squeue) $(cat jobs/unequal*.log)"
+sort -u ranks.txt >found
+printf '%s\n' "trainer 0 of 3" "trainer 1 of 3" "trainer 2 of 3" >expected
+cmp -s found expected || is "ranks of the job" "$(cat found)" "$(cat expected)"
+is "the other group" "$(cat watcher.txt)" "watcher 1"
+has jobs/unequal-"$id".log "3 ranks on 2 nodes (Slurm)"
+scancel --signal=USR1 "$id"
+are_queued() {
+    [ "$(squeue -h -t PENDING -o %i | wc -l)" = 3 ] || return 1
+    for component in 0 1 2; do scontrol update JobId=$((id + component)) StartTime=now || return 1; done
+}
+until_ 60 are_queued || give_up "the heterogeneous job is not queued again: $(squeue)"
+unequal_ended() { "$nrl" cluster status unequal.yaml --json >state.txt 2>dd && grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt; }
+until_ 120 unequal_ended || give_up "the heterogeneous job does not end: $(cat state.txt jobs/unequal*.log)"
+has state.txt '"state": "COMPLETED"'
+losses equal >a
+losses unequal >b
+is "steps of the heterogeneous job" "$(wc -l <b | tr -d ' ')" 3000
+cmp -s a b || is "losses of the heterogeneous job" "$(diff a b | head -4)" "those of an uninterrupted run"
+until_ 30 all_idle || is "a node of a group that ended" "$(squeue)" idle
 
 # ---- cancel, and what sbatch says ----
 run 0 cluster submit job.yaml out=cancelled train.steps=100000000

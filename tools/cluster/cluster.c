@@ -204,7 +204,15 @@ static void list_keys(void)
     static const char *const types[] = {"number", "text", "bool", "map", "list"};
     printf("cluster - the job that `nrl cluster` makes of a run\n");
     for (size_t i = 0; i < cluster_n_rows; i++)
-        printf("  %-16s %-7s %s\n", cluster_rows[i].name, types[cluster_rows[i].type], cluster_rows[i].help);
+        if (cluster_rows[i].place != ROW_OF_GROUP)
+            printf("  %-16s %-7s %s\n", cluster_rows[i].name, types[cluster_rows[i].type], cluster_rows[i].help);
+    printf("groups.NAME - the machines of one role; unset: as in the section\n ");
+    for (size_t i = 0; i < cluster_n_rows; i++)
+        if (cluster_rows[i].place == ROW_OF_BOTH) printf(" %s", cluster_rows[i].name);
+    printf("\n");
+    for (size_t i = 0; i < cluster_n_rows; i++)
+        if (cluster_rows[i].place == ROW_OF_GROUP)
+            printf("  %-16s %-7s %s\n", cluster_rows[i].name, types[cluster_rows[i].type], cluster_rows[i].help);
 }
 
 static nrl_status cluster(arena *a, int argc, char **argv)

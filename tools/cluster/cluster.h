@@ -12,6 +12,21 @@
 #include <nrl/status.h>
 #include <stdbool.h>
 
+/* Machines with one role. The section itself has the same keys, as what its groups do not set. */
+typedef struct {
+    const char *name;
+    int64_t nodes, gpus_per_node, ranks_per_node, cpus_per_rank;
+    const char *memory, *partition, *image, *machine, *command;
+    const nrl_node *ranks, *resources, *options;
+} cluster_group;
+
+/* Equal machines of a group: a component of a job of Slurm, a Job of Kubernetes. */
+typedef struct {
+    const cluster_group *group;
+    const char *name; /* the group's, with a number if it has several parts */
+    int64_t nodes, ranks, gpus;
+} cluster_part;
+
 typedef struct {
     /* what runs */
     const char *file, *out; /* the config, and its directory */
@@ -19,13 +34,18 @@ typedef struct {
     int n_words;
     /* the section */
     const char *type, *name;
-    int64_t nodes, gpus_per_node, ranks_per_node, cpus_per_rank, save_before, max_restarts;
-    const char *memory, *time, *partition, *account, *qos, *reservation, *logs, *nrl, *directory;
-    const char *image, *namespace, *secret, *address;
+    cluster_group common;
+    int64_t save_before, max_restarts;
+    const char *time, *account, *qos, *reservation, *logs, *nrl, *directory;
+    const char *namespace, *secret, *address, *group;
     int64_t min_nodes, wait_for_nodes;
-    const nrl_node *environment, *setup, *options, *mounts, *ranks, *resources, *provider;
+    const nrl_node *environment, *setup, *mounts, *provider, *groups;
     bool requeue;
     /* made of it */
+    cluster_group *group_list; /* [n_groups], that of the run first */
+    size_t n_groups;
+    cluster_part *parts; /* [n_parts], those of the run first */
+    size_t n_parts;
     int64_t seconds; /* of `time`; 0 = no limit is known */
     const char *script_path, *record_path, *state_path;
     const struct cluster_system *system; /* of `type` */
@@ -57,6 +77,11 @@ const cluster_system *cluster_find(const char *type); /* NULL = there is no such
 /* cluster_section.c: reads FILE and its section; NRL_ERR_CONFIG with all mistakes. */
 nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job);
 const char *cluster_quote(arena *a, const char *text); /* one word of a shell */
+/* Whether the part belongs to the run; the machines of other groups run their command meanwhile. */
+static inline bool cluster_trains(const cluster_job *job, const cluster_part *part)
+{
+    return part->group == job->group_list;
+}
 
 /* cluster_ray.c: the file of `ray up` for the machines of the section, malloc'd; NRL_ERR_CONFIG without `provider`. */
 void cluster_check_provider(config_problems *p, const nrl_node *provider);

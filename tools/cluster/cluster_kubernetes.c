@@ -1,6 +1,7 @@
 /*
  * cluster_kubernetes.c - the manifest of a run: a headless Service, which gives each Pod a name, and an Indexed Job
- * with a Pod for each machine. In a Pod `nrl launch` starts the ranks; rank 0's Pod, of index 0, has the store.
+ * with a Pod for each machine; or, for machines of several groups or sizes, a JobSet with a Job for each of them. In a
+ * Pod `nrl launch` starts the ranks; rank 0's Pod, of index 0, has the store.
  */
 #include "cluster.h"
 #include "base/json.h"
@@ -16,101 +17,154 @@ static const char *quoted(arena *a, const char *text)
     return kept;
 }
 
-/* Every launcher runs the same command; each knows its place by the index of its Pod. */
-static const char *command(arena *a, const cluster_job *job)
+static bool is_set(const cluster_job *job)
 {
-    buffer b = {0};
-    buffer_print(&b, "exec %s launch --nodes ", cluster_quote(a, job->nrl));
-    for (int64_t i = 0; i < job->nodes; i++)
-        buffer_print(&b, "%s%s-%lld.%s:%lld", i ? "," : "", job->name, (long long)i, job->name,
-                     (long long)job->ranks_per_node);
-    buffer_print(&b, " --node-rank \"$JOB_COMPLETION_INDEX\" -- run %s", cluster_quote(a, job->file));
-    for (int i = 0; i < job->n_words; i++)
-        buffer_print(&b, " %s", cluster_quote(a, job->words[i]));
-    buffer_puts(&b, " resume=auto");
-    char *text = buffer_take(&b), *setup = NULL;
-    buffer s = {0};
-    for (size_t i = 0; i < nrl_node_size(job->setup); i++)
-        buffer_print(&s, "%s; ", nrl_node_string(nrl_node_at(job->setup, i), ""));
-    setup = buffer_take(&s);
-    const char *all = arena_printf(a, "%s%s", setup ? setup : "", text);
-    free(setup);
-    free(text);
-    return all;
+    return job->n_parts > 1;
 }
 
-static void put_environment(arena *a, buffer *b, const cluster_job *job)
+/* The nodes of the run, all by the names that their Pods have. */
+static void put_nodes(buffer *b, const cluster_job *job)
 {
-    if (!nrl_node_size(job->environment) && !job->secret) return;
-    buffer_puts(b, "          env:\n");
+    for (size_t k = 0; k < job->n_parts && cluster_trains(job, &job->parts[k]); k++) {
+        const cluster_part *part = &job->parts[k];
+        for (int64_t i = 0; i < part->nodes; i++) {
+            buffer_print(b, "%s%s", k || i ? "," : "", job->name);
+            if (is_set(job)) buffer_print(b, "-%s-0", part->name); /* the only Job of its kind */
+            buffer_print(b, "-%lld.%s:%lld", (long long)i, job->name, (long long)part->ranks);
+        }
+    }
+}
+
+/* What the Pods of a part run. Launchers have the same command but for the first of their machines; each knows its
+ * place by the index of its Pod. */
+static const char *command(arena *a, const cluster_job *job, const cluster_part *part)
+{
+    buffer b = {0};
+    int64_t first = 0;
+    for (size_t i = 0; i < nrl_node_size(job->setup); i++)
+        buffer_print(&b, "%s; ", nrl_node_string(nrl_node_at(job->setup, i), ""));
+    for (const cluster_part *before = job->parts; before < part; before++)
+        first += before->nodes;
+    if (cluster_trains(job, part)) {
+        buffer_print(&b, "exec %s launch --nodes ", cluster_quote(a, job->nrl));
+        put_nodes(&b, job);
+        if (first)
+            buffer_print(&b, " --node-rank \"$((JOB_COMPLETION_INDEX + %lld))\"", (long long)first);
+        else
+            buffer_puts(&b, " --node-rank \"$JOB_COMPLETION_INDEX\"");
+        buffer_print(&b, " -- run %s", cluster_quote(a, job->file));
+        for (int i = 0; i < job->n_words; i++)
+            buffer_print(&b, " %s", cluster_quote(a, job->words[i]));
+        buffer_puts(&b, " resume=auto");
+    } else {
+        buffer_puts(&b, part->group->command);
+    }
+    char *text = buffer_take(&b);
+    const char *kept = arena_strdup(a, text);
+    free(text);
+    return kept;
+}
+
+/* Everything of a Pod is printed as it stands in a Job; in a JobSet it is `in` spaces further in. */
+static void put_environment(arena *a, buffer *b, const cluster_job *job, const cluster_group *g, int in)
+{
+    buffer_print(b, "%*s          env:\n%*s            - {name: NRL_GROUP, value: %s}\n", in, "", in, "", g->name);
     for (size_t i = 0; i < nrl_node_size(job->environment); i++) {
         const nrl_node *n = nrl_node_at(job->environment, i);
         char *json = nrl_node_kind(n) == NRL_NODE_STRING ? NULL : json_write(n, 0);
-        buffer_print(b, "            - {name: %s, value: %s}\n", nrl_node_key(job->environment, i),
+        buffer_print(b, "%*s            - {name: %s, value: %s}\n", in, "", nrl_node_key(job->environment, i),
                      quoted(a, json ? json : nrl_node_string(n, "")));
         free(json);
     }
-    if (job->secret) buffer_puts(b, "            - {name: NRL_JOB_SECRET_FILE, value: /etc/nrl/secret}\n");
+    if (job->secret) buffer_print(b, "%*s            - {name: NRL_JOB_SECRET_FILE, value: /etc/nrl/secret}\n", in, "");
 }
 
-static void put_resources(arena *a, buffer *b, const cluster_job *job)
+static void put_resources(arena *a, buffer *b, const cluster_part *part, int in)
 {
+    const cluster_group *g = part->group;
     const char *list = "";
-    if (job->cpus_per_rank) list = arena_printf(a, "cpu: %lld", (long long)(job->cpus_per_rank * job->ranks_per_node));
-    if (job->memory) {
-        size_t n = strlen(job->memory);
-        bool short_unit = n && strchr("KMGT", job->memory[n - 1]); /* Slurm's G are GiB */
-        list = arena_printf(a, "%s%smemory: %s%s", list, *list ? ", " : "", job->memory, short_unit ? "i" : "");
+    if (g->cpus_per_rank) list = arena_printf(a, "cpu: %lld", (long long)(g->cpus_per_rank * part->ranks));
+    if (g->memory) {
+        size_t n = strlen(g->memory);
+        bool short_unit = n && strchr("KMGT", g->memory[n - 1]); /* Slurm's G are GiB */
+        list = arena_printf(a, "%s%smemory: %s%s", list, *list ? ", " : "", g->memory, short_unit ? "i" : "");
     }
-    if (job->gpus_per_node)
-        list = arena_printf(a, "%s%snvidia.com/gpu: %lld", list, *list ? ", " : "", (long long)job->gpus_per_node);
-    if (*list) buffer_print(b, "          resources: {limits: {%s}, requests: {%s}}\n", list, list);
+    if (part->gpus) list = arena_printf(a, "%s%snvidia.com/gpu: %lld", list, *list ? ", " : "", (long long)part->gpus);
+    if (*list) buffer_print(b, "%*s          resources: {limits: {%s}, requests: {%s}}\n", in, "", list, list);
 }
 
 /* CLAIM:PATH, and memory that the ranks of a Pod share. */
-static void put_volumes(arena *a, buffer *b, const cluster_job *job)
+static void put_volumes(arena *a, buffer *b, const cluster_job *job, int in)
 {
-    buffer_puts(b, "          volumeMounts:\n            - {name: shm, mountPath: /dev/shm}\n");
-    if (job->secret) buffer_puts(b, "            - {name: secret, mountPath: /etc/nrl, readOnly: true}\n");
+    buffer_print(b, "%*s          volumeMounts:\n%*s            - {name: shm, mountPath: /dev/shm}\n", in, "", in, "");
+    if (job->secret) buffer_print(b, "%*s            - {name: secret, mountPath: /etc/nrl, readOnly: true}\n", in, "");
     for (size_t i = 0; i < nrl_node_size(job->mounts); i++) {
         const char *text = nrl_node_string(nrl_node_at(job->mounts, i), ""), *colon = strchr(text, ':');
-        buffer_print(b, "            - {name: volume-%zu, mountPath: %s}\n", i, quoted(a, colon ? colon + 1 : "/data"));
+        buffer_print(b, "%*s            - {name: volume-%zu, mountPath: %s}\n", in, "", i,
+                     quoted(a, colon ? colon + 1 : "/data"));
     }
-    buffer_puts(b, "      volumes:\n        - {name: shm, emptyDir: {medium: Memory}}\n");
+    buffer_print(b, "%*s      volumes:\n%*s        - {name: shm, emptyDir: {medium: Memory}}\n", in, "", in, "");
     if (job->secret)
-        buffer_print(b, "        - {name: secret, secret: {secretName: %s, defaultMode: 256}}\n",
+        buffer_print(b, "%*s        - {name: secret, secret: {secretName: %s, defaultMode: 256}}\n", in, "",
                      job->secret); /* 0400 */
     for (size_t i = 0; i < nrl_node_size(job->mounts); i++) {
         const char *text = nrl_node_string(nrl_node_at(job->mounts, i), "");
-        buffer_print(b, "        - {name: volume-%zu, persistentVolumeClaim: {claimName: %.*s}}\n", i,
+        buffer_print(b, "%*s        - {name: volume-%zu, persistentVolumeClaim: {claimName: %.*s}}\n", in, "", i,
                      (int)strcspn(text, ":"), text);
     }
 }
 
+/* The spec of the Job of a part. A JobSet restarts all of its Jobs itself, when one of them fails. */
+static void put_job(arena *a, buffer *b, const cluster_job *job, const cluster_part *part, int in)
+{
+    const int64_t failures = is_set(job) ? 0 : part->nodes * job->max_restarts;
+    buffer_print(b,
+                 "%*s  completionMode: Indexed\n%*s  completions: %lld\n%*s  parallelism: %lld\n"
+                 "%*s  backoffLimit: %lld\n",
+                 in, "", in, "", (long long)part->nodes, in, "", (long long)part->nodes, in, "", (long long)failures);
+    if (job->seconds) buffer_print(b, "%*s  activeDeadlineSeconds: %lld\n", in, "", (long long)job->seconds);
+    buffer_print(b, "%*s  template:\n%*s    spec:\n", in, "", in, "");
+    if (!is_set(job)) buffer_print(b, "      subdomain: %s\n", job->name);
+    buffer_print(b,
+                 "%*s      restartPolicy: Never\n%*s      terminationGracePeriodSeconds: %lld # to save\n"
+                 "%*s      containers:\n%*s        - name: nrl\n%*s          image: %s\n%*s          workingDir: %s\n"
+                 "%*s          command: [sh, -c, %s]\n",
+                 in, "", in, "", (long long)job->save_before, in, "", in, "", in, "", quoted(a, part->group->image), in,
+                 "", quoted(a, job->directory), in, "", quoted(a, command(a, job, part)));
+    put_environment(a, b, job, part->group, in);
+    put_resources(a, b, part, in);
+    put_volumes(a, b, job, in);
+}
+
 static char *kubernetes_manifest(arena *a, const cluster_job *job)
 {
+    enum { DEEPER = 8 }; /* from `spec:` of a Job to that in a JobSet */
     buffer b = {0};
     const char *space = job->namespace ? arena_printf(a, ", namespace: %s", job->namespace) : "";
+    buffer_print(&b, "# Written by `nrl cluster script %s`.\n", job->file);
+    if (!is_set(job)) {
+        buffer_print(&b,
+                     "apiVersion: v1\nkind: Service\nmetadata: {name: %s%s}\n"
+                     "spec:\n  clusterIP: None # a name for each Pod\n  publishNotReadyAddresses: true\n"
+                     "  selector: {batch.kubernetes.io/job-name: %s}\n---\n"
+                     "apiVersion: batch/v1\nkind: Job\nmetadata: {name: %s%s}\nspec:\n",
+                     job->name, space, job->name, job->name, space);
+        put_job(a, &b, job, job->parts, 0);
+        return buffer_take(&b);
+    }
     buffer_print(&b,
-                 "# Written by `nrl cluster script %s`.\n"
-                 "apiVersion: v1\nkind: Service\nmetadata: {name: %s%s}\n"
-                 "spec:\n  clusterIP: None # a name for each Pod\n  publishNotReadyAddresses: true\n"
-                 "  selector: {batch.kubernetes.io/job-name: %s}\n---\n"
-                 "apiVersion: batch/v1\nkind: Job\nmetadata: {name: %s%s}\nspec:\n"
-                 "  completionMode: Indexed\n  completions: %lld\n  parallelism: %lld\n  backoffLimit: %lld\n",
-                 job->file, job->name, space, job->name, job->name, space, (long long)job->nodes, (long long)job->nodes,
-                 (long long)(job->nodes * job->max_restarts));
-    if (job->seconds) buffer_print(&b, "  activeDeadlineSeconds: %lld\n", (long long)job->seconds);
-    buffer_print(&b,
-                 "  template:\n    spec:\n      subdomain: %s\n      restartPolicy: Never\n"
-                 "      terminationGracePeriodSeconds: %lld # to save\n      containers:\n"
-                 "        - name: nrl\n          image: %s\n          workingDir: %s\n"
-                 "          command: [sh, -c, %s]\n",
-                 job->name, (long long)job->save_before, quoted(a, job->image), quoted(a, job->directory),
-                 quoted(a, command(a, job)));
-    put_environment(a, &b, job);
-    put_resources(a, &b, job);
-    put_volumes(a, &b, job);
+                 "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: %s%s}\nspec:\n"
+                 "  network: {enableDNSHostnames: true, subdomain: %s, publishNotReadyAddresses: true}\n"
+                 "  failurePolicy: {maxRestarts: %lld}\n"
+                 "  successPolicy: {operator: All, targetReplicatedJobs: [",
+                 job->name, space, job->name, (long long)job->max_restarts);
+    for (size_t i = 0; i < job->n_parts && cluster_trains(job, &job->parts[i]); i++)
+        buffer_print(&b, "%s%s", i ? ", " : "", job->parts[i].name);
+    buffer_puts(&b, "]} # the other groups end with the run\n  replicatedJobs:\n");
+    for (size_t i = 0; i < job->n_parts; i++) {
+        buffer_print(&b, "    - name: %s\n      replicas: 1\n      template:\n        spec:\n", job->parts[i].name);
+        put_job(a, &b, job, &job->parts[i], DEEPER);
+    }
     return buffer_take(&b);
 }
 
@@ -125,22 +179,32 @@ static nrl_status kubernetes_submit(arena *a, const cluster_job *job, const char
 
 static nrl_status kubernetes_state(arena *a, const cluster_job *job, const char *id, cluster_state *state)
 {
-    const char *const argv[] = {"kubectl", "get",
-                                "job",     id,
-                                "-o",      "jsonpath={.status.active} {.status.succeeded} {.status.failed}",
-                                "-n",      job->namespace ? job->namespace : "default",
+    static const char of_job[] = "jsonpath={.status.active} {.status.succeeded} {.status.failed}";
+    const char *const argv[] = {"kubectl",
+                                "get",
+                                is_set(job) ? "jobset" : "job",
+                                id,
+                                "-o",
+                                is_set(job) ? "jsonpath={.status.terminalState}" : of_job,
+                                "-n",
+                                job->namespace ? job->namespace : "default",
                                 NULL};
     /* is_over, as far as it is known here: `kubectl create` itself refuses a second Job of the name */
     *state =
         (cluster_state){.from = "kubectl", .elapsed = "", .left = "", .reason = "", .restarts = "", .is_over = true};
-    return cluster_command(a, argv, &state->state);
+    NRL_TRY(cluster_command(a, argv, &state->state));
+    if (!*state->state) state->state = "running"; /* a JobSet without a terminal state */
+    return NRL_OK;
 }
 
 static nrl_status kubernetes_logs(arena *a, const cluster_job *job, const char *id, bool follow, const char **argv)
 {
-    const char *const words[] = {
-        "kubectl", "logs", arena_printf(a, "job/%s", id), "--all-pods=true", follow ? "-f" : "--tail=50", NULL};
-    (void)job;
+    const char *label = is_set(job) ? "jobset.sigs.k8s.io/jobset-name" : "batch.kubernetes.io/job-name";
+    const char *const words[] = {"kubectl",  "logs",
+                                 "-l",       arena_printf(a, "%s=%s", label, id),
+                                 "--prefix", follow ? "-f" : "--tail=50",
+                                 "-n",       job->namespace ? job->namespace : "default",
+                                 NULL};
     memcpy(argv, words, sizeof words);
     return NRL_OK;
 }

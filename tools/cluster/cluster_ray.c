@@ -21,13 +21,28 @@ static const char *absolute(arena *a, const cluster_job *job, const char *path)
     return *path == '/' ? path : arena_printf(a, "%s/%s", job->directory, path);
 }
 
-static nrl_node *ranks_node(arena *a, const cluster_job *job)
+/* A group for the driver: its machines, each with the number of its ranks, and what they run. */
+static nrl_node *group_node(arena *a, const cluster_job *job, const cluster_group *g)
 {
-    if (nrl_node_size(job->ranks)) return node_copy(a, job->ranks);
-    nrl_node *list = node_new(a, NRL_NODE_LIST);
-    for (int64_t i = 0; i < job->nodes; i++)
-        node_append(a, list, NULL, node_int(a, job->ranks_per_node));
-    return list;
+    nrl_node *map = node_new(a, NRL_NODE_MAP), *ranks = node_new(a, NRL_NODE_LIST);
+    for (size_t i = 0; i < job->n_parts; i++)
+        for (int64_t k = 0; k < job->parts[i].nodes && job->parts[i].group == g; k++)
+            node_append(a, ranks, NULL, node_int(a, job->parts[i].ranks));
+    node_append_text(a, map, "name", g->name);
+    node_append(a, map, "ranks", ranks);
+    node_append_int(a, map, "gpus", g->gpus_per_node ? 1 : 0);
+    node_append_int(a, map, "cpus_per_rank", g->cpus_per_rank ? g->cpus_per_rank : 1);
+    node_append(a, map, "resources", g->resources ? node_copy(a, g->resources) : node_new(a, NRL_NODE_MAP));
+    node_append_text(a, map, "command", g->command ? g->command : "");
+    return map;
+}
+
+static int64_t n_machines(const cluster_job *job, const cluster_group *g)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < job->n_parts; i++)
+        if (job->parts[i].group == g) n += job->parts[i].nodes;
+    return n;
 }
 
 static nrl_node *environment_node(arena *a, const nrl_node *map)
@@ -62,16 +77,15 @@ static const char *words_text(arena *a, const cluster_job *job)
 static char *ray_script(arena *a, const cluster_job *job)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    nrl_node *ranks = ranks_node(a, job);
-    const int64_t n = (int64_t)nrl_node_size(ranks);
-    node_append(a, map, "ranks", ranks);
+    nrl_node *groups = node_new(a, NRL_NODE_LIST);
+    const int64_t n = n_machines(job, job->group_list);
+    for (size_t i = 0; i < job->n_groups; i++)
+        node_append(a, groups, NULL, group_node(a, job, &job->group_list[i]));
+    node_append(a, map, "groups", groups); /* that of the run first */
     node_append_int(a, map, "min_nodes", job->min_nodes && job->min_nodes < n ? job->min_nodes : n);
     node_append_int(a, map, "wait_for_nodes", job->wait_for_nodes);
     node_append_int(a, map, "max_restarts", job->max_restarts);
     node_append_int(a, map, "save_before", job->save_before);
-    node_append_int(a, map, "gpus", job->gpus_per_node ? 1 : 0);
-    node_append_int(a, map, "cpus_per_rank", job->cpus_per_rank ? job->cpus_per_rank : 1);
-    node_append(a, map, "resources", job->resources ? node_copy(a, job->resources) : node_new(a, NRL_NODE_MAP));
     node_append(a, map, "environment", environment_node(a, job->environment));
     node_append_text(a, map, "setup", setup_text(a, job));
     node_append_text(a, map, "nrl", cluster_quote(a, job->nrl));
@@ -229,7 +243,9 @@ nrl_status cluster_autoscaler(const cluster_job *job, char **text)
                         "hint: provider: {type: aws, region: us-west-2, machine: p4d.24xlarge, head_machine: m5.large}",
                         job->file);
     const size_t which = find_provider(p);
-    const int64_t nodes = nrl_node_size(job->ranks) ? (int64_t)nrl_node_size(job->ranks) : job->nodes;
+    int64_t nodes = 0;
+    for (size_t i = 0; i < job->n_groups; i++)
+        nodes += n_machines(job, &job->group_list[i]);
     const nrl_node *head = nrl_node_find(p, "head_machine");
     char *machine = yaml_text(nrl_node_find(p, "machine")), *head_machine = head ? yaml_text(head) : NULL;
     buffer b = {0};
@@ -248,14 +264,19 @@ nrl_status cluster_autoscaler(const cluster_job *job, char **text)
         free(json);
     }
     buffer_print(&b, "auth: {ssh_user: %s}\n", nrl_node_string(nrl_node_find(p, "ssh_user"), "ubuntu"));
-    if (job->image) {
-        char *image = json_quote(job->image, strlen(job->image));
+    if (job->common.image) {
+        char *image = json_quote(job->common.image, strlen(job->common.image));
         buffer_print(&b, "docker: {image: %s, container_name: nrl}\n", image);
         free(image);
     }
     buffer_puts(&b, "head_node_type: head\navailable_node_types:\n");
     put_machine(&b, "head", providers[which].machine, head_machine ? head_machine : machine, 0);
-    put_machine(&b, "worker", providers[which].machine, machine, nodes);
+    for (size_t i = 0; i < job->n_groups; i++) {
+        const cluster_group *g = &job->group_list[i];
+        char *named = g->machine ? json_quote(g->machine, strlen(g->machine)) : NULL;
+        put_machine(&b, g->name, providers[which].machine, named ? named : machine, n_machines(job, g));
+        free(named);
+    }
     buffer_puts(&b, nrl_node_size(job->setup) ? "setup_commands:\n" : "");
     for (size_t i = 0; i < nrl_node_size(job->setup); i++) {
         char *line = yaml_text(nrl_node_at(job->setup, i));

@@ -3,22 +3,28 @@
  */
 #include "cluster_rows.h"
 
-#define ROW(name, type, min, help)                                                                                     \
-    {                                                                                                                  \
-#name, (type), offsetof(cluster_job, name), (min), (help)                                                      \
-    }
+/* clang-format off */
+#define ROW(name, type, min, help) {#name, (type), ROW_OF_JOB, offsetof(cluster_job, name), (min), (help)}
+#define BOTH(name, type, min, help) {#name, (type), ROW_OF_BOTH, offsetof(cluster_group, name), (min), (help)}
+#define GROUP(name, type, min, help) {#name, (type), ROW_OF_GROUP, offsetof(cluster_group, name), (min), (help)}
+/* clang-format on */
 
 const cluster_row cluster_rows[] = {
     ROW(type, ROW_TEXT, 0, "slurm (the default), kubernetes or ray"),
     ROW(name, ROW_TEXT, 0, "name of the job; unset: the last part of out"),
-    ROW(nodes, ROW_COUNT, 1, "number of machines (1)"),
-    ROW(gpus_per_node, ROW_COUNT, 0, "GPUs of each machine (0)"),
-    ROW(ranks_per_node, ROW_COUNT, 1, "ranks of each machine; unset: one for each GPU, or one"),
-    ROW(ranks, ROW_LIST, 0, "Ray: ranks of each machine if they differ, such as [4, 8, 16]; instead of nodes"),
-    ROW(cpus_per_rank, ROW_COUNT, 1, "processors of each rank; unset: as the cluster decides"),
-    ROW(memory, ROW_TEXT, 0, "memory of each machine, such as 200G; unset: as the cluster decides"),
+    BOTH(nodes, ROW_COUNT, 1, "number of machines (1)"),
+    BOTH(gpus_per_node, ROW_COUNT, 0, "GPUs of each machine (0)"),
+    BOTH(ranks_per_node, ROW_COUNT, 1, "ranks of each machine; unset: one for each GPU, or one"),
+    BOTH(ranks, ROW_LIST, 0,
+         "ranks of each machine, if they differ: [4, 8, 16]; instead of nodes; with gpus_per_node each has a GPU"),
+    BOTH(cpus_per_rank, ROW_COUNT, 1, "processors of each rank; unset: as the cluster decides"),
+    BOTH(memory, ROW_TEXT, 0, "memory of each machine, such as 200G; unset: as the cluster decides"),
+    ROW(groups, ROW_MAP, 0, "machines with several roles: {NAME: {nodes: 2, ...}}"),
+    ROW(group, ROW_TEXT, 0, "the group that trains; unset: trainer, or the only one"),
+    GROUP(command, ROW_TEXT, 0, "what a group that does not train runs on each of its machines, meanwhile"),
+    GROUP(machine, ROW_TEXT, 0, "for `nrl cluster autoscaler`: type of the machines; unset: provider.machine"),
     ROW(time, ROW_TEXT, 0, "limit: minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS"),
-    ROW(partition, ROW_TEXT, 0, "Slurm: where the job runs"),
+    BOTH(partition, ROW_TEXT, 0, "Slurm: where the job runs"),
     ROW(account, ROW_TEXT, 0, "Slurm: who pays for it"),
     ROW(qos, ROW_TEXT, 0, "Slurm: quality of service"),
     ROW(reservation, ROW_TEXT, 0, "Slurm: reservation"),
@@ -27,14 +33,14 @@ const cluster_row cluster_rows[] = {
     ROW(max_restarts, ROW_COUNT, 0, "Kubernetes, Ray: how often lost ranks or machines start again (3)"),
     ROW(min_nodes, ROW_COUNT, 1, "Ray: number of machines that is enough, if no more come; unset: all"),
     ROW(wait_for_nodes, ROW_COUNT, 1, "Ray: seconds to wait for more than min_nodes (60)"),
-    ROW(resources, ROW_MAP, 0, "Ray: what else each machine must have: {NAME: number}"),
+    BOTH(resources, ROW_MAP, 0, "Ray: what else each machine must have: {NAME: number}"),
     ROW(address, ROW_TEXT, 0, "Ray: its dashboard, such as http://head:8265; unset: RAY_ADDRESS, or this machine"),
     ROW(provider, ROW_MAP, 0,
         "for `nrl cluster autoscaler`: {type: aws, gcp or azure, machine, head_machine, ssh_user, ...}"),
     ROW(environment, ROW_MAP, 0, "variables of the job: {NAME: value}"),
     ROW(setup, ROW_LIST, 0, "lines of the shell before the run, such as 'module load cuda'"),
-    ROW(options, ROW_LIST, 0, "Slurm: further options of sbatch, such as --constraint=a100"),
-    ROW(image, ROW_TEXT, 0, "container image; with Slurm by the plugin pyxis, with Ray of the autoscaler"),
+    BOTH(options, ROW_LIST, 0, "Slurm: further options of sbatch, such as --constraint=a100"),
+    BOTH(image, ROW_TEXT, 0, "container image; with Slurm by the plugin pyxis, with Ray of the autoscaler"),
     ROW(mounts, ROW_LIST, 0, "Slurm: HOST:CONTAINER; Kubernetes: CLAIM:PATH of volume claims"),
     ROW(namespace, ROW_TEXT, 0, "Kubernetes: namespace"),
     ROW(secret, ROW_TEXT, 0, "Kubernetes: a Secret whose key `secret` the ranks share"),

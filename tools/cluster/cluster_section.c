@@ -18,56 +18,62 @@
 
 /* ---- values ---- */
 
-static void read_value(arena *a, config_problems *p, const cluster_row *row, const nrl_node *n, cluster_job *job)
+/* `at` is the section or a group: "cluster", "cluster.groups.sampler". */
+static void read_value(arena *a, config_problems *p, const char *at, const cluster_row *row, const nrl_node *n,
+                       void *to)
 {
-    char *to = (char *)job + row->offset;
     int64_t x = nrl_node_int(n, -1);
     const char *text = nrl_node_string(n, NULL);
     switch (row->type) {
     case ROW_COUNT:
         if (x < row->min)
-            problems_add(p, n, "cluster.%s: expected a whole number of at least %lld", row->name, (long long)row->min);
+            problems_add(p, n, "%s.%s: expected a whole number of at least %lld", at, row->name, (long long)row->min);
         else
             *(int64_t *)to = x;
         return;
     case ROW_TEXT:
         if (!text && nrl_node_kind(n) == NRL_NODE_INT) text = arena_printf(a, "%lld", (long long)x);
         if (!text || strpbrk(text, "\n\r"))
-            problems_add(p, n, "cluster.%s: expected text on one line", row->name);
+            problems_add(p, n, "%s.%s: expected text on one line", at, row->name);
         else
             *(const char **)to = arena_strdup(a, text);
         return;
     case ROW_BOOL:
         if (nrl_node_kind(n) != NRL_NODE_BOOL)
-            problems_add(p, n, "cluster.%s: expected true or false", row->name);
+            problems_add(p, n, "%s.%s: expected true or false", at, row->name);
         else
             *(bool *)to = nrl_node_bool(n, false);
         return;
     case ROW_MAP:
     case ROW_LIST:
         if (nrl_node_kind(n) != (row->type == ROW_MAP ? NRL_NODE_MAP : NRL_NODE_LIST))
-            problems_add(p, n, "cluster.%s: expected a %s", row->name, row->type == ROW_MAP ? "map" : "list");
+            problems_add(p, n, "%s.%s: expected a %s", at, row->name, row->type == ROW_MAP ? "map" : "list");
         else
             *(const nrl_node **)to = n;
         return;
     }
 }
 
-static void read_rows(arena *a, config_problems *p, const nrl_node *section, cluster_job *job)
+/* The keys of the section, with `job`, or those of a group, without. */
+static void read_rows(arena *a, config_problems *p, const char *at, const nrl_node *map, cluster_job *job,
+                      cluster_group *group)
 {
-    for (size_t i = 0; i < nrl_node_size(section); i++) {
-        suggestion near = {.word = nrl_node_key(section, i)};
+    const cluster_row_place absent = job ? ROW_OF_GROUP : ROW_OF_JOB;
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        const nrl_node *n = nrl_node_at(map, i);
+        suggestion near = {.word = nrl_node_key(map, i)};
         const cluster_row *row = NULL;
         for (size_t k = 0; k < cluster_n_rows && !row; k++) {
+            if (cluster_rows[k].place == absent) continue;
             suggest_offer(&near, cluster_rows[k].name);
             if (!strcmp(cluster_rows[k].name, near.word)) row = &cluster_rows[k];
         }
         if (!row)
-            problems_add(p, nrl_node_at(section, i), "cluster.%s: unknown key%s%s%s", near.word,
+            problems_add(p, n, "%s.%s: unknown key%s%s%s", at, near.word,
                          near.best ? "; did you mean '" : "; `nrl cluster keys` lists them", near.best ? near.best : "",
                          near.best ? "'?" : "");
-        else if (nrl_node_kind(nrl_node_at(section, i)) != NRL_NODE_NULL)
-            read_value(a, p, row, nrl_node_at(section, i), job);
+        else if (nrl_node_kind(n) != NRL_NODE_NULL)
+            read_value(a, p, at, row, n, (char *)(row->place == ROW_OF_JOB ? (void *)job : group) + row->offset);
     }
 }
 
@@ -119,12 +125,12 @@ static void check_environment(config_problems *p, const nrl_node *map)
     }
 }
 
-static void check_texts(config_problems *p, const char *name, const nrl_node *list, bool is_option)
+static void check_texts(config_problems *p, const char *at, const char *name, const nrl_node *list, bool is_option)
 {
     for (size_t i = 0; i < nrl_node_size(list); i++) {
         const char *text = nrl_node_string(nrl_node_at(list, i), NULL);
         if (!text || strpbrk(text, "\n\r") || (is_option && strncmp(text, "--", 2)))
-            problems_add(p, nrl_node_at(list, i), "cluster.%s: expected %s", name,
+            problems_add(p, nrl_node_at(list, i), "%s.%s: expected %s", at, name,
                          is_option ? "an option such as --constraint=a100" : "a line of text");
     }
 }
@@ -135,20 +141,18 @@ static bool is_given(const nrl_node *section, const char *key)
     return n && nrl_node_kind(n) != NRL_NODE_NULL;
 }
 
-static void check_ray(config_problems *p, const nrl_node *section, const cluster_job *job)
+/* What holds of the section's own machines and of those of each group; `map` is where they stand. */
+static void check_machines(config_problems *p, const char *at, const nrl_node *map, const cluster_group *g)
 {
-    if (job->ranks && job->system != &cluster_ray)
-        problems_add(p, job->ranks,
-                     "cluster.ranks: only Ray starts unequal machines; expected nodes and ranks_per_node");
-    if (job->ranks && (is_given(section, "nodes") || is_given(section, "ranks_per_node")))
-        problems_add(p, job->ranks, "cluster.ranks: not together with nodes or ranks_per_node");
-    for (size_t i = 0; i < nrl_node_size(job->ranks); i++)
-        if (nrl_node_int(nrl_node_at(job->ranks, i), 0) < 1)
-            problems_add(p, nrl_node_at(job->ranks, i), "cluster.ranks: expected numbers of at least 1");
-    for (size_t i = 0; i < nrl_node_size(job->resources); i++)
-        if (nrl_node_f64(nrl_node_at(job->resources, i), -1) <= 0)
-            problems_add(p, nrl_node_at(job->resources, i), "cluster.resources: expected numbers above 0");
-    if (job->provider) cluster_check_provider(p, job->provider);
+    if (is_given(map, "ranks") && (is_given(map, "nodes") || is_given(map, "ranks_per_node")))
+        problems_add(p, g->ranks, "%s.ranks: not together with nodes or ranks_per_node", at);
+    for (size_t i = 0; i < nrl_node_size(g->ranks); i++)
+        if (nrl_node_int(nrl_node_at(g->ranks, i), 0) < 1)
+            problems_add(p, nrl_node_at(g->ranks, i), "%s.ranks: expected numbers of at least 1", at);
+    for (size_t i = 0; i < nrl_node_size(g->resources); i++)
+        if (nrl_node_f64(nrl_node_at(g->resources, i), -1) <= 0)
+            problems_add(p, nrl_node_at(g->resources, i), "%s.resources: expected numbers above 0", at);
+    check_texts(p, at, "options", g->options, true);
 }
 
 static void check_rules(config_problems *p, const nrl_node *section, cluster_job *job)
@@ -167,15 +171,84 @@ static void check_rules(config_problems *p, const nrl_node *section, cluster_job
     if (!is_name(job->name, kubernetes ? "-" : "-_."))
         problems_add(p, nrl_node_find(section, "name"), "cluster.name: '%s'; expected letters, digits and -",
                      job->name);
-    if (job->system && job->system->needs_image && !job->image)
-        problems_add(p, section, "cluster.image: required for type %s: a container image that has nrl", job->type);
-    if (kubernetes && strlen(job->name) > 50)
-        problems_add(p, nrl_node_find(section, "name"), "cluster.name: more than 50 characters");
+    const size_t longest = job->groups || job->common.ranks ? 30 : 50; /* of 63 in the name of a Pod */
+    if (kubernetes && strlen(job->name) > longest)
+        problems_add(p, nrl_node_find(section, "name"), "cluster.name: more than %zu characters", longest);
     check_environment(p, job->environment);
-    check_texts(p, "setup", job->setup, false);
-    check_texts(p, "options", job->options, true);
-    check_texts(p, "mounts", job->mounts, false);
-    check_ray(p, section, job);
+    check_texts(p, "cluster", "setup", job->setup, false);
+    check_texts(p, "cluster", "mounts", job->mounts, false);
+    if (job->provider) cluster_check_provider(p, job->provider);
+    check_machines(p, "cluster", section, &job->common);
+}
+
+/* ---- groups ---- */
+
+/* Without `groups` the section is the only one, whose name is that of the default. */
+static void read_groups(arena *a, config_problems *p, const nrl_node *section, cluster_job *job)
+{
+    static const char trainer[] = "trainer";
+    const size_t n = nrl_node_size(job->groups);
+    const char *wanted = job->group ? job->group : n == 1 ? nrl_node_key(job->groups, 0) : trainer;
+    if (job->groups && !n) problems_add(p, job->groups, "cluster.groups: expected {NAME: {nodes: 2, ...}, ...}");
+    if (job->group && !job->groups)
+        problems_add(p, nrl_node_find(section, "group"), "cluster.group: there are no groups");
+    job->group_list = arena_alloc(a, (n + 1) * sizeof *job->group_list);
+    *job->group_list = job->common;
+    job->group_list->name = trainer;
+    job->n_groups = 1;
+    for (size_t i = 0; i < n; i++) {
+        const nrl_node *map = nrl_node_at(job->groups, i);
+        const char *name = nrl_node_key(job->groups, i), *at = arena_printf(a, "cluster.groups.%.60s", name);
+        const bool trains = !strcmp(name, wanted);
+        cluster_group *g = &job->group_list[trains ? 0 : job->n_groups++];
+        *g = job->common;
+        g->name = name;
+        if (is_given(map, "nodes") || is_given(map, "ranks_per_node"))
+            g->ranks = NULL; /* in the place of the section's */
+        if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") < strlen(name) || strlen(name) > 20 || *name == '-')
+            problems_add(p, map, "%s: expected a name of at most 20 letters in lower case, digits and -", at);
+        if (nrl_node_kind(map) != NRL_NODE_MAP && nrl_node_kind(map) != NRL_NODE_NULL)
+            problems_add(p, map, "%s: expected a map", at);
+        read_rows(a, p, at, map, NULL, g);
+        check_machines(p, at, map, g);
+        if (trains && g->command)
+            problems_add(p, nrl_node_find(map, "command"), "%s.command: the group that trains runs `nrl run`", at);
+        if (!trains && !g->command)
+            problems_add(p, map, "%s.command: required: what its machines run while '%s' trains", at, wanted);
+    }
+    if (job->n_groups > n && n) /* the run's place is still the section's */
+        problems_add(p, job->groups, "cluster.%s: there is no group '%s'; expected one of those in cluster.groups",
+                     job->group ? "group" : "groups", wanted);
+    bool has_images = true;
+    for (size_t i = 0; i < job->n_groups; i++) {
+        cluster_group *g = &job->group_list[i];
+        if (!g->ranks_per_node) g->ranks_per_node = g->gpus_per_node ? g->gpus_per_node : 1;
+        has_images = has_images && g->image;
+    }
+    if (job->system && job->system->needs_image && !has_images)
+        problems_add(p, section, "cluster.image: required for type %s: a container image that has nrl", job->type);
+}
+
+/* Neighbours of one size are one part. */
+static void make_parts(arena *a, cluster_job *job)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < job->n_groups; i++)
+        most += 1 + nrl_node_size(job->group_list[i].ranks);
+    job->parts = arena_alloc(a, most * sizeof *job->parts);
+    for (size_t i = 0; i < job->n_groups; i++) {
+        const cluster_group *g = &job->group_list[i];
+        const size_t first = job->n_parts, n = nrl_node_size(g->ranks);
+        if (!n) job->parts[job->n_parts++] = (cluster_part){g, g->name, g->nodes, g->ranks_per_node, g->gpus_per_node};
+        for (size_t k = 0; k < n; k++) {
+            const int64_t ranks = nrl_node_int(nrl_node_at(g->ranks, k), 1);
+            if (job->n_parts == first || job->parts[job->n_parts - 1].ranks != ranks)
+                job->parts[job->n_parts++] = (cluster_part){g, g->name, 0, ranks, g->gpus_per_node ? ranks : 0};
+            job->parts[job->n_parts - 1].nodes++;
+        }
+        for (size_t k = first; k < job->n_parts && job->n_parts > first + 1; k++)
+            job->parts[k].name = arena_printf(a, "%s-%zu", g->name, k - first);
+    }
 }
 
 /* ---- all ---- */
@@ -214,7 +287,7 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
                          .words = argv + 2,
                          .n_words = argc - 2,
                          .type = "slurm",
-                         .nodes = 1,
+                         .common.nodes = 1,
                          .save_before = 120,
                          .logs = "jobs",
                          .requeue = true,
@@ -234,16 +307,17 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
             argv[1]);
     if (st == NRL_OK && !job->out) st = nrl_fail(NRL_ERR_CONFIG, "%s: out: required, but not given", argv[1]);
     if (st != NRL_OK) return st;
-    read_rows(a, &problems, section, job);
+    read_rows(a, &problems, "cluster", section, job, &job->common);
     if (!job->name) job->name = default_name(a, job);
     job->system = cluster_find(job->type);
     if (!job->nrl) /* that of a container is another one */
         job->nrl = job->system && !job->system->needs_image && cli_exe_dir(a)
                        ? arena_printf(a, "%s/nrl", cli_exe_dir(a))
                        : "nrl";
-    if (!job->ranks_per_node) job->ranks_per_node = job->gpus_per_node ? job->gpus_per_node : 1;
     check_rules(&problems, section, job);
+    read_groups(a, &problems, section, job);
     NRL_TRY(problems_report(&problems));
+    make_parts(a, job);
     if (!job->directory) job->directory = getcwd(here, sizeof here) ? arena_strdup(a, here) : ".";
     job->script_path = arena_printf(a, "%s/%s.%s", job->logs, job->name, job->system->suffix);
     job->state_path = arena_printf(a, "%s/%s.state.json", job->logs, job->name);

@@ -1,7 +1,8 @@
 /*
- * cluster_slurm.c - the batch script of a run. Before its time limit Slurm signals the ranks, which save and exit with
- * code 75; the script then queues the job again, and the run continues from its newest checkpoint. The same happens
- * after a machine is lost, by --requeue. A job that is cancelled gets SIGTERM and is not queued again.
+ * cluster_slurm.c - the batch script of a run. Machines of several groups or sizes are components of a heterogeneous
+ * job, and the ranks of one run are one step over its components. Before its time limit Slurm signals the ranks, which
+ * save and exit with code 75; the script then queues the job again, and the run continues from its newest checkpoint.
+ * The same happens after a machine is lost, by --requeue. A job that is cancelled gets SIGTERM and is not queued again.
  */
 #include "cluster.h"
 #include <errno.h>
@@ -19,26 +20,37 @@ static void put_count(buffer *b, const char *name, int64_t value)
     if (value) buffer_print(b, "#SBATCH --%s=%lld\n", name, (long long)value);
 }
 
-static void put_head(arena *a, buffer *b, const cluster_job *job)
+/* A machine of the run has a task for each rank, one of another group has one for its command. */
+static void put_component(buffer *b, const cluster_job *job, const cluster_part *part)
 {
-    put_option(b, "job-name", job->name);
-    put_count(b, "nodes", job->nodes);
-    put_count(b, "ntasks-per-node", job->ranks_per_node);
-    put_count(b, "cpus-per-task", job->cpus_per_rank);
-    put_count(b, "gpus-per-node", job->gpus_per_node);
-    put_option(b, "mem", job->memory);
+    const cluster_group *g = part->group;
+    const bool trains = cluster_trains(job, part);
+    put_count(b, "nodes", part->nodes);
+    put_count(b, "ntasks-per-node", trains ? part->ranks : 1);
+    put_count(b, "cpus-per-task", trains ? g->cpus_per_rank : g->cpus_per_rank * part->ranks);
+    put_count(b, "gpus-per-node", part->gpus);
+    put_option(b, "mem", g->memory);
     put_option(b, "time", job->time);
-    put_option(b, "partition", job->partition);
+    put_option(b, "partition", g->partition);
     put_option(b, "account", job->account);
     put_option(b, "qos", job->qos);
     put_option(b, "reservation", job->reservation);
+    if (job->seconds) buffer_print(b, "#SBATCH --signal=USR1@%lld\n", (long long)job->save_before);
+    for (size_t i = 0; i < nrl_node_size(g->options); i++)
+        buffer_print(b, "#SBATCH %s\n", nrl_node_string(nrl_node_at(g->options, i), ""));
+}
+
+static void put_head(arena *a, buffer *b, const cluster_job *job)
+{
+    put_option(b, "job-name", job->name);
     put_option(b, "chdir", job->directory);
     put_option(b, "output", arena_printf(a, "%s/%s-%%j.log", job->logs, job->name));
     buffer_puts(b, "#SBATCH --open-mode=append\n");
-    if (job->seconds) buffer_print(b, "#SBATCH --signal=USR1@%lld\n", (long long)job->save_before);
     buffer_puts(b, job->requeue ? "#SBATCH --requeue\n" : "#SBATCH --no-requeue\n");
-    for (size_t i = 0; i < nrl_node_size(job->options); i++)
-        buffer_print(b, "#SBATCH %s\n", nrl_node_string(nrl_node_at(job->options, i), ""));
+    for (size_t i = 0; i < job->n_parts; i++) {
+        if (i) buffer_puts(b, "#SBATCH hetjob\n");
+        put_component(b, job, &job->parts[i]);
+    }
 }
 
 static const char *value_text(arena *a, const nrl_node *n)
@@ -47,6 +59,18 @@ static const char *value_text(arena *a, const nrl_node *n)
     if (nrl_node_kind(n) == NRL_NODE_BOOL) return nrl_node_bool(n, false) ? "true" : "false";
     if (nrl_node_kind(n) == NRL_NODE_FLOAT) return arena_printf(a, "%.15g", nrl_node_f64(n, 0));
     return nrl_node_string(n, "");
+}
+
+/* A step on the components of a group, up to what runs in it. */
+static void put_step(arena *a, buffer *b, const cluster_job *job, const cluster_group *g, const char *options)
+{
+    buffer_print(b, "NRL_GROUP=%s srun%s", g->name, options);
+    for (size_t i = 0, n = 0; i < job->n_parts && job->n_parts > 1; i++)
+        if (job->parts[i].group == g) buffer_print(b, "%s%zu", n++ ? "," : " --het-group=", i);
+    if (g->image) buffer_print(b, " --container-image=%s", cluster_quote(a, g->image));
+    for (size_t i = 0; i < nrl_node_size(job->mounts); i++)
+        buffer_print(b, "%s%s", i ? "," : " --container-mounts=",
+                     cluster_quote(a, nrl_node_string(nrl_node_at(job->mounts, i), "")));
 }
 
 static char *slurm_script(arena *a, const cluster_job *job)
@@ -61,16 +85,18 @@ static char *slurm_script(arena *a, const cluster_job *job)
     for (size_t i = 0; i < nrl_node_size(job->setup); i++)
         buffer_print(&b, "%s\n", nrl_node_string(nrl_node_at(job->setup, i), ""));
     buffer_puts(&b, "stopped=\ntrap 'stopped=1' TERM # scancel, or the time limit itself\n"
-                    "echo \"job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}, nodes $SLURM_JOB_NODELIST\"\n"
-                    "srun --kill-on-bad-exit=1");
-    if (job->image) buffer_print(&b, " --container-image=%s", cluster_quote(a, job->image));
-    for (size_t i = 0; i < nrl_node_size(job->mounts); i++)
-        buffer_print(&b, "%s%s", i ? "," : " --container-mounts=",
-                     cluster_quote(a, nrl_node_string(nrl_node_at(job->mounts, i), "")));
+                    "echo \"job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}, nodes $SLURM_JOB_NODELIST\"\n");
+    if (job->n_groups > 1) buffer_puts(&b, "others=\n");
+    for (size_t i = 1; i < job->n_groups; i++) {
+        put_step(a, &b, job, &job->group_list[i], "");
+        buffer_print(&b, " sh -c %s &\nothers=\"$others $!\"\n", cluster_quote(a, job->group_list[i].command));
+    }
+    put_step(a, &b, job, job->group_list, " --kill-on-bad-exit=1");
     buffer_print(&b, " %s run %s", cluster_quote(a, job->nrl), cluster_quote(a, job->file));
     for (int i = 0; i < job->n_words; i++)
         buffer_print(&b, " %s", cluster_quote(a, job->words[i]));
     buffer_puts(&b, " resume=auto\ncode=$?\n");
+    if (job->n_groups > 1) buffer_puts(&b, "kill $others 2>/dev/null # the other groups end with the run\nwait\n");
     if (job->requeue)
         buffer_puts(&b, "if [ $code -eq 75 ] && [ -z \"$stopped\" ]; then\n"
                         "    echo 'the state is saved; the job is queued again'\n"

@@ -54,34 +54,45 @@ def on_signal(number, frame):
     raise Stop()
 
 
-def bundle(ranks):
-    """What Ray reserves on a machine with so many ranks."""
-    out = {"CPU": ranks * JOB["cpus_per_rank"], **JOB["resources"]}
-    if JOB["gpus"]:
+TRAINER, OTHERS = JOB["groups"][0], JOB["groups"][1:]
+
+
+def bundle(group, ranks):
+    """What Ray reserves on a machine of the group with so many ranks."""
+    out = {"CPU": ranks * group["cpus_per_rank"], **group["resources"]}
+    if group["gpus"]:
         out["GPU"] = ranks
     return out
 
 
+def other_bundles():
+    """The groups that do not train need all of their machines."""
+    return [bundle(group, n) for group in OTHERS for n in group["ranks"]]
+
+
 def placeable(ranks):
-    """Those ranks for which there is a machine, each with its own."""
+    """Those ranks for which there is a machine, each with its own, beside the machines of the other groups."""
     machines = sorted((n["Resources"] for n in ray.nodes() if n["Alive"]), key=lambda r: (r.get("GPU", 0), r.get("CPU", 0)))
-    found = []
-    for n in sorted(ranks, reverse=True):
+
+    def take(wanted):
         for machine in machines:
-            if all(machine.get(name, 0) >= number for name, number in bundle(n).items()):
+            if all(machine.get(name, 0) >= number for name, number in wanted.items()):
                 machines.remove(machine)
-                found.append(n)
-                break
-    return found
+                return True
+        return False
+
+    for wanted in other_bundles():
+        take(wanted)
+    return [n for n in sorted(ranks, reverse=True) if take(bundle(TRAINER, n))]
 
 
 def reserve():
     """The placement group and the ranks of its machines. Waits for all machines; after `wait_for_nodes` seconds fewer are enough."""
-    everything = sorted(JOB["ranks"], reverse=True)
+    everything = sorted(TRAINER["ranks"], reverse=True)
     ranks = everything
     while True:
-        group = placement_group([bundle(n) for n in ranks], strategy="STRICT_SPREAD")
-        say(f"waits for {len(ranks)} machines with {ranks} ranks")
+        group = placement_group([bundle(TRAINER, n) for n in ranks] + other_bundles(), strategy="STRICT_SPREAD")
+        say(f"waits for {len(ranks)} machines with {ranks} ranks" + "".join(f", {len(g['ranks'])} of {g['name']}" for g in OTHERS))
         done, _ = ray.wait([group.ready()], timeout=JOB["wait_for_nodes"] if JOB["min_nodes"] < len(everything) else None)
         if done:
             return group, ranks
@@ -108,18 +119,22 @@ def record(state, starts, ranks):
 def start(number):
     """One start of all ranks; the exit code, or LOST."""
     group, ranks = reserve()
-    machines, waiting = [], {}
+    everyone, waiting = [], {}
+    roles = [g for g in OTHERS for _ in g["ranks"]]
     try:
         kind = ray.remote(num_cpus=0, max_concurrency=4)(Machine)
-        for i in range(len(ranks)):
+        for i in range(len(ranks) + len(roles)):
             place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=i,
                                                      placement_group_capture_child_tasks=False)
-            machines.append(kind.options(scheduling_strategy=place).remote())
+            everyone.append(kind.options(scheduling_strategy=place).remote())
+        machines, others = everyone[:len(ranks)], everyone[len(ranks):]
         addresses = ray.get([m.address.remote() for m in machines])
         port = ray.get(machines[0].free_port.remote())
         nodes = ",".join(f"[{a}]:{n}" if ":" in a else f"{a}:{n}" for a, n in zip(addresses, ranks))
         say(f"start {number} on {nodes}")
-        environment = {"NRL_JOB_SECRET": secrets.token_hex(32), **JOB["environment"]}
+        environment = {"NRL_JOB_SECRET": secrets.token_hex(32), "NRL_GROUP": TRAINER["name"], **JOB["environment"]}
+        for m, role in zip(others, roles):
+            m.run.remote(JOB["setup"] + role["command"], JOB["directory"], {**environment, "NRL_GROUP": role["name"]})
         waiting = {machines[i].run.remote(f"{JOB['setup']}exec {JOB['nrl']} launch --nodes {nodes} --node-rank {i} --port {port} "
                                           f"-- run {JOB['words']} resume=auto", JOB["directory"], environment): i
                    for i in range(len(ranks))}
@@ -136,12 +151,14 @@ def start(number):
                     got = LOST
                 if got and code in (0, LOST):
                     code = got
+        if others:
+            ray.wait([m.stop.remote() for m in others], num_returns=len(others), timeout=JOB["save_before"])
         return code, ranks
     except ray.exceptions.RayError as error:
         say(f"a machine was lost: {str(error).splitlines()[0]}")
         return LOST, ranks
     except Stop:
-        for m in machines:
+        for m in everyone:
             m.stop.remote()
         ray.wait(list(waiting), num_returns=len(waiting), timeout=JOB["save_before"])
         raise
