@@ -14,8 +14,10 @@ campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
 planner 30     settings of random models on 1, 2 and 4 ranks, predicted by `nrl plan` and measured: memory within 5 %, time within 15 % in the median
 kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: bit-identical
+restarts 100   kills of one or two of four ranks under `nrl launch --max-restarts`, at start-up, during saves and at other moments: bit-identical
 hostile 10000  configs, rows, tokenizers, templates, weights, checkpoints, scripts and clients that are hostile: no crash, no hang
 faults  100    ranks killed or stopped: the others end within 10 s and name the right rank
+ranks64 1      runs of 64 processes: the losses of one process; one is killed, the others end within 10 s and name it
 flips   1000   one bit flipped or the end removed, in a file of a checkpoint of two ranks: always detected
 soak    50     short runs with random settings: each ends as expected
 learn   5      quickstarts with other seeds: more than 90 % right
@@ -117,7 +119,7 @@ try_learn() {
 fault_rank() {
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$3 \
         OMP_NUM_THREADS=1 exec "$nrl" run "$source/configs/sft.yaml" eval.every=0 checkpoint.every=0 \
-        train.epochs=0 train.steps=1000000 loggers=jsonl out="$work/faults" "parallel=$4" \
+        train.epochs=0 train.steps=1000000 schedule=constant loggers=jsonl out="$work/faults" "parallel=$4" \
         >"$work/out.$1" 2>"$work/err.$1"
 }
 
@@ -132,12 +134,10 @@ fault_survivor() {
     return 1
 }
 
-try_faults() {
-    ranks=$(pick "$1" 2 3 4) victim=$(($1 * 31 / 7 % ranks)) bad=0 r=0 pids=''
-    signal=KILL
-    [ $(($1 % 6)) -ne 0 ] || signal=STOP
+# fault_try SEED RANKS SIGNAL STRATEGY STEPS: the signal comes after that many steps
+fault_try() {
+    ranks=$2 signal=$3 strategy=$4 steps=$5 victim=$(($1 * 31 / 7 % $2)) bad=0 r=0 pids=''
     port=$((15000 + ($$ * 7 + $1 * 131) % 15000)) # below what connections are given
-    strategy=$(pick "$1" ddp fsdp '{name: fsdp, shard: grads}')
     rm -rf "$work/faults"
     while [ $r -lt "$ranks" ]; do
         (fault_rank $r "$ranks" $port "$strategy") &
@@ -145,12 +145,12 @@ try_faults() {
         [ $r -ne $victim ] || hit=$!
         r=$((r + 1))
     done
-    until [ -s "$work/faults/metrics.jsonl" ]; do
+    until [ "$(cat "$work/faults/metrics.jsonl" 2>/dev/null | wc -l)" -ge "$steps" ]; do
         kill -0 "$hit" 2>/dev/null || { cat "$work"/err.*; return 1; }
         sleep 0.05
     done
     sleep "0.$(($1 * 7919 % 90 + 10))"
-    kill -$signal "$hit"
+    kill -"$signal" "$hit"
     begin=$(date +%s%N) r=0
     for pid in $pids; do
         [ $r -eq $victim ] || fault_survivor $r "$pid" $victim || bad=1
@@ -165,6 +165,24 @@ try_faults() {
     left=$(find "$work/faults" -name '*.tmp*' -o -name '*.part*' -o -name '*.lock')
     [ -z "$left" ] || { echo "left behind: $left"; bad=1; }
     [ $waited -le 10000 ] && [ $bad -eq 0 ]
+}
+
+try_faults() {
+    signal=KILL
+    [ $(($1 % 6)) -ne 0 ] || signal=STOP
+    fault_try "$1" "$(pick "$1" 2 3 4)" $signal "$(pick "$1" ddp fsdp '{name: fsdp, shard: grads}')" 1
+}
+
+# Sums of 64 parts in another order: 1e-5 of the loss.
+try_ranks64() {
+    rm -rf "$work/alone"
+    fault_try "$1" 64 KILL "$(pick "$1" ddp fsdp)" 5 || return 1
+    small train.epochs=0 train.steps=5 schedule=constant loggers=jsonl out="$work/alone" >"$work/log" 2>&1 || { cat "$work/log"; return 1; }
+    network_losses "$work/faults" | head -n 5 >"$work/found"
+    network_losses "$work/alone" | paste -d ' ' - "$work/found" | awk '
+        { d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 1e-5 * $2) { print "step " $1 ": " $4 ", expected " $2; bad = 1 } }
+        END { exit bad || NR != 5 }' || return 1
+    echo "the first 5 losses are those of one process"
 }
 
 # Ranks on separate machines, and a network that fails at a random moment, with the bounds of tests/e2e/network.sh.
@@ -460,7 +478,9 @@ campaign_tidy() {
 # A program of tests/campaigns, which counts and prints the last line itself.
 program() {
     command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
-    python3 "$source/tests/campaigns/$1.py" "$nrl" "$work" "$n" "$seed"
+    program=$1
+    shift
+    python3 "$source/tests/campaigns/$program.py" "$nrl" "$work" "$n" "$seed" "$@"
     exit $?
 }
 
@@ -482,6 +502,7 @@ tried=0 failed=0
 case $name in
 crash-states) program crash_states ;;
 kills | hostile | planner) program "$name" ;;
+restarts) program kills restarts ;;
 fuzz | bench | shards | steady | tidy) "campaign_$name" ;;
 *) campaign_tries ;;
 esac

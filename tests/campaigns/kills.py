@@ -1,10 +1,14 @@
-"""kills.py NRL WEIGHT N SEED: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
+"""kills.py NRL WEIGHT N SEED [restarts]: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
 
 INT, TERM, KILL or STOP goes to a rank, to the launcher, or to all of them; half of the signals wait for a save to be on
 its way. STOP is followed by CONT, or by the other ranks' leaving. What must hold of every kill: all processes are
 gone in time, with an exit code that is documented; what was saved before is still there and whole; after an orderly
 stop (INT, TERM) the state is saved. The run then goes on, half of the time to be killed again, and at its end all losses
 and the exported model are, to the bit, those of the same run in one piece.
+
+With the word restarts the runs have four ranks, on one node or two, under `nrl launch --max-restarts`, and only ranks are killed: one
+or two of them, at start-up, during a save, or at any other moment, several times a run. Each run must end by itself, with the
+losses and the model of the run in one piece.
 
 N counts signals. A failed try prints its own seed: N = 1 and that seed try it again, at a moment near to that one.
 """
@@ -18,6 +22,7 @@ import sys
 import time
 
 NRL, WEIGHT, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+NAME = sys.argv[5] if len(sys.argv) > 5 else "kills"
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
 STEPS = 120
@@ -122,23 +127,28 @@ def await_it(what, seconds):
 
 
 class Run:
-    def __init__(self, variant, out):
+    def __init__(self, variant, out, nodes=1, restarts=0, port=0):
         config, self.n, options = VARIANTS[variant]
         words = ["run", config + ".yaml", "out=" + out, "resume=auto"] + options
-        if self.n > 1:
-            words = ["launch", "-n", str(self.n), "--"] + words
+        launch = ["launch"] + (["--max-restarts", str(restarts)] if restarts else [])
+        if nodes > 1:
+            hosts = ",".join(f"127.0.0.{i + 1}:{self.n // nodes}" for i in range(nodes))
+            commands = [launch + ["--nodes", hosts, "--port", str(port), "--node-rank", str(i), "--"] + words for i in range(nodes)]
+        else:
+            commands = [launch + ["-n", str(self.n), "--"] + words if self.n > 1 else words]
         self.out, self.log = out, open("log", "w+", encoding="utf-8", errors="replace")
-        self.process = subprocess.Popen([NRL] + words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                        start_new_session=True)
+        self.launchers = [subprocess.Popen([NRL] + c, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, start_new_session=True)
+                          for c in commands]
+        self.process = self.launchers[0]
 
     def ranks(self):
         """{rank: pid}; without a launcher the process is rank 0."""
         if self.n == 1:
             return {0: self.process.pid}
-        return {rank_of(p): p for p in children(self.process.pid) if rank_of(p) >= 0}
+        return {rank_of(p): p for launcher in self.launchers for p in children(launcher.pid) if rank_of(p) >= 0}
 
     def has_ended(self):
-        return self.process.poll() is not None
+        return all([p.poll() is not None for p in self.launchers])
 
     def text(self):
         self.log.flush()
@@ -146,8 +156,9 @@ class Run:
             return f.read()
 
     def kill_all(self):
-        send(self, list(self.ranks().values()) + [self.process.pid], signal.SIGKILL)
-        self.process.wait()
+        send(self, list(self.ranks().values()) + [p.pid for p in self.launchers], signal.SIGKILL)
+        for p in self.launchers:
+            p.wait()
 
 
 def whole(variant):
@@ -194,11 +205,11 @@ EXPECTED = {"INT": {0, 130}, "TERM": {0, 75}, "KILL": {0, 4, 137, -9}, "STOP": {
 
 def send(run, pids, number):
     """Only to processes of this run: a number may have been given to another one meanwhile."""
-    sent = 0
+    sent, own = 0, [p.pid for p in run.launchers]
     for pid in pids:
         try:
             fd = os.pidfd_open(pid)
-            if pid == run.process.pid or parents().get(pid) == run.process.pid:
+            if pid in own or parents().get(pid) in own:
                 signal.pidfd_send_signal(fd, number)
                 sent += 1
             os.close(fd)
@@ -274,10 +285,10 @@ finished = 0
 
 def attempt(seed):
     """What is wrong, or None."""
-    global kills, finished
+    global kills
     rng = random.Random(seed)
     variant = rng.choice(list(VARIANTS))
-    expected = whole(variant)
+    whole(variant)
     out = "cut"
     shutil.rmtree(out, ignore_errors=True)
     story = []
@@ -299,32 +310,87 @@ def attempt(seed):
         except subprocess.TimeoutExpired:
             run.kill_all()
             return f"{variant}: {'; '.join(story)}; then it did not end within {RUN_S} s\n{run.text()[-2500:]}"
+    return compare(variant, out, "; ".join(story))
+
+
+def compare(variant, out, story):
+    """What differs from the run in one piece, or None."""
+    global finished
     finished += 1
-    found = result(out)
+    found, expected = result(out), whole(variant)
     if found[0] != expected[0]:
         first = next((i for i, (a, b) in enumerate(zip(found[0], expected[0])) if a != b), min(len(found[0]), len(expected[0])))
-        return (f"{variant}: {'; '.join(story)}: {len(found[0])} records, expected {len(expected[0])}; the first that differs: "
+        return (f"{variant}: {story}: {len(found[0])} records, expected {len(expected[0])}; the first that differs: "
                 f"{found[0][first:first + 1]}, expected {expected[0][first:first + 1]}")
     if found[1] != expected[1]:
         names = [n for n in sorted(found[1].keys() | expected[1].keys()) if found[1].get(n) != expected[1].get(n)]
-        return f"{variant}: {'; '.join(story)}: the exported model differs: {', '.join(names)}"
+        return f"{variant}: {story}: the exported model differs: {', '.join(names)}"
     left = [n for n in os.listdir(out + "/checkpoints") + os.listdir(out) if ".tmp" in n or ".part" in n]
-    return f"{variant}: {'; '.join(story)}: left behind: {left}" if left else None
+    return f"{variant}: {story}: left behind: {left}" if left else None
+
+
+# ---- runs that restart by themselves ----
+
+MOMENTS = ("start-up", "save", "any")
+MOST_RESTARTS = 100
+
+
+def kill_ranks(run, rng, before):
+    """Kills one or two ranks that were started after the processes `before`. Returns (the processes of that start, what); no processes if
+    the run ended before."""
+    global kills
+    moment = rng.choice(MOMENTS)
+    await_it(lambda: (len(run.ranks()) == run.n and not before & set(run.ranks().values())) or run.has_ended(), RUN_S)
+    if moment != "start-up":
+        await_it(lambda: newest(run.out) > 0 or run.has_ended(), RUN_S)
+    if moment == "save":
+        await_it(lambda: is_saving(run.out) or run.has_ended(), 60)
+    time.sleep(rng.random() * 0.01 if moment == "save" else rng.random() ** 2 * 0.6)
+    ranks = run.ranks()
+    victims = rng.sample(sorted(ranks), min(len(ranks), rng.choice((1, 1, 2))))
+    sent = send(run, [ranks[v] for v in victims], signal.SIGKILL)
+    kills += sent
+    return set(ranks.values()) if sent else set(), f"ranks {victims} at {moment}"
+
+
+def attempt_restarts(seed):
+    """What is wrong, or None."""
+    rng = random.Random(seed)
+    variant = rng.choice([name for name, row in VARIANTS.items() if row[1] == 4])
+    nodes = rng.choice((1, 1, 2))
+    whole(variant)
+    out = "cut"
+    shutil.rmtree(out, ignore_errors=True)
+    run = Run(variant, out, nodes, MOST_RESTARTS, 15000 + (os.getpid() * 7 + seed * 131) % 14000)
+    story, met = [f"{nodes} nodes"], set()
+    for _ in range(rng.randint(1, 4)):
+        met, what = kill_ranks(run, rng, met)
+        if not met:
+            break
+        story.append(what)
+    if not await_it(run.has_ended, RUN_S):
+        text = run.text()
+        run.kill_all()
+        return f"{variant}: {'; '.join(story)}; then it did not end within {RUN_S} s\n{text[-2500:]}"
+    codes = [p.returncode for p in run.launchers]
+    if any(codes):
+        return f"{variant}: {'; '.join(story)}: exit codes {codes}\n{run.text()[-2500:]}"
+    return compare(variant, out, "; ".join(story))
 
 
 def main():
     prepare()
     failed, seed = 0, SEED
     while kills < N:
-        wrong = attempt(seed)
+        wrong = attempt_restarts(seed) if NAME == "restarts" else attempt(seed)
         if wrong:
             failed += 1
-            print(f"failed: kills with seed {seed}: {wrong}", flush=True)
+            print(f"failed: {NAME} with seed {seed}: {wrong}", flush=True)
             if KEEP:
-                shutil.copytree("cut", f"{KEEP}/kills-{seed}", dirs_exist_ok=True)
+                shutil.copytree("cut", f"{KEEP}/{NAME}-{seed}", dirs_exist_ok=True)
         seed += 1
     print(f"runs that were finished and compared: {finished}")
-    print(f"kills: {kills} tried, {failed} failed, seed {SEED}")
+    print(f"{NAME}: {kills} tried, {failed} failed, seed {SEED}")
     sys.exit(1 if failed else 0)
 
 
