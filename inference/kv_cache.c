@@ -136,7 +136,8 @@ static void fill_bounds(const kv_cache *c, const nrl_batch *b, int32_t *cu_q, in
 
 /* ctx_attention: writes k and v of the batch's segments to the cache of spec->layer and attends to all cached keys. */
 static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                                     const nrl_attention_spec *spec, double soft_cap, nrl_tensor *y)
+                                     const nrl_attention_spec *spec, double soft_cap, const nrl_tensor *sinks,
+                                     nrl_tensor *y)
 {
     kv_cache *c = user;
     const nrl_batch *b = ctx->batch;
@@ -173,7 +174,8 @@ static nrl_status kv_cache_attention(void *user, nrl_ctx *ctx, nrl_tensor *q, nr
                             .head_dim = spec->head_dim,
                             .window = spec->window,
                             .scale = spec->scale,
-                            .soft_cap = soft_cap};
+                            .soft_cap = soft_cap,
+                            .sinks = sinks ? tensor_mat(sinks).data : NULL};
     a.k.rows = a.v.rows = c->bounds[2 * n - 1];
     return backend_attention(ctx, &a);
 }

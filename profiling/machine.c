@@ -286,10 +286,13 @@ static nrl_status place_operands(placing *p, backend_op op, op_args *a, nrl_atte
         PLACE_FLOATS(a->rope.sin, a->rope.x.rows * a->rope.half);
         return NRL_OK;
     case BACKEND_OP_attention:
+        PLACE_FLOATS(a->attention.sinks, a->attention.n_heads);
         return place_segments(p, &a->attention);
     case BACKEND_OP_attention_grad:
         *forward = *a->attention_grad.forward;
         a->attention_grad.forward = forward;
+        PLACE_FLOATS(a->attention_grad.dsinks, forward->n_heads);
+        PLACE_FLOATS(forward->sinks, forward->n_heads);
         place_mats(p, (nrl_mat *[]){&forward->q, &forward->k, &forward->v, &forward->y, &forward->lse}, 5);
         return place_segments(p, forward);
     case BACKEND_OP_head:

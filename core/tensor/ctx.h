@@ -150,7 +150,8 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
 /* ---- attention of another kind ---- */
 /* Fills y [N, H*K], as packed attention over the batch would. Nothing is recorded on the tape. */
 typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                                    const nrl_attention_spec *spec, double soft_cap, nrl_tensor *y);
+                                    const nrl_attention_spec *spec, double soft_cap, const nrl_tensor *sinks,
+                                    nrl_tensor *y);
 void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
 /* Attention of this rank's rows of a micro-batch whose tokens are divided (batch_divide), recorded on the tape: see
  * nrl_parallel.attention. */

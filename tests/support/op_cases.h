@@ -55,6 +55,7 @@ BUILD(build_attention)
                                .window = c->number[3],
                                .scale = 0.7};
     (void)p;
+    if (c->n_inputs > 3) return nrl_op_sink_attention(ctx, x[0], x[1], x[2], &spec, x[3], y);
     if (c->number[4]) return nrl_op_capped_attention(ctx, x[0], x[1], x[2], &spec, (double)c->number[4] / 10, y);
     return nrl_op_attention(ctx, x[0], x[1], x[2], &spec, y);
 }
@@ -288,6 +289,13 @@ static const gradient_case op_cases[] = {
      .build = build_attention,
      .batch = 2,
      ARGS(2, 2, 3, 0, 4)},
+    {"attention: sinks",
+     4,
+     0,
+     {SHAPE(8, 20), SHAPE(8, 10), SHAPE(8, 10), SHAPE(4)},
+     .build = build_attention,
+     .batch = 2,
+     ARGS(4, 2, 5, 2)},
     {"norm: rms", 1, 1, {SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm},
     {"norm: rms of heads", 1, 1, {SHAPE(3, 10)}, {SHAPE(5)}, .build = build_norm},
     {"norm: layer", 1, 2, {SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(1)},

@@ -1,5 +1,5 @@
 /*
- * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys, capped scores.
+ * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys, capped scores, sinks.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -17,13 +17,15 @@ typedef struct {
     int64_t heads, kv_heads, width, window;
     uint32_t dtype;
     double soft_cap;
+    bool sinks;
 } attention_case;
 
 typedef struct {
     const attention_case *c;
     int32_t cu_q[MAX_SEGMENTS + 1], cu_k[MAX_SEGMENTS + 1];
     mat *q, *k, *v, *y, *lse, *dy, *dq, *dk, *dv;
-    double *want[4]; /* y, dq, dk, dv */
+    mat *sinks, *dsinks; /* [1, H] */
+    double *want[5];     /* y, dq, dk, dv, dsinks */
     double *want_lse;
     double scale;
 } attention_state;
@@ -49,7 +51,8 @@ static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
     int64_t n = n_prefix + c->keys[s], last = n - c->queries[s] + i, w = c->width;
     int64_t row = a->cu_q[s] + i, col = head * w, kv_col = head / (c->heads / c->kv_heads) * w;
     int64_t first = c->window > 0 && last - c->window + 1 > 0 ? last - c->window + 1 : 0;
-    double *p = room(n), *slope = room(n), max = -INFINITY, sum = 0, delta = 0;
+    const double sink = c->sinks ? *mat_value(a->sinks, 0, head) : -INFINITY;
+    double *p = room(n), *slope = room(n), max = sink, sum = 0, delta = 0;
     for (int64_t j = first; j <= last; j++) {
         int64_t kr = key_row(a, s, j, n_prefix);
         for (int64_t d = 0; d < w; d++)
@@ -61,6 +64,7 @@ static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
     }
     for (int64_t j = first; j <= last; j++)
         sum += exp(p[j] - max);
+    if (c->sinks) sum += exp(sink - max);
     double lse = max + log(sum), *y = a->want[0] + row * a->q->cols + col;
     a->want_lse[head * a->q->rows + row] = lse;
     for (int64_t j = first; j <= last; j++) {
@@ -70,6 +74,7 @@ static void reference_query(attention_state *a, int s, int64_t i, int64_t head)
     }
     for (int64_t d = 0; d < w; d++)
         delta += y[d] * *mat_value(a->dy, row, col + d);
+    a->want[4][head] -= exp(sink - lse) * delta;
     for (int64_t j = first; j <= last; j++) {
         int64_t kr = key_row(a, s, j, n_prefix), at = kr * a->k->cols + kv_col;
         double dp = 0;
@@ -101,6 +106,8 @@ static attention_state state_new(suite *s, const attention_case *c)
     a.dy = mat_random(s, c->dtype, n, q_cols, 0, -1, 1);
     a.y = mat_new(s, c->dtype, n, q_cols, 1);
     a.lse = mat_new(s, NRL_DTYPE_F32, c->heads, n, 0);
+    a.sinks = mat_random(s, NRL_DTYPE_F32, 1, c->heads, 0, -1, 3);
+    a.dsinks = mat_new(s, NRL_DTYPE_F32, 1, c->heads, 0);
     a.dq = mat_new(s, c->dtype, n, q_cols, 1);
     a.dk = mat_new(s, c->dtype, m, k_cols, 2);
     a.dv = mat_new(s, c->dtype, m, k_cols, 2);
@@ -108,6 +115,7 @@ static attention_state state_new(suite *s, const attention_case *c)
         a.want[i] = room(n * q_cols);
         a.want[i + 2] = room(m * k_cols);
     }
+    a.want[4] = room(c->heads);
     a.want_lse = room(c->heads * n);
     for (int i = 0; i < c->n_segments; i++)
         for (int64_t j = 0; j < c->queries[i]; j++)
@@ -136,7 +144,8 @@ static nrl_attention_args forward_args(suite *s, const attention_state *a)
                             .head_dim = c->width,
                             .window = c->window,
                             .scale = a->scale,
-                            .soft_cap = c->soft_cap};
+                            .soft_cap = c->soft_cap,
+                            .sinks = c->sinks ? mat_args(a->sinks).data : NULL};
     if (c->prefix[0] != -2) {
         f.prefix = suite_array(s, c->prefix, cu_bytes - sizeof(int32_t));
         f.host_prefix = c->prefix;
@@ -146,9 +155,9 @@ static nrl_attention_args forward_args(suite *s, const attention_state *a)
 
 static void check_attention(suite *s, const attention_case *c)
 {
-    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, cap %g, %s", c->name, (long long)c->heads,
-               (long long)c->width, (long long)c->kv_heads, (long long)c->window, c->soft_cap,
-               nrl_dtype_name(c->dtype));
+    suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, cap %g,%s %s", c->name,
+               (long long)c->heads, (long long)c->width, (long long)c->kv_heads, (long long)c->window, c->soft_cap,
+               c->sinks ? " sinks," : "", nrl_dtype_name(c->dtype));
     attention_state a = state_new(s, c);
     nrl_attention_args f = forward_args(s, &a);
     bool low = c->dtype != NRL_DTYPE_F32;
@@ -161,35 +170,39 @@ static void check_attention(suite *s, const attention_case *c)
                                      .dy = mat_args(a.dy),
                                      .dq = mat_args(a.dq),
                                      .dk = mat_args(a.dk),
-                                     .dv = mat_args(a.dv)};
+                                     .dv = mat_args(a.dv),
+                                     .dsinks = c->sinks ? mat_args(a.dsinks).data : NULL};
         suite_ok(s, s->ops.attention_grad(s->self, NULL, &g), "attention_grad runs");
-        mat *const d[] = {a.dq, a.dk, a.dv};
-        for (int i = 0; i < 3; i++)
+        mat *const d[] = {a.dq, a.dk, a.dv, a.dsinks};
+        for (int i = 0; i < (c->sinks ? 4 : 3); i++)
             suite_expect(s, "attention_grad is the slope of attention", d[i], a.want[i + 1], 2e-5, low ? 0.08 : 3e-5);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < COUNT(a.want); i++)
         free(a.want[i]);
     free(a.want_lse);
     suite_clear(s);
 }
 
 static const attention_case cases[] = {
-    {"one token", 1, {1}, {1}, {-2}, 1, 1, 8, 0, 0, 0},
-    {"packed", 3, {17, 1, 65}, {17, 1, 65}, {-2}, 4, 4, 16, 0, 0, 0},
-    {"grouped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 0},
-    {"wide heads", 1, {70}, {70}, {-2}, 3, 1, 64, 0, 0, 0},
-    {"one long", 1, {300}, {300}, {-2}, 2, 1, 24, 0, 0, 0},
-    {"window", 2, {150, 9}, {150, 9}, {-2}, 2, 2, 16, 7, 0, 0},
-    {"window wider than all", 2, {40, 9}, {40, 9}, {-2}, 2, 1, 16, 500, 0, 0},
-    {"window, long", 1, {260}, {260}, {-2}, 2, 1, 16, 100, 0, 0},
-    {"prefix", 4, {33, 5, 20, 11}, {33, 5, 20, 11}, {-1, 0, 0, -1}, 4, 2, 16, 0, 0, 0},
-    {"prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0},
-    {"prefix behind", 3, {10, 30, 12}, {10, 30, 12}, {1, -1, 1}, 2, 1, 16, 0, 0, 0},
-    {"cached keys", 3, {1, 3, 1}, {100, 9, 1}, {-2}, 4, 2, 16, 0, 0, 0},
-    {"cached keys, window", 2, {2, 5}, {200, 33}, {-2}, 3, 1, 16, 64, 0, 0},
-    {"an empty segment", 3, {5, 0, 7}, {5, 0, 7}, {-2}, 2, 1, 16, 0, 0, 0},
-    {"capped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 1.5},
-    {"capped, prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0.5},
+    {"one token", 1, {1}, {1}, {-2}, 1, 1, 8, 0, 0, 0, false},
+    {"packed", 3, {17, 1, 65}, {17, 1, 65}, {-2}, 4, 4, 16, 0, 0, 0, false},
+    {"grouped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 0, false},
+    {"wide heads", 1, {70}, {70}, {-2}, 3, 1, 64, 0, 0, 0, false},
+    {"one long", 1, {300}, {300}, {-2}, 2, 1, 24, 0, 0, 0, false},
+    {"window", 2, {150, 9}, {150, 9}, {-2}, 2, 2, 16, 7, 0, 0, false},
+    {"window wider than all", 2, {40, 9}, {40, 9}, {-2}, 2, 1, 16, 500, 0, 0, false},
+    {"window, long", 1, {260}, {260}, {-2}, 2, 1, 16, 100, 0, 0, false},
+    {"prefix", 4, {33, 5, 20, 11}, {33, 5, 20, 11}, {-1, 0, 0, -1}, 4, 2, 16, 0, 0, 0, false},
+    {"prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0, false},
+    {"prefix behind", 3, {10, 30, 12}, {10, 30, 12}, {1, -1, 1}, 2, 1, 16, 0, 0, 0, false},
+    {"cached keys", 3, {1, 3, 1}, {100, 9, 1}, {-2}, 4, 2, 16, 0, 0, 0, false},
+    {"cached keys, window", 2, {2, 5}, {200, 33}, {-2}, 3, 1, 16, 64, 0, 0, false},
+    {"an empty segment", 3, {5, 0, 7}, {5, 0, 7}, {-2}, 2, 1, 16, 0, 0, 0, false},
+    {"capped", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 1.5, false},
+    {"capped, prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0.5, false},
+    {"sinks", 2, {130, 33}, {130, 33}, {-2}, 6, 2, 20, 0, 0, 0, true},
+    {"sinks, prefix, window", 3, {40, 50, 20}, {40, 50, 20}, {-1, 0, 0, 0}, 2, 1, 16, 30, 0, 0, true},
+    {"sinks, cached keys, capped", 3, {1, 3, 1}, {100, 9, 1}, {-2}, 4, 2, 16, 0, 0, 1.5, true},
 };
 
 void suite_attention(suite *s)

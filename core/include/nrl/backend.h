@@ -149,13 +149,16 @@ typedef struct {
     const int32_t *host_cu_q, *host_cu_k, *host_prefix; /* the same on the host */
     int64_t n_heads, n_kv_heads, head_dim, window;
     double scale;
-    double soft_cap; /* scaled scores s become soft_cap * tanh(s / soft_cap); 0 = they stay. A backend without it
-                        refuses. */
+    double soft_cap;    /* scaled scores s become soft_cap * tanh(s / soft_cap); 0 = they stay. A backend without it
+                           refuses. */
+    const float *sinks; /* [H] device: the score of one more key for each query of a head, with value 0; part of lse,
+                           not capped. NULL = none */
 } nrl_attention_args;
 typedef struct {
     uint32_t size, reserved;
     const nrl_attention_args *forward; /* with y and lse as computed */
     nrl_mat dy, dq, dk, dv;            /* dk and dv are overwritten */
+    float *dsinks;                     /* [H] overwritten; NULL = not needed */
 } nrl_attention_grad_args;
 
 /* y = act(gate) * up; act: NRL_UNARY_SILU or NRL_UNARY_GELU_TANH. */

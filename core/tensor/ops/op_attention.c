@@ -12,7 +12,8 @@ typedef struct {
     const int32_t *host_cu, *host_prefix; /* borrowed from the batch, which outlives its tapes */
 } attention_attributes;
 
-static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu, const nrl_tensor *prefix)
+static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu, const nrl_tensor *prefix,
+                                      const nrl_tensor *sinks)
 {
     const nrl_attention_spec *s = &at->spec;
     return (nrl_attention_args){.size = sizeof(nrl_attention_args),
@@ -28,16 +29,17 @@ static nrl_attention_args packed_args(const attention_attributes *at, const nrl_
                                 .head_dim = s->head_dim,
                                 .window = s->window,
                                 .scale = s->scale,
-                                .soft_cap = at->soft_cap};
+                                .soft_cap = at->soft_cap,
+                                .sinks = sinks ? tensor_mat(sinks).data : NULL};
 }
 
-/* Saved: q, k, v, y, lse, cu_seqlens, prefix. */
+/* Saved: q, k, v, y, lse, cu_seqlens, prefix, sinks. */
 static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
-    nrl_tensor *d[3], *saved[7];
-    for (int i = 0; i < 7; i++)
+    nrl_tensor *d[4], *saved[8];
+    for (int i = 0; i < 8; i++)
         saved[i] = nrl_tape_saved(node, i);
-    nrl_attention_args forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6]);
+    nrl_attention_args forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6], saved[7]);
     nrl_attention_grad_args a = {.size = sizeof a, .forward = &forward};
     forward.q = tensor_mat(saved[0]);
     forward.k = tensor_mat(saved[1]);
@@ -50,15 +52,22 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
     a.dq = tensor_mat(d[0]);
     a.dk = tensor_mat(d[1]);
     a.dv = tensor_mat(d[2]);
+    if (saved[7]) {
+        NRL_TRY(tensor_like(ctx, saved[7], &d[3]));
+        a.dsinks = tensor_mat(d[3]).data;
+    }
     NRL_TRY(backend_attention_grad(ctx, &a));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (saved[7] ? 4 : 3); i++)
         NRL_TRY(nrl_tape_give(ctx, node, i, d[i]));
     return NRL_OK;
 }
 
 static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *k, const nrl_tensor *v,
-                                  const nrl_attention_spec *s)
+                                  const nrl_attention_spec *s, const nrl_tensor *sinks)
 {
+    if (sinks && (sinks->dtype != NRL_DTYPE_F32 || nrl_tensor_numel(sinks) != s->n_heads))
+        return nrl_fail(NRL_ERR_BUG, "attention: sinks are %s of %s for %lld heads", tensor_shape(sinks).text,
+                        nrl_dtype_name(sinks->dtype), (long long)s->n_heads);
     const nrl_batch *b = ctx->batch;
     int64_t n = b ? b->whole && q->rows == b->whole->n_tokens ? q->rows : b->n_tokens : -1;
     bool heads = s->n_heads > 0 && s->n_kv_heads > 0 && s->n_heads % s->n_kv_heads == 0;
@@ -83,17 +92,20 @@ void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user)
     ctx->attention_user = user;
 }
 
-nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                                   const nrl_attention_spec *spec, double cap, nrl_tensor **y)
+static nrl_status attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
+                            double cap, nrl_tensor *sinks, nrl_tensor **y)
 {
-    NRL_TRY(attention_check(ctx, q, k, v, spec));
+    NRL_TRY(attention_check(ctx, q, k, v, spec, sinks));
     const nrl_batch *b = ctx->batch;
-    if (b->whole && q->rows < b->whole->n_tokens)
-        return ctx->divided_attention(ctx->divided_user, ctx, b->whole->n_tokens, q, k, v, spec, cap, y);
+    const bool divided = b->whole && q->rows < b->whole->n_tokens;
+    if (divided && sinks)
+        return nrl_fail(NRL_ERR_CONFIG, "this model has attention sinks, and ranks cannot divide its tokens\n"
+                                        "hint: use another axis than one that divides the tokens of a micro-batch");
+    if (divided) return ctx->divided_attention(ctx->divided_user, ctx, b->whole->n_tokens, q, k, v, spec, cap, y);
     NRL_TRY(tensor_like(ctx, q, y));
-    if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, cap, *y);
+    if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, cap, sinks, *y);
     attention_attributes at = {*spec, cap, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
-    nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix);
+    nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix, sinks);
     nrl_tensor *lse = NULL;
     a.q = tensor_mat(q);
     a.k = tensor_mat(k);
@@ -105,17 +117,29 @@ nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, n
     }
     NRL_TRY(backend_attention(ctx, &a));
     nrl_tape_record r = {.name = "attention",
-                         .inputs = {q, k, v},
+                         .inputs = {q, k, v, sinks},
                          .outputs = {*y},
-                         .saved = {q, k, v, *y, lse, ctx->index.cu_seqlens, ctx->index.prefix},
+                         .saved = {q, k, v, *y, lse, ctx->index.cu_seqlens, ctx->index.prefix, sinks},
                          .attributes = &at,
                          .attributes_size = sizeof at,
                          .backward = attention_backward};
     return tape_push(ctx, &r, false);
 }
 
+nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                   const nrl_attention_spec *spec, double cap, nrl_tensor **y)
+{
+    return attention(ctx, q, k, v, spec, cap, NULL, y);
+}
+
+nrl_status nrl_op_sink_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                 const nrl_attention_spec *spec, nrl_tensor *sinks, nrl_tensor **y)
+{
+    return attention(ctx, q, k, v, spec, 0, sinks, y);
+}
+
 nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
                             nrl_tensor **y)
 {
-    return nrl_op_capped_attention(ctx, q, k, v, spec, 0, y);
+    return attention(ctx, q, k, v, spec, 0, NULL, y);
 }

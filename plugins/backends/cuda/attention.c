@@ -69,6 +69,7 @@ static flash_params forward_params(const nrl_attention_args *a)
         .window = (int32_t)(a->window < WINDOW_MOST ? a->window : WINDOW_MOST),
         .scale = (float)a->scale,
         .soft_cap = (float)a->soft_cap,
+        .sinks = a->sinks,
         .vectors = a->head_dim % 8 == 0 && is_even(&a->q) && is_even(&a->k) && is_even(&a->v) && is_even(&a->y),
     };
 }
@@ -121,12 +122,13 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     p.vectors = p.vectors && is_even(&a->dy) && is_even(&a->dq) && is_even(&a->dk) && is_even(&a->dv);
     int code = 0;
     attention_delta(&p, f->q.dtype, stream);
+    if (a->dsinks) sinks_backward(&p, a->dsinks, stream);
     if (f->q.dtype == NRL_DTYPE_F32)
         plain_backward(&p, stream);
     else
         code = flash_backward(&p, f->q.dtype, stream);
     NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
-    cuda_watch_count(self->watch, 2); /* delta, keys and queries: they are counted below */
+    cuda_watch_count(self->watch, a->dsinks ? 3 : 2); /* delta, sinks, keys and queries: they are counted below */
     return cuda_launched(self, "attention_grad");
 }
 

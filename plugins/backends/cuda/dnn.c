@@ -81,6 +81,7 @@ static const char *objection(const nrl_attention_args *a)
     if (a->q.dtype == NRL_DTYPE_F32) return "f32";
     if (a->window > 0) return "a window";
     if (a->soft_cap > 0) return "capped scores";
+    if (a->sinks) return "attention sinks";
     if (!a->host_cu_q || !a->host_cu_k) return "sequences whose lengths the host does not know";
     for (uint32_t s = 0; s < a->n_segments; s++) {
         if (a->host_prefix && a->host_prefix[s] >= 0) return "shared prefixes";

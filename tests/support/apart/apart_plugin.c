@@ -217,16 +217,17 @@ APART_OP(scatter, MAT(dy), MAT(dx), PTR(index))
 APART_OP(norm, MAT(x), MAT(residual), MAT(sum), MAT(weight), MAT(bias), MAT(y), MAT(mean), MAT(rstd))
 APART_OP(norm_grad, MAT(x), MAT(weight), MAT(mean), MAT(rstd), MAT(dy), MAT(dsum), MAT(dx), MAT(dweight), MAT(dbias))
 APART_OP(rope, MAT(x), MAT(y), PTR(cos), PTR(sin))
-APART_OP(attention, MAT(q), MAT(k), MAT(v), MAT(y), MAT(lse), PTR(cu_q), PTR(cu_k), PTR(prefix))
+APART_OP(attention, MAT(q), MAT(k), MAT(v), MAT(y), MAT(lse), PTR(cu_q), PTR(cu_k), PTR(prefix), PTR(sinks))
 
 static nrl_status apart_op_attention_grad(void *instance, nrl_stream *stream, const nrl_attention_grad_args *a)
 {
 #define FORWARD(member) offsetof(nrl_attention_args, member)
-    static const size_t of_forward[] = {FORWARD(q.data),   FORWARD(k.data), FORWARD(v.data), FORWARD(y.data),
-                                        FORWARD(lse.data), FORWARD(cu_q),   FORWARD(cu_k),   FORWARD(prefix)};
+    static const size_t of_forward[] = {FORWARD(q.data), FORWARD(k.data),   FORWARD(v.data),
+                                        FORWARD(y.data), FORWARD(lse.data), FORWARD(cu_q),
+                                        FORWARD(cu_k),   FORWARD(prefix),   FORWARD(sinks)};
 #undef FORWARD
     typedef nrl_attention_grad_args op_args;
-    static const size_t offsets[] = {MAT(dy), MAT(dq), MAT(dk), MAT(dv)};
+    static const size_t offsets[] = {MAT(dy), MAT(dq), MAT(dk), MAT(dv), PTR(dsinks)};
     const apart *self = instance;
     nrl_attention_args forward = *a->forward;
     op_args args = *a;

@@ -49,7 +49,7 @@ def rope(x, n_heads, half):
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1).view_as(x)
 
 
-def attention(q, k, v, heads, kv_heads, width, window=0, shared=False, cap=0):
+def attention(q, k, v, heads, kv_heads, width, window=0, shared=False, cap=0, sinks=None):
     seg = [s for s in range(3) for _ in range(CU[s], CU[s + 1])]
     pos = positions(shared)
     visible = torch.zeros(8, 8, dtype=torch.bool)
@@ -60,7 +60,10 @@ def attention(q, k, v, heads, kv_heads, width, window=0, shared=False, cap=0):
     q = q.view(8, heads, width).transpose(0, 1)
     k = k.view(8, kv_heads, width).transpose(0, 1).repeat_interleave(heads // kv_heads, 0)
     v = v.view(8, kv_heads, width).transpose(0, 1).repeat_interleave(heads // kv_heads, 0)
-    if cap:
+    if sinks is not None:
+        scores = (0.7 * q @ k.transpose(1, 2)).masked_fill(~visible, -torch.inf)
+        y = torch.cat([scores, sinks[:, None, None].expand(heads, 8, 1)], -1).softmax(-1)[..., :-1] @ v
+    elif cap:
         scores = cap * torch.tanh(0.7 * q @ k.transpose(1, 2) / cap)
         y = scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v
     else:
@@ -154,6 +157,8 @@ case("attention: window", lambda *x: attention(*x, 2, 2, 3, window=2), *QKV)
 case("attention: shared prompt", lambda *x: attention(*x, 2, 2, 3, shared=True), *QKV)
 case("attention: grouped queries", lambda *x: attention(*x, 4, 2, 5, shared=True), (8, 20), (8, 10), (8, 10))
 case("attention: capped scores", lambda *x: attention(*x, 2, 2, 3, shared=True, cap=0.4), *QKV)
+case("attention: sinks", lambda q, k, v, s: attention(q, k, v, 4, 2, 5, window=2, shared=True, sinks=s), (8, 20), (8, 10),
+     (8, 10), (4,))
 case("norm: rms", rms, (3, 7), (7,))
 case("norm: rms of heads", rms, (3, 10), (5,))
 case("norm: layer", layer, (3, 7), (7,), (7,))

@@ -109,7 +109,8 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     tile_product(&u, width, lanes);
 }
 
-/* y = out / sum, lse = max + log sum; a query that sees no key gets 0 and -inf. */
+/* y = out / sum, lse = max + log sum, where a sink adds to both; a query that sees no key gets 0, and -inf or its sink.
+ */
 static void forward_store(const query_block *b, const work *w)
 {
     const nrl_attention_args *a = b->a;
@@ -117,7 +118,13 @@ static void forward_store(const query_block *b, const work *w)
     for (int64_t l = 0; l < b->group * b->n; l++) {
         int64_t head = b->kv_head * b->group + l / b->n;
         int64_t row = b->seg.q_begin + b->first + l % b->n;
-        float inverse = w->sum[l] == 0 ? 0 : 1 / w->sum[l], buf[SPAN];
+        float max = w->max[l], sum = w->sum[l], kept = 1, buf[SPAN];
+        if (a->sinks) {
+            max = fmaxf(max, a->sinks[head]);
+            kept = expf(w->max[l] - max);
+            sum = sum * kept + expf(a->sinks[head] - max);
+        }
+        const float inverse = sum == 0 ? 0 : kept / sum;
         for (int64_t c = 0; c < width; c += SPAN) {
             int64_t n = width - c < SPAN ? width - c : SPAN;
             float *y = span_target(&a->y, row, head * width + c, buf);
@@ -125,8 +132,7 @@ static void forward_store(const query_block *b, const work *w)
                 y[d] = w->out[(c + d) * b->lanes + l] * inverse;
             span_write(&a->y, row, head * width + c, n, y);
         }
-        if (a->lse.data)
-            *(float *)mat_at(&a->lse, head, row, 4) = w->sum[l] == 0 ? -INFINITY : w->max[l] + logf(w->sum[l]);
+        if (a->lse.data) *(float *)mat_at(&a->lse, head, row, 4) = sum == 0 ? -INFINITY : max + logf(sum);
     }
 }
 

@@ -175,6 +175,20 @@ static void delta_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* The score of a sink is that of a key with value 0, whose dS = -P delta. */
+static void sink_task(void *arg, int64_t head, int64_t end, int thread)
+{
+    const grad_task *t = arg;
+    const nrl_attention_args *f = t->a->forward;
+    const float *delta = t->delta + head * f->q.rows;
+    double sum = 0;
+    (void)end;
+    (void)thread;
+    for (int64_t row = 0; row < f->q.rows; row++)
+        sum += (double)(expf(f->sinks[head] - *(const float *)mat_at(&f->lse, head, row, 4)) * delta[row]);
+    t->a->dsinks[head] = (float)-sum;
+}
+
 /* Whether dk and dv can hold the sums themselves: they are f32 and whole vectors. */
 static bool sums_in_place(const grad_task *t)
 {
@@ -224,6 +238,7 @@ static nrl_status run_passes(grad_task *t)
     const nrl_attention_args *f = t->a->forward;
     NRL_TRY(clear_sums(t));
     cpu_split(t->self, f->q.rows, row_grain(f->q.cols), delta_rows, t);
+    if (t->a->dsinks) cpu_tasks(t->self, f->n_heads, sink_task, t);
     find_families(t);
     if (families_suffice(t))
         cpu_tasks(t->self, t->n_families * f->n_kv_heads, family_task, t);

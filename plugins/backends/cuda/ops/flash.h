@@ -27,7 +27,7 @@ typedef struct {
     float scale;
     float soft_cap; /* 0 = none */
     bool vectors;   /* all rows can be read 16 bytes at a time */
-    /* [H], NULL = none, plain_* alone: what a score loses per token of distance; scores of keys with value 0, see
+    /* [H], NULL = none: what a score loses per token of distance (plain_* alone); scores of keys with value 0, see
      * nrl_biased_attention */
     const double *slopes;
     const float *sinks;

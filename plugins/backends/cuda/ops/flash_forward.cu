@@ -69,11 +69,17 @@ __device__ __forceinline__ void finish(const float (&out)[D / 8][4], const float
     float inverse[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float total = quad_sum(sum[r]);
-        inverse[r] = total == 0 ? 0 : 1 / total;
+        float total = quad_sum(sum[r]), top = max[r], kept = 1;
+        if (p.sinks) {
+            float sink = p.sinks[head] * LOG2_E;
+            top = fmaxf(top, sink);
+            kept = exp2f(max[r] - top);
+            total = total * kept + exp2f(sink - top);
+        }
+        inverse[r] = total == 0 ? 0 : kept / total;
         int at = row_of(2 * r);
         if (p.lse && at < left && (threadIdx.x & 3) == 0)
-            p.lse[head * p.lse_stride + row + at] = total == 0 ? -INFINITY : (max[r] + log2f(total)) * LN_2;
+            p.lse[head * p.lse_stride + row + at] = total == 0 ? -INFINITY : (top + log2f(total)) * LN_2;
     }
     store_rows<T, D>(out, p.y, row, head, 0, left, inverse, p);
 }
