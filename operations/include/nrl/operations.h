@@ -26,6 +26,10 @@ NRL_API nrl_status nrl_op_concat_columns(nrl_ctx *ctx, nrl_tensor *const *xs, in
 /* ys[i] = the next widths[i] columns of x, as views; widths add up to the columns of x. */
 NRL_API nrl_status nrl_op_split_columns(nrl_ctx *ctx, nrl_tensor *x, const int64_t *widths, int n, nrl_tensor **ys);
 
+/* [cpu] y [R,C] of pairs of adjacent columns (gate, up) of x [R,2C]: gate is bounded by limit from above and up from
+ * both sides; y = (up + 1) gate sigmoid(alpha gate). The experts of gpt-oss. */
+NRL_API nrl_status nrl_op_clamped_swiglu(nrl_ctx *ctx, nrl_tensor *x, double alpha, double limit, nrl_tensor **y);
+
 /* nrl_op_rope for pairs of adjacent columns: (x[2i], x[2i+1]) is rotated, as in GPT-J and the original RoPE. */
 NRL_API nrl_status nrl_op_rope_interleaved(nrl_ctx *ctx, nrl_tensor *x, int64_t n_heads, const nrl_rope *rope,
                                            nrl_tensor **y);

@@ -70,10 +70,16 @@ def attention(q, k, v, sinks=None, slopes=None, window=0, shared=False):
     return (p @ v).transpose(0, 1).reshape(8, -1)
 
 
+def clamped_swiglu(x, alpha, limit):
+    gate, up = x[:, ::2].clamp(max=limit), x[:, 1::2].clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(alpha * gate)
+
+
 QKV = [(8, 12), (8, 6), (8, 6)]
 SLOPES = [2.0 ** (-2 * (h + 1)) for h in range(4)]  # of 4 heads
 CASES = {
     "top_k: values": (lambda x: x.topk(3, dim=1).values, (5, 6)),
+    "swiglu: clamped": (lambda x: clamped_swiglu(x, 1.702, 0.5), (5, 8)),
     "columns: concat": (lambda a, b: torch.cat([a, b, a], 1), (3, 2), (3, 4)),
     "columns: split": (lambda x: x[:, 2:5] * x[:, 5:8], (4, 9)),
     "rope: interleaved": (lambda x: rope_interleaved(x, 2, 3), (8, 12)),

@@ -60,6 +60,13 @@ BUILD(build_top_k)
     return nrl_op_top_k(ctx_, x[0], c->number[0], y, &indices);
 }
 
+/* Inputs are in [-1, 1], so some are bounded. */
+BUILD(build_swiglu)
+{
+    (void)c, (void)p;
+    return nrl_op_clamped_swiglu(ctx_, x[0], 1.702, 0.5, y);
+}
+
 BUILD(build_concat)
 {
     (void)c, (void)p;
@@ -111,6 +118,7 @@ BUILD(build_attention)
 /* clang-format off */
 static const gradient_case cases[] = {
     {"top_k: values", 1, 0, {SHAPE(5, 6)}, .build = build_top_k, .number = {3}},
+    {"swiglu: clamped", 1, 0, {SHAPE(5, 8)}, .build = build_swiglu},
     {"columns: concat", 2, 0, {SHAPE(3, 2), SHAPE(3, 4)}, .build = build_concat},
     {"columns: split", 1, 0, {SHAPE(4, 9)}, .build = build_split},
     {"rope: interleaved", 1, 0, {SHAPE(8, 12)}, .build = build_rope, .batch = 1, .number = {3}},
