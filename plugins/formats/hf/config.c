@@ -36,6 +36,11 @@ static nrl_status check_architectures(const nrl_node *config)
                     nrl_node_place(config), nrl_node_string(nrl_node_at(list, 0), "?"));
 }
 
+static bool is_mxfp4(const nrl_node *quantization)
+{
+    return !strcmp(nrl_node_string(nrl_node_find(quantization, "quant_method"), ""), "mxfp4");
+}
+
 static nrl_status check_config(const nrl_node *config)
 {
     if (nrl_node_kind(config) != NRL_NODE_MAP)
@@ -45,12 +50,20 @@ static nrl_status check_config(const nrl_node *config)
     NRL_TRY(check_architectures(config));
     if (nrl_node_bool(nrl_node_find(config, "is_encoder_decoder"), false))
         return nrl_fail(NRL_ERR_DATA, "%s: is_encoder_decoder is true; expected a decoder", nrl_node_place(config));
-    if (nrl_node_kind(nrl_node_find(config, "quantization_config")) == NRL_NODE_MAP)
+    const nrl_node *quantized = nrl_node_find(config, "quantization_config");
+    if (nrl_node_kind(quantized) == NRL_NODE_MAP && !is_mxfp4(quantized))
         return nrl_fail(NRL_ERR_DATA,
                         "%s: quantization_config: cannot train quantized weights; expected "
-                        "f32, bf16 or f16 weights",
+                        "f32, bf16, f16 or mxfp4 weights",
                         nrl_node_place(config));
     return NRL_OK;
+}
+
+static void replace_config(hf *h, const nrl_node *config)
+{
+    free(h->config);
+    h->config = json_write(config, 0);
+    h->config_size = strlen(h->config);
 }
 
 /* transformers knows by the class that the output layer is a score [num_labels, width]; core knows it by the key "nrl",
@@ -71,9 +84,7 @@ static void describe_score(hf *h, arena *a, nrl_node *config)
     node_append(a, nrl, "parameters", list);
     node_append(a, nrl, "head", node_bool(a, false));
     node_set(a, config, "nrl", nrl);
-    free(h->config);
-    h->config = json_write(config, 0);
-    h->config_size = strlen(h->config);
+    replace_config(h, config);
 }
 
 static nrl_status parse_config(hf *h)
@@ -82,6 +93,10 @@ static nrl_status parse_config(hf *h)
     nrl_node *config;
     nrl_status st = json_parse(&a, h->config_path, h->config, h->config_size, &config);
     if (st == NRL_OK) st = check_config(config);
+    if (st == NRL_OK && nrl_node_find(config, "quantization_config")) { /* values are read as if it were not there */
+        config = node_without(&a, config, "quantization_config");
+        replace_config(h, config);
+    }
     if (st == NRL_OK) describe_score(h, &a, config);
     arena_free(&a);
     return st;

@@ -4,7 +4,6 @@
  * memory-mapped.
  */
 #include "hf.h"
-#include "base/convert.h"
 #include "base/json.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,17 +102,18 @@ static void list_tensors(hf *h)
     int64_t n = 0;
     for (int32_t i = 0; i < h->n_files; i++)
         n += h->files[i].n;
-    h->list = arena_alloc(&h->memory, (size_t)(n + 1) * sizeof *h->list);
+    h->tensors = arena_alloc(&h->memory, (size_t)(n + 1) * sizeof *h->tensors);
     for (int32_t i = 0; i < h->n_files; i++)
         for (int64_t k = 0; k < h->files[i].n; k++)
-            h->list[h->n++] = &h->files[i].tensors[k];
-    qsort(h->list, (size_t)n, sizeof *h->list, by_name);
+            h->tensors[h->n_tensors++] = &h->files[i].tensors[k];
+    qsort(h->tensors, (size_t)n, sizeof *h->tensors, by_name);
+    hf_list_entries(h);
 }
 
-static const safetensor *find_tensor(const hf *h, const char *name)
+const safetensor *hf_find(const hf *h, const char *name)
 {
     const safetensor key = {.name = name}, *at = &key;
-    const safetensor **found = bsearch(&at, h->list, (size_t)h->n, sizeof *h->list, by_name);
+    const safetensor **found = bsearch(&at, h->tensors, (size_t)h->n_tensors, sizeof *h->tensors, by_name);
     return found ? *found : NULL;
 }
 
@@ -122,7 +122,7 @@ static nrl_status check_map(const hf *h, const nrl_node *map, const char *index)
 {
     for (size_t i = 0; i < nrl_node_size(map); i++) {
         const char *file = nrl_node_string(nrl_node_at(map, i), "");
-        const safetensor *t = find_tensor(h, nrl_node_key(map, i));
+        const safetensor *t = hf_find(h, nrl_node_key(map, i));
         const char *slash = t ? strrchr(t->path, '/') : NULL;
         if (!slash || strcmp(slash + 1, file))
             return nrl_fail(NRL_ERR_DATA, "%s: tensor '%.200s' is not in %s", index, nrl_node_key(map, i), file);
@@ -186,23 +186,20 @@ static int64_t hf_n_tensors(const void *reader)
 
 static void hf_tensor(const void *reader, int64_t i, nrl_format_tensor *tensor)
 {
-    safetensor_describe(((const hf *)reader)->list[i], tensor);
+    hf_describe(&((const hf *)reader)->list[i], tensor);
 }
 
 /* ---- values ---- */
 
 static nrl_status hf_read(const void *reader, int64_t i, int64_t begin, int64_t n, float *out)
 {
-    const safetensor *t = ((const hf *)reader)->list[i];
-    convert_to_f32(t->dtype, t->data + (size_t)begin * nrl_dtype_size(t->dtype), n, out);
+    hf_entry_read(&((const hf *)reader)->list[i], begin, n, out);
     return NRL_OK;
 }
 
 static const void *hf_bytes(const void *reader, int64_t i, size_t *size)
 {
-    const safetensor *t = ((const hf *)reader)->list[i];
-    *size = t->size_bytes;
-    return t->data;
+    return hf_entry_bytes(&((const hf *)reader)->list[i], size);
 }
 
 static const nrl_format table = {

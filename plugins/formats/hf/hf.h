@@ -6,8 +6,16 @@
 #include "base/arena.h"
 #include "safetensors.h"
 
+/* A tensor as this format presents it. */
 typedef struct {
-    arena memory;     /* owns names, files and the list */
+    const char *name;
+    const safetensor *tensor; /* as stored; the blocks of MXFP4 */
+    const safetensor *scales; /* of MXFP4, else NULL */
+    int64_t element;          /* of the first dimension of `tensor`; -1 = all */
+} hf_entry;
+
+typedef struct {
+    arena memory;     /* owns names, files and the lists */
     const char *path; /* folder, or the config file if is_file */
     bool is_file;
     const char *config_path;
@@ -15,9 +23,13 @@ typedef struct {
     size_t config_size;
     int32_t n_files;
     safetensors *files;
+    int64_t n_tensors;
+    const safetensor **tensors; /* [n_tensors] by name */
     int64_t n;
-    const safetensor **list; /* [n] file by file */
+    hf_entry *list; /* [n] */
 } hf;
+
+const safetensor *hf_find(const hf *h, const char *name); /* NULL = absent */
 
 /* config.c: reads the config of h->path; rejects everything but causal language models. */
 nrl_status hf_read_config(hf *h);
@@ -26,6 +38,14 @@ nrl_status hf_read_config(hf *h);
 nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, const char **out);
 bool hf_is_directory(const char *path);
 bool hf_is_hub_name(const char *path);
+/* stacked.c: fills h->list from h->tensors. */
+void hf_list_entries(hf *h);
+void hf_describe(const hf_entry *e, nrl_format_tensor *out);
+void hf_entry_read(const hf_entry *e, int64_t begin, int64_t n, float *out);
+/* For hashes; scales of MXFP4 are a tensor of their own. */
+const unsigned char *hf_entry_bytes(const hf_entry *e, size_t *size);
+/* Replaces the tensors of a writer by those of the files; tensor i of before is a part of (*stack_of)[i]. */
+nrl_status hf_stack(arena *a, nrl_format_write *what, int64_t **stack_of);
 /* write.c */
 nrl_status hf_begin(const nrl_format_write *what, void **writer);
 nrl_status hf_write(void *writer, int64_t i, int64_t n, const float *values);

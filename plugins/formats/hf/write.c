@@ -35,6 +35,8 @@ bool hf_owns(const char *name)
 
 typedef struct {
     safetensors_writer files;
+    arena memory;
+    int64_t *stack_of; /* by the numbers of the core: the tensor of the files */
     char *config;
 } hf_writer;
 
@@ -43,7 +45,9 @@ nrl_status hf_begin(const nrl_format_write *what, void **writer)
     hf_writer *w = mem_alloc(sizeof *w);
     w->config = mem_strdup(what->config);
     *writer = w;
-    nrl_status st = safetensors_begin(&w->files, what, "model.safetensors", true);
+    nrl_format_write stacked = *what;
+    nrl_status st = hf_stack(&w->memory, &stacked, &w->stack_of);
+    if (st == NRL_OK) st = safetensors_begin(&w->files, &stacked, "model.safetensors", true);
     if (st != NRL_OK) hf_abandon(w);
     return st;
 }
@@ -51,7 +55,7 @@ nrl_status hf_begin(const nrl_format_write *what, void **writer)
 nrl_status hf_write(void *writer, int64_t i, int64_t n, const float *values)
 {
     hf_writer *w = writer;
-    return safetensors_write(&w->files, i, n, values);
+    return safetensors_write(&w->files, w->stack_of[i], n, values);
 }
 
 static nrl_status write_index(safetensors_writer *w)
@@ -96,6 +100,7 @@ static nrl_status hf_end(hf_writer *w, nrl_status st)
 {
     st = safetensors_end(&w->files, st);
     free(w->config);
+    arena_free(&w->memory);
     free(w);
     return st;
 }
