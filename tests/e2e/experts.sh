@@ -27,7 +27,7 @@ split() {
     done
 }
 
-for family in qwen3_moe mixtral olmoe; do
+for family in qwen3_moe mixtral olmoe gpt_oss; do
     golden=$source/tests/data/experts/$family
     cat >"$family.yaml" <<YAML
 model: {path: $golden}
@@ -58,6 +58,18 @@ YAML
     cmp exported/model.safetensors $family/model/model.safetensors || is "weights exported" other "the run's"
 done
 
+# the same weights with experts as MXFP4 give the same numbers, and an export has them in the plain form
+mxfp4=$source/tests/data/experts/gpt_oss_mxfp4
+run 0 run gpt_oss.yaml out=mxfp4 model.path="$mxfp4"
+has err "4 tensors of MXFP4, such as 'model.layers.0.mlp.experts.down_proj_blocks', are dequantized"
+is "values of mxfp4" "$(values mxfp4/metrics.jsonl)" "$(values gpt_oss/metrics.jsonl)"
+cmp mxfp4/model/model.safetensors gpt_oss/model/model.safetensors || is "weights from mxfp4" other "the plain ones"
+lacks mxfp4/model/config.json quantization_config
+run 0 export "$mxfp4" from_mxfp4
+run 0 export "$source/tests/data/experts/gpt_oss" from_plain
+cmp from_mxfp4/model.safetensors from_plain/model.safetensors || is "mxfp4 exported" other plain
+
+
 family=mixtral
 run 0 run mixtral.yaml out=adapted 'lora={rank: 2, targets: [w1, w2]}' optimizer.lr=0.1
 run 0 export adapted adapter --adapter
@@ -66,15 +78,26 @@ run 0 launch -n 2 -- run mixtral.yaml out=adapted2 'lora={rank: 2, targets: [w1,
     'parallel={data: ddp, tensor: 2}'
 values adapted/metrics.jsonl >want.txt
 near adapted2 $exact
+run 0 run gpt_oss.yaml out=attended 'lora={rank: 2, targets: [q_proj, k_proj, v_proj, o_proj]}' optimizer.lr=0.01
+run 0 export attended adapter --adapter --overwrite
+has adapter/adapter_model.safetensors "model.layers.1.self_attn.o_proj.lora_A.weight"
+run 0 launch -n 2 -- run gpt_oss.yaml out=attended2 'lora={rank: 2, targets: [q_proj, k_proj, v_proj, o_proj]}' optimizer.lr=0.01 \
+    'parallel={data: ddp, tensor: 2}'
+values attended/metrics.jsonl >want.txt
+near attended2 $exact
 
 # what config.json may not say
 mkdir broken && cp "$source"/tests/data/experts/mixtral/model.safetensors broken
 refuses() { # refuses KEY VALUE TEXT
-    sed "s/\"$1\": [^,]*/\"$1\": $2/" "$source/tests/data/experts/mixtral/config.json" >broken/config.json
-    run 65 run mixtral.yaml model.path=broken out=refused
+    sed "s/\"$1\": [^,]*/\"$1\": $2/" "$source/tests/data/experts/$family/config.json" >broken/config.json
+    run 65 run $family.yaml model.path=broken out=refused
     has err "$3"
 }
 refuses num_experts_per_tok 7 "'num_experts_per_tok' is 7; expected 1 to 6"
 refuses num_local_experts 0 "'num_local_experts' is 0; expected 1 to 1024"
 refuses router_jitter_noise 0.1 "router_jitter_noise is 0.1; only 0 is supported"
+family=gpt_oss
+refuses swiglu_limit -1 "'swiglu_limit' is -1; expected more than 0"
+refuses rope_parameters 'null, "unused": {' "a model of type 'gpt_oss' needs rope_parameters or rope_scaling"
+refuses tie_word_embeddings 'false, "quantization_config": {"quant_method": "fp8"}' "expected f32, bf16, f16 or mxfp4 weights"
 exit $failed

@@ -47,6 +47,12 @@ CASES = {
                                                        norm_topk_prob=True, mlp_only_layers=[0]),
     "mixtral, a window": dict(model_type="mixtral", num_local_experts=5, sliding_window=6),
     "olmoe, clipped": dict(model_type="olmoe", num_key_value_heads=4, num_experts=8, num_experts_per_tok=2, clip_qkv=1.5),
+    "gpt_oss": dict(model_type="gpt_oss", head_dim=16, num_local_experts=5, num_experts_per_tok=2, sliding_window=6,
+                    output_router_logits=True),
+    "gpt_oss, no biases of attention": dict(model_type="gpt_oss", head_dim=16, num_local_experts=4, num_experts_per_tok=3,
+                                            attention_bias=False, sliding_window=5, tie_word_embeddings=True,
+                                            layer_types=["full_attention"] * 3 + ["sliding_attention"],
+                                            rope_parameters=dict(rope_type="default", rope_theta=5000.0)),
     "gemma": dict(model_type="gemma", head_dim=16, num_key_value_heads=1),
     "gemma2": dict(model_type="gemma2", head_dim=16, sliding_window=6, query_pre_attn_scalar=20,
                    attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
@@ -67,8 +73,8 @@ def make(keys, path):
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**{**SIZES, **keys}),
                                              attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
-        for _, p in model.named_parameters():
-            if p.dim() == 1:
+        for name, p in model.named_parameters():
+            if p.dim() == 1 or name.endswith("_bias"):
                 p.add_(0.3 * torch.randn_like(p))
     model.save_pretrained(path)
     return model.train()

@@ -151,10 +151,11 @@ static nrl_status read_scales(const nrl_node *j, const llama_family *f, llama_co
 
 static nrl_status read_switches(const nrl_node *j, const llama_family *f, llama_config *c)
 {
-    bool bias = f->reads_attention_bias && nrl_node_bool(nrl_node_find(j, "attention_bias"), false);
+    bool bias = f->reads_attention_bias && nrl_node_bool(nrl_node_find(j, "attention_bias"), f->attention_bias);
     c->qkv_bias = f->qkv_bias || bias;
     c->out_bias = bias;
     c->mlp_bias = f->reads_mlp_bias && nrl_node_bool(nrl_node_find(j, "mlp_bias"), false);
+    c->sinks = f->sinks;
     c->norms = f->norms;
     c->head_norm = f->head_norm;
     c->fused = f->fused;

@@ -23,15 +23,20 @@ enum { LLAMA_MAX_EXPERTS = 1024 };
 /* How the files of a mixture of experts name its parts. */
 typedef struct {
     const char *module;           /* of the layer: "mlp" */
-    const char *gate, *up, *down; /* of an expert */
+    const char *router;           /* "gate" */
+    const char *gate, *up, *down; /* of an expert; up NULL = a matrix and a bias of gate and up, their rows in turns */
 } llama_expert_names;
 
-/* A mixture of experts in place of the MLP. A router computes the softmax of E scores for each token, and the k largest
- * choose experts. */
+/* A mixture of experts in place of the MLP. A router computes E scores for each token, and the k largest choose
+ * experts.
+ */
 typedef struct {
     const llama_expert_names *names; /* NULL = no layer has experts */
     int64_t n, chosen, inner;        /* E, k, and the width I of an expert */
     bool normalizes;                 /* the k probabilities are divided by their sum */
+    bool biased;                     /* router and experts have biases, and the k probabilities are the softmax of the k
+                                        scores alone (gpt-oss) */
+    double limit, slope;             /* of the clamped gates of biased experts */
     double balance;                  /* coefficient of the router's balance loss, 0 = none */
     bool *dense;                     /* [n_layers] the layer has an MLP instead */
 } llama_experts;
@@ -47,6 +52,7 @@ typedef struct {
     llama_norms norms;
     llama_head_norm head_norm;
     bool qkv_bias, out_bias, mlp_bias; /* of q, k, v; of o; of gate, up, down */
+    bool sinks;                        /* each query head has a score of a further key with value 0 */
     bool fused;                        /* q, k, v are one matrix; gate and up are another (Phi-3) */
     bool gelu;                         /* gate through GELU (tanh), else SiLU */
     bool tied;                         /* the head is the input embedding */
@@ -80,6 +86,7 @@ typedef struct {
     int64_t n, chosen, inner; /* if the keys are absent */
     double balance;           /* likewise, router_aux_loss_coef */
     bool normalizes;          /* always; else norm_topk_prob decides */
+    bool biased;              /* of llama_experts */
     bool some_layers;         /* decoder_sparse_step and mlp_only_layers say which layers have experts */
 } llama_expert_family;
 
@@ -99,6 +106,9 @@ typedef struct {
     llama_head_norm head_norm;
     bool qkv_bias;             /* always present, whatever the config has (Qwen2) */
     bool reads_attention_bias; /* attention_bias adds a bias to q, k, v and o */
+    bool attention_bias;       /* if that key is absent */
+    bool needs_rope;           /* the config must say how positions are scaled */
+    bool sinks;
     bool reads_mlp_bias;
     bool tied;  /* if the key is absent */
     bool fused; /* one matrix for q, k, v, another for gate and up; rotary positions may cover part of a head */

@@ -13,7 +13,7 @@
  * first[e+1]); choice s of token t is row place[t*k + s]. */
 typedef struct {
     int32_t *token, *place, *of_token; /* [N*k] */
-    float *chosen;                     /* [N,E] 1 or 0, for the balance loss */
+    float *chosen;                     /* [N,E] 1 or 0, for the balance loss and biases; else NULL */
     int64_t n, n_tokens;               /* N*k, N */
     int64_t first[LLAMA_MAX_EXPERTS + 1];
 } routes;
@@ -42,9 +42,10 @@ static nrl_status find_routes(nrl_ctx *ctx, const llama_experts *e, nrl_tensor *
     r->n_tokens = r->n / e->chosen;
     double *expert = malloc((size_t)(r->n + 1) * sizeof *expert);
     r->token = malloc((size_t)(3 * r->n + 1) * sizeof *r->token);
-    if (e->balance != 0) r->chosen = calloc((size_t)(r->n_tokens * e->n + 1), sizeof *r->chosen);
+    const bool chosen = e->balance != 0 || e->biased;
+    if (chosen) r->chosen = calloc((size_t)(r->n_tokens * e->n + 1), sizeof *r->chosen);
     nrl_status st =
-        expert && r->token && (r->chosen || e->balance == 0)
+        expert && r->token && (r->chosen || !chosen)
             ? nrl_tensor_fetch(ctx, indices, expert, r->n)
             : nrl_fail(NRL_ERR_MEMORY, "out of memory for the routes of %lld tokens", (long long)r->n_tokens);
     if (st == NRL_OK) {
@@ -72,31 +73,39 @@ static nrl_status join(nrl_ctx *ctx, nrl_tensor **xs, int64_t n, nrl_tensor **y)
     return NRL_OK;
 }
 
-/* x [n,D] -> y [n,D], or this rank's part of it. */
-static nrl_status expert_forward(nrl_ctx *ctx, const llama_expert *e, nrl_tensor *x, nrl_tensor **y)
+/* x [n,D] -> y [n,D], or this rank's part of it; bias [1,2I] of gate and up, NULL = none. */
+static nrl_status expert_forward(nrl_ctx *ctx, const llama_experts *c, const llama_expert *e, nrl_tensor *bias,
+                                 nrl_tensor *x, nrl_tensor **y)
 {
     nrl_tensor *gate, *up;
     NRL_TRY(nrl_op_linear(ctx, x, e->gate, NULL, &gate));
-    NRL_TRY(nrl_op_linear(ctx, x, e->up, NULL, &up));
-    NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
+    if (bias) {
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, gate, bias, &gate));
+        NRL_TRY(nrl_op_clamped_swiglu(ctx, gate, c->slope, c->limit, &gate));
+    } else {
+        NRL_TRY(nrl_op_linear(ctx, x, e->up, NULL, &up));
+        NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
+    }
     return nrl_op_partial_linear(ctx, gate, e->down, y);
 }
 
-/* x [N,D], weights [N,k] -> y [N,D] */
-static nrl_status run_experts(nrl_ctx *ctx, const llama_expert *experts, int64_t n_experts, const routes *r,
+/* x [N,D], weights [N,k] -> y [N,D], without the biases of the last products */
+static nrl_status run_experts(nrl_ctx *ctx, const llama_experts *c, const llama_layer *l, const routes *r,
                               nrl_tensor *x, nrl_tensor *weights, nrl_tensor **y)
 {
     const int64_t column[] = {r->n, 1};
-    nrl_tensor *sorted, *rows, *done[LLAMA_MAX_EXPERTS];
+    nrl_tensor *sorted, *rows, *biases, *bias = NULL, *done[LLAMA_MAX_EXPERTS];
     int64_t n_done = 0;
+    if (c->biased) NRL_TRY(nrl_op_param(ctx, l->gate_up_biases, nrl_tensor_dtype(x), &biases));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &x));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, weights, &weights));
     NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, r->n, &sorted));
     done[0] = sorted; /* [0,D], if there is no token */
-    for (int64_t e = 0; e < n_experts; e++) {
+    for (int64_t e = 0; e < c->n; e++) {
         if (r->first[e] == r->first[e + 1]) continue;
         NRL_TRY(nrl_op_slice_rows(ctx, sorted, r->first[e], r->first[e + 1], &rows));
-        NRL_TRY(expert_forward(ctx, &experts[e], rows, &done[n_done++]));
+        if (c->biased) NRL_TRY(nrl_op_slice_rows(ctx, biases, e, e + 1, &bias));
+        NRL_TRY(expert_forward(ctx, c, &l->experts[e], bias, rows, &done[n_done++]));
     }
     NRL_TRY(join(ctx, done, n_done, &rows));
     NRL_TRY(nrl_op_gather_rows(ctx, rows, r->place, r->n, &rows));
@@ -106,26 +115,40 @@ static nrl_status run_experts(nrl_ctx *ctx, const llama_expert *experts, int64_t
     return nrl_op_tp_region(ctx, NRL_TP_REGION_ROW_OUT, *y, y);
 }
 
-/* stats [N,2E] += [chosen | probabilities], of the tokens of this rank */
-static nrl_status add_stats(nrl_ctx *ctx, const routes *r, nrl_tensor *probs, nrl_tensor **stats)
+/* y [N,D] += the sum of the biases of a token's experts, each times the expert's weight: the product of [N,E], which is
+ * the softmax of the chosen scores and 0 elsewhere, with all biases. Each rank does this for the tokens that it has. */
+static nrl_status add_down_biases(nrl_ctx *ctx, const llama_layer *l, nrl_tensor *chosen, nrl_tensor *scores,
+                                  nrl_tensor **y)
 {
-    const int64_t dims[] = {r->n_tokens, nrl_tensor_dim(probs, 1)};
-    nrl_tensor *both[2] = {NULL, probs}, *own;
-    NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, dims, r->chosen, &both[0]));
-    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, both[0], &both[0]));
+    const int64_t dims[] = {nrl_tensor_dim(scores, 0), nrl_tensor_dim(scores, 1)};
+    nrl_tensor *none;
+    NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, dims, &none));
+    NRL_TRY(nrl_tensor_fill(ctx, none, -1e30));
+    NRL_TRY(nrl_op_where(ctx, chosen, scores, none, &scores));
+    NRL_TRY(nrl_op_softmax(ctx, scores, &scores));
+    NRL_TRY(nrl_op_cast(ctx, scores, nrl_tensor_dtype(*y), &scores));
+    NRL_TRY(nrl_op_linear(ctx, scores, l->down_biases, NULL, &scores));
+    return nrl_op_binary(ctx, NRL_BINARY_ADD, *y, scores, y);
+}
+
+/* stats [N,2E] += [chosen | probabilities], of the tokens of this rank */
+static nrl_status add_stats(nrl_ctx *ctx, nrl_tensor *chosen, nrl_tensor *probs, nrl_tensor **stats)
+{
+    nrl_tensor *both[2] = {chosen, probs}, *own;
     NRL_TRY(nrl_op_concat_columns(ctx, both, 2, &own));
     NRL_TRY(nrl_op_cast(ctx, own, nrl_tensor_dtype(*stats), &own));
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *stats, own, stats);
 }
 
-/* Probabilities [N,E] in f32, and the k largest of each row with their experts, [N,k]. */
-static nrl_status route(nrl_ctx *ctx, const llama_experts *e, const llama_layer *l, nrl_tensor *x, nrl_tensor **probs,
-                        nrl_tensor **weights, nrl_tensor **indices)
+/* Scores and probabilities [N,E] in f32, and the weights of the k largest of each row with their experts, [N,k]. */
+static nrl_status route(nrl_ctx *ctx, const llama_experts *e, const llama_layer *l, nrl_tensor *x, nrl_tensor **scores,
+                        nrl_tensor **probs, nrl_tensor **weights, nrl_tensor **indices)
 {
-    NRL_TRY(nrl_op_linear(ctx, x, l->router, NULL, probs));
-    NRL_TRY(nrl_op_cast(ctx, *probs, NRL_DTYPE_F32, probs));
-    NRL_TRY(nrl_op_softmax(ctx, *probs, probs));
-    NRL_TRY(nrl_op_top_k(ctx, *probs, e->chosen, weights, indices));
+    NRL_TRY(nrl_op_linear(ctx, x, l->router.weight, l->router.bias, scores));
+    NRL_TRY(nrl_op_cast(ctx, *scores, NRL_DTYPE_F32, scores));
+    if (!e->biased || e->balance != 0) NRL_TRY(nrl_op_softmax(ctx, *scores, probs));
+    NRL_TRY(nrl_op_top_k(ctx, e->biased ? *scores : *probs, e->chosen, weights, indices));
+    if (e->biased) NRL_TRY(nrl_op_softmax(ctx, *weights, weights));
     if (e->normalizes) {
         const int64_t column[] = {nrl_tensor_dim(*weights, 0), 1};
         nrl_tensor *sum;
@@ -140,13 +163,17 @@ nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_la
                                  nrl_tensor **stats, nrl_tensor **y)
 {
     const llama_experts *e = &self->config.experts;
-    nrl_tensor *probs, *weights, *indices;
+    nrl_tensor *scores, *probs, *weights, *indices, *chosen;
     routes r = {0};
-    NRL_TRY(route(ctx, e, l, h, &probs, &weights, &indices));
+    NRL_TRY(route(ctx, e, l, h, &scores, &probs, &weights, &indices));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, indices, &indices));
     nrl_status st = find_routes(ctx, e, indices, &r);
-    if (st == NRL_OK && r.chosen) st = add_stats(ctx, &r, probs, stats);
-    if (st == NRL_OK) st = run_experts(ctx, l->experts, e->n, &r, h, weights, y);
+    const int64_t dims[] = {r.n_tokens, e->n};
+    if (st == NRL_OK && r.chosen) st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, dims, r.chosen, &chosen);
+    if (st == NRL_OK && r.chosen) st = nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, chosen, &chosen);
+    if (st == NRL_OK && e->balance != 0) st = add_stats(ctx, chosen, probs, stats);
+    if (st == NRL_OK) st = run_experts(ctx, e, l, &r, h, weights, y);
+    if (st == NRL_OK && e->biased) st = add_down_biases(ctx, l, chosen, scores, y);
     free(r.token);
     free(r.chosen);
     return st;

@@ -41,6 +41,9 @@ nrl_status llama_experts_read(const nrl_node *j, const llama_family *f, llama_co
     NRL_TRY(llama_read_number(j, "router_aux_loss_coef", -INFINITY, from->balance, &e->balance));
     if (!nrl_node_bool(nrl_node_find(j, "output_router_logits"), false)) e->balance = 0;
     e->normalizes = from->normalizes || nrl_node_bool(nrl_node_find(j, "norm_topk_prob"), false);
+    e->biased = from->biased;
+    if (e->biased) NRL_TRY(llama_read_number(j, "swiglu_limit", 0, 7, &e->limit));
+    if (e->biased) NRL_TRY(llama_read_number(j, "swiglu_alpha", 0, 1.702, &e->slope));
     e->names = &from->names;
     e->dense = calloc((size_t)c->n_layers, sizeof *e->dense);
     if (!e->dense) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld layers", (long long)c->n_layers);

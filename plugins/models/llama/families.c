@@ -7,26 +7,33 @@
 #include <string.h>
 
 /* The router of Qwen3 keeps the probabilities as they are unless norm_topk_prob is true. */
-static const llama_expert_family qwen3_experts = {.names = {"mlp", "gate_proj", "up_proj", "down_proj"},
+static const llama_expert_family qwen3_experts = {.names = {"mlp", "gate", "gate_proj", "up_proj", "down_proj"},
                                                   .inner_key = "moe_intermediate_size",
                                                   .n = 128,
                                                   .chosen = 8,
                                                   .inner = 768,
                                                   .balance = 0.001,
                                                   .some_layers = true};
-static const llama_expert_family olmo_experts = {.names = {"mlp", "gate_proj", "up_proj", "down_proj"},
+static const llama_expert_family olmo_experts = {.names = {"mlp", "gate", "gate_proj", "up_proj", "down_proj"},
                                                  .inner_key = "intermediate_size",
                                                  .n = 64,
                                                  .chosen = 8,
                                                  .inner = 2048,
                                                  .balance = 0.01};
-static const llama_expert_family mixtral_experts = {.names = {"block_sparse_moe", "w1", "w3", "w2"},
+static const llama_expert_family mixtral_experts = {.names = {"block_sparse_moe", "gate", "w1", "w3", "w2"},
                                                     .inner_key = "intermediate_size",
                                                     .n = 8,
                                                     .chosen = 2,
                                                     .inner = 14336,
                                                     .balance = 0.001,
                                                     .normalizes = true};
+static const llama_expert_family gpt_oss_experts = {.names = {"mlp", "router", "gate_up_proj", NULL, "down_proj"},
+                                                    .inner_key = "intermediate_size",
+                                                    .n = 128,
+                                                    .chosen = 4,
+                                                    .inner = 2880,
+                                                    .balance = 0.001,
+                                                    .biased = true};
 
 static const llama_family families[] = {
     {.model_type = "llama",
@@ -130,6 +137,20 @@ static const llama_family families[] = {
      .reads_attention_bias = true,
      .qkv_clip = true,
      .experts = &olmo_experts},
+    {.model_type = "gpt_oss",
+     .n_kv_heads = 8,
+     .head_dim = 64,
+     .max_positions = 131072,
+     .norm_eps = 1e-5,
+     .theta = 150000,
+     .window_rule = LLAMA_WINDOW_PATTERN,
+     .window = 128,
+     .window_period = 2,
+     .reads_attention_bias = true,
+     .attention_bias = true,
+     .needs_rope = true,
+     .sinks = true,
+     .experts = &gpt_oss_experts},
     {.model_type = "gemma",
      .n_kv_heads = 16,
      .head_dim = 256,
@@ -176,8 +197,8 @@ static const llama_family families[] = {
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 const char *const llama_model_types[N_FAMILIES + 1] = {
-    "llama", "mistral",   "qwen2",   "qwen3", "phi3",  "smollm3", "granite",     "olmo2",
-    "olmo3", "qwen3_moe", "mixtral", "olmoe", "gemma", "gemma2",  "gemma3_text", NULL};
+    "llama",     "mistral", "qwen2", "qwen3",   "phi3",  "smollm3", "granite",     "olmo2", "olmo3",
+    "qwen3_moe", "mixtral", "olmoe", "gpt_oss", "gemma", "gemma2",  "gemma3_text", NULL};
 
 const llama_family *llama_family_find(const char *model_type)
 {

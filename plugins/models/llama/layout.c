@@ -90,6 +90,10 @@ static nrl_status layout_attention(const place *at, llama_layer *l)
         NRL_TRY(declare_head_norm(at, "self_attn.q_norm.weight", each ? c->head_dim : q, norm, &l->q_norm));
         NRL_TRY(declare_head_norm(at, "self_attn.k_norm.weight", each ? c->head_dim : kv, norm, &l->k_norm));
     }
+    if (c->sinks) {
+        nrl_param_spec sinks = {.n_dims = 1, .dims = {c->n_heads}, .init = NRL_INIT_ZEROS, .tp = column};
+        NRL_TRY(declare(at, "self_attn.sinks", sinks, &l->sinks));
+    }
     return declare_affine(at, "self_attn.o_proj", d, q, row, c->out_bias, &l->o);
 }
 
@@ -107,13 +111,44 @@ static nrl_status layout_mlp(const place *at, llama_layer *l)
     return declare_affine(at, "mlp.down_proj", d, inner, row, c->mlp_bias, &l->down);
 }
 
+/* Experts that files store together, [E, in, out] each kind: a parameter is called as formats call an element of such a
+ * tensor, "experts.3.down_proj". Ranks that divide the inner width keep gate and up of a column together. */
+static nrl_status layout_stacked_experts(const place *at, llama_layer *l)
+{
+    const llama_experts *e = &at->c->experts;
+    int64_t d = at->c->width, inner = e->inner;
+    char full[64];
+    for (int64_t i = 0; i < 2 * e->n; i++) {
+        bool down = i >= e->n;
+        llama_expert *expert = &l->experts[i % e->n];
+        nrl_param_spec spec = {.n_dims = 2,
+                               .dims = {down ? d : 2 * inner, down ? inner : d},
+                               .decay = true,
+                               .transposed = true,
+                               .tp = down ? NRL_TP_ROW : NRL_TP_COLUMN,
+                               .init = NRL_INIT_NORMAL,
+                               .init_scale = at->c->init_scale};
+        snprintf(full, sizeof full, "%s.experts.%lld.%s", e->names->module, (long long)(i % e->n),
+                 down ? e->names->down : e->names->gate);
+        NRL_TRY(declare(at, full, spec, down ? &expert->down : &expert->gate));
+    }
+    nrl_param_spec bias = {.n_dims = 2, .dims = {e->n, 2 * inner}, .tp = NRL_TP_ROW, .init = NRL_INIT_ZEROS};
+    snprintf(full, sizeof full, "%s.experts.%s_bias", e->names->module, e->names->gate);
+    NRL_TRY(declare(at, full, bias, &l->gate_up_biases));
+    bias =
+        (nrl_param_spec){.n_dims = 2, .dims = {d, e->n}, .transposed = true, .tp = NRL_TP_NONE, .init = NRL_INIT_ZEROS};
+    snprintf(full, sizeof full, "%s.experts.%s_bias", e->names->module, e->names->down);
+    return declare(at, full, bias, &l->down_biases);
+}
+
 static nrl_status layout_experts(const place *at, llama_layer *l)
 {
     const llama_experts *e = &at->c->experts;
     int64_t d = at->c->width;
     char full[64];
-    snprintf(full, sizeof full, "%s.gate.weight", e->names->module);
-    NRL_TRY(declare_matrix(at, full, e->n, d, NRL_TP_NONE, 1, &l->router));
+    snprintf(full, sizeof full, "%s.%s", e->names->module, e->names->router);
+    NRL_TRY(declare_affine(at, full, e->n, d, NRL_TP_NONE, e->biased, &l->router));
+    if (e->biased) return layout_stacked_experts(at, l);
     for (int64_t i = 0; i < e->n; i++) {
         const struct {
             const char *name;
@@ -176,6 +211,7 @@ static nrl_status layout_info(const llama_config *c, nrl_builder *builder)
     const int64_t widths[] = {c->width, 2 * c->experts.n};
     NRL_TRY(nrl_build_carry(builder, c->experts.balance != 0 ? 2 : 1, widths));
     NRL_TRY(nrl_build_optional_prefix(builder, "model."));
+    if (c->experts.biased) NRL_TRY(nrl_build_ignore(builder, "_scales")); /* of MXFP4: read with their blocks */
     return nrl_build_ignore(builder, "rotary_emb.inv_freq");
 }
 

@@ -1,10 +1,11 @@
 /*
  * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2 and 3, Phi-3, Granite, OLMo 2 and 3,
- * Gemma 1 to 3, and with experts Mixtral, Qwen3-MoE and OLMoE: one forward driven by config.json. Touvron et al. 2023
- * (arXiv 2302.13971): RMS norms around attention and MLP, rotary positions, grouped queries, a gated MLP. A family's
- * differences are a row in families.c, and NULL, 0 or 1 here.
+ * Gemma 1 to 3, and with experts Mixtral, Qwen3-MoE, OLMoE and gpt-oss: one forward driven by config.json. Touvron et
+ * al. 2023 (arXiv 2302.13971): RMS norms around attention and MLP, rotary positions, grouped queries, a gated MLP. A
+ * family's differences are a row in families.c, and NULL, 0 or 1 here.
  */
 #include "llama.h"
+#include <nrl/custom_op.h>
 #include <stdlib.h>
 
 static nrl_status apply_affine(nrl_ctx *ctx, const llama_affine *a, nrl_tensor *x, nrl_tensor **y)
@@ -71,7 +72,13 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
                                .scale = c->attention_scale};
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.q, spec.n_heads, rope, &x.q));
     if (rope) NRL_TRY(nrl_op_rope(ctx, x.k, spec.n_kv_heads, rope, &x.k));
-    NRL_TRY(nrl_op_capped_attention(ctx, x.q, x.k, x.v, &spec, c->attention_cap, &a));
+    if (l->sinks) {
+        nrl_tensor *sinks;
+        NRL_TRY(nrl_op_param(ctx, l->sinks, NRL_DTYPE_F32, &sinks));
+        NRL_TRY(nrl_op_sink_attention(ctx, x.q, x.k, x.v, &spec, sinks, &a));
+    } else {
+        NRL_TRY(nrl_op_capped_attention(ctx, x.q, x.k, x.v, &spec, c->attention_cap, &a));
+    }
     NRL_TRY(nrl_op_row_parallel_linear(ctx, a, l->o.weight, l->o.bias, y));
     return whole ? nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, *y, y) : NRL_OK;
 }
@@ -187,7 +194,7 @@ static nrl_status llama_create(const nrl_node *config, void **out)
 static const nrl_model table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_MODEL, nrl_model, "llama", "0.2",
                      "Llama, Mistral, Qwen2, Qwen3, SmolLM, Phi-3, Granite, OLMo 2 and 3, Gemma "
-                     "1 to 3, Mixtral, Qwen3-MoE, OLMoE"),
+                     "1 to 3, Mixtral, Qwen3-MoE, OLMoE, gpt-oss"),
     .model_types = llama_model_types,
     .create = llama_create,
     .destroy = llama_destroy,

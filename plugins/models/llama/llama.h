@@ -15,17 +15,19 @@ typedef struct {
 } llama_affine;
 
 typedef struct {
-    nrl_param *gate, *up, *down; /* [I, D] twice, [D, I] */
+    nrl_param *gate, *up, *down; /* [I, D] twice, [D, I]; up NULL: gate is both [2I, D] */
 } llama_expert;
 
 /* A norm that the family does not have is NULL. */
 typedef struct {
     nrl_param *attention_in, *attention_out, *mlp_in, *mlp_out; /* [D] */
-    llama_affine q, k, v, o;     /* [H*K, D], [G*K, D] twice, [D, H*K]; fused: q is all three */
-    nrl_param *q_norm, *k_norm;  /* [K], or [H*K] and [G*K] */
-    llama_affine gate, up, down; /* [I, D] twice, [D, I]; fused: gate is both */
-    nrl_param *router;           /* [E, D], NULL = the layer has an MLP */
-    llama_expert *experts;       /* [E] */
+    llama_affine q, k, v, o;                 /* [H*K, D], [G*K, D] twice, [D, H*K]; fused: q is all three */
+    nrl_param *q_norm, *k_norm;              /* [K], or [H*K] and [G*K] */
+    nrl_param *sinks;                        /* [H] */
+    llama_affine gate, up, down;             /* [I, D] twice, [D, I]; fused: gate is both */
+    llama_affine router;                     /* [E, D], NULL = the layer has an MLP */
+    llama_expert *experts;                   /* [E] */
+    nrl_param *gate_up_biases, *down_biases; /* [E, 2I], [D, E] */
 } llama_layer;
 
 typedef struct {

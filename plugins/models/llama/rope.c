@@ -231,6 +231,10 @@ nrl_status llama_rope_read(const nrl_node *config, const llama_family *f, llama_
 {
     c->rope = calloc(2, sizeof *c->rope);
     if (!c->rope) return nrl_fail(NRL_ERR_MEMORY, "out of memory for rotary frequencies");
+    if (f->needs_rope && llama_is_absent(nrl_node_find(config, "rope_parameters")) &&
+        llama_is_absent(nrl_node_find(config, "rope_scaling")))
+        return nrl_fail(NRL_ERR_DATA, "%s: a model of type '%s' needs rope_parameters or rope_scaling",
+                        nrl_node_place(config), f->model_type);
     for (int i = 0; i < (f->local_theta > 0 ? 2 : 1); i++) {
         rope_reader r = {.config = config, .family = f, .sizes = c, .local = i, .scale = 1};
         NRL_TRY(read_one(&r, &c->rope[i]));

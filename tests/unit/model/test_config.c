@@ -106,10 +106,11 @@ static void what_is_no_causal_language_model_is_refused(void **state)
 static void an_unknown_model_type_lists_what_is_served(void **state)
 {
     (void)state;
-    ASSERT_FAILS(create("{\"model_type\":\"gpt_neox\"", "", NULL), NRL_ERR_DATA,
-                 "model_type 'gpt_neox' is not served by any model plugin; expected one of: gpt2, llama, "
-                 "mistral, qwen2, qwen3, phi3, smollm3, granite, olmo2, olmo3, qwen3_moe, mixtral, olmoe, gemma, "
-                 "gemma2, gemma3_text");
+    ASSERT_FAILS(
+        create("{\"model_type\":\"gpt_neox\"", "", NULL), NRL_ERR_DATA,
+        "model_type 'gpt_neox' is not served by any model plugin; expected one of: gpt2, llama, "
+        "mistral, qwen2, qwen3, phi3, smollm3, granite, olmo2, olmo3, qwen3_moe, mixtral, olmoe, gpt_oss, gemma, "
+        "gemma2, gemma3_text");
     ASSERT_FAILS(create("{\"model_type\":\"gemma4\"", "", NULL), NRL_ERR_DATA,
                  "model_type 'gemma4' is not served by any model plugin");
 }

@@ -89,21 +89,25 @@ static void log_probs_and_logits_are_transformers(void **state)
 
 /* ---- a run, and what is left of it ---- */
 
-static const char config[] =
-    "model: {config: %s/configs/models/tiny.json, tokenizer: %s/configs/models/tiny-tokenizer}\n"
-    "data: {train: %s/configs/data/chat.jsonl, template: chatml, max_length: 128}\n"
-    "train: {steps: 2, global_batch: 8}\n"
-    "optimizer: {name: adamw, lr: 3e-3}\n"
-    "out: %s/run\n";
+static const char config[] = "model: {config: %s, tokenizer: %s/configs/models/tiny-tokenizer}\n"
+                             "data: {train: %s/configs/data/chat.jsonl, template: chatml, max_length: 128}\n"
+                             "train: {steps: 2, global_batch: 8}\n"
+                             "optimizer: {name: adamw, lr: 3e-3}\n"
+                             "out: %s/run\n";
 
-static run *train(test_place *p)
+static run *train_model(test_place *p, const char *model_path)
 {
     const char *source = getenv("NRL_TEST_SOURCE");
     run *r;
-    if (test_run_open(p, arena_printf(&p->memory, config, source, source, source, p->folder), NULL, &r))
+    if (test_run_open(p, arena_printf(&p->memory, config, model_path, source, source, p->folder), NULL, &r))
         fail_msg("%s", nrl_error_text());
     if (nrl_run_train(r)) fail_msg("%s", nrl_error_text());
     return r;
+}
+
+static run *train(test_place *p)
+{
+    return train_model(p, arena_printf(&p->memory, "%s/configs/models/tiny.json", getenv("NRL_TEST_SOURCE")));
 }
 
 typedef struct {
@@ -255,6 +259,41 @@ static void texts_together_are_those_alone(void **state)
             assert_memory_equal(a->logps, b->logps, b->n * sizeof *b->logps);
             nrl_free(texts[i]);
         }
+    }
+    nrl_inference_close(m);
+}
+
+/* Keys that were computed earlier are seen through windows, past sinks, as those of a whole text are. */
+static void windows_and_sinks_hold_for_cached_keys(void **state)
+{
+    static const char sinks_and_windows[] =
+        "{\"model_type\": \"gpt_oss\", \"vocab_size\": 512, \"hidden_size\": 32, \"intermediate_size\": 24,"
+        " \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 8,"
+        " \"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"sliding_window\": 4, \"initializer_range\": 0.2,"
+        " \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 150000, \"factor\": 32, \"truncate\": false,"
+        " \"original_max_position_embeddings\": 64}, \"max_position_embeddings\": 256}";
+    test_place *p = *state;
+    const char *model_path = arena_printf(&p->memory, "%s/gpt_oss.json", p->folder);
+    FILE *f = fopen(model_path, "w");
+    assert_non_null(f);
+    assert_true(fputs(sinks_and_windows, f) >= 0 && !fclose(f));
+    run *r = train_model(p, model_path);
+    nrl_inference *m = open_or_fail(nrl_run_out(r));
+    nrl_run_close(r);
+    for (int i = 0; i < 2; i++) {
+        kept_text kept = {0};
+        char *text;
+        const nrl_sample_options o = {.size = sizeof o,
+                                      .top_p = 1,
+                                      .max_tokens = 24,
+                                      .token = keep,
+                                      .token_user = &kept,
+                                      .logprobs = true,
+                                      .top_logprobs = 3};
+        if (nrl_inference_sample(m, &prompts[i], 1, &o, &text, NULL)) fail_msg("%s", nrl_error_text());
+        assert_true(kept.n > 8);
+        assert_logps(m, prompts[i], &kept);
+        nrl_free(text);
     }
     nrl_inference_close(m);
 }
@@ -511,6 +550,7 @@ int main(void)
         cmocka_unit_test(log_probs_and_logits_are_transformers),
         cmocka_unit_test_setup_teardown(tokens_add_up_to_texts, make, discard),
         cmocka_unit_test_setup_teardown(texts_together_are_those_alone, make, discard),
+        cmocka_unit_test_setup_teardown(windows_and_sinks_hold_for_cached_keys, make, discard),
         cmocka_unit_test_setup_teardown(requests_join_and_leave, make, discard),
         cmocka_unit_test_setup_teardown(weights_stay_what_they_are, make, discard),
         cmocka_unit_test_setup_teardown(a_tokenizer_opens_by_itself, make, discard),
