@@ -97,7 +97,7 @@ static int by_name(const void *x, const void *y)
     return strcmp((*(const safetensor *const *)x)->name, (*(const safetensor *const *)y)->name);
 }
 
-static void list_tensors(hf *h)
+static nrl_status list_tensors(hf *h)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < h->n_files; i++)
@@ -107,7 +107,7 @@ static void list_tensors(hf *h)
         for (int64_t k = 0; k < h->files[i].n; k++)
             h->tensors[h->n_tensors++] = &h->files[i].tensors[k];
     qsort(h->tensors, (size_t)n, sizeof *h->tensors, by_name);
-    hf_list_entries(h);
+    return hf_list_entries(h);
 }
 
 const safetensor *hf_find(const hf *h, const char *name)
@@ -150,7 +150,7 @@ static nrl_status open_shards(hf *h, const char *index)
     h->files = arena_alloc(&h->memory, n_files * sizeof *h->files);
     for (size_t i = 0; i < n_files; i++)
         NRL_TRY(add_file(h, names[i]));
-    list_tensors(h);
+    NRL_TRY(list_tensors(h));
     return check_map(h, map, index);
 }
 
@@ -175,8 +175,7 @@ static nrl_status hf_load(void *reader)
     if (!single) return open_shards(h, arena_printf(&h->memory, "%s/model.safetensors.index.json", h->path));
     h->files = arena_alloc(&h->memory, sizeof *h->files);
     NRL_TRY(add_file(h, "model.safetensors"));
-    list_tensors(h);
-    return NRL_OK;
+    return list_tensors(h);
 }
 
 static int64_t hf_n_tensors(const void *reader)

@@ -39,7 +39,7 @@ nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, co
 bool hf_is_directory(const char *path);
 bool hf_is_hub_name(const char *path);
 /* stacked.c: fills h->list from h->tensors. */
-void hf_list_entries(hf *h);
+nrl_status hf_list_entries(hf *h);
 void hf_describe(const hf_entry *e, nrl_format_tensor *out);
 void hf_entry_read(const hf_entry *e, int64_t begin, int64_t n, float *out);
 /* For hashes; scales of MXFP4 are a tensor of their own. */

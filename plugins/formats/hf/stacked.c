@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STACK = 4096, BLOCK = 32, BLOCK_BYTES = BLOCK / 2 };
+enum { MAX_STACK = 4096, MAX_ENTRIES = 1 << 22, BLOCK = 32, BLOCK_BYTES = BLOCK / 2 };
 
 static const char experts[] = ".experts.";
 
@@ -57,7 +57,7 @@ static const safetensor *scales_of(arena *a, const hf *h, const safetensor *t)
     return fits ? s : NULL;
 }
 
-void hf_list_entries(hf *h)
+nrl_status hf_list_entries(hf *h)
 {
     int64_t n = 0, n_blocks = 0;
     const char *example = NULL;
@@ -65,6 +65,9 @@ void hf_list_entries(hf *h)
         const safetensor *t = h->tensors[i];
         n += is_stack(t) || scales_of(&h->memory, h, t) ? t->dims[0] : 1;
     }
+    if (n > MAX_ENTRIES)
+        return nrl_fail(NRL_ERR_DATA, "%s: %lld tensors and experts; expected at most %d", h->path, (long long)n,
+                        (int)MAX_ENTRIES);
     h->list = arena_alloc(&h->memory, (size_t)(n + 1) * sizeof *h->list);
     for (int64_t i = 0; i < h->n_tensors; i++) {
         const safetensor *t = h->tensors[i], *s = scales_of(&h->memory, h, t);
@@ -82,6 +85,7 @@ void hf_list_entries(hf *h)
         nrl_warn("%s: %lld tensors of MXFP4, such as '%s', are dequantized; exports have their values in the dtype of "
                  "the export",
                  h->path, (long long)n_blocks, example);
+    return NRL_OK;
 }
 
 void hf_describe(const hf_entry *e, nrl_format_tensor *out)
