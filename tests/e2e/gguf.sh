@@ -21,6 +21,15 @@ is "config.json" "$(cat back/config.json)" "$(cat plain/config.json)"
 run 0 export gguf/model.gguf from-file --format hf
 cmp plain/model.safetensors from-file/model.safetensors || failed=1
 
+# round_trip MODEL NAME: as GGUF and back, MODEL has the same weights and config
+round_trip() {
+    run 0 export "$1" "$2.plain" --dtype f32
+    run 0 export "$1" "$2.gguf" --format gguf --dtype f32
+    run 0 export "$2.gguf" "$2.back" --format hf --dtype f32
+    cmp "$2.plain/model.safetensors" "$2.back/model.safetensors" || is "weights of $2 as GGUF" other "the model's"
+    is "config of $2 as GGUF" "$(cat "$2.back/config.json")" "$(cat "$2.plain/config.json")"
+}
+
 # The chat template and special tokens of the run are in the file.
 grep -aq 'tokenizer.chat_template' gguf/model.gguf || is "the chat template" none some
 grep -aq '<|im_start|>' gguf/model.gguf || is "the markers of chatml" none some
@@ -48,8 +57,36 @@ run 0 export model gguf --format gguf --overwrite
 mkdir odd && cp model/* odd/
 sed '1s/{/{"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64},/' model/config.json \
     >odd/config.json
+round_trip odd yarn
+grep -aq 'llama.rope.scaling.original_context_length' yarn.gguf/model.gguf || is "the scaling of positions" none some
+sed -i 's/"factor": 2.0/"truncate": false, &/' odd/config.json
 run 2 export odd bad --format gguf
-has err "rope_type 'yarn' is not supported for llama; expected default, linear or llama3"
+has err "YaRN with truncate: false; llama.cpp always truncates"
+sed -i 's/"truncate": false, //; s/"factor": 2.0/"attention_factor": 2.0, &/' odd/config.json
+run 2 export odd bad --format gguf
+has err "YaRN with its own attention_factor, or with mscale"
+
+# A matrix of all experts of a layer is one tensor of the file, and comes back as one for each expert.
+experts=$source/tests/data/experts
+round_trip "$experts/mixtral" mixtral
+grep -aq 'blk.1.ffn_down_exps.weight' mixtral.gguf/model.gguf || is "tensors of experts" none some
+mkdir olmoe && cp "$experts/olmoe/model.safetensors" olmoe
+grep -v clip_qkv "$experts/olmoe/config.json" >olmoe/config.json
+round_trip olmoe olmoe
+tr -d '\n' <"$experts/qwen3_moe/config.json" | sed 's/"mlp_only_layers": *\[ *0 *\]/"mlp_only_layers": []/
+    s/"vocab_size": *48/"vocab_size": 512/' >qwen3_moe.json
+run 0 run "$source/configs/sft.yaml" "$one_thread" model.config=qwen3_moe.json data.max_length=64 data.overlong=truncate \
+    checkpoint.every=0 train.steps=1 train.epochs=0 out=qwen3
+round_trip qwen3/model qwen3_moe
+run 0 export mixtral.gguf mixtral.q8 --format gguf --dtype q8_0
+run 2 export "$experts/qwen3_moe" bad --format gguf
+has err "some layers have no experts (mlp_only_layers, decoder_sparse_step); for qwen3moe llama.cpp expects experts in every layer"
+run 2 export "$experts/olmoe" bad --format gguf
+has err "clip_qkv is set; llama.cpp does not clip for olmoe"
+sed 's/"norm_topk_prob": *true/"norm_topk_prob": false/' qwen3/model/config.json >norm.json
+cp norm.json qwen3/model/config.json
+run 2 export qwen3/model bad --format gguf
+has err "norm_topk_prob is false; for qwen3moe llama.cpp expects true"
 head -c 2000 gguf/model.gguf >cut.gguf
 run 65 export cut.gguf bad --format hf
 has err cut.gguf

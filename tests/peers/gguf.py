@@ -38,6 +38,8 @@ GRANITE = dict(model_type="granite", embedding_multiplier=12.0, attention_multip
 GEMMA2 = dict(model_type="gemma2", head_dim=16, sliding_window=6, query_pre_attn_scalar=16)
 GEMMA3 = dict(model_type="gemma3_text", head_dim=16, sliding_window=6, query_pre_attn_scalar=16, num_hidden_layers=7)
 CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=8.0, beta_slow=1.0, rope_theta=1e4)
+QWEN3_MOE = dict(model_type="qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=16)
 STRETCHED = dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
                  sliding_attention=dict(rope_type="default", rope_theta=1e4))
 
@@ -49,6 +51,11 @@ FAMILIES = {
     "phi3, a part of each head turns": (
         dict(model_type="phi3", num_attention_heads=2, rope_parameters=dict(
             rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.75)), EXACT),
+    "qwen2, YaRN": (dict(model_type="qwen2", rope_parameters=YARN), EXACT),
+    "llama, YaRN": (dict(model_type="llama", rope_parameters=YARN), EXACT),
+    "mixtral": (dict(model_type="mixtral", num_local_experts=4), EXACT),
+    "qwen3_moe": (dict(**QWEN3_MOE, norm_topk_prob=True), EXACT),
+    "olmoe": (dict(model_type="olmoe", num_key_value_heads=4, num_experts=4, num_experts_per_tok=2), EXACT),
     "qwen2, positions divided": (dict(model_type="qwen2", rope_parameters=LINEAR), EXACT),
     "granite": (GRANITE, EXACT),
     "granite, all multipliers 1": (dict(model_type="granite"), EXACT),
@@ -77,9 +84,10 @@ REFUSED = {
     "gemma2, no caps": (dict(**GEMMA2, attn_logit_softcapping=None), "attn_logit_softcapping is null"),
     "gemma3, other layers": (dict(**{**GEMMA3, "num_hidden_layers": 2},
                                   layer_types=["sliding_attention", "full_attention"]), "layer_types[1]"),
-    "qwen3_moe": (dict(model_type="qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16), "'qwen3_moe' is not supported"),
-    "mixtral": (dict(model_type="mixtral", num_local_experts=4), "'mixtral' is not supported"),
-    "olmoe": (dict(model_type="olmoe", num_experts=4, num_experts_per_tok=2), "'olmoe' is not supported"),
+    "gpt_oss": (dict(model_type="gpt_oss", num_local_experts=4, num_experts_per_tok=2, head_dim=16), "'gpt_oss' is not supported"),
+    "olmoe, clipped": (dict(model_type="olmoe", num_experts=4, num_experts_per_tok=2, clip_qkv=1.0), "clip_qkv is set"),
+    "qwen3_moe, weights as they are": (dict(**QWEN3_MOE, norm_topk_prob=False), "norm_topk_prob is false"),
+    "llama, another range of YaRN": (dict(model_type="llama", rope_parameters=dict(**YARN, truncate=False)), "truncate: false"),
 }
 
 

@@ -66,6 +66,8 @@ typedef struct {
     uint32_t layers_of_27b;            /* of the model whose attention is scaled by the width, not by head_dim */
     double theta, local_theta; /* if absent in config.json, 0 = 10000; local: of layers with a window, 0 = theta */
     bool is_gpt2;              /* keys and names of GPT-2; matrices are [in, out] in Hugging Face files */
+    bool has_experts;          /* every layer has a mixture of experts */
+    bool normalizes;           /* the weights of the chosen experts are divided by their sum */
 } gguf_architecture;
 
 /* NRL_ERR_CONFIG: no architecture for this model_type. */
@@ -75,9 +77,12 @@ const gguf_architecture *gguf_architecture_named(const char *name); /* NULL: unk
 /* Puts the metadata of the model. NRL_ERR_CONFIG if GGUF or llama.cpp cannot express the config. */
 nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, gguf_metadata *m);
 
-/* Writes the name in GGUF of a tensor of Hugging Face, or false if it has none; and the reverse. */
-bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME]);
-bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, char out[GGUF_NAME]);
+/* Writes the name in GGUF of a tensor of Hugging Face, or false if it has none; and the reverse. GGUF has a matrix of
+ * all experts of a layer in one tensor: *expert is the number of the matrix in it, -1 for other tensors. The reverse
+ * takes that number, and says in *is_stacked whether the tensor has one. */
+bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME], int64_t *expert);
+bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, int64_t expert, char out[GGUF_NAME],
+                     bool *is_stacked);
 
 /* How the values of a tensor differ between the two. */
 typedef struct {

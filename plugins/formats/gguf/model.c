@@ -56,6 +56,15 @@ static const gguf_architecture architectures[] = {
      .norms_outputs = true,
      .caps = true,
      .layers_of_27b = 62},
+    {.model_type = "mixtral",
+     .name = "llama",
+     .permutes = true,
+     .has_divisors = true,
+     .theta = 1e6,
+     .has_experts = true,
+     .normalizes = true},
+    {.model_type = "qwen3_moe", .name = "qwen3moe", .switches_window = true, .has_experts = true, .normalizes = true},
+    {.model_type = "olmoe", .name = "olmoe", .has_experts = true},
     {.model_type = "gpt2", .name = "gpt2", .is_gpt2 = true, .biases_attention = true, .biases_mlp = true},
 };
 
@@ -202,6 +211,32 @@ int64_t gguf_rope_divisors(const gguf_architecture *arch, const nrl_node *config
     return n;
 }
 
+/* llama.cpp rounds the range of the ramp outwards and derives the factor of cos and sin from that of the positions. */
+static nrl_status put_yarn(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config,
+                           const nrl_node *scaling)
+{
+    const double longest = (double)config_int(config, "max_position_embeddings", 2048);
+    const double inside = nrl_node_f64(find_number(scaling, "original_max_position_embeddings"), longest);
+    const double original = nrl_node_f64(find_number(config, "original_max_position_embeddings"), inside);
+    const double factor = nrl_node_f64(find_number(scaling, "factor"), longest / original);
+    const double derived = factor > 1 ? 0.1 * log(factor) + 1 : 1;
+    const double mscale = nrl_node_f64(find_number(scaling, "mscale"), 0);
+    const double mscale_all = nrl_node_f64(find_number(scaling, "mscale_all_dim"), 0);
+    const double given = nrl_node_f64(find_number(scaling, "attention_factor"), derived);
+    if (!nrl_node_bool(nrl_node_find(scaling, "truncate"), true))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: YaRN with truncate: false; llama.cpp always truncates");
+    if (fabs(given - derived) > 1e-6 * derived || (mscale != 0 && mscale_all != 0))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot write GGUF: YaRN with its own attention_factor, or with mscale; llama.cpp always uses "
+                        "0.1 ln(factor) + 1, here %g",
+                        derived);
+    put_key(m, arch, "rope.scaling.factor", GGUF_FLOAT32, factor);
+    put_key(m, arch, "rope.scaling.original_context_length", GGUF_UINT32, original);
+    put_key(m, arch, "rope.scaling.yarn_beta_fast", GGUF_FLOAT32, nrl_node_f64(find_number(scaling, "beta_fast"), 32));
+    put_key(m, arch, "rope.scaling.yarn_beta_slow", GGUF_FLOAT32, nrl_node_f64(find_number(scaling, "beta_slow"), 1));
+    return NRL_OK;
+}
+
 static nrl_status put_rope(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
 {
     char key[GGUF_NAME];
@@ -218,11 +253,13 @@ static nrl_status put_rope(gguf_metadata *m, const gguf_architecture *arch, cons
                         f.local_theta, f.local_type, arch->name, local_theta);
     if (!strcmp(f.type, "default")) return NRL_OK;
     if (arch->has_divisors && !strcmp(f.type, "llama3")) return NRL_OK; /* rope_freqs.weight */
-    if (strcmp(f.type, "linear"))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: rope_type '%s' is not supported for %s; expected default%s",
-                        f.type, arch->model_type, arch->has_divisors ? ", linear or llama3" : " or linear");
+    if (strcmp(f.type, "linear") && strcmp(f.type, "yarn"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot write GGUF: rope_type '%s' is not supported for %s; expected default, %s", f.type,
+                        arch->model_type, arch->has_divisors ? "linear, yarn or llama3" : "linear or yarn");
     snprintf(key, sizeof key, "%s.rope.scaling.type", arch->name);
-    gguf_put_text(m, key, "linear", strlen("linear"));
+    gguf_put_text(m, key, f.type, strlen(f.type));
+    if (!strcmp(f.type, "yarn")) return put_yarn(m, arch, config, f.scaling);
     put_key(m, arch, "rope.scaling.factor", GGUF_FLOAT32, nrl_node_f64(nrl_node_find(f.scaling, "factor"), 1));
     return NRL_OK;
 }
@@ -302,6 +339,31 @@ static nrl_status put_caps(gguf_metadata *m, const gguf_architecture *arch, cons
     return put_cap(m, arch, config, "final_logit_softcapping", capped ? 30 : 0);
 }
 
+/* In llama.cpp an architecture with experts has them in every layer, and fixes whether their weights are normalized. */
+static nrl_status put_experts(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
+{
+    const nrl_node *dense = nrl_node_find(config, "mlp_only_layers");
+    const bool normalizes =
+        !strcmp(arch->model_type, "mixtral") || nrl_node_bool(nrl_node_find(config, "norm_topk_prob"), false);
+    if (nrl_node_size(dense) || config_int(config, "decoder_sparse_step", 1) != 1)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot write GGUF: some layers have no experts (mlp_only_layers, decoder_sparse_step); for %s "
+                        "llama.cpp expects experts in every layer",
+                        arch->name);
+    if (normalizes != arch->normalizes)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: norm_topk_prob is %s; for %s llama.cpp expects %s",
+                        normalizes ? "true" : "false", arch->name, arch->normalizes ? "true" : "false");
+    if (find_number(config, "clip_qkv"))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: clip_qkv is set; llama.cpp does not clip for %s",
+                        arch->name);
+    put_key(m, arch, "expert_count", GGUF_UINT32,
+            (double)config_int(config, "num_experts", config_int(config, "num_local_experts", 8)));
+    put_key(m, arch, "expert_used_count", GGUF_UINT32, (double)config_int(config, "num_experts_per_tok", 2));
+    put_key(m, arch, "expert_feed_forward_length", GGUF_UINT32,
+            (double)config_int(config, "moe_intermediate_size", config_int(config, "intermediate_size", 0)));
+    return NRL_OK;
+}
+
 nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, gguf_metadata *m)
 {
     gguf_put_text(m, "general.architecture", arch->name, strlen(arch->name));
@@ -322,6 +384,7 @@ nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, 
         put_key(m, arch, multipliers[i].key, multipliers[i].type,
                 nrl_node_f64(find_number(config, multipliers[i].hf), 1));
     if (arch->caps) NRL_TRY(put_caps(m, arch, config));
+    if (arch->has_experts) NRL_TRY(put_experts(m, arch, config));
     return put_rope(m, arch, config);
 }
 
@@ -351,22 +414,35 @@ static const name_row inner_gpt2[] = {{"ln_1", "attn_norm"},          {"attn.c_a
                                       {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"},
                                       {"mlp.c_fc", "ffn_up"},         {"mlp.c_proj", "ffn_down"}};
 
+static const name_row experts[] = {{"mlp.gate", "ffn_gate_inp"},
+                                   {"mlp.experts.gate_proj", "ffn_gate_exps"},
+                                   {"mlp.experts.up_proj", "ffn_up_exps"},
+                                   {"mlp.experts.down_proj", "ffn_down_exps"}};
+static const name_row experts_mixtral[] = {{"block_sparse_moe.gate", "ffn_gate_inp"},
+                                           {"block_sparse_moe.experts.w1", "ffn_gate_exps"},
+                                           {"block_sparse_moe.experts.w3", "ffn_up_exps"},
+                                           {"block_sparse_moe.experts.w2", "ffn_down_exps"}};
+
 typedef struct {
     const name_row *rows;
     size_t n;
 } name_table;
 
+enum { N_TABLES = 3 };
+
 #define TABLE(rows) ((name_table){(rows), sizeof(rows) / sizeof *(rows)})
 
-static void tables_of(const gguf_architecture *arch, bool is_inner, name_table out[2])
+static void tables_of(const gguf_architecture *arch, bool is_inner, name_table out[N_TABLES])
 {
-    out[1] = (name_table){NULL, 0};
+    out[1] = out[2] = (name_table){NULL, 0};
     if (arch->is_gpt2) {
         out[0] = is_inner ? TABLE(inner_gpt2) : TABLE(outer_gpt2);
         return;
     }
     out[0] = is_inner ? TABLE(inner) : TABLE(outer);
     if (is_inner) out[1] = arch->norms_outputs ? TABLE(norms_of_outputs) : TABLE(norms_of_inputs);
+    if (is_inner && arch->has_experts)
+        out[2] = strcmp(arch->model_type, "mixtral") ? TABLE(experts) : TABLE(experts_mixtral);
 }
 
 /* phi3 alone joins gate and up; GGUF calls both the joined and the single matrix ffn_up. */
@@ -381,9 +457,9 @@ static bool row_fits(const gguf_architecture *arch, const name_row *row, const c
 /* Translates the name of a module; NULL: no row fits. */
 static const char *translate(const gguf_architecture *arch, bool is_inner, const char *from, size_t size, bool reverse)
 {
-    name_table tables[2];
+    name_table tables[N_TABLES];
     tables_of(arch, is_inner, tables);
-    for (int t = 0; t < 2; t++)
+    for (int t = 0; t < N_TABLES; t++)
         for (size_t i = 0; i < tables[t].n; i++)
             if (row_fits(arch, &tables[t].rows[i], from, size, reverse))
                 return reverse ? tables[t].rows[i].hf : tables[t].rows[i].gguf;
@@ -425,16 +501,37 @@ static const char *without_prefix(const char *name)
     return strncmp(name, prefix, sizeof prefix - 1) ? name : name + sizeof prefix - 1;
 }
 
-bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME])
+static const char of_experts[] = ".experts.";
+
+bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME], int64_t *expert)
 {
+    const char *at = arch->has_experts ? strstr(hf, of_experts) : NULL;
+    char all[GGUF_NAME], *end;
+    *expert = -1;
+    if (at) { /* "experts.3.w1.weight" to "experts.w1.weight" */
+        at += sizeof of_experts - 1;
+        *expert = strtol(at, &end, 10);
+        int n = snprintf(all, sizeof all, "%.*s%s", (int)(at - hf), hf, *end == '.' ? end + 1 : "");
+        if (end == at || *end != '.' || n >= GGUF_NAME) return false;
+        hf = all;
+    }
     return translate_all(arch, arch->is_gpt2 ? without_prefix(hf) : hf, arch->is_gpt2 ? "h." : "model.layers.", "blk.",
                          "", false, out);
 }
 
-bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, char out[GGUF_NAME])
+bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, int64_t expert, char out[GGUF_NAME],
+                     bool *is_stacked)
 {
-    return translate_all(arch, name, "blk.", arch->is_gpt2 ? "transformer.h." : "model.layers.",
-                         arch->is_gpt2 ? "transformer." : "", true, out);
+    char all[GGUF_NAME];
+    if (!translate_all(arch, name, "blk.", arch->is_gpt2 ? "transformer.h." : "model.layers.",
+                       arch->is_gpt2 ? "transformer." : "", true, all))
+        return false;
+    const char *at = arch->has_experts ? strstr(all, of_experts) : NULL;
+    *is_stacked = at != NULL;
+    const size_t before = at ? (size_t)(at - all) + sizeof of_experts - 1 : strlen(all);
+    int n = at ? snprintf(out, GGUF_NAME, "%.*s%lld.%s", (int)before, all, (long long)expert, all + before)
+               : snprintf(out, GGUF_NAME, "%s", all);
+    return n < GGUF_NAME;
 }
 
 static bool ends_in(const char *text, const char *end)

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_TENSORS = 1 << 20, MAX_KEYS = 1 << 16 };
+enum { MAX_TENSORS = 1 << 20, MAX_KEYS = 1 << 16, MAX_EXPERTS = 4096 };
 
 typedef struct {
     const char *key;
@@ -243,19 +243,20 @@ static nrl_status read_config(gguf_reader *r)
 
 /* ---- tensors ---- */
 
-static nrl_status take_tensor(gguf_reader *r, gguf_in *t)
+/* *n_experts: the matrices in the tensor, of which *t is the first; 0 = one tensor. `name`: in the file. */
+static nrl_status take_tensor(gguf_reader *r, gguf_in *t, char name[GGUF_NAME], int64_t *n_experts)
 {
     const char *text;
     size_t size;
     uint32_t n_dims;
-    char name[GGUF_NAME];
+    bool is_stacked = false;
     NRL_TRY(take_text(r, &text, &size));
     NRL_TRY(take(r, &n_dims, sizeof n_dims));
-    if (!size || size >= sizeof name || n_dims < 1 || n_dims > 4)
+    if (!size || size >= GGUF_NAME || n_dims < 1 || n_dims > 4)
         return damaged(r, "a tensor has no valid name or shape");
     memcpy(name, text, size);
     name[size] = 0;
-    if (!gguf_hf_name_of(r->arch, name, t->name)) {
+    if (!gguf_hf_name_of(r->arch, name, 0, t->name, &is_stacked)) {
         if (strcmp(name, "rope_freqs.weight"))
             return nrl_fail(NRL_ERR_DATA, "%s: the architecture %s has no tensor '%s'", r->path, r->arch->name, name);
         *t->name = 0; /* follows from the config */
@@ -272,6 +273,13 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t)
         t->dims[t->change.transposed ? t->n_dims - 1 - d : d] = (int64_t)n;
         if (d == t->n_dims - 1) t->width = (int64_t)n;
     }
+    *n_experts = is_stacked ? t->dims[0] : 0;
+    if (is_stacked && (t->n_dims != 3 || t->dims[0] > MAX_EXPERTS))
+        return damaged(r, "a tensor of experts does not have three dimensions, or more than 4096 experts");
+    if (is_stacked) {
+        t->numel /= t->dims[0];
+        memmove(t->dims, t->dims + 1, (size_t)--t->n_dims * sizeof *t->dims);
+    }
     NRL_TRY(take(r, &t->type, sizeof t->type));
     NRL_TRY(take(r, &t->offset, sizeof t->offset));
     t->encoding = gguf_encoding_of(t->type);
@@ -285,13 +293,27 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t)
 
 static nrl_status read_tensors(gguf_reader *r, uint64_t n)
 {
-    r->tensors = mem_try((size_t)n * sizeof *r->tensors, "the tensors of a GGUF file");
-    if (!r->tensors) return NRL_ERR_MEMORY;
+    int64_t room = 0;
     for (uint64_t i = 0; i < n; i++) {
-        gguf_in *t = &r->tensors[r->n];
-        *t = (gguf_in){0};
-        NRL_TRY(take_tensor(r, t));
-        r->n += *t->name != 0;
+        gguf_in t = {0};
+        char name[GGUF_NAME];
+        int64_t n_experts, e = 0;
+        NRL_TRY(take_tensor(r, &t, name, &n_experts));
+        if (!*t.name) continue;
+        if (r->n + n_experts > MAX_TENSORS) return damaged(r, "the tensors have too many experts");
+        if (r->n + n_experts >= room) {
+            room = 2 * (r->n + n_experts) + 64;
+            gguf_in *all = mem_try_grow(r->tensors, (size_t)room * sizeof *all, "the tensors of a GGUF file");
+            if (!all) return NRL_ERR_MEMORY;
+            r->tensors = all;
+        }
+        do {
+            bool is_stacked;
+            r->tensors[r->n++] = t;
+            if (++e >= n_experts) break;
+            if (t.encoding) t.offset += (uint64_t)(t.numel / t.encoding->block) * t.encoding->bytes;
+            if (!gguf_hf_name_of(r->arch, name, e, t.name, &is_stacked)) return damaged(r, "a name is too long");
+        } while (true);
     }
     int64_t alignment = pair_int(find_pair(r, "general.alignment"), GGUF_ALIGNMENT);
     if (alignment < 1 || alignment > 1 << 20) return damaged(r, "general.alignment is out of range");

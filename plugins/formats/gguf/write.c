@@ -1,14 +1,16 @@
 /*
  * write.c - writes a model as one GGUF file. The metadata and the places of all tensors are known before the first
- * value, so the file is written from its beginning to its end. Memory: one row of a tensor, or the whole tensor if its
- * rows change places.
+ * value. Matrices of experts, which come one by one, are parts of one tensor. Memory: one row of a tensor, or the whole
+ * tensor if its rows change places.
  */
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/output.h"
 #include "gguf.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char file_name[] = "model.gguf";
 
@@ -80,23 +82,32 @@ typedef struct {
     const gguf_encoding *encoding;
     gguf_change change;
     int32_t n_dims;
-    int64_t dims[NRL_FORMAT_MAX_DIMS]; /* in the file, slowest first */
-    int64_t numel;
-    size_t bytes, offset; /* offset from the first tensor; a multiple of GGUF_ALIGNMENT */
+    int64_t dims[NRL_FORMAT_MAX_DIMS]; /* in the file, slowest first; with the experts */
+    int64_t numel;                     /* of one expert */
+    int64_t n_experts;                 /* 0 = not a tensor of experts */
+    size_t bytes, offset;              /* of all; offset from the first tensor, a multiple of GGUF_ALIGNMENT */
 } gguf_out;
+
+/* Where a tensor that comes is written. */
+typedef struct {
+    int64_t tensor, expert;
+} gguf_place;
 
 typedef struct {
     arena memory;
     const gguf_architecture *arch;
     const nrl_node *config;
-    gguf_out *tensors; /* [n]; divisors of rotary frequencies, if any, follow as [n] */
+    gguf_out *tensors; /* [n]; divisors of rotary frequencies, if any, are the last */
     int64_t n;
+    gguf_place *places; /* [n_in] of the tensors that come, and of the divisors */
+    int64_t n_in;
+    int64_t at; /* that is being written */
     float divisors[512];
     int64_t n_divisors;
     output out;
     output_file file;
     bool is_open;
-    size_t written;         /* bytes of tensors so far */
+    size_t data;            /* where the tensors begin in the file */
     float *values, *moved;  /* [room] elements that wait for the end of a row or tensor; and with rows moved */
     unsigned char *encoded; /* [encoded_room] */
     int64_t waiting, room;
@@ -108,11 +119,28 @@ typedef struct {
 static const gguf_encoding *choose_encoding(const gguf_out *t, const gguf_encoding *wanted, bool is_tied)
 {
     bool is_head = !strcmp(t->name, "output.weight") || (is_tied && !strcmp(t->name, "token_embd.weight"));
-    if (t->n_dims < 2 || !strcmp(t->name, "position_embd.weight")) return gguf_encoding_of(GGUF_F32);
+    bool is_router = strstr(t->name, ".ffn_gate_inp.");
+    if (t->n_dims < 2 || is_router || !strcmp(t->name, "position_embd.weight")) return gguf_encoding_of(GGUF_F32);
     if (wanted->type == GGUF_Q4_K && is_head) wanted = gguf_encoding_of(GGUF_Q6_K);
     int64_t width = t->dims[t->n_dims - 1];
     if (width % wanted->block == 0) return wanted;
     return gguf_encoding_of(width % 32 == 0 ? GGUF_Q8_0 : GGUF_F16);
+}
+
+/* Adds a matrix to the tensor of the experts before it, which is near the end. */
+static nrl_status join_experts(gguf_writer *w, const nrl_format_tensor *from, int64_t expert, gguf_place *place)
+{
+    const char *name = w->tensors[w->n].name;
+    for (int64_t i = w->n - 1; i >= 0; i--) {
+        gguf_out *t = &w->tensors[i];
+        if (strcmp(t->name, name)) continue;
+        if (from->n_dims != 2 || t->n_experts != expert || memcmp(t->dims + 1, from->dims, 2 * sizeof *t->dims)) break;
+        t->n_experts = ++t->dims[0];
+        *place = (gguf_place){i, expert};
+        return NRL_OK;
+    }
+    return nrl_fail(NRL_ERR_BUG, "tensor '%s' does not follow the one of expert %lld", from->name,
+                    (long long)expert - 1);
 }
 
 static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, const gguf_encoding *wanted)
@@ -121,16 +149,23 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
     bool is_tied = true;
     int64_t n_simpler = 0;
     const char *first = NULL;
-    w->n = what->n_tensors;
+    w->n_in = what->n_tensors;
     w->n_divisors = gguf_rope_divisors(w->arch, w->config, w->divisors);
-    w->tensors = arena_alloc(&w->memory, (size_t)(w->n + 1) * sizeof *w->tensors);
-    for (int64_t i = 0; i < w->n; i++) {
+    w->tensors = arena_alloc(&w->memory, (size_t)(w->n_in + 1) * sizeof *w->tensors);
+    w->places = arena_alloc(&w->memory, (size_t)(w->n_in + 1) * sizeof *w->places);
+    for (int64_t i = 0; i < w->n_in; i++) {
         const nrl_format_tensor *from =
             (const nrl_format_tensor *)(const void *)((const char *)what->tensors + (size_t)i * what->tensor_size);
-        gguf_out *t = &w->tensors[i];
-        if (!gguf_name_of(w->arch, from->name, t->name))
+        gguf_out *t = &w->tensors[w->n];
+        int64_t expert;
+        if (!gguf_name_of(w->arch, from->name, t->name, &expert))
             return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: the architecture %s has no tensor '%s'", w->arch->name,
                             from->name);
+        if (expert > 0) { /* the first one has made the tensor */
+            NRL_TRY(join_experts(w, from, expert, &w->places[i]));
+            continue;
+        }
+        w->places[i] = (gguf_place){w->n++, 0};
         t->change = gguf_change_of(w->arch, w->config, from->name);
         t->n_dims = from->n_dims;
         t->numel = 1;
@@ -138,9 +173,14 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
             t->dims[d] = from->dims[t->change.transposed ? t->n_dims - 1 - d : d];
             t->numel *= t->dims[d];
         }
+        if (expert == 0) {
+            memmove(t->dims + 1, t->dims, (size_t)t->n_dims++ * sizeof *t->dims);
+            t->n_experts = t->dims[0] = 1;
+        }
         is_tied &= strcmp(t->name, "output.weight") != 0;
     }
     if (w->n_divisors) {
+        w->places[w->n_in] = (gguf_place){w->n, 0};
         gguf_out *t = &w->tensors[w->n++];
         strcpy(t->name, "rope_freqs.weight");
         t->n_dims = 1;
@@ -151,6 +191,7 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
         t->encoding = choose_encoding(t, wanted, is_tied);
         if (t->n_dims > 1 && t->dims[t->n_dims - 1] % wanted->block && !n_simpler++) first = t->name;
         t->bytes = (size_t)(t->numel / t->encoding->block) * t->encoding->bytes;
+        if (t->n_experts) t->bytes *= (size_t)t->n_experts;
         t->offset = offset;
         offset += (t->bytes + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT;
     }
@@ -162,10 +203,17 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
     return NRL_OK;
 }
 
+/* Zeros from `size` to the next multiple of the alignment; also where nothing else is written. */
 static nrl_status write_padding(gguf_writer *w, size_t size)
 {
     static const char zeros[GGUF_ALIGNMENT];
     return output_file_write(&w->file, zeros, (GGUF_ALIGNMENT - size % GGUF_ALIGNMENT) % GGUF_ALIGNMENT);
+}
+
+static nrl_status go_to(gguf_writer *w, size_t place)
+{
+    if (lseek(w->file.fd, (off_t)place, SEEK_SET) >= 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_IO, "%s: %s", w->file.path, strerror(errno));
 }
 
 static nrl_status write_header(gguf_writer *w, const gguf_metadata *m)
@@ -196,6 +244,7 @@ static nrl_status write_header(gguf_writer *w, const gguf_metadata *m)
     w->is_open = st == NRL_OK;
     if (st == NRL_OK) st = output_file_write(&w->file, b.text, b.size);
     if (st == NRL_OK) st = write_padding(w, b.size);
+    w->data = (b.size + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT;
     buffer_free(&b);
     return st;
 }
@@ -234,6 +283,7 @@ static nrl_status begin(gguf_writer *w, const nrl_format_write *what, gguf_metad
         NRL_TRY(gguf_put_tokenizer(m, what, config, nrl_node_int(nrl_node_find(config, "vocab_size"), 0)));
     else
         gguf_put_text(m, "tokenizer.ggml.model", "no_vocab", strlen("no_vocab"));
+    w->at = -1;
     w->out.temporary = arena_strdup(&w->memory, what->dir);
     w->out.given = w->out.temporary;
     return write_header(w, m);
@@ -263,7 +313,6 @@ static nrl_status write_encoded(gguf_writer *w, const gguf_out *t, const float *
         w->encoded_room = bytes;
     }
     gguf_encode(t->encoding, values, n, w->encoded);
-    w->written += bytes;
     return output_file_write(&w->file, w->encoded, bytes);
 }
 
@@ -308,7 +357,12 @@ static nrl_status make_room(gguf_writer *w, int64_t n)
 nrl_status gguf_write(void *writer, int64_t i, int64_t n, const float *values)
 {
     gguf_writer *w = writer;
-    const gguf_out *t = &w->tensors[i];
+    const gguf_out *t = &w->tensors[w->places[i].tensor];
+    if (i != w->at) { /* tensors of experts take turns */
+        const size_t each = t->n_experts ? t->bytes / (size_t)t->n_experts : 0;
+        NRL_TRY(go_to(w, w->data + t->offset + (size_t)w->places[i].expert * each));
+        w->at = i;
+    }
     int64_t unit = t->change.heads || t->change.transposed ? t->numel : t->dims[t->n_dims - 1];
     NRL_TRY(make_room(w, unit));
     while (n) {
@@ -319,10 +373,7 @@ nrl_status gguf_write(void *writer, int64_t i, int64_t n, const float *values)
         n -= take;
         if (w->waiting == unit) NRL_TRY(write_waiting(w, t));
     }
-    if (w->written != t->offset + t->bytes) return NRL_OK;
-    nrl_status st = write_padding(w, w->written);
-    w->written = (w->written + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT;
-    return st;
+    return NRL_OK;
 }
 
 static nrl_status gguf_end(gguf_writer *w, nrl_status st)
@@ -339,7 +390,11 @@ static nrl_status gguf_end(gguf_writer *w, nrl_status st)
 nrl_status gguf_finish(void *writer)
 {
     gguf_writer *w = writer;
-    return gguf_end(w, w->n_divisors ? gguf_write(w, w->n - 1, w->n_divisors, w->divisors) : NRL_OK);
+    nrl_status st = w->n_divisors ? gguf_write(w, w->n_in, w->n_divisors, w->divisors) : NRL_OK;
+    const gguf_out *last = w->n ? &w->tensors[w->n - 1] : NULL;
+    if (st == NRL_OK && last) st = go_to(w, w->data + last->offset + last->bytes);
+    if (st == NRL_OK && last) st = write_padding(w, last->bytes);
+    return gguf_end(w, st);
 }
 
 void gguf_abandon(void *writer)
