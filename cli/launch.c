@@ -2,7 +2,7 @@
  * launch.c - `nrl launch`: runs the ranks of a run as processes of this machine, which may be one of
  * several. It starts nrl itself, so that it needs no shell, agent or library.
  */
-#include "cli/launch.h"
+#include "cli/launch_join.h"
 #include "cli/verbs.h"
 #include "cli/common/auto.h"
 #include "cli/common/job_secret.h"
@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 enum { MAX_RANKS = 65536, PORT_OF_SEVERAL_NODES = 29500 };
-static const double GRACE = 10, LAST_CLIENTS = 60; /* seconds */
+static const double GRACE = 10, LAST_CLIENTS = 60, JOIN_WAIT = 30; /* seconds */
 
 typedef struct {
-    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *store, *grace, *max_restarts;
+    const char *n, *nodes, *hostfile, *node_rank, *address, *port, *store, *grace, *max_restarts, *join_wait;
 } launch_flags;
 
 /* ---- arguments ---- */
@@ -57,6 +57,7 @@ static nrl_status take_flags(int *argc, char **argv, launch_flags *f)
     NRL_TRY(cli_take_value(argc, argv, "--store", &f->store));
     NRL_TRY(cli_take_value(argc, argv, "--grace", &f->grace));
     NRL_TRY(cli_take_value(argc, argv, "--max-restarts", &f->max_restarts));
+    NRL_TRY(cli_take_value(argc, argv, "--join-wait", &f->join_wait));
     NRL_TRY(cli_expect(*argc, argv, 0, 0));
     if (f->store && (f->address || f->port))
         return nrl_fail(NRL_ERR_CONFIG, "--store and --address or --port: expected one of them");
@@ -129,14 +130,71 @@ static nrl_status read_config_nodes(launch *l)
                     "in the config");
 }
 
+/* MIN:MAX, which no list of hosts looks like. */
+static bool is_range(const char *nodes)
+{
+    static const char digits[] = "0123456789";
+    const size_t n = nodes ? strspn(nodes, digits) : 0;
+    return n && nodes[n] == ':' && nodes[n + 1] && !nodes[n + 1 + strspn(nodes + n + 1, digits)];
+}
+
+/* Machines that find each other at --address; this one is a list of its own until they have. */
+static nrl_status read_range(launch *l, const launch_flags *f, int32_t slots)
+{
+    const char *colon = strchr(f->nodes, ':');
+    int32_t wait = (int32_t)JOIN_WAIT;
+    NRL_TRY(
+        read_number("--nodes", arena_strndup(l->a, f->nodes, (size_t)(colon - f->nodes)), 1, MAX_RANKS, &l->min_nodes));
+    NRL_TRY(read_number("--nodes", colon + 1, l->min_nodes, MAX_RANKS, &l->max_nodes));
+    NRL_TRY(read_number("--join-wait", f->join_wait, 0, 86400, &wait));
+    l->join_wait = wait;
+    if (!slots || !f->address || f->node_rank)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "--nodes %s: expected -n N, the ranks of this machine, --address HOST, where the machines find "
+                        "each other, and no --node-rank",
+                        f->nodes);
+    return launch_nodes_words(l->a, "127.0.0.1", slots, &l->nodes);
+}
+
 static nrl_status read_nodes(launch *l, const launch_flags *f)
 {
     int32_t slots = 0;
     NRL_TRY(read_number("-n", f->n, 1, MAX_RANKS, &slots));
+    if (is_range(f->nodes)) return read_range(l, f, slots);
+    if (f->join_wait) return nrl_fail(NRL_ERR_CONFIG, "--join-wait: expected only with --nodes MIN:MAX");
     if (f->nodes) return launch_nodes_words(l->a, f->nodes, slots, &l->nodes);
     if (f->hostfile) return launch_nodes_file(l->a, f->hostfile, slots, &l->nodes);
     if (!slots) return read_config_nodes(l);
     return launch_nodes_words(l->a, "127.0.0.1", slots, &l->nodes);
+}
+
+nrl_status launch_place(launch *l)
+{
+    int64_t world = 0;
+    for (size_t i = 0; i < l->nodes.n; i++) {
+        if (i == l->own) l->first_rank = (int32_t)world;
+        world += l->nodes.list[i].slots;
+    }
+    if (world > INT32_MAX) return nrl_fail(NRL_ERR_CONFIG, "cannot start %lld ranks: too many", (long long)world);
+    l->world = (int32_t)world;
+    l->n_ranks = l->nodes.list[l->own].slots;
+    l->ranks = arena_alloc(l->a, (size_t)l->n_ranks * sizeof *l->ranks);
+    return NRL_OK;
+}
+
+static nrl_status find_own(launch *l, const launch_flags *f)
+{
+    int32_t given = 0;
+    NRL_TRY(read_number("--node-rank", f->node_rank, 0, (int64_t)l->nodes.n - 1, &given));
+    l->own = (size_t)given;
+    NRL_ASSERT((l->nodes.list != NULL), ==, true);
+    if (!f->node_rank && l->nodes.n > 1) NRL_TRY(launch_nodes_own(&l->nodes, &l->own));
+    return launch_place(l);
+}
+
+static bool has_other_machines(const launch *l)
+{
+    return l->nodes.n > 1 || l->max_nodes;
 }
 
 /* The ranks get values instead of `auto`, all the same ones. */
@@ -145,10 +203,10 @@ static nrl_status choose_settings(launch *l)
     nrl_config *config;
     const char *const *chosen;
     auto_request r = {.ranks = l->world, .trains = strcmp(l->command[1], "eval") != 0};
-    if (l->world == 1) return NRL_OK; /* the rank chooses for itself */
+    if (l->world == 1 && !l->max_nodes) return NRL_OK; /* the rank chooses for itself */
     NRL_TRY(read_config(l, &config));
     if (!config || !nrl_config_auto(config, 0)) return NRL_OK;
-    if (l->nodes.n > 1)
+    if (has_other_machines(l))
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: auto: a value is only chosen for the ranks of one machine; expected a value\n"
                         "hint: `nrl plan` on one of them, with --save-machine and --machine, shows what fits",
@@ -166,30 +224,11 @@ static nrl_status choose_settings(launch *l)
     return NRL_OK;
 }
 
-static nrl_status find_own(launch *l, const launch_flags *f)
-{
-    int32_t given = 0;
-    int64_t world = 0;
-    NRL_TRY(read_number("--node-rank", f->node_rank, 0, (int64_t)l->nodes.n - 1, &given));
-    l->own = (size_t)given;
-    NRL_ASSERT((l->nodes.list != NULL), ==, true);
-    if (!f->node_rank && l->nodes.n > 1) NRL_TRY(launch_nodes_own(&l->nodes, &l->own));
-    for (size_t i = 0; i < l->nodes.n; i++) {
-        if (i == l->own) l->first_rank = (int32_t)world;
-        world += l->nodes.list[i].slots;
-    }
-    if (world > INT32_MAX) return nrl_fail(NRL_ERR_CONFIG, "cannot start %lld ranks: too many", (long long)world);
-    l->world = (int32_t)world;
-    l->n_ranks = l->nodes.list[l->own].slots;
-    l->ranks = arena_alloc(l->a, (size_t)l->n_ranks * sizeof *l->ranks);
-    return NRL_OK;
-}
-
 /* The launchers of several nodes do not know each other; the user may set an id that they share. */
 static const char *launch_run_id(const launch *l)
 {
     const char *given = cli_getenv("NRL_RUN_ID");
-    if (l->nodes.n == 1) return arena_printf(l->a, "%d-%lld", (int)getpid(), (long long)time(NULL));
+    if (!has_other_machines(l)) return arena_printf(l->a, "%d-%lld", (int)getpid(), (long long)time(NULL));
     return given ? arena_strdup(l->a, given) : "";
 }
 
@@ -216,11 +255,14 @@ static nrl_status read_flags(launch *l, const launch_flags *f)
     NRL_TRY(read_number("--grace", f->grace, 0, 86400, &grace));
     l->grace = grace;
     l->signal_grace = f->grace ? grace : -1;
-    int32_t port = l->nodes.n > 1 ? PORT_OF_SEVERAL_NODES : 0;
-    NRL_TRY(read_number("--port", f->port, 1, 65535, &port));
-    const char *host = f->address ? f->address : l->nodes.list[0].address;
+    int32_t port = has_other_machines(l) ? PORT_OF_SEVERAL_NODES : 0;
+    NRL_TRY(read_number("--port", f->port, 1, l->max_nodes ? 65534 : 65535, &port));
+    const char *host = f->address ? f->address : l->nodes.list[0].address,
+               *form = strchr(host, ':') ? "[%s]:%d" : "%s:%d";
     l->holds_store = !f->store && l->own == 0;
-    l->store = f->store ? f->store : arena_printf(l->a, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    if (l->max_nodes) l->meet_host = host;
+    if (l->max_nodes) l->meet_at = arena_printf(l->a, form, host, port++); /* the ranks meet at the next port */
+    l->store = f->store ? f->store : arena_printf(l->a, form, host, port);
     l->run_id = l->first_run_id = launch_run_id(l);
     NRL_TRY(read_number("--max-restarts", f->max_restarts, 0, 1000, &l->max_restarts));
     return l->max_restarts ? check_restartable(l) : NRL_OK;
@@ -248,7 +290,7 @@ static nrl_status open_store(launch *l, store_server **store)
     const store_setup s = {.address = l->store,
                            .job = l->run_id,
                            .secret = l->secret,
-                           .flags = l->nodes.n > 1 ? NRL_STORE_OTHER_MACHINES : 0};
+                           .flags = has_other_machines(l) ? NRL_STORE_OTHER_MACHINES : 0};
     NRL_TRY(store_serve(&l->store_kind, &s, store));
     l->store = store_server_address(*store);
     return NRL_OK;
@@ -271,7 +313,7 @@ static nrl_status open_secret(launch *l)
 {
     job_secret secret;
     NRL_TRY(job_secret_take(&secret));
-    if (!secret.size && l->nodes.n == 1) job_secret_make(&secret);
+    if (!secret.size && !has_other_machines(l)) job_secret_make(&secret);
     if (secret.size) NRL_TRY(job_secret_share(&secret, &l->secret_fd));
     l->secret = job_secret_key(l->a, &secret, l->run_id);
     return NRL_OK;
@@ -295,12 +337,15 @@ static nrl_status run_ranks(launch *l, int *code)
     hold_signals(l);
     NRL_TRY(open_secret(l));
     l->host = verbs_plugin_host(l->a);
-    nrl_status st = start_ranks(l, address, code);
+    nrl_status st = l->max_nodes ? launch_meet(l, l->meet_host, l->meet_at) : NRL_OK;
+    if (st == NRL_OK && l->meeting) st = launch_join(l);
+    if (st == NRL_OK && !l->is_over) st = start_ranks(l, address, code);
     while (launch_may_restart(l, st, *code)) {
         *code = 0;
         st = launch_again(l);
-        if (st == NRL_OK) st = start_ranks(l, address, code);
+        if (st == NRL_OK && !l->is_over) st = start_ranks(l, address, code);
     }
+    launch_part(l);
     plugin_host_destroy(l->host);
     return st;
 }
@@ -312,7 +357,7 @@ static nrl_status launch_ranks(launch *l, int argc, char **argv, int *code)
     NRL_TRY(take_flags(&argc, argv, &flags));
     NRL_TRY(read_flags(l, &flags));
     NRL_TRY(choose_settings(l));
-    return l->world == 1 && !l->max_restarts ? launch_alone(l) : run_ranks(l, code);
+    return l->world == 1 && !l->max_restarts && !l->max_nodes ? launch_alone(l) : run_ranks(l, code);
 }
 
 nrl_status cli_launch(int argc, char **argv)

@@ -2,7 +2,7 @@
  * launch.h - what `nrl launch` is about to start, and the ranks it has started. Reading order:
  * launch.c (arguments), launch_nodes.c (nodes), launch_start.c (processes), launch_watch.c
  * (until they have ended), launch_tell.c (reports failures), launch_lines.c (their output), launch_again.c
- * (--max-restarts). [main]
+ * (--max-restarts), launch_join.c (--nodes MIN:MAX). [main]
  */
 #ifndef CLI_LAUNCH_H
 #define CLI_LAUNCH_H
@@ -13,6 +13,8 @@
 #include <nrl/status.h>
 #include <signal.h>
 #include <sys/types.h>
+
+typedef struct launch_meeting launch_meeting; /* launch_join.c */
 
 typedef struct {
     int32_t rank, local_rank;
@@ -44,7 +46,17 @@ typedef struct {
     const char *first_run_id;       /* run_id of the first start */
     const char *restart_cause;      /* why the last start failed: "rank 1: signal 9 (Killed)"; NULL = first start */
     bool was_signalled;             /* a signal was forwarded to the ranks */
+    /* --nodes MIN:MAX; 0 = the nodes are known. Each start has those that are there. */
+    int32_t min_nodes, max_nodes;
+    const char *meet_host, *meet_at; /* where their launchers find each other */
+    double join_wait;                /* seconds to wait for more than min_nodes */
+    launch_meeting *meeting;         /* NULL = none */
+    const char *ranks_of_nodes;      /* of the newest start: "2,2,4" */
+    bool is_over;                    /* the run ended without another start of this machine */
 } launch;
+
+/* The numbers of this node's ranks, from `nodes` and `own`. */
+nrl_status launch_place(launch *l);
 
 /* A run of one rank needs no separate launcher: this process becomes that rank. */
 nrl_status launch_alone(launch *l);
@@ -52,8 +64,10 @@ nrl_status launch_alone(launch *l);
 /* Whether the ranks are to be started again after they have ended with `code`: some rank was lost, which another start
  * may mend, and --max-restarts permits it. */
 bool launch_may_restart(const launch *l, nrl_status st, int code);
-/* Prepares that start: a run id of its own, and a command that continues from the newest checkpoint. */
+/* Prepares that start, with the nodes that are there. */
 nrl_status launch_again(launch *l);
+/* A start has a run id of its own, and all but the first continue from the newest checkpoint. */
+nrl_status launch_number(launch *l, int32_t number);
 /* Appends an argument to the command of the ranks, unless it is the last one already. */
 void launch_add_word(launch *l, const char *word);
 

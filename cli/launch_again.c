@@ -5,7 +5,7 @@
  */
 #include "cli/common/cli.h"
 #include "cli/common/job_secret.h"
-#include "cli/launch.h"
+#include "cli/launch_join.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -51,14 +51,21 @@ void launch_add_word(launch *l, const char *word)
 
 nrl_status launch_again(launch *l)
 {
-    job_secret secret = {0};
     l->restarts++;
     fprintf(stderr, "restart %d of at most %d: all ranks continue from the newest checkpoint\n", l->restarts,
             l->max_restarts);
+    if (l->meeting) return launch_join(l);
     await_old_store(l);
+    return launch_number(l, l->restarts);
+}
+
+nrl_status launch_number(launch *l, int32_t number)
+{
+    job_secret secret = {0};
+    if (!number) return NRL_OK;
     NRL_ASSERT((l->command[1] != NULL), ==, true); /* a verb: `resume DIR` continues by itself */
     if (!strcmp(l->command[1], "run")) launch_add_word(l, "resume=auto");
-    l->run_id = arena_printf(l->a, "%s.%d", l->first_run_id, l->restarts);
+    l->run_id = arena_printf(l->a, "%s.%d", l->first_run_id, number);
     if (l->secret_fd >= 0) {
         ssize_t n = pread(l->secret_fd, secret.bytes, sizeof secret.bytes, 0);
         if (n <= 0) return nrl_fail(NRL_ERR_IO, "cannot read the job's secret again");

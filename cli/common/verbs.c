@@ -35,9 +35,9 @@ const cli_verb cli_verbs[] = {
      "brackets, --full without a limit of their length. --json prints the plan of the\n"
      "run as JSON. -q and -v as for `nrl run`."},
     {"launch",
-     "-n N [--nodes HOST:SLOTS,... | --hostfile FILE]\n"
+     "-n N [--nodes HOST:SLOTS,...|MIN:MAX | --hostfile FILE]\n"
      "           [--node-rank K] [--address A] [--port P] [--store ADDRESS]\n"
-     "           [--grace SECONDS] [--max-restarts K]\n"
+     "           [--grace SECONDS] [--max-restarts K] [--join-wait SECONDS]\n"
      "           -- run FILE [key=value ...]",
      "launch -n 2 -- run configs/sft.yaml", "train with several processes",
      "With several machines, run the same command on each; --node-rank K, from 0,\n"
@@ -47,7 +47,9 @@ const cli_verb cli_verbs[] = {
      "other ranks to end after a rank fails (default 10 seconds), and for all ranks\n"
      "after a signal (default: until their state is saved). A second SIGINT or\n"
      "SIGTERM ends all of them at once. --max-restarts: how often all ranks start\n"
-     "again, from the newest checkpoint, after a rank is lost (default 0).\n"
+     "again, from the newest checkpoint, after a rank is lost (default 0). With\n"
+     "--nodes MIN:MAX each start has the machines that find each other at --address,\n"
+     "--join-wait seconds (default 30) after MIN of them are there.\n"
      "Ranks authenticate with a secret: nrl launch creates one or, for several\n"
      "machines, reads it from the file NRL_JOB_SECRET_FILE, which must have mode 600."},
     {
