@@ -7,7 +7,8 @@ stop (INT, TERM) the state is saved. The run then goes on, half of the time to b
 and the exported model are, to the bit, those of the same run in one piece.
 
 With the word restarts the runs have four ranks, on one node or two, under `nrl launch --max-restarts`, and only ranks are killed: one
-or two of them, at start-up, during a save, or at any other moment, several times a run. Each run must end by itself, with the
+or two of them, at start-up, during a save, or at any other moment, several times a run. Or they have four nodes of one rank, and
+`--nodes 2:4`: then two nodes may be lost with their launchers, and the run goes on with the others. Each run must end by itself, with the
 losses and the model of the run in one piece.
 
 N counts signals. A failed try prints its own seed: N = 1 and that seed try it again, at a moment near to that one.
@@ -59,6 +60,8 @@ VARIANTS = {
     "pipeline 2": ("sft", 2, ["parallel={pipeline: 2}"]),
     "interleaved 2": ("sft", 2, ["parallel={pipeline: {size: 2, schedule: interleaved}}"]),
     "fsdp and zero bubble 4": ("sft", 4, ["parallel={data: fsdp, pipeline: {size: 2, schedule: zero_bubble}}"]),
+    "reproducible ddp 4": ("sft", 4, ["parallel={data: {name: ddp, reproducible: 4}}"]),
+    "reproducible fsdp 4": ("sft", 4, ["parallel={data: {name: fsdp, reproducible: 4}}"]),
     "ddp and pipeline 4": ("sft", 4, ["parallel={data: ddp, pipeline: 2}"]),
     "lora fsdp 2": ("sft", 2, ["lora.rank=4", "parallel=fsdp"]),
     "dpo ddp 2": ("dpo", 2, ["parallel=ddp"]),
@@ -126,12 +129,18 @@ def await_it(what, seconds):
     return True
 
 
+RANGE = "2:4"
+
+
 class Run:
-    def __init__(self, variant, out, nodes=1, restarts=0, port=0):
+    def __init__(self, variant, out, nodes=1, restarts=0, port=0):  # nodes 2:4 = that range, of one rank each
         config, self.n, options = VARIANTS[variant]
         words = ["run", config + ".yaml", "out=" + out, "resume=auto"] + options
         launch = ["launch"] + (["--max-restarts", str(restarts)] if restarts else [])
-        if nodes > 1:
+        if nodes == RANGE:
+            commands = [launch + ["--nodes", RANGE, "-n", "1", "--address", "127.0.0.1", "--port", str(port), "--join-wait", "2", "--"] + words
+                        for _ in range(self.n)]
+        elif nodes > 1:
             hosts = ",".join(f"127.0.0.{i + 1}:{self.n // nodes}" for i in range(nodes))
             commands = [launch + ["--nodes", hosts, "--port", str(port), "--node-rank", str(i), "--"] + words for i in range(nodes)]
         else:
@@ -146,6 +155,12 @@ class Run:
         if self.n == 1:
             return {0: self.process.pid}
         return {rank_of(p): p for launcher in self.launchers for p in children(launcher.pid) if rank_of(p) >= 0}
+
+    def nodes(self):
+        """The launchers of a run of a range of nodes, in the order of their ranks."""
+        if len(self.launchers) < 4:
+            return []
+        return [parents().get(pid) for _, pid in sorted(self.ranks().items())]
 
     def has_ended(self):
         return all([p.poll() is not None for p in self.launchers])
@@ -346,18 +361,23 @@ def kill_ranks(run, rng, before):
     if moment == "save":
         await_it(lambda: is_saving(run.out) or run.has_ended(), 60)
     time.sleep(rng.random() * 0.01 if moment == "save" else rng.random() ** 2 * 0.6)
-    ranks = run.ranks()
+    ranks, nodes = run.ranks(), run.nodes()
     victims = rng.sample(sorted(ranks), min(len(ranks), rng.choice((1, 1, 2))))
     sent = send(run, [ranks[v] for v in victims], signal.SIGKILL)
+    what = f"ranks {victims} at {moment}"
+    if sent and len(nodes) > 2 and rng.random() < 0.5:  # not the first node, which holds the store
+        sent += send(run, nodes[2:], signal.SIGKILL)
+        run.n = 2
+        what += " and two nodes"
     kills += sent
-    return set(ranks.values()) if sent else set(), f"ranks {victims} at {moment}"
+    return set(ranks.values()) if sent else set(), what
 
 
 def attempt_restarts(seed):
     """What is wrong, or None."""
     rng = random.Random(seed)
     variant = rng.choice([name for name, row in VARIANTS.items() if row[1] == 4])
-    nodes = rng.choice((1, 1, 2))
+    nodes = rng.choice((1, RANGE)) if "reproducible" in variant else rng.choice((1, 2))
     whole(variant)
     out = "cut"
     shutil.rmtree(out, ignore_errors=True)
@@ -373,7 +393,7 @@ def attempt_restarts(seed):
         run.kill_all()
         return f"{variant}: {'; '.join(story)}; then it did not end within {RUN_S} s\n{text[-2500:]}"
     codes = [p.returncode for p in run.launchers]
-    if any(codes):
+    if [c for c in codes if c] != [-signal.SIGKILL] * (4 - run.n):
         return f"{variant}: {'; '.join(story)}: exit codes {codes}\n{run.text()[-2500:]}"
     return compare(variant, out, "; ".join(story))
 
