@@ -7,14 +7,10 @@
 #include <math.h>
 
 typedef struct {
-    double alpha, limit;
-} glu_attributes;
-
-typedef struct {
     float g, u, s;
 } glu_parts;
 
-static glu_parts parts_of(const glu_attributes *at, const float *pair)
+static glu_parts parts_of(const nrl_clamped_swiglu_attributes *at, const float *pair)
 {
     const float limit = (float)at->limit;
     const float g = fminf(pair[0], limit);
@@ -39,7 +35,7 @@ static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
 static void backward_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const nrl_kernel_args *a = arg;
-    const glu_attributes *at = a->attributes;
+    const nrl_clamped_swiglu_attributes *at = a->attributes;
     const float alpha = (float)at->alpha, limit = (float)at->limit;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
@@ -78,7 +74,7 @@ static const nrl_custom_op glu = {.size = sizeof glu,
 nrl_status nrl_op_clamped_swiglu(nrl_ctx *ctx, nrl_tensor *x, double alpha, double limit, nrl_tensor **y)
 {
     const nrl_mat m = nrl_tensor_mat(x);
-    const glu_attributes at = {alpha, limit};
+    const nrl_clamped_swiglu_attributes at = {.size = sizeof at, .alpha = alpha, .limit = limit};
     nrl_tensor *wide, *out;
     if (m.cols % 2 || !(limit > 0))
         return nrl_fail(NRL_ERR_BUG,

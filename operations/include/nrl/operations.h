@@ -26,7 +26,7 @@ NRL_API nrl_status nrl_op_concat_columns(nrl_ctx *ctx, nrl_tensor *const *xs, in
 /* ys[i] = the next widths[i] columns of x, as views; widths add up to the columns of x. */
 NRL_API nrl_status nrl_op_split_columns(nrl_ctx *ctx, nrl_tensor *x, const int64_t *widths, int n, nrl_tensor **ys);
 
-/* [cpu] y [R,C] of pairs of adjacent columns (gate, up) of x [R,2C]: gate is bounded by limit from above and up from
+/* [kernel] y [R,C] of pairs of adjacent columns (gate, up) of x [R,2C]: gate is bounded by limit from above and up from
  * both sides; y = (up + 1) gate sigmoid(alpha gate). The experts of gpt-oss. */
 NRL_API nrl_status nrl_op_clamped_swiglu(nrl_ctx *ctx, nrl_tensor *x, double alpha, double limit, nrl_tensor **y);
 
@@ -69,12 +69,17 @@ NRL_API void nrl_op_alibi_slopes(int64_t n_heads, double *slopes);
  *
  *     name                   inputs                               outputs                  backward reads
  *     nrl.top_k              x [R,C]                              values [R,k], i32 [R,k]  output 1
+ *     nrl.clamped_swiglu     x [R,2C]                             y [R,C]                  input 0
  *     nrl.scan               a, b [N,C]                           h [N,C]                  input 0, output 0
  *     nrl.uniform            none                                 y [N,C]                  (none)
  *     nrl.biased_attention   q [N,H*K], k, v [N,G*K]; sinks [H]   y [N,H*K], lse [H,N]     all
  *                            if there are any
  */
 
+typedef struct {
+    uint32_t size, reserved;
+    double alpha, limit;
+} nrl_clamped_swiglu_attributes;
 /* nrl.uniform: y[r][c] = the upper 24 bits of mix(key ^ mix(rows[r] + c)) / 2^24 with the generator splitmix64: mix(z)
  * is its output after a state of z. */
 typedef struct {

@@ -29,9 +29,10 @@ CUDA_CUSTOM_KERNELS(CUDA_ENTER_CUSTOM)
                                               .saved_inputs = inputs,                                                  \
                                               .saved_outputs = outputs};
 CUDA_CUSTOM_OP(top_k, enter_top_k_grad, 0, 2)
+CUDA_CUSTOM_OP(clamped_swiglu, enter_clamped_swiglu_grad, 1, 0)
 CUDA_CUSTOM_OP(scan, enter_scan_grad, 1, 1)
 CUDA_CUSTOM_OP(uniform, NULL, 0, 0)
 CUDA_CUSTOM_OP(biased_attention, enter_biased_attention_grad, 7, 3) /* and sinks, if there are any */
 
-const nrl_custom_op *const cuda_custom_ops[] = {&custom_top_k, &custom_scan, &custom_uniform, &custom_biased_attention,
-                                                NULL};
+const nrl_custom_op *const cuda_custom_ops[] = {&custom_top_k,   &custom_clamped_swiglu,   &custom_scan,
+                                                &custom_uniform, &custom_biased_attention, NULL};

@@ -15,7 +15,8 @@ extern const nrl_custom_op *const cuda_custom_ops[];
 
 /* clang-format off */
 #define CUDA_CUSTOM_KERNELS(X) \
-    X(top_k) X(top_k_grad) X(scan) X(scan_grad) X(uniform) X(biased_attention) X(biased_attention_grad)
+    X(top_k) X(top_k_grad) X(clamped_swiglu) X(clamped_swiglu_grad) X(scan) X(scan_grad) X(uniform) X(biased_attention) \
+    X(biased_attention_grad)
 /* clang-format on */
 #define CUDA_CUSTOM_DECLARE(name) nrl_status cuda_custom_##name(cuda *self, void *stream, const nrl_kernel_args *a);
 CUDA_CUSTOM_KERNELS(CUDA_CUSTOM_DECLARE)

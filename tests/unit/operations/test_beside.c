@@ -21,23 +21,24 @@ enum { CPU, OTHER, SEGMENTS = 7 };
 static device devices[2];
 static nrl_ctx *ctxs[2];
 
-/* Two prompts, of which the second is continued twice; tiles of 64 rows end at, before and after the ends of segments.
- */
-static const int32_t lengths[SEGMENTS] = {70, 1, 64, 65, 2, 129, 10};
+/* Two prompts, of which the second is continued twice. Long segments end at, before and after the ends of a scan's
+ * tiles of 64 rows; short ones those of the 32 rows that a step of attention takes. */
 static const int32_t prompts[SEGMENTS] = {-1, 0, -1, -1, 3, 3, -1};
-enum { N_TOKENS = 70 + 1 + 64 + 65 + 2 + 129 + 10 };
+static const int32_t lengths[2][SEGMENTS] = {{70, 1, 64, 65, 2, 129, 10}, {35, 1, 32, 33, 2, 40, 5}};
+enum { LONG_TOKENS = 70 + 1 + 64 + 65 + 2 + 129 + 10, SHORT_TOKENS = 35 + 1 + 32 + 33 + 2 + 40 + 5 };
 
-static nrl_batch *packed(bool shared)
+static nrl_batch *packed(bool is_short, bool shared)
 {
-    nrl_batch *b = batch_new(N_TOKENS, 1, SEGMENTS);
+    const int32_t *length = lengths[is_short];
+    nrl_batch *b = batch_new(is_short ? SHORT_TOKENS : LONG_TOKENS, 1, SEGMENTS);
     b->n_examples = SEGMENTS;
     if (shared) b->prefix = memcpy(arena_alloc(&b->memory, sizeof prompts), prompts, sizeof prompts);
     b->row_weight[0] = 1;
     for (int32_t s = 0; s < SEGMENTS; s++) {
-        const int32_t before = shared && prompts[s] >= 0 ? lengths[prompts[s]] : 0;
-        b->cu_seqlens[s + 1] = b->cu_seqlens[s] + lengths[s];
+        const int32_t before = shared && prompts[s] >= 0 ? length[prompts[s]] : 0;
+        b->cu_seqlens[s + 1] = b->cu_seqlens[s] + length[s];
         b->segment_example[s] = b->segment_sample[s] = s;
-        for (int32_t i = 0; i < lengths[s]; i++)
+        for (int32_t i = 0; i < length[s]; i++)
             b->positions[b->cu_seqlens[s] + i] = before + i;
     }
     return b;
@@ -90,6 +91,12 @@ BUILD(build_top_k)
     return nrl_op_top_k(ctx, x[0], c->number[1], y, &indices);
 }
 
+BUILD(build_swiglu)
+{
+    (void)c, (void)p;
+    return nrl_op_clamped_swiglu(ctx, x[0], 1.702, 0.5, y);
+}
+
 BUILD(build_scan)
 {
     nrl_tensor *in[] = {x[0], x[1]};
@@ -138,30 +145,32 @@ BUILD(build_rope)
     return nrl_op_rope_interleaved(ctx, x[0], 2, &rope, y);
 }
 
-#define ROWS(cols) SHAPE(N_TOKENS, cols)
+#define ROWS(cols) SHAPE(LONG_TOKENS, cols)
+#define SHORT(cols) SHAPE(SHORT_TOKENS, cols)
 /* clang-format off */
 static const gradient_case cases[] = {
     {"top_k: two of 8", 1, 0, {SHAPE(37, 8)}, .build = build_top_k, .number = {0, 2}},
     {"top_k: 8 of 128", 1, 0, {SHAPE(70, 128)}, .build = build_top_k, .number = {0, 8}},
     {"top_k: 40 of 333", 1, 0, {SHAPE(3, 333)}, .build = build_top_k, .number = {0, 40}},
     {"top_k: all", 1, 0, {SHAPE(9, 5)}, .build = build_top_k, .number = {0, 5}},
+    {"clamped swiglu", 1, 0, {SHAPE(37, 2 * 13)}, .build = build_swiglu},
     {"scan: one column", 2, 0, {ROWS(1), ROWS(1)}, .build = build_scan, .batch = 1},
     {"scan: segments", 2, 0, {ROWS(45), ROWS(45)}, .build = build_scan, .batch = 1},
     {"scan: prompts", 2, 0, {ROWS(33), ROWS(33)}, .build = build_scan, .batch = 2},
-    {"scan: factors near one", 2, 0, {RANGE(1, 0.01, N_TOKENS, 7), ROWS(7)}, .build = build_scan, .batch = 2},
+    {"scan: factors near one", 2, 0, {RANGE(1, 0.01, LONG_TOKENS, 7), ROWS(7)}, .build = build_scan, .batch = 2},
     {"scan: a has no gradient", 2, 0, {ROWS(3), ROWS(3)}, .build = build_scan, .batch = 2, .number = {1}},
     {"scan: b has no gradient", 2, 0, {ROWS(3), ROWS(3)}, .build = build_scan, .batch = 2, .number = {2}},
-    {"attention: sinks", 4, 0, {ROWS(2 * 64), ROWS(64), ROWS(64), SHAPE(2)}, .build = build_attention, .batch = 1,
+    {"attention: sinks", 4, 0, {SHORT(2 * 64), SHORT(64), SHORT(64), SHAPE(2)}, .build = build_attention, .batch = 1,
      .number = {0, 0, 2, 1, 0}},
-    {"attention: slopes", 3, 0, {ROWS(6 * 5), ROWS(3 * 5), ROWS(3 * 5)}, .build = build_attention, .batch = 2,
+    {"attention: slopes", 3, 0, {SHORT(6 * 5), SHORT(3 * 5), SHORT(3 * 5)}, .build = build_attention, .batch = 2,
      .number = {0, 0, 6, 3, 1}},
-    {"attention: both in a window", 4, 0, {ROWS(2 * 40), ROWS(2 * 40), ROWS(2 * 40), SHAPE(2)}, .build = build_attention,
+    {"attention: both in a window", 4, 0, {SHORT(2 * 40), SHORT(2 * 40), SHORT(2 * 40), SHAPE(2)}, .build = build_attention,
      .batch = 2, .number = {0, 37, 2, 2, 1}},
-    {"attention: neither", 3, 0, {ROWS(2 * 8), ROWS(8), ROWS(8)}, .build = build_attention, .batch = 2,
+    {"attention: neither", 3, 0, {SHORT(2 * 8), SHORT(8), SHORT(8)}, .build = build_attention, .batch = 2,
      .number = {0, 0, 2, 1, 0}},
-    {"attention: q and sinks have no gradient", 4, 0, {ROWS(2 * 8), ROWS(8), ROWS(8), SHAPE(2)}, .build = build_attention,
+    {"attention: q and sinks have no gradient", 4, 0, {SHORT(2 * 8), SHORT(8), SHORT(8), SHAPE(2)}, .build = build_attention,
      .batch = 2, .number = {1 | 8, 0, 2, 1, 1}},
-    {"attention: k and v have no gradient", 4, 0, {ROWS(2 * 8), ROWS(8), ROWS(8), SHAPE(2)}, .build = build_attention,
+    {"attention: k and v have no gradient", 4, 0, {SHORT(2 * 8), SHORT(8), SHORT(8), SHAPE(2)}, .build = build_attention,
      .batch = 2, .number = {2 | 4, 0, 2, 1, 1}},
     {"conv1d", 3, 0, {ROWS(21), SHAPE(21, 4), SHAPE(21)}, .build = build_conv1d, .batch = 2},
     {"columns", 2, 0, {SHAPE(50, 13), SHAPE(50, 4)}, .build = build_columns},
@@ -176,7 +185,8 @@ static void run_case(const gradient_case *c, int device_, gradient_run *g)
     rope_forget(ctxs[device_]);
     nrl_status st = gradient_open(g, ctxs[device_], &without);
     g->c = c;
-    if (!st && c->batch) st = ctx_set_batch(ctxs[device_], g->batch = packed(c->batch == 2));
+    if (!st && c->batch)
+        st = ctx_set_batch(ctxs[device_], g->batch = packed(c->inputs[0].dims[0] == SHORT_TOKENS, c->batch == 2));
     if (!st) st = gradient_backward(g, false);
     if (st) fail_msg("%s: %s", c->name, nrl_error_text());
 }
@@ -238,16 +248,16 @@ static void top_k_orders_what_is_equal_or_no_number_as_the_cpu(void **state)
 static void random_numbers_have_the_bits_of_the_cpu(void **state)
 {
     enum { COLS = 19 };
-    static double got[2][N_TOKENS * COLS];
+    static double got[2][LONG_TOKENS * COLS];
     (void)state;
     for (int k = 0; k < 2; k++) {
-        nrl_batch *b = packed(true);
+        nrl_batch *b = packed(false, true);
         nrl_tensor *y;
         ctx_scope_begin(ctxs[k]);
         assert_int_equal(ctx_set_batch(ctxs[k], b), NRL_OK);
         ctx_set_random(ctxs[k], 0x123456789abcdefu);
         assert_int_equal(nrl_op_uniform(ctxs[k], COLS, &y), NRL_OK);
-        assert_int_equal(nrl_tensor_fetch(ctxs[k], y, got[k], N_TOKENS * COLS), NRL_OK);
+        assert_int_equal(nrl_tensor_fetch(ctxs[k], y, got[k], LONG_TOKENS * COLS), NRL_OK);
         ctx_set_random(ctxs[k], 0);
         ctx_set_batch(ctxs[k], NULL);
         ctx_scope_end(ctxs[k]);
@@ -259,23 +269,25 @@ static void random_numbers_have_the_bits_of_the_cpu(void **state)
 /* In all cases the first token's factor is infinite, and that of a whole tile of zeros overflows. */
 static void a_scan_of_infinite_factors_has_the_numbers_of_the_cpu(void **state)
 {
-    static float a[N_TOKENS], b[N_TOKENS];
-    double got[2][N_TOKENS];
+    static float a[LONG_TOKENS], b[LONG_TOKENS];
+    double got[2][LONG_TOKENS];
     (void)state;
-    for (int i = 0; i < N_TOKENS; i++) {
+    for (int i = 0; i < LONG_TOKENS; i++) {
         a[i] = 10;
-        b[i] = i == N_TOKENS - 11; /* the last row of the longest segment */
+        b[i] = i == LONG_TOKENS - 11; /* the last row of the longest segment */
     }
     a[0] = INFINITY;
     for (int k = 0; k < 2; k++) {
-        nrl_batch *batch = packed(true);
+        nrl_batch *batch = packed(false, true);
         nrl_tensor *in[2], *h;
         ctx_scope_begin(ctxs[k]);
         assert_int_equal(ctx_set_batch(ctxs[k], batch), NRL_OK);
-        assert_int_equal(nrl_tensor_from_host(ctxs[k], NRL_DTYPE_F32, 2, (int64_t[]){N_TOKENS, 1}, a, &in[0]), NRL_OK);
-        assert_int_equal(nrl_tensor_from_host(ctxs[k], NRL_DTYPE_F32, 2, (int64_t[]){N_TOKENS, 1}, b, &in[1]), NRL_OK);
+        assert_int_equal(nrl_tensor_from_host(ctxs[k], NRL_DTYPE_F32, 2, (int64_t[]){LONG_TOKENS, 1}, a, &in[0]),
+                         NRL_OK);
+        assert_int_equal(nrl_tensor_from_host(ctxs[k], NRL_DTYPE_F32, 2, (int64_t[]){LONG_TOKENS, 1}, b, &in[1]),
+                         NRL_OK);
         assert_int_equal(nrl_op_scan(ctxs[k], in[0], in[1], &h), NRL_OK);
-        assert_int_equal(nrl_tensor_fetch(ctxs[k], h, got[k], N_TOKENS), NRL_OK);
+        assert_int_equal(nrl_tensor_fetch(ctxs[k], h, got[k], LONG_TOKENS), NRL_OK);
         ctx_set_batch(ctxs[k], NULL);
         ctx_scope_end(ctxs[k]);
         batch_free(batch);
