@@ -1,5 +1,5 @@
 #!/bin/sh
-# experts_cuda.sh: a mixture of experts on the emulated GPU, whose kernels choose the experts: loss, router loss and
+# experts_cuda.sh: mixtures of experts on the emulated GPU, whose kernels choose the experts: loss, router loss and
 # gradient norm of three steps are those of transformers (tests/data/experts/make_experts.py).
 . "$(dirname "$0")/e2e.sh"
 
@@ -7,16 +7,18 @@
 NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
 export NRL_PLUGIN_PATH
 
-golden=$source/tests/data/experts/qwen3_moe
-cat >run.yaml <<YAML
+config() {
+    golden=$source/tests/data/experts/$1
+    cat >run.yaml <<YAML
 model: {path: $golden}
-data: {train: $golden/rows.jsonl, max_length: 64, shuffle: false, cache: cache}
+data: {train: $golden/rows.jsonl, max_length: 64, shuffle: false, cache: $1.cache}
 train: {steps: 3, global_batch: 2, micro_batch_tokens: 64}
 optimizer: {name: sgd, lr: 0.05, weight_decay: 0, momentum: 0, clip_norm: 0}
 schedule: constant
 loggers: [jsonl]
 backend: cuda
 YAML
+}
 # values FILE: the numbers of each step
 values() {
     { tr '{' '\n' <"$1"; echo; } | sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p; s/.*"router_loss": *\([0-9.e-]*\).*/\1/p'
@@ -28,8 +30,11 @@ near() {
         awk -v room="$2" '{ d = ($1 - $2) / $2; if (d > room || d < -room) bad++ } END { exit bad > 0 || NR < 3 }' ||
         is "values of $1" "$(cat got.txt)" "$(values "$golden/expected.json")"
 }
-run 0 run run.yaml out=fp32
-near fp32 5e-6 # f32 sums of some hundred products, in another order than PyTorch's
-run 0 run run.yaml out=bf16 train.precision=bf16
-near bf16 2e-2 # activations of 8 bits
+for family in qwen3_moe gpt_oss; do
+    config $family
+    run 0 run run.yaml out=$family.fp32
+    near $family.fp32 5e-6 # f32 sums of some hundred products, in another order than PyTorch's
+    run 0 run run.yaml out=$family.bf16 train.precision=bf16
+    near $family.bf16 2e-2 # activations of 8 bits
+done
 exit $failed
