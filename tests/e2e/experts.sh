@@ -70,6 +70,13 @@ run 0 export "$source/tests/data/experts/gpt_oss" from_plain
 cmp from_mxfp4/model.safetensors from_plain/model.safetensors || is "mxfp4 exported" other plain
 
 
+# ranks that divide the tokens do not know sinks
+mkdir sinks && cp "$source/tests/data/experts/gpt_oss/model.safetensors" sinks
+sed 's/"output_router_logits": true/"output_router_logits": false/' "$source/tests/data/experts/gpt_oss/config.json" >sinks/config.json
+run 2 launch -n 2 -- run gpt_oss.yaml out=divided model.path=sinks parallel.context=2
+has err "this model has attention sinks, and ranks cannot divide its tokens"
+run 0 run gpt_oss.yaml out=nf4 model.path=sinks 'lora={rank: 2, targets: [q_proj, v_proj], base: nf4}'
+
 family=mixtral
 run 0 run mixtral.yaml out=adapted 'lora={rank: 2, targets: [w1, w2]}' optimizer.lr=0.1
 run 0 export adapted adapter --adapter
