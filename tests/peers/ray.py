@@ -23,6 +23,7 @@ nrl = sys.argv[1]
 source = os.environ["NRL_TEST_SOURCE"]
 os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["RAY_JOB_STOP_WAIT_TIME_S"] = "60"  # for a run to save on a busy machine; the head of the cluster reads it
 STEPS = 400
 
 PROVIDERS = {
