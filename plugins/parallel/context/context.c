@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TOGETHER = 1 << 20 }; /* gradients of fewer elements are summed in one buffer of this size */
-
 static const nrl_mesh_axis context_axis = {
     .size = sizeof(nrl_mesh_axis),
     .divides = NRL_DIVIDES_TOKENS,
@@ -37,8 +35,7 @@ static nrl_status context_create(const void *options, nrl_mesh *mesh, void **sel
 static void context_destroy(void *self)
 {
     context *c = self;
-    free(c->trained);
-    free(c->works);
+    gradient_sums_free(&c->sums);
     free(c->counts);
     free(c);
 }
@@ -53,13 +50,9 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
     c->n_params = plan->n_params;
     if (c->size == 1) return NRL_OK;
     NRL_TRY(ulysses_check(c, plan->n_heads, kv));
-    c->trained = calloc((size_t)plan->n_params + 1, sizeof(nrl_param *));
-    c->works = calloc((size_t)plan->n_params + 1, sizeof(nrl_work *));
     c->counts = calloc(2 * (size_t)c->size, sizeof *c->counts);
-    if (!c->trained || !c->works || !c->counts) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'context'");
-    for (int32_t i = 0; i < plan->n_params && plan->train; i++)
-        if (nrl_param_trained(plan->params[i])) c->trained[c->n_trained++] = plan->params[i];
-    if (c->n_trained) plan->buffer_bytes = TOGETHER * (int64_t)sizeof(float);
+    if (!c->counts) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'context'");
+    NRL_TRY(gradient_sums_plan(&c->sums, c->comm, plan, NULL));
     snprintf(c->text, sizeof c->text,
              "%d ranks divide the tokens of each micro-batch; in attention each has %lld of %lld "
              "heads",
@@ -96,99 +89,24 @@ static nrl_status context_sum(void *self, nrl_ctx *ctx, nrl_tensor *x)
     return nrl_work_wait(&work, ctx);
 }
 
-/* ---- gradients ---- */
-
-static nrl_tensor *gradient_of(const nrl_param *p)
-{
-    nrl_tensor *grad = nrl_param_tensor(p, NRL_SLOT_GRAD_SHARD);
-    return grad ? grad : nrl_param_tensor(p, NRL_SLOT_GRAD);
-}
-
-/* Elements [begin, begin + n) of the gradients that are summed in the buffer, to and from it. */
-static nrl_status move_piece(context *c, nrl_ctx *ctx, nrl_tensor *grad, int64_t begin, int64_t at, int64_t n,
-                             bool back)
-{
-    nrl_tensor *piece, *place = NULL;
-    NRL_TRY(nrl_tensor_slice(ctx, grad, begin, n, &piece));
-    nrl_status st = nrl_tensor_slice(ctx, c->buffer, at, n, &place);
-    if (st == NRL_OK) st = back ? nrl_tensor_copy(ctx, place, piece) : nrl_tensor_copy(ctx, piece, place);
-    nrl_tensor_free(ctx, place);
-    nrl_tensor_free(ctx, piece);
-    return st;
-}
-
-/* The next elements of those gradients, from element `*begin` of parameter `*i` on, as many as the buffer takes; with
- * `back` into them. *n: their number. */
-static nrl_status move_pieces(context *c, nrl_ctx *ctx, int32_t *i, int64_t *begin, bool back, int64_t *n)
-{
-    for (*n = 0; *i < c->n_trained && *n < TOGETHER; ++*i, *begin = 0) {
-        nrl_tensor *grad = gradient_of(c->trained[*i]);
-        if (!grad || c->works[*i]) continue;
-        const int64_t left = nrl_tensor_numel(grad) - *begin, room = TOGETHER - *n, now = left < room ? left : room;
-        if (now) NRL_TRY(move_piece(c, ctx, grad, *begin, *n, now, back));
-        *n += now;
-        *begin += now;
-        if (now < left) break;
-    }
-    return NRL_OK;
-}
-
-/* Runs after the sums over the batch. Large f32 gradients are summed where they are, all at once; small ones, and those
- * in bf16, in a buffer of f32. */
-static nrl_status sum_gradients(context *c, nrl_ctx *ctx)
-{
-    nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .what = "gradients"};
-    if (!c->buffer) NRL_TRY(nrl_tensor_persistent(ctx, NRL_DTYPE_F32, TOGETHER, false, &c->buffer));
-    for (int32_t i = 0; i < c->n_trained; i++) {
-        nrl_tensor *grad = gradient_of(c->trained[i]);
-        if (!grad || nrl_tensor_dtype(grad) != NRL_DTYPE_F32 || nrl_tensor_numel(grad) < TOGETHER) continue;
-        call.receive = grad;
-        NRL_TRY(nrl_comm_all_reduce(c->comm, ctx, &call, &c->works[i]));
-    }
-    int64_t begin = 0, n;
-    for (int32_t i = 0; i < c->n_trained;) {
-        int32_t from = i;
-        int64_t from_begin = begin;
-        nrl_work *work = NULL;
-        NRL_TRY(move_pieces(c, ctx, &i, &begin, false, &n));
-        if (!n) break;
-        NRL_TRY(nrl_tensor_slice(ctx, c->buffer, 0, n, &call.receive));
-        nrl_status st = nrl_comm_all_reduce(c->comm, ctx, &call, &work);
-        if (st == NRL_OK) st = nrl_work_wait(&work, ctx);
-        nrl_tensor_free(ctx, call.receive);
-        NRL_TRY(st);
-        NRL_TRY(move_pieces(c, ctx, &from, &from_begin, true, &n));
-    }
-    for (int32_t i = 0; i < c->n_trained; i++)
-        NRL_TRY(nrl_work_wait(&c->works[i], ctx));
-    return NRL_OK;
-}
+/* ---- parameters ---- */
 
 static nrl_status context_finish(void *self, nrl_ctx *ctx)
 {
     context *c = self;
-    return c->n_trained ? sum_gradients(c, ctx) : NRL_OK;
+    return gradient_sums_finish(&c->sums, ctx);
 }
 
-/* Values from elsewhere; an update has written WEIGHT already. */
 static nrl_status context_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     const context *c = self;
-    for (int32_t i = 0; i < c->n_params && !step; i++) {
-        nrl_param *p = c->params[i];
-        nrl_tensor *master = nrl_param_tensor(p, NRL_SLOT_MASTER), *weight = nrl_param_tensor(p, NRL_SLOT_WEIGHT);
-        nrl_param_touch(p);
-        if (master && weight && master != weight && nrl_tensor_numel(master) == nrl_tensor_numel(weight))
-            NRL_TRY(nrl_master_round(ctx, master, weight));
-    }
-    return NRL_OK;
+    return step ? NRL_OK : weights_from_masters(c->params, c->n_params, ctx);
 }
 
 static void context_unbind(void *self, nrl_ctx *ctx)
 {
     context *c = self;
-    nrl_tensor_free(ctx, c->buffer);
-    c->buffer = NULL;
+    gradient_sums_unbind(&c->sums, ctx);
 }
 
 static const nrl_parallel context_table = {

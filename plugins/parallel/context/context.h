@@ -5,7 +5,7 @@
  */
 #ifndef CONTEXT_H
 #define CONTEXT_H
-#include <nrl/nrl.h>
+#include "gradient_sums.h"
 
 enum { CONTEXT_ULYSSES = 0 };
 
@@ -17,11 +17,10 @@ typedef struct {
     context_options options;
     nrl_comm *comm;
     int32_t size, rank; /* of the axis */
-    nrl_param *const *params, **trained;
-    int32_t n_params, n_trained;
-    nrl_work **works;   /* [n_trained] sums of gradients on their way */
-    nrl_tensor *buffer; /* f32, for gradients that are summed together; created by the first step */
-    int64_t *counts;    /* [4 R] of an exchange */
+    nrl_param *const *params;
+    int32_t n_params;
+    gradient_sums sums;
+    int64_t *counts; /* [2 R] of an exchange */
     char text[200];
 } context;
 
