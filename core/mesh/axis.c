@@ -57,11 +57,16 @@ int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis)
     return local < 1 ? 1 : c && local > c->size ? c->size : local;
 }
 
+static bool has_own_batches(const nrl_comm *axis)
+{
+    return axis->divides == NRL_DIVIDES_BATCH || axis->divides == NRL_DIVIDES_EXPERTS;
+}
+
 int32_t mesh_n_batches(const nrl_mesh *m)
 {
     int32_t n = 1;
     for (int i = 0; m && i < m->n_axes; i++)
-        if (m->axes[i].divides == NRL_DIVIDES_BATCH) n *= m->axes[i].size;
+        if (has_own_batches(&m->axes[i])) n *= m->axes[i].size;
     return n;
 }
 
@@ -69,7 +74,7 @@ int32_t mesh_batch(const nrl_mesh *m)
 {
     int32_t at = 0;
     for (int i = 0; m && i < m->n_axes; i++)
-        if (m->axes[i].divides == NRL_DIVIDES_BATCH) at = at * m->axes[i].size + m->axes[i].coord;
+        if (has_own_batches(&m->axes[i])) at = at * m->axes[i].size + m->axes[i].coord;
     return at;
 }
 

@@ -96,7 +96,7 @@ int32_t mesh_comm_ranks(const nrl_comm *c, int32_t *base, int32_t *stride);
 /* Returns the coordinate of rank r on an axis; 0 for unknown axes. */
 int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis);
 /* The number of groups of ranks with different batches, and the group of this rank, from its coordinates on all axes
- * that divide the batch. NULL: one rank. */
+ * that divide the batch or the experts. NULL: one rank. */
 int32_t mesh_n_batches(const nrl_mesh *m);
 int32_t mesh_batch(const nrl_mesh *m);
 /* Ranks of one group have the same batches; values that all of them have count on the first of them. NULL: one rank. */

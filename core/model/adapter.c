@@ -235,6 +235,7 @@ static nrl_status adapter_attach(model *m, int32_t module)
     for (; site->n < declared.n; site->n++) {
         nrl_param *p = site->params[site->n] = new_param(m, &declared.specs[site->n]);
         p->adapts = w;
+        p->expert = w->expert;
         if (target.tp != w->tp && p->tp == target.tp) p->tp = w->tp; /* adapters know COLUMN and NONE alone */
     }
     w->adapter = site;

@@ -106,6 +106,7 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
     p->init = s.init;
     p->init_scale = s.init_scale;
     p->tp = s.tp;
+    p->expert = s.expert;
     p->index = b->n_params;
     *param = p;
     b->params[b->n_params++] = *param;

@@ -178,9 +178,9 @@ static bool is_intact(const update_plan *u, const update_unit *x, int32_t rank)
 {
     const nrl_part *part = part_of(x);
     int64_t whole = numel_of(part), n = held_by(u, part, rank), begin;
-    if (x->what.granularity == NRL_OPTIMIZER_ELEMENT || n == whole) return true;
+    if (x->what.granularity == NRL_OPTIMIZER_ELEMENT || n == whole || !n) return true;
     if (x->what.granularity == NRL_OPTIMIZER_MATRIX || !is_one_range(u, part, rank, &begin, &n)) return false;
-    return !n || (begin % x->what.block == 0 && (n % x->what.block == 0 || begin + n == whole));
+    return begin % x->what.block == 0 && (n % x->what.block == 0 || begin + n == whole);
 }
 
 static bool is_divided(const update_plan *u, const update_unit *x)

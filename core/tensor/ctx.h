@@ -159,6 +159,15 @@ typedef nrl_status (*ctx_divided_attention)(void *user, nrl_ctx *ctx, int64_t n,
                                             nrl_tensor *v, const nrl_attention_spec *spec, double soft_cap,
                                             nrl_tensor **y);
 void ctx_set_divided_attention(nrl_ctx *ctx, ctx_divided_attention attention, void *user);
+/* The exchange of rows between the n ranks that divide the experts (nrl_parallel.exchange); n = 1: there is none. */
+typedef nrl_status (*ctx_exchange)(void *user, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
+                                   const int64_t *received);
+typedef struct {
+    ctx_exchange rows;
+    void *user;
+    int32_t n, rank;
+} ctx_experts;
+void ctx_set_experts(nrl_ctx *ctx, const ctx_experts *experts);
 
 /* ---- a term that a model adds to the loss, see nrl/model.h ---- */
 struct nrl_loss_term {

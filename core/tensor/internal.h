@@ -82,6 +82,7 @@ struct nrl_ctx {
     void *attention_user;
     ctx_divided_attention divided_attention;
     void *divided_user;
+    ctx_experts experts;         /* n = 0: no strategy divides them */
     int64_t head_chunk_rows;     /* 0 = chosen from the vocabulary */
     int64_t head_keep_bytes;     /* logits kept from the head's forward to its backward */
     bool adapters_off;           /* linear ignores adapters */

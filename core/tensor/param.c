@@ -52,6 +52,11 @@ uint32_t nrl_param_tp(const nrl_param *p)
     return p->tp;
 }
 
+int32_t nrl_param_expert(const nrl_param *p)
+{
+    return p->expert;
+}
+
 void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t)
 {
     NRL_ASSERT(slot, >, NRL_SLOT_NONE);

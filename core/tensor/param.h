@@ -21,6 +21,7 @@ struct nrl_param {
     uint32_t init;    /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;
+    int32_t expert;                         /* from 1; 0 = none */
     int32_t index;                          /* in the model's list */
     uint64_t key;                           /* unique in the process, never 0 */
     uint64_t version;                       /* starts at 1; increases when WEIGHT changes */

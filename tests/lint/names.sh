@@ -8,7 +8,7 @@ bad=0
 # Kinds whose names are out of core. A kind joins when it is.
 kinds='algorithms parallel optimizers backends collectives loggers models datasets tokenizers templates adapters formats frontends stores schedules'
 # Ordinary words, and languages: only as a whole string of C.
-ordinary=' console cpu tensor pipeline common builtin jinja lua folder txt linear constant polynomial cosine context '
+ordinary=' console cpu tensor pipeline common builtin jinja lua folder txt linear constant polynomial cosine context experts '
 
 # allowed NAME: lines where the word means something else, as an extended regular expression
 allowed() {

@@ -218,8 +218,8 @@ static bool check_table(const nrl_parallel *t, conformance_report *r)
                       t->axis ? "too small" : "NULL"))
         return false;
     return report_check(r, t->axis->name && *t->axis->name, rule, "its name is %s", t->axis->name ? "empty" : "NULL") &&
-           report_check(r, t->axis->divides >= NRL_DIVIDES_DEPTH && t->axis->divides <= NRL_DIVIDES_TOKENS,
-                        "an axis divides depth, width, batch or tokens", "divides is %u", t->axis->divides);
+           report_check(r, t->axis->divides >= NRL_DIVIDES_DEPTH && t->axis->divides <= NRL_DIVIDES_EXPERTS,
+                        "an axis divides depth, width, batch, tokens or experts", "divides is %u", t->axis->divides);
 }
 
 /* A part for one kind of axis, from `least` ranks on. */
@@ -246,6 +246,11 @@ void conformance_parallel(const nrl_parallel *table, const conformance_setup *se
         const char *rule = "a strategy that divides tokens has divide, attention and sum";
         if (!report_check(report, table->divide && table->attention && table->sum, rule, "one of them is NULL") ||
             !on_all_ranks(table, setup, report, 2, "tokens", "attention is that of one rank", parallel_tokens))
+            return;
+    }
+    if (table->axis->divides == NRL_DIVIDES_EXPERTS) {
+        if (!report_check(report, table->exchange, "a strategy that divides experts has exchange", "it is NULL") ||
+            !on_all_ranks(table, setup, report, 2, "experts", "rows arrive where they are for", parallel_experts))
             return;
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

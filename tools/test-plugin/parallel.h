@@ -134,6 +134,10 @@ void parallel_tp_regions(toy *t);
 /* A part: attention and sums of ranks that divide the tokens of a micro-batch. */
 void parallel_tokens(toy *t);
 
+/* ---- parallel_experts.c ---- */
+/* A part: rows travel between ranks. Only for strategies that divide the experts. */
+void parallel_experts(toy *t);
+
 /* ---- parallel_stages.c: strategies with stages ---- */
 bool toy_check_stages(toy *t);
 /* Sets the toy's actions to those of this rank in the order of the strategy; checks the orders of

@@ -36,6 +36,15 @@ static const double unit_flops[TOY_UNITS] = {0, 504, 324, 828};
 
 /* ---- the model ---- */
 
+/* For a strategy that divides the experts there is one for each rank. */
+static int32_t expert_of(int param, int32_t world)
+{
+    static const int experts[PARALLEL_RANKS] = {UP, NORM1, NORM2, NORM0};
+    for (int32_t k = 0; k < world; k++)
+        if (experts[k] == param) return k + 1;
+    return 0;
+}
+
 static void make_params(toy *t)
 {
     static const char *const names[] = {"q", "k", "v"};
@@ -46,6 +55,7 @@ static void make_params(toy *t)
         nrl_param *p = t->list[i] = &t->params[i];
         param_init(p, part, shapes[i].name, shapes[i].cols ? 2 : 1, dims);
         p->trained = !shapes[i].frozen && t->plan.train;
+        p->expert = t->g->axis->divides == NRL_DIVIDES_EXPERTS ? expert_of(i, t->world) : 0;
         p->index = i;
         if (i == QKV) {
             p->n_parts = 3;
@@ -106,6 +116,8 @@ bool toy_open(toy *t, const toy_kind *kind)
     if (!compute_open(&t->compute, t->g->setup, t->report)) return !(t->over = true);
     if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return false;
     nrl_status st = s->plan(t->self, &t->plan);
+    for (int i = 0; i < TOY_PARAMS && t->g->axis->divides == NRL_DIVIDES_EXPERTS; i++)
+        layout_settle(t->mesh, &t->params[i]);
     return toy_ok(t, st, "a plan is made");
 }
 
@@ -145,7 +157,7 @@ static void bind_alias(nrl_param *p, nrl_slot slot, nrl_slot of)
 static nrl_status bind_trained(toy *t, nrl_param *p)
 {
     int64_t local = layout_local_numel(t->mesh, p);
-    bool whole = layout_is_whole(t->mesh, p);
+    bool whole = p->expert ? local == p->numel : layout_is_whole(t->mesh, p);
     if (!t->plan.reduces_grads) NRL_TRY(bind_empty(t, p, NRL_SLOT_GRAD, NRL_DTYPE_F32, p->numel));
     if (whole) bind_alias(p, NRL_SLOT_GRAD_SHARD, NRL_SLOT_GRAD);
     if (whole && t->dtype == NRL_DTYPE_F32) bind_alias(p, NRL_SLOT_MASTER, NRL_SLOT_WEIGHT);

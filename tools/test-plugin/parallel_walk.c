@@ -72,6 +72,22 @@ static double expected(const toy *t, const nrl_param *p, int64_t i, const toy_co
     return sum;
 }
 
+/* That of this rank's batch; of all batches for an expert, whose rank gets the tokens of all. */
+static double pieces(const toy *t, const nrl_param *p, int64_t i, const toy_course *c, const nrl_action *v)
+{
+    double sum = 0;
+    if (!p->expert) return piece(p, i, c, batches_of(t), v->micro_batch, v->unit);
+    for (int32_t b = 0; b < t->world; b++)
+        if (!is_empty(t, b, c) && gives(p, b)) sum += piece(p, i, c, b, v->micro_batch, v->unit);
+    return sum;
+}
+
+static bool has_gradient(const toy *t, const nrl_param *p, const toy_course *c)
+{
+    if (p->expert) return p->numel > 0 && gives(p, 0);
+    return !is_empty(t, batches_of(t), c) && gives(p, batches_of(t));
+}
+
 static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_action *v, const toy_course *c)
 {
     nrl_tensor *acc = p->slots[NRL_SLOT_GRAD];
@@ -82,7 +98,7 @@ static nrl_status add_gradient(toy *t, nrl_param *p, const nrl_action *v, const 
                         t->units[v->unit].name);
     if (!p->grad_is_empty) NRL_TRY(nrl_tensor_fetch(t->compute.ctx, acc, old, p->numel));
     for (int64_t i = 0; i < p->numel; i++)
-        sum[i] = (float)(old[i] + piece(p, i, c, batches_of(t), v->micro_batch, v->unit));
+        sum[i] = (float)(old[i] + pieces(t, p, i, c, v));
     p->grad_is_empty = false;
     return tensor_write(t->compute.ctx, acc, sum);
 }
@@ -92,8 +108,8 @@ static bool backward(toy *t, const nrl_action *v, const toy_course *c)
 {
     const bool split = v->splits || v->pass == NRL_PASS_BACKWARD_WEIGHT;
     nrl_status st = NRL_OK;
-    for (int32_t k = 0; k < v->n_uses && st == NRL_OK && !is_empty(t, batches_of(t), c); k++)
-        if (gives(v->uses[k], batches_of(t)) && (!split || k % 2 == (v->pass == NRL_PASS_BACKWARD_WEIGHT)))
+    for (int32_t k = 0; k < v->n_uses && st == NRL_OK; k++)
+        if (has_gradient(t, v->uses[k], c) && (!split || k % 2 == (v->pass == NRL_PASS_BACKWARD_WEIGHT)))
             st = add_gradient(t, v->uses[k], v, c);
     return toy_ok(t, st, "GRAD is there in a backward action");
 }
@@ -105,6 +121,7 @@ static bool check_work(toy *t, const nrl_action *v, const nrl_param *p)
     const nrl_tensor *work = p->slots[NRL_SLOT_WEIGHT];
     const nrl_tensor *master = p->slots[NRL_SLOT_MASTER];
     double values[TOY_LARGEST], own[TOY_LARGEST];
+    if (p->expert && !p->numel) return true; /* another rank's */
     if (!report_check(
             t->report, work && nrl_tensor_numel(work) == p->numel && (uint32_t)nrl_tensor_dtype(work) == t->dtype,
             RULE_WORK, "unit '%s': '%s' has %lld elements of %s", t->units[v->unit].name, p->name,

@@ -59,6 +59,8 @@ typedef struct {
     bool transposed; /* the file stores [in, out] (GPT-2's Conv1D) */
     uint32_t tp;     /* nrl_tp */
     int32_t groups;  /* of nrl_part; 0 = 1 */
+    int32_t expert;  /* of the experts of a mixture: the number of the expert, from 1; 0 = none. In a unit, every expert
+                        has parameters of the same shapes in the same order */
 } nrl_param_spec;
 
 /* The output layer: logits = scale * (hidden weight^T + bias), then cap * tanh(logits / cap). */

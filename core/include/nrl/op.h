@@ -53,6 +53,17 @@ typedef enum {
  * these two are the identity for any other strategy, and the core ends the last unit with WHOLE_IN. */
 NRL_API nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y);
 
+/* Expert parallel: the number of ranks that divide the experts of a mixture (NRL_DIVIDES_EXPERTS), and this one among
+ * them; 1 and 0 without such a strategy. Each has tokens of its own, and the parameters of consecutive experts, equally
+ * many on each rank. */
+NRL_API int32_t nrl_ctx_expert_ranks(const nrl_ctx *ctx, int32_t *rank);
+/* Moves rows between these ranks, which all call it: the first sent[0] rows of x [R,C] go to rank 0, the next sent[1]
+ * to rank 1 ..., and y [sum of received,C] has received[r] rows of each rank r. Gradients go back the same way. Values
+ * of a floating dtype have a gradient in y even if x has none, so that all ranks make the same calls in the backward.
+ */
+NRL_API nrl_status nrl_op_exchange_rows(nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, const int64_t *received,
+                                        nrl_tensor **y);
+
 /* y[N,D] = rows of table[V,D] for the batch's tokens. */
 NRL_API nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y);
 /* y[N,D] = rows of table[T,D] for the batch's positions (learned positions, GPT-2). */

@@ -25,15 +25,20 @@ extern "C" {
 /* What the ranks along an axis divide. */
 typedef enum {
     NRL_DIVIDES_NONE = 0,
-    NRL_DIVIDES_DEPTH = 1, /* the list of units: each stage runs its own units on the same micro-batches, and the last
-                          stage has the loss. At most one such axis in a run */
-    NRL_DIVIDES_WIDTH = 2, /* each unit: all ranks have the same micro-batches; dimensions of parameters are sharded,
-                          and `tp_region` communicates; loss and metrics are equal on all ranks of the axis */
-    NRL_DIVIDES_BATCH = 3, /* the global batch: each rank has its own micro-batches; parameters are replicated or have
-                          flat  shards; gradients are sums over the axis after `finish` */
-    NRL_DIVIDES_TOKENS = 4 /* each micro-batch: all ranks have the same micro-batches, and each computes the activations
-                          of some of their tokens (`tokens`), with attention over all of them (`attention`). Parameters
-                          are replicated; gradients are sums over the axis after `finish`. At most one such axis */
+    NRL_DIVIDES_DEPTH = 1,  /* the list of units: each stage runs its own units on the same micro-batches, and the last
+                           stage has the loss. At most one such axis in a run */
+    NRL_DIVIDES_WIDTH = 2,  /* each unit: all ranks have the same micro-batches; dimensions of parameters are sharded,
+                           and `tp_region` communicates; loss and metrics are equal on all ranks of the axis */
+    NRL_DIVIDES_BATCH = 3,  /* the global batch: each rank has its own micro-batches; parameters are replicated or have
+                           flat  shards; gradients are sums over the axis after `finish` */
+    NRL_DIVIDES_TOKENS = 4, /* each micro-batch: all ranks have the same micro-batches, and each computes the
+                          activations of some of their tokens (`tokens`), with attention over all of them
+                          (`attention`). Parameters are replicated; gradients are sums over the axis after `finish`. At
+                          most one such axis */
+    NRL_DIVIDES_EXPERTS = 5 /* the experts of a mixture, and the global batch: each rank has its own micro-batches and
+                          the parameters of some experts (nrl_param_expert), to which tokens of all ranks of the axis
+                          travel (`exchange`); all other parameters are replicated, and their gradients are sums over
+                          the axis after `finish`. At most one such axis */
 } nrl_divides;
 
 /* An axis, declared by the strategy that serves it. Several plugins may serve one axis; the declaration of the chosen
@@ -132,9 +137,9 @@ typedef struct {
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide
- * (depth, width, tokens, batch), then by `order`; each appends its placements to the existing ones. `bind`, `leave` and
- * `updated` are called in the same order, `enter` and `finish` in reverse: the strategy that plans last gathers first,
- * and its sums are complete when the others read GRAD_SHARD. [main] */
+ * (depth, width, experts, tokens, batch), then by `order`; each appends its placements to the existing ones. `bind`,
+ * `leave` and `updated` are called in the same order, `enter` and `finish` in reverse: the strategy that plans last
+ * gathers first, and its sums are complete when the others read GRAD_SHARD. [main] */
 NRL_API int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part);
 
 typedef struct {
@@ -206,6 +211,10 @@ typedef struct {
     /* x, in place, becomes its sum over the ranks of the axis: values of target positions or tokens, zero on the ranks
      * that have not computed them. */
     nrl_status (*sum)(void *self, nrl_ctx *ctx, nrl_tensor *x);
+    /* [step] of a strategy that divides the experts, for nrl_op_exchange_rows: y becomes, in the order of ranks,
+     * received[r] rows from each rank r, and sent[r] rows of x go to rank r, in this order. Not recorded. */
+    nrl_status (*exchange)(void *self, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
+                           const int64_t *received);
 } nrl_parallel;
 
 #ifdef __cplusplus

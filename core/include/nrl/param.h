@@ -90,6 +90,7 @@ NRL_API nrl_part *nrl_param_part(nrl_param *p, int i); /* strategies write its l
 NRL_API bool nrl_param_trained(const nrl_param *p);    /* false: frozen, WEIGHT only */
 NRL_API bool nrl_param_decays(const nrl_param *p);     /* weight decay applies */
 NRL_API uint32_t nrl_param_tp(const nrl_param *p);     /* nrl_tp of nrl/model.h */
+NRL_API int32_t nrl_param_expert(const nrl_param *p);  /* nrl_param_spec.expert; that of an adapter's weight */
 
 /* Binds storage to a slot (NULL unbinds) and raises the version. For unsharded slots the tensor must be
  * [numel] or have the parameter's shape. The caller keeps ownership. [step] */

@@ -256,7 +256,7 @@ static const nrl_mesh_axis *axis_of(session *se, const nrl_parallel *t)
     nrl_mesh_axis *axis = arena_alloc(&se->memory, sizeof *axis);
     memcpy(axis, given, given->size < sizeof *axis ? given->size : sizeof *axis);
     bool named = axis->name && *axis->name && strlen(axis->name) < MESH_AXIS_NAME && strcmp(axis->name, "name");
-    return named && axis->divides > NRL_DIVIDES_NONE && axis->divides <= NRL_DIVIDES_TOKENS ? axis : NULL;
+    return named && axis->divides > NRL_DIVIDES_NONE && axis->divides <= NRL_DIVIDES_EXPERTS ? axis : NULL;
 }
 
 typedef struct {

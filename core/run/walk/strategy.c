@@ -78,17 +78,16 @@ int64_t strategy_rows(const strategy *s, int64_t n)
     return end - begin;
 }
 
-static const strategy_member *of_tokens(const strategy *s)
+const strategy_member *strategy_dividing(const strategy *s, nrl_divides what)
 {
-    for (int32_t k = 0; k < s->n; k++)
-        if (s->of[k].axis->divides == NRL_DIVIDES_TOKENS && nrl_mesh_size(s->mesh, s->of[k].axis->name) > 1)
-            return &s->of[k];
+    for (int32_t k = 0; s && k < s->n; k++)
+        if (s->of[k].axis->divides == what && nrl_mesh_size(s->mesh, s->of[k].axis->name) > 1) return &s->of[k];
     return NULL;
 }
 
 nrl_status strategy_divide(const strategy *s, nrl_batch *batch)
 {
-    const strategy_member *one = s ? of_tokens(s) : NULL;
+    const strategy_member *one = strategy_dividing(s, NRL_DIVIDES_TOKENS);
     if (!one || batch->is_tail || (batch->own && batch->own->n_extra == batch->n_extra)) return NRL_OK;
     int32_t *own = mem_try((size_t)batch->n_tokens * sizeof *own, "tokens of this rank");
     if (!own) return NRL_ERR_MEMORY;
@@ -104,7 +103,7 @@ nrl_status strategy_divide(const strategy *s, nrl_batch *batch)
 nrl_status strategy_whole(const strategy *s, nrl_ctx *ctx, const int32_t *number, int64_t n, int64_t rows,
                           nrl_tensor **x)
 {
-    const strategy_member *one = of_tokens(s);
+    const strategy_member *one = strategy_dividing(s, NRL_DIVIDES_TOKENS);
     const int64_t dims[] = {rows, nrl_tensor_n_dims(*x) > 1 ? nrl_tensor_dim(*x, 1) : 1};
     if (n)
         NRL_TRY(nrl_op_segment_sum(ctx, *x, number, n, rows, x));
@@ -120,7 +119,13 @@ nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *act
     nrl_phase before = phase_begin(s, ctx);
     nrl_status st = NRL_OK;
     set_tp_regions(s, ctx);
-    const strategy_member *tokens = s ? of_tokens(s) : NULL;
+    const strategy_member *tokens = strategy_dividing(s, NRL_DIVIDES_TOKENS),
+                          *experts = strategy_dividing(s, NRL_DIVIDES_EXPERTS);
+    ctx_experts divided = {.n = 1};
+    if (experts)
+        divided = (ctx_experts){experts->table->exchange, experts->self, nrl_mesh_size(s->mesh, experts->axis->name),
+                                nrl_mesh_coord(s->mesh, experts->axis->name)};
+    ctx_set_experts(ctx, &divided);
     if (tokens) ctx_set_divided_attention(ctx, tokens->table->attention, tokens->self);
     for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
         if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);

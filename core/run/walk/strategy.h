@@ -2,11 +2,11 @@
  * strategy.h - the parallel strategies of one model of a run, one an axis: their plans, what they bind, and
  * their place in the walk. Without any every function does nothing.
  *
- * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, tokens, batch. The order of
- * calls: plan, bind, leave, updated   that order: an axis of the batch divides what the others leave (its flat
- * placements count elements of that), and sums what they have made whole enter, finish                the opposite one:
- * parameters are there before anybody needs them, and sums over the batch are done before the others look at GRAD_SHARD
- * Unbind and destroy go against the order of bind.
+ * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, experts, tokens, batch.
+ * plan, bind, leave and updated are called in that order: an axis of the batch divides what the others leave (its flat
+ * placements count elements of that), and sums what they have made whole. enter and finish are called in the opposite
+ * one: parameters are there before anybody needs them, and sums over the batch are done before the others look at
+ * GRAD_SHARD. Unbind and destroy go against the order of bind.
  *
  * A strategy that divides the depth plans the whole model, and the others each stage's part of it:
  * units of another stage use nothing, parameters are the stage's. Every rank must know every layout, so it
@@ -83,6 +83,9 @@ nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx);
 /* `st`: of what was done in between; it is returned unless this is the first call that fails. */
 nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
 void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
+
+/* The strategy of the axis that divides `what`, if it has several ranks; else NULL. */
+const strategy_member *strategy_dividing(const strategy *s, nrl_divides what);
 
 /* What storage_bind needs to know of them. */
 storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);

@@ -48,6 +48,29 @@ static view view_of_all(planning *p)
     return v;
 }
 
+/* What a strategy that divides `divides` sees of v. A quantized weight has a width that is divided, and may be an
+ * expert's; all else is its store's. Nothing of the experts of another rank is seen. */
+static view seen_of(planning *p, const view *v, uint32_t divides)
+{
+    view seen = *v;
+    seen.params = arena_alloc(memory(p), (size_t)v->n_params * sizeof *seen.params);
+    seen.units = arena_alloc(memory(p), (size_t)p->setup->m->n_units * sizeof *seen.units);
+    seen.n_params = 0;
+    for (int32_t i = 0; i < v->n_params; i++) {
+        const nrl_param *q = v->params[i];
+        const bool of_weights = divides == NRL_DIVIDES_WIDTH || divides == NRL_DIVIDES_EXPERTS;
+        if (q->packing ? of_weights : q->numel > 0) seen.params[seen.n_params++] = v->params[i];
+    }
+    for (int32_t u = 0; u < p->setup->m->n_units; u++) {
+        const nrl_unit_uses *all = &v->units[u];
+        nrl_param **uses = arena_alloc(memory(p), (size_t)all->n_uses * sizeof *uses + 1);
+        seen.units[u] = (nrl_unit_uses){.name = all->name, .uses = uses};
+        for (int32_t i = 0; i < all->n_uses; i++)
+            if (all->uses[i]->numel > 0) uses[seen.units[u].n_uses++] = all->uses[i];
+    }
+    return seen;
+}
+
 static bool is_held_by(const nrl_param *q, int32_t stage)
 {
     const bool *owner_stages = q->parts[0].layout.owner_stages;
@@ -77,6 +100,13 @@ static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bo
 
 /* ---- one strategy ---- */
 
+static bool has_experts(const model *m)
+{
+    for (int32_t i = 0; i < m->n_params; i++)
+        if (m->params[i]->expert) return true;
+    return false;
+}
+
 /* A strategy that does not answer would bind what it always does. The walk has the stages of the first strategy. Ranks
  * that step alone clip by a norm of their own, which other axes would have to share. */
 static nrl_status check_answer(const planning *p, const strategy_member *one)
@@ -103,6 +133,13 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
                         "cannot divide the tokens of a micro-batch: the model's term '%s' of the loss is of all of "
                         "them; expected no axis '%s', or a coefficient of 0",
                         p->setup->m->terms[0].name, one->axis->name);
+    if (one->axis->divides == NRL_DIVIDES_EXPERTS && !one->table->exchange)
+        return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides the experts, and it has no `exchange`", one->axis->name);
+    if (one->axis->divides == NRL_DIVIDES_EXPERTS && own > 1 && !has_experts(p->setup->m))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "model '%s' has no experts that %d ranks could divide; expected a mixture of experts, or no "
+                        "axis '%s'",
+                        p->setup->m->type, (int)own, one->axis->name);
     if (!one->plan.local_steps || own == world) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
@@ -110,16 +147,9 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
                     one->axis->name, (int)own, (int)world);
 }
 
-static nrl_status open_member(const planning *p, const strategy_choice *choice, const view *v, bool own,
-                              strategy_member *one)
+static nrl_status open_member(planning *p, const strategy_choice *choice, const view *v, bool own, strategy_member *one)
 {
-    /* A quantized weight has a width that is divided; all else is its store's. */
-    view seen = *v;
-    seen.params = arena_alloc(&p->s->memory, (size_t)v->n_params * sizeof *seen.params);
-    seen.n_params = 0;
-    for (int32_t i = 0; i < v->n_params; i++)
-        if (!v->params[i]->packing || choice->axis->divides == NRL_DIVIDES_WIDTH)
-            seen.params[seen.n_params++] = v->params[i];
+    const view seen = seen_of(p, v, choice->axis->divides);
     *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, &seen, !own)};
     nrl_status st = one->table->create(choice->options, p->setup->mesh, &one->self);
     if (st != NRL_OK)
@@ -243,11 +273,65 @@ static nrl_status plan_stages(planning *p)
     return NRL_OK;
 }
 
+/* ---- experts of other ranks ---- */
+
+/* The placement of a parameter along an axis; -1: none. */
+static int32_t placement_on(const nrl_param *q, const char *axis)
+{
+    const nrl_layout *l = &q->parts[0].layout;
+    int32_t i = l->n_placements - 1;
+    while (i >= 0 && strcmp(l->placements[i].axis, axis))
+        i--;
+    return i;
+}
+
+static int32_t holder_of(const nrl_placement *of)
+{
+    int32_t c = 0;
+    while (c < of->n && of->begin[c] == of->end[c])
+        c++;
+    return c;
+}
+
+/* What the strategies of the batch wrote for the parameters of this rank's experts in a unit holds in the same order
+ * for those of any other rank, since experts are alike. Afterwards the unit uses what is here. */
+static nrl_status plan_other_experts(planning *p, const strategy_member *experts, model_unit *unit)
+{
+    const char *axis = experts->axis->name;
+    const int32_t size = nrl_mesh_size(p->s->mesh, axis), own = nrl_mesh_coord(p->s->mesh, axis);
+    int32_t *n = arena_alloc(memory(p), (size_t)size * sizeof *n), n_here = 0, n_uses = 0;
+    nrl_param **here = arena_alloc(memory(p), (size_t)unit->n_uses * sizeof *here + 1);
+    for (int32_t i = 0; i < unit->n_uses; i++)
+        if (unit->uses[i]->numel && placement_on(unit->uses[i], axis) >= 0) here[n_here++] = unit->uses[i];
+    for (int32_t i = 0; i < unit->n_uses; i++) {
+        nrl_param *q = unit->uses[i];
+        const int32_t at = placement_on(q, axis), c = at < 0 ? own : holder_of(&q->parts[0].layout.placements[at]);
+        if (q->numel) unit->uses[n_uses++] = q;
+        if (c == own) continue;
+        const nrl_param *like = n[c] < n_here ? here[n[c]] : q;
+        const nrl_layout *from = &like->parts[0].layout;
+        nrl_layout *to = &q->parts[0].layout;
+        if (like == q || like->trained != q->trained || like->whole != q->whole)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "cannot divide the experts over the axis '%s': '%s' and '%s' differ in shape, or one of "
+                            "them is trained; expected experts that are alike",
+                            axis, q->name, like == q ? unit->name : like->name);
+        n[c]++;
+        for (to->n_placements = at + 1; to->n_placements < from->n_placements; to->n_placements++)
+            to->placements[to->n_placements] = from->placements[to->n_placements];
+    }
+    unit->n_uses = n_uses;
+    return NRL_OK;
+}
+
 /* Whether x plans before y. */
 static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
 {
-    static const int place[] = {
-        [NRL_DIVIDES_DEPTH] = 0, [NRL_DIVIDES_WIDTH] = 1, [NRL_DIVIDES_TOKENS] = 2, [NRL_DIVIDES_BATCH] = 3};
+    static const int place[] = {[NRL_DIVIDES_DEPTH] = 0,
+                                [NRL_DIVIDES_WIDTH] = 1,
+                                [NRL_DIVIDES_EXPERTS] = 2,
+                                [NRL_DIVIDES_TOKENS] = 3,
+                                [NRL_DIVIDES_BATCH] = 4};
     return x->divides != y->divides ? place[x->divides] < place[y->divides] : x->order < y->order;
 }
 
@@ -270,9 +354,12 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out)
     if (out->of[0].plan.stages) {
         out->n_stages = nrl_mesh_size(setup->mesh, out->of[0].axis->name);
         out->index = nrl_mesh_coord(setup->mesh, out->of[0].axis->name);
-        return plan_stages(&p);
+        NRL_TRY(plan_stages(&p));
     }
-    for (int32_t i = 1; i < setup->choices->n; i++)
+    for (int32_t i = 1; i < setup->choices->n && !out->of[0].plan.stages; i++)
         NRL_TRY(open_own(&p, &setup->choices->of[i], &all));
+    const strategy_member *experts = strategy_dividing(out, NRL_DIVIDES_EXPERTS);
+    for (int32_t u = 0; experts && u < setup->m->n_units; u++)
+        NRL_TRY(plan_other_experts(&p, experts, &setup->m->units[u]));
     return NRL_OK;
 }

@@ -21,6 +21,16 @@ extern "C" {
  * ascending order of columns. A NaN is larger than all numbers. Gradients flow to the values. */
 NRL_API nrl_status nrl_op_top_k(nrl_ctx *ctx, nrl_tensor *x, int64_t k, nrl_tensor **values, nrl_tensor **indices);
 
+/* Expert parallel: rows sorted by expert, sent[e] of them for each of n_experts, go to the ranks that have the experts
+ * (nrl_ctx_expert_ranks; expert e is on rank e / (n_experts / ranks)). y has the rows of all ranks for this rank's
+ * experts, sorted by expert; received[r * own + k], [n_experts], is the number that rank r sent to the k-th of the
+ * `own` experts here. On one rank y is x. All ranks make these calls, whatever rows they have. */
+NRL_API nrl_status nrl_op_to_experts(nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, int64_t n_experts,
+                                     int64_t *received, nrl_tensor **y);
+/* The way back: x has a result for each row of the y of nrl_op_to_experts, y those for the rows of its x. */
+NRL_API nrl_status nrl_op_from_experts(nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, int64_t n_experts,
+                                       const int64_t *received, nrl_tensor **y);
+
 /* y [R, sum of columns]; all of one dtype. */
 NRL_API nrl_status nrl_op_concat_columns(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_tensor **y);
 /* ys[i] = the next widths[i] columns of x, as views; widths add up to the columns of x. */

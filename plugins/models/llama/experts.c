@@ -3,7 +3,8 @@
  * together, and the results are summed with the router's probabilities.
  *
  * Under tensor parallelism every rank holds a part of the inner width of all experts and routes alike, so that all
- * ranks gather the same rows; the partial products are summed once, after the rows of a token have been added.
+ * ranks gather the same rows; the partial products are summed once, after the rows of a token have been added. Under
+ * expert parallelism a rank has some experts, and rows travel to the ranks of theirs and back.
  */
 #include "llama.h"
 #include <nrl/operations.h>
@@ -89,25 +90,43 @@ static nrl_status expert_forward(nrl_ctx *ctx, const llama_experts *c, const lla
     return nrl_op_partial_linear(ctx, gate, e->down, y);
 }
 
+/* Rows sorted by expert -> a result for each, from the experts of all ranks; biases [E,2I], NULL = none. */
+static nrl_status run_sorted(nrl_ctx *ctx, const llama_experts *c, const llama_layer *l, const routes *r,
+                             nrl_tensor *biases, nrl_tensor *sorted, nrl_tensor **y)
+{
+    int64_t sent[LLAMA_MAX_EXPERTS], received[LLAMA_MAX_EXPERTS], n_done = 0, at = 0;
+    int32_t rank;
+    const int64_t own = c->n / nrl_ctx_expert_ranks(ctx, &rank);
+    nrl_tensor *rows, *bias = NULL, *done[LLAMA_MAX_EXPERTS];
+    for (int64_t e = 0; e < c->n; e++)
+        sent[e] = r->first[e + 1] - r->first[e];
+    NRL_TRY(nrl_op_to_experts(ctx, sorted, sent, c->n, received, &sorted));
+    for (int64_t e = rank * own; e < (rank + 1) * own; e++) {
+        int64_t n = 0;
+        for (int64_t i = e % own; i < c->n; i += own)
+            n += received[i];
+        if (!n) continue;
+        NRL_TRY(nrl_op_slice_rows(ctx, sorted, at, at + n, &rows));
+        if (biases) NRL_TRY(nrl_op_slice_rows(ctx, biases, e, e + 1, &bias));
+        NRL_TRY(expert_forward(ctx, c, &l->experts[e], bias, rows, &done[n_done++]));
+        at += n;
+    }
+    *y = sorted; /* [0,D], if no token has chosen an expert of this rank */
+    if (n_done) NRL_TRY(join(ctx, done, n_done, y));
+    return nrl_op_from_experts(ctx, *y, sent, c->n, received, y);
+}
+
 /* x [N,D], weights [N,k] -> y [N,D], without the biases of the last products */
 static nrl_status run_experts(nrl_ctx *ctx, const llama_experts *c, const llama_layer *l, const routes *r,
                               nrl_tensor *x, nrl_tensor *weights, nrl_tensor **y)
 {
     const int64_t column[] = {r->n, 1};
-    nrl_tensor *sorted, *rows, *biases, *bias = NULL, *done[LLAMA_MAX_EXPERTS];
-    int64_t n_done = 0;
+    nrl_tensor *rows, *biases = NULL;
     if (c->biased) NRL_TRY(nrl_op_param(ctx, l->gate_up_biases, nrl_tensor_dtype(x), &biases));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &x));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, weights, &weights));
-    NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, r->n, &sorted));
-    done[0] = sorted; /* [0,D], if there is no token */
-    for (int64_t e = 0; e < c->n; e++) {
-        if (r->first[e] == r->first[e + 1]) continue;
-        NRL_TRY(nrl_op_slice_rows(ctx, sorted, r->first[e], r->first[e + 1], &rows));
-        if (c->biased) NRL_TRY(nrl_op_slice_rows(ctx, biases, e, e + 1, &bias));
-        NRL_TRY(expert_forward(ctx, c, &l->experts[e], bias, rows, &done[n_done++]));
-    }
-    NRL_TRY(join(ctx, done, n_done, &rows));
+    NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, r->n, &rows));
+    NRL_TRY(run_sorted(ctx, c, l, r, biases, rows, &rows));
     NRL_TRY(nrl_op_gather_rows(ctx, rows, r->place, r->n, &rows));
     NRL_TRY(nrl_op_reshape(ctx, weights, 2, column, &weights));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, weights, &rows));

@@ -36,16 +36,22 @@ static nrl_status declare_norm(const place *at, const char *name, int64_t width,
     return declare_head_norm(at, name, width, NRL_TP_NONE, out);
 }
 
+static nrl_param_spec matrix_spec(const place *at, int64_t out_features, int64_t in_features, nrl_tp tp)
+{
+    return (nrl_param_spec){.n_dims = 2,
+                            .dims = {out_features, in_features},
+                            .decay = true,
+                            .tp = tp,
+                            .groups = 1,
+                            .init = NRL_INIT_NORMAL,
+                            .init_scale = at->c->init_scale};
+}
+
 static nrl_status declare_matrix(const place *at, const char *name, int64_t out_features, int64_t in_features,
                                  nrl_tp tp, int32_t groups, nrl_param **out)
 {
-    nrl_param_spec spec = {.n_dims = 2,
-                           .dims = {out_features, in_features},
-                           .decay = true,
-                           .tp = tp,
-                           .groups = groups,
-                           .init = NRL_INIT_NORMAL,
-                           .init_scale = at->c->init_scale};
+    nrl_param_spec spec = matrix_spec(at, out_features, in_features, tp);
+    spec.groups = groups;
     return declare(at, name, spec, out);
 }
 
@@ -121,13 +127,10 @@ static nrl_status layout_stacked_experts(const place *at, llama_layer *l)
     for (int64_t i = 0; i < 2 * e->n; i++) {
         bool down = i >= e->n;
         llama_expert *expert = &l->experts[i % e->n];
-        nrl_param_spec spec = {.n_dims = 2,
-                               .dims = {down ? d : 2 * inner, down ? inner : d},
-                               .decay = true,
-                               .transposed = true,
-                               .tp = down ? NRL_TP_ROW : NRL_TP_COLUMN,
-                               .init = NRL_INIT_NORMAL,
-                               .init_scale = at->c->init_scale};
+        nrl_param_spec spec =
+            matrix_spec(at, down ? d : 2 * inner, down ? inner : d, down ? NRL_TP_ROW : NRL_TP_COLUMN);
+        spec.transposed = true;
+        spec.expert = (int32_t)(i % e->n) + 1;
         snprintf(full, sizeof full, "%s.experts.%lld.%s", e->names->module, (long long)(i % e->n),
                  down ? e->names->down : e->names->gate);
         NRL_TRY(declare(at, full, spec, down ? &expert->down : &expert->gate));
@@ -141,6 +144,16 @@ static nrl_status layout_stacked_experts(const place *at, llama_layer *l)
     return declare(at, full, bias, &l->down_biases);
 }
 
+static nrl_status declare_expert(const place *at, int64_t number, const char *name, int64_t out_features,
+                                 int64_t in_features, nrl_tp tp, nrl_param **out)
+{
+    char full[64];
+    snprintf(full, sizeof full, "%s.experts.%lld.%s.weight", at->c->experts.names->module, (long long)number, name);
+    nrl_param_spec spec = matrix_spec(at, out_features, in_features, tp);
+    spec.expert = (int32_t)number + 1;
+    return declare(at, full, spec, out);
+}
+
 static nrl_status layout_experts(const place *at, llama_layer *l)
 {
     const llama_experts *e = &at->c->experts;
@@ -150,18 +163,9 @@ static nrl_status layout_experts(const place *at, llama_layer *l)
     NRL_TRY(declare_affine(at, full, e->n, d, NRL_TP_NONE, e->biased, &l->router));
     if (e->biased) return layout_stacked_experts(at, l);
     for (int64_t i = 0; i < e->n; i++) {
-        const struct {
-            const char *name;
-            int64_t rows, cols;
-            nrl_tp tp;
-            nrl_param **out;
-        } parts[] = {{e->names->gate, e->inner, d, NRL_TP_COLUMN, &l->experts[i].gate},
-                     {e->names->up, e->inner, d, NRL_TP_COLUMN, &l->experts[i].up},
-                     {e->names->down, d, e->inner, NRL_TP_ROW, &l->experts[i].down}};
-        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-            snprintf(full, sizeof full, "%s.experts.%lld.%s.weight", e->names->module, (long long)i, parts[k].name);
-            NRL_TRY(declare_matrix(at, full, parts[k].rows, parts[k].cols, parts[k].tp, 1, parts[k].out));
-        }
+        NRL_TRY(declare_expert(at, i, e->names->gate, e->inner, d, NRL_TP_COLUMN, &l->experts[i].gate));
+        NRL_TRY(declare_expert(at, i, e->names->up, e->inner, d, NRL_TP_COLUMN, &l->experts[i].up));
+        NRL_TRY(declare_expert(at, i, e->names->down, d, e->inner, NRL_TP_ROW, &l->experts[i].down));
     }
     return NRL_OK;
 }

@@ -494,6 +494,34 @@ static nrl_status keep_values(void *self, nrl_ctx *ctx, nrl_tensor *x)
     return NRL_OK;
 }
 
+/* ---- experts ---- */
+
+static nrl_status move_rows(void *self, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
+                            const int64_t *received)
+{
+    const copies *c = self;
+    nrl_work *work = NULL;
+    int64_t counts[8], theirs[8];
+    for (int32_t r = 0; r < nrl_mesh_size(c->mesh, "data"); r++) {
+        counts[r] = sent[r] * nrl_tensor_dim(x, 1);
+        theirs[r] = received[r] * nrl_tensor_dim(x, 1);
+    }
+    nrl_comm_call call = {
+        .size = sizeof call, .send = x, .receive = y, .counts = counts, .receive_counts = theirs, .what = "rows"};
+    NRL_TRY(nrl_comm_all_to_all(nrl_mesh_comm(c->mesh, "data"), ctx, &call, &work));
+    return nrl_work_wait(&work, ctx);
+}
+
+static nrl_status drop_rows(void *self, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
+                            const int64_t *received)
+{
+    (void)self;
+    (void)x;
+    (void)sent;
+    (void)received;
+    return nrl_tensor_fill(ctx, y, 0);
+}
+
 /* ---- stages ---- */
 
 typedef struct {
@@ -642,6 +670,8 @@ static const nrl_mesh_axis width_axis = {.size = sizeof(nrl_mesh_axis), .divides
 static const nrl_mesh_axis depth_axis = {
     .size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_DEPTH, .name = "pipeline"};
 static const nrl_mesh_axis tokens_axis = {.size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_TOKENS, .name = "data"};
+static const nrl_mesh_axis experts_axis = {
+    .size = sizeof(nrl_mesh_axis), .divides = NRL_DIVIDES_EXPERTS, .name = "data"};
 static const nrl_mesh_axis divides_nothing = {.size = sizeof(nrl_mesh_axis), .name = "nothing"};
 static const nrl_parallel wrong[] = {
     WRONG(right, "nothing is wrong with it", .axis = &batch_axis, .plan = whole_plan, .bind = bind_trained,
@@ -707,6 +737,12 @@ static const nrl_parallel wrong[] = {
           .updated = right_updated, .divide = own_tokens, .attention = blind_attention, .sum = sum_values),
     WRONG(unadded, "sums are over the axis", .axis = &tokens_axis, .plan = whole_plan, .finish = right_finish,
           .updated = right_updated, .divide = own_tokens, .attention = blind_attention, .sum = keep_values),
+    WRONG(motionless, "a strategy that divides experts has exchange", .axis = &experts_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = right_updated),
+    WRONG(losing, "rows arrive where they are for", .axis = &experts_axis, .plan = whole_plan, .finish = right_finish,
+          .updated = right_updated, .exchange = drop_rows),
+    WRONG(everywhere, "gradients are the sum over ranks", .axis = &experts_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = right_updated, .exchange = move_rows),
     STAGED(unshared, "gradients are the sum over ranks", .plan = staged_plan, .schedule = plain_schedule),
     STAGED(bare, "a stage holds what its units use", .plan = bare_plan, .schedule = plain_schedule),
     STAGED(backwards, "stages are consecutive units, at least one", .plan = backwards_plan, .schedule = plain_schedule),
@@ -718,8 +754,8 @@ static const nrl_parallel wrong[] = {
            .schedule = crossing_schedule),
     STAGED(waiting, "stages do not deadlock", .plan = staged_plan, .schedule = waiting_schedule),
     WRONG(axisless, "a strategy names its axis", .plan = whole_plan, .updated = right_updated),
-    WRONG(undivided, "an axis divides depth, width, batch or tokens", .axis = &divides_nothing, .plan = whole_plan,
-          .updated = right_updated),
+    WRONG(undivided, "an axis divides depth, width, batch, tokens or experts", .axis = &divides_nothing,
+          .plan = whole_plan, .updated = right_updated),
     WRONG(lacks_plan, "plan is NULL", .axis = &batch_axis, .plan = NULL),
 };
 #undef WRONG
