@@ -257,12 +257,12 @@ def beside_the_cpu(call):
         call.row("two runs give the same bits", "ok" if same else "failed", "%d losses" % len(losses(first)))
 
 
-def experts(call):
+def experts(call, family):
     """A mixture of experts, whose router has kernels of its own, beside transformers."""
-    golden = os.path.join(call.carry, "tests", "data", "experts", "qwen3_moe")
+    name, golden = "experts, " + family, os.path.join(call.carry, "tests", "data", "experts", family)
     with open(os.path.join(golden, "expected.json")) as f:
         expected = [step["loss"] for step in json.load(f)["steps"]]
-    config, out = os.path.join(call.work, "experts.yaml"), os.path.join(call.work, "experts")
+    config, out = os.path.join(call.work, family + ".yaml"), os.path.join(call.work, family)
     with open(config, "w") as f:
         f.write("model: {path: %s}\ndata: {train: %s/rows.jsonl, max_length: 64, shuffle: false}\n"
                 "train: {steps: %d, global_batch: 2, micro_batch_tokens: 64}\nschedule: constant\nloggers: [jsonl]\n"
@@ -270,12 +270,12 @@ def experts(call):
                 % (golden, golden, len(expected)))
     code, _, err = call.run([call.nrl, "run", config, "backend=" + call.args.backend, "out=" + out], 60)
     if code != 0:
-        call.row("mixture of experts", "failed" if code is not None else "skipped", (err.strip().splitlines() or ["?"])[-1])
+        call.row(name, "failed" if code is not None else "skipped", (err.strip().splitlines() or ["?"])[-1])
         return
     found = losses(out)
     apart = max(abs(a - b) / abs(a) for a, b in zip(expected, found))
     good = len(found) == len(expected) and apart <= TOLERANCES["sft"]["fp32"]
-    call.row("mixture of experts", "ok" if good else "failed", "%d losses, at most %.2g apart from transformers'"
+    call.row(name, "ok" if good else "failed", "%d losses, at most %.2g apart from transformers'"
              % (len(found), apart), losses=found)
 
 
@@ -292,7 +292,8 @@ def correct(call):
             call.row(test, "skipped", "it was not built")
     shapes(call)
     beside_the_cpu(call)
-    experts(call)
+    for family in ("qwen3_moe", "gpt_oss"):
+        experts(call, family)
     if call.args.backend == "cuda":
         out = os.path.join(call.work, "nccl")
         call.check("nccl, one rank", 60, train_command(call.nrl, call.carry, "sft", "cuda", out, 5, "parallel=fsdp",

@@ -28,7 +28,7 @@ for part in correct time peers; do
     has out "written to results/gpu_check.$part.json"
 done
 python3 carry/scripts/gpu_check.py report --out results >out || is "report" "$(cat out)" "exit code 0"
-for row in "rules of a backend" "shapes, tiny" "own attention beside" "parity.models" "operations.beside" "dpo, bf16, beside the CPU" "mixture of experts" \
+for row in "rules of a backend" "shapes, tiny" "own attention beside" "parity.models" "operations.beside" "dpo, bf16, beside the CPU" "experts, gpt_oss" \
     "two runs give the same bits" "operations, tiny" "attention own, tiny" "a step, tiny" "nrl bench, tiny" "stall of a save"; do
     has out "$row"
 done
