@@ -1,6 +1,6 @@
 #!/bin/sh
-# experts_cuda.sh: mixtures of experts on the emulated GPU, whose kernels choose the experts: loss, router loss and
-# gradient norm of three steps are those of transformers (tests/data/experts/make_experts.py).
+# experts_cuda.sh: mixtures of experts on the emulated GPU, whose kernels choose the experts: loss and router loss of
+# three steps are those of transformers (tests/data/experts/make_experts.py).
 . "$(dirname "$0")/e2e.sh"
 
 [ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }
