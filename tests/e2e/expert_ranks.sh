@@ -33,6 +33,12 @@ for model in qwen3_moe mixtral olmoe; do
     ranks 4 $model-fsdp $exact 'parallel={experts: 2, data: fsdp}' "$same"
 done
 
+# biases of experts are shared: their gradients are sums over the axis
+config gpt_oss >config.yaml
+alone gpt_oss train.steps=10
+ranks 2 gpt_oss-2 $exact parallel.experts=2 train.steps=10 "$same"
+ranks 4 gpt_oss-fsdp $exact 'parallel={experts: 2, data: fsdp}' train.steps=10 "$same"
+
 config qwen3_moe >config.yaml
 alone axes train.steps=6 eval.every=3
 set -- train.steps=6 eval.every=3 "$same"
