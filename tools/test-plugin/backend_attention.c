@@ -27,6 +27,8 @@ typedef struct {
     mat *sinks, *dsinks; /* [1, H] */
     double *want[5];     /* y, dq, dk, dv, dsinks */
     double *want_lse;
+    mat *sums[4]; /* y, dq, dk, dv in f32, put together from parts */
+    mat *sums_lse;
     double scale;
 } attention_state;
 
@@ -153,6 +155,67 @@ static nrl_attention_args forward_args(suite *s, const attention_state *a)
     return f;
 }
 
+/* Rows [begin, begin + n) of a matrix; columns of the log-sum-exp. */
+static nrl_mat rows_at(const mat *m, int64_t begin, int64_t n, bool columns)
+{
+    nrl_mat x = mat_args(m);
+    x.data = (char *)x.data + (size_t)(begin * (columns ? 1 : m->stride)) * nrl_dtype_size((nrl_dtype)m->dtype);
+    *(columns ? &x.cols : &x.rows) = n;
+    return x;
+}
+
+/* Calls the operation, or its gradient, for queries [q, q + n) and keys [k, k + m). */
+static nrl_status call_part(suite *s, const attention_state *a, nrl_attention_args f, const int64_t *q,
+                            const int64_t *k, bool back)
+{
+    const int64_t n = q[1] - q[0], m = k[1] - k[0];
+    f.merge = true;
+    f.q_begin = q[0];
+    f.k_begin = k[0];
+    f.q = rows_at(a->q, q[0], n, false);
+    f.k = rows_at(a->k, k[0], m, false);
+    f.v = rows_at(a->v, k[0], m, false);
+    f.y = rows_at(back ? a->y : a->sums[0], q[0], n, false);
+    f.lse = rows_at(back ? a->lse : a->sums_lse, q[0], n, true);
+    const nrl_attention_grad_args g = {.size = sizeof g,
+                                       .forward = &f,
+                                       .dy = rows_at(a->dy, q[0], n, false),
+                                       .dq = rows_at(a->sums[1], q[0], n, false),
+                                       .dk = rows_at(a->sums[2], k[0], m, false),
+                                       .dv = rows_at(a->sums[3], k[0], m, false)};
+    return back ? s->ops.attention_grad(s->self, NULL, &g) : s->ops.attention(s->self, NULL, &f);
+}
+
+/* The same results, put together from parts of the queries and keys, the last ones first. */
+static void check_parts(suite *s, attention_state *a, const nrl_attention_args *f)
+{
+    enum { PARTS = 3 };
+    const mat *const like[] = {a->q, a->q, a->k, a->v};
+    const bool low = a->c->dtype != NRL_DTYPE_F32;
+    nrl_status st = NRL_OK;
+    for (int i = 0; i < 4; i++)
+        a->sums[i] = mat_new(s, NRL_DTYPE_F32, like[i]->rows, like[i]->cols, 4);
+    a->sums_lse = mat_new(s, NRL_DTYPE_F32, a->c->heads, a->q->rows, 2);
+    for (int64_t h = 0; h < a->c->heads; h++)
+        for (int64_t i = 0; i < a->q->rows; i++)
+            mat_set(s, a->sums_lse, h, i, -INFINITY);
+    mat_upload(s, a->sums_lse);
+    for (int back = 0; back < (s->ops.attention_grad ? 2 : 1); back++)
+        for (int64_t i = PARTS - 1; i >= 0; i--)
+            for (int64_t j = PARTS - 1; j >= 0 && st == NRL_OK; j--) {
+                const int64_t q[] = {a->q->rows * i / PARTS, a->q->rows * (i + 1) / PARTS};
+                const int64_t k[] = {a->k->rows * j / PARTS, a->k->rows * (j + 1) / PARTS};
+                st = call_part(s, a, *f, q, k, back);
+            }
+    suite_ok(s, st, "attention of parts runs");
+    suite_expect(s, "attention merges the results for parts of the keys", a->sums[0], a->want[0], 5e-6,
+                 low ? 0.02 : 3e-6);
+    suite_expect(s, "attention merges the log-sum-exp for parts of the keys", a->sums_lse, a->want_lse, 2e-6,
+                 low ? 0.02 : 3e-6);
+    for (int i = 1; i < 4 && s->ops.attention_grad; i++)
+        suite_expect(s, "attention_grad adds the slopes of parts", a->sums[i], a->want[i], 2e-5, low ? 0.08 : 3e-5);
+}
+
 static void check_attention(suite *s, const attention_case *c)
 {
     suite_case(s, "attention, %s, %lld heads of %lld over %lld, window %lld, cap %g,%s %s", c->name,
@@ -177,6 +240,7 @@ static void check_attention(suite *s, const attention_case *c)
         for (int i = 0; i < (c->sinks ? 4 : 3); i++)
             suite_expect(s, "attention_grad is the slope of attention", d[i], a.want[i + 1], 2e-5, low ? 0.08 : 3e-5);
     }
+    if (!c->sinks) check_parts(s, &a, &f);
     for (int i = 0; i < COUNT(a.want); i++)
         free(a.want[i]);
     free(a.want_lse);

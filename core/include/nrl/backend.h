@@ -153,12 +153,21 @@ typedef struct {
                            refuses. */
     const float *sinks; /* [H] device: the score of one more key for each query of a head, with value 0; part of lse,
                            not capped. NULL = none */
+    /* A part of the rows, with `merge` and without sinks: q, y and lse have rows for the queries [q_begin, q_begin +
+     * q.rows) of those that cu_q counts, k and v for the keys [k_begin, k_begin + k.rows) of cu_k; segments, and what a
+     * query sees of them, are those of all rows. y (f32, whatever the others are) and lse hold the result for other
+     * keys, lse -inf if there are none, and become the result for both. Without `merge` all rows are there. A backend
+     * without it refuses.
+     */
+    int64_t q_begin, k_begin;
+    bool merge;
 } nrl_attention_args;
 typedef struct {
     uint32_t size, reserved;
     const nrl_attention_args *forward; /* with y and lse as computed */
-    nrl_mat dy, dq, dk, dv;            /* dk and dv are overwritten */
-    float *dsinks;                     /* [H] overwritten; NULL = not needed */
+    nrl_mat dy, dq, dk, dv; /* dq, dk and dv are overwritten. Of a part (`merge` of forward), whose y (of q's dtype)
+                               and lse are those of all keys, contributions are added to them; they are f32 */
+    float *dsinks;          /* [H] overwritten; NULL = not needed */
 } nrl_attention_grad_args;
 
 /* y = act(gate) * up; act: NRL_UNARY_SILU or NRL_UNARY_GELU_TANH. */

@@ -142,6 +142,27 @@ typedef struct {
  * gathers first, and its sums are complete when the others read GRAD_SHARD. [main] */
 NRL_API int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part);
 
+/* Attention of consecutive tokens of a micro-batch over consecutive tokens, for a strategy whose ranks have the queries
+ * of some tokens and pass the keys of others on: scores are those of nrl_op_capped_attention over the whole
+ * micro-batch, as far as query and key are there. Not recorded on the tape. Legend: H query heads, G key/value heads of
+ * width K. */
+typedef struct {
+    uint32_t size, reserved;
+    const nrl_batch *batch; /* nrl_ctx_batch when `attention` was called, which outlives the tape */
+    const nrl_attention_spec *spec;
+    double soft_cap;
+    int64_t q_begin, k_begin; /* numbers of the first tokens, of n and of m */
+    nrl_tensor *q, *k, *v;    /* [n,H*K], [m,G*K], [m,G*K] */
+    nrl_tensor *y, *lse;      /* [n,H*K] the result; f32 [H,n] the log-sum-exp of scores */
+    nrl_tensor *dy;           /* [n,H*K] */
+    nrl_tensor *dq, *dk, *dv; /* f32, of the shapes of q, k and v */
+} nrl_attention_part;
+/* y (f32) and lse, which hold the result over other keys (for none 0 and -inf), become that over these keys too.
+ * [step] */
+NRL_API nrl_status nrl_attention_merge(nrl_ctx *ctx, const nrl_attention_part *part);
+/* Adds this part's gradients to dq, dk and dv; y (of q's dtype) and lse are those over all keys. [step] */
+NRL_API nrl_status nrl_attention_merge_grad(nrl_ctx *ctx, const nrl_attention_part *part);
+
 typedef struct {
     nrl_plugin plugin;
     const nrl_mesh_axis *axis;                                              /* the axis that it serves; static */

@@ -19,26 +19,56 @@ static double gemm_flops(const nrl_gemm_args *a)
     return 2.0 * (double)a->c.rows * (double)a->c.cols * (double)(a->transpose_a ? a->a.rows : a->a.cols);
 }
 
-/* Pairs of a query and a visible key, times the multiply-adds of scores and weighted sum; 0 if the lengths are not
- * known on the host. */
-static double attention_flops(const nrl_attention_args *a)
+/* ---- pairs of a query and a key that it sees ---- */
+
+typedef struct {
+    double begin, end; /* positions */
+} span;
+
+/* Rows of segment s that are there, counted from the segment's first. */
+static span rows_there(const nrl_attention_args *a, const int32_t *cu, int64_t s, int64_t begin, int64_t n)
+{
+    span rows = {0, cu[s + 1] - cu[s]};
+    if (!a->merge) return rows;
+    if (begin > cu[s]) rows.begin = (double)(begin - cu[s]);
+    if (begin + n < cu[s + 1]) rows.end = (double)(begin + n - cu[s]);
+    return rows;
+}
+
+/* Of queries q and keys k those with k <= q - behind. */
+static double pairs_behind(span q, span k, double behind)
+{
+    const double above[] = {q.end - k.begin, q.begin - k.begin, q.end - k.end, q.begin - k.end};
+    double n[4];
+    for (int i = 0; i < 4; i++)
+        n[i] = above[i] > behind ? (above[i] - behind) * (above[i] - behind + 1) / 2 : 0;
+    return q.begin < q.end && k.begin < k.end ? n[0] - n[1] - (n[2] - n[3]) : 0;
+}
+
+/* Multiply-adds of scores and weighted sums, times two; 0 if the lengths are not known on the host. */
+double backend_attention_flops(const nrl_attention_args *a)
 {
     double pairs = 0;
     bool known = a->host_cu_q && a->host_cu_k;
-    for (uint32_t s = 0; known && s < a->n_segments; s++) {
-        double q = a->host_cu_q[s + 1] - a->host_cu_q[s], k = a->host_cu_k[s + 1] - a->host_cu_k[s];
-        int32_t p = a->host_prefix ? a->host_prefix[s] : -1;
-        double before = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;
-        double seen = before + k - (q - 1) / 2; /* mean over the queries */
-        if (a->window > 0 && seen > (double)a->window) seen = (double)a->window;
-        pairs += q * seen;
+    for (int64_t s = 0; known && s < a->n_segments; s++) {
+        const int32_t p = a->host_prefix ? a->host_prefix[s] : -1;
+        const double before = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;
+        const double keys = before + a->host_cu_k[s + 1] - a->host_cu_k[s];
+        const double first = keys - (a->host_cu_q[s + 1] - a->host_cu_q[s]);
+        span q = rows_there(a, a->host_cu_q, s, a->q_begin, a->q.rows);
+        span k[] = {rows_there(a, a->host_cu_k, s, a->k_begin, a->k.rows), {0, 0}};
+        q = (span){q.begin + first, q.end + first};
+        k[0] = (span){k[0].begin + before, k[0].end + before};
+        if (p >= 0) k[1] = rows_there(a, a->host_cu_k, p, a->k_begin, a->k.rows);
+        for (int i = 0; i < 2; i++)
+            pairs += pairs_behind(q, k[i], 0) - (a->window > 0 ? pairs_behind(q, k[i], (double)a->window) : 0);
     }
     return 4.0 * pairs * (double)(a->n_heads * a->head_dim);
 }
 
 static double attention_grad_flops(const nrl_attention_grad_args *a)
 {
-    return 2 * attention_flops(a->forward); /* recomputing the scores does not count */
+    return 2 * backend_attention_flops(a->forward); /* recomputing the scores does not count */
 }
 
 static double no_flops(const void *a)
@@ -50,7 +80,7 @@ static double no_flops(const void *a)
 #define FLOPS_OF(a)                                                                                                    \
     _Generic((a),                                                                                  \
         const nrl_gemm_args *: gemm_flops,                                                         \
-        const nrl_attention_args *: attention_flops,                                               \
+        const nrl_attention_args *: backend_attention_flops,                                               \
         const nrl_attention_grad_args *: attention_grad_flops,                                     \
         default: no_flops)(a)
 

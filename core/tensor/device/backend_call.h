@@ -14,6 +14,8 @@ bool backend_has(const device *d, const char *name);
 #define BACKEND_NUMBER(name, args) BACKEND_OP_##name,
 typedef enum { NRL_OPS(BACKEND_NUMBER) } backend_op;
 #undef BACKEND_NUMBER
+/* What attention of these arguments counts; 0: no query sees a key, if the lengths are known on the host. */
+double backend_attention_flops(const nrl_attention_args *a);
 /* Copies bytes between host and device, queued like an operation. */
 nrl_status backend_transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way);
 

@@ -4,6 +4,7 @@
  */
 #include "tensor/internal.h"
 #include "tensor/tape/tape.h"
+#include <nrl/parallel.h>
 
 typedef struct {
     nrl_attention_spec spec;
@@ -78,6 +79,50 @@ static nrl_status attention_check(const nrl_ctx *ctx, const nrl_tensor *q, const
                     "attention: q is %s, k is %s, v is %s for %lld tokens, %lld heads, %lld key heads of %lld",
                     tensor_shape(q).text, tensor_shape(k).text, tensor_shape(v).text, (long long)n,
                     (long long)s->n_heads, (long long)s->n_kv_heads, (long long)s->head_dim);
+}
+
+/* ---- a part of the tokens ---- */
+
+static nrl_status part_args(nrl_ctx *ctx, const nrl_attention_part *p, nrl_attention_args *a)
+{
+    const nrl_batch *b = p->batch;
+    const int64_t n = b->n_segments + b->n_prompts;
+    const attention_attributes at = {*p->spec, p->soft_cap, (uint32_t)n, b->cu_seqlens, b->prefix};
+    nrl_tensor *cu = ctx->index.cu_seqlens, *prefix = ctx->index.prefix;
+    if (ctx->batch != b) { /* the backward of an earlier one */
+        NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n + 1, b->cu_seqlens, true, &cu));
+        if (b->prefix) NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, b->prefix, true, &prefix));
+    }
+    *a = packed_args(&at, cu, b->prefix ? prefix : NULL, NULL);
+    a->q = tensor_mat(p->q);
+    a->k = tensor_mat(p->k);
+    a->v = tensor_mat(p->v);
+    a->y = tensor_mat(p->y);
+    a->lse = tensor_mat(p->lse);
+    a->q_begin = p->q_begin;
+    a->k_begin = p->k_begin;
+    a->merge = true;
+    return NRL_OK;
+}
+
+nrl_status nrl_attention_merge(nrl_ctx *ctx, const nrl_attention_part *p)
+{
+    nrl_attention_args a;
+    NRL_TRY(part_args(ctx, p, &a));
+    return backend_attention_flops(&a) > 0 ? backend_attention(ctx, &a) : NRL_OK;
+}
+
+nrl_status nrl_attention_merge_grad(nrl_ctx *ctx, const nrl_attention_part *p)
+{
+    nrl_attention_args f;
+    NRL_TRY(part_args(ctx, p, &f));
+    const nrl_attention_grad_args a = {.size = sizeof a,
+                                       .forward = &f,
+                                       .dy = tensor_mat(p->dy),
+                                       .dq = tensor_mat(p->dq),
+                                       .dk = tensor_mat(p->dk),
+                                       .dv = tensor_mat(p->dv)};
+    return backend_attention_flops(&f) > 0 ? backend_attention_grad(ctx, &a) : NRL_OK;
 }
 
 void ctx_set_divided_attention(nrl_ctx *ctx, ctx_divided_attention attention, void *user)

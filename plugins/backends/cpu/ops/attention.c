@@ -109,13 +109,28 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     tile_product(&u, width, lanes);
 }
 
+/* Adds a query of this part to the result for other keys: each has the share exp(lse - lse of both). */
+static void merge_lane(const query_block *b, const work *w, int64_t l, float *y, float *lse)
+{
+    float own = w->max[l] + logf(w->sum[l]), top = own > *lse ? own : *lse;
+    float both = top + logf(expf(own - top) + expf(*lse - top));
+    float before = expf(*lse - both), factor = expf(own - both) / w->sum[l];
+    for (int64_t d = 0; d < b->a->head_dim; d++)
+        y[d] = y[d] * before + w->out[d * b->lanes + l] * factor;
+    *lse = both;
+}
+
 /* y = out / sum, lse = max + log sum, where a sink adds to both; a query that sees no key gets 0, and -inf or its sink.
  */
 static void forward_store(const query_block *b, const work *w)
 {
     const nrl_attention_args *a = b->a;
     int64_t width = a->head_dim;
-    for (int64_t l = 0; l < b->group * b->n; l++) {
+    for (int64_t l = 0; l < b->group * b->n && a->merge; l++) {
+        int64_t head = b->kv_head * b->group + l / b->n, row = b->seg.q_begin + b->first + l % b->n;
+        if (w->sum[l] != 0) merge_lane(b, w, l, mat_at(&a->y, row, head * width, 4), mat_at(&a->lse, head, row, 4));
+    }
+    for (int64_t l = 0; l < b->group * b->n && !a->merge; l++) {
         int64_t head = b->kv_head * b->group + l / b->n;
         int64_t row = b->seg.q_begin + b->first + l % b->n;
         float max = w->max[l], sum = w->sum[l], kept = 1, buf[SPAN];
@@ -179,13 +194,16 @@ static void forward_tasks(void *arg, int64_t begin, int64_t end, int thread)
 OP(attention)
 {
     NRL_TRY(attention_check(a));
+    if (a->merge && (a->y.dtype != NRL_DTYPE_F32 || !a->lse.data))
+        return nrl_fail(NRL_ERR_BUG, "attention merges a part into %s, %s log-sum-exp; expected f32 with one",
+                        nrl_dtype_name((nrl_dtype)a->y.dtype), a->lse.data ? "with a" : "without a");
     NRL_TRY(cpu_scratch(instance, work_floats(a) * sizeof(float)));
     void *memory;
     NRL_TRY(cpu_work(instance, ((size_t)a->n_segments + 1) * sizeof(int64_t), &memory));
     attention_task t = {instance, a, memory};
     t.first_task[0] = 0;
     for (int64_t s = 0; s < a->n_segments; s++) {
-        int64_t n = a->host_cu_q[s + 1] - a->host_cu_q[s], most = block_queries(a);
+        int64_t n = segment_of(a, s).n_queries, most = block_queries(a);
         t.first_task[s + 1] = t.first_task[s] + (n + most - 1) / most * a->n_kv_heads;
     }
     cpu_tasks(instance, t.first_task[a->n_segments], forward_tasks, &t);

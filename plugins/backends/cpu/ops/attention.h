@@ -7,8 +7,9 @@
  * rows: S^T [keys, lanes] = K Q^T needs no transposed keys, and softmax runs down the rows without
  * shuffling lanes. Keys and values are read where they lie (bf16 and f16 through a buffer).
  *
- * Queries count from 0 in their segment; keys from 0 with the prefix's keys first. Query i of n
- * sees keys up to position i + (number of keys) - n.
+ * Keys of a segment have positions from 0, the prefix's keys first. Query i of n has the position
+ * i + (number of keys) - n, and sees keys up to it. Of a part of the rows (`merge`), each segment has the
+ * queries and keys that are there.
  */
 #ifndef CPU_OPS_ATTENTION_H
 #define CPU_OPS_ATTENTION_H
@@ -23,20 +24,37 @@ typedef struct {
 } key_run;
 
 typedef struct {
-    int64_t q_begin, n_queries, n_keys;
-    key_run run[2]; /* the prefix's keys, then the segment's own; the first may be empty */
+    int64_t q_begin, n_queries, first_pos; /* rows of q, and the position of the first */
+    key_run run[2];                        /* the prefix's keys, then the segment's own; each may be empty */
 } segment;
+
+/* The rows [begin, end) of a segment that are among the n from `first` on, counted from there. */
+static inline key_run rows_there(int64_t begin, int64_t end, int64_t pos, int64_t first, int64_t n)
+{
+    key_run r = {begin > first ? begin - first : 0, end < first + n ? end - first : n, pos};
+    if (begin < first) r.first += first - begin;
+    if (r.end < r.begin) r.end = r.begin;
+    return r;
+}
 
 static inline segment segment_of(const nrl_attention_args *a, int64_t s)
 {
-    segment g = {.q_begin = a->host_cu_q[s], .n_queries = a->host_cu_q[s + 1] - a->host_cu_q[s]};
     int64_t prefix = a->host_prefix ? a->host_prefix[s] : -1, n = 0;
+    const int32_t *q = a->host_cu_q + s, *k = a->host_cu_k + s;
+    segment g = {.q_begin = q[0], .n_queries = q[1] - q[0]};
     if (prefix >= 0) {
         g.run[0] = (key_run){a->host_cu_k[prefix], a->host_cu_k[prefix + 1], 0};
         n = g.run[0].end - g.run[0].begin;
     }
-    g.run[1] = (key_run){a->host_cu_k[s], a->host_cu_k[s + 1], n};
-    g.n_keys = n + g.run[1].end - g.run[1].begin;
+    g.run[1] = (key_run){k[0], k[1], n};
+    g.first_pos = n + k[1] - k[0] - g.n_queries;
+    if (!a->merge) return g;
+    key_run there = rows_there(q[0], q[1], g.first_pos, a->q_begin, a->q.rows);
+    g.q_begin = there.begin;
+    g.n_queries = there.end - there.begin;
+    g.first_pos = there.first;
+    for (int r = 0; r < 2; r++)
+        g.run[r] = rows_there(g.run[r].begin, g.run[r].end, g.run[r].first, a->k_begin, a->k.rows);
     return g;
 }
 
@@ -60,7 +78,7 @@ typedef struct {
     segment seg;
     int64_t kv_head, first, n; /* queries [first, first + n) of the segment */
     int64_t group, lanes;      /* heads of the group; group * n rounded up to LANES */
-    int64_t first_pos;         /* last key position that query `first` sees */
+    int64_t first_pos;         /* of query `first` */
 } query_block;
 
 static inline query_block block_of(const nrl_attention_args *a, const segment *seg, int64_t kv_head, int64_t first)
@@ -70,7 +88,7 @@ static inline query_block block_of(const nrl_attention_args *a, const segment *s
     b.n = seg->n_queries - first < most ? seg->n_queries - first : most;
     b.group = a->n_heads / a->n_kv_heads;
     b.lanes = round_up(b.group * b.n, LANES);
-    b.first_pos = seg->n_keys - seg->n_queries + first;
+    b.first_pos = seg->first_pos + first;
     return b;
 }
 
@@ -132,7 +150,7 @@ static inline void pack_lanes(const nrl_mat *m, const query_block *b, float alph
         memset(to + d * lanes + used, 0, (size_t)(lanes - used) * sizeof *to);
 }
 
-/* Last key position that each lane sees, as f32 (exact below 2^24). */
+/* The position of each lane's query, as f32 (exact below 2^24). */
 static inline void lane_positions(const query_block *b, float *pos)
 {
     for (int64_t h = 0; h < b->group; h++)

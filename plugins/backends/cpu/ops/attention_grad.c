@@ -91,11 +91,13 @@ static void two_passes(const grad_task *t)
 {
     const nrl_attention_args *f = t->a->forward;
     for (int pass = 0; pass < 2; pass++) {
-        const int32_t *cu = pass == 0 ? f->host_cu_q : f->host_cu_k;
         int64_t most = pass == 0 ? block_queries(f) : KEYS;
         t->first_task[0] = 0;
-        for (int64_t s = 0; s < f->n_segments; s++)
-            t->first_task[s + 1] = t->first_task[s] + (cu[s + 1] - cu[s] + most - 1) / most * f->n_kv_heads;
+        for (int64_t s = 0; s < f->n_segments; s++) {
+            segment seg = segment_of(f, s);
+            int64_t rows = pass == 0 ? seg.n_queries : seg.run[1].end - seg.run[1].begin;
+            t->first_task[s + 1] = t->first_task[s] + (rows + most - 1) / most * f->n_kv_heads;
+        }
         cpu_tasks(t->self, t->first_task[f->n_segments], pass == 0 ? queries_task : keys_task, (void *)t);
     }
 }
@@ -141,7 +143,8 @@ static bool families_suffice(const grad_task *t)
         double cost = 0;
         for (int64_t m = t->family[i]; m < t->family[i + 1]; m++) {
             segment seg = segment_of(f, t->member[m]);
-            cost += (double)seg.n_queries * (double)seg.n_keys;
+            cost +=
+                (double)seg.n_queries * (double)(seg.run[0].end - seg.run[0].begin + seg.run[1].end - seg.run[1].begin);
         }
         total += cost * (double)f->n_kv_heads;
         if (cost > largest) largest = cost;
@@ -224,7 +227,7 @@ static nrl_status copy_sums(const grad_task *t)
     const nrl_attention_args *f = t->a->forward;
     for (int i = 0; i < 2; i++)
         for (int64_t head = 0; head < f->n_kv_heads; head++) {
-            nrl_copy_args k = {.size = sizeof k, .alpha = 1, .y = *to[i]};
+            nrl_copy_args k = {.size = sizeof k, .alpha = 1, .y = *to[i], .accumulate = f->merge};
             k.x = sums_of(t, each[i], head, f->head_dim);
             k.y.data = mat_at(to[i], 0, head * f->head_dim, nrl_dtype_size(to[i]->dtype));
             k.y.cols = f->head_dim;
@@ -236,7 +239,7 @@ static nrl_status copy_sums(const grad_task *t)
 static nrl_status run_passes(grad_task *t)
 {
     const nrl_attention_args *f = t->a->forward;
-    NRL_TRY(clear_sums(t));
+    if (!f->merge || !sums_in_place(t)) NRL_TRY(clear_sums(t));
     cpu_split(t->self, f->q.rows, row_grain(f->q.cols), delta_rows, t);
     if (t->a->dsinks) cpu_tasks(t->self, f->n_heads, sink_task, t);
     find_families(t);
@@ -252,6 +255,8 @@ OP(attention_grad)
     const nrl_attention_args *f = a->forward;
     NRL_TRY(attention_check(f));
     if (!f->lse.data) return nrl_fail(NRL_ERR_BUG, "attention_grad without lse");
+    if (f->merge && (a->dq.dtype != NRL_DTYPE_F32 || a->dk.dtype != NRL_DTYPE_F32 || a->dv.dtype != NRL_DTYPE_F32))
+        return nrl_fail(NRL_ERR_BUG, "attention_grad adds to gradients that are not f32");
     NRL_TRY(cpu_scratch(instance, work_floats(f) * sizeof(float)));
     grad_task t = {.self = instance, .a = a, .width = round_up(f->head_dim, LANES)};
     bool in_place = sums_in_place(&t);

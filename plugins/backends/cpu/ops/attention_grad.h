@@ -113,8 +113,10 @@ static void store_queries(const grad_task *t, const query_block *b, const grad_w
         for (int64_t c = 0; c < dim; c += SPAN) {
             int64_t n = dim - c < SPAN ? dim - c : SPAN;
             float *to = span_target(&t->a->dq, row, col + c, buf);
-            for (int64_t d = 0; d < n; d++)
-                to[d] = w->dq[(c + d) * b->lanes + l] * scale;
+            for (int64_t d = 0; d < n; d++) {
+                float dq = w->dq[(c + d) * b->lanes + l] * scale;
+                to[d] = b->a->merge ? to[d] + dq : dq;
+            }
             span_write(&t->a->dq, row, col + c, n, to);
         }
     }
