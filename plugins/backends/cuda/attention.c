@@ -41,8 +41,10 @@ static nrl_status check_shapes(const nrl_attention_args *a)
 static nrl_status check_dtypes(const nrl_attention_args *a)
 {
     uint32_t t = a->q.dtype;
+    if (a->merge && (!a->lse.data || !a->host_cu_q || !a->host_cu_k))
+        return nrl_fail(NRL_ERR_BUG, "attention of a part without a log-sum-exp, or without segments on the host");
     if (t != NRL_DTYPE_F32 && t != NRL_DTYPE_BF16 && t != NRL_DTYPE_F16) return cuda_no_dtype("attention", t);
-    if (a->k.dtype == t && a->v.dtype == t && a->y.dtype == t) return NRL_OK;
+    if (a->k.dtype == t && a->v.dtype == t && (a->y.dtype == t || a->merge)) return NRL_OK;
     return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op 'attention' of %s q with %s k, %s v to %s",
                     nrl_dtype_name((nrl_dtype)t), nrl_dtype_name((nrl_dtype)a->k.dtype),
                     nrl_dtype_name((nrl_dtype)a->v.dtype), nrl_dtype_name((nrl_dtype)a->y.dtype));
@@ -50,7 +52,7 @@ static nrl_status check_dtypes(const nrl_attention_args *a)
 
 static flash_params forward_params(const nrl_attention_args *a)
 {
-    return (flash_params){
+    flash_params p = {
         .q = matrix_of(&a->q),
         .k = matrix_of(&a->k),
         .v = matrix_of(&a->v),
@@ -59,6 +61,9 @@ static flash_params forward_params(const nrl_attention_args *a)
         .lse_stride = a->lse.stride,
         .n_rows = a->q.rows,
         .n_key_rows = a->k.rows,
+        .n_counted = a->q.rows,
+        .n_counted_keys = a->k.rows,
+        .part = {{0, INT32_MAX}, {0, INT32_MAX}},
         .cu_q = a->cu_q,
         .cu_k = a->cu_k,
         .prefix = a->prefix,
@@ -72,6 +77,55 @@ static flash_params forward_params(const nrl_attention_args *a)
         .sinks = a->sinks,
         .vectors = a->head_dim % 8 == 0 && is_even(&a->q) && is_even(&a->k) && is_even(&a->v) && is_even(&a->y),
     };
+    if (!a->merge) return p;
+    p.n_counted = a->host_cu_q[a->n_segments];
+    p.n_counted_keys = a->host_cu_k[a->n_segments];
+    p.part.queries = (flash_range){(int32_t)a->q_begin, (int32_t)(a->q_begin + a->q.rows)};
+    p.part.keys = (flash_range){(int32_t)a->k_begin, (int32_t)(a->k_begin + a->k.rows)};
+    return p;
+}
+
+/* ---- parts: kernels write dense results to scratch memory, which are then merged or added ---- */
+
+static size_t dense_bytes(int64_t rows, int64_t cols, uint32_t dtype)
+{
+    return ((size_t)(rows * cols) * nrl_dtype_size((nrl_dtype)dtype) + 255) / 256 * 256;
+}
+
+static nrl_mat take_dense(char **room, int64_t rows, int64_t cols, uint32_t dtype)
+{
+    nrl_mat m = {.data = *room, .dtype = dtype, .rows = rows, .cols = cols, .stride = cols};
+    *room += dense_bytes(rows, cols, dtype);
+    return m;
+}
+
+static nrl_status run_forward(cuda *self, void *stream, const flash_params *p, uint32_t dtype)
+{
+    int code = 0;
+    if (dtype == NRL_DTYPE_F32)
+        plain_forward(p, stream);
+    else
+        code = flash_forward(p, dtype, stream);
+    NRL_TRY(cuda_check(self->driver, code, "attention"));
+    return cuda_launched(self, "attention");
+}
+
+static nrl_status merge_part(cuda *self, void *stream, const nrl_attention_args *a)
+{
+    const uint32_t t = a->q.dtype;
+    const flash_matrix to = matrix_of(&a->y);
+    nrl_attention_args part = *a;
+    void *memory;
+    if (a->y.dtype != NRL_DTYPE_F32) return cuda_no_dtype("attention of a part", a->y.dtype);
+    NRL_TRY(cuda_scratch(self, dense_bytes(a->q.rows, a->q.cols, t) + dense_bytes(a->n_heads, a->q.rows, NRL_DTYPE_F32),
+                         &memory));
+    char *room = memory;
+    part.y = take_dense(&room, a->q.rows, a->q.cols, t);
+    part.lse = take_dense(&room, a->n_heads, a->q.rows, NRL_DTYPE_F32);
+    const flash_params p = forward_params(&part);
+    NRL_TRY(run_forward(self, stream, &p, t));
+    attention_merge(&p, t, &to, a->lse.data, a->lse.stride, stream);
+    return cuda_launched(self, "attention");
 }
 
 nrl_status cuda_op_attention(cuda *self, void *stream, const nrl_attention_args *a)
@@ -79,47 +133,38 @@ nrl_status cuda_op_attention(cuda *self, void *stream, const nrl_attention_args 
     NRL_TRY(check_shapes(a));
     NRL_TRY(check_dtypes(a));
     if (!a->n_segments || !a->q.rows) return NRL_OK;
+    if (a->merge) return merge_part(self, stream, a);
     bool done = false;
     if (self->wants_dnn) NRL_TRY(cuda_dnn_attention(self, stream, a, &done));
     if (done) return NRL_OK;
-    flash_params p = forward_params(a);
-    int code = 0;
-    if (a->q.dtype == NRL_DTYPE_F32)
-        plain_forward(&p, stream);
-    else
-        code = flash_forward(&p, a->q.dtype, stream);
-    NRL_TRY(cuda_check(self->driver, code, "attention"));
-    return cuda_launched(self, "attention");
+    const flash_params p = forward_params(a);
+    return run_forward(self, stream, &p, a->q.dtype);
 }
 
 static nrl_status check_gradients(const nrl_attention_grad_args *a)
 {
-    const nrl_mat *m[] = {&a->dy, &a->dq, &a->dk, &a->dv};
-    for (int i = 0; i < 4; i++)
-        if (m[i]->dtype != a->forward->q.dtype) return cuda_no_dtype("attention_grad", m[i]->dtype);
-    if (a->forward->lse.data) return NRL_OK;
+    const nrl_attention_args *f = a->forward;
+    const nrl_mat *m[] = {&f->y, &a->dy, &a->dq, &a->dk, &a->dv};
+    for (int i = 0; i < 5; i++) {
+        const uint32_t wanted = f->merge && i > 1 ? NRL_DTYPE_F32 : f->q.dtype;
+        if (m[i]->dtype != wanted) return cuda_no_dtype("attention_grad", m[i]->dtype);
+    }
+    if (f->lse.data) return NRL_OK;
     return nrl_fail(NRL_ERR_BUG, "attention_grad without the log-sum-exp of attention");
 }
 
-nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a)
+/* dq, dk and dv: where to write them. */
+static nrl_status run_backward(cuda *self, void *stream, const nrl_attention_grad_args *a, const nrl_mat *d,
+                               float *delta)
 {
     const nrl_attention_args *f = a->forward;
-    void *delta;
-    NRL_TRY(check_shapes(f));
-    NRL_TRY(check_dtypes(f));
-    NRL_TRY(check_gradients(a));
-    if (!f->n_segments || !f->q.rows) return NRL_OK;
-    bool done = false;
-    if (self->wants_dnn) NRL_TRY(cuda_dnn_attention_grad(self, stream, a, &done));
-    if (done) return NRL_OK;
-    NRL_TRY(cuda_scratch(self, (size_t)(f->n_heads * f->q.rows) * sizeof(float), &delta));
     flash_params p = forward_params(f);
     p.dy = matrix_of(&a->dy);
-    p.dq = matrix_of(&a->dq);
-    p.dk = matrix_of(&a->dk);
-    p.dv = matrix_of(&a->dv);
+    p.dq = matrix_of(&d[0]);
+    p.dk = matrix_of(&d[1]);
+    p.dv = matrix_of(&d[2]);
     p.delta = delta;
-    p.vectors = p.vectors && is_even(&a->dy) && is_even(&a->dq) && is_even(&a->dk) && is_even(&a->dv);
+    p.vectors = p.vectors && is_even(&a->dy) && is_even(&d[0]) && is_even(&d[1]) && is_even(&d[2]);
     int code = 0;
     attention_delta(&p, f->q.dtype, stream);
     if (a->dsinks) sinks_backward(&p, a->dsinks, stream);
@@ -130,6 +175,35 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
     cuda_watch_count(self->watch, a->dsinks ? 3 : 2); /* delta, sinks, keys and queries: they are counted below */
     return cuda_launched(self, "attention_grad");
+}
+
+nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a)
+{
+    const nrl_attention_args *f = a->forward;
+    const nrl_mat to[] = {a->dq, a->dk, a->dv};
+    nrl_mat d[] = {a->dq, a->dk, a->dv};
+    size_t bytes = dense_bytes(f->n_heads, f->q.rows, NRL_DTYPE_F32);
+    void *memory;
+    NRL_TRY(check_shapes(f));
+    NRL_TRY(check_dtypes(f));
+    NRL_TRY(check_gradients(a));
+    if (!f->n_segments || !f->q.rows) return NRL_OK;
+    bool done = false;
+    if (self->wants_dnn) NRL_TRY(cuda_dnn_attention_grad(self, stream, a, &done));
+    if (done) return NRL_OK;
+    for (int i = 0; i < 3 && f->merge; i++)
+        bytes += dense_bytes(to[i].rows, to[i].cols, f->q.dtype);
+    NRL_TRY(cuda_scratch(self, bytes, &memory));
+    char *room = memory;
+    float *delta = take_dense(&room, f->n_heads, f->q.rows, NRL_DTYPE_F32).data;
+    for (int i = 0; i < 3 && f->merge; i++)
+        d[i] = take_dense(&room, to[i].rows, to[i].cols, f->q.dtype);
+    NRL_TRY(run_backward(self, stream, a, d, delta));
+    for (int i = 0; i < 3 && f->merge; i++) {
+        const nrl_copy_args add = {.size = sizeof add, .x = d[i], .y = to[i], .alpha = 1, .accumulate = true};
+        NRL_TRY(cuda_op_copy(self, stream, &add));
+    }
+    return NRL_OK;
 }
 
 /* ---- nrl.biased_attention: f32 ---- */

@@ -79,6 +79,7 @@ static bool is_whole(const nrl_mat *m)
 static const char *objection(const nrl_attention_args *a)
 {
     if (a->q.dtype == NRL_DTYPE_F32) return "f32";
+    if (a->merge) return "a part of the tokens";
     if (a->window > 0) return "a window";
     if (a->soft_cap > 0) return "capped scores";
     if (a->sinks) return "attention sinks";

@@ -1,6 +1,6 @@
 /*
  * test_flash_tile.c - the index arithmetic of attention compared with its definition, key by key,
- * on random segments with prefixes, cached keys and windows.
+ * on random segments with prefixes, cached keys and windows, and random parts of their rows.
  */
 #include "ops/flash_tile.h"
 #include <setjmp.h>
@@ -14,6 +14,7 @@ enum { SEGMENTS = 6, ROUNDS = 400 };
 
 typedef struct {
     int32_t n, cu_q[SEGMENTS + 1], cu_k[SEGMENTS + 1], prefix[SEGMENTS], window;
+    flash_part part;
 } layout;
 
 static uint32_t random_state = 1;
@@ -22,6 +23,16 @@ static int32_t below(int32_t n)
 {
     random_state = random_state * 1664525u + 1013904223u;
     return (int32_t)((random_state >> 8) % (uint32_t)n);
+}
+
+/* All of n rows, or some. */
+static flash_range random_range(int32_t n)
+{
+    flash_range r = {0, n};
+    if (!below(3) || !n) return r;
+    r.begin = below(n);
+    r.end = r.begin + 1 + below(n - r.begin);
+    return r;
 }
 
 static layout random_layout(void)
@@ -35,6 +46,8 @@ static layout random_layout(void)
     }
     for (int s = 1; s < l.n; s++)
         if (!below(3)) l.prefix[s] = 0;
+    l.part.queries = random_range(l.cu_q[l.n]);
+    l.part.keys = random_range(l.cu_k[l.n]);
     return l;
 }
 
@@ -55,13 +68,22 @@ static bool defined_to_see(const layout *l, int s, int32_t i, int32_t row, int32
 
 static flash_segment segment_at(const layout *l, int s)
 {
-    return flash_segment_of(l->cu_q, l->cu_k, l->prefix, s);
+    return flash_segment_of(l->cu_q, l->cu_k, l->prefix, &l->part, s);
 }
 
-/* Walks over the tiles of keys of queries [first, first + n) as the kernels do. */
-static void check_query_tile(const layout *l, int s, int32_t first, int32_t n, int32_t size)
+static bool has_row(const layout *l, int32_t row)
+{
+    return row >= l->part.keys.begin && row < l->part.keys.end;
+}
+
+/* Walks over the tiles of keys of the queries of a tile that are there, as the kernels do; returns their number. */
+static int32_t check_query_tile(const layout *l, int s, int32_t from, int32_t tile, int32_t size)
 {
     flash_segment g = segment_at(l, s);
+    flash_range rows = flash_rows_there(from, tile, g.q_skipped, g.n_queries);
+    int32_t first = rows.begin, n = rows.end - rows.begin;
+    if (n <= 0) return 0;
+    assert_int_equal(g.q_begin + g.n_queries <= l->part.queries.end - l->part.queries.begin, true);
     flash_range range = flash_keys_of(&g, l->window, first, n);
     int met[1024] = {0};
     flash_keys k;
@@ -70,10 +92,12 @@ static void check_query_tile(const layout *l, int s, int32_t first, int32_t n, i
         assert_true(k.n > 0 && k.n <= size);
         bool all = true;
         for (int32_t j = 0; j < k.n; j++) {
-            met[k.row + j]++;
+            int32_t row = l->part.keys.begin + k.row + j;
+            assert_true(has_row(l, row));
+            met[row]++;
             for (int32_t i = first; i < first + n; i++) {
                 int32_t position;
-                bool sees = defined_to_see(l, s, i, k.row + j, &position);
+                bool sees = defined_to_see(l, s, g.q_skipped + i, row, &position);
                 assert_int_equal(sees, flash_sees(&g, l->window, i, k.position + j));
                 if (sees) assert_int_equal(position, k.position + j);
                 all = all && sees;
@@ -85,9 +109,10 @@ static void check_query_tile(const layout *l, int s, int32_t first, int32_t n, i
         int32_t position;
         bool any = false;
         for (int32_t i = first; i < first + n; i++)
-            any = any || defined_to_see(l, s, i, row, &position);
+            any = any || (has_row(l, row) && defined_to_see(l, s, g.q_skipped + i, row, &position));
         assert_true(any ? met[row] == 1 : met[row] <= 1);
     }
+    return n;
 }
 
 static void queries_meet_each_key_that_they_see_once(void **state)
@@ -96,15 +121,21 @@ static void queries_meet_each_key_that_they_see_once(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         layout l = random_layout();
         int32_t size = 1 + below(20), keys = 1 + below(20);
+        int32_t met = 0;
         for (int s = 0; s < l.n; s++)
             for (int32_t i = 0; i < l.cu_q[s + 1] - l.cu_q[s]; i += size)
-                check_query_tile(&l, s, i, flash_min(size, l.cu_q[s + 1] - l.cu_q[s] - i), keys);
+                met += check_query_tile(&l, s, i, size, keys);
+        assert_int_equal(met, l.part.queries.end - l.part.queries.begin);
     }
 }
 
-/* Keys [first, first + n) of segment `owner`: queries inside the range may see them, none outside. */
-static void check_key_tile(const layout *l, int owner, int32_t first, int32_t n)
+/* The keys of a tile of segment `owner` that are there: queries inside the range may see them, none outside. */
+static int32_t check_key_tile(const layout *l, int owner, int32_t from, int32_t tile)
 {
+    flash_segment own = segment_at(l, owner);
+    flash_range rows = flash_rows_there(from, tile, own.own_skipped, own.n_own);
+    int32_t first = rows.begin, n = rows.end - rows.begin;
+    if (n <= 0) return 0;
     for (int s = 0; s < l->n; s++) {
         flash_segment g = segment_at(l, s);
         int32_t shift;
@@ -115,7 +146,7 @@ static void check_key_tile(const layout *l, int owner, int32_t first, int32_t n)
             bool any = false, inside = i >= range.begin && i < range.end;
             for (int32_t j = first; j < first + n; j++) {
                 int32_t position;
-                bool sees = defined_to_see(l, s, i, l->cu_k[owner] + j, &position);
+                bool sees = defined_to_see(l, s, g.q_skipped + i, l->cu_k[owner] + own.own_skipped + j, &position);
                 if (sees) assert_int_equal(position, shift + j);
                 any = any || sees;
             }
@@ -123,6 +154,7 @@ static void check_key_tile(const layout *l, int owner, int32_t first, int32_t n)
             if (n == 1) assert_int_equal(inside, any); /* one key's range is exact */
         }
     }
+    return n;
 }
 
 static void keys_meet_all_queries_that_see_them(void **state)
@@ -131,11 +163,11 @@ static void keys_meet_all_queries_that_see_them(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         layout l = random_layout();
         int32_t size = below(2) ? 1 : 1 + below(20);
-        for (int s = 0; s < l.n; s++) {
-            int32_t n = l.cu_k[s + 1] - l.cu_k[s];
-            for (int32_t j = 0; j < n; j += size)
-                check_key_tile(&l, s, j, flash_min(size, n - j));
-        }
+        int32_t met = 0;
+        for (int s = 0; s < l.n; s++)
+            for (int32_t j = 0; j < l.cu_k[s + 1] - l.cu_k[s]; j += size)
+                met += check_key_tile(&l, s, j, size);
+        assert_int_equal(met, l.part.keys.end - l.part.keys.begin);
     }
 }
 

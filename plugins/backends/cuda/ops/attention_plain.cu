@@ -19,9 +19,10 @@ __device__ __forceinline__ const float *row_at(const flash_matrix &m, int64_t ro
     return (const float *)m.data + row * m.stride + (int64_t)head * width;
 }
 
-__device__ __forceinline__ int64_t key_row(const flash_segment &g, int position)
+/* The row of a key by its number. */
+__device__ __forceinline__ int64_t key_row(const flash_segment &g, int key)
 {
-    return position < g.n_prefix ? g.prefix_begin + position : g.own_begin + position - g.n_prefix;
+    return key < g.n_prefix ? g.prefix_begin + key : g.own_begin + key - g.n_prefix;
 }
 
 /* Copies a row to this warp's part of shared memory. */
@@ -79,9 +80,9 @@ __global__ void plain_forward_kernel(const flash_params p)
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
     float *q = shared + warp * FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
-    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
-    int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
-    if (i >= seg.n_queries) return;
+    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, place.segment);
+    int i = place.first - seg.q_skipped, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
+    if (i < 0 || i >= seg.n_queries) return;
     int64_t row = seg.q_begin + i;
     float out[COLUMNS] = {0}, slope = slope_of(p, head);
     float max = p.sinks ? p.sinks[head] : -INFINITY, sum = p.sinks ? 1 : 0;
@@ -92,7 +93,7 @@ __global__ void plain_forward_kernel(const flash_params p)
         float s = -INFINITY;
         if (lane < n)
             s = score_of(dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width), slope,
-                         flash_last(&seg, i) - at - lane, p);
+                         flash_last(&seg, i) - flash_position(&seg, at + lane), p);
         float top = fmaxf(max, warp_max(s)), base = top == -INFINITY ? 0 : top;
         float shift = expf(max - base), e = expf(s - base);
         sum = sum * shift + warp_sum(e);
@@ -112,9 +113,9 @@ __global__ void plain_queries_kernel(const flash_params p)
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
     float *q = shared + warp * 2 * FLASH_MOST_WIDTH, *dy = q + FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
-    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
-    int i = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
-    if (i >= seg.n_queries) return;
+    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, place.segment);
+    int i = place.first - seg.q_skipped, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
+    if (i < 0 || i >= seg.n_queries) return;
     int64_t row = seg.q_begin + i;
     float lse = p.lse[head * p.lse_stride + row], delta = p.delta[head * p.n_rows + row], slope = slope_of(p, head);
     float dq[COLUMNS] = {0};
@@ -126,8 +127,8 @@ __global__ void plain_queries_kernel(const flash_params p)
         float ds = 0;
         if (lane < n) {
             int64_t key = key_row(seg, at + lane);
-            float s =
-                score_of(dot(q, row_at(p.k, key, kv_head, width), width), slope, flash_last(&seg, i) - at - lane, p);
+            float s = score_of(dot(q, row_at(p.k, key, kv_head, width), width), slope,
+                               flash_last(&seg, i) - flash_position(&seg, at + lane), p);
             ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta) * flash_cap_slope(s, p);
         }
         for (int j = 0; j < n; j++)
@@ -168,18 +169,20 @@ __global__ void plain_keys_kernel(const flash_params p)
     float *k = shared + warp * 2 * FLASH_MOST_WIDTH, *v = k + FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_k, p.n_segments, 1, blockIdx.x * WARPS + warp);
     int owner = place.segment, kv_head = blockIdx.y;
-    int64_t row = p.cu_k[owner] + place.first;
-    if (row >= p.cu_k[owner + 1]) return;
+    flash_segment own = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, owner);
+    int key = place.first - own.own_skipped;
+    if (key < 0 || key >= own.n_own) return;
+    int64_t row = own.own_begin + key;
     float dk[COLUMNS] = {0}, dv[COLUMNS] = {0};
     keep_row(k, row_at(p.k, row, kv_head, width), width);
     keep_row(v, row_at(p.v, row, kv_head, width), width);
     int s = p.prefix ? 0 : owner, end = p.prefix ? p.n_segments : owner + 1;
     for (; s < end; s++) {
-        flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, s);
+        flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, s);
         int32_t shift;
         if (!flash_looks_at(&seg, p.prefix, s, owner, &shift)) continue;
         for (int h = 0; h < group; h++)
-            add_queries(dk, dv, k, v, seg, shift + place.first, kv_head * group + h, p);
+            add_queries(dk, dv, k, v, seg, shift + key, kv_head * group + h, p);
     }
     store_row(p.dk, row, kv_head, width, dk, p.scale);
     store_row(p.dv, row, kv_head, width, dv, 1);
@@ -200,6 +203,25 @@ template <typename T> __global__ void delta_kernel(const flash_params p)
     if (lane == 0) p.delta[head * p.n_rows + row] = sum;
 }
 
+/* y of p, of type T, and its lse become a share of the result for other keys. A warp has a query of a head. */
+template <typename T>
+__global__ void merge_kernel(const flash_params p, flash_matrix to, float *lse, int64_t lse_stride)
+{
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, head = blockIdx.y;
+    int64_t row = (int64_t)blockIdx.x * WARPS + warp;
+    if (row >= p.n_rows) return;
+    const T *y = (const T *)p.y.data + row * p.y.stride + (int64_t)head * p.head_dim;
+    float *sum = (float *)to.data + row * to.stride + (int64_t)head * p.head_dim;
+    float own = p.lse[head * p.lse_stride + row], other = lse[head * lse_stride + row];
+    if (own == -INFINITY) return;
+    float top = fmaxf(own, other), both = top + logf(expf(own - top) + expf(other - top));
+    float before = expf(other - both), factor = expf(own - both);
+    for (int d = lane; d < p.head_dim; d += 32)
+        sum[d] = sum[d] * before + to_float(y[d]) * factor;
+    __syncwarp(); /* all lanes have read the log-sum-exp */
+    if (lane == 0) lse[head * lse_stride + row] = both;
+}
+
 static dim3 warps_for(int64_t rows, int32_t heads)
 {
     return dim3((unsigned)((rows + WARPS - 1) / WARPS), heads);
@@ -207,15 +229,15 @@ static dim3 warps_for(int64_t rows, int32_t heads)
 
 extern "C" void plain_forward(const flash_params *p, void *stream)
 {
-    dim3 grid = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
+    dim3 grid = warps_for(flash_tile_count(p->n_counted, p->n_segments, 1), p->n_heads);
     int bytes = WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
     CUDA_LAUNCH(plain_forward_kernel, grid, 32 * WARPS, bytes, stream, *p);
 }
 
 extern "C" void plain_backward(const flash_params *p, void *stream)
 {
-    dim3 keys = warps_for(flash_tile_count(p->n_key_rows, p->n_segments, 1), p->n_kv_heads);
-    dim3 queries = warps_for(flash_tile_count(p->n_rows, p->n_segments, 1), p->n_heads);
+    dim3 keys = warps_for(flash_tile_count(p->n_counted_keys, p->n_segments, 1), p->n_kv_heads);
+    dim3 queries = warps_for(flash_tile_count(p->n_counted, p->n_segments, 1), p->n_heads);
     int bytes = 2 * WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
     if (p->dk.data || p->dv.data) CUDA_LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
     if (p->dq.data) CUDA_LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
@@ -230,4 +252,16 @@ extern "C" void attention_delta(const flash_params *p, uint32_t dtype, void *str
         CUDA_LAUNCH(delta_kernel<f16>, grid, 32 * WARPS, 0, stream, *p);
     else
         CUDA_LAUNCH(delta_kernel<float>, grid, 32 * WARPS, 0, stream, *p);
+}
+
+extern "C" void attention_merge(const flash_params *p, uint32_t dtype, const flash_matrix *y, float *lse,
+                                int64_t lse_stride, void *stream)
+{
+    dim3 grid = warps_for(p->n_rows, p->n_heads);
+    if (dtype == NRL_DTYPE_BF16)
+        CUDA_LAUNCH(merge_kernel<bf16>, grid, 32 * WARPS, 0, stream, *p, *y, lse, lse_stride);
+    else if (dtype == NRL_DTYPE_F16)
+        CUDA_LAUNCH(merge_kernel<f16>, grid, 32 * WARPS, 0, stream, *p, *y, lse, lse_stride);
+    else
+        CUDA_LAUNCH(merge_kernel<float>, grid, 32 * WARPS, 0, stream, *p, *y, lse, lse_stride);
 }

@@ -7,6 +7,7 @@
  */
 #ifndef CUDA_OPS_FLASH_H
 #define CUDA_OPS_FLASH_H
+#include "flash_tile.h"
 #include <nrl/backend.h>
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +23,8 @@ typedef struct {
     float *lse; /* may be NULL in forward */
     float *delta;
     int64_t lse_stride, n_rows, n_key_rows; /* N, M */
+    int64_t n_counted, n_counted_keys;      /* the rows that cu_q and cu_k count, of which N and M are there */
+    flash_part part;
     const int32_t *cu_q, *cu_k, *prefix;
     int32_t n_segments, n_heads, n_kv_heads, head_dim, window;
     float scale;
@@ -45,6 +48,9 @@ void plain_backward(const flash_params *p, void *stream); /* gradients with data
 /* dsinks [H] = - sum over N of exp(sink - lse) delta */
 void sinks_backward(const flash_params *p, float *dsinks, void *stream);
 void attention_delta(const flash_params *p, uint32_t dtype, void *stream);
+/* Merges y and lse into those for other keys: y f32 [N,H*K], lse as p's. */
+void attention_merge(const flash_params *p, uint32_t dtype, const flash_matrix *y, float *lse, int64_t lse_stride,
+                     void *stream);
 
 #ifdef __cplusplus
 }

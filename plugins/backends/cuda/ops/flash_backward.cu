@@ -97,10 +97,12 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * warps_of<D>)
     b.lse = (float *)(b.dy + N * pitch);
     b.delta = b.lse + N;
     flash_place place = flash_place_of(p.cu_k, p.n_segments, OWN, blockIdx.x);
-    int owner = place.segment, n_own = p.cu_k[owner + 1] - p.cu_k[owner];
-    if (place.first >= n_own) return;
+    int owner = place.segment;
+    flash_segment own = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, owner);
+    flash_range rows = flash_rows_there(place.first, OWN, own.own_skipped, own.n_own);
+    if (rows.begin >= rows.end) return;
     int kv_head = blockIdx.y, col = blockIdx.z * C, group = p.n_heads / p.n_kv_heads;
-    flash_keys keys = {p.cu_k[owner] + place.first, 0, flash_min(OWN, n_own - place.first)};
+    flash_keys keys = {own.own_begin + rows.begin, 0, rows.end - rows.begin};
     float dk[C / 8][4], dv[C / 8][4];
     clear(dk);
     clear(dv);
@@ -109,10 +111,10 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * warps_of<D>)
     copies_commit();
     int s = p.prefix ? 0 : owner, end = p.prefix ? p.n_segments : owner + 1;
     for (; s < end; s++) {
-        flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, s);
+        flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, s);
         int32_t shift;
         if (!flash_looks_at(&seg, p.prefix, s, owner, &shift)) continue;
-        keys.position = shift + place.first;
+        keys.position = shift + rows.begin;
         for (int h = 0; h < group; h++)
             add_queries<T, D>(dk, dv, b, seg, keys, kv_head * group + h, col, p);
     }
@@ -153,10 +155,11 @@ __global__ void __launch_bounds__(32 * warps_of<D>) flash_queries_kernel(const f
     CUDA_SHARED(char, shared);
     T *q = (T *)shared, *dy = q + OWN * pitch, *k = dy + OWN * pitch, *v = k + N * pitch;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, OWN, gridDim.x - 1 - blockIdx.x);
-    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
-    int first = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
-    if (first >= seg.n_queries) return;
-    int n = flash_min(OWN, seg.n_queries - first), warp_row = (int)(threadIdx.x >> 5) * 16;
+    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, place.segment);
+    flash_range rows = flash_rows_there(place.first, OWN, seg.q_skipped, seg.n_queries);
+    int first = rows.begin, n = rows.end - first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
+    if (n <= 0) return;
+    int warp_row = (int)(threadIdx.x >> 5) * 16;
     int64_t row = seg.q_begin + first;
     float dq[D / 8][4], lse[2], delta[2];
     clear(dq);
@@ -198,7 +201,7 @@ template <typename T, int D> static int launch_keys(const flash_params *p, void 
 {
     constexpr int N = query_tile<D>;
     int bytes = flash_tile<D>::bytes(2 * own_rows<D> + 2 * N) + 2 * N * (int)sizeof(float);
-    dim3 grid(flash_tile_count(p->n_key_rows, p->n_segments, own_rows<D>), p->n_kv_heads, D / chunk_of<D>);
+    dim3 grid(flash_tile_count(p->n_counted_keys, p->n_segments, own_rows<D>), p->n_kv_heads, D / chunk_of<D>);
     int error = allow_shared(flash_keys_kernel<T, D>, bytes);
     if (error) return error;
     CUDA_LAUNCH((flash_keys_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);
@@ -208,7 +211,7 @@ template <typename T, int D> static int launch_keys(const flash_params *p, void 
 template <typename T, int D> static int launch_queries(const flash_params *p, void *stream)
 {
     int bytes = flash_tile<D>::bytes(2 * own_rows<D> + 2 * key_tile<D>);
-    dim3 grid(flash_tile_count(p->n_rows, p->n_segments, own_rows<D>), p->n_heads);
+    dim3 grid(flash_tile_count(p->n_counted, p->n_segments, own_rows<D>), p->n_heads);
     int error = allow_shared(flash_queries_kernel<T, D>, bytes);
     if (error) return error;
     CUDA_LAUNCH((flash_queries_kernel<T, D>), grid, 32 * warps_of<D>, bytes, stream, *p);

@@ -91,10 +91,10 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * WARPS) flash
     T *q = (T *)shared, *k = q + QUERIES * flash_tile<D>::pitch, *v = k + KEYS * flash_tile<D>::pitch;
     /* Late tiles see the most keys, so they start first. */
     flash_place place = flash_place_of(p.cu_q, p.n_segments, QUERIES, gridDim.x - 1 - blockIdx.x);
-    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, place.segment);
-    int first = place.first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
-    if (first >= seg.n_queries) return;
-    int n = flash_min(QUERIES, seg.n_queries - first);
+    flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, place.segment);
+    flash_range rows = flash_rows_there(place.first, QUERIES, seg.q_skipped, seg.n_queries);
+    int first = rows.begin, n = rows.end - first, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
+    if (n <= 0) return;
     flash_range range = flash_keys_of(&seg, p.window, first, n);
     float out[D / 8][4], max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
     clear(out);
@@ -130,7 +130,7 @@ template <typename T, int D> __global__ void __launch_bounds__(32 * WARPS) flash
 template <typename T, int D> static int launch(const flash_params *p, void *stream)
 {
     int bytes = flash_tile<D>::bytes(QUERIES + 2 * forward_keys<D>);
-    dim3 grid(flash_tile_count(p->n_rows, p->n_segments, QUERIES), p->n_heads);
+    dim3 grid(flash_tile_count(p->n_counted, p->n_segments, QUERIES), p->n_heads);
     int error = allow_shared(flash_forward_kernel<T, D>, bytes);
     if (error) return error;
     CUDA_LAUNCH((flash_forward_kernel<T, D>), grid, 32 * WARPS, bytes, stream, *p);
