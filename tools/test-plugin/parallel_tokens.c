@@ -18,6 +18,7 @@ typedef struct {
 typedef struct {
     toy *t;
     int64_t n_kv_heads, window;
+    double soft_cap;
     int32_t own[N];
     int64_t n_own;
 } tokens_case;
@@ -100,7 +101,7 @@ static nrl_status attend(tokens_case *c, const int32_t *rows, int64_t n, attende
     const nrl_attention_spec spec = {
         .n_heads = H, .n_kv_heads = c->n_kv_heads, .head_dim = K, .window = c->window, .scale = 0.5};
     ctx_tape_begin(ctx, recorded);
-    if (st == NRL_OK) st = nrl_op_attention(ctx, x[0], x[1], x[2], &spec, &y);
+    if (st == NRL_OK) st = nrl_op_capped_attention(ctx, x[0], x[1], x[2], &spec, c->soft_cap, &y);
     ctx_tape_end(ctx);
     if (st == NRL_OK) st = nrl_tensor_fetch(ctx, y, a->y, n * H * K);
     if (st == NRL_OK) st = tape_backward(ctx, recorded, &y, &dy, 1, x, grads, 3);
@@ -121,9 +122,9 @@ static void compare(tokens_case *c, const char *what, const char *rule, const do
             const double found = mine[r * width + k], want = all[c->own[r] * width + k];
             if (!report_check(
                     c->t->report, is_near(found, want, 1e-4, 1e-5), rule,
-                    "%d ranks, %lld key/value heads, window %lld: %s of token %d is %g on rank %d, expected %g",
-                    c->t->world, (long long)c->n_kv_heads, (long long)c->window, what, (int)c->own[r], found,
-                    c->t->rank, want))
+                    "%d ranks, %lld key/value heads, window %lld, cap %g: %s of token %d is %g on rank %d, expected %g",
+                    c->t->world, (long long)c->n_kv_heads, (long long)c->window, c->soft_cap, what, (int)c->own[r],
+                    found, c->t->rank, want))
                 return;
         }
 }
@@ -187,14 +188,16 @@ void parallel_tokens(toy *t)
 {
     static const struct {
         int64_t n_kv_heads, window;
-    } kinds[] = {{H, 0}, {1, 0}, {H, 6}};
+        double soft_cap;
+    } kinds[] = {{H, 0, 0}, {1, 0, 0}, {H, 6, 0}, {H, 6, 0.5}};
     const nrl_parallel *s = t->g->table;
     if (!compute_open(&t->compute, t->g->setup, t->report)) {
         t->over = true;
         return;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !t->over; i++) {
-        tokens_case c = {.t = t, .n_kv_heads = kinds[i].n_kv_heads, .window = kinds[i].window};
+        tokens_case c = {
+            .t = t, .n_kv_heads = kinds[i].n_kv_heads, .window = kinds[i].window, .soft_cap = kinds[i].soft_cap};
         if (!toy_ok(t, s->create(t->g->setup->options, t->mesh, &t->self), "an instance is created")) return;
         t->plan = (nrl_parallel_plan){.size = sizeof t->plan,
                                       .train = true,

@@ -1,7 +1,7 @@
 /*
  * context.c - context parallel: ranks divide the tokens of each micro-batch, so that a sequence may be longer than the
  * activations of one rank. Every rank holds all weights and computes everything but attention for its own tokens alone;
- * attention sees all of them (ulysses.c). Gradients of weights are summed over the ranks once per step.
+ * attention sees all of them (ulysses.c, ring.c). Gradients of weights are summed over the ranks once per step.
  */
 #include "context.h"
 #include <stdio.h>
@@ -16,8 +16,9 @@ static const nrl_mesh_axis context_axis = {
 
 static const nrl_option context_rows[] = {
     NRL_OPT_ENUM(
-        context_options, kind, "ulysses", "ulysses",
-        "how attention sees the tokens of other ranks; ulysses: each rank attends with its share of the heads"),
+        context_options, kind, "ulysses", "ulysses|ring",
+        "how attention sees the tokens of other ranks; ulysses: each rank has all tokens of its share of the heads; "
+        "ring: keys and values pass from rank to rank, for any number of heads"),
 };
 
 static nrl_status context_create(const void *options, nrl_mesh *mesh, void **self)
@@ -49,14 +50,17 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
     c->params = plan->params;
     c->n_params = plan->n_params;
     if (c->size == 1) return NRL_OK;
-    NRL_TRY(ulysses_check(c, plan->n_heads, kv));
+    if (c->options.kind == CONTEXT_ULYSSES) NRL_TRY(ulysses_check(c, plan->n_heads, kv));
     c->counts = calloc(2 * (size_t)c->size, sizeof *c->counts);
     if (!c->counts) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'context'");
     NRL_TRY(gradient_sums_plan(&c->sums, c->comm, plan, NULL));
-    snprintf(c->text, sizeof c->text,
-             "%d ranks divide the tokens of each micro-batch; in attention each has %lld of %lld "
-             "heads",
-             (int)c->size, (long long)(plan->n_heads / c->size), (long long)plan->n_heads);
+    const int used = snprintf(c->text, sizeof c->text, "%d ranks divide the tokens of each micro-batch; in attention ",
+                              (int)c->size);
+    if (c->options.kind == CONTEXT_RING)
+        snprintf(c->text + used, sizeof c->text - (size_t)used, "keys and values pass from rank to rank");
+    else
+        snprintf(c->text + used, sizeof c->text - (size_t)used, "each has %lld of %lld heads",
+                 (long long)(plan->n_heads / c->size), (long long)plan->n_heads);
     plan->text = c->text;
     return NRL_OK;
 }
@@ -66,6 +70,7 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
 static int64_t context_divide(void *self, int64_t n, int32_t *own)
 {
     const context *c = self;
+    if (c->options.kind == CONTEXT_RING) return ring_divide(c, n, own);
     const int64_t begin = ulysses_begin(c, n, c->rank), end = ulysses_begin(c, n, c->rank + 1);
     if (n < c->size) return 0;
     for (int64_t i = begin; i < end; i++)
@@ -76,7 +81,9 @@ static int64_t context_divide(void *self, int64_t n, int32_t *own)
 static nrl_status context_attention(void *self, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                     const nrl_attention_spec *spec, double soft_cap, nrl_tensor **y)
 {
-    return ulysses_attention(self, ctx, n, q, k, v, spec, soft_cap, y);
+    const context *c = self;
+    return (c->options.kind == CONTEXT_RING ? ring_attention : ulysses_attention)(self, ctx, n, q, k, v, spec, soft_cap,
+                                                                                  y);
 }
 
 static nrl_status context_sum(void *self, nrl_ctx *ctx, nrl_tensor *x)
