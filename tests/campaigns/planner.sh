@@ -1,0 +1,16 @@
+#!/bin/sh
+# planner.sh: a short run of the campaign planner, memory alone: among its settings are adapters on quantized weights,
+# offload, and strategies on several ranks.
+. "$(dirname "$0")/../e2e/e2e.sh"
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+
+mkdir work
+python3 "$source/tests/campaigns/planner.py" "$nrl" work 4 4 memory >out 2>err
+code=$?
+is "exit code of the campaign" $code 0
+has out "planner: 4 tried, 0 failed, seed 4"
+has out "nf4 lora"
+has out "offload shards"
+has out "; within 5 %: 4 of 4"
+[ $failed -eq 0 ] || cat err
+exit $failed
