@@ -92,6 +92,15 @@ static void add_model(buffer *b, const nrl_node *model, const nrl_node *adapter)
         buffer_print(b, "           adapters from %s\n", plan_string(adapter, "weights"));
 }
 
+static void add_stream(buffer *b, const nrl_node *stream)
+{
+    if (!stream) return;
+    buffer_print(b, "streaming  data.train is read while the run goes on: ");
+    if (plan_int(stream, "bytes")) buffer_print(b, "%s, ", plan_size(stream, "bytes"));
+    buffer_print(b, "number of rows not known; %s samples are shuffled at a time\n",
+                 plan_count(stream, "shuffle_buffer"));
+}
+
 static void add_data(buffer *b, const char *role, const nrl_node *d)
 {
     static const char *const omitted[][2] = {{"dropped", "dropped: longer than data.max_length"},
@@ -123,12 +132,16 @@ static void add_data(buffer *b, const char *role, const nrl_node *d)
     }
 }
 
-static void add_entries(buffer *b, const nrl_node *list)
+static void add_entries(buffer *b, const nrl_node *list, bool is_stream)
 {
     for (size_t i = 0; i < nrl_node_size(list); i++) {
         const nrl_node *e = nrl_node_at(list, i);
-        buffer_print(b, "           %s: %s samples, %lld per epoch, %.3g per step\n", plan_string(e, "path"),
-                     plan_count(e, "samples"), (long long)plan_int(e, "per_epoch"), plan_f64(e, "per_step"));
+        if (is_stream)
+            buffer_print(b, "           %s: %s samples of each window, %.3g per step\n", plan_string(e, "path"),
+                         plan_count(e, "samples"), plan_f64(e, "per_step"));
+        else
+            buffer_print(b, "           %s: %s samples, %lld per epoch, %.3g per step\n", plan_string(e, "path"),
+                         plan_count(e, "samples"), (long long)plan_int(e, "per_epoch"), plan_f64(e, "per_step"));
     }
 }
 
@@ -159,12 +172,13 @@ static void add_train(buffer *b, const nrl_node *t)
     int64_t steps = plan_int(t, "steps"), per_epoch = plan_int(t, "steps_per_epoch");
     int64_t micro_batches = plan_int(t, "micro_batches");
     const char *precision = plan_string(t, "precision");
-    buffer_print(
-        b, "train      %s step%s of %s sample%s (%.3g epoch%s of %s step%s), %lld micro-batch%s in the first step, %s",
-        plan_thousands(steps), plural(steps, "s"), plan_count(t, "global_batch"),
-        plural(plan_int(t, "global_batch"), "s"), (double)steps / (double)per_epoch,
-        plural(steps == per_epoch ? 1 : 2, "s"), plan_thousands(per_epoch), plural(per_epoch, "s"),
-        (long long)micro_batches, plural(micro_batches, "es"), precision);
+    buffer_print(b, "train      %s step%s of %s sample%s", plan_thousands(steps), plural(steps, "s"),
+                 plan_count(t, "global_batch"), plural(plan_int(t, "global_batch"), "s"));
+    if (per_epoch)
+        buffer_print(b, " (%.3g epoch%s of %s step%s)", (double)steps / (double)per_epoch,
+                     plural(steps == per_epoch ? 1 : 2, "s"), plan_thousands(per_epoch), plural(per_epoch, "s"));
+    buffer_print(b, ", %lld micro-batch%s in the first step, %s", (long long)micro_batches, plural(micro_batches, "es"),
+                 precision);
     if (strcmp(precision, "fp32"))
         buffer_print(b, " with fp32 masters%s", plan_bool(t, "split_masters") ? " in two halves" : "");
     if (nrl_node_find(t, "loss_scale"))
@@ -278,8 +292,10 @@ char *plan_text(const nrl_node *plan)
     buffer_print(&b, "nrl %s  run '%s' in %s\n", plan_string(plan, "nrl"), plan_string(plan, "name"),
                  plan_string(plan, "out"));
     add_model(&b, nrl_node_find(plan, "model"), nrl_node_find(plan, "adapter"));
-    add_data(&b, "train data", nrl_node_find(plan, "train_data"));
-    add_entries(&b, nrl_node_find(plan, "train_entries"));
+    const nrl_node *stream = nrl_node_find(plan, "stream");
+    add_stream(&b, stream);
+    add_data(&b, stream ? "window" : "train data", nrl_node_find(plan, "train_data"));
+    add_entries(&b, nrl_node_find(plan, "train_entries"), stream);
     add_data(&b, "eval data", nrl_node_find(plan, "eval_data"));
     add_eval_sets(&b, plan);
     add_sample(&b, plan);

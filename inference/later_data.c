@@ -4,6 +4,7 @@
  * checkpoints where a run continues from an earlier one.
  */
 #include "inference/later_data.h"
+#include "inference/stream.h"
 #include "base/json.h"
 #include "config/rules.h"
 #include "run/internal.h"
@@ -33,8 +34,8 @@ static nrl_status set_data(session *se, const nrl_node *train, int64_t begin)
     node_append_text(&se->memory, map, "hash", dataset_hash(set.set));
     close_data(&se->later);
     se->later = set;
+    se->later.begin = begin;
     se->later_node = map;
-    se->later_begin = begin;
     return NRL_OK;
 }
 
@@ -110,7 +111,9 @@ nrl_status later_resumed(nrl_run *r, const char *dir)
     session *se = &r->session;
     checkpoint *c;
     NRL_TRY(checkpoint_open_signed(dir, se->public_key, &c));
-    nrl_status st = restore_data(se, r->trainer.progress.step, checkpoint_node(c, "data"), dir);
+    nrl_status st = stream_resumed(r, checkpoint_node(c, "stream"));
+    if (st != NRL_OK) nrl_add_context("cannot resume from %s", dir);
+    if (st == NRL_OK) st = restore_data(se, r->trainer.progress.step, checkpoint_node(c, "data"), dir);
     checkpoint_close(c);
     bool is_chosen = strcmp(se->config.resume, "auto") != 0;
     return st == NRL_OK && is_chosen && session_is_rank0(se) ? leave_later(r) : st;

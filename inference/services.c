@@ -5,6 +5,7 @@
 #include "inference/later_data.h"
 #include "inference/measures.h"
 #include "inference/samples.h"
+#include "inference/stream.h"
 #include <nrl/inference.h>
 
 const nrl_run_services *nrl_inference_services(void)
@@ -16,6 +17,7 @@ const nrl_run_services *nrl_inference_services(void)
                                               .sample_metrics = samples_metrics,
                                               .samples_open = samples_open,
                                               .samples_close = samples_close,
-                                              .samples_make = samples_make};
+                                              .samples_make = samples_make,
+                                              .streams = &stream_table};
     return &services;
 }

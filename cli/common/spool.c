@@ -80,6 +80,11 @@ nrl_status spool_train(arena *a, nrl_config *config, const nrl_environment *env,
     if (env->ranks && env->ranks->world > 1)
         return nrl_fail(NRL_ERR_CONFIG, "data.train: several ranks cannot share a standard input\n"
                                         "hint: COMMAND >rows.jsonl, and data.train: rows.jsonl");
+    if (nrl_node_bool(nrl_node_find(nrl_node_find(root, "data"), "streaming"), false)) {
+        *word = is_map ? "data.train.path=/dev/stdin" : "data.train=/dev/stdin";
+        nrl_config_override(config, *word);
+        return NRL_OK;
+    }
     if (strcmp(nrl_node_string(nrl_node_find(root, "resume"), "never"), "never"))
         return nrl_fail(NRL_ERR_CONFIG,
                         "data.train: a resumed run does not read the standard input, because it needs the "

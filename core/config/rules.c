@@ -386,6 +386,28 @@ static void check_train(config_problems *problems, const nrl_node *root, const c
                      t->diverge_factor);
 }
 
+static void check_stream(config_problems *problems, const nrl_node *root, const config_run *run)
+{
+    const config_data *d = &run->data;
+    const nrl_node *buffer = nrl_node_find(nrl_node_find(root, "data"), "shuffle_buffer");
+    if (is_malformed(root, "data")) return;
+    if (!d->streaming && buffer && d->shuffle_buffer != CONFIG_SHUFFLE_BUFFER)
+        problems_add(problems, buffer, "data.shuffle_buffer needs data.streaming: true");
+    if (!d->streaming) return;
+    if (run->train.epochs)
+        problems_add(problems, place(root, "train", "epochs"),
+                     "train.epochs: the number of rows of a stream (data.streaming) is not known, so train.steps is "
+                     "required");
+    if (d->mixed.power != 0 && d->mixed.power != 1)
+        problems_add(problems, place(root, "data", "mix"),
+                     "data.mix: power %g needs the number of rows, which a stream (data.streaming) does not know\n"
+                     "hint: power: 0 makes the weights of the entries their shares",
+                     d->mixed.power);
+    if (d->mixed.even && d->mixed.power != 0)
+        problems_add(problems, place(root, "data", "mix"),
+                     "data.mix: a stream (data.streaming) reads entry after entry, so even needs power: 0");
+}
+
 static const char *last_part(arena *a, const char *path)
 {
     size_t n = strlen(path);
@@ -420,6 +442,7 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
     if (exports_best && !run->checkpoint.keep_best)
         problems_add(problems, place(root, "checkpoint", "export"),
                      "checkpoint.export: best needs checkpoint.keep_best above 0, as it is read from its checkpoint");
+    check_stream(problems, root, run);
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");
     if (run->out && run->name && !*run->name) run->name = last_part(a, run->out);

@@ -65,6 +65,11 @@ static const nrl_option data_rows[] = {
     NRL_OPT_INT(config_data, workers, "1", 1, 1024, "threads that tokenize"),
     NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps that are prepared in advance"),
     NRL_OPT_PATH(config_data, cache, "", "directory of the token cache; unset: in the output directory"),
+    NRL_OPT_BOOL(config_data, streaming, "false",
+                 "read data.train while the run goes on, without a token cache: for files that are too large to index, "
+                 "and for pipes; needs train.steps"),
+    NRL_OPT_INT(config_data, shuffle_buffer, "10000", 1, INT32_MAX / 2,
+                "with streaming: samples that are held in memory and shuffled at a time"),
 };
 
 static const nrl_option train_rows[] = {

@@ -69,7 +69,10 @@ typedef struct {
     const nrl_node *extra;   /* a list of words, or NULL */
     int64_t workers, prefetch;
     const char *cache; /* directory, "" = default */
+    bool streaming;
+    int64_t shuffle_buffer; /* samples; of a stream */
 } config_data;
+enum { CONFIG_SHUFFLE_BUFFER = 10000 }; /* its default */
 
 typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
 typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;

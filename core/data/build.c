@@ -7,6 +7,7 @@
 #include "base/workers.h"
 #include "data/kl_pairs.h"
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,8 @@ typedef struct {
     buffer body, segments;
     data_counts counts;
     key_list unknown;
+    bool is_counted;
+    data_position position; /* of the range */
 } chunk;
 
 /* The scratch memory of a worker. */
@@ -39,22 +42,31 @@ typedef struct {
     arena memory; /* of one row */
 } scratch;
 
-typedef struct {
+struct data_builder {
     const data_build_options *o;
+    data_reader *reader;
     const nrl_dataset *table; /* of the reader */
     workers *pool;
     scratch *scratch; /* [n_workers] */
     chunk *chunks;    /* [n_chunks] */
     int n_workers, n_chunks;
+    /* The round: chunks [at, n_round), the first `taken` segments of the first of which are over. */
+    int n_round, at;
+    size_t taken;
+    bool read_end;          /* no range follows the round, */
+    nrl_status read_status; /* perhaps because of an error, which waits until the rows before it are written: */
+    char *read_error;       /* the first error of the file is reported */
+    int64_t n_ranges;       /* that were taken */
+    int64_t n_read;         /* rows of the file that take_range has read, where rows are selected by number */
+    data_position position;
     data_mismatch mismatch;
-    int64_t n_read;     /* rows of the file that take_range has read, where rows are selected by number */
     data_counts counts; /* of the whole file */
     key_list unknown;
-} build;
+};
 
 /* ---- one chunk ---- */
 
-static void close_range(const build *b, chunk *s)
+static void close_range(const data_builder *b, chunk *s)
 {
     if (s->range) b->table->close_range(s->range);
     s->range = NULL;
@@ -141,7 +153,7 @@ static void note_unknown(chunk *s, const data_build_options *o, const nrl_node *
     add_key(&s->unknown, text);
 }
 
-static nrl_status run_row(const build *b, chunk *s, const nrl_node *row, data_encoder *e, arena *a)
+static nrl_status run_row(const data_builder *b, chunk *s, const nrl_node *row, data_encoder *e, arena *a)
 {
     const data_build_options *o = b->o;
     data_sample sample;
@@ -150,6 +162,7 @@ static nrl_status run_row(const build *b, chunk *s, const nrl_node *row, data_en
     if (o->signal && *o->signal)
         return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) at %s:%" PRId64 ", while it was tokenized",
                         *o->signal, strsignal(*o->signal), o->name, line);
+    if (o->stop && atomic_load(o->stop)) return nrl_fail(NRL_ERR_STOPPED, "the run ends");
     if (!data_selection_has(&o->select, o->schema, row)) return NRL_OK;
     nrl_status st = data_row_read(a, o->schema, row, &sample);
     if (st == NRL_OK) st = data_encode(e, &sample, &outcome);
@@ -168,7 +181,7 @@ static nrl_status run_row(const build *b, chunk *s, const nrl_node *row, data_en
 /* Tokenises all rows of chunk i. Its error waits until the chunks before it are written. */
 static nrl_status run_chunk(void *user, int who, int64_t i)
 {
-    build *b = user;
+    data_builder *b = user;
     chunk *s = &b->chunks[i];
     scratch *w = &b->scratch[who];
     const nrl_node *const *first = (const void *)s->first.text, *row;
@@ -189,11 +202,13 @@ static nrl_status run_chunk(void *user, int who, int64_t i)
 
 /* ---- rounds ---- */
 
-static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *writer)
+/* Adds what became of the rows of a chunk to the sums of the file. */
+static void count_chunk(data_builder *b, chunk *s)
 {
-    if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
     data_counts *sum = &b->counts;
     const data_counts *c = &s->counts;
+    if (s->is_counted) return;
+    s->is_counted = true;
     sum->rows += c->rows;
     sum->truncated += c->truncated;
     sum->split += c->split;
@@ -207,23 +222,33 @@ static nrl_status write_chunk(build *b, const chunk *s, data_cache_writer *write
     }
     for (int i = 0; i < s->unknown.n; i++)
         add_key(&b->unknown, s->unknown.key[i]);
-    const data_cache_segment *segments = (const void *)s->segments.text;
-    size_t n = s->segments.size / sizeof *segments;
-    if (b->o->kl_pairs) return data_mismatch_append(&b->mismatch, writer, s->body.text, segments, n);
-    return data_cache_append(writer, s->body.text, s->body.size, segments, n);
+}
+
+/* A thread that waits for bytes of a pipe can be cancelled. */
+static nrl_status next_range(data_builder *b, chunk *s)
+{
+    int was;
+    if (!(b->reader->flags & NRL_DATASET_PIPE)) return b->table->next_range(b->reader->self, &s->range);
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was);
+    nrl_status st = b->table->next_range(b->reader->self, &s->range);
+    pthread_setcancelstate(was, NULL);
+    return st;
 }
 
 /* Fills an empty chunk with the next range; its range stays NULL after the last one. The first row of the file
  * determines the format. Rows that are selected by number are all read here, in order. */
-static nrl_status take_range(build *b, data_reader *reader, chunk *s)
+static nrl_status take_range(data_builder *b, chunk *s)
 {
     s->body.size = s->segments.size = 0;
     s->body.what = s->segments.what = "tokens of the data";
     s->unknown.n = 0;
     s->counts = (data_counts){0};
+    s->is_counted = false;
+    s->position = (data_position){.range = b->n_ranges++, .rows = b->n_read};
+    if (!b->table->tell || !b->table->tell(b->reader->self, s->position.at)) s->position.at[0] = 0;
     const data_selection *select = &b->o->select;
     const bool by_number = select->first || select->end;
-    nrl_status st = select->end && b->n_read >= select->end ? NRL_OK : b->table->next_range(reader->self, &s->range);
+    nrl_status st = select->end && b->n_read >= select->end ? NRL_OK : next_range(b, s);
     if (st != NRL_OK) s->range = NULL;
     s->is_read = by_number;
     while (s->range && st == NRL_OK && (by_number || (!b->o->schema->format && !s->first.size))) {
@@ -238,70 +263,158 @@ static nrl_status take_range(build *b, data_reader *reader, chunk *s)
     return st == NRL_OK ? buffer_check(&s->first) : st;
 }
 
-/* An error of the reader waits until the rows before it are written: the first error of the file is reported. */
-static nrl_status run(build *b, data_reader *reader, data_cache_writer *writer)
+static nrl_status next_round(data_builder *b)
 {
-    nrl_status st = NRL_OK, read_status = NRL_OK;
-    char *read_error = NULL;
-    for (bool end = false; !end && st == NRL_OK;) {
-        int n = 0;
-        while (n < b->n_chunks && !end) {
-            read_status = take_range(b, reader, &b->chunks[n]);
-            end = read_status != NRL_OK || !b->chunks[n].range;
-            n += !end;
-        }
-        if (read_status != NRL_OK) read_error = mem_strdup(nrl_error_text());
-        st = workers_run(b->pool, n, run_chunk, b);
-        for (int i = 0; i < n && st == NRL_OK; i++)
-            st = write_chunk(b, &b->chunks[i], writer);
+    b->n_round = b->at = 0;
+    while (b->n_round < b->n_chunks && !b->read_end) {
+        chunk *s = &b->chunks[b->n_round];
+        b->read_status = take_range(b, s);
+        if (b->read_status != NRL_OK) b->read_error = mem_strdup(nrl_error_text());
+        b->read_end = b->read_status != NRL_OK || !s->range;
+        b->n_round += !b->read_end;
     }
-    if (st == NRL_OK && read_status != NRL_OK) st = nrl_fail(read_status, "%s", read_error);
-    free(read_error);
-    return st;
+    return workers_run(b->pool, b->n_round, run_chunk, b);
+}
+
+static size_t segments_of(const chunk *s)
+{
+    return s->segments.size / sizeof(data_cache_segment);
+}
+
+nrl_status data_builder_more(data_builder *b, bool *end)
+{
+    *end = false;
+    for (;;) {
+        for (; b->at < b->n_round; b->at++, b->taken = 0) {
+            chunk *s = &b->chunks[b->at];
+            if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
+            count_chunk(b, s);
+            if (b->taken < segments_of(s)) return NRL_OK;
+        }
+        if (b->read_status != NRL_OK) return nrl_fail(b->read_status, "%s", b->read_error);
+        if (b->read_end) break;
+        NRL_TRY(next_round(b));
+    }
+    *end = !b->mismatch.any;
+    return NRL_OK;
+}
+
+nrl_status data_builder_take(data_builder *b, data_cache_writer *writer, int64_t most)
+{
+    if (b->at == b->n_round) {
+        b->position.skip++;
+        return data_mismatch_finish(&b->mismatch, writer);
+    }
+    const chunk *s = &b->chunks[b->at];
+    const size_t sides = b->o->schema->pairs ? 2 : 1, all = segments_of(s);
+    const size_t n = (all - b->taken) / sides > (size_t)most ? (size_t)most * sides : all - b->taken;
+    const size_t extra = (size_t)b->o->schema->n_extra * sizeof(float);
+    const data_cache_segment *segments = (const data_cache_segment *)(const void *)s->segments.text + b->taken;
+    b->taken += n;
+    b->position = s->position;
+    b->position.skip = (int64_t)(b->taken / sides) - b->o->kl_pairs; /* the last one waits for the next */
+    if (b->o->kl_pairs) return data_mismatch_append(&b->mismatch, writer, s->body.text, segments, n);
+    return data_cache_append(writer, s->body.text, (size_t)segments->offset - extra,
+                             b->taken < all ? (size_t)segments[n].offset - extra : s->body.size, segments, n);
+}
+
+nrl_status data_builder_next_cache(data_builder *b)
+{
+    return b->mismatch.any ? data_mismatch_restart(&b->mismatch) : NRL_OK;
+}
+
+data_position data_builder_position(const data_builder *b)
+{
+    return b->position;
+}
+
+nrl_status data_builder_seek(data_builder *b, const data_position *p)
+{
+    const bool seeks = *p->at && b->table->seek;
+    bool end = false;
+    b->position = *p;
+    /* The first range says the format. */
+    for (; b->n_ranges < p->range && !end && !(seeks && b->n_ranges);) {
+        chunk *s = &b->chunks[0];
+        NRL_TRY(take_range(b, s));
+        end = !s->range;
+        close_range(b, s);
+        if (b->o->signal && *b->o->signal)
+            return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) while %s was read", *b->o->signal,
+                            strsignal(*b->o->signal), b->o->name);
+        if (b->o->stop && atomic_load(b->o->stop)) return nrl_fail(NRL_ERR_STOPPED, "the run ends");
+    }
+    if (seeks && p->range) NRL_TRY(b->table->seek(b->reader->self, p->at));
+    b->n_ranges = p->range;
+    b->n_read = p->rows;
+    if (!end && p->skip) NRL_TRY(next_round(b));
+    b->taken = (size_t)p->skip * (b->o->schema->pairs ? 2 : 1);
+    if (!end && (!p->skip || (b->n_round && (b->chunks[0].status != NRL_OK || b->taken <= segments_of(&b->chunks[0])))))
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s: it has no longer the rows that the run has read", b->o->name);
 }
 
 /* ---- notes ---- */
 
-static void note_left_out(buffer *notes, const build *b, data_outcome v, const char *what)
+/* The bits of data_builder_notes: those of outcomes, and */
+enum { NOTE_TRUNCATED = DATA_OUTCOMES, NOTE_SPLIT, NOTE_IDENTICAL, NOTE_ENDLESS, NOTE_DROPPED, NOTE_UNKNOWN };
+
+/* Whether there is something to note that was not noted before. */
+static bool note_is_new(unsigned *told, int bit, int64_t n)
 {
-    if (!b->counts.outcome[v]) return;
+    const bool new = n && !(*told & 1u << bit);
+    *told |= n ? 1u << bit : 0;
+    return new;
+}
+
+static void note_left_out(buffer *notes, const data_builder *b, unsigned *told, data_outcome v, const char *what)
+{
+    if (!note_is_new(told, (int)v, b->counts.outcome[v])) return;
     buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are omitted: %s (first: line %" PRId64 ")\n",
                  b->counts.outcome[v], b->counts.rows, what, b->counts.first_line[v]);
 }
 
-static void write_notes(const build *b, buffer *notes)
+void data_builder_notes(data_builder *b, unsigned *told, buffer *notes)
 {
-    note_left_out(notes, b, DATA_EMPTY, "no text, or no answer");
-    note_left_out(notes, b, DATA_TOO_LONG, "longer than data.max_length");
-    note_left_out(notes, b, DATA_UNTRAINABLE, "no token in them is trained");
-    if (b->counts.truncated)
-        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n", b->counts.truncated,
-                     b->counts.rows);
-    if (b->counts.split)
+    data_counts *c = &b->counts;
+    c->dropped_characters = 0;
+    for (int i = 0; i < b->n_workers; i++)
+        if (b->scratch[i].encoder.scratch)
+            c->dropped_characters += (int64_t)tokenizer_scratch_dropped(b->scratch[i].encoder.scratch);
+    note_left_out(notes, b, told, DATA_EMPTY, "no text, or no answer");
+    note_left_out(notes, b, told, DATA_TOO_LONG, "longer than data.max_length");
+    note_left_out(notes, b, told, DATA_UNTRAINABLE, "no token in them is trained");
+    if (note_is_new(told, NOTE_TRUNCATED, c->truncated))
+        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n", c->truncated, c->rows);
+    if (note_is_new(told, NOTE_SPLIT, c->split))
         buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are split into %" PRId64 " samples (data.overlong)\n",
-                     b->counts.split, b->counts.rows, b->counts.pieces);
-    if (b->counts.identical)
+                     c->split, c->rows, c->pieces);
+    if (note_is_new(told, NOTE_IDENTICAL, c->identical))
         buffer_print(notes,
                      "%" PRId64 " of %" PRId64 " pairs have equal answers and teach nothing (first: "
                      "line %" PRId64 ")\n",
-                     b->counts.identical, b->counts.rows, b->counts.first_identical);
-    if (b->counts.endless) buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
-    if (b->counts.dropped_characters)
-        buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n", b->counts.dropped_characters);
-    for (int i = 0; i < b->unknown.n; i++)
+                     c->identical, c->rows, c->first_identical);
+    if (note_is_new(told, NOTE_ENDLESS, c->endless))
+        buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
+    if (note_is_new(told, NOTE_DROPPED, c->dropped_characters))
+        buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n", c->dropped_characters);
+    const bool keys = note_is_new(told, NOTE_UNKNOWN, b->unknown.n);
+    for (int i = 0; keys && i < b->unknown.n; i++)
         buffer_print(notes, "%s '%s'%s", i ? "," : "keys that are not used:", b->unknown.key[i],
                      i + 1 == b->unknown.n ? "\n" : "");
 }
 
-static nrl_status check_rows(const build *b, const data_reader *reader)
+/* ---- a builder ---- */
+
+nrl_status data_builder_check(const data_builder *b)
 {
     const data_counts *c = &b->counts;
     const data_selection *s = &b->o->select;
     if (s->first || s->end || s->limit_below || s->held_below) return NRL_OK; /* the part may stay empty */
-    if (reader->info.rows >= 0 && reader->info.rows != c->rows)
+    if (b->reader->info.rows >= 0 && b->reader->info.rows != c->rows)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: dataset plugin %s gave %" PRId64 " rows, expected %" PRId64 " as it announced", b->o->name,
-                        reader->plugin, c->rows, reader->info.rows);
+                        b->reader->plugin, c->rows, b->reader->info.rows);
     if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
     if (c->outcome[DATA_KEPT]) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA,
@@ -312,13 +425,11 @@ static nrl_status check_rows(const build *b, const data_reader *reader)
                     c->outcome[DATA_UNTRAINABLE]);
 }
 
-nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out)
+nrl_status data_builder_create(const data_build_options *o, data_reader *reader, data_builder **out)
 {
-    const data_schema *schema = o->schema;
-    build *b = mem_alloc(sizeof *b);
-    buffer notes = {0};
-    *b = (build){.o = o, .table = reader->table, .n_workers = 1, .n_chunks = 1};
-    b->mismatch = (data_mismatch){.max_length = o->encode.max_length, .n_extra = schema->n_extra};
+    data_builder *b = mem_alloc(sizeof *b);
+    *b = (data_builder){.o = o, .reader = reader, .table = reader->table, .n_workers = 1, .n_chunks = 1};
+    b->mismatch = (data_mismatch){.max_length = o->encode.max_length, .n_extra = o->schema->n_extra};
     int n = o->workers < MAX_WORKERS ? (int)o->workers : MAX_WORKERS;
     if (n > 1 && workers_create(n - 1, &b->pool) == NRL_OK) {
         b->n_workers = n;
@@ -329,24 +440,19 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     b->chunks = mem_alloc((size_t)b->n_chunks * sizeof *b->chunks);
     for (int i = 0; i < b->n_workers; i++)
         b->scratch[i].encoder.options = &o->encode;
-    if (st == NRL_OK) st = run(b, reader, writer);
+    if (st == NRL_OK)
+        *out = b;
+    else
+        data_builder_destroy(b);
+    return st;
+}
+
+void data_builder_destroy(data_builder *b)
+{
+    if (!b) return;
     for (int i = 0; i < b->n_workers; i++) {
-        data_encoder *e = &b->scratch[i].encoder;
-        if (e->scratch) b->counts.dropped_characters += (int64_t)tokenizer_scratch_dropped(e->scratch);
-        data_encoder_free(e);
+        data_encoder_free(&b->scratch[i].encoder);
         arena_free(&b->scratch[i].memory);
-    }
-    if (st == NRL_OK) st = check_rows(b, reader);
-    if (st == NRL_OK) st = data_mismatch_finish(&b->mismatch, writer);
-    if (st == NRL_OK && o->check) st = o->check(o->check_user);
-    if (st == NRL_OK) {
-        data_cache_header header = {
-            .n_sides = schema->pairs || o->kl_pairs ? 2 : 1, .n_extra = schema->n_extra, .counts = b->counts};
-        if (schema->format) strncpy(header.format, data_format_name(schema->format), sizeof header.format - 1);
-        write_notes(b, &notes);
-        st = data_cache_finish(writer, &header, notes.text, notes.size, out);
-    } else {
-        data_cache_abandon(writer);
     }
     for (int i = 0; i < b->n_chunks; i++) {
         close_range(b, &b->chunks[i]);
@@ -357,9 +463,35 @@ nrl_status data_build(const data_build_options *o, data_reader *reader, data_cac
     }
     workers_destroy(b->pool);
     data_mismatch_free(&b->mismatch);
-    buffer_free(&notes);
+    free(b->read_error);
     free(b->chunks);
     free(b->scratch);
     free(b);
+}
+
+nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out)
+{
+    data_builder *b = NULL;
+    buffer notes = {0};
+    unsigned told = 0;
+    bool end = false;
+    nrl_status st = data_builder_create(o, reader, &b);
+    while (st == NRL_OK) {
+        st = data_builder_more(b, &end);
+        if (end) break;
+        if (st == NRL_OK) st = data_builder_take(b, writer, INT64_MAX);
+    }
+    if (st == NRL_OK) st = data_builder_check(b);
+    if (st == NRL_OK && o->check) st = o->check(o->check_user);
+    if (st == NRL_OK) {
+        data_builder_notes(b, &told, &notes);
+        data_cache_header header = data_cache_header_of(o->schema, o->kl_pairs);
+        header.counts = b->counts;
+        st = data_cache_finish(writer, &header, notes.text, notes.size, out);
+    } else {
+        data_cache_abandon(writer);
+    }
+    data_builder_destroy(b);
+    buffer_free(&notes);
     return st;
 }

@@ -1,12 +1,14 @@
 /*
- * build.h - tokenises the rows of a reader into a token cache. The calling thread takes ranges of rows and writes the
- * results in file order; all threads read and tokenise the rows of the ranges. Memory is bounded by a few ranges for
- * each worker, independent of the size of the file. The result does not depend on `workers`.
+ * build.h - tokenises the rows of a reader into token caches: into one (data_build), or a number of examples at a time
+ * (data_builder). The calling thread takes ranges of rows and writes the results in file order; all threads read and
+ * tokenise the rows of the ranges. Memory is bounded by a few ranges for each worker, independent of the size of the
+ * file. The result does not depend on `workers`.
  */
 #ifndef DATA_BUILD_H
 #define DATA_BUILD_H
 #include "data/cache.h"
 #include "data/reader.h"
+#include <stdatomic.h>
 
 /* Which rows of a file are read; all if it is zero. */
 typedef struct {
@@ -27,9 +29,38 @@ typedef struct {
     data_selection select;
     int64_t workers;
     const volatile int *signal;            /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
+    const atomic_bool *stop;               /* the same by another thread; may be NULL */
     nrl_status (*check)(const void *user); /* called before the cache gets its final name; may be NULL */
     const void *check_user;
 } data_build_options;
+
+/* Where the next example of a file is: the file is at the begin of a range, some of whose examples are over. */
+typedef struct {
+    int64_t range;                 /* ranges before it */
+    int64_t rows;                  /* rows before it, where rows are selected by number */
+    int64_t skip;                  /* examples of the range before the next one */
+    char at[NRL_DATASET_POSITION]; /* of the plugin; "" = none, the ranges before are taken again */
+} data_position;
+
+typedef struct data_builder data_builder;
+
+/* The reader is open at its begin. `o` and the reader outlive the builder. */
+nrl_status data_builder_create(const data_build_options *o, data_reader *reader, data_builder **out);
+void data_builder_destroy(data_builder *b); /* NULL is allowed */
+/* Before anything else: goes to a position of another builder of the same file. NRL_ERR_DATA: the file has none. */
+nrl_status data_builder_seek(data_builder *b, const data_position *p);
+/* Tokenises until an example is at hand; *end: there are no more. Errors name file and line. */
+nrl_status data_builder_more(data_builder *b, bool *end);
+/* With an example at hand: appends one to `most` examples. */
+nrl_status data_builder_take(data_builder *b, data_cache_writer *writer, int64_t most);
+/* Between two caches: which do not refer to each other. */
+nrl_status data_builder_next_cache(data_builder *b);
+data_position data_builder_position(const data_builder *b); /* of the next example, after the first take */
+/* At the end of the file: whether it has rows, and some of them were kept. Not after a seek. */
+nrl_status data_builder_check(const data_builder *b);
+/* A line of text for each kind of rows that were omitted, cut or split so far and for keys without meaning, but for
+ * those whose bits are in *told, which gets those of the new lines. */
+void data_builder_notes(data_builder *b, unsigned *told, buffer *notes);
 
 /* Takes ownership of `writer`, also on failure. Errors name file and line. */
 nrl_status data_build(const data_build_options *o, data_reader *reader, data_cache_writer *writer, data_cache *out);

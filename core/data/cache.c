@@ -125,10 +125,38 @@ static nrl_status put(data_cache_writer *w, FILE *f, const void *bytes, size_t s
     return NRL_OK;
 }
 
-nrl_status data_cache_create(const char *path, bool alone, const char *key, data_cache_writer **out)
+/* Keeps room for the header. Frees the writer on failure. */
+static nrl_status begin(data_cache_writer *w, data_cache_writer **out)
 {
     static const data_cache_header nothing;
-    data_cache_writer *w = *out = mem_alloc(sizeof *w);
+    w->size = sizeof nothing;
+    nrl_status st = w->index ? put(w, w->body, &nothing, sizeof nothing) : fail_write(w, "create");
+    if (st == NRL_OK)
+        *out = w;
+    else
+        data_cache_abandon(w);
+    return st;
+}
+
+static FILE *memory_file(void)
+{
+    const int fd = memfd_create("nrl-tokens", MFD_CLOEXEC);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w+b");
+    if (fd >= 0 && !f) close(fd);
+    return f;
+}
+
+nrl_status data_cache_create_in_memory(data_cache_writer **out)
+{
+    data_cache_writer *w = mem_alloc(sizeof *w);
+    w->body = memory_file();
+    w->index = w->body ? memory_file() : NULL;
+    return begin(w, out);
+}
+
+nrl_status data_cache_create(const char *path, bool alone, const char *key, data_cache_writer **out)
+{
+    data_cache_writer *w = mem_alloc(sizeof *w);
     strncpy(w->key, key, sizeof w->key - 1);
     if (path) {
         w->path = mem_strdup(path);
@@ -145,13 +173,7 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key, data
     } else if (w->body) {
         w->index = tmpfile();
     }
-    w->size = sizeof(data_cache_header);
-    nrl_status st = w->index ? put(w, w->body, &nothing, sizeof nothing) : fail_write(w, "create");
-    if (st != NRL_OK) {
-        data_cache_abandon(w);
-        *out = NULL;
-    }
-    return st;
+    return begin(w, out);
 }
 
 void data_cache_abandon(data_cache_writer *w)
@@ -165,20 +187,25 @@ void data_cache_abandon(data_cache_writer *w)
     free(w);
 }
 
-nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size, const data_cache_segment *segments,
-                             size_t n)
+nrl_status data_cache_append(data_cache_writer *w, const char *body, size_t begin, size_t end,
+                             const data_cache_segment *segments, size_t n)
 {
-    NRL_TRY(put(w, w->body, body, size));
+    if (n) NRL_TRY(put(w, w->body, body + begin, end - begin));
     for (size_t i = 0; i < n; i++) {
         data_cache_segment s = segments[i];
-        s.offset += w->size;
+        s.offset += w->size - (int64_t)begin;
         w->n_tokens += s.n_tokens;
         w->n_trained += s.n_trained;
         NRL_TRY(put(w, w->index, &s, sizeof s));
     }
     w->n_segments += (int64_t)n;
-    w->size += (int64_t)size;
+    w->size += n ? (int64_t)(end - begin) : 0;
     return NRL_OK;
+}
+
+int64_t data_cache_n_segments(const data_cache_writer *w)
+{
+    return w->n_segments;
 }
 
 nrl_status data_cache_end_segment(buffer *body, data_cache_segment *seg)
@@ -187,6 +214,13 @@ nrl_status data_cache_end_segment(buffer *body, data_cache_segment *seg)
     seg->check = (uint32_t)XXH3_64bits(body->text + seg->offset, (size_t)seg->n_tokens * 5);
     buffer_add(body, "\0\0\0", (size_t)(-body->size & 3));
     return buffer_check(body);
+}
+
+data_cache_header data_cache_header_of(const data_schema *schema, bool kl_pairs)
+{
+    data_cache_header h = {.n_sides = schema->pairs || kl_pairs ? 2 : 1, .n_extra = schema->n_extra};
+    if (schema->format) strncpy(h.format, data_format_name(schema->format), sizeof h.format - 1);
+    return h;
 }
 
 static nrl_status finish(data_cache_writer *w, const data_cache_header *header, const char *notes, size_t notes_size,

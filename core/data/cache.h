@@ -68,12 +68,16 @@ typedef struct data_cache_writer data_cache_writer;
 /* path NULL: an unnamed temporary file. `alone`: the caller holds the lock of this path, so the file of a killed
  * process is overwritten. NRL_ERR_IO, NRL_ERR_FULL. */
 nrl_status data_cache_create(const char *path, bool alone, const char *key, data_cache_writer **out);
-/* Appends examples: their body, and index entries whose offsets count from the body's start. */
-nrl_status data_cache_append(data_cache_writer *w, const void *body, size_t size, const data_cache_segment *segments,
-                             size_t n);
+/* The same in memory alone, which data_cache_close frees. */
+nrl_status data_cache_create_in_memory(data_cache_writer **out);
+/* Appends examples: bytes [begin, end) of a body, and index entries whose offsets count from the body's start. */
+nrl_status data_cache_append(data_cache_writer *w, const char *body, size_t begin, size_t end,
+                             const data_cache_segment *segments, size_t n);
+int64_t data_cache_n_segments(const data_cache_writer *w); /* so far */
 /* Call after the tokens and marks of a segment were added at seg->offset: sets its checksum and pads with zeros to a
  * multiple of 4. NRL_ERR_MEMORY if `body` is not complete. */
 nrl_status data_cache_end_segment(buffer *body, data_cache_segment *seg);
+data_cache_header data_cache_header_of(const data_schema *schema, bool kl_pairs); /* without counts */
 /* Completes the file, renames it and maps it. `header` provides format, n_sides, n_extra and counts. Frees the writer,
  * also on failure. */
 nrl_status data_cache_finish(data_cache_writer *w, const data_cache_header *header, const char *notes,

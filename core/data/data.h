@@ -42,6 +42,7 @@ typedef struct {
     const char *cache_dir;      /* directory of token caches, created if missing; NULL = no cache is kept */
     int64_t vocab_size;         /* of the model: a larger id is an error that names the row; 0 = any */
     const char *role;           /* "train" or "eval", for messages; NULL = "train" */
+    bool streaming;             /* the rows are read while the run goes on: no pass over all of them before */
     bool quiet;                 /* no warnings: ranks other than 0 */
     const volatile int *signal; /* number of the signal that requests a stop, 0 = none yet; may be NULL */
 } dataset_options;

@@ -98,13 +98,12 @@ static nrl_status open_files(const dataset_options *o, dataset *d)
         items[i].is_empty = items[i].is_empty || !items[i].cache.header->n_examples;
     }
     for (int64_t i = 0; i < d->parts.n;) {
-        if (items[i].is_empty) {
-            data_part_close(&items[i]);
-            memmove(&items[i], &items[i + 1], (size_t)(--d->parts.n - i) * sizeof *items);
+        if (!items[i].is_empty) {
+            i++;
             continue;
         }
-        items[i].first = d->n_examples;
-        d->n_examples += items[i++].cache.header->n_examples;
+        data_part_close(&items[i]);
+        memmove(&items[i], &items[i + 1], (size_t)(--d->parts.n - i) * sizeof *items);
     }
     double all = 0, shares = 0;
     for (int64_t i = 0; i < d->parts.n && o->size_exponent != 0; i++) {
@@ -123,9 +122,8 @@ static nrl_status open_files(const dataset_options *o, dataset *d)
                                     : "rows and limit select no row that can be trained on");
 }
 
-static nrl_status open_parts(const dataset_options *o, dataset *d)
+nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_parts *out)
 {
-    data_schema schema;
     if (o->max_length < 0 || o->max_length > INT32_MAX)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %" PRId64 ": expected 0 (no limit) to %d", o->max_length,
                         INT32_MAX);
@@ -133,15 +131,23 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
         return nrl_fail(NRL_ERR_CONFIG,
                         "data.overlong: split makes several samples of a row, which the algorithm cannot "
                         "use: it compares whole answers\nhint: drop or truncate");
-    NRL_TRY(data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels));
-    NRL_TRY(data_parts_list(o, &d->parts));
-    NRL_TRY(data_parts_select(o, &d->parts));
-    for (; d->n_extra < schema.n_extra; d->n_extra++)
-        d->extra[d->n_extra] = mem_strdup(schema.extra[d->n_extra]);
+    NRL_TRY(data_schema_set(schema, o->columns, o->extra, o->pairs, o->labels));
+    NRL_TRY(data_parts_list(o, out));
+    return data_parts_select(o, out);
+}
+
+/* What follows from the parts. */
+static nrl_status complete(const dataset_options *o, const data_schema *schema, dataset *d)
+{
+    for (; d->n_extra < schema->n_extra; d->n_extra++)
+        d->extra[d->n_extra] = mem_strdup(schema->extra[d->n_extra]);
     d->n_sides = o->pairs || o->kl_pairs ? 2 : 1;
     d->has_pairs = o->pairs;
     d->prefix_sharing = o->prefix_sharing;
-    NRL_TRY(open_files(o, d));
+    for (int64_t i = 0; i < d->parts.n; i++) {
+        d->parts.items[i].first = d->n_examples;
+        d->n_examples += d->parts.items[i].cache.header->n_examples;
+    }
     if (d->n_examples > INT32_MAX)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
                         o->role ? o->role : "train", d->n_examples, INT32_MAX);
@@ -157,15 +163,32 @@ static nrl_status open_parts(const dataset_options *o, dataset *d)
     return set_median_length(d);
 }
 
-nrl_status dataset_open(const dataset_options *options, dataset **out)
+static nrl_status finish_open(dataset *d, nrl_status st, dataset **out)
 {
-    dataset *d = mem_alloc(sizeof *d);
-    nrl_status st = open_parts(options, d);
     if (st == NRL_OK)
         *out = d;
     else
         dataset_close(d);
     return st;
+}
+
+nrl_status dataset_of_parts(const dataset_options *o, data_parts *parts, dataset **out)
+{
+    dataset *d = mem_alloc(sizeof *d);
+    data_schema schema;
+    d->parts = *parts;
+    *parts = (data_parts){0};
+    nrl_status st = data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels);
+    return finish_open(d, st == NRL_OK ? complete(o, &schema, d) : st, out);
+}
+
+nrl_status dataset_open(const dataset_options *options, dataset **out)
+{
+    dataset *d = mem_alloc(sizeof *d);
+    data_schema schema;
+    nrl_status st = data_parts_open(options, &schema, &d->parts);
+    if (st == NRL_OK) st = open_files(options, d);
+    return finish_open(d, st == NRL_OK ? complete(options, &schema, d) : st, out);
 }
 
 /* ---- reading ---- */
@@ -230,16 +253,28 @@ int64_t dataset_segment(const dataset *d, int64_t example, int segment, const in
     return s->n_tokens;
 }
 
+void dataset_place(const dataset *d, int64_t example, char *out, size_t room)
+{
+    const data_part *p;
+    const data_cache_segment *s = segment_of(d, example, 0, &p);
+    const char *path = p->path;
+    for (size_t i = 0; i < p->n_files && p->files[i].first <= example - p->first; i++)
+        path = p->files[i].path;
+    snprintf(out, room, "%s:%" PRId64, path, s->line);
+}
+
 nrl_status dataset_verify(const dataset *d, int64_t example)
 {
+    char place[512];
     for (int side = 0; side < d->n_sides; side++) {
         const data_part *p;
         const data_cache_segment *s = segment_of(d, example, side, &p);
         if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5)) continue;
+        dataset_place(d, example, place, sizeof place);
         return nrl_fail(NRL_ERR_CORRUPT,
-                        "%s: the tokens of %s:%" PRId64 " are damaged\nremove the "
+                        "%s: the tokens of %s are damaged\nremove the "
                         "file: it is made again from the data",
-                        p->cache_path ? p->cache_path : "temporary token file", p->path, s->line);
+                        p->cache_path ? p->cache_path : "temporary token file", place);
     }
     return NRL_OK;
 }
@@ -263,13 +298,6 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
                           .reader = p->plugin,
                           .reader_name = p->plugin_name,
                           .tokens_hash = p->cache.header->sum};
-}
-
-void dataset_place(const dataset *d, int64_t example, char *out, size_t room)
-{
-    const data_part *p;
-    const data_cache_segment *s = segment_of(d, example, 0, &p);
-    snprintf(out, room, "%s:%" PRId64, p->path, s->line);
 }
 
 int64_t dataset_n_extra(const dataset *d)

@@ -55,7 +55,7 @@ static nrl_status write_example(data_mismatch *m, data_cache_writer *w, const da
     buffer_add(&m->out, s->body.text, s->body.size);
     NRL_TRY(data_cache_end_segment(&m->out, &sides[0]));
     NRL_TRY(add_mismatched(m, s, next, &sides[1]));
-    return data_cache_append(w, m->out.text, m->out.size, sides, 2);
+    return data_cache_append(w, m->out.text, 0, m->out.size, sides, 2);
 }
 
 nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const char *body,
@@ -76,9 +76,20 @@ nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const ch
     return st;
 }
 
+nrl_status data_mismatch_restart(data_mismatch *m)
+{
+    m->first.head = m->last.head;
+    m->first.body.size = 0;
+    m->first.body.what = "the tokens of a sample";
+    buffer_add(&m->first.body, m->last.body.text, m->last.body.size);
+    return buffer_check(&m->first.body);
+}
+
 nrl_status data_mismatch_finish(data_mismatch *m, data_cache_writer *w)
 {
-    return m->any ? write_example(m, w, &m->first) : NRL_OK;
+    const bool any = m->any;
+    m->any = false;
+    return any ? write_example(m, w, &m->first) : NRL_OK;
 }
 
 void data_mismatch_free(data_mismatch *m)

@@ -30,6 +30,8 @@ typedef struct {
 /* Takes examples with one side, in file order, and writes the completed examples with two sides. */
 nrl_status data_mismatch_append(data_mismatch *m, data_cache_writer *w, const char *body,
                                 const data_cache_segment *segments, size_t n);
+/* From here on the sample that waits is the first one, whose answer the last one gets. */
+nrl_status data_mismatch_restart(data_mismatch *m);
 /* Writes the last example. */
 nrl_status data_mismatch_finish(data_mismatch *m, data_cache_writer *w);
 void data_mismatch_free(data_mismatch *m);

@@ -15,8 +15,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The first and the last bytes of a file. A file that is changed between them, with the same size, is not noticed
+ * here; what it changes is, in the tokens of a window. */
+static nrl_status hash_ends(data_part *p)
+{
+    enum { ENDS = 1 << 16 };
+    char *bytes = mem_alloc(2 * ENDS + 24);
+    const int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+    const int64_t tail = p->bytes > ENDS ? p->bytes - ENDS : 0;
+    ssize_t n = fd < 0 ? -1 : pread(fd, bytes, ENDS, 0), m = n < 0 ? -1 : pread(fd, bytes + n, ENDS, tail);
+    nrl_status st = m < 0 ? nrl_fail(NRL_ERR_IO, "%s: %s", p->path, strerror(errno)) : NRL_OK;
+    if (fd >= 0) close(fd);
+    if (st == NRL_OK) n += m + snprintf(bytes + n + m, 24, "%" PRId64, p->bytes);
+    if (st == NRL_OK) hash_bytes(bytes, (size_t)n, p->hash);
+    free(bytes);
+    return st;
+}
+
 /* Uses the hash of the plugin, or else hashes the bytes of the file. */
-static nrl_status hash_part(data_part *p)
+static nrl_status hash_part(const dataset_options *o, data_part *p)
 {
     const nrl_dataset_info *info = &p->reader->info;
     struct stat st;
@@ -30,23 +47,28 @@ static nrl_status hash_part(data_part *p)
     if (stat(p->path, &st))
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", p->path,
                         strerror(errno));
+    if (p->is_pipe) snprintf(p->hash, sizeof p->hash, "pipe");
+    if (p->is_pipe) return NRL_OK;
     if (!S_ISREG(st.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", p->path);
     p->bytes = st.st_size;
     p->modified = st.st_mtim;
+    if (o->streaming) return hash_ends(p);
     return hash_file(p->path, p->hash);
 }
 
 /* The key contains everything on which the tokens depend and nothing else, such as the name or the time of the file. */
-static nrl_status set_key(const dataset_options *o, data_part *p)
+nrl_status data_part_identify(const dataset_options *o, data_part *p)
 {
     buffer b = {0};
     const data_selection *s = &p->select;
     if (p->template_choice.name || p->template_choice.source)
         NRL_TRY(chat_template_open(o->host, &p->template_choice, o->tokenizer, &p->template));
-    NRL_TRY(data_reader_open(o->host, &p->choice, p->path, &p->reader));
+    struct stat file;
+    p->is_pipe = o->streaming && !stat(p->path, &file) && !S_ISREG(file.st_mode) && !S_ISDIR(file.st_mode);
+    NRL_TRY(data_reader_open(o->host, &p->choice, p->path, p->is_pipe ? NRL_DATASET_PIPE : 0, &p->reader));
     p->plugin = &p->reader->table->plugin;
     p->plugin_name = mem_strdup(p->reader->plugin);
-    NRL_TRY(hash_part(p));
+    NRL_TRY(hash_part(o, p));
     char *columns = p->columns || o->columns ? json_write(p->columns ? p->columns : o->columns, 0) : NULL;
     const chat_template *template = p->template ? p->template : o->template;
     /* What belongs to the part alone enters its hash, which checkpoints and ranks compare. */
@@ -83,15 +105,35 @@ nrl_status data_part_schema(const dataset_options *o, const data_part *p, data_s
 /* ---- the cache ---- */
 
 /* Detects that the file was changed between hashing and reading it. */
-static nrl_status check_unchanged(const void *part)
+nrl_status data_part_check_unchanged(const void *part)
 {
     const data_part *p = part;
     struct stat st;
-    if (p->reader->info.hash) return NRL_OK; /* the plugin is responsible */
+    if (p->is_pipe || p->reader->info.hash) return NRL_OK; /* the plugin is responsible */
     if (!stat(p->path, &st) && st.st_size == p->bytes && st.st_mtim.tv_sec == p->modified.tv_sec &&
         st.st_mtim.tv_nsec == p->modified.tv_nsec)
         return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "%s: the file was changed while it was read", p->path);
+}
+
+data_build_options data_part_build_options(const dataset_options *o, const data_part *p, data_schema *schema)
+{
+    return (data_build_options){.name = p->path,
+                                .encode = {.tokenizer = o->tokenizer,
+                                           .template = p->template ? p->template : o->template,
+                                           .template_problem = o->template_problem,
+                                           .max_length = o->max_length,
+                                           .vocab_size = o->vocab_size,
+                                           .overlong = o->overlong,
+                                           .train_on_all = o->train_on_all && !o->labels,
+                                           .train_on_last = o->train_on_last},
+                                .schema = schema,
+                                .kl_pairs = o->kl_pairs,
+                                .select = p->select,
+                                .workers = o->workers,
+                                .signal = o->signal,
+                                .check = data_part_check_unchanged,
+                                .check_user = p};
 }
 
 static nrl_status build(const dataset_options *o, data_part *p, bool alone)
@@ -99,22 +141,7 @@ static nrl_status build(const dataset_options *o, data_part *p, bool alone)
     data_schema schema;
     data_cache_writer *writer;
     NRL_TRY(data_part_schema(o, p, &schema));
-    const data_build_options b = {.name = p->path,
-                                  .encode = {.tokenizer = o->tokenizer,
-                                             .template = p->template ? p->template : o->template,
-                                             .template_problem = o->template_problem,
-                                             .max_length = o->max_length,
-                                             .vocab_size = o->vocab_size,
-                                             .overlong = o->overlong,
-                                             .train_on_all = o->train_on_all && !o->labels,
-                                             .train_on_last = o->train_on_last},
-                                  .schema = &schema,
-                                  .kl_pairs = o->kl_pairs,
-                                  .select = p->select,
-                                  .workers = o->workers,
-                                  .signal = o->signal,
-                                  .check = check_unchanged,
-                                  .check_user = p};
+    const data_build_options b = data_part_build_options(o, p, &schema);
     NRL_TRY(data_cache_create(p->cache_path, alone, p->key, &writer));
     return data_build(&b, p->reader, writer, &p->cache);
 }
@@ -145,7 +172,7 @@ static nrl_status open_or_build(const dataset_options *o, data_part *p)
 
 nrl_status data_part_open(const dataset_options *o, data_part *p)
 {
-    nrl_status st = set_key(o, p);
+    nrl_status st = data_part_identify(o, p);
     if (st != NRL_OK) {
         nrl_add_context("data.%s", o->role ? o->role : "train");
         return st;

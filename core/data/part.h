@@ -15,6 +15,7 @@ typedef struct {
     double weight;
     int64_t first; /* index of its first example in the data set */
     size_t entry;  /* of the list; a directory is one entry */
+    bool is_pipe;  /* of a stream */
     data_reader_choice choice;
     int64_t from, to;              /* `rows` of the entry, negative from its end; INT64_MAX = open */
     int64_t limit;                 /* of the entry, 0 = none */
@@ -33,6 +34,12 @@ typedef struct {
     bool from_cache;
     data_cache cache;
     char *cache_path; /* NULL: no cache is kept */
+    /* Of a window of a stream: the file whose examples begin at this one, for each of the files; NULL = `path`. */
+    struct data_part_file {
+        int64_t first;
+        char *path;
+    } * files;
+    size_t n_files;
 } data_part;
 
 typedef struct {
@@ -48,6 +55,18 @@ void data_part_close(data_part *p);
 /* Sets `select` of each part from rows, limit and held_out, for which the files may have to be read once. */
 nrl_status data_parts_select(const dataset_options *o, data_parts *p);
 nrl_status data_part_schema(const dataset_options *o, const data_part *p, data_schema *out);
+
+/* Opens the reader, and sets what tells the rows of the part from others. Of a stream only the size and both ends of a
+ * file are hashed. */
+nrl_status data_part_identify(const dataset_options *o, data_part *p);
+/* NRL_ERR_DATA: the file has changed since then. */
+nrl_status data_part_check_unchanged(const void *part);
+data_build_options data_part_build_options(const dataset_options *o, const data_part *p, data_schema *schema);
+
+/* A data set of parts whose caches are open, and the schema of which is that of `o`. Takes `parts`, also on failure. */
+nrl_status dataset_of_parts(const dataset_options *o, data_parts *parts, dataset **out);
+/* data.train as a list of parts with `select`; NRL_ERR_CONFIG, if an option of `o` does not go with another one. */
+nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_parts *out);
 
 /* Maps the tokens of the part. Tokenises the file if there is no valid cache. */
 nrl_status data_part_open(const dataset_options *o, data_part *p);

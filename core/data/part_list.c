@@ -113,6 +113,9 @@ void data_part_close(data_part *p)
     data_reader_close(p->reader);
     chat_template_close(p->template);
     arena_free(&p->choice.memory);
+    for (size_t i = 0; i < p->n_files; i++)
+        free(p->files[i].path);
+    free(p->files);
     free(p->plugin_name);
     free(p->cache_path);
     free(p->path);

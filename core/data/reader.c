@@ -37,28 +37,41 @@ bool data_reader_reads_folder(plugin_host *host, const data_reader_choice *choic
            plugin_ask(host, p, reader_probe, &source, NRL_PROBE_NO) >= NRL_PROBE_PERHAPS;
 }
 
-nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, data_reader **out)
+nrl_status data_reader_start(data_reader *r)
 {
-    const nrl_dataset_source source = {.size = sizeof source, .path = path};
+    const nrl_dataset_source source = {.size = sizeof source, .flags = r->flags, .path = r->path};
+    return r->self ? NRL_OK : r->table->open(r->filled, &source, &r->self);
+}
+
+void data_reader_stop(data_reader *r)
+{
+    if (r->self) r->table->close(r->self);
+    r->self = NULL;
+}
+
+nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, uint32_t flags,
+                            data_reader **out)
+{
+    const nrl_dataset_source source = {.size = sizeof source, .flags = flags, .path = path};
     const plugin *p;
-    void *options;
     NRL_TRY(reader_find(host, choice, &source, &p));
     data_reader *r = mem_alloc(sizeof *r);
     config_problems problems = {0};
     config_component component = choice->component;
     component.name = p->name;
     component.resolved = node_new(&r->memory, NRL_NODE_MAP);
-    plugin_options(&r->memory, &problems, "reader", &component, NULL, p, &options);
+    plugin_options(&r->memory, &problems, "reader", &component, NULL, p, &r->filled);
     nrl_status st = problems_report(&problems);
     r->table = (const nrl_dataset *)p->table;
-    if (st == NRL_OK) st = r->table->open(options, &source, &r->self);
+    r->path = path;
+    r->flags = flags;
+    if (st == NRL_OK) st = data_reader_start(r);
     if (st != NRL_OK) {
         arena_free(&r->memory);
         free(r);
         return st;
     }
     char *text = json_write(component.resolved, 0);
-    r->path = path;
     r->plugin = arena_printf(&r->memory, "%s %s", p->name, p->table->version);
     r->options = arena_strdup(&r->memory, text);
     free(text);
@@ -71,7 +84,7 @@ nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice,
 void data_reader_close(data_reader *r)
 {
     if (!r) return;
-    r->table->close(r->self);
+    data_reader_stop(r);
     arena_free(&r->memory);
     free(r);
 }

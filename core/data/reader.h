@@ -16,7 +16,9 @@ typedef struct {
 
 typedef struct {
     const nrl_dataset *table;
-    void *self;
+    void *self;     /* NULL after data_reader_stop */
+    void *filled;   /* the options of the plugin */
+    uint32_t flags; /* of the source */
     nrl_dataset_info info;
     const char *path;
     const char *plugin;  /* "NAME VERSION" */
@@ -27,8 +29,12 @@ typedef struct {
 /* Whether the path is a directory that the plugin reads as a whole. [main] */
 bool data_reader_reads_folder(plugin_host *host, const data_reader_choice *choice, const char *path);
 /* NRL_ERR_CONFIG: no such plugin, or none reads the path; else the plugin's error. `choice` and `path` outlive the
- * reader. [main] */
-nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, data_reader **out);
+ * reader. `flags`: of nrl_dataset_source. [main] */
+nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, uint32_t flags,
+                            data_reader **out);
+/* Close the source, whose ranges are closed, and open it again at its begin, where it is not open. [one thread] */
+void data_reader_stop(data_reader *r);
+nrl_status data_reader_start(data_reader *r);
 void data_reader_close(data_reader *r); /* NULL is allowed; close its ranges first */
 
 #endif

@@ -19,7 +19,7 @@ static nrl_status scan(const dataset_options *o, const data_part *p, uint64_t se
     const nrl_node *row;
     const int64_t end = hashes && p->select.end ? p->select.end : INT64_MAX;
     NRL_TRY(data_part_schema(o, p, &schema));
-    NRL_TRY(data_reader_open(o->host, &p->choice, p->path, &r));
+    NRL_TRY(data_reader_open(o->host, &p->choice, p->path, 0, &r));
     nrl_status st = NRL_OK;
     *n_rows = hashes ? 0 : r->info.rows;
     for (bool more = *n_rows <= 0; more && st == NRL_OK;) {
@@ -86,6 +86,11 @@ static nrl_status select_by_number(const dataset_options *o, data_part *begin, d
     int64_t total = 0, from = begin->from, to = begin->to;
     if (!from && to == INT64_MAX) return NRL_OK;
     const bool open = from >= 0 && to >= 0 && end - begin == 1; /* no need to count */
+    if (!open && o->streaming)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: data.train: rows: a stream (data.streaming) cannot count the rows of %s\n"
+                        "hint: rows: FIRST:END from 0, of one file",
+                        begin->path, end - begin == 1 ? "a file from its end" : "several files");
     for (data_part *p = begin; p < end && !open; p++) {
         NRL_TRY(scan(o, p, 0, NULL, &p->select.end));
         total += p->select.end;
@@ -107,6 +112,17 @@ static nrl_status select_by_number(const dataset_options *o, data_part *begin, d
 nrl_status data_parts_select(const dataset_options *o, data_parts *p)
 {
     const double two_64 = 18446744073709551616.0;
+    for (int64_t i = 0; i < p->n && o->streaming; i++)
+        if (p->items[i].limit)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: data.train: limit chooses from all rows, which a stream (data.streaming) does not "
+                            "know\nhint: rows: 0:%" PRId64 " takes the first ones",
+                            p->items[i].path, p->items[i].limit);
+    if (o->held_out >= 1 && o->streaming)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "data.eval: %.0f rows are chosen from all rows, which a stream (data.streaming) does not know\n"
+                        "hint: a share, such as data.eval: 0.01, or a file",
+                        o->held_out);
     uint64_t held_below = o->held_out < 1 ? (uint64_t)(o->held_out * two_64) : 0;
     for (int64_t i = 0, j = 0; i < p->n; i = j) {
         data_part *first = &p->items[i];

@@ -105,7 +105,7 @@ static void plan_train(arena *a, nrl_node *plan, const session *se)
     for (int32_t u = 0; u < se->model->n_units; u++)
         n_recomputed += se->work.recompute[u];
     nrl_node *map = PLAN_SECTION(a, plan, "train", {"steps", se->total_steps}, {"global_batch", t->global_batch},
-                                 {"steps_per_epoch", data_plan_steps_per_epoch(se->train.plan)},
+                                 {"steps_per_epoch", se->stream ? 0 : data_plan_steps_per_epoch(se->train.plan)},
                                  {"micro_batches", data_plan_n_micro_batches(se->train.plan, 0)}, {"seed", t->seed},
                                  {"layers", se->model->info.n_layers}, {"recomputed_layers", n_recomputed});
     plan_put_text(a, map, "precision", precisions[t->precision]);
@@ -246,6 +246,9 @@ void run_tell_plan(run *r)
     plan_put_text(a, plan, "out", se->config.out);
     plan_model(a, plan, se);
     plan_data(a, plan, "train_data", se->train.set);
+    if (se->stream)
+        PLAN_SECTION(a, plan, "stream", {"shuffle_buffer", se->config.data.shuffle_buffer},
+                     {"bytes", dataset_info(se->train.set)->bytes});
     plan_entries(a, plan, se);
     for (size_t i = 0; i < se->n_evals; i++) {
         const char *name = se->evals[i].name;

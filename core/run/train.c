@@ -61,6 +61,19 @@ static nrl_status shrink_step(run *r)
     return st;
 }
 
+/* A stream notices a faulty row late: what was trained before it is kept. Other ranks may not have the error. */
+static nrl_status save_before_error(run *r, nrl_status st)
+{
+    const session *se = &r->session;
+    const char *path, *error = arena_strdup(&r->session.memory, nrl_error_text());
+    const bool saves = !se->env.no_output && nrl_mesh_world(se->mesh) == 1 && r->trainer.progress.step;
+    if (!saves || saver_wait(&r->saver) != NRL_OK) return nrl_fail(st, "%s", error);
+    if (r->saver.last_saved != r->trainer.progress.step && saver_save(&r->saver, &path) != NRL_OK)
+        return nrl_fail(st, "%s", error);
+    return nrl_fail(st, "%s\nafter step %lld: state saved in %s\nhint: nrl resume %s", error,
+                    (long long)r->trainer.progress.step, r->saver.last_save, se->config.out);
+}
+
 /* One step on the next batches, or on those that the algorithm generates from them. */
 static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
 {
@@ -68,16 +81,22 @@ static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
     const int64_t step = r->trainer.progress.step;
     const session_data *source = se->later.loader ? &se->later : &se->train;
     data_step data;
-    step_input in = {
-        .data = &data, .began = clock_seconds(), .data_seconds = -data_loader_wait_seconds(source->loader)};
+    step_input in = {.data = &data, .began = clock_seconds()};
     if (se->env.step) *se->env.step = step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
-    NRL_TRY(data_loader_step(source->loader, step - se->later_begin, &data));
+    const struct nrl_run_streams *streams = se->stream && source == &se->train ? se->env.services->streams : NULL;
+    nrl_status st = streams ? streams->advance(se, step, done) : NRL_OK;
+    if (st != NRL_OK) return save_before_error(r, st);
+    if (*done) trainer_stop(&r->trainer, "the pipe of data.train has ended");
+    if (*done) return NRL_OK;
+    in.data_seconds = clock_seconds() - in.began - data_loader_wait_seconds(source->loader);
+    NRL_TRY(data_loader_step(source->loader, step - source->begin, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     in.data_seconds += data_loader_wait_seconds(source->loader);
+    if (streams) data.epoch = streams->epoch(se, data.epoch);
     nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = step, .trains = true};
     ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY && !se->shards.fixed;
-    nrl_status st = rollout_begin(&rollout);
+    st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)step + 1);
     if (st == NRL_OK) st = trainer_step(&r->trainer, &in, e, done);
     rollout_end(&rollout);

@@ -25,9 +25,10 @@ printf '%s' "{% for m in messages %}<|im_start|>{{ m['role'] }}
 {% endif %}" >chatml.jinja
 echo 'return function(sample) return sample.completion:find(sample.answer, 1, true) and 1 or 0 end' >reward.lua
 mkdir lf
-cp alpaca.json lf/ && cp pairs.jsonl lf/ && cp sharegpt.jsonl lf/
+cp text.jsonl lf/stories.jsonl && cp alpaca.json lf/ && cp pairs.jsonl lf/ && cp sharegpt.jsonl lf/
 cat >lf/dataset_info.json <<'JSON'
 {"small_alpaca": {"file_name": "alpaca.json"},
+ "small_text": {"file_name": "stories.jsonl"},
  "small_chat": {"file_name": "sharegpt.jsonl", "formatting": "sharegpt", "columns": {"messages": "conversations"}},
  "small_pairs": {"file_name": "pairs.jsonl", "ranking": true, "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"}}}
 JSON

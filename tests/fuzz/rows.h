@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int fd = memfd_create("rows", MFD_CLOEXEC);
     if (fd < 0 || write(fd, data + skip, size - skip) != (ssize_t)(size - skip)) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (data_reader_open(test_host(), &choice, path, &reader) != NRL_OK) abort();
+    if (data_reader_open(test_host(), &choice, path, 0, &reader) != NRL_OK) abort();
     if (data_cache_create(NULL, true, "fuzz", &writer) != NRL_OK) abort();
     if (data_build(&o, reader, writer, &cache) == NRL_OK)
         for (int64_t i = 0; i < cache.header->n_examples * cache.header->n_sides; i++)

@@ -1059,6 +1059,25 @@ static void build_train_data(migration *m)
         write_line(m, "data.columns", arena_printf(m->a, "{%s}", columns_text(m)), "columns of the rows");
 }
 
+static void build_streaming(migration *m)
+{
+    const source_key *k = slot(m, "streaming"), *size = slot(m, "buffer");
+    double steps = 0, n = 0;
+    if (!k || !is_true(source_text(m, k))) {
+        if (size) write_remark(m, REMARK_LOST, size, "nothing is streamed: all rows are shuffled");
+        return;
+    }
+    slot_number(m, "steps", &steps);
+    if (steps <= 0) {
+        write_remark(m, REMARK_ASSUMED, k,
+                     "the rows are indexed before the run, because data.streaming needs train.steps");
+        return;
+    }
+    write_line(m, "data.streaming", "true", "%s", write_source(m, k));
+    if (size && slot_number(m, "buffer", &n) && n >= 1)
+        write_line(m, "data.shuffle_buffer", number_text(m->a, n), "%s", write_source(m, size));
+}
+
 static bool is_hub_data(const migration *m, const source_key *k)
 {
     const char *text = source_text(m, k);
@@ -1873,6 +1892,7 @@ nrl_status build_config(migration *m)
     build_model(m);
     build_adapter(m);
     build_train_data(m);
+    build_streaming(m);
     build_eval_data(m);
     build_length(m, &max_length);
     build_template(m);

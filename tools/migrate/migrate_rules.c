@@ -34,6 +34,7 @@ static const char offload_text[] =
 static const char lora_text[] = "`lora`";
 static const char method_text[] = "`algorithm`";
 static const char data_text[] = "`data.train`";
+static const char streaming_text[] = "`data.streaming`, with `train.steps`";
 static const char eval_data_text[] = "`data.eval`";
 static const char template_text[] = "`data.template`";
 static const char trained_text[] = "`data.train_on`";
@@ -229,8 +230,8 @@ static const rule trl_rows[] = {
     SLOT("datasets", "mixture", data_text),
     SLOT("train_file", "dataset", data_text),
     SLOT("validation_file", "eval_dataset", eval_data_text),
-    SAME("dataset_streaming", NULL),
-    SAME("streaming", NULL),
+    SLOT("dataset_streaming", "streaming", streaming_text),
+    SLOT("streaming", "streaming", streaming_text),
     SAME("ignore_bias_buffers", NULL),
     SAME("gradient_checkpointing_use_reentrant", NULL),
     SLOT("dataset_num_proc", "workers", "`data.workers`"),
@@ -401,7 +402,8 @@ static const rule llamafactory_rows[] = {
     SAME("overwrite_cache", NULL),
     SAME("tokenized_path", NULL),
     SAME("preprocessing_batch_size", NULL),
-    SAME("buffer_size", NULL),
+    SLOT("streaming", "streaming", streaming_text),
+    SLOT("buffer_size", "buffer", "`data.shuffle_buffer`"),
     LOST("mix_strategy", "concat", NULL),
     LOST("interleave_probs", "", NULL),
     SAME("ignore_pad_token_for_loss", NULL),
@@ -490,6 +492,8 @@ static const rule axolotl_rows[] = {
     SLOT("dataset_processes", "workers", "`data.workers`"),
     LOST("dataset_exact_deduplication", OFF, NULL),
     SAME("shuffle_merged_datasets", NULL),
+    SLOT("streaming", "streaming", streaming_text),
+    SLOT("streaming_multipack_buffer_size", "buffer", "`data.shuffle_buffer`"),
     SLOT("val_set_size", "eval_share", eval_data_text),
     SLOT("sequence_len", "max_length", "`data.max_length`, with `data.overlong: drop`"),
     SLOT("excess_length_strategy", "overlong", "`data.overlong`"),

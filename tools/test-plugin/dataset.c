@@ -358,6 +358,55 @@ static void read_by_threads(suite *s, const char *path, reading *all)
     free(ranges);
 }
 
+/* The rows of a source that has gone to `position` after its first range. */
+static void read_from(const suite *s, const char *path, const char *position, reading *g)
+{
+    void *self, *range = NULL;
+    nrl_dataset_info info;
+    nrl_status st = open_path(s, path, &self, &info);
+    if (st == NRL_OK) {
+        st = s->t->next_range(self, &range);
+        if (st == NRL_OK && range) s->t->close_range(range);
+        if (st == NRL_OK) st = s->t->seek(self, position);
+        while (st == NRL_OK && g->status == NRL_OK && (st = s->t->next_range(self, &range)) == NRL_OK && range)
+            read_range(s->t, range, g);
+        s->t->close(self);
+    }
+    if (st != NRL_OK) reading_fail(g, st);
+}
+
+static void check_positions(suite *s, const char *path, const reading *g)
+{
+    static const char rule[] = "a source goes on where it said that it was";
+    void *self, *range = NULL;
+    nrl_dataset_info info;
+    reading before = {0};
+    char at[NRL_DATASET_POSITION] = "";
+    if (!report_check(s->r, !s->t->tell == !s->t->seek, "tell and seek go together", "one of the two is NULL")) return;
+    if (!s->t->tell) {
+        report_skip(s->r, rule, "it has no tell");
+        return;
+    }
+    if (open_path(s, path, &self, &info) != NRL_OK) return;
+    for (bool good = true; good && s->t->next_range(self, &range) == NRL_OK && range;) {
+        read_range(s->t, range, &before);
+        if (!s->t->tell(self, at)) continue;
+        reading rest = {0};
+        good = report_check(s->r, memchr(at, 0, sizeof at), rule, "the text of a position has no end");
+        if (good) read_from(s, path, at, &rest);
+        bool same = rest.status == g->status && before.n + rest.n == g->n;
+        for (int64_t i = 0; same && i < rest.n; i++)
+            same = !memcmp(rest.hash[i], g->hash[before.n + i], HASH_TEXT) && rest.line[i] == g->line[before.n + i];
+        good = good && report_check(s->r, same, rule, "after row %lld: %lld rows of %lld; %s", (long long)before.n,
+                                    (long long)rest.n, (long long)(g->n - before.n), rest.error);
+        reading_free(&rest);
+    }
+    report_check(s->r, !*at || s->t->seek(self, "nowhere") == NRL_ERR_DATA, "no position is NRL_ERR_DATA",
+                 "it went on");
+    s->t->close(self);
+    reading_free(&before);
+}
+
 static void check_ranges(suite *s, const char *path, const reading *g)
 {
     reading again = {0}, threads = {0};
@@ -369,6 +418,7 @@ static void check_ranges(suite *s, const char *path, const reading *g)
                  "%lld rows by one thread, %lld by %d", (long long)g->n, (long long)threads.n, THREADS);
     reading_free(&again);
     reading_free(&threads);
+    check_positions(s, path, g);
 }
 
 /* ---- leaks ---- */

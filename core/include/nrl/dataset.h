@@ -7,7 +7,8 @@
  * Rows come in ranges: consecutive rows that need about a megabyte of memory. One thread takes the ranges in order
  * while data.workers other threads read the rows of earlier ranges, each range in one thread. A plugin therefore splits
  * its input in next_range, which should be cheap, and parses in next_row. The order of rows is that of the ranges and
- * of the rows within them. The same path must give the same rows in the same order whenever it is opened.
+ * of the rows within them. The same path must give the same rows in the same order whenever it is opened, in the same
+ * ranges. With data.streaming one thread opens, reads and closes the source while another one trains.
  *
  * Places: a row is a map with its place (nrl_node_set_place): the path, and the line on which the row begins, counted
  * from 1, or the number of the row if the file has no lines. Lines never decrease. Errors about a row name its place.
@@ -23,10 +24,15 @@
 extern "C" {
 #endif
 
+/* Bits of nrl_dataset_source.flags. */
+enum { NRL_DATASET_PIPE = 1 }; /* the path may be a pipe: it is opened and read once, from its begin to its end */
+
+enum { NRL_DATASET_POSITION = 64 };
+
 /* The source to open. */
 typedef struct {
     uint32_t size; /* of this struct */
-    uint32_t reserved;
+    uint32_t flags;
     const char *path; /* as in the config: a file, or anything else that the plugin understands. A pattern such as
                          "*.tsv", or a directory that no plugin claims (NRL_PROBE_PERHAPS), is replaced by its files */
 } nrl_dataset_source;
@@ -63,6 +69,15 @@ typedef struct {
     const char *extension; /* "tsv": the ending of file names, without the dot */
     /* [main] writes a list of rows, maps of texts with the same keys, to a new file */
     nrl_status (*write)(const void *options, const char *path, const nrl_node *rows);
+
+    /* For a resumed run with data.streaming; optional, both or none. Without them, or where `tell` returns false, the
+     * ranges before the position are taken again. */
+    /* [io] between two calls of next_range: writes where the next range begins, as a text of less than
+     * NRL_DATASET_POSITION bytes. False: this source cannot be entered there, as if it is compressed or a pipe */
+    bool (*tell)(const void *self, char out[NRL_DATASET_POSITION]);
+    /* [io] between two calls of next_range, after the first one: the next one returns the range that began where `tell`
+     * was called, on the same source or on another one of the same path. NRL_ERR_DATA: this is no text of `tell` */
+    nrl_status (*seek)(void *self, const char *position);
 } nrl_dataset;
 
 #ifdef __cplusplus

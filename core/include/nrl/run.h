@@ -120,6 +120,7 @@ typedef struct {
     const nrl_metric *sample_metrics;
     /* Adds values to the record of a step, on all ranks. */
     nrl_status (*measure)(nrl_run *run, nrl_run_event *step);
+    const struct nrl_run_streams *streams; /* data.streaming; private */
 } nrl_run_services;
 
 /* Settings of the embedding program that are not in the config. Copied when a run is opened; memory behind pointers

@@ -108,6 +108,7 @@ nrl_status session_describe(session *se, arena *a, nrl_node **out)
         node_append(a, map, "adapters", node_copy(a, adapters->settings));
         node_append(a, map, "base", origin_base_node(a, &base, key));
     }
+    if (se->stream) node_append(a, map, "stream", se->env.services->streams->node(se, a));
     if (se->later_node) node_append(a, map, "data", node_copy(a, se->later_node));
     node_append(a, map, "fingerprints", fingerprints_node(a, se));
     node_append(a, map, "config", node_as_written(a, se->config.resolved));

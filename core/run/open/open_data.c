@@ -45,34 +45,39 @@ const char *session_cache_folder(session *se)
     return se->env.no_output && stat(own, &s) ? NULL : own;
 }
 
-static nrl_status open_set(session *se, const nrl_node *source, double held_out, const char *role, dataset **out)
+dataset_options session_dataset_options(session *se, const nrl_node *source, double held_out, const char *role)
 {
     const config_data *d = &se->config.data;
     bool labels = se->algorithm->example_kind == 2;
-    dataset_options o = {.host = se->host,
-                         .source = source,
-                         .held_out = held_out,
-                         .is_held_out = strcmp(role, "train") != 0,
-                         .size_exponent = strcmp(role, "train") ? 0 : d->mixed.power - 1,
-                         .tokenizer = se->tokenizer,
-                         .template = se->chat,
-                         .template_problem = se->chat_problem,
-                         .max_length = d->max_length,
-                         .overlong = (data_overlong)d->overlong,
-                         .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
-                         .train_on_last = d->train_on == CONFIG_TRAIN_ON_LAST,
-                         .pairs = se->algorithm->example_kind == 1,
-                         .labels = labels,
-                         .kl_pairs = labels && work_needs(se->algorithm, "kl_pairs"),
-                         .prefix_sharing = d->prefix_sharing,
-                         .columns = d->columns,
-                         .extra = d->extra,
-                         .workers = d->workers,
-                         .cache_dir = session_cache_folder(se),
-                         .vocab_size = se->model->info.vocab_size,
-                         .role = role,
-                         .quiet = !session_is_rank0(se),
-                         .signal = se->env.signal};
+    return (dataset_options){.host = se->host,
+                             .source = source,
+                             .held_out = held_out,
+                             .is_held_out = strcmp(role, "train") != 0,
+                             .size_exponent = strcmp(role, "train") ? 0 : d->mixed.power - 1,
+                             .tokenizer = se->tokenizer,
+                             .template = se->chat,
+                             .template_problem = se->chat_problem,
+                             .max_length = d->max_length,
+                             .overlong = (data_overlong)d->overlong,
+                             .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
+                             .train_on_last = d->train_on == CONFIG_TRAIN_ON_LAST,
+                             .pairs = se->algorithm->example_kind == 1,
+                             .labels = labels,
+                             .kl_pairs = labels && work_needs(se->algorithm, "kl_pairs"),
+                             .prefix_sharing = d->prefix_sharing,
+                             .columns = d->columns,
+                             .extra = d->extra,
+                             .workers = d->workers,
+                             .cache_dir = session_cache_folder(se),
+                             .vocab_size = se->model->info.vocab_size,
+                             .role = role,
+                             .quiet = !session_is_rank0(se),
+                             .signal = se->env.signal};
+}
+
+static nrl_status open_set(session *se, const nrl_node *source, double held_out, const char *role, dataset **out)
+{
+    const dataset_options o = session_dataset_options(se, source, held_out, role);
     return dataset_open(&o, out);
 }
 
@@ -115,9 +120,18 @@ nrl_status open_text(session *se)
     return st;
 }
 
+/* Rows of data.train that are read while the run goes on, or the first ones of those that are held out. */
+static nrl_status open_stream(session *se, double held_out, const char *role, dataset **out)
+{
+    if (se->env.services) return se->env.services->streams->open(se, held_out, role, out);
+    return nrl_fail(NRL_ERR_CONFIG, "data.streaming: this program has no streams (nrl_environment.services)");
+}
+
 nrl_status open_train_data(session *se)
 {
-    return open_set(se, se->config.data.train, se->config.data.held_out, "train", &se->train.set);
+    const config_data *d = &se->config.data;
+    return (d->streaming ? open_stream(se, d->held_out, "train", &se->train.set)
+                         : open_set(se, d->train, d->held_out, "train", &se->train.set));
 }
 
 nrl_status open_eval_data(session *se)
@@ -128,7 +142,9 @@ nrl_status open_eval_data(session *se)
         const config_eval_set *e = &c->evals[se->n_evals];
         const char *role = *e->name ? arena_printf(&se->memory, "eval.%s", e->name) : "eval";
         se->evals[se->n_evals].name = e->name;
-        NRL_TRY(open_set(se, e->sources, e->held_out, role, &se->evals[se->n_evals].set));
+        dataset **set = &se->evals[se->n_evals].set;
+        NRL_TRY(c->streaming && e->held_out > 0 ? open_stream(se, e->held_out, role, set)
+                                                : open_set(se, e->sources, e->held_out, role, set));
     }
     return NRL_OK;
 }
@@ -146,6 +162,13 @@ void close_data(session_data *d)
     close_loader(d);
     if (d->set) dataset_close(d->set);
     *d = (session_data){0};
+}
+
+nrl_status session_set_train(session *se, dataset *set)
+{
+    close_data(&se->train);
+    se->train.set = set;
+    return open_loader(se, &se->train);
 }
 
 nrl_status open_more_data(session *se, const nrl_node *sources, const char *role, session_data *out)

@@ -101,6 +101,10 @@ static void fill_algorithm(session *se)
         problems_add(se->problems, nrl_node_find(given, "reference"),
                      "algorithm.reference: cached holds log-probs of the data, but '%s' generates; expected online",
                      name);
+    else if (se->reference_options.reference == REFERENCE_CACHED && se->config.data.streaming)
+        problems_add(se->problems, nrl_node_find(given, "reference"),
+                     "algorithm.reference: cached needs all rows before the first step, which a stream "
+                     "(data.streaming) does not know; expected online");
     else if (se->reference_options.reference == REFERENCE_NONE && *se->reference_options.reference_model)
         problems_add(se->problems, nrl_node_find(given, "reference_model"),
                      "algorithm.reference_model: there is no reference to open with reference: none");

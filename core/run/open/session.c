@@ -72,6 +72,7 @@ void session_close(session *se)
     for (size_t i = 0; i < se->n_evals; i++)
         close_data(&se->evals[i]);
     close_data(&se->train);
+    if (se->stream) se->env.services->streams->close(se);
     close_data(&se->later);
     chat_template_close(se->chat);
     tokenizer_close(se->tokenizer);

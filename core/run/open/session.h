@@ -30,7 +30,10 @@ typedef struct {
     dataset *set;
     data_plan *plan;
     data_loader *loader;
+    int64_t begin; /* finished steps of the run at the first step of the plan */
 } session_data;
+
+typedef struct session session;
 
 /* What a step's largest micro-batch holds at its peak, beside what `storage` counts. */
 typedef struct {
@@ -39,8 +42,19 @@ typedef struct {
     int64_t away_bytes; /* of activations that are elsewhere (train.offload) */
 } step_estimate;
 
+/* data.streaming, by nrl_run_services. [main] */
+struct nrl_run_streams {
+    /* Opens data.train, with rows that are held out or only these. With the role "train" sets se->stream. */
+    nrl_status (*open)(session *se, double held_out, const char *role, dataset **first);
+    void (*close)(session *se);
+    /* Makes the window of this step the data to train on. *over: a pipe has ended before it. */
+    nrl_status (*advance)(session *se, int64_t step, bool *over);
+    double (*epoch)(const session *se, double of_plan); /* from that of the window's plan */
+    nrl_node *(*node)(const session *se, arena *a);     /* for a checkpoint: where the window begins */
+};
+
 /* Zero at first, but for out_lock, which is -1. */
-typedef struct {
+struct session {
     nrl_environment env;
     telemetry *telemetry;
     hooks *hooks;
@@ -91,10 +105,10 @@ typedef struct {
     const char *chat_problem;  /* why there is none */
     session_data train, *evals;
     size_t n_evals;
+    void *stream;               /* of the services' streams, whose current window `train` is; else NULL */
     int64_t micro_batch_size;   /* tokens or samples, after a step that lacked memory; 0 = of the config */
     session_data later;         /* in the place of `train`, once a program has set it; else closed */
     const nrl_node *later_node; /* the same for a checkpoint; NULL = none */
-    int64_t later_begin;        /* finished steps then */
     int64_t total_steps;
 
     device device;
@@ -110,7 +124,7 @@ typedef struct {
     int out_lock;                      /* rank 0's hold of `out` until the run is finished; -1 = none */
     sign_secret_key *sign_key;         /* rank 0's, where checkpoint.sign; else NULL */
     const sign_public_key *public_key; /* checkpoint.public_key; NULL = none is demanded */
-} session;
+};
 
 nrl_status session_open_plugins(session *se); /* options of everything */
 nrl_status session_open_mesh(session *se);    /* joins the other ranks */
@@ -122,6 +136,8 @@ nrl_status session_open_inputs(session *se);
 /* The metrics of all open plugins, which must be the same on all ranks. */
 nrl_status session_open_metrics(session *se);
 nrl_status session_open_loaders(session *se); /* after both: plans and loaders */
+/* Another set in the place of `train`, which is closed. Takes the set, also on failure. */
+nrl_status session_set_train(session *se, dataset *set);
 /* Divides the steps to come into micro-batches of half the size, with the same global batches. NRL_ERR_MEMORY: they are
  * as small as the samples allow. The same on all ranks. */
 nrl_status session_shrink_micro_batches(session *se);
@@ -144,6 +160,8 @@ nrl_status session_open_tokenizer(session *se); /* once; before the model where 
 nrl_status open_text(session *se);
 nrl_status open_train_data(session *se);
 nrl_status open_eval_data(session *se);
+/* Of a set of `source`, with the rows that are held out or without them. */
+dataset_options session_dataset_options(session *se, const nrl_node *source, double held_out, const char *role);
 /* A file as a set of evaluation data, or with the role "train" the `sources` of data to train on. */
 nrl_status open_more_data(session *se, const nrl_node *sources, const char *role, session_data *out);
 void close_data(session_data *d);

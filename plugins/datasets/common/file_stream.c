@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +20,7 @@ struct file_stream {
     int fd; /* -1: memory */
     const unsigned char *memory;
     size_t memory_left;
-    bool started, inside_member, raw_end;
+    bool is_pipe, started, inside_member, raw_end;
     int64_t raw_bytes, text_bytes; /* read from the file; given to the caller */
     const codec *codec;            /* NULL: plain */
     void *decoder;
@@ -46,29 +47,31 @@ static file_stream *stream_new(const char *name, int fd)
     return s;
 }
 
-nrl_status file_stream_open(const char *path, file_stream **out)
+nrl_status file_stream_open(const char *path, bool pipe, file_stream **out)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not wait */
+    struct stat st = {0};
+    /* A pipe without a writer must not wait here; and one that is opened and closed is lost. */
+    const bool refused = !stat(path, &st) && (S_ISDIR(st.st_mode) || (!S_ISREG(st.st_mode) && !pipe));
+    int fd = refused ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const char *slash = strrchr(path, '/');
-    if (fd < 0 && errno == ENOENT && !strcmp(slash ? slash + 1 : path, "-"))
+    if (fd < 0 && !refused && errno == ENOENT && !strcmp(slash ? slash + 1 : path, "-"))
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: only `nrl run` and `nrl check` of a YAML file read the standard input, as the one source "
                         "of data.train\n"
                         "hint: COMMAND >rows.jsonl, and rows.jsonl in place of -",
                         path);
-    if (fd < 0)
+    if (fd < 0 && !refused)
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
                         strerror(errno));
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-        close(fd);
+    if (refused)
         return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file%s", path,
                         S_ISFIFO(st.st_mode)
                             ? "\nhint: data are read when the run starts and when it is resumed; write "
-                              "what the pipe gives to a file first"
+                              "what the pipe gives to a file first, or read it once with data.streaming: true"
                             : "");
-    }
+    fcntl(fd, F_SETFL, 0);
     *out = stream_new(path, fd);
+    (*out)->is_pipe = !S_ISREG(st.st_mode);
     return NRL_OK;
 }
 
@@ -93,6 +96,9 @@ static nrl_status fill_raw(file_stream *s)
 {
     size_t n = s->memory_left < RAW_SIZE ? s->memory_left : RAW_SIZE;
     if (s->io.in_left || s->raw_end) return NRL_OK;
+    struct pollfd writer = {.fd = s->fd, .events = POLLIN};
+    while (s->is_pipe && !s->raw_bytes && poll(&writer, 1, -1) < 0 && errno == EINTR)
+        continue;
     if (s->fd >= 0) {
         NRL_TRY(read_some(s->fd, s->name, s->raw, RAW_SIZE, &n));
     } else if (n) {
@@ -190,5 +196,19 @@ nrl_status file_stream_read(file_stream *s, void *out, size_t room, size_t *n)
     NRL_TRY(s->codec ? read_compressed(s, room) : read_plain(s));
     *n = room - s->io.out_left;
     s->text_bytes += (int64_t)*n;
+    return NRL_OK;
+}
+
+int64_t file_stream_tell(const file_stream *s)
+{
+    return s->started && !s->codec && !s->is_pipe && s->fd >= 0 ? s->text_bytes : -1;
+}
+
+nrl_status file_stream_seek(file_stream *s, int64_t offset)
+{
+    if (lseek(s->fd, offset, SEEK_SET) != offset) return nrl_fail(NRL_ERR_IO, "%s: %s", s->name, strerror(errno));
+    s->io.in_left = 0;
+    s->raw_end = false;
+    s->raw_bytes = s->text_bytes = offset;
     return NRL_OK;
 }

@@ -3,15 +3,17 @@
  */
 #include "text_window.h"
 #include "base/arena.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAGIC_SIZE = 16 };
 
-nrl_status text_window_open(const char *path, text_window *w)
+nrl_status text_window_open(const char *path, bool pipe, text_window *w)
 {
     *w = (text_window){.line = 1};
-    NRL_TRY(file_stream_open(path, &w->stream));
+    NRL_TRY(file_stream_open(path, pipe, &w->stream));
     w->path = mem_strdup(path);
     return NRL_OK;
 }
@@ -65,4 +67,22 @@ nrl_status text_window_take(text_window *w, size_t size, size_t done, char **tex
     if (w->size) memmove(w->text, w->text + done, w->size);
     *text = taken;
     return NRL_OK;
+}
+
+bool text_window_tell(const text_window *w, char out[NRL_DATASET_POSITION])
+{
+    const int64_t read = file_stream_tell(w->stream);
+    if (read >= 0) snprintf(out, NRL_DATASET_POSITION, "%" PRId64 " %" PRId64, read - (int64_t)w->size, w->line);
+    return read >= 0;
+}
+
+nrl_status text_window_seek(text_window *w, const char *position)
+{
+    int64_t offset, line;
+    if (sscanf(position, "%" SCNd64 " %" SCNd64, &offset, &line) != 2 || offset < 0 || line < 1)
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no position of a reader", w->path, position);
+    w->size = 0;
+    w->end = false;
+    w->line = line;
+    return file_stream_seek(w->stream, offset);
 }

@@ -6,6 +6,7 @@
 #ifndef TEXT_WINDOW_H
 #define TEXT_WINDOW_H
 #include "file_stream.h"
+#include <nrl/dataset.h>
 #include <stdint.h>
 
 /* A range holds about as much text. A row may have as much; a longer one is an error, not a reason to grow. */
@@ -21,12 +22,15 @@ typedef struct {
 } text_window;
 
 /* The errors of file_stream_open. The first text_window_fill reads the file. */
-nrl_status text_window_open(const char *path, text_window *w);
+nrl_status text_window_open(const char *path, bool pipe, text_window *w);
 void text_window_close(text_window *w);
 /* Reads until there are `size` bytes, or the end. `expected` is for files of another format: "a CSV table in UTF-8". */
 nrl_status text_window_fill(text_window *w, size_t size, const char *expected);
 /* A copy of the first `size` bytes, malloc'd and NUL-ended. The first `done` of them leave the window, and its line
  * moves on; the others are also the begin of the next copy. */
 nrl_status text_window_take(text_window *w, size_t size, size_t done, char **text);
+/* nrl_dataset.tell and seek, of text[0]. */
+bool text_window_tell(const text_window *w, char out[NRL_DATASET_POSITION]);
+nrl_status text_window_seek(text_window *w, const char *position);
 
 #endif

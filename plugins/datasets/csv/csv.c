@@ -115,7 +115,7 @@ static void csv_close(void *self)
 static nrl_status csv_open(const void *options, const nrl_dataset_source *source, void **self)
 {
     text_window window;
-    NRL_TRY(text_window_open(source->path, &window));
+    NRL_TRY(text_window_open(source->path, source->flags & NRL_DATASET_PIPE, &window));
     csv_dataset *d = mem_alloc(sizeof *d);
     *d = (csv_dataset){.window = window, .options = options};
     d->delimiter = csv_delimiter(options, source->path);
@@ -317,6 +317,16 @@ static nrl_status csv_next_range(void *self, void **range)
     return st;
 }
 
+static bool csv_tell(const void *self, char out[NRL_DATASET_POSITION])
+{
+    return text_window_tell(&((const csv_dataset *)self)->window, out);
+}
+
+static nrl_status csv_seek(void *self, const char *position)
+{
+    return text_window_seek(&((csv_dataset *)self)->window, position);
+}
+
 /* ---- rows ---- */
 
 static nrl_status csv_json(const csv_column *c, nrl_arena *memory, const char *text, size_t size, nrl_node **value)
@@ -422,5 +432,7 @@ static const nrl_dataset csv = {
     .close_range = csv_close_range,
     .extension = "csv",
     .write = csv_write,
+    .tell = csv_tell,
+    .seek = csv_seek,
 };
 NRL_EXPORT(csv)

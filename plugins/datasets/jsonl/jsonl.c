@@ -40,7 +40,7 @@ static int32_t jsonl_probe(const nrl_dataset_source *source)
     size_t size = 0, i = 0;
     file_stream *stream;
     if (file_name_ends_in(source->path, jsonl_endings, NULL)) return NRL_PROBE_YES;
-    if (file_stream_open(source->path, &stream) != NRL_OK) return NRL_PROBE_EXPLAINS;
+    if (file_stream_open(source->path, false, &stream) != NRL_OK) return NRL_PROBE_EXPLAINS;
     nrl_status st = file_stream_read(stream, text, sizeof text, &size);
     file_stream_close(stream);
     if (st != NRL_OK) return NRL_PROBE_EXPLAINS;
@@ -54,7 +54,7 @@ static nrl_status jsonl_open(const void *options, const nrl_dataset_source *sour
 {
     file_stream *stream;
     (void)options;
-    NRL_TRY(file_stream_open(source->path, &stream));
+    NRL_TRY(file_stream_open(source->path, source->flags & NRL_DATASET_PIPE, &stream));
     jsonl_dataset *d = mem_alloc(sizeof *d);
     d->path = mem_strdup(source->path);
     jsonl_rows_create(stream, d->path, &d->rows);
@@ -129,6 +129,20 @@ static nrl_status jsonl_next_range(void *self, void **range)
     return d->status;
 }
 
+static bool jsonl_tell(const void *self, char out[NRL_DATASET_POSITION])
+{
+    return jsonl_rows_tell(((const jsonl_dataset *)self)->rows, out);
+}
+
+static nrl_status jsonl_seek(void *self, const char *position)
+{
+    jsonl_dataset *d = self;
+    d->status = NRL_OK;
+    free(d->error);
+    d->error = NULL;
+    return jsonl_rows_seek(d->rows, position);
+}
+
 /* ---- rows ---- */
 
 /* A line with only {: JSON formatted for people. */
@@ -189,5 +203,7 @@ static const nrl_dataset jsonl = {
     .close_range = jsonl_close_range,
     .extension = "jsonl",
     .write = jsonl_write,
+    .tell = jsonl_tell,
+    .seek = jsonl_seek,
 };
 NRL_EXPORT(jsonl)

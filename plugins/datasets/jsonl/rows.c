@@ -5,6 +5,7 @@
 #include "rows.h"
 #include "base/arena.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,4 +238,32 @@ nrl_status jsonl_rows_next(jsonl_rows *r, jsonl_text *row, bool *end)
     if (r->form == FORM_ARRAY) return next_object(r, row, end);
     *end = true;
     return NRL_OK;
+}
+
+/* ---- positions: the offset, line and column of the next byte, and what it is in ---- */
+
+bool jsonl_rows_tell(const jsonl_rows *r, char out[NRL_DATASET_POSITION])
+{
+    static const char forms[] = {[FORM_LINES] = 'L', [FORM_ARRAY] = 'A', [FORM_FINISHED] = 'F'};
+    const int64_t read = file_stream_tell(r->stream);
+    if (read < 0 || r->form == FORM_UNKNOWN) return false;
+    snprintf(out, NRL_DATASET_POSITION, "%" PRId64 " %" PRId64 " %" PRId64 " %c", read - (int64_t)(r->end - r->begin),
+             r->line, r->column, r->after_row ? 'R' : forms[r->form]);
+    return true;
+}
+
+nrl_status jsonl_rows_seek(jsonl_rows *r, const char *position)
+{
+    int64_t offset, line, column;
+    char in;
+    if (sscanf(position, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %c", &offset, &line, &column, &in) != 4 || offset < 0 ||
+        line < 1 || column < 1 || !strchr("LARF", in))
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no position of a reader", r->name, position);
+    r->begin = r->end = 0;
+    r->stream_end = false;
+    r->line = line;
+    r->column = column;
+    r->form = in == 'L' ? FORM_LINES : in == 'F' ? FORM_FINISHED : FORM_ARRAY;
+    r->after_row = in == 'R';
+    return file_stream_seek(r->stream, offset);
 }

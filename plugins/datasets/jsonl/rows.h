@@ -8,6 +8,7 @@
 #ifndef JSONL_ROWS_H
 #define JSONL_ROWS_H
 #include "file_stream.h"
+#include <nrl/dataset.h>
 #include <stdbool.h>
 
 enum { JSONL_MAX_ROW = 16 << 20 };
@@ -27,5 +28,9 @@ void jsonl_rows_destroy(jsonl_rows *r); /* accepts NULL */
 
 /* *end = true after the last row. Errors (NRL_ERR_DATA) carry name:line. */
 nrl_status jsonl_rows_next(jsonl_rows *r, jsonl_text *row, bool *end);
+
+/* nrl_dataset.tell and seek, of the next row. */
+bool jsonl_rows_tell(const jsonl_rows *r, char out[NRL_DATASET_POSITION]);
+nrl_status jsonl_rows_seek(jsonl_rows *r, const char *position);
 
 #endif

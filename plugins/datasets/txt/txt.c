@@ -55,7 +55,7 @@ static const char *const txt_endings[] = {".txt", ".text", ".md", ".markdown", N
 static bool txt_looks_like_json(const char *path)
 {
     text_window w;
-    if (text_window_open(path, &w) != NRL_OK) return false;
+    if (text_window_open(path, false, &w) != NRL_OK) return false;
     bool json = false;
     if (text_window_fill(&w, 64, txt_expected) == NRL_OK) {
         size_t i = 0;
@@ -95,7 +95,7 @@ static void txt_close(void *self)
 static nrl_status txt_open(const void *options, const nrl_dataset_source *source, void **self)
 {
     text_window window;
-    NRL_TRY(text_window_open(source->path, &window));
+    NRL_TRY(text_window_open(source->path, source->flags & NRL_DATASET_PIPE, &window));
     txt_dataset *d = mem_alloc(sizeof *d);
     *d = (txt_dataset){window, options};
     *self = d;
@@ -284,6 +284,16 @@ static nrl_status txt_next_range(void *self, void **range)
     return st;
 }
 
+static bool txt_tell(const void *self, char out[NRL_DATASET_POSITION])
+{
+    return text_window_tell(&((const txt_dataset *)self)->window, out);
+}
+
+static nrl_status txt_seek(void *self, const char *position)
+{
+    return text_window_seek(&((txt_dataset *)self)->window, position);
+}
+
 /* ---- rows ---- */
 
 static nrl_status txt_verify(const txt_range *g, const txt_span *s)
@@ -326,5 +336,7 @@ static const nrl_dataset txt = {
     .next_range = txt_next_range,
     .next_row = txt_next_row,
     .close_range = txt_close_range,
+    .tell = txt_tell,
+    .seek = txt_seek,
 };
 NRL_EXPORT(txt)

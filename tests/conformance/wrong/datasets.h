@@ -41,7 +41,9 @@ typedef enum {
     SINGLE,
     LISTING,
     TURNED,
-    PLACELESS
+    PLACELESS,
+    ASTRAY,
+    CREDULOUS
 } fault;
 
 enum { RANGE_ROWS = 1000 };
@@ -222,6 +224,25 @@ static void right_close_range(void *range)
     free(g);
 }
 
+static bool right_tell(const void *self, char out[NRL_DATASET_POSITION])
+{
+    const lines *d = self;
+    snprintf(out, NRL_DATASET_POSITION, "%td %lld", d->at - d->text, (long long)d->line);
+    return true;
+}
+
+static nrl_status right_seek(void *self, const char *position)
+{
+    lines *d = self;
+    long long line;
+    size_t at = 0;
+    if (sscanf(position, "%zu %lld", &at, &line) != 2 || at > d->size)
+        return d->wrong == CREDULOUS ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no position", d->path);
+    d->at = d->text + at;
+    d->line = line + (d->wrong == ASTRAY);
+    return NRL_OK;
+}
+
 static void write_text(FILE *f, const char *text, size_t size)
 {
     static const char special[] = "\n\r\t\\", escaped[] = "nrt\\";
@@ -280,13 +301,16 @@ OPEN(single, SINGLE)
 OPEN(listing, LISTING)
 OPEN(turned, TURNED)
 OPEN(placeless, PLACELESS)
+OPEN(astray, ASTRAY)
+OPEN(credulous, CREDULOUS)
 #undef OPEN
 
 #define TABLE(nm, rule, p, o, n, e)                                                                                    \
     {                                                                                                                  \
         NRL_PLUGIN_PLAIN(NRL_KIND_DATASET, nrl_dataset, #nm, "0", rule),                                               \
             .probe = p, .open = o, .close = right_close, .info = right_info, .next_range = right_next_range,           \
-            .next_row = n, .close_range = right_close_range, .extension = e, .write = right_write                      \
+            .next_row = n, .close_range = right_close_range, .extension = e, .write = right_write, .tell = right_tell, \
+            .seek = right_seek                                                                                         \
     }
 #define WRONG(nm, rule) TABLE(nm, rule, right_probe, nm##_open, right_next_row, "lines")
 static const nrl_dataset wrong[] = {
@@ -314,6 +338,8 @@ static const nrl_dataset wrong[] = {
     WRONG(entangled, "threads read the same rows in the same order"),
     WRONG(single, "instances live side by side"),
     WRONG(listing, "a row is a map"),
+    WRONG(astray, "a source goes on where it said that it was"),
+    WRONG(credulous, "no position is NRL_ERR_DATA"),
     WRONG(turned, "a truncated file gives its first rows or an error"),
 #undef WRONG
 #define WRONG TABLE

@@ -15,7 +15,7 @@ static inline char *rows_read(fixture *f, const char *reader_name, const char *o
     void *range = NULL;
     buffer out = {0};
     if (options) choice.component.options = support_json(f, options);
-    nrl_status st = data_reader_open(test_host(), &choice, path, &reader);
+    nrl_status st = data_reader_open(test_host(), &choice, path, 0, &reader);
     while (st == NRL_OK && (st = reader->table->next_range(reader->self, &range)) == NRL_OK && range) {
         const nrl_node *row = NULL;
         do {
