@@ -1,7 +1,8 @@
 #!/bin/sh
-# foreign_code.sh: with the switches that disable foreign code, neither a config nor a run's directory nor a script
-# executes any, and plugins.allow only opens the plugins that it lists. The commands of docs/security.md work as
-# described.
+# foreign_code.sh: with --no-plugins-from-config no verb opens a plugin that lies in a folder of the config or of a run's
+# directory, with plugins.allow only the plugins that it lists are opened, and with --no-scripts no script runs. Without
+# these switches the same plugins do run. The command that `nrl resume` prints for a scripted run executes nothing else.
+# The commands of docs/security.md work as described.
 . "$(dirname "$0")/e2e.sh"
 unset NRL_PLUGIN_PATH # a test's own is searched before a config's folders
 hostile=$NRL_TEST_BUILD/tests/e2e/hostile.so
