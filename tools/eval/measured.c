@@ -80,9 +80,13 @@ static nrl_status measured_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch
     for (int64_t i = 0; i < n; i++)
         count += trained[i] = weights[i] > 0;
     nrl_tensor *mask, *logps, *lse, *entropy, *logits, *x, *largest; /* [P], logits [P,V] */
-    nrl_status st = count > 0 ? nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &n, trained, &mask) : NRL_OK;
+    if (count == 0) {
+        free(trained);
+        return NRL_OK;
+    }
+    nrl_status st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &n, trained, &mask);
     free(trained);
-    if (st != NRL_OK || count <= 0) return st;
+    NRL_TRY(st);
     NRL_TRY(nrl_batch_column(ctx, batch, "logps", &logps));
     NRL_TRY(nrl_batch_column(ctx, batch, "lse", &lse));
     NRL_TRY(nrl_batch_column(ctx, batch, "entropy", &entropy));

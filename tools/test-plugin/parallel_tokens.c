@@ -178,9 +178,9 @@ static void check_sum(toy *t)
     nrl_scope_end(t->compute.ctx);
     if (!toy_ok(t, st, "sum succeeds")) return;
     for (int i = 0; i < FEW; i++) {
-        const double want = t->world * (t->world - 1) / 2 + i * t->world;
+        const int32_t want = t->world * (t->world - 1) / 2 + i * t->world;
         report_check(t->report, is_near(found[i], want, 0, 1e-6), "sums are over the axis",
-                     "%d ranks: element %d is %g, expected %g", t->world, i, found[i], want);
+                     "%d ranks: element %d is %g, expected %d", t->world, i, found[i], want);
     }
 }
 
