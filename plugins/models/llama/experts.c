@@ -182,7 +182,7 @@ nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_la
                                  nrl_tensor **stats, nrl_tensor **y)
 {
     const llama_experts *e = &self->config.experts;
-    nrl_tensor *scores, *probs, *weights, *indices, *chosen;
+    nrl_tensor *scores, *probs = NULL, *weights, *indices, *chosen = NULL; /* NULL: not needed */
     routes r = {0};
     NRL_TRY(route(ctx, e, l, h, &scores, &probs, &weights, &indices));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, indices, &indices));

@@ -8,7 +8,7 @@
 #include <nrl/nrl.h>
 #undef NRL_EXPORT /* plugin.c exports a row instead */
 #define NRL_EXPORT(t)                                                                                                  \
-    static const void *journal_table(void)                                                                             \
+    static inline const void *journal_table(void)                                                                      \
     {                                                                                                                  \
         return &(t);                                                                                                   \
     }
