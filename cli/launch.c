@@ -94,7 +94,7 @@ static nrl_status refuse_ranks(const launch_flags *f)
 static char **config_words(const launch *l)
 {
     const char *verb = l->command[1], *file = l->command[2];
-    if (!file || !experiment_is_config(file) || !strcmp(verb, "resume") || !strcmp(verb, "env")) return NULL;
+    if (!file || !strcmp(verb, "env") || (strcmp(verb, "resume") && !experiment_is_config(file))) return NULL;
     return l->command + 2;
 }
 
@@ -104,26 +104,35 @@ static nrl_status read_config(launch *l, nrl_config **config)
     char **words = config_words(l);
     *config = words ? nrl_config_create(l->a) : NULL;
     if (!words) return NRL_OK;
-    NRL_TRY(nrl_config_read(*config, *words));
+    const char *file = *words;
+    if (!strcmp(l->command[1], "resume")) /* RUN or RUN@STEP */
+        file = arena_printf(l->a, "%.*s/config.yaml", (int)strcspn(file, "@"), file);
+    NRL_TRY(nrl_config_read(*config, file));
     while (*++words)
         if (**words != '-' && strchr(*words, '=')) nrl_config_override(*config, *words);
     nrl_config_substitute(*config, cli_variable);
     return NRL_OK;
 }
 
+/* The core's part of that config; empty if the ranks read none. */
+static nrl_status fill_config(launch *l, config_run *config)
+{
+    nrl_config *tree;
+    const char *key;
+    *config = (config_run){0};
+    NRL_TRY(read_config(l, &tree));
+    if (!tree) return NRL_OK;
+    while ((key = nrl_config_auto(tree, 0))) /* chosen when the number of ranks is known */
+        nrl_config_override(tree, arena_printf(l->a, "%s=null", key));
+    config_fill(l->a, &tree->problems, tree->root, config);
+    return problems_report(&tree->problems);
+}
+
 /* Reports the config's errors once here instead of in every rank. */
 static nrl_status read_config_nodes(launch *l)
 {
-    config_run config = {0};
-    nrl_config *tree;
-    const char *key;
-    NRL_TRY(read_config(l, &tree));
-    while (tree && (key = nrl_config_auto(tree, 0))) /* chosen when the number of ranks is known */
-        nrl_config_override(tree, arena_printf(l->a, "%s=null", key));
-    if (tree) {
-        config_fill(l->a, &tree->problems, tree->root, &config);
-        NRL_TRY(problems_report(&tree->problems));
-    }
+    config_run config;
+    NRL_TRY(fill_config(l, &config));
     if (config.launch.n_hosts) return launch_nodes_config(l->a, &config.launch, &l->nodes);
     return nrl_fail(NRL_ERR_CONFIG,
                     "number of ranks is unknown; expected -n N, --nodes LIST, --hostfile FILE, or launch.nodes "
@@ -285,7 +294,9 @@ static void hold_signals(launch *l)
 
 static nrl_status open_store(launch *l, store_server **store)
 {
-    NRL_TRY(store_find(l->host, l->a, l->store, &l->store_kind));
+    config_run config; /* whose mistakes are reported by the ranks, with those of its plugins */
+    const config_component *named = fill_config(l, &config) == NRL_OK && config.store.name ? &config.store : NULL;
+    NRL_TRY(store_find(l->host, l->a, l->store, named, &l->store_kind));
     if (!l->holds_store) return NRL_OK;
     const store_setup s = {.address = l->store,
                            .job = l->run_id,

@@ -191,7 +191,7 @@ nrl_status launch_meet(launch *l, const char *host, const char *address)
                      .flags = NRL_STORE_OTHER_MACHINES,
                      .timeout_s = 1};
     *m = (launch_meeting){.address = address, .number = -1};
-    NRL_TRY(store_find(l->host, l->a, address, &kind));
+    NRL_TRY(store_find(l->host, l->a, address, NULL, &kind));
     if (launch_nodes_own(&there, &unused) != NRL_OK || store_serve(&kind, &s, &m->server) != NRL_OK) m->server = NULL;
     l->holds_store = m->server != NULL;
     if (m->server) s.address = store_server_address(m->server);

@@ -194,7 +194,7 @@ nrl_status links_measure(machine *m, run *r, int32_t ranks)
     double seconds, busy;
     if (m->is_file || !se->collective) return NRL_OK;
     arena a = {0};
-    nrl_status st = store_find(se->host, &a, "127.0.0.1:0", &kind);
+    nrl_status st = store_find(se->host, &a, "127.0.0.1:0", NULL, &kind);
     for (int32_t g = 2; g <= ranks && st == NRL_OK; g++)
         if (ranks % g == 0 && !machine_link(m, "all_reduce", g, 1, &seconds, &busy)) st = link_group(m, se, &kind, g);
     arena_free(&a);

@@ -42,16 +42,21 @@ nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
     return st;
 }
 
-nrl_status store_find(plugin_host *h, arena *a, const char *address, store_kind *out)
+nrl_status store_find(plugin_host *h, arena *a, const char *address, const config_component *named, store_kind *out)
 {
     const plugin *p;
     config_problems problems = {0};
+    config_component chosen = {0};
     void *options;
-    NRL_TRY(store_choose(h, address, &p));
-    const config_component c = {.name = p->name};
-    plugin_options(a, &problems, "store", &c, NULL, p, &options);
+    if (!named || !strcmp(named->name, "auto")) {
+        NRL_TRY(store_choose(h, address, &p));
+        chosen.name = p->name;
+        named = &chosen;
+    }
+    plugin_instance(h, a, &problems, NRL_KIND_STORE, "store", named, NULL, &p, &options);
+    NRL_TRY(problems_report(&problems));
     *out = (store_kind){(const nrl_store_plugin *)p->table, options};
-    return problems_report(&problems);
+    return NRL_OK;
 }
 
 static nrl_store_setup setup_of(const store_setup *s)
@@ -112,7 +117,9 @@ nrl_status store_serve(const store_kind *kind, const store_setup *setup, store_s
     const nrl_store_setup s = setup_of(setup);
     void *self;
     if (!kind->table->serve)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot hold a store at '%s': the store plugin '%s' only opens one",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot hold a store at '%s': the store plugin '%s' only opens one\n"
+                        "hint: nrl launch --store ADDRESS uses a store that exists",
                         setup->address, kind->table->plugin.name);
     NRL_TRY(kind->table->serve(kind->options, &s, &self));
     *out = mem_alloc(sizeof **out);

@@ -19,8 +19,8 @@ typedef struct {
 
 /* Finds the plugin whose probe accepts the address. NRL_ERR_CONFIG: there is none. [main] */
 nrl_status store_choose(plugin_host *h, const char *address, const plugin **out);
-/* The same with the initial values of its options, in `a`. */
-nrl_status store_find(plugin_host *h, arena *a, const char *address, store_kind *out);
+/* The plugin that the component `named` names, with its options, in `a`; "auto" or NULL: the one of store_choose. */
+nrl_status store_find(plugin_host *h, arena *a, const char *address, const config_component *named, store_kind *out);
 
 typedef struct {
     const char *address, *job;

@@ -32,6 +32,11 @@ run 4 launch -n 2 --grace 2 --store "journal:$work/lost" -- run stopped.lua trai
     checkpoint.every=0 "$one_thread" out=stopped "loggers=[jsonl]"
 has err "was lost: no sign of life for 5 s"
 
+# the launcher uses the store that the config names, and this one has no server
+run 2 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused store=journal
+has err "the store plugin 'journal' only opens one"
+has err "hint: nrl launch --store ADDRESS"
+
 # what cannot be is an error with an error text
 one() { run "$@" "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused; }
 one 2 launch -n 2 --store nowhere://x -- run

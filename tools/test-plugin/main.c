@@ -74,7 +74,7 @@ static nrl_status open_store(plugin_test *t)
 {
     store_kind kind;
     if (!(conformance_needs(t->kind->kind) & SUITE_NEEDS_STORE)) return NRL_OK;
-    NRL_TRY(store_find(t->host, &t->a, SUITE_STORE_ADDRESS, &kind));
+    NRL_TRY(store_find(t->host, &t->a, SUITE_STORE_ADDRESS, NULL, &kind));
     t->setup.store = kind.table;
     t->setup.store_options = kind.options;
     return NRL_OK;
