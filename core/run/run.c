@@ -251,6 +251,9 @@ nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, 
 nrl_status nrl_run_save(run *r, const char **path)
 {
     NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_SAVE));
+    if (r->session.env.no_output)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot save: this run writes no output directory\n"
+                                        "hint: nrl profile --output lets the run of a script write");
     telemetry_use(&r->telemetry);
     nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "save", (uint64_t)r->trainer.progress.step);
     if (st == NRL_OK) st = saver_save(&r->saver, path);

@@ -87,15 +87,17 @@ static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
     const struct nrl_run_streams *streams = se->stream && source == &se->train ? se->env.services->streams : NULL;
     nrl_status st = streams ? streams->advance(se, step, done) : NRL_OK;
     if (st != NRL_OK) return save_before_error(r, st);
-    if (*done) trainer_stop(&r->trainer, "the pipe of data.train has ended");
-    if (*done) return NRL_OK;
+    if (*done) {
+        trainer_stop(&r->trainer, "the pipe of data.train has ended");
+        return NRL_OK;
+    }
     in.data_seconds = clock_seconds() - in.began - data_loader_wait_seconds(source->loader);
     NRL_TRY(data_loader_step(source->loader, step - source->begin, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     in.data_seconds += data_loader_wait_seconds(source->loader);
     if (streams) data.epoch = streams->epoch(se, data.epoch);
     nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = step, .trains = true};
-    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY && !se->shards.fixed;
+    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
     st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)step + 1);
     if (st == NRL_OK) st = trainer_step(&r->trainer, &in, e, done);

@@ -82,6 +82,10 @@ run 2 launch -n 2 -- run config.yaml out=stages 'parallel={pipeline: 2}' train.o
 has err "train.on_oom: retry needs whole layers on each rank"
 run 2 launch -n 2 -- run config.yaml out=compress "parallel={data: {name: ddp, compress: powersgd}}" train.on_oom=retry
 has err "cannot repeat a step (train.on_oom)"
+for verb in check run; do
+    run 2 $verb config.yaml out=fixed "parallel={data: {name: ddp, reproducible: 4}}" train.on_oom=retry
+    has err "train.on_oom: retry makes smaller micro-batches, which would change the bits of reproducible shards"
+done
 
 # preferences with a reference model, and adapters with dropout
 config "$source/configs/data/pref.jsonl" dpo >config.yaml

@@ -105,6 +105,10 @@ has out "    mask "
 run 0 run s.lua out=plain
 run 2 profile s.lua --steps 50
 has err "are needed"
+sed 's/nrl.region("hook", function() end)/run:save()/' s.lua >saves.lua
+run 2 profile saves.lua --steps 2
+has err "cannot save: this run writes no output directory"
+has err "hint: nrl profile --output lets the run of a script write"
 run 2 --no-scripts profile s.lua --steps 2
 has err "scripts are disabled"
 run 2 profile train.jsonl

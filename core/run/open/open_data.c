@@ -204,6 +204,10 @@ nrl_status session_open_loaders(session *se)
     if (se->shards.fixed && se->algorithm->rollout)
         return nrl_fail(NRL_ERR_CONFIG, "parallel: reproducible shards of a batch, and '%s' makes batches of its own",
                         se->algorithm->plugin.name);
+    if (se->shards.fixed && se->config.train.on_oom == CONFIG_OOM_RETRY)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.on_oom: retry makes smaller micro-batches, which would change the bits of "
+                        "reproducible shards (parallel); expected stop");
     NRL_TRY(open_loader(se, &se->train));
     for (size_t i = 0; i < se->n_evals; i++)
         NRL_TRY(open_loader(se, &se->evals[i]));
