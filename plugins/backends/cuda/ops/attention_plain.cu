@@ -2,64 +2,77 @@
  * attention_plain.cu - attention of f32 values without tensor cores, and delta for any type. Written
  * for correctness rather than speed: f32 runs are references.
  *
- * Forward and dQ use a warp per query of a head, dK and dV a warp per key of a kv head. Each step
- * computes 32 scores, one per lane, from a row in shared memory; then the lanes split the columns
- * (lane, lane + 32, ..) and exchange the scores by shuffles. No atomics. Scores may have ALiBi's slopes, and heads a
- * sink, which is a first score without a key.
+ * Forward and dQ use a warp per query of a head, dK and dV a warp per key of a kv head. Lanes have columns (lane, lane
+ * + 32, ..), so that all rows are read in whole lines. A step makes the products with 32 rows, of which each lane gets
+ * one, then exchanges the scores by shuffles for the weighted sum of rows. No atomics. Scores may have ALiBi's slopes,
+ * and heads a sink, which is a first score without a key.
  */
 #include "flash.h"
 #include "flash_cap.h"
 #include "flash_tile.h"
 #include "warp.h"
 
-enum { WARPS = 4, COLUMNS = FLASH_MOST_WIDTH / 32 };
+enum { WARPS = 4 };
 
-__device__ __forceinline__ const float *row_at(const flash_matrix &m, int64_t row, int head, int width)
-{
-    return (const float *)m.data + row * m.stride + (int64_t)head * width;
-}
+/* The columns of a lane: C of them, zero beyond the width. */
+template <int C> struct columns {
+    float v[C];
+};
 
-/* The row of a key by its number. */
-__device__ __forceinline__ int64_t key_row(const flash_segment &g, int key)
+template <int C> __device__ __forceinline__ columns<C> load_row(const float *row, int width)
 {
-    return key < g.n_prefix ? g.prefix_begin + key : g.own_begin + key - g.n_prefix;
-}
-
-/* Copies a row to this warp's part of shared memory. */
-__device__ __forceinline__ void keep_row(float *to, const float *from, int width)
-{
-    for (int d = threadIdx.x & 31; d < width; d += 32)
-        to[d] = from[d];
-    __syncwarp();
-}
-
-__device__ __forceinline__ float dot(const float *a, const float *b, int width)
-{
-    float sum = 0;
-    for (int d = 0; d < width; d++)
-        sum += a[d] * b[d];
-    return sum;
-}
-
-/* sum[c] += weight x[lane + 32 c] */
-__device__ __forceinline__ void add_row(float (&sum)[COLUMNS], float weight, const float *x, int width)
-{
+    columns<C> x;
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
+    for (int c = 0; c < C; c++) {
         int d = (int)(threadIdx.x & 31) + 32 * c;
-        if (d < width) sum[c] += weight * x[d];
+        x.v[c] = d < width ? row[d] : 0;
+    }
+    return x;
+}
+
+template <int C> __device__ __forceinline__ void add_row(columns<C> &sum, float weight, const float *row, int width)
+{
+    columns<C> x = load_row<C>(row, width);
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        sum.v[c] += weight * x.v[c];
+}
+
+__device__ __forceinline__ float *row_at(const flash_matrix &m, int64_t row, int head, int width)
+{
+    return (float *)m.data + row * m.stride + (int64_t)head * width;
+}
+
+template <int C>
+__device__ __forceinline__ void store_row(const flash_matrix &m, int64_t row, int head, int width,
+                                          const columns<C> &sum, float factor)
+{
+    if (!m.data) return;
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        int d = (int)(threadIdx.x & 31) + 32 * c;
+        if (d < width) row_at(m, row, head, width)[d] = sum.v[c] * factor;
     }
 }
 
-__device__ __forceinline__ void store_row(const flash_matrix &m, int64_t row, int head, int width,
-                                          const float (&sum)[COLUMNS], float factor)
+/* Lane l gets the product of x with row j + l % N of `rows`, summed over the N lanes that differ in their lowest bits
+ * alone: lanes exchange the sums of half of the rows each. Rows beyond the last are read as the last. */
+template <int N, int C>
+__device__ __forceinline__ float products(const columns<C> &x, const float *rows, int64_t stride, int last, int width,
+                                          int j = 0)
 {
-    if (!m.data) return;
-    float *to = (float *)m.data + row * m.stride + (int64_t)head * width;
+    if constexpr (N == 1) {
+        columns<C> row = load_row<C>(rows + flash_min(j, last) * stride, width);
+        float sum = 0;
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) {
-        int d = (int)(threadIdx.x & 31) + 32 * c;
-        if (d < width) to[d] = sum[c] * factor;
+        for (int c = 0; c < C; c++)
+            sum += x.v[c] * row.v[c];
+        return sum;
+    } else {
+        float low = products<N / 2>(x, rows, stride, last, width, j);
+        float high = products<N / 2>(x, rows, stride, last, width, j + N / 2);
+        bool upper = threadIdx.x & (N / 2);
+        return (upper ? high : low) + shuffle_xor(upper ? low : high, N / 2);
     }
 }
 
@@ -74,71 +87,64 @@ __device__ __forceinline__ float slope_of(const flash_params &p, int head)
     return p.slopes ? (float)p.slopes[head] : 0;
 }
 
-__global__ void plain_forward_kernel(const flash_params p)
+template <int C> __global__ void plain_forward_kernel(const flash_params p)
 {
-    CUDA_SHARED(float, shared);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
-    float *q = shared + warp * FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
     flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, place.segment);
     int i = place.first - seg.q_skipped, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
     if (i < 0 || i >= seg.n_queries) return;
     int64_t row = seg.q_begin + i;
-    float out[COLUMNS] = {0}, slope = slope_of(p, head);
-    float max = p.sinks ? p.sinks[head] : -INFINITY, sum = p.sinks ? 1 : 0;
-    keep_row(q, row_at(p.q, row, head, width), width);
+    float slope = slope_of(p, head), max = p.sinks ? p.sinks[head] : -INFINITY, sum = p.sinks ? 1 : 0;
+    columns<C> q = load_row<C>(row_at(p.q, row, head, width), width), out = {};
     flash_range range = flash_keys_of(&seg, p.window, i, 1);
-    for (int at = range.begin; at < range.end; at += 32) {
-        int n = flash_min(32, range.end - at);
-        float s = -INFINITY;
-        if (lane < n)
-            s = score_of(dot(q, row_at(p.k, key_row(seg, at + lane), kv_head, width), width), slope,
-                         flash_last(&seg, i) - flash_position(&seg, at + lane), p);
+    for (int at = range.begin; at < range.end;) {
+        flash_keys keys = flash_keys_at(&seg, at, range.end, 32);
+        float s = products<32>(q, row_at(p.k, keys.row, kv_head, width), p.k.stride, keys.n - 1, width);
+        s = lane < keys.n ? score_of(s, slope, flash_last(&seg, i) - keys.position - lane, p) : -INFINITY;
         float top = fmaxf(max, warp_max(s)), base = top == -INFINITY ? 0 : top;
         float shift = expf(max - base), e = expf(s - base);
         sum = sum * shift + warp_sum(e);
         max = top;
-        for (int c = 0; c < COLUMNS; c++)
-            out[c] *= shift;
-        for (int j = 0; j < n; j++)
-            add_row(out, __shfl_sync(0xffffffffu, e, j), row_at(p.v, key_row(seg, at + j), kv_head, width), width);
+#pragma unroll
+        for (int c = 0; c < C; c++)
+            out.v[c] *= shift;
+        for (int j = 0; j < keys.n; j++)
+            add_row(out, __shfl_sync(0xffffffffu, e, j), row_at(p.v, keys.row + j, kv_head, width), width);
+        at += keys.n;
     }
     store_row(p.y, row, head, width, out, sum == 0 ? 0 : 1 / sum);
     if (p.lse && lane == 0) p.lse[head * p.lse_stride + row] = sum == 0 ? -INFINITY : max + logf(sum);
 }
 
-__global__ void plain_queries_kernel(const flash_params p)
+template <int C> __global__ void plain_queries_kernel(const flash_params p)
 {
-    CUDA_SHARED(float, shared);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, width = p.head_dim;
-    float *q = shared + warp * 2 * FLASH_MOST_WIDTH, *dy = q + FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_q, p.n_segments, 1, blockIdx.x * WARPS + warp);
     flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, place.segment);
     int i = place.first - seg.q_skipped, head = blockIdx.y, kv_head = head / (p.n_heads / p.n_kv_heads);
     if (i < 0 || i >= seg.n_queries) return;
     int64_t row = seg.q_begin + i;
     float lse = p.lse[head * p.lse_stride + row], delta = p.delta[head * p.n_rows + row], slope = slope_of(p, head);
-    float dq[COLUMNS] = {0};
-    keep_row(q, row_at(p.q, row, head, width), width);
-    keep_row(dy, row_at(p.dy, row, head, width), width);
+    columns<C> q = load_row<C>(row_at(p.q, row, head, width), width), dq = {};
+    columns<C> dy = load_row<C>(row_at(p.dy, row, head, width), width);
     flash_range range = flash_keys_of(&seg, p.window, i, 1);
-    for (int at = range.begin; at < range.end; at += 32) {
-        int n = flash_min(32, range.end - at);
-        float ds = 0;
-        if (lane < n) {
-            int64_t key = key_row(seg, at + lane);
-            float s = score_of(dot(q, row_at(p.k, key, kv_head, width), width), slope,
-                               flash_last(&seg, i) - flash_position(&seg, at + lane), p);
-            ds = expf(s - lse) * (dot(dy, row_at(p.v, key, kv_head, width), width) - delta) * flash_cap_slope(s, p);
-        }
-        for (int j = 0; j < n; j++)
-            add_row(dq, __shfl_sync(0xffffffffu, ds, j), row_at(p.k, key_row(seg, at + j), kv_head, width), width);
+    for (int at = range.begin; at < range.end;) {
+        flash_keys keys = flash_keys_at(&seg, at, range.end, 32);
+        float s = products<32>(q, row_at(p.k, keys.row, kv_head, width), p.k.stride, keys.n - 1, width);
+        float dp = products<32>(dy, row_at(p.v, keys.row, kv_head, width), p.v.stride, keys.n - 1, width);
+        s = score_of(s, slope, flash_last(&seg, i) - keys.position - lane, p);
+        float ds = lane < keys.n ? expf(s - lse) * (dp - delta) * flash_cap_slope(s, p) : 0;
+        for (int j = 0; j < keys.n; j++)
+            add_row(dq, __shfl_sync(0xffffffffu, ds, j), row_at(p.k, keys.row + j, kv_head, width), width);
+        at += keys.n;
     }
     store_row(p.dq, row, head, width, dq, p.scale);
 }
 
 /* Adds to dk and dv the contributions of those queries of one segment and head that see the key at `position`. */
-__device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[COLUMNS], const float *k, const float *v,
+template <int C>
+__device__ __forceinline__ void add_queries(columns<C> &dk, columns<C> &dv, const columns<C> &k, const columns<C> &v,
                                             const flash_segment &seg, int position, int head, const flash_params &p)
 {
     int lane = threadIdx.x & 31, width = p.head_dim;
@@ -146,36 +152,30 @@ __device__ __forceinline__ void add_queries(float (&dk)[COLUMNS], float (&dv)[CO
     flash_range range = flash_queries_of(&seg, p.window, position, 1);
     for (int first = range.begin; first < range.end; first += 32) {
         int n = flash_min(32, range.end - first);
-        int64_t row = seg.q_begin + first;
-        float e = 0, ds = 0;
-        if (lane < n) {
-            float s = score_of(dot(k, row_at(p.q, row + lane, head, width), width), slope,
-                               flash_last(&seg, first + lane) - position, p);
-            e = expf(s - p.lse[head * p.lse_stride + row + lane]);
-            ds = e * (dot(v, row_at(p.dy, row + lane, head, width), width) - p.delta[head * p.n_rows + row + lane]) *
-                 flash_cap_slope(s, p);
-        }
+        int64_t row = seg.q_begin + first, own = row + flash_min(lane, n - 1);
+        const float *q = row_at(p.q, row, head, width), *dy = row_at(p.dy, row, head, width);
+        float s = products<32>(k, q, p.q.stride, n - 1, width), dp = products<32>(v, dy, p.dy.stride, n - 1, width);
+        s = score_of(s, slope, flash_last(&seg, first + lane) - position, p);
+        float e = lane < n ? expf(s - p.lse[head * p.lse_stride + own]) : 0;
+        float ds = e * (dp - p.delta[head * p.n_rows + own]) * flash_cap_slope(s, p);
         for (int j = 0; j < n; j++) {
-            add_row(dv, __shfl_sync(0xffffffffu, e, j), row_at(p.dy, row + j, head, width), width);
-            add_row(dk, __shfl_sync(0xffffffffu, ds, j), row_at(p.q, row + j, head, width), width);
+            add_row(dv, __shfl_sync(0xffffffffu, e, j), dy + j * p.dy.stride, width);
+            add_row(dk, __shfl_sync(0xffffffffu, ds, j), q + j * p.q.stride, width);
         }
     }
 }
 
-__global__ void plain_keys_kernel(const flash_params p)
+template <int C> __global__ void plain_keys_kernel(const flash_params p)
 {
-    CUDA_SHARED(float, shared);
     int warp = threadIdx.x >> 5, width = p.head_dim, group = p.n_heads / p.n_kv_heads;
-    float *k = shared + warp * 2 * FLASH_MOST_WIDTH, *v = k + FLASH_MOST_WIDTH;
     flash_place place = flash_place_of(p.cu_k, p.n_segments, 1, blockIdx.x * WARPS + warp);
     int owner = place.segment, kv_head = blockIdx.y;
     flash_segment own = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, owner);
     int key = place.first - own.own_skipped;
     if (key < 0 || key >= own.n_own) return;
     int64_t row = own.own_begin + key;
-    float dk[COLUMNS] = {0}, dv[COLUMNS] = {0};
-    keep_row(k, row_at(p.k, row, kv_head, width), width);
-    keep_row(v, row_at(p.v, row, kv_head, width), width);
+    columns<C> k = load_row<C>(row_at(p.k, row, kv_head, width), width), dk = {};
+    columns<C> v = load_row<C>(row_at(p.v, row, kv_head, width), width), dv = {};
     int s = p.prefix ? 0 : owner, end = p.prefix ? p.n_segments : owner + 1;
     for (; s < end; s++) {
         flash_segment seg = flash_segment_of(p.cu_q, p.cu_k, p.prefix, &p.part, s);
@@ -227,20 +227,29 @@ static dim3 warps_for(int64_t rows, int32_t heads)
     return dim3((unsigned)((rows + WARPS - 1) / WARPS), heads);
 }
 
+/* Columns of a lane, as few as the width needs. */
+#define PLAIN_LAUNCH(kernel, grid, p, stream)                                                                          \
+    do {                                                                                                               \
+        if ((p)->head_dim <= 64)                                                                                       \
+            CUDA_LAUNCH(kernel<2>, grid, 32 * WARPS, 0, stream, *(p));                                                 \
+        else if ((p)->head_dim <= 128)                                                                                 \
+            CUDA_LAUNCH(kernel<4>, grid, 32 * WARPS, 0, stream, *(p));                                                 \
+        else                                                                                                           \
+            CUDA_LAUNCH(kernel<FLASH_MOST_WIDTH / 32>, grid, 32 * WARPS, 0, stream, *(p));                             \
+    } while (0)
+
 extern "C" void plain_forward(const flash_params *p, void *stream)
 {
-    dim3 grid = warps_for(flash_tile_count(p->n_counted, p->n_segments, 1), p->n_heads);
-    int bytes = WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
-    CUDA_LAUNCH(plain_forward_kernel, grid, 32 * WARPS, bytes, stream, *p);
+    dim3 queries = warps_for(flash_tile_count(p->n_counted, p->n_segments, 1), p->n_heads);
+    PLAIN_LAUNCH(plain_forward_kernel, queries, p, stream);
 }
 
 extern "C" void plain_backward(const flash_params *p, void *stream)
 {
     dim3 keys = warps_for(flash_tile_count(p->n_counted_keys, p->n_segments, 1), p->n_kv_heads);
     dim3 queries = warps_for(flash_tile_count(p->n_counted, p->n_segments, 1), p->n_heads);
-    int bytes = 2 * WARPS * FLASH_MOST_WIDTH * (int)sizeof(float);
-    if (p->dk.data || p->dv.data) CUDA_LAUNCH(plain_keys_kernel, keys, 32 * WARPS, bytes, stream, *p);
-    if (p->dq.data) CUDA_LAUNCH(plain_queries_kernel, queries, 32 * WARPS, bytes, stream, *p);
+    if (p->dk.data || p->dv.data) PLAIN_LAUNCH(plain_keys_kernel, keys, p, stream);
+    if (p->dq.data) PLAIN_LAUNCH(plain_queries_kernel, queries, p, stream);
 }
 
 extern "C" void attention_delta(const flash_params *p, uint32_t dtype, void *stream)
