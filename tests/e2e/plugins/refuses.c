@@ -80,12 +80,6 @@ static const nrl_optimizer table = {
 #ifdef IS_backends
 static const nrl_ops ops = {.size = sizeof ops};
 
-/* `backend: auto` passes over it. */
-static nrl_status probe(void)
-{
-    return nrl_fail(NRL_ERR_DEVICE, "not for use");
-}
-
 static nrl_status open_device(const void *options, int32_t index, void **self)
 {
     (void)options;
@@ -128,7 +122,6 @@ static nrl_status copy(void *self, nrl_stream *stream, void *to, const void *fro
 static const nrl_backend table = {
     NAMED(NRL_KIND_BACKEND, nrl_backend),
     .ops = &ops,
-    .probe = probe,
     .open = open_device,
     .close = end,
     .info = info,
