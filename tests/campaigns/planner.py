@@ -146,11 +146,13 @@ def plan_of(nrl, path, ranks):
 
 
 def main():
-    nrl, work, n, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    nrl, work, n, seed = sys.argv[1], Path(sys.argv[2]).absolute(), int(sys.argv[3]), int(sys.argv[4])
     only_memory = sys.argv[5:] == ["memory"]
     os.environ["OMP_NUM_THREADS"] = "1"
     memory, time, walls, this = [], [], [], seed - 1
     while len(memory) < n:
+        if this - seed - len(memory) > n:
+            raise SystemExit("more than half of the settings are refused")
         this += 1
         path, ranks, timed, text = setting(work / f"planner{this}", this)
         found = plan_of(nrl, path, ranks)
