@@ -1662,7 +1662,7 @@ static const char *stage_options(migration *m, const source_key **from)
 static void build_model_axes(migration *m)
 {
     const char *tensor = engine_slot(m, "tensor"), *pipeline = engine_slot(m, "pipeline"),
-               *context = engine_slot(m, "context");
+               *context = engine_slot(m, "context"), *experts = engine_slot(m, "experts");
     const source_key *sequence = slot(m, engine_slot(m, "sequence")), *more = NULL;
     double size = positive(m, tensor, 1);
     const bool by_tokens = sequence && is_true(source_text(m, sequence));
@@ -1682,6 +1682,9 @@ static void build_model_axes(migration *m)
                    "%s%s%s", write_source(m, slot(m, pipeline)), more ? "; " : "", more ? write_source(m, more) : "");
     size = positive(m, context, 1);
     if (size > 1) write_line(m, "parallel.context", number_text(m->a, size), "%s", write_source(m, slot(m, context)));
+    /* Elsewhere too, ranks with parts of the experts have batches of their own: they count as data ranks. */
+    size = positive(m, experts, 1);
+    if (size > 1) write_line(m, "parallel.experts", number_text(m->a, size), "%s", write_source(m, slot(m, experts)));
 }
 
 static void build_strategy(migration *m)
