@@ -120,12 +120,15 @@ static nrl_status fill_config(launch *l, config_run *config)
     nrl_config *tree;
     const char *key;
     *config = (config_run){0};
-    NRL_TRY(read_config(l, &tree));
-    if (!tree) return NRL_OK;
-    while ((key = nrl_config_auto(tree, 0))) /* chosen when the number of ranks is known */
-        nrl_config_override(tree, arena_printf(l->a, "%s=null", key));
-    config_fill(l->a, &tree->problems, tree->root, config);
-    return problems_report(&tree->problems);
+    nrl_status st = read_config(l, &tree);
+    if (st == NRL_OK && tree) {
+        while ((key = nrl_config_auto(tree, 0))) /* chosen when the number of ranks is known */
+            nrl_config_override(tree, arena_printf(l->a, "%s=null", key));
+        config_fill(l->a, &tree->problems, tree->root, config);
+        st = problems_report(&tree->problems);
+    }
+    nrl_config_destroy(tree);
+    return st;
 }
 
 /* Reports the config's errors once here instead of in every rank. */
@@ -206,22 +209,14 @@ static bool has_other_machines(const launch *l)
     return l->nodes.n > 1 || l->max_nodes;
 }
 
-/* The ranks get values instead of `auto`, all the same ones. */
-static nrl_status choose_settings(launch *l)
+/* Adds the values that were chosen for `auto` to the command of the ranks. */
+static nrl_status add_chosen(launch *l, nrl_config *config)
 {
-    nrl_config *config;
     const char *const *chosen;
-    auto_request r = {.ranks = l->world, .trains = strcmp(l->command[1], "eval") != 0};
-    if (l->world == 1 && !l->max_nodes) return NRL_OK; /* the rank chooses for itself */
-    NRL_TRY(read_config(l, &config));
-    if (!config || !nrl_config_auto(config, 0)) return NRL_OK;
-    if (has_other_machines(l))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: auto: a value is only chosen for the ranks of one machine; expected a value\n"
-                        "hint: `nrl plan` on one of them, with --save-machine and --machine, shows what fits",
-                        nrl_config_auto(config, 0));
-    r.file = l->command[2];
-    r.words = l->command + 3;
+    auto_request r = {.file = l->command[2],
+                      .words = l->command + 3,
+                      .ranks = l->world,
+                      .trains = strcmp(l->command[1], "eval") != 0};
     while (r.words[r.n_words]) {
         r.quiet |= !strcmp(r.words[r.n_words], "-q") || !strcmp(r.words[r.n_words], "--quiet");
         r.n_words++;
@@ -229,8 +224,24 @@ static nrl_status choose_settings(launch *l)
     NRL_TRY(auto_choose(l->a, config, &r, &chosen));
     for (; *chosen; chosen++)
         launch_add_word(l, *chosen);
-    nrl_config_destroy(config);
     return NRL_OK;
+}
+
+/* The ranks get values instead of `auto`, all the same ones. */
+static nrl_status choose_settings(launch *l)
+{
+    nrl_config *config;
+    if (l->world == 1 && !l->max_nodes) return NRL_OK; /* the rank chooses for itself */
+    nrl_status st = read_config(l, &config);
+    if (st == NRL_OK && config && nrl_config_auto(config, 0) && has_other_machines(l))
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "%s: auto: a value is only chosen for the ranks of one machine; expected a value\n"
+                      "hint: `nrl plan` on one of them, with --save-machine and --machine, shows what fits",
+                      nrl_config_auto(config, 0));
+    else if (st == NRL_OK && config && nrl_config_auto(config, 0))
+        st = add_chosen(l, config);
+    nrl_config_destroy(config);
+    return st;
 }
 
 /* The launchers of several nodes do not know each other; the user may set an id that they share. */

@@ -38,15 +38,15 @@ static nrl_status auto_keep(arena *a, const nrl_config *config, const char *path
 {
     const char *key;
     nrl_config *earlier = nrl_config_create(a);
-    NRL_TRY(nrl_config_read(earlier, path));
-    for (size_t i = 0; (key = nrl_config_auto(config, i)); i++) {
+    nrl_status st = nrl_config_read(earlier, path);
+    for (size_t i = 0; st == NRL_OK && (key = nrl_config_auto(config, i)); i++) {
         char *value = json_write(auto_find(nrl_config_root(earlier), key), 0);
         words[i] = arena_printf(a, "%s=%s", key, value);
         free(value);
         if (!quiet) fprintf(stderr, "auto       %s is as in %s, which this run continues\n", key, path);
     }
     nrl_config_destroy(earlier);
-    return NRL_OK;
+    return st;
 }
 
 static nrl_status auto_plan(arena *a, const auto_request *r, const nrl_node **result)
