@@ -96,7 +96,7 @@ nrl_status auto_choose(arena *a, nrl_config *config, const auto_request *r, cons
     if (!r->trains) return NRL_OK;
     const char *earlier = auto_earlier(a, nrl_config_root(config), r->file);
     if (earlier) return auto_keep(a, config, earlier, r->quiet, words);
-    const nrl_node *plan;
+    const nrl_node *plan = NULL;
     NRL_TRY(auto_plan(a, r, &plan));
     const nrl_node *candidates = nrl_node_find(plan, "candidates");
     const nrl_node *best = nrl_node_at(candidates, (size_t)nrl_node_f64(nrl_node_find(plan, "chosen"), 0));
@@ -111,7 +111,7 @@ nrl_status auto_choose(arena *a, nrl_config *config, const auto_request *r, cons
             fprintf(stderr, "auto       %s: one rank has none\n", key);
         else
             fprintf(stderr,
-                    "auto       %s: %s of %s, %.3g s a step predicted, the best of %zu settings in %.1f s; write "
+                    "auto       %s: %s of %s, %.3g s a step predicted (settings compared: %zu, in %.1f s); write "
                     "another value to choose yourself\n",
                     words[i], need, limit, nrl_node_f64(nrl_node_find(best, "step_seconds"), 0),
                     nrl_node_size(candidates), nrl_node_f64(nrl_node_find(plan, "seconds"), 0));

@@ -17,7 +17,7 @@ chosen() { sed -n "s/^ *$2: //p" "$1/config.yaml"; }
 run 0 run config.yaml out=one
 has err "auto       train.micro_batch_tokens=$(chosen one micro_batch_tokens): "
 has err "auto       train.activation_checkpointing=none: "
-has err "s a step predicted, the best of"
+has err "s a step predicted (settings compared: "
 lacks one/config.yaml auto,
 tokens=$(chosen one micro_batch_tokens)
 run 0 run plain.yaml train.global_batch=64 train.micro_batch_tokens="$tokens" out=written
