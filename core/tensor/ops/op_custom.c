@@ -99,12 +99,12 @@ static const nrl_kernel *kernel_of(const nrl_custom_op *op, const char *backend)
 }
 
 /* Of the backend itself; not if they read what the operation does not save. */
-static const nrl_kernel *kernel_of_backend(const nrl_backend *b, const nrl_custom_op *op)
+static const nrl_kernel *kernel_of_backend(const nrl_backend *b, const char *name, const nrl_custom_op *op)
 {
     for (const nrl_custom_op *const *own = b->custom_ops; own && *own; own++)
         if (!strcmp((*own)->name, op->name) && !((*own)->saved_inputs & ~op->saved_inputs) &&
             !((*own)->saved_outputs & ~op->saved_outputs))
-            return kernel_of(*own, b->plugin.name);
+            return kernel_of(*own, name);
     return NULL;
 }
 
@@ -112,12 +112,15 @@ static nrl_status find_kernel(nrl_ctx *ctx, custom_attributes *at)
 {
     char known[160] = "";
     size_t used = 0;
-    for (const device *d = ctx->device; d; d = d->delegate) {
+    const device *d = ctx->device;
+    do {
+        const char *name = d->table.plugin.name ? d->table.plugin.name : "";
         at->self = d->self;
-        at->kernel = kernel_of(at->op, d->table.plugin.name ? d->table.plugin.name : "");
-        if (!at->kernel) at->kernel = kernel_of_backend(&d->table, at->op);
+        at->kernel = kernel_of(at->op, name);
+        if (!at->kernel) at->kernel = kernel_of_backend(&d->table, name, at->op);
         if (at->kernel) return NRL_OK;
-    }
+        d = d->delegate;
+    } while (d);
     ctx->device->lacked = true;
     for (const nrl_kernel *k = at->op->kernels; k->backend && used < sizeof known;
          k = (const nrl_kernel *)(const void *)((const char *)k + at->op->kernel_size))
