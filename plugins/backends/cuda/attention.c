@@ -236,7 +236,7 @@ static nrl_status biased_params(cuda *self, void *stream, const nrl_kernel_args 
     const nrl_attention_args forward = args_of(a);
     const size_t slopes = at->slopes ? (size_t)at->spec.n_heads * sizeof *at->slopes : 0;
     const size_t delta = grad ? (size_t)(at->spec.n_heads * a->inputs[0].rows) * sizeof(float) : 0;
-    void *memory;
+    void *memory = NULL;
     NRL_TRY(check_shapes(&forward));
     *p = forward_params(&forward);
     if (slopes + delta) NRL_TRY(cuda_scratch(self, slopes + delta, &memory));

@@ -26,8 +26,8 @@ CUDA_CUSTOM_KERNELS(CUDA_ENTER_CUSTOM)
                                               .kernel_size = sizeof(nrl_kernel),                                       \
                                               .name = "nrl." #op,                                                      \
                                               .kernels = kernels_of_##op,                                              \
-                                              .saved_inputs = inputs,                                                  \
-                                              .saved_outputs = outputs};
+                                              .saved_inputs = (inputs),                                                \
+                                              .saved_outputs = (outputs)};
 CUDA_CUSTOM_OP(top_k, enter_top_k_grad, 0, 2)
 CUDA_CUSTOM_OP(clamped_swiglu, enter_clamped_swiglu_grad, 1, 0)
 CUDA_CUSTOM_OP(scan, enter_scan_grad, 1, 1)

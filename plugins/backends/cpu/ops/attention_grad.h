@@ -106,7 +106,7 @@ static void load_block(const grad_task *t, const query_block *b, const grad_work
 static void store_queries(const grad_task *t, const query_block *b, const grad_work *w)
 {
     int64_t dim = b->a->head_dim;
-    float scale = (float)b->a->scale, buf[SPAN];
+    float scale = (float)b->a->scale, buf[SPAN] = {0};
     for (int64_t l = 0; l < b->group * b->n; l++) {
         int64_t row = b->seg.q_begin + b->first + l % b->n;
         int64_t col = (b->kv_head * b->group + l / b->n) * dim;
