@@ -1,5 +1,5 @@
-"""The ranks' store beside torch's TCPStore: torch's client on the server of core/mesh, its client on
-torch's servers, every verb that either uses. Run with NRL_TESTLIB, the tests' twin of libnrl."""
+"""The store tcp beside torch's TCPStore: torch's client on the server of stores/tcp, its client on torch's servers,
+every verb that either uses. Run with NRL_TESTLIB, the tests' twin of libnrl, and NRL_PLUGIN_PATH."""
 import ctypes
 import os
 import sys
@@ -11,6 +11,8 @@ from torch.distributed import PrefixStore, TCPStore
 
 lib = ctypes.CDLL(os.environ["NRL_TESTLIB"])
 lib.nrl_error_text.restype = ctypes.c_char_p
+lib.plugin_host_create.restype = ctypes.c_void_p
+lib.store_server_address.restype = ctypes.c_char_p
 libc = ctypes.CDLL(None)
 libc.free.argtypes = [ctypes.c_void_p]
 libc.free.restype = None
@@ -21,12 +23,36 @@ def must(status):
         raise RuntimeError(lib.nrl_error_text().decode())
 
 
-class Ours:
-    """A client of core/mesh."""
+class Setup(ctypes.Structure):
+    """store_setup of core/mesh/store.h"""
+    _fields_ = [("address", ctypes.c_char_p), ("job", ctypes.c_char_p), ("secret", ctypes.c_void_p),
+                ("flags", ctypes.c_uint32), ("timeout_s", ctypes.c_double), ("signal", ctypes.c_void_p)]
 
-    def __init__(self, port):
+
+FOREIGN = 2  # NRL_STORE_FOREIGN
+
+
+class Kind(ctypes.Structure):
+    """store_kind"""
+    _fields_ = [("table", ctypes.c_void_p), ("options", ctypes.c_void_p)]
+
+
+host = ctypes.c_void_p(lib.plugin_host_create(os.environ["NRL_PLUGIN_PATH"].encode(), None, ctypes.c_size_t(0), None))
+memory = (ctypes.c_size_t * 2)()  # an arena
+kind = Kind()
+must(lib.store_find(host, memory, b"127.0.0.1:0", None, ctypes.byref(kind)))
+
+
+def setup(port, flags=0):
+    return Setup(b"127.0.0.1:%d" % port, b"", None, flags, 10, None)
+
+
+class Ours:
+    """A client of the plugin, as the core has it."""
+
+    def __init__(self, port, flags=0):
         self.store = ctypes.c_void_p()
-        must(lib.store_connect(b"127.0.0.1", port, ctypes.c_double(10), ctypes.byref(self.store)))
+        must(lib.store_open(ctypes.byref(kind), ctypes.byref(setup(port, flags)), ctypes.byref(self.store)))
 
     def set(self, key, value):
         must(lib.nrl_store_set(self.store, key.encode(), value, ctypes.c_size_t(len(value))))
@@ -44,9 +70,9 @@ class Ours:
         must(lib.nrl_store_add(self.store, key.encode(), ctypes.c_int64(amount), ctypes.byref(result)))
         return result.value
 
-    def compare_set(self, key, expected, desired):
+    def set_once(self, key, text):
         now = ctypes.c_void_p()
-        must(lib.store_compare_set(self.store, key.encode(), expected, desired, ctypes.byref(now)))
+        must(lib.store_set_once(self.store, key.encode(), text, ctypes.byref(now)))
         text = ctypes.string_at(now)
         libc.free(now)
         return text
@@ -90,11 +116,11 @@ def both_ways(ours, torch_store):
     expect(ours.add("n", 5), 5)
     expect(torch_store.add("n", -7), -2)
     expect(ours.get("n"), b"-2")
-    expect(ours.compare_set("w", b"", b"first"), b"first")
-    expect(ours.compare_set("w", b"", b"second"), b"first")
+    expect(ours.set_once("w", b"first"), b"first")
+    expect(ours.set_once("w", b"second"), b"first")
     expect(torch_store.compare_set("w", "first", "third"), b"third")
-    expect(ours.compare_set("w2", b"", b""), b"")
-    expect(ours.compare_set("w2", b"", b"told"), b"told")
+    expect(ours.set_once("w2", b""), b"")
+    expect(ours.set_once("w2", b"told"), b"told")
     expect(ours.all_there(["a", "b"]), True)
     expect(ours.all_there(["a", "zzz"]), False)
     expect(torch_store.check(["a", "b"]), True)
@@ -127,7 +153,7 @@ def both_ways(ours, torch_store):
 
 
 def torch_only(store):
-    """Requests that core/mesh answers and does not make."""
+    """Requests that the plugin answers and does not make."""
     store.append("ap", "x")
     store.append("ap", "y")
     expect(store.get("ap"), b"xy")
@@ -146,8 +172,8 @@ def torch_only(store):
 
 def torch_on_ours():
     server = ctypes.c_void_p()
-    must(lib.store_server_open(b"127.0.0.1", 0, ctypes.byref(server)))
-    port = lib.store_server_port(server)
+    must(lib.store_serve(ctypes.byref(kind), ctypes.byref(setup(0)), ctypes.byref(server)))
+    port = int(lib.store_server_address(server).rpartition(b":")[2])
     ours = Ours(port)
     theirs = TCPStore("127.0.0.1", port, 2, False, timeout=timedelta(seconds=10))
     expect(ours.add("init/", 0), 2)
@@ -161,7 +187,7 @@ def torch_on_ours():
 def ours_on_torch(use_libuv):
     theirs = TCPStore("127.0.0.1", 0, 2, True, timeout=timedelta(seconds=10),
                       wait_for_workers=False, use_libuv=use_libuv)
-    ours = Ours(theirs.port)
+    ours = Ours(theirs.port, FOREIGN)
     both_ways(ours, theirs)
     ours.close()
 
