@@ -166,9 +166,7 @@ static nrl_status cpu_copy_bytes(void *self, nrl_stream *stream, void *to, const
 
 /* ---- dispatch ---- */
 
-/* A core with a newer argument struct must not have set members that this plugin does not know; a core
- * with an older one leaves the rest zero. */
-static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
+nrl_status cpu_known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
 {
     if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
@@ -180,16 +178,13 @@ static nrl_status known_args(const char *op, const void *args, uint32_t size, vo
     return NRL_OK;
 }
 
-/* The first member of attention_grad's arguments is a struct; those of all others begin with their size. */
-#define HAS_SIZE(a) _Generic((a), const nrl_attention_grad_args * : false, default : true)
 #define CPU_ENTER(name, args)                                                                                          \
     static nrl_status enter_##name(void *self, nrl_stream *stream, const args *a)                                      \
     {                                                                                                                  \
         const cpu *c = self;                                                                                           \
-        uint32_t size = *(const uint32_t *)(const void *)a;                                                            \
-        if (!HAS_SIZE(a) || size == sizeof *a) return c->ops->name(self, stream, a);                                   \
+        if (a->size == sizeof *a) return c->ops->name(self, stream, a);                                                \
         args known;                                                                                                    \
-        NRL_TRY(known_args(#name, a, size, &known, sizeof known));                                                     \
+        NRL_TRY(cpu_known_args(#name, a, a->size, &known, sizeof known));                                              \
         return c->ops->name(self, stream, &known);                                                                     \
     }
 NRL_OPS(CPU_ENTER)

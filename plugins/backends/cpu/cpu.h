@@ -102,6 +102,11 @@ void cpu_memory_close(cpu_memory *m); /* everything is freed */
 const nrl_offload *cpu_offload_open(cpu_offload **at);
 void cpu_offload_close(cpu_offload *o); /* frees all that was allocated; NULL is allowed */
 
+/* ---- cpu.c ---- */
+/* Copies the arguments of an operation, of `size` bytes, to `fill`, of `known` bytes. A core with a newer struct must
+ * not have set members that this plugin does not know (NRL_ERR_PLUGIN); what an older one lacks is zero. */
+nrl_status cpu_known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known);
+
 /* ---- gemm.c: all products that ops/gemm_rows.c does not compute ---- */
 nrl_status cpu_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a);
 

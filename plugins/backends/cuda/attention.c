@@ -179,6 +179,13 @@ static nrl_status run_backward(cuda *self, void *stream, const nrl_attention_gra
 
 nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a)
 {
+    nrl_attention_args forward;
+    nrl_attention_grad_args whole = *a;
+    if (a->forward->size != sizeof forward) {
+        NRL_TRY(cuda_known_args("attention", a->forward, a->forward->size, &forward, sizeof forward));
+        whole.forward = &forward;
+        a = &whole;
+    }
     const nrl_attention_args *f = a->forward;
     const nrl_mat to[] = {a->dq, a->dk, a->dv};
     nrl_mat d[] = {a->dq, a->dk, a->dv};

@@ -64,9 +64,7 @@ static void table_relax(void *instance)
 
 /* ---- dispatch ---- */
 
-/* A core with a newer argument struct must not have set members that this plugin does not know; a core
- * with an older one leaves the rest zero. */
-static nrl_status known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
+nrl_status cuda_known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known)
 {
     if (size == 0) return nrl_fail(NRL_ERR_BUG, "op '%s' was called with arguments of size 0", op);
     const unsigned char *bytes = args;
@@ -79,26 +77,17 @@ static nrl_status known_args(const char *op, const void *args, uint32_t size, vo
     return NRL_OK;
 }
 
-#define CUDA_ENTER_SIZED(name)                                                                                         \
+#define CUDA_ENTER(name)                                                                                               \
     static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a)                     \
     {                                                                                                                  \
         cuda *self = instance;                                                                                         \
         NRL_TRY(cuda_enter(self));                                                                                     \
         if (a->size == sizeof *a) return cuda_op_##name(self, cuda_stream(self, stream), a);                           \
         nrl_##name##_args known;                                                                                       \
-        NRL_TRY(known_args(#name, a, a->size, &known, sizeof known));                                                  \
+        NRL_TRY(cuda_known_args(#name, a, a->size, &known, sizeof known));                                             \
         return cuda_op_##name(self, cuda_stream(self, stream), &known);                                                \
     }
-CUDA_SIZED_OPS(CUDA_ENTER_SIZED)
-
-#define CUDA_ENTER_PLAIN(name)                                                                                         \
-    static nrl_status enter_##name(void *instance, nrl_stream *stream, const nrl_##name##_args *a)                     \
-    {                                                                                                                  \
-        cuda *self = instance;                                                                                         \
-        NRL_TRY(cuda_enter(self));                                                                                     \
-        return cuda_op_##name(self, cuda_stream(self, stream), a);                                                     \
-    }
-CUDA_PLAIN_OPS(CUDA_ENTER_PLAIN)
+CUDA_OPS(CUDA_ENTER)
 
 #define CUDA_ENTRY(name) .name = enter_##name,
 static const nrl_ops cuda_ops = {.size = sizeof(nrl_ops), CUDA_OPS(CUDA_ENTRY)};

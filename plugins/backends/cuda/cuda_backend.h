@@ -54,6 +54,10 @@ struct cuda {
  * stream run in order. 256-byte aligned. */
 nrl_status cuda_scratch(cuda *self, size_t bytes, void **out);
 
+/* Copies the arguments of an operation, of `size` bytes, to `fill`, of `known` bytes. A core with a newer struct must
+ * not have set members that this plugin does not know (NRL_ERR_PLUGIN); what an older one lacks is zero. */
+nrl_status cuda_known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known);
+
 /* Makes the device current in the calling thread. Every entry point calls this first. */
 nrl_status cuda_enter(const cuda *self);
 static inline void *cuda_stream(const cuda *self, nrl_stream *stream)
@@ -108,15 +112,12 @@ const void *cuda_extension(void *self, const char *name);
 
 /* ---- the operations ---- Every existing member of nrl_ops, once: a new operation is a file and an entry here. */
 /* clang-format off */
-#define CUDA_SIZED_OPS(X)                                                                          \
+#define CUDA_OPS(X)                                                                                \
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
     X(glu_grad) X(adamw) X(dropout) X(reduce) X(square_sum) X(softmax) X(softmax_grad)  \
     X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)  \
-    X(split16) X(dequantize)
+    X(split16) X(dequantize) X(attention_grad)
 /* clang-format on */
-/* Operations whose arguments do not begin with their size. */
-#define CUDA_PLAIN_OPS(X) X(attention_grad)
-#define CUDA_OPS(X) CUDA_SIZED_OPS(X) CUDA_PLAIN_OPS(X)
 
 #define CUDA_OP_DECLARE(name) nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
 CUDA_OPS(CUDA_OP_DECLARE)

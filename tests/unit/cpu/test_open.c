@@ -201,6 +201,54 @@ static void arguments_of_a_newer_core_are_fine_while_their_new_members_are_zero(
     table.close(self);
 }
 
+/* Two tokens, one head. The members behind what the older core knows have values that would be refused or used. */
+static void attention_of_an_older_core_is_without_what_was_added_since(void **state)
+{
+    void *self;
+    float q[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8], lse[2], sink = 9, dsink = 3, dq[2][8], dk[2][8], dv[2][8];
+    const int32_t cu[] = {0, 2};
+    (void)state;
+    assert_int_equal(open_with(&self, NULL), NRL_OK);
+    nrl_attention_args f = {.size = sizeof f,
+                            .n_segments = 1,
+                            .q = f32(q, 2, 4),
+                            .k = f32(q, 2, 4),
+                            .v = f32(q, 2, 4),
+                            .y = f32(y, 2, 4),
+                            .lse = f32(lse, 1, 2),
+                            .cu_q = cu,
+                            .cu_k = cu,
+                            .host_cu_q = cu,
+                            .host_cu_k = cu,
+                            .n_heads = 1,
+                            .n_kv_heads = 1,
+                            .head_dim = 4,
+                            .scale = 0.1};
+    assert_int_equal(table.ops->attention(self, NULL, &f), NRL_OK);
+    for (int older = 0; older < 2; older++) {
+        nrl_attention_grad_args a = {.size = sizeof a,
+                                     .forward = &f,
+                                     .dy = f32(q, 2, 4),
+                                     .dq = f32(dq[older], 2, 4),
+                                     .dk = f32(dk[older], 2, 4),
+                                     .dv = f32(dv[older], 2, 4)};
+        if (older) {
+            f.size = offsetof(nrl_attention_args, soft_cap);
+            f.soft_cap = 0.5;
+            f.sinks = &sink;
+            f.merge = true;
+            a.size = offsetof(nrl_attention_grad_args, dsinks);
+            a.dsinks = &dsink;
+        }
+        assert_int_equal(table.ops->attention_grad(self, NULL, &a), NRL_OK);
+    }
+    assert_memory_equal(dq[0], dq[1], sizeof dq[0]);
+    assert_memory_equal(dk[0], dk[1], sizeof dk[0]);
+    assert_memory_equal(dv[0], dv[1], sizeof dv[0]);
+    assert_true(dsink == 3);
+    table.close(self);
+}
+
 static void an_index_outside_the_matrix_is_an_error(void **state)
 {
     void *self;
@@ -315,6 +363,7 @@ int main(void)
         cmocka_unit_test(an_allocation_beyond_memory_limit_names_it_and_what_is_freed_can_be_used_again),
         cmocka_unit_test(an_allocation_beyond_the_address_space_names_ulimit),
         cmocka_unit_test(arguments_of_a_newer_core_are_fine_while_their_new_members_are_zero),
+        cmocka_unit_test(attention_of_an_older_core_is_without_what_was_added_since),
         cmocka_unit_test(an_index_outside_the_matrix_is_an_error),
         cmocka_unit_test(a_product_of_other_shapes_names_them),
         cmocka_unit_test(every_instruction_set_knows_exp),

@@ -252,6 +252,13 @@ static nrl_status run_passes(grad_task *t)
 
 OP(attention_grad)
 {
+    nrl_attention_args forward;
+    nrl_attention_grad_args whole = *a;
+    if (a->forward->size != sizeof forward) {
+        NRL_TRY(cpu_known_args("attention", a->forward, a->forward->size, &forward, sizeof forward));
+        whole.forward = &forward;
+        a = &whole;
+    }
     const nrl_attention_args *f = a->forward;
     NRL_TRY(attention_check(f));
     if (!f->lse.data) return nrl_fail(NRL_ERR_BUG, "attention_grad without lse");
