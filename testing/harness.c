@@ -4,7 +4,7 @@
 #include "run/state/state_io.h"
 #include "mesh/store.h"
 #include "tensor/ctx.h"
-#include "text/serve.h"
+#include "tokens/written.h"
 #include <nrl/harness.h>
 #include <stdlib.h>
 #include <string.h>

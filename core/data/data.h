@@ -14,10 +14,9 @@
 #include "base/node.h"
 #include "tensor/batch.h"
 #include "text/chat.h"
+#include "tokens/encode.h"
 
 /* ---- dataset ---- */
-typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE, DATA_OVERLONG_SPLIT } data_overlong;
-
 typedef struct {
     plugin_host *host;      /* has the dataset plugins */
     const nrl_node *source; /* data.train: a path, {path, weight, rows, ...}, or a list of these */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+_Static_assert((int)DATA_MAX_EXTRA == (int)BATCH_MAX_EXTRA, "rows and batches have as many columns");
+
 struct dataset {
     data_parts parts;
     int64_t n_examples;

@@ -5,7 +5,6 @@
 #include "base/arena.h"
 #include "base/disk.h"
 #include "base/json.h"
-#include "data/build.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -5,7 +5,9 @@
 #ifndef DATA_PART_H
 #define DATA_PART_H
 #include "base/hash.h"
-#include "data/build.h"
+#include "data/data.h"
+#include "data/reader.h"
+#include "tokens/build.h"
 #include <time.h>
 
 enum { DATA_HASH = 65 }; /* at most 64 digits and a NUL */

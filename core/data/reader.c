@@ -37,18 +37,6 @@ bool data_reader_reads_folder(plugin_host *host, const data_reader_choice *choic
            plugin_ask(host, p, reader_probe, &source, NRL_PROBE_NO) >= NRL_PROBE_PERHAPS;
 }
 
-nrl_status data_reader_start(data_reader *r)
-{
-    const nrl_dataset_source source = {.size = sizeof source, .flags = r->flags, .path = r->path};
-    return r->self ? NRL_OK : r->table->open(r->filled, &source, &r->self);
-}
-
-void data_reader_stop(data_reader *r)
-{
-    if (r->self) r->table->close(r->self);
-    r->self = NULL;
-}
-
 nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice, const char *path, uint32_t flags,
                             data_reader **out)
 {
@@ -79,12 +67,4 @@ nrl_status data_reader_open(plugin_host *host, const data_reader_choice *choice,
     r->table->info(r->self, &r->info);
     *out = r;
     return NRL_OK;
-}
-
-void data_reader_close(data_reader *r)
-{
-    if (!r) return;
-    data_reader_stop(r);
-    arena_free(&r->memory);
-    free(r);
 }

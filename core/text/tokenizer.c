@@ -1,9 +1,10 @@
 /*
- * tokenizer.c - see tokenizer.h.
+ * tokenizer.c - see tokenizer.h. Also the functions of nrl/tokenizer.h, which plugins call.
  */
 #include "plugin/component.h"
 #include "text/serve.h"
 #include "text/tokenizer.h"
+#include "tokens/written.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,6 @@ void nrl_token_ids_reserve(nrl_token_ids *list, size_t n)
     if (starts) list->starts = starts;
     list->lacks_memory = !ids || (list->want_starts && !starts);
     if (!list->lacks_memory) list->room = room;
-}
-
-nrl_status token_ids_check(nrl_token_ids *list)
-{
-    bool lacks = list->lacks_memory;
-    list->lacks_memory = false;
-    return lacks ? mem_fail(2 * list->room * sizeof *list->ids, "token ids") : NRL_OK;
 }
 
 void nrl_token_ids_free(nrl_token_ids *list)
@@ -143,31 +137,6 @@ bool tokenizer_is_at(plugin_host *host, const char *path)
 
 /* ---- encoding and decoding ---- */
 
-struct tokenizer_scratch {
-    const nrl_tokenizer *table;
-    void *of_plugin;
-};
-
-tokenizer_scratch *tokenizer_scratch_create(const tokenizer *tok)
-{
-    tokenizer_scratch *s = mem_alloc(sizeof *s);
-    s->table = tok->open.table;
-    if (s->table->scratch_create) s->of_plugin = s->table->scratch_create(tok->open.self);
-    return s;
-}
-
-void tokenizer_scratch_destroy(tokenizer_scratch *s)
-{
-    if (!s) return;
-    if (s->table->scratch_destroy) s->table->scratch_destroy(s->of_plugin);
-    free(s);
-}
-
-size_t tokenizer_scratch_dropped(const tokenizer_scratch *s)
-{
-    return s->table->scratch_dropped ? s->table->scratch_dropped(s->of_plugin) : 0;
-}
-
 nrl_status nrl_tokenizer_encode(const nrl_open_tokenizer *t, void *scratch, const char *text, size_t size,
                                 uint32_t flags, nrl_token_ids *out)
 {
@@ -193,40 +162,4 @@ nrl_status nrl_tokenizer_decode(const nrl_open_tokenizer *t, const int32_t *ids,
     if (size) *size = out.b.size;
     *text = buffer_take(&out.b);
     return *text ? NRL_OK : NRL_ERR_MEMORY;
-}
-
-nrl_status tokenizer_encode(const tokenizer *tok, tokenizer_scratch *scratch, const char *text, size_t size,
-                            uint32_t flags, nrl_token_ids *out)
-{
-    return nrl_tokenizer_encode(&tok->open, scratch->of_plugin, text, size, flags, out);
-}
-
-nrl_status tokenizer_decode(const tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, char **text,
-                            size_t *size)
-{
-    return nrl_tokenizer_decode(&tok->open, ids, n, skip_special, text, size);
-}
-
-int32_t tokenizer_token_id(const tokenizer *tok, const char *text)
-{
-    return tok->open.table->token_id(tok->open.self, text, strlen(text));
-}
-
-const char *tokenizer_token_text(const tokenizer *tok, int32_t id, uint32_t *flags)
-{
-    size_t size;
-    return tok->open.table->token_text(tok->open.self, id, &size, flags);
-}
-
-bool tokenizer_is_special(const tokenizer *tok, int32_t id)
-{
-    uint32_t flags = 0;
-    return tokenizer_token_text(tok, id, &flags) && (flags & NRL_TOKEN_SPECIAL);
-}
-
-bool tokenizer_is_eos(const tokenizer *tok, int32_t id)
-{
-    for (size_t i = 0; i < tok->info.n_eos; i++)
-        if (tok->info.eos_ids[i] == id) return true;
-    return false;
 }

@@ -4,7 +4,7 @@
  */
 #include "bpe.h"
 #include "parts.h"
-#include "text/serve.h"
+#include "tokens/written.h"
 #include <stdlib.h>
 #include <string.h>
 

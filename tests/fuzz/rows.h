@@ -8,7 +8,8 @@
 #include "base/arena.h"
 #include "base/buffer.h"
 #include "base/json.h"
-#include "data/build.h"
+#include "data/reader.h"
+#include "tokens/build.h"
 #include "support/text.h"
 #include <stdio.h>
 #include <stdlib.h>

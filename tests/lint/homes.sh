@@ -6,7 +6,7 @@ bad=0
 
 # home HEADER-REGEX ALLOWED-PATH-REGEX
 home() {
-    if grep -rnE "^ *# *include *[<\"]$1[>\"]" base rows checkpoint core inference profiling operations testing cli tools plugins --include='*.[ch]' --include='*.cpp' --include='*.cu' |
+    if grep -rnE "^ *# *include *[<\"]$1[>\"]" base rows tokens checkpoint core inference profiling operations testing cli tools plugins --include='*.[ch]' --include='*.cpp' --include='*.cu' |
         grep -vE "^($2)"; then
         echo "  ^ $1 belongs to $2"
         bad=1
@@ -38,7 +38,7 @@ only_in() {
     fi
 }
 only_in 'ending the process' '(^|[^a-zA-Z_.>])(_?[eE]xit|abort|quick_exit) *\(' \
-    '(cli|tools)/|base/arena\.c|core/api/status\.c|base/apart\.c|profiling/links\.c' 'base rows checkpoint core inference profiling operations testing cli tools plugins'
-only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' '(cli|tools)/|plugins/collectives/gloo/address\.c' 'base rows checkpoint core inference profiling operations testing cli tools plugins'
-only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'base rows checkpoint core inference profiling operations testing cli tools plugins'
+    '(cli|tools)/|base/arena\.c|core/api/status\.c|base/apart\.c|profiling/links\.c' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
+only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' '(cli|tools)/|plugins/collectives/gloo/address\.c' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
+only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
 exit $bad

@@ -1,18 +1,18 @@
 #!/bin/sh
 # layers.sh ROOT: who may include whom.
-#   base | rows checkpoint | api config plugin tensor | mesh model text | data optim | run | inference profiling testing cli | tools
+#   base | rows checkpoint | tokens | api config plugin tensor | mesh model text | data optim | run | inference profiling testing cli | tools
 # A folder includes folders of layers to its left, and itself. The plugin host may include config (it
-# fills options). base/, rows/ and checkpoint/ are linked statically into everything; cli/ is the program, inference/, profiling/ and testing/ are libraries beside libnrl,
+# fills options). base/, rows/, tokens/ and checkpoint/ are linked statically into everything; cli/ is the program, inference/, profiling/ and testing/ are libraries beside libnrl,
 # tools/ the programs behind the other verbs, the other folders are those of core/.
 # Plugins include <nrl/...>, base/ and their own folder.
 set -u
 cd "$1" || exit 1
 
 core_rule() {
-    find base rows checkpoint core inference profiling testing cli tools -name '*.[ch]' ! -path '*/include/*' 2>/dev/null | xargs grep -nE '^#include "[a-z_]+/' |
+    find base rows tokens checkpoint core inference profiling testing cli tools -name '*.[ch]' ! -path '*/include/*' 2>/dev/null | xargs grep -nE '^#include "[a-z_]+/' |
         awk -F'[:"]' '
         BEGIN {
-            n = split("base|rows checkpoint|api config plugin tensor|mesh model text|data optim|run|inference profiling testing cli|tools", layers, "|")
+            n = split("base|rows checkpoint|tokens|api config plugin tensor|mesh model text|data optim|run|inference profiling testing cli|tools", layers, "|")
             for (i = 1; i <= n; i++) {
                 m = split(layers[i], folders, " ")
                 for (j = 1; j <= m; j++) level[folders[j]] = i
@@ -53,7 +53,7 @@ room_rule() {
 plugin_rule() {
     find plugins -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' | xargs grep -nE '^#include "' /dev/null |
         awk -F'[:"]' '
-        $4 ~ /^(nrl|core|plugins|api|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|inference|profiling|testing|cli|tools)\// || $4 ~ /\.\.\/\.\./ {
+        $4 ~ /^(nrl|core|plugins|rows|tokens|api|config|plugin|tensor|mesh|model|text|data|optim|checkpoint|run|inference|profiling|testing|cli|tools)\// || $4 ~ /\.\.\/\.\./ {
             print $1 ":" $2 ": a plugin must not include " $4; bad = 1
         }
         END { exit bad }'

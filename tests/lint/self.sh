@@ -8,7 +8,7 @@ failed=0
 
 fresh() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/base" "$work/tree/testing" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run/walk" "$work/tree/core/tensor/tape" "$work/tree/core/include/nrl" \
+    mkdir -p "$work/tree/base" "$work/tree/tokens" "$work/tree/testing" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run/walk" "$work/tree/core/tensor/tape" "$work/tree/core/include/nrl" \
         "$work/tree/plugins/loggers/x" "$work/tree/tests"
     echo '/* a.h */' >"$work/tree/base/a.h"
     echo '/* b.c */' >"$work/tree/core/run/b.c"
@@ -41,6 +41,7 @@ done
 sin layers base/a.h '#include "run/b.h"'
 sin layers core/run/b.c '#include "cli/verbs.h"'
 sin layers core/run/b.c '#include "nowhere/n.h"'
+sin layers tokens/t.c '#include "text/chat.h"'
 sin layers core/run/walk/w.c '#include "run/step/s.h"'
 sin layers core/tensor/tape/t.c '#include "tensor/ops/o.h"'
 sin layers base/a.h '#include "config/c.h"'

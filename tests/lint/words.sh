@@ -4,7 +4,7 @@ set -u
 cd "$1" || exit 1
 bad=0
 
-sources=$(find base rows checkpoint core inference profiling operations testing cli tools plugins examples tests python docs README.md -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \
+sources=$(find base rows tokens checkpoint core inference profiling operations testing cli tools plugins examples tests python docs README.md -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \
     -o -name '*.lua' -o -name '*.py' -o -name '*.md' -o -name '*.sh' \) 2>/dev/null | grep -v '^tests/lint/' | LC_ALL=C sort)
 headers=$(find core/include/nrl inference/include/nrl profiling/include/nrl testing/include/nrl operations/include/nrl -name '*.h' 2>/dev/null | LC_ALL=C sort)
 

@@ -4,7 +4,7 @@
 #ifndef SUPPORT_TEXT_H
 #define SUPPORT_TEXT_H
 #include "text/chat.h"
-#include "text/serve.h"
+#include "tokens/written.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,16 +3,20 @@
  *   text      BOS, the text, EOS; all trained
  *   prompted  BOS, prompt and answer tokenised as one string, EOS; trained from the token number
  *             that the prompt alone has
- *   chat      rendered by the template; trained: assistant turns with their end-of-turn token, after the messages of
- * the prompt, except messages with weight 0 or train false ids       as given; labels -100 = not trained BOS is added
- * if the tokenizer adds one, EOS if the tokenizer has one, and neither is repeated if the text contains it already. The
- * first token is never a target.
+ *   chat      rendered by the template; trained: assistant turns with their end-of-turn token, after
+ *             the messages of the prompt, except messages with weight 0 or train false
+ *   ids       as given; labels -100 = not trained
+ *
+ * BOS is added if the tokenizer adds one, EOS if the tokenizer has one, and neither is repeated if the text contains it
+ * already. The first token is never a target.
  */
-#ifndef DATA_ENCODE_H
-#define DATA_ENCODE_H
+#ifndef TOKENS_ENCODE_H
+#define TOKENS_ENCODE_H
 #include "base/buffer.h"
-#include "data/data.h"
 #include "rows/row.h"
+#include "tokens/chat.h"
+
+typedef enum { DATA_OVERLONG_ERROR = 0, DATA_OVERLONG_DROP, DATA_OVERLONG_TRUNCATE, DATA_OVERLONG_SPLIT } data_overlong;
 
 typedef struct {
     const tokenizer *tokenizer;     /* NULL: ids only */

@@ -2,17 +2,16 @@
  * build.c - tokenises a file in rounds: the calling thread takes ranges of rows, all workers tokenise them, and the
  * calling thread writes the results in the order of the file, so that the first error of the file is reported.
  */
-#include "data/build.h"
+#include "tokens/build.h"
 #include "base/node.h"
 #include "base/workers.h"
-#include "data/kl_pairs.h"
+#include "tokens/kl_pairs.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Several chunks for each worker, so that workers rarely wait for the slowest chunk of a round. */
-_Static_assert((int)DATA_MAX_EXTRA == (int)BATCH_MAX_EXTRA, "rows and batches have as many columns");
 enum { MAX_WORKERS = 64, CHUNKS_A_WORKER = 4, MAX_KEYS = 32, KEY_SIZE = 64 };
 
 /* Keys of rows that have no meaning, each once. */

@@ -10,9 +10,9 @@
  * The file is written under a temporary name and renamed when it is on the disk, so a reader sees a complete file or
  * none. Byte order and struct layout are those of the machine; a file from another machine is rebuilt.
  */
-#ifndef DATA_CACHE_H
-#define DATA_CACHE_H
-#include "data/encode.h"
+#ifndef TOKENS_CACHE_H
+#define TOKENS_CACHE_H
+#include "tokens/encode.h"
 #include <stdio.h>
 
 enum { DATA_CACHE_VERSION = 5, DATA_FORMAT_NAME = 40 };

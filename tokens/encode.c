@@ -2,7 +2,7 @@
  * encode.c - tokenises one sample and marks the trained tokens; drops or truncates samples that are too long, and drops
  * samples that are empty or have no trained token.
  */
-#include "data/encode.h"
+#include "tokens/encode.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

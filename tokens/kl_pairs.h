@@ -8,9 +8,9 @@
  * first token of the answer. The sides are made once, in file order and with memory for three samples, so that the
  * lengths of an example, its place in a batch and its reference log-probs are the same in every step.
  */
-#ifndef DATA_KL_PAIRS_H
-#define DATA_KL_PAIRS_H
-#include "data/cache.h"
+#ifndef TOKENS_KL_PAIRS_H
+#define TOKENS_KL_PAIRS_H
+#include "tokens/cache.h"
 
 /* One sample in the layout of the body of a cache. */
 typedef struct {

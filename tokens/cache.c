@@ -2,7 +2,7 @@
  * cache.c - opens a token cache: maps it and checks everything before it is used. Writes one in one pass with bounded
  * memory: examples go to the file, and the index goes to an unnamed file that is appended at the end.
  */
-#include "data/cache.h"
+#include "tokens/cache.h"
 #include "base/arena.h"
 #include "base/disk.h"
 #include "base/file.h"
@@ -45,7 +45,7 @@ static const char *fault_of_header(const data_cache *c, const char *key)
         return "it is of another version or machine";
     if (strncmp(h->key, key, sizeof h->key) != 0) return "it has another key";
     if (h->file_size != (int64_t)c->size) return "it is cut off";
-    if (h->n_sides < 1 || h->n_sides > 2 || h->n_extra < 0 || h->n_extra > BATCH_MAX_EXTRA || h->n_examples < 0 ||
+    if (h->n_sides < 1 || h->n_sides > 2 || h->n_extra < 0 || h->n_extra > DATA_MAX_EXTRA || h->n_examples < 0 ||
         h->index_at < (int64_t)sizeof *h || h->index_at > h->file_size || h->index_at % 8)
         return "its header is damaged";
     int64_t room = (h->file_size - h->index_at) / (int64_t)sizeof(data_cache_segment);

@@ -4,10 +4,10 @@
  * tokenise the rows of the ranges. Memory is bounded by a few ranges for each worker, independent of the size of the
  * file. The result does not depend on `workers`.
  */
-#ifndef DATA_BUILD_H
-#define DATA_BUILD_H
-#include "data/cache.h"
-#include "data/reader.h"
+#ifndef TOKENS_BUILD_H
+#define TOKENS_BUILD_H
+#include "tokens/cache.h"
+#include "tokens/reader.h"
 #include <stdatomic.h>
 
 /* Which rows of a file are read; all if it is zero. */
@@ -53,7 +53,8 @@ nrl_status data_builder_seek(data_builder *b, const data_position *p);
 nrl_status data_builder_more(data_builder *b, bool *end);
 /* With an example at hand: appends one to `most` examples. */
 nrl_status data_builder_take(data_builder *b, data_cache_writer *writer, int64_t most);
-/* Between two caches: which do not refer to each other. */
+/* Call it between two caches: with kl_pairs, the last example of the first one and the first example of the second one
+ * do not take answers from each other. */
 nrl_status data_builder_next_cache(data_builder *b);
 data_position data_builder_position(const data_builder *b); /* of the next example, after the first take */
 /* At the end of the file: whether it has rows, and some of them were kept. Not after a seek. */

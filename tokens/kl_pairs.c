@@ -1,7 +1,7 @@
 /*
  * kl_pairs.c - turns examples with one side into examples with two sides, one sample behind the input.
  */
-#include "data/kl_pairs.h"
+#include "tokens/kl_pairs.h"
 #include <string.h>
 
 static nrl_status set_sample(data_mismatch_sample *s, const char *body, const data_cache_segment *seg, int n_extra)
