@@ -278,6 +278,7 @@ campaign_bench() {
     bench prefix_sharing.py --prompt 100 --pairs 2 --repeats "$n"
     bench ratios.py --model tiny --layers 4 --steps 3 --repeats "$n"
     bench overlap.py --tiny --layers 4 --vocab 512 --steps 3 --repeats "$n"
+    bench overlap.py --axis sequence --tiny --layers 4 --vocab 512 --steps 3 --repeats "$n"
     bench sequence.py --layers 2 --width 64 --tokens 256 --steps 3 --rounds "$n"
     bench reproducible.py --tiny --layers 4 --vocab 512 --shards 4 --steps 3 --repeats "$n"
     bench compress.py --steps 20 --only none powersgd topk-10

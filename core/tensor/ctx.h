@@ -12,6 +12,7 @@
 #include "tensor/batch.h"
 #include "tensor/device/device.h"
 #include <nrl/algorithm.h>
+#include <nrl/comm.h>
 #include <nrl/run.h>
 #include <nrl/tape.h>
 
@@ -35,13 +36,18 @@ void ctx_set_noise(nrl_ctx *ctx, double alpha);
 /* Switches adapters (tensor/ops/adapter.h) off and on. While they are off, operations compute the base model. */
 void ctx_set_adapters(nrl_ctx *ctx, bool on);
 
-/* Sets the function that handles the tp_regions of nrl/op.h (nrl_parallel.tp_region); NULL = regions are the identity.
- * The backward of a region calls the function that was set when the region was recorded. `tokens` is that of
- * nrl_parallel; NULL = each rank has all tokens everywhere. */
-typedef nrl_status (*tp_region_answer)(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
-                                       nrl_tensor **y);
-typedef void (*tp_region_tokens)(void *user, int64_t n, int64_t *begin, int64_t *end);
-void ctx_set_tp_regions(nrl_ctx *ctx, tp_region_answer answer, tp_region_tokens tokens, void *user);
+/* Who handles the tp_regions of nrl/op.h: members of nrl_parallel. The backward of a region calls the functions that
+ * were set when the region was recorded. */
+typedef struct {
+    nrl_status (*answer)(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y);
+    /* tp_region_begin; NULL = every exchange is complete before the next operation */
+    nrl_status (*begin)(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y,
+                        nrl_work **work);
+    nrl_status (*wait)(nrl_work **work, nrl_ctx *ctx);                   /* nrl_work_wait */
+    void (*tokens)(void *user, int64_t n, int64_t *begin, int64_t *end); /* NULL = each rank has all everywhere */
+    void *user;
+} ctx_tp_regions;
+void ctx_set_tp_regions(nrl_ctx *ctx, const ctx_tp_regions *r); /* NULL = regions are the identity */
 
 /* Sets the current batch (NULL = none): copies its index arrays to the device, unless the device reads host memory, and
  * drops the rope rows of the previous batch. The batch must outlive every tape recorded with it. */

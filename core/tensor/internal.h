@@ -16,9 +16,10 @@
 struct nrl_tensor {
     pool_block *block; /* NULL once the contents are released */
     void *data;
-    nrl_tensor *grad;     /* refcounted; only during a backward */
-    nrl_tensor *next;     /* in the list of spare headers */
-    nrl_tape_node *maker; /* the node that can recompute the contents; NULL = none */
+    nrl_tensor *grad;         /* refcounted; only during a backward */
+    nrl_tensor *next;         /* in the list of spare headers */
+    nrl_tape_node *maker;     /* the node that can recompute the contents; NULL = none */
+    nrl_tape_node *collector; /* see tape_collect; NULL = none */
     int64_t dims[NRL_MAX_DIMS];
     int64_t numel, rows, cols, stride; /* as a matrix; stride in elements */
     int32_t uses, refs;
@@ -82,13 +83,11 @@ struct nrl_ctx {
     void *attention_user;
     ctx_divided_attention divided_attention;
     void *divided_user;
-    ctx_experts experts;         /* n = 0: no strategy divides them */
-    int64_t head_chunk_rows;     /* 0 = chosen from the vocabulary */
-    int64_t head_keep_bytes;     /* logits kept from the head's forward to its backward */
-    bool adapters_off;           /* linear ignores adapters */
-    tp_region_answer tp_regions; /* NULL = identity */
-    tp_region_tokens tp_tokens;  /* NULL = all */
-    void *tp_regions_user;
+    ctx_experts experts;     /* n = 0: no strategy divides them */
+    int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
+    int64_t head_keep_bytes; /* logits kept from the head's forward to its backward */
+    bool adapters_off;       /* linear ignores adapters */
+    ctx_tp_regions tp_regions;
     uint64_t random_key; /* 0 = dropout is off */
     double noise;        /* ctx_set_noise */
     uint64_t n_random;

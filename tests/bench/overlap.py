@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""How much of ddp's communication hides behind the backward; prints one JSON object and judges nothing.
+"""How much of the communication of ddp, or of tensor parallel, hides behind the backward; prints one JSON object and judges
+nothing.
 
-usage: overlap.py NRL [--ranks 2] [--share 0.5] [--caps 4 ...] [--layers 12] [--tokens 512] [--steps 8] [--repeats 3]
-                  [--threads 1] [--options KEY=VALUE ...] [--tiny]
+usage: overlap.py NRL [--axis data|tensor|sequence] [--ranks 2] [--share 0.5] [--caps 4 ...] [--layers 12] [--tokens 512]
+                  [--steps 8] [--repeats 3] [--threads 1] [--options KEY=VALUE ...] [--tiny]
+With --axis data:
 compute        seconds of a step of the same ranks without gradients on the wire (sync_every above the run)
 communication  seconds that the bytes of a step take at gloo's rate_limit, which is set so that this is `share` of
                compute
@@ -10,6 +12,12 @@ step           seconds of a step of ddp at that rate, for each bucket_cap_mb of 
 exposed        (step - compute) / communication
 over_max       step / max(compute, communication)
 waited         the record's comm_fraction
+With --axis tensor or sequence (parallel.tensor without and with `sequence`), at the rate that makes communication `share`
+of a step without a limit:
+blocking       seconds of a step with overlap: false, all of whose communication is waited for
+overlapped     the same with overlap: true
+hidden         1 - seconds waited in an overlapped step / seconds waited in a blocking one
+step_ratio     overlapped / blocking
 The variants take turns; medians over steps and turns. Ranks need a core each, and one for their network threads.
 """
 import argparse
@@ -40,6 +48,8 @@ WARM_UP = 2
 
 def model(args):
     config = dict(common.model_config("tiny" if args.tiny else "smollm2", args.layers), vocab_size=args.vocab)
+    if args.axis != "data" and not args.tiny: # heads that divide over 2, 4 and 8 ranks
+        config.update(num_attention_heads=8, num_key_value_heads=8, head_dim=64)
     return config
 
 
@@ -108,9 +118,37 @@ def measure(bench, args):
     return out
 
 
+def measure_tensor(bench, args):
+    c, r = model(args), args.ranks
+
+    def layers(overlap):
+        return "parallel={tensor: {size: %d, sequence: %s, overlap: %s, vocabulary: false}}" % (
+            r, str(args.axis == "sequence").lower(), str(overlap).lower())
+    free = bench.run(layers(False))[0]
+    # [N, width] for each of 2 products a layer is summed forth and back; a gather is half of a sum
+    sums = 2 * c["num_hidden_layers"] * (2.5 if args.axis == "sequence" else 2)
+    tokens = r * max(1, args.tokens // LENGTH) * LENGTH
+    n_bytes = 4 * tokens * c["hidden_size"] * sums * 2 * (r - 1) / r
+    rate = n_bytes / (args.share * free) / 1e6
+    limit = "collective={name: gloo, rate_limit: %g}" % rate
+    results = common.interleaved(args.repeats, {name: lambda name=name: bench.run(layers(name == "overlapped"), limit)
+                                                for name in ("blocking", "overlapped")})
+    out = {"axis": args.axis, "ranks": r, "mib_a_step_and_rank": n_bytes / 2**20, "rate_limit_mb_s": rate,
+           "without_limit": free}
+    waited = {}
+    for name, rows in results.items():
+        out[name] = statistics.median(s for s, _ in rows)
+        waited[name] = statistics.median(s * w for s, w in rows)
+    out["waited_blocking"], out["waited_overlapped"] = waited["blocking"], waited["overlapped"]
+    out["hidden"] = 1 - waited["overlapped"] / waited["blocking"]
+    out["step_ratio"] = out["overlapped"] / out["blocking"]
+    return out
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nrl")
+    parser.add_argument("--axis", choices=["data", "tensor", "sequence"], default="data")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--share", type=float, default=0.5)
     parser.add_argument("--caps", type=float, nargs="+", default=[4])
@@ -126,7 +164,7 @@ def main():
     args.nrl = os.path.abspath(args.nrl)
     dir = tempfile.mkdtemp(prefix="nrl-overlap-")
     try:
-        print(json.dumps(measure(Bench(args, dir), args), indent=1))
+        print(json.dumps((measure if args.axis == "data" else measure_tensor)(Bench(args, dir), args), indent=1))
     finally:
         shutil.rmtree(dir)
 

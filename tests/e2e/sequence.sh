@@ -82,4 +82,35 @@ set -- "$@" optimizer.lr=1e-6 # the loss of one sample stays above its roundings
 alone short "$@" data.train=short.jsonl train.global_batch=1
 ranks 4 short-4 $exact "$quarter" "$same" "$@" data.train=short.jsonl train.global_batch=1
 
+# ---- exchanges that overlap with products give the same bits as exchanges that do not ----
+overlaps() { # overlaps RANKS PARALLEL ARGUMENT...
+    n=$1
+    parallel=$2
+    shift 2
+    for overlap in true false; do
+        run 0 launch -n "$n" -- run config.yaml out="overlap-$overlap" overwrite=true checkpoint.export=last \
+            parallel="$(echo "$parallel" | sed "s/tensor: {/&overlap: $overlap, /")" "$@"
+    done
+    is "numbers of $parallel $*" "$(numbers overlap-true/metrics.jsonl)" "$(numbers overlap-false/metrics.jsonl)"
+    for file in model adapter_model; do
+        [ ! -f overlap-true/model/$file.safetensors ] ||
+            cmp overlap-true/model/$file.safetensors overlap-false/model/$file.safetensors || failed=1
+    done
+}
+set -- train.steps=4 checkpoint.every=0
+for model in llama gpt2 qwen3; do
+    experiment | sed "s|models/llama|models/$model|" >config.yaml
+    overlaps 2 '{tensor: {size: 2, sequence: true}}' "$@"
+    overlaps 2 '{tensor: {size: 2}}' "$@"
+done
+overlaps 4 '{pipeline: {size: 2, schedule: zero_bubble}, tensor: {size: 2, sequence: true}}' "$@"
+overlaps 4 '{data: fsdp, tensor: {size: 2, sequence: true}}' train.precision=bf16 train.activation_checkpointing=all "$@"
+overlaps 2 '{tensor: {size: 2, sequence: true}}' lora.rank=4 lora.alpha=8 lora.dropout=0.1 lora.targets=all-linear \
+    lora.dora=true "$@"
+for family in mixtral gpt_oss; do
+    experiment | sed "s|path: .*models/llama[^ ,}]*|path: $source/tests/data/experts/$family|" >config.yaml
+    overlaps 2 '{tensor: {size: 2, sequence: true}}' data.train="$source/tests/data/experts/$family/rows.jsonl" \
+        "$@"
+done
+
 exit $failed

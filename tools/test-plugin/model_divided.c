@@ -222,10 +222,11 @@ static void *run_half(void *user)
     int64_t begin, end;
     tokens(h, nrl_batch_n_tokens(b), &begin, &end);
     h->s.carry_rows = h->has_part ? end - begin : 0;
-    ctx_set_tp_regions(h->s.compute.ctx, answer, h->has_part ? tokens : NULL, h);
+    const ctx_tp_regions regions = {.answer = answer, .tokens = h->has_part ? tokens : NULL, .user = h};
+    ctx_set_tp_regions(h->s.compute.ctx, &regions);
     h->is_done =
         report_ok(&h->report, model_suite_loss(&h->s, b, true, &h->loss), h->has_part ? RULE_TOKENS : RULE_LOSS);
-    ctx_set_tp_regions(h->s.compute.ctx, NULL, NULL, NULL);
+    ctx_set_tp_regions(h->s.compute.ctx, NULL);
     if (!h->is_done) break_off(h->m);
     batch_free(b);
     return NULL;

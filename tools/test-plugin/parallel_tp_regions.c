@@ -166,6 +166,14 @@ static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back
     return t->g->table->tp_region ? t->g->table->tp_region(t->self, ctx, tp_region, back, x, y) : NRL_OK;
 }
 
+static nrl_status begin(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y,
+                        nrl_work **work)
+{
+    const toy *t = user;
+    *work = NULL;
+    return t->g->table->tp_region_begin(t->self, ctx, tp_region, back, x, y, work);
+}
+
 static void tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
 {
     const toy *t = user;
@@ -187,6 +195,8 @@ static nrl_status plan(layers *l)
                                   .n_heads = H,
                                   .n_kv_heads = H};
     NRL_TRY(t->g->table->plan(t->self, &t->plan));
+    report_check(t->report, !t->plan.overlaps || t->g->table->tp_region_begin,
+                 "a strategy whose plan answers overlaps has tp_region_begin", "tp_region_begin is NULL");
     for (int i = 0; i < N_PARAMS; i++)
         layout_settle(t->mesh, &l->params[i]);
     return NRL_OK;
@@ -205,9 +215,14 @@ static nrl_status walk(layers *l)
          .n_final = N_PARAMS,
          .final = l->list}};
     if (s->enter) NRL_TRY(s->enter(l->t->self, l->ctx, actions, 0));
-    ctx_set_tp_regions(l->ctx, answer, l->t->plan.shards_tokens && s->tokens ? tokens : NULL, l->t);
+    const ctx_tp_regions regions = {.answer = answer,
+                                    .begin = l->t->plan.overlaps && s->tp_region_begin ? begin : NULL,
+                                    .wait = nrl_work_wait,
+                                    .tokens = l->t->plan.shards_tokens && s->tokens ? tokens : NULL,
+                                    .user = l->t};
+    ctx_set_tp_regions(l->ctx, &regions);
     nrl_status st = compute_layers(l);
-    ctx_set_tp_regions(l->ctx, NULL, NULL, NULL);
+    ctx_set_tp_regions(l->ctx, NULL);
     NRL_TRY(st);
     if (s->leave) NRL_TRY(s->leave(l->t->self, l->ctx, actions, 1));
     return s->finish ? s->finish(l->t->self, l->ctx) : NRL_OK;

@@ -134,6 +134,7 @@ typedef struct {
                      that later steps read returns an error */
     bool shards_tokens;      /* answer: `tokens` applies. The core refuses models that do not declare token_shards */
     int64_t offloaded_bytes; /* answer: of the slices that layouts describe, what nrl_tensor_elsewhere holds */
+    bool overlaps;           /* answer: `tp_region_begin` applies */
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide
@@ -236,6 +237,12 @@ typedef struct {
      * received[r] rows from each rank r, and sent[r] rows of x go to rank r, in this order. Not recorded. */
     nrl_status (*exchange)(void *self, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
                            const int64_t *received);
+    /* [step] if the plan has answered overlaps: as tp_region, but may return before the exchange is complete, and leave
+     * it in *work: until nrl_work_wait x belongs to the exchange and *y has no contents. In the backward of COLUMN_IN,
+     * what was gathered thus arrives while gradients of activations are computed, and the gradients are summed while
+     * those of the parameters that read the gathered rows are computed. Two such exchanges may be under way. */
+    nrl_status (*tp_region_begin)(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                  nrl_tensor **y, nrl_work **work);
 } nrl_parallel;
 
 #ifdef __cplusplus

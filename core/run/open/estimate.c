@@ -76,7 +76,9 @@ static void divide_tokens(dry_run *h, const strategy *s)
 {
     for (int32_t i = 0; i < s->n; i++) {
         if (!s->of[i].table->tp_region) continue;
-        h->regions = (nrl_parallel){.tp_region = s->of[i].table->tp_region, .tokens = s->of[i].table->tokens};
+        h->regions = (nrl_parallel){.tp_region = s->of[i].table->tp_region,
+                                    .tokens = s->of[i].table->tokens,
+                                    .tp_region_begin = s->of[i].table->tp_region_begin};
         h->strategy.of[h->strategy.n] = s->of[i];
         h->strategy.of[h->strategy.n++].table = &h->regions;
         h->work.strategy = &h->strategy;

@@ -54,6 +54,13 @@ static nrl_status answer_tp_region(void *user, nrl_ctx *ctx, uint32_t tp_region,
     return one->table->tp_region(one->self, ctx, tp_region, back, x, y);
 }
 
+static nrl_status begin_tp_region(void *user, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                  nrl_tensor **y, nrl_work **work)
+{
+    const strategy_member *one = user;
+    return one->table->tp_region_begin(one->self, ctx, tp_region, back, x, y, work);
+}
+
 static void answer_tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
 {
     const strategy_member *one = user;
@@ -63,11 +70,16 @@ static void answer_tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
 /* One axis answers: the others' members are NULL. */
 static void set_tp_regions(const strategy *s, nrl_ctx *ctx)
 {
-    ctx_set_tp_regions(ctx, NULL, NULL, NULL);
-    for (int32_t k = 0; s && k < s->n; k++)
-        if (s->of[k].table->tp_region)
-            ctx_set_tp_regions(ctx, answer_tp_region, s->of[k].plan.shards_tokens ? answer_tokens : NULL,
-                               (void *)(uintptr_t)&s->of[k]);
+    ctx_set_tp_regions(ctx, NULL);
+    for (int32_t k = 0; s && k < s->n; k++) {
+        const strategy_member *one = &s->of[k];
+        const ctx_tp_regions regions = {.answer = answer_tp_region,
+                                        .begin = one->plan.overlaps ? begin_tp_region : NULL,
+                                        .wait = nrl_work_wait,
+                                        .tokens = one->plan.shards_tokens ? answer_tokens : NULL,
+                                        .user = (void *)(uintptr_t)one};
+        if (one->table->tp_region) ctx_set_tp_regions(ctx, &regions);
+    }
 }
 
 int64_t strategy_rows(const strategy *s, int64_t n)

@@ -122,6 +122,8 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
                         "it leaves each rank a part of the tokens, which model '%s' does not support (token_shards of "
                         "nrl/model.h)",
                         p->setup->m->type);
+    if (one->plan.overlaps && !one->table->tp_region_begin)
+        return nrl_fail(NRL_ERR_PLUGIN, "its plan answers `overlaps`, and it has no `tp_region_begin`");
     if (depth && one->axis != p->setup->choices->of[0].axis)
         return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
                         one->axis->name, p->setup->choices->of[0].axis->name);

@@ -91,13 +91,14 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
     nrl_tensor *x = nrl_tape_saved(node, 0), *u = nrl_tape_saved(node, 1), *dy = nrl_tape_grad(node, 0);
     if (nrl_tape_wants(node, 0)) NRL_TRY(linear_input_grad(ctx, node, 0, at->weight, 1));
     if (at->up && nrl_tape_wants(node, 1)) NRL_TRY(linear_input_grad(ctx, node, 1, at->up, at->scale));
-    if (!ctx->deferred) return linear_param_grads(ctx, at, x, u, dy);
+    tape *later = tape_later(ctx, nrl_tape_input(node, 0));
+    if (!later) return linear_param_grads(ctx, at, x, u, dy);
     nrl_tape_record r = {.name = "linear, gradients of parameters",
                          .saved = {x, u, dy},
                          .attributes = at,
                          .attributes_size = sizeof *at,
                          .backward = linear_deferred};
-    if (is_trained(at->weight) || is_trained(at->bias) || is_trained(at->up)) tape_defer(ctx, &r);
+    if (is_trained(at->weight) || is_trained(at->bias) || is_trained(at->up)) tape_defer(ctx, later, &r);
     return NRL_OK;
 }
 
@@ -124,7 +125,9 @@ static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_
                          .attributes = &at,
                          .attributes_size = sizeof at,
                          .backward = linear_backward};
-    return tape_push(ctx, &r, w->trained || (b && b->trained));
+    NRL_TRY(tape_push(ctx, &r, w->trained || (b && b->trained)));
+    tape_reads_later(ctx, *y);
+    return NRL_OK;
 }
 
 static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor **y)

@@ -40,6 +40,9 @@ static nrl_tape_node *make_node(nrl_ctx *ctx, tape *t, const nrl_tape_record *r)
     n->recomputable = 0;
     n->recompute = NULL;
     n->made = NULL;
+    n->work = NULL;
+    n->collected.newest = NULL;
+    n->reads_later = false;
     n->name = r->name;
     n->backward = r->backward;
     memcpy(n->inputs, r->inputs, sizeof n->inputs);
@@ -74,22 +77,52 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
     return NRL_OK;
 }
 
-/* At the end of the list, so that the walk runs nodes in the order in which they were deferred. */
-void tape_defer(nrl_ctx *ctx, const nrl_tape_record *r)
+tape *tape_later(nrl_ctx *ctx, const nrl_tensor *x)
 {
-    nrl_tape_node **end = &ctx->deferred->newest;
+    if (ctx->deferred) return ctx->deferred;
+    return x->collector ? &x->collector->collected : NULL;
+}
+
+/* At the end of the list, so that the walk runs nodes in the order in which they were deferred. */
+void tape_defer(nrl_ctx *ctx, tape *later, const nrl_tape_record *r)
+{
+    nrl_tape_node **end = &later->newest;
     while (*end)
         end = &(*end)->older;
-    *end = make_node(ctx, ctx->deferred, r);
+    *end = make_node(ctx, later, r);
     (*end)->older = NULL;
+}
+
+/* The node just pushed; NULL: the operation with this output was not recorded. */
+static nrl_tape_node *maker_of(const nrl_ctx *ctx, const nrl_tensor *output)
+{
+    nrl_tape_node *n = tape_records(ctx) ? ctx->tapes[ctx->n_tapes - 1]->newest : NULL;
+    return n && n->outputs[0] == output ? n : NULL;
 }
 
 void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake recompute)
 {
-    nrl_tape_node *n = tape_records(ctx) ? ctx->tapes[ctx->n_tapes - 1]->newest : NULL;
-    if (!n || n->outputs[0] != output) return; /* the operation was not recorded */
+    nrl_tape_node *n = maker_of(ctx, output);
+    if (!n) return;
     n->recompute = recompute;
     output->maker = n;
+}
+
+void tape_collect(nrl_ctx *ctx, nrl_tensor *output, nrl_status (*wait)(nrl_work **work, nrl_ctx *ctx))
+{
+    output->collector = maker_of(ctx, output);
+    if (output->collector) output->collector->wait = wait;
+}
+
+void tape_reads_later(nrl_ctx *ctx, const nrl_tensor *output)
+{
+    nrl_tape_node *n = maker_of(ctx, output);
+    if (n) n->reads_later = n->inputs[0]->collector != NULL;
+}
+
+nrl_work **tape_work(nrl_tape_node *node)
+{
+    return &node->work;
 }
 
 nrl_status nrl_tape_push(nrl_ctx *ctx, const nrl_tape_record *record)
@@ -223,9 +256,16 @@ static bool has_work(const nrl_tape_node *n)
     return !outputs;
 }
 
+/* Waits for the contents of what n recomputed. */
+static nrl_status settle(nrl_ctx *ctx, nrl_tape_node *n)
+{
+    return n->work ? n->wait(&n->work, ctx) : NRL_OK;
+}
+
 /* Releases what a node saved and the gradients of its outputs, after its backward. */
 static void drop_contents(nrl_ctx *ctx, nrl_tape_node *n)
 {
+    (void)settle(ctx, n); /* after an error; else its backward has waited */
     for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
         if (n->recomputable >> i & 1)
             tensor_unref(ctx, n->saved[i]);
@@ -257,8 +297,11 @@ static nrl_status recompute_saved(nrl_ctx *ctx, nrl_tensor *t)
 /* Recomputes everything that n saved and did not keep; makers may themselves need recomputed tensors. */
 static nrl_status make_saved(nrl_ctx *ctx, nrl_tape_node *n)
 {
-    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++)
-        if (n->recomputable >> i & 1 && !n->saved[i]->data) NRL_TRY(recompute_saved(ctx, n->saved[i]));
+    for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
+        if (!(n->recomputable >> i & 1)) continue;
+        if (!n->saved[i]->data) NRL_TRY(recompute_saved(ctx, n->saved[i]));
+        if (i || !n->reads_later) NRL_TRY(settle(ctx, n->saved[i]->maker));
+    }
     return NRL_OK;
 }
 
@@ -281,6 +324,16 @@ static nrl_status walk(nrl_ctx *ctx, tape *t)
     return NRL_OK;
 }
 
+static void clear(nrl_ctx *ctx, tape *t);
+
+nrl_status tape_run_collected(nrl_ctx *ctx, nrl_tape_node *node)
+{
+    NRL_TRY(settle(ctx, node));
+    nrl_status st = walk(ctx, &node->collected);
+    clear(ctx, &node->collected);
+    return st;
+}
+
 /* Empties the tape and releases gradients that were not requested. */
 static void clear(nrl_ctx *ctx, tape *t)
 {
@@ -288,9 +341,11 @@ static void clear(nrl_ctx *ctx, tape *t)
         nrl_tape_node *n = t->newest;
         t->newest = n->older;
         drop_contents(ctx, n);
+        clear(ctx, &n->collected);
         for (int i = 0; i < NRL_TAPE_MAX_OPERANDS; i++) {
             if (n->inputs[i]) set_grad(ctx, n->inputs[i], NULL);
             if (n->outputs[i] && n->outputs[i]->maker == n) n->outputs[i]->maker = NULL;
+            if (n->outputs[i] && n->outputs[i]->collector == n) n->outputs[i]->collector = NULL;
             tensor_unref(ctx, n->inputs[i]);
             tensor_unref(ctx, n->outputs[i]);
         }

@@ -15,9 +15,21 @@ bool tape_records(const nrl_ctx *ctx);
  * of its parameters does. */
 nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *record, bool trained);
 
-/* While ctx->deferred is set (ctx_defer), a backward function passes on what computes gradients of parameters only:
- * `saved` and a backward, no inputs and no outputs. */
-void tape_defer(nrl_ctx *ctx, const nrl_tape_record *record);
+/* The tape to which a backward function passes on what computes gradients of parameters only, from the gradient of an
+ * output of its node, whose input is x: that of ctx_defer, or of the node that collects for x. NULL: nowhere. */
+tape *tape_later(nrl_ctx *ctx, const nrl_tensor *x);
+/* Passes it on: `saved` and a backward, no inputs and no outputs. */
+void tape_defer(nrl_ctx *ctx, tape *later, const nrl_tape_record *record);
+
+/* Declares that the operation just pushed, with this output, collects what the readers of the output defer, and that
+ * its backward calls tape_run_collected, while an exchange is on its way. If it also recomputes the output, it may
+ * leave that exchange in tape_work; the tape calls `wait` before anybody reads the output. */
+void tape_collect(nrl_ctx *ctx, nrl_tensor *output, nrl_status (*wait)(nrl_work **work, nrl_ctx *ctx));
+nrl_work **tape_work(nrl_tape_node *node);
+nrl_status tape_run_collected(nrl_ctx *ctx, nrl_tape_node *node);
+/* Declares that the backward of the operation just pushed, with this output, reads saved 0, which is input 0, only in
+ * what it passes to tape_later. */
+void tape_reads_later(nrl_ctx *ctx, const nrl_tensor *output);
 
 /* Declares that the operation just pushed can cheaply recompute output 0 from what it saved. Later nodes of the tape
  * then do not keep that output; the backward recomputes it when the first node needs it. `recompute` writes to

@@ -10,6 +10,9 @@
  *
  * With `sequence` (Korthikanti et al. 2022) each rank has a part of the tokens between those blocks: the sums are
  * scattered, and gathered before the next block. Ranks have N / R tokens, the rest of a division one each; no padding.
+ *
+ * With `overlap` exchanges of the backward are under way while products are computed, as in Megatron-LM: the gathered
+ * input arrives during the gradients of the inputs, which are summed during those of the weights.
  */
 #include <nrl/custom_op.h>
 #include <nrl/nrl.h>
@@ -24,7 +27,7 @@ static const nrl_mesh_axis tensor_axis = {
 };
 
 typedef struct {
-    bool vocabulary, sequence;
+    bool vocabulary, sequence, overlap;
 } tensor_options;
 
 static const nrl_option tensor_rows[] = {
@@ -33,6 +36,10 @@ static const nrl_option tensor_rows[] = {
         "shard embedding and output layer too if the number of ranks divides their rows; false: keep them whole"),
     NRL_OPT_BOOL(tensor_options, sequence, "false",
                  "sequence parallel: norms, dropout and residuals on a part of the tokens, which divides their memory"),
+    NRL_OPT_BOOL(
+        tensor_options, overlap, "true",
+        "in the backward, exchange activations and gradients while products are computed; false: one after the "
+        "other, with the same numbers"),
 };
 
 /* Parameters of which each rank of `comm` has a part of the gradient. */
@@ -231,28 +238,26 @@ static nrl_status tensor_plan(void *self, nrl_parallel_plan *plan)
     NRL_TRY(check_plan(t, plan));
     NRL_TRY(write_layouts(t, plan));
     plan->shards_tokens = t->options.sequence;
+    plan->overlaps = t->options.overlap;
     describe(t, plan);
     return NRL_OK;
 }
 
 /* ---- tp_regions ---- */
 
-static nrl_status sum(nrl_comm *comm, nrl_ctx *ctx, nrl_tensor *x, const char *what)
+/* The functions of regions start an exchange; `work` is complete before *y, or x in its place, has the result. */
+static nrl_status sum(nrl_comm *comm, nrl_ctx *ctx, nrl_tensor *x, const char *what, nrl_work **work)
 {
-    nrl_work *work = NULL;
     nrl_comm_call call = {.size = sizeof call, .reduce = NRL_REDUCE_OP_SUM, .receive = x, .what = what};
-    NRL_TRY(nrl_comm_all_reduce(comm, ctx, &call, &work));
-    return nrl_work_wait(&work, ctx);
+    return nrl_comm_all_reduce(comm, ctx, &call, work);
 }
 
-static nrl_status gather(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
+static nrl_status gather(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, nrl_work **work)
 {
     int64_t n = nrl_tensor_numel(x) * t->n;
-    nrl_work *work = NULL;
     NRL_TRY(nrl_tensor_new(ctx, nrl_tensor_dtype(x), 1, &n, y));
     nrl_comm_call call = {.size = sizeof call, .send = x, .receive = *y, .what = "statistics of the vocabulary"};
-    NRL_TRY(nrl_comm_all_gather(t->comm, ctx, &call, &work));
-    return nrl_work_wait(&work, ctx);
+    return nrl_comm_all_gather(t->comm, ctx, &call, work);
 }
 
 /* ---- parts of the tokens ---- */
@@ -304,21 +309,20 @@ static nrl_status find_rows(tensor *t, nrl_ctx *ctx, bool x_is_whole, nrl_tensor
 }
 
 /* y [N,C] = the rows x [n,C] of all ranks. */
-static nrl_status gather_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, const char *what)
+static nrl_status gather_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, const char *what,
+                                nrl_work **work)
 {
-    nrl_work *work = NULL;
     token_rows rows;
     NRL_TRY(find_rows(t, ctx, false, x, y, &rows));
     nrl_comm_call call = {
         .size = sizeof call, .send = rows.part, .receive = rows.whole, .counts = t->counts, .what = what};
-    NRL_TRY(nrl_comm_all_gather(t->comm, ctx, &call, &work));
-    return nrl_work_wait(&work, ctx);
+    return nrl_comm_all_gather(t->comm, ctx, &call, work);
 }
 
 /* y [n,C] = the rows of this rank's tokens in the sum of all ranks' x [N,C]. */
-static nrl_status scatter_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, const char *what)
+static nrl_status scatter_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y, const char *what,
+                                 nrl_work **work)
 {
-    nrl_work *work = NULL;
     token_rows rows;
     NRL_TRY(find_rows(t, ctx, true, x, y, &rows));
     nrl_comm_call call = {.size = sizeof call,
@@ -327,8 +331,7 @@ static nrl_status scatter_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_ten
                           .receive = rows.part,
                           .counts = t->counts,
                           .what = what};
-    NRL_TRY(nrl_comm_reduce_scatter(t->comm, ctx, &call, &work));
-    return nrl_work_wait(&work, ctx);
+    return nrl_comm_reduce_scatter(t->comm, ctx, &call, work);
 }
 
 /* y [n,C] = the rows of this rank's tokens in x [N,C], which all ranks have. */
@@ -345,62 +348,69 @@ static nrl_status own_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_tensor 
 
 /* The gradient of the hidden states, which are whole on each rank: WHOLE_IN drops the rows of other ranks' tokens, so
  * that only those of this rank are summed, in place. */
-static nrl_status sum_own_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x)
+static nrl_status sum_own_tokens(tensor *t, nrl_ctx *ctx, nrl_tensor *x, nrl_work **work)
 {
-    nrl_work *work = NULL;
     count_tokens(t, nrl_tensor_dim(x, 0), nrl_tensor_dim(x, 1));
     nrl_comm_call call = {.size = sizeof call,
                           .reduce = NRL_REDUCE_OP_SUM,
                           .send = x,
                           .counts = t->counts,
                           .what = "gradient into the output layer"};
-    NRL_TRY(nrl_comm_reduce_scatter(t->comm, ctx, &call, &work));
-    return nrl_work_wait(&work, ctx);
+    return nrl_comm_reduce_scatter(t->comm, ctx, &call, work);
 }
 
 static nrl_status region_of_tokens(tensor *t, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
-                                   nrl_tensor **y)
+                                   nrl_tensor **y, nrl_work **work)
 {
     switch (tp_region) {
     case NRL_TP_REGION_COLUMN_IN:
-        return back ? scatter_tokens(t, ctx, x, y, "gradient into columns") : gather_tokens(t, ctx, x, y, "columns");
+        return back ? scatter_tokens(t, ctx, x, y, "gradient into columns", work)
+                    : gather_tokens(t, ctx, x, y, "columns", work);
     case NRL_TP_REGION_ROW_OUT:
-        return back ? gather_tokens(t, ctx, x, y, "gradient of products with rows")
-                    : scatter_tokens(t, ctx, x, y, "products with rows");
+        return back ? gather_tokens(t, ctx, x, y, "gradient of products with rows", work)
+                    : scatter_tokens(t, ctx, x, y, "products with rows", work);
     case NRL_TP_REGION_EMBED_OUT:
-        return back ? gather_tokens(t, ctx, x, y, "gradient of the embedding")
-                    : scatter_tokens(t, ctx, x, y, "embedding");
+        return back ? gather_tokens(t, ctx, x, y, "gradient of the embedding", work)
+                    : scatter_tokens(t, ctx, x, y, "embedding", work);
     case NRL_TP_REGION_WHOLE_IN:
-        return back ? own_tokens(t, ctx, x, y) : gather_tokens(t, ctx, x, y, "whole states");
+        return back ? own_tokens(t, ctx, x, y) : gather_tokens(t, ctx, x, y, "whole states", work);
     case NRL_TP_REGION_WHOLE_OUT:
-        return back ? gather_tokens(t, ctx, x, y, "gradient of whole states") : own_tokens(t, ctx, x, y);
+        return back ? gather_tokens(t, ctx, x, y, "gradient of whole states", work) : own_tokens(t, ctx, x, y);
     default: /* HEAD_IN */
-        return back ? sum_own_tokens(t, ctx, x) : NRL_OK;
+        return back ? sum_own_tokens(t, ctx, x, work) : NRL_OK;
+    }
+}
+
+static nrl_status tensor_tp_region_begin(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
+                                         nrl_tensor **y, nrl_work **work)
+{
+    tensor *t = self;
+    if (t->n == 1) return NRL_OK;
+    if (tp_region == NRL_TP_REGION_HEAD_STATS) return gather(t, ctx, x, y, work);
+    if (tp_region == NRL_TP_REGION_SUM) return back ? NRL_OK : sum(t->comm, ctx, x, "partial sums", work);
+    if (tp_region >= NRL_TP_REGION_COUNT)
+        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' has no tp_region %u", tp_region);
+    if (t->options.sequence) return region_of_tokens(t, ctx, tp_region, back, x, y, work);
+    switch (tp_region) {
+    case NRL_TP_REGION_COLUMN_IN:
+        return back ? sum(t->comm, ctx, x, "gradient into columns", work) : NRL_OK;
+    case NRL_TP_REGION_HEAD_IN:
+        return back ? sum(t->comm, ctx, x, "gradient into the output layer", work) : NRL_OK;
+    case NRL_TP_REGION_ROW_OUT:
+        return back ? NRL_OK : sum(t->comm, ctx, x, "products with rows", work);
+    case NRL_TP_REGION_EMBED_OUT:
+        return back ? NRL_OK : sum(t->comm, ctx, x, "embedding", work);
+    default: /* WHOLE_IN, WHOLE_OUT */
+        return NRL_OK;
     }
 }
 
 static nrl_status tensor_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
                                    nrl_tensor **y)
 {
-    tensor *t = self;
-    if (t->n == 1) return NRL_OK;
-    if (tp_region == NRL_TP_REGION_HEAD_STATS) return gather(t, ctx, x, y);
-    if (tp_region == NRL_TP_REGION_SUM) return back ? NRL_OK : sum(t->comm, ctx, x, "partial sums");
-    if (tp_region >= NRL_TP_REGION_COUNT)
-        return nrl_fail(NRL_ERR_PLUGIN, "strategy 'tensor' has no tp_region %u", tp_region);
-    if (t->options.sequence) return region_of_tokens(t, ctx, tp_region, back, x, y);
-    switch (tp_region) {
-    case NRL_TP_REGION_COLUMN_IN:
-        return back ? sum(t->comm, ctx, x, "gradient into columns") : NRL_OK;
-    case NRL_TP_REGION_HEAD_IN:
-        return back ? sum(t->comm, ctx, x, "gradient into the output layer") : NRL_OK;
-    case NRL_TP_REGION_ROW_OUT:
-        return back ? NRL_OK : sum(t->comm, ctx, x, "products with rows");
-    case NRL_TP_REGION_EMBED_OUT:
-        return back ? NRL_OK : sum(t->comm, ctx, x, "embedding");
-    default: /* WHOLE_IN, WHOLE_OUT */
-        return NRL_OK;
-    }
+    nrl_work *work = NULL;
+    NRL_TRY(tensor_tp_region_begin(self, ctx, tp_region, back, x, y, &work));
+    return nrl_work_wait(&work, ctx);
 }
 
 /* ---- gradients of which each rank has a part ---- */
@@ -435,7 +445,9 @@ static nrl_status sum_gradients(partial_sums *p, nrl_ctx *ctx, const char *what)
     if (!p->buffer) return NRL_OK;
     for (int32_t i = 0; i < p->n; i++)
         if (p->views[i]) NRL_TRY(nrl_tensor_copy(ctx, gradient_of(p->params[i]), p->views[i]));
-    NRL_TRY(sum(p->comm, ctx, p->buffer, what));
+    nrl_work *work = NULL;
+    NRL_TRY(sum(p->comm, ctx, p->buffer, what, &work));
+    NRL_TRY(nrl_work_wait(&work, ctx));
     for (int32_t i = 0; i < p->n; i++)
         if (p->views[i]) NRL_TRY(nrl_tensor_copy(ctx, p->views[i], gradient_of(p->params[i])));
     return NRL_OK;
@@ -478,5 +490,6 @@ static const nrl_parallel tensor_table = {
     .finish = tensor_finish,
     .tp_region = tensor_tp_region,
     .tokens = tensor_tokens,
+    .tp_region_begin = tensor_tp_region_begin,
 };
 NRL_EXPORT(tensor_table)

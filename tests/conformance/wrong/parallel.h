@@ -363,6 +363,19 @@ static nrl_status forgets_rows_tp_region(void *self, nrl_ctx *ctx, uint32_t tp_r
     return answer_but(self, ctx, NRL_TP_REGION_ROW_OUT, tp_region, back, x, y);
 }
 
+static nrl_status forgets_begun(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y,
+                                nrl_work **work)
+{
+    (void)work; /* of an exchange that is complete */
+    return answer_but(self, ctx, NRL_TP_REGION_COLUMN_IN, tp_region, back, x, y);
+}
+
+static nrl_status overlapped_plan(void *self, nrl_parallel_plan *plan)
+{
+    plan->overlaps = true;
+    return sharing_plan(self, plan);
+}
+
 static nrl_status sharing_finish(void *self, nrl_ctx *ctx)
 {
     copies *c = self;
@@ -721,6 +734,10 @@ static const nrl_parallel wrong[] = {
           .tp_region = forgets_columns_tp_region, .finish = sharing_finish),
     WRONG(forgets_rows, "log-probs are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .tp_region = forgets_rows_tp_region, .finish = sharing_finish),
+    WRONG(forgets_begun, "gradients are those of one rank", .axis = &width_axis, .plan = overlapped_plan,
+          .tp_region = sharing_tp_region, .tp_region_begin = forgets_begun, .finish = sharing_finish),
+    WRONG(beginless, "a strategy whose plan answers overlaps has tp_region_begin", .axis = &width_axis,
+          .plan = overlapped_plan, .tp_region = sharing_tp_region, .finish = sharing_finish),
     WRONG(forgets_parts, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .tp_region = sharing_tp_region),
     WRONG(forgets_norms, "gradients are those of one rank", .axis = &width_axis, .plan = token_plan,

@@ -12,6 +12,7 @@
 #include "support/backend.h"
 #include "tensor/internal.h"
 #include <math.h>
+#include <string.h>
 
 static device the_device;
 static nrl_ctx *ctx;
@@ -277,6 +278,157 @@ static void a_failing_backward_is_named_and_leaves_nothing(void **state)
     assert_int_equal(live_bytes(), before);
 }
 
+/* ---- exchanges in the background of a backward ---- */
+
+enum { PART = 2, WHOLE = 2 * PART, WIDTH = 3, OUTPUTS = 5 };
+
+/* A region that gathers the same rows twice, as if from two ranks. What is exchanged arrives no earlier than `wait`. */
+typedef struct {
+    nrl_param weight[2];
+    nrl_part parts[2];
+    nrl_tensor *values[2], *grads[2];
+    nrl_tensor *from[2], *to[2]; /* of the gather that is under way, and of the sum */
+    char events[64];
+    bool fails; /* the products of the backward */
+} exchange;
+static exchange the_exchange;
+
+static void event(const char *name)
+{
+    strncat(the_exchange.events, name, sizeof the_exchange.events - strlen(the_exchange.events) - 1);
+}
+
+static nrl_status move(bool back, nrl_tensor *x, nrl_tensor *y)
+{
+    float from[WHOLE * WIDTH], to[WHOLE * WIDTH];
+    NRL_TRY(tensor_read(ctx, x, from));
+    for (int i = 0; i < WHOLE * WIDTH; i++)
+        to[i] = back ? from[i] + from[(i + PART * WIDTH) % (WHOLE * WIDTH)] : from[i % (PART * WIDTH)];
+    return tensor_write(ctx, y, to);
+}
+
+static nrl_status exchange_answer(void *user, nrl_ctx *own, uint32_t tp_region, bool back, nrl_tensor *x,
+                                  nrl_tensor **y)
+{
+    (void)user, (void)tp_region;
+    if (*y == x) NRL_TRY(nrl_tensor_new(own, NRL_DTYPE_F32, 2, (int64_t[]){back ? PART : WHOLE, WIDTH}, y));
+    return move(back, x, *y);
+}
+
+static nrl_status exchange_begin(void *user, nrl_ctx *own, uint32_t tp_region, bool back, nrl_tensor *x, nrl_tensor **y,
+                                 nrl_work **work)
+{
+    exchange *e = user;
+    (void)own, (void)tp_region;
+    assert_true(*y != x);
+    event(back ? "sum " : "gather ");
+    if (back) assert_true(nrl_param_grad_is_empty(&e->weight[0]) && nrl_param_grad_is_empty(&e->weight[1]));
+    e->from[back] = x;
+    e->to[back] = *y;
+    *work = (nrl_work *)&e->to[back];
+    return NRL_OK;
+}
+
+static nrl_status exchange_wait(nrl_work **work, nrl_ctx *own)
+{
+    exchange *e = &the_exchange;
+    const bool back = *work == (nrl_work *)&e->to[1];
+    (void)own;
+    event(back ? "summed " : "gathered ");
+    if (back) assert_false(nrl_param_grad_is_empty(&e->weight[0]) || nrl_param_grad_is_empty(&e->weight[1]));
+    *work = NULL;
+    return move(back, e->from[back], e->to[back]);
+}
+
+static nrl_status exchange_backward(nrl_ctx *own, nrl_tape_node *node)
+{
+    nrl_tensor *y;
+    event("reads ");
+    if (the_exchange.fails) return nrl_fail(NRL_ERR_BUG, "no gradient");
+    NRL_TRY(nrl_op_binary(own, NRL_BINARY_MUL, nrl_tape_grad(node, 0), nrl_tape_saved(node, 0), &y));
+    return nrl_tape_give(own, node, 0, y);
+}
+
+/* Half of x^2, by a node that reads x in its backward. */
+static nrl_status half_square(nrl_tensor *x, nrl_tensor **y)
+{
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, x, 0, 0, y));
+    NRL_TRY(nrl_op_detach(ctx, *y, y));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, *y, 0.5, 0, y));
+    const nrl_tape_record r = {
+        .size = sizeof r, .inputs = {x}, .outputs = {*y}, .saved = {x}, .backward = exchange_backward};
+    return nrl_tape_push(ctx, &r);
+}
+
+/* Two products of gathered rows, between them a node that reads them if `reads`; gradients of input and weights. */
+static nrl_status run_exchange(bool overlaps, bool reads, double *got)
+{
+    exchange *e = &the_exchange;
+    const ctx_tp_regions regions = {exchange_answer, overlaps ? exchange_begin : NULL, exchange_wait, NULL, e};
+    nrl_tensor *x, *h, *y[3], *sum, *seed = vector(1, 1), *dx = NULL;
+    tape *t = tape_create();
+    ok(nrl_op_reshape(ctx, vector(PART * WIDTH, -2), 2, (int64_t[]){PART, WIDTH}, &x));
+    x->has_grad = true;
+    e->events[0] = 0;
+    ctx_set_tp_regions(ctx, &regions);
+    ctx_tape_begin(ctx, t);
+    ctx_scope_begin(ctx); /* the backward has what the tape keeps */
+    ok(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &h));
+    ok(nrl_op_linear(ctx, h, &e->weight[0], NULL, &y[0]));
+    if (reads) ok(half_square(h, &y[2]));
+    ok(nrl_op_linear(ctx, h, &e->weight[1], NULL, &y[1]));
+    ok(nrl_op_binary(ctx, NRL_BINARY_MUL, y[0], y[1], &y[0]));
+    ok(nrl_op_sum(ctx, y[0], &sum));
+    if (reads) {
+        ok(nrl_op_sum(ctx, y[2], &y[2]));
+        ok(nrl_op_binary(ctx, NRL_BINARY_ADD, sum, y[2], &sum));
+    }
+    tensor_retain(sum);
+    ctx_scope_end(ctx);
+    ctx_own(ctx, sum);
+    ctx_tape_end(ctx);
+    ctx_set_tp_regions(ctx, NULL);
+    for (int i = 0; i < 2; i++)
+        nrl_param_set_grad_is_empty(&e->weight[i], true);
+    nrl_status st = tape_backward(ctx, t, &sum, &seed, 1, &x, &dx, 1);
+    if (st == NRL_OK) ok(nrl_tensor_fetch(ctx, dx, got, PART * WIDTH));
+    for (int i = 0; i < 2 && st == NRL_OK; i++)
+        ok(nrl_tensor_fetch(ctx, e->grads[i], got + PART * WIDTH + i * OUTPUTS * WIDTH, OUTPUTS * WIDTH));
+    tensor_release(ctx, dx);
+    tape_destroy(ctx, t);
+    return st;
+}
+
+static void exchanges_end_after_the_products_that_do_not_need_them(void **state)
+{
+    enum { N = PART * WIDTH + 2 * OUTPUTS * WIDTH };
+    exchange *e = &the_exchange;
+    double plain[N], got[N];
+    (void)state;
+    size_t before = live_bytes();
+    ctx_scope_begin(ctx);
+    for (int i = 0; i < 2; i++) {
+        param_init(&e->weight[i], &e->parts[i], "w", 2, (int64_t[]){OUTPUTS, WIDTH});
+        ok(nrl_op_reshape(ctx, vector(OUTPUTS * WIDTH, i), 2, (int64_t[]){OUTPUTS, WIDTH}, &e->values[i]));
+        ok(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, (int64_t[]){OUTPUTS, WIDTH}, &e->grads[i]));
+        nrl_param_bind(&e->weight[i], NRL_SLOT_WEIGHT, e->values[i]);
+        nrl_param_bind(&e->weight[i], NRL_SLOT_GRAD, e->grads[i]);
+    }
+    for (int reads = 0; reads < 2; reads++) {
+        ok(run_exchange(false, reads, plain));
+        ok(run_exchange(true, reads, got));
+        assert_memory_equal(got, plain, sizeof got);
+        /* A node that reads the rows waits for them; the products of the weights have their own turn. */
+        assert_string_equal(e->events, reads ? "gather gathered reads sum summed " : "gather sum gathered summed ");
+    }
+    e->fails = true;
+    assert_int_equal(run_exchange(true, true, got), NRL_ERR_BUG);
+    assert_string_equal(e->events, "gather gathered reads ");
+    e->fails = false;
+    ctx_scope_end(ctx);
+    assert_int_equal(live_bytes(), before);
+}
+
 /* ---- messages ---- */
 
 static void shapes_that_disagree_are_named(void **state)
@@ -430,6 +582,7 @@ int main(void)
         cmocka_unit_test(gradients_of_several_outputs_meet),
         cmocka_unit_test(a_node_recorded_from_outside_is_walked),
         cmocka_unit_test(a_failing_backward_is_named_and_leaves_nothing),
+        cmocka_unit_test(exchanges_end_after_the_products_that_do_not_need_them),
         cmocka_unit_test(shapes_that_disagree_are_named),
         cmocka_unit_test(an_operation_that_the_backend_lacks_is_named),
         cmocka_unit_test(dropout_depends_on_its_key_and_place_alone),
