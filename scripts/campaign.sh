@@ -3,6 +3,7 @@
 # the exit code is 1 if a try failed. The seed of a failed try is printed: `campaign.sh NAME 1 THAT_SEED` repeats it.
 # NRL is the path of the program, build/release/bin/nrl by default. A new campaign is a function try_NAME below
 # (its argument is a seed) and a row in `campaigns`.
+# NRL_CAMPAIGN_LEDGER=FILE keeps the results of the tries: a campaign that was interrupted continues from them.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 source=$(pwd)
@@ -371,31 +372,37 @@ YAML
          END { exit bad || NR != 3 }' "$work/shards" || failed=$((failed + 1))
 }
 
-# All tests, as scripts/test.sh runs them. The seed selects the options of the cpu backend in turn, and every second
-# run shares the machine with as many busy processes as it has cores. Failed tests are printed.
 try_reproducible() {
     NRL_TEST_STEPS=50 NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") \
         sh "$source/tests/e2e/reproducible.sh"
 }
 
+# All tests, as scripts/test.sh runs them. The seed selects the options of the cpu backend in turn, and every second
+# run shares the machine with as many busy processes as it has cores. Failed tests are printed.
 try_suite() {
     case $(($1 % 5)) in 0) set -- "$1" ;; 1) set -- "$1" isa=base ;; 2) set -- "$1" isa=avx2 ;;
     3) set -- "$1" isa=avx512 bf16=native ;; 4) set -- "$1" bf16=widen ;; esac
-    try=$1 hogs=
+    try=$1 hogs= load=idle
     shift
+    build=$(cd "$(dirname "$nrl")/.." && pwd)
+    slots=$(sed -n 's/.*"slots": \([0-9]*\).*/\1/p' "$build/tests/processors.json")
     if [ $((try % 2)) -eq 1 ]; then
-        for core in $(seq "$(nproc)"); do
-            (trap 'exit 0' TERM; while :; do :; done) &
+        load=busy
+        for core in $(seq "$slots"); do
+            # ends with this shell, even if that is killed
+            (trap 'exit 0' TERM; while kill -0 $$ 2>/dev/null; do :; done) &
             hogs="$hogs $!"
         done
     fi
-    NRL_TEST_CPU="$*" OMP_NUM_THREADS=1 ctest --test-dir "$(dirname "$(dirname "$nrl")")" \
-        --parallel "$(nproc)" -LE peers >"$work/suite" 2>&1
+    begin=$(date +%s)
+    NRL_TEST_CPU="$*" OMP_NUM_THREADS=1 ctest --test-dir "$build" --resource-spec-file "$build/tests/processors.json" \
+        --parallel $((3 * slots)) -LE peers >"$work/suite" 2>&1
     code=$?
     for hog in $hogs; do kill "$hog" && wait "$hog"; done
-    echo "seed $try, $([ -n "$hogs" ] && echo busy || echo idle), options '$*': $(grep 'tests passed' "$work/suite"), $(
-        sed -n 's/^Total Test time (real) = *//p' "$work/suite")"
-    [ $code -eq 0 ] || sed -n '/FAILED:/,/^Errors/p' "$work/suite" | sed '1d;$d'
+    detail="$load, options '$*': $(grep 'tests passed' "$work/suite" || tail -n 1 "$work/suite"), $(($(date +%s) - begin)) s"
+    echo "run $tried of $n, seed $try, $detail"
+    [ $code -eq 0 ] || sed -n '/FAILED:/,/^Errors/p' "$work/suite" | sed '1d;$d' | tee "$work/failures"
+    [ $code -eq 0 ] || detail="$detail:$(awk '{ printf " %s %s", $3, $4 }' "$work/failures")"
     return $code
 }
 
@@ -485,13 +492,48 @@ program() {
     exit $?
 }
 
+# ledger SEED [RESULT]: with NRL_CAMPAIGN_LEDGER=FILE, the result of that try in FILE, or adds RESULT to it. The lines of
+# FILE are "COMMIT NAME SEED RESULT"; all are of the commit that is checked out.
+ledger() {
+    [ -n "${NRL_CAMPAIGN_LEDGER:-}" ] || return 0
+    commit=$(git -C "$source" rev-parse HEAD) && [ -z "$(git -C "$source" status --porcelain --untracked-files=no)" ] || {
+        echo "$NRL_CAMPAIGN_LEDGER: a ledger belongs to one commit; expected a checkout without changes" >&2
+        exit 2
+    }
+    touch "$NRL_CAMPAIGN_LEDGER" || exit 2
+    if grep -v "^$commit " "$NRL_CAMPAIGN_LEDGER" >"$work/foreign"; then
+        echo "$NRL_CAMPAIGN_LEDGER: belongs to commit $(cut -d ' ' -f 1 "$work/foreign" | head -n 1); expected $commit" >&2
+        exit 2
+    fi
+    if [ $# -eq 2 ]; then
+        echo "$commit $name $1 $2" >>"$NRL_CAMPAIGN_LEDGER"
+    else
+        sed -n "s/^$commit $name $1 //p" "$NRL_CAMPAIGN_LEDGER" | tail -n 1
+    fi
+}
+
+# A campaign that is interrupted and started again with the same ledger continues: what ended is not tried again.
 campaign_tries() {
     while [ $tried -lt "$n" ]; do
-        this=$((seed + tried))
+        this=$((seed + tried)) detail=
         tried=$((tried + 1))
-        "try_$name" $this && continue
-        echo "failed: $name with seed $this"
-        failed=$((failed + 1))
+        earlier=$(ledger $this) || exit 2
+        case $earlier in
+        passed* | failed*) echo "$name with seed $this, from the ledger: $earlier" ;;
+        begun*) echo "$name with seed $this was interrupted, and is tried again" ;;
+        esac
+        case $earlier in
+        passed*) continue ;;
+        failed*) failed=$((failed + 1)) && continue ;;
+        esac
+        ledger $this "begun $(date -u +%FT%TZ)"
+        if "try_$name" $this; then
+            ledger $this "passed $(date -u +%FT%TZ) $detail"
+        else
+            ledger $this "failed $(date -u +%FT%TZ) $detail"
+            echo "failed: $name with seed $this"
+            failed=$((failed + 1))
+        fi
     done
 }
 

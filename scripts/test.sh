@@ -1,9 +1,17 @@
 #!/bin/sh
-# test.sh: builds nrl and its tests, and runs all tests that need only this checkout. Passes its arguments to ctest:
-# `scripts/test.sh -R e2e`.
+# test.sh: builds nrl and its tests, runs all tests that need only this checkout, and lists what they skipped. Passes its
+# arguments to ctest: `scripts/test.sh -R e2e`.
 . "$(dirname "$0")/prepare.sh"
 
 install_needs test
 build_release -DNRL_TESTS=ON
-# As many tests as there are processors run at the same time, each with one thread unless it sets its own number.
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} exec ctest --preset release --parallel "$(nproc)" "$@"
+# A test uses one thread, unless it sets a number itself, and one of the processors. Tests that mostly wait run beside them.
+build=$(pwd)/build/release code=0
+slots=$(sed -n 's/.*"slots": \([0-9]*\).*/\1/p' "$build/tests/processors.json")
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --preset release --resource-spec-file "$build/tests/processors.json" \
+    --parallel $((3 * slots)) "$@" || code=$?
+# every "skipped: REASON" that a test printed, the first time that it did
+awk '/^[0-9]+\/[0-9]+ Testing: / { test = $3 }
+     /^skipped: / && !((test, $0) in seen) { if (!n++) print "\nskipped:"; seen[test, $0]; print "  " test ": " substr($0, 10) }
+     ' "$build/Testing/Temporary/LastTest.log"
+exit $code

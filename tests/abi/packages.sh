@@ -55,6 +55,8 @@ done
 if command -v groff >/dev/null; then
     groff -man -Tascii -ww runtime/usr/share/man/man1/nrl.1 >page 2>err || fail "groff refuses nrl.1"
     [ ! -s err ] || { fail "groff warns of nrl.1:"; cat err; }
+else
+    echo "skipped: the rendered manual page: groff is not installed"
 fi
 
 # ---- it runs from there ----

@@ -73,7 +73,7 @@ check 65 table "table:1:1: expected { (JSONL) or [ (a JSON array of rows)"
 gzip -c train.jsonl | head -c 100 >cut.jsonl.gz
 check 65 cut.jsonl.gz "cut.jsonl.gz: the gzip data ends early" "the file is cut off"
 for packer in zstd xz; do
-    command -v $packer >/dev/null || continue
+    command -v $packer >/dev/null || { echo "skipped: rows packed by $packer: it is not installed"; continue; }
     $packer -qc train.jsonl >packed.$packer.jsonl
     head -c 100 packed.$packer.jsonl >cut.$packer.jsonl
     check 65 cut.$packer.jsonl "cut.$packer.jsonl: the $packer data ends early, at byte 100" "the file is cut off"

@@ -66,7 +66,7 @@ for n in 1 2; do
             intact
         done
     else
-        echo "no library to preload in this build: broken disks are omitted"
+        echo "skipped: broken disks: this build has no library to preload"
     fi
 
     # who is root may write anywhere
@@ -78,7 +78,7 @@ for n in 1 2; do
         intact
         chmod u+w "$out/checkpoints"
     else
-        echo "run by root: read-only folders are omitted"
+        echo "skipped: read-only folders: root may write into them"
     fi
 done
 
@@ -93,13 +93,13 @@ if unshare -rm true 2>unshare.err; then
             echo $? >code
             ls full/out/checkpoints >left' "$work/begun-$n" \
             "$nrl" launch -n $n -- run "$source/configs/sft.yaml" $settings out="$work/full/out" resume=auto
-        [ $? = 77 ] && echo "no tmpfs may be mounted: full disks are omitted" && break
+        [ $? = 77 ] && echo "skipped: full disks: this user cannot mount a tmpfs" && break
         is "exit on a full disk" "$(cat code)" 7
         has err "No space left on device"
         has err "the checkpoint needs "
         is "what is left on a full disk" "$(tr '\n' ' ' <left)" "step-00000004 "
     done
 else
-    echo "no namespace may be made: full disks are omitted"
+    echo "skipped: full disks: this user cannot create a namespace"
 fi
 exit $failed

@@ -36,7 +36,9 @@ BASH
     is "bash: a verb" "$(bash try.bash "$source/cli/data/nrl.bash" 'nrl desc')" "describe"
     is "bash: a value" "$(bash try.bash "$source/cli/data/nrl.bash" 'nrl run a.yaml train.precision=b')" "bf16"
     is "bash: a key" "$(bash try.bash "$source/cli/data/nrl.bash" 'nrl run a.yaml train.prec')" "train.precision="
+else
+    echo "skipped: bash is not installed"
 fi
-if command -v zsh >dd; then zsh -n "$source/cli/data/_nrl" || is "zsh's syntax" wrong right; fi
-if command -v fish >dd; then fish -n "$source/cli/data/nrl.fish" || is "fish's syntax" wrong right; fi
+if command -v zsh >dd; then zsh -n "$source/cli/data/_nrl" || is "zsh's syntax" wrong right; else echo "skipped: zsh is not installed"; fi
+if command -v fish >dd; then fish -n "$source/cli/data/nrl.fish" || is "fish's syntax" wrong right; else echo "skipped: fish is not installed"; fi
 exit $failed

@@ -36,6 +36,6 @@ command -v mpirun.openmpi >dd || command -v mpiexec.hydra >dd || {
 }
 run 0 launch -n 2 -- run run.yaml parallel=ddp out=by_launch
 losses by_launch >by_launch.losses
-if command -v mpirun.openmpi >dd; then starts "Open MPI" mpirun.openmpi --oversubscribe -n 2; fi
-if command -v mpiexec.hydra >dd; then starts PMI mpiexec.hydra -n 2; fi
+if command -v mpirun.openmpi >dd; then starts "Open MPI" mpirun.openmpi --oversubscribe -n 2; else echo "skipped: Open MPI is not installed"; fi
+if command -v mpiexec.hydra >dd; then starts PMI mpiexec.hydra -n 2; else echo "skipped: MPICH is not installed"; fi
 exit $failed

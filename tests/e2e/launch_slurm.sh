@@ -103,7 +103,9 @@ export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 # the node names are no hosts' na
 srun -o 'run.%t' -e 'run.%t.err' "\$nrl" run run.yaml parallel=ddp out=by_slurm
 echo \$? >run.code
 JOB
-timeout 60 sbatch --wait -N 2 -n 2 -o job.out job.sh >out 2>err || give_up "sbatch: $(cat out err job.out)"
+sbatch --parsable -N 2 -n 2 -o job.out job.sh >out 2>err || give_up "sbatch: $(cat out err)"
+finished_batch() { scontrol show job "$(cat out)" | grep -q 'JobState=COMPLETED '; }
+until_ 240 finished_batch || give_up "the batch script does not end: $(scontrol show job "$(cat out)") $(cat job.out)"
 lacks batch.json '"place"'
 for rank in 0 1; do
     has step.$rank.json '"launcher": "Slurm"'

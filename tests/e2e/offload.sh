@@ -212,7 +212,7 @@ JSON
     is "steps with a third of the memory" "$(wc -l <off.txt)" 3
     cmp base.txt off.txt || is "numbers with a third of the memory" differ "be equal"
 else
-    echo "skipped in part: this user cannot make a control group of memory"
+    echo "skipped: the limit of a control group: this user cannot create one"
 fi
 [ -n "$group" ] && await rmdir "$group"
 

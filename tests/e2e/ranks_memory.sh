@@ -6,7 +6,7 @@ OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 lacks=$NRL_TEST_BUILD/tests/e2e/lacks.so
 if [ ! -e "$lacks" ]; then
-    echo "no library to preload in this build: omitted"
+    echo "skipped: this build has no library to preload"
     exit 77
 fi
 

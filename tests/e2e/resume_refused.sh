@@ -69,6 +69,8 @@ if [ "$(id -u)" != 0 ]; then
     refused 1 unreadable
     has err "Permission denied"
     chmod 644 unreadable/checkpoints/step-00000006/manifest.json
+else
+    echo "skipped: unreadable files: root may read them"
 fi
 mv unreadable/checkpoints elsewhere && ln -s "$work/unmounted" unreadable/checkpoints
 run 1 run c.yaml out=unreadable resume=auto

@@ -9,7 +9,7 @@ campaign() {
     tail -n 20 out err
     failed=1
 }
-if command -v python3 >/dev/null; then campaign flips 5 3; fi
+if command -v python3 >/dev/null; then campaign flips 5 3; else echo "skipped: the campaign flips: there is no python3"; fi
 campaign soak 3 3
 campaign faults 2 5
 campaign steady 1000

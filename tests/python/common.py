@@ -29,6 +29,8 @@ class Case(unittest.TestCase):
 
 def main():
     result = unittest.main(exit=False, verbosity=2).result
+    for test, reason in result.skipped:
+        print(f"skipped: {test}: {reason}")
     if result.testsRun == len(result.skipped) and result.wasSuccessful():
         sys.exit(77)
     sys.exit(not result.wasSuccessful())

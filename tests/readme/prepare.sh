@@ -1,6 +1,7 @@
 #!/bin/sh
 # prepare.sh: scripts/quickstart.sh on a system where it cannot install anything: it prints the names of missing
 # packages for apt, dnf and conda-forge, and builds nothing. Libraries in CMAKE_PREFIX_PATH are not missing.
+# scripts/test.sh lists what the tests skipped, and ends with the exit code of ctest.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -59,4 +60,39 @@ quickstart "$work/prefix"
 has "  apt          libuv1-dev "
 has "  dnf          libuv-devel "
 has "  conda-forge  libuv "
+
+# A build that succeeds, and tests that fail and skip.
+: >"$work/prefix/lib/pkgconfig/libuv.pc"
+: >"$work/prefix/lib/pkgconfig/cmocka.pc"
+for program in sed awk mkdir; do
+    ln -s "$(command -v $program)" "$work/bin/$program"
+done
+fake cmake 'mkdir -p build/release/tests && echo "{\"id\": \"all\", \"slots\": 4}" >build/release/tests/processors.json'
+fake ctest 'echo "ctest $*, threads: $OMP_NUM_THREADS"
+mkdir -p build/release/Testing/Temporary && cp "$(dirname "$0")/log" build/release/Testing/Temporary/LastTest.log
+exit 8'
+ln -s "$(command -v cp)" "$work/bin/cp"
+cat >"$work/bin/log" <<'LOG'
+1/3 Testing: one.whole
+1/3 Test: one.whole
+Output:
+nothing is skipped: all is well
+2/3 Testing: two.partly
+2/3 Test: two.partly
+Output:
+skipped: no such disk
+skipped: no such disk
+3/3 Testing: three.not
+Output:
+skipped: no such program
+LOG
+(cd "$work" && PATH=$work/bin CMAKE_PREFIX_PATH=$work/prefix PKG_CONFIG_PATH= OMP_NUM_THREADS= sh scripts/test.sh -R some >out 2>&1)
+code=$?
+[ $code -eq 8 ] || { echo "exit code $code of test.sh, expected 8"; failed=1; }
+has "/build/release/tests/processors.json --parallel 12 -R some, threads: 1"
+sed -n '/^skipped:/,$p' "$work/out" >"$work/listed"
+printf 'skipped:\n  two.partly: no such disk\n  three.not: no such program\n' | cmp - "$work/listed" || {
+    echo "listed as skipped:" && cat "$work/listed"
+    failed=1
+}
 exit $failed
