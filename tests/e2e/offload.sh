@@ -66,6 +66,7 @@ shards() {
     # shellcheck disable=SC2086 # words
     run 0 $launch run config.yaml out=base overwrite=true "parallel={$parallel}" "$@"
     case $parallel in
+    *name:*) parallel="${parallel%"}"}, offload: disk}" ;;
     *fsdp*) parallel="data: {name: fsdp, offload: disk}" ;;
     *:*) parallel="$parallel, data: {size: 1, name: fsdp, offload: disk}" ;;
     *) parallel="data: {name: fsdp, offload: disk}" ;;
@@ -93,11 +94,21 @@ shards 2 "data: fsdp"
 shards 2 "data: fsdp" train.precision=bf16 train.master=split16 train.gradients=bf16
 shards 2 "tensor: 2"
 shards 2 "pipeline: 2"
+# gradients alone, and in whole sums, on each kind of master
+for shard in grads optimizer; do
+    shards 1 "data: {name: fsdp, shard: $shard}"
+    shards 2 "data: {name: fsdp, shard: $shard}"
+    shards 2 "data: {name: fsdp, shard: $shard}" train.precision=bf16
+    shards 2 "data: {name: fsdp, shard: $shard}" train.precision=bf16 train.master=split16
+    shards 2 "data: {name: fsdp, shard: $shard}" 'train.offload={optimizer: disk, activations: disk}'
+done
+for shard in full grads optimizer; do
+    shards 1 "data: {name: fsdp, shard: $shard, reproducible: 8}"
+    shards 2 "data: {name: fsdp, shard: $shard, reproducible: 8}" train.precision=bf16
+done
 run 0 check config.yaml out=planned 'parallel={data: {name: fsdp, offload: disk}}'
 has out "shards on disk"
 has out "without 1.8 MiB that offload keeps elsewhere"
-run 2 run config.yaml out=word 'parallel={data: {name: fsdp, offload: disk, shard: grads}}'
-has err "offload: shard: grads and optimizer keep whole weights on the device; expected none, or shard: full"
 run 2 run config.yaml out=word 'parallel={data: {name: fsdp, offload: host}}'
 has err "host: backend 'cpu' computes in host memory; expected disk"
 run 0 check config.yaml out=planned train.offload.optimizer=disk
@@ -117,10 +128,12 @@ same "resume without"
 
 # killed, then resumed; nothing is left in a folder of its own either
 mkdir elsewhere
-for what in optimizer activations shards; do
+for what in optimizer activations shards gradients; do
     rm -rf off
     set -- "train.offload={$what: disk, folder: elsewhere}"
     [ $what = shards ] && set -- 'parallel={data: {name: fsdp, offload: disk}}' train.offload.folder=elsewhere
+    [ $what = gradients ] &&
+        set -- 'parallel={data: {name: fsdp, shard: optimizer, offload: disk, reproducible: 4}}' train.offload.folder=elsewhere
     "$nrl" run config.yaml out=off overwrite=true "$@" train.steps=100000 >out 2>err &
     pid=$!
     await test -e off/checkpoints/step-00000003/manifest.json

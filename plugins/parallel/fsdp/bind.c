@@ -19,12 +19,12 @@ static nrl_status keep(fsdp *s, nrl_tensor *t)
     return NRL_OK;
 }
 
-static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool shards, nrl_tensor **out)
+static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool leaves, nrl_tensor **out)
 {
     *out = NULL;
     if (!n) return NRL_OK;
     bool fills = dtype != NRL_DTYPE_U16; /* lower halves: nothing reads the gaps between parameters */
-    if (shards && s->options.offload)
+    if (leaves && s->options.offload)
         NRL_TRY(nrl_tensor_elsewhere(ctx, dtype, n, s->options.offload == FSDP_ON_DISK, out));
     else
         NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
@@ -88,7 +88,7 @@ static nrl_status make_pools(fsdp *s, nrl_ctx *ctx, pools *p)
         int64_t n = 0;
         for (int32_t g = 0; g < s->n_groups; g++)
             n += wanted(s, &s->groups[g], (pool_kind)kind);
-        NRL_TRY(make(s, ctx, dtype_of(s, (pool_kind)kind), n, true, &p->buffers[kind]));
+        NRL_TRY(make(s, ctx, dtype_of(s, (pool_kind)kind), n, kind != WEIGHT_WHOLE, &p->buffers[kind]));
     }
     return NRL_OK;
 }

@@ -23,7 +23,7 @@ static const nrl_option fsdp_rows[] = {
                 "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
                 "must divide N, and added in one tree: the same bits on any of these numbers of ranks, and with ddp"),
     NRL_OPT_ENUM(fsdp_options, offload, "none", "none|host|disk",
-                 "where shards of weights and gradients are between their uses: on the device, in the memory of the "
+                 "where shards of weights, and gradients, are between their uses: on the device, in the memory of the "
                  "host, or in a file (in `out`, or train.offload.folder); also for one rank"),
 };
 
@@ -37,10 +37,6 @@ static nrl_status fsdp_check(const void *options)
     if (o->reproducible && o->reduce_dtype)
         return nrl_fail(NRL_ERR_CONFIG, "reproducible: sums of bf16 depend on the number of ranks; expected "
                                         "reduce_dtype: f32");
-    if (o->offload && (o->shard != FSDP_FULL || o->reproducible))
-        return nrl_fail(NRL_ERR_CONFIG, "offload: %s; expected none, or shard: full without `reproducible`",
-                        o->reproducible ? "reproducible sums whole gradients on the device"
-                                        : "shard: grads and optimizer keep whole weights on the device");
     return fsdp_read_units(o->units, &unused);
 }
 
@@ -158,7 +154,7 @@ static nrl_status fsdp_enter(void *self, nrl_ctx *ctx, const nrl_action *actions
     fsdp *s = self;
     if (s->idle) return NRL_OK;
     if (nrl_action_at(actions, i)->pass != NRL_PASS_BACKWARD_WEIGHT) NRL_TRY(fsdp_gather_for(s, ctx, actions, i));
-    return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, nrl_action_at(actions, i)) : NRL_OK;
+    return adds_gradients(actions, i) ? fsdp_reduce_enter(s, ctx, actions, i) : NRL_OK;
 }
 
 /* A gathered group stays until its buffer is needed: the next action may use the group again. */

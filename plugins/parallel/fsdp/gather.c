@@ -22,7 +22,7 @@ static void touch_work(const fsdp_group *g)
 /* Starts the gather: the shard is sent in the compute dtype, rounded into this rank's place in the buffer. */
 static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
-    bool casts = fsdp_casts(s, g), copies = casts || s->options.offload;
+    bool casts = fsdp_casts(s, g), copies = casts || (s->options.offload && g->shard != g->work_own);
     if (casts)
         NRL_TRY(nrl_master_round(ctx, g->shard, g->work_own));
     else if (copies)
@@ -111,6 +111,7 @@ nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait)
     bool full = s->options.shard == FSDP_FULL;
     for (int32_t k = 0; k < s->n_groups; k++) {
         fsdp_group *g = &s->groups[k];
+        if (!full && k + 1 < s->n_groups) nrl_tensor_expect(ctx, s->groups[k + 1].shard, true);
         NRL_TRY(full ? evict(ctx, g) : wait_for(ctx, g));
         if (!full) NRL_TRY(start(s, ctx, g));
     }

@@ -60,26 +60,30 @@ static int64_t slots_bytes(const fsdp_slots *slots, nrl_dtype dtype)
     return n * (int64_t)nrl_dtype_size(dtype);
 }
 
-/* Bytes that bind allocates for a group's own shards and unsharded buffers. */
+/* Bytes that bind allocates for a group's own shards and unsharded gradients. */
 static int64_t taken(const fsdp *s, const fsdp_group *g)
 {
-    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
-    bool full = s->options.shard == FSDP_FULL;
-    int64_t n = full ? 0 : g->padded * width;
-    if (full || fsdp_casts(s, g)) n += g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
+    int64_t n = 0;
+    if (s->options.shard == FSDP_FULL || fsdp_casts(s, g))
+        n = g->share * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
     if (s->plan.split16) n += g->share * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
     if (s->options.reproducible) return n + 4 * (g->padded + fsdp_tree_levels(s) * g->share);
     return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * (fsdp_sums_whole(s) ? g->padded : g->share);
 }
 
-/* Bytes that the layouts describe, which the core counts itself. */
+/* Bytes of the unsharded WEIGHT, of `n` elements: with `offload` all that stays on the device. */
+static int64_t whole_bytes(const fsdp *s, int64_t n)
+{
+    return s->options.shard == FSDP_FULL ? 0 : n * (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
+}
+
+/* Bytes of shards that the layouts describe. The core counts them itself. */
 static int64_t described(const fsdp *s, const fsdp_group *g)
 {
-    int64_t width = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute);
-    bool full = s->options.shard == FSDP_FULL;
-    int64_t n = full ? 0 : g->whole * width;
-    if (full || fsdp_casts(s, g)) n += g->local * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
+    int64_t n = 0;
+    if (s->options.shard == FSDP_FULL || fsdp_casts(s, g))
+        n = g->local * (int64_t)nrl_dtype_size(fsdp_shard_dtype(s, g));
     if (!g->trained) return n;
     if (s->plan.split16) n += g->local * (int64_t)nrl_dtype_size(NRL_DTYPE_U16);
     return n + (int64_t)nrl_dtype_size(fsdp_grad_dtype(s)) * g->local;
@@ -124,11 +128,12 @@ static void answer(fsdp *s, nrl_parallel_plan *plan)
     plan->reduces_grads = plan->train;
     plan->buffer_bytes = gathered + reduced;
     for (int32_t g = 0; g < s->n_groups; g++) {
-        const int64_t slices = described(s, &s->groups[g]);
+        const fsdp_group *group = &s->groups[g];
+        plan->buffer_bytes += whole_bytes(s, group->padded - group->whole);
         if (s->options.offload)
-            plan->offloaded_bytes += slices;
+            plan->offloaded_bytes += described(s, group);
         else
-            plan->buffer_bytes += taken(s, &s->groups[g]) - slices;
+            plan->buffer_bytes += taken(s, group) - described(s, group);
     }
     write_text(s, gathered, reduced);
     plan->text = s->text;
@@ -158,8 +163,8 @@ static nrl_status refuse_bf16(const fsdp *s)
 /* Nothing to shard: the core binds whole tensors as it does without a strategy. */
 static bool is_idle(const fsdp *s)
 {
-    if (s->options.offload || (s->plan.train && s->options.reproducible)) return false;
-    return s->n_ranks == 1 || (!s->plan.train && s->options.shard != FSDP_FULL);
+    if (!s->plan.train && s->options.shard != FSDP_FULL) return true;
+    return s->n_ranks == 1 && !s->options.offload && !(s->plan.train && s->options.reproducible);
 }
 
 nrl_status fsdp_plan(void *self, nrl_parallel_plan *plan)

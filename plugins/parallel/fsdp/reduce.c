@@ -58,9 +58,13 @@ static nrl_status settle(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
     if (!g->pending) return NRL_OK;
     g->pending = false;
     NRL_TRY(nrl_work_wait(&g->reducing, ctx));
+    if (fsdp_sums_whole(s)) nrl_tensor_expect(ctx, g->acc, false);
     if (s->options.reproducible) {
         g->n_added++;
-        return fsdp_tree_add(s, ctx, g);
+        NRL_TRY(fsdp_tree_add(s, ctx, g));
+        for (int i = 0; i < fsdp_tree_levels(s); i++)
+            nrl_tensor_expect(ctx, g->levels[i], false);
+        return NRL_OK;
     }
     if (g->n_added && !fsdp_continues(s))
         NRL_TRY(nrl_tensor_add(ctx, got, g->grad));
@@ -105,11 +109,25 @@ static nrl_status start(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 
 /* ---- the calls ---- */
 
-nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
+/* Announces the whole gradients of the next unit, if they hold a sum already. */
+static void expect_next(const fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
+    const nrl_action *v = nrl_action_at(actions, i), *next = v;
+    for (int64_t k = i + 1; k < v->n_actions && (next->unit == v->unit || next->pass < NRL_PASS_BACKWARD); k++)
+        next = nrl_action_at(actions, k);
+    for (int32_t u = 0; next->unit != v->unit && u < s->uses[next->unit].n; u++) {
+        const fsdp_group *g = s->uses[next->unit].groups[u];
+        if (g->trained && !nrl_param_grad_is_empty(g->params[0].param)) nrl_tensor_expect(ctx, g->acc, true);
+    }
+}
+
+nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    const nrl_action *v = nrl_action_at(actions, i);
     const fsdp_uses *uses = &s->uses[v->unit];
-    for (int32_t i = 0; i < uses->n; i++) {
-        fsdp_group *g = uses->groups[i];
+    if (s->options.offload && fsdp_sums_whole(s)) expect_next(s, ctx, actions, i);
+    for (int32_t u = 0; u < uses->n; u++) {
+        fsdp_group *g = uses->groups[u];
         /* the last shard of the batch must have been sent */
         if (g->trained && s->options.reproducible) NRL_TRY(settle(s, ctx, g));
         if (!g->trained || g->acc_slot < 0 || g->held) continue;
@@ -128,7 +146,10 @@ nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
         fsdp_group *g = uses->groups[i];
         bool final = v->n_final > 0;
         if (!g->trained || g->first_unit != v->unit) continue;
-        if (fsdp_sums_whole(s) && !final) continue;
+        if (fsdp_sums_whole(s) && !final) {
+            nrl_tensor_expect(ctx, g->acc, false);
+            continue;
+        }
         NRL_TRY(start(s, ctx, g)); /* settles the previous micro-batch */
         g->final = final;
         g->reduced = v->shard;
