@@ -30,6 +30,7 @@ typedef enum { CUDA_ATTENTION_AUTO = 0, CUDA_ATTENTION_FLASH, CUDA_ATTENTION_CUD
 typedef enum { CUDA_FAULT_NONE = 0, CUDA_FAULT_ROW_INDEX } cuda_fault;
 
 typedef struct cuda cuda;
+typedef struct cuda_offload cuda_offload;
 struct cuda {
     const cuda_driver *driver;
     int device;
@@ -41,6 +42,7 @@ struct cuda {
     nvml *nvml;        /* for records; opened at the first question */
     bool nvml_is_tried;
     nrl_utilization utilization;
+    cuda_offload *offload;   /* NULL until it is asked for */
     volatile int32_t *fault; /* pinned, a cuda_fault; kernels write it */
     void *scratch;           /* grown on demand */
     size_t scratch_bytes;
@@ -104,6 +106,13 @@ nrl_status cuda_event_seconds(void *self, nrl_event *from, nrl_event *to, double
 nrl_status cuda_event_fence(void *self, nrl_stream *stream, nrl_event *event);
 nrl_status cuda_event_wait(void *self, nrl_event *event);
 void cuda_event_destroy(void *self, nrl_event *event);
+
+/* ---- offload.c ---- */
+/* The extension "offload", opened at the first call; NULL: no memory. */
+const nrl_offload *cuda_offload_open(cuda *self);
+void cuda_offload_close(cuda_offload *o); /* frees all that was allocated; NULL is allowed */
+/* Whether this is memory of `alloc` of the extension. NULL holds none. */
+bool cuda_offload_holds(const cuda_offload *o, const void *memory);
 
 /* ---- stats.c: what nrl bench asks ---- */
 nrl_status cuda_watch_begin(void *self);

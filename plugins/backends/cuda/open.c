@@ -122,6 +122,7 @@ void cuda_close(void *instance)
     }
     cuda_gemm_close(self);
     cuda_dnn_close(self);
+    cuda_offload_close(self->offload);
     cuda_pool_destroy(self->pool);
     if (self->fault) cuda_staging_give(self->staging, (void *)(uintptr_t)self->fault);
     cuda_staging_destroy(self->staging);

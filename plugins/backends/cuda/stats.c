@@ -96,6 +96,7 @@ static double utilization(void *instance)
 const void *cuda_extension(void *instance, const char *name)
 {
     cuda *self = instance;
+    if (!strcmp(name, "offload")) return cuda_offload_open(self);
     if (strcmp(name, "utilization")) return NULL;
     self->utilization = (nrl_utilization){.size = sizeof self->utilization, .self = self, .read = utilization};
     return &self->utilization;

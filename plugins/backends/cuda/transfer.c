@@ -2,6 +2,22 @@
  * transfer.c - copies, streams and events of the backend's table.
  */
 #include "cuda_backend.h"
+#include <string.h>
+
+/* A copy of memory of offload.c, which is pinned host memory whatever the direction says. Between two places of the
+ * host, outside of steps, the host copies after the queued work. */
+static nrl_status copy_offloaded(cuda *self, nrl_stream *stream, void *to, const void *from, size_t bytes,
+                                 uint32_t direction)
+{
+    const cuda_driver *d = self->driver;
+    const bool reads = cuda_offload_holds(self->offload, from), writes = cuda_offload_holds(self->offload, to);
+    if (direction == NRL_COPY_ON_DEVICE && reads != writes)
+        return cuda_check(d, d->copy(to, from, bytes, reads ? CUDA_TO_DEVICE : CUDA_TO_HOST, cuda_stream(self, stream)),
+                          "copying what train.offload keeps on the host");
+    NRL_TRY(cuda_stream_wait(self, stream));
+    memcpy(to, from, bytes);
+    return NRL_OK;
+}
 
 nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const void *from, size_t bytes,
                            uint32_t direction)
@@ -9,6 +25,8 @@ nrl_status cuda_copy_bytes(void *instance, nrl_stream *stream, void *to, const v
     cuda *self = instance;
     NRL_TRY(cuda_enter(self));
     if (!bytes) return NRL_OK;
+    if (cuda_offload_holds(self->offload, to) || cuda_offload_holds(self->offload, from))
+        return copy_offloaded(self, stream, to, from, bytes, direction);
     cuda_copy_way way = direction == NRL_COPY_TO_DEVICE ? CUDA_TO_DEVICE
                         : direction == NRL_COPY_TO_HOST ? CUDA_TO_HOST
                                                         : CUDA_ON_DEVICE;

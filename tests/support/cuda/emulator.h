@@ -12,6 +12,7 @@
  */
 #ifndef SUPPORT_CUDA_EMULATOR_H
 #define SUPPORT_CUDA_EMULATOR_H
+#include "fake_queue.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -72,7 +73,7 @@ static inline float atomicAdd(float *at, float v)
 #define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
     do {                                                                                                               \
         auto emulated_kernel = [=]() { kernel(__VA_ARGS__); };                                                         \
-        (void)(stream);                                                                                                \
+        fake_queue_reach(stream);                                                                                      \
         emulator_launch((blocks), (threads), (shared_bytes),                                                           \
                         [](void *k) { (*static_cast<decltype(emulated_kernel) *>(k))(); }, &emulated_kernel);          \
     } while (0)

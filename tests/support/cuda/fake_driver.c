@@ -30,6 +30,7 @@ static fake_device pristine;
 /* Saved once before a test changes anything. */
 __attribute__((constructor)) static void keep_pristine(void)
 {
+    fake.late = getenv("FAKE_CUDA_LATE") != NULL;
     pristine = fake;
 }
 
@@ -134,16 +135,16 @@ static int release(void *memory)
 {
     fake.n_release++;
     INJECT("release");
-    fake_queue_run(fake_queue_length());
+    fake_queue_drain();
     fake.live_blocks--;
     fake.live_bytes -= block_free(memory);
     return CUDA_DONE;
 }
 
-enum { HOST_BLOCKS = 64 };
+enum { HOST_BLOCKS = 4096 };
 static struct {
     const char *begin, *end;
-} host_blocks[HOST_BLOCKS]; /* pinned blocks, as many as tests of late copies use */
+} host_blocks[HOST_BLOCKS]; /* pinned */
 
 static void remember_host(const char *begin, const char *end)
 {
@@ -153,6 +154,7 @@ static void remember_host(const char *begin, const char *end)
             host_blocks[i].end = end;
             return;
         }
+    abort(); /* HOST_BLOCKS are too few */
 }
 
 static bool is_pinned(const void *p)
@@ -188,10 +190,9 @@ static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, voi
 {
     fake.n_copies++;
     INJECT("copy");
-    (void)stream;
     if (fake_watch) fake_watch->wrote(to, bytes);
     if (fake.late)
-        fake_queue_copy(to, from, bytes, way == CUDA_TO_DEVICE && !is_pinned(from));
+        fake_queue_copy(stream, to, from, bytes, way == CUDA_TO_DEVICE && !is_pinned(from));
     else
         memmove(to, from, bytes);
     return CUDA_DONE;
@@ -207,6 +208,7 @@ static int stream_create(void **out)
 
 static int stream_destroy(void *stream)
 {
+    fake_queue_reach(stream);
     free(stream);
     fake.live_streams--;
     return CUDA_DONE;
@@ -214,26 +216,26 @@ static int stream_destroy(void *stream)
 
 static int stream_wait(void *stream)
 {
-    (void)stream;
     fake.n_waits++;
     INJECT("stream_wait");
-    fake_queue_run(fake_queue_length());
-    return CUDA_DONE;
-}
-
-static int stream_fence(void *stream, void *event)
-{
-    (void)stream;
-    (void)event;
-    INJECT("stream_fence");
+    fake_queue_reach(stream);
     return CUDA_DONE;
 }
 
 typedef struct {
+    void *stream;
     size_t length; /* of the queue when the event was recorded */
     bool timed;
     double seconds; /* when it was recorded: the work is done by then */
 } fake_event;
+
+static int stream_fence(void *stream, void *event)
+{
+    const fake_event *e = event;
+    INJECT("stream_fence");
+    if (fake.late) fake_queue_fence(stream, e->stream, e->length);
+    return CUDA_DONE;
+}
 
 static int event_create(void **out)
 {
@@ -262,11 +264,11 @@ static int event_elapsed(float *milliseconds, void *from, void *to)
 
 static int event_record(void *event, void *stream)
 {
-    (void)stream;
     INJECT("event_record");
     fake_event *e = event;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
+    e->stream = stream;
     e->length = fake_queue_length();
     e->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     return CUDA_DONE;
@@ -276,15 +278,15 @@ static int event_wait(void *event)
 {
     fake.n_waits++;
     INJECT("event_wait");
-    fake_queue_run(((const fake_event *)event)->length);
+    fake_queue_run(((const fake_event *)event)->stream, ((const fake_event *)event)->length);
     return CUDA_DONE;
 }
 
 static int event_query(void *event)
 {
-    (void)event;
+    const fake_event *e = event;
     INJECT("event_query");
-    return fake.events_stay ? CUDA_NOT_READY : CUDA_DONE;
+    return fake.events_stay || !fake_queue_is_done(e->stream, e->length) ? CUDA_NOT_READY : CUDA_DONE;
 }
 
 static int event_destroy(void *event)

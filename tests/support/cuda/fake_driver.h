@@ -18,7 +18,7 @@ typedef struct {
     int n_devices;
     int driver_version, runtime_version;
     cuda_properties properties;
-    bool late;        /* copies are executed when a stream or an event is waited for */
+    bool late;        /* copies are executed when something needs them: fake_queue.h. FAKE_CUDA_LATE sets it */
     bool events_stay; /* no event completes before fake_end_events */
     /* counters */
     size_t live_bytes, peak_bytes;

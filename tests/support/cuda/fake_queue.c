@@ -5,29 +5,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct late_copy late_copy;
-struct late_copy {
-    late_copy *next;
-    void *to;
+typedef struct late_work late_work;
+struct late_work {
+    late_work *next;
+    void *stream;
+    size_t number;
+    void *to; /* NULL: waits for another stream */
     const void *from;
     size_t bytes;
+    void *other;
+    size_t until;
     char staged[];
 };
 
-static late_copy *first, **last = &first;
-static size_t n_queued, n_done;
+static late_work *first; /* of all streams, in the order in which they were queued */
+static size_t n_queued;
 
-void fake_queue_copy(void *to, const void *from, size_t bytes, bool staged)
+static late_work *add(void *stream, size_t staged)
 {
-    late_copy *c = calloc(1, sizeof *c + (staged ? bytes : 0));
-    if (!c) abort();
-    c->to = to;
-    c->from = from;
-    c->bytes = bytes;
-    if (staged) c->from = memcpy(c->staged, from, bytes);
-    *last = c;
-    last = &c->next;
-    n_queued++;
+    late_work **at = &first, *w = calloc(1, sizeof *w + staged);
+    if (!w) abort();
+    while (*at)
+        at = &(*at)->next;
+    w->stream = stream;
+    w->number = n_queued++;
+    return *at = w;
+}
+
+void fake_queue_copy(void *stream, void *to, const void *from, size_t bytes, bool staged)
+{
+    late_work *w = add(stream, staged ? bytes : 0);
+    w->to = to;
+    w->from = staged ? memcpy(w->staged, from, bytes) : from;
+    w->bytes = bytes;
+}
+
+void fake_queue_fence(void *stream, void *other, size_t until)
+{
+    late_work *w = add(stream, 0);
+    w->other = other;
+    w->until = until;
 }
 
 size_t fake_queue_length(void)
@@ -35,13 +52,38 @@ size_t fake_queue_length(void)
     return n_queued;
 }
 
-void fake_queue_run(size_t until)
+static late_work **find(void *stream, size_t until)
 {
-    for (; first && n_done < until; n_done++) {
-        late_copy *c = first;
-        first = c->next;
-        if (!first) last = &first;
-        memmove(c->to, c->from, c->bytes);
-        free(c);
+    late_work **at = &first;
+    while (*at && ((*at)->stream != stream || (*at)->number >= until))
+        at = &(*at)->next;
+    return at;
+}
+
+bool fake_queue_is_done(void *stream, size_t until)
+{
+    return !*find(stream, until);
+}
+
+void fake_queue_run(void *stream, size_t until)
+{
+    for (late_work **at = find(stream, until), *w; (w = *at); at = find(stream, until)) {
+        *at = w->next;
+        if (w->to)
+            memmove(w->to, w->from, w->bytes);
+        else
+            fake_queue_run(w->other, w->until);
+        free(w);
     }
+}
+
+void fake_queue_reach(void *stream)
+{
+    fake_queue_run(stream, SIZE_MAX);
+}
+
+void fake_queue_drain(void)
+{
+    while (first)
+        fake_queue_reach(first->stream);
 }

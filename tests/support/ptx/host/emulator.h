@@ -39,7 +39,7 @@ void ptx_launch_kernel(void (*kernel)(P...), dim3 blocks, dim3 threads, size_t s
 #undef CUDA_LAUNCH
 #define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
     do {                                                                                                               \
-        (void)(stream);                                                                                                \
+        fake_queue_reach(stream);                                                                                      \
         ptx_launch_kernel(kernel, (blocks), (threads), (shared_bytes), __VA_ARGS__);                                   \
     } while (0)
 
