@@ -9,7 +9,7 @@ import json, os, random, sys, tempfile
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1")
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from export import BOUND, largest_error, run
@@ -67,11 +67,45 @@ CASES = {
                                        sliding_attention=dict(rope_type="default", rope_theta=1e4))),
 }
 
+SEES = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+# Models of texts and images, of which nrl reads the language model.
+WHOLES = {
+    "gemma3 with images": dict(model_type="gemma3", mm_tokens_per_image=4, image_token_index=90,
+                               text_config=dict(model_type="gemma3_text", head_dim=16, sliding_window=6),
+                               vision_config=dict(model_type="siglip_vision_model", **SEES)),
+    "mistral3 with images": dict(model_type="mistral3", image_token_index=90, tie_word_embeddings=False,
+                                 text_config=dict(model_type="mistral", head_dim=12, sliding_window=None),
+                                 vision_config=dict(model_type="pixtral", head_dim=8, **SEES)),
+    "llava of qwen2": dict(model_type="llava", image_token_index=90, tie_word_embeddings=False,
+                           text_config=dict(model_type="qwen2"),
+                           vision_config=dict(model_type="clip_vision_model", **SEES)),
+    "smolvlm": dict(model_type="smolvlm", image_token_id=90, tie_word_embeddings=False, scale_factor=1,
+                    text_config=dict(model_type="llama"),
+                    vision_config=dict(model_type="smolvlm_vision", **SEES)),
+}
+
+
+def name_in_text_model(name):
+    """None for a tensor of another part."""
+    for prefix in ("language_model.model.", "model.language_model.", "model.text_model."):
+        if name.startswith(prefix):
+            return "model." + name[len(prefix):]
+    name = name.removeprefix("language_model.")
+    return name if name.startswith("lm_head.") else None
+
+
+def from_config(keys):
+    if "text_config" not in keys:
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(**{**SIZES, **keys}),
+                                                attn_implementation="eager", dtype=torch.float32)
+    whole = {**keys, "text_config": {**SIZES, **keys["text_config"]}}
+    return AutoModelForImageTextToText.from_config(AutoConfig.for_model(**whole), attn_implementation="eager",
+                                                   dtype=torch.float32)
+
 
 def make(keys, path):
     """Weights of norms and biases are moved away from where they begin, or nothing would show."""
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**{**SIZES, **keys}),
-                                             attn_implementation="eager", dtype=torch.float32)
+    model = from_config(keys)
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.dim() == 1 or name.endswith("_bias"):
@@ -102,7 +136,10 @@ def gradients(model, ids, labels):
         for p in model.parameters():
             p.copy_(torch.zeros_like(p) if p.grad is None else p.grad)
         model.save_pretrained(folder)
-        return load_file(os.path.join(folder, "model.safetensors"))
+        stored = load_file(os.path.join(folder, "model.safetensors"))
+    if hasattr(model.config, "text_config"):
+        stored = {name_in_text_model(name): g for name, g in stored.items() if name_in_text_model(name)}
+    return stored
 
 
 def gradient_error(wanted, path):
@@ -115,7 +152,7 @@ def gradient_error(wanted, path):
 
 def main(program):
     failed = False
-    for name, keys in CASES.items():
+    for name, keys in {**CASES, **WHOLES}.items():
         torch.manual_seed(1)
         random.seed(1)
         with tempfile.TemporaryDirectory() as folder:

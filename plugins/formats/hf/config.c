@@ -90,8 +90,12 @@ static void describe_score(hf *h, arena *a, nrl_node *config)
 static nrl_status parse_config(hf *h)
 {
     arena a = {0};
-    nrl_node *config;
+    nrl_node *config, *text;
     nrl_status st = json_parse(&a, h->config_path, h->config, h->config_size, &config);
+    if (st == NRL_OK && (text = hf_text_config(h, &a, config))) {
+        config = text;
+        replace_config(h, config);
+    }
     if (st == NRL_OK) st = check_config(config);
     if (st == NRL_OK && nrl_node_find(config, "quantization_config")) { /* values are read as if it were not there */
         config = node_without(&a, config, "quantization_config");

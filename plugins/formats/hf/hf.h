@@ -4,6 +4,7 @@
 #ifndef HF_H
 #define HF_H
 #include "base/arena.h"
+#include "base/node.h"
 #include "safetensors.h"
 
 /* A tensor as this format presents it. */
@@ -21,6 +22,7 @@ typedef struct {
     const char *config_path;
     char *config; /* its text */
     size_t config_size;
+    const char *whole; /* model_type of the model of texts and images that this language model is a part of, or NULL */
     int32_t n_files;
     safetensors *files;
     int64_t n_tensors;
@@ -33,6 +35,10 @@ const safetensor *hf_find(const hf *h, const char *name); /* NULL = absent */
 
 /* config.c: reads the config of h->path; rejects everything but causal language models. */
 nrl_status hf_read_config(hf *h);
+/* text_model.c: the config of the language model if `config` is that of a model of texts and images, else NULL. */
+nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config);
+/* The name in the language model of a tensor of the files; NULL: the tensor belongs to another part. */
+const char *hf_text_name(hf *h, const char *name);
 /* locate.c: the folder of `path`: the folder itself, or "org/name" or "org/name@revision" in the local cache
  * (base/hub.h). The error gives the command that downloads it. `a` owns *out. */
 nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, const char **out);

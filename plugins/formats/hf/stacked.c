@@ -59,7 +59,7 @@ static const safetensor *scales_of(arena *a, const hf *h, const safetensor *t)
 
 nrl_status hf_list_entries(hf *h)
 {
-    int64_t n = 0, n_blocks = 0;
+    int64_t n = 0, n_blocks = 0, n_others = 0;
     const char *example = NULL;
     for (int64_t i = 0; i < h->n_tensors; i++) {
         const safetensor *t = h->tensors[i];
@@ -71,16 +71,24 @@ nrl_status hf_list_entries(hf *h)
     h->list = arena_alloc(&h->memory, (size_t)(n + 1) * sizeof *h->list);
     for (int64_t i = 0; i < h->n_tensors; i++) {
         const safetensor *t = h->tensors[i], *s = scales_of(&h->memory, h, t);
-        if (!s && !is_stack(t)) {
-            h->list[h->n++] = (hf_entry){t->name, t, NULL, -1};
+        const char *name = hf_text_name(h, t->name);
+        if (!name) {
+            n_others++;
             continue;
         }
-        for (int64_t e = 0; e < t->dims[0]; e++) {
-            const char *name = element_name(&h->memory, t->name, e, s ? sizeof blocks - 1 : 0);
-            h->list[h->n++] = (hf_entry){name, t, s, e};
+        if (!s && !is_stack(t)) {
+            h->list[h->n++] = (hf_entry){name, t, NULL, -1};
+            continue;
         }
+        for (int64_t e = 0; e < t->dims[0]; e++)
+            h->list[h->n++] = (hf_entry){element_name(&h->memory, name, e, s ? sizeof blocks - 1 : 0), t, s, e};
         if (s && !n_blocks++) example = t->name;
     }
+    if (h->whole)
+        nrl_warn(
+            "%s: a model of type '%s' for texts and images; only its language model is read, and exports hold that "
+            "alone (%lld other tensors are left out)",
+            h->path, h->whole, (long long)n_others);
     if (example)
         nrl_warn("%s: %lld tensors of MXFP4, such as '%s', are dequantized; exports have their values in the dtype of "
                  "the export",

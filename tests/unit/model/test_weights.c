@@ -385,6 +385,45 @@ static void names_without_the_optional_prefix_are_found(void **state)
     model_destroy(m);
 }
 
+/* The biases play the tensors of the other parts. */
+static void the_language_model_of_a_model_with_images_is_read_alone(void **state)
+{
+    fixture *f = *state;
+    static const char *const config_text =
+        "{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"eos_token_id\":7,"
+        "\"vision_config\":{\"model_type\":\"siglip_vision_model\"},\"text_config\":{\"model_type\":\"llama\","
+        "\"vocab_size\":16,\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":2}}";
+    static const struct {
+        const char *layers, *head;
+    } rows[] = {{"language_model.model.", "language_model.lm_head."},
+                {"model.language_model.", "lm_head."},
+                {"model.text_model.", "lm_head."}};
+    values v = {.fail_at = -1};
+    model *m = small(f, "");
+    for (int r = 0; r < 3; r++) {
+        model *whole = small(f, ",\"mlp_bias\":true");
+        const nrl_node *config;
+        char *dir = arena_printf(&f->a, "%s/%d", f->dir, r);
+        for (int32_t i = 0; i < whole->n_params; i++) {
+            const char **name = &whole->params[i]->parts[0].name;
+            bool other = strstr(*name, ".bias"), head = !strncmp(*name, "lm_head.", 8);
+            *name = other ? arena_printf(&f->a, "vision_tower.%d", i)
+                          : arena_printf(&f->a, "%s%s", head ? rows[r].head : rows[r].layers, strchr(*name, '.') + 1);
+        }
+        ASSERT_OK(save(dir, whole, &v, NRL_DTYPE_F32, 0));
+        support_write(dir, "config.json", config_text, strlen(config_text));
+        ASSERT_OK(check(dir, m));
+        ASSERT_OK(test_weights_config(dir, &f->a, &config));
+        assert_string_equal(nrl_node_string(nrl_node_find(config, "model_type"), ""), "llama");
+        assert_int_equal(nrl_node_int(nrl_node_find(config, "eos_token_id"), -1), 7);
+        const nrl_node *class = nrl_node_at(nrl_node_find(config, "architectures"), 0);
+        assert_string_equal(nrl_node_string(class, ""), "LlamaForCausalLM");
+        model_destroy(whole);
+    }
+    model_destroy(m);
+}
+
 static void the_hash_knows_values_but_not_files(void **state)
 {
     fixture *f = *state;
@@ -514,6 +553,7 @@ int main(void)
         TEST(all_differences_are_told_at_once),
         TEST(a_tied_head_may_be_absent_or_equal_but_not_different),
         TEST(names_without_the_optional_prefix_are_found),
+        TEST(the_language_model_of_a_model_with_images_is_read_alone),
         TEST(the_hash_knows_values_but_not_files),
         TEST(a_wrong_index_is_told),
         TEST(a_directory_without_weights_says_what_was_looked_for),

@@ -1,0 +1,56 @@
+/*
+ * text_model.c - the language model inside a model of texts and images, such as Gemma 3, Mistral 3 or LLaVA. Its config
+ * is the map "text_config" of config.json, and its tensors have a prefix of their own. Both are presented as those of
+ * the language model alone, and the tensors of the other parts are left out: a text needs none of them.
+ */
+#include "hf.h"
+#include "base/json.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Keys that may stand beside "text_config" and mean the language model. */
+static const char *const shared_keys[] = {
+    "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", NULL};
+
+/* The class of the language model alone, by which other programs find the code of an export. */
+static const struct {
+    const char *model_type, *class;
+} classes[] = {
+    {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"}, {"gemma", "GemmaForCausalLM"},     {"gemma2", "Gemma2ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},   {"granite", "GraniteForCausalLM"}, {"gemma3_text", "Gemma3ForCausalLM"},
+};
+
+nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config)
+{
+    const nrl_node *text = nrl_node_find(config, "text_config");
+    const char *type = nrl_node_string(nrl_node_find(text, "model_type"), "");
+    if (!*type || nrl_node_find(config, "quantization_config")) return NULL;
+    nrl_node *out = node_without(a, text, "architectures");
+    for (int i = 0; shared_keys[i]; i++) {
+        const nrl_node *given = nrl_node_find(config, shared_keys[i]);
+        if (given && !nrl_node_find(out, shared_keys[i])) node_set(a, out, shared_keys[i], node_copy(a, given));
+    }
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        if (strcmp(type, classes[i].model_type)) continue;
+        nrl_node *list = node_new(a, NRL_NODE_LIST);
+        node_append(a, list, NULL, node_string(a, classes[i].class, strlen(classes[i].class)));
+        node_set(a, out, "architectures", list);
+    }
+    h->whole = arena_strdup(&h->memory, nrl_node_string(nrl_node_find(config, "model_type"), "?"));
+    return out;
+}
+
+/* Files of today put the language model inside "model.", files of 2023 to 2025 put a causal model, which has a "model."
+ * of its own, at the top. */
+const char *hf_text_name(hf *h, const char *name)
+{
+    static const char *const inside[] = {"language_model.model.", "model.language_model.", "model.text_model."};
+    static const char top[] = "language_model.";
+    if (!h->whole) return name;
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
+        if (!strncmp(name, inside[i], strlen(inside[i])))
+            return arena_printf(&h->memory, "model.%s", name + strlen(inside[i]));
+    if (!strncmp(name, top, sizeof top - 1)) return arena_strdup(&h->memory, name + sizeof top - 1);
+    return strncmp(name, "lm_head.", 8) ? NULL : name;
+}
