@@ -37,7 +37,7 @@ typedef struct {
     bool biased;                     /* router and experts have biases, and the k probabilities are the softmax of the k
                                         scores alone (gpt-oss) */
     double limit, slope;             /* of the clamped gates of biased experts */
-    double balance;                  /* coefficient of the router's balance loss, 0 = none */
+    double balance, z;               /* coefficients of the router's balance loss and z-loss, 0 = none */
     bool *dense;                     /* [n_layers] the layer has an MLP instead */
 } llama_experts;
 

@@ -159,6 +159,18 @@ static nrl_status add_stats(nrl_ctx *ctx, nrl_tensor *chosen, nrl_tensor *probs,
     return nrl_op_binary(ctx, NRL_BINARY_ADD, *stats, own, stats);
 }
 
+/* The mean over tokens of the squared log-sum-exp of scores [N,E]: the z-loss of ST-MoE, Zoph et al. 2022, equation 5,
+ * of one layer. */
+static nrl_status give_z_loss(nrl_ctx *ctx, nrl_loss_term *term, nrl_tensor *scores, nrl_tensor **y)
+{
+    nrl_tensor *z;
+    NRL_TRY(nrl_op_log_sum_exp(ctx, scores, &z));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, z, 0, 0, &z));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, z, &z));
+    NRL_TRY(nrl_op_mean(ctx, z, &z));
+    return nrl_op_loss_term(ctx, term, z, *y, y);
+}
+
 /* Scores and probabilities [N,E] in f32, and the weights of the k largest of each row with their experts, [N,k]. */
 static nrl_status route(nrl_ctx *ctx, const llama_experts *e, const llama_layer *l, nrl_tensor *x, nrl_tensor **scores,
                         nrl_tensor **probs, nrl_tensor **weights, nrl_tensor **indices)
@@ -193,6 +205,7 @@ nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_la
     if (st == NRL_OK && e->balance != 0) st = add_stats(ctx, chosen, probs, stats);
     if (st == NRL_OK) st = run_experts(ctx, e, l, &r, h, weights, y);
     if (st == NRL_OK && e->biased) st = add_down_biases(ctx, l, chosen, scores, y);
+    if (st == NRL_OK && self->z) st = give_z_loss(ctx, self->z, scores, y);
     free(r.token);
     free(r.chosen);
     return st;

@@ -24,7 +24,8 @@ static nrl_status find_dense_layers(const nrl_node *j, llama_config *c)
 }
 
 /* The number of experts has two names: files on the hub use one, and transformers 5 writes the other. transformers adds
- * the balance loss only if output_router_logits is true, and so does this. */
+ * the balance loss only if output_router_logits is true, and so does this. The z-loss has the key that Switch models
+ * have there; no model of these families has it by default. */
 nrl_status llama_experts_read(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     llama_experts *e = &c->experts;
@@ -40,6 +41,9 @@ nrl_status llama_experts_read(const nrl_node *j, const llama_family *f, llama_co
         return nrl_fail(NRL_ERR_DATA, "%s: router_jitter_noise is %g; only 0 is supported", nrl_node_place(j), noise);
     NRL_TRY(llama_read_number(j, "router_aux_loss_coef", -INFINITY, from->balance, &e->balance));
     if (!nrl_node_bool(nrl_node_find(j, "output_router_logits"), false)) e->balance = 0;
+    NRL_TRY(llama_read_number(j, "router_z_loss_coef", -INFINITY, 0, &e->z));
+    if (e->z < 0)
+        return nrl_fail(NRL_ERR_DATA, "%s: 'router_z_loss_coef' is %g; expected 0 or more", nrl_node_place(j), e->z);
     e->normalizes = from->normalizes || nrl_node_bool(nrl_node_find(j, "norm_topk_prob"), false);
     e->biased = from->biased;
     if (e->biased) NRL_TRY(llama_read_number(j, "swiglu_limit", 0, 7, &e->limit));

@@ -226,8 +226,12 @@ nrl_status llama_layout(void *instance, nrl_builder *builder)
     place at = {builder, c, 0, -1};
     const nrl_loss_term_spec balance = {
         .size = sizeof balance, .n_values = 1, .name = "router_loss", .coefficient = c->experts.balance};
+    nrl_loss_term_spec z = {.size = sizeof z, .name = "router_z_loss", .coefficient = c->experts.z};
     NRL_TRY(layout_info(c, builder));
     if (c->experts.balance != 0) NRL_TRY(nrl_build_loss_term(builder, &balance, &self->balance));
+    for (int64_t i = 0; i < c->n_layers && c->experts.z != 0; i++)
+        if (!c->experts.dense[i]) z.n_values++;
+    if (z.n_values) NRL_TRY(nrl_build_loss_term(builder, &z, &self->z));
     NRL_TRY(nrl_build_unit(builder, "embed", &at.unit));
     NRL_TRY(declare_matrix(&at, "model.embed_tokens.weight", c->vocab, c->width, NRL_TP_VOCAB, 1, &self->embed));
     for (at.layer = 0; at.layer < c->n_layers; at.layer++) {

@@ -34,8 +34,8 @@ typedef struct {
     llama_config config;
     nrl_param *embed, *norm, *head; /* [V, D], [D], [V, D] */
     llama_layer *layers;
-    llama_expert *experts;  /* those of the layers, one after the other */
-    nrl_loss_term *balance; /* NULL = none */
+    llama_expert *experts;      /* those of the layers, one after the other */
+    nrl_loss_term *balance, *z; /* NULL = none */
 } llama;
 
 /* A norm over all heads needs all heads, and a fused matrix has groups of rows of unequal size that cannot
@@ -49,7 +49,7 @@ nrl_status llama_layout(void *instance, nrl_builder *builder);
 
 /* experts.c: y [N,D] = the weighted sum of the experts that the router chooses for each row of h [N,D]. With a balance
  * loss, *stats [N,2E] gets, for each token, 1 for each chosen expert and the probability of each expert, added to what
- * earlier layers left; otherwise stats is not used. */
+ * earlier layers left; otherwise stats is not used. With a z-loss, the layer's value is given, and *y carries it. */
 nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h,
                                  nrl_tensor **stats, nrl_tensor **y);
 nrl_status llama_balance_loss(const llama *self, nrl_ctx *ctx, nrl_tensor *stats, nrl_tensor **loss);
