@@ -28,9 +28,8 @@ if ! diff -u "$work/used" "$work/exported"; then
     exit 1
 fi
 
-# The programs of tools/ are clients of <nrl/...> alone, apart from the conformance suites.
+# The programs of tools/ are clients of <nrl/...> alone.
 for program in "$NRL_TEST_BUILD"/libexec/nrl/nrl-*; do
-    [ "${program##*/}" = nrl-test-plugin ] && continue
     if nm -D "$program" | private | grep .; then
         echo "  ^ ${program##*/} uses what is private to libnrl"
         exit 1

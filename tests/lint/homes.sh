@@ -38,7 +38,7 @@ only_in() {
     fi
 }
 only_in 'ending the process' '(^|[^a-zA-Z_.>])(_?[eE]xit|abort|quick_exit) *\(' \
-    '(cli|tools)/|base/arena\.c|core/api/status\.c|base/apart\.c|profiling/links\.c' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
+    '(cli|tools)/|base/arena\.c|core/api/status\.c|base/apart\.c|profiling/links\.c|testing/conformance/(conformance|report|store)\.c' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
 only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' '(cli|tools)/|plugins/collectives/gloo/address\.c' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
 only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'base rows tokens checkpoint core inference profiling operations testing cli tools plugins'
 exit $bad

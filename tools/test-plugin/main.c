@@ -1,279 +1,95 @@
 /*
- * main.c - `nrl plugins test FILE`: does this plugin keep the rules of its kind?
- * The suite runs in child processes, as a plugin under test may crash; the report lies in memory
- * that all see.
+ * main.c - `nrl plugins test FILE`: does this plugin keep the rules of its kind? Prints what nrl_conformance_test
+ * finds.
  */
 #include "base/json.h"
 #include "cli/common/cli.h"
-#include "plugin/host.h"
-#include "config/config.h"
-#include "conformance.h"
-#include "mesh/store.h"
-#include "report.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
+#include <nrl/conformance.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { MAX_MODEL_CONFIG = 1 << 20 };
-
-typedef struct {
-    arena a;
-    plugin_host *host;
-    const plugin *plugin;
-    const plugin_kind *kind;
-    conformance_setup setup;
-    conformance_report *report;
-    int ended_by; /* the signal that ended the suite; 0 = none */
-} plugin_test;
-
-/* ---- what to test, and on what ---- */
-
-static nrl_status fill_options(plugin_test *t, const plugin *p, const char *section, int n_words, char **words,
-                               const void **options)
+static const char *text_of(const nrl_node *map, const char *key)
 {
-    config_problems problems = {0};
-    nrl_node *map = node_new(&t->a, NRL_NODE_MAP);
-    void *filled;
-    for (int i = 0; i < n_words; i++)
-        config_override(&t->a, &problems, map, words[i]);
-    const config_component c = {.name = p->name, .options = map};
-    plugin_options(&t->a, &problems, section, &c, NULL, p, &filled);
-    *options = filled;
-    return problems_report(&problems);
+    return nrl_node_string(nrl_node_find(map, key), "");
 }
 
-static nrl_status open_backend(plugin_test *t, const char *name)
-{
-    const plugin *p;
-    if (!(conformance_needs(t->kind->kind) & SUITE_NEEDS_BACKEND)) return NRL_OK;
-    NRL_TRY(plugin_open(t->host, NRL_KIND_BACKEND, name, &p));
-    t->setup.backend = (const void *)p->table;
-    return fill_options(t, p, "backend", 0, NULL, &t->setup.backend_options);
-}
-
-/* What the ranks of a strategy talk through. */
-static nrl_status open_collective(plugin_test *t, const char *name)
-{
-    const plugin *p;
-    if (!(conformance_needs(t->kind->kind) & SUITE_NEEDS_COLLECTIVE)) return NRL_OK;
-    NRL_TRY(plugin_open(t->host, NRL_KIND_COLLECTIVE, name, &p));
-    t->setup.collective = (const void *)p->table;
-    return fill_options(t, p, "collective", 0, NULL, &t->setup.collective_options);
-}
-
-/* Where the ranks of a suite meet. */
-static nrl_status open_store(plugin_test *t)
-{
-    store_kind kind;
-    if (!(conformance_needs(t->kind->kind) & SUITE_NEEDS_STORE)) return NRL_OK;
-    NRL_TRY(store_find(t->host, &t->a, SUITE_STORE_ADDRESS, NULL, &kind));
-    t->setup.store = kind.table;
-    t->setup.store_options = kind.options;
-    return NRL_OK;
-}
-
-static nrl_status open_all(plugin_test *t, const char *file, int n_words, char **words, const char *backend,
-                           const char *collective, const char *model_config)
-{
-    nrl_node *config;
-    if (access(file, R_OK))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a plugin's file, NAME.so", file,
-                        strerror(errno));
-    t->host = plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(&t->a));
-    plugin_host_limit(t->host, cli_getenv("NRL_PLUGIN_TIMEOUT"));
-    NRL_TRY(plugin_open_file(t->host, file, &t->plugin));
-    t->kind = plugin_kind_find(t->plugin->table->kind);
-    if (!conformance_has_suite(t->kind->kind))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: there is no suite for the kind '%s' yet; it opens, and its options "
-                        "are sound",
-                        file, t->kind->name);
-    NRL_TRY(fill_options(t, t->plugin, t->kind->name, n_words, words, &t->setup.options));
-    if (model_config) {
-        NRL_TRY(json_read_file(&t->a, model_config, MAX_MODEL_CONFIG, &config));
-        t->setup.model_config = config;
-    }
-    NRL_TRY(open_store(t));
-    NRL_TRY(open_collective(t, collective ? collective : "gloo"));
-    return open_backend(t, backend ? backend : "cpu");
-}
-
-/* ---- the child ---- */
-
-static void run_child(const plugin_test *t)
-{
-    int null = open("/dev/null", O_WRONLY);
-    if (null >= 0) dup2(null, STDOUT_FILENO); /* loggers print there */
-    conformance_run(t->plugin->table, &t->setup, t->report);
-    _exit(0);
-}
-
-/* One process; its crash in a case is a failure of that case's rule, and another process goes on behind it. */
-static nrl_status run_process(plugin_test *t, bool *more)
-{
-    int state = 0;
-    conformance_report *r = t->report;
-    r->n_cases = r->current = 0;
-    *more = false;
-    fflush(NULL);
-    pid_t child = fork();
-    if (child < 0) return nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno));
-    if (child == 0) run_child(t);
-    while (waitpid(child, &state, 0) < 0)
-        if (errno != EINTR) return nrl_fail(NRL_ERR_IO, "waiting for the suite: %s", strerror(errno));
-    bool crashed = WIFSIGNALED(state) || WEXITSTATUS(state);
-    if (crashed && r->current) {
-        r->cases[r->current - 1] = CASE_CRASHED;
-        *more = true;
-        if (WIFSIGNALED(state) && WTERMSIG(state) == SIGALRM)
-            report_check(r, false, r->rule, "the plugin does not return");
-        else if (WIFSIGNALED(state))
-            report_check(r, false, r->rule, "the plugin ended the process: %s", strsignal(WTERMSIG(state)));
-        else
-            report_check(r, false, r->rule, "the plugin ended the process: exit code %d", WEXITSTATUS(state));
-    } else if (crashed) {
-        t->ended_by = WIFSIGNALED(state) ? WTERMSIG(state) : SIGABRT; /* SIGABRT: the plugin called exit */
-    }
-    return NRL_OK;
-}
-
-static nrl_status run_suite(plugin_test *t)
-{
-    nrl_status st;
-    bool more;
-    do
-        st = run_process(t, &more);
-    while (st == NRL_OK && more);
-    return st;
-}
-
-static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *at)
-{
-    (void)s;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
-static nrl_status run_in_folder(plugin_test *t)
-{
-    const char *place = cli_getenv("TMPDIR");
-    char *folder = arena_printf(&t->a, "%s/nrl-plugins-test-XXXXXX", place ? place : "/tmp");
-    if (!mkdtemp(folder)) return nrl_fail(NRL_ERR_IO, "cannot make '%s': %s", folder, strerror(errno));
-    t->setup.folder = folder;
-    nrl_status st = run_suite(t);
-    nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    return st;
-}
-
-/* ---- what was found ---- */
-
-static int64_t count_failed(const conformance_report *r)
+static int64_t count_failed(const nrl_node *rules)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < r->n_rules; i++)
-        n += r->rules[i].failed > 0;
+    for (size_t i = 0; i < nrl_node_size(rules); i++)
+        n += nrl_node_int(nrl_node_find(nrl_node_at(rules, i), "failed"), 0) > 0;
     return n;
 }
 
-static const char *last_rule(const conformance_report *r)
+static void print_text(const nrl_node *result)
 {
-    return r->n_rules ? r->rules[r->n_rules - 1].rule : "the first";
-}
-
-static void print_text(const plugin_test *t)
-{
-    const conformance_report *r = t->report;
-    const nrl_plugin *p = t->plugin->table;
-    printf("%s %s %s: %s\n", t->kind->name, p->name, p->version, p->summary);
-    for (int64_t i = 0; i < r->n_rules; i++) {
-        const conformance_rule *rule = &r->rules[i];
-        const char *word = !rule->checked ? "skipped" : rule->failed ? "FAILED" : "ok";
-        printf("  %-8s %s\n", word, rule->rule);
-        if (*rule->text) printf("  %-8s   %s\n", "", rule->text);
-        if (rule->failed > 1)
-            printf("  %-8s   and %" PRId64 " more of %" PRId64 " checks\n", "", rule->failed - 1, rule->checked);
+    const nrl_node *rules = nrl_node_find(result, "rules");
+    const char *ended_by = text_of(result, "ended_by"), *last = "the first";
+    int64_t all = 0;
+    printf("%s %s %s: %s\n", text_of(result, "kind_name"), text_of(result, "name"), text_of(result, "version"),
+           text_of(result, "summary"));
+    for (size_t i = 0; i < nrl_node_size(rules); i++) {
+        const nrl_node *rule = nrl_node_at(rules, i);
+        const int64_t checks = nrl_node_int(nrl_node_find(rule, "checks"), 0);
+        const int64_t failed = nrl_node_int(nrl_node_find(rule, "failed"), 0);
+        last = text_of(rule, "rule");
+        all += checks;
+        printf("  %-8s %s\n", !checks ? "skipped" : failed ? "FAILED" : "ok", last);
+        if (nrl_node_find(rule, "reason")) printf("  %-8s   %s\n", "", text_of(rule, "reason"));
+        if (failed > 1) printf("  %-8s   and %" PRId64 " more of %" PRId64 " checks\n", "", failed - 1, checks);
     }
-    if (t->ended_by)
-        printf("  %-8s the plugin does not end the process\n  %-8s   %s, after rule '%s'\n", "FAILED", "",
-               strsignal(t->ended_by), last_rule(r));
-    printf("%" PRId64 " rules, %" PRId64 " failed (%" PRId64 " checks)\n", r->n_rules,
-           count_failed(r) + (t->ended_by != 0), r->checked);
+    if (*ended_by)
+        printf("  %-8s the plugin does not end the process\n  %-8s   %s, after rule '%s'\n", "FAILED", "", ended_by,
+               last);
+    printf("%zu rules, %" PRId64 " failed (%" PRId64 " checks)\n", nrl_node_size(rules),
+           count_failed(rules) + (*ended_by != 0), all);
 }
 
-static void print_json(plugin_test *t)
+static nrl_status verdict(const nrl_node *result)
 {
-    arena *a = &t->a;
-    const conformance_report *r = t->report;
-    nrl_node *root = node_new(a, NRL_NODE_MAP), *rules = node_new(a, NRL_NODE_LIST);
-    node_append_text(a, root, "kind", t->kind->folder);
-    node_append_text(a, root, "name", t->plugin->name);
-    node_append_text(a, root, "path", t->plugin->path);
-    for (int64_t i = 0; i < r->n_rules; i++) {
-        nrl_node *rule = node_new(a, NRL_NODE_MAP);
-        node_append_text(a, rule, "rule", r->rules[i].rule);
-        node_set(a, rule, "checks", node_int(a, r->rules[i].checked));
-        node_set(a, rule, "failed", node_int(a, r->rules[i].failed));
-        if (*r->rules[i].text) node_append_text(a, rule, "reason", r->rules[i].text);
-        node_append(a, rules, NULL, rule);
-    }
-    node_set(a, root, "rules", rules);
-    if (t->ended_by) node_append_text(a, root, "ended_by", strsignal(t->ended_by));
-    node_set(a, root, "passed", node_bool(a, !r->failed && !t->ended_by));
-    char *text = json_write(root, 2);
-    printf("%s\n", text);
-    free(text);
-}
-
-static nrl_status verdict(const plugin_test *t)
-{
-    if (t->ended_by)
-        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' ended the process: %s", t->kind->name, t->plugin->name,
-                        strsignal(t->ended_by));
-    if (t->report->failed)
-        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' breaks %" PRId64 " of %" PRId64 " rules", t->kind->name,
-                        t->plugin->name, count_failed(t->report), t->report->n_rules);
-    return NRL_OK;
+    const nrl_node *rules = nrl_node_find(result, "rules");
+    if (nrl_node_find(result, "ended_by"))
+        return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' ended the process: %s", text_of(result, "kind_name"),
+                        text_of(result, "name"), text_of(result, "ended_by"));
+    if (nrl_node_bool(nrl_node_find(result, "passed"), false)) return NRL_OK;
+    return nrl_fail(NRL_ERR_PLUGIN, "%s '%s' breaks %" PRId64 " of %zu rules", text_of(result, "kind_name"),
+                    text_of(result, "name"), count_failed(rules), nrl_node_size(rules));
 }
 
 static nrl_status test_plugin(int argc, char **argv)
 {
-    plugin_test t = {0};
-    const char *backend, *collective, *model_config, *path, *address;
+    arena a = {0};
+    const nrl_environment env = {.size = sizeof env,
+                                 .plugin_path = cli_getenv("NRL_PLUGIN_PATH"),
+                                 .user_plugins = cli_user_plugins(&a),
+                                 .exe_dir = cli_exe_dir(&a),
+                                 .variable = cli_getenv};
+    nrl_conformance_request q = {.size = sizeof q, .folder = cli_getenv("TMPDIR")};
+    nrl_node *result;
     bool json = cli_take_flag(&argc, argv, "--json");
-    NRL_TRY(cli_take_value(&argc, argv, "--backend", &backend));
-    NRL_TRY(cli_take_value(&argc, argv, "--collective", &collective));
-    NRL_TRY(cli_take_value(&argc, argv, "--config", &model_config));
-    NRL_TRY(cli_take_value(&argc, argv, "--path", &path));
-    NRL_TRY(cli_take_value(&argc, argv, "--address", &address));
+    NRL_TRY(cli_take_value(&argc, argv, "--backend", &q.backend));
+    NRL_TRY(cli_take_value(&argc, argv, "--collective", &q.collective));
+    NRL_TRY(cli_take_value(&argc, argv, "--config", &q.model_config));
+    NRL_TRY(cli_take_value(&argc, argv, "--path", &q.path));
+    NRL_TRY(cli_take_value(&argc, argv, "--address", &q.address));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
-    if (path && access(path, R_OK))
-        return nrl_fail(NRL_ERR_CONFIG, "cannot open '%s': %s; expected a file that the plugin reads", path,
-                        strerror(errno));
-    t.setup.path = path;
-    t.setup.address = address;
-    t.report = mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (t.report == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory for the report");
-    nrl_status st = open_all(&t, argv[1], argc - 2, argv + 2, backend, collective, model_config);
-    if (st == NRL_OK) st = run_in_folder(&t);
+    q.file = argv[1];
+    q.n_options = (uint32_t)argc - 2;
+    q.options = (const char *const *)argv + 2;
+    nrl_status st = nrl_conformance_test(&a, &env, &q, &result);
     if (st == NRL_OK) {
-        if (json)
-            print_json(&t);
-        else
-            print_text(&t);
-        st = verdict(&t);
+        if (json) {
+            char *text = json_write(result, 2);
+            printf("%s\n", text);
+            free(text);
+        } else {
+            print_text(result);
+        }
+        st = verdict(result);
     }
-    plugin_host_destroy(t.host);
-    arena_free(&t.a);
-    munmap(t.report, sizeof *t.report);
+    arena_free(&a);
     return st;
 }
 

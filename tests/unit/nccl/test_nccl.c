@@ -4,7 +4,7 @@
  */
 #include "group.h"
 #include "support/store.h"
-#include "tools/test-plugin/collective.h"
+#include "testing/conformance/collective.h"
 #include "fake_nccl.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,12 +1,12 @@
 /*
- * conformance.h - the rules for every plugin of a kind, which are checked on any plugin, whoever
+ * suite.h - the rules for every plugin of a kind, which are checked on any plugin, whoever
  * wrote it: `nrl plugins test FILE`.
  *
  * A suite calls a plugin's table as the core does and compares the results with plain reference
  * code. A new kind is a row in suites.h.
  */
-#ifndef CONFORMANCE_CONFORMANCE_H
-#define CONFORMANCE_CONFORMANCE_H
+#ifndef CONFORMANCE_SUITE_H
+#define CONFORMANCE_SUITE_H
 #include <nrl/nrl.h>
 
 /* A rule is a short sentence; it holds when all its checks do. */

@@ -3,7 +3,7 @@
  */
 #ifndef CONFORMANCE_REPORT_H
 #define CONFORMANCE_REPORT_H
-#include "conformance.h"
+#include "suite.h"
 
 /* Counts a check of `rule`; if it fails, keeps the text. Returns `holds`. */
 bool report_check(conformance_report *r, bool holds, const char *rule, const char *fmt, ...)
@@ -20,7 +20,7 @@ void report_merge(conformance_report *into, const conformance_report *from);
  * fails `rule`, and the cases behind it go on. Returns whether the process ended by itself. */
 bool report_case(conformance_report *r, const char *rule, void (*run)(void *user), void *user);
 /* The body behind it is a case of the suite: it runs unless an earlier process has completed it or crashed in it, see
- * main.c. A plugin that ends the process fails `rule`. Cases depend on nothing that an earlier case has left.
+ * conformance.c. A plugin that ends the process fails `rule`. Cases depend on nothing that an earlier case has left.
  *     REPORT_CASE(r, "equal calls give equal sums") check_repeats(s, &whole); */
 #define REPORT_CASE(r, rule) for (bool goes_on = report_begin(r, rule); goes_on; goes_on = report_end(r, CASE_DONE))
 /* The same for what later cases build on: it runs in every process. Whether it may run; then report_end(r, CASE_NEW).

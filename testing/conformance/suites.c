@@ -1,5 +1,5 @@
 /*
- * conformance.c - the suite of each kind.
+ * suites.c - the suite of each kind.
  */
 #include "lives.h"
 #include "suites.h"
