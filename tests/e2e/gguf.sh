@@ -87,6 +87,28 @@ sed 's/"norm_topk_prob": *true/"norm_topk_prob": false/' qwen3/model/config.json
 cp norm.json qwen3/model/config.json
 run 2 export qwen3/model bad --format gguf
 has err "norm_topk_prob is false; for qwen3moe llama.cpp expects true"
+
+# gpt-oss: a joined matrix of gate and up becomes two tensors, and those are joined when they are read
+round_trip "$experts/gpt_oss" gpt_oss
+for name in blk.1.attn_sinks.weight blk.1.post_attention_norm.weight blk.1.ffn_gate_inp.bias blk.1.ffn_gate_exps.weight blk.1.ffn_up_exps.bias \
+    blk.1.ffn_down_exps.bias blk.1.attn_output.bias gpt-oss.attention.sliding_window gpt-oss.expert_used_count; do
+    grep -aq "$name" gpt_oss.gguf/model.gguf || is "$name in the file" none some
+done
+run 0 export "$experts/gpt_oss_mxfp4" mxfp4 --format gguf --dtype bf16 # which has all values of MXFP4
+has err "YaRN with truncate: false, but llama.cpp always truncates"
+run 0 export mxfp4 mxfp4.back --format hf --dtype bf16
+run 0 export "$experts/gpt_oss_mxfp4" mxfp4.plain --dtype bf16
+cmp mxfp4.back/model.safetensors mxfp4.plain/model.safetensors || is "MXFP4 as GGUF" other "the model's"
+run 0 export gpt_oss.gguf gpt_oss.q8 --format gguf --dtype q8_0
+run 0 export gpt_oss.q8 gpt_oss.q8.back --format hf
+run 0 export gpt_oss.q8.back gpt_oss.q8.again --format gguf --dtype q8_0
+cmp gpt_oss.q8/model.gguf gpt_oss.q8.again/model.gguf || is "Q8_0 of values of Q8_0" other "the same"
+mkdir limit && cp "$experts/gpt_oss/model.safetensors" limit
+sed 's/"swiglu_limit": 7.0/"swiglu_limit": 8.0/' "$experts/gpt_oss/config.json" >limit/config.json
+run 2 export limit bad --format gguf
+has err "swiglu_limit is 8 and swiglu_alpha 1.702; llama.cpp always uses 7 and 1.702"
+sed 's/ffn_up_exps.bias/ffn_up_exps.blas/' gpt_oss.gguf/model.gguf >half.gguf
+run 65 export half.gguf bad --format hf
 head -c 2000 gguf/model.gguf >cut.gguf
 run 65 export cut.gguf bad --format hf
 has err cut.gguf

@@ -40,6 +40,7 @@ GEMMA3 = dict(model_type="gemma3_text", head_dim=16, sliding_window=6, query_pre
 CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=8.0, beta_slow=1.0, rope_theta=1e4)
 QWEN3_MOE = dict(model_type="qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=16)
+GPT_OSS = dict(model_type="gpt_oss", num_local_experts=4, num_experts_per_tok=2, head_dim=16, rope_parameters=YARN)
 STRETCHED = dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
                  sliding_attention=dict(rope_type="default", rope_theta=1e4))
 
@@ -56,6 +57,7 @@ FAMILIES = {
     "mixtral": (dict(model_type="mixtral", num_local_experts=4), EXACT),
     "qwen3_moe": (dict(**QWEN3_MOE, norm_topk_prob=True), EXACT),
     "olmoe": (dict(model_type="olmoe", num_key_value_heads=4, num_experts=4, num_experts_per_tok=2), EXACT),
+    "gpt_oss": (dict(**GPT_OSS, sliding_window=6), EXACT),
     "qwen2, positions divided": (dict(model_type="qwen2", rope_parameters=LINEAR), EXACT),
     "granite": (GRANITE, EXACT),
     "granite, all multipliers 1": (dict(model_type="granite"), EXACT),
@@ -84,7 +86,7 @@ REFUSED = {
     "gemma2, no caps": (dict(**GEMMA2, attn_logit_softcapping=None), "attn_logit_softcapping is null"),
     "gemma3, other layers": (dict(**{**GEMMA3, "num_hidden_layers": 2},
                                   layer_types=["sliding_attention", "full_attention"]), "layer_types[1]"),
-    "gpt_oss": (dict(model_type="gpt_oss", num_local_experts=4, num_experts_per_tok=2, head_dim=16), "'gpt_oss' is not supported"),
+    "gpt_oss, another limit": (dict(**GPT_OSS, swiglu_limit=8.0), "swiglu_limit is 8"),
     "olmoe, clipped": (dict(model_type="olmoe", num_experts=4, num_experts_per_tok=2, clip_qkv=1.0), "clip_qkv is set"),
     "qwen3_moe, weights as they are": (dict(**QWEN3_MOE, norm_topk_prob=False), "norm_topk_prob is false"),
     "llama, another range of YaRN": (dict(model_type="llama", rope_parameters=dict(**YARN, truncate=False)), "truncate: false"),

@@ -64,10 +64,12 @@ typedef struct {
     uint32_t window;                   /* if absent in config.json */
     uint32_t period;                   /* layers whose last one has no window; 0 = llama.cpp computes no window */
     uint32_t layers_of_27b;            /* of the model whose attention is scaled by the width, not by head_dim */
-    double theta, local_theta; /* if absent in config.json, 0 = 10000; local: of layers with a window, 0 = theta */
-    bool is_gpt2;              /* keys and names of GPT-2; matrices are [in, out] in Hugging Face files */
-    bool has_experts;          /* every layer has a mixture of experts */
-    bool normalizes;           /* the weights of the chosen experts are divided by their sum */
+    double theta, local_theta;  /* if absent in config.json, 0 = 10000; local: of layers with a window, 0 = theta */
+    bool is_gpt2;               /* keys and names of GPT-2; matrices are [in, out] in Hugging Face files */
+    bool has_experts;           /* every layer has a mixture of experts */
+    bool normalizes;            /* the weights of the chosen experts are divided by their sum */
+    uint32_t n_experts, chosen; /* if absent in config.json */
+    bool is_gpt_oss; /* sinks; names without ".weight"; matrices of experts are [in, out], gate and up in one */
 } gguf_architecture;
 
 /* NRL_ERR_CONFIG: no architecture for this model_type. */
@@ -79,7 +81,8 @@ nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, 
 
 /* Writes the name in GGUF of a tensor of Hugging Face, or false if it has none; and the reverse. GGUF has a matrix of
  * all experts of a layer in one tensor: *expert is the number of the matrix in it, -1 for other tensors. The reverse
- * takes that number, and says in *is_stacked whether the tensor has one. */
+ * takes that number, and says in *is_stacked whether the tensor has one. A tensor whose columns alternate has the name
+ * of the even ones; in reverse both give its name. */
 bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME], int64_t *expert);
 bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, int64_t expert, char out[GGUF_NAME],
                      bool *is_stacked);
@@ -89,6 +92,7 @@ typedef struct {
     int64_t heads;   /* rows are permuted within this many heads; 0 = not */
     bool transposed; /* [in, out] in Hugging Face files */
     bool plus_one;   /* GGUF has the value plus 1 */
+    bool alternates; /* GGUF has the even columns in this tensor and the odd ones in another: gate and up */
 } gguf_change;
 gguf_change gguf_change_of(const gguf_architecture *arch, const nrl_node *config, const char *hf);
 

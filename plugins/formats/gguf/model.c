@@ -62,9 +62,29 @@ static const gguf_architecture architectures[] = {
      .has_divisors = true,
      .theta = 1e6,
      .has_experts = true,
-     .normalizes = true},
-    {.model_type = "qwen3_moe", .name = "qwen3moe", .switches_window = true, .has_experts = true, .normalizes = true},
-    {.model_type = "olmoe", .name = "olmoe", .has_experts = true},
+     .normalizes = true,
+     .n_experts = 8,
+     .chosen = 2},
+    {.model_type = "qwen3_moe",
+     .name = "qwen3moe",
+     .switches_window = true,
+     .has_experts = true,
+     .normalizes = true,
+     .n_experts = 128,
+     .chosen = 8},
+    {.model_type = "olmoe", .name = "olmoe", .has_experts = true, .n_experts = 64, .chosen = 8},
+    {.model_type = "gpt_oss",
+     .name = "gpt-oss",
+     .names_window = true,
+     .window = 128,
+     .period = 2,
+     .theta = 150000,
+     .biases_attention = true,
+     .biases_mlp = true,
+     .has_experts = true,
+     .n_experts = 128,
+     .chosen = 4,
+     .is_gpt_oss = true},
     {.model_type = "gpt2", .name = "gpt2", .is_gpt2 = true, .biases_attention = true, .biases_mlp = true},
 };
 
@@ -223,8 +243,12 @@ static nrl_status put_yarn(gguf_metadata *m, const gguf_architecture *arch, cons
     const double mscale = nrl_node_f64(find_number(scaling, "mscale"), 0);
     const double mscale_all = nrl_node_f64(find_number(scaling, "mscale_all_dim"), 0);
     const double given = nrl_node_f64(find_number(scaling, "attention_factor"), derived);
-    if (!nrl_node_bool(nrl_node_find(scaling, "truncate"), true))
+    const bool truncates = nrl_node_bool(nrl_node_find(scaling, "truncate"), true);
+    if (!truncates && !arch->is_gpt_oss)
         return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: YaRN with truncate: false; llama.cpp always truncates");
+    if (!truncates) /* of the published models, too, which llama.cpp computes in its way */
+        nrl_warn(
+            "GGUF: the config has YaRN with truncate: false, but llama.cpp always truncates: logits differ a little");
     if (fabs(given - derived) > 1e-6 * derived || (mscale != 0 && mscale_all != 0))
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot write GGUF: YaRN with its own attention_factor, or with mscale; llama.cpp always uses "
@@ -356,9 +380,18 @@ static nrl_status put_experts(gguf_metadata *m, const gguf_architecture *arch, c
     if (find_number(config, "clip_qkv"))
         return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: clip_qkv is set; llama.cpp does not clip for %s",
                         arch->name);
+    if (arch->is_gpt_oss && (nrl_node_f64(find_number(config, "swiglu_limit"), 7) != 7 ||
+                             nrl_node_f64(find_number(config, "swiglu_alpha"), 1.702) != 1.702))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot write GGUF: swiglu_limit is %g and swiglu_alpha %g; llama.cpp always uses 7 and 1.702",
+                        nrl_node_f64(find_number(config, "swiglu_limit"), 7),
+                        nrl_node_f64(find_number(config, "swiglu_alpha"), 1.702));
+    if (arch->is_gpt_oss && !nrl_node_bool(nrl_node_find(config, "attention_bias"), true))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: attention_bias is false; for %s llama.cpp expects biases",
+                        arch->name);
     put_key(m, arch, "expert_count", GGUF_UINT32,
-            (double)config_int(config, "num_experts", config_int(config, "num_local_experts", 8)));
-    put_key(m, arch, "expert_used_count", GGUF_UINT32, (double)config_int(config, "num_experts_per_tok", 2));
+            (double)config_int(config, "num_experts", config_int(config, "num_local_experts", arch->n_experts)));
+    put_key(m, arch, "expert_used_count", GGUF_UINT32, (double)config_int(config, "num_experts_per_tok", arch->chosen));
     put_key(m, arch, "expert_feed_forward_length", GGUF_UINT32,
             (double)config_int(config, "moe_intermediate_size", config_int(config, "intermediate_size", 0)));
     return NRL_OK;
@@ -422,6 +455,12 @@ static const name_row experts_mixtral[] = {{"block_sparse_moe.gate", "ffn_gate_i
                                            {"block_sparse_moe.experts.w1", "ffn_gate_exps"},
                                            {"block_sparse_moe.experts.w3", "ffn_up_exps"},
                                            {"block_sparse_moe.experts.w2", "ffn_down_exps"}};
+static const name_row experts_gpt_oss[] = {{"self_attn.sinks", "attn_sinks"},
+                                           {"post_attention_layernorm", "post_attention_norm"},
+                                           {"mlp.router", "ffn_gate_inp"},
+                                           {"mlp.experts.gate_up_proj", "ffn_gate_exps"},
+                                           {"mlp.experts.gate_up_proj", "ffn_up_exps"},
+                                           {"mlp.experts.down_proj", "ffn_down_exps"}};
 
 typedef struct {
     const name_row *rows;
@@ -440,6 +479,10 @@ static void tables_of(const gguf_architecture *arch, bool is_inner, name_table o
         return;
     }
     out[0] = is_inner ? TABLE(inner) : TABLE(outer);
+    if (is_inner && arch->is_gpt_oss) {
+        out[1] = TABLE(experts_gpt_oss);
+        return;
+    }
     if (is_inner) out[1] = arch->norms_outputs ? TABLE(norms_of_outputs) : TABLE(norms_of_inputs);
     if (is_inner && arch->has_experts)
         out[2] = strcmp(arch->model_type, "mixtral") ? TABLE(experts) : TABLE(experts_mixtral);
@@ -503,17 +546,44 @@ static const char *without_prefix(const char *name)
 
 static const char of_experts[] = ".experts.";
 
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
+}
+
+/* gpt-oss has "experts.3.down_proj", "experts.down_proj_bias" and "sinks" where others have a suffix after a dot. */
+static bool add_suffix(const char *hf, char out[GGUF_NAME])
+{
+    const bool bias = ends_in(hf, "_bias"), has = ends_in(hf, ".weight") || ends_in(hf, ".bias");
+    const size_t n = strlen(hf) - (bias ? strlen("_bias") : 0);
+    return snprintf(out, GGUF_NAME, "%.*s%s", (int)n, hf, has ? "" : bias ? ".bias" : ".weight") < GGUF_NAME;
+}
+
+static void cut_suffix(char *hf, bool in_experts)
+{
+    char *dot = strrchr(hf, '.');
+    if (in_experts && !strcmp(dot, ".bias"))
+        *dot = '_';
+    else if (in_experts || ends_in(hf, ".sinks.weight"))
+        *dot = 0;
+}
+
 bool gguf_name_of(const gguf_architecture *arch, const char *hf, char out[GGUF_NAME], int64_t *expert)
 {
     const char *at = arch->has_experts ? strstr(hf, of_experts) : NULL;
-    char all[GGUF_NAME], *end;
+    char all[GGUF_NAME], full[GGUF_NAME], *end;
     *expert = -1;
-    if (at) { /* "experts.3.w1.weight" to "experts.w1.weight" */
+    if (at && !(arch->is_gpt_oss && ends_in(hf, "_bias"))) { /* "experts.3.w1.weight" to "experts.w1.weight" */
         at += sizeof of_experts - 1;
         *expert = strtol(at, &end, 10);
         int n = snprintf(all, sizeof all, "%.*s%s", (int)(at - hf), hf, *end == '.' ? end + 1 : "");
         if (end == at || *end != '.' || n >= GGUF_NAME) return false;
         hf = all;
+    }
+    if (arch->is_gpt_oss) {
+        if (!add_suffix(hf, full)) return false;
+        hf = full;
     }
     return translate_all(arch, arch->is_gpt2 ? without_prefix(hf) : hf, arch->is_gpt2 ? "h." : "model.layers.", "blk.",
                          "", false, out);
@@ -527,17 +597,13 @@ bool gguf_hf_name_of(const gguf_architecture *arch, const char *name, int64_t ex
                        arch->is_gpt2 ? "transformer." : "", true, all))
         return false;
     const char *at = arch->has_experts ? strstr(all, of_experts) : NULL;
-    *is_stacked = at != NULL;
+    *is_stacked = at && !(arch->is_gpt_oss && ends_in(all, ".bias"));
+    if (arch->is_gpt_oss) cut_suffix(all, at != NULL);
+    if (!*is_stacked) at = NULL;
     const size_t before = at ? (size_t)(at - all) + sizeof of_experts - 1 : strlen(all);
     int n = at ? snprintf(out, GGUF_NAME, "%.*s%lld.%s", (int)before, all, (long long)expert, all + before)
                : snprintf(out, GGUF_NAME, "%s", all);
     return n < GGUF_NAME;
-}
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && !strcmp(text + n - k, end);
 }
 
 gguf_change gguf_change_of(const gguf_architecture *arch, const nrl_node *config, const char *hf)
@@ -549,5 +615,8 @@ gguf_change gguf_change_of(const gguf_architecture *arch, const nrl_node *config
     c.plus_one = arch->adds_one && ends_in(hf, "norm.weight");
     c.transposed = arch->is_gpt2 &&
                    (ends_in(hf, ".c_attn.weight") || ends_in(hf, ".c_proj.weight") || ends_in(hf, ".c_fc.weight"));
+    if (!arch->is_gpt_oss || !strstr(hf, of_experts)) return c;
+    c.transposed = !ends_in(hf, "_bias");
+    c.alternates = strstr(hf, ".gate_up_proj") != NULL;
     return c;
 }

@@ -35,7 +35,8 @@ typedef struct {
     int64_t dims[NRL_FORMAT_MAX_DIMS]; /* as in Hugging Face files */
     int64_t numel, width;              /* elements; of a row in the file */
     uint64_t offset;
-    const unsigned char *data;
+    const unsigned char *data, *odd; /* odd: the other columns of a tensor whose columns alternate */
+    bool is_odd;                     /* has such columns; joined with the even ones */
 } gguf_in;
 
 typedef struct {
@@ -270,7 +271,7 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t, char name[GGUF_NAME], 
         if (n < 1 || n > INT64_MAX / 8 || __builtin_mul_overflow(t->numel, (int64_t)n, &t->numel) ||
             t->numel > INT64_MAX / 8)
             return damaged(r, "the shape of a tensor is too large");
-        t->dims[t->change.transposed ? t->n_dims - 1 - d : d] = (int64_t)n;
+        t->dims[d] = (int64_t)n;
         if (d == t->n_dims - 1) t->width = (int64_t)n;
     }
     *n_experts = is_stacked ? t->dims[0] : 0;
@@ -280,6 +281,14 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t, char name[GGUF_NAME], 
         t->numel /= t->dims[0];
         memmove(t->dims, t->dims + 1, (size_t)--t->n_dims * sizeof *t->dims);
     }
+    if (t->change.transposed) {
+        if (t->n_dims != 2) return damaged(r, "a matrix does not have two dimensions");
+        const int64_t rows = t->dims[0];
+        t->dims[0] = t->dims[1];
+        t->dims[1] = rows;
+    }
+    if (t->change.alternates) t->dims[t->n_dims - 1] *= 2;
+    t->is_odd = t->change.alternates && strstr(name, "ffn_up_exps");
     NRL_TRY(take(r, &t->type, sizeof t->type));
     NRL_TRY(take(r, &t->offset, sizeof t->offset));
     t->encoding = gguf_encoding_of(t->type);
@@ -288,6 +297,32 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t, char name[GGUF_NAME], 
     if (t->change.heads && t->n_dims == 1) t->width = 1; /* the values of a bias change places like rows */
     if (t->change.heads && (t->n_dims > 2 || t->dims[0] % (2 * t->change.heads)))
         return damaged(r, "the rows of a tensor cannot be divided among the heads");
+    return NRL_OK;
+}
+
+/* Gives each tensor of even columns the odd ones, which follow it in files of most writers. */
+static nrl_status join_columns(gguf_reader *r)
+{
+    int64_t n = 0, next = 0, n_odd = 0, n_even = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        gguf_in *t = &r->tensors[i];
+        n_odd += t->is_odd;
+        if (!t->change.alternates || t->is_odd) continue;
+        const gguf_in *odd = NULL;
+        for (int64_t k = 0; k < r->n && !odd; k++, next = (next + 1) % r->n)
+            if (r->tensors[next].is_odd && !strcmp(r->tensors[next].name, t->name)) odd = &r->tensors[next];
+        if (!odd || odd->encoding != t->encoding || odd->numel != t->numel || odd->width != t->width)
+            return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' needs ffn_gate_exps and ffn_up_exps of one shape and type",
+                            r->path, t->name);
+        t->odd = odd->data;
+        n_even++;
+    }
+    if (n_odd != n_even)
+        return nrl_fail(NRL_ERR_DATA, "%s: %lld tensors ffn_up_exps, but %lld ffn_gate_exps", r->path, (long long)n_odd,
+                        (long long)n_even);
+    for (int64_t i = 0; i < r->n; i++)
+        if (!r->tensors[i].is_odd) r->tensors[n++] = r->tensors[i];
+    r->n = n;
     return NRL_OK;
 }
 
@@ -326,7 +361,7 @@ static nrl_status read_tensors(gguf_reader *r, uint64_t n)
             return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' ends after the end of the file", r->path, t->name);
         t->data = r->map + begin + t->offset;
     }
-    return NRL_OK;
+    return join_columns(r);
 }
 
 /* ---- the table's functions ---- */
@@ -468,14 +503,13 @@ void gguf_tensor(const void *reader, int64_t i, nrl_format_tensor *tensor)
     memcpy(tensor->dims, t->dims, sizeof t->dims);
 }
 
-/* Decodes elements [begin, begin + n) in the order of the file. */
-static void decode_range(const gguf_in *t, int64_t begin, int64_t n, float *out)
+/* Decodes elements [begin, begin + n) of `data`, in the order of the file. */
+static void decode_range(const gguf_encoding *e, const unsigned char *data, int64_t begin, int64_t n, float *out)
 {
-    const gguf_encoding *e = t->encoding;
     float block[256];
     while (n > 0) {
         int64_t at = begin / e->block, skip = begin % e->block, whole = skip ? 0 : n / e->block * e->block, took;
-        const unsigned char *from = t->data + (size_t)at * e->bytes;
+        const unsigned char *from = data + (size_t)at * e->bytes;
         if (whole) {
             gguf_decode(e, from, whole, out);
             took = whole;
@@ -490,25 +524,47 @@ static void decode_range(const gguf_in *t, int64_t begin, int64_t n, float *out)
     }
 }
 
+/* Elements [begin, begin + n) of a matrix whose columns are rows of the file, those of `odd` every other one. */
+static void read_transposed(const gguf_in *t, int64_t begin, int64_t n, float *out)
+{
+    const int64_t parts = t->odd ? 2 : 1, rows = parts * t->numel / t->width, end = begin + n;
+    float values[256]; /* of one row, so that a block is decoded once for all of its columns */
+    const int64_t most = sizeof values / sizeof *values;
+    for (int64_t c = begin / rows / most * most; c * rows < end; c += most)
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t first = begin > r ? (begin - r + rows - 1) / rows : 0,
+                    last = end > r ? (end - r + rows - 1) / rows : 0;
+            if (first < c) first = c;
+            if (last > c + most) last = c + most;
+            if (first >= last) continue;
+            decode_range(t->encoding, r % parts ? t->odd : t->data, r / parts * t->width + first, last - first, values);
+            for (int64_t k = first; k < last; k++)
+                out[k * rows + r - begin] = values[k - first];
+        }
+}
+
 nrl_status gguf_read(const void *reader, int64_t i, int64_t begin, int64_t n, float *out)
 {
     const gguf_reader *r = reader;
     const gguf_in *t = &r->tensors[i];
     int64_t rows = t->numel / t->width;
-    if (t->change.transposed) { /* element [c, r] of the caller is [r, c] of the file */
+    if (t->change.transposed) {
+        read_transposed(t, begin, n, out);
+    } else if (t->change.alternates) {
         for (int64_t k = begin; k < begin + n; k++)
-            decode_range(t, k % rows * t->width + k / rows, 1, out + (k - begin));
+            decode_range(t->encoding, k % 2 ? t->odd : t->data, k / 2, 1, out + (k - begin));
     } else if (t->change.heads) { /* row (head, pair, j) of the caller is (head, j, pair) of the file */
         int64_t half = rows / t->change.heads / 2;
         for (int64_t k = begin; k < begin + n;) {
             int64_t row = k / t->width, column = k % t->width, part = t->width - column;
             int64_t head = row / (2 * half), pair = row / half % 2, j = row % half;
             if (part > begin + n - k) part = begin + n - k;
-            decode_range(t, ((head * half + j) * 2 + pair) * t->width + column, part, out + (k - begin));
+            decode_range(t->encoding, t->data, ((head * half + j) * 2 + pair) * t->width + column, part,
+                         out + (k - begin));
             k += part;
         }
     } else {
-        decode_range(t, begin, n, out);
+        decode_range(t->encoding, t->data, begin, n, out);
     }
     for (int64_t k = 0; t->change.plus_one && k < n; k++)
         out[k] -= 1;

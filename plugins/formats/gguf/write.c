@@ -8,6 +8,7 @@
 #include "base/output.h"
 #include "gguf.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -114,33 +115,47 @@ typedef struct {
     size_t encoded_room;
 } gguf_writer;
 
-/* Vectors and position embeddings stay in F32, as in llama.cpp's own files. Rows that do not consist of whole blocks
- * have a simpler encoding. */
+/* Vectors, biases of experts and position embeddings stay in F32, as in llama.cpp's own files. Rows that do not consist
+ * of whole blocks have a simpler encoding. */
 static const gguf_encoding *choose_encoding(const gguf_out *t, const gguf_encoding *wanted, bool is_tied)
 {
     bool is_head = !strcmp(t->name, "output.weight") || (is_tied && !strcmp(t->name, "token_embd.weight"));
     bool is_router = strstr(t->name, ".ffn_gate_inp.");
-    if (t->n_dims < 2 || is_router || !strcmp(t->name, "position_embd.weight")) return gguf_encoding_of(GGUF_F32);
+    if (t->n_dims < 2 || is_router || !strcmp(t->name, "position_embd.weight") || strstr(t->name, ".bias"))
+        return gguf_encoding_of(GGUF_F32);
     if (wanted->type == GGUF_Q4_K && is_head) wanted = gguf_encoding_of(GGUF_Q6_K);
     int64_t width = t->dims[t->n_dims - 1];
     if (width % wanted->block == 0) return wanted;
     return gguf_encoding_of(width % 32 == 0 ? GGUF_Q8_0 : GGUF_F16);
 }
 
-/* Adds a matrix to the tensor of the experts before it, which is near the end. */
-static nrl_status join_experts(gguf_writer *w, const nrl_format_tensor *from, int64_t expert, gguf_place *place)
+/* Adds the matrix at the end to the tensor of the experts before it, which is near. */
+static nrl_status join_experts(gguf_writer *w, const char *from, int64_t expert, gguf_place *place)
 {
-    const char *name = w->tensors[w->n].name;
+    const gguf_out *last = &w->tensors[w->n];
     for (int64_t i = w->n - 1; i >= 0; i--) {
         gguf_out *t = &w->tensors[i];
-        if (strcmp(t->name, name)) continue;
-        if (from->n_dims != 2 || t->n_experts != expert || memcmp(t->dims + 1, from->dims, 2 * sizeof *t->dims)) break;
-        t->n_experts = ++t->dims[0];
+        if (strcmp(t->name, last->name)) continue;
+        if (last->n_dims != 2 || t->n_experts != expert || memcmp(t->dims + 1, last->dims, 2 * sizeof *t->dims)) break;
+        for (int part = 0; part <= t->change.alternates; part++)
+            t[part].n_experts = ++t[part].dims[0];
         *place = (gguf_place){i, expert};
         return NRL_OK;
     }
-    return nrl_fail(NRL_ERR_BUG, "tensor '%s' does not follow the one of expert %lld", from->name,
-                    (long long)expert - 1);
+    return nrl_fail(NRL_ERR_BUG, "tensor '%s' does not follow the one of expert %lld", from, (long long)expert - 1);
+}
+
+/* Adds the tensor of the odd columns after the one of the even ones, which becomes half as wide. */
+static nrl_status divide_columns(gguf_writer *w, gguf_out *t, const char *from)
+{
+    static const char even[] = "ffn_gate_exps", odd[] = "ffn_up_exps";
+    const char *at = strstr(t->name, even);
+    gguf_out *other = &w->tensors[w->n++];
+    if (!at || t->numel % 2)
+        return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: '%s' does not consist of pairs of columns", from);
+    *other = *t;
+    snprintf(other->name, sizeof other->name, "%.*s%s%s", (int)(at - t->name), t->name, odd, at + sizeof even - 1);
+    return NRL_OK;
 }
 
 static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, const gguf_encoding *wanted)
@@ -151,7 +166,7 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
     const char *first = NULL;
     w->n_in = what->n_tensors;
     w->n_divisors = gguf_rope_divisors(w->arch, w->config, w->divisors);
-    w->tensors = arena_alloc(&w->memory, (size_t)(w->n_in + 1) * sizeof *w->tensors);
+    w->tensors = arena_alloc(&w->memory, (size_t)(2 * w->n_in + 1) * sizeof *w->tensors);
     w->places = arena_alloc(&w->memory, (size_t)(w->n_in + 1) * sizeof *w->places);
     for (int64_t i = 0; i < w->n_in; i++) {
         const nrl_format_tensor *from =
@@ -161,11 +176,6 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
         if (!gguf_name_of(w->arch, from->name, t->name, &expert))
             return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: the architecture %s has no tensor '%s'", w->arch->name,
                             from->name);
-        if (expert > 0) { /* the first one has made the tensor */
-            NRL_TRY(join_experts(w, from, expert, &w->places[i]));
-            continue;
-        }
-        w->places[i] = (gguf_place){w->n++, 0};
         t->change = gguf_change_of(w->arch, w->config, from->name);
         t->n_dims = from->n_dims;
         t->numel = 1;
@@ -173,10 +183,20 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
             t->dims[d] = from->dims[t->change.transposed ? t->n_dims - 1 - d : d];
             t->numel *= t->dims[d];
         }
+        if (t->change.alternates) {
+            t->dims[t->change.transposed ? 0 : t->n_dims - 1] /= 2;
+            t->numel /= 2;
+        }
+        if (expert > 0) { /* the first one has made the tensor */
+            NRL_TRY(join_experts(w, from->name, expert, &w->places[i]));
+            continue;
+        }
+        w->places[i] = (gguf_place){w->n++, 0};
         if (expert == 0) {
             memmove(t->dims + 1, t->dims, (size_t)t->n_dims++ * sizeof *t->dims);
             t->n_experts = t->dims[0] = 1;
         }
+        if (t->change.alternates) NRL_TRY(divide_columns(w, t, from->name));
         is_tied &= strcmp(t->name, "output.weight") != 0;
     }
     if (w->n_divisors) {
@@ -189,7 +209,7 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
     for (int64_t i = 0; i < w->n; i++) {
         gguf_out *t = &w->tensors[i];
         t->encoding = choose_encoding(t, wanted, is_tied);
-        if (t->n_dims > 1 && t->dims[t->n_dims - 1] % wanted->block && !n_simpler++) first = t->name;
+        if (t->encoding->type != GGUF_F32 && t->dims[t->n_dims - 1] % wanted->block && !n_simpler++) first = t->name;
         t->bytes = (size_t)(t->numel / t->encoding->block) * t->encoding->bytes;
         if (t->n_experts) t->bytes *= (size_t)t->n_experts;
         t->offset = offset;
@@ -316,12 +336,33 @@ static nrl_status write_encoded(gguf_writer *w, const gguf_out *t, const float *
     return output_file_write(&w->file, w->encoded, bytes);
 }
 
+static nrl_status go_to_tensor(gguf_writer *w, const gguf_out *t, int64_t expert)
+{
+    const size_t each = t->n_experts ? t->bytes / (size_t)t->n_experts : 0;
+    return go_to(w, w->data + t->offset + (size_t)expert * each);
+}
+
+/* Writes the even columns of a whole matrix to tensor t and the odd ones to the next tensor. */
+static nrl_status write_columns(gguf_writer *w, const gguf_out *t, int64_t expert)
+{
+    const int64_t width = t->dims[t->n_dims - 1], rows = t->numel / width;
+    for (int part = 0; part < 2; part++) {
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < width; c++)
+                w->moved[r * width + c] = w->values[2 * (t->change.transposed ? c * rows + r : r * width + c) + part];
+        if (part) NRL_TRY(go_to_tensor(w, t + 1, expert));
+        NRL_TRY(write_encoded(w, t, w->moved, t->numel));
+    }
+    return NRL_OK;
+}
+
 /* Changes the waiting elements into the file's form and writes them. */
-static nrl_status write_waiting(gguf_writer *w, const gguf_out *t)
+static nrl_status write_waiting(gguf_writer *w, const gguf_out *t, int64_t expert)
 {
     int64_t n = w->waiting, width = t->n_dims > 1 ? t->dims[t->n_dims - 1] : 1, rows = n / width; /* of a bias: 1 */
     const float *values = w->values;
     w->waiting = 0;
+    if (t->change.alternates) return write_columns(w, t, expert);
     for (int64_t i = 0; t->change.plus_one && i < n; i++)
         w->values[i] += 1;
     if (t->change.heads) { /* [heads, 2, half, width] becomes [heads, half, 2, width] */
@@ -359,11 +400,11 @@ nrl_status gguf_write(void *writer, int64_t i, int64_t n, const float *values)
     gguf_writer *w = writer;
     const gguf_out *t = &w->tensors[w->places[i].tensor];
     if (i != w->at) { /* tensors of experts take turns */
-        const size_t each = t->n_experts ? t->bytes / (size_t)t->n_experts : 0;
-        NRL_TRY(go_to(w, w->data + t->offset + (size_t)w->places[i].expert * each));
+        NRL_TRY(go_to_tensor(w, t, w->places[i].expert));
         w->at = i;
     }
     int64_t unit = t->change.heads || t->change.transposed ? t->numel : t->dims[t->n_dims - 1];
+    if (t->change.alternates) unit = 2 * t->numel;
     NRL_TRY(make_room(w, unit));
     while (n) {
         int64_t take = unit - w->waiting < n ? unit - w->waiting : n;
@@ -371,7 +412,7 @@ nrl_status gguf_write(void *writer, int64_t i, int64_t n, const float *values)
         w->waiting += take;
         values += take;
         n -= take;
-        if (w->waiting == unit) NRL_TRY(write_waiting(w, t));
+        if (w->waiting == unit) NRL_TRY(write_waiting(w, t, w->places[i].expert));
     }
     return NRL_OK;
 }
