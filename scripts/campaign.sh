@@ -26,6 +26,7 @@ bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEER
 crash-states 10000 states of the disk that a crash may leave, from recorded runs: each resumes from the last save, same losses
 shards  3      steps on 1, 2 and 4 ranks of fsdp, in the shape of SmolLM2-135M: memory decreases as in the plan
 reproducible 1 runs of 50 steps on 1 to 8 ranks of ddp and fsdp, each algorithm, stopped and continued on fewer ranks: same bits
+families 1     runs of 30 steps of all families of models in tests/data with each strategy: losses of one rank to 1e-6, norms to 1e-5
 network 50     ranks in network namespaces (root) whose network fails: they end within 10 s and name the right rank, or continue with the same numbers
 suite   20     runs of all tests, every second one on a busy machine, in turn on each instruction set of the CPU: all pass
 packages 2     Debian releases (12, then 13): .deb files are built, installed in a bare system, and run the quickstart there (root, debootstrap)
@@ -375,6 +376,11 @@ YAML
 try_reproducible() {
     NRL_TEST_STEPS=50 NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") \
         sh "$source/tests/e2e/reproducible.sh"
+}
+
+try_families() {
+    NRL_TEST_FAMILIES=$(ls "$source/tests/data/models") NRL_TEST_SOURCE=$source \
+        NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") sh "$source/tests/e2e/ranks_families.sh"
 }
 
 # All tests, as scripts/test.sh runs them. The seed selects the options of the cpu backend in turn, and every second

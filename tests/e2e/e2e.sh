@@ -192,6 +192,7 @@ exact=1e-6     # the same numbers added in another order, in f32
 bf16_unit=4e-3 # the same in a run that rounds to bf16 (8 bits, a rounding moves a value by at most 2^-8): a sum in
                # another order turns some roundings of weights and activations; all of the loss moved by one bounds that
 fp16_unit=5e-4 # likewise 11 bits, 2^-11
+norms=20       # times that for norms
 
 # compare NAME TOLERANCE: the run NAME gave the numbers of the expected run. Norms are sums of more numbers in
 # another order, so they are compared less strictly than losses; with 16 bits only the first step's, since a turned
@@ -199,12 +200,12 @@ fp16_unit=5e-4 # likewise 11 bits, 2^-11
 compare() {
     numbers "$1/metrics.jsonl" >found.txt
     is "records of $1" "$(wc -l <found.txt)" "$(wc -l <expected.txt)"
-    paste expected.txt found.txt | awk -v name="$1" -v room="$2" '
+    paste expected.txt found.txt | awk -v name="$1" -v room="$2" -v norms="$norms" '
         function off(a, b) { return a == b ? 0 : (a > b ? a - b : b - a) / (a > 0 ? a : -a) }
         { n = NF / 2; loss = off($1, $(n + 1)); norm = n == 2 && (room < 1e-4 || NR == 1) ? off($2, $4) : 0
           if (loss > worst) worst = loss
           if (norm > worst_norm) worst_norm = norm
-          if (loss > room || norm > 20 * room) { print name ": " $0; bad = 1 } }
+          if (loss > room || norm > norms * room) { print name ": " $0; bad = 1 } }
         END { printf "%s: losses differ by %.1e of %.1e, norms by %.1e\n", name, worst, room, worst_norm; exit bad }' || failed=1
 }
 
