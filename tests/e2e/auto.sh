@@ -22,6 +22,10 @@ lacks one/config.yaml auto,
 tokens=$(chosen one micro_batch_tokens)
 run 0 run plain.yaml train.global_batch=64 train.micro_batch_tokens="$tokens" out=written
 is "losses" "$(values one loss)" "$(values written loss)"
+# the operations are measured once more, below on two ranks; all other runs take this machine's file
+run 0 plan config.yaml --save-machine machine.json
+NRL_MACHINE=machine.json
+export NRL_MACHINE
 run 0 run config.yaml out=quiet -q train.steps=1
 is "lines of -q" "$(cat err)" ""
 run 0 check config.yaml out=none
@@ -58,7 +62,10 @@ run 0 resume stopped train.steps=9 train.micro_batch_tokens=auto
 has err "s a step predicted"
 
 # ---- two ranks: they get one choice ----
+unset NRL_MACHINE
 run 0 launch -n 2 -- run config.yaml parallel=auto out=two
+NRL_MACHINE=machine.json
+export NRL_MACHINE
 is "lines of two ranks" "$(grep -c '^auto  ' err)" 3
 has err "auto       parallel="
 is "records" "$(values two loss | wc -l | tr -d ' ')" 6
@@ -73,16 +80,13 @@ has alone/config.yaml "name: default"
 run 0 launch -n 2 -- run alone/config.yaml train.steps=1 out=default
 
 # ---- measurements of a file ----
-run 0 plan config.yaml --save-machine machine.json
-NRL_MACHINE=machine.json
-export NRL_MACHINE
 run 0 run config.yaml train.steps=1 out=file
 has err "s a step predicted"
 echo '{}' >wrong.json
 NRL_MACHINE=wrong.json
 run 2 run config.yaml out=none
 has err "wrong.json: expected a file of \`nrl plan --save-machine\`"
-unset NRL_MACHINE
+NRL_MACHINE=machine.json
 
 # ---- nobody chooses ----
 next_port

@@ -46,6 +46,7 @@ config "$source/configs/data/pref.jsonl" "$source/configs/data/pref_eval.jsonl" 
 one dpo
 ranks 2 pairs $exact
 ranks 4 more-pairs $exact parallel=ddp train.micro_batch_tokens=512
+short_form_ends
 
 # ---- resume: what a rank keeps for itself comes back ----
 

@@ -23,6 +23,12 @@ one_thread="backend={name: $backend, threads: 1$cpu_options}"
 one_thread_yaml="backend: {name: $backend, threads: 1$cpu_options}"
 failed=0
 
+# short_form_ends: the end of a variant on another instruction set (NRL_TEST_SHORT), which has run all kinds of operations of
+# its test by now. `campaign.sh suite` runs the whole test on each instruction set.
+short_form_ends() {
+    [ -z "${NRL_TEST_SHORT:-}" ] || exit $failed
+}
+
 # run EXPECTED-CODE ARGUMENT...: runs nrl; its output is in the files out and err.
 run() {
     expected=$1
@@ -110,11 +116,15 @@ finished() {
     is "exit code of $3" $? "$2"
 }
 
-# next_port: another one in $port at each call, by this process's number, below those that connections get
+# next_port: another one in $port at each call, which nobody uses now, by this process's number, below those that
+# connections get
 n_ports=0
 next_port() {
-    port=$((15000 + $$ * 7 % 14000 + n_ports))
-    n_ports=$((n_ports + 1))
+    while :; do
+        port=$((15000 + ($$ * 37 + n_ports) % 15000))
+        n_ports=$((n_ports + 1))
+        grep -qs ":$(printf %04X $port) " /proc/net/tcp /proc/net/tcp6 || return 0
+    done
 }
 
 # values RUN FIELD: on standard output, that number of each training record of a run.

@@ -61,6 +61,43 @@ has err "lora: the config has the adapter 'scaled' too, expected one"
 run 2 check config.yaml out=none lora=null adapter=lorra
 has err "no adapter 'lorra'; did you mean 'lora'?"
 
+# ---- several ranks ----
+
+for how in ddp fsdp '{data: {name: fsdp, shard: grads}}' '{data: {name: fsdp, shard: optimizer}}'; do
+    ranks 2 many 1e-5 "parallel=$how" debug=true
+done
+run 0 launch -n 2 -- run config.yaml out=two parallel=fsdp train.steps=6
+run 0 run config.yaml out=two resume=auto checkpoint.mismatch=stop
+numbers two/metrics.jsonl >a
+is "records of two" "$(wc -l <a)" 14
+run 0 launch -n 2 -- run config.yaml out=shards parallel=fsdp train.activation_checkpointing=all
+run 0 export shards shards-merged
+cmp shards-merged/model.safetensors shards/model/model.safetensors || failed=1
+
+# ---- precision ----
+
+for how in precision=bf16 "precision=bf16 train.master=split16" "precision=bf16 train.gradients=bf16" precision=fp16; do
+    rm -rf precise
+    run 0 run config.yaml out=precise train.$how
+    run 0 export precise precise-merged --overwrite
+done
+
+# ---- dropout: by sample and position, whoever computes them ----
+
+run 0 run config.yaml out=dropped lora.dropout=0.2
+numbers dropped/metrics.jsonl >expected.txt
+cmp -s expected.txt a && { echo "dropout changes nothing"; failed=1; }
+run 0 run config.yaml out=dropped-again lora.dropout=0.2 train.activation_checkpointing=all
+numbers dropped-again/metrics.jsonl | cmp - expected.txt || failed=1
+run 0 run config.yaml out=dropped-stopped lora.dropout=0.2 train.steps=6
+run 0 run config.yaml out=dropped-stopped lora.dropout=0.2 resume=auto
+run 0 checkpoint diff dropped/checkpoints/step-00000012 dropped-stopped/checkpoints/step-00000012
+has out "0 tensors differ"
+run 0 run config.yaml out=unpacked lora.dropout=0.2 data.packing=false train.micro_batch=1
+compare unpacked 1e-5
+ranks 2 dropped-ranks 1e-5 lora.dropout=0.2
+short_form_ends
+
 # ---- a section without anything in it is none, and said ----
 
 sed 's/^lora:.*/lora:/' config.yaml >empty.yaml
@@ -135,42 +172,6 @@ cp -r adapter dora
 sed 's/"use_dora": false/"use_dora": true/' adapter/adapter_config.json >dora/adapter_config.json
 run 65 check config.yaml out=none lora='{use: dora}'
 has err "use_dora is true, but"
-
-# ---- several ranks ----
-
-for how in ddp fsdp '{data: {name: fsdp, shard: grads}}' '{data: {name: fsdp, shard: optimizer}}'; do
-    ranks 2 many 1e-5 "parallel=$how" debug=true
-done
-run 0 launch -n 2 -- run config.yaml out=two parallel=fsdp train.steps=6
-run 0 run config.yaml out=two resume=auto checkpoint.mismatch=stop
-numbers two/metrics.jsonl >a
-is "records of two" "$(wc -l <a)" 14
-run 0 launch -n 2 -- run config.yaml out=shards parallel=fsdp train.activation_checkpointing=all
-run 0 export shards shards-merged
-cmp shards-merged/model.safetensors shards/model/model.safetensors || failed=1
-
-# ---- precision ----
-
-for how in precision=bf16 "precision=bf16 train.master=split16" "precision=bf16 train.gradients=bf16" precision=fp16; do
-    rm -rf precise
-    run 0 run config.yaml out=precise train.$how
-    run 0 export precise precise-merged --overwrite
-done
-
-# ---- dropout: by sample and position, whoever computes them ----
-
-run 0 run config.yaml out=dropped lora.dropout=0.2
-numbers dropped/metrics.jsonl >expected.txt
-cmp -s expected.txt a && { echo "dropout changes nothing"; failed=1; }
-run 0 run config.yaml out=dropped-again lora.dropout=0.2 train.activation_checkpointing=all
-numbers dropped-again/metrics.jsonl | cmp - expected.txt || failed=1
-run 0 run config.yaml out=dropped-stopped lora.dropout=0.2 train.steps=6
-run 0 run config.yaml out=dropped-stopped lora.dropout=0.2 resume=auto
-run 0 checkpoint diff dropped/checkpoints/step-00000012 dropped-stopped/checkpoints/step-00000012
-has out "0 tensors differ"
-run 0 run config.yaml out=unpacked lora.dropout=0.2 data.packing=false train.micro_batch=1
-compare unpacked 1e-5
-ranks 2 dropped-ranks 1e-5 lora.dropout=0.2
 
 # ---- a reference that is the policy itself ----
 

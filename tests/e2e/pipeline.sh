@@ -25,6 +25,7 @@ ranks 4 optimizer $exact 'parallel={data: {name: fsdp, shard: optimizer, units: 
 run 0 run config.yaml out=half train.precision=bf16 train.master=split16
 numbers half/metrics.jsonl >expected.txt
 ranks 2 split16 $bf16_unit parallel.pipeline=2 train.precision=bf16 train.master=split16
+short_form_ends
 
 staged "$tiny" "$data/pref.jsonl" "$data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
 one dpo

@@ -16,7 +16,7 @@ has out "memory     weights"
 is "files of a plan" "$(ls -d result 2>dd)" ""
 
 # memory by kind, and the sum
-run 0 "$@" --json
+run 0 "$@" --json --save-machine measured.json
 truth "candidates" '#d.candidates >= 2 and all(d.candidates, function(c) return c.fits and c.step_seconds > 0 and
     c.tokens_per_s > 0 and c.total_bytes >= c.used_peak_bytes and c.used_peak_bytes > c.weight_bytes + c.gradient_bytes end)'
 truth "the fastest is chosen" 'all(d.candidates, function(c) return c.tokens_per_s <= d.candidates[d.chosen + 1].tokens_per_s end)'
@@ -24,7 +24,7 @@ truth "larger micro-batches need more" 'd.candidates[1].total_bytes <= d.candida
 truth "the machine" 'd.machine.processors > 0 and d.machine.threads == 1'
 
 # the prediction of the config alone, compared with what a run takes
-run 0 "$@" --as-is --json
+run 0 "$@" --as-is --json --machine measured.json
 predicted=$(sed -n 's/.*"used_peak_bytes": *\([0-9]*\).*/\1/p' out)
 run 0 bench config.yaml train.global_batch=32 train.steps=10 train.epochs=0 --steps 1 --json
 measured=$(sed 's/.*"used_peak_bytes": *\([0-9]*\).*/\1/' out)
@@ -32,12 +32,12 @@ awk -v p="$predicted" -v m="$measured" 'BEGIN { exit !(p / m > 0.95 && p / m < 1
     is "peak memory within 5 %" "$predicted" "$measured"
 
 # less memory: recomputation, then offload, then nothing
-run 0 "$@" --keep train.micro_batch_tokens --json
+run 0 "$@" --keep train.micro_batch_tokens --json --machine measured.json
 most=$(sed -n 's/.*"total_bytes": *\([0-9]*\).*/\1/p' out)
 run 0 "$@" --keep train.micro_batch_tokens --memory $((most - 1))
 has out ": needs "
 has out "activation_checkpointing={ratio: 0.5}"
-run 6 "$@" --memory 100KiB
+run 6 "$@" --memory 100KiB --machine measured.json
 has err "no setting fits: needs"
 has err "hint: \`nrl plan FILE --try train.precision=bf16"
 
@@ -53,14 +53,14 @@ run 0 "$@" --ranks 2 --machine machine.json --json
 truth "from a file nothing is measured" 'd.machine.measured_seconds == 0 and d.candidates[d.chosen + 1].tokens_per_s > 0'
 run 0 "$@" --ranks 2 --machine machine.json --try algorithm=dpo --as-is
 has out "algorithm=dpo: train.jsonl:1: a row of single samples"
-run 0 "$@" --write one.yaml --target-tokens-per-s 1
+run 0 "$@" --write one.yaml --target-tokens-per-s 1 --machine measured.json
 run 0 check one.yaml out=other
 run 0 "$@" --try train.precision=bf16 --keep train.micro_batch_tokens --json
 truth "precisions" '#d.candidates == 2 and d.candidates[2].keys["train.precision"] == "bf16" and
     d.candidates[2].weight_bytes < d.candidates[1].weight_bytes'
 
 # mistakes
-run 2 "$@" --target-tokens-per-s 1e12
+run 2 "$@" --target-tokens-per-s 1e12 --machine measured.json
 has err "no setting reaches 1e+12 tokens/s"
 run 2 "$@" --write two.yaml
 has err "two.yaml exists"

@@ -46,6 +46,7 @@ ranks 2 bf16 $bf16_unit parallel.tensor=2 train.precision=bf16 "$same" "$@"
 ranks 4 halves $bf16_unit "$both" train.precision=bf16 train.master=split16 train.gradients=bf16 "$@"
 alone fp16 train.precision=fp16 "$@"
 ranks 2 fp16 $fp16_unit parallel.tensor=2 train.precision=fp16 "$same" "$@"
+short_form_ends
 
 # ---- preferences, labels, a loss of a script ----
 pairs() {
