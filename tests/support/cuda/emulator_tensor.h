@@ -19,6 +19,15 @@ template <typename K> static int allow_shared(K, int bytes)
     return bytes > EMULATED_SHARED_BYTES;
 }
 
+static inline float fast_exp2(float x)
+{
+    return exp2f(x);
+}
+static inline float fast_reciprocal(float x)
+{
+    return 1 / x;
+}
+
 template <typename T> uint32_t pack2(float low, float high)
 {
     T a, b;

@@ -98,7 +98,9 @@ static int32_t check_query_tile(const layout *l, int s, int32_t from, int32_t ti
             for (int32_t i = first; i < first + n; i++) {
                 int32_t position;
                 bool sees = defined_to_see(l, s, g.q_skipped + i, row, &position);
+                flash_range columns = flash_columns_of(&g, l->window, i, &k);
                 assert_int_equal(sees, flash_sees(&g, l->window, i, k.position + j));
+                assert_int_equal(sees, j >= columns.begin && j < columns.end);
                 if (sees) assert_int_equal(position, k.position + j);
                 all = all && sees;
             }
@@ -148,6 +150,9 @@ static int32_t check_key_tile(const layout *l, int owner, int32_t from, int32_t 
                 int32_t position;
                 bool sees = defined_to_see(l, s, g.q_skipped + i, l->cu_k[owner] + own.own_skipped + j, &position);
                 if (sees) assert_int_equal(position, shift + j);
+                flash_range seeing = flash_rows_of(shift + first - g.q_position - range.begin, l->window, j - first,
+                                                   range.end - range.begin);
+                if (inside) assert_int_equal(sees, i >= range.begin + seeing.begin && i < range.begin + seeing.end);
                 any = any || sees;
             }
             assert_true(inside || !any);

@@ -161,6 +161,15 @@ HOST_DEVICE bool flash_sees_all(const flash_segment *g, int32_t window, int32_t 
     return window <= 0 || k->position > flash_last(g, first + n - 1) - window;
 }
 
+/* Of the keys of a tile, as columns from 0, those that query i sees. */
+HOST_DEVICE flash_range flash_columns_of(const flash_segment *g, int32_t window, int32_t i, const flash_keys *k)
+{
+    int32_t last = flash_last(g, i) - k->position;
+    flash_range r = {window > 0 ? flash_max(0, last - window + 1) : 0, flash_min(last + 1, k->n)};
+    r.end = flash_max(r.begin, r.end);
+    return r;
+}
+
 /* ---- a tile of keys, and the queries of a segment that see at least one of them ---- */
 
 HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window, int32_t position, int32_t n)
@@ -168,6 +177,16 @@ HOST_DEVICE flash_range flash_queries_of(const flash_segment *g, int32_t window,
     flash_range r = {flash_max(0, position - g->q_position), g->n_queries};
     if (window > 0) r.end = flash_min(r.end, position + n - 1 - g->q_position + window);
     return r;
+}
+
+/* A tile of n queries, seen from a tile of keys: its key r is seen by the queries, as columns from 0, that are at least
+ * r + ahead, and by no later ones than a window of them. */
+HOST_DEVICE flash_range flash_rows_of(int32_t ahead, int32_t window, int32_t r, int32_t n)
+{
+    flash_range q = {r + ahead, window > 0 ? flash_min(n, r + ahead + window) : n};
+    q.begin = flash_max(0, q.begin);
+    q.end = flash_max(q.begin, q.end);
+    return q;
 }
 
 /* Whether segment s sees the keys of segment `owner`; if so, `shift` is the position of the first that is there. */

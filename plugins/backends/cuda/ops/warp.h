@@ -64,6 +64,20 @@ template <typename K> static int allow_shared(K kernel, int bytes)
     return (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
+/* Within 2 units in the last place; results below 2^-126 are 0. */
+__device__ __forceinline__ float fast_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float fast_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Packs two values into a register, the first in the lower half. */
 template <typename T> __device__ __forceinline__ uint32_t pack2(float low, float high);
 template <> __device__ __forceinline__ uint32_t pack2<bf16>(float low, float high)
