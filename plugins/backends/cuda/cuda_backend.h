@@ -125,7 +125,7 @@ const void *cuda_extension(void *self, const char *name);
     X(fill) X(copy) X(unary) X(unary_grad) X(binary) X(binary_grad) X(where) X(rope) X(glu)         \
     X(glu_grad) X(adamw) X(dropout) X(reduce) X(square_sum) X(softmax) X(softmax_grad)  \
     X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)  \
-    X(split16) X(dequantize) X(attention_grad)
+    X(split16) X(quantize) X(dequantize) X(attention_grad)
 /* clang-format on */
 
 #define CUDA_OP_DECLARE(name) nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
