@@ -117,7 +117,8 @@ static nrl_status merge_part(cuda *self, void *stream, const nrl_attention_args 
     nrl_attention_args part = *a;
     void *memory;
     if (a->y.dtype != NRL_DTYPE_F32) return cuda_no_dtype("attention of a part", a->y.dtype);
-    NRL_TRY(cuda_scratch(self, dense_bytes(a->q.rows, a->q.cols, t) + dense_bytes(a->n_heads, a->q.rows, NRL_DTYPE_F32),
+    NRL_TRY(cuda_scratch(self, stream,
+                         dense_bytes(a->q.rows, a->q.cols, t) + dense_bytes(a->n_heads, a->q.rows, NRL_DTYPE_F32),
                          &memory));
     char *room = memory;
     part.y = take_dense(&room, a->q.rows, a->q.cols, t);
@@ -200,7 +201,7 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     if (done) return NRL_OK;
     for (int i = 0; i < 3 && f->merge; i++)
         bytes += dense_bytes(to[i].rows, to[i].cols, f->q.dtype);
-    NRL_TRY(cuda_scratch(self, bytes, &memory));
+    NRL_TRY(cuda_scratch(self, stream, bytes, &memory));
     char *room = memory;
     float *delta = take_dense(&room, f->n_heads, f->q.rows, NRL_DTYPE_F32).data;
     for (int i = 0; i < 3 && f->merge; i++)
@@ -246,7 +247,7 @@ static nrl_status biased_params(cuda *self, void *stream, const nrl_kernel_args 
     void *memory = NULL;
     NRL_TRY(check_shapes(&forward));
     *p = forward_params(&forward);
-    if (slopes + delta) NRL_TRY(cuda_scratch(self, slopes + delta, &memory));
+    if (slopes + delta) NRL_TRY(cuda_scratch(self, stream, slopes + delta, &memory));
     if (slopes) NRL_TRY(cuda_copy_bytes(self, stream, memory, at->slopes, slopes, NRL_COPY_TO_DEVICE));
     if (slopes) p->slopes = memory;
     if (delta) p->delta = (float *)((char *)memory + slopes);

@@ -29,6 +29,14 @@ typedef enum { CUDA_ATTENTION_AUTO = 0, CUDA_ATTENTION_FLASH, CUDA_ATTENTION_CUD
 /* An error that a kernel found in its operands; cuda_check_fault reports it after the next wait. */
 typedef enum { CUDA_FAULT_NONE = 0, CUDA_FAULT_ROW_INDEX } cuda_fault;
 
+/* Memory of one stream, whose operations run in order: scratch for one operation at a time, and the workspace of matrix
+ * products. It is released with the stream. */
+typedef struct {
+    bool is_used;
+    void *stream, *scratch, *workspace;
+    size_t scratch_bytes, workspace_bytes;
+} cuda_stream_memory;
+
 typedef struct cuda cuda;
 typedef struct cuda_offload cuda_offload;
 struct cuda {
@@ -42,19 +50,22 @@ struct cuda {
     nvml *nvml;        /* for records; opened at the first question */
     bool nvml_is_tried;
     nrl_utilization utilization;
-    cuda_offload *offload;   /* NULL until it is asked for */
-    volatile int32_t *fault; /* pinned, a cuda_fault; kernels write it */
-    void *scratch;           /* grown on demand */
-    size_t scratch_bytes;
-    void *math;      /* matrix library handles, NULL until first used: gemm.c */
-    void *attention; /* attention library handles, NULL until first used: dnn.c */
+    cuda_offload *offload;                           /* NULL until it is asked for */
+    volatile int32_t *fault;                         /* pinned, a cuda_fault; kernels write it */
+    cuda_stream_memory memory[CUDA_MAX_STREAMS + 1]; /* of the streams that the pool knows, and of `stream` */
+    void *math;                                      /* matrix library handles, NULL until first used: gemm.c */
+    void *attention;                                 /* attention library handles, NULL until first used: dnn.c */
     bool tf32, wants_dnn;
     bool relaxed; /* results may differ from run to run: nrl_backend.relax */
 };
 
-/* Memory for one operation at a time, contents undefined, valid until the next call: operations on one
- * stream run in order. 256-byte aligned. */
-nrl_status cuda_scratch(cuda *self, size_t bytes, void **out);
+/* Memory for one operation at a time, contents undefined, valid until the next call for this stream: its operations
+ * run in order. 256-byte aligned. */
+nrl_status cuda_scratch(cuda *self, void *stream, size_t bytes, void **out);
+/* The same for a workspace of matrix products, which keeps its size. */
+nrl_status cuda_workspace(cuda *self, void *stream, size_t bytes, void **out);
+/* Gives back the memory of a stream that is idle. */
+void cuda_release_stream(cuda *self, void *stream);
 
 /* Copies the arguments of an operation, of `size` bytes, to `fill`, of `known` bytes. A core with a newer struct must
  * not have set members that this plugin does not know (NRL_ERR_PLUGIN); what an older one lacks is zero. */
@@ -85,8 +96,7 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
 void cuda_close(void *self);
 
 /* ---- gemm.c ---- */
-void cuda_gemm_close(cuda *self); /* before the pool is destroyed */
-size_t cuda_gemm_workspace_bytes(const cuda *self);
+void cuda_gemm_close(cuda *self);
 
 /* ---- dnn.c ---- */
 /* *done false: nrl's own kernels must run. The operands are already checked. */

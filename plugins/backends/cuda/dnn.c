@@ -223,7 +223,7 @@ static nrl_status run(cuda *self, void *stream, const nrl_attention_args *a, con
     char *room = NULL;
     void *memory;
     lay_out(entry, &room, at, &r); /* from address 0, to compute the size */
-    NRL_TRY(cuda_scratch(self, (size_t)(uintptr_t)room, &memory));
+    NRL_TRY(cuda_scratch(self, stream, (size_t)(uintptr_t)room, &memory));
     room = memory;
     lay_out(entry, &room, at, &r);
     if (p->ragged) ragged_places(&r, stream);

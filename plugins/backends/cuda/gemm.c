@@ -13,14 +13,9 @@
 enum { WORKSPACE_BYTES = 32 << 20 }; /* the size recommended for Hopper */
 
 typedef struct {
-    void *stream, *memory;
-} gemm_workspace;
-
-typedef struct {
     const gemm_library *table;
     void *library;
     gemm_plans plans;
-    gemm_workspace workspaces[CUDA_MAX_STREAMS];
 } gemm_engine;
 
 /* ---- the engine ---- */
@@ -31,19 +26,8 @@ void cuda_gemm_close(cuda *self)
     if (!e) return;
     gemm_plans_close(&e->plans);
     if (e->library) e->table->close(e->library);
-    for (int i = 0; i < CUDA_MAX_STREAMS; i++)
-        cuda_pool_give(self->pool, e->workspaces[i].memory);
     free(e);
     self->math = NULL;
-}
-
-size_t cuda_gemm_workspace_bytes(const cuda *self)
-{
-    const gemm_engine *e = self->math;
-    size_t bytes = 0;
-    for (int i = 0; e && i < CUDA_MAX_STREAMS; i++)
-        if (e->workspaces[i].memory) bytes += WORKSPACE_BYTES;
-    return bytes;
 }
 
 static nrl_status engine_of(cuda *self, gemm_engine **out)
@@ -58,20 +42,6 @@ static nrl_status engine_of(cuda *self, gemm_engine **out)
     if (st) cuda_gemm_close(self);
     *out = e;
     return st;
-}
-
-/* The stream's workspace, created on its first use. */
-static nrl_status workspace_of(cuda *self, gemm_engine *e, void *stream, void **out)
-{
-    int i = 0;
-    while (i < CUDA_MAX_STREAMS && e->workspaces[i].memory && e->workspaces[i].stream != stream)
-        i++;
-    if (i == CUDA_MAX_STREAMS)
-        return nrl_fail(NRL_ERR_BUG, "cannot run matrix products on more than %d streams", CUDA_MAX_STREAMS);
-    if (!e->workspaces[i].memory) NRL_TRY(cuda_pool_take(self->pool, WORKSPACE_BYTES, &e->workspaces[i].memory));
-    e->workspaces[i].stream = stream;
-    *out = e->workspaces[i].memory;
-    return NRL_OK;
 }
 
 /* ---- a product ---- */
@@ -155,7 +125,7 @@ static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, boo
     NRL_TRY(engine_of(self, &e));
     NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES, &plan));
     if (!plan) return NRL_OK;
-    NRL_TRY(workspace_of(self, e, stream, &workspace));
+    NRL_TRY(cuda_workspace(self, stream, WORKSPACE_BYTES, &workspace));
     gemm_operands at = {a->b.data, a->a.data, p.has_bias ? a->bias.data : NULL, a->c.data};
     NRL_TRY(e->table->run(e->library, plan, (float)a->alpha, &at, workspace, WORKSPACE_BYTES, stream));
     cuda_watch_count(self->watch, 1);
@@ -191,7 +161,7 @@ static nrl_status multiply_widened(cuda *self, void *stream, const nrl_gemm_args
     nrl_gemm_args g = *a;
     bool done;
     void *memory;
-    NRL_TRY(cuda_scratch(self, widened_bytes(&a->a) + widened_bytes(&a->b) + widened_bytes(&a->c), &memory));
+    NRL_TRY(cuda_scratch(self, stream, widened_bytes(&a->a) + widened_bytes(&a->b) + widened_bytes(&a->c), &memory));
     char *room = memory;
     g.a = widened(&a->a, &room);
     g.b = widened(&a->b, &room);

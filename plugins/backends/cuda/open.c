@@ -44,17 +44,61 @@ nrl_status cuda_no_dtype(const char *op, uint32_t dtype)
     return nrl_fail(NRL_ERR_PLUGIN, "backend 'cuda' has no op '%s' for %s", op, nrl_dtype_name((nrl_dtype)dtype));
 }
 
-nrl_status cuda_scratch(cuda *self, size_t bytes, void **out)
+/* ---- memory of streams ---- */
+
+static nrl_status memory_of(cuda *self, void *stream, cuda_stream_memory **out)
 {
-    *out = self->scratch;
-    if (bytes <= self->scratch_bytes) return NRL_OK;
-    cuda_pool_give(self->pool, self->scratch);
-    self->scratch = NULL;
-    self->scratch_bytes = 0;
-    NRL_TRY(cuda_pool_take(self->pool, bytes, &self->scratch));
-    self->scratch_bytes = bytes;
-    *out = self->scratch;
+    cuda_stream_memory *free_place = NULL;
+    for (int i = 0; i <= CUDA_MAX_STREAMS; i++) {
+        *out = &self->memory[i];
+        if ((*out)->is_used && (*out)->stream == stream) return NRL_OK;
+        if (!(*out)->is_used && !free_place) free_place = *out;
+    }
+    if (!free_place) return nrl_fail(NRL_ERR_BUG, "cannot work on more than %d streams", CUDA_MAX_STREAMS + 1);
+    *free_place = (cuda_stream_memory){.is_used = true, .stream = stream};
+    *out = free_place;
     return NRL_OK;
+}
+
+/* *memory has at least `bytes` afterwards. */
+static nrl_status grow(cuda *self, void **memory, size_t *held, size_t bytes)
+{
+    if (bytes <= *held) return NRL_OK;
+    cuda_pool_give(self->pool, *memory);
+    *memory = NULL;
+    *held = 0;
+    NRL_TRY(cuda_pool_take(self->pool, bytes, memory));
+    *held = bytes;
+    return NRL_OK;
+}
+
+nrl_status cuda_scratch(cuda *self, void *stream, size_t bytes, void **out)
+{
+    cuda_stream_memory *m;
+    NRL_TRY(memory_of(self, stream, &m));
+    NRL_TRY(grow(self, &m->scratch, &m->scratch_bytes, bytes));
+    *out = m->scratch;
+    return NRL_OK;
+}
+
+nrl_status cuda_workspace(cuda *self, void *stream, size_t bytes, void **out)
+{
+    cuda_stream_memory *m;
+    NRL_TRY(memory_of(self, stream, &m));
+    NRL_TRY(grow(self, &m->workspace, &m->workspace_bytes, bytes));
+    *out = m->workspace;
+    return NRL_OK;
+}
+
+void cuda_release_stream(cuda *self, void *stream)
+{
+    for (int i = 0; i <= CUDA_MAX_STREAMS; i++) {
+        cuda_stream_memory *m = &self->memory[i];
+        if (!m->is_used || m->stream != stream) continue;
+        cuda_pool_give(self->pool, m->scratch);
+        cuda_pool_give(self->pool, m->workspace);
+        *m = (cuda_stream_memory){0};
+    }
 }
 
 static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o, int32_t index, int *out)

@@ -67,7 +67,10 @@ static void put_memory(list *l, const cuda *self)
     put(l, "memory_pool_held_peak_bytes", "bytes", (double)p.held_peak_bytes);
     put(l, "memory_pool_held_bytes", "bytes", (double)p.held_bytes);
     put(l, "memory_pool_waiting_bytes", "bytes", (double)p.waiting_bytes);
-    put(l, "memory_workspace_bytes", "bytes", (double)(self->scratch_bytes + cuda_gemm_workspace_bytes(self)));
+    size_t workspace = 0;
+    for (int i = 0; i <= CUDA_MAX_STREAMS; i++)
+        workspace += self->memory[i].scratch_bytes + self->memory[i].workspace_bytes;
+    put(l, "memory_workspace_bytes", "bytes", (double)workspace);
     put(l, "memory_fragmentation_share", "1", p.fragmentation);
     if (self->driver->memory_info(&free_bytes, &total) == CUDA_DONE)
         put(l, "memory_free_bytes", "bytes", (double)free_bytes);

@@ -55,6 +55,7 @@ void cuda_stream_destroy(void *instance, nrl_stream *stream)
     cuda *self = instance;
     if (!stream || cuda_enter(self) != NRL_OK) return;
     (void)self->driver->stream_wait(stream);
+    cuda_release_stream(self, stream);
     cuda_pool_stream_remove(self->pool, stream);
     (void)self->driver->stream_destroy(stream);
 }

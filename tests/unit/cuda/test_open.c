@@ -292,6 +292,35 @@ static void streams_and_events_pair_up(void **state)
     assert_int_equal(fake.live_streams, 0);
 }
 
+static void scratch_memory_belongs_to_a_stream_and_goes_with_it(void **state)
+{
+    cuda *c = open_usual();
+    nrl_stream *a, *b;
+    void *of_a, *of_b, *own, *again;
+    (void)state;
+    assert_int_equal(cuda_stream_create(c, &a), NRL_OK);
+    assert_int_equal(cuda_stream_create(c, &b), NRL_OK);
+    assert_int_equal(cuda_scratch(c, a, 4096, &of_a), NRL_OK);
+    assert_int_equal(cuda_scratch(c, b, 4096, &of_b), NRL_OK);
+    assert_int_equal(cuda_scratch(c, c->stream, 4096, &own), NRL_OK);
+    assert_true(of_a != of_b && of_a != own && of_b != own);
+    assert_int_equal(cuda_scratch(c, a, 1024, &again), NRL_OK);
+    assert_ptr_equal(again, of_a);
+    cuda_stream_destroy(c, a);
+    cuda_stream_destroy(c, b);
+    for (int i = 0; i < 3 * CUDA_MAX_STREAMS; i++) { /* places are free again */
+        assert_int_equal(cuda_stream_create(c, &a), NRL_OK);
+        assert_int_equal(cuda_scratch(c, a, 4096, &of_a), NRL_OK);
+        assert_int_equal(cuda_workspace(c, a, 4096, &of_b), NRL_OK);
+        assert_ptr_not_equal(of_a, of_b);
+        cuda_stream_destroy(c, a);
+    }
+    cuda_pool_stats held;
+    cuda_pool_measure(c->pool, &held);
+    assert_int_equal(held.used_bytes, 4096); /* its own stream's */
+    cuda_close(c);
+}
+
 static nrl_mat mat(void *data, uint32_t dtype, int64_t rows, int64_t cols)
 {
     return (nrl_mat){data, dtype, 0, rows, cols, cols};
@@ -350,6 +379,7 @@ int main(void)
         TEST(copies_do_without_pinned_memory),
         TEST(pinned_memory_is_kept_for_the_next_who_asks),
         TEST(streams_and_events_pair_up),
+        TEST(scratch_memory_belongs_to_a_stream_and_goes_with_it),
         TEST(an_index_outside_the_matrix_is_told_at_the_next_wait),
         TEST(a_launch_that_fails_names_the_operation),
     };

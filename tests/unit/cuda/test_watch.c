@@ -253,7 +253,7 @@ static void the_pool_is_told_by_kind(void **state)
     ok(cuda_watch_begin(gpu));
     ok(cuda_pool_take(gpu->pool, 40 << 20, &big));
     cuda_pool_give(gpu->pool, big);
-    ok(cuda_scratch(gpu, 3 << 20, &scratch));
+    ok(cuda_scratch(gpu, gpu->stream, 3 << 20, &scratch));
     ok(cuda_watch_end(gpu, v, 64, &n));
     assert_true(value_of(v, n, "memory_pool_used_peak_bytes") >= 40 << 20);
     assert_true(value_of(v, n, "memory_pool_held_peak_bytes") >= value_of(v, n, "memory_pool_used_peak_bytes"));

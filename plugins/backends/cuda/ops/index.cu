@@ -113,7 +113,7 @@ nrl_status cuda_op_scatter(cuda *self, void *stream, const nrl_scatter_args *a)
     }
     if (n <= 0) return NRL_OK;
     if (self->relaxed && a->dx.dtype == NRL_DTYPE_F32) return scatter_any(self, stream, a);
-    NRL_TRY(cuda_scratch(self, (size_t)n * 2 * sizeof(int32_t), &memory));
+    NRL_TRY(cuda_scratch(self, stream, (size_t)n * 2 * sizeof(int32_t), &memory));
     int32_t *next = (int32_t *)memory, *follows = next + n;
     nrl_mat flags = {follows, NRL_DTYPE_I32, 0, 1, n, n};
     nrl_fill_args none = {sizeof none, flags, 0};

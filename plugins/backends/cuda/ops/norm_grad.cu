@@ -133,7 +133,7 @@ nrl_status cuda_op_norm_grad(cuda *self, void *stream, const nrl_norm_grad_args 
     int64_t rows = blocks * s.side < items ? blocks * s.side : items; /* rows of threads that store a partial row */
     void *memory = NULL;
     if (a.dweight.data || a.dbias.data)
-        NRL_TRY(cuda_scratch(self, (size_t)(blocks * s.side * 2 * width) * sizeof(float), &memory));
+        NRL_TRY(cuda_scratch(self, stream, (size_t)(blocks * s.side * 2 * width) * sizeof(float), &memory));
     float *partial = (float *)memory;
     if (items > 0) {
         int turns = norm_turns(width, s.threads);

@@ -81,7 +81,7 @@ static nrl_status reduce_rows(cuda *self, void *stream, const nrl_reduce_args *a
     if (a->x.rows > RANGE_ROWS * MAX_RANGES) range_rows = (a->x.rows + MAX_RANGES - 1) / MAX_RANGES;
     int64_t ranges = a->x.rows > 0 ? (a->x.rows + range_rows - 1) / range_rows : 0;
     void *parts;
-    NRL_TRY(cuda_scratch(self, (size_t)(ranges * cols) * sizeof(part), &parts));
+    NRL_TRY(cuda_scratch(self, stream, (size_t)(ranges * cols) * sizeof(part), &parts));
     if (ranges > 0) {
         dim3 blocks((unsigned)((cols + STRIPE - 1) / STRIPE), (unsigned)ranges);
         CUDA_LAUNCH(reduce_rows_kernel, blocks, dim3(STRIPE, STRIPE_ROWS), 0, stream, *a, range_rows, (part *)parts);
@@ -138,7 +138,7 @@ static nrl_status make_parts(cuda *self, void *stream, const nrl_mat *whole, uin
     int64_t per_row = (x.cols + PACK - 1) / PACK;
     int64_t blocks = (x.rows * per_row + TOTAL_THREADS - 1) / TOTAL_THREADS;
     *n = blocks < 1 ? 1 : blocks < MAX_PARTS ? (int)blocks : MAX_PARTS;
-    NRL_TRY(cuda_scratch(self, (size_t)*n * sizeof(part), &memory));
+    NRL_TRY(cuda_scratch(self, stream, (size_t)*n * sizeof(part), &memory));
     *parts = (part *)memory;
     CUDA_LAUNCH(total_kernel, (unsigned)*n, TOTAL_THREADS, 0, stream, x, op, per_row, *parts);
     return cuda_launched(self, "reduce");

@@ -173,7 +173,7 @@ static nrl_status scan_run(cuda *self, void *stream, const nrl_packing *packing,
     p.n_segments = packing->n_segments;
     p.n_tiles = flash_tile_count(p.a.rows, p.n_segments, TILE);
     const int64_t tiles = (int64_t)p.n_tiles * p.a.cols, passed = grad && prompts ? p.n_segments * p.a.cols : 0;
-    NRL_TRY(cuda_scratch(self, (size_t)(3 * tiles + passed) * sizeof(float), &memory));
+    NRL_TRY(cuda_scratch(self, stream, (size_t)(3 * tiles + passed) * sizeof(float), &memory));
     p.factor = (float *)memory;
     p.shift = p.factor + tiles;
     p.before = p.shift + tiles;

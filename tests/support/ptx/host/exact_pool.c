@@ -97,11 +97,11 @@ void cuda_pool_stream_remove(cuda_pool *p, void *stream)
 }
 
 /* Callers of cuda_scratch come here through the linker's --wrap. */
-nrl_status __real_cuda_scratch(cuda *self, size_t bytes, void **out);
-nrl_status __wrap_cuda_scratch(cuda *self, size_t bytes, void **out);
-nrl_status __wrap_cuda_scratch(cuda *self, size_t bytes, void **out)
+nrl_status __real_cuda_scratch(cuda *self, void *stream, size_t bytes, void **out);
+nrl_status __wrap_cuda_scratch(cuda *self, void *stream, size_t bytes, void **out);
+nrl_status __wrap_cuda_scratch(cuda *self, void *stream, size_t bytes, void **out)
 {
-    NRL_TRY(__real_cuda_scratch(self, bytes, out));
+    NRL_TRY(__real_cuda_scratch(self, stream, bytes, out));
     if (bytes) ptx_memory_add(*out, bytes, true);
     return NRL_OK;
 }
