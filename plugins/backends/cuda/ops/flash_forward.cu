@@ -11,7 +11,7 @@
 enum { WARPS = 4, THREADS = 32 * WARPS };
 
 template <int D> constexpr int forward_rows = D <= 128 ? 2 : 1; /* R */
-template <int D> constexpr int forward_keys = D <= 80 ? 64 : 32;
+template <int D> constexpr int forward_keys = D <= 64 ? 64 : 32;
 template <int D> constexpr bool keeps_queries = D <= 64; /* in registers, for all tiles */
 
 /* The running state of a warp's rows: results, and by lane the maximum of the products of each row, and the lane's part
