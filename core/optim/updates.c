@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUND_ELEMENTS = 1 << 24 }; /* a rank gathers at most so many in one round, or one unit */
+enum {
+    ROUND_ELEMENTS = 1 << 24, /* a rank gathers at most so many in one round, or one unit */
+    RANGE = 1 << 20           /* of a slice of which something is elsewhere */
+};
 
 static const nrl_part *part_of(const update_unit *x)
 {
@@ -367,12 +370,51 @@ static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, boo
     return st;
 }
 
+/* Elements of a slice from `at` on, as views, or releases them. */
+static nrl_status view_range(nrl_ctx *ctx, const nrl_slice *s, int64_t at, nrl_slice *out, bool release)
+{
+    nrl_tensor **all[] = {&out->master,    &out->grad,      &out->work,      &out->low,
+                          &out->states[0], &out->states[1], &out->states[2], &out->states[3]};
+    _Static_assert(sizeof all / sizeof *all == 4 + NRL_MAX_STATES, "every tensor of a slice has its range");
+    if (!release) *out = *s;
+    out->n = s->n - at < RANGE ? s->n - at : RANGE;
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        if (*all[k] && release) tensor_release(ctx, *all[k]);
+        if (*all[k] && !release) NRL_TRY(tensor_flat_view(ctx, *all[k], at, out->n, all[k]));
+    }
+    return NRL_OK;
+}
+
+/* Updates a slice range by range, so that no more than a few ranges of what is elsewhere are in memory; `next` is the
+ * slice behind it, or NULL. The optimizer works on each element alone. */
+static nrl_status update_ranges(update_plan *u, nrl_ctx *ctx, const nrl_slice *s, const nrl_slice *next, bool counts,
+                                const nrl_step_params *step)
+{
+    nrl_slice now, later;
+    nrl_status st = NRL_OK;
+    for (int64_t at = 0; at < s->n && st == NRL_OK; at += RANGE) {
+        const bool is_last = at + RANGE >= s->n;
+        const nrl_slice *ahead = is_last ? next : s;
+        if (ahead) {
+            NRL_TRY(view_range(ctx, ahead, is_last ? 0 : at + RANGE, &later, false));
+            expect_slice(ctx, &later, true);
+            NRL_TRY(view_range(ctx, ahead, is_last ? 0 : at + RANGE, &later, true));
+        }
+        NRL_TRY(view_range(ctx, s, at, &now, false));
+        st = update_one(u, ctx, &now, counts, step);
+        NRL_TRY(view_range(ctx, s, at, &now, true));
+    }
+    return st;
+}
+
 nrl_status updates_step(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
 {
     nrl_status st = NRL_OK;
     for (int64_t i = 0; u->is_plain && i < n_slices && st == NRL_OK; i++) {
-        if (i + 1 < n_slices) expect_slice(ctx, &slices[i + 1], true);
-        st = update_one(u, ctx, &slices[i], !u->counts || u->counts[i], step);
+        const bool counts = !u->counts || u->counts[i];
+        st = ctx_offloads(ctx) || u->moved /* whose sum depends on the ranges */
+                 ? update_ranges(u, ctx, &slices[i], i + 1 < n_slices ? &slices[i + 1] : NULL, counts, step)
+                 : update_one(u, ctx, &slices[i], counts, step);
     }
     for (int64_t i = 0; i < u->n_units && st == NRL_OK; i++) {
         if (i + 1 < u->n_units) expect_slice(ctx, &u->units[i + 1].local, true);

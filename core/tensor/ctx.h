@@ -86,6 +86,7 @@ void ctx_offload_folder(nrl_ctx *ctx, const char *folder); /* of the files of nr
 nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
 /* Announces the use of a tensor, which may be elsewhere. */
 void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t);
+bool ctx_offloads(const nrl_ctx *ctx); /* what updates use may be elsewhere */
 
 /* While `allowed`, a walk that lacks memory goes on without computing (`lacked`), so that the exchanges between ranks
  * still take place; its step can then be repeated. */

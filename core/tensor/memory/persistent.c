@@ -75,6 +75,11 @@ void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t)
     if (table && t) table->use(table->self, t->data, (size_t)t->numel * nrl_dtype_size(t->dtype));
 }
 
+bool ctx_offloads(const nrl_ctx *ctx)
+{
+    return ctx->elsewhere || ctx->offload[CTX_OFFLOAD_OPTIMIZER].table;
+}
+
 nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)
 {
     return tensor_flat_view(ctx, t, begin, n, out);

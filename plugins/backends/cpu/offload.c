@@ -3,8 +3,8 @@
  * writes once. A thread reads ahead of the use and writes behind it.
  *
  * Uses repeat in the same order each step, so the order of the first step predicts all others. Around the position in
- * this order, pages are mapped AHEAD bytes in advance; what lies LAG uses behind was written to the file, and leaves
- * the memory of the process. It stays in the page cache as long as the machine has memory to spare, so that a step that
+ * this order, pages are mapped AHEAD bytes in advance; what lies LAG uses behind leaves the memory of the process, and
+ * is written to the file. It stays in the page cache as long as the machine has memory to spare, so that a step that
  * fits reads nothing from the disk.
  */
 #define _GNU_SOURCE /* sync_file_range, O_TMPFILE */
@@ -51,7 +51,8 @@ struct cpu_offload {
     /* Use number u is of order[u % n]; in the first step n grows with each use. */
     offload_range *order;
     int64_t n, room, uses;
-    int64_t brought, written, dropped; /* the thread's next use to read ahead, to write, to drop */
+    int64_t unmapped;                    /* the next use whose pages leave the memory of the process */
+    int64_t brought, written, forgotten; /* the thread's next use to read ahead, to write, to take out of the cache */
 };
 
 /* ---- the file ---- */
@@ -144,15 +145,22 @@ static void write_behind(const cpu_offload *o, const offload_range *r)
     if (bytes) (void)sync_file_range(o->files[r->file].fd, offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
 }
 
-static void drop(const cpu_offload *o, const offload_range *r)
+/* Of a shared mapping: the pages stay in the cache. */
+static void unmap(const cpu_offload *o, const offload_range *r)
+{
+    char *begin;
+    off_t offset;
+    size_t bytes = pages_of(o, r, &begin, &offset);
+    if (bytes) (void)madvise(begin, bytes, MADV_DONTNEED);
+}
+
+static void forget(const cpu_offload *o, const offload_range *r)
 {
     char *begin;
     off_t offset;
     size_t bytes = pages_of(o, r, &begin, &offset);
     const int fd = o->files[r->file].fd;
-    if (!bytes) return;
-    (void)madvise(begin, bytes, MADV_DONTNEED); /* of a shared mapping: the pages stay in the cache */
-    if (!o->tight) return;
+    if (!bytes || !o->tight) return;
     (void)sync_file_range(fd, offset, (off_t)bytes,
                           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     (void)posix_fadvise(fd, offset, (off_t)bytes, POSIX_FADV_DONTNEED);
@@ -190,15 +198,15 @@ static void *follow(void *user)
         } else if (o->written < o->uses - 1) {
             work = write_behind;
             u = o->written++;
-        } else if (o->dropped < o->uses - LAG) {
-            work = drop;
-            u = o->dropped++;
+        } else if (o->forgotten < o->uses - LAG) {
+            work = forget;
+            u = o->forgotten++;
         } else {
             pthread_cond_wait(&o->used, &o->lock);
             continue;
         }
         const offload_range range = o->order[u % o->n];
-        bool begins = work == drop && u % o->n == 0;
+        bool begins = work == forget && u % o->n == 0;
         pthread_mutex_unlock(&o->lock);
         if (begins) o->tight = offload_is_tight(o->total);
         work(o, &range);
@@ -278,6 +286,9 @@ static void offload_use(void *self, void *memory, size_t bytes)
         o->uses += (i - expected + o->n) % o->n;
     }
     if (i < o->n) o->uses++;
+    /* Here rather than in the thread, so that what is resident does not depend on the disk. */
+    for (; o->unmapped < o->uses - LAG; o->unmapped++)
+        unmap(o, &o->order[o->unmapped % o->n]);
     /* Without a thread the kernel does what it can. */
     if (!o->has_thread) o->has_thread = offload_start_thread(&o->thread, follow, o);
     pthread_cond_signal(&o->used);
