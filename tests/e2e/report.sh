@@ -87,6 +87,24 @@ run 65 report broken
 has err "no record yet"
 run 2 report runs/slow runs/fast
 has err "several runs need -o FILE"
+
+# Values that hardly differ have labels that tell them apart, and room for them (a browser draws them).
+has $page '.part,'
+has $page '<span class="part"><span class="dot"'
+mkdir close
+for i in 1 2 3 4 5 6 7 8; do
+    echo "{\"step\": $i, \"time\": 170000000$i, \"loss\": 1, \"mem_bytes\": $((3694000000 + i * 900))}"
+done >close/metrics.jsonl
+run 0 report close
+if command -v chromium >/dev/null; then
+    timeout 100 chromium --headless --no-sandbox --disable-gpu --window-size=390,900 --dump-dom "file://$PWD/close/report.html" 2>/dev/null |
+        grep -o '<text [^>]*text-anchor="end">[^<]*GiB' >labels
+    is "labels of memory" "$(wc -l <labels | awk '{ print ($1 >= 3) }') $(sed 's/.*>//' labels | sort | uniq -d)" "1 "
+    is "labels that begin left of the page" "$(sed 's/<text x="\([0-9.]*\)".*>\(.*\)/\1 \2/' labels |
+        awk '{ x = $1; sub(/^[^ ]* /, ""); if (x < 6.5 * length($0)) print }')" ""
+else
+    echo "no chromium: labels of charts are not checked"
+fi
 run 2 report
 run 1 report runs/fast -o nowhere/x.html
 has err "nowhere/x.html: No such file or directory"

@@ -4,15 +4,15 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const figures = [...document.querySelectorAll("figure[data-chart]")];
 const view = { x: "step", log: false, smooth: 0 };
-const HEIGHT = 240, LEFT = 62, RIGHT = 14, TOP = 10, BOTTOM = 26;
+const HEIGHT = 240, CHARACTER = 6.5, RIGHT = 14, TOP = 10, BOTTOM = 26;
 const escape = text => text.replace(/[&<>"]/g, c => "&#" + c.charCodeAt(0) + ";");
 
-function short(v) {
+function short(v, digits = 4) {
   if (v === 0) return "0";
   const a = Math.abs(v);
   for (const [from, scale, unit] of [[1e12, 1e12, "T"], [1e9, 1e9, "G"], [1e6, 1e6, "M"], [1e4, 1e3, "k"]])
-    if (a >= from && a < 1e15) return +(v / scale).toPrecision(4) + unit;
-  return a < 1e-3 || a >= 1e15 ? v.toExponential(2).replace(/\.?0+e/, "e") : String(+v.toPrecision(5));
+    if (a >= from && a < 1e15) return +(v / scale).toPrecision(digits) + unit;
+  return a < 1e-3 || a >= 1e15 ? v.toExponential(digits - 2).replace(/\.?0+e/, "e") : String(+v.toPrecision(digits + 1));
 }
 
 function duration(s) {
@@ -21,9 +21,9 @@ function duration(s) {
   return Math.floor(s / 3600) + ":" + pad(Math.floor(s / 60) % 60) + ":" + pad(s % 60);
 }
 
-const value_text = (name, v) =>
-  /_bytes$/.test(name) ? (v >= 1 << 30 ? +(v / (1 << 30)).toPrecision(4) + " GiB" : +(v / (1 << 20)).toPrecision(4) + " MiB")
-    : /_fraction$|^mfu$/.test(name) ? +(100 * v).toPrecision(3) + "%" : short(v);
+const value_text = (name, v, digits = 4) =>
+  /_bytes$/.test(name) ? (v >= 1 << 30 ? +(v / (1 << 30)).toPrecision(digits) + " GiB" : +(v / (1 << 20)).toPrecision(digits) + " MiB")
+    : /_fraction$|^mfu$/.test(name) ? +(100 * v).toPrecision(digits - 1) + "%" : short(v, digits);
 const x_text = x => view.x === "time" ? duration(x) : short(x);
 
 // The positions on the axis that the page shows.
@@ -41,6 +41,14 @@ function smoothed(values) {
     weight = view.smooth * weight + (1 - view.smooth);
     return mean / weight;
   });
+}
+
+// Of ticks, with as many digits as tell them apart.
+function labels(name, values) {
+  for (let digits = 4; ; digits++) {
+    const texts = values.map(v => value_text(name, v, digits));
+    if (digits === 12 || new Set(texts).size === texts.length) return texts;
+  }
 }
 
 // About n ticks at 1, 2 or 5 times a power of ten.
@@ -71,15 +79,18 @@ function draw(figure) {
   if (x0 === x1) x0 -= 1, x1 += 1;
   const room = (y1 - y0 || Math.abs(y0) || 1) * 0.06;
   y0 -= room, y1 += room;
-  const px = x => LEFT + (x - x0) / (x1 - x0) * (width - LEFT - RIGHT);
+  const unit = !/_bytes$/.test(chart.name) ? 1 : y1 >= 1 << 30 ? 1 << 30 : 1 << 20;
+  const at_ticks = log ? log_ticks(y0, y1) : ticks(y0 / unit, y1 / unit, 5).map(t => t * unit);
+  const tick_texts = labels(chart.name, at_ticks.map(t => log ? 10 ** t : t));
+  const left = Math.max(62, 12 + CHARACTER * Math.max(0, ...tick_texts.map(t => t.length)));
+  const px = x => left + (x - x0) / (x1 - x0) * (width - left - RIGHT);
   const py = v => HEIGHT - BOTTOM - (to(v) - y0) / (y1 - y0) * (HEIGHT - TOP - BOTTOM);
   let svg = `<svg width="${width}" height="${HEIGHT}" role="img" aria-label="${escape(chart.name)}">`;
-  const unit = !/_bytes$/.test(chart.name) ? 1 : y1 >= 1 << 30 ? 1 << 30 : 1 << 20;
-  for (const t of log ? log_ticks(y0, y1) : ticks(y0 / unit, y1 / unit, 5).map(t => t * unit)) {
+  at_ticks.forEach((t, i) => {
     const y = HEIGHT - BOTTOM - (t - y0) / (y1 - y0) * (HEIGHT - TOP - BOTTOM);
-    svg += `<line class="grid" x1="${LEFT}" x2="${width - RIGHT}" y1="${y}" y2="${y}"/>` +
-      `<text x="${LEFT - 6}" y="${y + 4}" text-anchor="end">${value_text(chart.name, log ? 10 ** t : t)}</text>`;
-  }
+    svg += `<line class="grid" x1="${left}" x2="${width - RIGHT}" y1="${y}" y2="${y}"/>` +
+      `<text x="${left - 6}" y="${y + 4}" text-anchor="end">${tick_texts[i]}</text>`;
+  });
   for (const t of ticks(x0, x1, Math.max(3, Math.min(8, Math.floor(width / 70)))))
     svg += `<text x="${px(t)}" y="${HEIGHT - 8}" text-anchor="${px(t) > width - 30 ? "end" : "middle"}">${x_text(t)}</text>`;
   const path = (x, y) => x.map((v, i) => px(v).toFixed(1) + " " + py(y[i]).toFixed(1)).join(" ");

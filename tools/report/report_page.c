@@ -35,7 +35,7 @@ static const char style[] =
     "pre{overflow-x:auto;border:1px solid var(--line);padding:1em}.soft{color:var(--soft)}"
     ".bar{display:flex;height:1.3em;max-width:40em;border-radius:3px;overflow:hidden;margin:.2em 0 .6em}"
     ".bar span{display:block;height:100%}"
-    ".values td:nth-child(n+2),.values th{white-space:nowrap;overflow-wrap:normal}"
+    ".part,.values td:nth-child(n+2),.values th{white-space:nowrap;overflow-wrap:normal}"
     ".dot{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin-right:.4em}";
 
 static const char script[] = {
@@ -237,7 +237,7 @@ static void add_part(buffer *bar, buffer *words, const char *name, const char *c
 {
     if (!(share > 0)) return;
     buffer_print(bar, "<span style=\"width:%.2f%%;background:%s\"></span>", 100 * share, color);
-    buffer_print(words, "%s<span class=\"dot\" style=\"background:%s\"></span>%s %.1f %%",
+    buffer_print(words, "%s<span class=\"part\"><span class=\"dot\" style=\"background:%s\"></span>%s %.1f %%</span>",
                  words->size ? " &nbsp; " : "", color, name, 100 * share);
 }
 
