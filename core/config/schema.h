@@ -180,9 +180,9 @@ typedef struct {
 /* An axis of the mesh that the config asks for. */
 typedef struct {
     const nrl_mesh_axis *axis; /* declared by a plugin that serves it */
-    config_component strategy; /* name NULL = none, or with `is_default` that of the axis */
+    config_component strategy; /* name NULL = none, or is_default */
     int64_t size;              /* number of ranks in the config; 0 = the remaining ranks */
-    bool is_default;
+    bool is_default; /* the config names no strategy: the one that serves the axis is used if it has several ranks */
 } config_axis;
 
 /* A strategy that serves an axis. */

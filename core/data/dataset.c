@@ -91,7 +91,7 @@ static void add_info(const dataset *d, const data_part *p, dataset_report *r)
 
 /* ---- opening ---- */
 
-/* A part from which nothing is selected leaves the list. */
+/* Opens the parts. A part of which nothing is selected leaves the list. */
 static nrl_status open_files(const dataset_options *o, dataset *d)
 {
     data_part *items = d->parts.items;
@@ -116,7 +116,9 @@ static nrl_status open_files(const dataset_options *o, dataset *d)
         shares += (double)items[i].cache.header->n_examples * pow(n, o->size_exponent);
         items[i].weight *= pow(n, o->size_exponent);
     }
-    for (int64_t i = 0; i < d->parts.n && shares > 0; i++) /* an epoch has as many samples as before */
+
+    /* Scales the weights, so that an epoch keeps its number of samples. */
+    for (int64_t i = 0; i < d->parts.n && shares > 0; i++)
         items[i].weight *= all / shares;
     if (d->parts.n) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "data.%s: %s", o->role ? o->role : "train",
@@ -138,7 +140,7 @@ nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_p
     return data_parts_select(o, out);
 }
 
-/* What follows from the parts. */
+/* Computes what follows from the parts: counts, the report, the hash. */
 static nrl_status complete(const dataset_options *o, const data_schema *schema, dataset *d)
 {
     for (; d->n_extra < schema->n_extra; d->n_extra++)

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The first and the last bytes of a file. A file that is changed between them, with the same size, is not noticed
- * here; what it changes is, in the tokens of a window. */
+/* Hashes the first and the last bytes of a file, and its size. This does not notice a change between them that keeps
+ * the size; the hash of the tokens of each window does. */
 static nrl_status hash_ends(data_part *p)
 {
     enum { ENDS = 1 << 16 };
@@ -46,8 +46,10 @@ static nrl_status hash_part(const dataset_options *o, data_part *p)
     if (stat(p->path, &st))
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", p->path,
                         strerror(errno));
-    if (p->is_pipe) snprintf(p->hash, sizeof p->hash, "pipe");
-    if (p->is_pipe) return NRL_OK;
+    if (p->is_pipe) {
+        snprintf(p->hash, sizeof p->hash, "pipe");
+        return NRL_OK;
+    }
     if (!S_ISREG(st.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", p->path);
     p->bytes = st.st_size;
     p->modified = st.st_mtim;

@@ -36,7 +36,8 @@ typedef struct {
     bool from_cache;
     data_cache cache;
     char *cache_path; /* NULL: no cache is kept */
-    /* Of a window of a stream: the file whose examples begin at this one, for each of the files; NULL = `path`. */
+    /* In a window of a stream: for each file, its path and the index of its first example. NULL = all examples are from
+     * `path`. */
     struct data_part_file {
         int64_t first;
         char *path;
@@ -58,16 +59,17 @@ void data_part_close(data_part *p);
 nrl_status data_parts_select(const dataset_options *o, data_parts *p);
 nrl_status data_part_schema(const dataset_options *o, const data_part *p, data_schema *out);
 
-/* Opens the reader, and sets what tells the rows of the part from others. Of a stream only the size and both ends of a
- * file are hashed. */
+/* Opens the reader, and sets the hashes that tell the rows of the part from others. In a stream only the size and both
+ * ends of a file are hashed. */
 nrl_status data_part_identify(const dataset_options *o, data_part *p);
-/* NRL_ERR_DATA: the file has changed since then. */
+/* NRL_ERR_DATA if the file has changed since data_part_identify. */
 nrl_status data_part_check_unchanged(const void *part);
 data_build_options data_part_build_options(const dataset_options *o, const data_part *p, data_schema *schema);
 
-/* A data set of parts whose caches are open, and the schema of which is that of `o`. Takes `parts`, also on failure. */
+/* Creates a data set of parts whose caches are open and have the schema of `o`. Takes ownership of `parts`, also on
+ * failure. */
 nrl_status dataset_of_parts(const dataset_options *o, data_parts *parts, dataset **out);
-/* data.train as a list of parts with `select`; NRL_ERR_CONFIG, if an option of `o` does not go with another one. */
+/* Lists the parts of data.train and sets their `select`. NRL_ERR_CONFIG if options of `o` contradict each other. */
 nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_parts *out);
 
 /* Maps the tokens of the part. Tokenises the file if there is no valid cache. */

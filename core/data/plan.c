@@ -268,7 +268,8 @@ static void set_epoch(data_plan *p, int64_t epoch)
 
 /* ---- steps ---- */
 
-/* Without a budget: consecutive runs of `micro_batch` examples; the first R runs are micro-batch 0 of each rank. */
+/* Without a budget, each run of `micro_batch` consecutive examples is a micro-batch; the first R runs are micro-batch 0
+ * of each rank. */
 static int64_t cut_runs(const data_plan *p, int64_t n, int64_t *place)
 {
     for (int64_t i = 0; i < n; i++)
@@ -281,7 +282,7 @@ static int64_t batch_begin(const data_plan *p, int64_t step)
     return step % p->n_steps * p->o.global_batch;
 }
 
-/* With a budget: packs complete groups, and assigns each example to the micro-batch of its group. */
+/* With a budget, packs complete groups and assigns each example to the micro-batch of its group. */
 static int64_t pack_groups(data_plan *p, const int32_t *examples)
 {
     const int64_t group = p->o.group > 1 ? p->o.group : 1, n = (p->n_batch + group - 1) / group;

@@ -80,7 +80,7 @@ static nrl_status find_bound(const dataset_options *o, const data_parts *p, int6
     return st;
 }
 
-/* The rows of the parts [begin, end) of an entry, which count through its files. */
+/* Sets which rows of the parts [begin, end) of an entry are read. The numbers count through all its files. */
 static nrl_status select_by_number(const dataset_options *o, data_part *begin, data_part *end)
 {
     int64_t total = 0, from = begin->from, to = begin->to;

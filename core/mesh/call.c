@@ -94,7 +94,7 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
     return NRL_OK;
 }
 
-/* NRL_OK without *done: another rank has failed, or the call timed out. */
+/* Returns NRL_OK without *done if another rank has failed or the call timed out. */
 static nrl_status wait_slices(nrl_mesh *m, const nrl_work *w, double begin, bool *done)
 {
     double end = begin + m->timeout_step;

@@ -28,7 +28,7 @@ static bool is_alone(const nrl_mesh *m)
 
 nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all)
 {
-    if (is_alone(m)) { /* planned: every rank says the same */
+    if (is_alone(m)) { /* if planned, every rank would send the same */
         for (int32_t r = 0; size && r < m->place.world; r++)
             memmove((char *)all + (size_t)r * size, mine, size);
         return NRL_OK;
@@ -59,7 +59,7 @@ static nrl_status find_differences(nrl_mesh *m, const char *what, const char *li
     lines_record *records = mem_try((size_t)m->place.world * sizeof *records, what);
     char *first = mem_try(size + 1, what);
     nrl_status st = records && first ? NRL_OK : NRL_ERR_MEMORY;
-    /* Rank 0's lines go to all, each rank's differences from them too. */
+    /* Sends the lines of rank 0 to all ranks, and then the differences that each rank found to all ranks. */
     if (st == NRL_OK && m->place.rank == 0) memcpy(first, lines, size);
     if (st == NRL_OK) st = mesh_broadcast(m, what, 0, first, size);
     if (st == NRL_OK) {
@@ -68,7 +68,7 @@ static nrl_status find_differences(nrl_mesh *m, const char *what, const char *li
         st = mesh_exchange(m, what, &own, sizeof own, records);
     }
     if (st == NRL_OK) {
-        (void)mesh_barrier(m, what); /* nobody leaves before all have what they compare */
+        (void)mesh_barrier(m, what); /* no rank leaves before all ranks have what they compare */
         st = lines_report(records, (const char *const *)m->hosts, m->place.world, first, hint);
         if (st == NRL_OK) st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s are in another order on some ranks", what);
     }

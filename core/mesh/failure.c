@@ -96,7 +96,7 @@ static int32_t lost_rank(nrl_mesh *m, const nrl_comm *c)
     return peer >= 0 && peer < c->size ? c->base + peer * c->stride : -1;
 }
 
-/* What follows the empty line: all calls, not the last of each axis. */
+/* Returns the text after the empty line: all calls, instead of the last one of each axis. */
 static const char *all_calls(const char *text)
 {
     if (!text) return "(did not come)\n";
@@ -104,7 +104,7 @@ static const char *all_calls(const char *text)
     return gap ? gap + 2 : text;
 }
 
-/* The first to notice shows everybody's calls and says who entered what. */
+/* The rank that first notices the time-out prints the calls of all ranks, grouped by the call that they entered. */
 static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *call, double waited)
 {
     char **records = mem_alloc((size_t)m->place.world * sizeof *records);
@@ -137,7 +137,7 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
     return st;
 }
 
-/* What the collective said stands in the error record; it is the last resort. */
+/* The error record has the text of the collective, which is the last resort. */
 static nrl_status broken_error(nrl_mesh *m, nrl_comm *c, const record_call *call, nrl_status st, double waited)
 {
     char *said = mem_strdup(nrl_error_text());

@@ -18,7 +18,7 @@
 #define ROLL_KEY "roll"
 #define FIRST_LOOK_S 0.002
 #define LOOK_S 0.05     /* for each LOOK_RANKS ranks, so that a large number of them does not overload the store */
-#define LATE_ROLL_S 1.0 /* rank 0 tells who is missing when its time is over; the others wait for that */
+#define LATE_ROLL_S 1.0 /* rank 0 reports who is missing when its time is over; the others wait for that report */
 enum { MAX_HELLO = 1 << 20, MAX_FIELD = 64, HELLO_FORMAT = 3, LOOK_RANKS = 64 };
 
 typedef struct {
@@ -162,7 +162,7 @@ static nrl_status wait_for_requests(nrl_mesh *m, char *const *keys, double deadl
         abort_record w;
         NRL_TRY(abort_record_read(m->keys, &w));
         NRL_TRY(store_all_there(m->keys, (const char *const *)keys, (size_t)m->place.world, &all));
-        if (all) return NRL_OK; /* a difference says more than the failure that followed from it */
+        if (all) return NRL_OK; /* a difference explains more than the failure that followed from it */
         if (w.kind != ABORT_NONE) return other_failed(m, &w);
         NRL_TRY(check_signal(m));
         if (clock_seconds() >= deadline) return missing_ranks(m, keys);
@@ -253,7 +253,7 @@ static nrl_status wait_for_roll(nrl_mesh *m, double deadline, char **roll)
         if (found) return NRL_OK;
         NRL_TRY(abort_record_read(m->keys, &w));
         if (w.kind != ABORT_NONE && failed) return other_failed(m, &w);
-        failed = w.kind != ABORT_NONE; /* rank 0 may have written the roll before it failed: one more look */
+        failed = w.kind != ABORT_NONE; /* rank 0 may have written the roll before it failed, so look once more */
         if (failed) continue;
         NRL_TRY(check_signal(m));
         if (clock_seconds() >= deadline)
@@ -262,12 +262,12 @@ static nrl_status wait_for_roll(nrl_mesh *m, double deadline, char **roll)
     }
 }
 
-/* Nodes by what launchers say of their ranks, or by host names where these tell of more. */
+/* Counts the nodes from what launchers say of their ranks, or from host names if these distinguish more nodes. */
 static int32_t count_nodes(const nrl_mesh *m, int32_t n_first)
 {
     int32_t hosts = 0;
     for (int32_t r = 0; r < m->place.world; r++) {
-        int32_t earlier = r ? r - 1 : 0; /* most often the neighbour */
+        int32_t earlier = r ? r - 1 : 0; /* most ranks are on the node of the rank before them */
         while (earlier > 0 && strcmp(m->hosts[earlier], m->hosts[r]))
             earlier--;
         hosts += !r || strcmp(m->hosts[earlier], m->hosts[r]) != 0;

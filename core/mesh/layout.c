@@ -70,7 +70,7 @@ static int64_t clamped(int64_t x, int64_t most)
     return x < 0 ? 0 : x > most ? most : x;
 }
 
-/* Flat ranges count over all boxes, one behind the other. */
+/* Flat ranges count through all boxes, in order. */
 static layout_shard cut_piece(const nrl_mesh *m, int32_t rank, const nrl_part *part, int k)
 {
     layout_shard p = layout_box_of(m, rank, part, k);
@@ -116,7 +116,7 @@ static int64_t numel_on(const nrl_mesh *m, int32_t rank, const nrl_param *p, pie
 
 int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part)
 {
-    return sum_on(mesh, own_rank(mesh), part, cut_piece); /* wherever it is held */
+    return sum_on(mesh, own_rank(mesh), part, cut_piece); /* also if another stage holds it */
 }
 
 int64_t layout_local_numel(const nrl_mesh *m, const nrl_param *p)
@@ -134,7 +134,7 @@ int64_t layout_whole_numel(const nrl_param *p)
     return n;
 }
 
-/* Asked of every rank: a flat shard may leave one of them a whole parameter. */
+/* Checks every rank, because a flat shard may leave one of them a whole parameter. */
 bool layout_is_whole(const nrl_mesh *m, const nrl_param *p)
 {
     for (int32_t r = 0; r < (m ? nrl_mesh_world(m) : 1); r++)

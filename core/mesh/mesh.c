@@ -31,7 +31,7 @@ static nrl_status open_keys(const nrl_mesh *m, int32_t number, nrl_store **keys)
     return st;
 }
 
-/* A launcher that has something to say must know which keys are looked at. */
+/* A launcher that has something to tell the ranks must know which keys they read. */
 static nrl_status tell_number(nrl_mesh *m, int32_t number)
 {
     nrl_store *first;
@@ -107,7 +107,7 @@ static void print_record(void *user, buffer *text)
     record_print(&((nrl_mesh *)user)->calls, text);
 }
 
-/* The step thread computes; it will hear of it with its next call. */
+/* The step thread computes at the moment and gets the failure with its next call. */
 static void say_unheard(void *user)
 {
     nrl_mesh *m = user;
@@ -129,7 +129,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     double left = deadline - clock_seconds();
     nrl_status st =
         m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world, left > 1 ? left : 1, &m->self);
-    if (st) m->self = NULL; /* whatever a failed open left there */
+    if (st) m->self = NULL; /* a failed open may have left a value here */
     if (st && control_failed(m->control)) st = mesh_failure_cause_error(m, NULL, 0);
     if (!st) return mesh_open_axes(m, s->axes, s->n_axes);
     char *said = mem_strdup(nrl_error_text());
@@ -139,8 +139,8 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     return st;
 }
 
-/* What stops a rank while it joins stops the others too. A process that is none of them, as another has its
- * number, says nothing. */
+/* A rank that stops while it joins tells the others. A process that is not one of the ranks, because another process
+ * has its number, tells nothing. */
 static void tell_join_failure(nrl_mesh *m, nrl_status code)
 {
     if (!m->is_member) return;
@@ -180,7 +180,7 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
     m->planned = setup->planned;
     if (m->place.world == 1 || m->planned) {
         *out = m;
-        /* Of one rank, or planned: axes and nothing else. */
+        /* Opens a mesh of one rank, or a planned one: it has axes and nothing else. */
         if (m->place.world == 1) m->place.local_world = 1;
         NRL_TRY(mesh_open_axes(m, setup->axes, setup->n_axes));
         if (m->planned && setup->collective) m->table = *setup->collective;
@@ -210,7 +210,7 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
 
 /* ---- closing ---- */
 
-#define LEAVE_S 30.0 /* for the store's holder to wait for ranks that finish later */
+#define LEAVE_S 30.0 /* for which the rank that serves the store waits for ranks that finish later */
 #define LOOK_S 0.02
 
 /* Leaving keeps the caller's error record as it is. */
@@ -232,7 +232,7 @@ void mesh_settle(nrl_mesh *m)
 {
     if (!m || !m->fenced) return;
     char *said = mem_strdup(nrl_error_text());
-    (void)call_settle(m); /* or the collective is aborted, which ends it too */
+    (void)call_settle(m); /* otherwise the collective is aborted, which ends it too */
     restore_error(said);
 }
 
@@ -265,7 +265,7 @@ void mesh_close(nrl_mesh *m)
     if (m->control && control_failed(m->control) && mesh_holds_store(m))
         control_linger(m->control);
     else if (failed && mesh_holds_store(m) && m->keys)
-        clock_sleep(1.0); /* who joins looks every moment */
+        clock_sleep(1.0); /* ranks that are joining look for the failure more often than that */
     if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
     mesh_settle(m);
     call_forget(m);
@@ -338,7 +338,7 @@ double mesh_wait_seconds(const nrl_mesh *m)
     return m->wait_seconds;
 }
 
-/* Groups share the connections of the whole. */
+/* Groups use the connections of the group of all ranks. */
 void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
 {
     nrl_collective_info f = {.size = sizeof f};

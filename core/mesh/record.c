@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_MARK ", step " /* what stands before it is equal on ranks that made the same call */
+#define STATE_MARK ", step " /* the text before it is equal on ranks that made the same call */
 
 void record_open(record *r)
 {

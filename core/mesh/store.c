@@ -29,7 +29,7 @@ static int32_t store_probe(const plugin *p, const void *address)
     return ((const nrl_store_plugin *)p->table)->probe(address);
 }
 
-/* Plugins that cannot be opened are reported only where no other serves. */
+/* Reports plugins that cannot be opened only if no other plugin serves the address. */
 nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
 {
     buffer asked = {0};
@@ -164,7 +164,7 @@ bool store_counts(const nrl_store *s)
     return bottom(s)->table->add != NULL;
 }
 
-/* The key with all prefixes, outermost last put in front; malloc'd. */
+/* Puts all prefixes in front of the key, the outermost first; malloc'd. */
 static nrl_status whole_key(const nrl_store *s, const char *key, char **out)
 {
     char *text = mem_strdup(key);

@@ -1,6 +1,6 @@
 /*
- * export.c - a run's weights as a model on disk, with the files that travel along. Every rank
- * walks the same tensors; rank 0 writes, the others give it what they hold, a few MiB at a time.
+ * export.c - writes the weights of a run as a model on disk, with the files that belong to it. Every rank walks the
+ * same tensors; rank 0 writes, and the others send it what they hold, a few MiB at a time.
  */
 #include "checkpoint/format.h"
 #include "base/paths.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A matrix of an adapter, whole. */
+/* Gathers a whole matrix of an adapter. */
 static nrl_status live_matrix(void *user, const char *name, int64_t n, float *out)
 {
     session *se = user;
@@ -22,7 +22,7 @@ static nrl_status live_matrix(void *user, const char *name, int64_t n, float *ou
     return storage_gather(&view, p, 0, n, out);
 }
 
-/* Adapters are added to the weights, as these are trained on: rounded to the compute dtype. */
+/* Adds adapters to the weights that they were trained on: those rounded to the compute dtype. */
 static nrl_status save_weights(session *se, const char *dir, const save_options *o)
 {
     storage_view view = {.ctx = se->ctx, .mesh = se->mesh, .packed = origin_read};
@@ -80,7 +80,7 @@ static nrl_status save_saved_weights(session *se, const char *from, const char *
     const model_origin origin = {.checkpoint = from, .formats = &se->formats};
     origin_reader *reader;
     if (se->model->adapters) return save_saved_adapters(se, from, dir, o);
-    if (o->discard) return NRL_OK; /* rank 0 needs nobody to read */
+    if (o->discard) return NRL_OK; /* rank 0 reads alone */
     NRL_TRY(origin_open(&origin, se->model, &reader));
     nrl_status st = model_save(dir, se->model, origin_read, reader, o);
     origin_close(reader);
@@ -170,7 +170,7 @@ nrl_status export_to(session *se, const char *from, const char *dir, const char 
     bool is_new =
         st == NRL_OK && session_is_rank0(se) && !o.overwrite; /* it is there, whatever becomes of the marker */
     if (is_new && claims_add(&se->claims, paths_absolute(&se->memory, dir)) != NRL_OK) nrl_warn("%s", nrl_error_text());
-    if (st == NRL_OK) st = mesh_barrier(se->mesh, "export"); /* it is there for every rank's next call */
+    if (st == NRL_OK) st = mesh_barrier(se->mesh, "export"); /* every rank sees the export at its next call */
     if (st != NRL_OK) nrl_add_context("exporting to '%s'", dir);
     return st;
 }

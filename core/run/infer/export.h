@@ -13,8 +13,8 @@ nrl_dtype export_dtype(const model *m, nrl_dtype otherwise);
 /* Whether `dir` may become the directory of a model. NRL_ERR_CONFIG: it is one of the run's own, or a checkpoint. */
 nrl_status export_check(const claims *c, const char *dir);
 
-/* The weights as they are, or, where `from` is not NULL, those of a checkpoint of this run. All ranks call it. `card`
- * becomes README.md where the format has other files beside its own; NULL = none. */
+/* Writes the current weights or, if `from` is not NULL, those of a checkpoint of this run. All ranks call it. `card`
+ * becomes README.md if the format has other files beside its own; NULL = none. */
 nrl_status export_to(session *se, const char *from, const char *dir, const char *card);
 
 /* Sets o->replaced so that the model carries this chat template; `jinja` NULL, or a tokenizer whose plugin

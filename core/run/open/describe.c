@@ -1,6 +1,6 @@
 /*
- * describe.c - what a checkpoint records of the run that wrote it: what the checkpoint of another run is told by
- * (run/state/fingerprint.c), and where programs find what its weights need, such as the tokenizer.
+ * describe.c - what a checkpoint records of the run that wrote it. A run that resumes compares it with itself
+ * (run/state/fingerprint.c), and programs find there what the weights need, such as the tokenizer.
  */
 #include "run/open/session.h"
 #include "base/paths.h"
@@ -12,8 +12,8 @@ static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
     if (text) node_append_text(a, map, key, text);
 }
 
-/* What the rows of each part of data.train are made of, or the plugins that read them; what follows from the rows is
- * said by options, which are compared. */
+/* Lists the content hash of each part of data.train, or with `plugins` the plugin that reads it. What else follows from
+ * the rows follows from options, which are compared too. */
 static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
@@ -25,7 +25,7 @@ static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
     return list;
 }
 
-/* Hashes of what options only name, and the number of steps. */
+/* The hashes of what options only name, such as files, and the number of steps. */
 static nrl_node *fingerprints_node(arena *a, const session *se)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
@@ -38,7 +38,7 @@ static nrl_node *fingerprints_node(arena *a, const session *se)
     put_text(a, map, "tokenizer plugin", se->tokenizer ? se->tokenizer->plugin : NULL);
     put_text(a, map, "script", se->env.script_hash);
     node_append_int(a, map, "total_steps", se->total_steps);
-    if (se->shards.fixed) /* what else the bits depend on */
+    if (se->shards.fixed) /* the bits of the result depend on these too */
         put_text(a, map, "reproducible",
                  arena_printf(a, "%d shards, %d threads", se->shards.n * mesh_n_batches(se->mesh),
                               (int)se->device.info.n_threads));
@@ -100,7 +100,7 @@ nrl_status session_describe(session *se, arena *a, nrl_node **out)
 {
     nrl_node *map = *out = node_new(a, NRL_NODE_MAP);
     const adapter_set *adapters = se->model->adapters;
-    if (adapters) { /* saved without the weights beside them, which are recognized by their hash */
+    if (adapters) { /* adapters are saved without the weights beside them, which are recognized by their hash */
         model_origin base = se->origin;
         const char *key;
         NRL_TRY(adapter_base(se, &key));
@@ -114,7 +114,7 @@ nrl_status session_describe(session *se, arena *a, nrl_node **out)
     node_append(a, map, "config", node_as_written(a, se->config.resolved));
     node_append(a, map, "plugins", plugins_node(a, se));
     node_append(a, map, "model", node_copy(a, se->model->config));
-    const char *shape = ""; /* "AXIS 2 AXIS 4": what belongs to a rank comes back to a mesh of this shape */
+    const char *shape = ""; /* "AXIS 2 AXIS 4": what belongs to a rank can only be restored to a mesh of this shape */
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const char *name = se->config.axes[i].axis->name;
         shape = arena_printf(a, "%s%s%s %d", shape, i ? " " : "", name, (int)nrl_mesh_size(se->mesh, name));

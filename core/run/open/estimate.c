@@ -70,8 +70,8 @@ static nrl_status add_columns(const nrl_algorithm *a, nrl_batch *b)
     return NRL_OK;
 }
 
-/* Strategies divide what the plan counts, and here take part in tp_regions alone; exchanges of ranks that have not
- * joined do nothing. */
+/* The strategies divide what the plan counts. Here only their tp_regions take part: exchanges
+ * between ranks that have not joined do nothing. */
 static void divide_tokens(dry_run *h, const strategy *s)
 {
     for (int32_t i = 0; i < s->n; i++) {
@@ -124,8 +124,8 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     NRL_TRY(work_schedule(&h->work, 1, 0));
     NRL_TRY(work_train(&h->work, &batch, h->totals));
     NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
-    if (out && nrl_mesh_world(se->mesh) == 1) { /* its slices are of what the rank holds */
-        /* Optimizers may take room for a parameter at a time. */
+    if (out && nrl_mesh_world(se->mesh) == 1) { /* else slices would be shards, and this storage is undivided */
+        /* Optimizers may allocate memory for one parameter at a time. */
         const nrl_step_params example = {
             .size = sizeof example, .step = 1, .lr = 0, .grad_scale = 1, .slice_size = sizeof(nrl_slice)};
         nrl_slice *slices;
@@ -181,8 +181,8 @@ static nrl_status sum_of_logps(void *self, nrl_ctx *ctx, const nrl_batch *batch,
     return nrl_op_sum(ctx, logps, &sums[0]);
 }
 
-/* Before strategies divide anything: every rank needs the operations of the whole model, and of the loss on the first
- * example; a script's loss is not run for a check. */
+/* Called before strategies divide anything: every rank needs the operations of the whole model, and those of the loss
+ * on the first example. The loss of a script is not run for a check. */
 nrl_status session_check_operations(session *se)
 {
     static const char *const needs[] = {"logps", NULL};

@@ -133,8 +133,8 @@ nrl_status identity_check_files(session *se)
     if (st == NRL_OK) st = mesh_compare(se->mesh, "files", lines.text, same_files);
     buffer_free(&lines);
     NRL_TRY(st);
-    /* Equal files give equal tokens, but for templates that write the date: these are compared when the files
-     * are known to be equal, or every other file would be told twice. */
+    /* Equal files give equal tokens, except with templates that render the date. So tokens are compared only after the
+     * files are known to be equal; otherwise each file that differs would be reported twice. */
     add_tokens(se->train.set, "train", &lines);
     for (size_t i = 0; i < se->n_evals; i++)
         add_tokens(se->evals[i].set, eval_role(se, i), &lines);

@@ -1,6 +1,6 @@
 /*
- * open_adapter.c - the component `adapter`: its settings, new ones or those of an adapter on disk, attached to the
- * model; and what stands in the plan and in checkpoints of it. Everything else of a run sees parameters, some of which
+ * open_adapter.c - the component `adapter`: attaches its settings, new ones or those of an adapter on disk, to the
+ * model, and fills in what the plan and checkpoints say of it. The rest of a run only sees parameters, some of which
  * are not trained.
  */
 #include "model/packed.h"
@@ -8,7 +8,7 @@
 #include "run/open/session.h"
 #include <string.h>
 
-/* A checkpoint says which plugin reads the settings. */
+/* A checkpoint names the plugin that reads the settings. */
 static nrl_status open_settings(session *se, nrl_node *settings, adapter_set *set)
 {
     const char *name = se->adapter->plugin.name;
@@ -23,8 +23,8 @@ static bool option_is_core(const char *key)
     return false;
 }
 
-/* The settings of an adapter on disk with what the config says beside `use`; the resolved config says what the run has,
- * also when it is read again from OUT/config.yaml. */
+/* Combines the settings of an adapter on disk with those that the config gives beside `use`. The resolved config
+ * describes what the run has, also when it is read again from OUT/config.yaml. */
 static nrl_status adopt_settings(session *se, const nrl_adapter_model *scope, const nrl_node *saved,
                                  nrl_node **settings)
 {
@@ -50,7 +50,8 @@ static nrl_status adopt_settings(session *se, const nrl_adapter_model *scope, co
     return NRL_OK;
 }
 
-/* The settings of `start`. Modules that are in its files are trained whole; `given` has those of the config. */
+/* Takes the settings of `start`. Modules whose weights are in its files are trained whole; `given` has the modules of
+ * the config. */
 static nrl_status adopt(session *se, const weight_files *start, const nrl_node *saved, const nrl_node *given,
                         nrl_node **settings)
 {
@@ -99,7 +100,7 @@ static nrl_status attach_saved(session *se, const nrl_node *whole)
         adapter_set_close(&saved);
         adapter_set_close(&set);
     }
-    /* what stands beside `use` has been named with its own place */
+    /* errors of the options beside `use` name their own place */
     if (st != NRL_OK && given == NRL_OK)
         nrl_add_context("%s: %s.use", nrl_node_place(nrl_node_find(c->component.options, "use")), c->section);
     return st;

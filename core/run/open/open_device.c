@@ -38,7 +38,7 @@ static nrl_status plan_storage(session *se, strategy_setup *setup)
     NRL_TRY(strategy_open(setup, &se->strategy));
     updates_place(&se->updates, se->mesh);
     if (se->strategy.plan.offloaded_bytes) se->config.checkpoint.async = false; /* as with train.offload.optimizer */
-    /* Each rank of local steps has states of its own, which only the strategy saves: from the slots. */
+    /* With local steps each rank has optimizer states of its own, and only the strategy saves them, from the slots. */
     if (!se->strategy.plan.local_steps || se->updates.is_plain) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "optimizer '%s' cannot step on each rank alone (sync_every): its states are not those of single "
@@ -68,7 +68,7 @@ static nrl_status open_offload(session *se)
     return NRL_OK;
 }
 
-/* No checks of values, which are all 0; a file of cached log-probs counts as there. */
+/* A dry run does not check values, which are all 0, and treats the file of cached log-probs as present. */
 static nrl_status open_dry_device(session *se)
 {
     if (se->algorithm->rollout)
@@ -161,7 +161,7 @@ static nrl_status compare_tokens(session *se, const model_origin *o)
     return st;
 }
 
-/* A reference of its own: its directory says what it is. */
+/* Finds the model of a reference that has a directory of its own. */
 static nrl_status find_reference(session *se, reference_setup *setup)
 {
     setup->origin = (model_origin){.formats = &se->formats, .signer = se->public_key};
@@ -180,7 +180,8 @@ nrl_status session_look_at_reference(session *se)
     return wanted ? find_reference(se, &setup) : NRL_OK;
 }
 
-/* Wherever it lies: its weights by headers and samples, a checkpoint by its manifest, an adapter by all of it. */
+/* Identifies the reference: weights by their headers and samples, a checkpoint by its manifest, an adapter by all its
+ * bytes. */
 static nrl_status identify_reference(session *se, const model_origin *o)
 {
     model_origin base = *o;

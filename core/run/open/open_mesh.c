@@ -1,6 +1,6 @@
 /*
- * open_mesh.c - the other ranks of the run: joined before anything is read, so that a rank that was started
- * with another config or version is told of before hours are spent.
+ * open_mesh.c - joins the other ranks of the run before anything is read, so that a rank that was started with another
+ * config or version is reported before hours are spent.
  */
 #include "base/buffer.h"
 #include "base/json.h"
@@ -18,7 +18,7 @@ bool session_is_planned(const session *se)
     return se->env.check_only || se->env.dry_run;
 }
 
-/* "train.seed: 1", a line a value. */
+/* Prints one line for each value, such as "train.seed: 1". */
 static void add_lines(buffer *b, const char *key, const nrl_node *node)
 {
     if (nrl_node_kind(node) != NRL_NODE_MAP) {
@@ -34,7 +34,8 @@ static void add_lines(buffer *b, const char *key, const nrl_node *node)
     }
 }
 
-/* What must be alike on all ranks, a line each: versions, script, every value of the config, code; malloc'd. */
+/* Prints everything that must be equal on all ranks, one line each: versions, script, every value of the config, code;
+ * malloc'd. */
 static nrl_status fingerprint(session *se, char **lines)
 {
     buffer b = {0};
@@ -50,7 +51,7 @@ static nrl_status fingerprint(session *se, char **lines)
     return st;
 }
 
-/* Ranks that the axes with a size ask for; sizes are at most 2^20 each. */
+/* The number of ranks that the axes with a size ask for; sizes are at most 2^20 each. */
 static int64_t sized(const config_run *c)
 {
     int64_t ranks = 1;

@@ -1,6 +1,6 @@
 /*
- * open_model.c - the architecture of a run, from config.json, and whether the weights fit it; they are
- * read once there is a device.
+ * open_model.c - creates the model of a run from config.json and checks whether the weights fit it. The weights are
+ * read later, when there is a device.
  */
 #include "base/json.h"
 #include "model/find.h"
@@ -8,7 +8,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-/* An error of `key` in `section` is told with file, line and column, where the key was written. */
+/* Adds the file, line and column where the config has `key` in `section` to an error. */
 static nrl_status at_key(const session *se, const char *section, const char *key, nrl_status st)
 {
     const nrl_node *at = nrl_node_find(nrl_node_find(se->tree, section), key);
@@ -31,7 +31,8 @@ static nrl_status read_config(session *se, const nrl_node **out)
         se->origin.formats = &se->formats;
         NRL_TRY(at_key(se, "model", "path", st));
         NRL_TRY(origin_tokenizer(&se->origin, &se->memory, &se->tokenizer_dir, &se->new_tokens));
-        if (m->tokenizer_from.name || m->tokenizer_from.source) se->new_tokens = NULL; /* they belong to the other */
+        /* New tokens belong to the tokenizer of the model. */
+        if (m->tokenizer_from.name || m->tokenizer_from.source) se->new_tokens = NULL;
         return NRL_OK;
     }
     return at_key(se, "model", "config", weights_read_config(&formats, m->config, &se->model_memory, out));
@@ -72,7 +73,7 @@ static nrl_status resize_vocabulary(session *se, const nrl_node **config)
     return NRL_OK;
 }
 
-/* The default is for models that are longer. What the run resolved to says so too. */
+/* Limits the default, which is for models with a longer context. The resolved config says so too. */
 static void lower_max_length(session *se, int64_t most)
 {
     nrl_node *data = (nrl_node *)nrl_node_find(se->config.resolved, "data");
@@ -160,8 +161,8 @@ nrl_status session_open_model(session *se)
         return at_key(se, "data", "max_length",
                       nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
                                (long long)wanted, (long long)most));
-    /* Which layers are computed again in backward. The first unit (embedding) and the last (final norm and
-     * head) never are: they hold little and are needed at once. */
+    /* Chooses the layers that are computed again in backward. The first unit (embedding) and the last one (final norm
+     * and head) never are: they hold little and are needed at once. */
     const config_recompute *c = &se->config.train.recompute;
     int32_t n = se->model->n_units - 2;
     se->work.recompute = arena_alloc(&se->memory, (size_t)se->model->n_units);

@@ -1,7 +1,7 @@
 /*
- * out.c - the output directory of a run: made and proved writable before anything long begins; one
- * that holds a run is refused unless that run is continued or replaced, and so is one where a run would
- * write over what it reads or what no run made.
+ * open_output.c - the output directory of a run: creates it and proves that it can be written before anything long
+ * begins. Refuses a directory with a run, unless that run is continued or replaced, and a directory where the run would
+ * overwrite what it reads or what no run made.
  */
 #include "run/output/out.h"
 #include "base/disk.h"
@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder itself is locked, by the process: nothing is left behind however it ends. */
+/* Locks the folder itself and no file in it, so that nothing is left behind however the process ends. */
 bool out_take(const char *path, int *fd)
 {
     *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -37,7 +37,7 @@ void out_unlock(session *se)
     se->out_lock = -1;
 }
 
-/* What `nrl check` can tell without making anything: the nearest folder there is can be written. */
+/* Checks what `nrl check` can know without creating anything: whether the nearest existing folder can be written. */
 static nrl_status may_make(const char *key, const char *folder)
 {
     char path[4096];
@@ -61,7 +61,7 @@ static nrl_status may_make(const char *key, const char *folder)
 
 /* ---- what a run reads ---- */
 
-/* The files of the run would be data of the next one. */
+/* Refuses an output directory in which files of this run would become data of the next one. */
 static nrl_status check_apart(const char *name, const char *path, const char *absolute_out)
 {
     struct stat st;
@@ -114,8 +114,8 @@ static bool replaces(const session *se)
     return se->config.overwrite && (!strcmp(se->config.resume, "never") || resumes_elsewhere(se));
 }
 
-/* A run of a version without markers, or one that was copied without its hidden files: its checkpoints and the first
- * line of its config.yaml tell. */
+/* Recognizes a run of a version without markers, or one that was copied without its hidden files, by its checkpoints
+ * and the first line of its config.yaml. */
 static bool is_run_without_marker(const session *se)
 {
     char *dir = NULL, line[8] = "";
@@ -130,7 +130,7 @@ static bool is_run_without_marker(const session *se)
     return is;
 }
 
-/* Refused unless the earlier run is continued or replaced. */
+/* Refuses the directory unless the earlier run is continued or replaced. */
 static nrl_status check_used(const session *se)
 {
     const char *out = se->config.out;
@@ -218,8 +218,8 @@ static nrl_status check_claims(session *se)
     NRL_TRY(check_used(se));
     for (size_t i = 0; i < n_own(se); i++)
         NRL_TRY(claims_check(&se->claims, own_names[i]));
-    /* What a logger will open is known when it asks for it. To replace a run all else must be right before: of what its
-     * options name in `out`, whatever they mean, nothing may be in the way. */
+    /* The files of a logger are only known when it asks for them. Before a run is replaced, everything else must be
+     * right: nothing that its options name in `out`, whatever they mean, may be in the way. */
     for (size_t i = 0; i < se->config.n_loggers; i++) {
         const nrl_node *options = se->config.loggers[i].resolved;
         for (size_t k = 0; k < nrl_node_size(options); k++) {
@@ -252,7 +252,7 @@ nrl_status out_prepare(session *se)
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: another run is under way in '%s'\nhint: wait for its end, or choose another out", out);
     NRL_TRY(check_claims(se));
-    /* A file is written and removed: a read-only or full place shows now, not after the first epoch. */
+    /* Writes a file and removes it, so that a read-only or full place is found now and not after the first epoch. */
     char name[4200];
     snprintf(name, sizeof name, "%s/.write-test-%ld", out, (long)getpid());
     FILE *f = fopen(name, "wex");
@@ -283,8 +283,8 @@ nrl_status out_claim(session *se)
     return NRL_OK;
 }
 
-/* OUT/config.yaml: what this run resolved to, with what it was made of. After a crash `nrl resume` needs it: it
- * is durable, and takes the place of an earlier one as a whole. */
+/* Writes OUT/config.yaml, the resolved config with what it was made of. `nrl resume` needs it after a crash, so the
+ * file is durable and replaces an earlier one as a whole. */
 nrl_status out_write_config(session *se)
 {
     char *yaml = yaml_write(se->config.resolved);
@@ -293,7 +293,7 @@ nrl_status out_write_config(session *se)
     const char *path = arena_printf(&se->memory, "%s/config.yaml", se->config.out);
     const char *temporary = arena_printf(&se->memory, "%s.tmp", path);
     int fd;
-    unlink(temporary); /* of a run that was killed here */
+    unlink(temporary); /* a run that was killed here may have left it */
     nrl_status st = disk_create(temporary, &fd);
     if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
     if (st == NRL_OK && rename(temporary, path) != 0) st = disk_fail(path, errno);

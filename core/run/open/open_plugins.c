@@ -1,6 +1,6 @@
 /*
- * open_plugins.c - from a config tree to filled options: the core's sections, then every component's
- * plugin. All mistakes are collected and told in one go; no device is touched.
+ * open_plugins.c - fills all options from a config tree: the core's own sections first, then those of the plugin of
+ * every component. All mistakes are collected and reported together; no device is touched.
  */
 #include "run/open/session.h"
 #include "base/buffer.h"
@@ -58,11 +58,11 @@ static void fill_plugin_algorithm(session *se)
     if (refers) part = second_model_part(se, (const nrl_algorithm *)p->table);
     const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     se->algorithm = a;
-    se->algorithm_self = a && a->create ? NULL : options; /* what create has not made is not destroyed */
+    se->algorithm_self = a && a->create ? NULL : options; /* an instance that create has not made is not destroyed */
     nrl_status st = a && a->create && se->problems->n == before ? a->create(options, &se->algorithm_self) : NRL_OK;
     if (st != NRL_OK) {
         problems_take_error(se->problems, st, c->at);
-        se->algorithm_self = NULL; /* whatever a failed create left there */
+        se->algorithm_self = NULL; /* a failed create may have left a value here */
     }
     if (a && a->instance_needs && se->problems->n == before) { /* the table with what this instance needs */
         nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
@@ -84,7 +84,7 @@ static void fill_algorithm(session *se)
         fill_script_algorithm(se, loss, self);
     else
         fill_plugin_algorithm(se);
-    /* Options of a reference that the chosen loss does not have, or that no model will be opened for. */
+    /* Reports options of a reference that the chosen loss does not have, or for which no model will be opened. */
     const nrl_node *given = se->config.algorithm.options, *at = NULL;
     if (!se->algorithm || se->problems->n) return;
     if (reference_is_teacher(se->algorithm)) {
@@ -110,7 +110,7 @@ static void fill_algorithm(session *se)
                      "algorithm.reference_model: there is no reference to open with reference: none");
 }
 
-/* The sections of adapters that are installed are only known now. */
+/* Only now are the sections of installed adapters known. */
 static void fill_adapter(session *se)
 {
     config_adapter *c = &se->config.adapter;
@@ -157,7 +157,8 @@ static const char *known_here(void *user, arena *a, const char *word)
     return known ? known : known_to_options(se, a, NRL_KIND_SCHEDULE, "schedule", word);
 }
 
-/* A component that the config does not name: the default plugin of its kind, by whose name the run is saved. */
+/* Resolves a component that the config does not name to the default plugin of its kind, whose name is saved with the
+ * run. */
 static void name_default(session *se, uint32_t kind, const char *section, config_component *c)
 {
     const plugin **list;
@@ -171,7 +172,7 @@ static void name_default(session *se, uint32_t kind, const char *section, config
     c->name = NULL;
 }
 
-/* checkpoint.metric: auto, by whose name the run is saved, too. */
+/* Resolves checkpoint.metric: auto to the name of a metric, which is saved with the run. */
 static void name_metric(session *se)
 {
     config_checkpoint *c = &se->config.checkpoint;
@@ -199,8 +200,8 @@ static void name_loggers(session *se)
     }
 }
 
-/* Opens what `auto` chose. What is saved is what was asked: `auto`, and the options that were given, so that the run
- * goes on where another one is chosen. */
+/* Opens the plugin that `auto` chose. The config is saved as it was given, with `auto` and its options, so that the run
+ * can be continued where another plugin is chosen. */
 static const void *open_chosen(session *se, uint32_t kind, const char *section, const config_component *asked,
                                const char *name, void **options)
 {
@@ -231,7 +232,7 @@ static void fill_backend(session *se)
     bool is_auto = !strcmp(c->name, "auto");
     const char *chosen = NULL;
     const plugin **list;
-    /* `auto`: the first backend that this machine can run; why another could not is told. */
+    /* For `auto`: takes the first backend that this machine can run and reports why another one could not. */
     size_t n = is_auto ? plugin_defaults(se->host, &se->memory, NRL_KIND_BACKEND, &list) : 0;
     for (size_t i = 0; i < n && !chosen; i++) {
         if (plugin_probe(se->host, list[i], false) == NRL_OK)
@@ -252,7 +253,7 @@ static void fill_backend(session *se)
     se->delegate = open_component(se, NRL_KIND_BACKEND, "backend", &other, NULL, &se->delegate_options);
 }
 
-/* What a strategy declares of its axis, as large as this core knows it; NULL: nothing that can be used. */
+/* Returns the axis that a strategy declares, as large as this core knows it; NULL: nothing usable. */
 static const nrl_mesh_axis *axis_of(session *se, const nrl_parallel *t)
 {
     const nrl_mesh_axis *given = t->axis;
@@ -300,8 +301,8 @@ static bool serves_keys(const servers *s, const nrl_node *map)
     return all;
 }
 
-/* Which axes there are: of the strategies that `auto` may choose, of those that the config names, and, where it has a
- * key that is no axis of these, of all. One rank of which nothing is asked needs none. */
+/* Lists the axes: those of the strategies that `auto` may choose and of those that the config names, and of all
+ * strategies if the config has a key that is no such axis. One rank without `parallel` needs none. */
 static servers find_servers(session *se)
 {
     const nrl_node *given = se->config.parallel, *word = named_by(given);
@@ -351,11 +352,11 @@ static void fill_parallel(session *se)
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
         config_component c = x->strategy;
-        if (x->is_default) { /* who serves the axis is not said: the default strategy where there are several ranks */
+        if (x->is_default) { /* no strategy is named: the one that serves the axis, if there are several ranks */
             int32_t n = session_axis_size(se, x), world = session_world(se);
             if (n == 1) continue;
             c.name = config_server_of(s.list, s.n, x->axis->name)->table->plugin.name;
-            c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* `default` stands there, which has no options */
+            c.resolved = node_new(&se->memory, NRL_NODE_MAP); /* the word `default` has no options */
             const char *of = n == world ? arena_printf(&se->memory, "for %d ranks", n)
                                         : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)",
                                                        x->axis->name, n, world);
@@ -368,13 +369,13 @@ static void fill_parallel(session *se)
 static bool suits(const session *se, const nrl_collective *c)
 {
     bool follows_streams = !c->host_only && se->backend && !se->backend->stream_create;
-    bool is_staged = false; /* messages between stages travel by it: they are told apart by tags */
+    bool is_staged = false; /* stages exchange messages with it, which are told apart by tags */
     for (size_t i = 0; i < se->config.n_axes; i++)
         is_staged |= se->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && se->config.axes[i].size > 1;
     return !follows_streams && !(is_staged && c->by_order);
 }
 
-/* `auto`: what the backend prefers, else the default one; NULL: none suits. */
+/* For `auto`: the collective that the backend prefers, else the default one; NULL: none suits. */
 static const char *choose_collective(session *se)
 {
     const char *wish = se->backend ? se->backend->collective : NULL;
@@ -389,7 +390,7 @@ static const char *choose_collective(session *se)
     return NULL;
 }
 
-/* One process opens none, but what is configured is checked. */
+/* One process opens no collective, but a configured one is checked. */
 static void fill_collective(session *se)
 {
     const config_component *c = &se->config.collective;
@@ -417,7 +418,7 @@ static void fill_collective(session *se)
                      "collective: '%s' tells messages apart by their order, and stages need tags%s", c->name, expected);
 }
 
-/* Ranks that are only planned meet nowhere, but what is configured is checked. */
+/* Planned ranks do not meet, but a configured store is checked. */
 static void fill_store(session *se)
 {
     const config_component *c = &se->config.store;
@@ -457,7 +458,7 @@ static const char *list_word(arena *a, const char *list, const char *word, sugge
     return *list ? arena_printf(a, "%s, %s", list, word) : word;
 }
 
-/* A word of `needs` that nothing fills would otherwise be missed at the first step. */
+/* Refuses a word of `needs` that nothing fills, which would otherwise be missed at the first step. */
 static nrl_status check_needs(session *se)
 {
     static const char *const known[] = {"logps",    "ref_logps",     "teacher_logps", "teacher_logits", "entropy",
@@ -506,8 +507,8 @@ static nrl_status check_algorithm(session *se)
     return check_needs(se);
 }
 
-/* Files that are not there: opening them stops at the first one, after the config was checked. Patterns and addresses
- * are left to what opens them. */
+/* Reports all missing files, because opening them stops at the first one, after the config was checked. Patterns and
+ * addresses are left to what opens them. */
 static void look_at_files(session *se)
 {
     const config_data *data = &se->config.data;
@@ -524,12 +525,12 @@ static void look_at_files(session *se)
                              i < data->n_evals ? "eval" : "train", path);
         }
     }
-    if (!se->problems->n || !*se->config.model.path) return; /* opening the model is next */
+    if (!se->problems->n || !*se->config.model.path) return; /* the model is opened next */
     nrl_status st = origin_find(se->config.model.path, &se->model_memory, &origin, &config);
     if (st != NRL_OK) problems_take_error(se->problems, st, nrl_node_find(nrl_node_find(se->tree, "model"), "path"));
 }
 
-/* Folders of the config are not even looked at where they are switched off. */
+/* With no_config_plugins, folders of the config are not even looked at. */
 static void open_host(session *se)
 {
     const config_run *c = &se->config;
@@ -585,11 +586,11 @@ nrl_status session_open_plugins(session *se)
     se->optimizer_self = se->optimizer_plugin_options;
     if (!o->create) return NRL_OK;
     st = o->create(se->optimizer_plugin_options, &se->optimizer_self);
-    if (st) se->optimizer_self = NULL; /* whatever a failed create left there */
+    if (st) se->optimizer_self = NULL; /* a failed create may have left a value here */
     return st;
 }
 
-/* Which evaluation is the best. A slip in the name would otherwise show at the first one. */
+/* Finds the metric of the best evaluation. A misspelt name would otherwise be found at the first evaluation. */
 static nrl_status check_best(session *se)
 {
     const config_checkpoint *c = &se->config.checkpoint;

@@ -12,13 +12,13 @@ nrl_status session_heed_signal(const session *se)
                     strsignal(*se->env.signal));
 }
 
-/* What a model and a folder of results need before a device. A run stops at the first mistake; `nrl
- * check` looks at all parts that do not need one that failed, and tells of every mistake. */
+/* Opens what a model and an output directory need before a device. A run stops at the first mistake; `nrl check` looks
+ * at all parts that do not need one that failed, and reports every mistake. */
 static nrl_status open_inputs(session *se)
 {
     static const struct {
         nrl_status (*open)(session *);
-        bool is_needed; /* by those below it */
+        bool is_needed; /* by those below it: they are not opened if it fails */
     } parts[] = {{out_prepare, false},
                  {open_weights, false},
                  {open_text, true},
@@ -38,7 +38,7 @@ static nrl_status open_inputs(session *se)
     return problems_report_as(&problems, first, "mistakes");
 }
 
-/* The first rank of a node reads the data and leaves its cache; the others find it there. */
+/* The first rank of a node reads the data and leaves its cache, where the others find it. */
 nrl_status session_open_inputs(session *se)
 {
     bool first = mesh_where(se->mesh)->local_rank == 0;
@@ -49,7 +49,7 @@ nrl_status session_open_inputs(session *se)
     return st;
 }
 
-/* A key that cannot be read shows before anything is trained. */
+/* A key that cannot be read is reported before anything is trained. */
 nrl_status session_open_keys(session *se)
 {
     const config_checkpoint *c = &se->config.checkpoint;
@@ -83,7 +83,7 @@ void session_close(session *se)
     const nrl_optimizer *o = se->optimizer;
     if (a && a->create && a->destroy && se->algorithm_self) a->destroy(se->algorithm_self);
     if (o && o->create && o->destroy && se->optimizer_self) o->destroy(se->optimizer_self);
-    if (se->mesh) mesh_close(se->mesh); /* its store and its collective are plugins */
+    if (se->mesh) mesh_close(se->mesh); /* the mesh uses a store and a collective, which are plugins */
     if (se->host) plugin_host_destroy(se->host);
     arena_free(&se->model_memory);
     arena_free(&se->memory);

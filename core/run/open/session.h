@@ -35,7 +35,7 @@ typedef struct {
 
 typedef struct session session;
 
-/* What a step's largest micro-batch holds at its peak, beside what `storage` counts. */
+/* The memory that the largest micro-batch of a step holds at its peak, beside what `storage` counts. */
 typedef struct {
     bool known;
     int64_t bytes, tokens;
@@ -136,21 +136,24 @@ nrl_status session_open_inputs(session *se);
 /* The metrics of all open plugins, which must be the same on all ranks. */
 nrl_status session_open_metrics(session *se);
 nrl_status session_open_loaders(session *se); /* after both: plans and loaders */
-/* Another set in the place of `train`, which is closed. Takes the set, also on failure. */
+/* Puts another set in the place of `train`, which is closed. Takes ownership of the set, also on failure. */
 nrl_status session_set_train(session *se, dataset *set);
 /* Divides the steps to come into micro-batches of half the size, with the same global batches. NRL_ERR_MEMORY: they are
  * as small as the samples allow. The same on all ranks. */
 nrl_status session_shrink_micro_batches(session *se);
-nrl_status session_probe_backend(session *se); /* whether it runs here, without it; not nrl's own in a child process */
-nrl_status session_open_device(session *se);   /* backend, storage, weights */
+/* Whether the backend runs here, without opening it. Backends other than nrl's own are asked in a child process. */
+nrl_status session_probe_backend(session *se);
+nrl_status session_open_device(session *se); /* backend, storage, weights */
 nrl_status session_open_reference(session *se);
 nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
 /* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */
 nrl_status session_plan_storage(session *se);
-/* By shapes alone; what cannot be walked so stays unknown. NRL_ERR_PLUGIN: the backend lacks an operation. */
+/* Walks a step by its shapes alone; what cannot be walked stays unknown. NRL_ERR_PLUGIN: the backend lacks an
+ * operation. */
 nrl_status session_estimate(session *se);
 nrl_status session_check_operations(session *se); /* whether the backend has the operations that training needs */
-/* Members that were not opened are skipped. The first gives back the device, before what the second closes. */
+/* Both skip members that were not opened. session_close_device gives back the device, before session_close closes what
+ * the device uses. */
 void session_close_device(session *se);
 void session_close(session *se);
 
@@ -160,9 +163,9 @@ nrl_status session_open_tokenizer(session *se); /* once; before the model where 
 nrl_status open_text(session *se);
 nrl_status open_train_data(session *se);
 nrl_status open_eval_data(session *se);
-/* Of a set of `source`, with the rows that are held out or without them. */
+/* The options of a set of `source`, with only the rows that are held out or without them. */
 dataset_options session_dataset_options(session *se, const nrl_node *source, double held_out, const char *role);
-/* A file as a set of evaluation data, or with the role "train" the `sources` of data to train on. */
+/* Opens a file as a set of evaluation data, or with the role "train" the `sources` of data to train on. */
 nrl_status open_more_data(session *se, const nrl_node *sources, const char *role, session_data *out);
 void close_data(session_data *d);
 nrl_status out_prepare(session *se); /* rank 0: makes `out`, and keeps other runs out of it */
@@ -189,9 +192,9 @@ const char *session_cache_folder(session *se);            /* NULL: nothing may b
 /* What a checkpoint records of the run, in `a`: a map of the nodes "config", "model", "plugins"... by which a run that
  * goes on from it is compared, and programs find its tokenizer. [step] */
 nrl_status session_describe(session *se, arena *a, nrl_node **map);
-/* The chat template that was trained, in Jinja, for an export; NULL where that is the tokenizer's own, or nobody's. */
+/* The chat template of the training, in Jinja, for an export; NULL if it is the tokenizer's own, or there is none. */
 const char *session_template(const session *se, arena *a);
-/* NRL_ERR_STOPPED where a signal came before the first step: there is nothing to save yet. */
+/* NRL_ERR_STOPPED if a signal came before the first step: there is nothing to save yet. */
 nrl_status session_heed_signal(const session *se);
 
 /* ---- identity ----

@@ -1,6 +1,6 @@
 /*
- * hooks.c - a run calls code that is not its own: the algorithm's weight, loss and step_end in the middle of a step or
- * an evaluation, and hooks between two of them. What the run cannot do from there is refused here.
+ * hooks.c - guards the calls of code that is not the run's own: the algorithm's weight, loss and step_end in the middle
+ * of a step or an evaluation, and hooks between two of them. Refuses what the run cannot do from there.
  */
 #include "run/output/hooks.h"
 #include <string.h>

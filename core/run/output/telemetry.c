@@ -27,7 +27,7 @@ static _Thread_local int is_speaking; /* how deep */
 static telemetry_event *queue, **queue_end = &queue;
 static telemetry *in_use; /* the newest that was used, then older ones */
 
-/* The event with its texts in one piece; NULL where there is no memory. */
+/* Copies an event with its texts in one allocation; NULL: no memory. */
 static telemetry_event *event_copy(telemetry *of, const nrl_run_event *e)
 {
     size_t text = e->text ? strlen(e->text) + 1 : 0, path = e->path ? strlen(e->path) + 1 : 0;
@@ -68,7 +68,7 @@ static bool tell_loggers(const telemetry *t, const nrl_run_event *e)
     return heard;
 }
 
-/* To whoever listens. A warning that nobody takes is printed all the same. */
+/* Passes the event to all listeners. A warning that nobody takes is printed. */
 static void event_deliver(telemetry *t, const nrl_run_event *e)
 {
     bool heard = false;
@@ -94,7 +94,7 @@ static void queue_empty(void)
     }
 }
 
-/* Empties the queue, unless somebody does already. */
+/* Empties the queue, unless another thread is doing so. */
 static void queue_flush(void)
 {
     bool more = true;
@@ -109,7 +109,7 @@ static void queue_flush(void)
     }
 }
 
-/* Of the step thread, which may wait. */
+/* For the step thread, which may wait. */
 static void speak_begin(void)
 {
     if (!is_speaking) pthread_mutex_lock(&speaking);

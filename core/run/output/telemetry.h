@@ -43,14 +43,16 @@ struct telemetry {
 /* From here on events go out; warnings of the process with them where there is somebody to take them. The members
  * event, event_user and quiet are set. `loggers_open`: telemetry_open follows. */
 void telemetry_begin(telemetry *t, bool loggers_open);
-/* A file that is not the run's to write is a mistake of the user's; any other failure of a logger the run survives. */
+/* NRL_ERR_CONFIG: a logger asked for a file that the run may not write. The run survives any other failure of a
+ * logger. */
 nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own);
-/* Warnings go to this run, until another one is used. [step] */
+/* Sends warnings to this run, until another one is used. [step] */
 void telemetry_use(telemetry *t);
-/* To the loggers; the program learns of steps and evaluations by hooks. [step] */
+/* Writes a record to the loggers; the program learns of steps and evaluations by hooks. [step] */
 void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n,
                       const nrl_sample_text *samples, size_t n_samples);
-/* An event, whose size and step this sets. Its texts are copied, its plan must live as long as the telemetry. [step] */
+/* Emits an event, whose size and step this function sets. Its texts are copied; its plan must live as long as the
+ * telemetry. [step] */
 void telemetry_emit(telemetry *t, nrl_run_event event);
 /* The same with a formatted text; of the kind NEWS. */
 void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)

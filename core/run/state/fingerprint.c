@@ -1,5 +1,5 @@
 /*
- * fingerprint.c - the comparison of a run with the checkpoint that it goes on from, all differences in one error.
+ * fingerprint.c - compares a run with the checkpoint that it resumes from, and reports all differences in one error.
  */
 #include "run/state/state.h"
 #include "base/buffer.h"
@@ -69,7 +69,7 @@ static void tell(void *user, const char *key, const nrl_node *was, const nrl_nod
 {
     differences *d = user;
     if (is_list_of_maps(was) && is_list_of_maps(is)) {
-        /* Two lists of maps: where the first difference is, not all that they hold. */
+        /* For two lists of maps, only says where the first difference is. */
         size_t m = nrl_node_size(was), n = nrl_node_size(is), differ = 0;
         char *first = NULL;
         for (size_t i = 0; i < n && i < m; i++) {
@@ -104,7 +104,8 @@ static void tell_of_model(void *user, const char *key, const nrl_node *was, cons
     tell(user, key, was, is);
 }
 
-/* A schedule that does not depend on the number of steps, or no longer, lets that change. */
+/* Compares the learning rates that are left. The number of steps may change if the schedule does not depend on it, or
+ * no longer does. */
 static nrl_status compare_rates(const schedule *rates, const nrl_node *run, const checkpoint *c, differences *d)
 {
     int64_t done = checkpoint_step(c), is = rates->steps;
@@ -141,7 +142,7 @@ nrl_status fingerprint_check(const state_parts *s, const nrl_node *run, const ch
     config_compare(was, nrl_node_find(run, "config"), s->given, tell, &d);
     arena_free(&a);
     nrl_status st = compare_rates(&s->trainer->schedule, run, c, &d);
-    /* Hashes of what the run has now; a checkpoint may hold more, of an earlier version of nrl. */
+    /* Compares the hashes that the run has now; a checkpoint of an earlier version of nrl may hold others. */
     const nrl_node *is = nrl_node_find(run, "fingerprints");
     for (size_t i = 0; i < nrl_node_size(is); i++) {
         const char *key = nrl_node_key(is, i);

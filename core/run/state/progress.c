@@ -45,7 +45,7 @@ static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_o
 #define GET(field, most) NRL_TRY(read_count(map, #field, most, &p->field));
     PROGRESS_FIELDS(GET)
 #undef GET
-    /* Of train.diverge_factor; checkpoints from before there was such a rule have neither. */
+    /* These two are for train.diverge_factor; checkpoints from before it have neither. */
     const nrl_node *first = nrl_node_find(map, "first_loss");
     p->first_loss = NAN;
     p->far_steps = 0;

@@ -1,6 +1,6 @@
 /*
- * resume.c - which checkpoint a run goes on from: all ranks read the same one, and where one of them finds
- * damage all turn to the next older one or none does.
+ * resume.c - finds the checkpoint that a run resumes from. All ranks read the same one; if one of them finds damage,
+ * all turn to the next older one or none does.
  */
 #include "run/state/resume.h"
 #include "base/arena.h"
@@ -10,7 +10,7 @@
 
 enum { MAX_PATH = 4096 };
 
-/* The worst of all ranks' statuses; the own text, or whose it is. */
+/* Returns the worst status of all ranks, with the text of this rank or the name of the rank that failed. */
 static nrl_status agree(const resume_choice *r, nrl_status own)
 {
     int32_t world = nrl_mesh_world(r->mesh), mine = own, *all = mem_alloc((size_t)world * sizeof *all);
@@ -24,7 +24,7 @@ static nrl_status agree(const resume_choice *r, nrl_status own)
     return st == NRL_OK ? own : st;
 }
 
-/* All ranks have opened `dir`: is it the same checkpoint? What it holds is verified as it is read. */
+/* Checks whether all ranks have opened the same checkpoint as `dir`. Its content is verified when it is read. */
 static nrl_status compare_manifests(const resume_choice *r, const char *dir)
 {
     char key[HASH_TEXT];
@@ -58,14 +58,14 @@ nrl_status resume_from(const resume_choice *r, const char *dir)
     if (differ) return st; /* the message says where */
     if (st != NRL_OK) {
         size_t n = strlen(dir);
-        bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* not twice in one line */
+        bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* by the error already */
         nrl_add_context(named ? "resuming" : "resuming from %s", dir);
         return st;
     }
     return NRL_OK;
 }
 
-/* Rank 0's choice for all: the next candidate that looks complete; "" where the run has no checkpoint. */
+/* Sends the choice of rank 0 to all ranks: the next candidate that looks complete; "" if the run has no checkpoint. */
 static nrl_status choose(const resume_choice *r, checkpoint_search *s, char path[MAX_PATH])
 {
     const char *dir = NULL;

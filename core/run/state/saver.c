@@ -1,6 +1,6 @@
 /*
- * saver.c - when a run is saved, and what becomes of it: the run goes on while a checkpoint is written,
- * looks after every step whether it is there, and waits for it where the next one is due or the run ends.
+ * saver.c - decides when a run is saved, and follows a save until it is complete: the run continues while a checkpoint
+ * is written, checks after every step whether it is done, and waits for it when the next one is due or the run ends.
  */
 #include "run/state/saver.h"
 #include "base/clock.h"
@@ -17,7 +17,7 @@ static nrl_status set_word(void *user, const char *key, const void *value, size_
     return nrl_store_set(mesh_store(user), key, value, size);
 }
 
-/* A rank that is lost will say nothing: the store alone would be waited for until timeout_step. */
+/* A lost rank reports nothing, and waiting for the store alone would take until timeout_step. */
 static nrl_status get_word(void *user, const char *key, double timeout_s, void **value, size_t *size)
 {
     NRL_TRY(mesh_check(user));
@@ -74,7 +74,7 @@ void saver_close(saver *sv)
     arena_free(&sv->memory);
 }
 
-/* Room for a whole save is asked for and given back: a full disk shows before hours of work. */
+/* Allocates the space of a whole save and frees it, so that a full disk is found before hours of work. */
 nrl_status saver_prepare(saver *sv)
 {
     const config_checkpoint *c = sv->parts.config;
@@ -84,7 +84,7 @@ nrl_status saver_prepare(saver *sv)
     if (st != NRL_OK)
         nrl_add_context("a trial save before the first step (checkpoint.save_at_start)");
     else
-        st = mesh_barrier(sv->mesh, "trial saves"); /* the folder is still there for the last one */
+        st = mesh_barrier(sv->mesh, "trial saves"); /* the folder exists until the last rank has tried */
     /* else a start that failed would look like a run to the next one */
     rmdir(arena_printf(&sv->memory, "%s/checkpoints", sv->parts.out));
     return st;
@@ -118,7 +118,7 @@ void saver_begin_step(saver *sv)
     note(tr, "save_snapshot_s", sv->times.snapshot);
 }
 
-/* Looks whether the save on its way is there; `wait`: until it is. */
+/* Checks whether the save that is being written is complete; `wait`: waits for it. */
 static nrl_status settle(saver *sv, bool wait)
 {
     checkpoint_outcome o;
@@ -151,7 +151,7 @@ static nrl_status settle(saver *sv, bool wait)
     return NRL_OK;
 }
 
-/* A failed save, by checkpoint.on_error. */
+/* Handles a failed save as checkpoint.on_error says. */
 static nrl_status judge(saver *sv, nrl_status st)
 {
     if (st == NRL_OK || sv->parts.config->on_error == CONFIG_ON_ERROR_STOP) return st;
@@ -175,7 +175,7 @@ static nrl_status start(saver *sv)
     nrl_status st = strategy_average_begin(w->strategy, w->ctx);
     if (st == NRL_OK) st = sv->parts.add(sv->parts.user, &a, sv->writer);
     if (st == NRL_OK)
-        checkpoint_submit(sv->writer); /* reads weights where they lie until it returns */
+        checkpoint_submit(sv->writer); /* reads the weights in place until it returns */
     else
         checkpoint_abandon(sv->writer, st);
     st = strategy_average_end(w->strategy, w->ctx, NRL_OK); /* a failed save is told by settle */
@@ -225,7 +225,7 @@ nrl_status saver_save_due(saver *sv)
     const config_checkpoint *c = sv->parts.config;
     bool due = (c->every && sv->trainer->progress.step % c->every == 0) || sv->trainer->save_by_clock || found_best(sv);
     if (sv->writer) NRL_TRY(judge(sv, settle(sv, false)));
-    /* ranks see the end of a save after different steps, but scripts make their calls together */
+    /* ranks notice the end of a save after different steps, but scripts make their calls together */
     if (nrl_mesh_world(sv->mesh) == 1) NRL_TRY(call_hook(sv));
     if (!due || sv->last_saved == sv->trainer->progress.step) return NRL_OK;
     NRL_TRY(open_writer(sv));

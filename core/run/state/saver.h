@@ -1,5 +1,5 @@
 /*
- * saver.h - when a run is saved, and what becomes of a save. A saver needs no open run, only the parts that it is
+ * saver.h - decides when a run is saved and follows each save. A saver needs no open run, only the parts that it is
  * given.
  */
 #ifndef RUN_SAVER_H
@@ -53,12 +53,13 @@ void saver_close(saver *sv);
 /* The trainer has the state of the checkpoint in `dir`. */
 void saver_resumed(saver *sv, const char *dir);
 
-/* Room for a whole save is asked for and given back: a full disk shows before hours of work. */
+/* Allocates the space of a whole save and frees it, so that a full disk is found before hours of work. */
 nrl_status saver_prepare(saver *sv);
 nrl_status saver_save(saver *sv, const char **path); /* complete when it returns */
 nrl_status saver_save_due(saver *sv);                /* after a step */
-nrl_status saver_save_last(saver *sv); /* at the end: until it is there; a failure by checkpoint.on_error, as any */
-nrl_status saver_wait(saver *sv);      /* until what is being written is complete */
+/* At the end of the run: waits until the save is complete. checkpoint.on_error decides about a failure, as always. */
+nrl_status saver_save_last(saver *sv);
+nrl_status saver_wait(saver *sv); /* until what is being written is complete */
 /* Before a step: the clock's next save, and what the last one took, once, for the step's record. */
 void saver_begin_step(saver *sv);
 

@@ -33,7 +33,8 @@ int64_t state_bytes(const state_parts *s)
     return params_bytes(s->model, &scope) + optimizer_state_bytes(s->trainer->parts.updates);
 }
 
-/* Every rank's own; that of the axis that takes what ranks are left is called "parallel", others "parallel.AXIS". */
+/* The state of a strategy, of which every rank has its own. The key of the axis that takes the remaining
+ * ranks is "parallel", the keys of others are "parallel.AXIS". */
 static nrl_state_io strategy_state_io(const nrl_mesh *mesh, arena *a, const strategy_member *one)
 {
     return (nrl_state_io){.rank = nrl_mesh_rank(mesh),
@@ -52,7 +53,7 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
     NRL_TRY(params_save(walk->ctx, s->model, &scope, w));
     NRL_TRY(optimizer_state_save(tr->parts.updates, walk->ctx, a, w));
     checkpoint_add_node(w, "progress", progress_node(a, p, tr->lr_override));
-    if (tr->loss_scale.rule.dynamic) { /* a scale that stays is the config's */
+    if (tr->loss_scale.rule.dynamic) { /* a constant scale comes from the config */
         nrl_node *map = node_new(a, NRL_NODE_MAP);
         node_append(a, map, "scale", node_f64(a, tr->loss_scale.scale));
         node_append_int(a, map, "good_steps", tr->loss_scale.good_steps);
@@ -88,7 +89,8 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
 
 static nrl_status restore_strategies(const trainer_parts *t, arena *a, checkpoint *c)
 {
-    /* Whether ranks mean the same coordinates as now. Axes stand in one order, so equal sizes are equal coordinates. */
+    /* Whether rank numbers mean the same coordinates as in this run. Axes have a fixed order, so equal sizes give equal
+     * coordinates. */
     const char *was = nrl_node_string(checkpoint_node(c, "mesh"), NULL);
     bool same = was && checkpoint_world(c) == nrl_mesh_world(t->mesh);
     char name[MESH_AXIS_NAME];
@@ -107,7 +109,7 @@ static nrl_status restore_strategies(const trainer_parts *t, arena *a, checkpoin
     return NRL_OK;
 }
 
-/* Of adapters or of whole weights, as this run. */
+/* Checks that the checkpoint has adapters if this run has, or else whole weights. */
 static nrl_status check_kind(const state_parts *s, const checkpoint *c)
 {
     bool saved = checkpoint_node(c, "adapters");
@@ -162,7 +164,7 @@ nrl_status state_restore_weights(const state_parts *s, checkpoint *c)
     trainer *tr = s->trainer;
     const work *w = tr->parts.work;
     NRL_TRY(check_kind(s, c));
-    /* Adapters say something on their own base alone. */
+    /* Adapters are only valid on their own base. */
     const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
     if (s->model->adapters) NRL_TRY(s->base_key(s->user, &key));
     if (strcmp(key, was))

@@ -1,6 +1,6 @@
 /*
- * state.h - a run's whole state to a checkpoint and back; saver.c and resume.c say when and which. It needs no open
- * run, only the parts that it is given.
+ * state.h - writes the whole state of a run to a checkpoint and restores it; saver.c and resume.c decide when and from
+ * which one. It needs no open run, only the parts that it is given.
  */
 #ifndef RUN_STATE_H
 #define RUN_STATE_H
@@ -31,8 +31,8 @@ int64_t state_bytes(const state_parts *s); /* of numbers that this rank saves */
 nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w);
 /* NRL_ERR_CONFIG names everything in which the checkpoint belongs to another run. [step] */
 nrl_status state_restore(const state_parts *s, checkpoint *c);
-/* What an evaluation needs of it: weights, step, the algorithm's state. The config may differ
- * otherwise. [step] */
+/* Restores what an evaluation needs: weights, step, the state of the algorithm. The config may differ otherwise.
+ * [step] */
 nrl_status state_restore_weights(const state_parts *s, checkpoint *c);
 
 /* ---- progress ----

@@ -1,6 +1,6 @@
 /*
- * debug.c - the comparisons of ranks.h for `debug: true`: a hash a parameter and rank, exchanged, and compared where
- * layouts say that the elements are the same.
+ * debug.c - the comparisons of ranks.h for `debug: true`. Each rank hashes each parameter, the ranks exchange the
+ * hashes, and those are compared whose elements are the same according to the layouts.
  */
 #include "run/step/ranks.h"
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static nrl_status compare(trainer *tr, nrl_slot slot, const char *what, const ui
     for (int32_t i = 0; i < n_params; i++) {
         const nrl_param *p = tr->parts.work->policy->params[i];
         for (int32_t rank = 1; rank < nrl_mesh_world(tr->parts.mesh); rank++) {
-            /* WEIGHT is the same on ranks that see the same box; the other slots where the layouts agree. */
+            /* Ranks that see the same box have the same WEIGHT; the other slots are equal where the layouts are. */
             int32_t other = slot == NRL_SLOT_WEIGHT ? layout_work_owner(tr->parts.mesh, rank, p)
                                                     : layout_owner(tr->parts.mesh, rank, p);
             if (all[(size_t)rank * n_params + i] == all[(size_t)other * n_params + i]) continue;
@@ -110,7 +110,7 @@ static nrl_status check_slot(trainer *tr, nrl_slot slot, const char *what)
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < n && st == NRL_OK; i++) {
         const nrl_param *p = tr->parts.work->policy->params[i];
-        nrl_tensor *t = p->packs ? NULL : nrl_param_tensor(p, slot); /* shares of a store differ */
+        nrl_tensor *t = p->packs ? NULL : nrl_param_tensor(p, slot); /* ranks have different shares of a store */
         own[i] = 0;
         if (t) st = hash_tensor(tr, t, &own[i]);
     }
@@ -137,7 +137,8 @@ nrl_status debug_weights(trainer *tr)
     NRL_TRY(check_slot(tr, NRL_SLOT_MASTER, "the weight"));
     NRL_TRY(check_slot(tr, NRL_SLOT_HI16, "the weight"));
     NRL_TRY(check_slot(tr, NRL_SLOT_LO16, "the weight"));
-    /* What a strategy makes WEIGHT of may still be on its way: who reduces into slices gathers from them. */
+    /* The collective that fills WEIGHT may still be running: a strategy that reduces into slices also gathers from
+     * them. */
     bool gathers = tr->parts.work->strategy->plan.gathers_weights || tr->parts.work->strategy->plan.reduces_grads;
     return gathers ? NRL_OK : check_slot(tr, NRL_SLOT_WEIGHT, "the weight");
 }

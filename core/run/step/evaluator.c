@@ -30,7 +30,7 @@ void evaluator_clear(evaluator *ev)
     arena_free(&ev->names);
 }
 
-/* Adds what the micro-batches since the last call gave to a shard. */
+/* Adds the values of the micro-batches since the last call to a shard. */
 static nrl_status take_sums(evaluator *ev, nrl_tensor **totals, int32_t shard, ranks_evaluation *result)
 {
     const work *w = ev->parts.work;
@@ -90,7 +90,7 @@ static nrl_status evaluate_set(evaluator *ev, const evaluator_set *set, double *
     double loss = 0;
     ranks_evaluation *results = mem_alloc((size_t)parts->shards->n * sizeof *results);
     metrics_begin(&ev->metrics);
-    metrics_listen(&ev->metrics); /* what plugins report here is not of a step */
+    metrics_listen(&ev->metrics); /* values that plugins report here belong to no step */
     run_inside was = hooks_enter(parts->hooks, INSIDE_LOSS);
     nrl_status st = evaluate_batches(ev, set, results);
     hooks_enter(parts->hooks, was);

@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
     const char *name; /* "": the values are named eval_VALUE, else eval_NAME_VALUE */
     int64_t n_steps;
-    /* The batches of a step, and their end, which follows in any case. */
+    /* Functions that begin the batches of a step and end them. The second is called in any case. */
     nrl_status (*begin)(void *user, int64_t step, const data_step **data);
     void (*end)(void *user);
     void *user;
@@ -36,14 +36,14 @@ typedef struct {
 void evaluator_open(evaluator *ev, const evaluator_parts *parts, size_t n_values);
 void evaluator_close(evaluator *ev);
 void evaluator_clear(evaluator *ev); /* without values until the next evaluation */
-/* NRL_ERR_CONFIG where there is no set. `step`: after which it is, for messages. [step] */
+/* NRL_ERR_CONFIG if there is no set. `step`: the step that the evaluation follows, for messages. [step] */
 nrl_status evaluator_run(evaluator *ev, const evaluator_set *sets, size_t n_sets, int64_t step);
 
 /* Remembers a new best of checkpoint.metric among the values of the evaluation after p->step, or counts one without
  * it; a NaN is never the best. NRL_ERR_CONFIG: the evaluation has no such value. */
 nrl_status best_judge(run_progress *p, const value_list *v, const char *metric, bool is_largest);
-/* After a resume, where the best is to be exported: its checkpoint must be in `out`, or the best is looked for anew.
- * All ranks call it. [step] */
+/* Call it after a resume if the best checkpoint is to be exported: it must be in `out`, or the best one is searched
+ * anew. All ranks call it. [step] */
 nrl_status best_resume(run_progress *p, nrl_mesh *mesh, const char *out);
 
 #endif

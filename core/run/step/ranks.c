@@ -36,7 +36,7 @@ typedef struct {
     int64_t stop;
 } first_words;
 
-/* *all (malloc'd): the words own[n_own] of every rank, of one call. */
+/* Gathers the words own[n_own] of one call from every rank; *all is malloc'd. */
 static nrl_status exchange_first(nrl_mesh *mesh, const first_words *own, int32_t n_own, first_words **all)
 {
     int32_t n = nrl_mesh_world(mesh) * n_own;
@@ -47,7 +47,7 @@ static nrl_status exchange_first(nrl_mesh *mesh, const first_words *own, int32_t
     return st;
 }
 
-/* Where the records of all ranks, each with those of its shards, have the i-th shard. */
+/* Returns where the i-th shard is in the records of all ranks, each of which has those of its shards. */
 static int32_t nth_shard(const nrl_mesh *mesh, const data_shards *s, int32_t i)
 {
     int32_t ranks = nrl_mesh_world(mesh);
@@ -80,7 +80,7 @@ nrl_status ranks_begin_step(nrl_mesh *mesh, const data_shards *shards, int64_t s
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
         for (int k = 0; k < STEP_TERMS; k++)
             weights[k] += all[nth_shard(mesh, shards, i)].weights[k];
-    if (st == NRL_OK) { /* rank 0's hooks decide; what another rank's hook wished is undone */
+    if (st == NRL_OK) { /* the hooks of rank 0 decide; what a hook of another rank asked for is undone */
         *lr_override = all->lr_override;
         if (all->stop && !*stop_reason) *stop_reason = "rank 0 asked to";
         if (!all->stop) *stop_reason = NULL;
@@ -94,8 +94,8 @@ nrl_status ranks_begin_step(nrl_mesh *mesh, const data_shards *shards, int64_t s
 
 typedef void (*add_words)(void *total, const void *words);
 
-/* Ranks that share each unit have the same sums and metrics: the first gives them. Of stages the last one alone has
- * any, while all know how many tokens there were. */
+/* Ranks that share each unit have the same sums and metrics, and the first of them sends these. Of several stages only
+ * the last one has any, but all know the number of tokens. */
 static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 {
     if (mesh_copies_loss(mesh)) memset(sums, 0, STEP_TERMS * sizeof *sums);

@@ -19,7 +19,7 @@ typedef struct {
     double sums[STEP_TERMS], weights[STEP_TERMS], tokens;
 } ranks_evaluation;
 
-/* result[shards] becomes that of all ranks, in result[0], and the algorithm's metrics with it. */
+/* Combines result[shards] of all ranks into result[0], and the metrics of the algorithm with them. */
 nrl_status ranks_end_step(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_result *result);
 
 /* Adds what plugins reported beside it (optimizers, ends of steps) to the metrics of the step or the evaluation.
@@ -34,12 +34,12 @@ nrl_status ranks_end_evaluation(nrl_mesh *mesh, const data_shards *shards, metri
  * `debug: true`: who the ranks are and what each gets to do, and every few steps whether what must
  * be equal on several ranks is: gradients before the update, weights after it. One rank compares nothing. */
 
-/* Process group info, printed by rank 0. Collective. */
+/* Prints the ranks of the group, on rank 0. Collective. */
 nrl_status debug_group(trainer *tr);
-/* Tokens, samples and micro-batches of the step on each rank, printed by rank 0. Collective. */
+/* Prints the tokens, samples and micro-batches of the step on each rank, on rank 0. Collective. */
 nrl_status debug_data(trainer *tr, const data_step *data);
-/* A parameter whose bytes differ from those of the lowest rank that holds the same elements stops the run
- * and is named with the rank: reduced gradients, or weights (MASTER, and whole copies in WEIGHT).
+/* Compares reduced gradients, or weights (MASTER, and whole copies in WEIGHT). A parameter whose bytes differ from
+ * those of the lowest rank that holds the same elements stops the run with an error that names it and the rank.
  * Collective. */
 nrl_status debug_gradients(trainer *tr);
 nrl_status debug_weights(trainer *tr);

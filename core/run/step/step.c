@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* What one step knows of itself. */
+/* The state of one step. */
 typedef struct {
     const data_step *data;
     metric_set *metrics;
@@ -74,7 +74,7 @@ static nrl_status step_finish_gradients(const work *w)
     return strategy_finish(w->strategy, w->ctx);
 }
 
-/* This rank's sums. */
+/* Fetches the sums of this rank. */
 static nrl_status step_fetch_sums(const work *w, nrl_tensor **totals, double *sums)
 {
     nrl_tensor *known[NRL_MAX_TERMS];
@@ -88,7 +88,7 @@ static nrl_status step_fetch_sums(const work *w, nrl_tensor **totals, double *su
     return NRL_OK;
 }
 
-/* By seed and step; 0, off, where nothing is dropped. */
+/* The key of dropout, from seed and step; 0 (off) if nothing is dropped. */
 static uint64_t random_key(const trainer *tr)
 {
     const uint64_t of[] = {(uint64_t)tr->parts.config->seed, (uint64_t)tr->progress.step};
@@ -102,8 +102,8 @@ static bool step_is_exact(const trainer *tr)
     return tr->parts.shards->fixed && tr->parts.device->host_memory;
 }
 
-/* Walks one of this rank's shards of the batch. After the last one gradients are whole; `squares` are those of
- * clip_queue, for step_share. All that a step gives a device is queued before it is waited for, here and there. */
+/* Walks one shard of the batch on this rank. After the last shard the gradients are complete; `squares` are those of
+ * clip_queue, for step_share. Everything is queued on the device before the host waits for it. */
 static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
 {
     work *w = tr->parts.work;
@@ -136,10 +136,10 @@ static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
     if (st != NRL_ERR_MEMORY || !retry->lacked) return st;
     of->all->lacks = 1;
     retry->lacked = false;
-    return metrics_collect(&tr->metrics, w->ctx, false); /* the repeated step begins with none */
+    return metrics_collect(&tr->metrics, w->ctx, false); /* the repeated step begins without metrics */
 }
 
-/* This rank's part of the result is known afterwards. */
+/* Afterwards the part of this rank in the result is known. */
 static nrl_status step_compute(trainer *tr, one_step *of)
 {
     work *w = tr->parts.work;
@@ -239,7 +239,7 @@ static nrl_status check_initial_loss(const trainer *tr, double loss)
                     o->reference == REFERENCE_CACHED ? "from data.cache" : "computed in this step");
 }
 
-/* One batch may be far off and the run healthy; ten in a row are not. */
+/* A single batch may be far off in a healthy run; ten in a row are not. */
 static nrl_status check_divergence(trainer *tr, double loss)
 {
     enum { FAR_LIMIT = 10 };
@@ -265,7 +265,7 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
     for (uint32_t k = 0; k < a->n_terms; k++)
         weighs |= weights[k] > 0;
     if (tr->progress.updates || !tr->parts.config->check_gradient || !weighs || norm > 0) return NRL_OK;
-    if (a->rollout) return NRL_OK; /* what was generated may have nothing to teach */
+    if (a->rollout) return NRL_OK; /* the generated samples may have nothing to teach */
     return nrl_fail(
         NRL_ERR_CONFIG,
         "the first gradient is 0 for every trained parameter: the loss of '%s' does not depend on the model\n"
@@ -286,9 +286,9 @@ static nrl_step_params step_params(const trainer *tr, const one_step *of, double
                              .grad_norm = of->clip.norm};
 }
 
-/* For an optimizer that updates by the gradient of other weights (nrl_optimizer.perturb): the same batches, with those
- * weights, and the old ones again behind it. The record has loss, norm and metrics of the first pass; of a step that is
- * omitted because this pass is not finite it has the loss and norm that say so. */
+/* For an optimizer that updates by the gradient at other weights (nrl_optimizer.perturb): walks the same batches with
+ * those weights and restores the old ones. The record has loss, norm and metrics of the first pass, or, if the step is
+ * omitted because this pass is not finite, the loss and norm that caused that. */
 static nrl_status step_second_pass(trainer *tr, one_step *of)
 {
     const work *w = tr->parts.work;
@@ -383,7 +383,8 @@ static nrl_status diverged(trainer *tr, double loss, double norm)
 
 /* ---- 6: the record ---- */
 
-/* Bytes: the process's resident set where tensors live in host memory, else the device pool's peak. */
+/* The memory in bytes: the resident set of the process if tensors are in host memory, else the peak of the device
+ * pool. */
 static int64_t memory_in_use(nrl_ctx *ctx, const nrl_device_info *info)
 {
     long pages = 0, resident = 0;
@@ -399,7 +400,7 @@ static int64_t memory_in_use(nrl_ctx *ctx, const nrl_device_info *info)
     return (int64_t)resident * sysconf(_SC_PAGESIZE);
 }
 
-/* The record: the loss is of the weights before the update, the tokens include the step's. */
+/* Fills the record: the loss is that of the weights before the update, and the tokens include those of the step. */
 static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run_event *e)
 {
     const trainer_parts *parts = &tr->parts;

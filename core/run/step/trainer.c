@@ -1,5 +1,5 @@
 /*
- * trainer.c - what a trainer has before its first step and after its last; the step is step.c's.
+ * trainer.c - opens, prepares and closes a trainer; step.c has the step.
  */
 #include "run/step/trainer.h"
 #include "base/clock.h"

@@ -16,7 +16,7 @@
 #include "run/walk/work.h"
 #include "run/weights/reference.h"
 
-/* What a checkpoint holds beside tensors; plain numbers, see state/progress.c. */
+/* What a checkpoint holds beside tensors: plain numbers, see state/progress.c. */
 typedef struct {
     int64_t step;             /* finished steps, those omitted by the NaN policy included */
     int64_t updates;          /* of the optimizer: what its bias correction counts */
@@ -104,9 +104,9 @@ typedef struct {
 
 /* Opens a trainer that is zero so far. The schedule is the caller's to open: it needs the number of steps. */
 void trainer_open(trainer *tr, const trainer_parts *parts);
-/* Once weights and optimizer states are there: builds the slices that a step updates. `second` may be NULL. */
+/* Call it once weights and optimizer states exist: builds the slices that a step updates. `second` may be NULL. */
 nrl_status trainer_ready(trainer *tr, const reference *second);
-void trainer_begin(trainer *tr); /* after what is resumed: what this process does counts from here */
+void trainer_begin(trainer *tr); /* call it after a resume: the counts of this process begin here */
 void trainer_close(trainer *tr);
 
 /* The batches of a step, and what it has taken to get them. */
@@ -118,7 +118,7 @@ typedef struct {
 /* One step: its record is in `values` then. *done: rank 0's script stopped the run; no step was taken. tr->lacked: nor
  * was one here, and it is to be repeated with smaller micro-batches. [step] */
 nrl_status trainer_step(trainer *tr, const step_input *in, nrl_run_event *e, bool *done);
-/* After the current step. The first reason stays; NULL: "asked to". */
+/* Stops the run after the current step. The first reason stays; NULL: "asked to". */
 void trainer_stop(trainer *tr, const char *reason);
 void trainer_set_script_state(trainer *tr, const char *json);
 

@@ -1,6 +1,6 @@
 /*
- * actions.c - from an order of passes to the array that is walked: recomputations go in, what each action
- * uses and makes final is written to it.
+ * actions.c - makes the array that is walked from an order of passes: inserts recomputations, and writes to each action
+ * what it uses and what is final after it.
  */
 #include "run/walk/actions.h"
 #include <string.h>
@@ -11,7 +11,7 @@ static int32_t unit_at(const actions_source *from, int32_t k)
     return k < from->m->n_units ? k : 2 * from->m->n_units - 1 - k;
 }
 
-/* The next place on the way, from k on, whose unit is this rank's. */
+/* Returns the next place on the way, from k on, whose unit belongs to this rank. */
 static int32_t next_place(const actions_source *from, int32_t k)
 {
     while (k < 2 * from->m->n_units && !stage_has(from->stage, unit_at(from, k)))
@@ -65,7 +65,7 @@ static nrl_status check_order(action_list *v, const actions_source *from, int32_
             return unsound(from, a, "comes out of order");
         at[a->micro_batch] = place + 1;
         if (a->pass == NRL_PASS_BACKWARD) *its = a;
-        /* The loss lies in the last FORWARD, and may give gradients there that its BACKWARD goes on with. */
+        /* The last FORWARD contains the loss and may already produce gradients, to which its BACKWARD adds. */
         if (place == units - 1 && !(i + 1 < n && a[1].unit == a->unit && a[1].micro_batch == a->micro_batch))
             return unsound(from, a, "the unit with the loss must be followed by its BACKWARD");
     }
@@ -89,7 +89,7 @@ static void push(action_list *v, const actions_source *from, const nrl_action *o
     v->n++;
 }
 
-/* A parameter's gradient is whole after the last BACKWARD or BACKWARD_WEIGHT that uses it. */
+/* The gradient of a parameter is complete after the last BACKWARD or BACKWARD_WEIGHT that uses it. */
 static void find_final(action_list *v, const actions_source *from)
 {
     bool *seen = arena_alloc(&v->memory, (size_t)(from->m->n_params ? from->m->n_params : 1));
@@ -115,7 +115,7 @@ nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_mi
     int64_t n = 0;
     arena_reset(&v->memory);
     nrl_action *order = arena_alloc(&v->memory, (most ? most : 1) * sizeof *order);
-    v->list = NULL; /* until it is whole */
+    v->list = NULL; /* set again when the list is complete */
     if (from->scheduler) {
         for (size_t i = 0; i < most; i++)
             order[i].size = sizeof *order;

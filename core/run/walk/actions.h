@@ -18,13 +18,13 @@ typedef struct {
 typedef struct {
     nrl_action *list;
     int64_t n;
-    int32_t n_micro_batches; /* it was made for; 0 = for none yet */
+    int32_t n_micro_batches; /* for which it was made; 0 = for none yet */
     int64_t *last;           /* [n_micro_batches] index of each one's last action */
     arena memory;
 } action_list;
 
-/* Of a step of n micro-batches; kept until n changes. NRL_ERR_PLUGIN where the scheduler's order cannot be
- * walked. [step] */
+/* The actions of a step of n micro-batches; kept until n changes. NRL_ERR_PLUGIN if the order of the scheduler cannot
+ * be walked. [step] */
 nrl_status actions_make(action_list *v, const actions_source *from, int32_t n_micro_batches);
 void actions_free(action_list *v);
 

@@ -1,5 +1,5 @@
 /*
- * gradients.c - bf16 gradients out of an f32 buffer of one unit.
+ * gradients.c - rounds bf16 gradients from an f32 buffer of one unit.
  */
 #include "run/walk/gradients.h"
 #include <stdlib.h>
@@ -72,11 +72,11 @@ void gradients_forget(gradients *g)
     g->held = -1;
 }
 
-/* Slots are set as they are: nrl_param_bind would say that WEIGHT changed, which packed copies hang on. */
+/* Sets the slots directly: nrl_param_bind would mark WEIGHT as changed, and packed copies depend on that mark. */
 void gradients_enter(gradients *g, const nrl_action *actions, int64_t i)
 {
     const nrl_action *v = &actions[i], *next = i + 1 < v->n_actions ? v + 1 : v;
-    /* The loss lies in the last unit's forward action, and may give the head its gradient there. */
+    /* The forward action of the last unit contains the loss and may already give the head its gradient. */
     bool adds = v->pass >= NRL_PASS_BACKWARD || (next->pass == NRL_PASS_BACKWARD && next->unit == v->unit);
     if (!adds || g->held == v->unit) return;
     g->held = v->unit;
@@ -96,7 +96,7 @@ nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_action *v)
     for (int32_t k = 0; k < v->n_uses; k++) {
         nrl_param *p = v->uses[k];
         if (!p->trained) continue;
-        /* Rounds one gradient into GRAD_SHARD; the unit may not have given it any. */
+        /* Rounds one gradient into GRAD_SHARD. The unit may not have produced it. */
         nrl_tensor *sum = p->slots[NRL_SLOT_GRAD], *grad = p->slots[NRL_SLOT_GRAD_SHARD];
         bool given = !p->grad_is_empty, first = g->grad_is_empty[p->index];
         p->slots[NRL_SLOT_GRAD] = NULL;

@@ -29,7 +29,7 @@ void gradients_close(nrl_ctx *ctx, gradients *g);
  * Outside actions, nrl_param_grad_is_empty tells whether GRAD_SHARD is still empty. [step] */
 void gradients_enter(gradients *g, const nrl_action *actions, int64_t i);
 nrl_status gradients_leave(gradients *g, nrl_ctx *ctx, const nrl_action *v);
-/* A step begins: discards the gradients of the previous step. */
+/* Call it when a step begins: discards the gradients of the previous step. */
 void gradients_forget(gradients *g);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * loss.c - from hidden states to an algorithm's sums. Two ways to the same numbers: a loss that is a sum over target
- * positions gets them chunk by chunk, so that logits are computed once and never exist as a whole; any other loss gets
- * the values of the whole batch on the tape, and the head keeps its logits for the backward or, beyond
+ * loss.c - computes the sums of an algorithm from hidden states, in two ways with the same numbers. A loss that is a
+ * sum over target positions gets them chunk by chunk, so that logits are computed once and never exist as a whole. Any
+ * other loss gets the values of the whole batch on the tape, and the head keeps its logits for the backward or, beyond
  * train.logits_mb, computes them again.
  */
 #include "run/walk/work.h"
@@ -90,7 +90,8 @@ static nrl_status set_teacher_logits(const chunk_call *c, nrl_ctx *ctx, nrl_batc
     return NRL_OK;
 }
 
-/* One chunk of target positions: a tape of its own from the head's values to the sums and back. */
+/* Differentiates one chunk of target positions, on a tape of its own from the values of the head to the sums and
+ * back. */
 static nrl_status chunk_loss(void *user, nrl_ctx *ctx, nrl_batch *chunk, const head_tensors *v, head_tensors *grads)
 {
     chunk_call *call = user;
@@ -139,8 +140,8 @@ static nrl_status use_chunks(void *user, nrl_tensor *teacher)
     return head_fused(w->ctx, &w->policy->head, c->hidden, head_wants(w->algorithm), chunk_loss, c, c->dhidden);
 }
 
-/* Inside the last action of the teacher, if there is one, so that the parameters of its head are there too. Also called
- * for empty micro-batches, on which a sharded teacher has its actions. */
+/* Runs inside the last action of the teacher, if there is one, so that the parameters of its head are there too. Also
+ * called for empty micro-batches, on which a sharded teacher has its actions. */
 static nrl_status run_chunks(chunk_call *c)
 {
     work *w = c->work;
@@ -151,8 +152,8 @@ static nrl_status run_chunks(chunk_call *c)
 
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals)
 {
-    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* until the action is left */
-    /* An empty micro-batch: its units are run, no loss is called, its gradient is zero. */
+    ctx_phase_set(w->ctx, NRL_PHASE_HEAD); /* the phase lasts until the action is left */
+    /* For an empty micro-batch the units run, but no loss is called, and its gradient is zero. */
     if (w->micro_batch->batch->is_tail) {
         nrl_tensor *zero;
         ctx_tape_end(w->ctx);

@@ -1,5 +1,5 @@
 /*
- * metrics.c - the numbers of plugins over a step or an evaluation, reduced as its rows say.
+ * metrics.c - reduces the metrics of plugins over a step or an evaluation, as their rows say.
  */
 #include "run/walk/metrics.h"
 #include "plugin/kinds.h"
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* What records have beside metrics: `eval_` comes before those of evaluations, so they need no look at. */
+/* The names of records that are not metrics. Those of evaluations begin with `eval_` and cannot collide with these. */
 /* clang-format off */
 static const char *const own_names[] = {
     "step", "time", "loss", "grad_norm", "lr", "epoch", "tokens", "tokens_per_s", "mfu", "mem_bytes",
@@ -167,7 +167,7 @@ static double metric_value(const metric_set *m, uint32_t i)
     }
 }
 
-/* Whether the step has the number: it, or both that it is the difference of, were reported. */
+/* Whether the step has the metric: it was reported, or both metrics were of which it is the difference. */
 static bool metric_is_known(const metric_set *m, uint32_t i)
 {
     if (m->rows->list[i].row->reduce != NRL_REDUCE_DIFFERENCE) return m->list[i].any;

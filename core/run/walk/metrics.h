@@ -8,7 +8,7 @@
 #include <nrl/algorithm.h>
 #include <nrl/logger.h>
 
-enum { METRICS_MAX = 4096 }; /* beyond it a table is taken for one without an end */
+enum { METRICS_MAX = 4096 }; /* a longer table is treated as one without an end */
 
 /* One number of the records of a run. */
 typedef struct {
@@ -46,12 +46,12 @@ struct metric_set {
  * `mistake`: of the user's where the plugin is a script's (NRL_ERR_CONFIG), else NRL_ERR_PLUGIN. */
 nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a);
 void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, arena *a);
-/* From here on values of nrl_metric_report_f64 are this set's; until metrics_close. */
+/* Directs values of nrl_metric_report_f64 to this set, until metrics_close. */
 void metrics_listen(metric_set *m);
 void metrics_close(metric_set *m);
 /* Begins a step with the values that have come since the last one's metrics_collect, in its first shard. */
 void metrics_begin(metric_set *m);
-/* Moves the values that have come since then to `out` [rows->n]. */
+/* Moves the values that have been reported since then to `out` [rows->n]. */
 void metrics_take(metric_set *m, metric_sum *out);
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
 /* Adds what was reported to the context since the last call to the step's current shard, or to the next step. */
@@ -59,7 +59,8 @@ nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next);
 
 void values_open(value_list *v, size_t n_values, arena *a);
 void values_add(value_list *v, const char *name, const char *unit, double value);
-/* Those that were reported, named PREFIX and their name, in `names` where the prefix is not empty. */
+/* Adds the metrics that were reported, named PREFIX and their name; the names are allocated in `names` if the prefix is
+ * not empty. */
 void values_add_metrics(value_list *v, const metric_set *m, const char *prefix, arena *names);
 
 #endif

@@ -14,8 +14,8 @@ typedef struct {
     nrl_carry *inputs; /* [n_units] what each unit read; of a unit of another stage, what was sent to it */
     tape **tapes;      /* [2 n_units] of each unit; from n_units on, what its backward has deferred */
     tape_saved **away; /* [n_units] what is elsewhere of what a unit read and its tape (train.offload.activations) */
-    nrl_carry carry;   /* on the way forward: what the last run unit gave */
-    nrl_carry grads;   /* on the way back: gradient of the carry */
+    nrl_carry carry;   /* in the forward passes: the result of the last unit that ran */
+    nrl_carry grads;   /* in the backward passes: the gradient of the carry */
     nrl_tensor *sums[NRL_MAX_TERMS];
     nrl_tensor *extra; /* see work.extra_column */
 } work_micro_batch;
@@ -25,12 +25,12 @@ typedef struct {
     int32_t n, n_units;     /* n_units: of the model */
 } work_micro_batches;
 
-/* The one that is in flight under this number; *begins: it is taken here, with this batch. Pointers hold
- * until the next call. */
+/* Returns the micro-batch in flight with this number; *begins: it has just been taken, with this batch. The pointer is
+ * valid until the next call. */
 work_micro_batch *micro_batch_at(work_micro_batches *all, int32_t number, nrl_batch *batch, bool *begins);
-/* Drops whatever it holds: its actions are over, or an error came. */
+/* Drops everything that it holds: its actions are over, or there was an error. */
 void micro_batch_end(const work_micro_batches *all, work_micro_batch *m, nrl_ctx *ctx);
-/* Releases all of them; more may begin. */
+/* Releases all of them; others may begin afterwards. */
 void micro_batches_close(work_micro_batches *all, nrl_ctx *ctx);
 
 void carry_release(nrl_ctx *ctx, nrl_carry *c);

@@ -1,5 +1,5 @@
 /*
- * stage.c - carries from stage to stage, as calls on the axis that divides the depth, matched by tag.
+ * stage.c - sends carries from stage to stage, as calls on the axis that divides the depth, matched by tag.
  */
 #include "run/walk/stage.h"
 #include "base/arena.h"
@@ -82,7 +82,7 @@ static void forget(stage_message *list, int32_t *n, int32_t i)
         list[i] = list[i + 1];
 }
 
-/* The tensors of a message, not written yet, counted. */
+/* Allocates the tensors of a message, not yet written; each is counted for the caller. */
 static nrl_status make_tensor(const stage_link *s, nrl_ctx *ctx, int32_t k, int64_t rows, nrl_tensor **out)
 {
     const int64_t dims[] = {rows, s->width[k]};
@@ -159,7 +159,7 @@ static nrl_status drop_sent(stage_link *s, nrl_ctx *ctx, int32_t i)
     return st;
 }
 
-/* t itself, counted, where it lies together in the dtype of the way; else a copy, or zeros. */
+/* Returns t itself, counted, if it is contiguous and has the dtype of messages; else a copy, or zeros. */
 static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t unit, int32_t k, int64_t rows, nrl_tensor *t,
                            nrl_tensor **out)
 {
@@ -179,7 +179,7 @@ static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t unit, int3
 nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
                       const nrl_carry *carry)
 {
-    /* What has left is dropped; beyond MAX_SENT the oldest is waited for. */
+    /* Drops messages that have been sent; beyond MAX_SENT it waits for the oldest one. */
     for (int32_t i = 0; i < s->n_sent;) {
         if (has_left(&s->sent[i]))
             NRL_TRY(drop_sent(s, ctx, i));
@@ -193,7 +193,7 @@ nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action
     const int32_t to = unit_beside(v, true);
     stage_message *m = push(&s->sent, &s->n_sent, &s->sent_room, id, v, to > v->unit ? to : v->unit);
     for (int32_t k = 0; k < s->n_carry; k++) {
-        m->carry.n = k + 1; /* whatever fails below, what is counted is released */
+        m->carry.n = k + 1; /* whatever fails below, the counted tensors are released */
         NRL_TRY(sendable(s, ctx, v->unit, k, rows, carry->tensors[k], &m->carry.tensors[k]));
         nrl_comm_call call = {.size = sizeof call,
                               .peer = s->stages[to],
@@ -215,7 +215,7 @@ nrl_status stage_settle(stage_link *s, nrl_ctx *ctx)
     return st;
 }
 
-/* Receives may be left after an error; who closes has told it, so that no wait is long. */
+/* Receives may be pending after an error. The caller has reported it to the other ranks, so no wait is long. */
 void stage_close(stage_link *s, nrl_ctx *ctx)
 {
     (void)stage_settle(s, ctx);

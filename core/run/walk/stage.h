@@ -43,23 +43,23 @@ static inline bool stage_has(const stage_link *s, int32_t unit)
     return !s->stages || s->stages[unit] == s->index;
 }
 
-/* Whether what leaves the last rank comes back to the first. */
+/* Whether the results of the last rank go back to the first one. */
 bool stage_goes_around(const stage_link *s);
 /* A step, or a walk without gradients (perhaps amid a step), begins on all stages alike; what tells its messages
  * from those of others. */
 uint32_t stage_begin(stage_link *s, bool is_step);
-/* The action begins with what comes from another stage. */
+/* Whether the action begins with tensors of another stage. */
 bool stage_receives(const stage_link *s, const nrl_action *v);
-/* Starts to receive it, `rows` tokens, unless that was done. */
+/* Starts to receive them, `rows` tokens, unless that has been done. */
 nrl_status stage_post(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows);
-/* Waits for it; *out is counted for the caller. */
+/* Waits for them; *out is counted for the caller. */
 nrl_status stage_take(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows, nrl_carry *out);
-/* What the action left goes to another stage. */
+/* Whether the result of the action goes to another stage. */
 bool stage_sends(const stage_link *s, const nrl_action *v);
 /* `carry` [rows,width] each, borrowed; NULL tensors are zeros. */
 nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
                       const nrl_carry *carry);
-/* Waits until everything has left. */
+/* Waits until everything has been sent. */
 nrl_status stage_settle(stage_link *s, nrl_ctx *ctx);
 void stage_close(stage_link *s, nrl_ctx *ctx);
 

@@ -48,7 +48,7 @@ static int64_t room_gradient(const storage_spec *spec, const nrl_param *p, nrl_s
     return p->trained ? room_whole(spec, p, slot) : 0;
 }
 
-/* One buffer for a slot of all parameters, and a flat view of it a parameter: a buffer each would round
+/* Allocates one buffer for a slot of all parameters, with a flat view of it for each: separate buffers would round
  * every matrix up to whole huge pages. */
 static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nrl_slot slot, nrl_dtype dtype,
                             slot_room room, bool zero, storage *s)
@@ -89,7 +89,7 @@ static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec,
     const nrl_dtype f32 = NRL_DTYPE_F32;
     if (!spec->reduces_grads && !spec->bf16_gradients)
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD, f32, room_gradient, false, s));
-    /* GRAD_SHARD is GRAD, and MASTER (or HI16) is WEIGHT, where these hold the same elements in the same type. */
+    /* Binds GRAD_SHARD to GRAD, and MASTER (or HI16) to WEIGHT, if these hold the same elements in the same type. */
     for (int32_t i = 0; i < m->n_params; i++) {
         nrl_param *p = m->params[i];
         nrl_tensor *work = nrl_param_tensor(p, NRL_SLOT_WEIGHT), *acc = nrl_param_tensor(p, NRL_SLOT_GRAD);
@@ -100,7 +100,7 @@ static nrl_status bind_trained(nrl_ctx *ctx, model *m, const storage_spec *spec,
         if (!nrl_param_tensor(p, NRL_SLOT_HI16) && work && spec->split16) nrl_param_bind(p, NRL_SLOT_HI16, work);
     }
     NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_GRAD_SHARD, gradient_dtype(spec), room_local, false, s));
-    if (spec->split16) { /* of what is whole HI16 is WEIGHT already */
+    if (spec->split16) { /* HI16 of undivided parameters is WEIGHT already */
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_HI16, NRL_DTYPE_BF16, room_local, false, s));
         NRL_TRY(bind_slot(ctx, m, spec, NRL_SLOT_LO16, NRL_DTYPE_U16, room_local, false, s));
     } else
@@ -122,7 +122,7 @@ nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storag
     return st;
 }
 
-/* MASTER is a place of its own unless it is WEIGHT, or (cut, f32) a range of it; so is HI16 of split16. */
+/* The bytes of MASTER, unless it is WEIGHT or (divided, f32) a range of it, and of HI16 of split16. */
 static int64_t master_bytes(const storage_spec *spec, int64_t local)
 {
     int64_t half = (int64_t)nrl_dtype_size(NRL_DTYPE_BF16);
@@ -130,7 +130,7 @@ static int64_t master_bytes(const storage_spec *spec, int64_t local)
     return spec->compute == NRL_DTYPE_F32 && !spec->gathers_weights ? 0 : local * (int64_t)sizeof(float);
 }
 
-/* GRAD and, where that is not the same, GRAD_SHARD; of bf16 ones GRAD_SHARD alone. */
+/* The bytes of GRAD and, if it is another tensor, GRAD_SHARD; with bf16 gradients of GRAD_SHARD alone. */
 static int64_t gradient_bytes(const storage_spec *spec, const nrl_param *p, int64_t local)
 {
     bool alone = spec->reduces_grads || spec->bf16_gradients;
@@ -275,7 +275,7 @@ nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t
     return param_exact_read(user, p, begin, n, out);
 }
 
-/* What rank `rank` holds of [begin, begin + n): packed there, sent to all at once. *got counts elements. */
+/* Sends what rank `rank` holds of [begin, begin + n) to all ranks at once, packed there. *got counts elements. */
 static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t rank, int64_t begin, int64_t n,
                               float *pack, float *out, int64_t *got)
 {

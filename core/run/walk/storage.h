@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     nrl_tensor **tensors; /* counted */
     size_t n;
-    /* held on this rank for good, whoever allocated it */
+    /* held on this rank for the whole run, whoever allocated it */
     int64_t work_bytes, master_bytes, gradient_bytes, state_bytes;
     int64_t buffer_bytes; /* of gradient_bytes: see gradients.h */
 } storage;
@@ -35,7 +35,7 @@ nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storag
 /* Backward adds to the f32 buffer of gradients.h. */
 bool storage_buffers_gradients(const storage_spec *spec);
 void storage_free(nrl_ctx *ctx, model *m, storage *s);
-/* Counts the bytes that are held, and takes none. */
+/* Counts the bytes that would be held, and allocates nothing. */
 void storage_plan(const model *m, const storage_spec *spec, storage *out);
 
 /* Fills the exact values (tensor/split16.h) and whole WEIGHT of every parameter from f32 values: only the ranges that
@@ -44,8 +44,8 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_so
 
 /* An weights_source that reads exact values, whole on this rank; user is the ctx. */
 nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
-/* The same over a mesh: each range comes from the lowest rank that holds it, so that no rank ever holds
- * a whole parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
+/* The same on a mesh: each range is sent by the lowest rank that holds it, so that no rank ever holds a whole
+ * parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
 typedef struct {
     nrl_ctx *ctx;
     nrl_mesh *mesh;        /* NULL = one rank */

@@ -35,7 +35,7 @@ nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
     return st;
 }
 
-/* What the strategies do in between counts as communication. */
+/* The time of strategies in between counts as communication. */
 static nrl_phase phase_begin(const strategy *s, nrl_ctx *ctx)
 {
     return s && s->n ? ctx_phase_set(ctx, NRL_PHASE_COMMUNICATION) : NRL_PHASE_NONE;
@@ -67,7 +67,7 @@ static void answer_tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
     one->table->tokens(one->self, n, begin, end);
 }
 
-/* One axis answers: the others' members are NULL. */
+/* Only one axis can answer: the others do not have the member. */
 static void set_tp_regions(const strategy *s, nrl_ctx *ctx)
 {
     ctx_set_tp_regions(ctx, NULL);

@@ -68,33 +68,33 @@ typedef struct {
 
 /* Adds a choice at its place in the order of planning. */
 void strategy_choose(strategy_choices *all, strategy_choice one);
-/* Asks how the global batch is divided. NRL_ERR_CONFIG: not among these ranks. */
+/* Asks the strategies how the global batch is divided. NRL_ERR_CONFIG: not possible among these ranks. */
 nrl_status strategy_shards(const strategy_choices *all, const nrl_mesh *mesh, data_shards *out);
 /* Creates the instances and lets them plan: layouts are written afterwards, nothing is allocated. */
 nrl_status strategy_open(const strategy_setup *setup, strategy *out);
 /* Before storage_bind. */
 nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
-/* MASTER changed: by update `step` (from 1), or by loading (0). */
+/* Tells the strategies that MASTER has changed: by update `step` (from 1), or by loading (0). */
 nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
 /* Around everything that shows the weights to anybody: an evaluation, a sample, a save, an export. Between the
  * two calls every rank has the mean of the ranks' weights where local steps made them differ. The second call
  * is made also when the first one failed. */
 nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx);
-/* `st`: of what was done in between; it is returned unless this is the first call that fails. */
+/* `st` is the status of what was done in between; it is returned unless this call is the first one that fails. */
 nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
 void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
 
 /* The strategy of the axis that divides `what`, if it has several ranks; else NULL. */
 const strategy_member *strategy_dividing(const strategy *s, nrl_divides what);
 
-/* What storage_bind needs to know of them. */
+/* Returns what storage_bind needs to know of the strategies. */
 storage_spec strategy_storage(const strategy *s, const strategy_setup *setup);
 
-/* The walk's: this rank's units, and whose order they are run in; *scheduler NULL: none has one. */
+/* For the walk: the units of this rank, and the strategy that orders their passes; *scheduler NULL: none does. */
 stage_link strategy_stage(const strategy *s, const strategy_setup *setup);
 void strategy_scheduler(const strategy *s, const nrl_parallel **scheduler, void **self);
 
-/* The rows of a carry of n tokens on this rank. */
+/* The number of rows that a carry of n tokens has on this rank. */
 int64_t strategy_rows(const strategy *s, int64_t n);
 
 /* Around each action of the walk, and after the last of a step; s may be NULL. */

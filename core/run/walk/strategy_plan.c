@@ -8,7 +8,7 @@
 
 enum { LARGEST_BLOCK = 4096 }; /* shards at multiples of larger ones would be uneven; such blocks are gathered */
 
-/* What a strategy sees of the model. */
+/* The model as a strategy sees it. */
 typedef struct {
     nrl_unit_uses *units; /* [n_units] */
     nrl_param **params;
@@ -155,7 +155,7 @@ static nrl_status open_member(planning *p, const strategy_choice *choice, const 
     *one = (strategy_member){.table = choice->table, .axis = choice->axis, .plan = question(p->setup, &seen, !own)};
     nrl_status st = one->table->create(choice->options, p->setup->mesh, &one->self);
     if (st != NRL_OK)
-        one->self = NULL; /* whatever a failed create left there */
+        one->self = NULL; /* a failed create may have left a value here */
     else
         st = one->table->plan(one->self, &one->plan);
     for (int32_t i = 0; i < v->n_params; i++)
@@ -326,7 +326,7 @@ static nrl_status plan_other_experts(planning *p, const strategy_member *experts
     return NRL_OK;
 }
 
-/* Whether x plans before y. */
+/* Whether x plans before y does. */
 static bool is_before(const nrl_mesh_axis *x, const nrl_mesh_axis *y)
 {
     static const int place[] = {[NRL_DIVIDES_DEPTH] = 0,

@@ -1,7 +1,7 @@
 /*
- * work.c - the walk of architecture.md: each action is entered (the strategy fetches parameters),
- * computed, and left (the strategy drops and reduces). Tapes are cut at the carries between units, so
- * a unit's activations die as soon as its own backward is done.
+ * work.c - walks the actions: each is entered (the strategy fetches parameters), computed, and left (the strategy drops
+ * and reduces). Tapes are cut at the carries between units, so the activations of a unit are freed when its own
+ * backward is done.
  */
 #include "run/walk/work.h"
 #include <string.h>
@@ -87,8 +87,8 @@ static void count_terms(const work *w, bool on)
         w->policy->terms[i].counts = on;
 }
 
-/* Forward: keeps what the unit read; a tape only where nothing will be computed again. The last unit's
- * action also holds the head and the loss, so that its parameters are there for both. */
+/* Forward: keeps the input of the unit, and a tape only if the unit is not computed again. The action of the last unit
+ * also contains the head and the loss, so that its parameters are there for both. */
 static nrl_status action_forward(work *w, int32_t u, nrl_tensor **totals)
 {
     work_micro_batch *m = w->micro_batch;
@@ -110,7 +110,7 @@ static nrl_status action_forward(work *w, int32_t u, nrl_tensor **totals)
         NRL_TRY(st);
     }
     m->carry = carry_retain(&out);
-    if (u < w->first_trained) carry_release(w->ctx, &m->inputs[u]); /* nobody comes back for it */
+    if (u < w->first_trained) carry_release(w->ctx, &m->inputs[u]); /* no later action needs it */
     return NRL_OK;
 }
 
@@ -122,7 +122,7 @@ static nrl_status action_recompute(work *w, int32_t u)
     ctx_mute_metrics(w->ctx, false);
     NRL_TRY(st);
     ctx_tape_end(w->ctx);
-    carry_release(w->ctx, &w->micro_batch->carry); /* the first pass's result: this one is on the tape */
+    carry_release(w->ctx, &w->micro_batch->carry); /* the result of the first pass; the new one is on the tape */
     w->micro_batch->carry = carry_retain(&out);
     return NRL_OK;
 }
@@ -162,7 +162,8 @@ static nrl_phase phase_of(const nrl_action *v)
                                            : NRL_PHASE_BACKWARD;
 }
 
-/* Before the first action of a micro-batch is entered: the column may take actions of the policy itself. */
+/* Called before the first action of a micro-batch is entered: computing the column may take actions of the policy
+ * itself. */
 static nrl_status set_column(work *w)
 {
     if (!w->extra_column) return NRL_OK;
@@ -207,13 +208,13 @@ static nrl_status skip(const nrl_action *v)
     return NRL_OK;
 }
 
-/* What comes from another stage is waited for here, what goes to one is on its way afterwards. */
+/* Waits for the tensors that come from another stage, and starts to send those that go to one. */
 static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor **totals)
 {
     work_micro_batch *m = w->micro_batch;
     stage_link *s = &w->stage;
     bool forward = v->pass == NRL_PASS_FORWARD;
-    /* The batch of the action's micro-batch, for operations that read its indices; backward has what it saved. */
+    /* Sets the batch of the micro-batch, for operations that read its indices; backward uses what it has saved. */
     ctx_phase_set(w->ctx, phase_of(v));
     nrl_batch *own = batch_own(m->batch);
     bool known = v->pass >= NRL_PASS_BACKWARD || (!begins && ctx_batch(w->ctx) == own);
@@ -243,7 +244,7 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     return NRL_OK;
 }
 
-/* Receives of the actions to come are on their way while this one computes. */
+/* Starts the receives of later actions, so that the tensors travel while this action computes. */
 static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
 {
     const action_list *all = &w->actions;
@@ -271,7 +272,8 @@ static nrl_status leave(work *w, const nrl_action *actions, int64_t i)
     return strategy_leave(w->strategy, w->ctx, actions, i);
 }
 
-/* What the unit of action i needs is back; what the next one of a backward needs is on its way. */
+/* Waits until what the unit of action i needs is back from offload, and begins to fetch what the next backward
+ * needs. */
 static nrl_status bring_back(work *w, int64_t i)
 {
     int n = 0;
@@ -288,8 +290,8 @@ static nrl_status bring_back(work *w, int64_t i)
     return NRL_OK;
 }
 
-/* After action i: what the forward of the action before has copied out gives its memory back, and what this one saved
- * is copied out, unless it is needed soon. */
+/* After action i: frees what the forward of the action before has copied out, and copies out what this action saved,
+ * unless it is needed soon. */
 static nrl_status send_away(work *w, int64_t i)
 {
     enum { SOON = 4 }; /* actions: two forwards, two backwards */
@@ -317,8 +319,8 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
     w->leaving = NULL;
     for (int32_t m = 0; m < all->n_micro_batches; m++)
         NRL_TRY(strategy_divide(w->strategy, batches[m]));
-    /* The column of a micro-batch may go around the ranks like the micro-batch: amid the step, where each rank is at
-     * another one, they would wait for each other. */
+    /* Computes the columns of all micro-batches first. A column may pass around the ranks like the micro-batch; in the
+     * middle of the step, where each rank is at another micro-batch, the ranks would wait for each other. */
     bool begins = stage_goes_around(&w->stage) && w->extra_column;
     for (int32_t m = 0; begins && m < all->n_micro_batches; m++) {
         w->micro_batch = micro_batch_at(&w->micro_batches, m, batches[m], &begins);
@@ -351,7 +353,7 @@ done:
     return st;
 }
 
-/* One unit of a pass without gradients; *carry is counted, before and after. */
+/* Runs one unit of a pass without gradients; *carry is counted, before and after. */
 static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use use, void *user)
 {
     int32_t u = w->forward_actions[i].unit;

@@ -39,8 +39,8 @@ struct work {
     arena memory;
 };
 
-/* ctx and policy are set; algorithm and recompute too where work_train will be called; stage where it is not
- * the whole model. */
+/* The caller has set ctx and policy; algorithm and recompute too if it calls work_train; stage if this rank does not
+ * have the whole model. */
 void work_open(work *w);
 void work_close(work *w);
 
@@ -73,7 +73,7 @@ bool work_needs(const nrl_algorithm *algorithm, const char *column);
 nrl_status loss_forward(work *w, nrl_tensor *hidden, nrl_tensor **totals);
 /* The same without gradients. */
 nrl_status loss_evaluate(work *w, nrl_tensor *hidden, nrl_tensor **totals);
-/* The loss sees log-probs chunk by chunk; where not, logits are kept from forward to backward. */
+/* Whether the loss gets log-probs chunk by chunk; if not, logits are kept from forward to backward. */
 bool loss_is_separable(const nrl_algorithm *a);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 16 }; /* a manifest may name itself as what its adapters stand on */
+enum { MAX_DEPTH = 16 }; /* a manifest may name itself as the base of its adapters */
 
 nrl_status origin_checkpoint(const char *path, arena *a, const char **dir)
 {
@@ -116,7 +116,7 @@ static nrl_status read_tensor(origin_stream *f, int64_t i, int64_t begin, int64_
     return NRL_OK;
 }
 
-/* The parts of a parameter lie one behind the other. */
+/* The parts of a parameter follow each other. */
 nrl_status origin_stream_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_stream *f = user;
@@ -366,7 +366,7 @@ nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT])
     return st;
 }
 
-/* The hash of all that a path of weights holds. */
+/* Hashes everything that belongs to the weights of a path. */
 static nrl_status path_key(const nrl_format *format, const char *path, char key[HASH_TEXT])
 {
     weight_files *w;

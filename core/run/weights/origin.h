@@ -37,10 +37,10 @@ nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_
 nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder, nrl_node **new_tokens);
 /* Names, shapes and sizes fit the model; reads no weight. [main] */
 nrl_status origin_check(const model_origin *o, const model *m);
-/* Fills what lies on this rank; ranks compare what they read (read_check.h), so all of them call it. mesh
- * NULL: one rank. [main] */
+/* Loads what this rank holds. The ranks compare what they read (read_check.h), so all of them call it. mesh NULL: one
+ * rank. [main] */
 nrl_status origin_load(const model_origin *o, nrl_ctx *ctx, model *m, nrl_mesh *mesh);
-/* Tells weights apart in the name of a file: 32 hex digits, or the seed. */
+/* Identifies weights in the name of a file: 32 hex digits, or the seed. */
 nrl_status origin_key(const model_origin *o, char key[33]);
 /* The same of its adapter_dir alone. */
 nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT]);
@@ -49,7 +49,8 @@ nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT]);
  * checkpoint its manifest's hash, which stands for the rest. Keys begin with `whose`. */
 nrl_status origin_identity(const model_origin *o, const char *whose, char **lines);
 
-/* Adds the files that it is, its adapters' base among them; what cannot be found adds nothing. */
+/* Adds the files that it consists of, including those of the base of its adapters; files that cannot be found are
+ * omitted. */
 void origin_add_inputs(const model_origin *o, const char *name, inputs *in);
 
 /* Its values one after another; origin_read is an weights_source whose user is one of these. The model outlives it. */
@@ -73,8 +74,8 @@ nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT]);
 nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, adapter_set *out);
 /* Those of an adapter on disk, in `a`. */
 nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a, adapter_set *out);
-/* What they stand on, as the checkpoint keeps it: {path, seed, key}; and back. The latter makes sure that what
- * is there now has that key. */
+/* Writes the base of adapters as a checkpoint keeps it, {path, seed, key}, and reads it back. The latter checks that
+ * what is there now has that key. */
 nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key);
 nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out); /* out->formats is the caller's */
 /* A and B as they lie in a checkpoint: an weights_source for parameters of adapters; user is an origin_stream. */

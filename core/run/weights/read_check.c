@@ -1,6 +1,6 @@
 /*
- * read_check.c - hashes of what was read, and their comparison: two numbers a rank, and only where these
- * differ two numbers a parameter and rank.
+ * read_check.c - hashes what ranks read and compares the hashes: each rank sends two numbers, and only if these differ
+ * two numbers for each parameter.
  */
 #include "run/weights/read_check.h"
 #include "base/arena.h"
@@ -44,7 +44,7 @@ static read_hash sum(const read_check *c)
     return all;
 }
 
-/* The first rank that read the same ranges as rank r; r itself where there is none before it. */
+/* Returns the first rank that read the same ranges as rank r; r itself if none before it did. */
 static int32_t first_like(const read_hash *sums, int32_t r)
 {
     int32_t first = 0;
@@ -93,7 +93,7 @@ static nrl_status find_difference(const read_check *c, nrl_mesh *mesh, const rea
     if (!all) return NRL_ERR_MEMORY;
     nrl_status st = mesh_exchange(mesh, what, c->params, size, all);
     if (st == NRL_OK) {
-        (void)mesh_barrier(mesh, what); /* nobody leaves before all have what they compare */
+        (void)mesh_barrier(mesh, what); /* no rank leaves before all ranks have what they compare */
         st = tell_difference(c, mesh, sums, all, what);
     }
     free(all);

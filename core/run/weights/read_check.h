@@ -1,8 +1,8 @@
 /*
- * read_check.h - weights as ranks load them: an weights_source that passes on another's values and remembers
- * them as a hash a parameter. Ranks that read the same ranges (replicas, the same shard of two replicas) must
- * have got the same values. Shards that only one rank reads cannot be compared so; the samples of
- * weights_identity cover them.
+ * read_check.h - compares the weights that ranks load: a weights_source that passes on the values of another one and
+ * keeps a hash for each parameter. Ranks that read the same ranges (replicas, the same shard of two replicas) must have
+ * read the same values. Shards that only one rank reads cannot be compared in this way; the samples of weights_identity
+ * cover them.
  */
 #ifndef RUN_READ_CHECK_H
 #define RUN_READ_CHECK_H

@@ -53,7 +53,8 @@ static nrl_status open_weights(reference *r)
 {
     const reference_setup *s = &r->setup;
     NRL_TRY(model_create(s->table, s->config, &r->model));
-    /* Log-probs of the two models can be compared, and the second model has seen such positions. */
+    /* Checks that log-probs of the two models can be compared, and that the second model was trained with such
+     * positions. */
     const nrl_model_info *own = &r->model->info, *policy = &r->setup.policy->info;
     /* Some families pad the vocabulary of larger models further: a teacher's additional logits are dropped. */
     bool fits = s->is_teacher ? own->vocab_size >= policy->vocab_size : own->vocab_size == policy->vocab_size;
@@ -118,7 +119,7 @@ static nrl_status log_probs(void *user, nrl_tensor *hidden)
     return NRL_OK;
 }
 
-/* One forward without a tape; the column is [P] f32, none for an empty batch. */
+/* Runs one forward without a tape; the column is [P] f32, none for an empty batch. */
 static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
 {
     head_call call = {r, batch, column};
@@ -148,7 +149,7 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
     if (!s->cache_dir)
         return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference: cached needs a place for its file: set data.cache");
     NRL_TRY(origin_key(&s->origin, key));
-    if (s->mesh) { /* the key is of all bytes, whichever of them this rank loaded */
+    if (s->mesh) { /* the key covers all bytes, whichever of them this rank loaded */
         char *line = mem_printf("weights of the reference: %s\n", key);
         nrl_status st =
             mesh_compare(s->mesh, "reference", line, "every node must have the same files under the same path");
@@ -186,7 +187,7 @@ nrl_status reference_open(const reference_setup *setup, const dataset *const *se
     }
     if (st == NRL_OK && setup->options->reference == REFERENCE_CACHED) {
         st = open_caches(r, sets, n_sets);
-        close_weights(r); /* from here on the file answers */
+        close_weights(r); /* from here on values come from the file */
     }
     if (st == NRL_OK) return NRL_OK;
     nrl_add_context(setup->is_teacher ? "algorithm.teacher_model" : "reference model");

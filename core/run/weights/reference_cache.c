@@ -28,7 +28,7 @@ static void make_path(const reference_cache_setup *s, char *path, size_t room)
              (unsigned long long)XXH3_64bits_withSeed(text, (size_t)n, seed));
 }
 
-/* NULL when there is no such file or it is not whole; the latter is said. */
+/* Returns NULL if there is no such file or it is damaged, and warns in the second case. */
 static reference_cache *map_file(const char *path, int64_t n_examples)
 {
     bool damaged;

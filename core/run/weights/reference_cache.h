@@ -28,8 +28,8 @@ typedef struct {
 
 typedef struct reference_cache reference_cache;
 
-/* Maps a valid file, else computes it, which all ranks do if one of them lacks it. A damaged one is said
- * and computed again. [main] */
+/* Maps a valid file, or computes it on all ranks if one of them lacks it. Warns about a damaged file and computes it
+ * again. [main] */
 nrl_status reference_cache_open(const reference_cache_setup *setup, reference_cache **out);
 void reference_cache_close(reference_cache *c); /* NULL is fine */
 
