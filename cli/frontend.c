@@ -17,7 +17,7 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
 {
     arena a = {0};
     nrl_status st = NRL_OK;
-    plugin_host *h = component_host(env);
+    plugin_host *h = component_host(env, NULL);
     const plugin *p;
     for (const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, &a); st == NRL_OK && *names; names++) {
         nrl_component *c;

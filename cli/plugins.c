@@ -4,6 +4,7 @@
  */
 #include "base/json.h"
 #include "cli/verbs.h"
+#include "plugin/component.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +55,12 @@ static void print_json(arena *a, const listed_plugin *entries, size_t n)
 
 plugin_host *verbs_plugin_host(arena *a)
 {
-    plugin_host *h = plugin_host_create(cli_getenv("NRL_PLUGIN_PATH"), NULL, 0, cli_exe_dir(a));
-    plugin_host_add_user(h, cli_user_plugins(a));
-    plugin_host_limit(h, cli_getenv("NRL_PLUGIN_TIMEOUT"));
-    return h;
+    const nrl_environment env = {.size = sizeof env,
+                                 .plugin_path = cli_getenv("NRL_PLUGIN_PATH"),
+                                 .user_plugins = cli_user_plugins(a),
+                                 .exe_dir = cli_exe_dir(a),
+                                 .variable = cli_getenv};
+    return component_host(&env, NULL);
 }
 
 nrl_status cli_plugins(int argc, char **argv)

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "cli/verbs.h"
+#include "plugin/component.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -106,8 +107,8 @@ static nrl_status install_file(installation *in, const char *path)
 {
     const plugin *p;
     arena *a = &in->a;
-    plugin_host *h = plugin_host_create(NULL, NULL, 0, cli_exe_dir(a));
-    plugin_host_limit(h, cli_getenv("NRL_PLUGIN_TIMEOUT"));
+    const nrl_environment env = {.size = sizeof env, .exe_dir = cli_exe_dir(a), .variable = cli_getenv};
+    plugin_host *h = component_host(&env, NULL);
     nrl_status st = plugin_open_file(h, path, &p);
     if (st == NRL_OK) {
         const plugin_kind *kind = plugin_kind_find(p->table->kind);

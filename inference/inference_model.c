@@ -199,16 +199,10 @@ static void open_host(nrl_inference *s, const nrl_environment *env)
     const nrl_node *config = s->checkpoint ? checkpoint_node(s->checkpoint, "config") : NULL;
     const nrl_node *plugins = nrl_node_find(config, "plugins"), *allow = nrl_node_find(plugins, "allow");
     const bool is_map = nrl_node_kind(plugins) == NRL_NODE_MAP;
-    const char *exe_dir = env->exe_dir ? env->exe_dir : plugin_own_exe_dir(&s->memory);
-    size_t n, n_allow;
-    const char **folders = list_texts(s, is_map ? nrl_node_find(plugins, "folders") : plugins, &n);
-    s->host = plugin_host_create(env->plugin_path, folders, env->no_config_plugins ? 0 : n, exe_dir);
-    plugin_host_add_user(s->host, env->user_plugins);
-    plugin_host_limit(s->host, env->variable ? env->variable("NRL_PLUGIN_TIMEOUT") : NULL);
-    if (env->no_config_plugins) plugin_host_skip(s->host, n);
-    if (nrl_node_kind(allow) != NRL_NODE_LIST) return;
-    const char **words = list_texts(s, allow, &n_allow);
-    plugin_host_restrict(s->host, words, n_allow);
+    plugin_places places = {0};
+    places.folders = list_texts(s, is_map ? nrl_node_find(plugins, "folders") : plugins, &places.n_folders);
+    if (nrl_node_kind(allow) == NRL_NODE_LIST) places.allow = list_texts(s, allow, &places.n_allow);
+    s->host = component_host(env, &places);
 }
 
 /* Finds what `path` is; a run or a checkpoint is opened. */

@@ -18,7 +18,7 @@ nrl_status nrl_tokenizer_open(const char *path, const char *plugin_name, const n
 {
     const config_choice choice = {.name = plugin_name, .source = path};
     lone_tokenizer *lone = mem_alloc(sizeof *lone);
-    lone->host = component_host(env);
+    lone->host = component_host(env, NULL);
     nrl_status st = tokenizer_open(lone->host, &choice, &lone->tok);
     *out = NULL;
     if (st == NRL_OK) {

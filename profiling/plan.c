@@ -5,7 +5,7 @@
 #include "base/units.h"
 #include "config/config.h"
 #include "config/tree.h"
-#include "plugin/host.h"
+#include "plugin/component.h"
 #include "profiling/predict.h"
 #include <dirent.h>
 #include <math.h>
@@ -273,8 +273,7 @@ static nrl_status find_strategies(planner *p)
     const int32_t n = p->setup.ranks;
     const plugin **list;
     if (n == 1 || is_kept(p, "parallel")) return NRL_OK;
-    plugin_host *h = plugin_host_create(env->plugin_path, NULL, 0, env->exe_dir);
-    plugin_host_add_user(h, env->user_plugins);
+    plugin_host *h = component_host(env, NULL);
     const size_t n_found = plugin_defaults(h, p->a, NRL_KIND_PARALLEL, &list);
     for (int32_t other = 1; other <= n; other++)
         for (size_t k = 0; k < n_found && n % other == 0; k++) {
@@ -355,7 +354,6 @@ nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nr
     memcpy(&own, request, request->size < sizeof own ? request->size : sizeof own);
     planner p = {.base = config, .request = &own, .a = memory, .m = &m, .setup.ranks = own.ranks};
     memcpy(&p.setup.env, env, env->size < sizeof p.setup.env ? env->size : sizeof p.setup.env);
-    if (!p.setup.env.exe_dir) p.setup.env.exe_dir = plugin_own_exe_dir(memory);
     p.limit = own.memory_bytes;
     p.begun = clock_seconds();
     p.by_samples = nrl_node_f64(nrl_node_find(nrl_node_find(config->root, "train"), "micro_batch"), 0) > 0;

@@ -6,14 +6,18 @@
 #include <nrl/host.h>
 #include <stdlib.h>
 
-plugin_host *component_host(const nrl_environment *env)
+plugin_host *component_host(const nrl_environment *env, const plugin_places *config)
 {
+    const plugin_places none = {0}, *c = config ? config : &none;
     const char *exe_dir = env->exe_dir;
     arena a = {0};
     if (!exe_dir) exe_dir = plugin_own_exe_dir(&a);
-    plugin_host *h = plugin_host_create(env->plugin_path, NULL, 0, exe_dir);
+    plugin_host *h =
+        plugin_host_create(env->plugin_path, c->folders, env->no_config_plugins ? 0 : c->n_folders, exe_dir);
     plugin_host_add_user(h, env->user_plugins);
     plugin_host_limit(h, env->variable ? env->variable("NRL_PLUGIN_TIMEOUT") : NULL);
+    if (env->no_config_plugins) plugin_host_skip(h, c->n_folders);
+    if (c->allow) plugin_host_restrict(h, c->allow, c->n_allow);
     arena_free(&a);
     return h;
 }
@@ -33,7 +37,7 @@ nrl_status nrl_component_open(const nrl_environment *env, uint32_t kind, const c
 {
     nrl_component *c = mem_alloc(sizeof *c);
     *out = NULL;
-    c->host = component_host(env);
+    c->host = component_host(env, NULL);
     nrl_status st = component_fill(c, kind, section, config);
     if (st == NRL_OK)
         *out = c;
@@ -71,7 +75,7 @@ const char *nrl_component_identity(nrl_component *c)
 const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t kind, nrl_arena *memory)
 {
     const char **names;
-    plugin_host *h = component_host(env);
+    plugin_host *h = component_host(env, NULL);
     size_t n = plugin_names(h, memory, kind, &names);
     const char **ended = arena_alloc(memory, (n + 1) * sizeof *ended);
     for (size_t i = 0; i < n; i++)

@@ -15,7 +15,16 @@ typedef struct nrl_component {
     arena *own;           /* the arena of the config, if the component owns it; else NULL */
 } nrl_component;
 
-/* Creates a host that searches the directories of an environment. */
-plugin_host *component_host(const nrl_environment *env);
+/* The section `plugins` of a config. */
+typedef struct {
+    const char *const *folders; /* [n_folders] */
+    size_t n_folders;
+    const char *const *allow; /* [n_allow] names; NULL: all are allowed */
+    size_t n_allow;
+} plugin_places;
+
+/* Creates a host that searches the directories of an environment and, unless that forbids it (no_config_plugins), those
+ * of a config; NULL = none. */
+plugin_host *component_host(const nrl_environment *env, const plugin_places *config);
 
 #endif

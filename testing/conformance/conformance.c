@@ -89,7 +89,7 @@ static nrl_status open_all(plugin_test *t, const nrl_environment *env, const nrl
                         strerror(errno));
     t->setup.path = q->path;
     t->setup.address = q->address;
-    t->host = component_host(env);
+    t->host = component_host(env, NULL);
     NRL_TRY(plugin_open_file(t->host, q->file, &t->plugin));
     t->kind = plugin_kind_find(t->plugin->table->kind);
     if (!conformance_has_suite(t->kind->kind))
@@ -205,12 +205,14 @@ static nrl_node *result_node(const plugin_test *t)
 nrl_status nrl_conformance_test(nrl_arena *memory, const nrl_environment *env, const nrl_conformance_request *request,
                                 nrl_node **result)
 {
+    nrl_environment given = {0};
     nrl_conformance_request q = {0};
+    memcpy(&given, env, env->size < sizeof given ? env->size : sizeof given);
     memcpy(&q, request, request->size < sizeof q ? request->size : sizeof q);
     plugin_test t = {.a = memory};
     t.report = mmap(NULL, sizeof *t.report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t.report == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory for the report");
-    nrl_status st = open_all(&t, env, &q);
+    nrl_status st = open_all(&t, &given, &q);
     if (st == NRL_OK) st = run_in_folder(&t, q.folder);
     if (st == NRL_OK) *result = result_node(&t);
     plugin_host_destroy(t.host);

@@ -4,6 +4,7 @@
  */
 #include "run/open/session.h"
 #include "base/buffer.h"
+#include "plugin/component.h"
 #include "base/other_names.h"
 #include "base/suggest.h"
 #include <stddef.h>
@@ -534,19 +535,15 @@ static void look_at_files(session *se)
 static void open_host(session *se)
 {
     const config_run *c = &se->config;
-    bool skips = se->env.no_config_plugins;
-    for (size_t i = 0; i < c->n_plugins && !skips; i++)
+    for (size_t i = 0; i < c->n_plugins && !se->env.no_config_plugins; i++)
         if (access(c->plugins[i], F_OK))
             problems_add(se->problems,
                          nrl_node_kind(c->plugin_folders) == NRL_NODE_LIST ? nrl_node_at(c->plugin_folders, i)
                                                                            : c->plugin_folders,
                          "plugins: '%s': no such directory", c->plugins[i]);
-    se->host = plugin_host_create(se->env.plugin_path, c->plugins, skips ? 0 : c->n_plugins, se->env.exe_dir);
+    const plugin_places places = {c->plugins, c->n_plugins, c->plugins_allow, c->n_plugins_allow};
+    se->host = component_host(&se->env, &places);
     se->formats = (format_scope){.host = se->host, .variable = se->env.variable};
-    plugin_host_add_user(se->host, se->env.user_plugins);
-    plugin_host_limit(se->host, se->env.variable ? se->env.variable("NRL_PLUGIN_TIMEOUT") : NULL);
-    if (skips) plugin_host_skip(se->host, c->n_plugins);
-    if (c->plugins_allow) plugin_host_restrict(se->host, c->plugins_allow, c->n_plugins_allow);
 }
 
 nrl_status session_open_plugins(session *se)
