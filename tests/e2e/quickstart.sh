@@ -1,6 +1,6 @@
 #!/bin/sh
 # quickstart.sh: the quickstart of the README. In a few minutes, from nearly 0 to more than 90 % of problems that were
-# not trained on; then preferences make its right answers brief.
+# not trained on; then preferences make its right answers brief. The same script with the model that came of it.
 . "$(dirname "$0")/e2e.sh"
 
 # number PATTERN: what \(..\) of a line of the output matched
@@ -16,7 +16,7 @@ least() {
     [ "${2:-x}" -ge "$3" ] 2>/dev/null || is "$1" "$2" "$3 at least"
 }
 
-run 0 run "$source/scripts/quickstart.lua"
+run 0 run "$source/scripts/quickstart.lua" out=quick
 grep -E "^(before|after|held-out|trained|preferences)" out
 has out "1000 held out; in both: 0;"
 most "best constant answer, percent" "$(number '.*best constant answer: \([0-9]*\)')" 4
@@ -28,4 +28,10 @@ most "right and brief before preferences" "$(number '^after training: .*, \([0-9
 least "right and brief after preferences" "$(number '^after preferences: .*, \([0-9]*\) right and brief')" 900
 least "right after preferences" "$(number '^after preferences: \([0-9]*\) of 1000 right')" 901
 least "held-out pairs ranked right, percent" "$(number '^held-out pairs: \([0-9]*\)[.0-9]* % ranked right')" 95
+
+# its config alone, and a model that exists
+run 0 check "$source/configs/quickstart.yaml" data.train=quick/data/train.jsonl \
+    data.eval=quick/data/test.jsonl model.config=quick/start/config.json model.tokenizer=quick/start out=checked
+run 0 run "$source/scripts/quickstart.lua" model.path=quick/model out=quick2 train.steps=2
+has out "weights from quick/model"
 exit $failed

@@ -1,7 +1,6 @@
 #!/bin/sh
-# scripts_quickstart.sh: a few steps of the quickstart's script, with a new model and with an existing one. It answers
-# its thousand problems three times in each case, which takes minutes in instrumented builds, so it is separate from
-# the other scripts.
+# scripts_quickstart.sh: a few steps of the quickstart's script, with a new model and with an existing one, for
+# instrumented builds, which have no time for e2e.quickstart.
 . "$(dirname "$0")/e2e.sh"
 
 # quickstart.lua, three steps of it; then its config alone
