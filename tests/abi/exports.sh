@@ -27,6 +27,12 @@ if ! diff -u "$work/used" "$work/exported"; then
     echo "NRL_PRIVATE in core/nrl.map exports what no program of this tree uses"
     exit 1
 fi
+sed -n '/^NRL_PRIVATE/,$s/^    \([a-z_0-9]*\);$/\1/p' "$(dirname "$0")/../../core/nrl.map" | LC_ALL=C sort | comm -23 - "$work/exported" >"$work/stale"
+if [ -s "$work/stale" ]; then
+    cat "$work/stale"
+    echo "  ^ core/nrl.map lists what libnrl does not have"
+    exit 1
+fi
 
 # The programs of tools/ are clients of <nrl/...> alone.
 for program in "$NRL_TEST_BUILD"/libexec/nrl/nrl-*; do
