@@ -88,8 +88,9 @@ static nrl_status read_sizes(const nrl_node *j, const llama_family *f, llama_con
 /* Gemma's files have "gelu" in hidden_act and mean the tanh form; newer files set it in hidden_activation. */
 static nrl_status read_activation(const nrl_node *j, const llama_family *f, llama_config *c)
 {
-    static const char *const silu[] = {"silu", "swish"}, *const gelu[] = {"gelu_pytorch_tanh", "gelu_tanh"};
-    const char *const *built = f->gemma ? gelu : silu, *key = "hidden_act";
+    static const char *const silu[] = {"silu", "swish"}, *const gelu[] = {"gelu_pytorch_tanh", "gelu_tanh"},
+                             *const relu2[] = {"relu2", "relu2"};
+    const char *const *built = f->gemma ? gelu : f->relu2 ? relu2 : silu, *key = "hidden_act";
     const char *act = nrl_node_string(nrl_node_find(j, key), built[0]);
     if (f->gemma) {
         if (!strcmp(act, "gelu")) act = built[0];
@@ -97,6 +98,7 @@ static nrl_status read_activation(const nrl_node *j, const llama_family *f, llam
         if (strcmp(key, "hidden_act")) act = nrl_node_string(nrl_node_find(j, key), "");
     }
     c->gelu = f->gemma;
+    c->relu2 = f->relu2;
     if (!strcmp(act, built[0]) || !strcmp(act, built[1])) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "%s: %s is '%.60s'; only '%s' is supported", nrl_node_place(j), key, act, built[0]);
 }
@@ -152,13 +154,17 @@ static nrl_status read_scales(const nrl_node *j, const llama_family *f, llama_co
 static nrl_status read_switches(const nrl_node *j, const llama_family *f, llama_config *c)
 {
     bool bias = f->reads_attention_bias && nrl_node_bool(nrl_node_find(j, "attention_bias"), f->attention_bias);
-    c->qkv_bias = f->qkv_bias || bias;
-    c->out_bias = bias;
-    c->mlp_bias = f->reads_mlp_bias && nrl_node_bool(nrl_node_find(j, "mlp_bias"), false);
+    bool all = f->reads_use_bias && nrl_node_bool(nrl_node_find(j, "use_bias"), false);
+    c->qkv_bias = f->qkv_bias || bias || all;
+    c->out_bias = (bias && !f->no_out_bias) || all;
+    c->mlp_bias = (f->reads_mlp_bias && nrl_node_bool(nrl_node_find(j, "mlp_bias"), false)) || all;
     c->sinks = f->sinks;
     c->norms = f->norms;
     c->head_norm = f->head_norm;
-    c->fused = f->fused;
+    c->norm_after_rope = f->norm_after_rope;
+    c->fused_qkv = f->fused_qkv;
+    c->fused_mlp = f->fused_mlp;
+    c->interleaved = f->interleaved;
     c->tied = nrl_node_bool(nrl_node_find(j, "tie_word_embeddings"), f->tied);
     if (f->qkv_clip) NRL_TRY(llama_read_number(j, "clip_qkv", 0, 0, &c->qkv_clip));
     NRL_TRY(llama_read_number(j, "rms_norm_eps", 0, f->norm_eps, &c->norm_eps));

@@ -7,9 +7,6 @@
 #define LLAMA_CONFIG_H
 #include <nrl/op.h>
 
-/* Where a layer normalises: the inputs of attention and MLP, their outputs, or both. */
-typedef enum { LLAMA_NORM_BEFORE, LLAMA_NORM_AFTER, LLAMA_NORM_BOTH } llama_norms;
-
 /* RMS norm of queries and keys: none, one weight [K] for each head, or one over all heads [H*K]. */
 typedef enum { LLAMA_HEADS_PLAIN, LLAMA_HEADS_EACH, LLAMA_HEADS_ALL } llama_head_norm;
 
@@ -19,6 +16,12 @@ typedef struct {
 } llama_attention;
 
 enum { LLAMA_MAX_EXPERTS = 1024 };
+
+/* Where a layer normalises, by the names of its norms in files; NULL = the layer does not have this norm. */
+typedef struct {
+    const char *attention_in, *attention_out, *mlp_in, *mlp_out;
+    const char *q, *k; /* of queries and keys, if the family normalises them */
+} llama_norms;
 
 /* How the files of a mixture of experts name its parts. */
 typedef struct {
@@ -49,13 +52,16 @@ typedef struct {
     double soft_cap;                                                  /* of logits, 0 = none */
     double attention_cap;                                             /* of scores, 0 = none (Gemma 2) */
     double qkv_clip;                                                  /* bound of q, k and v, 0 = none (OLMoE) */
-    llama_norms norms;
     llama_head_norm head_norm;
     bool qkv_bias, out_bias, mlp_bias; /* of q, k, v; of o; of gate, up, down */
     bool sinks;                        /* each query head has a score of a further key with value 0 */
-    bool fused;                        /* q, k, v are one matrix; gate and up are another (Phi-3) */
+    bool fused_qkv, fused_mlp;         /* q, k, v are one matrix; gate and up are one */
+    bool interleaved;                  /* rotary pairs are adjacent columns (GLM), else halves of a head */
+    bool norm_after_rope;              /* heads are rotated before they are normalised (Hunyuan) */
     bool gelu;                         /* gate through GELU (tanh), else SiLU */
+    bool relu2;                        /* no gate: relu(up)^2 (Arcee) */
     bool tied;                         /* the head is the input embedding */
+    const llama_norms *norms;
     llama_experts experts;
     llama_attention *layers; /* [n_layers] */
     nrl_rope *rope;          /* [2]: for most layers; for layers with a window (Gemma 3) */
@@ -102,23 +108,30 @@ typedef struct {
     llama_window_rule window_rule;
     int64_t window_period;
     bool window_switch; /* no window unless use_sliding_window is true */
-    llama_norms norms;
+    const llama_norms *norms;
     llama_head_norm head_norm;
     bool qkv_bias;             /* always present, whatever the config has (Qwen2) */
     bool reads_attention_bias; /* attention_bias adds a bias to q, k, v and o */
     bool attention_bias;       /* if that key is absent */
+    bool no_out_bias;          /* attention_bias adds none to o (GLM) */
+    bool reads_use_bias;       /* use_bias adds a bias to all matrices of a layer (ERNIE) */
     bool needs_rope;           /* the config must say how positions are scaled */
     bool sinks;
     bool reads_mlp_bias;
-    bool tied;  /* if the key is absent */
-    bool fused; /* one matrix for q, k, v, another for gate and up; rotary positions may cover part of a head */
-    bool gemma; /* GELU, norm weights around 0, embeddings times sqrt(width) */
-    double query_scalar;  /* default of query_pre_attn_scalar; 0 = not read (Gemma 2 and 3) */
-    double soft_cap;      /* default of final_logit_softcapping, which is read with query_pre_attn_scalar */
-    double attention_cap; /* default of attn_logit_softcapping; 0 = refused */
-    bool multipliers;     /* Granite's four */
-    bool no_rope;         /* no_rope_layers (SmolLM3) */
-    bool qkv_clip;        /* clip_qkv bounds queries, keys and values (OLMoE) */
+    bool tied;                   /* if the key is absent */
+    bool fused_qkv, fused_mlp;   /* one matrix for q, k, v; one for gate and up */
+    double rotary_part;          /* default of partial_rotary_factor; 0 = only whole heads are rotated */
+    bool interleaved, relu2;     /* of llama_config */
+    bool norm_after_rope;        /* likewise */
+    bool ntk_alpha;              /* the rope type "dynamic" has a fixed alpha (Hunyuan) */
+    bool full_without_positions; /* if some layers have a window, the others have no positions (EXAONE 4) */
+    bool gemma;                  /* GELU, norm weights around 0, embeddings times sqrt(width) */
+    double query_scalar;         /* default of query_pre_attn_scalar; 0 = not read (Gemma 2 and 3) */
+    double soft_cap;             /* default of final_logit_softcapping, which is read with query_pre_attn_scalar */
+    double attention_cap;        /* default of attn_logit_softcapping; 0 = refused */
+    bool multipliers;            /* Granite's four */
+    bool no_rope;                /* no_rope_layers (SmolLM3) */
+    bool qkv_clip;               /* clip_qkv bounds queries, keys and values (OLMoE) */
     const llama_expert_family *experts; /* NULL = none */
 } llama_family;
 

@@ -45,14 +45,14 @@ typedef struct {
 static nrl_status read_windows(const nrl_node *j, const llama_family *f, const llama_config *c, windows *w)
 {
     /* absent: the family's default; null: no window, for families whose layers are otherwise alike */
-    int64_t null = f->window_rule == LLAMA_WINDOW_PATTERN ? -1 : 0;
+    int64_t null = f->window_rule == LLAMA_WINDOW_PATTERN && !f->full_without_positions ? -1 : 0;
     int64_t absent = nrl_node_find(j, "sliding_window") ? null : f->window;
     NRL_TRY(llama_read_int(j, "sliding_window", 1, INT32_MAX, absent, &w->window));
     if (f->window_switch && !nrl_node_bool(nrl_node_find(j, "use_sliding_window"), false)) w->window = 0;
     NRL_TRY(llama_read_int(j, "max_window_layers", 0, INT32_MAX, 28, &w->first));
-    NRL_TRY(llama_read_int(j, "sliding_window_pattern", 1, INT32_MAX, f->window_period, &w->period));
-    if (f->window_rule == LLAMA_WINDOW_ALL) return NRL_OK;
-    return find_list(j, "layer_types", "names", c, &w->types);
+    if (f->window_rule != LLAMA_WINDOW_ALL) NRL_TRY(find_list(j, "layer_types", "names", c, &w->types));
+    if (w->types) return NRL_OK; /* the pattern may then be a text (EXAONE 4) */
+    return llama_read_int(j, "sliding_window_pattern", 1, INT32_MAX, f->window_period, &w->period);
 }
 
 static bool slides_by_rule(const llama_family *f, const windows *w, const llama_config *c, int64_t i)
@@ -99,10 +99,11 @@ nrl_status llama_layers_read(const nrl_node *j, const llama_family *f, llama_con
     if (f->window_rule == LLAMA_WINDOW_NEVER) return NRL_OK;
     NRL_TRY(read_windows(j, f, c, &w));
     for (int64_t i = 0; i < c->n_layers; i++) {
-        bool sliding = w.window && slides_by_rule(f, &w, c, i);
+        bool sliding = w.window && !w.types && slides_by_rule(f, &w, c, i);
         if (w.types) NRL_TRY(slides(j, &w, i, &sliding));
         c->layers[i].window = sliding ? w.window : 0;
         if (sliding && f->local_theta > 0) c->layers[i].rope = &c->rope[1];
+        if (!sliding && w.window && f->full_without_positions) c->layers[i].rope = NULL;
     }
     return NRL_OK;
 }

@@ -25,15 +25,13 @@ static nrl_status declare(const place *at, const char *name, nrl_param_spec spec
 }
 
 /* Norms start as the identity, whatever offset is added to their weights. */
-static nrl_status declare_head_norm(const place *at, const char *name, int64_t width, nrl_tp tp, nrl_param **out)
+static nrl_status declare_norm(const place *at, const char *name, int64_t width, nrl_tp tp, nrl_param **out)
 {
+    char full[64];
     nrl_init init = at->c->norm_offset == 0 ? NRL_INIT_ONES : NRL_INIT_ZEROS;
-    return declare(at, name, (nrl_param_spec){.n_dims = 1, .dims = {width}, .init = init, .tp = tp}, out);
-}
-
-static nrl_status declare_norm(const place *at, const char *name, int64_t width, nrl_param **out)
-{
-    return declare_head_norm(at, name, width, NRL_TP_NONE, out);
+    if (!name) return NRL_OK; /* the family does not have this norm */
+    snprintf(full, sizeof full, "%s.weight", name);
+    return declare(at, full, (nrl_param_spec){.n_dims = 1, .dims = {width}, .init = init, .tp = tp}, out);
 }
 
 static nrl_param_spec matrix_spec(const place *at, int64_t out_features, int64_t in_features, nrl_tp tp)
@@ -85,7 +83,7 @@ static nrl_status layout_attention(const place *at, llama_layer *l)
     bool whole = llama_attention_is_whole(c), each = c->head_norm == LLAMA_HEADS_EACH;
     nrl_tp column = whole ? NRL_TP_WHOLE : NRL_TP_COLUMN, row = whole ? NRL_TP_WHOLE : NRL_TP_ROW;
     nrl_tp norm = whole ? NRL_TP_WHOLE : NRL_TP_PARTIAL, key_value = whole ? NRL_TP_WHOLE : NRL_TP_KEY_VALUE;
-    if (c->fused) {
+    if (c->fused_qkv) {
         NRL_TRY(declare_fused(at, "self_attn.qkv_proj", q + 2 * kv, d, column, whole ? 1 : 3, c->qkv_bias, &l->q));
     } else {
         NRL_TRY(declare_affine(at, "self_attn.q_proj", q, d, column, c->qkv_bias, &l->q));
@@ -93,8 +91,8 @@ static nrl_status layout_attention(const place *at, llama_layer *l)
         NRL_TRY(declare_affine(at, "self_attn.v_proj", kv, d, key_value, c->qkv_bias, &l->v));
     }
     if (c->head_norm != LLAMA_HEADS_PLAIN) {
-        NRL_TRY(declare_head_norm(at, "self_attn.q_norm.weight", each ? c->head_dim : q, norm, &l->q_norm));
-        NRL_TRY(declare_head_norm(at, "self_attn.k_norm.weight", each ? c->head_dim : kv, norm, &l->k_norm));
+        NRL_TRY(declare_norm(at, c->norms->q, each ? c->head_dim : q, norm, &l->q_norm));
+        NRL_TRY(declare_norm(at, c->norms->k, each ? c->head_dim : kv, norm, &l->k_norm));
     }
     if (c->sinks) {
         nrl_param_spec sinks = {.n_dims = 1, .dims = {c->n_heads}, .init = NRL_INIT_ZEROS, .tp = column};
@@ -108,10 +106,10 @@ static nrl_status layout_mlp(const place *at, llama_layer *l)
     const llama_config *c = at->c;
     nrl_tp column = NRL_TP_COLUMN, row = NRL_TP_ROW;
     int64_t d = c->width, inner = c->inner;
-    if (c->fused) {
+    if (c->fused_mlp) {
         NRL_TRY(declare_fused(at, "mlp.gate_up_proj", 2 * inner, d, column, 2, c->mlp_bias, &l->gate));
     } else {
-        NRL_TRY(declare_affine(at, "mlp.gate_proj", inner, d, column, c->mlp_bias, &l->gate));
+        if (!c->relu2) NRL_TRY(declare_affine(at, "mlp.gate_proj", inner, d, column, c->mlp_bias, &l->gate));
         NRL_TRY(declare_affine(at, "mlp.up_proj", inner, d, column, c->mlp_bias, &l->up));
     }
     return declare_affine(at, "mlp.down_proj", d, inner, row, c->mlp_bias, &l->down);
@@ -170,27 +168,23 @@ static nrl_status layout_experts(const place *at, llama_layer *l)
     return NRL_OK;
 }
 
-/* Llama calls the norm before the MLP "post_attention"; families with norms after attention and MLP name
- * those norms by their position. */
 static nrl_status layout_layer(const place *at, llama_layer *l)
 {
-    const llama_config *c = at->c;
-    bool before = c->norms == LLAMA_NORM_BEFORE;
-    if (c->norms != LLAMA_NORM_AFTER) NRL_TRY(declare_norm(at, "input_layernorm.weight", c->width, &l->attention_in));
+    const llama_norms *norms = at->c->norms;
+    const int64_t d = at->c->width;
+    NRL_TRY(declare_norm(at, norms->attention_in, d, NRL_TP_NONE, &l->attention_in));
     NRL_TRY(layout_attention(at, l));
-    NRL_TRY(declare_norm(at, "post_attention_layernorm.weight", c->width, before ? &l->mlp_in : &l->attention_out));
-    if (c->norms == LLAMA_NORM_BOTH)
-        NRL_TRY(declare_norm(at, "pre_feedforward_layernorm.weight", c->width, &l->mlp_in));
+    NRL_TRY(declare_norm(at, norms->attention_out, d, NRL_TP_NONE, &l->attention_out));
+    NRL_TRY(declare_norm(at, norms->mlp_in, d, NRL_TP_NONE, &l->mlp_in));
     NRL_TRY((l->experts ? layout_experts : layout_mlp)(at, l));
-    if (before) return NRL_OK;
-    return declare_norm(at, "post_feedforward_layernorm.weight", c->width, &l->mlp_out);
+    return declare_norm(at, norms->mlp_out, d, NRL_TP_NONE, &l->mlp_out);
 }
 
 /* The core runs the head; the head's weight belongs to the last unit. */
 static nrl_status layout_head(llama *self, const place *at)
 {
     const llama_config *c = at->c;
-    NRL_TRY(declare_norm(at, "model.norm.weight", c->width, &self->norm));
+    NRL_TRY(declare_norm(at, "model.norm", c->width, NRL_TP_NONE, &self->norm));
     self->head = self->embed;
     if (c->tied)
         NRL_TRY(nrl_build_use(at->builder, at->unit, self->embed));

@@ -1,11 +1,12 @@
 /*
- * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2 and 3, Phi-3, Granite, OLMo 2 and 3,
- * Gemma 1 to 3, and with experts Mixtral, Qwen3-MoE, OLMoE and gpt-oss: one forward driven by config.json. Touvron et
- * al. 2023 (arXiv 2302.13971): RMS norms around attention and MLP, rotary positions, grouped queries, a gated MLP. A
- * family's differences are a row in families.c, and NULL, 0 or 1 here.
+ * llama.c - Llama 2 and 3, Mistral, Qwen2 and 2.5, Qwen3, SmolLM2 and 3, Phi-3, Granite, OLMo 2 and 3, GLM-4,
+ * ERNIE 4.5, EXAONE 4, Hunyuan, Arcee, Gemma 1 to 3, and with experts Mixtral, Qwen3-MoE, OLMoE and gpt-oss: one
+ * forward driven by config.json. Touvron et al. 2023 (arXiv 2302.13971): RMS norms around attention and MLP, rotary
+ * positions, grouped queries, a gated MLP. A family's differences are a row in families.c, and NULL, 0 or 1 here.
  */
 #include "llama.h"
 #include <nrl/custom_op.h>
+#include <nrl/operations.h>
 #include <stdlib.h>
 
 static nrl_status apply_affine(nrl_ctx *ctx, const llama_affine *a, nrl_tensor *x, nrl_tensor **y)
@@ -36,8 +37,8 @@ static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l,
 {
     const llama_config *c = &self->config;
     nrl_tensor *qkv;
-    NRL_TRY(apply_affine(ctx, &l->q, h, c->fused ? &qkv : &out->q));
-    if (!c->fused) {
+    NRL_TRY(apply_affine(ctx, &l->q, h, c->fused_qkv ? &qkv : &out->q));
+    if (!c->fused_qkv) {
         NRL_TRY(apply_affine(ctx, &l->k, h, &out->k));
         return apply_affine(ctx, &l->v, h, &out->v);
     }
@@ -48,19 +49,26 @@ static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l,
     return nrl_op_slice_columns(ctx, qkv, q + kv, q + 2 * kv, &out->v);
 }
 
+static nrl_status normalise_heads(const llama *self, nrl_ctx *ctx, const llama_layer *l, heads *x)
+{
+    NRL_TRY(normalise(self, ctx, l->q_norm, &x->q));
+    return normalise(self, ctx, l->k_norm, &x->k);
+}
+
 /* h [N,D] -> y [N,D]. Head counts come from the tensors, because a strategy may have sharded the weights. */
 static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tensor *h, nrl_tensor **y)
 {
     const llama_config *c = &self->config;
     const llama_layer *l = &self->layers[i];
     const nrl_rope *rope = c->layers[i].rope;
+    nrl_status (*rotate)(nrl_ctx *, nrl_tensor *, int64_t, const nrl_rope *, nrl_tensor **) =
+        c->interleaved ? nrl_op_rope_interleaved : nrl_op_rope;
     heads x;
     nrl_tensor *a; /* [N,H*K] */
     bool whole = llama_attention_is_whole(c);
     NRL_TRY(nrl_op_tp_region(ctx, whole ? NRL_TP_REGION_WHOLE_IN : NRL_TP_REGION_COLUMN_IN, h, &h));
     NRL_TRY(project(self, ctx, l, h, &x));
-    NRL_TRY(normalise(self, ctx, l->q_norm, &x.q));
-    NRL_TRY(normalise(self, ctx, l->k_norm, &x.k));
+    if (!c->norm_after_rope) NRL_TRY(normalise_heads(self, ctx, l, &x));
     nrl_tensor **const qkv[] = {&x.q, &x.k, &x.v};
     for (int p = 0; p < 3 && c->qkv_clip > 0; p++)
         NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_CLAMP, *qkv[p], -c->qkv_clip, c->qkv_clip, qkv[p]));
@@ -70,8 +78,9 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
                                .window = c->layers[i].window,
                                .layer = i,
                                .scale = c->attention_scale};
-    if (rope) NRL_TRY(nrl_op_rope(ctx, x.q, spec.n_heads, rope, &x.q));
-    if (rope) NRL_TRY(nrl_op_rope(ctx, x.k, spec.n_kv_heads, rope, &x.k));
+    if (rope) NRL_TRY(rotate(ctx, x.q, spec.n_heads, rope, &x.q));
+    if (rope) NRL_TRY(rotate(ctx, x.k, spec.n_kv_heads, rope, &x.k));
+    if (c->norm_after_rope) NRL_TRY(normalise_heads(self, ctx, l, &x));
     if (l->sinks) {
         nrl_tensor *sinks;
         NRL_TRY(nrl_op_param(ctx, l->sinks, NRL_DTYPE_F32, &sinks));
@@ -91,8 +100,14 @@ static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl
     const llama_config *c = &self->config;
     nrl_tensor *gate, *up, *inner; /* [N,I], or views of a fused [N,2I] */
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, h, &h));
+    if (c->relu2) {
+        NRL_TRY(apply_affine(ctx, &l->up, h, &up));
+        NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_RELU, up, 0, 0, &inner));
+        NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, inner, 0, 0, &inner));
+        return nrl_op_row_parallel_linear(ctx, inner, l->down.weight, l->down.bias, y);
+    }
     NRL_TRY(apply_affine(ctx, &l->gate, h, &gate));
-    if (c->fused) {
+    if (c->fused_mlp) {
         int64_t here = nrl_tensor_dim(gate, -1) / 2;
         NRL_TRY(nrl_op_slice_columns(ctx, gate, here, 2 * here, &up));
         NRL_TRY(nrl_op_slice_columns(ctx, gate, 0, here, &gate));
@@ -193,8 +208,8 @@ static nrl_status llama_create(const nrl_node *config, void **out)
 
 static const nrl_model table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_MODEL, nrl_model, "llama", "0.2",
-                     "Llama, Mistral, Qwen2, Qwen3, SmolLM, Phi-3, Granite, OLMo 2 and 3, Gemma "
-                     "1 to 3, Mixtral, Qwen3-MoE, OLMoE, gpt-oss"),
+                     "Llama, Mistral, Qwen2, Qwen3, SmolLM, Phi-3, Granite, OLMo 2 and 3, GLM-4, ERNIE 4.5, "
+                     "EXAONE 4, Hunyuan, Arcee, Gemma 1 to 3, Mixtral, Qwen3-MoE, OLMoE, gpt-oss"),
     .model_types = llama_model_types,
     .create = llama_create,
     .destroy = llama_destroy,

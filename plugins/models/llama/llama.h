@@ -42,7 +42,7 @@ typedef struct {
  * be sharded alike: tensor parallelism keeps such attention whole. */
 static inline bool llama_attention_is_whole(const llama_config *c)
 {
-    return c->head_norm == LLAMA_HEADS_ALL || (c->fused && c->n_heads != c->n_kv_heads);
+    return c->head_norm == LLAMA_HEADS_ALL || (c->fused_qkv && c->n_heads != c->n_kv_heads);
 }
 
 nrl_status llama_layout(void *instance, nrl_builder *builder);

@@ -146,6 +146,16 @@ static nrl_status longrope(rope_reader *r)
     return llama_read_number(r->rope, "attention_factor", 0, derived, &r->scale);
 }
 
+/* A larger base, theta alpha^(d / (d - 2)), which stretches all positions (Hunyuan). */
+static nrl_status ntk_alpha(rope_reader *r)
+{
+    double alpha, d = 2 * (double)r->half;
+    NRL_TRY(llama_read_number(r->rope, "alpha", 0, NAN, &alpha));
+    for (int64_t j = 0; j < r->half; j++)
+        r->freq[j] *= pow(alpha, -2 * (double)j / (d - 2));
+    return NRL_OK;
+}
+
 static const struct {
     const char *name;
     nrl_status (*apply)(rope_reader *);
@@ -156,7 +166,8 @@ static nrl_status apply(rope_reader *r)
 {
     const char *type = nrl_node_string(nrl_node_find(r->rope, "type"), "default");
     type = nrl_node_string(nrl_node_find(r->rope, "rope_type"), type);
-    if (r->family->fused && !strcmp(type, "yarn")) type = "longrope"; /* early files of Phi-3 */
+    if (r->family->fused_qkv && !strcmp(type, "yarn")) type = "longrope"; /* early files of Phi-3 */
+    if (r->family->ntk_alpha && !strcmp(type, "dynamic")) return ntk_alpha(r);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (!strcmp(type, kinds[i].name)) return kinds[i].apply(r);
     return nrl_fail(NRL_ERR_DATA,
@@ -199,9 +210,10 @@ static nrl_status read_theta(rope_reader *r)
 static nrl_status read_half(rope_reader *r)
 {
     double part;
-    NRL_TRY(llama_read_number(r->config, "partial_rotary_factor", 0, 1, &part));
+    const double or_part = r->family->rotary_part > 0 ? r->family->rotary_part : 1;
+    NRL_TRY(llama_read_number(r->config, "partial_rotary_factor", 0, or_part, &part));
     NRL_TRY(llama_read_number(r->rope, "partial_rotary_factor", 0, part, &part));
-    if (part != 1 && !r->family->fused)
+    if (part != 1 && !(r->family->rotary_part > 0))
         return nrl_fail(NRL_ERR_DATA, "%s: partial_rotary_factor is %g; only 1 is supported", nrl_node_place(r->config),
                         part);
     int64_t turned = (int64_t)fmin((double)r->sizes->head_dim * part, (double)INT32_MAX);

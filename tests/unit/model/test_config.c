@@ -109,8 +109,8 @@ static void an_unknown_model_type_lists_what_is_served(void **state)
     ASSERT_FAILS(
         create("{\"model_type\":\"gpt_neox\"", "", NULL), NRL_ERR_DATA,
         "model_type 'gpt_neox' is not served by any model plugin; expected one of: gpt2, llama, "
-        "mistral, qwen2, qwen3, phi3, smollm3, granite, olmo2, olmo3, qwen3_moe, mixtral, olmoe, gpt_oss, gemma, "
-        "gemma2, gemma3_text");
+        "mistral, qwen2, qwen3, phi3, smollm3, granite, olmo2, olmo3, glm, glm4, ernie4_5, exaone4, hunyuan_v1_dense, "
+        "arcee, qwen3_moe, mixtral, olmoe, gpt_oss, gemma, gemma2, gemma3_text");
     ASSERT_FAILS(create("{\"model_type\":\"gemma4\"", "", NULL), NRL_ERR_DATA,
                  "model_type 'gemma4' is not served by any model plugin");
 }
