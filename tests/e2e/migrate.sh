@@ -78,6 +78,16 @@ has err "trl_dpo.out.yaml exists"
 run 0 migrate trl_dpo.yaml --algorithm orpo --overwrite -o trl_dpo.out.yaml loss_type=sigmoid loss_weights=null precompute_ref_log_probs=false
 has trl_dpo.out.yaml "  loss: sigmoid "
 
+# words that look like nothing, and keys that an algorithm does not need, are not passed over
+printf 'model_name_or_path: model\nnum_generations: 4\nscale_rewards: none\n' >grpo_none.yaml
+run 2 migrate grpo_none.yaml --from trl --algorithm grpo
+has out "  scale_rewards: none "
+printf 'model_name_or_path: model\nstage: kto\nfinetuning_type: full\ndataset: x\nmask_history: true\nenable_thinking: false\ndefault_system: Be brief.\n' >kto.yaml
+run 2 migrate kto.yaml
+has err "enable_thinking: false: \`chat_template_kwargs: {enable_thinking: false}\` of a row is passed to the template"
+has err "default_system: Be brief.: give the rows a system message"
+has out "mask_history: true: kto trains only the last answer of a row"
+
 # ---- what is no config of a trainer ----
 run 2 migrate "$source/configs/sft.yaml"
 has err "is a config of nrl"

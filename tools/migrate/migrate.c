@@ -37,8 +37,8 @@ static nrl_status take_flags(int *argc, char **argv, migrate_flags *f)
 
 static nrl_status apply_flags(migration *m, const migrate_flags *f)
 {
-    static const char *const methods[] = {"sft",   "pt",  "dpo", "ipo",    "orpo",
-                                          "simpo", "cpo", "kto", "reward", "distill"};
+    static const char *const methods[] = {"sft", "pt",  "dpo",    "ipo",     "orpo", "simpo",
+                                          "cpo", "kto", "reward", "distill", "grpo"};
     char *end = NULL;
     m->out = f->out;
     if (f->from && !(m->format = trainer_find(f->from))) return unknown_format(f->from);
@@ -48,9 +48,10 @@ static nrl_status apply_flags(migration *m, const migrate_flags *f)
     for (size_t i = 0; f->algorithm && i < sizeof methods / sizeof *methods; i++)
         if (!strcmp(methods[i], f->algorithm)) m->method = methods[i];
     if (f->algorithm && !m->method)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "--algorithm: '%s' is not one of: sft, pt, dpo, ipo, orpo, simpo, cpo, kto, reward, distill",
-                        f->algorithm);
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "--algorithm: '%s' is not one of: sft, pt, dpo, ipo, orpo, simpo, cpo, kto, reward, distill, grpo",
+            f->algorithm);
     return NRL_OK;
 }
 

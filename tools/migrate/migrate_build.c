@@ -169,7 +169,10 @@ static void apply_keys(migration *m)
     for (size_t i = 0; i < m->n_keys; i++) {
         source_key *k = m->keys[i];
         const rule *r = rule_find(m->format, k->path);
-        if (source_is_null(k)) continue;
+        /* "none" is a value where the rule has it */
+        const bool has_word = r && r->kind == RULE_WORD && nrl_node_kind(k->node) == NRL_NODE_STRING &&
+                              words_find(m->a, r->words, source_text(m, k), NULL);
+        if (source_is_null(k) && !has_word) continue;
         if (r)
             apply_rule(m, k, r);
         else
@@ -1117,7 +1120,13 @@ static void build_eval_data(migration *m)
 static void build_trained_tokens(migration *m)
 {
     const source_key *k, *data = slot(m, "dataset");
-    if (strcmp(m->method, "sft") && strcmp(m->method, "pt") && strcmp(m->method, "distill")) return;
+    if (strcmp(m->method, "sft") && strcmp(m->method, "pt") && strcmp(m->method, "distill")) {
+        static const char *const names[] = {"last_only", "train_on_prompt"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            if ((k = slot(m, names[i])) && !k->is_default)
+                write_remark(m, REMARK_SAME, k, "%s trains only the last answer of a row", m->method);
+        return;
+    }
     const char *kind = slot_text(m, "torchtune_data");
     const source_key *sets = slot(m, "axolotl_data");
     const nrl_node *first = sets ? nrl_node_at(sets->node, 0) : NULL;
