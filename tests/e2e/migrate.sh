@@ -78,7 +78,7 @@ has err "trl_dpo.out.yaml exists"
 run 0 migrate trl_dpo.yaml --algorithm orpo --overwrite -o trl_dpo.out.yaml loss_type=sigmoid loss_weights=null precompute_ref_log_probs=false
 has trl_dpo.out.yaml "  loss: sigmoid "
 
-# words that look like nothing, and keys that an algorithm does not need, are not passed over
+# words that look like nothing, and keys that an algorithm does not need, are not skipped
 printf 'model_name_or_path: model\nnum_generations: 4\nscale_rewards: none\n' >grpo_none.yaml
 run 2 migrate grpo_none.yaml --from trl --algorithm grpo
 has out "  scale_rewards: none "
