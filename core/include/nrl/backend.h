@@ -137,6 +137,13 @@ typedef struct {
     int64_t n_heads, half;
 } nrl_rope_args;
 
+/* What not every backend computes in attention: bits of nrl_backend.attention_lacks. */
+typedef enum {
+    NRL_ATTENTION_SOFT_CAP = 1, /* capped scores */
+    NRL_ATTENTION_SINKS = 2,
+    NRL_ATTENTION_MERGE = 4 /* parts of the rows */
+} nrl_attention_feature;
+
 /* Segment s has queries [cu_q[s], cu_q[s+1]) and keys [cu_k[s], cu_k[s+1]). The last query attends to the last
  * key, so with a key/value cache the key range is longer. prefix[s] >= 0: the keys of segment prefix[s] precede
  * those of segment s. prefix = NULL: no prefixes.
@@ -149,16 +156,13 @@ typedef struct {
     const int32_t *host_cu_q, *host_cu_k, *host_prefix; /* the same on the host */
     int64_t n_heads, n_kv_heads, head_dim, window;
     double scale;
-    double soft_cap;    /* scaled scores s become soft_cap * tanh(s / soft_cap); 0 = they stay. A backend without it
-                           refuses. */
+    double soft_cap;    /* scaled scores s become soft_cap * tanh(s / soft_cap); 0 = they stay */
     const float *sinks; /* [H] device: the score of one more key for each query of a head, with value 0; part of lse,
                            not capped. NULL = none */
     /* A part of the rows, with `merge` and without sinks: q, y and lse have rows for the queries [q_begin, q_begin +
      * q.rows) of those that cu_q counts, k and v for the keys [k_begin, k_begin + k.rows) of cu_k; segments, and what a
      * query sees of them, are those of all rows. y (f32, whatever the others are) and lse hold the result for other
-     * keys, lse -inf if there are none, and become the result for both. Without `merge` all rows are there. A backend
-     * without it refuses.
-     */
+     * keys, lse -inf if there are none, and become the result for both. Without `merge` all rows are there. */
     int64_t q_begin, k_begin;
     bool merge;
 } nrl_attention_args;
@@ -387,6 +391,10 @@ typedef struct {
      * of the operation, what the backward reads, and a row of kernels for this backend. The header of the operation
      * describes operands and attributes. NULL ends the list; NULL = none. */
     const struct nrl_custom_op *const *custom_ops;
+
+    /* Bits of nrl_attention_feature that attention and attention_grad do not compute: the delegate is called instead,
+     * and without one a run that needs them is refused when it opens. */
+    uint32_t attention_lacks;
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

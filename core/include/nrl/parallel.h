@@ -135,6 +135,7 @@ typedef struct {
     bool shards_tokens;      /* answer: `tokens` applies. The core refuses models that do not declare token_shards */
     int64_t offloaded_bytes; /* answer: of the slices that layouts describe, what nrl_tensor_elsewhere holds */
     bool overlaps;           /* answer: `tp_region_begin` applies */
+    bool merges_attention;   /* answer: `attention` calls nrl_attention_merge, which the backend must compute */
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide

@@ -26,6 +26,8 @@ strategy_setup session_strategy_setup(const session *se)
                             .split16 = se->config.train.master == CONFIG_MASTER_SPLIT16,
                             .bf16_gradients = se->config.train.gradients == CONFIG_GRADIENTS_BF16,
                             .repeats = se->config.train.on_oom == CONFIG_OOM_RETRY,
+                            .backend = se->backend,
+                            .delegate = se->delegate,
                             .n_states = se->updates.n_states,
                             .block = (uint32_t)se->updates.block};
 }

@@ -61,9 +61,10 @@ typedef struct {
     int32_t instance; /* 0 the policy, 1 the reference */
     bool train, quiet;
     nrl_dtype compute;
-    bool split16, bf16_gradients; /* of what is trained, see nrl/param.h */
-    bool repeats;                 /* steps that lacked memory */
-    uint32_t n_states, block;     /* of the optimizer, see nrl_parallel_plan */
+    bool split16, bf16_gradients;          /* of what is trained, see nrl/param.h */
+    bool repeats;                          /* steps that lacked memory */
+    const nrl_backend *backend, *delegate; /* backend NULL: the policy has been planned for it; delegate NULL: none */
+    uint32_t n_states, block;              /* of the optimizer, see nrl_parallel_plan */
 } strategy_setup;
 
 /* Adds a choice at its place in the order of planning. */

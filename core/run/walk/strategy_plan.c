@@ -122,6 +122,12 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
                         "it leaves each rank a part of the tokens, which model '%s' does not support (token_shards of "
                         "nrl/model.h)",
                         p->setup->m->type);
+    if (one->plan.merges_attention && p->setup->backend &&
+        device_attention_lacks(p->setup->backend, p->setup->delegate) & NRL_ATTENTION_MERGE)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it merges attention over parts of the tokens, which backend '%s' does not compute; expected "
+                        "another backend or another strategy",
+                        p->setup->backend->plugin.name);
     if (one->plan.overlaps && !one->table->tp_region_begin)
         return nrl_fail(NRL_ERR_PLUGIN, "its plan answers `overlaps`, and it has no `tp_region_begin`");
     if (depth && one->axis != p->setup->choices->of[0].axis)

@@ -5,11 +5,11 @@
 #include "tensor/device/profile.h"
 #include <string.h>
 
-static nrl_status backend_lacks(nrl_ctx *ctx, const char *name)
+static nrl_status backend_lacks(nrl_ctx *ctx, const char *name, const char *what)
 {
     const char *backend = ctx->device->table.plugin.name;
     ctx->device->lacked = true;
-    return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op '%s'", backend ? backend : "?", name);
+    return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op '%s'%s", backend ? backend : "?", name, what);
 }
 
 /* ---- counting of FLOPs, see ctx_flops ---- */
@@ -84,6 +84,33 @@ static double no_flops(const void *a)
         const nrl_attention_grad_args *: attention_grad_flops,                                     \
         default: no_flops)(a)
 
+/* ---- what a device lacks of an operation that it has ---- */
+
+static const char *attention_lacks(const device *d, const nrl_attention_args *a)
+{
+    const uint32_t lacks = d->table.attention_lacks;
+    if (a->soft_cap > 0 && lacks & NRL_ATTENTION_SOFT_CAP) return " with capped scores";
+    if (a->sinks && lacks & NRL_ATTENTION_SINKS) return " with sinks";
+    return a->merge && lacks & NRL_ATTENTION_MERGE ? " of a part of the tokens" : "";
+}
+
+static const char *attention_grad_lacks(const device *d, const nrl_attention_grad_args *a)
+{
+    return attention_lacks(d, a->forward);
+}
+
+static const char *lacks_nothing(const device *d, const void *a)
+{
+    (void)d, (void)a;
+    return "";
+}
+
+#define LACKS_OF(a)                                                                                                    \
+    _Generic((a),                                                                                  \
+        const nrl_attention_args *: attention_lacks,                                               \
+        const nrl_attention_grad_args *: attention_grad_lacks,                                     \
+        default: lacks_nothing)
+
 double ctx_flops(const nrl_ctx *ctx)
 {
     return ctx->flops;
@@ -100,9 +127,10 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
     nrl_status backend_##name(nrl_ctx *ctx, const args *a)                                                             \
     {                                                                                                                  \
         const device *d = ctx->device;                                                                                 \
-        while (d && !d->ops.name)                                                                                      \
-            d = d->delegate;                                                                                           \
-        if (!d) return backend_lacks(ctx, #name);                                                                      \
+        const char *lacks = "";                                                                                        \
+        for (; d; d = d->delegate)                                                                                     \
+            if (d->ops.name && !*(lacks = LACKS_OF(a)(d, a))) break;                                                   \
+        if (!d) return backend_lacks(ctx, #name, lacks);                                                               \
         const double flops = FLOPS_OF(a);                                                                              \
         ctx->flops += flops;                                                                                           \
         if (!ctx->profiler) return d->ops.name(d->self, ctx->stream, a);                                               \

@@ -15,6 +15,13 @@ nrl_ops device_known_ops(const nrl_backend *table)
     return ops;
 }
 
+uint32_t device_attention_lacks(const nrl_backend *table, const nrl_backend *delegate)
+{
+    uint32_t lacks = device_known_ops(table).attention ? table->attention_lacks : UINT32_MAX;
+    if (delegate && device_known_ops(delegate).attention) lacks &= delegate->attention_lacks;
+    return lacks;
+}
+
 nrl_status device_open(const nrl_backend *table, const void *options, int32_t index, device *out)
 {
     *out = (device){.table = *table};

@@ -23,5 +23,7 @@ nrl_status device_open_delegate(device *d, const nrl_backend *table, const void 
 void device_close(device *d);
 /* The table of operations as large as this core knows it. */
 nrl_ops device_known_ops(const nrl_backend *table);
+/* The bits of nrl_attention_feature that neither backend computes; delegate NULL = none. */
+uint32_t device_attention_lacks(const nrl_backend *table, const nrl_backend *delegate);
 
 #endif

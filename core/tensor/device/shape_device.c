@@ -125,6 +125,7 @@ device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backe
                           .extension = shape_extension}};
     d.table.plugin.name = of->plugin.name;
     d.table.custom_ops = of->custom_ops;
+    d.table.attention_lacks = device_attention_lacks(of, delegate);
     if (!delegate) return d;
     d.delegate = mem_alloc(sizeof *d.delegate); /* kernels of custom operations may be the delegate's */
     d.delegate->is_shapes = true;

@@ -50,6 +50,7 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
     c->params = plan->params;
     c->n_params = plan->n_params;
     if (c->size == 1) return NRL_OK;
+    plan->merges_attention = c->options.kind == CONTEXT_RING;
     if (c->options.kind == CONTEXT_ULYSSES) NRL_TRY(ulysses_check(c, plan->n_heads, kv));
     c->counts = calloc(2 * (size_t)c->size, sizeof *c->counts);
     if (!c->counts) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'context'");

@@ -244,6 +244,56 @@ static nrl_status sloped_glu_grad(void *self, nrl_stream *stream, const nrl_glu_
     return NRL_OK;
 }
 
+/* ---- attention ---- */
+
+/* The number of the key at place j of those that the queries of segment s see: first those of its prefix. */
+static int64_t key_at(const nrl_attention_args *a, int64_t s, int64_t j, int64_t n_prefix)
+{
+    return j < n_prefix ? a->host_cu_k[a->host_prefix[s]] + j : a->host_cu_k[s] + j - n_prefix;
+}
+
+/* A query of a head: adds what it sees to y [K], the largest score and the sum of exponentials so far. */
+static void attend(const nrl_attention_args *a, int64_t s, int64_t query, int64_t head, double *y, double *max,
+                   double *sum)
+{
+    const int64_t w = a->head_dim, kv = head / (a->n_heads / a->n_kv_heads),
+                  p = a->host_prefix ? a->host_prefix[s] : -1;
+    const int64_t n_prefix = p >= 0 ? a->host_cu_k[p + 1] - a->host_cu_k[p] : 0;
+    const int64_t n = n_prefix + a->host_cu_k[s + 1] - a->host_cu_k[s], last = n - (a->host_cu_q[s + 1] - query);
+    for (int64_t j = a->window > 0 && last >= a->window ? last - a->window + 1 : 0; j <= last; j++) {
+        const int64_t key = key_at(a, s, j, n_prefix) - a->k_begin;
+        double score = 0;
+        if (key < 0 || key >= a->k.rows) continue; /* not in this part */
+        for (int64_t d = 0; d < w; d++)
+            score += a->scale * element(&a->q, query - a->q_begin, head * w + d) * element(&a->k, key, kv * w + d);
+        if (a->soft_cap > 0) score = a->soft_cap * tanh(score / a->soft_cap);
+        const double larger = score > *max ? score : *max, before = exp(*max - larger), now = exp(score - larger);
+        for (int64_t d = 0; d < w; d++)
+            y[d] = y[d] * before + now * element(&a->v, key, kv * w + d);
+        *sum = *sum * before + now;
+        *max = larger;
+    }
+}
+
+/* Right, but a part's result replaces that for the keys before, instead of being merged into it. */
+static nrl_status replacing_attention(void *self, nrl_stream *stream, const nrl_attention_args *a)
+{
+    enum { WIDEST = 64 };
+    (void)self;
+    (void)stream;
+    for (int64_t s = 0; s < a->n_segments; s++)
+        for (int64_t i = a->host_cu_q[s]; i < a->host_cu_q[s + 1]; i++)
+            for (int64_t h = 0; h < a->n_heads && i >= a->q_begin && i < a->q_begin + a->q.rows; h++) {
+                double y[WIDEST] = {0}, max = a->sinks ? a->sinks[h] : -INFINITY, sum = a->sinks ? 1 : 0;
+                attend(a, s, i, h, y, &max, &sum);
+                if (!(sum > 0)) continue;
+                for (int64_t d = 0; d < a->head_dim; d++)
+                    set_element(&a->y, (i - a->q_begin) * a->y.stride + h * a->head_dim + d, y[d] / sum);
+                set_element(&a->lse, h * a->lse.stride + i - a->q_begin, max + log(sum));
+            }
+    return NRL_OK;
+}
+
 /* ---- time and stats ---- */
 
 struct nrl_event {
@@ -341,6 +391,7 @@ OPS(crashing_ops, .square_sum = crashing_square_sum);
 OPS(spilling_ops, .fill = wide_fill);
 OPS(short_ops, .fill = short_fill);
 OPS(betaless_ops, .gemm = betaless_gemm);
+OPS(replacing_ops, .attention = replacing_attention);
 OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 
 #define WRONG(nm, rule, ...)                                                                                           \
@@ -371,6 +422,7 @@ static const nrl_backend wrong[] = {
     WRONG(short_of_one, "fill sets every element", .ops = &short_ops),
     WRONG(betaless, "gemm adds to c unless overwrite", .ops = &betaless_ops),
     WRONG(sloped, "glu_grad is the slope of glu", .ops = &sloped_ops),
+    WRONG(replacing, "attention merges the results for parts of the keys", .ops = &replacing_ops),
     WRONG(timeless, "timed events come with their times", EVENTS),
     WRONG(unscaled, "time between events is at most the host's", EVENTS, .event_seconds = unscaled_seconds),
     WRONG(backward, "time between events is not negative", EVENTS, .event_seconds = backward_seconds),
