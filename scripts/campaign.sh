@@ -287,11 +287,12 @@ campaign_bench() {
     bench all_reduce.py --most 1 --shorter 10 --repeats "$n" ${peers:+--python "$peers"}
     bench serve.py --model tiny --layers 4 --tokens 8 --repeats "$n"
     if [ -z "$peers" ]; then
-        echo "skipped: sft_vs_torch.py, dpo_vs_torch.py, generate_vs_transformers.py: NRL_PEERS_PYTHON names no python with torch"
+        echo "skipped: sft_vs_torch.py, dpo_vs_torch.py, memory_vs_torch.py, generate_vs_transformers.py: NRL_PEERS_PYTHON names no python with torch"
         return
     fi
     bench sft_vs_torch.py "$source/configs/models/tiny.json" --batch 4 --length 128 --repeats "$n" --python "$peers"
     bench dpo_vs_torch.py --model tiny --layers 4 --pairs 16 --repeats "$n" --python "$peers"
+    bench memory_vs_torch.py --model tiny --layers 4 --batch 2 --length 64 --steps 3 --repeats "$n" --python "$peers"
     "$peers" "$source/tests/bench/generate_vs_transformers.py" "$nrl" --model tiny --layers 4 --tokens 8 --repeats "$n"
 }
 
