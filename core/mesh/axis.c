@@ -125,16 +125,19 @@ static nrl_status open_group(nrl_comm *c)
     nrl_mesh *m = c->mesh;
     if (m->planned) c->group = c;
     if (c->size == 1 || m->planned) return NRL_OK;
-    if (c->size == m->place.world) {
-        c->group = m->self;
-        return NRL_OK;
-    }
-    if (!m->table.split) return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
     record_call call = {.axis = c->name, .op = "split", .number = 0, .step = m->step, .peer = -1};
     double begin = clock_seconds();
+    nrl_status st = NRL_OK;
     if (m->dead) return mesh_dead_error(m);
-    nrl_status st = m->table.split(m->self, c->base, c->coord, &c->group);
-    c->owns_group = st == NRL_OK;
+    if (c->size == m->place.world) {
+        c->group = m->self;
+    } else {
+        if (!m->table.split)
+            return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' cannot split an axis", m->table.plugin.name);
+        st = m->table.split(m->self, c->base, c->coord, &c->group);
+        c->owns_group = st == NRL_OK;
+    }
+    if (!st && c->divides == NRL_DIVIDES_DEPTH && m->table.connect) st = m->table.connect(c->group);
     if (!st) return NRL_OK;
     return mesh_broken(m, mesh_all(m), &call, st, clock_seconds() - begin);
 }

@@ -1,12 +1,17 @@
 /*
  * @NAME@.c - a collective over shared memory, for ranks on one machine: replace the segment by your
- * own transport. Each group has one segment and one thread per rank, which runs the calls in order.
+ * own transport. Each group has one segment and two threads per rank: one runs the calls in order, the
+ * other moves messages.
  *
  * A call is a number of rounds. In each round every rank posts the next chunk of what it sends, waits
  * until all ranks have posted, and takes from their chunks what it needs. A rank posts round n + 1 only
  * after it has read round n, so two chunks per rank are enough. Every rank adds up all chunks in the
  * order of the ranks: the results are bit-identical, and the work suits few ranks. A rank is lost to the
  * others when it aborts or closes; the core detects killed ranks and then calls abort.
+ *
+ * Messages (send, recv) pass through a box for each pair of ranks and direction, chunk after chunk, in
+ * their order: the tag is not looked at, which `by_order` declares. They wait for no call, and those to
+ * one rank do not wait for those to another.
  */
 #include <nrl/nrl.h>
 #include <errno.h>
@@ -29,6 +34,7 @@
 
 enum {
     CHUNK = 256 << 10, /* bytes; a multiple of every element */
+    BOX = 64 << 10,    /* bytes of a message that are on their way */
     BLOCK = 1024,      /* elements that are added up at once */
     SPINS = 2000,      /* looks at a counter before the thread sleeps */
     NAP_NS = 20000000  /* after which a sleeping thread looks for an abort */
@@ -50,10 +56,17 @@ typedef struct {
     _Alignas(64) unsigned char chunks[2][CHUNK];
 } @NAME@_place;
 
+/* From one rank to another. */
 typedef struct {
-    _Alignas(64) _Atomic uint32_t bell; /* rung when a place changes */
+    _Alignas(64) _Atomic uint64_t posted, taken; /* chunks; equal: the box is empty */
+    uint64_t total, size;                        /* bytes of the message and of this chunk */
+    unsigned char chunk[BOX];
+} @NAME@_box;
+
+typedef struct {
+    _Alignas(64) _Atomic uint32_t bell; /* rung when a place or a box changes */
     _Atomic uint32_t sleepers;
-    @NAME@_place places[]; /* [ranks] */
+    @NAME@_place places[]; /* [ranks], then the boxes [ranks][ranks], sender first */
 } @NAME@_segment;
 
 /* ---- memory of this rank ---- */
@@ -69,6 +82,7 @@ struct nrl_request {
     @NAME@_post call;
     bool done, dropped;
     nrl_status status;
+    uint64_t moved; /* bytes of a message */
     char error[256];
     @NAME@_span *out; /* [ranks], only the first unless the call is an all_to_all */
     @NAME@_span in[]; /* [ranks], then out */
@@ -84,21 +98,21 @@ typedef struct @NAME@_group {
     uint32_t splits;
     atomic_int failed; /* rank, -1 = none */
     bool broken, closing;
-    pthread_t thread;
-    bool has_thread;
+    pthread_t thread, messenger;
+    bool has_thread, has_messenger;
     pthread_mutex_t lock; /* of the queue; that of the list is in the whole */
     pthread_mutex_t list;
     pthread_cond_t changed;
-    nrl_request *head, **tail;
+    nrl_request *head, **tail, *messages; /* messages: oldest first */
     char name[96]; /* of the segment */
     /* only in the whole */
     atomic_bool aborted;
     _Atomic int64_t sent, received;
 } @NAME@_group;
 
-enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE, REDUCE_SCATTER, GATHER, SCATTER, ALL_TO_ALL };
+enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE, REDUCE_SCATTER, GATHER, SCATTER, ALL_TO_ALL, SEND, RECV };
 static const char *const @NAME@_names[] = {"barrier", "broadcast", "all_reduce", "all_gather", "reduce",
-                                           "reduce_scatter", "gather", "scatter", "all_to_all"};
+                                           "reduce_scatter", "gather", "scatter", "all_to_all", "send", "recv"};
 
 static double @NAME@_seconds(void)
 {
@@ -227,29 +241,39 @@ static void @NAME@_post_chunk(@NAME@_group *g, const nrl_request *q, const @NAME
     atomic_fetch_add(&g->whole->sent, (int64_t)n);
 }
 
+/* Sleeps until the bell rings, unless it has rung since `bell` was read. */
+static void @NAME@_sleep(@NAME@_segment *s, uint32_t bell)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    atomic_fetch_add(&s->sleepers, 1);
+    syscall(SYS_futex, &s->bell, FUTEX_WAIT, bell, &nap, NULL, 0);
+    atomic_fetch_sub(&s->sleepers, 1);
+}
+
+/* An error if the request waits for a rank in vain; `lost` is that of its place. */
+static nrl_status @NAME@_look(@NAME@_group *g, nrl_request *q, int32_t lost)
+{
+    if (atomic_load(&g->whole->aborted)) {
+        snprintf(q->error, sizeof q->error, "%s: aborted by this rank", @NAME@_names[q->call.kind]);
+        return NRL_ERR_PEER;
+    }
+    if (lost <= 0 || lost > g->size) return NRL_OK;
+    atomic_store(&g->failed, lost - 1);
+    snprintf(q->error, sizeof q->error, "%s: rank %d has left", @NAME@_names[q->call.kind], g->members[lost - 1]);
+    return NRL_ERR_PEER;
+}
+
 /* Waits until the rank has posted this round. */
 static nrl_status @NAME@_await(@NAME@_group *g, nrl_request *q, int32_t r)
 {
-    const struct timespec nap = {.tv_nsec = NAP_NS};
     @NAME@_segment *s = g->segment;
     @NAME@_place *p = &s->places[r];
     for (int spins = 0;; spins++) {
         uint32_t bell = atomic_load(&s->bell);
         int32_t lost = atomic_load(&p->lost); /* before posted: a rank may leave after its last call */
         if (atomic_load(&p->posted) >= g->round) return NRL_OK;
-        if (atomic_load(&g->whole->aborted)) {
-            snprintf(q->error, sizeof q->error, "%s: aborted by this rank", @NAME@_names[q->call.kind]);
-            return NRL_ERR_PEER;
-        }
-        if (lost > 0 && lost <= g->size) {
-            atomic_store(&g->failed, lost - 1);
-            snprintf(q->error, sizeof q->error, "%s: rank %d has left", @NAME@_names[q->call.kind], g->members[lost - 1]);
-            return NRL_ERR_PEER;
-        }
-        if (spins < SPINS) continue;
-        atomic_fetch_add(&s->sleepers, 1);
-        syscall(SYS_futex, &s->bell, FUTEX_WAIT, bell, &nap, NULL, 0);
-        atomic_fetch_sub(&s->sleepers, 1);
+        NRL_TRY(@NAME@_look(g, q, lost));
+        if (spins >= SPINS) @NAME@_sleep(s, bell);
     }
 }
 
@@ -346,6 +370,97 @@ static void *@NAME@_work(void *user)
     return NULL;
 }
 
+/* ---- messages, in the messenger's thread ---- */
+
+static @NAME@_box *@NAME@_box_of(const @NAME@_group *g, int32_t from, int32_t to)
+{
+    return (@NAME@_box *)(g->segment->places + g->size) + from * g->size + to;
+}
+
+/* Puts the next chunk of a message into its box, if that is empty. A message has one chunk at least. */
+static bool @NAME@_put_chunk(@NAME@_group *g, nrl_request *q)
+{
+    @NAME@_box *b = @NAME@_box_of(g, g->rank, q->call.peer);
+    uint64_t left = q->out->size - q->moved;
+    if (atomic_load(&b->posted) != atomic_load(&b->taken)) return false;
+    b->total = q->out->size;
+    b->size = left < BOX ? left : BOX;
+    if (b->size) memcpy(b->chunk, q->out->at + q->moved, b->size);
+    q->moved += b->size;
+    q->done = q->moved == q->out->size;
+    atomic_fetch_add(&b->posted, 1);
+    atomic_fetch_add(&g->whole->sent, (int64_t)(left < BOX ? left : BOX));
+    return true;
+}
+
+/* Takes what is in its box. */
+static bool @NAME@_get_chunk(@NAME@_group *g, nrl_request *q)
+{
+    @NAME@_box *b = @NAME@_box_of(g, q->call.peer, g->rank);
+    uint64_t left = q->in->size - q->moved;
+    if (atomic_load(&b->posted) == atomic_load(&b->taken)) return false;
+    if (b->total != q->in->size || b->size > left) {
+        snprintf(q->error, sizeof q->error, "recv: rank %d sent %" PRIu64 " bytes, expected %" PRIu64,
+                 g->members[q->call.peer], b->total, q->in->size);
+        q->status = NRL_ERR_PEER;
+        q->done = true;
+        return true;
+    }
+    if (b->size) memcpy(q->in->at + q->moved, b->chunk, b->size);
+    q->moved += b->size;
+    q->done = q->moved == q->in->size;
+    atomic_fetch_add(&g->whole->received, (int64_t)b->size);
+    atomic_fetch_add(&b->taken, 1);
+    return true;
+}
+
+/* Moves the oldest message to each rank and from each rank on; returns whether one has moved. Under the lock. */
+static bool @NAME@_carry(@NAME@_group *g)
+{
+    bool moved = false;
+    for (nrl_request **at = &g->messages, *q; (q = *at);) {
+        const nrl_request *older = g->messages;
+        while (older != q && (older->call.kind != q->call.kind || older->call.peer != q->call.peer))
+            older = older->next;
+        if (older == q) {
+            int32_t lost = atomic_load(&g->segment->places[q->call.peer].lost); /* before the box, as in a call */
+            bool moves = q->call.kind == SEND ? @NAME@_put_chunk(g, q) : @NAME@_get_chunk(g, q);
+            if (!moves && (q->status = @NAME@_look(g, q, lost))) q->done = true;
+            moved = moved || moves || q->done;
+        }
+        if (!q->done) {
+            at = &q->next;
+            continue;
+        }
+        *at = q->next;
+        if (q->dropped) free(q);
+    }
+    return moved;
+}
+
+static void *@NAME@_carry_all(void *user)
+{
+    @NAME@_group *g = user;
+    pthread_mutex_lock(&g->lock);
+    while (g->messages || !g->closing) {
+        uint32_t bell = atomic_load(&g->segment->bell);
+        if (!g->messages) {
+            pthread_cond_wait(&g->changed, &g->lock);
+            continue;
+        }
+        if (@NAME@_carry(g)) {
+            @NAME@_ring(g->segment);
+            pthread_cond_broadcast(&g->changed);
+            continue;
+        }
+        pthread_mutex_unlock(&g->lock);
+        @NAME@_sleep(g->segment, bell);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
 /* ---- requests ---- */
 
 static uint64_t @NAME@_offset(const int64_t *counts, const int64_t *offsets, int64_t count, int32_t r)
@@ -408,6 +523,12 @@ static void @NAME@_plan(const @NAME@_group *g, nrl_request *q, const nrl_comm_ar
         q->in[a->peer] = (@NAME@_span){receive, from, mine.size, extent};
         if (is_root) q->out[0] = (@NAME@_span){send, 0, extent, extent};
         break;
+    case SEND:
+        q->out[0] = (@NAME@_span){send, 0, bytes, bytes};
+        break;
+    case RECV:
+        q->in[0] = (@NAME@_span){receive, 0, bytes, bytes};
+        break;
     case ALL_TO_ALL:
         for (int32_t r = 0; r < g->size; r++) {
             q->out[r] = @NAME@_block(send, a->counts, a->offsets, a->count, r, width);
@@ -422,11 +543,12 @@ static void @NAME@_plan(const @NAME@_group *g, nrl_request *q, const nrl_comm_ar
 static nrl_status @NAME@_start(void *self, uint32_t kind, const nrl_comm_args *a, nrl_request **request)
 {
     @NAME@_group *g = self;
+    bool is_message = kind == SEND || kind == RECV;
     bool reduces = kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER;
     *request = NULL;
     if (a->dtype > (reduces ? NRL_DTYPE_U8 : NRL_DTYPE_U16) || (reduces && !a->dtype))
         return nrl_fail(NRL_ERR_CONFIG, "%s of dtype %u is not possible", @NAME@_names[kind], a->dtype);
-    if (a->count < 0 || a->peer < 0 || a->peer >= g->size)
+    if (a->count < 0 || a->peer < 0 || a->peer >= g->size || (is_message && a->peer == g->rank))
         return nrl_fail(NRL_ERR_CONFIG, "%" PRId64 " elements, peer %d of %d ranks", a->count, a->peer, g->size);
     if (reduces && (a->reduce < NRL_REDUCE_OP_SUM || a->reduce > NRL_REDUCE_OP_PRODUCT))
         return nrl_fail(NRL_ERR_CONFIG, "reduction %u is not a reduction", a->reduce);
@@ -438,10 +560,14 @@ static nrl_status @NAME@_start(void *self, uint32_t kind, const nrl_comm_args *a
     q->out = q->in + g->size;
     @NAME@_plan(g, q, a);
     pthread_mutex_lock(&g->lock);
-    *g->tail = q;
-    g->tail = &q->next;
+    nrl_request **end = is_message ? &g->messages : g->tail;
+    while (*end)
+        end = &(*end)->next;
+    *end = q;
+    if (!is_message) g->tail = &q->next;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
+    if (is_message) @NAME@_ring(g->segment); /* the messenger may sleep for another one */
     *request = q;
     return NRL_OK;
 }
@@ -460,6 +586,8 @@ STARTER(reduce_scatter, REDUCE_SCATTER)
 STARTER(gather, GATHER)
 STARTER(scatter, SCATTER)
 STARTER(all_to_all, ALL_TO_ALL)
+STARTER(send, SEND)
+STARTER(recv, RECV)
 
 static nrl_status @NAME@_wait(void *self, nrl_request *q, double timeout_s, bool *done)
 {
@@ -491,13 +619,12 @@ static void @NAME@_release(void *self, nrl_request *q)
 
 static void @NAME@_close_group(@NAME@_group *g)
 {
-    if (g->has_thread) {
-        pthread_mutex_lock(&g->lock);
-        g->closing = true;
-        pthread_cond_broadcast(&g->changed);
-        pthread_mutex_unlock(&g->lock);
-        pthread_join(g->thread, NULL);
-    }
+    pthread_mutex_lock(&g->lock);
+    g->closing = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    if (g->has_thread) pthread_join(g->thread, NULL);
+    if (g->has_messenger) pthread_join(g->messenger, NULL);
     if (g->segment) {
         @NAME@_leave(g, g->rank);
         munmap(g->segment, g->bytes);
@@ -537,7 +664,7 @@ static void @NAME@_abort(void *self)
     for (@NAME@_group *g = whole; g; g = g->next) {
         @NAME@_leave(g, g->rank);
         pthread_mutex_lock(&g->lock);
-        while (g->head)
+        while (g->head || g->messages)
             pthread_cond_wait(&g->changed, &g->lock);
         pthread_mutex_unlock(&g->lock);
     }
@@ -556,7 +683,7 @@ static nrl_status @NAME@_new(@NAME@_group *whole, int32_t rank, int32_t size, do
     g->timeout_s = timeout_s;
     g->tail = &g->head;
     atomic_store(&g->failed, -1);
-    g->bytes = sizeof *g->segment + (size_t)size * sizeof *g->segment->places;
+    g->bytes = sizeof *g->segment + (size_t)size * sizeof *g->segment->places + (size_t)size * (size_t)size * sizeof(@NAME@_box);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&g->changed, &monotonic);
@@ -592,14 +719,16 @@ static nrl_status @NAME@_map(@NAME@_group *g)
     return NRL_OK;
 }
 
-static nrl_status @NAME@_start_thread(@NAME@_group *g)
+static nrl_status @NAME@_start_threads(@NAME@_group *g)
 {
     sigset_t all, old;
     sigfillset(&all); /* other threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&g->thread, NULL, @NAME@_work, g);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     g->has_thread = !error;
+    if (!error) error = pthread_create(&g->messenger, NULL, @NAME@_carry_all, g);
+    g->has_messenger = !error;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return error ? nrl_fail(NRL_ERR_IO, "cannot start a thread: %s", strerror(error)) : NRL_OK;
 }
 
@@ -649,7 +778,7 @@ static nrl_status @NAME@_open(const void *options, nrl_store *store, int32_t ran
         g->members[r] = r;
     nrl_status st = @NAME@_meet(g, store);
     if (rank == 0 && g->segment) shm_unlink(g->name); /* the memory lives as long as its mappings */
-    if (!st) st = @NAME@_start_thread(g);
+    if (!st) st = @NAME@_start_threads(g);
     if (st)
         @NAME@_close_group(g);
     else
@@ -724,7 +853,7 @@ static nrl_status @NAME@_split(void *self, int32_t color, int32_t key, void **ou
     st = @NAME@_agree(g, st, said);
     if (!st) {
         if (made && place > 0) st = @NAME@_map(made);
-        if (made && !st) st = @NAME@_start_thread(made);
+        if (made && !st) st = @NAME@_start_threads(made);
         st = @NAME@_agree(g, st, said);
     }
     if (made && place == 0 && made->segment) shm_unlink(made->name);
@@ -757,7 +886,6 @@ static void @NAME@_info(void *self, nrl_collective_info *fill)
     fill->text = "@NAME@, shared memory";
 }
 
-/* send and recv are optional: without them strategies such as pipeline cannot use this collective. */
 static const nrl_collective @NAME@ = {
     NRL_PLUGIN_PLAIN(NRL_KIND_COLLECTIVE, nrl_collective, "@NAME@", "1.0", "shared memory of the ranks of one machine"),
     .host_only = true,
@@ -774,9 +902,12 @@ static const nrl_collective @NAME@ = {
     .gather = @NAME@_gather,
     .scatter = @NAME@_scatter,
     .all_to_all = @NAME@_all_to_all,
+    .send = @NAME@_send,
+    .recv = @NAME@_recv,
     .wait = @NAME@_wait,
     .release = @NAME@_release,
     .failed_peer = @NAME@_failed_peer,
     .info = @NAME@_info,
+    .by_order = true,
 };
 NRL_EXPORT(@NAME@)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # collectives.sh CMAKE CC: the collective that `nrl plugins new` writes is built against the package alone and passes its suite.
-# Two ranks that use it train exactly as with gloo, 4 ranks in groups train too, a killed rank ends the run, and no shared memory
+# Two ranks that use it train exactly as with gloo, stages too, 4 ranks in groups train too, a killed rank ends the run, and no shared memory
 # is left.
 . "$(dirname "$0")/installed.sh"
 
@@ -19,15 +19,16 @@ train() {
 }
 
 # Sums of two numbers do not depend on the order, so that the two collectives agree in every bit.
-for strategy in ddp fsdp; do
-    train 2 gloo parallel=$strategy
+for strategy in ddp fsdp '{pipeline: 2}' '{pipeline: {size: 2, schedule: zero_bubble, stages_per_rank: 2}}'; do
+    train 2 gloo "parallel=$strategy"
     mv numbers of_gloo
     mv trained/model/model.safetensors of_gloo.safetensors
-    train 2 shared parallel=$strategy
+    train 2 shared "parallel=$strategy"
     is "$strategy through shared memory" "$(cat numbers)" "$(cat of_gloo)"
     cmp trained/model/model.safetensors of_gloo.safetensors || is "weights of $strategy" different equal
 done
 train 4 shared 'parallel={data: {name: fsdp, shard_size: 2}}'
+train 4 shared 'parallel={data: ddp, pipeline: {size: 2, schedule: interleaved}}'
 
 cat >killed.lua <<LUA
 local nrl = require "nrl"

@@ -5,7 +5,8 @@
  * host-only collectives, numbers the calls and records the latest ones. Every operation is asynchronous
  * and returns a request. Its buffers must live until the request is complete; the argument struct and its
  * arrays only until the call returns. All ranks of a group start the same operations in the same order;
- * send and recv are matched by peer and tag instead. A reduction gives bitwise equal results on all ranks.
+ * send and recv are matched by peer and tag instead, and the core receives from a rank in the order in which
+ * that rank sends. A reduction gives bitwise equal results on all ranks.
  */
 #ifndef NRL_COLLECTIVE_H
 #define NRL_COLLECTIVE_H
@@ -79,7 +80,7 @@ typedef struct {
 } nrl_collective_info;
 
 #define NRL_COMM_MEMBER(name) nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)
-/* reduce, gather, scatter, all_to_all, send, recv and probe may be NULL, and fence if host_only. */
+/* reduce, gather, scatter, all_to_all, send, recv, connect and probe may be NULL, and fence if host_only. */
 typedef struct {
     nrl_plugin plugin;
     bool host_only; /* takes host memory only; the core stages */
@@ -114,6 +115,10 @@ typedef struct {
     int32_t (*failed_peer)(void *self);
     void (*info)(void *self, nrl_collective_info *fill); /* [any] */
     bool by_order; /* messages of two ranks are told apart by their order, whatever their tags */
+    /* [main] optional: every rank of a group calls it before the first send or recv of the group. Afterwards messages
+     * between neighbours (ranks r and r + 1, the last and the first) wait neither for the group's other calls nor for
+     * messages of the other direction. NULL: send and recv never wait for other calls. */
+    nrl_status (*connect)(void *self);
 } nrl_collective;
 #undef NRL_COMM_MEMBER
 

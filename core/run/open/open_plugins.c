@@ -369,11 +369,7 @@ static void fill_parallel(session *se)
 
 static bool suits(const session *se, const nrl_collective *c)
 {
-    bool follows_streams = !c->host_only && se->backend && !se->backend->stream_create;
-    bool is_staged = false; /* stages exchange messages with it, which are told apart by tags */
-    for (size_t i = 0; i < se->config.n_axes; i++)
-        is_staged |= se->config.axes[i].axis->divides == NRL_DIVIDES_DEPTH && se->config.axes[i].size > 1;
-    return !follows_streams && !(is_staged && c->by_order);
+    return c->host_only || !se->backend || se->backend->stream_create;
 }
 
 /* For `auto`: the collective that the backend prefers, else the default one; NULL: none suits. */
@@ -409,14 +405,9 @@ static void fill_collective(session *se)
     se->collective = open_component(se, NRL_KIND_COLLECTIVE, "collective", c, NULL, &se->collective_options);
     if (!se->collective || suits(se, se->collective)) return;
     const char *expected = chosen ? arena_printf(&se->memory, ": expected %s", chosen) : "";
-    if (!se->collective->host_only && se->backend && !se->backend->stream_create)
-        problems_add(se->problems, c->at,
-                     "collective: '%s' follows a device's streams, and backend '%s' computes on the "
-                     "host%s",
-                     c->name, se->backend->plugin.name, expected);
-    else
-        problems_add(se->problems, c->at,
-                     "collective: '%s' tells messages apart by their order, and stages need tags%s", c->name, expected);
+    problems_add(se->problems, c->at,
+                 "collective: '%s' follows a device's streams, and backend '%s' computes on the host%s", c->name,
+                 se->backend->plugin.name, expected);
 }
 
 /* Planned ranks do not meet, but a configured store is checked. */

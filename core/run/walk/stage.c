@@ -5,7 +5,7 @@
 #include "base/arena.h"
 #include <stdlib.h>
 
-enum { MAX_SENT = 16 }; /* messages that may be on their way before the oldest is waited for */
+enum { MAX_SENT = 16 }; /* messages of walks without gradients on their way before the oldest is waited for */
 
 static const char *const what_of[] = {[NRL_PASS_FORWARD] = "carry", [NRL_PASS_BACKWARD] = "gradient of a carry"};
 
@@ -27,7 +27,7 @@ bool stage_goes_around(const stage_link *s)
 
 uint32_t stage_begin(stage_link *s, bool is_step)
 {
-    return (s->n_begun[is_step]++ & 0x3ff) << 1 | is_step;
+    return (s->n_begun[is_step]++ & 0x3ff) << 1 | (is_step ? STAGE_IS_STEP : 0);
 }
 
 /* The unit that the action's input comes from, or that its result goes to. */
@@ -179,14 +179,15 @@ static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t unit, int3
 nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
                       const nrl_carry *carry)
 {
-    /* Drops messages that have been sent; beyond MAX_SENT it waits for the oldest one. */
+    /* Drops messages that have been sent. Beyond MAX_SENT it waits for the oldest one, unless the schedule of a step bounds
+     * them: with gpipe a rank receives its first gradient after all forwards, whatever the last stage has sent by then. */
     for (int32_t i = 0; i < s->n_sent;) {
         if (has_left(&s->sent[i]))
             NRL_TRY(drop_sent(s, ctx, i));
         else
             i++;
     }
-    if (s->n_sent > MAX_SENT) NRL_TRY(drop_sent(s, ctx, 0));
+    if (s->n_sent > MAX_SENT && !(id & STAGE_IS_STEP)) NRL_TRY(drop_sent(s, ctx, 0));
     if (carry->n != s->n_carry)
         return nrl_fail(NRL_ERR_PLUGIN, "unit %d passes %d tensors on, the model declared %d", v->unit, carry->n,
                         s->n_carry);

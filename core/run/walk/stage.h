@@ -11,7 +11,8 @@
 #include "run/walk/micro_batch.h"
 #include <nrl/parallel.h>
 
-enum { STAGE_AHEAD = 2 }; /* receives that are posted beside the one that is waited for: the next of each pass */
+enum { STAGE_IS_STEP = 1 }; /* bit of what stage_begin returns */
+enum { STAGE_AHEAD = 2 };   /* receives that are posted beside the one that is waited for: the next of each pass */
 
 typedef struct {
     uint32_t id;   /* of stage_begin */

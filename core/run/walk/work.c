@@ -244,14 +244,16 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     return NRL_OK;
 }
 
-/* Starts the receives of later actions, so that the tensors travel while this action computes. */
+/* Starts the receives of later actions, so that the tensors travel while this action computes. They start in the order of
+ * the sends: the forward of a micro-batch comes after the messages of its column. */
 static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
 {
     const action_list *all = &w->actions;
+    const bool columns = w->extra_column && !stage_goes_around(&w->stage);
     int32_t n = 0;
     for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
         const nrl_action *v = &all->list[i];
-        if (!stage_receives(&w->stage, v)) continue;
+        if (!stage_receives(&w->stage, v) || (columns && v->pass == NRL_PASS_FORWARD)) continue;
         NRL_TRY(stage_post(&w->stage, w->ctx, w->step, v,
                            strategy_rows(w->strategy, batch_own(batches[v->micro_batch])->n_tokens)));
         n++;

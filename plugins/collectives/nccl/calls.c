@@ -3,7 +3,7 @@
  * all_to_all) are groups of operations that it has, which NCCL runs as one.
  *
  * Bytes are counted as a ring moves them. NCCL matches messages between two ranks by their order and
- * has no tags; neither have this plugin's send and recv.
+ * has no tags; neither have this plugin's send and recv, which take a way if the group is connected.
  */
 #include "group.h"
 
@@ -164,8 +164,12 @@ typedef struct {
 
 static nrl_status start(void *self, const nrl_comm_args *given, const operation *o, int32_t peer, nrl_request **request)
 {
-    nccl_group *g = self;
+    nccl_group *g = self, *way = peer < 0 ? NULL : nccl_way(g, peer, o->send != NCCL_NOTHING);
     nrl_comm_args args = *given, *a = &args;
+    if (way) {
+        g = way;
+        args.peer = 1 - way->rank;
+    }
     call c = {.group = g,
               .a = a,
               .api = g->engine->api,

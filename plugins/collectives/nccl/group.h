@@ -7,6 +7,10 @@
  * non-blocking: every call into NCCL returns at once and its completion is polled, so a lost rank
  * causes a time-out instead of a hang. NCCL is called under the engine's lock, because an abort may
  * come from any thread and frees communicators.
+ *
+ * NCCL has no tags, and the calls of a communicator run one after another, so a receive that waits
+ * would hold up every later call. Stages therefore exchange messages on ways (nccl_connect): groups of
+ * two ranks, one for each direction, whose messages match in their order, which the schedule gives.
  */
 #ifndef NCCL_GROUP_H
 #define NCCL_GROUP_H
@@ -16,8 +20,9 @@
 #include <stdatomic.h>
 
 typedef struct {
-    double timeout; /* seconds for NCCL to take a call or to form a group */
-    int64_t device; /* -1: this rank's number among the ranks of this machine */
+    double timeout;                 /* seconds for NCCL to take a call or to form a group */
+    int64_t device;                 /* -1: this rank's number among the ranks of this machine */
+    int64_t max_ctas, message_ctas; /* of a call, and of a message on a way; 0: NCCL chooses */
 } nccl_options;
 
 typedef struct nccl_engine nccl_engine;
@@ -25,10 +30,11 @@ typedef struct nccl_group nccl_group;
 
 struct nrl_request {
     nrl_request *next; /* in the list of spare requests */
+    nccl_group *group; /* whose communicator and stream it runs on: the one called, or a way of it */
     void *event;
     const char *op; /* static */
     uint64_t number;
-    int32_t peer;   /* of send and recv; otherwise -1 */
+    int32_t peer;   /* of send and recv, in the group that was called; otherwise -1 */
     uintptr_t room; /* device memory for host operands, kept for later calls */
     void *pinned;   /* host staging memory of the same size: copies of pageable memory might wait for the stream */
     size_t room_bytes;
@@ -47,6 +53,9 @@ struct nccl_group {
     nrl_request *spare;
     _Atomic int32_t failed_peer;
     bool is_world;
+    /* Groups of two ranks for messages of one direction: [0] with the next rank, [1] with the one before, unless that
+     * is the same; [side][0] from it, [side][1] to it. NULL before nccl_connect. */
+    nccl_group *ways[2][2];
 };
 
 struct nccl_engine {
@@ -78,6 +87,9 @@ double nccl_clock(void);
 nrl_status nccl_open_with(const nccl_api *api, const nccl_driver *driver, const nccl_options *o, nrl_store *store,
                           int32_t rank, int32_t world, double timeout_s, void **self);
 nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group);
+nrl_status nccl_connect(void *self);
+/* The way for messages to or from a rank; NULL: they go through the group itself. */
+nccl_group *nccl_way(const nccl_group *g, int32_t peer, bool sends);
 void nccl_close(void *self);
 void nccl_abort(void *self);
 int32_t nccl_failed_peer(void *self);

@@ -9,6 +9,10 @@ static const nrl_option nccl_rows[] = {
     NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6, "seconds that NCCL may take to start a call or to form a group"),
     NRL_OPT_INT(nccl_options, device, "-1", -1, 1023,
                 "device number, as for the backend; -1 = the rank's number on its machine"),
+    NRL_OPT_INT(nccl_options, max_ctas, "0", 0, 64,
+                "most blocks of a call, each of which takes a multiprocessor from computing; 0: NCCL chooses"),
+    NRL_OPT_INT(nccl_options, message_ctas, "4", 0, 64,
+                "the same for a message between pipeline stages, which waits for the other stage while kernels run"),
 };
 
 static nrl_status nccl_probe(void)
@@ -44,5 +48,6 @@ static const nrl_collective nccl = {
     .release = nccl_release,
     .failed_peer = nccl_failed_peer,
     .info = nccl_info,
+    .connect = nccl_connect,
 };
 NRL_EXPORT(nccl)

@@ -87,6 +87,8 @@ static void end_communicator(nccl_group *g)
 static void drop_group(nccl_group *g)
 {
     nccl_engine *e = g->engine;
+    for (int i = 0; i < 4; i++)
+        if (g->ways[i / 2][i % 2]) drop_group(g->ways[i / 2][i % 2]);
     end_communicator(g);
     nccl_requests_destroy(g);
     if (g->stream) (void)e->driver->stream_destroy(g->stream);
@@ -103,8 +105,12 @@ static void drop_group(nccl_group *g)
 static void destroy_engine(nccl_engine *e)
 {
     if (e->context) (void)e->driver->context_use(e->context);
-    while (e->groups)
-        drop_group(e->groups);
+    while (e->groups) { /* a way ends with its group, which is the older of the two: the list begins with the latest */
+        nccl_group *oldest = e->groups;
+        while (oldest->next)
+            oldest = oldest->next;
+        drop_group(oldest);
+    }
     if (e->word) (void)e->driver->release(e->word);
     if (e->context) (void)e->driver->context_release(e->device);
     pthread_mutex_destroy(&e->lock);
@@ -166,10 +172,17 @@ static nrl_status check_version(nccl_engine *e)
     return NRL_OK;
 }
 
+static nccl_config config_of(int64_t max_ctas)
+{
+    nccl_config config = NCCL_CONFIG_NON_BLOCKING;
+    if (max_ctas) config.max_ctas = (int)max_ctas;
+    return config;
+}
+
 static nrl_status join(nccl_group *g, const nccl_id *id, int32_t rank, int32_t world, double timeout_s)
 {
     nccl_engine *e = g->engine;
-    nccl_config config = NCCL_CONFIG_NON_BLOCKING;
+    nccl_config config = config_of(e->options.max_ctas);
     g->rank = rank;
     g->size = world;
     pthread_mutex_lock(&e->lock);
@@ -235,11 +248,11 @@ static nrl_status await_child(nccl_group *g, double timeout_s)
     }
 }
 
-nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
+static nrl_status split(nccl_group *parent, int32_t color, int32_t key, int64_t max_ctas, nccl_group **group)
 {
-    nccl_group *parent = self, *g = NULL;
+    nccl_group *g = NULL;
     nccl_engine *e = parent->engine;
-    nccl_config config = NCCL_CONFIG_NON_BLOCKING;
+    nccl_config config = config_of(max_ctas);
     *group = NULL;
     NRL_TRY(nccl_enter(e));
     NRL_TRY(new_group(e, &g));
@@ -266,6 +279,51 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
     g->rank = rank;
     *group = g;
     return NRL_OK;
+}
+
+nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group)
+{
+    nccl_group *g = NULL, *parent = self;
+    nrl_status st = split(parent, color, key, parent->engine->options.max_ctas, &g);
+    *group = g;
+    return st;
+}
+
+/* ---- ways ---- */
+
+/* Edge e of a ring of n ranks lies between the ranks e and e + 1. Edges that share a rank are connected in different
+ * rounds: even ones, odd ones, and the last one of an odd ring. */
+static int32_t round_of(int32_t edge, int32_t n)
+{
+    return edge == n - 1 && n % 2 ? 2 : edge % 2;
+}
+
+nrl_status nccl_connect(void *self)
+{
+    nccl_group *g = self;
+    const int32_t n = g->size, rounds = n == 2 ? 1 : 2 + n % 2;
+    for (int32_t round = 0; n > 1 && round < rounds; round++) {
+        int32_t edge = -1, side = 0; /* of this rank in this round */
+        for (int32_t s = 0; s < (n == 2 ? 1 : 2); s++) {
+            const int32_t e = n == 2 ? 0 : (g->rank + n - s) % n;
+            if (round_of(e, n) != round) continue;
+            edge = e;
+            side = s;
+        }
+        for (int back = 0; back < 2; back++) {
+            nccl_group *way;
+            const bool sends = (edge == g->rank) != back;
+            NRL_TRY(split(g, edge, g->rank, g->engine->options.message_ctas, &way));
+            if (way) g->ways[side][sends] = way;
+        }
+    }
+    return NRL_OK;
+}
+
+nccl_group *nccl_way(const nccl_group *g, int32_t peer, bool sends)
+{
+    if (peer == (g->rank + 1) % g->size) return g->ways[0][sends];
+    return peer == (g->rank + g->size - 1) % g->size ? g->ways[1][sends] : NULL;
 }
 
 /* ---- queries ---- */

@@ -25,6 +25,7 @@ nrl_status nccl_request_take(nccl_group *g, const char *op, int32_t peer, nrl_re
             return st;
         }
     }
+    r->group = g;
     r->op = op;
     r->number = number;
     r->peer = peer;
@@ -46,17 +47,19 @@ void nccl_requests_destroy(nccl_group *g)
 
 void nccl_release(void *self, nrl_request *r)
 {
-    nccl_group *g = self;
+    (void)self;
     if (!r) return;
+    nccl_group *g = r->group;
     pthread_mutex_lock(&g->engine->lock);
     r->next = g->spare;
     g->spare = r;
     pthread_mutex_unlock(&g->engine->lock);
 }
 
-/* Checks whether the communicator has failed in the meantime. */
-static nrl_status look(nccl_group *g, const nrl_request *r)
+/* Checks whether the request's communicator has failed in the meantime; `called` is the group that was called. */
+static nrl_status look(nccl_group *called, const nrl_request *r)
 {
+    const nccl_group *g = r->group;
     nccl_engine *e = g->engine;
     int code = NCCL_SUCCESS;
     nrl_status st = NRL_OK;
@@ -67,7 +70,7 @@ static nrl_status look(nccl_group *g, const nrl_request *r)
     else if (e->api->async_error(g->comm, &code) || (code != NCCL_SUCCESS && code != NCCL_IN_PROGRESS))
         st = nccl_failed(g, code, r->op);
     pthread_mutex_unlock(&e->lock);
-    if (st && r->peer >= 0) atomic_store(&g->failed_peer, r->peer);
+    if (st && r->peer >= 0) atomic_store(&called->failed_peer, r->peer);
     return st;
 }
 
@@ -93,7 +96,7 @@ nrl_status nccl_wait(void *self, nrl_request *r, double timeout_s, bool *done)
         } else {
             *done = true;
             NRL_TRY(nccl_driver_check(code, r->op));
-            return nccl_host_out(g, r);
+            return nccl_host_out(r->group, r);
         }
         if (nccl_clock() >= end) return NRL_OK;
         pause_for(round);

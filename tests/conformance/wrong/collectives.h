@@ -15,7 +15,7 @@ typedef struct {
     void *whole; /* of a group: the inner one that it was split from */
     void *alone; /* a group of this rank alone */
     int32_t rank, world;
-    int64_t calls;
+    int64_t calls, n_sent, n_received;
     const nrl_comm_args *late; /* a call that has not begun, and its request */
     nrl_request *late_request, *seen_done;
 } spoiled;
@@ -206,6 +206,27 @@ static nrl_status tagless_recv(void *self, const nrl_comm_args *a, nrl_request *
     nrl_comm_args b = *a;
     b.tag = 0;
     return right_recv(self, &b, request);
+}
+
+/* Matches messages by their order, but exchanges every two. */
+static nrl_status swapping_send(void *self, const nrl_comm_args *a, nrl_request **request)
+{
+    nrl_comm_args b = *a;
+    b.tag = (uint64_t)((spoiled *)self)->n_sent++;
+    return right_send(self, &b, request);
+}
+
+static nrl_status swapping_recv(void *self, const nrl_comm_args *a, nrl_request **request)
+{
+    nrl_comm_args b = *a;
+    b.tag = (uint64_t)((spoiled *)self)->n_received++ ^ 1;
+    return right_recv(self, &b, request);
+}
+
+static nrl_status lonely_connect(void *self)
+{
+    (void)self;
+    return nrl_fail(NRL_ERR_PEER, "there are no neighbours");
 }
 
 /* ---- sums ---- */
@@ -438,6 +459,10 @@ static const nrl_collective wrong[] = {
           OPEN, MOVES, SUMMING(right_all_reduce, wide_reduce_scatter), SENDS, WAITS, FAILS),
     WRONG(tagless, "messages match by peer and tag",
           OPEN, MOVES, SUMS, SENDING(tagless_send, tagless_recv), WAITS, FAILS),
+    WRONG(swapping, "messages keep their order, whatever their tags",
+          OPEN, MOVES, SUMS, SENDING(swapping_send, swapping_recv), WAITS, FAILS, .by_order = true),
+    WRONG(lonely, "a group connects before its first message",
+          OPEN, MOVES, SUMS, SENDS, WAITS, FAILS, .connect = lonely_connect),
     WRONG(tailless, "a sum includes every element of every rank",
           OPEN, MOVES, REDUCES(tailless), SENDS, WAITS, FAILS),
     WRONG(forgetful, "a sum includes every element of every rank",

@@ -12,7 +12,9 @@ enum { RANKS = 8, TOKENS = 4096 };
 
 fake_state fake;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local int depth; /* of ncclGroupStart */
+static _Thread_local int depth;         /* of ncclGroupStart */
+static _Thread_local int n_in_group;    /* messages; they do not wait for each other */
+static _Thread_local const int *behind; /* what the group's stream had before it */
 static int next_id = 1;
 
 /* ---- what is kept ---- */
@@ -45,6 +47,7 @@ typedef struct message message;
 struct message {
     message *next;
     int from, to, is_send, done, matched;
+    const int *behind; /* what its stream must have ended before it; NULL: nothing */
     const void *send;
     void *receive;
     size_t bytes;
@@ -226,7 +229,7 @@ static int fake_abort(void *self)
 
 static int fake_group_start(void)
 {
-    depth++;
+    if (!depth++) n_in_group = 0;
     return 0;
 }
 
@@ -248,6 +251,28 @@ static op *op_of(comm *c, int kind)
     return o;
 }
 
+/* Messages between two ranks meet in their order, each when its stream has come to it. */
+static void let_messages_meet(hub *h)
+{
+    for (message *s = h->messages; s; s = s->next) {
+        message *r = h->messages;
+        if (!s->is_send || s->matched) continue;
+        while (r && (r->is_send || r->matched || r->from != s->from || r->to != s->to))
+            r = r->next;
+        const message *earlier = h->messages;
+        while (earlier != s &&
+               (!earlier->is_send || earlier->matched || earlier->from != s->from || earlier->to != s->to))
+            earlier = earlier->next;
+        if (!r || earlier != s || (s->behind && !*s->behind) || (r->behind && !*r->behind)) continue;
+        if (s->bytes != r->bytes) fake.n_wrong++;
+        memcpy(r->receive, s->send, s->bytes < r->bytes ? s->bytes : r->bytes);
+        s->matched = r->matched = 1;
+        s->done = r->done = !fake.stay;
+        let_messages_meet(h); /* others may have waited for these */
+        return;
+    }
+}
+
 static int collective(comm *c, int kind, const nrl_comm_args *a, void *on)
 {
     if (!depth || c->aborted) return wrong();
@@ -260,6 +285,7 @@ static int collective(comm *c, int kind, const nrl_comm_args *a, void *on)
         start(on, &o->done);
         if (++o->arrived == c->hub->world && !fake.stay)
             o->done = local_compute((local_kind)kind, c->hub->world, o->operands) == NRL_OK;
+        let_messages_meet(c->hub);
     }
     pthread_mutex_unlock(&lock);
     return o ? NCCL_IN_PROGRESS : wrong();
@@ -320,27 +346,20 @@ static int fake_reduce_scatter(const void *s, void *r, size_t n, int type, int r
     return collective(c, LOCAL_REDUCE_SCATTER, &a, on);
 }
 
-/* Messages between two ranks meet in their order. */
 static int exchange(comm *c, message m, void *on)
 {
     if (!depth || c->aborted || m.from == m.to) return wrong();
     pthread_mutex_lock(&lock);
-    message *mine = keep(sizeof *mine), *other = c->hub->messages;
+    message *mine = keep(sizeof *mine);
+    const stream *before = on;
+    if (!n_in_group++) behind = before->n ? before->token[before->n - 1] : NULL;
     *mine = m;
+    mine->behind = behind;
     need_device(m.is_send ? m.send : m.receive, m.bytes);
     *c->hub->last = mine;
     c->hub->last = &mine->next;
     start(on, &mine->done);
-    while (other && (other == mine || other->matched || other->is_send == m.is_send || other->from != m.from ||
-                     other->to != m.to))
-        other = other->next;
-    if (other) {
-        const message *s = m.is_send ? mine : other, *r = m.is_send ? other : mine;
-        if (s->bytes != r->bytes) fake.n_wrong++;
-        memcpy(r->receive, s->send, s->bytes < r->bytes ? s->bytes : r->bytes);
-        mine->matched = other->matched = 1;
-        mine->done = other->done = !fake.stay;
-    }
+    let_messages_meet(c->hub);
     pthread_mutex_unlock(&lock);
     return NCCL_IN_PROGRESS;
 }

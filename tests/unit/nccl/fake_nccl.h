@@ -1,7 +1,8 @@
 /*
  * fake_nccl.h - a fake of NCCL and the CUDA driver in host memory: ranks are threads of one process
  * that find each other by the id. The last rank of an operation computes it (local_compute); events
- * complete when everything that was started before them on their stream has completed. It refuses
+ * complete when everything that was started before them on their stream has completed, and a message
+ * meets its other half when the streams of both ranks have come to it. It refuses
  * what NCCL would refuse: calls outside a group, and calls on a communicator that is not ready or
  * was aborted.
  */

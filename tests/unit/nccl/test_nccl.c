@@ -32,7 +32,9 @@ static const nrl_collective table = {.open = open_fake,
                                      .fence = nccl_fence,
                                      .release = nccl_release,
                                      .failed_peer = nccl_failed_peer,
-                                     .info = nccl_info};
+                                     .info = nccl_info,
+                                     .by_order = true,
+                                     .connect = nccl_connect};
 
 static void nothing_is_left(void)
 {
@@ -69,6 +71,7 @@ static void it_keeps_the_rules_of_every_collective(void **state)
     check_part("sums", collective_sums, 2, 4);
     check_part("bits", collective_bits, 2, 4);
     check_part("shares", collective_shares, 2, 4);
+    check_part("messages", collective_messages, 2, 4);
     check_part("requests", collective_requests, 2, 3);
     check_part("groups", collective_groups, 4, 4);
 }
@@ -374,32 +377,105 @@ static void a_split_group_may_come_after_its_parent_is_ready(void **state)
     nothing_is_left();
 }
 
-static void send_around(rank_of *r, void *self)
-{
-    float out = (float)r->rank, in = -1;
-    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .count = 1};
+typedef struct {
+    float out, in;
     nrl_request *sent, *received;
-    bool done;
-    a.send = &out;
-    a.peer = (r->rank + 1) % RANKS;
-    note_error(r, nccl_send(self, &a, &sent));
+} letter;
+
+/* A message to one rank, and one from another, begun in this order. */
+static void post(rank_of *r, void *self, letter *l, int32_t to, int32_t from)
+{
+    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_F32, .count = 1, .peer = to};
+    l->out = (float)(10 * r->rank + to);
+    l->in = -1;
+    a.send = &l->out;
+    note_error(r, nccl_send(self, &a, &l->sent));
     if (r->st) return;
-    a.send = NULL;
-    a.receive = &in;
-    a.peer = (r->rank + RANKS - 1) % RANKS;
-    note_error(r, nccl_recv(self, &a, &received));
-    if (r->st) return;
-    note_error(r, nccl_wait(self, received, 5, &done));
-    if (in != (float)a.peer) r->st = NRL_ERR_BUG;
-    (void)nccl_wait(self, sent, 5, &done);
-    nccl_release(self, sent);
-    nccl_release(self, received);
+    a = (nrl_comm_args){.size = sizeof a, .dtype = NRL_DTYPE_F32, .count = 1, .peer = from, .receive = &l->in};
+    note_error(r, nccl_recv(self, &a, &l->received));
 }
 
-static void messages_go_round(void **state)
+static bool arrive(rank_of *r, void *self, letter *l, int32_t from, double seconds)
+{
+    bool sent, received;
+    if (!r->st) note_error(r, nccl_wait(self, l->received, seconds, &received));
+    if (!r->st) note_error(r, nccl_wait(self, l->sent, seconds, &sent));
+    if (!r->st && received && l->in != (float)(10 * from + r->rank)) r->st = NRL_ERR_BUG;
+    nccl_release(self, l->sent);
+    nccl_release(self, l->received);
+    return !r->st && sent && received;
+}
+
+static void send_around(rank_of *r, void *self)
+{
+    const int32_t next = (r->rank + 1) % RANKS, before = (r->rank + RANKS - 1) % RANKS;
+    letter up, down;
+    float v = 1;
+    nrl_comm_args a = sum_of(&v);
+    nrl_request *sum;
+    bool done;
+    note_error(r, nccl_connect(self));
+    if (!r->st) post(r, self, &up, next, before);
+    if (!r->st) post(r, self, &down, before, next);
+    if (!r->st) note_error(r, nccl_all_reduce(self, &a, &sum));
+    if (r->st) return;
+    note_error(r, nccl_wait(self, sum, 5, &done));
+    nccl_release(self, sum);
+    if (!arrive(r, self, &up, before, 5) || !arrive(r, self, &down, next, 5) || v != RANKS) r->st = NRL_ERR_BUG;
+}
+
+static void messages_of_neighbours_wait_for_nothing_else(void **state)
 {
     (void)state;
     all_go_well(send_around);
+}
+
+static void send_unconnected(rank_of *r, void *self)
+{
+    const int32_t next = (r->rank + 1) % RANKS, before = (r->rank + RANKS - 1) % RANKS;
+    letter up;
+    post(r, self, &up, next, before);
+    if (!r->st && arrive(r, self, &up, before, 0.2)) r->st = NRL_ERR_BUG;
+}
+
+/* Each waits with its send for a receive that is behind a send. */
+static void without_ways_ranks_that_all_send_first_wait_for_ever(void **state)
+{
+    (void)state;
+    all_go_well(send_unconnected);
+}
+
+static void fail_on_a_way(rank_of *r, void *self)
+{
+    letter up;
+    note_error(r, nccl_connect(self));
+    if (r->st) return;
+    if (r->rank) { /* rank 1 waits for a message that rank 0 does not send */
+        nrl_comm_args a = {
+            .size = sizeof a, .dtype = NRL_DTYPE_F32, .count = 1, .peer = r->rank - 1, .receive = &up.in};
+        bool done;
+        note_error(r, nccl_recv(self, &a, &up.received));
+        report_trouble(r, self);
+        if (!r->st) note_error(r, nccl_wait(self, up.received, 5, &done));
+        if (nccl_failed_peer(self) != r->rank - 1) r->st = NRL_ERR_BUG;
+        nccl_release(self, up.received);
+    } else {
+        report_trouble(r, self);
+    }
+}
+
+static void a_message_that_fails_names_the_other_rank(void **state)
+{
+    rank_of ranks[RANKS];
+    (void)state;
+    fake_reset();
+    pthread_barrier_init(&all_have_begun, NULL, RANKS);
+    run_ranks(ranks, 0, 2, fail_on_a_way);
+    pthread_barrier_destroy(&all_have_begun);
+    assert_int_equal(ranks[1].st, NRL_ERR_PEER);
+    assert_int_equal(ranks[2].st, NRL_ERR_PEER);
+    assert_non_null(strstr(ranks[1].text, "recv failed"));
+    nothing_is_left();
 }
 
 static void wrong_operands_are_refused(rank_of *r, void *self)
@@ -440,7 +516,9 @@ int main(void)
         cmocka_unit_test(an_abort_from_another_thread_ends_what_is_in_flight),
         cmocka_unit_test(operands_are_waited_for_on_the_device),
         cmocka_unit_test(a_split_group_may_come_after_its_parent_is_ready),
-        cmocka_unit_test(messages_go_round),
+        cmocka_unit_test(messages_of_neighbours_wait_for_nothing_else),
+        cmocka_unit_test(without_ways_ranks_that_all_send_first_wait_for_ever),
+        cmocka_unit_test(a_message_that_fails_names_the_other_rank),
         cmocka_unit_test(what_nccl_cannot_do_never_reaches_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
