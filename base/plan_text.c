@@ -222,9 +222,8 @@ static void add_ranks(buffer *b, const nrl_node *plan)
 static void add_memory(buffer *b, const nrl_node *plan)
 {
     const nrl_node *m = nrl_node_find(plan, "memory");
-    const char *where = nrl_node_size(nrl_node_find(plan, "stages"))      ? " on rank 0"
-                        : plan_int(nrl_node_find(plan, "ranks"), "n") > 1 ? " a rank"
-                                                                          : "";
+    const bool staged = nrl_node_size(nrl_node_find(plan, "stages"));
+    const char *where = staged ? " on rank 0" : plan_int(nrl_node_find(plan, "ranks"), "n") > 1 ? " a rank" : "";
     bool estimated = nrl_node_find(m, "micro_batch");
     int64_t masters = plan_int(m, "masters"); /* 0: the weights are the masters */
     if (plan_int(m, "strategy")) buffer_print(b, "           buffers %s%s\n", plan_size(m, "strategy"), where);
@@ -238,9 +237,11 @@ static void add_memory(buffer *b, const nrl_node *plan)
         buffer_print(b, "           without %s that offload keeps elsewhere\n", plan_size(m, "offloaded"));
     if (estimated)
         buffer_print(b,
-                     "           and %s in a micro-batch of %s tokens, the largest of the first steps: activations, "
+                     "           and %s in %s of %s tokens, the largest of the first steps: activations, "
                      "logits, gradients on their way; %s in all, without the backend's own\n",
-                     plan_size(m, "micro_batch"), plan_count(m, "micro_batch_tokens"),
+                     plan_size(m, "micro_batch"),
+                     staged ? "the micro-batches that the stage holds at a time, one" : "a micro-batch",
+                     plan_count(m, "micro_batch_tokens"),
                      plan_bytes(plan_int(m, "total") + plan_int(m, "micro_batch")));
     if (nrl_node_find(m, "activations_in"))
         buffer_print(b, "           %s%sof activations wait for their backward %s (train.offload.activations)\n",

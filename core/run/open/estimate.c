@@ -1,8 +1,9 @@
 /*
  * estimate.c - steps on a device of shapes alone, by the code that a true step runs. For `nrl check`, the largest
- * micro-batch of the first steps says what a step holds beside weights, gradients and the optimizer's state; what a
- * backend takes for itself (workspaces, libraries) and a strategy's buffers are not in it. For every run, a small
- * micro-batch finds operations that the model needs and the backend lacks.
+ * micro-batch of the first steps says what a step holds beside weights, gradients and the optimizer's state; with
+ * stages, which hold several micro-batches at a time, the step that has it. What a backend takes for itself
+ * (workspaces, libraries) and a strategy's buffers are not in it. For every run, a small micro-batch finds operations
+ * that the model needs and the backend lacks.
  */
 #include "data/assemble.h"
 #include "optim/updates.h"
@@ -18,33 +19,33 @@ typedef struct {
     nrl_ctx *ctx;
     storage storage;
     update_plan updates;
-    nrl_parallel regions;
-    strategy strategy; /* with `regions` alone */
+    nrl_parallel shown[STRATEGY_MAX];
+    strategy strategy; /* with `shown` alone */
     work work;
     arena memory;
     nrl_tensor *totals[NRL_MAX_TERMS];
 } dry_run;
 
-static nrl_status larger_of(session *se, int64_t step, nrl_batch **largest)
+/* A step's batches live until the next is asked for. */
+static nrl_status read_step(session *se, int64_t step, data_step *data, nrl_batch ***largest)
 {
-    data_step data;
-    NRL_TRY(data_loader_step(se->train.loader, step, &data));
-    *largest = data.micro_batch[0];
-    for (int64_t m = 1; m < data.n_micro_batches; m++)
-        if (data.micro_batch[m]->n_tokens > (*largest)->n_tokens) *largest = data.micro_batch[m];
+    NRL_TRY(data_loader_step(se->train.loader, step, data));
+    *largest = &data->micro_batch[0];
+    for (int64_t m = 1; m < data->n_micro_batches; m++)
+        if (data->micro_batch[m]->n_tokens > (**largest)->n_tokens) *largest = &data->micro_batch[m];
     return NRL_OK;
 }
 
-static nrl_status find_largest(session *se, nrl_batch **largest)
+static nrl_status find_largest(session *se, data_step *data, nrl_batch ***largest)
 {
     int64_t best = 0, most = -1;
     for (int64_t s = 0; s < LOOK_AHEAD && s < se->total_steps; s++) {
-        NRL_TRY(larger_of(se, s, largest));
-        if ((*largest)->n_tokens <= most) continue;
-        most = (*largest)->n_tokens;
+        NRL_TRY(read_step(se, s, data, largest));
+        if ((**largest)->n_tokens <= most) continue;
+        most = (**largest)->n_tokens;
         best = s;
     }
-    return larger_of(se, best, largest); /* a step's batches live until the next is asked for */
+    return read_step(se, best, data, largest);
 }
 
 /* The second model's log-probs, wherever they come from. */
@@ -70,29 +71,35 @@ static nrl_status add_columns(const nrl_algorithm *a, nrl_batch *b)
     return NRL_OK;
 }
 
-/* The strategies divide what the plan counts. Here only their tp_regions take part: exchanges
+/* The strategies divide what the plan counts. Here only their tp_regions and the order of stages take part: exchanges
  * between ranks that have not joined do nothing. */
-static void divide_tokens(dry_run *h, const strategy *s)
+static void divide(dry_run *h, const strategy *s)
 {
     for (int32_t i = 0; i < s->n; i++) {
-        if (!s->of[i].table->tp_region) continue;
-        h->regions = (nrl_parallel){.tp_region = s->of[i].table->tp_region,
-                                    .tokens = s->of[i].table->tokens,
-                                    .tp_region_begin = s->of[i].table->tp_region_begin};
+        const nrl_parallel *t = s->of[i].table;
+        if (!t->tp_region && !t->schedule) continue;
+        nrl_parallel *shown = &h->shown[h->strategy.n];
+        *shown = (nrl_parallel){.plugin = t->plugin,
+                                .tp_region = t->tp_region,
+                                .tokens = t->tokens,
+                                .tp_region_begin = t->tp_region_begin,
+                                .schedule = t->schedule};
         h->strategy.of[h->strategy.n] = s->of[i];
-        h->strategy.of[h->strategy.n++].table = &h->regions;
+        h->strategy.of[h->strategy.n++].table = shown;
         h->work.strategy = &h->strategy;
     }
 }
 
-static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *algorithm, void *self, step_estimate *out)
+static nrl_status rehearse(dry_run *h, nrl_batch *const *batches, int64_t n_batches, const nrl_algorithm *algorithm,
+                           void *self, step_estimate *out)
 {
     ctx_memory held, most;
     session *se = h->se;
     const strategy none = {0};
     strategy_setup setup = session_strategy_setup(se);
     const storage_spec spec = strategy_storage(&none, &setup);
-    NRL_TRY(add_columns(algorithm, batch));
+    for (int64_t i = 0; i < n_batches; i++)
+        NRL_TRY(add_columns(algorithm, batches[i]));
     NRL_TRY(ctx_create(&h->device, &h->ctx));
     ctx_set_compute(h->ctx, session_compute(se));
     ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
@@ -101,7 +108,8 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));
     updates_place(&h->updates, se->mesh);
     NRL_TRY(updates_bind(&h->updates, h->ctx));
-    if (out) divide_tokens(h, &se->strategy);
+    if (out) divide(h, &se->strategy);
+    if (out) h->work.stage = strategy_stage(&se->strategy, &setup);
     h->work.ctx = h->ctx;
     h->work.policy = se->model;
     h->work.algorithm = algorithm;
@@ -121,8 +129,8 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
         NRL_TRY(tensor_persistent(h->ctx, NRL_DTYPE_F32, 1, &one, true, &h->work.seeds[k]));
     for (int32_t i = 0; i < h->se->model->n_params; i++)
         nrl_param_set_grad_is_empty(h->se->model->params[i], h->se->model->params[i]->trained);
-    NRL_TRY(work_schedule(&h->work, 1, 0));
-    NRL_TRY(work_train(&h->work, &batch, h->totals));
+    NRL_TRY(work_schedule(&h->work, (int32_t)n_batches, 0));
+    NRL_TRY(work_train(&h->work, batches, h->totals));
     NRL_TRY(ctx_take_metrics(h->ctx, &metrics, &n));
     if (out && nrl_mesh_world(se->mesh) == 1) { /* else slices would be shards, and this storage is undivided */
         /* Optimizers may allocate memory for one parameter at a time. */
@@ -135,7 +143,6 @@ static nrl_status rehearse(dry_run *h, nrl_batch *batch, const nrl_algorithm *al
     if (!out) return NRL_OK;
     ctx_memory_use(h->ctx, &most);
     out->bytes = (int64_t)(most.peak_bytes - held.live_bytes);
-    out->tokens = batch->n_tokens;
     out->away_bytes = (int64_t)most.away_peak_bytes;
     return NRL_OK;
 }
@@ -157,16 +164,21 @@ static void dry_run_close(dry_run *h)
     arena_free(&h->memory);
 }
 
-/* A script's loss is not run for a check; a stage holds several micro-batches at a time. */
+/* A script's loss is not run for a check. */
 nrl_status session_estimate(session *se)
 {
-    nrl_batch *batch;
+    nrl_batch **largest;
+    data_step data;
     dry_run h = {.se = se};
     se->estimate = (step_estimate){0};
-    if (se->algorithm_is_script || se->strategy.n_stages > 1 || !se->train.loader) return NRL_OK;
+    if (se->algorithm_is_script || !se->train.loader) return NRL_OK;
     h.device = shape_device(se->backend->stream_create ? SHAPE_DEVICE_BYTES : 0, se->backend, se->delegate);
-    nrl_status st = find_largest(se, &batch);
-    if (st == NRL_OK) st = rehearse(&h, batch, se->algorithm, se->algorithm_self, &se->estimate);
+    nrl_status st = find_largest(se, &data, &largest);
+    if (st == NRL_OK) se->estimate.tokens = (*largest)->n_tokens;
+    if (st == NRL_OK && se->strategy.n_stages > 1)
+        st = rehearse(&h, data.micro_batch, data.n_micro_batches, se->algorithm, se->algorithm_self, &se->estimate);
+    else if (st == NRL_OK)
+        st = rehearse(&h, largest, 1, se->algorithm, se->algorithm_self, &se->estimate);
     se->estimate.known = st == NRL_OK;
     bool lacked = h.device.lacked;
     dry_run_close(&h);
@@ -193,7 +205,7 @@ nrl_status session_check_operations(session *se)
     dry_run h = {.se = se};
     NRL_TRY(data_assemble(se->train.set, &first, 1, work_needs(se->algorithm, "prompt_targets"), &batch));
     h.device = shape_device(0, se->backend, se->delegate);
-    nrl_status st = rehearse(&h, batch, se->algorithm_is_script ? &plain : se->algorithm, se->algorithm_self, NULL);
+    nrl_status st = rehearse(&h, &batch, 1, se->algorithm_is_script ? &plain : se->algorithm, se->algorithm_self, NULL);
     bool lacked = h.device.lacked;
     dry_run_close(&h);
     batch_free(batch);

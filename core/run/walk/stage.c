@@ -179,8 +179,9 @@ static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t unit, int3
 nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action *v, int64_t rows,
                       const nrl_carry *carry)
 {
-    /* Drops messages that have been sent. Beyond MAX_SENT it waits for the oldest one, unless the schedule of a step bounds
-     * them: with gpipe a rank receives its first gradient after all forwards, whatever the last stage has sent by then. */
+    /* Drops messages that have been sent. Beyond MAX_SENT it waits for the oldest one, unless the schedule of a step
+     * bounds them: with gpipe a rank receives its first gradient after all forwards, whatever the last stage has sent
+     * by then. */
     for (int32_t i = 0; i < s->n_sent;) {
         if (has_left(&s->sent[i]))
             NRL_TRY(drop_sent(s, ctx, i));

@@ -244,8 +244,8 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     return NRL_OK;
 }
 
-/* Starts the receives of later actions, so that the tensors travel while this action computes. They start in the order of
- * the sends: the forward of a micro-batch comes after the messages of its column. */
+/* Starts the receives of later actions, so that the tensors travel while this action computes. They start in the order
+ * of the sends: the forward of a micro-batch comes after the messages of its column. */
 static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
 {
     const action_list *all = &w->actions;

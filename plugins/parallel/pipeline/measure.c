@@ -63,34 +63,39 @@ nrl_status pipeline_leave(void *self, nrl_ctx *ctx, const nrl_action *actions, i
     return NRL_OK;
 }
 
-/* "1.5 + 2.0" */
-static void add_stages(char *text, size_t room, const double *ms, const int32_t *first, int32_t n_stages)
+/* "1.5 + 2" */
+static void put_stages(FILE *to, const double *ms, const int32_t *first, int32_t n_stages)
 {
-    size_t at = 0;
-    for (int32_t s = 0; s < n_stages && at < room; s++) {
+    for (int32_t s = 0; s < n_stages; s++) {
         double sum = 0;
         for (int32_t u = first[s]; u < first[s + 1]; u++)
             sum += ms[u];
-        at += (size_t)snprintf(text + at, room - at, "%s%.3g", s ? " + " : "", sum);
+        fprintf(to, "%s%.3g", s ? " + " : "", sum);
     }
 }
 
 static nrl_status print(const pipeline *p, const double *ms)
 {
     const int32_t n_stages = p->n * p->shape.n_chunks;
-    char costs[2048] = "", stages[1024] = "", balanced[1024] = "";
-    size_t at = 0;
-    int32_t *first = calloc((size_t)n_stages + 1, sizeof *first);
-    if (!first) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
-    pipeline_balance(ms, p->plan.n_units, n_stages, first);
-    for (int32_t u = 0; u < p->plan.n_units && at < sizeof costs; u++)
-        at += (size_t)snprintf(costs + at, sizeof costs - at, "%s%.3g", u ? ", " : "", ms[u]);
-    add_stages(stages, sizeof stages, ms, p->first, n_stages);
-    add_stages(balanced, sizeof balanced, ms, first, n_stages);
-    free(first);
-    nrl_warn("pipeline: costs: [%s] were measured, in ms for a micro-batch; stages take %s, and with these costs %s",
-             costs, stages, balanced);
-    return NRL_OK;
+    char *text = NULL;
+    size_t size;
+    int32_t *balanced = calloc((size_t)n_stages + 1, sizeof *balanced);
+    FILE *to = balanced ? open_memstream(&text, &size) : NULL;
+    if (to) {
+        pipeline_balance(ms, p->plan.n_units, n_stages, balanced);
+        fputs("costs: [", to);
+        for (int32_t u = 0; u < p->plan.n_units; u++)
+            fprintf(to, "%s%.3g", u ? ", " : "", ms[u]);
+        fputs("] were measured, in ms for a micro-batch; stages take ", to);
+        put_stages(to, ms, p->first, n_stages);
+        fputs(", and with these costs ", to);
+        put_stages(to, ms, balanced, n_stages);
+    }
+    const bool whole = to && !fclose(to);
+    if (whole) nrl_warn("pipeline: %s", text);
+    free(balanced);
+    free(text);
+    return whole ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
 }
 
 nrl_status pipeline_measure_finish(pipeline *p, nrl_ctx *ctx)
