@@ -14,7 +14,7 @@ import sys
 
 # kernel, head width: most instructions for each product. Where a warp has 16 rows instead of 32, fragments serve half as
 # many products.
-LIMITS = {("forward", 64): 6.6, ("forward", 80): 7.6, ("forward", 96): 7.0, ("forward", 128): 6.2,
+LIMITS = {("forward", 64): 6.6, ("forward", 80): 8.0, ("forward", 96): 7.0, ("forward", 128): 6.2,
           ("keys", 64): 4.8, ("keys", 80): 7.0, ("keys", 96): 6.2, ("keys", 128): 5.0,
           ("queries", 64): 5.5, ("queries", 80): 7.0, ("queries", 96): 6.5, ("queries", 128): 5.5}
 MOST_BRANCHES = 12  # one per score would be at least 32
