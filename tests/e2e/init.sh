@@ -99,6 +99,14 @@ run 65 init other.yaml --model $model --data odd.jsonl
 has err "odd.jsonl:1"
 [ -e other.yaml ] && is "config of a refused init" present absent
 
+# few rows: none is left for a usual share, but one that was asked for is an error
+head -n 1 configs/data/chat.jsonl >few.jsonl
+run 0 init few.yaml --model $model --data few.jsonl
+has err "a share of 5% of the rows cannot be held out, so that the config has no data.eval"
+run 0 check few.yaml
+run 65 init demanded.yaml --model $model --data few.jsonl --eval 5%
+has err "no row that can be trained on is left on this side of the split by data.eval"
+
 # ---- more and less ----
 run 0 check configs/sft.yaml out=other --sample 3
 is "samples" "$(grep -c '^sample [0-9]* of 128$' out)" 3

@@ -29,6 +29,7 @@ typedef struct {
     /* answers */
     const char *file, *model, *data, *eval, *train, *out; /* train: all or lora */
     bool is_lora;
+    bool has_usual_eval; /* no flag and no answer said what evaluates */
     /* what was found */
     const char *algorithm, *template, *precision;
     bool has_template; /* of its tokenizer */
@@ -76,6 +77,7 @@ static nrl_status ask_all(init *w)
     const char *stem = strrchr(w->file, '/') ? strrchr(w->file, '/') + 1 : w->file;
     out = arena_printf(w->a, "runs/%.*s", (int)strcspn(stem, "."), stem);
     if (is_told) {
+        w->has_usual_eval = !w->eval;
         if (!w->eval) w->eval = eval;
         if (!w->train) w->train = train;
         if (!w->out) w->out = out;
@@ -444,6 +446,14 @@ static nrl_status init_file(init *w, bool overwrite)
     decide_length(w);
     decide_training(w);
     nrl_status st = plan_memory(w, &text);
+    if (st != NRL_OK && w->has_usual_eval) { /* nobody asked for the share, which few rows cannot spare */
+        w->eval = "none";
+        free(text);
+        text = NULL;
+        st = plan_memory(w, &text);
+        if (st == NRL_OK)
+            nrl_warn("a share of 5%% of the rows cannot be held out, so that the config has no data.eval");
+    }
     if (st == NRL_OK) st = write_file(w, text, overwrite);
     if (st == NRL_OK) tell(w);
     free(text);
