@@ -167,6 +167,7 @@ saved=$(((whole - $(sed -n 's|.*"peak_rss": *\([0-9]*\).*|\1|p' out)) >> 20))
 [ $saved -ge 100 ] || is "MiB that left the process" $saved "at least 100"
 
 # memory that suffices with it alone
+run 0 run config.yaml out=base overwrite=true
 run 6 run config.yaml out=little "backend={name: $backend, threads: 1$cpu_options, memory_limit: 7MiB}"
 run 0 run config.yaml out=off overwrite=true train.offload.optimizer=disk \
     "backend={name: $backend, threads: 1$cpu_options, memory_limit: 7MiB}"
