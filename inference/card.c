@@ -190,6 +190,7 @@ static void add_numbers(arena *a, buffer *b, const char *title, const char *line
                                            "mfu",
                                            "mem_total_bytes",
                                            "comm_bytes",
+                                           "comm_messages",
                                            "step_s",
                                            "data_s",
                                            "comm_s",

@@ -59,7 +59,7 @@ static nrl_status reorder(nrl_ctx *ctx, nrl_tensor *x, const int64_t *received, 
 }
 
 /* Every rank tells every other one how many rows come for each of its experts. It knows its own: a walk by shapes
- * alone, in which nothing comes from other ranks, counts these. */
+ * alone, in which nothing comes back, takes as many from every other rank. */
 static nrl_status tell_counts(nrl_ctx *ctx, const int64_t *sent, int64_t n, int32_t ranks, int64_t *received,
                               int64_t *each, int32_t *narrow, double *wide)
 {
@@ -73,9 +73,12 @@ static nrl_status tell_counts(nrl_ctx *ctx, const int64_t *sent, int64_t n, int3
     NRL_TRY(nrl_tensor_fetch(ctx, theirs, wide, n));
     const int64_t own = n / ranks;
     int32_t rank;
+    bool shapes = false;
     nrl_ctx_expert_ranks(ctx, &rank);
+    for (int64_t i = rank * own; i < (rank + 1) * own; i++)
+        shapes |= (int64_t)wide[i] != sent[i];
     for (int64_t i = 0; i < n; i++)
-        received[i] = i / own == rank ? sent[i] : (int64_t)wide[i];
+        received[i] = shapes ? sent[rank * own + i % own] : (int64_t)wide[i];
     return NRL_OK;
 }
 

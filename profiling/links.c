@@ -155,7 +155,7 @@ static nrl_status link_wait(const pid_t *children, int32_t n, const link_times *
 
 static nrl_status link_group(machine *m, const session *se, const store_kind *kind, int32_t ranks)
 {
-    static const char *const names[KINDS] = {"all_reduce", "all_gather", "reduce_scatter", "send"};
+    static const call_kind kinds[KINDS] = {CALL_ALL_REDUCE, CALL_ALL_GATHER, CALL_REDUCE_SCATTER, CALL_SEND};
     link_times *times = mmap(NULL, sizeof *times, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (times == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory to measure links");
     const store_setup s = {.address = "127.0.0.1:0", .job = "plan", .timeout_s = MEETING_S};
@@ -179,7 +179,7 @@ static nrl_status link_group(machine *m, const session *se, const store_kind *ki
                                 .bytes = (double)link_bytes[i],
                                 .seconds = times->seconds[k][i],
                                 .host_seconds = times->host_seconds[k][i]};
-            snprintf(x.name, sizeof x.name, "%s", names[k]);
+            snprintf(x.name, sizeof x.name, "%s", call_names[kinds[k]]);
             if (x.seconds > 0) machine_add(m, &x);
         }
     free(children);
@@ -187,16 +187,16 @@ static nrl_status link_group(machine *m, const session *se, const store_kind *ki
     return st;
 }
 
-nrl_status links_measure(machine *m, run *r, int32_t ranks)
+nrl_status links_measure(machine *m, run *r, int32_t ranks, int32_t most)
 {
     const session *se = &r->session;
     store_kind kind;
-    double seconds, busy;
-    if (m->is_file || !se->collective) return NRL_OK;
+    if (m->is_file || m->ranks_per_node || !se->collective) return NRL_OK;
     arena a = {0};
     nrl_status st = store_find(se->host, &a, "127.0.0.1:0", NULL, &kind);
-    for (int32_t g = 2; g <= ranks && st == NRL_OK; g++)
-        if (ranks % g == 0 && !machine_link(m, "all_reduce", g, 1, &seconds, &busy)) st = link_group(m, se, &kind, g);
+    for (int32_t g = 2; g <= ranks && g <= most && st == NRL_OK; g++)
+        if ((ranks % g == 0 || (ranks > most && (g & (g - 1)) == 0)) && !machine_knows_ranks(m, g))
+            st = link_group(m, se, &kind, g);
     arena_free(&a);
     return st;
 }

@@ -429,14 +429,31 @@ nrl_status machine_op(machine *m, backend_op op, const void *args, double flops,
 
 /* ---- calls of a collective ---- */
 
-bool machine_link(const machine *m, const char *call, int32_t ranks, double bytes, double *seconds,
-                  double *host_seconds)
+/* What links.c measures, and what stands for the others. */
+static const call_kind measured_as[N_CALLS] = {[CALL_BARRIER] = CALL_ALL_REDUCE,
+                                               [CALL_BROADCAST] = CALL_ALL_GATHER,
+                                               [CALL_ALL_REDUCE] = CALL_ALL_REDUCE,
+                                               [CALL_ALL_GATHER] = CALL_ALL_GATHER,
+                                               [CALL_ALL_TO_ALL] = CALL_ALL_GATHER,
+                                               [CALL_REDUCE_SCATTER] = CALL_REDUCE_SCATTER,
+                                               [CALL_SEND] = CALL_SEND,
+                                               [CALL_RECV] = CALL_SEND};
+
+static uint64_t call_hash(call_kind kind)
 {
-    const uint64_t what = XXH3_64bits(call, strlen(call));
+    const char *name = call_names[measured_as[kind]];
+    return XXH3_64bits(name, strlen(name));
+}
+
+/* Between the nearest sizes that were measured with that number of ranks. */
+static bool link_measured(const machine *m, const machine_call *c, double *seconds, double *host_seconds)
+{
+    const uint64_t what = call_hash(c->kind);
+    const double bytes = c->bytes;
     const machine_sample *below = NULL, *above = NULL;
     for (size_t i = 0; i < m->n; i++) {
         const machine_sample *s = &m->samples[i];
-        if (s->what != what || s->dims[0] != ranks) continue;
+        if (s->what != what || s->dims[0] != c->ranks) continue;
         if (s->bytes <= bytes && (!below || s->bytes > below->bytes)) below = s;
         if (s->bytes > bytes && (!above || s->bytes < above->bytes)) above = s;
     }
@@ -455,7 +472,87 @@ bool machine_link(const machine *m, const char *call, int32_t ranks, double byte
     return true;
 }
 
+bool machine_knows_ranks(const machine *m, int32_t ranks)
+{
+    double seconds, host_seconds;
+    const machine_call c = {.kind = CALL_ALL_REDUCE, .ranks = ranks, .bytes = 1};
+    return link_measured(m, &c, &seconds, &host_seconds);
+}
+
+/* Least squares of relative errors; neither alpha nor beta is negative. */
+bool machine_fit(const machine *m, call_kind kind, link_cost *link, double *host_share)
+{
+    const uint64_t what = call_hash(kind);
+    double rr = 0, rb = 0, bb = 0, r = 0, b = 0, n = 0;
+    *host_share = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        const machine_sample *s = &m->samples[i];
+        double rounds, through;
+        if (s->what != what || s->dims[0] < 2) continue;
+        traffic_rounds(measured_as[kind], s->bytes, (int32_t)s->dims[0], &rounds, &through);
+        rounds /= s->seconds;
+        through /= s->seconds;
+        rr += rounds * rounds;
+        rb += rounds * through;
+        bb += through * through;
+        r += rounds;
+        b += through;
+        *host_share += s->host_seconds / s->seconds;
+        n++;
+    }
+    const double det = rr * bb - rb * rb;
+    if (!(n > 0)) return false;
+    *host_share /= n;
+    *link = (link_cost){0};
+    if (det > 1e-12 * rr * bb) *link = (link_cost){(r * bb - b * rb) / det, (b * rr - r * rb) / det};
+    if (!(link->alpha > 0)) *link = (link_cost){0, b / bb};
+    if (!(link->beta > 0)) *link = (link_cost){r / rr, 0};
+    return true;
+}
+
+/* A ring in the order of ranks passes every link in every round, so the slowest one decides. Groups that meet on a node
+ * share its links to other nodes. */
+static double cluster_seconds(const machine *m, const machine_call *c)
+{
+    const int32_t per_node = m->ranks_per_node, last = c->first + (c->ranks - 1) * c->stride;
+    int32_t on_node = c->stride < per_node ? per_node / c->stride : 1;
+    if (on_node > c->ranks) on_node = c->ranks;
+    double rounds, through;
+    traffic_rounds(c->kind, c->bytes, c->ranks, &rounds, &through);
+    if (c->first / per_node == last / per_node) return m->inside.alpha * rounds + m->inside.beta * through;
+    double outside = m->between.beta * ((double)per_node / on_node) / m->links;
+    if (c->kind == CALL_ALL_TO_ALL) outside *= on_node * (double)(c->ranks - on_node) / (c->ranks - 1);
+    if (c->kind == CALL_SEND || c->kind == CALL_RECV) outside = m->between.beta * (double)per_node / m->links;
+    const double inside = on_node > 1 ? m->inside.beta : 0;
+    return fmax(m->inside.alpha, m->between.alpha) * rounds + fmax(inside, outside) * through;
+}
+
+bool machine_link(const machine *m, const machine_call *c, double *seconds, double *host_seconds)
+{
+    link_cost link;
+    double rounds, through, host_share;
+    *host_seconds = 0;
+    if (m->ranks_per_node) {
+        *seconds = cluster_seconds(m, c);
+        return true;
+    }
+    if (link_measured(m, c, seconds, host_seconds)) return true;
+    if (!machine_fit(m, c->kind, &link, &host_share)) return false;
+    traffic_rounds(c->kind, c->bytes, c->ranks, &rounds, &through);
+    *seconds = link.alpha * rounds + link.beta * through;
+    *host_seconds = host_share * *seconds;
+    return true;
+}
+
 /* ---- the file ---- */
+
+static void write_link(arena *a, nrl_node *cluster, const char *name, const link_cost *link)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append(a, cluster, name, map);
+    node_append(a, map, "alpha", node_f64(a, link->alpha));
+    node_append(a, map, "beta", node_f64(a, link->beta));
+}
 
 nrl_status machine_write(const machine *m, const char *path)
 {
@@ -465,6 +562,14 @@ nrl_status machine_write(const machine *m, const char *path)
     node_append_text(&a, tree, "device", m->device);
     node_append_int(&a, tree, "threads", m->threads);
     node_append_int(&a, tree, "processors", m->processors);
+    if (m->ranks_per_node) {
+        nrl_node *cluster = node_new(&a, NRL_NODE_MAP);
+        node_append(&a, tree, "cluster", cluster);
+        node_append_int(&a, cluster, "ranks_per_node", m->ranks_per_node);
+        node_append_int(&a, cluster, "links", m->links);
+        write_link(&a, cluster, "inside", &m->inside);
+        write_link(&a, cluster, "between", &m->between);
+    }
     node_append(&a, tree, "calls", list);
     for (size_t i = 0; i < m->n; i++) {
         const machine_sample *s = &m->samples[i];
@@ -510,14 +615,49 @@ static nrl_status read_sample(machine *m, const char *path, size_t i, const nrl_
     return NRL_OK;
 }
 
+static nrl_status read_link(const char *path, const nrl_node *cluster, const char *name, link_cost *link)
+{
+    const nrl_node *map = nrl_node_find(cluster, name);
+    link->alpha = nrl_node_f64(nrl_node_find(map, "alpha"), NAN);
+    link->beta = nrl_node_f64(nrl_node_find(map, "beta"), NAN);
+    if (nrl_node_size(map) != 2 || !(link->alpha >= 0) || !(link->beta >= 0))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: cluster.%s: expected {alpha: seconds of a message, beta: seconds of a byte}, at least 0",
+                        path, name);
+    return NRL_OK;
+}
+
+static nrl_status read_cluster(machine *m, const char *path, const nrl_node *map)
+{
+    static const char *const keys[] = {"ranks_per_node", "links", "inside", "between"};
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        bool known = false;
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            known |= !strcmp(keys[k], nrl_node_key(map, i));
+        if (!known)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: cluster.%s: unknown key; expected ranks_per_node, links, inside and between", path,
+                            nrl_node_key(map, i));
+    }
+    m->ranks_per_node = (int32_t)nrl_node_f64(nrl_node_find(map, "ranks_per_node"), 0);
+    m->links = (int32_t)nrl_node_f64(nrl_node_find(map, "links"), m->ranks_per_node);
+    if (m->ranks_per_node < 1 || m->links < 1)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: cluster.ranks_per_node, cluster.links: expected numbers from 1", path);
+    NRL_TRY(read_link(path, map, "inside", &m->inside));
+    return read_link(path, map, "between", &m->between);
+}
+
 nrl_status machine_read(machine *m, const char *path)
 {
     nrl_node *tree;
     NRL_TRY(json_read_file(&m->memory, path, MOST_BYTES, &tree));
     const nrl_node *calls = nrl_node_find(tree, "calls");
-    if (nrl_node_f64(nrl_node_find(tree, "format"), 0) != FORMAT || nrl_node_kind(calls) != NRL_NODE_LIST)
+    const nrl_node *cluster = nrl_node_find(tree, "cluster");
+    if (nrl_node_f64(nrl_node_find(tree, "format"), 0) != FORMAT || (nrl_node_kind(calls) != NRL_NODE_LIST && !cluster))
         return nrl_fail(NRL_ERR_CONFIG, "%s: expected a file of `nrl plan --save-machine`, with format: %d and calls",
                         path, (int)FORMAT);
+    if (cluster) NRL_TRY(read_cluster(m, path, cluster));
+    if (cluster && !nrl_node_size(calls)) return NRL_OK; /* operations are measured here */
     snprintf(m->device, sizeof m->device, "%s", nrl_node_string(nrl_node_find(tree, "device"), ""));
     m->threads = (int32_t)nrl_node_f64(nrl_node_find(tree, "threads"), 0);
     m->processors = (int32_t)nrl_node_f64(nrl_node_find(tree, "processors"), 0);

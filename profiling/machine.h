@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/node.h"
 #include "profiling/op_work.h"
+#include "profiling/traffic.h"
 #include <nrl/collective.h>
 
 /* The time of one call: of an operation with these dimensions (op_work.h; attention: queries, columns, keys of a
@@ -32,7 +33,18 @@ typedef struct {
     size_t scratch_bytes, used;
     double measured_seconds; /* spent here */
     double most_seconds;     /* after which operations are estimated if similar ones were measured; 0 = no limit */
+    /* Nodes of a cluster; 0 = all ranks are on this machine. Of the links from a rank to another one of its node, and
+     * to one of another node, of which each node has `links`. */
+    int32_t ranks_per_node, links;
+    link_cost inside, between;
 } machine;
+
+/* The ranks of a call: first, first + stride, ...; of a message its two ranks. */
+typedef struct {
+    call_kind kind;
+    int32_t first, stride, ranks;
+    double bytes; /* as traffic_rounds wants them */
+} machine_call;
 
 /* Reads a file of machine_write. NRL_ERR_CONFIG, NRL_ERR_IO. */
 nrl_status machine_read(machine *m, const char *path);
@@ -41,9 +53,12 @@ void machine_close(machine *m);
 
 /* The time of an operation, in seconds. NRL_ERR_CONFIG: it was never measured, and no device is open. */
 nrl_status machine_op(machine *m, backend_op op, const void *args, double flops, double *seconds);
-/* The time of a call of a collective; NULL if it was never measured for that number of ranks. */
-bool machine_link(const machine *m, const char *call, int32_t ranks, double bytes, double *seconds,
-                  double *host_seconds);
+/* The time of a call of a collective: on a cluster from its links; else as measured for that number of ranks, or from
+ * the latency and bandwidth that fit the measurements of other numbers. false: there are none. */
+bool machine_link(const machine *m, const machine_call *c, double *seconds, double *host_seconds);
+bool machine_knows_ranks(const machine *m, int32_t ranks); /* calls of that number were measured */
+/* The link whose formula (traffic_rounds) is nearest to what was measured. */
+bool machine_fit(const machine *m, call_kind kind, link_cost *link, double *host_share);
 void machine_add(machine *m, const machine_sample *s);
 
 #endif

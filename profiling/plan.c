@@ -41,6 +41,8 @@ typedef struct {
     const char *first_text;
     setting current[16]; /* of the candidate that is walked */
     size_t n_current;
+    bool scales;          /* several numbers of ranks are compared */
+    int64_t global_batch; /* of the candidates, 0 = that of the config */
 } planner;
 
 /* ---- the config of a candidate ---- */
@@ -59,6 +61,11 @@ static nrl_config *candidate_config(void *user, arena *a)
         nrl_config_override(c, arena_printf(a, "%s=%s", p->current[i].key, p->current[i].value));
     }
     if (p->cache) nrl_config_override(c, arena_printf(a, "data.cache=%s", p->cache));
+    if (p->global_batch) {
+        nrl_config_override(c, arena_printf(a, "train.global_batch=%lld", (long long)p->global_batch));
+        nrl_config_override(c, "train.epochs=0"); /* the data may have fewer rows than a batch */
+        nrl_config_override(c, "train.steps=1000");
+    }
     return c;
 }
 
@@ -73,6 +80,7 @@ static bool is_auto(const planner *p, const char *key)
 static bool is_kept(const planner *p, const char *key)
 {
     const nrl_plan_request *r = p->request;
+    if (p->scales && !strcmp(key, "train.micro_batch_tokens")) return true;
     if (r->only_config || (r->only_auto && !is_auto(p, key))) return true;
     for (size_t i = 0; i < r->n_keep; i++)
         if (!strcmp(r->keep[i], key)) return true;
@@ -168,6 +176,11 @@ static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
     }
     *fits = true;
     st = predict(&p->setup, candidate_config, p, p->m, true, &found);
+    if (st != NRL_OK && p->scales && is_of_candidate(st)) { /* such as an operation that the file does not have */
+        reject(p, map, nrl_error_text());
+        *fits = false;
+        return NRL_OK;
+    }
     NRL_TRY(st);
     node_set(p->a, map, "fits", node_bool(p->a, true));
     if (found.has_time) {
@@ -177,6 +190,10 @@ static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
         node_append(p->a, map, "wait_seconds", node_f64(p->a, found.waiting));
         node_append(p->a, map, "host_seconds", node_f64(p->a, found.host));
         node_append(p->a, map, "busy_seconds", node_f64(p->a, found.busy));
+        node_append(p->a, map, "sent_bytes", node_f64(p->a, found.sent_bytes));
+        node_append(p->a, map, "sent_messages", node_f64(p->a, found.sent_messages));
+        node_append(p->a, map, "calls", found.calls);
+        node_append(p->a, map, "traffic", found.traffic);
     }
     if (p->request->progress) p->request->progress(p->request->user, map);
     return NRL_OK;
@@ -202,6 +219,11 @@ static nrl_status vary_memory(planner *p, int64_t tokens, bool *fits, bool *whol
         for (size_t i = 0; i < sizeof recomputed / sizeof *recomputed && !*fits; i++) {
             push(p, recompute, recomputed[i]);
             NRL_TRY(walk(p, tokens, fits, whole));
+            const nrl_node *last = nrl_node_at(p->candidates, nrl_node_size(p->candidates) - 1);
+            if (!*fits && !nrl_node_find(last, "total_bytes")) { /* refused, however much memory there is */
+                p->n_current = depth;
+                return NRL_OK;
+            }
             if (*fits || i + 1 < sizeof recomputed / sizeof *recomputed) p->n_current = depth;
         }
     }
@@ -236,11 +258,17 @@ static nrl_status vary_tokens(planner *p, bool *any)
     return NRL_OK;
 }
 
+static bool is_strategy(const char *also)
+{
+    return !strncmp(also, "parallel=", strlen("parallel="));
+}
+
 static nrl_status vary_also(planner *p, size_t i, bool *any)
 {
     const nrl_plan_request *r = p->request;
     if (i == r->n_also) return vary_tokens(p, any);
     NRL_TRY(vary_also(p, i + 1, any));
+    if (is_strategy(r->also[i]) && p->n_strategies) return NRL_OK; /* one of them */
     const char *equals = strchr(r->also[i], '=');
     push(p, arena_strndup(p->a, r->also[i], (size_t)(equals - r->also[i])), equals + 1);
     nrl_status st = vary_also(p, i + 1, any);
@@ -266,32 +294,56 @@ static nrl_status vary_strategy(planner *p)
     return NRL_OK;
 }
 
-/* Each strategy of an axis that takes the rest of the ranks, alone and beside each size of each other axis. */
+static void add_strategy(planner *p, const char *value)
+{
+    if (p->n_strategies < MOST_STRATEGIES) p->strategies[p->n_strategies++] = (setting){"parallel", value};
+}
+
+/* "ddp", "{data: ddp, tensor: 2}", "{tensor: 4}": `rest` beside `size` ranks of another axis. */
+static const char *strategy_text(const planner *p, const nrl_parallel *rest, const nrl_parallel *other, int32_t size)
+{
+    if (size == 1) return arena_strdup(p->a, rest->plugin.name);
+    if (size == p->setup.ranks) return arena_printf(p->a, "{%s: %d}", other->axis->name, (int)size);
+    return arena_printf(p->a, "{%s: %s, %s: %d}", rest->axis->name, rest->plugin.name, other->axis->name, (int)size);
+}
+
+/* Each strategy of an axis that takes the rest of the ranks, alone and beside each size of each other axis; of several
+ * numbers of ranks beside the ranks of a node on each other axis, and beside these on two of them if one divides the
+ * width and the other the depth. Then those of the request. */
 static nrl_status find_strategies(planner *p)
 {
     const nrl_environment *env = &p->setup.env;
+    const nrl_plan_request *request = p->request;
     const int32_t n = p->setup.ranks;
     const plugin **list;
+    p->n_strategies = 0;
     if (n == 1 || is_kept(p, "parallel")) return NRL_OK;
     plugin_host *h = component_host(env, NULL);
     const size_t n_found = plugin_defaults(h, p->a, NRL_KIND_PARALLEL, &list);
+    const int32_t node = p->scales ? predict_node(&p->setup, p->m) : 0;
+    const nrl_parallel *width = NULL, *depth = NULL;
     for (int32_t other = 1; other <= n; other++)
-        for (size_t k = 0; k < n_found && n % other == 0; k++) {
+        for (size_t k = 0; k < n_found && n % other == 0 && (!p->scales || other == 1 || other == node); k++) {
             const nrl_parallel *divides = (const nrl_parallel *)list[k]->table;
             if (other > 1 && divides->axis->takes_rest) continue;
-            for (size_t i = 0; i < n_found && p->n_strategies < MOST_STRATEGIES; i++) {
+            if (divides->axis->divides == NRL_DIVIDES_WIDTH) width = divides;
+            if (divides->axis->divides == NRL_DIVIDES_DEPTH) depth = divides;
+            for (size_t i = 0; i < n_found; i++) {
                 const nrl_parallel *rest = (const nrl_parallel *)list[i]->table;
                 if (!rest->axis->takes_rest || (other == 1 && i != k)) continue;
-                setting *s = &p->strategies[p->n_strategies++];
-                s->key = "parallel";
-                s->value = other == 1   ? arena_strdup(p->a, rest->plugin.name)
-                           : other == n ? arena_printf(p->a, "{%s: %d}", divides->axis->name, (int)n)
-                                        : arena_printf(p->a, "{%s: %s, %s: %d}", rest->axis->name, rest->plugin.name,
-                                                       divides->axis->name, (int)other);
+                add_strategy(p, strategy_text(p, rest, divides, other));
                 if (other == n) break; /* no ranks are left for it */
             }
         }
+    for (size_t i = 0; i < n_found && p->scales && width && depth && node > 1 && n % (2 * node) == 0; i++) {
+        const nrl_parallel *rest = (const nrl_parallel *)list[i]->table;
+        if (!rest->axis->takes_rest) continue;
+        add_strategy(p, arena_printf(p->a, "{%s: %s, %s: %d, %s: 2}", rest->axis->name, rest->plugin.name,
+                                     width->axis->name, (int)node, depth->axis->name));
+    }
     plugin_host_destroy(h);
+    for (size_t i = 0; i < request->n_also; i++)
+        if (is_strategy(request->also[i])) add_strategy(p, strchr(request->also[i], '=') + 1);
     return NRL_OK;
 }
 
@@ -346,6 +398,130 @@ static nrl_status check_request(const planner *p)
     return NRL_OK;
 }
 
+static nrl_node *describe_link(arena *a, const link_cost *link)
+{
+    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    node_append(a, map, "alpha", node_f64(a, link->alpha));
+    node_append(a, map, "beta", node_f64(a, link->beta));
+    return map;
+}
+
+static void describe_machine(const planner *p, nrl_node *tree)
+{
+    arena *a = p->a;
+    const machine *m = p->m;
+    nrl_node *about = node_new(a, NRL_NODE_MAP);
+    link_cost link;
+    double share;
+    node_append(a, tree, "memory_bytes", node_f64(a, p->limit));
+    node_append(a, tree, "seconds", node_f64(a, clock_seconds() - p->begun));
+    node_append(a, tree, "machine", about);
+    node_append_text(a, about, "device", m->device);
+    node_append_int(a, about, "threads", m->threads);
+    node_append_int(a, about, "processors", m->processors);
+    node_append(a, about, "measured_seconds", node_f64(a, m->measured_seconds));
+    if (!p->scales) return;
+    node_append_int(a, about, "ranks_per_node", predict_node(&p->setup, m));
+    const bool fits = !m->ranks_per_node && machine_fit(m, CALL_ALL_REDUCE, &link, &share);
+    if (!fits && !m->ranks_per_node) return;
+    node_append(a, about, "inside", describe_link(a, fits ? &link : &m->inside));
+    node_append(a, about, "between", describe_link(a, fits ? &link : &m->between));
+}
+
+static void put_candidates(const planner *p, nrl_node *tree)
+{
+    const int64_t best = choose(p);
+    node_append(p->a, tree, "candidates", p->candidates);
+    node_append(p->a, tree, "chosen", best < 0 ? node_new(p->a, NRL_NODE_NULL) : node_int(p->a, best));
+}
+
+/* The candidates of p->setup.ranks. */
+static nrl_status search(planner *p)
+{
+    p->candidates = node_new(p->a, NRL_NODE_LIST);
+    NRL_TRY(find_strategies(p));
+    return vary_strategy(p);
+}
+
+static bool same_keys(const nrl_node *a, const nrl_node *b)
+{
+    bool same = nrl_node_size(a) == nrl_node_size(b);
+    for (size_t i = 0; same && i < nrl_node_size(a); i++)
+        same = !strcmp(nrl_node_key(a, i), nrl_node_key(b, i)) &&
+               !strcmp(nrl_node_string(nrl_node_at(a, i), ""), nrl_node_string(nrl_node_at(b, i), ""));
+    return same;
+}
+
+/* Tokens per second and rank, beside those of the same keys with the least ranks. */
+static void put_efficiency(const planner *p, const nrl_node *counts)
+{
+    for (size_t i = 0; i < nrl_node_size(p->candidates); i++) {
+        nrl_node *c = (nrl_node *)nrl_node_at(p->candidates, i);
+        const double own = number(c, "tokens_per_s") / p->setup.ranks;
+        double first = own;
+        for (size_t k = nrl_node_size(counts); k-- > 0;) {
+            const nrl_node *count = nrl_node_at(counts, k), *others = nrl_node_find(count, "candidates");
+            for (size_t j = 0; j < nrl_node_size(others); j++) {
+                const nrl_node *o = nrl_node_at(others, j);
+                const double speed = number(o, "tokens_per_s") / number(count, "ranks");
+                if (!isnan(speed) && same_keys(nrl_node_find(o, "keys"), nrl_node_find(c, "keys"))) first = speed;
+            }
+        }
+        if (!isnan(own)) node_append(p->a, c, "efficiency", node_f64(p->a, own / first));
+    }
+}
+
+static nrl_status search_counts(planner *p, const int32_t *counts, size_t n, bool fixed_batch, nrl_node *list)
+{
+    const nrl_node *train = nrl_node_find(p->base->root, "train");
+    const int64_t batch = (int64_t)nrl_node_f64(nrl_node_find(train, "global_batch"), 0);
+    for (size_t i = 0; i < n; i++) {
+        if (batch < 1)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "several numbers of ranks: there is no train.global_batch; expected that of %d ranks",
+                            (int)counts[0]);
+        nrl_node *map = node_new(p->a, NRL_NODE_MAP);
+        p->setup.ranks = counts[i];
+        p->global_batch = fixed_batch ? batch : batch * counts[i] / counts[0];
+        NRL_TRY(search(p));
+        const int32_t node = predict_node(&p->setup, p->m);
+        node_append_int(p->a, map, "ranks", counts[i]);
+        node_append_int(p->a, map, "nodes", (counts[i] + node - 1) / node);
+        node_append_int(p->a, map, "global_batch", p->global_batch);
+        put_efficiency(p, list);
+        put_candidates(p, map);
+        node_append(p->a, list, NULL, map);
+    }
+    return NRL_OK;
+}
+
+static nrl_status plan(planner *p, const nrl_environment *env, const int32_t *counts, size_t n, bool fixed_batch,
+                       nrl_node **result)
+{
+    const nrl_plan_request *own = p->request;
+    memcpy(&p->setup.env, env, env->size < sizeof p->setup.env ? env->size : sizeof p->setup.env);
+    p->setup.memory = p->a;
+    p->limit = own->memory_bytes;
+    p->begun = clock_seconds();
+    p->by_samples = nrl_node_f64(nrl_node_find(nrl_node_find(p->base->root, "train"), "micro_batch"), 0) > 0;
+    p->setup.opens_device = own->only_auto;
+    p->m->most_seconds = own->seconds;
+    NRL_TRY(check_request(p));
+    if (own->machine) NRL_TRY(machine_read(p->m, own->machine));
+    char folder[] = "/tmp/nrl-plan-XXXXXX";
+    const nrl_node *cache = nrl_node_find(nrl_node_find(p->base->root, "data"), "cache");
+    nrl_node *tree = *result = node_new(p->a, NRL_NODE_MAP), *list = node_new(p->a, NRL_NODE_LIST);
+    if (!cache && mkdtemp(folder)) p->cache = folder;
+    nrl_status st = p->scales ? search_counts(p, counts, n, fixed_batch, list) : search(p);
+    if (p->cache) remove_cache(p->cache);
+    if (st == NRL_OK && !p->any_walked) st = nrl_fail(p->first, "%s", p->first_text);
+    if (st == NRL_OK && own->save_machine) st = machine_write(p->m, own->save_machine);
+    if (st == NRL_OK && p->scales) node_append(p->a, tree, "counts", list);
+    if (st == NRL_OK && !p->scales) put_candidates(p, tree);
+    if (st == NRL_OK) describe_machine(p, tree);
+    return st;
+}
+
 nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
                            const nrl_plan_request *request, nrl_node **result)
 {
@@ -353,36 +529,22 @@ nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nr
     machine m = {0};
     memcpy(&own, request, request->size < sizeof own ? request->size : sizeof own);
     planner p = {.base = config, .request = &own, .a = memory, .m = &m, .setup.ranks = own.ranks};
-    memcpy(&p.setup.env, env, env->size < sizeof p.setup.env ? env->size : sizeof p.setup.env);
-    p.limit = own.memory_bytes;
-    p.begun = clock_seconds();
-    p.by_samples = nrl_node_f64(nrl_node_find(nrl_node_find(config->root, "train"), "micro_batch"), 0) > 0;
-    p.setup.opens_device = own.only_auto;
-    m.most_seconds = own.seconds;
-    NRL_TRY(check_request(&p));
-    if (own.machine) NRL_TRY(machine_read(&m, own.machine));
-    char folder[] = "/tmp/nrl-plan-XXXXXX";
-    const nrl_node *cache = nrl_node_find(nrl_node_find(config->root, "data"), "cache");
-    if (!cache && mkdtemp(folder)) p.cache = folder;
-    p.candidates = node_new(memory, NRL_NODE_LIST);
-    nrl_status st = find_strategies(&p);
-    if (st == NRL_OK) st = vary_strategy(&p);
-    if (p.cache) remove_cache(p.cache);
-    if (st == NRL_OK && !p.any_walked) st = nrl_fail(p.first, "%s", p.first_text);
-    if (st == NRL_OK && own.save_machine) st = machine_write(&m, own.save_machine);
-    if (st == NRL_OK) {
-        nrl_node *tree = *result = node_new(memory, NRL_NODE_MAP), *about = node_new(memory, NRL_NODE_MAP);
-        const int64_t best = choose(&p);
-        node_append(memory, tree, "candidates", p.candidates);
-        node_append(memory, tree, "chosen", best < 0 ? node_new(memory, NRL_NODE_NULL) : node_int(memory, best));
-        node_append(memory, tree, "memory_bytes", node_f64(memory, p.limit));
-        node_append(memory, tree, "seconds", node_f64(memory, clock_seconds() - p.begun));
-        node_append(memory, tree, "machine", about);
-        node_append_text(memory, about, "device", m.device);
-        node_append_int(memory, about, "threads", m.threads);
-        node_append_int(memory, about, "processors", m.processors);
-        node_append(memory, about, "measured_seconds", node_f64(memory, m.measured_seconds));
-    }
+    nrl_status st = plan(&p, env, NULL, 0, false, result);
+    machine_close(&m);
+    return st;
+}
+
+nrl_status nrl_plan_scale(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
+                          const nrl_plan_request *request, const int32_t *counts, size_t n, bool fixed_batch,
+                          nrl_node **result)
+{
+    nrl_plan_request own = {0};
+    machine m = {0};
+    memcpy(&own, request, request->size < sizeof own ? request->size : sizeof own);
+    planner p = {.base = config, .request = &own, .a = memory, .m = &m, .scales = true, .setup.on_nodes = true};
+    nrl_status st = n && counts[0] > 0
+                        ? plan(&p, env, counts, n, fixed_batch, result)
+                        : nrl_fail(NRL_ERR_CONFIG, "no numbers of ranks to compare; expected ascending numbers from 1");
     machine_close(&m);
     return st;
 }

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STEPS = 3 };
+enum { STEPS = 3, MOST_WALKED = 16, MOST_MEASURED = 8, MOST_SUMS = 64 };
 
 /* ---- what a rank does, in order ---- */
 
@@ -24,11 +24,11 @@ typedef struct {
 } event;
 
 typedef struct {
-    const char *name;            /* "all_reduce" */
+    call_kind kind;
     int32_t base, stride, ranks; /* of the group */
     int32_t from, to;            /* send, recv: ranks of the world; else -1 */
     uint64_t tag;
-    double bytes;
+    double bytes, sent; /* sent: by this rank */
 } call;
 
 typedef struct {
@@ -36,6 +36,8 @@ typedef struct {
     call *calls;
     size_t n_events, events_room, n_calls, calls_room;
     double compute, host; /* of all steps */
+    int32_t rank, n_steps;
+    traffic sent[STEPS]; /* in each step */
 } rank_log;
 
 typedef struct {
@@ -68,7 +70,16 @@ static void add_seconds(rank_log *l, double seconds)
 
 /* ---- the collective of a dry run: `self` is the nrl_comm ---- */
 
-static nrl_status log_call(void *self, const nrl_comm_args *a, const char *name, double count, nrl_request **request)
+/* Elements of all ranks' shares. */
+static double count_all(const nrl_comm_args *a, int32_t ranks)
+{
+    double sum = 0;
+    for (int32_t r = 0; a->counts && r < ranks; r++)
+        sum += (double)a->counts[r];
+    return a->counts ? sum : (double)a->count * ranks;
+}
+
+static nrl_status log_call(void *self, const nrl_comm_args *a, call_kind kind, nrl_request **request)
 {
     rank_log *l = recording ? recording->log : NULL;
     *request = NULL;
@@ -77,77 +88,39 @@ static nrl_status log_call(void *self, const nrl_comm_args *a, const char *name,
         l->calls_room = l->calls_room ? 2 * l->calls_room : 256;
         l->calls = mem_realloc(l->calls, l->calls_room * sizeof *l->calls);
     }
-    call c = {.name = name, .from = -1, .to = -1, .tag = a->tag};
+    call c = {.kind = kind, .from = -1, .to = -1, .tag = a->tag};
     c.ranks = mesh_comm_ranks(self, &c.base, &c.stride);
-    c.bytes = count * (double)nrl_dtype_size((nrl_dtype)a->dtype);
+    const bool shares = kind == CALL_ALL_GATHER || kind == CALL_REDUCE_SCATTER || kind == CALL_ALL_TO_ALL;
+    c.bytes = (shares ? count_all(a, c.ranks) : (double)a->count) * (double)nrl_dtype_size((nrl_dtype)a->dtype);
+    if (kind == CALL_SEND) c.to = c.base + a->peer * c.stride;
+    if (kind == CALL_RECV) c.from = c.base + a->peer * c.stride;
+    const traffic t = traffic_of(kind, a, (l->rank - c.base) / c.stride, c.ranks);
+    c.sent = t.bytes;
+    if (l->n_steps < STEPS) {
+        l->sent[l->n_steps].bytes += t.bytes;
+        l->sent[l->n_steps].messages += t.messages;
+        l->sent[l->n_steps].received += t.received;
+    }
     l->calls[l->n_calls] = c;
     add_event(l, EVENT_CALL)->call = (int32_t)l->n_calls++;
     *request = (nrl_request *)(uintptr_t)l->n_calls; /* never 0 */
     return NRL_OK;
 }
 
-/* Elements of all ranks' shares. */
-static double count_all(void *self, const nrl_comm_args *a)
-{
-    int32_t base, stride, n = mesh_comm_ranks(self, &base, &stride);
-    double sum = 0;
-    for (int32_t r = 0; a->counts && r < n; r++)
-        sum += (double)a->counts[r];
-    return a->counts ? sum : (double)a->count * n;
-}
-
-static nrl_status dry_barrier(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_call(self, a, "all_reduce", 0, r);
-}
-
-static nrl_status dry_broadcast(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_call(self, a, "all_gather", (double)a->count, r);
-}
-
-static nrl_status dry_all_reduce(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_call(self, a, "all_reduce", (double)a->count, r);
-}
-
-static nrl_status dry_all_gather(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_call(self, a, "all_gather", count_all(self, a), r);
-}
-
-static nrl_status dry_reduce_scatter(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_call(self, a, "reduce_scatter", count_all(self, a), r);
-}
-
-static nrl_status dry_all_to_all(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_call(self, a, "all_gather", count_all(self, a), r);
-}
-
-static nrl_status log_pair(void *self, const nrl_comm_args *a, const char *name, bool sends, nrl_request **r)
-{
-    int32_t base, stride;
-    NRL_TRY(log_call(self, a, name, (double)a->count, r));
-    if (!*r) return NRL_OK;
-    call *c = &recording->log->calls[recording->log->n_calls - 1];
-    mesh_comm_ranks(self, &base, &stride);
-    const int32_t other = base + a->peer * stride;
-    c->from = sends ? -1 : other;
-    c->to = sends ? other : -1;
-    return NRL_OK;
-}
-
-static nrl_status dry_send(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_pair(self, a, "send", true, r);
-}
-
-static nrl_status dry_recv(void *self, const nrl_comm_args *a, nrl_request **r)
-{
-    return log_pair(self, a, "send", false, r);
-}
+#define DRY_CALL(name, kind)                                                                                           \
+    static nrl_status dry_##name(void *self, const nrl_comm_args *a, nrl_request **r)                                  \
+    {                                                                                                                  \
+        return log_call(self, a, kind, r);                                                                             \
+    }
+DRY_CALL(barrier, CALL_BARRIER)
+DRY_CALL(broadcast, CALL_BROADCAST)
+DRY_CALL(all_reduce, CALL_ALL_REDUCE)
+DRY_CALL(all_gather, CALL_ALL_GATHER)
+DRY_CALL(reduce_scatter, CALL_REDUCE_SCATTER)
+DRY_CALL(all_to_all, CALL_ALL_TO_ALL)
+DRY_CALL(send, CALL_SEND)
+DRY_CALL(recv, CALL_RECV)
+#undef DRY_CALL
 
 static nrl_status dry_wait(void *self, nrl_request *request, double timeout_s, bool *done)
 {
@@ -289,6 +262,7 @@ static nrl_status walk_steps(run *r, recorder *rec, rank_log *l, prediction *out
         if (st != NRL_OK || done) break;
         out->tokens += (int64_t)e.tokens;
         out->n_steps++;
+        if (rec->times) l->n_steps++;
         if (rec->times) add_event(l, EVENT_STEP);
     }
     rec->log = NULL;
@@ -300,8 +274,47 @@ static nrl_status walk_steps(run *r, recorder *rec, rank_log *l, prediction *out
     return NRL_OK;
 }
 
+/* Ranks with the same coordinates on the axes that divide a model differ in their batches alone, and those of an axis
+ * that divides the width compute alike: of many ranks a few are walked. Ranks that send messages to each other are on
+ * an axis that divides the depth or the tokens, and all of these are. */
+static bool stands_for_others(const run *r, int32_t rank)
+{
+    const session *se = &r->session;
+    int32_t stride = nrl_mesh_world(se->mesh), most = MOST_WALKED, n_batches = 0;
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const nrl_mesh_axis *axis = se->config.axes[i].axis;
+        n_batches += axis->divides == NRL_DIVIDES_BATCH || axis->divides == NRL_DIVIDES_EXPERTS;
+        if (axis->divides == NRL_DIVIDES_DEPTH || axis->divides == NRL_DIVIDES_TOKENS)
+            most /= nrl_mesh_size(se->mesh, axis->name);
+    }
+    if (n_batches > 1) most /= 4;
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const nrl_mesh_axis *axis = se->config.axes[i].axis;
+        const int32_t size = nrl_mesh_size(se->mesh, axis->name);
+        stride /= size;
+        const int32_t at = rank / stride % size;
+        if (axis->divides == NRL_DIVIDES_WIDTH && at) return false;
+        if (axis->divides == NRL_DIVIDES_DEPTH || axis->divides == NRL_DIVIDES_TOKENS) continue;
+        if (at >= (most > 1 ? most : 1)) return false;
+    }
+    return true;
+}
+
+/* Groups of ranks with different batches. */
+static int32_t batches(const run *r)
+{
+    const session *se = &r->session;
+    int32_t n = 1;
+    for (size_t i = 0; i < se->config.n_axes; i++) {
+        const nrl_mesh_axis *axis = se->config.axes[i].axis;
+        if (axis->divides == NRL_DIVIDES_BATCH || axis->divides == NRL_DIVIDES_EXPERTS)
+            n *= nrl_mesh_size(se->mesh, axis->name);
+    }
+    return n;
+}
+
 static nrl_status walk_rank(const predict_setup *setup, const nrl_rank_info *place, nrl_config *config, recorder *rec,
-                            rank_log *l, prediction *out)
+                            rank_log *l, bool *walks, int32_t *n_batches, prediction *out)
 {
     nrl_environment env = setup->env;
     run *r = NULL;
@@ -312,7 +325,13 @@ static nrl_status walk_rank(const predict_setup *setup, const nrl_rank_info *pla
     env.services = NULL;
     nrl_status st = nrl_run_open(config, &env, &r);
     if (st == NRL_OK) st = open_measures(setup, rec->m, &r->session);
-    if (st == NRL_OK && rec->times && setup->ranks > 1) st = links_measure(rec->m, r, setup->ranks);
+    if (st == NRL_OK && place) *n_batches = batches(r);
+    for (int32_t k = 1; k < setup->ranks && st == NRL_OK && place->rank == 0; k++)
+        walks[k] = setup->ranks <= MOST_WALKED || stands_for_others(r, k);
+    if (st == NRL_OK && rec->times && setup->ranks > 1) {
+        const int32_t node = predict_node(setup, rec->m);
+        st = links_measure(rec->m, r, setup->ranks, !setup->on_nodes ? MOST_MEASURED : node > 2 ? node : 2);
+    }
     if (st == NRL_OK) st = walk_steps(r, rec, l, out);
     if (st == NRL_OK) {
         nrl_run_info info = {.size = sizeof info};
@@ -327,9 +346,8 @@ static nrl_status walk_rank(const predict_setup *setup, const nrl_rank_info *pla
 
 /* ---- all ranks together ---- */
 
-/* A call of all ranks of a group, or a message. */
+/* A call of all ranks of a group, or a message; n_ranks: those of them that are walked. */
 typedef struct {
-    const call *of;
     int32_t n_begun, n_ranks;
     double begun, end; /* begun: by the last rank */
     bool is_known;     /* end */
@@ -337,14 +355,14 @@ typedef struct {
 
 /* The calls of a group, or the messages between two ranks with one tag: the n-th of one rank is the n-th of all. */
 typedef struct {
-    int32_t first, last, stride; /* last: the receiver, -1 for a group */
+    int32_t first, last, stride, ranks; /* last: the receiver, -1 for a group */
     uint64_t tag;
-    int32_t *joints;               /* [n] */
-    int32_t n, room, rank, n_seen; /* n_seen: of `rank` */
+    int32_t *joints;                         /* [n] */
+    int32_t n, room, rank, n_seen, n_walked; /* n_seen: of `rank`; n_walked: ranks */
 } lane;
 
 typedef struct {
-    const rank_log *log;
+    const rank_log *log; /* of a rank that is walked */
     size_t at;
     double now, channel, waited; /* channel: when the calls begun so far have ended */
     int32_t *joints;             /* [n_calls] */
@@ -368,20 +386,28 @@ static lane *find_lane(simulation *s, const call *c, int32_t rank)
                       .last = !pair        ? -1
                               : c->to >= 0 ? c->to
                                            : rank,
-                      .stride = pair ? 0 : c->stride * c->ranks,
+                      .stride = pair ? 0 : c->stride,
+                      .ranks = pair ? 2 : c->ranks,
                       .tag = pair ? c->tag : 0,
                       .rank = -1};
     for (int32_t i = 0; i < s->n_lanes; i++) {
         const lane *l = &s->lanes[i];
-        if (l->first == key.first && l->last == key.last && l->stride == key.stride && l->tag == key.tag)
+        if (l->first == key.first && l->last == key.last && l->stride == key.stride && l->ranks == key.ranks &&
+            l->tag == key.tag)
             return &s->lanes[i];
     }
     if (s->n_lanes == s->lanes_room) {
         s->lanes_room = s->lanes_room ? 2 * s->lanes_room : 64;
         s->lanes = mem_realloc(s->lanes, (size_t)s->lanes_room * sizeof *s->lanes);
     }
-    s->lanes[s->n_lanes] = key;
-    return &s->lanes[s->n_lanes++];
+    lane *l = &s->lanes[s->n_lanes++];
+    *l = key;
+    l->n_walked = pair ? 2 : 0;
+    for (int32_t i = 0; i < s->n && !pair; i++) {
+        const int32_t at = s->ranks[i].log->rank - c->base;
+        if (at >= 0 && at % c->stride == 0 && at / c->stride < c->ranks) l->n_walked++;
+    }
+    return l;
 }
 
 static int32_t join_call(simulation *s, const call *c, int32_t rank)
@@ -398,25 +424,18 @@ static int32_t join_call(simulation *s, const call *c, int32_t rank)
             s->joints_room = s->joints_room ? 2 * s->joints_room : 256;
             s->joints = mem_realloc(s->joints, (size_t)s->joints_room * sizeof *s->joints);
         }
-        s->joints[s->n_joints] = (joint){.of = c, .n_ranks = l->last >= 0 ? 2 : c->ranks};
+        s->joints[s->n_joints] = (joint){.n_ranks = l->n_walked};
         l->joints[l->n++] = s->n_joints++;
     }
     return l->joints[l->n_seen++];
 }
 
-/* Both ranks of a message, or all of a group, have begun: the data travel when the channels of all are free. */
-static nrl_status end_joint(simulation *s, joint *j)
+/* A message has two ranks. */
+static machine_call on_machine(const call *c, int32_t rank)
 {
-    double seconds, busy;
-    const int32_t ranks = j->n_ranks;
-    if (!machine_link(s->m, j->of->name, ranks, j->of->bytes, &seconds, &busy))
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "the machine file has no time of '%s' between %d ranks\nhint: `nrl plan --save-machine` with "
-                        "--ranks %d measures it",
-                        j->of->name, ranks, (int)s->n);
-    j->end = j->begun + seconds;
-    j->is_known = true;
-    return NRL_OK;
+    const int32_t other = c->from >= 0 ? c->from : c->to;
+    if (other < 0) return (machine_call){c->kind, c->base, c->stride, c->ranks, c->bytes};
+    return (machine_call){c->kind, rank < other ? rank : other, abs(other - rank), 2, c->bytes};
 }
 
 /* Runs a rank until it waits for a call that another rank has not begun, or ends. */
@@ -429,13 +448,22 @@ static nrl_status run_rank(simulation *s, int32_t rank, bool *moved)
         if (e->kind == EVENT_COMPUTE) {
             r->now += e->seconds;
         } else if (e->kind == EVENT_CALL) {
-            double seconds = 0, busy = 0;
-            machine_link(s->m, j->of->name, j->n_ranks, j->of->bytes, &seconds, &busy);
+            double seconds, busy;
+            const call *c = &r->log->calls[e->call];
+            const machine_call where = on_machine(c, r->log->rank);
+            if (!machine_link(s->m, &where, &seconds, &busy))
+                return nrl_fail(NRL_ERR_CONFIG,
+                                "the machine file has no time of '%s'\nhint: `nrl plan --save-machine` with --ranks "
+                                "measures it",
+                                call_names[c->kind]);
             const double begins = r->now > r->channel ? r->now : r->channel;
             if (begins > j->begun) j->begun = begins;
             r->channel = begins + seconds;
-            if (s->is_full) r->now += busy; /* its threads take the processors from the computation */
-            if (++j->n_begun == j->n_ranks) NRL_TRY(end_joint(s, j));
+            if (s->is_full) r->now += busy;   /* its threads take the processors from the computation */
+            if (++j->n_begun == j->n_ranks) { /* the data travel when the channels of all are free */
+                j->end = j->begun + seconds;
+                j->is_known = true;
+            }
         } else if (e->kind == EVENT_WAIT) {
             if (!j->is_known) return NRL_OK;
             if (j->end > r->channel) r->channel = j->end;
@@ -453,11 +481,11 @@ static nrl_status simulate(const machine *m, const rank_log *logs, int32_t n, bo
 {
     simulation s = {.m = m, .n = n, .is_full = is_full, .ranks = mem_alloc((size_t)n * sizeof *s.ranks)};
     nrl_status st = NRL_OK;
-    for (int32_t r = 0; r < n; r++) {
+    for (int32_t r = 0; r < n; r++)
         s.ranks[r] = (sim_rank){.log = &logs[r], .joints = mem_alloc((logs[r].n_calls + 1) * sizeof(int32_t))};
+    for (int32_t r = 0; r < n; r++)
         for (size_t i = 0; i < logs[r].n_calls; i++)
-            s.ranks[r].joints[i] = join_call(&s, &logs[r].calls[i], r);
-    }
+            s.ranks[r].joints[i] = join_call(&s, &logs[r].calls[i], logs[r].rank);
     for (bool moved = true; moved && st == NRL_OK;) {
         moved = false;
         for (int32_t r = 0; r < n && st == NRL_OK; r++)
@@ -467,7 +495,7 @@ static nrl_status simulate(const machine *m, const rank_log *logs, int32_t n, bo
     for (int32_t r = 0; r < n; r++) {
         if (st == NRL_OK && s.ranks[r].at < logs[r].n_events)
             st = nrl_fail(NRL_ERR_PLUGIN, "cannot predict the time: rank %d waits for a call that no other rank makes",
-                          (int)r);
+                          (int)logs[r].rank);
         if (logs[r].compute > logs[longest].compute) longest = r;
         if (s.ranks[r].now > out->seconds) out->seconds = s.ranks[r].now;
         free(s.ranks[r].joints);
@@ -488,8 +516,8 @@ static double calls_busy(const machine *m, const rank_log *l)
 {
     double sum = 0, seconds, busy = 0;
     for (size_t i = 0; i < l->n_calls; i++) {
-        const call *c = &l->calls[i];
-        if (machine_link(m, c->name, c->from >= 0 || c->to >= 0 ? 2 : c->ranks, c->bytes, &seconds, &busy)) sum += busy;
+        const machine_call where = on_machine(&l->calls[i], l->rank);
+        if (machine_link(m, &where, &seconds, &busy)) sum += busy;
     }
     return sum;
 }
@@ -503,45 +531,130 @@ static void spread(rank_log *l, double factor)
     l->host *= factor;
 }
 
+int32_t predict_node(const predict_setup *setup, const machine *m)
+{
+    if (m->ranks_per_node) return m->ranks_per_node;
+    if (!setup->on_nodes) return setup->ranks;
+    const long n = m->threads ? m->processors / m->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 1 ? (int32_t)n : 1;
+}
+
+/* Sums over the calls of one kind and group. */
+static void put_calls(const predict_setup *setup, const rank_log *l, prediction *out)
+{
+    struct {
+        const call *of;
+        double count, bytes;
+    } sums[MOST_SUMS];
+    int32_t n = 0, steps = 0;
+    for (size_t i = 0; i < l->n_events; i++) {
+        if (l->events[i].kind == EVENT_STEP) steps++;
+        if (l->events[i].kind != EVENT_CALL) continue;
+        const call *c = &l->calls[l->events[i].call];
+        int32_t k = 0;
+        while (k < n &&
+               (sums[k].of->kind != c->kind || sums[k].of->ranks != c->ranks || sums[k].of->stride != c->stride))
+            k++;
+        if (k == MOST_SUMS) continue;
+        if (k == n) sums[n++].of = c, sums[k].count = sums[k].bytes = 0;
+        sums[k].count++;
+        sums[k].bytes += c->sent;
+    }
+    out->calls = node_new(setup->memory, NRL_NODE_LIST);
+    for (int32_t k = 0; k < n; k++) {
+        nrl_node *map = node_new(setup->memory, NRL_NODE_MAP);
+        node_append(setup->memory, out->calls, NULL, map);
+        node_append_text(setup->memory, map, "call", call_names[sums[k].of->kind]);
+        node_append_int(setup->memory, map, "ranks", sums[k].of->ranks);
+        node_append_int(setup->memory, map, "stride", sums[k].of->stride);
+        node_append(setup->memory, map, "count", node_f64(setup->memory, sums[k].count / steps));
+        node_append(setup->memory, map, "sent_bytes", node_f64(setup->memory, sums[k].bytes / steps));
+    }
+}
+
+static void put_traffic(const predict_setup *setup, const rank_log *l, prediction *out)
+{
+    static const char *const names[] = {"sent_bytes", "sent_messages", "received_messages"};
+    nrl_node *map = node_new(setup->memory, NRL_NODE_MAP);
+    traffic sum = {0};
+    node_append(setup->memory, out->traffic, NULL, map);
+    node_append_int(setup->memory, map, "rank", l->rank);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        nrl_node *list = node_new(setup->memory, NRL_NODE_LIST);
+        node_append(setup->memory, map, names[k], list);
+        for (int32_t i = 0; i < l->n_steps; i++) {
+            const traffic *t = &l->sent[i];
+            node_append(setup->memory, list, NULL,
+                        node_f64(setup->memory, k == 0   ? t->bytes
+                                                : k == 1 ? t->messages
+                                                         : t->received));
+        }
+    }
+    for (int32_t i = 0; i < l->n_steps; i++) {
+        sum.bytes += l->sent[i].bytes / l->n_steps;
+        sum.messages += l->sent[i].messages / l->n_steps;
+    }
+    if (sum.bytes > out->sent_bytes) out->sent_bytes = sum.bytes;
+    if (sum.messages > out->sent_messages) out->sent_messages = sum.messages;
+}
+
 nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *user, arena *a), void *user, machine *m,
                    bool times, prediction *out)
 {
-    const int32_t n = setup->ranks;
-    rank_log *logs = mem_alloc((size_t)n * sizeof *logs);
+    const int32_t world = setup->ranks, per_node = predict_node(setup, m);
+    rank_log *logs = NULL;
     int64_t tokens = 0;
-    int32_t steps = 0;
+    int32_t steps = 0, n = 0, n_counted = 0, n_batches = 1;
+    bool *walks = mem_alloc((size_t)world * sizeof *walks);
     nrl_status st = NRL_OK;
     recorder rec = {.m = m, .times = times};
     *out = (prediction){0};
     recording = &rec;
-    for (int32_t r = 0; r < n && st == NRL_OK; r++) {
+    for (int32_t r = 0; r < world && st == NRL_OK; r++) {
+        if (r && !walks[r]) continue;
         arena a = {0};
-        const nrl_rank_info place = {.rank = r, .world = n, .local_rank = r, .local_world = n, .origin = "plan"};
+        const int32_t node = r / per_node * per_node, left = world - node;
+        const nrl_rank_info place = {.rank = r,
+                                     .world = world,
+                                     .local_rank = r - node,
+                                     .local_world = left < per_node ? left : per_node,
+                                     .origin = "plan"};
         nrl_config *config = make_config(user, &a);
         prediction own = *out;
-        st = walk_rank(setup, n > 1 ? &place : NULL, config, &rec, &logs[r], &own);
+        logs = mem_realloc(logs, (size_t)(n + 1) * sizeof *logs);
+        logs[n] = (rank_log){.rank = r};
+        st = walk_rank(setup, world > 1 ? &place : NULL, config, &rec, &logs[n++], walks, &n_batches, &own);
         out->memory = own.memory;
-        tokens += own.tokens;
+        tokens += own.tokens / world; /* in an exchange without other ranks these say the same */
+        n_counted += own.tokens > 0;
         steps = own.n_steps;
         nrl_config_destroy(config);
         arena_free(&a);
     }
+    free(walks);
     recording = NULL;
     if (st == NRL_OK) st = rec.st;
     if (st == NRL_OK && times && steps) {
-        const double shares = (double)n * m->threads / m->processors;
-        for (int32_t r = 0; r < n; r++)
+        /* Ranks of a cluster have what the measured one had. */
+        const double shares =
+            m->ranks_per_node ? 0 : (double)(world < per_node ? world : per_node) * m->threads / m->processors;
+        out->traffic = node_new(setup->memory, NRL_NODE_LIST);
+        put_calls(setup, &logs[0], out);
+        for (int32_t r = 0; r < n; r++) {
+            put_traffic(setup, &logs[r], out);
             out->busy += (logs[r].compute / steps + logs[r].host + calls_busy(m, &logs[r]) / steps) / n;
+        }
         for (int32_t r = 0; r < n && shares > 1; r++)
             spread(&logs[r], shares);
-        if (st == NRL_OK) st = simulate(m, logs, n, shares >= 1, out);
+        st = simulate(m, logs, n, shares >= 1, out);
         out->has_time = st == NRL_OK;
         out->seconds = out->seconds / steps + out->host;
         out->compute /= steps;
         out->waiting /= steps;
     }
     out->n_steps = steps;
-    out->tokens = steps ? tokens / n / steps : 0;
+    out->n_walked = n;
+    out->tokens = steps && n_counted ? tokens * n_batches / n_counted / steps : 0;
     for (int32_t r = 0; r < n; r++) {
         free(logs[r].events);
         free(logs[r].calls);

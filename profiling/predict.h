@@ -6,6 +6,7 @@
 #ifndef PROFILING_PREDICT_H
 #define PROFILING_PREDICT_H
 #include "profiling/machine.h"
+#include "profiling/traffic.h"
 #include "run/internal.h"
 #include <nrl/profile.h>
 
@@ -19,20 +20,30 @@ typedef struct {
     double busy;         /* processor time of a rank: operations, host, and communication; the mean over ranks */
     bool has_time;       /* false: only memory */
     int32_t n_steps;     /* that were walked */
+    int32_t n_walked;    /* ranks */
+    nrl_node *calls;     /* of rank 0: {call, ranks, stride, count, sent_bytes} of a step */
+    nrl_node *traffic;   /* of each of them: {rank, sent_bytes, sent_messages, received_messages: [n_steps]} */
+    double sent_bytes, sent_messages; /* of a step, on the rank that sends most */
 } prediction;
 
 typedef struct {
     nrl_environment env; /* of the program; ranks, dry_run and what follows from it are set here */
-    int32_t ranks;       /* all on this machine */
+    int32_t ranks;       /* all on this machine, or on nodes (machine.ranks_per_node) */
     bool opens_device;   /* for its facts, even if the times come from a file */
+    bool on_nodes;       /* without a description of nodes they are like this machine, with a rank a processor */
+    arena *memory;       /* of prediction.traffic and .calls */
 } predict_setup;
 
 /* `config` makes the config of a rank in `a`; predict destroys it. Without `times` only the memory is predicted. */
 nrl_status predict(const predict_setup *setup, nrl_config *(*config)(void *user, arena *a), void *user, machine *m,
                    bool times, prediction *out);
 
-/* Measures the calls of the config's collective between `ranks` processes of this machine, started here; nothing if
- * they are known. The run is a dry run that is open. */
-nrl_status links_measure(machine *m, run *r, int32_t ranks);
+/* Ranks of a node: of the cluster, or of a machine like this one, or all. */
+int32_t predict_node(const predict_setup *setup, const machine *m);
+
+/* Measures the calls of the config's collective between processes of this machine, started here: as many as each
+ * divisor of `ranks` up to `most`, and 2, 4, .. if there are more ranks; nothing if they are known. The run is a dry
+ * run that is open. */
+nrl_status links_measure(machine *m, run *r, int32_t ranks, int32_t most);
 
 #endif

@@ -164,10 +164,10 @@ const cli_verb cli_verbs[] = {
      "that the kernel kills counts as out of memory. Prints tokens/s, seconds a step\n"
      "and peak memory of each size, and the fastest (of about equals the smallest)."},
     {"plan",
-     "FILE.yaml [key=value ...] [--ranks N] [--memory SIZE]\n"
+     "FILE.yaml [key=value ...] [--ranks N | --ranks N,M,...] [--memory SIZE]\n"
      "           [--target-tokens-per-s T] [--keep KEY ...] [--try KEY=VALUE ...]\n"
      "           [--write FILE] [--machine FILE | --save-machine FILE]\n"
-     "           [--as-is | --auto] [--json]",
+     "           [--as-is | --auto] [--fixed-batch] [--json]",
      "plan configs/sft.yaml --ranks 2", "settings by memory and predicted speed",
      "Tries strategies for N ranks of this machine (default 1), sizes of micro-batches\n"
      "and, where a rank needs more than --memory, recomputed activations and offload.\n"
@@ -177,7 +177,10 @@ const cli_verb cli_verbs[] = {
      "a key that stays as FILE has it. --try: another value to compare, for keys that\n"
      "change numbers, such as train.precision=bf16. --write: a config with the chosen\n"
      "keys. --save-machine keeps the measurements in a file, --machine uses them\n"
-     "instead of this machine. --as-is predicts FILE alone. --auto: only the keys that\n"
+     "instead of this machine. With several numbers of ranks, such as 8,64,1024, it\n"
+     "compares strategies on nodes like this machine, or on those of a cluster that\n"
+     "the file of --machine describes; the global batch grows with the ranks unless\n"
+     "--fixed-batch is given. --as-is predicts FILE alone. --auto: only the keys that\n"
      "say `auto` in FILE, for the memory that is free and in some seconds, as at the\n"
      "start of a run; NRL_MACHINE names a file of --save-machine for it."},
     {"profile",

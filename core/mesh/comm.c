@@ -146,7 +146,7 @@ static nrl_status start(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_ca
                         nrl_work **work)
 {
     mesh_staged *send = NULL, *receive = NULL;
-    if (c->mesh->planned) return NRL_OK;
+    if (c->mesh->planned && !c->mesh->table.wait) return NRL_OK;
     if (ctx && !c->mesh->table.host_only) a->stream = nrl_ctx_stream(ctx); /* the call follows the work queued there */
     nrl_status st = (c->mesh->table.host_only && ctx && !nrl_ctx_host_memory(ctx))
                         ? stage(c, ctx, call, a, &send, &receive)

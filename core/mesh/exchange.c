@@ -28,23 +28,21 @@ static bool is_alone(const nrl_mesh *m)
 
 nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all)
 {
-    if (is_alone(m)) { /* if planned, every rank would send the same */
-        for (int32_t r = 0; size && r < m->place.world; r++)
-            memmove((char *)all + (size_t)r * size, mine, size);
-        return NRL_OK;
-    }
+    for (int32_t r = 0; is_alone(m) && size && r < m->place.world; r++) /* if planned, each would send the same */
+        memmove((char *)all + (size_t)r * size, mine, size);
+    if (!m->table.wait) return NRL_OK;
     return run(m, MESH_ALL_GATHER, what, &(nrl_comm_args){.send = mine, .receive = all, .count = (int64_t)size});
 }
 
 nrl_status mesh_broadcast(nrl_mesh *m, const char *what, int32_t from, void *bytes, size_t size)
 {
-    if (is_alone(m)) return NRL_OK;
+    if (!m->table.wait) return NRL_OK;
     return run(m, MESH_BROADCAST, what, &(nrl_comm_args){.receive = bytes, .count = (int64_t)size, .peer = from});
 }
 
 nrl_status mesh_barrier(nrl_mesh *m, const char *what)
 {
-    return is_alone(m) ? NRL_OK : run(m, MESH_BARRIER, what, &(nrl_comm_args){0});
+    return !m->table.wait ? NRL_OK : run(m, MESH_BARRIER, what, &(nrl_comm_args){0});
 }
 
 /* ---- comparing ---- */

@@ -339,12 +339,11 @@ double mesh_wait_seconds(const nrl_mesh *m)
 }
 
 /* Groups use the connections of the group of all ranks. */
-void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received)
+nrl_collective_info mesh_traffic(const nrl_mesh *m)
 {
     nrl_collective_info f = {.size = sizeof f};
     if (m->self && m->table.info) m->table.info(m->self, &f);
-    *sent = f.bytes_sent;
-    *received = f.bytes_received;
+    return f;
 }
 
 const char *mesh_text(const nrl_mesh *m)

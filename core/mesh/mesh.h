@@ -109,9 +109,9 @@ bool mesh_copies_loss(const nrl_mesh *m);
 void mesh_set_loss_by_tokens(nrl_mesh *m, bool by_tokens);
 /* Returns the coordinate of rank r on the axis that divides the depth; 0 if there is none. */
 int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank);
-void mesh_set_step(nrl_mesh *m, int64_t step);                          /* for records and errors */
-double mesh_wait_seconds(const nrl_mesh *m);                            /* of the step thread in all calls so far */
-void mesh_traffic(const nrl_mesh *m, int64_t *sent, int64_t *received); /* bytes, all axes */
+void mesh_set_step(nrl_mesh *m, int64_t step);       /* for records and errors */
+double mesh_wait_seconds(const nrl_mesh *m);         /* of the step thread in all calls so far */
+nrl_collective_info mesh_traffic(const nrl_mesh *m); /* since it was opened, all axes */
 /* The store for messages outside the calls of the step thread (checkpoints written in the background): when the mesh
  * fails, waiting gets end with NRL_ERR_PEER. NULL with one rank. [any] */
 nrl_store *mesh_store(const nrl_mesh *m);

@@ -34,7 +34,7 @@ with() {
 
 # records NAME: what does not measure time; without means over the steps of this process, and the norm of the weights
 records() {
-    sed -E 's/"(time|tokens_per_s|mfu|mem_bytes|mem_total_bytes|data_fraction|comm_fraction|comm_bytes|save_s|save_stall_s|save_snapshot_s|eval_seconds|step_s|data_s|comm_s|samples_per_s|cpu_percent|host_mem_bytes|host_mem_percent|rank_[a-z_]+|tensor_mem_bytes|heap_mem_bytes|update_norm|param_norm|grad_norm_mean)": [^,}]*(, )?//g; s/, }/}/' "$1/metrics.jsonl"
+    sed -E 's/"(time|tokens_per_s|mfu|mem_bytes|mem_total_bytes|data_fraction|comm_fraction|comm_bytes|comm_messages|save_s|save_stall_s|save_snapshot_s|eval_seconds|step_s|data_s|comm_s|samples_per_s|cpu_percent|host_mem_bytes|host_mem_percent|rank_[a-z_]+|tensor_mem_bytes|heap_mem_bytes|update_norm|param_norm|grad_norm_mean)": [^,}]*(, )?//g; s/, }/}/' "$1/metrics.jsonl"
 }
 
 # same NAME: the run has the bits of the first one

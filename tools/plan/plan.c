@@ -16,13 +16,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_WORDS = 16, MOST_RANKS = 1024, AUTO_S = 10 };
+enum { MOST_WORDS = 16, MOST_COUNTS = 16, MOST_RANKS = 1 << 16, AUTO_S = 10 };
 
 typedef struct {
     bool json;
     const char *write, *config;
     char **overrides;
     int n_overrides;
+    int32_t counts[MOST_COUNTS]; /* of ranks */
+    size_t n_counts;
 } plan_view;
 
 static double number(const nrl_node *map, const char *key)
@@ -128,6 +130,82 @@ static nrl_status show(arena *a, const plan_view *v, const nrl_plan_request *r, 
                     reason);
 }
 
+static void print_scaled(const nrl_node *count, const nrl_node *c, bool is_chosen)
+{
+    arena a = {0};
+    char memory[SIZE_TEXT], sent[SIZE_TEXT];
+    const char *reason = nrl_node_string(nrl_node_find(c, "reason"), NULL);
+    printf("%6d %10s ", (int)number(count, "ranks"), size_text(number(c, "total_bytes"), memory));
+    if (isnan(number(c, "tokens_per_s")))
+        printf("%10s %10s %5s %10s %9s  ", "-", "-", "-", "-", "-");
+    else
+        printf("%10.4f %10.0f %5.2f %10s %9.0f  ", number(c, "step_seconds"), number(c, "tokens_per_s"),
+               number(c, "efficiency"), size_text(number(c, "sent_bytes"), sent), number(c, "sent_messages"));
+    cli_page("%s%s%s%s\n", keys_text(&a, c), is_chosen ? " (fastest)" : "", reason ? ": " : "", reason ? reason : "");
+    arena_free(&a);
+}
+
+/* Whether a smaller number of ranks had this setting refused too. */
+static bool was_refused(arena *a, const nrl_node *counts, size_t before, const nrl_node *c)
+{
+    for (size_t i = 0; i < before; i++) {
+        const nrl_node *list = nrl_node_find(nrl_node_at(counts, i), "candidates");
+        for (size_t k = 0; k < nrl_node_size(list); k++) {
+            const nrl_node *o = nrl_node_at(list, k);
+            if (!nrl_node_find(o, "total_bytes") && !strcmp(keys_text(a, o), keys_text(a, c))) return true;
+        }
+    }
+    return false;
+}
+
+/* Several numbers of ranks: a line for each and for each setting that runs; then those that are refused. */
+static nrl_status show_counts(arena *a, const plan_view *v, const nrl_node *result)
+{
+    const nrl_node *counts = nrl_node_find(result, "counts");
+    if (v->json) {
+        char *text = nrl_json_write(result, 2);
+        puts(text);
+        nrl_free(text);
+        return NRL_OK;
+    }
+    printf("%6s %10s %10s %10s %5s %10s %9s  settings\n", "ranks", "memory", "s a step", "tokens/s", "eff.", "sent",
+           "messages");
+    for (int refused = 0; refused < 2; refused++)
+        for (size_t i = 0; i < nrl_node_size(counts); i++) {
+            const nrl_node *count = nrl_node_at(counts, i), *list = nrl_node_find(count, "candidates");
+            for (size_t k = 0; k < nrl_node_size(list); k++) {
+                const nrl_node *c = nrl_node_at(list, k);
+                const bool ran = nrl_node_find(c, "total_bytes");
+                if (ran && !refused) print_scaled(count, c, (double)k == number(count, "chosen"));
+                if (!ran && refused && !was_refused(a, counts, i, c))
+                    cli_page("%6d refused: %s: %s\n", (int)number(count, "ranks"), keys_text(a, c),
+                             nrl_node_string(nrl_node_find(c, "reason"), ""));
+            }
+        }
+    return NRL_OK;
+}
+
+/* "8" or "8,64,1024". */
+static nrl_status read_counts(int *argc, char **argv, plan_view *v)
+{
+    const char *text;
+    NRL_TRY(cli_take_value(argc, argv, "--ranks", &text));
+    if (!text) text = "1";
+    for (const char *at = text; v->n_counts < MOST_COUNTS;) {
+        char *end;
+        const double n = strtod(at, &end);
+        if (end == at || (*end && *end != ',') || !(n >= 1 && n <= MOST_RANKS) || n != floor(n) ||
+            (v->n_counts && n <= v->counts[v->n_counts - 1]))
+            break;
+        v->counts[v->n_counts++] = (int32_t)n;
+        if (!*end) return NRL_OK;
+        at = end + 1;
+    }
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "--ranks: '%s': expected a number from 1 to %d, or up to %d ascending ones such as 8,64,1024", text,
+                    MOST_RANKS, MOST_COUNTS);
+}
+
 static nrl_status read_number(int *argc, char **argv, const char *flag, double least, double most, double *value)
 {
     const char *text;
@@ -152,7 +230,6 @@ static void share_processors(int32_t ranks)
 static nrl_status plan(arena *a, int argc, char **argv)
 {
     nrl_environment env;
-    double ranks = 1;
     int64_t memory = 0;
     const char *keep[MOST_WORDS], *also[MOST_WORDS];
     plan_view v = {.json = cli_take_flag(&argc, argv, "--json")};
@@ -161,7 +238,11 @@ static nrl_status plan(arena *a, int argc, char **argv)
     r.only_auto = cli_take_flag(&argc, argv, "--auto");
     if (r.only_auto) r.seconds = AUTO_S;
     if (r.only_auto && r.only_config) return nrl_fail(NRL_ERR_CONFIG, "give --as-is or --auto, not both");
-    NRL_TRY(read_number(&argc, argv, "--ranks", 1, MOST_RANKS, &ranks));
+    const bool fixed_batch = cli_take_flag(&argc, argv, "--fixed-batch");
+    NRL_TRY(read_counts(&argc, argv, &v));
+    const bool scales = v.n_counts > 1;
+    if (fixed_batch && !scales) return nrl_fail(NRL_ERR_CONFIG, "--fixed-batch: expected several numbers with --ranks");
+    if (scales && r.only_auto) return nrl_fail(NRL_ERR_CONFIG, "--auto: expected one number with --ranks");
     NRL_TRY(read_number(&argc, argv, "--target-tokens-per-s", 0, 1e12, &r.target_tokens_per_s));
     NRL_TRY(cli_take_size(&argc, argv, "--memory", &memory));
     NRL_TRY(cli_take_value(&argc, argv, "--machine", &r.machine));
@@ -171,13 +252,14 @@ static nrl_status plan(arena *a, int argc, char **argv)
     NRL_TRY(cli_take_values(&argc, argv, "--try", also, MOST_WORDS, &r.n_also));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     r.memory_bytes = (double)memory;
+    if (v.write && scales) return nrl_fail(NRL_ERR_CONFIG, "--write: expected one number with --ranks");
     if (v.write && !access(v.write, F_OK))
         return nrl_fail(NRL_ERR_CONFIG, "--write: %s exists; expected a new file", v.write);
-    r.ranks = (int32_t)ranks;
+    r.ranks = v.counts[0];
     v.config = argv[1];
     v.overrides = argv + 2;
     v.n_overrides = argc - 2;
-    share_processors(r.ranks);
+    share_processors(scales ? (int32_t)sysconf(_SC_NPROCESSORS_ONLN) : r.ranks);
     experiment_environment(a, &env);
     nrl_config *config = nrl_config_create(a);
     nrl_status st = nrl_config_read(config, argv[1]);
@@ -185,9 +267,15 @@ static nrl_status plan(arena *a, int argc, char **argv)
         nrl_config_override(config, argv[i]);
     if (st == NRL_OK) nrl_config_substitute(config, cli_variable);
     nrl_node *result;
-    if (!v.json && st == NRL_OK) printf("%10s %10s %10s  settings\n", "memory", "s a step", "tokens/s");
-    if (st == NRL_OK) st = nrl_plan_search(a, config, &env, &r, &result);
-    if (st == NRL_OK) st = show(a, &v, &r, result);
+    if (scales) {
+        r.progress = NULL;
+        if (st == NRL_OK) st = nrl_plan_scale(a, config, &env, &r, v.counts, v.n_counts, fixed_batch, &result);
+        if (st == NRL_OK) st = show_counts(a, &v, result);
+    } else {
+        if (!v.json && st == NRL_OK) printf("%10s %10s %10s  settings\n", "memory", "s a step", "tokens/s");
+        if (st == NRL_OK) st = nrl_plan_search(a, config, &env, &r, &result);
+        if (st == NRL_OK) st = show(a, &v, &r, result);
+    }
     nrl_config_destroy(config);
     return st;
 }

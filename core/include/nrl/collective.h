@@ -77,6 +77,7 @@ typedef struct {
     uint32_t size, reserved;
     int64_t bytes_sent, bytes_received; /* payload and headers, since open */
     const char *text;                   /* for the plan: "NAME, lo 127.0.0.1"; the plugin's */
+    int64_t messages_sent;              /* with a payload, or the empty ones of a barrier; 0 if it does not know */
 } nrl_collective_info;
 
 #define NRL_COMM_MEMBER(name) nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)

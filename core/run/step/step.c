@@ -23,7 +23,7 @@ typedef struct {
     ranks_result *all;   /* this rank's shards, until step_share */
     clip_result clip;
     double loss, norm; /* the algorithm's loss, and that of the model's terms */
-    double data_seconds, comm_seconds, comm_bytes;
+    double data_seconds, comm_seconds, comm_bytes, comm_messages;
 } one_step;
 
 /* ---- 1: the weights of all terms, from counts alone ---- */
@@ -420,6 +420,7 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
     values_add(v, "data_fraction", "1", of->data_seconds / seconds);
     values_add(v, "comm_fraction", "1", of->comm_seconds / seconds);
     if (world > 1) values_add(v, "comm_bytes", "bytes", of->comm_bytes);
+    if (of->comm_messages > 0) values_add(v, "comm_messages", "messages", of->comm_messages);
     if (parts->compute == NRL_DTYPE_F16) values_add(v, "loss_scale", "1", tr->loss_scale.scale);
     if (tr->loss_scale.rule.dynamic) values_add(v, "overflows", "steps", (double)tr->loss_scale.overflows);
     for (size_t i = 0; i < tr->n_notes; i++)
@@ -444,18 +445,12 @@ static void step_record(trainer *tr, const one_step *of, double seconds, nrl_run
 
 /* ---- the step ---- */
 
-static double step_bytes_sent(nrl_mesh *mesh)
-{
-    int64_t sent, received;
-    mesh_traffic(mesh, &sent, &received);
-    return (double)sent;
-}
-
 static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_event *e, bool *done)
 {
     const trainer_parts *parts = &tr->parts;
     const work *w = parts->work;
-    double waited = mesh_wait_seconds(parts->mesh), sent = step_bytes_sent(parts->mesh);
+    const double waited = mesh_wait_seconds(parts->mesh);
+    if (!tr->sent.size) tr->sent = mesh_traffic(parts->mesh);
     NRL_TRY(step_weigh(tr, of));
     *done = tr->stop_reason != NULL;
     if (*done) return NRL_OK;
@@ -483,7 +478,10 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     tr->progress.step++;
     tr->progress.tokens += (int64_t)of->all->tokens;
     of->comm_seconds = mesh_wait_seconds(parts->mesh) - waited;
-    of->comm_bytes = step_bytes_sent(parts->mesh) - sent;
+    const nrl_collective_info sent = mesh_traffic(parts->mesh);
+    of->comm_bytes = (double)(sent.bytes_sent - tr->sent.bytes_sent);
+    of->comm_messages = (double)(sent.messages_sent - tr->sent.messages_sent);
+    tr->sent = sent; /* what an update began ends after its record, and counts in the next one */
     step_record(tr, of, clock_seconds() - start, e);
     return NRL_OK;
 }

@@ -92,6 +92,7 @@ typedef struct {
     double moved;                       /* of this rank: the sum of squares of an update; NaN = not measured */
     double flops;                       /* that this rank computed in the current step */
     char *script_state;                 /* JSON; NULL = none */
+    nrl_collective_info sent;           /* until the last record; size 0: there is none */
     const char *stop_reason;            /* NULL: nobody asked to stop */
     bool lacked;                        /* a rank lacked memory in the last step, of which nothing is left then */
     const char *problem;                /* the error, if this rank did; NULL = another one */

@@ -192,6 +192,7 @@ static void gloo_info(void *self, nrl_collective_info *fill)
     fill->bytes_sent = atomic_load(&e->bytes_sent);
     fill->bytes_received = atomic_load(&e->bytes_received);
     fill->text = e->text;
+    if (fill->size >= sizeof *fill) fill->messages_sent = atomic_load(&e->messages_sent);
 }
 
 static nrl_status gloo_probe(void)

@@ -277,7 +277,7 @@ struct gloo_engine {
     gloo_group *groups;
     uint32_t next_group;
     atomic_int failed_peer; /* -1 = none */
-    _Atomic(int64_t) bytes_sent, bytes_received;
+    _Atomic(int64_t) bytes_sent, bytes_received, messages_sent;
 };
 
 void engine_lock(gloo_engine *e);

@@ -88,6 +88,7 @@ static void written(gloo_pair *p, size_t n)
         }
         n -= left;
         p->out_offset = 0;
+        if (i->last) atomic_fetch_add_explicit(&p->engine->messages_sent, 1, memory_order_relaxed);
         queue_push(&p->written, queue_pop(&p->out));
     }
 }

@@ -51,6 +51,7 @@ static const column columns[] = {
     {"tokens", NULL, NULL, 0},
     {"overflows", NULL, NULL, 0},
     {"comm_bytes", NULL, NULL, 0},
+    {"comm_messages", NULL, NULL, 0},
     {"save_s", NULL, NULL, 0},
     {"save_stall_s", NULL, NULL, 0},
     {"save_snapshot_s", NULL, NULL, 0},

@@ -36,7 +36,10 @@ typedef struct {
  *   candidates  a list of {keys: {KEY: VALUE}, fits, reason}. One that was walked also has total_bytes, weight_bytes,
  *               master_bytes, gradient_bytes, optimizer_bytes, strategy_bytes, reference_bytes, activation_bytes and
  *               tokens (of a step, on all ranks); one whose time is known step_seconds, tokens_per_s, compute_seconds,
- *               wait_seconds, host_seconds and busy_seconds (processor time of a rank)
+ *               wait_seconds, host_seconds and busy_seconds (processor time of a rank); sent_bytes and sent_messages of
+ *               a step (without headers), of the rank that sends most; `calls` of a step of rank 0, a list of {call,
+ *               ranks, stride, count, sent_bytes}; and `traffic`, a list of {rank, sent_bytes, sent_messages,
+ *               received_messages: lists with a number for each step}, of all ranks, or of some if there are many
  *   chosen      the index of the best candidate, or null. `keys` then has a value for each key that says `auto`
  *   memory_bytes  the limit, 0 = none
  *   seconds     how long it took
@@ -44,6 +47,18 @@ typedef struct {
  * `config` is read and not changed. NRL_ERR_CONFIG: the config has mistakes whatever the candidate. */
 NRL_API nrl_status nrl_plan_search(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
                                    const nrl_plan_request *request, nrl_node **result);
+
+/* The same for n numbers of ranks, ascending; request->ranks is ignored. More ranks than a machine has processors for
+ * are on nodes: those of the cluster that the file of measurements describes, else nodes like this machine. The batch
+ * of `config` is that of counts[0] ranks and grows with them, unless `fixed_batch`. Only `parallel`, and what memory
+ * demands, is varied. *result, in `memory`:
+ *   counts   a list of {ranks, nodes, global_batch, candidates, chosen}; a candidate that runs also has efficiency:
+ *            its tokens per second and rank divided by those with the least ranks that run
+ *   memory_bytes, seconds, machine   as above; machine also has ranks_per_node, and the links inside and between nodes
+ *            with alpha (seconds of a message) and beta (seconds of a byte), of an all_reduce if they were measured */
+NRL_API nrl_status nrl_plan_scale(nrl_arena *memory, const nrl_config *config, const nrl_environment *env,
+                                  const nrl_plan_request *request, const int32_t *counts, size_t n, bool fixed_batch,
+                                  nrl_node **result);
 
 #ifdef __cplusplus
 }
