@@ -6,9 +6,15 @@ export OMP_NUM_THREADS
 ln -s "$source/configs" configs
 page=$source/docs/scaling.md
 
+# With a cluster no processes are started to measure links.
+cat >cluster.json <<'JSON'
+{"format": 1, "cluster": {"ranks_per_node": 4, "links": 4,
+  "inside": {"alpha": 5e-6, "beta": 5e-12}, "between": {"alpha": 1.5e-5, "beta": 2e-11}}}
+JSON
+
 # row NAME CONFIG STRATEGY: bytes and messages of rank 0 in a step on four ranks, and the calls
 row() {
-    run 0 plan "$2" --as-is --json --ranks 4 train.epochs=1 "parallel=$3"
+    run 0 plan "$2" --as-is --json --ranks 4 --machine cluster.json train.epochs=1 "parallel=$3"
     cat >row.lua <<LUA
 local c = require "nrl".json.decode((io.open "out"):read "a").candidates[1]
 local function mean(t) local s = 0 for _, x in ipairs(t) do s = s + x end return s / #t end
@@ -27,29 +33,24 @@ for strategy in ddp fsdp '{data: {name: fsdp, shard: grads}}' '{data: {name: fsd
 done
 
 for i in 1 2 3 4 5 6 7 8; do cat "$source/configs/data/chat.jsonl"; done >rows.jsonl
-cat >cluster.json <<'JSON'
-{"format": 1, "cluster": {"ranks_per_node": 4, "links": 4,
-  "inside": {"alpha": 5e-6, "beta": 5e-12}, "between": {"alpha": 1.5e-5, "beta": 2e-11}}}
-JSON
-run 0 plan configs/sft.yaml data.train=rows.jsonl --ranks 8,64,1024 --machine cluster.json --json \
-    --try 'parallel={data: {name: fsdp, hybrid: true}}'
+scaled() {
+    run 0 plan configs/sft.yaml data.train=rows.jsonl --ranks 8,64,1024 --machine cluster.json --json --as-is "parallel=$1"
+    STRATEGY=$1 "$nrl" run rows.lua >>many
+}
 cat >rows.lua <<'LUA'
 local d = require "nrl".json.decode((io.open "out"):read "a")
-local order, by = {}, {}
+local cells = {}
 for _, count in ipairs(d.counts) do
-  for _, c in ipairs(count.candidates) do
-    if c.sent_bytes then
-      local key = c.keys.parallel
-      if not by[key] then by[key] = {} order[#order + 1] = key end
-      by[key][#by[key] + 1] = ("%.0f | %.0f"):format(c.sent_bytes, c.sent_messages)
-    end
-  end
+  local c = count.candidates[1]
+  cells[#cells + 1] = ("%.0f | %.0f"):format(c.sent_bytes, c.sent_messages)
 end
-for _, key in ipairs(order) do
-  if #by[key] == 3 then print(("| `%s` | %s |"):format(key, table.concat(by[key], " | "))) end
-end
+print(("| `%s` | %s |"):format(os.getenv "STRATEGY", table.concat(cells, " | ")))
 LUA
-"$nrl" run rows.lua >many
+: >many
+for strategy in ddp fsdp '{data: {name: fsdp, hybrid: true}}' '{data: fsdp, tensor: 4}' '{data: ddp, tensor: 2, pipeline: 2}' \
+    '{data: fsdp, context: 4}'; do
+    scaled "$strategy"
+done
 
 # table NAME: the lines of the page between <!-- NAME --> and the next empty line, behind the head of the table
 table() {
