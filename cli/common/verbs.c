@@ -10,13 +10,14 @@ const cli_verb cli_verbs[] = {
     {"init",
      "[FILE.yaml] [--model DIR] [--data PATH]\n"
      "         [--eval PATH|SHARE|none] [--train all|lora] [--out DIR]\n"
-     "         [--memory SIZE] [--overwrite]",
+     "         [--columns MAP] [--memory SIZE] [--overwrite]",
      "init run.yaml", "write a config for your data",
      "Looks at the model and the data, and writes a commented config (default:\n"
      "run.yaml) that `nrl check` accepts: the algorithm follows from the shape of the\n"
      "rows, max_length from their lengths, activation checkpointing from the memory of\n"
      "this machine. Asks what flags do not answer; with --model and --data nothing.\n"
-     "--eval: a file, a share of the rows such as 5%, or none. --memory: what a run\n"
+     "--eval: a file, a share of the rows such as 5%, or none. --columns: the names of\n"
+     "keys, such as '{prompt: question, completion: answer}'. --memory: what a run\n"
      "may use, such as 24GiB (default: 90 % of what is free here if the CPU trains)."},
     {"run", "FILE [key=value ...] [-q | -v] [--frontend NAME]", "run scripts/sft.lua optimizer.lr=5e-6",
      "train from a script or a YAML file",

@@ -99,6 +99,29 @@ run 65 init other.yaml --model $model --data odd.jsonl
 has err "odd.jsonl:1"
 [ -e other.yaml ] && is "config of a refused init" present absent
 
+# rows whose keys have other names
+for i in 1 2 3 4 5 6 7 8; do echo "{\"question\": \"$i plus 1?\", \"answer\": \"$i\"}"; done >questions.jsonl
+run 65 init other.yaml --model $model --data questions.jsonl
+has err "hint: data.columns: {completion: answer, prompt: question}"
+run 0 init questions.yaml --model $model --data questions.jsonl --eval questions.jsonl --columns '{completion: answer, prompt: question}'
+has questions.yaml "  columns: {completion: answer, prompt: question}"
+run 0 check questions.yaml
+for columns in prompt=question '{}' 'x}'; do
+    run 2 init other.yaml --model $model --data questions.jsonl --columns "$columns"
+    has err "--columns: expected a map such as {prompt: question, completion: answer}, found '$columns'"
+done
+run 2 init other.yaml --model $model --data questions.jsonl --columns '{promt: question}'
+has err "data.columns: 'promt' is no key of a row format"
+
+# the reason is that of the algorithm for the rows
+sed '5s/"label": [a-z]*/"label": "maybe"/' configs/data/kto.jsonl >label.jsonl
+run 65 init other.yaml --model $model --data label.jsonl
+has err "label.jsonl:5: "
+lacks err "does not read labels"
+sed '5s/"rejected"/"refused"/' configs/data/pref.jsonl >pair.jsonl
+run 65 init other.yaml --model $model --data pair.jsonl
+has err "pair.jsonl:5: no key 'rejected'"
+
 # few rows: none is left for a usual share, but one that was asked for is an error
 head -n 1 configs/data/chat.jsonl >few.jsonl
 run 0 init few.yaml --model $model --data few.jsonl

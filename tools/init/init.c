@@ -28,6 +28,7 @@ typedef struct {
     nrl_environment env;
     /* answers */
     const char *file, *model, *data, *eval, *train, *out; /* train: all or lora */
+    const char *columns;                                  /* data.columns, as YAML on one line; NULL = none */
     bool is_lora;
     bool has_usual_eval; /* no flag and no answer said what evaluates */
     /* what was found */
@@ -139,6 +140,15 @@ static nrl_status keep_plan(void *user, nrl_run *r, const nrl_run_event *e)
     return st;
 }
 
+/* It is copied into lines of YAML. */
+static nrl_status check_columns(const char *text)
+{
+    size_t n = strlen(text);
+    if (n > 2 && *text == '{' && text[n - 1] == '}' && !strpbrk(text, "\r\n")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "--columns: expected a map such as {prompt: question, completion: answer}, found '%s'", text);
+}
+
 /* Opens the run without a device; w->plan or w->problem. */
 static nrl_status look(init *w, const char *text, const char *source)
 {
@@ -167,10 +177,10 @@ static nrl_status measure(init *w, const char *algorithm, const char *template)
     int64_t most = w->positions ? w->positions : 1 << 20;
     char *text = arena_printf(
         w->a,
-        "model: {path: %s}\ndata: {train: %s, max_length: %lld, overlong: truncate, template: %s}\nalgorithm: %s\n"
-        "train: {steps: 1, micro_batch_tokens: %lld}\noptimizer: {name: adamw, lr: 1e-5}\nout: %s\n",
-        quoted(w, w->model), quoted(w, w->data), (long long)most, template, algorithm, (long long)most,
-        quoted(w, w->out));
+        "model: {path: %s}\ndata: {train: %s, max_length: %lld, overlong: truncate, template: %s%s%s}\n"
+        "algorithm: %s\ntrain: {steps: 1, micro_batch_tokens: %lld}\noptimizer: {name: adamw, lr: 1e-5}\nout: %s\n",
+        quoted(w, w->model), quoted(w, w->data), (long long)most, template, w->columns ? ", columns: " : "",
+        w->columns ? w->columns : "", algorithm, (long long)most, quoted(w, w->out));
     return look(w, text, "init");
 }
 
@@ -202,7 +212,14 @@ static void read_model(init *w)
     if (!strcmp(type, "bfloat16") || !strcmp(type, "float16")) w->precision = "bf16";
 }
 
-/* The algorithm is the first one that accepts the rows. Where the tokenizer has no chat template, the format of
+/* Whether the rows have the shape of another algorithm: a pair or a label is there, or is missing. */
+static bool is_of_another(const char *problem)
+{
+    return strstr(problem, "but the algorithm ") != NULL;
+}
+
+/* The algorithm is the first one that accepts the rows; if none does, the error is that of the first one to which their
+ * shape belongs. Where the tokenizer has no chat template, the format of
  * messages is the first one whose special tokens are in its vocabulary; plain needs none. A template that the tokenizer
  * has is never replaced, so its error is that of the file. */
 static nrl_status find_algorithm(init *w)
@@ -210,7 +227,7 @@ static nrl_status find_algorithm(init *w)
     static const char *const algorithms[] = {"sft", "dpo", "kto"}, *const templates[] = {"auto", "chatml", "llama3",
                                                                                          "plain"};
     enum { N_ALGORITHMS = sizeof algorithms / sizeof *algorithms, N_TEMPLATES = sizeof templates / sizeof *templates };
-    char *first = NULL, *of_template = NULL; /* errors of sft */
+    char *error = NULL, *of_template = NULL; /* of_template: of sft */
     nrl_status st = NRL_ERR_CONFIG;
     for (size_t t = 0; t < N_TEMPLATES; t++)
         for (size_t i = 0; i < N_ALGORITHMS; i++) {
@@ -221,12 +238,12 @@ static nrl_status find_algorithm(init *w)
                 w->template = templates[t];
                 return NRL_OK;
             }
-            if (i) continue;
-            first = w->problem;
-            if (!t) of_template = first;
+            if (!t && !i) of_template = w->problem;
+            if (i && !is_of_another(error)) continue;
+            error = w->problem;
             st = now;
         }
-    return nrl_fail(st, "%s", first);
+    return nrl_fail(st, "%s", error);
 }
 
 /* Why the template was chosen. */
@@ -325,6 +342,8 @@ static char *compose(const init *w)
             nrl_node_string(nrl_node_find(nrl_node_find(w->plan, "train_data"), "format"), "rows"),
             (long long)plan_int(w, "train_data", "min_length"), (long long)plan_int(w, "train_data", "max_length"),
             (long long)plan_int(w, "train_data", "median_length")));
+    if (w->columns)
+        add(&b, arena_printf(a, "  columns: %s", w->columns), "what the keys of a row format are called in these rows");
     if (eval)
         add(&b, arena_printf(a, "  eval: %s", eval),
             share_of(w, w->eval) ? "this share of the rows is held out, chosen by a hash of each row"
@@ -468,6 +487,7 @@ static nrl_status init_verb(int argc, char **argv)
     NRL_TRY(cli_take_value(&argc, argv, "--model", &w.model));
     NRL_TRY(cli_take_value(&argc, argv, "--data", &w.data));
     NRL_TRY(cli_take_value(&argc, argv, "--eval", &w.eval));
+    NRL_TRY(cli_take_value(&argc, argv, "--columns", &w.columns));
     NRL_TRY(cli_take_value(&argc, argv, "--train", &w.train));
     NRL_TRY(cli_take_value(&argc, argv, "--out", &w.out));
     NRL_TRY(cli_take_size(&argc, argv, "--memory", &w.memory));
@@ -476,6 +496,7 @@ static nrl_status init_verb(int argc, char **argv)
     size_t n = strlen(w.file);
     if (n < 6 || strcmp(w.file + n - 5, ".yaml"))
         return nrl_fail(NRL_ERR_CONFIG, "'%s': expected the name of a new config, FILE.yaml", w.file);
+    if (w.columns) NRL_TRY(check_columns(w.columns));
     experiment_environment(&a, &w.env);
     nrl_status st = init_file(&w, overwrite);
     arena_free(&a);
