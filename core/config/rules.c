@@ -419,6 +419,13 @@ static const char *last_part(arena *a, const char *path)
     return arena_strndup(a, path + start, n - start);
 }
 
+/* Whether model.KEY is there but is no text, which was already reported. */
+static bool is_no_text(const nrl_node *root, const char *key)
+{
+    nrl_node_type kind = nrl_node_kind(nrl_node_find(nrl_node_find(root, "model"), key));
+    return kind != NRL_NODE_NONE && kind != NRL_NODE_NULL && kind != NRL_NODE_STRING;
+}
+
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run)
 {
     bool path = run->model.path && *run->model.path, config = run->model.config && *run->model.config;
@@ -428,7 +435,7 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
         problems_add(problems, place(root, "model", "config"),
                      "model: give path or config, not both\n"
                      "hint: on the command line 'model={path: DIR}' replaces the section");
-    if (has_model && !path && !config)
+    if (has_model && !path && !config && !is_no_text(root, "path") && !is_no_text(root, "config"))
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
     check_train(problems, root, run);
     if (run->eval.every && !run->data.eval && !run->eval.samples)

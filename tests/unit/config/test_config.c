@@ -379,6 +379,13 @@ static void rules_between_options_are_checked(void **state)
         if (!strstr(nrl_error_text(), cases[i][1])) fail_msg("%s: %s", cases[i][0], nrl_error_text());
         arena_free(&a);
     }
+    arena a = {0};
+    config_run run;
+    const char *const one[] = {"model={config: {type: llama}}", NULL};
+    assert_int_equal(load(&a, one, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "model.config: expected a path, found a map"));
+    assert_null(strstr(nrl_error_text(), "path or config is required"));
+    arena_free(&a);
 }
 
 static void axes_have_sizes_and_strategies(void **state)
