@@ -98,6 +98,11 @@ kill -INT $pid
 finished $pid 130 "a run that waits for a pipe"
 kill $feeder
 has err "after step 48: state saved in fed/checkpoints/step-00000048"
+"$nrl" resume fed >out 2>err &
+pid=$!
+await grep -q "named: waiting for the rows of this pipe; a resumed run reads them again from the first one" err
+kill -INT $pid
+finished $pid 130 "a resumed run that waits for a pipe"
 
 # entries by shares, a share that is held out, and rows by number
 { head -n 40 train.jsonl; } >few.jsonl

@@ -8,12 +8,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RAW_SIZE = 1 << 16 };
+enum { RAW_SIZE = 1 << 16, SILENT_WAIT = 2000 /* ms */ };
 
 struct file_stream {
     char *name;
@@ -91,14 +92,27 @@ void file_stream_close(file_stream *s)
     free(s);
 }
 
+/* For the first bytes of a pipe. The thread may be cancelled in poll, but not while it holds the lock of a warning. */
+static void wait_for_pipe(const file_stream *s)
+{
+    struct pollfd writer = {.fd = s->fd, .events = POLLIN};
+    int ready, was;
+    while ((ready = poll(&writer, 1, SILENT_WAIT)) < 0 && errno == EINTR)
+        continue;
+    if (ready) return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
+    nrl_warn("%s: waiting for the rows of this pipe; a resumed run reads them again from the first one", s->name);
+    pthread_setcancelstate(was, NULL);
+    while (poll(&writer, 1, -1) < 0 && errno == EINTR)
+        continue;
+}
+
 /* Reads more of the file if all that was read is consumed. */
 static nrl_status fill_raw(file_stream *s)
 {
     size_t n = s->memory_left < RAW_SIZE ? s->memory_left : RAW_SIZE;
     if (s->io.in_left || s->raw_end) return NRL_OK;
-    struct pollfd writer = {.fd = s->fd, .events = POLLIN};
-    while (s->is_pipe && !s->raw_bytes && poll(&writer, 1, -1) < 0 && errno == EINTR)
-        continue;
+    if (s->is_pipe && !s->raw_bytes) wait_for_pipe(s);
     if (s->fd >= 0) {
         NRL_TRY(read_some(s->fd, s->name, s->raw, RAW_SIZE, &n));
     } else if (n) {
