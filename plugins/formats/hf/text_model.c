@@ -12,13 +12,25 @@
 static const char *const shared_keys[] = {
     "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "torch_dtype", NULL};
 
-/* The class of the language model alone, by which other programs find the code of an export. */
+/* The class of the language model alone, by which other programs find the code of an export, and the sizes that
+ * transformers has for absent keys. Older releases of it left out of "text_config" what equals its defaults: the
+ * published files of Gemma 3 have no vocab_size, and those of LLaVA no hidden_size. */
+static const char *const size_keys[] = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                                        "num_attention_heads"};
+enum { N_SIZES = sizeof size_keys / sizeof *size_keys };
 static const struct {
     const char *model_type, *class;
+    int32_t sizes[N_SIZES];
 } classes[] = {
-    {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"}, {"gemma", "GemmaForCausalLM"},     {"gemma2", "Gemma2ForCausalLM"},
-    {"phi3", "Phi3ForCausalLM"},   {"granite", "GraniteForCausalLM"}, {"gemma3_text", "Gemma3ForCausalLM"},
+    {"llama", "LlamaForCausalLM", {32000, 4096, 11008, 32, 32}},
+    {"mistral", "MistralForCausalLM", {32000, 4096, 14336, 32, 32}},
+    {"qwen2", "Qwen2ForCausalLM", {151936, 4096, 22016, 32, 32}},
+    {"qwen3", "Qwen3ForCausalLM", {151936, 4096, 22016, 32, 32}},
+    {"gemma", "GemmaForCausalLM", {256000, 3072, 24576, 28, 16}},
+    {"gemma2", "Gemma2ForCausalLM", {256000, 2304, 9216, 26, 8}},
+    {"phi3", "Phi3ForCausalLM", {32064, 3072, 8192, 32, 32}},
+    {"granite", "GraniteForCausalLM", {32000, 4096, 11008, 32, 32}},
+    {"gemma3_text", "Gemma3ForCausalLM", {262208, 2304, 9216, 26, 8}},
 };
 
 nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config)
@@ -36,6 +48,8 @@ nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config)
         nrl_node *list = node_new(a, NRL_NODE_LIST);
         node_append(a, list, NULL, node_string(a, classes[i].class, strlen(classes[i].class)));
         node_set(a, out, "architectures", list);
+        for (int k = 0; k < N_SIZES; k++)
+            if (!nrl_node_find(out, size_keys[k])) node_set(a, out, size_keys[k], node_int(a, classes[i].sizes[k]));
     }
     h->whole = arena_strdup(&h->memory, nrl_node_string(nrl_node_find(config, "model_type"), "?"));
     return out;

@@ -424,6 +424,28 @@ static void the_language_model_of_a_model_with_images_is_read_alone(void **state
     model_destroy(m);
 }
 
+/* As in the published config.json of Gemma 3 12B. */
+static void sizes_that_a_text_config_leaves_out_are_those_of_transformers(void **state)
+{
+    fixture *f = *state;
+    static const char config_text[] =
+        "{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":3840,"
+        "\"intermediate_size\":15360,\"num_attention_heads\":16,\"num_hidden_layers\":48}}";
+    static const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"vocab_size", 262208},
+                 {"hidden_size", 3840},
+                 {"intermediate_size", 15360},
+                 {"num_hidden_layers", 48},
+                 {"num_attention_heads", 16}};
+    const nrl_node *config;
+    support_write(f->dir, "config.json", config_text, sizeof config_text - 1);
+    ASSERT_OK(test_weights_config(f->dir, &f->a, &config));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        assert_int_equal(nrl_node_int(nrl_node_find(config, sizes[i].key), -1), sizes[i].value);
+}
+
 static void the_hash_knows_values_but_not_files(void **state)
 {
     fixture *f = *state;
@@ -554,6 +576,7 @@ int main(void)
         TEST(a_tied_head_may_be_absent_or_equal_but_not_different),
         TEST(names_without_the_optional_prefix_are_found),
         TEST(the_language_model_of_a_model_with_images_is_read_alone),
+        TEST(sizes_that_a_text_config_leaves_out_are_those_of_transformers),
         TEST(the_hash_knows_values_but_not_files),
         TEST(a_wrong_index_is_told),
         TEST(a_directory_without_weights_says_what_was_looked_for),
