@@ -1,63 +1,89 @@
 /*
- * gemm_plans.c - a hash table of products.
+ * gemm_plans.c - a hash table of products with chains, whose entries are also a list in order of use.
  */
 #include "gemm_plans.h"
 #include <stdlib.h>
 #include <string.h>
 
+enum { CHAINS = 4096 }; /* a power of two */
+
 struct gemm_entry {
     gemm_product product;
-    bool used;
     void *plan;
+    struct gemm_entry *next;          /* of the same chain */
+    struct gemm_entry *newer, *older; /* in order of use */
 };
 
 nrl_status gemm_plans_open(gemm_plans *p, const gemm_library *table, void *library)
 {
     *p = (gemm_plans){.table = table, .library = library};
     p->entries = calloc(GEMM_PLANS_MOST, sizeof *p->entries);
-    return p->entries ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for plans of matrix products");
-}
-
-static void empty(gemm_plans *p)
-{
-    for (int i = 0; p->entries && i < GEMM_PLANS_MOST; i++) {
-        if (p->entries[i].plan) p->table->plan_free(p->library, p->entries[i].plan);
-        p->entries[i].used = false;
-        p->entries[i].plan = NULL;
-    }
-    p->n = 0;
+    p->chains = calloc(CHAINS, sizeof *p->chains);
+    if (p->entries && p->chains) return NRL_OK;
+    gemm_plans_close(p);
+    return nrl_fail(NRL_ERR_MEMORY, "no memory for plans of matrix products");
 }
 
 void gemm_plans_close(gemm_plans *p)
 {
-    empty(p);
+    for (int i = 0; i < p->n; i++)
+        if (p->entries[i].plan) p->table->plan_free(p->library, p->entries[i].plan);
     free(p->entries);
-    p->entries = NULL;
+    free(p->chains);
+    *p = (gemm_plans){0};
 }
 
-/* FNV-1a over the product's words. */
-static uint32_t hash(const gemm_product *product)
+/* FNV-1a over the product's bytes. */
+static struct gemm_entry **chain_of(const gemm_plans *p, const gemm_product *product)
 {
     const unsigned char *bytes = (const unsigned char *)product;
     uint64_t h = 14695981039346656037u;
     for (size_t i = 0; i < sizeof *product; i++)
         h = (h ^ bytes[i]) * 1099511628211u;
-    return (uint32_t)(h ^ h >> 32);
+    return &p->chains[(h ^ h >> 32) % CHAINS];
+}
+
+static void take_out(gemm_plans *p, struct gemm_entry *e)
+{
+    *(e->newer ? &e->newer->older : &p->newest) = e->older;
+    *(e->older ? &e->older->newer : &p->oldest) = e->newer;
+}
+
+static void put_first(gemm_plans *p, struct gemm_entry *e)
+{
+    e->newer = NULL;
+    e->older = p->newest;
+    *(p->newest ? &p->newest->newer : &p->oldest) = e;
+    p->newest = e;
+}
+
+/* An entry in no list: one that was never used, or the one that was used least recently, without its plan. */
+static struct gemm_entry *vacant(gemm_plans *p)
+{
+    if (p->n < GEMM_PLANS_MOST) return &p->entries[p->n++];
+    struct gemm_entry *e = p->oldest, **at = chain_of(p, &e->product);
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    take_out(p, e);
+    if (e->plan) p->table->plan_free(p->library, e->plan);
+    return e;
 }
 
 nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, void **plan)
 {
-    if (p->n >= GEMM_PLANS_MOST / 4 * 3) empty(p);
-    uint32_t i = hash(product) % GEMM_PLANS_MOST;
-    while (p->entries[i].used && memcmp(&p->entries[i].product, product, sizeof *product) != 0)
-        i = (i + 1) % GEMM_PLANS_MOST;
-    struct gemm_entry *e = &p->entries[i];
-    if (!e->used) {
-        NRL_TRY(p->table->plan(p->library, product, workspace_bytes, &e->plan));
-        e->product = *product;
-        e->used = true;
-        p->n++;
+    struct gemm_entry **chain = chain_of(p, product), *e = *chain;
+    while (e && memcmp(&e->product, product, sizeof *product) != 0)
+        e = e->next;
+    if (e) {
+        take_out(p, e);
+    } else {
+        NRL_TRY(p->table->plan(p->library, product, workspace_bytes, plan));
+        e = vacant(p);
+        *e = (struct gemm_entry){.product = *product, .plan = *plan, .next = *chain};
+        *chain = e;
     }
+    put_first(p, e);
     *plan = e->plan;
     return NRL_OK;
 }

@@ -1,23 +1,26 @@
 /*
  * gemm_plans.h - plans by product: cuBLASLt is queried once per product (the cost of a query was not
- * measured). Packed batches have ever new numbers of tokens, so a full table is emptied.
+ * measured). Packed batches have ever new numbers of tokens, so a full table replaces the plan that
+ * was used least recently; the plans of products that every step repeats stay.
  */
 #ifndef CUDA_GEMM_PLANS_H
 #define CUDA_GEMM_PLANS_H
 #include "gemm_library.h"
 
-enum { GEMM_PLANS_MOST = 4096 }; /* a power of two; three quarters are used */
+enum { GEMM_PLANS_MOST = 3072 };
 
 typedef struct {
     const gemm_library *table;
     void *library;
-    struct gemm_entry *entries; /* [GEMM_PLANS_MOST], open addressing */
+    struct gemm_entry *entries;         /* [GEMM_PLANS_MOST] */
+    struct gemm_entry **chains;         /* entries by the hash of their product */
+    struct gemm_entry *newest, *oldest; /* ends of the list in order of use */
     int n;
 } gemm_plans;
 
 nrl_status gemm_plans_open(gemm_plans *p, const gemm_library *table, void *library);
 void gemm_plans_close(gemm_plans *p);
-/* *plan is NULL if the library has none; this is remembered too. */
+/* *plan is NULL if the library has none; this is remembered too. Valid until the next call. */
 nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, void **plan);
 
 #endif
