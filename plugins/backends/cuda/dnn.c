@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum { DNN_PLANS = 64, DNN_SHORTEST = 128, DNN_WIDEST = 256, DNN_STEP = 64 };
-#define DNN_ROOM_MOST ((size_t)4 << 30)     /* workspace; also at most a sixteenth of the memory */
 #define DNN_STATS_MOST ((int64_t)256 << 20) /* bytes of a dense [B, H, T] */
 
 typedef struct {
@@ -136,10 +135,16 @@ static void warn_once(bool *warned, const dnn_problem *p, const char *why)
 
 /* ---- plans ---- */
 
-static size_t room_most(const cuda *self)
+/* The most bytes of workspace: half of the memory that is free when the plan is made. The other half is for tensors
+ * that are not allocated yet. */
+static nrl_status room_most(const cuda *self, size_t *most)
 {
-    size_t share = self->properties.memory_bytes / 16;
-    return share < DNN_ROOM_MOST ? share : DNN_ROOM_MOST;
+    cuda_pool_stats s;
+    size_t free_bytes, total;
+    NRL_TRY(cuda_check(self->driver, self->driver->memory_info(&free_bytes, &total), "reading the free memory"));
+    cuda_pool_measure(self->pool, &s);
+    *most = (free_bytes + s.held_bytes - s.used_bytes - s.waiting_bytes) / 2;
+    return NRL_OK;
 }
 
 static nrl_status entry_of(cuda *self, dnn_engine *e, const dnn_problem *p, dnn_entry **out)
@@ -155,8 +160,10 @@ static nrl_status entry_of(cuda *self, dnn_engine *e, const dnn_problem *p, dnn_
         }
         if (entry->last_used < at->last_used) at = entry;
     }
+    size_t most;
+    NRL_TRY(room_most(self, &most));
     forget(e, at);
-    NRL_TRY(e->table->plan(e->library, p, room_most(self), &at->plan, &at->workspace_bytes));
+    NRL_TRY(e->table->plan(e->library, p, most, &at->plan, &at->workspace_bytes));
     at->problem = *p;
     at->last_used = e->uses;
     if (!at->plan) warn_once(&e->warned_refusal, p, nrl_error_text());

@@ -309,6 +309,31 @@ static void a_library_that_is_missing_or_refuses_is_done_without(void **state)
     check(&even);
 }
 
+static void a_workspace_takes_at_most_half_of_the_free_memory(void **state)
+{
+    const size_t whole = fake.properties.memory_bytes;
+    (void)state;
+    fake_cudnn.workspace_bytes = (int64_t)8 << 20;
+    with_dnn = open_again();
+    fake.properties.memory_bytes = fake.live_bytes + ((size_t)48 << 20);
+    check(&even);
+    with_dnn = open_again();
+    fake.properties.memory_bytes = fake.live_bytes + ((size_t)12 << 20);
+    check_refused(with_nothing);
+    fake.properties.memory_bytes = whole;
+    fake_cudnn.workspace_bytes = 1000;
+    with_dnn = open_again();
+    fake.fail_call = "memory_info";
+    fake.fail_at = 1;
+    fake.fail_code = 999;
+    problem p;
+    fill(&p, &even);
+    assert_int_equal(cuda_op_attention(with_dnn, NULL, &p.forward), NRL_ERR_DEVICE);
+    assert_non_null(strstr(nrl_error_text(), "reading the free memory"));
+    assert_int_equal(cuda_op_attention(with_dnn, NULL, &p.forward), NRL_OK);
+    drop_problem(&p);
+}
+
 static void a_run_that_fails_is_an_error(void **state)
 {
     problem p;
@@ -351,6 +376,7 @@ int main(void)
         cmocka_unit_test(plans_are_kept_by_class),
         cmocka_unit_test(what_it_is_not_asked_goes_to_our_kernels),
         cmocka_unit_test(a_library_that_is_missing_or_refuses_is_done_without),
+        cmocka_unit_test(a_workspace_takes_at_most_half_of_the_free_memory),
         cmocka_unit_test(a_run_that_fails_is_an_error),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
