@@ -6,24 +6,48 @@
  * directly, with c of that dtype or f32; any other mixture, and what the library does not support, is
  * widened to f32 first. Each stream has its own workspace, so results repeat bit for bit.
  */
-#include "cuda_backend.h"
+#include "gemm.h"
 #include "gemm_plans.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { WORKSPACE_BYTES = 32 << 20 }; /* the size recommended for Hopper */
 
 typedef struct {
     const gemm_library *table;
-    void *library;
+    void *library; /* NULL until the first product */
     gemm_plans plans;
+    pthread_t loader;
+    bool is_loading;
 } gemm_engine;
 
 /* ---- the engine ---- */
+
+static void *load(void *table)
+{
+    ((const gemm_library *)table)->load();
+    return NULL;
+}
+
+void cuda_gemm_prepare(cuda *self)
+{
+    gemm_engine *e = self->math = calloc(1, sizeof *e);
+    if (!e) return;
+    e->table = gemm_library_table();
+    e->is_loading = !pthread_create(&e->loader, NULL, load, (void *)(uintptr_t)e->table);
+}
+
+static void wait_for_loader(gemm_engine *e)
+{
+    if (e->is_loading) (void)pthread_join(e->loader, NULL);
+    e->is_loading = false;
+}
 
 void cuda_gemm_close(cuda *self)
 {
     gemm_engine *e = self->math;
     if (!e) return;
+    wait_for_loader(e);
     gemm_plans_close(&e->plans);
     if (e->library) e->table->close(e->library);
     free(e);
@@ -32,15 +56,14 @@ void cuda_gemm_close(cuda *self)
 
 static nrl_status engine_of(cuda *self, gemm_engine **out)
 {
-    *out = self->math;
-    if (*out) return NRL_OK;
-    gemm_engine *e = self->math = calloc(1, sizeof *e);
+    if (!self->math) cuda_gemm_prepare(self);
+    gemm_engine *e = *out = self->math;
     if (!e) return nrl_fail(NRL_ERR_MEMORY, "no memory for matrix products");
-    e->table = gemm_library_table();
+    if (e->library) return NRL_OK;
+    wait_for_loader(e);
     nrl_status st = e->table->open(&e->library);
     if (!st) st = gemm_plans_open(&e->plans, e->table, e->library);
     if (st) cuda_gemm_close(self);
-    *out = e;
     return st;
 }
 

@@ -27,6 +27,7 @@ typedef struct {
 } gemm_operands;
 
 typedef struct {
+    void (*load)(void);                 /* reads the library's file, so that `open` is short; fails silently [any] */
     nrl_status (*open)(void **library); /* NRL_ERR_PLUGIN: not found */
     void (*close)(void *library);
     /* *plan NULL with NRL_OK: the library does not support this product. */

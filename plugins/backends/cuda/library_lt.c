@@ -1,7 +1,7 @@
 /*
  * library_lt.c - matrix products by cuBLASLt. The library is 0.5 GB and takes a quarter of a second to
- * open, so it is opened at the first product and not linked. The heuristic's first choice is used: it
- * depends only on the product and the GPU.
+ * load, so it is not linked: a thread loads it while the run is opened, and it is opened at the first product. The
+ * heuristic's first choice is used: it depends only on the product and the GPU.
  */
 #include "gemm_library.h"
 #include <cublasLt.h>
@@ -46,6 +46,11 @@ static void *open_file(void)
     for (int i = 0; i < 3 && !file; i++)
         file = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     return file;
+}
+
+static void lt_load(void)
+{
+    (void)open_file();
 }
 
 static nrl_status find_calls(lt *l, void *file)
@@ -221,6 +226,7 @@ static nrl_status lt_run(void *library, void *plan, float alpha, const gemm_oper
 }
 
 static const gemm_library cublas_lt = {
+    .load = lt_load,
     .open = lt_open,
     .close = lt_close,
     .plan = lt_plan_make,

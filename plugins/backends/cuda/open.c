@@ -1,7 +1,7 @@
 /*
  * open.c - opening and closing a device over any driver table, its scratch memory, and errors.
  */
-#include "cuda_backend.h"
+#include "gemm.h"
 #include <stdlib.h>
 
 nrl_status cuda_check(const cuda_driver *driver, int code, const char *what)
@@ -151,6 +151,7 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
         cuda_close(self);
         return st;
     }
+    cuda_gemm_prepare(self);
     *out = self;
     return NRL_OK;
 }

@@ -9,9 +9,22 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+_Atomic int fake_library_loads;
+
+/* Late, so that an open that does not wait comes before it. */
+static void fake_load(void)
+{
+    const struct timespec late = {.tv_nsec = 5000000};
+    nanosleep(&late, NULL);
+    fake_library_loads++;
+}
 
 static nrl_status fake_open(void **library)
 {
+    *library = NULL;
+    if (!fake_library_loads) return nrl_fail(NRL_ERR_BUG, "the library is opened before it is loaded");
     *library = malloc(1);
     return NRL_OK;
 }
@@ -118,7 +131,7 @@ static nrl_status fake_run(void *library, void *plan, float alpha, const gemm_op
     return NRL_OK;
 }
 
-static const gemm_library fake_library = {fake_open, fake_close, fake_plan, fake_plan_free, fake_run};
+static const gemm_library fake_library = {fake_load, fake_open, fake_close, fake_plan, fake_plan_free, fake_run};
 
 const gemm_library *gemm_library_table(void)
 {

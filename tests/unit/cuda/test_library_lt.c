@@ -27,7 +27,7 @@ typedef struct {
 } product;
 
 static struct {
-    int live, no_way, missing_symbol;
+    int live, no_way, missing_symbol, n_opened, no_file;
     cublasStatus_t heuristic_code, result_state;
     uint32_t alignments[4], reductions;
     uint64_t workspace;
@@ -196,7 +196,9 @@ static cublasStatus_t fake_Matmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, co
 void *stand_in_dlopen(const char *name, int flags)
 {
     (void)flags;
-    return strstr(name, ".so.13") ? &lt_fake : NULL;
+    if (!strstr(name, ".so.13") || lt_fake.no_file) return NULL;
+    lt_fake.n_opened++;
+    return &lt_fake;
 }
 
 void *stand_in_dlsym(void *file, const char *symbol)
@@ -343,6 +345,21 @@ static void a_library_without_a_call_is_said(void **state)
     lt_fake.missing_symbol = 0;
 }
 
+static void loading_opens_the_file_and_calls_nothing(void **state)
+{
+    int opened = lt_fake.n_opened, live = lt_fake.live;
+    void *other;
+    (void)state;
+    library_lt_table()->load();
+    assert_int_equal(lt_fake.n_opened, opened + 1);
+    assert_int_equal(lt_fake.live, live);
+    lt_fake.no_file = 1;
+    library_lt_table()->load(); /* silent: `open` reports it */
+    assert_int_equal(library_lt_table()->open(&other), NRL_ERR_PLUGIN);
+    assert_non_null(strstr(nrl_error_text(), "cannot open libcublasLt.so.13"));
+    lt_fake.no_file = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +368,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_sum_are_joined_in_f32_and_in_order_unless_relaxed),
         cmocka_unit_test(what_has_no_way_is_no_error),
         cmocka_unit_test(a_library_without_a_call_is_said),
+        cmocka_unit_test(loading_opens_the_file_and_calls_nothing),
     };
     return cmocka_run_group_tests(tests, open_library, close_library);
 }

@@ -9,6 +9,7 @@
 
 #include "cuda_backend.h"
 #include "fake_driver.h"
+#include "fake_library.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,6 +363,14 @@ static void a_launch_that_fails_names_the_operation(void **state)
     cuda_close(c);
 }
 
+static void the_matrix_library_is_loaded_while_a_device_is_open(void **state)
+{
+    const int loads = fake_library_loads;
+    (void)state;
+    cuda_close(open_usual()); /* waits for the loader */
+    assert_int_equal(fake_library_loads, loads + 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, overwrite)
@@ -382,6 +391,7 @@ int main(void)
         TEST(scratch_memory_belongs_to_a_stream_and_goes_with_it),
         TEST(an_index_outside_the_matrix_is_told_at_the_next_wait),
         TEST(a_launch_that_fails_names_the_operation),
+        TEST(the_matrix_library_is_loaded_while_a_device_is_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
