@@ -41,6 +41,21 @@ def losses(path, *more, n=[0]):
     return found
 
 
+def stream_resumes(path):
+    """A stream that is entered behind its first ranges trains as one without an interruption."""
+    def all_losses(out):
+        return re.findall(r'"loss": *([0-9.e+-]+)', open(f"{out}/metrics.jsonl").read())
+
+    name = path.replace(".", "_")
+    stream = ("data.eval=", "eval.every=0", "train.epochs=0", "train.global_batch=64", "checkpoint.every=100",
+              "data.streaming=true", "data.shuffle_buffer=128", "schedule=constant", "backend={name: cpu, threads: 1}")
+    run(0, "run", config, f"data.train={path}", *stream, "train.steps=45", f"out={name}_whole")
+    for steps in (10, 34):
+        run(0, "run", config, f"data.train={path}", *stream, f"train.steps={steps}", f"out={name}_{steps}")
+        run(0, "resume", f"{name}_{steps}", "train.steps=45")
+        assert all_losses(f"{name}_{steps}") == all_losses(f"{name}_whole"), (path, steps)
+
+
 def refused(code, path, text):
     out = run(code, "check", config, f"data.train={path}", "data.eval=", "eval.every=0")
     assert text in out, (path, text, out)
@@ -54,6 +69,7 @@ ARROW_CACHES = 32 << 10
 def conforms(path=None):
     done = subprocess.run([nrl, "plugins", "test", plugin] + (["--path", path] if path else []), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
+    assert "has no tell" not in done.stdout, done.stdout
     failed = re.findall(r"^ *FAILED +(.*)\n +(.*)", done.stdout, re.M)
     for rule, why in failed:
         assert rule == "readings leave no memory behind" and int(why.split()[0]) < ARROW_CACHES, (path, done.stdout)
@@ -72,6 +88,7 @@ for path in ("rows.parquet", "plain.parquet", "rows.feather", "file.arrow", "str
     assert losses(path) == expected, path
     assert losses(path, "data.workers=3", "data.extra=[score]") == expected, path
     conforms(path)
+    stream_resumes(path)
 conforms()
 assert losses("'{path: rows.parquet, reader: {name: parquet, columns: [messages]}}'".strip("'")) == expected
 
@@ -134,6 +151,7 @@ saved.save_to_disk("saved", num_shards=3)
 assert losses("saved") == expected
 assert losses("saved", "data.workers=3") == expected
 conforms("saved")
+stream_resumes("saved")
 saved.to_parquet("hub.parquet")
 assert losses("hub.parquet") == expected
 datasets.DatasetDict({"train": saved, "test": saved}).save_to_disk("dict")

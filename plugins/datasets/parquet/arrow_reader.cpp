@@ -190,15 +190,18 @@ class Batches
     {
         return -1;
     }
+    // Passes what lies in front of the place without reading it, as far as that is possible; returns the rows that are
+    // left in front of it. Called before Next.
+    virtual arrow::Result<int64_t> Skip(const arrow_place &place)
+    {
+        return place.row;
+    }
 };
 
 class StreamBatches : public Batches
 {
   public:
-    explicit StreamBatches(std::shared_ptr<arrow::RecordBatchReader> reader, int64_t rows = -1)
-        : reader_(std::move(reader)), rows_(rows)
-    {
-    }
+    explicit StreamBatches(std::shared_ptr<arrow::RecordBatchReader> reader) : reader_(std::move(reader)) {}
     arrow::Status Next(std::shared_ptr<arrow::RecordBatch> *out) override
     {
         return reader_->ReadNext(out);
@@ -207,14 +210,9 @@ class StreamBatches : public Batches
     {
         return reader_->schema();
     }
-    int64_t Rows() const override
-    {
-        return rows_;
-    }
 
   private:
     std::shared_ptr<arrow::RecordBatchReader> reader_;
-    int64_t rows_;
 };
 
 // A stream in a file. Its end is marked, so that a file that was cut off between two batches is noticed.
@@ -252,6 +250,11 @@ class FileBatches : public Batches
         if (at_ == reader_->num_record_batches()) return arrow::Status::OK();
         return reader_->ReadRecordBatch(at_++).Value(out);
     }
+    arrow::Result<int64_t> Skip(const arrow_place &place) override
+    {
+        at_ = static_cast<int>(std::min<int64_t>(place.batch, reader_->num_record_batches()));
+        return place.at;
+    }
     std::shared_ptr<arrow::Schema> Schema() const override
     {
         return reader_->schema();
@@ -262,9 +265,69 @@ class FileBatches : public Batches
     int at_ = 0;
 };
 
-// A Parquet file decodes the given columns only.
+// A Parquet file, one row group after another; decodes the given columns only.
+class GroupBatches : public Batches
+{
+  public:
+    GroupBatches(std::unique_ptr<parquet::arrow::FileReader> reader, const std::vector<std::string> &columns)
+        : reader_(std::move(reader)), all_(columns.empty())
+    {
+        const auto *schema = reader_->parquet_reader()->metadata()->schema();
+        for (int i = 0; i < schema->num_columns(); i++)
+            for (const std::string &name : columns)
+                if (schema->GetColumnRoot(i)->name() == name) leaves_.push_back(i);
+    }
+    arrow::Status Open()
+    {
+        ARROW_ASSIGN_OR_RAISE(auto none, Read({}));
+        schema_ = none->schema();
+        return arrow::Status::OK();
+    }
+    arrow::Status Next(std::shared_ptr<arrow::RecordBatch> *out) override
+    {
+        for (*out = nullptr; !*out; group_ += !*out) {
+            if (!batches_ && group_ == reader_->num_row_groups()) break;
+            if (!batches_) ARROW_RETURN_NOT_OK(Read({group_}).Value(&batches_));
+            ARROW_RETURN_NOT_OK(batches_->ReadNext(out));
+            if (!*out) batches_.reset();
+        }
+        return arrow::Status::OK();
+    }
+    std::shared_ptr<arrow::Schema> Schema() const override
+    {
+        return schema_;
+    }
+    int64_t Rows() const override
+    {
+        return reader_->parquet_reader()->metadata()->num_rows();
+    }
+    arrow::Result<int64_t> Skip(const arrow_place &place) override
+    {
+        int64_t left = place.row;
+        for (; group_ < reader_->num_row_groups(); group_++) {
+            const int64_t rows = reader_->parquet_reader()->metadata()->RowGroup(group_)->num_rows();
+            if (left < rows) break;
+            left -= rows;
+        }
+        return left;
+    }
+
+  private:
+    arrow::Result<std::unique_ptr<arrow::RecordBatchReader>> Read(const std::vector<int> &groups)
+    {
+        return all_ ? reader_->GetRecordBatchReader(groups) : reader_->GetRecordBatchReader(groups, leaves_);
+    }
+
+    std::unique_ptr<parquet::arrow::FileReader> reader_; // outlives batches_
+    std::unique_ptr<arrow::RecordBatchReader> batches_;  // of group_; null before its first batch
+    std::shared_ptr<arrow::Schema> schema_;
+    std::vector<int> leaves_;
+    bool all_;
+    int group_ = 0;
+};
+
 arrow::Status open_parquet(std::shared_ptr<arrow::io::RandomAccessFile> file, const std::vector<std::string> &columns,
-                           std::shared_ptr<parquet::arrow::FileReader> *keep, std::unique_ptr<Batches> *out)
+                           std::unique_ptr<Batches> *out)
 {
     parquet::ArrowReaderProperties properties(/*use_threads=*/false);
     properties.set_batch_size(kRows);
@@ -272,18 +335,9 @@ arrow::Status open_parquet(std::shared_ptr<arrow::io::RandomAccessFile> file, co
     parquet::arrow::FileReaderBuilder builder;
     ARROW_RETURN_NOT_OK(builder.Open(std::move(file)));
     ARROW_ASSIGN_OR_RAISE(auto reader, builder.properties(properties)->Build());
-    std::vector<int> groups, leaves;
-    for (int i = 0; i < reader->num_row_groups(); i++)
-        groups.push_back(i);
-    const auto *schema = reader->parquet_reader()->metadata()->schema();
-    for (int i = 0; i < schema->num_columns(); i++)
-        for (const std::string &name : columns)
-            if (schema->GetColumnRoot(i)->name() == name) leaves.push_back(i);
-    const int64_t rows = reader->parquet_reader()->metadata()->num_rows();
-    ARROW_ASSIGN_OR_RAISE(auto batches, columns.empty() ? reader->GetRecordBatchReader(groups)
-                                                        : reader->GetRecordBatchReader(groups, leaves));
-    *keep = std::move(reader);
-    *out = std::make_unique<StreamBatches>(std::move(batches), rows);
+    auto groups = std::make_unique<GroupBatches>(std::move(reader), columns);
+    ARROW_RETURN_NOT_OK(groups->Open());
+    *out = std::move(groups);
     return arrow::Status::OK();
 }
 
@@ -292,12 +346,11 @@ arrow::Status open_parquet(std::shared_ptr<arrow::io::RandomAccessFile> file, co
 struct arrow_reader {
     const char *path;
     std::vector<std::string> columns; // empty: all
-    std::shared_ptr<parquet::arrow::FileReader> parquet;
     std::unique_ptr<Batches> batches;
     std::vector<std::shared_ptr<arrow::Field>> fields; // that are read
     std::vector<int> index;                            // of each field in a batch
     std::shared_ptr<arrow::RecordBatch> batch;
-    int64_t at = 0; // rows of `batch` that were given
+    arrow_place place = {}; // place.at: rows of `batch` that were given
 };
 
 struct arrow_rows {
@@ -314,7 +367,7 @@ arrow::Status open_batches(arrow_reader *r)
     ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::ReadableFile::Open(r->path));
     ARROW_ASSIGN_OR_RAISE(auto magic, file->ReadAt(0, 6));
     const std::string_view begin(reinterpret_cast<const char *>(magic->data()), static_cast<size_t>(magic->size()));
-    if (begin.substr(0, 4) == "PAR1") return open_parquet(file, r->columns, &r->parquet, &r->batches);
+    if (begin.substr(0, 4) == "PAR1") return open_parquet(file, r->columns, &r->batches);
     auto options = arrow::ipc::IpcReadOptions::Defaults();
     options.use_threads = false;
     if (begin == "ARROW1") {
@@ -397,24 +450,54 @@ extern "C" int64_t arrow_reader_n_rows(const arrow_reader *r)
     return r->batches->Rows();
 }
 
+// r->batch is null after the last one.
+static arrow::Status next_batch(arrow_reader *r)
+{
+    if (r->batch) r->place.batch++;
+    r->place.at = 0;
+    ARROW_RETURN_NOT_OK(r->batches->Next(&r->batch));
+    for (size_t k = 0; r->batch && k < r->index.size(); k++)
+        ARROW_RETURN_NOT_OK(r->batch->column(r->index[k])->ValidateFull());
+    return arrow::Status::OK();
+}
+
+extern "C" void arrow_reader_tell(const arrow_reader *r, arrow_place *out)
+{
+    *out = r->place;
+}
+
+extern "C" nrl_status arrow_reader_seek(arrow_reader *r, const arrow_place *place)
+{
+    return guarded(r->path, [&]() -> arrow::Status {
+        ARROW_ASSIGN_OR_RAISE(int64_t left, r->batches->Skip(*place));
+        while (left) {
+            ARROW_RETURN_NOT_OK(next_batch(r));
+            if (!r->batch) return arrow::Status::Invalid("it has no longer row ", place->row + 1);
+            r->place.at = std::min(left, r->batch->num_rows());
+            left -= r->place.at;
+        }
+        r->place.row = place->row;
+        r->place.batch = place->batch;
+        return arrow::Status::OK();
+    });
+}
+
 extern "C" nrl_status arrow_reader_next(arrow_reader *r, arrow_rows **rows)
 {
     *rows = nullptr;
     return guarded(r->path, [&]() -> arrow::Status {
-        while (!r->batch || r->at == r->batch->num_rows()) {
-            ARROW_RETURN_NOT_OK(r->batches->Next(&r->batch));
-            r->at = 0;
+        while (!r->batch || r->place.at == r->batch->num_rows()) {
+            ARROW_RETURN_NOT_OK(next_batch(r));
             if (!r->batch) return arrow::Status::OK();
-            for (int i : r->index)
-                ARROW_RETURN_NOT_OK(r->batch->column(i)->ValidateFull());
         }
         auto found = std::make_unique<arrow_rows>();
-        found->n = std::min(kRows, r->batch->num_rows() - r->at);
+        found->n = std::min(kRows, r->batch->num_rows() - r->place.at);
         for (size_t k = 0; k < r->fields.size(); k++) {
             found->names.push_back(r->fields[k]->name());
-            found->columns.push_back(r->batch->column(r->index[k])->Slice(r->at, found->n));
+            found->columns.push_back(r->batch->column(r->index[k])->Slice(r->place.at, found->n));
         }
-        r->at += found->n;
+        r->place.at += found->n;
+        r->place.row += found->n;
         *rows = found.release();
         return arrow::Status::OK();
     });

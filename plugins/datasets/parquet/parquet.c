@@ -222,6 +222,34 @@ static nrl_status parquet_next_range(void *self, void **range)
     return NRL_OK;
 }
 
+static bool parquet_tell(const void *self, char out[NRL_DATASET_POSITION])
+{
+    const parquet_dataset *d = self;
+    arrow_place p;
+    if (!d->reader) return false;
+    arrow_reader_tell(d->reader, &p);
+    snprintf(out, NRL_DATASET_POSITION, "%zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, d->at, p.row, p.batch, p.at,
+             d->row);
+    return true;
+}
+
+static nrl_status parquet_seek(void *self, const char *position)
+{
+    parquet_dataset *d = self;
+    arrow_place p;
+    int64_t file, row;
+    if (sscanf(position, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64, &file, &p.row, &p.batch, &p.at,
+               &row) != 5 ||
+        file < 0 || (size_t)file >= d->n_files || p.row < 0 || p.batch < 0 || p.at < 0 || row <= p.row)
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no position of this reader", d->path, position);
+    arrow_reader_close(d->reader);
+    d->reader = NULL;
+    d->at = (size_t)file;
+    d->row = row;
+    NRL_TRY(arrow_reader_open(d->files[d->at], d->options->columns, &d->reader));
+    return arrow_reader_seek(d->reader, &p);
+}
+
 static nrl_status parquet_next_row(void *range, nrl_arena *memory, const nrl_node **row)
 {
     parquet_range *g = range;
@@ -250,5 +278,7 @@ static const nrl_dataset parquet = {
     .next_range = parquet_next_range,
     .next_row = parquet_next_row,
     .close_range = parquet_close_range,
+    .tell = parquet_tell,
+    .seek = parquet_seek,
 };
 NRL_EXPORT(parquet)
