@@ -43,6 +43,9 @@ nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config)
         const nrl_node *given = nrl_node_find(config, shared_keys[i]);
         if (given && !nrl_node_find(out, shared_keys[i])) node_set(a, out, shared_keys[i], node_copy(a, given));
     }
+    /* transformers 5 ties the matrices if either config says so. */
+    if (nrl_node_bool(nrl_node_find(config, "tie_word_embeddings"), false))
+        node_set(a, out, "tie_word_embeddings", node_bool(a, true));
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         if (strcmp(type, classes[i].model_type)) continue;
         nrl_node *list = node_new(a, NRL_NODE_LIST);

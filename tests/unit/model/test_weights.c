@@ -446,6 +446,22 @@ static void sizes_that_a_text_config_leaves_out_are_those_of_transformers(void *
         assert_int_equal(nrl_node_int(nrl_node_find(config, sizes[i].key), -1), sizes[i].value);
 }
 
+static void either_config_of_a_model_with_images_ties_the_head(void **state)
+{
+    fixture *f = *state;
+    static const char *const ties[] = {"true", "false"};
+    for (int i = 0; i < 4; i++) {
+        const nrl_node *config;
+        const char *text = arena_printf(&f->a,
+                                        "{\"model_type\":\"llava\",\"tie_word_embeddings\":%s,\"text_config\":"
+                                        "{\"model_type\":\"qwen2\",\"tie_word_embeddings\":%s}}",
+                                        ties[i / 2], ties[i % 2]);
+        support_write(f->dir, "config.json", text, strlen(text));
+        ASSERT_OK(test_weights_config(f->dir, &f->a, &config));
+        assert_int_equal(nrl_node_bool(nrl_node_find(config, "tie_word_embeddings"), false), i < 3);
+    }
+}
+
 static void the_hash_knows_values_but_not_files(void **state)
 {
     fixture *f = *state;
@@ -576,6 +592,7 @@ int main(void)
         TEST(a_tied_head_may_be_absent_or_equal_but_not_different),
         TEST(names_without_the_optional_prefix_are_found),
         TEST(the_language_model_of_a_model_with_images_is_read_alone),
+        TEST(either_config_of_a_model_with_images_ties_the_head),
         TEST(sizes_that_a_text_config_leaves_out_are_those_of_transformers),
         TEST(the_hash_knows_values_but_not_files),
         TEST(a_wrong_index_is_told),
