@@ -22,8 +22,8 @@ lacks one/config.yaml auto,
 tokens=$(chosen one micro_batch_tokens)
 run 0 run plain.yaml train.global_batch=64 train.micro_batch_tokens="$tokens" out=written
 is "losses" "$(values one loss)" "$(values written loss)"
-# the operations are measured once more, below on two ranks; all other runs take this machine's file
-run 0 plan config.yaml --save-machine machine.json
+# the operations and exchanges are measured once more, below on two ranks; all other runs take this machine's file
+run 0 plan config.yaml --ranks 2 --save-machine machine.json
 NRL_MACHINE=machine.json
 export NRL_MACHINE
 run 0 run config.yaml out=quiet -q train.steps=1
