@@ -61,6 +61,17 @@ equal() {
     is "$n ranks, $strategy" "$(cat differs)" ""
 }
 
+# sum FIELD CALL RANKS: of rank 0 in a step, by calls of groups of so many ranks
+sum() {
+    cat >sum.lua <<LUA
+local s = 0
+local c = require "nrl".json.decode((io.open "plan"):read "a").candidates[1]
+for _, x in ipairs(c.calls) do if x.call == "$2" and x.ranks == $3 then s = s + x.$1 end end
+print(("%d"):format(s))
+LUA
+    "$nrl" run sum.lua
+}
+
 echo each >mode
 for n in 2 4; do
     equal $n ddp
@@ -83,6 +94,11 @@ done
 equal 4 '{data: {name: fsdp, shard_size: 2}}'
 equal 4 '{data: fsdp, tensor: {size: 2, sequence: true}}'
 equal 4 '{data: fsdp, context: 2}'
+# gradients of weights that come later are reduced together with those that came before them
+equal 4 '{data: fsdp, pipeline: 2}' train.micro_batch_tokens=64
+once=$(sum count reduce_scatter 2)
+equal 4 '{data: fsdp, pipeline: {size: 2, schedule: zero_bubble}}' train.micro_batch_tokens=64
+is "reductions with a split backward" "$(sum count reduce_scatter 2)" "$once"
 equal 4 '{pipeline: 2, tensor: 2}'
 
 # Every token chooses every expert, so that the bytes do not depend on what the router learned.
@@ -98,17 +114,7 @@ mv dense.yaml config.yaml
 echo each >mode
 
 # ---- the formulas of docs/scaling.md: P parameters, T tokens of a rank, L = 2 layers of width D = 32, 4 bytes each ----
-# of CALL RANKS: what rank 0 sends in a step by such calls
-of() {
-    cat >sum.lua <<LUA
-local s = 0
-local c = require "nrl".json.decode((io.open "plan"):read "a").candidates[1]
-for _, x in ipairs(c.calls) do if x.call == "$1" and x.ranks == $2 then s = s + x.sent_bytes end end
-print(("%d"):format(s))
-LUA
-    "$nrl" run sum.lua
-}
 equal 4 ddp
 weights=$(sed -n 's/.*"weight_bytes": *\([0-9]*\).*/\1/p' plan)
-is "ddp: 2 (N - 1) / N P" "$(of all_reduce 4)" $((2 * 3 * weights / 4))
+is "ddp: 2 (N - 1) / N P" "$(sum sent_bytes all_reduce 4)" $((2 * 3 * weights / 4))
 exit $failed

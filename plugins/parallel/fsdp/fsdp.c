@@ -162,7 +162,7 @@ static nrl_status fsdp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions
 {
     fsdp *s = self;
     if (s->idle || nrl_action_at(actions, i)->pass < NRL_PASS_BACKWARD) return NRL_OK;
-    return fsdp_reduce_leave(s, ctx, nrl_action_at(actions, i));
+    return fsdp_reduce_leave(s, ctx, actions, i);
 }
 
 static nrl_status fsdp_finish(void *self, nrl_ctx *ctx)

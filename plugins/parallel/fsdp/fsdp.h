@@ -147,7 +147,7 @@ nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all gathers *
 
 /* ---- reduce.c ---- */
 nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
-nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v);
+nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
 nrl_status fsdp_reduce_finish(fsdp *s, nrl_ctx *ctx);
 nrl_status fsdp_reduce_settle(fsdp *s, nrl_ctx *ctx); /* waits for all reductions, adds nothing */
 

@@ -4,7 +4,8 @@
  * A group's GRAD is bound when the backward first needs it. After the backward action of the first
  * unit that uses the group, a reduce_scatter starts. The strategy waits for it when its buffer is
  * needed, or at the end of the step, and then adds this rank's share to GRAD_SHARD. So micro-batches
- * are summed in f32 slices (with train.gradients: bf16 in bf16 slices, rounded once per micro-batch).
+ * are summed in f32 slices (with train.gradients: bf16 in bf16 slices, rounded once per micro-batch). What the first
+ * part of a split backward computes waits in the buffer for the second part if no other group needs the buffer.
  * `shard: optimizer` and `reproducible` sum micro-batches in GRAD instead and reduce once, or once a shard of the
  * batch. Across replicas, slices are
  * summed once per step, after the last micro-batch.
@@ -139,17 +140,35 @@ nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, i
     return NRL_OK;
 }
 
-nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *v)
+/* Whether the part of a group's gradient that the split BACKWARD i has computed can wait in its buffer for the next
+ * BACKWARD_WEIGHT, and be reduced with it: no other group takes the buffer before. */
+static bool can_wait(const fsdp *s, const fsdp_group *g, const nrl_action *actions, int64_t i)
 {
+    const nrl_action *v = nrl_action_at(actions, i), *next = v;
+    for (int64_t k = i + 1; v->splits && k < v->n_actions; k++) {
+        next = nrl_action_at(actions, k);
+        if (next->unit == v->unit && next->pass == NRL_PASS_BACKWARD_WEIGHT) return true;
+        for (int32_t u = 0; next->pass >= NRL_PASS_BACKWARD && u < s->uses[next->unit].n; u++) {
+            const fsdp_group *other = s->uses[next->unit].groups[u];
+            if (other != g && other->trained && other->acc_slot == g->acc_slot) return false;
+        }
+    }
+    return false;
+}
+
+nrl_status fsdp_reduce_leave(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
+{
+    const nrl_action *v = nrl_action_at(actions, i);
     const fsdp_uses *uses = &s->uses[v->unit];
-    for (int32_t i = 0; i < uses->n; i++) {
-        fsdp_group *g = uses->groups[i];
+    for (int32_t u = 0; u < uses->n; u++) {
+        fsdp_group *g = uses->groups[u];
         bool final = v->n_final > 0;
         if (!g->trained || g->first_unit != v->unit) continue;
         if (fsdp_sums_whole(s) && !final) {
             nrl_tensor_expect(ctx, g->acc, false);
             continue;
         }
+        if (can_wait(s, g, actions, i)) continue;
         NRL_TRY(start(s, ctx, g)); /* settles the previous micro-batch */
         g->final = final;
         g->reduced = v->shard;
