@@ -106,6 +106,10 @@ sed 's/"num_experts_per_tok": *[0-9]*/"num_experts_per_tok": 8/' "$source/config
 sed 's|{path: .*llama}|{config: experts.json}|' config.yaml >experts.yaml
 cp config.yaml dense.yaml
 mv experts.yaml config.yaml
+# Three micro-batches of four layers: a layer sums the outputs of attention and of the experts, and the gradients of what
+# each of them gathered; tokens and the router's weights go to the experts, and their gradients return, in one exchange.
+equal 2 '{tensor: {size: 2, sequence: true}}'
+is "sums with experts and sequence parallel" "$(sum count reduce_scatter 2)" $((3 * (4 * 4 + 2)))
 echo together >mode
 equal 2 '{experts: 2}'
 equal 4 '{experts: 2, data: fsdp}'

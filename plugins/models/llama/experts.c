@@ -16,6 +16,7 @@ typedef struct {
     int32_t *token, *place, *of_token; /* [N*k] */
     float *chosen;                     /* [N,E] 1 or 0, for the balance loss and biases; else NULL */
     int64_t n, n_tokens;               /* N*k, N */
+    bool gathered;                     /* ranks have parts of the tokens */
     int64_t first[LLAMA_MAX_EXPERTS + 1];
 } routes;
 
@@ -120,6 +121,23 @@ static nrl_status run_sorted(nrl_ctx *ctx, const llama_experts *c, const llama_l
     return nrl_op_from_experts(ctx, *y, sent, c->n, received, y);
 }
 
+/* x [N,D] and weights [N,k] become inputs of what tensor parallelism divides. Where ranks have parts of the tokens,
+ * both travel in one exchange, as columns of one matrix. */
+static nrl_status enter_experts(nrl_ctx *ctx, const routes *r, nrl_tensor **x, nrl_tensor **weights)
+{
+    const int64_t widths[] = {nrl_tensor_dim(*x, 1), nrl_tensor_dim(*weights, 1)};
+    nrl_tensor *parts[] = {*x, *weights}, *both;
+    if (!r->gathered) {
+        NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, *x, x));
+        return nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, *weights, weights);
+    }
+    NRL_TRY(nrl_op_concat_columns(ctx, parts, 2, &both));
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, both, &both));
+    NRL_TRY(nrl_op_split_columns(ctx, both, widths, 2, parts));
+    *x = parts[0];
+    return nrl_op_concat_columns(ctx, &parts[1], 1, weights); /* contiguous, and kept without the tokens */
+}
+
 /* x [N,D], weights [N,k] -> y [N,D], without the biases of the last products */
 static nrl_status run_experts(nrl_ctx *ctx, const llama_experts *c, const llama_layer *l, const routes *r,
                               nrl_tensor *x, nrl_tensor *weights, nrl_tensor **y)
@@ -127,8 +145,7 @@ static nrl_status run_experts(nrl_ctx *ctx, const llama_experts *c, const llama_
     const int64_t column[] = {r->n, 1};
     nrl_tensor *rows, *biases = NULL;
     if (c->biased) NRL_TRY(nrl_op_param(ctx, l->gate_up_biases, nrl_tensor_dtype(x), &biases));
-    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &x));
-    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, weights, &weights));
+    NRL_TRY(enter_experts(ctx, r, &x, &weights));
     NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, r->n, &rows));
     NRL_TRY(run_sorted(ctx, c, l, r, biases, rows, &rows));
     NRL_TRY(nrl_op_gather_rows(ctx, rows, r->place, r->n, &rows));
@@ -198,11 +215,12 @@ nrl_status llama_experts_forward(const llama *self, nrl_ctx *ctx, const llama_la
                                  nrl_tensor **stats, nrl_tensor **y)
 {
     const llama_experts *e = &self->config.experts;
-    nrl_tensor *scores, *probs = NULL, *weights, *indices, *chosen = NULL; /* NULL: not needed */
+    nrl_tensor *scores, *probs = NULL, *weights, *indices, *all, *chosen = NULL; /* NULL: not needed */
     routes r = {0};
     NRL_TRY(route(ctx, e, l, h, &scores, &probs, &weights, &indices));
-    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, indices, &indices));
-    nrl_status st = find_routes(ctx, e, indices, &r);
+    NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, indices, &all));
+    r.gathered = all != indices;
+    nrl_status st = find_routes(ctx, e, all, &r);
     const int64_t dims[] = {r.n_tokens, e->n};
     if (st == NRL_OK && r.chosen) st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, dims, r.chosen, &chosen);
     if (st == NRL_OK && r.chosen) st = nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_OUT, chosen, &chosen);
