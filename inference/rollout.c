@@ -32,6 +32,7 @@ typedef struct {
     float *logps; /* [max_tokens] */
     int64_t n;    /* of the completion */
     bool is_finished;
+    const double *values; /* of nrl_rollout_kept */
     const session *session;
 } rollout_sequence;
 
@@ -231,8 +232,11 @@ nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *optio
 void nrl_rollout_info_fill(const nrl_rollout *r, nrl_rollout_info *fill)
 {
     const rollout_made *g = r->made;
-    nrl_rollout_info info = {
-        .size = fill->size, .trains = r->trains, .step = r->step, .has_text = r->session->tokenizer};
+    nrl_rollout_info info = {.size = fill->size,
+                             .trains = r->trains,
+                             .step = r->step,
+                             .has_text = r->session->tokenizer,
+                             .update = r->update};
     if (g) info.n_sequences = g->n_sequences;
     for (int64_t m = 0; m < r->data->n_micro_batches; m++)
         info.n_prompts += r->data->micro_batch[m]->is_tail ? 0 : r->data->micro_batch[m]->n_examples;
@@ -258,7 +262,8 @@ void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequ
                                          .n_prompt = p->n_prompt,
                                          .n_completion = q->n,
                                          .n_answer = p->n_answer,
-                                         .logps = q->logps};
+                                         .logps = q->logps,
+                                         .values = q->values};
     memcpy(fill, &filled, fill->size < sizeof filled ? fill->size : sizeof filled);
 }
 
@@ -286,6 +291,267 @@ double nrl_rollout_extra(const nrl_rollout *r, int64_t i, const char *key)
 void nrl_rollout_place(const nrl_rollout *r, int64_t i, char *out, size_t room)
 {
     place_of(r, sequence_at(r, i)->prompt, out, room);
+}
+
+/* ---- what is kept ---- */
+
+/* A sequence is a header, its values, and a word for each token: the id above the bits of the log-prob. */
+enum { KEPT_SAMPLE, KEPT_NUMBER, KEPT_PART, KEPT_FINISHED, KEPT_LENGTH, KEPT_HEADER };
+
+struct nrl_rollout_kept {
+    int64_t n_values, n_words, n; /* n: sequences */
+    int64_t *words;               /* [n_words] */
+    int64_t **at;                 /* [n] ascending by sample and number */
+};
+
+void nrl_rollout_kept_free(nrl_rollout_kept *k)
+{
+    if (!k) return;
+    free(k->words);
+    free(k->at);
+    free(k);
+}
+
+static int by_sample(const void *a, const void *b)
+{
+    const int64_t *x = *(int64_t *const *)a, *y = *(int64_t *const *)b;
+    const int by = (x[KEPT_SAMPLE] > y[KEPT_SAMPLE]) - (x[KEPT_SAMPLE] < y[KEPT_SAMPLE]);
+    return by ? by : (x[KEPT_NUMBER] > y[KEPT_NUMBER]) - (x[KEPT_NUMBER] < y[KEPT_NUMBER]);
+}
+
+/* Of equal ones the first in memory. */
+static int by_sample_and_place(const void *a, const void *b)
+{
+    const int64_t *x = *(int64_t *const *)a, *y = *(int64_t *const *)b;
+    const int by = by_sample(a, b);
+    return by ? by : (x > y) - (x < y);
+}
+
+/* Finds the sequences in the words. Ranks that share a batch have the same ones, of which one stays. */
+static nrl_status kept_index(nrl_rollout_kept *k)
+{
+    int64_t n = 0, used = 0;
+    k->at = mem_try((size_t)(k->n_words / KEPT_HEADER + 1) * sizeof *k->at, "completions that are kept");
+    if (!k->at) return NRL_ERR_MEMORY;
+    for (int64_t at = 0; at < k->n_words; n++) {
+        const int64_t room = k->n_words - at - KEPT_HEADER - k->n_values;
+        if (room < 0 || k->words[at + KEPT_LENGTH] < 0 || k->words[at + KEPT_LENGTH] > room)
+            return nrl_fail(NRL_ERR_CORRUPT, "the completions of the checkpoint end within one");
+        k->at[n] = k->words + at;
+        at += KEPT_HEADER + k->n_values + k->words[at + KEPT_LENGTH];
+    }
+    qsort(k->at, (size_t)n, sizeof *k->at, by_sample_and_place);
+    for (int64_t i = 0; i < n; i++)
+        if (!i || by_sample(&k->at[used - 1], &k->at[i])) k->at[used++] = k->at[i];
+    k->n = used;
+    return NRL_OK;
+}
+
+static int64_t *put_sequence(const rollout_sequence *q, int64_t number, const double *values, int64_t n_values,
+                             int64_t *to)
+{
+    const int64_t header[KEPT_HEADER] = {[KEPT_SAMPLE] = q->prompt->batch->segment_sample[q->prompt->segment],
+                                         [KEPT_NUMBER] = number,
+                                         [KEPT_FINISHED] = q->is_finished,
+                                         [KEPT_LENGTH] = q->n};
+    memcpy(to, header, sizeof header);
+    memcpy(to + KEPT_HEADER, values, (size_t)n_values * sizeof *values);
+    to += KEPT_HEADER + n_values;
+    for (int64_t t = 0; t < q->n; t++) {
+        uint32_t bits;
+        memcpy(&bits, &q->logps[t], sizeof bits);
+        *to++ = ((int64_t)q->ids[q->prompt->n_prompt + t] << 32) | bits;
+    }
+    return to;
+}
+
+/* Gathers the words of all ranks, of which each has its own number. */
+static nrl_status gather_words(nrl_mesh *mesh, nrl_rollout_kept *k)
+{
+    const int32_t world = nrl_mesh_world(mesh);
+    int64_t most = 0, sum = 0, *counts = mem_alloc((size_t)world * sizeof *counts);
+    nrl_status st = mesh_exchange(mesh, "kept completions", &k->n_words, sizeof k->n_words, counts);
+    for (int32_t i = 0; i < world; i++)
+        most = counts[i] > most ? counts[i] : most;
+    int64_t *own = mem_try((size_t)(most + 1) * sizeof *own, "completions that are kept");
+    int64_t *all = mem_try((size_t)(world * most + 1) * sizeof *all, "completions that are kept");
+    if (st == NRL_OK && (!own || !all)) st = NRL_ERR_MEMORY;
+    if (st == NRL_OK) {
+        memset(own, 0, (size_t)most * sizeof *own);
+        memcpy(own, k->words, (size_t)k->n_words * sizeof *own);
+        if (most) st = mesh_exchange(mesh, "kept completions", own, (size_t)most * sizeof *own, all);
+    }
+    for (int32_t i = 0; i < world && st == NRL_OK; i++) {
+        memmove(all + sum, all + i * most, (size_t)counts[i] * sizeof *all);
+        sum += counts[i];
+    }
+    free(own);
+    free(counts);
+    if (st != NRL_OK) {
+        free(all);
+        return st;
+    }
+    free(k->words);
+    k->words = all;
+    k->n_words = sum;
+    return NRL_OK;
+}
+
+typedef struct {
+    uint64_t key;
+    int64_t first; /* sequence */
+} kept_prompt;
+
+static int by_key(const void *a, const void *b)
+{
+    const kept_prompt *x = a, *y = b;
+    return x->key == y->key ? (x->first > y->first) - (x->first < y->first) : x->key > y->key ? 1 : -1;
+}
+
+/* In a random order of the prompts, which depends on the samples alone. */
+static nrl_status divide_kept(const nrl_rollout *r, int64_t n_parts, nrl_rollout_kept *k)
+{
+    int64_t n = 0;
+    kept_prompt *prompts = mem_try((size_t)(k->n + 1) * sizeof *prompts, "completions that are kept");
+    if (!prompts) return NRL_ERR_MEMORY;
+    for (int64_t i = 0; i < k->n; i++)
+        if (!i || k->at[i][KEPT_SAMPLE] != k->at[i - 1][KEPT_SAMPLE])
+            prompts[n++] = (kept_prompt){rollout_hash(r, (uint64_t)k->at[i][KEPT_SAMPLE], 2), i};
+    if (n_parts > 1) qsort(prompts, (size_t)n, sizeof *prompts, by_key);
+    for (int64_t p = 0; p < n; p++)
+        for (int64_t i = prompts[p].first, sample = k->at[i][KEPT_SAMPLE]; i < k->n; i++) {
+            if (k->at[i][KEPT_SAMPLE] != sample) break;
+            k->at[i][KEPT_PART] = p * n_parts / n;
+        }
+    free(prompts);
+    return NRL_OK;
+}
+
+nrl_status nrl_rollout_keep(nrl_rollout *r, const double *values, int64_t n_values, int64_t n_parts,
+                            nrl_rollout_kept **kept)
+{
+    const rollout_made *g = r->made;
+    nrl_mesh *mesh = r->session->mesh;
+    if (!g) return nrl_fail(NRL_ERR_PLUGIN, "nrl_rollout_keep is called before nrl_rollout_generate");
+    nrl_rollout_kept_free(*kept);
+    nrl_rollout_kept *k = *kept = mem_alloc(sizeof *k);
+    k->n_values = n_values;
+    for (int64_t i = 0; i < g->n_sequences; i++)
+        k->n_words += KEPT_HEADER + n_values + g->sequences[i].n;
+    k->words = mem_try((size_t)(k->n_words + 1) * sizeof *k->words, "completions that are kept");
+    nrl_status st = k->words ? NRL_OK : NRL_ERR_MEMORY;
+    int64_t *to = k->words;
+    for (int64_t i = 0; i < g->n_sequences && st == NRL_OK; i++)
+        to = put_sequence(&g->sequences[i], i % g->n, values + i * n_values, n_values, to);
+    if (st == NRL_OK && nrl_mesh_world(mesh) > 1) st = gather_words(mesh, k);
+    if (st == NRL_OK) st = kept_index(k);
+    return st == NRL_OK ? divide_kept(r, n_parts, k) : st;
+}
+
+int64_t nrl_rollout_kept_n(const nrl_rollout_kept *k)
+{
+    return k->n;
+}
+
+void nrl_rollout_kept_fill(const nrl_rollout_kept *k, int64_t i, nrl_rollout_kept_sequence *fill)
+{
+    NRL_ASSERT((i >= 0 && i < k->n), ==, true);
+    const int64_t *words = k->at[i];
+    const nrl_rollout_kept_sequence filled = {.size = fill->size,
+                                              .is_finished = words[KEPT_FINISHED],
+                                              .prompt = words[KEPT_SAMPLE],
+                                              .part = words[KEPT_PART],
+                                              .n_completion = words[KEPT_LENGTH],
+                                              .values = (const double *)(const void *)(words + KEPT_HEADER)};
+    memcpy(fill, &filled, fill->size < sizeof filled ? fill->size : sizeof filled);
+}
+
+/* The first kept sequence of a sample, or k->n. */
+static int64_t find_sample(const nrl_rollout_kept *k, int64_t sample)
+{
+    int64_t low = 0, high = k->n;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (k->at[middle][KEPT_SAMPLE] < sample)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < k->n && k->at[low][KEPT_SAMPLE] == sample ? low : k->n;
+}
+
+static nrl_status take_sequence(nrl_rollout *r, const nrl_rollout_kept *k, const int64_t *words,
+                                const rollout_prompt *p, rollout_sequence *q)
+{
+    const int64_t n = words[KEPT_LENGTH];
+    *q = (rollout_sequence){.prompt = p, .n = n, .is_finished = words[KEPT_FINISHED], .session = r->session};
+    q->values = (const double *)(const void *)(words + KEPT_HEADER);
+    q->ids = arena_try(&r->memory, (size_t)(p->n_prompt + n) * sizeof *q->ids, "a completion");
+    q->logps = arena_try(&r->memory, (size_t)n * sizeof *q->logps, "a completion");
+    if (!q->ids || !q->logps) return NRL_ERR_MEMORY;
+    memcpy(q->ids, p->ids, (size_t)p->n_prompt * sizeof *q->ids);
+    for (int64_t t = 0; t < n; t++) {
+        const uint64_t word = (uint64_t)words[KEPT_HEADER + k->n_values + t];
+        const uint32_t bits = (uint32_t)word;
+        q->ids[p->n_prompt + t] = (int32_t)(word >> 32);
+        memcpy(&q->logps[t], &bits, sizeof bits);
+    }
+    return NRL_OK;
+}
+
+nrl_status nrl_rollout_take(nrl_rollout *r, const nrl_rollout_kept *k, int64_t part)
+{
+    int64_t n_prompts = 0;
+    if (r->batches) return nrl_fail(NRL_ERR_PLUGIN, "nrl_rollout_take is called after nrl_rollout_replace");
+    arena_free(&r->memory);
+    rollout_made *g = r->made = arena_alloc(&r->memory, sizeof *g);
+    g->n = 1;
+    while (g->n < k->n && k->at[g->n][KEPT_SAMPLE] == k->at[0][KEPT_SAMPLE])
+        g->n++;
+    NRL_TRY(read_prompts(r->data, &r->memory, g));
+    g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * g->n + 1) * sizeof *g->sequences, "completions");
+    if (!g->sequences) return NRL_ERR_MEMORY;
+    for (int64_t p = 0; p < g->n_prompts; p++) {
+        const rollout_prompt prompt = g->prompts[p];
+        const int64_t first = find_sample(k, prompt.batch->segment_sample[prompt.segment]);
+        char place[256];
+        if (first + g->n > k->n) {
+            place_of(r, &prompt, place, sizeof place);
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "%s: there are no completions of it for update %lld of its batch\n"
+                            "hint: continue with the options of the algorithm that the checkpoint was made with",
+                            place, (long long)r->update + 1);
+        }
+        if (k->at[first][KEPT_PART] != part) continue;
+        g->prompts[n_prompts] = prompt;
+        for (int64_t i = 0; i < g->n; i++)
+            NRL_TRY(take_sequence(r, k, k->at[first + i], &g->prompts[n_prompts], &g->sequences[g->n_sequences++]));
+        n_prompts++;
+    }
+    g->n_prompts = n_prompts;
+    return NRL_OK;
+}
+
+nrl_status nrl_rollout_kept_io(nrl_rollout_kept **kept, nrl_state_io *io)
+{
+    int64_t sizes[2] = {*kept ? (*kept)->n_values : 0, *kept ? (*kept)->n_words : 0};
+    const int64_t now[2] = {sizes[0], sizes[1]};
+    NRL_TRY(nrl_state_io_i64(io, "rollout_sizes", sizes, 2));
+    if (memcmp(sizes, now, sizeof now)) { /* those of a checkpoint */
+        nrl_rollout_kept_free(*kept);
+        *kept = NULL;
+    }
+    if (!sizes[1]) return NRL_OK;
+    if (!*kept) {
+        nrl_rollout_kept *k = *kept = mem_alloc(sizeof *k);
+        *k = (nrl_rollout_kept){.n_values = sizes[0], .n_words = sizes[1]};
+        if (sizes[0] < 0 || sizes[1] < 0) return nrl_fail(NRL_ERR_CORRUPT, "state 'rollout_sizes' is negative");
+        k->words = mem_try((size_t)k->n_words * sizeof *k->words, "the completions of a checkpoint");
+        if (!k->words) return NRL_ERR_MEMORY;
+    }
+    NRL_TRY(nrl_state_io_i64(io, "rollout", (*kept)->words, sizes[1]));
+    free((*kept)->at);
+    return kept_index(*kept);
 }
 
 /* ---- batches ---- */

@@ -92,11 +92,13 @@ static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
         return NRL_OK;
     }
     in.data_seconds = clock_seconds() - in.began - data_loader_wait_seconds(source->loader);
-    NRL_TRY(data_loader_step(source->loader, step - source->begin, &data));
+    const int64_t updates = session_updates(se), since = step - source->begin;
+    NRL_TRY(data_loader_step(source->loader, since / updates, &data));
     ctx_phase_set(se->ctx, NRL_PHASE_HOST);
     in.data_seconds += data_loader_wait_seconds(source->loader);
     if (streams) data.epoch = streams->epoch(se, data.epoch);
-    nrl_rollout rollout = {.session = se, .source = source, .data = &data, .step = step, .trains = true};
+    nrl_rollout rollout = {
+        .session = se, .source = source, .data = &data, .step = step, .update = since % updates, .trains = true};
     ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
     st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)step + 1);

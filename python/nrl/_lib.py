@@ -186,7 +186,7 @@ class nrl_algorithm(Structure):
                 ("weight", c_void_p), ("loss", c_void_p), ("step_end", c_void_p), ("state", c_void_p),
                 ("instance_needs", c_void_p), ("initial_loss", c_void_p), ("group", c_void_p), ("detaches", c_void_p),
                 ("model", c_void_p), ("bind", c_void_p), ("rollout", c_void_p), ("rollout_columns", POINTER(c_char_p)),
-                ("best", POINTER(nrl_metric))]
+                ("best", POINTER(nrl_metric)), ("updates", c_void_p), ("couples", c_void_p)]
 
 
 class nrl_tape_record(Structure):

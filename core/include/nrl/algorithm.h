@@ -99,6 +99,12 @@ typedef struct {
     /* The row of `metrics` by which evaluations are compared with checkpoint.metric: auto, for a loss that does not
      * tell how good the model is; it declares `better`. NULL: the loss. */
     const nrl_metric *best;
+    /* [main] optional: how many steps are taken on each batch of the data, so that an epoch has as many times the
+     * steps; `rollout` gets the same batch in all of them and counts them in nrl_rollout_info.update. NULL: 1. */
+    int64_t (*updates)(void *self);
+    /* [main] optional: whether the loss of this instance couples the target positions of a segment, so that it is not
+     * called on parts of a batch in spite of `tokenwise`. NULL: no. */
+    bool (*couples)(void *self);
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index` of the table. NRL_ERR_PLUGIN elsewhere. [step]

@@ -199,6 +199,11 @@ nrl_status session_shrink_micro_batches(session *se)
     return open_loader(se, d);
 }
 
+int64_t session_updates(const session *se)
+{
+    return se->algorithm->updates ? se->algorithm->updates(se->algorithm_self) : 1;
+}
+
 nrl_status session_open_loaders(session *se)
 {
     if (se->shards.fixed && se->algorithm->rollout)
@@ -212,9 +217,15 @@ nrl_status session_open_loaders(session *se)
     for (size_t i = 0; i < se->n_evals; i++)
         NRL_TRY(open_loader(se, &se->evals[i]));
     const config_train *t = &se->config.train;
+    const int64_t updates = session_updates(se);
     int64_t per_epoch = data_plan_steps_per_epoch(se->train.plan);
+    if (updates > 1 && se->stream)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "data.streaming: '%s' takes %lld steps on each batch, and a stream gives each batch once",
+                        se->algorithm->plugin.name, (long long)updates);
     se->total_steps = t->steps;
-    if (!t->steps && __builtin_mul_overflow(t->epochs, per_epoch, &se->total_steps))
+    if (!t->steps && (__builtin_mul_overflow(t->epochs, updates, &se->total_steps) ||
+                      __builtin_mul_overflow(se->total_steps, per_epoch, &se->total_steps)))
         return nrl_fail(NRL_ERR_CONFIG, "train.epochs: %lld epochs of %lld steps are too many to count",
                         (long long)t->epochs, (long long)per_epoch);
     if (se->total_steps > 0) return NRL_OK;

@@ -65,10 +65,11 @@ static void fill_plugin_algorithm(session *se)
         problems_take_error(se->problems, st, c->at);
         se->algorithm_self = NULL; /* a failed create may have left a value here */
     }
-    if (a && a->instance_needs && se->problems->n == before) { /* the table with what this instance needs */
+    if (a && (a->instance_needs || a->couples) && se->problems->n == before) { /* the table as this instance has it */
         nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
         *own = *a;
-        own->needs = a->instance_needs(se->algorithm_self);
+        if (a->instance_needs) own->needs = a->instance_needs(se->algorithm_self);
+        own->tokenwise &= !a->couples || !a->couples(se->algorithm_self);
         se->algorithm = own;
     }
 }

@@ -136,6 +136,7 @@ nrl_status session_open_inputs(session *se);
 /* The metrics of all open plugins, which must be the same on all ranks. */
 nrl_status session_open_metrics(session *se);
 nrl_status session_open_loaders(session *se); /* after both: plans and loaders */
+int64_t session_updates(const session *se);   /* the steps that the algorithm takes on each batch of the data */
 /* Puts another set in the place of `train`, which is closed. Takes ownership of the set, also on failure. */
 nrl_status session_set_train(session *se, dataset *set);
 /* Divides the steps to come into micro-batches of half the size, with the same global batches. NRL_ERR_MEMORY: they are

@@ -13,6 +13,7 @@ struct nrl_rollout {
     const session_data *source; /* whose batches they are */
     data_step *data;            /* the loader's; afterwards what the loss gets */
     int64_t step;               /* finished steps; in an evaluation the step of the set */
+    int64_t update;             /* 0 .. nrl_algorithm.updates - 1 */
     bool trains;
     nrl_batch **batches; /* [data->n_micro_batches] that replace the loader's; NULL = none */
     void *made;          /* what the algorithm generated; NULL = nothing */

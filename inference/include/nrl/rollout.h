@@ -34,6 +34,7 @@ typedef struct {
     int64_t n_prompts;   /* examples of this rank; 0 is possible */
     int64_t n_sequences; /* generated so far: n_prompts * options.n */
     bool has_text;       /* there is a tokenizer for nrl_rollout_text */
+    int64_t update;      /* the number of this step among those on the same batch, 0 .. nrl_algorithm.updates - 1 */
 } nrl_rollout_info;
 NRL_API void nrl_rollout_info_fill(const nrl_rollout *r, nrl_rollout_info *fill);
 
@@ -62,7 +63,8 @@ typedef struct {
     const int32_t *ids;    /* [n_prompt + n_completion] */
     const int32_t *answer; /* [n_answer] the answer of the data, with its end token */
     int64_t n_prompt, n_completion, n_answer;
-    const float *logps; /* [n_completion] log-probs of the tokens in the policy's own distribution, in nats */
+    const float *logps;   /* [n_completion] log-probs of the tokens in the policy's own distribution, in nats */
+    const double *values; /* [n_values] of nrl_rollout_keep; NULL for a sequence that was not kept */
 } nrl_rollout_sequence;
 /* Sequence i: completion i % n of prompt i / n. */
 NRL_API void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequence *fill);
@@ -74,6 +76,31 @@ NRL_API const char *nrl_rollout_extra_name(const nrl_rollout *r, int32_t k);
 NRL_API double nrl_rollout_extra(const nrl_rollout *r, int64_t i, const char *key);
 /* The place of the example of sequence i, such as "data/train.json:12", written to out. */
 NRL_API void nrl_rollout_place(const nrl_rollout *r, int64_t i, char *out, size_t room);
+
+/* The sequences of all ranks, with numbers of the algorithm for each, for several updates on one batch of the data:
+ * the first generates and keeps, each one takes a part. Every rank holds all of it. */
+typedef struct nrl_rollout_kept nrl_rollout_kept;
+/* Keeps what was generated, values [n_sequences][n_values] with it, instead of what *kept held before (NULL = nothing).
+ * The prompts are divided into n_parts of about the same size, at random, but equally on any number of ranks.
+ * [collective] */
+NRL_API nrl_status nrl_rollout_keep(nrl_rollout *r, const double *values, int64_t n_values, int64_t n_parts,
+                                    nrl_rollout_kept **kept);
+/* The sequences become those of this rank's prompts that are in a part, as if they had just been generated. `kept` has
+ * to live until the step is over. NRL_ERR_CONFIG: a prompt of this batch is missing in `kept`. */
+NRL_API nrl_status nrl_rollout_take(nrl_rollout *r, const nrl_rollout_kept *kept, int64_t part);
+
+typedef struct {
+    uint32_t size;
+    bool is_finished;
+    int64_t prompt; /* equal for the completions of a prompt, which are neighbours */
+    int64_t part, n_completion;
+    const double *values; /* [n_values] */
+} nrl_rollout_kept_sequence;
+NRL_API int64_t nrl_rollout_kept_n(const nrl_rollout_kept *kept); /* on all ranks together */
+NRL_API void nrl_rollout_kept_fill(const nrl_rollout_kept *kept, int64_t i, nrl_rollout_kept_sequence *fill);
+/* Inside nrl_algorithm.state: saves or restores *kept, which may be NULL. */
+NRL_API nrl_status nrl_rollout_kept_io(nrl_rollout_kept **kept, nrl_state_io *io);
+NRL_API void nrl_rollout_kept_free(nrl_rollout_kept *kept); /* NULL is allowed */
 
 typedef struct {
     const char *name;    /* one of nrl_algorithm.rollout_columns */

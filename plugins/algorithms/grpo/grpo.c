@@ -5,14 +5,18 @@
  * time: the loss is a sum over rows.
  *
  * With the rewards r of a group and the ratio q = p(token) / p(token when it was sampled), the loss of a token is
- *     A = (r - mean(r)) / (std(r) + 1e-4)        std with n - 1; not divided with scale_rewards: none
- *     -min(q A, clamp(q, 1 - epsilon, 1 + epsilon_high) A) + beta (exp(d) - d - 1),  d = log p_ref - log p
- * and the loss of the step is a mean of these over all tokens (dapo), a mean over completions of their means (grpo),
- * or a mean over completions of their sums divided by max_tokens (dr_grpo; Liu et al. 2025). Each completion is used
- * for one update, so q is 1 but for the rounding of the two forward passes, and for epsilon what drifts beyond it is
- * left out. beta > 0 opens a reference model.
+ *     A = (r - mean(r)) / (std(r) + 1e-4)        std with n - 1, of the group or of the batch; none: not divided
+ *     -min(min(q, delta) A, clamp(q, 1 - epsilon, 1 + epsilon_high) A) + beta (exp(d) - d - 1),  d = log p_ref - log p
+ * and the loss of the step is a mean of these over all tokens (bnpo, dapo), a mean over completions of their means
+ * (grpo), or a mean over completions of their sums divided by max_tokens (dr_grpo; Liu et al. 2025). With
+ * importance_sampling: sequence, q is the same for all tokens of a completion, the geometric mean of theirs (GSPO;
+ * Zheng et al. 2025). beta > 0 opens a reference model.
  *
- * Legend: P target positions.
+ * The completions of a batch of prompts are divided into steps_per_generation parts; a step trains on one of them, and
+ * all of them are trained on num_iterations times. Until the first step has changed the weights q is 1, but for the
+ * rounding of the two forward passes.
+ *
+ * Legend: P target positions, S completions of a micro-batch.
  */
 #include "reward.h"
 #include <math.h>
@@ -20,34 +24,47 @@
 #include <nrl/nrl.h>
 #include <stdlib.h>
 
-enum { LOSS_DAPO = 0, LOSS_GRPO, LOSS_DR_GRPO };
-enum { SCALE_GROUP = 0, SCALE_NONE };
+enum { LOSS_DAPO = 0, LOSS_GRPO, LOSS_DR_GRPO, LOSS_BNPO };
+enum { SCALE_GROUP = 0, SCALE_NONE, SCALE_BATCH };
+enum { SAMPLING_TOKEN = 0, SAMPLING_SEQUENCE };
 
 typedef struct {
     const char *reward;
     int64_t loss, scale_rewards, group_size, max_tokens, top_k;
-    double beta, epsilon, epsilon_high, temperature, top_p, min_p;
+    int64_t importance_sampling, steps_per_generation, num_iterations;
+    double beta, epsilon, epsilon_high, delta, temperature, top_p, min_p;
     bool mask_truncated;
 } grpo_options;
 
 typedef struct {
     grpo_options options;
     reward_script *script;
+    nrl_rollout_kept *kept; /* the completions of the current batch; NULL = none */
+    bool is_used_up;        /* this step is the last one that needs them */
 } grpo_state;
+
+/* Of each kept completion. */
+enum { VALUE_REWARD = 0, N_VALUES };
 
 static const nrl_option grpo_rows[] = {
     {"reward", NULL, NULL, "Lua file that returns a function of a sample, which returns its reward", 0, 0,
      NRL_OFFSET(grpo_options, reward, const char *), NRL_TYPE_PATH},
     NRL_OPT_INT(grpo_options, group_size, "8", 2, 4096, "completions of each prompt, which are compared"),
     NRL_OPT_INT(grpo_options, max_tokens, "256", 1, INT32_MAX, "new tokens of a completion, at most"),
-    NRL_OPT_ENUM(grpo_options, loss, "dapo", "dapo|grpo|dr_grpo",
-                 "dapo: mean over tokens; grpo: over completions' means; dr_grpo: over their sums / max_tokens"),
+    NRL_OPT_INT(grpo_options, steps_per_generation, "1", 1, 1024,
+                "steps among which the completions of a batch of prompts are divided"),
+    NRL_OPT_INT(grpo_options, num_iterations, "1", 1, 1024, "times that each completion is trained on"),
+    NRL_OPT_ENUM(grpo_options, loss, "dapo", "dapo|grpo|dr_grpo|bnpo",
+                 "dapo, bnpo: mean over tokens; grpo: over completions' means; dr_grpo: over their sums / max_tokens"),
+    NRL_OPT_ENUM(grpo_options, importance_sampling, "token", "token|sequence",
+                 "sequence: a completion has one ratio, the geometric mean of its tokens' (GSPO)"),
     NRL_OPT_F64(grpo_options, beta, "0.0", 0, 1e6, "weight of the KL divergence from a reference; 0: no reference"),
     NRL_OPT_F64(grpo_options, epsilon, "0.2", 0, 1,
                 "a token whose probability fell by more than this share since it was sampled gets no gradient"),
     NRL_OPT_F64(grpo_options, epsilon_high, "", 0, 1e6, "the same for a probability that rose; unset: epsilon"),
-    NRL_OPT_ENUM(grpo_options, scale_rewards, "group", "group|none",
-                 "group: advantages are divided by the standard deviation of their group"),
+    NRL_OPT_F64(grpo_options, delta, "", 0, 1e6, "the largest ratio, also where the advantage is negative; unset: any"),
+    NRL_OPT_ENUM(grpo_options, scale_rewards, "group", "group|none|batch",
+                 "advantages are divided by the standard deviation of rewards: of their group, or of the batch"),
     NRL_OPT_BOOL(grpo_options, mask_truncated, "false", "leave out completions that reached max_tokens"),
     NRL_OPT_F64(grpo_options, temperature, "1.0", 1e-3, 1e3, "of sampling; the loss has log-probs at 1"),
     NRL_OPT_F64(grpo_options, top_p, "1.0", 1e-6, 1, "sample from the smallest set of tokens with this probability"),
@@ -61,20 +78,30 @@ enum {
     METRIC_STD,
     METRIC_EQUAL,
     METRIC_LENGTH,
-    METRIC_FINISHED,
+    METRIC_SHORTEST,
+    METRIC_LONGEST,
+    METRIC_TRUNCATED,
+    METRIC_ENTROPY,
     METRIC_KL,
+    METRIC_CLIPPED_LOW,
+    METRIC_CLIPPED_HIGH,
     METRIC_CLIPPED,
     N_METRICS
 };
 
 static const nrl_metric grpo_metrics[N_METRICS + 1] = {
     [METRIC_REWARD] = {"reward", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
-    [METRIC_STD] = {"reward_std", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE},     /* in a group */
-    [METRIC_EQUAL] = {"reward_equal", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* share of groups that teach nothing */
-    [METRIC_LENGTH] = {"completions/length", "tokens", NRL_REDUCE_MEAN, NRL_BETTER_NONE},
-    [METRIC_FINISHED] = {"completions/finished", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
+    [METRIC_STD] = {"reward_std", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* of all completions of the batch */
+    [METRIC_EQUAL] = {"frac_reward_zero_std", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* groups that teach nothing */
+    [METRIC_LENGTH] = {"completions/mean_length", "tokens", NRL_REDUCE_MEAN, NRL_BETTER_NONE},
+    [METRIC_SHORTEST] = {"completions/min_length", "tokens", NRL_REDUCE_MIN, NRL_BETTER_NONE},
+    [METRIC_LONGEST] = {"completions/max_length", "tokens", NRL_REDUCE_MAX, NRL_BETTER_NONE},
+    [METRIC_TRUNCATED] = {"completions/clipped_ratio", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_ENTROPY] = {"entropy", "nats", NRL_REDUCE_MEAN, NRL_BETTER_NONE},
     [METRIC_KL] = {"kl", "nats", NRL_REDUCE_MEAN, NRL_BETTER_NONE},
-    [METRIC_CLIPPED] = {"clipped", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_CLIPPED_LOW] = {"clip_ratio/low_mean", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_CLIPPED_HIGH] = {"clip_ratio/high_mean", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_CLIPPED] = {"clip_ratio/region_mean", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
 };
 
 /* ---- life ---- */
@@ -96,95 +123,217 @@ static nrl_status grpo_create(const void *options, void **self)
 static void grpo_destroy(void *self)
 {
     grpo_state *s = self;
+    nrl_rollout_kept_free(s->kept);
     reward_close(s->script);
     free(s);
+}
+
+static int64_t grpo_updates(void *self)
+{
+    const grpo_options *o = &((const grpo_state *)self)->options;
+    return o->steps_per_generation * o->num_iterations;
+}
+
+static bool grpo_couples(void *self)
+{
+    return ((const grpo_state *)self)->options.importance_sampling == SAMPLING_SEQUENCE;
 }
 
 /* Another reward is another objective: a run that goes on with it says so. */
 static nrl_status grpo_state_io(void *self, nrl_state_io *io)
 {
-    const grpo_state *s = self;
+    grpo_state *s = self;
     const int64_t is = (int64_t)reward_hash(s->script);
     int64_t was = is;
     NRL_TRY(nrl_state_io_i64(io, "reward", &was, 1));
     if (was != is)
         nrl_warn("algorithm.reward: '%s' is not the file that the checkpoint was trained with", s->options.reward);
-    return NRL_OK;
+    if (grpo_updates(self) == 1) return NRL_OK;
+    if (s->is_used_up) {
+        nrl_rollout_kept_free(s->kept);
+        s->kept = NULL;
+    }
+    return nrl_rollout_kept_io(&s->kept, io);
 }
 
 static const char *const *grpo_instance_needs(void *self)
 {
-    static const char *const with[] = {"logps", "ref_logps", NULL}, *const without[] = {"logps", NULL};
+    static const char *const with[] = {"logps", "entropy", "ref_logps", NULL}, *const without[] = {"logps", "entropy",
+                                                                                                   NULL};
     return ((const grpo_state *)self)->options.beta > 0 ? with : without;
 }
 
 /* ---- completions, rewards, advantages ---- */
 
+/* What a step needs to know of all ranks' completions. */
+typedef struct {
+    double std;                     /* of the rewards of the batch */
+    double n_tokens, n_part_tokens; /* that are trained on: of the batch, and of this step */
+} batch_counts;
+
+static double weight_of(const grpo_options *o, bool is_finished)
+{
+    return o->mask_truncated && !is_finished ? 0 : 1;
+}
+
+static batch_counts count_batch(const grpo_options *o, const nrl_rollout_kept *kept, int64_t part)
+{
+    const int64_t n = nrl_rollout_kept_n(kept);
+    nrl_rollout_kept_sequence q = {.size = sizeof q};
+    batch_counts c = {0};
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_rollout_kept_fill(kept, i, &q);
+        const double tokens = weight_of(o, q.is_finished) * (double)q.n_completion;
+        mean += q.values[VALUE_REWARD] / (double)n;
+        c.n_tokens += tokens;
+        c.n_part_tokens += q.part == part ? tokens : 0;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        nrl_rollout_kept_fill(kept, i, &q);
+        square += (q.values[VALUE_REWARD] - mean) * (q.values[VALUE_REWARD] - mean);
+    }
+    c.std = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    return c;
+}
+
 /* Advantages of one group from its rewards. */
-static nrl_status compare_group(const grpo_options *o, const double *rewards, int64_t n, float *advantages)
+static nrl_status compare_group(const grpo_options *o, const batch_counts *c, const double *rewards, int64_t n,
+                                float *advantages)
 {
     double mean = 0, square = 0;
     for (int64_t k = 0; k < n; k++)
         mean += rewards[k] / (double)n;
     for (int64_t k = 0; k < n; k++)
         square += (rewards[k] - mean) * (rewards[k] - mean);
-    const double std = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    const double of_group = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    const double std = o->scale_rewards == SCALE_BATCH ? c->std : of_group;
     for (int64_t k = 0; k < n; k++)
-        advantages[k] = (float)((rewards[k] - mean) / (o->scale_rewards == SCALE_GROUP ? std + 1e-4 : 1));
-    if (n < 2) return NRL_OK;
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_STD], std, 1));
-    return nrl_metric_report_f64(&grpo_metrics[METRIC_EQUAL], square == 0, 1);
+        advantages[k] = (float)((rewards[k] - mean) / (o->scale_rewards == SCALE_NONE ? 1 : std + 1e-4));
+    return n > 1 ? nrl_metric_report_f64(&grpo_metrics[METRIC_EQUAL], square == 0, 1) : NRL_OK;
 }
 
-static nrl_status look_at(grpo_state *s, const nrl_rollout *r, int64_t i, double *reward, float *scale, float *weight)
+/* The columns of a step, in the order of grpo_columns. */
+enum { COLUMN_ADVANTAGES = 0, COLUMN_SCALES, COLUMN_SHARES, COLUMN_WEIGHTS, N_COLUMNS };
+static const char *const grpo_columns[] = {"advantages", "scales", "shares", "weights", NULL};
+
+static nrl_status look_at(const grpo_options *o, const batch_counts *c, const nrl_rollout *r, int64_t i, double reward,
+                          float *const *columns)
 {
-    const grpo_options *o = &s->options;
     nrl_rollout_sequence q = {.size = sizeof q};
     nrl_rollout_sequence_fill(r, i, &q);
-    NRL_TRY(reward_of(s->script, r, i, reward));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_REWARD], *reward, 1));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LENGTH], (double)q.n_completion, 1));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_FINISHED], q.is_finished, 1));
-    *weight = o->mask_truncated && !q.is_finished ? 0 : 1;
-    *scale = o->loss == LOSS_DAPO   ? 1.0f
-             : o->loss == LOSS_GRPO ? (float)(1 / (double)q.n_completion)
-                                    : (float)(1 / (double)o->max_tokens);
+    const double length = (double)q.n_completion;
+    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_REWARD], reward, 1));
+    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LENGTH], length, 1));
+    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_SHORTEST], length, 1));
+    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LONGEST], length, 1));
+    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_TRUNCATED], !q.is_finished, 1));
+    columns[COLUMN_SHARES][i] = (float)(1 / length);
+    columns[COLUMN_WEIGHTS][i] = (float)weight_of(o, q.is_finished);
+    switch (o->loss) {
+    case LOSS_GRPO:
+        columns[COLUMN_SCALES][i] = (float)(1 / length);
+        break;
+    case LOSS_DR_GRPO:
+        columns[COLUMN_SCALES][i] = (float)(1 / (double)o->max_tokens);
+        break;
+    case LOSS_DAPO: /* every token of the batch weighs the same, in whatever step it is */
+        columns[COLUMN_SCALES][i] = 1;
+        if (o->steps_per_generation > 1 && c->n_tokens > 0)
+            columns[COLUMN_SCALES][i] = (float)(c->n_part_tokens * (double)o->steps_per_generation / c->n_tokens);
+        break;
+    default:
+        columns[COLUMN_SCALES][i] = 1;
+    }
     return NRL_OK;
 }
 
-/* An evaluation has one completion of each prompt, for eval_reward. */
-static nrl_status grpo_rollout(void *self, nrl_rollout *r)
+static nrl_status reward_all(grpo_state *s, const nrl_rollout *r, const nrl_rollout_info *info, double *rewards)
 {
-    grpo_state *s = self;
+    nrl_status st = NRL_OK;
+    reward_begin(s->script, info->step);
+    for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i++)
+        st = reward_of(s->script, r, i, &rewards[i]);
+    return st;
+}
+
+/* Generates the completions of a batch and their rewards. An evaluation has one of each prompt, for eval_reward. */
+static nrl_status generate(grpo_state *s, nrl_rollout *r, nrl_rollout_info *info, double **rewards)
+{
     const grpo_options *o = &s->options;
-    nrl_rollout_info info = {.size = sizeof info};
-    nrl_rollout_info_fill(r, &info);
     const nrl_rollout_options options = {.size = sizeof options,
-                                         .n = info.trains ? o->group_size : 1,
+                                         .n = info->trains ? o->group_size : 1,
                                          .max_tokens = o->max_tokens,
                                          .temperature = o->temperature,
                                          .top_p = o->top_p,
                                          .top_k = o->top_k,
                                          .min_p = o->min_p};
     NRL_TRY(nrl_rollout_generate(r, &options));
+    nrl_rollout_info_fill(r, info);
+    *rewards = calloc((size_t)info->n_sequences + 1, sizeof **rewards);
+    if (!*rewards) return nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
+    NRL_TRY(reward_all(s, r, info, *rewards));
+    return info->trains ? nrl_rollout_keep(r, *rewards, N_VALUES, o->steps_per_generation, &s->kept) : NRL_OK;
+}
+
+/* The sequences of this step from those of the batch, and their rewards. */
+static nrl_status take_part(grpo_state *s, nrl_rollout *r, int64_t part, nrl_rollout_info *info, double **rewards)
+{
+    nrl_rollout_sequence q = {.size = sizeof q};
+    if (!s->kept)
+        return nrl_fail(NRL_ERR_CONFIG, "the checkpoint has no completions, and step %lld is in the middle of a batch",
+                        (long long)info->step + 1);
+    NRL_TRY(nrl_rollout_take(r, s->kept, part));
+    nrl_rollout_info_fill(r, info);
+    free(*rewards);
+    *rewards = calloc((size_t)info->n_sequences + 1, sizeof **rewards);
+    if (!*rewards) return nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
+    for (int64_t i = 0; i < info->n_sequences; i++) {
+        nrl_rollout_sequence_fill(r, i, &q);
+        (*rewards)[i] = q.values[VALUE_REWARD];
+    }
+    return NRL_OK;
+}
+
+static nrl_status set_columns(const grpo_options *o, const batch_counts *c, nrl_rollout *r,
+                              const nrl_rollout_info *info, const double *rewards)
+{
+    const size_t n = (size_t)info->n_sequences;
+    const int64_t group = info->trains ? o->group_size : 1;
+    float *values = calloc(N_COLUMNS * n + 1, sizeof *values), *of[N_COLUMNS];
+    nrl_rollout_column columns[N_COLUMNS];
+    nrl_status st = values ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for advantages");
+    for (size_t k = 0; k < N_COLUMNS && st == NRL_OK; k++) {
+        of[k] = values + k * n;
+        columns[k] = (nrl_rollout_column){grpo_columns[k], of[k]};
+    }
+    for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i++)
+        st = look_at(o, c, r, i, rewards[i], of);
+    for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i += group)
+        st = compare_group(o, c, rewards + i, group, of[COLUMN_ADVANTAGES] + i);
+    if (st == NRL_OK) st = nrl_rollout_replace(r, columns, N_COLUMNS);
+    free(values);
+    return st;
+}
+
+static nrl_status grpo_rollout(void *self, nrl_rollout *r)
+{
+    grpo_state *s = self;
+    nrl_rollout_info info = {.size = sizeof info};
+    batch_counts counts = {0};
+    double *rewards = NULL;
     nrl_rollout_info_fill(r, &info);
-    const size_t n = (size_t)info.n_sequences;
-    double *rewards = calloc(n + 1, sizeof *rewards);
-    float *advantages = calloc(n + 1, sizeof *advantages), *scales = calloc(n + 1, sizeof *scales);
-    float *weights = calloc(n + 1, sizeof *weights);
-    nrl_status st =
-        rewards && advantages && scales && weights ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
-    reward_begin(s->script, info.step);
-    for (int64_t i = 0; i < info.n_sequences && st == NRL_OK; i++)
-        st = look_at(s, r, i, &rewards[i], &scales[i], &weights[i]);
-    for (int64_t i = 0; i < info.n_sequences && st == NRL_OK; i += options.n)
-        st = compare_group(o, rewards + i, options.n, advantages + i);
-    const nrl_rollout_column columns[] = {{"advantages", advantages}, {"scales", scales}, {"weights", weights}};
-    if (st == NRL_OK) st = nrl_rollout_replace(r, columns, sizeof columns / sizeof *columns);
+    nrl_status st = NRL_OK;
+    if (!info.trains || info.update == 0) st = generate(s, r, &info, &rewards);
+    if (st == NRL_OK && info.trains) {
+        const int64_t part = info.update % s->options.steps_per_generation;
+        st = take_part(s, r, part, &info, &rewards);
+        s->is_used_up = info.update + 1 == grpo_updates(self);
+        if (st == NRL_OK) counts = count_batch(&s->options, s->kept, part);
+        if (st == NRL_OK) st = nrl_metric_report_f64(&grpo_metrics[METRIC_STD], counts.std, 1);
+    }
+    if (st == NRL_OK) st = set_columns(&s->options, &counts, r, &info, rewards);
     free(rewards);
-    free(advantages);
-    free(scales);
-    free(weights);
     return st;
 }
 
@@ -192,40 +341,58 @@ static nrl_status grpo_rollout(void *self, nrl_rollout *r)
 
 static void grpo_weight(void *self, const nrl_batch *batch, double *weight)
 {
-    const grpo_state *s = self;
-    weight[0] = nrl_batch_count(batch, s->options.loss == LOSS_DAPO ? "answer_tokens" : "sequences");
+    const int64_t loss = ((const grpo_state *)self)->options.loss;
+    weight[0] = nrl_batch_count(batch, loss == LOSS_DAPO || loss == LOSS_BNPO ? "answer_tokens" : "sequences");
 }
 
-static nrl_status report(nrl_expr each, const nrl_batch *batch, uint32_t metric)
+static nrl_status report(nrl_expr each, nrl_expr weights, double of, uint32_t metric)
 {
     nrl_tensor *value;
-    nrl_expr sum = e_sum(e_mul(e_detach(each), e_column(each.of, batch, "weights")));
-    NRL_TRY(e_store(sum, &value));
-    return nrl_metric_add(each.of->ctx, metric, value, nrl_batch_count(batch, "answer_tokens"));
+    NRL_TRY(e_store(e_sum(e_mul(e_detach(each), weights)), &value));
+    return nrl_metric_add(each.of->ctx, metric, value, of);
 }
 
 static nrl_status grpo_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
 {
     const grpo_options *o = &((const grpo_state *)self)->options;
+    const double n_tokens = nrl_batch_count(batch, "answer_tokens");
     nrl_exprs e = {ctx, NRL_OK};
-    nrl_expr logps = e_column(&e, batch, "logps"), advantages = e_column(&e, batch, "advantages"); /* [P] each */
-    nrl_expr ratio = e_exp(e_sub(logps, e_column(&e, batch, "sampled_logps")));
+    nrl_expr logps = e_column(&e, batch, "logps"), weights = e_column(&e, batch, "weights"); /* [P] each */
+    nrl_expr scaled = e_mul(weights, e_column(&e, batch, "scales"));
+    nrl_expr log_ratio = e_sub(logps, e_column(&e, batch, "sampled_logps"));
+    /* [P], or [S] where a completion has one ratio */
+    nrl_expr advantages = e_column(&e, batch, "advantages"), of_policy = scaled, clip_weights = weights;
+    double n_ratios = n_tokens;
+    if (o->importance_sampling == SAMPLING_SEQUENCE) {
+        nrl_expr shares = e_column(&e, batch, "shares");
+        log_ratio = e_segment_sum(e_mul(log_ratio, shares), batch);
+        advantages = e_segment_sum(e_mul(advantages, shares), batch);
+        of_policy = e_segment_sum(scaled, batch);
+        clip_weights = e_segment_sum(e_mul(weights, shares), batch);
+        n_ratios = nrl_batch_count(batch, "sequences");
+    }
+    nrl_expr ratio = e_exp(log_ratio);
     nrl_expr clamped = e_clamp(ratio, 1 - o->epsilon, 1 + o->epsilon_high);
-    nrl_expr free_gain = e_mul(ratio, advantages), clamped_gain = e_mul(clamped, advantages);
-    nrl_expr each = e_neg(e_min(free_gain, clamped_gain));
-    NRL_TRY(report(e_greater(free_gain, clamped_gain), batch, METRIC_CLIPPED));
+    nrl_expr zero = e_number(&e, 0);
+    nrl_expr low = e_mul(e_greater(e_number(&e, 1 - o->epsilon), ratio), e_greater(zero, advantages));
+    nrl_expr high = e_mul(e_greater(ratio, e_number(&e, 1 + o->epsilon_high)), e_greater(advantages, zero));
+    if (o->delta > 0) ratio = e_clamp(ratio, 0, o->delta);
+    nrl_expr each = e_neg(e_min(e_mul(ratio, advantages), e_mul(clamped, advantages)));
+    nrl_expr loss = e_sum(e_mul(each, of_policy));
+    NRL_TRY(report(low, clip_weights, n_ratios, METRIC_CLIPPED_LOW));
+    NRL_TRY(report(high, clip_weights, n_ratios, METRIC_CLIPPED_HIGH));
+    NRL_TRY(report(e_add(low, high), clip_weights, n_ratios, METRIC_CLIPPED));
+    NRL_TRY(report(e_column(&e, batch, "entropy"), weights, n_tokens, METRIC_ENTROPY));
     if (o->beta > 0) {
         nrl_expr d = e_sub(e_column(&e, batch, "ref_logps"), logps);
         nrl_expr kl = e_sub(e_expm1(d), d);
-        NRL_TRY(report(kl, batch, METRIC_KL));
-        each = e_add(each, e_affine(kl, o->beta, 0));
+        NRL_TRY(report(kl, weights, n_tokens, METRIC_KL));
+        loss = e_add(loss, e_sum(e_mul(e_affine(kl, o->beta, 0), scaled)));
     }
-    nrl_expr weights = e_mul(e_column(&e, batch, "weights"), e_column(&e, batch, "scales"));
-    return e_store(e_sum(e_mul(each, weights)), &sums[0]);
+    return e_store(loss, &sums[0]);
 }
 
-static const char *const grpo_needs[] = {"logps", "ref_logps", NULL};
-static const char *const grpo_columns[] = {"advantages", "scales", "weights", NULL};
+static const char *const grpo_needs[] = {"logps", "entropy", "ref_logps", NULL};
 
 static const nrl_algorithm grpo = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, grpo_options, grpo_rows, "grpo", "0.1",
@@ -243,5 +410,7 @@ static const nrl_algorithm grpo = {
     .rollout = grpo_rollout,
     .rollout_columns = grpo_columns,
     .best = &grpo_metrics[METRIC_REWARD],
+    .updates = grpo_updates,
+    .couples = grpo_couples,
 };
 NRL_EXPORT(grpo)

@@ -137,7 +137,7 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (!base) return;
     if (terms < base->n_terms)
         script_fail(L, "nrl.loss: terms: got %lld, but its base has %u", (long long)terms, base->n_terms);
-    if (l->table.tokenwise && !base->tokenwise)
+    if (l->table.tokenwise && (!base->tokenwise || (base->couples && base->couples(l->base_self))))
         script_fail(L, "nrl.loss: tokenwise: the base %s needs whole batches", base->plugin.name);
     l->table.example_kind = base->example_kind;
     if (base->state) l->table.state = loss_state;
@@ -146,6 +146,7 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (base->model) l->table.model = loss_model;
     if (base->model) l->table.bind = loss_bind;
     if (base->rollout) l->table.rollout = loss_rollout;
+    if (base->updates) l->table.updates = loss_updates;
     l->table.rollout_columns = base->rollout_columns;
 }
 

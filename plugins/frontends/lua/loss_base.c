@@ -107,3 +107,9 @@ nrl_status loss_rollout(void *self, nrl_rollout *rollout)
     const script_loss *l = self;
     return l->base->rollout(l->base_self, rollout);
 }
+
+int64_t loss_updates(void *self)
+{
+    const script_loss *l = self;
+    return l->base->updates(l->base_self);
+}

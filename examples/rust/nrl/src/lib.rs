@@ -126,6 +126,8 @@ c_struct!(nrl_algorithm {
     bind: Option<unsafe extern "C" fn(*mut c_void, *const *mut c_void)>,
     rollout: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> nrl_status>, rollout_columns: *const *const c_char,
     best: *const nrl_metric,
+    updates: Option<unsafe extern "C" fn(*mut c_void) -> i64>,
+    couples: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
 });
 
 /// Tables hold pointers to constants.
