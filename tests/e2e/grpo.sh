@@ -1,5 +1,5 @@
 #!/bin/sh
-# grpo.sh: the losses and gradient norms of GRPO are those of PyTorch on the same
+# grpo.sh: the losses, gradient norms and metrics of GRPO are those of PyTorch and of TRL's loss function on the same
 # completions (tests/data/grpo), also with several updates on each, for every division of the work; a resumed run samples and trains as an uninterrupted one; evaluations have rewards; mistakes in the
 # function of rewards name its line and the row.
 . "$(dirname "$0")/e2e.sh"
@@ -29,7 +29,7 @@ near() {
 cat >cases.lua <<LUA
 local nrl = require "nrl"
 local i = 0
-for _, file in ipairs { "grpo" } do for _, case in ipairs(nrl.json.decode(io.open("$data/grpo/" .. file .. ".json"):read "a").cases) do
+for _, file in ipairs { "grpo", "trl" } do for _, case in ipairs(nrl.json.decode(io.open("$data/grpo/" .. file .. ".json"):read "a").cases) do
   i = i + 1
   local function write(name, text) io.open(name .. i, "w"):write(text, "\n"):close() end
   write("config", (case.config:gsub("TESTS", "$data")))
@@ -59,7 +59,8 @@ while [ -f "config$i" ]; do
     done
     i=$((i + 1))
 done
-is "cases" "$((i - 1))" 4
+is "cases" "$((i - 1))" 8
+[ "$(sort -u clip_ratio_region_mean_of_5)" != 0 ] || is "clipped ratios" none some
 
 for change in train.micro_batch_tokens=32 'train.micro_batch=2 data.packing=false'; do
     run 0 run c1.yaml out=other overwrite=true $change

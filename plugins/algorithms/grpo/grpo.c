@@ -373,10 +373,10 @@ static nrl_status grpo_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nr
     }
     nrl_expr ratio = e_exp(log_ratio);
     nrl_expr clamped = e_clamp(ratio, 1 - o->epsilon, 1 + o->epsilon_high);
+    if (o->delta > 0) ratio = e_clamp(ratio, 0, o->delta);
     nrl_expr zero = e_number(&e, 0);
     nrl_expr low = e_mul(e_greater(e_number(&e, 1 - o->epsilon), ratio), e_greater(zero, advantages));
     nrl_expr high = e_mul(e_greater(ratio, e_number(&e, 1 + o->epsilon_high)), e_greater(advantages, zero));
-    if (o->delta > 0) ratio = e_clamp(ratio, 0, o->delta);
     nrl_expr each = e_neg(e_min(e_mul(ratio, advantages), e_mul(clamped, advantages)));
     nrl_expr loss = e_sum(e_mul(each, of_policy));
     NRL_TRY(report(low, clip_weights, n_ratios, METRIC_CLIPPED_LOW));
