@@ -101,6 +101,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(session_heed_signal(se));
     NRL_TRY(open_schedule(r));
     if (se->env.check_only) {
+        NRL_TRY(run_resume(r));
         NRL_TRY(session_look_at_reference(se));
         NRL_TRY(session_plan_storage(se));
         NRL_TRY(session_check_operations(se));

@@ -61,6 +61,7 @@ nrl_status run_resume(run *r)
     const char *how = r->session.config.resume, *dir = how;
     const resume_choice choice = choice_of(r, restore_all);
     if (!strcmp(how, "never")) return NRL_OK;
+    if (r->session.env.check_only) return strcmp(how, "auto") ? resume_look(&choice, how) : NRL_OK;
     if (strcmp(how, "auto"))
         NRL_TRY(resume_from(&choice, how));
     else

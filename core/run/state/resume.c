@@ -36,13 +36,18 @@ static nrl_status compare_manifests(const resume_choice *r, const char *dir)
     return st;
 }
 
+static nrl_status open_named(const resume_choice *r, const char *dir, checkpoint **c)
+{
+    nrl_status st = checkpoint_open_signed(dir, r->public_key, c);
+    if (st == NRL_ERR_CONFIG) /* a word that names no folder may have been meant as one of the others */
+        nrl_fail(st, "%s\nhint: resume is never, auto or the directory of a checkpoint", nrl_error_text());
+    return st;
+}
+
 nrl_status resume_read(const resume_choice *r, const char *dir, bool *differ)
 {
     checkpoint *c = NULL;
-    nrl_status st = checkpoint_open_signed(dir, r->public_key, &c);
-    if (st == NRL_ERR_CONFIG) /* a word that names no folder may have been meant as one of the others */
-        nrl_fail(st, "%s\nhint: resume is never, auto or the directory of a checkpoint", nrl_error_text());
-    st = agree(r, st);
+    nrl_status st = agree(r, open_named(r, dir, &c));
     if (st == NRL_OK) st = compare_manifests(r, dir);
     *differ = st == NRL_ERR_CONFIG && c;
     if (st == NRL_OK) st = checkpoint_use_threads(c, r->threads);
@@ -51,18 +56,28 @@ nrl_status resume_read(const resume_choice *r, const char *dir, bool *differ)
     return st;
 }
 
+static nrl_status add_dir(nrl_status st, const char *dir)
+{
+    size_t n = strlen(dir);
+    if (st == NRL_OK) return st;
+    bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* by the error already */
+    nrl_add_context(named ? "resuming" : "resuming from %s", dir);
+    return st;
+}
+
 nrl_status resume_from(const resume_choice *r, const char *dir)
 {
     bool differ;
     nrl_status st = resume_read(r, dir, &differ);
-    if (differ) return st; /* the message says where */
-    if (st != NRL_OK) {
-        size_t n = strlen(dir);
-        bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* by the error already */
-        nrl_add_context(named ? "resuming" : "resuming from %s", dir);
-        return st;
-    }
-    return NRL_OK;
+    return differ ? st : add_dir(st, dir); /* a difference says where */
+}
+
+nrl_status resume_look(const resume_choice *r, const char *dir)
+{
+    checkpoint *c = NULL;
+    nrl_status st = open_named(r, dir, &c);
+    if (c) checkpoint_close(c);
+    return add_dir(st, dir);
 }
 
 /* Sends the choice of rank 0 to all ranks: the next candidate that looks complete; "" if the run has no checkpoint. */

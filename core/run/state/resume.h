@@ -22,6 +22,8 @@ typedef struct {
 nrl_status resume_read(const resume_choice *r, const char *dir, bool *differ);
 /* The same with an error that says what it was for. */
 nrl_status resume_from(const resume_choice *r, const char *dir);
+/* Whether there is a checkpoint at `dir`, for a check of the config: it reads no state and asks no other rank. */
+nrl_status resume_look(const resume_choice *r, const char *dir);
 /* Reads the newest complete one of `out`; *dir, in `a`: which; NULL: there is none, the run is a fresh one. */
 nrl_status resume_newest(const resume_choice *r, arena *a, const char **dir);
 
