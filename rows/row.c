@@ -294,10 +294,9 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
                         "samples\nhint: to train on the chosen answers: data.columns: {completion: %s}",
                         formats[i].name, s->name[DATA_KEY_CHOSEN]);
     }
-    nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s", keys,
-             s->pairs    ? expected_pairs
-             : s->labels ? expected_labelled
-                         : expected_single);
+    const char *expected = s->pairs ? expected_pairs : s->labels ? expected_labelled : expected_single;
+    if (!*keys) return nrl_fail(NRL_ERR_DATA, "a row without keys; %s", expected);
+    nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s", keys, expected);
     return fail_with_hint(s, row);
 }
 

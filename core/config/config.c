@@ -219,7 +219,8 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
     }
     nrl_status st = yaml_parse_value(a, config_command_line, assignment + n + 1, &value);
     if (st != NRL_OK) {
-        problems_take_error(problems, st, NULL);
+        const char *reason = nrl_error_text() + strlen(config_command_line) + strlen(": ");
+        problems_add(problems, &here, "'%s': %s", assignment, reason);
         return;
     }
     nrl_node *map = map_of_path(a, root, arena_strndup(a, assignment, n), &last);

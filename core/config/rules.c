@@ -429,7 +429,7 @@ static bool is_no_text(const nrl_node *root, const char *key)
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run)
 {
     bool path = run->model.path && *run->model.path, config = run->model.config && *run->model.config;
-    bool has_model = nrl_node_find(root, "model") && !is_malformed(root, "model");
+    bool has_model = nrl_node_kind(nrl_node_find(root, "model")) == NRL_NODE_MAP;
     bool exports_best = run->checkpoint.export == CONFIG_EXPORT_BEST;
     if (has_model && path && config)
         problems_add(problems, place(root, "model", "config"),

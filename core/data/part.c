@@ -50,7 +50,9 @@ static nrl_status hash_part(const dataset_options *o, data_part *p)
         snprintf(p->hash, sizeof p->hash, "pipe");
         return NRL_OK;
     }
-    if (!S_ISREG(st.st_mode)) return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file", p->path);
+    if (!S_ISREG(st.st_mode))
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s, expected a file of rows", p->path,
+                        S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
     p->bytes = st.st_size;
     p->modified = st.st_mtim;
     if (o->streaming) return hash_ends(p);

@@ -20,6 +20,9 @@ run 2 resume run.yaml
 has err "hint: \`nrl run run.yaml resume=auto\`"
 run 2 run run.yaml resume=nowhere out=other
 has err "resuming: nowhere: no such checkpoint"
+run 2 check run.yaml resume=nowhere out=other
+has err "resuming: nowhere: no such checkpoint"
+run 0 check run.yaml resume=result@2 out=other
 run 2 export result result
 has err "'result' holds a run: choose another directory for the model, such as result/model"
 run 2 bench run.yaml --steps 40
@@ -50,6 +53,26 @@ has err "tab.yaml:2:1: found a tab, expected spaces: YAML does not allow tabs as
 echo "Once upon a time." >train.words
 run 65 check run.yaml out=other data.train=train.words
 has err 'hint: plain text becomes rows such as {"text": "..."}'
+
+run 2 check run.yaml 'data={train: x'
+has err "command line: 'data={train: x': did not find expected ',' or '}'"
+run 2 check run.yaml model=
+has err "command line: model: required, but not given"
+lacks err "2 mistakes"
+run 2 check run.yaml optimizer.betas=0.9
+has err "command line: optimizer 'adamw': betas: expected a list of two numbers"
+mkdir -p folder.jsonl looped
+ln -sf config.json looped/config.json
+run 1 check run.yaml out=other model.path=looped
+has err "looped/config.json: Too many levels of symbolic links"
+run 2 check run.yaml out=other data.train=folder.jsonl
+has err "data.train: folder.jsonl: a directory, expected a file of rows"
+echo '{}' >no_keys.jsonl
+run 65 check run.yaml out=other data.train=no_keys.jsonl
+has err "no_keys.jsonl:1: a row without keys; expected messages, or"
+printf 'local nrl = require "nrl"\nlocal c = nrl.config "run.yaml"\nc.trian, c.out = 3, "other"\nnrl.open(c)\n' >slip.lua
+run 2 run slip.lua
+has err "error: slip.lua:4: trian: unknown key; did you mean 'train'?"
 
 # ---- names of other trainers, keys of other sections, plugins that are not there ----
 run 2 check run.yaml learning_rate=1 train.num_train_epochs=3 optimizer.template=plain template=plain out=other

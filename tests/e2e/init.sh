@@ -130,6 +130,10 @@ run 0 check few.yaml
 run 65 init demanded.yaml --model $model --data few.jsonl --eval 5%
 has err "no row that can be trained on is left on this side of the split by data.eval"
 
+ln -s /dev/full full.yaml
+run 7 init full.yaml --model $model --data few.jsonl --overwrite
+has err "error: full.yaml: No space left on device"
+
 # ---- more and less ----
 run 0 check configs/sft.yaml out=other --sample 3
 is "samples" "$(grep -c '^sample [0-9]* of 128$' out)" 3

@@ -4,6 +4,7 @@
  * activations are recomputed. What flags do not answer is asked. Trains nothing; the config was checked when it is
  * written.
  */
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/hub.h"
 #include "base/json.h"
@@ -429,7 +430,7 @@ static nrl_status write_file(const init *w, const char *text, bool overwrite)
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     bool ok = f && fputs(text, f) >= 0;
     if (f && fclose(f)) ok = false;
-    return ok ? NRL_OK : nrl_fail(NRL_ERR_IO, "%s: %s", w->file, strerror(errno));
+    return ok ? NRL_OK : disk_fail(w->file, errno);
 }
 
 static void tell(const init *w)

@@ -65,7 +65,8 @@ nrl_status file_stream_open(const char *path, bool pipe, file_stream **out)
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
                         strerror(errno));
     if (refused)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: not a regular file%s", path,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: %s, expected a file of rows%s", path,
+                        S_ISDIR(st.st_mode) ? "a directory" : "not a regular file",
                         S_ISFIFO(st.st_mode)
                             ? "\nhint: data are read when the run starts and when it is resumed; write "
                               "what the pipe gives to a file first, or read it once with data.streaming: true"

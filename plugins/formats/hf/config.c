@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/file.h"
 #include "hf.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -110,6 +111,8 @@ nrl_status hf_read_config(hf *h)
 {
     h->config_path = h->is_file ? h->path : arena_printf(&h->memory, "%s/config.json", h->path);
     bool absent = access(h->config_path, F_OK);
+    if (absent && errno != ENOENT && errno != ENOTDIR)
+        return nrl_fail(NRL_ERR_IO, "%s: %s", h->config_path, strerror(errno));
     if (absent && !h->is_file && !access(arena_printf(&h->memory, "%s/adapter_config.json", h->path), F_OK))
         return nrl_fail(NRL_ERR_DATA,
                         "%s: an adapter without its model; expected a model\nhint: set adapter.use to the adapter, "

@@ -27,9 +27,13 @@ int script_raise(lua_State *L, nrl_status st)
 {
     script_host *h = script_of(L);
     if (h->exiting) return script_exit(L, h->exit_code);
+    const char *text = nrl_error_text();
     luaL_where(L, h->from_callback ? 0 : 1); /* level 0 is C: no position */
     h->from_callback = false;
-    lua_pushstring(L, nrl_error_text());
+    const char *place = lua_tostring(L, -1); /* "FILE:LINE: " or "" */
+    size_t file = strcspn(place, ":");
+    bool repeats = file && !strncmp(text, place, file) && !strncmp(text + file, ": ", 2);
+    lua_pushstring(L, repeats ? text + file + 2 : text); /* a node of a script has the script as its source */
     lua_concat(L, 2);
     return raise_text(L, st);
 }
