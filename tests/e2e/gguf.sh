@@ -51,6 +51,8 @@ run 2 export model bad --format gguf --dtype q5
 has err "format 'gguf' cannot write weights as 'q5'; expected f32, bf16, f16, q8_0, q6_k, q4_k"
 run 2 export model bad --dtype q4_k
 has err "format 'hf' cannot write weights as 'q4_k'; expected f32, bf16, f16"
+run 2 export model model.gguf
+has err "'model.gguf' would be a Hugging Face directory"
 run 2 export model gguf --format gguf
 has err "'model.gguf' already exists"
 run 0 export model gguf --format gguf --overwrite

@@ -24,10 +24,14 @@ static void parse_dtype(const char *word, nrl_export_options *o)
 
 /* If a model's files were written among a run's, it would be unclear which of the two the directory
  * is. The weights of another model may be the only copy. */
-static nrl_status check_target(arena *a, const char *dir, bool alone, bool overwrite)
+static nrl_status check_target(arena *a, const char *dir, const char *format, bool alone, bool overwrite)
 {
     struct stat s;
+    const char *end = strrchr(dir, '.');
     if (!*dir) return nrl_fail(NRL_ERR_CONFIG, "the name of the output directory is empty");
+    if (!format && end && !strcmp(end, ".gguf"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "'%s' would be a Hugging Face directory\nhint: --format gguf writes a GGUF file", dir);
     if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another directory for the model, such as %s/model",
                         dir, dir);
@@ -58,7 +62,7 @@ static nrl_status export_verb(int argc, char **argv)
     if (dtype) parse_dtype(dtype, &o);
     experiment_environment(&a, &env);
     env.public_key = public_key;
-    nrl_status st = check_target(&a, argv[2], o.adapters, o.overwrite);
+    nrl_status st = check_target(&a, argv[2], o.format, o.adapters, o.overwrite);
     /* A card describes a directory of the hub; formats of one file have their own place for what it says. */
     if (st == NRL_OK && (!o.format || !strcmp(o.format, "hf"))) {
         has_card = true;
