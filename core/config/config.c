@@ -219,8 +219,12 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
     }
     nrl_status st = yaml_parse_value(a, config_command_line, assignment + n + 1, &value);
     if (st != NRL_OK) {
-        const char *reason = nrl_error_text() + strlen(config_command_line) + strlen(": ");
-        problems_add(problems, &here, "'%s': %s", assignment, reason);
+        const char *text = nrl_error_text();
+        const size_t source = strlen(config_command_line);
+        if (!strncmp(text, config_command_line, source)) /* "command line: 'KEY=VALUE': REASON" */
+            problems_add(problems, &here, "'%s'%s", assignment, text + source);
+        else
+            problems_take_error(problems, st, NULL);
         return;
     }
     nrl_node *map = map_of_path(a, root, arena_strndup(a, assignment, n), &last);

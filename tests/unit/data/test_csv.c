@@ -30,11 +30,11 @@ static void options_choose_delimiter_quote_and_names(void **state)
     fixture *f = *state;
     rows_expect(f, "csv", NULL, "t.tsv", "a\tb\n1,0\t2\n", 11, "2:{\"a\": \"1,0\", \"b\": \"2\"}\n");
     table(state, "{\"delimiter\": \"ab\"}", "",
-          "reader 'csv': delimiter: expected one ASCII character, not a line end, got 'ab'");
-    table(state, "{\"quote\": \"\\n\"}", "", "reader 'csv': quote: expected one ASCII character");
+          "test: reader 'csv': delimiter: expected one ASCII character, not a line end, got 'ab'");
+    table(state, "{\"quote\": \"\\n\"}", "", "test: reader 'csv': quote: expected one ASCII character");
     table(state, "{\"quote\": \",\", \"delimiter\": \",\"}", "", "reader 'csv': delimiter and quote are both ','");
-    table(state, "{\"names\": [\"a\", \"a\"]}", "", "reader 'csv': names: 'a' is there twice");
-    table(state, "{\"names\": \"a\"}", "", "reader 'csv': names: expected a list of names");
+    table(state, "{\"names\": [\"a\", \"a\"]}", "", "test: reader 'csv': names: 'a' is there twice");
+    table(state, "{\"names\": \"a\"}", "", "test: reader 'csv': names: expected a list of names");
 }
 
 static void values_are_texts_unless_their_column_is_json(void **state)
