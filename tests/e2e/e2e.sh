@@ -219,6 +219,24 @@ compare() {
         END { printf "%s: losses differ by %.1e of %.1e, norms by %.1e\n", name, worst, room, worst_norm; exit bad }' || failed=1
 }
 
+# step_values FILE: the numbers of each step that $step_names names, as "name number"
+step_names='loss router_loss grad_norm'
+step_values() {
+    for name in $step_names; do
+        { tr '{' '\n' <"$1"; echo; } | sed -n "s/.*\"$name\": *\([0-9.e-]*\).*/$name \1/p"
+    done
+}
+
+# near_recorded NAME TOLERANCE: the run NAME gave the numbers of want.txt, which step_values wrote
+near_recorded() {
+    step_values "$1/metrics.jsonl" >got.txt
+    is "values of $1" "$(wc -l <got.txt)" "$(wc -l <want.txt)"
+    paste got.txt want.txt |
+        awk -v room="$2" -v norms="$norms" '{ d = ($2 - $4) / $4; r = /norm/ ? norms * room : room; if (d > r || d < -r) bad++ }
+            END { exit bad > 0 || NR < 6 }' ||
+        is "values of $1" "$(cat got.txt)" "$(cat want.txt)"
+}
+
 # ranks N NAME TOLERANCE ARGUMENT...: that config on N ranks
 ranks() {
     n=$1

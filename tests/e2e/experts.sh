@@ -3,27 +3,13 @@
 # (tests/data/experts/make_experts.py); recomputation, several ranks, adapters and export change them as little as they should.
 . "$(dirname "$0")/e2e.sh"
 
-# values FILE: the numbers of each step, as "name number"
-values() {
-    for name in loss router_loss grad_norm; do
-        { tr '{' '\n' <"$1"; echo; } | sed -n "s/.*\"$name\": *\([0-9.e-]*\).*/$name \1/p"
-    done
-}
-# near NAME ERROR: the run NAME gave the numbers of want.txt; norms, sums of more numbers, to 20 times that
-near() {
-    values "$1/metrics.jsonl" >got.txt
-    is "values of $1" "$(wc -l <got.txt)" "$(wc -l <want.txt)"
-    paste got.txt want.txt |
-        awk -v room="$2" '{ d = ($2 - $4) / $4; r = /norm/ ? 20 * room : room; if (d > r || d < -r) bad++ } END { exit bad > 0 || NR < 6 }' ||
-        is "values of $1" "$(cat got.txt)" "$(cat want.txt)"
-}
 # split STRATEGY...: one rank that computes each row on its own, since the balance loss is one of each micro-batch, and two
 split() {
     run 0 run "$family.yaml" out="$family.rows" data.packing=false train.micro_batch=1
-    values "$family.rows/metrics.jsonl" >want.txt
+    step_values "$family.rows/metrics.jsonl" >want.txt
     for strategy; do
         run 0 launch -n 2 -- run "$family.yaml" out="$family.$strategy" parallel="$strategy"
-        near "$family.$strategy" $exact
+        near_recorded "$family.$strategy" $exact
     done
 }
 
@@ -38,21 +24,21 @@ schedule: constant
 loggers: [jsonl]
 $one_thread_yaml
 YAML
-    values "$golden/expected.json" >want.txt
+    step_values "$golden/expected.json" >want.txt
     run 0 run "$family.yaml" out=$family
-    near $family 2e-6 # f32 sums of some hundred products, in another order than PyTorch's
+    near_recorded $family 2e-6 # f32 sums of some hundred products, in another order than PyTorch's
     run 0 run "$family.yaml" out=$family.recomputed train.activation_checkpointing=all
-    is "values with recomputed layers" "$(values $family.recomputed/metrics.jsonl)" "$(values $family/metrics.jsonl)"
+    is "values with recomputed layers" "$(step_values $family.recomputed/metrics.jsonl)" "$(step_values $family/metrics.jsonl)"
     run 0 launch -n 2 -- run "$family.yaml" out=$family.stages 'parallel={data: ddp, pipeline: 2}'
-    near $family.stages $exact
+    near_recorded $family.stages $exact
     # a norm over all heads keeps attention whole, and the experts are divided all the same
     run 0 launch -n 2 -- run "$family.yaml" out=$family.columns 'parallel={data: ddp, tensor: 2}'
-    near $family.columns $exact
+    near_recorded $family.columns $exact
     # the router sees the tokens of its rank, the experts those of all
     run 0 launch -n 2 -- run "$family.yaml" out=$family.tokens 'parallel={tensor: {size: 2, sequence: true}}'
-    near $family.tokens $exact
+    near_recorded $family.tokens $exact
     run 0 launch -n 4 -- run "$family.yaml" out=$family.both 'parallel={pipeline: 2, tensor: {size: 2, sequence: true}}'
-    near $family.both $exact
+    near_recorded $family.both $exact
     split ddp fsdp
     run 0 export $family exported --overwrite
     cmp exported/model.safetensors $family/model/model.safetensors || is "weights exported" other "the run's"
@@ -62,7 +48,7 @@ done
 mxfp4=$source/tests/data/experts/gpt_oss_mxfp4
 run 0 run gpt_oss.yaml out=mxfp4 model.path="$mxfp4"
 has err "4 tensors of MXFP4, such as 'model.layers.0.mlp.experts.down_proj_blocks', are dequantized"
-is "values of mxfp4" "$(values mxfp4/metrics.jsonl)" "$(values gpt_oss/metrics.jsonl)"
+is "values of mxfp4" "$(step_values mxfp4/metrics.jsonl)" "$(step_values gpt_oss/metrics.jsonl)"
 cmp mxfp4/model/model.safetensors gpt_oss/model/model.safetensors || is "weights from mxfp4" other "the plain ones"
 lacks mxfp4/model/config.json quantization_config
 run 0 export "$mxfp4" from_mxfp4
@@ -83,15 +69,15 @@ run 0 export adapted adapter --adapter
 has adapter/adapter_model.safetensors "block_sparse_moe.experts.5.w2.lora_A.weight"
 run 0 launch -n 2 -- run mixtral.yaml out=adapted2 'lora={rank: 2, targets: [w1, w2]}' optimizer.lr=0.1 \
     'parallel={data: ddp, tensor: 2}'
-values adapted/metrics.jsonl >want.txt
-near adapted2 $exact
+step_values adapted/metrics.jsonl >want.txt
+near_recorded adapted2 $exact
 run 0 run gpt_oss.yaml out=attended 'lora={rank: 2, targets: [q_proj, k_proj, v_proj, o_proj]}' optimizer.lr=0.01
 run 0 export attended adapter --adapter --overwrite
 has adapter/adapter_model.safetensors "model.layers.1.self_attn.o_proj.lora_A.weight"
 run 0 launch -n 2 -- run gpt_oss.yaml out=attended2 'lora={rank: 2, targets: [q_proj, k_proj, v_proj, o_proj]}' optimizer.lr=0.01 \
     'parallel={data: ddp, tensor: 2}'
-values attended/metrics.jsonl >want.txt
-near attended2 $exact
+step_values attended/metrics.jsonl >want.txt
+near_recorded attended2 $exact
 
 # what config.json may not say
 mkdir broken && cp "$source"/tests/data/experts/mixtral/model.safetensors broken

@@ -5,25 +5,13 @@
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
+norms=10
+step_names='loss router_z_loss grad_norm'
 
-# values FILE: the numbers of each step, as "name number"
-values() {
-    for name in loss router_z_loss grad_norm; do
-        { tr '{' '\n' <"$1"; echo; } | sed -n "s/.*\"$name\": *\([0-9.e-]*\).*/$name \1/p"
-    done
-}
-# near NAME ERROR: the run NAME gave the numbers of want.txt; norms, sums of more numbers, to 10 times that
-near() {
-    values "$1/metrics.jsonl" >got.txt
-    is "values of $1" "$(wc -l <got.txt)" "$(wc -l <want.txt)"
-    paste got.txt want.txt |
-        awk -v room="$2" '{ d = ($2 - $4) / $4; r = /norm/ ? 10 * room : room; if (d > r || d < -r) bad++ } END { exit bad > 0 || NR < 9 }' ||
-        is "values of $1" "$(cat got.txt)" "$(cat want.txt)"
-}
 # on N NAME PARALLEL: as one rank
 on() {
     run 0 launch -n "$1" -- run config.yaml out="$2" overwrite=true parallel="$3"
-    near "$2" $exact
+    near_recorded "$2" $exact
 }
 
 for family in qwen3_moe mixtral olmoe gpt_oss; do
@@ -41,26 +29,26 @@ checkpoint: {every: 0, export: none}
 loggers: [jsonl]
 $one_thread_yaml
 YAML
-    values "$golden/z_loss.json" >want.txt
+    step_values "$golden/z_loss.json" >want.txt
     run 0 run config.yaml out=one overwrite=true
-    near one $exact # of float64
-    values one/metrics.jsonl >alone.txt
+    near_recorded one $exact # of float64
+    step_values one/metrics.jsonl >alone.txt
     run 0 run config.yaml out=again train.activation_checkpointing=all overwrite=true
-    is "values with recomputed layers of $family" "$(values again/metrics.jsonl)" "$(cat alone.txt)"
+    is "values with recomputed layers of $family" "$(step_values again/metrics.jsonl)" "$(cat alone.txt)"
     mv alone.txt want.txt
     on 2 stages '{pipeline: 2}'
     on 2 columns '{tensor: 2}'
     on 2 tokens '{tensor: {size: 2, sequence: true}}'
     # Each row on its own, since a balance loss is one of each micro-batch; the z-loss is not.
     run 0 run config.yaml out=rows data.packing=false train.micro_batch=1 overwrite=true
-    values rows/metrics.jsonl >want.txt
+    step_values rows/metrics.jsonl >want.txt
     on 2 experts '{experts: 2}'
     on 2 ddp ddp
     run 0 run config.yaml out=four data.packing=false train.micro_batch=1 train.global_batch=4 overwrite=true
-    values four/metrics.jsonl >want.txt
+    step_values four/metrics.jsonl >want.txt
     [ $family = mixtral ] && continue # of 6 experts
     run 0 launch -n 4 -- run config.yaml out=experts4 overwrite=true parallel.experts=4 train.global_batch=4
-    near experts4 $exact
+    near_recorded experts4 $exact
 done
 
 # An evaluation has the term too, and a coefficient is 0 or more.
