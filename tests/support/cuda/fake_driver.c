@@ -189,6 +189,7 @@ static int release_host(void *memory)
 static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, void *stream)
 {
     fake.n_copies++;
+    fake.n_work++;
     INJECT("copy");
     if (fake_watch) fake_watch->wrote(to, bytes);
     if (fake.late)
@@ -217,6 +218,7 @@ static int stream_destroy(void *stream)
 static int stream_wait(void *stream)
 {
     fake.n_waits++;
+    fake.n_idle_waits++;
     INJECT("stream_wait");
     fake_queue_reach(stream);
     return CUDA_DONE;
@@ -225,6 +227,7 @@ static int stream_wait(void *stream)
 typedef struct {
     void *stream;
     size_t length; /* of the queue when the event was recorded */
+    int64_t work;  /* n_work at that time */
     bool timed;
     double seconds; /* when it was recorded: the work is done by then */
 } fake_event;
@@ -270,15 +273,18 @@ static int event_record(void *event, void *stream)
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->stream = stream;
     e->length = fake_queue_length();
+    e->work = fake.n_work;
     e->seconds = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     return CUDA_DONE;
 }
 
 static int event_wait(void *event)
 {
+    const fake_event *e = event;
     fake.n_waits++;
+    if (e->work == fake.n_work) fake.n_idle_waits++;
     INJECT("event_wait");
-    fake_queue_run(((const fake_event *)event)->stream, ((const fake_event *)event)->length);
+    fake_queue_run(e->stream, e->length);
     return CUDA_DONE;
 }
 
@@ -296,8 +302,10 @@ static int event_destroy(void *event)
     return CUDA_DONE;
 }
 
+/* The backend calls it after each launch. */
 static int launch_error(void)
 {
+    fake.n_work++;
     INJECT("launch_error");
     return CUDA_DONE;
 }

@@ -1,7 +1,7 @@
 /*
- * test_waits.c - how often the host waits for the device in a step: a whole run on the emulated
- * plugin, whose driver counts, compared with the same run on the CPU. More micro-batches or more
- * parameters must not cause more waits.
+ * test_waits.c - how often the host waits for the device in a step, how often the device has nothing to do
+ * afterwards, and how many kernels are launched: a whole run on the emulated plugin, whose driver counts, compared with
+ * the same run on the CPU. More micro-batches or more parameters must not cause more waits.
  */
 #include "fake_driver.h"
 #include "support/run.h"
@@ -11,7 +11,10 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-enum { WARM = 1 }; /* steps in which memory is taken */
+enum {
+    WARM = 1, /* steps in which memory is taken */
+    MOST_VALUES = 64
+};
 /* Of a step after one update, in bf16, sums made in other orders. */
 static const double BF16_LOSS = 2e-3;
 
@@ -49,8 +52,8 @@ static run *open_run(const char *backend, const char *algorithm, int layers, int
 }
 
 typedef struct {
-    int64_t waits, host, copies; /* host: pinned memory that was asked for */
-    double loss;
+    int64_t waits, idle, host, copies; /* idle: waits behind which nothing was queued; host: pinned memory requested */
+    double loss, launches;
 } stats;
 
 /* Of one step in the middle of a run. */
@@ -61,25 +64,41 @@ static stats of_a_step(const char *backend, const char *algorithm, int layers, i
     run *r = open_run(backend, algorithm, layers, micro_batch_tokens, data);
     for (int i = 0; i < WARM; i++)
         if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
-    stats f = {-counted->n_waits, -counted->n_allocate_host, -counted->n_copies, 0};
+    const device *d = &r->session.device;
+    nrl_value values[MOST_VALUES];
+    size_t n_values = 0;
+    stats f = {.waits = -counted->n_waits,
+               .idle = -counted->n_idle_waits,
+               .host = -counted->n_allocate_host,
+               .copies = -counted->n_copies};
+    if (d->table.watch_begin) assert_int_equal(d->table.watch_begin(d->self), NRL_OK);
     if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    if (d->table.watch_end) assert_int_equal(d->table.watch_end(d->self, values, MOST_VALUES, &n_values), NRL_OK);
+    for (size_t i = 0; i < n_values; i++)
+        if (!strcmp(values[i].name, "launches")) f.launches = values[i].value;
     f.loss = e.loss;
     f.waits += counted->n_waits;
+    f.idle += counted->n_idle_waits;
     f.host += counted->n_allocate_host;
     f.copies += counted->n_copies;
     nrl_run_close(r);
     return f;
 }
 
-static void check(const char *algorithm, const char *data, int64_t expected)
+static void check(const char *algorithm, const char *data, const stats *expected)
 {
     stats one = of_a_step("cuda", algorithm, 1, 200, data), many = of_a_step("cuda", algorithm, 2, 32, data);
     stats cpu = of_a_step("cpu", algorithm, 2, 32, data);
-    print_message("%s: %lld waits in a step; with more micro-batches and layers %lld\n", algorithm,
-                  (long long)one.waits, (long long)many.waits);
+    print_message("%s: %lld waits in a step, %lld of them idle, %lld copies, %g launches; with more micro-batches and "
+                  "layers %lld, %lld, %lld, %g\n",
+                  algorithm, (long long)one.waits, (long long)one.idle, (long long)one.copies, one.launches,
+                  (long long)many.waits, (long long)many.idle, (long long)many.copies, many.launches);
     assert_true(many.copies > one.copies); /* there are more of them */
     assert_int_equal(many.waits, one.waits);
-    assert_int_equal(one.waits, expected);
+    assert_int_equal(many.idle, one.idle);
+    assert_int_equal(one.waits, expected->waits);
+    assert_int_equal(one.idle, expected->idle);
+    assert_true(one.launches <= expected->launches && many.launches > one.launches);
     assert_int_equal(many.host, 0);
     assert_true(fabs(many.loss - cpu.loss) <= BF16_LOSS * fabs(cpu.loss));
 }
@@ -87,13 +106,13 @@ static void check(const char *algorithm, const char *data, int64_t expected)
 static void the_host_waits_at_the_end_of_a_step_alone(void **state)
 {
     (void)state;
-    check("sft", rows, 2); /* the loss, the norm */
+    check("sft", rows, &(stats){.waits = 2, .idle = 2, .launches = 102}); /* the loss, the norm */
 }
 
 static void metrics_and_a_reference_cost_no_wait_a_micro_batch(void **state)
 {
     (void)state;
-    check("dpo", pairs, 3); /* and the metrics */
+    check("dpo", pairs, &(stats){.waits = 3, .idle = 3, .launches = 196}); /* and the metrics */
 }
 
 static int setup(void **state)
