@@ -39,7 +39,7 @@ static nrl_status exchange(toy *t, int round, double *found)
 
 void parallel_experts(toy *t)
 {
-    double found[MOST * WIDTH];
+    double found[MOST * WIDTH] = {0};
     if (!toy_open(t, &(toy_kind){true, NRL_DTYPE_F32})) return;
     for (int round = 0; round < 3; round++) {
         const double *at = found;

@@ -287,7 +287,7 @@ static void offload_use(void *self, void *memory, size_t bytes)
     }
     if (i < o->n) o->uses++;
     /* Here rather than in the thread, so that what is resident does not depend on the disk. */
-    for (; o->unmapped < o->uses - LAG; o->unmapped++)
+    for (; o->n > 0 && o->unmapped < o->uses - LAG; o->unmapped++)
         unmap(o, &o->order[o->unmapped % o->n]);
     /* Without a thread the kernel does what it can. */
     if (!o->has_thread) o->has_thread = offload_start_thread(&o->thread, follow, o);

@@ -528,7 +528,7 @@ static void decode_range(const gguf_encoding *e, const unsigned char *data, int6
 static void read_transposed(const gguf_in *t, int64_t begin, int64_t n, float *out)
 {
     const int64_t parts = t->odd ? 2 : 1, rows = parts * t->numel / t->width, end = begin + n;
-    float values[256]; /* of one row, so that a block is decoded once for all of its columns */
+    float values[256] = {0}; /* of one row, so that a block is decoded once for all of its columns */
     const int64_t most = sizeof values / sizeof *values;
     for (int64_t c = begin / rows / most * most; c * rows < end; c += most)
         for (int64_t r = 0; r < rows; r++) {
