@@ -77,9 +77,25 @@ static bool is_auto(const planner *p, const char *key)
     return false;
 }
 
+/* Whether it is one of the keys parallel.AXIS.costs. */
+static bool is_costs(const char *key)
+{
+    return !strncmp(key, "parallel.", strlen("parallel."));
+}
+
+/* A config with costs to measure has chosen the axes. */
+static bool has_costs(const planner *p)
+{
+    const char *key;
+    for (size_t i = 0; (key = nrl_config_auto(p->base, i)); i++)
+        if (is_costs(key)) return true;
+    return false;
+}
+
 static bool is_kept(const planner *p, const char *key)
 {
     const nrl_plan_request *r = p->request;
+    if (!strcmp(key, "parallel") && has_costs(p)) return true;
     if (p->scales && !strcmp(key, "train.micro_batch_tokens")) return true;
     if (r->only_config || (r->only_auto && !is_auto(p, key))) return true;
     for (size_t i = 0; i < r->n_keep; i++)
@@ -147,13 +163,33 @@ static bool is_of_candidate(nrl_status st)
     return st == NRL_ERR_CONFIG || st == NRL_ERR_DATA || st == NRL_ERR_PLUGIN || st == NRL_ERR_MEMORY;
 }
 
+static void push(planner *p, const char *key, const char *value)
+{
+    p->current[p->n_current++] = (setting){key, value};
+}
+
+/* Adds the measured milliseconds of each unit, for the costs that say `auto`. A candidate that cannot run gets none. */
+static nrl_status add_costs(planner *p)
+{
+    prediction found;
+    const char *key, *text = "[";
+    if (!has_costs(p)) return NRL_OK;
+    nrl_status st = predict(&p->setup, candidate_config, p, p->m, true, &found);
+    if (st != NRL_OK) return is_of_candidate(st) ? NRL_OK : st;
+    for (int32_t u = 0; u < found.n_units && found.unit_seconds; u++)
+        text = arena_printf(p->a, "%s%s%.3g", text, u ? ", " : "", 1e3 * found.unit_seconds[u]);
+    text = arena_printf(p->a, "%s]", text);
+    for (size_t i = 0; (key = nrl_config_auto(p->base, i)) && found.unit_seconds; i++)
+        if (is_costs(key)) push(p, key, text);
+    return NRL_OK;
+}
+
 /* Memory, and where it suffices the time. *fits: within the limit. *whole: a micro-batch holds all that a rank has of a
  * step. */
-static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
+static nrl_status try_current(planner *p, int64_t tokens, bool *fits, bool *whole)
 {
     prediction found;
     char need[SIZE_TEXT], limit[SIZE_TEXT];
-    *fits = *whole = false;
     nrl_status st = predict(&p->setup, candidate_config, p, p->m, false, &found);
     if (st != NRL_OK && !is_of_candidate(st)) return st;
     nrl_node *map = new_candidate(p);
@@ -199,12 +235,17 @@ static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
     return NRL_OK;
 }
 
-/* ---- the dimensions, outermost first ---- */
-
-static void push(planner *p, const char *key, const char *value)
+static nrl_status walk(planner *p, int64_t tokens, bool *fits, bool *whole)
 {
-    p->current[p->n_current++] = (setting){key, value};
+    const size_t depth = p->n_current;
+    *fits = *whole = false;
+    nrl_status st = add_costs(p);
+    if (st == NRL_OK) st = try_current(p, tokens, fits, whole);
+    p->n_current = depth;
+    return st;
 }
+
+/* ---- the dimensions, outermost first ---- */
 
 /* Recomputation and a place outside memory only ever cost time: they are tried where memory does not suffice. */
 static nrl_status vary_memory(planner *p, int64_t tokens, bool *fits, bool *whole)

@@ -45,6 +45,10 @@ typedef struct {
     bool times;
     rank_log *log; /* NULL: nothing is recorded */
     nrl_status st; /* of the first time that is not known */
+    nrl_phase phase;
+    const model *policy;  /* of the rank that is walked */
+    int32_t unit;         /* of the policy, -1 = none */
+    double *unit_seconds; /* [n_units] of all steps and ranks; NULL: no rank has been walked */
 } recorder;
 
 /* Of the dry run in this thread: the operations of a collective have no user pointer. */
@@ -152,6 +156,9 @@ static nrl_status dry_op_begin(nrl_ctx *ctx, backend_op op, const void *args, do
     if (!r || !r->log || r->st != NRL_OK) return NRL_OK;
     r->st = machine_op(r->m, op, args, flops, &seconds);
     if (r->st == NRL_OK) add_seconds(r->log, seconds);
+    const bool of_unit = r->phase == NRL_PHASE_FORWARD || r->phase == NRL_PHASE_RECOMPUTE ||
+                         r->phase == NRL_PHASE_BACKWARD || r->phase == NRL_PHASE_HEAD;
+    if (r->st == NRL_OK && of_unit && r->unit >= 0) r->unit_seconds[r->unit] += seconds;
     return r->st;
 }
 
@@ -169,13 +176,21 @@ static nrl_status dry_op_end(nrl_ctx *ctx)
 
 static nrl_phase dry_phase_set(nrl_ctx *ctx, nrl_phase phase)
 {
-    (void)ctx, (void)phase;
-    return NRL_PHASE_NONE;
+    (void)ctx;
+    recorder *r = recording;
+    const nrl_phase before = r->phase;
+    r->phase = phase;
+    if (phase == NRL_PHASE_UPDATE || phase == NRL_PHASE_HOST) r->unit = -1;
+    return before;
 }
 
 static void dry_unit(nrl_ctx *ctx, const char *name, const nrl_batch *batch)
 {
-    (void)ctx, (void)name, (void)batch;
+    (void)ctx, (void)batch;
+    recorder *r = recording;
+    r->unit = r->policy->n_units - 1;
+    while (r->unit >= 0 && r->policy->units[r->unit].name != name)
+        r->unit--;
 }
 
 static void dry_memory(nrl_ctx *ctx, const pool_block *b, bool taken)
@@ -254,6 +269,9 @@ static nrl_status walk_steps(run *r, recorder *rec, rank_log *l, prediction *out
     bool done = false;
     out->n_steps = 0;
     out->tokens = 0;
+    rec->phase = NRL_PHASE_NONE;
+    rec->policy = r->session.model;
+    rec->unit = -1;
     ctx_set_profiler(r->session.ctx, rec->times ? &dry_profiler : NULL, NULL);
     rec->log = rec->times ? l : NULL;
     nrl_status st = NRL_OK;
@@ -332,6 +350,9 @@ static nrl_status walk_rank(const predict_setup *setup, const nrl_rank_info *pla
         const int32_t node = predict_node(setup, rec->m);
         st = links_measure(rec->m, r, setup->ranks, !setup->on_nodes ? MOST_MEASURED : node > 2 ? node : 2);
     }
+    if (st == NRL_OK) out->n_units = r->session.model->n_units;
+    if (st == NRL_OK && !rec->unit_seconds)
+        rec->unit_seconds = arena_alloc(setup->memory, (size_t)out->n_units * sizeof *rec->unit_seconds);
     if (st == NRL_OK) st = walk_steps(r, rec, l, out);
     if (st == NRL_OK) {
         nrl_run_info info = {.size = sizeof info};
@@ -625,6 +646,7 @@ nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *
         logs[n] = (rank_log){.rank = r};
         st = walk_rank(setup, world > 1 ? &place : NULL, config, &rec, &logs[n++], walks, &n_batches, &own);
         out->memory = own.memory;
+        out->n_units = own.n_units;
         tokens += own.tokens / world; /* in an exchange without other ranks these say the same */
         n_counted += own.tokens > 0;
         steps = own.n_steps;
@@ -639,6 +661,9 @@ nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *
         const double shares =
             m->ranks_per_node ? 0 : (double)(world < per_node ? world : per_node) * m->threads / m->processors;
         out->traffic = node_new(setup->memory, NRL_NODE_LIST);
+        out->unit_seconds = rec.unit_seconds;
+        for (int32_t u = 0; u < out->n_units; u++)
+            out->unit_seconds[u] /= steps;
         put_calls(setup, &logs[0], out);
         for (int32_t r = 0; r < n; r++) {
             put_traffic(setup, &logs[r], out);

@@ -24,6 +24,9 @@ typedef struct {
     nrl_node *calls;     /* of rank 0: {call, ranks, stride, count, sent_bytes} of a step */
     nrl_node *traffic;   /* of each of them: {rank, sent_bytes, sent_messages, received_messages: [n_steps]} */
     double sent_bytes, sent_messages; /* of a step, on the rank that sends most */
+    /* [n_units] of operations of the model's units, head and loss included, of a step on the ranks that were walked */
+    double *unit_seconds;
+    int32_t n_units;
 } prediction;
 
 typedef struct {
@@ -31,7 +34,7 @@ typedef struct {
     int32_t ranks;       /* all on this machine, or on nodes (machine.ranks_per_node) */
     bool opens_device;   /* for its facts, even if the times come from a file */
     bool on_nodes;       /* without a description of nodes they are like this machine, with a rank a processor */
-    arena *memory;       /* of prediction.traffic and .calls */
+    arena *memory;       /* of prediction.traffic, .calls and .unit_seconds */
 } predict_setup;
 
 /* `config` makes the config of a rank in `a`; predict destroys it. Without `times` only the memory is predicted. */

@@ -13,13 +13,11 @@
 #include <sys/stat.h>
 
 /* The value of a dotted key; NULL = none. */
-static const nrl_node *auto_find(const nrl_node *root, const char *key)
+static const nrl_node *auto_find(arena *a, const nrl_node *root, const char *key)
 {
-    const char *dot = strchr(key, '.');
-    char section[64];
-    if (!dot) return nrl_node_find(root, key);
-    snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
-    return nrl_node_find(nrl_node_find(root, section), dot + 1);
+    for (const char *dot; (dot = strchr(key, '.')); key = dot + 1)
+        root = nrl_node_find(root, arena_strndup(a, key, (size_t)(dot - key)));
+    return nrl_node_find(root, key);
 }
 
 /* OUT/config.yaml of the run that is resumed, unless it is the config itself; NULL = nothing is resumed. */
@@ -40,7 +38,7 @@ static nrl_status auto_keep(arena *a, const nrl_config *config, const char *path
     nrl_config *earlier = nrl_config_create(a);
     nrl_status st = nrl_config_read(earlier, path);
     for (size_t i = 0; st == NRL_OK && (key = nrl_config_auto(config, i)); i++) {
-        char *value = json_write(auto_find(nrl_config_root(earlier), key), 0);
+        char *value = json_write(auto_find(a, nrl_config_root(earlier), key), 0);
         words[i] = arena_printf(a, "%s=%s", key, value);
         free(value);
         if (!quiet) fprintf(stderr, "auto       %s is as in %s, which this run continues\n", key, path);

@@ -67,7 +67,7 @@ NRL_API nrl_node *nrl_config_root(nrl_config *config); /* NULL if the config is 
 
 /* The i-th key whose value is `auto`, from 0; NULL: no more. nrl_run_open reports them as mistakes: a value is chosen
  * before, by `nrl plan` or nrl_plan_search (nrl/plan.h), and set by nrl_config_override. Of these keys only:
- * train.micro_batch_tokens, train.activation_checkpointing, parallel. */
+ * train.micro_batch_tokens, train.activation_checkpointing, parallel, parallel.AXIS.costs. */
 NRL_API const char *nrl_config_auto(const nrl_config *config, size_t i);
 
 /* ---- the environment of a run ---- */

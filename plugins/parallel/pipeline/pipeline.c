@@ -20,8 +20,10 @@ static const nrl_option pipeline_rows[] = {
                  "number of units of each stage, such as [3, 3]; unset: stages of about equal cost"),
     NRL_OPT_ENUM(pipeline_options, balance, "flops", "flops|units",
                  "cost of a unit, where split is unset; flops: its matrix products; units: all cost the same"),
-    NRL_OPT_NODE(pipeline_options, costs, "",
-                 "costs of the units, such as [0.2, 1, 1, 1.4], in the place of balance: measured times in any unit"),
+    NRL_OPT_NODE(
+        pipeline_options, costs, "",
+        "costs of the units, such as [0.2, 1, 1, 1.4], in the place of balance: measured times in any unit; auto: "
+        "measured on this machine before the run is opened"),
     NRL_OPT_INT(pipeline_options, measure, "0", 0, 1000,
                 "number of steps in which the costs of units are measured; then they are printed, for costs"),
 };
