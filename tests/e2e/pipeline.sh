@@ -82,6 +82,10 @@ run 0 check config.yaml out=planned 'parallel={data: {name: ddp, size: 2}, pipel
 has out "4 ranks, not joined"
 has out "parallel   pipeline: 1f1b over 2 stages of 2 + 2 units"
 has out "bubble"
+sed 's/"n_layer": [0-9]*/"n_layer": 62/' "$source/tests/data/models/gpt2/config.json" >deep.json
+run 0 check config.yaml out=planned parallel.pipeline=60 'model={config: deep.json}'
+has out "parallel   pipeline: 1f1b over 60 stages of "
+has out "+ 1 + 1 units"
 run 2 check config.yaml out=planned parallel.pipeline=5
 has err "cannot split the model into 5 stages: it has 4 units ('embed' to 'norm'), and each stage needs one"
 run 2 check config.yaml out=planned 'parallel={pipeline: {size: 2, split: [1, 2]}}'

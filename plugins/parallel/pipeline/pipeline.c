@@ -45,6 +45,7 @@ static void pipeline_destroy(void *self)
     free(p->costs);
     free(p->owner_stages);
     free(p->shared);
+    free(p->text);
     free(p);
 }
 
@@ -99,16 +100,19 @@ static void write_layouts(pipeline *p)
 }
 
 /* "interleaved over 4 stages, 2 on each rank, of 2 + 1 + 1 + 2 units" */
-static void describe(pipeline *p)
+static nrl_status describe(pipeline *p)
 {
     const int32_t n_stages = p->n * p->shape.n_chunks;
-    size_t room = sizeof p->text;
-    int at = snprintf(p->text, room, "%s over %d stages", schedule_names[p->shape.schedule], n_stages);
-    if (p->shape.n_chunks > 1) at += snprintf(p->text + at, room - (size_t)at, ", %d on each rank,", p->shape.n_chunks);
-    at += snprintf(p->text + at, room - (size_t)at, " of");
-    for (int32_t s = 0; s < n_stages && (size_t)at < room; s++)
-        at += snprintf(p->text + at, room - (size_t)at, "%s%d", s ? " + " : " ", p->first[s + 1] - p->first[s]);
-    if ((size_t)at < room) snprintf(p->text + at, room - (size_t)at, " units");
+    size_t size;
+    FILE *to = open_memstream(&p->text, &size);
+    if (!to) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'");
+    fprintf(to, "%s over %d stages", schedule_names[p->shape.schedule], n_stages);
+    if (p->shape.n_chunks > 1) fprintf(to, ", %d on each rank,", p->shape.n_chunks);
+    fputs(" of", to);
+    for (int32_t s = 0; s < n_stages; s++)
+        fprintf(to, "%s%d", s ? " + " : " ", p->first[s + 1] - p->first[s]);
+    fputs(" units", to);
+    return fclose(to) ? nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'pipeline'") : NRL_OK;
 }
 
 /* A model without gradients passes once through the ranks, so that the micro-batches of its passes follow each other
@@ -138,7 +142,7 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
             p->ranks[u] = stage % p->n;
     write_layouts(p);
     NRL_TRY(pipeline_find_shared(p));
-    describe(p);
+    NRL_TRY(describe(p));
     plan->stages = p->ranks;
     plan->buffer_bytes = p->chunk * (int64_t)nrl_dtype_size(plan->bf16_gradients ? NRL_DTYPE_BF16 : NRL_DTYPE_F32);
     plan->text = p->text;

@@ -51,7 +51,7 @@ typedef struct {
     double entered;       /* time */
     int64_t n_steps;      /* that were measured */
     nrl_tensor *probe;    /* [1] whose value is there after everything before it */
-    char text[240];
+    char *text;
 } pipeline;
 
 /* ---- split.c ---- */
