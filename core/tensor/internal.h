@@ -20,12 +20,14 @@ struct nrl_tensor {
     nrl_tensor *next;         /* in the list of spare headers */
     nrl_tape_node *maker;     /* the node that can recompute the contents; NULL = none */
     nrl_tape_node *collector; /* see tape_collect; NULL = none */
+    nrl_tensor *joint;        /* see tape_join; NULL = none */
+    int64_t joint_column;
     int64_t dims[NRL_MAX_DIMS];
     int64_t numel, rows, cols, stride; /* as a matrix; stride in elements */
     int32_t uses, refs;
     nrl_dtype dtype;
     int32_t n_dims;
-    bool has_grad;
+    bool has_grad, has_room; /* has_room: the gradient's place in that of `joint` was given out */
 };
 
 /* Index arrays of the current batch, i32 on the device; NULL if the batch does not have the array. */

@@ -395,6 +395,10 @@ typedef struct {
     /* Bits of nrl_attention_feature that attention and attention_grad do not compute: the delegate is called instead,
      * and without one a run that needs them is refused when it opens. */
     uint32_t attention_lacks;
+
+    /* nrl_op_linears computes one product of this backend, where parameters lie next to each other in memory, instead
+     * of one for each weight. Sums are then added in another order. */
+    bool joins_linears;
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

@@ -20,6 +20,13 @@ extern "C" {
 
 /* y[R,M] = x[R,K] W[M,K]^T + b[M]; b may be NULL. Gradients of W and b are accumulated in GRAD. */
 NRL_API nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y);
+/* The same for n weights, at most NRL_LINEARS_MOST, and one x: y[i] = x w[i]^T + b[i]; b, or a b[i], may be NULL. On
+ * backends that ask for it (joins_linears) this is one product, and the results are columns of one matrix, which stays
+ * in memory as long as any of them. Bit i of `apart`: y[i] is copied out of it, because it is needed longer than
+ * others. */
+enum { NRL_LINEARS_MOST = 3 };
+NRL_API nrl_status nrl_op_linears(nrl_ctx *ctx, nrl_tensor *x, int n, nrl_param *const *w, nrl_param *const *b,
+                                  uint32_t apart, nrl_tensor **const *y);
 /* The same for a weight that may be sharded along its inputs (NRL_TP_ROW): the partial products of the ranks are
  * summed by the tp_region ROW_OUT, and b is added once. */
 NRL_API nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, nrl_tensor **y);

@@ -49,7 +49,8 @@ static int64_t room_gradient(const storage_spec *spec, const nrl_param *p, nrl_s
 }
 
 /* Allocates one buffer for a slot of all parameters, with a flat view of it for each: separate buffers would round
- * every matrix up to whole huge pages. */
+ * every matrix up to whole huge pages. Vectors follow all matrices, so that biases do not separate matrices that
+ * nrl_op_linears can join. */
 static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nrl_slot slot, nrl_dtype dtype,
                             slot_room room, bool zero, storage *s)
 {
@@ -62,9 +63,9 @@ static nrl_status bind_slot(nrl_ctx *ctx, model *m, const storage_spec *spec, nr
     NRL_TRY(in_update ? tensor_offloaded(ctx, dtype, total, zero, &buffer)
                       : tensor_persistent(ctx, dtype, 1, &total, zero, &buffer));
     keep(s, buffer);
-    for (int32_t i = 0; i < m->n_params; i++) {
-        nrl_param *p = m->params[i];
-        int64_t n = room(spec, p, slot);
+    for (int32_t i = 0; i < 2 * m->n_params; i++) {
+        nrl_param *p = m->params[i % m->n_params];
+        int64_t n = (p->n_dims > 1) == (i < m->n_params) ? room(spec, p, slot) : 0;
         if (!n) continue;
         NRL_TRY(tensor_flat_view(ctx, buffer, at, n, &view));
         keep(s, view);

@@ -49,7 +49,7 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
     forward.lse = tensor_mat(saved[4]);
     a.dy = tensor_mat(nrl_tape_grad(node, 0));
     for (int i = 0; i < 3; i++)
-        NRL_TRY(tensor_like(ctx, saved[i], &d[i]));
+        NRL_TRY(tape_grad_room(ctx, node, i, &d[i]));
     a.dq = tensor_mat(d[0]);
     a.dk = tensor_mat(d[1]);
     a.dv = tensor_mat(d[2]);

@@ -24,8 +24,8 @@ static nrl_status glu_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const glu_attributes *at = nrl_tape_attributes(node);
     nrl_tensor *gate = nrl_tape_saved(node, 0), *up = nrl_tape_saved(node, 1), *dgate, *dup;
-    NRL_TRY(tensor_like(ctx, gate, &dgate));
-    NRL_TRY(tensor_like(ctx, up, &dup));
+    NRL_TRY(tape_grad_room(ctx, node, 0, &dgate));
+    NRL_TRY(tape_grad_room(ctx, node, 1, &dup));
     nrl_glu_grad_args a = {.size = sizeof a,
                            .act = at->act,
                            .gate = tensor_mat(gate),

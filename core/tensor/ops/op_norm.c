@@ -57,7 +57,7 @@ static nrl_status norm_backward(nrl_ctx *ctx, nrl_tape_node *node)
     if (wants && !fused) dsum = tape_take_grad(ctx, node, 0);
     if (dsum) a.dsum = tensor_mat(dsum);
     /* The gradient of the weight needs this pass even if x needs no gradient; dx is then discarded. */
-    NRL_TRY(tensor_like(ctx, x, &dx));
+    NRL_TRY(fused ? tensor_like(ctx, x, &dx) : tape_grad_room(ctx, node, 0, &dx));
     a.dx = tensor_mat(dx);
     NRL_TRY(norm_weight(ctx, at->weight, at->offset, &a.weight));
     NRL_TRY(param_grad(at->weight, &a.dweight, &a.overwrite_weight));

@@ -25,7 +25,7 @@ static nrl_status rotate(nrl_ctx *ctx, const nrl_tensor *x, const nrl_tensor *co
 static nrl_status rope_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     nrl_tensor *dy = nrl_tape_grad(node, 0), *dx = dy; /* in place if no other code reads dy */
-    if (!tape_grad_is_unshared(node, 0)) NRL_TRY(tensor_like(ctx, dy, &dx));
+    if (tape_grad_is_joint(node, 0) || !tape_grad_is_unshared(node, 0)) NRL_TRY(tape_grad_room(ctx, node, 0, &dx));
     NRL_TRY(rotate(ctx, dy, nrl_tape_saved(node, 0), nrl_tape_saved(node, 1), nrl_tape_attributes(node), true, dx));
     return nrl_tape_give(ctx, node, 0, dx);
 }

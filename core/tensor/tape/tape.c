@@ -120,6 +120,16 @@ void tape_reads_later(nrl_ctx *ctx, const nrl_tensor *output)
     if (n) n->reads_later = n->inputs[0]->collector != NULL;
 }
 
+void tape_join(nrl_ctx *ctx, nrl_tensor *const *outputs, int n)
+{
+    int64_t column = 0;
+    for (int i = 0; i < n && maker_of(ctx, outputs[0]); i++) {
+        outputs[i]->joint = outputs[n];
+        outputs[i]->joint_column = column;
+        column += outputs[i]->cols;
+    }
+}
+
 nrl_work **tape_work(nrl_tape_node *node)
 {
     return &node->work;
@@ -206,7 +216,7 @@ static nrl_status give(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
         return nrl_fail(NRL_ERR_BUG, "gradient %s of %s does not fit its tensor %s of %s", tensor_shape(grad).text,
                         nrl_dtype_name(grad->dtype), tensor_shape(t).text, nrl_dtype_name(t->dtype));
     if (!t->grad) {
-        NRL_TRY(dense(ctx, &grad));
+        if (!t->joint) NRL_TRY(dense(ctx, &grad));
         set_grad(ctx, t, grad);
         return NRL_OK;
     }
@@ -217,6 +227,47 @@ static nrl_status give(nrl_ctx *ctx, nrl_tensor *t, nrl_tensor *grad)
 nrl_status nrl_tape_give(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor *grad)
 {
     return nrl_tape_wants(node, i) ? give(ctx, node->inputs[i], grad) : NRL_OK;
+}
+
+/* The columns of t in the gradient of the joint tensor, which is allocated at the first call. */
+static nrl_status joint_columns(nrl_ctx *ctx, const nrl_tensor *t, nrl_tensor **columns)
+{
+    if (!t->joint->grad) {
+        nrl_tensor *all;
+        NRL_TRY(tensor_like(ctx, t->joint, &all));
+        set_grad(ctx, t->joint, all);
+    }
+    *columns = tensor_view(ctx, t->joint->grad, t->joint_column, t->n_dims, t->dims, t->joint->cols);
+    return NRL_OK;
+}
+
+bool tape_grad_is_joint(const nrl_tape_node *node, int i)
+{
+    const nrl_tensor *in = node->inputs[i];
+    return in->joint && !in->grad && !in->has_room;
+}
+
+nrl_status tape_grad_room(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad)
+{
+    nrl_tensor *in = node->inputs[i];
+    if (!tape_grad_is_joint(node, i)) return tensor_like(ctx, in, grad);
+    in->has_room = true;
+    return joint_columns(ctx, in, grad);
+}
+
+nrl_status tape_joint_grad(nrl_ctx *ctx, nrl_tape_node *node, int n, nrl_tensor **grad)
+{
+    for (int i = 0; i < n; i++) {
+        const nrl_tensor *y = node->outputs[i];
+        nrl_tensor *columns;
+        NRL_TRY(joint_columns(ctx, y, &columns));
+        if (!y->grad)
+            NRL_TRY(tensor_fill(ctx, columns, 0));
+        else if (y->grad->data != columns->data)
+            NRL_TRY(tensor_copy(ctx, y->grad, columns));
+    }
+    *grad = node->outputs[n]->grad;
+    return NRL_OK;
 }
 
 nrl_status tape_grad_target(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad, bool *overwrite)
@@ -346,6 +397,7 @@ static void clear(nrl_ctx *ctx, tape *t)
             if (n->inputs[i]) set_grad(ctx, n->inputs[i], NULL);
             if (n->outputs[i] && n->outputs[i]->maker == n) n->outputs[i]->maker = NULL;
             if (n->outputs[i] && n->outputs[i]->collector == n) n->outputs[i]->collector = NULL;
+            if (n->outputs[i]) n->outputs[i]->joint = NULL;
             tensor_unref(ctx, n->inputs[i]);
             tensor_unref(ctx, n->outputs[i]);
         }

@@ -37,6 +37,16 @@ void tape_reads_later(nrl_ctx *ctx, const nrl_tensor *output);
 typedef nrl_status (*tape_remake)(nrl_ctx *ctx, nrl_tape_node *node, nrl_tensor *output);
 void tape_can_remake(nrl_ctx *ctx, nrl_tensor *output, tape_remake recompute);
 
+/* Declares that outputs 0 to n-1 of the operation just pushed have the columns of its output n, one after the other. No
+ * operation reads output n, but its gradient has those of the others: tape_joint_grad returns it to the backward. */
+void tape_join(nrl_ctx *ctx, nrl_tensor *const *outputs, int n);
+nrl_status tape_joint_grad(nrl_ctx *ctx, nrl_tape_node *node, int n, nrl_tensor **grad);
+/* A new tensor for the gradient of input i, to be overwritten and passed to nrl_tape_give; if the input is such an
+ * output, its columns of the joint gradient, so that nothing is copied later. */
+nrl_status tape_grad_room(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad);
+/* Whether that would be such columns. */
+bool tape_grad_is_joint(const nrl_tape_node *node, int i);
+
 /* Returns the tensor for input i's gradient. If *overwrite is false, *grad is the input's gradient: add to it. If true,
  * overwrite *grad, then pass it to nrl_tape_give. */
 nrl_status tape_grad_target(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_tensor **grad, bool *overwrite);

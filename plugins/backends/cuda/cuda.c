@@ -118,6 +118,7 @@ static const nrl_backend cuda_table = {
     .event_seconds = cuda_event_seconds,
     .extension = cuda_extension,
     .custom_ops = cuda_custom_ops,
+    .joins_linears = true,
     .watch_begin = cuda_watch_begin,
     .watch_end = cuda_watch_end,
     .relax = table_relax,

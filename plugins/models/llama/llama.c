@@ -32,16 +32,20 @@ typedef struct {
     nrl_tensor *q, *k, *v; /* [N,H*K], [N,G*K] twice */
 } heads;
 
-/* h [N,D] to queries, keys and values; with a fused matrix these are views of one [N,(H+2G)*K]. */
-static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl_tensor *h, heads *out)
+/* h [N,D] to queries, keys and values; with a fused matrix these are views of one [N,(H+2G)*K]. Attention keeps rotated
+ * copies of queries and keys, unless a norm keeps what they were before: then values should not keep it too. */
+static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, bool rotates, nrl_tensor *h,
+                          heads *out)
 {
     const llama_config *c = &self->config;
     nrl_tensor *qkv;
-    NRL_TRY(apply_affine(ctx, &l->q, h, c->fused_qkv ? &qkv : &out->q));
     if (!c->fused_qkv) {
-        NRL_TRY(apply_affine(ctx, &l->k, h, &out->k));
-        return apply_affine(ctx, &l->v, h, &out->v);
+        const uint32_t apart = rotates && (!l->q_norm || c->norm_after_rope) ? 1 << 2 : 0;
+        return nrl_op_linears(ctx, h, 3, (nrl_param *[]){l->q.weight, l->k.weight, l->v.weight},
+                              (nrl_param *[]){l->q.bias, l->k.bias, l->v.bias}, apart,
+                              (nrl_tensor * *[]){&out->q, &out->k, &out->v});
     }
+    NRL_TRY(apply_affine(ctx, &l->q, h, &qkv));
     int64_t here = nrl_tensor_dim(qkv, -1), n = c->n_heads + 2 * c->n_kv_heads;
     int64_t q = here * c->n_heads / n, kv = here * c->n_kv_heads / n;
     NRL_TRY(nrl_op_slice_columns(ctx, qkv, 0, q, &out->q));
@@ -67,7 +71,7 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     nrl_tensor *a; /* [N,H*K] */
     bool whole = llama_attention_is_whole(c);
     NRL_TRY(nrl_op_tp_region(ctx, whole ? NRL_TP_REGION_WHOLE_IN : NRL_TP_REGION_COLUMN_IN, h, &h));
-    NRL_TRY(project(self, ctx, l, h, &x));
+    NRL_TRY(project(self, ctx, l, rope != NULL, h, &x));
     if (!c->norm_after_rope) NRL_TRY(normalise_heads(self, ctx, l, &x));
     nrl_tensor **const qkv[] = {&x.q, &x.k, &x.v};
     for (int p = 0; p < 3 && c->qkv_clip > 0; p++)
@@ -106,13 +110,14 @@ static nrl_status mlp(const llama *self, nrl_ctx *ctx, const llama_layer *l, nrl
         NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, inner, 0, 0, &inner));
         return nrl_op_row_parallel_linear(ctx, inner, l->down.weight, l->down.bias, y);
     }
-    NRL_TRY(apply_affine(ctx, &l->gate, h, &gate));
     if (c->fused_mlp) {
+        NRL_TRY(apply_affine(ctx, &l->gate, h, &gate));
         int64_t here = nrl_tensor_dim(gate, -1) / 2;
         NRL_TRY(nrl_op_slice_columns(ctx, gate, here, 2 * here, &up));
         NRL_TRY(nrl_op_slice_columns(ctx, gate, 0, here, &gate));
     } else {
-        NRL_TRY(apply_affine(ctx, &l->up, h, &up));
+        NRL_TRY(nrl_op_linears(ctx, h, 2, (nrl_param *[]){l->gate.weight, l->up.weight},
+                               (nrl_param *[]){l->gate.bias, l->up.bias}, 0, (nrl_tensor * *[]){&gate, &up}));
     }
     NRL_TRY((c->gelu ? nrl_op_geglu : nrl_op_swiglu)(ctx, gate, up, &inner));
     return nrl_op_row_parallel_linear(ctx, inner, l->down.weight, l->down.bias, y);
