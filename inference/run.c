@@ -26,12 +26,14 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     if (chat && !se->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
     nrl_status st = ranks_agree(se->mesh, &se->shards, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
-    st = strategy_average_begin(&se->strategy, se->ctx);
     nrl_generator *g = NULL; /* of this call, because weights change */
     const nrl_generator_options all = {.size = sizeof all};
+    st = strategy_average_begin(&se->strategy, se->ctx);
+    if (st == NRL_OK) st = strategy_hold_begin(&se->strategy, se->ctx);
     if (st == NRL_OK) st = generator_create(&se->work, se->tokenizer, &se->chat, &all, &g);
     if (st == NRL_OK) st = generator_sample(g, prompts, n, options, texts, n_tokens);
     nrl_generator_close(g);
+    st = strategy_hold_end(&se->strategy, se->ctx, st);
     return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
 }
 

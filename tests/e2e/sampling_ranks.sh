@@ -41,4 +41,44 @@ for axis in tensor=2 pipeline=2 data=ddp data=fsdp; do
         is "$axis" "another output" "that of one rank"
     }
 done
+
+# With fsdp the weights are gathered once for a call: what is sent does not depend on the number of tokens, and training goes
+# on with the same bits. Without memory for that, a warning says so once.
+cat >traffic.lua <<'LUA'
+local nrl = require "nrl"
+local cfg = nrl.config(os.getenv "NRL_TEST_SOURCE" .. "/configs/sft.yaml")
+cfg.train.epochs, cfg.train.steps, cfg.data.eval, cfg.eval = 0, 3, nil, nil
+cfg.loggers, cfg.out, cfg.parallel = {"jsonl"}, "sent", {data = {name = "fsdp", prefetch = 0}}
+local run = nrl.open(cfg)
+local tokens = tonumber(os.getenv "TOKENS")
+run:on("step", function(e)
+  print(("step %d: loss %.9g"):format(e.step, e.loss))
+  if e.step == 3 then print(("bytes %d"):format(e.comm_bytes)) end
+  if tokens > 0 and e.step == 2 then
+    for i = 1, 2 do print(("%q"):format(run:sample({prompts = {"What is two"}, max_tokens = tokens})[1])) end
+  end
+end)
+run:train()
+LUA
+sent() { # TOKENS ARGUMENT...
+    TOKENS=$1
+    export TOKENS
+    shift
+    run 0 launch -n 2 -- run traffic.lua overwrite=true "$one_thread" "$@"
+    sed -n 's/^\[0\] bytes //p' out
+    sed -n 's/^\[0\] step/step/p' out >losses
+    cat out err >warned
+}
+sent 0 >without
+cp losses untouched
+sent 2 >few
+sent 24 >many
+is "bytes sent for 24 tokens instead of 2" "$(cat many)" "$(cat few)"
+is "more bytes than without a text" "$([ "$(cat few)" -gt "$(cat without)" ] && echo more)" more
+is "losses after a text" "$(cat losses)" "$(cat untouched)"
+is "warnings" "$(grep -c "one gather" warned)" 0
+sent 24 "backend={name: cpu, threads: 1, memory_limit: 64MiB}" >always
+is "more bytes with a gather for each token" "$([ "$(cat always)" -gt $((2 * $(cat many))) ] && echo more)" more
+is "losses after a text" "$(cat losses)" "$(cat untouched)"
+is "warnings of two texts" "$(grep -c "one gather" warned)" 1
 exit $failed

@@ -244,6 +244,11 @@ typedef struct {
      * those of the parameters that read the gathered rows are computed. Two such exchanges may be under way. */
     nrl_status (*tp_region_begin)(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
                                   nrl_tensor **y, nrl_work **work);
+    /* [step] optional, for a strategy that gathers WEIGHT: with `begin`, many forward passes with the same weights
+     * follow, each of a token or a few (generation). What `enter` gathers may stay until the call without `begin`,
+     * which frees it and is made also after a call with `begin` that failed. If memory does not allow that, the
+     * strategy says so once and gathers as before. Every rank makes both calls; between them there is no update. */
+    nrl_status (*hold)(void *self, nrl_ctx *ctx, bool begin);
 } nrl_parallel;
 
 #ifdef __cplusplus

@@ -35,6 +35,23 @@ nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
     return st;
 }
 
+nrl_status strategy_hold_begin(const strategy *s, nrl_ctx *ctx)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->of[i].table->hold) NRL_TRY(s->of[i].table->hold(s->of[i].self, ctx, true));
+    return NRL_OK;
+}
+
+nrl_status strategy_hold_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
+{
+    for (int32_t i = s->n; i-- > 0;) {
+        if (!s->of[i].table->hold) continue;
+        nrl_status own = s->of[i].table->hold(s->of[i].self, ctx, false);
+        if (st == NRL_OK) st = own;
+    }
+    return st;
+}
+
 /* The time of strategies in between counts as communication. */
 static nrl_phase phase_begin(const strategy *s, nrl_ctx *ctx)
 {

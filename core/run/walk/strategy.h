@@ -83,6 +83,9 @@ nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
 nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx);
 /* `st` is the status of what was done in between; it is returned unless this call is the first one that fails. */
 nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
+/* Around the forward passes of a generation: gathered weights stay, if memory allows. As the two calls above. */
+nrl_status strategy_hold_begin(const strategy *s, nrl_ctx *ctx);
+nrl_status strategy_hold_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
 void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
 
 /* The strategy of the axis that divides `what`, if it has several ranks; else NULL. */

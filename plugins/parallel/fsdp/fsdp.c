@@ -212,5 +212,6 @@ static const nrl_parallel table = {
     .finish = fsdp_finish,
     .updated = fsdp_updated,
     .shards = fsdp_shards,
+    .hold = fsdp_hold,
 };
 NRL_EXPORT(table)

@@ -9,6 +9,7 @@
  *   plan.c    layouts, bytes, text              bind.c    tensors and views, created once
  *   gather.c  WEIGHT from shards                reduce.c  gradients to slices
  *   tree.c    the sum of slices in a fixed order
+ *   hold.c    WEIGHT of all groups at once, while texts are generated
  */
 #ifndef FSDP_H
 #define FSDP_H
@@ -43,6 +44,7 @@ typedef struct {
     int64_t offset;                  /* elements, in the group's buffer */
     int64_t begin, end;              /* of the parameter, on this rank */
     nrl_tensor *work, *acc;          /* unsharded views of the group's buffers */
+    nrl_tensor *other_work;          /* of the group's other_work */
     nrl_tensor *master, *low, *grad; /* [end - begin]; split16: HI16, and LO16, instead of MASTER */
 } fsdp_param;
 
@@ -62,10 +64,11 @@ typedef struct {
     int64_t whole, local;                   /* elements of the parameters without gaps: all, and on this rank */
     int32_t work_slot, acc_slot, wire_slot; /* -1: none, or a buffer of its own */
 
-    nrl_tensor *shard;           /* [share] MASTER, or HI16; for frozen parameters and models: compute dtype */
-    nrl_tensor *low;             /* [share] LO16; NULL without split16 */
-    nrl_tensor *work, *work_own; /* [padded], this rank's [share] of it */
-    nrl_tensor *acc, *acc_own;   /* GRAD likewise */
+    nrl_tensor *shard;                  /* [share] MASTER, or HI16; for frozen parameters and models: compute dtype */
+    nrl_tensor *low;                    /* [share] LO16; NULL without split16 */
+    nrl_tensor *work, *work_own;        /* [padded], this rank's [share] of it */
+    nrl_tensor *other_work, *other_own; /* while texts are generated: the slot's, in whose place work is; else NULL */
+    nrl_tensor *acc, *acc_own;          /* GRAD likewise */
     nrl_tensor *wire, *wire_own; /* bf16 buffer of the exchange; NULL: acc itself is exchanged. Reproducible: what is
                                   * received, f32 */
     nrl_tensor **parts;          /* reproducible: [R] of wire, [share] each */
@@ -117,6 +120,8 @@ typedef struct {
     nrl_tensor **tensors; /* all tensors that were created, for unbind */
     int64_t n_tensors, tensors_capacity;
     int64_t serial;
+    bool holds; /* no group needs the slot of another one */
+    bool told;  /* that there was no memory for that */
     char text[240];
 } fsdp;
 
@@ -143,7 +148,11 @@ void fsdp_unbind(void *self, nrl_ctx *ctx);
 nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);
 /* MASTER changed; `wait`: MASTER may change again before the next action. */
 nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait);
+nrl_status fsdp_gather_drop(fsdp *s, nrl_ctx *ctx);   /* full sharding: no group is gathered any more */
 nrl_status fsdp_gather_settle(fsdp *s, nrl_ctx *ctx); /* waits for all gathers */
+
+/* ---- hold.c ---- */
+nrl_status fsdp_hold(void *self, nrl_ctx *ctx, bool begin);
 
 /* ---- reduce.c ---- */
 nrl_status fsdp_reduce_enter(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i);

@@ -2,8 +2,8 @@
  * gather.c - gathers WEIGHT of whole groups from every rank's shard, ahead of its use.
  *
  * With full sharding, groups share slots; a group stays in its slot until another group needs the slot
- * or MASTER changes. Otherwise WEIGHT has a buffer of its own and is gathered once per update; the
- * first action that reads a group waits for it.
+ * or MASTER changes. While texts are generated no group needs the slot of another one (hold.c). Otherwise WEIGHT has a
+ * buffer of its own and is gathered once per update; the first action that reads a group waits for it.
  */
 #include "fsdp.h"
 
@@ -61,6 +61,7 @@ static nrl_status evict(nrl_ctx *ctx, fsdp_group *g)
 static nrl_status want(fsdp *s, nrl_ctx *ctx, fsdp_group *g)
 {
     fsdp_group **occupant = &s->work_slots.occupant[g->work_slot];
+    if (s->holds) return g->presence == FSDP_NOTHING ? start(s, ctx, g) : NRL_OK;
     if (g->wanted == s->serial) return NRL_OK;
     if (*occupant && *occupant != g) {
         if ((*occupant)->wanted == s->serial) return NRL_OK;
@@ -106,14 +107,20 @@ nrl_status fsdp_gather_for(fsdp *s, nrl_ctx *ctx, const nrl_action *actions, int
     return NRL_OK;
 }
 
+nrl_status fsdp_gather_drop(fsdp *s, nrl_ctx *ctx)
+{
+    for (int32_t k = 0; k < s->n_groups; k++)
+        NRL_TRY(evict(ctx, &s->groups[k]));
+    return NRL_OK;
+}
+
 nrl_status fsdp_gather_again(fsdp *s, nrl_ctx *ctx, bool wait)
 {
-    bool full = s->options.shard == FSDP_FULL;
+    if (s->options.shard == FSDP_FULL) return fsdp_gather_drop(s, ctx);
     for (int32_t k = 0; k < s->n_groups; k++) {
-        fsdp_group *g = &s->groups[k];
-        if (!full && k + 1 < s->n_groups) nrl_tensor_expect(ctx, s->groups[k + 1].shard, true);
-        NRL_TRY(full ? evict(ctx, g) : wait_for(ctx, g));
-        if (!full) NRL_TRY(start(s, ctx, g));
+        if (k + 1 < s->n_groups) nrl_tensor_expect(ctx, s->groups[k + 1].shard, true);
+        NRL_TRY(wait_for(ctx, &s->groups[k]));
+        NRL_TRY(start(s, ctx, &s->groups[k]));
     }
     for (int32_t k = 0; wait && k < s->n_groups; k++)
         NRL_TRY(wait_for(ctx, &s->groups[k]));

@@ -375,6 +375,25 @@ static inline nrl_status toy_step(toy *t, int step)
     return t->c->table->updated(t->self, t->ctx, step);
 }
 
+/* Passes that hold what they gather have the same WEIGHT, and leave nothing behind. */
+static inline nrl_status toy_generate(toy *t)
+{
+    ctx_memory before, after;
+    if (!t->c->table->hold) return NRL_OK;
+    ctx_memory_use(t->ctx, &before);
+    for (int again = 0; again < 2; again++) {
+        nrl_status st = t->c->table->hold(t->self, t->ctx, true);
+        for (int pass = 0; pass < 3 && st == NRL_OK; pass++)
+            st = toy_walk(t, t->forward, TOY_UNITS, 0);
+        NRL_TRY(t->c->table->hold(t->self, t->ctx, false));
+        NRL_TRY(st);
+    }
+    ctx_memory_use(t->ctx, &after);
+    if (after.live_bytes != before.live_bytes)
+        return nrl_fail(NRL_ERR_BUG, "%zu bytes are left of a hold", after.live_bytes - before.live_bytes);
+    return toy_walk(t, t->forward, TOY_UNITS, 0);
+}
+
 static inline nrl_status toy_train(toy *t)
 {
     ctx_memory before, after;
@@ -386,8 +405,9 @@ static inline nrl_status toy_train(toy *t)
     }
     NRL_TRY(toy_walk(t, t->forward, TOY_UNITS, 0));
     ctx_memory_use(t->ctx, &after);
-    if (after.peak_bytes == before.live_bytes) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "steps took %zu bytes", after.peak_bytes - before.live_bytes);
+    if (after.peak_bytes != before.live_bytes)
+        return nrl_fail(NRL_ERR_BUG, "steps took %zu bytes", after.peak_bytes - before.live_bytes);
+    return toy_generate(t);
 }
 
 /* The pool rounds each tensor up to 64 bytes; a strategy has a handful of them. */
