@@ -94,6 +94,32 @@ static void watch_memory(void)
     json_set_alloc_funcs(json_memory, free);
 }
 
+/* What jansson's text of an error means to somebody who has written the file. Texts that are not here are clear. */
+static const char *const json_mistakes[][2] = {
+    {"string or '}' expected", "expected a key in double quotes, or '}'"},
+    {"':' expected", "expected ':' after a key"},
+    {"'}' expected", "expected ',' or '}'"},
+    {"']' expected", "expected ',' or ']'"},
+    {"invalid token", "expected a value: text in double quotes, a number, true, false, null, '[' or '{'"},
+    {"unexpected token", "expected a value: text in double quotes, a number, true, false, null, '[' or '{'"},
+    {"premature end of input", "expected '\"' at the end of a text"},
+    {"unexpected newline", "expected '\"' at the end of a text; a line end inside it is written as \\n"},
+    {"end of file expected", "expected nothing after the value"},
+    {"duplicate object key", "expected each key once"},
+    {"real number overflow", "expected a number up to 1.8e308"},
+};
+
+static nrl_status json_mistake(const char *source, int64_t line, int64_t column, const char *text)
+{
+    const char *means = NULL, *found = strstr(text, " near ");
+    for (size_t i = 0; found && !means && i < sizeof json_mistakes / sizeof *json_mistakes; i++)
+        if (!strncmp(text, json_mistakes[i][0], (size_t)(found - text))) means = json_mistakes[i][1];
+    if (!means) return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source, line, column, text);
+    found += strlen(" near ");
+    return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s, found %s", source, line, column, means,
+                    strcmp(found, "end of file") ? found : "the end");
+}
+
 nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column, const char *text, size_t size,
                          nrl_node **out)
 {
@@ -110,8 +136,7 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
         return nrl_fail(NRL_ERR_MEMORY, "cannot parse %s: out of memory for %zu bytes of JSON", source, size);
     if (!j) {
         int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
-        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ":%" PRId64 ": %s", source, line - 1 + error.line,
-                        first + (error.column > 0 ? error.column : 1), error.text);
+        return json_mistake(source, line - 1 + error.line, first + (error.column > 0 ? error.column : 1), error.text);
     }
     nrl_status st = arena_reserve(a, tree_room(j, 0), source);
     if (st == NRL_OK) *out = convert(&(reader){a, source, reals}, j, NULL, NULL);

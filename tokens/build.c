@@ -416,12 +416,17 @@ nrl_status data_builder_check(const data_builder *b)
                         b->reader->plugin, c->rows, b->reader->info.rows);
     if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
     if (c->outcome[DATA_KEPT]) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA,
-                    "%s: none of %" PRId64 " rows can be trained on: %" PRId64 " without text or answer, %" PRId64
-                    " too long, %" PRId64 " without a trained "
-                    "token",
-                    b->o->name, c->rows, c->outcome[DATA_EMPTY], c->outcome[DATA_TOO_LONG],
-                    c->outcome[DATA_UNTRAINABLE]);
+    static const char *const reasons[DATA_OUTCOMES] = {[DATA_EMPTY] = "without text or answer",
+                                                       [DATA_TOO_LONG] = "too long",
+                                                       [DATA_UNTRAINABLE] = "without a trained token"};
+    buffer why = {0};
+    for (int i = 0; i < DATA_OUTCOMES; i++)
+        if (reasons[i] && c->outcome[i])
+            buffer_print(&why, "%s %" PRId64 " %s", why.size ? "," : ":", c->outcome[i], reasons[i]);
+    nrl_fail(NRL_ERR_DATA, "%s: none of %" PRId64 " rows can be trained on%s", b->o->name, c->rows,
+             why.text ? why.text : "");
+    buffer_free(&why);
+    return NRL_ERR_DATA;
 }
 
 nrl_status data_builder_create(const data_build_options *o, data_reader *reader, data_builder **out)

@@ -31,7 +31,7 @@ grep "^train data" out >facts.plain
 { cat train.jsonl; printf '{"input_ids": [3, 4, 5], "lab'; } >cut.jsonl
 check 65 cut.jsonl "cut.jsonl:9:29: " "the file ends in this line, without a line end; it may be truncated"
 after_good '{"input_ids": [3, 4,, 5]}' '{"input_ids": [6, 7, 8]}' >invalid.jsonl
-check 65 invalid.jsonl "invalid.jsonl:9:21: unexpected token near ','"
+check 65 invalid.jsonl "invalid.jsonl:9:21: expected a value: text in double quotes, a number, true, false, null, '[' or '{', found ','"
 after_good '{"labels": [3, 4, 5]}' >missing.jsonl
 check 65 missing.jsonl "missing.jsonl:9: no key 'input_ids', which every row of this file needs" \
     "found: labels"
@@ -52,7 +52,7 @@ check 65 latin1.jsonl "latin1.jsonl:9:31: unable to decode byte 0xff"
 { cat train.jsonl; printf '{"input_ids": [3, 4], "a\000b": 1}\n'; } >nul.jsonl
 check 65 nul.jsonl "nul.jsonl:9:24: control character 0x0"
 after_good '{"input_ids": [3, 4, 5], "input_ids": [3]}' >twice.jsonl
-check 65 twice.jsonl "twice.jsonl:9:36: duplicate object key"
+check 65 twice.jsonl "twice.jsonl:9:36: expected each key once, found '\"input_ids\"'"
 
 # ---- the file is wrong ----
 : >empty.jsonl

@@ -52,6 +52,30 @@ static void bad_text_is_refused_with_its_place(void **state)
     }
 }
 
+static void errors_say_what_was_expected_and_found(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"{\"a\": 1", "x.json:1:7: expected ',' or '}', found the end"},
+        {"{\"a\": \"b\"\n\"c\": 1}", "x.json:2:3: expected ',' or '}', found '\"c\"'"},
+        {"{\"a\": 1,}", "x.json:1:9: expected a key in double quotes, or '}', found '}'"},
+        {"{\"a\" 1}", "x.json:1:6: expected ':' after a key, found '1'"},
+        {"[1 2]", "x.json:1:4: expected ',' or ']', found '2'"},
+        {"[True]",
+         "x.json:1:5: expected a value: text in double quotes, a number, true, false, null, '[' or '{', found 'True'"},
+        {"[1] x", "x.json:1:5: expected nothing after the value, found 'x'"},
+        {"[\"a\nb\"]", "x.json:1:3: expected '\"' at the end of a text; a line end inside it is written as \\n"},
+        {"[\"a", "x.json:1:3: expected '\"' at the end of a text, found '\"a'"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        arena a = {0};
+        nrl_node *n;
+        assert_int_equal(parse(&a, texts[i][0], &n), NRL_ERR_DATA);
+        assert_int_equal(strncmp(nrl_error_text(), texts[i][1], strlen(texts[i][1])), 0);
+        arena_free(&a);
+    }
+}
+
 static void depth_is_bounded(void **state)
 {
     (void)state;
@@ -152,6 +176,7 @@ int main(void)
         cmocka_unit_test(an_integer_beyond_64_bits_is_a_double),
         cmocka_unit_test(values_keep_type_and_order),
         cmocka_unit_test(bad_text_is_refused_with_its_place),
+        cmocka_unit_test(errors_say_what_was_expected_and_found),
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(written_text_reads_back),
         cmocka_unit_test(what_json_lacks_becomes_text),

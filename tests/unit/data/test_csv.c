@@ -45,8 +45,11 @@ static void values_are_texts_unless_their_column_is_json(void **state)
     table(state, "{\"json\": [\"x\"]}", "x,y\n3,3\n,\n\"{\"\"a\"\": null}\",\n",
           "2:{\"x\": 3, \"y\": \"3\"}\n3:{\"x\": null, \"y\": \"\"}\n4:{\"x\": {\"a\": null}, \"y\": \"\"}\n");
     table(state, NULL, "messages\n\"[{'role': 'user'}]\"\n",
-          "t.csv:2: column 'messages':1:3: string or '}' expected near '''\nhint: this is Python's text of a value");
-    table(state, "{\"json\": [\"x\"]}", "a,x\n1,abc\n", "t.csv:2: column 'x':1:3: invalid token near 'abc'");
+          "t.csv:2: column 'messages':1:3: expected a key in double quotes, or '}', found '''\nhint: this is Python's "
+          "text of a value");
+    table(state, "{\"json\": [\"x\"]}", "a,x\n1,abc\n",
+          "t.csv:2: column 'x':1:3: expected a value: text in double quotes, a number, true, false, null, '[' or '{', "
+          "found 'abc'");
     table(state, "{\"json\": [\"y\"]}", "a,x\n1,abc\n", "t.csv: reader.json: the table has no column 'y'");
 }
 
