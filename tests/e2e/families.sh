@@ -47,4 +47,23 @@ YAML
     run 0 export $family exported --overwrite
     cmp exported/model.safetensors $family/model/model.safetensors || is "weights of $family exported" other "the run's"
 done
+
+# A model of texts and images: its language model is trained, and what is left out is said once a run.
+if command -v python3 >/dev/null; then
+    cp -r phi3/model whole
+    python3 - <<'PY'
+import json, struct
+config = json.load(open("whole/config.json"))
+json.dump({"model_type": "llava", "text_config": config}, open("whole/config.json", "w"))
+data = open("whole/model.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+names = json.loads(data[8:8 + size])
+header = json.dumps({k if k == "__metadata__" else "language_model." + k: v for k, v in names.items()}).encode()
+header += b" " * (-len(header) % 8)
+open("whole/model.safetensors", "wb").write(struct.pack("<Q", len(header)) + header + data[8 + size:])
+PY
+    experiment | sed "s#^model:.*#model: {path: whole}#" >run.yaml
+    run 0 run run.yaml out=language train.steps=2
+    is "lines about what is left out" "$(grep -c "for texts and images" err)" 1
+fi
 exit $failed

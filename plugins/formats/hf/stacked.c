@@ -9,6 +9,7 @@
 #include "hf.h"
 #include "base/convert.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,19 @@ static const safetensor *scales_of(arena *a, const hf *h, const safetensor *t)
     return fits ? s : NULL;
 }
 
+/* A run opens the files of a model several times, for its checks, its weights and a reference: what is left out is said
+ * at the first time. */
+static bool is_told(const char *path)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char last[4096];
+    pthread_mutex_lock(&lock);
+    const bool told = !strncmp(last, path, sizeof last - 1);
+    snprintf(last, sizeof last, "%s", path);
+    pthread_mutex_unlock(&lock);
+    return told;
+}
+
 nrl_status hf_list_entries(hf *h)
 {
     int64_t n = 0, n_blocks = 0, n_others = 0;
@@ -84,6 +98,7 @@ nrl_status hf_list_entries(hf *h)
             h->list[h->n++] = (hf_entry){element_name(&h->memory, name, e, s ? sizeof blocks - 1 : 0), t, s, e};
         if (s && !n_blocks++) example = t->name;
     }
+    if ((!h->whole && !example) || is_told(h->path)) return NRL_OK;
     if (h->whole)
         nrl_warn(
             "%s: a model of type '%s' for texts and images; only its language model is read, and exports hold that "
