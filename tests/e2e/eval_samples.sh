@@ -31,6 +31,14 @@ has r/report.html '<table class="samples" data-step="3">'
 has r/report.html '<th>expected</th>'
 lacks r/report.html '<figcaption>samples<'
 
+# a terminal shows each text in lines that fit
+if command -v script >/dev/null; then
+    script -qec "stty cols 40; '$nrl' run run.yaml out=narrow" typescript >dd 2>&1
+    tr '\r' '\n' <typescript | grep -A 3 '^sample ' >shown
+    has shown "sample     "
+    is "texts that are wider than 40 columns" "$(LC_ALL=C.UTF-8 grep -E '.{41}' shown)" ""
+fi
+
 # a resume gives the same texts, and every rank agrees on them
 texts() { sed -n 's/.*"samples": //p' "$1/metrics.jsonl" | tail -n 1; }
 run 0 resume r@3 data.workers=1

@@ -6,6 +6,7 @@
 #include "base/escape.h"
 #include "text.h"
 #include <errno.h>
+#include <limits.h>
 #include <nrl/run.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -294,36 +295,57 @@ static bool wants_bar(const console *c, const nrl_record *r)
     return c->bar && r->total_steps > 0 && r->step > 0 && r->step < r->total_steps;
 }
 
+/* Prints n bytes of one line that begins in column `used`, broken at spaces where it would be longer than `room`
+ * columns; the further lines are indented. A word that is longer, such as a path, stays whole. */
+static void print_wrapped(FILE *to, const char *line, size_t n, int used, int room, int indent)
+{
+    for (size_t from = 0;;) {
+        size_t cut = n, space = 0;
+        int width = used;
+        for (size_t i = from; i < n && cut == n; i++) {
+            if (line[i] == ' ' && i > from && line[i - 1] != ' ') space = i;
+            width += ((unsigned char)line[i] & 0xc0) != 0x80;
+            if (width > room && space) cut = space;
+        }
+        escape_print(to, line + from, cut - from);
+        from = cut + strspn(line + cut, " ");
+        if (from >= n) return;
+        fprintf(to, "\n%*s", indent, "");
+        used = indent;
+    }
+}
+
 /* At most so many bytes of a text, its begin or its end, with line ends as \n. */
-static void print_part(const char *words, size_t most, bool is_end)
+static void add_part(text *t, const char *words, size_t most, bool is_end)
 {
     size_t n = strlen(words), from = is_end && n > most ? n - most : 0, end = !is_end && n > most ? most : n;
     while (from && ((unsigned char)words[from] & 0xc0) == 0x80)
         from++;
     while (end < n && ((unsigned char)words[end] & 0xc0) == 0x80)
         end--;
-    if (from) fputs("...", stdout);
+    if (from) text_add(t, "...");
     while (from < end) {
         const char *line = memchr(words + from, '\n', end - from);
         size_t size = line ? (size_t)(line - words) - from : end - from;
-        escape_print(stdout, words + from, size);
-        if (line) fputs("\\n", stdout);
+        text_add(t, "%.*s%s", (int)size, words + from, line ? "\\n" : "");
         from += size + (line != NULL);
     }
-    if (end < n) fputs("...", stdout);
+    if (end < n) text_add(t, "...");
 }
 
-/* The first texts of an evaluation, each in one line of escaped text. */
+/* The first texts of an evaluation, each in one line of escaped text, which a terminal breaks. */
 static void add_texts(const console *c, const nrl_record *r)
 {
     for (size_t i = 0; i < r->n_samples && (int64_t)i < c->options.samples; i++) {
         const nrl_sample_text *s = &r->samples[i];
-        fputs("sample     ", stdout);
-        print_part(s->prompt, 60, true);
-        fputs(" -> ", stdout);
-        print_part(s->text, 200, false);
-        if (s->answer) fputs("  expected ", stdout);
-        if (s->answer) print_part(s->answer, 60, false);
+        text t = {.n = 0};
+        text_add(&t, "sample     ");
+        add_part(&t, s->prompt, 60, true);
+        text_add(&t, " -> ");
+        add_part(&t, s->text, 200, false);
+        if (s->answer) text_add(&t, "  expected ");
+        if (s->answer) add_part(&t, s->answer, 60, false);
+        print_wrapped(stdout, t.s, t.n, 0, c->terminal ? line_columns(c) : INT_MAX, LABEL);
         fputc('\n', stdout);
     }
 }
@@ -345,26 +367,6 @@ static nrl_status console_write(void *self, const nrl_record *r)
     }
     if (fflush(stdout) == 0) return NRL_OK;
     return nrl_fail(NRL_ERR_IO, "standard output: %s", strerror(errno));
-}
-
-/* Prints n bytes of one line that begins in column `used`, broken at spaces where it would be longer than `room`
- * columns; the further lines are indented. A word that is longer, such as a path, stays whole. */
-static void print_wrapped(FILE *to, const char *line, size_t n, int used, int room, int indent)
-{
-    for (size_t from = 0;;) {
-        size_t cut = n, space = 0;
-        int width = used;
-        for (size_t i = from; i < n && cut == n; i++) {
-            if (line[i] == ' ' && i > from && line[i - 1] != ' ') space = i;
-            width += ((unsigned char)line[i] & 0xc0) != 0x80;
-            if (width > room && space) cut = space;
-        }
-        escape_print(to, line + from, cut - from);
-        from = cut + strspn(line + cut, " ");
-        if (from >= n) return;
-        fprintf(to, "\n%*s", indent, "");
-        used = indent;
-    }
 }
 
 /* "trained    32 steps": the text begins in the column of the plan's texts. */
