@@ -46,6 +46,8 @@ hello='"messages":[{"role":"user","content":"What is two plus two?"}]'
 start --max-batch 8 --max-queue 200 --name tiny
 curl -s "$root/health" >out
 has out '"status":"ok"'
+is "the model by name" "$(curl -s "$url/models/$(curl -s "$url/models" | sed 's/.*"id":"\([^"]*\)".*/\1/')" | cut -c 1-7)" '{"id":"'
+is "another model" "$(curl -s -o out -w '%{http_code}' "$url/models/other")" 404
 curl -s "$url/models" >out
 has out '{"object":"list","data":[{"id":"tiny","object":"model",'
 

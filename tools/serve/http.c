@@ -219,14 +219,29 @@ static enum MHD_Result submit(server *s, exchange *x, struct MHD_Connection *c, 
 
 static const struct {
     const char *method, *path;
-    enum { ROUTE_PAGE, ROUTE_HEALTH, ROUTE_MODELS, ROUTE_CHAT, ROUTE_COMPLETIONS } route;
+    enum { ROUTE_PAGE, ROUTE_HEALTH, ROUTE_MODELS, ROUTE_MODEL, ROUTE_CHAT, ROUTE_COMPLETIONS } route;
 } routes[] = {
     {"GET", "/", ROUTE_PAGE},
     {"GET", "/health", ROUTE_HEALTH},
     {"GET", "/v1/models", ROUTE_MODELS},
+    {"GET", "/v1/models/", ROUTE_MODEL}, /* followed by the name of the model */
     {"POST", "/v1/chat/completions", ROUTE_CHAT},
     {"POST", "/v1/completions", ROUTE_COMPLETIONS},
 };
+
+/* The number of the route, or that of routes if there is none. */
+static size_t route_of(const server *s, const char *url)
+{
+    const size_t n = sizeof routes / sizeof *routes;
+    size_t i = 0;
+    for (; i < n; i++) {
+        const size_t size = strlen(routes[i].path);
+        if (!strcmp(routes[i].path, url)) break;
+        if (routes[i].route == ROUTE_MODEL && !strncmp(routes[i].path, url, size) && !strcmp(url + size, s->name))
+            break;
+    }
+    return i;
+}
 
 /* Refuses what can be refused before the body is there. MHD_YES without *done: the request goes on. */
 static enum MHD_Result begin(server *s, struct MHD_Connection *c, const char *url, const char *method, size_t *route,
@@ -235,9 +250,7 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *c, const char *ur
     const char *size = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const size_t n = sizeof routes / sizeof *routes;
     char message[200];
-    *route = 0;
-    while (*route < n && strcmp(routes[*route].path, url))
-        ++*route;
+    *route = route_of(s, url);
     *done = true;
     if (*route == n) {
         snprintf(message, sizeof message, "no such path: %.100s", url);
@@ -287,8 +300,7 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c, const char *
     }
     if (x->body.lacks)
         return send_error(c, MHD_HTTP_CONTENT_TOO_LARGE, "the body of the request is too large", NULL, NULL);
-    for (route = 0; strcmp(routes[route].path, url); route++)
-        ;
+    route = route_of(s, url);
     buffer b = {0};
     switch (routes[route].route) {
     case ROUTE_PAGE:
@@ -296,7 +308,8 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c, const char *
     case ROUTE_HEALTH:
         return send_health(s, c);
     case ROUTE_MODELS:
-        reply_models(s, &b, (int64_t)time(NULL));
+    case ROUTE_MODEL:
+        reply_models(s, &b, (int64_t)time(NULL), routes[route].route == ROUTE_MODELS);
         return send_text(c, MHD_HTTP_OK, &b);
     default:
         return submit(s, x, c, routes[route].route == ROUTE_CHAT);

@@ -33,11 +33,13 @@ void reply_error(buffer *b, unsigned http_status, const char *message, const cha
     buffer_puts(b, "}}\n");
 }
 
-void reply_models(const server *s, buffer *b, int64_t created)
+void reply_models(const server *s, buffer *b, int64_t created, bool as_list)
 {
-    buffer_puts(b, "{\"object\":\"list\",\"data\":[{\"id\":");
+    if (as_list) buffer_puts(b, "{\"object\":\"list\",\"data\":[");
+    buffer_puts(b, "{\"id\":");
     json_add_string(b, s->name, strlen(s->name));
-    buffer_print(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"nrl\"}]}\n", (long long)created);
+    buffer_print(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"nrl\"}%s\n", (long long)created,
+                 as_list ? "]}" : "");
 }
 
 /* ---- log-probs ---- */

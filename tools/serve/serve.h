@@ -87,7 +87,7 @@ nrl_status request_read(const server *s, job *j, const char *body, size_t size, 
 /* ---- reply.c: all append to a buffer ---- */
 
 void reply_error(buffer *b, unsigned http_status, const char *message, const char *param, const char *code);
-void reply_models(const server *s, buffer *b, int64_t created);
+void reply_models(const server *s, buffer *b, int64_t created, bool as_list); /* or the one model */
 /* A token of choice i: an event of a stream, or a part of the final answer. */
 void reply_token(job *j, size_t i, const nrl_sampled_token *t);
 void reply_stream_begin(job *j);
