@@ -68,7 +68,9 @@ const char *hub_snapshot(arena *a, const char *repository, const char *revision)
 
 nrl_status hub_data(arena *a, const char *address, hub_variable variable, const char **path)
 {
+    static const char kind[] = "datasets/"; /* as in addresses of huggingface_hub */
     const char *name = address + strlen(HUB_SCHEME);
+    if (!strncmp(name, kind, sizeof kind - 1) && strchr(name + sizeof kind - 1, '/')) name += sizeof kind - 1;
     size_t org = strcspn(name, "/"), n = name[org] ? org + 1 + strcspn(name + org + 1, "/@") : 0;
     const char *rest = name + n + strcspn(name + n, "/");
     const char *revision = name[n] == '@' ? arena_strndup(a, name + n + 1, (size_t)(rest - name - n - 1)) : "main";

@@ -29,8 +29,8 @@ const char *hub_repository(arena *a, const char *cache, const char *kind, const 
 /* The files of a branch, a tag or a commit in a repository's directory; NULL if they are not in the cache. */
 const char *hub_snapshot(arena *a, const char *repository, const char *revision);
 
-/* The path in the cache of hf://ORG/NAME[@REVISION][/FILE], a data set; FILE may be a pattern and is not checked.
- * *path is in `a`. NRL_ERR_CONFIG: not of this form, or not in the cache. */
+/* The path in the cache of hf://ORG/NAME[@REVISION][/FILE], a data set (also hf://datasets/ORG/NAME...); FILE may be a
+ * pattern and is not checked. *path is in `a`. NRL_ERR_CONFIG: not of this form, or not in the cache. */
 nrl_status hub_data(arena *a, const char *address, hub_variable variable, const char **path);
 
 #endif

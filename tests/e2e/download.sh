@@ -153,6 +153,10 @@ has out "128 samples"
 run 2 check set.yaml data.train=hf://org/other/x.jsonl
 has err "command line: 'hf://org/other/x.jsonl': not in the local cache"
 has err "hint: nrl download org/other --dataset"
+run 0 check set.yaml data.train=hf://datasets/org/set/data/train.jsonl
+run 2 check set.yaml data.train=org/set
+has err "data.train: org/set: No such file or directory"
+has err "hint: a data set of the Hub is hf://org/set"
 run 2 check set.yaml data.train=hf://org
 has err "expected hf://ORG/NAME"
 run 2 check set.yaml data.train=hf://org/set/data/none.jsonl

@@ -4,6 +4,7 @@
  */
 #include "run/open/session.h"
 #include "base/buffer.h"
+#include "base/hub.h"
 #include "plugin/component.h"
 #include "base/other_names.h"
 #include "base/suggest.h"
@@ -513,9 +514,11 @@ static void look_at_files(session *se)
         for (size_t k = 0; k < nrl_node_size(set); k++) {
             const nrl_node *at = nrl_node_at(set, k);
             const char *path = nrl_node_string(nrl_node_find(at, "path"), "");
+            const bool named = hub_is_name(path, strlen(path)) && !strchr(path, '.');
             if (*path && !strpbrk(path, "*?[{:") && strcmp(path, "-") && access(path, F_OK))
-                problems_add(se->problems, at, "data.%s: %s: No such file or directory",
-                             i < data->n_evals ? "eval" : "train", path);
+                problems_add(se->problems, at, "data.%s: %s: No such file or directory%s%s",
+                             i < data->n_evals ? "eval" : "train", path,
+                             named ? "\nhint: a data set of the Hub is " HUB_SCHEME : "", named ? path : "");
         }
     }
     if (!se->problems->n || !*se->config.model.path) return; /* the model is opened next */
