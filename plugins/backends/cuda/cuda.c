@@ -11,7 +11,20 @@ static const nrl_option cuda_option_rows[] = {
     NRL_OPT_BOOL(cuda_options, tf32, "false", "use tensor cores for f32 products: faster, with 10 bits of mantissa"),
     NRL_OPT_ENUM(cuda_options, attention, "auto", "auto|flash|cudnn",
                  "kernels of 16-bit attention: nrl's own (flash), or cuDNN's if it supports the shape; auto = flash"),
+    NRL_OPT_BOOL(
+        cuda_options, timed_products, "true",
+        "with train.deterministic: false, time cuBLASLt's 8 best algorithms at the first product of each size"),
+    NRL_OPT_PATH(
+        cuda_options, product_cache, "",
+        "directory that keeps the algorithms found by timed_products for later runs; empty: they are not kept"),
 };
+
+static nrl_status cuda_check_options(const void *options)
+{
+    const cuda_options *o = options;
+    if (o->timed_products || !*o->product_cache) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "product_cache: nothing is timed with timed_products: false; expected none");
+}
 
 static nrl_status cuda_probe(void)
 {
@@ -96,6 +109,7 @@ static const nrl_backend cuda_table = {
     NRL_PLUGIN(NRL_KIND_BACKEND, nrl_backend, cuda_options, cuda_option_rows, "cuda", "0.1.0",
                "NVIDIA GPUs from sm_80 on: own kernels, matrix products by cuBLASLt"),
     .plugin.priority = 100,
+    .plugin.check = cuda_check_options,
     .collective = "nccl",
     .ops = &cuda_ops,
     .probe = cuda_probe,
@@ -123,6 +137,7 @@ static const nrl_backend cuda_table = {
     .watch_end = cuda_watch_end,
     .relax = table_relax,
     .relaxed = "f32 products split along their depth may add in place, gradients of embeddings add by atomics, "
+               "timed_products chooses algorithms of products by time, "
                "attention: cudnn takes gradients that do not repeat",
 };
 

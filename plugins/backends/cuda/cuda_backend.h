@@ -21,6 +21,8 @@ typedef struct {
     int64_t device;    /* -1: the rank's number on its node */
     bool tf32;         /* use tensor cores for f32 products */
     int64_t attention; /* cuda_attention */
+    bool timed_products;
+    const char *product_cache; /* "": none */
 } cuda_options;
 
 /* AUTO is FLASH until cuDNN's results have been verified on a GPU. */
@@ -56,7 +58,9 @@ struct cuda {
     void *math;                                      /* matrix library handles, NULL until first used: gemm.c */
     void *attention;                                 /* attention library handles, NULL until first used: dnn.c */
     bool tf32, wants_dnn;
-    bool relaxed; /* results may differ from run to run: nrl_backend.relax */
+    bool times_products; /* chooses algorithms of products by time, where `relaxed` */
+    char *product_cache; /* directory that keeps them; "": none */
+    bool relaxed;        /* results may differ from run to run: nrl_backend.relax */
 };
 
 /* Memory for one operation at a time, contents undefined, valid until the next call for this stream: its operations

@@ -4,19 +4,27 @@
  * The library's matrices are column-major, so it computes c^T = op(b)^T op(a)^T on the same memory;
  * the bias, one value per column of c, is one per row for the library. a and b of one dtype are passed
  * directly, with c of that dtype or f32; any other mixture, and what the library does not support, is
- * widened to f32 first. Each stream has its own workspace, so results repeat bit for bit.
+ * widened to f32 first. Each stream has its own workspace, so results repeat bit for bit: unless train.deterministic is
+ * false, where the library's algorithms are timed at the first product of each class (gemm_choices.h).
  */
 #include "gemm.h"
+#include "gemm_choices.h"
 #include "gemm_plans.h"
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { WORKSPACE_BYTES = 32 << 20 }; /* the size recommended for Hopper */
+enum {
+    WORKSPACE_BYTES = 32 << 20, /* the size recommended for Hopper */
+    CHOICES = 8,                /* that are timed: */
+    ROUNDS = 3,                 /* the best of so many rounds */
+    CALLS = 3                   /* of so many products */
+};
 
 typedef struct {
     const gemm_library *table;
     void *library; /* NULL until the first product */
     gemm_plans plans;
+    gemm_choices choices;
     pthread_t loader;
     bool is_loading;
 } gemm_engine;
@@ -49,6 +57,7 @@ void cuda_gemm_close(cuda *self)
     if (!e) return;
     wait_for_loader(e);
     gemm_plans_close(&e->plans);
+    gemm_choices_close(&e->choices);
     if (e->library) e->table->close(e->library);
     free(e);
     self->math = NULL;
@@ -63,7 +72,97 @@ static nrl_status engine_of(cuda *self, gemm_engine **out)
     wait_for_loader(e);
     nrl_status st = e->table->open(&e->library);
     if (!st) st = gemm_plans_open(&e->plans, e->table, e->library);
+    int driver = 0, runtime = 0;
+    if (!st && self->relaxed && self->times_products) {
+        st = cuda_check(self->driver, self->driver->versions(&driver, &runtime), "reading versions");
+        if (!st)
+            gemm_choices_open(&e->choices, self->product_cache, self->properties.name, driver,
+                              e->table->version(e->library));
+    }
     if (st) cuda_gemm_close(self);
+    return st;
+}
+
+/* ---- which algorithm is the fastest ---- */
+
+typedef struct {
+    cuda *self;
+    gemm_engine *engine;
+    void *stream, *workspace;
+    float alpha;
+    gemm_operands at;
+} gemm_trial;
+
+static nrl_status run_plan(const gemm_trial *t, void *plan)
+{
+    return t->engine->table->run(t->engine->library, plan, t->alpha, &t->at, t->workspace, WORKSPACE_BYTES, t->stream);
+}
+
+/* Of CALLS products, in the best of ROUNDS; the first product is not counted. */
+static nrl_status time_plan(const gemm_trial *t, void *plan, double *seconds)
+{
+    nrl_stream *stream = (nrl_stream *)t->stream;
+    *seconds = 1e30;
+    NRL_TRY(run_plan(t, plan));
+    for (int round = 0; round < ROUNDS; round++) {
+        nrl_event *from = NULL, *to = NULL;
+        double now = 0;
+        nrl_status st = cuda_event_record_timed(t->self, stream, &from);
+        for (int i = 0; i < CALLS && !st; i++)
+            st = run_plan(t, plan);
+        if (!st) st = cuda_event_record_timed(t->self, stream, &to);
+        if (!st) st = cuda_event_wait(t->self, to);
+        if (!st) st = cuda_event_seconds(t->self, from, to, &now);
+        cuda_event_destroy(t->self, from);
+        cuda_event_destroy(t->self, to);
+        NRL_TRY(st);
+        if (now < *seconds) *seconds = now;
+    }
+    return NRL_OK;
+}
+
+/* *found false: there is at most one choice, or none could be timed. */
+static nrl_status time_choices(const gemm_trial *t, const gemm_product *p, gemm_choice *best, bool *found)
+{
+    const gemm_library *table = t->engine->table;
+    gemm_choice choices[CHOICES];
+    double least = 1e30;
+    int n;
+    NRL_TRY(table->choices(t->engine->library, p, WORKSPACE_BYTES, choices, CHOICES, &n));
+    for (int i = 0; i < n && n > 1; i++) {
+        void *plan;
+        double seconds;
+        NRL_TRY(table->plan(t->engine->library, p, WORKSPACE_BYTES, &choices[i], &plan));
+        if (!plan) continue;
+        nrl_status st = time_plan(t, plan, &seconds);
+        table->plan_free(t->engine->library, plan);
+        NRL_TRY(st);
+        if (seconds >= least) continue;
+        least = seconds;
+        *best = choices[i];
+        *found = true;
+    }
+    return NRL_OK;
+}
+
+/* A gemm_chooser. A product that adds to its output is timed on other memory; without any, it is not timed. */
+static nrl_status choose(void *user, const gemm_product *p, gemm_choice *choice, bool *found)
+{
+    gemm_trial t = *(const gemm_trial *)user;
+    gemm_choices *known = &t.engine->choices;
+    void *memory = NULL;
+    *found = gemm_choices_find(known, p, choice);
+    if (*found) return NRL_OK;
+    if (p->accumulate) {
+        const size_t bytes = (size_t)(p->out_stride * p->cols) * nrl_dtype_size((nrl_dtype)p->out_type);
+        const nrl_status st = cuda_pool_take(t.self->pool, bytes, &memory);
+        if (st == NRL_ERR_MEMORY) return NRL_OK;
+        NRL_TRY(st);
+        t.at.out = memory;
+    }
+    nrl_status st = time_choices(&t, p, choice, found);
+    cuda_pool_give(t.self->pool, memory);
+    if (*found && !st) gemm_choices_add(known, p, choice);
     return st;
 }
 
@@ -143,14 +242,16 @@ static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, boo
 {
     gemm_engine *e;
     void *plan, *workspace;
-    gemm_product p = product_of(self, a);
+    const gemm_product p = product_of(self, a);
     *done = false;
     NRL_TRY(engine_of(self, &e));
-    NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES, &plan));
-    if (!plan) return NRL_OK;
     NRL_TRY(cuda_workspace(self, stream, WORKSPACE_BYTES, &workspace));
-    gemm_operands at = {a->b.data, a->a.data, p.has_bias ? a->bias.data : NULL, a->c.data};
-    NRL_TRY(e->table->run(e->library, plan, (float)a->alpha, &at, workspace, WORKSPACE_BYTES, stream));
+    gemm_trial t = {self, e, stream, workspace, (float)a->alpha, {a->b.data, a->a.data, NULL, a->c.data}};
+    if (p.has_bias) t.at.bias = a->bias.data;
+    NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES, self->relaxed && self->times_products ? choose : NULL, &t,
+                            &plan));
+    if (!plan) return NRL_OK;
+    NRL_TRY(run_plan(&t, plan));
     cuda_watch_count(self->watch, 1);
     *done = true;
     return p.has_bias ? NRL_OK : add_bias(self, stream, &a->c, &a->bias);

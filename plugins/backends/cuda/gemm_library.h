@@ -26,12 +26,23 @@ typedef struct {
     void *out;
 } gemm_operands;
 
+/* An algorithm, as the library writes it; for the same version of the library and the same kind of device. */
+typedef struct {
+    unsigned char bytes[64];
+} gemm_choice;
+
 typedef struct {
     void (*load)(void);                 /* reads the library's file, so that `open` is short; fails silently [any] */
     nrl_status (*open)(void **library); /* NRL_ERR_PLUGIN: not found */
     void (*close)(void *library);
-    /* *plan NULL with NRL_OK: the library does not support this product. */
-    nrl_status (*plan)(void *library, const gemm_product *p, size_t workspace_bytes, void **plan);
+    size_t (*version)(void *library);
+    /* The algorithms that the library expects to be fastest, at most `most`, the best first. */
+    nrl_status (*choices)(void *library, const gemm_product *p, size_t workspace_bytes, gemm_choice *fill, int most,
+                          int *n);
+    /* By this algorithm; NULL: by the first of `choices`. *plan NULL with NRL_OK: the library does not support this
+     * product, or not by this algorithm. */
+    nrl_status (*plan)(void *library, const gemm_product *p, size_t workspace_bytes, const gemm_choice *choice,
+                       void **plan);
     void (*plan_free)(void *library, void *plan);
     nrl_status (*run)(void *library, void *plan, float alpha, const gemm_operands *at, void *workspace,
                       size_t workspace_bytes, void *stream);

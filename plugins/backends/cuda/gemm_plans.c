@@ -70,7 +70,20 @@ static struct gemm_entry *vacant(gemm_plans *p)
     return e;
 }
 
-nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, void **plan)
+/* An algorithm that another product of its class has may not support this one. */
+static nrl_status make_plan(const gemm_plans *p, const gemm_product *product, size_t workspace_bytes,
+                            gemm_chooser choose, void *user, void **plan)
+{
+    gemm_choice choice;
+    bool found = false;
+    *plan = NULL;
+    if (choose) NRL_TRY(choose(user, product, &choice, &found));
+    if (found) NRL_TRY(p->table->plan(p->library, product, workspace_bytes, &choice, plan));
+    return *plan ? NRL_OK : p->table->plan(p->library, product, workspace_bytes, NULL, plan);
+}
+
+nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, gemm_chooser choose,
+                           void *user, void **plan)
 {
     struct gemm_entry **chain = chain_of(p, product), *e = *chain;
     while (e && memcmp(&e->product, product, sizeof *product) != 0)
@@ -78,7 +91,7 @@ nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t wo
     if (e) {
         take_out(p, e);
     } else {
-        NRL_TRY(p->table->plan(p->library, product, workspace_bytes, plan));
+        NRL_TRY(make_plan(p, product, workspace_bytes, choose, user, plan));
         e = vacant(p);
         *e = (struct gemm_entry){.product = *product, .plan = *plan, .next = *chain};
         *chain = e;

@@ -20,7 +20,10 @@ typedef struct {
 
 nrl_status gemm_plans_open(gemm_plans *p, const gemm_library *table, void *library);
 void gemm_plans_close(gemm_plans *p);
-/* *plan is NULL if the library has none; this is remembered too. Valid until the next call. */
-nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, void **plan);
+/* Chooses the algorithm of a product that has no plan yet; *found false: the library's first. */
+typedef nrl_status (*gemm_chooser)(void *user, const gemm_product *product, gemm_choice *choice, bool *found);
+/* *plan is NULL if the library has none; this is remembered too. Valid until the next call. `choose` may be NULL. */
+nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, gemm_chooser choose,
+                           void *user, void **plan);
 
 #endif

@@ -1,12 +1,15 @@
 /*
  * library_lt.c - matrix products by cuBLASLt. The library is 0.5 GB and takes a quarter of a second to
  * load, so it is not linked: a thread loads it while the run is opened, and it is opened at the first product. The
- * heuristic's first choice is used: it depends only on the product and the GPU.
+ * heuristic's first choice depends only on the product and the GPU.
  */
 #include "gemm_library.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
+
+enum { LT_MOST_CHOICES = 16 };
 
 /* The calls that are used, once: members of the table and symbols of the library. */
 /* clang-format off */
@@ -14,7 +17,7 @@
     X(Create) X(Destroy) X(Matmul) X(MatmulDescCreate) X(MatmulDescDestroy)                        \
     X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)                         \
     X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy) X(MatmulPreferenceSetAttribute)           \
-    X(MatmulAlgoGetHeuristic)
+    X(MatmulAlgoGetHeuristic) X(MatmulAlgoCheck) X(GetVersion)
 /* clang-format on */
 
 #define LT_MEMBER(name) __typeof__ (&cublasLt##name)(name);
@@ -171,30 +174,74 @@ static nrl_status prefer(const lt *l, cublasLtMatmulPreference_t to, const gemm_
     return lt_check(code, "setting preferences");
 }
 
-/* *found false: the library does not support the product. */
-static nrl_status choose(const lt *l, lt_plan *plan, const gemm_product *p, size_t workspace, bool *found)
+/* *n 0: the library does not support the product. */
+static nrl_status ask(const lt *l, const lt_plan *plan, const gemm_product *p, size_t workspace,
+                      cublasLtMatmulHeuristicResult_t *results, int most, int *n)
 {
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t result = {0};
-    int n = 0;
-    *found = false;
+    *n = 0;
     NRL_TRY(lt_check(l->MatmulPreferenceCreate(&preference), "setting preferences"));
     nrl_status st = prefer(l, preference, p, workspace);
     cublasStatus_t code = CUBLAS_STATUS_SUCCESS;
     if (!st)
         code = l->MatmulAlgoGetHeuristic(l->handle, plan->product, plan->left, plan->right, plan->out, plan->out,
-                                         preference, 1, &result, &n);
+                                         preference, most, results, n);
     (void)l->MatmulPreferenceDestroy(preference);
     if (st) return st;
-    bool none = code == CUBLAS_STATUS_SUCCESS && (!n || result.state == CUBLAS_STATUS_NOT_SUPPORTED);
-    if (code == CUBLAS_STATUS_NOT_SUPPORTED || none) return NRL_OK;
-    NRL_TRY(lt_check(code ? code : result.state, "choosing an algorithm"));
+    if (code == CUBLAS_STATUS_NOT_SUPPORTED) *n = 0;
+    return code == CUBLAS_STATUS_NOT_SUPPORTED ? NRL_OK : lt_check(code, "choosing an algorithm");
+}
+
+/* *found false: the library does not support the product. */
+static nrl_status choose(const lt *l, lt_plan *plan, const gemm_product *p, size_t workspace, bool *found)
+{
+    cublasLtMatmulHeuristicResult_t result = {0};
+    int n;
+    *found = false;
+    NRL_TRY(ask(l, plan, p, workspace, &result, 1, &n));
+    if (!n || result.state == CUBLAS_STATUS_NOT_SUPPORTED) return NRL_OK;
+    NRL_TRY(lt_check(result.state, "choosing an algorithm"));
     plan->algorithm = result.algo;
     *found = true;
     return NRL_OK;
 }
 
-static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t workspace, void **out)
+/* *found false: the product cannot be computed by this algorithm in this workspace. */
+static void adopt(const lt *l, lt_plan *plan, size_t workspace, const gemm_choice *choice, bool *found)
+{
+    cublasLtMatmulHeuristicResult_t result = {0};
+    _Static_assert(sizeof plan->algorithm == sizeof choice->bytes, "an algorithm is copied as bytes");
+    memcpy(&plan->algorithm, choice->bytes, sizeof choice->bytes);
+    cublasStatus_t code = l->MatmulAlgoCheck(l->handle, plan->product, plan->left, plan->right, plan->out, plan->out,
+                                             &plan->algorithm, &result);
+    *found =
+        code == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
+}
+
+static size_t lt_version(void *library)
+{
+    return ((const lt *)library)->GetVersion();
+}
+
+static nrl_status lt_choices(void *library, const gemm_product *p, size_t workspace, gemm_choice *fill, int most,
+                             int *n)
+{
+    const lt *l = library;
+    cublasLtMatmulHeuristicResult_t results[LT_MOST_CHOICES] = {0};
+    int n_results = 0;
+    *n = 0;
+    lt_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return nrl_fail(NRL_ERR_MEMORY, "no memory for the plan of a product");
+    nrl_status st = describe(l, plan, p);
+    if (!st) st = ask(l, plan, p, workspace, results, most < LT_MOST_CHOICES ? most : LT_MOST_CHOICES, &n_results);
+    for (int i = 0; i < n_results && !st; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) memcpy(fill[(*n)++].bytes, &results[i].algo, sizeof fill->bytes);
+    lt_plan_free(library, plan);
+    return st;
+}
+
+static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t workspace, const gemm_choice *choice,
+                               void **out)
 {
     const lt *l = library;
     bool found = false;
@@ -204,7 +251,10 @@ static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t work
     plan->accumulate = p->accumulate;
     plan->has_bias = p->has_bias;
     nrl_status st = describe(l, plan, p);
-    if (!st) st = choose(l, plan, p, workspace, &found);
+    if (!st && choice)
+        adopt(l, plan, workspace, choice, &found);
+    else if (!st)
+        st = choose(l, plan, p, workspace, &found);
     if (st || !found) {
         lt_plan_free(library, plan);
         return st;
@@ -229,6 +279,8 @@ static const gemm_library cublas_lt = {
     .load = lt_load,
     .open = lt_open,
     .close = lt_close,
+    .version = lt_version,
+    .choices = lt_choices,
     .plan = lt_plan_make,
     .plan_free = lt_plan_free,
     .run = lt_run,

@@ -3,6 +3,7 @@
  */
 #include "gemm.h"
 #include <stdlib.h>
+#include <string.h>
 
 nrl_status cuda_check(const cuda_driver *driver, int code, const char *what)
 {
@@ -145,7 +146,9 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
     self->device = device;
     self->tf32 = o->tf32;
     self->wants_dnn = o->attention == CUDA_ATTENTION_CUDNN;
-    nrl_status st = open_parts(self, o);
+    self->times_products = o->timed_products;
+    self->product_cache = strdup(o->product_cache ? o->product_cache : "");
+    nrl_status st = self->product_cache ? open_parts(self, o) : nrl_fail(NRL_ERR_MEMORY, "no memory to open the GPU");
     if (st) {
         nrl_add_context("opening device %d", device);
         cuda_close(self);
@@ -173,5 +176,6 @@ void cuda_close(void *instance)
     cuda_staging_destroy(self->staging);
     cuda_watch_destroy(self->watch);
     nvml_close(self->nvml);
+    free(self->product_cache);
     free(self);
 }

@@ -12,6 +12,12 @@
 #include <time.h>
 
 _Atomic int fake_library_loads;
+fake_products fake_library_products = {.fastest = -1};
+
+typedef struct {
+    gemm_product product;
+    int choice;
+} fake_library_plan;
 
 /* Late, so that an open that does not wait comes before it. */
 static void fake_load(void)
@@ -40,8 +46,25 @@ static bool strides_hold(const gemm_product *p)
            p->right_stride >= (p->transpose_right ? p->cols : p->depth) && p->out_stride >= p->rows;
 }
 
+static size_t fake_version(void *library)
+{
+    (void)library;
+    return fake_library_products.version;
+}
+
+static nrl_status fake_choices(void *library, const gemm_product *p, size_t workspace_bytes, gemm_choice *fill,
+                               int most, int *n)
+{
+    (void)library, (void)p, (void)workspace_bytes;
+    fake_library_products.n_asked++;
+    for (*n = 0; *n < most; ++*n)
+        fill[*n] = (gemm_choice){{(unsigned char)*n}};
+    return NRL_OK;
+}
+
 /* No plan for 16-bit operands with odd strides, so that the fallback is tested. */
-static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspace_bytes, void **plan)
+static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspace_bytes, const gemm_choice *choice,
+                            void **plan)
 {
     (void)library;
     *plan = NULL;
@@ -49,10 +72,12 @@ static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspa
     if (!types || !strides_hold(p) || p->rows <= 0 || p->cols <= 0 || p->depth <= 0 || !workspace_bytes)
         return nrl_fail(NRL_ERR_BUG, "a product that gemm.c must not ask for");
     if (p->type != NRL_DTYPE_F32 && p->left_stride % 2 && p->right_stride % 2) return NRL_OK;
-    gemm_product *copy = malloc(sizeof *copy);
-    if (!copy) return nrl_fail(NRL_ERR_MEMORY, "no memory");
-    *copy = *p;
-    *plan = copy;
+    if (choice && choice->bytes[0] && choice->bytes[0] == fake_library_products.refused) return NRL_OK;
+    fake_library_plan *made = malloc(sizeof *made);
+    if (!made) return nrl_fail(NRL_ERR_MEMORY, "no memory");
+    *made = (fake_library_plan){*p, choice ? choice->bytes[0] : 0};
+    *plan = made;
+    fake_library_products.n_plans++;
     return NRL_OK;
 }
 
@@ -114,8 +139,12 @@ static void tell_written(const gemm_product *p, const void *out)
 static nrl_status fake_run(void *library, void *plan, float alpha, const gemm_operands *at, void *workspace,
                            size_t workspace_bytes, void *stream)
 {
-    const gemm_product *p = plan;
+    const gemm_product *p = &((const fake_library_plan *)plan)->product;
+    const struct timespec slow = {.tv_nsec = 2000000};
     (void)library;
+    fake_library_products.last = ((const fake_library_plan *)plan)->choice;
+    if (fake_library_products.fastest >= 0 && fake_library_products.last != fake_library_products.fastest)
+        nanosleep(&slow, NULL);
     fake_queue_reach(stream);
     memset(workspace, 0xff, workspace_bytes < 4096 ? workspace_bytes : 4096);
     for (int64_t c = 0; c < p->cols; c++)
@@ -131,7 +160,14 @@ static nrl_status fake_run(void *library, void *plan, float alpha, const gemm_op
     return NRL_OK;
 }
 
-static const gemm_library fake_library = {fake_load, fake_open, fake_close, fake_plan, fake_plan_free, fake_run};
+static const gemm_library fake_library = {.load = fake_load,
+                                          .open = fake_open,
+                                          .close = fake_close,
+                                          .version = fake_version,
+                                          .choices = fake_choices,
+                                          .plan = fake_plan,
+                                          .plan_free = fake_plan_free,
+                                          .run = fake_run};
 
 const gemm_library *gemm_library_table(void)
 {

@@ -7,6 +7,16 @@
 #include "dnn_library.h"
 
 extern _Atomic int fake_library_loads;
+
+/* Its choices of algorithms are 0, 1, 2, ..., 0 being the first. */
+typedef struct {
+    int fastest; /* all others take 2 ms; -1: none does */
+    int refused; /* supports no product; 0: all do */
+    size_t version;
+    int n_asked, n_plans, last; /* how often it was asked for choices; plans made; choice of the last product */
+} fake_products;
+extern fake_products fake_library_products;
+
 extern const dnn_library *fake_dnn_library;
 
 #endif

@@ -13,9 +13,10 @@
 static int n_made, n_live, fails;
 
 /* A plan is the number of rows, and a product without rows has none. */
-static nrl_status make(void *library, const gemm_product *p, size_t workspace_bytes, void **plan)
+static nrl_status make(void *library, const gemm_product *p, size_t workspace_bytes, const gemm_choice *choice,
+                       void **plan)
 {
-    (void)library, (void)workspace_bytes;
+    (void)library, (void)workspace_bytes, (void)choice;
     n_made++;
     *plan = NULL;
     if (fails) return nrl_fail(NRL_ERR_DEVICE, "no plan today");
@@ -57,7 +58,7 @@ static bool is_planned_anew(int64_t rows)
     const gemm_product p = {.rows = rows, .cols = 8, .depth = 8, .type = NRL_DTYPE_BF16};
     int before = n_made;
     void *plan;
-    assert_int_equal(gemm_plans_find(&plans, &p, 256, &plan), NRL_OK);
+    assert_int_equal(gemm_plans_find(&plans, &p, 256, NULL, NULL, &plan), NRL_OK);
     if (rows)
         assert_int_equal(*(int64_t *)plan, rows);
     else
@@ -109,9 +110,9 @@ static void a_failure_is_not_remembered(void **state)
     void *plan;
     (void)state;
     fails = 1;
-    assert_int_equal(gemm_plans_find(&plans, &p, 256, &plan), NRL_ERR_DEVICE);
+    assert_int_equal(gemm_plans_find(&plans, &p, 256, NULL, NULL, &plan), NRL_ERR_DEVICE);
     fails = 0;
-    assert_int_equal(gemm_plans_find(&plans, &p, 256, &plan), NRL_OK);
+    assert_int_equal(gemm_plans_find(&plans, &p, 256, NULL, NULL, &plan), NRL_OK);
     assert_int_equal(n_made, 2);
 }
 

@@ -35,6 +35,9 @@ static struct {
     bool multiplied;
     float alpha, beta;
     product seen;
+    cublasLtMatmulAlgo_t algorithm; /* of the last product */
+    cublasStatus_t check_code;
+    size_t checked_workspace;
 } lt_fake;
 
 typedef struct {
@@ -169,12 +172,31 @@ static cublasStatus_t fake_MatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMa
     assert_int_equal(is->transpose_b == CUBLAS_OP_T ? right->cols : right->rows, depth);
     if (is->epilogue == CUBLASLT_EPILOGUE_BIAS) /* "depend on its value to determine expected alignment" */
         assert_true(is->bias && (uintptr_t)is->bias % 16 == 0);
-    assert_int_equal(most, 1);
-    memset(results, 0, sizeof *results);
-    *n = !lt_fake.no_way;
-    results->state = lt_fake.result_state;
+    *n = lt_fake.no_way ? 0 : most < 3 ? most : 3;
+    memset(results, 0, (size_t)most * sizeof *results);
+    for (int i = 0; i < *n; i++) {
+        results[i].state = i == 1 ? CUBLAS_STATUS_NOT_SUPPORTED : lt_fake.result_state;
+        memset(&results[i].algo, 0x10 + i, sizeof results[i].algo);
+    }
     lt_fake.seen = *is;
     return lt_fake.heuristic_code;
+}
+
+static cublasStatus_t fake_MatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                           cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                           cublasLtMatrixLayout_t to, const cublasLtMatmulAlgo_t *algo,
+                                           cublasLtMatmulHeuristicResult_t *result)
+{
+    (void)h, (void)a, (void)b, (void)c, (void)to, (void)algo;
+    assert_non_null(d);
+    memset(result, 0, sizeof *result);
+    result->workspaceSize = lt_fake.checked_workspace;
+    return lt_fake.check_code;
+}
+
+static size_t fake_GetVersion(void)
+{
+    return 130100;
 }
 
 static cublasStatus_t fake_Matmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
@@ -183,7 +205,8 @@ static cublasStatus_t fake_Matmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, co
                                   const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
                                   cudaStream_t stream)
 {
-    (void)h, (void)la, (void)lb, (void)algo, (void)stream;
+    (void)h, (void)la, (void)lb, (void)stream;
+    memcpy(&lt_fake.algorithm, algo, sizeof lt_fake.algorithm);
     assert_true(a && b && c == out && lc == ld); /* in place: one layout */
     assert_true((uintptr_t)workspace % 256 == 0 && workspace_bytes <= lt_fake.workspace);
     lt_fake.multiplied = true;
@@ -251,7 +274,7 @@ static void run(const gemm_product *p)
     _Alignas(256) char workspace[256];
     char operand[4] = {0};
     void *plan = NULL;
-    assert_int_equal(table->plan(library, p, sizeof workspace, &plan), NRL_OK);
+    assert_int_equal(table->plan(library, p, sizeof workspace, NULL, &plan), NRL_OK);
     assert_non_null(plan);
     gemm_operands at = {operand, operand, p->has_bias ? workspace : NULL, operand};
     lt_fake.multiplied = false;
@@ -318,20 +341,54 @@ static void what_has_no_way_is_no_error(void **state)
     void *plan = &lt_fake;
     (void)state;
     lt_fake.no_way = 1;
-    assert_int_equal(library_lt_table()->plan(library, &usual, 256, &plan), NRL_OK);
+    assert_int_equal(library_lt_table()->plan(library, &usual, 256, NULL, &plan), NRL_OK);
     assert_null(plan);
     lt_fake.no_way = 0;
     lt_fake.heuristic_code = CUBLAS_STATUS_NOT_SUPPORTED;
-    assert_int_equal(library_lt_table()->plan(library, &usual, 256, &plan), NRL_OK);
+    assert_int_equal(library_lt_table()->plan(library, &usual, 256, NULL, &plan), NRL_OK);
     assert_null(plan);
     lt_fake.heuristic_code = CUBLAS_STATUS_INVALID_VALUE;
-    assert_int_equal(library_lt_table()->plan(library, &usual, 256, &plan), NRL_ERR_DEVICE);
+    assert_int_equal(library_lt_table()->plan(library, &usual, 256, NULL, &plan), NRL_ERR_DEVICE);
     assert_null(plan);
     lt_fake.heuristic_code = CUBLAS_STATUS_SUCCESS;
     lt_fake.result_state = CUBLAS_STATUS_NOT_SUPPORTED;
-    assert_int_equal(library_lt_table()->plan(library, &usual, 256, &plan), NRL_OK);
+    assert_int_equal(library_lt_table()->plan(library, &usual, 256, NULL, &plan), NRL_OK);
     assert_null(plan);
     lt_fake.result_state = CUBLAS_STATUS_SUCCESS;
+}
+
+/* Choices are the usable ones of the heuristic, byte for byte, and a plan by one of them is checked first. */
+static void a_choice_is_an_algorithm_that_fits(void **state)
+{
+    const gemm_library *table = library_lt_table();
+    _Alignas(256) char workspace[256];
+    char operand[4] = {0};
+    const gemm_operands at = {operand, operand, NULL, operand};
+    gemm_choice choices[8];
+    void *plan = NULL;
+    int n;
+    (void)state;
+    assert_int_equal(table->version(library), 130100);
+    assert_int_equal(table->choices(library, &usual, 256, choices, 8, &n), NRL_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(choices[0].bytes[63], 0x10);
+    assert_int_equal(choices[1].bytes[0], 0x12);
+    assert_int_equal(table->plan(library, &usual, 256, &choices[1], &plan), NRL_OK);
+    assert_int_equal(table->run(library, plan, 1, &at, workspace, sizeof workspace, NULL), NRL_OK);
+    assert_memory_equal(&lt_fake.algorithm, choices[1].bytes, sizeof choices[1].bytes);
+    table->plan_free(library, plan);
+    lt_fake.checked_workspace = 257;
+    assert_int_equal(table->plan(library, &usual, 256, &choices[1], &plan), NRL_OK);
+    assert_null(plan);
+    lt_fake.checked_workspace = 0;
+    lt_fake.check_code = CUBLAS_STATUS_INVALID_VALUE;
+    assert_int_equal(table->plan(library, &usual, 256, &choices[1], &plan), NRL_OK);
+    assert_null(plan);
+    lt_fake.check_code = CUBLAS_STATUS_SUCCESS;
+    lt_fake.heuristic_code = CUBLAS_STATUS_NOT_SUPPORTED;
+    assert_int_equal(table->choices(library, &usual, 256, choices, 8, &n), NRL_OK);
+    assert_int_equal(n, 0);
+    lt_fake.heuristic_code = CUBLAS_STATUS_SUCCESS;
 }
 
 static void a_library_without_a_call_is_said(void **state)
@@ -367,6 +424,7 @@ int main(void)
         cmocka_unit_test(tf32_is_for_f32_where_it_was_asked_for_alone),
         cmocka_unit_test(parts_of_a_sum_are_joined_in_f32_and_in_order_unless_relaxed),
         cmocka_unit_test(what_has_no_way_is_no_error),
+        cmocka_unit_test(a_choice_is_an_algorithm_that_fits),
         cmocka_unit_test(a_library_without_a_call_is_said),
         cmocka_unit_test(loading_opens_the_file_and_calls_nothing),
     };
