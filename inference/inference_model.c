@@ -19,11 +19,28 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The score of a sequence classifier of transformers, whose config.json does not list parameters. */
+static nrl_status add_score(nrl_inference *s, const nrl_node *config)
+{
+    const char *class = nrl_node_string(nrl_node_at(nrl_node_find(config, "architectures"), 0), "");
+    const nrl_param_spec score = {
+        .size = sizeof score, .name = "score.weight", .n_dims = 2, .dims = {1, s->model->info.width}};
+    const nrl_algorithm_model add = {
+        .size = sizeof add, .n_params = 1, .params = &score, .param_size = sizeof score, .drops_head = true};
+    if (!strstr(class, "ForSequenceClassification"))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "it is not a reward model, but a %s; expected a model that `algorithm: reward` has trained, or "
+                        "a sequence classifier with one label",
+                        *class ? class : "model without a class in config.json");
+    return model_extend(s->model, &add);
+}
+
 static nrl_status describe_model(nrl_inference *s, const nrl_node *config)
 {
     const nrl_model *table;
     NRL_TRY(model_find(s->host, config, &table));
-    return model_create(table, config, &s->model);
+    NRL_TRY(model_create(table, config, &s->model));
+    return s->scores && !model_param(s->model, "score.weight") ? add_score(s, config) : NRL_OK;
 }
 
 /* The first backend that nrl may choose and that runs here, or with `host_only` the first that computes on the host. */
@@ -92,7 +109,7 @@ static nrl_status open_backend(nrl_inference *s)
 static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype own)
 {
     NRL_TRY(describe_model(s, config));
-    if (s->model->drops_head)
+    if (s->model->drops_head && !s->scores)
         return nrl_fail(NRL_ERR_CONFIG, "the model has a score in the place of its output layer, and so it has no "
                                         "logits\nhint: nrl eval prints how it scores pairs");
     NRL_TRY(open_backend(s));
@@ -168,6 +185,8 @@ static nrl_status open_any(nrl_inference *s, const char *path)
     if (st == NRL_OK) st = open_model(s, config, stored_dtype(w));
     storage_origin from = {.m = s->model, .weights = w};
     if (st == NRL_OK) st = weights_check(w, s->model);
+    if (st == NRL_OK && s->scores && !weights_find(w, "score.weight"))
+        st = nrl_fail(NRL_ERR_DATA, "%s: tensor 'score.weight' is missing", w->info.path);
     if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
     weights_close(w);
     return st;
@@ -253,7 +272,7 @@ nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env,
     if (o.precision && o.precision != NRL_DTYPE_F32 && o.precision != NRL_DTYPE_BF16)
         return nrl_fail(NRL_ERR_CONFIG, "precision: expected f32 or bf16");
     nrl_inference *s = mem_alloc(sizeof *s);
-    *s = (nrl_inference){.precision = (nrl_dtype)o.precision, .step = -1};
+    *s = (nrl_inference){.precision = (nrl_dtype)o.precision, .scores = o.scores, .step = -1};
     if (o.backend) s->backend = arena_strdup(&s->memory, o.backend);
     nrl_status st = begin(s, env, path);
     if (st == NRL_OK) st = open_any(s, path);
@@ -294,18 +313,35 @@ const nrl_open_tokenizer *nrl_inference_tokenizer(const nrl_inference *s)
     return s->tokenizer ? &s->tokenizer->open : NULL;
 }
 
+static nrl_status check_scores(const nrl_inference *s, bool scores)
+{
+    if (s->scores == scores) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, scores ? "cannot score: the model was opened without nrl_inference_options.scores"
+                                           : "the model was opened to score, and so it has no logits");
+}
+
+nrl_status nrl_inference_scores(nrl_inference *s, const int32_t *ids, const int64_t *lengths, size_t n, float *scores)
+{
+    const int32_t pad = (int32_t)nrl_node_int(nrl_node_find(s->model->config, "pad_token_id"), -1);
+    NRL_TRY(check_scores(s, true));
+    return scores_compute(&s->work, model_param(s->model, "score.weight"), pad, ids, lengths, n, scores);
+}
+
 nrl_status nrl_inference_logits(nrl_inference *s, const int32_t *ids, const int64_t *lengths, size_t n, float *logits)
 {
+    NRL_TRY(check_scores(s, false));
     return logits_compute(&s->work, ids, lengths, n, logits, NULL);
 }
 
 nrl_status nrl_inference_logps(nrl_inference *s, const int32_t *ids, const int64_t *lengths, size_t n, float *logps)
 {
+    NRL_TRY(check_scores(s, false));
     return logits_compute(&s->work, ids, lengths, n, NULL, logps);
 }
 
 static nrl_status check_tokenizer(const nrl_inference *s)
 {
+    NRL_TRY(check_scores(s, false));
     if (s->tokenizer) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "cannot sample: no tokenizer was found beside the model");
 }

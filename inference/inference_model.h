@@ -19,6 +19,7 @@ struct nrl_inference {
     const nrl_format *format;      /* that it was read in; NULL: a checkpoint */
     const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
     checkpoint *checkpoint;        /* that it is read from, until it is open; NULL: a model on disk */
+    bool scores;                   /* it is a reward model */
     nrl_dtype precision;           /* of weights; NRL_DTYPE_NONE = their own */
     const char *backend;           /* a name or "auto"; NULL = the run's, or one that computes on the host */
     const nrl_node *run_backend;   /* of the run's config; NULL = none */

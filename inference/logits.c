@@ -19,17 +19,17 @@ int32_t logits_vocab(const work *w)
     return (int32_t)nrl_param_part(w->policy->head.weight, 0)->dims[0];
 }
 
-static nrl_status logits_check(const work *w, const int32_t *ids, const int64_t *lengths, size_t n)
+static nrl_status logits_check(const work *w, const char *what, const int32_t *ids, const int64_t *lengths, size_t n)
 {
     const int64_t most = w->policy->info.max_positions, vocab = logits_vocab(w);
     for (size_t i = 0; i < n; i++) {
         if (lengths[i] < 1 || (most > 0 && lengths[i] > most))
-            return nrl_fail(NRL_ERR_CONFIG, "cannot compute logits: sequence %zu has %lld tokens, expected 1 to %lld",
+            return nrl_fail(NRL_ERR_CONFIG, "cannot compute %s: sequence %zu has %lld tokens, expected 1 to %lld", what,
                             i + 1, (long long)lengths[i], (long long)(most > 0 ? most : INT32_MAX));
         for (int64_t t = 0; t < lengths[i]; t++, ids++)
             if (*ids < 0 || *ids >= vocab)
                 return nrl_fail(NRL_ERR_CONFIG,
-                                "cannot compute logits: token %lld of sequence %zu is %d, expected 0 to %lld",
+                                "cannot compute %s: token %lld of sequence %zu is %d, expected 0 to %lld", what,
                                 (long long)t + 1, i + 1, *ids, (long long)vocab - 1);
     }
     return NRL_OK;
@@ -98,15 +98,22 @@ static nrl_status logits_take_logps(void *user, nrl_tensor *hidden)
     return NRL_OK;
 }
 
+/* How many of n > 0 sequences one forward computes, and their tokens. */
+static size_t group_size(const int64_t *lengths, size_t n, int64_t *total)
+{
+    size_t k = 0;
+    for (*total = 0; k < n && (!k || *total + lengths[k] <= GROUP_TOKENS); k++)
+        *total += lengths[k];
+    return k;
+}
+
 nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, size_t n, float *logits, float *logps)
 {
     const int64_t vocab = logits_vocab(w);
-    nrl_status st = logits_check(w, ids, lengths, n);
+    nrl_status st = logits_check(w, "logits", ids, lengths, n);
     for (size_t i = 0; i < n && st == NRL_OK;) {
-        size_t k = 0;
-        int64_t total = 0;
-        while (i + k < n && (!k || total + lengths[i + k] <= GROUP_TOKENS))
-            total += lengths[i + k++];
+        int64_t total;
+        const size_t k = group_size(lengths + i, n - i, &total);
         logits_group g = {w, logits_batch(ids, lengths + i, k, total), logits, logps};
         st = g.batch ? work_hidden(w, g.batch, logits ? logits_take : logits_take_logps, &g) : NRL_ERR_MEMORY;
         /* stages without the head learn the values as words of 32 bits */
@@ -119,6 +126,50 @@ nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, s
         ids += total;
         i += k;
     }
+    return st;
+}
+
+typedef struct {
+    nrl_ctx *ctx;
+    nrl_param *weight;
+    const int32_t *last; /* [n] tokens of the group */
+    int64_t n;
+    float *scores;
+} score_group;
+
+static nrl_status scores_take(void *user, nrl_tensor *hidden)
+{
+    const score_group *g = user;
+    nrl_tensor *rows, *scores;
+    NRL_TRY(nrl_op_gather_rows(g->ctx, hidden, g->last, g->n, &rows));
+    NRL_TRY(nrl_op_linear(g->ctx, rows, g->weight, NULL, &scores));
+    NRL_TRY(nrl_op_cast(g->ctx, scores, NRL_DTYPE_F32, &scores));
+    return tensor_read(g->ctx, scores, g->scores);
+}
+
+nrl_status scores_compute(work *w, nrl_param *weight, int32_t pad, const int32_t *ids, const int64_t *lengths, size_t n,
+                          float *scores)
+{
+    int32_t *last = mem_try((n + 1) * sizeof *last, "sequences to score");
+    nrl_status st = last ? logits_check(w, "scores", ids, lengths, n) : NRL_ERR_MEMORY;
+    for (size_t i = 0; i < n && st == NRL_OK;) {
+        int64_t total, begin = 0;
+        const size_t k = group_size(lengths + i, n - i, &total);
+        for (size_t s = 0; s < k; begin += lengths[i + s++]) {
+            int64_t at = begin + lengths[i + s] - 1;
+            while (at > begin && ids[at] == pad)
+                at--;
+            last[s] = (int32_t)at;
+        }
+        score_group g = {w->ctx, weight, last, (int64_t)k, scores + i};
+        nrl_batch *batch = logits_batch(ids, lengths + i, k, total);
+        st = batch ? work_hidden(w, batch, scores_take, &g) : NRL_ERR_MEMORY;
+        ctx_set_batch(w->ctx, NULL);
+        batch_free(batch);
+        ids += total;
+        i += k;
+    }
+    free(last);
     return st;
 }
 

@@ -10,6 +10,11 @@
 nrl_status logits_compute(work *w, const int32_t *ids, const int64_t *lengths, size_t n, float *logits, float *logps);
 int32_t logits_vocab(const work *w); /* V, of the whole vocabulary */
 
+/* scores[n]: the product of `weight` [1,D] and the hidden state of the last token of each sequence that is not `pad`.
+ */
+nrl_status scores_compute(work *w, nrl_param *weight, int32_t pad, const int32_t *ids, const int64_t *lengths, size_t n,
+                          float *scores);
+
 /* Small host memory of the stage with the head, to all: what was chosen from its logits. */
 nrl_status logits_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n);
 

@@ -457,6 +457,11 @@ int64_t nrl_rollout_kept_n(const nrl_rollout_kept *k)
     return k->n;
 }
 
+int64_t nrl_rollout_kept_n_values(const nrl_rollout_kept *k)
+{
+    return k->n_values;
+}
+
 void nrl_rollout_kept_fill(const nrl_rollout_kept *k, int64_t i, nrl_rollout_kept_sequence *fill)
 {
     NRL_ASSERT((i >= 0 && i < k->n), ==, true);

@@ -81,6 +81,19 @@ static nrl_status open_schedule(run *r)
     return st;
 }
 
+static nrl_status open_algorithm(const session *se)
+{
+    const nrl_algorithm_run about = {.size = sizeof about,
+                                     .only_checks = se->env.check_only || se->env.dry_run,
+                                     .config = se->config.resolved,
+                                     .environment = &se->env,
+                                     .tokenizer = se->tokenizer ? &se->tokenizer->open : NULL};
+    if (!se->algorithm->open) return NRL_OK;
+    nrl_status st = se->algorithm->open(se->algorithm_self, &about);
+    if (st != NRL_OK) nrl_add_context("algorithm '%s'", se->algorithm->plugin.name);
+    return st;
+}
+
 static nrl_status open_all(run *r)
 {
     session *se = &r->session;
@@ -98,6 +111,7 @@ static nrl_status open_all(run *r)
     if (se->config.eval.samples) NRL_TRY(se->env.services->samples_open(r, &r->samples));
     metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
+    NRL_TRY(open_algorithm(se));
     NRL_TRY(session_heed_signal(se));
     NRL_TRY(open_schedule(r));
     if (se->env.check_only) {

@@ -119,7 +119,7 @@ class nrl_sampled_token(Structure):
 
 
 class nrl_inference_options(Structure):
-    _fields_ = [("size", c_uint32), ("precision", c_uint32), ("backend", c_char_p)]
+    _fields_ = [("size", c_uint32), ("precision", c_uint32), ("backend", c_char_p), ("scores", c_bool)]
 
 
 class nrl_inference_info(Structure):
@@ -186,7 +186,8 @@ class nrl_algorithm(Structure):
                 ("weight", c_void_p), ("loss", c_void_p), ("step_end", c_void_p), ("state", c_void_p),
                 ("instance_needs", c_void_p), ("initial_loss", c_void_p), ("group", c_void_p), ("detaches", c_void_p),
                 ("model", c_void_p), ("bind", c_void_p), ("rollout", c_void_p), ("rollout_columns", POINTER(c_char_p)),
-                ("best", POINTER(nrl_metric)), ("updates", c_void_p), ("couples", c_void_p)]
+                ("best", POINTER(nrl_metric)), ("updates", c_void_p), ("couples", c_void_p),
+                ("instance_metrics", c_void_p), ("open", c_void_p)]
 
 
 class nrl_tape_record(Structure):

@@ -1,7 +1,8 @@
 #!/bin/sh
 # grpo.sh: the losses, gradient norms and metrics of GRPO are those of PyTorch and of TRL's loss function on the same
-# completions (tests/data/grpo), also with several updates on each, for every division of the work; a resumed run samples and trains as an uninterrupted one; evaluations have rewards; mistakes in the
-# function of rewards name its line and the row.
+# completions (tests/data/grpo), also with several updates on each, for every division of the work; rewards of several
+# functions and of a reward model are those of transformers; a resumed run samples and trains as an uninterrupted one;
+# evaluations have rewards; mistakes in the functions of rewards name their line and the row.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
@@ -29,7 +30,7 @@ near() {
 cat >cases.lua <<LUA
 local nrl = require "nrl"
 local i = 0
-for _, file in ipairs { "grpo", "trl" } do for _, case in ipairs(nrl.json.decode(io.open("$data/grpo/" .. file .. ".json"):read "a").cases) do
+for _, file in ipairs { "grpo", "trl", "rewards" } do for _, case in ipairs(nrl.json.decode(io.open("$data/grpo/" .. file .. ".json"):read "a").cases) do
   i = i + 1
   local function write(name, text) io.open(name .. i, "w"):write(text, "\n"):close() end
   write("config", (case.config:gsub("TESTS", "$data")))
@@ -51,7 +52,8 @@ while [ -f "config$i" ]; do
     near found "losses$i" "the losses of case $i"
     values "run$i" grad_norm >found
     near found "norms$i" "the gradient norms of case $i"
-    for field in entropy kl clip_ratio/region_mean; do
+    for field in entropy kl clip_ratio/region_mean reward reward_std rewards/even/mean rewards/even/std \
+        rewards/short/mean rewards/short/std rewards/model/mean rewards/model/std; do
         expected=$(echo "$field" | tr / _)_of_$i
         [ -f "$expected" ] || continue
         values "run$i" "$field" >found
@@ -59,7 +61,7 @@ while [ -f "config$i" ]; do
     done
     i=$((i + 1))
 done
-is "cases" "$((i - 1))" 8
+is "cases" "$((i - 1))" 9
 [ "$(sort -u clip_ratio_region_mean_of_5)" != 0 ] || is "clipped ratios" none some
 
 for change in train.micro_batch_tokens=32 'train.micro_batch=2 data.packing=false'; do
@@ -83,6 +85,29 @@ run 0 run c1.yaml out=again resume=auto checkpoint.every=4
 for field in loss grad_norm reward; do
     is "$field of a resumed run" "$(values again $field)" "$(values run1 $field)"
 done
+
+# Several rewards are the same on several ranks, each of which has the whole reward model. A weight of 0 only records.
+for strategy in ddp fsdp '{tensor: 2}'; do
+    run 0 launch -n 2 -- run c9.yaml out=other overwrite=true "parallel=$strategy"
+    for field in loss rewards/model/mean rewards/model/std rewards/even/std; do
+        values run9 $field >expected
+        values other $field >found
+        near found expected "$field of 2 ranks with $strategy"
+    done
+done
+run 0 run c9.yaml out=even overwrite=true 'algorithm.reward_weights={short: 0, model: 0}'
+is "the reward of one reward" "$(values even reward)" "$(values even rewards/even/mean)"
+run 0 run c9.yaml out=parts algorithm.steps_per_generation=2 checkpoint.every=3
+cp -r parts later && rm -r later/checkpoints/step-0000000[68]
+run 0 run c9.yaml out=later resume=auto algorithm.steps_per_generation=2 checkpoint.every=3
+for field in loss rewards/model/std; do
+    is "$field of a run with several rewards that was resumed in a batch" "$(values later $field | head -n 8)" "$(values parts $field)"
+done
+mv later later_parts
+cp -r parts fewer && rm -r fewer/checkpoints/step-0000000[68]
+run 2 run c9.yaml out=fewer resume=auto checkpoint.mismatch=warn algorithm.steps_per_generation=2 \
+    algorithm.reward_model= 'algorithm.reward_weights={}'
+has err "the completions of the checkpoint have 3 rewards, and the config has 2"
 
 # Several steps on the completions of a batch: a run that stops among them goes on with the same bits, whatever number of
 # ranks it had; every division of the work trains on the same parts.
@@ -130,6 +155,9 @@ chosen() {
     sed -n 's/^ *metric: //p' sets/config.yaml
 }
 is "the metric of two sets" "$(chosen)" eval_one_reward
+run 0 run c9.yaml out=even overwrite=true train.steps=1 data.eval=$data/objectives/rows.jsonl \
+    eval.every=1 checkpoint.metric=eval_rewards/even/mean
+grep -q '"eval_rewards/even/mean"' even/metrics.jsonl || is "the mean of a reward in evaluations" none some
 is "the metric that was asked for" "$(chosen checkpoint.metric=eval_loss)" eval_loss
 
 # ---- mistakes ----
@@ -155,11 +183,38 @@ reward 'return function(s) return "much" end' 2
 has err "the reward is a string; expected a number"
 reward 'return function(s) return 0/0 end' 2
 has err "expected a finite number"
+reward 'return {}' 2
+has err "returns an empty table; expected a function of a sample that returns its reward, or a table of such functions"
+reward 'return {even = 1}' 2
+has err "returns a table with a number of the name 'even'; expected functions"
+reward 'return {["a/b"] = function(s) return 1 end}' 2
+has err "of the name 'a/b'; expected functions, with names of up to 63 letters"
+reward 'return {one = function(s) return 1 end, two = function(s) end}' 2
+has err "reward 'two' of "
+has err "the reward is a nil; expected a number"
+run 2 check bad.yaml algorithm.reward_weights='{two: 1}'
+has err "reward_weights: there is no reward 'two', because the file returns one function without a name"
+run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{evn: 1}'
+has err "reward_weights: there is no reward 'evn'; expected one of: even, short, model"
+run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
+has err "reward_weights: 'even': expected a number"
+run 2 check bad.yaml algorithm.reward=
+has err "there is no reward; expected reward, a Lua file, or reward_model"
+run 2 check bad.yaml overwrite=true algorithm.reward_model=nowhere algorithm.reward=
+has err "reward_model: "
+has err "nowhere: No such file or directory"
+run 2 run bad.yaml out=bad overwrite=true algorithm.reward= "algorithm.reward_model=$data/models/llama"
+has err "reward_model: "
+has err "it is not a reward model, but a LlamaForCausalLM"
+run 0 check bad.yaml overwrite=true algorithm.reward="$data/grpo/reward.lua" algorithm.steps_per_generation=4
+has err "algorithm.steps_per_generation is 4, but a batch has 2 prompts (train.global_batch): 2 of every 4 steps train on nothing"
 run 2 check bad.yaml algorithm.reference=cached
 has err "algorithm.reference: cached holds log-probs of the data, but 'grpo' generates; expected online"
 run 2 check bad.yaml algorithm.beta=0 algorithm.reference_model=elsewhere
 has err "algorithm.reference_model: this loss has no reference model"
 # Equal rewards have nothing to teach, which is no error.
-reward 'return function(s) return 1 end' 0
-is "the share of equal groups" "$(values bad frac_reward_zero_std | sort -u)" 1
+for reward in 1 0.2; do # 0.2: the mean of equal numbers is rounded
+    reward "return function(s) return $reward end" 0
+    is "the share of equal groups with rewards of $reward" "$(values bad frac_reward_zero_std | sort -u)" 1
+done
 exit $failed

@@ -48,6 +48,15 @@ static inline const nrl_param_spec *nrl_algorithm_param(const nrl_algorithm_mode
     return (const nrl_param_spec *)(const void *)((const char *)m->params + (size_t)i * m->param_size);
 }
 
+/* What an algorithm may read of its run, which borrows all of it as long as it is open. */
+typedef struct {
+    uint32_t size;          /* of this struct, set by the caller */
+    bool only_checks;       /* `nrl check` or a dry run: nothing will be computed, so nothing large has to be read */
+    const nrl_node *config; /* resolved: every option has its value */
+    const struct nrl_environment *environment;  /* nrl/run.h, which most functions that open something take */
+    const struct nrl_open_tokenizer *tokenizer; /* nrl/tokenizer.h; NULL = none */
+} nrl_algorithm_run;
+
 typedef struct {
     nrl_plugin plugin;
     /* Columns that the core must compute before `loss`, NULL-ended: "logps", "ref_logps", ... */
@@ -105,6 +114,12 @@ typedef struct {
     /* [main] optional: whether the loss of this instance couples the target positions of a segment, so that it is not
      * called on parts of a batch in spite of `tokenwise`. NULL: no. */
     bool (*couples)(void *self);
+    /* [main] optional: replaces `metrics` if they depend on options: the same rows, and more behind them. Valid as long
+     * as self. All ranks must have the same. */
+    const nrl_metric *(*instance_metrics)(void *self);
+    /* [main] optional: called once the config, the model's shape and the data of a run are known and before its device
+     * is opened, on all ranks, to look for mistakes and to open what the algorithm needs beside the model. */
+    nrl_status (*open)(void *self, const nrl_algorithm_run *run);
 } nrl_algorithm;
 
 /* Inside `loss`: adds a [1] f32 tensor and its weight to metric `index` of the table. NRL_ERR_PLUGIN elsewhere. [step]

@@ -125,7 +125,7 @@ typedef struct {
 
 /* Settings of the embedding program that are not in the config. Copied when a run is opened; memory behind pointers
  * must live as long as the run. All zero except `size`: a run of one process without a terminal. */
-typedef struct {
+typedef struct nrl_environment {
     uint32_t size;
     bool terminal, color;    /* stdout, for loggers that print there */
     bool quiet;              /* no plan, no console (tests, sweeps) */

@@ -137,7 +137,7 @@ typedef struct {
 } nrl_tokenizer;
 
 /* An open tokenizer, for a template. */
-typedef struct {
+typedef struct nrl_open_tokenizer {
     uint32_t size; /* of this struct */
     const nrl_tokenizer *table;
     void *self;

@@ -66,10 +66,11 @@ static void fill_plugin_algorithm(session *se)
         problems_take_error(se->problems, st, c->at);
         se->algorithm_self = NULL; /* a failed create may have left a value here */
     }
-    if (a && (a->instance_needs || a->couples) && se->problems->n == before) { /* the table as this instance has it */
+    if (a && se->problems->n == before) { /* the table as this instance has it */
         nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
         *own = *a;
         if (a->instance_needs) own->needs = a->instance_needs(se->algorithm_self);
+        if (a->instance_metrics) own->metrics = a->instance_metrics(se->algorithm_self);
         own->tokenwise &= !a->couples || !a->couples(se->algorithm_self);
         se->algorithm = own;
     }
@@ -628,6 +629,8 @@ nrl_status session_open_metrics(session *se)
     const nrl_plugin **open;
     buffer lines = {0};
     size_t n = plugin_opened(se->host, &se->memory, &open);
+    for (uint32_t i = 0; i < se->metrics.n_algorithm; i++)
+        buffer_print(&lines, "metric %s\n", se->metrics.list[i].row->name);
     for (size_t i = 0; i < n; i++) {
         if (!open[i]->metrics) continue;
         NRL_TRY(metrics_declare(&se->metrics, open[i], open[i]->metrics, NRL_ERR_PLUGIN, &se->memory));

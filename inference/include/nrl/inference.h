@@ -109,8 +109,10 @@ typedef struct {
     uint32_t size;
     uint32_t precision;  /* of the weights: NRL_DTYPE_F32 or NRL_DTYPE_BF16; 0 = as above */
     const char *backend; /* name of a backend, or "auto" for the first that runs on this machine; NULL = as above */
+    bool scores;         /* the model scores texts (nrl_inference_scores) and has no logits */
 } nrl_inference_options;
-/* The same with options. NRL_ERR_CONFIG if the backend does not exist or does not run here. */
+/* The same with options. NRL_ERR_CONFIG if the backend does not exist or does not run here, or if the model is not a
+ * reward model although `scores` is set. */
 NRL_API nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env,
                                            const nrl_inference_options *options, nrl_inference **out);
 
@@ -139,6 +141,13 @@ NRL_API nrl_status nrl_inference_logits(nrl_inference *m, const int32_t *ids, co
  * token of each sequence. Never holds all logits in memory. */
 NRL_API nrl_status nrl_inference_logps(nrl_inference *m, const int32_t *ids, const int64_t *lengths, size_t n,
                                        float *logps);
+
+/* Computes scores[n], one for each sequence, with a reward model that was opened with options.scores: one that
+ * `algorithm: reward` has trained, or a sequence classifier of transformers with one label. The score is read at the
+ * last token that is not pad_token_id of config.json. Models opened so refuse the other functions of this part with
+ * NRL_ERR_CONFIG. */
+NRL_API nrl_status nrl_inference_scores(nrl_inference *m, const int32_t *ids, const int64_t *lengths, size_t n,
+                                        float *scores);
 
 /* Sets the chat template for options.chat of nrl_inference_sample: a value of data.template, such as "chatml", a path,
  * or "auto" for that of the tokenizer. NULL, the initial value, is the template of the run, or "auto" for a model that

@@ -97,6 +97,7 @@ typedef struct {
     const double *values; /* [n_values] */
 } nrl_rollout_kept_sequence;
 NRL_API int64_t nrl_rollout_kept_n(const nrl_rollout_kept *kept); /* on all ranks together */
+NRL_API int64_t nrl_rollout_kept_n_values(const nrl_rollout_kept *kept);
 NRL_API void nrl_rollout_kept_fill(const nrl_rollout_kept *kept, int64_t i, nrl_rollout_kept_sequence *fill);
 /* Inside nrl_algorithm.state: saves or restores *kept, which may be NULL. */
 NRL_API nrl_status nrl_rollout_kept_io(nrl_rollout_kept **kept, nrl_state_io *io);

@@ -1,8 +1,8 @@
 /*
  * grpo.c - group relative policy optimization (Shao et al. 2024): for each prompt the policy samples a group of
- * completions, a Lua function rewards them, and completions that are better than the mean of their group become more
- * likely. Names and numbers are those of TRL's GRPOTrainer. Called by core/run for a chunk of target positions at a
- * time: the loss is a sum over rows.
+ * completions, Lua functions or a model reward them, and completions that are better than the mean of their group
+ * become more likely. Names and numbers are those of TRL's GRPOTrainer. Called by core/run for a chunk of target
+ * positions at a time: the loss is a sum over rows.
  *
  * With the rewards r of a group and the ratio q = p(token) / p(token when it was sampled), the loss of a token is
  *     A = (r - mean(r)) / (std(r) + 1e-4)        std with n - 1, of the group or of the batch; none: not divided
@@ -18,18 +18,21 @@
  *
  * Legend: P target positions, S completions of a micro-batch.
  */
-#include "reward.h"
+#include "rewards.h"
 #include <math.h>
 #include <nrl/expr.h>
 #include <nrl/nrl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LOSS_DAPO = 0, LOSS_GRPO, LOSS_DR_GRPO, LOSS_BNPO };
 enum { SCALE_GROUP = 0, SCALE_NONE, SCALE_BATCH };
 enum { SAMPLING_TOKEN = 0, SAMPLING_SEQUENCE };
 
 typedef struct {
-    const char *reward;
+    const char *reward, *reward_model;
+    const nrl_node *reward_weights;
     int64_t loss, scale_rewards, group_size, max_tokens, top_k;
     int64_t importance_sampling, steps_per_generation, num_iterations;
     double beta, epsilon, epsilon_high, delta, temperature, top_p, min_p;
@@ -38,17 +41,17 @@ typedef struct {
 
 typedef struct {
     grpo_options options;
-    reward_script *script;
+    rewards *rewards;
+    nrl_metric *metrics;    /* grpo_metrics, and two rows for each reward with a name */
     nrl_rollout_kept *kept; /* the completions of the current batch; NULL = none */
     bool is_used_up;        /* this step is the last one that needs them */
 } grpo_state;
 
-/* Of each kept completion. */
-enum { VALUE_REWARD = 0, N_VALUES };
-
 static const nrl_option grpo_rows[] = {
-    {"reward", NULL, NULL, "Lua file that returns a function of a sample, which returns its reward", 0, 0,
-     NRL_OFFSET(grpo_options, reward, const char *), NRL_TYPE_PATH},
+    NRL_OPT_PATH(grpo_options, reward, "",
+                 "Lua file that returns a function from a sample to its reward, or a table of such functions"),
+    NRL_OPT_PATH(grpo_options, reward_model, "", "a reward model, whose score of a completion is the reward 'model'"),
+    NRL_OPT_NODE(grpo_options, reward_weights, "", "{NAME: number} of the rewards, which are added; unset: 1"),
     NRL_OPT_INT(grpo_options, group_size, "8", 2, 4096, "completions of each prompt, which are compared"),
     NRL_OPT_INT(grpo_options, max_tokens, "256", 1, INT32_MAX, "new tokens of a completion, at most"),
     NRL_OPT_INT(grpo_options, steps_per_generation, "1", 1, 1024,
@@ -106,26 +109,76 @@ static const nrl_metric grpo_metrics[N_METRICS + 1] = {
 
 /* ---- life ---- */
 
-static nrl_status grpo_create(const void *options, void **self)
+static nrl_status grpo_check(const void *options)
 {
-    grpo_state *s = calloc(1, sizeof *s);
-    if (!s) return nrl_fail(NRL_ERR_MEMORY, "no memory for the state of grpo");
-    s->options = *(const grpo_options *)options;
-    if (s->options.epsilon_high == 0) s->options.epsilon_high = s->options.epsilon;
-    nrl_status st = reward_open(s->options.reward, &s->script);
-    if (st == NRL_OK)
-        *self = s;
-    else
-        free(s);
-    return st;
+    const grpo_options *o = options;
+    if (*o->reward || *o->reward_model) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "there is no reward; expected reward, a Lua file, or reward_model, the directory of "
+                    "a reward model");
 }
 
 static void grpo_destroy(void *self)
 {
     grpo_state *s = self;
+    for (int k = N_METRICS; s->metrics && s->metrics[k].name; k++)
+        free((char *)s->metrics[k].name);
+    free(s->metrics);
     nrl_rollout_kept_free(s->kept);
-    reward_close(s->script);
+    rewards_destroy(s->rewards);
     free(s);
+}
+
+/* "rewards/NAME/mean" and "rewards/NAME/std", the latter of all completions of the batch. */
+static nrl_status make_metrics(grpo_state *s)
+{
+    const int32_t n = rewards_n_named(s->rewards);
+    s->metrics = calloc((size_t)(N_METRICS + 2 * n + 1), sizeof *s->metrics);
+    bool made = s->metrics;
+    if (made) memcpy(s->metrics, grpo_metrics, N_METRICS * sizeof *s->metrics);
+    for (int32_t k = 0; k < 2 * n && made; k++) {
+        char *name = malloc(REWARD_NAME + 16);
+        made = name;
+        if (made)
+            snprintf(name, REWARD_NAME + 16, "rewards/%s/%s", rewards_name(s->rewards, k / 2), k % 2 ? "std" : "mean");
+        s->metrics[N_METRICS + k] =
+            (nrl_metric){name, "1", NRL_REDUCE_MEAN, k % 2 ? NRL_BETTER_NONE : NRL_BETTER_LARGER};
+    }
+    return made ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for the metrics of grpo");
+}
+
+static nrl_status grpo_create(const void *options, void **self)
+{
+    grpo_state *s = calloc(1, sizeof *s);
+    if (!s) return nrl_fail(NRL_ERR_MEMORY, "no memory for the state of grpo");
+    s->options = *(const grpo_options *)options;
+    const grpo_options *o = &s->options;
+    if (o->epsilon_high == 0) s->options.epsilon_high = o->epsilon;
+    nrl_status st = rewards_create(o->reward, o->reward_model, o->reward_weights, &s->rewards);
+    if (st == NRL_OK) st = make_metrics(s);
+    if (st == NRL_OK)
+        *self = s;
+    else
+        grpo_destroy(s);
+    return st;
+}
+
+static nrl_status grpo_open(void *self, const nrl_algorithm_run *run)
+{
+    grpo_state *s = self;
+    const int64_t parts = s->options.steps_per_generation;
+    const int64_t prompts = nrl_node_int(nrl_node_find(nrl_node_find(run->config, "train"), "global_batch"), parts);
+    if (prompts < parts)
+        nrl_warn("algorithm.steps_per_generation is %lld, but a batch has %lld prompt%s (train.global_batch): %lld of "
+                 "every %lld steps train on nothing",
+                 (long long)parts, (long long)prompts, prompts == 1 ? "" : "s", (long long)(parts - prompts),
+                 (long long)parts);
+    return rewards_open_model(s->rewards, run);
+}
+
+static const nrl_metric *grpo_instance_metrics(void *self)
+{
+    return ((const grpo_state *)self)->metrics;
 }
 
 static int64_t grpo_updates(void *self)
@@ -139,11 +192,17 @@ static bool grpo_couples(void *self)
     return ((const grpo_state *)self)->options.importance_sampling == SAMPLING_SEQUENCE;
 }
 
+/* Numbers of each completion: the reward, and each reward with a name. */
+static int64_t n_values(const grpo_state *s)
+{
+    return 1 + rewards_n_named(s->rewards);
+}
+
 /* Another reward is another objective: a run that goes on with it says so. */
 static nrl_status grpo_state_io(void *self, nrl_state_io *io)
 {
     grpo_state *s = self;
-    const int64_t is = (int64_t)reward_hash(s->script);
+    const int64_t is = (int64_t)rewards_hash(s->rewards);
     int64_t was = is;
     NRL_TRY(nrl_state_io_i64(io, "reward", &was, 1));
     if (was != is)
@@ -153,7 +212,13 @@ static nrl_status grpo_state_io(void *self, nrl_state_io *io)
         nrl_rollout_kept_free(s->kept);
         s->kept = NULL;
     }
-    return nrl_rollout_kept_io(&s->kept, io);
+    NRL_TRY(nrl_rollout_kept_io(&s->kept, io));
+    if (!s->kept || nrl_rollout_kept_n_values(s->kept) == n_values(s)) return NRL_OK;
+    return nrl_fail(
+        NRL_ERR_CONFIG,
+        "the completions of the checkpoint have %lld rewards, and the config has %lld; expected the rewards "
+        "that the checkpoint was trained with, or a checkpoint between two batches",
+        (long long)nrl_rollout_kept_n_values(s->kept) - 1, (long long)n_values(s) - 1);
 }
 
 static const char *const *grpo_instance_needs(void *self)
@@ -167,7 +232,7 @@ static const char *const *grpo_instance_needs(void *self)
 
 /* What a step needs to know of all ranks' completions. */
 typedef struct {
-    double std;                     /* of the rewards of the batch */
+    double std[1 + REWARDS_MAX];    /* of the values of the batch: the reward, and each reward with a name */
     double n_tokens, n_part_tokens; /* that are trained on: of the batch, and of this step */
 } batch_counts;
 
@@ -176,54 +241,72 @@ static double weight_of(const grpo_options *o, bool is_finished)
     return o->mask_truncated && !is_finished ? 0 : 1;
 }
 
-static batch_counts count_batch(const grpo_options *o, const nrl_rollout_kept *kept, int64_t part)
+static double batch_std(const nrl_rollout_kept *kept, int64_t k)
 {
     const int64_t n = nrl_rollout_kept_n(kept);
     nrl_rollout_kept_sequence q = {.size = sizeof q};
-    batch_counts c = {0};
     double mean = 0, square = 0;
     for (int64_t i = 0; i < n; i++) {
         nrl_rollout_kept_fill(kept, i, &q);
-        const double tokens = weight_of(o, q.is_finished) * (double)q.n_completion;
-        mean += q.values[VALUE_REWARD] / (double)n;
+        mean += q.values[k] / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        nrl_rollout_kept_fill(kept, i, &q);
+        square += (q.values[k] - mean) * (q.values[k] - mean);
+    }
+    return n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+}
+
+static batch_counts count_batch(const grpo_state *s, int64_t part)
+{
+    nrl_rollout_kept_sequence q = {.size = sizeof q};
+    batch_counts c = {0};
+    for (int64_t i = 0; i < nrl_rollout_kept_n(s->kept); i++) {
+        nrl_rollout_kept_fill(s->kept, i, &q);
+        const double tokens = weight_of(&s->options, q.is_finished) * (double)q.n_completion;
         c.n_tokens += tokens;
         c.n_part_tokens += q.part == part ? tokens : 0;
     }
-    for (int64_t i = 0; i < n; i++) {
-        nrl_rollout_kept_fill(kept, i, &q);
-        square += (q.values[VALUE_REWARD] - mean) * (q.values[VALUE_REWARD] - mean);
-    }
-    c.std = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    for (int64_t k = 0; k < n_values(s); k++)
+        c.std[k] = batch_std(s->kept, k);
     return c;
 }
 
-/* Advantages of one group from its rewards. */
-static nrl_status compare_group(const grpo_options *o, const batch_counts *c, const double *rewards, int64_t n,
+/* Rewards that differ by the rounding of their mean alone are equal; the bound is TRL's. */
+static const double NO_STD = 1e-8;
+
+/* Advantages of one group from the values of its completions. */
+static nrl_status compare_group(const grpo_state *s, const batch_counts *c, const double *values, int64_t n,
                                 float *advantages)
 {
+    const grpo_options *o = &s->options;
+    const int64_t stride = n_values(s);
     double mean = 0, square = 0;
     for (int64_t k = 0; k < n; k++)
-        mean += rewards[k] / (double)n;
+        mean += values[k * stride] / (double)n;
     for (int64_t k = 0; k < n; k++)
-        square += (rewards[k] - mean) * (rewards[k] - mean);
+        square += (values[k * stride] - mean) * (values[k * stride] - mean);
     const double of_group = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
-    const double std = o->scale_rewards == SCALE_BATCH ? c->std : of_group;
+    const double std = o->scale_rewards == SCALE_BATCH ? c->std[0] : of_group;
     for (int64_t k = 0; k < n; k++)
-        advantages[k] = (float)((rewards[k] - mean) / (o->scale_rewards == SCALE_NONE ? 1 : std + 1e-4));
-    return n > 1 ? nrl_metric_report_f64(&grpo_metrics[METRIC_EQUAL], square == 0, 1) : NRL_OK;
+        advantages[k] = (float)((values[k * stride] - mean) / (o->scale_rewards == SCALE_NONE ? 1 : std + 1e-4));
+    return n > 1 ? nrl_metric_report_f64(&grpo_metrics[METRIC_EQUAL], of_group <= NO_STD, 1) : NRL_OK;
 }
 
 /* The columns of a step, in the order of grpo_columns. */
 enum { COLUMN_ADVANTAGES = 0, COLUMN_SCALES, COLUMN_SHARES, COLUMN_WEIGHTS, N_COLUMNS };
 static const char *const grpo_columns[] = {"advantages", "scales", "shares", "weights", NULL};
 
-static nrl_status look_at(const grpo_options *o, const batch_counts *c, const nrl_rollout *r, int64_t i, double reward,
-                          float *const *columns)
+static nrl_status look_at(const grpo_state *s, const batch_counts *c, const nrl_rollout *r, int64_t i,
+                          const double *values, float *const *columns)
 {
+    const grpo_options *o = &s->options;
     nrl_rollout_sequence q = {.size = sizeof q};
     nrl_rollout_sequence_fill(r, i, &q);
     const double length = (double)q.n_completion;
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_REWARD], reward, 1));
+    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_REWARD], values[0], 1));
+    for (int64_t k = 1; k < n_values(s); k++)
+        NRL_TRY(nrl_metric_report_f64(&s->metrics[N_METRICS + 2 * (k - 1)], values[k], 1));
     NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LENGTH], length, 1));
     NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_SHORTEST], length, 1));
     NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LONGEST], length, 1));
@@ -248,17 +331,15 @@ static nrl_status look_at(const grpo_options *o, const batch_counts *c, const nr
     return NRL_OK;
 }
 
-static nrl_status reward_all(grpo_state *s, const nrl_rollout *r, const nrl_rollout_info *info, double *rewards)
+static double *new_values(const grpo_state *s, const nrl_rollout_info *info)
 {
-    nrl_status st = NRL_OK;
-    reward_begin(s->script, info->step);
-    for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i++)
-        st = reward_of(s->script, r, i, &rewards[i]);
-    return st;
+    double *values = calloc((size_t)(info->n_sequences * n_values(s) + 1), sizeof *values);
+    if (!values) (void)nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
+    return values;
 }
 
 /* Generates the completions of a batch and their rewards. An evaluation has one of each prompt, for eval_reward. */
-static nrl_status generate(grpo_state *s, nrl_rollout *r, nrl_rollout_info *info, double **rewards)
+static nrl_status generate(grpo_state *s, nrl_rollout *r, nrl_rollout_info *info, double **values)
 {
     const grpo_options *o = &s->options;
     const nrl_rollout_options options = {.size = sizeof options,
@@ -270,14 +351,14 @@ static nrl_status generate(grpo_state *s, nrl_rollout *r, nrl_rollout_info *info
                                          .min_p = o->min_p};
     NRL_TRY(nrl_rollout_generate(r, &options));
     nrl_rollout_info_fill(r, info);
-    *rewards = calloc((size_t)info->n_sequences + 1, sizeof **rewards);
-    if (!*rewards) return nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
-    NRL_TRY(reward_all(s, r, info, *rewards));
-    return info->trains ? nrl_rollout_keep(r, *rewards, N_VALUES, o->steps_per_generation, &s->kept) : NRL_OK;
+    *values = new_values(s, info);
+    if (!*values) return NRL_ERR_MEMORY;
+    NRL_TRY(rewards_compute(s->rewards, r, *values));
+    return info->trains ? nrl_rollout_keep(r, *values, n_values(s), o->steps_per_generation, &s->kept) : NRL_OK;
 }
 
 /* The sequences of this step from those of the batch, and their rewards. */
-static nrl_status take_part(grpo_state *s, nrl_rollout *r, int64_t part, nrl_rollout_info *info, double **rewards)
+static nrl_status take_part(grpo_state *s, nrl_rollout *r, int64_t part, nrl_rollout_info *info, double **values)
 {
     nrl_rollout_sequence q = {.size = sizeof q};
     if (!s->kept)
@@ -285,34 +366,34 @@ static nrl_status take_part(grpo_state *s, nrl_rollout *r, int64_t part, nrl_rol
                         (long long)info->step + 1);
     NRL_TRY(nrl_rollout_take(r, s->kept, part));
     nrl_rollout_info_fill(r, info);
-    free(*rewards);
-    *rewards = calloc((size_t)info->n_sequences + 1, sizeof **rewards);
-    if (!*rewards) return nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
+    free(*values);
+    *values = new_values(s, info);
+    if (!*values) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < info->n_sequences; i++) {
         nrl_rollout_sequence_fill(r, i, &q);
-        (*rewards)[i] = q.values[VALUE_REWARD];
+        memcpy(*values + i * n_values(s), q.values, (size_t)n_values(s) * sizeof **values);
     }
     return NRL_OK;
 }
 
-static nrl_status set_columns(const grpo_options *o, const batch_counts *c, nrl_rollout *r,
-                              const nrl_rollout_info *info, const double *rewards)
+static nrl_status set_columns(const grpo_state *s, const batch_counts *c, nrl_rollout *r, const nrl_rollout_info *info,
+                              const double *values)
 {
     const size_t n = (size_t)info->n_sequences;
-    const int64_t group = info->trains ? o->group_size : 1;
-    float *values = calloc(N_COLUMNS * n + 1, sizeof *values), *of[N_COLUMNS];
+    const int64_t group = info->trains ? s->options.group_size : 1, stride = n_values(s);
+    float *all = calloc(N_COLUMNS * n + 1, sizeof *all), *of[N_COLUMNS];
     nrl_rollout_column columns[N_COLUMNS];
-    nrl_status st = values ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for advantages");
+    nrl_status st = all ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for advantages");
     for (size_t k = 0; k < N_COLUMNS && st == NRL_OK; k++) {
-        of[k] = values + k * n;
+        of[k] = all + k * n;
         columns[k] = (nrl_rollout_column){grpo_columns[k], of[k]};
     }
     for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i++)
-        st = look_at(o, c, r, i, rewards[i], of);
+        st = look_at(s, c, r, i, values + i * stride, of);
     for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i += group)
-        st = compare_group(o, c, rewards + i, group, of[COLUMN_ADVANTAGES] + i);
+        st = compare_group(s, c, values + i * stride, group, of[COLUMN_ADVANTAGES] + i);
     if (st == NRL_OK) st = nrl_rollout_replace(r, columns, N_COLUMNS);
-    free(values);
+    free(all);
     return st;
 }
 
@@ -321,19 +402,21 @@ static nrl_status grpo_rollout(void *self, nrl_rollout *r)
     grpo_state *s = self;
     nrl_rollout_info info = {.size = sizeof info};
     batch_counts counts = {0};
-    double *rewards = NULL;
+    double *values = NULL;
     nrl_rollout_info_fill(r, &info);
     nrl_status st = NRL_OK;
-    if (!info.trains || info.update == 0) st = generate(s, r, &info, &rewards);
+    if (!info.trains || info.update == 0) st = generate(s, r, &info, &values);
     if (st == NRL_OK && info.trains) {
         const int64_t part = info.update % s->options.steps_per_generation;
-        st = take_part(s, r, part, &info, &rewards);
+        st = take_part(s, r, part, &info, &values);
         s->is_used_up = info.update + 1 == grpo_updates(self);
-        if (st == NRL_OK) counts = count_batch(&s->options, s->kept, part);
-        if (st == NRL_OK) st = nrl_metric_report_f64(&grpo_metrics[METRIC_STD], counts.std, 1);
+        if (st == NRL_OK) counts = count_batch(s, part);
+        for (int64_t k = 0; k < n_values(s) && st == NRL_OK; k++)
+            st = nrl_metric_report_f64(k ? &s->metrics[N_METRICS + 2 * k - 1] : &grpo_metrics[METRIC_STD],
+                                       counts.std[k], 1);
     }
-    if (st == NRL_OK) st = set_columns(&s->options, &counts, r, &info, rewards);
-    free(rewards);
+    if (st == NRL_OK) st = set_columns(s, &counts, r, &info, values);
+    free(values);
     return st;
 }
 
@@ -396,7 +479,8 @@ static const char *const grpo_needs[] = {"logps", "entropy", "ref_logps", NULL};
 
 static const nrl_algorithm grpo = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, grpo_options, grpo_rows, "grpo", "0.1",
-               "reinforcement learning from rewards of a Lua function (GRPO)"),
+               "reinforcement learning from rewards of Lua functions or a model (GRPO)"),
+    .plugin.check = grpo_check,
     .needs = grpo_needs,
     .metrics = grpo_metrics,
     .n_terms = 1,
@@ -412,5 +496,7 @@ static const nrl_algorithm grpo = {
     .best = &grpo_metrics[METRIC_REWARD],
     .updates = grpo_updates,
     .couples = grpo_couples,
+    .instance_metrics = grpo_instance_metrics,
+    .open = grpo_open,
 };
 NRL_EXPORT(grpo)

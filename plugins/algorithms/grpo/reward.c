@@ -1,7 +1,7 @@
 /*
  * reward.c - see reward.h. The file is a Lua chunk that returns a function of one table:
  *     return function(sample) return sample.completion == sample.answer and 1 or 0 end
- * docs/fine-tune.md lists the fields of a sample. Each rank has a state of its own.
+ * or a table of such functions. docs/reinforcement.md lists the fields of a sample. Each rank has a state of its own.
  */
 #include "reward.h"
 #include "base/file.h"
@@ -19,6 +19,8 @@ struct reward_script {
     lua_State *lua;
     char *path;
     uint64_t hash;
+    int32_t n;
+    char names[REWARD_MAX][REWARD_NAME]; /* ascending */
 };
 
 /* ---- the file ---- */
@@ -46,7 +48,56 @@ static int add_traceback(lua_State *L)
     return 1;
 }
 
-/* The function of the file stays at index 2 of the stack, above the handler of errors. */
+bool reward_name_fits(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 0 && n < REWARD_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == n;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* Arguments: the value of the file, the script. Returns a list of its functions. */
+static int list_functions(lua_State *L)
+{
+    static const char *const expected =
+        "expected a function of a sample that returns its reward, or a table of such "
+        "functions by name\nhint: return function(sample) return #sample.completion end";
+    reward_script *s = lua_touserdata(L, 2);
+    lua_createtable(L, 1, 0);
+    if (lua_isfunction(L, 1)) {
+        s->n = 1;
+        lua_pushvalue(L, 1);
+        lua_rawseti(L, 3, 1);
+        return 1;
+    }
+    if (!lua_istable(L, 1)) return luaL_error(L, "'%s' returns a %s; %s", s->path, luaL_typename(L, 1), expected);
+    for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        const char *type = luaL_typename(L, -1);
+        if (!reward_name_fits(name) || !lua_isfunction(L, -1))
+            return luaL_error(L,
+                              "'%s' returns a table with a %s of the name '%s'; expected functions, with names of up "
+                              "to %d letters, digits, '_', '-' and '.'\n"
+                              "hint: return {short = function(sample) return -#sample.completion end}",
+                              s->path, type, luaL_tolstring(L, -2, NULL), REWARD_NAME - 1);
+        if (s->n == REWARD_MAX)
+            return luaL_error(L, "'%s' returns a table of more than %d functions", s->path, REWARD_MAX);
+        strcpy(s->names[s->n++], name);
+    }
+    if (!s->n) return luaL_error(L, "'%s' returns an empty table; %s", s->path, expected);
+    qsort(s->names, (size_t)s->n, sizeof *s->names, compare_names);
+    for (int k = 0; k < s->n; k++) {
+        lua_getfield(L, 1, s->names[k]);
+        lua_rawseti(L, 3, k + 1);
+    }
+    return 1;
+}
+
+/* The list of functions stays at index 2 of the stack, above the handler of errors. */
 static nrl_status run_file(reward_script *s, const char *text, size_t size)
 {
     lua_State *L = s->lua;
@@ -58,11 +109,10 @@ static nrl_status run_file(reward_script *s, const char *text, size_t size)
     if (code == LUA_OK) code = luaL_loadbufferx(L, text, size, name, "t");
     if (code == LUA_OK) code = lua_pcall(L, 0, 1, 1);
     if (code != LUA_OK) return nrl_fail(NRL_ERR_CONFIG, "reward: %s", lua_tostring(L, -1));
-    if (lua_type(L, -1) != LUA_TFUNCTION)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "reward: '%s' returns a %s; expected a function of a sample that returns its reward\n"
-                        "hint: return function(sample) return #sample.completion end",
-                        s->path, luaL_typename(L, -1));
+    lua_pushcfunction(L, list_functions);
+    lua_insert(L, -2);
+    lua_pushlightuserdata(L, s);
+    if (lua_pcall(L, 2, 1, 0) != LUA_OK) return nrl_fail(NRL_ERR_CONFIG, "reward: %s", lua_tostring(L, -1));
     lua_replace(L, 2);
     lua_settop(L, 2);
     return NRL_OK;
@@ -107,6 +157,16 @@ uint64_t reward_hash(const reward_script *s)
     return s->hash;
 }
 
+int32_t reward_n(const reward_script *s)
+{
+    return s->n;
+}
+
+const char *reward_name(const reward_script *s, int32_t k)
+{
+    return s->names[k];
+}
+
 /* ---- a sample ---- */
 
 static int set_seed(lua_State *L)
@@ -133,7 +193,8 @@ typedef struct {
     nrl_rollout_sequence sequence;
     char *texts[3]; /* prompt, completion, answer; NULL without a tokenizer */
     char place[256];
-    double reward;
+    int32_t k; /* of the function that runs */
+    double *rewards;
 } reward_call;
 
 static void set_ids(lua_State *L, const char *name, const int32_t *ids, int64_t n)
@@ -146,14 +207,14 @@ static void set_ids(lua_State *L, const char *name, const int32_t *ids, int64_t 
     lua_setfield(L, -2, name);
 }
 
-/* Arguments: the function, the call. */
+/* Arguments: the functions, the call. Each function gets a table of its own, as it may change it. */
 static int call_reward(lua_State *L)
 {
     static const char *const names[] = {"prompt", "completion", "answer"};
     reward_call *c = lua_touserdata(L, 2);
     const nrl_rollout_sequence *q = &c->sequence;
     const char *key;
-    lua_pushvalue(L, 1);
+    lua_rawgeti(L, 1, c->k + 1);
     lua_createtable(L, 0, 10);
     for (int k = 0; k < 3; k++) {
         if (!c->texts[k]) continue;
@@ -175,13 +236,13 @@ static int call_reward(lua_State *L)
     lua_setfield(L, -2, "extra");
     lua_call(L, 1, 1);
     if (!lua_isnumber(L, -1)) return luaL_error(L, "the reward is a %s; expected a number", luaL_typename(L, -1));
-    c->reward = lua_tonumber(L, -1);
+    c->rewards[c->k] = lua_tonumber(L, -1);
     return 0;
 }
 
 nrl_status reward_of(reward_script *s, const nrl_rollout *r, int64_t i, double *out)
 {
-    reward_call c = {.rollout = r, .i = i, .sequence = {.size = sizeof c.sequence}};
+    reward_call c = {.rollout = r, .i = i, .sequence = {.size = sizeof c.sequence}, .rewards = out};
     nrl_rollout_info info = {.size = sizeof info};
     const nrl_rollout_sequence *q = &c.sequence;
     nrl_status st = NRL_OK;
@@ -193,20 +254,20 @@ nrl_status reward_of(reward_script *s, const nrl_rollout *r, int64_t i, double *
         if (st == NRL_OK) st = nrl_rollout_text(r, q->ids + q->n_prompt, q->n_completion, &c.texts[1]);
         if (st == NRL_OK) st = nrl_rollout_text(r, q->answer, q->n_answer, &c.texts[2]);
     }
-    if (st == NRL_OK) {
+    for (; c.k < s->n && st == NRL_OK; c.k++) {
+        const char *name = s->names[c.k], *quote = *name ? " '" : "", *end = *name ? "'" : "";
         lua_State *L = s->lua;
         lua_pushcfunction(L, call_reward);
         lua_pushvalue(L, 2);
         lua_pushlightuserdata(L, &c);
         if (lua_pcall(L, 2, 0, 1) != LUA_OK)
-            st = nrl_fail(NRL_ERR_CONFIG, "reward of %s: %s", c.place, lua_tostring(L, -1));
-        else if (!isfinite(c.reward))
-            st = nrl_fail(NRL_ERR_CONFIG, "reward of %s: %s returned %g; expected a finite number", c.place, s->path,
-                          c.reward);
+            st = nrl_fail(NRL_ERR_CONFIG, "reward%s%s%s of %s: %s", quote, name, end, c.place, lua_tostring(L, -1));
+        else if (!isfinite(out[c.k]))
+            st = nrl_fail(NRL_ERR_CONFIG, "reward%s%s%s of %s: %s returned %g; expected a finite number", quote, name,
+                          end, c.place, s->path, out[c.k]);
         lua_settop(L, 2);
     }
     for (int k = 0; k < 3; k++)
         nrl_free(c.texts[k]);
-    *out = c.reward;
     return st;
 }

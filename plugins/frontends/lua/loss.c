@@ -90,6 +90,7 @@ static void read_metric(lua_State *L, const nrl_node *node, nrl_metric *row)
 static void read_metrics(lua_State *L, script_loss *l)
 {
     const nrl_metric *below = l->base ? l->base->metrics : NULL;
+    if (below && l->base->instance_metrics) below = l->base->instance_metrics(l->base_self);
     size_t n_below = 0;
     l->table.metrics = below;
     if (lua_getfield(L, 1, "metrics") == LUA_TNIL) return;
@@ -145,6 +146,7 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (base->step_end) l->table.step_end = loss_step_end;
     if (base->model) l->table.model = loss_model;
     if (base->model) l->table.bind = loss_bind;
+    if (base->open) l->table.open = loss_open;
     if (base->rollout) l->table.rollout = loss_rollout;
     if (base->updates) l->table.updates = loss_updates;
     l->table.rollout_columns = base->rollout_columns;

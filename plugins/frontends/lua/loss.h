@@ -36,6 +36,7 @@ nrl_status loss_state(void *self, nrl_state_io *state_io); /* the base's */
 int64_t loss_group(void *self);
 nrl_status loss_model(void *self, const nrl_node *config, const nrl_model_info *info, nrl_algorithm_model *out);
 void loss_bind(void *self, nrl_param *const *params);
+nrl_status loss_open(void *self, const nrl_algorithm_run *run);
 nrl_status loss_rollout(void *self, nrl_rollout *rollout);
 int64_t loss_updates(void *self);
 

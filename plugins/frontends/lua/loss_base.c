@@ -102,6 +102,12 @@ void loss_bind(void *self, nrl_param *const *params)
     l->base->bind(l->base_self, params);
 }
 
+nrl_status loss_open(void *self, const nrl_algorithm_run *run)
+{
+    const script_loss *l = self;
+    return l->base->open(l->base_self, run);
+}
+
 nrl_status loss_rollout(void *self, nrl_rollout *rollout)
 {
     const script_loss *l = self;

@@ -128,6 +128,8 @@ c_struct!(nrl_algorithm {
     best: *const nrl_metric,
     updates: Option<unsafe extern "C" fn(*mut c_void) -> i64>,
     couples: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
+    instance_metrics: Option<unsafe extern "C" fn(*mut c_void) -> *const nrl_metric>,
+    open: Option<unsafe extern "C" fn(*mut c_void, *const c_void) -> nrl_status>,
 });
 
 /// Tables hold pointers to constants.
