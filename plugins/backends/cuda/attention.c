@@ -139,7 +139,8 @@ nrl_status cuda_op_attention(cuda *self, void *stream, const nrl_attention_args 
     if (self->wants_dnn) NRL_TRY(cuda_dnn_attention(self, stream, a, &done));
     if (done) return NRL_OK;
     const flash_params p = forward_params(a);
-    return run_forward(self, stream, &p, a->q.dtype);
+    NRL_TRY(run_forward(self, stream, &p, a->q.dtype));
+    return cuda_dnn_judge(self, stream, (nrl_mat[]){a->y, a->lse}, a->lse.data ? 2 : 1);
 }
 
 static nrl_status check_gradients(const nrl_attention_grad_args *a)
@@ -211,7 +212,7 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
         const nrl_copy_args add = {.size = sizeof add, .x = d[i], .y = to[i], .alpha = 1, .accumulate = true};
         NRL_TRY(cuda_op_copy(self, stream, &add));
     }
-    return NRL_OK;
+    return f->merge ? NRL_OK : cuda_dnn_judge(self, stream, to, 3);
 }
 
 /* ---- nrl.biased_attention: f32 ---- */

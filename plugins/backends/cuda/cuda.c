@@ -9,8 +9,10 @@ static const nrl_option cuda_option_rows[] = {
     NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1, "share of the device's memory that nrl may allocate"),
     NRL_OPT_INT(cuda_options, device, "-1", -1, 1023, "device number; -1 = the rank's number on its node"),
     NRL_OPT_BOOL(cuda_options, tf32, "false", "use tensor cores for f32 products: faster, with 10 bits of mantissa"),
-    NRL_OPT_ENUM(cuda_options, attention, "auto", "auto|flash|cudnn",
-                 "kernels of 16-bit attention: nrl's own (flash), or cuDNN's if it supports the shape; auto = flash"),
+    NRL_OPT_ENUM(
+        cuda_options, attention, "auto", "auto|flash|cudnn",
+        "kernels of 16-bit attention: nrl's own (flash), or cuDNN's if it supports the shape; auto = cuDNN's where a "
+        "first call agrees with nrl's own"),
     NRL_OPT_BOOL(
         cuda_options, timed_products, "true",
         "with train.deterministic: false, time cuBLASLt's 8 best algorithms at the first product of each size"),
@@ -138,7 +140,7 @@ static const nrl_backend cuda_table = {
     .relax = table_relax,
     .relaxed = "f32 products split along their depth may add in place, gradients of embeddings add by atomics, "
                "timed_products chooses algorithms of products by time, "
-               "attention: cudnn takes gradients that do not repeat",
+               "attention by cudnn takes gradients that do not repeat",
 };
 
 NRL_EXPORT(cuda_table)

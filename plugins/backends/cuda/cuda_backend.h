@@ -25,7 +25,7 @@ typedef struct {
     const char *product_cache; /* "": none */
 } cuda_options;
 
-/* AUTO is FLASH until cuDNN's results have been verified on a GPU. */
+/* AUTO is CUDNN where its results agree with those of FLASH in a trial. */
 typedef enum { CUDA_ATTENTION_AUTO = 0, CUDA_ATTENTION_FLASH, CUDA_ATTENTION_CUDNN } cuda_attention;
 
 /* An error that a kernel found in its operands; cuda_check_fault reports it after the next wait. */
@@ -57,10 +57,11 @@ struct cuda {
     cuda_stream_memory memory[CUDA_MAX_STREAMS + 1]; /* of the streams that the pool knows, and of `stream` */
     void *math;                                      /* matrix library handles, NULL until first used: gemm.c */
     void *attention;                                 /* attention library handles, NULL until first used: dnn.c */
-    bool tf32, wants_dnn;
-    bool times_products; /* chooses algorithms of products by time, where `relaxed` */
-    char *product_cache; /* directory that keeps them; "": none */
-    bool relaxed;        /* results may differ from run to run: nrl_backend.relax */
+    bool tf32;
+    bool wants_dnn, tries_dnn; /* tries_dnn: by trials, see dnn.c */
+    bool times_products;       /* chooses algorithms of products by time, where `relaxed` */
+    char *product_cache;       /* directory that keeps them; "": none */
+    bool relaxed;              /* results may differ from run to run: nrl_backend.relax */
 };
 
 /* Memory for one operation at a time, contents undefined, valid until the next call for this stream: its operations
@@ -103,9 +104,12 @@ void cuda_close(void *self);
 void cuda_gemm_close(cuda *self);
 
 /* ---- dnn.c ---- */
-/* *done false: nrl's own kernels must run. The operands are already checked. */
+/* *done false: nrl's own kernels must run, and then cuda_dnn_judge with their results: y and, if
+ * there is one, lse, or dq, dk and dv. The operands
+ * are already checked. */
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done);
 nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done);
+nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int n);
 void cuda_dnn_close(cuda *self);
 
 /* ---- transfer.c ---- */

@@ -1,20 +1,29 @@
 /*
- * dnn.c - attention through a library, if `attention: cudnn` selects it and the library supports the
- * problem.
+ * dnn.c - attention through a library, if the library supports the problem.
  *
  * Supported here: causal self-attention of whole sequences, in 16 bits, with aligned rows; no windows,
  * prefixes or cached keys. Plans are expensive, so sequences of mixed lengths are passed as ragged,
  * with numbers rounded up to powers of two, and sequences of one length (a multiple of 64) as they
- * are. Everything else uses nrl's own kernels, with one warning per kind of reason. Forward and
- * backward decide separately, since the saved log-sum-exp is the same.
+ * are. Everything else uses nrl's own kernels, with one warning per kind of reason if `attention: cudnn` asked for the
+ * library. Forward and backward decide separately, since the saved log-sum-exp is the same.
+ *
+ * With `attention: auto` the first call of each plan is a trial: the library's results are copied to the host, and
+ * nrl's own kernels overwrite them. If both agree, the library's are copied back, so that a resumed run has the same
+ * bits, and the plan is used from then on.
  */
 #include "cuda_backend.h"
 #include "dnn_library.h"
 #include "ops/ragged.h"
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DNN_PLANS = 64, DNN_SHORTEST = 128, DNN_WIDEST = 256, DNN_STEP = 64 };
+enum { DNN_RESULTS = 3, DNN_PLANS = 64, DNN_SHORTEST = 128, DNN_WIDEST = 256, DNN_STEP = 64 };
+/* Of a trial: both round P and dS to 16 bits, and sum in another order, which is about 0.5 % of the norm in bf16. */
+static const double most_difference = 0.02;
+/* The share of the device's memory that a plan of `attention: auto` may take as its workspace. */
+static const double auto_share = 1.0 / 64;
 #define DNN_STATS_MOST ((int64_t)256 << 20) /* bytes of a dense [B, H, T] */
 
 typedef struct {
@@ -22,14 +31,22 @@ typedef struct {
     void *plan; /* NULL: not supported */
     size_t workspace_bytes;
     uint64_t last_used; /* 0: unused entry */
+    bool is_tried;      /* or needs no trial */
 } dnn_entry;
+
+/* The library's results of a trial, on the host. */
+typedef struct {
+    dnn_entry *entry; /* NULL: there is none */
+    void *results[DNN_RESULTS];
+} dnn_trial;
 
 typedef struct {
     const dnn_library *table;
     void *library; /* NULL: could not be opened */
     dnn_entry entries[DNN_PLANS];
     uint64_t uses;
-    bool warned_problem, warned_refusal;
+    bool warned_problem, warned_refusal, warned_difference;
+    dnn_trial trial;
 } dnn_engine;
 
 /* ---- the library ---- */
@@ -40,12 +57,20 @@ static void forget(dnn_engine *e, dnn_entry *entry)
     *entry = (dnn_entry){.last_used = 0};
 }
 
+static void end_trial(dnn_engine *e)
+{
+    for (int i = 0; i < DNN_RESULTS; i++)
+        free(e->trial.results[i]);
+    e->trial = (dnn_trial){.entry = NULL};
+}
+
 void cuda_dnn_close(cuda *self)
 {
     dnn_engine *e = self->attention;
     if (!e) return;
     for (int i = 0; i < DNN_PLANS; i++)
         forget(e, &e->entries[i]);
+    end_trial(e);
     if (e->library) e->table->close(e->library);
     free(e);
     self->attention = NULL;
@@ -63,7 +88,7 @@ static nrl_status engine_of(cuda *self, dnn_engine **out)
     nrl_status st = e->table->open(&e->library);
     if (st == NRL_OK || st == NRL_ERR_MEMORY) return st;
     e->library = NULL;
-    nrl_warn("attention: cudnn is not used: %s", nrl_error_text());
+    if (!self->tries_dnn) nrl_warn("attention: cudnn is not used: %s", nrl_error_text());
     return NRL_OK;
 }
 
@@ -122,9 +147,9 @@ static dnn_problem problem_of(const cuda *self, const nrl_attention_args *a)
                          .relaxed = self->relaxed};
 }
 
-static void warn_once(bool *warned, const dnn_problem *p, const char *why)
+static void warn_once(const cuda *self, bool *warned, const dnn_problem *p, const char *why)
 {
-    if (*warned) return;
+    if (*warned || self->tries_dnn) return;
     *warned = true;
     nrl_warn(
         "attention%s uses nrl's own kernels instead of cudnn: %s (%lld sequences of up to %lld, %lld heads over %lld "
@@ -136,7 +161,7 @@ static void warn_once(bool *warned, const dnn_problem *p, const char *why)
 /* ---- plans ---- */
 
 /* The most bytes of workspace: half of the memory that is free when the plan is made. The other half is for tensors
- * that are not allocated yet. */
+ * that are not allocated yet, which `auto` leaves almost everything to. */
 static nrl_status room_most(const cuda *self, size_t *most)
 {
     cuda_pool_stats s;
@@ -144,6 +169,8 @@ static nrl_status room_most(const cuda *self, size_t *most)
     NRL_TRY(cuda_check(self->driver, self->driver->memory_info(&free_bytes, &total), "reading the free memory"));
     cuda_pool_measure(self->pool, &s);
     *most = (free_bytes + s.held_bytes - s.used_bytes - s.waiting_bytes) / 2;
+    const size_t share = (size_t)(auto_share * (double)total);
+    if (self->tries_dnn && *most > share) *most = share;
     return NRL_OK;
 }
 
@@ -166,7 +193,8 @@ static nrl_status entry_of(cuda *self, dnn_engine *e, const dnn_problem *p, dnn_
     NRL_TRY(e->table->plan(e->library, p, most, &at->plan, &at->workspace_bytes));
     at->problem = *p;
     at->last_used = e->uses;
-    if (!at->plan) warn_once(&e->warned_refusal, p, nrl_error_text());
+    at->is_tried = !self->tries_dnn;
+    if (!at->plan) warn_once(self, &e->warned_refusal, p, nrl_error_text());
     *out = at;
     return NRL_OK;
 }
@@ -181,7 +209,7 @@ static nrl_status plan_of(cuda *self, const nrl_attention_args *a, const dnn_pro
     const char *why = objection(a);
     if (!why && p->batch * p->heads * p->length * (int64_t)sizeof(float) > DNN_STATS_MOST) why = "so mixed lengths";
     if (why) {
-        warn_once(&(*engine)->warned_problem, p, why);
+        warn_once(self, &(*engine)->warned_problem, p, why);
         return NRL_OK;
     }
     dnn_entry *entry;
@@ -243,6 +271,107 @@ static nrl_status run(cuda *self, void *stream, const nrl_attention_args *a, con
     return cuda_launch_error(self, "attention");
 }
 
+/* ---- trials ---- */
+
+static size_t bytes_of(const nrl_mat *m)
+{
+    return (size_t)((m->rows - 1) * m->stride + m->cols) * nrl_dtype_size((nrl_dtype)m->dtype);
+}
+
+static nrl_status fetch(cuda *self, void *stream, const nrl_mat *m, void **out)
+{
+    *out = malloc(bytes_of(m));
+    if (!*out) return nrl_fail(NRL_ERR_MEMORY, "no memory to compare attention with cudnn");
+    return cuda_copy_bytes(self, (nrl_stream *)stream, *out, m->data, bytes_of(m), NRL_COPY_TO_HOST);
+}
+
+/* The plan is never used again. */
+static void refuse(dnn_engine *e, dnn_entry *entry, const char *why)
+{
+    if (!e->warned_difference) nrl_warn("attention: auto uses nrl's own kernels: %s", why);
+    e->warned_difference = true;
+    e->table->plan_free(e->library, entry->plan);
+    entry->plan = NULL;
+}
+
+/* Keeps what the library has just computed, with the status `st`, if it is the first call of its plan: then *done is
+ * false. */
+static nrl_status begin_trial(cuda *self, void *stream, dnn_engine *e, dnn_entry *entry, nrl_status st,
+                              const nrl_mat *results, int n, bool *done)
+{
+    *done = entry->is_tried;
+    if (entry->is_tried) return st;
+    if (st) {
+        refuse(e, entry, nrl_error_text());
+        return NRL_OK;
+    }
+    end_trial(e);
+    e->trial.entry = entry;
+    for (int i = 0; i < n && !st; i++)
+        st = fetch(self, stream, &results[i], &e->trial.results[i]);
+    if (st) end_trial(e);
+    return st;
+}
+
+static double number_of(const void *data, uint32_t dtype, int64_t i)
+{
+    if (dtype == NRL_DTYPE_F32) return (double)((const float *)data)[i];
+    const uint16_t h = ((const uint16_t *)data)[i];
+    if (dtype == NRL_DTYPE_BF16) {
+        const uint32_t bits = (uint32_t)h << 16;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        return (double)x;
+    }
+    const int exponent = h >> 10 & 31, fraction = h & 1023;
+    const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                        : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                       : ldexp(fraction, -24);
+    return h & 0x8000 ? -size : size;
+}
+
+/* The norm of the difference of two matrices, relative to that of b; not a number if one of them has any. */
+static double difference(const nrl_mat *m, const void *a, const void *b)
+{
+    double sum = 0, all = 0;
+    for (int64_t r = 0; r < m->rows; r++)
+        for (int64_t c = 0; c < m->cols; c++) {
+            const double x = number_of(a, m->dtype, r * m->stride + c), y = number_of(b, m->dtype, r * m->stride + c);
+            sum += (x - y) * (x - y);
+            all += y * y;
+        }
+    return sum > 0 ? sqrt(sum / all) : sum;
+}
+
+nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int n)
+{
+    dnn_engine *e = self->attention;
+    dnn_entry *entry = e ? e->trial.entry : NULL;
+    nrl_status st = NRL_OK;
+    double worst = 0;
+    if (!entry) return NRL_OK;
+    for (int i = 0; i < n && !st; i++) {
+        void *own = NULL;
+        st = fetch(self, stream, &results[i], &own);
+        const double d = st ? 0 : difference(&results[i], e->trial.results[i], own);
+        if (!(d <= worst)) worst = d;
+        free(own);
+    }
+    entry->is_tried = !st;
+    if (worst <= most_difference)
+        for (int i = 0; i < n && !st; i++)
+            st = cuda_copy_bytes(self, (nrl_stream *)stream, results[i].data, e->trial.results[i],
+                                 bytes_of(&results[i]), NRL_COPY_TO_DEVICE);
+    else {
+        char why[160];
+        snprintf(why, sizeof why, "cudnn's %s differ from theirs by %.1e of the norm, expected at most %.0e",
+                 entry->problem.backward ? "gradients" : "results", worst, most_difference);
+        refuse(e, entry, why);
+    }
+    end_trial(e);
+    return st;
+}
+
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done)
 {
     dnn_problem p = problem_of(self, a);
@@ -252,8 +381,8 @@ nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args
     NRL_TRY(plan_of(self, a, &p, &e, &entry));
     if (!entry) return NRL_OK;
     dnn_operands at = {.operands = {a->q.data, a->k.data, a->v.data, a->y.data}, .scale = (float)a->scale};
-    *done = true;
-    return run(self, stream, a, e, entry, &at);
+    const nrl_status st = run(self, stream, a, e, entry, &at);
+    return begin_trial(self, stream, e, entry, st, (nrl_mat[]){a->y, a->lse}, a->lse.data ? 2 : 1, done);
 }
 
 nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done)
@@ -274,6 +403,6 @@ nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention
     dnn_operands at = {
         .operands = {f->q.data, f->k.data, f->v.data, f->y.data, a->dy.data, a->dq.data, a->dk.data, a->dv.data},
         .scale = (float)f->scale};
-    *done = true;
-    return run(self, stream, f, e, entry, &at);
+    const nrl_status st = run(self, stream, f, e, entry, &at);
+    return begin_trial(self, stream, e, entry, st, (nrl_mat[]){a->dq, a->dk, a->dv}, DNN_RESULTS, done);
 }

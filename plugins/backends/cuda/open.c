@@ -145,7 +145,8 @@ nrl_status cuda_open_driver(const cuda_driver *driver, const cuda_options *o, in
     self->driver = driver;
     self->device = device;
     self->tf32 = o->tf32;
-    self->wants_dnn = o->attention == CUDA_ATTENTION_CUDNN;
+    self->wants_dnn = o->attention != CUDA_ATTENTION_FLASH;
+    self->tries_dnn = o->attention == CUDA_ATTENTION_AUTO;
     self->times_products = o->timed_products;
     self->product_cache = strdup(o->product_cache ? o->product_cache : "");
     nrl_status st = self->product_cache ? open_parts(self, o) : nrl_fail(NRL_ERR_MEMORY, "no memory to open the GPU");

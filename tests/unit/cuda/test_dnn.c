@@ -347,9 +347,102 @@ static void a_run_that_fails_is_an_error(void **state)
     drop_problem(&p);
 }
 
+/* ---- attention: auto ---- */
+
+static dnn_library wrong;
+static double wrong_by;
+
+/* The library's results, of which one number is wrong. */
+static nrl_status run_wrong(void *own, void *plan, const dnn_operands *at, void *stream)
+{
+    const dnn_library *right = real_dnn_table();
+    NRL_TRY(right->run(own, plan, at, stream));
+    uint16_t *result = at->operands[at->operands[DNN_DV] ? DNN_DV : DNN_Y];
+    for (int i = 0; i < 64; i++) /* bf16: of the exponent */
+        if (wrong_by > 0) result[i] = (uint16_t)(result[i] + (uint16_t)(wrong_by * 128));
+    return NRL_OK;
+}
+
+static cuda *open_auto(void)
+{
+    const cuda_options o = {.memory_fraction = 0.9, .device = -1, .attention = CUDA_ATTENTION_AUTO};
+    cuda *gpu = NULL;
+    assert_int_equal(cuda_open_driver(fake_driver(), &o, 0, &gpu), NRL_OK);
+    return gpu;
+}
+
+/* Results of the first and of later calls are the bits of `expected`. */
+static void check_same(cuda *gpu, cuda *expected, const shape *s)
+{
+    problem a, b;
+    fill(&a, s);
+    run_on(expected, &a);
+    for (int call = 0; call < 3; call++) {
+        fill(&b, s);
+        run_on(gpu, &b);
+        for (int i = 0; i < 9; i++)
+            assert_memory_equal(a.mats[i]->data, b.mats[i]->data, bytes_of(a.mats[i]));
+        drop_problem(&b);
+    }
+    drop_problem(&a);
+}
+
+static void auto_takes_what_agrees_from_the_first_call_on(void **state)
+{
+    (void)state;
+    cuda *gpu = open_auto();
+    for (int i = 0; i < 2; i++) {
+        int executed = fake_cudnn.n_executed;
+        check_same(gpu, with_dnn, i ? &mixed : &even);
+        assert_int_equal(fake_cudnn.n_executed, executed + 2 + 6);
+    }
+    cuda_close(gpu);
+}
+
+static void auto_keeps_our_kernels_where_results_differ_or_fail(void **state)
+{
+    const dnn_library *right = fake_dnn_library;
+    (void)state;
+    wrong = *right;
+    wrong.run = run_wrong;
+    fake_dnn_library = &wrong;
+    for (int fails = 0; fails < 2; fails++) {
+        cuda *gpu = open_auto();
+        int executed = fake_cudnn.n_executed;
+        wrong_by = 1;
+        fake_cudnn.execute_fails = fails;
+        check_same(gpu, plain, &even);
+        assert_true(fake_cudnn.n_executed <= executed + 2); /* one trial of each */
+        fake_cudnn.execute_fails = 0;
+        cuda_close(gpu);
+    }
+    wrong_by = 0;
+    cuda *gpu = open_auto();
+    check_same(gpu, with_dnn, &even);
+    cuda_close(gpu);
+    fake_dnn_library = right;
+}
+
+static void auto_takes_little_memory_and_does_without_a_library(void **state)
+{
+    (void)state;
+    fake_cudnn.workspace_bytes = (int64_t)(fake.properties.memory_bytes / 64 + 1000);
+    cuda *gpu = open_auto();
+    int executed = fake_cudnn.n_executed;
+    check_same(gpu, plain, &even);
+    cuda_close(gpu);
+    fake_cudnn.workspace_bytes = 1000;
+    fake_cudnn.no_file = 1;
+    gpu = open_auto();
+    check_same(gpu, plain, &even);
+    cuda_close(gpu);
+    fake_cudnn.no_file = 0;
+    assert_int_equal(fake_cudnn.n_executed, executed);
+}
+
 static int open_both(void **state)
 {
-    cuda_options o = {.memory_fraction = 0.9, .device = -1};
+    cuda_options o = {.memory_fraction = 0.9, .device = -1, .attention = CUDA_ATTENTION_FLASH};
     (void)state;
     fake_reset();
     fake_cudnn = (fake_cudnn_state){.version = 91900, .workspace_bytes = 1000};
@@ -378,6 +471,9 @@ int main(void)
         cmocka_unit_test(a_library_that_is_missing_or_refuses_is_done_without),
         cmocka_unit_test(a_workspace_takes_at_most_half_of_the_free_memory),
         cmocka_unit_test(a_run_that_fails_is_an_error),
+        cmocka_unit_test(auto_takes_what_agrees_from_the_first_call_on),
+        cmocka_unit_test(auto_keeps_our_kernels_where_results_differ_or_fail),
+        cmocka_unit_test(auto_takes_little_memory_and_does_without_a_library),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }
