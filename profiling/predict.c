@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STEPS = 3, MOST_WALKED = 16, MOST_MEASURED = 8, MOST_SUMS = 64 };
+enum { STEPS = 3, MOST_WALKED = 16, MOST_MEASURED = 8, MOST_SUMS = 64, MOST_SAMPLES = 4096 };
 
 /* ---- what a rank does, in order ---- */
 
@@ -262,6 +262,22 @@ static nrl_status walk_step(run *r, nrl_run_event *e, bool *done)
     return nrl_run_step(r, e, done);
 }
 
+/* The memory of a step with a larger micro-batch than those of the first steps, if the first MOST_SAMPLES samples have
+ * one. Nobody knows what a stream brings. */
+static nrl_status walk_largest(run *r)
+{
+    const session *se = &r->session;
+    const int64_t updates = session_updates(se), all = se->total_steps / updates;
+    int64_t n = MOST_SAMPLES / se->config.train.global_batch + 1;
+    nrl_run_event e;
+    bool done;
+    if (se->stream || !se->train.plan) return NRL_OK;
+    const int64_t step = data_plan_largest_step(se->train.plan, n < all ? n : all) * updates;
+    if (step <= r->trainer.progress.step) return NRL_OK;
+    r->trainer.progress.step = step;
+    return walk_step(r, &e, &done);
+}
+
 /* Steps with times, and one without, whose duration is the host's own work. */
 static nrl_status walk_steps(run *r, recorder *rec, rank_log *l, prediction *out)
 {
@@ -289,7 +305,7 @@ static nrl_status walk_steps(run *r, recorder *rec, rank_log *l, prediction *out
     const double begin = thread_seconds();
     if (!done) NRL_TRY(walk_step(r, &e, &done));
     if (!done) l->host = thread_seconds() - begin;
-    return NRL_OK;
+    return rec->times ? NRL_OK : walk_largest(r);
 }
 
 /* Ranks with the same coordinates on the axes that divide a model differ in their batches alone, and those of an axis

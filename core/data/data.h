@@ -153,6 +153,8 @@ int64_t data_plan_n_micro_batches(data_plan *p, int64_t step);
 /* Returns the number of examples in micro-batch m of step s on this rank; it may be 0. *examples is valid until the
  * next call. */
 int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64_t **examples);
+/* Returns the one of the first n_steps steps in which this rank has the micro-batch with the most tokens. */
+int64_t data_plan_largest_step(data_plan *p, int64_t n_steps);
 
 /* ---- loader ---- */
 typedef struct {

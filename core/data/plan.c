@@ -337,3 +337,19 @@ int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64
     *examples = p->micro_batch;
     return found;
 }
+
+int64_t data_plan_largest_step(data_plan *p, int64_t n_steps)
+{
+    int64_t best = 0, most = 0;
+    for (int64_t s = 0; s < n_steps; s++)
+        for (int64_t m = data_plan_n_micro_batches(p, s); m-- > 0;) {
+            const int64_t *examples, n = data_plan_micro_batch(p, s, m, &examples);
+            int64_t tokens = 0;
+            for (int64_t i = 0; i < n; i++)
+                tokens += dataset_example_tokens(p->data, examples[i]);
+            if (tokens <= most) continue;
+            most = tokens;
+            best = s;
+        }
+    return best;
+}

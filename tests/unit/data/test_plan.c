@@ -210,6 +210,33 @@ static void groups_of_examples_share_a_micro_batch(void **state)
     dataset_close(d);
 }
 
+static void the_largest_step_has_the_fullest_micro_batch_of_the_rank(void **state)
+{
+    enum { STEPS = 20 };
+    dataset *d = open_rows(*state, 100);
+    data_plan_options o = {.global_batch = 5, .micro_batch_tokens = 100, .shuffle = true, .ranks = 2};
+    int later = 0;
+    for (; o.seed < 8; o.seed++) {
+        o.rank = (int32_t)(o.seed % 2);
+        data_plan *p = plan_of(d, o);
+        int64_t fullest[STEPS] = {0}, best = data_plan_largest_step(p, STEPS);
+        for (int64_t s = 0; s < STEPS; s++)
+            for (int64_t m = 0; m < data_plan_n_micro_batches(p, s); m++) {
+                const int64_t *examples, n = data_plan_micro_batch(p, s, m, &examples);
+                int64_t tokens = 0;
+                for (int64_t i = 0; i < n; i++)
+                    tokens += dataset_example_tokens(d, examples[i]);
+                if (tokens > fullest[s]) fullest[s] = tokens;
+            }
+        later += best > 0;
+        for (int64_t s = 0; s < STEPS; s++)
+            assert_true(s < best ? fullest[s] < fullest[best] : fullest[s] <= fullest[best]);
+        data_plan_destroy(p);
+    }
+    assert_true(later > 0);
+    dataset_close(d);
+}
+
 /* ---- packing ---- */
 
 static void packing_needs_few_bins_and_evens_them_out(void **state)
@@ -433,6 +460,7 @@ int main(void)
         TEST(the_permutation_is_the_documented_one),
         TEST(examples_keep_the_order_of_the_global_batch),
         TEST(groups_of_examples_share_a_micro_batch),
+        TEST(the_largest_step_has_the_fullest_micro_batch_of_the_rank),
         TEST(packing_needs_few_bins_and_evens_them_out),
         TEST(packing_finds_what_longest_first_into_the_emptiest_would_not),
         TEST(ranks_without_examples_get_empty_micro_batches),
