@@ -5,10 +5,11 @@ activations and offload. Prints each and the distribution of the errors of memor
 more than 5 %, or where the median of the errors of processor time is above 15 %. With `memory` time is not measured. A
 setting that `nrl plan` refuses must be refused by a run too, and another one takes its place.
 
-Ranks have one thread each. Time is compared twice: the predicted duration of a step with the shortest one, which only
-says something if nothing else runs on the machine and each rank has a processor; and the predicted processor time of a
-rank with that of a bench with many steps less that of one with few, divided by the steps between and by the ranks (the
-least of three such differences), which other programs disturb less."""
+Ranks have one thread each. Time is compared twice: the predicted duration of a step with the median, which only says
+something if nothing else runs on the machine and each rank has a processor; and the predicted processor time of a rank
+with that of a bench with many steps less that of one with few, divided by the steps between and by the ranks (the least
+of three such differences), which other programs disturb less. A prediction is of the first steps: it is scaled by the
+mean tokens of a step, because those between are whole epochs."""
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from pathlib import Path
 
 MEMORY, TIME = 0.05, 0.15
 SHORT, LONG, TRIES = 2, 10, 3
+EPOCH = 4  # steps of it, of which those between are a multiple
 
 
 def llama(rng):
@@ -43,15 +45,20 @@ def gpt2(rng):
 
 
 def rows(path, rng, longest, vocab, n):
+    """Writes n rows; the sum of their tokens."""
+    tokens = 0
     with open(path, "w") as out:
         for _ in range(n):
             length = rng.randint(longest // 4, longest)
+            tokens += length
             ids = [rng.randrange(3, vocab) for _ in range(length)]
             out.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
+    return tokens
 
 
 def setting(folder, seed):
-    """A config of random shape, the number of ranks, whether its time is predicted (a disk's is not), and its text."""
+    """A config of random shape, the number of ranks, whether its time is predicted (a disk's is not), the mean tokens of
+    a step, and its text."""
     rng = random.Random(seed)
     model = (gpt2 if rng.random() < 0.25 else llama)(rng)
     longest = rng.choice([64, 256, 1024])
@@ -59,7 +66,7 @@ def setting(folder, seed):
     batch = max(ranks, {64: 64, 256: 16, 1024: 4}[longest])
     folder.mkdir()
     (folder / "model.json").write_text(json.dumps(model))
-    rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], 4 * batch)
+    tokens = rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], EPOCH * batch) / EPOCH
     train = {"global_batch": batch, "steps": 2 * LONG, "seed": seed,
              "micro_batch_tokens": longest * rng.choice([1, 2, 4]),
              "precision": rng.choice(["fp32", "fp32", "bf16"]),
@@ -85,7 +92,7 @@ def setting(folder, seed):
     path = folder / "config.yaml"
     path.write_text(json.dumps(config))
     text = json.dumps(config.get("parallel", "one rank")).replace('"', "")
-    return path, ranks, place == "nowhere", (f"{model['model_type']} {model.get('hidden_size', model.get('n_embd'))}x"
+    return path, ranks, place == "nowhere", tokens, (f"{model['model_type']} {model.get('hidden_size', model.get('n_embd'))}x"
                          f"{model.get('num_hidden_layers', model.get('n_layer'))} length {longest} "
                          f"tokens {train['micro_batch_tokens']} {train['precision']} "
                          f"recompute {train['activation_checkpointing']}, "
@@ -118,7 +125,7 @@ def measure(nrl, path, ranks, timed):
         # bench profiles half as many steps again, at most five
         between = LONG + min(5, (LONG + 1) // 2) - SHORT - min(5, (SHORT + 1) // 2)
         times.append((many - few) / between / ranks)
-    return found["memory"]["used_peak_bytes"], min(times), found["step_seconds_min"]
+    return found["memory"]["used_peak_bytes"], min(times), found["step_seconds_median"]
 
 
 def spread(name, errors, goal):
@@ -154,7 +161,7 @@ def main():
         if this - seed - len(memory) > n:
             raise SystemExit("more than half of the settings are refused")
         this += 1
-        path, ranks, timed, text = setting(work / f"planner{this}", this)
+        path, ranks, timed, tokens, text = setting(work / f"planner{this}", this)
         found = plan_of(nrl, path, ranks)
         if not found:
             continue
@@ -162,16 +169,17 @@ def main():
         memory.append(found["used_peak_bytes"] / bytes_ - 1)
         line = f"{this}: {text}: memory {bytes_ / 2**20:.1f} MiB ({100 * memory[-1]:+.1f} %)"
         if seconds:
-            time.append(found["busy_seconds"] / seconds - 1)
-            walls.append(found["step_seconds"] / wall - 1)
-            line += (f", processor time {1e3 * seconds:.1f} ms ({100 * time[-1]:+.1f} %), fastest step "
+            scale = tokens / found["tokens"]
+            time.append(scale * found["busy_seconds"] / seconds - 1)
+            walls.append(scale * found["step_seconds"] / wall - 1)
+            line += (f", processor time {1e3 * seconds:.1f} ms ({100 * time[-1]:+.1f} %), step "
                      f"{1e3 * wall:.1f} ms ({100 * walls[-1]:+.1f} %)")
         print(line, flush=True)
     sizes, inside = spread("memory", memory, MEMORY)
     failed = len(sizes) - inside
     if time:
         times, _ = spread("processor time", time, TIME)
-        spread("shortest step", walls, TIME)
+        spread("duration of a step", walls, TIME)
         failed += statistics.median(times) > TIME
     print(f"planner: {n} tried, {failed} failed, seed {seed}")
     return failed > 0
