@@ -6,6 +6,7 @@
 #include "base/node.h"
 #include "base/paths.h"
 #include "data/part.h"
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,32 @@ static nrl_status add(const dataset_options *o, const nrl_node *node, size_t ent
     return read_entry(o, node, &out->items[out->n++]);
 }
 
+/* The first file of a directory that belongs to one of these splits by its name, or by that of a directory in it, as in
+ * train-00000-of-00002.parquet or train/0.jsonl; NULL = none. */
+static const char *file_of_split(const paths *files, const char *folder, const char *const *splits)
+{
+    for (size_t i = 0; i < files->n; i++)
+        for (const char *at = files->items[i] + strlen(folder); at; at = strchr(at, '/')) {
+            at += *at == '/';
+            for (size_t k = 0; splits[k]; k++)
+                if (!strncmp(at, splits[k], strlen(splits[k])) && !isalpha((unsigned char)at[strlen(splits[k])]))
+                    return files->items[i];
+        }
+    return NULL;
+}
+
+static void warn_of_splits(const paths *files, const char *folder)
+{
+    static const char *const train[] = {"train", NULL};
+    static const char *const other[] = {"test", "validation", "valid", "val", "dev", "eval", NULL};
+    const char *trains = file_of_split(files, folder, train), *others = file_of_split(files, folder, other);
+    if (trains && others)
+        nrl_warn(
+            "data.train: all files of '%s' are read, of training (%s) and of other splits (%s); a pattern, such as "
+            "'%s/train*', selects files",
+            folder, trains + strlen(folder), others + strlen(folder), folder);
+}
+
 /* The part that is last in the list becomes a part for each of its files. */
 static nrl_status expand(const dataset_options *o, const nrl_node *node, data_parts *out)
 {
@@ -79,6 +106,8 @@ static nrl_status expand(const dataset_options *o, const nrl_node *node, data_pa
     if (data_reader_reads_folder(o->host, &first->choice, first->path)) return NRL_OK;
     nrl_status st = paths_expand(first->path, &files);
     if (st != NRL_OK) nrl_add_context("data.%s", role(o));
+    if (st == NRL_OK && !o->quiet && !strcmp(role(o), "train") && !paths_is_pattern(first->path))
+        warn_of_splits(&files, first->path);
     for (size_t i = 0; st == NRL_OK && i < files.n; i++) {
         if (i) st = add(o, node, entry, out);
         data_part *p = &out->items[out->n - 1];

@@ -31,6 +31,17 @@ run 2 resume kept train.steps=6
 has err "data"
 rm parts/z.jsonl
 
+# files of several splits
+lacks err "other splits"
+mkdir -p splits/data
+cp parts/a.jsonl splits/data/train-00000-of-00001.jsonl
+cp parts/a.jsonl splits/data/test-00000-of-00001.jsonl
+run 0 check run.yaml data.train=splits
+has err "all files of 'splits' are read, of training (/data/train-00000-of-00001.jsonl) and of other splits (/data/test-"
+is "warnings" "$(grep -c "other splits" err)" 1
+run 0 check run.yaml 'data.train=splits/data/train*'
+lacks err "other splits"
+
 mkdir empty
 run 2 check run.yaml data.train=empty
 has err "data.train: 'empty': the directory has no files to read"

@@ -33,29 +33,37 @@ static const struct {
     size_t size;
     const char *name, *hint;
 } others[] = {
-    {"PAR1", 4, "Parquet", PANDAS("read_parquet")},
-    {"ARROW1", 6, "Arrow", PANDAS("read_feather")},
-    {"\xFF\xFF\xFF\xFF", 4, "Arrow stream",
+    {"PAR1", 4, "a Parquet", PANDAS("read_parquet")},
+    {"ARROW1", 6, "an Arrow", PANDAS("read_feather")},
+    {"\xFF\xFF\xFF\xFF", 4, "an Arrow stream",
      "python3 -c \"import datasets; datasets.Dataset.from_file('%s').to_json('%s.jsonl')\""},
-    {"PK\x03\x04", 4, "zip", "unzip it; a spreadsheet (.xlsx): " PANDAS("read_excel")},
-    {"\xD0\xCF\x11\xE0", 4, "old Excel", PANDAS("read_excel")},
-    {"\x80\x04\x95", 3, "pickle", "a pickle runs code when it is opened; if you trust it: " PANDAS("read_pickle")},
-    {"\x80\x05\x95", 3, "pickle", "a pickle runs code when it is opened; if you trust it: " PANDAS("read_pickle")},
-    {"\x80\x02", 2, "pickle", "a pickle runs code when it is opened; if you trust it: " PANDAS("read_pickle")},
-    {"\x89HDF", 4, "HDF5", PANDAS("read_hdf")},
-    {"SQLite format 3", 15, "SQLite", "sqlite3 -json '%s' 'select * from TABLE' >'%s.json'"},
-    {"\xFF\xFE", 2, "UTF-16 text", "iconv -f UTF-16 -t UTF-8 '%s' >'%s.utf8'"},
-    {"\xFE\xFF", 2, "UTF-16 text", "iconv -f UTF-16 -t UTF-8 '%s' >'%s.utf8'"},
-    {"BZh", 3, "bzip2", "bunzip2 -k '%s'"},
+    {"PK\x03\x04", 4, "a zip", "unzip it; a spreadsheet (.xlsx): " PANDAS("read_excel")},
+    {"\xD0\xCF\x11\xE0", 4, "an old Excel", PANDAS("read_excel")},
+    {"\x80\x04\x95", 3, "a pickle", "a pickle runs code when it is opened; if you trust it: " PANDAS("read_pickle")},
+    {"\x80\x05\x95", 3, "a pickle", "a pickle runs code when it is opened; if you trust it: " PANDAS("read_pickle")},
+    {"\x80\x02", 2, "a pickle", "a pickle runs code when it is opened; if you trust it: " PANDAS("read_pickle")},
+    {"\x89HDF", 4, "an HDF5", PANDAS("read_hdf")},
+    {"SQLite format 3", 15, "an SQLite", "sqlite3 -json '%s' 'select * from TABLE' >'%s.json'"},
+    {"\xFF\xFE", 2, "a UTF-16 text", "iconv -f UTF-16 -t UTF-8 '%s' >'%s.utf8'"},
+    {"\xFE\xFF", 2, "a UTF-16 text", "iconv -f UTF-16 -t UTF-8 '%s' >'%s.utf8'"},
+    {"BZh", 3, "a bzip2", "bunzip2 -k '%s'"},
 };
 
 nrl_status file_check_is_text(const char *path, const char *bytes, size_t size, const char *expected)
 {
+    static const char splits[] = "/dataset_dict.json"; /* beside a directory for each of them */
+    const size_t n = strlen(path), folder = n >= sizeof splits ? n - (sizeof splits - 1) : 0;
+    if (folder && !strcmp(path + folder, splits))
+        return nrl_fail(
+            NRL_ERR_DATA,
+            "%s: a list of splits that save_to_disk of Hugging Face's datasets has written; expected %s\n"
+            "hint: python3 -c \"import datasets; datasets.load_from_disk('%.*s')['train'].to_json('train.jsonl')\"",
+            path, expected, (int)folder, path);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (size < others[i].size || memcmp(bytes, others[i].magic, others[i].size) != 0) continue;
         char hint[1024];
         snprintf(hint, sizeof hint, others[i].hint, path, path);
-        return nrl_fail(NRL_ERR_DATA, "%s: a %s file; expected %s\nhint: %s", path, others[i].name, expected, hint);
+        return nrl_fail(NRL_ERR_DATA, "%s: %s file; expected %s\nhint: %s", path, others[i].name, expected, hint);
     }
     return NRL_OK;
 }

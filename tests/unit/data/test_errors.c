@@ -99,7 +99,10 @@ static void an_empty_file_says_so(void **state)
 static void other_file_formats_are_recognised(void **state)
 {
     rows_fail(state, "PAR1....", "data.jsonl: a Parquet file; expected JSONL or a JSON array");
+    rows_fail(state, "\xFF\xFF\xFF\xFF....", "data.jsonl: an Arrow stream file; expected JSONL or a JSON array");
     rows_fail(state, "\x28\xB5\x2F\xFD....", "data.jsonl: cannot decompress zstd data near byte 0");
+    dataset_options o = support_options(*state, "dataset_dict.json", "{\"splits\": [\"train\", \"test\"]}");
+    fails(&o, NRL_ERR_DATA, "dataset_dict.json: a list of splits that save_to_disk of Hugging Face's datasets");
 }
 
 static void a_row_beyond_the_limit_is_named_and_not_read(void **state)
