@@ -146,8 +146,8 @@ static nrl_status check_logits(const float *row, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (isnan(row[i]) || row[i] == INFINITY)
             return nrl_fail(NRL_ERR_DATA,
-                            "cannot choose a token: the logit of token %lld is %g; are the model's weights finite?",
-                            (long long)i, (double)row[i]);
+                            "cannot choose a token: the logit of token %lld is %s; are the model's weights finite?",
+                            (long long)i, isnan(row[i]) ? "nan" : "inf");
     return NRL_OK;
 }
 

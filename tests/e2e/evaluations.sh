@@ -237,4 +237,22 @@ for axis in tensor=2 pipeline=2 data=ddp; do
 done
 run 0 eval "$source/configs/dpo.yaml" --json
 truth "no such values of pairs" "d.eval_perplexity == nil and d.eval_loss > 0"
+
+# Weights that are not finite: a NaN is printed without the sign that it happens to have, and no choice is the likeliest.
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=1 eval.every=0 out=finite
+cp -r finite/model broken # its last tensor is the final norm
+printf '\000\000\300\377' | dd of=broken/model.safetensors conv=notrunc bs=1 \
+    seek=$(($(wc -c <broken/model.safetensors) - 4)) 2>dd
+run 0 eval "$source/configs/sft.yaml" "$one_thread" model.config= model.path=broken
+has out "eval_loss                nan nats"
+lacks out "-nan"
+echo "What is 2 plus 3?" >text.txt
+run 0 eval broken --text text.txt
+has out "loss                     nan nats"
+lacks out "-nan"
+echo '{"prompt": "a", "choices": ["b", "c"], "gold": 0}' >choices.jsonl
+run 65 eval broken --task choices.jsonl
+has err "choices.jsonl: question 1: the log-probability of choice 1 is nan; are the model's weights finite?"
+run 65 sample broken --prompt a
+has err "is nan; are the model's weights finite?"
 exit $failed

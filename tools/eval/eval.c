@@ -17,14 +17,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* A NaN that a division makes has a sign on x86, which printf shows. */
+static double without_sign(double v)
+{
+    return isnan(v) ? (double)NAN : v;
+}
+
 static void print_values(nrl_run *r, const nrl_value *values, size_t n)
 {
     printf("%-24s ", "weights");
     cli_print(nrl_run_weights(r));
     putchar('\n');
     for (size_t i = 0; i < n; i++)
-        printf("%-24s %.6g%s%s\n", values[i].name, values[i].value, strcmp(values[i].unit, "1") ? " " : "",
-               strcmp(values[i].unit, "1") ? values[i].unit : "");
+        printf("%-24s %.6g%s%s\n", values[i].name, without_sign(values[i].value),
+               strcmp(values[i].unit, "1") ? " " : "", strcmp(values[i].unit, "1") ? values[i].unit : "");
 }
 
 static void print_json(arena *a, nrl_run *r, const nrl_value *values, size_t n)
@@ -314,7 +320,7 @@ static nrl_status score_text(arena *a, const char *source, const nrl_environment
     if (!json) cli_page("%-24s %s\n", "text", file);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         node_append(a, map, values[i].name, node_f64(a, values[i].value));
-        if (!json) printf("%-24s %.9g%s\n", values[i].name, values[i].value, values[i].unit);
+        if (!json) printf("%-24s %.9g%s\n", values[i].name, without_sign(values[i].value), values[i].unit);
     }
     char *text = json ? json_write(map, 0) : NULL;
     if (text) puts(text);

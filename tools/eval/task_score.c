@@ -236,6 +236,12 @@ static nrl_status score_choices(arena *a, nrl_inference *m, const task *t, const
     for (int64_t i = 0; i < t->n && st == NRL_OK; i++) {
         const task_question *q = &t->questions[i];
         const double *these = &lls[i * TASK_MAX_CHOICES];
+        for (int32_t k = 0; k < q->n_choices; k++)
+            if (isnan(these[k]))
+                return nrl_fail(
+                    NRL_ERR_DATA,
+                    "%s: question %lld: the log-probability of choice %d is nan; are the model's weights finite?",
+                    t->file, (long long)i + 1, k + 1);
         mean_add(&acc, best_of(q, these, false) == q->gold);
         mean_add(&norm, best_of(q, these, true) == q->gold);
         if (!rows) continue;
