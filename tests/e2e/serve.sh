@@ -108,6 +108,8 @@ refused chat/completions 400 '{"messages":[{"role":"user"' 'request:1:'
 refused chat/completions 400 '[]' 'expected a JSON object'
 refused chat/completions 400 '{"messages":[]}' '"param":"messages"'
 refused chat/completions 400 '{"messages":[{"role":"alien","content":"x"}]}' 'alien'
+refused chat/completions 400 '{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"a"}}]}]}' 'parts of type text'
+lacks out hint
 refused chat/completions 400 "{$hello,\"temperature\":-1}" '"param":"temperature"'
 refused chat/completions 400 "{$hello,\"max_tokens\":0}" '"param":"max_tokens"'
 refused chat/completions 400 "{$hello,\"n\":1e9}" '"param":"n"'
