@@ -36,6 +36,8 @@ void ctx_destroy(nrl_ctx *ctx)
     if (ctx_take_metrics(ctx, &metrics, &n)) nrl_warn("%s", nrl_error_text());
     release_made(ctx, 0);
     rope_forget(ctx);
+    for (ctx_code *c = ctx->codes; c; c = c->next)
+        tensor_release(ctx, c->tensor);
     pool_destroy(&ctx->pool);
     ctx_set_profiler(ctx, NULL, NULL);
     if (ctx->stream) ctx->device->table.stream_destroy(ctx->device->self, ctx->stream);

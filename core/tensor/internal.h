@@ -48,6 +48,13 @@ typedef struct {
     double weight;
 } pending_metric;
 
+/* A table of nrl_quantize_code. */
+typedef struct ctx_code {
+    const float *host;
+    nrl_tensor *tensor; /* counted */
+    struct ctx_code *next;
+} ctx_code;
+
 enum { CTX_MAX_TAPES = 8 };
 
 struct nrl_ctx {
@@ -81,6 +88,7 @@ struct nrl_ctx {
     nrl_batch *batch;
     ctx_index index;
     rope_table *ropes;
+    ctx_code *codes;
     ctx_attention attention; /* NULL = packed attention over the batch */
     void *attention_user;
     ctx_divided_attention divided_attention;

@@ -1,6 +1,7 @@
 /*
  * slice.c - updates of optimizers on local slices, in one fused operation of the backend, and quantized states.
  */
+#include "base/quantize.h"
 #include "tensor/internal.h"
 #include <math.h>
 #include <nrl/optimizer.h>
@@ -75,4 +76,22 @@ nrl_status nrl_dequantize(nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *s
                           int64_t block, nrl_tensor *x)
 {
     return quantize(ctx, true, x, code, block, q, scale);
+}
+
+nrl_status nrl_quantize_code(nrl_ctx *ctx, const float *code, nrl_tensor **out)
+{
+    const int64_t n = QUANTIZE_CODES;
+    ctx_code *c = ctx->codes;
+    while (c && c->host != code)
+        c = c->next;
+    if (!c) {
+        nrl_tensor *t;
+        NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &n, false, &t));
+        c = arena_alloc(&ctx->memory, sizeof *c);
+        *c = (ctx_code){code, t, ctx->codes};
+        ctx->codes = c;
+        NRL_TRY(tensor_write(ctx, t, code));
+    }
+    *out = c->tensor;
+    return NRL_OK;
 }

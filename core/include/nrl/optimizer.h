@@ -138,6 +138,9 @@ NRL_API nrl_status nrl_quantize(nrl_ctx *ctx, const nrl_tensor *x, const nrl_ten
                                 nrl_tensor *scale);
 NRL_API nrl_status nrl_dequantize(nrl_ctx *ctx, const nrl_tensor *q, const nrl_tensor *scale, const nrl_tensor *code,
                                   int64_t block, nrl_tensor *x);
+/* The table of 256 numbers at `code` as a tensor: they are copied to the device once, at the first call with this
+ * address, and must not change as long as the context lives. The tensor belongs to the context. [step] */
+NRL_API nrl_status nrl_quantize_code(nrl_ctx *ctx, const float *code, nrl_tensor **out);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "../common/betas.h"
 #include "../common/vector.h"
 #include "base/quantize.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { BLOCK = 256, CODES = QUANTIZE_CODES };
@@ -31,8 +32,15 @@ static const nrl_option adamw8bit_rows[] = {
 typedef struct {
     nrl_adamw adamw;
     int64_t min_8bit_size;
-    float codes[2][CODES]; /* of the first moment, which has a sign, and of the second */
 } adamw8bit;
+
+static float codes[2][CODES]; /* of the first moment, which has a sign, and of the second */
+
+static void make_codes(void)
+{
+    quantize_dynamic_map(true, codes[0]);
+    quantize_dynamic_map(false, codes[1]);
+}
 
 static nrl_status adamw8bit_check(const void *options)
 {
@@ -49,8 +57,8 @@ static nrl_status adamw8bit_create(const void *options, void **self)
     if (!a) return nrl_fail(NRL_ERR_MEMORY, "out of memory for optimizer 'adamw8bit'");
     a->adamw = (nrl_adamw){sizeof a->adamw, betas[0], betas[1], o->eps, o->weight_decay};
     a->min_8bit_size = o->min_8bit_size;
-    quantize_dynamic_map(true, a->codes[0]);
-    quantize_dynamic_map(false, a->codes[1]);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, make_codes);
     *self = a;
     return NRL_OK;
 }
@@ -79,17 +87,16 @@ static nrl_status adamw8bit_declare(void *self, nrl_declaration *d)
 
 static nrl_status update_quantized(const adamw8bit *a, nrl_ctx *ctx, nrl_slice *s, const nrl_step_params *step)
 {
-    const int64_t n_codes = CODES;
     nrl_slice wide = *s; /* with both moments in f32 */
-    nrl_tensor *codes[2];
+    nrl_tensor *code[2];
     for (int k = 0; k < 2; k++) {
-        NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &n_codes, a->codes[k], &codes[k]));
+        NRL_TRY(nrl_quantize_code(ctx, codes[k], &code[k]));
         NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, &s->n, &wide.states[k]));
-        NRL_TRY(nrl_dequantize(ctx, s->states[k], s->states[2 + k], codes[k], BLOCK, wide.states[k]));
+        NRL_TRY(nrl_dequantize(ctx, s->states[k], s->states[2 + k], code[k], BLOCK, wide.states[k]));
     }
     NRL_TRY(nrl_slice_adamw(ctx, &wide, &a->adamw, step));
     for (int k = 0; k < 2; k++)
-        NRL_TRY(nrl_quantize(ctx, wide.states[k], codes[k], BLOCK, s->states[k], s->states[2 + k]));
+        NRL_TRY(nrl_quantize(ctx, wide.states[k], code[k], BLOCK, s->states[k], s->states[2 + k]));
     return NRL_OK;
 }
 

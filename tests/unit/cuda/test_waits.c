@@ -29,6 +29,8 @@ static const char *const llama =
     " \"rope_theta\": 10000.0, \"initializer_range\": 0.05, \"tie_word_embeddings\": true, \"bos_token_id\": 1,"
     " \"eos_token_id\": 2, \"torch_dtype\": \"float32\"}";
 
+static const char *optimizer = "adamw";
+
 static run *open_run(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
 {
     run *r = NULL;
@@ -40,13 +42,13 @@ static run *open_run(const char *backend, const char *algorithm, int layers, int
                                     "data: {train: %s, max_length: 16}\n"
                                     "algorithm: {name: %s}\n"
                                     "train: {steps: 3, global_batch: 4, micro_batch_tokens: %d, precision: bf16}\n"
-                                    "optimizer: {name: adamw, lr: 1.0e-3}\n"
+                                    "optimizer: {name: %s, lr: 1.0e-3}\n"
                                     "schedule: constant\n"
                                     "backend: %s\n"
                                     "checkpoint: {every: 0, save_at_start: false}\n"
                                     "loggers: []\n"
                                     "out: %s/%d\n",
-                                    config, data, algorithm, micro_batch_tokens, backend, place.folder, n++);
+                                    config, data, algorithm, micro_batch_tokens, optimizer, backend, place.folder, n++);
     if (test_run_open_in(&place, &env, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
 }
@@ -115,6 +117,20 @@ static void metrics_and_a_reference_cost_no_wait_a_micro_batch(void **state)
     check("dpo", pairs, &(stats){.waits = 3, .idle = 3, .launches = 196}); /* and the metrics */
 }
 
+/* Its two tables of codes are copied in the first step. */
+static void moments_of_8_bits_need_no_copies_in_a_step(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 2; layers++) {
+        stats plain = of_a_step("cuda", "sft", layers, 200, rows);
+        optimizer = "adamw8bit, min_8bit_size: 1";
+        stats quantized = of_a_step("cuda", "sft", layers, 200, rows);
+        optimizer = "adamw";
+        assert_int_equal(quantized.copies, plain.copies);
+        assert_true(quantized.launches > plain.launches);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -140,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_waits_at_the_end_of_a_step_alone),
         cmocka_unit_test(metrics_and_a_reference_cost_no_wait_a_micro_batch),
+        cmocka_unit_test(moments_of_8_bits_need_no_copies_in_a_step),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
