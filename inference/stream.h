@@ -6,7 +6,7 @@
 #include "run/open/session.h"
 
 /* Data that are too large to index, or that come from a pipe: windows of `window` examples, each a data set in memory
- * alone. While one is trained on, a thread reads and tokenises the next one.
+ * alone. While one is trained on, a thread reads and tokenizes the next one.
  *
  * A pass takes the rows of all entries in their order. The windows of a pass follow each other, and the last one is
  * smaller; no window has examples of two passes. With `shares` each window has examples of each entry, in proportion to

@@ -37,7 +37,7 @@ typedef struct {
     bool prefix_sharing;        /* with two sides: the prompt is laid out once for both */
     const nrl_node *columns;    /* renames {prompt: question, ...}; may be NULL */
     const nrl_node *extra;      /* list of keys that become one float a sample; may be NULL */
-    int64_t workers;            /* tokenising threads */
+    int64_t workers;            /* tokenizing threads */
     const char *cache_dir;      /* directory of token caches, created if missing; NULL = no cache is kept */
     int64_t vocab_size;         /* of the model: a larger id is an error that names the row; 0 = any */
     const char *role;           /* "train" or "eval", for messages; NULL = "train" */
@@ -103,7 +103,7 @@ char *dataset_sample_text(const dataset *d, int64_t i, const tokenizer *t);
  * 1 for each token that is a trained target; the first token of a segment never is. [any] */
 int64_t dataset_segment(const dataset *d, int64_t example, int segment, const int32_t **tokens,
                         const uint8_t **trained);
-/* Compares an example with the checksum stored when it was tokenised. NRL_ERR_CORRUPT, with the name of the file to
+/* Compares an example with the checksum stored when it was tokenized. NRL_ERR_CORRUPT, with the name of the file to
  * remove, if the cache file was damaged since. [any] */
 nrl_status dataset_verify(const dataset *d, int64_t example);
 

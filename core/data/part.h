@@ -72,7 +72,7 @@ nrl_status dataset_of_parts(const dataset_options *o, data_parts *parts, dataset
 /* Lists the parts of data.train and sets their `select`. NRL_ERR_CONFIG if options of `o` contradict each other. */
 nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_parts *out);
 
-/* Maps the tokens of the part. Tokenises the file if there is no valid cache. */
+/* Maps the tokens of the part. Tokenizes the file if there is no valid cache. */
 nrl_status data_part_open(const dataset_options *o, data_part *p);
 
 #endif

@@ -36,8 +36,8 @@ struct nrl_run {
     evaluator evaluator;
     saver saver;
     run_measured measured;
-    void *samples; /* of eval.samples: the services'; NULL = none */
-    bool finished;
+    void *samples;                 /* of eval.samples: the services'; NULL = none */
+    bool finished, report_refused; /* the latter: nrl_run_report has warned */
 };
 
 /* nrl_run_open of a tree; `problems` were found while it was read and are reported with the rest, NULL = none. */

@@ -297,6 +297,14 @@ void nrl_run_set_lr(run *r, double lr)
 void nrl_run_report(run *r, const char *name, const char *unit, double value)
 {
     const nrl_value v = {name, unit, value};
+    if (metrics_has(&r->session.metrics, name)) {
+        if (!r->report_refused)
+            nrl_warn("'%s' is a value of the run's own records, and the reported one is not written\n"
+                     "hint: report it under another name, such as 'my_%s'",
+                     name, name);
+        r->report_refused = true;
+        return;
+    }
     telemetry_record(&r->telemetry, NRL_RECORD_REPORT, r->trainer.progress.step, -1, &v, 1, NULL, 0);
 }
 

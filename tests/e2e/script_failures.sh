@@ -53,6 +53,26 @@ printf 'nrl.open(cfg)\nnrl.open(cfg)\n' | script twice.lua
 run 2 run twice.lua out=twice "$one_thread"
 has err "twice.lua:4: "
 has err "another run is under way in 'twice'"
+printf 'nrl.open(cfg):close()\nnrl.open(cfg):close()\n' | script again.lua
+run 2 run again.lua out=again "$one_thread"
+has err "again.lua:4: out: 'again' already holds a run, which this script has opened before"
+has err 'hint: nrl.open(config, {out = "again-2"})'
+
+# a value that the records of the run have already is not written a second time
+script names.lua <<'E2'
+cfg.train.epochs, cfg.train.steps = 0, 2
+local run = nrl.open(cfg)
+run:on("step", function(e)
+  run:report("loss", 1)
+  run:report("mine", 2)
+end)
+run:train()
+E2
+run 0 run names.lua out=names "$one_thread" "loggers=[jsonl]"
+is "records with a loss" "$(grep -c '"loss"' names/metrics.jsonl)" "$(grep -c '"grad_norm"' names/metrics.jsonl)"
+is "records of another name" "$(grep -c '"mine"' names/metrics.jsonl)" "$(grep -c '"grad_norm"' names/metrics.jsonl)"
+is "warnings of the name" "$(grep -c "'loss' is a value of the run's own records, and the reported one is not written" err)" 1
+has err "hint: report it under another name, such as 'my_loss'"
 
 # a name means one thing: a loss of the script may not be called like a plugin
 script clash.lua <<'E2'

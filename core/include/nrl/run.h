@@ -193,7 +193,8 @@ NRL_API nrl_status nrl_run_finish(nrl_run *run);
 
 NRL_API void nrl_run_stop(nrl_run *run, const char *reason); /* ends the run after the current step; logs the reason */
 NRL_API void nrl_run_set_lr(nrl_run *run, double lr);        /* from the next step on, instead of the schedule's */
-/* Writes a number to the loggers, in a record of its own for the current step. Ranks other than 0 report nothing. */
+/* Writes a number to the loggers, in a record of its own for the current step. Ranks other than 0 report nothing. A
+ * name that the run's own records use is not written, which a warning says once. */
 NRL_API void nrl_run_report(nrl_run *run, const char *name, const char *unit, double value);
 NRL_API int64_t nrl_run_steps_done(const nrl_run *run);
 NRL_API int64_t nrl_run_total_steps(const nrl_run *run);

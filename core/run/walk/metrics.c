@@ -57,6 +57,16 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
 static pthread_mutex_t reporting = PTHREAD_MUTEX_INITIALIZER;
 static metric_set *listening; /* the newest first */
 
+bool metrics_has(const metric_rows *rows, const char *name)
+{
+    bool has = false;
+    for (size_t k = 0; k < N_OWN; k++)
+        has |= !strcmp(own_names[k], name);
+    for (uint32_t k = 0; k < rows->n; k++)
+        has |= !strcmp(rows->list[k].row->name, name);
+    return has;
+}
+
 void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, arena *a)
 {
     *m = (metric_set){.rows = rows,

@@ -45,6 +45,8 @@ struct metric_set {
 /* Adds rows of a plugin, NULL-ended, in `a`. A name that a record has already, or that is there twice, is the
  * `mistake`: of the user's where the plugin is a script's (NRL_ERR_CONFIG), else NRL_ERR_PLUGIN. */
 nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a);
+/* Whether records have a value of this name: the core's, or a metric of these rows. */
+bool metrics_has(const metric_rows *rows, const char *name);
 void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, arena *a);
 /* Directs values of nrl_metric_report_f64 to this set, until metrics_close. */
 void metrics_listen(metric_set *m);

@@ -142,6 +142,41 @@ static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_nod
     return st;
 }
 
+static const char outs_key; /* in the registry: the set of `out` of the runs that the script has opened */
+
+/* Whether the script has opened a run in `out`, and remembers one that is open now. */
+static bool out_is_own(lua_State *L, const char *out, bool is_open)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &outs_key) != LUA_TTABLE) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &outs_key);
+    }
+    const bool is_own = lua_getfield(L, -1, out) != LUA_TNIL;
+    lua_pop(L, 1);
+    if (is_open) {
+        lua_pushboolean(L, true);
+        lua_setfield(L, -2, out);
+    }
+    lua_pop(L, 1);
+    return is_own;
+}
+
+/* The core refuses a second run in a directory without knowing that the first one is this script's, too. */
+static nrl_status explain_out(lua_State *L, const nrl_node *config, nrl_status st)
+{
+    const char *out = nrl_node_string(nrl_node_find(config, "out"), "");
+    if (st != NRL_ERR_CONFIG || !strstr(nrl_error_text(), "already holds a run") || !out_is_own(L, out, false))
+        return st;
+    return nrl_fail(
+        NRL_ERR_CONFIG,
+        "out: '%s' already holds a run, which this script has opened before\n"
+        "hint: nrl.open(config, {out = \"%s-2\"}) names the directory of one run; out= on the command line is "
+        "that of every run",
+        out, out);
+}
+
 /* nrl.open(config [, {quiet = , out = , model = }]) -> nrl_run */
 static int open_run(lua_State *L)
 {
@@ -157,7 +192,8 @@ static int open_run(lua_State *L)
     lua_setiuservalue(L, self, HANDLE_CONFIG);
     if (env.ranks && env.ranks->world > 1) env.script_modules = script_required(L, a);
     nrl_status st = open_config(h, &env, a, root, &decided);
-    if (st != NRL_OK) return script_raise(L, st);
+    if (st != NRL_OK) return script_raise(L, explain_out(L, root, st));
+    (void)out_is_own(L, nrl_node_string(nrl_node_find(nrl_run_config(h->r), "out"), ""), true);
     if (env.check_only) return script_exit(L, 0);
     h->rules = script_rules_of(nrl_run_config(h->r));
     set_training(L, h, true);
