@@ -156,12 +156,16 @@ nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix)
 nrl_status nrl_build_loss_term(nrl_builder *b, const nrl_loss_term_spec *spec, nrl_loss_term **term)
 {
     model *m = b->m;
-    if (m->n_terms == NRL_MAX_MODEL_TERMS || spec->n_values < 1)
-        return nrl_fail(NRL_ERR_PLUGIN, "loss term '%s': expected at most %d terms, each with a value or more",
-                        spec->name, (int)NRL_MAX_MODEL_TERMS);
+    nrl_loss_term_spec s = {0};
+    memcpy(&s, spec, spec->size < sizeof s ? spec->size : sizeof s);
+    if (m->n_terms == NRL_MAX_MODEL_TERMS || s.n_values < 1)
+        return nrl_fail(NRL_ERR_PLUGIN, "loss term '%s': expected at most %d terms, each with a value or more", s.name,
+                        (int)NRL_MAX_MODEL_TERMS);
     *term = &m->terms[m->n_terms++];
-    **term = (nrl_loss_term){
-        .name = arena_strdup(&m->memory, spec->name), .coefficient = spec->coefficient, .n_values = spec->n_values};
+    **term = (nrl_loss_term){.name = arena_strdup(&m->memory, s.name),
+                             .coefficient = s.coefficient,
+                             .n_values = s.n_values,
+                             .sums_tokens = s.sums_tokens};
     return NRL_OK;
 }
 

@@ -116,6 +116,7 @@ nrl_status batch_divide(nrl_batch *b, const int32_t *numbers, int64_t n, bool ro
     const nrl_batch arrays = *own;
     *own = *b;
     own->whole = b;
+    own->is_copy = !rows;
     own->own = NULL;
     own->packing = NULL;
     own->n_columns = 0; /* nrl_batch_column takes them from the whole */

@@ -48,6 +48,7 @@ struct nrl_batch {
     nrl_batch *whole;      /* in this rank's: the whole, else NULL */
     int32_t *token_number; /* [N] ascending: number in the whole; NULL = the same */
     int32_t *row_number;   /* [P] likewise */
+    bool is_copy;          /* of a micro-batch that is not divided, and that another rank counts */
     /* set by the run in each step */
     int32_t n_columns;
     batch_column columns[16];

@@ -160,12 +160,13 @@ typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl
                                     const nrl_attention_spec *spec, double soft_cap, const nrl_tensor *sinks,
                                     nrl_tensor *y);
 void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
-/* Attention of this rank's rows of a micro-batch whose tokens are divided (batch_divide), recorded on the tape: see
- * nrl_parallel.attention. */
+/* What ranks that divide the tokens of a micro-batch (batch_divide) do together: attention of this rank's rows,
+ * recorded on the tape, and sums in place, see `attention` and `sum` of nrl_parallel. */
 typedef nrl_status (*ctx_divided_attention)(void *user, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k,
                                             nrl_tensor *v, const nrl_attention_spec *spec, double soft_cap,
                                             nrl_tensor **y);
-void ctx_set_divided_attention(nrl_ctx *ctx, ctx_divided_attention attention, void *user);
+typedef nrl_status (*ctx_divided_sum)(void *user, nrl_ctx *ctx, nrl_tensor *x);
+void ctx_set_divided(nrl_ctx *ctx, ctx_divided_attention attention, ctx_divided_sum sum, void *user);
 /* The exchange of rows between the n ranks that divide the experts (nrl_parallel.exchange); n = 1: there is none. */
 typedef nrl_status (*ctx_exchange)(void *user, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
                                    const int64_t *received);
@@ -181,6 +182,7 @@ struct nrl_loss_term {
     const char *name;
     double coefficient;
     int32_t n_values;  /* that forward gives for each micro-batch, over all units */
+    bool sums_tokens;  /* values are of the tokens of all ranks */
     bool counts;       /* values are added to total: in forward actions of training, and in an evaluation */
     nrl_tensor *total; /* [1] f32, counted: sum of tokens * mean value of each micro-batch; NULL = none yet */
     double scale;      /* of this step: d loss / d value, for each token of the micro-batch */

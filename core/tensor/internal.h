@@ -92,6 +92,7 @@ struct nrl_ctx {
     ctx_attention attention; /* NULL = packed attention over the batch */
     void *attention_user;
     ctx_divided_attention divided_attention;
+    ctx_divided_sum divided_sum;
     void *divided_user;
     ctx_experts experts;     /* n = 0: no strategy divides them */
     int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */

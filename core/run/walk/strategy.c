@@ -155,7 +155,7 @@ nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *act
         divided = (ctx_experts){experts->table->exchange, experts->self, nrl_mesh_size(s->mesh, experts->axis->name),
                                 nrl_mesh_coord(s->mesh, experts->axis->name)};
     ctx_set_experts(ctx, &divided);
-    if (tokens) ctx_set_divided_attention(ctx, tokens->table->attention, tokens->self);
+    if (tokens) ctx_set_divided(ctx, tokens->table->attention, tokens->table->sum, tokens->self);
     for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
         if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);
     ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */

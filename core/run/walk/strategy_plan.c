@@ -136,11 +136,14 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
     if (depth != (one->plan.stages != NULL))
         return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
                         depth ? "the depth" : "no depth", depth ? "no stages" : "stages");
-    if (one->axis->divides == NRL_DIVIDES_TOKENS && own > 1 && p->setup->train && p->setup->m->n_terms)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot divide the tokens of a micro-batch: the model's term '%s' of the loss is of all of "
-                        "them; expected no axis '%s', or a coefficient of 0",
-                        p->setup->m->terms[0].name, one->axis->name);
+    const model *m = p->setup->m;
+    for (int32_t i = 0; i < m->n_terms && one->axis->divides == NRL_DIVIDES_TOKENS && own > 1 && p->setup->train; i++)
+        if (!m->terms[i].sums_tokens)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "cannot divide the tokens of a micro-batch: the model's term '%s' of the loss is of all of "
+                            "them, and it does not add them up over ranks (sums_tokens of nrl/model.h); expected no "
+                            "axis '%s', or a coefficient of 0",
+                            m->terms[i].name, one->axis->name);
     if (one->axis->divides == NRL_DIVIDES_EXPERTS && !one->table->exchange)
         return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides the experts, and it has no `exchange`", one->axis->name);
     if (one->axis->divides == NRL_DIVIDES_EXPERTS && own > 1 && !has_experts(p->setup->m))

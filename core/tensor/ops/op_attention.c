@@ -125,9 +125,10 @@ nrl_status nrl_attention_merge_grad(nrl_ctx *ctx, const nrl_attention_part *p)
     return backend_attention_flops(&f) > 0 ? backend_attention_grad(ctx, &a) : NRL_OK;
 }
 
-void ctx_set_divided_attention(nrl_ctx *ctx, ctx_divided_attention attention, void *user)
+void ctx_set_divided(nrl_ctx *ctx, ctx_divided_attention attention, ctx_divided_sum sum, void *user)
 {
     ctx->divided_attention = attention;
+    ctx->divided_sum = sum;
     ctx->divided_user = user;
 }
 

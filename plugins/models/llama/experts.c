@@ -189,6 +189,8 @@ static nrl_status give_z_loss(nrl_ctx *ctx, nrl_loss_term *term, nrl_tensor *sco
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, z, 0, 0, &z));
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, z, &z));
     NRL_TRY(nrl_op_mean(ctx, z, &z));
+    if (nrl_ctx_token_share(ctx) < 1) NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, z, nrl_ctx_token_share(ctx), 0, &z));
+    NRL_TRY(nrl_op_token_sum(ctx, z, &z));
     return nrl_op_loss_term(ctx, term, z, *y, y);
 }
 
@@ -243,9 +245,10 @@ nrl_status llama_balance_loss(const llama *self, nrl_ctx *ctx, nrl_tensor *stats
     nrl_tensor *chosen, *probs;
     NRL_TRY(nrl_op_tp_region(ctx, NRL_TP_REGION_WHOLE_IN, stats, &stats));
     for (int64_t i = 0; i < c->n_layers; i++)
-        if (!c->experts.dense[i]) rows += (double)nrl_tensor_dim(stats, 0);
+        if (!c->experts.dense[i]) rows += (double)nrl_tensor_dim(stats, 0) / nrl_ctx_token_share(ctx);
     NRL_TRY(nrl_op_cast(ctx, stats, NRL_DTYPE_F32, &stats));
     NRL_TRY(nrl_op_sum_rows(ctx, stats, &stats));
+    NRL_TRY(nrl_op_token_sum(ctx, stats, &stats));
     NRL_TRY(nrl_op_slice_rows(ctx, stats, 0, n, &chosen));
     NRL_TRY(nrl_op_slice_rows(ctx, stats, n, 2 * n, &probs));
     NRL_TRY(nrl_op_detach(ctx, chosen, &chosen));

@@ -218,9 +218,13 @@ nrl_status llama_layout(void *instance, nrl_builder *builder)
     llama *self = instance;
     const llama_config *c = &self->config;
     place at = {builder, c, 0, -1};
-    const nrl_loss_term_spec balance = {
-        .size = sizeof balance, .n_values = 1, .name = "router_loss", .coefficient = c->experts.balance};
-    nrl_loss_term_spec z = {.size = sizeof z, .name = "router_z_loss", .coefficient = c->experts.z};
+    const nrl_loss_term_spec balance = {.size = sizeof balance,
+                                        .n_values = 1,
+                                        .name = "router_loss",
+                                        .coefficient = c->experts.balance,
+                                        .sums_tokens = true};
+    nrl_loss_term_spec z = {
+        .size = sizeof z, .name = "router_z_loss", .coefficient = c->experts.z, .sums_tokens = true};
     NRL_TRY(layout_info(c, builder));
     if (c->experts.balance != 0) NRL_TRY(nrl_build_loss_term(builder, &balance, &self->balance));
     for (int64_t i = 0; i < c->n_layers && c->experts.z != 0; i++)
