@@ -354,7 +354,7 @@ nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int 
         void *own = NULL;
         st = fetch(self, stream, &results[i], &own);
         const double d = st ? 0 : difference(&results[i], e->trial.results[i], own);
-        if (!(d <= worst)) worst = d;
+        if (!isnan(worst) && !(d <= worst)) worst = d;
         free(own);
     }
     entry->is_tried = !st;

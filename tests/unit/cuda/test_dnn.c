@@ -350,16 +350,17 @@ static void a_run_that_fails_is_an_error(void **state)
 /* ---- attention: auto ---- */
 
 static dnn_library wrong;
-static double wrong_by;
+static int wrong_by;
 
-/* The library's results, of which one number is wrong. */
+/* The library's results, of which some have another exponent, or (wrong_by < 0) one of q's gradient is not a number. */
 static nrl_status run_wrong(void *own, void *plan, const dnn_operands *at, void *stream)
 {
     const dnn_library *right = real_dnn_table();
     NRL_TRY(right->run(own, plan, at, stream));
-    uint16_t *result = at->operands[at->operands[DNN_DV] ? DNN_DV : DNN_Y];
-    for (int i = 0; i < 64; i++) /* bf16: of the exponent */
-        if (wrong_by > 0) result[i] = (uint16_t)(result[i] + (uint16_t)(wrong_by * 128));
+    uint16_t *result = at->operands[at->operands[DNN_DV] ? DNN_DV : DNN_Y], *dq = at->operands[DNN_DQ];
+    for (int i = 0; i < 64 && wrong_by > 0; i++)
+        result[i] = (uint16_t)(result[i] + wrong_by * 128); /* bf16 */
+    if (dq && wrong_by < 0) dq[0] = 0x7fc0;
     return NRL_OK;
 }
 
@@ -416,8 +417,19 @@ static void auto_keeps_our_kernels_where_results_differ_or_fail(void **state)
         fake_cudnn.execute_fails = 0;
         cuda_close(gpu);
     }
-    wrong_by = 0;
+    wrong_by = -1;
     cuda *gpu = open_auto();
+    problem a, b;
+    fill(&a, &even);
+    fill(&b, &even);
+    run_on(plain, &a);
+    run_on(gpu, &b);
+    compare(&a, &b, even.dtype); /* forward by the library, gradients by our kernels */
+    drop_problem(&a);
+    drop_problem(&b);
+    cuda_close(gpu);
+    wrong_by = 0;
+    gpu = open_auto();
     check_same(gpu, with_dnn, &even);
     cuda_close(gpu);
     fake_dnn_library = right;
