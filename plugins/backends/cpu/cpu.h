@@ -33,7 +33,8 @@ typedef struct {
 typedef struct {
     size_t limit; /* bytes, 0 = none */
     pthread_mutex_t lock;
-    size_t used; /* bytes of blocks */
+    size_t used;      /* bytes of blocks */
+    size_t unchecked; /* likewise, since the system had room for the last ones */
     cpu_block *blocks;
     size_t n, room;
 } cpu_memory;

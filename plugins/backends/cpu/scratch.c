@@ -12,7 +12,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20, CHECK_FROM = 64 << 20 };
+enum { LINE = 64, HUGE_PAGE = 2 << 20, HUGE_FROM = 4 << 20 };
+enum {
+    CHECK_EVERY = 8 << 20, /* bytes allocated */
+    KEPT = 16 << 20        /* for what a process needs besides tensors: its heap, code of libraries, page tables */
+};
 
 /* ---- the limit ---- */
 
@@ -106,15 +110,30 @@ static size_t block_remove(cpu_memory *m, const void *memory)
 
 /* ---- errors ---- */
 
-/* Bytes of address space that this process has reserved; 0 if unknown. */
-static double address_space(void)
+/* Bytes of address space that this process has reserved, and of pages of its own; 0 if unknown. */
+static void process_bytes(double *space, double *own)
 {
-    long pages = 0;
+    long all = 0, resident = 0, shared = 0;
+    const double page = (double)sysconf(_SC_PAGESIZE);
     FILE *f = fopen("/proc/self/statm", "re");
-    if (!f) return 0;
-    if (fscanf(f, "%ld", &pages) != 1) pages = 0;
-    fclose(f);
-    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+    if (f && fscanf(f, "%ld %ld %ld", &all, &resident, &shared) != 3) all = resident = shared = 0;
+    if (f) fclose(f);
+    *space = (double)all * page;
+    *own = (double)(resident - shared) * page;
+}
+
+/* What more blocks can take; negative: unknown. The system counts memory as free until its pages are touched. */
+static double room_for_blocks(cpu_memory *m)
+{
+    int64_t total, left;
+    double space, own;
+    nrl_host_memory(&total, &left);
+    if (left < 0) return -1;
+    process_bytes(&space, &own);
+    pthread_mutex_lock(&m->lock);
+    const double used = (double)m->used, promised = used > own ? used - own : 0, room = (double)left - promised - KEPT;
+    pthread_mutex_unlock(&m->lock);
+    return room > 0 ? room : 0;
 }
 
 static nrl_status beyond_limit(cpu_memory *m, size_t bytes)
@@ -129,43 +148,55 @@ static nrl_status beyond_limit(cpu_memory *m, size_t bytes)
 }
 
 /* Names the limit that was hit, with what counts towards it. */
-static nrl_status too_much(size_t bytes)
+static nrl_status too_much(cpu_memory *m, size_t bytes)
 {
     char asked[SIZE_TEXT], of[SIZE_TEXT], used[SIZE_TEXT];
-    int64_t total, left;
+    double reserved, own;
     struct rlimit space;
     size_text((double)bytes, asked);
+    process_bytes(&reserved, &own);
     if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY &&
-        address_space() + (double)bytes > (double)space.rlim_cur)
+        reserved + (double)bytes > (double)space.rlim_cur)
         return nrl_fail(NRL_ERR_MEMORY,
                         "cannot allocate %s of host memory: the process uses %s of the %s of address space that "
                         "ulimit -v allows",
-                        asked, size_text(address_space(), used), size_text((double)space.rlim_cur, of));
-    nrl_host_memory(&total, &left);
+                        asked, size_text(reserved, used), size_text((double)space.rlim_cur, of));
+    const double room = room_for_blocks(m);
     return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %s of host memory (%s free)", asked,
-                    left < 0 ? "an unknown amount" : size_text((double)left, of));
+                    room < 0 ? "an unknown amount" : size_text(room, of));
 }
 
 /* ---- blocks ---- */
+
+/* Linux overcommits and kills processes later, so check the available memory first. */
+static bool has_room(cpu_memory *m, size_t bytes)
+{
+    pthread_mutex_lock(&m->lock);
+    m->unchecked += bytes;
+    const bool is_due = m->unchecked >= CHECK_EVERY;
+    pthread_mutex_unlock(&m->lock);
+    if (!is_due) return true;
+    const double room = room_for_blocks(m);
+    if (room >= 0 && (double)bytes > room) return false;
+    pthread_mutex_lock(&m->lock);
+    m->unchecked = 0;
+    pthread_mutex_unlock(&m->lock);
+    return true;
+}
 
 nrl_status cpu_alloc(cpu_memory *m, size_t bytes, void **out)
 {
     *out = NULL;
     size_t align = bytes >= HUGE_FROM ? HUGE_PAGE : LINE;
-    if (bytes > SIZE_MAX / 2 - HUGE_PAGE) return too_much(bytes);
-    if (bytes >= CHECK_FROM) {
-        /* Linux overcommits and kills processes later, so check the available memory first */
-        int64_t total, left;
-        nrl_host_memory(&total, &left);
-        if (left >= 0 && bytes > (uint64_t)left) return too_much(bytes);
-    }
+    if (bytes > SIZE_MAX / 2 - HUGE_PAGE) return too_much(m, bytes);
+    if (!has_room(m, bytes)) return too_much(m, bytes);
     size_t rounded = bytes == 0 ? align : (bytes + align - 1) / align * align;
     void *memory = NULL;
     if (!reserve(m, rounded)) return beyond_limit(m, bytes);
     if (posix_memalign(&memory, align, rounded)) memory = NULL;
     if (!block_is_at(m, memory, rounded)) {
         free(memory);
-        return too_much(bytes);
+        return too_much(m, bytes);
     }
 #ifdef MADV_HUGEPAGE
     if (align == HUGE_PAGE) (void)madvise(memory, rounded, MADV_HUGEPAGE);
