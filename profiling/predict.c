@@ -148,10 +148,10 @@ static const nrl_collective dry_collective = {.plugin = {.size = sizeof(nrl_coll
 
 /* ---- the profiler of a dry run ---- */
 
-static nrl_status dry_op_begin(nrl_ctx *ctx, backend_op op, const void *args, double flops)
+static nrl_status dry_op_begin(nrl_ctx *ctx, backend_op op, const void *args, int64_t n, double flops)
 {
     double seconds;
-    (void)ctx;
+    (void)ctx, (void)n; /* this device makes single calls */
     recorder *r = recording;
     if (!r || !r->log || r->st != NRL_OK) return NRL_OK;
     r->st = machine_op(r->m, op, args, flops, &seconds);

@@ -216,7 +216,7 @@ static void add_mark_of_change(nrl_ctx *ctx)
     memory_at(p->memory, (nrl_phase)p->phase, p->unit, p->region);
 }
 
-static nrl_status begin_work(nrl_ctx *ctx, op_work w)
+static nrl_status begin_work(nrl_ctx *ctx, op_work w, int64_t calls)
 {
     profile *p = ctx->profile;
     ctx_memory use;
@@ -225,16 +225,22 @@ static nrl_status begin_work(nrl_ctx *ctx, op_work w)
     int32_t row = find_row(p, w.name, p->phase, w.dims);
     p->rows[row].flops += w.flops;
     p->rows[row].bytes += w.bytes;
-    p->rows[row].calls++;
+    p->rows[row].calls += calls;
     p->row = row;
     return add_mark(ctx);
 }
 
-static nrl_status profile_op_begin(nrl_ctx *ctx, backend_op op, const void *args, double flops)
+/* The first of several calls has the row of all. */
+static nrl_status profile_op_begin(nrl_ctx *ctx, backend_op op, const void *args, int64_t n, double flops)
 {
     op_work w = op_work_of(op, args, flops);
-    if (ctx->profile->memory) memory_operation(ctx->profile->memory, w.name, args);
-    return begin_work(ctx, w);
+    const size_t size = *(const uint32_t *)args; /* of one call's */
+    for (int64_t i = 0; i < n; i++) {
+        const char *call = (const char *)args + (size_t)i * size;
+        if (i) w.bytes += op_work_of(op, call, 0).bytes;
+        if (ctx->profile->memory) memory_operation(ctx->profile->memory, w.name, call);
+    }
+    return begin_work(ctx, w, n);
 }
 
 static nrl_status profile_copy_begin(nrl_ctx *ctx, nrl_copy_direction way, size_t bytes)
@@ -242,7 +248,7 @@ static nrl_status profile_copy_begin(nrl_ctx *ctx, nrl_copy_direction way, size_
     const char *name = way == NRL_COPY_TO_DEVICE ? "copy to device"
                        : way == NRL_COPY_TO_HOST ? "copy to host"
                                                  : "copy on device";
-    return begin_work(ctx, (op_work){.name = name, .bytes = (double)bytes});
+    return begin_work(ctx, (op_work){.name = name, .bytes = (double)bytes}, 1);
 }
 
 static nrl_status profile_op_end(nrl_ctx *ctx)

@@ -11,13 +11,19 @@
 
 static nrl_status queue_sums(nrl_ctx *ctx, const nrl_slice *slices, int64_t n, nrl_tensor *sums)
 {
+    enum { CALLS = 64 };
+    nrl_square_sum_args calls[CALLS];
+    const int64_t most = ctx_offloads(ctx) ? 1 : CALLS; /* no more gradients than that are in memory */
     double *out = nrl_tensor_mat(sums).data;
-    for (int64_t i = 0; i < n; i++) {
-        nrl_square_sum_args args = {
-            .size = sizeof args, .overwrite = true, .out = out + i, .x = nrl_tensor_mat(slices[i].grad)};
-        if (i + 1 < n) nrl_tensor_expect(ctx, slices[i + 1].grad, true);
-        NRL_TRY(backend_square_sum(ctx, &args));
-        nrl_tensor_expect(ctx, slices[i].grad, false);
+    for (int64_t first = 0; first < n; first += most) {
+        const int64_t end = first + most < n ? first + most : n;
+        for (int64_t i = first; i < end; i++)
+            calls[i - first] = (nrl_square_sum_args){
+                .size = sizeof *calls, .overwrite = true, .out = out + i, .x = nrl_tensor_mat(slices[i].grad)};
+        if (end < n) nrl_tensor_expect(ctx, slices[end].grad, true);
+        NRL_TRY(backend_square_sum_all(ctx, calls, end - first));
+        for (int64_t i = first; i < end; i++)
+            nrl_tensor_expect(ctx, slices[i].grad, false);
     }
     return NRL_OK;
 }

@@ -8,7 +8,8 @@
 
 enum {
     ROUND_ELEMENTS = 1 << 24, /* a rank gathers at most so many in one round, or one unit */
-    RANGE = 1 << 20           /* of a slice of which something is elsewhere */
+    RANGE = 1 << 20,          /* of a slice of which something is elsewhere */
+    GROUP_ELEMENTS = 1 << 24  /* of slices that are updated together, so that their temporaries stay small */
 };
 
 static const nrl_part *part_of(const update_unit *x)
@@ -370,6 +371,19 @@ static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, boo
     return st;
 }
 
+/* Updates slices from `first` on together, as many as GROUP_ELEMENTS allow, or one; *end is the next one. */
+static nrl_status update_group(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, int64_t first,
+                               const nrl_step_params *step, int64_t *end)
+{
+    int64_t n = slices[first].n;
+    for (*end = first + 1; *end < n_slices && n + slices[*end].n <= GROUP_ELEMENTS; (*end)++)
+        n += slices[*end].n;
+    ctx_scope_begin(ctx);
+    nrl_status st = u->table->update(u->self, ctx, slices + first, *end - first, step);
+    ctx_scope_end(ctx);
+    return st;
+}
+
 /* Elements of a slice from `at` on, as views, or releases them. */
 static nrl_status view_range(nrl_ctx *ctx, const nrl_slice *s, int64_t at, nrl_slice *out, bool release)
 {
@@ -410,7 +424,10 @@ static nrl_status update_ranges(update_plan *u, nrl_ctx *ctx, const nrl_slice *s
 nrl_status updates_step(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
 {
     nrl_status st = NRL_OK;
-    for (int64_t i = 0; u->is_plain && i < n_slices && st == NRL_OK; i++) {
+    const bool alone = ctx_offloads(ctx) || u->moved || !u->table->encoded;
+    for (int64_t i = 0; u->is_plain && !alone && i < n_slices && st == NRL_OK;)
+        st = update_group(u, ctx, slices, n_slices, i, step, &i);
+    for (int64_t i = 0; u->is_plain && alone && i < n_slices && st == NRL_OK; i++) {
         const bool counts = !u->counts || u->counts[i];
         st = ctx_offloads(ctx) || u->moved /* whose sum depends on the ranges */
                  ? update_ranges(u, ctx, &slices[i], i + 1 < n_slices ? &slices[i + 1] : NULL, counts, step)

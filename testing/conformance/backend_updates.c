@@ -245,6 +245,106 @@ static void check_encoded(suite *s)
     suite_clear(s);
 }
 
+/* ---- many tensors together ---- */
+
+enum { N_TENSORS = 70, N_ROUNDED = 40 /* have a bf16 copy */, MOST_ELEMENTS = 5001 };
+
+/* Each row is a tensor, or the begin of one. */
+typedef struct {
+    mat *master, *grad, *m, *v, *work;
+} tensors;
+
+static tensors new_tensors(suite *s)
+{
+    return (tensors){.master = mat_random(s, NRL_DTYPE_F32, N_TENSORS, MOST_ELEMENTS, 0, -2, 2),
+                     .grad = mat_random(s, NRL_DTYPE_F32, N_TENSORS, MOST_ELEMENTS, 0, -3, 3),
+                     .m = mat_random(s, NRL_DTYPE_F32, N_TENSORS, MOST_ELEMENTS, 0, -1, 1),
+                     .v = mat_random(s, NRL_DTYPE_F32, N_TENSORS, MOST_ELEMENTS, 0, 0.01, 2),
+                     .work = mat_random(s, NRL_DTYPE_BF16, N_TENSORS, MOST_ELEMENTS, 0, -2, 2)};
+}
+
+/* Tensor k of a matrix. */
+static nrl_mat tensor_of(const mat *all, int k)
+{
+    static const int64_t lengths[] = {1, 17, 8, 2049, 64, MOST_ELEMENTS, 2048}; /* a few packs or blocks */
+    const size_t at = (size_t)k * MOST_ELEMENTS * nrl_dtype_size((nrl_dtype)all->dtype);
+    return row_of((const char *)all->device + at, (nrl_dtype)all->dtype, lengths[k % COUNT(lengths)]);
+}
+
+static nrl_adamw_args update_of(const tensors *t, int k)
+{
+    nrl_adamw_args a = {.size = sizeof a,
+                        .master = tensor_of(t->master, k),
+                        .grad = tensor_of(t->grad, k),
+                        .m = tensor_of(t->m, k),
+                        .v = tensor_of(t->v, k),
+                        .lr = 1e-2,
+                        .grad_scale = 0.7,
+                        .beta1 = 0.9,
+                        .beta2 = 0.95,
+                        .eps = 1e-8,
+                        .weight_decay = k % 3 ? 0.1 : 0,
+                        .correction1 = 0.3,
+                        .correction2 = 0.1};
+    if (k < N_ROUNDED) a.work = tensor_of(t->work, k);
+    return a;
+}
+
+static void check_equal(suite *s, const char *what, const mat *a, const mat *b)
+{
+    const size_t bytes = N_TENSORS * MOST_ELEMENTS * nrl_dtype_size((nrl_dtype)a->dtype);
+    char *first = mem_alloc(bytes), *second = mem_alloc(bytes);
+    suite_read(s, first, a->device, bytes);
+    suite_read(s, second, b->device, bytes);
+    report_check(s->report, !memcmp(first, second, bytes), "calls made together have the results of single ones",
+                 "%s: %s differ", s->what, what);
+    free(first);
+    free(second);
+}
+
+static void check_adamw_all(suite *s)
+{
+    suite_case(s, "adamw_all of %d tensors", (int)N_TENSORS);
+    nrl_adamw_args calls[N_TENSORS];
+    const uint64_t random = s->random;
+    const tensors alone = new_tensors(s);
+    s->random = random;
+    const tensors together = new_tensors(s);
+    for (int k = 0; k < N_TENSORS; k++) {
+        calls[k] = update_of(&alone, k);
+        suite_ok(s, s->ops.adamw(s->self, NULL, &calls[k]), "adamw runs");
+        calls[k] = update_of(&together, k);
+    }
+    suite_ok(s, s->table->adamw_all(s->self, NULL, calls, N_TENSORS), "adamw_all runs");
+    check_equal(s, "masters", alone.master, together.master);
+    check_equal(s, "first moments", alone.m, together.m);
+    check_equal(s, "second moments", alone.v, together.v);
+    check_equal(s, "copies", alone.work, together.work);
+    suite_clear(s);
+}
+
+static void check_square_sum_all(suite *s)
+{
+    suite_case(s, "square_sum_all of %d tensors", (int)N_TENSORS);
+    static const double zeros[2 * N_TENSORS];
+    double sums[2 * N_TENSORS];
+    nrl_square_sum_args calls[N_TENSORS];
+    double *out = suite_array(s, zeros, sizeof zeros);
+    const mat *narrow = mat_random(s, NRL_DTYPE_BF16, N_TENSORS, MOST_ELEMENTS, 0, -3, 3);
+    const mat *wide = mat_random(s, NRL_DTYPE_F32, N_TENSORS, MOST_ELEMENTS, 0, -3, 3);
+    for (int k = 0; k < N_TENSORS; k++) {
+        calls[k] = (nrl_square_sum_args){
+            .size = sizeof *calls, .overwrite = true, .x = tensor_of(k < N_ROUNDED ? narrow : wide, k), .out = out + k};
+        suite_ok(s, s->ops.square_sum(s->self, NULL, &calls[k]), "square_sum runs");
+        calls[k].out += N_TENSORS;
+    }
+    suite_ok(s, s->table->square_sum_all(s->self, NULL, calls, N_TENSORS), "square_sum_all runs");
+    suite_read(s, sums, out, sizeof sums);
+    report_check(s->report, sums[0] > 0 && !memcmp(sums, sums + N_TENSORS, sizeof sums / 2),
+                 "calls made together have the results of single ones", "%s: it does not", s->what);
+    suite_clear(s);
+}
+
 /* ---- quantize ---- */
 
 enum { CODES = 256, N_QUANTIZED = 300 };
@@ -401,4 +501,6 @@ void suite_updates(suite *s)
     }
     if (s->ops.split16) check_halves(s);
     if (s->ops.split16 && s->ops.adamw) check_encoded(s);
+    if (s->table->adamw_all && s->ops.adamw) check_adamw_all(s);
+    if (s->table->square_sum_all && s->ops.square_sum) check_square_sum_all(s);
 }

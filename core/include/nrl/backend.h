@@ -399,6 +399,12 @@ typedef struct {
     /* nrl_op_linears computes one product of this backend, where parameters lie next to each other in memory, instead
      * of one for each weight. Sums are then added in another order. */
     bool joins_linears;
+
+    /* Calls of one operation that do not depend on each other, in fewer kernels and with the results of single calls:
+     * updates and norms of models with many small tensors. All have the size of the first. Both optional: NULL = the
+     * core makes single calls. [step] */
+    nrl_status (*adamw_all)(void *self, nrl_stream *stream, const nrl_adamw_args *calls, int64_t n);
+    nrl_status (*square_sum_all)(void *self, nrl_stream *stream, const nrl_square_sum_args *calls, int64_t n);
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

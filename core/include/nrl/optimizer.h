@@ -94,7 +94,8 @@ typedef struct {
     nrl_status (*create)(const void *options, void **self); /* [main] optional */
     void (*destroy)(void *self);                            /* [main] */
     /* [step] updates these slices, which nrl_slice_at finds. The core calls it for some of the slices at a time, so
-     * that temporary tensors are freed between calls, and raises the versions of WEIGHT afterwards. */
+     * that temporary tensors are freed between calls, and raises the versions of WEIGHT afterwards. Without `encoded`
+     * it is one slice at a time. */
     nrl_status (*update)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step);
     /* true: `update` accepts slices with `low` and with a bf16 gradient, as nrl_slice_adamw does. false: the
      * core passes an f32 copy of one slice at a time and encodes the result. */
@@ -128,6 +129,9 @@ typedef struct {
     double beta1, beta2, eps, weight_decay;
 } nrl_adamw;
 NRL_API nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adamw, const nrl_step_params *step);
+/* The same for the slices of `update`, with the same bits: a backend may update many small slices in one pass. */
+NRL_API nrl_status nrl_slices_adamw(nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_adamw *adamw,
+                                    const nrl_step_params *step);
 
 /* Block-wise quantization by a table (Dettmers et al. 2022): x[i] = code[q[i]] * scale[i / block]. All tensors are
  * contiguous: x [n] f32, q [n] u8, scale [ceil(n / block)] f32, code [256] f32, ascending, within [-1, 1].

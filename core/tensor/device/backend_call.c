@@ -134,12 +134,28 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
         const double flops = FLOPS_OF(a);                                                                              \
         ctx->flops += flops;                                                                                           \
         if (!ctx->profiler) return d->ops.name(d->self, ctx->stream, a);                                               \
-        NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, a, flops));                                            \
+        NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, a, 1, flops));                                         \
         nrl_status st = d->ops.name(d->self, ctx->stream, a);                                                          \
         nrl_status ended = ctx->profiler->op_end(ctx);                                                                 \
         return st ? st : ended;                                                                                        \
     }
 NRL_OPS(BACKEND_DEFINE)
+
+#define BACKEND_DEFINE_ALL(name, args)                                                                                 \
+    nrl_status backend_##name##_all(nrl_ctx *ctx, const args *calls, int64_t n)                                        \
+    {                                                                                                                  \
+        const device *d = ctx->device;                                                                                 \
+        for (int64_t i = 0; i < n && !d->table.name##_all; i++)                                                        \
+            NRL_TRY(backend_##name(ctx, &calls[i]));                                                                   \
+        if (!n || !d->table.name##_all) return NRL_OK;                                                                 \
+        if (!ctx->profiler) return d->table.name##_all(d->self, ctx->stream, calls, n);                                \
+        NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, calls, n, 0));                                         \
+        nrl_status st = d->table.name##_all(d->self, ctx->stream, calls, n);                                           \
+        nrl_status ended = ctx->profiler->op_end(ctx);                                                                 \
+        return st ? st : ended;                                                                                        \
+    }
+BACKEND_DEFINE_ALL(adamw, nrl_adamw_args)
+BACKEND_DEFINE_ALL(square_sum, nrl_square_sum_args)
 
 bool backend_has(const device *d, const char *name)
 {

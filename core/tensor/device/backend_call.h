@@ -9,6 +9,10 @@
 #define BACKEND_DECLARE(name, args) nrl_status backend_##name(nrl_ctx *ctx, const args *a);
 NRL_OPS(BACKEND_DECLARE) /* backend_gemm calls gemm, and so on */
 #undef BACKEND_DECLARE
+/* Calls that do not depend on each other: together if the backend does that (nrl_backend.adamw_all), else one by one.
+ */
+nrl_status backend_adamw_all(nrl_ctx *ctx, const nrl_adamw_args *calls, int64_t n);
+nrl_status backend_square_sum_all(nrl_ctx *ctx, const nrl_square_sum_args *calls, int64_t n);
 /* Whether the backend of the device has the operation of that name. */
 bool backend_has(const device *d, const char *name);
 #define BACKEND_NUMBER(name, args) BACKEND_OP_##name,

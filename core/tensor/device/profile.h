@@ -11,8 +11,9 @@ typedef struct pool_block pool_block;
 
 /* All [step]. */
 struct ctx_profiler {
-    /* `args` are those of the operation; `flops` are what ctx_flops counts. */
-    nrl_status (*op_begin)(nrl_ctx *ctx, backend_op op, const void *args, double flops);
+    /* `args` are those of n calls of the operation, one behind the other, which the backend makes together; `flops` are
+     * what ctx_flops counts. */
+    nrl_status (*op_begin)(nrl_ctx *ctx, backend_op op, const void *args, int64_t n, double flops);
     nrl_status (*copy_begin)(nrl_ctx *ctx, nrl_copy_direction way, size_t bytes);
     nrl_status (*op_end)(nrl_ctx *ctx); /* of an operation or a copy */
     /* ctx_phase_set, ctx_profile_step, ctx_profile_mark and ctx_profile_host */

@@ -104,6 +104,23 @@ nrl_status cuda_known_args(const char *op, const void *args, uint32_t size, void
     }
 CUDA_OPS(CUDA_ENTER)
 
+/* The same for calls that are made together. */
+#define CUDA_ENTER_ALL(name)                                                                                           \
+    static nrl_status enter_##name##_all(void *instance, nrl_stream *stream, const nrl_##name##_args *calls,           \
+                                         int64_t n)                                                                    \
+    {                                                                                                                  \
+        cuda *self = instance;                                                                                         \
+        if (n > 0 && calls->size == sizeof *calls) {                                                                   \
+            NRL_TRY(cuda_enter(self));                                                                                 \
+            return cuda_##name##_all(self, cuda_stream(self, stream), calls, n);                                       \
+        }                                                                                                              \
+        for (int64_t i = 0; i < n; i++) /* of another version */                                                       \
+            NRL_TRY(enter_##name(self, stream, (const void *)((const char *)calls + (size_t)i * calls->size)));        \
+        return NRL_OK;                                                                                                 \
+    }
+CUDA_ENTER_ALL(adamw)
+CUDA_ENTER_ALL(square_sum)
+
 #define CUDA_ENTRY(name) .name = enter_##name,
 static const nrl_ops cuda_ops = {.size = sizeof(nrl_ops), CUDA_OPS(CUDA_ENTRY)};
 
@@ -137,6 +154,8 @@ static const nrl_backend cuda_table = {
     .joins_linears = true,
     .watch_begin = cuda_watch_begin,
     .watch_end = cuda_watch_end,
+    .adamw_all = enter_adamw_all,
+    .square_sum_all = enter_square_sum_all,
     .relax = table_relax,
     .relaxed = "f32 products split along their depth may add in place, gradients of embeddings add by atomics, "
                "timed_products chooses algorithms of products by time, "

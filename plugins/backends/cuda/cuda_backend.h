@@ -148,6 +148,9 @@ const void *cuda_extension(void *self, const char *name);
 
 #define CUDA_OP_DECLARE(name) nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
 CUDA_OPS(CUDA_OP_DECLARE)
+/* Many small tensors in few launches, of any number of calls. */
+nrl_status cuda_adamw_all(cuda *self, void *stream, const nrl_adamw_args *calls, int64_t n);
+nrl_status cuda_square_sum_all(cuda *self, void *stream, const nrl_square_sum_args *calls, int64_t n);
 
 #ifdef __cplusplus
 }

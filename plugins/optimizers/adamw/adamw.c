@@ -40,9 +40,7 @@ static nrl_status adamw_create(const void *options, void **self)
 static nrl_status adamw_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
                                const nrl_step_params *step)
 {
-    for (int64_t i = 0; i < n_slices; i++)
-        NRL_TRY(nrl_slice_adamw(ctx, nrl_slice_at(slices, i, step), self, step)); /* decays only if the slice does */
-    return NRL_OK;
+    return nrl_slices_adamw(ctx, slices, n_slices, self, step); /* decays only the slices that decay */
 }
 
 static const char *const adamw_states[] = {"exp_avg", "exp_avg_sq"};

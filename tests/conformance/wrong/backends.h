@@ -118,6 +118,16 @@ static nrl_status right_square_sum(void *self, nrl_stream *stream, const nrl_squ
     return NRL_OK;
 }
 
+/* Adds to the results of the first one. */
+static nrl_status gathering_square_sum_all(void *self, nrl_stream *stream, const nrl_square_sum_args *calls, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        NRL_TRY(right_square_sum(self, stream, &calls[i]));
+    for (int64_t i = 1; i < n; i++)
+        *calls[0].out += *calls[i].out;
+    return NRL_OK;
+}
+
 static nrl_status forgetting_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
 {
     (void)self;
@@ -416,6 +426,7 @@ static const nrl_backend wrong[] = {
     WRONG(wordy, "too much memory is NRL_ERR_MEMORY", .alloc = wordy_alloc),
     WRONG(forgetting, "square_sum adds up squares", .ops = &forgetting_ops),
     WRONG(wide, "square_sum adds up squares", .ops = &wide_ops),
+    WRONG(gathering, "calls made together have the results of single ones", .square_sum_all = gathering_square_sum_all),
     WRONG(failing, "square_sum runs", .ops = &failing_ops),
     WRONG(threaded, "sums do not depend on the number of threads", .ops = &threaded_ops),
     WRONG(spilling, "nothing is written outside a matrix", .ops = &spilling_ops),

@@ -153,6 +153,33 @@ static void each_launch_is_counted_once(void **state)
     assert_int_equal(launches(), 1);
 }
 
+static void many_small_tensors_share_launches(void **state)
+{
+    enum { N = 100 };
+    nrl_adamw_args updates[N];
+    nrl_square_sum_args squares[N];
+    double *sums = mat(NRL_DTYPE_F32, 1, N).data;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        const int64_t n = 8 + 3 * i;
+        updates[i] = (nrl_adamw_args){.size = sizeof *updates,
+                                      .master = mat(NRL_DTYPE_F32, 1, n),
+                                      .grad = mat(NRL_DTYPE_F32, 1, n),
+                                      .m = mat(NRL_DTYPE_F32, 1, n),
+                                      .v = mat(NRL_DTYPE_F32, 1, n),
+                                      .weight_decay = i % 2 ? 0.1 : 0,
+                                      .correction1 = 1,
+                                      .correction2 = 1};
+        squares[i] = (nrl_square_sum_args){sizeof *squares, true, updates[i].grad, sums + i};
+    }
+    ok(cuda_watch_begin(gpu));
+    ok(cuda_adamw_all(gpu, gpu->stream, updates, N));
+    assert_int_equal(launches(), 3); /* of 48 tensors at most */
+    ok(cuda_watch_begin(gpu));
+    ok(cuda_square_sum_all(gpu, gpu->stream, squares, N));
+    assert_int_equal(launches(), 4); /* two for 64 tensors at most */
+}
+
 /* ---- events ---- */
 
 static void timed_events_tell_seconds(void **state)
@@ -280,6 +307,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_gpu, close_gpu)
     const struct CMUnitTest tests[] = {
         TEST(each_launch_is_counted_once),
+        TEST(many_small_tensors_share_launches),
         TEST(timed_events_tell_seconds),
         TEST(samples_are_taken_while_it_runs),
         TEST(a_short_watch_has_one_sample),

@@ -26,12 +26,13 @@ static inline adamw_step math_adamw_step(const nrl_adamw_args *a)
     return s;
 }
 
+/* Where to round is written out, because compilers choose differently in each kernel. */
 BOTH void math_adamw(const adamw_step &s, float grad, float *w, float *m, float *v)
 {
     float g = grad * s.grad_scale;
-    *m = s.beta1 * *m + s.rest1 * g;
-    *v = s.beta2 * *v + s.rest2 * g * g;
-    *w = s.decay * *w - s.step * *m / (sqrtf(*v) * s.root2 + s.eps);
+    *m = fmaf(s.beta1, *m, s.rest1 * g);
+    *v = fmaf(s.beta2, *v, s.rest2 * g * g);
+    *w = fmaf(s.decay, *w, -(s.step * *m / fmaf(sqrtf(*v), s.root2, s.eps)));
 }
 
 #endif

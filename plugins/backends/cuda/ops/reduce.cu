@@ -129,18 +129,23 @@ __global__ void join_square_kernel(double *out, bool overwrite, const part *part
     if (threadIdx.x == 0) *out = overwrite ? p.sum : *out + p.sum;
 }
 
-/* The number of parts depends only on the shape. */
+/* The number of parts, which depends only on the shape. */
+static int total_blocks(const nrl_mat &x)
+{
+    int64_t per_row = (x.cols + PACK - 1) / PACK;
+    int64_t blocks = (x.rows * per_row + TOTAL_THREADS - 1) / TOTAL_THREADS;
+    return blocks < 1 ? 1 : blocks < MAX_PARTS ? (int)blocks : MAX_PARTS;
+}
+
 static nrl_status make_parts(cuda *self, void *stream, const nrl_mat *whole, uint32_t op, part **parts, int *n)
 {
     nrl_mat x = *whole;
     void *memory;
     flatten(&x);
-    int64_t per_row = (x.cols + PACK - 1) / PACK;
-    int64_t blocks = (x.rows * per_row + TOTAL_THREADS - 1) / TOTAL_THREADS;
-    *n = blocks < 1 ? 1 : blocks < MAX_PARTS ? (int)blocks : MAX_PARTS;
+    *n = total_blocks(x);
     NRL_TRY(cuda_scratch(self, stream, (size_t)*n * sizeof(part), &memory));
     *parts = (part *)memory;
-    CUDA_LAUNCH(total_kernel, (unsigned)*n, TOTAL_THREADS, 0, stream, x, op, per_row, *parts);
+    CUDA_LAUNCH(total_kernel, (unsigned)*n, TOTAL_THREADS, 0, stream, x, op, (x.cols + PACK - 1) / PACK, *parts);
     return cuda_launched(self, "reduce");
 }
 
@@ -178,4 +183,79 @@ nrl_status cuda_op_square_sum(cuda *self, void *stream, const nrl_square_sum_arg
     NRL_TRY(make_parts(self, stream, &a->x, PART_SQUARE_SUM, &parts, &n));
     CUDA_LAUNCH(join_square_kernel, 1, TOTAL_THREADS, 0, stream, a->out, a->overwrite, (const part *)parts, n);
     return cuda_launched(self, "square_sum");
+}
+
+/* ---- the squares of several tensors ---- */
+
+enum { SQUARE_TENSORS = 64 };
+
+struct square_tensor {
+    void *data;
+    double *out;
+    int64_t n;
+    uint32_t first, blocks; /* as many as make_parts takes, so that the sum has the same bits */
+};
+
+struct square_table {
+    uint32_t n, dtype;
+    square_tensor of[SQUARE_TENSORS];
+};
+static_assert(sizeof(square_table) <= 4000, "a kernel has 4 KiB of arguments");
+
+/* parts [blocks of all tensors] */
+__global__ void square_table_kernel(square_table t, part *parts)
+{
+    uint32_t k = 0;
+    for (uint32_t half = SQUARE_TENSORS / 2; half > 0; half /= 2) /* blocks are in the order of tensors */
+        if (k + half < t.n && blockIdx.x >= t.of[k + half].first) k += half;
+    const square_tensor &of = t.of[k];
+    int64_t step = (int64_t)of.blocks * blockDim.x * PACK;
+    part p = part_start();
+    for (int64_t c = ((int64_t)(blockIdx.x - of.first) * blockDim.x + threadIdx.x) * PACK; c < of.n; c += step) {
+        int n = of.n - c < PACK ? (int)(of.n - c) : PACK;
+        p = part_join(PART_SQUARE_SUM, p, part_of_pack(PART_SQUARE_SUM, pack_load(of.data, t.dtype, c, n), n));
+    }
+    p = row_join(p, part_joiner{PART_SQUARE_SUM});
+    if (threadIdx.x == 0) parts[blockIdx.x] = p;
+}
+
+/* A block for each tensor. */
+__global__ void join_square_table_kernel(square_table t, const part *parts)
+{
+    const square_tensor &of = t.of[blockIdx.x];
+    part p = join_parts(PART_SQUARE_SUM, parts + of.first, (int)of.blocks);
+    if (threadIdx.x == 0) *of.out = p.sum;
+}
+
+static nrl_status launch_squares(cuda *self, void *stream, square_table *t)
+{
+    if (!t->n) return NRL_OK;
+    uint32_t blocks = t->of[t->n - 1].first + t->of[t->n - 1].blocks;
+    void *parts;
+    NRL_TRY(cuda_scratch(self, stream, blocks * sizeof(part), &parts));
+    CUDA_LAUNCH(square_table_kernel, blocks, TOTAL_THREADS, 0, stream, *t, (part *)parts);
+    NRL_TRY(cuda_launched(self, "square_sum"));
+    CUDA_LAUNCH(join_square_table_kernel, t->n, TOTAL_THREADS, 0, stream, *t, (const part *)parts);
+    t->n = 0;
+    return cuda_launched(self, "square_sum");
+}
+
+nrl_status cuda_square_sum_all(cuda *self, void *stream, const nrl_square_sum_args *calls, int64_t n)
+{
+    square_table t;
+    t.n = 0;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_mat x = calls[i].x;
+        NRL_TRY(need_compute("square_sum", x));
+        flatten(&x);
+        if (x.rows != 1 || !calls[i].overwrite) {
+            NRL_TRY(cuda_op_square_sum(self, stream, &calls[i]));
+            continue;
+        }
+        if (t.n && (t.n == SQUARE_TENSORS || t.dtype != x.dtype)) NRL_TRY(launch_squares(self, stream, &t));
+        t.dtype = x.dtype;
+        uint32_t first = t.n ? t.of[t.n - 1].first + t.of[t.n - 1].blocks : 0;
+        t.of[t.n++] = {x.data, calls[i].out, x.cols, first, (uint32_t)total_blocks(x)};
+    }
+    return launch_squares(self, stream, &t);
 }
