@@ -379,6 +379,8 @@ static void check_train(config_problems *problems, const nrl_node *root, const c
                      "needs train.precision: bf16");
     if (t->gradients == CONFIG_GRADIENTS_BF16 && t->precision != CONFIG_BF16)
         problems_add(problems, place(root, "train", "gradients"), "train.gradients: bf16 needs train.precision: bf16");
+    if (t->logits == CONFIG_LOGITS_BF16 && t->precision != CONFIG_BF16)
+        problems_add(problems, place(root, "train", "logits"), "train.logits: bf16 needs train.precision: bf16");
     if (t->diverge_factor > 0 && t->diverge_factor <= 1)
         problems_add(problems, place(root, "train", "diverge_factor"),
                      "train.diverge_factor: a loss of %g times the first one has not diverged, expected 0 or more "

@@ -77,6 +77,7 @@ enum { CONFIG_SHUFFLE_BUFFER = 10000 }; /* its default */
 typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
 typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;
 typedef enum { CONFIG_GRADIENTS_FP32 = 0, CONFIG_GRADIENTS_BF16 } config_gradients;
+typedef enum { CONFIG_LOGITS_FP32 = 0, CONFIG_LOGITS_BF16 } config_logits;
 typedef enum { CONFIG_OFFLOAD_NONE = 0, CONFIG_OFFLOAD_HOST, CONFIG_OFFLOAD_DISK } config_place;
 typedef struct {
     int64_t optimizer, activations; /* config_place */
@@ -130,6 +131,7 @@ typedef struct {
     bool check_gradient;
     const nrl_node *trainable, *freeze; /* patterns of names */
     double neftune_alpha;
+    int64_t logits; /* config_logits */
     int64_t logits_mb;
     bool deterministic;
 } config_train;

@@ -171,7 +171,7 @@ static int64_t plan_memory(arena *a, nrl_node *plan, run *r)
     if (!t->offloaded.optimizer) offloaded = 0;
     offloaded += se->strategy.plan.offloaded_bytes;
     int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers - offloaded;
-    int64_t logits = t->micro_batch_tokens * se->model->info.vocab_size * (int64_t)sizeof(float);
+    int64_t logits = t->micro_batch_tokens * se->model->info.vocab_size * (int64_t)nrl_dtype_size(session_logits(se));
     if (loss_is_separable(se->algorithm)) kept = 0;
     nrl_node *map =
         PLAN_SECTION(a, plan, "memory", {"total", total}, {"weights", s->work_bytes}, {"masters", s->master_bytes},

@@ -96,6 +96,11 @@ void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes)
     ctx->head_keep_bytes = bytes;
 }
 
+void ctx_set_logits(nrl_ctx *ctx, nrl_dtype dtype)
+{
+    ctx->logits = dtype;
+}
+
 ctx_retry *ctx_retry_of(nrl_ctx *ctx)
 {
     return &ctx->retry;

@@ -150,6 +150,9 @@ void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
 /* Sets the bytes of logits that head_columns may keep for its backward, which need not be recomputed (default 0).
  * Results are equal bit for bit. */
 void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes);
+/* The dtype of the logits from which log-probs are computed: f32 (the default), or bf16 where hidden states are bf16.
+ * Complete logits, for sampling or for a loss (HEAD_LOGITS), are f32. */
+void ctx_set_logits(nrl_ctx *ctx, nrl_dtype dtype);
 /* Complete logits [n,V] f32 of given token rows, for sampling and tests. */
 nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
                        nrl_tensor **logits);

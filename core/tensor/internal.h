@@ -97,6 +97,7 @@ struct nrl_ctx {
     ctx_experts experts;     /* n = 0: no strategy divides them */
     int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
     int64_t head_keep_bytes; /* logits kept from the head's forward to its backward */
+    nrl_dtype logits;        /* ctx_set_logits; NONE = f32 */
     bool adapters_off;       /* linear ignores adapters */
     ctx_tp_regions tp_regions;
     uint64_t random_key; /* 0 = dropout is off */

@@ -22,7 +22,8 @@ typedef struct {
     mat *mats; /* all live matrices, freed by suite_clear */
     void *devices[64];
     int n_devices;
-    int n_dtypes;   /* how many of suite_dtypes the backend computes on: all, or all but the last */
+    int n_dtypes; /* how many of suite_dtypes the backend computes on: all, or all but the last */
+    bool bf16_logits;
     char what[160]; /* the current case, for messages */
 } suite;
 

@@ -9,8 +9,8 @@
 typedef struct {
     int64_t rows, cols, gap;
     double soft_cap, temperature;
-    bool entropy; /* entropy, log_sum_p2 and argmax too */
-    uint32_t dtype;
+    bool entropy;           /* entropy, log_sum_p2 and argmax too */
+    uint32_t dtype, logits; /* of the gradient, and of the logits */
 } head_case;
 
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
 static head_mats head_new(suite *s, const head_case *k)
 {
     head_mats m = {0};
-    m.logits = mat_random(s, NRL_DTYPE_F32, k->rows, k->cols, k->gap, -8, 8);
+    m.logits = mat_random(s, k->logits, k->rows, k->cols, k->gap, -8, 8);
     m.logp = mat_new(s, NRL_DTYPE_F32, 1, k->rows, 0);
     m.lse = mat_new(s, NRL_DTYPE_F32, 1, k->rows, 0);
     m.entropy = mat_new(s, NRL_DTYPE_F32, 1, k->rows, 0);
@@ -76,9 +76,14 @@ static head_mats head_new(suite *s, const head_case *k)
     return m;
 }
 
+/* Values and gradient are those of the logits that head has left, which it rounds to their dtype. */
 static void check_values(suite *s, const head_case *k, head_mats *m)
 {
     double *want = mem_alloc((size_t)k->rows * 4 * sizeof *want);
+    suite_expect(s, "head leaves logits after cap and temperature", m->logits, m->z, 2e-6, 3e-6);
+    for (int64_t r = 0; k->logits != NRL_DTYPE_F32 && r < k->rows; r++)
+        for (int64_t c = 0; c < k->cols; c++)
+            m->z[r * k->cols + c] = *mat_value(m->logits, r, c);
     int64_t wrong = 0;
     suite_read(s, m->argmax, m->argmax_device, (size_t)k->rows * sizeof *m->argmax);
     for (int64_t r = 0; r < k->rows; r++) {
@@ -97,7 +102,6 @@ static void check_values(suite *s, const head_case *k, head_mats *m)
         report_check(s->report, wrong == 0, "head's argmax is the first largest", "%s: %lld rows", s->what,
                      (long long)wrong);
     }
-    suite_expect(s, "head leaves logits after cap and temperature", m->logits, m->z, 2e-6, 3e-6);
     free(want);
 }
 
@@ -137,9 +141,9 @@ static void check_gradient(suite *s, const head_case *k, head_mats *m, bool in_p
 
 static void check_head(suite *s, const head_case *k, bool in_place)
 {
-    suite_case(s, "head, %lld x %lld, cap %g, temperature %g%s, %s%s", (long long)k->rows, (long long)k->cols,
-               k->soft_cap, k->temperature, k->entropy ? ", entropy" : "", nrl_dtype_name(k->dtype),
-               in_place ? ", in place" : "");
+    suite_case(s, "head of %s, %lld x %lld, cap %g, temperature %g%s, %s%s", nrl_dtype_name(k->logits),
+               (long long)k->rows, (long long)k->cols, k->soft_cap, k->temperature, k->entropy ? ", entropy" : "",
+               nrl_dtype_name(k->dtype), in_place ? ", in place" : "");
     head_mats m = head_new(s, k);
     nrl_head_args a = {.size = sizeof a,
                        .logits = mat_args(m.logits),
@@ -167,9 +171,13 @@ void suite_head(suite *s)
     static const int64_t shapes[][3] = {{1, 1, 0}, {3, 17, 2}, {17, 3, 0}, {65, 65, 1}, {9, 2500, 3}};
     for (int i = 0; s->ops.head && i < COUNT(shapes); i++)
         for (int how = 0; how < 8 * s->n_dtypes; how++) {
-            head_case k = {shapes[i][0],      shapes[i][1], shapes[i][2],         how & 1 ? 5 : 0,
-                           how & 2 ? 0.7 : 1, how & 4,      suite_dtypes[how / 8]};
+            head_case k = {shapes[i][0],      shapes[i][1], shapes[i][2],          how & 1 ? 5 : 0,
+                           how & 2 ? 0.7 : 1, how & 4,      suite_dtypes[how / 8], NRL_DTYPE_F32};
             check_head(s, &k, false);
             if (how < 8) check_head(s, &k, true);
+            k.logits = NRL_DTYPE_BF16;
+            if (k.dtype != k.logits || !s->bf16_logits) continue;
+            check_head(s, &k, false);
+            check_head(s, &k, true);
         }
 }

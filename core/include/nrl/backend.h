@@ -184,7 +184,8 @@ typedef struct {
     nrl_mat gate, up, dy, dgate, dup;
 } nrl_glu_grad_args;
 
-/* One chunk of the head. Applies soft cap and temperature to logits [R,V] f32 in place, then computes
+/* One chunk of the head. Applies soft cap and temperature to logits [R,V] in place (f32, or bf16 if the device has
+ * bf16_logits: the statistics are those of the rounded logits, computed in f32), then computes
  * logp[i] = logits[i][target[i]] - lse[i], lse[i], entropy[i], log_sum_p2[i] = log sum_v p_v^2, and argmax[i]
  * (the smallest index on ties). Outputs are f32 [R] or i32 [R]; NULL = not needed. */
 typedef struct {
@@ -196,7 +197,7 @@ typedef struct {
     int32_t *argmax;
 } nrl_head_args;
 /* The gradient of the logits, dz = dlogp (onehot - p) + dlse p + dentropy (...), through soft cap and temperature. It
- * is written to dlogits in the compute dtype, which may be the memory of logits if that is f32. */
+ * is written to dlogits in the compute dtype, which may be the memory of logits if these have that dtype. */
 typedef struct {
     uint32_t size, reserved;
     nrl_mat logits, dlogits; /* logits after cap and temperature, as head left them */
@@ -318,6 +319,7 @@ typedef struct {
     bool native_bf16;     /* bf16 matrix products are faster than f32 ones */
     bool host_memory;     /* device pointers can be read by the host */
     bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
+    bool bf16_logits;     /* head and head_grad take logits in bf16; false: train.logits has no bf16 */
 } nrl_device_info;
 
 /* Memory of this machine within the limits of its control groups (containers, Slurm), in bytes: the total, and

@@ -15,6 +15,11 @@ nrl_dtype session_compute(const session *se)
     return dtypes[se->config.train.precision];
 }
 
+nrl_dtype session_logits(const session *se)
+{
+    return se->config.train.logits == CONFIG_LOGITS_BF16 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32;
+}
+
 strategy_setup session_strategy_setup(const session *se)
 {
     return (strategy_setup){.choices = &se->strategy_choices,
@@ -95,6 +100,12 @@ nrl_status session_open_device(session *se)
     if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
         return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
                         se->backend->plugin.name);
+    if (session_logits(se) == NRL_DTYPE_BF16 && !se->device.info.bf16_logits)
+        return nrl_fail(NRL_ERR_CONFIG, "train.logits: backend '%s' takes logits in fp32 alone, expected fp32",
+                        se->backend->plugin.name);
+    if (session_logits(se) == NRL_DTYPE_BF16 && work_needs(se->algorithm, "logits"))
+        return nrl_fail(NRL_ERR_CONFIG, "train.logits: algorithm '%s' reads all logits, in fp32, expected fp32",
+                        se->algorithm->plugin.name);
     const char *const *name = se->optimizer->ops;
     for (; name && *name && !se->env.evaluate_only; name++)
         if (!backend_has(&se->device, *name))
@@ -107,6 +118,7 @@ nrl_status session_open_device(session *se)
     ctx_allow_loss_metrics(se->ctx, false);
     ctx_set_compute(se->ctx, session_compute(se));
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
+    ctx_set_logits(se->ctx, session_logits(se));
     ctx_set_noise(se->ctx, se->config.train.neftune_alpha);
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;

@@ -188,6 +188,7 @@ int32_t session_world(const session *se);   /* ranks; if planned also those that
 /* Ranks of an axis of the config; what the others leave, where it has no size. */
 int32_t session_axis_size(const session *se, const config_axis *axis);
 nrl_dtype session_compute(const session *se);             /* the dtype of WEIGHT: train.precision */
+nrl_dtype session_logits(const session *se);              /* of ctx_set_logits: train.logits */
 strategy_setup session_strategy_setup(const session *se); /* the policy's */
 const char *session_cache_folder(session *se);            /* NULL: nothing may be left behind */
 /* What a checkpoint records of the run, in `a`: a map of the nodes "config", "model", "plugins"... by which a run that

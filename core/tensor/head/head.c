@@ -41,7 +41,8 @@ static nrl_status columns_back(nrl_ctx *ctx, nrl_tape_node *node)
                         .dentropy = floats(nrl_tape_grad(node, 1)),
                         .dlse = floats(nrl_tape_grad(node, 2))};
     head_work w;
-    NRL_TRY(head_open(ctx, &a->spec, nrl_tape_saved(node, 0), nrl_tape_saved(node, 3), nrl_tape_saved(node, 4),
+    nrl_tensor *hidden = nrl_tape_saved(node, 0);
+    NRL_TRY(head_open(ctx, &a->spec, hidden, head_dtype(ctx, hidden), nrl_tape_saved(node, 3), nrl_tape_saved(node, 4),
                       a->temperature, nrl_tape_saved(node, 5), &w));
     if (nrl_tape_wants(node, 0)) NRL_TRY(want_hidden_grad(ctx, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
@@ -73,7 +74,8 @@ static nrl_status columns_forward(nrl_ctx *ctx, const head_spec *head, nrl_tenso
                                   double temperature, nrl_tensor *kept, head_values values)
 {
     head_work w;
-    NRL_TRY(head_open(ctx, head, hidden, ctx->index.row_token, targets, temperature, kept, &w));
+    const nrl_dtype dtype = head_dtype(ctx, hidden);
+    NRL_TRY(head_open(ctx, head, hidden, dtype, ctx->index.row_token, targets, temperature, kept, &w));
     for (int64_t begin = 0; begin < w.n_rows; begin += w.chunk) {
         int64_t n = w.n_rows - begin < w.chunk ? w.n_rows - begin : w.chunk;
         NRL_TRY(head_chunk_product(ctx, &w, begin, n));
@@ -107,8 +109,9 @@ nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden,
     NRL_TRY(head_targets(ctx, head, &targets));
     NRL_TRY(new_values(ctx, want, n, &v));
     if (tape_records(ctx) && (trained || hidden->has_grad)) { /* the logits that the backward will read */
-        int64_t vocab = head->weight->dims[0], rows = head_kept_rows(ctx, n, vocab);
-        if (rows) NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, rows, head_pitch(ctx, vocab), &kept));
+        const nrl_dtype dtype = head_dtype(ctx, hidden);
+        int64_t vocab = head->weight->dims[0], rows = head_kept_rows(ctx, dtype, n, vocab);
+        if (rows) NRL_TRY(tensor_matrix(ctx, dtype, rows, head_pitch(ctx, vocab), &kept));
     }
     ctx_scope_begin(ctx); /* frees the buffers of chunks before anything else is allocated */
     nrl_status st = columns_forward(ctx, head, hidden, targets, temperature, kept, arrays_of(&v));
@@ -198,7 +201,8 @@ nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, u
     ctx_scope_begin(ctx);
     nrl_tensor *targets;
     nrl_status st = head_targets(ctx, head, &targets);
-    if (!st) st = head_open(ctx, head, hidden, ctx->index.row_token, targets, 1, NULL, &w);
+    const nrl_dtype dtype = want & HEAD_LOGITS ? NRL_DTYPE_F32 : head_dtype(ctx, hidden);
+    if (!st) st = head_open(ctx, head, hidden, dtype, ctx->index.row_token, targets, 1, NULL, &w);
     if (!st && dhidden) st = want_hidden_grad(ctx, &w);
     if (!st) st = fused_chunks(ctx, &w, &(fused_loss){want, loss, user});
     if (!st && dhidden) st = whole_hidden_grad(ctx, &w);
@@ -221,7 +225,7 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));
     int64_t chunk = ctx->head_chunk_rows;
     ctx->head_chunk_rows = n; /* one chunk, so that w.logits has all rows */
-    nrl_status st = head_open(ctx, head, hidden, index, NULL, 1, NULL, &w);
+    nrl_status st = head_open(ctx, head, hidden, NRL_DTYPE_F32, index, NULL, 1, NULL, &w);
     ctx->head_chunk_rows = chunk;
     if (st) return st;
     *logits = w.logits;

@@ -13,10 +13,11 @@ typedef struct {
     const int32_t *target;                /* device [P], NULL for plain logits */
     nrl_mat weight, bias;                 /* [V,D], 1 x V or absent */
     int64_t n_rows, chunk;                /* P, largest R */
+    nrl_dtype dtype;                      /* of logits: f32, or bf16 */
     double soft_cap, inverse_temperature; /* includes the head's scale */
-    nrl_tensor *kept;                     /* f32 [K,V]: logits of the first K rows, or NULL */
-    nrl_tensor *rows, *logits;   /* [chunk,D], f32 [chunk,V] if K < P (rows head_pitch apart); owned by the scope */
-    nrl_tensor *dlogits, *drows; /* [chunk,V] unless f32, [chunk,D]; allocated when needed */
+    nrl_tensor *kept;                     /* [K,V]: logits of the first K rows, or NULL */
+    nrl_tensor *rows, *logits;   /* [chunk,D], [chunk,V] if K < P (rows head_pitch apart); owned by the scope */
+    nrl_tensor *dlogits, *drows; /* [chunk,V] unless of the dtype of logits, [chunk,D]; allocated when needed */
     nrl_tensor *dhidden;         /* [N,D], NULL = not wanted */
     bool overwrite_dhidden;      /* dhidden has no contents yet */
 } head_work;
@@ -30,13 +31,15 @@ typedef struct {
     nrl_tensor *dlogits; /* [n,V] f32 of the whole vocabulary, for the rows of a chunk that was not kept */
 } head_grads;
 
+/* The dtype of logits that only log-probs are computed from: ctx_set_logits, where hidden states have it. */
+nrl_dtype head_dtype(const nrl_ctx *ctx, const nrl_tensor *hidden);
 /* K: the number of rows whose logits fit into the bytes of ctx_set_head_keep, in whole chunks. */
-int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab);
+int64_t head_kept_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, int64_t vocab);
 /* The distance between two rows of logits in elements. It exceeds V if the device's products need aligned rows, unless
  * the caller has set the chunk size (complete logits are read without padding). */
 int64_t head_pitch(const nrl_ctx *ctx, int64_t vocab);
-/* Initialises w. `kept` receives the logits of the first head_kept_rows rows, or is NULL. */
-nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
+/* Initialises w. dtype: of the logits. `kept` receives those of the first head_kept_rows rows, or is NULL. */
+nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, nrl_dtype dtype, const nrl_tensor *index,
                      const nrl_tensor *target, double temperature, nrl_tensor *kept, head_work *w);
 /* Computes the logits of rows [begin, begin + n): only the matrix product. */
 nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n);

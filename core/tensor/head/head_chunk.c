@@ -10,7 +10,7 @@
 #include "tensor/head/head.h"
 
 enum {
-    CHUNK_BYTES = 32 << 20, /* f32 logits of a chunk, at least: large products, small compared to activations */
+    CHUNK_BYTES = 32 << 20, /* logits of a chunk, at least: large products, small compared to activations */
     CHUNK_MOST = 1 << 30,   /* at most */
     CHUNK_SHARE = 128,      /* a device with its own memory uses this fraction of it: each chunk reads and writes the */
                             /* whole gradient of the head, so chunks must be few */
@@ -19,15 +19,20 @@ enum {
     PITCH_STEP = 64         /* elements: aligns rows of odd vocabularies to 128 bytes */
 };
 
+nrl_dtype head_dtype(const nrl_ctx *ctx, const nrl_tensor *hidden)
+{
+    return ctx->logits == hidden->dtype ? ctx->logits : NRL_DTYPE_F32;
+}
+
 /* Divides the rows into equal chunks of at most the wanted size. */
-static int64_t chunk_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
+static int64_t chunk_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, int64_t vocab)
 {
     int64_t most = ctx->head_chunk_rows;
     if (!most) {
         const nrl_device_info *info = &ctx->device->info;
         int64_t share = info->host_memory ? 0 : info->memory_bytes / CHUNK_SHARE;
         int64_t bytes = share < CHUNK_BYTES ? CHUNK_BYTES : share < CHUNK_MOST ? share : CHUNK_MOST;
-        most = bytes / (4 * vocab) / CHUNK_STEP * CHUNK_STEP;
+        most = bytes / ((int64_t)nrl_dtype_size(dtype) * vocab) / CHUNK_STEP * CHUNK_STEP;
         if (most < CHUNK_MIN_ROWS) most = CHUNK_MIN_ROWS;
     }
     if (n_rows <= most) return n_rows;
@@ -43,13 +48,14 @@ int64_t head_pitch(const nrl_ctx *ctx, int64_t vocab)
     return exact ? vocab : (vocab + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP;
 }
 
-int64_t head_kept_rows(const nrl_ctx *ctx, int64_t n_rows, int64_t vocab)
+int64_t head_kept_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, int64_t vocab)
 {
-    int64_t rows = ctx->head_keep_bytes / (4 * vocab), chunk = chunk_rows(ctx, n_rows, vocab);
+    int64_t rows = ctx->head_keep_bytes / ((int64_t)nrl_dtype_size(dtype) * vocab);
+    int64_t chunk = chunk_rows(ctx, dtype, n_rows, vocab);
     return rows >= n_rows ? n_rows : rows / chunk * chunk;
 }
 
-nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, const nrl_tensor *index,
+nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, nrl_dtype dtype, const nrl_tensor *index,
                      const nrl_tensor *target, double temperature, nrl_tensor *kept, head_work *w)
 {
     const nrl_param *weight = spec->weight, *bias = spec->bias;
@@ -68,15 +74,16 @@ nrl_status head_open(nrl_ctx *ctx, const head_spec *spec, nrl_tensor *hidden, co
                      .target = tensor_index(target),
                      .kept = kept,
                      .n_rows = index ? index->numel : 0,
+                     .dtype = dtype,
                      .soft_cap = spec->soft_cap / scale,
                      .inverse_temperature = scale / temperature};
     int64_t vocab = spec->weight->dims[0];
-    w->chunk = chunk_rows(ctx, w->n_rows, vocab);
+    w->chunk = chunk_rows(ctx, dtype, w->n_rows, vocab);
     NRL_TRY(param_work(spec->weight, &w->weight));
     if (spec->bias) NRL_TRY(param_work(spec->bias, &w->bias));
     NRL_TRY(tensor_matrix(ctx, hidden->dtype, w->chunk, hidden->cols, &w->rows));
     if (kept && kept->rows == w->n_rows) return NRL_OK;
-    return tensor_matrix(ctx, NRL_DTYPE_F32, w->chunk, head_pitch(ctx, vocab), &w->logits);
+    return tensor_matrix(ctx, dtype, w->chunk, head_pitch(ctx, vocab), &w->logits);
 }
 
 /* The first n rows of a chunk buffer. */
@@ -105,7 +112,7 @@ static nrl_mat logits_of(const head_work *w, int64_t begin, int64_t n)
 {
     if (!is_kept(w, begin)) return top_logits(w, w->logits, n);
     nrl_mat m = top_logits(w, w->kept, n);
-    m.data = (float *)m.data + begin * m.stride;
+    m.data = (char *)m.data + (size_t)(begin * m.stride) * nrl_dtype_size(w->dtype);
     return m;
 }
 
@@ -217,8 +224,8 @@ static nrl_status cap_slope(nrl_ctx *ctx, head_work *w, int64_t n, nrl_tensor **
 
 nrl_status head_chunk_backward(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n, head_grads grads)
 {
-    /* Allocates buffers of the backward. The gradient of f32 logits overwrites the logits. */
-    if (!w->dlogits && w->hidden->dtype != NRL_DTYPE_F32 && !grads.dlogits)
+    /* Allocates buffers of the backward. The gradient overwrites logits of its dtype. */
+    if (!w->dlogits && w->hidden->dtype != w->dtype && !grads.dlogits)
         NRL_TRY(tensor_matrix(ctx, w->hidden->dtype, w->chunk, head_pitch(ctx, w->spec->weight->dims[0]), &w->dlogits));
     if (!w->drows && w->dhidden) NRL_TRY(tensor_like(ctx, w->rows, &w->drows));
     bool others = grads.dlogp || grads.dentropy || grads.dlse;

@@ -126,7 +126,7 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
     fill->peak_flops[NRL_DTYPE_F64] = peak / 2;
     fill->native_bf16 = self->native_bf16;
     fill->host_memory = true;
-    fill->has_f16 = true;
+    fill->has_f16 = fill->bf16_logits = true;
     return NRL_OK;
 }
 

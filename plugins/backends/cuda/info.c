@@ -86,6 +86,6 @@ nrl_status cuda_info(void *instance, nrl_device_info *fill)
     fill_peaks(p, fill);
     fill->native_bf16 = true;
     fill->host_memory = false;
-    fill->has_f16 = true;
+    fill->has_f16 = fill->bf16_logits = true;
     return NRL_OK;
 }

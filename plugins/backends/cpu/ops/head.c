@@ -2,13 +2,15 @@
  * head.c - log-probabilities of targets from one chunk of logits, and the gradient that overwrites them.
  *
  * A row is read twice while it is in cache: once for soft cap, temperature and the maximum, once
- * for the sums. With p = exp(z - lse): entropy H = lse - sum p z, dH/dz = -p (z - lse + H).
+ * for the sums. Logits in bf16 are widened first.
+ * With p = exp(z - lse): entropy H = lse - sum p z, dH/dz = -p (z - lse + H).
  */
 #include "span.h"
 
 typedef struct {
     const nrl_head_args *a;
     float cap, scale;
+    const cpu *self;
 } head_task;
 
 ALWAYS_INLINE float or_one(double x)
@@ -16,10 +18,10 @@ ALWAYS_INLINE float or_one(double x)
     return x == 0 ? 1.0f : (float)x;
 }
 
-/* z = scale cap tanh(z / cap); returns the row's largest value (NaN if there is one). */
-static float transform(const head_task *t, float *z, int64_t n)
+/* z = scale cap tanh(z / cap) */
+static void transform(const head_task *t, float *z, int64_t n)
 {
-    float cap = t->cap, inverse = cap != 0 ? 1 / cap : 0, scale = t->scale, max = -INFINITY, bad = 0;
+    float cap = t->cap, inverse = cap != 0 ? 1 / cap : 0, scale = t->scale;
     if (cap != 0) {
         SIMD
         for (int64_t i = 0; i < n; i++)
@@ -29,6 +31,12 @@ static float transform(const head_task *t, float *z, int64_t n)
         for (int64_t i = 0; i < n; i++)
             z[i] = scale * z[i];
     }
+}
+
+/* The largest value, or NaN if there is one. */
+static float largest(const float *z, int64_t n)
+{
+    float max = -INFINITY, bad = 0;
 #pragma omp simd reduction(max : max) reduction(+ : bad)
     for (int64_t i = 0; i < n; i++) {
         max = z[i] > max ? z[i] : max;
@@ -74,11 +82,24 @@ static int32_t first_equal(const float *z, int64_t n, float value)
     return 0;
 }
 
-static void head_row(const head_task *t, int64_t row)
+/* The transformed logits of a row as f32: in place, or those that are rounded to bf16, in scratch memory. */
+static const float *transformed_row(const head_task *t, int64_t row, int thread)
+{
+    const nrl_mat *logits = &t->a->logits;
+    const bool changes = t->cap != 0 || t->scale != 1;
+    float *z = span_target(logits, row, 0, cpu_scratch_at(t->self, thread));
+    (void)span_read(logits, row, 0, logits->cols, z);
+    if (changes) transform(t, z, logits->cols);
+    if (!changes || logits->dtype == NRL_DTYPE_F32) return z;
+    span_write(logits, row, 0, logits->cols, z);
+    return span_read(logits, row, 0, logits->cols, z);
+}
+
+static void head_row(const head_task *t, int64_t row, int thread)
 {
     const nrl_head_args *a = t->a;
-    float *z = mat_at(&a->logits, row, 0, 4);
-    float max = transform(t, z, a->logits.cols);
+    const float *z = transformed_row(t, row, thread);
+    float max = largest(z, a->logits.cols);
     head_sums s = sum_row(z, a->logits.cols, max, a->entropy || a->log_sum_p2);
     double log_sum = log(s.exp), lse = max + log_sum;
     if (a->lse) a->lse[row] = (float)lse;
@@ -91,9 +112,8 @@ static void head_row(const head_task *t, int64_t row)
 
 static void head_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
-    (void)thread;
     for (int64_t row = begin; row < end; row++)
-        head_row(arg, row);
+        head_row(arg, row, thread);
 }
 
 static nrl_status check_targets(const int32_t *target, int64_t rows, int64_t cols)
@@ -107,7 +127,8 @@ static nrl_status check_targets(const int32_t *target, int64_t rows, int64_t col
 OP(head)
 {
     NRL_TRY(check_targets(a->target, a->logits.rows, a->logits.cols));
-    head_task t = {a, (float)a->soft_cap, or_one(a->inverse_temperature)};
+    if (a->logits.dtype != NRL_DTYPE_F32) NRL_TRY(cpu_scratch(instance, (size_t)a->logits.cols * sizeof(float)));
+    head_task t = {a, (float)a->soft_cap, or_one(a->inverse_temperature), instance};
     cpu_split(instance, a->logits.rows, row_grain(4 * a->logits.cols), head_rows, &t);
     return NRL_OK;
 }
@@ -148,14 +169,14 @@ static void grad_row(const grad_task *t, int64_t row)
     float dentropy = a->dentropy ? a->dentropy[row] : 0;
     float dlse = a->dlse ? a->dlse[row] : 0;
     float entropy = a->entropy ? a->entropy[row] : 0;
-    float d_buf[SPAN];
-    float *z = mat_at(&a->logits, row, 0, 4);
+    float d_buf[SPAN], z_buf[SPAN];
     for (int64_t c = 0; c < a->logits.cols; c += SPAN) {
         int64_t n = a->logits.cols - c < SPAN ? a->logits.cols - c : SPAN;
         bool has_target = target >= c && target < c + n;
-        float z_target = has_target ? z[target] : 0;
+        const float *z = span_read(&a->logits, row, c, n, z_buf);
+        float z_target = has_target ? z[target - c] : 0;
         float *d = span_target(&a->dlogits, row, c, d_buf);
-        grad_span(z + c, d, n, a->lse[row], dlogp - dlse, dentropy, entropy, t->cap, t->scale);
+        grad_span(z, d, n, a->lse[row], dlogp - dlse, dentropy, entropy, t->cap, t->scale);
         if (has_target) {
             float u = t->cap != 0 ? z_target / (t->cap * t->scale) : 0;
             d[target - c] += dlogp * t->scale * (1 - u * u);

@@ -4,13 +4,18 @@
  *
  * One block per row. Forward reads a row once: each of 512 threads keeps sums with a running maximum
  * over its packs of eight columns and writes back transformed logits if they changed; then the block
- * joins the sums in a fixed order. Backward is elementwise; a block reads only the logits that it
- * overwrites.
+ * joins the sums in a fixed order. The sums are in f32, also of logits in bf16. Backward is elementwise; a block reads
+ * only the logits that it overwrites.
  */
 #include "math_head.h"
 #include "pack.h"
 
 enum { HEAD_THREADS = 512, SLOPE_THREADS = 256 };
+
+static bool are_logits(uint32_t dtype)
+{
+    return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16;
+}
 
 static float or_one(double x)
 {
@@ -36,7 +41,7 @@ __device__ __forceinline__ void write_results(const nrl_head_args &a, int64_t ro
     double log_sum = head_log_sum(&s);
     int32_t target = a.target ? a.target[row] : -1;
     bool has_target = target >= 0 && target < a.logits.cols;
-    float z = has_target ? scalar_load(a.logits.data, NRL_DTYPE_F32, row * a.logits.stride + target) : 0;
+    float z = has_target ? scalar_load(a.logits.data, a.logits.dtype, row * a.logits.stride + target) : 0;
     if (a.lse) a.lse[row] = (float)(s.max + log_sum);
     if (a.logp) a.logp[row] = has_target ? (float)((double)z - s.max - log_sum) : 0;
     if (a.entropy) a.entropy[row] = (float)(log_sum - (double)s.weighted / s.sum);
@@ -52,12 +57,13 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_kernel(nrl_head_args a, flo
     head_sums s = head_nothing();
     for (int64_t c = threadIdx.x * PACK; c < cols; c += HEAD_THREADS * PACK) {
         int n = cols - c < PACK ? (int)(cols - c) : PACK;
-        pack z = pack_load(a.logits.data, NRL_DTYPE_F32, begin + c, n);
+        pack z = pack_load(a.logits.data, a.logits.dtype, begin + c, n);
         for (int k = 0; k < PACK; k++) {
             if (changes) z.v[k] = head_transform(z.v[k], cap, scale);
+            if (changes && a.logits.dtype == NRL_DTYPE_BF16) z.v[k] = bf16_widen(bf16_round(z.v[k]));
             if (k < n) head_add(&s, z.v[k], (int32_t)(c + k));
         }
-        if (changes) pack_store(a.logits.data, NRL_DTYPE_F32, begin + c, n, z);
+        if (changes) pack_store(a.logits.data, a.logits.dtype, begin + c, n, z);
     }
     s = join_lanes(s);
     if (threadIdx.x % 32 == 0) joined[threadIdx.x / 32] = s;
@@ -70,7 +76,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_kernel(nrl_head_args a, flo
 
 nrl_status cuda_op_head(cuda *self, void *stream, const nrl_head_args *a)
 {
-    if (a->logits.dtype != NRL_DTYPE_F32) return cuda_no_dtype("head", a->logits.dtype);
+    if (!are_logits(a->logits.dtype)) return cuda_no_dtype("head", a->logits.dtype);
     if (a->logits.rows <= 0 || a->logits.cols <= 0) return NRL_OK;
     int bytes = HEAD_THREADS / 32 * (int)sizeof(head_sums);
     CUDA_LAUNCH(head_kernel, (unsigned)a->logits.rows, HEAD_THREADS, bytes, stream, *a, (float)a->soft_cap,
@@ -90,7 +96,7 @@ __global__ void __launch_bounds__(SLOPE_THREADS) head_grad_kernel(nrl_head_grad_
     float dlogp = a.dlogp && target != -1 ? a.dlogp[row] : 0, lse = a.lse[row];
     float dentropy = a.dentropy ? a.dentropy[row] : 0, entropy = a.dentropy ? a.entropy[row] : 0;
     float dlse = a.dlse ? a.dlse[row] : 0;
-    pack z = pack_load(a.logits.data, NRL_DTYPE_F32, row * a.logits.stride + c, n);
+    pack z = pack_load(a.logits.data, a.logits.dtype, row * a.logits.stride + c, n);
     for (int k = 0; k < PACK; k++) {
         float d = head_slope(z.v[k], lse, dlogp - dlse, dentropy, entropy, cap, scale);
         z.v[k] = c + k == target ? d + head_target_slope(z.v[k], dlogp, cap, scale) : d;
@@ -103,7 +109,7 @@ static const int64_t ROWS_MOST = 65535; /* limit of a grid's second dimension */
 static nrl_head_grad_args rows_of(const nrl_head_grad_args *a, int64_t begin, int64_t n)
 {
     nrl_head_grad_args part = *a;
-    part.logits.data = (float *)a->logits.data + begin * a->logits.stride;
+    part.logits.data = element_at(a->logits.data, a->logits.dtype, begin * a->logits.stride);
     part.dlogits.data = element_at(a->dlogits.data, a->dlogits.dtype, begin * a->dlogits.stride);
     part.logits.rows = part.dlogits.rows = n;
     part.target = a->target ? a->target + begin : NULL;
@@ -118,7 +124,7 @@ static nrl_head_grad_args rows_of(const nrl_head_grad_args *a, int64_t begin, in
 nrl_status cuda_op_head_grad(cuda *self, void *stream, const nrl_head_grad_args *a)
 {
     int64_t rows = a->logits.rows, cols = a->logits.cols;
-    if (a->logits.dtype != NRL_DTYPE_F32) return cuda_no_dtype("head_grad", a->logits.dtype);
+    if (!are_logits(a->logits.dtype)) return cuda_no_dtype("head_grad", a->logits.dtype);
     if (!is_compute_dtype(a->dlogits.dtype)) return cuda_no_dtype("head_grad", a->dlogits.dtype);
     if (a->dentropy && !a->entropy) return nrl_fail(NRL_ERR_BUG, "head_grad with dentropy but without entropy");
     if (cols <= 0) return NRL_OK;
