@@ -81,8 +81,10 @@ static const nrl_option train_rows[] = {
                 "that fits into memory, see `nrl plan`"),
     NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
                 "samples per forward pass if data.packing is false; 0: use micro_batch_tokens"),
-    NRL_OPT_ENUM(config_train, precision, "fp32", "fp32|bf16|fp16",
-                 "precision of weights and activations; master weights and sums are fp32"),
+    NRL_OPT_ENUM(
+        config_train, precision, "fp32", "fp32|bf16|fp16",
+        "precision of weights and activations; master weights and sums are fp32. bf16 is several times as fast "
+        "on a GPU"),
     NRL_OPT_NODE(config_train, loss_scale, "",
                  "with fp16: dynamic (the default), a number, or {init: 65536, growth: 2, backoff: 0.5, "
                  "growth_interval: 2000, min: 6.1e-5}"),

@@ -213,6 +213,20 @@ static void plan_backend(arena *a, nrl_node *plan, const session *se)
     plan_put_text(a, map, "skipped", se->skipped_backends);
 }
 
+/* A config gives the same numbers on every device, so only a line says what a GPU could do. */
+static void plan_warn_precision(const session *se)
+{
+    const nrl_device_info *f = &se->device.info;
+    const double wide = f->peak_flops[NRL_DTYPE_F32] / 1e12, narrow = f->peak_flops[NRL_DTYPE_BF16] / 1e12;
+    if (nrl_node_find(nrl_node_find(se->tree, "train"), "precision") || !f->native_bf16 || f->host_memory) return;
+    if (wide > 0 && narrow > wide)
+        nrl_warn(
+            "train.precision is not set, so this run computes in fp32: at most %.0f TFLOP/s on %s, of %.0f in bf16",
+            wide, f->name, narrow);
+    else
+        nrl_warn("train.precision is not set, so this run computes in fp32: %s is faster in bf16", f->name);
+}
+
 /* Settings that are meant now and then, and are mistakes otherwise; and what this machine does not have. */
 static void plan_warn(session *se, int64_t bytes)
 {
@@ -223,6 +237,7 @@ static void plan_warn(session *se, int64_t bytes)
         nrl_warn("%s: %s: is empty, so everything is trained; {} takes its defaults", nrl_node_place(adapter),
                  se->config.adapter.section);
     if (se->optimizer_options.lr == 0) nrl_warn("optimizer.lr is 0: the weights will not change");
+    plan_warn_precision(se);
     if (data_plan_steps_per_epoch(se->train.plan) == 1 && batch > kept)
         nrl_warn("train.global_batch %lld is more than the data has, %lld: each step is a whole epoch",
                  (long long)batch, (long long)kept);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # logits.sh: logits in bf16 (train.logits: bf16) have the losses of fp32 logits up to a rounding, for losses of tokens and of
 # pairs, on one rank and on several; kept and recomputed logits, and a resumed run, have the same bits. Options without
-# effect are errors.
+# effect are errors. A GPU that is used without train.precision says what bf16 would gain.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
@@ -66,5 +66,13 @@ for kind in "sft chat.jsonl" "dpo pref.jsonl"; do
     alone cpu $small $narrow
     run 0 run config.yaml out=cuda overwrite=true $small $narrow backend=cuda
     compare cuda $bf16_unit
+    lacks err "train.precision is not set"
 done
+sed -i 's/, precision: bf16//' config.yaml
+run 0 run config.yaml out=cuda overwrite=true $small train.steps=1 backend=cuda
+has err "train.precision is not set, so this run computes in fp32"
+run 0 run config.yaml out=cuda overwrite=true $small train.steps=1 train.precision=fp32 backend=cuda
+lacks err "train.precision is not set"
+run 0 run config.yaml out=cpu overwrite=true $small train.steps=1
+lacks err "train.precision is not set"
 exit $failed
