@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t i = first; i < items; i += step) {
         norm_item at = norm_item_of(i, groups, width);
         float rstd = vector_load(a.rstd, i), mean = a.rms ? 0 : vector_load(a.mean, i);
-        pack kept_x[KEEP ? KEEP : 1], kept_dy[KEEP ? KEEP : 1];
+        pack kept_x[KEEP ? KEEP : 1], kept_dy[KEEP ? KEEP : 1], early = {};
         float sum_g = 0, sum_gh = 0;
 #pragma unroll
         for (int t = 0; t < (KEEP ? KEEP : turns); t++) {
@@ -47,6 +47,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
             int n = norm_count(width, c), at_t = KEEP ? t : 0;
             pack x = mat_load(a.x, at.row, at.col + c, n);
             pack dy = mat_load(a.dy, at.row, at.col + c, n), w = mat_load(a.weight, 0, c, n);
+            if (KEEP == 1 && a.dsum.data) /* arrives while the row is joined; two packs would spill registers */
+                early = mat_load(a.dsum, at.row, at.col + c, n);
             if (!KEEP && partial && i != first) sums[0] = load_sums(partial, width, c, n);
             if (!KEEP && i == first) sums[0] = norm_sums{};
             for (int k = 0; k < PACK; k++) { /* beyond n, dy and w are zero */
@@ -71,7 +73,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
             pack x = KEEP ? kept_x[KEEP ? t : 0] : mat_load(a.x, at.row, at.col + c, n);
             pack dy = KEEP ? kept_dy[KEEP ? t : 0] : mat_load(a.dy, at.row, at.col + c, n);
             pack w = mat_load(a.weight, 0, c, n), dsum = {};
-            if (a.dsum.data) dsum = mat_load(a.dsum, at.row, at.col + c, n);
+            if (KEEP == 1) dsum = early;
+            if (KEEP != 1 && a.dsum.data) dsum = mat_load(a.dsum, at.row, at.col + c, n);
             for (int k = 0; k < PACK; k++)
                 x.v[k] = math_norm_grad(x.v[k], mean, rstd, dy.v[k] * w.v[k], mean_g, mean_gh) + dsum.v[k];
             mat_store(a.dx, at.row, at.col + c, n, x);
