@@ -119,6 +119,11 @@ nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis)
     return c ? c : &mesh->solo;
 }
 
+int64_t nrl_comm_bucket_bytes(const nrl_comm *c)
+{
+    return c->mesh->bucket_bytes;
+}
+
 /* Creates a group of the collective for the ranks of the axis. All ranks call it. */
 static nrl_status open_group(nrl_comm *c)
 {

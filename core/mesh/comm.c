@@ -290,6 +290,21 @@ nrl_status nrl_comm_barrier(nrl_comm *c, const char *what)
     return st;
 }
 
+/* ---- tensors for calls ---- */
+
+nrl_status nrl_comm_tensor(nrl_comm *c, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out)
+{
+    const nrl_collective *t = &c->mesh->table;
+    void *memory = NULL;
+    if (c->size > 1 && n > 0 && t->alloc && !c->mesh->dead)
+        NRL_TRY(t->alloc(c->group, (size_t)n * nrl_dtype_size(dtype), &memory));
+    if (!memory) return nrl_tensor_persistent(ctx, dtype, n, zero, out);
+    *out = tensor_borrowed(ctx, dtype, n, memory, true);
+    nrl_status st = zero ? nrl_tensor_fill(ctx, *out, 0) : NRL_OK;
+    if (st) tensor_release(ctx, *out);
+    return st;
+}
+
 /* ---- work ---- */
 
 /* Waits for fenced work before it waits for the device of the context. */

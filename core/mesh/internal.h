@@ -45,6 +45,7 @@ struct nrl_mesh {
     store_kind store_kind;
     nrl_collective table; /* members that the plugin does not have are NULL */
     void *self;           /* the collective of all ranks */
+    int64_t bucket_bytes; /* of the setup */
     double timeout_init, timeout_step;
     const volatile int *signal; /* of mesh_setup */
     store_server *server;       /* owned; NULL if the session owns it */

@@ -97,6 +97,7 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     m->timeout_step = s->timeout_step;
     m->signal = s->signal;
     m->session = s->session;
+    m->bucket_bytes = s->bucket_bytes;
     m->solo = (nrl_comm){.mesh = m, .name = "none", .size = 1, .stride = 1};
     record_open(&m->calls);
     return m;

@@ -41,6 +41,7 @@ typedef struct {
     bool planned;                     /* `nrl check`, dry runs: axes and coordinates; does not join other ranks */
     const nrl_collective *collective; /* NULL if world is 1; if planned, called with the nrl_comm, or NULL: no calls */
     const void *collective_options;
+    int64_t bucket_bytes;              /* nrl_collective.bucket_bytes of the configured one, also if planned */
     store_kind store;                  /* the plugin that serves place.store; unset like the collective */
     double timeout_init, timeout_step; /* seconds */
     const volatile int *signal;        /* not 0: joining stops; may be NULL */

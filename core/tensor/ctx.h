@@ -63,6 +63,9 @@ void tensor_release(nrl_ctx *ctx, nrl_tensor *t); /* t may be NULL */
 /* Allocates a tensor outside any scope (weights, moments, gradients), zeroed or not; free it with tensor_release. */
 nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64_t *dims, bool zero,
                              nrl_tensor **out);
+/* A tensor [n] in memory of the device that other code owns and that outlives it; free it with tensor_release.
+ * `counts`: its bytes are part of the memory in use. */
+nrl_tensor *tensor_borrowed(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, void *memory, bool counts);
 /* A view [n] of elements [begin, begin+n) of a contiguous tensor, with a reference to its storage. */
 nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out);
 /* Copies numel elements between host memory and a contiguous tensor. */

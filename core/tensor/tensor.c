@@ -57,6 +57,15 @@ static void header_recycle(nrl_ctx *ctx, nrl_tensor *t)
     ctx->spare_tensors = t;
 }
 
+nrl_tensor *tensor_borrowed(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, void *memory, bool counts)
+{
+    nrl_tensor *t = tensor_header(ctx, dtype, 1, &n);
+    t->block = pool_borrow(&ctx->pool, memory, counts ? (size_t)n * nrl_dtype_size(dtype) : 0);
+    t->data = memory;
+    if (counts && ctx->profiler) ctx->profiler->memory(ctx, t->block, true);
+    return t;
+}
+
 nrl_tensor *tensor_retain(nrl_tensor *t)
 {
     t->uses++;

@@ -3,6 +3,8 @@
 # messages match in their order and block their stream (tests/support/nccl). Every schedule on 2 and 4 stages has the
 # bits of a run over gloo; so have gpipe with more micro-batches than messages may wait, preferences whose reference
 # passes through the same stages, and stages replicated by ddp. A schedule that cannot go on is found to be a deadlock.
+# Without stages, ddp and fsdp in memory that NCCL has registered, or has not, give the bits of gloo; the buckets of a model
+# of a billion parameters are few.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
@@ -69,6 +71,21 @@ done
 same "one micro-batch after another" 2 'parallel={pipeline: {size: 2, schedule: gpipe}}' train.global_batch=48
 same "three stages, a ring of odd length" 3 'parallel={pipeline: {size: 3, schedule: 1f1b}}'
 same ddp 4 'parallel={data: ddp, pipeline: {size: 2, schedule: interleaved}}'
+
+same "ddp alone" 2 parallel=ddp 'loggers=[jsonl, console]'
+has out ", registered buffers"
+same fsdp 2 parallel=fsdp
+over nccl '{name: nccl, device: 0, register_buffers: false}' 2 parallel=fsdp 'loggers=[jsonl, console]'
+is "fsdp without registered buffers" "$(cat nccl.txt)" "$(cat gloo.txt)"
+lacks out "registered buffers"
+
+sed 's/96, "hidden_size": 16/128256, "hidden_size": 2048/; s/_size": 16/_size": 8192/; s/layers": 6/layers": 16/
+     s/heads": 2/heads": 32/; s/heads": 1/heads": 8/' model.json >large.json
+for collective in gloo nccl; do
+    run 0 check config.yaml model.config=large.json out=large 'parallel={data: {name: ddp, size: 2}}' collective=$collective
+    is "calls for gradients, $collective" "$(sed -n 's/.*ranks, \([0-9]* buckets\),.*/\1/p' out)" \
+        "$([ $collective = gloo ] && echo 145 buckets || echo 34 buckets)"
+done
 
 # the reference passes through the stages in the step
 awk 'BEGIN { for (i = 0; i < 16; i++) printf "{\"prompt_input_ids\": [5, %d], \"chosen_input_ids\": [%d, 7, 2], \"rejected_input_ids\": [%d, 2]}\n", 3 + i, 9 + i, 40 + i }' >pairs.jsonl

@@ -34,6 +34,12 @@ NRL_API int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis);
  * the axis. The same split again returns the same axes. [main] */
 NRL_API nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const char *inner, const char *outer);
 NRL_API nrl_comm *nrl_mesh_comm(nrl_mesh *mesh, const char *axis); /* never NULL */
+/* Bytes of gradients that a call should sum, as the collective prefers (nrl_collective.bucket_bytes); 0: no preference.
+ */
+NRL_API int64_t nrl_comm_bucket_bytes(const nrl_comm *c);
+/* Like nrl_tensor_persistent, in memory that the collective has prepared for calls on the axis, if it has any. All
+ * ranks of the axis create the same tensors in the same order. */
+NRL_API nrl_status nrl_comm_tensor(nrl_comm *c, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
 
 /* The operands of nrl_comm_args as tensors of one dtype. `what` ("bucket 3") is a label for errors and the
  * flight recorder; it must live as long as the work. */

@@ -124,6 +124,7 @@ nrl_status session_open_mesh(session *se)
         setup.session = se->env.session;
         setup.collective = session_is_planned(se) ? se->env.dry_run : se->collective;
         setup.collective_options = se->collective_options;
+        setup.bucket_bytes = se->collective ? se->collective->bucket_bytes : 0;
         setup.store = (store_kind){se->store, se->store_options};
     }
     NRL_TRY(check_world(se));

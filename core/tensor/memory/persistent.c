@@ -31,9 +31,7 @@ static nrl_status allocate(nrl_ctx *ctx, const nrl_offload *table, const char *f
 {
     void *memory;
     NRL_TRY(table->alloc(table->self, folder, (size_t)n * nrl_dtype_size(dtype), &memory));
-    *out = tensor_header(ctx, dtype, 1, &n);
-    (*out)->block = pool_borrow(&ctx->pool, memory);
-    (*out)->data = memory;
+    *out = tensor_borrowed(ctx, dtype, n, memory, false);
     return NRL_OK;
 }
 

@@ -198,7 +198,7 @@ static void join(pool *p, pool_block *b)
 static void count_live(pool *p, const pool_block *b)
 {
     p->live_bytes += pool_bytes(b);
-    if (b->kind == POOL_EXACT) p->exact_bytes += b->size;
+    if (b->kind >= POOL_EXACT) p->exact_bytes += b->size;
     if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
     if (pooled_live(p) > p->period_peak) p->period_peak = pooled_live(p);
 }
@@ -239,11 +239,13 @@ nrl_status pool_take_exact(pool *p, size_t bytes, pool_block **out)
     return NRL_OK;
 }
 
-pool_block *pool_borrow(pool *p, void *data)
+pool_block *pool_borrow(pool *p, void *data, size_t bytes)
 {
     pool_block *b = header_new(p);
     b->data = data;
+    b->size = bytes;
     b->kind = POOL_BORROWED;
+    count_live(p, b);
     return b;
 }
 
@@ -266,8 +268,8 @@ void pool_release(pool *p, pool_block *b)
         list_add(p, b);
         return;
     }
+    if (b->kind >= POOL_EXACT) p->exact_bytes -= b->size;
     if (b->kind == POOL_EXACT) {
-        p->exact_bytes -= b->size;
         p->held_bytes -= b->size;
         p->device->table.free(p->device->self, b->data);
     }

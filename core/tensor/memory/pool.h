@@ -22,7 +22,7 @@ typedef enum {
 typedef struct pool_block pool_block;
 struct pool_block {
     void *data;
-    size_t size;                 /* bytes that the block can hold; 0 for borrowed memory */
+    size_t size;                 /* bytes that the block can hold; of borrowed memory those that count as live */
     pool_block *before, *after;  /* neighbours in the segment, NULL at its ends */
     pool_block *next, *previous; /* in an idle list; `next` also links spare headers */
     int32_t count;               /* number of tensors that refer to it; 0 = idle */
@@ -56,8 +56,8 @@ void pool_destroy(pool *p); /* frees idle segments; live blocks must be gone */
 /* Allocates a block of at least `bytes` (0 gives the smallest block), with count 1 and undefined contents. */
 nrl_status pool_take(pool *p, size_t bytes, pool_block **out);
 nrl_status pool_take_exact(pool *p, size_t bytes, pool_block **out);
-/* Makes a block of memory that other code owns. The memory must outlive the block. */
-pool_block *pool_borrow(pool *p, void *data);
+/* Makes a block of memory that other code owns. The memory must outlive the block. `bytes` of it count as live. */
+pool_block *pool_borrow(pool *p, void *data, size_t bytes);
 size_t pool_bytes(const pool_block *b);    /* that a block holds */
 void pool_release(pool *p, pool_block *b); /* decrements the count; frees the block at 0 */
 void pool_period(

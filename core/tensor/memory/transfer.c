@@ -42,12 +42,9 @@ nrl_status nrl_tensor_from_host(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const
 nrl_status tensor_of_host(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, const void *host, bool keep, nrl_tensor **out)
 {
     if (!keep || !ctx->device->info.host_memory) return nrl_tensor_from_host(ctx, dtype, 1, &n, host, out);
-    nrl_tensor *t = tensor_header(ctx, dtype, 1, &n);
     /* The memory of batches is never written; the cast is needed because blocks have a non-const pointer. */
-    t->block = pool_borrow(&ctx->pool, (void *)(uintptr_t)host);
-    t->data = t->block->data;
-    ctx_own(ctx, t);
-    *out = t;
+    *out = tensor_borrowed(ctx, dtype, n, (void *)(uintptr_t)host, false);
+    ctx_own(ctx, *out);
     return NRL_OK;
 }
 

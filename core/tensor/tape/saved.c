@@ -114,7 +114,7 @@ nrl_status tape_saved_free(nrl_ctx *ctx, tape_saved *s)
     const nrl_offload *table = ctx->offload[CTX_OFFLOAD_ACTIVATIONS].table;
     NRL_TRY(table->copy_wait(table->self, ctx->stream, s->copy));
     for (int64_t i = 0; i < s->n_blocks; i++) {
-        refer(ctx, s, &s->blocks[i], pool_borrow(&ctx->pool, NULL));
+        refer(ctx, s, &s->blocks[i], pool_borrow(&ctx->pool, NULL, 0));
         s->blocks[i].block = NULL;
     }
     s->state = AWAY;

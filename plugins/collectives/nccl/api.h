@@ -57,9 +57,17 @@ typedef struct {
     X(send, Send, (const void *, size_t n, int type, int peer, void *comm, void *stream))                              \
     X(recv, Recv, (void *, size_t n, int type, int peer, void *comm, void *stream))
 
+/* Since 2.19; NULL in an older library. */
+#define NCCL_BUFFER_CALLS(X)                                                                                           \
+    X(buffer_alloc, MemAlloc, (void **, size_t bytes))                                                                 \
+    X(buffer_free, MemFree, (void *))                                                                                  \
+    X(buffer_register, CommRegister, (void *comm, void *buffer, size_t bytes, void **handle))                          \
+    X(buffer_deregister, CommDeregister, (void *comm, void *handle))
+
 #define NCCL_MEMBER(member, symbol, arguments) int(*member) arguments;
 typedef struct {
     NCCL_CALLS(NCCL_MEMBER)
+    NCCL_BUFFER_CALLS(NCCL_MEMBER)
     const char *(*error_text)(int code);
     const char *(*last_error)(void *comm); /* NCCL's own text; may be NULL or empty */
 } nccl_api;

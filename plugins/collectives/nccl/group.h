@@ -23,6 +23,7 @@ typedef struct {
     double timeout;                 /* seconds for NCCL to take a call or to form a group */
     int64_t device;                 /* -1: this rank's number among the ranks of this machine */
     int64_t max_ctas, message_ctas; /* of a call, and of a message on a way; 0: NCCL chooses */
+    bool register_buffers;
 } nccl_options;
 
 typedef struct nccl_engine nccl_engine;
@@ -43,6 +44,13 @@ struct nrl_request {
     size_t result_bytes;
 };
 
+/* Device memory that was allocated for operands, registered with the group's communicator. */
+typedef struct nccl_buffer nccl_buffer;
+struct nccl_buffer {
+    nccl_buffer *next;
+    void *memory, *handle;
+};
+
 struct nccl_group {
     nccl_engine *engine;
     nccl_group *next;
@@ -51,6 +59,7 @@ struct nccl_group {
     int32_t rank, size;
     uint64_t calls;
     nrl_request *spare;
+    nccl_buffer *buffers; /* until the group is closed */
     _Atomic int32_t failed_peer;
     bool is_world;
     /* Groups of two ranks for messages of one direction: [0] with the next rank, [1] with the one before, unless that
@@ -71,7 +80,8 @@ struct nccl_engine {
     atomic_bool aborted;
     nccl_group *groups; /* all groups, including the world */
     _Atomic int64_t bytes_sent, bytes_received;
-    char text[96];
+    bool registers; /* NCCL can, and the options ask for it; false after the first failure */
+    char text[128];
 };
 
 /* ---- library.c ---- */
@@ -90,6 +100,7 @@ nrl_status nccl_split(void *self, int32_t color, int32_t key, void **group);
 nrl_status nccl_connect(void *self);
 /* The way for messages to or from a rank; NULL: they go through the group itself. */
 nccl_group *nccl_way(const nccl_group *g, int32_t peer, bool sends);
+nrl_status nccl_alloc(void *self, size_t bytes, void **out);
 void nccl_close(void *self);
 void nccl_abort(void *self);
 int32_t nccl_failed_peer(void *self);

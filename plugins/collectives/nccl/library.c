@@ -36,6 +36,7 @@ static nrl_status find(void *file, const char *symbol, void *fill)
 }
 
 #define FIND_NCCL(member, symbol, arguments) NRL_TRY(find(nccl, "nccl" #symbol, &api->member));
+#define FIND_BUFFER(member, symbol, arguments) *(void **)&api->member = dlsym(nccl, "nccl" #symbol);
 #define FIND_DRIVER(member, symbol, arguments) NRL_TRY(find(cuda, #symbol, &driver->member));
 
 nrl_status nccl_library(nccl_api *api, nccl_driver *driver)
@@ -45,6 +46,7 @@ nrl_status nccl_library(nccl_api *api, nccl_driver *driver)
     NRL_TRY(
         open_file("libnccl.so.2", "add its directory to LD_LIBRARY_PATH; `collective: gloo` works without it", &nccl));
     NCCL_CALLS(FIND_NCCL)
+    NCCL_BUFFER_CALLS(FIND_BUFFER)
     DRIVER_CALLS(FIND_DRIVER)
     NRL_TRY(find(nccl, "ncclGetErrorString", &api->error_text));
     return find(nccl, "ncclGetLastError", &api->last_error);

@@ -5,6 +5,10 @@
 #include "group.h"
 #include <nrl/nrl.h>
 
+/* Rings over NVLink and InfiniBand approach their bandwidth from about 100 MiB on. Megatron-LM sums 40 million
+ * gradients (153 MiB) in a call. */
+enum { BUCKET_BYTES = 128 << 20 };
+
 static const nrl_option nccl_rows[] = {
     NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6, "seconds that NCCL may take to start a call or to form a group"),
     NRL_OPT_INT(nccl_options, device, "-1", -1, 1023,
@@ -13,6 +17,9 @@ static const nrl_option nccl_rows[] = {
                 "most blocks of a call, each of which takes a multiprocessor from computing; 0: NCCL chooses"),
     NRL_OPT_INT(nccl_options, message_ctas, "4", 0, 64,
                 "the same for a message between pipeline stages, which waits for the other stage while kernels run"),
+    NRL_OPT_BOOL(nccl_options, register_buffers, "true",
+                 "allocate what strategies exchange with NCCL and register it, so that calls copy less and take fewer "
+                 "multiprocessors where the hardware allows; needs NCCL 2.19"),
 };
 
 static nrl_status nccl_probe(void)
@@ -49,5 +56,7 @@ static const nrl_collective nccl = {
     .failed_peer = nccl_failed_peer,
     .info = nccl_info,
     .connect = nccl_connect,
+    .bucket_bytes = BUCKET_BYTES,
+    .alloc = nccl_alloc,
 };
 NRL_EXPORT(nccl)

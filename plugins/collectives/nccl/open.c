@@ -72,10 +72,55 @@ static nrl_status new_group(nccl_engine *e, nccl_group **out)
                              "creating a stream");
 }
 
+nrl_status nccl_alloc(void *self, size_t bytes, void **out)
+{
+    nccl_group *g = self;
+    nccl_engine *e = g->engine;
+    *out = NULL;
+    if (!e->registers) return NRL_OK;
+    NRL_TRY(nccl_enter(e));
+    nccl_buffer *b = calloc(1, sizeof *b);
+    if (!b) return nrl_fail(NRL_ERR_MEMORY, "no memory for a buffer");
+    const char *what = "allocating";
+    int code = e->api->buffer_alloc(&b->memory, bytes);
+    if (!code) {
+        what = "registering";
+        pthread_mutex_lock(&e->lock);
+        code = g->comm ? e->api->buffer_register(g->comm, b->memory, bytes, &b->handle) : NCCL_SUCCESS;
+        pthread_mutex_unlock(&e->lock);
+    }
+    if (code) {
+        nrl_warn("nccl: %s a buffer of %zu bytes failed: %s; buffers are not registered (register_buffers)", what,
+                 bytes, e->api->error_text(code));
+        e->registers = false;
+        if (b->memory) (void)e->api->buffer_free(b->memory);
+        free(b);
+        return NRL_OK;
+    }
+    b->next = g->buffers;
+    g->buffers = b;
+    *out = b->memory;
+    return NRL_OK;
+}
+
+static void free_buffers(nccl_group *g)
+{
+    while (g->buffers) {
+        nccl_buffer *b = g->buffers;
+        g->buffers = b->next;
+        (void)g->engine->api->buffer_free(b->memory);
+        free(b);
+    }
+}
+
 /* A communicator without errors is finalized first; if that fails, or after an error, it is aborted. */
 static void end_communicator(nccl_group *g)
 {
     nccl_engine *e = g->engine;
+    pthread_mutex_lock(&e->lock);
+    for (const nccl_buffer *b = g->buffers; g->comm && b; b = b->next)
+        (void)e->api->buffer_deregister(g->comm, b->handle);
+    pthread_mutex_unlock(&e->lock);
     if (!g->comm) return;
     nrl_status st = nccl_settle(g, e->api->finalize(g->comm), e->options.timeout, "closing");
     pthread_mutex_lock(&e->lock);
@@ -90,6 +135,7 @@ static void drop_group(nccl_group *g)
     for (int i = 0; i < 4; i++)
         if (g->ways[i / 2][i % 2]) drop_group(g->ways[i / 2][i % 2]);
     end_communicator(g);
+    free_buffers(g);
     nccl_requests_destroy(g);
     if (g->stream) (void)e->driver->stream_destroy(g->stream);
     pthread_mutex_lock(&e->lock);
@@ -168,7 +214,12 @@ static nrl_status check_version(nccl_engine *e)
     int v = 0;
     if (e->api->version(&v) || v < NCCL_OLDEST)
         return nrl_fail(NRL_ERR_PLUGIN, "nccl: found version %d; expected 2.18 (%d) or later", v, NCCL_OLDEST);
-    snprintf(e->text, sizeof e->text, "nccl %d.%d.%d, device %d", v / 10000, v / 100 % 100, v % 100, e->device);
+    bool can = e->api->buffer_alloc && e->api->buffer_free && e->api->buffer_register && e->api->buffer_deregister;
+    e->registers = e->options.register_buffers && can;
+    snprintf(e->text, sizeof e->text, "nccl %d.%d.%d, device %d%s", v / 10000, v / 100 % 100, v % 100, e->device,
+             e->registers                  ? ", registered buffers"
+             : e->options.register_buffers ? ", buffers not registered (NCCL 2.19 can)"
+                                           : "");
     return NRL_OK;
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_BYTES = 64, MIB = 1 << 20 };
+enum { ALIGN_BYTES = 64 };
 
 /* ---- the order ---- */
 
@@ -77,11 +77,11 @@ static void cut_buckets(ddp *d)
     double bytes = 0;
     ddp_bucket *b = NULL;
     for (int32_t i = 0; i < d->n_slots; i++) {
-        double cap =
-            d->n_buckets > 1 || d->o.first_bucket_mb > d->o.bucket_cap_mb ? d->o.bucket_cap_mb : d->o.first_bucket_mb;
+        double first = d->o.first_bucket_mb * MIB;
+        double cap = d->n_buckets > 1 || first > d->bucket_bytes ? d->bucket_bytes : first;
         double more = (double)room_of(d, &d->slots[i]) * (double)nrl_dtype_size(d->gradients);
         bool last_of_reached = i && d->slots[i - 1].reached && !d->slots[i].reached;
-        if (!b || last_of_reached || bytes + more > cap * MIB) {
+        if (!b || last_of_reached || bytes + more > cap) {
             b = &d->buckets[d->n_buckets];
             *b = (ddp_bucket){.first = i};
             snprintf(b->what, sizeof b->what, "bucket %d", d->n_buckets++);
@@ -185,7 +185,7 @@ nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out
 
 static nrl_status bind_bucket(ddp *d, nrl_ctx *ctx, ddp_bucket *b)
 {
-    NRL_TRY(ddp_tensor(ctx, d->gradients, b->n, &b->grads));
+    NRL_TRY(nrl_comm_tensor(d->comm, ctx, d->gradients, b->n, true, &b->grads));
     for (int32_t i = b->first; i < b->first + b->n_slots; i++) {
         ddp_slot *s = &d->slots[i];
         NRL_TRY(nrl_tensor_slice(ctx, b->grads, s->begin, nrl_param_numel(s->param), &s->view));

@@ -8,10 +8,11 @@
 #include <string.h>
 
 static const nrl_option ddp_rows[] = {
-    NRL_OPT_F64(ddp_options, bucket_cap_mb, "4", 0.001, 65536,
-                "MiB of gradients that are sent together; a larger parameter has a bucket of its own"),
+    NRL_OPT_F64(ddp_options, bucket_cap_mb, "0", 0, 65536,
+                "MiB of gradients that are sent together; a larger parameter has a bucket of its own; 0: what the "
+                "collective prefers, or 4"),
     NRL_OPT_F64(ddp_options, first_bucket_mb, "1", 0.001, 65536,
-                "MiB of the first bucket, at most bucket_cap_mb; a small first bucket starts communication early"),
+                "MiB of the first bucket, at most those of others; a small first bucket starts communication early"),
     NRL_OPT_ENUM(ddp_options, compress, "none", "none|bf16|fp16|powersgd|topk|threshold",
                  "how gradients are sent; bf16 and fp16 are summed in f32"),
     NRL_OPT_BOOL(ddp_options, error_feedback, "true",
@@ -67,7 +68,7 @@ static nrl_status ddp_check(const void *options)
     NRL_TRY(needs(o->sync_states, !sums, "sync_states", "sync_every above 1"));
     NRL_TRY(needs(o->compress != DDP_NONE, sums, "compress", "sync_every: 1, which sums gradients"));
     NRL_TRY(needs(o->unused != DDP_UNUSED_ZERO, sums, "unused", "sync_every: 1"));
-    NRL_TRY(needs(fabs(o->bucket_cap_mb - 4) > 0, sums, "bucket_cap_mb", "sync_every: 1"));
+    NRL_TRY(needs(o->bucket_cap_mb > 0, sums, "bucket_cap_mb", "sync_every: 1"));
     return needs(fabs(o->first_bucket_mb - 1) > 0, sums, "first_bucket_mb", "sync_every: 1");
 }
 
@@ -108,6 +109,9 @@ static nrl_status ddp_create(const void *options, nrl_mesh *mesh, void **self)
     d->rank = nrl_mesh_coord(mesh, ddp_axis.name);
     d->size = nrl_mesh_size(mesh, ddp_axis.name);
     d->codec = codec_of(&d->o);
+    d->bucket_bytes = d->o.bucket_cap_mb > 0               ? d->o.bucket_cap_mb * MIB
+                      : nrl_comm_bucket_bytes(d->comm) > 0 ? (double)nrl_comm_bucket_bytes(d->comm)
+                                                           : 4.0 * MIB;
     d->n_shards = d->o.reproducible ? (int32_t)d->o.reproducible / d->size : 1;
     *self = d;
     return NRL_OK;

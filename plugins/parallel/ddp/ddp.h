@@ -14,12 +14,13 @@
 #define DDP_H
 #include <nrl/nrl.h>
 
+enum { MIB = 1 << 20 };
 enum { DDP_NONE = 0, DDP_BF16, DDP_FP16, DDP_POWERSGD, DDP_TOPK, DDP_THRESHOLD };
 enum { DDP_UNUSED_ZERO = 0, DDP_UNUSED_WARN, DDP_UNUSED_ERROR };
 
 typedef struct {
-    double bucket_cap_mb, first_bucket_mb;
-    int64_t compress; /* DDP_NONE .. */
+    double bucket_cap_mb, first_bucket_mb; /* 0: the choice of the collective */
+    int64_t compress;                      /* DDP_NONE .. */
     bool error_feedback;
     int64_t start_step, powersgd_rank;
     double powersgd_min_rate;
@@ -83,7 +84,8 @@ struct ddp {
     ddp_options o;
     nrl_mesh *mesh;
     nrl_comm *comm;
-    int32_t rank, size; /* on its axis */
+    int32_t rank, size;  /* on its axis */
+    double bucket_bytes; /* of all buckets but the first, at most */
     bool train, quiet;
     nrl_dtype gradients; /* dtype of buckets */
     uint32_t n_states;

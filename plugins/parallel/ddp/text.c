@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double MIB = 1 << 20;
-
 static void append(ddp *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void append(ddp *d, const char *fmt, ...)
 {

@@ -27,7 +27,7 @@ static nrl_status make(fsdp *s, nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool l
     if (leaves && s->options.offload)
         NRL_TRY(nrl_tensor_elsewhere(ctx, dtype, n, s->options.offload == FSDP_ON_DISK, out));
     else
-        NRL_TRY(nrl_tensor_persistent(ctx, dtype, n, fills, out));
+        NRL_TRY(nrl_comm_tensor(s->comm, ctx, dtype, n, fills, out));
     return keep(s, *out);
 }
 

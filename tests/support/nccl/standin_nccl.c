@@ -288,6 +288,33 @@ int ncclCommAbort(void *self)
     return NCCL_SUCCESS;
 }
 
+/* ---- buffers ---- */
+
+int ncclMemAlloc(void **out, size_t bytes)
+{
+    *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *out ? NCCL_SUCCESS : INTERNAL_ERROR;
+}
+
+int ncclMemFree(void *memory)
+{
+    free(memory);
+    return NCCL_SUCCESS;
+}
+
+int ncclCommRegister(void *self, void *buffer, size_t bytes, void **handle)
+{
+    comm *c = self;
+    *handle = buffer;
+    return c->aborted || !bytes ? INVALID : NCCL_SUCCESS;
+}
+
+int ncclCommDeregister(void *self, void *handle)
+{
+    comm *c = self;
+    return c->aborted || !handle ? INVALID : NCCL_SUCCESS;
+}
+
 /* ---- calls ---- */
 
 static size_t bytes_of(const nrl_comm_args *a)

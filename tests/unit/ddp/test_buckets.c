@@ -104,6 +104,37 @@ static nrl_status look_at_actions(nrl_mesh *mesh, int32_t rank, void *user)
     return st;
 }
 
+/* The collective prefers 2048 bytes. */
+static nrl_status look_at_number(nrl_mesh *mesh, int32_t rank, void *user, const char *last, const char *none)
+{
+    ddp_rank r;
+    mesh->bucket_bytes = 2048;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) st = ddp_step(&r, 1, ordinary);
+    if (st == NRL_OK) st = check_sums(&r, 1, ordinary);
+    if (st == NRL_OK && calls_named(mesh, last) != 1) st = nrl_fail(NRL_ERR_BUG, "there is no %s", last);
+    if (st == NRL_OK && calls_named(mesh, none) != 0) st = nrl_fail(NRL_ERR_BUG, "there is a %s", none);
+    ddp_rank_close(&r);
+    return st;
+}
+
+static nrl_status look_at_preferred(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    return look_at_number(mesh, rank, user, "bucket 3", "bucket 4"); /* up and bias; down; tied; spare */
+}
+
+static nrl_status look_at_configured(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    return look_at_number(mesh, rank, user, "bucket 1", "bucket 2"); /* what units use; spare */
+}
+
+static void the_collective_chooses_the_size_of_buckets_unless_the_config_does(void **state)
+{
+    (void)state;
+    ddp_run("{}", NRL_DTYPE_F32, 2, look_at_preferred);
+    ddp_run("{bucket_cap_mb: 4}", NRL_DTYPE_F32, 2, look_at_configured);
+}
+
 static void a_bucket_goes_out_with_its_last_gradient_and_no_earlier(void **state)
 {
     (void)state;
@@ -193,7 +224,7 @@ static void options_without_effect_are_refused(void **state)
         {"{sync_states: true}", "sync_states: has no effect"},
         {"{sync_every: 4, bucket_cap_mb: 10}", "bucket_cap_mb: has no effect"},
         {"{compress: threshold, topk_ratio: 0.1}", "topk_ratio: has no effect"},
-        {"{bucket_cap_mb: 0}", "bucket_cap_mb"},
+        {"{bucket_cap_mb: -1}", "bucket_cap_mb"},
         {"{topk_ratio: 2, compress: topk}", "topk_ratio"},
         {"{compress: zip}", "compress"},
     };
@@ -211,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_do_not_depend_on_the_size_of_buckets),
         cmocka_unit_test(the_last_unit_comes_first_and_every_gradient_lies_at_64_bytes),
+        cmocka_unit_test(the_collective_chooses_the_size_of_buckets_unless_the_config_does),
         cmocka_unit_test(a_bucket_goes_out_with_its_last_gradient_and_no_earlier),
         cmocka_unit_test(a_gradient_that_a_rank_lacks_counts_as_zero),
         cmocka_unit_test(unused_error_names_what_no_rank_reached),

@@ -294,6 +294,47 @@ static void a_late_rank_ends_the_reading_of_what_waits_for_it(void **state)
     run_plan(2, false, fenced_late);
 }
 
+/* ---- memory of the collective ---- */
+
+static nrl_status given(void *group, size_t bytes, void **out)
+{
+    static _Alignas(64) _Thread_local char memory[256];
+    (void)group;
+    *out = bytes <= sizeof memory ? memory : NULL; /* of larger tensors it has none */
+    return NRL_OK;
+}
+
+static nrl_status in_given_memory(nrl_mesh *m, nrl_ctx *ctx)
+{
+    nrl_comm *c = nrl_mesh_comm(m, "data");
+    const size_t before = ctx->pool.live_bytes;
+    nrl_tensor *small, *large;
+    nrl_work *w;
+    void *place;
+    m->table.alloc = given;
+    NRL_TRY(given(NULL, 1, &place));
+    memset(place, 1, 4);
+    NRL_TRY(nrl_comm_tensor(c, ctx, NRL_DTYPE_F32, 4, true, &small));
+    NRL_TRY(nrl_comm_tensor(c, ctx, NRL_DTYPE_F32, 1000, true, &large));
+    WANT(nrl_tensor_mat(small).data == place && nrl_tensor_mat(large).data && nrl_tensor_mat(large).data != place);
+    WANT(ctx->pool.live_bytes - before >= 4016 && ctx->pool.exact_bytes >= 4016);
+    NRL_TRY(nrl_tensor_fill(ctx, small, nrl_mesh_rank(m) + 1));
+    nrl_comm_call sum = {.size = sizeof sum, .reduce = NRL_REDUCE_OP_SUM, .receive = small, .what = "small"};
+    NRL_TRY(nrl_comm_all_reduce(c, ctx, &sum, &w));
+    NRL_TRY(nrl_work_wait(&w, ctx));
+    NRL_TRY(expect(ctx, small, 4, (float[]){3, 3, 3, 3}));
+    nrl_tensor_free(ctx, small);
+    nrl_tensor_free(ctx, large);
+    WANT(ctx->pool.live_bytes == before);
+    return NRL_OK;
+}
+
+static void tensors_lie_in_memory_of_the_collective_if_it_has_any(void **state)
+{
+    (void)state;
+    run_plan(2, false, in_given_memory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +343,7 @@ int main(void)
         cmocka_unit_test(shares_may_be_uneven_and_empty),
         cmocka_unit_test(operands_that_do_not_fit_are_told_before_anything_is_sent),
         cmocka_unit_test(on_an_axis_of_one_a_call_is_a_copy),
+        cmocka_unit_test(tensors_lie_in_memory_of_the_collective_if_it_has_any),
         cmocka_unit_test(the_host_waits_for_fenced_work_where_it_reads),
         cmocka_unit_test(a_late_rank_ends_the_reading_of_what_waits_for_it),
     };

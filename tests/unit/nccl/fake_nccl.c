@@ -441,6 +441,52 @@ static int fake_split(void *self, int color, int key, void **out, nccl_config *c
     return o ? NCCL_IN_PROGRESS : wrong();
 }
 
+/* ---- registered buffers ---- */
+
+static int fake_allocate(uintptr_t *out, size_t bytes);
+static int fake_release(uintptr_t memory);
+
+static int fake_buffer_alloc(void **out, size_t bytes)
+{
+    uintptr_t memory;
+    if (fake.buffer_code) return fake.buffer_code;
+    (void)fake_allocate(&memory, bytes);
+    *out = (void *)memory;
+    pthread_mutex_lock(&lock);
+    fake.n_buffers++;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static int fake_buffer_free(void *memory)
+{
+    pthread_mutex_lock(&lock);
+    if (fake.n_registered > --fake.n_buffers) wrong(); /* what is registered must not be freed */
+    pthread_mutex_unlock(&lock);
+    return fake_release((uintptr_t)memory);
+}
+
+static int fake_buffer_register(void *c, void *buffer, size_t bytes, void **handle)
+{
+    int code = fake.register_code;
+    pthread_mutex_lock(&lock);
+    need_device(buffer, bytes);
+    if (((comm *)c)->aborted) code = wrong();
+    if (!code) fake.n_registered++;
+    pthread_mutex_unlock(&lock);
+    *handle = buffer;
+    return code;
+}
+
+static int fake_buffer_deregister(void *c, void *handle)
+{
+    pthread_mutex_lock(&lock);
+    fake.n_registered--;
+    int code = ((comm *)c)->aborted || !handle ? wrong() : 0;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
 static const char *fake_error_text(int code)
 {
     return code == FAKE_REMOTE_ERROR ? "remote process exited or there was a network error" : "unhandled error";
@@ -453,7 +499,8 @@ static const char *fake_last_error(void *c)
 }
 
 #define FAKE_ENTRY(member, symbol, arguments) .member = fake_##member,
-const nccl_api fake_api = {NCCL_CALLS(FAKE_ENTRY).error_text = fake_error_text, .last_error = fake_last_error};
+const nccl_api fake_api = {NCCL_CALLS(FAKE_ENTRY) NCCL_BUFFER_CALLS(FAKE_ENTRY).error_text = fake_error_text,
+                           .last_error = fake_last_error};
 
 /* ---- the driver ---- */
 

@@ -15,12 +15,13 @@
 
 #include <cmocka.h>
 
-static const nccl_options options = {.timeout = 5, .device = -1};
+static nccl_options options = {.timeout = 5, .device = -1};
+static const nccl_api *api = &fake_api;
 
 static nrl_status open_fake(const void *o, nrl_store *store, int32_t rank, int32_t world, double timeout_s, void **self)
 {
     (void)o;
-    return nccl_open_with(&fake_api, &fake_driver, &options, store, rank, world, timeout_s, self);
+    return nccl_open_with(api, &fake_driver, &options, store, rank, world, timeout_s, self);
 }
 
 #define ENTRY(name) .name = nccl_##name,
@@ -503,6 +504,85 @@ static void what_nccl_cannot_do_never_reaches_it(void **state)
     all_go_well(wrong_operands_are_refused);
 }
 
+/* ---- registered buffers ---- */
+
+enum { NUMBERS = 1000 };
+
+static int n_given; /* ranks that got a buffer */
+
+/* Sums over a group of all ranks, in two buffers if there are any. */
+static void sum_in_buffers(rank_of *r, void *self)
+{
+    void *group = NULL, *memory[2] = {0}, *stream;
+    nrl_request *request;
+    bool done;
+    (void)fake_driver.stream_create(&stream, 0, 0);
+    nrl_status st = nccl_split(self, 0, r->rank, &group);
+    for (int i = 0; i < 2 && st == NRL_OK; i++)
+        st = nccl_alloc(group, NUMBERS * sizeof(float), &memory[i]);
+    if (st == NRL_OK && memory[0] && memory[1]) {
+        float *x = memory[1];
+        for (int i = 0; i < NUMBERS; i++)
+            x[i] = (float)(i + r->rank);
+        nrl_comm_args a = {.size = sizeof a,
+                           .dtype = NRL_DTYPE_F32,
+                           .reduce = NRL_REDUCE_OP_SUM,
+                           .send = x,
+                           .receive = x,
+                           .count = NUMBERS,
+                           .stream = stream};
+        st = nccl_all_reduce(group, &a, &request);
+        if (st == NRL_OK) st = nccl_wait(group, request, 5, &done);
+        if (st == NRL_OK) nccl_release(group, request);
+        for (int i = 0; i < NUMBERS && st == NRL_OK; i++)
+            if ((int)x[i] != RANKS * i + RANKS * (RANKS - 1) / 2) st = nrl_fail(NRL_ERR_BUG, "sum %d is %g", i, x[i]);
+        __atomic_fetch_add(&n_given, 1, __ATOMIC_RELAXED);
+    }
+    note_error(r, st);
+    (void)fake_driver.stream_destroy(stream);
+    nccl_close(group);
+}
+
+static void sums_in_buffers(int given)
+{
+    options.register_buffers = true;
+    n_given = 0;
+    fake.only_device = 1;
+    all_end(2, sum_in_buffers, NRL_OK, "", SOON);
+    nothing_is_left();
+    options.register_buffers = false;
+    assert_int_equal(n_given, given);
+    assert_int_equal(fake.n_buffers, 0);
+    assert_int_equal(fake.n_registered, 0);
+}
+
+static void strategies_exchange_memory_that_nccl_allocated_and_registered(void **state)
+{
+    (void)state;
+    fake_reset();
+    sums_in_buffers(RANKS);
+}
+
+static void without_such_memory_they_take_their_own(void **state)
+{
+    (void)state;
+    fake_reset();
+    nccl_api old = fake_api; /* before 2.19 */
+    old.buffer_alloc = NULL;
+    old.buffer_free = NULL;
+    old.buffer_register = NULL;
+    old.buffer_deregister = NULL;
+    api = &old;
+    sums_in_buffers(0);
+    api = &fake_api;
+    fake_reset();
+    fake.buffer_code = 1;
+    sums_in_buffers(0);
+    fake_reset();
+    fake.register_code = 1;
+    sums_in_buffers(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,6 +600,8 @@ int main(void)
         cmocka_unit_test(without_ways_ranks_that_all_send_first_wait_for_ever),
         cmocka_unit_test(a_message_that_fails_names_the_other_rank),
         cmocka_unit_test(what_nccl_cannot_do_never_reaches_it),
+        cmocka_unit_test(strategies_exchange_memory_that_nccl_allocated_and_registered),
+        cmocka_unit_test(without_such_memory_they_take_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
