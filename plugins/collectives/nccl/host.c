@@ -112,9 +112,10 @@ nrl_status nccl_host_in(const nccl_group *g, nrl_request *r, nccl_extent send, n
     size_t bytes = lay_out(&from, &to);
     if (!bytes) return NRL_OK;
     NRL_TRY(make_room(g, r, bytes));
-    /* Copy the old contents too: elements that the exchange does not write are copied back unchanged. */
-    bool both = lies_inside(&from, &to);
-    if (both || !lies_inside(&to, &from)) NRL_TRY(copy_in(g, r, &to));
+    /* Copy the old contents too where the exchange may leave some of them: in place, into a broadcast, between shares.
+     */
+    bool both = lies_inside(&from, &to), leaves = !from.bytes || a->offsets || a->receive_offsets;
+    if (both || (leaves && !lies_inside(&to, &from))) NRL_TRY(copy_in(g, r, &to));
     if (!both) NRL_TRY(copy_in(g, r, &from));
     if (from.bytes) a->send = (const void *)(r->room + from.place);
     if (!to.bytes) return NRL_OK;

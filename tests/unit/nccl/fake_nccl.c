@@ -581,7 +581,7 @@ static int fake_copy_in(uintptr_t to, const void *from, size_t bytes, void *on)
 {
     (void)on;
     memcpy((void *)to, from, bytes);
-    return 0;
+    return count(&fake.n_copies_in, 1);
 }
 
 static int fake_copy_out(void *to, uintptr_t from, size_t bytes)

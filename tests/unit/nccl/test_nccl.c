@@ -504,6 +504,27 @@ static void what_nccl_cannot_do_never_reaches_it(void **state)
     all_go_well(wrong_operands_are_refused);
 }
 
+/* A small exchange of the mesh. */
+static void gather_numbers(rank_of *r, void *self)
+{
+    int64_t own = 7 + r->rank, all[RANKS] = {0};
+    nrl_request *request;
+    bool done;
+    nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_I64, .send = &own, .receive = all, .count = 1};
+    note_error(r, nccl_all_gather(self, &a, &request));
+    if (!r->st) note_error(r, nccl_wait(self, request, 5, &done));
+    nccl_release(self, request);
+    for (int i = 0; i < RANKS; i++)
+        if (all[i] != 7 + i) r->st = NRL_ERR_BUG;
+}
+
+static void host_memory_is_copied_once_each_way(void **state)
+{
+    (void)state;
+    all_go_well(gather_numbers);
+    assert_int_equal(fake.n_copies_in, RANKS);
+}
+
 /* ---- registered buffers ---- */
 
 enum { NUMBERS = 1000 };
@@ -600,6 +621,7 @@ int main(void)
         cmocka_unit_test(without_ways_ranks_that_all_send_first_wait_for_ever),
         cmocka_unit_test(a_message_that_fails_names_the_other_rank),
         cmocka_unit_test(what_nccl_cannot_do_never_reaches_it),
+        cmocka_unit_test(host_memory_is_copied_once_each_way),
         cmocka_unit_test(strategies_exchange_memory_that_nccl_allocated_and_registered),
         cmocka_unit_test(without_such_memory_they_take_their_own),
     };
