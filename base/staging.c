@@ -25,11 +25,18 @@ static nrl_status add_block(staging *s, size_t size)
     if ((int64_t)size > available)
         return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes of staging memory: %lld bytes are available", size,
                         (long long)available);
-    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *base = NULL;
+    if (s->source.alloc && s->source.alloc(s->source.user, size, &base) != NRL_OK) {
+        nrl_warn("%s\nhint: saves use memory that is not pinned, and take longer", nrl_error_text());
+        s->source.alloc = NULL;
+        base = NULL;
+    }
+    const bool maps = !base;
+    if (maps) base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "cannot allocate %zu bytes of staging memory", size);
-    madvise(base, size, MADV_HUGEPAGE);
+    if (maps) madvise(base, size, MADV_HUGEPAGE);
     s->blocks = mem_realloc(s->blocks, (s->n + 1) * sizeof *s->blocks);
-    s->blocks[s->n++] = (staging_block){.base = base, .size = size};
+    s->blocks[s->n++] = (staging_block){.base = base, .size = size, .is_mapped = maps};
     return NRL_OK;
 }
 
@@ -48,6 +55,7 @@ nrl_status staging_reserve(staging *s, size_t size, workers *pool)
         if (s->blocks[i].size >= size) return NRL_OK;
     staging_free(s);
     NRL_TRY(add_block(s, size));
+    if (!s->blocks[0].is_mapped) return NRL_OK; /* pinned pages are there */
     return workers_run(pool, (int64_t)((s->blocks[0].size + STRIDE - 1) / STRIDE), touch, &s->blocks[0]);
 }
 
@@ -76,9 +84,12 @@ void staging_reset(staging *s)
 void staging_free(staging *s)
 {
     for (size_t i = 0; i < s->n; i++)
-        munmap(s->blocks[i].base, s->blocks[i].size);
+        if (s->blocks[i].is_mapped)
+            munmap(s->blocks[i].base, s->blocks[i].size);
+        else
+            s->source.free(s->source.user, s->blocks[i].base);
     free(s->blocks);
-    *s = (staging){0};
+    *s = (staging){.source = s->source};
 }
 
 #ifdef __SSE2__

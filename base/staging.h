@@ -1,6 +1,7 @@
 /*
  * staging.h - host memory for snapshots of state that changes. It is touched once and kept, because copying into a page
- * that the kernel must first allocate and clear takes several times as long. One thread at a time.
+ * that the kernel must first allocate and clear takes several times as long. Snapshots of a device's memory use the
+ * device's own host memory, which it copies to without the processor. One thread at a time.
  */
 #ifndef BASE_STAGING_H
 #define BASE_STAGING_H
@@ -10,11 +11,20 @@
 typedef struct {
     unsigned char *base;
     size_t size, used;
+    bool is_mapped; /* not from the source */
 } staging_block;
+
+/* Whose memory is used; without alloc, or after alloc has failed, that of anonymous mappings. */
+typedef struct {
+    nrl_status (*alloc)(void *user, size_t size, void **memory); /* 64-byte aligned */
+    void (*free)(void *user, void *memory);
+    void *user;
+} staging_source;
 
 typedef struct {
     staging_block *blocks;
     size_t n;
+    staging_source source; /* set it before the first use */
 } staging;
 
 /* Allocates and touches `size` bytes in one block. NRL_ERR_MEMORY also if that much is not available on the machine or

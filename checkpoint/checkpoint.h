@@ -14,6 +14,7 @@
 #include "base/node.h"
 #include "base/piece.h"
 #include "base/sign.h"
+#include "base/staging.h"
 
 /* A named array. The slot is "weight", the name of an optimizer state ("exp_avg"), or "rank" for state of one rank. */
 typedef struct {
@@ -45,6 +46,7 @@ typedef struct {
      * the directory, and after a failure. NULL: `out` always belongs to the caller. [any] */
     nrl_status (*check)(const void *check_user);
     const void *check_user;
+    staging_source source;      /* of the memory for snapshots; zero: the system's */
     int threads;                /* compression threads, at least 1 */
     bool async;                 /* checkpoint_submit returns after the snapshot */
     int64_t keep, keep_best;    /* arguments of checkpoint_prune after every commit; keep 0 = all */
@@ -69,7 +71,7 @@ void checkpoint_begin(checkpoint_writer *w, int64_t step);
 /* Adds a shard of t in host memory. The memory must not change until checkpoint_submit returns. */
 void checkpoint_add_tensor(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                            const void *host);
-/* Adds a shard of t that is not in host memory. The caller fills *room, which the writer owns, before the next call. */
+/* Adds a shard of t that is not in host memory. The caller fills *room, which the writer owns, before it submits. */
 nrl_status checkpoint_add_copy(checkpoint_writer *w, const checkpoint_tensor *t, const layout_shard *piece,
                                void **room);
 /* Adds a tree under a key of its own ("progress", "config"). Copies it. Only rank 0's tree is saved. */

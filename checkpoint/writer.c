@@ -17,6 +17,7 @@ nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint
     checkpoint_writer *w = mem_alloc(sizeof *w);
     w->o = *o;
     w->o.out = mem_strdup(o->out);
+    w->memory.source = o->source;
     w->parent = mem_printf("%s/checkpoints", o->out);
     w->ranks = o->ranks ? *o->ranks : (checkpoint_ranks){.world = 1};
     pthread_mutex_init(&w->lock, NULL);

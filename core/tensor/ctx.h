@@ -68,7 +68,12 @@ nrl_status tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const in
 nrl_tensor *tensor_borrowed(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, void *memory, bool counts);
 /* A view [n] of elements [begin, begin+n) of a contiguous tensor, with a reference to its storage. */
 nrl_status tensor_flat_view(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out);
-/* Copies numel elements between host memory and a contiguous tensor. */
+/* Host memory that is pinned if the backend has such memory; see tensor_read. [any] */
+nrl_status ctx_host_alloc(nrl_ctx *ctx, size_t bytes, void **out);
+void ctx_host_free(nrl_ctx *ctx, void *memory);
+nrl_status ctx_wait(nrl_ctx *ctx); /* the host waits for all queued work */
+/* Copies numel elements between host memory and a contiguous tensor. A copy to or from memory of ctx_host_alloc is
+ * queued: the memory must not be used until ctx_wait. Every other copy is complete when the call returns. */
 nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host);
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host);
 /* Reads n tensors of one element each as doubles. The host waits for the device once. */

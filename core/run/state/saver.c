@@ -34,6 +34,16 @@ static nrl_status check_home(const void *user)
     return claims_check_home(user);
 }
 
+static nrl_status alloc_host(void *user, size_t size, void **memory)
+{
+    return ctx_host_alloc(user, size, memory);
+}
+
+static void free_host(void *user, void *memory)
+{
+    ctx_host_free(user, memory);
+}
+
 static nrl_status open_writer(saver *sv)
 {
     const saver_parts *parts = &sv->parts;
@@ -45,10 +55,12 @@ static nrl_status open_writer(saver *sv)
                                     .set = set_word,
                                     .get = get_word,
                                     .remove = remove_word};
+    nrl_ctx *ctx = parts->trainer->parts.work->ctx;
     const checkpoint_writer_options o = {.out = parts->out,
                                          .ranks = ranks.world > 1 ? &ranks : NULL,
                                          .check = parts->claims ? check_home : NULL,
                                          .check_user = parts->claims,
+                                         .source = {nrl_ctx_host_memory(ctx) ? NULL : alloc_host, free_host, ctx},
                                          .threads = (int)c->threads,
                                          .async = c->async,
                                          .keep = c->keep,
@@ -174,6 +186,7 @@ static nrl_status start(saver *sv)
     checkpoint_begin(sv->writer, sv->trainer->progress.step);
     nrl_status st = strategy_average_begin(w->strategy, w->ctx);
     if (st == NRL_OK) st = sv->parts.add(sv->parts.user, &a, sv->writer);
+    if (st == NRL_OK) st = ctx_wait(w->ctx); /* copies to pinned memory are queued, all at once */
     if (st == NRL_OK)
         checkpoint_submit(sv->writer); /* reads the weights in place until it returns */
     else

@@ -5,7 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Host memory is never from alloc_host here, so the caller may reuse it when the call returns (nrl/backend.h). */
+nrl_status ctx_host_alloc(nrl_ctx *ctx, size_t bytes, void **out)
+{
+    const nrl_backend *t = &ctx->device->table;
+    if (!t->alloc_host) return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no pinned host memory", t->plugin.name);
+    return t->alloc_host(ctx->device->self, bytes, out);
+}
+
+void ctx_host_free(nrl_ctx *ctx, void *memory)
+{
+    ctx->device->table.free_host(ctx->device->self, memory);
+}
+
+nrl_status ctx_wait(nrl_ctx *ctx)
+{
+    if (!ctx->stream) return NRL_OK;
+    if (ctx->before_read) NRL_TRY(ctx->before_read(ctx->before_read_user));
+    return ctx->device->table.stream_wait(ctx->device->self, ctx->stream);
+}
+
 static nrl_status transfer(nrl_ctx *ctx, void *to, const void *from, size_t bytes, nrl_copy_direction way)
 {
     if (!bytes) return NRL_OK;

@@ -9,8 +9,9 @@
 
 enum {
     SMALLEST = 4 << 10,
-    PIECE = 4 << 20, /* bytes per buffer */
-    BUFFERS = 4,     /* a buffer holds the small inputs of some hundred micro-batches until the device reads them */
+    COARSE = 16 << 20, /* from here on sizes are multiples of this: a snapshot may take most of the host's memory */
+    PIECE = 4 << 20,   /* bytes per buffer */
+    BUFFERS = 4,       /* a buffer holds the small inputs of some hundred micro-batches until the device reads them */
     ALIGN = 256
 };
 #define IDLE_MOST ((size_t)1 << 30) /* beyond this, freed memory is no longer pinned */
@@ -19,7 +20,7 @@ typedef struct piece piece;
 struct piece {
     piece *next;
     char *memory;
-    size_t bytes; /* a power of two */
+    size_t bytes; /* a power of two, or a multiple of COARSE */
 };
 
 struct cuda_staging {
@@ -75,6 +76,7 @@ void cuda_staging_destroy(cuda_staging *s)
 static size_t rounded(size_t bytes)
 {
     size_t size = SMALLEST;
+    if (bytes > COARSE) return (bytes + COARSE - 1) / COARSE * COARSE;
     while (size < bytes)
         size *= 2;
     return size;

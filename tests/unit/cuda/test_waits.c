@@ -4,6 +4,7 @@
  * the same run on the CPU. More micro-batches or more parameters must not cause more waits.
  */
 #include "fake_driver.h"
+#include "checkpoint/checkpoint.h"
 #include "support/run.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -131,6 +132,63 @@ static void moments_of_8_bits_need_no_copies_in_a_step(void **state)
     }
 }
 
+/* Waits for the device while the second checkpoint of a run is saved, whose memory is there; *dir: the first one. */
+static int64_t waits_of_a_save(int layers, bool is_pinned, const char **dir)
+{
+    nrl_run_event e = {.size = sizeof e};
+    bool done = false;
+    const char *second;
+    run *r = open_run("cuda", "sft", layers, 200, rows);
+    counted->fail_call = is_pinned ? NULL : "allocate_host";
+    counted->fail_code = CUDA_NO_MEMORY;
+    if (nrl_run_step(r, &e, &done) != NRL_OK || nrl_run_save(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
+    *dir = arena_strdup(&place.memory, *dir);
+    if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+    int64_t n = -counted->n_waits;
+    if (nrl_run_save(r, &second) != NRL_OK) fail_msg("%s", nrl_error_text());
+    n += counted->n_waits;
+    counted->fail_call = NULL;
+    nrl_run_close(r);
+    return n;
+}
+
+static void *tensor_of(checkpoint *c, size_t i)
+{
+    const layout_shard whole = piece_of_whole(checkpoint_tensor_at(c, i)->n_dims, checkpoint_tensor_at(c, i)->dims);
+    void *all = malloc((size_t)checkpoint_tensor_bytes(c, i) + 1);
+    if (checkpoint_read(c, i, &whole, all) != NRL_OK) fail_msg("%s", nrl_error_text());
+    return all;
+}
+
+static void same_tensors(const char *dir_a, const char *dir_b)
+{
+    checkpoint *a, *b;
+    if (checkpoint_open(dir_a, &a) != NRL_OK || checkpoint_open(dir_b, &b) != NRL_OK) fail_msg("%s", nrl_error_text());
+    assert_int_equal(checkpoint_n_tensors(a), checkpoint_n_tensors(b));
+    for (size_t i = 0; i < checkpoint_n_tensors(a); i++) {
+        void *x = tensor_of(a, i), *y = tensor_of(b, i);
+        assert_memory_equal(x, y, (size_t)checkpoint_tensor_bytes(a, i));
+        free(x);
+        free(y);
+    }
+    checkpoint_close(a);
+    checkpoint_close(b);
+}
+
+static void a_save_waits_once_for_all_that_it_copies(void **state)
+{
+    const char *one, *many, *plain;
+    (void)state;
+    counted->late = true;
+    assert_int_equal(waits_of_a_save(1, true, &one), 1);
+    assert_int_equal(waits_of_a_save(2, true, &many), 1);
+    int64_t waits = waits_of_a_save(2, false, &plain); /* tensor by tensor */
+    counted->late = false;
+    print_message("a save waits once for the device; without pinned memory %lld times\n", (long long)waits);
+    assert_true(waits > 20);
+    same_tensors(many, plain);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -155,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_waits_at_the_end_of_a_step_alone),
+        cmocka_unit_test(a_save_waits_once_for_all_that_it_copies),
         cmocka_unit_test(metrics_and_a_reference_cost_no_wait_a_micro_batch),
         cmocka_unit_test(moments_of_8_bits_need_no_copies_in_a_step),
     };

@@ -3,6 +3,7 @@
  * failed save does. The state is one tensor of the test.
  */
 #include "run/state/saver.h"
+#include "support/backend.h"
 #include "support/folder.h"
 #include <math.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 typedef struct {
     char out[64];
     nrl_mesh *mesh;
+    device device;
     strategy strategy; /* none */
     work work;
     hooks hooks;
@@ -64,6 +66,7 @@ static int set_up(void **state)
     fixture *f = *state = calloc(1, sizeof *f);
     strcpy(f->out, "/tmp/nrl-saver-XXXXXX");
     if (!mkdtemp(f->out) || mesh_open(&one, &f->mesh) != NRL_OK) return 1;
+    if (!test_device_open(&f->device) || ctx_create(&f->device, &f->work.ctx) != NRL_OK) return 1;
     f->work.strategy = &f->strategy;
     f->hooks = (hooks){.event = hear, .user = f};
     f->telemetry.quiet = true;
@@ -78,6 +81,8 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     saver_close(&f->saver);
+    ctx_destroy(f->work.ctx);
+    device_close(&f->device);
     mesh_close(f->mesh);
     test_folder_remove(f->out);
     free(f);
