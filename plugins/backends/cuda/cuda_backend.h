@@ -78,9 +78,12 @@ nrl_status cuda_known_args(const char *op, const void *args, uint32_t size, void
 
 /* Makes the device current in the calling thread. Every entry point calls this first. */
 nrl_status cuda_enter(const cuda *self);
+/* NULL is the device's own stream, which the pool knows from its first use on. */
 static inline void *cuda_stream(const cuda *self, nrl_stream *stream)
 {
-    return stream ? (void *)stream : self->stream;
+    if (stream) return (void *)stream;
+    cuda_pool_stream_own(self->pool, self->stream);
+    return self->stream;
 }
 /* NRL_ERR_DEVICE with the attempted action and the runtime's text; NRL_OK if code is CUDA_DONE. */
 nrl_status cuda_check(const cuda_driver *driver, int code, const char *what);

@@ -16,8 +16,9 @@ struct cuda_pool {
     cuda_block *idle[CUDA_POOL_KINDS][CLASSES];
     cuda_block *waiting;
     cuda_table used;
-    void *streams[CUDA_MAX_STREAMS];
+    void *streams[CUDA_MAX_STREAMS + 1];
     int n_streams;
+    bool has_own;          /* one of them is the device's own */
     cuda_pool_stats stats; /* largest_idle_bytes and fragmentation are computed on request */
 };
 
@@ -158,10 +159,16 @@ static void collect_waiting(cuda_pool *p, bool wait)
 
 nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream)
 {
-    if (p->n_streams == CUDA_MAX_STREAMS)
+    if (p->n_streams - p->has_own == CUDA_MAX_STREAMS)
         return nrl_fail(NRL_ERR_DEVICE, "cannot track more than %d streams", CUDA_MAX_STREAMS);
     p->streams[p->n_streams++] = stream;
     return NRL_OK;
+}
+
+void cuda_pool_stream_own(cuda_pool *p, void *stream)
+{
+    if (!p->has_own) p->streams[p->n_streams++] = stream;
+    p->has_own = true;
 }
 
 void cuda_pool_stream_remove(cuda_pool *p, void *stream)

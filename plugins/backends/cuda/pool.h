@@ -7,7 +7,7 @@
  * their own.
  *
  * Work queued later on the same stream may reuse a freed block at once. If there are several streams
- * (pool_stream_add), a freed block first waits for an event on each. [step]
+ * (cuda_pool_stream_add), a freed block first waits for an event on each. [step]
  */
 #ifndef CUDA_POOL_H
 #define CUDA_POOL_H
@@ -39,8 +39,9 @@ void cuda_pool_give(cuda_pool *p, void *memory); /* NULL is allowed */
 void cuda_pool_trim(cuda_pool *p);               /* returns idle segments to the device */
 void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill);
 
-enum { CUDA_MAX_STREAMS = 16 };
+enum { CUDA_MAX_STREAMS = 16 }; /* besides the device's own */
 nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream);
+void cuda_pool_stream_own(cuda_pool *p, void *stream);    /* the device's own is used too; again: nothing */
 void cuda_pool_stream_remove(cuda_pool *p, void *stream); /* the stream's work is complete */
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ struct cuda_block {
     cuda_block *next, *previous; /* in an idle list; next also in the list of waiting blocks */
     cuda_block_state state;
     cuda_pool_kind kind;
-    void *events[CUDA_MAX_STREAMS]; /* while waiting */
+    void *events[CUDA_MAX_STREAMS + 1]; /* while waiting */
     int n_events;
 };
 

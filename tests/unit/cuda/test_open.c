@@ -322,6 +322,32 @@ static void scratch_memory_belongs_to_a_stream_and_goes_with_it(void **state)
     cuda_close(c);
 }
 
+/* Memory that was freed after work of a stream waits for the device's own one too, once that was used. */
+static void the_pool_knows_the_devices_own_stream(void **state)
+{
+    cuda *c = open_usual();
+    nrl_stream *a;
+    void *memory;
+    cuda_pool_stats held;
+    char byte = 0;
+    (void)state;
+    fake.events_stay = true;
+    assert_int_equal(cuda_stream_create(c, &a), NRL_OK);
+    assert_int_equal(cuda_pool_take(c->pool, 4096, &memory), NRL_OK);
+    assert_int_equal(cuda_copy_bytes(c, a, memory, &byte, 1, NRL_COPY_TO_DEVICE), NRL_OK);
+    cuda_pool_give(c->pool, memory);
+    cuda_pool_measure(c->pool, &held);
+    assert_int_equal(held.waiting_bytes, 0); /* work of one stream follows */
+    assert_int_equal(cuda_pool_take(c->pool, 4096, &memory), NRL_OK);
+    assert_int_equal(cuda_copy_bytes(c, NULL, memory, &byte, 1, NRL_COPY_TO_DEVICE), NRL_OK);
+    cuda_pool_give(c->pool, memory);
+    cuda_pool_measure(c->pool, &held);
+    assert_int_equal(held.waiting_bytes, 4096);
+    fake.events_stay = false;
+    cuda_stream_destroy(c, a);
+    cuda_close(c);
+}
+
 static nrl_mat mat(void *data, uint32_t dtype, int64_t rows, int64_t cols)
 {
     return (nrl_mat){data, dtype, 0, rows, cols, cols};
@@ -389,6 +415,7 @@ int main(void)
         TEST(pinned_memory_is_kept_for_the_next_who_asks),
         TEST(streams_and_events_pair_up),
         TEST(scratch_memory_belongs_to_a_stream_and_goes_with_it),
+        TEST(the_pool_knows_the_devices_own_stream),
         TEST(an_index_outside_the_matrix_is_told_at_the_next_wait),
         TEST(a_launch_that_fails_names_the_operation),
         TEST(the_matrix_library_is_loaded_while_a_device_is_open),

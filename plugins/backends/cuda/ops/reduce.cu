@@ -82,7 +82,7 @@ static nrl_status reduce_rows(cuda *self, void *stream, const nrl_reduce_args *a
     int64_t ranges = a->x.rows > 0 ? (a->x.rows + range_rows - 1) / range_rows : 0;
     void *parts;
     NRL_TRY(cuda_scratch(self, stream, (size_t)(ranges * cols) * sizeof(part), &parts));
-    if (ranges > 0) {
+    if (ranges > 0 && cols > 0) {
         dim3 blocks((unsigned)((cols + STRIPE - 1) / STRIPE), (unsigned)ranges);
         CUDA_LAUNCH(reduce_rows_kernel, blocks, dim3(STRIPE, STRIPE_ROWS), 0, stream, *a, range_rows, (part *)parts);
         NRL_TRY(cuda_launched(self, "reduce"));
