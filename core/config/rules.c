@@ -11,7 +11,7 @@
 typedef struct {
     const char *path;
     double weight;
-    int64_t limit;
+    int64_t limit, overlong; /* the word of overlong is checked here and read with the part */
     const nrl_node *reader, *rows, *columns, *template;
 } source;
 
@@ -23,6 +23,7 @@ static const nrl_option source_rows[] = {
     NRL_OPT_INT(source, limit, "", 1, 1e15, "at most this many rows, chosen by a hash of each row"),
     NRL_OPT_NODE(source, columns, "", "in place of data.columns"),
     NRL_OPT_NODE(source, template, "", "in place of data.template"),
+    NRL_OPT_ENUM(source, overlong, "", "error|drop|truncate|split", "in place of data.overlong"),
 };
 
 static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, const source *s)
@@ -35,6 +36,8 @@ static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, con
     if (s->limit) node_append_int(a, map, "limit", s->limit);
     if (s->columns) node_append(a, map, "columns", node_copy(a, s->columns));
     if (s->template) node_append(a, map, "template", node_copy(a, s->template));
+    const nrl_node *overlong = nrl_node_find(at, "overlong");
+    if (overlong) node_append(a, map, "overlong", node_copy(a, overlong));
     map->source = at->source;
     map->line = at->line;
     map->column = at->column;

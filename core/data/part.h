@@ -21,6 +21,7 @@ typedef struct {
     data_reader_choice choice;
     int64_t from, to;              /* `rows` of the entry, negative from its end; INT64_MAX = open */
     int64_t limit;                 /* of the entry, 0 = none */
+    data_overlong overlong;        /* of the entry, or data.overlong */
     const nrl_node *columns;       /* of the entry; NULL = data.columns */
     config_choice template_choice; /* of the entry; neither name nor source = data.template */
     const chat_template *template; /* opened for template_choice; NULL = data.template */

@@ -37,6 +37,8 @@ static bool read_rows(const char *text, int64_t *from, int64_t *to)
            !(*from >= *to && (*from < 0) == (*to < 0));
 }
 
+static const char *const overlong_words[] = {"error", "drop", "truncate", "split"}; /* data_overlong */
+
 static nrl_status read_entry(const dataset_options *o, const nrl_node *node, data_part *out)
 {
     bool map = nrl_node_kind(node) == NRL_NODE_MAP;
@@ -44,6 +46,7 @@ static nrl_status read_entry(const dataset_options *o, const nrl_node *node, dat
     const nrl_node *weight = map ? nrl_node_find(node, "weight") : NULL;
     const nrl_node *rows = map ? nrl_node_find(node, "rows") : NULL;
     out->to = INT64_MAX;
+    out->overlong = o->overlong;
     if (!path || !*path) return fail_entry(o, node, "expected a path, or {path, weight, rows, ...}");
     if (rows && !read_rows(nrl_node_string(rows, "?"), &out->from, &out->to))
         return fail_entry(o, rows, "rows: expected FIRST:END, such as 0:1000, 1000:, or \"-100:\" (the last 100)");
@@ -54,6 +57,13 @@ static nrl_status read_entry(const dataset_options *o, const nrl_node *node, dat
     if (!map) return NRL_OK;
     out->limit = nrl_node_int(nrl_node_find(node, "limit"), 0);
     out->columns = nrl_node_find(node, "columns");
+    const char *overlong = nrl_node_string(nrl_node_find(node, "overlong"), "");
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(overlong, overlong_words[i])) out->overlong = (data_overlong)i;
+    if (out->overlong == DATA_OVERLONG_SPLIT && (o->pairs || o->labels))
+        return fail_entry(o, node,
+                          "overlong: split makes several samples of a row, which the algorithm cannot use: it compares "
+                          "whole answers\nhint: drop or truncate");
     config_problems problems = {0};
     arena *a = &out->choice.memory;
     char *section = mem_printf("data.%s: reader", role(o));

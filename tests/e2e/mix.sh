@@ -63,6 +63,15 @@ done >long.jsonl
 run 65 check "$config" data.train=long.jsonl data.eval= eval.every=0
 run 0 check "$config" data.train=long.jsonl data.eval= eval.every=0 data.overlong=split
 has out "8 rows split into samples of data.max_length"
+run 0 check "$config" 'data.train=[{path: long.jsonl, overlong: split}]' data.eval= eval.every=0
+has out "8 rows split into samples of data.max_length"
+run 0 check "$config" 'data.train=[{path: long.jsonl, overlong: drop, limit: 7}, {path: long.jsonl, overlong: truncate}]' data.eval= eval.every=0 \
+    data.overlong=error
+run 65 check "$config" 'data.train=[{path: long.jsonl, overlong: error}]' data.eval= eval.every=0 data.overlong=split
+run 2 check "$config" 'data.train=[{path: long.jsonl, overlong: cut}]' data.eval= eval.every=0
+has err "data.train.overlong: 'cut' is not one of: error, drop, truncate, split"
+run 2 check "$source/configs/dpo.yaml" 'data.train={path: '"$source"'/configs/data/pref.jsonl, overlong: split}'
+has err "overlong: split makes several samples of a row"
 run 2 check "$source/configs/dpo.yaml" data.overlong=split
 has err "data.overlong: split makes several samples of a row"
 
