@@ -69,7 +69,7 @@ static void faults_of_a_header_are_named(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "unused bytes after the last tensor", 5},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
-         "duplicate", 8},
+         "each key once", 8},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ASSERT_FAILS(parse(rows[i].header, rows[i].data), NRL_ERR_DATA, rows[i].text);
