@@ -91,6 +91,11 @@ nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream)
     return NRL_OK;
 }
 
+void cuda_pool_stream_own(cuda_pool *p, void *stream)
+{
+    (void)p, (void)stream;
+}
+
 void cuda_pool_stream_remove(cuda_pool *p, void *stream)
 {
     (void)p, (void)stream;
