@@ -118,14 +118,13 @@ def bench(args, folder, torch, transformers, nrl):
 
 def main():
     args = parse()
-    # both sides read these when they are loaded; threads that wait do not take the other side's time
-    os.environ.update(OMP_NUM_THREADS=str(args.threads), OMP_WAIT_POLICY="passive", HF_HUB_OFFLINE="1")
+    os.environ.update(OMP_NUM_THREADS=str(args.threads), HF_HUB_OFFLINE="1")
     root = os.path.dirname(os.path.dirname(os.path.abspath(args.nrl)))
     os.environ.setdefault("NRL_LIBRARY", os.path.join(root, "lib", "libnrl.so"))
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-    import nrl
-    import torch
+    import torch # before nrl, which sets how long OpenMP's threads spin: each side has its own runtime and its own default
     import transformers
+    import nrl
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(args.threads)
