@@ -147,8 +147,9 @@ some_steps() { [ "$(wc -l <requeued/metrics.jsonl)" -gt 500 ]; }
 until_ 60 some_steps || give_up "the job does not start"
 id=$(sed -n 's/.*"job": *"\([0-9]*\).*/\1/p' jobs/requeued.json)
 scancel --signal=USR1 "$id" # as Slurm does before the limit
-is_queued() { scontrol show job "$id" | grep -q 'JobState=PENDING.*' && scontrol update JobId="$id" StartTime=now; }
-until_ 60 is_queued || give_up "the job is not queued again" # Slurm waits two minutes
+# Slurm waits two minutes. Once all nodes are idle, no message of the first start is under way that would end the second.
+is_queued() { all_idle && scontrol show job "$id" | grep -q 'JobState=PENDING.*' && scontrol update JobId="$id" StartTime=now; }
+until_ 60 is_queued || give_up "the job is not queued again"
 ended() { "$nrl" cluster status job.yaml --json >state.txt 2>dd && grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt; }
 until_ 240 ended || give_up "the job does not end: $(cat state.txt jobs/*.log)"
 has state.txt '"state": "COMPLETED"'
@@ -192,7 +193,7 @@ is "the other group" "$(cat watcher.txt)" "watcher 1"
 has jobs/unequal-"$id".log "3 ranks on 2 nodes (Slurm)"
 scancel --signal=USR1 "$id"
 are_queued() {
-    [ "$(squeue -h -t PENDING -o %i | wc -l)" = 3 ] || return 1
+    all_idle && [ "$(squeue -h -t PENDING -o %i | wc -l)" = 3 ] || return 1
     for component in 0 1 2; do scontrol update JobId=$((id + component)) StartTime=now || return 1; done
 }
 until_ 60 are_queued || give_up "the heterogeneous job is not queued again: $(squeue)"
