@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,14 +26,30 @@ static nrl_status io_error(const char *path, const char *what)
 
 /* ---- directories ---- */
 
+/* Until the descriptor is closed. At most 0: another process has the lock (without `wait`), or the file system has
+ * none. */
+static int lock_folder(const char *path, bool wait)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || !flock(fd, wait ? LOCK_EX : LOCK_EX | LOCK_NB)) return fd;
+    close(fd);
+    return -1;
+}
+
 /* Not mkdtemp, which would make the directory private: the result must follow the umask. */
 static nrl_status make_temporary(output *o)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
         free(o->temporary);
         o->temporary = mem_printf("%s.tmp-%ld-%d", o->dir, (long)getpid(), i);
-        if (!mkdir(o->temporary, 0777)) return NRL_OK;
-        if (errno != EEXIST) break;
+        if (mkdir(o->temporary, 0777)) {
+            if (errno != EEXIST) break;
+            continue;
+        }
+        o->lock = lock_folder(o->temporary, true);
+        if (!access(o->temporary, F_OK)) return NRL_OK;
+        if (o->lock > 0) close(o->lock); /* another process removed it before it was locked: output_sweep */
+        o->lock = 0;
     }
     nrl_status st = io_error(o->temporary, "create directory");
     free(o->temporary);
@@ -313,6 +330,29 @@ nrl_status output_remove(const char *dir, bool (*is_ours)(const char *name), con
     return st;
 }
 
+void output_sweep(const output *o, bool (*is_ours)(const char *name), const char *const *also)
+{
+    const char *slash = strrchr(o->dir, '/'), *name = slash ? slash + 1 : o->dir;
+    const size_t n = strlen(name);
+    char *parent = slash ? mem_printf("%.*s/", (int)(slash - o->dir), o->dir) : mem_strdup("./");
+    name_list all = list_names(parent);
+    for (size_t i = 0; i < all.n; i++) {
+        long process;
+        int number, end = 0;
+        const char *rest = strncmp(all.names[i], name, n) ? "" : all.names[i] + n;
+        if (sscanf(rest, ".tmp-%ld-%d%n", &process, &number, &end) != 2 || rest[end]) continue;
+        char *path = mem_printf("%s%s", parent, all.names[i]);
+        int lock = lock_folder(path, false);
+        if (lock > 0) {
+            (void)output_remove(path, is_ours, also); /* it is in nobody's way */
+            close(lock);
+        }
+        free(path);
+    }
+    free_names(&all);
+    free(parent);
+}
+
 void output_close(output *o)
 {
     if (o->temporary) {
@@ -322,6 +362,7 @@ void output_close(output *o)
         free_names(&left);
         rmdir(o->temporary);
     }
+    if (o->lock > 0) close(o->lock);
     free(o->temporary);
     free(o->dir);
     free(o->given);

@@ -16,6 +16,7 @@ typedef struct {
     char *given;     /* the directory as the caller named it, for messages */
     char *dir;       /* the final directory; for a link, its target */
     char *temporary; /* where the files are until output_publish */
+    int lock;        /* a descriptor that locks `temporary` while this process lives; at most 0: none */
     bool exists;     /* dir existed before */
 } output;
 
@@ -25,6 +26,10 @@ nrl_status output_open(const char *dir, const inputs *read, output *out);
 
 /* Fails with NRL_ERR_CONFIG if the directory has a file for which is_ours returns true. Call it before writing. */
 nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name));
+
+/* Removes the files of earlier temporary directories of `dir`, as output_remove does, whose processes were killed:
+ * those that nothing locks. */
+void output_sweep(const output *o, bool (*is_ours)(const char *name), const char *const *also);
 
 /* One file in the temporary directory. */
 typedef struct {

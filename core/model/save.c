@@ -176,6 +176,7 @@ static nrl_status save_all(saver *s, const char *dir)
 {
     const nrl_format *f = s->options->format;
     NRL_TRY(output_open(dir, s->options->inputs, &s->out));
+    output_sweep(&s->out, f->owns, f->travelling);
     if (!s->options->overwrite) NRL_TRY(output_refuse(&s->out, f->owns));
     NRL_TRY(save_weights(s));
     NRL_TRY(save_travelling(s));

@@ -42,6 +42,19 @@ has err "out: cannot replace 'q/model'"
 run 0 run run.yaml model.path=p/model out=p checkpoint.export=none
 cmp -s p/model/model.safetensors seen/p/model/model.safetensors || is "the base of a run that exports nothing" changed "as it was"
 
+# what killed processes left of an export goes with the next one, unless it may be another's or is being written
+for left in 1-0 2-0 3-7 mine; do
+    mkdir -p swept/model.tmp-$left && cp base/* swept/model.tmp-$left
+done
+echo mine >swept/model.tmp-1-0/notes.txt
+flock swept/model.tmp-2-0 "$nrl" run run.yaml out=swept >out 2>err || is "exit code" $? 0
+has err "left in place: 'swept/model.tmp-1-0/notes.txt'"
+is "what is left of exports" "$(cd swept && echo model.tmp-*)" "model.tmp-1-0 model.tmp-2-0 model.tmp-mine"
+is "of the first one" "$(ls swept/model.tmp-1-0)" notes.txt
+for left in 2-0 mine; do
+    diff -r base swept/model.tmp-$left >differences || is "model.tmp-$left" changed "as it was"
+done
+
 # a run as its own start: what it would remove is what it reads
 run 0 run run.yaml out=r
 remember r

@@ -11,6 +11,7 @@ server=
 trap '[ -z "$server" ] || kill -9 $server; rm -rf "$work"' EXIT
 # start ARGUMENT...: a server with its address in $url
 start() {
+    rm -f log # The child truncates it only once it runs: until then, the address of the server before is in it.
     "$nrl" serve model --port 0 "$@" >log 2>errors &
     server=$!
     tries=0
