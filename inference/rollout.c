@@ -223,9 +223,9 @@ nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *optio
     if (st == NRL_OK) st = scheduler_create(&se->work, &so, &s);
     if (st == NRL_OK) st = add_sequences(r, g, &o, s);
     if (st == NRL_OK) {
-        st = strategy_hold_begin(&se->strategy, se->ctx);
+        st = strategy_begin(&se->strategy, STRATEGY_HOLD, se->ctx);
         if (st == NRL_OK) st = generate_all(se, r->source->set, s);
-        st = strategy_hold_end(&se->strategy, se->ctx, st);
+        st = strategy_end(&se->strategy, STRATEGY_HOLD, se->ctx, st);
     }
     scheduler_destroy(s);
     return st;

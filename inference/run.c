@@ -28,13 +28,13 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     if (st != NRL_OK) return run_end_call(r, st);
     nrl_generator *g = NULL; /* of this call, because weights change */
     const nrl_generator_options all = {.size = sizeof all};
-    st = strategy_average_begin(&se->strategy, se->ctx);
-    if (st == NRL_OK) st = strategy_hold_begin(&se->strategy, se->ctx);
+    st = strategy_begin(&se->strategy, STRATEGY_AVERAGE, se->ctx);
+    if (st == NRL_OK) st = strategy_begin(&se->strategy, STRATEGY_HOLD, se->ctx);
     if (st == NRL_OK) st = generator_create(&se->work, se->tokenizer, &se->chat, &all, &g);
     if (st == NRL_OK) st = generator_sample(g, prompts, n, options, texts, n_tokens);
     nrl_generator_close(g);
-    st = strategy_hold_end(&se->strategy, se->ctx, st);
-    return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
+    st = strategy_end(&se->strategy, STRATEGY_HOLD, se->ctx, st);
+    return run_end_call(r, strategy_end(&se->strategy, STRATEGY_AVERAGE, se->ctx, st));
 }
 
 static nrl_status inference_logits(nrl_run *r, const char *call, const int32_t *ids, const int64_t *lengths, size_t n,
@@ -45,9 +45,9 @@ static nrl_status inference_logits(nrl_run *r, const char *call, const int32_t *
     NRL_TRY(check_logits(se, call));
     nrl_status st = ranks_agree(se->mesh, &se->shards, call, (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
-    st = strategy_average_begin(&se->strategy, se->ctx);
+    st = strategy_begin(&se->strategy, STRATEGY_AVERAGE, se->ctx);
     if (st == NRL_OK) st = logits_compute(&se->work, ids, lengths, n, logits, logps);
-    return run_end_call(r, strategy_average_end(&se->strategy, se->ctx, st));
+    return run_end_call(r, strategy_end(&se->strategy, STRATEGY_AVERAGE, se->ctx, st));
 }
 
 nrl_status nrl_run_logits(nrl_run *r, const int32_t *ids, const int64_t *lengths, size_t n, float *logits)

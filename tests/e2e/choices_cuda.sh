@@ -3,9 +3,7 @@
 # results need not repeat.
 . "$(dirname "$0")/e2e.sh"
 
-[ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }
-NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
-export NRL_PLUGIN_PATH
+emulated_cuda || exit 77
 
 rows 2 >train.jsonl
 experiment >run.yaml

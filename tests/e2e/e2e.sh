@@ -147,6 +147,24 @@ golden() {
         "$source"/tests/data/models/llama/model.safetensors "$1"
 }
 
+# emulated_cuda: `backend: cuda` is the emulated GPU from here on, or a failure says that it is not built.
+emulated_cuda() {
+    [ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; return 1; }
+    NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
+    export NRL_PLUGIN_PATH
+}
+
+# token_rows N LENGTH VOCABULARY: on standard output, N rows of that many tokens, all of them trained.
+token_rows() {
+    awk -v n="$1" -v length_="$2" -v most="$3" 'BEGIN {
+        for (r = 0; r < n; r++) {
+            ids = ""
+            for (i = 0; i < length_; i++) ids = ids (i ? ", " : "") 3 + (r * 17 + i * i * 5) % (most - 3)
+            print "{\"input_ids\": [" ids "], \"labels\": [" ids "]}"
+        }
+    }'
+}
+
 # rows N: on standard output, N pre-tokenized rows for it, of 4 to 40 tokens.
 rows() {
     awk -v n="$1" 'BEGIN {

@@ -3,10 +3,9 @@
 # the CPU's losses, with biases, norms of heads, adapters, bf16 gradients and several ranks; and there are fewer products.
 . "$(dirname "$0")/e2e.sh"
 
-[ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }
-NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
+emulated_cuda || exit 77
 OMP_NUM_THREADS=1
-export NRL_PLUGIN_PATH OMP_NUM_THREADS
+export OMP_NUM_THREADS
 
 # model FILE CLASS TYPE: two layers, sizes that are multiples of 64 bytes
 model() {
@@ -20,13 +19,7 @@ JSON
 model llama.json Llama llama
 model biased.json Qwen2 qwen2
 model normed.json Qwen3 qwen3
-awk 'BEGIN {
-    for (r = 0; r < 8; r++) {
-        ids = ""
-        for (i = 0; i < 12; i++) ids = ids (i ? ", " : "") 3 + (r * 17 + i * i * 5) % 67
-        printf "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids, ids
-    }
-}' >rows.jsonl
+token_rows 8 12 70 >rows.jsonl
 cat >config.yaml <<YAML
 model: {config: llama.json}
 data: {train: rows.jsonl, max_length: 16, cache: cache}

@@ -57,9 +57,7 @@ config "{name: distill, teacher_model: $source/tests/data/models/mistral}" chat.
 run 2 run config.yaml out=none $narrow
 has err "train.logits: algorithm 'distill' reads all logits, in fp32, expected fp32"
 
-[ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit $failed; }
-NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
-export NRL_PLUGIN_PATH
+emulated_cuda || exit $failed
 small="train.steps=2 train.global_batch=2 data.max_length=64 train.micro_batch_tokens=128"
 for kind in "sft chat.jsonl" "dpo pref.jsonl"; do
     config ${kind% *} ${kind#* }

@@ -5,10 +5,9 @@
 # that is killed goes on.
 . "$(dirname "$0")/e2e.sh"
 
-[ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }
-NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
+emulated_cuda || exit 77
 FAKE_CUDA_LATE=1
-export NRL_PLUGIN_PATH FAKE_CUDA_LATE
+export FAKE_CUDA_LATE
 
 cat >model.json <<'JSON'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 70, "hidden_size": 16,
@@ -16,13 +15,7 @@ cat >model.json <<'JSON'
  "hidden_act": "silu", "max_position_embeddings": 128, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
  "initializer_range": 0.05, "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
 JSON
-awk 'BEGIN {
-    for (r = 0; r < 8; r++) {
-        ids = ""
-        for (i = 0; i < 32; i++) ids = ids (i ? ", " : "") 3 + (r * 17 + i * i * 5) % 67
-        printf "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids, ids
-    }
-}' >rows.jsonl
+token_rows 8 32 70 >rows.jsonl
 cat >config.yaml <<YAML
 model: {config: model.json}
 data: {train: rows.jsonl, max_length: 32, cache: cache}

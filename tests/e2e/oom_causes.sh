@@ -16,13 +16,7 @@ cat >model.json <<'JSON'
  "hidden_act": "silu", "max_position_embeddings": 256, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
  "initializer_range": 0.05, "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
 JSON
-awk 'BEGIN {
-    for (r = 0; r < 64; r++) {
-        ids = ""
-        for (i = 0; i < 64; i++) ids = ids (i ? ", " : "") 3 + (r * 17 + i * i * 5) % 120
-        printf "{\"input_ids\": [%s], \"labels\": [%s]}\n", ids, ids
-    }
-}' >rows.jsonl
+token_rows 64 64 123 >rows.jsonl
 cat >config.yaml <<YAML
 model: {config: model.json}
 data: {train: rows.jsonl, max_length: 64, cache: cache}

@@ -3,10 +3,9 @@
 # on the emulated GPU.
 . "$(dirname "$0")/e2e.sh"
 
-[ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }
-NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
+emulated_cuda || exit 77
 OMP_NUM_THREADS=1
-export NRL_PLUGIN_PATH OMP_NUM_THREADS
+export OMP_NUM_THREADS
 
 for optimizer in adamw adamw8bit; do
     cat >config.yaml <<YAML

@@ -9,11 +9,10 @@
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
 
-[ -e "$NRL_TEST_BUILD/tests/emulated/backends/cuda.so" ] || { echo "skipped: no emulated cuda backend"; exit 77; }
-NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/emulated:$NRL_PLUGIN_PATH
+emulated_cuda || exit 77
 LD_LIBRARY_PATH=$NRL_TEST_BUILD/tests/nccl${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 FAKE_NCCL_FOLDER=$work/exchanged
-export NRL_PLUGIN_PATH LD_LIBRARY_PATH FAKE_NCCL_FOLDER
+export LD_LIBRARY_PATH FAKE_NCCL_FOLDER
 mkdir exchanged
 
 rows 64 >train.jsonl

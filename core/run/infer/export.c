@@ -89,9 +89,9 @@ static nrl_status save_saved_weights(session *se, const char *from, const char *
 
 static nrl_status save_current_weights(session *se, const char *dir, const save_options *o)
 {
-    nrl_status st = strategy_average_begin(&se->strategy, se->ctx);
+    nrl_status st = strategy_begin(&se->strategy, STRATEGY_AVERAGE, se->ctx);
     if (st == NRL_OK) st = save_weights(se, dir, o);
-    return strategy_average_end(&se->strategy, se->ctx, st);
+    return strategy_end(&se->strategy, STRATEGY_AVERAGE, se->ctx, st);
 }
 
 /* ---- any of them ---- */

@@ -130,10 +130,10 @@ nrl_status evaluator_run(evaluator *ev, const evaluator_set *sets, size_t n_sets
     if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
     evaluator_clear(ev);
     values_add(&ev->values, "eval_loss", "nats", 0);
-    nrl_status st = strategy_average_begin(w->strategy, w->ctx);
+    nrl_status st = strategy_begin(w->strategy, STRATEGY_AVERAGE, w->ctx);
     for (size_t i = 0; i < n_sets && st == NRL_OK; i++)
         st = evaluate_set(ev, &sets[i], sums, weights, &tokens);
-    st = strategy_average_end(w->strategy, w->ctx, st);
+    st = strategy_end(w->strategy, STRATEGY_AVERAGE, w->ctx, st);
     if (st != NRL_OK) {
         nrl_add_context("evaluation after step %lld", (long long)step);
         return st;

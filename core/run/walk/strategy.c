@@ -18,35 +18,24 @@ nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step)
     return NRL_OK;
 }
 
-nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx)
+/* Enters the state, or leaves it. */
+static nrl_status set_state(const strategy_member *m, strategy_state state, nrl_ctx *ctx, bool on)
+{
+    nrl_status (*set)(void *, nrl_ctx *, bool) = state == STRATEGY_AVERAGE ? m->table->average : m->table->hold;
+    return set ? set(m->self, ctx, on) : NRL_OK;
+}
+
+nrl_status strategy_begin(const strategy *s, strategy_state state, nrl_ctx *ctx)
 {
     for (int32_t i = 0; i < s->n; i++)
-        if (s->of[i].table->average) NRL_TRY(s->of[i].table->average(s->of[i].self, ctx, true));
+        NRL_TRY(set_state(&s->of[i], state, ctx, true));
     return NRL_OK;
 }
 
-nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
+nrl_status strategy_end(const strategy *s, strategy_state state, nrl_ctx *ctx, nrl_status st)
 {
     for (int32_t i = s->n; i-- > 0;) {
-        if (!s->of[i].table->average) continue;
-        nrl_status own = s->of[i].table->average(s->of[i].self, ctx, false);
-        if (st == NRL_OK) st = own;
-    }
-    return st;
-}
-
-nrl_status strategy_hold_begin(const strategy *s, nrl_ctx *ctx)
-{
-    for (int32_t i = 0; i < s->n; i++)
-        if (s->of[i].table->hold) NRL_TRY(s->of[i].table->hold(s->of[i].self, ctx, true));
-    return NRL_OK;
-}
-
-nrl_status strategy_hold_end(const strategy *s, nrl_ctx *ctx, nrl_status st)
-{
-    for (int32_t i = s->n; i-- > 0;) {
-        if (!s->of[i].table->hold) continue;
-        nrl_status own = s->of[i].table->hold(s->of[i].self, ctx, false);
+        nrl_status own = set_state(&s->of[i], state, ctx, false);
         if (st == NRL_OK) st = own;
     }
     return st;

@@ -77,15 +77,18 @@ nrl_status strategy_open(const strategy_setup *setup, strategy *out);
 nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
 /* Tells the strategies that MASTER has changed: by update `step` (from 1), or by loading (0). */
 nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
-/* Around everything that shows the weights to anybody: an evaluation, a sample, a save, an export. Between the
- * two calls every rank has the mean of the ranks' weights where local steps made them differ. The second call
- * is made also when the first one failed. */
-nrl_status strategy_average_begin(const strategy *s, nrl_ctx *ctx);
+typedef enum {
+    /* Around everything that shows the weights to anybody: an evaluation, a sample, a save, an export. Every rank
+     * has the mean of the ranks' weights where local steps made them differ. */
+    STRATEGY_AVERAGE,
+    /* Around the forward passes of a generation: gathered weights stay, if memory allows. */
+    STRATEGY_HOLD,
+} strategy_state;
+
+/* Between the two calls all strategies are in that state. The second call is made also when the first one failed. */
+nrl_status strategy_begin(const strategy *s, strategy_state state, nrl_ctx *ctx);
 /* `st` is the status of what was done in between; it is returned unless this call is the first one that fails. */
-nrl_status strategy_average_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
-/* Around the forward passes of a generation: gathered weights stay, if memory allows. As the two calls above. */
-nrl_status strategy_hold_begin(const strategy *s, nrl_ctx *ctx);
-nrl_status strategy_hold_end(const strategy *s, nrl_ctx *ctx, nrl_status st);
+nrl_status strategy_end(const strategy *s, strategy_state state, nrl_ctx *ctx, nrl_status st);
 void strategy_close(strategy *s, nrl_ctx *ctx); /* ctx NULL: nothing was bound */
 
 /* The strategy of the axis that divides `what`, if it has several ranks; else NULL. */

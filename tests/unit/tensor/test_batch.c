@@ -10,32 +10,14 @@
 #include <cmocka.h>
 
 #include "support/batch_check.h"
-#include "support/backend.h"
+#include "support/context.h"
 #include "tensor/param.h"
 #include <math.h>
 #include <nrl/optimizer.h>
 
-static device the_device;
-static nrl_ctx *ctx;
-
 static void ok(nrl_status st)
 {
     if (st) fail_msg("%s", nrl_error_text());
-}
-
-static int open_context(void **state)
-{
-    (void)state;
-    if (!test_device_open(&the_device)) exit(77);
-    return ctx_create(&the_device, &ctx) ? -1 : 0;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    ctx_destroy(ctx);
-    device_close(&the_device);
-    return 0;
 }
 
 /* Two pairs: segments of 3, 2, 2 and 3 tokens; the last segment is not trained. */
@@ -104,27 +86,27 @@ static void columns_are_found_by_name_and_cut_for_views(void **state)
     (void)state;
     b->n_extra = 1;
     b->extra[0] = (batch_extra){"score", (float[]){1, 2, 3, 4}, false};
-    ctx_scope_begin(ctx);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5}, &reference));
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){2}, (float[]){8, 9}, &own));
+    ctx_scope_begin(the_ctx);
+    ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 1, (int64_t[]){6}, (float[]){0, 1, 2, 3, 4, 5}, &reference));
+    ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 1, (int64_t[]){2}, (float[]){8, 9}, &own));
     batch_set_column(b, "ref_logps", reference);
     batch_rows(b, 2, 4, &view);
     batch_set_column(&view, "logps", own);
     assert_int_equal(nrl_batch_n_targets(&view), 2);
     assert_int_equal(nrl_batch_target_segments(&view)[1], 2);
-    ok(nrl_batch_column(ctx, &view, "ref_logps", &column));
-    ok(nrl_tensor_fetch(ctx, column, values, 2));
+    ok(nrl_batch_column(the_ctx, &view, "ref_logps", &column));
+    ok(nrl_tensor_fetch(the_ctx, column, values, 2));
     assert_true(values[0] == 2 && values[1] == 3);
-    ok(nrl_batch_column(ctx, &view, "logps", &column));
+    ok(nrl_batch_column(the_ctx, &view, "logps", &column));
     assert_ptr_equal(column, own);
-    ok(nrl_batch_column(ctx, &view, "weights", &column));
-    ok(nrl_tensor_fetch(ctx, column, values, 2));
+    ok(nrl_batch_column(the_ctx, &view, "weights", &column));
+    ok(nrl_tensor_fetch(the_ctx, column, values, 2));
     assert_true(values[0] == 1 && values[1] == 0.5);
-    ok(nrl_batch_column(ctx, &view, "score", &column));
+    ok(nrl_batch_column(the_ctx, &view, "score", &column));
     assert_int_equal(nrl_tensor_numel(column), 4);
-    assert_int_equal(nrl_batch_column(ctx, b, "logps", &column), NRL_ERR_CONFIG);
+    assert_int_equal(nrl_batch_column(the_ctx, b, "logps", &column), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "no column 'logps'; expected one of: weights, ref_logps, score"));
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
     batch_free(b);
 }
 
@@ -134,21 +116,21 @@ static void metrics_are_taken_once_in_order(void **state)
     int64_t n;
     (void)state;
     for (int round = 0; round < 2; round++) {
-        ctx_scope_begin(ctx);
+        ctx_scope_begin(the_ctx);
         for (uint32_t i = 0; i < 40; i++) {
             nrl_tensor *t;
-            ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){(float)i / 2}, &t));
-            ok(nrl_metric_add(ctx, i % 3, t, i));
+            ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 1, (int64_t[]){1}, &(float){(float)i / 2}, &t));
+            ok(nrl_metric_add(the_ctx, i % 3, t, i));
         }
-        ctx_scope_end(ctx); /* the values outlive their scope */
-        ok(ctx_take_metrics(ctx, &list, &n));
+        ctx_scope_end(the_ctx); /* the values outlive their scope */
+        ok(ctx_take_metrics(the_ctx, &list, &n));
         assert_int_equal(n, 40);
         assert_true(list[7].index == 1 && list[7].value == 3.5 && list[7].weight == 7);
     }
-    ok(ctx_take_metrics(ctx, &list, &n));
+    ok(ctx_take_metrics(the_ctx, &list, &n));
     assert_int_equal(n, 0);
     ctx_memory m;
-    ctx_memory_use(ctx, &m);
+    ctx_memory_use(the_ctx, &m);
     assert_int_equal(m.live_bytes, 0);
 }
 
@@ -168,10 +150,10 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
     (void)state;
     param_init(&p, &part, "w", 1, (int64_t[]){N});
     for (int k = 0; k < 5; k++)
-        ok(tensor_persistent(ctx, k == 4 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 1, (int64_t[]){N}, true, &t[k]));
+        ok(tensor_persistent(the_ctx, k == 4 ? NRL_DTYPE_BF16 : NRL_DTYPE_F32, 1, (int64_t[]){N}, true, &t[k]));
     for (int i = 0; i < N; i++)
         w[i] = start[i] = (float)test_uniform(&random);
-    ok(tensor_write(ctx, t[0], start));
+    ok(tensor_write(the_ctx, t[0], start));
     nrl_slice slice = {
         .param = &p, .n = N, .master = t[0], .grad = t[1], .states = {t[2], t[3]}, .work = t[4], .decay = true};
     for (int step = 1; step <= 3; step++) {
@@ -184,21 +166,21 @@ static void adamw_follows_its_formula_and_rounds_the_work_copy(void **state)
             w[i] -= 1e-3 * 0.1 * w[i];
             w[i] -= 1e-3 * (m[i] / (1 - pow(0.9, step))) / (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
         }
-        ok(tensor_write(ctx, t[1], grad));
-        ok(nrl_slice_adamw(ctx, &slice, &adamw, &block));
+        ok(tensor_write(the_ctx, t[1], grad));
+        ok(nrl_slice_adamw(the_ctx, &slice, &adamw, &block));
     }
-    ok(nrl_tensor_fetch(ctx, t[0], got, N));
-    ok(nrl_tensor_fetch(ctx, t[4], rounded, N));
+    ok(nrl_tensor_fetch(the_ctx, t[0], got, N));
+    ok(nrl_tensor_fetch(the_ctx, t[4], rounded, N));
     for (int i = 0; i < N; i++) {
         assert_true(fabs(got[i] - w[i]) < 1e-6);
         assert_true(fabs(rounded[i] - got[i]) <= fabs(got[i]) * 0x1p-8);
     }
     slice.n = N + 1;
-    assert_int_equal(nrl_slice_adamw(ctx, &slice, &adamw,
+    assert_int_equal(nrl_slice_adamw(the_ctx, &slice, &adamw,
                                      &(nrl_step_params){sizeof(nrl_step_params), 1, 1, 1, sizeof(nrl_slice), 0, 0}),
                      NRL_ERR_BUG);
     for (int k = 0; k < 5; k++)
-        tensor_release(ctx, t[k]);
+        tensor_release(the_ctx, t[k]);
 }
 
 static void parameters_bind_slots_and_count_versions(void **state)
@@ -216,13 +198,13 @@ static void parameters_bind_slots_and_count_versions(void **state)
     assert_null(nrl_param_part(&p, 1));
     assert_true(nrl_param_trained(&p) && nrl_param_grad_is_empty(&p) && !nrl_param_tensor(&p, NRL_SLOT_WEIGHT));
     uint64_t version = nrl_param_version(&p);
-    ok(tensor_persistent(ctx, NRL_DTYPE_F32, 1, (int64_t[]){12}, true, &t));
+    ok(tensor_persistent(the_ctx, NRL_DTYPE_F32, 1, (int64_t[]){12}, true, &t));
     nrl_param_bind(&p, NRL_SLOT_WEIGHT, t);
     assert_int_equal(nrl_param_version(&p), version + 1);
     assert_ptr_equal(nrl_param_tensor(&p, NRL_SLOT_WEIGHT), t);
     nrl_param_touch(&p);
     assert_int_equal(nrl_param_version(&p), version + 2);
-    tensor_release(ctx, t);
+    tensor_release(the_ctx, t);
 }
 
 int main(void)

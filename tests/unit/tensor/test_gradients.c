@@ -9,37 +9,20 @@
 
 #include <cmocka.h>
 
+#include "support/context.h"
 #include "support/op_cases.h"
 #include "tensor/ops/rope.h"
-
-static device the_device;
-static nrl_ctx *ctx;
-
-static int open_context(void **state)
-{
-    (void)state;
-    if (!test_device_open(&the_device)) exit(77);
-    return ctx_create(&the_device, &ctx) ? -1 : 0;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    ctx_destroy(ctx);
-    device_close(&the_device);
-    return 0;
-}
 
 static void check(const gradient_case *c)
 {
     ctx_memory before, after;
     double worst = 0;
-    rope_forget(ctx); /* a device keeps its angles */
-    ctx_memory_use(ctx, &before);
-    nrl_status st = gradient_check(ctx, c, &worst);
+    rope_forget(the_ctx); /* a device keeps its angles */
+    ctx_memory_use(the_ctx, &before);
+    nrl_status st = gradient_check(the_ctx, c, &worst);
     if (st) fail_msg("%s", nrl_error_text());
-    rope_forget(ctx);
-    ctx_memory_use(ctx, &after);
+    rope_forget(the_ctx);
+    ctx_memory_use(the_ctx, &after);
     assert_int_equal(after.live_bytes, before.live_bytes);
 }
 
@@ -83,20 +66,20 @@ static void the_heads_gradients_hold_in_chunks(void **state)
 {
     (void)state;
     for (int64_t rows = 1; rows < 7; rows += 2) {
-        ctx_set_head_chunk(ctx, rows);
+        ctx_set_head_chunk(the_ctx, rows);
         check_group("head");
     }
-    ctx_set_head_chunk(ctx, 0);
+    ctx_set_head_chunk(the_ctx, 0);
 }
 
 static void the_heads_gradients_hold_with_kept_logits(void **state)
 {
     (void)state;
-    ctx_set_head_chunk(ctx, 3);
-    ctx_set_head_keep(ctx, 1 << 20);
+    ctx_set_head_chunk(the_ctx, 3);
+    ctx_set_head_keep(the_ctx, 1 << 20);
     check_group("head");
-    ctx_set_head_keep(ctx, 0);
-    ctx_set_head_chunk(ctx, 0);
+    ctx_set_head_keep(the_ctx, 0);
+    ctx_set_head_chunk(the_ctx, 0);
 }
 
 /* The check itself must notice: a result that is cut off the tape has no gradient. */
@@ -114,7 +97,7 @@ static void a_wrong_gradient_is_noticed(void **state)
     double worst = 0;
     gradient_case c = {"detached", 1, 0, {SHAPE(3, 5)}, .build = build_detached};
     (void)state;
-    assert_int_equal(gradient_check(ctx, &c, &worst), NRL_ERR_BUG);
+    assert_int_equal(gradient_check(the_ctx, &c, &worst), NRL_ERR_BUG);
 }
 
 int main(void)

@@ -9,12 +9,11 @@
 
 #include <cmocka.h>
 
+#include "support/context.h"
 #include "support/gradient.h"
 #include "tensor/device/backend_call.h"
 #include "tensor/ops/rope.h"
 
-static device the_device;
-static nrl_ctx *ctx;
 static nrl_status (*product)(void *self, nrl_stream *stream, const nrl_gemm_args *a);
 static int n_products;
 
@@ -24,21 +23,12 @@ static nrl_status count_product(void *self, nrl_stream *stream, const nrl_gemm_a
     return product(self, stream, a);
 }
 
-static int open_context(void **state)
+static int open_joining(void **state)
 {
-    (void)state;
-    if (!test_device_open(&the_device)) exit(77);
+    if (open_context(state)) return -1;
     the_device.table.joins_linears = true;
     product = the_device.ops.gemm;
     the_device.ops.gemm = count_product;
-    return ctx_create(&the_device, &ctx) ? -1 : 0;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    ctx_destroy(ctx);
-    device_close(&the_device);
     return 0;
 }
 
@@ -46,7 +36,7 @@ static int close_context(void **state)
 static nrl_status linears(const gradient_case *c, int n, uint32_t apart, nrl_tensor *x, nrl_param **p, nrl_tensor **y)
 {
     nrl_tensor **each[NRL_LINEARS_MOST] = {&y[0], &y[1], &y[2]};
-    return nrl_op_linears(ctx, x, n, p, c->n_params > n ? p + n : NULL, apart, each);
+    return nrl_op_linears(the_ctx, x, n, p, c->n_params > n ? p + n : NULL, apart, each);
 }
 
 static nrl_status build_gated(const gradient_case *c, nrl_ctx *own, nrl_tensor **x, nrl_param **p, nrl_tensor **y)
@@ -98,21 +88,21 @@ static void move(gradient_run *g, nrl_slot slot, nrl_tensor **tensors, bool back
     const int n = g->c->n_params;
     for (int i = 0; i < n; i++)
         total += nrl_param_numel(&g->params[i]);
-    assert_int_equal(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &total, true, &buffer), NRL_OK);
+    assert_int_equal(tensor_persistent(the_ctx, NRL_DTYPE_F32, 1, &total, true, &buffer), NRL_OK);
     for (int k = 0; k < n; k++) {
         const int i = backwards ? n - 1 - k : k;
-        tensor_release(ctx, tensors[i]);
-        assert_int_equal(tensor_flat_view(ctx, buffer, at, nrl_param_numel(&g->params[i]), &tensors[i]), NRL_OK);
+        tensor_release(the_ctx, tensors[i]);
+        assert_int_equal(tensor_flat_view(the_ctx, buffer, at, nrl_param_numel(&g->params[i]), &tensors[i]), NRL_OK);
         nrl_param_bind(&g->params[i], slot, tensors[i]);
         at += nrl_param_numel(&g->params[i]);
     }
-    tensor_release(ctx, buffer);
+    tensor_release(the_ctx, buffer);
 }
 
 /* Opens case c with weights that are neighbours, and gradients that are or lie the other way round. */
 static void open_case(gradient_run *g, const gradient_case *c, bool backwards)
 {
-    assert_int_equal(gradient_open(g, ctx, c), NRL_OK);
+    assert_int_equal(gradient_open(g, the_ctx, c), NRL_OK);
     move(g, NRL_SLOT_WEIGHT, g->work, false);
     move(g, NRL_SLOT_GRAD, g->grad_acc, backwards);
     n_products = 0;
@@ -123,8 +113,8 @@ static void check(const gradient_case *c, bool backwards)
     gradient_run g;
     ctx_memory before, after;
     double worst = 0;
-    rope_forget(ctx);
-    ctx_memory_use(ctx, &before);
+    rope_forget(the_ctx);
+    ctx_memory_use(the_ctx, &before);
     open_case(&g, c, backwards);
     nrl_status st = gradient_backward(&g, false);
     /* the product, that of dx, and that of dW or those of each */
@@ -134,8 +124,8 @@ static void check(const gradient_case *c, bool backwards)
     if (!st) st = gradient_compare(&g, &worst);
     if (st) fail_msg("%s: %s", c->name, nrl_error_text());
     gradient_close(&g);
-    rope_forget(ctx);
-    ctx_memory_use(ctx, &after);
+    rope_forget(the_ctx);
+    ctx_memory_use(the_ctx, &after);
     assert_int_equal(after.live_bytes, before.live_bytes);
 }
 
@@ -161,7 +151,7 @@ static void fetch_grads(const gradient_case *c, bool joins, bool frozen, double 
     open_case(&g, c, false);
     g.params[1].trained = !frozen;
     g.params[0].grad_is_empty = false; /* of an earlier micro-batch */
-    assert_int_equal(nrl_tensor_fill(ctx, g.grad_acc[0], 1), NRL_OK);
+    assert_int_equal(nrl_tensor_fill(the_ctx, g.grad_acc[0], 1), NRL_OK);
     assert_int_equal(gradient_backward(&g, false), NRL_OK);
     assert_int_equal(n_products, products);
     for (int i = 0; i < c->n_inputs + c->n_params; i++) {
@@ -193,8 +183,8 @@ static void more_weights_than_the_most_are_an_error(void **state)
 {
     nrl_tensor *x = NULL;
     (void)state;
-    assert_int_equal(nrl_op_linears(ctx, x, NRL_LINEARS_MOST + 1, NULL, NULL, 0, NULL), NRL_ERR_BUG);
-    assert_int_equal(nrl_op_linears(ctx, x, 0, NULL, NULL, 0, NULL), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_linears(the_ctx, x, NRL_LINEARS_MOST + 1, NULL, NULL, 0, NULL), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_linears(the_ctx, x, 0, NULL, NULL, 0, NULL), NRL_ERR_BUG);
 }
 
 int main(void)
@@ -205,5 +195,5 @@ int main(void)
         cmocka_unit_test(neighbours_that_differ_have_the_gradients_of_separate_products),
         cmocka_unit_test(more_weights_than_the_most_are_an_error),
     };
-    return cmocka_run_group_tests(tests, open_context, close_context);
+    return cmocka_run_group_tests(tests, open_joining, close_context);
 }

@@ -9,38 +9,20 @@
 
 #include <cmocka.h>
 
-#include "support/backend.h"
+#include "support/context.h"
 #include "tensor/internal.h"
 #include <math.h>
 #include <string.h>
-
-static device the_device;
-static nrl_ctx *ctx;
 
 static void ok(nrl_status st)
 {
     if (st) fail_msg("%s", nrl_error_text());
 }
 
-static int open_context(void **state)
-{
-    (void)state;
-    if (!test_device_open(&the_device)) exit(77);
-    return ctx_create(&the_device, &ctx) ? -1 : 0;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    ctx_destroy(ctx);
-    device_close(&the_device);
-    return 0;
-}
-
 static size_t live_bytes(void)
 {
     ctx_memory m;
-    ctx_memory_use(ctx, &m);
+    ctx_memory_use(the_ctx, &m);
     return m.live_bytes;
 }
 
@@ -50,21 +32,21 @@ static nrl_tensor *vector(int n, double first)
     nrl_tensor *t;
     for (int i = 0; i < n; i++)
         values[i] = (float)(first + i);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, (int64_t[]){n}, values, &t));
+    ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 1, (int64_t[]){n}, values, &t));
     return t;
 }
 
 static double value_at(const nrl_tensor *t, int i)
 {
     double values[64];
-    ok(nrl_tensor_fetch(ctx, t, values, nrl_tensor_numel(t)));
+    ok(nrl_tensor_fetch(the_ctx, t, values, nrl_tensor_numel(t)));
     return values[i];
 }
 
 static nrl_tensor *unary(nrl_unary op, nrl_tensor *x)
 {
     nrl_tensor *y;
-    ok(nrl_op_unary(ctx, op, x, 0, 0, &y));
+    ok(nrl_op_unary(the_ctx, op, x, 0, 0, &y));
     return y;
 }
 
@@ -72,23 +54,23 @@ static void scopes_nest_and_release_what_nobody_holds(void **state)
 {
     size_t before = live_bytes();
     (void)state;
-    ctx_trim(ctx);
-    ctx_scope_begin(ctx);
+    ctx_trim(the_ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *outer = vector(5, 0);
     size_t with_outer = live_bytes();
     assert_true(with_outer > before);
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *kept = tensor_retain(vector(40, 7));
     vector(60, 0);
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
     assert_int_equal(live_bytes(), with_outer + 192); /* 40 floats in a block of 64-byte steps */
     assert_true(value_at(kept, 39) == 46);
-    tensor_release(ctx, kept);
+    tensor_release(the_ctx, kept);
     assert_int_equal(live_bytes(), with_outer);
     assert_true(value_at(outer, 4) == 4);
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
     assert_int_equal(live_bytes(), before);
-    tensor_release(ctx, NULL);
+    tensor_release(the_ctx, NULL);
 }
 
 static void views_keep_their_memory_alive(void **state)
@@ -96,13 +78,13 @@ static void views_keep_their_memory_alive(void **state)
     size_t before = live_bytes();
     nrl_tensor *view;
     (void)state;
-    ctx_scope_begin(ctx);
-    ok(tensor_flat_view(ctx, vector(10, 0), 3, 4, &view));
-    assert_int_equal(tensor_flat_view(ctx, vector(10, 0), 8, 4, &(nrl_tensor *){NULL}), NRL_ERR_BUG);
-    ctx_scope_end(ctx);
+    ctx_scope_begin(the_ctx);
+    ok(tensor_flat_view(the_ctx, vector(10, 0), 3, 4, &view));
+    assert_int_equal(tensor_flat_view(the_ctx, vector(10, 0), 8, 4, &(nrl_tensor *){NULL}), NRL_ERR_BUG);
+    ctx_scope_end(the_ctx);
     assert_true(live_bytes() > before);
     assert_true(value_at(view, 0) == 3 && nrl_tensor_numel(view) == 4);
-    tensor_release(ctx, view);
+    tensor_release(the_ctx, view);
     assert_int_equal(live_bytes(), before);
 }
 
@@ -113,28 +95,28 @@ static void a_tape_keeps_what_it_saved_and_releases_everything(void **state)
     tape *t = tape_create();
     nrl_tensor *dx;
     (void)state;
-    ctx_trim(ctx); /* so that blocks have their own sizes */
-    ctx_scope_begin(ctx);
+    ctx_trim(the_ctx); /* so that blocks have their own sizes */
+    ctx_scope_begin(the_ctx);
     nrl_tensor *x = vector(1, 0.5), *y;
     tensor_set_leaf(x);
     tensor_retain(x);
-    ctx_tape_begin(ctx, t);
+    ctx_tape_begin(the_ctx, t);
     y = tensor_retain(unary(NRL_UNARY_EXP, unary(NRL_UNARY_EXP, x)));
-    ctx_tape_end(ctx);
+    ctx_tape_end(the_ctx);
     assert_true(nrl_tensor_has_grad(y));
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
     assert_int_equal(live_bytes(), before + 3 * 64); /* x, exp x, y */
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *seed = vector(1, 1);
-    ok(tape_backward(ctx, t, &y, &seed, 1, &x, &dx, 1));
+    ok(tape_backward(the_ctx, t, &y, &seed, 1, &x, &dx, 1));
     assert_true(fabs(value_at(dx, 0) - exp(0.5) * exp(exp(0.5))) < 1e-5);
-    tensor_release(ctx, dx);
-    ctx_scope_end(ctx);
+    tensor_release(the_ctx, dx);
+    ctx_scope_end(the_ctx);
     assert_int_equal(live_bytes(), before + 2 * 64); /* x and y, which are ours */
-    tensor_release(ctx, x);
-    tensor_release(ctx, y);
+    tensor_release(the_ctx, x);
+    tensor_release(the_ctx, y);
     assert_int_equal(live_bytes(), before);
-    tape_destroy(ctx, t);
+    tape_destroy(the_ctx, t);
 }
 
 static void a_tape_dropped_before_its_backward_leaves_nothing(void **state)
@@ -142,15 +124,15 @@ static void a_tape_dropped_before_its_backward_leaves_nothing(void **state)
     size_t before = live_bytes();
     tape *t = tape_create();
     (void)state;
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *x = vector(3, 1);
     tensor_set_leaf(x);
-    ctx_tape_begin(ctx, t);
+    ctx_tape_begin(the_ctx, t);
     unary(NRL_UNARY_LOG, unary(NRL_UNARY_EXP, x));
-    ctx_tape_end(ctx);
-    ctx_scope_end(ctx);
+    ctx_tape_end(the_ctx);
+    ctx_scope_end(the_ctx);
     assert_true(live_bytes() > before);
-    tape_destroy(ctx, t);
+    tape_destroy(the_ctx, t);
     assert_int_equal(live_bytes(), before);
 }
 
@@ -158,22 +140,22 @@ static void nothing_is_recorded_without_a_tape_or_a_gradient(void **state)
 {
     tape *t = tape_create();
     (void)state;
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *x = vector(3, 1), *constant = vector(3, 1), *cut;
     tensor_set_leaf(x);
     assert_false(nrl_tensor_has_grad(unary(NRL_UNARY_EXP, x)));
-    ctx_tape_begin(ctx, t);
+    ctx_tape_begin(the_ctx, t);
     assert_false(nrl_tensor_has_grad(unary(NRL_UNARY_EXP, constant)));
-    ctx_tape_begin(ctx, NULL);
+    ctx_tape_begin(the_ctx, NULL);
     assert_false(nrl_tensor_has_grad(unary(NRL_UNARY_EXP, x)));
-    ctx_tape_end(ctx);
+    ctx_tape_end(the_ctx);
     assert_true(nrl_tensor_has_grad(unary(NRL_UNARY_EXP, x)));
-    ok(nrl_op_detach(ctx, x, &cut));
+    ok(nrl_op_detach(the_ctx, x, &cut));
     assert_false(nrl_tensor_has_grad(cut));
     assert_false(nrl_tensor_has_grad(unary(NRL_UNARY_EXP, cut)));
-    ctx_tape_end(ctx);
-    ctx_scope_end(ctx);
-    tape_destroy(ctx, t);
+    ctx_tape_end(the_ctx);
+    ctx_scope_end(the_ctx);
+    tape_destroy(the_ctx, t);
 }
 
 /* Two outputs, one without a gradient; an input that nothing reaches; one output given twice. */
@@ -183,21 +165,21 @@ static void gradients_of_several_outputs_meet(void **state)
     tape *t = tape_create();
     nrl_tensor *d[2];
     (void)state;
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *x[2] = {vector(2, 3), vector(2, 5)}, *seed = vector(2, 1);
     tensor_set_leaf(x[0]);
     tensor_set_leaf(x[1]);
-    ctx_tape_begin(ctx, t);
+    ctx_tape_begin(the_ctx, t);
     nrl_tensor *square = unary(NRL_UNARY_SQUARE, x[0]), *unused = unary(NRL_UNARY_EXP, x[1]);
-    ctx_tape_end(ctx);
+    ctx_tape_end(the_ctx);
     nrl_tensor *outputs[] = {square, unused, square}, *grads[] = {seed, NULL, seed};
-    ok(tape_backward(ctx, t, outputs, grads, 3, x, d, 2));
+    ok(tape_backward(the_ctx, t, outputs, grads, 3, x, d, 2));
     assert_true(value_at(d[0], 0) == 12 && value_at(d[0], 1) == 32); /* 2 x (seed + seed) */
     assert_null(d[1]);
     assert_true(value_at(seed, 0) == 1); /* the caller's gradient is not added to */
-    tensor_release(ctx, d[0]);
-    ctx_scope_end(ctx);
-    tape_destroy(ctx, t);
+    tensor_release(the_ctx, d[0]);
+    ctx_scope_end(the_ctx);
+    tape_destroy(the_ctx, t);
     assert_int_equal(live_bytes(), before);
 }
 
@@ -223,7 +205,7 @@ static void a_node_recorded_from_outside_is_walked(void **state)
     double attributes[32] = {3}; /* larger than a node holds inside itself */
     nrl_tensor *dx;
     (void)state;
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *x = vector(2, 2), *constant = vector(2, 0), *y = vector(2, 0), *seed = vector(2, 1);
     tensor_set_leaf(x);
     nrl_tape_record r = {.size = sizeof r,
@@ -234,19 +216,19 @@ static void a_node_recorded_from_outside_is_walked(void **state)
                          .attributes = attributes,
                          .attributes_size = sizeof attributes,
                          .backward = cube_backward};
-    ok(nrl_tape_push(ctx, &r)); /* no tape: nothing happens */
+    ok(nrl_tape_push(the_ctx, &r)); /* no tape: nothing happens */
     assert_false(nrl_tensor_has_grad(y));
-    ctx_tape_begin(ctx, t);
-    ok(nrl_tape_push(ctx, &r));
-    ctx_tape_end(ctx);
+    ctx_tape_begin(the_ctx, t);
+    ok(nrl_tape_push(the_ctx, &r));
+    ctx_tape_end(the_ctx);
     attributes[0] = 0;
-    ok(tape_backward(ctx, t, &y, &seed, 1, &x, &dx, 1));
+    ok(tape_backward(the_ctx, t, &y, &seed, 1, &x, &dx, 1));
     assert_true(value_at(dx, 0) == 12 && value_at(dx, 1) == 54);
-    tensor_release(ctx, dx);
+    tensor_release(the_ctx, dx);
     r.size = sizeof r + 8;
-    assert_int_equal(nrl_tape_push(ctx, &r), NRL_ERR_PLUGIN);
-    ctx_scope_end(ctx);
-    tape_destroy(ctx, t);
+    assert_int_equal(nrl_tape_push(the_ctx, &r), NRL_ERR_PLUGIN);
+    ctx_scope_end(the_ctx);
+    tape_destroy(the_ctx, t);
 }
 
 static nrl_status failing_backward(nrl_ctx *c, nrl_tape_node *node)
@@ -260,21 +242,21 @@ static void a_failing_backward_is_named_and_leaves_nothing(void **state)
     tape *t = tape_create();
     nrl_tensor *dx = NULL;
     (void)state;
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     nrl_tensor *x = vector(2, 2), *seed = vector(2, 1), *y = vector(2, 0);
     tensor_set_leaf(x);
-    ctx_tape_begin(ctx, t);
-    ok(nrl_tape_push(ctx, &(nrl_tape_record){.size = sizeof(nrl_tape_record),
-                                             .name = "wrong",
-                                             .inputs = {unary(NRL_UNARY_EXP, x)},
-                                             .outputs = {y},
-                                             .backward = failing_backward}));
-    ctx_tape_end(ctx);
-    assert_int_equal(tape_backward(ctx, t, &y, &seed, 1, &x, &dx, 1), NRL_ERR_BUG);
+    ctx_tape_begin(the_ctx, t);
+    ok(nrl_tape_push(the_ctx, &(nrl_tape_record){.size = sizeof(nrl_tape_record),
+                                                 .name = "wrong",
+                                                 .inputs = {unary(NRL_UNARY_EXP, x)},
+                                                 .outputs = {y},
+                                                 .backward = failing_backward}));
+    ctx_tape_end(the_ctx);
+    assert_int_equal(tape_backward(the_ctx, t, &y, &seed, 1, &x, &dx, 1), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "backward of wrong: gradient [3] of f32 does not fit its tensor [2] of f32");
     assert_null(dx);
-    ctx_scope_end(ctx);
-    tape_destroy(ctx, t);
+    ctx_scope_end(the_ctx);
+    tape_destroy(the_ctx, t);
     assert_int_equal(live_bytes(), before);
 }
 
@@ -301,10 +283,10 @@ static void event(const char *name)
 static nrl_status move(bool back, nrl_tensor *x, nrl_tensor *y)
 {
     float from[WHOLE * WIDTH], to[WHOLE * WIDTH];
-    NRL_TRY(tensor_read(ctx, x, from));
+    NRL_TRY(tensor_read(the_ctx, x, from));
     for (int i = 0; i < WHOLE * WIDTH; i++)
         to[i] = back ? from[i] + from[(i + PART * WIDTH) % (WHOLE * WIDTH)] : from[i % (PART * WIDTH)];
-    return tensor_write(ctx, y, to);
+    return tensor_write(the_ctx, y, to);
 }
 
 static nrl_status exchange_answer(void *user, nrl_ctx *own, uint32_t tp_region, bool back, nrl_tensor *x,
@@ -352,12 +334,12 @@ static nrl_status exchange_backward(nrl_ctx *own, nrl_tape_node *node)
 /* Half of x^2, by a node that reads x in its backward. */
 static nrl_status half_square(nrl_tensor *x, nrl_tensor **y)
 {
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_SQUARE, x, 0, 0, y));
-    NRL_TRY(nrl_op_detach(ctx, *y, y));
-    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, *y, 0.5, 0, y));
+    NRL_TRY(nrl_op_unary(the_ctx, NRL_UNARY_SQUARE, x, 0, 0, y));
+    NRL_TRY(nrl_op_detach(the_ctx, *y, y));
+    NRL_TRY(nrl_op_unary(the_ctx, NRL_UNARY_AFFINE, *y, 0.5, 0, y));
     const nrl_tape_record r = {
         .size = sizeof r, .inputs = {x}, .outputs = {*y}, .saved = {x}, .backward = exchange_backward};
-    return nrl_tape_push(ctx, &r);
+    return nrl_tape_push(the_ctx, &r);
 }
 
 /* Two products of gathered rows, between them a node that reads them if `reads`; gradients of input and weights. */
@@ -367,35 +349,35 @@ static nrl_status run_exchange(bool overlaps, bool reads, double *got)
     const ctx_tp_regions regions = {exchange_answer, overlaps ? exchange_begin : NULL, exchange_wait, NULL, e};
     nrl_tensor *x, *h, *y[3], *sum, *seed = vector(1, 1), *dx = NULL;
     tape *t = tape_create();
-    ok(nrl_op_reshape(ctx, vector(PART * WIDTH, -2), 2, (int64_t[]){PART, WIDTH}, &x));
+    ok(nrl_op_reshape(the_ctx, vector(PART * WIDTH, -2), 2, (int64_t[]){PART, WIDTH}, &x));
     x->has_grad = true;
     e->events[0] = 0;
-    ctx_set_tp_regions(ctx, &regions);
-    ctx_tape_begin(ctx, t);
-    ctx_scope_begin(ctx); /* the backward has what the tape keeps */
-    ok(nrl_op_tp_region(ctx, NRL_TP_REGION_COLUMN_IN, x, &h));
-    ok(nrl_op_linear(ctx, h, &e->weight[0], NULL, &y[0]));
+    ctx_set_tp_regions(the_ctx, &regions);
+    ctx_tape_begin(the_ctx, t);
+    ctx_scope_begin(the_ctx); /* the backward has what the tape keeps */
+    ok(nrl_op_tp_region(the_ctx, NRL_TP_REGION_COLUMN_IN, x, &h));
+    ok(nrl_op_linear(the_ctx, h, &e->weight[0], NULL, &y[0]));
     if (reads) ok(half_square(h, &y[2]));
-    ok(nrl_op_linear(ctx, h, &e->weight[1], NULL, &y[1]));
-    ok(nrl_op_binary(ctx, NRL_BINARY_MUL, y[0], y[1], &y[0]));
-    ok(nrl_op_sum(ctx, y[0], &sum));
+    ok(nrl_op_linear(the_ctx, h, &e->weight[1], NULL, &y[1]));
+    ok(nrl_op_binary(the_ctx, NRL_BINARY_MUL, y[0], y[1], &y[0]));
+    ok(nrl_op_sum(the_ctx, y[0], &sum));
     if (reads) {
-        ok(nrl_op_sum(ctx, y[2], &y[2]));
-        ok(nrl_op_binary(ctx, NRL_BINARY_ADD, sum, y[2], &sum));
+        ok(nrl_op_sum(the_ctx, y[2], &y[2]));
+        ok(nrl_op_binary(the_ctx, NRL_BINARY_ADD, sum, y[2], &sum));
     }
     tensor_retain(sum);
-    ctx_scope_end(ctx);
-    ctx_own(ctx, sum);
-    ctx_tape_end(ctx);
-    ctx_set_tp_regions(ctx, NULL);
+    ctx_scope_end(the_ctx);
+    ctx_own(the_ctx, sum);
+    ctx_tape_end(the_ctx);
+    ctx_set_tp_regions(the_ctx, NULL);
     for (int i = 0; i < 2; i++)
         nrl_param_set_grad_is_empty(&e->weight[i], true);
-    nrl_status st = tape_backward(ctx, t, &sum, &seed, 1, &x, &dx, 1);
-    if (st == NRL_OK) ok(nrl_tensor_fetch(ctx, dx, got, PART * WIDTH));
+    nrl_status st = tape_backward(the_ctx, t, &sum, &seed, 1, &x, &dx, 1);
+    if (st == NRL_OK) ok(nrl_tensor_fetch(the_ctx, dx, got, PART * WIDTH));
     for (int i = 0; i < 2 && st == NRL_OK; i++)
-        ok(nrl_tensor_fetch(ctx, e->grads[i], got + PART * WIDTH + i * OUTPUTS * WIDTH, OUTPUTS * WIDTH));
-    tensor_release(ctx, dx);
-    tape_destroy(ctx, t);
+        ok(nrl_tensor_fetch(the_ctx, e->grads[i], got + PART * WIDTH + i * OUTPUTS * WIDTH, OUTPUTS * WIDTH));
+    tensor_release(the_ctx, dx);
+    tape_destroy(the_ctx, t);
     return st;
 }
 
@@ -406,11 +388,11 @@ static void exchanges_end_after_the_products_that_do_not_need_them(void **state)
     double plain[N], got[N];
     (void)state;
     size_t before = live_bytes();
-    ctx_scope_begin(ctx);
+    ctx_scope_begin(the_ctx);
     for (int i = 0; i < 2; i++) {
         param_init(&e->weight[i], &e->parts[i], "w", 2, (int64_t[]){OUTPUTS, WIDTH});
-        ok(nrl_op_reshape(ctx, vector(OUTPUTS * WIDTH, i), 2, (int64_t[]){OUTPUTS, WIDTH}, &e->values[i]));
-        ok(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, (int64_t[]){OUTPUTS, WIDTH}, &e->grads[i]));
+        ok(nrl_op_reshape(the_ctx, vector(OUTPUTS * WIDTH, i), 2, (int64_t[]){OUTPUTS, WIDTH}, &e->values[i]));
+        ok(nrl_tensor_new(the_ctx, NRL_DTYPE_F32, 2, (int64_t[]){OUTPUTS, WIDTH}, &e->grads[i]));
         nrl_param_bind(&e->weight[i], NRL_SLOT_WEIGHT, e->values[i]);
         nrl_param_bind(&e->weight[i], NRL_SLOT_GRAD, e->grads[i]);
     }
@@ -425,7 +407,7 @@ static void exchanges_end_after_the_products_that_do_not_need_them(void **state)
     assert_int_equal(run_exchange(true, true, got), NRL_ERR_BUG);
     assert_string_equal(e->events, "gather gathered reads ");
     e->fails = false;
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
     assert_int_equal(live_bytes(), before);
 }
 
@@ -437,30 +419,30 @@ static void shapes_that_disagree_are_named(void **state)
     nrl_part parts[2];
     nrl_tensor *x, *y;
     (void)state;
-    ctx_scope_begin(ctx);
-    ok(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, (int64_t[]){3, 5}, &x));
+    ctx_scope_begin(the_ctx);
+    ok(nrl_tensor_new(the_ctx, NRL_DTYPE_F32, 2, (int64_t[]){3, 5}, &x));
     param_init(&w, &parts[0], "a.b", 2, (int64_t[]){7, 4});
     param_init(&b, &parts[1], "a.bias", 1, (int64_t[]){6});
-    assert_int_equal(nrl_op_linear(ctx, x, &w, NULL, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_linear(the_ctx, x, &w, NULL, &y), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "linear: x is [3,5], weight 'a.b' is [7,4]");
     w.dims[1] = 5;
-    assert_int_equal(nrl_op_linear(ctx, x, &w, &b, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_linear(the_ctx, x, &w, &b, &y), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "linear: weight 'a.b' is [7,5], bias 'a.bias' is [6]");
-    assert_int_equal(nrl_op_linear(ctx, x, &w, NULL, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_linear(the_ctx, x, &w, NULL, &y), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "parameter 'a.b' has no storage in slot WEIGHT");
-    assert_int_equal(nrl_op_rms_norm(ctx, x, &b, 1e-5, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_rms_norm(the_ctx, x, &b, 1e-5, &y), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "rms_norm: x is [3,5], weight 'a.bias' is [6]");
-    assert_int_equal(nrl_op_binary(ctx, NRL_BINARY_ADD, x, vector(4, 0), &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_binary(the_ctx, NRL_BINARY_ADD, x, vector(4, 0), &y), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "binary: a is [3,5] of f32, b is [4] of f32");
-    assert_int_equal(nrl_op_slice_rows(ctx, x, 1, 4, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_slice_rows(the_ctx, x, 1, 4, &y), NRL_ERR_BUG);
     assert_string_equal(nrl_error_text(), "slice of rows: [1,4) is not a range of x [3,5]");
-    assert_int_equal(nrl_op_reshape(ctx, x, 2, (int64_t[]){4, 4}, &y), NRL_ERR_BUG);
-    assert_int_equal(nrl_op_gather_rows(ctx, x, (int32_t[]){3}, 1, &y), NRL_ERR_BUG);
-    assert_int_equal(nrl_op_embedding(ctx, &w, &y), NRL_ERR_BUG); /* there is no batch */
-    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 2, (int64_t[]){INT64_MAX, 3}, &y), NRL_ERR_BUG);
-    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, &y), NRL_ERR_BUG);
-    assert_int_equal(nrl_tensor_new(ctx, NRL_DTYPE_F32, 1, (int64_t[]){1ll << 52}, &y), NRL_ERR_MEMORY);
-    ctx_scope_end(ctx);
+    assert_int_equal(nrl_op_reshape(the_ctx, x, 2, (int64_t[]){4, 4}, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_gather_rows(the_ctx, x, (int32_t[]){3}, 1, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_op_embedding(the_ctx, &w, &y), NRL_ERR_BUG); /* there is no batch */
+    assert_int_equal(nrl_tensor_new(the_ctx, NRL_DTYPE_F32, 2, (int64_t[]){INT64_MAX, 3}, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_tensor_new(the_ctx, NRL_DTYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, &y), NRL_ERR_BUG);
+    assert_int_equal(nrl_tensor_new(the_ctx, NRL_DTYPE_F32, 1, (int64_t[]){1ll << 52}, &y), NRL_ERR_MEMORY);
+    ctx_scope_end(the_ctx);
 }
 
 static void assert_lacks(const char *ops)
@@ -495,17 +477,17 @@ static void dropout_depends_on_its_key_and_place_alone(void **state)
     (void)state;
     for (int i = 0; i < 1000; i++)
         ones[i] = 1;
-    ctx_scope_begin(ctx);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){10, 100}, ones, &x));
-    ok(nrl_op_dropout(ctx, x, 0.25, &y));
+    ctx_scope_begin(the_ctx);
+    ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 2, (int64_t[]){10, 100}, ones, &x));
+    ok(nrl_op_dropout(the_ctx, x, 0.25, &y));
     assert_ptr_equal(x, y); /* off */
     double *results[] = {first, next, second, other};
     for (int i = 0; i < 4; i++) {
-        if (i != 1) ctx_set_random(ctx, i == 3 ? 8 : 7);
-        ok(nrl_op_dropout(ctx, x, 0.25, &y));
-        ok(nrl_tensor_fetch(ctx, y, results[i], 1000));
+        if (i != 1) ctx_set_random(the_ctx, i == 3 ? 8 : 7);
+        ok(nrl_op_dropout(the_ctx, x, 0.25, &y));
+        ok(nrl_tensor_fetch(the_ctx, y, results[i], 1000));
     }
-    ctx_set_random(ctx, 0);
+    ctx_set_random(the_ctx, 0);
     assert_memory_equal(first, second, sizeof first); /* a recompute makes the same mask */
     assert_memory_not_equal(first, next, sizeof first);
     assert_memory_not_equal(first, other, sizeof first);
@@ -514,7 +496,7 @@ static void dropout_depends_on_its_key_and_place_alone(void **state)
         dropped += first[i] == 0;
     }
     assert_in_range(dropped, 200, 300);
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
 }
 
 /* Two samples in either order: a token's mask goes with it. */
@@ -535,15 +517,15 @@ static void dropout_goes_with_a_token_however_it_is_packed(void **state)
         b->cu_seqlens[2] = 2 * LENGTH;
         b->segment_sample[0] = order ? 9 : 4;
         b->segment_sample[1] = order ? 4 : 9;
-        ok(ctx_set_batch(ctx, b));
-        ctx_scope_begin(ctx);
-        ctx_set_random(ctx, 5);
-        ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){2 * LENGTH, COLS}, ones, &x));
-        ok(nrl_op_dropout(ctx, x, 0.5, &y));
-        ok(nrl_tensor_fetch(ctx, y, got[order], 2 * LENGTH * COLS));
-        ctx_set_random(ctx, 0);
-        ctx_scope_end(ctx);
-        ok(ctx_set_batch(ctx, NULL));
+        ok(ctx_set_batch(the_ctx, b));
+        ctx_scope_begin(the_ctx);
+        ctx_set_random(the_ctx, 5);
+        ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 2, (int64_t[]){2 * LENGTH, COLS}, ones, &x));
+        ok(nrl_op_dropout(the_ctx, x, 0.5, &y));
+        ok(nrl_tensor_fetch(the_ctx, y, got[order], 2 * LENGTH * COLS));
+        ctx_set_random(the_ctx, 0);
+        ctx_scope_end(the_ctx);
+        ok(ctx_set_batch(the_ctx, NULL));
         batch_free(b);
     }
     size_t half = LENGTH * COLS;
@@ -557,18 +539,18 @@ static void slices_of_columns_are_fetched_by_their_rows(void **state)
     double values[4];
     nrl_tensor *x, *y;
     (void)state;
-    ctx_scope_begin(ctx);
-    ok(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, (int64_t[]){2, 3}, (float[]){1, 2, 3, 4, 5, 6}, &x));
-    ok(nrl_op_slice_columns(ctx, x, 1, 3, &y));
-    ok(nrl_tensor_fetch(ctx, y, values, 4));
+    ctx_scope_begin(the_ctx);
+    ok(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, 2, (int64_t[]){2, 3}, (float[]){1, 2, 3, 4, 5, 6}, &x));
+    ok(nrl_op_slice_columns(the_ctx, x, 1, 3, &y));
+    ok(nrl_tensor_fetch(the_ctx, y, values, 4));
     assert_true(values[0] == 2 && values[1] == 3 && values[2] == 5 && values[3] == 6);
-    assert_int_equal(nrl_tensor_fetch(ctx, y, values, 3), NRL_ERR_BUG);
+    assert_int_equal(nrl_tensor_fetch(the_ctx, y, values, 3), NRL_ERR_BUG);
     assert_int_equal(nrl_tensor_dim(y, -1), 2);
     assert_int_equal(nrl_tensor_dim(y, 0), 2);
-    ok(nrl_op_cast(ctx, y, NRL_DTYPE_BF16, &y));
-    ok(nrl_tensor_fetch(ctx, y, values, 4));
+    ok(nrl_op_cast(the_ctx, y, NRL_DTYPE_BF16, &y));
+    ok(nrl_tensor_fetch(the_ctx, y, values, 4));
     assert_true(values[2] == 5);
-    ctx_scope_end(ctx);
+    ctx_scope_end(the_ctx);
 }
 
 int main(void)
