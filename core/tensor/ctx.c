@@ -34,6 +34,7 @@ void ctx_destroy(nrl_ctx *ctx)
     int64_t n;
     (void)ctx_set_batch(ctx, NULL);
     if (ctx_take_metrics(ctx, &metrics, &n)) nrl_warn("%s", nrl_error_text());
+    read_ahead_free(ctx);
     release_made(ctx, 0);
     rope_forget(ctx);
     for (ctx_code *c = ctx->codes; c; c = c->next)

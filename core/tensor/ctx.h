@@ -78,6 +78,11 @@ nrl_status tensor_write(nrl_ctx *ctx, nrl_tensor *t, const void *host);
 nrl_status tensor_read(nrl_ctx *ctx, const nrl_tensor *t, void *host);
 /* Reads n tensors of one element each as doubles. The host waits for the device once. */
 nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out);
+/* Starts to copy tensors, and the metrics reported so far, to the host in one piece. Until ctx_read_ahead_end or the
+ * next call, nrl_tensor_fetch takes their values from there: the host waits once, and not for what is queued behind the
+ * copy. Nobody may write them meanwhile. Does nothing if the host can read the device's memory. */
+nrl_status ctx_read_ahead(nrl_ctx *ctx, nrl_tensor *const *tensors, int64_t n);
+void ctx_read_ahead_end(nrl_ctx *ctx);
 /* Sets a function that is called before the host waits for the device. Queued work may itself wait for other ranks; the
  * function waits for them with a time-out. Its error becomes the error of the read. */
 void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user);

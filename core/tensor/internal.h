@@ -55,6 +55,19 @@ typedef struct ctx_code {
     struct ctx_code *next;
 } ctx_code;
 
+/* Of ctx_read_ahead. */
+typedef struct {
+    struct {
+        nrl_tensor *tensor; /* refcounted */
+        int64_t at;         /* in `values` */
+    } * list;
+    int64_t n, next; /* entries; where the search begins */
+    size_t room, value_room;
+    double *values;    /* pinned */
+    nrl_event *copied; /* NULL: the values are there */
+    bool is_off;       /* there was no pinned memory */
+} read_ahead;
+
 enum { CTX_MAX_TAPES = 8 };
 
 struct nrl_ctx {
@@ -62,6 +75,7 @@ struct nrl_ctx {
     nrl_stream *stream; /* NULL on backends without streams */
     nrl_status (*before_read)(void *user);
     void *before_read_user;
+    read_ahead ahead;
     nrl_dtype compute;
     pool pool;
     arena memory; /* headers of tensors and nodes */
@@ -153,6 +167,13 @@ typedef struct {
 } shape_text;
 shape_text tensor_shape(const nrl_tensor *t); /* "[3,5]" for messages */
 shape_text dims_shape(int n_dims, const int64_t *dims);
+
+/* ---- read_ahead.c ---- */
+/* ctx_read_ahead, with the metrics reported so far or without them. */
+nrl_status read_ahead_start(nrl_ctx *ctx, nrl_tensor *const *tensors, int64_t n, bool metrics);
+bool read_ahead_find(nrl_ctx *ctx, const nrl_tensor *t); /* whether t is read ahead */
+nrl_status read_ahead_fetch(nrl_ctx *ctx, double *out);  /* the tensor that was found */
+void read_ahead_free(nrl_ctx *ctx);
 
 /* ---- tensor.c: creating tensors; results belong to the current scope unless stated otherwise ---- */
 nrl_status dims_numel(int n_dims, const int64_t *dims, int64_t *numel); /* checks the dims */

@@ -74,6 +74,19 @@ static nrl_status step_finish_gradients(const work *w)
     return strategy_finish(w->strategy, w->ctx);
 }
 
+/* Starts to read what step_shard and step_share fetch. */
+static nrl_status step_read_ahead(const work *w, nrl_tensor **totals, nrl_tensor *squares)
+{
+    nrl_tensor *list[STEP_TERMS + 1];
+    int64_t n = 0;
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
+        if (totals[k]) list[n++] = totals[k];
+    for (int32_t i = 0; i < w->policy->n_terms; i++)
+        if (w->policy->terms[i].total) list[n++] = w->policy->terms[i].total;
+    if (squares) list[n++] = squares;
+    return ctx_read_ahead(w->ctx, list, n);
+}
+
 /* Fetches the sums of this rank. */
 static nrl_status step_fetch_sums(const work *w, nrl_tensor **totals, double *sums)
 {
@@ -124,6 +137,7 @@ static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
     }
     ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     of->metrics->shard = shard;
+    if (st == NRL_OK) st = step_read_ahead(w, totals, of->squares);
     if (st == NRL_OK) st = metrics_collect(of->metrics, w->ctx, false);
     if (st == NRL_OK) st = step_fetch_sums(w, totals, sums);
     nrl_status taken = model_take_terms(w->policy, w->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
@@ -183,6 +197,7 @@ static nrl_status step_share(trainer *tr, one_step *of)
     ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
     /* Local steps clip by the rank's own norm; else each element counts on one rank. */
     NRL_TRY(clip_add(w->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
+    ctx_read_ahead_end(w->ctx);
     /* Slices begin at multiples of EXACT_CHUNK elements of a parameter, however it is divided. */
     for (int64_t i = 0; i < tr->n_slices && step_is_exact(tr); i++)
         if (tr->slice_counts[i])

@@ -86,6 +86,7 @@ nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int6
     if (n != t->numel)
         return nrl_fail(NRL_ERR_BUG, "cannot fetch %lld values of tensor %s", (long long)n, tensor_shape(t).text);
     if (!t->data) return nrl_fail(NRL_ERR_BUG, "cannot fetch tensor %s: it was released", tensor_shape(t).text);
+    if (read_ahead_find(ctx, t)) return read_ahead_fetch(ctx, out);
     char *row = mem_try((size_t)t->numel * nrl_dtype_size(t->dtype), "the values of a tensor");
     if (!row) return NRL_ERR_MEMORY;
     nrl_status st = fetch_rows(ctx, t, row, out);
@@ -93,34 +94,13 @@ nrl_status nrl_tensor_fetch(nrl_ctx *ctx, const nrl_tensor *t, double *out, int6
     return st;
 }
 
-/* Copies the numbers into one tensor, which is fetched once. */
-static nrl_status fetch_together(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
-{
-    nrl_tensor *all;
-    NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F64, 1, &n, &all));
-    for (int64_t i = 0; i < n; i++) {
-        nrl_copy_args a = {.size = sizeof a,
-                           .x = {numbers[i]->data, (uint32_t)numbers[i]->dtype, 0, 1, 1, 1},
-                           .y = {(double *)all->data + i, NRL_DTYPE_F64, 0, 1, 1, 1},
-                           .alpha = 1};
-        NRL_TRY(backend_copy(ctx, &a));
-    }
-    return nrl_tensor_fetch(ctx, all, out, n);
-}
-
 nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_t n, double *out)
 {
-    bool each = n <= 1 || ctx->device->info.host_memory;
-    for (int64_t i = 0; i < n; i++)
-        each = each || !numbers[i]->data || numbers[i]->numel != 1; /* fetching it gives the error */
-    if (each) {
-        for (int64_t i = 0; i < n; i++)
-            NRL_TRY(nrl_tensor_fetch(ctx, numbers[i], &out[i], 1));
-        return NRL_OK;
-    }
-    ctx_scope_begin(ctx);
-    nrl_status st = fetch_together(ctx, numbers, n, out);
-    ctx_scope_end(ctx);
+    const bool together = n > 1 && !read_ahead_find(ctx, numbers[0]); /* else all of them are read ahead */
+    nrl_status st = together ? read_ahead_start(ctx, numbers, n, false) : NRL_OK;
+    for (int64_t i = 0; i < n && st == NRL_OK; i++)
+        st = nrl_tensor_fetch(ctx, numbers[i], &out[i], 1);
+    if (together) ctx_read_ahead_end(ctx);
     return st;
 }
 
