@@ -16,6 +16,7 @@ fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FU
 planner 30     settings of random models on 1, 2 and 4 ranks, predicted by `nrl plan` and measured: memory within 5 %, time within 15 % in the median
 kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: bit-identical
 restarts 100   kills of one or two of four ranks under `nrl launch --max-restarts`, at start-up, during saves and at other moments: bit-identical
+offload 100    the same for runs with each kind of offload to disk, which then equal runs without: bit-identical, no file is left
 hostile 10000  configs, rows, tokenizers, templates, weights, checkpoints, scripts and clients that are hostile: no crash, no hang
 faults  100    ranks killed or stopped: the others end within 10 s and name the right rank
 ranks64 1      runs of 64 processes: the losses of one process; one is killed, the others end within 10 s and name it
@@ -552,7 +553,7 @@ tried=0 failed=0
 case $name in
 crash-states) program crash_states ;;
 kills | hostile | planner) program "$name" ;;
-restarts) program kills restarts ;;
+restarts | offload) program kills "$name" ;;
 fuzz | bench | shards | steady | tidy) "campaign_$name" ;;
 *) campaign_tries ;;
 esac

@@ -1,4 +1,4 @@
-"""kills.py NRL WEIGHT N SEED [restarts]: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
+"""kills.py NRL WEIGHT N SEED [restarts|offload]: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
 
 INT, TERM, KILL or STOP goes to a rank, to the launcher, or to all of them; half of the signals wait for a save to be on
 its way. STOP is followed by CONT, or by the other ranks' leaving. What must hold of every kill: all processes are
@@ -10,6 +10,9 @@ With the word restarts the runs have four ranks, on one node or two, under `nrl 
 or two of them, at start-up, during a save, or at any other moment, several times a run. Or they have four nodes of one rank, and
 `--nodes 2:4`: then two nodes may be lost with their launchers, and the run goes on with the others. Each run must end by itself, with the
 losses and the model of the run in one piece.
+
+With the word offload only the runs that keep something on disk are interrupted. They end with the losses and the model of the
+run in one piece without offload, and leave nothing in the folder of their files.
 
 N counts signals. A failed try prints its own seed: N = 1 and that seed try it again, at a moment near to that one.
 """
@@ -68,6 +71,34 @@ VARIANTS = {
     "dpo lora 2": ("dpo", 2, ["lora.rank=4", "parallel=fsdp"]),
 }
 
+SHARDS = "parallel={data: {name: fsdp, offload: disk}}"
+FOLDER = "elsewhere"
+# name: what is added to the options of the variant of that name without the last word
+OFFLOADED = {
+    "one rank, optimizer": ["train.offload.optimizer=disk"],
+    "one rank, activations": ["train.offload.activations=disk"],
+    "one rank, shards": [SHARDS],
+    "one rank, everything": ["train.offload={optimizer: disk, activations: disk}", SHARDS],
+    "lora, everything": ["train.offload={optimizer: disk, activations: disk}", SHARDS],
+    "dpo, everything": ["train.offload={optimizer: disk, activations: disk}", SHARDS],
+    "ddp 2, optimizer": ["train.offload.optimizer=disk"],
+    "fsdp full 2, everything": ["train.offload={optimizer: disk, activations: disk}",
+                                "parallel={data: {name: fsdp, shard: full, offload: disk}}"],
+    "fsdp optimizer 3, everything": ["train.offload={optimizer: disk, activations: disk}",
+                                     "parallel={data: {name: fsdp, shard: optimizer, offload: disk}}"],
+}
+
+
+def without_offload(variant):
+    return variant.split(",")[0]
+
+
+for added_to, added in OFFLOADED.items():
+    rows, ranks, options = VARIANTS[without_offload(added_to)]
+    if any(o.startswith("parallel=") for o in added):
+        options = [o for o in options if not o.startswith("parallel=")]
+    VARIANTS[added_to] = (rows, ranks, options + added + ["train.offload.folder=" + FOLDER])
+
 
 def ids(i, n):
     return [3 + (i * 31 + t * t * 17) % 90 for t in range(n)]
@@ -76,6 +107,7 @@ def ids(i, n):
 def prepare():
     os.makedirs(WEIGHT, exist_ok=True)
     os.chdir(WEIGHT)
+    os.makedirs(FOLDER, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"
     with open("train.jsonl", "w", encoding="ascii") as f:
         for i in range(96):
@@ -177,7 +209,8 @@ class Run:
 
 
 def whole(variant):
-    """The same run in one piece: its losses and its model."""
+    """The same run in one piece and without offload: its losses and its model."""
+    variant = without_offload(variant)
     out = "whole-" + variant.replace(" ", "-")
     if not os.path.isdir(out):
         run = Run(variant, out)
@@ -302,7 +335,7 @@ def attempt(seed):
     """What is wrong, or None."""
     global kills
     rng = random.Random(seed)
-    variant = rng.choice(list(VARIANTS))
+    variant = rng.choice(list(OFFLOADED if NAME == "offload" else VARIANTS))
     whole(variant)
     out = "cut"
     shutil.rmtree(out, ignore_errors=True)
@@ -340,7 +373,8 @@ def compare(variant, out, story):
     if found[1] != expected[1]:
         names = [n for n in sorted(found[1].keys() | expected[1].keys()) if found[1].get(n) != expected[1].get(n)]
         return f"{variant}: {story}: the exported model differs: {', '.join(names)}"
-    left = [n for n in os.listdir(out + "/checkpoints") + os.listdir(out) if ".tmp" in n or ".part" in n]
+    left = [n for n in os.listdir(out + "/checkpoints") + os.listdir(out) if ".tmp" in n or ".part" in n or "offload" in n]
+    left += os.listdir(FOLDER)
     return f"{variant}: {story}: left behind: {left}" if left else None
 
 
