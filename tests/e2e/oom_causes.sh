@@ -1,6 +1,6 @@
 #!/bin/sh
 # oom_causes.sh: train.on_oom: retry where memory ends for other reasons than backend.memory_limit, which memory_limit.sh
-# tests: `ulimit -v`, and the limit of a control group. In less and less memory, the first run that lacks some names the
+# tests: `ulimit -v`, the limit of a control group, and memory_fraction of a GPU. In less and less memory, the first run that lacks some names the
 # limit, repeats its step with smaller micro-batches, and has the numbers of a run with enough.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
@@ -67,5 +67,29 @@ if [ -n "$limited" ]; then
     await rmdir "$group"
 else
     echo "skipped: the limit of a control group: this user cannot create one"
+fi
+
+# The emulated GPU has 1000 MiB. Its pool takes 20 MiB at a time, which the weights, gradients and states of 16384 positions
+# nearly fill, and 32 MiB for matrix products.
+if emulated_cuda; then
+    FAKE_CUDA_LATE=1
+    FAKE_CUDA_MEMORY_MIB=1000
+    export FAKE_CUDA_LATE FAKE_CUDA_MEMORY_MIB
+    sed 's/"n_layer": 4/"n_layer": 2/; s/"vocab_size": 512/"vocab_size": 128/; s/"n_positions": 1024/"n_positions": 16384/' \
+        "$source/configs/models/tiny-gpt2.json" >model.json
+    sed 's/^backend:.*/backend: cuda/; s/steps: 2, global_batch: 64, micro_batch_tokens: 4096/steps: 1, global_batch: 8, micro_batch_tokens: 512/' \
+        config.yaml >gpu.yaml && mv gpu.yaml config.yaml
+    alone base
+    lacks err "is repeated"
+    for share in 0.07 0.05 none; do
+        [ $share != none ] || { is "a run with memory_fraction" "never repeated" repeated && break; }
+        "$nrl" run config.yaml out=less overwrite=true "backend={name: cuda, memory_fraction: $share}" >out 2>err
+        code=$?
+        grep -q "is repeated" err || continue
+        is "exit code with memory_fraction: $share" $code 0
+        has err "backend.memory_fraction"
+        compare less $exact
+        break
+    done
 fi
 exit $failed

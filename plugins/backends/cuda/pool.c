@@ -220,7 +220,7 @@ static nrl_status no_memory(const cuda_pool *p, size_t bytes)
     cuda_pool_measure(p, &f);
     return nrl_fail(NRL_ERR_MEMORY,
                     "out of GPU memory: cannot allocate %.3f GiB, %.3f of %.1f GiB free on the device; nrl "
-                    "holds %.3f GiB (limit %.3f): %.3f in use, %.3f in the largest idle "
+                    "holds %.3f GiB (limit %.3f, backend.memory_fraction): %.3f in use, %.3f in the largest idle "
                     "block\nhint: use a smaller micro-batch or sequence length",
                     (double)bytes * gib, (double)free_bytes * gib, (double)total * gib, (double)f.held_bytes * gib,
                     (double)p->limit_bytes * gib, (double)f.used_bytes * gib, (double)f.largest_idle_bytes * gib);

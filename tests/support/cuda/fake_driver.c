@@ -30,7 +30,9 @@ static fake_device pristine;
 /* Saved once before a test changes anything. */
 __attribute__((constructor)) static void keep_pristine(void)
 {
+    const char *mib = getenv("FAKE_CUDA_MEMORY_MIB");
     fake.late = getenv("FAKE_CUDA_LATE") != NULL;
+    if (mib) fake.properties.memory_bytes = (size_t)atoi(mib) << 20;
     pristine = fake;
 }
 

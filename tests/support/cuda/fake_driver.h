@@ -17,7 +17,7 @@ typedef struct {
     int fail_code;
     int n_devices;
     int driver_version, runtime_version;
-    cuda_properties properties;
+    cuda_properties properties; /* FAKE_CUDA_MEMORY_MIB sets memory_bytes */
     bool late;        /* copies are executed when something needs them: fake_queue.h. FAKE_CUDA_LATE sets it */
     bool events_stay; /* no event completes before fake_end_events */
     /* counters */

@@ -222,7 +222,7 @@ static void the_limit_holds_whatever_the_device_has(void **state)
     void *first = take(40 * MIB);
     int64_t asked = fake.n_allocate;
     assert_int_equal(cuda_pool_take(pool, 30 * MIB, &memory), NRL_ERR_MEMORY);
-    assert_non_null(strstr(nrl_error_text(), "(limit 0.062)"));
+    assert_non_null(strstr(nrl_error_text(), "(limit 0.062, backend.memory_fraction)"));
     assert_int_equal(fake.n_allocate, asked);
     cuda_pool_give(pool, first);
     take(64 * MIB);
