@@ -3,8 +3,9 @@
 
     tests/bench/offload.py build/release/bin/nrl configs/sft.yaml [--rounds 3] [--steps 3] [key=value ...]
 
-Prints JSON: for each kind the median of step seconds, its ratio to none, peak memory of tensors and peak resident memory of
-the process, and the bandwidth of the disk of the working directory, written and read past the page cache."""
+Prints JSON: for each kind the median of step seconds, its ratio to none, that ratio in each round, peak memory of tensors and
+peak resident memory of the process, and the bandwidth of the disk of the working directory, written and read past the page
+cache."""
 import argparse
 import json
 import mmap
@@ -64,6 +65,7 @@ def main():
     written, read = disk()
     print(json.dumps({
         "kinds": {kind: {"seconds": median[kind], "ratio": median[kind] / median.get("none", float("nan")),
+                         "ratios": [r["step_seconds_median"] / n["step_seconds_median"] for r, n in zip(runs, found.get("none", []))],
                          "tensor_peak_bytes": runs[-1]["memory"]["used_peak_bytes"], "resident_peak_bytes": runs[-1]["peak_rss"]}
                   for kind, runs in found.items()},
         "disk_write_bytes_per_s": written, "disk_read_bytes_per_s": read}))
