@@ -14,6 +14,6 @@ pkg_check_modules(CURL QUIET IMPORTED_TARGET libcurl) # optional: `nrl download`
 pkg_check_modules(MICROHTTPD QUIET IMPORTED_TARGET libmicrohttpd) # optional: nrl serve
 add_library(nrl_base_libraries INTERFACE)
 target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::SODIUM
-  PkgConfig::ZSTD Threads::Threads)
+  PkgConfig::ZSTD Threads::Threads m)
 add_library(nrl_core_libraries INTERFACE)
-target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries ${CMAKE_DL_LIBS} m)
+target_link_libraries(nrl_core_libraries INTERFACE nrl_base_libraries ${CMAKE_DL_LIBS})
