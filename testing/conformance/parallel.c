@@ -177,6 +177,25 @@ static void part_local(toy *t)
                  LOCAL_STEPS);
 }
 
+/* Passes between the two calls of hold have the weights of that moment, at each generation again. */
+static void part_hold(toy *t)
+{
+    const nrl_parallel *s = t->g->table;
+    ctx_memory before = {0}, after = {0};
+    if (!s->hold || !begin(t, &training)) return;
+    for (int64_t step = 1; step <= 3; step++) {
+        if (!toy_forward(t)) return;
+        ctx_memory_use(t->compute.ctx, &before);
+        if (!toy_ok(t, s->hold(t->self, t->compute.ctx, true), "hold begins")) return;
+        if (!toy_forward(t) || !toy_forward(t)) return;
+        if (!toy_ok(t, s->hold(t->self, t->compute.ctx, false), "hold ends")) return;
+        ctx_memory_use(t->compute.ctx, &after);
+        report_check(t->report, after.live_bytes <= before.live_bytes, "the end of hold frees what was kept",
+                     "%zu bytes before hold %lld, %zu after it", before.live_bytes, (long long)step, after.live_bytes);
+        if (!toy_step(t, &(toy_course){.step = step, .n_micro_batches = 2}) || !toy_load(t, step + 1, step)) return;
+    }
+}
+
 /* Only for strategies that fix the shards of a batch. */
 static void part_bits(toy *t)
 {
@@ -207,6 +226,7 @@ static const struct {
     {"skipped", "gradients are the sum over ranks", part_skipped, 2, 2, true},
     {"reference", "a model that is not trained has no gradients", part_reference, 1, 2, true},
     {"average", "between the calls of average MASTER is the mean over ranks", part_average, 2, 3, false},
+    {"hold", "WEIGHT is whole and current inside an action", part_hold, 1, 3, false},
     {"bits", "gradients have the same bits on any number of ranks", part_bits, 1, 4, false},
     {"local", "local steps reach one weight on all ranks", part_local, 2, 3, false},
 };

@@ -296,6 +296,29 @@ static nrl_status growing_finish(void *self, nrl_ctx *ctx)
     return right_finish(self, ctx);
 }
 
+/* Keeps the weights of the first generation for all that follow. */
+static nrl_status outdated_hold(void *self, nrl_ctx *ctx, bool begin)
+{
+    copies *c = self;
+    for (int32_t i = 0; begin && i < c->plan.n_params; i++) {
+        nrl_tensor *weight = nrl_param_tensor(c->plan.params[i], NRL_SLOT_WEIGHT);
+        if (c->own[i])
+            NRL_TRY(nrl_tensor_copy(ctx, c->own[i], weight));
+        else {
+            NRL_TRY(nrl_tensor_persistent(ctx, nrl_tensor_dtype(weight), nrl_tensor_numel(weight), true, &c->own[i]));
+            NRL_TRY(nrl_tensor_copy(ctx, weight, c->own[i]));
+        }
+    }
+    return NRL_OK;
+}
+
+static nrl_status growing_hold(void *self, nrl_ctx *ctx, bool begin)
+{
+    nrl_tensor *forgotten;
+    (void)self;
+    return begin ? nrl_tensor_persistent(ctx, NRL_DTYPE_F32, 100, true, &forgotten) : NRL_OK;
+}
+
 /* ---- of the axis tensor: matrices and vocabulary divided, sums at the tp_regions ---- */
 
 static nrl_status sharing_plan(void *self, nrl_parallel_plan *plan)
@@ -730,6 +753,10 @@ static const nrl_parallel wrong[] = {
           .bind = bind_trained, .unbind = leaking_unbind, .finish = right_finish, .updated = right_updated),
     WRONG(growing, "a step leaves no memory behind", .axis = &batch_axis, .plan = whole_plan, .finish = growing_finish,
           .updated = right_updated),
+    WRONG(outdated, "WEIGHT is whole and current inside an action", .axis = &batch_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = right_updated, .hold = outdated_hold),
+    WRONG(holding_on, "the end of hold frees what was kept", .axis = &batch_axis, .plan = whole_plan,
+          .finish = right_finish, .updated = right_updated, .hold = growing_hold),
     WRONG(forgets_columns, "gradients are those of one rank", .axis = &width_axis, .plan = sharing_plan,
           .tp_region = forgets_columns_tp_region, .finish = sharing_finish),
     WRONG(forgets_rows, "log-probs are those of one rank", .axis = &width_axis, .plan = sharing_plan,
