@@ -37,6 +37,13 @@ ranks 3 optimizer $exact "$(with 'shard: optimizer')"
 ranks 4 hybrid $exact "$(with 'shard_size: 2')"
 ranks 4 replicas $exact "$(with 'shard: grads, replicas: 2')"
 ranks 2 pairs $exact "$(with 'units: {every: 2}, prefetch: 2')"
+ranks 2 named $exact "$(with 'units: {begin: [layers.1, layers.3]}')"
+run 0 check config.yaml out=planned "parallel={data: {name: fsdp, size: 2, units: {begin: [layers.1, layers.3]}}}"
+has out "full shard over 2 ranks, 3 units"
+run 2 check config.yaml out=planned "parallel={data: {name: fsdp, size: 2, units: {begin: [layers.9]}}}"
+has err "units.begin: the model has no unit 'layers.9'; expected a name from 'embed' to 'norm'"
+ranks 2 fp16 $fp16_unit "$(with 'reduce_dtype: fp16')"
+ranks 4 hybrid-fp16 $fp16_unit "$(with 'reduce_dtype: fp16, shard_size: 2')"
 ranks 2 large $exact "$(with 'units: {min_params: 60000}, prefetch: 0')"
 ranks 2 recompute $exact parallel=fsdp train.activation_checkpointing=all
 run 0 run config.yaml out=single parallel=fsdp overwrite=true && compare single $exact

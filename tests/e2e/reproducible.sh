@@ -116,7 +116,7 @@ has err "6 shards make no binary tree; expected a power of two"
 run 2 check config.yaml 'parallel={data: {name: ddp, reproducible: 4, compress: bf16}}'
 has err "reproducible: has no effect here; expected with it sync_every: 1 and compress: none"
 run 2 check config.yaml 'parallel={data: {name: fsdp, reproducible: 4, reduce_dtype: bf16}}'
-has err "sums of bf16 depend on the number of ranks"
+has err "sums in 16 bits depend on the number of ranks"
 run 2 check config.yaml "$(with fsdp)" train.precision=bf16 train.gradients=bf16
 has err "cannot keep gradients in bf16: reproducible sums"
 exit $failed

@@ -14,10 +14,12 @@ static const nrl_option fsdp_rows[] = {
     NRL_OPT_INT(fsdp_options, shard_size, "0", 0, 1 << 20,
                 "ranks that share one copy of the model; 0: all ranks, or with hybrid those of a node"),
     NRL_OPT_INT(fsdp_options, replicas, "0", 0, 1 << 20, "number of copies, instead of shard_size"),
-    NRL_OPT_NODE(fsdp_options, units, "",
-                 "what is gathered at once: one unit of the model; {every: n} units; {min_params: n}"),
+    NRL_OPT_NODE(
+        fsdp_options, units, "",
+        "what is gathered at once: one unit of the model; {every: n} units; {min_params: n}; {begin: [UNIT, ...]}: "
+        "the units from each of these to the next"),
     NRL_OPT_INT(fsdp_options, prefetch, "1", 0, 16, "number of units that are gathered ahead of their use"),
-    NRL_OPT_ENUM(fsdp_options, reduce_dtype, "f32", "f32|bf16",
+    NRL_OPT_ENUM(fsdp_options, reduce_dtype, "f32", "f32|bf16|fp16",
                  "dtype of gradients that are exchanged inside a copy; sums over micro-batches are f32"),
     NRL_OPT_INT(fsdp_options, reproducible, "0", 0, 1024,
                 "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
@@ -35,7 +37,7 @@ static nrl_status fsdp_check(const void *options)
         return nrl_fail(NRL_ERR_CONFIG, "reproducible: %lld shards make no binary tree; expected a power of two",
                         (long long)o->reproducible);
     if (o->reproducible && o->reduce_dtype)
-        return nrl_fail(NRL_ERR_CONFIG, "reproducible: sums of bf16 depend on the number of ranks; expected "
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: sums in 16 bits depend on the number of ranks; expected "
                                         "reduce_dtype: f32");
     return fsdp_read_units(o->units, &unused);
 }

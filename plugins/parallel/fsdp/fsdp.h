@@ -21,6 +21,7 @@
 enum { FSDP_ALIGN = 32 };
 
 enum { FSDP_FULL = 0, FSDP_GRADS, FSDP_OPTIMIZER };
+enum { FSDP_REDUCE_F32 = 0, FSDP_REDUCE_BF16, FSDP_REDUCE_FP16 };
 enum { FSDP_ON_DEVICE = 0, FSDP_ON_HOST, FSDP_ON_DISK };
 
 typedef struct {
@@ -29,7 +30,7 @@ typedef struct {
     int64_t shard_size, replicas; /* 0 = not set */
     const nrl_node *units;
     int64_t prefetch;
-    int64_t reduce_dtype; /* 0 f32, 1 bf16 */
+    int64_t reduce_dtype; /* FSDP_REDUCE_F32 .. */
     int64_t reproducible; /* shards of the global batch; 0: one for each rank */
     int64_t offload;      /* FSDP_ON_DEVICE .. */
 } fsdp_options;
@@ -37,6 +38,7 @@ typedef struct {
 /* How the model's units are grouped; 0 = not set. */
 typedef struct {
     int64_t every, min_params;
+    const nrl_node *begin; /* names of units; the config's */
 } fsdp_units;
 
 typedef struct {
@@ -69,7 +71,7 @@ typedef struct {
     nrl_tensor *work, *work_own;        /* [padded], this rank's [share] of it */
     nrl_tensor *other_work, *other_own; /* while texts are generated: the slot's, in whose place work is; else NULL */
     nrl_tensor *acc, *acc_own;          /* GRAD likewise */
-    nrl_tensor *wire, *wire_own; /* bf16 buffer of the exchange; NULL: acc itself is exchanged. Reproducible: what is
+    nrl_tensor *wire, *wire_own; /* 16-bit buffer of the exchange; NULL: acc itself is exchanged. Reproducible: what is
                                   * received, f32 */
     nrl_tensor **parts;          /* reproducible: [R] of wire, [share] each */
     nrl_tensor **levels;         /* reproducible: [n_levels] [share] of tree.c; level 0 is grad */
@@ -180,7 +182,8 @@ static inline bool fsdp_continues(const fsdp *s)
 
 static inline nrl_dtype fsdp_wire_dtype(const fsdp *s)
 {
-    return s->options.reproducible ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
+    if (s->options.reproducible) return NRL_DTYPE_F32;
+    return s->options.reduce_dtype == FSDP_REDUCE_FP16 ? NRL_DTYPE_F16 : NRL_DTYPE_BF16;
 }
 
 static inline nrl_dtype fsdp_shard_dtype(const fsdp *s, const fsdp_group *g)

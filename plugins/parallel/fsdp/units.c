@@ -18,6 +18,13 @@ static nrl_status read_number(const nrl_node *node, const char *key, int64_t *ou
     return nrl_fail(NRL_ERR_CONFIG, "units.%s: expected a whole number from 1", key);
 }
 
+static bool are_names(const nrl_node *list)
+{
+    for (size_t i = 0; i < nrl_node_size(list); i++)
+        if (!nrl_node_string(nrl_node_at(list, i), NULL)) return false;
+    return nrl_node_kind(list) == NRL_NODE_LIST && nrl_node_size(list) > 0;
+}
+
 nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out)
 {
     *out = (fsdp_units){0};
@@ -26,8 +33,12 @@ nrl_status fsdp_read_units(const nrl_node *node, fsdp_units *out)
     if (type == NRL_NODE_NONE || type == NRL_NODE_NULL || (word && (!*word || !strcmp(word, "model")))) return NRL_OK;
     NRL_TRY(read_number(node, "every", &out->every));
     NRL_TRY(read_number(node, "min_params", &out->min_params));
-    if (type == NRL_NODE_MAP && nrl_node_size(node) == 1 && (out->every || out->min_params)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "units: expected model, {every: n} or {min_params: n}");
+    out->begin = nrl_node_find(node, "begin");
+    if (out->begin && !are_names(out->begin))
+        return nrl_fail(NRL_ERR_CONFIG, "units.begin: expected a list of names of units");
+    if (type == NRL_NODE_MAP && nrl_node_size(node) == 1 && (out->every || out->min_params || out->begin))
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "units: expected model, {every: n}, {min_params: n} or {begin: [UNIT, ...]}");
 }
 
 /* ---- runs: consecutive units that are gathered together ---- */
@@ -40,6 +51,29 @@ static int64_t unit_numel(const nrl_unit_uses *u)
     return n;
 }
 
+static bool is_begin(const fsdp *s, int32_t unit)
+{
+    for (size_t i = 0; i < nrl_node_size(s->merge.begin); i++)
+        if (!strcmp(nrl_node_string(nrl_node_at(s->merge.begin, i), ""), s->plan.units[unit].name)) return true;
+    return false;
+}
+
+/* A reference may be another model, with other units. */
+static nrl_status check_names(const fsdp *s)
+{
+    for (size_t i = 0; !s->plan.instance && i < nrl_node_size(s->merge.begin); i++) {
+        const char *name = nrl_node_string(nrl_node_at(s->merge.begin, i), "");
+        int32_t u = 0;
+        while (u < s->plan.n_units && strcmp(name, s->plan.units[u].name))
+            u++;
+        if (u == s->plan.n_units)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "units.begin: the model has no unit '%s'; expected a name from '%s' to '%s'", name,
+                            s->plan.units[0].name, s->plan.units[u - 1].name);
+    }
+    return NRL_OK;
+}
+
 static void number_runs(fsdp *s)
 {
     int64_t gathered = 0;
@@ -47,7 +81,9 @@ static void number_runs(fsdp *s)
     bool apart = false; /* from this rank's unit before */
     s->n_runs = 0;
     for (int32_t u = 0; u < s->plan.n_units; u++) {
-        bool full = s->merge.every ? in_run >= s->merge.every : gathered >= s->merge.min_params;
+        bool full = s->merge.begin   ? is_begin(s, u)
+                    : s->merge.every ? in_run >= s->merge.every
+                                     : gathered >= s->merge.min_params;
         if (!s->plan.units[u].n_uses) { /* another stage runs this unit */
             s->run_of[u] = s->n_runs > 0 ? s->n_runs - 1 : 0;
             apart = true;
@@ -201,6 +237,7 @@ nrl_status fsdp_build_groups(fsdp *s)
     s->uses = calloc(n, sizeof *s->uses);
     s->groups = calloc(2 * n + 2 + (size_t)s->plan.n_params, sizeof *s->groups);
     if (!s->run_of || !s->uses || !s->groups) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'fsdp'");
+    NRL_TRY(check_names(s));
     number_runs(s);
     NRL_TRY(fill_groups(s));
     NRL_TRY(fill_unused(s));

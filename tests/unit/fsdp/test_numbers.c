@@ -98,6 +98,7 @@ static void units_of_any_size_and_any_prefetch_give_the_same(void **state)
                                        "{units: {every: 100}}",
                                        "{units: {min_params: 60}}",
                                        "{units: {min_params: 1}}",
+                                       "{units: {begin: [two, four]}}",
                                        "{units: model, prefetch: 0}",
                                        "{prefetch: 3}",
                                        "{prefetch: 16}",
@@ -112,11 +113,14 @@ static void units_of_any_size_and_any_prefetch_give_the_same(void **state)
     run_on(&l, 2, 3);
 }
 
-static void gradients_may_travel_in_bf16(void **state)
+static void gradients_may_travel_in_16_bits(void **state)
 {
-    static const char *const yaml[] = {"{reduce_dtype: bf16}", "{shard: grads, reduce_dtype: bf16}",
+    static const char *const yaml[] = {"{reduce_dtype: bf16}",
+                                       "{shard: grads, reduce_dtype: bf16}",
                                        "{shard: optimizer, reduce_dtype: bf16}",
-                                       "{reduce_dtype: bf16, units: {every: 3}}"};
+                                       "{reduce_dtype: bf16, units: {every: 3}}",
+                                       "{reduce_dtype: fp16}",
+                                       "{shard: optimizer, reduce_dtype: fp16}"};
     case_list l = {.state = state};
     for (size_t i = 0; i < sizeof yaml / sizeof *yaml; i++)
         add(&l, yaml[i], (toy_case){.n_micro_batches = 2, .empty = true});
@@ -136,7 +140,7 @@ int main(void)
         cmocka_unit_test(a_reference_holds_its_shard_in_the_compute_dtype),
         cmocka_unit_test(hybrid_shards_inside_and_sums_across),
         cmocka_unit_test(units_of_any_size_and_any_prefetch_give_the_same),
-        cmocka_unit_test(gradients_may_travel_in_bf16),
+        cmocka_unit_test(gradients_may_travel_in_16_bits),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -18,10 +18,14 @@ static void options_that_mean_nothing_are_refused(void **state)
     refuses(state, "{shard: half}", "shard");
     refuses(state, "{units: {every: 0}}", "units.every: expected a whole number from 1");
     refuses(state, "{units: {min_params: x}}", "units.min_params: expected a whole number from 1");
-    refuses(state, "{units: {every: 1, min_params: 2}}", "expected model, {every: n} or {min_params: n}");
-    refuses(state, "{units: {most: 2}}", "expected model, {every: n} or {min_params: n}");
-    refuses(state, "{units: layers}", "expected model, {every: n} or {min_params: n}");
-    refuses(state, "{units: 3}", "expected model, {every: n} or {min_params: n}");
+    refuses(state, "{units: {every: 1, min_params: 2}}",
+            "expected model, {every: n}, {min_params: n} or {begin: [UNIT, ...]}");
+    refuses(state, "{units: {most: 2}}", "expected model, {every: n}, {min_params: n}");
+    refuses(state, "{units: layers}", "expected model, {every: n}, {min_params: n}");
+    refuses(state, "{units: 3}", "expected model, {every: n}, {min_params: n}");
+    refuses(state, "{units: {begin: layers.0}}", "units.begin: expected a list of names of units");
+    refuses(state, "{units: {begin: []}}", "units.begin: expected a list of names of units");
+    refuses(state, "{units: {begin: [embed, 3]}}", "units.begin: expected a list of names of units");
     refuses(state, "{prefetch: -1}", "prefetch");
 }
 
@@ -71,6 +75,7 @@ static void ranks_that_do_not_divide_are_refused(void **state)
     fails(state, "{replicas: 3}", 4, "replicas: 3 copies do not divide 4 ranks");
     fails(state, "{replicas: 2, shard_size: 4}", 4, "shard_size 4 times replicas 2 makes 8 ranks, but there are 4");
     fails(state, "{shard_size: 1}", 4, "shard_size: one rank per copy of the model leaves nothing to shard");
+    fails(state, "{units: {begin: [only, other]}}", 2, "units.begin: the model has no unit 'other'");
     fails(state, "{replicas: 4}", 4, "replicas: 4 copies on 4 ranks: one rank");
 }
 
