@@ -46,6 +46,8 @@ loggers: [{{name: console, every: 1}}, jsonl]
 """
 DPO = SFT.replace("train.jsonl", "pairs.jsonl").replace("schedule:", "algorithm: {name: dpo, loss: sigmoid, beta: 0.1}\nschedule:")
 
+EXPERTS = f"model={{config: {SOURCE}/configs/models/tiny-experts.json}}"
+
 # name: (config, ranks, options); the weight of each is the same
 VARIANTS = {
     "one rank": ("sft", 1, []),
@@ -60,6 +62,13 @@ VARIANTS = {
     "fsdp full 4": ("sft", 4, ["parallel={name: fsdp, shard: full}"]),
     "tensor 2": ("sft", 2, ["parallel={tensor: 2}"]),
     "fsdp and tensor 4": ("sft", 4, ["parallel={data: fsdp, tensor: 2}"]),
+    "hybrid 4": ("sft", 4, ["parallel={name: fsdp, shard_size: 2}"]),
+    "local steps 2": ("sft", 2, ["parallel={name: ddp, sync_every: 7}"]),
+    "sequence 2": ("sft", 2, ["parallel={tensor: {size: 2, sequence: true}}"]),
+    "ulysses 2": ("sft", 2, ["parallel={context: 2}"]),
+    "fsdp and ring 4": ("sft", 4, ["parallel={data: fsdp, context: {size: 2, kind: ring}}"]),
+    "experts 2": ("sft", 2, [EXPERTS, "parallel={experts: 2}"]),
+    "fsdp and experts 4": ("sft", 4, [EXPERTS, "parallel={data: fsdp, experts: 2}"]),
     "pipeline 2": ("sft", 2, ["parallel={pipeline: 2}"]),
     "interleaved 2": ("sft", 2, ["parallel={pipeline: {size: 2, schedule: interleaved}}"]),
     "fsdp and zero bubble 4": ("sft", 4, ["parallel={data: fsdp, pipeline: {size: 2, schedule: zero_bubble}}"]),

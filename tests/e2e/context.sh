@@ -5,6 +5,7 @@
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
+norms=10
 rows 64 >train.jsonl
 rows 16 >eval.jsonl
 same='debug={every: 4}'
@@ -12,10 +13,10 @@ same='debug={every: 4}'
 for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 10}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=30 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
+    # the keys' biases of gpt2 have no gradient but noise, which a small epsilon makes steps of
+    [ $model = gpt2 ] && set -- "$@" optimizer.eps=1e-3
     alone $model "$@"
-    room=$exact
-    [ $model = gpt2 ] && room=5e-6 # its keys' biases have no gradient but noise, which adamw makes steps of
-    ranks 2 $model-2 $room parallel.context=2 "$same" "$@"
+    ranks 2 $model-2 $exact parallel.context=2 "$same" "$@"
 done
 # with other axes; four ranks have two key/value heads between them
 experiment "eval: {every: 10}" | sed "s|models/llama|models/qwen3|" >config.yaml

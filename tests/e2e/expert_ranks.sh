@@ -5,6 +5,7 @@
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
+norms=10
 same='debug={every: 4}' # values are equal on all ranks that should have them
 
 # rows of the 48 tokens of these models

@@ -6,6 +6,7 @@
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
+norms=10
 rows 64 >train.jsonl
 rows 16 >eval.jsonl
 half='parallel={tensor: {size: 2, sequence: true}}'
