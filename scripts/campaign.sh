@@ -28,6 +28,7 @@ crash-states 10000 states of the disk that a crash may leave, from recorded runs
 shards  3      steps on 1, 2 and 4 ranks of fsdp, in the shape of SmolLM2-135M: memory decreases as in the plan
 reproducible 1 runs of 50 steps on 1 to 8 ranks of ddp and fsdp, each algorithm, stopped and continued on fewer ranks: same bits
 families 1     runs of 30 steps of all families of models in tests/data with each strategy: losses of one rank to 1e-6, norms to 1e-5
+sanitize 2     sanitizers, address and undefined together, then thread: each builds the tree and runs the tests of several ranks: no findings
 network 50     ranks in network namespaces (root) whose network fails: they end within 10 s and name the right rank, or continue with the same numbers
 suite   20     runs of all tests, every second one on a busy machine, in turn on each instruction set of the CPU: all pass
 packages 2     Debian releases (12, then 13): .deb files are built, installed in a bare system, and run the quickstart there (root, debootstrap)
@@ -384,6 +385,19 @@ try_reproducible() {
 try_families() {
     NRL_TEST_FAMILIES=$(ls "$source/tests/data/models") NRL_TEST_SOURCE=$source \
         NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") sh "$source/tests/e2e/ranks_families.sh"
+}
+
+# Tests of what runs on several ranks, in the builds of the presets asan and tsan; a test fails by what its sanitizer finds.
+try_sanitize() {
+    case $(($1 % 2)) in 1) preset=asan kinds=address,undefined ;; 0) preset=tsan kinds=thread ;; esac
+    cmake --preset $preset -DNRL_SANITIZE=$kinds -DNRL_TESTS=ON -DNRL_CUDA=OFF >"$work/log" 2>&1 &&
+        cmake --build --preset $preset --parallel "$(nproc)" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
+    OMP_NUM_THREADS=1 ctest --preset $preset --parallel "$(nproc)" \
+        -R '^(ddp|fsdp|gloo|mesh|pipeline)\.|^conformance\.(parallel|collectives)\.|^e2e\.(strategies|ranks_killed)$' >"$work/tests" 2>&1
+    code=$?
+    echo "$kinds: $(grep 'tests passed' "$work/tests" || tail -n 1 "$work/tests")"
+    [ $code -eq 0 ] || grep -E '(Failed|Timeout)|ERROR: |WARNING: |SUMMARY: |runtime error:' "$work/tests"
+    return $code
 }
 
 # All tests, as scripts/test.sh runs them. The seed selects the options of the cpu backend in turn, and every second
