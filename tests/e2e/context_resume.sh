@@ -1,7 +1,7 @@
 #!/bin/sh
 # context_resume.sh: a run of ranks that divide tokens and data resumes on any other mesh with the same numbers, and on
 # its own mesh bit-identically; its export is that of one rank. A lost rank is named, and the run goes on without the
-# difference. The activations of a long sample are divided by the number of ranks.
+# difference.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS

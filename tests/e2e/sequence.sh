@@ -2,7 +2,7 @@
 # sequence.sh: sequence parallel (`tensor: {sequence: true}`): 30 steps have the losses and gradient norms of one rank, for
 # families with grouped heads, head norms, biases, attention that stays whole, learned positions, experts; alone and with
 # ddp, fsdp and stages; with shared key/value heads; with dropout, noise, adapters, preferences, 16 bits, recomputed
-# activations, more ranks than tokens. A rank holds a part of the activations, as `nrl check` predicts.
+# activations, more ranks than tokens. ranks_activations.sh measures the activations.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
@@ -15,7 +15,7 @@ both='parallel={data: fsdp, tensor: {size: 2, sequence: true}}'
 stages='parallel={pipeline: 2, tensor: {size: 2, sequence: true}}'
 same='debug={every: 4}'
 
-for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
+for model in llama llama3 qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 15}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=30 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
     # the keys' biases of gpt2 have no gradient but noise, which a small epsilon makes steps of

@@ -11,7 +11,7 @@ rows 16 >eval.jsonl
 both='parallel={data: fsdp, tensor: 2}'
 same='debug={every: 4}'
 
-for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
+for model in llama llama3 qwen2 qwen3 phi3 gemma3_text gpt2; do
     experiment "eval: {every: 4}" | sed "s|models/llama|models/$model|" >config.yaml
     set -- train.steps=8 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
     alone $model "$@"
