@@ -81,6 +81,14 @@ golden pieces && echo '{"model": {"type": "WordPiece"}}' >pieces/tokenizer.json
 check 65 pieces "pieces/tokenizer.json: model type 'WordPiece' is not supported, expected BPE"
 golden half_tokenizer && printf '{"model": ' >half_tokenizer/tokenizer.json
 check 65 half_tokenizer "half_tokenizer/tokenizer.json:"
+# a mistake inside has the line of the file
+for wrong in '{"model": {"vocab": {"a": 0},\n"merges": [\n["a", b]]}}' '{"model": {"vocab": {"a": 0},\n\n"b": x, "merges": []}}' \
+    '{"model": {"vocab": {"a": 0}, "merges": []},\n"normalizer":\n {"a": x}}' '{"model":\n{"vocab": {\n"a": 0, "b": x}, "merges": []}}'; do
+    printf "$wrong" >half_tokenizer/tokenizer.json
+    check 65 half_tokenizer "half_tokenizer/tokenizer.json:3:"
+done
+printf '{"bos_token":\n\n{"a": x}}' >half_tokenizer/tokenizer_config.json
+check 65 half_tokenizer "half_tokenizer/tokenizer_config.json:3:"
 run 2 check run.yaml model.tokenizer=nowhere
 has err "nowhere"
 

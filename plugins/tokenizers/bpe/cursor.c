@@ -15,16 +15,23 @@ char cursor_peek(cursor *c)
     return c->p < c->end ? *c->p : 0;
 }
 
-nrl_status cursor_fail(const cursor *c, const char *expected)
+void cursor_place(const cursor *c, const char *at, int64_t *line, int64_t *column)
 {
-    size_t line = 1;
     const char *start = c->begin;
-    for (const char *p = c->begin; p < c->p; p++)
+    *line = 1;
+    for (const char *p = c->begin; p < at; p++)
         if (*p == '\n') {
-            line++;
+            ++*line;
             start = p + 1;
         }
-    return nrl_fail(NRL_ERR_DATA, "%s:%zu:%zu: expected %s", c->source, line, (size_t)(c->p - start) + 1, expected);
+    *column = at - start + 1;
+}
+
+nrl_status cursor_fail(const cursor *c, const char *expected)
+{
+    int64_t line, column;
+    cursor_place(c, c->p, &line, &column);
+    return nrl_fail(NRL_ERR_DATA, "%s:%lld:%lld: expected %s", c->source, (long long)line, (long long)column, expected);
 }
 
 nrl_status cursor_enter(cursor *c, char bracket)

@@ -3,6 +3,7 @@
  */
 #ifndef TEXT_LOAD_H
 #define TEXT_LOAD_H
+#include "cursor.h"
 #include "parts.h"
 
 /* tokenizer.json */
@@ -29,7 +30,7 @@ nrl_status load_added_token(bpe_tokenizer *tok, const char *text, size_t size, i
                             bool special);
 
 /* Building blocks shared by the formats. */
-nrl_status load_vocab_map(bpe_tokenizer *tok, const char *source, const char *text, size_t size);
+nrl_status load_vocab_map(bpe_tokenizer *tok, cursor c);
 split_step *load_add_split(bpe_tokenizer *tok, split_kind kind, split_behavior behavior);
 normal_step *load_add_normal(bpe_tokenizer *tok, normal_kind kind);
 void load_use_byte_level(bpe_tokenizer *tok);                /* called after the vocabulary is read */

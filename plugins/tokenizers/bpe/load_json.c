@@ -17,20 +17,26 @@ static const char *const member_names[N_MEMBERS] = {"normalizer", "pre_tokenizer
 enum { VOCAB, MERGES, N_MODEL };
 static const char *const model_names[N_MODEL] = {"vocab", "merges"};
 
-static nrl_status parse_member(bpe_tokenizer *tok, const cursor_member *m, const char *name, nrl_node **out)
+/* Its line in the file is only counted for an error. */
+static nrl_status parse_member(bpe_tokenizer *tok, const cursor *file, const cursor_member *m, nrl_node **out)
 {
+    int64_t line, column;
     *out = NULL;
-    if (!m->text) return NRL_OK;
-    nrl_status st = json_parse(&tok->memory, tok->source, m->text, m->size, out);
-    if (st) nrl_add_context("in '%s' of %s", name, tok->source);
-    return st;
+    if (!m->text || json_parse(&tok->memory, file->source, m->text, m->size, out) == NRL_OK) return NRL_OK;
+    cursor_place(file, m->text, &line, &column);
+    return json_parse_at(&tok->memory, file->source, line, column, m->text, m->size, out);
+}
+
+/* Reads a member from its begin; errors have its place in the file. */
+static cursor member_cursor(const cursor *file, const cursor_member *m)
+{
+    return (cursor){file->source, file->begin, m->text, m->text + m->size};
 }
 
 /* ---- vocab and merges ---- */
 
-nrl_status load_vocab_map(bpe_tokenizer *tok, const char *source, const char *text, size_t size)
+nrl_status load_vocab_map(bpe_tokenizer *tok, cursor c)
 {
-    cursor c = {source, text, text, text + size};
     buffer key = {0};
     bool first = true, more = true;
     nrl_status st = cursor_enter(&c, '{');
@@ -41,7 +47,7 @@ nrl_status load_vocab_map(bpe_tokenizer *tok, const char *source, const char *te
         NRL_TRY_DONE(cursor_key(&c, &key));
         NRL_TRY_DONE(cursor_int(&c, &id));
         st = vocab_add(&tok->words, key.size ? key.text : "", key.size, id);
-        if (st) nrl_add_context("%s", source);
+        if (st) nrl_add_context("%s", c.source);
     }
 done:
     buffer_free(&key);
@@ -106,13 +112,12 @@ static nrl_status read_merge(merge_reader *r, uint32_t rank)
     return NRL_OK;
 }
 
-static nrl_status load_merges(bpe_tokenizer *tok, const cursor_member *m)
+static nrl_status load_merges(bpe_tokenizer *tok, cursor c)
 {
-    merge_reader r = {.tok = tok, .c = {tok->source, tok->source, m->text, m->text + m->size}};
-    r.c.begin = m->text;
+    merge_reader r = {.tok = tok, .c = c};
     bool first = true, more = true;
     nrl_status st = cursor_enter(&r.c, '[');
-    merge_table_reserve(&tok->merges, m->size / 24);
+    merge_table_reserve(&tok->merges, (size_t)(c.end - c.p) / 24);
     for (uint32_t rank = 0; st == NRL_OK; rank++) {
         st = cursor_next(&r.c, ']', &first, &more);
         if (st || !more) break;
@@ -121,7 +126,6 @@ static nrl_status load_merges(bpe_tokenizer *tok, const cursor_member *m)
     buffer_free(&r.left);
     buffer_free(&r.right);
     buffer_free(&r.made);
-    if (st) nrl_add_context("in 'model.merges' (lines count from there)");
     return st;
 }
 
@@ -140,23 +144,25 @@ static nrl_status check_model(const nrl_node *model)
     return NRL_OK;
 }
 
-static nrl_status load_model(bpe_tokenizer *tok, const cursor_member *m)
+static nrl_status load_model(bpe_tokenizer *tok, const cursor *file, const cursor_member *m)
 {
     cursor_member parts[N_MODEL] = {0};
     buffer rest = {0};
     nrl_node *model;
     nrl_status st;
-    cursor c = {tok->source, m->text, m->text, m->text + m->size};
+    cursor c = member_cursor(file, m);
     NRL_TRY_DONE(cursor_members(&c, model_names, N_MODEL, parts, &rest));
     buffer_puts(&rest, rest.size ? "}" : "{}");
-    NRL_TRY_DONE(parse_member(tok, &(cursor_member){rest.text, rest.size}, "model", &model));
+    /* what is wrong in the rest is wrong in the model as a whole, which has its lines */
+    if (json_parse(&tok->memory, file->source, rest.text, rest.size, &model) != NRL_OK)
+        NRL_TRY_DONE(parse_member(tok, file, m, &model));
     NRL_TRY_DONE(check_model(model));
     if (!parts[VOCAB].text || !parts[MERGES].text) {
         st = nrl_fail(NRL_ERR_DATA, "model: expected 'vocab' and 'merges'");
         goto done;
     }
-    NRL_TRY_DONE(load_vocab_map(tok, tok->source, parts[VOCAB].text, parts[VOCAB].size));
-    NRL_TRY_DONE(load_merges(tok, &parts[MERGES]));
+    NRL_TRY_DONE(load_vocab_map(tok, member_cursor(file, &parts[VOCAB])));
+    NRL_TRY_DONE(load_merges(tok, member_cursor(file, &parts[MERGES])));
     const nrl_node *unk = nrl_node_find(model, "unk_token");
     if (nrl_node_kind(unk) == NRL_NODE_STRING) {
         tok->unk = vocab_find(&tok->words, nrl_node_string(unk, ""), nrl_node_string_size(unk));
@@ -171,20 +177,20 @@ done:
     return st;
 }
 
-static nrl_status load_members(bpe_tokenizer *tok, const cursor_member *m)
+static nrl_status load_members(bpe_tokenizer *tok, const cursor *file, const cursor_member *m)
 {
     nrl_node *node;
     if (!m[MODEL].text) return nrl_fail(NRL_ERR_DATA, "expected a 'model'");
-    NRL_TRY(load_model(tok, &m[MODEL]));
-    NRL_TRY(parse_member(tok, &m[ADDED_TOKENS], "added_tokens", &node));
+    NRL_TRY(load_model(tok, file, &m[MODEL]));
+    NRL_TRY(parse_member(tok, file, &m[ADDED_TOKENS], &node));
     NRL_TRY(load_added_tokens(tok, node));
-    NRL_TRY(parse_member(tok, &m[NORMALIZER], "normalizer", &node));
+    NRL_TRY(parse_member(tok, file, &m[NORMALIZER], &node));
     NRL_TRY(load_normalizer(tok, node));
-    NRL_TRY(parse_member(tok, &m[PRE_TOKENIZER], "pre_tokenizer", &node));
+    NRL_TRY(parse_member(tok, file, &m[PRE_TOKENIZER], &node));
     NRL_TRY(load_pre_tokenizer(tok, node));
-    NRL_TRY(parse_member(tok, &m[POST_PROCESSOR], "post_processor", &node));
+    NRL_TRY(parse_member(tok, file, &m[POST_PROCESSOR], &node));
     NRL_TRY(load_post_processor(tok, node));
-    NRL_TRY(parse_member(tok, &m[DECODER], "decoder", &node));
+    NRL_TRY(parse_member(tok, file, &m[DECODER], &node));
     return load_decoder(tok, node);
 }
 
@@ -194,7 +200,7 @@ nrl_status load_json(bpe_tokenizer *tok, const char *source, const char *text, s
     cursor c = {source, text, text, text + size};
     NRL_TRY(cursor_members(&c, member_names, N_MEMBERS, members, NULL));
     if (cursor_peek(&c)) return cursor_fail(&c, "the end of the file");
-    nrl_status st = load_members(tok, members);
+    nrl_status st = load_members(tok, &c, members);
     if (st) {
         if (strncmp(nrl_error_text(), source, strlen(source))) nrl_add_context("%s", source);
         return st;

@@ -181,7 +181,7 @@ static nrl_status add_end_of_text(bpe_tokenizer *tok)
 nrl_status load_pair(bpe_tokenizer *tok, const char *vocab_source, const char *vocab_text_, size_t vocab_size,
                      const char *merges_source, const char *merges_text, size_t merges_size, const char *class)
 {
-    NRL_TRY(load_vocab_map(tok, vocab_source, vocab_text_, vocab_size));
+    NRL_TRY(load_vocab_map(tok, (cursor){vocab_source, vocab_text_, vocab_text_, vocab_text_ + vocab_size}));
     lines l = {merges_source, merges_text, merges_text + merges_size, 0};
     NRL_TRY(read_merges(tok, &l));
     NRL_TRY(add_end_of_text(tok));

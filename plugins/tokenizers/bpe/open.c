@@ -148,7 +148,7 @@ static nrl_status parse_wanted(bpe_tokenizer *tok, const char *path, const char 
     buffer_puts(&small, "}");
     nrl_status st = json_parse(&tok->memory, path, small.text, small.size, out);
     buffer_free(&small);
-    return st;
+    return st == NRL_OK ? NRL_OK : json_parse(&tok->memory, path, text, size, out); /* with the lines of the file */
 }
 
 static nrl_status read_companion(bpe_tokenizer *tok, const char *name, bool hashed, bool whole, const nrl_node **out)
