@@ -246,6 +246,7 @@ printf '\000\000\300\377' | dd of=broken/model.safetensors conv=notrunc bs=1 \
 run 0 eval "$source/configs/sft.yaml" "$one_thread" model.config= model.path=broken
 has out "eval_loss                nan nats"
 lacks out "-nan"
+has out "eval_token_accuracy      0"
 echo "What is 2 plus 3?" >text.txt
 run 0 eval broken --text text.txt
 has out "loss                     nan nats"

@@ -79,7 +79,7 @@ static nrl_status measured_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch
     if (!trained) return nrl_fail(NRL_ERR_MEMORY, "no memory for %lld weights", (long long)n);
     for (int64_t i = 0; i < n; i++)
         count += trained[i] = weights[i] > 0;
-    nrl_tensor *mask, *logps, *lse, *entropy, *logits, *x, *largest; /* [P], logits [P,V] */
+    nrl_tensor *mask, *logps, *lse, *entropy, *logits, *x, *largest, *number; /* [P], logits [P,V] */
     if (count == 0) {
         free(trained);
         return NRL_OK;
@@ -94,12 +94,15 @@ static nrl_status measured_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_NEG, logps, 0, 0, &x));
     NRL_TRY(add_sum(m, ctx, OWN_NLL, x, mask, count));
     NRL_TRY(add_sum(m, ctx, OWN_ENTROPY, entropy, mask, count));
-    /* 1 where the largest logit is not above the target's */
+    /* 1 where the largest logit is not above the target's; 0 where the target has no number, which nothing is above */
     NRL_TRY(nrl_op_max_columns(ctx, logits, &largest));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, logps, lse, &x));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, x, 1, LOGIT_ROUNDING, &x));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_GREATER, largest, x, &x));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, x, -1, 1, &x));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, logps, 1, 1, &number));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_GREATER, number, logps, &number));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, x, number, &x));
     NRL_TRY(add_sum(m, ctx, OWN_ACCURACY, x, mask, count));
     if (!m->tokenizer) return NRL_OK;
     const float bytes = (float)count_bytes(m, batch);
