@@ -37,6 +37,21 @@ has out "assistant: ⟦d<|end|>⟧"
 run 0 run run.yaml model.path=model out=trained
 cmp -s model/tokenizer_config.json trained/model/tokenizer_config.json || is "the exported template" other "the tokenizer's"
 
+# ---- "developer" is a system message of the built-in templates, also in the template that is exported ----
+for role in system developer; do
+    printf '{"messages": [{"role": "%s", "content": "be"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n' $role >$role.jsonl
+    for template in plain mistral; do
+        run 0 check run.yaml model.path=model data.train=$role.jsonl data.template=$template
+        sed -n '/^sample/,/^train /p' out >$role.$template
+        [ $role = system ] || cmp system.$template $role.$template || is "developer in $template" other "as system"
+        run 0 run run.yaml model.path=model data.train=$role.jsonl data.template=$template out=made overwrite=true train.steps=1
+        run 0 check run.yaml model.path=made/model data.train=$role.jsonl data.template=auto
+        sed -n '/^sample/,/^train /p' out >exported
+        cmp system.$template exported || is "$role in the exported $template" other "as system"
+    done
+done
+has system.mistral "be"
+
 # ---- asked as a user ----
 run 0 sample trained --prompt a --chat --json --max-tokens 4
 cp out chat.out

@@ -47,7 +47,7 @@ static const char head[] = "{%- macro text(m) -%}\n"
 /* A system message that does not have a turn of its own is put into a user's turn. */
 static const char merged_head[] =
     "{%- set ns = namespace(system=none, turns=messages) -%}\n"
-    "{%- if messages[0]['role'] == 'system' -%}\n"
+    "{%- if messages[0]['role'] in ['system', '" SYSTEM_ALIAS "'] -%}\n"
     "{%- set ns.system = messages[0] -%}{%- set ns.turns = messages[1:] -%}\n"
     "{%- if not ns.turns -%}{{- raise_exception('a system message alone, expected a user message') "
     "-}}{%- endif -%}\n"
@@ -82,7 +82,9 @@ static void put_turns(buffer *b, const chat_format *t, const char *eos, bool spa
                        "and assistant') -}}\n"
                        "{%- endif -%}\n");
     for (const turn *row = t->turns; row->role; row++) {
-        buffer_print(b, "{%%- %s m['role'] == '%s' -%%}\n", row == t->turns ? "if" : "elif", row->role);
+        buffer_print(b, "{%%- %s m['role'] %s'%s'%s -%%}\n", row == t->turns ? "if" : "elif",
+                     strcmp(row->role, "system") ? "== " : "in [", row->role,
+                     strcmp(row->role, "system") ? "" : ", '" SYSTEM_ALIAS "']");
         put_turn(b, t, row, eos, space);
     }
     buffer_puts(b, "{%- else -%}\n{{- raise_exception('role ' ~ m['role'] ~ ' is not one that this "

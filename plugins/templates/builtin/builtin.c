@@ -94,9 +94,15 @@ static const char *role_names(const chat_format *t, char *out)
     return out;
 }
 
+/* What OpenAI's API calls the system message since its reasoning models. */
+static const char *role_of(const nrl_message *m)
+{
+    return strcmp(m->role, SYSTEM_ALIAS) ? m->role : "system";
+}
+
 static bool is_role(const nrl_message *m, const char *role)
 {
-    return !strcmp(m->role, role);
+    return !strcmp(role_of(m), role);
 }
 
 static nrl_status fail_role(const chat_format *t, const char *role, size_t i)
@@ -120,11 +126,11 @@ static nrl_status check_message(const chat_format *t, const nrl_message *m, size
     if (t->system != SYSTEM_IS_A_TURN && system) {
         if (!i) return NRL_OK;
         return nrl_fail(NRL_ERR_DATA,
-                        "messages[%zu]: role 'system', expected only as the first message "
+                        "messages[%zu]: role '%s', expected only as the first message "
                         "by template '%s'",
-                        i, t->name);
+                        i, m->role, t->name);
     }
-    if (!find_turn(t, m->role)) return fail_role(t, m->role, i);
+    if (!find_turn(t, role_of(m))) return fail_role(t, m->role, i);
     const char *expected = (i - n_systems) % 2 ? "assistant" : "user";
     if (t->alternates && strcmp(m->role, expected))
         return nrl_fail(NRL_ERR_DATA,
@@ -147,9 +153,9 @@ static nrl_status check_order(const chat_format *t, const nrl_conversation *c)
         NRL_TRY(check_message(t, message_at(c, i), i, systems));
     if (systems && c->n == 1)
         return nrl_fail(NRL_ERR_DATA,
-                        "messages[0]: role 'system' alone, expected a user message for "
+                        "messages[0]: role '%s' alone, expected a user message for "
                         "template '%s'",
-                        t->name);
+                        message_at(c, 0)->role, t->name);
     return NRL_OK;
 }
 
@@ -186,7 +192,7 @@ static void put_content(writer *w, const chat_format *t, const nrl_message *m)
 static void put_turn(writer *w, const nrl_message *m, const nrl_message *system, bool is_trained)
 {
     const chat_format *t = w->of->format;
-    const turn *row = find_turn(t, m->role);
+    const turn *row = find_turn(t, role_of(m));
     put(w, row->open);
     size_t begin = w->text.size;
     put(w, row->lead);

@@ -7,6 +7,8 @@
 #include "base/buffer.h"
 #include <nrl/template.h>
 
+#define SYSTEM_ALIAS "developer" /* a role that is written as a system message */
+
 /* The turn of a role is written as open, content, close, after. In an assistant turn, lead, content
  * and close are trained. In these texts \1 stands for the space that a SentencePiece tokenizer
  * needs after a special token if it does not insert one itself. */
