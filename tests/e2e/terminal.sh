@@ -68,6 +68,15 @@ for columns in 80 60; do
 done
 is "a line of the plan that goes on" "$(grep -A1 '^memory ' shown.txt | grep -c '^           [^ ]')" 1
 
+# Of reinforcement learning, a line of 80 columns has the reward.
+cp -r "$source"/configs/models . && echo 'return function(s) return 0.25 end' >reward.lua
+script -qec "stty cols 80; '$nrl' run '$source/configs/sft.yaml' data.train='$source/configs/data/chat.jsonl' data.eval= eval.every=0 \
+    train.epochs=0 train.steps=2 train.global_batch=2 checkpoint.every=0 checkpoint.export=none loggers=console out=rl \
+    'algorithm={name: grpo, reward: reward.lua, max_tokens: 4, group_size: 2}'" typescript >dd 2>&1
+is "exit code of grpo on a terminal" $? 0
+"$nrl" run shows.lua 80 >shown.txt || is "what 80 columns show of grpo" $? 0
+is "lines with the reward" "$(grep -c '^step [12]/2 .*  reward 0.2500 .*  eta ' shown.txt)" 2
+
 # ---- of others ----
 quiet() { is "control characters of $1" "$(grep -c "$escape" "$2")" 0; }
 printf '{"que\\u001b[31mstion": 1}\n' >keys.jsonl

@@ -40,6 +40,7 @@ typedef struct {
 
 static const column columns[] = {
     {"loss", "loss", text_fixed, 6},
+    {"reward", "reward", text_fixed, 6}, /* the loss of reinforcement learning says little */
     {"grad_norm", "grad_norm", text_short, 6},
     {"lr", "lr", text_exponent, 7},
     {"tokens_per_s", "", text_rate, 13},
