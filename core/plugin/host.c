@@ -385,6 +385,15 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
 
 /* ---- with options ---- */
 
+void plugin_take_error(arena *a, config_problems *problems, nrl_status st, const char *section,
+                       const config_component *c, const nrl_plugin *t)
+{
+    const char *text = nrl_error_text();
+    const nrl_node *at = nrl_node_find(c->options, arena_strndup(a, text, strcspn(text, ":")));
+    nrl_add_context("%s '%s'", section, t->name);
+    problems_take_error(problems, st, at && at->source ? at : c->at);
+}
+
 void plugin_options(arena *a, config_problems *problems, const char *section, const config_component *c,
                     const option_part *core, const plugin *p, void **options)
 {
@@ -396,12 +405,7 @@ void plugin_options(arena *a, config_problems *problems, const char *section, co
     options_fill(a, problems, section, c->options, parts, n_parts);
     if (c->resolved) options_resolve(a, c->options, parts, n_parts, c->resolved);
     nrl_status st = problems->n > before || !t->check ? NRL_OK : t->check(*options);
-    if (st == NRL_OK) return;
-    /* An error that begins with the name of an option belongs to the place of that option. */
-    const char *text = nrl_error_text();
-    const nrl_node *at = nrl_node_find(c->options, arena_strndup(a, text, strcspn(text, ":")));
-    nrl_add_context("%s '%s'", section, t->name);
-    problems_take_error(problems, st, at && at->source ? at : c->at);
+    if (st != NRL_OK) plugin_take_error(a, problems, st, section, c, t);
 }
 
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,

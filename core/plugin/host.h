@@ -66,6 +66,11 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
 void plugin_options(arena *a, config_problems *problems, const char *section, const config_component *component,
                     const option_part *core, const plugin *p, void **options);
 
+/* Adds the error text of a plugin with these options as a mistake. One that begins with the name of an option belongs
+ * to the place of that option. */
+void plugin_take_error(arena *a, config_problems *problems, nrl_status st, const char *section,
+                       const config_component *component, const nrl_plugin *t);
+
 /* plugin_open and plugin_options: opens the component's plugin by name and fills its options. *out is NULL if the name
  * is wrong. [main] */
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,

@@ -195,7 +195,7 @@ has err "the reward is a nil; expected a number"
 run 2 check bad.yaml algorithm.reward_weights='{two: 1}'
 has err "reward_weights: there is no reward 'two', because the file returns one function without a name"
 run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{evn: 1}'
-has err "reward_weights: there is no reward 'evn'; expected one of: even, short, model"
+has err "command line: algorithm 'grpo': reward_weights: there is no reward 'evn'; expected one of: even, short, model"
 run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
 has err "reward_weights: 'even': expected a number"
 run 2 check bad.yaml algorithm.reward=

@@ -63,7 +63,7 @@ static void fill_plugin_algorithm(session *se)
     se->algorithm_self = a && a->create ? NULL : options; /* an instance that create has not made is not destroyed */
     nrl_status st = a && a->create && se->problems->n == before ? a->create(options, &se->algorithm_self) : NRL_OK;
     if (st != NRL_OK) {
-        problems_take_error(se->problems, st, c->at);
+        plugin_take_error(&se->memory, se->problems, st, "algorithm", c, &a->plugin);
         se->algorithm_self = NULL; /* a failed create may have left a value here */
     }
     if (a && se->problems->n == before) { /* the table as this instance has it */
