@@ -167,6 +167,19 @@ static bool claims_is_empty(const claims *c, const char *path)
     return d && n <= 2; /* . and .. */
 }
 
+bool claims_hold_results(const claims *c, const char *config)
+{
+    struct stat s;
+    bool holds = false;
+    for (size_t i = 0; i < c->n_made && !holds; i++) {
+        if (*c->made[i] == '/' || !strcmp(c->made[i], config)) continue;
+        char *path = claims_path(c, c->made[i]);
+        holds = !lstat(path, &s) && !claims_is_empty(c, path);
+        free(path);
+    }
+    return holds;
+}
+
 static const claims_known *claims_known_as(const claims *c, const char *name)
 {
     for (const claims_known *k = c->known; k && k->name; k++)

@@ -46,6 +46,8 @@ void claims_settle(claims *c, const char *out, int lock);
 /* Whether it is. NRL_ERR_IO: it was removed, or another folder has its name. [any] */
 nrl_status claims_check_home(const claims *c);
 
+/* Whether a run has left a result here: another entry than `config`, the description of the run, that is not empty. */
+bool claims_hold_results(const claims *c, const char *config);
 /* Whether `path` leads to a file or directory that runs in this directory have written. */
 bool claims_has_path(const claims *c, const char *path);
 /* Whether `name` in `out` may be written. NRL_ERR_CONFIG where it is an input, or where no run made it. An empty file

@@ -53,9 +53,15 @@ printf 'nrl.open(cfg)\nnrl.open(cfg)\n' | script twice.lua
 run 2 run twice.lua out=twice "$one_thread"
 has err "twice.lua:4: "
 has err "another run is under way in 'twice'"
-printf 'nrl.open(cfg):close()\nnrl.open(cfg):close()\n' | script again.lua
+# a run that ended before its first step leaves nothing that its next start would have to replace
+printf 'nrl.open(cfg)\nerror "mine"\n' | script early.lua
+run 2 run early.lua out=early "$one_thread"
+run 0 run "$config" out=early "$one_thread" train.epochs=0 train.steps=1
+run 2 run "$config" out=early "$one_thread" train.epochs=0 train.steps=1
+has err "out: 'early' already holds a run"
+printf 'cfg.train.epochs, cfg.train.steps = 0, 1\nnrl.open(cfg):train()\nnrl.open(cfg):close()\n' | script again.lua
 run 2 run again.lua out=again "$one_thread"
-has err "again.lua:4: out: 'again' already holds a run, which this script has opened before"
+has err "again.lua:5: out: 'again' already holds a run, which this script has opened before"
 has err 'hint: nrl.open(config, {out = "again-2"})'
 
 # a value that the records of the run have already is not written a second time

@@ -109,6 +109,9 @@ static bool resumes_elsewhere(const session *se)
 
 /* ---- what a run writes ---- */
 
+enum { N_OWN = 3 };
+static const char *const own_names[N_OWN] = {"config.yaml", "checkpoints", "model"};
+
 static bool replaces(const session *se)
 {
     return se->config.overwrite && (!strcmp(se->config.resume, "never") || resumes_elsewhere(se));
@@ -130,18 +133,12 @@ static bool is_run_without_marker(const session *se)
     return is;
 }
 
-/* Refuses the directory unless the earlier run is continued or replaced. */
+/* Refuses the directory unless the earlier run is continued or replaced. A run that failed before its first step is
+ * replaced without a word. */
 static nrl_status check_used(const session *se)
 {
     const char *out = se->config.out;
-    struct stat s;
-    bool holds = false;
-    for (size_t i = 0; i < se->claims.n_made && !holds; i++) {
-        char *path = mem_printf("%s/%s", se->config.out, se->claims.made[i]);
-        holds = *se->claims.made[i] != '/' && !lstat(path, &s);
-        free(path);
-    }
-    if (!holds || se->config.overwrite) return NRL_OK;
+    if (se->config.overwrite || !claims_hold_results(&se->claims, own_names[0])) return NRL_OK;
     if (resumes_elsewhere(se))
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: '%s' already holds a run, and resume names a checkpoint of another one\nhint: "
@@ -153,9 +150,6 @@ static nrl_status check_used(const session *se)
                     "replaces it, another out keeps both",
                     out);
 }
-
-enum { N_OWN = 3 };
-static const char *const own_names[N_OWN] = {"config.yaml", "checkpoints", "model"};
 
 /* The last one is written where the config wants an export. */
 static size_t n_own(const session *se)
