@@ -55,6 +55,12 @@ wrong '{name: csv, delimiter: ab}' "expected one ASCII character"
 wrong '{name: csv, json: [promt]}' "rows.csv: reader.json: the table has no column 'promt'"
 run 2 check "$config" data.train=none.csv data.eval= eval.every=0
 has err "none.csv: No such file or directory"
+printf 'question;answer\n"a; b";c\n' >semicolons.csv # as spreadsheets write where numbers have a decimal comma
+run 65 check "$config" data.train=semicolons.csv data.eval= eval.every=0
+has err "semicolons.csv:1: the first row is one field, 'question;answer'; expected names of columns between commas"
+has err 'reader: {name: csv, delimiter: ";"}}'
+run 0 check "$config" 'data.train={path: semicolons.csv, reader: {name: csv, delimiter: ";"}}' data.eval= eval.every=0 \
+    train.global_batch=1 'data.columns={prompt: question, completion: answer}'
 bad() {
     printf "$1" >bad.csv
     run 65 check "$config" data.train=bad.csv data.eval= eval.every=0 data.workers=3

@@ -249,6 +249,13 @@ static nrl_status csv_read_columns(csv_range *g, csv_dataset *d)
         NRL_TRY(csv_field(g, &text, &size, &last));
         NRL_TRY(csv_add_column(d, text, size));
     }
+    const char *other = d->n_columns == 1 && !*d->options->delimiter ? strpbrk(d->columns[0].name, ";\t|") : NULL;
+    if (other && !nrl_node_size(names)) /* many spreadsheets export so where numbers have a decimal comma */
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s:1: the first row is one field, '%s'; expected names of columns between commas\n"
+                        "hint: data.train: {path: FILE, reader: {name: csv, delimiter: \"%s\"}}, or with \",\" if it "
+                        "is one name",
+                        d->window.path, d->columns[0].name, *other == '\t' ? "\\t" : (char[2]){*other});
     for (size_t i = 0; i < nrl_node_size(json); i++) {
         const char *name = nrl_node_string(nrl_node_at(json, i), "");
         bool found = false;
@@ -349,7 +356,10 @@ static nrl_status csv_value(const csv_range *g, const csv_column *c, int64_t lin
 {
     const csv_dataset *d = g->of;
     if (!utf8_valid(text, size))
-        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": column '%s' is not UTF-8", d->window.path, line, c->name);
+        return nrl_fail(NRL_ERR_DATA,
+                        "%s:%" PRId64 ": column '%s' is not UTF-8\n"
+                        "hint: a spreadsheet's file may be in WINDOWS-1252: iconv -f WINDOWS-1252 -t UTF-8",
+                        d->window.path, line, c->name);
     if (memchr(text, 0, size))
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": column '%s' has a NUL character", d->window.path, line, c->name);
     if (c->reading == CSV_TEXT || (c->reading == CSV_TEXT_OR_JSON && (!size || !strchr("[{", *text)))) {
