@@ -267,10 +267,11 @@ const cli_verb cli_verbs[] = {
      "         nrl plugins list [--json]\n"
      "         nrl plugins remove NAME",
      "plugins test mine.so", "list, test and install plugins",
-     "KIND is adapter, algorithm, dataset, format, frontend, logger, optimizer,\n"
-     "parallel, store, template or tokenizer. PATH is a tokenizer, a template's text\n"
-     "or rows, for the plugin under test; ADDRESS is where a store under test is.\n"
-     "install copies to $XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR\n"
+     "KIND is adapter, algorithm, backend, collective, dataset, format, frontend,\n"
+     "logger, model, optimizer, parallel, schedule, store, template or tokenizer.\n"
+     "PATH is a tokenizer, a template's text or rows, for the plugin under test;\n"
+     "ADDRESS is where a store under test is. install copies to\n"
+     "$XDG_DATA_HOME/nrl/plugins (~/.local/share/nrl/plugins); a DIR\n"
      "or tar ARCHIVE with a CMakeLists.txt is built first. Plugins are found in\n"
      "NRL_PLUGIN_PATH (DIR:DIR...), in `plugins: [DIR]` of a config, there, and in\n"
      "nrl's own directory."},

@@ -70,8 +70,10 @@ has err "'half/CMakeLists.txt' already exists: nothing is written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin; expected one of: "
-for kind in algorithm parallel collective optimizer backend logger model tokenizer template dataset format frontend adapter store; do
+"$nrl" plugins --help | tr '\n' ' ' >help
+for kind in algorithm parallel collective optimizer backend logger model tokenizer template dataset format frontend adapter store schedule; do
     grep -q "[ ,]$kind\(,\|$\)" err || is "the kinds" "without $kind" "all"
+    grep -q "KIND is [a-z, ]*\<$kind\>" help || is "the kinds of plugins --help" "without $kind" "all"
 done
 for name in '' 9lives ../up a-b A nrl_mine "$(printf '%061d' 0 | tr 0 a)"; do
     run 2 plugins new algorithm "$name" there
