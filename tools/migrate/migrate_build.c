@@ -253,6 +253,8 @@ static bool has_prefix(const migration *m, const char *prefix)
     return false;
 }
 
+static const char sft_loss_words[] = "nll=nll|chunked_nll=nll|dft=dft"; /* of TRL's SFT */
+
 static void find_method(migration *m)
 {
     const source_key *k = key_of_slot(m, "method"), *script = key_of_slot(m, "script");
@@ -278,6 +280,7 @@ static void find_method(migration *m)
                          *reward = source_find(m, "center_rewards_coefficient");
         const source_key *beta = key_of_slot(m, "beta"), *form = key_of_slot(m, "loss"),
                          *free = key_of_slot(m, "reference_free");
+        if (form && words_find(m->a, sft_loss_words, source_text(m, form), NULL)) form = NULL;
         const source_key *sign = kto ? kto : reward ? reward : beta ? beta : form ? form : free;
         if (!sign) sign = source_find(m, "max_prompt_length");
         word = kto ? "kto" : reward ? "reward" : sign ? "dpo" : "sft";
@@ -389,7 +392,7 @@ static void build_on_policy(migration *m)
 
 static void build_grpo(migration *m)
 {
-    static const char losses[] = "dapo=dapo|grpo=grpo|dr_grpo=dr_grpo";
+    static const char losses[] = "dapo=dapo|grpo=grpo|dr_grpo=dr_grpo|bnpo=bnpo";
     const source_key *k = slot(m, "reward");
     const char *value;
     double x;
@@ -405,6 +408,11 @@ static void build_grpo(migration *m)
     else if (k)
         write_remark(m, REMARK_LOST, k, "no loss '%.60s'; `nrl describe grpo` lists those of nrl", source_text(m, k));
     build_slot_number(m, "beta", "algorithm.beta");
+    k = slot(m, "kl_ratio");
+    if (k && is_true(source_text(m, k)) && slot_number(m, "beta", &x) && x != 0)
+        write_remark(
+            m, REMARK_LOST, k,
+            "the KL divergence is not multiplied by the ratio of the probabilities; with false it is the same");
     build_slot_number(m, "sample_temperature", "algorithm.temperature");
     if (slot_number(m, "sample_temperature", &x) && x != 1)
         write_remark(m, REMARK_LOST, slot(m, "sample_temperature"), "the loss has log-probs at temperature 1");
@@ -438,7 +446,16 @@ static void build_algorithm(migration *m)
         build_on_policy(m);
     }
     if (!strcmp(name, "grpo")) build_grpo(m);
-    if (!strcmp(name, "sft")) build_slot_number(m, "label_smoothing", "algorithm.label_smoothing");
+    if (!strcmp(name, "sft")) {
+        const source_key *loss = slot(m, "loss");
+        const char *value;
+        build_slot_number(m, "label_smoothing", "algorithm.label_smoothing");
+        if (loss && words_find(m->a, sft_loss_words, source_text(m, loss), &value))
+            write_line(m, "algorithm.loss", value, "%s", write_source(m, loss));
+        else if (loss && !words_find(m->a, loss_words, source_text(m, loss), NULL)) /* pref_loss is of DPO */
+            write_remark(m, REMARK_LOST, loss, "no loss '%.60s'; `nrl describe sft` lists those of nrl",
+                         source_text(m, loss));
+    }
     if (strcmp(name, "dpo") && strcmp(name, "kto") && strcmp(name, "grpo")) return;
     if (!strcmp(name, "grpo")) {
         if (slot(m, "reference"))
