@@ -235,6 +235,9 @@ static void add_memory(buffer *b, const nrl_node *plan)
                  plan_f64(m, "total") / plan_f64(m, "parameters"), estimated ? "" : "; activations come on top");
     if (plan_int(m, "offloaded"))
         buffer_print(b, "           without %s that offload keeps elsewhere\n", plan_size(m, "offloaded"));
+    if (nrl_node_find(m, "updated_by"))
+        buffer_print(b, "           states there are updated by '%s', with %s of pinned memory for copies\n",
+                     plan_string(m, "updated_by"), plan_size(m, "update_copies"));
     if (estimated)
         buffer_print(b,
                      "           and %s in %s of %s tokens, the largest of the first steps: activations, "

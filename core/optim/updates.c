@@ -8,7 +8,6 @@
 
 enum {
     ROUND_ELEMENTS = 1 << 24, /* a rank gathers at most so many in one round, or one unit */
-    RANGE = 1 << 20,          /* of a slice of which something is elsewhere */
     GROUP_ELEMENTS = 1 << 24  /* of slices that are updated together, so that their temporaries stay small */
 };
 
@@ -355,7 +354,7 @@ static void expect_slice(nrl_ctx *ctx, const nrl_slice *slice, bool soon)
         nrl_tensor_expect(ctx, all[k], soon);
 }
 
-static nrl_status update_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step)
+nrl_status updates_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step)
 {
     nrl_tensor *before = NULL;
     const bool is_watched = u->moved && counts;
@@ -384,19 +383,35 @@ static nrl_status update_group(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, 
     return st;
 }
 
-/* Elements of a slice from `at` on, as views, or releases them. */
-static nrl_status view_range(nrl_ctx *ctx, const nrl_slice *s, int64_t at, nrl_slice *out, bool release)
+nrl_tensor **updates_tensor(nrl_slice *s, int k)
 {
-    nrl_tensor **all[] = {&out->master,    &out->grad,      &out->work,      &out->low,
-                          &out->states[0], &out->states[1], &out->states[2], &out->states[3]};
-    _Static_assert(sizeof all / sizeof *all == 4 + NRL_MAX_STATES, "every tensor of a slice has its range");
-    if (!release) *out = *s;
-    out->n = s->n - at < RANGE ? s->n - at : RANGE;
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
-        if (*all[k] && release) tensor_release(ctx, *all[k]);
-        if (*all[k] && !release) NRL_TRY(tensor_flat_view(ctx, *all[k], at, out->n, all[k]));
+    nrl_tensor **const own[] = {
+        [UPDATES_GRAD] = &s->grad, [UPDATES_WORK] = &s->work, [UPDATES_MASTER] = &s->master, [UPDATES_LOW] = &s->low};
+    return k < UPDATES_STATES ? own[k] : &s->states[k - UPDATES_STATES];
+}
+
+nrl_status updates_view(nrl_ctx *ctx, const nrl_slice *s, int64_t at, int64_t n, int64_t block, nrl_slice *out)
+{
+    nrl_slice of = *s;
+    *out = (nrl_slice){.param = s->param, .n = n, .decay = s->decay, .part = s->part};
+    for (int k = 0; k < UPDATES_TENSORS; k++) {
+        nrl_tensor *t = *updates_tensor(&of, k);
+        const int64_t entry = t && nrl_tensor_numel(t) < s->n ? block : 1;
+        if (t) NRL_TRY(tensor_flat_view(ctx, t, at / entry, (n + entry - 1) / entry, updates_tensor(out, k)));
     }
     return NRL_OK;
+}
+
+void updates_release(nrl_ctx *ctx, nrl_slice *views)
+{
+    for (int k = 0; k < UPDATES_TENSORS; k++)
+        tensor_release(ctx, *updates_tensor(views, k));
+    *views = (nrl_slice){0};
+}
+
+static int64_t range_at(const nrl_slice *s, int64_t at)
+{
+    return s->n - at < UPDATES_RANGE ? s->n - at : UPDATES_RANGE;
 }
 
 /* Updates a slice range by range, so that no more than a few ranges of what is elsewhere are in memory; `next` is the
@@ -406,37 +421,38 @@ static nrl_status update_ranges(update_plan *u, nrl_ctx *ctx, const nrl_slice *s
 {
     nrl_slice now, later;
     nrl_status st = NRL_OK;
-    for (int64_t at = 0; at < s->n && st == NRL_OK; at += RANGE) {
-        const bool is_last = at + RANGE >= s->n;
+    for (int64_t at = 0; at < s->n && st == NRL_OK; at += UPDATES_RANGE) {
+        const bool is_last = at + UPDATES_RANGE >= s->n;
         const nrl_slice *ahead = is_last ? next : s;
+        const int64_t from = is_last ? 0 : at + UPDATES_RANGE;
         if (ahead) {
-            NRL_TRY(view_range(ctx, ahead, is_last ? 0 : at + RANGE, &later, false));
+            NRL_TRY(updates_view(ctx, ahead, from, range_at(ahead, from), 1, &later));
             expect_slice(ctx, &later, true);
-            NRL_TRY(view_range(ctx, ahead, is_last ? 0 : at + RANGE, &later, true));
+            updates_release(ctx, &later);
         }
-        NRL_TRY(view_range(ctx, s, at, &now, false));
-        st = update_one(u, ctx, &now, counts, step);
-        NRL_TRY(view_range(ctx, s, at, &now, true));
+        NRL_TRY(updates_view(ctx, s, at, range_at(s, at), 1, &now));
+        st = updates_one(u, ctx, &now, counts, step);
+        updates_release(ctx, &now);
     }
     return st;
 }
 
 nrl_status updates_step(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step)
 {
-    nrl_status st = NRL_OK;
-    const bool alone = ctx_offloads(ctx) || u->moved || !u->table->encoded;
-    for (int64_t i = 0; u->is_plain && !alone && i < n_slices && st == NRL_OK;)
+    nrl_status st = u->host ? update_host_step(u, ctx, slices, n_slices, step) : NRL_OK;
+    const bool here = u->is_plain && !u->host, alone = ctx_offloads(ctx) || u->moved || !u->table->encoded;
+    for (int64_t i = 0; here && !alone && i < n_slices && st == NRL_OK;)
         st = update_group(u, ctx, slices, n_slices, i, step, &i);
-    for (int64_t i = 0; u->is_plain && alone && i < n_slices && st == NRL_OK; i++) {
+    for (int64_t i = 0; here && alone && i < n_slices && st == NRL_OK; i++) {
         const bool counts = !u->counts || u->counts[i];
         st = ctx_offloads(ctx) || u->moved /* whose sum depends on the ranges */
                  ? update_ranges(u, ctx, &slices[i], i + 1 < n_slices ? &slices[i + 1] : NULL, counts, step)
-                 : update_one(u, ctx, &slices[i], counts, step);
+                 : updates_one(u, ctx, &slices[i], counts, step);
     }
     for (int64_t i = 0; i < u->n_units && st == NRL_OK; i++) {
         if (i + 1 < u->n_units) expect_slice(ctx, &u->units[i + 1].local, true);
-        if (u->units[i].is_here && !u->units[i].is_gathered)
-            st = update_one(u, ctx, &u->units[i].local, u->units[i].is_saved_here, step);
+        if (u->units[i].is_here && !u->units[i].is_gathered && !update_host_takes(u, &u->units[i]))
+            st = updates_one(u, ctx, &u->units[i].local, u->units[i].is_saved_here, step);
     }
     for (int32_t r = 0; r < u->n_rounds && st == NRL_OK; r++)
         st = updates_gather_round(u, ctx, r, step);

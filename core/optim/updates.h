@@ -45,9 +45,10 @@ typedef struct {
     update_unit *units; /* [n_units] in the model's order; none if plain */
     int64_t n_units;
     int32_t n_rounds;
-    int64_t state_bytes; /* on this rank; after updates_place; 0 if plain */
-    double *moved;       /* updates add the sum of squares of what they change; NULL = not wanted */
-    const bool *counts;  /* plain: the slices that count for it, because no lower rank has them */
+    int64_t state_bytes;      /* on this rank; after updates_place; 0 if plain */
+    double *moved;            /* updates add the sum of squares of what they change; NULL = not wanted */
+    const bool *counts;       /* plain: the slices that count for it, because no lower rank has them */
+    struct update_host *host; /* updates on another backend; NULL = on that of the context */
     arena memory;
     nrl_tensor **tensors; /* [n_tensors] to release */
     int64_t n_tensors;
@@ -78,6 +79,32 @@ typedef struct {
     int64_t begin, n; /* entries, in the local tensor */
 } update_piece;
 bool updates_next_piece(const update_plan *u, const update_unit *unit, uint32_t k, int *at, update_piece *piece);
+
+/* ---- elements of a slice ---- */
+enum { UPDATES_RANGE = 1 << 20 }; /* of a slice that is partly elsewhere, so many are updated at a time */
+enum { UPDATES_GRAD, UPDATES_WORK, UPDATES_MASTER, UPDATES_LOW, UPDATES_STATES, UPDATES_TENSORS = 4 + NRL_MAX_STATES };
+nrl_tensor **updates_tensor(nrl_slice *s, int k); /* of UPDATES_GRAD .. */
+/* *out: views of n elements from `at` on, a multiple of `block`, the elements of an entry of a state of shape BLOCK.
+ * updates_release is called after a failure, too. */
+nrl_status updates_view(nrl_ctx *ctx, const nrl_slice *s, int64_t at, int64_t n, int64_t block, nrl_slice *out);
+void updates_release(nrl_ctx *ctx, nrl_slice *views);
+/* Updates one slice, inside a scope of its own. [step] */
+nrl_status updates_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step);
+
+/* ---- host.c ---- */
+enum {
+    UPDATE_HOST_RANGES = 4,   /* two arrive, one is updated, one returns */
+    UPDATE_HOST_ELEMENT = 12, /* bytes of gradient, master and weight, or of gradient and both halves of split16 */
+    UPDATE_HOST_BYTES = UPDATE_HOST_RANGES * UPDATES_RANGE * UPDATE_HOST_ELEMENT /* of pinned memory */
+};
+/* Opens `table`, a backend in host memory, for updates of what the device `of` keeps elsewhere. [main] */
+nrl_status update_host_open(device *of, const nrl_backend *table, const void *options, struct update_host **out);
+void update_host_close(struct update_host *h); /* NULL is allowed */
+/* Whether a unit is updated there. Matrices are not: their updates are products of matrices. */
+bool update_host_takes(const update_plan *u, const update_unit *x);
+/* Updates all slices if states are plain, else the units that it takes. [step] */
+nrl_status update_host_step(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices,
+                            const nrl_step_params *step);
 
 /* ---- gather.c ---- */
 /* Updates the gathered units of one round: gradients and masters go to the owners, masters come back. */

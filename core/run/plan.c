@@ -179,6 +179,10 @@ static int64_t plan_memory(arena *a, nrl_node *plan, run *r)
                      {"offloaded", offloaded}, {"parameters", plan_held_by(se, se->strategy.index)},
                      {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(&state) : 0},
                      {"logits", t->micro_batch || logits > kept ? kept : logits});
+    if (se->updater) {
+        plan_put_text(a, map, "updated_by", se->updater->plugin.name);
+        node_append_int(a, map, "update_copies", UPDATE_HOST_BYTES);
+    }
     if (se->estimate.known) {
         node_append_int(a, map, "micro_batch", se->estimate.bytes);
         node_append_int(a, map, "micro_batch_tokens", se->estimate.tokens);

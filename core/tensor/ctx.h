@@ -100,6 +100,8 @@ nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero,
 /* Announces the use of a tensor, which may be elsewhere. */
 void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t);
 bool ctx_offloads(const nrl_ctx *ctx); /* what updates use may be elsewhere */
+/* Whether t is (a view of) what tensor_offloaded or nrl_tensor_elsewhere has allocated elsewhere. */
+bool tensor_is_elsewhere(const nrl_tensor *t);
 
 /* While `allowed`, a walk that lacks memory goes on without computing (`lacked`), so that the exchanges between ranks
  * still take place; its step can then be repeated. */

@@ -28,6 +28,7 @@ struct nrl_tensor {
     nrl_dtype dtype;
     int32_t n_dims;
     bool has_grad, has_room; /* has_room: the gradient's place in that of `joint` was given out */
+    bool is_elsewhere;       /* in memory of the extension "offload" */
 };
 
 /* Index arrays of the current batch, i32 on the device; NULL if the batch does not have the array. */

@@ -166,6 +166,7 @@ static nrl_tensor *share(nrl_ctx *ctx, nrl_tensor *x, int64_t offset, int n_dims
     v->block->count++;
     v->data = (char *)x->data + (size_t)offset * nrl_dtype_size(x->dtype);
     v->stride = stride;
+    v->is_elsewhere = x->is_elsewhere;
     return v;
 }
 

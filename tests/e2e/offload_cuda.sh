@@ -1,8 +1,8 @@
 #!/bin/sh
 # offload_cuda.sh: train.offload on the emulated GPU, whose copies are executed as late as streams and events allow: every
 # number and every byte of the exported model is that of a run without it, in fp32 and bf16, with adapters, other
-# optimizers, recomputed activations and the shards of fsdp; a resume of either kind continues the other, and a run
-# that is killed goes on.
+# optimizers, recomputed activations, the shards of fsdp and two ranks; a resume of either kind continues the other, and a
+# run that is killed goes on. The emulated GPU rounds updates as the CPU does, which has them with train.offload.optimizer.
 . "$(dirname "$0")/e2e.sh"
 
 emulated_cuda || exit 77
@@ -65,6 +65,17 @@ for shard in grads optimizer; do
     same "shard: $shard"
 done
 
+set -- 'optimizer={name: adamw8bit, lr: 1e-3, min_8bit_size: 256}'
+run 0 run config.yaml out=base overwrite=true "$@"
+run 0 run config.yaml out=off overwrite=true "$@" train.offload.optimizer=host
+same adamw8bit
+for parallel in ddp fsdp '{tensor: 2}'; do
+    set -- parallel="$parallel" train.precision=bf16 collective=gloo 'backend={name: cuda, device: 0}'
+    run 0 launch -n 2 -- run config.yaml out=base overwrite=true "$@"
+    run 0 launch -n 2 -- run config.yaml out=off overwrite=true "$@" train.offload.optimizer=host
+    same "2 ranks, $parallel"
+done
+
 # copies that are executed at once are no other numbers
 run 0 run config.yaml out=base overwrite=true
 unset FAKE_CUDA_LATE
@@ -88,6 +99,7 @@ run 0 resume off train.steps=$(($(echo "${last#step-}" | sed 's/^0*//') + 1)) ch
 
 run 0 check config.yaml out=planned train.offload.optimizer=host
 has out " that offload keeps elsewhere"
+has out "states there are updated by 'cpu', with 48.0 MiB of pinned memory for copies"
 run 0 check config.yaml out=planned train.offload.activations=host
 has out "KiB more of activations wait for their backward in host memory (train.offload.activations)"
 for what in optimizer activations; do

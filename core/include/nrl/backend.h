@@ -407,6 +407,11 @@ typedef struct {
      * core makes single calls. [step] */
     nrl_status (*adamw_all)(void *self, nrl_stream *stream, const nrl_adamw_args *calls, int64_t n);
     nrl_status (*square_sum_all)(void *self, nrl_stream *stream, const nrl_square_sum_args *calls, int64_t n);
+
+    /* The name of a backend in host memory that computes the updates of optimizers whose states the extension "offload"
+     * of this one keeps on the host, where both read and write them at the same addresses. It is opened with its
+     * default options. NULL = this backend computes them. */
+    const char *updater;
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

@@ -72,7 +72,9 @@ static nrl_status open_offload(session *se)
     for (int k = 0; k < CTX_OFFLOADS; k++)
         if (places[k] && !se->env.evaluate_only)
             NRL_TRY(ctx_offload_open(se->ctx, (ctx_offload)k, places[k] == CONFIG_OFFLOAD_DISK ? folder : NULL));
-    return NRL_OK;
+    return se->updater && !se->env.dry_run
+               ? update_host_open(&se->device, se->updater, se->updater_options, &se->updates.host)
+               : NRL_OK;
 }
 
 /* A dry run does not check values, which are all 0, and treats the file of cached log-probs as present. */
@@ -267,6 +269,7 @@ void session_close_device(session *se)
         strategy_close(&se->strategy, se->ctx);
         mesh_settle(se->mesh);
         updates_unbind(&se->updates, se->ctx);
+        update_host_close(se->updates.host);
         storage_free(se->ctx, se->model, &se->storage);
         ctx_destroy(se->ctx);
     }

@@ -229,6 +229,13 @@ nrl_status session_probe_backend(session *se)
     return plugin_probe(se->host, p, true);
 }
 
+/* Opens the plugin of a backend that the chosen one names, with its default options. */
+static const nrl_backend *open_helper(session *se, const config_component *chosen, const char *name, void **options)
+{
+    config_component other = {.name = name, .at = chosen->at, .resolved = node_new(&se->memory, NRL_NODE_MAP)};
+    return name ? open_component(se, NRL_KIND_BACKEND, "backend", &other, NULL, options) : NULL;
+}
+
 static void fill_backend(session *se)
 {
     const config_component *c = &se->config.backend;
@@ -251,10 +258,10 @@ static void fill_backend(session *se)
         se->backend = open_chosen(se, NRL_KIND_BACKEND, "backend", c, chosen, &se->backend_options);
     else
         se->backend = open_component(se, NRL_KIND_BACKEND, "backend", c, NULL, &se->backend_options);
-    if (!se->backend || !se->backend->delegate) return;
-    config_component other = {
-        .name = se->backend->delegate, .at = c->at, .resolved = node_new(&se->memory, NRL_NODE_MAP)};
-    se->delegate = open_component(se, NRL_KIND_BACKEND, "backend", &other, NULL, &se->delegate_options);
+    if (!se->backend) return;
+    se->delegate = open_helper(se, c, se->backend->delegate, &se->delegate_options);
+    if (se->config.train.offloaded.optimizer && !se->env.evaluate_only)
+        se->updater = open_helper(se, c, se->backend->updater, &se->updater_options);
 }
 
 /* Returns the axis that a strategy declares, as large as this core knows it; NULL: nothing usable. */

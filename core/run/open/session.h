@@ -82,6 +82,8 @@ struct session {
     void *backend_options;
     const nrl_backend *delegate; /* of the backend; NULL = none */
     void *delegate_options;
+    const nrl_backend *updater; /* of the backend; NULL = none, or train.offload.optimizer is none */
+    void *updater_options;
     const char *skipped_backends; /* "NAME: why", by `backend: auto`; NULL = none */
 
     nrl_mesh *mesh; /* of one rank too, once session_open_mesh was called */

@@ -32,6 +32,7 @@ static nrl_status allocate(nrl_ctx *ctx, const nrl_offload *table, const char *f
     void *memory;
     NRL_TRY(table->alloc(table->self, folder, (size_t)n * nrl_dtype_size(dtype), &memory));
     *out = tensor_borrowed(ctx, dtype, n, memory, false);
+    (*out)->is_elsewhere = true;
     return NRL_OK;
 }
 
@@ -76,6 +77,11 @@ void ctx_offload_use(nrl_ctx *ctx, nrl_tensor *t)
 bool ctx_offloads(const nrl_ctx *ctx)
 {
     return ctx->elsewhere || ctx->offload[CTX_OFFLOAD_OPTIMIZER].table;
+}
+
+bool tensor_is_elsewhere(const nrl_tensor *t)
+{
+    return t->is_elsewhere;
 }
 
 nrl_status nrl_tensor_slice(nrl_ctx *ctx, nrl_tensor *t, int64_t begin, int64_t n, nrl_tensor **out)

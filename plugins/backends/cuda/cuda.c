@@ -150,6 +150,7 @@ static const nrl_backend cuda_table = {
     .event_record_timed = cuda_event_record_timed,
     .event_seconds = cuda_event_seconds,
     .extension = cuda_extension,
+    .updater = "cpu",
     .custom_ops = cuda_custom_ops,
     .joins_linears = true,
     .watch_begin = cuda_watch_begin,

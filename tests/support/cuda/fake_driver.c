@@ -191,6 +191,7 @@ static int release_host(void *memory)
 static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, void *stream)
 {
     fake.n_copies++;
+    fake.copied_bytes += (int64_t)bytes;
     fake.n_work++;
     INJECT("copy");
     if (fake_watch) fake_watch->wrote(to, bytes);

@@ -24,6 +24,7 @@ typedef struct {
     size_t live_bytes, peak_bytes;
     int64_t live_blocks, live_host_blocks, live_streams, live_events;
     int64_t n_allocate, n_release, n_allocate_host, n_copies, n_waits;
+    int64_t copied_bytes;
     int64_t n_work;       /* copies and launches of kernels */
     int64_t n_idle_waits; /* waits of the host behind which the device has nothing to do */
 } fake_device;
