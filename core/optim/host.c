@@ -10,6 +10,8 @@
 #include "optim/updates.h"
 #include <stdlib.h>
 
+enum { ALIGN = 64 }; /* bytes, as memory of nrl_backend.alloc */
+
 /* A range, with tensors of both contexts. */
 typedef struct {
     char *memory; /* pinned: what is not on the host */
@@ -111,6 +113,7 @@ static nrl_status range_fetch(struct update_host *h, nrl_ctx *ctx, host_place *p
         const nrl_dtype dtype = nrl_tensor_dtype(there);
         const bool is_shared = tensor_is_elsewhere(there);
         const size_t bytes = is_shared ? 0 : (size_t)nrl_tensor_numel(there) * nrl_dtype_size(dtype);
+        used = (used + ALIGN - 1) / ALIGN * ALIGN;
         NRL_ASSERT(used + bytes, <=, (size_t)UPDATES_RANGE * UPDATE_HOST_ELEMENT);
         *updates_tensor(&p->here, k) = tensor_borrowed(
             h->ctx, dtype, nrl_tensor_numel(there), is_shared ? nrl_tensor_mat(there).data : p->memory + used, false);

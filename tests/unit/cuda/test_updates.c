@@ -13,9 +13,10 @@
 
 #include "fake_driver.h"
 
-enum { N_PARAMS = 7, STEPS = 2, LARGE = (1 << 20) + 4321, N_STATES = 2 };
+enum { N_PARAMS = 7, STEPS = 2, LARGE = (1 << 20) + 4321 };
 
-typedef enum { F32_WEIGHT, F32_MASTER, SPLIT16 } master_kind;
+/* MASTER_THERE: on the GPU, as shards of a strategy are. */
+typedef enum { F32_WEIGHT, F32_MASTER, MASTER_THERE, SPLIT16 } master_kind;
 
 /* One of the two: tensors of the cpu, or of the GPU with states on the host. */
 typedef struct {
@@ -102,8 +103,8 @@ static void open_side(side *s, const char *optimizer, const char *yaml, master_k
             nrl_param_bind(p, NRL_SLOT_HI16, p->slots[NRL_SLOT_WEIGHT]);
             nrl_param_bind(p, NRL_SLOT_LO16, new_tensor(s, NRL_DTYPE_U16, p->numel, true));
             write_numbers(s, p->slots[NRL_SLOT_LO16], (uint64_t)(10 + i));
-        } else if (kind == F32_MASTER) {
-            nrl_param_bind(p, NRL_SLOT_MASTER, new_tensor(s, NRL_DTYPE_F32, p->numel, true));
+        } else if (kind != F32_WEIGHT) {
+            nrl_param_bind(p, NRL_SLOT_MASTER, new_tensor(s, NRL_DTYPE_F32, p->numel, kind == F32_MASTER));
             write_numbers(s, p->slots[NRL_SLOT_MASTER], (uint64_t)i);
         }
     }
@@ -198,6 +199,7 @@ static void updates_have_the_bits_of_the_cpu(void **state)
     check("adamw", "{weight_decay: 0.1}", F32_MASTER, NRL_DTYPE_F32, 4 + 2);
     check("adamw", "{weight_decay: 0.1}", F32_MASTER, NRL_DTYPE_BF16, 2 + 2);
     check("adamw", "", F32_WEIGHT, NRL_DTYPE_F32, 4 + 4 + 4);
+    check("adamw", "", MASTER_THERE, NRL_DTYPE_F32, 4 + 4 + 4 + 2);
     check("adamw", "", SPLIT16, NRL_DTYPE_F32, 4 + 2 + 2);
     check("adamw", "", SPLIT16, NRL_DTYPE_BF16, 2 + 2 + 2);
     check("lion", "", F32_MASTER, NRL_DTYPE_BF16, 2 + 2); /* works on f32 copies */
