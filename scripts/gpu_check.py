@@ -85,15 +85,16 @@ class Call:
             out, err = process.communicate()
             return None, out, "not done after %.0f s\n%s" % (left, err)
 
-    def check(self, name, seconds, command, environment=None):
-        """A row that is ok if the command exits with 0; returns its output."""
+    def check(self, name, seconds, command, environment=None, show=None):
+        """A row that is ok if the command exits with 0, then with the detail that `show` returns from the output, or its last
+        line; returns the output."""
         began = time.monotonic()
         code, out, err = self.run(command, seconds, environment)
         took = "%.1f s" % (time.monotonic() - began)
         lines = [line for line in (out + "\n" + err).splitlines() if line.strip()]
         bad = [line for line in lines if re.search("fail|error", line, re.I)][:3] or lines[-3:]
         if code == 0:
-            self.row(name, "ok", "%s; %s" % (took, lines[-1] if lines else ""))
+            self.row(name, "ok", "%s; %s" % (took, show(out) if show else lines[-1] if lines else ""))
         elif code == 77 or err == "no time is left":
             self.row(name, "skipped", lines[-1] if lines else "")
         else:
@@ -213,7 +214,7 @@ def prepare(args):
 def rules(call):
     out = call.check("rules of a backend", 150, [call.nrl, "plugins", "test", call.library])
     kept, broken = len(re.findall("(?m)^ *ok ", out)), re.findall("(?m)^ *FAILED (.*)$", out)
-    call.row("  counted", "measure", "%d kept, %d not %s" % (kept, len(broken), "; ".join(broken)), report=out)
+    call.row("  rules", "measure", "%d kept, %d broken%s" % (kept, len(broken), "".join("; " + b for b in broken)), report=out)
     with open(os.path.join(call.args.out, "gpu_check.rules.txt"), "w") as f:
         f.write(out)
 
@@ -221,12 +222,19 @@ def rules(call):
 def shapes(call):
     program = os.path.join(call.carry, "tests", "check_shapes")
     for scale in ["tiny"] if call.args.rehearse else ["tiny", "1b", "8b"]:
-        out = call.check("shapes, " + scale, 120, [program, call.library, scale])
+        out = call.check("shapes, " + scale, 120, [program, call.library, scale], show=nearest)
         call.rows[-1]["report"] = out
     own, other = ("attention=flash", "attention=cudnn") if call.args.backend == "cuda" else ("threads=1", "threads=1")
     for scale in ["tiny"] if call.args.rehearse else ["1b", "8b"]:
-        out = call.check("own attention beside %s, %s" % (other, scale), 60, [program, call.library, scale, own, "--", other])
+        out = call.check("own attention beside %s, %s" % (other, scale), 60, [program, call.library, scale, own, "--", other], show=nearest)
         call.rows[-1]["report"] = out
+
+
+def nearest(out):
+    """What check_shapes found, by the check that was nearest to its limit."""
+    checks = re.findall(r"(?m)^ok +(.*?) +\d+ elements, the worst at ([\d.]+) of", out)
+    return "%d checks; the worst, %s, has %s of the error that rounding allows" % (
+        len(checks), *max(checks, key=lambda c: float(c[1]))) if checks else "no check"
 
 
 def beside_the_cpu(call):
@@ -282,7 +290,7 @@ def experts(call, family):
 def correct(call):
     missing = sorted(set(re.findall(r"(\S+) => not found", call.run(["ldd", call.nrl, call.library], 20)[1])))
     call.row("libraries of nrl", "failed" if missing else "ok", ", ".join(missing) or "all are here")
-    call.check("the program starts", 30, [call.nrl, "describe", call.args.backend])
+    call.check("the program starts", 30, [call.nrl, "describe", call.args.backend], show=lambda out: out.splitlines()[0])
     rules(call)
     for test in TESTS:
         program = os.path.join(call.carry, "tests", "test_" + test)
@@ -306,7 +314,7 @@ def correct(call):
                        ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
                         os.path.join(call.carry, "tests", "test_operations.beside")], {"NRL_TEST_BACKEND": call.library})
     else:
-        call.row("compute-sanitizer", "skipped", "it is not here")
+        call.row("compute-sanitizer", "skipped", "it is not in PATH")
 
 
 # ---- time ----
@@ -339,6 +347,13 @@ def products(call, scale):
                      sum(r["torch_us"] for r in d["rows"]) / sum(r["first_us"] for r in d["rows"])))
 
 
+def ncu_values(out):
+    """The main numbers of a kernel in ncu's tables, as text; empty if there are none."""
+    names = {"Duration": "", "Compute (SM) Throughput": "compute ", "Memory Throughput": "memory ", "Achieved Occupancy": "occupancy "}
+    found = [(short, re.search(r"^ *%s +(\S+) +([\d.,]+) *$" % re.escape(name), out, re.M)) for name, short in names.items()]
+    return ", ".join("%s%s %s" % (short, m[2], m[1]) for short, m in found if m)
+
+
 def where_time_goes(call):
     bench = os.path.join(call.carry, "tests", "bench_ops")
     scales = ["tiny"] if call.args.rehearse else ["1b", "8b"]
@@ -359,12 +374,15 @@ def where_time_goes(call):
                  [call.nrl, "profile", config, "backend=" + call.args.backend, "--steps", 3, "--json"], lambda d: "; ".join(
                      "%s %.1f %%" % (k, 100 * v.get("share", 0)) for k, v in d["phases"].items() if v.get("share", 0) >= 0.005))
     if not shutil.which("ncu") or call.args.backend != "cuda":
-        call.row("ncu", "skipped", "it is not here")
+        call.row("ncu", "skipped", "it is not in PATH")
         return
     for kernel, rows in NCU_KERNELS.items():
-        call.check("ncu " + kernel, 40, ["ncu", "--clock-control", "none", "--kernel-name", "regex:" + kernel, "--launch-skip", 5,
-                   "--launch-count", 1, "--section", "SpeedOfLight", "--section", "Occupancy", "--section", "WarpStateStats",
-                   bench, call.library, "--shapes", "1b", "--only", rows])
+        code, out, err = call.run(["ncu", "--clock-control", "none", "--kernel-name", "regex:" + kernel, "--launch-skip", 5,
+                                   "--launch-count", 1, "--section", "SpeedOfLight", "--section", "Occupancy", "--section", "WarpStateStats",
+                                   bench, call.library, "--shapes", "1b", "--only", rows], 40)
+        values = ncu_values(out)
+        call.row("ncu " + kernel, "measure" if values else "skipped" if err == "no time is left" else "failed",
+                 values or "exit %s: %s" % (code, " | ".join([s for s in (out + err).splitlines() if "==" in s][-2:]) or err), output=out[-4000:])
 
 
 # ---- peers ----
@@ -376,6 +394,16 @@ def speed(d):
     parts += ["MFU %.1f %%" % (100 * found["mfu"])] if found["mfu"] else []
     parts += ["%s %.0f MiB" % (k.replace("_bytes", ""), v / 2**20) for k, v in memory.items() if isinstance(v, (int, float)) and k.endswith("_bytes")]
     return ", ".join(parts)
+
+
+def stall(d):
+    def ms(seconds):
+        return "%.1f ms" % (1e3 * seconds) if seconds is not None else "unknown"
+    if not d["stall_s"]:
+        return "no save was complete before the last step"
+    return "the run waits at most %s for %.0f MiB (memcpy takes %s); a step takes %s, %s while a save is written" % (
+        ms(max(d["stall_s"])), d["state_bytes"] / 2**20, ms(min(d["copy_s"])), ms(d["median_step_s"]),
+        ms(d["median_step_s_while_writing"]))
 
 
 def beside_torch(call, name, shape, batch, length, peers, seconds):
@@ -404,8 +432,8 @@ def beside_peers(call):
         else:
             call.row("beside PyTorch, %s" % name, "skipped", "no torch and transformers in %s (--python)" % call.args.python)
     call.measure("stall of a save", 90, [sys.executable, os.path.join(call.carry, "tests/bench/save_stall.py"), call.nrl,
-                 os.path.join(call.carry, "tests", "bench_copy"), "--model", "tiny" if small else "smollm2", "--steps", 6 if small else 20,
-                 "--every", 3 if small else 10, "--backend", call.args.backend], lambda d: json.dumps(d)[:160])
+                 os.path.join(call.carry, "tests", "bench_copy"), "--model", "tiny" if small else "smollm2", "--steps", 9 if small else 40,
+                 "--every", 3 if small else 10, "--backend", call.args.backend], stall)
 
 
 # ---- report ----

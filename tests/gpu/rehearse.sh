@@ -22,6 +22,20 @@ if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     is "exit code without a GPU" $? 77
     has out "skipped: this machine has no NVIDIA GPU"
 fi
+cat >ncu.txt <<'TEXT'
+  flash_keys_kernel(flash_params) (32, 8, 1)x(128, 1, 1), Context 1, Stream 13, Device 0, CC 9.0
+    Section: GPU Speed Of Light Throughput
+    ----------------------- ----------- ------------
+    Metric Name             Metric Unit Metric Value
+    ----------------------- ----------- ------------
+    DRAM Frequency                  Ghz         2.62
+    Memory Throughput                 %        31.20
+    Duration                         us       412.42
+    Compute (SM) Throughput           %        58.71
+    ----------------------- ----------- ------------
+TEXT
+is "ncu's numbers" "$(PYTHONPATH=carry/scripts python3 -c 'import gpu_check, sys; print(gpu_check.ncu_values(sys.stdin.read()))' <ncu.txt)" \
+    "412.42 us, compute 58.71 %, memory 31.20 %"
 for part in correct time peers; do
     env -u NRL_PLUGIN_PATH python3 carry/scripts/gpu_check.py $part --backend cpu --rehearse --out results >out 2>err ||
         is "$part" "$(cat out err)" "exit code 0"
