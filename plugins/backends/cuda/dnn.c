@@ -234,6 +234,7 @@ static void lay_out(const dnn_entry *e, char **room, dnn_operands *at, ragged_pa
     size_t stats = (size_t)(p->batch * p->heads * p->length) * sizeof(float);
     at->stats = piece(room, stats); /* cuDNN requires them */
     if (p->backward) at->sums = piece(room, stats);
+    if (p->backward && p->relaxed) at->dq_sum = piece(room, stats * (size_t)p->width);
     if (p->ragged) at->lengths = piece(room, (size_t)p->batch * sizeof(int32_t));
     for (int i = 0; i < DNN_OPERANDS && p->ragged; i++)
         if (p->strides[i]) at->offsets[i] = piece(room, (size_t)(p->batch + 1) * sizeof(int64_t));

@@ -26,6 +26,7 @@ typedef struct {
     int32_t *lengths;               /* [B], if ragged */
     float *stats;                   /* [B, H, T] natural log-sum-exp of scaled scores */
     float *sums;                    /* [B, H, T] work space, backward */
+    float *dq_sum;                  /* [B, H, T, K] work space, backward and relaxed */
     void *workspace;
     float scale;
 } dnn_operands;

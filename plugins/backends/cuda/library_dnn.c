@@ -244,6 +244,7 @@ static void bind_all(binding *b, const dnn_problem *p, const dnn_operands *at, c
     bind(b, DNN_ID_LOWEST, lowest);
     if (!p->backward) return;
     bind(b, DNN_ID_SUMS, at->sums);
+    if (p->relaxed) bind(b, DNN_ID_DQ_SUM, at->dq_sum);
     bind(b, DNN_ID_ONE, one);
 }
 

@@ -79,6 +79,7 @@ enum {
     DNN_ID_LENGTHS_K,
     DNN_ID_STATS,
     DNN_ID_SUMS,
+    DNN_ID_DQ_SUM,
     DNN_ID_SCALE,
     DNN_ID_LOWEST,
     DNN_ID_ONE,

@@ -4,8 +4,9 @@
  * cuDNN finds its attention kernels by the form of the graph, so operations, their order and their
  * dtypes are those of NVIDIA's cudnn-frontend (CompositeSDPANode, CompositeSDPABackwardNode, its masks
  * and softmax for libraries before 9.21). Scores are f32 and never stored. The gradient of q is
- * written directly by its product instead of accumulated in f32: this is the frontend's deterministic
- * form, at the cost of memory for dS.
+ * written directly by its product: this is the frontend's deterministic form, at the cost of memory for
+ * dS, B H T T 2 bytes. With `relaxed` the product is stored in f32 and converted, the frontend's other form: its
+ * kernels add parts of dQ there by atomics, in B H T K 4 bytes, which cuDNN clears itself since 9.6.
  *
  * Legend: B batch, H heads, G kv heads, T longest sequence, K head width.
  */
@@ -222,5 +223,11 @@ void dnn_backward_graph(dnn_graph *g, const dnn_problem *p)
     dnn_tensor ds = slopes(&a, &dy, &v, &sums, &prob);
     transposed_product(&a, &ds, &q, DNN_DK);
     dnn_tensor keys = k_again(&a, &k);
-    dnn_matmul(g, &ds, &keys, &dq, a.rows, NULL, a.columns);
+    if (!p->relaxed) {
+        dnn_matmul(g, &ds, &keys, &dq, a.rows, NULL, a.columns);
+        return;
+    }
+    dnn_tensor sum = stored(&a, DNN_ID_DQ_SUM, CUDNN_DATA_FLOAT, a.head.dims, a.head.strides);
+    dnn_matmul(g, &ds, &keys, &sum, a.rows, NULL, a.columns);
+    dnn_pointwise(g, CUDNN_POINTWISE_IDENTITY, CUDNN_DATA_FLOAT, &sum, NULL, NULL, &dq, 0);
 }

@@ -187,6 +187,7 @@ static int inputs_of(cudnnPointwiseMode_t mode)
     case CUDNN_POINTWISE_EXP:
     case CUDNN_POINTWISE_LOG:
     case CUDNN_POINTWISE_GEN_INDEX:
+    case CUDNN_POINTWISE_IDENTITY:
         return 1;
     case CUDNN_POINTWISE_BINARY_SELECT:
         return 3;
@@ -434,6 +435,9 @@ static float apply(cudnnPointwiseMode_t mode, float x, float b, float t)
         return x >= b;
     case CUDNN_POINTWISE_LOGICAL_AND:
         return x != 0 && b != 0;
+    case CUDNN_POINTWISE_IDENTITY:
+        fake_cudnn.n_converted++;
+        return x;
     case CUDNN_POINTWISE_BINARY_SELECT:
         return t != 0 ? x : b;
     default:

@@ -16,7 +16,8 @@ typedef struct {
     int64_t workspace_bytes;
     /* counters */
     int live, n_plans, n_executed;
-    char wrong[200]; /* the first call that cuDNN would not have accepted */
+    int64_t n_converted; /* values, by operations that compute nothing */
+    char wrong[200];     /* the first call that cuDNN would not have accepted */
 } fake_cudnn_state;
 
 extern fake_cudnn_state fake_cudnn;

@@ -191,6 +191,20 @@ static void mixed_lengths_do_too(void **state)
     check(&s);
 }
 
+/* Only train.deterministic: false allows a sum of dq in f32, to which kernels add by atomics. */
+static void relaxed_gradients_of_queries_are_added_in_f32(void **state)
+{
+    (void)state;
+    fake_cudnn.n_converted = 0;
+    check(&even);
+    assert_int_equal(fake_cudnn.n_converted, 0);
+    with_dnn->relaxed = true;
+    check(&even);
+    assert_int_equal(fake_cudnn.n_converted, 128 * 2 * 16); /* each value of dq */
+    check(&mixed);
+    with_dnn->relaxed = false;
+}
+
 /* Inference keeps no log-sum-exp. */
 static void results_do_not_need_a_log_sum_exp(void **state)
 {
@@ -477,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_of_one_length_give_what_our_kernels_give),
         cmocka_unit_test(mixed_lengths_do_too),
+        cmocka_unit_test(relaxed_gradients_of_queries_are_added_in_f32),
         cmocka_unit_test(results_do_not_need_a_log_sum_exp),
         cmocka_unit_test(plans_are_kept_by_class),
         cmocka_unit_test(what_it_is_not_asked_goes_to_our_kernels),
