@@ -278,11 +278,13 @@ static void add_backend(buffer *b, const nrl_node *plan)
         buffer_print(b, ": %s, %lld thread%s, %s, %s", plan_string(backend, "device"), (long long)threads,
                      plural(threads, "s"), plan_string(backend, "isa"), plan_string(backend, "library"));
     buffer_puts(b, "\n");
-    if (!plan_bool(backend, "deterministic"))
-        buffer_print(
-            b, "           deterministic: false: %s%s\n",
-            nrl_node_find(backend, "relaxed") ? "bits may differ from run to run: " : "",
-            nrl_node_string(nrl_node_find(backend, "relaxed"), "changes nothing, this backend has no faster ways"));
+    if (!plan_bool(backend, "deterministic")) {
+        const char *relaxed = nrl_node_string(nrl_node_find(backend, "relaxed"), NULL);
+        buffer_print(b, "           deterministic: false: %s%s\n",
+                     relaxed ? "bits may differ from run to run: " : "changes nothing, ",
+                     relaxed ? relaxed
+                             : nrl_node_string(nrl_node_find(backend, "exact_for"), "this backend has no faster ways"));
+    }
     if (nrl_node_find(backend, "skipped"))
         buffer_print(b, "           auto skipped %s\n", plan_string(backend, "skipped"));
     if (plan_int(plan, "resumed_step"))

@@ -213,7 +213,9 @@ static void plan_backend(arena *a, nrl_node *plan, const session *se)
         plan_put_text(a, map, "library", f->library);
     }
     node_append(a, map, "deterministic", node_bool(a, se->config.train.deterministic));
-    if (!se->config.train.deterministic && b->relax) plan_put_text(a, map, "relaxed", b->relaxed);
+    const char *exact = se->config.train.deterministic || !b->relax ? NULL : session_exact_for(se, a);
+    plan_put_text(a, map, "exact_for", exact);
+    if (!se->config.train.deterministic && b->relax && !exact) plan_put_text(a, map, "relaxed", b->relaxed);
     plan_put_text(a, map, "skipped", se->skipped_backends);
 }
 

@@ -89,6 +89,17 @@ static nrl_status open_dry_device(session *se)
     return NRL_OK;
 }
 
+const char *session_exact_for(const session *se, arena *a)
+{
+    const strategy_member *width = strategy_dividing(&se->strategy, NRL_DIVIDES_WIDTH);
+    if (se->shards.fixed) return "the shards of a batch are reproducible";
+    if (width) return arena_printf(a, "ranks of the axis %s compute some values alike", width->axis->name);
+    for (int64_t i = 0; i < se->updates.n_units && session_world(se) > 1; i++)
+        if (se->updates.units[i].what.granularity == NRL_OPTIMIZER_MATRIX && !se->updates.units[i].is_gathered)
+            return arena_printf(a, "ranks make the updates of optimizer '%s' alike", se->optimizer->plugin.name);
+    return NULL;
+}
+
 nrl_status session_open_device(session *se)
 {
     nrl_status st = se->env.dry_run ? open_dry_device(se) : session_probe_backend(se);
@@ -98,7 +109,6 @@ nrl_status session_open_device(session *se)
     NRL_TRY(st);
     if (se->delegate && !se->env.dry_run)
         NRL_TRY(device_open_delegate(&se->device, se->delegate, se->delegate_options));
-    if (!se->config.train.deterministic && se->device.table.relax) se->device.table.relax(se->device.self);
     if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
         return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
                         se->backend->plugin.name);
@@ -125,6 +135,8 @@ nrl_status session_open_device(session *se)
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;
     NRL_TRY(plan_storage(se, &setup));
+    if (!se->config.train.deterministic && se->device.table.relax && !session_exact_for(se, &se->memory))
+        se->device.table.relax(se->device.self);
     if (se->config.train.on_oom == CONFIG_OOM_RETRY &&
         (nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh) || se->algorithm->rollout))
         return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank, and an algorithm "

@@ -147,6 +147,10 @@ nrl_status session_shrink_micro_batches(session *se);
 /* Whether the backend runs here, without opening it. Backends other than nrl's own are asked in a child process. */
 nrl_status session_probe_backend(session *se);
 nrl_status session_open_device(session *se); /* backend, storage, weights */
+/* Why results must have the same bits on all ranks although train.deterministic is false: where ranks compute the same
+ * values alone, they decide by them (routers), and their parameters may not drift apart. NULL: they need not. After
+ * session_open_device or session_plan_storage. */
+const char *session_exact_for(const session *se, arena *a);
 nrl_status session_open_reference(session *se);
 nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
 /* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */
