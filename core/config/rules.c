@@ -262,6 +262,28 @@ void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node,
                      SCALE_LEAST, SCALE_MOST);
 }
 
+/* ---- the scales of fp8 ---- */
+
+static const nrl_option fp8_rows[] = {
+    NRL_OPT_ENUM(config_fp8, recipe, "delayed", "delayed|current",
+                 "delayed: by the largest values of earlier steps, as Transformer Engine; current: by those of the "
+                 "operand itself, which is read once more"),
+    NRL_OPT_INT(config_fp8, history, "16", 1, 1024, "steps whose largest values set a delayed scale"),
+    NRL_OPT_INT(config_fp8, margin, "0", 0, 16, "a delayed scale is 2^margin below what these values allow"),
+};
+
+void rules_fp8(arena *a, config_problems *problems, const nrl_node *node, bool is_fp8, config_fp8 *out)
+{
+    const option_part part = OPTION_PART(fp8_rows, out);
+    const bool is_set = nrl_node_kind(node) > NRL_NODE_NULL;
+    if (is_set && !is_fp8) problems_add(problems, node, "train.fp8: has no effect without train.precision: fp8");
+    options_fill(a, problems, "train.fp8", node, &part, 1);
+    for (int i = 0; i < 2 && out->recipe == CONFIG_FP8_CURRENT; i++) {
+        const nrl_node *unused = nrl_node_find(node, i ? "margin" : "history");
+        if (unused) problems_add(problems, unused, "train.fp8: recipe current has no %s", i ? "margin" : "history");
+    }
+}
+
 enum { DEBUG_EVERY = 10, SLOTS_MAX = 1 << 16 };
 
 /* ---- hosts ---- */
@@ -376,13 +398,14 @@ static void check_train(config_problems *problems, const nrl_node *root, const c
                      "train.micro_batch_tokens: %lld cannot hold a sample of data.max_length %lld",
                      (long long)t->micro_batch_tokens, (long long)run->data.max_length);
     /* An option without effect is an error. */
-    if (t->master == CONFIG_MASTER_SPLIT16 && t->precision != CONFIG_BF16)
+    const bool is_bf16 = t->precision == CONFIG_BF16 || t->precision == CONFIG_FP8;
+    if (t->master == CONFIG_MASTER_SPLIT16 && !is_bf16)
         problems_add(problems, place(root, "train", "master"),
                      "train.master: split16 keeps fp32 masters as bf16 weights and the rest of their bits: it "
                      "needs train.precision: bf16");
-    if (t->gradients == CONFIG_GRADIENTS_BF16 && t->precision != CONFIG_BF16)
+    if (t->gradients == CONFIG_GRADIENTS_BF16 && !is_bf16)
         problems_add(problems, place(root, "train", "gradients"), "train.gradients: bf16 needs train.precision: bf16");
-    if (t->logits == CONFIG_LOGITS_BF16 && t->precision != CONFIG_BF16)
+    if (t->logits == CONFIG_LOGITS_BF16 && !is_bf16)
         problems_add(problems, place(root, "train", "logits"), "train.logits: bf16 needs train.precision: bf16");
     if (t->diverge_factor > 0 && t->diverge_factor <= 1)
         problems_add(problems, place(root, "train", "diverge_factor"),

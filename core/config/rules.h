@@ -15,6 +15,7 @@ void rules_data(arena *a, config_problems *problems, config_data *data);
 void rules_offload(arena *a, config_problems *problems, const nrl_node *node, config_offload *out);
 void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, config_recompute *out);
 void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node, bool is_fp16, config_loss_scale *out);
+void rules_fp8(arena *a, config_problems *problems, const nrl_node *node, bool is_fp8, config_fp8 *out);
 
 /* Adds a mistake for each key that says `auto`; returns the tree without them. */
 const nrl_node *rules_auto(arena *a, config_problems *problems, const nrl_node *root);

@@ -82,12 +82,15 @@ static const nrl_option train_rows[] = {
     NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
                 "samples per forward pass if data.packing is false; 0: use micro_batch_tokens"),
     NRL_OPT_ENUM(
-        config_train, precision, "fp32", "fp32|bf16|fp16",
+        config_train, precision, "fp32", "fp32|bf16|fp16|fp8",
         "precision of weights and activations; master weights and sums are fp32. bf16 is several times as fast "
-        "on a GPU"),
+        "on a GPU. fp8: bf16, but the products of linear layers round their operands to 8 bits"),
     NRL_OPT_NODE(config_train, loss_scale, "",
                  "with fp16: dynamic (the default), a number, or {init: 65536, growth: 2, backoff: 0.5, "
                  "growth_interval: 2000, min: 6.1e-5}"),
+    NRL_OPT_NODE(config_train, fp8, "",
+                 "with fp8: {recipe: delayed, history: 16, margin: 0} scales operands by their largest values in the "
+                 "last steps, {recipe: current} by their own"),
     NRL_OPT_ENUM(config_train, master, "fp32", "fp32|split16",
                  "with bf16: fp32 master weights, or only the 16 bits that rounding removes, which saves 2 bytes per "
                  "parameter and gives the same numbers"),
@@ -415,6 +418,7 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     rules_offload(f->a, f->problems, out->train.offload, &out->train.offloaded);
     rules_recompute(f->a, f->problems, out->train.activation_checkpointing, &out->train.recompute);
     rules_loss_scale(f->a, f->problems, out->train.loss_scale, out->train.precision == CONFIG_FP16, &out->train.scale);
+    rules_fp8(f->a, f->problems, out->train.fp8, out->train.precision == CONFIG_FP8, &out->train.fp8_scaling);
     fill_component(f, "optimizer", n->optimizer, "", &out->optimizer);
     fill_component(f, "schedule", n->schedule, "", &out->schedule);
     out->parallel = n->parallel;

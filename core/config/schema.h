@@ -74,7 +74,8 @@ typedef struct {
 } config_data;
 enum { CONFIG_SHUFFLE_BUFFER = 10000 }; /* its default */
 
-typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16 } config_precision;
+typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16, CONFIG_FP8 } config_precision;
+typedef enum { CONFIG_FP8_DELAYED = 0, CONFIG_FP8_CURRENT } config_fp8_recipe;
 typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;
 typedef enum { CONFIG_GRADIENTS_FP32 = 0, CONFIG_GRADIENTS_BF16 } config_gradients;
 typedef enum { CONFIG_LOGITS_FP32 = 0, CONFIG_LOGITS_BF16 } config_logits;
@@ -108,6 +109,13 @@ typedef struct {
     int64_t growth_interval;
 } config_loss_scale;
 
+/* How fp8 chooses scales. */
+typedef struct {
+    int64_t recipe;  /* config_fp8_recipe */
+    int64_t history; /* steps whose largest values set the scale of a delayed one */
+    int64_t margin;  /* which is 2^margin below */
+} config_fp8;
+
 typedef struct {
     int64_t steps, epochs; /* one of them is 0 */
     int64_t global_batch;  /* samples per step, before packing */
@@ -116,6 +124,8 @@ typedef struct {
     int64_t precision;                        /* config_precision */
     const nrl_node *loss_scale;               /* as written */
     config_loss_scale scale;                  /* resolved */
+    const nrl_node *fp8;                      /* as written */
+    config_fp8 fp8_scaling;                   /* resolved */
     int64_t master;                           /* config_master */
     int64_t gradients;                        /* config_gradients */
     const nrl_node *activation_checkpointing; /* as written */

@@ -99,7 +99,8 @@ static void plan_model(arena *a, nrl_node *plan, const session *se)
 
 static void plan_train(arena *a, nrl_node *plan, const session *se)
 {
-    static const char *const precisions[] = {[CONFIG_FP32] = "fp32", [CONFIG_BF16] = "bf16", [CONFIG_FP16] = "fp16"};
+    static const char *const precisions[] = {
+        [CONFIG_FP32] = "fp32", [CONFIG_BF16] = "bf16", [CONFIG_FP16] = "fp16", [CONFIG_FP8] = "fp8"};
     const config_train *t = &se->config.train;
     int32_t n_recomputed = 0;
     for (int32_t u = 0; u < se->model->n_units; u++)

@@ -36,6 +36,8 @@ void ctx_destroy(nrl_ctx *ctx)
     if (ctx_take_metrics(ctx, &metrics, &n)) nrl_warn("%s", nrl_error_text());
     read_ahead_free(ctx);
     release_made(ctx, 0);
+    tensor_release(ctx, ctx->fp8_scale);
+    tensor_release(ctx, ctx->fp8_amax);
     rope_forget(ctx);
     for (ctx_code *c = ctx->codes; c; c = c->next)
         tensor_release(ctx, c->tensor);
@@ -69,6 +71,13 @@ bool ctx_computes(const nrl_ctx *ctx)
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype)
 {
     ctx->compute = dtype;
+}
+
+void ctx_set_fp8(nrl_ctx *ctx, nrl_tensor *scale, nrl_tensor *amax)
+{
+    ctx->fp8 = true;
+    ctx->fp8_scale = scale;
+    ctx->fp8_amax = amax;
 }
 
 void ctx_set_random(nrl_ctx *ctx, uint64_t key)

@@ -78,6 +78,8 @@ struct nrl_ctx {
     void *before_read_user;
     read_ahead ahead;
     nrl_dtype compute;
+    bool fp8; /* ctx_set_fp8 */
+    nrl_tensor *fp8_scale, *fp8_amax;
     pool pool;
     arena memory; /* headers of tensors and nodes */
     nrl_tensor *spare_tensors;

@@ -3,6 +3,7 @@
  */
 #ifndef TENSOR_PARAM_H
 #define TENSOR_PARAM_H
+#include <nrl/model.h>
 #include <nrl/param.h>
 
 struct nrl_param {
@@ -23,6 +24,7 @@ struct nrl_param {
     uint32_t tp;
     int32_t expert;                         /* from 1; 0 = none */
     int32_t index;                          /* in the model's list */
+    int32_t fp8;                            /* from 1: see ctx_set_fp8; 0 = none */
     uint64_t key;                           /* unique in the process, never 0 */
     uint64_t version;                       /* starts at 1; increases when WEIGHT changes */
     const struct param_packing *packing;    /* of a frozen weight without slots, stored in another, see packed.h */
@@ -31,6 +33,14 @@ struct nrl_param {
     const struct nrl_adapter_site *adapter; /* the adapter of a linear weight, see tensor/ops/adapter.h; NULL = none */
     nrl_tensor *slots[NRL_SLOT_COUNT];      /* borrowed */
 };
+
+/* Whether products with it may be of 8 bits. Routers, heads and embeddings are divided in another way, or not at all.
+ */
+static inline bool param_may_be_fp8(const nrl_param *p)
+{
+    return p->n_dims == 2 && !p->adapts &&
+           (p->tp == NRL_TP_COLUMN || p->tp == NRL_TP_ROW || p->tp == NRL_TP_KEY_VALUE || p->tp == NRL_TP_WHOLE);
+}
 
 /* Initialises a parameter with one part of the same name and empty slots. */
 void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, const int64_t *dims);

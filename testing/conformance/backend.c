@@ -55,6 +55,8 @@ static void check_info(suite *s)
     if (!s->table->info || !suite_ok(s, s->table->info(s->self, &f), "info succeeds")) return;
     s->n_dtypes += f.has_f16;
     s->bf16_logits = f.bf16_logits;
+    s->has_fp8 = f.has_fp8;
+    if (!f.has_fp8) report_skip(s->report, "gemm rounds operands to 8 bits", "info does not report fp8");
     if (!f.bf16_logits) report_skip(s->report, "head takes logits in bf16", "info does not report bf16_logits");
     if (!f.has_f16) report_skip(s->report, "operations take f16", "info does not report f16");
     report_check(s->report, f.name[0] && memchr(f.name, 0, sizeof f.name) != NULL, "info names the device",

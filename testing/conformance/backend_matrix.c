@@ -184,6 +184,116 @@ static void gemm_dtypes(suite *s, const int64_t size[3], uint32_t a, uint32_t b,
     }
 }
 
+/* ---- gemm of operands that are rounded to 8 bits ---- */
+
+typedef struct {
+    uint32_t format;
+    float scale; /* 0: by the values */
+    float amax;  /* of an earlier call */
+} fp8_case;
+
+/* x as the format holds it, by arithmetic on numbers instead of bits. */
+static double fp8_value(uint32_t format, double x, double scale)
+{
+    const bool wide = format == NRL_FP8_E5M2;
+    const double most = wide ? 57344 : 448;
+    const int least = wide ? -14 : -6, fraction = wide ? 2 : 3;
+    int exponent;
+    (void)frexp(x * scale, &exponent);
+    exponent = (exponent - 1 < least ? least : exponent - 1) - fraction;
+    const double y = ldexp(nearbyint(ldexp(x * scale, -exponent)), exponent);
+    return fmin(fmax(y, -most), most) / scale;
+}
+
+static double fp8_scale_for(uint32_t format, double amax)
+{
+    double scale = 0x1p62;
+    while (amax * scale > (format == NRL_FP8_E5M2 ? 57344 : 448))
+        scale /= 2;
+    return scale;
+}
+
+/* Replaces the host's values of m by rounded ones; returns the largest before. */
+static float fp8_round_host(mat *m, const fp8_case *how)
+{
+    double amax = 0, scale = how->scale;
+    for (int64_t i = 0; i < m->rows * m->cols; i++)
+        amax = fmax(amax, fabs(*mat_value(m, i / m->cols, i % m->cols)));
+    if (scale == 0) scale = fp8_scale_for(how->format, amax);
+    for (int64_t i = 0; i < m->rows * m->cols; i++) {
+        double *x = mat_value(m, i / m->cols, i % m->cols);
+        *x = fp8_value(how->format, *x, scale);
+    }
+    return (float)fmax(amax, how->amax);
+}
+
+static void check_gemm_fp8(suite *s, const gemm_case *g, const fp8_case *of_a, const fp8_case *of_b)
+{
+    suite_case(s, "gemm of fp8, %lld x %lld x %lld, gap %lld, a %s%s e%dm%d, b %s%s e%dm%d, c %s%s%s", (long long)g->m,
+               (long long)g->n, (long long)g->k, (long long)g->gap, nrl_dtype_name(g->a),
+               g->transpose_a ? " transposed" : "", of_a->format == NRL_FP8_E5M2 ? 5 : 4,
+               of_a->format == NRL_FP8_E5M2 ? 2 : 3, nrl_dtype_name(g->b), g->transpose_b ? " transposed" : "",
+               of_b->format == NRL_FP8_E5M2 ? 5 : 4, of_b->format == NRL_FP8_E5M2 ? 2 : 3, nrl_dtype_name(g->c),
+               g->overwrite ? "" : " added", g->bias ? ", bias" : "");
+    mat *a = mat_random(s, g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->gap, -1, 1);
+    mat *b = mat_random(s, g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->gap, -1, 1);
+    mat *c = mat_random(s, g->c, g->m, g->n, g->gap, -1, 1);
+    mat *bias = g->bias ? mat_random(s, g->c, 1, g->n, 0, -1, 1) : NULL;
+    double *want = room(g->m * g->n), amount = 0;
+    const float amaxes[] = {fp8_round_host(a, of_a), fp8_round_host(b, of_b)};
+    for (int64_t i = 0; i < g->m * g->n; i++) {
+        int64_t row = i / g->n, col = i % g->n;
+        want[i] = g->alpha * dot(a, b, g, row, col);
+        amount = fmax(amount, fabs(want[i]));
+        if (!g->overwrite) want[i] += *mat_value(c, row, col);
+        if (bias) want[i] += *mat_value(bias, 0, col);
+    }
+    const float scales[] = {of_a->scale, of_b->scale};
+    float found[] = {of_a->amax, of_b->amax}, *scale = suite_array(s, scales, sizeof scales);
+    float *amax = suite_array(s, found, sizeof found);
+    nrl_gemm_args x = {
+        .size = sizeof x,
+        .transpose_a = g->transpose_a,
+        .transpose_b = g->transpose_b,
+        .overwrite = g->overwrite,
+        .a = mat_args(a),
+        .b = mat_args(b),
+        .c = mat_args(c),
+        .bias = mat_args(bias),
+        .alpha = g->alpha,
+        .fp8_a = {.format = of_a->format, .scale = scale, .amax = g->overwrite ? amax : NULL},
+        .fp8_b = {.format = of_b->format, .scale = of_b->scale == 0 ? NULL : scale + 1, .amax = amax + 1}};
+    suite_ok(s, s->ops.gemm(s->self, NULL, &x), "gemm of fp8 runs");
+    suite_expect(s, "gemm rounds operands to 8 bits", c, want, 2e-6, 1e-6 * (double)(g->k + 1) * (1 + amount));
+    suite_read(s, found, amax, sizeof found);
+    const bool right = found[0] == (g->overwrite ? amaxes[0] : of_a->amax) && found[1] == amaxes[1];
+    report_check(s->report, right, "gemm reports the largest values", "%s: %g and %g, expected %g and %g", s->what,
+                 (double)found[0], (double)found[1], (double)amaxes[0], (double)amaxes[1]);
+    free(want);
+    suite_clear(s);
+}
+
+/* The formats of a training step, with every combination of transposes; scales that saturate, that lose small values,
+ * and that follow the values. */
+static void gemm_fp8(suite *s, const int64_t size[3])
+{
+    static const uint32_t formats[][2] = {
+        {NRL_FP8_E4M3, NRL_FP8_E4M3}, {NRL_FP8_E5M2, NRL_FP8_E4M3}, {NRL_FP8_E4M3, NRL_FP8_E5M2}};
+    static const uint32_t dtypes[][3] = {{NRL_DTYPE_BF16, NRL_DTYPE_BF16, NRL_DTYPE_BF16},
+                                         {NRL_DTYPE_BF16, NRL_DTYPE_BF16, NRL_DTYPE_F32},
+                                         {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F32}};
+    static const float scales[] = {0, 512, 0x1p-3f, 64};
+    for (int how = 0; how < 16; how++)
+        for (int f = 0; f < 3; f++) {
+            const uint32_t *d = dtypes[(how + f) % 3];
+            const gemm_case g = {size[0], size[1], size[2], how & 8 ? 3 : 0,   how & 1, how & 2, !(how & 4), how & 8,
+                                 d[0],    d[1],    d[2],    how & 1 ? -0.5 : 1};
+            const fp8_case of[] = {{formats[f][0], scales[(how / 2 + f) % 4], how & 4 ? 0 : 9},
+                                   {formats[f][1], scales[(how + f) % 4], how & 2 ? 0 : 0.5f}};
+            check_gemm_fp8(s, &g, &of[0], &of[1]);
+        }
+}
+
 void suite_gemm(suite *s)
 {
     static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},   {17, 3, 65},   {65, 65, 17},
@@ -198,5 +308,6 @@ void suite_gemm(suite *s)
             gemm_dtypes(s, sizes[k], low, f32, f32);
             gemm_dtypes(s, sizes[k], f32, low, low);
         }
+        if (s->has_fp8 && sizes[k][2]) gemm_fp8(s, sizes[k]);
     }
 }

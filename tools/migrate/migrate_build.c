@@ -1405,7 +1405,7 @@ static void build_steps(migration *m)
 static const char precision_words[] = "bf16=bf16|bfloat16=bf16|torch.bfloat16=bf16|bf16-mixed=bf16|bf16-true=bf16|fp16="
                                       "fp16|float16=fp16|torch.float16=fp16|"
                                       "16=fp16|16-mixed=fp16|half=fp16|fp32=fp32|float32=fp32|torch.float32=fp32|32="
-                                      "fp32|32-true=fp32|full=fp32|no=fp32|none=fp32";
+                                      "fp32|32-true=fp32|full=fp32|no=fp32|none=fp32|fp8=fp8";
 
 static void build_precision(migration *m)
 {
@@ -1420,7 +1420,7 @@ static void build_precision(migration *m)
     } else if (dtype && words_find(m->a, precision_words, source_text(m, dtype), &value)) {
         write_line(m, "train.precision", value, "%s", write_source(m, dtype));
     } else if (dtype && !words_find(m->a, "true|false|auto", source_text(m, dtype), NULL)) {
-        write_remark(m, REMARK_LOST, dtype, "train.precision is fp32, bf16 or fp16");
+        write_remark(m, REMARK_LOST, dtype, "train.precision is fp32, bf16, fp16 or fp8");
     } else if (load && words_find(m->a, precision_words, source_text(m, load), &value) && strcmp(value, "fp32")) {
         write_line(m, "train.precision", value, "%s", write_source(m, load));
         write_remark(m, REMARK_ASSUMED, load, "master weights are fp32 here, and have that type there");

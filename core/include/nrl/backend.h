@@ -87,6 +87,20 @@ typedef struct {
     nrl_mat y, dy, dx;
 } nrl_softmax_grad_args;
 
+/* The 8-bit formats of OCP's specification: sign, exponent, fraction. The largest numbers are 448 and 57344. */
+typedef enum { NRL_FP8_NONE = 0, NRL_FP8_E4M3 = 1, NRL_FP8_E5M2 = 2 } nrl_fp8;
+
+/* How a product rounds an operand x to 8 bits: to q / s, where q is x s in the format, rounded to nearest with ties to
+ * even; what is beyond the largest number becomes that, an infinity becomes NaN. s = *scale is a power of two from
+ * 2^-62 to 2^62; if it is 0, s is the largest of these for which no x s is beyond the largest number.
+ * *amax becomes the largest of itself and all |x|, where NaN is larger than all others. Both are on the device. */
+typedef struct {
+    uint32_t format, reserved; /* nrl_fp8; NONE: x stays as it is, and the rest is not read */
+    const float *scale;
+    float *amax;
+} nrl_gemm_fp8;
+NRL_STATIC_ASSERT(sizeof(nrl_gemm_fp8) == 24, "nrl_gemm_fp8 is frozen: arguments contain two");
+
 /* c = alpha op(a) op(b) + (overwrite ? 0 : c) + bias; bias [cols of c] is optional. If `weight_key` is not 0, b
  * is the weight of that parameter and version, and the backend may cache a packed copy of it. */
 typedef struct {
@@ -95,6 +109,7 @@ typedef struct {
     nrl_mat a, b, c, bias;
     double alpha;
     uint64_t weight_key, weight_version;
+    nrl_gemm_fp8 fp8_a, fp8_b; /* both or neither; a and b are bf16 or f32 then */
 } nrl_gemm_args;
 
 /* index: i32 [R] on the device; -1 reads as zero. */
@@ -320,6 +335,7 @@ typedef struct {
     bool host_memory;     /* device pointers can be read by the host */
     bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
     bool bf16_logits;     /* head and head_grad take logits in bf16; false: train.logits has no bf16 */
+    bool has_fp8;         /* gemm rounds its operands to 8 bits; false: train.precision has no fp8 */
 } nrl_device_info;
 
 /* Memory of this machine within the limits of its control groups (containers, Slurm), in bytes: the total, and

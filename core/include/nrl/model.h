@@ -35,7 +35,7 @@ typedef enum {
 
 /* How tensor parallelism may shard a parameter. A model that supports it calls nrl_op_tp_region (COLUMN_IN) on the
  * input of column-parallel products and nrl_op_row_parallel_linear for row-parallel ones; nothing else in the model
- * changes. */
+ * changes. train.precision: fp8 rounds operands of products with COLUMN, ROW, KEY_VALUE and WHOLE matrices alone. */
 typedef enum {
     NRL_TP_NONE = 0,    /* replicated: all ranks compute the same, or each for its own tokens (sequence parallel) */
     NRL_TP_COLUMN = 1,  /* output features, dimension 0 */

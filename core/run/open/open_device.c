@@ -10,8 +10,10 @@
 
 nrl_dtype session_compute(const session *se)
 {
-    static const nrl_dtype dtypes[] = {
-        [CONFIG_FP32] = NRL_DTYPE_F32, [CONFIG_BF16] = NRL_DTYPE_BF16, [CONFIG_FP16] = NRL_DTYPE_F16};
+    static const nrl_dtype dtypes[] = {[CONFIG_FP32] = NRL_DTYPE_F32,
+                                       [CONFIG_BF16] = NRL_DTYPE_BF16,
+                                       [CONFIG_FP16] = NRL_DTYPE_F16,
+                                       [CONFIG_FP8] = NRL_DTYPE_BF16};
     return dtypes[se->config.train.precision];
 }
 
@@ -112,6 +114,10 @@ nrl_status session_open_device(session *se)
     if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
         return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
                         se->backend->plugin.name);
+    const bool is_fp8 = se->config.train.precision == CONFIG_FP8;
+    if (is_fp8 && !se->device.info.has_fp8)
+        return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp8 on %s, expected bf16",
+                        se->backend->plugin.name, se->device.info.name);
     if (session_logits(se) == NRL_DTYPE_BF16 && !se->device.info.bf16_logits)
         return nrl_fail(NRL_ERR_CONFIG, "train.logits: backend '%s' takes logits in fp32 alone, expected fp32",
                         se->backend->plugin.name);
@@ -129,6 +135,7 @@ nrl_status session_open_device(session *se)
     NRL_TRY(ctx_create(&se->device, &se->ctx));
     ctx_allow_loss_metrics(se->ctx, false);
     ctx_set_compute(se->ctx, session_compute(se));
+    if (is_fp8) ctx_set_fp8(se->ctx, NULL, NULL);
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
     ctx_set_logits(se->ctx, session_logits(se));
     ctx_set_noise(se->ctx, se->config.train.neftune_alpha);

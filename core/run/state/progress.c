@@ -90,7 +90,7 @@ nrl_status progress_check_nodes(const checkpoint *c)
                  {"adapters", NRL_NODE_MAP},     {"data", NRL_NODE_MAP},       {"base", NRL_NODE_MAP},
                  {"time", NRL_NODE_INT},         {"mesh", NRL_NODE_STRING},    {"tokenizer", NRL_NODE_STRING},
                  {"nrl", NRL_NODE_STRING},       {"script", NRL_NODE_STRING},  {"script_path", NRL_NODE_STRING},
-                 {"stream", NRL_NODE_MAP}};
+                 {"stream", NRL_NODE_MAP},       {"fp8", NRL_NODE_MAP}};
     run_progress p;
     double lr = -1;
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {

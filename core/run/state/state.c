@@ -60,6 +60,8 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
         node_append_int(a, map, "overflows", tr->loss_scale.overflows);
         checkpoint_add_node(w, "loss_scale", map);
     }
+    nrl_node *fp8 = fp8_scaling_node(&tr->fp8, a);
+    if (fp8) checkpoint_add_node(w, "fp8", fp8);
     NRL_TRY(s->describe(s->user, a, &run));
     for (size_t i = 0; i < nrl_node_size(run); i++)
         checkpoint_add_node(w, nrl_node_key(run, i), nrl_node_at(run, i));
@@ -213,6 +215,7 @@ nrl_status state_restore(const state_parts *s, checkpoint *c)
     if (checkpoint_node(c, "data") && !s->restores_data)
         return nrl_fail(NRL_ERR_CONFIG, "the run has set other data, which this program cannot restore "
                                         "(nrl_environment.services)");
+    NRL_TRY(fp8_scaling_read(&tr->fp8, checkpoint_node(c, "fp8")));
     const nrl_node *map = checkpoint_node(c, "loss_scale");
     loss_scale *scale = &tr->loss_scale;
     if (scale->rule.dynamic && map) {

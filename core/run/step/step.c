@@ -172,6 +172,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
         double weight = weights[NRL_MAX_TERMS + i];
         t->scale = weight > 0 ? t->coefficient * tr->loss_scale.scale / (weight * t->n_values) : 0;
     }
+    NRL_TRY(fp8_scaling_begin(&tr->fp8, w->ctx));
     w->random = random_key(tr);
     metrics_begin(of->metrics);
     gradients_forget(&w->gradients);
@@ -483,6 +484,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     if (look) NRL_TRY(debug_data(tr, of->data));
     if (look) NRL_TRY(debug_gradients(tr));
     if (of->clip.finite && parts->updates->table->perturb) NRL_TRY(step_second_pass(tr, of));
+    NRL_TRY(fp8_scaling_end(&tr->fp8, w->ctx, parts->mesh));
     if (of->clip.finite)
         NRL_TRY(step_update(tr, of, look));
     else if (isfinite(of->loss) && tr->loss_scale.rule.dynamic)

@@ -25,6 +25,9 @@ nrl_status trainer_ready(trainer *tr, const reference *second)
     tr->reference = second;
     NRL_TRY(slices_build(parts->work->policy, parts->mesh, parts->updates->n_states, &tr->memory, &tr->slices,
                          &tr->n_slices));
+    if (parts->config->precision == CONFIG_FP8)
+        NRL_TRY(fp8_scaling_open(&tr->fp8, &parts->config->fp8_scaling, parts->work->policy, parts->work->ctx,
+                                 &tr->memory));
     tr->slice_counts = arena_alloc(&tr->memory, (size_t)(tr->n_slices + 1) * sizeof *tr->slice_counts);
     tr->weights = arena_alloc(&tr->memory, (size_t)n_shards * sizeof *tr->weights);
     tr->results = arena_alloc(&tr->memory, 2 * (size_t)n_shards * sizeof *tr->results);

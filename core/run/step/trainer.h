@@ -5,6 +5,7 @@
 #ifndef RUN_TRAINER_H
 #define RUN_TRAINER_H
 #include "base/exact_sum.h"
+#include "optim/fp8_scaling.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
 #include "optim/updates.h"
@@ -80,6 +81,7 @@ typedef struct {
     schedule schedule;
     double lr_override; /* < 0 = the schedule's */
     loss_scale loss_scale;
+    fp8_scaling fp8;
     arena memory;
     nrl_slice *slices;
     bool *slice_counts; /* [n_slices] no lower rank holds it too: its norm counts here */

@@ -114,16 +114,19 @@ device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backe
                                    .copy_back = shape_copy_back,
                                    .copy_wait = shape_copy_wait,
                                    .copy_free = shape_copy_free}};
-    device d = {
-        .self = s,
-        .ops = {.size = sizeof(nrl_ops), NRL_OPS(SHAPE_MEMBER)},
-        .info = {.size = sizeof(nrl_device_info), .memory_bytes = memory_bytes, .has_f16 = true, .bf16_logits = true},
-        .is_shapes = true,
-        .table = {.close = shape_close,
-                  .alloc = shape_alloc,
-                  .free = shape_free,
-                  .copy = shape_transfer,
-                  .extension = shape_extension}};
+    device d = {.self = s,
+                .ops = {.size = sizeof(nrl_ops), NRL_OPS(SHAPE_MEMBER)},
+                .info = {.size = sizeof(nrl_device_info),
+                         .memory_bytes = memory_bytes,
+                         .has_f16 = true,
+                         .bf16_logits = true,
+                         .has_fp8 = true},
+                .is_shapes = true,
+                .table = {.close = shape_close,
+                          .alloc = shape_alloc,
+                          .free = shape_free,
+                          .copy = shape_transfer,
+                          .extension = shape_extension}};
     d.table.plugin.name = of->plugin.name;
     d.table.custom_ops = of->custom_ops;
     d.table.attention_lacks = device_attention_lacks(of, delegate);

@@ -13,6 +13,20 @@ typedef struct {
     double scale;
 } linear_attributes;
 
+/* Operands of the products of a linear operation, in the order of their scales. */
+typedef enum { OPERAND_INPUT, OPERAND_WEIGHT, OPERAND_GRADIENT } operand;
+
+/* How a product of w's linear operation rounds this operand. */
+static nrl_gemm_fp8 rounding(const nrl_ctx *ctx, const nrl_param *w, operand k)
+{
+    nrl_gemm_fp8 f = {.format = k == OPERAND_GRADIENT ? NRL_FP8_E5M2 : NRL_FP8_E4M3};
+    if (!ctx->fp8 || !param_may_be_fp8(w)) return (nrl_gemm_fp8){0};
+    if (!w->fp8 || !ctx->fp8_scale) return f;
+    f.scale = (const float *)ctx->fp8_scale->data + 3 * (w->fp8 - 1) + k;
+    f.amax = (float *)ctx->fp8_amax->data + 3 * (w->fp8 - 1) + k;
+    return f;
+}
+
 static nrl_status gemm(nrl_ctx *ctx, nrl_mat a, bool transpose_a, nrl_mat b, bool transpose_b, nrl_mat c,
                        bool overwrite)
 {
@@ -44,7 +58,11 @@ static nrl_status gemm_weight(nrl_ctx *ctx, nrl_gemm_args *g, const nrl_param *w
 /* The gradient of input i, which the forward multiplied by alpha W^T: dX[R,K] += alpha dY[R,M] W[M,K] */
 static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, nrl_param *w, double alpha)
 {
-    nrl_gemm_args g = {.size = sizeof g, .a = tensor_mat(nrl_tape_grad(node, 0)), .alpha = alpha};
+    nrl_gemm_args g = {.size = sizeof g,
+                       .a = tensor_mat(nrl_tape_grad(node, 0)),
+                       .alpha = alpha,
+                       .fp8_a = rounding(ctx, w, OPERAND_GRADIENT),
+                       .fp8_b = rounding(ctx, w, OPERAND_WEIGHT)};
     nrl_tensor *dx;
     NRL_TRY(tape_grad_target(ctx, node, i, &dx, &g.overwrite));
     g.c = tensor_mat(dx);
@@ -56,17 +74,24 @@ static nrl_status linear_input_grad(nrl_ctx *ctx, nrl_tape_node *node, int i, nr
 static nrl_status linear_param_grads(nrl_ctx *ctx, const linear_attributes *at, const nrl_tensor *x,
                                      const nrl_tensor *u, const nrl_tensor *grad)
 {
-    nrl_mat dy = tensor_mat(grad), dw, db;
-    bool overwrite_w, overwrite_b;
+    nrl_mat dy = tensor_mat(grad), db;
+    bool overwrite_b;
     if (at->up) {
         /* dB[M,r] += scale dY[R,M]^T U[R,r] */
         nrl_gemm_args g = {.size = sizeof g, .transpose_a = true, .a = dy, .b = tensor_mat(u), .alpha = at->scale};
         NRL_TRY(param_grad(at->up, &g.c, &g.overwrite));
         if (g.c.data) NRL_TRY(backend_gemm(ctx, &g));
     }
-    NRL_TRY(param_grad(at->weight, &dw, &overwrite_w));
     /* dW[M,K] += dY[R,M]^T X[R,K] */
-    if (dw.data) NRL_TRY(gemm(ctx, dy, true, tensor_mat(x), false, dw, overwrite_w));
+    nrl_gemm_args dw = {.size = sizeof dw,
+                        .transpose_a = true,
+                        .a = dy,
+                        .alpha = 1,
+                        .fp8_a = rounding(ctx, at->weight, OPERAND_GRADIENT),
+                        .fp8_b = rounding(ctx, at->weight, OPERAND_INPUT)};
+    NRL_TRY(param_grad(at->weight, &dw.c, &dw.overwrite));
+    if (dw.c.data) dw.b = tensor_mat(x);
+    if (dw.c.data) NRL_TRY(backend_gemm(ctx, &dw));
     NRL_TRY(param_grad(at->bias, &db, &overwrite_b));
     if (!db.data) return NRL_OK;
     nrl_reduce_args r = {
@@ -107,7 +132,13 @@ static nrl_status linear_backward(nrl_ctx *ctx, nrl_tape_node *node)
 static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b, bool adds, nrl_tensor *u,
                                  nrl_param *up, double scale, nrl_tensor **y)
 {
-    nrl_gemm_args g = {.size = sizeof g, .transpose_b = true, .overwrite = true, .a = tensor_mat(x), .alpha = 1};
+    nrl_gemm_args g = {.size = sizeof g,
+                       .transpose_b = true,
+                       .overwrite = true,
+                       .a = tensor_mat(x),
+                       .alpha = 1,
+                       .fp8_a = rounding(ctx, w, OPERAND_INPUT),
+                       .fp8_b = rounding(ctx, w, OPERAND_WEIGHT)};
     if (b && adds) NRL_TRY(param_work(b, &g.bias));
     NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
     g.c = tensor_mat(*y);

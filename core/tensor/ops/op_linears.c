@@ -134,7 +134,7 @@ static nrl_status linears_backward(nrl_ctx *ctx, nrl_tape_node *node)
 /* Whether one product computes all results. Shapes that do not fit are left to nrl_op_linear, which reports them. */
 static bool can_join(const nrl_ctx *ctx, const nrl_tensor *x, const linears_attributes *at)
 {
-    if (!ctx->device->table.joins_linears) return false;
+    if (!ctx->device->table.joins_linears || ctx->fp8) return false; /* each weight of 8 bits has its own scales */
     for (int i = 0; i < at->n; i++) {
         const nrl_param *w = at->weights[i], *b = at->biases[i];
         if (w->n_dims != 2 || w->dims[1] != x->cols || w->tp == NRL_TP_ROW || w->packing) return false;

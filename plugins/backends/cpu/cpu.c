@@ -58,7 +58,8 @@ static void cpu_close(void *instance)
     gemm_engine_destroy(self->engine);
     cpu_offload_close(self->offload);
     cpu_free(&self->memory, self->scratch);
-    cpu_free(&self->memory, self->work);
+    cpu_free(&self->memory, self->work.at);
+    cpu_free(&self->memory, self->rounded.at);
     cpu_memory_close(&self->memory);
     free(self);
 }
@@ -126,7 +127,7 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
     fill->peak_flops[NRL_DTYPE_F64] = peak / 2;
     fill->native_bf16 = self->native_bf16;
     fill->host_memory = true;
-    fill->has_f16 = fill->bf16_logits = true;
+    fill->has_f16 = fill->bf16_logits = fill->has_fp8 = true;
     return NRL_OK;
 }
 

@@ -53,8 +53,7 @@ typedef struct {
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
     size_t scratch_each;
-    void *work; /* shared by all threads, grown on demand */
-    size_t work_bytes;
+    cpu_block work, rounded;  /* shared by all threads, grown on demand */
     nrl_host_threads threads; /* for kernels of plugins */
     cpu_offload *offload;     /* NULL until it is asked for */
 } cpu;
@@ -89,6 +88,8 @@ static inline void *cpu_scratch_at(const cpu *self, int thread)
 }
 /* Memory for one operation at a time, valid until the next call. */
 nrl_status cpu_work(cpu *self, size_t bytes, void **out);
+/* The same, for operands of a product, which may call cpu_work itself. */
+nrl_status cpu_rounded(cpu *self, size_t bytes, void **out);
 /* NRL_ERR_MEMORY: the text names the limit that was hit. */
 nrl_status cpu_alloc(cpu_memory *m, size_t bytes, void **out);
 void cpu_free(cpu_memory *m, void *memory);

@@ -225,13 +225,22 @@ nrl_status cpu_scratch(cpu *self, size_t bytes)
     return NRL_OK;
 }
 
+static nrl_status grow(cpu *self, cpu_block *block, size_t bytes, void **out)
+{
+    *out = block->at;
+    if (bytes <= block->bytes && block->at) return NRL_OK;
+    NRL_TRY(cpu_alloc(&self->memory, bytes, out));
+    cpu_free(&self->memory, block->at);
+    *block = (cpu_block){*out, bytes};
+    return NRL_OK;
+}
+
 nrl_status cpu_work(cpu *self, size_t bytes, void **out)
 {
-    *out = self->work;
-    if (bytes <= self->work_bytes && self->work) return NRL_OK;
-    NRL_TRY(cpu_alloc(&self->memory, bytes, out));
-    cpu_free(&self->memory, self->work);
-    self->work = *out;
-    self->work_bytes = bytes;
-    return NRL_OK;
+    return grow(self, &self->work, bytes, out);
+}
+
+nrl_status cpu_rounded(cpu *self, size_t bytes, void **out)
+{
+    return grow(self, &self->rounded, bytes, out);
 }

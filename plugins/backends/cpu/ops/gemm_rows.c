@@ -191,6 +191,7 @@ static void column_range(void *arg, int64_t begin, int64_t end, int thread)
 OP(gemm)
 {
     cpu *self = instance;
+    if (a->fp8_a.format || a->fp8_b.format) return ISA(cpu_gemm_fp8)(self, a);
     const bool plain = !a->transpose_a && a->transpose_b && a->a.dtype == NRL_DTYPE_F32 &&
                        a->c.dtype == NRL_DTYPE_F32 && (a->b.dtype == NRL_DTYPE_F32 || a->b.dtype == NRL_DTYPE_BF16);
     const bool fits = a->a.cols > 0 && a->a.cols == a->b.cols && a->c.rows == a->a.rows && a->c.cols == a->b.rows &&

@@ -21,6 +21,8 @@
 #define OP_DECLARE(name, args) nrl_status ISA(cpu_##name)(void *, nrl_stream *, const args *);
 NRL_OPS(OP_DECLARE)
 
+nrl_status ISA(cpu_gemm_fp8)(cpu *self, const nrl_gemm_args *a);
+
 #define SIMD _Pragma("omp simd")
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
