@@ -6,8 +6,12 @@
  * directly, with c of that dtype or f32; any other mixture, and what the library does not support, is
  * widened to f32 first. Each stream has its own workspace, so results repeat bit for bit: unless train.deterministic is
  * false, where the library's algorithms are timed at the first product of each class (gemm_choices.h).
+ *
+ * Operands of 8 bits are rounded in scratch memory, so that what a sum is made of is contiguous (fp8.h). What the
+ * library does not multiply then is rounded to the same numbers in bf16.
  */
 #include "gemm.h"
+#include "fp8.h"
 #include "gemm_choices.h"
 #include "gemm_plans.h"
 #include <pthread.h>
@@ -198,6 +202,11 @@ static nrl_status check(const nrl_gemm_args *a)
     return NRL_OK;
 }
 
+static bool is_fp8_operand(const nrl_gemm_fp8 *how, const nrl_mat *x)
+{
+    return (how->format == NRL_FP8_E4M3 || how->format == NRL_FP8_E5M2) && x->dtype != NRL_DTYPE_F16;
+}
+
 /* The largest power of two up to 16 that divides the address. */
 static uint32_t alignment_of(const void *p)
 {
@@ -237,17 +246,26 @@ static nrl_status add_bias(cuda *self, void *stream, const nrl_mat *c, const nrl
     return bias->data ? cuda_op_binary(self, stream, &add) : NRL_OK;
 }
 
-/* *done false: the library does not support these dtypes and strides. */
-static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, bool *done)
+/* scales [2]: a and b are codes in the formats of fp8_a and fp8_b; NULL: they are of their dtypes. *done false: the
+ * library does not support these dtypes and strides. */
+static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, const cuda_fp8_scales *scales, bool *done)
 {
     gemm_engine *e;
     void *plan, *workspace;
-    const gemm_product p = product_of(self, a);
+    gemm_product p = product_of(self, a);
     *done = false;
+    if (scales) {
+        p.left_fp8 = a->fp8_b.format;
+        p.right_fp8 = a->fp8_a.format;
+        p.has_bias = p.has_bias && a->bias.dtype == NRL_DTYPE_BF16;
+    }
     NRL_TRY(engine_of(self, &e));
     NRL_TRY(cuda_workspace(self, stream, WORKSPACE_BYTES, &workspace));
-    gemm_trial t = {self, e, stream, workspace, (float)a->alpha, {a->b.data, a->a.data, NULL, a->c.data}};
+    gemm_trial t = {self, e, stream, workspace, (float)a->alpha, {.left = a->b.data, .right = a->a.data}};
+    t.at.out = a->c.data;
     if (p.has_bias) t.at.bias = a->bias.data;
+    if (scales) t.at.left_scale = &scales[1].inverse;
+    if (scales) t.at.right_scale = &scales[0].inverse;
     NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES, self->relaxed && self->times_products ? choose : NULL, &t,
                             &plan));
     if (!plan) return NRL_OK;
@@ -293,9 +311,50 @@ static nrl_status multiply_widened(cuda *self, void *stream, const nrl_gemm_args
     if (g.a.data != a->a.data) NRL_TRY(convert(self, stream, &a->a, &g.a));
     if (g.b.data != a->b.data) NRL_TRY(convert(self, stream, &a->b, &g.b));
     if (g.c.data != a->c.data && !a->overwrite) NRL_TRY(convert(self, stream, &a->c, &g.c));
-    NRL_TRY(multiply(self, stream, &g, &done));
+    NRL_TRY(multiply(self, stream, &g, NULL, &done));
     if (!done) return failed(a, NRL_ERR_PLUGIN, "the matrix library does not support it");
     return g.c.data != a->c.data ? convert(self, stream, &g.c, &a->c) : NRL_OK;
+}
+
+/* ---- operands of 8 bits ---- */
+
+enum { FP8_ROW = 16 }; /* elements, of which rows of codes have a multiple */
+
+/* The rounded operands, a as [m, depth] and b as [n, depth], which `room` has space for behind the scales. */
+static nrl_status round_operands(cuda *self, void *stream, const nrl_gemm_args *a, nrl_dtype dtype, char *room,
+                                 nrl_gemm_args *rounded)
+{
+    cuda_fp8_scales *scales = (cuda_fp8_scales *)(void *)room;
+    const int64_t depth = inner_of(a), stride = (depth + FP8_ROW - 1) / FP8_ROW * FP8_ROW;
+    nrl_fill_args zero = {.size = sizeof zero, .y = {scales, NRL_DTYPE_F32, 0, 1, 4, 4}};
+    *rounded = *a;
+    rounded->transpose_a = false;
+    rounded->transpose_b = true;
+    rounded->a = (nrl_mat){room + 256, (uint32_t)dtype, 0, a->c.rows, depth, stride};
+    const size_t bytes = (size_t)(a->c.rows * stride) * nrl_dtype_size(dtype);
+    rounded->b = (nrl_mat){room + 256 + (bytes + 255) / 256 * 256, (uint32_t)dtype, 0, a->c.cols, depth, stride};
+    NRL_TRY(cuda_op_fill(self, stream, &zero));
+    NRL_TRY(cuda_fp8_round(self, stream, &a->fp8_a, &a->a, a->transpose_a, &rounded->a, &scales[0]));
+    return cuda_fp8_round(self, stream, &a->fp8_b, &a->b, !a->transpose_b, &rounded->b, &scales[1]);
+}
+
+static nrl_status multiply_fp8(cuda *self, void *stream, const nrl_gemm_args *a)
+{
+    const int64_t depth = inner_of(a), stride = (depth + FP8_ROW - 1) / FP8_ROW * FP8_ROW;
+    const size_t elements = (size_t)((a->c.rows + a->c.cols) * stride);
+    nrl_gemm_args g;
+    void *room;
+    bool done;
+    if (!is_fp8_operand(&a->fp8_a, &a->a) || !is_fp8_operand(&a->fp8_b, &a->b) || a->c.dtype == NRL_DTYPE_F16)
+        return failed(a, NRL_ERR_PLUGIN, "backend 'cuda' rounds f32 and bf16 to e4m3 and e5m2, to f32 and bf16");
+    NRL_TRY(cuda_scratch(self, stream, 512 + 2 * elements, &room));
+    NRL_TRY(round_operands(self, stream, a, NRL_DTYPE_U8, room, &g));
+    g.a.cols = g.b.cols = stride; /* zeros add nothing */
+    NRL_TRY(multiply(self, stream, &g, room, &done));
+    if (done) return NRL_OK;
+    NRL_TRY(round_operands(self, stream, a, NRL_DTYPE_BF16, room, &g));
+    NRL_TRY(multiply(self, stream, &g, NULL, &done));
+    return done ? NRL_OK : failed(a, NRL_ERR_PLUGIN, "the matrix library does not support it");
 }
 
 /* An empty sum: c = (overwrite ? 0 : c) + bias. */
@@ -311,8 +370,9 @@ nrl_status cuda_op_gemm(cuda *self, void *stream, const nrl_gemm_args *a)
     NRL_TRY(check(a));
     if (a->c.rows == 0 || a->c.cols == 0) return NRL_OK;
     if (inner_of(a) == 0) return multiply_nothing(self, stream, a);
+    if (a->fp8_a.format || a->fp8_b.format) return multiply_fp8(self, stream, a);
     bool done = false;
     if (a->a.dtype == a->b.dtype && (a->c.dtype == a->a.dtype || a->c.dtype == NRL_DTYPE_F32))
-        NRL_TRY(multiply(self, stream, a, &done));
+        NRL_TRY(multiply(self, stream, a, NULL, &done));
     return done ? NRL_OK : multiply_widened(self, stream, a);
 }

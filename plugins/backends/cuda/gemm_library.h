@@ -18,12 +18,16 @@ typedef struct {
     uint32_t left_alignment, right_alignment, out_alignment; /* bytes, 2 to 16 */
     uint32_t transpose_left, transpose_right, accumulate, has_bias, tf32;
     uint32_t relaxed; /* sums may be made in any order */
-    uint32_t unused;  /* no padding: compared as a whole */
+    /* nrl_fp8: left and right are codes instead, times *left_scale and *right_scale. Then left is transposed and right
+     * is not, depth and their strides are multiples of 16, and a bias is bf16. 0 = of `type` */
+    uint32_t left_fp8, right_fp8;
+    uint32_t unused; /* no padding: compared as a whole */
 } gemm_product;
 
 typedef struct {
     const void *left, *right, *bias;
     void *out;
+    const float *left_scale, *right_scale; /* on the device; of codes */
 } gemm_operands;
 
 /* An algorithm, as the library writes it; for the same version of the library and the same kind of device. */

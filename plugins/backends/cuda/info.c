@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OLDEST = 80 }; /* sm_80: bf16 products; PTX serves GPUs newer than the build */
+enum {
+    OLDEST = 80,    /* sm_80: bf16 products; PTX serves GPUs newer than the build */
+    OLDEST_FP8 = 89 /* sm_89: products of fp8 */
+};
 
 static int capability(const cuda_properties *p)
 {
@@ -87,5 +90,6 @@ nrl_status cuda_info(void *instance, nrl_device_info *fill)
     fill->native_bf16 = true;
     fill->host_memory = false;
     fill->has_f16 = fill->bf16_logits = true;
+    fill->has_fp8 = capability(p) >= OLDEST_FP8;
     return NRL_OK;
 }

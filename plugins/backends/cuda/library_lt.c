@@ -6,6 +6,7 @@
 #include "gemm_library.h"
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <nrl/backend.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ typedef struct {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t left, right, out;
     cublasLtMatmulAlgo_t algorithm;
-    bool accumulate, has_bias;
+    bool accumulate, has_bias, is_fp8;
 } lt_plan;
 
 static nrl_status lt_check(cublasStatus_t code, const char *what)
@@ -101,6 +102,11 @@ static cudaDataType_t type_of(uint32_t dtype)
     return dtype == NRL_DTYPE_BF16 ? CUDA_R_16BF : dtype == NRL_DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
+static cudaDataType_t operand_type(uint32_t dtype, uint32_t fp8)
+{
+    return fp8 == NRL_FP8_E4M3 ? CUDA_R_8F_E4M3 : fp8 == NRL_FP8_E5M2 ? CUDA_R_8F_E5M2 : type_of(dtype);
+}
+
 static void lt_plan_free(void *library, void *plan)
 {
     lt *l = library;
@@ -113,11 +119,11 @@ static void lt_plan_free(void *library, void *plan)
 }
 
 /* Rows and columns as stored, before transposition. */
-static nrl_status describe_matrix(const lt *l, cublasLtMatrixLayout_t *out, uint32_t dtype, int64_t rows, int64_t cols,
-                                  bool transposed, int64_t stride)
+static nrl_status describe_matrix(const lt *l, cublasLtMatrixLayout_t *out, cudaDataType_t type, int64_t rows,
+                                  int64_t cols, bool transposed, int64_t stride)
 {
     uint64_t r = (uint64_t)(transposed ? cols : rows), c = (uint64_t)(transposed ? rows : cols);
-    return lt_check(l->MatrixLayoutCreate(out, type_of(dtype), r, c, stride), "describing a matrix");
+    return lt_check(l->MatrixLayoutCreate(out, type, r, c, stride), "describing a matrix");
 }
 
 static nrl_status set(const lt *l, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name, const void *value,
@@ -142,9 +148,15 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
         NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
         NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &aligned, sizeof aligned));
     }
-    NRL_TRY(describe_matrix(l, &plan->left, p->type, p->rows, p->depth, p->transpose_left, p->left_stride));
-    NRL_TRY(describe_matrix(l, &plan->right, p->type, p->depth, p->cols, p->transpose_right, p->right_stride));
-    return describe_matrix(l, &plan->out, p->out_type, p->rows, p->cols, false, p->out_stride);
+    if (p->left_fp8) {
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &aligned, sizeof aligned));
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &aligned, sizeof aligned));
+    }
+    NRL_TRY(describe_matrix(l, &plan->left, operand_type(p->type, p->left_fp8), p->rows, p->depth, p->transpose_left,
+                            p->left_stride));
+    NRL_TRY(describe_matrix(l, &plan->right, operand_type(p->type, p->right_fp8), p->depth, p->cols, p->transpose_right,
+                            p->right_stride));
+    return describe_matrix(l, &plan->out, type_of(p->out_type), p->rows, p->cols, false, p->out_stride);
 }
 
 /* How partial sums are joined if the depth is split. Only a separate step in the workspace, in f32, is
@@ -250,6 +262,7 @@ static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t work
     if (!plan) return nrl_fail(NRL_ERR_MEMORY, "no memory for the plan of a product");
     plan->accumulate = p->accumulate;
     plan->has_bias = p->has_bias;
+    plan->is_fp8 = p->left_fp8;
     nrl_status st = describe(l, plan, p);
     if (!st && choice)
         adopt(l, plan, workspace, choice, &found);
@@ -270,6 +283,10 @@ static nrl_status lt_run(void *library, void *plan, float alpha, const gemm_oper
     lt_plan *p = plan;
     float beta = p->accumulate ? 1 : 0;
     if (p->has_bias) NRL_TRY(set(l, p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias));
+    if (p->is_fp8) {
+        NRL_TRY(set(l, p->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &at->left_scale, sizeof at->left_scale));
+        NRL_TRY(set(l, p->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &at->right_scale, sizeof at->right_scale));
+    }
     return lt_check(l->Matmul(l->handle, p->product, &alpha, at->left, p->left, at->right, p->right, &beta, at->out,
                               p->out, at->out, p->out, &p->algorithm, workspace, workspace_bytes, (cudaStream_t)stream),
                     "a product");

@@ -70,6 +70,13 @@ static inline float atomicAdd(float *at, float v)
     return was;
 }
 
+static inline uint32_t atomicMax(uint32_t *at, uint32_t v)
+{
+    uint32_t was = *at;
+    *at = was > v ? was : v;
+    return was;
+}
+
 #define CUDA_LAUNCH(kernel, blocks, threads, shared_bytes, stream, ...)                                                \
     do {                                                                                                               \
         auto emulated_kernel = [=]() { kernel(__VA_ARGS__); };                                                         \

@@ -7,6 +7,7 @@
 #include "fake_queue.h"
 #include "gemm_library.h"
 #include <math.h>
+#include <nrl/backend.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -69,6 +70,13 @@ static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspa
     (void)library;
     *plan = NULL;
     bool types = p->out_type == p->type || p->out_type == NRL_DTYPE_F32;
+    if (p->left_fp8 || p->right_fp8) { /* what the documentation of cublasLtMatmul demands */
+        types = p->left_fp8 && p->right_fp8 && p->left_fp8 + p->right_fp8 < 4 && p->out_type != NRL_DTYPE_F16 &&
+                p->transpose_left && !p->transpose_right && p->depth % 16 == 0 && p->left_stride % 16 == 0 &&
+                p->right_stride % 16 == 0 && p->left_alignment == 16 && p->right_alignment == 16 &&
+                (!p->has_bias || p->out_type == NRL_DTYPE_BF16);
+        if (types && (p->rows % 16 || p->out_stride % 16 || p->out_alignment != 16)) return NRL_OK;
+    }
     if (!types || !strides_hold(p) || p->rows <= 0 || p->cols <= 0 || p->depth <= 0 || !workspace_bytes)
         return nrl_fail(NRL_ERR_BUG, "a product that gemm.c must not ask for");
     if (p->type != NRL_DTYPE_F32 && p->left_stride % 2 && p->right_stride % 2) return NRL_OK;
@@ -107,6 +115,17 @@ static uint16_t to_f16(float x)
     return (uint16_t)(sign | (((exponent + 14) << 10) + steps));
 }
 
+/* Sign, 4 or 5 bits of exponent, 3 or 2 of fraction. */
+static float of_fp8(uint32_t format, uint8_t code)
+{
+    const int bits = format == NRL_FP8_E4M3 ? 3 : 2, bias = format == NRL_FP8_E4M3 ? 7 : 15, most = code & 0x7f;
+    const int exponent = most >> bits, fraction = most & ((1 << bits) - 1);
+    const bool special = format == NRL_FP8_E4M3 ? most == 0x7f : most > 0x7b;
+    float size = ldexpf((float)(exponent ? fraction + (1 << bits) : fraction), (exponent ? exponent : 1) - bias - bits);
+    if (special) size = NAN;
+    return code & 0x80 ? -size : size;
+}
+
 static float get(const void *data, uint32_t dtype, int64_t i)
 {
     if (dtype == NRL_DTYPE_F32) return ((const float *)data)[i];
@@ -115,6 +134,11 @@ static float get(const void *data, uint32_t dtype, int64_t i)
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
+}
+
+static float operand(const void *data, uint32_t dtype, uint32_t fp8, int64_t i)
+{
+    return fp8 ? of_fp8(fp8, ((const uint8_t *)data)[i]) : get(data, dtype, i);
 }
 
 static void put(void *data, uint32_t dtype, int64_t i, float x)
@@ -151,8 +175,11 @@ static nrl_status fake_run(void *library, void *plan, float alpha, const gemm_op
         for (int64_t r = 0; r < p->rows; r++) {
             float sum = 0, old = p->accumulate ? get(at->out, p->out_type, c * p->out_stride + r) : 0;
             for (int64_t k = 0; k < p->depth; k++)
-                sum += get(at->left, p->type, p->transpose_left ? r * p->left_stride + k : k * p->left_stride + r) *
-                       get(at->right, p->type, p->transpose_right ? k * p->right_stride + c : c * p->right_stride + k);
+                sum += operand(at->left, p->type, p->left_fp8,
+                               p->transpose_left ? r * p->left_stride + k : k * p->left_stride + r) *
+                       operand(at->right, p->type, p->right_fp8,
+                               p->transpose_right ? k * p->right_stride + c : c * p->right_stride + k);
+            if (p->left_fp8) sum *= *at->left_scale * *at->right_scale;
             float bias = p->has_bias ? get(at->bias, p->out_type, r) : 0;
             put(at->out, p->out_type, c * p->out_stride + r, alpha * sum + old + bias);
         }

@@ -23,7 +23,7 @@
 
 typedef struct {
     int compute, scale, transpose_a, transpose_b, epilogue, bias_type;
-    const void *bias;
+    const void *bias, *scale_a, *scale_b;
 } product;
 
 static struct {
@@ -83,14 +83,18 @@ static cublasStatus_t fake_MatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublas
                                                   const void *value, size_t size)
 {
     product *p = (product *)d;
-    void *to = name == CUBLASLT_MATMUL_DESC_TRANSA           ? (void *)&p->transpose_a
-               : name == CUBLASLT_MATMUL_DESC_TRANSB         ? (void *)&p->transpose_b
-               : name == CUBLASLT_MATMUL_DESC_EPILOGUE       ? (void *)&p->epilogue
-               : name == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&p->bias_type
-               : name == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&p->bias
-                                                             : NULL;
+    void *to = name == CUBLASLT_MATMUL_DESC_TRANSA            ? (void *)&p->transpose_a
+               : name == CUBLASLT_MATMUL_DESC_TRANSB          ? (void *)&p->transpose_b
+               : name == CUBLASLT_MATMUL_DESC_EPILOGUE        ? (void *)&p->epilogue
+               : name == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE  ? (void *)&p->bias_type
+               : name == CUBLASLT_MATMUL_DESC_BIAS_POINTER    ? (void *)&p->bias
+               : name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? (void *)&p->scale_a
+               : name == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? (void *)&p->scale_b
+                                                              : NULL;
     assert_non_null(to);
-    assert_int_equal(size, name == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? 8 : 4);
+    const bool is_pointer = name == CUBLASLT_MATMUL_DESC_BIAS_POINTER || name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
+                            name == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER;
+    assert_int_equal(size, is_pointer ? 8 : 4);
     memcpy(to, value, size);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -145,10 +149,27 @@ static cublasStatus_t fake_MatmulPreferenceSetAttribute(cublasLtMatmulPreference
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static bool is_fp8(cudaDataType_t type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+/* What the documentation demands of fp8: a transposed and b not, not both e5m2, c and d of bf16 or f32, a bias of bf16.
+ */
+static void check_fp8(const product *p, const matrix *a, const matrix *b, const matrix *d)
+{
+    assert_true(is_fp8(b->type) && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3));
+    assert_true(p->transpose_a == CUBLAS_OP_T && p->transpose_b == CUBLAS_OP_N);
+    assert_true(d->type == CUDA_R_16BF || d->type == CUDA_R_32F);
+    assert_true(p->compute == CUBLAS_COMPUTE_32F && p->scale_a && p->scale_b);
+    if (p->epilogue == CUBLASLT_EPILOGUE_BIAS) assert_int_equal(p->bias_type, CUDA_R_16BF);
+}
+
 /* The rows of the documentation's table that have f32 sums and scale: a and b of one type; c, d and bias
  * of it or f32; TF32 for f32 alone. */
 static void check_types(const product *p, cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d)
 {
+    assert_true(!p->scale_a && !p->scale_b);
     assert_int_equal(p->scale, CUDA_R_32F);
     assert_int_equal(a, b);
     assert_int_equal(c, d);
@@ -165,7 +186,10 @@ static cublasStatus_t fake_MatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMa
     const product *is = (const product *)d;
     const matrix *left = (const matrix *)a, *right = (const matrix *)b, *out = (const matrix *)to;
     (void)h, (void)p;
-    check_types(is, left->type, right->type, ((const matrix *)c)->type, out->type);
+    if (is_fp8(left->type))
+        check_fp8(is, left, right, out);
+    else
+        check_types(is, left->type, right->type, ((const matrix *)c)->type, out->type);
     uint64_t depth = is->transpose_a == CUBLAS_OP_T ? left->rows : left->cols;
     assert_int_equal(is->transpose_a == CUBLAS_OP_T ? left->cols : left->rows, out->rows);
     assert_int_equal(is->transpose_b == CUBLAS_OP_T ? right->rows : right->cols, out->cols);
@@ -276,11 +300,16 @@ static void run(const gemm_product *p)
     void *plan = NULL;
     assert_int_equal(table->plan(library, p, sizeof workspace, NULL, &plan), NRL_OK);
     assert_non_null(plan);
-    gemm_operands at = {operand, operand, p->has_bias ? workspace : NULL, operand};
+    const float scales[2] = {1, 2};
+    gemm_operands at = {.left = operand, .right = operand, .bias = p->has_bias ? workspace : NULL, .out = operand};
+    if (p->left_fp8) at.left_scale = &scales[0];
+    if (p->left_fp8) at.right_scale = &scales[1];
     lt_fake.multiplied = false;
     assert_int_equal(table->run(library, plan, 0.5f, &at, workspace, sizeof workspace, NULL), NRL_OK);
     assert_true(lt_fake.multiplied && lt_fake.alpha == 0.5f && lt_fake.beta == (p->accumulate ? 1 : 0));
     if (p->has_bias) assert_ptr_equal(lt_fake.seen.bias, workspace);
+    assert_ptr_equal(lt_fake.seen.scale_a, at.left_scale);
+    assert_ptr_equal(lt_fake.seen.scale_b, at.right_scale);
     table->plan_free(library, plan);
 }
 
@@ -307,6 +336,27 @@ static void every_product_is_one_that_the_documentation_has(void **state)
         }
     const uint32_t alignments[] = {16, 2, 8, 8};
     assert_memory_equal(lt_fake.alignments, alignments, sizeof alignments);
+}
+
+static void codes_of_8_bits_are_multiplied_with_their_scales(void **state)
+{
+    static const uint32_t formats[][2] = {
+        {NRL_FP8_E4M3, NRL_FP8_E4M3}, {NRL_FP8_E4M3, NRL_FP8_E5M2}, {NRL_FP8_E5M2, NRL_FP8_E4M3}};
+    (void)state;
+    for (int f = 0; f < 3; f++)
+        for (uint32_t way = 0; way < 4; way++) {
+            gemm_product p = usual;
+            p.type = NRL_DTYPE_U8;
+            p.out_type = way & 1 ? NRL_DTYPE_F32 : NRL_DTYPE_BF16;
+            p.accumulate = way >> 1;
+            p.has_bias = way == 0;
+            p.transpose_left = true;
+            p.depth = 32;
+            p.left_stride = p.right_stride = 32;
+            p.left_fp8 = formats[f][0];
+            p.right_fp8 = formats[f][1];
+            run(&p);
+        }
 }
 
 static void tf32_is_for_f32_where_it_was_asked_for_alone(void **state)
@@ -363,7 +413,7 @@ static void a_choice_is_an_algorithm_that_fits(void **state)
     const gemm_library *table = library_lt_table();
     _Alignas(256) char workspace[256];
     char operand[4] = {0};
-    const gemm_operands at = {operand, operand, NULL, operand};
+    const gemm_operands at = {.left = operand, .right = operand, .out = operand};
     gemm_choice choices[8];
     void *plan = NULL;
     int n;
@@ -421,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_product_is_one_that_the_documentation_has),
+        cmocka_unit_test(codes_of_8_bits_are_multiplied_with_their_scales),
         cmocka_unit_test(tf32_is_for_f32_where_it_was_asked_for_alone),
         cmocka_unit_test(parts_of_a_sum_are_joined_in_f32_and_in_order_unless_relaxed),
         cmocka_unit_test(what_has_no_way_is_no_error),
