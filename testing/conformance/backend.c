@@ -89,6 +89,7 @@ static void run_operations(suite *s)
     REPORT_CASE(s->report, "operations: layers") suite_layers(s);
     REPORT_CASE(s->report, "operations: head") suite_head(s);
     REPORT_CASE(s->report, "operations: attention") suite_attention(s);
+    REPORT_CASE(s->report, "operations: attention with rotation") suite_attention_rotated(s);
     REPORT_CASE(s->report, "operations: updates") suite_updates(s);
 }
 

@@ -71,6 +71,7 @@ void suite_norms(suite *s);
 void suite_layers(suite *s);
 void suite_head(suite *s);
 void suite_attention(suite *s);
+void suite_attention_rotated(suite *s); /* if the backend rotates gradients */
 void suite_updates(suite *s);
 void suite_measure(suite *s);
 /* Runs operations with sums and writes all their results to out (bytes), for comparison. */

@@ -1,5 +1,6 @@
 /*
- * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys, capped scores, sinks.
+ * backend_attention.c - packed attention: causal, windows, grouped heads, prefixes, cached keys, capped scores, sinks,
+ * and gradients through a rotation.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -126,6 +127,14 @@ static attention_state state_new(suite *s, const attention_case *c)
     return a;
 }
 
+static void state_free(suite *s, attention_state *a)
+{
+    for (int i = 0; i < COUNT(a->want); i++)
+        free(a->want[i]);
+    free(a->want_lse);
+    suite_clear(s);
+}
+
 static nrl_attention_args forward_args(suite *s, const attention_state *a)
 {
     const attention_case *c = a->c;
@@ -241,10 +250,7 @@ static void check_attention(suite *s, const attention_case *c)
             suite_expect(s, "attention_grad is the slope of attention", d[i], a.want[i + 1], 2e-5, low ? 0.08 : 3e-5);
     }
     if (!c->sinks && !(s->table->attention_lacks & NRL_ATTENTION_MERGE)) check_parts(s, &a, &f);
-    for (int i = 0; i < COUNT(a.want); i++)
-        free(a.want[i]);
-    free(a.want_lse);
-    suite_clear(s);
+    state_free(s, &a);
 }
 
 static const attention_case cases[] = {
@@ -284,4 +290,65 @@ void suite_attention(suite *s)
             check_attention(s, &c);
         }
     }
+}
+
+/* ---- gradients of what queries and keys were before a rotation ---- */
+
+static void check_rotated(suite *s, const attention_case *c, int64_t half)
+{
+    suite_case(s, "attention_grad, %lld pairs of %lld, %s", (long long)half, (long long)c->width,
+               nrl_dtype_name(c->dtype));
+    attention_state a = state_new(s, c);
+    const nrl_attention_args f = forward_args(s, &a);
+    const int64_t n = a.q->rows;
+    const size_t bytes = (size_t)(n * half) * sizeof(float);
+    float *cosine = mem_alloc(bytes), *sine = mem_alloc(bytes);
+    for (int64_t i = 0; i < n * half; i++) {
+        cosine[i] = (float)suite_uniform(s, -1, 1);
+        sine[i] = (float)suite_uniform(s, -1, 1);
+    }
+    const nrl_attention_grad_args g = {.size = sizeof g,
+                                       .forward = &f,
+                                       .dy = mat_args(a.dy),
+                                       .dq = mat_args(a.dq),
+                                       .dk = mat_args(a.dk),
+                                       .dv = mat_args(a.dv),
+                                       .cos = suite_array(s, cosine, bytes),
+                                       .sin = suite_array(s, sine, bytes),
+                                       .half = half};
+    suite_ok(s, s->ops.attention(s->self, NULL, &f), "attention runs");
+    suite_ok(s, s->ops.attention_grad(s->self, NULL, &g), "attention_grad runs");
+    mat *const d[] = {a.dq, a.dk, a.dv};
+    for (int i = 0; i < 3; i++) {
+        double *want = a.want[i + 1];
+        for (int64_t at = 0; i < 2 && at < n * d[i]->cols; at++) {
+            const int64_t pair = at % d[i]->cols % c->width, angle = at / d[i]->cols * half + pair;
+            if (pair >= half) continue;
+            const double x = want[at], y = want[at + half];
+            want[at] = x * (double)cosine[angle] + y * (double)sine[angle];
+            want[at + half] = y * (double)cosine[angle] - x * (double)sine[angle];
+        }
+        suite_expect(s, "attention_grad rotates back", d[i], want, 4e-5, c->dtype == NRL_DTYPE_F32 ? 6e-5 : 0.1);
+    }
+    free(cosine);
+    free(sine);
+    state_free(s, &a);
+}
+
+void suite_attention_rotated(suite *s)
+{
+    static const struct {
+        attention_case c;
+        int64_t half;
+    } rotated[] = {
+        {{"packed", 3, {17, 1, 65}, {17, 1, 65}, {-2}, 4, 2, 64, 0, 0, 0, false}, 32},
+        {{"wide heads", 1, {33}, {33}, {-2}, 2, 1, 128, 0, 0, 0, false}, 64},
+        {{"a part of each head", 2, {30, 9}, {30, 9}, {-2}, 4, 2, 64, 0, 0, 0, false}, 20},
+    };
+    for (int i = 0; s->table->rotates_gradients && i < COUNT(rotated); i++)
+        for (int d = 0; d < s->n_dtypes; d++) {
+            attention_case c = rotated[i].c;
+            c.dtype = suite_dtypes[d];
+            check_rotated(s, &c, rotated[i].half);
+        }
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # linears_cuda.sh: products of one input that the emulated GPU computes as one (queries, keys and values; gate and up) give
-# the CPU's losses, with biases, norms of heads, adapters, bf16 gradients and several ranks; and there are fewer products.
+# the CPU's losses, with biases, norms of heads, adapters, bf16 gradients and several ranks; and there are fewer products and
+# rotations.
 . "$(dirname "$0")/e2e.sh"
 
 emulated_cuda || exit 77
@@ -50,10 +51,16 @@ ranks 2 ddp $room "backend={name: cuda, device: 0}" collective=gloo parallel=ddp
 ranks 2 fsdp $room "backend={name: cuda, device: 0}" collective=gloo parallel=fsdp
 ranks 2 tensor $room "backend={name: cuda, device: 0}" collective=gloo 'parallel={tensor: 2}'
 
-# products ARGUMENT...: of a step of one micro-batch, the head's included
-products() {
-    run 0 bench config.yaml out=bench backend=cuda train.steps=30 train.global_batch=1 "$@" --steps 1 --json
-    sed -n 's|.*"op": *"gemm"[^}]*"calls_a_step": *\([0-9]*\)[.,].*|\1|p' out
+# Heads whose gradients are rotated back by attention's kernels.
+room=1e-3
+sed 's|"head_dim": 16|"head_dim": 64|' llama.json >wide.json
+both train.precision=bf16 model.config=wide.json
+
+run 0 bench config.yaml out=bench backend=cuda train.steps=30 train.global_batch=1 --steps 1 --json
+# calls OPERATION: of a step of one micro-batch
+calls() {
+    sed -n 's|.*"op": *"'"$1"'"[^}]*"calls_a_step": *\([0-9]*\)[.,].*|\1|p' out
 }
-is "products of a step" "$(products)" "$((2 * 12 + 3))" # of a layer 4 and 8, for 7 matrices
+is "products of a step" "$(calls gemm)" "$((2 * 12 + 3))" # of a layer 4 and 8, for 7 matrices, and the head's
+is "rotations of a step" "$(calls rope)" 2                # of a layer one, of queries and keys, in the forward
 exit $failed

@@ -40,7 +40,7 @@ struct gradient_case {
     } inputs[GRADIENT_MAX], params[GRADIENT_MAX];
     nrl_status (*build)(const gradient_case *c, nrl_ctx *ctx, nrl_tensor **x, nrl_param **p, nrl_tensor **y);
     int batch;         /* 0 none, 1 separate segments, 2 with a shared prompt */
-    int64_t number[5]; /* parameters of build */
+    int64_t number[6]; /* parameters of build */
     double real[2];
 };
 

@@ -39,9 +39,10 @@ BUILD(build_embedding)
     return c->number[0] ? nrl_op_position_embedding(ctx, p[0], y) : nrl_op_embedding(ctx, p[0], y);
 }
 
+static const double inv_freq[] = {1.0, 0.37, 0.05};
+
 BUILD(build_rope)
 {
-    static const double inv_freq[] = {1.0, 0.37, 0.05};
     nrl_rope rope = {inv_freq, c->number[1], 1.3};
     (void)p;
     return nrl_op_rope(ctx, x[0], c->number[0], &rope, y);
@@ -55,6 +56,10 @@ BUILD(build_attention)
                                .window = c->number[3],
                                .scale = 0.7};
     (void)p;
+    if (c->number[5]) {
+        const nrl_rope rope = {inv_freq, c->number[5], 1.3};
+        return nrl_op_rotary_attention(ctx, x[0], x[1], x[2], &spec, 0, &rope, y);
+    }
     if (c->n_inputs > 3) return nrl_op_sink_attention(ctx, x[0], x[1], x[2], &spec, x[3], y);
     if (c->number[4]) return nrl_op_capped_attention(ctx, x[0], x[1], x[2], &spec, (double)c->number[4] / 10, y);
     return nrl_op_attention(ctx, x[0], x[1], x[2], &spec, y);
@@ -296,6 +301,13 @@ static const gradient_case op_cases[] = {
      .build = build_attention,
      .batch = 2,
      ARGS(4, 2, 5, 2)},
+    {"attention: rotated",
+     3,
+     0,
+     {SHAPE(8, 20), SHAPE(8, 10), SHAPE(8, 10)},
+     .build = build_attention,
+     .batch = 1,
+     ARGS(4, 2, 5, 0, 0, 2)},
     {"norm: rms", 1, 1, {SHAPE(3, 7)}, {SHAPE(7)}, .build = build_norm},
     {"norm: rms of heads", 1, 1, {SHAPE(3, 10)}, {SHAPE(5)}, .build = build_norm},
     {"norm: layer", 1, 2, {SHAPE(3, 7)}, {SHAPE(7), SHAPE(7)}, .build = build_norm, ARGS(1)},

@@ -187,6 +187,10 @@ typedef struct {
     nrl_mat dy, dq, dk, dv; /* dq, dk and dv are overwritten. Of a part (`merge` of forward), whose y (of q's dtype)
                                and lse are those of all keys, contributions are added to them; they are f32 */
     float *dsinks;          /* [H] overwritten; NULL = not needed */
+    /* q and k were rotated by these, as by nrl_rope_args: dq and dk are the gradients of what they were before. Only
+     * for backends with rotates_gradients, and not of a part; NULL = not rotated. */
+    const float *cos, *sin;
+    int64_t half;
 } nrl_attention_grad_args;
 
 /* y = act(gate) * up; act: NRL_UNARY_SILU or NRL_UNARY_GELU_TANH. */
@@ -428,6 +432,9 @@ typedef struct {
      * of this one keeps on the host, where both read and write them at the same addresses. It is opened with its
      * default options. NULL = this backend computes them. */
     const char *updater;
+
+    /* attention_grad takes cos and sin. Otherwise the core calls rope afterwards. */
+    bool rotates_gradients;
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

@@ -120,6 +120,11 @@ NRL_API nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, 
 /* The same with cap * tanh(score / cap) in place of each scaled score (Gemma 2, Riviere et al. 2024); cap 0: no cap. */
 NRL_API nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                            const nrl_attention_spec *spec, double cap, nrl_tensor **y);
+/* nrl_op_capped_attention of q and k after nrl_op_rope, in fewer passes over q and k and their gradients where the
+ * backend can. They are rotated in place if they are results of nrl_op_linears, so nothing else may read them. */
+NRL_API nrl_status nrl_op_rotary_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                           const nrl_attention_spec *spec, double cap, const nrl_rope *rope,
+                                           nrl_tensor **y);
 /* nrl_op_attention with one more key for each query, whose value is 0 and whose score is that of its head in sinks [H]
  * f32 (gpt-oss). Gradients also flow to sinks. Not while a strategy divides the tokens (context parallel). */
 NRL_API nrl_status nrl_op_sink_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,

@@ -131,6 +131,7 @@ device shape_device(int64_t memory_bytes, const nrl_backend *of, const nrl_backe
     d.table.custom_ops = of->custom_ops;
     d.table.attention_lacks = device_attention_lacks(of, delegate);
     d.table.joins_linears = of->joins_linears;
+    d.table.rotates_gradients = of->rotates_gradients;
     if (!delegate) return d;
     d.delegate = mem_alloc(sizeof *d.delegate); /* kernels of custom operations may be the delegate's */
     d.delegate->is_shapes = true;

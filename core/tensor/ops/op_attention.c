@@ -1,8 +1,8 @@
 /*
  * op_attention.c - packed attention over the batch's segments, or what ctx_set_attention set instead. Saves q, k,
- * v, y and the log-sum-exp of each row of scores; never stores scores.
+ * v, y and the log-sum-exp of each row of scores; never stores scores. Saved queries and keys are rotated.
  */
-#include "tensor/internal.h"
+#include "tensor/ops/rope.h"
 #include "tensor/tape/tape.h"
 #include <nrl/parallel.h>
 
@@ -11,6 +11,7 @@ typedef struct {
     double soft_cap;
     uint32_t n_segments;
     const int32_t *host_cu, *host_prefix; /* borrowed from the batch, which outlives its tapes */
+    bool rotates;
 } attention_attributes;
 
 static nrl_attention_args packed_args(const attention_attributes *at, const nrl_tensor *cu, const nrl_tensor *prefix,
@@ -34,13 +35,35 @@ static nrl_attention_args packed_args(const attention_attributes *at, const nrl_
                                 .sinks = sinks ? tensor_mat(sinks).data : NULL};
 }
 
-/* Saved: q, k, v, y, lse, cu_seqlens, prefix, sinks. */
+/* Whether the columns of b follow those of a in the rows of one matrix. */
+static bool is_beside(const nrl_mat *a, const nrl_mat *b)
+{
+    return a->stride == b->stride && (char *)a->data + (size_t)a->cols * nrl_dtype_size((nrl_dtype)a->dtype) == b->data;
+}
+
+/* x: queries and keys, rotated to y, which may be the same. */
+static nrl_status rotate_both(nrl_ctx *ctx, const nrl_attention_spec *s, const nrl_mat *x, const nrl_tensor *rows,
+                              bool inverse, const nrl_mat *y)
+{
+    nrl_mat from = x[0], to = y[0];
+    if (is_beside(&x[0], &x[1]) && is_beside(&y[0], &y[1])) {
+        from.cols = to.cols = x[0].cols + x[1].cols;
+        return rope_rotate(ctx, from, s->n_heads + s->n_kv_heads, rows, inverse, to);
+    }
+    NRL_TRY(rope_rotate(ctx, from, s->n_heads, rows, inverse, to));
+    return rope_rotate(ctx, x[1], s->n_kv_heads, rows, inverse, y[1]);
+}
+
+/* Saved: q, k, v, y, lse, cu_seqlens, prefix, and the sinks or the rows of angles. */
 static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
-    nrl_tensor *d[4], *saved[8];
+    const attention_attributes *at = nrl_tape_attributes(node);
+    nrl_tensor *d[4], *saved[8], *rows, *sinks;
     for (int i = 0; i < 8; i++)
         saved[i] = nrl_tape_saved(node, i);
-    nrl_attention_args forward = packed_args(nrl_tape_attributes(node), saved[5], saved[6], saved[7]);
+    rows = at->rotates ? saved[7] : NULL;
+    sinks = at->rotates ? NULL : saved[7];
+    nrl_attention_args forward = packed_args(at, saved[5], saved[6], sinks);
     nrl_attention_grad_args a = {.size = sizeof a, .forward = &forward};
     forward.q = tensor_mat(saved[0]);
     forward.k = tensor_mat(saved[1]);
@@ -53,12 +76,19 @@ static nrl_status attention_backward(nrl_ctx *ctx, nrl_tape_node *node)
     a.dq = tensor_mat(d[0]);
     a.dk = tensor_mat(d[1]);
     a.dv = tensor_mat(d[2]);
-    if (saved[7]) {
-        NRL_TRY(tensor_like(ctx, saved[7], &d[3]));
+    if (sinks) {
+        NRL_TRY(tensor_like(ctx, sinks, &d[3]));
         a.dsinks = tensor_mat(d[3]).data;
     }
+    if (rows && ctx->device->table.rotates_gradients) {
+        a.cos = rope_part(rows, 0).data;
+        a.sin = rope_part(rows, 1).data;
+        a.half = rows->cols;
+    }
     NRL_TRY(backend_attention_grad(ctx, &a));
-    for (int i = 0; i < (saved[7] ? 4 : 3); i++)
+    const nrl_mat dqk[] = {a.dq, a.dk};
+    if (rows && !a.cos) NRL_TRY(rotate_both(ctx, &at->spec, dqk, rows, true, dqk));
+    for (int i = 0; i < (sinks ? 4 : 3); i++)
         NRL_TRY(nrl_tape_give(ctx, node, i, d[i]));
     return NRL_OK;
 }
@@ -87,7 +117,7 @@ static nrl_status part_args(nrl_ctx *ctx, const nrl_attention_part *p, nrl_atten
 {
     const nrl_batch *b = p->batch;
     const int64_t n = b->n_segments + b->n_prompts;
-    const attention_attributes at = {*p->spec, p->soft_cap, (uint32_t)n, b->cu_seqlens, b->prefix};
+    const attention_attributes at = {*p->spec, p->soft_cap, (uint32_t)n, b->cu_seqlens, b->prefix, false};
     nrl_tensor *cu = ctx->index.cu_seqlens, *prefix = ctx->index.prefix;
     if (ctx->batch != b) { /* the backward of an earlier one */
         NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n + 1, b->cu_seqlens, true, &cu));
@@ -138,23 +168,43 @@ void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user)
     ctx->attention_user = user;
 }
 
+/* q and k rotated, in place if they are columns of a joint result, which no backward reads. */
+static nrl_status rotate(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, const nrl_attention_spec *spec,
+                         const nrl_tensor *rows, nrl_tensor **rotated)
+{
+    nrl_tensor *const x[] = {q, k};
+    for (int i = 0; i < 2; i++) {
+        rotated[i] = x[i];
+        if (!x[i]->joint) NRL_TRY(tensor_like(ctx, x[i], &rotated[i]));
+    }
+    return rotate_both(ctx, spec, (nrl_mat[]){tensor_mat(q), tensor_mat(k)}, rows, false,
+                       (nrl_mat[]){tensor_mat(rotated[0]), tensor_mat(rotated[1])});
+}
+
 static nrl_status attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
-                            double cap, nrl_tensor *sinks, nrl_tensor **y)
+                            double cap, nrl_tensor *sinks, const nrl_rope *rope, nrl_tensor **y)
 {
     NRL_TRY(attention_check(ctx, q, k, v, spec, sinks));
     const nrl_batch *b = ctx->batch;
     const bool divided = b->whole && q->rows < b->whole->n_tokens;
+    if (rope && (divided || ctx->attention)) {
+        NRL_TRY(nrl_op_rope(ctx, q, spec->n_heads, rope, &q));
+        NRL_TRY(nrl_op_rope(ctx, k, spec->n_kv_heads, rope, &k));
+    }
     if (divided && sinks)
         return nrl_fail(NRL_ERR_CONFIG, "this model has attention sinks, and ranks cannot divide its tokens\n"
                                         "hint: use another axis than one that divides the tokens of a micro-batch");
     if (divided) return ctx->divided_attention(ctx->divided_user, ctx, b->whole->n_tokens, q, k, v, spec, cap, y);
     NRL_TRY(tensor_like(ctx, q, y));
     if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, cap, sinks, *y);
-    attention_attributes at = {*spec, cap, (uint32_t)(b->n_segments + b->n_prompts), b->cu_seqlens, b->prefix};
+    attention_attributes at = {*spec,         cap,       (uint32_t)(b->n_segments + b->n_prompts),
+                               b->cu_seqlens, b->prefix, rope != NULL};
     nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix, sinks);
-    nrl_tensor *lse = NULL;
-    a.q = tensor_mat(q);
-    a.k = tensor_mat(k);
+    nrl_tensor *lse = NULL, *rows = NULL, *qk[] = {q, k};
+    if (rope) NRL_TRY(rope_rows(ctx, rope, &rows));
+    if (rope) NRL_TRY(rotate(ctx, q, k, spec, rows, qk));
+    a.q = tensor_mat(qk[0]);
+    a.k = tensor_mat(qk[1]);
     a.v = tensor_mat(v);
     a.y = tensor_mat(*y);
     if (tape_records(ctx)) {
@@ -162,30 +212,40 @@ static nrl_status attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tens
         a.lse = tensor_mat(lse);
     }
     NRL_TRY(backend_attention(ctx, &a));
-    nrl_tape_record r = {.name = "attention",
-                         .inputs = {q, k, v, sinks},
-                         .outputs = {*y},
-                         .saved = {q, k, v, *y, lse, ctx->index.cu_seqlens, ctx->index.prefix, sinks},
-                         .attributes = &at,
-                         .attributes_size = sizeof at,
-                         .backward = attention_backward};
+    nrl_tape_record r = {
+        .name = "attention",
+        .inputs = {q, k, v, sinks},
+        .outputs = {*y},
+        .saved = {qk[0], qk[1], v, *y, lse, ctx->index.cu_seqlens, ctx->index.prefix, rope ? rows : sinks},
+        .attributes = &at,
+        .attributes_size = sizeof at,
+        .backward = attention_backward};
     return tape_push(ctx, &r, false);
 }
 
 nrl_status nrl_op_capped_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                    const nrl_attention_spec *spec, double cap, nrl_tensor **y)
 {
-    return attention(ctx, q, k, v, spec, cap, NULL, y);
+    return attention(ctx, q, k, v, spec, cap, NULL, NULL, y);
+}
+
+nrl_status nrl_op_rotary_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                                   const nrl_attention_spec *spec, double cap, const nrl_rope *rope, nrl_tensor **y)
+{
+    if (!ctx->batch || q->rows != ctx->batch->n_tokens || rope->half < 1 || 2 * rope->half > spec->head_dim)
+        return nrl_fail(NRL_ERR_BUG, "rotary attention of %lld rows, with %lld pairs in heads of %lld",
+                        (long long)q->rows, (long long)rope->half, (long long)spec->head_dim);
+    return attention(ctx, q, k, v, spec, cap, NULL, rope, y);
 }
 
 nrl_status nrl_op_sink_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                                  const nrl_attention_spec *spec, nrl_tensor *sinks, nrl_tensor **y)
 {
-    return attention(ctx, q, k, v, spec, 0, sinks, y);
+    return attention(ctx, q, k, v, spec, 0, sinks, NULL, y);
 }
 
 nrl_status nrl_op_attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v, const nrl_attention_spec *spec,
                             nrl_tensor **y)
 {
-    return attention(ctx, q, k, v, spec, 0, NULL, y);
+    return attention(ctx, q, k, v, spec, 0, NULL, NULL, y);
 }

@@ -14,9 +14,9 @@ struct rope_table {
     double *inv_freq; /* [half], a copy */
     int64_t half, n_positions;
     double scale;
-    float *cos, *sin;                  /* host [n_positions, half] */
-    nrl_tensor *own_cos, *own_sin;     /* copies on a device that does not read host memory; NULL = not yet */
-    nrl_tensor *batch_cos, *batch_sin; /* [N, half] for the current batch, refcounted; NULL = not yet */
+    float *cos, *sin;              /* host [n_positions, half] */
+    nrl_tensor *own_cos, *own_sin; /* copies on a device that does not read host memory; NULL = not yet */
+    nrl_tensor *batch_rows;        /* [2, N, half] for the current batch, refcounted; NULL = not yet */
 };
 
 /* NULL: out of memory. */
@@ -73,7 +73,7 @@ static void copy_rows(const nrl_batch *b, const float *table, int64_t half, floa
 }
 
 /* Gathers on the device from its copy of the table: copying positions is much less than copying the batch's rows. */
-static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_tensor *rows)
+static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_mat rows)
 {
     const int64_t dims[] = {t->n_positions, t->half};
     if (!*own) {
@@ -81,54 +81,52 @@ static nrl_status gather_rows(nrl_ctx *ctx, const rope_table *t, const float *ta
         NRL_TRY(tensor_write(ctx, *own, table));
     }
     nrl_gather_args a = {
-        .size = sizeof a, .x = tensor_mat(*own), .y = tensor_mat(rows), .index = tensor_index(ctx->index.positions)};
+        .size = sizeof a, .x = tensor_mat(*own), .y = rows, .index = tensor_index(ctx->index.positions)};
     return backend_gather(ctx, &a);
 }
 
-/* The rows of `table` for the batch's positions, as a tensor owned by the context. */
-static nrl_status gather(nrl_ctx *ctx, const rope_table *t, const float *table, nrl_tensor **own, nrl_tensor **out)
+/* The rows of both tables for the batch's positions, as a tensor owned by the context. */
+static nrl_status gather(nrl_ctx *ctx, rope_table *t)
 {
     const nrl_batch *b = ctx->batch;
+    const int64_t dims[] = {2, b->n_tokens, t->half};
     nrl_tensor *rows;
-    NRL_TRY(tensor_matrix(ctx, NRL_DTYPE_F32, b->n_tokens, t->half, &rows));
-    if (ctx->device->info.host_memory)
-        copy_rows(b, table, t->half, rows->data);
-    else if (b->n_tokens)
-        NRL_TRY(gather_rows(ctx, t, table, own, rows));
-    *out = tensor_retain(rows);
+    NRL_TRY(nrl_tensor_new(ctx, NRL_DTYPE_F32, 3, dims, &rows));
+    if (ctx->device->info.host_memory) {
+        copy_rows(b, t->cos, t->half, rows->data);
+        copy_rows(b, t->sin, t->half, (float *)rows->data + b->n_tokens * t->half);
+    } else if (b->n_tokens) {
+        NRL_TRY(gather_rows(ctx, t, t->cos, &t->own_cos, rope_part(rows, 0)));
+        NRL_TRY(gather_rows(ctx, t, t->sin, &t->own_sin, rope_part(rows, 1)));
+    }
+    t->batch_rows = tensor_retain(rows);
     return NRL_OK;
 }
 
-static nrl_status fill_batch_rows(nrl_ctx *ctx, rope_table *t)
+nrl_status rope_rows(nrl_ctx *ctx, const nrl_rope *rope, nrl_tensor **rows)
 {
     const nrl_batch *b = ctx->batch;
-    int64_t last = 0;
-    for (int64_t i = 0; i < b->n_tokens; i++)
-        if (b->positions[i] > last) last = b->positions[i];
-    NRL_TRY(grow(ctx, t, last + 1));
-    ctx_scope_begin(ctx);
-    nrl_status st = gather(ctx, t, t->cos, &t->own_cos, &t->batch_cos);
-    if (!st) st = gather(ctx, t, t->sin, &t->own_sin, &t->batch_sin);
-    ctx_scope_end(ctx);
-    return st;
-}
-
-nrl_status rope_rows(nrl_ctx *ctx, const nrl_rope *rope, nrl_tensor **cos_, nrl_tensor **sin_)
-{
     rope_table *t = find_table(ctx, rope);
     if (!t) return NRL_ERR_MEMORY;
-    if (!t->batch_sin) NRL_TRY(fill_batch_rows(ctx, t));
-    *cos_ = t->batch_cos;
-    *sin_ = t->batch_sin;
+    if (!t->batch_rows) {
+        int64_t last = 0;
+        for (int64_t i = 0; i < b->n_tokens; i++)
+            if (b->positions[i] > last) last = b->positions[i];
+        NRL_TRY(grow(ctx, t, last + 1));
+        ctx_scope_begin(ctx);
+        nrl_status st = gather(ctx, t);
+        ctx_scope_end(ctx);
+        NRL_TRY(st);
+    }
+    *rows = t->batch_rows;
     return NRL_OK;
 }
 
 void rope_new_batch(nrl_ctx *ctx)
 {
     for (rope_table *t = ctx->ropes; t; t = t->next) {
-        tensor_release(ctx, t->batch_cos);
-        tensor_release(ctx, t->batch_sin);
-        t->batch_cos = t->batch_sin = NULL;
+        tensor_release(ctx, t->batch_rows);
+        t->batch_rows = NULL;
     }
 }
 

@@ -155,9 +155,9 @@ static nrl_status check_gradients(const nrl_attention_grad_args *a)
     return nrl_fail(NRL_ERR_BUG, "attention_grad without the log-sum-exp of attention");
 }
 
-/* dq, dk and dv: where to write them. */
+/* dq, dk and dv: where to write them. rotates: dq and dk are rotated back. */
 static nrl_status run_backward(cuda *self, void *stream, const nrl_attention_grad_args *a, const nrl_mat *d,
-                               float *delta)
+                               bool rotates, float *delta)
 {
     const nrl_attention_args *f = a->forward;
     flash_params p = forward_params(f);
@@ -166,6 +166,8 @@ static nrl_status run_backward(cuda *self, void *stream, const nrl_attention_gra
     p.dk = matrix_of(&d[1]);
     p.dv = matrix_of(&d[2]);
     p.delta = delta;
+    if (rotates) p.cos = a->cos;
+    if (rotates) p.sin = a->sin;
     p.vectors = p.vectors && is_even(&a->dy) && is_even(&d[0]) && is_even(&d[1]) && is_even(&d[2]);
     int code = 0;
     attention_delta(&p, f->q.dtype, stream);
@@ -177,6 +179,17 @@ static nrl_status run_backward(cuda *self, void *stream, const nrl_attention_gra
     NRL_TRY(cuda_check(self->driver, code, "attention_grad"));
     cuda_watch_count(self->watch, a->dsinks ? 3 : 2); /* delta, sinks, keys and queries: they are counted below */
     return cuda_launched(self, "attention_grad");
+}
+
+static nrl_status rotate_back(cuda *self, void *stream, const nrl_attention_grad_args *a)
+{
+    nrl_rope_args r = {.size = sizeof r, .inverse = true, .cos = a->cos, .sin = a->sin, .half = a->half};
+    r.x = r.y = a->dq;
+    r.n_heads = a->forward->n_heads;
+    NRL_TRY(cuda_op_rope(self, stream, &r));
+    r.x = r.y = a->dk;
+    r.n_heads = a->forward->n_kv_heads;
+    return cuda_op_rope(self, stream, &r);
 }
 
 nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a)
@@ -199,7 +212,10 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     if (!f->n_segments || !f->q.rows) return NRL_OK;
     bool done = false;
     if (self->wants_dnn) NRL_TRY(cuda_dnn_attention_grad(self, stream, a, &done));
-    if (done) return NRL_OK;
+    if (done) return a->cos ? rotate_back(self, stream, a) : NRL_OK;
+    /* Compared with the library's, which are not rotated, they are rotated afterwards. */
+    const bool rotates = a->cos && f->q.dtype != NRL_DTYPE_F32 && 2 * a->half == f->head_dim &&
+                         flash_rotates(f->head_dim) && !cuda_dnn_is_trying(self);
     for (int i = 0; i < 3 && f->merge; i++)
         bytes += dense_bytes(to[i].rows, to[i].cols, f->q.dtype);
     NRL_TRY(cuda_scratch(self, stream, bytes, &memory));
@@ -207,12 +223,14 @@ nrl_status cuda_op_attention_grad(cuda *self, void *stream, const nrl_attention_
     float *delta = take_dense(&room, f->n_heads, f->q.rows, NRL_DTYPE_F32).data;
     for (int i = 0; i < 3 && f->merge; i++)
         d[i] = take_dense(&room, to[i].rows, to[i].cols, f->q.dtype);
-    NRL_TRY(run_backward(self, stream, a, d, delta));
+    NRL_TRY(run_backward(self, stream, a, d, rotates, delta));
     for (int i = 0; i < 3 && f->merge; i++) {
         const nrl_copy_args add = {.size = sizeof add, .x = d[i], .y = to[i], .alpha = 1, .accumulate = true};
         NRL_TRY(cuda_op_copy(self, stream, &add));
     }
-    return f->merge ? NRL_OK : cuda_dnn_judge(self, stream, to, 3);
+    if (f->merge) return NRL_OK;
+    NRL_TRY(cuda_dnn_judge(self, stream, to, 3));
+    return a->cos && !rotates ? rotate_back(self, stream, a) : NRL_OK;
 }
 
 /* ---- nrl.biased_attention: f32 ---- */

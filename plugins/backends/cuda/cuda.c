@@ -153,6 +153,7 @@ static const nrl_backend cuda_table = {
     .updater = "cpu",
     .custom_ops = cuda_custom_ops,
     .joins_linears = true,
+    .rotates_gradients = true,
     .watch_begin = cuda_watch_begin,
     .watch_end = cuda_watch_end,
     .adamw_all = enter_adamw_all,

@@ -113,6 +113,7 @@ void cuda_gemm_close(cuda *self);
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done);
 nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention_grad_args *a, bool *done);
 nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int n);
+bool cuda_dnn_is_trying(const cuda *self); /* results will be compared by cuda_dnn_judge */
 void cuda_dnn_close(cuda *self);
 
 /* ---- transfer.c ---- */

@@ -344,6 +344,12 @@ static double difference(const nrl_mat *m, const void *a, const void *b)
     return sum > 0 ? sqrt(sum / all) : sum;
 }
 
+bool cuda_dnn_is_trying(const cuda *self)
+{
+    const dnn_engine *e = self->attention;
+    return e && e->trial.entry;
+}
+
 nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int n)
 {
     dnn_engine *e = self->attention;

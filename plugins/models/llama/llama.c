@@ -32,15 +32,15 @@ typedef struct {
     nrl_tensor *q, *k, *v; /* [N,H*K], [N,G*K] twice */
 } heads;
 
-/* h [N,D] to queries, keys and values; with a fused matrix these are views of one [N,(H+2G)*K]. Attention keeps rotated
- * copies of queries and keys, unless a norm keeps what they were before: then values should not keep it too. */
-static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, bool rotates, nrl_tensor *h,
-                          heads *out)
+/* h [N,D] to queries, keys and values; with a fused matrix these are views of one [N,(H+2G)*K]. copies: later
+ * operations keep copies of queries and keys, unless a norm keeps what they were before: then values should not keep it
+ * too. */
+static nrl_status project(const llama *self, nrl_ctx *ctx, const llama_layer *l, bool copies, nrl_tensor *h, heads *out)
 {
     const llama_config *c = &self->config;
     nrl_tensor *qkv;
     if (!c->fused_qkv) {
-        const uint32_t apart = rotates && (!l->q_norm || c->norm_after_rope) ? 1 << 2 : 0;
+        const uint32_t apart = copies && (!l->q_norm || c->norm_after_rope) ? 1 << 2 : 0;
         return nrl_op_linears(ctx, h, 3, (nrl_param *[]){l->q.weight, l->k.weight, l->v.weight},
                               (nrl_param *[]){l->q.bias, l->k.bias, l->v.bias}, apart,
                               (nrl_tensor * *[]){&out->q, &out->k, &out->v});
@@ -71,7 +71,8 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
     nrl_tensor *a; /* [N,H*K] */
     bool whole = llama_attention_is_whole(c);
     NRL_TRY(nrl_op_tp_region(ctx, whole ? NRL_TP_REGION_WHOLE_IN : NRL_TP_REGION_COLUMN_IN, h, &h));
-    NRL_TRY(project(self, ctx, l, rope != NULL, h, &x));
+    const bool joined = rope && !c->interleaved && !c->norm_after_rope && !l->sinks; /* rotation and attention */
+    NRL_TRY(project(self, ctx, l, rope && !joined, h, &x));
     if (!c->norm_after_rope) NRL_TRY(normalise_heads(self, ctx, l, &x));
     nrl_tensor **const qkv[] = {&x.q, &x.k, &x.v};
     for (int p = 0; p < 3 && c->qkv_clip > 0; p++)
@@ -82,10 +83,14 @@ static nrl_status attention(const llama *self, nrl_ctx *ctx, int64_t i, nrl_tens
                                .window = c->layers[i].window,
                                .layer = i,
                                .scale = c->attention_scale};
-    if (rope) NRL_TRY(rotate(ctx, x.q, spec.n_heads, rope, &x.q));
-    if (rope) NRL_TRY(rotate(ctx, x.k, spec.n_kv_heads, rope, &x.k));
+    if (rope && !joined) {
+        NRL_TRY(rotate(ctx, x.q, spec.n_heads, rope, &x.q));
+        NRL_TRY(rotate(ctx, x.k, spec.n_kv_heads, rope, &x.k));
+    }
     if (c->norm_after_rope) NRL_TRY(normalise_heads(self, ctx, l, &x));
-    if (l->sinks) {
+    if (joined) {
+        NRL_TRY(nrl_op_rotary_attention(ctx, x.q, x.k, x.v, &spec, c->attention_cap, rope, &a));
+    } else if (l->sinks) {
         nrl_tensor *sinks;
         NRL_TRY(nrl_op_param(ctx, l->sinks, NRL_DTYPE_F32, &sinks));
         NRL_TRY(nrl_op_sink_attention(ctx, x.q, x.k, x.v, &spec, sinks, &a));

@@ -69,6 +69,9 @@ static nrl_mat matrix(uint32_t dtype, int64_t rows, int64_t cols, int64_t gap, b
     return m;
 }
 
+static bool rotated; /* problems have angles of their queries and keys */
+static float cosines[128 * 8], sines[128 * 8];
+
 static void fill(problem *p, const shape *s)
 {
     random_state = 11;
@@ -89,6 +92,13 @@ static void fill(problem *p, const shape *s)
                               .scale = 0.25};
     p->a.size = sizeof p->a;
     p->a.forward = f;
+    for (int i = 0; rotated && i < 128 * 8; i++) {
+        cosines[i] = cosf((float)(i % 23));
+        sines[i] = sinf((float)(i % 23));
+    }
+    if (rotated) p->a.cos = cosines;
+    if (rotated) p->a.sin = sines;
+    p->a.half = s->width / 2;
     f->q = matrix(s->dtype, n, wide, s->gap, true);
     f->k = matrix(s->dtype, n, narrow, s->gap, true);
     f->v = matrix(s->dtype, n, narrow, s->gap, true);
@@ -466,6 +476,27 @@ static void auto_takes_little_memory_and_does_without_a_library(void **state)
     assert_int_equal(fake_cudnn.n_executed, executed);
 }
 
+/* Trials compare gradients before they are rotated. */
+static void gradients_are_rotated_back_whoever_computes_them(void **state)
+{
+    problem a, b;
+    (void)state;
+    fill(&a, &mixed);
+    rotated = true;
+    check(&mixed);
+    fill(&b, &mixed);
+    run_on(with_dnn, &a);
+    run_on(with_dnn, &b);
+    assert_memory_not_equal(a.a.dq.data, b.a.dq.data, bytes_of(&a.a.dq));
+    assert_memory_equal(a.a.dv.data, b.a.dv.data, bytes_of(&a.a.dv));
+    drop_problem(&a);
+    drop_problem(&b);
+    cuda *gpu = open_auto();
+    check_same(gpu, with_dnn, &mixed);
+    cuda_close(gpu);
+    rotated = false;
+}
+
 static int open_both(void **state)
 {
     cuda_options o = {.memory_fraction = 0.9, .device = -1, .attention = CUDA_ATTENTION_FLASH};
@@ -499,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_workspace_takes_at_most_half_of_the_free_memory),
         cmocka_unit_test(a_run_that_fails_is_an_error),
         cmocka_unit_test(auto_takes_what_agrees_from_the_first_call_on),
+        cmocka_unit_test(gradients_are_rotated_back_whoever_computes_them),
         cmocka_unit_test(auto_keeps_our_kernels_where_results_differ_or_fail),
         cmocka_unit_test(auto_takes_little_memory_and_does_without_a_library),
     };

@@ -157,6 +157,7 @@ case("attention: window", lambda *x: attention(*x, 2, 2, 3, window=2), *QKV)
 case("attention: shared prompt", lambda *x: attention(*x, 2, 2, 3, shared=True), *QKV)
 case("attention: grouped queries", lambda *x: attention(*x, 4, 2, 5, shared=True), (8, 20), (8, 10), (8, 10))
 case("attention: capped scores", lambda *x: attention(*x, 2, 2, 3, shared=True, cap=0.4), *QKV)
+case("attention: rotated", lambda q, k, v: attention(rope(q, 4, 2), rope(k, 2, 2), v, 4, 2, 5), (8, 20), (8, 10), (8, 10))
 case("attention: sinks", lambda q, k, v, s: attention(q, k, v, 4, 2, 5, window=2, shared=True, sinks=s), (8, 20), (8, 10),
      (8, 10), (4,))
 case("norm: rms", rms, (3, 7), (7,))

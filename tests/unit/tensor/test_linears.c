@@ -15,7 +15,14 @@
 #include "tensor/ops/rope.h"
 
 static nrl_status (*product)(void *self, nrl_stream *stream, const nrl_gemm_args *a);
-static int n_products;
+static nrl_status (*rotation)(void *self, nrl_stream *stream, const nrl_rope_args *a);
+static int n_products, n_rotations;
+
+static nrl_status count_rotation(void *self, nrl_stream *stream, const nrl_rope_args *a)
+{
+    n_rotations++;
+    return rotation(self, stream, a);
+}
 
 static nrl_status count_product(void *self, nrl_stream *stream, const nrl_gemm_args *a)
 {
@@ -29,6 +36,8 @@ static int open_joining(void **state)
     the_device.table.joins_linears = true;
     product = the_device.ops.gemm;
     the_device.ops.gemm = count_product;
+    rotation = the_device.ops.rope;
+    the_device.ops.rope = count_rotation;
     return 0;
 }
 
@@ -60,6 +69,17 @@ static nrl_status build_rotated(const gradient_case *c, nrl_ctx *own, nrl_tensor
     return nrl_op_binary(own, NRL_BINARY_MUL, sum, m[0], y);
 }
 
+/* q and k, next to each other, are rotated in place by one call, and so are their gradients. */
+static nrl_status build_attention(const gradient_case *c, nrl_ctx *own, nrl_tensor **x, nrl_param **p, nrl_tensor **y)
+{
+    static const double inv_freq[] = {1.0, 0.37};
+    const nrl_rope rope = {inv_freq, 2, 1.3};
+    const nrl_attention_spec spec = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .scale = 0.7};
+    nrl_tensor *m[3];
+    NRL_TRY(linears(c, 3, (uint32_t)c->number[0], x[0], p, m));
+    return nrl_op_rotary_attention(own, m[0], m[1], m[2], &spec, 0, &rope, y);
+}
+
 /* The second result has no gradient, and the first is both operands of one operation. */
 static nrl_status build_partly_used(const gradient_case *c, nrl_ctx *own, nrl_tensor **x, nrl_param **p, nrl_tensor **y)
 {
@@ -75,6 +95,7 @@ static const gradient_case cases[] = {
     {"3 dimensions", 1, 2, {SHAPE(2, 3, 5)}, {SHAPE(4, 5), SHAPE(4, 5)}, .build = build_gated},
     {"rotated", 1, 3, {SHAPE(8, 3)}, {SHAPE(4, 3), SHAPE(4, 3), SHAPE(4, 3)}, .build = build_rotated, .batch = 1},
     {"apart, rotated", 1, 3, {SHAPE(8, 3)}, {SHAPE(4, 3), SHAPE(4, 3), SHAPE(4, 3)}, build_rotated, 1, {4}, {0}},
+    {"attention", 1, 3, {SHAPE(8, 3)}, {SHAPE(8, 3), SHAPE(4, 3), SHAPE(4, 3)}, .build = build_attention, .batch = 1},
     {"partly used", 1, 2, {SHAPE(3, 5)}, {SHAPE(4, 5), SHAPE(4, 5)}, .build = build_partly_used},
 };
 
@@ -105,7 +126,12 @@ static void open_case(gradient_run *g, const gradient_case *c, bool backwards)
     assert_int_equal(gradient_open(g, the_ctx, c), NRL_OK);
     move(g, NRL_SLOT_WEIGHT, g->work, false);
     move(g, NRL_SLOT_GRAD, g->grad_acc, backwards);
-    n_products = 0;
+    n_products = n_rotations = 0;
+}
+
+static int n_weights(const gradient_case *c)
+{
+    return c->n_params == 3 ? 3 : 2; /* else two, with or without biases */
 }
 
 static void check(const gradient_case *c, bool backwards)
@@ -118,8 +144,8 @@ static void check(const gradient_case *c, bool backwards)
     open_case(&g, c, backwards);
     nrl_status st = gradient_backward(&g, false);
     /* the product, that of dx, and that of dW or those of each */
-    const int n_weights = c->build == build_rotated ? 3 : 2;
-    if (!st) assert_int_equal(n_products, backwards ? 2 + n_weights : 3);
+    if (!st) assert_int_equal(n_products, backwards ? 2 + n_weights(c) : 3);
+    if (!st && c->build == build_attention) assert_int_equal(n_rotations, 2);
     if (!st) st = gradient_check_split(&g);
     if (!st) st = gradient_compare(&g, &worst);
     if (st) fail_msg("%s: %s", c->name, nrl_error_text());
@@ -169,8 +195,8 @@ static void neighbours_that_differ_have_the_gradients_of_separate_products(void 
     (void)state;
     for (int i = 0; i < N_CASES; i++)
         for (int frozen = 0; frozen < 2; frozen++) {
-            const int n = cases[i].build == build_rotated ? 3 : 2, unused = cases[i].build == build_partly_used;
-            const int alone = cases[i].build == build_rotated && !frozen; /* the last two are neighbours that agree */
+            const int n = n_weights(&cases[i]), unused = cases[i].build == build_partly_used;
+            const int alone = n == 3 && !frozen; /* the last two are neighbours that agree */
             fetch_grads(&cases[i], true, frozen, joined, 2 + n - frozen - alone);
             fetch_grads(&cases[i], false, frozen, separate, 3 * n - frozen - (unused ? 2 - frozen : 0));
             for (int k = 0; k < 256; k++)

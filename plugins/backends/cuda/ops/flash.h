@@ -34,6 +34,7 @@ typedef struct {
      * nrl_biased_attention */
     const double *slopes;
     const float *sinks;
+    const float *cos, *sin; /* [N, K/2]; NULL = dq and dk are not rotated back. See flash_rotates */
 } flash_params;
 
 enum { FLASH_MOST_WIDTH = 256 };
@@ -43,6 +44,12 @@ enum { FLASH_MOST_WIDTH = 256 };
  * block. The backward functions need delta. */
 int flash_forward(const flash_params *p, uint32_t dtype, void *stream);
 int flash_backward(const flash_params *p, uint32_t dtype, void *stream);
+/* Whether flash_backward can rotate pairs half a head apart: both are in registers of one thread. At width 80 registers
+ * would spill in the loop. */
+static inline bool flash_rotates(int64_t head_dim)
+{
+    return head_dim == 64 || head_dim == 96 || head_dim == 128;
+}
 void plain_forward(const flash_params *p, void *stream);  /* f32 */
 void plain_backward(const flash_params *p, void *stream); /* gradients with data NULL are not computed */
 /* dsinks [H] = - sum over N of exp(sink - lse) delta */

@@ -26,6 +26,27 @@ template <int D> constexpr int own_rows = 16 * rows_of<D> *warps_of<D>;
 template <int D> constexpr int tile_rows = 32; /* of the other side */
 template <int D> constexpr int places_of = D <= 128 ? 2 : 1;
 template <int D> constexpr int chunk_of = D <= 128 ? D : 128;
+template <int D> constexpr bool rotates = D == 64 || D == 96 || D == 128; /* flash_rotates */
+
+/* Rotates rows r < n of the warp's, of whole heads from row `row` on, back by the angles of their positions. */
+template <int D, int R>
+__device__ __forceinline__ void rotate_back(float (&d)[R][D / 8][4], int64_t row, int n, const flash_params &p)
+{
+#pragma unroll
+    for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            if (row_of(i, e) >= n) continue;
+            const int64_t angles = (row + row_of(i, e)) * (D / 2);
+#pragma unroll
+            for (int j = 0; j < D / 16; j++) {
+                float &x = d[i][j][e], &y = d[i][j + D / 16][e];
+                const float cosine = p.cos[angles + column_of(j, e)], sine = p.sin[angles + column_of(j, e)], was = x;
+                x = x * cosine + y * sine;
+                y = y * cosine - was * sine;
+            }
+        }
+}
 
 /* ---- dK and dV ---- */
 
@@ -202,6 +223,7 @@ template <typename T, int D> __global__ void __launch_bounds__(threads_of<D>) fl
         scale[r] = p.scale;
     }
     store_rows<T, C, R>(dv, p.dv, key_row + warp_row, kv_head, col, n_keys - warp_row, one, p);
+    if (rotates<D> && p.cos) rotate_back<C, R>(dk, key_row + warp_row, n_keys - warp_row, p);
     store_rows<T, C, R>(dk, p.dk, key_row + warp_row, kv_head, col, n_keys - warp_row, scale, p);
 }
 
@@ -304,6 +326,7 @@ template <typename T, int D> __global__ void __launch_bounds__(threads_of<D>) fl
 #pragma unroll
     for (int r = 0; r < 2 * R; r++)
         scale[r] = p.scale;
+    if (rotates<D> && p.cos) rotate_back<D, R>(dq, row + warp_row, n - warp_row, p);
     store_rows<T, D, R>(dq, p.dq, row + warp_row, head, 0, n - warp_row, scale, p);
 }
 
