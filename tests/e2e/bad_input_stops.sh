@@ -13,7 +13,7 @@ at=$(($(wc -c <infinite/model.safetensors) - 4))
 printf '\000\000\200\177' | dd of=infinite/model.safetensors conv=notrunc bs=1 seek=$at 2>dd
 run 3 run run.yaml model.path=infinite
 has err "error: step 1: loss nan, gradient norm nan"
-has err "hint: a lower optimizer.lr or a longer warm-up"
+has err "hint: nothing has been updated yet, so the weights or the rows are at fault; train.nan: skip"
 run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=3 out=skipped
 has err "warning: step 1 omitted: loss nan"
 has err "warning: step 2 omitted: loss nan"

@@ -24,6 +24,10 @@ refused 0 run c.yaml 'loggers=[console, refuses]'
 has err "logger 'refuses' failed, and is tried again at the next record"
 has out "step 6/6"
 
+# a plugin that fails and gives no text (plugins/silent.c)
+run 1 run c.yaml algorithm=silent out=silent
+has err "loss of 'silent': it failed without a reason"
+
 # what a backend does not compute in attention
 cat >gemma2.json <<'JSON'
 {"model_type": "gemma2", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

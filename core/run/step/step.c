@@ -385,9 +385,10 @@ static nrl_status diverged(trainer *tr, double loss, double norm)
     if (isnan(norm)) norm = (double)NAN;
     if (t->nan == CONFIG_NAN_STOP)
         return nrl_fail(NRL_ERR_DIVERGED,
-                        "loss %g, gradient norm %g\nhint: a lower optimizer.lr or a longer "
-                        "warm-up; %strain.nan: skip leaves such steps out",
-                        loss, norm, hint);
+                        "loss %g, gradient norm %g\nhint: %s; %strain.nan: skip leaves such steps out", loss, norm,
+                        tr->progress.step ? "a lower optimizer.lr or a longer warm-up"
+                                          : "nothing has been updated yet, so the weights or the rows are at fault",
+                        hint);
     if (++tr->progress.skipped_in_a_row >= t->nan_limit)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g: %lld steps in a row were skipped (train.nan_limit)", loss, norm,

@@ -264,7 +264,7 @@ nrl_status reward_of(reward_script *s, const nrl_rollout *r, int64_t i, double *
             st = nrl_fail(NRL_ERR_CONFIG, "reward%s%s%s of %s: %s", quote, name, end, c.place, lua_tostring(L, -1));
         else if (!isfinite(out[c.k]))
             st = nrl_fail(NRL_ERR_CONFIG, "reward%s%s%s of %s: %s returned %g; expected a finite number", quote, name,
-                          end, c.place, s->path, out[c.k]);
+                          end, c.place, s->path, isnan(out[c.k]) ? (double)NAN : out[c.k]); /* without a sign */
         lua_settop(L, 2);
     }
     for (int k = 0; k < 3; k++)
