@@ -51,7 +51,7 @@ for text in "bad.yaml:1:9: model 'nowhere': no such directory" \
     "data.dataset_text_field: unknown key; data.columns renames the column" \
     "train.gradient_accumulation_steps: unknown key; it follows here from train.global_batch" \
     "train.Per-Device-Train-Batch-Size: unknown key; it is train.global_batch here" \
-    "train.precision: 'bfloat16' is not one of: fp32, bf16, fp16; it is bf16 here" \
+    "train.precision: 'bfloat16' is not one of: fp32, bf16, fp16, fp8; it is bf16 here" \
     "optimizer.momentum: unknown key; optimizer.momentum is an option of muon, sam, sgd" \
     "algorithm: no algorithm 'orpo'; it is {name: dpo, loss: orpo} here" \
     "beta: unknown key; it is algorithm.beta here" \
