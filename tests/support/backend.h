@@ -65,6 +65,20 @@ static inline bool test_device_open(device *fill)
     return st == NRL_OK;
 }
 
+/* An instance of the cpu backend for one instruction set, the value of its option isa; NULL: this CPU lacks it. */
+static inline void *test_open_isa(const nrl_backend *cpu, int64_t isa)
+{
+    char *options = calloc(1, cpu->plugin.options_size + 1);
+    void *self;
+    for (uint32_t i = 0; i < cpu->plugin.n_options; i++) {
+        const nrl_option *o = &cpu->plugin.options[i];
+        if (!strcmp(o->name, "isa")) memcpy(options + o->offset, &isa, sizeof isa);
+    }
+    nrl_status st = cpu->open(options, 0, &self);
+    free(options);
+    return st == NRL_OK ? self : NULL;
+}
+
 /* Deterministic values in [-1, 1), the same in make_reference.py: x = 6364136223846793005 x +
  * 1442695040888963407 modulo 2^64, the upper 24 bits. */
 static inline double test_uniform(uint64_t *state)

@@ -60,18 +60,6 @@ static const struct {
 
 static nrl_backend table;
 
-static void *open_isa(int64_t isa)
-{
-    char options[256] = {0};
-    void *self;
-    assert_true(table.plugin.options_size <= sizeof options);
-    for (uint32_t i = 0; i < table.plugin.n_options; i++) {
-        const nrl_option *o = &table.plugin.options[i];
-        if (!strcmp(o->name, "isa")) memcpy(options + o->offset, &isa, sizeof isa);
-    }
-    return table.open(options, 0, &self) == NRL_OK ? self : NULL;
-}
-
 /* y[n] = x[n] rounded: a product with 1. */
 static void round_all(void *self, uint32_t format, const float *scale, float *amax, float *x, float *y, int64_t n)
 {
@@ -116,7 +104,7 @@ static void numbers_are_rounded_as_by_pytorch(void **state)
     for (int f = 0; f < 2; f++) {
         const int64_t n = fill(f, x, want);
         for (int64_t isa = 1; isa <= 3; isa++) {
-            void *self = open_isa(isa);
+            void *self = test_open_isa(&table, isa);
             if (!self) continue;
             for (int exponent = -62; exponent <= 62; exponent += 31) { /* x / scale has the bits of x, scaled */
                 static float scaled[MOST];
@@ -138,7 +126,7 @@ static void what_is_too_large_becomes_the_largest(void **state)
 {
     (void)state;
     for (int64_t isa = 1; isa <= 3; isa++) {
-        void *self = open_isa(isa);
+        void *self = test_open_isa(&table, isa);
         if (!self) continue;
         for (int f = 0; f < 2; f++) {
             const float largest = formats[f].values[formats[f].n - 1], scale = 1;
@@ -158,7 +146,7 @@ static void a_scale_of_0_follows_the_largest_value(void **state)
 {
     (void)state;
     for (int64_t isa = 1; isa <= 3; isa++) {
-        void *self = open_isa(isa);
+        void *self = test_open_isa(&table, isa);
         if (!self) continue;
         for (int f = 0; f < 2; f++) {
             const float largest = formats[f].values[formats[f].n - 1], none = 0;

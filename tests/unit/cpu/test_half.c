@@ -13,18 +13,6 @@
 
 static nrl_backend table;
 
-static void *open_isa(int64_t isa)
-{
-    char options[256] = {0};
-    void *self;
-    assert_true(table.plugin.options_size <= sizeof options);
-    for (uint32_t i = 0; i < table.plugin.n_options; i++) {
-        const nrl_option *o = &table.plugin.options[i];
-        if (!strcmp(o->name, "isa")) memcpy(options + o->offset, &isa, sizeof isa);
-    }
-    return table.open(options, 0, &self) == NRL_OK ? self : NULL;
-}
-
 static nrl_mat row(void *data, nrl_dtype dtype, int64_t n)
 {
     return (nrl_mat){.data = data, .dtype = dtype, .rows = 1, .cols = n, .stride = n};
@@ -49,7 +37,7 @@ static void every_half_is_widened_exactly(void **state)
     for (int d = 0; d < 2; d++) {
         convert_to_f32(dtypes[d], halves, HALVES, want);
         for (int64_t isa = 1; isa <= 3; isa++) {
-            void *self = open_isa(isa);
+            void *self = test_open_isa(&table, isa);
             if (!self) continue;
             for (int64_t at = 0, n = 1; at < HALVES; at += n, n = n % 37 + 1) { /* whole registers and rests */
                 n = n < HALVES - at ? n : HALVES - at;
@@ -87,7 +75,7 @@ static void every_half_is_rounded_to_nearest(void **state)
         fill_near(dtypes[d], x);
         convert_from_f32(dtypes[d], x, COUNT, want);
         for (int64_t isa = 1; isa <= 3; isa++) {
-            void *self = open_isa(isa);
+            void *self = test_open_isa(&table, isa);
             if (!self) continue;
             for (int64_t at = 0, n = 1; at < COUNT; at += n, n = n % 37 + 1) {
                 n = n < COUNT - at ? n : COUNT - at;
@@ -114,7 +102,7 @@ static void a_product_overflows_in_its_result_alone(void **state)
     convert_from_f32(NRL_DTYPE_F16, values, K, a);
     memcpy(b, a, sizeof b);
     for (int64_t isa = 1; isa <= 3; isa++) {
-        void *self = open_isa(isa);
+        void *self = test_open_isa(&table, isa);
         if (!self) continue;
         nrl_gemm_args g = {.size = sizeof g,
                            .transpose_b = true,

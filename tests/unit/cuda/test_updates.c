@@ -244,7 +244,10 @@ int main(void)
     plugins = test_host();
     if (!test_backend_table("cpu", &cpu)) return 77;
     cpu_options = calloc(1, cpu.plugin.options_size + 1);
-    if (test_backend_options(&memory, &cpu, cpu_options) != NRL_OK) return 77;
+    if (test_backend_options(&memory, &cpu, cpu_options) != NRL_OK) {
+        fprintf(stderr, "%s\n", nrl_error_text());
+        return 1;
+    }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     plugin_host_destroy(plugins);
     free(cpu_options);
