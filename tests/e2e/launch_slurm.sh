@@ -147,12 +147,20 @@ some_steps() { [ "$(wc -l <requeued/metrics.jsonl)" -gt 500 ]; }
 until_ 60 some_steps || give_up "the job does not start"
 id=$(sed -n 's/.*"job": *"\([0-9]*\).*/\1/p' jobs/requeued.json)
 scancel --signal=USR1 "$id" # as Slurm does before the limit
-# Slurm waits two minutes. Once all nodes are idle, no message of the first start is under way that would end the second.
-is_queued() { all_idle && scontrol show job "$id" | grep -q 'JobState=PENDING.*' && scontrol update JobId="$id" StartTime=now; }
-until_ 60 is_queued || give_up "the job is not queued again"
-ended() { "$nrl" cluster status job.yaml --json >state.txt 2>dd && grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt; }
-until_ 240 ended || give_up "the job does not end: $(cat state.txt jobs/*.log)"
-has state.txt '"state": "COMPLETED"'
+# ended FILE COMPONENTS: whether the job of FILE is over. Slurm waits two minutes before it starts a job that was queued
+# again, so this asks for an earlier start: once all nodes are idle, since no message of the first start is then under way
+# that would end the second.
+ended() {
+    if all_idle; then
+        for component in $(seq 0 $(($2 - 1))); do
+            scontrol update JobId=$((id + component)) StartTime=now
+        done
+    fi
+    "$nrl" cluster status "$1" --json >state.txt 2>dd &&
+        grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt
+}
+until_ 240 ended job.yaml 1 || give_up "the job does not end: $(cat state.txt jobs/*.log)"
+grep -q '"state": "COMPLETED"' state.txt || give_up "the job has failed: $(cat state.txt jobs/*.log)"
 run 0 cluster logs job.yaml
 has out "the state is saved; the job is queued again"
 has out "start 1, nodes"
@@ -192,14 +200,10 @@ cmp -s found expected || is "ranks of the job" "$(cat found)" "$(cat expected)"
 is "the other group" "$(cat watcher.txt)" "watcher 1"
 has jobs/unequal-"$id".log "3 ranks on 2 nodes (Slurm)"
 scancel --signal=USR1 "$id"
-are_queued() {
-    all_idle && [ "$(squeue -h -t PENDING -o %i | wc -l)" = 3 ] || return 1
-    for component in 0 1 2; do scontrol update JobId=$((id + component)) StartTime=now || return 1; done
-}
-until_ 60 are_queued || give_up "the heterogeneous job is not queued again: $(squeue)"
-unequal_ended() { "$nrl" cluster status unequal.yaml --json >state.txt 2>dd && grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt; }
-until_ 120 unequal_ended || give_up "the heterogeneous job does not end: $(cat state.txt jobs/unequal*.log)"
-has state.txt '"state": "COMPLETED"'
+until_ 240 ended unequal.yaml 3 || give_up "the heterogeneous job does not end: $(cat state.txt jobs/unequal*.log)"
+grep -q '"state": "COMPLETED"' state.txt || give_up "the job has failed: $(cat state.txt jobs/*.log)"
+has jobs/unequal-"$id".log "the state is saved; the job is queued again"
+has jobs/unequal-"$id".log "start 1, nodes"
 losses equal >a
 losses unequal >b
 is "steps of the heterogeneous job" "$(wc -l <b | tr -d ' ')" 3000
@@ -211,7 +215,7 @@ run 0 cluster submit job.yaml out=cancelled train.steps=100000000
 running() { [ -s cancelled/metrics.jsonl ]; }
 until_ 60 running || give_up "the job to be cancelled does not start"
 run 0 cluster cancel job.yaml
-until_ 60 ended || give_up "the cancelled job does not end"
+until_ 60 ended job.yaml 1 || give_up "the cancelled job does not end"
 has state.txt '"state": "CANCELLED'
 ls cancelled/checkpoints | grep -q step- || is "checkpoint of the cancelled job" none some
 run 1 cluster submit job.yaml cluster.partition=nowhere cluster.name=other
