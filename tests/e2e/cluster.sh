@@ -53,13 +53,13 @@ cat >expected <<'END'
 END
 cmp -s components expected || is "components of a job" "$(cat components)" "$(cat expected)"
 has out "NRL_GROUP=judge srun --het-group=3 sh -c 'serve-it --port 8000 '\\''a b'\\''' &"
-has out "NRL_GROUP=trainer srun --kill-on-bad-exit=1 --het-group=0,1,2 "
+has out "NRL_GROUP=trainer srun --kill-on-bad-exit=0 --wait=120 --het-group=0,1,2 "
 sh -n out || is "the script" malformed "a script of sh"
 run 0 cluster script job.yaml 'cluster.groups={learner: {memory: 200G}}'
 lacks out "het"
 has out "#SBATCH --mem=200G"
 has out "#SBATCH --nodes=2"
-has out "NRL_GROUP=learner srun --kill-on-bad-exit=1 "
+has out "NRL_GROUP=learner srun --kill-on-bad-exit=0 --wait=120 "
 run 0 cluster script groups.yaml cluster.type=kubernetes cluster.image=a/b:1 cluster.groups.judge.image=c/d:2
 for text in "kind: JobSet" "targetReplicatedJobs: [trainer-0, trainer-1, trainer-2]" "name: judge" "c/d:2" "value: judge" "nvidia.com/gpu: 16" \
     "result-trainer-0-0-0.result:4,result-trainer-1-0-0.result:8,result-trainer-1-0-1.result:8,result-trainer-2-0-0.result:16" \
@@ -71,7 +71,7 @@ provider='cluster.provider={type: aws, region: us-west-2, machine: p4d.24xlarge}
 run 0 cluster autoscaler groups.yaml cluster.type=ray "$provider" cluster.groups.judge.machine=m5.large
 for text in "max_workers: 6" "  judge:" "  trainer:" 'InstanceType: "m5.large"'; do has out "$text"; done
 run 0 cluster script groups.yaml cluster.group=judge cluster.groups.judge.command=null cluster.groups.trainer.command=wait-here
-has out "NRL_GROUP=judge srun --kill-on-bad-exit=1 --het-group=0 "
+has out "NRL_GROUP=judge srun --kill-on-bad-exit=0 --wait=120 --het-group=0 "
 run 2 cluster script groups.yaml cluster.group=other 'cluster.groups.A_b={nodes: 0, time: 3, command: x}' cluster.groups.trainer.command=x \
     cluster.groups.judge.command=null
 for text in "cluster.group: there is no group 'other'" "cluster.groups.A_b: expected a name of at most 20 letters" \

@@ -91,7 +91,9 @@ static char *slurm_script(arena *a, const cluster_job *job)
         put_step(a, &b, job, &job->group_list[i], "");
         buffer_print(&b, " sh -c %s &\nothers=\"$others $!\"\n", cluster_quote(a, job->group_list[i].command));
     }
-    put_step(a, &b, job, job->group_list, " --kill-on-bad-exit=1");
+    /* --kill-on-bad-exit would kill ranks that are still saving when the first one exits with 75, and the code of a
+     * killed rank hides the 75. Ranks notice a lost rank by themselves; --wait ends those that do not. */
+    put_step(a, &b, job, job->group_list, " --kill-on-bad-exit=0 --wait=120");
     buffer_print(&b, " %s run %s", cluster_quote(a, job->nrl), cluster_quote(a, job->file));
     for (int i = 0; i < job->n_words; i++)
         buffer_print(&b, " %s", cluster_quote(a, job->words[i]));
