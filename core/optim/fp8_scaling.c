@@ -47,7 +47,7 @@ nrl_status fp8_scaling_begin(fp8_scaling *s, nrl_ctx *ctx)
 {
     for (int64_t i = 0; i < s->n; i++)
         for (int k = 0; k < OPERANDS; k++) {
-            int least = UNKNOWN;
+            int8_t least = UNKNOWN;
             for (int64_t j = 0; j < s->rule.history; j++)
                 if (*exponent_at(s, i, j, k) < least) least = *exponent_at(s, i, j, k);
             const int exponent = least - (int)s->rule.margin;
