@@ -41,7 +41,6 @@ static void add_block(tape_saved *s, int64_t n, int64_t *i)
 {
     saved_tensor *all = s->tensors;
     pool_block *block = all[*i].tensor->block;
-    const saved_block *last = s->n_blocks ? &s->blocks[s->n_blocks - 1] : NULL;
     saved_block found = {.block = block, .bytes = pool_bytes(block), .first = s->n_tensors};
     bool mine = block->kind <= POOL_LARGE && found.bytes >= LEAST;
     while (*i < n && all[*i].tensor->block == block) {
@@ -53,7 +52,7 @@ static void add_block(tape_saved *s, int64_t n, int64_t *i)
         all[found.first + found.n++] = (saved_tensor){t, (size_t)((char *)t->data - (char *)block->data)};
     }
     if (!mine || found.n != block->count) return;
-    if (last) found.at = last->at + last->bytes;
+    if (s->n_blocks) found.at = s->blocks[s->n_blocks - 1].at + s->blocks[s->n_blocks - 1].bytes;
     s->blocks[s->n_blocks++] = found;
     s->n_tensors += found.n;
 }

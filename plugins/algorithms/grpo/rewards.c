@@ -186,7 +186,7 @@ nrl_status rewards_compute(rewards *r, const nrl_rollout *rollout, double *value
     if (st == NRL_OK && r->model && n) st = score_all(r, rollout, n, scores);
     if (r->script) reward_begin(r->script, info.step);
     for (int64_t i = 0; i < n && st == NRL_OK; i++) {
-        double each[REWARDS_MAX], *to = values + i * n_values;
+        double each[REWARDS_MAX] = {0}, *to = values + i * n_values;
         if (r->script) st = reward_of(r->script, rollout, i, each);
         if (r->model) each[r->n - 1] = (double)scores[i];
         if (st == NRL_OK && r->model && !isfinite(scores[i]))
