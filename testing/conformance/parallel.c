@@ -187,7 +187,8 @@ static void part_hold(toy *t)
         if (!toy_forward(t)) return;
         ctx_memory_use(t->compute.ctx, &before);
         if (!toy_ok(t, s->hold(t->self, t->compute.ctx, true), "hold begins")) return;
-        if (!toy_forward(t) || !toy_forward(t)) return;
+        for (int pass = 0; pass < 2; pass++)
+            if (!toy_forward(t)) return;
         if (!toy_ok(t, s->hold(t->self, t->compute.ctx, false), "hold ends")) return;
         ctx_memory_use(t->compute.ctx, &after);
         report_check(t->report, after.live_bytes <= before.live_bytes, "the end of hold frees what was kept",

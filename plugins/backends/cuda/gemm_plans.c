@@ -26,7 +26,7 @@ nrl_status gemm_plans_open(gemm_plans *p, const gemm_library *table, void *libra
 
 void gemm_plans_close(gemm_plans *p)
 {
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; p->entries && i < p->n; i++)
         if (p->entries[i].plan) p->table->plan_free(p->library, p->entries[i].plan);
     free(p->entries);
     free(p->chains);
