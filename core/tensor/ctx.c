@@ -68,6 +68,11 @@ bool ctx_computes(const nrl_ctx *ctx)
     return !ctx->device->is_shapes;
 }
 
+void ctx_set_decision(nrl_ctx *ctx, const nrl_update_decision *decision)
+{
+    ctx->decision = decision;
+}
+
 void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype)
 {
     ctx->compute = dtype;

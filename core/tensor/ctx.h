@@ -89,6 +89,9 @@ nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_
  * copy. Nobody may write them meanwhile. Does nothing if the host can read the device's memory. */
 nrl_status ctx_read_ahead(nrl_ctx *ctx, nrl_tensor *const *tensors, int64_t n);
 void ctx_read_ahead_end(nrl_ctx *ctx);
+/* From here on nrl_slice_adamw and nrl_slices_adamw take the factor from `decision`, which the device fills; NULL =
+ * from their arguments. */
+void ctx_set_decision(nrl_ctx *ctx, const nrl_update_decision *decision);
 /* Sets a function that is called before the host waits for the device. Queued work may itself wait for other ranks; the
  * function waits for them with a time-out. Its error becomes the error of the read. */
 void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user);

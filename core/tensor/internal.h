@@ -77,6 +77,7 @@ struct nrl_ctx {
     nrl_status (*before_read)(void *user);
     void *before_read_user;
     read_ahead ahead;
+    const nrl_update_decision *decision; /* of nrl_slice_adamw; NULL = none */
     nrl_dtype compute;
     bool fp8; /* ctx_set_fp8 */
     nrl_tensor *fp8_scale, *fp8_amax;

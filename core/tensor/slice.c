@@ -17,8 +17,8 @@ static nrl_status slice_mat(const nrl_slice *s, const char *what, const nrl_tens
     return NRL_OK;
 }
 
-static nrl_status adamw_args(const nrl_slice *slice, const nrl_adamw *adamw, const nrl_step_params *step,
-                             nrl_adamw_args *out)
+static nrl_status adamw_args(const nrl_ctx *ctx, const nrl_slice *slice, const nrl_adamw *adamw,
+                             const nrl_step_params *step, nrl_adamw_args *out)
 {
     nrl_adamw_args a = {.size = sizeof a,
                         .lr = step->lr,
@@ -28,7 +28,8 @@ static nrl_status adamw_args(const nrl_slice *slice, const nrl_adamw *adamw, con
                         .eps = adamw->eps,
                         .weight_decay = slice->decay ? adamw->weight_decay : 0,
                         .correction1 = 1 - pow(adamw->beta1, (double)step->step),
-                        .correction2 = 1 - pow(adamw->beta2, (double)step->step)};
+                        .correction2 = 1 - pow(adamw->beta2, (double)step->step),
+                        .decision = ctx->decision};
     bool narrow = slice->grad && slice->grad->dtype == NRL_DTYPE_BF16;
     if (slice->low) { /* the master weights are the two halves of split16 */
         NRL_TRY(slice_mat(slice, "upper half", slice->work, NRL_DTYPE_BF16, &a.work));
@@ -48,7 +49,7 @@ nrl_status nrl_slice_adamw(nrl_ctx *ctx, nrl_slice *slice, const nrl_adamw *adam
 {
     nrl_adamw_args a;
     if (!slice->n) return NRL_OK;
-    NRL_TRY(adamw_args(slice, adamw, step, &a));
+    NRL_TRY(adamw_args(ctx, slice, adamw, step, &a));
     return backend_adamw(ctx, &a);
 }
 
@@ -60,7 +61,7 @@ nrl_status nrl_slices_adamw(nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, c
     int64_t n = 0;
     for (int64_t i = 0; i < n_slices; i++) {
         const nrl_slice *slice = nrl_slice_at(slices, i, step);
-        if (slice->n) NRL_TRY(adamw_args(slice, adamw, step, &calls[n++]));
+        if (slice->n) NRL_TRY(adamw_args(ctx, slice, adamw, step, &calls[n++]));
         if (n < CALLS && i + 1 < n_slices) continue;
         NRL_TRY(backend_adamw_all(ctx, calls, n));
         n = 0;

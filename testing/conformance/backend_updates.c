@@ -1,6 +1,7 @@
 /*
  * backend_updates.c - split16 (nrl/param.h), bit-exact, quantize (nrl/optimizer.h), dequantize, and adamw: compared
- * with the published formula, and with bit-identical results for an f32 master and a split master.
+ * with the published formula, and with bit-identical results for an f32 master and a split master, for tensors that
+ * are updated together, and with decisions of the device.
  */
 #include "base/arena.h"
 #include "backend.h"
@@ -147,6 +148,8 @@ static void check_adamw(suite *s, int64_t n, uint32_t work, double weight_decay)
 
 enum { N_UPDATED = 5003, N_TIES = 64 /* masters halfway between two bf16 values */ };
 
+#define GRAD_SCALE 0.7
+
 /* Operands of an update, on the device. */
 typedef struct {
     mat *master, *grad, *m, *v;
@@ -172,7 +175,7 @@ static operands new_operands(suite *s, nrl_dtype grad)
     return o;
 }
 
-static void update(suite *s, const operands *o, bool split, double lr)
+static void update(suite *s, const operands *o, bool split, double lr, const nrl_update_decision *decision)
 {
     nrl_adamw_args a = {.size = sizeof a,
                         .grad = mat_args(o->grad),
@@ -180,13 +183,14 @@ static void update(suite *s, const operands *o, bool split, double lr)
                         .v = mat_args(o->v),
                         .work = row_of(o->high, NRL_DTYPE_BF16, N_UPDATED),
                         .lr = lr,
-                        .grad_scale = 0.7,
+                        .grad_scale = decision ? NAN : GRAD_SCALE,
                         .beta1 = 0.9,
                         .beta2 = 0.95,
                         .eps = 1e-8,
                         .weight_decay = 0.1,
                         .correction1 = 0.3,
-                        .correction2 = 0.1};
+                        .correction2 = 0.1,
+                        .decision = decision};
     if (split)
         a.low = row_of(o->low, NRL_DTYPE_U16, N_UPDATED);
     else
@@ -211,7 +215,7 @@ static void check_ties(suite *s, const operands *o)
     uint16_t high[N_TIES];
     float master[N_TIES];
     int bad = 0;
-    update(s, o, false, 0);
+    update(s, o, false, 0, NULL);
     suite_read(s, high, o->high, sizeof high);
     suite_read(s, master, o->master->device, sizeof master);
     for (int i = 0; i < N_TIES; i++) {
@@ -232,10 +236,10 @@ static void check_encoded(suite *s)
     operands split = new_operands(s, NRL_DTYPE_BF16);
     run_split(s, false, split.master->device, split.high, split.low, N_UPDATED);
     check_ties(s, &plain);
-    update(s, &split, true, 0);
+    update(s, &split, true, 0, NULL);
     for (int step = 0; step < 3; step++) {
-        update(s, &plain, false, 1e-2);
-        update(s, &split, true, 1e-2);
+        update(s, &plain, false, 1e-2, NULL);
+        update(s, &split, true, 1e-2, NULL);
     }
     check_same(s, "upper halves", plain.high, split.high, N_UPDATED * sizeof(uint16_t));
     run_split(s, true, split.master->device, split.high, split.low, N_UPDATED);
@@ -279,7 +283,7 @@ static nrl_adamw_args update_of(const tensors *t, int k)
                         .m = tensor_of(t->m, k),
                         .v = tensor_of(t->v, k),
                         .lr = 1e-2,
-                        .grad_scale = 0.7,
+                        .grad_scale = GRAD_SCALE,
                         .beta1 = 0.9,
                         .beta2 = 0.95,
                         .eps = 1e-8,
@@ -302,9 +306,11 @@ static void check_equal(suite *s, const char *what, const mat *a, const mat *b)
     free(second);
 }
 
-static void check_adamw_all(suite *s)
+/* With decisions, one that applies and one that does not: a pass that changes nothing, and a second one in which most
+ * calls have a decision. */
+static void check_adamw_all(suite *s, const nrl_update_decision decisions[2])
 {
-    suite_case(s, "adamw_all of %d tensors", (int)N_TENSORS);
+    suite_case(s, "adamw_all of %d tensors%s", (int)N_TENSORS, decisions ? ", with decisions" : "");
     nrl_adamw_args calls[N_TENSORS];
     const uint64_t random = s->random;
     const tensors alone = new_tensors(s);
@@ -314,6 +320,14 @@ static void check_adamw_all(suite *s)
         calls[k] = update_of(&alone, k);
         suite_ok(s, s->ops.adamw(s->self, NULL, &calls[k]), "adamw runs");
         calls[k] = update_of(&together, k);
+    }
+    const nrl_update_decision *on = decisions ? suite_array(s, decisions, 2 * sizeof *decisions) : NULL;
+    for (int k = 0; on && k < N_TENSORS; k++)
+        calls[k].decision = on + 1;
+    if (on) suite_ok(s, s->table->adamw_all(s->self, NULL, calls, N_TENSORS), "adamw_all runs");
+    for (int k = 0; on && k < N_TENSORS; k++) {
+        calls[k].decision = k % 5 ? on : NULL;
+        if (k % 5) calls[k].grad_scale = NAN;
     }
     suite_ok(s, s->table->adamw_all(s->self, NULL, calls, N_TENSORS), "adamw_all runs");
     check_equal(s, "masters", alone.master, together.master);
@@ -343,6 +357,96 @@ static void check_square_sum_all(suite *s)
     report_check(s->report, sums[0] > 0 && !memcmp(sums, sums + N_TENSORS, sizeof sums / 2),
                  "calls made together have the results of single ones", "%s: it does not", s->what);
     suite_clear(s);
+}
+
+/* ---- decisions of the device ---- */
+
+/* Squares of n slices and two sums, of which one value may be spoiled. */
+static void check_decision(suite *s, const nrl_update_decider *decider, int64_t n, double max_norm, double square,
+                           float sum)
+{
+    double *squares = room(n), total = 0;
+    const float sums[] = {-3, sum};
+    const double scale = -0.3;
+    nrl_update_decision got = {NAN, NAN, NAN}, want;
+    suite_case(s, "decision of %lld squares, at most %g, with %g and a sum of %g", (long long)n, max_norm, square,
+               (double)sum);
+    for (int64_t i = 0; i < n; i++)
+        squares[i] = suite_uniform(s, 0, 10);
+    squares[n / 2] = square;
+    for (int64_t i = 0; i < n; i++)
+        total += squares[i];
+    want.grad_norm = sqrt(total) * fabs(scale);
+    want.applies = isfinite(want.grad_norm) && isfinite(sum);
+    want.grad_scale = scale * (max_norm > 0 ? fmin(1, max_norm / (want.grad_norm + 1e-6)) : 1);
+    if (!(want.applies > 0)) want.grad_scale = 0;
+    const float *on = suite_array(s, sums, sizeof sums);
+    nrl_decide_args a = {.size = sizeof a,
+                         .n_sums = 2,
+                         .squares = suite_array(s, squares, (size_t)n * sizeof *squares),
+                         .n_squares = n,
+                         .scale = scale,
+                         .max_norm = max_norm,
+                         .sums = {on, on + 1},
+                         .out = suite_array(s, &got, sizeof got)};
+    if (suite_ok(s, decider->decide(decider->self, NULL, &a), "decide runs")) {
+        suite_read(s, &got, a.out, sizeof got);
+        const bool same =
+            isnan(want.grad_norm) ? isnan(got.grad_norm) : !memcmp(&got.grad_norm, &want.grad_norm, sizeof(double));
+        report_check(s->report,
+                     same && !memcmp(&got.grad_scale, &want.grad_scale, sizeof(double)) &&
+                         !memcmp(&got.applies, &want.applies, sizeof(double)),
+                     "the device decides as the host does, bit for bit",
+                     "%s: %.17g, %.17g, %g, expected %.17g, %.17g, %g", s->what, got.grad_norm, got.grad_scale,
+                     got.applies, want.grad_norm, want.grad_scale, want.applies);
+    }
+    suite_clear(s);
+    free(squares);
+}
+
+static const nrl_update_decision decisions[] = {{GRAD_SCALE, 1, 1}, {GRAD_SCALE, 1, 0}};
+
+/* The same update with and without a decision, and one that does not apply. */
+static void check_decided(suite *s, bool split)
+{
+    suite_case(s, "adamw with a decision%s", split ? " on halves" : "");
+    const uint64_t random = s->random;
+    float now[2][N_UPDATED];
+    uint16_t high[2][N_UPDATED];
+    operands o[2];
+    const nrl_update_decision *on = suite_array(s, decisions, sizeof decisions);
+    for (int i = 0; i < 2; i++) {
+        s->random = random;
+        o[i] = new_operands(s, split ? NRL_DTYPE_BF16 : NRL_DTYPE_F32);
+        run_split(s, false, o[i].master->device, o[i].high, o[i].low, N_UPDATED);
+    }
+    for (int step = 0; step < 2; step++) { /* before the second one, an update that does not apply */
+        update(s, &o[0], split, 1e-2, NULL);
+        if (step) update(s, &o[1], split, 1e-2, on + 1);
+        update(s, &o[1], split, 1e-2, on);
+    }
+    for (int i = 0; i < 2; i++) {
+        suite_read(s, now[i], split ? o[i].v->device : o[i].master->device, sizeof now[i]);
+        suite_read(s, high[i], o[i].high, sizeof high[i]);
+    }
+    report_check(s->report, !memcmp(now[0], now[1], sizeof *now) && !memcmp(high[0], high[1], sizeof *high),
+                 "adamw does what a decision says", "%s", s->what);
+    suite_clear(s);
+}
+
+static void check_decider(suite *s, const nrl_update_decider *decider)
+{
+    static const int64_t sizes[] = {1, 255, 256, 257, 1000};
+    for (int k = 0; k < COUNT(sizes); k++)
+        for (int clips = 0; clips < 3; clips++)
+            check_decision(s, decider, sizes[k], clips == 2 ? 1e6 : clips, 2, 5);
+    check_decision(s, decider, 300, 1, (double)INFINITY, 5);
+    check_decision(s, decider, 300, 1, (double)NAN, 5);
+    check_decision(s, decider, 300, 1, 2, INFINITY);
+    check_decision(s, decider, 300, 1, 2, NAN);
+    for (int split = 0; s->ops.adamw && s->ops.split16 && split < 2; split++)
+        check_decided(s, split);
+    if (s->ops.adamw && s->table->adamw_all) check_adamw_all(s, decisions);
 }
 
 /* ---- quantize ---- */
@@ -491,6 +595,8 @@ void suite_updates(suite *s)
             check_adamw(s, sizes[k], work, 0.1);
             check_adamw(s, sizes[k], work, 0);
         }
+    const nrl_update_decider *decider = s->table->extension ? s->table->extension(s->self, "update_decision") : NULL;
+    if (decider) check_decider(s, decider);
     for (int64_t block = 64; s->ops.quantize && block <= 512; block *= 2)
         check_quantize(s, block);
     for (int d = 0; s->ops.dequantize && d < s->n_dtypes; d++) {
@@ -501,6 +607,6 @@ void suite_updates(suite *s)
     }
     if (s->ops.split16) check_halves(s);
     if (s->ops.split16 && s->ops.adamw) check_encoded(s);
-    if (s->table->adamw_all && s->ops.adamw) check_adamw_all(s);
+    if (s->table->adamw_all && s->ops.adamw) check_adamw_all(s, NULL);
     if (s->table->square_sum_all && s->ops.square_sum) check_square_sum_all(s);
 }

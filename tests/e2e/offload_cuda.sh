@@ -30,11 +30,11 @@ steps() {
     sed -n 's|.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*|\1 \2|p' "$1/metrics.jsonl"
 }
 
-# same NAME: the run `off` is the run `base`
+# same NAME [STEPS]: the run `off` is the run `base`, of 2 steps
 same() {
     steps base >base.txt
     steps off >off.txt
-    is "steps of $1" "$(wc -l <off.txt)" 2
+    is "steps of $1" "$(wc -l <off.txt)" "${2-2}"
     cmp base.txt off.txt || is "numbers of $1" "$(cat off.txt)" "$(cat base.txt)"
     cmp base/model/model.safetensors off/model/model.safetensors || is "model of $1" differs "be equal"
 }
@@ -74,6 +74,14 @@ for parallel in ddp fsdp '{tensor: 2}'; do
     run 0 launch -n 2 -- run config.yaml out=base overwrite=true "$@"
     run 0 launch -n 2 -- run config.yaml out=off overwrite=true "$@" train.offload.optimizer=host
     same "2 ranks, $parallel"
+done
+
+# the device decides about the updates after the first, and the host about those that it makes itself
+for precision in fp32 bf16; do
+    set -- train.steps=4 train.precision=$precision optimizer.clip_norm=0.05
+    run 0 run config.yaml out=base overwrite=true "$@"
+    run 0 run config.yaml out=off overwrite=true "$@" train.offload.optimizer=host
+    same "decisions in $precision" 4
 done
 
 # copies that are executed at once are no other numbers

@@ -227,6 +227,13 @@ typedef struct {
     const float *dlse;             /* likewise */
 } nrl_head_grad_args;
 
+/* What the device has decided about an update, in its memory: see the extension "update_decision". */
+typedef struct {
+    double grad_scale; /* factor of gradients; 0 if the update is omitted */
+    double grad_norm;  /* of the whole true gradient, before clipping */
+    double applies;    /* 1; 0: the update is omitted */
+} nrl_update_decision;
+
 /* AdamW on n elements, see optimizer.h. work is absent if master is WEIGHT itself; a bf16 work is rounded as in
  * split16. If low is present, master is absent and encoded in work and low (split16 of param.h); the result
  * is bitwise that of an f32 master. grad: f32 or bf16. */
@@ -235,6 +242,8 @@ typedef struct {
     nrl_mat master, grad, m, v, work;
     double lr, grad_scale, beta1, beta2, eps, weight_decay, correction1, correction2; /* 1 - b^t */
     nrl_mat low;                                                                      /* u16 */
+    const nrl_update_decision *decision; /* device: has grad_scale, and nothing changes if it does not apply. NULL
+                                            unless the backend has the extension "update_decision" */
 } nrl_adamw_args;
 /* split16 of param.h: computes high (bf16) and low (u16; absent if only the rounded value is needed) from wide
  * (f32), or, with `join`, wide from both. */
@@ -485,6 +494,26 @@ typedef struct {
      * Ignores other memory. [step] */
     void (*expect)(void *self, void *memory, size_t bytes, bool soon);
 } nrl_offload;
+
+typedef struct {
+    uint32_t size, n_sums;
+    const double *squares; /* [n_squares] device: their sum, in this order, is that of the squares of all gradients */
+    int64_t n_squares;
+    double scale, max_norm;   /* scale: the true gradient is gradient * scale; max_norm 0: nothing is clipped */
+    const float *sums[16];    /* [n_sums] device, one number each */
+    nrl_update_decision *out; /* device */
+} nrl_decide_args;
+
+/* The extension "update_decision" of a backend whose adamw accepts `decision`: it decides on the device whether and how
+ * a step updates, so that the update is queued before the host knows the numbers of the step. */
+typedef struct {
+    uint32_t size, reserved;
+    void *self;
+    /* Fills `out`: grad_norm = sqrt(sum of squares) |scale|, grad_scale = scale min(1, max_norm / (grad_norm +
+     * 1e-6)), each operation rounded to double, so that the host gets the same bits. It applies if grad_norm and all
+     * `sums` are finite, and no earlier operation has found an error. [step] */
+    nrl_status (*decide)(void *self, nrl_stream *stream, const nrl_decide_args *a);
+} nrl_update_decider;
 
 /* The extension "utilization" of a device that measures it. */
 typedef struct {

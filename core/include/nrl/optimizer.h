@@ -118,6 +118,10 @@ typedef struct {
      * with grad_scale not clipped; slices are f32, undivided or not, without states of declared parts. The core then
      * walks the same global batch again, restores the weights bit for bit, and calls `update` with the new gradient */
     nrl_status (*perturb)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step);
+    /* true: `update` changes tensors by nrl_slice_adamw and nrl_slices_adamw alone and does not read grad_scale and
+     * grad_norm, which are NaN in a step whose update is queued before the host knows them: the device has them, and
+     * may omit the update */
+    bool takes_decision;
 } nrl_optimizer;
 
 /* AdamW on one slice in one fused pass on the slice's backend (Loshchilov and Hutter 2019):

@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+enum { FAR_LIMIT = 10 }; /* of check_divergence */
+
 /* The state of one step. */
 typedef struct {
     const data_step *data;
@@ -20,6 +22,7 @@ typedef struct {
     step_weights weights; /* of the global batch */
     double lr;
     nrl_tensor *squares; /* of clip_queue */
+    bool is_decided;     /* by the device, and the update is queued */
     ranks_result *all;   /* this rank's shards, until step_share */
     clip_result clip;
     double loss, norm; /* the algorithm's loss, and that of the model's terms */
@@ -75,15 +78,15 @@ static nrl_status step_finish_gradients(const work *w)
 }
 
 /* Starts to read what step_shard and step_share fetch. */
-static nrl_status step_read_ahead(const work *w, nrl_tensor **totals, nrl_tensor *squares)
+static nrl_status step_read_ahead(const work *w, nrl_tensor **totals, const one_step *of)
 {
-    nrl_tensor *list[STEP_TERMS + 1];
+    nrl_tensor *list[STEP_TERMS + 1], *norm = of->is_decided ? w->decision : of->squares;
     int64_t n = 0;
     for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (totals[k]) list[n++] = totals[k];
     for (int32_t i = 0; i < w->policy->n_terms; i++)
         if (w->policy->terms[i].total) list[n++] = w->policy->terms[i].total;
-    if (squares) list[n++] = squares;
+    if (norm) list[n++] = norm;
     return ctx_read_ahead(w->ctx, list, n);
 }
 
@@ -115,6 +118,67 @@ static bool step_is_exact(const trainer *tr)
     return tr->parts.shards->fixed && tr->parts.device->host_memory;
 }
 
+static nrl_step_params step_params(const trainer *tr, const one_step *of, double grad_scale)
+{
+    return (nrl_step_params){.size = sizeof(nrl_step_params),
+                             .step = tr->progress.updates + 1,
+                             .lr = of->lr,
+                             .grad_scale = grad_scale,
+                             .slice_size = sizeof(nrl_slice),
+                             .grad_norm = of->clip.norm};
+}
+
+/* Queues the update, in which the device has the factor of gradients if grad_scale is NaN. */
+static nrl_status step_queue_update(trainer *tr, one_step *of, double grad_scale)
+{
+    const nrl_step_params params = step_params(tr, of, grad_scale);
+    update_plan *u = tr->parts.updates;
+    ctx_phase_set(tr->parts.work->ctx, NRL_PHASE_UPDATE);
+    ctx_retry_of(tr->parts.work->ctx)->allowed = false; /* an update cannot be repeated */
+    tr->moved = tr->measures_update ? 0 : NAN;
+    u->moved = tr->measures_update ? &tr->moved : NULL;
+    u->counts = tr->slice_counts;
+    nrl_status st = updates_step(u, tr->parts.work->ctx, tr->slices, tr->n_slices, &params);
+    tr->measures_update = false;
+    return st;
+}
+
+/* Whether the update may be queued before the host knows the numbers of the step: not where other ranks have a part of
+ * the norm, the host computes the update, something reads gradients or weights in between, or a check may end the run.
+ */
+static bool step_may_precede(const trainer *tr)
+{
+    const trainer_parts *parts = &tr->parts;
+    const nrl_optimizer *o = parts->updates->table;
+    return nrl_mesh_world(parts->mesh) == 1 && parts->shards->n == 1 && !parts->work->strategy->plan.local_steps &&
+           tr->progress.updates > 0 && tr->progress.far_steps + 1 < FAR_LIMIT && o->takes_decision && !o->perturb &&
+           !parts->updates->host && !tr->measures_update && !debug_is_due(tr);
+}
+
+/* Queues the device's decision, if it can decide. A sum without weight is not part of the loss. */
+static nrl_status step_decide(const trainer *tr, one_step *of, nrl_tensor **totals)
+{
+    work *w = tr->parts.work;
+    const nrl_update_decider *decider = nrl_ctx_backend_extension(w->ctx, "update_decision");
+    const int64_t n = sizeof(nrl_update_decision) / sizeof(double);
+    nrl_decide_args a = {.size = sizeof a,
+                         .squares = nrl_tensor_mat(of->squares).data,
+                         .n_squares = nrl_tensor_numel(of->squares),
+                         .scale = 1 / tr->loss_scale.scale,
+                         .max_norm = tr->parts.clip_norm};
+    _Static_assert(STEP_TERMS <= sizeof a.sums / sizeof *a.sums, "a decision is about all terms");
+    for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
+        if (totals[k] && of->weights[k] > 0) a.sums[a.n_sums++] = nrl_tensor_mat(totals[k]).data;
+    for (int32_t i = 0; i < w->policy->n_terms; i++)
+        if (w->policy->terms[i].total && of->weights[NRL_MAX_TERMS + i] > 0)
+            a.sums[a.n_sums++] = nrl_tensor_mat(w->policy->terms[i].total).data;
+    if (!decider) return NRL_OK;
+    if (!w->decision) NRL_TRY(tensor_persistent(w->ctx, NRL_DTYPE_F64, 1, &n, true, &w->decision));
+    a.out = nrl_tensor_mat(w->decision).data;
+    of->is_decided = true;
+    return decider->decide(decider->self, nrl_ctx_stream(w->ctx), &a);
+}
+
 /* Walks one shard of the batch on this rank. After the last shard the gradients are complete; `squares` are those of
  * clip_queue, for step_share. Everything is queued on the device before the host waits for it. */
 static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
@@ -137,7 +201,14 @@ static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
     }
     ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     of->metrics->shard = shard;
-    if (st == NRL_OK) st = step_read_ahead(w, totals, of->squares);
+    if (st == NRL_OK && of->squares && step_may_precede(tr)) st = step_decide(tr, of, totals);
+    if (st == NRL_OK) st = step_read_ahead(w, totals, of);
+    if (st == NRL_OK && of->is_decided) {
+        ctx_set_decision(w->ctx, nrl_tensor_mat(w->decision).data);
+        st = step_queue_update(tr, of, NAN);
+        ctx_set_decision(w->ctx, NULL);
+        ctx_phase_set(w->ctx, NRL_PHASE_HOST);
+    }
     if (st == NRL_OK) st = metrics_collect(of->metrics, w->ctx, false);
     if (st == NRL_OK) st = step_fetch_sums(w, totals, sums);
     nrl_status taken = model_take_terms(w->policy, w->ctx, st == NRL_OK ? sums + NRL_MAX_TERMS : NULL);
@@ -194,10 +265,16 @@ static nrl_status step_share(trainer *tr, one_step *of)
     const work *w = parts->work;
     ranks_result *all = of->all;
     bool local = w->strategy->plan.local_steps;
-    double sum;
+    double sum = 0;
+    nrl_update_decision own = {0};
+    _Static_assert(sizeof own == 3 * sizeof(double), "a decision is fetched as a tensor of doubles");
     ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
     /* Local steps clip by the rank's own norm; else each element counts on one rank. */
-    NRL_TRY(clip_add(w->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
+    if (of->is_decided) {
+        tensor_release(w->ctx, of->squares);
+        NRL_TRY(nrl_tensor_fetch(w->ctx, w->decision, &own.grad_scale, 3));
+    } else
+        NRL_TRY(clip_add(w->ctx, of->squares, local ? NULL : tr->slice_counts, &sum));
     ctx_read_ahead_end(w->ctx);
     /* Slices begin at multiples of EXACT_CHUNK elements of a parameter, however it is divided. */
     for (int64_t i = 0; i < tr->n_slices && step_is_exact(tr); i++)
@@ -217,13 +294,15 @@ static nrl_status step_share(trainer *tr, one_step *of)
     ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     all->square_sum += exact_value(&all->squares);
     if (!local) of->clip = clip_decide(all->square_sum, 1 / tr->loss_scale.scale, parts->clip_norm);
-    of->norm = local ? all->norm : of->clip.norm;
     for (uint32_t k = 0; k < w->algorithm->n_terms; k++)
         if (of->weights[k] > 0) of->loss += all->sums[k] / of->weights[k];
     of->loss += terms_loss(w->policy, all->sums, of->weights);
     tr->signal = (int)all->signal;
     tr->save_by_clock = all->save_now > 0;
     of->clip.finite = of->clip.finite && all->finite > 0 && isfinite(of->loss);
+    /* The device has decided about all of this. A GPU may round otherwise, and what it has done counts. */
+    if (of->is_decided) of->clip = (clip_result){own.grad_norm, own.grad_scale, own.applies > 0};
+    of->norm = local ? all->norm : of->clip.norm;
     return NRL_OK;
 }
 
@@ -258,7 +337,6 @@ static nrl_status check_initial_loss(const trainer *tr, double loss)
 /* A single batch may be far off in a healthy run; ten in a row are not. */
 static nrl_status check_divergence(trainer *tr, double loss)
 {
-    enum { FAR_LIMIT = 10 };
     run_progress *p = &tr->progress;
     double factor = tr->parts.config->diverge_factor;
     if (!p->updates || isnan(p->first_loss)) p->first_loss = loss;
@@ -292,16 +370,6 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
 
 /* ---- 5: the update, or what becomes of a step that cannot have one ---- */
 
-static nrl_step_params step_params(const trainer *tr, const one_step *of, double grad_scale)
-{
-    return (nrl_step_params){.size = sizeof(nrl_step_params),
-                             .step = tr->progress.updates + 1,
-                             .lr = of->lr,
-                             .grad_scale = grad_scale,
-                             .slice_size = sizeof(nrl_slice),
-                             .grad_norm = of->clip.norm};
-}
-
 /* For an optimizer that updates by the gradient at other weights (nrl_optimizer.perturb): walks the same batches with
  * those weights and restores the old ones. The record has loss, norm and metrics of the first pass, or, if the step is
  * omitted because this pass is not finite, the loss and norm that caused that. */
@@ -333,21 +401,14 @@ static nrl_status step_second_pass(trainer *tr, one_step *of)
     return st == NRL_OK ? restored : st;
 }
 
-static nrl_status step_update(trainer *tr, const one_step *of, bool look)
+static nrl_status step_update(trainer *tr, one_step *of, bool look)
 {
     const work *w = tr->parts.work;
     const nrl_algorithm *a = w->algorithm;
-    const nrl_step_params params = step_params(tr, of, of->clip.scale);
-    ctx_phase_set(w->ctx, NRL_PHASE_UPDATE);
-    update_plan *u = tr->parts.updates;
-    tr->moved = tr->measures_update ? 0 : NAN;
-    u->moved = tr->measures_update ? &tr->moved : NULL;
-    u->counts = tr->slice_counts;
-    nrl_status st = updates_step(u, w->ctx, tr->slices, tr->n_slices, &params);
-    tr->measures_update = false;
+    nrl_status st = of->is_decided ? NRL_OK : step_queue_update(tr, of, of->clip.scale);
     slices_touch(tr->slices, tr->n_slices);
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
-    if (st == NRL_OK) st = strategy_updated(w->strategy, w->ctx, params.step);
+    if (st == NRL_OK) st = strategy_updated(w->strategy, w->ctx, tr->progress.updates + 1);
     if (st == NRL_OK) st = metrics_collect(&tr->metrics, w->ctx, true);
     NRL_TRY(st);
     ctx_phase_set(w->ctx, NRL_PHASE_HOST);
@@ -507,7 +568,11 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
 nrl_status trainer_step(trainer *tr, const step_input *in, nrl_run_event *e, bool *done)
 {
     const trainer_parts *parts = &tr->parts;
-    one_step of = {.data = in->data, .metrics = &tr->metrics, .all = tr->results, .data_seconds = in->data_seconds};
+    one_step of = {.data = in->data,
+                   .metrics = &tr->metrics,
+                   .clip = {.norm = NAN},
+                   .all = tr->results,
+                   .data_seconds = in->data_seconds};
     mesh_set_step(parts->mesh, tr->progress.step + 1);
     run_inside was = hooks_enter(parts->hooks, INSIDE_LOSS);
     tr->lacked = false;

@@ -34,6 +34,7 @@ void work_close(work *w)
     micro_batches_close(&w->micro_batches, w->ctx);
     for (int k = 0; k < NRL_MAX_TERMS; k++)
         tensor_release(w->ctx, w->seeds[k]);
+    tensor_release(w->ctx, w->decision);
     gradients_close(w->ctx, &w->gradients);
     actions_free(&w->actions);
     arena_free(&w->memory);

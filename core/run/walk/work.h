@@ -9,7 +9,7 @@
 #include "run/walk/strategy.h"
 #include "run/walk/actions.h"
 
-/* What the walk works with; filled by open.c once, `seeds` by step.c each step. */
+/* What the walk works with; filled by open.c once, `seeds` and `decision` by step.c each step. */
 typedef struct work work;
 struct work {
     nrl_ctx *ctx;
@@ -21,6 +21,7 @@ struct work {
     bool *recompute;                  /* [n_units] activation checkpointing */
     gradients gradients;              /* buffer NULL: backward adds to what the slots have */
     nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
+    nrl_tensor *decision;             /* [3] f64: nrl_update_decision; NULL until the device decides */
     int32_t first_trained;            /* lowest unit with anything trained: none below it has a backward */
     stage_link stage;                 /* this rank's units; all of them unless a strategy said otherwise */
     action_list actions;              /* of a training step */

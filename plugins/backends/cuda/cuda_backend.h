@@ -52,6 +52,7 @@ struct cuda {
     nvml *nvml;        /* for records; opened at the first question */
     bool nvml_is_tried;
     nrl_utilization utilization;
+    nrl_update_decider decider;
     cuda_offload *offload;                           /* NULL until it is asked for */
     volatile int32_t *fault;                         /* pinned, a cuda_fault; kernels write it */
     cuda_stream_memory memory[CUDA_MAX_STREAMS + 1]; /* of the streams that the pool knows, and of `stream` */
@@ -149,6 +150,9 @@ const void *cuda_extension(void *self, const char *name);
     X(gather) X(scatter) X(norm) X(norm_grad) X(head) X(head_grad) X(attention) X(gemm)  \
     X(split16) X(quantize) X(dequantize) X(attention_grad)
 /* clang-format on */
+
+/* The extension "update_decision": ops/decide.cu. */
+const nrl_update_decider *cuda_decider(cuda *self);
 
 #define CUDA_OP_DECLARE(name) nrl_status cuda_op_##name(cuda *self, void *stream, const nrl_##name##_args *a);
 CUDA_OPS(CUDA_OP_DECLARE)

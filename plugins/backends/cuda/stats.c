@@ -100,6 +100,7 @@ const void *cuda_extension(void *instance, const char *name)
 {
     cuda *self = instance;
     if (!strcmp(name, "offload")) return cuda_offload_open(self);
+    if (!strcmp(name, "update_decision")) return cuda_decider(self);
     if (strcmp(name, "utilization")) return NULL;
     self->utilization = (nrl_utilization){.size = sizeof self->utilization, .self = self, .read = utilization};
     return &self->utilization;

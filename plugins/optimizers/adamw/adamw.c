@@ -57,5 +57,6 @@ static const nrl_optimizer adamw = {
     .destroy = free,
     .update = adamw_update,
     .encoded = true,
+    .takes_decision = true,
 };
 NRL_EXPORT(adamw)

@@ -128,6 +128,26 @@ static nrl_status gathering_square_sum_all(void *self, nrl_stream *stream, const
     return NRL_OK;
 }
 
+/* Applies whatever the sums are. */
+static nrl_status hopeful_decide(void *self, nrl_stream *stream, const nrl_decide_args *a)
+{
+    double sum = 0;
+    (void)self, (void)stream;
+    for (int64_t i = 0; i < a->n_squares; i++)
+        sum += a->squares[i];
+    const double norm = sqrt(sum) * fabs(a->scale), factor = a->max_norm > 0 ? a->max_norm / (norm + 1e-6) : 1;
+    const bool applies = isfinite(norm);
+    *a->out = (nrl_update_decision){applies ? a->scale * fmin(1, factor) : 0, norm, applies};
+    return NRL_OK;
+}
+
+static const void *hopeful_extension(void *self, const char *name)
+{
+    static const nrl_update_decider decider = {.size = sizeof decider, .decide = hopeful_decide};
+    (void)self;
+    return strcmp(name, "update_decision") ? NULL : &decider;
+}
+
 static nrl_status forgetting_square_sum(void *self, nrl_stream *stream, const nrl_square_sum_args *a)
 {
     (void)self;
@@ -427,6 +447,7 @@ static const nrl_backend wrong[] = {
     WRONG(forgetting, "square_sum adds up squares", .ops = &forgetting_ops),
     WRONG(wide, "square_sum adds up squares", .ops = &wide_ops),
     WRONG(gathering, "calls made together have the results of single ones", .square_sum_all = gathering_square_sum_all),
+    WRONG(hopeful, "the device decides as the host does, bit for bit", .extension = hopeful_extension),
     WRONG(failing, "square_sum runs", .ops = &failing_ops),
     WRONG(threaded, "sums do not depend on the number of threads", .ops = &threaded_ops),
     WRONG(spilling, "nothing is written outside a matrix", .ops = &spilling_ops),

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 enum {
-    WARM = 1, /* steps in which memory is taken */
+    WARM = 2, /* steps in which memory is taken, and whose update waits for the host */
     MOST_VALUES = 64
 };
 /* Of a step after one update, in bf16, sums made in other orders. */
@@ -32,7 +32,8 @@ static const char *const llama =
 
 static const char *optimizer = "adamw";
 
-static run *open_run(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data)
+static run *open_run(const char *backend, const char *algorithm, int layers, int micro_batch_tokens, const char *data,
+                     const char *const *overrides)
 {
     run *r = NULL;
     nrl_environment env = {.size = sizeof env, .plugin_path = plugins, .quiet = true};
@@ -42,7 +43,7 @@ static run *open_run(const char *backend, const char *algorithm, int layers, int
                                     "model: {config: %s}\n"
                                     "data: {train: %s, max_length: 16}\n"
                                     "algorithm: {name: %s}\n"
-                                    "train: {steps: 3, global_batch: 4, micro_batch_tokens: %d, precision: bf16}\n"
+                                    "train: {steps: 6, global_batch: 4, micro_batch_tokens: %d, precision: bf16}\n"
                                     "optimizer: {name: %s, lr: 1.0e-3}\n"
                                     "schedule: constant\n"
                                     "backend: %s\n"
@@ -50,7 +51,7 @@ static run *open_run(const char *backend, const char *algorithm, int layers, int
                                     "loggers: []\n"
                                     "out: %s/%d\n",
                                     config, data, algorithm, micro_batch_tokens, optimizer, backend, place.folder, n++);
-    if (test_run_open_in(&place, &env, yaml, NULL, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
+    if (test_run_open_in(&place, &env, yaml, overrides, &r) != NRL_OK) fail_msg("%s", nrl_error_text());
     return r;
 }
 
@@ -64,7 +65,7 @@ static stats of_a_step(const char *backend, const char *algorithm, int layers, i
 {
     nrl_run_event e = {.size = sizeof e};
     bool done = false;
-    run *r = open_run(backend, algorithm, layers, micro_batch_tokens, data);
+    run *r = open_run(backend, algorithm, layers, micro_batch_tokens, data, NULL);
     for (int i = 0; i < WARM; i++)
         if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
     const device *d = &r->session.device;
@@ -106,16 +107,16 @@ static void check(const char *algorithm, const char *data, const stats *expected
     assert_true(fabs(many.loss - cpu.loss) <= BF16_LOSS * fabs(cpu.loss));
 }
 
-static void the_host_waits_at_the_end_of_a_step_alone(void **state)
+static void the_host_waits_once_while_the_device_updates(void **state)
 {
     (void)state;
-    check("sft", rows, &(stats){.waits = 1, .idle = 1, .launches = 65});
+    check("sft", rows, &(stats){.waits = 1, .idle = 0, .launches = 66});
 }
 
 static void metrics_and_a_reference_cost_no_wait_a_micro_batch(void **state)
 {
     (void)state;
-    check("dpo", pairs, &(stats){.waits = 1, .idle = 1, .launches = 156});
+    check("dpo", pairs, &(stats){.waits = 1, .idle = 0, .launches = 157});
 }
 
 /* Its two tables of codes are copied in the first step. */
@@ -138,7 +139,7 @@ static int64_t waits_of_a_save(int layers, bool is_pinned, const char **dir)
     nrl_run_event e = {.size = sizeof e};
     bool done = false;
     const char *second;
-    run *r = open_run("cuda", "sft", layers, 200, rows);
+    run *r = open_run("cuda", "sft", layers, 200, rows, NULL);
     counted->fail_call = is_pinned ? NULL : "allocate_host";
     counted->fail_code = CUDA_NO_MEMORY;
     if (nrl_run_step(r, &e, &done) != NRL_OK || nrl_run_save(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
@@ -189,6 +190,73 @@ static void a_save_waits_once_for_all_that_it_copies(void **state)
     same_tensors(many, plain);
 }
 
+/* ---- updates that the device decides ---- */
+
+enum { STEPS = 6 };
+typedef struct {
+    double loss, norm, scale;
+    bool skipped;
+    int64_t idle;
+} taken;
+
+/* Takes all steps of a run; with `debug` the host decides about every update. */
+static void take_steps(const char *precision, const char *scale, bool debug, taken *list)
+{
+    const char *const overrides[] = {
+        arena_printf(&place.memory, "train.precision=%s", precision),
+        arena_printf(&place.memory, "debug=%s", debug ? "{every: 1}" : "false"),
+        "optimizer.lr=0.01",
+        "optimizer.clip_norm=0.3",
+        "train.nan=skip",
+        scale,
+        NULL,
+    };
+    run *r = open_run("cuda", "sft", 1, 64, rows, overrides);
+    for (int i = 0; i < STEPS; i++) {
+        nrl_run_event e = {.size = sizeof e};
+        bool done = false;
+        const int64_t before = counted->n_idle_waits;
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        list[i] = (taken){e.loss, e.grad_norm, r->trainer.loss_scale.scale, e.skipped, counted->n_idle_waits - before};
+    }
+    nrl_run_close(r);
+}
+
+static int compare(const char *precision, const char *scale)
+{
+    taken ahead[STEPS], host[STEPS];
+    int skipped = 0;
+    take_steps(precision, scale, false, ahead);
+    take_steps(precision, scale, true, host);
+    for (int i = 0; i < STEPS; i++) {
+        assert_memory_equal(&ahead[i].loss, &host[i].loss, sizeof(double));
+        assert_memory_equal(&ahead[i].norm, &host[i].norm, sizeof(double));
+        assert_memory_equal(&ahead[i].scale, &host[i].scale, sizeof(double));
+        assert_int_equal(ahead[i].skipped, host[i].skipped);
+        skipped += ahead[i].skipped;
+        print_message("%s, step %d: loss %.9g, norm %.9g, scale %g%s, %lld and %lld idle waits\n", precision, i + 1,
+                      ahead[i].loss, ahead[i].norm, ahead[i].scale, ahead[i].skipped ? ", omitted" : "",
+                      (long long)ahead[i].idle, (long long)host[i].idle);
+        assert_true(host[i].idle > 0);
+    }
+    assert_int_equal(ahead[STEPS - 1].idle, 0);
+    assert_true(ahead[STEPS - 1].loss < ahead[0].loss);
+    return skipped;
+}
+
+static void a_clipped_step_has_the_bits_of_one_that_the_host_decides(void **state)
+{
+    (void)state;
+    assert_int_equal(compare("bf16", NULL), 0);
+}
+
+/* The scale grows into an overflow after some updates, so the device omits one. */
+static void a_step_that_overflows_is_omitted_on_the_device(void **state)
+{
+    (void)state;
+    assert_true(compare("fp16", "train.loss_scale={init: 65536, growth: 256, growth_interval: 2}") > 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -212,10 +280,12 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_host_waits_at_the_end_of_a_step_alone),
+        cmocka_unit_test(the_host_waits_once_while_the_device_updates),
         cmocka_unit_test(a_save_waits_once_for_all_that_it_copies),
         cmocka_unit_test(metrics_and_a_reference_cost_no_wait_a_micro_batch),
         cmocka_unit_test(moments_of_8_bits_need_no_copies_in_a_step),
+        cmocka_unit_test(a_clipped_step_has_the_bits_of_one_that_the_host_decides),
+        cmocka_unit_test(a_step_that_overflows_is_omitted_on_the_device),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

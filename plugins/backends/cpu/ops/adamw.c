@@ -58,6 +58,7 @@ static nrl_status need_encoding(const nrl_adamw_args *a)
 OP(adamw)
 {
     nrl_adamw_args k = *a;
+    if (a->decision) return nrl_fail(NRL_ERR_PLUGIN, "backend 'cpu' has no op 'adamw' with a decision of the device");
     NRL_TRY(need_encoding(a));
     flatten((nrl_mat *[]){&k.master, &k.grad, &k.m, &k.v, &k.work, &k.low}, 6);
     adamw_task t = {.a = &k,

@@ -1,8 +1,8 @@
 /*
- * adamw.cu - the whole update in one pass over memory; the clip factor is passed as grad_scale. Bytes
- * read and written per element: f32 master and gradient 28, plus 2 for a bf16 copy; split16 master and
- * bf16 gradient 26. Masters get the same bits with every encoding, and in a launch of their own or together
- * with other tensors.
+ * adamw.cu - the whole update in one pass over memory; the clip factor is part of grad_scale, or of the device's
+ * decision. Bytes read and written per element: f32 master and gradient 28, plus 2 for a bf16 copy; split16 master and
+ * bf16 gradient 26. Masters get the same bits with every encoding, and in a launch of their own or together with other
+ * tensors.
  */
 #include "math_adamw.h"
 #include "split16.h"
@@ -13,11 +13,16 @@ struct adamw_body {
     bool rounds; /* the weight is bf16 */
     __device__ void operator()(place p) const
     {
+        adamw_step now = step;
+        if (a.decision) {
+            if (!(a.decision->applies > 0)) return;
+            now.grad_scale = (float)a.decision->grad_scale;
+        }
         pack w = a.low.data ? split16_load(a.work, a.low, p) : mat_load(a.master, p.row, p.col, p.n);
         pack g = mat_load(a.grad, p.row, p.col, p.n);
         pack m = mat_load(a.m, p.row, p.col, p.n), v = mat_load(a.v, p.row, p.col, p.n);
         for (int k = 0; k < PACK; k++)
-            math_adamw(step, g.v[k], &w.v[k], &m.v[k], &v.v[k]);
+            math_adamw(now, g.v[k], &w.v[k], &m.v[k], &v.v[k]);
         mat_store(a.m, p.row, p.col, p.n, m);
         mat_store(a.v, p.row, p.col, p.n, v);
         if (!a.low.data) mat_store(a.master, p.row, p.col, p.n, w);
@@ -109,8 +114,8 @@ static bool is_like(const adamw_table &t, const adamw_body &b)
     const nrl_adamw_args &x = t.like.a, &y = b.a;
     adamw_step step = b.step;
     step.decay = t.like.step.decay;
-    return t.n < ADAMW_TENSORS && is_same(x.master, y.master) && is_same(x.grad, y.grad) && is_same(x.m, y.m) &&
-           is_same(x.v, y.v) && is_same(x.work, y.work) && is_same(x.low, y.low) &&
+    return t.n < ADAMW_TENSORS && x.decision == y.decision && is_same(x.master, y.master) && is_same(x.grad, y.grad) &&
+           is_same(x.m, y.m) && is_same(x.v, y.v) && is_same(x.work, y.work) && is_same(x.low, y.low) &&
            !memcmp(&t.like.step, &step, sizeof step);
 }
 
