@@ -13,10 +13,10 @@ export PATH="$work/prefix/bin:$(dirname "$cmake"):$PATH" CC="$cc" CMAKE_PREFIX_P
 unset NRL_PLUGIN_PATH 2>"$work/log" || true
 
 cat >"$work/page" <<'END'
-# What nrl does, with the commands that show it
+# All features
 
-A test runs each command of this page, from top to bottom, in a directory with the `configs/`, `scripts/` and `examples/` of a checkout. Each of them works
-on a CPU without a download.
+Each feature of nrl with a command that shows it. A test runs the commands of this page from top to bottom, in a directory with `configs/`, `scripts/` and
+`examples/` of a checkout. All of them work on a CPU and need no download.
 END
 n=0 failed=0
 while IFS= read -r row; do
