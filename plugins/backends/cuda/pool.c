@@ -157,17 +157,35 @@ static void collect_waiting(cuda_pool *p, bool wait)
     }
 }
 
+/* Idle blocks may have been freed when there was one stream, whose work may still use them: what a further stream will
+ * do follows that work. Without events the host waits for it. */
+static void follow_others(const cuda_pool *p, void *stream)
+{
+    const cuda_driver *d = p->driver;
+    for (int i = 0; i < p->n_streams; i++) {
+        void *event = NULL;
+        int code = d->event_create(&event);
+        if (!code) code = d->event_record(event, p->streams[i]);
+        if (!code) code = d->stream_fence(stream, event);
+        if (event) (void)d->event_destroy(event); /* the fence stays */
+        if (code) (void)d->stream_wait(p->streams[i]);
+    }
+}
+
 nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream)
 {
     if (p->n_streams - p->has_own == CUDA_MAX_STREAMS)
         return nrl_fail(NRL_ERR_DEVICE, "cannot track more than %d streams", CUDA_MAX_STREAMS);
+    follow_others(p, stream);
     p->streams[p->n_streams++] = stream;
     return NRL_OK;
 }
 
 void cuda_pool_stream_own(cuda_pool *p, void *stream)
 {
-    if (!p->has_own) p->streams[p->n_streams++] = stream;
+    if (p->has_own) return;
+    follow_others(p, stream);
+    p->streams[p->n_streams++] = stream;
     p->has_own = true;
 }
 

@@ -39,10 +39,10 @@ void cuda_pool_give(cuda_pool *p, void *memory); /* NULL is allowed */
 void cuda_pool_trim(cuda_pool *p);               /* returns idle segments to the device */
 void cuda_pool_measure(const cuda_pool *p, cuda_pool_stats *fill);
 
-enum { CUDA_MAX_STREAMS = 16 }; /* besides the device's own */
-nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream);
-void cuda_pool_stream_own(cuda_pool *p, void *stream);    /* the device's own is used too; again: nothing */
-void cuda_pool_stream_remove(cuda_pool *p, void *stream); /* the stream's work is complete */
+enum { CUDA_MAX_STREAMS = 16 };                              /* besides the device's own */
+nrl_status cuda_pool_stream_add(cuda_pool *p, void *stream); /* its work follows that of the others so far */
+void cuda_pool_stream_own(cuda_pool *p, void *stream);       /* the device's own is used too; again: nothing */
+void cuda_pool_stream_remove(cuda_pool *p, void *stream);    /* the stream's work is complete */
 
 #ifdef __cplusplus
 }

@@ -165,6 +165,40 @@ static void freed_memory_waits_for_other_streams(void **state)
     assert_int_equal(stats().waiting_bytes, 0);
 }
 
+/* A copy out of a freed block is late, and the next stream writes to the block. */
+static void a_new_stream_follows_what_uses_freed_memory(void **state)
+{
+    const cuda_driver *d = fake_driver();
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        int a, b;
+        char kept[8] = "", other[8] = "other";
+        fake.late = true;
+        assert_int_equal(cuda_pool_stream_add(pool, &a), NRL_OK);
+        char *memory = take(sizeof kept);
+        memcpy(memory, "kept", 5);
+        assert_int_equal(d->copy(kept, memory, sizeof kept, CUDA_TO_HOST, &a), CUDA_DONE);
+        cuda_pool_give(pool, memory);
+        fake.fail_call = way == 1 ? "stream_fence" : NULL; /* then the host waits */
+        fake.fail_code = 700;
+        if (way == 2)
+            cuda_pool_stream_own(pool, &b);
+        else
+            assert_int_equal(cuda_pool_stream_add(pool, &b), NRL_OK);
+        fake.fail_call = NULL;
+        assert_ptr_equal(take(sizeof kept), memory);
+        assert_int_equal(d->copy(memory, other, sizeof other, CUDA_TO_DEVICE, &b), CUDA_DONE);
+        assert_int_equal(d->stream_wait(&b), CUDA_DONE);
+        assert_int_equal(d->stream_wait(&a), CUDA_DONE);
+        assert_string_equal(kept, "kept");
+        assert_string_equal(memory, "other");
+        cuda_pool_give(pool, memory);
+        cuda_pool_stream_remove(pool, &a);
+        cuda_pool_stream_remove(pool, &b);
+    }
+    fake.late = false;
+}
+
 static void events_that_fail_make_the_host_wait(void **state)
 {
     int a, b;
@@ -258,6 +292,7 @@ int main(void)
         TEST(blocks_never_overlap),
         TEST(a_repeated_step_asks_the_device_for_nothing),
         TEST(freed_memory_waits_for_other_streams),
+        TEST(a_new_stream_follows_what_uses_freed_memory),
         TEST(events_that_fail_make_the_host_wait),
         TEST(idle_segments_go_back_before_memory_runs_out),
         TEST(running_out_says_what_was_wanted_is_free_and_is_held),
