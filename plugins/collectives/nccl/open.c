@@ -120,9 +120,11 @@ static void end_communicator(nccl_group *g)
     pthread_mutex_lock(&e->lock);
     for (const nccl_buffer *b = g->buffers; g->comm && b; b = b->next)
         (void)e->api->buffer_deregister(g->comm, b->handle);
+    const bool is_there = g->comm != NULL;
+    const int code = is_there ? e->api->finalize(g->comm) : NCCL_SUCCESS; /* another thread may abort */
     pthread_mutex_unlock(&e->lock);
-    if (!g->comm) return;
-    nrl_status st = nccl_settle(g, e->api->finalize(g->comm), e->options.timeout, "closing");
+    if (!is_there) return;
+    nrl_status st = nccl_settle(g, code, e->options.timeout, "closing");
     pthread_mutex_lock(&e->lock);
     if (g->comm) (void)(st ? e->api->abort(g->comm) : e->api->destroy(g->comm));
     g->comm = NULL;
