@@ -7,11 +7,12 @@
   gpu_check.py peers   [--carry DIR] [--out DIR]     complete training compared with PyTorch, memory, the stall of a save
   gpu_check.py report  [--out DIR]                   the table of all three, and OUT/gpu_check.json
 
-Only the directory of `prepare` (build/carry) has to be copied; it contains a copy of this program too. Both machines
-only need python3; torch and transformers, compute-sanitizer and ncu are used if they are found.
+Only the directory of `prepare` (build/carry) has to be copied; it contains a copy of this program too, and the shared
+libraries that the other machine may lack. That machine only needs python3 and a C library that is not older than here;
+torch and transformers, compute-sanitizer and ncu are used if they are found.
 A row is ok, failed, skipped (with the reason) or a measurement. The exit code is 1 if a row failed, 77 without a GPU.
 
---backend NAME checks another backend than cuda; --rehearse shortens everything, to test
+--seconds N ends each call earlier; what matters most comes first. --backend NAME checks another backend than cuda; --rehearse shortens everything, to test
 each part on a machine without a GPU: gpu_check.py correct --backend cpu --rehearse.
 """
 import argparse
@@ -22,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 
@@ -31,6 +33,12 @@ SECONDS = 8 * 60 - 20  # of one call
 TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.updates", "dpo.losses", "parity.models",
          "parity.stories", "operations.operations", "operations.beside"]
 PROGRAMS = ["check_shapes", "bench_ops", "bench_gemm", "bench_copy"]
+SANITIZED = "^=+ (Invalid|Error|Race|Program hit|Uninit|Barrier)"  # how its reports begin
+LIBRARIES = "libraries.tar.xz"
+# Shared libraries that are not carried: those of the C library, and NVIDIA's.
+NOT_CARRIED = re.compile(r"ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv)\.so|libcu|libnv|libnccl")
+# What no check uses, and what would bring many more of them: files that need these are not carried either.
+UNUSED = re.compile(r"lib(curl|microhttpd)\.so")
 # Sums in another order diverge over the steps; bf16 and fp16 round each activation. Relative, over all steps.
 TOLERANCES = {"sft": {"fp32": 1e-3, "bf16": 5e-2, "fp16": 1e-2}, "dpo": {"fp32": 2e-3, "bf16": 1e-1, "fp16": 2e-2}}
 LLAMA_1B = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
@@ -52,7 +60,8 @@ class Call:
 
     def __init__(self, name, args):
         self.name, self.args, self.rows = name, args, []
-        self.end = time.monotonic() + (60 if args.rehearse else SECONDS)
+        self.begin = time.monotonic()
+        self.end = self.begin + args.seconds
         self.carry = os.path.abspath(args.carry)
         self.nrl = os.path.join(self.carry, "bin", "nrl")
         self.library = os.path.join(self.carry, "lib", "nrl", "backends", args.backend + ".so")
@@ -60,6 +69,8 @@ class Call:
         os.makedirs(args.out, exist_ok=True)
         folders = [f for pattern in ("/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/local/nvidia/lib64",
                                      *(p + "/nvidia/*/lib" for p in sys.path if p)) for f in glob.glob(pattern)]
+        self.libraries = unpack_libraries(os.path.join(self.carry, LIBRARIES), os.path.join(self.work, "libraries"))
+        folders.append(self.libraries)
         self.environment = dict(
             os.environ, LD_LIBRARY_PATH=":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *folders])),
             NRL_PLUGIN_PATH=os.path.join(self.carry, "lib", "nrl"), NRL_TEST_SHARED=os.path.join(self.carry, "shared"),
@@ -85,18 +96,22 @@ class Call:
             out, err = process.communicate()
             return None, out, "not done after %.0f s\n%s" % (left, err)
 
-    def check(self, name, seconds, command, environment=None, show=None):
+    def check(self, name, seconds, command, environment=None, show=None, error="fail|error", slow=False):
         """A row that is ok if the command exits with 0, then with the detail that `show` returns from the output, or its last
-        line; returns the output."""
+        line; returns the output. error: what lines of a failure have in common. slow: too little time is no failure, if there
+        is no such line."""
         began = time.monotonic()
         code, out, err = self.run(command, seconds, environment)
         took = "%.1f s" % (time.monotonic() - began)
         lines = [line for line in (out + "\n" + err).splitlines() if line.strip()]
-        bad = [line for line in lines if re.search("fail|error", line, re.I)][:3] or lines[-3:]
+        found = [line for line in lines if re.search(error, line, re.I)]
+        bad = found[:3] or lines[-3:]
         if code == 0:
             self.row(name, "ok", "%s; %s" % (took, show(out) if show else lines[-1] if lines else ""))
         elif code == 77 or err == "no time is left":
             self.row(name, "skipped", lines[-1] if lines else "")
+        elif code is None and slow and not found:
+            self.row(name, "skipped", "no error in %s, in which it did not end" % took, output=(out + err)[-4000:])
         else:
             self.row(name, "failed", "%s, exit %s: %s" % (took, code, " | ".join(bad)), output=(out + err)[-4000:])
         return out
@@ -111,8 +126,10 @@ class Call:
         if code == 0 and data is not None:
             self.row(name, "measure", show(data), data=data)
             return data
-        state = "skipped" if err == "no time is left" else "failed"
-        self.row(name, state, "exit %s: %s" % (code, " | ".join((err or out).strip().splitlines()[-2:])))
+        if err == "no time is left":
+            self.row(name, "skipped", err)
+        else:
+            self.row(name, "failed", "exit %s: %s" % (code, " | ".join((err or out).strip().splitlines()[-2:])))
         return None
 
     def finish(self):
@@ -121,7 +138,7 @@ class Call:
         path = os.path.join(self.args.out, "gpu_check.%s.json" % self.name)
         with open(path, "w") as f:
             json.dump({"call": self.name, "backend": self.args.backend, "dry run": self.args.rehearse,
-                       "seconds": round(time.monotonic() - self.end + (60 if self.args.rehearse else SECONDS), 1),
+                       "seconds": round(time.monotonic() - self.begin, 1),
                        "failed": failed, "rows": self.rows}, f, indent=1)
         print("written to", path)
         return int(failed)
@@ -156,6 +173,45 @@ def write_model(folder, shape, rows, length):
     return path
 
 
+# ---- libraries of the machine of `prepare` ----
+
+def is_elf(path):
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as f:
+        return f.read(4) == b"\x7fELF"
+
+
+def pack_libraries(carry, preset):
+    """Writes the shared libraries that files of `carry` need, except NOT_CARRIED; removes the files that need UNUSED."""
+    found, removed = {}, []
+    for path in sorted(filter(is_elf, glob.glob(os.path.join(carry, "**"), recursive=True))):
+        out = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+        needed = {name: place for name, place in re.findall(r"(\S+) => (/\S+)", out) if not place.startswith(carry + "/")}
+        if any(map(UNUSED.match, needed)):
+            os.remove(path)
+            removed.append(os.path.relpath(path, carry))
+        else:
+            found.update((name, place) for name, place in needed.items() if not NOT_CARRIED.match(name))
+    with tarfile.open(os.path.join(carry, LIBRARIES), "w:xz", preset=preset) as tar:
+        for name, place in sorted(found.items()):
+            tar.add(os.path.realpath(place), name)
+    return sorted(found), removed
+
+
+def unpack_libraries(archive, folder):
+    """Unpacks those that this machine does not have: others could break its own programs, such as torch."""
+    os.makedirs(folder)
+    ldconfig = shutil.which("ldconfig", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
+    listed = subprocess.run([ldconfig, "-p"], capture_output=True, text=True).stdout if ldconfig else ""
+    known = set(re.findall(r"(?m)^\s+(\S+) ", listed))
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            if member.name not in known and member.isfile() and "/" not in member.name:
+                tar.extract(member, folder)
+    return folder
+
+
 # ---- prepare ----
 
 def copy_tree(source, to):
@@ -183,11 +239,10 @@ def prepare(args):
             os.makedirs(os.path.dirname(os.path.join(carry, "shared", name)), exist_ok=True)
             shutil.copy2(shared, os.path.join(carry, "shared", name))
     if shutil.which("strip"):
-        for path in glob.glob(os.path.join(carry, "**"), recursive=True):
-            with open(path, "rb") if os.path.isfile(path) else open(os.devnull, "rb") as f:
-                is_elf = f.read(4) == b"\x7fELF"
-            if is_elf:
-                subprocess.run(["strip", "--strip-unneeded", path], check=True)
+        for path in filter(is_elf, glob.glob(os.path.join(carry, "**"), recursive=True)):
+            subprocess.run(["strip", "--strip-unneeded", path], check=True)
+    packed, removed = pack_libraries(carry, 0 if args.rehearse else 6)
+    print("libraries: %s; not carried: %s" % (" ".join(packed), " ".join(removed) or "nothing"))
     steps = 2 if args.rehearse else 50
     numbers = {"steps": steps}
     work = tempfile.mkdtemp(prefix="nrl-gpu-check-")
@@ -288,8 +343,11 @@ def experts(call, family):
 
 
 def correct(call):
-    missing = sorted(set(re.findall(r"(\S+) => not found", call.run(["ldd", call.nrl, call.library], 20)[1])))
-    call.row("libraries of nrl", "failed" if missing else "ok", ", ".join(missing) or "all are here")
+    loaded = "".join(call.run(["ldd", call.nrl, call.library], 20)[1:])
+    missing = sorted(set(re.findall(r"(\S+) => not found|(version \S+ not found)", loaded)))
+    missing = [name or version for name, version in missing]
+    carried = len(re.findall(r"=> %s/" % re.escape(call.libraries), loaded))
+    call.row("libraries of nrl", "failed" if missing else "ok", ", ".join(missing) or "all are here, %d of them carried" % carried)
     call.check("the program starts", 30, [call.nrl, "describe", call.args.backend], show=lambda out: out.splitlines()[0])
     rules(call)
     for test in TESTS:
@@ -308,11 +366,13 @@ def correct(call):
                                                        "collective=nccl"))
     if shutil.which("compute-sanitizer") and call.args.backend == "cuda":
         for tool in ("memcheck", "racecheck"):
-            call.check("compute-sanitizer " + tool, 150, ["compute-sanitizer", "--tool", tool, "--target-processes", "all",
-                                                           "--error-exitcode", "9", call.nrl, "plugins", "test", call.library])
+            sanitize = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "20"]
             call.check("compute-sanitizer %s, operations" % tool, 100,
-                       ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
-                        os.path.join(call.carry, "tests", "test_operations.beside")], {"NRL_TEST_BACKEND": call.library})
+                       sanitize + [os.path.join(call.carry, "tests", "test_operations.beside")],
+                       {"NRL_TEST_BACKEND": call.library}, error=SANITIZED, slow=True)
+            call.check("compute-sanitizer " + tool, 150,
+                       sanitize + ["--target-processes", "all", call.nrl, "plugins", "test", call.library],
+                       error=SANITIZED, slow=True)
     else:
         call.row("compute-sanitizer", "skipped", "it is not in PATH")
 
@@ -327,7 +387,7 @@ def slowest(data):
 
 
 def attention_rows(data):
-    return "; ".join("%s %s %.0f TFLOP/s" % (r["op"], r["shape"], r["gflops"] / 1e3) for r in data["rows"])
+    return "; ".join("%s %s %.3g TFLOP/s" % (r["op"], r["shape"], r["gflops"] / 1e3) for r in data["rows"])
 
 
 def products(call, scale):
@@ -465,8 +525,10 @@ def main():
     p.add_argument("--out", default=".", help="directory of the results")
     p.add_argument("--backend", default="cuda")
     p.add_argument("--python", default=os.environ.get("NRL_PEERS_PYTHON", sys.executable), help="a Python with torch and transformers")
+    p.add_argument("--seconds", type=int, default=SECONDS, help="limit of a call (%(default)s)")
     p.add_argument("--rehearse", action="store_true", help="small shapes and few steps")
     args = p.parse_args()
+    args.seconds = min(args.seconds, SECONDS)
     if args.part == "prepare":
         return prepare(args)
     if args.part == "report":
