@@ -84,12 +84,12 @@ static nrl_status expert_forward(nrl_ctx *ctx, const llama_experts *c, const lla
                                  nrl_tensor *x, nrl_tensor **y)
 {
     nrl_tensor *gate, *up;
-    NRL_TRY(nrl_op_linear(ctx, x, e->gate, NULL, &gate));
     if (bias) {
+        NRL_TRY(nrl_op_linear(ctx, x, e->gate, NULL, &gate));
         NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, gate, bias, &gate));
         NRL_TRY(nrl_op_clamped_swiglu(ctx, gate, c->slope, c->limit, &gate));
     } else {
-        NRL_TRY(nrl_op_linear(ctx, x, e->up, NULL, &up));
+        NRL_TRY(nrl_op_linears(ctx, x, 2, (nrl_param *[]){e->gate, e->up}, NULL, 0, (nrl_tensor * *[]){&gate, &up}));
         NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
     }
     return nrl_op_partial_linear(ctx, gate, e->down, y);
