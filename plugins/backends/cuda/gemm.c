@@ -5,7 +5,8 @@
  * the bias, one value per column of c, is one per row for the library. a and b of one dtype are passed
  * directly, with c of that dtype or f32; any other mixture, and what the library does not support, is
  * widened to f32 first. Each stream has its own workspace, so results repeat bit for bit: unless train.deterministic is
- * false, where the library's algorithms are timed at the first product of each class (gemm_choices.h).
+ * false, where the library's algorithms are timed at the first product of each class (gemm_choices.h). Otherwise the
+ * library is asked once for each class, since packed batches have ever new numbers of tokens.
  *
  * Operands of 8 bits are rounded in scratch memory, so that what a sum is made of is contiguous (fp8.h). What the
  * library does not multiply then is rounded to the same numbers in bf16.
@@ -28,7 +29,7 @@ typedef struct {
     const gemm_library *table;
     void *library; /* NULL until the first product */
     gemm_plans plans;
-    gemm_choices choices;
+    gemm_choices timed, first; /* the library's first for a class */
     pthread_t loader;
     bool is_loading;
 } gemm_engine;
@@ -61,7 +62,8 @@ void cuda_gemm_close(cuda *self)
     if (!e) return;
     wait_for_loader(e);
     gemm_plans_close(&e->plans);
-    gemm_choices_close(&e->choices);
+    gemm_choices_close(&e->timed);
+    gemm_choices_close(&e->first);
     if (e->library) e->table->close(e->library);
     free(e);
     self->math = NULL;
@@ -77,10 +79,11 @@ static nrl_status engine_of(cuda *self, gemm_engine **out)
     nrl_status st = e->table->open(&e->library);
     if (!st) st = gemm_plans_open(&e->plans, e->table, e->library);
     int driver = 0, runtime = 0;
+    e->first.has_strides = true;
     if (!st && self->relaxed && self->times_products) {
         st = cuda_check(self->driver, self->driver->versions(&driver, &runtime), "reading versions");
         if (!st)
-            gemm_choices_open(&e->choices, self->product_cache, self->properties.name, driver,
+            gemm_choices_open(&e->timed, self->product_cache, self->properties.name, driver,
                               e->table->version(e->library));
     }
     if (st) cuda_gemm_close(self);
@@ -149,11 +152,25 @@ static nrl_status time_choices(const gemm_trial *t, const gemm_product *p, gemm_
     return NRL_OK;
 }
 
+/* A gemm_chooser: the library's first for the largest product of the class. */
+static nrl_status choose_first(void *user, const gemm_product *p, gemm_choice *choice, bool *found)
+{
+    gemm_engine *e = ((const gemm_trial *)user)->engine;
+    const gemm_product largest = gemm_largest(p);
+    int n;
+    *found = gemm_choices_find(&e->first, p, choice);
+    if (*found) return NRL_OK;
+    NRL_TRY(e->table->choices(e->library, &largest, WORKSPACE_BYTES, choice, 1, &n));
+    *found = n > 0;
+    if (*found) gemm_choices_add(&e->first, p, choice);
+    return NRL_OK;
+}
+
 /* A gemm_chooser. A product that adds to its output is timed on other memory; without any, it is not timed. */
-static nrl_status choose(void *user, const gemm_product *p, gemm_choice *choice, bool *found)
+static nrl_status choose_fastest(void *user, const gemm_product *p, gemm_choice *choice, bool *found)
 {
     gemm_trial t = *(const gemm_trial *)user;
-    gemm_choices *known = &t.engine->choices;
+    gemm_choices *known = &t.engine->timed;
     void *memory = NULL;
     *found = gemm_choices_find(known, p, choice);
     if (*found) return NRL_OK;
@@ -266,8 +283,8 @@ static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, con
     if (p.has_bias) t.at.bias = a->bias.data;
     if (scales) t.at.left_scale = &scales[1].inverse;
     if (scales) t.at.right_scale = &scales[0].inverse;
-    NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES, self->relaxed && self->times_products ? choose : NULL, &t,
-                            &plan));
+    NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES,
+                            self->relaxed && self->times_products ? choose_fastest : choose_first, &t, &plan));
     if (!plan) return NRL_OK;
     NRL_TRY(run_plan(&t, plan));
     cuda_watch_count(self->watch, 1);

@@ -32,9 +32,19 @@ static uint32_t alignment_with(uint32_t alignment, int64_t stride, uint32_t type
     return alignment;
 }
 
-static gemm_product class_of(const gemm_product *p)
+/* In a row-major matrix, rows are limited by no stride: tokens, where the operand or the result has a row for each. */
+gemm_product gemm_largest(const gemm_product *p)
+{
+    gemm_product largest = *p;
+    if (!p->transpose_right) largest.cols = rounded(p->cols);
+    if (!p->transpose_left && p->transpose_right) largest.depth = rounded(p->depth);
+    return largest;
+}
+
+static gemm_product class_of(const gemm_choices *of, const gemm_product *p)
 {
     gemm_product c = *p;
+    if (of->has_strides) return gemm_largest(p);
     c.rows = rounded(p->rows);
     c.cols = rounded(p->cols);
     c.depth = rounded(p->depth);
@@ -151,7 +161,7 @@ void gemm_choices_close(gemm_choices *c)
 
 bool gemm_choices_find(const gemm_choices *c, const gemm_product *p, gemm_choice *out)
 {
-    const gemm_product wanted = class_of(p);
+    const gemm_product wanted = class_of(c, p);
     for (int i = 0; i < c->n; i++) {
         if (memcmp(&c->classes[i].product, &wanted, sizeof wanted) != 0) continue;
         *out = c->classes[i].choice;
@@ -162,7 +172,7 @@ bool gemm_choices_find(const gemm_choices *c, const gemm_product *p, gemm_choice
 
 void gemm_choices_add(gemm_choices *c, const gemm_product *p, const gemm_choice *choice)
 {
-    const gemm_class k = {class_of(p), *choice};
+    const gemm_class k = {class_of(c, p), *choice};
     char line[LINE];
     if (!keep(c, &k) || !c->path) return;
     print_line(&k, line);

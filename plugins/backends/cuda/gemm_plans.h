@@ -1,7 +1,6 @@
 /*
- * gemm_plans.h - plans by product: cuBLASLt is queried once per product (the cost of a query was not
- * measured). Packed batches have ever new numbers of tokens, so a full table replaces the plan that
- * was used least recently; the plans of products that every step repeats stay.
+ * gemm_plans.h - plans by product. Packed batches have ever new numbers of tokens, so a full table replaces the plan
+ * that was used least recently; the plans of products that every step repeats stay.
  */
 #ifndef CUDA_GEMM_PLANS_H
 #define CUDA_GEMM_PLANS_H
@@ -20,7 +19,7 @@ typedef struct {
 
 nrl_status gemm_plans_open(gemm_plans *p, const gemm_library *table, void *library);
 void gemm_plans_close(gemm_plans *p);
-/* Chooses the algorithm of a product that has no plan yet; *found false: the library's first. */
+/* Chooses the algorithm of a product that has no plan yet; *found false: the library's first for this product. */
 typedef nrl_status (*gemm_chooser)(void *user, const gemm_product *product, gemm_choice *choice, bool *found);
 /* *plan is NULL if the library has none; this is remembered too. Valid until the next call. `choose` may be NULL. */
 nrl_status gemm_plans_find(gemm_plans *p, const gemm_product *product, size_t workspace_bytes, gemm_chooser choose,

@@ -5,6 +5,7 @@
 #ifndef SUPPORT_CUDA_FAKE_LIBRARY_H
 #define SUPPORT_CUDA_FAKE_LIBRARY_H
 #include "dnn_library.h"
+#include "gemm_library.h"
 
 extern _Atomic int fake_library_loads;
 
@@ -14,6 +15,8 @@ typedef struct {
     int refused; /* supports no product; 0: all do */
     size_t version;
     int n_asked, n_plans, last; /* how often it was asked for choices; plans made; choice of the last product */
+    int n_questions;            /* n_asked, and plans by its own choice */
+    gemm_product asked;         /* about which it was asked for choices last */
 } fake_products;
 extern fake_products fake_library_products;
 

@@ -104,11 +104,68 @@ static void nothing_is_timed_where_results_must_repeat_or_the_option_is_off(void
     for (int off = 0; off < 2; off++) {
         open_gpu(!off, cache);
         gpu->relaxed = off;
-        assert_int_equal(multiply(64, false), 0);
+        assert_int_equal(multiply(64, false), 1);
         assert_int_equal(fake_library_products.last, 0);
         assert_int_equal(fake_library_products.n_plans, 1);
         cuda_close(gpu);
         assert_int_not_equal(access(cache, F_OK), 0);
+    }
+}
+
+enum { TOKENS = 512, WIDTH = 8 };
+
+/* One of the products of a linear layer over n tokens, rows of matrices of one width: forward, of the input's gradient,
+ * of the weight's gradient. */
+static void layer(int way, int64_t n, nrl_mat x, nrl_mat w, nrl_mat y)
+{
+    x.rows = y.rows = n;
+    nrl_gemm_args g = {
+        .size = sizeof g, .overwrite = true, .a = x, .b = w, .c = y, .alpha = 1, .transpose_b = way == 0};
+    if (way == 2) g = (nrl_gemm_args){.size = sizeof g, .a = y, .b = x, .c = w, .alpha = 1, .transpose_a = true};
+    assert_int_equal(cuda_op_gemm(gpu, gpu->stream, &g), NRL_OK);
+    assert_int_equal(fake_library_products.last, 0);
+    if (way < 2) assert_true(((float *)y.data)[n * WIDTH - 1] == WIDTH);
+}
+
+/* Numbers of tokens as packed batches have them: always others, below the same limit. */
+static void the_library_is_asked_once_for_tokens_of_one_class(void **state)
+{
+    (void)state;
+    open_gpu(false, "");
+    gpu->relaxed = false;
+    const nrl_mat x = ones(TOKENS, WIDTH, NRL_DTYPE_F32), w = ones(WIDTH, WIDTH, NRL_DTYPE_F32);
+    const nrl_mat y = ones(TOKENS, WIDTH, NRL_DTYPE_F32);
+    for (int64_t n = TOKENS - 100; n <= TOKENS; n++) /* 416, 448, 480, 512 */
+        for (int way = 0; way < 2; way++)
+            layer(way, n, x, w, y);
+    const gemm_product forward = fake_library_products.asked;
+    assert_int_equal(forward.cols, TOKENS);
+    assert_int_equal(forward.rows, WIDTH);
+    assert_int_equal(forward.depth, WIDTH);
+    for (int64_t n = TOKENS; n >= TOKENS - 100; n--)
+        layer(2, n, x, w, y);
+    assert_int_equal(fake_library_products.asked.depth, 416);
+    print_message("%d products of a layer over %d numbers of tokens: %d questions\n", fake_library_products.n_plans,
+                  101, fake_library_products.n_questions);
+    assert_int_equal(fake_library_products.n_plans, 3 * 101);
+    assert_int_equal(fake_library_products.n_questions, 3 * 4);
+    cuda_pool_give(gpu->pool, x.data);
+    cuda_pool_give(gpu->pool, w.data);
+    cuda_pool_give(gpu->pool, y.data);
+    cuda_close(gpu);
+}
+
+/* Widths are not rounded: strides limit them. */
+static void only_numbers_of_tokens_are_rounded(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 4; way++) {
+        const gemm_product p = {
+            .rows = 1001, .cols = 1003, .depth = 1007, .transpose_left = way & 1, .transpose_right = way >> 1};
+        const gemm_product q = gemm_largest(&p);
+        assert_int_equal(q.rows, 1001);
+        assert_int_equal(q.cols, way < 2 ? 1024 : 1003);
+        assert_int_equal(q.depth, way == 2 ? 1024 : 1007);
     }
 }
 
@@ -263,6 +320,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_fastest_is_chosen_once_for_each_class, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_timed_where_results_must_repeat_or_the_option_is_off, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(the_library_is_asked_once_for_tokens_of_one_class, setup, teardown),
+        cmocka_unit_test(only_numbers_of_tokens_are_rounded),
         cmocka_unit_test_setup_teardown(choices_are_kept_for_the_same_device_driver_and_library, setup, teardown),
         cmocka_unit_test_setup_teardown(a_choice_that_does_not_fit_is_replaced_by_the_first, setup, teardown),
         cmocka_unit_test_setup_teardown(without_memory_for_a_trial_the_first_is_used, setup, teardown),

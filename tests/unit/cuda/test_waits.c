@@ -8,6 +8,7 @@
 #include "support/run.h"
 #include <dlfcn.h>
 #include <math.h>
+#include <time.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
@@ -117,6 +118,48 @@ static void metrics_and_a_reference_cost_no_wait_a_micro_batch(void **state)
 {
     (void)state;
     check("dpo", pairs, &(stats){.waits = 1, .idle = 0, .launches = 157});
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Launches and the host's time of a step of a model with so many layers; in the best of some steps, in which kernels do
+ * nothing. */
+static double host_seconds(int layers, double *launches)
+{
+    enum { TIMED = 3 };
+    nrl_run_event e = {.size = sizeof e};
+    bool done = false;
+    double best = 1;
+    *launches = of_a_step("cuda", "sft", layers, 200, rows).launches;
+    run *r = open_run("cuda", "sft", layers, 200, rows, (const char *const[]){"train.nan=skip", NULL});
+    for (int i = 0; i < WARM + TIMED; i++) {
+        counted->no_work = i >= WARM;
+        const double began = thread_seconds();
+        if (nrl_run_step(r, &e, &done) != NRL_OK) fail_msg("%s", nrl_error_text());
+        if (i >= WARM) best = fmin(best, thread_seconds() - began);
+    }
+    counted->no_work = false;
+    nrl_run_close(r);
+    return best;
+}
+
+/* A layer has LAYER_LAUNCHES, whatever its width. Seconds are printed, and not compared: they are those of this
+ * machine, without the driver. */
+static void a_layer_costs_a_fixed_number_of_launches(void **state)
+{
+    enum { FEW = 2, MANY = 16, LAYER_LAUNCHES = 32 };
+    double few, many;
+    (void)state;
+    const double a = host_seconds(FEW, &few), b = host_seconds(MANY, &many);
+    print_message(
+        "a step of %d layers: %g launches, %.2f ms of the host; of %d: %g, %.2f ms; %.2f us for each launch\n", FEW,
+        few, 1e3 * a, MANY, many, 1e3 * b, 1e6 * (b - a) / (many - few));
+    assert_true((many - few) / (MANY - FEW) <= LAYER_LAUNCHES);
 }
 
 /* Its two tables of codes are copied in the first step. */
@@ -283,6 +326,7 @@ int main(void)
         cmocka_unit_test(the_host_waits_once_while_the_device_updates),
         cmocka_unit_test(a_save_waits_once_for_all_that_it_copies),
         cmocka_unit_test(metrics_and_a_reference_cost_no_wait_a_micro_batch),
+        cmocka_unit_test(a_layer_costs_a_fixed_number_of_launches),
         cmocka_unit_test(moments_of_8_bits_need_no_copies_in_a_step),
         cmocka_unit_test(a_clipped_step_has_the_bits_of_one_that_the_host_decides),
         cmocka_unit_test(a_step_that_overflows_is_omitted_on_the_device),
