@@ -5,7 +5,7 @@ usage: sass.py CUDA_SO [SM...]
 In the loop over tiles of each kernel that uses tensor cores, the path that a tile takes which all queries see: the one
 with all products, all loads of the next tile, and the fewest other instructions. It may have at most so many
 instructions for one product (m16n8k16), no branches in which lanes may part (BSSY) but those around loads and tiles, and
-no registers in memory. Needs cuobjdump and nvdisasm, which come with CUDA; exits with 77 without them.
+no registers in memory; outside of it only a few bytes. A kernel's registers must leave room for so many blocks. Needs cuobjdump and nvdisasm, which come with CUDA; exits with 77 without them.
 """
 import re
 import shutil
@@ -18,6 +18,9 @@ LIMITS = {("forward", 64): 6.6, ("forward", 80): 8.0, ("forward", 96): 7.0, ("fo
           ("keys", 64): 4.8, ("keys", 80): 7.0, ("keys", 96): 6.2, ("keys", 128): 5.0,
           ("queries", 64): 5.5, ("queries", 80): 7.0, ("queries", 96): 6.5, ("queries", 128): 5.5}
 MOST_BRANCHES = 12  # one per score would be at least 32
+# Least blocks of 128 threads that the 65536 registers of a multiprocessor hold; with two, one computes while the other waits.
+BLOCKS = {("queries", 80): 3, ("queries", 96): 3, ("queries", 128): 3}
+LEAST_BLOCKS, REGISTERS, THREADS, MOST_LOCAL = 2, 65536, 128, 16
 PRODUCT, COPY = "HMMA", "LDGSTS"
 
 
@@ -33,6 +36,14 @@ def functions(library, sm):
         if instruction:
             code.append((int(instruction[1], 16), instruction[2]))
     return found
+
+
+def resources(library, sm):
+    """(kernel, dtype, head width) -> (registers, bytes of local memory)"""
+    out = subprocess.run(["cuobjdump", "-res-usage", "-arch", "sm_" + sm, library], capture_output=True, text=True).stdout
+    found = re.findall(r"flash_(forward|keys|queries)_kernelI\d(bf16|f16)Li(\d+)E\S*\s+REG:(\d+) STACK:(\d+) \S+ LOCAL:(\d+)", out)
+    return {(kernel, dtype, int(width)): (int(registers), int(stack) + int(local))
+            for kernel, dtype, width, registers, stack, local in found}
 
 
 def operation(text):
@@ -93,6 +104,7 @@ def main():
             print("skipped: no code for sm_%s in %s" % (sm, library))
             continue
         n_checked += 1
+        used = resources(library, sm)
         for (kernel, width), most in LIMITS.items():
             for dtype in ("bf16", "f16"):
                 code = found.get((kernel, dtype, width))
@@ -103,11 +115,14 @@ def main():
                 path = hot_path(code)
                 count = lambda *names: sum(name.startswith(names) for name in path)
                 each, apart, spilled = len(path) / max(1, count(PRODUCT)), count("BSSY"), count("LDL", "STL")
-                bad = not path or each > most or apart > MOST_BRANCHES or spilled
+                registers, local = used[kernel, dtype, width]
+                blocks, least = REGISTERS // (THREADS * ((registers + 7) // 8 * 8)), BLOCKS.get((kernel, width), LEAST_BLOCKS)
+                bad = not path or each > most or apart > MOST_BRANCHES or spilled or blocks < least or local > MOST_LOCAL
                 failed = failed or bad
                 print("%-6s sm_%-3s %-8s %-5s %3d: %4d instructions, %3d products, %.1f each of %.1f, %2d ldmatrix, "
-                      "%d BSSY, %d in memory" % ("FAILED" if bad else "ok", sm, kernel, dtype, width, len(path),
-                                                 count(PRODUCT), each, most, count("LDSM"), apart, spilled))
+                      "%d BSSY, %d in memory; %d registers, %d blocks of %d, %d bytes of local memory" % (
+                          "FAILED" if bad else "ok", sm, kernel, dtype, width, len(path), count(PRODUCT), each, most,
+                          count("LDSM"), apart, spilled, registers, blocks, least, local))
     return int(bool(failed)) if n_checked else 77
 
 

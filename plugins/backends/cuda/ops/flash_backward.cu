@@ -335,7 +335,8 @@ template <typename T, int D> __global__ void __launch_bounds__(threads_of<D>) fl
 template <typename T, int D> static int launch_keys(const flash_params *p, void *stream)
 {
     constexpr int others = places_of<D> * 2 * tile_rows<D>; /* rows of q and dy; as many sums */
-    int bytes = flash_tile<D>::bytes(2 * own_rows<D> + others) + others * (int)sizeof(float);
+    constexpr int bytes = flash_tile<D>::bytes(2 * own_rows<D> + others) + others * (int)sizeof(float);
+    static_assert(bytes <= LEAST_SHARED, "a block fits every GPU");
     dim3 grid(flash_tile_count(p->n_counted_keys, p->n_segments, own_rows<D>), p->n_kv_heads, D / chunk_of<D>);
     int error = allow_shared(flash_keys_kernel<T, D>, bytes);
     if (error) return error;
@@ -345,7 +346,8 @@ template <typename T, int D> static int launch_keys(const flash_params *p, void 
 
 template <typename T, int D> static int launch_queries(const flash_params *p, void *stream)
 {
-    int bytes = flash_tile<D>::bytes(2 * own_rows<D> + places_of<D> * 2 * tile_rows<D>);
+    constexpr int bytes = flash_tile<D>::bytes(2 * own_rows<D> + places_of<D> * 2 * tile_rows<D>);
+    static_assert(bytes <= LEAST_SHARED, "a block fits every GPU");
     dim3 grid(flash_tile_count(p->n_counted, p->n_segments, own_rows<D>), p->n_heads);
     int error = allow_shared(flash_queries_kernel<T, D>, bytes);
     if (error) return error;

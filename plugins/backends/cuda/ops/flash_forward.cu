@@ -148,7 +148,8 @@ template <typename T, int D> __global__ void __launch_bounds__(THREADS) flash_fo
 template <typename T, int D> static int launch(const flash_params *p, void *stream)
 {
     constexpr int QUERIES = 16 * forward_rows<D> * WARPS;
-    int bytes = flash_tile<D>::bytes(QUERIES + 4 * forward_keys<D>);
+    constexpr int bytes = flash_tile<D>::bytes(QUERIES + 4 * forward_keys<D>);
+    static_assert(bytes <= LEAST_SHARED, "a block fits every GPU");
     dim3 grid(flash_tile_count(p->n_counted, p->n_segments, QUERIES), p->n_heads);
     int error = allow_shared(flash_forward_kernel<T, D>, bytes);
     if (error) return error;

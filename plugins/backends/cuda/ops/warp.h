@@ -56,6 +56,9 @@ __device__ __forceinline__ float warp_max(float x)
     return x;
 }
 
+/* Bytes of shared memory that a block may have on sm_86, 89 and 120; others have more. */
+enum { LEAST_SHARED = 99 << 10 };
+
 #if defined(__CUDACC__)
 /* A block needs permission for more than 48 KiB of shared memory. Returns a code of the runtime. */
 template <typename K> static int allow_shared(K kernel, int bytes)
