@@ -37,7 +37,8 @@ typedef struct {
 typedef struct {
     diloco_options options;
     nrl_comm *comm;
-    int32_t n; /* ranks */
+    int32_t n;         /* ranks */
+    uint32_t n_states; /* of the optimizer, for each parameter */
     diloco_slot *slots;
     int32_t n_slots;
     bool meets;   /* there are other ranks */
@@ -70,6 +71,7 @@ static nrl_status diloco_plan(void *self, nrl_parallel_plan *plan)
     d->slots = calloc((size_t)plan->n_params + 1, sizeof *d->slots);
     if (!d->slots) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'diloco'");
     d->meets = plan->local_steps;
+    d->n_states = plan->n_states;
     for (int32_t i = 0; i < plan->n_params && plan->train; i++) {
         if (!nrl_param_trained(plan->params[i])) continue;
         d->slots[d->n_slots++].param = plan->params[i];
@@ -148,15 +150,15 @@ static nrl_status diloco_updated(void *self, nrl_ctx *ctx, int64_t step)
 {
     diloco *d = self;
     const bool outer = d->meets && step > 0 && step % d->options.every == 0;
-    d->differs = d->meets && step > 0 && !outer;
+    if (step > 0) d->differs = d->meets && !outer;
     for (int32_t i = 0; i < d->n_slots; i++) {
         diloco_slot *s = &d->slots[i];
         nrl_tensor *master = nrl_param_tensor(s->param, NRL_SLOT_MASTER);
         nrl_status st = NRL_OK;
         nrl_scope_begin(ctx);
         if (outer) st = diloco_outer_step(d, ctx, s);
-        if (step == 0 && master && d->meets)
-            st = nrl_tensor_copy(ctx, master, s->anchor); /* loaded: all ranks have the same */
+        if (step == 0 && master && d->meets && !d->differs) /* loaded: all ranks have the same */
+            st = nrl_tensor_copy(ctx, master, s->anchor);
         if (st == NRL_OK) st = diloco_refresh(ctx, s->param);
         nrl_scope_end(ctx);
         NRL_TRY(st);
@@ -185,22 +187,32 @@ static nrl_status diloco_average(void *self, nrl_ctx *ctx, bool begin)
     return NRL_OK;
 }
 
+static nrl_status diloco_tensor(nrl_ctx *ctx, nrl_state_io *io, const char *word, const nrl_param *p, nrl_tensor *t)
+{
+    char name[512];
+    bool found;
+    snprintf(name, sizeof name, "%s.%s", word, nrl_param_name(p));
+    return t ? nrl_state_io_tensor(io, ctx, name, t, &found) : NRL_OK;
+}
+
+/* Ranks have weights and moments of their own between two outer steps. */
 static nrl_status diloco_state(void *self, nrl_ctx *ctx, nrl_state_io *io)
 {
     diloco *d = self;
     int64_t differs = d->differs;
-    bool found;
     NRL_TRY(nrl_state_io_i64(io, "differs", &differs, 1));
     d->differs = differs != 0;
     for (int32_t i = 0; i < d->n_slots; i++) {
         diloco_slot *s = &d->slots[i];
         nrl_tensor *master = s->own ? s->own : nrl_param_tensor(s->param, NRL_SLOT_MASTER);
-        char name[3][512];
-        const char *words[] = {"anchor", "velocity", "master"};
-        nrl_tensor *of[] = {s->anchor, s->velocity, master};
-        for (int k = 0; k < 3; k++) {
-            snprintf(name[k], sizeof name[k], "%s.%s", words[k], nrl_param_name(s->param));
-            if (of[k]) NRL_TRY(nrl_state_io_tensor(io, ctx, name[k], of[k], &found));
+        NRL_TRY(diloco_tensor(ctx, io, "anchor", s->param, s->anchor));
+        NRL_TRY(diloco_tensor(ctx, io, "velocity", s->param, s->velocity));
+        NRL_TRY(diloco_tensor(ctx, io, "master", s->param, master));
+        for (uint32_t k = 0; k < d->n_states && d->meets; k++) {
+            char word[16];
+            snprintf(word, sizeof word, "state%u", k);
+            NRL_TRY(
+                diloco_tensor(ctx, io, word, s->param, nrl_param_tensor(s->param, (nrl_slot)(NRL_SLOT_STATE0 + k))));
         }
         NRL_TRY(diloco_refresh(ctx, s->param));
     }

@@ -43,4 +43,24 @@ run 0 launch -n 2 -- run "$configs/sft.yaml" model.config=neox.json $tiny algori
     'optimizer={name: signum_cpp, lr: 1e-3}' 'parallel={diloco: 2}' train.epochs=0 train.steps=4 eval.every=0 checkpoint.every=0 \
     "$one_thread" out=trained
 is "steps" "$(grep -c signum_rises trained/metrics.jsonl)" 4
+
+# Its numbers are those of ddp with outer steps, also if a run goes on between two of these.
+cat >config.yaml <<YAML
+defaults: $configs/sft.yaml
+model: {config: neox.json, tokenizer: $configs/models/tiny-tokenizer}
+data: {train: $configs/data/chat.jsonl, max_length: 128}
+train: {epochs: 0, steps: 8}
+eval: {every: 0}
+checkpoint: {every: 4, keep: 0, export: none}
+$one_thread_yaml
+YAML
+run 0 launch -n 2 -- run config.yaml out=built 'parallel={data: {name: ddp, sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9}}'
+numbers built/metrics.jsonl >expected.txt
+is "steps" "$(wc -l <expected.txt | tr -d ' ')" 8
+run 0 launch -n 2 -- run config.yaml out=sample 'parallel={diloco: {size: 2, every: 3}}'
+compare sample $exact
+rm -rf sample/checkpoints/step-00000008
+run 0 launch -n 2 -- run config.yaml out=sample 'parallel={diloco: {size: 2, every: 3}}' resume=auto
+has out "resume     after step 4 of 8"
+compare sample $exact
 exit $failed

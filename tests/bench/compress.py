@@ -32,6 +32,8 @@ CODECS = {
     "topk-1": "compress: topk, topk_ratio: 0.01",
     "threshold": "compress: threshold, threshold_value: 1e-3",
     "local": "sync_every: 4",
+    "local-32": "sync_every: 32",
+    "outer-32": "sync_every: 32, outer_lr: 0.7, outer_momentum: 0.9",
 }
 
 

@@ -64,6 +64,7 @@ VARIANTS = {
     "fsdp and tensor 4": ("sft", 4, ["parallel={data: fsdp, tensor: 2}"]),
     "hybrid 4": ("sft", 4, ["parallel={name: fsdp, shard_size: 2}"]),
     "local steps 2": ("sft", 2, ["parallel={name: ddp, sync_every: 7}"]),
+    "outer steps 2": ("sft", 2, ["parallel={name: ddp, sync_every: 7, outer_lr: 0.7, outer_momentum: 0.9}"]),
     "sequence 2": ("sft", 2, ["parallel={tensor: {size: 2, sequence: true}}"]),
     "ulysses 2": ("sft", 2, ["parallel={context: 2}"]),
     "fsdp and ring 4": ("sft", 4, ["parallel={data: fsdp, context: {size: 2, kind: ring}}"]),

@@ -66,6 +66,7 @@ resumed() {
 resumed topk 'compress: topk, topk_ratio: 0.05, start_step: 2'
 resumed powersgd 'compress: powersgd, start_step: 2, powersgd_rank: 2'
 resumed local 'sync_every: 3'
+resumed outer 'sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9'
 
 # ---- local steps: between two averages the mean is evaluated, saved and exported, and training takes no notice ----
 

@@ -44,7 +44,7 @@ ranks 4 axes $exact 'parallel={context: 2, tensor: {size: 2, sequence: true}}' "
 
 # what differs from one rank: it is only run
 for strategy in 'compress: powersgd, start_step: 0, powersgd_min_rate: 1' 'compress: threshold, start_step: 0' \
-    'sync_every: 2, sync_states: true'; do
+    'sync_every: 2, sync_states: true, outer_lr: 0.7, outer_momentum: 0.9'; do
     run 0 launch -n 2 -- run config.yaml out=other overwrite=true "$(data ddp "$strategy")" "$@"
 done
 alone reproducible "$(data ddp 'reproducible: 4')" "$@"

@@ -30,6 +30,10 @@ static const nrl_option ddp_rows[] = {
                 "is evaluated, saved or exported in between is the average"),
     NRL_OPT_BOOL(ddp_options, sync_states, "false",
                  "with sync_every: average the optimizer's moments too; otherwise each rank keeps its own"),
+    NRL_OPT_F64(ddp_options, outer_lr, "1", 0, 10,
+                "with sync_every: how far the step from the last weights in common to the average goes; 1: all of it"),
+    NRL_OPT_F64(ddp_options, outer_momentum, "0", 0, 0.9999,
+                "with sync_every: Nesterov momentum of these steps; 0.9 with outer_lr: 0.7 is DiLoCo"),
     NRL_OPT_ENUM(ddp_options, unused, "zero", "zero|warn|error",
                  "trained parameters without a gradient on any rank: use zero; use zero and warn once; fail"),
     NRL_OPT_INT(ddp_options, reproducible, "0", 0, 1024,
@@ -66,6 +70,8 @@ static nrl_status ddp_check(const void *options)
     NRL_TRY(needs(fabs(o->threshold_value - 1e-4) > 0, o->compress == DDP_THRESHOLD, "threshold_value",
                   "compress: threshold"));
     NRL_TRY(needs(o->sync_states, !sums, "sync_states", "sync_every above 1"));
+    NRL_TRY(needs(fabs(o->outer_lr - 1) > 0, !sums, "outer_lr", "sync_every above 1"));
+    NRL_TRY(needs(o->outer_momentum > 0, !sums, "outer_momentum", "sync_every above 1"));
     NRL_TRY(needs(o->compress != DDP_NONE, sums, "compress", "sync_every: 1, which sums gradients"));
     NRL_TRY(needs(o->unused != DDP_UNUSED_ZERO, sums, "unused", "sync_every: 1"));
     NRL_TRY(needs(o->bucket_cap_mb > 0, sums, "bucket_cap_mb", "sync_every: 1"));
@@ -166,13 +172,14 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
 static nrl_status ddp_bind(void *self, nrl_ctx *ctx)
 {
     ddp *d = self;
-    return d->buckets_used ? ddp_bucket_bind(d, ctx) : NRL_OK;
+    return d->buckets_used ? ddp_bucket_bind(d, ctx) : ddp_outer_bind(d, ctx);
 }
 
 static void ddp_unbind(void *self, nrl_ctx *ctx)
 {
     ddp *d = self;
     if (d->buckets_used) ddp_bucket_unbind(d, ctx);
+    ddp_outer_unbind(d, ctx);
 }
 
 static nrl_status next_shard(ddp *d, nrl_ctx *ctx)

@@ -6,6 +6,7 @@
  *   reduce.c    when a bucket is sent, and when the step waits for the rest
  *   plain.c half.c powersgd.c sparse.c tree.c   the codecs: what is sent; powersgd.c uses orthonormal.c
  *   local.c     sync_every: ranks update alone and average
+ *   outer.c     outer_lr, outer_momentum: a step from the last weights in common towards the average
  *   text.c      the line in the plan
  *
  * Legend: R ranks, n elements of a bucket; a matrix is [rows, cols] and is sent in rank r.
@@ -28,6 +29,7 @@ typedef struct {
     double topk_ratio, threshold_value;
     int64_t sync_every;
     bool sync_states;
+    double outer_lr, outer_momentum;
     int64_t unused;       /* DDP_UNUSED_ZERO .. */
     int64_t reproducible; /* shards of the global batch; 0: one for each rank */
 } ddp_options;
@@ -38,11 +40,12 @@ typedef struct {
     nrl_tensor *view; /* [numel], a view into the bucket: GRAD_SHARD, and GRAD too if that is f32 */
     int64_t begin;
     int32_t bucket;
-    bool reached;    /* some unit uses the parameter, so an action makes its gradient final */
-    bool unused;     /* no backward of this step wrote its gradient on this rank */
-    bool low_rank;   /* powersgd: sent as two thin matrices */
-    void *codec;     /* owned by the codec */
-    nrl_tensor *own; /* local steps: this rank's MASTER while the slot holds the mean, else NULL */
+    bool reached;                  /* some unit uses the parameter, so an action makes its gradient final */
+    bool unused;                   /* no backward of this step wrote its gradient on this rank */
+    bool low_rank;                 /* powersgd: sent as two thin matrices */
+    void *codec;                   /* owned by the codec */
+    nrl_tensor *own;               /* local steps: this rank's MASTER while the slot holds the mean, else NULL */
+    nrl_tensor *anchor, *velocity; /* outer steps: the last MASTER in common, and the momentum; else NULL */
 } ddp_slot;
 
 typedef struct {
@@ -133,6 +136,15 @@ void ddp_tree_begin_shard(ddp *d, ddp_bucket *b, int32_t shard);
 nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step);
 nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin);
 nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v);
+
+/* ---- outer.c ---- */
+bool ddp_has_outer(const ddp *d);
+nrl_status ddp_outer_bind(ddp *d, nrl_ctx *ctx);
+void ddp_outer_unbind(ddp *d, nrl_ctx *ctx);
+/* MASTER is the start of all ranks, from which the next outer step goes. */
+nrl_status ddp_outer_begin(ddp *d, nrl_ctx *ctx);
+/* MASTER is the average of all ranks and becomes the result of the outer step. */
+nrl_status ddp_outer_step(ddp *d, nrl_ctx *ctx);
 
 /* ---- text.c ---- */
 void ddp_describe(ddp *d, nrl_parallel_plan *plan);

@@ -3,7 +3,7 @@
  * batches, and every sync_every updates the master weights become the mean over ranks. Each rank keeps
  * its own moments, unless sync_states averages them too. Between two averages the ranks differ, so the
  * weights are state of each rank; what is evaluated, saved and exported then is the mean, and showing
- * the mean does not change later updates.
+ * the mean does not change later updates. With outer steps (outer.c) the mean is where such a step goes.
  */
 #include "ddp.h"
 #include <stdio.h>
@@ -48,9 +48,12 @@ nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step)
     if (step > 0 && d->size > 1) {
         d->differs = step % d->o.sync_every != 0;
         if (!d->differs) NRL_TRY(average_slot(d, ctx, NRL_SLOT_MASTER));
+        if (!d->differs && ddp_has_outer(d)) NRL_TRY(ddp_outer_step(d, ctx));
         for (uint32_t k = 0; !d->differs && d->o.sync_states && k < d->n_states; k++)
             NRL_TRY(average_slot(d, ctx, (nrl_slot)(NRL_SLOT_STATE0 + k)));
     }
+    /* A checkpoint between two meetings had the weights in common too. */
+    if (step == 0 && !d->differs && ddp_has_outer(d)) NRL_TRY(ddp_outer_begin(d, ctx));
     return refresh_all(d, ctx);
 }
 
@@ -106,6 +109,8 @@ nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v)
         NRL_TRY(action_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master"));
         for (uint32_t k = 0; k < d->n_states; k++)
             NRL_TRY(action_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k]));
+        NRL_TRY(action_tensor(ctx, v, p, d->slots[i].anchor, "anchor"));
+        NRL_TRY(action_tensor(ctx, v, p, d->slots[i].velocity, "velocity"));
         NRL_TRY(refresh(ctx, p)); /* from what was loaded */
     }
     return NRL_OK;

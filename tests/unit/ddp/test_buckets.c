@@ -222,6 +222,8 @@ static void options_without_effect_are_refused(void **state)
         {"{compress: bf16, error_feedback: false}", "error_feedback: has no effect"},
         {"{sync_every: 4, compress: bf16}", "compress: has no effect here; expected with it sync_every: 1"},
         {"{sync_states: true}", "sync_states: has no effect"},
+        {"{outer_lr: 0.7}", "outer_lr: has no effect here; expected with it sync_every above 1"},
+        {"{outer_momentum: 0.9}", "outer_momentum: has no effect here; expected with it sync_every above 1"},
         {"{sync_every: 4, bucket_cap_mb: 10}", "bucket_cap_mb: has no effect"},
         {"{compress: threshold, topk_ratio: 0.1}", "topk_ratio: has no effect"},
         {"{bucket_cap_mb: -1}", "bucket_cap_mb"},

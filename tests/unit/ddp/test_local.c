@@ -81,6 +81,45 @@ static void masters_meet_every_n_updates_and_moments_only_when_asked(void **stat
     ddp_run("{sync_every: 3, sync_states: true}", NRL_DTYPE_F32, 4, meet_with_states);
 }
 
+/* Rank r goes r + 1 away from the weights in common, which begin with 4; outer steps as in the paper. */
+static nrl_status go_out(ddp_rank *r, int64_t first, double *anchor, double *velocity)
+{
+    const nrl_parallel *t = r->s->table;
+    const double mean = (nrl_mesh_world(r->mesh) + 1) / 2.0;
+    for (int64_t step = first; step <= 6; step++) {
+        const bool met = step % 3 == 0;
+        const double alone = *anchor - (r->rank + 1);
+        NRL_TRY(write_master(r, alone));
+        NRL_TRY(t->updated(r->self, r->ctx, step));
+        if (met) {
+            *velocity = 0.9 * *velocity + mean;
+            *anchor -= 0.7 * (0.9 * *velocity + mean);
+        }
+        NRL_TRY(expect_slot(r, step, NRL_SLOT_MASTER, met ? *anchor : alone));
+        NRL_TRY(expect_slot(r, step, NRL_SLOT_WEIGHT, met ? *anchor : alone));
+    }
+    return NRL_OK;
+}
+
+static nrl_status meet_outside(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    ddp_rank r;
+    double anchor = 4, velocity = 0;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) st = write_master(&r, anchor);
+    if (st == NRL_OK) st = r.s->table->updated(r.self, r.ctx, 0);
+    if (st == NRL_OK) st = go_out(&r, 1, &anchor, &velocity);
+    ddp_rank_close(&r);
+    return st;
+}
+
+static void outer_steps_go_from_the_last_weights_in_common_with_momentum(void **state)
+{
+    (void)state;
+    ddp_run("{sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9}", NRL_DTYPE_F32, 2, meet_outside);
+    ddp_run("{sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9}", NRL_DTYPE_F32, 3, meet_outside);
+}
+
 /* The mean stands in the slots for as long as it is asked for; then the own values are back, to the bit. */
 static nrl_status show(ddp_rank *r, int64_t step)
 {
@@ -147,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masters_meet_every_n_updates_and_moments_only_when_asked),
+        cmocka_unit_test(outer_steps_go_from_the_last_weights_in_common_with_momentum),
         cmocka_unit_test(the_mean_is_shown_between_meetings_and_the_own_weights_come_back),
         cmocka_unit_test(loaded_values_reach_the_rounded_copy),
     };
