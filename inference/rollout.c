@@ -22,6 +22,7 @@ enum { STEPS_TOGETHER = 8 };
 typedef struct {
     const nrl_batch *batch; /* the loader's */
     int64_t segment;
+    int32_t shard;              /* of the batches of this rank */
     int64_t n_prompt, n_answer; /* tokens of the segment with its shared prompt */
     int32_t *ids;               /* [n_prompt + n_answer] */
 } rollout_prompt;
@@ -75,7 +76,7 @@ static nrl_status read_prompt(arena *a, const nrl_batch *b, int64_t segment, int
     return NRL_OK;
 }
 
-static nrl_status read_prompts(const data_step *data, arena *a, rollout_made *g)
+static nrl_status read_prompts(const data_step *data, int32_t n_shards, arena *a, rollout_made *g)
 {
     int64_t most = 0;
     for (int64_t m = 0; m < data->n_micro_batches; m++)
@@ -86,7 +87,10 @@ static nrl_status read_prompts(const data_step *data, arena *a, rollout_made *g)
         const nrl_batch *b = data->micro_batch[m];
         int64_t row = 0;
         for (int64_t s = 0; s < b->n_segments && !b->is_tail; s++)
-            if (b->segment_side[s] == 0) NRL_TRY(read_prompt(a, b, s, &row, &g->prompts[g->n_prompts++]));
+            if (b->segment_side[s] == 0) {
+                NRL_TRY(read_prompt(a, b, s, &row, &g->prompts[g->n_prompts]));
+                g->prompts[g->n_prompts++].shard = (int32_t)(m / (data->n_micro_batches / n_shards));
+            }
     }
     return NRL_OK;
 }
@@ -155,13 +159,13 @@ static void place_of(const nrl_rollout *r, const rollout_prompt *p, char *out, s
     dataset_place(r->source->set, p->batch->segment_sample[p->segment], out, room);
 }
 
-static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, const nrl_rollout_options *o, scheduler *s)
+static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, int32_t shard, const nrl_rollout_options *o,
+                                scheduler *s)
 {
     const int64_t most = r->session->model->info.max_positions;
-    g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * o->n + 1) * sizeof *g->sequences, "completions");
-    if (!g->sequences) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < g->n_prompts * o->n; i++) {
         const rollout_prompt *p = &g->prompts[i / o->n];
+        if (p->shard != shard) continue;
         rollout_sequence *q = &g->sequences[g->n_sequences++];
         sequence *running;
         const int64_t room = most > 0 && most - p->n_prompt < o->max_tokens ? most - p->n_prompt : o->max_tokens;
@@ -206,11 +210,23 @@ static nrl_status check_options(const session *se, const nrl_rollout_options *o)
     return NRL_OK;
 }
 
+/* What runs together in one forward may change the last bits of a log-prob, so reproducible shards run apart. */
+static nrl_status generate_shard(nrl_rollout *r, rollout_made *g, int32_t shard, const nrl_rollout_options *o)
+{
+    session *se = r->session;
+    const scheduler_options so = {.vocab_size = se->tokenizer ? se->tokenizer->info.vocab_size : 0};
+    scheduler *s = NULL;
+    nrl_status st = scheduler_create(&se->work, &so, &s);
+    if (st == NRL_OK) st = add_sequences(r, g, shard, o, s);
+    if (st == NRL_OK) st = generate_all(se, r->source->set, s);
+    scheduler_destroy(s);
+    return st;
+}
+
 nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *options)
 {
     session *se = r->session;
     nrl_rollout_options o = {0};
-    scheduler *s = NULL;
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
     NRL_TRY(check_options(se, &o));
     NRL_TRY(ranks_agree(se->mesh, &se->shards, "generate", (uint64_t)r->step));
@@ -218,17 +234,13 @@ nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *optio
     arena_free(&r->memory);
     rollout_made *g = r->made = arena_alloc(&r->memory, sizeof *g);
     g->n = o.n;
-    const scheduler_options so = {.vocab_size = se->tokenizer ? se->tokenizer->info.vocab_size : 0};
-    nrl_status st = read_prompts(r->data, &r->memory, g);
-    if (st == NRL_OK) st = scheduler_create(&se->work, &so, &s);
-    if (st == NRL_OK) st = add_sequences(r, g, &o, s);
-    if (st == NRL_OK) {
-        st = strategy_begin(&se->strategy, STRATEGY_HOLD, se->ctx);
-        if (st == NRL_OK) st = generate_all(se, r->source->set, s);
-        st = strategy_end(&se->strategy, STRATEGY_HOLD, se->ctx, st);
-    }
-    scheduler_destroy(s);
-    return st;
+    NRL_TRY(read_prompts(r->data, se->shards.n, &r->memory, g));
+    g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * o.n + 1) * sizeof *g->sequences, "completions");
+    if (!g->sequences) return NRL_ERR_MEMORY;
+    nrl_status st = strategy_begin(&se->strategy, STRATEGY_HOLD, se->ctx);
+    for (int32_t k = 0; k < se->shards.n && st == NRL_OK; k++)
+        st = generate_shard(r, g, k, &o);
+    return strategy_end(&se->strategy, STRATEGY_HOLD, se->ctx, st);
 }
 
 /* ---- what was generated ---- */
@@ -267,8 +279,21 @@ void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequ
                                          .n_completion = q->n,
                                          .n_answer = p->n_answer,
                                          .logps = q->logps,
-                                         .values = q->values};
+                                         .values = q->values,
+                                         .shard = p->shard};
     memcpy(fill, &filled, fill->size < sizeof filled ? fill->size : sizeof filled);
+}
+
+nrl_status nrl_rollout_report(const nrl_rollout *r, int64_t i, const nrl_metric *row, double value, double weight)
+{
+    const int32_t first = i < 0 ? 0 : sequence_at(r, i)->prompt->shard, end = i < 0 ? r->session->shards.n : first + 1;
+    nrl_status st = NRL_OK;
+    for (int32_t k = first; k < end && st == NRL_OK; k++) {
+        metrics_report_to(k);
+        st = nrl_metric_report_f64(row, value, weight);
+    }
+    metrics_report_to(0);
+    return st;
 }
 
 nrl_status nrl_rollout_text(const nrl_rollout *r, const int32_t *ids, int64_t n, char **text)
@@ -517,7 +542,7 @@ nrl_status nrl_rollout_take(nrl_rollout *r, const nrl_rollout_kept *k, int64_t p
     g->n = 1;
     while (g->n < k->n && k->at[g->n][KEPT_SAMPLE] == k->at[0][KEPT_SAMPLE])
         g->n++;
-    NRL_TRY(read_prompts(r->data, &r->memory, g));
+    NRL_TRY(read_prompts(r->data, r->session->shards.n, &r->memory, g));
     g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * g->n + 1) * sizeof *g->sequences, "completions");
     if (!g->sequences) return NRL_ERR_MEMORY;
     for (int64_t p = 0; p < g->n_prompts; p++) {
@@ -621,13 +646,14 @@ static nrl_status make_batch(const nrl_rollout *r, int64_t first, int64_t end, c
     return NRL_OK;
 }
 
-/* The end of the micro-batch that begins at `first`: consecutive sequences up to the budget, at least one. */
+/* The end of the micro-batch that begins at `first`: consecutive sequences of a shard up to the budget, at least one.
+ */
 static int64_t batch_end(const nrl_rollout *r, int64_t first)
 {
     const rollout_made *g = r->made;
     const config_train *t = &r->session->config.train;
     int64_t i = first, tokens = 0;
-    while (i < g->n_sequences) {
+    while (i < g->n_sequences && g->sequences[i].prompt->shard == g->sequences[first].prompt->shard) {
         tokens += g->sequences[i].prompt->n_prompt + g->sequences[i].n;
         bool fits = t->micro_batch ? i - first < t->micro_batch : tokens <= t->micro_batch_tokens;
         if (i > first && !fits) break;
@@ -636,14 +662,18 @@ static int64_t batch_end(const nrl_rollout *r, int64_t first)
     return i;
 }
 
-/* Every rank has as many micro-batches as the one with the most. */
+/* Every shard of every rank has as many micro-batches as the one with the most. */
 static nrl_status count_batches(const nrl_rollout *r, int64_t *out)
 {
     nrl_mesh *mesh = r->session->mesh;
     const rollout_made *g = r->made;
-    int64_t own = 0;
-    for (int64_t i = 0; i < g->n_sequences; own++)
+    int64_t own = 0, n = 0;
+    for (int64_t i = 0; i < g->n_sequences;) {
+        const int32_t shard = g->sequences[i].prompt->shard;
         i = batch_end(r, i);
+        own = ++n > own ? n : own;
+        if (i < g->n_sequences && g->sequences[i].prompt->shard != shard) n = 0;
+    }
     const int32_t world = nrl_mesh_world(mesh);
     int64_t *all = mem_alloc((size_t)world * sizeof *all);
     all[0] = own;
@@ -674,15 +704,17 @@ static nrl_status check_columns(const nrl_rollout *r, const nrl_rollout_column *
 
 nrl_status nrl_rollout_replace(nrl_rollout *r, const nrl_rollout_column *columns, size_t n_columns)
 {
-    int64_t n, at = 0;
+    int64_t per_shard, at = 0;
     NRL_TRY(check_columns(r, columns, n_columns));
-    NRL_TRY(count_batches(r, &n));
+    NRL_TRY(count_batches(r, &per_shard));
     const rollout_made *g = r->made;
+    const int64_t n = per_shard * r->session->shards.n;
     nrl_batch **batches = arena_alloc(&r->memory, (size_t)n * sizeof *batches);
     nrl_status st = NRL_OK;
     for (int64_t m = 0; m < n && st == NRL_OK; m++) {
-        const int64_t end = batch_end(r, at);
-        st = make_batch(r, at, end < g->n_sequences ? end : g->n_sequences, columns, n_columns, &batches[m]);
+        const bool has_more = at < g->n_sequences && g->sequences[at].prompt->shard == m / per_shard;
+        const int64_t end = has_more ? batch_end(r, at) : at;
+        st = make_batch(r, at, end, columns, n_columns, &batches[m]);
         at = end;
     }
     if (st != NRL_OK) {

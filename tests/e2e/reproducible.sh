@@ -1,7 +1,7 @@
 #!/bin/sh
 # reproducible.sh: with `reproducible`, ddp and fsdp on 1, 2 and 4 ranks give the same bits: weights, moments and every
-# number of the records that measures no time. Also for preferences, adapters with dropout, bf16 and fp16, and after a
-# stop on four ranks that two continue. Wrong settings are reported. NRL_TEST_STEPS: longer runs, on up to 8 ranks.
+# number of the records that measures no time. Also for preferences, adapters with dropout, bf16 and fp16, for completions that
+# the run samples itself and their rewards, and after a stop on four ranks that two continue. Wrong settings are reported. NRL_TEST_STEPS: longer runs, on up to 8 ranks.
 . "$(dirname "$0")/e2e.sh"
 OMP_NUM_THREADS=1
 export OMP_NUM_THREADS
@@ -95,7 +95,40 @@ config "$source/configs/data/pref.jsonl" "$source/configs/data/pref_eval.jsonl" 
 first
 ranks_same 2 "$(with ddp)"
 ranks_same 4 "$(with fsdp)"
+
+# completions: those of a shard are sampled apart, and rewards, their means and deviations are added in one order
+cat >reward.lua <<'LUA'
+return {even = function(s)
+          local n = 0
+          for _, id in ipairs(s.completion_ids) do n = n + (id % 2 == 0 and 0.1 or 0) end
+          return n / 0.7
+        end,
+        noise = function() return math.random() end}
+LUA
+config "$source/configs/data/pref.jsonl" "$source/configs/data/pref_eval.jsonl" '{name: reward, pad_token_id: 0}' 512 >config.yaml
+run 0 run config.yaml out=judge train.steps=1 eval.every=0 checkpoint.export=last
+grpo='{name: grpo, reward: reward.lua, reward_model: judge/model, group_size: 4, max_tokens: 12, beta: 0.05, scale_rewards: batch'
+config "$source/configs/data/chat.jsonl" "$source/configs/data/chat_eval.jsonl" "$grpo}" 256 >config.yaml
+first
+has expected.txt '"rewards/even/std"'
+has expected.txt '"eval_reward"'
+ranks_same 2 "$(with ddp)"
+ranks_same 4 "$(with fsdp)"
+config "$source/configs/data/chat.jsonl" "$source/configs/data/chat_eval.jsonl" \
+    '{name: distill, teacher_model: teacher/model, kd_ratio: 1, on_policy: 0.5, max_tokens: 12}' 256 >config.yaml
+run 0 run config.yaml out=teacher algorithm=sft train.steps=1 eval.every=0 checkpoint.export=last
+first
+has expected.txt '"completions/length"'
+ranks_same 4 "$(with ddp)"
 if [ $shards = 8 ]; then
+    config "$source/configs/data/chat.jsonl" "$source/configs/data/chat_eval.jsonl" \
+        "$grpo, steps_per_generation: 2, num_iterations: 2}" 256 >config.yaml
+    first
+    ranks_same 8 "$(with fsdp)"
+    run 0 launch -n 4 -- run config.yaml out=other "$(with fsdp)"
+    rm -rf "other/checkpoints/step-$(printf %08d "$steps")"
+    run 0 launch -n 2 -- run config.yaml out=other resume=auto "$(with ddp)"
+    same other
     config "$source/configs/data/pref.jsonl" "$source/configs/data/pref_eval.jsonl" dpo 512 >config.yaml
     first
     ranks_same 8 "$(with fsdp)"

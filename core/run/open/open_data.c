@@ -206,9 +206,6 @@ int64_t session_updates(const session *se)
 
 nrl_status session_open_loaders(session *se)
 {
-    if (se->shards.fixed && se->algorithm->rollout)
-        return nrl_fail(NRL_ERR_CONFIG, "parallel: reproducible shards of a batch, and '%s' makes batches of its own",
-                        se->algorithm->plugin.name);
     if (se->shards.fixed && se->config.train.on_oom == CONFIG_OOM_RETRY)
         return nrl_fail(NRL_ERR_CONFIG,
                         "train.on_oom: retry makes smaller micro-batches, which would change the bits of "

@@ -96,7 +96,7 @@ static nrl_status evaluate_set(evaluator *ev, const evaluator_set *set, double *
     hooks_enter(parts->hooks, was);
     metrics_close(&ev->metrics);
     if (st == NRL_OK) st = ranks_end_evaluation(parts->mesh, parts->shards, &ev->metrics, results);
-    if (st == NRL_OK) st = ranks_late_metrics(parts->mesh, &ev->metrics, true);
+    if (st == NRL_OK) st = ranks_late_metrics(parts->mesh, parts->shards, &ev->metrics, true);
     const ranks_evaluation all = *results;
     const double *sums = all.sums, *weights = all.weights, tokens = all.tokens;
     free(results);

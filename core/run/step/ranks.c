@@ -15,9 +15,8 @@ typedef struct {
 
 static void fill_call(rank_call *c, const char *call, uint64_t arguments)
 {
-    memset(c, 0, sizeof *c);
+    *c = (rank_call){.arguments = arguments};
     strncpy(c->call, call, sizeof c->call - 1);
-    c->arguments = arguments;
 }
 
 static nrl_status check_call(int32_t rank, const rank_call *first, const rank_call *other)
@@ -50,8 +49,7 @@ static nrl_status exchange_first(nrl_mesh *mesh, const first_words *own, int32_t
 /* Returns where the i-th shard is in the records of all ranks, each of which has those of its shards. */
 static int32_t nth_shard(const nrl_mesh *mesh, const data_shards *s, int32_t i)
 {
-    int32_t ranks = nrl_mesh_world(mesh);
-    return s->strided ? i % ranks * s->n + i / ranks : i;
+    return s->strided ? i % nrl_mesh_world(mesh) * s->n + i / nrl_mesh_world(mesh) : i;
 }
 
 nrl_status ranks_agree(nrl_mesh *mesh, const data_shards *shards, const char *call, uint64_t arguments)
@@ -160,15 +158,13 @@ nrl_status ranks_end_step(nrl_mesh *mesh, const data_shards *shards, metric_set 
     return NRL_OK;
 }
 
-nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_reports)
+nrl_status ranks_late_metrics(nrl_mesh *mesh, const data_shards *shards, metric_set *m, bool algorithm_reports)
 {
     const uint32_t n = m->rows->n;
     if (n == (algorithm_reports ? 0 : m->rows->n_algorithm)) return NRL_OK;
-    metric_set late = {.rows = m->rows, .list = mem_alloc(n * sizeof *late.list)};
+    metric_set late = {.rows = m->rows, .list = mem_alloc((size_t)shards->n * n * sizeof *late.list)};
     metrics_take(m, late.list);
-    const data_shards one = {.n = 1};
-    nrl_status st = NRL_OK;
-    if (nrl_mesh_world(mesh) > 1) st = exchange(mesh, &one, &late, "late metrics of the step", NULL, 0, NULL);
+    nrl_status st = exchange(mesh, shards, &late, "late metrics of the step", NULL, 0, NULL);
     for (uint32_t k = 0; k < n && st == NRL_OK; k++)
         if (late.list[k].any)
             metric_add(&m->list[k], m->rows->list[k].row->reduce, late.list[k].value, late.list[k].weight);

@@ -24,7 +24,7 @@ nrl_status ranks_end_step(nrl_mesh *mesh, const data_shards *shards, metric_set 
 
 /* Adds what plugins reported beside it (optimizers, ends of steps) to the metrics of the step or the evaluation.
  * Nothing is exchanged where no plugin but an algorithm without step_end has metrics. */
-nrl_status ranks_late_metrics(nrl_mesh *mesh, metric_set *m, bool algorithm_reports);
+nrl_status ranks_late_metrics(nrl_mesh *mesh, const data_shards *shards, metric_set *m, bool algorithm_reports);
 
 /* The same for an evaluation. */
 nrl_status ranks_end_evaluation(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_evaluation *result);

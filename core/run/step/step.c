@@ -553,7 +553,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
         NRL_TRY(overflowed(tr));
     else
         NRL_TRY(diverged(tr, of->loss, of->norm));
-    NRL_TRY(ranks_late_metrics(parts->mesh, &tr->metrics, w->algorithm->step_end));
+    NRL_TRY(ranks_late_metrics(parts->mesh, parts->shards, &tr->metrics, w->algorithm->step_end));
     tr->progress.step++;
     tr->progress.tokens += (int64_t)of->all->tokens;
     of->comm_seconds = mesh_wait_seconds(parts->mesh) - waited;

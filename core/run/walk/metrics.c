@@ -56,6 +56,7 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
 
 static pthread_mutex_t reporting = PTHREAD_MUTEX_INITIALIZER;
 static metric_set *listening; /* the newest first */
+static _Atomic int32_t reported_shard;
 
 bool metrics_has(const metric_rows *rows, const char *name)
 {
@@ -72,7 +73,7 @@ void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, aren
     *m = (metric_set){.rows = rows,
                       .n_shards = n_shards,
                       .list = arena_alloc(a, ((size_t)n_shards * rows->n + 1) * sizeof *m->list),
-                      .next = arena_alloc(a, (rows->n + 1) * sizeof *m->next)};
+                      .next = arena_alloc(a, ((size_t)n_shards * rows->n + 1) * sizeof *m->next)};
 }
 
 void metrics_listen(metric_set *m)
@@ -96,16 +97,21 @@ void metrics_close(metric_set *m)
 void metrics_begin(metric_set *m)
 {
     m->shard = 0;
-    memset(m->list, 0, (size_t)m->n_shards * m->rows->n * sizeof *m->list);
     metrics_take(m, m->list);
 }
 
 void metrics_take(metric_set *m, metric_sum *out)
 {
+    const size_t size = (size_t)m->n_shards * m->rows->n * sizeof *out;
     pthread_mutex_lock(&reporting);
-    memcpy(out, m->next, m->rows->n * sizeof *out);
-    memset(m->next, 0, m->rows->n * sizeof *m->next);
+    memcpy(out, m->next, size);
+    memset(m->next, 0, size);
     pthread_mutex_unlock(&reporting);
+}
+
+void metrics_report_to(int32_t shard)
+{
+    reported_shard = shard;
 }
 
 /* The index of a row, which a script's loss may have copied from its base; the number of rows: it is not among them. */
@@ -123,7 +129,9 @@ nrl_status nrl_metric_report_f64(const nrl_metric *row, double value, double wei
     metric_set *m = listening;
     while (m && row_index(m, row) == m->rows->n)
         m = m->older;
-    if (m) metric_add(&m->next[row_index(m, row)], row->reduce, value, weight);
+    const int32_t shard = reported_shard;
+    const uint32_t before = m && shard < m->n_shards ? (uint32_t)shard * m->rows->n : 0;
+    if (m) metric_add(&m->next[before + row_index(m, row)], row->reduce, value, weight);
     pthread_mutex_unlock(&reporting);
     return m ? NRL_OK : nrl_fail(NRL_ERR_PLUGIN, "metric '%s' is not declared by a plugin of an open run", row->name);
 }
@@ -186,8 +194,7 @@ static bool metric_is_known(const metric_set *m, uint32_t i)
 
 void values_open(value_list *v, size_t n_values, arena *a)
 {
-    size_t room = n_values + N_OWN;
-    *v = (value_list){.list = arena_alloc(a, room * sizeof *v->list), .room = room};
+    *v = (value_list){.list = arena_alloc(a, (n_values + N_OWN) * sizeof *v->list), .room = n_values + N_OWN};
 }
 
 void values_add(value_list *v, const char *name, const char *unit, double value)

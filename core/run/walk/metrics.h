@@ -37,7 +37,7 @@ typedef struct {
 typedef struct metric_set metric_set;
 struct metric_set {
     const metric_rows *rows;
-    metric_sum *list, *next; /* [n_shards, rows->n] of the step; [rows->n] of the next one */
+    metric_sum *list, *next; /* [n_shards, rows->n] of the step, and of the next one */
     int32_t n_shards, shard; /* of this rank; the current one */
     metric_set *older;       /* of those that hear nrl_metric_report_f64 */
 };
@@ -51,10 +51,12 @@ void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, aren
 /* Directs values of nrl_metric_report_f64 to this set, until metrics_close. */
 void metrics_listen(metric_set *m);
 void metrics_close(metric_set *m);
-/* Begins a step with the values that have come since the last one's metrics_collect, in its first shard. */
+/* Begins a step with the values that have come since the last one's metrics_collect. */
 void metrics_begin(metric_set *m);
-/* Moves the values that have been reported since then to `out` [rows->n]. */
+/* Moves the values that have been reported since then to `out` [n_shards, rows->n]. */
 void metrics_take(metric_set *m, metric_sum *out);
+/* Values of nrl_metric_report_f64 are of this shard of the rank, at first of shard 0. */
+void metrics_report_to(int32_t shard);
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
 /* Adds what was reported to the context since the last call to the step's current shard, or to the next step. */
 nrl_status metrics_collect(metric_set *m, nrl_ctx *ctx, bool next);

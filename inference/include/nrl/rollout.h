@@ -15,7 +15,8 @@
  * pair has the prompt of its chosen side. Each rank has the prompts of its own batches, and ranks that share a batch
  * have the same sequences. What is sampled depends on the weights, the seed of the run, the step, and the example
  * alone, so a run that is resumed samples the same tokens as one that was not interrupted, up to the rounding of the
- * device's matrix products.
+ * device's matrix products. If the strategy divides batches into reproducible shards, each of them is generated alone,
+ * with the same bits on any number of ranks.
  *
  * Threads: all functions are [step], and only valid inside nrl_algorithm.rollout. Functions marked [collective] are
  * called by all ranks in the same order. Growth: the caller sets `size` of a struct to its sizeof.
@@ -65,9 +66,16 @@ typedef struct {
     int64_t n_prompt, n_completion, n_answer;
     const float *logps;   /* [n_completion] log-probs of the tokens in the policy's own distribution, in nats */
     const double *values; /* [n_values] of nrl_rollout_keep; NULL for a sequence that was not kept */
+    int32_t shard; /* ascending from 0: of the batch, where the strategy divides it into reproducible shards. What is
+                    * computed for several sequences at once must be of one shard to have the same bits on any number of
+                    * ranks. */
 } nrl_rollout_sequence;
 /* Sequence i: completion i % n of prompt i / n. */
 NRL_API void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequence *fill);
+/* As nrl_metric_report_f64, of sequence i, or, if i is -1, a value of the batch that is the same on all ranks: sums of
+ * values that were reported so have the same bits on any number of ranks if the strategy's shards are reproducible. */
+NRL_API nrl_status nrl_rollout_report(const nrl_rollout *r, int64_t i, const nrl_metric *row, double value,
+                                      double weight);
 /* The text of n ids without special tokens, allocated (nrl_free). NRL_ERR_CONFIG without a tokenizer. */
 NRL_API nrl_status nrl_rollout_text(const nrl_rollout *r, const int32_t *ids, int64_t n, char **text);
 /* Key k of data.extra; NULL behind the last one. */

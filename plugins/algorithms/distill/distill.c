@@ -113,8 +113,8 @@ static nrl_status distill_rollout(void *self, nrl_rollout *r)
     for (int64_t i = 0; i < info.n_sequences; i++) {
         nrl_rollout_sequence q = {.size = sizeof q};
         nrl_rollout_sequence_fill(r, i, &q);
-        NRL_TRY(nrl_metric_report_f64(&distill_metrics[METRIC_LENGTH], (double)q.n_completion, 1));
-        NRL_TRY(nrl_metric_report_f64(&distill_metrics[METRIC_FINISHED], q.is_finished, 1));
+        NRL_TRY(nrl_rollout_report(r, i, &distill_metrics[METRIC_LENGTH], (double)q.n_completion, 1));
+        NRL_TRY(nrl_rollout_report(r, i, &distill_metrics[METRIC_FINISHED], q.is_finished, 1));
     }
     return nrl_rollout_replace(r, NULL, 0);
 }

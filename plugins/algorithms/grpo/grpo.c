@@ -275,9 +275,9 @@ static batch_counts count_batch(const grpo_state *s, int64_t part)
 /* Rewards that differ by the rounding of their mean alone are equal; the bound is TRL's. */
 static const double NO_STD = 1e-8;
 
-/* Advantages of one group from the values of its completions. */
-static nrl_status compare_group(const grpo_state *s, const batch_counts *c, const double *values, int64_t n,
-                                float *advantages)
+/* Advantages of the group that begins with sequence `first` from the values of its completions. */
+static nrl_status compare_group(const grpo_state *s, const batch_counts *c, const nrl_rollout *r, int64_t first,
+                                const double *values, int64_t n, float *advantages)
 {
     const grpo_options *o = &s->options;
     const int64_t stride = n_values(s);
@@ -290,7 +290,7 @@ static nrl_status compare_group(const grpo_state *s, const batch_counts *c, cons
     const double std = o->scale_rewards == SCALE_BATCH ? c->std[0] : of_group;
     for (int64_t k = 0; k < n; k++)
         advantages[k] = (float)((values[k * stride] - mean) / (o->scale_rewards == SCALE_NONE ? 1 : std + 1e-4));
-    return n > 1 ? nrl_metric_report_f64(&grpo_metrics[METRIC_EQUAL], of_group <= NO_STD, 1) : NRL_OK;
+    return n > 1 ? nrl_rollout_report(r, first, &grpo_metrics[METRIC_EQUAL], of_group <= NO_STD, 1) : NRL_OK;
 }
 
 /* The columns of a step, in the order of grpo_columns. */
@@ -304,13 +304,13 @@ static nrl_status look_at(const grpo_state *s, const batch_counts *c, const nrl_
     nrl_rollout_sequence q = {.size = sizeof q};
     nrl_rollout_sequence_fill(r, i, &q);
     const double length = (double)q.n_completion;
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_REWARD], values[0], 1));
+    NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_REWARD], values[0], 1));
     for (int64_t k = 1; k < n_values(s); k++)
-        NRL_TRY(nrl_metric_report_f64(&s->metrics[N_METRICS + 2 * (k - 1)], values[k], 1));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LENGTH], length, 1));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_SHORTEST], length, 1));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_LONGEST], length, 1));
-    NRL_TRY(nrl_metric_report_f64(&grpo_metrics[METRIC_TRUNCATED], !q.is_finished, 1));
+        NRL_TRY(nrl_rollout_report(r, i, &s->metrics[N_METRICS + 2 * (k - 1)], values[k], 1));
+    NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_LENGTH], length, 1));
+    NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_SHORTEST], length, 1));
+    NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_LONGEST], length, 1));
+    NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_TRUNCATED], !q.is_finished, 1));
     columns[COLUMN_SHARES][i] = (float)(1 / length);
     columns[COLUMN_WEIGHTS][i] = (float)weight_of(o, q.is_finished);
     switch (o->loss) {
@@ -391,7 +391,7 @@ static nrl_status set_columns(const grpo_state *s, const batch_counts *c, nrl_ro
     for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i++)
         st = look_at(s, c, r, i, values + i * stride, of);
     for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i += group)
-        st = compare_group(s, c, values + i * stride, group, of[COLUMN_ADVANTAGES] + i);
+        st = compare_group(s, c, r, i, values + i * stride, group, of[COLUMN_ADVANTAGES] + i);
     if (st == NRL_OK) st = nrl_rollout_replace(r, columns, N_COLUMNS);
     free(all);
     return st;
@@ -412,8 +412,8 @@ static nrl_status grpo_rollout(void *self, nrl_rollout *r)
         s->is_used_up = info.update + 1 == grpo_updates(self);
         if (st == NRL_OK) counts = count_batch(s, part);
         for (int64_t k = 0; k < n_values(s) && st == NRL_OK; k++)
-            st = nrl_metric_report_f64(k ? &s->metrics[N_METRICS + 2 * k - 1] : &grpo_metrics[METRIC_STD],
-                                       counts.std[k], 1);
+            st = nrl_rollout_report(r, -1, k ? &s->metrics[N_METRICS + 2 * k - 1] : &grpo_metrics[METRIC_STD],
+                                    counts.std[k], 1);
     }
     if (st == NRL_OK) st = set_columns(s, &counts, r, &info, values);
     free(values);

@@ -149,11 +149,12 @@ static nrl_status check_ids(const rewards *r, const nrl_rollout *rollout, int64_
     return st;
 }
 
-static nrl_status score_all(const rewards *r, const nrl_rollout *rollout, int64_t n, float *scores)
+/* Sequences [first, first + n) */
+static nrl_status score_some(const rewards *r, const nrl_rollout *rollout, int64_t first, int64_t n, float *scores)
 {
     nrl_rollout_sequence q = {.size = sizeof q};
     int64_t n_ids = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = first; i < first + n; i++) {
         nrl_rollout_sequence_fill(rollout, i, &q);
         NRL_TRY(check_ids(r, rollout, i, &q));
         n_ids += q.n_prompt + q.n_completion;
@@ -162,7 +163,7 @@ static nrl_status score_all(const rewards *r, const nrl_rollout *rollout, int64_
     int64_t *lengths = malloc((size_t)(n + 1) * sizeof *lengths);
     nrl_status st = ids && lengths ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for completions to score");
     for (int64_t i = 0; i < n && st == NRL_OK; i++) {
-        nrl_rollout_sequence_fill(rollout, i, &q);
+        nrl_rollout_sequence_fill(rollout, first + i, &q);
         lengths[i] = q.n_prompt + q.n_completion;
         memcpy(to, q.ids, (size_t)lengths[i] * sizeof *to);
         to += lengths[i];
@@ -174,19 +175,38 @@ static nrl_status score_all(const rewards *r, const nrl_rollout *rollout, int64_
     return st;
 }
 
+/* What is scored together may change the last bits of a score: reproducible shards are scored apart. */
+static nrl_status score_all(const rewards *r, const nrl_rollout *rollout, int64_t n, float *scores)
+{
+    nrl_rollout_sequence of = {.size = sizeof of}, q = {.size = sizeof q};
+    for (int64_t first = 0, end; first < n; first = end) {
+        nrl_rollout_sequence_fill(rollout, first, &of);
+        for (end = first + 1; end < n; end++) {
+            nrl_rollout_sequence_fill(rollout, end, &q);
+            if (q.shard != of.shard) break;
+        }
+        NRL_TRY(score_some(r, rollout, first, end - first, scores + first));
+    }
+    return NRL_OK;
+}
+
 /* ---- all ---- */
 
 nrl_status rewards_compute(rewards *r, const nrl_rollout *rollout, double *values)
 {
     nrl_rollout_info info = {.size = sizeof info};
+    nrl_rollout_sequence q = {.size = sizeof q};
+    int32_t shard = -1;
     nrl_rollout_info_fill(rollout, &info);
     const int64_t n = info.n_sequences, n_values = 1 + rewards_n_named(r);
     float *scores = calloc((size_t)n + 1, sizeof *scores);
     nrl_status st = scores ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "no memory for rewards");
     if (st == NRL_OK && r->model && n) st = score_all(r, rollout, n, scores);
-    if (r->script) reward_begin(r->script, info.step);
     for (int64_t i = 0; i < n && st == NRL_OK; i++) {
         double each[REWARDS_MAX] = {0}, *to = values + i * n_values;
+        nrl_rollout_sequence_fill(rollout, i, &q);
+        if (r->script && q.shard != shard) reward_begin(r->script, info.step);
+        shard = q.shard;
         if (r->script) st = reward_of(r->script, rollout, i, each);
         if (r->model) each[r->n - 1] = (double)scores[i];
         if (st == NRL_OK && r->model && !isfinite(scores[i]))

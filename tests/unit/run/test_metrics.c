@@ -144,12 +144,38 @@ static void values_outside_a_step_belong_to_the_next_one(void **state)
     arena_free(&a);
 }
 
+/* Sums over the shards of all ranks have one order. */
+static void values_of_a_shard_stay_in_it_until_all_are_added(void **state)
+{
+    static const nrl_metric rewards[] = {{"reward", "1", NRL_REDUCE_SUM, NRL_BETTER_LARGER}, {0}};
+    arena a = {0};
+    metric_rows all = {0};
+    metric_set m;
+    (void)state;
+    assert_int_equal(metrics_declare(&all, &logger, rewards, NRL_ERR_PLUGIN, &a), NRL_OK);
+    metrics_open(&m, &all, 2, &a);
+    metrics_listen(&m);
+    assert_int_equal(nrl_metric_report_f64(rewards, 1, 1), NRL_OK);
+    metrics_report_to(1);
+    assert_int_equal(nrl_metric_report_f64(rewards, 2, 1), NRL_OK);
+    assert_int_equal(nrl_metric_report_f64(rewards, 3, 1), NRL_OK);
+    metrics_report_to(0);
+    metrics_begin(&m);
+    assert_true(m.list[0].value == 1);
+    assert_true(m.list[1].value == 5);
+    metrics_begin(&m);
+    assert_false(m.list[0].any || m.list[1].any);
+    metrics_close(&m);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_row_is_reduced_as_it_says),
         cmocka_unit_test(what_nobody_reported_is_not_in_the_record),
         cmocka_unit_test(values_outside_a_step_belong_to_the_next_one),
+        cmocka_unit_test(values_of_a_shard_stay_in_it_until_all_are_added),
         cmocka_unit_test(names_that_records_have_already_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
