@@ -119,6 +119,14 @@ nrl_status nrl_run_phase_times(nrl_run *r, nrl_phase_times *fill)
     return NRL_OK;
 }
 
+nrl_status nrl_run_all_gather(run *r, const double *own, size_t n, double *all)
+{
+    if (nrl_mesh_world(r->session.mesh) > 1)
+        return mesh_exchange(r->session.mesh, "numbers of a bench", own, n * sizeof *own, all);
+    memcpy(all, own, n * sizeof *own);
+    return NRL_OK;
+}
+
 static bool can_watch(const run *r)
 {
     return r->session.device.table.watch_begin && r->session.device.table.watch_end;

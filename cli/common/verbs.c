@@ -156,14 +156,17 @@ const cli_verb cli_verbs[] = {
      "Values that the machine does not report are unknown; null with --json. `nrl\n"
      "tune` finds the size of micro-batches."},
     {"tune",
-     "FILE.yaml [key=value ...] [--steps N] [--from N] [--to N]\n"
-     "           [--json]",
+     "FILE.yaml [key=value ...] [--ranks N] [--steps N] [--from N]\n"
+     "           [--to N] [--json]",
      "tune configs/sft.yaml", "the largest and the fastest micro-batch",
      "Measures train.micro_batch_tokens: doubles it from --from (default 256) until a\n"
      "size lacks memory, exceeds --to, or holds a whole global batch, then bisects. A\n"
      "size is a process that takes N steps (default 3) as `nrl bench` does, so one\n"
      "that the kernel kills counts as out of memory. Prints tokens/s, seconds a step\n"
-     "and peak memory of each size, and the fastest (of about equals the smallest)."},
+     "and peak memory of each size, and the fastest (of about equals the smallest).\n"
+     "With --ranks, N ranks of this machine take the steps under `nrl launch`: a size\n"
+     "ran if all of them have memory for it, and the peak is that of the rank that\n"
+     "used most. `nrl report --tune` draws the output of --json."},
     {"plan",
      "FILE.yaml [key=value ...] [--ranks N | --ranks N,M,...] [--memory SIZE]\n"
      "           [--target-tokens-per-s T] [--keep KEY ...] [--try KEY=VALUE ...]\n"
@@ -195,10 +198,11 @@ const cli_verb cli_verbs[] = {
      "ui.perfetto.dev opens. Saves nothing, but with --output the run writes its\n"
      "directory as `nrl run` does. Regions of scripts (nrl.region) and of plugins\n"
      "(nrl_region_begin) are listed by name."},
-    {"report", "RUN... [-o FILE]", "report runs/sft", "a run's charts as an HTML file",
+    {"report", "[RUN...] [--tune FILE] [-o FILE]", "report runs/sft", "a run's charts as an HTML file",
      "RUN is the directory of a run, finished or not. Several runs are drawn side by\n"
-     "side with the differences of their configs, and need -o. For one run, FILE is\n"
-     "RUN/report.html by default. The file is self-contained and loads nothing."},
+     "side with the differences of their configs, and need -o. For one run, the file is\n"
+     "RUN/report.html by default. It is self-contained and loads nothing. --tune adds\n"
+     "a table and plots of the sizes in FILE, the output of `nrl tune --json`."},
     {"watch", "RUN [--port N | --text]", "watch runs/sft", "a run while it goes on",
      "Shows the report of a run at http://127.0.0.1:6060/ (--port 0: a free port),\n"
      "which updates itself; --text follows the run in the terminal, or prints a line\n"

@@ -2,26 +2,28 @@
 """planner.py NRL FOLDER N SEED [memory]: N settings are predicted by `nrl plan --as-is` and then measured by `nrl bench`:
 models, lengths, precisions, strategies on 1, 2 and 4 ranks, adapters on whole and on quantized weights, recomputed
 activations and offload. Prints each and the distribution of the errors of memory and time; fails where memory is off by
-more than 5 %, or where the median of the errors of processor time is above 15 %. With `memory` time is not measured. A
-setting that `nrl plan` refuses must be refused by a run too, and another one takes its place.
+more than 5 %, or where the median of the errors of processor time is above 15 %. N settings have a time; those between
+that offload to a disk, whose time is not predicted, only count for memory. With `memory` this is all that is predicted
+and measured. A setting that `nrl plan` refuses must be refused by a run too.
 
-Ranks have one thread each. Time is compared twice: the predicted duration of a step with the median, which only says
-something if nothing else runs on the machine and each rank has a processor; and the predicted processor time of a rank
-with that of a bench with many steps less that of one with few, divided by the steps between and by the ranks (the least
-of three such differences), which other programs disturb less. A prediction is of the first steps: it is scaled by the
-mean tokens of a step, because those between are whole epochs."""
+Ranks have one thread each. Memory is that of the rank that uses most. Time is per token, and compared twice. The duration
+of a step only says something if nothing else runs on the machine and each rank has a processor. The processor time of a
+rank, all its threads, is disturbed less. Predictions and measurements alternate; of ROUNDS each the least counts, because
+other programs only ever make a step slower, and the median is printed beside it: where both errors are alike the machine
+was quiet. NRL_CAMPAIGN_LEDGER=FILE keeps what was measured: the campaign continues from it, at the same commit."""
 import json
 import os
 import random
-import resource
+import shutil
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 MEMORY, TIME = 0.05, 0.15
-SHORT, LONG, TRIES = 2, 10, 3
-EPOCH = 4  # steps of it, of which those between are a multiple
+STEPS, ROUNDS = 10, 3
+EPOCH = 4  # steps
+WAYS = ("processor time", "duration of a step")
 
 
 def llama(rng):
@@ -45,29 +47,23 @@ def gpt2(rng):
 
 
 def rows(path, rng, longest, vocab, n):
-    """Writes n rows; the sum of their tokens."""
-    tokens = 0
     with open(path, "w") as out:
         for _ in range(n):
-            length = rng.randint(longest // 4, longest)
-            tokens += length
-            ids = [rng.randrange(3, vocab) for _ in range(length)]
+            ids = [rng.randrange(3, vocab) for _ in range(rng.randint(longest // 4, longest))]
             out.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
-    return tokens
 
 
 def setting(folder, seed):
-    """A config of random shape, the number of ranks, whether its time is predicted (a disk's is not), the mean tokens of
-    a step, and its text."""
+    """A config of random shape, the number of ranks, whether its time is predicted (a disk's is not), and its text."""
     rng = random.Random(seed)
     model = (gpt2 if rng.random() < 0.25 else llama)(rng)
     longest = rng.choice([64, 256, 1024])
     ranks = [1, 2, 1, 4, 2][seed % 5]
     batch = max(ranks, {64: 64, 256: 16, 1024: 4}[longest])
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "model.json").write_text(json.dumps(model))
-    tokens = rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], EPOCH * batch) / EPOCH
-    train = {"global_batch": batch, "steps": 2 * LONG, "seed": seed,
+    rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], EPOCH * batch)
+    train = {"global_batch": batch, "steps": 2 * STEPS, "seed": seed,
              "micro_batch_tokens": longest * rng.choice([1, 2, 4]),
              "precision": rng.choice(["fp32", "fp32", "bf16"]),
              "activation_checkpointing": rng.choice(["none", "none", "all"])}
@@ -92,40 +88,87 @@ def setting(folder, seed):
     path = folder / "config.yaml"
     path.write_text(json.dumps(config))
     text = json.dumps(config.get("parallel", "one rank")).replace('"', "")
-    return path, ranks, place == "nowhere", tokens, (f"{model['model_type']} {model.get('hidden_size', model.get('n_embd'))}x"
-                         f"{model.get('num_hidden_layers', model.get('n_layer'))} length {longest} "
-                         f"tokens {train['micro_batch_tokens']} {train['precision']} "
-                         f"recompute {train['activation_checkpointing']}, "
-                         f"{base or 'no'} lora, offload {place}, {ranks} ranks {text}")
+    return path, ranks, place == "nowhere", (f"{model['model_type']} {model.get('hidden_size', model.get('n_embd'))}x"
+                                             f"{model.get('num_hidden_layers', model.get('n_layer'))} length {longest} "
+                                             f"tokens {train['micro_batch_tokens']} {train['precision']} "
+                                             f"recompute {train['activation_checkpointing']}, "
+                                             f"{base or 'no'} lora, offload {place}, {ranks} ranks {text}")
 
 
 def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True)
+
+
+def bench(nrl, path, ranks):
+    """The bytes of the rank that used most, and by WAYS the seconds of a token."""
+    words = ["bench", path, "--steps", STEPS, "--json"]
+    command = [nrl, "launch", "-n", ranks, "--", *words] if ranks > 1 else [nrl, *words]
+    done = run(command)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout[done.stdout.index("{"):])
+    found = json.loads(done.stdout[done.stdout.index("{"):])
+    memory = found["memory"].get("most_used_peak_bytes", found["memory"]["used_peak_bytes"])
+    return memory, [found["cpu_seconds_a_step"] / found["tokens_a_step"], 1 / found["tokens_per_s"]]
 
 
-def bench(nrl, path, ranks, steps):
-    """What rank 0 prints, and the processor time of all ranks."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = ["bench", str(path), "--steps", str(steps), "--json"]
-    found = run([nrl, "launch", "-n", str(ranks), "--", *words] if ranks > 1 else [nrl, *words])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def plan_of(nrl, path, ranks, timed):
+    """The prediction; None if the setting is refused, by a run too. Without `timed` nothing fits into the memory, so no
+    time is measured."""
+    command = [nrl, "plan", path, "--ranks", ranks, "--as-is", "--json"]
+    done = run(command if timed else [*command, "--memory", "1KiB"])
+    if done.returncode == (0 if timed else 6):
+        return json.loads(done.stdout)["candidates"][0]
+    found = run([nrl, "launch", "-n", ranks, "--", "check", path] if ranks > 1 else [nrl, "check", path])
+    reason = done.stderr.split("error: ")[-1].splitlines()[0]
+    if done.returncode != 2 or not found.returncode:
+        raise SystemExit(f"{path}: `nrl plan` refuses it and a run does not: {reason}")
+    print(f"refused by both: {reason}", flush=True)
+    return None
 
 
 def measure(nrl, path, ranks, timed):
-    if not timed:
-        return bench(nrl, path, ranks, SHORT)[0]["memory"]["used_peak_bytes"], None, None
-    times = []
-    for _ in range(TRIES):
-        _, few = bench(nrl, path, ranks, SHORT)
-        found, many = bench(nrl, path, ranks, LONG)
-        # bench profiles half as many steps again, at most five
-        between = LONG + min(5, (LONG + 1) // 2) - SHORT - min(5, (SHORT + 1) // 2)
-        times.append((many - few) / between / ranks)
-    return found["memory"]["used_peak_bytes"], min(times), found["step_seconds_median"]
+    """What was found, for the ledger: bytes and, by WAYS, seconds of a token, predicted and measured in each round."""
+    found = {"bytes": [], "seconds": [[], []]}
+    for _ in range(ROUNDS if timed else 1):
+        plan = plan_of(nrl, path, ranks, timed)
+        if not plan:
+            return None
+        memory, seconds = bench(nrl, path, ranks)
+        found["bytes"] = [plan["used_peak_bytes"], memory]
+        for k, key in enumerate(("busy_seconds", "step_seconds") if timed else ()):
+            found["seconds"][k].append([plan[key] / plan["tokens"], seconds[k]])
+    return found
+
+
+class Ledger:
+    """Lines "COMMIT planner SEED RESULT" in the file that NRL_CAMPAIGN_LEDGER names, if it names one."""
+
+    def __init__(self):
+        self.path, self.found = os.environ.get("NRL_CAMPAIGN_LEDGER"), {}
+        if not self.path:
+            return
+        folder = Path(__file__).resolve().parent
+
+        def git(*words):
+            return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
+        self.commit = git("rev-parse", "HEAD")
+        if git("status", "--porcelain", "--untracked-files=no"):
+            raise SystemExit(f"{self.path}: a ledger belongs to one commit; expected a checkout without changes")
+        for line in open(self.path) if os.path.exists(self.path) else ():
+            commit, name, seed, result = line.split(" ", 3)
+            if (commit, name) != (self.commit, "planner"):
+                raise SystemExit(f"{self.path}: belongs to {name} at {commit}; expected planner at {self.commit}")
+            self.found[int(seed)] = json.loads(result)
+
+    def get(self, seed, timed):
+        """None: nothing is known; refused settings are {}."""
+        found = self.found.get(seed)
+        return None if found and timed and not found["seconds"][0] else found
+
+    def put(self, seed, found):
+        if self.path:
+            with open(self.path, "a") as out:
+                out.write(f"{self.commit} planner {seed} {json.dumps(found)}\n")
 
 
 def spread(name, errors, goal):
@@ -137,51 +180,50 @@ def spread(name, errors, goal):
     return sizes, inside
 
 
-def plan_of(nrl, path, ranks):
-    """The prediction; None if the setting is refused, by a run too."""
-    done = subprocess.run([nrl, "plan", str(path), "--ranks", str(ranks), "--as-is", "--json"], capture_output=True,
-                          text=True)
-    if not done.returncode:
-        return json.loads(done.stdout)["candidates"][0]
-    command = [nrl, "launch", "-n", str(ranks), "--", "check", str(path)] if ranks > 1 else [nrl, "check", str(path)]
-    run_ = subprocess.run(command, capture_output=True, text=True)
-    reason = done.stderr.split("error: ")[-1].splitlines()[0]
-    if done.returncode != 2 or not run_.returncode:
-        raise SystemExit(f"{path}: `nrl plan` refuses it and a run does not: {reason}")
-    print(f"refused by both: {reason}", flush=True)
-    return None
+def error(pairs, choose):
+    """Of a prediction: the least or the median of the rounds, on both sides."""
+    return choose(p for p, _ in pairs) / choose(m for _, m in pairs) - 1
 
 
 def main():
     nrl, work, n, seed = sys.argv[1], Path(sys.argv[2]).absolute(), int(sys.argv[3]), int(sys.argv[4])
     only_memory = sys.argv[5:] == ["memory"]
     os.environ["OMP_NUM_THREADS"] = "1"
-    memory, time, walls, this = [], [], [], seed - 1
-    while len(memory) < n:
-        if this - seed - len(memory) > n:
-            raise SystemExit("more than half of the settings are refused")
+    ledger = Ledger()
+    memory, times, this, tried = [], {}, seed - 1, 0
+    while tried < n:
+        if this - seed - tried > 2 * n:
+            raise SystemExit("most settings are refused")
         this += 1
-        path, ranks, timed, tokens, text = setting(work / f"planner{this}", this)
-        found = plan_of(nrl, path, ranks)
+        path, ranks, timed, text = setting(work / f"planner{this}", this)
+        timed = timed and not only_memory
+        found = ledger.get(this, timed)
+        if found is None:
+            found = measure(nrl, path, ranks, timed) or {}
+            ledger.put(this, found)
+        shutil.rmtree(path.parent)
         if not found:
             continue
-        bytes_, seconds, wall = measure(nrl, path, ranks, timed and not only_memory)
-        memory.append(found["used_peak_bytes"] / bytes_ - 1)
+        tried += timed or only_memory
+        predicted, bytes_ = found["bytes"]
+        memory.append(predicted / bytes_ - 1)
         line = f"{this}: {text}: memory {bytes_ / 2**20:.1f} MiB ({100 * memory[-1]:+.1f} %)"
-        if seconds:
-            scale = tokens / found["tokens"]
-            time.append(scale * found["busy_seconds"] / seconds - 1)
-            walls.append(scale * found["step_seconds"] / wall - 1)
-            line += (f", processor time {1e3 * seconds:.1f} ms ({100 * time[-1]:+.1f} %), step "
-                     f"{1e3 * wall:.1f} ms ({100 * walls[-1]:+.1f} %)")
+        for way, pairs in zip(WAYS, found["seconds"]):
+            if not pairs:
+                continue
+            least, median = error(pairs, min), error(pairs, statistics.median)
+            if way != WAYS[0] and ranks > os.cpu_count():
+                way += " of ranks that share processors"
+            times.setdefault(way, []).append((least, median))
+            line += f", {way} {1e6 * min(m for _, m in pairs):.2f} us a token ({100 * least:+.1f} %, median {100 * median:+.1f} %)"
         print(line, flush=True)
     sizes, inside = spread("memory", memory, MEMORY)
     failed = len(sizes) - inside
-    if time:
-        times, _ = spread("processor time", time, TIME)
-        spread("duration of a step", walls, TIME)
-        failed += statistics.median(times) > TIME
-    print(f"planner: {n} tried, {failed} failed, seed {seed}")
+    for way, errors in times.items():
+        found, _ = spread(way, [least for least, _ in errors], TIME)
+        spread(f"{way}, medians of {ROUNDS} rounds", [median for _, median in errors], TIME)
+        failed += way == WAYS[0] and statistics.median(found) > TIME
+    print(f"planner: {len(memory)} tried, {failed} failed, seed {seed}")
     return failed > 0
 
 

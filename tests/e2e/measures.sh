@@ -15,6 +15,7 @@ for key in tokens_per_s mfu step_seconds_median data_fraction parameters weight_
 done
 is "measured steps" "$(number steps)" 3
 is "bytes of the optimizer, two states of f32" "$(number optimizer_bytes)" "$((2 * $(number weight_bytes)))"
+truth "processor time of one thread" 'd.cpu_seconds_a_step > 0 and d.cpu_seconds_a_step < 2 * d.step_seconds_max'
 truth "one of six steps is left to look into" 'd.profile.profiled_steps == 1'
 truth "phases add up to the step" 'near(sum(d.phases, "seconds_a_step"), d.profile.seconds_a_step)'
 truth "operations and the rest add up to the step" 'near(sum(d.ops, "seconds_a_step"), d.profile.seconds_a_step)'
@@ -54,6 +55,13 @@ run 2 profile run.yaml --top x
 has err "--top"
 
 # two ranks: one page, with the least and most of both
+# rank 1 has the long samples
+awk 'BEGIN { for (i = 0; i < 16; i++) { ids = "3"; for (t = 1; t < (i % 2 ? 60 : 8); t++) ids = ids ", " 3 + (i * 31 + t * t * 17) % 90
+    print "{\"input_ids\": [" ids "]}" } }' >uneven.jsonl
+run 0 launch -n 2 -- bench run.yaml parallel=ddp data.train=uneven.jsonl data.shuffle=false data.packing=false \
+    train.micro_batch=1 train.global_batch=2 --steps 2 --json
+truth "peak of the rank that used most" 'd.memory.most_used_peak_bytes > d.memory.used_peak_bytes + 100000'
+rm uneven.jsonl
 run 0 launch -n 2 -- bench run.yaml parallel=ddp --steps 2 --json
 truth "phases of all ranks" 'd.ranks == 2 and d.phases.communication.seconds_a_step > 0 and all(d.phases, function(p)
     return p.least_seconds_a_step <= p.seconds_a_step and p.seconds_a_step <= p.most_seconds_a_step end)'

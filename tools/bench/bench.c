@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { DEFAULT_STEPS = 10, MAX_STEPS = 10000, MOST_PROFILED = 5, DEFAULT_TOP = 15, MAX_TOP = 1000 };
 
@@ -22,8 +23,22 @@ static double value_of(const nrl_run_event *e, const char *name)
     return NAN;
 }
 
+static double cpu_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void bench_begin_steps(bench_steps *s, arena *a, int64_t steps)
+{
+    *s = (bench_steps){.seconds = arena_alloc(a, (size_t)(steps ? steps : 1) * sizeof *s->seconds)};
+    s->cpu_begin = cpu_clock();
+}
+
 void bench_add_step(bench_steps *s, const nrl_run_event *e)
 {
+    s->cpu_seconds = cpu_clock() - s->cpu_begin;
     s->seconds[s->n++] = e->seconds;
     s->tokens += e->tokens;
     s->mfu += value_of(e, "mfu");
@@ -34,7 +49,7 @@ void bench_add_step(bench_steps *s, const nrl_run_event *e)
 /* Takes `steps` steps, or as many as are left. */
 static nrl_status take_steps(nrl_run *r, arena *a, int64_t steps, bench_steps *out)
 {
-    *out = (bench_steps){.seconds = arena_alloc(a, (size_t)(steps ? steps : 1) * sizeof *out->seconds)};
+    bench_begin_steps(out, a, steps);
     while (out->n < steps) {
         nrl_run_event e = {.size = sizeof e};
         bool done;
@@ -69,7 +84,21 @@ unsigned bench_what(const bench_options *o)
     return (o->trace ? NRL_PROFILE_TRACE : 0) | (o->memory ? NRL_PROFILE_MEMORY : 0);
 }
 
-nrl_status bench_collect(nrl_run *r, const bench_options *o, bench_found *f)
+static nrl_status collect_ranks(arena *a, nrl_run *r, bench_found *f)
+{
+    const bench_steps *s = f->plain.n ? &f->plain : &f->profiled;
+    const double own[] = {s->cpu_seconds / (double)s->n, (double)f->stats.used_peak_bytes};
+    double *all = arena_alloc(a, (size_t)f->stats.ranks * sizeof own);
+    NRL_TRY(nrl_run_all_gather(r, own, 2, all));
+    f->cpu_seconds = f->most_used_peak_bytes = 0;
+    for (int32_t i = 0; i < f->stats.ranks; i++) {
+        f->cpu_seconds += all[2 * i] / f->stats.ranks;
+        f->most_used_peak_bytes = fmax(f->most_used_peak_bytes, all[2 * i + 1]);
+    }
+    return NRL_OK;
+}
+
+nrl_status bench_collect(arena *a, nrl_run *r, const bench_options *o, bench_found *f)
 {
     f->phases.size = sizeof f->phases;
     f->stats.size = sizeof f->stats;
@@ -77,6 +106,7 @@ nrl_status bench_collect(nrl_run *r, const bench_options *o, bench_found *f)
     f->top = o->top;
     NRL_TRY(nrl_run_phase_times(r, &f->phases));
     nrl_run_info_fill(r, &f->stats);
+    NRL_TRY(collect_ranks(a, r, f));
     return o->trace ? nrl_run_trace_write(r, o->trace, &f->n_dropped) : NRL_OK;
 }
 
@@ -96,7 +126,7 @@ static nrl_status measure(nrl_run *r, arena *a, const bench_options *o, bench_fo
     NRL_TRY(nrl_run_watch_end(r, f->watched, &f->n_watched));
     NRL_TRY(need_steps(warm + f->plain.n + f->profiled.n, steps));
     if (!o->is_profile) NRL_TRY(take_profiled(r, a, most, o, f));
-    return bench_collect(r, o, f);
+    return bench_collect(a, r, o, f);
 }
 
 static nrl_status read_number(int *argc, char **argv, const char *flag, int64_t most, int64_t *value)

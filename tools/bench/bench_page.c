@@ -225,6 +225,8 @@ void bench_page(const nrl_node *tree)
                                         "step_seconds_min",
                                         "step_seconds_median",
                                         "step_seconds_max",
+                                        "tokens_a_step",
+                                        "cpu_seconds_a_step",
                                         "data_fraction",
                                         "steps",
                                         "first_loss",

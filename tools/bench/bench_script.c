@@ -30,6 +30,7 @@ static nrl_status measure_step(nrl_run *r, nrl_run_event *e)
     if (script.run != r || script.is_done) return NRL_OK;
     if (++script.n_steps == 1) f->first_loss = e->loss;
     if (script.n_steps == BENCH_WARM_UP) {
+        bench_begin_steps(&f->profiled, script.memory, script.options->steps);
         NRL_TRY(nrl_run_watch_begin(r));
         return nrl_run_profile_begin(r, bench_what(script.options));
     }
@@ -39,7 +40,7 @@ static nrl_status measure_step(nrl_run *r, nrl_run_event *e)
     script.is_done = true;
     NRL_TRY(nrl_run_profile_end_step(r));
     NRL_TRY(nrl_run_watch_end(r, f->watched, &f->n_watched));
-    NRL_TRY(bench_collect(r, script.options, f));
+    NRL_TRY(bench_collect(script.memory, r, script.options, f));
     if (script.speaks) NRL_TRY(bench_tree(script.memory, r, f, &script.tree));
     NRL_TRY(nrl_run_profile(r, false));
     nrl_run_stop(r, "the profile is complete");
@@ -86,7 +87,6 @@ nrl_status bench_script(arena *a, int argc, char **argv, const nrl_environment *
     script.memory = a;
     script.options = o;
     script.speaks = experiment_speaks(env);
-    script.found.profiled.seconds = arena_alloc(a, (size_t)o->steps * sizeof(double));
     nrl_status st = hash_file(argv[1], hash);
     if (st == NRL_OK) st = table->run(nrl_component_options(frontend), &job, &code);
     nrl_component_close(frontend);

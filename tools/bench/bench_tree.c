@@ -50,6 +50,8 @@ static void put_speed(arena *a, nrl_node *map, const bench_found *f, const bench
     put(a, map, "step_seconds_min", sorted[0]);
     put(a, map, "step_seconds_median", sorted[s->n / 2]);
     put(a, map, "step_seconds_max", sorted[s->n - 1]);
+    put(a, map, "tokens_a_step", s->tokens / n);
+    put(a, map, "cpu_seconds_a_step", f->cpu_seconds);
     put(a, map, "data_fraction", s->data_fraction / n);
     node_append_int(a, map, "steps", s->n);
     put(a, map, "first_loss", f->first_loss);
@@ -233,6 +235,7 @@ static void put_memory(arena *a, nrl_node *map, const bench_found *f)
     node_append_int(a, m, "reference_bytes", f->stats.reference_bytes);
     node_append_int(a, m, "strategy_bytes", f->stats.strategy_bytes);
     node_append_int(a, m, "used_peak_bytes", f->stats.used_peak_bytes);
+    if (f->stats.ranks > 1) node_append_int(a, m, "most_used_peak_bytes", (int64_t)f->most_used_peak_bytes);
     node_append_int(a, m, "reserved_peak_bytes", f->stats.reserved_peak_bytes);
     node_append_int(a, m, "total_bytes", f->stats.device->memory_bytes);
     for (size_t i = 0; i < f->n_watched; i++)

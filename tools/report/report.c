@@ -1,5 +1,5 @@
 /*
- * report.c - `nrl report RUN... [-o FILE]`: runs as one HTML file. Only reads the directories of
+ * report.c - `nrl report [RUN...] [--tune FILE] [-o FILE]`: runs as one HTML file. Only reads the directories of
  * the runs.
  */
 #include "report.h"
@@ -41,10 +41,12 @@ static nrl_status write_file(const char *path, const buffer *page)
     return st;
 }
 
-static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **dirs, const char *path)
+static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **dirs, const char *tune, const char *path)
 {
     buffer page = {0};
     inputs read = {0};
+    const nrl_node *sizes = NULL;
+    if (tune) inputs_add(&read, "sizes of micro-batches", tune);
     for (size_t i = 0; i < n; i++) {
         inputs_add(&read, "a run", arena_printf(a, "%s/metrics.jsonl", dirs[i]));
         inputs_add(&read, "a run", arena_printf(a, "%s/config.yaml", dirs[i]));
@@ -54,9 +56,10 @@ static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **di
     NRL_TRY(free_to_write);
     for (size_t i = 0; i < n; i++)
         NRL_TRY(report_read(a, dirs[i], &runs[i]));
-    report_page(&page, runs, n, NULL);
+    if (tune) NRL_TRY(report_read_tune(a, tune, &sizes));
+    report_page(&page, runs, n, NULL, sizes);
     nrl_status st = write_file(path, &page);
-    if (st == NRL_OK) printf("%s: %.1f KiB, %zu run%s\n", path, (double)page.size / 1024, n, n > 1 ? "s" : "");
+    if (st == NRL_OK) printf("%s: %.1f KiB, %zu run%s\n", path, (double)page.size / 1024, n, n == 1 ? "" : "s");
     buffer_free(&page);
     return st;
 }
@@ -64,14 +67,16 @@ static nrl_status read_and_write(arena *a, report_run *runs, size_t n, char **di
 static nrl_status report_verb(int argc, char **argv)
 {
     arena a = {0};
-    const char *path;
+    const char *path, *tune;
     NRL_TRY(cli_take_value(&argc, argv, "-o", &path));
-    NRL_TRY(cli_expect(argc, argv, 1, -1));
+    NRL_TRY(cli_take_value(&argc, argv, "--tune", &tune));
+    NRL_TRY(cli_expect(argc, argv, tune ? 0 : 1, -1));
     size_t n = (size_t)argc - 1;
-    if (!path && n > 1) return nrl_fail(NRL_ERR_CONFIG, "several runs need -o FILE, the file of their report");
-    report_run *runs = mem_alloc(n * sizeof *runs);
+    if (!path && n != 1)
+        return nrl_fail(NRL_ERR_CONFIG, "%s need -o FILE, the file of the report", n ? "several runs" : "sizes without a run");
+    report_run *runs = mem_alloc((n + 1) * sizeof *runs);
     if (!path) path = arena_printf(&a, "%s/report.html", argv[1]);
-    nrl_status st = read_and_write(&a, runs, n, argv + 1, path);
+    nrl_status st = read_and_write(&a, runs, n, argv + 1, tune, path);
     for (size_t i = 0; i < n; i++)
         report_free(&runs[i]);
     free(runs);

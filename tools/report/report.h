@@ -67,8 +67,12 @@ void report_differences(buffer *out, const report_run *runs, size_t n);
 /* What limits the speed of each run, and which keys change it (report_advice.c); writes nothing without data. */
 void report_advice(buffer *out, const report_run *runs, size_t n);
 
-/* The whole page. `state`: how the only run stands now; NULL = not known. */
-void report_page(buffer *out, const report_run *runs, size_t n, const char *state);
+/* The whole page. `state`: how the only run stands now; NULL = not known. `tune`: of report_read_tune; NULL = none. */
+void report_page(buffer *out, const report_run *runs, size_t n, const char *state, const nrl_node *tune);
+
+/* The output of `nrl tune --json`, and its table and plots; writes nothing for NULL. */
+nrl_status report_read_tune(arena *a, const char *path, const nrl_node **out);
+void report_tune(buffer *out, const nrl_node *tune);
 
 /* The texts that the runs generated, a table per step that a slider selects; writes nothing without any. */
 void report_samples(buffer *out, const report_run *runs, size_t n);

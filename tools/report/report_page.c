@@ -425,39 +425,41 @@ static void add_values(buffer *out, const report_run *runs, size_t n)
     }
 }
 
-void report_page(buffer *out, const report_run *runs, size_t n, const char *state)
+static void add_names(buffer *out, const report_run *runs, size_t n)
+{
+    if (!n) buffer_puts(out, "nrl tune");
+    for (size_t i = 0; i < n; i++) {
+        if (i) buffer_puts(out, ", ");
+        report_text(out, runs[i].name);
+    }
+}
+
+void report_page(buffer *out, const report_run *runs, size_t n, const char *state, const nrl_node *tune)
 {
     buffer_puts(out, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">"
                      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
-    for (size_t i = 0; i < n; i++) {
-        if (i) buffer_puts(out, ", ");
-        report_text(out, runs[i].name);
-    }
+    add_names(out, runs, n);
     buffer_puts(out, "</title>\n");
     add_style(out);
     buffer_puts(out, "<h1>");
-    for (size_t i = 0; i < n; i++) {
-        if (i) buffer_puts(out, ", ");
-        report_text(out, runs[i].name);
-    }
+    add_names(out, runs, n);
     buffer_puts(out, "</h1>\n<div id=\"summary\">\n");
     if (state) {
         buffer_puts(out, "<p><b>");
         report_text(out, state);
         buffer_puts(out, "</b></p>\n");
     }
-    add_runs(out, runs, n);
+    if (n) add_runs(out, runs, n);
     add_time_of_step(out, runs, n);
     report_advice(out, runs, n);
     report_differences(out, runs, n);
     add_first_difference(out, runs, n);
     add_values(out, runs, n);
     buffer_puts(out, "</div>\n");
-    add_charts(out, runs, n);
+    report_tune(out, tune);
+    if (n) add_charts(out, runs, n);
     report_samples(out, runs, n);
     add_configs(out, runs, n);
-    buffer_print(out,
-                 "<p class=\"soft\">nrl %s; dashed lines are evaluations, marks below the loss are checkpoints</p>\n"
-                 "</html>\n",
-                 NRL_VERSION);
+    buffer_print(out, "<p class=\"soft\">nrl %s%s</p>\n</html>\n", NRL_VERSION,
+                 n ? "; dashed lines are evaluations, marks below the loss are checkpoints" : "");
 }

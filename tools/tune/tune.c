@@ -1,6 +1,7 @@
 /*
  * tune.c - `nrl tune`: the largest and the fastest train.micro_batch_tokens of a config, measured. Each size is a run
- * of `nrl bench` in a process of its own, so a process that the kernel kills for its memory is a result like an error.
+ * of `nrl bench` in a process of its own, or in several under `nrl launch`, so a process that the kernel kills for its
+ * memory is a result like an error, and a size that one rank has no memory for did not run.
  * Sizes double until one lacks memory or holds a whole global batch, and the last interval is bisected.
  */
 #include "base/arena.h"
@@ -8,10 +9,9 @@
 #include "base/units.h"
 #include "cli/common/child.h"
 #include "cli/common/cli.h"
+#include "cli/common/ranks.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@
 enum {
     MAX_TRIALS = 64,
     MAX_STEPS = 1000,
+    MAX_RANKS = 1024,
     DEFAULT_STEPS = 3,
     SMALLEST = 256,   /* tokens of the first trial */
     PRECISION = 8,    /* bisection ends at an eighth of the largest size that ran */
@@ -38,10 +39,10 @@ typedef struct {
 
 typedef struct {
     arena memory;
-    const char *bench; /* the program */
-    char **arguments;  /* FILE and overrides, ending with NULL */
+    const char *nrl;  /* the program */
+    char **arguments; /* FILE and overrides, ending with NULL */
     int n_arguments;
-    int64_t steps;
+    int64_t steps, ranks;
     bool json;
     trial trials[MAX_TRIALS];
     int n;
@@ -66,20 +67,23 @@ static void offer_to_kernel(void)
 static nrl_status read_bench(tuner *t, const char *text, trial *x)
 {
     nrl_node *tree;
-    NRL_TRY(json_parse(&t->memory, "nrl bench", arena_strdup(&t->memory, text), strlen(text), &tree));
+    const char *begin = strchr(text, '{'); /* behind the rank that prints it */
+    if (!begin) return nrl_fail(NRL_ERR_BUG, "nrl bench printed no result");
+    NRL_TRY(json_parse(&t->memory, "nrl bench", arena_strdup(&t->memory, begin), strlen(begin), &tree));
     const nrl_node *memory = nrl_node_find(tree, "memory");
     x->tokens_per_s = nrl_node_f64(nrl_node_find(tree, "tokens_per_s"), NAN);
     x->step_seconds = nrl_node_f64(nrl_node_find(tree, "step_seconds_median"), NAN);
-    x->peak_bytes = nrl_node_f64(nrl_node_find(memory, "used_peak_bytes"), NAN);
+    x->peak_bytes = nrl_node_f64(nrl_node_find(memory, t->ranks > 1 ? "most_used_peak_bytes" : "used_peak_bytes"), NAN);
     x->step_tokens = x->tokens_per_s * x->step_seconds;
     return NRL_OK;
 }
 
-/* The error in the first line that a child printed. */
+/* The first error that a child printed, or its first line; with several ranks lines begin with "[RANK] ". */
 static const char *reason_of(arena *a, const char *text)
 {
     static const char prefix[] = "error: ";
-    if (!strncmp(text, prefix, sizeof prefix - 1)) text += sizeof prefix - 1;
+    const char *error = strstr(text, prefix);
+    if (error) text = error + sizeof prefix - 1;
     return arena_strndup(a, text, strcspn(text, "\n"));
 }
 
@@ -130,11 +134,15 @@ static nrl_status try_size(tuner *t, int64_t tokens, trial **out)
                            arena_printf(&t->memory, "%lld", (long long)t->steps),
                            "--json"};
     const size_t n_words = sizeof words / sizeof *words;
-    const char **argv = arena_alloc(&t->memory, ((size_t)t->n_arguments + n_words + 2) * sizeof *argv);
-    argv[0] = t->bench;
+    const char *ranks[] = {"launch", "-n", arena_printf(&t->memory, "%lld", (long long)t->ranks), "--"};
+    const size_t n_ranks = t->ranks > 1 ? sizeof ranks / sizeof *ranks : 0;
+    const char **argv = arena_alloc(&t->memory, ((size_t)t->n_arguments + n_words + n_ranks + 3) * sizeof *argv);
+    argv[0] = t->nrl;
+    memcpy(argv + 1, ranks, n_ranks * sizeof *ranks);
+    argv[1 + n_ranks] = "bench";
     for (int i = 0; i < t->n_arguments; i++)
-        argv[1 + i] = t->arguments[i];
-    memcpy(argv + 1 + t->n_arguments, words, sizeof words);
+        argv[2 + n_ranks + (size_t)i] = t->arguments[i];
+    memcpy(argv + 2 + n_ranks + t->n_arguments, words, sizeof words);
     NRL_TRY(child_run(&t->memory, argv, offer_to_kernel, &end));
     NRL_TRY(finish_trial(t, &end, x));
     tell(t, x);
@@ -199,6 +207,7 @@ static void print_json(tuner *t, const trial *fastest, const trial *largest)
         node_append(a, map, "step_seconds", node_f64(a, x->step_seconds));
         node_append(a, map, "used_peak_bytes", node_f64(a, x->peak_bytes));
     }
+    node_append_int(a, tree, "ranks", t->ranks);
     node_append_int(a, tree, "fastest", fastest->tokens);
     node_append_int(a, tree, "largest", largest->tokens);
     char *text = json_write(tree, 0);
@@ -221,19 +230,25 @@ static nrl_status read_number(int *argc, char **argv, const char *flag, int64_t 
 static nrl_status tune(tuner *t, int argc, char **argv)
 {
     int64_t from = SMALLEST, most = INT32_MAX;
-    char self[PATH_MAX];
     t->steps = DEFAULT_STEPS;
+    t->ranks = 1;
     t->json = cli_take_flag(&argc, argv, "--json");
+    NRL_TRY(read_number(&argc, argv, "--ranks", MAX_RANKS, &t->ranks));
     NRL_TRY(read_number(&argc, argv, "--steps", MAX_STEPS, &t->steps));
     NRL_TRY(read_number(&argc, argv, "--from", INT32_MAX, &from));
     NRL_TRY(read_number(&argc, argv, "--to", INT32_MAX, &most));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     if (from > most)
         return nrl_fail(NRL_ERR_CONFIG, "--from %lld is above --to %lld", (long long)from, (long long)most);
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0) return nrl_fail(NRL_ERR_IO, "cannot find the program nrl-bench: %s", strerror(errno));
-    self[n] = 0;
-    t->bench = arena_printf(&t->memory, "%s/nrl-bench", dirname(self));
+    const char *launcher = ranks_launcher(cli_getenv);
+    if (launcher)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "cannot tune under %s: `nrl tune` starts the ranks of each size itself\nhint: `nrl tune FILE "
+                        "--ranks N`, without a launcher",
+                        launcher);
+    const char *bin = cli_exe_dir(&t->memory);
+    if (!bin) return nrl_fail(NRL_ERR_IO, "cannot find the program nrl: %s", strerror(errno));
+    t->nrl = arena_printf(&t->memory, "%s/nrl", bin);
     t->arguments = argv + 1;
     t->n_arguments = argc - 1;
     if (!t->json) printf("%10s  %10s  %10s  %10s\n", "tokens", "tokens/s", "s a step", "peak");

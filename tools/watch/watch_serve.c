@@ -60,7 +60,7 @@ static void put_page(buffer *b, const watched *w)
     arena a = {0};
     report_run r = {0};
     if (report_read(&a, w->dir, &r) == NRL_OK)
-        report_page(b, &r, 1, watch_state(&a, &r, (double)time(NULL)));
+        report_page(b, &r, 1, watch_state(&a, &r, (double)time(NULL)), NULL);
     else
         put_waiting(b, w);
     buffer_puts(b, live);

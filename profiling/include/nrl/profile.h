@@ -98,6 +98,9 @@ typedef struct {
 } nrl_phase_times;
 NRL_API nrl_status nrl_run_phase_times(nrl_run *run, nrl_phase_times *fill); /* collective: all ranks call it */
 
+/* Numbers of all ranks, such as sizes of nrl_run_info: all[r * n + i] is own[i] of rank r. Collective, with the same n. */
+NRL_API nrl_status nrl_run_all_gather(nrl_run *run, const double *own, size_t n, double *all);
+
 /* Values that the device measures between the two calls, with the names of nrl/backend.h; *n is 0 if it measures
  * nothing. At most NRL_MAX_WATCHED values, borrowed until the next nrl_run_watch_begin. */
 enum { NRL_MAX_WATCHED = 64 };
