@@ -169,9 +169,10 @@ static void info_of(const run *r, nrl_run_info *fill)
                            .ranks = nrl_mesh_world(r->session.mesh),
                            .on_device = !r->session.device.info.host_memory,
                            .clock = ctx_profile_clock(r->session.ctx),
-                           .device = &r->session.device.info};
+                           .device = &r->session.device.info,
+                           .offloaded_bytes = session_offloaded_bytes(&r->session)};
     int64_t held = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + fill->reference_bytes +
-                   fill->strategy_bytes;
+                   fill->strategy_bytes - fill->offloaded_bytes;
     fill->activation_bytes = fill->used_peak_bytes > held ? fill->used_peak_bytes - held : 0;
 }
 

@@ -116,6 +116,7 @@ static void put_bytes(arena *a, nrl_node *map, const nrl_run_info *f)
     node_append_int(a, map, "strategy_bytes", f->strategy_bytes);
     node_append_int(a, map, "reference_bytes", f->reference_bytes);
     node_append_int(a, map, "activation_bytes", f->activation_bytes);
+    node_append_int(a, map, "offloaded_bytes", f->offloaded_bytes);
 }
 
 static double number(const nrl_node *map, const char *key)
@@ -281,6 +282,7 @@ static nrl_status vary_tokens(planner *p, bool *any)
 {
     static const char key[] = "train.micro_batch_tokens";
     bool fits = false, whole = false, did = false;
+    const char *refusal = ""; /* of the size before, if its memory is not known */
     double best = 0;
     int slower = 0; /* sizes in a row: larger ones only need more memory */
     if (is_kept(p, key) || p->by_samples) return vary_memory(p, LARGEST_TOKENS, any, &whole);
@@ -291,10 +293,15 @@ static nrl_status vary_tokens(planner *p, bool *any)
         p->n_current--;
         did |= fits;
         *any |= fits;
-        const double speed = number(nrl_node_at(p->candidates, nrl_node_size(p->candidates) - 1), "tokens_per_s");
+        const nrl_node *last = nrl_node_at(p->candidates, nrl_node_size(p->candidates) - 1);
+        const char *why = nrl_node_string(nrl_node_find(last, "reason"), "");
+        const double speed = number(last, "tokens_per_s");
         slower = speed > best / AS_FAST ? 0 : slower + fits;
         best = speed > best ? speed : best;
-        if (!fits && !did && n >= 1 << 16) break;
+        if (fits) continue;
+        if (nrl_node_find(last, "total_bytes") || !strcmp(why, refusal))
+            break; /* larger ones need more, or are refused */
+        refusal = why;
     }
     return NRL_OK;
 }

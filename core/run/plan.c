@@ -140,16 +140,13 @@ static void plan_ranks(arena *a, nrl_node *plan, const session *se)
     nrl_node *strategies = node_new(a, NRL_NODE_LIST), *stages = node_new(a, NRL_NODE_LIST);
     nrl_node *map = PLAN_SECTION(a, plan, "ranks", {"n", nrl_mesh_world(se->mesh)});
     plan_put_text(a, map, "text", mesh_text(se->mesh));
+    const int32_t n_micro_batches = (int32_t)data_plan_n_micro_batches(se->train.plan, 0);
     for (int32_t i = 0; i < se->strategy.n; i++) {
-        nrl_node *one = node_new(a, NRL_NODE_MAP);
-        node_append(a, strategies, NULL, one);
-        plan_put_text(a, one, "name", se->strategy.of[i].table->plugin.name);
-        plan_put_text(a, one, "text", se->strategy.of[i].plan.text);
-        if (se->strategy.of[i].table->bubble)
-            node_append(
-                a, one, "bubble",
-                node_f64(a, se->strategy.of[i].table->bubble(se->strategy.of[i].self,
-                                                             (int32_t)data_plan_n_micro_batches(se->train.plan, 0))));
+        const strategy_member *of = &se->strategy.of[i];
+        node_append(a, strategies, NULL, map = node_new(a, NRL_NODE_MAP));
+        plan_put_text(a, map, "name", of->table->plugin.name);
+        plan_put_text(a, map, "text", of->plan.text);
+        if (of->table->bubble) node_append(a, map, "bubble", node_f64(a, of->table->bubble(of->self, n_micro_batches)));
     }
     node_append(a, plan, "parallel", strategies);
     for (int32_t k = 0; se->strategy.n_stages > 1 && k < se->strategy.n_stages; k++)
@@ -166,14 +163,10 @@ static int64_t plan_memory(arena *a, nrl_node *plan, run *r)
     const config_train *t = &se->config.train;
     const config_checkpoint *c = &se->config.checkpoint;
     bool copies = c->async && (c->every || c->every_minutes > 0);
-    int64_t buffers = se->strategy.plan.buffer_bytes, kept = t->logits_mb << 20;
-    /* What a strategy binds itself stays on the device. */
-    int64_t offloaded = s->state_bytes + (se->strategy.plan.gathers_weights ? 0 : s->master_bytes);
-    if (!t->offloaded.optimizer) offloaded = 0;
-    offloaded += se->strategy.plan.offloaded_bytes;
+    int64_t buffers = se->strategy.plan.buffer_bytes, kept = loss_is_separable(se->algorithm) ? 0 : t->logits_mb << 20;
+    int64_t offloaded = session_offloaded_bytes(se);
     int64_t total = s->work_bytes + s->master_bytes + s->gradient_bytes + s->state_bytes + buffers - offloaded;
     int64_t logits = t->micro_batch_tokens * se->model->info.vocab_size * (int64_t)nrl_dtype_size(session_logits(se));
-    if (loss_is_separable(se->algorithm)) kept = 0;
     nrl_node *map =
         PLAN_SECTION(a, plan, "memory", {"total", total}, {"weights", s->work_bytes}, {"masters", s->master_bytes},
                      {"gradients", s->gradient_bytes}, {"optimizer", s->state_bytes}, {"strategy", buffers},

@@ -21,8 +21,11 @@ import sys
 from pathlib import Path
 
 MEMORY, TIME = 0.05, 0.15
-STEPS, ROUNDS = 10, 3
-EPOCH = 4  # steps
+# Measured steps of a bench, and all that it takes: two to warm up, and half as many again, at most five. A prediction is
+# of the same steps: later ones may have larger micro-batches.
+STEPS, ALL = 10, 17
+STEPS_OF_MEMORY, ALL_OF_MEMORY = 1, 4
+ROUNDS = 3
 WAYS = ("processor time", "duration of a step")
 
 
@@ -53,17 +56,19 @@ def rows(path, rng, longest, vocab, n):
             out.write(json.dumps({"input_ids": ids, "labels": ids}) + "\n")
 
 
-def setting(folder, seed):
+def setting(folder, seed, only_memory):
     """A config of random shape, the number of ranks, whether its time is predicted (a disk's is not), and its text."""
     rng = random.Random(seed)
     model = (gpt2 if rng.random() < 0.25 else llama)(rng)
     longest = rng.choice([64, 256, 1024])
     ranks = [1, 2, 1, 4, 2][seed % 5]
     batch = max(ranks, {64: 64, 256: 16, 1024: 4}[longest])
+    place = rng.choice(["nowhere"] * 4 + ["optimizer", "activations", "shards"])
+    timed = place == "nowhere" and not only_memory
     folder.mkdir(parents=True)
     (folder / "model.json").write_text(json.dumps(model))
-    rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], EPOCH * batch)
-    train = {"global_batch": batch, "steps": 2 * STEPS, "seed": seed,
+    rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], 4 * batch)
+    train = {"global_batch": batch, "steps": ALL if timed else ALL_OF_MEMORY, "seed": seed,
              "micro_batch_tokens": longest * rng.choice([1, 2, 4]),
              "precision": rng.choice(["fp32", "fp32", "bf16"]),
              "activation_checkpointing": rng.choice(["none", "none", "all"])}
@@ -71,8 +76,6 @@ def setting(folder, seed):
               "data": {"train": str(folder / "rows.jsonl"), "max_length": longest}, "algorithm": "sft", "train": train,
               "optimizer": {"name": "adamw", "lr": 1e-4}, "schedule": "constant", "out": str(folder / "out"),
               "backend": {"name": "cpu", "threads": 1}}
-    places = ["nowhere"] * 3 + ["optimizer", "activations"] + ["shards"] * (ranks < 4)
-    place = places[seed % len(places)]
     if place in ("optimizer", "activations"):
         train["offload"] = {place: "disk"}
     if place == "shards":
@@ -82,13 +85,13 @@ def setting(folder, seed):
                       {"data": "ddp", "tensor": 2}, {"data": "fsdp", "tensor": {"size": 2, "sequence": True}},
                       {"data": "ddp", "pipeline": 2}, {"data": "fsdp", "context": 2}]
         config["parallel"] = rng.choice(strategies)
-    base = [None, None, None, "full", "nf4", None, None, "int8", "fp4", "nf4"][seed % 10]
+    base = rng.choice([None] * 6 + ["full", "nf4", "nf4", "int8", "fp4"])
     if base:
         config["lora"] = {"rank": rng.choice([4, 8, 16]), "alpha": 16, "base": base}
     path = folder / "config.yaml"
     path.write_text(json.dumps(config))
     text = json.dumps(config.get("parallel", "one rank")).replace('"', "")
-    return path, ranks, place == "nowhere", (f"{model['model_type']} {model.get('hidden_size', model.get('n_embd'))}x"
+    return path, ranks, timed, (f"{model['model_type']} {model.get('hidden_size', model.get('n_embd'))}x"
                                              f"{model.get('num_hidden_layers', model.get('n_layer'))} length {longest} "
                                              f"tokens {train['micro_batch_tokens']} {train['precision']} "
                                              f"recompute {train['activation_checkpointing']}, "
@@ -99,9 +102,9 @@ def run(command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True)
 
 
-def bench(nrl, path, ranks):
+def bench(nrl, path, ranks, steps):
     """The bytes of the rank that used most, and by WAYS the seconds of a token."""
-    words = ["bench", path, "--steps", STEPS, "--json"]
+    words = ["bench", path, "--steps", steps, "--json"]
     command = [nrl, "launch", "-n", ranks, "--", *words] if ranks > 1 else [nrl, *words]
     done = run(command)
     if done.returncode:
@@ -133,7 +136,7 @@ def measure(nrl, path, ranks, timed):
         plan = plan_of(nrl, path, ranks, timed)
         if not plan:
             return None
-        memory, seconds = bench(nrl, path, ranks)
+        memory, seconds = bench(nrl, path, ranks, STEPS if timed else STEPS_OF_MEMORY)
         found["bytes"] = [plan["used_peak_bytes"], memory]
         for k, key in enumerate(("busy_seconds", "step_seconds") if timed else ()):
             found["seconds"][k].append([plan[key] / plan["tokens"], seconds[k]])
@@ -195,8 +198,7 @@ def main():
         if this - seed - tried > 2 * n:
             raise SystemExit("most settings are refused")
         this += 1
-        path, ranks, timed, text = setting(work / f"planner{this}", this)
-        timed = timed and not only_memory
+        path, ranks, timed, text = setting(work / f"planner{this}", this, only_memory)
         found = ledger.get(this, timed)
         if found is None:
             found = measure(nrl, path, ranks, timed) or {}

@@ -25,6 +25,10 @@ truth "phases of a plain step" \
     'all(d.phases, function(p, name) return (p.seconds_a_step > 0) == (name ~= "recompute" and name ~= "reference") end)'
 truth "memory adds up" 'd.memory.used_peak_bytes == d.memory.weight_bytes + d.memory.master_bytes + d.memory.gradient_bytes +
     d.memory.optimizer_bytes + d.memory.activation_bytes + d.memory.reference_bytes + d.memory.strategy_bytes'
+run 0 bench run.yaml train.offload.optimizer=disk --steps 1 --json
+truth "memory without what is elsewhere adds up" 'd.memory.offloaded_bytes == d.memory.optimizer_bytes and
+    d.memory.used_peak_bytes == d.memory.weight_bytes + d.memory.gradient_bytes + d.memory.activation_bytes'
+run 0 bench run.yaml --steps 3 --json
 truth "the pool got what was used" 'd.memory.reserved_peak_bytes >= d.memory.used_peak_bytes'
 if [ "$backend" = cpu ]; then
     has out '"launches_a_step": null, "joules_per_token": null'

@@ -37,6 +37,17 @@ most=$(sed -n 's/.*"total_bytes": *\([0-9]*\).*/\1/p' out)
 run 0 "$@" --keep train.micro_batch_tokens --memory $((most - 1))
 has out ": needs "
 has out "activation_checkpointing={ratio: 0.5}"
+run 0 "$@" --keep train.micro_batch_tokens --keep train.activation_checkpointing --try train.offload.optimizer=disk --json \
+    --machine measured.json
+truth "memory by kind adds up to the peak, without what offload keeps elsewhere" '#d.candidates == 2 and
+    d.candidates[2].offloaded_bytes == d.candidates[1].optimizer_bytes and all(d.candidates, function(c)
+    return c.weight_bytes + c.master_bytes + c.gradient_bytes + c.optimizer_bytes + c.strategy_bytes + c.activation_bytes -
+    c.offloaded_bytes == c.used_peak_bytes end)'
+run 0 "$@" --keep train.micro_batch_tokens --keep train.activation_checkpointing train.offload.optimizer=disk --machine measured.json
+has out "that offload keeps elsewhere"
+# a size that needs too much is the last one
+run 6 "$@" --memory 1KiB --machine measured.json
+is "sizes of micro-batches that need too much" "$(grep -c 'micro_batch_tokens=512' out)" 0
 run 6 "$@" --memory 100KiB --machine measured.json
 has err "no setting fits: needs"
 has err "hint: \`nrl plan FILE --try train.precision=bf16"
@@ -46,6 +57,8 @@ run 0 "$@" --ranks 2 --write two.yaml --save-machine machine.json
 has out "parallel=ddp"
 has out "parallel=fsdp"
 has out "parallel={pipeline: 2}"
+# what is refused whatever its size is shown for two sizes
+is "refusals of a strategy" "$(grep -c 'parallel={experts: 2}.*no experts' out)" 2
 run 0 launch -n 2 -- check two.yaml
 run 0 launch -n 2 -- run two.yaml
 has two.yaml "micro_batch_tokens:"

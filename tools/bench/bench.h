@@ -26,9 +26,9 @@ typedef struct {
     nrl_phase_times phases;
     nrl_run_info stats;
     double cpu_seconds, most_used_peak_bytes; /* of a step, the mean of the ranks; of the rank that used most */
-    int64_t top;       /* shapes to list; 0 = none */
-    bool has_memory;   /* the profile recorded tensors */
-    int64_t n_dropped; /* events that a timeline had no room for */
+    int64_t top;                              /* shapes to list; 0 = none */
+    bool has_memory;                          /* the profile recorded tensors */
+    int64_t n_dropped;                        /* events that a timeline had no room for */
 } bench_found;
 
 typedef struct {
@@ -49,8 +49,8 @@ void bench_begin_steps(bench_steps *s, arena *a, int64_t steps);
 /* Adds an event to the sums of its steps. */
 void bench_add_step(bench_steps *s, const nrl_run_event *e);
 unsigned bench_what(const bench_options *o); /* NRL_PROFILE_* */
-/* After the last profiled step: phases, sizes of the run, numbers of all ranks, and the file of a timeline. All ranks call
- * it. */
+/* After the last profiled step: phases, sizes of the run, numbers of all ranks, and the file of a timeline. All ranks
+ * call it. */
 nrl_status bench_collect(arena *a, nrl_run *r, const bench_options *o, bench_found *f);
 /* Profiles the first run that a script opens, from its third step on, and stops that run behind the last step. The tree
  * is NULL on ranks other than 0, and if the run had too few steps. */

@@ -234,6 +234,7 @@ static void put_memory(arena *a, nrl_node *map, const bench_found *f)
     put_bytes(a, m, &f->stats);
     node_append_int(a, m, "reference_bytes", f->stats.reference_bytes);
     node_append_int(a, m, "strategy_bytes", f->stats.strategy_bytes);
+    node_append_int(a, m, "offloaded_bytes", f->stats.offloaded_bytes);
     node_append_int(a, m, "used_peak_bytes", f->stats.used_peak_bytes);
     if (f->stats.ranks > 1) node_append_int(a, m, "most_used_peak_bytes", (int64_t)f->most_used_peak_bytes);
     node_append_int(a, m, "reserved_peak_bytes", f->stats.reserved_peak_bytes);

@@ -79,6 +79,8 @@ static void print_kinds(const nrl_node *c)
         printf("%s%s %s", comma, kinds[i][1], size_text(bytes, size));
         comma = ", ";
     }
+    if (number(c, "offloaded_bytes") > 0)
+        printf("; without %s that offload keeps elsewhere", size_text(number(c, "offloaded_bytes"), size));
     putchar('\n');
 }
 

@@ -87,8 +87,8 @@ static void add_plot(buffer *out, const nrl_node *trials, const char *key, const
         else
             buffer_print(out, "<circle class=\"c0\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>%.0f: ", x,
                          bottom - (bottom - TOP) * value / scale, tokens);
-        report_text(out,
-                    isnan(value) ? nrl_node_string(nrl_node_find(t, "outcome"), "") : value_text(value, is_bytes, text));
+        report_text(out, isnan(value) ? nrl_node_string(nrl_node_find(t, "outcome"), "")
+                                      : value_text(value, is_bytes, text));
         buffer_puts(out, isnan(value) ? "</title></path>" : "</title></circle>");
     }
     buffer_puts(out, "</svg></figure>\n");
@@ -118,8 +118,8 @@ void report_tune(buffer *out, const nrl_node *tune)
     }
     buffer_puts(out, "</table>\n");
     if (ranks > 1)
-        buffer_print(out,
-                     "<p class=\"soft\">%.0f ranks: tokens/s of all, peak memory of the one that used most.</p>\n", ranks);
+        buffer_print(out, "<p class=\"soft\">%.0f ranks: tokens/s of all, peak memory of the one that used most.</p>\n",
+                     ranks);
     buffer_puts(out, "<div class=\"charts\">\n");
     add_plot(out, trials, "tokens_per_s", "tokens/s");
     add_plot(out, trials, "used_peak_bytes", "peak memory");

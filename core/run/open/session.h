@@ -193,6 +193,13 @@ bool session_is_planned(const session *se); /* `nrl check` or a dry run: does no
 int32_t session_world(const session *se);   /* ranks; if planned also those that the sizes of axes announce */
 /* Ranks of an axis of the config; what the others leave, where it has no size. */
 int32_t session_axis_size(const session *se, const config_axis *axis);
+/* Of weights, masters, gradients and states: elsewhere. What a strategy binds itself stays on the device. */
+static inline int64_t session_offloaded_bytes(const session *se)
+{
+    const int64_t masters = se->strategy.plan.gathers_weights ? 0 : se->storage.master_bytes;
+    return (se->config.train.offloaded.optimizer ? se->storage.state_bytes + masters : 0) +
+           se->strategy.plan.offloaded_bytes;
+}
 nrl_dtype session_compute(const session *se);             /* the dtype of WEIGHT: train.precision */
 nrl_dtype session_logits(const session *se);              /* of ctx_set_logits: train.logits */
 strategy_setup session_strategy_setup(const session *se); /* the policy's */

@@ -98,7 +98,8 @@ typedef struct {
 } nrl_phase_times;
 NRL_API nrl_status nrl_run_phase_times(nrl_run *run, nrl_phase_times *fill); /* collective: all ranks call it */
 
-/* Numbers of all ranks, such as sizes of nrl_run_info: all[r * n + i] is own[i] of rank r. Collective, with the same n. */
+/* Numbers of all ranks, such as sizes of nrl_run_info: all[r * n + i] is own[i] of rank r. Collective, with the same n.
+ */
 NRL_API nrl_status nrl_run_all_gather(nrl_run *run, const double *own, size_t n, double *all);
 
 /* Values that the device measures between the two calls, with the names of nrl/backend.h; *n is 0 if it measures
@@ -121,6 +122,7 @@ typedef struct {
     bool on_device;                               /* the device has its own memory and clock */
     const char *clock;                            /* the clock of profiles; borrowed, as long as the run */
     const nrl_device_info *device;                /* borrowed, as long as the run */
+    int64_t offloaded_bytes;                      /* of weights, masters, gradients and states: on a disk or the host */
 } nrl_run_info;
 NRL_API void nrl_run_info_fill(const nrl_run *run, nrl_run_info *fill);
 
