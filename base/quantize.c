@@ -61,7 +61,14 @@ static int by_size(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* For exponent i = 0 .. 6 the middles of 2^i (without a sign 2^(i+1)) equal parts of [0.1, 1], times 10^(i-6). */
+/* For exponent i = 0 .. 6 the middles of 2^i (without a sign 2^(i+1)) equal parts of [0.1, 1], times 10^(i-6), rounded
+ * as torch.linspace and bitsandbytes round them: borders are counted from the nearer end. */
+static float border(int k, int parts)
+{
+    const float step = (1 - 0.1F) / (float)parts;
+    return k < (parts + 1) / 2 ? fmaf(step, (float)k, 0.1F) : fmaf(-step, (float)(parts - k), 1);
+}
+
 void quantize_dynamic_map(bool has_sign, float codes[QUANTIZE_CODES])
 {
     enum { EXPONENTS = 7 };
@@ -69,9 +76,9 @@ void quantize_dynamic_map(bool has_sign, float codes[QUANTIZE_CODES])
     for (int i = 0; i < EXPONENTS; i++) {
         int parts = 1 << (has_sign ? i : i + 1);
         for (int k = 0; k < parts; k++) {
-            double middle = (0.1 + 0.9 * k / parts + 0.1 + 0.9 * (k + 1) / parts) / 2 * pow(10, i - (EXPONENTS - 1));
-            codes[n++] = (float)middle;
-            if (has_sign) codes[n++] = (float)-middle;
+            const float middle = (border(k, parts) + border(k + 1, parts)) / 2 * (float)pow(10, i - (EXPONENTS - 1));
+            codes[n++] = middle;
+            if (has_sign) codes[n++] = -middle;
         }
     }
     codes[n++] = 0;

@@ -45,6 +45,8 @@ def main():
     shown = torch.arange(SHOWN) * (ROWS * COLUMNS // SHOWN + 1)
     dynamic = F.create_dynamic_map()
     print(f"/* By make_quantize.py with bitsandbytes {bitsandbytes.__version__}. */")
+    maps = [checksum(F.create_dynamic_map(signed=signed).view(torch.uint8)) for signed in (False, True)]
+    print(f"static const uint32_t golden_maps[] = {{{maps[0]}U, {maps[1]}U}}; /* their bytes */")
     print("static const golden goldens[] = {")
     for kind in ("nf4", "fp4"):
         q, state = F.quantize_4bit(a, blocksize=64, quant_type=kind)

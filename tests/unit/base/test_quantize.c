@@ -54,6 +54,16 @@ static void assert_near(double x, double want)
     if (!(fabs(x - want) <= TOLERANCE * (1e-3 + fabs(want)))) fail_msg("%.9g, expected %.9g", x, want);
 }
 
+static void the_dynamic_map_is_that_of_bitsandbytes_to_the_bit(void **state)
+{
+    float codes[QUANTIZE_CODES];
+    (void)state;
+    for (int has_sign = 0; has_sign < 2; has_sign++) {
+        quantize_dynamic_map(has_sign, codes);
+        assert_int_equal(checksum((const uint8_t *)codes, sizeof codes), golden_maps[has_sign]);
+    }
+}
+
 static void values_are_those_of_bitsandbytes(void **state)
 {
     (void)state;
@@ -156,6 +166,7 @@ static void an_error_of_the_source_is_returned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_dynamic_map_is_that_of_bitsandbytes_to_the_bit),
         cmocka_unit_test(values_are_those_of_bitsandbytes),
         cmocka_unit_test(blocks_of_zeros_and_short_ones_keep_their_values),
         cmocka_unit_test(shares_have_the_values_of_the_whole),
