@@ -29,6 +29,7 @@ typedef struct {
     int32_t from, to;            /* send, recv: ranks of the world; else -1 */
     uint64_t tag;
     double bytes, sent; /* sent: by this rank */
+    bool has_left;      /* a message, so the rank was told */
 } call;
 
 typedef struct {
@@ -86,7 +87,7 @@ static double count_all(const nrl_comm_args *a, int32_t ranks)
 static nrl_status log_call(void *self, const nrl_comm_args *a, call_kind kind, nrl_request **request)
 {
     rank_log *l = recording ? recording->log : NULL;
-    *request = NULL;
+    *request = (nrl_request *)(uintptr_t)(kind == CALL_SEND);
     if (!l) return NRL_OK;
     if (!l->calls || l->n_calls == l->calls_room) {
         l->calls_room = l->calls_room ? 2 * l->calls_room : 256;
@@ -107,7 +108,7 @@ static nrl_status log_call(void *self, const nrl_comm_args *a, call_kind kind, n
     }
     l->calls[l->n_calls] = c;
     add_event(l, EVENT_CALL)->call = (int32_t)l->n_calls++;
-    *request = (nrl_request *)(uintptr_t)l->n_calls; /* never 0 */
+    *request = (nrl_request *)(uintptr_t)(2 * l->n_calls + (kind == CALL_SEND)); /* at least 2 */
     return NRL_OK;
 }
 
@@ -128,10 +129,14 @@ DRY_CALL(recv, CALL_RECV)
 
 static nrl_status dry_wait(void *self, nrl_request *request, double timeout_s, bool *done)
 {
+    const uintptr_t number = (uintptr_t)request;
+    rank_log *l = recording && number > 1 ? recording->log : NULL;
+    call *c = l ? &l->calls[number / 2 - 1] : NULL;
     (void)self;
-    *done = timeout_s > 0; /* whoever only asks is told that the call goes on */
-    if (request && recording && recording->log && *done)
-        add_event(recording->log, EVENT_WAIT)->call = (int32_t)((uintptr_t)request - 1);
+    /* Whoever only asks is told that the call goes on, but that a message has left: its receiver was waiting for it. */
+    *done = timeout_s > 0 || number % 2;
+    if (c && *done && timeout_s <= 0) c->has_left = true;
+    if (c && timeout_s > 0 && !c->has_left) add_event(l, EVENT_WAIT)->call = (int32_t)(c - l->calls);
     return NRL_OK;
 }
 

@@ -72,7 +72,18 @@ run 0 "$@" --try train.precision=bf16 --keep train.micro_batch_tokens --json
 truth "precisions" '#d.candidates == 2 and d.candidates[2].keys["train.precision"] == "bf16" and
     d.candidates[2].weight_bytes < d.candidates[1].weight_bytes'
 
+# many micro-batches through stages: messages that have left are not counted. How many are on their way depends on the ranks.
+rows 256 >many.jsonl
+set -- config.yaml data.train=many.jsonl train.global_batch=256 'parallel={pipeline: 2}' train.micro_batch_tokens=64
+run 0 plan "$@" --ranks 2 --as-is --json --memory 1GiB
+predicted=$(sed -n 's/.*"used_peak_bytes": *\([0-9]*\).*/\1/p' out)
+run 0 launch -n 2 -- bench "$@" train.steps=4 train.epochs=0 --steps 1 --json
+measured=$(sed 's/.*"most_used_peak_bytes": *\([0-9]*\).*/\1/' out)
+awk -v p="$predicted" -v m="$measured" 'BEGIN { exit !(p / m > 0.9 && p / m < 1.1) }' ||
+    is "peak memory of stages within 10 %" "$predicted" "$measured"
+
 # mistakes
+set -- plan config.yaml train.global_batch=32
 run 2 "$@" --target-tokens-per-s 1e12 --machine measured.json
 has err "no setting reaches 1e+12 tokens/s"
 run 2 "$@" --write two.yaml
