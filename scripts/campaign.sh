@@ -3,7 +3,8 @@
 # the exit code is 1 if a try failed. The seed of a failed try is printed: `campaign.sh NAME 1 THAT_SEED` repeats it.
 # NRL is the path of the program, build/release/bin/nrl by default. A new campaign is a function try_NAME below
 # (its argument is a seed) and a row in `campaigns`.
-# NRL_CAMPAIGN_LEDGER=FILE keeps the results of the tries: a campaign that was interrupted continues from them.
+# NRL_CAMPAIGN_LEDGER=FILE keeps the results of the tries: a campaign that was interrupted continues from them. Those that
+# keep none refuse it.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 source=$(pwd)
@@ -13,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 
 campaigns='
 fuzz    10000  inputs for each fuzz target (build with clang, NRL_FUZZ=ON, in FUZZ_BUILD)
-planner 30     settings of random models on 1, 2 and 4 ranks, predicted by `nrl plan` and measured: memory within 5 %, time within 15 % in the median
+planner 30     settings of random models on 1, 2 and 4 ranks, predicted by `nrl plan` and measured, three times in turn: memory within 5 %, time within 15 % in the median
 kills   500    runs of each strategy on 1 to 4 ranks, interrupted by signals to rank, launcher or all, and resumed: bit-identical
 restarts 100   kills of one or two of four ranks under `nrl launch --max-restarts`, at start-up, during saves and at other moments: bit-identical
 offload 100    the same for runs with each kind of offload to disk, which then equal runs without: bit-identical, no file is left
@@ -567,6 +568,10 @@ row=$(echo "$campaigns" | grep "^$name ") && [ -n "$name" ] || usage
 n=${2:-$(echo "$row" | awk '{print $2}')}
 seed=${3:-1}
 tried=0 failed=0
+case $name in
+crash-states | kills | hostile | restarts | offload | fuzz | bench | shards | steady | tidy)
+    [ -z "${NRL_CAMPAIGN_LEDGER:-}" ] || { echo "NRL_CAMPAIGN_LEDGER: campaign $name keeps no ledger" >&2; exit 2; } ;;
+esac
 case $name in
 crash-states) program crash_states ;;
 kills | hostile | planner) program "$name" ;;

@@ -1,10 +1,11 @@
 #!/bin/sh
 # ledger.sh: the campaign suite over a ctest that is made up: what it prints of each run, and a row of runs that is
-# interrupted and continued from its ledger, at one commit only.
+# interrupted and continued from its ledger, at one commit only. The same of the campaign planner over an nrl that is made
+# up, whose predictions are 10 % too long.
 . "$(dirname "$0")/../e2e/e2e.sh"
 command -v git >dd || { echo "skipped: git is not installed"; exit 77; }
 
-mkdir -p copy/scripts build/bin build/tests bin
+mkdir -p copy/scripts copy/tests/campaigns build/bin build/tests bin
 cp "$source/scripts/campaign.sh" copy/scripts
 echo '{"id": "all", "slots": 2}' >build/tests/processors.json
 # The tests fail in the run that `breaks` names, and the campaign is killed in the run that `dies` names.
@@ -60,7 +61,41 @@ has out "98% tests passed, 1 tests failed out of 50, "
 has out ": e2e.resume (Failed)"
 is "runs of ctest" "$(wc -l <calls)" 7
 
+# planner: rounds of a setting that is timed, two of memory alone, then all from the ledger
+command -v python3 >dd && {
+    cp "$source/tests/campaigns/planner.py" copy/tests/campaigns
+    cat >build/bin/nrl <<'SH'
+#!/bin/sh
+echo "$1" >>"$(dirname "$0")/called"
+case " $* " in
+*" bench "*) echo '[0] {"memory": {"used_peak_bytes": 100}, "cpu_seconds_a_step": 1, "tokens_a_step": 10, "tokens_per_s": 5}' ;;
+*) echo '{"candidates": [{"used_peak_bytes": 102, "tokens": 10, "busy_seconds": 1.1, "step_seconds": 2.2}]}' ;;
+esac
+case " $* " in *" --memory "*) exit 6 ;; esac
+SH
+    chmod +x build/bin/nrl
+    save planner
+    planner() {
+        NRL=$work/build/bin/nrl NRL_CAMPAIGN_LEDGER=$work/planned sh copy/scripts/campaign.sh planner 1 1 >out 2>err
+        is "exit code of planner" $? 0
+        has out "memory: median 2.0 %"
+        has out "processor time: median 10.0 %"
+        has out "medians of 3 rounds: median 10.0 %"
+        has out "planner: 3 tried, 0 failed, seed 1"
+    }
+    planner
+    is "calls of nrl" "$(wc -l <build/bin/called)" 10
+    planner
+    is "calls of nrl" "$(wc -l <build/bin/called)" 10
+    is "settings in the ledger" "$(grep -c ' planner ' planned)" 3
+    NRL=$work/build/bin/nrl NRL_CAMPAIGN_LEDGER=$work/planned sh copy/scripts/campaign.sh kills 1 1 >out 2>err
+    is "exit code of a campaign without a ledger" $? 2
+    has err "NRL_CAMPAIGN_LEDGER: campaign kills keeps no ledger"
+    rm ledger
+}
+
 # another commit, and changes
+row 0 1
 echo '# more' >>copy/scripts/campaign.sh
 row 2 6
 has err "a ledger belongs to one commit; expected a checkout without changes"

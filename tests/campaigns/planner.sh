@@ -5,12 +5,12 @@
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
 
 mkdir work
-python3 "$source/tests/campaigns/planner.py" "$nrl" work 4 4 memory >out 2>err
+python3 "$source/tests/campaigns/planner.py" "$nrl" work 2 1 memory >out 2>err
 code=$?
 is "exit code of the campaign" $code 0
-has out "planner: 4 tried, 0 failed, seed 4"
+has out "planner: 2 tried, 0 failed, seed 1"
 has out "nf4 lora"
 has out "offload shards"
-has out "; within 5 %: 4 of 4"
+has out "; within 5 %: 2 of 2"
 [ $failed -eq 0 ] || cat err
 exit $failed
