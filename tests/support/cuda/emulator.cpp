@@ -1,6 +1,7 @@
 /*
- * emulator.cpp - runs blocks one after another, with threads as fibers. swapcontext enters a fiber
- * once; after that, _setjmp and _longjmp switch stacks without a system call.
+ * emulator.cpp - runs blocks one after another, with threads as fibers. On x86-64 a few instructions switch stacks;
+ * elsewhere, and where a sanitizer follows the stack, swapcontext enters a fiber once, and _setjmp and _longjmp switch
+ * after that, without a system call.
  */
 #include "emulator.h"
 #include "fake_driver.h"
@@ -10,26 +11,60 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#if defined __x86_64__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#define OWN_SWITCH 1
+/* Leaves where it was called in *from, and goes on at `to`. */
+extern "C" void emulator_switch(void **from, void *to);
+asm(R"(
+    .text
+    .hidden emulator_switch
+    .globl emulator_switch
+    .type emulator_switch, @function
+emulator_switch:
+    push %rbp
+    push %rbx
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov %rsi, %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbx
+    pop %rbp
+    ret
+    .size emulator_switch, . - emulator_switch
+)");
+#else
+#define OWN_SWITCH 0
+#endif
+
+emulator_block_state emulator_now;
+
 namespace
 {
-enum { MAX_THREADS = 1024, WARP = 32, STACK = 128 << 10, SHARED = 256 << 10 };
-enum state { READY, AT_WARP, AT_BLOCK, DONE };
+/* Stacks begin in different sets of the caches: a power of 2 between them would put all of them into the same. */
+enum { WARP = 32, STACK = (128 << 10) + 17 * 64, SHARED = 256 << 10 };
+enum state : unsigned char { READY, AT_WARP, AT_BLOCK, DONE };
 
-struct fiber {
+/* Where a fiber, or the scheduler, goes on. */
+#if OWN_SWITCH
+typedef void *place;
+#else
+struct place {
     jmp_buf at;
-    ucontext_t start;
-    bool entered;
-    state now;
-    emulated_index index;
 };
+#endif
 
 struct machine {
-    fiber fibers[MAX_THREADS];
-    uint64_t places[MAX_THREADS];
+    state now[EMULATED_THREADS];
+    bool entered[EMULATED_THREADS];
+    place at[EMULATED_THREADS], scheduler;
     alignas(128) unsigned char shared[SHARED];
     char *stacks;
-    jmp_buf scheduler;
-    int n, current;
     uint32_t launches; /* random state: its top bit selects the order of the launch */
     bool backwards;
     emulated_index block;
@@ -42,16 +77,55 @@ machine *m;
 
 void fail(const char *text)
 {
-    fprintf(stderr, "emulator: %s (block %u of %u, thread %d of %d)\n", text, m->block.x, m->blocks.x, m->current,
-            m->n);
+    fprintf(stderr, "emulator: %s (block %u of %u, thread %d of %d)\n", text, m->block.x, m->blocks.x,
+            emulator_now.current, emulator_now.n);
     abort();
 }
 
+void fiber_main();
+
+/* go_on(from, to): goes on at *to, until something goes on at *from. enter(i): starts fiber i, likewise. */
+#if OWN_SWITCH
+void go_on(place *from, place *to)
+{
+    emulator_switch(from, *to);
+}
+
+void enter(int i)
+{
+    enum { REGISTERS = 6 };
+    void **top = reinterpret_cast<void **>(m->stacks + (size_t)(i + 1) * STACK);
+    *--top = nullptr; /* fiber_main does not return */
+    *--top = reinterpret_cast<void *>(fiber_main);
+    for (int k = 0; k < REGISTERS; k++)
+        *--top = nullptr;
+    m->at[i] = top;
+    go_on(&m->scheduler, &m->at[i]);
+}
+#else
+void go_on(place *from, place *to)
+{
+    if (!_setjmp(from->at)) _longjmp(to->at, 1);
+}
+
+void enter(int i)
+{
+    static ucontext_t start;
+    if (_setjmp(m->scheduler.at)) return;
+    getcontext(&start);
+    start.uc_stack.ss_sp = m->stacks + (size_t)i * STACK;
+    start.uc_stack.ss_size = STACK;
+    start.uc_link = nullptr;
+    makecontext(&start, fiber_main, 0);
+    setcontext(&start);
+}
+#endif
+
 void to_scheduler(state s)
 {
-    fiber *f = &m->fibers[m->current];
-    f->now = s;
-    if (!_setjmp(f->at)) _longjmp(m->scheduler, 1);
+    const int i = emulator_now.current;
+    m->now[i] = s;
+    go_on(&m->at[i], &m->scheduler);
 }
 
 void fiber_main()
@@ -65,17 +139,13 @@ void fiber_main()
 /* Runs thread i until it ends or waits. */
 void resume(int i)
 {
-    fiber *f = &m->fibers[i];
-    m->current = i;
-    if (_setjmp(m->scheduler)) return;
-    if (f->entered) _longjmp(f->at, 1);
-    f->entered = true;
-    getcontext(&f->start);
-    f->start.uc_stack.ss_sp = m->stacks + (size_t)i * STACK;
-    f->start.uc_stack.ss_size = STACK;
-    f->start.uc_link = nullptr;
-    makecontext(&f->start, fiber_main, 0);
-    setcontext(&f->start);
+    emulator_now.current = i;
+    if (m->entered[i]) {
+        go_on(&m->scheduler, &m->at[i]);
+    } else {
+        m->entered[i] = true;
+        enter(i);
+    }
 }
 
 /* Entry i of [begin, end), in the current order. */
@@ -88,29 +158,29 @@ int count(int begin, int end, state s)
 {
     int n = 0;
     for (int i = begin; i < end; i++)
-        n += m->fibers[i].now == s;
+        n += m->now[i] == s;
     return n;
 }
 
 void release(int begin, int end, state s)
 {
     for (int i = begin; i < end; i++)
-        if (m->fibers[i].now == s) m->fibers[i].now = READY;
+        if (m->now[i] == s) m->now[i] = READY;
 }
 
 /* Waits until all threads of a warp, or of the block, that have not ended have arrived. */
 void run_block()
 {
-    for (int i = 0; i < m->n; i++)
-        m->fibers[i].now = READY;
-    int warps = (m->n + WARP - 1) / WARP;
+    const int n = emulator_now.n, warps = (n + WARP - 1) / WARP;
+    for (int i = 0; i < n; i++)
+        m->now[i] = READY;
     for (;;) {
         for (int k = 0; k < warps; k++) {
-            int w = in_order(0, warps, k) * WARP, end = w + WARP < m->n ? w + WARP : m->n;
+            int w = in_order(0, warps, k) * WARP, end = w + WARP < n ? w + WARP : n;
             for (;;) {
                 for (int i = w; i < end; i++) {
                     int t = in_order(w, end, i);
-                    if (m->fibers[t].now == READY) resume(t);
+                    if (m->now[t] == READY) resume(t);
                 }
                 int waiting = count(w, end, AT_WARP);
                 if (!waiting) break;
@@ -119,10 +189,10 @@ void run_block()
                 release(w, end, AT_WARP);
             }
         }
-        int waiting = count(0, m->n, AT_BLOCK);
+        int waiting = count(0, n, AT_BLOCK);
         if (!waiting) return;
-        if (waiting < m->n) fail("some threads are at a barrier that others never reach");
-        release(0, m->n, AT_BLOCK);
+        if (waiting < n) fail("some threads are at a barrier that others never reach");
+        release(0, n, AT_BLOCK);
     }
 }
 
@@ -130,7 +200,7 @@ void start()
 {
     if (m) return;
     m = static_cast<machine *>(mmap(nullptr, sizeof *m, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    m->stacks = static_cast<char *>(mmap(nullptr, (size_t)MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+    m->stacks = static_cast<char *>(mmap(nullptr, (size_t)EMULATED_THREADS * STACK, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
 } // namespace
@@ -144,19 +214,19 @@ void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_bo
     emulator_launches++;
     if (fake.no_work) return;
     start();
-    m->n = (int)(threads.x * threads.y * threads.z);
+    emulator_now.n = (int)(threads.x * threads.y * threads.z);
     m->threads = threads;
     m->blocks = blocks;
     m->body = body;
     m->kernel = kernel;
     m->launches = m->launches * 1664525u + 1013904223u;
     m->backwards = m->launches >> 31;
-    if (m->n < 1 || m->n > MAX_THREADS) fail("a block has 1 to 1024 threads");
+    if (emulator_now.n < 1 || emulator_now.n > EMULATED_THREADS) fail("a block has 1 to 1024 threads");
     if (shared_bytes > SHARED) fail("more shared memory than a GPU has");
     if (blocks.y > 65535 || blocks.z > 65535 || blocks.x * blocks.y * blocks.z == 0) fail("a grid that no GPU takes");
-    for (int i = 0; i < m->n; i++)
-        m->fibers[i].index = {(unsigned)i % threads.x, (unsigned)i / threads.x % threads.y,
-                              (unsigned)i / threads.x / threads.y};
+    for (int i = 0; i < emulator_now.n; i++)
+        emulator_now.index[i] = {(unsigned)i % threads.x, (unsigned)i / threads.x % threads.y,
+                                 (unsigned)i / threads.x / threads.y};
     for (unsigned z = 0; z < blocks.z; z++)
         for (unsigned y = 0; y < blocks.y; y++)
             for (unsigned x = 0; x < blocks.x; x++) {
@@ -169,11 +239,6 @@ void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_bo
 void *emulator_shared(void)
 {
     return m->shared;
-}
-
-const emulated_index &emulator_thread(void)
-{
-    return m->fibers[m->current].index;
 }
 
 const emulated_index &emulator_block(void)
@@ -201,25 +266,10 @@ void emulator_meet_warp(void)
     to_scheduler(AT_WARP);
 }
 
-uint64_t *emulator_places(void)
-{
-    return m->places + m->current / WARP * WARP;
-}
-
-int emulator_lane(void)
-{
-    return m->current % WARP;
-}
-
-int emulator_warp_size(void)
-{
-    int first = m->current / WARP * WARP;
-    return m->n - first < WARP ? m->n - first : WARP;
-}
-
 void emulator_need_lane(int lane)
 {
-    if (m->fibers[m->current / WARP * WARP + lane].now == DONE) fail("a shuffle reads a lane whose thread has ended");
+    if (m->now[emulator_now.current / WARP * WARP + lane] == DONE)
+        fail("a shuffle reads a lane whose thread has ended");
 }
 
 unsigned emulator_ballot(bool yes)

@@ -26,20 +26,44 @@ struct dim3 {
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
+enum { EMULATED_THREADS = 1024 }; /* at most, of a block */
+
+/* The block that runs: its threads, and for each a slot of 8 bytes to exchange values in its warp. */
+struct emulator_block_state {
+    int current, n; /* the thread that runs, the number of threads */
+    emulated_index index[EMULATED_THREADS];
+    uint64_t places[EMULATED_THREADS];
+};
+extern emulator_block_state emulator_now;
+
 typedef void (*emulated_body)(void *kernel);
 /* Runs body(kernel) in every thread of every block. */
 void emulator_launch(dim3 blocks, dim3 threads, size_t shared_bytes, emulated_body body, void *kernel);
 void *emulator_shared(void); /* dynamic shared memory of the current block, 128-byte aligned */
-const emulated_index &emulator_thread(void);
+static inline const emulated_index &emulator_thread(void)
+{
+    return emulator_now.index[emulator_now.current];
+}
 const emulated_index &emulator_block(void);
 const dim3 &emulator_threads(void); /* of a block */
 const dim3 &emulator_blocks(void);
 void emulator_meet_block(void);
 void emulator_meet_warp(void);
-/* 32 slots of 8 bytes to exchange values in the calling thread's warp. */
-uint64_t *emulator_places(void);
-int emulator_lane(void);
-int emulator_warp_size(void); /* threads of the warp: 32, except for the last warp */
+/* The slots of the calling thread's warp. */
+static inline uint64_t *emulator_places(void)
+{
+    return emulator_now.places + emulator_now.current / 32 * 32;
+}
+static inline int emulator_lane(void)
+{
+    return emulator_now.current % 32;
+}
+/* Threads of the warp: 32, except for the last warp. */
+static inline int emulator_warp_size(void)
+{
+    const int left = emulator_now.n - emulator_now.current / 32 * 32;
+    return left < 32 ? left : 32;
+}
 /* Launches fail with this code unless it is 0; tests set it. */
 extern int emulator_launch_code;
 extern long emulator_launches;     /* since the start of the process */

@@ -82,17 +82,20 @@ template <typename T> float emulator_half(uint32_t pair, int which)
  * contains rows 0-7, register 1 rows 8-15; lane 4 column + k/2. */
 template <typename T> void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    const uint32_t bits[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    float mine[12]; /* on the lane's stack, valid until the second synchronization */
+    for (int i = 0; i < 12; i++)
+        mine[i] = emulator_half<T>(bits[i / 2], i % 2);
     uint64_t *places = emulator_places();
     int lane = emulator_lane();
-    places[lane] = (uint64_t)(uintptr_t)mine; /* on the lane's stack, valid until the second synchronization */
+    places[lane] = (uint64_t)(uintptr_t)mine;
     emulator_meet_warp();
     for (int e = 0; e < 4; e++) {
         int row = lane / 4 + (e >> 1) * 8, column = lane % 4 * 2 + (e & 1);
         for (int k = 0; k < 16; k++) {
-            const uint32_t *l = (const uint32_t *)(uintptr_t)places[row % 8 * 4 + k % 8 / 2];
-            const uint32_t *r = (const uint32_t *)(uintptr_t)places[column * 4 + k % 8 / 2];
-            c[e] += emulator_half<T>(l[(row >= 8) + 2 * (k >= 8)], k & 1) * emulator_half<T>(r[4 + (k >= 8)], k & 1);
+            const float *l = (const float *)(uintptr_t)places[row % 8 * 4 + k % 8 / 2];
+            const float *r = (const float *)(uintptr_t)places[column * 4 + k % 8 / 2];
+            c[e] += l[2 * ((row >= 8) + 2 * (k >= 8)) + (k & 1)] * r[2 * (4 + (k >= 8)) + (k & 1)];
         }
     }
     emulator_meet_warp();
