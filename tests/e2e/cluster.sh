@@ -80,6 +80,8 @@ for text in "cluster.group: there is no group 'other'" "cluster.groups.A_b: expe
 run 2 cluster script groups.yaml cluster.groups.trainer.command=x cluster.groups.trainer.nodes=2
 has err "cluster.groups.trainer.command: the group that trains runs"
 has err "cluster.groups.trainer.ranks: not together with nodes"
+run 2 cluster script groups.yaml 'cluster.groups.judge=[{nodes: 2}, {nodes: 3}]'
+has err "cluster.groups.judge: expected a map"
 run 2 cluster script groups.yaml cluster.groups=null cluster.group=trainer
 has err "cluster.group: there are no groups"
 run 0 cluster keys
@@ -121,4 +123,17 @@ has err "sbatch failed with exit code 1: sbatch: error: invalid partition"
 PATH=/nonexistent "$nrl" cluster submit job.yaml >out 2>err
 is "exit code without sbatch" $? 1
 has err "cannot start sbatch: No such file or directory"
+
+# ---- files of the user in the place of those of a job ----
+printf '#!/bin/sh\necho 7\n' >bin/sbatch
+PATH="$work/bin:$PATH" "$nrl" cluster submit job.yaml >out 2>err
+is "exit code where an earlier script is replaced" $? 0
+has jobs/result.json '"job": "7"'
+mkdir own && cp job.yaml own/result.sh && cp train.jsonl own/other.json
+for name in result other; do
+    PATH="$work/bin:$PATH" "$nrl" cluster submit job.yaml cluster.logs=own cluster.name=$name >out 2>err
+    is "exit code where the user has a file of the job $name" $? 2
+    has err "exists, and \`nrl cluster\` did not write it"
+done
+cmp own/result.sh job.yaml && cmp own/other.json train.jsonl || is "the user's files" replaced kept
 exit $failed

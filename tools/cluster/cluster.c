@@ -19,6 +19,22 @@ enum { MAX_RECORD = 65536 };
 
 /* ---- files ---- */
 
+/* The file is not there, or it has `mark` near its beginning, so that an earlier submit wrote it. */
+static nrl_status check_own(const char *path, const char *mark)
+{
+    char head[256];
+    FILE *f = fopen(path, "re");
+    if (!f && errno == ENOENT) return NRL_OK;
+    size_t n = f ? fread(head, 1, sizeof head - 1, f) : 0;
+    head[n] = '\0';
+    if (f) fclose(f);
+    if (strstr(head, mark)) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "'%s' exists, and `nrl cluster` did not write it\nhint: cluster.name or cluster.logs gives the job "
+                    "other files",
+                    path);
+}
+
 static nrl_status write_text(const char *path, const char *text)
 {
     FILE *f = fopen(path, "we");
@@ -109,6 +125,8 @@ static nrl_status cluster_submit(arena *a, const cluster_job *job, bool json)
 {
     const char *id = NULL;
     NRL_TRY(make_logs(job));
+    NRL_TRY(check_own(job->script_path, "# Written by `nrl cluster"));
+    NRL_TRY(check_own(job->record_path, "{\n  \"job\":"));
     NRL_TRY(refuse_second(a, job));
     char *text = job->system->text(a, job);
     nrl_status st = write_text(job->script_path, text);

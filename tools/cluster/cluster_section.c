@@ -59,7 +59,7 @@ static void read_rows(arena *a, config_problems *p, const char *at, const nrl_no
                       cluster_group *group)
 {
     const cluster_row_place absent = job ? ROW_OF_GROUP : ROW_OF_JOB;
-    for (size_t i = 0; i < nrl_node_size(map); i++) {
+    for (size_t i = 0; nrl_node_kind(map) == NRL_NODE_MAP && i < nrl_node_size(map); i++) {
         const nrl_node *n = nrl_node_at(map, i);
         suggestion near = {.word = nrl_node_key(map, i)};
         const cluster_row *row = NULL;
