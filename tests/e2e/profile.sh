@@ -54,6 +54,10 @@ truth "no regions" 'd.regions == nil and d.memory_profile == nil'
 trace t.json '#of("steps") == 2 and of("steps")[1].name == "step 3" and of("steps")[2].name == "step 4"'
 trace t.json '#of("phases", "forward") >= 2 and #of("phases", "update") >= 2 and #of("units", "layers.0") >= 4'
 trace t.json 'inside(of("phases", "update")[1], of("steps")[1])'
+cp run.yaml mine.yaml
+run 2 profile mine.yaml --steps 2 --trace mine.yaml
+has err "--trace: 'mine.yaml' exists, and is not a timeline"
+cmp run.yaml mine.yaml || is "a file of the user" replaced kept
 trace t.json '(function() for _, x in ipairs(of("operations")) do
     if not (inside(x, of("steps")[1]) or inside(x, of("steps")[2])) then return false end end return #of("operations") > 100 end)()'
 trace t.json '(function() local n = 0 for _, x in ipairs(e) do if x.ph == "C" and x.args.bytes > 0 then n = n + 1 end end

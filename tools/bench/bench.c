@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum { DEFAULT_STEPS = 10, MAX_STEPS = 10000, MOST_PROFILED = 5, DEFAULT_TOP = 15, MAX_TOP = 1000 };
@@ -165,14 +166,19 @@ static nrl_status take_options(int *argc, char **argv, bool profile, bench_optio
     return cli_expect(*argc, argv, 1, -1);
 }
 
-/* Before minutes of work: the file of the timeline can be written. */
+/* Before minutes of work: the file of the timeline can be written, and only replaces an earlier timeline. */
 static nrl_status try_trace(const bench_options *o, const nrl_environment *env)
 {
-    FILE *f = o->trace && experiment_speaks(env) ? fopen(o->trace, "ae") : NULL;
-    if (o->trace && experiment_speaks(env) && !f)
-        return nrl_fail(NRL_ERR_CONFIG, "--trace: cannot write %s: %s", o->trace, strerror(errno));
-    if (f) fclose(f);
-    return NRL_OK;
+    static const char begin[] = "{\"displayTimeUnit\"";
+    char head[sizeof begin] = "";
+    struct stat s;
+    if (!o->trace || !experiment_speaks(env)) return NRL_OK;
+    bool exists = !stat(o->trace, &s) && S_ISREG(s.st_mode) && s.st_size;
+    FILE *f = fopen(o->trace, exists ? "r+e" : "ae");
+    if (!f) return nrl_fail(NRL_ERR_CONFIG, "--trace: cannot write %s: %s", o->trace, strerror(errno));
+    if (exists && fread(head, 1, sizeof begin - 1, f) && !strcmp(head, begin)) exists = false;
+    fclose(f);
+    return exists ? nrl_fail(NRL_ERR_CONFIG, "--trace: '%s' exists, and is not a timeline", o->trace) : NRL_OK;
 }
 
 static bool is_config(const char *path)
