@@ -82,6 +82,17 @@ run 5 download org/tiny
 has err "has the SHA-256"
 is "a wrong file" "$(find cache -name 'model.safetensors' -o -name '*.incomplete')" ""
 [ ! -e $cache/refs/main ] || is "the branch of an incomplete model" there missing
+for file in config.json model.safetensors; do
+    rm -r cache
+    control "{\"longer\": \"$file\"}"
+    run 5 download org/tiny --include $file
+    has err "the server sends more than the $(wc -c <hub/models/org/tiny/$file) bytes that it lists"
+    is "a file that is too long" "$(find cache -type f -size +$(($(wc -c <hub/models/org/tiny/$file) / 512 + 1)) | wc -l)" 0
+done
+rm -r cache
+control '{"size": 9223372036854775807}'
+run 7 download org/tiny
+has err "MiB free"
 control '{}'
 run 0 download org/tiny
 

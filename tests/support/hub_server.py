@@ -9,6 +9,8 @@ ROOT/control.json is read at every request; what it asks for:
     busy         this many requests are answered 503
     stall        this many downloads stop after half of their bytes, without an end
     corrupt      downloads of this file name have one wrong byte
+    longer       downloads of this file name go on after the bytes that the list of files has
+    size         the list of files says that each has so many bytes
     elsewhere    downloads are redirected to this URL
     no_ranges    downloads always start at their first byte
 Files of 1000 bytes and more, and all *.safetensors, are in large file storage: downloads are redirected to /cdn/,
@@ -109,6 +111,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(416)
         if control().get("corrupt") == path.split("/")[-1]:
             data = data[:-1] + bytes([data[-1] ^ 1])
+        if control().get("longer") == path.split("/")[-1]:
+            data += bytes(1 << 20)
         part = data[begin:]
         self.send_response(206 if begin else 200)
         if begin:
@@ -168,7 +172,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(404, b"", [("X-Error-Message", "Invalid rev id")])
         siblings = []
         for name, data in files.items():
-            one = {"rfilename": name, "size": len(data), "blobId": git_hash(data)}
+            one = {"rfilename": name, "size": control().get("size", len(data)), "blobId": git_hash(data)}
             if is_lfs(name, data):
                 one["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
             siblings.append(one)

@@ -171,20 +171,20 @@ static const char *blob_of(const download *d, const hub_file *f)
 static nrl_status check_room(download *d)
 {
     struct statvfs disk;
-    int64_t missing = 0;
+    double missing = 0;
     for (size_t i = 0; i < d->n_files; i++) {
         const char *blob = blob_of(d, &d->files[i]);
         int64_t part = size_of(arena_printf(d->a, "%s.incomplete", blob));
         if (d->files[i].skipped || size_of(blob) == d->files[i].size) continue;
-        missing += d->files[i].size - (part > 0 && part <= d->files[i].size ? part : 0);
+        missing += (double)(d->files[i].size - (part > 0 && part <= d->files[i].size ? part : 0));
     }
     if (statvfs(d->repository, &disk)) return NRL_OK;
     double free_bytes = (double)disk.f_bavail * (double)disk.f_frsize;
-    if ((double)missing <= free_bytes) return NRL_OK;
+    if (missing <= free_bytes) return NRL_OK;
     return nrl_fail(NRL_ERR_FULL,
                     "%s needs %.1f MiB more in %s, which has %.1f MiB free\n"
                     "hint: HF_HUB_CACHE names another directory; --include PATTERN selects files",
-                    d->about.what, (double)missing / (1 << 20), d->repository, free_bytes / (1 << 20));
+                    d->about.what, missing / (1 << 20), d->repository, free_bytes / (1 << 20));
 }
 
 /* Gives a file of the snapshot its link, which replaces one to another blob. */

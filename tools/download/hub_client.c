@@ -45,6 +45,7 @@ typedef struct {
     int64_t from_at, n_from;
     int fd;           /* where a body of 200 or 206 goes; -1: to `text` */
     int64_t begin;    /* the first byte to ask for */
+    int64_t most;     /* bytes that the file may have */
     const char *name; /* of that file */
     /* the answer */
     CURL *curl;
@@ -197,7 +198,11 @@ static size_t take_body(char *bytes, size_t one, size_t n, void *user)
             return 0;
         }
     }
-    e->disk = disk_write(e->fd, e->name, bytes, one * n);
+    if ((int64_t)(one * n) > e->most - e->at)
+        e->disk = nrl_fail(NRL_ERR_CORRUPT, "%s: the server sends more than the %lld bytes that it lists", e->name,
+                           (long long)e->most);
+    else
+        e->disk = disk_write(e->fd, e->name, bytes, one * n);
     if (e->disk != NRL_OK) return 0;
     e->at += (int64_t)(one * n);
     return one * n;
@@ -381,7 +386,7 @@ nrl_status hub_client_json(hub_client *c, const hub_subject *about, const char *
 nrl_status hub_client_download(hub_client *c, const hub_subject *about, const char *path, int fd, const char *name,
                                int64_t begin, int64_t size)
 {
-    exchange e = {.fd = fd, .name = name, .begin = begin, .at = begin};
+    exchange e = {.fd = fd, .name = name, .begin = begin, .most = size, .at = begin};
     char *url = mem_printf("%s/%s", c->endpoint, path);
     nrl_status st = request_patiently(c, about, url, true, &e);
     if (st == NRL_OK && e.at != size)
