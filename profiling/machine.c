@@ -14,6 +14,7 @@
 #include <xxhash.h>
 
 enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 5, MOST_CALLS = 64 };
+#define MOST_DIM ((int64_t)1 << 53)
 #define ALIKE 0.08   /* dimensions whose logarithms differ by less share a measurement */
 #define ROUND_S 2e-3 /* duration of a round, at least one call */
 #define MOST_S 0.25  /* for one shape */
@@ -596,24 +597,34 @@ nrl_status machine_write(const machine *m, const char *path)
     return st;
 }
 
+/* A whole number from 0 to `most`; -1: it is something else. */
+static int64_t read_whole(const nrl_node *n, int64_t most)
+{
+    const int64_t value = nrl_node_int(n, -1);
+    return value >= 0 && value <= most ? value : -1;
+}
+
 static nrl_status read_sample(machine *m, const char *path, size_t i, const nrl_node *map)
 {
     machine_sample s = {0};
+    bool fits = true;
     const nrl_node *dims = nrl_node_find(map, "dims");
     const char *name = nrl_node_string(nrl_node_find(map, "call"), NULL);
     s.flops = nrl_node_f64(nrl_node_find(map, "flops"), 0);
     s.bytes = nrl_node_f64(nrl_node_find(map, "bytes"), 0);
     s.seconds = nrl_node_f64(nrl_node_find(map, "seconds"), NAN);
     s.host_seconds = nrl_node_f64(nrl_node_find(map, "host_seconds"), 0);
-    if (!name || strlen(name) >= sizeof s.name || nrl_node_size(dims) != 3 || !(s.seconds > 0) || !(s.flops >= 0) ||
-        !(s.bytes >= 0))
+    for (size_t k = 0; k < 3; k++) {
+        s.dims[k] = read_whole(nrl_node_at(dims, k), MOST_DIM);
+        fits = fits && s.dims[k] >= 0;
+    }
+    if (!fits || !name || strlen(name) >= sizeof s.name || nrl_node_size(dims) != 3 || !(s.seconds > 0) ||
+        !(s.flops >= 0) || !(s.bytes >= 0) || !(s.host_seconds >= 0))
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: calls[%zu]: expected {call, dims: [3 numbers], flops, bytes, seconds above 0}, as "
                         "`nrl plan --save-machine` writes it",
                         path, i);
     snprintf(s.name, sizeof s.name, "%s", name);
-    for (size_t k = 0; k < 3; k++)
-        s.dims[k] = (int64_t)nrl_node_f64(nrl_node_at(dims, k), 0);
     machine_add(m, &s);
     return NRL_OK;
 }
@@ -633,6 +644,8 @@ static nrl_status read_link(const char *path, const nrl_node *cluster, const cha
 static nrl_status read_cluster(machine *m, const char *path, const nrl_node *map)
 {
     static const char *const keys[] = {"ranks_per_node", "links", "inside", "between"};
+    if (nrl_node_kind(map) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: cluster: expected {ranks_per_node, links, inside and between}", path);
     for (size_t i = 0; i < nrl_node_size(map); i++) {
         bool known = false;
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -642,8 +655,9 @@ static nrl_status read_cluster(machine *m, const char *path, const nrl_node *map
                             "%s: cluster.%s: unknown key; expected ranks_per_node, links, inside and between", path,
                             nrl_node_key(map, i));
     }
-    m->ranks_per_node = (int32_t)nrl_node_f64(nrl_node_find(map, "ranks_per_node"), 0);
-    m->links = (int32_t)nrl_node_f64(nrl_node_find(map, "links"), m->ranks_per_node);
+    const nrl_node *links = nrl_node_find(map, "links");
+    m->ranks_per_node = (int32_t)read_whole(nrl_node_find(map, "ranks_per_node"), INT32_MAX);
+    m->links = links ? (int32_t)read_whole(links, INT32_MAX) : m->ranks_per_node;
     if (m->ranks_per_node < 1 || m->links < 1)
         return nrl_fail(NRL_ERR_CONFIG, "%s: cluster.ranks_per_node, cluster.links: expected numbers from 1", path);
     NRL_TRY(read_link(path, map, "inside", &m->inside));
@@ -662,8 +676,8 @@ nrl_status machine_read(machine *m, const char *path)
     if (cluster) NRL_TRY(read_cluster(m, path, cluster));
     if (cluster && !nrl_node_size(calls)) return NRL_OK; /* operations are measured here */
     snprintf(m->device, sizeof m->device, "%s", nrl_node_string(nrl_node_find(tree, "device"), ""));
-    m->threads = (int32_t)nrl_node_f64(nrl_node_find(tree, "threads"), 0);
-    m->processors = (int32_t)nrl_node_f64(nrl_node_find(tree, "processors"), 0);
+    m->threads = (int32_t)read_whole(nrl_node_find(tree, "threads"), INT32_MAX);
+    m->processors = (int32_t)read_whole(nrl_node_find(tree, "processors"), INT32_MAX);
     if (m->threads < 1 || m->processors < 1)
         return nrl_fail(NRL_ERR_CONFIG, "%s: threads and processors: expected numbers above 0", path);
     m->is_file = true;

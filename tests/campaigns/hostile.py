@@ -539,6 +539,141 @@ run:train()
     return [[NRL, "run", "s.lua"]]
 
 
+# ---- what is read beside a run: configs of other trainers, machines, clusters, GGUF files, records ----
+
+def lines_changed(rng, text):
+    """Some lines of YAML with another value, another place, or gone."""
+    lines = text.split("\n")
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.randrange(len(lines))
+        kind = rng.randint(0, 5)
+        key = re.match(r"( *(?:- )?[A-Za-z_.]+:)", lines[at])
+        if kind <= 2 and key:
+            lines[at] = key[1] + " " + write(value(rng), None)
+        elif kind == 3:
+            lines[at] = rng.choice((" ", "  ", "\t", "- ", "#", "? ")) + lines[at]
+        elif kind == 4:
+            del lines[at:at + rng.choice((1, 1, 5))]
+            lines = lines or [""]
+        else:
+            lines[at:at] = [rng.choice(lines)] * rng.choice((1, 1, 300))
+    return "\n".join(lines)
+
+
+def migrations(rng):
+    folder = SOURCE + "/tests/data/migrate/"
+    name = rng.choice([n for n in sorted(os.listdir(folder)) if not n.endswith(".expected")])
+    with open(folder + name, encoding="utf-8") as f:
+        put(name, lines_changed(rng, f.read()), rng)
+    put("chat.jsonl", rows_of(lambda: ROWS[0][1](rng), 8))
+    info = {"small_chat": {"file_name": "chat.jsonl", "formatting": "sharegpt", "columns": {"messages": "messages"}},
+            "small_pairs": {"file_name": "chat.jsonl", "ranking": True}}
+    os.mkdir("lf")
+    put("lf/dataset_info.json", dump(mutate(rng, info) if rng.random() < 0.4 else info), rng)
+    return [[NRL, "migrate", name, "-o", "made.yaml", *(["--json"] if rng.random() < 0.3 else [])]]
+
+
+CLUSTER = {"format": 1, "cluster": {"ranks_per_node": 4, "links": 4, "inside": {"alpha": 5e-6, "beta": 5e-12},
+                                    "between": {"alpha": 1.5e-5, "beta": 2e-11}}}
+
+
+def machines(rng):
+    """Predictions from a file of measurements that somebody else sends."""
+    with open(WEIGHT + "/machine.json", encoding="utf-8") as f:
+        tree = json.load(f)
+    if rng.random() < 0.5:
+        tree = {**CLUSTER, **tree} if rng.random() < 0.5 else {**tree, **CLUSTER}
+    calls = tree.get("calls")
+    for _ in range(rng.randint(0, 3)):
+        sample = rng.choice(calls)
+        key = rng.choice(list(sample))
+        sample[key] = [value(rng) for _ in range(3)] if key == "dims" and rng.random() < 0.7 else value(rng)
+    if rng.random() < 0.5:
+        others = mutate(rng, {k: v for k, v in tree.items() if k != "calls"})
+        tree = {**others, "calls": calls} if isinstance(others, dict) else others
+    put("machine.json", dump(tree, rng), rng)
+    put("train.jsonl", open(WEIGHT + "/run.jsonl", "rb").read())
+    words = [NRL, "plan", "../../../../base.yaml", "data.train=train.jsonl", "--machine", "machine.json"]
+    return [words + rng.choice(([], ["--json"], ["--ranks", "2"], ["--ranks", "4,8"]))]
+
+
+JOB = {"nodes": 2, "gpus_per_node": 4, "time": "1-12", "partition": "gpu", "environment": {"A": "x y", "N": 3},
+       "setup": ["module load cuda"], "type": "slurm", "image": "a/b:1", "name": "job", "options": ["--constraint=a"],
+       "groups": {"judge": {"nodes": 2, "ranks_per_node": 3, "command": "serve"}, "trainer": {"ranks": [4, 8, 8], "memory": "200G"}},
+       "provider": {"type": "aws", "region": "r", "machine": "m"}, "resources": {"A100": 1}, "requeue": True, "save_before": 120}
+
+
+def clusters(rng):
+    section = copy.deepcopy(JOB)
+    section["type"] = rng.choice(("slurm", "kubernetes", "ray"))
+    for key in ("groups", "provider", "resources", "nodes", "image", "options"):
+        if rng.random() < 0.5:
+            del section[key]
+    tree = {"model": {"path": MODEL}, "data": {"train": "train.jsonl"}, "out": "out", "cluster": mutate(rng, section)}
+    put("config.yaml", dump(tree, rng) if rng.random() < 0.5 else yaml(tree), rng)
+    return [[NRL, "cluster", rng.choice(("script", "script", "autoscaler", "status")), "config.yaml"]]
+
+
+def streams(rng):
+    """data.streaming over files that are wrong somewhere in the middle."""
+    make = rng.choice([m for a, m in ROWS if a == "sft"])
+    made = [dump(make(rng), rng) for _ in range(40)]
+    for _ in range(rng.randint(0, 2)):
+        made[rng.randrange(len(made))] = dump(mutate(rng, make(rng)), rng)
+    text = "[" + ",\n".join(made) + "]" if rng.random() < 0.3 else "\n".join(made) + "\n"
+    data = spoil(rng, text.encode("utf-8", "surrogatepass"))
+    name = "train.jsonl"
+    if rng.random() < 0.3:
+        name, data = "train.jsonl.gz", spoil(rng, gzip.compress(data))
+    put(name, data)
+    small_config(name, data={"streaming": True, "shuffle_buffer": rng.choice((8, 16, 1000))}, checkpoint={"every": 1, "export": "none"})
+    words = [NRL, "run", "config.yaml", "out=out", THREADS]
+    return [words + ["train.steps=3", "schedule=constant"], words + ["train.steps=8", "schedule=constant", "resume=auto", "checkpoint.mismatch=warn"]]
+
+
+def gguf(rng):
+    data = bytearray(open(WEIGHT + "/spoken/model/model.gguf", "rb").read())
+    head = 24000  # metadata and the places of tensors
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = min(rng.choice((rng.randrange(64), rng.randrange(head), rng.randrange(len(data)))), len(data) - 1)
+        kind = rng.randint(0, 3)
+        if kind == 0:
+            data[at:at + 8] = struct.pack("<Q", rng.choice((0, 1, 255, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)))
+        elif kind == 1:
+            data[at] ^= 1 << rng.randint(0, 7)
+        elif kind == 2:
+            data[at:at + rng.choice((1, 4, 8, 100))] = b""
+        else:
+            data = data[:max(1, at)]
+        if len(data) < 16:
+            break
+    put("m.gguf", bytes(data))
+    return [rng.choice(([NRL, "export", "m.gguf", "x", "--format", "hf"], [NRL, "sample", "m.gguf", "--prompt", "a", "--max-tokens", "2"]))]
+
+
+def records(rng):
+    """A run of somebody else, as `nrl report` and `nrl checkpoint` show it."""
+    os.makedirs("r/checkpoints")
+    with open(WEIGHT + "/run/metrics.jsonl", encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    for _ in range(rng.randint(0, 2)):
+        at = rng.randrange(len(lines))
+        lines[at:at] = [mutate(rng, lines[at])] * rng.choice((1, 1, 1000))
+    put("r/metrics.jsonl", "\n".join(dump(line) for line in lines) + "\n", rng)
+    with open(WEIGHT + "/run/config.yaml", encoding="utf-8") as f:
+        put("r/config.yaml", lines_changed(rng, f.read()), rng)
+    return [[NRL, "report", "r", "-o", "report.html"]]
+
+
+def additions(rng):
+    """Tokens that a config adds to a vocabulary."""
+    words = ["<think>", {"token": "</think>", "special": True}, "a", " ", "<tool>\n", "\u00e9\u0301"]
+    put("train.jsonl", rows_of(lambda: ROWS[0][1](rng), 8))
+    small_config(model={"add_tokens": mutate(rng, rng.sample(words, rng.randint(1, 5))),
+                        "pad_vocab_to_multiple_of": rng.choice((1, 64, 0, -1, 2**40))})
+    return [small_run("sft"), [NRL, "check", "config.yaml", "out=other"]]
+
+
 # ---- peers ----
 
 def text_of(rng):
@@ -644,8 +779,9 @@ class Together:
             s.close()
 
 
-KINDS = [config, options, rows, tokenizer, templates, safetensors, manifests, scripts, peers]
-SHARES = [3, 4, 4, 3, 4, 4, 4, 3, 1] # peers take seconds
+KINDS = [config, options, rows, tokenizer, templates, safetensors, manifests, scripts, migrations, machines, clusters, streams, gguf, records,
+         additions, peers]
+SHARES = [3, 4, 4, 3, 4, 4, 4, 3, 2, 2, 2, 2, 3, 1, 2, 1] # peers take seconds
 if os.environ.get("NRL_CAMPAIGN_KINDS"):
     KINDS = [k for k in KINDS if k.__name__ in os.environ["NRL_CAMPAIGN_KINDS"].split()]
     SHARES = [1] * len(KINDS)
@@ -765,6 +901,13 @@ def prepare():
     done = subprocess.run([NRL, "run", "base.yaml"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         sys.exit(done.stdout.decode(errors="replace"))
+    put("train.jsonl", rows_of(lambda: ROWS[0][1](rng), 8))
+    small_config()
+    for words in (["plan", "base.yaml", "--save-machine", "machine.json"],
+                  ["run", "config.yaml", "checkpoint.export=last", "checkpoint.export_format=gguf", "out=spoken", THREADS]):
+        done = subprocess.run([NRL, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode:
+            sys.exit(done.stdout.decode(errors="replace"))
     for table in json.loads(subprocess.check_output([NRL, "describe", "--json"])):
         TABLES[table["name"]] = table["options"]
 

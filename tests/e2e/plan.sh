@@ -99,6 +99,11 @@ has err "train.seeed"
 echo '{"format": 1, "threads": 1, "processors": 1, "calls": [{"call": "gemm"}]}' >wrong.json
 run 2 "$@" --machine wrong.json
 has err "wrong.json: calls[0]: expected {call, dims"
+for sample in '"dims": [1e300, 0, 0], "seconds": 1' '"dims": [-1, 0, 0], "seconds": 1'; do
+    echo "{\"format\": 1, \"threads\": 1, \"processors\": 1, \"calls\": [{\"call\": \"gemm\", $sample}]}" >wrong.json
+    run 2 "$@" --machine wrong.json
+    has err "wrong.json: calls[0]: expected {call, dims"
+done
 echo '{}' >wrong.json
 run 2 "$@" --machine wrong.json
 has err "expected a file of \`nrl plan --save-machine\`"

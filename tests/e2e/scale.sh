@@ -82,6 +82,9 @@ has err "--fixed-batch: expected several numbers with --ranks"
 sed '/^train:/s/global_batch: 4, //' config.yaml >nobatch.yaml
 run 2 plan nobatch.yaml --ranks 4,8 --machine cluster.json
 has err "there is no train.global_batch; expected that of 4 ranks"
+echo '{"format": 1, "calls": [], "cluster": [{}]}' >wrong.json
+run 2 plan config.yaml --ranks 4,8 --machine wrong.json
+has err "wrong.json: cluster: expected {ranks_per_node, links, inside and between}"
 sed 's/"links": 4/"lanes": 4/' cluster.json >wrong.json
 run 2 plan config.yaml --ranks 4,8 --machine wrong.json
 has err "wrong.json: cluster.lanes: unknown key; expected ranks_per_node, links, inside and between"
