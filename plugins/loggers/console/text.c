@@ -82,7 +82,9 @@ void text_memory(text *t, double v)
 
 void text_memory_of(text *t, double v, double total)
 {
-    if (isfinite(v) && isfinite(total) && fabs(v) < 1e18 && total < 1e18)
+    if (isfinite(v) && isfinite(total) && fabs(v) < 1e18 && total < 0.95 * GIB)
+        text_add(t, "%.0f/%.0f MiB", v / (1 << 20), total / (1 << 20));
+    else if (isfinite(v) && isfinite(total) && fabs(v) < 1e18 && total < 1e18)
         text_add(t, fabs(v) < 0.05 * GIB ? "%.0f MiB/%.1f GiB" : "%.1f/%.1f GiB",
                  fabs(v) < 0.05 * GIB ? v / (1 << 20) : v / GIB, total / GIB);
     else

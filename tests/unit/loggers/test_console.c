@@ -99,6 +99,17 @@ static void columns_align_from_step_to_step(void **state)
     free(text);
 }
 
+static void memory_beside_a_small_limit_is_in_its_unit(void **state)
+{
+    (void)state;
+    nrl_value values[] = {{"mem_bytes", "bytes", 37 << 20}, {"mem_total_bytes", "bytes", 14 << 20}};
+    nrl_record r = train(1, values, 2);
+    char *text = print("", false, false, &r, 1);
+    squeeze(text);
+    assert_non_null(strstr(text, " mem 37/14 MiB"));
+    free(text);
+}
+
 static void metrics_of_the_algorithm_follow(void **state)
 {
     (void)state;
@@ -176,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_piped_step_is_one_plain_line),
         cmocka_unit_test(columns_align_from_step_to_step),
+        cmocka_unit_test(memory_beside_a_small_limit_is_in_its_unit),
         cmocka_unit_test(metrics_of_the_algorithm_follow),
         cmocka_unit_test(evaluations_have_their_own_line),
         cmocka_unit_test(every_leaves_out_steps_but_not_the_last),
