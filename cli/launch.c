@@ -40,6 +40,9 @@ static nrl_status take_command(arena *a, int *argc, char **argv, char ***command
         argv[ *argc = at] = NULL;
         return NRL_OK;
     }
+    if (!strcmp(argv[at + 1], "tune") || !strcmp(argv[at + 1], "plan"))
+        return nrl_fail(NRL_ERR_CONFIG, "cannot launch '%s', which starts ranks itself\nhint: nrl %s FILE --ranks 2",
+                        argv[at + 1], argv[at + 1]);
     return nrl_fail(NRL_ERR_CONFIG,
                     "cannot launch '%s'; expected run, resume, eval, bench, profile, "
                     "check or env, as in: nrl launch -n 2 -- run FILE",

@@ -23,7 +23,7 @@ from pathlib import Path
 MEMORY, TIME = 0.05, 0.15
 # Measured steps of a bench, and all that it takes: two to warm up, and half as many again, at most five. A prediction is
 # of the same steps: later ones may have larger micro-batches.
-STEPS, ALL = 10, 17
+STEPS, ALL = 6, 11
 STEPS_OF_MEMORY, ALL_OF_MEMORY = 1, 4
 ROUNDS = 3
 WAYS = ("processor time", "duration of a step")

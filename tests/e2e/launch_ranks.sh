@@ -39,6 +39,8 @@ run 2 launch -n 2 run fast.lua
 has err "nrl launch -n 2 -- run FILE"
 run 2 launch -n 2 -- describe
 has err "cannot launch 'describe'"
+run 2 launch -n 2 -- tune run.yaml
+has err "hint: nrl tune FILE --ranks 2"
 run 2 launch -n 0 -- run fast.lua
 has err "-n: got '0'; expected a number from 1"
 run 2 launch -- run fast.lua
