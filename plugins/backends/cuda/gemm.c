@@ -128,7 +128,7 @@ static nrl_status time_plan(const gemm_trial *t, void *plan, double *seconds)
     return NRL_OK;
 }
 
-/* *found false: there is at most one choice, or none could be timed. */
+/* *found false: there is no choice, or none supports this product. */
 static nrl_status time_choices(const gemm_trial *t, const gemm_product *p, gemm_choice *best, bool *found)
 {
     const gemm_library *table = t->engine->table;
@@ -136,6 +136,8 @@ static nrl_status time_choices(const gemm_trial *t, const gemm_product *p, gemm_
     double least = 1e30;
     int n;
     NRL_TRY(table->choices(t->engine->library, p, WORKSPACE_BYTES, choices, CHOICES, &n));
+    *found = n == 1;
+    if (*found) *best = choices[0];
     for (int i = 0; i < n && n > 1; i++) {
         void *plan;
         double seconds;
@@ -166,7 +168,7 @@ static nrl_status choose_first(void *user, const gemm_product *p, gemm_choice *c
     return NRL_OK;
 }
 
-/* A gemm_chooser. A product that adds to its output is timed on other memory; without any, it is not timed. */
+/* A gemm_chooser. A product that adds to its output is timed on other memory; without any, it takes the first. */
 static nrl_status choose_fastest(void *user, const gemm_product *p, gemm_choice *choice, bool *found)
 {
     gemm_trial t = *(const gemm_trial *)user;
@@ -177,7 +179,7 @@ static nrl_status choose_fastest(void *user, const gemm_product *p, gemm_choice 
     if (p->accumulate) {
         const size_t bytes = (size_t)(p->out_stride * p->cols) * nrl_dtype_size((nrl_dtype)p->out_type);
         const nrl_status st = cuda_pool_take(t.self->pool, bytes, &memory);
-        if (st == NRL_ERR_MEMORY) return NRL_OK;
+        if (st == NRL_ERR_MEMORY) return choose_first(user, p, choice, found);
         NRL_TRY(st);
         t.at.out = memory;
     }

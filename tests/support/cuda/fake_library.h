@@ -11,8 +11,9 @@ extern _Atomic int fake_library_loads;
 
 /* Its choices of algorithms are 0, 1, 2, ..., 0 being the first. */
 typedef struct {
-    int fastest; /* all others take 2 ms; -1: none does */
-    int refused; /* supports no product; 0: all do */
+    int fastest;   /* all others take 2 ms; -1: none does */
+    int n_choices; /* 0: as many as are wanted */
+    int refused;   /* supports no product; 0: all do */
     size_t version;
     int n_asked, n_plans, last; /* how often it was asked for choices; plans made; choice of the last product */
     int n_questions;            /* n_asked, and plans by its own choice */

@@ -30,7 +30,7 @@ static void open_gpu(bool times, const char *product_cache)
         .memory_fraction = 0.9, .device = -1, .timed_products = times, .product_cache = product_cache};
     assert_int_equal(cuda_open_driver(fake_driver(), &o, 0, &gpu), NRL_OK);
     gpu->relaxed = true;
-    fake_library_products.n_asked = fake_library_products.n_plans = 0;
+    fake_library_products.n_asked = fake_library_products.n_plans = fake_library_products.n_questions = 0;
 }
 
 static int setup(void **state)
@@ -167,6 +167,19 @@ static void only_numbers_of_tokens_are_rounded(void **state)
         assert_int_equal(q.cols, way < 2 ? 1024 : 1003);
         assert_int_equal(q.depth, way == 2 ? 1024 : 1007);
     }
+}
+
+/* It is remembered like one that was timed. */
+static void a_single_choice_is_not_timed(void **state)
+{
+    (void)state;
+    open_gpu(true, "");
+    fake_library_products.n_choices = 1;
+    assert_int_equal(multiply(100, false), 1);
+    assert_int_equal(fake_library_products.n_plans, 1);
+    assert_int_equal(multiply(101, false), 0);
+    assert_int_equal(fake_library_products.n_questions, 1);
+    cuda_close(gpu);
 }
 
 /* The only file of the folder. */
@@ -322,6 +335,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(the_library_is_asked_once_for_tokens_of_one_class, setup, teardown),
         cmocka_unit_test(only_numbers_of_tokens_are_rounded),
+        cmocka_unit_test_setup_teardown(a_single_choice_is_not_timed, setup, teardown),
         cmocka_unit_test_setup_teardown(choices_are_kept_for_the_same_device_driver_and_library, setup, teardown),
         cmocka_unit_test_setup_teardown(a_choice_that_does_not_fit_is_replaced_by_the_first, setup, teardown),
         cmocka_unit_test_setup_teardown(without_memory_for_a_trial_the_first_is_used, setup, teardown),
