@@ -225,6 +225,9 @@ def prepare(args):
     shutil.rmtree(carry, ignore_errors=True)
     for folder in ("bin", "lib", "libexec", "testlib"):
         copy_tree(os.path.join(build, folder), os.path.join(carry, folder))
+    for link in glob.glob(os.path.join(build, "*lib", "lib*.so")):  # which compilers alone read, and would be a copy
+        if os.path.islink(link):
+            os.remove(os.path.join(carry, os.path.relpath(link, build)))
     os.makedirs(os.path.join(carry, "tests"))
     for name in ["test_" + t for t in TESTS] + PROGRAMS:
         if os.path.exists(os.path.join(build, "tests", name)):
