@@ -35,6 +35,7 @@ static const struct {
     {"train.micro_batch_tokens", CONFIG_KEY_FREE},
     {"train.micro_batch", CONFIG_KEY_FREE},
     {"train.master", CONFIG_KEY_FREE}, /* the same numbers in another encoding */
+    {"train.recompute_cheap", CONFIG_KEY_FREE},
     {"train.logits_mb", CONFIG_KEY_FREE},
     {"train.deterministic", CONFIG_KEY_FREE},
     {"train.nan", CONFIG_KEY_FREE},

@@ -106,6 +106,9 @@ static const nrl_option train_rows[] = {
     NRL_OPT_ENUM(config_train, logits, "fp32", "fp32|bf16",
                  "with bf16: the precision of logits; log-probs and their sums are computed in fp32 from either, bf16 "
                  "takes a third of the memory and rounds each logit to 8 bits"),
+    NRL_OPT_BOOL(config_train, recompute_cheap, "true",
+                 "the backward pass computes norms and gated activations again; false: their results are kept, which "
+                 "takes up to half more memory for activations, saves time, and gives the same numbers"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "MiB of logits of a micro-batch that are kept until the backward pass if a loss needs whole batches; "
                 "the rest is recomputed with the same results"),

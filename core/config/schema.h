@@ -143,7 +143,7 @@ typedef struct {
     double neftune_alpha;
     int64_t logits; /* config_logits */
     int64_t logits_mb;
-    bool deterministic;
+    bool recompute_cheap, deterministic;
 } config_train;
 
 typedef struct {

@@ -111,6 +111,11 @@ void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes)
     ctx->head_keep_bytes = bytes;
 }
 
+void ctx_keep_cheap(nrl_ctx *ctx, bool keep)
+{
+    ctx->keeps_cheap = keep;
+}
+
 void ctx_set_logits(nrl_ctx *ctx, nrl_dtype dtype)
 {
     ctx->logits = dtype;

@@ -174,6 +174,8 @@ void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
 /* Sets the bytes of logits that head_columns may keep for its backward, which need not be recomputed (default 0).
  * Results are equal bit for bit. */
 void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes);
+/* Outputs of norms and gates are kept for the backward, which computes them again otherwise (the default). */
+void ctx_keep_cheap(nrl_ctx *ctx, bool keep);
 /* The dtype of the logits from which log-probs are computed: f32 (the default), or bf16 where hidden states are bf16.
  * Complete logits, for sampling or for a loss (HEAD_LOGITS), are f32. */
 void ctx_set_logits(nrl_ctx *ctx, nrl_dtype dtype);

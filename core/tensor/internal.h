@@ -114,6 +114,7 @@ struct nrl_ctx {
     void *divided_user;
     ctx_experts experts;     /* n = 0: no strategy divides them */
     int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
+    bool keeps_cheap;        /* ctx_keep_cheap */
     int64_t head_keep_bytes; /* logits kept from the head's forward to its backward */
     nrl_dtype logits;        /* ctx_set_logits; NONE = f32 */
     bool adapters_off;       /* linear ignores adapters */

@@ -104,6 +104,7 @@ static nrl_status rehearse(dry_run *h, nrl_batch *const *batches, int64_t n_batc
     ctx_set_compute(h->ctx, session_compute(se));
     ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
     ctx_set_logits(h->ctx, session_logits(se));
+    ctx_keep_cheap(h->ctx, !se->config.train.recompute_cheap);
     if (se->config.train.offloaded.activations) NRL_TRY(ctx_offload_open(h->ctx, CTX_OFFLOAD_ACTIVATIONS, NULL));
     NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
     NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));

@@ -138,6 +138,7 @@ nrl_status session_open_device(session *se)
     if (is_fp8) ctx_set_fp8(se->ctx, NULL, NULL);
     ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
     ctx_set_logits(se->ctx, session_logits(se));
+    ctx_keep_cheap(se->ctx, !se->config.train.recompute_cheap);
     ctx_set_noise(se->ctx, se->config.train.neftune_alpha);
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;
