@@ -23,7 +23,7 @@ faults  100    ranks killed or stopped: the others end within 10 s and name the 
 ranks64 1      runs of 64 processes: the losses of one process; one is killed, the others end within 10 s and name it
 flips   1000   one bit flipped or the end removed, in a file of a checkpoint of two ranks: always detected
 soak    50     short runs with random settings: each ends as expected
-learn   5      quickstarts with other seeds: more than 90 % right
+learn   5      whole quickstarts with other seeds: more than 90 % right, and brief after preferences
 bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEERS_PYTHON: PyTorch too
 crash-states 10000 states of the disk that a crash may leave, from recorded runs: each resumes from the last save, same losses
 shards  3      steps on 1, 2 and 4 ranks of fsdp, in the shape of SmolLM2-135M: memory decreases as in the plan
@@ -113,9 +113,8 @@ try_soak() {
 }
 
 try_learn() {
-    "$nrl" run "$source/scripts/quickstart.lua" out="$work/learn" train.seed="$1" >"$work/log" || return 1
-    grep "^after" "$work/log"
-    [ "$(sed -n 's/^after training: \([0-9]*\) of.*/\1/p' "$work/log")" -gt 900 ]
+    NRL_TEST_WHOLE=1 NRL_TEST_SEED=$1 NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") \
+        sh "$source/tests/e2e/quickstart.sh"
 }
 
 # Ranks started as by torchrun, each with its own exit code: a random rank is killed, or stopped for good, at a
