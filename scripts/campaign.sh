@@ -28,6 +28,7 @@ bench   1      repeats of each bench in tests/bench, on small settings; NRL_PEER
 crash-states 10000 states of the disk that a crash may leave, from recorded runs: each resumes from the last save, same losses
 shards  3      steps on 1, 2 and 4 ranks of fsdp, in the shape of SmolLM2-135M: memory decreases as in the plan
 reproducible 1 runs of 50 steps on 1 to 8 ranks of ddp and fsdp, each algorithm, stopped and continued on fewer ranks: same bits
+long-runs 1    tests of strategies and optimizers, with runs of 20 steps instead of 8: losses and norms of one rank
 families 1     runs of 30 steps of all families of models in tests/data with each strategy: losses of one rank to 1e-6, norms to 1e-5
 sanitize 2     sanitizers, address and undefined together, then thread: each builds the tree and runs the tests of several ranks: no findings
 network 50     ranks in network namespaces (root) whose network fails: they end within 10 s and name the right rank, or continue with the same numbers
@@ -389,6 +390,17 @@ try_families() {
         NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") sh "$source/tests/e2e/ranks_families.sh"
 }
 
+campaign_long_runs() {
+    for test in ddp fsdp pipeline pipeline_schedules memory_limit optimizers; do
+        tried=$((tried + 1))
+        NRL_TEST_STEPS=20 NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") \
+            sh "$source/tests/e2e/$test.sh" >"$work/log" 2>&1 && continue
+        echo "$test:"
+        tail -n 20 "$work/log"
+        failed=$((failed + 1))
+    done
+}
+
 # Tests of what runs on several ranks, in the builds of the presets asan and tsan; a test fails by what its sanitizer finds.
 try_sanitize() {
     case $(($1 % 2)) in 1) preset=asan kinds=address,undefined ;; 0) preset=tsan kinds=thread ;; esac
@@ -575,6 +587,7 @@ case $name in
 crash-states) program crash_states ;;
 kills | hostile | planner) program "$name" ;;
 restarts | offload) program kills "$name" ;;
+long-runs) campaign_long_runs ;;
 fuzz | bench | shards | steady | tidy) "campaign_$name" ;;
 *) campaign_tries ;;
 esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# ddp.sh: on 2, 3 and 4 ranks a run of 20 steps has the losses and gradient norms of one rank, to 1e-6 of the loss in
+# ddp.sh: on 2, 3 and 4 ranks a run of some steps has the losses and gradient norms of one rank, to 1e-6 of the loss in
 # fp32: fine-tuning and preferences with an online reference, accumulation, clipping, ranks with an empty micro-batch.
 # The error of codecs stays small, and a resume with state that differs between ranks is bit-identical.
 . "$(dirname "$0")/e2e.sh"
@@ -11,9 +11,9 @@ config() {
 model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
 data: {train: $1, eval: $2, max_length: 128, template: chatml, cache: cache}
 algorithm: $3
-train: {steps: 20, global_batch: $4, micro_batch_tokens: $5, seed: 3}
+train: {steps: $n_steps, global_batch: $4, micro_batch_tokens: $5, seed: 3}
 optimizer: {name: adamw, lr: 1e-3, weight_decay: 0.1, clip_norm: 0.5}
-eval: {every: 10}
+eval: {every: $((n_steps / 2))}
 checkpoint: {export: none}
 loggers: [jsonl]
 $one_thread_yaml

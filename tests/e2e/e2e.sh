@@ -274,10 +274,13 @@ alone() {
     numbers "$name/metrics.jsonl" >expected.txt
 }
 
-# one NAME ARGUMENT...: the same, of 20 steps
+# How many steps the runs of tests of strategies and optimizers take; campaign.sh long-runs says more.
+n_steps=${NRL_TEST_STEPS:-8}
+
+# one NAME ARGUMENT...: the same, of n_steps
 one() {
     alone "$@"
-    is "steps of $name" "$(grep -c ' ' expected.txt)" 20
+    is "steps of $name" "$(grep -c ' ' expected.txt)" "$n_steps"
 }
 
 # continued NAME N TOLERANCE ARGUMENT...: `whole` from step 4 on
@@ -290,15 +293,15 @@ continued() {
     compare "$name" "$room"
 }
 
-# staged MODEL TRAIN EVAL ALGORITHM MICRO_BATCH_TOKENS RATE: a config of 20 steps with several micro-batches
+# staged MODEL TRAIN EVAL ALGORITHM MICRO_BATCH_TOKENS RATE: a config of n_steps with several micro-batches
 staged() {
     cat <<YAML
 model: $1
 data: {train: $2, eval: $3, max_length: 128, template: chatml, cache: cache}
 algorithm: $4
-train: {steps: 20, global_batch: 16, micro_batch_tokens: $5, seed: 3}
+train: {steps: $n_steps, global_batch: 16, micro_batch_tokens: $5, seed: 3}
 optimizer: {name: adamw, lr: $6, weight_decay: 0.1, clip_norm: 0.5}
-eval: {every: 10}
+eval: {every: $((n_steps / 2))}
 loggers: [console, jsonl]
 $one_thread_yaml
 YAML

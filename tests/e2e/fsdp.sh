@@ -1,5 +1,5 @@
 #!/bin/sh
-# fsdp.sh: for every division of parameters, gradients and states over ranks, a run of 20 steps has the losses and
+# fsdp.sh: for every division of parameters, gradients and states over ranks, a run of some steps has the losses and
 # gradient norms of one rank, to 1e-6 of the loss in fp32. Fine-tuning and preferences with an online reference;
 # accumulation, clipping, activation checkpointing, evaluation.
 . "$(dirname "$0")/e2e.sh"
@@ -13,9 +13,9 @@ config() {
 model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
 data: {train: $1, eval: $2, max_length: 128, template: chatml, cache: cache}
 algorithm: $3
-train: {steps: 20, global_batch: 8, micro_batch_tokens: $4, seed: 3}
+train: {steps: $n_steps, global_batch: 8, micro_batch_tokens: $4, seed: 3}
 optimizer: {name: adamw, lr: $5, weight_decay: 0.1, clip_norm: 0.5}
-eval: {every: 10}
+eval: {every: $((n_steps / 2))}
 loggers: [jsonl]
 $one_thread_yaml
 YAML

@@ -12,7 +12,7 @@ config() {
 model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
 data: {train: $1, max_length: 128, template: chatml, cache: cache}
 algorithm: $2
-train: {steps: 20, global_batch: 8, micro_batch_tokens: 512, seed: 3}
+train: {steps: $n_steps, global_batch: 8, micro_batch_tokens: 512, seed: 3}
 optimizer: {name: adamw, lr: 1e-3, weight_decay: 0.1, clip_norm: 0.5}
 checkpoint: {every: 0, export: none}
 loggers: [jsonl]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# optimizers.sh: a run of 20 steps with each optimizer has the losses of one rank for every division of parameters and
+# optimizers.sh: a run with each optimizer has the losses of one rank for every division of parameters and
 # states. A resumed run has the numbers of an uninterrupted one: bit-identical on the same ranks and with another
 # strategy that adds in the same order, otherwise up to the order of sums.
 . "$(dirname "$0")/e2e.sh"
@@ -12,19 +12,21 @@ order=1e-5
 signs=5e-5
 bits=1e-14 # losses are equal to the bit; norms add shares of ranks in another order, in double
 
-# continued NAME N TOLERANCE ARGUMENT...: the run `whole` from step 10 on
+last=$(printf 'step-%08d' "$n_steps")
+
+# continued NAME N TOLERANCE ARGUMENT...: the run `whole` from its middle on
 continued() {
     name=$1 n=$2 room=$3
     shift 3
-    rm -rf "$name" && cp -r whole "$name" && rm -rf "$name"/checkpoints/step-00000020
+    rm -rf "$name" && cp -r whole "$name" && rm -rf "$name"/checkpoints/$last
     run 0 launch -n "$n" -- run config.yaml out="$name" resume=auto checkpoint.keep=9 "$@"
-    has out "resume     after step 10 of 20"
+    has out "resume     after step $((n_steps / 2)) of $n_steps"
     compare "$name" "$room"
 }
 
 # same NAME: its last checkpoint has the weights and states of `whole`
 same() {
-    run 0 checkpoint diff whole/checkpoints/step-00000020 "$1"/checkpoints/step-00000020
+    run 0 checkpoint diff whole/checkpoints/$last "$1"/checkpoints/$last
     has out "0 tensors differ"
 }
 
@@ -36,9 +38,9 @@ optimizer() {
     cat >config.yaml <<YAML
 model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
 data: {train: $source/configs/data/chat.jsonl, max_length: 128, template: chatml, cache: cache}
-train: {steps: 20, global_batch: 8, micro_batch_tokens: 256, seed: 3}
+train: {steps: $n_steps, global_batch: 8, micro_batch_tokens: 256, seed: 3}
 optimizer: {name: $1, clip_norm: 0.5}
-checkpoint: {every: 10, export: none}
+checkpoint: {every: $((n_steps / 2)), export: none}
 loggers: [console, jsonl]
 $one_thread_yaml
 YAML
@@ -71,7 +73,7 @@ encoded() {
         run 0 launch -n 2 -- run config.yaml "out=$name-$master" "train.master=$master" train.precision=bf16 \
             parallel=fsdp overwrite=true "$@"
     done
-    run 0 checkpoint diff "$name-fp32"/checkpoints/step-00000020 "$name-split16"/checkpoints/step-00000020
+    run 0 checkpoint diff "$name-fp32"/checkpoints/$last "$name-split16"/checkpoints/$last
     has out "0 tensors differ"
     rm -rf "$name-fp32" "$name-split16"
 }
@@ -102,7 +104,7 @@ run 0 check sgd.yaml out=checked optimizer.momentum=0
 has out "optimizer 0 bytes"
 
 # Another optimizer's states are not taken for its own.
-run 2 run config.yaml out=whole resume=auto optimizer.name=lion checkpoint.mismatch=warn train.steps=21
+run 2 run config.yaml out=whole resume=auto optimizer.name=lion checkpoint.mismatch=warn train.steps=$((n_steps + 1))
 has err "do not exist in this run"
 
 # Numbers of the instance come back, and states have a version.
@@ -110,10 +112,10 @@ NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/plugins
 export NRL_PLUGIN_PATH
 sed 's/name: adamw8bit, lr: 1e-3, weight_decay: 0.1/name: tally, lr: 1e-3/' config.yaml >tally.yaml
 run 0 run tally.yaml out=whole overwrite=true checkpoint.keep=9
-rm -rf again && cp -r whole again && rm -rf again/checkpoints/step-00000020
+rm -rf again && cp -r whole again && rm -rf again/checkpoints/$last
 run 0 run tally.yaml out=again resume=auto checkpoint.keep=9
 same again
 sed 's/name: tally, lr: 1e-3/name: adamw, lr: 1e-3/' tally.yaml >adamw.yaml
-run 2 run adamw.yaml out=whole resume=auto checkpoint.mismatch=warn train.steps=21
+run 2 run adamw.yaml out=whole resume=auto checkpoint.mismatch=warn train.steps=$((n_steps + 1))
 has err "cannot read the states of optimizer 'adamw': they have version 1, expected 0"
 exit $failed
