@@ -155,35 +155,34 @@ static const char *names_of_axes(const reading *r)
     return text;
 }
 
-static void unknown_axis(const reading *r, const nrl_node *at, const char *key)
+/* `alone`: it may be an option of a strategy. */
+static void unknown_axis(const reading *r, const nrl_node *at, const char *key, bool alone)
 {
+    const char *known = r->problems->known_as ? r->problems->known_as(r->problems->user, r->a, key) : NULL;
     suggestion near = {.word = key};
     for (size_t i = 0; i < r->n; i++)
         suggest_offer(&near, r->servers[i].axis->name);
-    if (near.best)
-        problems_add(r->problems, at, "parallel.%s: unknown key; did you mean '%s'?", key, near.best);
+    if (!known && near.best) known = arena_printf(r->a, "did you mean '%s'?", near.best);
+    if (!known && !alone) known = arena_printf(r->a, "expected one of: %s", names_of_axes(r));
+    if (known)
+        problems_add(r->problems, at, "parallel.%s: unknown key; %s", key, known);
     else
-        problems_add(r->problems, at, "parallel.%s: unknown key; expected one of: %s", key, names_of_axes(r));
+        problems_add(r->problems, at,
+                     "parallel.%s: not an axis (%s); expected {AXIS: STRATEGY}, or for an option "
+                     "{name: STRATEGY, OPTION: VALUE}",
+                     key, names_of_axes(r));
 }
 
 /* Reads a map of axes without a strategy's name. */
 static void read_map(const reading *r, const nrl_node *map)
 {
-    bool any = false;
-    for (size_t i = 0; i < nrl_node_size(map); i++)
-        any = any || server_of(r, nrl_node_key(map, i));
     for (size_t i = 0; i < nrl_node_size(map); i++) {
         const char *key = nrl_node_key(map, i);
         const config_server *s = server_of(r, key);
         if (s)
             read_axis(r, s->axis, nrl_node_at(map, i));
-        else if (any || nrl_node_size(map) > 1)
-            unknown_axis(r, nrl_node_at(map, i), key);
         else
-            problems_add(r->problems, map,
-                         "parallel.%s: not an axis (%s); expected {AXIS: STRATEGY}, or for an option "
-                         "{name: STRATEGY, OPTION: VALUE}",
-                         key, names_of_axes(r));
+            unknown_axis(r, nrl_node_at(map, i), key, nrl_node_size(map) == 1);
     }
 }
 

@@ -114,6 +114,12 @@ has err "no algorithm 'rm'; it is reward here"
 run 2 check run.yaml out=other algorithm=gkd teacher_model_name_or_path=x
 has err "no algorithm 'gkd'; it is distill here"
 has err "teacher_model_name_or_path: unknown key; it is algorithm.teacher_model here"
+run 2 check run.yaml out=other 'parallel={cp: 2}'
+has err "parallel.cp: unknown key; it is parallel.context here"
+run 2 check run.yaml out=other 'parallel={data: hsdp}'
+has err "no parallel strategy 'hsdp'; it is fsdp here, with hybrid: true"
+run 2 check run.yaml out=other 'parallel={data: {name: fsdp, shard: 4}}'
+has err "parallel.shard: '4' is not one of: full, grads, optimizer; shard_size: 4 is the number of ranks that share a copy"
 run 0 describe formats
 has out "prompt, chosen, rejected"
 has out "formats/hf - "
