@@ -289,6 +289,7 @@ campaign_bench() {
     bench optimizer_bytes.py --model tiny --layers 2
     bench bubble.py --micro 4 --steps 3 --rounds "$n"
     bench scaling.py --ranks 2 --strategies ddp --layers 2 --width 64 --length 64
+    bench curves.py --ranks 8 16 --strategies ddp --layers 2 --width 256
     bench compress.py --steps 20 --only none powersgd topk-10
     bench all_reduce.py --most 1 --shorter 10 --repeats "$n" ${peers:+--python "$peers"}
     bench serve.py --model tiny --layers 4 --tokens 8 --repeats "$n"
