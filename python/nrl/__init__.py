@@ -1,4 +1,4 @@
-"""Fine-tuning of language models: the run API of libnrl (nrl/run.h, nrl/inference.h) by ctypes and nothing else.
+"""Fine-tuning of language models: the run API of libnrl (nrl/run.h, nrl/inference.h) through ctypes alone.
 
     import nrl
 

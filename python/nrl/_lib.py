@@ -1,4 +1,4 @@
-"""libnrl as ctypes sees it: the structs and functions of <nrl/...> that this package uses, and errors as exceptions.
+"""The ctypes declarations of libnrl: the structs and functions of <nrl/...> that this package uses, and errors as exceptions.
 
 Structs have the names and the members of the C headers; tests/python/layout.py compares every size and offset with what a C
 compiler says.
@@ -36,7 +36,7 @@ def _candidates():
 
 
 def _load():
-    """libnrl-inference, which is installed beside libnrl and brings the functions of libnrl too."""
+    """libnrl-inference, which is installed beside libnrl and also provides the functions of libnrl."""
     for path in _candidates():
         if path.exists() or "NRL_LIBRARY" in os.environ:
             return ctypes.CDLL(str(path.parent / "libnrl-inference.so.0"))
@@ -354,19 +354,19 @@ __version__ = lib.nrl_version().decode()
 
 
 class Error(Exception):
-    """What nrl reports; str() is its text, with a line `hint: ...` where there is a next step."""
+    """An error of nrl; str() is its message, with a line `hint: ...` if there is a next step."""
 
     status = ERR_BUG
 
 
 class ConfigError(Error, ValueError):
-    """The config, or an argument."""
+    """A mistake in the config or in an argument."""
 
     status = ERR_CONFIG
 
 
 class DataError(Error, ValueError):
-    """A row of a data set, a model file, a tokenizer."""
+    """A mistake in a row of a data set, a model file or a tokenizer."""
 
     status = ERR_DATA
 
@@ -378,49 +378,49 @@ class PluginError(Error):
 
 
 class FileError(Error, OSError):
-    """The file system."""
+    """An error of the file system."""
 
     status = ERR_IO
 
 
 class DiskFullError(FileError):
-    """No room on the disk."""
+    """The disk is full."""
 
     status = ERR_FULL
 
 
 class DeviceError(Error):
-    """An accelerator."""
+    """An error of an accelerator."""
 
     status = ERR_DEVICE
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Host or device memory."""
+    """Out of host or device memory."""
 
     status = ERR_MEMORY
 
 
 class PeerError(Error, ConnectionError):
-    """Another rank."""
+    """Another rank was lost."""
 
     status = ERR_PEER
 
 
 class DivergedError(Error, ArithmeticError):
-    """The loss or the gradient is not finite, or far from where it began."""
+    """The run diverged: the loss or the gradient is not finite, or the loss is far above the first loss."""
 
     status = ERR_DIVERGED
 
 
 class CorruptError(Error):
-    """A checkpoint fails its checks."""
+    """A checkpoint is corrupt."""
 
     status = ERR_CORRUPT
 
 
 class StoppedError(Error):
-    """A signal asked the run to stop; its state is saved."""
+    """A signal stopped the run; its state is saved."""
 
     status = ERR_STOPPED
 

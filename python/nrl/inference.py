@@ -9,7 +9,7 @@ from ._lib import check, lib
 
 
 class Tokenizer:
-    """A tokenizer: of a file or folder, or of an open model or run."""
+    """The tokenizer of a file or directory, or of an open model or run."""
 
     def __init__(self, path, plugin=None, plugin_path=None):
         pointer = c_void_p()
@@ -69,7 +69,7 @@ class Tokenizer:
         return self._info.hash.decode()
 
     def encode(self, text, special=False, special_as_text=False):
-        """Ids of a text. `special`: with what stands around every text, BOS and EOS; `special_as_text`: the text of a special
+        """Returns the ids of a text. `special`: adds BOS and EOS as the tokenizer does; `special_as_text`: the text of a special
         token in it is read as characters."""
         ids = _lib.nrl_token_ids()
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
@@ -91,7 +91,7 @@ class Tokenizer:
 
 
 def _ids(ids):
-    """int32 in memory of Python's own."""
+    """An int32 array in Python's memory."""
     if isinstance(ids, (bytes, str)):
         raise TypeError("expected token ids, got text; a tokenizer's encode() makes ids of it")
     return array.array("i", (int(i) for i in ids))
@@ -193,8 +193,8 @@ _FINISH = {0: None, 1: "stop", 2: "length"}
 
 
 class Model:
-    """A model to use and not to train: a run's folder (its newest checkpoint), one checkpoint, or a model on disk. It belongs to the
-    thread that opened it. `backend` and `precision` ("f32", "bf16") as for `nrl sample`; None: the run's own, else the CPU."""
+    """A model for inference: the directory of a run (its newest checkpoint), a checkpoint, or a model on disk. It belongs to the
+    thread that opened it. `backend` and `precision` ("f32", "bf16") as for `nrl sample`; None: the backend of the run, or else the CPU."""
 
     def __init__(self, path, template=None, plugin_path=None, public_key=None, backend=None, precision=None):
         pointer = c_void_p()
@@ -235,12 +235,12 @@ class Model:
 
     @property
     def vocab_size(self):
-        """Values of a row of logits."""
+        """The number of values in a row of logits."""
         return self._info.vocab_size
 
     @property
     def max_positions(self):
-        """Most tokens of a sequence; 0 = no limit."""
+        """The maximum number of tokens of a sequence; 0: no limit."""
         return self._info.max_positions
 
     @property
@@ -249,21 +249,21 @@ class Model:
 
     @property
     def config(self):
-        """What describes the model, config.json."""
+        """The description of the model, config.json."""
         return _lib.tree(self._info.config)
 
     @property
     def tokenizer(self):
-        """None where the model has none."""
+        """The tokenizer of the model, or None."""
         pointer = lib.nrl_inference_tokenizer(self._handle)
         return Tokenizer._borrowed(pointer, self) if pointer else None
 
     def logits(self, ids):
-        """Of a sequence of ids, [tokens, vocab_size] f32: row t predicts token t + 1. Of a list of sequences a list of these."""
+        """Logits of a sequence of ids, [tokens, vocab_size] f32: row t predicts token t + 1. For a list of sequences, a list."""
         return packed_values(lambda *a: lib.nrl_inference_logits(self._handle, *a), ids, self.vocab_size)
 
     def logps(self, ids):
-        """Of a sequence of ids, [tokens] f32: the log-prob of each token, 0 for the first. Of a list of sequences a list."""
+        """Log-probs of a sequence of ids, [tokens] f32; 0 for the first token. For a list of sequences, a list."""
         return packed_values(lambda *a: lib.nrl_inference_logps(self._handle, *a), ids, 0)
 
     def sample(self, prompts, **options):
@@ -333,7 +333,7 @@ class Checkpoint:
         return self._pointer
 
     def tree(self, key):
-        """What the run saved under a key: "config", "progress", "model", ...; None where there is nothing."""
+        """The tree that the run saved under a key: "config", "progress", "model", ...; None if there is none."""
         return _lib.tree(lib.nrl_checkpoint_node(self._handle, key.encode()))
 
     def _tensor(self, i):
@@ -347,7 +347,7 @@ class Checkpoint:
         return [(t.name.decode(), t.slot.decode(), tuple(t.dims[:t.n_dims]), lib.nrl_dtype_name(t.dtype).decode()) for t in rows]
 
     def read(self, name, slot="weight"):
-        """A tensor's numbers as f32, whatever it is stored as: a numpy array, else a memoryview."""
+        """The values of a tensor as f32, whatever its dtype: a numpy array, or a memoryview without numpy."""
         i = lib.nrl_checkpoint_find(self._handle, name.encode(), slot.encode())
         if i < 0:
             raise KeyError(f"{self.path}: no tensor '{name}' with slot '{slot}'")

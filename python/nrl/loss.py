@@ -120,7 +120,7 @@ class Tensor:
         return self._binary(_lib.BINARY_MAX, other)
 
     def greater(self, other):
-        """1 or 0, without a gradient."""
+        """1 where the comparison is true, otherwise 0; without a gradient."""
         return self._binary(_lib.BINARY_GREATER, other)
 
     def sum(self):
@@ -190,7 +190,7 @@ for _name, _op in (("exp", _lib.UNARY_EXP), ("log", _lib.UNARY_LOG), ("sqrt", _l
 
 
 def where(mask, a, b):
-    """a where the mask is not 0, else b; numbers are spread over the mask's shape."""
+    """a where the mask is not 0, otherwise b; numbers are broadcast to the shape of the mask."""
     zero = mask * 0.0
     a, b = (x if isinstance(x, Tensor) else zero + x for x in (a, b))
     return mask._new(lib.nrl_op_where, mask._handle, a._handle, b._handle)
@@ -225,7 +225,7 @@ def _custom_backward(ctx, node):
 
 
 class Batch:
-    """One packed micro-batch, as a loss sees it: P target positions, S segments (a document, or a side of a pair), B examples.
+    """One packed micro-batch: P target positions, S segments (a document, or a side of a pair), B examples.
     In `weight` it has counts only: no forward has run."""
 
     def __init__(self, loss, ctx, pointer):
@@ -246,7 +246,7 @@ class Batch:
 
     @property
     def run(self):
-        """The run whose call this is; None in nrl.gradcheck."""
+        """The run that calls the loss; None in nrl.gradcheck."""
         return running.run
 
     @property
@@ -266,7 +266,7 @@ class Batch:
         return lib.nrl_batch_n_examples(self._handle)
 
     def count(self, what):
-        """answer_tokens, prompt_tokens, sequences, pairs, examples, desirable or tokens."""
+        """A count: answer_tokens, prompt_tokens, sequences, pairs, examples, desirable or tokens."""
         n = lib.nrl_batch_count(self._handle, what.encode())
         if math.isnan(n):
             raise ConfigError(f"count: there is no '{what}', expected one of: {', '.join(_COUNTS)}")
@@ -336,7 +336,7 @@ class Batch:
         return Tensor(self, out)
 
     def custom(self, values, **grads):
-        """A sum that was computed elsewhere: `values`, one number or an array whose sum it is; for each column by name its
+        """A sum computed outside nrl: `values`, one number or an array whose sum it is; for each column by name its
         gradient, an array as long as the column: d sum / d column."""
         numbers = _flat(values)
         total = self.tensor(math.fsum(numbers))
@@ -366,7 +366,7 @@ class Batch:
         return x.gather(index)
 
     def chosen(self, x):
-        """x [S] -> one value a pair."""
+        """x [S] -> one value per pair."""
         return self._side(x, 0, "chosen")
 
     def rejected(self, x):

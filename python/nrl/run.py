@@ -66,7 +66,7 @@ class Event:
 
 
 def open(config, *overrides, losses=(), quiet=True, on_event=None, plugin_path=None, no_output=False, check_only=False, **keys):
-    """Opens a run, and resumes it where its config says so.
+    """Opens a run, and resumes it if its config says so.
 
     config: the path of a YAML file, or a dict with the same keys. overrides: "optimizer.lr=1e-4" as on the command line. keys:
     top-level keys, out="runs/first" or train={"steps": 4}; dicts are merged into what is there. losses: losses of nrl.loss that
@@ -86,8 +86,8 @@ def _assignments(prefix, value):
 
 
 class Run:
-    """An open run; see nrl.open. It belongs to the thread that opened it. A context manager. `plan`: what the run is about to do,
-    a dict with the keys of docs/records.md; None where the run is quiet."""
+    """An open run; see nrl.open. It belongs to the thread that opened it. A context manager. `plan`: the plan of the run,
+    a dict with the keys of docs/records.md; None if the run is quiet."""
 
     def __init__(self, config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys):
         self._pointer = self._arena = self._config = None
@@ -208,18 +208,18 @@ class Run:
         return hook
 
     def step(self):
-        """Takes one step and what is due after it; returns its event, None where nothing was left to do."""
+        """Runs one step and the evaluation and save due after it; returns its event, or None if no step was left."""
         event, done = _lib.nrl_run_event(size=sizeof(_lib.nrl_run_event)), c_bool()
         self._events.clear()
         self._call(lib.nrl_run_step, self._handle, byref(event), byref(done))
         return None if done.value else next((e for e in self._events if e.kind == "step"), None)
 
     def steps(self):
-        """Steps until the run is done, then finishes it; yields the event of each step."""
+        """Runs all steps, then finishes the run; yields the event of each step."""
         return (event for event in self if event.kind == "step")
 
     def __iter__(self):
-        """Steps until the run is done, then finishes it; yields every event: steps, evaluations, saves and the end."""
+        """Runs all steps, then finishes the run; yields every event: steps, evaluations, saves and the end."""
         while self.step() is not None:
             yield from tuple(self._events)
         self._events.clear()
@@ -227,7 +227,7 @@ class Run:
         yield from tuple(self._events)
 
     def train(self):
-        """Steps until the run is done, then finishes it. Ctrl-C ends it between two steps, with the state saved."""
+        """Runs all steps, then finishes the run. Ctrl-C ends it between two steps and saves the state."""
         try:
             while self.step() is not None:
                 pass
@@ -239,26 +239,26 @@ class Run:
         self.finish()
 
     def finish(self):
-        """The final save and, where configured, the export."""
+        """Makes the final save and, if configured, the export."""
         self._call(lib.nrl_run_finish, self._handle)
 
     def stop(self, reason="stopped"):
-        """No step after this one."""
+        """Ends the run after the current step."""
         lib.nrl_run_stop(self._handle, _lib.text(reason))
 
     def set_lr(self, lr):
-        """From the next step on, instead of the schedule's."""
+        """Sets the learning rate from the next step on, instead of that of the schedule."""
         lib.nrl_run_set_lr(self._handle, lr)
 
     def set_data(self, train):
-        """From the next step on, other data: a value of data.train (a path, a dict or a list). The optimizer, the schedule and the
-        number of steps stay; checkpoints contain it."""
+        """Changes the data from the next step on, to a value of data.train (a path, a dict or a list). The optimizer, the schedule and the
+        number of steps do not change; checkpoints contain the change."""
         text, node, arena = json.dumps(train, default=os.fspath).encode(), c_void_p(), _lib.Arena()
         check(lib.nrl_json_parse(arena.pointer, b"data", text, len(text), byref(node)))
         self._call(lib.nrl_run_set_data, self._handle, node)
 
     def report(self, name, value, unit="1"):
-        """Writes a number to the loggers, in a record of its own for the current step."""
+        """Writes a number to the loggers, in a separate record for the current step."""
         lib.nrl_run_report(self._handle, _lib.text(name), _lib.text(unit), value)
 
     def evaluate(self, file=None):
@@ -295,7 +295,7 @@ class Run:
 
     @property
     def tokenizer(self):
-        """None where the run has none."""
+        """The tokenizer of the run, or None."""
         pointer = lib.nrl_run_tokenizer(self._handle)
         return Tokenizer._borrowed(pointer, self) if pointer else None
 
@@ -309,7 +309,7 @@ class Run:
 
     @property
     def config(self):
-        """The resolved config, every default filled."""
+        """The resolved config with all defaults."""
         return _lib.tree(lib.nrl_run_config(self._handle))
 
     @property
