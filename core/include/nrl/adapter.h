@@ -62,7 +62,7 @@ NRL_API nrl_status nrl_adapter_dropout(nrl_ctx *ctx, const nrl_adapter_site *sit
 NRL_API nrl_status nrl_adapter_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x, nrl_tensor *u,
                                        nrl_param *b, double scale, nrl_tensor **y);
 /* The same in two parts, for an adapter that changes the product before the bias is added: y = x W^T, and then, in
- * place, y += bias, where the module has one and it is added here (of a row-parallel weight it is added to the sum of
+ * place, y += bias, if the module has a bias and it is added here (of a row-parallel weight it is added to the sum of
  * all ranks). `add_bias` comes last: no operation may have read y. [step] */
 NRL_API nrl_status nrl_adapter_weight_product(nrl_ctx *ctx, const nrl_adapter_site *site, nrl_tensor *x,
                                               nrl_tensor **y);
@@ -70,14 +70,14 @@ NRL_API nrl_status nrl_adapter_add_bias(nrl_ctx *ctx, const nrl_adapter_site *si
 
 typedef struct {
     nrl_plugin plugin;
-    uint32_t starts_as_base; /* 1: with the parameters' initial values the product is that of W alone, with random
-                                numbers too */
+    uint32_t starts_as_base; /* 1: with the parameters' initial values the product equals that of W alone, also with
+                                random numbers */
     uint32_t merges_rows;    /* 1: ranges of merge are whole rows */
     /* [main] settings of a new adapter on this model, in `memory`. NRL_ERR_CONFIG: the options do not fit it */
     nrl_status (*choose)(const void *options, const nrl_adapter_model *model, nrl_arena *memory, nrl_node **settings);
-    /* [main] optional: settings of a run that starts from an adapter on disk, whose settings are `saved`, with the
-     * options that the config gives beside `use`, which are in the map `given`. *settings as by `choose`; *resolved
-     * maps every option to the value that the run has, so that a config with these values gives the same settings.
+    /* [main] optional: returns the settings of a run that starts from an adapter on disk with the settings `saved`; the
+     * map `given` has the options that the config sets in addition to `use`. *settings as by `choose`; *resolved maps
+     * every option to the value that the run has, so that a config with these values gives the same settings.
      * NRL_ERR_CONFIG: an option contradicts the adapter on disk. NULL: the settings are `saved`, and any option given
      * is a mistake */
     nrl_status (*adopt)(const void *options, const nrl_node *given, const nrl_adapter_model *model,

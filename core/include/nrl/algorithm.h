@@ -4,7 +4,7 @@
  * The core runs every forward pass; `loss` runs none. It returns terms, each a *sum* over the micro-batch.
  * The core divides sum k by W[k], the weight of term k summed over all micro-batches and ranks of the step:
  *     step loss = sum_k  sums[k] / W[k]
- * So gradient accumulation and data parallelism do not change what is learned.
+ * Gradient accumulation and data parallelism therefore do not change the result.
  */
 #ifndef NRL_ALGORITHM_H
 #define NRL_ALGORITHM_H
@@ -29,9 +29,9 @@ NRL_API nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char
 /* The batches of a step before it is computed; see nrl/rollout.h. */
 typedef struct nrl_rollout nrl_rollout;
 
-/* What an algorithm adds to the model that it trains: a value head, or a score in the place of the output layer. The
+/* Parameters that an algorithm adds to the model: a value head, or a score head instead of the output layer. The
  * parameters belong to the last unit: strategies divide them, checkpoints save them, an export writes them under their
- * names beside the model's. They start from the weights that the run starts from, if these have them, else from their
+ * names beside the model's. They start from the initial weights of the run if these contain them, otherwise from their
  * initialiser. */
 typedef struct {
     uint32_t size; /* of this struct, set by the caller */
@@ -73,8 +73,8 @@ typedef struct {
     /* [main] optional; if NULL, self is the filled options struct */
     nrl_status (*create)(const void *options, void **self);
     void (*destroy)(void *self); /* [main] required if create is set */
-    /* [any] computes weight[k] of this micro-batch from counts alone, before any forward. A term whose weight is
-     * 0 in the whole step contributes neither loss nor gradient; step_end still receives its sum. */
+    /* [any] computes weight[k] of this micro-batch, only from counts, before any forward pass. A term whose weight is 0
+     * in the whole step contributes neither loss nor gradient; step_end still receives its sum. */
     void (*weight)(void *self, const nrl_batch *batch, double *weight);
     /* [step] creates sums[k], [1] f32 tensors; reports metrics by nrl_metric_add */
     nrl_status (*loss)(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums);
@@ -118,7 +118,7 @@ typedef struct {
      * as self. All ranks must have the same. */
     const nrl_metric *(*instance_metrics)(void *self);
     /* [main] optional: called once the config, the model's shape and the data of a run are known and before its device
-     * is opened, on all ranks, to look for mistakes and to open what the algorithm needs beside the model. */
+     * is opened, on all ranks, to check the config and to open what the algorithm needs in addition to the model. */
     nrl_status (*open)(void *self, const nrl_algorithm_run *run);
 } nrl_algorithm;
 

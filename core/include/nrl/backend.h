@@ -227,7 +227,7 @@ typedef struct {
     const float *dlse;             /* likewise */
 } nrl_head_grad_args;
 
-/* What the device has decided about an update, in its memory: see the extension "update_decision". */
+/* The decision of the device about an update, in its memory; see the extension "update_decision". */
 typedef struct {
     double grad_scale; /* factor of gradients; 0 if the update is omitted */
     double grad_norm;  /* of the whole true gradient, before clipping */
@@ -346,7 +346,8 @@ typedef struct {
     double peak_flops[8]; /* by nrl_dtype: dense matrix peak, 0 = unknown */
     bool native_bf16;     /* bf16 matrix products are faster than f32 ones */
     bool host_memory;     /* device pointers can be read by the host */
-    bool has_f16;         /* operations take f16 where they take bf16; false: train.precision has no fp16 */
+    bool has_f16;         /* operations support f16 wherever they support bf16; otherwise train.precision refuses
+                             fp16 */
     bool bf16_logits;     /* head and head_grad take logits in bf16; false: train.logits has no bf16 */
     bool has_fp8;         /* gemm rounds its operands to 8 bits; false: train.precision has no fp8 */
 } nrl_device_info;
@@ -365,7 +366,7 @@ typedef struct {
     void (*close)(void *self);                             /* [main] */
     nrl_status (*info)(void *self, nrl_device_info *fill); /* [main] */
 
-    /* 64-byte aligned. NRL_ERR_MEMORY; the text says how much was requested and how much is free. [step] */
+    /* 64-byte aligned. NRL_ERR_MEMORY; the text states how much was requested and how much is free. [step] */
     nrl_status (*alloc)(void *self, size_t bytes, void **out);
     void (*free)(void *self, void *memory);
     /* Host memory, pinned if the device copies faster from pinned memory. [any] */
@@ -427,8 +428,8 @@ typedef struct {
      * and without one a run that needs them is refused when it opens. */
     uint32_t attention_lacks;
 
-    /* nrl_op_linears computes one product of this backend, where parameters lie next to each other in memory, instead
-     * of one for each weight. Sums are then added in another order. */
+    /* If parameters are adjacent in memory, nrl_op_linears computes one product instead of one for each weight. Sums
+     * are then added in another order. */
     bool joins_linears;
 
     /* Calls of one operation that do not depend on each other, in fewer kernels and with the results of single calls:
@@ -450,8 +451,8 @@ typedef struct {
 
 /* The queue of the backend on which operations run, such as a cudaStream_t; NULL on backends without streams. */
 NRL_API nrl_stream *nrl_ctx_stream(const nrl_ctx *ctx);
-/* A table that the backend offers under this name (nrl_backend.extension), or the backend that it delegates to; NULL =
- * none. Its header says what the table is. */
+/* The table that the backend, or the backend to which it delegates, provides under this name (nrl_backend.extension);
+ * NULL = none. The header of the extension describes the table. */
 NRL_API const void *nrl_ctx_backend_extension(const nrl_ctx *ctx, const char *name);
 
 /* The extension "host_threads" of a backend whose memory is the host's: its threads. */
@@ -465,8 +466,8 @@ typedef struct {
 
 typedef struct nrl_offload_copy nrl_offload_copy; /* defined by the backend */
 
-/* The extension "offload" of a backend: memory elsewhere than the device's own, in a file of a folder or (folder NULL)
- * on the host. NRL_ERR_CONFIG if the backend does not offer the place, NRL_ERR_FULL if the disk is full. */
+/* The extension "offload" of a backend: memory outside the device, in a file in a directory or (folder NULL) on the
+ * host. NRL_ERR_CONFIG if the backend does not support it, NRL_ERR_FULL if the disk is full. */
 typedef struct {
     uint32_t size, reserved;
     void *self;

@@ -120,8 +120,8 @@ typedef struct {
      * between neighbours (ranks r and r + 1, the last and the first) wait neither for the group's other calls nor for
      * messages of the other direction. NULL: send and recv never wait for other calls. */
     nrl_status (*connect)(void *self);
-    /* Bytes of gradients that a strategy should sum in one call, so that starting the call costs little beside moving
-     * them. 0: strategies choose. */
+    /* Bytes of gradients that a strategy should sum in one call, so that the cost of starting a call is small. 0:
+     * strategies choose. */
     int64_t bucket_bytes;
     /* [step] optional: device memory for operands of the group's calls, 64-byte aligned, which lives until the group is
      * closed. Every rank of the group makes the same calls. *out is NULL if there is none; the caller then takes memory

@@ -1,5 +1,5 @@
 /*
- * custom_op.h - operations that a plugin brings along, with kernels of its own for the backends it knows.
+ * custom_op.h - operations that a plugin provides, with its own kernels for some backends.
  *
  * An operation is a table: its name and, for each backend, a forward and a backward kernel. A function of the plugin
  * checks shapes, creates the outputs and calls nrl_op_custom, which finds the kernels, runs the forward, and records

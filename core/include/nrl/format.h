@@ -87,7 +87,7 @@ typedef struct {
     const char *encoding;             /* of matrices, one of the format's `encodings`, instead of dtype; NULL = dtype */
     const char *companions;           /* directory of the tokenizer that belongs to the model; NULL = none */
     int64_t n_files;
-    const nrl_format_file *files; /* [n_files]; the core writes them too, beside the format's own files */
+    const nrl_format_file *files; /* [n_files]; the core writes them in addition to the format's own files */
 } nrl_format_write;
 
 /* A model that a format can hold, for `nrl plugins test`. */
@@ -128,7 +128,8 @@ typedef struct {
     bool (*owns)(const char *name);
     /* names of accompanying files that are copied from the model that was read, NULL-terminated; NULL = none */
     const char *const *travelling;
-    /* names of encodings of matrices that `begin` accepts beside f32, bf16 and f16, NULL-terminated; NULL = none */
+    /* names of encodings of matrices that `begin` accepts in addition to f32, bf16 and f16, NULL-terminated; NULL =
+     * none */
     const char *const *encodings;
     const nrl_format_example *example; /* NULL: the format holds tensors of any name, and the suite's own are used */
 } nrl_format;

@@ -30,8 +30,8 @@ NRL_API const char *nrl_component_identity(nrl_component *c);
  * unusable. */
 NRL_API const char *const *nrl_plugin_names(const nrl_environment *env, uint32_t kind, nrl_arena *memory);
 
-/* Writes whose code an address is, "optimizer 'NAME'", into text[room]; false where it is no plugin's. Allocates
- * nothing: for handlers of crashes. [any] */
+/* Writes the plugin to which an address of code belongs, "optimizer 'NAME'", into text[room]; false if it belongs to
+ * none. Allocates nothing: for crash handlers. [any] */
 NRL_API bool nrl_plugin_locate(const void *address, char *text, size_t room);
 
 #ifdef __cplusplus

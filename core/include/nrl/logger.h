@@ -59,7 +59,7 @@ typedef struct {
 
 typedef enum {
     NRL_EVENT_NONE = 0,
-    NRL_EVENT_PLAN = 1,        /* plan: what the run is about to do; before the first step, and by `nrl check` */
+    NRL_EVENT_PLAN = 1,        /* plan: the plan of the run; before the first step, and in `nrl check` */
     NRL_EVENT_STEP = 2,        /* a finished optimizer step: the numbers below, values */
     NRL_EVENT_EVAL = 3,        /* a finished evaluation that was due: step, loss, values */
     NRL_EVENT_BEFORE_SAVE = 4, /* a checkpoint of `step` is about to be written */

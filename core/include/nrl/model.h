@@ -102,8 +102,8 @@ typedef struct {
     int32_t n_values;   /* how often forward gives a value for one micro-batch: the number of units that do */
     const char *name;   /* of the value in records, "router_loss"; evaluations have eval_NAME */
     double coefficient; /* the loss contains coefficient times the term; 0 = it is only reported */
-    bool sums_tokens; /* `forward` adds up what it reads of tokens with nrl_op_token_sum; else ranks may not divide the
-                         tokens of a micro-batch */
+    bool sums_tokens; /* `forward` sums over tokens with nrl_op_token_sum; otherwise ranks cannot shard the tokens of a
+                         micro-batch */
 } nrl_loss_term_spec;
 /* At most NRL_MAX_MODEL_TERMS. The term lives as long as the builder's model. */
 enum { NRL_MAX_MODEL_TERMS = 4 };
@@ -120,7 +120,7 @@ NRL_API nrl_status nrl_op_loss_term(nrl_ctx *ctx, nrl_loss_term *term, nrl_tenso
  * divide them; x itself where they are not divided. The gradient of y is that of x, because every rank computes the
  * same value of it. [step] */
 NRL_API nrl_status nrl_op_token_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y);
-/* The share of the micro-batch's tokens that this rank has; 1 where they are not divided. [step] */
+/* The share of the micro-batch's tokens on this rank; 1 if they are not sharded. [step] */
 NRL_API double nrl_ctx_token_share(const nrl_ctx *ctx);
 /* forward draws random numbers in training (nrl_op_dropout, nrl_ctx_random). They are off otherwise. */
 NRL_API void nrl_build_random(nrl_builder *b);

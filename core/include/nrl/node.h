@@ -1,6 +1,6 @@
 /*
- * node.h - one tree for everything that is configured: YAML, JSON (config.json, data rows) and Lua
- * tables become the same nodes, each with the place it came from.
+ * node.h - one tree for all configuration: YAML, JSON (config.json, data rows) and Lua tables become the same nodes,
+ * each with its position in its source.
  *
  * Ownership: a tree lives in an arena and dies with it; every accessor borrows.
  * Threads: reading is safe from any thread. Errors: getters never fail; `or` is what they return

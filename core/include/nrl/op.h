@@ -55,9 +55,9 @@ typedef enum {
  *
  * Sequence parallel: if the strategy leaves each rank a part of the tokens (`tokens` of nrl_parallel), the rows outside
  * of the regions are those n of the N tokens. COLUMN_IN then gathers [n,D] -> [N,D] and its backward scatters the sums;
- * ROW_OUT and EMBED_OUT scatter the sums [N,D] -> [n,D] and their backward gathers. What a rank computes for all tokens
- * by itself is between WHOLE_IN (gathers; backward takes the rank's rows) and WHOLE_OUT (takes them; backward gathers);
- * these two are the identity for any other strategy, and the core ends the last unit with WHOLE_IN. */
+ * ROW_OUT and EMBED_OUT scatter the sums [N,D] -> [n,D] and their backward gathers. Code that each rank runs for all
+ * tokens is between WHOLE_IN (gathers; backward selects the rank's rows) and WHOLE_OUT (selects them; backward
+ * gathers); these two are the identity for any other strategy, and the core ends the last unit with WHOLE_IN. */
 NRL_API nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y);
 
 /* Expert parallel: the number of ranks that divide the experts of a mixture (NRL_DIVIDES_EXPERTS), and this one among

@@ -45,8 +45,8 @@ static inline nrl_slice *nrl_slice_at(nrl_slice *slices, int64_t i, const nrl_st
     return (nrl_slice *)(void *)((char *)slices + (size_t)i * step->slice_size);
 }
 
-/* What the core must not divide. It gathers what a strategy has divided: one rank, chosen so that all have about the
- * same work, gets gradient and master of the whole part in f32, updates it, and sends the master back. */
+/* What the core must not divide. If a strategy has divided it, the core gathers it: one rank, chosen so that all have
+ * about the same work, gets gradient and master of the whole part in f32, updates it, and sends the master back. */
 typedef enum {
     NRL_OPTIMIZER_NONE = 0,
     NRL_OPTIMIZER_ELEMENT = 1, /* nothing: works on each element alone */
@@ -113,9 +113,9 @@ typedef struct {
     /* optional, NULL-ended: operations of nrl/backend.h that not every backend has and that `update` calls; a run on a
      * backend without one of them is refused when it is opened */
     const char *const *ops;
-    /* [step] optional, for an update by the gradient of other weights near by. Called before `update` with the gradient
-     * at the weights, to move the masters and `work`, nothing else, each element alone whatever the granularity, and
-     * with grad_scale not clipped; slices are f32, undivided or not, without states of declared parts. The core then
+    /* [step] optional, for an update with the gradient at other weights nearby. Called before `update` with the
+     * gradient at the current weights, to move only the masters and `work`, elementwise whatever the granularity, and
+     * with an unclipped grad_scale; slices are f32, undivided or not, without states of declared parts. The core then
      * walks the same global batch again, restores the weights bit for bit, and calls `update` with the new gradient */
     nrl_status (*perturb)(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, const nrl_step_params *step);
     /* true: `update` changes tensors by nrl_slice_adamw and nrl_slices_adamw alone and does not read grad_scale and

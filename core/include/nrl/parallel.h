@@ -106,8 +106,8 @@ typedef struct {
     bool quiet;       /* print nothing: this is not the first rank */
     uint32_t compute; /* nrl_dtype of WEIGHT; MASTER is f32 */
     uint32_t n_states;
-    uint32_t block; /* flat shards should begin at multiples of this many elements of a part; 1: anywhere. The core
-                       itself gathers what the optimizer needs whole and placements divide */
+    uint32_t block; /* flat shards should begin at multiples of this many elements of a part; 1: anywhere. If placements
+                       divide what the optimizer needs as a whole, the core gathers it */
     int32_t n_params, n_units, reserved;
     nrl_param *const *params;   /* of the model, each once */
     const nrl_unit_uses *units; /* in order of execution */
@@ -133,7 +133,7 @@ typedef struct {
     bool repeats; /* a step that lacked memory may be repeated after `finish`; a strategy whose exchanges change state
                      that later steps read returns an error */
     bool shards_tokens;      /* answer: `tokens` applies. The core refuses models that do not declare token_shards */
-    int64_t offloaded_bytes; /* answer: of the slices that layouts describe, what nrl_tensor_elsewhere holds */
+    int64_t offloaded_bytes; /* answer: the bytes of the slices in layouts that nrl_tensor_elsewhere holds */
     bool overlaps;           /* answer: `tp_region_begin` applies */
     bool merges_attention;   /* answer: `attention` calls nrl_attention_merge, which the backend must compute */
 } nrl_parallel_plan;
@@ -231,8 +231,8 @@ typedef struct {
      * over its segments. Called in units, not for a micro-batch that is not divided. */
     nrl_status (*attention)(void *self, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
                             const nrl_attention_spec *spec, double soft_cap, nrl_tensor **y);
-    /* x, in place, becomes its sum over the ranks of the axis: values of target positions or tokens, zero on the ranks
-     * that have not computed them. */
+    /* x, in place, becomes its sum over the ranks of the axis: values of target positions or tokens, which are zero on
+     * ranks that have not computed them. */
     nrl_status (*sum)(void *self, nrl_ctx *ctx, nrl_tensor *x);
     /* [step] of a strategy that divides the experts, for nrl_op_exchange_rows: y becomes, in the order of ranks,
      * received[r] rows from each rank r, and sent[r] rows of x go to rank r, in this order. Not recorded. */

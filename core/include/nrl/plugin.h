@@ -57,7 +57,7 @@ enum {
     NRL_PROBE_YES = 80      /* names or first bytes decide */
 };
 
-/* ---- metrics: numbers that records of a run contain beside the core's own ---- */
+/* ---- metrics: numbers that plugins add to the records of a run ---- */
 
 typedef enum {
     NRL_REDUCE_NONE = 0,

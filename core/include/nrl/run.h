@@ -1,6 +1,6 @@
 /*
  * run.h - for programs that embed libnrl, and for frontends: open a run from a config tree, take steps, evaluate,
- * save, sample, export. Everything that `nrl run` and a script can do is here.
+ * save, sample, export. It provides everything that `nrl run` and a script can do.
  *
  *     nrl_arena *memory = nrl_arena_create();
  *     nrl_config *config = nrl_config_create(memory);
@@ -101,8 +101,8 @@ NRL_API void nrl_session_end(nrl_session *session, bool failed);
 
 typedef struct nrl_run nrl_run;
 
-/* Functions of another library that a run calls in its own thread: nrl_inference_services() (nrl/inference.h) has all
- * of them. */
+/* Functions of another library that a run calls in its own thread; nrl_inference_services() (nrl/inference.h) provides
+ * all of them. */
 typedef struct {
     uint32_t size;
     uint32_t reserved;
@@ -135,12 +135,12 @@ typedef struct nrl_environment {
     bool no_config_plugins;  /* do not search for plugins in directories that the config names */
     const char *plugin_path; /* directories, colon-separated; NULL = none */
     const char *exe_dir;     /* directory of the running program, for plugins installed in ../lib/nrl relative to it;
-                              * NULL = plugins installed with libnrl */
+                                NULL = plugins installed with libnrl */
     /* Reads environment variables for plugins (getenv); NULL = no variable is set. */
     const char *(*variable)(const char *name);
     const char *public_key;     /* file, if there is no config: checkpoints must be signed by this key; NULL = any */
     const char *weights;        /* with evaluate_only: a checkpoint of the run, or its exported model, whose weights are
-                                 * evaluated; NULL = the weights that the config starts from */
+                                   evaluated; NULL = the weights that the config starts from */
     const char *script;         /* path of the script that controls the run, stored in checkpoints; NULL = none */
     const char *script_hash;    /* 32 hex digits; NULL without a script */
     const char *script_modules; /* "key: value" lines, the files that the script has loaded; NULL = none */
@@ -154,12 +154,13 @@ typedef struct nrl_environment {
      * run; for other events it is ignored. `run` is NULL while the run is being opened, and for a WARNING. NULL: only
      * loggers receive events. */
     nrl_status (*event)(void *event_user, nrl_run *run, const nrl_run_event *event);
-    bool takes_warnings; /* `event` prints warnings; else they go to stderr unless a logger receives them */
+    bool takes_warnings; /* `event` prints warnings; otherwise they are written to stderr unless a logger receives
+                            them */
     void *event_user;
     volatile int *signal;       /* set by a signal handler: 0, SIGTERM, SIGUSR1 or SIGINT; NULL = signals end the
-                                 * process and nothing is saved. Every signal handler of the process must run on a stack
-                                 * of its own (sigaltstack, SA_ONSTACK): code that oneDNN generates uses memory below
-                                 * the stack pointer, where the frame of a handler would be */
+                                   process and nothing is saved. Every signal handler of the process must run on a stack
+                                   of its own (sigaltstack, SA_ONSTACK): code that oneDNN generates uses memory below
+                                   the stack pointer, where the frame of a handler would be */
     volatile int64_t *step;     /* set to the current step, from 1; may be NULL */
     const nrl_rank_info *ranks; /* NULL = one process */
     nrl_session *session;       /* needed if the process opens several runs of several ranks; else NULL */
@@ -193,8 +194,8 @@ NRL_API nrl_status nrl_run_finish(nrl_run *run);
 
 NRL_API void nrl_run_stop(nrl_run *run, const char *reason); /* ends the run after the current step; logs the reason */
 NRL_API void nrl_run_set_lr(nrl_run *run, double lr);        /* from the next step on, instead of the schedule's */
-/* Writes a number to the loggers, in a record of its own for the current step. Ranks other than 0 report nothing. A
- * name that the run's own records use is not written, which a warning says once. */
+/* Writes a number to the loggers, in a record of its own for the current step. Ranks other than 0 report nothing. If
+ * the records of the run already use the name, nothing is written, and one warning is reported. */
 NRL_API void nrl_run_report(nrl_run *run, const char *name, const char *unit, double value);
 NRL_API int64_t nrl_run_steps_done(const nrl_run *run);
 NRL_API int64_t nrl_run_total_steps(const nrl_run *run);

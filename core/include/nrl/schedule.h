@@ -1,9 +1,9 @@
 /*
- * schedule.h - learning rates over the steps of a run. The rate of an update depends on the options, the peak rate, the
- * number of steps and the update's index alone, so a resumed run has the rates of an uninterrupted one without a state
- * in its checkpoint.
+ * schedule.h - learning rates over the steps of a run. The rate of an update depends only on the options, the peak
+ * rate, the number of steps and the index of the update, so a resumed run has the rates of an uninterrupted one without
+ * a state in its checkpoint.
  *
- * Where a config names no schedule, the plugin with the highest priority is used.
+ * If a config names no schedule, the plugin with the highest priority is used.
  */
 #ifndef NRL_SCHEDULE_H
 #define NRL_SCHEDULE_H

@@ -1,8 +1,8 @@
 /*
  * status.h - error reporting.
- * A status code says who must act; the text is kept in a record of the calling thread. nrl_fail sets the
- * text where the error is found, and nrl_add_context adds context while the call stack unwinds. Only the command
- * line prints the text and turns the code into an exit code.
+ * A status code identifies the kind of failure; its text is kept in a record of the calling thread. nrl_fail sets the
+ * text where the error is found, and nrl_add_context adds context while the call stack unwinds. Only the command line
+ * prints the text and turns the code into an exit code.
  *
  * Wording: "cannot DO: REASON; expected X, got Y", and a hint on a second line; lower case, no full
  * stop, no function names.

@@ -67,8 +67,8 @@ NRL_API nrl_status nrl_tensor_add(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor 
  * nrl_tensor_free. NRL_ERR_MEMORY. A result of nrl_tensor_slice is freed the same way, which leaves the
  * memory it refers to untouched. */
 NRL_API nrl_status nrl_tensor_persistent(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
-/* The same, zeroed, but elsewhere than in the device's memory: in a file (`disk`), or in the memory of the host, where
- * operations use it like any other tensor. NRL_ERR_CONFIG if the backend does not offer that. */
+/* The same, zeroed, but outside the device's memory: in a file (`disk`) or in host memory, where operations use it like
+ * any other tensor. NRL_ERR_CONFIG if the backend does not support it. */
 NRL_API nrl_status nrl_tensor_elsewhere(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool disk, nrl_tensor **out);
 /* Announces that such a tensor is used soon (true), so that it can be fetched, or not for a while. Ignores other
  * tensors. */

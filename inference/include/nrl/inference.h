@@ -173,16 +173,16 @@ NRL_API nrl_status nrl_run_set_data(nrl_run *run, const nrl_node *train);
 
 /* ---- many requests: continuous batching ---- */
 
-/* Generates texts for requests that come and go. Each step computes one token for every text that is under way; a new
- * request joins at the next step. The keys and values of a text that has ended are kept while there is room, and a
- * prompt that begins with the same tokens as another text continues from them: a conversation that goes on, a common
- * system prompt. Belongs to the thread of its model. */
+/* Generates texts for requests that are added and removed at any time. Each step computes one token for every active
+ * text; a new request joins at the next step. The keys and values of a text that has ended are kept while there is
+ * room, and a prompt that begins with the same tokens as another text continues from them, such as a continued
+ * conversation or a common system prompt. Belongs to the thread of its model. */
 typedef struct nrl_generator nrl_generator;
 
 typedef struct {
     uint32_t size;
     int64_t max_sequences; /* texts that are computed at once; others wait in order; 0 = 128 */
-    int64_t max_cached;    /* tokens with keys and values in memory, unless one text alone needs more; 0 = 131072 */
+    int64_t max_cached;    /* tokens with keys and values in memory, unless a single text needs more; 0 = 131072 */
 } nrl_generator_options;
 
 /* One of the three. */
@@ -205,8 +205,8 @@ NRL_API nrl_status nrl_generator_add(nrl_generator *g, const nrl_prompt *prompt,
                                      uint64_t *id, int64_t *n_prompt);
 /* Ends the texts of a request; nothing if they have ended. Not from options.token, whose error has the same effect. */
 NRL_API void nrl_generator_remove(nrl_generator *g, uint64_t id);
-/* Computes a token for each text that is under way; *is_idle: no text is left. An error of options.token ends that text
- * alone, and the step returns the first. After another error the texts remain and the step may be repeated. */
+/* Computes a token for each active text; *is_idle: no text is left. An error of options.token ends only that text, and
+ * the step returns the first. After another error the texts remain and the step may be repeated. */
 NRL_API nrl_status nrl_generator_step(nrl_generator *g, bool *is_idle);
 
 typedef struct {
@@ -222,11 +222,11 @@ NRL_API void nrl_generator_stats_fill(const nrl_generator *g, nrl_generator_stat
 typedef struct {
     uint32_t size;
     uint32_t dtype;       /* NRL_DTYPE_F32, NRL_DTYPE_BF16 or NRL_DTYPE_F16; 0 = the one that the model's config.json
-                           * names, and NRL_DTYPE_F32 for adapters, with an encoding, or if it names none */
+                             names, and NRL_DTYPE_F32 for adapters, with an encoding, or if it names none */
     bool adapters;        /* write only the adapters; NRL_ERR_CONFIG unless the path is a run that trained adapters */
     bool overwrite;       /* replace a model in `dir` */
     const char *format;   /* name of the format plugin that writes; NULL = the one that reads the path if it can write,
-                           * else the one with the highest priority */
+                             else the one with the highest priority */
     const char *encoding; /* an encoding of the format for matrices, such as "q8_0", instead of dtype; NULL = dtype */
     uint32_t *used_dtype; /* receives the dtype of the files; NULL = not needed */
     const char *card;     /* text of README.md, written with the model; NULL = none */
@@ -236,8 +236,8 @@ typedef struct {
  * template. Weights of a checkpoint are converted one tensor at a time. */
 NRL_API nrl_status nrl_export(const char *path, const nrl_environment *env, const char *dir,
                               const nrl_export_options *options);
-/* The text of a model card for nrl_export_options.card, allocated: what the run, checkpoint or model `path` says of its
- * base model and licence, data, settings and last losses. NULL: `dir` has a README.md that nrl has not written. */
+/* The text of a model card for nrl_export_options.card, allocated: the base model and licence, data, settings and last
+ * losses of the run, checkpoint or model `path`. NULL: `dir` has a README.md that nrl did not write. */
 NRL_API char *nrl_model_card(const char *path, const char *dir, bool adapters);
 /* For nrl_environment.services: model cards of runs, eval.samples, nrl_run_set_data, and measures of a step; static.
  * [any] */

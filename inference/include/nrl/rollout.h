@@ -1,6 +1,6 @@
 /*
- * rollout.h - for algorithms that learn from what the policy itself generates: completions of the prompts of a step,
- * with the current weights, inside nrl_algorithm.rollout.
+ * rollout.h - for algorithms that learn from completions of the policy: completions of the prompts of a step, with the
+ * current weights, inside nrl_algorithm.rollout.
  *
  *     static nrl_status rollout(void *self, nrl_rollout *r)
  *     {
@@ -39,7 +39,7 @@ typedef struct {
 } nrl_rollout_info;
 NRL_API void nrl_rollout_info_fill(const nrl_rollout *r, nrl_rollout_info *fill);
 
-/* A number in [0, 1) that depends on the seed of the run, the step and `key` alone: equal on all ranks. */
+/* A number in [0, 1) that depends only on the seed of the run, the step and `key`; equal on all ranks. */
 NRL_API double nrl_rollout_uniform(const nrl_rollout *r, uint64_t key);
 
 typedef struct {
@@ -67,8 +67,8 @@ typedef struct {
     const float *logps;   /* [n_completion] log-probs of the tokens in the policy's own distribution, in nats */
     const double *values; /* [n_values] of nrl_rollout_keep; NULL for a sequence that was not kept */
     int32_t shard; /* ascending from 0: of the batch, where the strategy divides it into reproducible shards. What is
-                    * computed for several sequences at once must be of one shard to have the same bits on any number of
-                    * ranks. */
+                      computed for several sequences at once must be of one shard to have the same bits on any number of
+                      ranks. */
 } nrl_rollout_sequence;
 /* Sequence i: completion i % n of prompt i / n. */
 NRL_API void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequence *fill);
@@ -88,8 +88,8 @@ NRL_API void nrl_rollout_place(const nrl_rollout *r, int64_t i, char *out, size_
 /* The sequences of all ranks, with numbers of the algorithm for each, for several updates on one batch of the data:
  * the first generates and keeps, each one takes a part. Every rank holds all of it. */
 typedef struct nrl_rollout_kept nrl_rollout_kept;
-/* Keeps what was generated, values [n_sequences][n_values] with it, instead of what *kept held before (NULL = nothing).
- * The prompts are divided into n_parts of about the same size, at random, but equally on any number of ranks.
+/* Keeps the generated completions and values [n_sequences][n_values], instead of what *kept held before (NULL =
+ * nothing). The prompts are divided into n_parts of about the same size, at random, but equally on any number of ranks.
  * [collective] */
 NRL_API nrl_status nrl_rollout_keep(nrl_rollout *r, const double *values, int64_t n_values, int64_t n_parts,
                                     nrl_rollout_kept **kept);

@@ -14,22 +14,22 @@ extern "C" {
 typedef struct {
     uint32_t size;
     int32_t ranks;              /* at least 1, all on this machine */
-    double memory_bytes;        /* that a rank may use for tensors; 0 = any, or with only_auto what is free */
-    double target_tokens_per_s; /* 0 = as fast as possible; else the least memory that reaches it */
+    double memory_bytes;        /* that a rank may use for tensors; 0 = any, or with only_auto the free memory */
+    double target_tokens_per_s; /* 0 = as fast as possible; otherwise the least memory that reaches it */
     const char *machine;        /* file of measurements instead of this machine's; NULL = none */
     const char *save_machine;   /* file that gets the measurements; NULL = none. It must not exist */
     const char *const *keep;    /* [n_keep] keys that stay as the config has them */
     size_t n_keep;
-    const char *const *also; /* [n_also] "KEY=VALUE": a value to try beside that of the config */
+    const char *const *also; /* [n_also] "KEY=VALUE": a value to try in addition to that of the config */
     size_t n_also;
     bool only_config; /* no candidates but the config itself */
     /* Called after each candidate with its node, as in `candidates` below; may be NULL. */
     void (*progress)(void *user, const nrl_node *candidate);
     void *user;
     bool only_auto; /* varies only the keys that say `auto` (nrl_config_auto); of settings that are equally fast it
-                     * chooses the one with the least memory */
+                       chooses the one with the least memory */
     double seconds; /* operations are measured for about this long, then estimated from those of similar shape, and
-                     * soon after no more candidates are tried; 0 = no limit */
+                       soon after no more candidates are tried; 0 = no limit */
 } nrl_plan_request;
 
 /* Fills *result, in `memory`:
