@@ -4,11 +4,11 @@
 . "$(dirname "$0")/e2e.sh"
 export OMP_NUM_THREADS=1
 rows 64 >train.jsonl
-experiment 'parallel: {data: {name: fsdp, reproducible: 4}}' | sed 's/steps: 6/steps: 3000/; s/every: 2/every: 50/' >run.yaml
+experiment 'parallel: {data: {name: fsdp, reproducible: 4}}' | sed 's/steps: 6/steps: 2000/; s/every: 2/every: 50/' >run.yaml
 losses() { values "$1" loss; }
 run 0 run run.yaml out=whole -q
 losses whole >expected.txt
-is "steps" "$(wc -l <expected.txt | tr -d ' ')" 3000
+is "steps" "$(wc -l <expected.txt | tr -d ' ')" 2000
 
 next_port
 meeting=$port
