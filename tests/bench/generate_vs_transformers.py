@@ -43,11 +43,11 @@ def write_model(folder, args, torch, transformers):
     return folder
 
 
-def prompts(n, seed):
-    """Texts whose lengths are log-normal, 8 to 96 words."""
-    rng = random.Random(seed)
+def prompts(n, call, variant):
+    """Texts whose lengths are log-normal, 8 to 96 words, and the same for every variant of a call."""
+    lengths, rng = random.Random(call), random.Random(f"{call} {variant}")
     words = "the a of in on model token value key cache fast slow red green seven eleven river stone".split()
-    return [" ".join(rng.choice(words) for _ in range(common.log_normal(rng, 24, 0.6, 8, 96))) for _ in range(n)]
+    return [" ".join(rng.choice(words) for _ in range(common.log_normal(lengths, 24, 0.6, 8, 96))) for _ in range(n)]
 
 
 def timed(run, n, tokens, is_stream):
@@ -56,7 +56,7 @@ def timed(run, n, tokens, is_stream):
 
     def once():
         calls[0] += 1
-        texts = prompts(n, f"{calls[0]} {is_stream}")
+        texts = prompts(n, calls[0], is_stream)
         clock, cpu = time.perf_counter(), time.process_time()
         ids = run(texts)
         return {"clock": n * tokens / (time.perf_counter() - clock), "cpu": n * tokens / (time.process_time() - cpu),
