@@ -198,7 +198,7 @@ static nrl_status refuse_existing(const output *o, const char *name)
 {
     return nrl_fail(NRL_ERR_CONFIG,
                     "cannot write the model to '%s': '%s' already exists and was not written by this run\n"
-                    "hint: choose another directory, or remove the file",
+                    "hint: choose another directory, remove the file, or let nrl export --overwrite replace it",
                     o->given, name);
 }
 

@@ -343,7 +343,8 @@ static nrl_status check_tokenizer(const nrl_inference *s)
 {
     NRL_TRY(check_scores(s, false));
     if (s->tokenizer) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "cannot sample: no tokenizer was found beside the model");
+    return nrl_fail(NRL_ERR_CONFIG, "cannot sample: no tokenizer was found beside the model\n"
+                                    "hint: put the tokenizer.json of its Hugging Face directory there");
 }
 
 /* A file that the run named may be gone by now, its text is in the checkpoint. */

@@ -273,6 +273,29 @@ static nrl_status fail_with_hint(const data_schema *s, const nrl_node *row)
     return st;
 }
 
+/* How to train on the chosen answers of pairs. */
+static nrl_status fail_pairs(const data_schema *s, const nrl_node *row, const data_format *f)
+{
+    const char *chosen = s->name[DATA_KEY_CHOSEN];
+    char columns[200];
+    const char *how = columns;
+    if (f->required & KEY(PREFERRED))
+        how = "jq -c '{messages: (.input.messages + .preferred_output)}' FILE >rows.jsonl";
+    else if (f->required & KEY(PROMPT_INPUT_IDS))
+        how = "jq -c '{input_ids: (.prompt_input_ids + .chosen_input_ids), labels: ((.prompt_input_ids | map(-100)) + "
+              ".chosen_input_ids)}' FILE >rows.jsonl";
+    else if (f->required & (KEY(PROMPT) | KEY(INSTRUCTION)))
+        snprintf(columns, sizeof columns, "data.columns: {%s: %.64s}",
+                 f->required & KEY(PROMPT) ? "completion" : "output", chosen);
+    else
+        snprintf(columns, sizeof columns, "data.columns: {%s: %.64s}",
+                 nrl_node_kind(nrl_node_find(row, chosen)) == NRL_NODE_LIST ? "messages" : "text", chosen);
+    return nrl_fail(NRL_ERR_DATA,
+                    "a row of a pair (%s), but the algorithm learns from single samples\n"
+                    "hint: to train on the chosen answers: %s",
+                    f->name, how);
+}
+
 static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
 {
     char keys[400];
@@ -289,10 +312,7 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
                             "a row of a pair (%s), but the algorithm learns from single answers "
                             "with a label; %s",
                             formats[i].name, expected_labelled);
-        return nrl_fail(NRL_ERR_DATA,
-                        "a row of a pair (%s), but the algorithm learns from single "
-                        "samples\nhint: to train on the chosen answers: data.columns: {completion: %s}",
-                        formats[i].name, s->name[DATA_KEY_CHOSEN]);
+        return fail_pairs(s, row, &formats[i]);
     }
     const char *expected = s->pairs ? expected_pairs : s->labels ? expected_labelled : expected_single;
     if (!*keys) return nrl_fail(NRL_ERR_DATA, "a row without keys; %s", expected);

@@ -105,7 +105,7 @@ static void add_eval(arena *a, config_problems *problems, config_data *data, con
     }
     if (!(n > 0) || n > 1e15 || (n >= 1 && n != (double)(int64_t)n))
         problems_add(problems, node,
-                     "%s: expected a file, a share of the rows below 1, such as 0.1, or a number of rows", label);
+                     "%s: expected a file, a share of the rows below 1, such as 0.1, a number of rows, or null", label);
     if (data->held_out > 0) problems_add(problems, node, "%s: only one set can be held out of data.train", label);
     e->held_out = data->held_out = n;
     e->sources = data->train;

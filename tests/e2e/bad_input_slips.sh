@@ -52,7 +52,17 @@ run 2 check tab.yaml
 has err "tab.yaml:2:1: found a tab, expected spaces: YAML does not allow tabs as indentation"
 echo "Once upon a time." >train.words
 run 65 check run.yaml out=other data.train=train.words
-has err 'hint: plain text becomes rows such as {"text": "..."}'
+has err "hint: plain text is read from a file whose name ends in .txt; a row for each line: jq -Rc '{text: .}' FILE >rows.jsonl"
+printf -- '- text: once\n' >rows.yaml
+run 65 check run.yaml out=other data.train=rows.yaml
+has err 'hint: YAML: python3 -c "import json, sys, yaml; '
+mkdir packed && cp train.words packed && tar -cf packed.tar packed
+run 65 check run.yaml out=other data.train=packed.tar
+has err "packed.tar: a tar file; expected JSONL or a JSON array in UTF-8"
+has err "hint: tar -xf 'packed.tar'"
+printf 'text\ncaf\351\n' >latin.csv
+run 65 check run.yaml out=other data.train=latin.csv
+has err "hint: a spreadsheet's file may be in WINDOWS-1252: iconv -f WINDOWS-1252 -t UTF-8 'latin.csv' >utf8.csv"
 
 run 2 check run.yaml 'data={train: x'
 has err "command line: 'data={train: x': did not find expected ',' or '}'"

@@ -55,6 +55,10 @@ run 2 export model model.gguf
 has err "'model.gguf' would be a Hugging Face directory"
 run 2 export model gguf --format gguf
 has err "'model.gguf' already exists"
+has err "hint: choose another directory, remove the file, or let nrl export --overwrite replace it"
+run 2 sample gguf --prompt "Hi"
+has err "hint: put the tokenizer.json of its Hugging Face directory there"
+lacks out "Hi"
 run 0 export model gguf --format gguf --overwrite
 mkdir odd && cp model/* odd/
 sed '1s/{/{"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64},/' model/config.json \

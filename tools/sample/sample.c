@@ -317,7 +317,7 @@ static nrl_status sample(arena *a, nrl_inference *m, const sample_flags *f, cons
                   .requests = &r,
                   .answers = arena_alloc(a, n * sizeof *out.answers),
                   .is_live = n == 1 && !f->json};
-    if (out.is_live) {
+    if (out.is_live && out.tokenizer) {
         print_prompt(&r.items[0]);
         fflush(stdout);
     }

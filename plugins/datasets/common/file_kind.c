@@ -24,6 +24,8 @@ bool file_name_ends_in(const char *path, const char *const *endings, size_t *whi
     return false;
 }
 
+enum { TAR_MAGIC_AT = 257 };
+
 #define PANDAS(reader)                                                                                                 \
     "python3 -c \"import pandas; pandas." reader "('%s').to_json('%s.jsonl', orient='records', lines=True)\""
 
@@ -47,6 +49,7 @@ static const struct {
     {"\xFF\xFE", 2, "a UTF-16 text", "iconv -f UTF-16 -t UTF-8 '%s' >'%s.utf8'"},
     {"\xFE\xFF", 2, "a UTF-16 text", "iconv -f UTF-16 -t UTF-8 '%s' >'%s.utf8'"},
     {"BZh", 3, "a bzip2", "bunzip2 -k '%s'"},
+    {"ustar", 5, "a tar", "tar -xf '%s'"},
 };
 
 nrl_status file_check_is_text(const char *path, const char *bytes, size_t size, const char *expected)
@@ -60,7 +63,8 @@ nrl_status file_check_is_text(const char *path, const char *bytes, size_t size, 
             "hint: python3 -c \"import datasets; datasets.load_from_disk('%.*s')['train'].to_json('train.jsonl')\"",
             path, expected, (int)folder, path);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (size < others[i].size || memcmp(bytes, others[i].magic, others[i].size) != 0) continue;
+        const size_t at = strcmp(others[i].magic, "ustar") ? 0 : TAR_MAGIC_AT;
+        if (size < at + others[i].size || memcmp(bytes + at, others[i].magic, others[i].size) != 0) continue;
         char hint[1024];
         snprintf(hint, sizeof hint, others[i].hint, path, path);
         return nrl_fail(NRL_ERR_DATA, "%s: %s file; expected %s\nhint: %s", path, others[i].name, expected, hint);

@@ -358,8 +358,9 @@ static nrl_status csv_value(const csv_range *g, const csv_column *c, int64_t lin
     if (!utf8_valid(text, size))
         return nrl_fail(NRL_ERR_DATA,
                         "%s:%" PRId64 ": column '%s' is not UTF-8\n"
-                        "hint: a spreadsheet's file may be in WINDOWS-1252: iconv -f WINDOWS-1252 -t UTF-8",
-                        d->window.path, line, c->name);
+                        "hint: a spreadsheet's file may be in WINDOWS-1252: "
+                        "iconv -f WINDOWS-1252 -t UTF-8 '%s' >utf8.%s",
+                        d->window.path, line, c->name, d->window.path, d->delimiter == '\t' ? "tsv" : "csv");
     if (memchr(text, 0, size))
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": column '%s' has a NUL character", d->window.path, line, c->name);
     if (c->reading == CSV_TEXT || (c->reading == CSV_TEXT_OR_JSON && (!size || !strchr("[{", *text)))) {

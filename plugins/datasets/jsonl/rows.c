@@ -128,9 +128,12 @@ static nrl_status find_form(jsonl_rows *r)
     if (c == AT_END) return nrl_fail(NRL_ERR_DATA, "%s: the file is empty, expected rows", r->name);
     if (c != '{' && c != '[')
         return nrl_fail(NRL_ERR_DATA,
-                        "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON "
-                        "array of rows)\nhint: plain text becomes rows such as {\"text\": \"...\"}",
-                        r->name, r->line, r->column);
+                        "%s:%" PRId64 ":%" PRId64 ": expected { (JSONL) or [ (a JSON array of rows)\nhint: %s", r->name,
+                        r->line, r->column,
+                        c == '-' ? "YAML: python3 -c \"import json, sys, yaml; [print(json.dumps(row)) for row in "
+                                   "yaml.safe_load(sys.stdin)]\" <FILE >rows.jsonl"
+                                 : "plain text is read from a file whose name ends in .txt; a row for each line: "
+                                   "jq -Rc '{text: .}' FILE >rows.jsonl");
     r->form = c == '{' ? FORM_LINES : FORM_ARRAY;
     if (r->form == FORM_ARRAY) consume(r, 1);
     return NRL_OK;

@@ -218,8 +218,8 @@ static nrl_status plan_tensors(gguf_writer *w, const nrl_format_write *what, con
     if (n_simpler)
         nrl_warn(
             "GGUF: %lld matrices such as %s have rows that are not a multiple of %lld elements; they are written as "
-            "Q8_0 or F16 instead of %s",
-            (long long)n_simpler, first, (long long)wanted->block, wanted->name);
+            "%sF16 instead of %s",
+            (long long)n_simpler, first, (long long)wanted->block, wanted->block > 32 ? "Q8_0 or " : "", wanted->name);
     return NRL_OK;
 }
 
