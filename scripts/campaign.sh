@@ -392,7 +392,7 @@ try_families() {
 }
 
 campaign_long_runs() {
-    for test in ddp fsdp pipeline pipeline_schedules memory_limit optimizers; do
+    for test in ddp fsdp context context_ring pipeline pipeline_schedules memory_limit optimizers; do
         tried=$((tried + 1))
         NRL_TEST_STEPS=20 NRL_TEST_SOURCE=$source NRL_TEST_BUILD=$(dirname "$(dirname "$nrl")") \
             sh "$source/tests/e2e/$test.sh" >"$work/log" 2>&1 && continue

@@ -11,15 +11,15 @@ rows 16 >eval.jsonl
 same='debug={every: 4}'
 
 for model in llama qwen2 qwen3 phi3 gemma3_text gpt2; do
-    experiment "eval: {every: 10}" | sed "s|models/llama|models/$model|" >config.yaml
-    set -- train.steps=30 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
+    experiment "eval: {every: $((n_steps / 2))}" | sed "s|models/llama|models/$model|" >config.yaml
+    set -- train.steps=$n_steps data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5
     # the keys' biases of gpt2 have no gradient but noise, which a small epsilon makes steps of
     [ $model = gpt2 ] && set -- "$@" optimizer.eps=1e-3
     alone $model "$@"
     ranks 2 $model-2 $exact parallel.context=2 "$same" "$@"
 done
 # with other axes; four ranks have two key/value heads between them
-experiment "eval: {every: 10}" | sed "s|models/llama|models/qwen3|" >config.yaml
+experiment "eval: {every: $((n_steps / 2))}" | sed "s|models/llama|models/qwen3|" >config.yaml
 alone qwen3 "$@"
 ranks 4 four $exact parallel.context=4 "$same" "$@"
 ranks 4 ddp $exact 'parallel={context: 2, data: ddp}' "$same" "$@"

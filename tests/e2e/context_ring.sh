@@ -24,9 +24,9 @@ cat >gemma2.json <<'JSON'
  "final_logit_softcapping": 30.0, "hidden_activation": "gelu_pytorch_tanh", "attention_bias": false,
  "tie_word_embeddings": true, "initializer_range": 0.2}
 JSON
-steps="train.steps=30 data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5"
+steps="train.steps=$n_steps data.eval=eval.jsonl checkpoint.every=0 checkpoint.export=none optimizer.clip_norm=0.5"
 for model in qwen3 mistral gpt2 gemma2; do
-    experiment "eval: {every: 10}" | sed "s|models/llama|models/$model|; s|{path: .*gemma2}|{config: gemma2.json}|" >config.yaml
+    experiment "eval: {every: $((n_steps / 2))}" | sed "s|models/llama|models/$model|; s|{path: .*gemma2}|{config: gemma2.json}|" >config.yaml
     # shellcheck disable=SC2086
     set -- $steps
     # the keys' biases of gpt2 have no gradient but noise, which a small epsilon makes steps of
@@ -35,7 +35,7 @@ for model in qwen3 mistral gpt2 gemma2; do
     ranks 3 $model-3 $exact "parallel={context: $(ring 3)}" "$same" "$@"
 done
 # with other axes
-experiment "eval: {every: 10}" | sed "s|models/llama|models/qwen3|" >config.yaml
+experiment "eval: {every: $((n_steps / 2))}" | sed "s|models/llama|models/qwen3|" >config.yaml
 # shellcheck disable=SC2086
 set -- $steps
 alone qwen3 "$@"
