@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -199,4 +200,15 @@ nrl_status disk_sync_parent(const char *path)
     nrl_status st = disk_sync_folder(slash ? copy : ".");
     free(copy);
     return st;
+}
+
+/* Locks the folder itself and no file in it, so that nothing is left behind however the process ends. */
+bool disk_lock_folder(const char *path, int *fd)
+{
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0 || !flock(*fd, LOCK_EX | LOCK_NB)) return true;
+    bool is_held = errno == EWOULDBLOCK;
+    close(*fd);
+    *fd = -1;
+    return !is_held;
 }

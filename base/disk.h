@@ -35,6 +35,9 @@ int disk_make_path(const char *path);          /* a directory and those above it
 /* Makes a directory and its missing parents, so that they outlive a loss of power. NRL_ERR_CONFIG, which begins with
  * `key`, or NRL_ERR_FULL. */
 nrl_status disk_make_folders(const char *key, const char *path);
+/* Locks an existing directory for this process until *fd is closed; false: another process holds it. *fd is -1 then,
+ * and if the file system has no locks. */
+bool disk_lock_folder(const char *path, int *fd);
 nrl_status disk_sync_folder(const char *path);
 nrl_status disk_sync_parent(const char *path); /* the directory that holds `path` */
 

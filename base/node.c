@@ -64,6 +64,11 @@ nrl_node *node_string(arena *a, const char *text, size_t size)
     return n;
 }
 
+nrl_node *node_text(arena *a, const char *text)
+{
+    return node_string(a, text, strlen(text));
+}
+
 static bool holds_children(const nrl_node *n)
 {
     return n && (n->kind == NRL_NODE_LIST || n->kind == NRL_NODE_MAP);
@@ -146,7 +151,14 @@ void node_append_int(arena *a, nrl_node *map, const char *key, int64_t value)
 
 void node_append_text(arena *a, nrl_node *map, const char *key, const char *text)
 {
-    node_append(a, map, key, node_string(a, text, strlen(text)));
+    if (text) node_append(a, map, key, node_text(a, text));
+}
+
+void node_copy_place(nrl_node *node, const nrl_node *from)
+{
+    node->source = from->source;
+    node->line = from->line;
+    node->column = from->column;
 }
 
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child)
@@ -205,7 +217,7 @@ nrl_node *node_without(arena *a, const nrl_node *map, const char *key)
 
 nrl_node *node_as_written(arena *a, const nrl_node *node)
 {
-    if (node->secret) return node_string(a, node->secret, strlen(node->secret));
+    if (node->secret) return node_text(a, node->secret);
     if (node->kind != NRL_NODE_MAP && node->kind != NRL_NODE_LIST) return node_copy(a, node);
     nrl_node *to = node_new(a, node->kind);
     for (size_t i = 0; i < nrl_node_size(node); i++)

@@ -38,12 +38,14 @@ nrl_node *node_bool(arena *a, bool value);
 nrl_node *node_int(arena *a, int64_t value);
 nrl_node *node_f64(arena *a, double value);
 nrl_node *node_string(arena *a, const char *text, size_t size); /* copies text */
+nrl_node *node_text(arena *a, const char *text);                /* the same of NUL-ended text */
+void node_copy_place(nrl_node *node, const nrl_node *from);     /* source, line and column */
 
 /* Appends a child, which must not have a parent yet. `key` is copied; NULL in lists. A map must not have the key yet;
  * node_set replaces an existing key. */
 void node_append(arena *a, nrl_node *parent, const char *key, nrl_node *child);
 void node_append_int(arena *a, nrl_node *map, const char *key, int64_t value);
-void node_append_text(arena *a, nrl_node *map, const char *key, const char *text);
+void node_append_text(arena *a, nrl_node *map, const char *key, const char *text); /* NULL: nothing */
 /* Replaces the child with this key, at its position, or appends the child; returns child. */
 nrl_node *node_set(arena *a, nrl_node *map, const char *key, nrl_node *child);
 nrl_node *node_copy(arena *a, const nrl_node *node);                       /* deep */

@@ -123,6 +123,8 @@ size_t checkpoint_n_tensors(const checkpoint *c);
 const checkpoint_tensor *checkpoint_tensor_at(const checkpoint *c, size_t i);
 /* Returns the index of the tensor, or -1. */
 int64_t checkpoint_find_tensor(const checkpoint *c, const char *name, const char *slot);
+/* *i: the tensor of this name and slot. NRL_ERR_CONFIG: there is none, or it has another dtype or shape. */
+nrl_status checkpoint_expect_tensor(const checkpoint *c, const checkpoint_tensor *expected, size_t *i);
 int64_t checkpoint_tensor_bytes(const checkpoint *c, size_t i);  /* uncompressed */
 int64_t checkpoint_tensor_stored(const checkpoint *c, size_t i); /* on disk */
 int checkpoint_tensor_pieces(const checkpoint *c, size_t i);     /* number of shards */

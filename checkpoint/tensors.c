@@ -130,3 +130,18 @@ int64_t checkpoint_find_tensor(const checkpoint *c, const char *name, const char
     }
     return -1;
 }
+
+nrl_status checkpoint_expect_tensor(const checkpoint *c, const checkpoint_tensor *t, size_t *i)
+{
+    const int64_t found = checkpoint_find_tensor(c, t->name, t->slot);
+    if (found < 0)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: has no %s of '%s': the checkpoint belongs to another model or optimizer",
+                        checkpoint_dir(c), t->slot, t->name);
+    *i = (size_t)found;
+    const checkpoint_tensor *saved = checkpoint_tensor_at(c, *i);
+    if (saved->dtype == t->dtype && saved->n_dims == t->n_dims &&
+        !memcmp(saved->dims, t->dims, (size_t)t->n_dims * sizeof *t->dims))
+        return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), t->slot, t->name,
+                    tensor_describe(saved).text, tensor_describe(t).text);
+}

@@ -256,7 +256,7 @@ static void print_text(tables *t, const table *x, const nrl_option *only)
 
 static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
 {
-    node_set(a, map, key, text ? node_string(a, text, strlen(text)) : node_new(a, NRL_NODE_NULL));
+    node_set(a, map, key, text ? node_text(a, text) : node_new(a, NRL_NODE_NULL));
 }
 
 static nrl_node *row_node(arena *a, const table *x, const nrl_option *r)

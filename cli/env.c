@@ -45,7 +45,7 @@ static void add_folders(arena *a, nrl_node *map)
     const char *const *folders = plugin_folders(h, &n);
     nrl_node *list = node_set(a, map, "plugin_folders", node_new(a, NRL_NODE_LIST));
     for (size_t i = 0; i < n; i++)
-        node_append(a, list, NULL, node_string(a, folders[i], strlen(folders[i])));
+        node_append(a, list, NULL, node_text(a, folders[i]));
     plugin_host_destroy(h);
 }
 

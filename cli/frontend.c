@@ -23,7 +23,7 @@ static nrl_status frontend_probe(const nrl_environment *env, const char *path, n
         nrl_component *c;
         if (plugin_open_candidate(h, NRL_KIND_FRONTEND, *names, &p) != NRL_OK) continue;
         if (!plugin_ask(h, p, frontend_ask, path, false)) continue;
-        const nrl_node *name = node_string(&a, *names, strlen(*names));
+        const nrl_node *name = node_text(&a, *names);
         if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", name, &c) != NRL_OK) continue;
         if (!*out) {
             *out = c;

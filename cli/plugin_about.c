@@ -90,7 +90,7 @@ static char *about_write(const nrl_plugin *table)
     node_append(&a, map, "options", rows);
     nrl_node *types = about.model_types ? node_new(&a, NRL_NODE_LIST) : NULL;
     for (const char *const *t = about.model_types; t && *t; t++)
-        node_append(&a, types, NULL, node_string(&a, *t, strlen(*t)));
+        node_append(&a, types, NULL, node_text(&a, *t));
     if (types) node_append(&a, map, "model_types", types);
     char *text = json_write(map, 0);
     arena_free(&a);

@@ -30,7 +30,7 @@ static void print_text(const listed_plugin *entries, size_t n)
 
 static void set_text(arena *a, nrl_node *map, const char *key, const char *text)
 {
-    if (text) node_set(a, map, key, node_string(a, text, strlen(text)));
+    if (text) node_set(a, map, key, node_text(a, text));
 }
 
 static void print_json(arena *a, const listed_plugin *entries, size_t n)

@@ -141,7 +141,7 @@ static nrl_node *without_folders(arena *a, const nrl_node *from)
 {
     const char *text = nrl_node_string(from, NULL), *slash = text && *text == '/' ? strrchr(text, '/') : NULL;
     nrl_node_type kind = nrl_node_kind(from);
-    if (slash) return node_string(a, slash + 1, strlen(slash + 1));
+    if (slash) return node_text(a, slash + 1);
     if (kind != NRL_NODE_MAP && kind != NRL_NODE_LIST) return node_copy(a, from);
     nrl_node *to = node_new(a, kind);
     for (size_t i = 0; i < nrl_node_size(from); i++)

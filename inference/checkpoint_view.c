@@ -1,8 +1,8 @@
 /*
  * checkpoint_view.c - nrl/checkpoint.h: checkpoints for programs that train nothing.
  */
+#include "base/disk.h"
 #include "checkpoint/checkpoint.h"
-#include "run/output/out.h"
 #include "run/state/state.h"
 #include <nrl/checkpoint.h>
 #include <stdlib.h>
@@ -121,7 +121,7 @@ void nrl_checkpoint_list_free(char **dirs, size_t n)
 nrl_status nrl_checkpoint_prune(const char *out, int64_t keep, int64_t keep_best)
 {
     int lock;
-    if (!out_take(out, &lock))
+    if (!disk_lock_folder(out, &lock))
         return nrl_fail(NRL_ERR_CONFIG,
                         "a run is under way in '%s'\nhint: wait for its end; it prunes by "
                         "checkpoint.keep itself",

@@ -13,7 +13,6 @@
 #include "run/infer/export.h"
 #include "inference/generator.h"
 #include "inference/logits.h"
-#include "run/output/out.h"
 #include "run/weights/origin.h"
 #include <stdlib.h>
 #include <string.h>
@@ -183,13 +182,11 @@ static nrl_status open_any(nrl_inference *s, const char *path)
     nrl_status st = weights_config(w, &s->memory, &config);
     if (st == NRL_OK) st = weights_load(w);
     if (st == NRL_OK) st = open_model(s, config, stored_dtype(w));
-    storage_origin from = {.m = s->model, .weights = w};
-    if (st == NRL_OK) st = weights_check(w, s->model);
     if (st == NRL_OK && s->scores && !weights_find(w, "score.weight"))
         st = nrl_fail(NRL_ERR_DATA, "%s: tensor 'score.weight' is missing", w->info.path);
-    if (st == NRL_OK) st = storage_load(s->ctx, s->model, NULL, storage_read, &from);
     weights_close(w);
-    return st;
+    const model_origin from = {.dir = s->path, .format = s->format, .formats = &s->formats};
+    return st == NRL_OK ? origin_load(&from, s->ctx, s->model, NULL) : st;
 }
 
 /* A model without a tokenizer can still be exported. */
@@ -352,9 +349,10 @@ nrl_status nrl_inference_set_template(nrl_inference *s, const char *word)
 {
     const chat_template *chat = NULL;
     nrl_status st = check_tokenizer(s);
+    const config_choice own = {.source = word ? word : "auto"};
     if (st == NRL_OK && (word || !s->has_template))
-        st = chat_template_open_word(s->host, word ? word : "auto", s->tokenizer, &chat);
-    else if (st == NRL_OK && s->jinja && s->template.source && chat_template_is_file(s->template.source))
+        st = chat_template_open(s->host, &own, s->tokenizer, &chat);
+    else if (st == NRL_OK && s->jinja && s->template.source && strpbrk(s->template.source, "/."))
         st = chat_template_open_text(s->host, &s->template, s->jinja, s->tokenizer, &chat);
     else if (st == NRL_OK)
         st = chat_template_open(s->host, &s->template, s->tokenizer, &chat);
@@ -385,7 +383,7 @@ nrl_status nrl_generator_open(nrl_inference *s, const nrl_generator_options *opt
 
 static void add_text(nrl_inference *s, checkpoint_writer *w, const char *key, const char *text)
 {
-    checkpoint_add_node(w, key, node_string(&s->memory, text, strlen(text)));
+    checkpoint_add_node(w, key, node_text(&s->memory, text));
 }
 
 static nrl_status write_checkpoint(nrl_inference *s, checkpoint_writer *w)
@@ -440,7 +438,7 @@ nrl_status nrl_import(const char *path, const nrl_environment *env, const char *
     const nrl_inference_options exact = {.size = sizeof exact, .precision = NRL_DTYPE_F32};
     NRL_TRY(nrl_inference_open_with(path, env, &exact, &s));
     nrl_status st = disk_make_folders("out", out);
-    if (st == NRL_OK && !out_take(out, &lock))
+    if (st == NRL_OK && !disk_lock_folder(out, &lock))
         st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another directory", out);
     else if (st == NRL_OK) {
         st = save_into(s, out);
@@ -526,7 +524,8 @@ static nrl_status export_any(nrl_inference *s, const char *path, const char *out
     choose_dtype(s, all, &o);
     NRL_TRY(find_companions(s, &o));
     inputs_add(&s->inputs, "the source", s->path);
-    return model_save(out, s->model, storage_source, s->ctx, &o);
+    storage_view view = {.ctx = s->ctx};
+    return model_save(out, s->model, storage_gather, &view, &o);
 }
 
 nrl_status nrl_export(const char *path, const nrl_environment *env, const char *dir, const nrl_export_options *options)

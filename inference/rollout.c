@@ -4,7 +4,7 @@
  */
 #include <nrl/rollout.h>
 #include "base/arena.h"
-#include "data/assemble.h"
+#include "data/data.h"
 #include "inference/scheduler.h"
 #include "mesh/mesh.h"
 #include "run/step/batches.h"

@@ -177,7 +177,7 @@ static nrl_status read_prompts(samples *s, session *se)
         /* OUT/config.yaml is read from another directory */
         nrl_node *resolved = (nrl_node *)nrl_node_find(nrl_node_find(se->config.resolved, "eval"), "samples");
         path = paths_absolute(&se->memory, path);
-        if (resolved) node_set(&se->memory, resolved, "prompts", node_string(&se->memory, path, strlen(path)));
+        if (resolved) node_set(&se->memory, resolved, "prompts", node_text(&se->memory, path));
     } else if (nrl_node_kind(given) == NRL_NODE_LIST) {
         for (size_t i = 0; i < nrl_node_size(given); i++)
             node_append(&s->memory, rows, NULL, node_copy(&s->memory, nrl_node_at(given, i)));

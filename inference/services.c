@@ -4,6 +4,7 @@
 #include "inference/card.h"
 #include "inference/later_data.h"
 #include "inference/measures.h"
+#include "inference/rank_checks.h"
 #include "inference/samples.h"
 #include "inference/stream.h"
 #include <nrl/inference.h>
@@ -18,6 +19,7 @@ const nrl_run_services *nrl_inference_services(void)
                                               .samples_open = samples_open,
                                               .samples_close = samples_close,
                                               .samples_make = samples_make,
-                                              .streams = &stream_table};
+                                              .streams = &stream_table,
+                                              .rank_checks = &rank_checks};
     return &services;
 }

@@ -149,7 +149,7 @@ static int lane_for(lane *lanes, int64_t begin, int64_t end)
 static void put_text(buffer *b, const char *text)
 {
     arena a = {0};
-    json_add(b, node_string(&a, text, strlen(text)), 0);
+    json_add(b, node_text(&a, text), 0);
     arena_free(&a);
 }
 

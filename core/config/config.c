@@ -36,9 +36,7 @@ static bool is_component_slot(const char *key)
 static nrl_node *new_map_at(arena *a, const nrl_node *at)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    map->source = at->source;
-    map->line = at->line;
-    map->column = at->column;
+    node_copy_place(map, at);
     return map;
 }
 
@@ -82,9 +80,7 @@ nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
             above = config_merge(a, below, above);
         node_set(a, base, key, above);
     }
-    base->source = over->source;
-    base->line = over->line;
-    base->column = over->column;
+    node_copy_place(base, over);
     return base;
 }
 

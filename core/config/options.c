@@ -339,7 +339,7 @@ static const char *choice_at(arena *a, const char *choices, int64_t index)
 
 static nrl_node *text_node(arena *a, const char *text)
 {
-    return node_string(a, text ? text : "", text ? strlen(text) : 0);
+    return node_text(a, text ? text : "");
 }
 
 static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
@@ -394,7 +394,7 @@ void component_read(arena *a, config_problems *problems, const char *section, co
     }
     if (!out->name) return;
     out->resolved = node_new(a, NRL_NODE_MAP);
-    node_append(a, out->resolved, "name", node_string(a, out->name, strlen(out->name)));
+    node_append(a, out->resolved, "name", node_text(a, out->name));
     if (map) out->options = node_without(a, node, "name");
 }
 
@@ -424,11 +424,11 @@ void choice_read(arena *a, config_problems *problems, const char *section, const
     }
     if (!map) {
         NRL_ASSERT((absolute != NULL), ==, true); /* the node itself is the text */
-        node_set(a, resolved, key, node_string(a, absolute, strlen(absolute)));
+        node_set(a, resolved, key, node_text(a, absolute));
         return;
     }
     out->options = node_without(a, node_without(a, node, "name"), "path");
     out->resolved = node_set(a, resolved, key, node_new(a, NRL_NODE_MAP));
-    if (out->name) node_append_text(a, out->resolved, "name", out->name);
-    if (absolute) node_append_text(a, out->resolved, "path", absolute);
+    node_append_text(a, out->resolved, "name", out->name);
+    node_append_text(a, out->resolved, "path", absolute);
 }

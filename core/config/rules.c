@@ -29,7 +29,7 @@ static const nrl_option source_rows[] = {
 static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, const source *s)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "path", node_string(a, path, strlen(path)));
+    node_append(a, map, "path", node_text(a, path));
     node_append(a, map, "weight", node_f64(a, s->weight));
     if (s->reader) node_append(a, map, "reader", node_copy(a, s->reader));
     if (s->rows) node_append(a, map, "rows", node_copy(a, s->rows));
@@ -38,9 +38,7 @@ static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, con
     if (s->template) node_append(a, map, "template", node_copy(a, s->template));
     const nrl_node *overlong = nrl_node_find(at, "overlong");
     if (overlong) node_append(a, map, "overlong", node_copy(a, overlong));
-    map->source = at->source;
-    map->line = at->line;
-    map->column = at->column;
+    node_copy_place(map, at);
     return map;
 }
 
@@ -85,9 +83,7 @@ void rules_sources(arena *a, config_problems *problems, const char *name, const 
     if (is_list && !given->size) problems_add(problems, given, "%s: an empty list", name);
     for (size_t i = 0; i < (is_list ? given->size : 1); i++)
         add_source(a, problems, name, is_list ? nrl_node_at(given, i) : given, list, absolute);
-    list->source = given->source;
-    list->line = given->line;
-    list->column = given->column;
+    node_copy_place(list, given);
     *sources = list;
 }
 

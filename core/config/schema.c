@@ -356,7 +356,7 @@ static void fill_folders(const filler *f, const nrl_node *list, nrl_node *resolv
         path = config_path(f->a, item_of(list, i), path);
         out->plugins[out->n_plugins++] = path;
         path = paths_absolute(f->a, path);
-        node_append(f->a, resolved, NULL, node_string(f->a, path, strlen(path)));
+        node_append(f->a, resolved, NULL, node_text(f->a, path));
     }
 }
 
@@ -371,7 +371,7 @@ static void fill_allow(const filler *f, const nrl_node *list, nrl_node *resolved
             continue;
         }
         out->plugins_allow[out->n_plugins_allow++] = word;
-        node_append(f->a, resolved, NULL, node_string(f->a, word, strlen(word)));
+        node_append(f->a, resolved, NULL, node_text(f->a, word));
     }
 }
 
@@ -487,9 +487,7 @@ static const nrl_node *fold_one(arena *a, config_problems *problems, const char 
         return tree;
     }
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    map->source = own->source;
-    map->line = own->line;
-    map->column = own->column;
+    node_copy_place(map, own);
     node_append_text(a, map, "name", name);
     if (nrl_node_kind(adapter) == NRL_NODE_MAP) map = config_merge(a, map, node_copy(a, adapter));
     node_set(a, tree, "adapter", config_merge(a, map, own));

@@ -3,7 +3,7 @@
  * i - 1. Prompts that the sides of a pair share follow after all segments, so that rows and segments have the same
  * numbers as without sharing.
  */
-#include "data/assemble.h"
+#include "data/data.h"
 #include <string.h>
 
 typedef struct {

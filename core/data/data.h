@@ -144,9 +144,11 @@ typedef struct data_plan data_plan;
  * one global batch with drop_last, or an option is out of range. `d` must outlive the plan. Only one thread uses a plan
  * at a time. [main] */
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out);
+nrl_status data_plan_copy(const data_plan *p, data_plan **out); /* NRL_ERR_MEMORY */
 void data_plan_destroy(data_plan *p);
 int64_t data_plan_part_examples(const dataset_part *part); /* in an epoch */
 int64_t data_plan_steps_per_epoch(const data_plan *p);
+double data_plan_epoch_after(const data_plan *p, int64_t step); /* epochs that are finished after step `step` */
 /* Returns the number of micro-batches of each rank in step s (from 0): equal on all ranks, at least 1; those of its
  * first shard come first, as many as of each other shard. */
 int64_t data_plan_n_micro_batches(data_plan *p, int64_t step);
@@ -157,6 +159,11 @@ int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64
 int64_t data_plan_largest_step(data_plan *p, int64_t n_steps);
 
 /* ---- loader ---- */
+
+/* Packs examples into a micro-batch. n = 0 gives a padding micro-batch: one segment with one token and one target
+ * position of weight 0. NRL_ERR_CORRUPT if the cache is damaged. [any] */
+nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, bool prompt_targets, nrl_batch **out);
+
 typedef struct {
     nrl_batch **micro_batch; /* [n_micro_batches] of this rank; a padding micro-batch if there are no examples */
     int64_t n_micro_batches;

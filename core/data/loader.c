@@ -4,8 +4,7 @@
  */
 #include "base/arena.h"
 #include "base/clock.h"
-#include "data/assemble.h"
-#include "data/plan.h"
+#include "data/data.h"
 #include <nrl/region.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * plan.c - epochs, global batches and micro-batches. A plan caches the order of one epoch and the assignment of one
  * step; any step can be requested at any time.
  */
-#include "data/plan.h"
+#include "data/data.h"
 #include "base/arena.h"
 #include "data/order.h"
 #include "data/pack.h"

@@ -3,7 +3,6 @@
  */
 #include "data/reader.h"
 #include "base/json.h"
-#include "text/serve.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 

@@ -164,19 +164,13 @@ bool layout_is_everywhere(const nrl_mesh *m, const nrl_param *p)
     return layout_is_whole(m, p);
 }
 
-static bool is_same(const layout_shard *x, const layout_shard *y)
-{
-    return x->flat_begin == y->flat_begin && x->flat_end == y->flat_end &&
-           !memcmp(x->begin, y->begin, sizeof x->begin) && !memcmp(x->end, y->end, sizeof x->end);
-}
-
 static bool holds_same(const nrl_mesh *m, const nrl_param *p, int32_t a, int32_t b, piece_fn piece_of)
 {
     if (layout_is_held(m, a, p) != layout_is_held(m, b, p)) return false;
     for (int i = 0; i < p->n_parts; i++)
         for (int k = 0; k < layout_n_boxes(&p->parts[i]); k++) {
             layout_shard x = piece_of(m, a, &p->parts[i], k), y = piece_of(m, b, &p->parts[i], k);
-            if (!is_same(&x, &y)) return false;
+            if (!piece_is_same(&x, &y)) return false;
         }
     return true;
 }

@@ -206,22 +206,6 @@ static nrl_status find_weight(const model *m, const char *module, nrl_param **ou
     return NRL_ERR_CONFIG;
 }
 
-static nrl_param *new_param(model *m, const nrl_param_spec *spec)
-{
-    nrl_param *p = arena_alloc(&m->memory, sizeof *p);
-    param_init(p, arena_alloc(&m->memory, sizeof(nrl_part)), arena_strdup(&m->memory, spec->name), spec->n_dims,
-               spec->dims);
-    p->decay = spec->decay;
-    p->init = spec->init;
-    p->init_scale = spec->init_scale;
-    p->tp = spec->tp;
-    p->of_adapter = true;
-    if (spec->groups) p->parts[0].groups = spec->groups;
-    p->index = m->n_params;
-    m->params[m->n_params++] = p;
-    return p;
-}
-
 static nrl_status adapter_attach(model *m, int32_t module)
 {
     const adapter_set *set = m->adapters;
@@ -233,10 +217,16 @@ static nrl_status adapter_attach(model *m, int32_t module)
     const nrl_adapter_target target = adapter_target(w, set->modules[module]);
     NRL_TRY(adapter_declare(set, module, &target, &declared));
     for (; site->n < declared.n; site->n++) {
-        nrl_param *p = site->params[site->n] = new_param(m, &declared.specs[site->n]);
+        const nrl_param_spec *spec = &declared.specs[site->n];
+        nrl_param *p = site->params[site->n] = model_param_new(m, spec);
+        p->tp =
+            target.tp != w->tp && spec->tp == target.tp ? w->tp : spec->tp; /* adapters know COLUMN and NONE alone */
+        p->of_adapter = true;
         p->adapts = w;
         p->expert = w->expert;
-        if (target.tp != w->tp && p->tp == target.tp) p->tp = w->tp; /* adapters know COLUMN and NONE alone */
+        if (spec->groups) p->parts[0].groups = spec->groups;
+        p->index = m->n_params;
+        m->params[m->n_params++] = p;
     }
     w->adapter = site;
     return NRL_OK;

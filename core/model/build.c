@@ -3,7 +3,7 @@
  * A wrong declaration of a plugin is NRL_ERR_BUG or NRL_ERR_DATA and names the parameter. Sizes come from a file, so
  * every product is checked for overflow.
  */
-#include "model/extend.h"
+#include "model/model.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +27,17 @@ enum { MAX_UNITS = 1 << 16 };
 static int32_t grown(int32_t n)
 {
     return n ? n * 2 : 16;
+}
+
+nrl_param *model_param_new(model *m, const nrl_param_spec *spec)
+{
+    arena *a = &m->memory;
+    nrl_param *p = arena_alloc(a, sizeof *p);
+    param_init(p, arena_alloc(a, sizeof(nrl_part)), arena_strdup(a, spec->name), spec->n_dims, spec->dims);
+    p->decay = spec->decay;
+    p->init = spec->init;
+    p->init_scale = spec->init_scale;
+    return p;
 }
 
 /* ---- what plugins call ---- */
@@ -96,21 +107,14 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
         b->params = all;
         b->params_capacity = grown(b->n_params);
     }
-    arena *a = &b->m->memory;
-    nrl_param *p = arena_alloc(a, sizeof *p);
-    param_init(p, arena_alloc(a, sizeof(nrl_part)), arena_strdup(a, s.name), s.n_dims, s.dims);
+    nrl_param *p = model_param_new(b->m, &s);
     p->parts[0].transposed = s.transposed;
     p->parts[0].groups = s.groups;
-    p->trained = true;
-    p->decay = s.decay;
-    p->init = s.init;
-    p->init_scale = s.init_scale;
     p->tp = s.tp;
     p->expert = s.expert;
     p->index = b->n_params;
-    *param = p;
-    b->params[b->n_params++] = *param;
-    return nrl_build_use(b, unit, *param);
+    b->params[b->n_params++] = *param = p;
+    return nrl_build_use(b, unit, p);
 }
 
 nrl_status nrl_build_carry(nrl_builder *b, int32_t n, const int64_t *widths)

@@ -2,7 +2,7 @@
  * extend.c - parameters that an algorithm adds to a model. config.json describes them, so that checkpoints and exports
  * are opened without the algorithm: "nrl": {"parameters": [{"name": NAME, "dims": [...]}], "head": false}.
  */
-#include "model/extend.h"
+#include "model/model.h"
 #include "base/json.h"
 #include <string.h>
 
@@ -56,14 +56,9 @@ static nrl_status add(model *m, const nrl_param_spec *spec, bool may_be_new)
     if (p && (p->n_dims != spec->n_dims || memcmp(p->dims, spec->dims, (size_t)p->n_dims * sizeof *p->dims)))
         return nrl_fail(NRL_ERR_DATA, "parameter '%s' has another shape in config.json", spec->name);
     if (p) return NRL_OK;
-    p = arena_alloc(&m->memory, sizeof *p);
-    param_init(p, arena_alloc(&m->memory, sizeof(nrl_part)), arena_strdup(&m->memory, spec->name), spec->n_dims,
-               spec->dims);
+    p = model_param_new(m, spec);
     p->saved_whole = true;
     p->may_be_new = may_be_new;
-    p->decay = spec->decay;
-    p->init = spec->init;
-    p->init_scale = spec->init_scale;
     p->index = m->n_params;
     m->params = with_one(m, m->params, &m->n_params, p);
     last->uses = with_one(m, last->uses, &last->n_uses, p);

@@ -55,6 +55,8 @@ nrl_status model_take_terms(model *m, nrl_ctx *ctx, double *sums);
 /* The first unit that uses a trained parameter: units before it need no gradient. The last unit if none is trained. */
 int32_t model_first_trained(const model *m);
 nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
+/* A parameter with one part, whose name, shape and initial values are those of `spec`; not in the model yet. */
+nrl_param *model_param_new(model *m, const nrl_param_spec *spec);
 /* FLOPs of the matrix products for one token's forward and backward in unit u, without attention: 6 per element of the
  * matrices of linear operations and the head (counted with the last unit), 4 per element of a frozen matrix, 0 for the
  * input embedding. Strategies use it to balance units; ctx_flops counts the FLOPs that a step has computed. */
@@ -65,6 +67,7 @@ double model_unit_flops(const model *m, int32_t u);
  * becomes a copy that describes them. NRL_ERR_PLUGIN: a name of the architecture; NRL_ERR_DATA: another shape. [main]
  */
 nrl_status model_extend(model *m, const nrl_algorithm_model *add);
+nrl_status model_extend_again(model *m); /* adds what config.json describes under "nrl" */
 
 /* Writes elements [begin, begin+n) of a parameter's initial f32 values to out[n], from its declared initialiser. The
  * random numbers depend only on (seed, name, element), so every slice on every rank gets the same numbers. [any] */

@@ -54,11 +54,11 @@ static const nrl_node *save_adapter_config(saver *s)
     nrl_node *map = node_new(a, NRL_NODE_MAP), *linear = node_new(a, NRL_NODE_LIST);
     const char *base = s->options->adapter_base;
     node_append_text(a, map, "adapter", s->m->adapters->table->plugin.name);
-    node_append(a, map, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
+    node_append(a, map, "base", base ? node_text(a, base) : node_new(a, NRL_NODE_NULL));
     node_append(a, map, "settings", node_copy(a, s->m->adapters->settings));
     const nrl_adapter_model scope = adapter_scope(a, s->m, "");
     for (int64_t i = 0; i < scope.n_targets; i++)
-        node_append(a, linear, NULL, node_string(a, scope.targets[i].module, strlen(scope.targets[i].module)));
+        node_append(a, linear, NULL, node_text(a, scope.targets[i].module));
     for (int32_t i = 0; i < s->m->n_own; i++)
         transposed |= s->m->params[i]->adapter && s->m->params[i]->parts[0].transposed;
     node_append(a, map, "linear", linear);

@@ -89,14 +89,6 @@ static nrl_status read_with_mean(const weight_files *w, const nrl_format_tensor 
     return st;
 }
 
-static int64_t part_numel(const nrl_part *part)
-{
-    int64_t n = 1;
-    for (int i = 0; i < part->n_dims; i++)
-        n *= part->dims[i];
-    return n;
-}
-
 nrl_status weights_read(const weight_files *w, const model *m, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     int64_t at = 0; /* where this part begins in the parameter */

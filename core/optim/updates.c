@@ -16,14 +16,6 @@ static const nrl_part *part_of(const update_unit *x)
     return &x->param->parts[x->part];
 }
 
-static int64_t numel_of(const nrl_part *part)
-{
-    int64_t n = 1;
-    for (int d = 0; d < part->n_dims; d++)
-        n *= part->dims[d];
-    return n;
-}
-
 /* ---- declarations ---- */
 
 static nrl_status wrong(const nrl_optimizer *table, const update_unit *x, const char *problem)
@@ -151,9 +143,7 @@ static bool holds_same(const update_plan *u, const nrl_part *part, int32_t a, in
 {
     for (int k = 0; k < layout_n_boxes(part); k++) {
         layout_shard x = layout_shard_of(u->mesh, a, part, k), y = layout_shard_of(u->mesh, b, part, k);
-        if (x.flat_begin != y.flat_begin || x.flat_end != y.flat_end || memcmp(x.begin, y.begin, sizeof x.begin) ||
-            memcmp(x.end, y.end, sizeof x.end))
-            return false;
+        if (!piece_is_same(&x, &y)) return false;
     }
     return true;
 }
@@ -180,7 +170,7 @@ static bool is_one_range(const update_plan *u, const nrl_part *part, int32_t ran
 static bool is_intact(const update_plan *u, const update_unit *x, int32_t rank)
 {
     const nrl_part *part = part_of(x);
-    int64_t whole = numel_of(part), n = held_by(u, part, rank), begin;
+    int64_t whole = part_numel(part), n = held_by(u, part, rank), begin;
     if (x->what.granularity == NRL_OPTIMIZER_ELEMENT || n == whole || !n) return true;
     if (x->what.granularity == NRL_OPTIMIZER_MATRIX || !is_one_range(u, part, rank, &begin, &n)) return false;
     return begin % x->what.block == 0 && (n % x->what.block == 0 || begin + n == whole);
@@ -205,7 +195,7 @@ static int32_t choose_owner(const update_plan *u, const update_unit *x, const in
 static void gather_unit(update_plan *u, update_unit *x, int64_t *load, int64_t *fill, int32_t *round)
 {
     const nrl_part *part = part_of(x);
-    int64_t n = numel_of(part);
+    int64_t n = part_numel(part);
     x->is_gathered = true;
     x->shares = arena_alloc(&u->memory, (size_t)world_of(u) * sizeof *x->shares);
     for (int32_t r = 0; r < world_of(u); r++) {
@@ -237,7 +227,7 @@ static void place_unit(update_plan *u, update_unit *x)
 static int64_t entries_here(const update_unit *x, uint32_t k)
 {
     const nrl_state *s = &x->what.states[k];
-    int64_t n = x->is_gathered ? numel_of(part_of(x)) : x->n, own = 1;
+    int64_t n = x->is_gathered ? part_numel(part_of(x)) : x->n, own = 1;
     if (!x->is_here) return 0;
     if (s->shape == NRL_STATE_ELEMENT) return n;
     if (s->shape == NRL_STATE_BLOCK) return (n + x->what.block - 1) / x->what.block;
@@ -469,7 +459,7 @@ void updates_state_dims(const update_unit *x, uint32_t k, int *n_dims, int64_t d
     memset(dims, 0, NRL_MAX_DIMS * sizeof *dims);
     *n_dims = s->shape == NRL_STATE_OWN ? s->n_dims : s->shape == NRL_STATE_BLOCK ? 1 : part->n_dims;
     if (s->shape == NRL_STATE_BLOCK)
-        dims[0] = (numel_of(part) + x->what.block - 1) / x->what.block;
+        dims[0] = (part_numel(part) + x->what.block - 1) / x->what.block;
     else
         memcpy(dims, s->shape == NRL_STATE_OWN ? s->dims : part->dims, (size_t)*n_dims * sizeof *dims);
 }
@@ -478,7 +468,7 @@ bool updates_next_piece(const update_plan *u, const update_unit *x, uint32_t k, 
 {
     const nrl_state *s = &x->what.states[k];
     const nrl_part *part = part_of(x);
-    bool whole = x->is_gathered || s->shape == NRL_STATE_OWN || x->n == numel_of(part);
+    bool whole = x->is_gathered || s->shape == NRL_STATE_OWN || x->n == part_numel(part);
     int n_pieces = whole || s->shape == NRL_STATE_BLOCK ? 1 : layout_n_boxes(part);
     if (*at >= n_pieces) return false;
     int box = (*at)++;

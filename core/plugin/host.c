@@ -408,6 +408,16 @@ void plugin_options(arena *a, config_problems *problems, const char *section, co
     if (st != NRL_OK) plugin_take_error(a, problems, st, section, c, t);
 }
 
+nrl_status plugin_choice_options(arena *a, const char *section, const config_choice *choice, const plugin *p,
+                                 void **options)
+{
+    config_problems problems = {0};
+    const config_component c = {
+        .name = p->name, .at = choice->at, .options = choice->options, .resolved = choice->resolved};
+    plugin_options(a, &problems, section, &c, NULL, p, options);
+    return problems_report(&problems);
+}
+
 void plugin_instance(plugin_host *h, arena *a, config_problems *problems, uint32_t kind, const char *section,
                      const config_component *c, const option_part *core, const plugin **out, void **options)
 {

@@ -66,6 +66,10 @@ nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out
 void plugin_options(arena *a, config_problems *problems, const char *section, const config_component *component,
                     const option_part *core, const plugin *p, void **options);
 
+/* The same for a plugin that opens a path. NRL_ERR_CONFIG with all mistakes. [main] */
+nrl_status plugin_choice_options(arena *a, const char *section, const config_choice *choice, const plugin *p,
+                                 void **options);
+
 /* Adds the error text of a plugin with these options as a mistake. One that begins with the name of an option belongs
  * to the place of that option. */
 void plugin_take_error(arena *a, config_problems *problems, nrl_status st, const char *section,

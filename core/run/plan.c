@@ -23,11 +23,6 @@ static nrl_node *plan_section(arena *a, nrl_node *plan, const char *key, const p
 }
 #define PLAN_SECTION(a, plan, key, ...) plan_section(a, plan, key, (const plan_number[]){__VA_ARGS__, {NULL, 0}})
 
-static void plan_put_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    if (text) node_append_text(a, map, key, text);
-}
-
 static void plan_data(arena *a, nrl_node *plan, const char *key, const dataset *data)
 {
     const dataset_report *d = dataset_info(data);
@@ -37,7 +32,7 @@ static void plan_data(arena *a, nrl_node *plan, const char *key, const dataset *
                      {"shared_tokens", d->shared_tokens}, {"dropped", d->dropped_overlong}, {"truncated", d->truncated},
                      {"split", d->split}, {"untrained", d->untrainable}, {"empty", d->empty});
     nrl_node *histogram = node_new(a, NRL_NODE_LIST);
-    plan_put_text(a, map, "format", d->format);
+    node_append_text(a, map, "format", d->format);
     node_append(a, map, "from_cache", node_bool(a, d->from_cache));
     for (size_t k = 0; k < sizeof d->histogram / sizeof *d->histogram; k++)
         node_append(a, histogram, NULL, node_int(a, d->histogram[k]));
@@ -60,7 +55,7 @@ static void plan_entries(arena *a, nrl_node *plan, const session *se)
         if ((int64_t)part.entry != entry) {
             samples = per_epoch = 0;
             node_append(a, list, NULL, map = node_new(a, NRL_NODE_MAP));
-            plan_put_text(a, map, "path", nrl_node_string(nrl_node_find(source, "path"), part.path));
+            node_append_text(a, map, "path", nrl_node_string(nrl_node_find(source, "path"), part.path));
         }
         entry = (int64_t)part.entry;
         samples += part.n;
@@ -80,8 +75,8 @@ static void plan_model(arena *a, nrl_node *plan, const session *se)
     nrl_node *map =
         PLAN_SECTION(a, plan, "model", {"parameters", model_n_own(m)}, {"layers", f->n_layers}, {"width", f->width},
                      {"heads", f->n_heads}, {"key_value_heads", f->n_kv_heads}, {"vocabulary", f->vocab_size});
-    plan_put_text(a, map, "type", m->type);
-    plan_put_text(a, map, "weights", from);
+    node_append_text(a, map, "type", m->type);
+    node_append_text(a, map, "weights", from);
     if (!from) node_append_int(a, map, "seed", se->config.train.seed);
     if (!m->adapters) return;
     int64_t trained = model_n_trained(m), frozen = model_n_params(m) - trained;
@@ -91,10 +86,10 @@ static void plan_model(arena *a, nrl_node *plan, const session *se)
     const adapter_set *s = m->adapters;
     map = PLAN_SECTION(a, plan, "adapter", {"modules", s->n}, {"trained", trained}, {"frozen", frozen},
                        {"trained_bytes", trained * size}, {"frozen_bytes", held * size});
-    plan_put_text(a, map, "name", s->table->plugin.name);
-    plan_put_text(a, map, "summary", s->table->summary ? s->table->summary(s->self) : NULL);
-    plan_put_text(a, map, "weights", se->origin.adapter_dir);
-    plan_put_text(a, map, "base", se->origin.quantized ? quantize_name(se->origin.quantized) : NULL);
+    node_append_text(a, map, "name", s->table->plugin.name);
+    node_append_text(a, map, "summary", s->table->summary ? s->table->summary(s->self) : NULL);
+    node_append_text(a, map, "weights", se->origin.adapter_dir);
+    node_append_text(a, map, "base", se->origin.quantized ? quantize_name(se->origin.quantized) : NULL);
 }
 
 static void plan_train(arena *a, nrl_node *plan, const session *se)
@@ -109,18 +104,18 @@ static void plan_train(arena *a, nrl_node *plan, const session *se)
                                  {"steps_per_epoch", se->stream ? 0 : data_plan_steps_per_epoch(se->train.plan)},
                                  {"micro_batches", data_plan_n_micro_batches(se->train.plan, 0)}, {"seed", t->seed},
                                  {"layers", se->model->info.n_layers}, {"recomputed_layers", n_recomputed});
-    plan_put_text(a, map, "precision", precisions[t->precision]);
+    node_append_text(a, map, "precision", precisions[t->precision]);
     node_append(a, map, "split_masters", node_bool(a, t->master == CONFIG_MASTER_SPLIT16));
     if (t->precision == CONFIG_FP16) {
         node_append(a, map, "loss_scale", node_f64(a, t->scale.init));
         node_append(a, map, "dynamic_loss_scale", node_bool(a, t->scale.dynamic));
     }
-    plan_put_text(a, map, "algorithm", se->algorithm->plugin.name);
-    plan_put_text(a, map, "optimizer", se->config.optimizer.name);
+    node_append_text(a, map, "algorithm", se->algorithm->plugin.name);
+    node_append_text(a, map, "optimizer", se->config.optimizer.name);
     node_append(a, map, "lr", node_f64(a, se->optimizer_options.lr));
     if (se->optimizer_options.lr_factor != 1)
         node_append(a, map, "lr_factor", node_f64(a, se->optimizer_options.lr_factor));
-    plan_put_text(a, map, "schedule", se->config.schedule.name);
+    node_append_text(a, map, "schedule", se->config.schedule.name);
     node_append(a, map, "clip_norm", node_f64(a, se->optimizer_options.clip_norm));
 }
 
@@ -139,13 +134,13 @@ static void plan_ranks(arena *a, nrl_node *plan, const session *se)
 {
     nrl_node *strategies = node_new(a, NRL_NODE_LIST), *stages = node_new(a, NRL_NODE_LIST);
     nrl_node *map = PLAN_SECTION(a, plan, "ranks", {"n", nrl_mesh_world(se->mesh)});
-    plan_put_text(a, map, "text", mesh_text(se->mesh));
+    node_append_text(a, map, "text", mesh_text(se->mesh));
     const int32_t n_micro_batches = (int32_t)data_plan_n_micro_batches(se->train.plan, 0);
     for (int32_t i = 0; i < se->strategy.n; i++) {
         const strategy_member *of = &se->strategy.of[i];
         node_append(a, strategies, NULL, map = node_new(a, NRL_NODE_MAP));
-        plan_put_text(a, map, "name", of->table->plugin.name);
-        plan_put_text(a, map, "text", of->plan.text);
+        node_append_text(a, map, "name", of->table->plugin.name);
+        node_append_text(a, map, "text", of->plan.text);
         if (of->table->bubble) node_append(a, map, "bubble", node_f64(a, of->table->bubble(of->self, n_micro_batches)));
     }
     node_append(a, plan, "parallel", strategies);
@@ -174,7 +169,7 @@ static int64_t plan_memory(arena *a, nrl_node *plan, run *r)
                      {"gradient_buffer", s->buffer_bytes}, {"checkpoint_copy", copies ? state_bytes(&state) : 0},
                      {"logits", t->micro_batch || logits > kept ? kept : logits});
     if (se->updater) {
-        plan_put_text(a, map, "updated_by", se->updater->plugin.name);
+        node_append_text(a, map, "updated_by", se->updater->plugin.name);
         node_append_int(a, map, "update_copies", UPDATE_HOST_BYTES);
     }
     if (se->estimate.known) {
@@ -183,7 +178,7 @@ static int64_t plan_memory(arena *a, nrl_node *plan, run *r)
         node_append_int(a, map, "activations_offloaded", se->estimate.away_bytes);
     }
     if (t->offloaded.activations)
-        plan_put_text(a, map, "activations_in", t->offloaded.activations == CONFIG_OFFLOAD_DISK ? "disk" : "host");
+        node_append_text(a, map, "activations_in", t->offloaded.activations == CONFIG_OFFLOAD_DISK ? "disk" : "host");
     return total + se->estimate.bytes;
 }
 
@@ -196,21 +191,21 @@ static void plan_backend(arena *a, nrl_node *plan, const session *se)
     if (se->reference && !se->env.check_only) { /* a check opens no device, and nothing on it */
         bool shared = reference_is_shared(se->reference);
         map = PLAN_SECTION(a, plan, "reference", {"bytes", shared ? 0 : reference_bytes(se->reference)});
-        plan_put_text(a, map, "log_probs", ways[se->reference_options.reference]);
+        node_append_text(a, map, "log_probs", ways[se->reference_options.reference]);
         node_append(a, map, "shared", node_bool(a, shared));
     }
     map = PLAN_SECTION(a, plan, "backend", {"threads", f->n_threads});
-    plan_put_text(a, map, "name", b->plugin.name);
+    node_append_text(a, map, "name", b->plugin.name);
     if (!se->env.check_only) {
-        plan_put_text(a, map, "device", f->name);
-        plan_put_text(a, map, "isa", f->isa);
-        plan_put_text(a, map, "library", f->library);
+        node_append_text(a, map, "device", f->name);
+        node_append_text(a, map, "isa", f->isa);
+        node_append_text(a, map, "library", f->library);
     }
     node_append(a, map, "deterministic", node_bool(a, se->config.train.deterministic));
     const char *exact = se->config.train.deterministic || !b->relax ? NULL : session_exact_for(se, a);
-    plan_put_text(a, map, "exact_for", exact);
-    if (!se->config.train.deterministic && b->relax && !exact) plan_put_text(a, map, "relaxed", b->relaxed);
-    plan_put_text(a, map, "skipped", se->skipped_backends);
+    node_append_text(a, map, "exact_for", exact);
+    if (!se->config.train.deterministic && b->relax && !exact) node_append_text(a, map, "relaxed", b->relaxed);
+    node_append_text(a, map, "skipped", se->skipped_backends);
 }
 
 /* A config gives the same numbers on every device, so only a line says what a GPU could do. */
@@ -256,9 +251,9 @@ void run_tell_plan(run *r)
     arena *a = &se->memory; /* loggers that open later are told of it too */
     if (se->env.quiet) return;
     nrl_node *plan = PLAN_SECTION(a, NULL, NULL, {"resumed_step", r->trainer.progress.step});
-    plan_put_text(a, plan, "nrl", NRL_VERSION);
-    plan_put_text(a, plan, "name", se->config.name);
-    plan_put_text(a, plan, "out", se->config.out);
+    node_append_text(a, plan, "nrl", NRL_VERSION);
+    node_append_text(a, plan, "name", se->config.name);
+    node_append_text(a, plan, "out", se->config.out);
     plan_model(a, plan, se);
     plan_data(a, plan, "train_data", se->train.set);
     if (se->stream)
@@ -270,7 +265,7 @@ void run_tell_plan(run *r)
         plan_data(a, plan, *name ? arena_printf(a, "eval_data %s", name) : "eval_data", se->evals[i].set);
     }
     char *sample = dataset_sample_text(se->train.set, 0, se->tokenizer);
-    plan_put_text(a, plan, "sample", sample);
+    node_append_text(a, plan, "sample", sample);
     free(sample);
     plan_train(a, plan, se);
     plan_ranks(a, plan, se);

@@ -28,6 +28,7 @@ static void open_trainer(run *r)
                                  .metrics = &se->metrics,
                                  .compute = session_compute(se),
                                  .clip_norm = se->optimizer_options.clip_norm,
+                                 .checks = se->config.debug_every ? se->env.services->rank_checks : NULL,
                                  .debug_every = se->config.debug_every,
                                  .signal = se->env.signal,
                                  .hooks = se->hooks,
@@ -150,7 +151,7 @@ static nrl_status open_all(run *r)
     if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
     if (session_is_rank0(se)) NRL_TRY(out_write_config(se));
     run_tell_plan(r);
-    NRL_TRY(debug_group(&r->trainer));
+    if (r->trainer.parts.checks) NRL_TRY(r->trainer.parts.checks->group(&r->trainer));
     trainer_begin(&r->trainer);
     r->saver.last_save_time = clock_seconds();
     return NRL_OK;
@@ -238,7 +239,7 @@ static nrl_status evaluate_file(run *r, const char *file)
                         "alone\nhint: algorithm.reference: online computes any file's",
                         file);
     arena a = {0};
-    nrl_status st = open_more_data(se, node_string(&a, file, strlen(file)), "eval", &set);
+    nrl_status st = open_more_data(se, node_text(&a, file), "eval", &set);
     arena_free(&a);
     NRL_TRY(st);
     st = batches_evaluate(se, &r->evaluator, &set, 1, r->trainer.progress.step);

@@ -34,6 +34,15 @@ struct nrl_param {
     nrl_tensor *slots[NRL_SLOT_COUNT];      /* borrowed */
 };
 
+/* The elements of the unsharded part. */
+static inline int64_t part_numel(const nrl_part *part)
+{
+    int64_t n = 1;
+    for (int d = 0; d < part->n_dims; d++)
+        n *= part->dims[d];
+    return n;
+}
+
 /* Whether products with it may be of 8 bits. Routers, heads and embeddings are divided in another way, or not at all.
  */
 static inline bool param_may_be_fp8(const nrl_param *p)

@@ -4,7 +4,6 @@
 #include "text/chat.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "text/serve.h"
 #include "tokens/written.h"
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +26,6 @@ void nrl_spans_add(nrl_spans *s, size_t begin, size_t end)
 }
 
 /* ---- opening ---- */
-
-bool chat_template_is_file(const char *word)
-{
-    return strchr(word, '/') || strchr(word, '.');
-}
 
 static int32_t chat_probe(const plugin *p, const void *source)
 {
@@ -98,7 +92,7 @@ static nrl_status chat_open_by(plugin_host *host, const plugin *p, const config_
             t->hint = arena_printf(&t->memory, "\nhint: data.template may name a built-in one instead: %s", names);
         free(names);
     }
-    nrl_status st = serve_options(&t->memory, "data.template", choice, p, &options);
+    nrl_status st = plugin_choice_options(&t->memory, "data.template", choice, p, &options);
     if (st == NRL_OK) {
         st = t->table->open(options, source, &self);
         if (st != NRL_OK) st = nrl_fail(st, "%s%s", nrl_error_text(), t->hint);
@@ -216,7 +210,7 @@ nrl_status chat_template_open(plugin_host *host, const config_choice *choice, co
 {
     const char *word = choice->source;
     if (word && !strcmp(word, "auto")) return chat_open_auto(host, choice, tok, out);
-    if (word && chat_template_is_file(word)) return chat_open_file(host, choice, tok, out);
+    if (word && strpbrk(word, "/.")) return chat_open_file(host, choice, tok, out);
     config_choice named = *choice;
     if (word && !choice->name && chat_is_plugin(host, word)) {
         named.name = word;
@@ -224,12 +218,6 @@ nrl_status chat_template_open(plugin_host *host, const config_choice *choice, co
     }
     nrl_template_source source = {.word = word, .label = word ? word : named.name};
     return chat_open_source(host, &named, &source, tok, out);
-}
-
-nrl_status chat_template_open_word(plugin_host *host, const char *word, const tokenizer *tok, const chat_template **out)
-{
-    const config_choice choice = {.source = word};
-    return chat_template_open(host, &choice, tok, out);
 }
 
 void chat_template_close(const chat_template *t)

@@ -14,13 +14,10 @@
  * template. [main] */
 nrl_status chat_template_open(plugin_host *host, const config_choice *choice, const tokenizer *tok,
                               const chat_template **out);
-nrl_status chat_template_open_word(plugin_host *host, const char *word, const tokenizer *tok,
-                                   const chat_template **out);
 /* The same for a text; choice->source is its name in errors. [main] */
 nrl_status chat_template_open_text(plugin_host *host, const config_choice *choice, const char *text,
                                    const tokenizer *tok, const chat_template **out);
 void chat_template_close(const chat_template *t); /* NULL is allowed */
-bool chat_template_is_file(const char *word);
 /* The words of all installed template plugins, "a, b"; malloc'd. [main] */
 char *chat_template_names(plugin_host *host);
 

@@ -2,7 +2,6 @@
  * tokenizer.c - see tokenizer.h. Also the functions of nrl/tokenizer.h, which plugins call.
  */
 #include "plugin/component.h"
-#include "text/serve.h"
 #include "text/tokenizer.h"
 #include "tokens/written.h"
 #include <errno.h>
@@ -54,7 +53,7 @@ static nrl_status tokenizer_open_by(const plugin *p, const config_choice *choice
     void *options, *self;
     tokenizer *tok = mem_alloc(sizeof *tok);
     const nrl_tokenizer *table = (const nrl_tokenizer *)p->table;
-    nrl_status st = serve_options(&tok->memory, "model.tokenizer", choice, p, &options);
+    nrl_status st = plugin_choice_options(&tok->memory, "model.tokenizer", choice, p, &options);
     if (st == NRL_OK) st = table->open(options, source, &self);
     if (st != NRL_OK) {
         arena_free(&tok->memory);
@@ -100,22 +99,6 @@ config_choice tokenizer_with_tokens(arena *a, config_choice choice, const nrl_no
     node_set(a, options, "add_tokens", node_copy(a, new_tokens));
     choice.options = options;
     return choice;
-}
-
-nrl_status tokenizer_open_path(plugin_host *host, const char *path, tokenizer **out)
-{
-    const config_choice choice = {.source = path};
-    return tokenizer_open(host, &choice, out);
-}
-
-nrl_status tokenizer_open_memory(plugin_host *host, const char *plugin_name, const char *label, const char *bytes,
-                                 size_t size, tokenizer **out)
-{
-    const plugin *p;
-    const config_choice choice = {.name = plugin_name};
-    const nrl_tokenizer_source source = {.size = sizeof source, .path = label, .bytes = bytes, .n_bytes = size};
-    NRL_TRY(plugin_open(host, NRL_KIND_TOKENIZER, plugin_name, &p));
-    return tokenizer_open_by(p, &choice, &source, out);
 }
 
 void tokenizer_close(tokenizer *tok)

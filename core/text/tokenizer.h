@@ -12,10 +12,6 @@
 nrl_status tokenizer_open(plugin_host *host, const config_choice *choice, tokenizer **out);
 /* The choice with these new tokens; NULL = none. */
 config_choice tokenizer_with_tokens(arena *a, config_choice choice, const nrl_node *new_tokens);
-nrl_status tokenizer_open_path(plugin_host *host, const char *path, tokenizer **out);
-/* Opens bytes in memory with the plugin of that name; `label` is their name in errors. [main] */
-nrl_status tokenizer_open_memory(plugin_host *host, const char *plugin_name, const char *label, const char *bytes,
-                                 size_t size, tokenizer **out);
 void tokenizer_close(tokenizer *tok);                      /* NULL is allowed */
 bool tokenizer_is_at(plugin_host *host, const char *path); /* a plugin recognises the path */
 

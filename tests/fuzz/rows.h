@@ -35,7 +35,7 @@ static const tokenizer *byte_tokenizer(void)
     buffer_puts(&b, "}}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
                     "\"added_tokens\": [{\"id\": 256, \"content\": \"<|im_start|>\", \"special\": true},"
                     "{\"id\": 257, \"content\": \"<|im_end|>\", \"special\": true}]}");
-    if (tokenizer_open_memory(test_host(), "bpe", "fuzz", b.text, b.size, &tok) != NRL_OK) abort();
+    if (test_tokenizer_bytes("fuzz", b.text, b.size, &tok) != NRL_OK) abort();
     buffer_free(&b);
     return tok;
 }

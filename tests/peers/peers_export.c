@@ -51,9 +51,10 @@ static void train(parity *p, nrl_batch *batch)
 static void save(parity *p, const char *out)
 {
     static const char *const names[] = {"whole", "shards"};
+    storage_view view = {.ctx = p->ctx};
     for (int i = 0; i < 2; i++) {
         save_options o = {.dtype = NRL_DTYPE_F32, .max_shard_bytes = i * SHARD_BYTES, .copy_from = p->dir};
-        ASSERT_OK(test_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_source, p->ctx, o));
+        ASSERT_OK(test_save(arena_printf(&p->a, "%s/%s", out, names[i]), p->m, storage_gather, &view, o));
     }
 }
 

@@ -18,17 +18,45 @@ static inline plugin_host *test_host(void)
 
 static inline nrl_status test_tokenizer_open(const char *path, tokenizer **out)
 {
-    return tokenizer_open_path(test_host(), path, out);
+    const config_choice choice = {.source = path};
+    return tokenizer_open(test_host(), &choice, out);
+}
+
+/* Opens bytes in memory with the plugin bpe; `label` is their name in errors. */
+static inline nrl_status test_tokenizer_bytes(const char *label, const char *bytes, size_t size, tokenizer **out)
+{
+    const plugin *p;
+    void *options, *self;
+    config_problems problems = {0};
+    tokenizer *tok = mem_alloc(sizeof *tok);
+    const config_component component = {.name = "bpe"};
+    const nrl_tokenizer_source source = {.size = sizeof source, .path = label, .bytes = bytes, .n_bytes = size};
+    plugin_instance(test_host(), &tok->memory, &problems, NRL_KIND_TOKENIZER, "", &component, NULL, &p, &options);
+    const nrl_tokenizer *table = p ? (const nrl_tokenizer *)p->table : NULL;
+    nrl_status st = problems_report(&problems);
+    if (st == NRL_OK) st = table->open(options, &source, &self);
+    if (st != NRL_OK) {
+        arena_free(&tok->memory);
+        free(tok);
+        return st;
+    }
+    tok->info.size = sizeof tok->info;
+    table->info(self, &tok->info);
+    tok->open = (nrl_open_tokenizer){.size = sizeof tok->open, .table = table, .self = self, .info = &tok->info};
+    tok->plugin = tok->identity = "bpe of a test";
+    *out = tok;
+    return NRL_OK;
 }
 
 static inline nrl_status test_tokenizer_text(const char *json, tokenizer **out)
 {
-    return tokenizer_open_memory(test_host(), "bpe", "test.json", json, strlen(json), out);
+    return test_tokenizer_bytes("test.json", json, strlen(json), out);
 }
 
 static inline nrl_status test_template_open(const char *word, const tokenizer *tok, const chat_template **out)
 {
-    return chat_template_open_word(test_host(), word, tok, out);
+    const config_choice choice = {.source = word};
+    return chat_template_open(test_host(), &choice, tok, out);
 }
 
 /* The text that a template makes of a conversation, with BOS if the template wants it; malloc'd. */

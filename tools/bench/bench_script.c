@@ -51,9 +51,7 @@ static nrl_status measure_step(nrl_run *r, nrl_run_event *e)
 static nrl_status find_frontend(arena *a, const nrl_environment *env, const char *path, nrl_component **out)
 {
     for (const char *const *names = nrl_plugin_names(env, NRL_KIND_FRONTEND, a); *names; names++) {
-        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", node_string(a, *names, strlen(*names)), out) !=
-            NRL_OK)
-            continue;
+        if (nrl_component_open(env, NRL_KIND_FRONTEND, "frontend", node_text(a, *names), out) != NRL_OK) continue;
         const nrl_frontend *t = (const nrl_frontend *)nrl_component_table(*out);
         if (t->probe && t->probe(path)) return NRL_OK;
         nrl_component_close(*out);

@@ -62,7 +62,7 @@ void checkpoint_verb_print(const nrl_node *node)
 
 void checkpoint_verb_set(arena *a, nrl_node *map, const char *key, const char *text)
 {
-    node_set(a, map, key, node_string(a, text, strlen(text)));
+    node_set(a, map, key, node_text(a, text));
 }
 
 /* ---- verify ---- */
@@ -77,7 +77,7 @@ typedef struct {
 static void hear_damage(void *user, const char *text)
 {
     verifying *v = user;
-    node_append(&v->a, v->damages, NULL, node_string(&v->a, text, strlen(text)));
+    node_append(&v->a, v->damages, NULL, node_text(&v->a, text));
     if (!v->json) cli_page("damaged: %s\n", text);
 }
 
@@ -160,7 +160,7 @@ static void tell_removed(char **before, size_t n, bool json)
     nrl_node *map = node_new(&a, NRL_NODE_MAP), *removed = node_new(&a, NRL_NODE_LIST);
     for (size_t i = 0; i < n; i++) {
         if (access(before[i], F_OK) == 0) continue;
-        node_append(&a, removed, NULL, node_string(&a, before[i], strlen(before[i])));
+        node_append(&a, removed, NULL, node_text(&a, before[i]));
         if (!json) cli_page("removed %s\n", before[i]);
     }
     node_append(&a, map, "removed", removed);

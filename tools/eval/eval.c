@@ -37,7 +37,7 @@ static void print_json(arena *a, nrl_run *r, const nrl_value *values, size_t n)
 {
     const char *weights = nrl_run_weights(r);
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "weights", node_string(a, weights, strlen(weights)));
+    node_append(a, map, "weights", node_text(a, weights));
     for (size_t i = 0; i < n; i++)
         node_append(a, map, values[i].name, node_f64(a, values[i].value));
     char *text = json_write(map, 0);

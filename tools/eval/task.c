@@ -127,8 +127,8 @@ static nrl_status read_piqa(arena *a, const char *place, const nrl_node *row, ta
     int64_t gold = index_of(nrl_node_find(row, "label"));
     if (!goal || !one || !two) return lacks(place, t, "goal, sol1, sol2 and label");
     nrl_node *both = node_new(a, NRL_NODE_LIST);
-    node_append(a, both, NULL, node_string(a, one, strlen(one)));
-    node_append(a, both, NULL, node_string(a, two, strlen(two)));
+    node_append(a, both, NULL, node_text(a, one));
+    node_append(a, both, NULL, node_text(a, two));
     q->prompt = arena_printf(a, "Question: %s\nAnswer:", goal);
     return set_choices(a, place, both, gold, q);
 }

@@ -37,7 +37,7 @@ static nrl_status trainer_open(arena *a, const char *name, const nrl_train_token
     const char *const *names = nrl_plugin_names(&env, NRL_KIND_TOKENIZER, a);
     for (const char *one = name ? name : *names; one; one = name ? NULL : *++names) {
         nrl_component *c;
-        nrl_status st = nrl_component_open(&env, NRL_KIND_TOKENIZER, "tokenizer", node_string(a, one, strlen(one)), &c);
+        nrl_status st = nrl_component_open(&env, NRL_KIND_TOKENIZER, "tokenizer", node_text(a, one), &c);
         if (st != NRL_OK && !name) continue; /* another plugin may be able to train */
         if (st != NRL_OK) return st;
         t->table = (const nrl_tokenizer *)nrl_component_table(c);

@@ -120,7 +120,8 @@ typedef struct {
     const nrl_metric *sample_metrics;
     /* Adds values to the record of a step, on all ranks. */
     nrl_status (*measure)(nrl_run *run, nrl_run_event *step);
-    const struct nrl_run_streams *streams; /* data.streaming; private */
+    const struct nrl_run_streams *streams;     /* data.streaming; private */
+    const struct nrl_rank_checks *rank_checks; /* debug: true; private */
 } nrl_run_services;
 
 /* Settings of the embedding program that are not in the config. Copied when a run is opened; memory behind pointers

@@ -7,11 +7,6 @@
 #include "config/config.h"
 #include <string.h>
 
-static void put_text(arena *a, nrl_node *map, const char *key, const char *text)
-{
-    if (text) node_append_text(a, map, key, text);
-}
-
 /* Lists the content hash of each part of data.train, or with `plugins` the plugin that reads it. What else follows from
  * the rows follows from options, which are compared too. */
 static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
@@ -20,7 +15,7 @@ static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
     for (int64_t i = 0; i < dataset_n_parts(d); i++) {
         const dataset_part part = dataset_part_at(d, i);
         const char *text = plugins ? part.reader_name : part.hash;
-        node_append(a, list, NULL, node_string(a, text, strlen(text)));
+        node_append(a, list, NULL, node_text(a, text));
     }
     return list;
 }
@@ -31,19 +26,19 @@ static nrl_node *fingerprints_node(arena *a, const session *se)
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     node_append(a, map, "data", data_node(a, se->train.set, false));
     node_append(a, map, "data plugins", data_node(a, se->train.set, true));
-    put_text(a, map, "template", se->chat ? se->chat->hash : NULL);
-    put_text(a, map, "template plugin", se->chat ? se->chat->plugin : NULL);
-    put_text(a, map, "reference", se->reference_key);
-    put_text(a, map, "tokenizer", se->tokenizer ? se->tokenizer->info.hash : NULL);
-    put_text(a, map, "tokenizer plugin", se->tokenizer ? se->tokenizer->plugin : NULL);
-    put_text(a, map, "script", se->env.script_hash);
+    node_append_text(a, map, "template", se->chat ? se->chat->hash : NULL);
+    node_append_text(a, map, "template plugin", se->chat ? se->chat->plugin : NULL);
+    node_append_text(a, map, "reference", se->reference_key);
+    node_append_text(a, map, "tokenizer", se->tokenizer ? se->tokenizer->info.hash : NULL);
+    node_append_text(a, map, "tokenizer plugin", se->tokenizer ? se->tokenizer->plugin : NULL);
+    node_append_text(a, map, "script", se->env.script_hash);
     node_append_int(a, map, "total_steps", se->total_steps);
     if (se->shards.fixed) /* the bits of the result depend on these too */
-        put_text(a, map, "reproducible",
-                 arena_printf(a, "%d shards, %d threads", se->shards.n * mesh_n_batches(se->mesh),
-                              (int)se->device.info.n_threads));
+        node_append_text(a, map, "reproducible",
+                         arena_printf(a, "%d shards, %d threads", se->shards.n * mesh_n_batches(se->mesh),
+                                      (int)se->device.info.n_threads));
     if (!se->model->adapters) return map;
-    put_text(a, map, "base", se->base_key);
+    node_append_text(a, map, "base", se->base_key);
     node_append(a, map, se->model->adapters->table->plugin.name,
                 node_without(a, se->model->adapters->settings, "adapter"));
     return map;
@@ -51,38 +46,54 @@ static nrl_node *fingerprints_node(arena *a, const session *se)
 
 /* ---- plugins ---- */
 
-static void plugins_add(arena *a, const session *se, nrl_node *map, const nrl_plugin *p)
-{
-    const char *text, *key = p ? arena_printf(a, "%s/%s", plugin_kind_find(p->kind)->folder, p->name) : NULL;
-    if (p && !nrl_node_find(map, key) && plugin_identity(se->host, p->kind, p->name, a, &text) == NRL_OK)
-        node_append_text(a, map, key, text);
-}
-
-static void plugins_add_readers(arena *a, const session *se, nrl_node *map, const dataset *d)
+static void list_readers(const dataset *d, const nrl_plugin **list, size_t *n)
 {
     for (int64_t i = 0; d && i < dataset_n_parts(d); i++)
-        plugins_add(a, se, map, dataset_part_at(d, i).reader);
+        list[(*n)++] = dataset_part_at(d, i).reader;
+}
+
+size_t session_plugins(const session *se, arena *a, const nrl_plugin ***list)
+{
+    const model *m = se->model;
+    const void *const tables[] = {se->algorithm_is_script ? NULL : se->algorithm,
+                                  se->optimizer,
+                                  se->schedule,
+                                  se->backend,
+                                  se->collective,
+                                  se->store,
+                                  m ? &m->table : NULL,
+                                  m && m->adapters ? m->adapters->table : NULL,
+                                  se->origin.format,
+                                  se->origin.adapter_format,
+                                  se->tokenizer ? se->tokenizer->open.table : NULL,
+                                  se->chat ? se->chat->table : NULL};
+    enum { TABLES = sizeof tables / sizeof *tables };
+    size_t n = 0, room = TABLES + STRATEGY_MAX + (size_t)(se->train.set ? dataset_n_parts(se->train.set) : 0);
+    for (size_t i = 0; i < se->n_evals; i++)
+        room += se->evals[i].set ? (size_t)dataset_n_parts(se->evals[i].set) : 0;
+    const nrl_plugin **all = *list = arena_alloc(a, room * sizeof *all);
+    for (size_t i = 0; i < TABLES; i++)
+        if (tables[i]) all[n++] = tables[i]; /* every table begins with an nrl_plugin */
+    for (int32_t i = 0; i < se->strategy_choices.n; i++)
+        all[n++] = &se->strategy_choices.of[i].table->plugin;
+    list_readers(se->train.set, all, &n);
+    for (size_t i = 0; i < se->n_evals; i++)
+        list_readers(se->evals[i].set, all, &n);
+    return n;
 }
 
 /* {"KIND/NAME": "VERSION, HASH", ...}: the plugins that compute, read or write something of the run. */
 static nrl_node *plugins_node(arena *a, const session *se)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    if (!se->algorithm_is_script) plugins_add(a, se, map, &se->algorithm->plugin);
-    plugins_add(a, se, map, &se->optimizer->plugin);
-    plugins_add(a, se, map, &se->schedule->plugin);
-    plugins_add(a, se, map, &se->model->table.plugin);
-    plugins_add(a, se, map, se->model->adapters ? &se->model->adapters->table->plugin : NULL);
-    plugins_add(a, se, map, &se->backend->plugin);
-    plugins_add(a, se, map, se->collective ? &se->collective->plugin : NULL);
-    for (int32_t i = 0; i < se->strategy_choices.n; i++)
-        plugins_add(a, se, map, &se->strategy_choices.of[i].table->plugin);
-    plugins_add(a, se, map, se->origin.format ? &se->origin.format->plugin : NULL);
-    plugins_add(a, se, map, se->tokenizer ? &se->tokenizer->open.table->plugin : NULL);
-    plugins_add(a, se, map, se->chat ? &se->chat->table->plugin : NULL);
-    plugins_add_readers(a, se, map, se->train.set);
-    for (size_t i = 0; i < se->n_evals; i++)
-        plugins_add_readers(a, se, map, se->evals[i].set);
+    const nrl_plugin **list;
+    const size_t n = session_plugins(se, a, &list);
+    for (size_t i = 0; i < n; i++) {
+        const char *text, *key = arena_printf(a, "%s/%s", plugin_kind_find(list[i]->kind)->folder, list[i]->name);
+        if (list[i]->kind != NRL_KIND_STORE && !nrl_node_find(map, key) &&
+            plugin_identity(se->host, list[i]->kind, list[i]->name, a, &text) == NRL_OK)
+            node_append_text(a, map, key, text);
+    }
     return map;
 }
 
@@ -122,12 +133,12 @@ nrl_status session_describe(session *se, arena *a, nrl_node **out)
     node_append_text(a, map, "mesh", shape);
     /* Where `nrl sample` and `nrl export` find the tokenizer of this checkpoint. */
     const char *folder = se->tokenizer ? se->tokenizer->info.folder : NULL;
-    put_text(a, map, "tokenizer", folder ? paths_absolute(a, folder) : se->tokenizer ? "" : NULL);
+    node_append_text(a, map, "tokenizer", folder ? paths_absolute(a, folder) : se->tokenizer ? "" : NULL);
     if (se->new_tokens) node_append(a, map, "new_tokens", node_copy(a, se->new_tokens));
-    put_text(a, map, "chat_template", session_template(se, a));
-    put_text(a, map, "format", identity_text(se, a, se->origin.format ? &se->origin.format->plugin : NULL));
-    put_text(a, map, "adapter", identity_text(se, a, adapters ? &adapters->table->plugin : NULL));
-    put_text(a, map, "script_path", se->env.script);
-    put_text(a, map, "frontend", se->env.frontend);
+    node_append_text(a, map, "chat_template", session_template(se, a));
+    node_append_text(a, map, "format", identity_text(se, a, se->origin.format ? &se->origin.format->plugin : NULL));
+    node_append_text(a, map, "adapter", identity_text(se, a, adapters ? &adapters->table->plugin : NULL));
+    node_append_text(a, map, "script_path", se->env.script);
+    node_append_text(a, map, "frontend", se->env.frontend);
     return NRL_OK;
 }

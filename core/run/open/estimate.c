@@ -5,7 +5,7 @@
  * (workspaces, libraries) and a strategy's buffers are not in it. For every run, a small micro-batch finds operations
  * that the model needs and the backend lacks.
  */
-#include "data/assemble.h"
+#include "data/data.h"
 #include "optim/updates.h"
 #include "run/open/session.h"
 #include "tensor/device/shape_device.h"

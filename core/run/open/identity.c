@@ -12,11 +12,16 @@ static const char same_files[] = "every node must have the same files under the 
 
 /* ---- code ---- */
 
-static nrl_status add_plugin(session *se, const nrl_plugin *p, buffer *lines)
+/* Those that are open by now. */
+static nrl_status add_plugins(session *se, buffer *lines)
 {
+    const nrl_plugin **list;
     const char *text;
-    NRL_TRY(plugin_identity(se->host, p->kind, p->name, &se->memory, &text));
-    buffer_print(lines, "plugin %s/%s: %s\n", plugin_kind_find(p->kind)->folder, p->name, text);
+    const size_t n = session_plugins(se, &se->memory, &list);
+    for (size_t i = 0; i < n; i++) {
+        NRL_TRY(plugin_identity(se->host, list[i]->kind, list[i]->name, &se->memory, &text));
+        buffer_print(lines, "plugin %s/%s: %s\n", plugin_kind_find(list[i]->kind)->folder, list[i]->name, text);
+    }
     return NRL_OK;
 }
 
@@ -28,16 +33,7 @@ static nrl_status add_code(session *se, buffer *lines)
     buffer_print(lines, "build of nrl %s: %s\n", NRL_VERSION, core);
     if (se->algorithm_is_script)
         buffer_print(lines, "loss %s: %s\n", se->algorithm->plugin.name, se->algorithm->plugin.version);
-    else
-        NRL_TRY(add_plugin(se, &se->algorithm->plugin, lines));
-    NRL_TRY(add_plugin(se, &se->optimizer->plugin, lines));
-    NRL_TRY(add_plugin(se, &se->schedule->plugin, lines));
-    NRL_TRY(add_plugin(se, &se->backend->plugin, lines));
-    if (se->collective) NRL_TRY(add_plugin(se, &se->collective->plugin, lines));
-    if (se->store) NRL_TRY(add_plugin(se, &se->store->plugin, lines));
-    for (int32_t i = 0; i < se->strategy_choices.n; i++)
-        NRL_TRY(add_plugin(se, &se->strategy_choices.of[i].table->plugin, lines));
-    return NRL_OK;
+    return add_plugins(se, lines);
 }
 
 nrl_status identity_of_code(session *se, char **lines)
@@ -75,14 +71,12 @@ static const char *eval_role(session *se, size_t i)
     return arena_printf(&se->memory, "eval%s%s", *name ? "." : "", name);
 }
 
-static nrl_status add_data(session *se, const dataset *d, const char *role, buffer *lines)
+static void add_data(const dataset *d, const char *role, buffer *lines)
 {
     for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
-        dataset_part part = dataset_part_at(d, i);
-        NRL_TRY(add_plugin(se, part.reader, lines));
+        const dataset_part part = dataset_part_at(d, i);
         buffer_print(lines, "data.%s %s: %" PRId64 " bytes, %s\n", role, part.path, part.bytes, part.hash);
     }
-    return NRL_OK;
 }
 
 static void add_tokens(const dataset *d, const char *role, buffer *lines)
@@ -96,10 +90,7 @@ static void add_tokens(const dataset *d, const char *role, buffer *lines)
 
 static nrl_status add_files(session *se, buffer *lines)
 {
-    NRL_TRY(add_plugin(se, &se->model->table.plugin, lines));
-    if (se->model->adapters) NRL_TRY(add_plugin(se, &se->model->adapters->table->plugin, lines));
-    if (se->origin.format) NRL_TRY(add_plugin(se, &se->origin.format->plugin, lines));
-    if (se->origin.adapter_format) NRL_TRY(add_plugin(se, &se->origin.adapter_format->plugin, lines));
+    NRL_TRY(add_plugins(se, lines));
     add_config(se->model->config, "model's ", lines);
     NRL_TRY(add_origin(&se->origin, "model's ", lines));
     const char *path = se->reference_options.reference_model;
@@ -111,17 +102,11 @@ static nrl_status add_files(session *se, buffer *lines)
         add_config(config, whose, lines);
         NRL_TRY(add_origin(&origin, whose, lines));
     }
-    if (se->tokenizer) {
-        NRL_TRY(add_plugin(se, &se->tokenizer->open.table->plugin, lines));
-        buffer_print(lines, "tokenizer: %s\n", se->tokenizer->info.hash);
-    }
-    if (se->chat) {
-        NRL_TRY(add_plugin(se, &se->chat->table->plugin, lines));
-        buffer_print(lines, "data.template %s: %s\n", se->chat->label, se->chat->hash);
-    }
-    NRL_TRY(add_data(se, se->train.set, "train", lines));
+    if (se->tokenizer) buffer_print(lines, "tokenizer: %s\n", se->tokenizer->info.hash);
+    if (se->chat) buffer_print(lines, "data.template %s: %s\n", se->chat->label, se->chat->hash);
+    add_data(se->train.set, "train", lines);
     for (size_t i = 0; i < se->n_evals; i++)
-        NRL_TRY(add_data(se, se->evals[i].set, eval_role(se, i), lines));
+        add_data(se->evals[i].set, eval_role(se, i), lines);
     return NRL_OK;
 }
 

@@ -12,7 +12,7 @@
 static nrl_status open_settings(session *se, nrl_node *settings, adapter_set *set)
 {
     const char *name = se->adapter->plugin.name;
-    node_set(&se->memory, settings, "adapter", node_string(&se->memory, name, strlen(name)));
+    node_set(&se->memory, settings, "adapter", node_text(&se->memory, name));
     return adapter_set_open(&se->memory, se->host, settings, set);
 }
 

@@ -11,25 +11,12 @@
 #include "run/open/session.h"
 #include "config/config.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Locks the folder itself and no file in it, so that nothing is left behind however the process ends. */
-bool out_take(const char *path, int *fd)
-{
-    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0 || !flock(*fd, LOCK_EX | LOCK_NB)) return true;
-    bool is_held = errno == EWOULDBLOCK;
-    close(*fd);
-    *fd = -1;
-    return !is_held;
-}
 
 void out_unlock(session *se)
 {
@@ -242,7 +229,7 @@ nrl_status out_prepare(session *se)
         return *cache ? may_make("data.cache", cache) : NRL_OK;
     }
     NRL_TRY(disk_make_folders("out", out));
-    if (!out_take(out, &se->out_lock)) /* two runs at once would write each other's checkpoints */
+    if (!disk_lock_folder(out, &se->out_lock)) /* two runs at once would write each other's checkpoints */
         return nrl_fail(NRL_ERR_CONFIG,
                         "out: another run is under way in '%s'\nhint: wait for its end, or choose another out", out);
     NRL_TRY(check_claims(se));

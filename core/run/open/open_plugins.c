@@ -169,7 +169,7 @@ static void name_default(session *se, uint32_t kind, const char *section, config
     if (!c->name || *c->name) return;
     if (plugin_defaults(se->host, &se->memory, kind, &list)) {
         c->name = list[0]->name;
-        node_set(&se->memory, c->resolved, "name", node_string(&se->memory, c->name, strlen(c->name)));
+        node_set(&se->memory, c->resolved, "name", node_text(&se->memory, c->name));
         return;
     }
     problems_add(se->problems, c->at, "%s: no plugin of this kind is a default one, expected a name", section);
@@ -186,7 +186,7 @@ static void name_metric(session *se)
     if (strcmp(c->metric, "auto")) return;
     c->metric = best ? arena_printf(&se->memory, "eval_%s%s%s", set, *set ? "_" : "", best->name) : "eval_loss";
     node_set(&se->memory, (nrl_node *)nrl_node_find(se->config.resolved, "checkpoint"), "metric",
-             node_string(&se->memory, c->metric, strlen(c->metric)));
+             node_text(&se->memory, c->metric));
 }
 
 static void name_loggers(session *se)
@@ -616,8 +616,10 @@ static nrl_status check_best(session *se)
         names = list_word(&se->memory, names, name, &near);
         if (!strcmp(c->metric, name)) better = row->better;
     }
-    if (se->config.eval.samples && !services)
-        return nrl_fail(NRL_ERR_CONFIG, "eval.samples: this program does not generate text (nrl_environment.services)");
+    if ((se->config.eval.samples || se->config.debug_every) && !services)
+        return nrl_fail(NRL_ERR_CONFIG, "%s (nrl_environment.services)",
+                        se->config.eval.samples ? "eval.samples: this program does not generate text"
+                                                : "debug: this program does not compare ranks");
     if (better == unknown && se->config.eval.every)
         return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation; expected one of: %s",
                         c->metric, names);

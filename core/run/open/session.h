@@ -207,6 +207,8 @@ const char *session_cache_folder(session *se);            /* NULL: nothing may b
 /* What a checkpoint records of the run, in `a`: a map of the nodes "config", "model", "plugins"... by which a run that
  * goes on from it is compared, and programs find its tokenizer. [step] */
 nrl_status session_describe(session *se, arena *a, nrl_node **map);
+/* The plugins that are open and do something in the run, but for the loggers; in `a`. */
+size_t session_plugins(const session *se, arena *a, const nrl_plugin ***list);
 /* The chat template of the training, in Jinja, for an export; NULL if it is the tokenizer's own, or there is none. */
 const char *session_template(const session *se, arena *a);
 /* NRL_ERR_STOPPED if a signal came before the first step: there is nothing to save yet. */

@@ -2,7 +2,6 @@
  * optimizer_state.c - declared states by the names of part and state, in shapes that no number of ranks changes.
  */
 #include "run/state/state.h"
-#include "checkpoint/index.h"
 #include "run/state/state_io.h"
 #include <stdlib.h>
 #include <string.h>
@@ -93,22 +92,15 @@ static nrl_status load_piece(void *user, const checkpoint_tensor *t, nrl_tensor 
 {
     const transfer *from = user;
     nrl_tensor *view;
-    int64_t i = checkpoint_find_tensor(from->saved, t->name, t->slot);
-    if (i < 0)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: has no %s of '%s': the checkpoint belongs to another model or optimizer",
-                        checkpoint_dir(from->saved), t->slot, t->name);
-    const checkpoint_tensor *saved = checkpoint_tensor_at(from->saved, (size_t)i);
-    if (saved->dtype != t->dtype || saved->n_dims != t->n_dims || memcmp(saved->dims, t->dims, sizeof t->dims))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(from->saved), t->slot,
-                        t->name, tensor_describe(saved).text, tensor_describe(t).text);
+    size_t i;
+    NRL_TRY(checkpoint_expect_tensor(from->saved, t, &i));
     if (nrl_ctx_host_memory(from->ctx)) {
         char *first = nrl_tensor_mat(state).data;
-        return checkpoint_read(from->saved, (size_t)i, &piece->shard,
-                               first + piece->begin * (int64_t)nrl_dtype_size(t->dtype));
+        return checkpoint_read(from->saved, i, &piece->shard, first + piece->begin * (int64_t)nrl_dtype_size(t->dtype));
     }
     void *host = mem_try((size_t)piece->n * nrl_dtype_size(t->dtype), t->slot);
     if (!host) return NRL_ERR_MEMORY;
-    nrl_status st = checkpoint_read(from->saved, (size_t)i, &piece->shard, host);
+    nrl_status st = checkpoint_read(from->saved, i, &piece->shard, host);
     if (st == NRL_OK) st = tensor_flat_view(from->ctx, state, piece->begin, piece->n, &view);
     if (st == NRL_OK) {
         st = tensor_write(from->ctx, view, host);

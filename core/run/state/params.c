@@ -2,7 +2,6 @@
  * params.c - maps the slots of parameters to the tensors of a checkpoint.
  */
 #include "run/state/params.h"
-#include "checkpoint/index.h"
 #include "tensor/split16.h"
 #include <stdlib.h>
 #include <string.h>
@@ -189,30 +188,15 @@ static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dty
     return st;
 }
 
-static nrl_status missing(const checkpoint *c, const char *slot, const char *name)
-{
-    return nrl_fail(NRL_ERR_CONFIG, "%s: has no %s of '%s': the checkpoint belongs to another model or optimizer",
-                    checkpoint_dir(c), slot, name);
-}
-
-static bool is_shaped(const checkpoint_tensor *t, int n_dims, const int64_t *dims)
-{
-    return t->n_dims == n_dims && !memcmp(t->dims, dims, (size_t)n_dims * sizeof *dims);
-}
-
 static nrl_status load_part(void *user, const checkpoint_tensor *part, place *at)
 {
     checkpoint *c = user;
-    int64_t i = checkpoint_find_tensor(c, part->name, part->slot);
-    if (i < 0) return missing(c, part->slot, part->name);
+    size_t i;
+    NRL_TRY(checkpoint_expect_tensor(c, part, &i));
     if (!is_here(at)) return NRL_OK;
-    const checkpoint_tensor *saved = checkpoint_tensor_at(c, (size_t)i);
-    if (saved->dtype != part->dtype || !is_shaped(saved, part->n_dims, part->dims))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s of '%s' is %s, expected %s", checkpoint_dir(c), part->slot, part->name,
-                        tensor_describe(saved).text, tensor_describe(part).text);
     if (piece_numel(&at->piece) == 0) return NRL_OK;
-    if (at->split || !nrl_ctx_host_memory(at->ctx)) return load_windows(c, (size_t)i, at, part->dtype);
-    return checkpoint_read(c, (size_t)i, &at->piece, host_address(at, 0));
+    if (at->split || !nrl_ctx_host_memory(at->ctx)) return load_windows(c, i, at, part->dtype);
+    return checkpoint_read(c, i, &at->piece, host_address(at, 0));
 }
 
 typedef struct {

@@ -66,8 +66,8 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
     for (size_t i = 0; i < nrl_node_size(run); i++)
         checkpoint_add_node(w, nrl_node_key(run, i), nrl_node_at(run, i));
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
-    checkpoint_add_node(w, "nrl", node_string(a, NRL_VERSION, strlen(NRL_VERSION)));
-    if (tr->script_state) checkpoint_add_node(w, "script", node_string(a, tr->script_state, strlen(tr->script_state)));
+    checkpoint_add_node(w, "nrl", node_text(a, NRL_VERSION));
+    if (tr->script_state) checkpoint_add_node(w, "script", node_text(a, tr->script_state));
     if (p->step && p->best_step == p->step) checkpoint_set_metric(w, s->best_is_largest ? -p->best : p->best);
     if (walk->algorithm->state) {
         nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};

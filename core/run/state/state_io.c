@@ -9,28 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Finds the list of n values called `name`. */
-static nrl_status state_find(const nrl_state_io *v, const char *name, int64_t n, const nrl_node **list)
-{
-    *list = nrl_node_find(v->from, name);
-    if (nrl_node_kind(*list) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint has no state '%s'", name);
-    if ((int64_t)nrl_node_size(*list) != n)
-        return nrl_fail(NRL_ERR_CORRUPT, "state '%s' has %zu values in the checkpoint, expected %lld", name,
-                        nrl_node_size(*list), (long long)n);
-    return NRL_OK;
-}
-
-/* A list with room for n values. NULL: NRL_ERR_MEMORY. */
-static nrl_node *new_list(nrl_state_io *v, const char *name, int64_t n)
-{
-    size_t count = (size_t)n, room = node_room(count, 0) + count * node_room(0, 0);
-    if (arena_reserve(v->a, room + node_room(1, strlen(name)), name) != NRL_OK) return NULL;
-    return node_set(v->a, v->into, name, node_new(v->a, NRL_NODE_LIST));
-}
-
 /* JSON has no NaN and no infinities: the writer stores them as strings. */
-bool visitor_read_f64(const nrl_node *node, double *value)
+bool state_read_f64(const nrl_node *node, double *value)
 {
     const char *word = nrl_node_string(node, NULL);
     nrl_node_type kind = nrl_node_kind(node);
@@ -41,43 +21,48 @@ bool visitor_read_f64(const nrl_node *node, double *value)
     return word && (!isnan(*value) || !strcmp(word, "NaN"));
 }
 
-nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, int64_t n)
+/* Reads an integer. Returns false if the node is not one. */
+static bool read_i64(const nrl_node *node, int64_t *value)
 {
-    const nrl_node *list;
+    *value = nrl_node_int(node, 0);
+    return nrl_node_kind(node) == NRL_NODE_INT;
+}
+
+/* Saves or restores a list of n numbers: `reals`, or `integers` if that is NULL. */
+static nrl_status io_numbers(nrl_state_io *v, const char *name, double *reals, int64_t *integers, int64_t n)
+{
     if (v->into) {
-        nrl_node *made = new_list(v, name, n);
-        if (!made) return NRL_ERR_MEMORY;
+        const size_t count = (size_t)n, room = node_room(count, 0) + count * node_room(0, 0);
+        NRL_TRY(arena_reserve(v->a, room + node_room(1, strlen(name)), name));
+        nrl_node *made = node_set(v->a, v->into, name, node_new(v->a, NRL_NODE_LIST));
         for (int64_t i = 0; i < n; i++)
-            node_append(v->a, made, NULL, node_f64(v->a, values[i]));
+            node_append(v->a, made, NULL, reals ? node_f64(v->a, reals[i]) : node_int(v->a, integers[i]));
         return NRL_OK;
     }
     if (v->optional && !v->from) return NRL_OK;
-    NRL_TRY(state_find(v, name, n, &list));
-    for (int64_t i = 0; i < n; i++)
-        if (!visitor_read_f64(nrl_node_at(list, (size_t)i), &values[i]))
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds a value that is not a number", name);
+    const nrl_node *list = nrl_node_find(v->from, name);
+    if (nrl_node_kind(list) != NRL_NODE_LIST)
+        return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint has no state '%s'", name);
+    if ((int64_t)nrl_node_size(list) != n)
+        return nrl_fail(NRL_ERR_CORRUPT, "state '%s' has %zu values in the checkpoint, expected %lld", name,
+                        nrl_node_size(list), (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        const nrl_node *one = nrl_node_at(list, (size_t)i);
+        if (reals ? !state_read_f64(one, &reals[i]) : !read_i64(one, &integers[i]))
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds a value that is not %s", name,
+                            reals ? "a number" : "an integer");
+    }
     return NRL_OK;
+}
+
+nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, int64_t n)
+{
+    return io_numbers(v, name, values, NULL, n);
 }
 
 nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, int64_t n)
 {
-    const nrl_node *list;
-    if (v->into) {
-        nrl_node *made = new_list(v, name, n);
-        if (!made) return NRL_ERR_MEMORY;
-        for (int64_t i = 0; i < n; i++)
-            node_append(v->a, made, NULL, node_int(v->a, values[i]));
-        return NRL_OK;
-    }
-    if (v->optional && !v->from) return NRL_OK;
-    NRL_TRY(state_find(v, name, n, &list));
-    for (int64_t i = 0; i < n; i++) {
-        const nrl_node *one = nrl_node_at(list, (size_t)i);
-        if (nrl_node_kind(one) != NRL_NODE_INT)
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds a value that is not an integer", name);
-        values[i] = nrl_node_int(one, 0);
-    }
-    return NRL_OK;
+    return io_numbers(v, name, NULL, values, n);
 }
 
 /* ---- tensors of this rank ---- */

@@ -23,6 +23,6 @@ struct nrl_state_io {
 };
 
 /* Reads a saved number, which may be NaN or infinite. Returns false if the node is not a number. */
-bool visitor_read_f64(const nrl_node *node, double *value);
+bool state_read_f64(const nrl_node *node, double *value);
 
 #endif

@@ -29,21 +29,4 @@ nrl_status ranks_late_metrics(nrl_mesh *mesh, const data_shards *shards, metric_
 /* The same for an evaluation. */
 nrl_status ranks_end_evaluation(nrl_mesh *mesh, const data_shards *shards, metric_set *m, ranks_evaluation *result);
 
-/* ---- debug: true ----
- *
- * `debug: true`: who the ranks are and what each gets to do, and every few steps whether what must
- * be equal on several ranks is: gradients before the update, weights after it. One rank compares nothing. */
-
-/* Prints the ranks of the group, on rank 0. Collective. */
-nrl_status debug_group(trainer *tr);
-/* Prints the tokens, samples and micro-batches of the step on each rank, on rank 0. Collective. */
-nrl_status debug_data(trainer *tr, const data_step *data);
-/* Compares reduced gradients, or weights (MASTER, and whole copies in WEIGHT). A parameter whose bytes differ from
- * those of the lowest rank that holds the same elements stops the run with an error that names it and the rank.
- * Collective. */
-nrl_status debug_gradients(trainer *tr);
-nrl_status debug_weights(trainer *tr);
-/* Whether the current step is one of those that are looked at. */
-bool debug_is_due(const trainer *tr);
-
 #endif

@@ -113,6 +113,12 @@ static uint64_t random_key(const trainer *tr)
     return is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
+/* Whether the current step is one of those in which the ranks are compared. */
+static bool step_is_checked(const trainer *tr)
+{
+    return tr->parts.checks && (tr->progress.step + 1) % tr->parts.debug_every == 0;
+}
+
 static bool step_is_exact(const trainer *tr)
 {
     return tr->parts.shards->fixed && tr->parts.device->host_memory;
@@ -152,7 +158,7 @@ static bool step_may_precede(const trainer *tr)
     const nrl_optimizer *o = parts->updates->table;
     return nrl_mesh_world(parts->mesh) == 1 && parts->shards->n == 1 && !parts->work->strategy->plan.local_steps &&
            tr->progress.updates > 0 && tr->progress.far_steps + 1 < FAR_LIMIT && o->takes_decision && !o->perturb &&
-           !parts->updates->host && !tr->measures_update && !debug_is_due(tr);
+           !parts->updates->host && !tr->measures_update && !step_is_checked(tr);
 }
 
 /* Queues the device's decision, if it can decide. A sum without weight is not part of the loss. */
@@ -412,7 +418,7 @@ static nrl_status step_update(trainer *tr, one_step *of, bool look)
     if (st == NRL_OK) st = metrics_collect(&tr->metrics, w->ctx, true);
     NRL_TRY(st);
     ctx_phase_set(w->ctx, NRL_PHASE_HOST);
-    if (look) NRL_TRY(debug_weights(tr));
+    if (look) NRL_TRY(tr->parts.checks->weights(tr));
     tr->progress.updates++;
     tr->progress.skipped_in_a_row = 0;
     NRL_TRY(loss_scale_update(&tr->loss_scale, true));
@@ -542,9 +548,9 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(w->policy, of->all->sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));
-    bool look = debug_is_due(tr);
-    if (look) NRL_TRY(debug_data(tr, of->data));
-    if (look) NRL_TRY(debug_gradients(tr));
+    const bool look = step_is_checked(tr);
+    if (look) NRL_TRY(parts->checks->data(tr, of->data));
+    if (look) NRL_TRY(parts->checks->gradients(tr));
     if (of->clip.finite && parts->updates->table->perturb) NRL_TRY(step_second_pass(tr, of));
     NRL_TRY(fp8_scaling_end(&tr->fp8, w->ctx, parts->mesh));
     if (of->clip.finite)

@@ -55,6 +55,17 @@ double terms_loss(const model *m, const double *sums, const double *weights);
 void terms_record(const model *m, const double *sums, const double *weights, const char *prefix, value_list *v,
                   arena *names);
 
+/* debug: true, by nrl_run_services. Collective; one rank compares nothing. [step] */
+typedef struct trainer trainer;
+struct nrl_rank_checks {
+    nrl_status (*group)(trainer *tr);                       /* rank 0 reports who the ranks are */
+    nrl_status (*data)(trainer *tr, const data_step *data); /* rank 0 reports what each of them computes in the step */
+    /* Compare reduced gradients, or weights (MASTER, and whole copies in WEIGHT). A parameter whose bytes differ from
+     * those of the lowest rank that holds the same elements is an error that names it and the rank. */
+    nrl_status (*gradients)(trainer *tr);
+    nrl_status (*weights)(trainer *tr);
+};
+
 /* What a trainer works with; all of it stays the caller's and outlives the trainer. */
 typedef struct {
     work *work;           /* the walk of the policy; open before trainer_ready, with a strategy */
@@ -67,13 +78,14 @@ typedef struct {
     const metric_rows *metrics; /* that a step may report */
     nrl_dtype compute;
     double clip_norm;
-    int64_t debug_every;        /* steps between comparisons of ranks; 0 = none */
-    const volatile int *signal; /* as nrl_environment.signal */
+    const struct nrl_rank_checks *checks; /* NULL = none */
+    int64_t debug_every;                  /* steps between them */
+    const volatile int *signal;           /* as nrl_environment.signal */
     hooks *hooks;
     telemetry *telemetry;
 } trainer_parts;
 
-typedef struct {
+struct trainer {
     trainer_parts parts;
     const reference *reference;     /* NULL: the algorithm needs none */
     run_progress progress, resumed; /* now; at the start of this process */
@@ -103,7 +115,7 @@ typedef struct {
     bool save_by_clock;                 /* it did: told at a step's end */
     nrl_value notes[TRAINER_MAX_NOTES]; /* what the next record has beside the step's own values */
     size_t n_notes;
-} trainer;
+};
 
 /* Opens a trainer that is zero so far. The schedule is the caller's to open: it needs the number of steps. */
 void trainer_open(trainer *tr, const trainer_parts *parts);

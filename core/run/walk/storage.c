@@ -192,7 +192,6 @@ static bool held_range_next(held_range *r)
 {
     for (; r->part < r->p->n_parts; r->part++, r->box = 0) {
         const nrl_part *part = &r->p->parts[r->part];
-        int64_t numel = 1;
         for (; r->box < layout_n_boxes(part); r->box++) {
             layout_shard shard = r->work ? layout_box_of(r->mesh, r->rank, part, r->box)
                                          : layout_shard_of(r->mesh, r->rank, part, r->box);
@@ -204,9 +203,7 @@ static bool held_range_next(held_range *r)
             r->local_before += piece_numel(&shard);
             r->at = 0;
         }
-        for (int d = 0; d < part->n_dims; d++)
-            numel *= part->dims[d];
-        r->before += numel;
+        r->before += part_numel(part);
     }
     return false;
 }
@@ -271,11 +268,6 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_so
     return st;
 }
 
-nrl_status storage_source(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
-{
-    return param_exact_read(user, p, begin, n, out);
-}
-
 /* Sends what rank `rank` holds of [begin, begin + n) to all ranks at once, packed there. *got counts elements. */
 static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t rank, int64_t begin, int64_t n,
                               float *pack, float *out, int64_t *got)
@@ -309,13 +301,5 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
     free(pack);
     NRL_TRY(st);
     NRL_ASSERT(got, ==, n);
-    return NRL_OK;
-}
-
-nrl_status storage_read(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
-{
-    const storage_origin *o = user;
-    if (o->weights) return weights_read(o->weights, o->m, p, begin, n, out);
-    model_init_values(p, o->seed, begin, n, out);
     return NRL_OK;
 }

@@ -42,10 +42,8 @@ void storage_plan(const model *m, const storage_spec *spec, storage *out);
  * lie here are asked for. [main] */
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user);
 
-/* An weights_source that reads exact values, whole on this rank; user is the ctx. */
-nrl_status storage_source(void *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
-/* The same on a mesh: each range is sent by the lowest rank that holds it, so that no rank ever holds a whole
- * parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
+/* A weights_source of the exact values of all ranks: each range is sent by the lowest rank that holds it, so that no
+ * rank ever holds a whole parameter. All ranks ask for the same ranges in the same order; user is a storage_view. */
 typedef struct {
     nrl_ctx *ctx;
     nrl_mesh *mesh;        /* NULL = one rank */
@@ -53,13 +51,5 @@ typedef struct {
     void *packed_user;
 } storage_view;
 nrl_status storage_gather(void *view, const nrl_param *p, int64_t begin, int64_t n, float *out);
-
-/* Sources for storage_load. */
-typedef struct {
-    const model *m;
-    const weight_files *weights; /* NULL: initialised by seed */
-    uint64_t seed;
-} storage_origin;
-nrl_status storage_read(void *origin, const nrl_param *p, int64_t begin, int64_t n, float *out);
 
 #endif

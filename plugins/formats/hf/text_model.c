@@ -49,7 +49,7 @@ nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config)
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         if (strcmp(type, classes[i].model_type)) continue;
         nrl_node *list = node_new(a, NRL_NODE_LIST);
-        node_append(a, list, NULL, node_string(a, classes[i].class, strlen(classes[i].class)));
+        node_append(a, list, NULL, node_text(a, classes[i].class));
         node_set(a, out, "architectures", list);
         for (int k = 0; k < N_SIZES; k++)
             if (!nrl_node_find(out, size_keys[k])) node_set(a, out, size_keys[k], node_int(a, classes[i].sizes[k]));

@@ -87,7 +87,7 @@ static nrl_status write_config(hf_writer *w)
     if (st == NRL_OK) {
         const char *type = types[w->files.what.dtype];
         const char *key = nrl_node_find(config, "dtype") ? "dtype" : "torch_dtype";
-        node_set(&a, config, key, node_string(&a, type, strlen(type)));
+        node_set(&a, config, key, node_text(&a, type));
         char *text = json_write(config, 2);
         st = output_text(&w->files.out, "config.json", text);
         free(text);

@@ -47,7 +47,7 @@ static void add_word(arena *a, nrl_node *list, const char *word)
 {
     for (size_t i = 0; i < nrl_node_size(list); i++)
         if (!strcmp(nrl_node_string(nrl_node_at(list, i), ""), word)) return;
-    node_append(a, list, NULL, node_string(a, word, strlen(word)));
+    node_append(a, list, NULL, node_text(a, word));
 }
 
 static nrl_node *targets(arena *a, const nrl_node *modules, const nrl_node *linear)

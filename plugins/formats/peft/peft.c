@@ -272,7 +272,7 @@ static char *describe(peft *p)
     const char *base = nrl_node_string(nrl_node_find(p->config, "base_model_name_or_path"), NULL);
     nrl_node *all = node_new(a, NRL_NODE_MAP), *settings = node_new(a, NRL_NODE_MAP);
     node_append_text(a, all, "adapter", "lora");
-    node_append(a, all, "base", base ? node_string(a, base, strlen(base)) : node_new(a, NRL_NODE_NULL));
+    node_append(a, all, "base", base ? node_text(a, base) : node_new(a, NRL_NODE_NULL));
     node_append(a, settings, "rslora", node_bool(a, p->rslora));
     if (p->dora) node_append(a, settings, "dora", node_bool(a, true));
     node_append(a, settings, "dropout", node_f64(a, p->dropout));

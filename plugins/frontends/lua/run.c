@@ -118,10 +118,10 @@ static settings read_settings(lua_State *L, nrl_environment *env)
 
 static void apply_settings(arena *a, nrl_node *root, const settings *s)
 {
-    if (s->out) node_set(a, root, "out", node_string(a, s->out, strlen(s->out)));
+    if (s->out) node_set(a, root, "out", node_text(a, s->out));
     if (!s->model) return;
     nrl_node *model = node_set(a, root, "model", node_new(a, NRL_NODE_MAP));
-    node_set(a, model, "path", node_string(a, s->model, strlen(s->model)));
+    node_set(a, model, "path", node_text(a, s->model));
 }
 
 /* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: run_open

@@ -59,8 +59,8 @@ static void open_plugin(lua_State *L, handle *t, const char *word)
     arena *a = script_arena(L);
     const char *const *names = nrl_plugin_names(env, NRL_KIND_TOKENIZER, a);
     for (const char *one = word ? word : *names; one; one = word ? NULL : *++names) {
-        check(L, nrl_component_open(env, NRL_KIND_TOKENIZER, "tokenizer",
-                                    node_string(&script_of(L)->memory, one, strlen(one)), &t->plugin));
+        check(L, nrl_component_open(env, NRL_KIND_TOKENIZER, "tokenizer", node_text(&script_of(L)->memory, one),
+                                    &t->plugin));
         if (handle_table(t)->train_begin) break;
         if (word) script_fail(L, "%s: tokenizer '%s' cannot be trained", name, word);
         nrl_component_close(t->plugin);

@@ -3,7 +3,7 @@
  * refers to, and the second side that joins a prompt with the answer of the next row.
  */
 #include "support/batch_check.h"
-#include "data/assemble.h"
+#include "data/data.h"
 #include "unit/data/support.h"
 
 enum { N = 300, VOCABULARY = 1000 };

@@ -2,8 +2,7 @@
  * test_memory.c - the n-th allocation while data is read, planned and packed fails, for every n: the error is
  * NRL_ERR_MEMORY, it names the file where there is one, and no token cache is left that a later run would take.
  */
-#include "data/assemble.h"
-#include "data/plan.h"
+#include "data/data.h"
 #include "unit/data/support.h"
 #include <dirent.h>
 

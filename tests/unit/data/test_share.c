@@ -3,7 +3,7 @@
  * and the text before every row are those of the batch without sharing.
  */
 #include "support/batch_check.h"
-#include "data/assemble.h"
+#include "data/data.h"
 #include "unit/data/support.h"
 
 enum { N = 40, VOCABULARY = 1000, LONGEST = 64 };

@@ -112,12 +112,13 @@ static void computing_activations_again_changes_no_bit(void **state)
 static void hash_weights(run *r, uint64_t *hash)
 {
     float values[256];
+    storage_view view = {.ctx = r->session.ctx};
     *hash = 1469598103934665603u;
     for (int32_t i = 0; i < r->session.model->n_params; i++) {
         const nrl_param *p = r->session.model->params[i];
         for (int64_t at = 0; at < p->numel; at += 256) {
             int64_t n = p->numel - at < 256 ? p->numel - at : 256;
-            if (storage_source(r->session.ctx, p, at, n, values) != NRL_OK) fail_msg("%s", nrl_error_text());
+            if (storage_gather(&view, p, at, n, values) != NRL_OK) fail_msg("%s", nrl_error_text());
             for (size_t k = 0; k < (size_t)n * sizeof(float); k++)
                 *hash = (*hash ^ ((unsigned char *)values)[k]) * 1099511628211u;
         }

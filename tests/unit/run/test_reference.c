@@ -317,8 +317,8 @@ static nrl_status first_step_of_other_weights(const char *out, const char *extra
     nrl_run_event e = {.size = sizeof e};
     bool done;
     run *r = open_way(out, "online", extra);
-    storage_origin other = {.m = r->session.model, .seed = 77};
-    assert_int_equal(storage_load(r->session.ctx, r->session.model, NULL, storage_read, &other), NRL_OK);
+    const model_origin other = {.seed = 77};
+    assert_int_equal(origin_load(&other, r->session.ctx, r->session.model, NULL), NRL_OK);
     nrl_status st = nrl_run_step(r, &e, &done);
     *loss = e.loss;
     nrl_run_close(r);

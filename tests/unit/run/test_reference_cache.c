@@ -203,8 +203,8 @@ static void what_the_numbers_depend_on_names_the_file(void **state)
     }
     const char *dir = arena_printf(&place.memory, "%s/model", place.folder);
     run *r = open_run("names", NULL);
-    storage_origin other = {.m = r->session.model, .seed = 77};
-    assert_int_equal(storage_load(r->session.ctx, r->session.model, NULL, storage_read, &other), NRL_OK);
+    const model_origin other = {.seed = 77};
+    assert_int_equal(origin_load(&other, r->session.ctx, r->session.model, NULL), NRL_OK);
     if (nrl_run_export(r, dir) != NRL_OK) fail_msg("%s", nrl_error_text());
     nrl_run_close(r);
     assert_int_equal(count_files("names", NULL), 4);

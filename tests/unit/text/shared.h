@@ -26,8 +26,7 @@ static inline tokenizer *open_or_fail(const char *path)
 static inline tokenizer *open_text_or_fail(const char *json)
 {
     tokenizer *tok = NULL;
-    if (tokenizer_open_memory(test_host(), "bpe", "test.json", json, strlen(json), &tok) != NRL_OK)
-        fail_msg("%s", nrl_error_text());
+    if (test_tokenizer_text(json, &tok) != NRL_OK) fail_msg("%s", nrl_error_text());
     return tok;
 }
 

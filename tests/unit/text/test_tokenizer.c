@@ -218,7 +218,7 @@ static void threads_share_a_tokenizer(void **state)
 static void assert_refused(const char *json, const char *words)
 {
     tokenizer *tok;
-    assert_int_equal(tokenizer_open_memory(test_host(), "bpe", "bad.json", json, strlen(json), &tok), NRL_ERR_DATA);
+    assert_int_equal(test_tokenizer_bytes("bad.json", json, strlen(json), &tok), NRL_ERR_DATA);
     if (!strstr(nrl_error_text(), words)) fail_msg("'%s' has no '%s'", nrl_error_text(), words);
     assert_non_null(strstr(nrl_error_text(), "bad.json"));
 }
@@ -327,8 +327,7 @@ static void sentencepiece_rubbish_is_refused(void **state)
     tokenizer *tok;
     static const char *const files[] = {"", "\x0a", "\x0a\xff\xff\xff\xff\x7f", "hello", "IQ== 0\nrubbish\n"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        assert_int_equal(tokenizer_open_memory(test_host(), "bpe", "bad.model", files[i], strlen(files[i]), &tok),
-                         NRL_ERR_DATA);
+        assert_int_equal(test_tokenizer_bytes("bad.model", files[i], strlen(files[i]), &tok), NRL_ERR_DATA);
     assert_non_null(strstr(nrl_error_text(), "bad.model:2: expected base64"));
 }
 

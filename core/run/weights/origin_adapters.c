@@ -1,7 +1,6 @@
 /*
  * origin_adapters.c - what a checkpoint says of its adapters, and of the weights that they stand on.
  */
-#include "config/config.h"
 #include "base/paths.h"
 #include "run/weights/origin.h"
 #include <string.h>
@@ -22,7 +21,7 @@ nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a
     NRL_TRY(weights_config(w, a, &config));
     nrl_node *settings = node_copy(a, nrl_node_find(config, "settings"));
     const char *name = nrl_node_string(nrl_node_find(config, "adapter"), "");
-    node_set(a, settings, "adapter", node_string(a, name, strlen(name)));
+    node_set(a, settings, "adapter", node_text(a, name));
     nrl_status st = adapter_set_open(a, host, settings, out);
     if (st != NRL_OK) nrl_add_context("%s", w->info.path);
     return st;

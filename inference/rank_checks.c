@@ -1,18 +1,13 @@
 /*
- * debug.c - the comparisons of ranks.h for `debug: true`. Each rank hashes each parameter, the ranks exchange the
+ * rank_checks.c - nrl_run_services.rank_checks, for `debug: true`: who the ranks are and what each computes, and every
+ * few steps whether what must be equal on several ranks is. Each rank hashes each parameter, the ranks exchange the
  * hashes, and those are compared whose elements are the same according to the layouts.
  */
-#include "run/step/ranks.h"
+#include "inference/rank_checks.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-bool debug_is_due(const trainer *tr)
-{
-    int64_t every = tr->parts.debug_every;
-    return every && (tr->progress.step + 1) % every == 0;
-}
 
 /* ---- who and what ---- */
 
@@ -21,12 +16,11 @@ typedef struct {
     int64_t pid, local_rank, threads, parameters;
 } rank_info;
 
-nrl_status debug_group(trainer *tr)
+static nrl_status check_group(trainer *tr)
 {
     int32_t n = nrl_mesh_world(tr->parts.mesh);
     rank_info own = {
         .pid = getpid(), .local_rank = mesh_where(tr->parts.mesh)->local_rank, .threads = tr->parts.device->n_threads};
-    if (!tr->parts.debug_every) return NRL_OK;
     gethostname(own.host, sizeof own.host - 1);
     for (int64_t i = 0; i < tr->n_slices; i++)
         own.parameters += tr->slices[i].n;
@@ -46,7 +40,7 @@ typedef struct {
     int64_t tokens, samples, micro_batch, empty;
 } rank_share;
 
-nrl_status debug_data(trainer *tr, const data_step *data)
+static nrl_status check_data(trainer *tr, const data_step *data)
 {
     int32_t n = nrl_mesh_world(tr->parts.mesh);
     rank_share own = {.micro_batch = data->n_micro_batches};
@@ -126,12 +120,12 @@ static bool compares(const trainer *tr)
     return nrl_mesh_world(tr->parts.mesh) > 1 && !tr->parts.work->strategy->plan.local_steps;
 }
 
-nrl_status debug_gradients(trainer *tr)
+static nrl_status check_gradients(trainer *tr)
 {
     return compares(tr) ? check_slot(tr, NRL_SLOT_GRAD_SHARD, "the gradient") : NRL_OK;
 }
 
-nrl_status debug_weights(trainer *tr)
+static nrl_status check_weights(trainer *tr)
 {
     if (!compares(tr)) return NRL_OK;
     NRL_TRY(check_slot(tr, NRL_SLOT_MASTER, "the weight"));
@@ -142,3 +136,5 @@ nrl_status debug_weights(trainer *tr)
     bool gathers = tr->parts.work->strategy->plan.gathers_weights || tr->parts.work->strategy->plan.reduces_grads;
     return gathers ? NRL_OK : check_slot(tr, NRL_SLOT_WEIGHT, "the weight");
 }
+
+const struct nrl_rank_checks rank_checks = {check_group, check_data, check_gradients, check_weights};
