@@ -70,7 +70,7 @@ static nrl_work *take_work(nrl_mesh *m)
     return w;
 }
 
-static nrl_status look_at_fenced(nrl_mesh *m);
+static nrl_status finish_fenced(nrl_mesh *m, bool waits);
 
 nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const char *what, nrl_work **work)
 {
@@ -79,7 +79,7 @@ nrl_status call_start(nrl_comm *c, mesh_op op, const nrl_comm_args *a, const cha
     if (!start)
         return nrl_fail(NRL_ERR_PLUGIN, "collective '%s' has no operation '%s'", m->table.plugin.name, op_names[op]);
     if (m->dead) return mesh_dead_error(m);
-    NRL_TRY(look_at_fenced(m));
+    NRL_TRY(finish_fenced(m, false));
     record_call call = describe(c, op, a, what);
     if (control_failed(m->control)) return mesh_broken(m, c, NULL, NRL_OK, 0);
     nrl_request *request = NULL;
@@ -165,14 +165,16 @@ static void drop_oldest(nrl_mesh *m)
     call_release(w);
 }
 
-static nrl_status look_at_fenced(nrl_mesh *m)
+/* Drops the work that has ended, oldest first, or waits for all of it. */
+static nrl_status finish_fenced(nrl_mesh *m, bool waits)
 {
-    while (m->fenced) {
+    while (m->fenced && !m->dead) {
         nrl_work *w = m->fenced;
         bool done = false;
-        double waited = clock_seconds() - w->fenced_at;
-        nrl_status st = m->table.wait(w->comm->group, w->request, 0, &done);
-        if (!st && !done && waited < m->timeout_step) return NRL_OK;
+        const double begin = waits ? clock_seconds() : w->fenced_at;
+        nrl_status st = waits ? wait_slices(m, w, begin, &done) : m->table.wait(w->comm->group, w->request, 0, &done);
+        const double waited = clock_seconds() - begin;
+        if (!waits && !st && !done && waited < m->timeout_step) return NRL_OK;
         if (st || !done) return broken(m, w, st, waited);
         record_done(&m->calls, w->record);
         drop_oldest(m);
@@ -182,15 +184,7 @@ static nrl_status look_at_fenced(nrl_mesh *m)
 
 nrl_status call_settle(nrl_mesh *m)
 {
-    while (m->fenced && !m->dead) {
-        nrl_work *w = m->fenced;
-        bool done = false;
-        double begin = clock_seconds();
-        nrl_status st = wait_slices(m, w, begin, &done);
-        if (st || !done) return broken(m, w, st, clock_seconds() - begin);
-        record_done(&m->calls, w->record);
-        drop_oldest(m);
-    }
+    NRL_TRY(finish_fenced(m, true));
     return m->dead ? mesh_dead_error(m) : NRL_OK;
 }
 

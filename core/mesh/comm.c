@@ -206,26 +206,27 @@ nrl_status nrl_comm_broadcast(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *ca
     return start(c, ctx, MESH_BROADCAST, call, &a, work);
 }
 
-nrl_status nrl_comm_all_gather(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+/* `whole`: the shares of all ranks; `part`: that of this rank. */
+static nrl_status with_shares(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_call *call, const nrl_tensor *whole,
+                              const nrl_tensor *part, nrl_work **work)
 {
     int64_t count = 0;
     *work = NULL;
     NRL_TRY(check_tensors(call));
-    NRL_TRY(check_shares(c, call, call->receive, call->send, &count));
+    NRL_TRY(check_shares(c, call, whole, part, &count));
     if (c->size == 1) return alone(ctx, call->send, call->receive);
     nrl_comm_args a = operands(call, count);
-    return start(c, ctx, MESH_ALL_GATHER, call, &a, work);
+    return start(c, ctx, op, call, &a, work);
+}
+
+nrl_status nrl_comm_all_gather(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
+{
+    return with_shares(c, ctx, MESH_ALL_GATHER, call, call->receive, call->send, work);
 }
 
 nrl_status nrl_comm_reduce_scatter(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
 {
-    int64_t count = 0;
-    *work = NULL;
-    NRL_TRY(check_tensors(call));
-    NRL_TRY(check_shares(c, call, call->send, call->receive, &count));
-    if (c->size == 1) return alone(ctx, call->send, call->receive);
-    nrl_comm_args a = operands(call, count);
-    return start(c, ctx, MESH_REDUCE_SCATTER, call, &a, work);
+    return with_shares(c, ctx, MESH_REDUCE_SCATTER, call, call->send, call->receive, work);
 }
 
 nrl_status nrl_comm_all_to_all(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)

@@ -5,6 +5,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include <nrl/run.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +13,12 @@
 #define SLICE_S 0.5 /* how often a waiting get checks whether it is stopped */
 
 struct nrl_store {
-    const nrl_store_plugin *table; /* NULL for a prefix */
+    nrl_store *inner, *bottom; /* of a prefix: what it lies in, and the store below all prefixes; else NULL, itself */
+    char *prefix;              /* before every key: "" or "OUTER/INNER/" */
+    const nrl_store_plugin *table; /* of the bottom, as the rest */
     void *self;
     bool has_secret;
     secret_key secret;
-    nrl_store *inner; /* of a prefix */
-    char *prefix;
     bool (*stopped)(void *user);
     void *user;
 };
@@ -76,9 +77,11 @@ nrl_status store_open(const store_kind *kind, const store_setup *setup, nrl_stor
     void *self;
     NRL_TRY(kind->table->open(kind->options, &s, &self));
     nrl_store *store = mem_alloc(sizeof *store);
-    store->table = kind->table;
-    store->self = self;
-    store->has_secret = setup->secret != NULL;
+    *store = (nrl_store){.bottom = store,
+                         .prefix = mem_strdup(""),
+                         .table = kind->table,
+                         .self = self,
+                         .has_secret = setup->secret != NULL};
     if (setup->secret) store->secret = *setup->secret;
     *out = store;
     return NRL_OK;
@@ -88,10 +91,11 @@ nrl_status store_open_prefix(nrl_store *inner, const char *prefix, bool (*stoppe
                              nrl_store **out)
 {
     nrl_store *s = mem_alloc(sizeof *s);
-    s->inner = inner;
-    s->prefix = mem_strdup(prefix);
-    s->stopped = stopped;
-    s->user = user;
+    *s = (nrl_store){.inner = inner,
+                     .bottom = inner->bottom,
+                     .prefix = mem_printf("%s%s/", inner->prefix, prefix),
+                     .stopped = stopped,
+                     .user = user};
     *out = s;
     return NRL_OK;
 }
@@ -152,44 +156,29 @@ char *store_run_prefix(const char *run_id, int32_t number)
     return number > 1 ? mem_printf("nrl%s%s~%d", slash, run_id, (int)number) : mem_printf("nrl%s%s", slash, run_id);
 }
 
-static const nrl_store *bottom(const nrl_store *s)
-{
-    while (s->inner)
-        s = s->inner;
-    return s;
-}
-
 bool store_counts(const nrl_store *s)
 {
-    return bottom(s)->table->add != NULL;
+    return s->bottom->table->add != NULL;
 }
 
-/* Puts all prefixes in front of the key, the outermost first; malloc'd. */
-static nrl_status whole_key(const nrl_store *s, const char *key, char **out)
+/* The key with all prefixes before it. */
+static nrl_status whole_key(const nrl_store *s, const char *key, char whole[NRL_STORE_MAX_KEY])
 {
-    char *text = mem_strdup(key);
-    for (; s->inner; s = s->inner) {
-        char *longer = mem_printf("%s/%s", s->prefix, text);
-        free(text);
-        text = longer;
-    }
-    *out = text;
-    if (strlen(text) < NRL_STORE_MAX_KEY) return NRL_OK;
-    free(text);
+    if (snprintf(whole, NRL_STORE_MAX_KEY, "%s%s", s->prefix, key) < NRL_STORE_MAX_KEY) return NRL_OK;
     return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, at most %d are allowed", strlen(key),
                     NRL_STORE_MAX_KEY);
 }
 
 bool nrl_store_prove(const nrl_store *s, const void *message, size_t size, uint8_t proof[NRL_PROOF_SIZE])
 {
-    s = bottom(s);
+    s = s->bottom;
     if (s->has_secret) secret_prove(&s->secret, PLUGIN_LABEL, message, size, proof);
     return s->has_secret;
 }
 
 bool nrl_store_verify(const nrl_store *s, const void *message, size_t size, const uint8_t proof[NRL_PROOF_SIZE])
 {
-    s = bottom(s);
+    s = s->bottom;
     return s->has_secret && secret_verify(&s->secret, PLUGIN_LABEL, message, size, proof);
 }
 
@@ -198,42 +187,26 @@ void nrl_job_secret_derive(const void *text, size_t size, const char *run_id, nr
     secret_derive(text, size, run_id, out);
 }
 
-static void free_keys(char **keys, size_t n)
+static nrl_status whole_keys(const nrl_store *s, const char *const *keys, size_t n, arena *a, const char ***out)
 {
-    for (size_t i = 0; i < n; i++)
-        free(keys[i]);
-    free(keys);
-}
-
-static nrl_status whole_keys(const nrl_store *s, const char *const *keys, size_t n, char ***out)
-{
-    *out = NULL;
-    if (n > NRL_STORE_MAX_KEYS) {
-        nrl_fail(NRL_ERR_BUG, "%zu keys in one request", n);
-        return NRL_ERR_BUG;
-    }
-    char **whole = mem_alloc(n * sizeof *whole);
+    char whole[NRL_STORE_MAX_KEY];
+    if (n > NRL_STORE_MAX_KEYS) return nrl_fail(NRL_ERR_BUG, "%zu keys in one request", n);
+    const char **list = *out = arena_alloc(a, n * sizeof *list);
     for (size_t i = 0; i < n; i++) {
-        nrl_status st = whole_key(s, keys[i], &whole[i]);
-        if (st) {
-            free_keys(whole, i);
-            return st;
-        }
+        NRL_TRY(whole_key(s, keys[i], whole));
+        list[i] = arena_strdup(a, whole);
     }
-    *out = whole;
     return NRL_OK;
 }
 
 nrl_status nrl_store_set(nrl_store *s, const char *key, const void *value, size_t size)
 {
-    char *whole;
+    char whole[NRL_STORE_MAX_KEY];
     if (size > NRL_STORE_MAX_VALUE)
         return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, a store takes %d", key, size, NRL_STORE_MAX_VALUE);
-    NRL_TRY(whole_key(s, key, &whole));
-    const nrl_store *b = bottom(s);
-    nrl_status st = b->table->set(b->self, whole, value, size);
-    free(whole);
-    return st;
+    NRL_TRY(whole_key(s, key, whole));
+    const nrl_store *b = s->bottom;
+    return b->table->set(b->self, whole, value, size);
 }
 
 static bool is_stopped(const nrl_store *s)
@@ -246,7 +219,7 @@ static bool is_stopped(const nrl_store *s)
 /* Waits in slices, so that the loss of a rank ends the wait. */
 static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, bool *found, void **value, size_t *size)
 {
-    const nrl_store *b = bottom(s);
+    const nrl_store *b = s->bottom;
     double deadline = clock_seconds() + timeout_s;
     for (;;) {
         double left = deadline - clock_seconds();
@@ -258,59 +231,50 @@ static nrl_status get_sliced(nrl_store *s, const char *whole, double timeout_s, 
 
 nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void **value, size_t *size)
 {
-    char *whole;
+    char whole[NRL_STORE_MAX_KEY];
     bool found = false;
-    NRL_TRY(whole_key(s, key, &whole));
+    NRL_TRY(whole_key(s, key, whole));
     nrl_status st = get_sliced(s, whole, timeout_s, &found, value, size);
     if (!st && !found) st = nrl_fail(NRL_ERR_PEER, "nobody set '%s' in the store within %g s", whole, timeout_s);
-    free(whole);
     return st;
 }
 
 nrl_status store_try_get(nrl_store *s, const char *key, bool *found, void **value, size_t *size)
 {
-    char *whole;
-    NRL_TRY(whole_key(s, key, &whole));
-    const nrl_store *b = bottom(s);
-    nrl_status st = b->table->get(b->self, whole, 0, found, value, size);
-    free(whole);
-    return st;
+    char whole[NRL_STORE_MAX_KEY];
+    NRL_TRY(whole_key(s, key, whole));
+    const nrl_store *b = s->bottom;
+    return b->table->get(b->self, whole, 0, found, value, size);
 }
 
 nrl_status store_remove(nrl_store *s, const char *key)
 {
-    char *whole;
-    NRL_TRY(whole_key(s, key, &whole));
-    const nrl_store *b = bottom(s);
-    nrl_status st = b->table->remove(b->self, whole);
-    free(whole);
-    return st;
+    char whole[NRL_STORE_MAX_KEY];
+    NRL_TRY(whole_key(s, key, whole));
+    const nrl_store *b = s->bottom;
+    return b->table->remove(b->self, whole);
 }
 
 nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t *result)
 {
-    char *whole;
-    const nrl_store *b = bottom(s);
+    char whole[NRL_STORE_MAX_KEY];
+    const nrl_store *b = s->bottom;
     if (!b->table->add)
         return nrl_fail(NRL_ERR_CONFIG, "cannot count in this store: the store plugin '%s' has no counters",
                         b->table->plugin.name);
-    NRL_TRY(whole_key(s, key, &whole));
-    nrl_status st = b->table->add(b->self, whole, amount, result);
-    free(whole);
-    return st;
+    NRL_TRY(whole_key(s, key, whole));
+    return b->table->add(b->self, whole, amount, result);
 }
 
 nrl_status store_set_once(nrl_store *s, const char *key, const char *text, char **now)
 {
-    char *whole;
-    const nrl_store *b = bottom(s);
-    NRL_TRY(whole_key(s, key, &whole));
-    nrl_status st = b->table->set_once(b->self, whole, text, now);
-    free(whole);
-    return st;
+    char whole[NRL_STORE_MAX_KEY];
+    const nrl_store *b = s->bottom;
+    NRL_TRY(whole_key(s, key, whole));
+    return b->table->set_once(b->self, whole, text, now);
 }
 
-static nrl_status all_there_by_one(const nrl_store *b, char *const *keys, size_t n, bool *all)
+static nrl_status all_there_by_one(const nrl_store *b, const char *const *keys, size_t n, bool *all)
 {
     *all = true;
     for (size_t i = 0; i < n && *all; i++) {
@@ -324,16 +288,17 @@ static nrl_status all_there_by_one(const nrl_store *b, char *const *keys, size_t
 
 nrl_status store_all_there(nrl_store *s, const char *const *keys, size_t n, bool *all)
 {
-    char **whole;
-    const nrl_store *b = bottom(s);
-    NRL_TRY(whole_keys(s, keys, n, &whole));
-    nrl_status st = b->table->all_there ? b->table->all_there(b->self, (const char *const *)whole, n, all)
-                                        : all_there_by_one(b, whole, n, all);
-    free_keys(whole, n);
+    const nrl_store *b = s->bottom;
+    const char **whole;
+    arena a = {0};
+    nrl_status st = whole_keys(s, keys, n, &a, &whole);
+    if (st == NRL_OK)
+        st = b->table->all_there ? b->table->all_there(b->self, whole, n, all) : all_there_by_one(b, whole, n, all);
+    arena_free(&a);
     return st;
 }
 
-static nrl_status get_all_by_one(const nrl_store *b, char *const *keys, size_t n, char **values)
+static nrl_status get_all_by_one(const nrl_store *b, const char *const *keys, size_t n, char **values)
 {
     for (size_t i = 0; i < n; i++) {
         void *value;
@@ -353,11 +318,12 @@ static nrl_status get_all_by_one(const nrl_store *b, char *const *keys, size_t n
 
 nrl_status store_get_all(nrl_store *s, const char *const *keys, size_t n, char **values)
 {
-    char **whole;
-    const nrl_store *b = bottom(s);
-    NRL_TRY(whole_keys(s, keys, n, &whole));
-    nrl_status st = b->table->get_all ? b->table->get_all(b->self, (const char *const *)whole, n, values)
-                                      : get_all_by_one(b, whole, n, values);
-    free_keys(whole, n);
+    const nrl_store *b = s->bottom;
+    const char **whole;
+    arena a = {0};
+    nrl_status st = whole_keys(s, keys, n, &a, &whole);
+    if (st == NRL_OK)
+        st = b->table->get_all ? b->table->get_all(b->self, whole, n, values) : get_all_by_one(b, whole, n, values);
+    arena_free(&a);
     return st;
 }
