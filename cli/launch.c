@@ -7,6 +7,7 @@
 #include "cli/common/auto.h"
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
+#include "config/schema.h"
 #include "config/tree.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +118,7 @@ static nrl_status read_config(launch *l, nrl_config **config)
     return NRL_OK;
 }
 
-/* The core's part of that config; empty if the ranks read none. */
+/* The core's part of that config, and its hosts in l->hosts; empty if the ranks read none. */
 static nrl_status fill_config(launch *l, config_run *config)
 {
     nrl_config *tree;
@@ -128,6 +129,7 @@ static nrl_status fill_config(launch *l, config_run *config)
         while ((key = nrl_config_auto(tree, 0))) /* chosen when the number of ranks is known */
             nrl_config_override(tree, arena_printf(l->a, "%s=null", key));
         config_fill(l->a, &tree->problems, tree->root, config);
+        l->n_hosts = hosts_read(l->a, tree, &l->hosts);
         st = problems_report(&tree->problems);
     }
     nrl_config_destroy(tree);
@@ -139,7 +141,7 @@ static nrl_status read_config_nodes(launch *l)
 {
     config_run config;
     NRL_TRY(fill_config(l, &config));
-    if (config.launch.n_hosts) return launch_nodes_config(l->a, &config.launch, &l->nodes);
+    if (l->n_hosts) return launch_nodes_config(l->a, l->hosts, l->n_hosts, &l->nodes);
     return nrl_fail(NRL_ERR_CONFIG,
                     "number of ranks is unknown; expected -n N, --nodes LIST, --hostfile FILE, or launch.nodes "
                     "in the config");

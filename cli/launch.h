@@ -26,8 +26,10 @@ typedef struct {
 
 typedef struct {
     arena *a;
-    char **command;             /* "nrl", verb, arguments, NULL */
-    launch_nodes nodes;         /* at least one */
+    char **command;     /* "nrl", verb, arguments, NULL */
+    launch_nodes nodes; /* at least one */
+    launch_host *hosts; /* [n_hosts] of the config */
+    size_t n_hosts;
     size_t own;                 /* index of this node */
     int32_t world, first_rank;  /* of all nodes; of this node */
     const char *store, *run_id; /* the store's address, as its plugin takes it, and the job's id */

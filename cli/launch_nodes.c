@@ -145,11 +145,11 @@ nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_n
 
 /* ---- the config ---- */
 
-nrl_status launch_nodes_config(arena *a, const config_launch *config, launch_nodes *out)
+nrl_status launch_nodes_config(arena *a, const launch_host *hosts, size_t n, launch_nodes *out)
 {
     *out = (launch_nodes){0};
-    for (size_t i = 0; i < config->n_hosts; i++) {
-        const config_host *h = &config->hosts[i];
+    for (size_t i = 0; i < n; i++) {
+        const launch_host *h = &hosts[i];
         launch_node node = {.address = h->address, .slots = (int32_t)h->slots};
         node.n_gpus = (int32_t)nrl_node_size(h->gpus);
         node.gpus = arena_alloc(a, (size_t)(node.n_gpus + 1) * sizeof *node.gpus);

@@ -6,7 +6,7 @@
 #ifndef CLI_LAUNCH_NODES_H
 #define CLI_LAUNCH_NODES_H
 #include "base/arena.h"
-#include "config/schema.h"
+#include "cli/common/hosts.h"
 
 typedef struct {
     const char *address;
@@ -24,7 +24,7 @@ typedef struct {
 nrl_status launch_nodes_words(arena *a, const char *list, int32_t slots, launch_nodes *out); /* "a:2,b:4" */
 /* One node per line: "host slots=4 gpus=0,1,2,3"; # begins a comment. */
 nrl_status launch_nodes_file(arena *a, const char *path, int32_t slots, launch_nodes *out);
-nrl_status launch_nodes_config(arena *a, const config_launch *config, launch_nodes *out);
+nrl_status launch_nodes_config(arena *a, const launch_host *hosts, size_t n, launch_nodes *out);
 
 /* The node with an address of this machine: its host name, or an address of one of its interfaces. */
 nrl_status launch_nodes_own(const launch_nodes *nodes, size_t *own);

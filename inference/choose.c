@@ -1,6 +1,7 @@
 /*
  * choose.c - see choose.h.
  */
+#include "base/mix.h"
 #include "inference/choose.h"
 #include "base/arena.h"
 #include <math.h>
@@ -36,13 +37,10 @@ void chooser_destroy(chooser *c)
     free(c);
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014): one step of a counter-based generator. */
+/* One step of a counter-based generator. */
 static uint64_t mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return mix64(x + MIX_GOLDEN);
 }
 
 static int32_t largest(const float *logits, int64_t n)

@@ -115,7 +115,7 @@ static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype
     NRL_TRY(ctx_create(&s->device, &s->ctx));
     const storage_spec spec = {.compute = s->precision ? s->precision : own};
     s->weights = spec.compute;
-    ctx_set_compute(s->ctx, s->device.table.stream_create ? spec.compute : NRL_DTYPE_F32);
+    ctx_settings_of(s->ctx)->compute = s->device.table.stream_create ? spec.compute : NRL_DTYPE_F32;
     NRL_TRY(storage_bind(s->ctx, s->model, &spec, &s->storage));
     s->work.ctx = s->ctx;
     s->work.policy = s->model;

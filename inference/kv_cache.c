@@ -36,7 +36,7 @@ nrl_status kv_cache_create(nrl_ctx *ctx, int64_t n_rows, kv_cache **out)
 void kv_cache_destroy(kv_cache *c)
 {
     if (!c) return;
-    if (c->ctx->attention_user == c) ctx_set_attention(c->ctx, NULL, NULL);
+    if (ctx_settings_of(c->ctx)->attention.user == c) ctx_settings_of(c->ctx)->attention = (ctx_attention){0};
     for (int64_t i = 0; i < 2 * c->n_layers; i++)
         tensor_release(c->ctx, c->layers[i / 2].kv[i % 2]);
     free(c->layers);
@@ -186,5 +186,5 @@ void kv_cache_use(nrl_ctx *ctx, kv_cache *c, const int64_t *first, int64_t n)
         c->first = first;
         c->n = n;
     }
-    ctx_set_attention(ctx, c ? kv_cache_attention : NULL, c);
+    ctx_settings_of(ctx)->attention = (ctx_attention){c ? kv_cache_attention : NULL, c};
 }

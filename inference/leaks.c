@@ -5,6 +5,7 @@
  * it (longer samples: work space and caches of kernels grow with them), the first saves and evaluations.
  */
 #include "inference/leaks.h"
+#include "inference/measures.h"
 #include "base/units.h"
 #include "run/internal.h"
 #include <malloc.h>
@@ -24,7 +25,7 @@ static const struct {
     const char *name;
     double window, step; /* growth of the mean of a window, and of each of FAST_STEPS steps, that is a leak */
     double share;        /* of the baseline, where that is more */
-} kinds[RUN_LEAK_KINDS] = {
+} kinds[LEAK_KINDS] = {
     {"tensors", 2.0 * MIB, 8.0 * MIB, 0.01},
     {"host heap", 24.0 * MIB, 32.0 * MIB, 0.05},
 };
@@ -39,7 +40,7 @@ static double heap_bytes(const session *se, const ctx_memory *tensors)
 
 static bool is_excused(run *r, const ctx_memory *now)
 {
-    run_measured *l = &r->measured;
+    measures *l = measures_of(r);
     const session *se = &r->session;
     const double transient = (double)now->peak_bytes - (double)now->live_bytes; /* above what is left */
     const bool is_largest = transient > l->most_transient;
@@ -66,27 +67,27 @@ static void describe(const run *r, const ctx_memory *now, double heap, char *tex
 }
 
 /* Takes the bytes after a step; *growth is per step, if they leak. */
-static bool leaks(run_leak *k, int kind, double bytes, bool excused, int64_t n, double *growth)
+static bool leaks(leak_state *k, int kind, double bytes, bool excused, int64_t n, double *growth)
 {
     const double step = bytes - k->last;
     k->last = bytes;
     if (excused && step > 0) k->excused += step;
     const double counted = bytes - k->excused;
-    const int at = (int)(n % RUN_LEAK_WINDOW);
+    const int at = (int)(n % LEAK_WINDOW);
     k->window[at] = counted;
-    if (n < WARM_UP + RUN_LEAK_WINDOW) {
-        if (n >= WARM_UP) k->baseline += counted / RUN_LEAK_WINDOW;
+    if (n < WARM_UP + LEAK_WINDOW) {
+        if (n >= WARM_UP) k->baseline += counted / LEAK_WINDOW;
         k->largest = 0;
         k->n_fast = 0;
         return false;
     }
     const double allowed = kinds[kind].share * k->baseline;
     double mean = 0;
-    for (int i = 0; i < RUN_LEAK_WINDOW; i++)
-        mean += k->window[i] / RUN_LEAK_WINDOW;
+    for (int i = 0; i < LEAK_WINDOW; i++)
+        mean += k->window[i] / LEAK_WINDOW;
     if (!excused) k->largest = fmax(k->largest, step);
     if (!excused) k->n_fast = step > fmax(kinds[kind].step, allowed) ? k->n_fast + 1 : 0;
-    *growth = (mean - k->baseline) / (double)(n - WARM_UP - RUN_LEAK_WINDOW + 1);
+    *growth = (mean - k->baseline) / (double)(n - WARM_UP - LEAK_WINDOW + 1);
     if (k->n_fast >= FAST_STEPS) *growth = step;
     /* One large step is an allocation, not a leak. */
     return k->n_fast >= FAST_STEPS ||
@@ -95,18 +96,18 @@ static bool leaks(run_leak *k, int kind, double bytes, bool excused, int64_t n, 
 
 nrl_status leaks_look(nrl_run *r, const nrl_run_event *e)
 {
-    run_measured *l = &r->measured;
+    measures *l = measures_of(r);
     const int64_t policy = r->session.config.train.leak_check;
     ctx_memory now;
     char rate[SIZE_TEXT], all[512];
     ctx_memory_use(r->session.ctx, &now);
-    const double bytes[RUN_LEAK_KINDS] = {(double)now.live_bytes, heap_bytes(&r->session, &now)};
+    const double bytes[LEAK_KINDS] = {(double)now.live_bytes, heap_bytes(&r->session, &now)};
     values_add(&r->trainer.values, "tensor_mem_bytes", "bytes", bytes[0]);
     values_add(&r->trainer.values, "heap_mem_bytes", "bytes", bytes[1]);
     if (policy == CONFIG_LEAK_OFF) return NRL_OK;
     const bool excused = is_excused(r, &now);
     const int64_t n = l->leak_steps++;
-    for (int k = 0; k < RUN_LEAK_KINDS; k++) {
+    for (int k = 0; k < LEAK_KINDS; k++) {
         double growth;
         if (!leaks(&l->leaks[k], k, bytes[k], excused, n, &growth) || l->leaks[k].is_told) continue;
         l->leaks[k].is_told = true;

@@ -111,11 +111,17 @@ static nrl_status add_ranks(run *r, value_list *v, double step_s, double wait_s)
     return st;
 }
 
+measures *measures_of(nrl_run *r)
+{
+    if (!r->measured) r->measured = arena_alloc(&r->session.memory, sizeof(measures));
+    return r->measured;
+}
+
 nrl_status measures_add(nrl_run *r, nrl_run_event *e)
 {
     session *se = &r->session;
     value_list *v = &r->trainer.values;
-    run_measured *m = &r->measured;
+    measures *m = measures_of(r);
     const double now = clock_seconds(), cpu = cpu_seconds(), step_s = e->seconds;
     const double comm_s = value_of(v, "comm_fraction") * step_s;
     double used, total;

@@ -5,6 +5,25 @@
 #define INFERENCE_MEASURES_H
 #include <nrl/run.h>
 
+/* Bytes in use after each step, of one kind, for train.leak_check. */
+enum { LEAK_KINDS = 2, LEAK_WINDOW = 10 };
+typedef struct {
+    double last, excused; /* growth that is not counted */
+    double window[LEAK_WINDOW], baseline;
+    double largest; /* growth in one step since the baseline */
+    int n_fast;     /* steps in a row with much growth */
+    bool is_told;
+} leak_state;
+
+/* What is kept from step to step. */
+typedef struct {
+    double wall, cpu, norm_sum, norm_weight;
+    leak_state leaks[LEAK_KINDS];
+    int64_t leak_steps, n_saves, n_evals, last_saved;
+    double most_transient; /* bytes that a step needed beyond what it left */
+} measures;
+measures *measures_of(nrl_run *run);
+
 /* nrl_run_services.measure */
 nrl_status measures_add(nrl_run *run, nrl_run_event *step);
 

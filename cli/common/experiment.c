@@ -3,6 +3,7 @@
  */
 #include "cli/common/experiment.h"
 #include "cli/common/auto.h"
+#include "cli/common/hosts.h"
 #include "cli/common/job_secret.h"
 #include "cli/common/ranks.h"
 #include "cli/common/spool.h"
@@ -54,9 +55,10 @@ bool experiment_speaks(const nrl_environment *env)
 }
 
 /* A process that was started alone ignores launch.nodes, and warns about it. */
-static void look_at_nodes(const nrl_node *root, const nrl_environment *env)
+static void look_at_nodes(arena *a, nrl_config *config, const nrl_environment *env)
 {
-    size_t n = nrl_node_size(nrl_node_find(nrl_node_find(root, "launch"), "nodes"));
+    launch_host *hosts;
+    const size_t n = hosts_read(a, config, &hosts);
     if (n && !env->ranks && !env->check_only)
         nrl_warn("launch.nodes names %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks", n,
                  n > 1 ? "s" : "");
@@ -90,7 +92,7 @@ nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environmen
         nrl_config_override(config, argv[i]);
     if (st == NRL_OK) {
         nrl_config_substitute(config, cli_variable);
-        look_at_nodes(nrl_config_root(config), env);
+        look_at_nodes(a, config, env);
         const char *rows = NULL;
         if (!env->no_output) st = spool_train(a, config, env, &rows);
         if (st == NRL_OK && !env->ranks) st = choose(a, config, argc, argv, rows, env);

@@ -20,8 +20,6 @@ void rules_fp8(arena *a, config_problems *problems, const nrl_node *node, bool i
 /* Adds a mistake for each key that says `auto`; returns the tree without them. */
 const nrl_node *rules_auto(arena *a, config_problems *problems, const nrl_node *root);
 
-void rules_hosts(arena *a, config_problems *problems, config_launch *launch);
-
 /* Checks options against each other; `root` gives the places for messages. May set defaults that depend on other
  * options. */
 void rules_run(arena *a, config_problems *problems, const nrl_node *root, config_run *run);

@@ -429,7 +429,6 @@ static void fill_sections(const filler *f, const top_nodes *n, config_run *out)
     fill_component(f, "collective", n->collective, "auto", &out->collective);
     fill_component(f, "store", n->store, "auto", &out->store);
     fill_section(f, "launch", n->launch, &launch, 1);
-    rules_hosts(f->a, f->problems, &out->launch);
     fill_component(f, "backend", n->backend, "auto", &out->backend);
     fill_section(f, "checkpoint", n->checkpoint, &checkpoint, 1);
     if (out->train.offloaded.optimizer) out->checkpoint.async = false; /* which takes memory for a copy */

@@ -175,18 +175,9 @@ typedef struct {
     const char *public_key; /* file of a public key, "" = accept any checkpoint */
 } config_checkpoint;
 
-/* One host of a run, for `nrl launch`. */
-typedef struct {
-    const char *address;
-    int64_t slots;        /* ranks on the host */
-    const nrl_node *gpus; /* list of whole numbers, one per slot, or NULL */
-} config_host;
-
 typedef struct {
     double timeout_init, timeout_step; /* seconds */
-    const nrl_node *nodes;             /* as written */
-    config_host *hosts;                /* resolved */
-    size_t n_hosts;
+    const nrl_node *nodes;             /* as written, for `nrl launch` */
 } config_launch;
 
 /* An axis of the mesh that the config asks for. */

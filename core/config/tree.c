@@ -31,6 +31,11 @@ nrl_status nrl_config_parse(nrl_config *c, const char *source, const char *text,
     return config_parse(c->memory, arena_strdup(c->memory, source), text, size, &c->root);
 }
 
+void nrl_config_mistake(nrl_config *c, const nrl_node *at, const char *text)
+{
+    problems_add(&c->problems, at, "%s", text);
+}
+
 void nrl_config_set_root(nrl_config *c, nrl_node *map)
 {
     c->root = map;

@@ -2,17 +2,11 @@
  * order.c - see order.h for the definition; nothing here may change without a new data format.
  */
 #include "data/order.h"
-
-static uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
+#include "base/mix.h"
 
 uint64_t data_order_draw(uint64_t key, uint64_t i)
 {
-    return mix(key + (i + 1) * 0x9E3779B97F4A7C15u);
+    return mix64(key + (i + 1) * MIX_GOLDEN);
 }
 
 uint64_t data_order_key(uint64_t seed, uint64_t purpose, uint64_t number)

@@ -3,7 +3,7 @@
  * every slice on every rank gets the same numbers, in any order.
  *
  * The key is a hash of seed and name (FNV-1a and a finaliser). Word w of element pair j is
- * mix(key + (2j + w + 1) * golden), which is splitmix64 with random access (Steele et al. 2014). Two
+ * mix(key + (2j + w + 1) * MIX_GOLDEN), which is splitmix64 with random access (Steele et al. 2014). Two
  * words give two uniforms u, v of 53 bits; the pair's normals are r cos(2 pi v) and r sin(2 pi v)
  * with r = sqrt(-2 ln u) (Box and Muller 1958), in double, rounded once.
  *
@@ -12,12 +12,11 @@
  * bits.
  */
 #include "model/model.h"
+#include "base/mix.h"
 #include <math.h>
 #include <string.h>
 
 enum { PAIRS = 512 }; /* the normals of a block fit into the L1 cache */
-
-static const uint64_t golden = 0x9E3779B97F4A7C15u;
 
 /* Not with the thread sanitizer: the resolver of clones runs before the sanitizer's functions are relocated. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
@@ -27,19 +26,12 @@ static const uint64_t golden = 0x9E3779B97F4A7C15u;
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE uint64_t mix(uint64_t z)
-{
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 static uint64_t name_key(const char *name, uint64_t seed)
 {
     uint64_t h = 0xCBF29CE484222325u;
     for (const unsigned char *c = (const unsigned char *)name; *c; c++)
         h = (h ^ *c) * 0x100000001B3u;
-    return mix(h ^ mix(seed + golden));
+    return mix64(h ^ mix64(seed + MIX_GOLDEN));
 }
 
 INLINE uint64_t bits_of(double x)
@@ -123,9 +115,9 @@ INLINE void turn(double v, double *cosine, double *sine)
 VECTORISED static void normal_pairs(uint64_t key, double deviation, uint64_t pair, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {
-        uint64_t at = key + (2 * (pair + (uint64_t)i) + 1) * golden;
-        double r = sqrt(-2 * logarithm(uniform(mix(at)))), cosine, sine;
-        turn(uniform(mix(at + golden)), &cosine, &sine);
+        uint64_t at = key + (2 * (pair + (uint64_t)i) + 1) * MIX_GOLDEN;
+        double r = sqrt(-2 * logarithm(uniform(mix64(at)))), cosine, sine;
+        turn(uniform(mix64(at + MIX_GOLDEN)), &cosine, &sine);
         out[2 * i] = (float)(deviation * (r * cosine));
         out[2 * i + 1] = (float)(deviation * (r * sine));
     }
@@ -148,7 +140,7 @@ static void fill_normal(uint64_t key, double deviation, int64_t begin, int64_t n
 static void fill_uniform(uint64_t key, double bound, int64_t begin, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {
-        double u = uniform(mix(key + ((uint64_t)(begin + i) + 1) * golden));
+        double u = uniform(mix64(key + ((uint64_t)(begin + i) + 1) * MIX_GOLDEN));
         out[i] = (float)(bound * (2 * u - 1));
     }
 }

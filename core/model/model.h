@@ -59,7 +59,7 @@ nrl_param *model_param(const model *m, const char *name); /* NULL if absent */
 nrl_param *model_param_new(model *m, const nrl_param_spec *spec);
 /* FLOPs of the matrix products for one token's forward and backward in unit u, without attention: 6 per element of the
  * matrices of linear operations and the head (counted with the last unit), 4 per element of a frozen matrix, 0 for the
- * input embedding. Strategies use it to balance units; ctx_flops counts the FLOPs that a step has computed. */
+ * input embedding. Strategies use it to balance units; ctx_settings.flops counts the FLOPs that a step has computed. */
 double model_unit_flops(const model *m, int32_t u);
 
 /* Adds the parameters of an algorithm to the last unit, and may drop the output layer. Parameters that the model has

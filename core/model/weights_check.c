@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LINES = 20 };
+enum { MAX_LINES = 20, SHAPES_TEXT = 430 };
 
 typedef struct {
     const weight_files *w;
@@ -27,6 +27,19 @@ static void mark_used(comparison *c, const nrl_format_tensor *t)
     c->used[t - c->w->tensors] = true;
 }
 
+/* Else writes "has shape [2], expected [3]" to text. */
+static bool has_shape(const nrl_format_tensor *t, const nrl_part *part, char text[SHAPES_TEXT])
+{
+    char have[200], wanted[200];
+    int64_t dims[NRL_MAX_DIMS];
+    weights_file_dims(part, dims);
+    if (t->n_dims == part->n_dims && !memcmp(t->dims, dims, (size_t)part->n_dims * sizeof *dims)) return true;
+    weights_shape_text(t->n_dims, t->dims, have, sizeof have);
+    weights_shape_text(part->n_dims, dims, wanted, sizeof wanted);
+    snprintf(text, SHAPES_TEXT, "has shape %s, expected %s", have, wanted);
+    return false;
+}
+
 static void compare_part(comparison *c, const nrl_part *part, bool may_be_missing)
 {
     const nrl_format_tensor *t = weights_part(c->w, c->m, part);
@@ -43,14 +56,9 @@ static void compare_part(comparison *c, const nrl_part *part, bool may_be_missin
         snprintf(line, sizeof line, "has type %.40s, expected F32, BF16 or F16", t->type);
         comparison_add(c, t->name, line);
     }
-    int64_t want[NRL_MAX_DIMS];
-    weights_file_dims(part, want);
-    if (t->n_dims == part->n_dims && !memcmp(t->dims, want, (size_t)part->n_dims * sizeof *want)) return;
-    if (weights_has_first_rows(c->w, part, t)) return;
-    char have[200], wanted[200], line[480];
-    weights_shape_text(t->n_dims, t->dims, have, sizeof have);
-    weights_shape_text(part->n_dims, want, wanted, sizeof wanted);
-    snprintf(line, sizeof line, "has shape %s, expected %s as in config.json", have, wanted);
+    char line[SHAPES_TEXT + 30];
+    if (has_shape(t, part, line) || weights_has_first_rows(c->w, part, t)) return;
+    strcat(line, " as in config.json");
     comparison_add(c, t->name, line);
 }
 
@@ -145,20 +153,15 @@ nrl_status weights_check_adapters(const weight_files *w, const model *m)
     }
     for (int32_t i = 0; i < m->n_params; i++) {
         const nrl_param *p = m->params[i];
-        const nrl_part *part = &p->parts[0];
         const nrl_format_tensor *t = weights_find(w, p->name);
         if (p->packs || (i < m->n_own && !t)) continue; /* a store; not trained whole */
         if (!t) return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' is missing", w->info.path, p->name);
         if (t->dtype == NRL_DTYPE_NONE)
             return nrl_fail(NRL_ERR_DATA, "%s: tensor '%s' has type %.40s, expected F32, BF16 or F16", t->file, t->name,
                             t->type);
-        int64_t dims[NRL_MAX_DIMS];
-        weights_file_dims(part, dims);
-        if (t->n_dims == part->n_dims && !memcmp(t->dims, dims, (size_t)part->n_dims * sizeof *dims)) continue;
-        char have[200], want[200];
-        weights_shape_text(t->n_dims, t->dims, have, sizeof have);
-        weights_shape_text(part->n_dims, dims, want, sizeof want);
-        return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' has shape %s, expected %s", t->file, t->name, have, want);
+        char line[SHAPES_TEXT];
+        if (!has_shape(t, p->parts, line))
+            return nrl_fail(NRL_ERR_CONFIG, "%s: tensor '%s' %s", t->file, t->name, line);
     }
     return NRL_OK;
 }

@@ -10,24 +10,6 @@
 
 typedef struct nrl_run run; /* as this folder calls it */
 
-/* Bytes in use after each step, of one kind, for train.leak_check. */
-enum { RUN_LEAK_KINDS = 2, RUN_LEAK_WINDOW = 10 };
-typedef struct {
-    double last, excused; /* growth that is not counted */
-    double window[RUN_LEAK_WINDOW], baseline;
-    double largest; /* growth in one step since the baseline */
-    int n_fast;     /* steps in a row with much growth */
-    bool is_told;
-} run_leak;
-
-/* Of nrl_run_services.measure: between two steps. */
-typedef struct {
-    double wall, cpu, norm_sum, norm_weight;
-    run_leak leaks[RUN_LEAK_KINDS];
-    int64_t leak_steps, n_saves, n_evals, last_saved;
-    double most_transient; /* bytes that a step needed beyond what it left */
-} run_measured;
-
 struct nrl_run {
     hooks hooks;
     telemetry telemetry;
@@ -35,8 +17,8 @@ struct nrl_run {
     trainer trainer;
     evaluator evaluator;
     saver saver;
-    run_measured measured;
     void *samples;                 /* of eval.samples: the services'; NULL = none */
+    void *measured;                /* of nrl_run_services.measure, in the session's memory; NULL before it */
     bool finished, report_refused; /* the latter: nrl_run_report has warned */
 };
 

@@ -99,12 +99,12 @@ static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
     if (streams) data.epoch = streams->epoch(se, data.epoch);
     nrl_rollout rollout = {
         .session = se, .source = source, .data = &data, .step = step, .update = since % updates, .trains = true};
-    ctx_retry_of(se->ctx)->allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
+    ctx_settings_of(se->ctx)->retry.allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
     st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)step + 1);
     if (st == NRL_OK) st = trainer_step(&r->trainer, &in, e, done);
     rollout_end(&rollout);
-    ctx_retry_of(se->ctx)->allowed = false;
+    ctx_settings_of(se->ctx)->retry.allowed = false;
     NRL_TRY(st);
     if (!r->trainer.lacked) return NRL_OK;
     NRL_TRY(shrink_step(r));

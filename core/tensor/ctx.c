@@ -10,7 +10,7 @@ nrl_status ctx_create(device *d, nrl_ctx **out)
 {
     nrl_ctx *ctx = mem_alloc(sizeof *ctx);
     ctx->device = d;
-    ctx->compute = NRL_DTYPE_F32;
+    ctx->settings.compute = NRL_DTYPE_F32;
     pool_init(&ctx->pool, d);
     nrl_status st = d->table.stream_create ? d->table.stream_create(d->self, &ctx->stream) : NRL_OK;
     if (st)
@@ -63,19 +63,14 @@ void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
     ctx->before_read_user = user;
 }
 
+ctx_settings *ctx_settings_of(nrl_ctx *ctx)
+{
+    return &ctx->settings;
+}
+
 bool ctx_computes(const nrl_ctx *ctx)
 {
     return !ctx->device->is_shapes;
-}
-
-void ctx_set_decision(nrl_ctx *ctx, const nrl_update_decision *decision)
-{
-    ctx->decision = decision;
-}
-
-void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype)
-{
-    ctx->compute = dtype;
 }
 
 void ctx_set_fp8(nrl_ctx *ctx, nrl_tensor *scale, nrl_tensor *amax)
@@ -89,41 +84,6 @@ void ctx_set_random(nrl_ctx *ctx, uint64_t key)
 {
     ctx->random_key = key;
     ctx->n_random = 0;
-}
-
-void ctx_set_noise(nrl_ctx *ctx, double alpha)
-{
-    ctx->noise = alpha;
-}
-
-void ctx_set_adapters(nrl_ctx *ctx, bool on)
-{
-    ctx->adapters_off = !on;
-}
-
-void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows)
-{
-    ctx->head_chunk_rows = rows;
-}
-
-void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes)
-{
-    ctx->head_keep_bytes = bytes;
-}
-
-void ctx_keep_cheap(nrl_ctx *ctx, bool keep)
-{
-    ctx->keeps_cheap = keep;
-}
-
-void ctx_set_logits(nrl_ctx *ctx, nrl_dtype dtype)
-{
-    ctx->logits = dtype;
-}
-
-ctx_retry *ctx_retry_of(nrl_ctx *ctx)
-{
-    return &ctx->retry;
 }
 
 /* ---- scopes ---- */
@@ -204,11 +164,6 @@ void ctx_tape_begin(nrl_ctx *ctx, tape *t)
 {
     NRL_ASSERT(ctx->n_tapes, <, CTX_MAX_TAPES);
     ctx->tapes[ctx->n_tapes++] = t;
-}
-
-void ctx_defer(nrl_ctx *ctx, tape *t)
-{
-    ctx->deferred = t;
 }
 
 void ctx_tape_end(nrl_ctx *ctx)

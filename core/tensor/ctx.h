@@ -18,8 +18,6 @@
 
 nrl_status ctx_create(device *d, nrl_ctx **out);
 void ctx_destroy(nrl_ctx *ctx);
-/* Sets the dtype of activations: of the output of embedding, and of linear even for f32 weights. */
-void ctx_set_compute(nrl_ctx *ctx, nrl_dtype dtype);
 
 /* False: the device has shapes and no values (shape_device.h). */
 bool ctx_computes(const nrl_ctx *ctx);
@@ -35,13 +33,7 @@ void ctx_set_fp8(nrl_ctx *ctx, nrl_tensor *scale, nrl_tensor *amax);
  */
 void ctx_set_random(nrl_ctx *ctx, uint64_t key);
 
-/* Sets alpha of NEFTune (Jain et al. 2023): where random numbers are on, each embedded token of a sample of L tokens
- * gets numbers from [-1, 1) times alpha / sqrt(L D), which depend on sample and position alone. 0 = off. */
-void ctx_set_noise(nrl_ctx *ctx, double alpha);
-
-/* Switches adapters (tensor/ops/adapter.h) off and on. While they are off, operations compute the base model. */
-void ctx_set_adapters(nrl_ctx *ctx, bool on);
-
+typedef struct tape tape;
 /* Who handles the tp_regions of nrl/op.h: members of nrl_parallel. The backward of a region calls the functions that
  * were set when the region was recorded. */
 typedef struct {
@@ -53,7 +45,71 @@ typedef struct {
     void (*tokens)(void *user, int64_t n, int64_t *begin, int64_t *end); /* NULL = each rank has all everywhere */
     void *user;
 } ctx_tp_regions;
-void ctx_set_tp_regions(nrl_ctx *ctx, const ctx_tp_regions *r); /* NULL = regions are the identity */
+
+/* Attention of another kind than packed attention over the batch, for cached keys. */
+typedef struct {
+    /* Fills y [N, H*K], as packed attention would. Nothing is recorded on the tape. NULL = packed attention */
+    nrl_status (*call)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                       const nrl_attention_spec *spec, double soft_cap, const nrl_tensor *sinks, nrl_tensor *y);
+    void *user;
+} ctx_attention;
+
+/* What ranks that divide the tokens of a micro-batch (batch_divide) do together: attention of this rank's rows,
+ * recorded on the tape, and sums in place, see `attention` and `sum` of nrl_parallel. */
+typedef struct {
+    nrl_status (*attention)(void *user, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
+                            const nrl_attention_spec *spec, double soft_cap, nrl_tensor **y);
+    nrl_status (*sum)(void *user, nrl_ctx *ctx, nrl_tensor *x);
+    void *user;
+} ctx_divided;
+
+/* The exchange of rows between the n ranks that divide the experts (nrl_parallel.exchange); n <= 1: there is none. */
+typedef struct {
+    nrl_status (*rows)(void *user, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
+                       const int64_t *received);
+    void *user;
+    int32_t n, rank;
+} ctx_experts;
+
+/* While `allowed`, a walk that lacks memory goes on without computing (`lacked`), so that the exchanges between ranks
+ * still take place; its step can then be repeated. */
+typedef struct {
+    bool allowed, lacked;
+} ctx_retry;
+
+/* What the owner of a context may change between operations. All zero at first, but for `compute`. */
+typedef struct {
+    nrl_dtype compute; /* of activations: of the output of embedding, and of linear even for f32 weights; first f32 */
+    /* The dtype of the logits from which log-probs are computed: NONE = f32, or bf16 where hidden states are bf16.
+     * Complete logits, for sampling or for a loss (HEAD_LOGITS), are f32. */
+    nrl_dtype logits;
+    /* Target positions per chunk; 0 = chosen by the head. It changes results by rounding at most. */
+    int64_t head_chunk_rows;
+    /* Bytes of logits that head_columns may keep for its backward, which need not be recomputed. Results are equal bit
+     * for bit. */
+    int64_t head_keep_bytes;
+    /* Alpha of NEFTune (Jain et al. 2023): where random numbers are on, each embedded token of a sample of L tokens
+     * gets numbers from [-1, 1) times alpha / sqrt(L D), which depend on sample and position alone. 0 = off. */
+    double noise;
+    /* Floating-point operations of all backend calls so far: two for each multiply-add of matrix products and of
+     * attention (for each pair of a query and a visible key). The backward of attention counts twice its forward.
+     * Callers that recompute, or compute something that should not count, read the value before and restore it. */
+    double flops;
+    bool adapters_off;    /* operations compute the base model, without adapters (tensor/ops/adapter.h) */
+    bool no_loss_metrics; /* nrl_metric_add may not be called: everywhere but in a loss */
+    bool keeps_cheap;     /* outputs of norms and gates are kept for the backward, not computed again */
+    ctx_retry retry;
+    const nrl_update_decision *decision; /* of nrl_slices_adamw, filled by the device; NULL = from its arguments */
+    /* The tape to which tape_backward leaves gradients of linear operations' parameters, for a tape_backward of that
+     * tape, without outputs. NULL: computes them. */
+    tape *deferred;
+    ctx_attention attention;
+    ctx_divided divided;
+    ctx_experts experts;
+    ctx_tp_regions tp_regions;  /* all zero: regions are the identity */
+    const char *offload_folder; /* of the files of nrl_tensor_elsewhere */
+} ctx_settings;
+ctx_settings *ctx_settings_of(nrl_ctx *ctx);
 
 /* Sets the current batch (NULL = none): copies its index arrays to the device, unless the device reads host memory, and
  * drops the rope rows of the previous batch. The batch must outlive every tape recorded with it. */
@@ -89,9 +145,6 @@ nrl_status tensor_fetch_numbers(nrl_ctx *ctx, nrl_tensor *const *numbers, int64_
  * copy. Nobody may write them meanwhile. Does nothing if the host can read the device's memory. */
 nrl_status ctx_read_ahead(nrl_ctx *ctx, nrl_tensor *const *tensors, int64_t n);
 void ctx_read_ahead_end(nrl_ctx *ctx);
-/* From here on nrl_slice_adamw and nrl_slices_adamw take the factor from `decision`, which the device fills; NULL =
- * from their arguments. */
-void ctx_set_decision(nrl_ctx *ctx, const nrl_update_decision *decision);
 /* Sets a function that is called before the host waits for the device. Queued work may itself wait for other ranks; the
  * function waits for them with a time-out. Its error becomes the error of the read. */
 void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user);
@@ -103,7 +156,6 @@ typedef enum { CTX_OFFLOAD_OPTIMIZER, CTX_OFFLOAD_ACTIVATIONS, CTX_OFFLOADS } ct
 /* From here on it is, by the backend's extension "offload": in a file of `folder`, or with NULL on the host.
  * NRL_ERR_CONFIG: the backend does not offer that. [main] */
 nrl_status ctx_offload_open(nrl_ctx *ctx, ctx_offload what, const char *folder);
-void ctx_offload_folder(nrl_ctx *ctx, const char *folder); /* of the files of nrl_tensor_elsewhere */
 /* Like tensor_persistent, of n elements; elsewhere if that is open. */
 nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
 /* Announces the use of a tensor, which may be elsewhere. */
@@ -112,22 +164,11 @@ bool ctx_offloads(const nrl_ctx *ctx); /* what updates use may be elsewhere */
 /* Whether t is (a view of) what tensor_offloaded or nrl_tensor_elsewhere has allocated elsewhere. */
 bool tensor_is_elsewhere(const nrl_tensor *t);
 
-/* While `allowed`, a walk that lacks memory goes on without computing (`lacked`), so that the exchanges between ranks
- * still take place; its step can then be repeated. */
-typedef struct {
-    bool allowed, lacked;
-} ctx_retry;
-ctx_retry *ctx_retry_of(nrl_ctx *ctx);
-
 /* ---- tape ---- */
-typedef struct tape tape;
 tape *tape_create(void);
 void tape_destroy(nrl_ctx *ctx, tape *t); /* releases all nodes and saved tensors */
 /* Operations record on t from here; NULL pauses recording. Pairs nest. */
 void ctx_tape_begin(nrl_ctx *ctx, tape *t);
-/* From here on, tape_backward leaves gradients of linear operations' parameters to the tape t, for a tape_backward of
- * that tape, without outputs. NULL: computes them. */
-void ctx_defer(nrl_ctx *ctx, tape *t);
 void ctx_tape_end(nrl_ctx *ctx);
 /* Runs the backward of t from the gradients of outputs (grads[i] NULL = none). input_grads[i] becomes the gradient of
  * inputs[i], with a reference for the caller, or NULL. The tape is empty afterwards. */
@@ -158,7 +199,7 @@ typedef struct {
 } head_tensors;
 /* Computes values of the batch's target positions from hidden [N,D], recorded on the tape: logps and lse always,
  * entropy and log_sum_p2 if `want` has them. Logits exist one chunk at a time; the backward recomputes them, except for
- * those that the tape may keep (ctx_set_head_keep). */
+ * those that the tape may keep (ctx_settings.head_keep_bytes). */
 nrl_status head_columns(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, double temperature,
                         head_tensors *values);
 /* Head and loss in one pass, for tokenwise losses: computes logits only once. For each chunk of target positions, calls
@@ -169,42 +210,9 @@ typedef nrl_status (*head_chunk_loss)(void *user, nrl_ctx *ctx, nrl_batch *chunk
                                       head_tensors *grads);
 nrl_status head_fused(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, uint32_t want, head_chunk_loss loss,
                       void *user, nrl_tensor **dhidden);
-/* Sets the target positions per chunk; 0 = chosen by the head. It changes results by rounding at most. */
-void ctx_set_head_chunk(nrl_ctx *ctx, int64_t rows);
-/* Sets the bytes of logits that head_columns may keep for its backward, which need not be recomputed (default 0).
- * Results are equal bit for bit. */
-void ctx_set_head_keep(nrl_ctx *ctx, int64_t bytes);
-/* Outputs of norms and gates are kept for the backward, which computes them again otherwise (the default). */
-void ctx_keep_cheap(nrl_ctx *ctx, bool keep);
-/* The dtype of the logits from which log-probs are computed: f32 (the default), or bf16 where hidden states are bf16.
- * Complete logits, for sampling or for a loss (HEAD_LOGITS), are f32. */
-void ctx_set_logits(nrl_ctx *ctx, nrl_dtype dtype);
 /* Complete logits [n,V] f32 of given token rows, for sampling and tests. */
 nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, const int32_t *rows, int64_t n,
                        nrl_tensor **logits);
-
-/* ---- attention of another kind ---- */
-/* Fills y [N, H*K], as packed attention over the batch would. Nothing is recorded on the tape. */
-typedef nrl_status (*ctx_attention)(void *user, nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tensor *v,
-                                    const nrl_attention_spec *spec, double soft_cap, const nrl_tensor *sinks,
-                                    nrl_tensor *y);
-void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user); /* for cached keys; NULL = packed */
-/* What ranks that divide the tokens of a micro-batch (batch_divide) do together: attention of this rank's rows,
- * recorded on the tape, and sums in place, see `attention` and `sum` of nrl_parallel. */
-typedef nrl_status (*ctx_divided_attention)(void *user, nrl_ctx *ctx, int64_t n, nrl_tensor *q, nrl_tensor *k,
-                                            nrl_tensor *v, const nrl_attention_spec *spec, double soft_cap,
-                                            nrl_tensor **y);
-typedef nrl_status (*ctx_divided_sum)(void *user, nrl_ctx *ctx, nrl_tensor *x);
-void ctx_set_divided(nrl_ctx *ctx, ctx_divided_attention attention, ctx_divided_sum sum, void *user);
-/* The exchange of rows between the n ranks that divide the experts (nrl_parallel.exchange); n = 1: there is none. */
-typedef nrl_status (*ctx_exchange)(void *user, nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, nrl_tensor *y,
-                                   const int64_t *received);
-typedef struct {
-    ctx_exchange rows;
-    void *user;
-    int32_t n, rank;
-} ctx_experts;
-void ctx_set_experts(nrl_ctx *ctx, const ctx_experts *experts);
 
 /* ---- a term that a model adds to the loss, see nrl/model.h ---- */
 struct nrl_loss_term {
@@ -225,8 +233,6 @@ typedef struct {
 } ctx_metric;
 /* While `begin` calls have no end, metrics are dropped: in a recompute, and in a model that is only read. */
 void ctx_mute_metrics(nrl_ctx *ctx, bool begin);
-/* Whether nrl_metric_add may be called (true at first): in a loss, but not in other plugins. */
-void ctx_allow_loss_metrics(nrl_ctx *ctx, bool allow);
 /* Fetches the values that plugins have reported since the last call. The array belongs to the context and is
  * valid until the next call. */
 nrl_status ctx_take_metrics(nrl_ctx *ctx, const ctx_metric **list, int64_t *n);
@@ -242,12 +248,6 @@ void ctx_memory_use(const nrl_ctx *ctx, ctx_memory *fill);
 void ctx_memory_reset_peak(nrl_ctx *ctx);
 /* Frees unused pool blocks on the device. */
 void ctx_trim(nrl_ctx *ctx);
-
-/* Floating-point operations of all backend calls so far: two for each multiply-add of matrix products and of attention
- * (for each pair of a query and a visible key). The backward of attention counts twice its forward. Callers that
- * recompute, or compute something that should not count, read the value before and restore it afterwards. */
-double ctx_flops(const nrl_ctx *ctx);
-void ctx_flops_set(nrl_ctx *ctx, double flops);
 
 /* ---- profile of a step (nrl/profile.h): off by default ---- */
 typedef struct ctx_profiler ctx_profiler; /* device/profile.h */

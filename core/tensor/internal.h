@@ -77,8 +77,7 @@ struct nrl_ctx {
     nrl_status (*before_read)(void *user);
     void *before_read_user;
     read_ahead ahead;
-    const nrl_update_decision *decision; /* of nrl_slice_adamw; NULL = none */
-    nrl_dtype compute;
+    ctx_settings settings;
     bool fp8; /* ctx_set_fp8 */
     nrl_tensor *fp8_scale, *fp8_amax;
     pool pool;
@@ -91,46 +90,28 @@ struct nrl_ctx {
     size_t *marks; /* n_made at each scope's begin */
     size_t n_marks, marks_capacity;
 
-    ctx_retry retry;
     struct {
         const nrl_offload *table; /* NULL = not open */
         const char *folder;
     } offload[CTX_OFFLOADS];
-    const char *offload_folder;         /* of files of nrl_tensor_elsewhere */
     const nrl_offload *elsewhere;       /* NULL until it is called */
     size_t away_bytes, away_peak_bytes; /* that tapes saved and have elsewhere */
     tape *tapes[CTX_MAX_TAPES];         /* the last tape records; a NULL entry pauses recording */
     int n_tapes;
-    tape *deferred; /* during a backward that leaves gradients of weights for later: what computes them; else NULL */
 
     nrl_batch *batch;
     ctx_index index;
     rope_table *ropes;
     ctx_code *codes;
-    ctx_attention attention; /* NULL = packed attention over the batch */
-    void *attention_user;
-    ctx_divided_attention divided_attention;
-    ctx_divided_sum divided_sum;
-    void *divided_user;
-    ctx_experts experts;     /* n = 0: no strategy divides them */
-    int64_t head_chunk_rows; /* 0 = chosen from the vocabulary */
-    bool keeps_cheap;        /* ctx_keep_cheap */
-    int64_t head_keep_bytes; /* logits kept from the head's forward to its backward */
-    nrl_dtype logits;        /* ctx_set_logits; NONE = f32 */
-    bool adapters_off;       /* linear ignores adapters */
-    ctx_tp_regions tp_regions;
     uint64_t random_key; /* 0 = dropout is off */
-    double noise;        /* ctx_set_noise */
     uint64_t n_random;
 
     pending_metric *metrics;
     ctx_metric *taken;
     size_t n_metrics, metrics_capacity;
     int metrics_muted;
-    bool no_loss_metrics;
     const ctx_profiler *profiler; /* NULL = off */
     profile *profile;             /* the profiler's */
-    double flops;                 /* see ctx_flops */
 };
 
 static inline nrl_mat tensor_mat(const nrl_tensor *t)
@@ -213,7 +194,7 @@ nrl_status dropout_share(nrl_ctx *ctx, nrl_tensor *x, double p, int64_t index, i
 /* ---- param.c ---- */
 /* The WEIGHT of p as a matrix [dims[0], rest]; vectors are 1 x n. */
 nrl_status param_work(const nrl_param *p, nrl_mat *mat);
-/* Adds the noise of ctx_set_noise to the embedded tokens y [N,D], which no operation has read yet. */
+/* Adds the noise of ctx_settings to the embedded tokens y [N,D], which no operation has read yet. */
 nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y);
 /* The GRAD of p likewise. *overwrite tells the caller to overwrite instead of add; the next call returns false. If p is
  * frozen or NULL, *mat is absent and the result NRL_OK. */

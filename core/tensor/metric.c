@@ -21,7 +21,7 @@ static nrl_status metric_push(nrl_ctx *ctx, const nrl_metric *row, uint32_t inde
 
 nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, double weight)
 {
-    if (ctx->no_loss_metrics)
+    if (ctx->settings.no_loss_metrics)
         return nrl_fail(NRL_ERR_PLUGIN, "nrl_metric_add is called outside of a loss; expected nrl_metric_report");
     return metric_push(ctx, NULL, index, value, weight);
 }
@@ -34,11 +34,6 @@ nrl_status nrl_metric_report(nrl_ctx *ctx, const nrl_metric *row, nrl_tensor *va
 void ctx_mute_metrics(nrl_ctx *ctx, bool begin)
 {
     ctx->metrics_muted += begin ? 1 : -1;
-}
-
-void ctx_allow_loss_metrics(nrl_ctx *ctx, bool allow)
-{
-    ctx->no_loss_metrics = !allow;
 }
 
 /* Waits for the device once, for the metrics of all micro-batches. */

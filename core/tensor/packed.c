@@ -21,7 +21,7 @@ nrl_status param_unpack(nrl_ctx *ctx, const nrl_param *w, nrl_tensor **temporary
     const nrl_tensor *store = w->packing->store->slots[NRL_SLOT_WEIGHT];
     const quantized_layout p = param_packed_layout(w);
     if (!store || !store->data) return nrl_fail(NRL_ERR_BUG, "parameter '%s' has no storage", w->name);
-    NRL_TRY(tensor_persistent(ctx, ctx->compute, 2, w->dims, false, temporary));
+    NRL_TRY(tensor_persistent(ctx, ctx->settings.compute, 2, w->dims, false, temporary));
     *mat = tensor_mat(*temporary);
     nrl_dequantize_args a = {.size = sizeof a,
                              .x = {mat->data, mat->dtype, 0, 1, w->numel, w->numel},

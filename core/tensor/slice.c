@@ -29,7 +29,7 @@ static nrl_status adamw_args(const nrl_ctx *ctx, const nrl_slice *slice, const n
                         .weight_decay = slice->decay ? adamw->weight_decay : 0,
                         .correction1 = 1 - pow(adamw->beta1, (double)step->step),
                         .correction2 = 1 - pow(adamw->beta2, (double)step->step),
-                        .decision = ctx->decision};
+                        .decision = ctx->settings.decision};
     bool narrow = slice->grad && slice->grad->dtype == NRL_DTYPE_BF16;
     if (slice->low) { /* the master weights are the two halves of split16 */
         NRL_TRY(slice_mat(slice, "upper half", slice->work, NRL_DTYPE_BF16, &a.work));

@@ -119,7 +119,7 @@ static nrl_status answer_tokens(half *h, nrl_ctx *ctx, uint32_t region, bool bac
     return st;
 }
 
-/* ctx_set_tp_regions */
+/* ctx_tp_regions */
 static nrl_status answer(void *user, nrl_ctx *ctx, uint32_t region, bool back, nrl_tensor *x, nrl_tensor **y)
 {
     half *h = user;
@@ -223,10 +223,10 @@ static void *run_half(void *user)
     tokens(h, nrl_batch_n_tokens(b), &begin, &end);
     h->s.carry_rows = h->has_part ? end - begin : 0;
     const ctx_tp_regions regions = {.answer = answer, .tokens = h->has_part ? tokens : NULL, .user = h};
-    ctx_set_tp_regions(h->s.compute.ctx, &regions);
+    ctx_settings_of(h->s.compute.ctx)->tp_regions = regions;
     h->is_done =
         report_ok(&h->report, model_suite_loss(&h->s, b, true, &h->loss), h->has_part ? RULE_TOKENS : RULE_LOSS);
-    ctx_set_tp_regions(h->s.compute.ctx, NULL);
+    ctx_settings_of(h->s.compute.ctx)->tp_regions = (ctx_tp_regions){0};
     if (!h->is_done) break_off(h->m);
     batch_free(b);
     return NULL;

@@ -150,9 +150,9 @@ static void check_attention(tokens_case *c)
     if (toy_ok(t, st, "the backend computes")) {
         st = batch_divide(b, c->own, c->n_own, true);
         if (st == NRL_OK) st = ctx_set_batch(ctx, b->own);
-        ctx_set_divided(ctx, t->g->table->attention, t->g->table->sum, t->self);
+        ctx_settings_of(ctx)->divided = (ctx_divided){t->g->table->attention, t->g->table->sum, t->self};
         if (st == NRL_OK) st = attend(c, c->own, c->n_own, m);
-        ctx_set_divided(ctx, NULL, NULL, NULL);
+        ctx_settings_of(ctx)->divided = (ctx_divided){0};
         if (toy_ok(t, st, "attention succeeds")) {
             compare(c, "the result", "attention is that of one rank", m->y, w->y, (int64_t)H * K);
             for (int i = 0; i < 3; i++)

@@ -220,9 +220,9 @@ static nrl_status walk(layers *l)
                                     .wait = nrl_work_wait,
                                     .tokens = l->t->plan.shards_tokens && s->tokens ? tokens : NULL,
                                     .user = l->t};
-    ctx_set_tp_regions(l->ctx, &regions);
+    ctx_settings_of(l->ctx)->tp_regions = regions;
     nrl_status st = compute_layers(l);
-    ctx_set_tp_regions(l->ctx, NULL);
+    ctx_settings_of(l->ctx)->tp_regions = (ctx_tp_regions){0};
     NRL_TRY(st);
     if (s->leave) NRL_TRY(s->leave(l->t->self, l->ctx, actions, 1));
     return s->finish ? s->finish(l->t->self, l->ctx) : NRL_OK;

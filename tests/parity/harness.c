@@ -68,7 +68,7 @@ static void open_model(parity *p, const char *config_name, nrl_dtype dtype)
     ASSERT_OK(weights_check(p->weights, p->m));
     if (p->adapter) ASSERT_OK(model_adapt(p->m, &p->adapter->set));
     if (p->adapter) ASSERT_OK(weights_check_adapters(p->adapter->w, p->m));
-    ctx_set_compute(p->ctx, dtype);
+    ctx_settings_of(p->ctx)->compute = dtype;
     const storage_spec spec = {.compute = dtype, .train = true, .n_states = 2};
     ASSERT_OK(storage_bind(p->ctx, p->m, &spec, &p->store));
     ASSERT_OK(storage_load(p->ctx, p->m, NULL, read_value, p));

@@ -90,10 +90,10 @@ static void check_off(lora *l)
     parity base;
     parity_open(&base, l->p.dir, "config.json", NRL_DTYPE_F32);
     nrl_batch *batch = parity_golden_batch(&l->p, 0, 3, SCORE_ALL);
-    ctx_set_adapters(l->p.ctx, false);
+    ctx_settings_of(l->p.ctx)->adapters_off = true;
     double *off = parity_logps(&l->p, batch), *plain = parity_logps(&base, batch);
     assert_memory_equal(off, plain, (size_t)batch->n_rows * sizeof *off);
-    ctx_set_adapters(l->p.ctx, true);
+    ctx_settings_of(l->p.ctx)->adapters_off = false;
     double *on = parity_logps(&l->p, batch);
     assert_memory_not_equal(on, plain, (size_t)batch->n_rows * sizeof *on);
     free(on);

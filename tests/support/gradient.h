@@ -150,9 +150,9 @@ static inline nrl_status gradient_backward(gradient_run *g, bool split)
     ctx_scope_begin(g->ctx);
     if (!st) {
         st = gradient_seed(g, y, &seed);
-        ctx_defer(g->ctx, split ? later : NULL);
+        ctx_settings_of(g->ctx)->deferred = split ? later : NULL;
         if (!st) st = tape_backward(g->ctx, t, &y, &seed, 1, x, dx, g->c->n_inputs);
-        ctx_defer(g->ctx, NULL);
+        ctx_settings_of(g->ctx)->deferred = NULL;
         if (!st) st = tape_backward(g->ctx, later, NULL, NULL, 0, NULL, NULL, 0);
         if (!st) st = gradient_fetch(g, dx);
         for (int i = 0; i < g->c->n_inputs; i++)

@@ -65,7 +65,7 @@ static inline nrl_status tiny_open(tiny_llama *m, nrl_ctx *ctx, nrl_dtype dtype)
         NRL_TRY(tiny_param(m, i, shape[i % TINY_PER_LAYER][0], shape[i % TINY_PER_LAYER][1], &state));
     NRL_TRY(tiny_param(m, TINY_EMBED, TINY_V, TINY_D, &state));
     NRL_TRY(tiny_param(m, TINY_NORM, TINY_D, 0, &state));
-    ctx_set_compute(ctx, dtype);
+    ctx_settings_of(ctx)->compute = dtype;
     return NRL_OK;
 }
 
@@ -75,7 +75,7 @@ static inline void tiny_close(tiny_llama *m)
         tensor_release(m->ctx, m->work[i]);
         tensor_release(m->ctx, m->grad[i]);
     }
-    ctx_set_compute(m->ctx, NRL_DTYPE_F32);
+    ctx_settings_of(m->ctx)->compute = NRL_DTYPE_F32;
 }
 
 static inline void tiny_zero_grad(tiny_llama *m)

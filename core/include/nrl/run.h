@@ -63,6 +63,10 @@ NRL_API void nrl_config_override(nrl_config *config, const char *assignment);
  * NULL = no variable is set. Mistakes as above. */
 NRL_API void nrl_config_substitute(nrl_config *config, const char *(*lookup)(const char *name));
 
+/* Adds a mistake that the program itself found, at the place of a node (NULL: no place), to those that nrl_run_open
+ * reports. */
+NRL_API void nrl_config_mistake(nrl_config *config, const nrl_node *at, const char *text);
+
 NRL_API nrl_node *nrl_config_root(nrl_config *config); /* NULL if the config is empty */
 
 /* The i-th key whose value is `auto`, from 0; NULL: no more. nrl_run_open reports them as mistakes: a value is chosen

@@ -101,10 +101,10 @@ static nrl_status rehearse(dry_run *h, nrl_batch *const *batches, int64_t n_batc
     for (int64_t i = 0; i < n_batches; i++)
         NRL_TRY(add_columns(algorithm, batches[i]));
     NRL_TRY(ctx_create(&h->device, &h->ctx));
-    ctx_set_compute(h->ctx, session_compute(se));
-    ctx_set_head_keep(h->ctx, se->config.train.logits_mb << 20);
-    ctx_set_logits(h->ctx, session_logits(se));
-    ctx_keep_cheap(h->ctx, !se->config.train.recompute_cheap);
+    ctx_settings_of(h->ctx)->compute = session_compute(se);
+    ctx_settings_of(h->ctx)->head_keep_bytes = se->config.train.logits_mb << 20;
+    ctx_settings_of(h->ctx)->logits = session_logits(se);
+    ctx_settings_of(h->ctx)->keeps_cheap = !se->config.train.recompute_cheap;
     if (se->config.train.offloaded.activations) NRL_TRY(ctx_offload_open(h->ctx, CTX_OFFLOAD_ACTIVATIONS, NULL));
     NRL_TRY(storage_bind(h->ctx, se->model, &spec, &h->storage));
     NRL_TRY(updates_declare(se->optimizer, se->optimizer_self, se->model, &h->updates));

@@ -70,7 +70,7 @@ static nrl_status open_offload(session *se)
     const config_offload *o = &se->config.train.offloaded;
     const int64_t places[CTX_OFFLOADS] = {o->optimizer, o->activations};
     const char *folder = *o->folder ? o->folder : se->config.out;
-    ctx_offload_folder(se->ctx, folder);
+    ctx_settings_of(se->ctx)->offload_folder = folder;
     for (int k = 0; k < CTX_OFFLOADS; k++)
         if (places[k] && !se->env.evaluate_only)
             NRL_TRY(ctx_offload_open(se->ctx, (ctx_offload)k, places[k] == CONFIG_OFFLOAD_DISK ? folder : NULL));
@@ -133,13 +133,13 @@ nrl_status session_open_device(session *se)
                             se->optimizer->plugin.name, *name, se->backend->plugin.name);
     if (!se->env.evaluate_only) NRL_TRY(session_check_operations(se));
     NRL_TRY(ctx_create(&se->device, &se->ctx));
-    ctx_allow_loss_metrics(se->ctx, false);
-    ctx_set_compute(se->ctx, session_compute(se));
+    ctx_settings_of(se->ctx)->no_loss_metrics = true;
+    ctx_settings_of(se->ctx)->compute = session_compute(se);
     if (is_fp8) ctx_set_fp8(se->ctx, NULL, NULL);
-    ctx_set_head_keep(se->ctx, se->config.train.logits_mb << 20);
-    ctx_set_logits(se->ctx, session_logits(se));
-    ctx_keep_cheap(se->ctx, !se->config.train.recompute_cheap);
-    ctx_set_noise(se->ctx, se->config.train.neftune_alpha);
+    ctx_settings_of(se->ctx)->head_keep_bytes = se->config.train.logits_mb << 20;
+    ctx_settings_of(se->ctx)->logits = session_logits(se);
+    ctx_settings_of(se->ctx)->keeps_cheap = !se->config.train.recompute_cheap;
+    ctx_settings_of(se->ctx)->noise = se->config.train.neftune_alpha;
     /* The strategy binds what it wants; the rest is allocated. */
     strategy_setup setup;
     NRL_TRY(plan_storage(se, &setup));

@@ -201,7 +201,7 @@ static inline int64_t session_offloaded_bytes(const session *se)
            se->strategy.plan.offloaded_bytes;
 }
 nrl_dtype session_compute(const session *se);             /* the dtype of WEIGHT: train.precision */
-nrl_dtype session_logits(const session *se);              /* of ctx_set_logits: train.logits */
+nrl_dtype session_logits(const session *se);              /* of ctx_settings.logits: train.logits */
 strategy_setup session_strategy_setup(const session *se); /* the policy's */
 const char *session_cache_folder(session *se);            /* NULL: nothing may be left behind */
 /* What a checkpoint records of the run, in `a`: a map of the nodes "config", "model", "plugins"... by which a run that

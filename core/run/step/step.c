@@ -140,7 +140,7 @@ static nrl_status step_queue_update(trainer *tr, one_step *of, double grad_scale
     const nrl_step_params params = step_params(tr, of, grad_scale);
     update_plan *u = tr->parts.updates;
     ctx_phase_set(tr->parts.work->ctx, NRL_PHASE_UPDATE);
-    ctx_retry_of(tr->parts.work->ctx)->allowed = false; /* an update cannot be repeated */
+    ctx_settings_of(tr->parts.work->ctx)->retry.allowed = false; /* an update cannot be repeated */
     tr->moved = tr->measures_update ? 0 : NAN;
     u->moved = tr->measures_update ? &tr->moved : NULL;
     u->counts = tr->slice_counts;
@@ -195,7 +195,7 @@ static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
     const int64_t n = of->data->n_micro_batches / n_shards;
     double *sums = of->all[shard].sums;
     NRL_TRY(work_schedule(w, (int32_t)n, shard));
-    ctx_retry *retry = ctx_retry_of(w->ctx);
+    ctx_retry *retry = &ctx_settings_of(w->ctx)->retry;
     nrl_status st = work_train(w, of->data->micro_batch + shard * n, totals);
     if (retry->lacked) tr->problem = arena_strdup(&tr->memory, nrl_error_text());
     if (shard == n_shards - 1) {
@@ -210,9 +210,9 @@ static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
     if (st == NRL_OK && of->squares && step_may_precede(tr)) st = step_decide(tr, of, totals);
     if (st == NRL_OK) st = step_read_ahead(w, totals, of);
     if (st == NRL_OK && of->is_decided) {
-        ctx_set_decision(w->ctx, nrl_tensor_mat(w->decision).data);
+        ctx_settings_of(w->ctx)->decision = nrl_tensor_mat(w->decision).data;
         st = step_queue_update(tr, of, NAN);
-        ctx_set_decision(w->ctx, NULL);
+        ctx_settings_of(w->ctx)->decision = NULL;
         ctx_phase_set(w->ctx, NRL_PHASE_HOST);
     }
     if (st == NRL_OK) st = metrics_collect(of->metrics, w->ctx, false);
@@ -255,11 +255,11 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     gradients_forget(&w->gradients);
     for (int32_t i = 0; i < m->n_params; i++) /* also where nothing of it is updated on this rank */
         nrl_param_set_grad_is_empty(m->params[i], m->params[i]->trained);
-    ctx_flops_set(w->ctx, 0);
+    ctx_settings_of(w->ctx)->flops = 0;
     memset(of->all, 0, (size_t)n_shards * sizeof *of->all);
     for (int32_t shard = 0; shard < n_shards; shard++)
         NRL_TRY(step_shard(tr, of, shard));
-    tr->flops = ctx_flops(w->ctx);
+    tr->flops = ctx_settings_of(w->ctx)->flops;
     return NRL_OK;
 }
 
@@ -544,7 +544,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     NRL_TRY(step_share(tr, of));
     tr->lacked = of->all->lacks > 0;
     if (tr->lacked) return NRL_OK;
-    ctx_retry_of(w->ctx)->allowed = false; /* a second pass has other weights */
+    ctx_settings_of(w->ctx)->retry.allowed = false; /* a second pass has other weights */
     NRL_TRY(check_initial_loss(tr, of->loss - terms_loss(w->policy, of->all->sums, of->weights)));
     if (of->clip.finite) NRL_TRY(check_gradient(tr, of->weights, of->norm));
     if (of->clip.finite) NRL_TRY(check_divergence(tr, of->loss));

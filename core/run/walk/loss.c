@@ -11,10 +11,10 @@ static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)
 {
     const nrl_algorithm *a = w->algorithm;
     double mark = ctx_profile_mark(w->ctx);
-    ctx_allow_loss_metrics(w->ctx, true);
+    ctx_settings_of(w->ctx)->no_loss_metrics = false;
     (void)nrl_fail(NRL_ERR_PLUGIN, "it failed without a reason"); /* unless it calls nrl_fail itself */
     nrl_status st = a->loss(w->algorithm_self, w->ctx, batch, sums);
-    ctx_allow_loss_metrics(w->ctx, false);
+    ctx_settings_of(w->ctx)->no_loss_metrics = true;
     ctx_profile_host(w->ctx, "loss (host)", mark);
     for (uint32_t k = 0; st == NRL_OK && k < a->n_terms; k++)
         if (!sums[k] || nrl_tensor_numel(sums[k]) != 1 || nrl_tensor_dtype(sums[k]) != NRL_DTYPE_F32)

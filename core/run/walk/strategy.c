@@ -76,7 +76,7 @@ static void answer_tokens(void *user, int64_t n, int64_t *begin, int64_t *end)
 /* Only one axis can answer: the others do not have the member. */
 static void set_tp_regions(const strategy *s, nrl_ctx *ctx)
 {
-    ctx_set_tp_regions(ctx, NULL);
+    ctx_settings_of(ctx)->tp_regions = (ctx_tp_regions){0};
     for (int32_t k = 0; s && k < s->n; k++) {
         const strategy_member *one = &s->of[k];
         const ctx_tp_regions regions = {.answer = answer_tp_region,
@@ -84,7 +84,7 @@ static void set_tp_regions(const strategy *s, nrl_ctx *ctx)
                                         .wait = nrl_work_wait,
                                         .tokens = one->plan.shards_tokens ? answer_tokens : NULL,
                                         .user = (void *)(uintptr_t)one};
-        if (one->table->tp_region) ctx_set_tp_regions(ctx, &regions);
+        if (one->table->tp_region) ctx_settings_of(ctx)->tp_regions = regions;
     }
 }
 
@@ -133,7 +133,7 @@ nrl_status strategy_whole(const strategy *s, nrl_ctx *ctx, const int32_t *number
 
 nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
-    double flops = ctx_flops(ctx);
+    double flops = ctx_settings_of(ctx)->flops;
     nrl_phase before = phase_begin(s, ctx);
     nrl_status st = NRL_OK;
     set_tp_regions(s, ctx);
@@ -143,22 +143,23 @@ nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *act
     if (experts)
         divided = (ctx_experts){experts->table->exchange, experts->self, nrl_mesh_size(s->mesh, experts->axis->name),
                                 nrl_mesh_coord(s->mesh, experts->axis->name)};
-    ctx_set_experts(ctx, &divided);
-    if (tokens) ctx_set_divided(ctx, tokens->table->attention, tokens->table->sum, tokens->self);
+    ctx_settings_of(ctx)->experts = divided;
+    if (tokens)
+        ctx_settings_of(ctx)->divided = (ctx_divided){tokens->table->attention, tokens->table->sum, tokens->self};
     for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
         if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);
-    ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
+    ctx_settings_of(ctx)->flops = flops; /* products of a compression are no work of the model */
     return phase_end(ctx, before, st);
 }
 
 nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *actions, int64_t i)
 {
-    double flops = ctx_flops(ctx);
+    double flops = ctx_settings_of(ctx)->flops;
     nrl_phase before = phase_begin(s, ctx);
     nrl_status st = NRL_OK;
     for (int32_t k = 0; s && k < s->n && st == NRL_OK; k++)
         if (s->of[k].table->leave) st = s->of[k].table->leave(s->of[k].self, ctx, actions, i);
-    ctx_flops_set(ctx, flops); /* products of a compression are no work of the model */
+    ctx_settings_of(ctx)->flops = flops; /* products of a compression are no work of the model */
     return phase_end(ctx, before, st);
 }
 

@@ -136,14 +136,14 @@ static nrl_status action_backward(work *w, const nrl_action *v)
     work_micro_batch *m = w->micro_batch;
     nrl_carry *in = &m->inputs[u], back = {.n = in->n};
     nrl_status st;
-    ctx_defer(w->ctx, v->splits ? m->tapes[w->policy->n_units + u] : NULL);
+    ctx_settings_of(w->ctx)->deferred = v->splits ? m->tapes[w->policy->n_units + u] : NULL;
     if (m->sums[0])
         st = tape_backward(w->ctx, m->tapes[u], m->sums, w->seeds, (int)w->algorithm->n_terms, in->tensors,
                            back.tensors, in->n);
     else
         st = tape_backward(w->ctx, m->tapes[u], m->carry.tensors, m->grads.tensors, m->carry.n, in->tensors,
                            back.tensors, in->n);
-    ctx_defer(w->ctx, NULL);
+    ctx_settings_of(w->ctx)->deferred = NULL;
     for (int k = 0; k < NRL_MAX_TERMS; k++) {
         tensor_release(w->ctx, m->sums[k]);
         m->sums[k] = NULL;
@@ -195,7 +195,7 @@ static nrl_status compute(work *w, const nrl_action *v, nrl_tensor **totals)
 /* NRL_OK instead of NRL_ERR_MEMORY where the step may be repeated: the walk goes on without computing. */
 static nrl_status tolerate(work *w, nrl_status st)
 {
-    ctx_retry *retry = ctx_retry_of(w->ctx);
+    ctx_retry *retry = &ctx_settings_of(w->ctx)->retry;
     if (st != NRL_ERR_MEMORY || !retry->allowed) return st;
     retry->lacked = true;
     return NRL_OK;
@@ -229,9 +229,9 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
             m->inputs[v->unit + 1] = (nrl_carry){0};
         }
     }
-    double before = ctx_flops(w->ctx);
+    double before = ctx_settings_of(w->ctx)->flops;
     NRL_TRY(compute(w, v, totals));
-    if (v->pass == NRL_PASS_RECOMPUTE) ctx_flops_set(w->ctx, before); /* the forward has counted it */
+    if (v->pass == NRL_PASS_RECOMPUTE) ctx_settings_of(w->ctx)->flops = before; /* the forward has counted it */
     if (!stage_sends(s, v)) return NRL_OK;
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(
@@ -316,7 +316,7 @@ static nrl_status send_away(work *w, int64_t i)
 nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals)
 {
     const action_list *all = &w->actions;
-    const ctx_retry *retry = ctx_retry_of(w->ctx);
+    const ctx_retry *retry = &ctx_settings_of(w->ctx)->retry;
     nrl_status st = NRL_OK;
     w->step = stage_begin(&w->stage, true);
     w->leaving = NULL;
@@ -363,7 +363,7 @@ static nrl_status forward_only(work *w, int64_t i, nrl_carry *carry, work_use us
     nrl_carry out = *carry;
     NRL_TRY(enter(w, w->forward_actions, i));
     ctx_scope_begin(w->ctx);
-    bool skips = ctx_retry_of(w->ctx)->lacked;
+    bool skips = ctx_settings_of(w->ctx)->retry.lacked;
     nrl_status st = skips ? NRL_OK : unit_forward(w, u, &out);
     if (!skips && st == NRL_OK && u == w->policy->n_units - 1) st = use(user, out.tensors[0]);
     out = st == NRL_OK ? carry_retain(&out) : (nrl_carry){0};

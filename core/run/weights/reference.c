@@ -124,10 +124,10 @@ static nrl_status compute(reference *r, nrl_batch *batch, nrl_tensor **column)
 {
     head_call call = {r, batch, column};
     *column = NULL;
-    ctx_set_adapters(r->setup.ctx, !r->setup.shared);
+    ctx_settings_of(r->setup.ctx)->adapters_off = r->setup.shared;
     nrl_status st = strategy_divide(reference_walk(r)->strategy, batch);
     if (st == NRL_OK) st = work_hidden(reference_walk(r), batch_own(batch), log_probs, &call);
-    ctx_set_adapters(r->setup.ctx, true);
+    ctx_settings_of(r->setup.ctx)->adapters_off = false;
     return st;
 }
 

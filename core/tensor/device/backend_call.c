@@ -12,7 +12,7 @@ static nrl_status backend_lacks(nrl_ctx *ctx, const char *name, const char *what
     return nrl_fail(NRL_ERR_PLUGIN, "backend '%s' has no op '%s'%s", backend ? backend : "?", name, what);
 }
 
-/* ---- counting of FLOPs, see ctx_flops ---- */
+/* ---- counting of FLOPs, see ctx_settings ---- */
 
 static double gemm_flops(const nrl_gemm_args *a)
 {
@@ -111,16 +111,6 @@ static const char *lacks_nothing(const device *d, const void *a)
         const nrl_attention_grad_args *: attention_grad_lacks,                                     \
         default: lacks_nothing)
 
-double ctx_flops(const nrl_ctx *ctx)
-{
-    return ctx->flops;
-}
-
-void ctx_flops_set(nrl_ctx *ctx, double flops)
-{
-    ctx->flops = flops;
-}
-
 /* ---- the calls ---- */
 
 #define BACKEND_DEFINE(name, args)                                                                                     \
@@ -132,7 +122,7 @@ void ctx_flops_set(nrl_ctx *ctx, double flops)
             if (d->ops.name && !*(lacks = LACKS_OF(a)(d, a))) break;                                                   \
         if (!d) return backend_lacks(ctx, #name, lacks);                                                               \
         const double flops = FLOPS_OF(a);                                                                              \
-        ctx->flops += flops;                                                                                           \
+        ctx->settings.flops += flops;                                                                                  \
         if (!ctx->profiler) return d->ops.name(d->self, ctx->stream, a);                                               \
         NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, a, 1, flops));                                         \
         nrl_status st = d->ops.name(d->self, ctx->stream, a);                                                          \

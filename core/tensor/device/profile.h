@@ -12,7 +12,7 @@ typedef struct pool_block pool_block;
 /* All [step]. */
 struct ctx_profiler {
     /* `args` are those of n calls of the operation, one behind the other, which the backend makes together; `flops` are
-     * what ctx_flops counts. */
+     * what ctx_settings.flops counts. */
     nrl_status (*op_begin)(nrl_ctx *ctx, backend_op op, const void *args, int64_t n, double flops);
     nrl_status (*copy_begin)(nrl_ctx *ctx, nrl_copy_direction way, size_t bytes);
     nrl_status (*op_end)(nrl_ctx *ctx); /* of an operation or a copy */

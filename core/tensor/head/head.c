@@ -223,10 +223,10 @@ nrl_status head_logits(nrl_ctx *ctx, const head_spec *head, nrl_tensor *hidden, 
     nrl_tensor *index;
     head_work w;
     NRL_TRY(tensor_of_host(ctx, NRL_DTYPE_I32, n, rows, false, &index));
-    int64_t chunk = ctx->head_chunk_rows;
-    ctx->head_chunk_rows = n; /* one chunk, so that w.logits has all rows */
+    int64_t chunk = ctx->settings.head_chunk_rows;
+    ctx->settings.head_chunk_rows = n; /* one chunk, so that w.logits has all rows */
     nrl_status st = head_open(ctx, head, hidden, NRL_DTYPE_F32, index, NULL, 1, NULL, &w);
-    ctx->head_chunk_rows = chunk;
+    ctx->settings.head_chunk_rows = chunk;
     if (st) return st;
     *logits = w.logits;
     if (!n) return NRL_OK;

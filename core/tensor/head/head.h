@@ -31,9 +31,9 @@ typedef struct {
     nrl_tensor *dlogits; /* [n,V] f32 of the whole vocabulary, for the rows of a chunk that was not kept */
 } head_grads;
 
-/* The dtype of logits that only log-probs are computed from: ctx_set_logits, where hidden states have it. */
+/* The dtype of logits that only log-probs are computed from: ctx_settings.logits, where hidden states have it. */
 nrl_dtype head_dtype(const nrl_ctx *ctx, const nrl_tensor *hidden);
-/* K: the number of rows whose logits fit into the bytes of ctx_set_head_keep, in whole chunks. */
+/* K: the number of rows whose logits fit into ctx_settings.head_keep_bytes, in whole chunks. */
 int64_t head_kept_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, int64_t vocab);
 /* The distance between two rows of logits in elements. It exceeds V if the device's products need aligned rows, unless
  * the caller has set the chunk size (complete logits are read without padding). */

@@ -21,13 +21,13 @@ enum {
 
 nrl_dtype head_dtype(const nrl_ctx *ctx, const nrl_tensor *hidden)
 {
-    return ctx->logits == hidden->dtype ? ctx->logits : NRL_DTYPE_F32;
+    return ctx->settings.logits == hidden->dtype ? ctx->settings.logits : NRL_DTYPE_F32;
 }
 
 /* Divides the rows into equal chunks of at most the wanted size. */
 static int64_t chunk_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, int64_t vocab)
 {
-    int64_t most = ctx->head_chunk_rows;
+    int64_t most = ctx->settings.head_chunk_rows;
     if (!most) {
         const nrl_device_info *info = &ctx->device->info;
         int64_t share = info->host_memory ? 0 : info->memory_bytes / CHUNK_SHARE;
@@ -44,13 +44,13 @@ static int64_t chunk_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, i
 
 int64_t head_pitch(const nrl_ctx *ctx, int64_t vocab)
 {
-    bool exact = ctx->device->info.host_memory || ctx->head_chunk_rows;
+    bool exact = ctx->device->info.host_memory || ctx->settings.head_chunk_rows;
     return exact ? vocab : (vocab + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP;
 }
 
 int64_t head_kept_rows(const nrl_ctx *ctx, nrl_dtype dtype, int64_t n_rows, int64_t vocab)
 {
-    int64_t rows = ctx->head_keep_bytes / ((int64_t)nrl_dtype_size(dtype) * vocab);
+    int64_t rows = ctx->settings.head_keep_bytes / ((int64_t)nrl_dtype_size(dtype) * vocab);
     int64_t chunk = chunk_rows(ctx, dtype, n_rows, vocab);
     return rows >= n_rows ? n_rows : rows / chunk * chunk;
 }
@@ -140,10 +140,10 @@ nrl_status head_chunk_product(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t
 
 nrl_status head_chunk_again(nrl_ctx *ctx, head_work *w, int64_t begin, int64_t n)
 {
-    double flops = ctx_flops(ctx);
+    double flops = ctx_settings_of(ctx)->flops;
     if (is_kept(w, begin)) return gather_rows(ctx, w, begin, n);
     NRL_TRY(head_chunk_product(ctx, w, begin, n));
-    ctx_flops_set(ctx, flops); /* the forward has counted this product */
+    ctx_settings_of(ctx)->flops = flops; /* the forward has counted this product */
     return head_is_plain(w) ? NRL_OK : head_chunk_values(ctx, w, begin, n, (head_values){0});
 }
 

@@ -43,11 +43,6 @@ nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero,
                  : tensor_persistent(ctx, dtype, 1, &n, zero, out);
 }
 
-void ctx_offload_folder(nrl_ctx *ctx, const char *folder)
-{
-    ctx->offload_folder = folder;
-}
-
 nrl_status nrl_tensor_elsewhere(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool disk, nrl_tensor **out)
 {
     ctx->elsewhere = nrl_ctx_backend_extension(ctx, "offload");
@@ -55,9 +50,9 @@ nrl_status nrl_tensor_elsewhere(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool d
         return nrl_fail(NRL_ERR_CONFIG, "offload: backend '%s' does not offer it; expected none",
                         ctx->device->table.plugin.name);
     return allocate(ctx, ctx->elsewhere,
-                    disk && ctx->offload_folder ? ctx->offload_folder
-                    : disk                      ? "."
-                                                : NULL,
+                    disk && ctx->settings.offload_folder ? ctx->settings.offload_folder
+                    : disk                               ? "."
+                                                         : NULL,
                     dtype, n, out);
 }
 

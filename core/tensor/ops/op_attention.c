@@ -1,5 +1,5 @@
 /*
- * op_attention.c - packed attention over the batch's segments, or what ctx_set_attention set instead. Saves q, k,
+ * op_attention.c - packed attention over the batch's segments, or what ctx_settings.attention is instead. Saves q, k,
  * v, y and the log-sum-exp of each row of scores; never stores scores. Saved queries and keys are rotated.
  */
 #include "tensor/ops/rope.h"
@@ -155,19 +155,6 @@ nrl_status nrl_attention_merge_grad(nrl_ctx *ctx, const nrl_attention_part *p)
     return backend_attention_flops(&f) > 0 ? backend_attention_grad(ctx, &a) : NRL_OK;
 }
 
-void ctx_set_divided(nrl_ctx *ctx, ctx_divided_attention attention, ctx_divided_sum sum, void *user)
-{
-    ctx->divided_attention = attention;
-    ctx->divided_sum = sum;
-    ctx->divided_user = user;
-}
-
-void ctx_set_attention(nrl_ctx *ctx, ctx_attention attention, void *user)
-{
-    ctx->attention = attention;
-    ctx->attention_user = user;
-}
-
 /* q and k rotated, in place if they are columns of a joint result, which no backward reads. */
 static nrl_status rotate(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, const nrl_attention_spec *spec,
                          const nrl_tensor *rows, nrl_tensor **rotated)
@@ -187,16 +174,19 @@ static nrl_status attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tens
     NRL_TRY(attention_check(ctx, q, k, v, spec, sinks));
     const nrl_batch *b = ctx->batch;
     const bool divided = b->whole && q->rows < b->whole->n_tokens;
-    if (rope && (divided || ctx->attention)) {
+    if (rope && (divided || ctx->settings.attention.call)) {
         NRL_TRY(nrl_op_rope(ctx, q, spec->n_heads, rope, &q));
         NRL_TRY(nrl_op_rope(ctx, k, spec->n_kv_heads, rope, &k));
     }
     if (divided && sinks)
         return nrl_fail(NRL_ERR_CONFIG, "this model has attention sinks, and ranks cannot divide its tokens\n"
                                         "hint: use another axis than one that divides the tokens of a micro-batch");
-    if (divided) return ctx->divided_attention(ctx->divided_user, ctx, b->whole->n_tokens, q, k, v, spec, cap, y);
+    if (divided)
+        return ctx->settings.divided.attention(ctx->settings.divided.user, ctx, b->whole->n_tokens, q, k, v, spec, cap,
+                                               y);
     NRL_TRY(tensor_like(ctx, q, y));
-    if (ctx->attention) return ctx->attention(ctx->attention_user, ctx, q, k, v, spec, cap, sinks, *y);
+    if (ctx->settings.attention.call)
+        return ctx->settings.attention.call(ctx->settings.attention.user, ctx, q, k, v, spec, cap, sinks, *y);
     attention_attributes at = {*spec,         cap,       (uint32_t)(b->n_segments + b->n_prompts),
                                b->cu_seqlens, b->prefix, rope != NULL};
     nrl_attention_args a = packed_args(&at, ctx->index.cu_seqlens, ctx->index.prefix, sinks);

@@ -65,7 +65,7 @@ static nrl_status make_packing(nrl_ctx *ctx)
 nrl_status nrl_ctx_packing(nrl_ctx *ctx, nrl_packing *fill)
 {
     if (!ctx->batch) return nrl_fail(NRL_ERR_BUG, "packing: there is no current batch");
-    if (ctx->attention)
+    if (ctx->settings.attention.call)
         return nrl_fail(NRL_ERR_PLUGIN,
                         "the model reads neighbouring tokens outside of attention, which decoding with a key/value "
                         "cache does not support");
@@ -184,7 +184,7 @@ nrl_status nrl_op_custom(nrl_ctx *ctx, const nrl_custom_op *op, nrl_tensor *cons
         .name = op->name, .backward = custom_backward, .attributes = &at, .attributes_size = sizeof at};
     nrl_packing packing;
     int saved = 1;
-    if (ctx->batch && !ctx->attention && !ctx->batch->whole) {
+    if (ctx->batch && !ctx->settings.attention.call && !ctx->batch->whole) {
         NRL_TRY(nrl_ctx_packing(ctx, &packing));
         a.packing = &packing;
         at.batch = ctx->batch;

@@ -4,6 +4,7 @@
  * token the position is sample, position in the sample and column, so that packing, the order of samples and the
  * distribution over ranks do not change the mask.
  */
+#include "base/mix.h"
 #include "tensor/ops/tp_region.h"
 #include "tensor/tape/tape.h"
 #include <nrl/custom_op.h>
@@ -32,13 +33,10 @@ static nrl_status dropout_backward(nrl_ctx *ctx, nrl_tape_node *node)
     return nrl_tape_give(ctx, node, 0, dx);
 }
 
-/* splitmix64: consecutive counters give unrelated keys. */
+/* Consecutive counters give unrelated keys. */
 static uint64_t mix(uint64_t z)
 {
-    z += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return mix64(z + MIX_GOLDEN);
 }
 
 /* The sample of a shared prompt is the sample of the segments with that prefix. */
@@ -75,13 +73,13 @@ nrl_status embedding_noise(nrl_ctx *ctx, nrl_tensor *y)
 {
     const nrl_batch *b = ctx->batch;
     nrl_tensor *noise;
-    if (!(ctx->noise > 0) || !ctx->random_key) return NRL_OK;
+    if (!(ctx->settings.noise > 0) || !ctx->random_key) return NRL_OK;
     const uint64_t key = mix(ctx->random_key ^ mix(ctx->n_random++));
     float *values = mem_try((size_t)(b->n_tokens * y->cols) * sizeof *values, "the noise of embeddings");
     if (!values) return NRL_ERR_MEMORY;
     for (int64_t s = 0, i = 0; s < b->n_segments + b->n_prompts; s++) {
         const int64_t length = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
-        const double most = ctx->noise / sqrt((double)length * (double)y->cols);
+        const double most = ctx->settings.noise / sqrt((double)length * (double)y->cols);
         const uint64_t sample = mix((uint64_t)(uint32_t)sample_of(b, s));
         for (; i < b->n_tokens && batch_token_number(b, i) < b->cu_seqlens[s + 1]; i++) {
             const uint64_t token = key ^ mix(sample ^ (uint64_t)(uint32_t)b->positions[i]);

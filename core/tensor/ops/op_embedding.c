@@ -23,7 +23,7 @@ static nrl_status lookup(nrl_ctx *ctx, nrl_param *table, nrl_tensor *index, nrl_
 {
     nrl_gather_args g = {.size = sizeof g, .index = tensor_index(index)};
     NRL_TRY(param_work(table, &g.x));
-    NRL_TRY(tensor_matrix(ctx, ctx->compute, index->numel, table->dims[1], y));
+    NRL_TRY(tensor_matrix(ctx, ctx->settings.compute, index->numel, table->dims[1], y));
     g.y = tensor_mat(*y);
     NRL_TRY(backend_gather(ctx, &g));
     embedding_attributes at = {table};
@@ -70,8 +70,8 @@ static nrl_status local_rows(nrl_ctx *ctx, const nrl_param *table, nrl_tensor **
     if (st == NRL_OK) st = nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 2, shape, here, mask);
     free(rows);
     free(here);
-    if (st != NRL_OK || ctx->compute == NRL_DTYPE_F32) return st;
-    return nrl_op_cast(ctx, *mask, ctx->compute, mask);
+    if (st != NRL_OK || ctx->settings.compute == NRL_DTYPE_F32) return st;
+    return nrl_op_cast(ctx, *mask, ctx->settings.compute, mask);
 }
 
 nrl_status nrl_op_embedding(nrl_ctx *ctx, nrl_param *table, nrl_tensor **y)

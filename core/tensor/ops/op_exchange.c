@@ -11,15 +11,10 @@ typedef struct {
     int64_t counts[]; /* [2 ranks.n]: rows sent to each rank, rows received from each */
 } exchange_attributes;
 
-void ctx_set_experts(nrl_ctx *ctx, const ctx_experts *experts)
-{
-    ctx->experts = *experts;
-}
-
 int32_t nrl_ctx_expert_ranks(const nrl_ctx *ctx, int32_t *rank)
 {
-    *rank = ctx->experts.rank;
-    return ctx->experts.n > 1 ? ctx->experts.n : 1;
+    *rank = ctx->settings.experts.rank;
+    return ctx->settings.experts.n > 1 ? ctx->settings.experts.n : 1;
 }
 
 static int64_t sum_of(const int64_t *counts, int32_t n)
@@ -50,7 +45,7 @@ static nrl_status exchange_backward(nrl_ctx *ctx, nrl_tape_node *node)
 nrl_status nrl_op_exchange_rows(nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, const int64_t *received,
                                 nrl_tensor **y)
 {
-    const ctx_experts *e = &ctx->experts;
+    const ctx_experts *e = &ctx->settings.experts;
     const size_t bytes = sizeof(exchange_attributes) + 2 * (size_t)e->n * sizeof *sent;
     *y = x;
     if (e->n < 2) return NRL_OK;

@@ -54,7 +54,7 @@ static nrl_status glu(nrl_ctx *ctx, const char *name, nrl_unary act, nrl_tensor 
                          .attributes_size = sizeof at,
                          .backward = glu_backward};
     NRL_TRY(tape_push(ctx, &r, false));
-    if (!ctx->keeps_cheap) tape_can_remake(ctx, *y, glu_remake);
+    if (!ctx->settings.keeps_cheap) tape_can_remake(ctx, *y, glu_remake);
     return NRL_OK;
 }
 

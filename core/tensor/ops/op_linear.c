@@ -140,7 +140,7 @@ static nrl_status linear_product(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_
                        .fp8_a = rounding(ctx, w, OPERAND_INPUT),
                        .fp8_b = rounding(ctx, w, OPERAND_WEIGHT)};
     if (b && adds) NRL_TRY(param_work(b, &g.bias));
-    NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, w->dims[0], y));
+    NRL_TRY(tensor_with_columns(ctx, ctx->settings.compute, x, w->dims[0], y));
     g.c = tensor_mat(*y);
     NRL_TRY(gemm_weight(ctx, &g, w));
     if (u) {
@@ -169,7 +169,7 @@ static nrl_status linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
     if (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))
         return nrl_fail(NRL_ERR_BUG, "linear: weight '%s' is %s, bias '%s' is %s", w->name,
                         dims_shape(w->n_dims, w->dims).text, b->name, dims_shape(b->n_dims, b->dims).text);
-    if (ctx->adapters_off || !w->adapter) return linear_product(ctx, x, w, b, adds, NULL, NULL, 0, y);
+    if (ctx->settings.adapters_off || !w->adapter) return linear_product(ctx, x, w, b, adds, NULL, NULL, 0, y);
     nrl_adapter_site site = *w->adapter;
     site.bias = b;
     site.adds = adds;

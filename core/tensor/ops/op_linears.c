@@ -138,7 +138,7 @@ static bool can_join(const nrl_ctx *ctx, const nrl_tensor *x, const linears_attr
     for (int i = 0; i < at->n; i++) {
         const nrl_param *w = at->weights[i], *b = at->biases[i];
         if (w->n_dims != 2 || w->dims[1] != x->cols || w->tp == NRL_TP_ROW || w->packing) return false;
-        if (w->adapter && !ctx->adapters_off) return false;
+        if (w->adapter && !ctx->settings.adapters_off) return false;
         if (!b != !at->biases[0] || (b && (b->n_dims != 1 || b->dims[0] != w->dims[0]))) return false;
     }
     return run_end(at->weights, at->n, 0, NRL_SLOT_WEIGHT) == at->n &&
@@ -164,7 +164,7 @@ nrl_status nrl_op_linears(nrl_ctx *ctx, nrl_tensor *x, int n, nrl_param *const *
     const int64_t cols = outputs_of(at.weights, 0, n);
     nrl_gemm_args g = {.size = sizeof g, .transpose_b = true, .overwrite = true, .a = tensor_mat(x), .alpha = 1};
     nrl_tensor *joint;
-    NRL_TRY(tensor_with_columns(ctx, ctx->compute, x, cols, &joint));
+    NRL_TRY(tensor_with_columns(ctx, ctx->settings.compute, x, cols, &joint));
     NRL_TRY(param_work(at.weights[0], &g.b));
     g.b.rows = cols;
     if (at.biases[0]) NRL_TRY(param_work(at.biases[0], &g.bias));

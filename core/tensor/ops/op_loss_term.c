@@ -73,7 +73,7 @@ nrl_status nrl_op_token_sum(nrl_ctx *ctx, nrl_tensor *x, nrl_tensor **y)
     if (nrl_ctx_token_share(ctx) == 1) return NRL_OK;
     ctx_tape_begin(ctx, NULL);
     nrl_status st = nrl_op_unary(ctx, NRL_UNARY_AFFINE, x, 1, 0, y);
-    if (st == NRL_OK) st = ctx->divided_sum(ctx->divided_user, ctx, *y);
+    if (st == NRL_OK) st = ctx->settings.divided.sum(ctx->settings.divided.user, ctx, *y);
     ctx_tape_end(ctx);
     NRL_TRY(st);
     nrl_tape_record r = {.name = "token_sum", .inputs = {x}, .outputs = {*y}, .backward = token_sum_backward};

@@ -127,7 +127,7 @@ static nrl_status norm(nrl_ctx *ctx, const norm_call *c)
                          .attributes_size = sizeof at,
                          .backward = norm_backward};
     NRL_TRY(tape_push(ctx, &r, c->weight->trained || (c->bias && c->bias->trained)));
-    if (!ctx->keeps_cheap) tape_can_remake(ctx, *c->y, norm_remake);
+    if (!ctx->settings.keeps_cheap) tape_can_remake(ctx, *c->y, norm_remake);
     return NRL_OK;
 }
 

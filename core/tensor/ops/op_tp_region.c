@@ -17,24 +17,19 @@ typedef struct {
     bool moves; /* the result is another tensor */
 } tp_region_attributes;
 
-void ctx_set_tp_regions(nrl_ctx *ctx, const ctx_tp_regions *r)
-{
-    ctx->tp_regions = r ? *r : (ctx_tp_regions){0};
-}
-
 nrl_status tp_region_ask(nrl_ctx *ctx, nrl_tp_region tp_region, bool back, nrl_tensor *x, nrl_tensor **y)
 {
     *y = x;
-    const ctx_tp_regions *r = &ctx->tp_regions;
+    const ctx_tp_regions *r = &ctx->settings.tp_regions;
     return r->answer ? r->answer(r->user, ctx, tp_region, back, x, y) : NRL_OK;
 }
 
 nrl_tensor *tp_region_own_rows(nrl_ctx *ctx, nrl_tensor *x)
 {
     int64_t begin, end, dims[NRL_MAX_DIMS];
-    if (!ctx->tp_regions.tokens) return x;
+    if (!ctx->settings.tp_regions.tokens) return x;
     memcpy(dims, x->dims, sizeof dims);
-    ctx->tp_regions.tokens(ctx->tp_regions.user, x->dims[0], &begin, &end);
+    ctx->settings.tp_regions.tokens(ctx->settings.tp_regions.user, x->dims[0], &begin, &end);
     dims[0] = end - begin;
     return tensor_view(ctx, x, begin * (x->n_dims > 1 ? x->stride : 1), x->n_dims, dims,
                        x->n_dims > 1 ? x->stride : dims[0]);
@@ -85,15 +80,15 @@ nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x
     if (tp_region <= NRL_TP_REGION_NONE || tp_region >= NRL_TP_REGION_COUNT)
         return nrl_fail(NRL_ERR_BUG, "unknown tp_region %d", (int)tp_region);
     *y = x;
-    if (is_whole && !ctx->tp_regions.tokens) return NRL_OK;
-    if (tp_region == NRL_TP_REGION_SUM && !ctx->tp_regions.tokens)
+    if (is_whole && !ctx->settings.tp_regions.tokens) return NRL_OK;
+    if (tp_region == NRL_TP_REGION_SUM && !ctx->settings.tp_regions.tokens)
         tp_region = NRL_TP_REGION_ROW_OUT; /* every strategy has it */
     NRL_TRY(tp_region_ask(ctx, tp_region, false, x, &out));
     *y = out;
     if (!tp_region_is_answered(ctx) || (out == x && !goes_in) || !tape_records(ctx) || !x->has_grad) return NRL_OK;
     if (out == x) *y = tensor_view(ctx, x, 0, x->n_dims, x->dims, x->stride);
     /* If x is recomputable, so is y, a second header of x: the tape must not keep the contents for y. */
-    tp_region_attributes at = {tp_region, ctx->tp_regions, out != x};
+    tp_region_attributes at = {tp_region, ctx->settings.tp_regions, out != x};
     bool gathers = out != x && (goes_in || tp_region == NRL_TP_REGION_WHOLE_IN);
     if (tp_region != NRL_TP_REGION_COLUMN_IN) at.strategy.begin = NULL; /* no products of parameters follow */
     bool again = gathers || (out == x && x->maker);

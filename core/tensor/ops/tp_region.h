@@ -14,7 +14,7 @@ nrl_tensor *tp_region_own_rows(nrl_ctx *ctx, nrl_tensor *x);
 
 static inline bool tp_region_is_answered(const nrl_ctx *ctx)
 {
-    return ctx->tp_regions.answer != NULL;
+    return ctx->settings.tp_regions.answer != NULL;
 }
 
 /* Whether an axis shards p, so that operations see only a part. */

@@ -79,7 +79,7 @@ nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *r, bool trained)
 
 tape *tape_later(nrl_ctx *ctx, const nrl_tensor *x)
 {
-    if (ctx->deferred) return ctx->deferred;
+    if (ctx->settings.deferred) return ctx->settings.deferred;
     return x->collector ? &x->collector->collected : NULL;
 }
 

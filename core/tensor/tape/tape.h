@@ -16,7 +16,7 @@ bool tape_records(const nrl_ctx *ctx);
 nrl_status tape_push(nrl_ctx *ctx, const nrl_tape_record *record, bool trained);
 
 /* The tape to which a backward function passes on what computes gradients of parameters only, from the gradient of an
- * output of its node, whose input is x: that of ctx_defer, or of the node that collects for x. NULL: nowhere. */
+ * output of its node, whose input is x: that of ctx_settings, or of the node that collects for x. NULL: nowhere. */
 tape *tape_later(nrl_ctx *ctx, const nrl_tensor *x);
 /* Passes it on: `saved` and a backward, no inputs and no outputs. */
 void tape_defer(nrl_ctx *ctx, tape *later, const nrl_tape_record *record);

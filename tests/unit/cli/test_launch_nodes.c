@@ -2,6 +2,8 @@
  * test_launch_nodes.c - lists of machines in the forms that users write.
  */
 #include "cli/launch_nodes.h"
+#include "config/tree.h"
+#include <nrl/run.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -141,6 +143,56 @@ static void nodes_that_are_alike_need_a_number(void **state)
     assert_says("none of the 2 nodes is this machine");
 }
 
+static size_t hosts_of(const char *text, launch_host **hosts, nrl_status *st)
+{
+    nrl_config *config = nrl_config_create(&memory);
+    const char *tree = arena_printf(&memory, "launch: {nodes: %s}", text);
+    assert_int_equal(nrl_config_parse(config, "a test", tree, strlen(tree)), NRL_OK);
+    const size_t n = hosts_read(&memory, config, hosts);
+    *st = problems_report(&config->problems);
+    nrl_config_destroy(config);
+    return n;
+}
+
+static void a_config_lists_hosts(void **state)
+{
+    (void)state;
+    launch_host *hosts;
+    launch_nodes n;
+    nrl_status st;
+    assert_int_equal(hosts_of("[{address: a}, {address: b, slots: 2, gpus: [3, 1]}]", &hosts, &st), 2);
+    assert_int_equal(st, NRL_OK);
+    assert_int_equal(launch_nodes_config(&memory, hosts, 2, &n), NRL_OK);
+    assert_string_equal(n.list[0].address, "a");
+    assert_int_equal(n.list[0].slots, 1);
+    assert_int_equal(n.list[1].slots, 2);
+    assert_int_equal(n.list[1].gpus[0], 3);
+    assert_int_equal(hosts_of("null", &hosts, &st), 0);
+    assert_int_equal(st, NRL_OK);
+}
+
+static void every_mistake_in_a_list_of_hosts_is_told(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"here", "launch.nodes: expected a list"},
+        {"[here]", "launch.nodes.address: required"},
+        {"[{slots: 2}]", "launch.nodes.address: required"},
+        {"[{address: a, slots: 0}]", "launch.nodes.slots: expected 1 to 65536 ranks"},
+        {"[{address: a, slot: 2}]", "launch.nodes.slot: unknown key"},
+        {"[{address: a, slots: 2, gpus: [0]}]", "a list of device numbers, one per slot"},
+        {"[{address: a, gpus: [-1]}]", "expected whole numbers from 0"},
+        {"[{slots: 2}, {address: a, slots: x}]", "2 mistakes"},
+    };
+    (void)state;
+    launch_host *hosts;
+    nrl_status st;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        hosts_of(wrong[i][0], &hosts, &st);
+        assert_int_equal(st, NRL_ERR_CONFIG);
+        assert_says(wrong[i][1]);
+    }
+}
+
 static int forget(void **state)
 {
     (void)state;
@@ -158,6 +210,8 @@ int main(void)
         cmocka_unit_test_teardown(a_broken_host_file_is_told_with_its_line, forget),
         cmocka_unit_test_teardown(the_own_node_is_found_by_address_or_name, forget),
         cmocka_unit_test_teardown(nodes_that_are_alike_need_a_number, forget),
+        cmocka_unit_test_teardown(a_config_lists_hosts, forget),
+        cmocka_unit_test_teardown(every_mistake_in_a_list_of_hosts_is_told, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

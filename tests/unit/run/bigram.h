@@ -164,7 +164,7 @@ static inline int set_up(void **state)
     static const storage_spec spec = {.compute = NRL_DTYPE_F32, .train = true};
     fixture *f = *state = calloc(1, sizeof *f);
     if (!test_device_open(&f->device) || mesh_open(&one, &f->mesh) || ctx_create(&f->device, &f->ctx)) return 1;
-    ctx_set_compute(f->ctx, NRL_DTYPE_F32);
+    ctx_settings_of(f->ctx)->compute = NRL_DTYPE_F32;
     f->factor = 1;
     f->shards.n = 1;
     f->config.scale.init = 1;

@@ -66,20 +66,20 @@ static void the_heads_gradients_hold_in_chunks(void **state)
 {
     (void)state;
     for (int64_t rows = 1; rows < 7; rows += 2) {
-        ctx_set_head_chunk(the_ctx, rows);
+        ctx_settings_of(the_ctx)->head_chunk_rows = rows;
         check_group("head");
     }
-    ctx_set_head_chunk(the_ctx, 0);
+    ctx_settings_of(the_ctx)->head_chunk_rows = 0;
 }
 
 static void the_heads_gradients_hold_with_kept_logits(void **state)
 {
     (void)state;
-    ctx_set_head_chunk(the_ctx, 3);
-    ctx_set_head_keep(the_ctx, 1 << 20);
+    ctx_settings_of(the_ctx)->head_chunk_rows = 3;
+    ctx_settings_of(the_ctx)->head_keep_bytes = 1 << 20;
     check_group("head");
-    ctx_set_head_keep(the_ctx, 0);
-    ctx_set_head_chunk(the_ctx, 0);
+    ctx_settings_of(the_ctx)->head_keep_bytes = 0;
+    ctx_settings_of(the_ctx)->head_chunk_rows = 0;
 }
 
 /* The check itself must notice: a result that is cut off the tape has no gradient. */

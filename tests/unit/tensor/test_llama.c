@@ -373,7 +373,7 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
     for (int i = 0; i < 21; i++)
         expected -= (double)b->row_weight[i] * logps[i];
     for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
-        ctx_set_head_chunk(ctx, chunks[k]);
+        ctx_settings_of(ctx)->head_chunk_rows = chunks[k];
         tiny_zero_grad(&model);
         fused_step(b, &loss);
         double *fused = tiny_grads(&model, &n);
@@ -381,7 +381,7 @@ static void the_fused_head_learns_as_columns_in_any_chunks(void **state)
         assert_true(difference(fused, columns, n) < SUM_ORDER_TOLERANCE);
         free(fused);
     }
-    ctx_set_head_chunk(ctx, 0);
+    ctx_settings_of(ctx)->head_chunk_rows = 0;
     free(columns);
     batch_free(b);
 }
@@ -401,7 +401,7 @@ static void a_loss_of_logits_learns_as_one_of_log_probs(void **state)
         fused_step_of(b, head, HEAD_LOGP, fused_loss, &expected);
         double *logps = tiny_grads(&model, &n);
         for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
-            ctx_set_head_chunk(ctx, chunks[k]);
+            ctx_settings_of(ctx)->head_chunk_rows = chunks[k];
             tiny_zero_grad(&model);
             fused_step_of(b, head, HEAD_LOGITS, fused_logits_loss, &loss);
             double *logits = tiny_grads(&model, &n);
@@ -409,7 +409,7 @@ static void a_loss_of_logits_learns_as_one_of_log_probs(void **state)
             assert_true(difference(logits, logps, n) < SUM_ORDER_TOLERANCE);
             free(logits);
         }
-        ctx_set_head_chunk(ctx, 0);
+        ctx_settings_of(ctx)->head_chunk_rows = 0;
         free(logps);
     }
     batch_free(b);
@@ -436,9 +436,9 @@ static void kept_logits_spare_products_and_change_no_bit(void **state)
     int64_t n, products = 0;
     nrl_batch *b = tiny_batch(lengths, 3, 4);
     (void)state;
-    ctx_set_head_chunk(ctx, 5);
+    ctx_settings_of(ctx)->head_chunk_rows = 5;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-        ctx_set_head_keep(ctx, rows[k] * TINY_V * (int64_t)sizeof(float));
+        ctx_settings_of(ctx)->head_keep_bytes = rows[k] * TINY_V * (int64_t)sizeof(float);
         ctx_profile(ctx, true);
         tiny_zero_grad(&model);
         ok(tiny_step(&model, b, logps));
@@ -453,8 +453,8 @@ static void kept_logits_spare_products_and_change_no_bit(void **state)
         free(grads);
     }
     ctx_profile(ctx, false);
-    ctx_set_head_chunk(ctx, 0);
-    ctx_set_head_keep(ctx, 0);
+    ctx_settings_of(ctx)->head_chunk_rows = 0;
+    ctx_settings_of(ctx)->head_keep_bytes = 0;
     free(none);
     batch_free(b);
 }

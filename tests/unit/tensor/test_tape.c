@@ -352,7 +352,7 @@ static nrl_status run_exchange(bool overlaps, bool reads, double *got)
     ok(nrl_op_reshape(the_ctx, vector(PART * WIDTH, -2), 2, (int64_t[]){PART, WIDTH}, &x));
     x->has_grad = true;
     e->events[0] = 0;
-    ctx_set_tp_regions(the_ctx, &regions);
+    ctx_settings_of(the_ctx)->tp_regions = regions;
     ctx_tape_begin(the_ctx, t);
     ctx_scope_begin(the_ctx); /* the backward has what the tape keeps */
     ok(nrl_op_tp_region(the_ctx, NRL_TP_REGION_COLUMN_IN, x, &h));
@@ -369,7 +369,7 @@ static nrl_status run_exchange(bool overlaps, bool reads, double *got)
     ctx_scope_end(the_ctx);
     ctx_own(the_ctx, sum);
     ctx_tape_end(the_ctx);
-    ctx_set_tp_regions(the_ctx, NULL);
+    ctx_settings_of(the_ctx)->tp_regions = (ctx_tp_regions){0};
     for (int i = 0; i < 2; i++)
         nrl_param_set_grad_is_empty(&e->weight[i], true);
     nrl_status st = tape_backward(the_ctx, t, &sum, &seed, 1, &x, &dx, 1);
