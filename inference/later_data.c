@@ -31,7 +31,7 @@ static nrl_status set_data(session *se, const nrl_node *train, int64_t begin)
     NRL_TRY(problems_report(&problems));
     NRL_TRY(open_more_data(se, sources, "train", &set));
     node_append_int(&se->memory, map, "begin", begin);
-    node_append_text(&se->memory, map, "hash", dataset_hash(set.set));
+    node_append_text(&se->memory, map, "hash", dataset_info(set.set)->hash);
     close_data(&se->later);
     se->later = set;
     se->later.begin = begin;
@@ -58,7 +58,7 @@ static nrl_status restore_data(session *se, int64_t step, const nrl_node *map, c
     if (!map) return NRL_OK;
     if (begin < 0 || begin > step) return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: data.begin is not a step", dir);
     NRL_TRY(set_data(se, nrl_node_find(map, "train"), begin));
-    if (!strcmp(nrl_node_string(nrl_node_find(map, "hash"), ""), dataset_hash(se->later.set))) return NRL_OK;
+    if (!strcmp(nrl_node_string(nrl_node_find(map, "hash"), ""), dataset_info(se->later.set)->hash)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "cannot resume from %s: the data that the run set at step %lld has changed since\n"
                     "hint: restore the files, or resume from a checkpoint up to that step",

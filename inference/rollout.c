@@ -306,7 +306,7 @@ nrl_status nrl_rollout_text(const nrl_rollout *r, const int32_t *ids, int64_t n,
 
 const char *nrl_rollout_extra_name(const nrl_rollout *r, int32_t k)
 {
-    return k < dataset_n_extra(r->source->set) ? dataset_extra_name(r->source->set, k) : NULL;
+    return k < dataset_info(r->source->set)->n_extra ? dataset_info(r->source->set)->extra[k] : NULL;
 }
 
 double nrl_rollout_extra(const nrl_rollout *r, int64_t i, const char *key)
@@ -607,10 +607,10 @@ static nrl_status make_batch(const nrl_rollout *r, int64_t first, int64_t end, c
     nrl_batch *b = *out = batch_new(n_tokens, n_rows, end - first);
     if (!b) return NRL_ERR_MEMORY;
     b->n_examples = b->n_segments;
-    const int64_t n_extra = dataset_n_extra(r->source->set);
+    const int64_t n_extra = dataset_info(r->source->set)->n_extra;
     float *extra[BATCH_MAX_EXTRA], *values[BATCH_MAX_EXTRA + 1], *sampled;
     for (int64_t k = 0; k < n_extra; k++)
-        NRL_TRY(batch_add_extra(b, dataset_extra_name(r->source->set, k), false, &extra[k]));
+        NRL_TRY(batch_add_extra(b, dataset_info(r->source->set)->extra[k], false, &extra[k]));
     NRL_TRY(batch_add_extra(b, "sampled_logps", true, &sampled));
     for (size_t k = 0; k < n_columns; k++)
         if (strcmp(columns[k].name, "weights"))

@@ -198,7 +198,7 @@ static nrl_status make_window(data_stream *s, data_window *w)
     else
         data_parts_free(&parts);
     if (st != NRL_OK) return st;
-    w->n = dataset_n_examples(w->set);
+    w->n = dataset_info(w->set)->n_examples;
     w->all = s->stream.shares ? 0 : first->all;
     s->number++;
     return NRL_OK;
@@ -440,7 +440,7 @@ static nrl_status next_window(session *se, bool *over)
     NRL_TRY(data_stream_next(r->stream, &next));
     *over = !next.set;
     if (*over) return NRL_OK;
-    char *lines = mem_printf("window %lld of data.train: %s\n", (long long)next.number, dataset_hash(next.set));
+    char *lines = mem_printf("window %lld of data.train: %s\n", (long long)next.number, dataset_info(next.set)->hash);
     nrl_status st = mesh_compare(se->mesh, "other data", lines, "every node must have the same files");
     free(lines);
     data_window_close(&r->window);
@@ -482,7 +482,7 @@ static nrl_node *stream_node(const session *se, arena *a)
     const run_stream *r = se->stream;
     nrl_node *map = node_copy(a, r->window.state);
     node_append_int(a, map, "begin", se->train.begin + first_step(se));
-    node_append_text(a, map, "hash", dataset_hash(se->train.set));
+    node_append_text(a, map, "hash", dataset_info(se->train.set)->hash);
     return map;
 }
 
@@ -500,7 +500,7 @@ nrl_status stream_resumed(nrl_run *of, const nrl_node *node)
                           "resume     %s is read again from its begin: it cannot be entered in the middle", again);
         NRL_TRY(next_window(se, &over));
     }
-    if (over || strcmp(nrl_node_string(nrl_node_find(node, "hash"), ""), dataset_hash(se->train.set)))
+    if (over || strcmp(nrl_node_string(nrl_node_find(node, "hash"), ""), dataset_info(se->train.set)->hash))
         return nrl_fail(NRL_ERR_CONFIG,
                         "data.train: the rows in which the run was have changed since, or their tokens\n"
                         "hint: restore the files");

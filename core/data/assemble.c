@@ -34,7 +34,7 @@ static sizes measure(const dataset *d, const int64_t *examples, int64_t n, bool 
     sizes s = {0};
     for (int64_t b = 0; b < n; b++) {
         int64_t shared = dataset_shared_tokens(d, examples[b]);
-        for (int side = 0; side < dataset_n_sides(d); side++) {
+        for (int side = 0; side < dataset_info(d)->n_sides; side++) {
             sequence q = sequence_of(d, examples[b], side);
             for (int64_t i = 1; i < q.length; i++)
                 s.rows += is_scored(&q, i, prompt_targets);
@@ -84,9 +84,9 @@ nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, b
     if (!n) size = (sizes){.own = 1, .rows = 1, .segments = 1};
     nrl_batch *b = batch_new_shared(size.own + size.shared, size.rows, size.segments, size.prompts);
     if (!b) return NRL_ERR_MEMORY;
-    for (int64_t k = 0; k < dataset_n_extra(d); k++) {
+    for (int64_t k = 0; k < dataset_info(d)->n_extra; k++) {
         float *values;
-        nrl_status st = batch_add_extra(b, dataset_extra_name(d, k), false, &values);
+        nrl_status st = batch_add_extra(b, dataset_info(d)->extra[k], false, &values);
         if (st == NRL_OK) continue;
         batch_free(b);
         return st;
@@ -100,7 +100,7 @@ nrl_status data_assemble(const dataset *d, const int64_t *examples, int64_t n, b
         b->is_tail = true;
     }
     for (int64_t i = 0; i < n; i++) {
-        for (int side = 0; side < dataset_n_sides(d); side++) {
+        for (int side = 0; side < dataset_info(d)->n_sides; side++) {
             b->segment_example[at.segments] = (int32_t)i;
             add_segment(d, b, &at, examples[i], side, prompt_targets);
         }

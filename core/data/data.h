@@ -49,11 +49,17 @@ typedef struct {
 typedef struct dataset dataset;
 
 typedef struct {
-    int64_t rows; /* of the files, as far as they are selected */
-    int64_t kept; /* samples: rows that are not dropped_overlong, untrainable or empty; a split row is several */
+    int64_t n_examples, n_parts;
+    int n_sides; /* segments per example: 1, or 2 for pairs and kl_pairs */
+    bool has_pairs;
+    int64_t n_extra;
+    const char *extra[BATCH_MAX_EXTRA]; /* names of the columns of dataset_extra */
+    char hash[HASH_TEXT];               /* of data, tokenizer, template, limits */
+    int64_t rows; /* of the files, as far as they are selected; examples are those that are not dropped_overlong,
+                   * untrainable or empty, and a split row is several */
     int64_t dropped_overlong, untrainable, empty;
-    int64_t identical; /* kept, pairs with equal answers: they have no gradient */
-    int64_t truncated; /* kept, cut to max_length */
+    int64_t identical; /* examples, pairs with equal answers: they have no gradient */
+    int64_t truncated; /* examples, cut to max_length */
     int64_t split;     /* rows that became several samples of max_length */
     int64_t tokens, trained_tokens;
     int64_t shared_tokens;                         /* tokens of prompts that are laid out once instead of twice */
@@ -81,21 +87,14 @@ typedef struct {
  * NRL_ERR_CONFIG. Warns once about each kind of omitted rows and about unused keys. [main] */
 nrl_status dataset_open(const dataset_options *options, dataset **out);
 void dataset_close(dataset *d);
-int64_t dataset_n_examples(const dataset *d);
 int64_t dataset_example_tokens(const dataset *d, int64_t example); /* the number of its tokens in a batch */
 /* Returns the number of first tokens that both sides of an example share; 0 without prefix_sharing. */
 int64_t dataset_shared_tokens(const dataset *d, int64_t example);
 const dataset_report *dataset_info(const dataset *d);
-int64_t dataset_n_parts(const dataset *d);
 dataset_part dataset_part_at(const dataset *d, int64_t i);
-int dataset_n_sides(const dataset *d); /* segments per example: 1, or 2 for pairs and kl_pairs */
-bool dataset_has_pairs(const dataset *d);
 /* Writes the place of an example, such as "data/train.json:12", to out. */
 void dataset_place(const dataset *d, int64_t example, char *out, size_t room);
-int64_t dataset_n_extra(const dataset *d);
-const char *dataset_extra_name(const dataset *d, int64_t i);
 float dataset_extra(const dataset *d, int64_t example, int64_t i);
-const char *dataset_hash(const dataset *d); /* 32 hex digits: data, tokenizer, template, limits */
 /* Returns example i as malloc'd text, with each range of trained tokens between U+27E6 and U+27E7 (white square
  * brackets), or its ids if t is NULL. NULL: NRL_ERR_MEMORY. */
 char *dataset_sample_text(const dataset *d, int64_t i, const tokenizer *t);

@@ -13,20 +13,16 @@ _Static_assert((int)DATA_MAX_EXTRA == (int)BATCH_MAX_EXTRA, "rows and batches ha
 
 struct dataset {
     data_parts parts;
-    int64_t n_examples;
-    int n_sides, n_extra;
-    char *extra[BATCH_MAX_EXTRA];
-    bool prefix_sharing, has_pairs;
+    bool prefix_sharing;
     dataset_report report;
-    char hash[HASH_TEXT];
 };
 
 void dataset_close(dataset *d)
 {
     if (!d) return;
     data_parts_free(&d->parts);
-    for (int i = 0; i < d->n_extra; i++)
-        free(d->extra[i]);
+    for (int64_t i = 0; i < d->report.n_extra; i++)
+        free((char *)d->report.extra[i]);
     free(d);
 }
 
@@ -62,7 +58,6 @@ static void add_info(const dataset *d, const data_part *p, dataset_report *r)
 {
     const data_cache_header *h = p->cache.header;
     r->rows += h->counts.rows;
-    r->kept += h->n_examples;
     r->split += h->counts.split;
     r->empty += h->counts.outcome[DATA_EMPTY];
     r->identical += h->counts.identical;
@@ -143,26 +138,28 @@ nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_p
 /* Computes what follows from the parts: counts, the report, the hash. */
 static nrl_status complete(const dataset_options *o, const data_schema *schema, dataset *d)
 {
-    for (; d->n_extra < schema->n_extra; d->n_extra++)
-        d->extra[d->n_extra] = mem_strdup(schema->extra[d->n_extra]);
-    d->n_sides = o->pairs || o->kl_pairs ? 2 : 1;
-    d->has_pairs = o->pairs;
+    dataset_report *r = &d->report;
+    for (; r->n_extra < schema->n_extra; r->n_extra++)
+        r->extra[r->n_extra] = mem_strdup(schema->extra[r->n_extra]);
+    r->n_parts = d->parts.n;
+    r->n_sides = o->pairs || o->kl_pairs ? 2 : 1;
+    r->has_pairs = o->pairs;
+    r->from_cache = true;
     d->prefix_sharing = o->prefix_sharing;
     for (int64_t i = 0; i < d->parts.n; i++) {
-        d->parts.items[i].first = d->n_examples;
-        d->n_examples += d->parts.items[i].cache.header->n_examples;
+        d->parts.items[i].first = r->n_examples;
+        r->n_examples += d->parts.items[i].cache.header->n_examples;
     }
-    if (d->n_examples > INT32_MAX)
+    if (r->n_examples > INT32_MAX)
         return nrl_fail(NRL_ERR_DATA, "data.%s: %" PRId64 " samples, at most %d are possible",
-                        o->role ? o->role : "train", d->n_examples, INT32_MAX);
+                        o->role ? o->role : "train", r->n_examples, INT32_MAX);
     buffer keys = {0};
-    d->report.from_cache = true;
     for (int64_t i = 0; i < d->parts.n; i++) {
         const data_part *p = &d->parts.items[i];
-        add_info(d, p, &d->report);
+        add_info(d, p, r);
         buffer_print(&keys, "%s %.17g\n", p->key, p->weight);
     }
-    hash_bytes(keys.text, keys.size, d->hash);
+    hash_bytes(keys.text, keys.size, r->hash);
     buffer_free(&keys);
     return set_median_length(d);
 }
@@ -201,7 +198,7 @@ static const data_part *part_of(const dataset *d, int64_t example)
 {
     int64_t low = 0, high = d->parts.n - 1;
     NRL_ASSERT(example, >=, 0);
-    NRL_ASSERT(example, <, d->n_examples);
+    NRL_ASSERT(example, <, d->report.n_examples);
     while (low < high) { /* finds the last part that begins at or before the example */
         int64_t middle = (low + high + 1) / 2;
         if (d->parts.items[middle].first <= example)
@@ -214,24 +211,9 @@ static const data_part *part_of(const dataset *d, int64_t example)
 
 static const data_cache_segment *segment_of(const dataset *d, int64_t example, int side, const data_part **part)
 {
-    NRL_ASSERT(side, <, d->n_sides);
+    NRL_ASSERT(side, <, d->report.n_sides);
     *part = part_of(d, example);
-    return &(*part)->cache.index[(example - (*part)->first) * d->n_sides + side];
-}
-
-int64_t dataset_n_examples(const dataset *d)
-{
-    return d->n_examples;
-}
-
-int dataset_n_sides(const dataset *d)
-{
-    return d->n_sides;
-}
-
-bool dataset_has_pairs(const dataset *d)
-{
-    return d->has_pairs;
+    return &(*part)->cache.index[(example - (*part)->first) * d->report.n_sides + side];
 }
 
 int64_t dataset_example_tokens(const dataset *d, int64_t example)
@@ -239,7 +221,7 @@ int64_t dataset_example_tokens(const dataset *d, int64_t example)
     const data_part *p;
     const data_cache_segment *s = segment_of(d, example, 0, &p);
     int64_t shared = d->prefix_sharing ? s->shared : 0;
-    return (int64_t)s->n_tokens + (d->n_sides == 2 ? s[1].n_tokens : 0) - shared;
+    return (int64_t)s->n_tokens + (d->report.n_sides == 2 ? s[1].n_tokens : 0) - shared;
 }
 
 int64_t dataset_shared_tokens(const dataset *d, int64_t example)
@@ -270,7 +252,7 @@ void dataset_place(const dataset *d, int64_t example, char *out, size_t room)
 nrl_status dataset_verify(const dataset *d, int64_t example)
 {
     char place[512];
-    for (int side = 0; side < d->n_sides; side++) {
+    for (int side = 0; side < d->report.n_sides; side++) {
         const data_part *p;
         const data_cache_segment *s = segment_of(d, example, side, &p);
         if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5)) continue;
@@ -281,11 +263,6 @@ nrl_status dataset_verify(const dataset *d, int64_t example)
                         p->cache_path ? p->cache_path : "temporary token file", place);
     }
     return NRL_OK;
-}
-
-int64_t dataset_n_parts(const dataset *d)
-{
-    return d->parts.n;
 }
 
 dataset_part dataset_part_at(const dataset *d, int64_t i)
@@ -304,33 +281,17 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
                           .tokens_hash = p->cache.header->sum};
 }
 
-int64_t dataset_n_extra(const dataset *d)
-{
-    return d->n_extra;
-}
-
-const char *dataset_extra_name(const dataset *d, int64_t i)
-{
-    NRL_ASSERT(i, <, d->n_extra);
-    return d->extra[i];
-}
-
 float dataset_extra(const dataset *d, int64_t example, int64_t i)
 {
     const data_part *p;
     const data_cache_segment *s = segment_of(d, example, 0, &p);
     float value;
-    NRL_ASSERT(i, <, d->n_extra);
-    memcpy(&value, p->cache.map + s->offset - (d->n_extra - i) * (int64_t)sizeof value, sizeof value);
+    NRL_ASSERT(i, <, d->report.n_extra);
+    memcpy(&value, p->cache.map + s->offset - (d->report.n_extra - i) * (int64_t)sizeof value, sizeof value);
     return value;
 }
 
 const dataset_report *dataset_info(const dataset *d)
 {
     return &d->report;
-}
-
-const char *dataset_hash(const dataset *d)
-{
-    return d->hash;
 }

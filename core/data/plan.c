@@ -62,7 +62,7 @@ static int by_falling_length(const void *x, const void *y)
 /* Any examples can be in one group, so the longest ones must fit together. */
 static nrl_status check_group_lengths(const dataset *d, const data_plan_options *o)
 {
-    int64_t n = dataset_n_examples(d), sum = 0;
+    int64_t n = dataset_info(d)->n_examples, sum = 0;
     if (o->group <= 1 || !o->micro_batch_tokens) return NRL_OK;
     int64_t *lengths = mem_try((size_t)n * sizeof *lengths, "the lengths of samples");
     if (!lengths) return NRL_ERR_MEMORY;
@@ -88,15 +88,15 @@ int64_t data_plan_part_examples(const dataset_part *part)
 static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
 {
     int64_t worst = 0, longest = 0;
-    for (int64_t i = 0; i < dataset_n_examples(d); i++) {
+    for (int64_t i = 0; i < dataset_info(d)->n_examples; i++) {
         int64_t n = dataset_example_tokens(d, i);
         if (n > longest) longest = n, worst = i;
     }
     char place[512];
     dataset_place(d, worst, place, sizeof place);
-    const char *what = dataset_has_pairs(d)      ? "pair"
-                       : dataset_n_sides(d) == 2 ? "sample with its kl_pairs answer"
-                                                 : "sample";
+    const char *what = dataset_info(d)->has_pairs      ? "pair"
+                       : dataset_info(d)->n_sides == 2 ? "sample with its kl_pairs answer"
+                                                       : "sample";
     if (o->micro_batch_tokens && longest > o->micro_batch_tokens)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: a %s of %" PRId64 " tokens does not fit into "
@@ -115,7 +115,7 @@ static nrl_status count_epoch(data_plan *p)
 {
     const int64_t g = p->o.global_batch;
     double wanted = 0;
-    for (int64_t i = 0; i < dataset_n_parts(p->data); i++) {
+    for (int64_t i = 0; i < dataset_info(p->data)->n_parts; i++) {
         dataset_part part = dataset_part_at(p->data, i);
         wanted += part.weight * (double)part.n;
         if (wanted > INT32_MAX)
@@ -143,7 +143,7 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
     p->epoch = p->step = -1;
     p->o.shards.n += !p->o.shards.n;
     p->n_shards = p->o.ranks * p->o.shards.n;
-    for (int64_t i = 0; i < dataset_n_parts(p->data); i++) {
+    for (int64_t i = 0; i < dataset_info(p->data)->n_parts; i++) {
         dataset_part part = dataset_part_at(p->data, i);
         if (data_plan_part_examples(&part) % part.n && part.n > largest) largest = part.n;
     }
@@ -221,10 +221,10 @@ static int by_place(const void *x, const void *y)
 static void spread_evenly(data_plan *p)
 {
     int64_t at = 0;
-    for (int64_t i = 0, j = 0; i < dataset_n_parts(p->data); i = j) {
+    for (int64_t i = 0, j = 0; i < dataset_info(p->data)->n_parts; i = j) {
         const dataset_part begin = dataset_part_at(p->data, i);
         int64_t n = 0, k = 0, last = 0;
-        for (; j < dataset_n_parts(p->data) && dataset_part_at(p->data, j).entry == begin.entry; j++) {
+        for (; j < dataset_info(p->data)->n_parts && dataset_part_at(p->data, j).entry == begin.entry; j++) {
             const dataset_part part = dataset_part_at(p->data, j);
             n += data_plan_part_examples(&part);
             last = part.first + part.n;
@@ -242,7 +242,7 @@ static void set_epoch(data_plan *p, int64_t epoch)
 {
     int32_t *out = p->order;
     if (p->epoch == epoch) return;
-    for (int64_t k = 0; k < dataset_n_parts(p->data); k++) {
+    for (int64_t k = 0; k < dataset_info(p->data)->n_parts; k++) {
         dataset_part part = dataset_part_at(p->data, k);
         int64_t n = data_plan_part_examples(&part);
         for (; n >= part.n; n -= part.n)

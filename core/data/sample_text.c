@@ -58,8 +58,8 @@ char *dataset_sample_text(const dataset *d, int64_t i, const tokenizer *t)
         w.piece = mem_try(w.room, "a sample");
         if (!w.piece) return NULL;
     }
-    for (int side = 0; side < dataset_n_sides(d); side++) {
-        if (dataset_n_sides(d) == 2) buffer_puts(&w.out, names[dataset_has_pairs(d)][side]);
+    for (int side = 0; side < dataset_info(d)->n_sides; side++) {
+        if (dataset_info(d)->n_sides == 2) buffer_puts(&w.out, names[dataset_info(d)->has_pairs][side]);
         write_segment(&w, d, i, side);
     }
     free(w.piece);

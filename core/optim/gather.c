@@ -23,14 +23,6 @@ typedef struct {
 
 /* ---- shares and whole parts ---- */
 
-static int64_t numel_of(const nrl_part *part)
-{
-    int64_t n = 1;
-    for (int d = 0; d < part->n_dims; d++)
-        n *= part->dims[d];
-    return n;
-}
-
 /* m ranges of n elements of a whole part that are `stride` apart, and one behind the other in a share. */
 typedef struct {
     int64_t begin, n, stride, m, packed;
@@ -171,7 +163,7 @@ static int64_t offset_of(const gathering *g, const update_unit *x, int32_t rank,
 static nrl_status put_together(const gathering *g, const update_unit *x, nrl_tensor *received, nrl_slice *whole)
 {
     const nrl_part *part = x->what.part;
-    *whole = (nrl_slice){.param = x->param, .n = numel_of(part), .decay = x->local.decay, .part = x->part};
+    *whole = (nrl_slice){.param = x->param, .n = part_numel(part), .decay = x->local.decay, .part = x->part};
     memcpy(whole->states, x->states, sizeof whole->states);
     NRL_TRY(nrl_tensor_new(g->ctx, NRL_DTYPE_F32, 1, &whole->n, &whole->grad));
     NRL_TRY(nrl_tensor_new(g->ctx, NRL_DTYPE_F32, 1, &whole->n, &whole->master));
@@ -215,7 +207,7 @@ static nrl_status update_owned(const gathering *g, nrl_tensor *received, nrl_ten
     nrl_status st = NRL_OK;
     for (int64_t i = 0; i < g->u->n_units; i++) {
         const update_unit *x = &g->u->units[i];
-        int64_t n = numel_of(x->what.part);
+        int64_t n = part_numel(x->what.part);
         if (!x->is_gathered || x->round != g->round || x->owner != g->rank) continue;
         NRL_TRY(nrl_tensor_new(g->ctx, NRL_DTYPE_F32, 1, &n, &masters[i]));
         ctx_scope_begin(g->ctx);

@@ -26,11 +26,11 @@ static nrl_node *plan_section(arena *a, nrl_node *plan, const char *key, const p
 static void plan_data(arena *a, nrl_node *plan, const char *key, const dataset *data)
 {
     const dataset_report *d = dataset_info(data);
-    nrl_node *map =
-        PLAN_SECTION(a, plan, key, {"samples", d->kept}, {"tokens", d->tokens}, {"trained_tokens", d->trained_tokens},
-                     {"min_length", d->min_length}, {"max_length", d->max_length}, {"median_length", d->median_length},
-                     {"shared_tokens", d->shared_tokens}, {"dropped", d->dropped_overlong}, {"truncated", d->truncated},
-                     {"split", d->split}, {"untrained", d->untrainable}, {"empty", d->empty});
+    nrl_node *map = PLAN_SECTION(
+        a, plan, key, {"samples", d->n_examples}, {"tokens", d->tokens}, {"trained_tokens", d->trained_tokens},
+        {"min_length", d->min_length}, {"max_length", d->max_length}, {"median_length", d->median_length},
+        {"shared_tokens", d->shared_tokens}, {"dropped", d->dropped_overlong}, {"truncated", d->truncated},
+        {"split", d->split}, {"untrained", d->untrainable}, {"empty", d->empty});
     nrl_node *histogram = node_new(a, NRL_NODE_LIST);
     node_append_text(a, map, "format", d->format);
     node_append(a, map, "from_cache", node_bool(a, d->from_cache));
@@ -45,11 +45,11 @@ static void plan_entries(arena *a, nrl_node *plan, const session *se)
     nrl_node *list = node_new(a, NRL_NODE_LIST), *map = NULL;
     const dataset *d = se->train.set;
     int64_t samples = 0, per_epoch = 0, epoch = 0;
-    for (int64_t i = 0; i < dataset_n_parts(d); i++) {
+    for (int64_t i = 0; i < dataset_info(d)->n_parts; i++) {
         const dataset_part part = dataset_part_at(d, i);
         epoch += data_plan_part_examples(&part);
     }
-    for (int64_t i = 0, entry = -1; i < dataset_n_parts(d); i++) {
+    for (int64_t i = 0, entry = -1; i < dataset_info(d)->n_parts; i++) {
         const dataset_part part = dataset_part_at(d, i);
         const nrl_node *source = nrl_node_at(se->config.data.train, part.entry);
         if ((int64_t)part.entry != entry) {
@@ -226,7 +226,7 @@ static void plan_warn_precision(const session *se)
 static void plan_warn(session *se, int64_t bytes)
 {
     char text[3][SIZE_TEXT];
-    int64_t batch = se->config.train.global_batch, kept = dataset_info(se->train.set)->kept, total, left;
+    int64_t batch = se->config.train.global_batch, kept = dataset_info(se->train.set)->n_examples, total, left;
     const nrl_node *adapter = nrl_node_find(se->tree, "adapter");
     if (nrl_node_kind(adapter) == NRL_NODE_NULL && adapter->line) /* in a file; ADAPTER=null was typed on purpose */
         nrl_warn("%s: %s: is empty, so everything is trained; {} takes its defaults", nrl_node_place(adapter),

@@ -341,7 +341,7 @@ const char *nrl_run_out(const run *r)
 
 char *nrl_run_sample_text(const run *r, int64_t i, int64_t *n)
 {
-    *n = dataset_n_examples(r->session.train.set);
+    *n = dataset_info(r->session.train.set)->n_examples;
     return i >= 0 && i < *n ? dataset_sample_text(r->session.train.set, i, r->session.tokenizer) : NULL;
 }
 

@@ -167,6 +167,8 @@ nrl_tensor *tensor_header(nrl_ctx *ctx, nrl_dtype dtype, int n_dims, const int64
 /* x's dims with the last one replaced. */
 nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *x, int64_t cols, nrl_tensor **out);
 nrl_status tensor_like(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor **out);
+/* n rows of x's width; n elements if x is a vector. */
+nrl_status tensor_rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_tensor **out);
 nrl_status tensor_vector(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out);
 nrl_status tensor_matrix(nrl_ctx *ctx, nrl_dtype dtype, int64_t rows, int64_t cols, nrl_tensor **out);
 /* A view that starts `offset` elements into x, with `stride` elements between rows. */

@@ -103,25 +103,13 @@ static nrl_status write_stretch(nrl_ctx *ctx, const range *s, const float *value
     return s->low ? split16_split(ctx, s->wide, s->high, s->low) : nrl_master_round(ctx, s->wide, s->high);
 }
 
-nrl_status param_exact_read(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out)
+nrl_status param_exact_copy(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out, const float *values)
 {
     nrl_status st = NRL_OK;
     for (int64_t done = 0; done < n && st == NRL_OK; done += WINDOW) {
         range s;
         st = stretch_open(ctx, p, begin + done, n - done < WINDOW ? n - done : WINDOW, &s);
-        if (st == NRL_OK) st = read_stretch(ctx, &s, out + done);
-        stretch_close(ctx, &s);
-    }
-    return st;
-}
-
-nrl_status param_exact_write(nrl_ctx *ctx, nrl_param *p, int64_t begin, int64_t n, const float *values)
-{
-    nrl_status st = NRL_OK;
-    for (int64_t done = 0; done < n && st == NRL_OK; done += WINDOW) {
-        range s;
-        st = stretch_open(ctx, p, begin + done, n - done < WINDOW ? n - done : WINDOW, &s);
-        if (st == NRL_OK) st = write_stretch(ctx, &s, values + done);
+        if (st == NRL_OK) st = out ? read_stretch(ctx, &s, out + done) : write_stretch(ctx, &s, values + done);
         stretch_close(ctx, &s);
     }
     return st;

@@ -17,9 +17,9 @@ bool param_is_split(const nrl_param *p);
 int64_t param_exact_numel(const nrl_param *p);
 /* MASTER or WEIGHT; HI16 of a split parameter. NULL if no slot is bound. */
 nrl_tensor *param_exact(const nrl_param *p);
-/* Elements [begin, begin + n) of those on this rank. [main] */
-nrl_status param_exact_read(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out);
-nrl_status param_exact_write(nrl_ctx *ctx, nrl_param *p, int64_t begin, int64_t n, const float *values);
+/* Copies elements [begin, begin + n) of those on this rank to `out`; with NULL, from `values`. [main] */
+nrl_status param_exact_copy(nrl_ctx *ctx, const nrl_param *p, int64_t begin, int64_t n, float *out,
+                            const float *values);
 /* Computes WEIGHT from MASTER, if they are different tensors of equal size. Does nothing for split16. */
 nrl_status param_refresh(nrl_ctx *ctx, nrl_param *p);
 

@@ -143,6 +143,11 @@ nrl_status tensor_with_columns(nrl_ctx *ctx, nrl_dtype dtype, const nrl_tensor *
     return nrl_tensor_new(ctx, dtype, x->n_dims, dims, out);
 }
 
+nrl_status tensor_rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_tensor **out)
+{
+    return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, out) : tensor_matrix(ctx, x->dtype, n, x->cols, out);
+}
+
 nrl_status tensor_like(nrl_ctx *ctx, const nrl_tensor *x, nrl_tensor **out)
 {
     return nrl_tensor_new(ctx, x->dtype, x->n_dims, x->dims, out);

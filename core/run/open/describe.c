@@ -12,7 +12,7 @@
 static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
-    for (int64_t i = 0; i < dataset_n_parts(d); i++) {
+    for (int64_t i = 0; i < dataset_info(d)->n_parts; i++) {
         const dataset_part part = dataset_part_at(d, i);
         const char *text = plugins ? part.reader_name : part.hash;
         node_append(a, list, NULL, node_text(a, text));
@@ -48,7 +48,7 @@ static nrl_node *fingerprints_node(arena *a, const session *se)
 
 static void list_readers(const dataset *d, const nrl_plugin **list, size_t *n)
 {
-    for (int64_t i = 0; d && i < dataset_n_parts(d); i++)
+    for (int64_t i = 0; d && i < dataset_info(d)->n_parts; i++)
         list[(*n)++] = dataset_part_at(d, i).reader;
 }
 
@@ -68,9 +68,9 @@ size_t session_plugins(const session *se, arena *a, const nrl_plugin ***list)
                                   se->tokenizer ? se->tokenizer->open.table : NULL,
                                   se->chat ? se->chat->table : NULL};
     enum { TABLES = sizeof tables / sizeof *tables };
-    size_t n = 0, room = TABLES + STRATEGY_MAX + (size_t)(se->train.set ? dataset_n_parts(se->train.set) : 0);
+    size_t n = 0, room = TABLES + STRATEGY_MAX + (size_t)(se->train.set ? dataset_info(se->train.set)->n_parts : 0);
     for (size_t i = 0; i < se->n_evals; i++)
-        room += se->evals[i].set ? (size_t)dataset_n_parts(se->evals[i].set) : 0;
+        room += se->evals[i].set ? (size_t)dataset_info(se->evals[i].set)->n_parts : 0;
     const nrl_plugin **all = *list = arena_alloc(a, room * sizeof *all);
     for (size_t i = 0; i < TABLES; i++)
         if (tables[i]) all[n++] = tables[i]; /* every table begins with an nrl_plugin */

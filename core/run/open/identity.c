@@ -73,7 +73,7 @@ static const char *eval_role(session *se, size_t i)
 
 static void add_data(const dataset *d, const char *role, buffer *lines)
 {
-    for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
+    for (int64_t i = 0; d && i < dataset_info(d)->n_parts; i++) {
         const dataset_part part = dataset_part_at(d, i);
         buffer_print(lines, "data.%s %s: %" PRId64 " bytes, %s\n", role, part.path, part.bytes, part.hash);
     }
@@ -81,7 +81,7 @@ static void add_data(const dataset *d, const char *role, buffer *lines)
 
 static void add_tokens(const dataset *d, const char *role, buffer *lines)
 {
-    for (int64_t i = 0; d && i < dataset_n_parts(d); i++) {
+    for (int64_t i = 0; d && i < dataset_info(d)->n_parts; i++) {
         dataset_part part = dataset_part_at(d, i);
         buffer_print(lines, "tokens of data.%s %s: %" PRId64 " samples, %016" PRIx64 "\n", role, part.path, part.n,
                      part.tokens_hash);

@@ -176,7 +176,8 @@ nrl_status open_more_data(session *se, const nrl_node *sources, const char *role
     *out = (session_data){.name = strcmp(role, "train") ? "" : NULL};
     nrl_status st = open_set(se, sources, 0, role, &out->set);
     if (st == NRL_OK)
-        st = mesh_compare(se->mesh, "other data", arena_printf(&se->memory, "%s: %s\n", role, dataset_hash(out->set)),
+        st = mesh_compare(se->mesh, "other data",
+                          arena_printf(&se->memory, "%s: %s\n", role, dataset_info(out->set)->hash),
                           "every node must have the same files under the same path");
     if (st == NRL_OK) st = open_loader(se, out);
     if (st != NRL_OK) close_data(out);
@@ -189,7 +190,7 @@ nrl_status session_shrink_micro_batches(session *se)
     session_data *d = se->later.set ? &se->later : &se->train;
     int64_t size = se->micro_batch_size, least = 1;
     if (!size) size = t->micro_batch ? t->micro_batch : t->micro_batch_tokens;
-    for (int64_t i = 0, n; i < dataset_n_examples(d->set) && !t->micro_batch; i++)
+    for (int64_t i = 0, n; i < dataset_info(d->set)->n_examples && !t->micro_batch; i++)
         if ((n = dataset_example_tokens(d->set, i)) > least) least = n;
     if (size <= least)
         return nrl_fail(NRL_ERR_MEMORY, "micro-batches of %lld hold one sample and cannot be made smaller",
@@ -227,7 +228,7 @@ nrl_status session_open_loaders(session *se)
                         (long long)t->epochs, (long long)per_epoch);
     if (se->total_steps > 0) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
-                    (long long)dataset_n_examples(se->train.set), (long long)t->global_batch);
+                    (long long)dataset_info(se->train.set)->n_examples, (long long)t->global_batch);
 }
 
 const char *session_template(const session *se, arena *a)

@@ -269,7 +269,7 @@ nrl_status out_claim(session *se)
 nrl_status out_write_config(session *se)
 {
     char *yaml = yaml_write(se->config.resolved);
-    char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_hash(se->train.set),
+    char *text = mem_printf("# nrl %s, data %s, tokenizer %s\n%s", NRL_VERSION, dataset_info(se->train.set)->hash,
                             se->tokenizer ? se->tokenizer->identity : "none", yaml);
     const char *path = arena_printf(&se->memory, "%s/config.yaml", se->config.out);
     const char *temporary = arena_printf(&se->memory, "%s.tmp", path);

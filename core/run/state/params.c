@@ -113,13 +113,14 @@ static void *host_address(const place *at, int64_t begin)
     return (char *)mat.data + (at->begin + begin) * (int64_t)nrl_dtype_size(mat.dtype);
 }
 
-/* Copies elements [begin, begin + n) of the shard to host memory; joins the halves of a split master. */
-static nrl_status read_values(const place *at, int64_t begin, int64_t n, void *out)
+/* Copies elements [begin, begin + n) of the shard to `out`, or with NULL from `in`; joins or splits the halves of a
+ * split master. */
+static nrl_status copy_values(const place *at, int64_t begin, int64_t n, void *out, const void *in)
 {
     nrl_tensor *view;
-    if (at->split) return param_exact_read(at->ctx, at->split, at->begin + begin, n, out);
+    if (at->split) return param_exact_copy(at->ctx, at->split, at->begin + begin, n, out, in);
     NRL_TRY(tensor_flat_view(at->ctx, at->t, at->begin + begin, n, &view));
-    nrl_status st = tensor_read(at->ctx, view, out);
+    nrl_status st = out ? tensor_read(at->ctx, view, out) : tensor_write(at->ctx, view, in);
     tensor_release(at->ctx, view);
     return st;
 }
@@ -137,7 +138,7 @@ static nrl_status save_part(void *user, const checkpoint_tensor *part, place *at
         return NRL_OK;
     }
     NRL_TRY(checkpoint_add_copy(w, part, &share, &room));
-    return read_values(at, begin, n, room);
+    return copy_values(at, begin, n, room, NULL);
 }
 
 nrl_status params_save(nrl_ctx *ctx, const model *m, const params_scope *scope, checkpoint_writer *w)
@@ -161,16 +162,6 @@ int64_t params_bytes(const model *m, const params_scope *scope)
 
 /* ---- loading ---- */
 
-static nrl_status write_values(const place *at, int64_t begin, int64_t n, const void *host)
-{
-    nrl_tensor *view;
-    if (at->split) return param_exact_write(at->ctx, at->split, at->begin + begin, n, host);
-    NRL_TRY(tensor_flat_view(at->ctx, at->t, at->begin + begin, n, &view));
-    nrl_status st = tensor_write(at->ctx, view, host);
-    tensor_release(at->ctx, view);
-    return st;
-}
-
 /* Loads the shard through host memory, a window at a time. */
 static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dtype dtype)
 {
@@ -182,7 +173,7 @@ static nrl_status load_windows(checkpoint *c, size_t i, const place *at, nrl_dty
         window.flat_begin += begin;
         if (window.flat_end > window.flat_begin + each) window.flat_end = window.flat_begin + each;
         st = checkpoint_read(c, i, &window, host);
-        if (st == NRL_OK) st = write_values(at, begin, piece_numel(&window), host);
+        if (st == NRL_OK) st = copy_values(at, begin, piece_numel(&window), NULL, host);
     }
     free(host);
     return st;

@@ -260,7 +260,7 @@ nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_so
             for (int64_t done = 0; done < r.n && st == NRL_OK; done += CHUNK) {
                 int64_t part = r.n - done < CHUNK ? r.n - done : CHUNK;
                 st = source(user, p, r.begin + done, part, buffer);
-                if (st == NRL_OK) st = param_exact_write(ctx, p, r.local + done, part, buffer);
+                if (st == NRL_OK) st = param_exact_copy(ctx, p, r.local + done, part, NULL, buffer);
             }
         if (st == NRL_OK) st = param_refresh(ctx, p);
     }
@@ -276,7 +276,7 @@ static nrl_status gather_from(const storage_view *v, const nrl_param *p, int32_t
     bool mine = rank == nrl_mesh_rank(v->mesh);
     for (held_range r = {.mesh = v->mesh, .rank = rank, .p = p}; held_range_next(&r); packed += k) {
         k = held_range_overlap(&r, begin, n, &low);
-        if (k && mine) NRL_TRY(param_exact_read(v->ctx, p, r.local + low - r.begin, k, pack + packed));
+        if (k && mine) NRL_TRY(param_exact_copy(v->ctx, p, r.local + low - r.begin, k, pack + packed, NULL));
     }
     if (!packed) return NRL_OK;
     NRL_TRY(mesh_broadcast(v->mesh, p->name, rank, pack, (size_t)packed * sizeof *pack));
@@ -293,7 +293,7 @@ nrl_status storage_gather(void *user, const nrl_param *p, int64_t begin, int64_t
     const storage_view *v = user;
     int64_t got = 0;
     if (p->packing) return v->packed(v->packed_user, p, begin, n, out);
-    if (!v->mesh || layout_is_everywhere(v->mesh, p)) return param_exact_read(v->ctx, p, begin, n, out);
+    if (!v->mesh || layout_is_everywhere(v->mesh, p)) return param_exact_copy(v->ctx, p, begin, n, out, NULL);
     float *pack = mem_try((size_t)n * sizeof *pack, p->name);
     nrl_status st = pack ? NRL_OK : NRL_ERR_MEMORY;
     for (int32_t r = 0; r < nrl_mesh_world(v->mesh) && got < n && st == NRL_OK; r++)

@@ -22,7 +22,7 @@ static void make_path(const reference_cache_setup *s, char *path, size_t room)
     uint64_t seed = XXH3_64bits(config, strlen(config));
     free(config);
     if (s->shards.fixed) snprintf(shards, sizeof shards, " %d", s->shards.n * mesh_n_batches(s->mesh));
-    int n = snprintf(text, sizeof text, "%d %s %s %s %d%s", CACHE_VERSION, dataset_hash(s->data), s->weights_key,
+    int n = snprintf(text, sizeof text, "%d %s %s %s %d%s", CACHE_VERSION, dataset_info(s->data)->hash, s->weights_key,
                      nrl_dtype_name(s->dtype), s->prompt_targets, shards);
     snprintf(path, room, "%s/ref-%016llx.bin", s->folder,
              (unsigned long long)XXH3_64bits_withSeed(text, (size_t)n, seed));
@@ -52,12 +52,12 @@ static nrl_status count_rows(const reference_cache_setup *s, contents *c)
 {
     const int32_t *tokens;
     const uint8_t *trained;
-    c->n_examples = dataset_n_examples(s->data);
+    c->n_examples = dataset_info(s->data)->n_examples;
     c->offsets = mem_try((size_t)(c->n_examples + 1) * sizeof *c->offsets, "reference log-probs");
     if (!c->offsets) return NRL_ERR_MEMORY;
     for (int64_t b = 0; b < c->n_examples; b++) {
         c->offsets[b + 1] = c->offsets[b];
-        for (int side = 0; side < dataset_n_sides(s->data); side++) {
+        for (int side = 0; side < dataset_info(s->data)->n_sides; side++) {
             int64_t n = dataset_segment(s->data, b, side, &tokens, &trained);
             for (int64_t t = 1; t < n; t++)
                 c->offsets[b + 1] += trained[t] || s->prompt_targets;
@@ -152,7 +152,7 @@ nrl_status reference_cache_open(const reference_cache_setup *s, reference_cache 
 {
     char path[4096];
     contents c = {0};
-    int64_t n = dataset_n_examples(s->data);
+    int64_t n = dataset_info(s->data)->n_examples;
     int32_t ranks = s->mesh ? nrl_mesh_world(s->mesh) : 1;
     bool *has = mem_alloc((size_t)ranks), everywhere = true;
     nrl_status st = NRL_OK;

@@ -25,13 +25,6 @@ static int64_t sum_of(const int64_t *counts, int32_t n)
     return sum;
 }
 
-/* y is like x, with `rows` rows. */
-static nrl_status with_rows(nrl_ctx *ctx, const nrl_tensor *x, int64_t rows, nrl_tensor **y)
-{
-    if (x->n_dims == 1) return tensor_vector(ctx, x->dtype, rows, y);
-    return tensor_matrix(ctx, x->dtype, rows, x->cols, y);
-}
-
 static nrl_status exchange_backward(nrl_ctx *ctx, nrl_tape_node *node)
 {
     const exchange_attributes *at = nrl_tape_attributes(node);
@@ -52,7 +45,7 @@ nrl_status nrl_op_exchange_rows(nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent
     if (x->n_dims > 2 || x->dims[0] != sum_of(sent, e->n))
         return nrl_fail(NRL_ERR_BUG, "exchange of rows: x is %s, and %lld rows are sent", tensor_shape(x).text,
                         (long long)sum_of(sent, e->n));
-    NRL_TRY(with_rows(ctx, x, sum_of(received, e->n), y));
+    NRL_TRY(tensor_rows_like(ctx, x, sum_of(received, e->n), y));
     NRL_TRY(e->rows(e->user, ctx, x, sent, *y, received));
     if (x->dtype == NRL_DTYPE_I32 || !tape_records(ctx)) return NRL_OK;
     exchange_attributes *at = mem_try(bytes, "an exchange of rows");

@@ -115,10 +115,7 @@ nrl_status nrl_op_concat_rows(nrl_ctx *ctx, nrl_tensor *const *xs, int n, nrl_te
                             nrl_dtype_name(xs[i]->dtype));
     for (int i = 0; i < n; i++)
         rows += vectors ? xs[i]->cols : xs[i]->rows;
-    if (vectors)
-        NRL_TRY(tensor_vector(ctx, xs[0]->dtype, rows, &joined));
-    else
-        NRL_TRY(tensor_matrix(ctx, xs[0]->dtype, rows, xs[0]->cols, &joined));
+    NRL_TRY(tensor_rows_like(ctx, xs[0], rows, &joined));
     nrl_tape_record r = {.name = "concat", .outputs = {joined}, .backward = concat_backward};
     for (int i = 0; i < n; i++) {
         nrl_copy_args c = {.size = sizeof c, .x = tensor_mat(xs[i]), .y = tensor_mat(xs[i]), .alpha = 1};
@@ -201,17 +198,11 @@ static nrl_status device_index(nrl_ctx *ctx, const char *what, const int32_t *in
     return tensor_of_host(ctx, NRL_DTYPE_I32, n, index, false, out);
 }
 
-/* Allocates a tensor for n rows of x's width. */
-static nrl_status rows_like(nrl_ctx *ctx, const nrl_tensor *x, int64_t n, nrl_tensor **y)
-{
-    return x->n_dims == 1 ? tensor_vector(ctx, x->dtype, n, y) : tensor_matrix(ctx, x->dtype, n, x->cols, y);
-}
-
 nrl_status nrl_op_gather_rows(nrl_ctx *ctx, nrl_tensor *x, const int32_t *index, int64_t n, nrl_tensor **y)
 {
     nrl_tensor *on_device = NULL;
     NRL_TRY(device_index(ctx, "gather", index, n, tensor_rows_mat(x).rows, &on_device));
-    NRL_TRY(rows_like(ctx, x, n, y));
+    NRL_TRY(tensor_rows_like(ctx, x, n, y));
     NRL_TRY(gather(ctx, x, on_device, *y));
     nrl_tape_record r = {
         .name = "gather", .inputs = {x}, .outputs = {*y}, .saved = {on_device}, .backward = gather_backward};
@@ -226,7 +217,7 @@ nrl_status nrl_op_segment_sum(nrl_ctx *ctx, nrl_tensor *x, const int32_t *segmen
         return nrl_fail(NRL_ERR_BUG, "segment sum: x is %s, but there are %lld segment numbers; expected one per row",
                         tensor_shape(x).text, (long long)n);
     NRL_TRY(device_index(ctx, "segment sum", segment, n, n_segments, &on_device));
-    NRL_TRY(rows_like(ctx, x, n_segments, y));
+    NRL_TRY(tensor_rows_like(ctx, x, n_segments, y));
     NRL_TRY(scatter(ctx, x, on_device, *y));
     nrl_tape_record r = {
         .name = "segment_sum", .inputs = {x}, .outputs = {*y}, .saved = {on_device}, .backward = segment_sum_backward};

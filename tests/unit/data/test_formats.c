@@ -209,8 +209,8 @@ static void extra_keys_are_one_number_a_sample(void **state)
                                         "{\"text\": \"b\", \"score\": -2, \"good\": false}\n");
     o.extra = support_json(*state, "[\"score\", \"good\"]");
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_extra(d), 2);
-    assert_string_equal(dataset_extra_name(d, 1), "good");
+    assert_int_equal(dataset_info(d)->n_extra, 2);
+    assert_string_equal(dataset_info(d)->extra[1], "good");
     assert_true(dataset_extra(d, 0, 0) == 1.5f && dataset_extra(d, 0, 1) == 1);
     assert_true(dataset_extra(d, 1, 0) == -2 && dataset_extra(d, 1, 1) == 0);
     dataset_close(d);
@@ -234,14 +234,14 @@ static void what_is_left_out_is_counted(void **state)
     dataset *d = support_open(&o);
     const dataset_report *r = dataset_info(d);
     assert_int_equal(r->rows, 4);
-    assert_int_equal(r->kept, 1);
+    assert_int_equal(r->n_examples, 1);
     assert_int_equal(r->empty, 1);
     assert_int_equal(r->dropped_overlong, 2);
     dataset_close(d);
     o.overlong = DATA_OVERLONG_TRUNCATE;
     d = support_open(&o);
     r = dataset_info(d);
-    assert_int_equal(r->kept, 2);
+    assert_int_equal(r->n_examples, 2);
     assert_int_equal(r->truncated, 1);
     assert_int_equal(r->untrainable, 1); /* nothing but prompt was left of it */
     assert_int_equal(r->tokens, 4 + 6);
@@ -262,7 +262,7 @@ static void identical_answers_are_counted_and_empty_ones_left_out(void **state)
     dataset *d = support_open(&o);
     assert_int_equal(dataset_info(d)->identical, 1);
     assert_int_equal(dataset_info(d)->empty, 1);
-    assert_int_equal(dataset_n_examples(d), 2);
+    assert_int_equal(dataset_info(d)->n_examples, 2);
     char place[200];
     dataset_place(d, 1, place, sizeof place);
     assert_non_null(strstr(place, "data.jsonl:3"));
@@ -278,7 +278,7 @@ static void overlong_pairs_are_dropped_whole(void **state)
     o.max_length = 5;
     o.overlong = DATA_OVERLONG_DROP;
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_examples(d), 1);
+    assert_int_equal(dataset_info(d)->n_examples, 1);
     assert_int_equal(dataset_info(d)->dropped_overlong, 1);
     dataset_close(d);
 }
@@ -327,7 +327,7 @@ static void texts_and_messages_may_stand_in_one_file(void **state)
                                         "\"completion\": [{\"role\": \"assistant\", \"content\": \"w\"}]}\n"
                                         "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_examples(d), 3);
+    assert_int_equal(dataset_info(d)->n_examples, 3);
     assert_int_equal(dataset_example_tokens(d, 0), dataset_example_tokens(d, 2));
     dataset_close(d);
 }
@@ -341,7 +341,7 @@ static void many_workers_keep_the_order_of_rows(void **state)
     buffer_free(&rows);
     o.workers = 4;
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_examples(d), 5000);
+    assert_int_equal(dataset_info(d)->n_examples, 5000);
     for (int i = 0; i < 5000; i++) {
         const int32_t *tokens;
         const uint8_t *trained;

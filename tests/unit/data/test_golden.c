@@ -117,8 +117,8 @@ static void check_file(fixture *f, const real_file *r)
     dataset *d = support_open(&o);
     assert_string_equal(dataset_info(d)->format, r->format);
     assert_int_equal(dataset_info(d)->rows, r->rows);
-    assert_int_equal(dataset_info(d)->kept, r->kept);
-    for (int64_t i = 0; i < dataset_n_examples(d); i++)
+    assert_int_equal(dataset_info(d)->n_examples, r->kept);
+    for (int64_t i = 0; i < dataset_info(d)->n_examples; i++)
         ASSERT_OK(dataset_verify(d, i));
     dataset_close(d);
     free(path);

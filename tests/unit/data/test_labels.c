@@ -82,9 +82,9 @@ static void labels_stand_in_rows_of_every_kind(void **state)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         dataset *d = open_rows(f, kinds[i].rows, false);
         assert_string_equal(dataset_info(d)->format, kinds[i].format);
-        assert_int_equal(dataset_n_examples(d), 2);
-        assert_int_equal(dataset_n_sides(d), 1);
-        assert_string_equal(dataset_extra_name(d, 0), "label");
+        assert_int_equal(dataset_info(d)->n_examples, 2);
+        assert_int_equal(dataset_info(d)->n_sides, 1);
+        assert_string_equal(dataset_info(d)->extra[0], "label");
         assert_true(dataset_extra(d, 0, 0) == 1 && dataset_extra(d, 1, 0) == 0);
         expect_side(f, d, 0, 0, kinds[i].text);
         dataset_close(d);
@@ -105,7 +105,7 @@ static void a_label_is_of_the_last_message_alone(void **state)
     o.extra = support_json(f, "[\"score\"]");
     dataset *d = support_open(&o);
     expect_side(f, d, 0, 0, "<|user\na|\n|assistant\nb|\n|user\nc|\n|assistant\n[d|]\n");
-    assert_int_equal(dataset_n_extra(d), 2);
+    assert_int_equal(dataset_info(d)->n_extra, 2);
     assert_true(dataset_extra(d, 0, 0) == 2.5f && dataset_extra(d, 0, 1) == 1);
     dataset_close(d);
 }
@@ -172,8 +172,8 @@ static void a_prompt_meets_the_next_row_s_answer(void **state)
     static const char *const sides[3][2] = {{"<ab[cd>]", "<ab[fgh>]"}, {"<e[fgh>]", "<e[i>]"}, {"<[i>]", "<[cd>]"}};
     fixture *f = *state;
     dataset *d = open_rows(f, three, true);
-    assert_int_equal(dataset_n_sides(d), 2);
-    assert_false(dataset_has_pairs(d));
+    assert_int_equal(dataset_info(d)->n_sides, 2);
+    assert_false(dataset_info(d)->has_pairs);
     for (int64_t i = 0; i < 3; i++) {
         char place[512];
         for (int side = 0; side < 2; side++)
@@ -216,7 +216,7 @@ static void rows_that_are_left_out_are_no_neighbours(void **state)
                            "{\"prompt\": \"c\", \"completion\": \"\", \"label\": true}\n"
                            "{\"prompt\": \"d\", \"completion\": \"e\", \"label\": false}\n",
                            true);
-    assert_int_equal(dataset_n_examples(d), 2);
+    assert_int_equal(dataset_info(d)->n_examples, 2);
     expect_side(f, d, 0, 1, "<a[e>]");
     expect_side(f, d, 1, 1, "<d[b>]");
     dataset_close(d);
@@ -243,7 +243,7 @@ static void workers_and_caches_do_not_change_the_sides(void **state)
     for (int again = 0; again < 2; again++) {
         dataset *d = support_open(&o);
         assert_int_equal(dataset_info(d)->from_cache, again);
-        assert_string_equal(dataset_hash(d), dataset_hash(one));
+        assert_string_equal(dataset_info(d)->hash, dataset_info(one)->hash);
         for (int64_t i = 0; i < N; i++) {
             const char *answer = arena_printf(&f->memory, "[%d>]", (int)((i + 1) % N));
             assert_non_null(strstr(side_text(f, d, i, 1), answer));
@@ -255,7 +255,7 @@ static void workers_and_caches_do_not_change_the_sides(void **state)
     o.kl_pairs = false; /* another file */
     dataset *d = support_open(&o);
     assert_false(dataset_info(d)->from_cache);
-    assert_string_not_equal(dataset_hash(d), dataset_hash(one));
+    assert_string_not_equal(dataset_info(d)->hash, dataset_info(one)->hash);
     dataset_close(d);
     dataset_close(one);
 }

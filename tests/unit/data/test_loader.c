@@ -91,7 +91,7 @@ static void check_batch(const dataset *d, data_plan *p, int64_t step, int64_t m,
     if (!n) return;
     assert_int_equal(b->n_examples, n);
     for (int64_t i = 0; i < n; i++)
-        for (int side = 0; side < dataset_n_sides(d); side++, segment++) {
+        for (int side = 0; side < dataset_info(d)->n_sides; side++, segment++) {
             assert_int_equal(b->segment_example[segment], i);
             check_segment(d, b, segment, examples[i], side);
         }

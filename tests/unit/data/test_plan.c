@@ -385,7 +385,7 @@ static void an_even_mix_gives_each_step_the_shares_of_entries(void **state)
 static void weights_repeat_and_sample_files(void **state)
 {
     dataset *d = open_two(*state, 1.75);
-    assert_int_equal(dataset_n_parts(d), 2);
+    assert_int_equal(dataset_info(d)->n_parts, 2);
     assert_int_equal(dataset_part_at(d, 1).first, 40);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
         data_plan_options o = {.global_batch = 10, .micro_batch = 10, .ranks = 1, .shuffle = shuffle};

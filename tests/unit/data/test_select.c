@@ -18,7 +18,7 @@ static char *numbers(const dataset *d)
 {
     buffer b = {0};
     buffer_puts(&b, "");
-    for (int64_t i = 0; i < dataset_n_examples(d); i++) {
+    for (int64_t i = 0; i < dataset_info(d)->n_examples; i++) {
         const int32_t *tokens;
         const uint8_t *trained;
         int64_t n = dataset_segment(d, i, 0, &tokens, &trained);
@@ -108,9 +108,9 @@ static int64_t mark(const dataset_options *o, bool held_out, bool *in)
     dataset *d = support_open(&one);
     char *text = numbers(d), *at = text;
     memset(in, 0, 2 * N * sizeof *in);
-    for (int64_t i = 0; i < dataset_n_examples(d); i++)
+    for (int64_t i = 0; i < dataset_info(d)->n_examples; i++)
         in[strtol(at, &at, 10)] = true;
-    int64_t n = dataset_n_examples(d);
+    int64_t n = dataset_info(d)->n_examples;
     free(text);
     dataset_close(d);
     return n;
@@ -254,7 +254,7 @@ static void each_entry_has_columns_and_a_template(void **state)
     o.source = support_json(f, "[{\"path\": \"a.jsonl\", \"columns\": {\"prompt\": \"question\", \"completion\": "
                                "\"answer\"}}, {\"path\": \"b.jsonl\", \"template\": \"plain\"}, \"b.jsonl\"]");
     dataset *d = support_open(&o);
-    assert_int_equal(dataset_n_examples(d), 3);
+    assert_int_equal(dataset_info(d)->n_examples, 3);
     assert_int_equal(dataset_example_tokens(d, 0), 4);
     assert_true(dataset_example_tokens(d, 1) < dataset_example_tokens(d, 2));
     dataset_close(d);
@@ -282,7 +282,7 @@ static void check_split(fixture *f, int64_t n, int64_t trained, int64_t size)
     o.overlong = DATA_OVERLONG_SPLIT;
     dataset *d = support_open(&o);
     int64_t next = trained > 1 ? trained : 1, total = 0; /* the first token is no target */
-    for (int64_t e = 0; e < dataset_n_examples(d); e++) {
+    for (int64_t e = 0; e < dataset_info(d)->n_examples; e++) {
         const int32_t *tokens;
         const uint8_t *marks;
         int64_t length = dataset_segment(d, e, 0, &tokens, &marks);
@@ -297,7 +297,7 @@ static void check_split(fixture *f, int64_t n, int64_t trained, int64_t size)
     assert_int_equal(next, n);
     assert_int_equal(dataset_info(d)->tokens, total);
     assert_int_equal(dataset_info(d)->trained_tokens, n - (trained > 1 ? trained : 1));
-    assert_int_equal(dataset_info(d)->kept, dataset_n_examples(d));
+    assert_int_equal(dataset_info(d)->n_examples, dataset_info(d)->n_examples);
     assert_int_equal(dataset_info(d)->rows, 1);
     assert_int_equal(dataset_info(d)->split, n > size);
     dataset_close(d);

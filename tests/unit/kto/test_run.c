@@ -143,7 +143,7 @@ static void without_a_kl_term_no_mismatched_answers_are_computed(void **state)
     static const char *const apo[] = {"algorithm.loss=apo_zero_unpaired", "algorithm.desirable_weight=1", NULL};
     curve c;
     run *r = open_run("apo", apo);
-    assert_int_equal(dataset_n_sides(r->session.train.set), 1);
+    assert_int_equal(dataset_info(r->session.train.set)->n_sides, 1);
     take_steps(r, STEPS, &c);
     nrl_run_close(r);
     assert_true(fabs(c.loss[0] - 0.5) <= SAME && c.loss[STEPS - 1] < c.loss[0]);
@@ -170,8 +170,8 @@ static void real_preferences_are_learned(void **state)
     curve c;
     run *r = open_run("real", overrides);
     const dataset_report *info = dataset_info(r->session.train.set);
-    print_message("%lld rows, %lld kept\n", (long long)info->rows, (long long)info->kept);
-    assert_true(info->rows > 0 && info->rows == info->kept + info->untrainable);
+    print_message("%lld rows, %lld kept\n", (long long)info->rows, (long long)info->n_examples);
+    assert_true(info->rows > 0 && info->rows == info->n_examples + info->untrainable);
     take_steps(r, STEPS, &c);
     nrl_run_close(r);
     double late = (c.margin[STEPS - 1] + c.margin[STEPS - 2] + c.margin[STEPS - 3]) / 3;

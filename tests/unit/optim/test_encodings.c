@@ -177,11 +177,11 @@ static void exact_values_of_halves_are_f32(void **state)
     nrl_param_bind(&s.param, NRL_SLOT_HI16, s.slice.work);
     nrl_param_bind(&s.param, NRL_SLOT_LO16, s.slice.low);
     assert_true(param_is_split(&s.param) && param_exact_numel(&s.param) == N);
-    ok(param_exact_write(ctx, &s.param, 0, N, in));
-    ok(param_exact_read(ctx, &s.param, 0, N, out));
+    ok(param_exact_copy(ctx, &s.param, 0, N, NULL, in));
+    ok(param_exact_copy(ctx, &s.param, 0, N, out, NULL));
     assert_memory_equal(in, out, sizeof in);
-    ok(param_exact_write(ctx, &s.param, 5, 7, in + 100)); /* a range alone */
-    ok(param_exact_read(ctx, &s.param, 0, N, out));
+    ok(param_exact_copy(ctx, &s.param, 5, 7, NULL, in + 100)); /* a range alone */
+    ok(param_exact_copy(ctx, &s.param, 0, N, out, NULL));
     assert_memory_equal(in + 100, out + 5, 7 * sizeof *in);
     assert_memory_equal(in + 12, out + 12, sizeof in - 12 * sizeof *in);
     subject_close(&s);
