@@ -289,7 +289,7 @@ nrl_status claims_clear(claims *c)
     return st;
 }
 
-void claims_tell_left(const claims *c)
+void claims_warn_left(const claims *c)
 {
     for (size_t i = 0; i < c->n_made; i++) {
         char *path = claims_path(c, c->made[i]);

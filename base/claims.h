@@ -68,7 +68,7 @@ nrl_status claims_check_clear(const claims *c);
  * named in a warning; folders of loggers are theirs to clear. */
 nrl_status claims_clear(claims *c);
 /* After all was taken: names in warnings the folders of loggers that this run has not, which stay. */
-void claims_tell_left(const claims *c);
+void claims_warn_left(const claims *c);
 
 /* Whether two paths lead to the same file or directory. */
 bool claims_are_same(const char *a, const char *b);

@@ -1,7 +1,7 @@
 /*
  * launch.h - what `nrl launch` is about to start, and the ranks it has started. Reading order:
  * launch.c (arguments), launch_nodes.c (nodes), launch_start.c (processes), launch_watch.c
- * (until they have ended), launch_tell.c (reports failures), launch_lines.c (their output), launch_again.c
+ * (until they have ended), launch_report.c (reports failures), launch_lines.c (their output), launch_again.c
  * (--max-restarts), launch_join.c (--nodes MIN:MAX). [main]
  */
 #ifndef CLI_LAUNCH_H
@@ -82,7 +82,7 @@ nrl_status launch_watch(launch *l, int *code);
 
 /* Records in the store how a rank ended, unless a rank has already recorded a cause: ranks that wait for
  * it, on any node, learn it at once. */
-void launch_tell(const launch *l, const launch_rank *r);
+void launch_report(const launch *l, const launch_rank *r);
 
 /* "exit code 3: its first error" or "signal 9 (Killed)"; in l->a. */
 const char *launch_end_text(const launch *l, const launch_rank *r);

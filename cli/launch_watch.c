@@ -69,7 +69,7 @@ static void judge(watch *w, launch_rank *r)
     if (!first && (w->cause->code != CODE_PEER || is_consequence(w, r->code))) return;
     w->cause = r;
     if (first && w->term_at <= 0) w->term_at = now() + OWN_TIME;
-    if (r->code != CODE_PEER) launch_tell(w->l, r);
+    if (r->code != CODE_PEER) launch_report(w->l, r);
 }
 
 static void take_ended(watch *w)

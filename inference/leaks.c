@@ -109,8 +109,8 @@ nrl_status leaks_look(nrl_run *r, const nrl_run_event *e)
     const int64_t n = l->leak_steps++;
     for (int k = 0; k < LEAK_KINDS; k++) {
         double growth;
-        if (!leaks(&l->leaks[k], k, bytes[k], excused, n, &growth) || l->leaks[k].is_told) continue;
-        l->leaks[k].is_told = true;
+        if (!leaks(&l->leaks[k], k, bytes[k], excused, n, &growth) || l->leaks[k].is_reported) continue;
+        l->leaks[k].is_reported = true;
         describe(r, &now, bytes[1], all, sizeof all);
         const char *text =
             arena_printf(&r->session.memory,

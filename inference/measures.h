@@ -12,7 +12,7 @@ typedef struct {
     double window[LEAK_WINDOW], baseline;
     double largest; /* growth in one step since the baseline */
     int n_fast;     /* steps in a row with much growth */
-    bool is_told;
+    bool is_reported;
 } leak_state;
 
 /* What is kept from step to step. */

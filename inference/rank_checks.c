@@ -27,7 +27,7 @@ static nrl_status check_group(trainer *tr)
     rank_info *all = mem_alloc((size_t)n * sizeof *all);
     nrl_status st = mesh_exchange(tr->parts.mesh, "info of the group", &own, sizeof own, all);
     for (int32_t i = 0; i < n && st == NRL_OK && nrl_mesh_rank(tr->parts.mesh) == 0; i++)
-        telemetry_say(
+        telemetry_log(
             tr->parts.telemetry,
             "debug      rank %d of %d: %.63s, process %lld, local rank %lld, %lld threads, updates %lld elements", i, n,
             all[i].host, (long long)all[i].pid, (long long)all[i].local_rank, (long long)all[i].threads,
@@ -55,7 +55,7 @@ static nrl_status check_data(trainer *tr, const data_step *data)
     rank_share *all = mem_alloc((size_t)n * sizeof *all);
     nrl_status st = mesh_exchange(tr->parts.mesh, "shares of the ranks", &own, sizeof own, all);
     for (int32_t i = 0; i < n && st == NRL_OK && nrl_mesh_rank(tr->parts.mesh) == 0; i++)
-        telemetry_say(
+        telemetry_log(
             tr->parts.telemetry,
             "debug      step %lld rank %d: %lld tokens of %lld samples in %lld micro-batches, %lld of them empty",
             (long long)tr->progress.step + 1, i, (long long)all[i].tokens, (long long)all[i].samples,

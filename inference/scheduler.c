@@ -194,8 +194,8 @@ static nrl_status take_rows(scheduler *s, int64_t n_rows, const sequence *except
     while ((*out = find_rows(s, n_rows, &used)) < 0) {
         const int64_t rows = kv_cache_rows(s->cache);
         const int64_t limit = s->options.max_cached > n_rows ? s->options.max_cached : n_rows;
-        int64_t wish = used + n_rows > 2 * rows ? used + n_rows : 2 * rows;
-        if (wish > limit) wish = limit;
+        int64_t wanted = used + n_rows > 2 * rows ? used + n_rows : 2 * rows;
+        if (wanted > limit) wanted = limit;
         bool runs = false;
         size_t oldest = SIZE_MAX;
         for (size_t i = 0; i < s->n; i++) {
@@ -204,8 +204,8 @@ static nrl_status take_rows(scheduler *s, int64_t n_rows, const sequence *except
             if (q->state == KEPT && q != except && (oldest == SIZE_MAX || q->last_use < s->all[oldest]->last_use))
                 oldest = i;
         }
-        if (wish >= used + n_rows) {
-            nrl_status st = kv_cache_grow(s->cache, wish);
+        if (wanted >= used + n_rows) {
+            nrl_status st = kv_cache_grow(s->cache, wanted);
             if (st == NRL_OK) continue;
             if (st != NRL_ERR_MEMORY || (oldest == SIZE_MAX && !runs && !except)) return st;
         }

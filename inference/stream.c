@@ -496,7 +496,7 @@ nrl_status stream_resumed(nrl_run *of, const nrl_node *node)
     if (nrl_node_int(nrl_node_find(node, "number"), -1) != r->window.number) {
         NRL_TRY(data_stream_restart(r->stream, node, &again));
         if (again)
-            telemetry_say(&of->telemetry,
+            telemetry_log(&of->telemetry,
                           "resume     %s is read again from its begin: it cannot be entered in the middle", again);
         NRL_TRY(next_window(se, &over));
     }

@@ -60,7 +60,7 @@ static nrl_status reorder(nrl_ctx *ctx, nrl_tensor *x, const int64_t *received, 
 
 /* Every rank tells every other one how many rows come for each of its experts. It knows its own: a walk by shapes
  * alone, in which nothing comes back, takes as many from every other rank. */
-static nrl_status tell_counts(nrl_ctx *ctx, const int64_t *sent, int64_t n, int32_t ranks, int64_t *received,
+static nrl_status send_counts(nrl_ctx *ctx, const int64_t *sent, int64_t n, int32_t ranks, int64_t *received,
                               int64_t *each, int32_t *narrow, double *wide)
 {
     nrl_tensor *mine, *theirs;
@@ -95,7 +95,7 @@ nrl_status nrl_op_to_experts(nrl_ctx *ctx, nrl_tensor *x, const int64_t *sent, i
     int32_t *narrow = malloc((size_t)n_experts * sizeof *narrow);
     int64_t *each = malloc(2 * (size_t)ranks * sizeof *each);
     nrl_status st = wide && narrow && each
-                        ? tell_counts(ctx, sent, n_experts, ranks, received, each, narrow, wide)
+                        ? send_counts(ctx, sent, n_experts, ranks, received, each, narrow, wide)
                         : nrl_fail(NRL_ERR_MEMORY, "out of memory for the rows of %lld experts", (long long)n_experts);
     if (st == NRL_OK) {
         add_up(sent, n_experts, ranks, each);

@@ -115,16 +115,16 @@ static nrl_status read_train(const train_key *k, const nrl_node *value, uint32_t
 
 static nrl_status read_training(const nrl_node *node, uint32_t *out)
 {
-    const char *said_by = NULL;
+    const char *given_by = NULL;
     *out = NRL_MESSAGE_UNSAID;
     for (int i = 0; i < N_TRAIN_KEYS; i++) {
         const train_key *k = &train_keys[i];
         uint32_t said;
         if (!is_given(node, k->key)) continue;
         NRL_TRY(read_train(k, nrl_node_find(node, k->key), &said));
-        if (said_by && said != *out)
-            return nrl_fail(NRL_ERR_DATA, "keys '%s' and '%s' contradict each other", said_by, k->key);
-        said_by = k->key;
+        if (given_by && said != *out)
+            return nrl_fail(NRL_ERR_DATA, "keys '%s' and '%s' contradict each other", given_by, k->key);
+        given_by = k->key;
         *out = said;
     }
     return NRL_OK;

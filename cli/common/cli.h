@@ -86,7 +86,7 @@ bool signals_is_second(int number, int code, pid_t pid);
 /* A write to a pipe without a reader, or beyond the limit of a file's size, fails instead of ending the process. */
 void signals_let_writes_fail(void);
 
-volatile int64_t *cli_tell_crashes(void); /* reports crashes from now on; returns where to store the current step */
+volatile int64_t *cli_report_crashes(void); /* reports crashes from now on; returns where to store the current step */
 
 /* Prints text of a model or a file to standard output; escapes control characters if standard output is a terminal. */
 void cli_print(const char *text);

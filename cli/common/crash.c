@@ -34,7 +34,7 @@ static const char *name_of(int number)
 
 /* Names the innermost frame that belongs to a plugin, because code that the plugin called (a library, the
  * core) failed on its behalf. */
-static void tell(int number)
+static void report_crash(int number)
 {
     void *frames[N_FRAMES];
     char who[96] = "nrl", when[32] = "", line[256 + MEMORY_HINT], hint[MEMORY_HINT];
@@ -50,10 +50,10 @@ static void tell(int number)
 }
 
 /* A sanitizer's handlers print more, so they stay. */
-volatile int64_t *cli_tell_crashes(void)
+volatile int64_t *cli_report_crashes(void)
 {
     void *first[1];
-    struct sigaction now, action = {.sa_handler = tell, .sa_flags = SA_ONSTACK | SA_RESETHAND | SA_NODEFER};
+    struct sigaction now, action = {.sa_handler = report_crash, .sa_flags = SA_ONSTACK | SA_RESETHAND | SA_NODEFER};
     backtrace(first, 1); /* the first call loads a library, which a handler should not do */
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < N_CRASHES; i++)

@@ -24,7 +24,7 @@ void experiment_environment(arena *a, nrl_environment *env)
                              .terminal = terminal,
                              .color = terminal && !cli_getenv("NO_COLOR"),
                              .services = nrl_inference_services(),
-                             .step = cli_tell_crashes(),
+                             .step = cli_report_crashes(),
                              .no_config_plugins = cli_getenv(CLI_NO_CONFIG_PLUGINS)};
 }
 
@@ -55,7 +55,7 @@ bool experiment_speaks(const nrl_environment *env)
 }
 
 /* A process that was started alone ignores launch.nodes, and warns about it. */
-static void look_at_nodes(arena *a, nrl_config *config, const nrl_environment *env)
+static void inspect_nodes(arena *a, nrl_config *config, const nrl_environment *env)
 {
     launch_host *hosts;
     const size_t n = hosts_read(a, config, &hosts);
@@ -92,7 +92,7 @@ nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environmen
         nrl_config_override(config, argv[i]);
     if (st == NRL_OK) {
         nrl_config_substitute(config, cli_variable);
-        look_at_nodes(a, config, env);
+        inspect_nodes(a, config, env);
         const char *rows = NULL;
         if (!env->no_output) st = spool_train(a, config, env, &rows);
         if (st == NRL_OK && !env->ranks) st = choose(a, config, argc, argv, rows, env);

@@ -89,7 +89,7 @@ config_key_class config_key_classify(const char *key)
 
 typedef struct {
     bool is_config; /* use the table above; else compare every key */
-    config_difference tell;
+    config_difference report;
     void *user;
 } comparing;
 
@@ -177,21 +177,23 @@ static void walk(const comparing *c, arena *a, const char *path, const nrl_node 
         for (size_t i = 0; i < nrl_node_size(is); i++)
             walk(c, a, path, nrl_node_at(was, i), nrl_node_at(is, i), nrl_node_at(given, i));
     } else if (!is_free(c, path, was, is) && !is_same_value(was, is)) {
-        c->tell(c->user, path, was, is);
+        c->report(c->user, path, was, is);
     }
 }
 
-void config_compare(const nrl_node *was, const nrl_node *is, const nrl_node *given, config_difference tell, void *user)
+void config_compare(const nrl_node *was, const nrl_node *is, const nrl_node *given, config_difference report,
+                    void *user)
 {
-    const comparing c = {true, tell, user};
+    const comparing c = {true, report, user};
     arena a = {0};
     walk(&c, &a, "", was, is, given);
     arena_free(&a);
 }
 
-void config_compare_trees(const char *path, const nrl_node *was, const nrl_node *is, config_difference tell, void *user)
+void config_compare_trees(const char *path, const nrl_node *was, const nrl_node *is, config_difference report,
+                          void *user)
 {
-    const comparing c = {false, tell, user};
+    const comparing c = {false, report, user};
     arena a = {0};
     walk(&c, &a, path, was, is, is);
     arena_free(&a);

@@ -23,10 +23,11 @@ typedef void (*config_difference)(void *user, const char *key, const nrl_node *w
 
 /* Compares two resolved configs. `given` is the second config before defaults: an option that is missing in `was` and
  * in `given` was added by a newer version of nrl and has its default in both, so it is not a difference. [any] */
-void config_compare(const nrl_node *was, const nrl_node *is, const nrl_node *given, config_difference tell, void *user);
+void config_compare(const nrl_node *was, const nrl_node *is, const nrl_node *given, config_difference report,
+                    void *user);
 
 /* Compares any two trees, maps key by key. */
-void config_compare_trees(const char *path, const nrl_node *was, const nrl_node *is, config_difference tell,
+void config_compare_trees(const char *path, const nrl_node *was, const nrl_node *is, config_difference report,
                           void *user);
 
 #endif

@@ -85,7 +85,7 @@ static void control_decide_store(control *c)
 
 /* Reports the failure to the other ranks. If the store holds an earlier record, that record is the failure cause here
  * too. */
-static void control_say(control *c, abort_record *w)
+static void control_publish(control *c, abort_record *w)
 {
     w->reporter = c->setup.rank;
     nrl_status st = abort_record_write(c->setup.store, w);
@@ -119,12 +119,12 @@ static void control_add_known(control *c)
 
 /* ---- what the step thread reports ---- */
 
-void control_tell(control *c, nrl_status code, const char *text)
+void control_report(control *c, nrl_status code, const char *text)
 {
     abort_record w = {.kind = ABORT_REPORTED, .code = code, .culprit = c->setup.rank};
     if (control_failed(c)) return;
     snprintf(w.text, sizeof w.text, "%s", text);
-    control_say(c, &w);
+    control_publish(c, &w);
 }
 
 /* The other thread makes all requests to the store; the cause may become known while such a request is pending. */
@@ -143,7 +143,7 @@ void control_late(control *c, const char *what, char **records)
 {
     abort_record w = {.kind = ABORT_LATE, .culprit = -1};
     snprintf(w.text, sizeof w.text, "%s", what);
-    control_say(c, &w);
+    control_publish(c, &w);
     control_failure_cause(c, &w);
     if (w.kind != ABORT_LATE || w.reporter != c->setup.rank) return;
     double until = clock_seconds() + RECORDS_S;
@@ -178,7 +178,7 @@ static char *beat_key(int32_t rank)
 
 /* ---- heartbeats ---- */
 
-static nrl_status read_beats(control *c, char **now)
+static nrl_status read_heartbeats(control *c, char **now)
 {
     int64_t heartbeats;
     abort_record w;
@@ -202,7 +202,7 @@ static void compare_beats(control *c, char **now)
         if (c->missed[i] >= MISSED_BEATS && !control_failed(c)) {
             abort_record w = {.kind = ABORT_SILENT, .culprit = c->watched[i]};
             snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
-            control_say(c, &w);
+            control_publish(c, &w);
         }
     }
 }
@@ -217,8 +217,8 @@ static void heartbeat(control *c)
         control_look(c);
         return;
     }
-    nrl_status st = read_beats(c, now);
-    if (st) st = read_beats(c, now);
+    nrl_status st = read_heartbeats(c, now);
+    if (st) st = read_heartbeats(c, now);
     if (st)
         control_decide_store(c);
     else
@@ -250,7 +250,7 @@ static void see_to_suspect(control *c, int32_t rank)
     if (control_failed(c) || rank < 0) return;
     abort_record w = {.kind = ABORT_LOST, .culprit = rank};
     snprintf(w.text, sizeof w.text, "%s", has_left(c, rank) ? "it has finished its run" : "its connection broke");
-    control_say(c, &w);
+    control_publish(c, &w);
 }
 
 static void see_to_suspicion(control *c)

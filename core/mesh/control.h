@@ -32,7 +32,7 @@ void control_close(control *c);
 bool control_failed(const control *c);                   /* whether a failure cause is known. [any] */
 void control_failure_cause(control *c, abort_record *w); /* kind is ABORT_NONE if there is none. [any] */
 /* Reports why this rank ends the job. A failure cause is known afterwards. [step] */
-void control_tell(control *c, nrl_status code, const char *text);
+void control_report(control *c, nrl_status code, const char *text);
 /* The connection to a rank broke (-1: to an unknown rank). Waits a moment for the actual cause, else reports the rank
  * as lost; -1 is never reported, so there may be no failure cause afterwards. [step] */
 void control_suspect(control *c, int32_t rank);

@@ -148,7 +148,7 @@ static nrl_status broken_error(nrl_mesh *m, nrl_comm *c, const record_call *call
         buffer text = {0};
         record_describe(call, &text);
         nrl_fail(st, "%s: %s", text.text, said);
-        control_tell(m->control, st, nrl_error_text());
+        control_report(m->control, st, nrl_error_text());
         nrl_fail(st, "%s: %s", text.text, said);
         buffer_free(&text);
     }

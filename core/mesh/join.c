@@ -75,7 +75,7 @@ static nrl_status number_is_taken(nrl_mesh *m, const char *there)
                     (int)m->place.rank, h.pid, h.host);
 }
 
-static nrl_status say_join_request(nrl_mesh *m, const char *fingerprint)
+static nrl_status send_join_request(nrl_mesh *m, const char *fingerprint)
 {
     char *key = join_request_key(m->place.rank), *mine = join_request_text(m, fingerprint), *now = NULL;
     nrl_status st = NRL_OK;
@@ -307,7 +307,7 @@ nrl_status mesh_join(nrl_mesh *m, const char *fingerprint, double deadline)
 {
     char *roll;
     NRL_TRY(control_announce(m->keys, m->place.rank));
-    NRL_TRY(say_join_request(m, fingerprint));
+    NRL_TRY(send_join_request(m, fingerprint));
     if (!m->place.rank) NRL_TRY(call_roll(m, deadline));
     NRL_TRY(wait_for_roll(m, deadline + LATE_ROLL_S, &roll));
     nrl_status st = read_roll(m, roll);

@@ -32,7 +32,7 @@ static nrl_status open_keys(const nrl_mesh *m, int32_t number, nrl_store **keys)
 }
 
 /* A launcher that has something to tell the ranks must know which keys they read. */
-static nrl_status tell_number(nrl_mesh *m, int32_t number)
+static nrl_status publish_number(nrl_mesh *m, int32_t number)
 {
     nrl_store *first;
     char text[16];
@@ -59,7 +59,7 @@ static nrl_status mesh_open_store(nrl_mesh *m, double deadline)
     s.timeout_s = deadline - clock_seconds();
     NRL_TRY(store_open(&m->store_kind, &s, &m->store));
     NRL_TRY(open_keys(m, number, &m->keys));
-    return number > 1 && store_counts(m->store) ? tell_number(m, number) : NRL_OK;
+    return number > 1 && store_counts(m->store) ? publish_number(m, number) : NRL_OK;
 }
 
 /* ---- opening ---- */
@@ -109,7 +109,7 @@ static void print_record(void *user, buffer *text)
 }
 
 /* The step thread computes at the moment and gets the failure with its next call. */
-static void say_unheard(void *user)
+static void report_unheard(void *user)
 {
     nrl_mesh *m = user;
     if (mesh_failure_cause_error(m, NULL, 0)) nrl_warn("%s", nrl_error_text());
@@ -134,7 +134,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     if (st && control_failed(m->control)) st = mesh_failure_cause_error(m, NULL, 0);
     if (!st) return mesh_open_axes(m, s->axes, s->n_axes);
     char *said = mem_strdup(nrl_error_text());
-    control_tell(m->control, st, said);
+    control_report(m->control, st, said);
     nrl_fail(st, "%s", said);
     free(said);
     return st;
@@ -142,7 +142,7 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
 
 /* A rank that stops while it joins tells the others. A process that is not one of the ranks, because another process
  * has its number, tells nothing. */
-static void tell_join_failure(nrl_mesh *m, nrl_status code)
+static void report_join_failure(nrl_mesh *m, nrl_status code)
 {
     if (!m->is_member) return;
     abort_record w = {.kind = ABORT_REPORTED, .code = code, .culprit = m->place.rank, .reporter = m->place.rank};
@@ -165,11 +165,11 @@ static nrl_status join(nrl_mesh *m, const mesh_setup *s)
                        .world = m->place.world,
                        .holder = mesh_store_holder(m),
                        .record = print_record,
-                       .unheard = say_unheard,
+                       .unheard = report_unheard,
                        .user = m};
     if (!st) st = control_open(&c, &m->control);
     if (st) {
-        tell_join_failure(m, st);
+        report_join_failure(m, st);
         return st;
     }
     return open_collective(m, s, deadline);
@@ -221,11 +221,11 @@ static void restore_error(char *said)
     free(said);
 }
 
-void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text)
+void mesh_report_failure(nrl_mesh *m, nrl_status code, const char *text)
 {
     if (!m || !m->control || m->dead) return;
     char *said = mem_strdup(nrl_error_text());
-    control_tell(m->control, code, text);
+    control_report(m->control, code, text);
     restore_error(said);
 }
 

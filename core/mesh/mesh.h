@@ -53,8 +53,8 @@ typedef struct {
  * creates the groups of the axes. NRL_ERR_PEER lists the ranks that joined and that are missing, NRL_ERR_CONFIG the
  * differences. [main] */
 nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out);
-/* Sends the leave message of this rank, so that the other ranks do not treat it as lost. After mesh_tell_failure, waits
- * a moment for the ranks that read the reason from the store in this process. [main] */
+/* Sends the leave message of this rank, so that the other ranks do not treat it as lost. After mesh_report_failure,
+ * waits a moment for the ranks that read the reason from the store in this process. [main] */
 void mesh_close(nrl_mesh *m);
 /* Call before closing a device that waits for queued work: waits until the work has ended, or aborts the collective.
  * Keeps the error record. NULL is allowed. [main] */
@@ -62,7 +62,7 @@ void mesh_settle(nrl_mesh *m);
 
 /* Reports to all other ranks why this rank is about to end; the first report of all ranks counts. Does nothing with one
  * rank or if the mesh has already failed. */
-void mesh_tell_failure(nrl_mesh *m, nrl_status code, const char *text);
+void mesh_report_failure(nrl_mesh *m, nrl_status code, const char *text);
 
 /* NRL_ERR_PEER with the rank's name if a rank is lost; for a thread that waits for other ranks itself. [any] */
 nrl_status mesh_check(nrl_mesh *m);

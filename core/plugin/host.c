@@ -9,7 +9,7 @@
 #include "base/elf.h"
 #include "base/file.h"
 #include "base/search.h"
-#include "plugin/verdict.h"
+#include "plugin/trials.h"
 #include <math.h>
 #include <nrl/backend.h>
 #include <stdlib.h>
@@ -171,7 +171,7 @@ static nrl_status load_checked(plugin_host *h, const char *path, const plugin_ki
                                const nrl_plugin **table)
 {
     nrl_status st = check_file(h, path);
-    if (st == NRL_OK && !is_own(h, path, kind, name)) st = verdict_of(path, kind, name, h->open_seconds);
+    if (st == NRL_OK && !is_own(h, path, kind, name)) st = trial_open(path, kind, name, h->open_seconds);
     if (st == NRL_OK) st = load_table(&h->a, path, kind, name, table);
     if (st != NRL_OK) nrl_add_context("%s '%s' (%s)", kind->name, name, path);
     return st;
@@ -264,7 +264,7 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const cha
             warn_of_hidden(h, kind, name, path, folder + 1);
         }
         if (st == NRL_OK || st == NRL_ERR_CONFIG) return st; /* CONFIG: it is sound, and not allowed */
-        if (verdict_is_unreported(path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
+        if (trial_is_unreported(path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
     }
     return st;
 }
@@ -272,7 +272,7 @@ nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind_number, const cha
 static nrl_status ask_apart(plugin_host *h, const plugin *p, plugin_question *ask, const void *user, int32_t *answer)
 {
     if (!is_own(h, p->path, plugin_kind_find(p->table->kind), p->name))
-        return verdict_ask(p, ask, user, h->open_seconds, answer);
+        return trial_ask(p, ask, user, h->open_seconds, answer);
     *answer = ask(p, user);
     return NRL_OK;
 }
@@ -282,7 +282,7 @@ int32_t plugin_ask(plugin_host *h, const plugin *p, plugin_question *ask, const 
     int32_t answer;
     if (ask_apart(h, p, ask, user, &answer) == NRL_OK) return answer;
     nrl_add_context("%s '%s' (%s)", plugin_kind_find(p->table->kind)->name, p->name, p->path);
-    if (verdict_is_unreported(p->path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
+    if (trial_is_unreported(p->path)) nrl_warn("skipped a plugin that cannot be used: %s", nrl_error_text());
     return refused;
 }
 

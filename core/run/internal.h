@@ -33,7 +33,7 @@ nrl_status run_take_weights(run *r);
 state_parts run_state(run *r);
 
 /* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
-void run_tell_plan(run *r);
+void run_log_plan(run *r);
 
 /* What every public call returns through: an error is told to the other ranks. (run.c) */
 nrl_status run_end_call(run *r, nrl_status st);

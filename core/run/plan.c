@@ -245,7 +245,7 @@ static void plan_warn(session *se, int64_t bytes)
         nrl_warn("backend '%s' cannot be used here: %s", se->backend->plugin.name, nrl_error_text());
 }
 
-void run_tell_plan(run *r)
+void run_log_plan(run *r)
 {
     session *se = &r->session;
     arena *a = &se->memory; /* loggers that open later are told of it too */

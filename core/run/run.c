@@ -113,23 +113,23 @@ static nrl_status open_all(run *r)
     metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
     NRL_TRY(open_algorithm(se));
-    NRL_TRY(session_heed_signal(se));
+    NRL_TRY(session_handle_signal(se));
     NRL_TRY(open_schedule(r));
     if (se->env.check_only) {
         NRL_TRY(run_resume(r));
-        NRL_TRY(session_look_at_reference(se));
+        NRL_TRY(session_inspect_reference(se));
         NRL_TRY(session_plan_storage(se));
         NRL_TRY(session_check_operations(se));
         if (!se->env.quiet) NRL_TRY(session_estimate(se));
-        run_tell_plan(r);
+        run_log_plan(r);
         return NRL_OK;
     }
     NRL_TRY(session_open_device(se));
-    NRL_TRY(session_heed_signal(se));
+    NRL_TRY(session_handle_signal(se));
     NRL_TRY(session_open_reference(se));
     if (!se->env.evaluate_only) NRL_TRY(trainer_ready(&r->trainer, se->reference));
     if (se->env.no_output) return run_take_weights(r);
-    NRL_TRY(session_heed_signal(se)); /* from here on the folder of the run is written */
+    NRL_TRY(session_handle_signal(se)); /* from here on the folder of the run is written */
     if (session_is_rank0(se)) NRL_TRY(out_claim(se));
     NRL_TRY(mesh_barrier(se->mesh, "out is clear"));
     if (!session_is_rank0(se)) claims_settle(&se->claims, se->config.out, -1);
@@ -150,7 +150,7 @@ static nrl_status open_all(run *r)
     NRL_TRY(telemetry_open(&r->telemetry, &about, &se->claims));
     if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
     if (session_is_rank0(se)) NRL_TRY(out_write_config(se));
-    run_tell_plan(r);
+    run_log_plan(r);
     if (r->trainer.parts.checks) NRL_TRY(r->trainer.parts.checks->group(&r->trainer));
     trainer_begin(&r->trainer);
     r->saver.last_save_time = clock_seconds();
@@ -178,7 +178,7 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
     r->telemetry.step = &r->trainer.progress.step;
     telemetry_begin(&r->telemetry, !se->env.no_output && !se->env.check_only);
     nrl_status st = run_end_call(r, open_all(r));
-    if (st == NRL_ERR_STOPPED) mesh_tell_failure(se->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
+    if (st == NRL_ERR_STOPPED) mesh_report_failure(se->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
     se->tree = NULL;
     if (st == NRL_OK) {
         *out = r->hooks.run = r;
@@ -218,13 +218,13 @@ void nrl_run_close(run *r)
 nrl_status run_end_call(run *r, nrl_status st)
 {
     nrl_mesh *mesh = r->session.mesh;
-    if (st != NRL_OK && st != NRL_ERR_STOPPED && mesh) mesh_tell_failure(mesh, st, nrl_error_text());
+    if (st != NRL_OK && st != NRL_ERR_STOPPED && mesh) mesh_report_failure(mesh, st, nrl_error_text());
     return st;
 }
 
 void nrl_run_abandon(run *r, nrl_status st, const char *why)
 {
-    mesh_tell_failure(r->session.mesh, st, why);
+    mesh_report_failure(r->session.mesh, st, why);
 }
 
 /* ---- calls between two steps ---- */

@@ -164,7 +164,7 @@ static void say_trained(run *r)
     if (p->best_step)
         best = arena_printf(&r->session.memory, "; best %s %.4f at step %lld", r->session.config.checkpoint.metric,
                             p->best, (long long)p->best_step);
-    telemetry_say(&r->telemetry, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps,
+    telemetry_log(&r->telemetry, "trained    %lld step%s%s in %.1f s, %lld tokens, %.0f a second%s", (long long)steps,
                   steps > 1 ? "s" : "", skipped, seconds, (long long)tokens, (double)tokens / seconds, best);
 }
 
@@ -239,10 +239,10 @@ nrl_status nrl_run_train(run *r)
     nrl_run_event e = {.size = sizeof e};
     bool done = false;
     if (r->trainer.progress.step > r->session.total_steps)
-        telemetry_say(&r->telemetry, "nothing left to do: %lld steps are done, the config asks for %lld",
+        telemetry_log(&r->telemetry, "nothing left to do: %lld steps are done, the config asks for %lld",
                       (long long)r->trainer.progress.step, (long long)r->session.total_steps);
     else if (r->trainer.progress.step == r->session.total_steps)
-        telemetry_say(&r->telemetry, "nothing left to do: step %lld of %lld is done",
+        telemetry_log(&r->telemetry, "nothing left to do: step %lld of %lld is done",
                       (long long)r->trainer.progress.step, (long long)r->session.total_steps);
     while (!done)
         NRL_TRY(nrl_run_step(r, &e, &done));

@@ -29,7 +29,7 @@ static void *run_rank(void *user)
         return NULL;
     }
     r->part(t);
-    if (t->over) mesh_tell_failure(t->mesh, NRL_ERR_PLUGIN, "a rule does not hold");
+    if (t->over) mesh_report_failure(t->mesh, NRL_ERR_PLUGIN, "a rule does not hold");
     toy_close(t);
     mesh_close(t->mesh);
     return NULL;

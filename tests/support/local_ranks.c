@@ -29,7 +29,7 @@ static void *run_rank(void *user)
         t->status = t->body(mesh, t->setup.place.rank, t->user);
         if (t->status != NRL_OK) {
             snprintf(t->text, sizeof t->text, "%s", nrl_error_text());
-            mesh_tell_failure(mesh, t->status, t->text);
+            mesh_report_failure(mesh, t->status, t->text);
         }
         mesh_close(mesh);
     } else {

@@ -154,7 +154,7 @@ static nrl_status read_count(const char *flag, const char *text, int64_t *out)
     return nrl_fail(NRL_ERR_CONFIG, "%s: '%s': expected a number from 0", flag, text);
 }
 
-static void tell_removed(char **before, size_t n, bool json)
+static void print_removed(char **before, size_t n, bool json)
 {
     arena a = {0};
     nrl_node *map = node_new(&a, NRL_NODE_MAP), *removed = node_new(&a, NRL_NODE_LIST);
@@ -177,7 +177,7 @@ static nrl_status prune_run(const char *out, int64_t keep, int64_t keep_best, bo
     size_t n;
     NRL_TRY(nrl_checkpoint_list(out, &before, &n));
     nrl_status st = nrl_checkpoint_prune(out, keep, keep_best);
-    if (st == NRL_OK) tell_removed(before, n, json);
+    if (st == NRL_OK) print_removed(before, n, json);
     nrl_checkpoint_list_free(before, n);
     return st;
 }

@@ -72,13 +72,13 @@ static nrl_status ask(init *w, const char **answer, const char *question, const 
 
 static nrl_status ask_all(init *w)
 {
-    bool is_told = w->model && w->data; /* a script: what is left has a usual answer */
+    bool is_scripted = w->model && w->data; /* a script: what is left has a usual answer */
     const char *eval = "5%", *train = "all", *out = NULL;
     NRL_TRY(ask(w, &w->model, "Model directory, or org/name in the local cache of the hub?", NULL));
     NRL_TRY(ask(w, &w->data, "Training data, a file or a directory?", NULL));
     const char *stem = strrchr(w->file, '/') ? strrchr(w->file, '/') + 1 : w->file;
     out = arena_printf(w->a, "runs/%.*s", (int)strcspn(stem, "."), stem);
-    if (is_told) {
+    if (is_scripted) {
         w->has_usual_eval = !w->eval;
         if (!w->eval) w->eval = eval;
         if (!w->train) w->train = train;
@@ -395,7 +395,7 @@ static int64_t needed(const init *w)
 }
 
 /* Rows that are dropped or held out count in the plan alone, so the text is composed again with its steps. */
-static nrl_status look_at(init *w, char **text)
+static nrl_status inspect(init *w, char **text)
 {
     free(*text);
     *text = compose(w);
@@ -410,17 +410,17 @@ static nrl_status look_at(init *w, char **text)
 /* On the CPU the memory of the machine is the limit; of other devices it is only known when they are opened. */
 static nrl_status plan_memory(init *w, char **text)
 {
-    NRL_TRY(look_at(w, text));
+    NRL_TRY(inspect(w, text));
     if (!w->memory) {
         bool is_host = !strcmp(nrl_node_string(nrl_node_find(nrl_node_find(w->plan, "backend"), "name"), ""), "cpu");
         w->memory = is_host ? memory_available("") / 10 * 9 : INT64_MAX;
     }
     if (needed(w) <= w->memory) return NRL_OK;
     w->micro_batch_tokens = w->max_length;
-    NRL_TRY(look_at(w, text));
+    NRL_TRY(inspect(w, text));
     if (needed(w) <= w->memory) return NRL_OK;
     w->recomputes = true;
-    return look_at(w, text);
+    return inspect(w, text);
 }
 
 static nrl_status write_file(const init *w, const char *text, bool overwrite)

@@ -87,7 +87,7 @@ static void add_difference(buffer *out, const report_run *runs, size_t n, const 
 }
 
 /* Whether an earlier run has the option too; its row is already in the table then. */
-static bool is_told(const report_run *runs, size_t run, const char *section, const char *key)
+static bool is_reported(const report_run *runs, size_t run, const char *section, const char *key)
 {
     for (size_t i = 0; i < run; i++)
         if (nrl_node_kind(at_path(runs[i].config, section, key)) != NRL_NODE_NONE) return true;
@@ -103,9 +103,9 @@ void report_differences(buffer *out, const report_run *runs, size_t n)
             const nrl_node *map = nrl_node_at(runs[r].config, i);
             bool flat = nrl_node_kind(map) != NRL_NODE_MAP;
             if (!strcmp(section, "out") || !strcmp(section, "name")) continue;
-            if (flat && !is_told(runs, r, section, NULL)) add_difference(out, runs, n, section, NULL, &begun);
+            if (flat && !is_reported(runs, r, section, NULL)) add_difference(out, runs, n, section, NULL, &begun);
             for (size_t k = 0; !flat && k < nrl_node_size(map); k++)
-                if (!is_told(runs, r, section, nrl_node_key(map, k)))
+                if (!is_reported(runs, r, section, nrl_node_key(map, k)))
                     add_difference(out, runs, n, section, nrl_node_key(map, k), &begun);
         }
     if (begun) buffer_puts(out, "</table>\n");

@@ -128,9 +128,9 @@ static nrl_status read_stream(const reader *r)
 static nrl_status read_tools(const reader *r)
 {
     job *j = r->job;
-    const nrl_node *tools = nrl_node_find(r->body, "tools"), *wish = nrl_node_find(r->body, "tool_choice");
+    const nrl_node *tools = nrl_node_find(r->body, "tools"), *tool_choice = nrl_node_find(r->body, "tool_choice");
     const nrl_node *parallel = nrl_node_find(r->body, "parallel_tool_calls");
-    const char *word = nrl_node_string(wish, nrl_node_kind(wish) == NRL_NODE_MAP ? "" : "auto");
+    const char *word = nrl_node_string(tool_choice, nrl_node_kind(tool_choice) == NRL_NODE_MAP ? "" : "auto");
     if (tools && nrl_node_kind(tools) != NRL_NODE_NULL && nrl_node_kind(tools) != NRL_NODE_LIST)
         return refuse(r, "tools", "a list");
     for (size_t i = 0; i < nrl_node_size(tools); i++) {

@@ -47,7 +47,7 @@ static void print_text(const nrl_node *result)
            count_failed(rules) + (*ended_by != 0), all);
 }
 
-static nrl_status verdict(const nrl_node *result)
+static nrl_status result_status(const nrl_node *result)
 {
     const nrl_node *rules = nrl_node_find(result, "rules");
     if (nrl_node_find(result, "ended_by"))
@@ -87,7 +87,7 @@ static nrl_status test_plugin(int argc, char **argv)
         } else {
             print_text(result);
         }
-        st = verdict(result);
+        st = result_status(result);
     }
     arena_free(&a);
     return st;

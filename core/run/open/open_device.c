@@ -209,7 +209,7 @@ static nrl_status find_reference(session *se, reference_setup *setup)
     return st;
 }
 
-nrl_status session_look_at_reference(session *se)
+nrl_status session_inspect_reference(session *se)
 {
     reference_setup setup = {0};
     bool wanted = reference_is_needed(se->algorithm) && *se->reference_options.reference_model;

@@ -68,7 +68,7 @@ static nrl_status resize_vocabulary(session *se, const nrl_node **config)
     node_set(&se->model_memory, resized, "vocab_size", node_int(&se->model_memory, rows));
     *config = resized;
     if (se->origin.dir) se->origin.rows = old;
-    telemetry_say(se->telemetry, "vocabulary %lld rows instead of %lld; %s", (long long)rows, (long long)old,
+    telemetry_log(se->telemetry, "vocabulary %lld rows instead of %lld; %s", (long long)rows, (long long)old,
                   se->origin.dir ? "each new one is the mean of the others" : "all are random");
     return NRL_OK;
 }
@@ -77,7 +77,7 @@ static nrl_status resize_vocabulary(session *se, const nrl_node **config)
 static void lower_max_length(session *se, int64_t most)
 {
     nrl_node *data = (nrl_node *)nrl_node_find(se->config.resolved, "data");
-    telemetry_say(se->telemetry, "data.max_length is %lld, the model's positions; its default is %lld", (long long)most,
+    telemetry_log(se->telemetry, "data.max_length is %lld, the model's positions; its default is %lld", (long long)most,
                   (long long)se->config.data.max_length);
     se->config.data.max_length = most;
     if (data) node_set(&se->memory, data, "max_length", node_int(&se->memory, most));
@@ -190,7 +190,7 @@ nrl_status open_weights(session *se)
     NRL_TRY(origin_open(&se->origin, se->model, &r));
     for (int32_t i = 0; i < se->model->n_own; i++)
         if (!origin_has(r, se->model->params[i]))
-            telemetry_say(se->telemetry, "weights    '%s' is new: its values are random", se->model->params[i]->name);
+            telemetry_log(se->telemetry, "weights    '%s' is new: its values are random", se->model->params[i]->name);
     origin_close(r);
     return NRL_OK;
 }

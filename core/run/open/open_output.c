@@ -252,7 +252,7 @@ nrl_status out_prepare(session *se)
 
 nrl_status out_mark(session *se)
 {
-    if (replaces(se)) claims_tell_left(&se->claims);
+    if (replaces(se)) claims_warn_left(&se->claims);
     return claims_flush(&se->claims);
 }
 

@@ -371,7 +371,7 @@ static void fill_parallel(session *se)
             const char *of = n == world ? arena_printf(&se->memory, "for %d ranks", n)
                                         : arena_printf(&se->memory, "for the axis %s, size %d (%d ranks in all)",
                                                        x->axis->name, n, world);
-            telemetry_say(se->telemetry, "parallel   %s, the default %s", c.name, of);
+            telemetry_log(se->telemetry, "parallel   %s, the default %s", c.name, of);
         }
         if (c.name) add_strategy(se, x, &c);
     }
@@ -385,12 +385,12 @@ static bool suits(const session *se, const nrl_collective *c)
 /* For `auto`: the collective that the backend prefers, else the default one; NULL: none suits. */
 static const char *choose_collective(session *se)
 {
-    const char *wish = se->backend ? se->backend->collective : NULL;
+    const char *preferred = se->backend ? se->backend->collective : NULL;
     const plugin *p, **list;
-    if (wish && plugin_is_default(se->host, NRL_KIND_COLLECTIVE, wish) &&
-        plugin_open_candidate(se->host, NRL_KIND_COLLECTIVE, wish, &p) == NRL_OK &&
+    if (preferred && plugin_is_default(se->host, NRL_KIND_COLLECTIVE, preferred) &&
+        plugin_open_candidate(se->host, NRL_KIND_COLLECTIVE, preferred, &p) == NRL_OK &&
         suits(se, (const nrl_collective *)p->table))
-        return wish;
+        return preferred;
     size_t n = plugin_defaults(se->host, &se->memory, NRL_KIND_COLLECTIVE, &list);
     for (size_t i = 0; i < n; i++)
         if (suits(se, (const nrl_collective *)list[i]->table)) return list[i]->name;
@@ -511,7 +511,7 @@ static nrl_status check_algorithm(session *se)
 
 /* Reports all missing files, because opening them stops at the first one, after the config was checked. Patterns and
  * addresses are left to what opens them. */
-static void look_at_files(session *se)
+static void inspect_files(session *se)
 {
     const config_data *data = &se->config.data;
     model_origin origin = {.formats = &se->formats};
@@ -576,7 +576,7 @@ nrl_status session_open_plugins(session *se)
     fill_loggers(se);
     nrl_status st = se->algorithm ? check_algorithm(se) : NRL_OK, late = st == NRL_ERR_CONFIG ? NRL_OK : st;
     if (st == NRL_ERR_CONFIG) problems_take_error(se->problems, st, NULL);
-    look_at_files(se);
+    inspect_files(se);
     st = se->problems->n ? problems_report(se->problems) : late;
     *se->problems = (config_problems){0};
     se->problems = NULL;

@@ -5,7 +5,7 @@
 #include "config/tree.h"
 #include <string.h>
 
-nrl_status session_heed_signal(const session *se)
+nrl_status session_handle_signal(const session *se)
 {
     if (!se->env.signal || !*se->env.signal) return NRL_OK;
     return nrl_fail(NRL_ERR_STOPPED, "stopped by signal %d (%s) before the first step", *se->env.signal,
@@ -27,7 +27,7 @@ static nrl_status open_inputs(session *se)
     config_problems problems = {0};
     nrl_status first = NRL_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        NRL_TRY(session_heed_signal(se));
+        NRL_TRY(session_handle_signal(se));
         nrl_status st = parts[i].open(se);
         if (st == NRL_OK) continue;
         if (!se->env.check_only) return st;

@@ -152,7 +152,7 @@ nrl_status session_open_device(session *se); /* backend, storage, weights */
  * session_open_device or session_plan_storage. */
 const char *session_exact_for(const session *se, arena *a);
 nrl_status session_open_reference(session *se);
-nrl_status session_look_at_reference(session *se); /* whether there is such a model: for `nrl check` */
+nrl_status session_inspect_reference(session *se); /* whether there is such a model: for `nrl check` */
 /* What a rank would hold, for `nrl check`: the strategy plans, nothing is allocated. */
 nrl_status session_plan_storage(session *se);
 /* Walks a step by its shapes alone; what cannot be walked stays unknown. NRL_ERR_PLUGIN: the backend lacks an
@@ -212,7 +212,7 @@ size_t session_plugins(const session *se, arena *a, const nrl_plugin ***list);
 /* The chat template of the training, in Jinja, for an export; NULL if it is the tokenizer's own, or there is none. */
 const char *session_template(const session *se, arena *a);
 /* NRL_ERR_STOPPED if a signal came before the first step: there is nothing to save yet. */
-nrl_status session_heed_signal(const session *se);
+nrl_status session_handle_signal(const session *se);
 
 /* ---- identity ----
  *

@@ -56,7 +56,7 @@ static bool queue_put(telemetry *of, const nrl_run_event *e)
     return true;
 }
 
-static bool tell_loggers(const telemetry *t, const nrl_run_event *e)
+static bool send_to_loggers(const telemetry *t, const nrl_run_event *e)
 {
     bool heard = false;
     for (size_t i = 0; i < t->n_loggers; i++) {
@@ -76,7 +76,7 @@ static void event_deliver(telemetry *t, const nrl_run_event *e)
         t->event(t->event_user, e);
         heard = t->takes_warnings;
     }
-    if (t) heard |= tell_loggers(t, e);
+    if (t) heard |= send_to_loggers(t, e);
     if (!heard && e->kind == NRL_EVENT_WARNING) status_print_warning(e->text);
 }
 
@@ -197,14 +197,14 @@ void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, c
 
 /* ---- loggers ---- */
 
-enum { MAX_TOLD = 3 }; /* a disk that is full now and then must not fill the terminal */
+enum { MAX_REPORTED = 3 }; /* a disk that is full now and then must not fill the terminal */
 
 static void logger_failed(run_logger *l)
 {
     l->n_missing++;
     if (l->failing) return;
     l->failing = true;
-    if (l->n_told++ < MAX_TOLD)
+    if (l->n_reported++ < MAX_REPORTED)
         nrl_warn("logger '%s' failed, and is tried again at the next record: %s", l->name, nrl_error_text());
 }
 
@@ -251,7 +251,7 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
     t->holds = false;
     for (telemetry_event *e; (e = t->held); free(e)) {
         t->held = e->next;
-        if (st == NRL_OK) tell_loggers(t, &e->event); /* the program has heard them */
+        if (st == NRL_OK) send_to_loggers(t, &e->event); /* the program has heard them */
     }
     speak_end();
     if (st == NRL_OK && t->n_loggers) start_listening(t);
@@ -280,7 +280,7 @@ void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double e
         if (st == NRL_OK) st = l->table->write(l->self, &record);
         if (st != NRL_OK)
             logger_failed(l);
-        else if (l->failing && l->n_told <= MAX_TOLD)
+        else if (l->failing && l->n_reported <= MAX_REPORTED)
             nrl_warn("logger '%s' works again; %lld record%s missing", l->name, (long long)l->n_missing,
                      l->n_missing == 1 ? " is" : "s are");
         l->failing = st != NRL_OK;

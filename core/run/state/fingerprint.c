@@ -27,10 +27,10 @@ static bool plugins_is_own(plugin_host *host, const char *key)
     return plugin_is_own(host, plugin_kind_by_name(folder)->kind, slash + 1);
 }
 
-/* Calls `tell` for each plugin whose version is incompatible by semantic versioning (another major version, or below
+/* Calls `report` for each plugin whose version is incompatible by semantic versioning (another major version, or below
  * 1.0 another minor version). Other versions, and other files of plugins that are not nrl's own, are one warning.
  * Plugins that only one of the two runs has are not compared. */
-static void plugins_compare(const state_parts *s, const nrl_node *was, const nrl_node *is, config_difference tell,
+static void plugins_compare(const state_parts *s, const nrl_node *was, const nrl_node *is, config_difference report,
                             void *user)
 {
     arena a = {0};
@@ -43,7 +43,7 @@ static void plugins_compare(const state_parts *s, const nrl_node *was, const nrl
         size_t n = strcspn(now, ",");
         bool same_version = n == strcspn(then, ",") && !strncmp(then, now, n);
         if (!plugins_are_compatible(then, now))
-            tell(user, arena_printf(&a, "plugin %s", key), old, new);
+            report(user, arena_printf(&a, "plugin %s", key), old, new);
         else if (!same_version || !plugins_is_own(s->host, key))
             buffer_print(&lines, "\n  %s: was %s, is now %s", key, then, now);
     }
@@ -53,7 +53,7 @@ static void plugins_compare(const state_parts *s, const nrl_node *was, const nrl
     arena_free(&a);
 }
 
-/* ---- telling ---- */
+/* ---- messages ---- */
 
 typedef struct {
     buffer lines;
@@ -65,7 +65,7 @@ static bool is_list_of_maps(const nrl_node *n)
     return nrl_node_kind(n) == NRL_NODE_LIST && nrl_node_kind(nrl_node_at(n, 0)) == NRL_NODE_MAP;
 }
 
-static void tell(void *user, const char *key, const nrl_node *was, const nrl_node *is)
+static void add_difference(void *user, const char *key, const nrl_node *was, const nrl_node *is)
 {
     differences *d = user;
     if (is_list_of_maps(was) && is_list_of_maps(is)) {
@@ -95,13 +95,13 @@ static void tell(void *user, const char *key, const nrl_node *was, const nrl_nod
 
 /* ---- the parts ---- */
 
-static void tell_of_model(void *user, const char *key, const nrl_node *was, const nrl_node *is)
+static void add_model_difference(void *user, const char *key, const nrl_node *was, const nrl_node *is)
 {
     /* Keys of config.json that say where a file is from, not what the model computes. */
     static const char *const keys[] = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return;
-    tell(user, key, was, is);
+    add_difference(user, key, was, is);
 }
 
 /* Compares the learning rates that are left. The number of steps may change if the schedule does not depend on it, or
@@ -139,7 +139,7 @@ nrl_status fingerprint_check(const state_parts *s, const nrl_node *run, const ch
     const char **adapters, *section;
     size_t n = plugin_names(s->host, &a, NRL_KIND_ADAPTER, &adapters);
     const nrl_node *was = config_fold_adapter(&a, NULL, adapters, n, checkpoint_node(c, "config"), &section);
-    config_compare(was, nrl_node_find(run, "config"), s->given, tell, &d);
+    config_compare(was, nrl_node_find(run, "config"), s->given, add_difference, &d);
     arena_free(&a);
     nrl_status st = compare_rates(&s->trainer->schedule, run, c, &d);
     /* Compares the hashes that the run has now; a checkpoint of an earlier version of nrl may hold others. */
@@ -147,12 +147,12 @@ nrl_status fingerprint_check(const state_parts *s, const nrl_node *run, const ch
     for (size_t i = 0; i < nrl_node_size(is); i++) {
         const char *key = nrl_node_key(is, i);
         if (strcmp(key, "total_steps"))
-            config_compare_trees(key, nrl_node_find(checkpoint_node(c, "fingerprints"), key), nrl_node_at(is, i), tell,
-                                 &d);
+            config_compare_trees(key, nrl_node_find(checkpoint_node(c, "fingerprints"), key), nrl_node_at(is, i),
+                                 add_difference, &d);
     }
-    plugins_compare(s, checkpoint_node(c, "plugins"), nrl_node_find(run, "plugins"), tell, &d);
+    plugins_compare(s, checkpoint_node(c, "plugins"), nrl_node_find(run, "plugins"), add_difference, &d);
     d.prefix = "config.json: ";
-    config_compare_trees("", checkpoint_node(c, "model"), nrl_node_find(run, "model"), tell_of_model, &d);
+    config_compare_trees("", checkpoint_node(c, "model"), nrl_node_find(run, "model"), add_model_difference, &d);
     if (st == NRL_OK && d.lines.size && !s->mismatch_warns)
         st = nrl_fail(
             NRL_ERR_CONFIG,

@@ -432,7 +432,7 @@ static nrl_status overflowed(trainer *tr)
     double was = s->scale;
     NRL_TRY(loss_scale_update(s, false));
     if (nrl_mesh_rank(tr->parts.mesh) == 0 && (s->overflows == 1 || tr->parts.debug_every))
-        telemetry_say(tr->parts.telemetry,
+        telemetry_log(tr->parts.telemetry,
                       "step %lld omitted: a gradient is not finite in fp16; loss scale %g, now %g%s",
                       (long long)tr->progress.step + 1, was, s->scale,
                       tr->parts.debug_every ? "" : " (later ones are in the records alone)");

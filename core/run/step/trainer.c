@@ -54,7 +54,7 @@ void trainer_stop(trainer *tr, const char *reason)
 {
     if (tr->stop_reason) return;
     tr->stop_reason = arena_strdup(&tr->memory, reason ? reason : "asked to");
-    telemetry_say(tr->parts.telemetry, "stopping after step %lld: %s", (long long)tr->progress.step, tr->stop_reason);
+    telemetry_log(tr->parts.telemetry, "stopping after step %lld: %s", (long long)tr->progress.step, tr->stop_reason);
 }
 
 void trainer_set_script_state(trainer *tr, const char *json)

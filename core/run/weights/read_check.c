@@ -54,8 +54,8 @@ static int32_t first_like(const read_hash *sums, int32_t r)
 }
 
 /* params: [world][n_params] */
-static nrl_status tell_difference(const read_check *c, const nrl_mesh *mesh, const read_hash *sums,
-                                  const read_hash *params, const char *what)
+static nrl_status difference_error(const read_check *c, const nrl_mesh *mesh, const read_hash *sums,
+                                   const read_hash *params, const char *what)
 {
     int32_t world = nrl_mesh_world(mesh);
     size_t n = (size_t)c->m->n_params, tensor = n;
@@ -94,7 +94,7 @@ static nrl_status find_difference(const read_check *c, nrl_mesh *mesh, const rea
     nrl_status st = mesh_exchange(mesh, what, c->params, size, all);
     if (st == NRL_OK) {
         (void)mesh_barrier(mesh, what); /* no rank leaves before all ranks have what they compare */
-        st = tell_difference(c, mesh, sums, all, what);
+        st = difference_error(c, mesh, sums, all, what);
     }
     free(all);
     return st;

@@ -297,7 +297,7 @@ static nrl_status compare_group(const grpo_state *s, const batch_counts *c, cons
 enum { COLUMN_ADVANTAGES = 0, COLUMN_SCALES, COLUMN_SHARES, COLUMN_WEIGHTS, N_COLUMNS };
 static const char *const grpo_columns[] = {"advantages", "scales", "shares", "weights", NULL};
 
-static nrl_status look_at(const grpo_state *s, const batch_counts *c, const nrl_rollout *r, int64_t i,
+static nrl_status inspect(const grpo_state *s, const batch_counts *c, const nrl_rollout *r, int64_t i,
                           const double *values, float *const *columns)
 {
     const grpo_options *o = &s->options;
@@ -389,7 +389,7 @@ static nrl_status set_columns(const grpo_state *s, const batch_counts *c, nrl_ro
         columns[k] = (nrl_rollout_column){grpo_columns[k], of[k]};
     }
     for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i++)
-        st = look_at(s, c, r, i, values + i * stride, of);
+        st = inspect(s, c, r, i, values + i * stride, of);
     for (int64_t i = 0; i < info->n_sequences && st == NRL_OK; i += group)
         st = compare_group(s, c, r, i, values + i * stride, group, of[COLUMN_ADVANTAGES] + i);
     if (st == NRL_OK) st = nrl_rollout_replace(r, columns, N_COLUMNS);

@@ -1,9 +1,11 @@
 /*
  * slots.c - Gloo's rules for matching sends and receives of a slot with one peer. Both sides announce them, and data is
- * sent only for a posted receive, so it always has a destination: own send      tell SEND_READY; data at once if the
- * peer has a receive announced, else it waits own receive   tell RECV_READY and wait RECV_READY    the oldest waiting
- * send goes, or the note is kept DATA          belongs to the oldest waiting receive Lengths are compared on both
- * sides: ranks that disagree about a call learn it here.
+ * sent only for a posted receive, so it always has a destination.
+ *   a send: announces SEND_READY; its data goes at once if the peer has announced a receive, else it waits
+ *   a receive: announces RECV_READY, and waits
+ *   RECV_READY arrives: the oldest waiting send goes, or the announcement is kept
+ *   DATA arrives: it belongs to the oldest waiting receive
+ * Both sides compare lengths, so that ranks that disagree about a call fail here.
  */
 #include "gloo.h"
 #include <inttypes.h>

@@ -52,7 +52,7 @@ typedef struct {
     char text[WORDS];
 } word;
 
-static nrl_status tell(const nccl_api *api, nrl_store *store, int32_t world, double deadline)
+static nrl_status publish(const nccl_api *api, nrl_store *store, int32_t world, double deadline)
 {
     word w = {.kind = 'I'};
     nccl_id id;
@@ -116,7 +116,7 @@ nrl_status nccl_meet(const nccl_api *api, nrl_store *store, int32_t rank, int32_
     key_of(key, rank);
     NRL_TRY(nrl_store_set(store, key, host, sizeof host));
     /* Rank 0 gives up a little earlier, so that the others learn which ranks were missing. */
-    if (rank == 0) NRL_TRY(tell(api, store, world, now + 0.8 * timeout_s));
+    if (rank == 0) NRL_TRY(publish(api, store, world, now + 0.8 * timeout_s));
     NRL_TRY(hear(store, now + timeout_s, id));
     return count_neighbours(store, rank, host, local);
 }

@@ -183,14 +183,14 @@ typedef struct {
     double theta, local_theta;     /* local: of layers with a sliding window */
     const nrl_node *scaling;       /* map with "rope_type" or "type" and more; NULL = none */
     const char *type, *local_type; /* "default" without scaling */
-} rope_facts;
+} rope_info;
 
-static rope_facts read_rope(const gguf_architecture *arch, const nrl_node *config)
+static rope_info read_rope(const gguf_architecture *arch, const nrl_node *config)
 {
     double theta = arch->theta > 0 ? arch->theta : 10000;
     const nrl_node *p = nrl_node_find(config, "rope_parameters"), *full = nrl_node_find(p, "full_attention");
     const nrl_node *map = full ? full : p ? p : config, *local = nrl_node_find(p, "sliding_attention");
-    rope_facts f = {.theta = nrl_node_f64(nrl_node_find(map, "rope_theta"), theta)};
+    rope_info f = {.theta = nrl_node_f64(nrl_node_find(map, "rope_theta"), theta)};
     double local_theta = arch->local_theta > 0 ? arch->local_theta : f.theta;
     if (!local) local = config;
     f.local_theta =
@@ -211,7 +211,7 @@ static int64_t head_dim(const nrl_node *config)
 
 int64_t gguf_rope_divisors(const gguf_architecture *arch, const nrl_node *config, float out[512])
 {
-    rope_facts f = read_rope(arch, config);
+    rope_info f = read_rope(arch, config);
     int64_t n = head_dim(config) / 2;
     if (strcmp(f.type, "llama3") || n > 512) return 0;
     double factor = nrl_node_f64(nrl_node_find(f.scaling, "factor"), 8);
@@ -264,7 +264,7 @@ static nrl_status put_yarn(gguf_metadata *m, const gguf_architecture *arch, cons
 static nrl_status put_rope(gguf_metadata *m, const gguf_architecture *arch, const nrl_node *config)
 {
     char key[GGUF_NAME];
-    rope_facts f = read_rope(arch, config);
+    rope_info f = read_rope(arch, config);
     double partial = nrl_node_f64(nrl_node_find(f.scaling, "partial_rotary_factor"),
                                   nrl_node_f64(nrl_node_find(config, "partial_rotary_factor"), 1));
     put_key(m, arch, "rope.freq_base", GGUF_FLOAT32, f.theta);

@@ -60,7 +60,7 @@ static const safetensor *scales_of(arena *a, const hf *h, const safetensor *t)
 
 /* A run opens the files of a model several times, for its checks, its weights and a reference: what is left out is said
  * at the first time. */
-static bool is_told(const char *path)
+static bool is_reported(const char *path)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static char last[4096];
@@ -98,7 +98,7 @@ nrl_status hf_list_entries(hf *h)
             h->list[h->n++] = (hf_entry){element_name(&h->memory, name, e, s ? sizeof blocks - 1 : 0), t, s, e};
         if (s && !n_blocks++) example = t->name;
     }
-    if ((!h->whole && !example) || is_told(h->path)) return NRL_OK;
+    if ((!h->whole && !example) || is_reported(h->path)) return NRL_OK;
     if (h->whole)
         nrl_warn(
             "%s: a model of type '%s' for texts and images; only its language model is read, and exports hold that "

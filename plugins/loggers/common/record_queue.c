@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_ONCE = 64, MAX_TOLD = 3, ERROR_SIZE = 400 };
+enum { AT_ONCE = 64, MAX_REPORTED = 3, ERROR_SIZE = 400 };
 #define FIRST_PAUSE 0.5
 #define LONGEST_PAUSE 30.0
 
@@ -25,8 +25,8 @@ struct record_queue {
     bool is_closing, has_ended;
     atomic_bool gives_up;
     char error[ERROR_SIZE]; /* of the last send that failed; empty = it works */
-    bool is_told;           /* the current failure was reported */
-    int n_told;
+    bool is_reported;       /* the current failure was reported */
+    int n_reported;
 };
 
 /* Copies a text, or NULL, to *at, which moves on behind it. */
@@ -117,7 +117,7 @@ static nrl_status send_some(record_queue *q)
     q->first = (q->first + (int64_t)n_sent) % q->options.most;
     q->n -= (int64_t)n_sent;
     snprintf(q->error, sizeof q->error, "%s", st == NRL_OK ? "" : nrl_error_text());
-    if (st == NRL_OK) q->is_told = false;
+    if (st == NRL_OK) q->is_reported = false;
     return st;
 }
 
@@ -206,10 +206,10 @@ nrl_status record_queue_put(record_queue *q, const nrl_record *record)
         q->ring[(q->first + q->n++) % q->options.most] = copy;
         pthread_cond_broadcast(&q->changed);
     }
-    bool tells = *q->error && !q->is_told && q->n_told < MAX_TOLD;
+    bool tells = *q->error && !q->is_reported && q->n_reported < MAX_REPORTED;
     if (is_full || tells) snprintf(error, sizeof error, "%s", q->error);
-    if (*q->error) q->is_told = true;
-    q->n_told += tells;
+    if (*q->error) q->is_reported = true;
+    q->n_reported += tells;
     pthread_mutex_unlock(&q->lock);
     if (is_full) {
         free(copy);

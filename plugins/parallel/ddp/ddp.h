@@ -105,7 +105,7 @@ struct ddp {
     int32_t n_shards, shard; /* of the batch on this rank; the current one */
     int32_t next;            /* the bucket that is sent next in this step */
     int64_t steps;           /* finished reductions, including those of earlier runs */
-    bool unused_told;
+    bool unused_reported;
     char text[320];
 };
 

@@ -90,7 +90,7 @@ static nrl_status flags_of_all(ddp *d, nrl_ctx *ctx, double *used)
     return nrl_tensor_fetch(ctx, flags, used, n);
 }
 
-static nrl_status tell_unused(const ddp *d, const double *used)
+static nrl_status report_unused(const ddp *d, const double *used)
 {
     char names[400];
     int n_unused = 0;
@@ -115,14 +115,14 @@ static nrl_status tell_unused(const ddp *d, const double *used)
 
 static nrl_status look_for_unused(ddp *d, nrl_ctx *ctx)
 {
-    if (d->o.unused == DDP_UNUSED_ZERO || d->unused_told) return NRL_OK;
+    if (d->o.unused == DDP_UNUSED_ZERO || d->unused_reported) return NRL_OK;
     double *used = calloc((size_t)d->n_slots + 1, sizeof *used);
     if (!used) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %d flags", d->n_slots);
     nrl_scope_begin(ctx);
     nrl_status st = flags_of_all(d, ctx, used);
     nrl_scope_end(ctx);
-    if (st == NRL_OK) st = tell_unused(d, used);
-    d->unused_told = d->o.unused == DDP_UNUSED_WARN; /* warn once per run */
+    if (st == NRL_OK) st = report_unused(d, used);
+    d->unused_reported = d->o.unused == DDP_UNUSED_WARN; /* warn once per run */
     free(used);
     return st;
 }

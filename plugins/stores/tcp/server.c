@@ -49,7 +49,7 @@ struct tcp_server {
     size_t n_clients, capacity, n_pending;
     double join_request_until; /* the earliest deadline of pending clients */
     bool no_room;              /* no descriptor for another client is available: the listener pauses */
-    bool told_no_room, told_refusal, told_full;
+    bool no_room_reported, refusal_reported, full_reported;
     bool has_secret;
     secret_key secret;
     char piece[PIECE];
@@ -91,10 +91,10 @@ static void add_client(tcp_server *s, int fd)
     s->n_pending++;
 }
 
-static void tell_no_room(tcp_server *s)
+static void report_no_room(tcp_server *s)
 {
-    if (s->told_no_room) return;
-    s->told_no_room = true;
+    if (s->no_room_reported) return;
+    s->no_room_reported = true;
     nrl_warn("the ranks' store cannot take another connection: %s\n"
              "hint: raise the limit of open files (ulimit -n)",
              strerror(errno));
@@ -106,7 +106,7 @@ static void accept_clients(tcp_server *s)
         int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         s->no_room = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
         if (s->no_room) {
-            tell_no_room(s);
+            report_no_room(s);
             end_oldest_pending(s);
         }
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
@@ -172,20 +172,20 @@ static void wake_clients(tcp_server *s)
     }
 }
 
-static void tell_refusal(tcp_server *s, const client *c)
+static void report_refusal(tcp_server *s, const client *c)
 {
     char text[SOCKET_NAME];
-    if (s->told_refusal) return;
-    s->told_refusal = true;
+    if (s->refusal_reported) return;
+    s->refusal_reported = true;
     socket_peer_name(c->fd, text);
     nrl_warn("the ranks' store refused %s, which does not know the job's secret; further ones are refused silently",
              text);
 }
 
-static void tell_full(tcp_server *s)
+static void report_full(tcp_server *s)
 {
-    if (s->told_full || !s->table.refused) return;
-    s->told_full = true;
+    if (s->full_reported || !s->table.refused) return;
+    s->full_reported = true;
     nrl_warn("the ranks' store is full: %zu keys, %zu MiB; it takes %d keys and %d MiB", s->table.n_entries,
              s->table.bytes >> 20, STORE_TABLE_KEYS, STORE_TABLE_BYTES >> 20);
 }
@@ -197,10 +197,10 @@ static void run_session(tcp_server *s, client *c)
     write_client(c);
     if (changed) wake_clients(s);
     if (c->session.refused) {
-        if (!c->session.validated) tell_refusal(s, c);
+        if (!c->session.validated) report_refusal(s, c);
         c->ended |= !c->session.out.size;
     }
-    tell_full(s);
+    report_full(s);
 }
 
 static void read_client(tcp_server *s, client *c)

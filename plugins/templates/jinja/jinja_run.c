@@ -155,7 +155,7 @@ static nrl_status bind_param(jinja_vm *m, jinja_scope *own, const node *d, size_
     return NRL_OK;
 }
 
-static void set_if_said(jinja_vm *m, jinja_scope *s, const char *name, jinja_value v)
+static void set_if_given(jinja_vm *m, jinja_scope *s, const char *name, jinja_value v)
 {
     int32_t symbol = jinja_find_symbol(m->t, name);
     if (symbol >= 0) scope_set(m, s, symbol, v);
@@ -168,8 +168,8 @@ static nrl_status bind_rest(jinja_vm *m, jinja_scope *own, const node *d, const 
     jinja_value left;
     NRL_TRY(named_left(args, used, m, &left));
     if (d->flag) {
-        set_if_said(m, own, "varargs", vm_list(m, JINJA_TUPLE, more ? args->at + d->n : NULL, more));
-        set_if_said(m, own, "kwargs", left);
+        set_if_given(m, own, "varargs", vm_list(m, JINJA_TUPLE, more ? args->at + d->n : NULL, more));
+        set_if_given(m, own, "kwargs", left);
         return NRL_OK;
     }
     if (more) return JINJA_FAIL("macro '%s': expected %zu arguments at most, found %zu", name, d->n, args->n);
@@ -188,7 +188,7 @@ nrl_status vm_call_macro(jinja_vm *m, const jinja_macro *macro, const jinja_args
     for (size_t i = 0; i < d->n; i++)
         NRL_TRY(bind_param(m, own, d, i, args, used));
     NRL_TRY(bind_rest(m, own, d, &rest, used));
-    set_if_said(m, own, "caller", caller ? *caller : vm_undefined(m, "'caller', which only a call block provides,"));
+    set_if_given(m, own, "caller", caller ? *caller : vm_undefined(m, "'caller', which only a call block provides,"));
     flow_kind flow = m->flow;
     m->flow = FLOW_ON;
     NRL_TRY(capture(m, own, d->body, out));

@@ -51,7 +51,7 @@ static const char *data_of(const ddp_rank *r, int param)
     return nrl_tensor_mat(nrl_param_tensor(r->list[param], NRL_SLOT_GRAD)).data;
 }
 
-static nrl_status look_at_order(nrl_mesh *mesh, int32_t rank, void *user)
+static nrl_status inspect_order(nrl_mesh *mesh, int32_t rank, void *user)
 {
     ddp_rank r;
     nrl_status st = ddp_rank_open(&r, user, mesh, rank);
@@ -70,7 +70,7 @@ static nrl_status look_at_order(nrl_mesh *mesh, int32_t rank, void *user)
 static void the_last_unit_comes_first_and_every_gradient_lies_at_64_bytes(void **state)
 {
     (void)state;
-    ddp_run("{}", NRL_DTYPE_F32, 2, look_at_order);
+    ddp_run("{}", NRL_DTYPE_F32, 2, inspect_order);
 }
 
 /* Calls of this rank whose name is `what`, and all of them. */
@@ -83,7 +83,7 @@ static int64_t calls_named(nrl_mesh *mesh, const char *what)
     return n;
 }
 
-static nrl_status look_at_actions(nrl_mesh *mesh, int32_t rank, void *user)
+static nrl_status inspect_actions(nrl_mesh *mesh, int32_t rank, void *user)
 {
     static const char *const names[] = {"bucket 0", "bucket 1", "bucket 2", "bucket 3", "bucket 4"};
     static const int64_t started[N_UNITS][5] = {{1}, {1, 1}, {1, 1, 1, 1}};
@@ -105,7 +105,7 @@ static nrl_status look_at_actions(nrl_mesh *mesh, int32_t rank, void *user)
 }
 
 /* The collective prefers 2048 bytes. */
-static nrl_status look_at_number(nrl_mesh *mesh, int32_t rank, void *user, const char *last, const char *none)
+static nrl_status inspect_number(nrl_mesh *mesh, int32_t rank, void *user, const char *last, const char *none)
 {
     ddp_rank r;
     mesh->bucket_bytes = 2048;
@@ -118,28 +118,28 @@ static nrl_status look_at_number(nrl_mesh *mesh, int32_t rank, void *user, const
     return st;
 }
 
-static nrl_status look_at_preferred(nrl_mesh *mesh, int32_t rank, void *user)
+static nrl_status inspect_preferred(nrl_mesh *mesh, int32_t rank, void *user)
 {
-    return look_at_number(mesh, rank, user, "bucket 3", "bucket 4"); /* up and bias; down; tied; spare */
+    return inspect_number(mesh, rank, user, "bucket 3", "bucket 4"); /* up and bias; down; tied; spare */
 }
 
-static nrl_status look_at_configured(nrl_mesh *mesh, int32_t rank, void *user)
+static nrl_status inspect_configured(nrl_mesh *mesh, int32_t rank, void *user)
 {
-    return look_at_number(mesh, rank, user, "bucket 1", "bucket 2"); /* what units use; spare */
+    return inspect_number(mesh, rank, user, "bucket 1", "bucket 2"); /* what units use; spare */
 }
 
 static void the_collective_chooses_the_size_of_buckets_unless_the_config_does(void **state)
 {
     (void)state;
-    ddp_run("{}", NRL_DTYPE_F32, 2, look_at_preferred);
-    ddp_run("{bucket_cap_mb: 4}", NRL_DTYPE_F32, 2, look_at_configured);
+    ddp_run("{}", NRL_DTYPE_F32, 2, inspect_preferred);
+    ddp_run("{bucket_cap_mb: 4}", NRL_DTYPE_F32, 2, inspect_configured);
 }
 
 static void a_bucket_goes_out_with_its_last_gradient_and_no_earlier(void **state)
 {
     (void)state;
     /* in bytes: up 1536, bias 64, down 2560, tied 128; spare, which no action makes final, is alone */
-    ddp_run("{bucket_cap_mb: 0.0025, first_bucket_mb: 0.0015}", NRL_DTYPE_F32, 2, look_at_actions);
+    ddp_run("{bucket_cap_mb: 0.0025, first_bucket_mb: 0.0015}", NRL_DTYPE_F32, 2, inspect_actions);
 }
 
 /* ---- what has no gradient ---- */

@@ -329,7 +329,7 @@ static void who_is_finished_may_leave(void **state)
     }
 }
 
-static atomic_int n_told;
+static atomic_int n_reported;
 
 /* Ranks 0 and 1 stay until both have heard: who leaves after a failure has left, too. */
 static void leaves_early(ranks_one *r)
@@ -338,15 +338,15 @@ static void leaves_early(ranks_one *r)
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_ERR_PEER);
     CHECK(r, strstr(nrl_error_text(), "rank 2 has left"));
     CHECK(r, gloo.failed_peer(r->self) == 2);
-    atomic_fetch_add(&n_told, 1);
-    for (int i = 0; i < 6000 && atomic_load(&n_told) < 2; i++)
+    atomic_fetch_add(&n_reported, 1);
+    for (int i = 0; i < 6000 && atomic_load(&n_reported) < 2; i++)
         usleep(10000);
 }
 
 static void who_is_needed_after_leaving_is_named(void **state)
 {
     (void)state;
-    atomic_store(&n_told, 0);
+    atomic_store(&n_reported, 0);
     assert_true(ranks_run(3, &tcp23, leaves_early, NULL));
 }
 

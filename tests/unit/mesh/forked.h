@@ -63,7 +63,7 @@ static inline void run_child(group *g, int32_t rank, int to)
         r.status = g->body(m, rank);
         r.at = clock_seconds();
         snprintf(r.text, sizeof r.text, "%s", r.status ? nrl_error_text() : "");
-        if (r.status) mesh_tell_failure(m, r.status, r.text);
+        if (r.status) mesh_report_failure(m, r.status, r.text);
         mesh_close(m);
     } else {
         r.at = clock_seconds();

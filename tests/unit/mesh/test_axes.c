@@ -137,7 +137,7 @@ static void one_rank_needs_nobody(void **state)
     assert_int_equal(nrl_mesh_split(m, "data", 1, "shard", "replica"), NRL_OK);
     assert_int_equal(nrl_mesh_world(m), 1);
     assert_int_equal(nrl_mesh_local_world(m), 1);
-    mesh_tell_failure(m, NRL_ERR_DATA, "nobody listens");
+    mesh_report_failure(m, NRL_ERR_DATA, "nobody listens");
     mesh_close(m);
 }
 

@@ -84,7 +84,7 @@ static void open_telemetry(telemetry *t, run_logger *l, claims *own, const int64
         t->takes_warnings = true;
     }
     telemetry_begin(t, true);
-    telemetry_say(t, "plan %d", 1); /* before the logger is open: it is kept for it */
+    telemetry_log(t, "plan %d", 1); /* before the logger is open: it is kept for it */
     assert_int_equal(telemetry_open(t, &about, own), NRL_OK);
 }
 
@@ -99,7 +99,7 @@ static void events_reach_the_program_at_once_and_loggers_when_they_open(void **s
     assert_string_equal(heard, "program:plan 1@0 open:r logger:plan 1 ");
     *heard = 0;
     step = 3;
-    telemetry_say(&t, "news");
+    telemetry_log(&t, "news");
     telemetry_report(&t, NRL_EVENT_SAVE, "dir", "saved %s", "dir"); /* the program learns of it by its hook */
     assert_string_equal(heard, "program:news@3 logger:news logger:saved dir ");
     telemetry_close(&t);
@@ -114,7 +114,7 @@ static void a_quiet_run_says_nothing_but_keeps_records(void **state)
     open_telemetry(&t, &l, &own, NULL, true);
     *heard = 0;
     t.quiet = true;
-    telemetry_say(&t, "news");
+    telemetry_log(&t, "news");
     telemetry_record(&t, NRL_RECORD_TRAIN, 4, -1, NULL, 0, NULL, 0);
     assert_string_equal(heard, "write:4/9 wrote:4/9 ");
     telemetry_close(&t);

@@ -1,16 +1,16 @@
 /*
- * verdict.c - a list for the life of the process, because a plugin that was opened stays open that long too. Paths are
+ * trials.c - a list for the life of the process, because a plugin that was opened stays open that long too. Paths are
  * few: the files of the plugin directories.
  */
-#include "plugin/verdict.h"
+#include "plugin/trials.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-typedef struct verdict verdict;
-struct verdict {
-    verdict *next;
+typedef struct trial trial;
+struct trial {
+    trial *next;
     char *path, *problem; /* problem NULL: none */
     char *ask_problem;    /* likewise, of its probe */
     bool runs_here;       /* a question without an argument had the answer 0 */
@@ -22,29 +22,29 @@ struct verdict {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static verdict *verdicts;
+static trial *trials;
 
 /* The entry of a file as it is now; the caller holds the lock. */
-static verdict *find(const char *path)
+static trial *find(const char *path)
 {
     struct stat now = {0};
-    verdict *v = verdicts;
+    trial *v = trials;
     stat(path, &now);
     while (v && (strcmp(v->path, path) || v->file != now.st_ino || v->size != now.st_size ||
                  memcmp(&v->changed, &now.st_mtim, sizeof v->changed)))
         v = v->next;
     if (v) return v;
     v = mem_alloc(sizeof *v);
-    *v = (verdict){
-        .next = verdicts, .path = mem_strdup(path), .changed = now.st_mtim, .file = now.st_ino, .size = now.st_size};
-    verdicts = v;
+    *v = (trial){
+        .next = trials, .path = mem_strdup(path), .changed = now.st_mtim, .file = now.st_ino, .size = now.st_size};
+    trials = v;
     return v;
 }
 
-nrl_status verdict_of(const char *path, const plugin_kind *kind, const char *name, double seconds)
+nrl_status trial_open(const char *path, const plugin_kind *kind, const char *name, double seconds)
 {
     pthread_mutex_lock(&lock);
-    verdict *v = find(path);
+    trial *v = find(path);
     if (!v->is_tried) {
         arena a = {0};
         load_trial t = {.path = path, .name = name, .kind = kind};
@@ -61,12 +61,12 @@ nrl_status verdict_of(const char *path, const plugin_kind *kind, const char *nam
 }
 
 /* Not under the lock: the child may open plugins itself. */
-nrl_status verdict_ask(const plugin *p, plugin_question *ask, const void *user, double seconds, int32_t *answer)
+nrl_status trial_ask(const plugin *p, plugin_question *ask, const void *user, double seconds, int32_t *answer)
 {
     arena a = {0};
     load_trial t = {.path = p->path, .ask = ask, .asked = p, .user = user};
     pthread_mutex_lock(&lock);
-    const verdict known = *find(p->path);
+    const trial known = *find(p->path);
     pthread_mutex_unlock(&lock);
     *answer = 0;
     if (known.ask_problem) return nrl_fail(NRL_ERR_PLUGIN, "%s", known.ask_problem);
@@ -76,7 +76,7 @@ nrl_status verdict_ask(const plugin *p, plugin_question *ask, const void *user, 
     *answer = t.answer;
     nrl_fail(t.status, "%s", t.text);
     pthread_mutex_lock(&lock);
-    verdict *v = find(p->path);
+    trial *v = find(p->path);
     if (t.status != NRL_OK && !v->ask_problem) v->ask_problem = mem_strdup(t.text);
     v->runs_here = !user && t.status == NRL_OK && t.answer == 0;
     pthread_mutex_unlock(&lock);
@@ -84,10 +84,10 @@ nrl_status verdict_ask(const plugin *p, plugin_question *ask, const void *user, 
     return t.status;
 }
 
-bool verdict_is_unreported(const char *path)
+bool trial_is_unreported(const char *path)
 {
     pthread_mutex_lock(&lock);
-    verdict *v = find(path);
+    trial *v = find(path);
     bool is_unreported = !v->is_reported;
     v->is_reported = true;
     pthread_mutex_unlock(&lock);

@@ -1,5 +1,5 @@
 /*
- * launch_tell.c - reports how a rank ended to the other ranks and to the user. A rank that is killed,
+ * launch_report.c - reports how a rank ended to the other ranks and to the user. A rank that is killed,
  * or that fails before it has joined, cannot report that itself; its launcher sees it first.
  */
 #include "base/arena.h"
@@ -46,7 +46,7 @@ static nrl_status open_keys(const launch *l, nrl_store *store, nrl_store **keys)
     return st;
 }
 
-void launch_tell(const launch *l, const launch_rank *r)
+void launch_report(const launch *l, const launch_rank *r)
 {
     nrl_store *store = NULL, *keys = NULL;
     abort_record w = {.kind = ABORT_REPORTED, .code = NRL_ERR_PEER, .culprit = r->rank, .reporter = r->rank};
