@@ -5,6 +5,7 @@
 #include "base/scalar.h"
 #include <ctype.h>
 #include <errno.h>
+#include <langinfo.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,16 @@ static bool is_integer(const char *text)
 {
     const char *s = skip_sign(text), *end = skip_digits(s);
     return end > s && !*end;
+}
+
+nrl_status scalar_check_locale(void)
+{
+    const char *point = nl_langinfo(RADIXCHAR);
+    if (!strcmp(point, ".")) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "the decimal point of the program's locale is '%s', expected '.'\n"
+                    "hint: setlocale(LC_NUMERIC, \"C\")",
+                    point);
 }
 
 /* [-+]? ( digits [. digits?] | . digits ) ( [eE] [-+]? digits )? */

@@ -12,4 +12,8 @@ nrl_node *scalar_node(arena *a, const char *text, size_t size);
 /* Sets an existing node to the value of unquoted text; keeps its place and key. */
 void scalar_assign(arena *a, nrl_node *node, const char *text, size_t size);
 
+/* NRL_ERR_CONFIG if LC_NUMERIC of this thread has another decimal point than '.', with which numbers would be read and
+ * written wrong. [any] */
+nrl_status scalar_check_locale(void);
+
 #endif

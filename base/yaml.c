@@ -288,6 +288,7 @@ static nrl_status refuse_directives(const reader *r, const char *text, size_t si
 static nrl_status parse_text(reader *r, const char *text, size_t size, nrl_node **out)
 {
     *out = NULL;
+    NRL_TRY(scalar_check_locale());
     if (size > YAML_MAX_BYTES)
         return nrl_fail(NRL_ERR_CONFIG, "cannot read %s: the file is larger than the limit of %d bytes", r->source,
                         YAML_MAX_BYTES);

@@ -5,6 +5,7 @@
 #include "base/disk.h"
 #include "inference/inference_model.h"
 #include "base/paths.h"
+#include "base/scalar.h"
 #include "base/claims.h"
 #include "run/state/params.h"
 #include "config/config.h"
@@ -266,6 +267,7 @@ nrl_status nrl_inference_open_with(const char *path, const nrl_environment *env,
     nrl_inference_options o = {0};
     memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
     *out = NULL;
+    NRL_TRY(scalar_check_locale());
     if (o.precision && o.precision != NRL_DTYPE_F32 && o.precision != NRL_DTYPE_BF16)
         return nrl_fail(NRL_ERR_CONFIG, "precision: expected f32 or bf16");
     nrl_inference *s = mem_alloc(sizeof *s);

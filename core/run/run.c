@@ -4,6 +4,7 @@
  */
 #include "run/internal.h"
 #include "base/clock.h"
+#include "base/scalar.h"
 #include "config/tree.h"
 #include "run/infer/export.h"
 #include "run/step/batches.h"
@@ -192,6 +193,7 @@ nrl_status nrl_run_open(nrl_config *config, const nrl_environment *env, nrl_run 
 {
     nrl_environment own = {0};
     *out = NULL;
+    NRL_TRY(scalar_check_locale());
     memcpy(&own, env, env->size < sizeof own ? env->size : sizeof own);
     if (!own.exe_dir) own.exe_dir = plugin_own_exe_dir(config->memory);
     if (config->root) return run_open(config->root, &config->problems, &own, out);

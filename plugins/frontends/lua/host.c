@@ -108,6 +108,8 @@ static void open_libraries(lua_State *L, const script_host *h)
     lua_getglobal(L, "os");
     lua_pushcfunction(L, exit_script);
     lua_setfield(L, -2, "exit");
+    lua_pushnil(L); /* it changes how the whole process reads and writes numbers */
+    lua_setfield(L, -2, "setlocale");
     lua_getglobal(L, "math"); /* the same random numbers in every run and on every rank, unless the script seeds them */
     lua_getfield(L, -1, "randomseed");
     lua_pushinteger(L, 0);

@@ -2,6 +2,8 @@
  * test_yaml.c - the meaning of YAML values, and the position of every node.
  */
 #include "base/yaml.h"
+#include <langinfo.h>
+#include <locale.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,6 +104,23 @@ static void command_line_values_are_yaml_only_where_they_look_like_it(void **sta
     arena_free(&a);
 }
 
+static void another_decimal_point_is_refused(void **state)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8"};
+    (void)state;
+    arena a = {0};
+    nrl_node *n;
+    size_t i = 0;
+    while (i < sizeof names / sizeof *names && !setlocale(LC_NUMERIC, names[i]))
+        i++;
+    if (!strcmp(nl_langinfo(RADIXCHAR), ".")) skip(); /* the machine has no such locale */
+    nrl_status st = yaml_parse(&a, "c.yaml", "lr: 0.5\n", 8, &n);
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(st, NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "decimal point of the program's locale is ','"));
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +130,7 @@ int main(void)
         cmocka_unit_test(every_node_knows_its_place),
         cmocka_unit_test(an_alias_has_the_place_where_it_is_used),
         cmocka_unit_test(command_line_values_are_yaml_only_where_they_look_like_it),
+        cmocka_unit_test(another_decimal_point_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
