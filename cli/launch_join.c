@@ -80,7 +80,7 @@ static nrl_status gather(launch *l)
     double enough_at = l->min_nodes <= 1 ? clock_seconds() : 0;
     m->number++;
     NRL_TRY(put(m, "newest", arena_printf(l->a, "%d", m->number)));
-    fprintf(stderr, "waits for the launchers of %d to %d machines at %s\n", l->min_nodes, l->max_nodes, m->address);
+    fprintf(stderr, "waiting for the launchers of %d to %d machines at %s\n", l->min_nodes, l->max_nodes, m->address);
     while (nodes < l->max_nodes && !(enough_at > 0 && clock_seconds() >= enough_at + l->join_wait)) {
         NRL_TRY(look(l, key_of(l, "seat", nodes), &seat));
         if (!seat) {
@@ -118,7 +118,7 @@ static nrl_status attend(launch *l)
     launch_meeting *m = l->meeting;
     const int32_t before = m->number;
     const char *newest, *list;
-    for (bool told = false;; told = true) {
+    for (bool is_reported = false;; is_reported = true) {
         NRL_TRY(look(l, "newest", &newest));
         l->is_over = newest && !strcmp(newest, OVER);
         if (l->is_over) fprintf(stderr, "the run of the launchers at %s is over\n", m->address);
@@ -127,7 +127,7 @@ static nrl_status attend(launch *l)
         if (number > before && number > m->number) {
             m->number = number;
             NRL_TRY(take_seat(l));
-            told = false;
+            is_reported = false;
         }
         list = NULL;
         if (m->number > before) NRL_TRY(look(l, key_of(l, "ranks", 0), &list));
@@ -135,7 +135,7 @@ static nrl_status attend(launch *l)
             l->ranks_of_nodes = list;
             return NRL_OK;
         }
-        if (!told) fprintf(stderr, "waits at %s for the next start of the run\n", m->address);
+        if (!is_reported) fprintf(stderr, "waiting at %s for the next start of the run\n", m->address);
         if (!pause_goes_on()) return stopped();
     }
 }
@@ -170,10 +170,10 @@ nrl_status launch_join(launch *l)
 static nrl_status open_store(launch_meeting *m, const store_kind *kind, const store_setup *s)
 {
     const double end = clock_seconds() + PATIENCE;
-    for (bool told = false;; told = true) {
+    for (bool is_reported = false;; is_reported = true) {
         nrl_status st = store_open(kind, s, &m->store);
         if (st != NRL_ERR_PEER || clock_seconds() >= end) return st;
-        if (!told) fprintf(stderr, "waits for the launcher at %s\n", m->address);
+        if (!is_reported) fprintf(stderr, "waiting for the launcher at %s\n", m->address);
         if (!pause_goes_on()) return stopped();
     }
 }

@@ -7,6 +7,7 @@
  * stop where they can be resumed; after a second signal, or when --grace is over, they are killed.
  */
 #include "cli/launch.h"
+#include "base/clock.h"
 #include "cli/common/cli.h"
 #include <errno.h>
 #include <poll.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CODE_PEER = 4, CODE_STOPPED = 75, CODE_SIGNAL = 128 };
@@ -32,13 +32,6 @@ typedef struct {
     double term_at, kill_at; /* 0 = not planned */
     bool termed, killed;
 } watch;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int32_t running(const launch *l)
 {
@@ -68,7 +61,7 @@ static void judge(watch *w, launch_rank *r)
     bool first = !w->cause;
     if (!first && (w->cause->code != CODE_PEER || is_consequence(w, r->code))) return;
     w->cause = r;
-    if (first && w->term_at <= 0) w->term_at = now() + OWN_TIME;
+    if (first && w->term_at <= 0) w->term_at = clock_seconds() + OWN_TIME;
     if (r->code != CODE_PEER) launch_report(w->l, r);
 }
 
@@ -106,15 +99,15 @@ static void take_signals(watch *w)
         w->at_once |= signals_is_second(w->signal, info.ssi_code, (pid_t)info.ssi_pid);
         send(w->l, w->signal, false);
         if (w->at_once)
-            w->kill_at = now() + OWN_TIME;
+            w->kill_at = clock_seconds() + OWN_TIME;
         else if (w->l->signal_grace >= 0 && w->kill_at <= 0)
-            w->kill_at = now() + w->l->signal_grace;
+            w->kill_at = clock_seconds() + w->l->signal_grace;
     }
 }
 
 static void keep_time(watch *w)
 {
-    double t = now();
+    double t = clock_seconds();
     if (w->term_at > 0 && !w->termed && t >= w->term_at) {
         send(w->l, SIGTERM, false);
         w->termed = true;
@@ -136,7 +129,7 @@ static int wait_ms(const watch *w, double end)
     else if (w->kill_at > 0 && !w->killed)
         at = w->kill_at;
     if (at <= 0) return -1;
-    double left = at - now();
+    double left = at - clock_seconds();
     return left > 0 ? (int)(left * 1e3) + 1 : 0;
 }
 
@@ -186,15 +179,15 @@ static bool has_output(const launch *l)
 /* Reads the rest of the pipes; a process that left its rank's group may hold a pipe open for ever. */
 static void drain(watch *w, struct pollfd *list)
 {
-    double end = now() + LAST_OUTPUT;
-    while (has_output(w->l) && now() < end)
+    double end = clock_seconds() + LAST_OUTPUT;
+    while (has_output(w->l) && clock_seconds() < end)
         turn(w, list, end);
     for (int32_t i = 0; i < w->l->n_ranks; i++) {
         lines_close(&w->l->ranks[i].out);
         lines_close(&w->l->ranks[i].err);
     }
     end += LAST_OUTPUT;
-    while (has_output(w->l) && now() < end)
+    while (has_output(w->l) && clock_seconds() < end)
         turn(w, list, end);
 }
 

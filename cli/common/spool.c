@@ -2,28 +2,13 @@
  * spool.c - see spool.h.
  */
 #include "cli/common/spool.h"
+#include "base/disk.h"
 #include "base/hash.h"
 #include "cli/common/cli.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-/* Creates a directory with its parents. */
-static nrl_status make_folder(arena *a, const char *path)
-{
-    char *part = arena_strdup(a, path);
-    for (char *at = part + 1;; at++) {
-        const char was = *at;
-        if (was && was != '/') continue;
-        *at = 0;
-        if (mkdir(part, 0777) && errno != EEXIST)
-            return nrl_fail(NRL_ERR_IO, "cannot create the directory '%s': %s", part, strerror(errno));
-        *at = was;
-        if (!was) return NRL_OK;
-    }
-}
 
 static const char *spool_folder(arena *a, const nrl_node *root)
 {
@@ -54,7 +39,8 @@ static nrl_status spool_input(arena *a, const char *folder, const char **path)
 {
     char hash[HASH_TEXT];
     int64_t bytes;
-    NRL_TRY(make_folder(a, folder));
+    errno = disk_make_path(folder);
+    if (errno) return nrl_fail(NRL_ERR_IO, "cannot create the directory '%s': %s", folder, strerror(errno));
     const char *part = arena_printf(a, "%s/stdin-%ld.part", folder, (long)getpid());
     nrl_status st = copy_input(part, &bytes);
     if (st == NRL_OK && !bytes) st = nrl_fail(NRL_ERR_DATA, "data.train: the standard input is empty");

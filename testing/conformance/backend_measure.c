@@ -3,6 +3,7 @@
  * events compared with the host's clock, and the stats of a watch. Both are optional.
  */
 #include "backend.h"
+#include "base/clock.h"
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -10,13 +11,6 @@
 /* Two different clocks are compared. */
 #define CLOCK_TOLERANCE 1e-3
 enum { WEIGHT_BYTES = 4 << 20, ROOM = 64 };
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Work that takes some time, and at least this long on the host. */
 static void some_work(suite *s, void *device, const void *host)
@@ -69,13 +63,13 @@ static void check_times(suite *s)
     static unsigned char host[WEIGHT_BYTES]; /* not const, so that the file of the program does not contain these
                                               * zeros */
     void *device = suite_array(s, host, sizeof host);
-    double began = seconds_now();
+    double began = clock_seconds();
     while (n < 3 && record(s, &e[n])) {
         n++;
         if (n < 3) some_work(s, device, host);
     }
     if (n == 3 && suite_ok(s, t->event_wait(s->self, e[2]), "an event can be waited for"))
-        compare_times(s, e, seconds_now() - began);
+        compare_times(s, e, clock_seconds() - began);
     while (n > 0)
         t->event_destroy(s->self, e[--n]);
     suite_clear(s);

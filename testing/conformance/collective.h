@@ -8,6 +8,7 @@
  */
 #ifndef CONFORMANCE_COLLECTIVE_H
 #define CONFORMANCE_COLLECTIVE_H
+#include "base/clock.h"
 #include "suites.h"
 #include <nrl/harness.h>
 #include <stdatomic.h>
@@ -60,8 +61,6 @@ bool member_barrier(member *m);
  * `seconds`. */
 void member_signal(member *m, int which);
 bool member_await(member *m, int which, int count, double seconds);
-double collective_clock(void); /* seconds, from an arbitrary origin */
-void collective_sleep(double seconds);
 
 /* ---- vectors ---- */
 typedef struct {

@@ -115,7 +115,7 @@ static void check_barrier(member *m)
 {
     for (int32_t late = 0; late < m->world && !m->over; late++) {
         int which = late;
-        if (m->rank == late) collective_sleep(0.05);
+        if (m->rank == late) clock_sleep(0.05);
         member_signal(m, which);
         if (!member_barrier(m)) return;
         int came = atomic_load(&m->g->signals[which]);

@@ -16,22 +16,6 @@ typedef struct {
     void (*part)(member *m);
 } rank_thread;
 
-/* ---- time ---- */
-
-double collective_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-void collective_sleep(double seconds)
-{
-    struct timespec t = {.tv_sec = (time_t)seconds};
-    t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
-    nanosleep(&t, NULL);
-}
-
 void member_signal(member *m, int which)
 {
     atomic_fetch_add(&m->g->signals[which], 1);
@@ -39,10 +23,10 @@ void member_signal(member *m, int which)
 
 bool member_await(member *m, int which, int count, double seconds)
 {
-    double end = collective_clock() + seconds;
+    double end = clock_seconds() + seconds;
     while (atomic_load(&m->g->signals[which]) < count) {
-        if (collective_clock() > end) return false;
-        collective_sleep(0.001);
+        if (clock_seconds() > end) return false;
+        clock_sleep(0.001);
     }
     return true;
 }

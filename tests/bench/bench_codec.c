@@ -5,6 +5,7 @@
  * writes all of them as one checkpoint and reads it back. Prints one JSON object.
  */
 #include "checkpoint/checkpoint.h"
+#include "base/clock.h"
 #include "base/codec.h"
 #include "base/arena.h"
 #include "base/convert.h"
@@ -120,13 +121,6 @@ static void dump(const char *path)
     if (!f || fclose(f)) exit(1);
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static checkpoint_tensor whole_kind(const kind *k)
 {
     return (checkpoint_tensor){
@@ -142,7 +136,7 @@ static void save(const char *out)
     bool done;
     const checkpoint_writer_options options = {.out = out, .threads = 2};
     check(checkpoint_writer_open(&options, &w));
-    double start = seconds();
+    double start = clock_seconds();
     checkpoint_begin(w, 1);
     for (int i = 0; i < n_kinds; i++) {
         checkpoint_tensor t = whole_kind(&kinds[i]);
@@ -151,7 +145,7 @@ static void save(const char *out)
     }
     checkpoint_submit(w);
     check(checkpoint_poll(w, true, &o, &done));
-    double middle = seconds();
+    double middle = clock_seconds();
     check(checkpoint_open(o.dir, &c));
     check(checkpoint_use_threads(c, 2));
     for (size_t i = 0; i < checkpoint_n_tensors(c); i++) {
@@ -160,7 +154,7 @@ static void save(const char *out)
         check(checkpoint_read(c, i, &whole, back));
         free(back);
     }
-    printf("\"save_s\": %.4f, \"load_s\": %.4f, \"bytes\": %lld, ", middle - start, seconds() - middle,
+    printf("\"save_s\": %.4f, \"load_s\": %.4f, \"bytes\": %lld, ", middle - start, clock_seconds() - middle,
            (long long)checkpoint_bytes(c));
     checkpoint_close(c);
     checkpoint_writer_close(w, false);

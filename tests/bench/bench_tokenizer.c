@@ -3,20 +3,13 @@
  * bench_tokenizer TOKENIZER TEXT: the text line by line, best of five runs; prints one JSON object.
  */
 #include "base/file.h"
+#include "base/clock.h"
 #include "support/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RUNS = 5, MAX_FILE = 1 << 28 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static nrl_status encode_lines(const tokenizer *tok, tokenizer_scratch *s, const char *text, size_t size,
                                nrl_token_ids *ids)
@@ -37,12 +30,12 @@ static nrl_status measure(const tokenizer *tok, const char *text, size_t size, d
     double encode_s = 1e9, decode_s = 1e9;
     nrl_status st = NRL_OK;
     for (int run = 0; run < RUNS && st == NRL_OK; run++) {
-        double start = now_s();
+        double start = clock_seconds();
         st = encode_lines(tok, s, text, size, &ids);
-        double mid = now_s();
+        double mid = clock_seconds();
         char *back = NULL;
         if (st == NRL_OK) st = tokenizer_decode(tok, ids.ids, ids.n, false, &back, NULL);
-        double end = now_s();
+        double end = clock_seconds();
         free(back);
         if (mid - start < encode_s) encode_s = mid - start;
         if (end - mid < decode_s) decode_s = end - mid;
@@ -65,9 +58,9 @@ int main(int argc, char **argv)
     tokenizer *tok = NULL;
     char *text = NULL;
     size_t size;
-    double start = now_s();
+    double start = clock_seconds();
     nrl_status st = test_tokenizer_open(argv[1], &tok);
-    double open_s = now_s() - start;
+    double open_s = clock_seconds() - start;
     if (st == NRL_OK) st = file_read(argv[2], MAX_FILE, &text, &size);
     if (st == NRL_OK) st = measure(tok, text, size, open_s);
     if (st != NRL_OK) fprintf(stderr, "error: %s\n", nrl_error_text());

@@ -20,7 +20,7 @@ node() {
 reached() { [ "$(wc -l <elastic/metrics.jsonl 2>dd || echo 0)" -ge "$1" ]; }
 (node 0) &
 first=$!
-await grep -q "^waits for the launchers of 1 to 2 machines" err.0
+await grep -q "^waiting for the launchers of 1 to 2 machines" err.0
 (node 1) &
 second=$!
 await grep -q "^start 0: node 1 of 2, ranks 2 to 3 of 4" err.1
@@ -32,7 +32,7 @@ at=$(wc -l <elastic/metrics.jsonl)
 await reached $((at + 100))
 (node 2) & # comes while the run goes on with one machine
 third=$!
-await grep -q "^waits at 127.0.0.1:$meeting for the next start" err.2
+await grep -q "^waiting at 127.0.0.1:$meeting for the next start" err.2
 for status in $(grep -ls "^PPid:[[:space:]]*$first\$" /proc/[0-9]*/status); do
     tr '\0' '\n' <"${status%/status}/environ" | grep -qx NRL_RANK=1 || continue
     pid=${status%/status}
@@ -57,7 +57,7 @@ run 2 launch -n 1 --join-wait 3 -- run run.yaml
 has err "--join-wait: expected only with --nodes MIN:MAX"
 "$nrl" launch --nodes 2:4 -n 1 --address 127.0.0.1 --port "$meeting" -- run run.yaml out=alone >out 2>err &
 alone=$!
-await grep -q "^waits for the launchers of 2 to 4 machines" err
+await grep -q "^waiting for the launchers of 2 to 4 machines" err
 kill $alone
 finished $alone 75 "a launcher that waits and is told to end"
 exit $failed
