@@ -39,20 +39,7 @@ ranks 2 bf16 $bf16_unit parallel.context=2 train.precision=bf16 "$same" "$@"
 ranks 4 halves $bf16_unit 'parallel={context: 2, data: fsdp}' train.precision=bf16 train.master=split16 train.gradients=bf16 "$@"
 
 # ---- preferences, labels, a loss of a script ----
-pairs() {
-    cat <<YAML
-model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
-data: {train: $source/configs/data/$1.jsonl, eval: $source/configs/data/$1_eval.jsonl, max_length: 128, template: chatml, cache: cache}
-algorithm: $2
-train: {steps: 4, global_batch: 8, micro_batch_tokens: 512, seed: 3}
-optimizer: {name: adamw, lr: 1e-3}
-eval: {every: 2}
-checkpoint: {export: none}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
-}
-pairs pref dpo >config.yaml
+preferences pref dpo >config.yaml
 alone dpo
 ranks 2 dpo-2 $exact parallel.context=2 "$same"
 ranks 4 dpo-4 $exact 'parallel={context: 2, data: fsdp}' "$same"
@@ -60,10 +47,10 @@ rm -rf cache # or the file of one rank is there
 ranks 2 cached $exact parallel.context=2 algorithm.reference=cached
 alone apart data.prefix_sharing=false
 ranks 2 apart $exact parallel.context=2 data.prefix_sharing=false
-pairs kto kto | sed 's/micro_batch_tokens: 512/micro_batch_tokens: 1024/' >config.yaml
+preferences kto kto | sed 's/micro_batch_tokens: 512/micro_batch_tokens: 1024/' >config.yaml
 alone kto
 ranks 2 kto-2 $exact parallel.context=2
-pairs chat 'sft' >config.yaml
+preferences chat 'sft' >config.yaml
 alone sequence algorithm.reduce=sequence
 ranks 2 sequence $exact parallel.context=2 algorithm.reduce=sequence
 cat >loss.lua <<'LUA'

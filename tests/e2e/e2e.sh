@@ -181,6 +181,33 @@ rows() {
     }'
 }
 
+# preferences DATA ALGORITHM: an experiment with DATA.jsonl and DATA_eval.jsonl of configs/data
+preferences() {
+    cat <<YAML
+model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
+data: {train: $source/configs/data/$1.jsonl, eval: $source/configs/data/$1_eval.jsonl, max_length: 128, template: chatml, cache: cache}
+algorithm: $2
+train: {steps: 4, global_batch: 8, micro_batch_tokens: 512, seed: 3}
+optimizer: {name: adamw, lr: 1e-3}
+eval: {every: 2}
+checkpoint: {export: none}
+loggers: [console, jsonl]
+$one_thread_yaml
+YAML
+}
+
+# recorded_steps DIR: an experiment of three steps on the model and the rows in DIR; backend etc. follow
+recorded_steps() {
+    cat <<YAML
+model: {path: $1}
+data: {train: $1/rows.jsonl, max_length: 64, shuffle: false, cache: $(basename "$1").cache}
+train: {steps: 3, global_batch: 2, micro_batch_tokens: 64}
+optimizer: {name: sgd, lr: 0.05, weight_decay: 0, momentum: 0, clip_norm: 0}
+schedule: constant
+loggers: [jsonl]
+YAML
+}
+
 # experiment [LINE]: on standard output, a config of six steps of that model on train.jsonl, and LINE.
 experiment() {
     cat <<YAML

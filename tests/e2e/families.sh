@@ -26,15 +26,7 @@ done
 norms=10
 for family in glm glm4 ernie4_5 exaone4 hunyuan_v1_dense arcee; do
     recorded=$source/tests/data/families/$family
-    cat >"$family.yaml" <<YAML
-model: {path: $recorded}
-data: {train: $recorded/rows.jsonl, max_length: 64, shuffle: false, cache: $family.cache}
-train: {steps: 3, global_batch: 2, micro_batch_tokens: 64}
-optimizer: {name: sgd, lr: 0.05, weight_decay: 0, momentum: 0, clip_norm: 0}
-schedule: constant
-loggers: [jsonl]
-$one_thread_yaml
-YAML
+    { recorded_steps "$recorded" && echo "$one_thread_yaml"; } >"$family.yaml"
     step_values "$recorded/expected.json" >want.txt
     run 0 run "$family.yaml" out=$family
     near_recorded $family 2e-6

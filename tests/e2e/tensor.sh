@@ -49,29 +49,16 @@ ranks 2 fp16 $fp16_unit parallel.tensor=2 train.precision=fp16 "$same" "$@"
 short_form_ends
 
 # ---- preferences, labels, a loss of a script ----
-pairs() {
-    cat <<YAML
-model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
-data: {train: $source/configs/data/$1.jsonl, eval: $source/configs/data/$1_eval.jsonl, max_length: 128, template: chatml, cache: cache}
-algorithm: $2
-train: {steps: 4, global_batch: 8, micro_batch_tokens: 512, seed: 3}
-optimizer: {name: adamw, lr: 1e-3}
-eval: {every: 2}
-checkpoint: {export: none}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
-}
-pairs pref dpo >config.yaml
+preferences pref dpo >config.yaml
 alone dpo
 ranks 2 dpo-2 $exact parallel.tensor=2 "$same"
 ranks 4 dpo-4 $exact "$both" "$same"
 rm -rf cache # or the file of one rank is there
 ranks 2 cached $exact parallel.tensor=2 algorithm.reference=cached
-pairs kto kto | sed 's/micro_batch_tokens: 512/micro_batch_tokens: 1024/' >config.yaml
+preferences kto kto | sed 's/micro_batch_tokens: 512/micro_batch_tokens: 1024/' >config.yaml
 alone kto
 ranks 2 kto-2 $exact parallel.tensor=2
-pairs chat sft >config.yaml
+preferences chat sft >config.yaml
 cat >loss.lua <<'LUA'
 local nrl = require "nrl"
 nrl.loss { name = "odd", needs = {"logps", "entropy", "sum_p2"},
