@@ -3,20 +3,10 @@
  * all_reduce is counted as a ring, 2 (R-1) / R of the bytes; an all_gather as R-1 times the own part.
  */
 #include "ddp.h"
+#include "../common/text.h"
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
-static void append(ddp *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void append(ddp *d, const char *fmt, ...)
-{
-    size_t at = strlen(d->text);
-    va_list a;
-    va_start(a, fmt);
-    vsnprintf(d->text + at, sizeof d->text - at, fmt, a);
-    va_end(a);
-}
+#define append(d, ...) text_append((d)->text, sizeof(d)->text, __VA_ARGS__)
 
 static double ring(const ddp *d, double bytes)
 {

@@ -122,8 +122,8 @@ typedef struct {
     nrl_tensor **tensors; /* all tensors that were created, for unbind */
     int64_t n_tensors, tensors_capacity;
     int64_t serial;
-    bool holds; /* no group needs the slot of another one */
-    bool told;  /* that there was no memory for that */
+    bool holds;       /* no group needs the slot of another one */
+    bool is_reported; /* that there was no memory for that */
     char text[240];
 } fsdp;
 

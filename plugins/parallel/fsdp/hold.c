@@ -104,11 +104,11 @@ static nrl_status begin_hold(fsdp *s, nrl_ctx *ctx)
             if (s->groups[k].other_work) swap(&s->groups[k]);
         return NRL_OK;
     }
-    if (!s->plan.quiet && !s->told)
+    if (!s->plan.quiet && !s->is_reported)
         nrl_warn("fsdp: texts are generated with one gather of each unit per token, because a rank lacks the memory to "
                  "keep the gathered weights: %.1f MiB, and at least %d MiB for the texts",
                  (double)(n * (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute)) / (1 << 20), LEAST_ROOM >> 20);
-    s->told = true;
+    s->is_reported = true;
     return NRL_OK;
 }
 

@@ -2,6 +2,7 @@
  * plan.c - layouts of all parts, bytes of buffers, and the line in the plan. Allocates no tensor.
  */
 #include "fsdp.h"
+#include "../common/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,25 +100,17 @@ static double mib(int64_t bytes)
 static void write_text(fsdp *s, int64_t gathered, int64_t reduced)
 {
     static const char *const modes[] = {"full shard", "gradients and optimizer sharded", "optimizer sharded"};
-    int n = snprintf(s->text, sizeof s->text, "%s over %d rank%s", modes[s->options.shard], s->n_ranks,
-                     s->n_ranks == 1 ? "" : "s");
-    size_t used = (size_t)n, room = sizeof s->text - used;
-    char *at = s->text + used;
-    int32_t slots = s->acc_slots.n + s->wire_slots.n;
-    if (s->n_replicas > 1)
-        n = snprintf(at, room, ", %d replicas", s->n_replicas);
-    else
-        n = 0;
-    n += snprintf(at + n, room - (size_t)n, ", %d units", s->n_runs);
+#define append(...) text_append(s->text, sizeof s->text, __VA_ARGS__)
+    *s->text = 0;
+    append("%s over %d rank%s", modes[s->options.shard], s->n_ranks, s->n_ranks == 1 ? "" : "s");
+    if (s->n_replicas > 1) append(", %d replicas", s->n_replicas);
+    append(", %d units", s->n_runs);
     if (s->options.reproducible)
-        n += snprintf(at + n, room - (size_t)n, ", %d shards of the batch added in one tree",
-                      (int)s->options.reproducible);
-    if (gathered)
-        n += snprintf(at + n, room - (size_t)n, "; at most %d gathered, %.1f MiB", s->work_slots.n, mib(gathered));
-    if (reduced) n += snprintf(at + n, room - (size_t)n, "; gradients in %d buffers, %.1f MiB", slots, mib(reduced));
-    if (s->options.offload)
-        snprintf(at + n, room - (size_t)n, "; shards %s",
-                 s->options.offload == FSDP_ON_DISK ? "on disk" : "on the host");
+        append(", %lld shards of the batch added in one tree", (long long)s->options.reproducible);
+    if (gathered) append("; at most %d gathered, %.1f MiB", s->work_slots.n, mib(gathered));
+    if (reduced) append("; gradients in %d buffers, %.1f MiB", s->acc_slots.n + s->wire_slots.n, mib(reduced));
+    if (s->options.offload) append("; shards %s", s->options.offload == FSDP_ON_DISK ? "on disk" : "on the host");
+#undef append
 }
 
 static void answer(fsdp *s, nrl_parallel_plan *plan)

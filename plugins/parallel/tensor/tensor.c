@@ -14,6 +14,7 @@
  * With `overlap` exchanges of the backward are under way while products are computed, as in Megatron-LM: the gathered
  * input arrives during the gradients of the inputs, which are summed during those of the weights.
  */
+#include "../common/text.h"
 #include <nrl/custom_op.h>
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -211,16 +212,15 @@ static void describe(tensor *t, nrl_parallel_plan *plan)
         rows = nrl_param_dim(p, 0);
         cut = is_sharded;
     }
-    int n = snprintf(t->text, sizeof t->text, "%d ranks share each layer, %lld of %lld matrices sharded", (int)t->n,
-                     (long long)divided, (long long)matrices);
-    if (rows)
-        n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; vocabulary of %lld %s", (long long)rows,
-                      cut ? "divided" : "whole on each");
-    if (t->sharing > 1)
-        n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; %d ranks share each key/value head", (int)t->sharing);
-    if (t->options.sequence)
-        n += snprintf(t->text + n, sizeof t->text - (size_t)n, "; tokens divided outside of attention and MLP");
-    snprintf(t->text + n, sizeof t->text - (size_t)n, "; %.1f KiB sent per token", bytes_a_token(t, plan, cut) / 1024);
+#define append(...) text_append(t->text, sizeof t->text, __VA_ARGS__)
+    *t->text = 0;
+    append("%d ranks share each layer, %lld of %lld matrices sharded", (int)t->n, (long long)divided,
+           (long long)matrices);
+    if (rows) append("; vocabulary of %lld %s", (long long)rows, cut ? "divided" : "whole on each");
+    if (t->sharing > 1) append("; %d ranks share each key/value head", (int)t->sharing);
+    if (t->options.sequence) append("; tokens divided outside of attention and MLP");
+    append("; %.1f KiB sent per token", bytes_a_token(t, plan, cut) / 1024);
+#undef append
     plan->text = t->text;
     for (int32_t i = 0; i < t->all.n; i++)
         plan->buffer_bytes += nrl_param_numel(t->all.params[i]) * (int64_t)sizeof(float);
