@@ -116,5 +116,5 @@ nrl_status later_resumed(nrl_run *r, const char *dir)
     if (st == NRL_OK) st = restore_data(se, r->trainer.progress.step, checkpoint_node(c, "data"), dir);
     checkpoint_close(c);
     bool is_chosen = strcmp(se->config.resume, "auto") != 0;
-    return st == NRL_OK && is_chosen && session_is_rank0(se) ? leave_later(r) : st;
+    return st == NRL_OK && is_chosen && nrl_mesh_rank(se->mesh) == 0 ? leave_later(r) : st;
 }

@@ -151,7 +151,7 @@ static void info_of(const run *r, nrl_run_info *fill)
     ctx_memory memory;
     getrusage(RUSAGE_SELF, &usage);
     ctx_memory_use(r->session.ctx, &memory);
-    const int64_t width = (int64_t)nrl_dtype_size(session_compute(&r->session));
+    const int64_t width = (int64_t)nrl_dtype_size(ctx_settings_of(r->session.ctx)->compute);
     int64_t trained = r->session.env.evaluate_only ? 0 : model_n_trained(r->session.model);
     *fill = (nrl_run_info){.parameters = model_n_params(r->session.model),
                            .trained_parameters = trained,

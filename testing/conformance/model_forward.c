@@ -3,6 +3,7 @@
  */
 #include "base/json.h"
 #include "model_suite.h"
+#include <nrl/custom_op.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,7 +141,7 @@ nrl_status model_suite_forward(model_suite *s, bool strict, nrl_tensor **hidden)
         if (strict) bind_uses(s, u);
         st = s->m->table.forward(s->m->self, s->compute.ctx, u, &carry);
         if (strict) bind_uses(s, -1);
-        int64_t rows = s->carry_rows ? s->carry_rows : nrl_batch_n_tokens(ctx_batch(s->compute.ctx));
+        int64_t rows = s->carry_rows ? s->carry_rows : nrl_batch_n_tokens(nrl_ctx_batch(s->compute.ctx));
         if (st == NRL_OK) check_carry(s, u, &carry, rows);
         if (st == NRL_OK && s->report->failed != failed) st = nrl_fail(NRL_ERR_PLUGIN, "a wrong carry");
     }
