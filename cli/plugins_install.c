@@ -3,8 +3,10 @@
  * $XDG_DATA_HOME/nrl/plugins. A file is tried in a child process before it is copied; a directory
  * or an archive of sources is built with CMake.
  */
+#include "base/disk.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/paths.h"
 #include "cli/verbs.h"
 #include "plugin/component.h"
 #include <dirent.h>
@@ -36,18 +38,6 @@ static nrl_status failed(const char *what, const char *path)
 }
 
 /* ---- directories ---- */
-
-static nrl_status make_folders(arena *a, const char *path)
-{
-    char *part = arena_strdup(a, path);
-    for (char *at = part + 1; *at; at++) {
-        if (*at != '/') continue;
-        *at = 0;
-        if (mkdir(part, 0777) && errno != EEXIST) return failed("create", part);
-        *at = '/';
-    }
-    return mkdir(part, 0777) && errno != EEXIST ? failed("create", part) : NRL_OK;
-}
 
 static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *at)
 {
@@ -117,7 +107,8 @@ static nrl_status install_file(installation *in, const char *path)
         if (!in->overwrite && !access(to, F_OK))
             st = nrl_fail(NRL_ERR_CONFIG, "cannot install %s '%s': %s exists\nhint: --overwrite replaces it",
                           kind->name, p->table->name, to);
-        if (st == NRL_OK) st = make_folders(a, folder);
+        errno = st == NRL_OK ? disk_make_path(folder) : 0;
+        if (errno) st = failed("create", folder);
         if (st == NRL_OK) st = copy_file(in, path, to);
         if (st == NRL_OK) cli_page("%s %s %s: %s\n", kind->name, p->table->name, p->table->version, to);
         in->n += st == NRL_OK;
@@ -274,7 +265,8 @@ static nrl_status install_archive(installation *in, const char *path)
     arena *a = &in->a;
     NRL_TRY(make_stage(in));
     const char *log = arena_printf(a, "%s/log", in->stage), *names = arena_printf(a, "%s/names", in->stage);
-    char *to = arena_printf(a, "%s/archive", in->stage), *file = arena_strdup(a, path);
+    char *to = arena_printf(a, "%s/archive", in->stage),
+         *file = arena_strdup(a, paths_absolute(a, path)); /* tar takes HOST:FILE for another machine's */
     char tar[] = "tar", list[] = "-tf", take[] = "-xf", at[] = "-C", owner[] = "--no-same-owner";
     NRL_TRY(run_program(in, (char *[]){tar, list, file, NULL}, names));
     NRL_TRY(check_names(names));
