@@ -84,7 +84,7 @@ nrl_status resume_look(const resume_choice *r, const char *dir)
 static nrl_status choose(const resume_choice *r, checkpoint_search *s, char path[MAX_PATH])
 {
     const char *dir = NULL;
-    path[0] = 0;
+    memset(path, 0, MAX_PATH);
     nrl_status st = nrl_mesh_rank(r->mesh) == 0 ? checkpoint_search_next(s, &dir) : NRL_OK;
     if (st == NRL_ERR_CORRUPT)
         nrl_fail(st, "%s\nhint: overwrite=true starts afresh and replaces them, another out keeps them",
