@@ -33,6 +33,10 @@ run 2 run run.yaml data.train=p/model/train.jsonl out=p
 has err "read as data.train"
 run 2 run run.yaml data.eval=p/model/train.jsonl out=p
 has err "read as data.eval"
+echo 'return function(s) return 1 end' >p/model/reward.lua
+remember p
+run 2 run run.yaml 'algorithm={name: grpo, reward: p/model/reward.lua, max_tokens: 2}' out=p
+has err "read as algorithm.reward"
 run 2 run run.yaml out=p
 has err "out: cannot write 'p/model': it is there already, and no run made it"
 kept p base
@@ -76,6 +80,13 @@ E2
 for verb in check run; do
     run 2 $verb run.yaml 'algorithm={name: dpo, reference_model: r}' data.train=pairs.jsonl out=r overwrite=true
     has err "read as algorithm.reference_model"
+done
+kept r
+
+# reinforcement learning: the reward model
+for verb in check run; do
+    run 2 $verb run.yaml 'algorithm={name: grpo, reward_model: r, max_tokens: 2}' out=r overwrite=true
+    has err "read as algorithm.reward_model"
 done
 kept r
 

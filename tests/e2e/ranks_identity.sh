@@ -96,6 +96,14 @@ two 0 "" "$@"
 flip b/reference/model.safetensors 3
 two 2 "cannot start: reference's '" "$@"
 
+# the rewards of reinforcement learning
+for side in a b; do echo 'return function(s) return #s.completion_ids end' >$side/reward.lua; done
+set -- data.train=/proc/self/cwd/train.jsonl \
+    'algorithm={name: grpo, reward: /proc/self/cwd/reward.lua, group_size: 2, max_tokens: 2}'
+two 0 "" "$@"
+echo >>b/reward.lua
+two 2 "cannot start: algorithm.reward /proc/self/cwd/reward.lua differs" "$@"
+
 # ---- tokenizer and template ----
 seq 1 60 | sed 's/.*/number & and its row/' >text
 run 0 tokenizer train text --vocab-size 300 --out a/tok

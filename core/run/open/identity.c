@@ -88,9 +88,27 @@ static void add_tokens(const dataset *d, const char *role, buffer *lines)
     }
 }
 
+/* The files and models that options of the algorithm name, such as its rewards. */
+static nrl_status add_algorithm_files(session *se, buffer *lines)
+{
+    for (uint32_t i = 0; i < se->algorithm->plugin.n_options; i++) {
+        const char *path = session_algorithm_path(se, i), *key = se->algorithm->plugin.options[i].name;
+        model_origin origin = {.formats = &se->formats};
+        const nrl_node *config;
+        char hash[HASH_TEXT];
+        if (!path) continue;
+        if (origin_find(path, &se->model_memory, &origin, &config) == NRL_OK)
+            NRL_TRY(add_origin(&origin, arena_printf(&se->memory, "algorithm.%s ", key), lines));
+        else if (hash_file(path, hash) == NRL_OK)
+            buffer_print(lines, "algorithm.%s %s: %s\n", key, path, hash);
+    }
+    return NRL_OK;
+}
+
 static nrl_status add_files(session *se, buffer *lines)
 {
     NRL_TRY(add_plugins(se, lines));
+    NRL_TRY(add_algorithm_files(se, lines));
     add_config(se->model->config, "model's ", lines);
     NRL_TRY(add_origin(&se->origin, "model's ", lines));
     const char *path = se->reference_options.reference_model;

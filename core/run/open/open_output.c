@@ -165,6 +165,22 @@ static nrl_status remove_model(void *formats, const char *out)
     return st;
 }
 
+/* The files and models that options of the algorithm name, such as its rewards. */
+static void add_algorithm_inputs(session *se)
+{
+    for (uint32_t i = 0; i < se->algorithm->plugin.n_options; i++) {
+        const char *path = session_algorithm_path(se, i);
+        const nrl_node *config;
+        model_origin origin = {.formats = &se->formats};
+        if (!path) continue;
+        const char *name = arena_printf(&se->memory, "algorithm.%s", se->algorithm->plugin.options[i].name);
+        if (origin_find(path, &se->model_memory, &origin, &config) == NRL_OK)
+            origin_add_inputs(&origin, name, &se->claims.inputs);
+        else
+            inputs_add(&se->claims.inputs, name, path);
+    }
+}
+
 static nrl_status check_claims(session *se)
 {
     static const claims_known known[] = {{"checkpoints", "", true, checkpoint_check_clear, clear_checkpoints},
@@ -187,6 +203,7 @@ static nrl_status check_claims(session *se)
         inputs_add(in, "model.tokenizer", se->config.model.tokenizer_from.source);
     if (own && *own && origin_find(own, &se->model_memory, &other, &config) == NRL_OK)
         origin_add_inputs(&other, reference_key(se->algorithm), in);
+    add_algorithm_inputs(se);
     NRL_TRY(add_source(se, "data.train", se->config.data.train));
     for (size_t i = 0; i < se->config.data.n_evals; i++)
         NRL_TRY(add_source(se, "data.eval", se->config.data.evals[i].sources));

@@ -60,6 +60,7 @@ static void fill_plugin_algorithm(session *se)
     if (refers) part = second_model_part(se, (const nrl_algorithm *)p->table);
     const nrl_algorithm *a = open_component(se, NRL_KIND_ALGORITHM, "algorithm", c, refers ? &part : NULL, &options);
     se->algorithm = a;
+    se->algorithm_options = options;
     se->algorithm_self = a && a->create ? NULL : options; /* an instance that create has not made is not destroyed */
     nrl_status st = a && a->create && se->problems->n == before ? a->create(options, &se->algorithm_self) : NRL_OK;
     if (st != NRL_OK) {

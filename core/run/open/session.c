@@ -12,6 +12,15 @@ nrl_status session_handle_signal(const session *se)
                     strsignal(*se->env.signal));
 }
 
+const char *session_algorithm_path(const session *se, uint32_t i)
+{
+    const nrl_option *row = &se->algorithm->plugin.options[i];
+    const char *path = NULL;
+    if (row->type == NRL_TYPE_PATH && se->algorithm_options)
+        memcpy(&path, (const char *)se->algorithm_options + row->offset, sizeof path);
+    return path && *path ? path : NULL;
+}
+
 /* Opens what a model and an output directory need before a device. A run stops at the first mistake; `nrl check` looks
  * at all parts that do not need one that failed, and reports every mistake. */
 static nrl_status open_inputs(session *se)

@@ -66,6 +66,7 @@ struct session {
     format_scope formats; /* of weights on disk, by probe */
 
     const nrl_algorithm *algorithm;
+    const void *algorithm_options; /* NULL: a loss of a script */
     void *algorithm_self;
     bool algorithm_is_script; /* its instance belongs to the script host */
     metric_rows metrics;      /* of the algorithm; then of all plugins */
@@ -229,5 +230,7 @@ nrl_status identity_of_code(session *se, char **lines);
 
 /* Compares the files of all ranks once they are open. NRL_ERR_CONFIG, the same on every rank. [main] */
 nrl_status identity_check_files(session *se);
+/* The file or model that row i of the algorithm's options names. NULL: the row is not a path, or not set. */
+const char *session_algorithm_path(const session *se, uint32_t i);
 
 #endif
