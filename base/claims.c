@@ -85,8 +85,9 @@ nrl_status claims_check_home(const claims *c)
     bool exists = !stat(c->out, &s);
     if (exists && s.st_dev == c->device && s.st_ino == c->inode) return NRL_OK;
     return nrl_fail(NRL_ERR_IO,
-                    "out: '%s' was %s during the run\nhint: nothing is written into another directory; what was "
-                    "saved lies where the first one went",
+                    "out: '%s' was %s during the run\n"
+                    "hint: nrl does not write to another directory; saved files are where the original directory was "
+                    "moved",
                     c->out, exists ? "replaced by another directory" : "removed");
 }
 
@@ -212,8 +213,8 @@ nrl_status claims_check(const claims *c, const char *name)
     bool exists = !lstat(path, &s) && !claims_is_empty(c, path);
     if (st == NRL_OK && exists && !c->adopted && claims_find(c, name) == c->n_made)
         st = nrl_fail(NRL_ERR_CONFIG,
-                      "out: cannot write '%s': it is there already, and no run made it\n"
-                      "hint: choose another out, or move it away",
+                      "out: cannot write '%s': it already exists and was not written by a run\n"
+                      "hint: choose another out, or move the file",
                       path);
     free(path);
     return st;
@@ -295,7 +296,7 @@ void claims_warn_left(const claims *c)
         char *path = claims_path(c, c->made[i]);
         bool is_loggers = claims_is_name(c->made[i]) && !claims_known_as(c, c->made[i]);
         if (is_loggers && !c->taken[i] && claims_is_folder(path) && !claims_is_empty(c, path))
-            nrl_warn("left in place: '%s', of an earlier run", path);
+            nrl_warn("'%s' of an earlier run was not removed", path);
         free(path);
     }
 }

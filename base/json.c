@@ -103,7 +103,7 @@ static const char *const json_mistakes[][2] = {
     {"invalid token", "expected a value: text in double quotes, a number, true, false, null, '[' or '{'"},
     {"unexpected token", "expected a value: text in double quotes, a number, true, false, null, '[' or '{'"},
     {"premature end of input", "expected '\"' at the end of a text"},
-    {"unexpected newline", "expected '\"' at the end of a text; a line end inside it is written as \\n"},
+    {"unexpected newline", "expected '\"' at the end of a text; write a line break inside it as \\n"},
     {"end of file expected", "expected nothing after the value"},
     {"duplicate object key", "expected each key once"},
     {"real number overflow", "expected a number up to 1.8e308"},

@@ -95,9 +95,9 @@ static void add_model(buffer *b, const nrl_node *model, const nrl_node *adapter)
 static void add_stream(buffer *b, const nrl_node *stream)
 {
     if (!stream) return;
-    buffer_print(b, "streaming  data.train is read while the run goes on: ");
+    buffer_print(b, "streaming  data.train is read during training: ");
     if (plan_int(stream, "bytes")) buffer_print(b, "%s, ", plan_size(stream, "bytes"));
-    buffer_print(b, "number of rows not known; %s samples are shuffled at a time\n",
+    buffer_print(b, "the number of rows is unknown; %s samples are shuffled at a time\n",
                  plan_count(stream, "shuffle_buffer"));
 }
 
@@ -117,7 +117,7 @@ static void add_data(buffer *b, const char *role, const nrl_node *d)
                  plan_count(d, "trained_tokens"), (long long)plan_int(d, "min_length"),
                  (long long)plan_int(d, "max_length"), (long long)plan_int(d, "median_length"));
     if (plan_int(d, "shared_tokens"))
-        buffer_print(b, "           %s tokens of prompts are computed once for both sides of a pair\n",
+        buffer_print(b, "           %s tokens of prompts are computed once for both answers of a pair\n",
                      plan_count(d, "shared_tokens"));
     for (size_t i = 0; i < sizeof omitted / sizeof *omitted; i++)
         if (plan_int(d, omitted[i][0]))
@@ -186,8 +186,8 @@ static void add_train(buffer *b, const nrl_node *t)
                      plan_f64(t, "loss_scale"));
     buffer_print(b, ", seed %lld", (long long)plan_int(t, "seed"));
     if (plan_int(t, "recomputed_layers"))
-        buffer_print(b, ", activations of %lld of %lld layers computed again",
-                     (long long)plan_int(t, "recomputed_layers"), (long long)plan_int(t, "layers"));
+        buffer_print(b, ", activations of %lld of %lld layers recomputed", (long long)plan_int(t, "recomputed_layers"),
+                     (long long)plan_int(t, "layers"));
     const double lr = plan_f64(t, "lr");
     buffer_print(b, "\n           %s, %s lr %g", plan_string(t, "algorithm"), plan_string(t, "optimizer"), lr);
     if (nrl_node_find(t, "lr_factor"))
@@ -207,8 +207,8 @@ static void add_ranks(buffer *b, const nrl_node *plan)
                      plan_string(one, "text"));
         if (nrl_node_find(one, "bubble"))
             buffer_print(b,
-                         "           bubble: in the first step, of %lld micro-batches, ranks wait for %.1f %% of the "
-                         "time that they compute\n",
+                         "           bubble: in the first step, of %lld micro-batches, ranks wait for %.1f %% of "
+                         "their computing time\n",
                          (long long)plan_int(nrl_node_find(plan, "train"), "micro_batches"),
                          100 * plan_f64(one, "bubble"));
     }
@@ -232,33 +232,35 @@ static void add_memory(buffer *b, const nrl_node *plan)
                  "(%.3g bytes a parameter)%s\n",
                  plan_size(m, "total"), where, plan_size(m, "weights"), masters ? ", masters " : "",
                  masters ? plan_bytes(masters) : "", plan_size(m, "gradients"), plan_size(m, "optimizer"),
-                 plan_f64(m, "total") / plan_f64(m, "parameters"), estimated ? "" : "; activations come on top");
+                 plan_f64(m, "total") / plan_f64(m, "parameters"), estimated ? "" : ", without activations");
     if (plan_int(m, "offloaded"))
-        buffer_print(b, "           without %s that offload keeps elsewhere\n", plan_size(m, "offloaded"));
+        buffer_print(b, "           without %s of offloaded data\n", plan_size(m, "offloaded"));
     if (nrl_node_find(m, "updated_by"))
-        buffer_print(b, "           states there are updated by '%s', with %s of pinned memory for copies\n",
+        buffer_print(b, "           offloaded states are updated by '%s', with %s of pinned memory for copies\n",
                      plan_string(m, "updated_by"), plan_size(m, "update_copies"));
     if (estimated)
         buffer_print(b,
-                     "           and %s in %s of %s tokens, the largest of the first steps: activations, "
-                     "logits, gradients on their way; %s in all, without the backend's own\n",
+                     "           and %s in %s of %s tokens, the largest of the first steps: activations, logits, "
+                     "gradients in transit; %s in total, without the backend's own memory\n",
                      plan_size(m, "micro_batch"),
                      staged ? "the micro-batches that the stage holds at a time, one" : "a micro-batch",
                      plan_count(m, "micro_batch_tokens"),
                      plan_bytes(plan_int(m, "total") + plan_int(m, "micro_batch")));
     if (nrl_node_find(m, "activations_in"))
-        buffer_print(b, "           %s%sof activations wait for their backward %s (train.offload.activations)\n",
+        buffer_print(b,
+                     "           %s%sof activations are stored %s until their backward pass "
+                     "(train.offload.activations)\n",
                      estimated ? plan_size(m, "activations_offloaded") : "most", estimated ? " more " : " ",
                      strcmp(plan_string(m, "activations_in"), "disk") ? "in host memory" : "on disk");
     if (plan_int(m, "gradient_buffer"))
-        buffer_print(b, "           gradients in bf16; %s of them are one unit's in fp32, as backward sums it\n",
+        buffer_print(b, "           gradients in bf16; %s of them are the fp32 sums of one unit in the backward pass\n",
                      plan_size(m, "gradient_buffer"));
     if (plan_int(m, "checkpoint_copy"))
-        buffer_print(b, "           and %s for a copy of what a checkpoint holds (checkpoint.async)\n",
+        buffer_print(b, "           and %s for the copy of a checkpoint (checkpoint.async)\n",
                      plan_size(m, "checkpoint_copy"));
     if (plan_int(m, "logits"))
         buffer_print(b,
-                     "           logits of a micro-batch: %s at most stay from forward to backward "
+                     "           logits of a micro-batch: at most %s are kept until the backward pass "
                      "(train.logits_mb)\n",
                      plan_size(m, "logits"));
 }
@@ -268,7 +270,7 @@ static void add_backend(buffer *b, const nrl_node *plan)
     const nrl_node *reference = nrl_node_find(plan, "reference"), *backend = nrl_node_find(plan, "backend");
     int64_t threads = plan_int(backend, "threads");
     if (plan_bool(reference, "shared"))
-        buffer_print(b, "reference  the policy without its adapters, %s: no weights of its own\n",
+        buffer_print(b, "reference  the policy without its adapters, %s: no additional weights\n",
                      plan_string(reference, "log_probs"));
     else if (reference)
         buffer_print(b, "reference  %s, weights %s\n", plan_string(reference, "log_probs"),
@@ -281,9 +283,10 @@ static void add_backend(buffer *b, const nrl_node *plan)
     if (!plan_bool(backend, "deterministic")) {
         const char *relaxed = nrl_node_string(nrl_node_find(backend, "relaxed"), NULL);
         buffer_print(b, "           deterministic: false: %s%s\n",
-                     relaxed ? "bits may differ from run to run: " : "changes nothing, ",
+                     relaxed ? "results may differ between runs: " : "has no effect, because ",
                      relaxed ? relaxed
-                             : nrl_node_string(nrl_node_find(backend, "exact_for"), "this backend has no faster ways"));
+                             : nrl_node_string(nrl_node_find(backend, "exact_for"), "this backend has no faster "
+                                                                                    "alternatives"));
     }
     if (nrl_node_find(backend, "skipped"))
         buffer_print(b, "           auto skipped %s\n", plan_string(backend, "skipped"));

@@ -27,7 +27,7 @@ static nrl_status add_block(staging *s, size_t size)
                         (long long)available);
     void *base = NULL;
     if (s->source.alloc && s->source.alloc(s->source.user, size, &base) != NRL_OK) {
-        nrl_warn("%s\nhint: saves use memory that is not pinned, and take longer", nrl_error_text());
+        nrl_warn("%s\nhint: saves use unpinned memory and take longer", nrl_error_text());
         s->source.alloc = NULL;
         base = NULL;
     }

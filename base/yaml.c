@@ -129,7 +129,7 @@ static nrl_status read_alias(reader *r, const yaml_event_t *event, nrl_node **ou
 {
     const char *name = (const char *)event->data.alias.anchor;
     const anchor *x = anchor_find(r, name);
-    if (!x) return fail_at(r, event->start_mark, "the alias has no anchor before it");
+    if (!x) return fail_at(r, event->start_mark, "the alias has no preceding anchor");
     if (x->open) return fail_at(r, event->start_mark, "the alias is inside its own anchor");
     measure(r, x->node);
     if (r->n_values > YAML_MAX_VALUES || r->copied_bytes > MAX_COPIED_BYTES)
@@ -148,7 +148,7 @@ static nrl_status read_scalar(reader *r, const yaml_event_t *event, nrl_node **o
     size_t size = event->data.scalar.length;
     bool plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     if (event->data.scalar.tag) return fail_at(r, event->start_mark, "tags are not supported");
-    if (memchr(text, 0, size)) return fail_at(r, event->start_mark, "the text has a NUL character");
+    if (memchr(text, 0, size)) return fail_at(r, event->start_mark, "the text contains a NUL character");
     *out = plain ? scalar_node(r->a, text, size) : node_string(r->a, text, size);
     (*out)->text = plain ? (*out)->text : (*out)->as.string;
     return anchor_add(r, (const char *)event->data.scalar.anchor, *out, event->start_mark);

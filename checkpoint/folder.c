@@ -190,7 +190,7 @@ void checkpoint_search_refuse(checkpoint_search *s)
 /* Every candidate was refused: reports all reasons in one error. */
 static nrl_status nothing_readable(const checkpoint_search *s)
 {
-    char *text = mem_printf("'%s' holds no complete checkpoint:", s->out);
+    char *text = mem_printf("'%s' contains no complete checkpoint:", s->out);
     for (size_t i = 0; i < s->n_refused; i++) {
         char *longer = mem_printf("%s\n  %s", text, s->refused[i]);
         free(text);
@@ -273,9 +273,9 @@ static nrl_status find_named(const char *path, char **dir)
     if (st == NRL_OK && !*dir)
         st = nrl_fail(NRL_ERR_CONFIG,
                       by_metric ? "cannot find '%s': no complete checkpoint of the run has a metric\n"
-                                  "hint: set eval.every; a checkpoint that is saved after an evaluation has its metric"
-                                : "cannot find '%s': expected RUN@best or RUN@STEP of a checkpoint that the run has\n"
-                                  "hint: `nrl checkpoint verify RUN` lists them",
+                                  "hint: set eval.every; only checkpoints saved after an evaluation have a metric"
+                                : "cannot find '%s': expected RUN@best or RUN@STEP of an existing checkpoint\n"
+                                  "hint: `nrl checkpoint verify RUN` lists the checkpoints",
                       path);
     folder_free(&f);
     free(out);
@@ -288,7 +288,7 @@ nrl_status checkpoint_locate(const char *path, char **dir)
     if (!*dir) NRL_TRY(find_named(path, dir));
     if (*dir || !holds(path, "checkpoints")) return NRL_OK;
     NRL_TRY(checkpoint_find_newest(path, dir));
-    return *dir ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", path);
+    return *dir ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "'%s' contains no complete checkpoint", path);
 }
 
 /* Looks for a file in the directory that no save writes, and returns its name. Returns the name of the directory itself
@@ -316,7 +316,7 @@ static nrl_status remove_ours(const char *path, const char *dead, bool quiet)
 {
     char *foreign = foreign_in(path);
     bool is_ours = !*foreign;
-    if (!is_ours && !quiet) nrl_warn("left '%s' in place: '%s' was not made by a run", path, foreign);
+    if (!is_ours && !quiet) nrl_warn("'%s' was not removed: '%s' was not written by a run", path, foreign);
     free(foreign);
     if (!is_ours) return NRL_OK;
     if (!dead) return format_remove(path);
@@ -390,7 +390,7 @@ nrl_status checkpoint_check_clear(const char *out)
         char *path = path_of(&f, &f.list[i]), *foreign = foreign_in(path);
         if (*foreign)
             st = nrl_fail(NRL_ERR_CONFIG,
-                          "cannot remove '%s': '%s' was not made by a run\n"
+                          "cannot remove '%s': '%s' was not written by a run\n"
                           "hint: move it away, or choose another out",
                           path, foreign);
         free(foreign);

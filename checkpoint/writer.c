@@ -80,7 +80,7 @@ nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool disk)
     if (disk) NRL_TRY(try_disk(w, bytes));
     if (!w->o.async || staging_reserve(&w->memory, (size_t)bytes, w->encoder.pool) == NRL_OK) return NRL_OK;
     w->o.async = false;
-    nrl_warn("%s\nhint: saves are synchronous now: training waits while a checkpoint is written", nrl_error_text());
+    nrl_warn("%s\nhint: saves are now synchronous: training waits while a checkpoint is written", nrl_error_text());
     return NRL_OK;
 }
 

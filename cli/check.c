@@ -47,14 +47,15 @@ nrl_status cli_check(int argc, char **argv)
     NRL_TRY(cli_take_value(&argc, argv, "--frontend", &frontend));
     NRL_TRY(cli_expect(argc, argv, 1, -1));
     if (json && (view.samples || view.verbose || env.quiet))
-        return nrl_fail(NRL_ERR_CONFIG, "--json prints the plan alone: expected no -q, -v and --sample");
+        return nrl_fail(NRL_ERR_CONFIG, "--json prints only the plan; expected no -q, -v or --sample");
     nrl_status st = experiment_ranks(&a, &env);
     env.check_only = true;
     env.event = check_print_event;
     env.event_user = &json;
     env.takes_warnings = true;
     if (st == NRL_OK) st = experiment_run(&a, argc, argv, &env, frontend, &view);
-    if (st == NRL_OK && !json && !env.quiet && experiment_speaks(&env)) printf("ok: nothing was trained\n");
+    if (st == NRL_OK && !json && !env.quiet && experiment_speaks(&env))
+        printf("ok: no mistakes found, nothing was trained\n");
     arena_free(&a);
     return st;
 }

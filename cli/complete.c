@@ -146,7 +146,7 @@ static void offer_names(completion *c, const listed_plugin *plugins, size_t n)
     for (size_t i = 0; i < n_sections; i++)
         if (*s[i].name) offer(c, s[i].name, s[i].help);
     offer(c, "schedule", "the learning rate over time");
-    offer(c, "formats", "the shapes of data, and plugins for model files");
+    offer(c, "formats", "row formats, and plugins for model files");
     for (size_t i = 0; i < n; i++)
         if (!plugins[i].problem) offer(c, plugins[i].name, plugins[i].about.summary);
 }

@@ -46,16 +46,17 @@ static void add(tables *t, table x)
 static const char formats_page[] =
     "  rows of data.train and data.eval, recognised by their keys:\n"
     "    messages                     [{role, content}, ...]; answers of the assistant are trained\n"
-    "    conversations                [{from, value}, ...], as ShareGPT has them\n"
+    "    conversations                [{from, value}, ...], as in ShareGPT\n"
     "    prompt, completion           texts or lists of messages; the completion is trained\n"
-    "    instruction, input, output   as Alpaca has them\n"
+    "    instruction, input, output   as in Alpaca\n"
     "    text                         everything is trained\n"
     "    prompt, chosen, rejected     pairs for dpo; texts or lists of messages\n"
     "    prompt, completion, label    for kto; label is true or false\n"
     "    input_ids, labels            tokens; labels of -100 are not trained\n"
-    "  `nrl check FILE --sample N` shows how rows become tokens; docs/data.md has all shapes.\n"
+    "  `nrl check FILE --sample N` shows how rows become tokens; docs/data.md lists all formats.\n"
     "  `nrl describe datasets` lists the kinds of data files, `nrl describe models` the\n"
-    "  architectures. Kinds of model files, for model.path and `nrl export --format`:\n\n";
+    "  architectures. Kinds of model files, for model.path and `nrl export --format`:\n"
+    "\n";
 
 static void add_core(tables *t)
 {
@@ -63,18 +64,17 @@ static void add_core(tables *t)
     const config_section *s = config_sections(&n);
     for (size_t i = 0; i < n; i++)
         add(t, (table){s[i].name, s[i].help, s[i].rows, s[i].n_rows, sizeof(nrl_option), NULL, NULL});
-    add(t,
-        (table){"algorithm", "the core's options, used if a loss needs a reference; the algorithm plugin has its own",
-                reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"algorithm", "the core's option, used if a loss learns from a teacher", teacher_rows, teacher_n_rows,
+    add(t, (table){"algorithm", "options for losses with a reference model; the algorithm plugin has further options",
+                   reference_rows, reference_n_rows, sizeof(nrl_option), NULL, NULL});
+    add(t, (table){"algorithm", "options for losses with a teacher model", teacher_rows, teacher_n_rows,
                    sizeof(nrl_option), NULL, NULL});
-    add(t, (table){"optimizer", "the core's options; the optimizer plugin has its own", optim_rows, optim_n_rows,
-                   sizeof(nrl_option), NULL, NULL});
+    add(t, (table){"optimizer", "options of every optimizer; the optimizer plugin has further options", optim_rows,
+                   optim_n_rows, sizeof(nrl_option), NULL, NULL});
 }
 
 static const char *backend_help(arena *a, const plugin_about *b)
 {
-    return arena_printf(a, "%s\n  train.deterministic: false changes: %s", b->summary,
+    return arena_printf(a, "%s\n  effect of train.deterministic: false: %s", b->summary,
                         b->relaxed ? b->relaxed : "nothing");
 }
 
@@ -91,13 +91,18 @@ static const char *plugin_help(arena *a, const listed_plugin *e)
 
 static const char *axis_help(arena *a, const plugin_about *axis, const char *strategies)
 {
-    static const char *const divides[] = {"", "ranks that share the list of layers", "ranks that share each layer",
-                                          "ranks that share the batch"};
+    static const char *const divides[] = {"",
+                                          "number of ranks that share the layers as stages",
+                                          "number of ranks that share each layer",
+                                          "ranks that share the batch",
+                                          "number of ranks that share the tokens of each micro-batch",
+                                          "number of ranks that share the experts"};
     const char *what = axis->axis_divides < sizeof divides / sizeof *divides ? divides[axis->axis_divides] : "";
-    if (!axis->axis_takes_rest) return arena_printf(a, "%s, or {name, size, options}; served by %s", what, strategies);
+    if (!axis->axis_takes_rest)
+        return arena_printf(a, "%s, or {name, size, options}; strategies: %s", what, strategies);
     return arena_printf(a,
-                        "%s: a strategy, a number of ranks, or {name, size, options}; unset: those that are left; "
-                        "served by %s",
+                        "%s: a strategy, a number of ranks, or {name, size, options}; unset: the remaining ranks; "
+                        "strategies: %s",
                         what, strategies);
 }
 
@@ -133,7 +138,7 @@ static void add_axes(tables *t)
 
 static void add_plugins(tables *t)
 {
-    add(t, (table){"formats", "the shapes of data, and plugins for model files", NULL, 0, 0, NULL, formats_page});
+    add(t, (table){"formats", "row formats, and plugins for model files", NULL, 0, 0, NULL, formats_page});
     t->n_plugins = verbs_plugin_list(t->host, &t->a, &t->plugins);
     add_axes(t);
     for (size_t i = 0; i < t->n_plugins; i++) {
@@ -299,7 +304,7 @@ static nrl_status nothing_called(const tables *t, const char *name)
     for (size_t i = 0; i < t->n_plugins; i++)
         if (t->plugins[i].problem && !strcmp(t->plugins[i].name, name))
             return nrl_fail(NRL_ERR_PLUGIN, "%s: %s", t->plugins[i].path, t->plugins[i].problem);
-    return nrl_fail(NRL_ERR_CONFIG, "no section, plugin or option is named '%s'%s%s%s", name,
+    return nrl_fail(NRL_ERR_CONFIG, "there is no section, plugin or option '%s'%s%s%s", name,
                     near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
@@ -322,7 +327,7 @@ static size_t print_options(tables *t, const char *name)
         if (!strcmp(t->list[i].name, arena_printf(&t->a, "adapters/%.*s", (int)(dot - name), name)))
             found = print_options(t, arena_printf(&t->a, "adapter%s", dot));
     if (found || !known) return found;
-    printf("%s is not a key of nrl; %s\n\n", name, known); /* what another trainer calls it */
+    printf("%s is not an option of nrl; %s\n\n", name, known); /* what another trainer calls it */
     if (key && strcmp(key, part)) print(t, key, false);
     return 1;
 }

@@ -88,7 +88,7 @@ static nrl_status refuse_ranks(const launch_flags *f)
     if (!by || f->node_rank) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "this process is already one of several ranks (%s), so `nrl launch` is not needed\n"
-                    "hint: use `nrl run FILE`, or --node-rank if each process should start the ranks of a node",
+                    "hint: use `nrl run FILE`, or --node-rank if each process is to start the ranks of a node",
                     by);
 }
 
@@ -167,8 +167,8 @@ static nrl_status read_range(launch *l, const launch_flags *f, int32_t slots)
     l->join_wait = wait;
     if (!slots || !f->address || f->node_rank)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "--nodes %s: expected -n N, the ranks of this machine, --address HOST, where the machines find "
-                        "each other, and no --node-rank",
+                        "--nodes %s: expected -n N (ranks of this machine), --address HOST (where the machines meet), "
+                        "and no --node-rank",
                         f->nodes);
     return launch_nodes_words(l->a, "127.0.0.1", slots, &l->nodes);
 }
@@ -240,7 +240,7 @@ static nrl_status choose_settings(launch *l)
     nrl_status st = read_config(l, &config);
     if (st == NRL_OK && config && nrl_config_auto(config, 0) && has_other_machines(l))
         st = nrl_fail(NRL_ERR_CONFIG,
-                      "%s: auto: a value is only chosen for the ranks of one machine; expected a value\n"
+                      "%s: auto is only supported for the ranks of one machine; expected a value\n"
                       "hint: `nrl plan` on one of them, with --save-machine and --machine, shows what fits",
                       nrl_config_auto(config, 0));
     else if (st == NRL_OK && config && nrl_config_auto(config, 0))
@@ -266,7 +266,7 @@ static nrl_status check_restartable(const launch *l)
         if (!strncmp(*word, "resume=", 7) && strcmp(*word, "resume=auto") && strcmp(*word, "resume=never"))
             return nrl_fail(NRL_ERR_CONFIG,
                             "--max-restarts: %s; expected resume=auto or none\n"
-                            "hint: `nrl import` makes a checkpoint the start of a run",
+                            "hint: `nrl import` starts a run from a checkpoint",
                             *word);
     return NRL_OK;
 }

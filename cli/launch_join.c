@@ -39,7 +39,7 @@ static bool pause_goes_on(void)
 
 static nrl_status stopped(void)
 {
-    return nrl_fail(NRL_ERR_STOPPED, "stopped by a signal while the launchers of other machines were awaited");
+    return nrl_fail(NRL_ERR_STOPPED, "stopped by a signal while waiting for the launchers of other machines");
 }
 
 /* ---- keys ---- */
@@ -121,7 +121,7 @@ static nrl_status attend(launch *l)
     for (bool is_reported = false;; is_reported = true) {
         NRL_TRY(look(l, "newest", &newest));
         l->is_over = newest && !strcmp(newest, OVER);
-        if (l->is_over) fprintf(stderr, "the run of the launchers at %s is over\n", m->address);
+        if (l->is_over) fprintf(stderr, "the run of the launchers at %s has ended\n", m->address);
         if (l->is_over) return NRL_OK;
         const int32_t number = newest ? (int32_t)strtol(newest, NULL, 10) : -1;
         if (number > before && number > m->number) {

@@ -66,7 +66,7 @@ static char **environment(const launch *l, const launch_rank *r)
 /* In the child: only calls that are allowed between fork and exec in a process with threads. */
 static void become_rank(const launch *l, pid_t launcher, char **variables, const int out[2], const int err[2])
 {
-    static const char sorry[] = "error: cannot start nrl again\n";
+    static const char sorry[] = "error: cannot restart nrl\n";
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(128 + SIGKILL);
@@ -121,7 +121,7 @@ nrl_status launch_alone(launch *l)
 {
     fflush(NULL);
     execve("/proc/self/exe", l->command, environment(l, &l->ranks[0]));
-    return nrl_fail(NRL_ERR_IO, "cannot start nrl again: %s", strerror(errno));
+    return nrl_fail(NRL_ERR_IO, "cannot restart nrl: %s", strerror(errno));
 }
 
 nrl_status launch_start(launch *l)

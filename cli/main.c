@@ -40,7 +40,7 @@ static void print_help(FILE *to)
     int width = 0;
     for (size_t i = 0; i < cli_n_verbs; i++)
         if ((int)strlen(cli_verbs[i].example) > width) width = (int)strlen(cli_verbs[i].example);
-    fprintf(to, "nrl fine-tunes language models. An example of every verb:\n");
+    fprintf(to, "nrl fine-tunes language models. Each command, with an example:\n");
     for (size_t i = 0; i < cli_n_verbs; i++)
         if (cli_verbs[i].summary && !is_short_listed(cli_verbs[i].name))
             fprintf(to, "  nrl %-*s  %s\n", width, cli_verbs[i].example, cli_verbs[i].summary);
@@ -56,8 +56,9 @@ static void print_help(FILE *to)
         fprintf(to, " %s", names[i]);
     if (n) fprintf(to, "\n");
     arena_free(&a);
-    fprintf(to, "\nkey=value sets an option, see `nrl describe`; `nrl VERB --help`: the arguments.\n"
-                "Exit codes: 0 done, 1 failed, 2 usage or config, 3 diverged, 4 peer lost,\n"
+    fprintf(to, "\n"
+                "key=value sets an option, see `nrl describe`. `nrl VERB --help` lists arguments.\n"
+                "Exit codes: 0 success, 1 failure, 2 usage or config, 3 diverged, 4 rank lost,\n"
                 "5 checkpoint corrupt, 6 out of memory, 7 disk full, 65 data, 75 stopped: resume\n");
 }
 

@@ -179,7 +179,7 @@ static nrl_status build(installation *in, const char *folder)
     char cmake[] = "cmake", s[] = "-S", b[] = "-B", type[] = "-DCMAKE_BUILD_TYPE=Release", flag[] = "--build";
     char *source = arena_strdup(a, folder), *to = arena_printf(a, "%s/build", in->stage);
     char *prefix = arena_printf(a, "-DCMAKE_PREFIX_PATH=%s/..", exe ? exe : ".");
-    cli_page("building %s with cmake, which runs the commands of its CMakeLists.txt\n", folder);
+    cli_page("building %s with cmake, which runs the commands in its CMakeLists.txt\n", folder);
     fflush(stdout);
     NRL_TRY(run_program(in, (char *[]){cmake, s, source, b, to, type, prefix, NULL}, log));
     NRL_TRY(run_program(in, (char *[]){cmake, flag, to, NULL}, log));
@@ -212,7 +212,7 @@ static nrl_status check_names(const char *list)
     if (!f) return failed("read", list);
     while (st == NRL_OK && getline(&line, &room, f) > 0) {
         line[strcspn(line, "\n")] = 0;
-        if (leaves(line)) st = nrl_fail(NRL_ERR_CONFIG, "cannot install the archive: '%s' lies outside of it", line);
+        if (leaves(line)) st = nrl_fail(NRL_ERR_CONFIG, "cannot install the archive: '%s' is outside of it", line);
     }
     free(line);
     fclose(f);
@@ -239,8 +239,8 @@ static nrl_status check_links(const char *folder)
     int leads_out = nftw(root, check_entry, MOST_OPEN, FTW_PHYS);
     checked_root = NULL;
     if (!leads_out) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "cannot install the archive: it has a link that leads out of it, or a file that is "
-                                    "neither a regular file nor a directory");
+    return nrl_fail(NRL_ERR_CONFIG, "cannot install the archive: it contains a link that points outside, or a file "
+                                    "that is neither a regular file nor a directory");
 }
 
 /* The only entry of `folder` if it is a directory that is not named like a kind of plugin, else
@@ -292,8 +292,8 @@ static nrl_status install(installation *in, const char *path)
         NRL_TRY(install_archive(in, path));
     if (in->n) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot install '%s': no plugin in it; expected NAME.so, KIND/NAME.so, or a CMakeLists.txt that "
-                    "calls nrl_plugin",
+                    "cannot install '%s': it contains no plugin; expected NAME.so, KIND/NAME.so, or a CMakeLists.txt "
+                    "that calls nrl_plugin",
                     path);
 }
 
@@ -374,8 +374,9 @@ static nrl_status find_installed(installation *in, const char *word, const char 
     }
     if (n == 1) return NRL_OK;
     return n ? nrl_fail(NRL_ERR_CONFIG, "several plugins have the name '%s'; expected one of: %s", word, kinds)
-             : nrl_fail(NRL_ERR_CONFIG, "no plugin '%s' in %s\nhint: `nrl plugins list` shows those that you installed",
-                        word, in->user);
+             : nrl_fail(NRL_ERR_CONFIG,
+                        "no plugin '%s' in %s\nhint: `nrl plugins list` shows the plugins that you installed", word,
+                        in->user);
 }
 
 nrl_status cli_plugins_remove(int argc, char **argv)

@@ -118,7 +118,7 @@ static nrl_status write_all(beginning *b)
                         arena_printf(&b->a, "%s/CMakeLists.txt", b->folder),
                         arena_printf(&b->a, "%s/README.md", b->folder)};
     for (int i = 0; i < 3; i++)
-        if (exists(to[i])) return nrl_fail(NRL_ERR_CONFIG, "'%s' already exists: nothing is written", to[i]);
+        if (exists(to[i])) return nrl_fail(NRL_ERR_CONFIG, "'%s' already exists; nothing was written", to[i]);
     if (mkdir(b->folder, 0777) && errno != EEXIST) return failed(b->folder);
     for (int i = 0; i < 3; i++)
         NRL_TRY(copy_file(b, from[i], to[i]));

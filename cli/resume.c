@@ -22,7 +22,7 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
                         "hint: `nrl run %s resume=auto` continues from the newest checkpoint in its `out`",
                         out, out);
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds no complete checkpoint", out);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' contains no complete checkpoint", out);
     NRL_TRY(nrl_checkpoint_open(out, NULL, &c));
     const char *path = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
     if (path) *script = arena_strdup(a, path);

@@ -116,7 +116,7 @@ nrl_status experiment_run(arena *a, int argc, char **argv, const nrl_environment
     if (name || !experiment_is_config(argv[1])) NRL_TRY(frontend_find(env, name, argv[1], &frontend));
     nrl_status st = NRL_OK;
     if (frontend && (view->samples || view->verbose))
-        st = nrl_fail(NRL_ERR_CONFIG, "%s: is a script; -v and --sample need a config, FILE.yaml", argv[1]);
+        st = nrl_fail(NRL_ERR_CONFIG, "%s is a script; -v and --sample require a config, FILE.yaml", argv[1]);
     else
         st = frontend ? run_script(frontend, argc, argv, env) : train(a, argc, argv, env, view);
     nrl_component_close(frontend);

@@ -123,9 +123,7 @@ nrl_status nrl_checkpoint_prune(const char *out, int64_t keep, int64_t keep_best
     int lock;
     if (!disk_lock_folder(out, &lock))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "a run is under way in '%s'\nhint: wait for its end; it prunes by "
-                        "checkpoint.keep itself",
-                        out);
+                        "a run is writing to '%s'\nhint: wait until it ends; it prunes by checkpoint.keep itself", out);
     nrl_status st = checkpoint_prune(out, keep, keep_best, false);
     if (lock >= 0) close(lock);
     return st;

@@ -29,8 +29,8 @@ static nrl_status add_score(nrl_inference *s, const nrl_node *config)
         .size = sizeof add, .n_params = 1, .params = &score, .param_size = sizeof score, .drops_head = true};
     if (!strstr(class, "ForSequenceClassification"))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it is not a reward model, but a %s; expected a model that `algorithm: reward` has trained, or "
-                        "a sequence classifier with one label",
+                        "it is not a reward model, but a %s; expected a model trained with `algorithm: reward`, or a "
+                        "sequence classifier with one label",
                         *class ? class : "model without a class in config.json");
     return model_extend(s->model, &add);
 }
@@ -71,15 +71,16 @@ static nrl_status choose_backend(nrl_inference *s, config_component *c)
     NRL_TRY(problems_report(&problems));
     if (c->name && strcmp(c->name, "auto") && !s->backend && !run_backend_works(s, c->name)) {
         const char *why = nrl_error_text();
-        nrl_warn("the run's backend '%s' is not used: %.*s; the host computes", c->name, (int)strcspn(why, "\n"), why);
+        nrl_warn("the backend of the run, '%s', is not available: %.*s; using the CPU", c->name,
+                 (int)strcspn(why, "\n"), why);
         *c = (config_component){0};
     }
     if (c->name && !strcmp(c->name, "auto")) {
         c->name = first_backend(s, false);
-        if (!c->name) return nrl_fail(NRL_ERR_CONFIG, "no installed backend runs on this machine");
+        if (!c->name) return nrl_fail(NRL_ERR_CONFIG, "no installed backend works on this machine");
     }
     if (!c->name) c->name = first_backend(s, true);
-    return c->name ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "no backend that computes on the host is installed");
+    return c->name ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "no backend for host memory is installed");
 }
 
 static nrl_status open_backend(nrl_inference *s)
@@ -110,8 +111,9 @@ static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype
 {
     NRL_TRY(describe_model(s, config));
     if (s->model->drops_head && !s->scores)
-        return nrl_fail(NRL_ERR_CONFIG, "the model has a score in the place of its output layer, and so it has no "
-                                        "logits\nhint: nrl eval prints how it scores pairs");
+        return nrl_fail(NRL_ERR_CONFIG, "the model has a score head instead of an output layer, so it has no "
+                                        "logits\n"
+                                        "hint: nrl eval prints its accuracy on pairs");
     NRL_TRY(open_backend(s));
     NRL_TRY(ctx_create(&s->device, &s->ctx));
     const storage_spec spec = {.compute = s->precision ? s->precision : own};
@@ -132,7 +134,7 @@ static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, con
     const nrl_node *template = nrl_node_find(nrl_node_find(made_by, "data"), "template");
     const nrl_node *reader = nrl_node_find(nrl_node_find(made_by, "model"), "tokenizer");
     if (!checkpoint_node(c, "model"))
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", checkpoint_dir(c));
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: it does not describe a model", checkpoint_dir(c));
     *config = node_copy(&s->memory, checkpoint_node(c, "model"));
     if (*folder) s->tokenizer_dir = arena_strdup(&s->memory, folder);
     const char *jinja = nrl_node_string(checkpoint_node(c, "chat_template"), NULL);
@@ -316,7 +318,7 @@ static nrl_status check_scores(const nrl_inference *s, bool scores)
 {
     if (s->scores == scores) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, scores ? "cannot score: the model was opened without nrl_inference_options.scores"
-                                           : "the model was opened to score, and so it has no logits");
+                                           : "the model was opened to compute scores, so it has no logits");
 }
 
 nrl_status nrl_inference_scores(nrl_inference *s, const int32_t *ids, const int64_t *lengths, size_t n, float *scores)
@@ -411,7 +413,7 @@ static nrl_status check_free(const char *out)
     char **dirs;
     size_t n;
     NRL_TRY(checkpoint_list(out, &dirs, &n));
-    nrl_status st = n ? nrl_fail(NRL_ERR_CONFIG, "'%s' already holds a checkpoint: %s", out, dirs[0]) : NRL_OK;
+    nrl_status st = n ? nrl_fail(NRL_ERR_CONFIG, "'%s' already contains a checkpoint: %s", out, dirs[0]) : NRL_OK;
     checkpoint_list_free(dirs, n);
     return st;
 }
@@ -441,7 +443,7 @@ nrl_status nrl_import(const char *path, const nrl_environment *env, const char *
     NRL_TRY(nrl_inference_open_with(path, env, &exact, &s));
     nrl_status st = disk_make_folders("out", out);
     if (st == NRL_OK && !disk_lock_folder(out, &lock))
-        st = nrl_fail(NRL_ERR_CONFIG, "a run is under way in '%s'\nhint: choose another directory", out);
+        st = nrl_fail(NRL_ERR_CONFIG, "a run is writing to '%s'\nhint: choose another directory", out);
     else if (st == NRL_OK) {
         st = save_into(s, out);
         if (lock >= 0) close(lock);
@@ -471,7 +473,7 @@ static nrl_status export_adapters(nrl_inference *s, checkpoint *c, const char *o
     adapter_set set;
     NRL_TRY(origin_adapters(c, s->host, &s->memory, &set));
     if (!set.n)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: holds whole weights and no adapters: export it without --adapter",
+        return nrl_fail(NRL_ERR_CONFIG, "%s: contains full weights and no adapters: export it without --adapter",
                         checkpoint_dir(c));
     nrl_status adapted = model_adapt(s->model, &set);
     adapter_set_close(&set);
@@ -520,7 +522,8 @@ static nrl_status export_any(nrl_inference *s, const char *path, const char *out
 {
     save_options o = *options;
     if (all->adapters)
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' is no run and no checkpoint: --adapter exports those of one", path);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is neither a run nor a checkpoint: --adapter exports the adapters of one",
+                        path);
     NRL_TRY(open_any(s, path));
     NRL_TRY(format_for_writing(formats, NRL_HOLDS_MODEL, s->format, &o.format));
     choose_dtype(s, all, &o);

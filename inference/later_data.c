@@ -25,8 +25,8 @@ static nrl_status set_data(session *se, const nrl_node *train, int64_t begin)
     nrl_node *map = node_new(&se->memory, NRL_NODE_MAP);
     const nrl_node *sources = node_copy(&se->memory, train);
     if (se->reference && se->reference_options.reference == REFERENCE_CACHED)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot set the data: algorithm.reference: cached knows data.train alone\n"
-                                        "hint: algorithm.reference: online computes any file's");
+        return nrl_fail(NRL_ERR_CONFIG, "cannot set the data: algorithm.reference: cached supports only data.train\n"
+                                        "hint: algorithm.reference: online supports any file");
     rules_sources(&se->memory, &problems, "data.train", &sources, map);
     NRL_TRY(problems_report(&problems));
     NRL_TRY(open_more_data(se, sources, "train", &set));
@@ -60,7 +60,7 @@ static nrl_status restore_data(session *se, int64_t step, const nrl_node *map, c
     NRL_TRY(set_data(se, nrl_node_find(map, "train"), begin));
     if (!strcmp(nrl_node_string(nrl_node_find(map, "hash"), ""), dataset_info(se->later.set)->hash)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot resume from %s: the data that the run set at step %lld has changed since\n"
+                    "cannot resume from %s: the data that the run set at step %lld has changed\n"
                     "hint: restore the files, or resume from a checkpoint up to that step",
                     dir, (long long)begin);
 }

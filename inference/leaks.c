@@ -60,7 +60,7 @@ static void describe(const run *r, const ctx_memory *now, double heap, char *tex
     char size[6][SIZE_TEXT];
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    snprintf(text, room, "tensors %s (weights %s, gradients %s, optimizer %s), host heap %s, most resident %s",
+    snprintf(text, room, "tensors %s (weights %s, gradients %s, optimizer %s), host heap %s, peak resident %s",
              size_text((double)now->live_bytes, size[0]), size_text((double)(s->work_bytes + s->master_bytes), size[1]),
              size_text((double)s->gradient_bytes, size[2]), size_text((double)s->state_bytes, size[3]),
              size_text(heap, size[4]), size_text(1024.0 * (double)usage.ru_maxrss, size[5]));
@@ -114,9 +114,10 @@ nrl_status leaks_look(nrl_run *r, const nrl_run_event *e)
         describe(r, &now, bytes[1], all, sizeof all);
         const char *text =
             arena_printf(&r->session.memory,
-                         "memory leaks: %s in use after a step grow by %s a step; now %s\nhint: a script that keeps "
-                         "tensors or fills a table, or a plugin that does not free; `nrl profile --memory` lists "
-                         "tensors by place; train.leak_check: off ends this check",
+                         "memory leak: %s in use after a step grow by %s per step; now %s\n"
+                         "hint: check for a script that keeps tensors or fills a table, or a plugin that does not "
+                         "free memory; `nrl profile --memory` lists tensors by origin; train.leak_check: off disables "
+                         "this check",
                          kinds[k].name, size_text(growth, rate), all);
         if (policy == CONFIG_LEAK_STOP) return nrl_fail(NRL_ERR_MEMORY, "%s", text);
         nrl_warn("step %lld: %s", (long long)e->step, text);

@@ -199,13 +199,12 @@ static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, int32_t shard, 
 static nrl_status check_options(const session *se, const nrl_rollout_options *o)
 {
     if (se->model->drops_head)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "the model has a score in the place of its output layer, and so it cannot generate");
+        return nrl_fail(NRL_ERR_CONFIG, "the model has a score head instead of an output layer, so it cannot generate");
     if (se->config.data.train_on == CONFIG_TRAIN_ON_ALL)
-        return nrl_fail(NRL_ERR_CONFIG, "data.train_on is all, which leaves no prompt to continue; expected answer or "
+        return nrl_fail(NRL_ERR_CONFIG, "data.train_on is all, so there is no prompt to continue; expected answer or "
                                         "last");
     if (o->n < 1 || o->max_tokens < 1)
-        return nrl_fail(NRL_ERR_CONFIG, "%lld completions of at most %lld tokens; expected at least one of each",
+        return nrl_fail(NRL_ERR_CONFIG, "%lld completions of at most %lld tokens; expected at least 1 each",
                         (long long)o->n, (long long)o->max_tokens);
     return NRL_OK;
 }
@@ -360,7 +359,7 @@ static int by_sample_and_place(const void *a, const void *b)
 static nrl_status kept_index(nrl_rollout_kept *k)
 {
     int64_t n = 0, used = 0;
-    k->at = mem_try((size_t)(k->n_words / KEPT_HEADER + 1) * sizeof *k->at, "completions that are kept");
+    k->at = mem_try((size_t)(k->n_words / KEPT_HEADER + 1) * sizeof *k->at, "the kept completions");
     if (!k->at) return NRL_ERR_MEMORY;
     for (int64_t at = 0; at < k->n_words; n++) {
         const int64_t room = k->n_words - at - KEPT_HEADER - k->n_values;
@@ -402,8 +401,8 @@ static nrl_status gather_words(nrl_mesh *mesh, nrl_rollout_kept *k)
     nrl_status st = mesh_exchange(mesh, "kept completions", &k->n_words, sizeof k->n_words, counts);
     for (int32_t i = 0; i < world; i++)
         most = counts[i] > most ? counts[i] : most;
-    int64_t *own = mem_try((size_t)(most + 1) * sizeof *own, "completions that are kept");
-    int64_t *all = mem_try((size_t)(world * most + 1) * sizeof *all, "completions that are kept");
+    int64_t *own = mem_try((size_t)(most + 1) * sizeof *own, "the kept completions");
+    int64_t *all = mem_try((size_t)(world * most + 1) * sizeof *all, "the kept completions");
     if (st == NRL_OK && (!own || !all)) st = NRL_ERR_MEMORY;
     if (st == NRL_OK) {
         memset(own, 0, (size_t)most * sizeof *own);
@@ -441,7 +440,7 @@ static int by_key(const void *a, const void *b)
 static nrl_status divide_kept(const nrl_rollout *r, int64_t n_parts, nrl_rollout_kept *k)
 {
     int64_t n = 0;
-    kept_prompt *prompts = mem_try((size_t)(k->n + 1) * sizeof *prompts, "completions that are kept");
+    kept_prompt *prompts = mem_try((size_t)(k->n + 1) * sizeof *prompts, "the kept completions");
     if (!prompts) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < k->n; i++)
         if (!i || k->at[i][KEPT_SAMPLE] != k->at[i - 1][KEPT_SAMPLE])
@@ -467,7 +466,7 @@ nrl_status nrl_rollout_keep(nrl_rollout *r, const double *values, int64_t n_valu
     k->n_values = n_values;
     for (int64_t i = 0; i < g->n_sequences; i++)
         k->n_words += KEPT_HEADER + n_values + g->sequences[i].n;
-    k->words = mem_try((size_t)(k->n_words + 1) * sizeof *k->words, "completions that are kept");
+    k->words = mem_try((size_t)(k->n_words + 1) * sizeof *k->words, "the kept completions");
     nrl_status st = k->words ? NRL_OK : NRL_ERR_MEMORY;
     int64_t *to = k->words;
     for (int64_t i = 0; i < g->n_sequences && st == NRL_OK; i++)
@@ -552,8 +551,8 @@ nrl_status nrl_rollout_take(nrl_rollout *r, const nrl_rollout_kept *k, int64_t p
         if (first + g->n > k->n) {
             place_of(r, &prompt, place, sizeof place);
             return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: there are no completions of it for update %lld of its batch\n"
-                            "hint: continue with the options of the algorithm that the checkpoint was made with",
+                            "%s: it has no completions for update %lld of its batch\n"
+                            "hint: continue with the algorithm options of the checkpoint",
                             place, (long long)r->update + 1);
         }
         if (k->at[first][KEPT_PART] != part) continue;

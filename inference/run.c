@@ -12,7 +12,7 @@ static nrl_status check_logits(const session *se, const char *call)
 {
     if (!se->model->drops_head) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot %s: the model has a score in the place of its output layer, and so it has no logits", call);
+                    "cannot %s: the model has a score head instead of an output layer, so it has no logits", call);
 }
 
 nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, const nrl_sample_options *options,
@@ -21,9 +21,10 @@ nrl_status nrl_run_sample(nrl_run *r, const char *const *prompts, size_t n, cons
     session *se = &r->session;
     NRL_TRY(hooks_check_call(&r->hooks, "sample"));
     NRL_TRY(check_logits(se, "sample"));
-    if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling needs a tokenizer: set model.tokenizer");
+    if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "sampling requires a tokenizer: set model.tokenizer");
     bool chat = generator_needs_template(options);
-    if (chat && !se->chat) return nrl_fail(NRL_ERR_CONFIG, "a chat prompt needs data.template: %s", se->chat_problem);
+    if (chat && !se->chat)
+        return nrl_fail(NRL_ERR_CONFIG, "a chat prompt requires data.template: %s", se->chat_problem);
     nrl_status st = ranks_agree(se->mesh, &se->shards, "sample", (uint64_t)n);
     if (st != NRL_OK) return run_end_call(r, st);
     nrl_generator *g = NULL; /* of this call, because weights change */

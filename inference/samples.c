@@ -30,19 +30,19 @@ typedef struct {
 static const nrl_option samples_rows[] = {
     NRL_OPT_NODE(
         samples_options, prompts, NULL,
-        "a file (.jsonl, .json, or .txt with a prompt per line), or a list of texts and rows; a row has prompt "
-        "or question, and may have answer or completion; or messages, whose last answer is the expected one"),
-    NRL_OPT_INT(samples_options, limit, "0", 0, 1e15, "the first rows of a file; 0: all"),
-    NRL_OPT_INT(samples_options, n, "1", 1, 1024, "texts of each prompt"),
-    NRL_OPT_INT(samples_options, max_tokens, "64", 1, 1e9, "new tokens of a text, at most"),
+        "a file (.jsonl, .json, or .txt with one prompt per line), or a list of texts and rows; a row has prompt or "
+        "question, and optionally answer or completion; or messages, whose last answer is the expected one"),
+    NRL_OPT_INT(samples_options, limit, "0", 0, 1e15, "number of rows of the file; 0: all"),
+    NRL_OPT_INT(samples_options, n, "1", 1, 1024, "number of texts per prompt"),
+    NRL_OPT_INT(samples_options, max_tokens, "64", 1, 1e9, "maximum number of new tokens of a text"),
     NRL_OPT_F64(samples_options, temperature, "0", 0, 1e6, "0: the most likely token"),
-    NRL_OPT_F64(samples_options, top_p, "1", 0, 1, "choose from the smallest set with this probability"),
-    NRL_OPT_INT(samples_options, top_k, "0", 0, 1e9, "choose from this many most likely tokens; 0: all"),
-    NRL_OPT_INT(samples_options, seed, "0", 0, 9e15, "the same at each evaluation"),
-    NRL_OPT_BOOL(samples_options, chat, "false", "prompts are messages of a user, rendered with data.template"),
+    NRL_OPT_F64(samples_options, top_p, "1", 0, 1, "sample from the smallest set of tokens with this probability"),
+    NRL_OPT_INT(samples_options, top_k, "0", 0, 1e9, "sample from this many most likely tokens; 0: all"),
+    NRL_OPT_INT(samples_options, seed, "0", 0, 9e15, "seed, the same at each evaluation"),
+    NRL_OPT_BOOL(samples_options, chat, "false", "prompts are user messages, rendered with data.template"),
     NRL_OPT_ENUM(samples_options, match, "exact", "exact|contains|number",
-                 "when a text counts for eval_exact_match: it is the answer, contains it, or its last number is the "
-                 "last number of the answer; spaces around both do not count"),
+                 "how eval_exact_match compares a text with the answer: equal, contains it, or the last numbers are "
+                 "equal; surrounding spaces are ignored"),
 };
 
 const nrl_metric samples_metrics[] = {
@@ -185,7 +185,7 @@ static nrl_status read_prompts(samples *s, session *se)
         return nrl_fail(NRL_ERR_CONFIG, "prompts: expected a file or a list");
     size_t n = nrl_node_size(rows);
     if (s->options.limit && (int64_t)n > s->options.limit) n = (size_t)s->options.limit;
-    if (!n) return nrl_fail(NRL_ERR_DATA, "prompts: no prompt in %s", path ? path : "the list");
+    if (!n) return nrl_fail(NRL_ERR_DATA, "prompts: %s contains no prompt", path ? path : "the list");
     s->rows = arena_alloc(&s->memory, n * sizeof *s->rows);
     for (; s->n_rows < n; s->n_rows++)
         NRL_TRY(read_row(s, nrl_node_at(rows, s->n_rows), &s->rows[s->n_rows]));
@@ -194,10 +194,10 @@ static nrl_status read_prompts(samples *s, session *se)
 
 static nrl_status check_rows(const samples *s, const session *se)
 {
-    if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "texts need a tokenizer: set model.tokenizer");
+    if (!se->tokenizer) return nrl_fail(NRL_ERR_CONFIG, "texts require a tokenizer: set model.tokenizer");
     for (size_t i = 0; i < s->n_rows && !se->chat; i++)
         if (s->rows[i].conversation)
-            return nrl_fail(NRL_ERR_CONFIG, "messages need data.template: %s",
+            return nrl_fail(NRL_ERR_CONFIG, "messages require data.template: %s",
                             se->chat_problem ? se->chat_problem : "there is none");
     return NRL_OK;
 }

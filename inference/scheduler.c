@@ -96,7 +96,7 @@ nrl_status scheduler_add(scheduler *s, const int32_t *ids, int64_t n, const sequ
     if (n < 1) return nrl_fail(NRL_ERR_CONFIG, "the prompt is empty: it needs at least one token");
     if (most > 0 && n + o->max_tokens > most)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "the prompt has %lld tokens: with max_tokens %lld that is more than the model's %lld positions",
+                        "the prompt has %lld tokens: with max_tokens %lld this exceeds the %lld positions of the model",
                         (long long)n, (long long)o->max_tokens, (long long)most);
     if (n > INT32_MAX / 2 - o->max_tokens)
         return nrl_fail(NRL_ERR_CONFIG, "max_tokens %lld is too large", (long long)o->max_tokens);

@@ -109,7 +109,7 @@ static nrl_status fill(data_stream *s, lane *l, int64_t want, data_cache_writer 
     for (bool end = false;; end = false) {
         if (!l->builder && l->file == l->end) {
             if (!l->samples)
-                return nrl_fail(NRL_ERR_DATA, "%s: no row that can be trained on is left of it",
+                return nrl_fail(NRL_ERR_DATA, "%s: it contains no row that can be trained on",
                                 s->parts.items[l->begin].path);
             l->all = l->samples;
             l->samples = 0;
@@ -249,7 +249,7 @@ nrl_status data_stream_next(data_stream *s, data_window *out)
                             strsignal(*s->o.signal), s->o.role);
     }
     for (char *line = s->notes.text, *stop; line && (stop = strchr(line, '\n')) && !s->o.quiet; line = stop + 1)
-        nrl_warn("%.*s (so far; said once)", (int)(stop - line), line);
+        nrl_warn("%.*s (so far; printed once)", (int)(stop - line), line);
     buffer_free(&s->notes);
     if (s->status != NRL_OK) return nrl_fail(s->status, "%s", s->error);
     *out = s->next;
@@ -286,11 +286,10 @@ void data_window_close(data_window *w)
 
 static nrl_status fail_weight(const data_stream *s, const data_part *p)
 {
-    return nrl_fail(
-        NRL_ERR_CONFIG,
-        "data.%s: %s has weight %g, but a stream (data.streaming) reads each row of an entry once in a pass\n"
-        "hint: data.mix: {power: 0} makes the weights the shares of the entries",
-        s->o.role, p->path, p->weight);
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "data.%s: %s has weight %g, but data.streaming reads each row of an entry once per pass\n"
+                    "hint: with data.mix: {power: 0} the weights are the shares of the entries",
+                    s->o.role, p->path, p->weight);
 }
 
 /* Divides the parts into lanes. */
@@ -386,7 +385,7 @@ nrl_status data_stream_restart(data_stream *s, const nrl_node *state, const char
         snprintf(l->at.at, sizeof l->at.at, "%s", nrl_node_string(nrl_node_find(map, "at"), ""));
         if (good && l->at.range && !*l->at.at && !*again) *again = s->parts.items[l->file].path;
     }
-    return good ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "stream: expected the files that the run reads, and numbers");
+    return good ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "stream: expected the files of the run, and numbers");
 }
 
 /* ---- of a run ---- */
@@ -497,12 +496,12 @@ nrl_status stream_resumed(nrl_run *of, const nrl_node *node)
         NRL_TRY(data_stream_restart(r->stream, node, &again));
         if (again)
             telemetry_log(&of->telemetry,
-                          "resume     %s is read again from its begin: it cannot be entered in the middle", again);
+                          "resume     %s is read again from its beginning, because nrl cannot seek in it", again);
         NRL_TRY(next_window(se, &over));
     }
     if (over || strcmp(nrl_node_string(nrl_node_find(node, "hash"), ""), dataset_info(se->train.set)->hash))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.train: the rows in which the run was have changed since, or their tokens\n"
+                        "data.train: the rows at the position of the checkpoint, or their tokens, have changed\n"
                         "hint: restore the files");
     se->train.begin = nrl_node_int(nrl_node_find(node, "begin"), 0) - first_step(se);
     return NRL_OK;

@@ -12,7 +12,7 @@ static int64_t experts_a_rank(nrl_ctx *ctx, int64_t n_experts, int32_t *ranks)
     int32_t rank;
     *ranks = nrl_ctx_expert_ranks(ctx, &rank);
     if (n_experts > 0 && n_experts % *ranks == 0) return n_experts / *ranks;
-    nrl_fail(NRL_ERR_BUG, "%lld experts do not divide over %d ranks", (long long)n_experts, (int)*ranks);
+    nrl_fail(NRL_ERR_BUG, "%lld experts are not divisible by %d ranks", (long long)n_experts, (int)*ranks);
     return 0;
 }
 
@@ -47,8 +47,9 @@ static nrl_status reorder(nrl_ctx *ctx, nrl_tensor *x, const int64_t *received, 
     if (own == 1 || !n) return NRL_OK;
     int64_t *first = malloc((size_t)(ranks * own) * sizeof *first);
     int32_t *place = malloc((size_t)n * sizeof *place);
-    nrl_status st =
-        first && place ? NRL_OK : nrl_fail(NRL_ERR_MEMORY, "out of memory for the places of %lld rows", (long long)n);
+    nrl_status st = first && place
+                        ? NRL_OK
+                        : nrl_fail(NRL_ERR_MEMORY, "out of memory for the positions of %lld rows", (long long)n);
     if (st == NRL_OK) {
         sort_rows(received, ranks, own, back, first, place);
         st = nrl_op_gather_rows(ctx, x, place, n, y);

@@ -64,7 +64,7 @@ static memory_log *memory_of(const run *r)
 {
     const profile *p = r->session.ctx->profile;
     if (p && p->memory) return p->memory;
-    (void)nrl_fail(NRL_ERR_CONFIG, "cannot read the memory of a profile: it began without NRL_PROFILE_MEMORY");
+    (void)nrl_fail(NRL_ERR_CONFIG, "cannot read the memory of a profile: it was started without NRL_PROFILE_MEMORY");
     return NULL;
 }
 

@@ -422,8 +422,8 @@ nrl_status machine_op(machine *m, backend_op op, const void *args, double flops,
     if ((is_late || !m->measures) && samples_estimate(m, &s, seconds)) return NRL_OK;
     if (!m->measures)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "the machine file has no time of the operation '%s'\nhint: `nrl plan --save-machine` on "
-                        "that machine, with this config, measures it",
+                        "the machine file contains no time of the operation '%s'\n"
+                        "hint: `nrl plan --save-machine` on that machine, with this config, measures it",
                         s.name);
     nrl_status st = measure_op(m, op, &a, &s.seconds);
     if (st == NRL_OK) machine_add(m, &s);
@@ -636,7 +636,7 @@ static nrl_status read_link(const char *path, const nrl_node *cluster, const cha
     link->beta = nrl_node_f64(nrl_node_find(map, "beta"), NAN);
     if (nrl_node_size(map) != 2 || !(link->alpha >= 0) || !(link->beta >= 0))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: cluster.%s: expected {alpha: seconds of a message, beta: seconds of a byte}, at least 0",
+                        "%s: cluster.%s: expected {alpha: seconds per message, beta: seconds per byte}, at least 0",
                         path, name);
     return NRL_OK;
 }

@@ -36,7 +36,7 @@ static nrl_status own_part(run *r, part *own, char **text)
     if (nrl_mesh_world(mesh) > 1)
         NRL_TRY(clock_compare(mesh_store(mesh), "profile clock", nrl_mesh_rank(mesh), nrl_mesh_world(mesh), host_clock,
                               NULL, &own->offset, &own->round_trip));
-    NRL_TRY(mesh_broadcast(r->session.mesh, "the begin of a trace", 0, &zero, sizeof zero));
+    NRL_TRY(mesh_broadcast(r->session.mesh, "the beginning of a trace", 0, &zero, sizeof zero));
     if (gethostname(host, sizeof host - 1)) *host = '\0';
     snprintf(name, sizeof name, "rank %d (%s, pid %d)", (int)nrl_mesh_rank(mesh), host, (int)getpid());
     *text = p && p->trace ? trace_text(p->trace, nrl_mesh_rank(mesh), name, zero - own->offset) : NULL;
@@ -100,8 +100,8 @@ nrl_status nrl_run_trace_write(nrl_run *r, const char *path, int64_t *n_dropped)
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
         if (all[i].size < 0)
             st = nrl_fail(NRL_ERR_CONFIG,
-                          "cannot write a trace: the profile of rank %d began without "
-                          "NRL_PROFILE_TRACE, or lacked memory for it",
+                          "cannot write a trace: the profile of rank %d was started without NRL_PROFILE_TRACE, or ran "
+                          "out of memory for it",
                           (int)i);
     if (st == NRL_OK) st = write_parts(mesh, all, text, path);
     if (n_dropped) *n_dropped = st == NRL_OK ? trace_n_dropped(r->session.ctx->profile->trace) : 0;

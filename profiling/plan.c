@@ -431,12 +431,12 @@ static nrl_status check_request(const planner *p)
     const char *key;
     for (size_t i = 0; (key = nrl_config_auto(p->base, i)); i++)
         if (is_kept(p, key))
-            return nrl_fail(NRL_ERR_CONFIG, "%s: auto: there is no value to keep; expected one in the config", key);
+            return nrl_fail(NRL_ERR_CONFIG, "%s: auto: there is no value to keep; expected a value in the config", key);
     if (r->only_auto && !nrl_config_auto(p->base, 0))
-        return nrl_fail(NRL_ERR_CONFIG, "no key says `auto`: there is nothing to choose");
+        return nrl_fail(NRL_ERR_CONFIG, "there is nothing to choose: no key is `auto`");
     if (p->by_samples && is_auto(p, "train.micro_batch_tokens"))
-        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens: auto: train.micro_batch counts samples instead; "
-                                        "expected one of them");
+        return nrl_fail(NRL_ERR_CONFIG, "train.micro_batch_tokens: auto and train.micro_batch are both set; expected "
+                                        "one of them");
     for (size_t i = 0; i < r->n_also; i++)
         if (!strchr(r->also[i], '=') || *r->also[i] == '=')
             return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a value to try; expected KEY=VALUE", r->also[i]);

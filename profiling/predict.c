@@ -495,8 +495,8 @@ static nrl_status run_rank(simulation *s, int32_t rank, bool *moved)
             const machine_call where = on_machine(c, r->log->rank);
             if (!machine_link(s->m, &where, &seconds, &busy))
                 return nrl_fail(NRL_ERR_CONFIG,
-                                "the machine file has no time of '%s'\nhint: `nrl plan --save-machine` with --ranks "
-                                "measures it",
+                                "the machine file contains no time of '%s'\n"
+                                "hint: `nrl plan --save-machine` with --ranks measures it",
                                 call_names[c->kind]);
             const double begins = r->now > r->channel ? r->now : r->channel;
             if (begins > j->begun) j->begun = begins;

@@ -133,8 +133,8 @@ static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *va
         k++;
     if (k == DATA_KEY_COUNT)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.columns: '%s' is no key of a row format; those of a "
-                        "format are renamed, as in {prompt: question, completion: answer}",
+                        "data.columns: '%s' is not a key of a row format; expected {KEY OF THE FORMAT: KEY OF THE "
+                        "ROWS}, such as {prompt: question, completion: answer}",
                         key);
     if (!name || !*name) return nrl_fail(NRL_ERR_CONFIG, "data.columns.%s: expected the name of a key", key);
     s->name[k] = name;
@@ -144,7 +144,7 @@ static nrl_status rename_key(data_schema *s, const char *key, const nrl_node *va
 static nrl_status add_extra(data_schema *s, const char *name)
 {
     for (int i = 0; i < s->n_extra; i++)
-        if (!strcmp(s->extra[i], name)) return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is there twice", name);
+        if (!strcmp(s->extra[i], name)) return nrl_fail(NRL_ERR_CONFIG, "data.extra: '%s' is listed twice", name);
     s->extra[s->n_extra++] = name;
     return NRL_OK;
 }
@@ -171,10 +171,9 @@ nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_no
         const char *name = nrl_node_string(nrl_node_at(extra, i), NULL);
         if (!name || !*name) return nrl_fail(NRL_ERR_CONFIG, "data.extra: expected a list of names of keys");
         if (i == most)
-            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, at most %zu are possible", nrl_node_size(extra),
-                            most);
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: %zu keys, expected at most %zu", nrl_node_size(extra), most);
         if (s->labels && !strcmp(name, DATA_LABEL))
-            return nrl_fail(NRL_ERR_CONFIG, "data.extra: the algorithm reads '%s' already", name);
+            return nrl_fail(NRL_ERR_CONFIG, "data.extra: the algorithm already reads '%s'", name);
         NRL_TRY(add_extra(s, name));
     }
     return s->labels ? add_extra(s, DATA_LABEL) : NRL_OK;
@@ -264,7 +263,7 @@ static nrl_status fail_with_hint(const data_schema *s, const nrl_node *row)
     else if (filter)
         st = nrl_fail(NRL_ERR_DATA, "%s\nhint: %s: jq -c '%s' FILE >rows.jsonl", error, what, filter);
     else if (nested && nrl_node_size(row) == 1)
-        st = nrl_fail(NRL_ERR_DATA, "%s\nhint: rows inside of '%s': jq -c '.%s[]' FILE >rows.jsonl", error, nested,
+        st = nrl_fail(NRL_ERR_DATA, "%s\nhint: the rows are inside '%s': jq -c '.%s[]' FILE >rows.jsonl", error, nested,
                       nested);
     else
         st = nrl_fail(NRL_ERR_DATA, "%s\nhint: jq -c '{%s: .%s, %s: .NAME}' FILE >rows.jsonl, or data.columns", error,
@@ -362,8 +361,7 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
     for (int k = 0; k < DATA_KEY_COUNT; k++)
         if ((s->format->required >> k & 1) && !nrl_node_find(row, s->name[k]))
             return nrl_fail(NRL_ERR_DATA,
-                            "no key '%s', which every row of this file needs (%s, as its "
-                            "first row); found: %s",
+                            "no key '%s', which every row of this file requires (%s, like the first row); found: %s",
                             s->name[k], s->format->name, found_keys(row, keys, sizeof keys));
     if (is_kto(s, row)) return nrl_fail(NRL_ERR_DATA, "a labelled row among rows of %s", s->format->name);
     static const char *const media[] = {"image", "images", "videos", "audios"};
@@ -372,8 +370,8 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
             (nrl_node_kind(nrl_node_find(row, media[i])) != NRL_NODE_LIST ||
              nrl_node_size(nrl_node_find(row, media[i]))))
             return nrl_fail(NRL_ERR_DATA,
-                            "key '%s': models of nrl read text alone\nhint: to train on the text without it: "
-                            "jq -c 'del(.%s)' FILE >rows.jsonl",
+                            "key '%s': nrl trains only on text\n"
+                            "hint: to train on the text without it: jq -c 'del(.%s)' FILE >rows.jsonl",
                             media[i], media[i]);
     NRL_TRY(s->format->read(a, s, row, out));
     if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));

@@ -24,12 +24,11 @@ static nrl_status part_text(const nrl_node *part, size_t i, data_text *out)
     const nrl_node *text = nrl_node_find(part, "text");
     if (!text) text = nrl_node_find(part, "value");
     if (strcmp(type, "text") || nrl_node_kind(text) != NRL_NODE_STRING)
-        return nrl_fail(
-            NRL_ERR_DATA,
-            "content[%zu]: only parts of type text are read\nhint: to train on the text alone: jq -c "
-            "'.messages[].content |= (if type == \"array\" then map(select(.type == \"text\")) else . end)' "
-            "FILE >rows.jsonl",
-            i);
+        return nrl_fail(NRL_ERR_DATA,
+                        "content[%zu]: only parts of type text are supported\n"
+                        "hint: to train only on the text: jq -c '.messages[].content |= (if type == \"array\" then "
+                        "map(select(.type == \"text\")) else . end)' FILE >rows.jsonl",
+                        i);
     *out = (data_text){nrl_node_string(text, ""), nrl_node_string_size(text)};
     return NRL_OK;
 }
@@ -99,8 +98,8 @@ static nrl_status read_train(const train_key *k, const nrl_node *value, uint32_t
                                                                      : -1;
     if (k->kind == TRAIN_REFUSED)
         return nrl_fail(NRL_ERR_DATA,
-                        "cannot read key '%s': a message says whether it is trained by weight (0 or 1) or "
-                        "train (true or false)",
+                        "cannot read key '%s': expected weight (0 or 1) or train (true or false) to state whether a "
+                        "message is trained",
                         k->key);
     if ((number || kind == NRL_NODE_BOOL) && (weight == 0 || weight == 1)) {
         *out = weight == 1 ? NRL_MESSAGE_TRAINED : NRL_MESSAGE_UNTRAINED;
@@ -156,7 +155,7 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     const char *role_key = share ? "from" : "role", *content_key = share ? "value" : "content";
     const char *role = nrl_node_string(nrl_node_find(node, role_key), NULL);
     if (!role)
-        return nrl_fail(NRL_ERR_DATA, "no text under key '%s', the role (%s/%s)", role_key, role_key, content_key);
+        return nrl_fail(NRL_ERR_DATA, "key '%s', the role (%s/%s), has no text", role_key, role_key, content_key);
     bool calls = nrl_node_size(nrl_node_find(node, "tool_calls")) > 0, content = is_given(node, content_key);
     text = (data_text){"", 0};
     if (content || !calls) NRL_TRY(message_text(a, node, content_key, &text));

@@ -262,15 +262,14 @@ nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, da
     const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
     for (size_t i = 0; i < nrl_node_size(mask); i++)
         if (nrl_node_int(nrl_node_at(mask, i), 0) != 1)
-            return nrl_fail(NRL_ERR_DATA,
-                            "%s[%zu] is not 1: padded rows are not read, leave the "
-                            "padding out",
+            return nrl_fail(NRL_ERR_DATA, "%s[%zu] is not 1: padded rows are not supported; remove the padding",
                             s->name[DATA_KEY_ATTENTION_MASK], i);
     if (!data_row_find(s, row, DATA_KEY_LABELS)) return NRL_OK;
     NRL_TRY(read_list(s, row, DATA_KEY_LABELS, &out->labels));
     if (nrl_node_size(out->labels) != nrl_node_size(out->ids[0]))
-        return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s %zu, expected as many", s->name[DATA_KEY_LABELS],
-                        nrl_node_size(out->labels), s->name[DATA_KEY_INPUT_IDS], nrl_node_size(out->ids[0]));
+        return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s has %zu; expected equal numbers",
+                        s->name[DATA_KEY_LABELS], nrl_node_size(out->labels), s->name[DATA_KEY_INPUT_IDS],
+                        nrl_node_size(out->ids[0]));
     return NRL_OK;
 }
 
@@ -282,7 +281,7 @@ nrl_status data_read_label(const data_schema *s, const nrl_node *row, data_sampl
     const nrl_node *value = data_row_find(s, row, key);
     const data_messages *chat = &out->chat[0];
     if (!value)
-        return nrl_fail(NRL_ERR_DATA, "no key '%s' or '%s': expected true (the answer is wanted) or false",
+        return nrl_fail(NRL_ERR_DATA, "no key '%s' or '%s': expected true (a desirable answer) or false",
                         s->name[DATA_KEY_LABEL], s->name[DATA_KEY_KTO_TAG]);
     int said = data_node_bool(value);
     if (said < 0) return fail_kind(s->name[key], value, "true or false");
@@ -291,7 +290,8 @@ nrl_status data_read_label(const data_schema *s, const nrl_node *row, data_sampl
     if (out->shape != DATA_SHAPE_CHAT || out->n_prompt || !chat->n) return NRL_OK;
     const char *role = chat->items[chat->n - 1].role;
     if (strcmp(role, "assistant") != 0)
-        return nrl_fail(NRL_ERR_DATA, "the last message is of '%s', a label needs an assistant's", role);
+        return nrl_fail(NRL_ERR_DATA, "the last message is from '%s'; a label requires a message of the assistant",
+                        role);
     out->n_prompt = chat->n - 1;
     return NRL_OK;
 }

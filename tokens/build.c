@@ -350,7 +350,7 @@ nrl_status data_builder_seek(data_builder *b, const data_position *p)
     b->taken = (size_t)p->skip * (b->o->schema->pairs ? 2 : 1);
     if (!end && (!p->skip || (b->n_round && (b->chunks[0].status != NRL_OK || b->taken <= segments_of(&b->chunks[0])))))
         return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "%s: it has no longer the rows that the run has read", b->o->name);
+    return nrl_fail(NRL_ERR_DATA, "%s: it no longer contains the rows that the run has read", b->o->name);
 }
 
 /* ---- notes ---- */
@@ -369,7 +369,7 @@ static bool note_is_new(unsigned *told, int bit, int64_t n)
 static void note_left_out(buffer *notes, const data_builder *b, unsigned *told, data_outcome v, const char *what)
 {
     if (!note_is_new(told, (int)v, b->counts.outcome[v])) return;
-    buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are omitted: %s (first: line %" PRId64 ")\n",
+    buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are skipped: %s (first: line %" PRId64 ")\n",
                  b->counts.outcome[v], b->counts.rows, what, b->counts.first_line[v]);
 }
 
@@ -382,21 +382,22 @@ void data_builder_notes(data_builder *b, unsigned *told, buffer *notes)
             c->dropped_characters += (int64_t)tokenizer_scratch_dropped(b->scratch[i].encoder.scratch);
     note_left_out(notes, b, told, DATA_EMPTY, "no text, or no answer");
     note_left_out(notes, b, told, DATA_TOO_LONG, "longer than data.max_length");
-    note_left_out(notes, b, told, DATA_UNTRAINABLE, "no token in them is trained");
+    note_left_out(notes, b, told, DATA_UNTRAINABLE, "no trained token");
     if (note_is_new(told, NOTE_TRUNCATED, c->truncated))
-        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are cut to data.max_length\n", c->truncated, c->rows);
+        buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are truncated to data.max_length\n", c->truncated,
+                     c->rows);
     if (note_is_new(told, NOTE_SPLIT, c->split))
         buffer_print(notes, "%" PRId64 " of %" PRId64 " rows are split into %" PRId64 " samples (data.overlong)\n",
                      c->split, c->rows, c->pieces);
     if (note_is_new(told, NOTE_IDENTICAL, c->identical))
         buffer_print(notes,
-                     "%" PRId64 " of %" PRId64 " pairs have equal answers and teach nothing (first: "
-                     "line %" PRId64 ")\n",
+                     "%" PRId64 " of %" PRId64
+                     " pairs have equal answers and contribute no gradient (first: line %" PRId64 ")\n",
                      c->identical, c->rows, c->first_identical);
     if (note_is_new(told, NOTE_ENDLESS, c->endless))
-        buffer_puts(notes, "the tokenizer names no eos_token: samples end without one\n");
+        buffer_puts(notes, "the tokenizer has no eos_token: samples end without one\n");
     if (note_is_new(told, NOTE_DROPPED, c->dropped_characters))
-        buffer_print(notes, "%" PRId64 " characters have no token and are dropped\n", c->dropped_characters);
+        buffer_print(notes, "%" PRId64 " characters have no token and are skipped\n", c->dropped_characters);
     const bool keys = note_is_new(told, NOTE_UNKNOWN, b->unknown.n);
     for (int i = 0; keys && i < b->unknown.n; i++)
         buffer_print(notes, "%s '%s'%s", i ? "," : "keys that are not used:", b->unknown.key[i],
@@ -414,7 +415,7 @@ nrl_status data_builder_check(const data_builder *b)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: dataset plugin %s gave %" PRId64 " rows, expected %" PRId64 " as it announced", b->o->name,
                         b->reader->plugin, c->rows, b->reader->info.rows);
-    if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: no rows in the file", b->o->name);
+    if (!c->rows) return nrl_fail(NRL_ERR_DATA, "%s: the file contains no rows", b->o->name);
     if (c->outcome[DATA_KEPT]) return NRL_OK;
     static const char *const reasons[DATA_OUTCOMES] = {[DATA_EMPTY] = "without text or answer",
                                                        [DATA_TOO_LONG] = "too long",

@@ -40,11 +40,11 @@ static uint64_t cache_sum(const data_cache_header *header, const void *index, si
 static const char *fault_of_header(const data_cache *c, const char *key)
 {
     const data_cache_header *h = c->header;
-    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0) return "it is no token cache";
+    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0) return "it is not a token cache";
     if (h->version != DATA_CACHE_VERSION || h->byte_order != BYTE_ORDER_MARK)
-        return "it is of another version or machine";
-    if (strncmp(h->key, key, sizeof h->key) != 0) return "it has another key";
-    if (h->file_size != (int64_t)c->size) return "it is cut off";
+        return "it was written by another version or machine";
+    if (strncmp(h->key, key, sizeof h->key) != 0) return "it has a different key";
+    if (h->file_size != (int64_t)c->size) return "it is truncated";
     if (h->n_sides < 1 || h->n_sides > 2 || h->n_extra < 0 || h->n_extra > DATA_MAX_EXTRA || h->n_examples < 0 ||
         h->index_at < (int64_t)sizeof *h || h->index_at > h->file_size || h->index_at % 8)
         return "its header is damaged";
@@ -83,7 +83,7 @@ static const char *map_cache(int fd, const char *key, data_cache *c)
 {
     struct stat st;
     if (fstat(fd, &st)) return strerror(errno);
-    if (st.st_size < (off_t)sizeof *c->header) return "it is cut off";
+    if (st.st_size < (off_t)sizeof *c->header) return "it is truncated";
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED) return strerror(errno);
     *c = (data_cache){.map = map, .size = (size_t)st.st_size, .header = map};
@@ -100,7 +100,7 @@ nrl_status data_cache_open(const char *path, const char *key, bool quiet, data_c
     const char *fault = map_cache(fd, key, c);
     close(fd);
     *found = !fault;
-    if (fault && !quiet) nrl_warn("%s: %s; the data is tokenised again", path, fault);
+    if (fault && !quiet) nrl_warn("%s: %s; the data is tokenized again", path, fault);
     return NRL_OK;
 }
 

@@ -99,14 +99,15 @@ static nrl_status check_training(const data_encoder *e, const data_sample *s, in
         const nrl_message *m = &s->chat[side].items[i];
         if (all && m->train == NRL_MESSAGE_UNTRAINED)
             return nrl_fail(NRL_ERR_DATA,
-                            "messages[%zu]: cannot leave the message out: it has weight 0 or train false, but "
-                            "data.train_on: all trains every token\nhint: data.train_on: answer",
+                            "messages[%zu]: the message has weight 0 or train false, but data.train_on: all trains "
+                            "every token\n"
+                            "hint: data.train_on: answer",
                             i);
         if (!all && m->train == NRL_MESSAGE_TRAINED && strcmp(m->role, "assistant") != 0)
             return nrl_fail(NRL_ERR_DATA,
-                            "messages[%zu]: cannot train a message of '%s': it has weight 1 or train true, but "
-                            "only "
-                            "messages of 'assistant' are trained\nhint: data.train_on: all trains every token",
+                            "messages[%zu]: the message of '%s' has weight 1 or train true, but only messages of "
+                            "'assistant' are trained\n"
+                            "hint: data.train_on: all trains every token",
                             i, m->role);
     }
     return NRL_OK;
@@ -117,7 +118,7 @@ static nrl_status encode_chat(data_encoder *e, const data_sample *s)
     const data_encode_options *o = e->options;
     if (!o->template)
         return nrl_fail(NRL_ERR_CONFIG, "%s",
-                        o->template_problem ? o->template_problem : "rows of messages need data.template");
+                        o->template_problem ? o->template_problem : "rows of messages require data.template");
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
         NRL_TRY(check_training(e, s, i));
@@ -162,7 +163,7 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
             for (size_t t = 0; t < out->tokens.n; t++) {
                 int64_t label = nrl_node_int(nrl_node_at(s->labels, t), -1);
                 if (label != -100 && label != out->tokens.ids[t])
-                    return nrl_fail(NRL_ERR_DATA, "labels[%zu] is neither -100 nor the token there (%d)", t,
+                    return nrl_fail(NRL_ERR_DATA, "labels[%zu] is neither -100 nor the token at this position (%d)", t,
                                     (int)out->tokens.ids[t]);
                 out->trained[t] = label != -100;
             }
@@ -197,7 +198,7 @@ static nrl_status apply_limit(data_encoder *e, int n_sides, data_outcome *outcom
     if (e->options->overlong == DATA_OVERLONG_ERROR)
         return nrl_fail(NRL_ERR_DATA,
                         "%zu tokens, but data.max_length is %" PRId64
-                        "\nraise it, or set data.overlong to drop, truncate or split",
+                        "\nhint: raise it, or set data.overlong to drop, truncate or split",
                         longest, limit);
     if (e->options->overlong == DATA_OVERLONG_DROP) *outcome = DATA_TOO_LONG;
     if (e->options->overlong == DATA_OVERLONG_SPLIT) {
@@ -214,9 +215,8 @@ static nrl_status encode_shape(data_encoder *e, const data_sample *s)
 {
     if (s->shape == DATA_SHAPE_IDS) return encode_ids(e, s);
     if (!e->options->tokenizer)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "rows of text need a tokenizer, and the model has none\n"
-                        "expected model.tokenizer, a tokenizer beside the weights, or rows of input_ids");
+        return nrl_fail(NRL_ERR_CONFIG, "rows of text require a tokenizer, but the model has none\n"
+                                        "hint: set model.tokenizer, or use rows of input_ids");
     if (!e->scratch) e->scratch = tokenizer_scratch_create(e->options->tokenizer);
     if (s->shape == DATA_SHAPE_CHAT) return encode_chat(e, s);
     e->endless = e->options->tokenizer->info.eos == NRL_TOKEN_NONE;

@@ -41,7 +41,7 @@ static nrl_status auto_keep(arena *a, const nrl_config *config, const char *path
         char *value = json_write(auto_find(a, nrl_config_root(earlier), key), 0);
         words[i] = arena_printf(a, "%s=%s", key, value);
         free(value);
-        if (!quiet) fprintf(stderr, "auto       %s is as in %s, which this run continues\n", key, path);
+        if (!quiet) fprintf(stderr, "auto       %s has the value of %s, which this run continues\n", key, path);
     }
     nrl_config_destroy(earlier);
     return st;
@@ -89,7 +89,7 @@ nrl_status auto_choose(arena *a, nrl_config *config, const auto_request *r, cons
     *list = words;
     for (size_t i = 0; !r->trains && (key = nrl_config_auto(config, i)); i++) {
         words[i] = arena_printf(a, "%s=null", key);
-        if (!r->quiet) fprintf(stderr, "auto       %s has its default, because nothing is trained\n", key);
+        if (!r->quiet) fprintf(stderr, "auto       %s has its default, because this command does not train\n", key);
     }
     if (!r->trains) return NRL_OK;
     const char *earlier = auto_earlier(a, nrl_config_root(config), r->file);
@@ -106,11 +106,11 @@ nrl_status auto_choose(arena *a, nrl_config *config, const auto_request *r, cons
         words[i] = arena_printf(a, "%s=%s", key, value);
         if (r->quiet) continue;
         if (!strcmp(value, "null"))
-            fprintf(stderr, "auto       %s: one rank has none\n", key);
+            fprintf(stderr, "auto       %s: not needed for one rank\n", key);
         else
             fprintf(stderr,
-                    "auto       %s: %s of %s, %.3g s a step predicted (settings compared: %zu, in %.1f s); write "
-                    "another value to choose yourself\n",
+                    "auto       %s: %s of %s, predicted %.3g s per step (settings compared: %zu, in %.1f s); set a "
+                    "value to override\n",
                     words[i], need, limit, nrl_node_f64(nrl_node_find(best, "step_seconds"), 0),
                     nrl_node_size(candidates), nrl_node_f64(nrl_node_find(plan, "seconds"), 0));
     }

@@ -85,7 +85,7 @@ nrl_status cli_expect(int argc, char **argv, int min, int max)
     for (int i = 1; i < argc; i++)
         if (*argv[i] == '-' && argv[i][1])
             return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\nhint: `nrl %s --help` shows the usage%s", argv[i],
-                            argv[0], max < 0 ? "; options of the config are key=value, without dashes" : "");
+                            argv[0], max < 0 ? "; config options are key=value, without dashes" : "");
     if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "%s arguments\nhint: `nrl %s --help` shows the usage",
                     argc - 1 < min ? "missing" : "too many", argv[0]);
@@ -122,8 +122,8 @@ nrl_status cli_read_input(arena *a, size_t most, char **text, size_t *size)
     *size = n;
     *text = arena_strndup(a, read ? read : "", n);
     free(read);
-    if (n > most) return nrl_fail(NRL_ERR_CONFIG, "the standard input has more than %zu bytes", most);
-    return whole ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "cannot read the standard input to its end");
+    if (n > most) return nrl_fail(NRL_ERR_CONFIG, "standard input has more than %zu bytes", most);
+    return whole ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "cannot read standard input to its end");
 }
 
 const char *cli_user_plugins(arena *a)

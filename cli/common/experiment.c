@@ -60,7 +60,7 @@ static void inspect_nodes(arena *a, nrl_config *config, const nrl_environment *e
     launch_host *hosts;
     const size_t n = hosts_read(a, config, &hosts);
     if (n && !env->ranks && !env->check_only)
-        nrl_warn("launch.nodes names %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks", n,
+        nrl_warn("launch.nodes lists %zu node%s, but this is one process; `nrl launch -- run FILE` starts the ranks", n,
                  n > 1 ? "s" : "");
 }
 

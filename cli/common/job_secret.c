@@ -119,7 +119,7 @@ nrl_status job_secret_share(const job_secret *s, int *fd)
 {
     *fd = memfd_create("job secret", MFD_CLOEXEC);
     if (*fd >= 0 && write(*fd, s->bytes, s->size) == (ssize_t)s->size) return NRL_OK;
-    nrl_fail(NRL_ERR_IO, "cannot hand the job's secret to the ranks: %s", strerror(errno));
+    nrl_fail(NRL_ERR_IO, "cannot pass the job's secret to the ranks: %s", strerror(errno));
     if (*fd >= 0) close(*fd);
     *fd = -1;
     return NRL_ERR_IO;

@@ -32,7 +32,7 @@ static nrl_status copy_input(const char *path, int64_t *bytes)
     const int why = errno;
     if (out && fclose(out)) good = false;
     if (!good) return nrl_fail(NRL_ERR_IO, "cannot write '%s': %s", path, strerror(why));
-    return ferror(stdin) ? nrl_fail(NRL_ERR_IO, "cannot read the standard input to its end") : NRL_OK;
+    return ferror(stdin) ? nrl_fail(NRL_ERR_IO, "cannot read standard input to its end") : NRL_OK;
 }
 
 static nrl_status spool_input(arena *a, const char *folder, const char **path)
@@ -43,7 +43,7 @@ static nrl_status spool_input(arena *a, const char *folder, const char **path)
     if (errno) return nrl_fail(NRL_ERR_IO, "cannot create the directory '%s': %s", folder, strerror(errno));
     const char *part = arena_printf(a, "%s/stdin-%ld.part", folder, (long)getpid());
     nrl_status st = copy_input(part, &bytes);
-    if (st == NRL_OK && !bytes) st = nrl_fail(NRL_ERR_DATA, "data.train: the standard input is empty");
+    if (st == NRL_OK && !bytes) st = nrl_fail(NRL_ERR_DATA, "data.train: standard input is empty");
     if (st == NRL_OK) st = hash_file(part, hash);
     if (st == NRL_OK) {
         *path = arena_printf(a, "%s/stdin-%s.jsonl", folder, hash);
@@ -52,7 +52,7 @@ static nrl_status spool_input(arena *a, const char *folder, const char **path)
     if (st != NRL_OK)
         unlink(part);
     else
-        fprintf(stderr, "data.train: %lld bytes of the standard input, kept as %s\n", (long long)bytes, *path);
+        fprintf(stderr, "data.train: saved %lld bytes of standard input as %s\n", (long long)bytes, *path);
     return st;
 }
 
@@ -64,7 +64,7 @@ nrl_status spool_train(arena *a, nrl_config *config, const nrl_environment *env,
     const char *given = nrl_node_string(is_map ? nrl_node_find(train, "path") : train, ""), *path;
     if (strcmp(given, "-")) return NRL_OK;
     if (env->ranks && env->ranks->world > 1)
-        return nrl_fail(NRL_ERR_CONFIG, "data.train: several ranks cannot share a standard input\n"
+        return nrl_fail(NRL_ERR_CONFIG, "data.train: several ranks cannot share standard input\n"
                                         "hint: COMMAND >rows.jsonl, and data.train: rows.jsonl");
     if (nrl_node_bool(nrl_node_find(nrl_node_find(root, "data"), "streaming"), false)) {
         *word = is_map ? "data.train.path=/dev/stdin" : "data.train=/dev/stdin";
@@ -73,14 +73,14 @@ nrl_status spool_train(arena *a, nrl_config *config, const nrl_environment *env,
     }
     if (strcmp(nrl_node_string(nrl_node_find(root, "resume"), "never"), "never"))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.train: a resumed run does not read the standard input, because it needs the "
-                        "rows that it began with\n"
-                        "hint: leave data.train out: the config of the run names the file with its rows");
+                        "data.train: a resumed run does not read standard input, because it needs its original "
+                        "rows\n"
+                        "hint: omit data.train: the config of the run contains the file with these rows");
     const char *folder = spool_folder(a, root);
     if (!folder)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.train: no directory to keep the standard input in: expected data.cache, or "
-                        "HOME or XDG_CACHE_HOME in the environment");
+                        "data.train: no directory for the rows of standard input; expected data.cache, or HOME or "
+                        "XDG_CACHE_HOME in the environment");
     NRL_TRY(spool_input(a, folder, &path));
     *word = arena_printf(a, is_map ? "data.train.path=%s" : "data.train=%s", path);
     nrl_config_override(config, *word);

@@ -79,8 +79,8 @@ const nrl_node *rules_auto(arena *a, config_problems *problems, const nrl_node *
     auto_keys keys;
     while (find_auto(root, 0, &keys)) {
         problems_add(problems, value_of(root, &keys),
-                     "%s: auto: `nrl run FILE.yaml` and `nrl launch` choose the value for the ranks of one machine; a "
-                     "script, another program, another launcher and several machines need a value\n"
+                     "%s: auto is only supported by `nrl run FILE.yaml` and `nrl launch` on one machine; expected a "
+                     "value in scripts, other programs, with other launchers and on several machines\n"
                      "hint: `nrl plan FILE.yaml --ranks N --write planned.yaml` chooses one",
                      dotted(a, &keys));
         root = without(a, root, &keys, 0);

@@ -202,7 +202,7 @@ static void read_named(const reading *r, const nrl_node *node)
             read_axis(r, s->axis, nrl_node_at(node, i));
         else
             problems_add(r->problems, nrl_node_at(node, i),
-                         "parallel.%s: this axis is already served by '%s'; expected parallel: {%s: {name: %s, ...}, "
+                         "parallel.%s: strategy '%s' already uses this axis; expected parallel: {%s: {name: %s, ...}, "
                          "...}",
                          key, name, key, name);
     }
@@ -210,7 +210,7 @@ static void read_named(const reading *r, const nrl_node *node)
     read_rest(r, "parallel", options, axis ? add_axis(r->run, axis) : &none);
     if (!axis && none.strategy.resolved) node_set(r->a, r->run->resolved, "parallel", none.strategy.resolved);
     if (!axis && none.strategy.name)
-        problems_add(r->problems, node, "parallel: no plugin serves an axis that takes the remaining ranks");
+        problems_add(r->problems, node, "parallel: no plugin has an axis that takes the remaining ranks");
 }
 
 /* Checks that at most one axis has no size; that axis takes the remaining ranks. */

@@ -17,13 +17,13 @@ typedef struct {
 
 static const nrl_option source_rows[] = {
     NRL_OPT_PATH(source, path, NULL, "a file of samples"),
-    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, next to the others"),
+    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, relative to the other files"),
     NRL_OPT_NODE(source, reader, "", "the dataset plugin that reads it, and its options"),
     NRL_OPT_NODE(source, rows, "", "the rows FIRST:END, from 0; negative numbers count from the end"),
-    NRL_OPT_INT(source, limit, "", 1, 1e15, "at most this many rows, chosen by a hash of each row"),
-    NRL_OPT_NODE(source, columns, "", "in place of data.columns"),
-    NRL_OPT_NODE(source, template, "", "in place of data.template"),
-    NRL_OPT_ENUM(source, overlong, "", "error|drop|truncate|split", "in place of data.overlong"),
+    NRL_OPT_INT(source, limit, "", 1, 1e15, "maximum number of rows, selected by a hash of each row"),
+    NRL_OPT_NODE(source, columns, "", "replaces data.columns for these rows"),
+    NRL_OPT_NODE(source, template, "", "replaces data.template for these rows"),
+    NRL_OPT_ENUM(source, overlong, "", "error|drop|truncate|split", "replaces data.overlong for these rows"),
 };
 
 static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, const source *s)
@@ -125,7 +125,8 @@ void rules_evals(arena *a, config_problems *problems, config_data *data, nrl_nod
         const char *name = nrl_node_key(data->eval, i);
         const nrl_node *node = nrl_node_at(data->eval, i);
         if (!*name || name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")])
-            problems_add(problems, node, "data.eval: '%s': a name of a set has letters, digits, _ and -", name);
+            problems_add(problems, node, "data.eval: '%s': the name of a set can contain letters, digits, _ and -",
+                         name);
         else if (nrl_node_kind(node) == NRL_NODE_NULL)
             problems_add(problems, node, "data.eval.%s: expected a file", name);
         else
@@ -134,8 +135,9 @@ void rules_evals(arena *a, config_problems *problems, config_data *data, nrl_nod
 }
 
 static const nrl_option mix_rows[] = {
-    NRL_OPT_F64(config_mix, power, "1", -10, 10, "an entry with n rows has n^power as its share; 0: equal shares"),
-    NRL_OPT_BOOL(config_mix, even, "false", "each step has the share of each entry, as far as whole numbers allow"),
+    NRL_OPT_F64(config_mix, power, "1", -10, 10, "the share of an entry with n rows is n^power; 0: equal shares"),
+    NRL_OPT_BOOL(config_mix, even, "false",
+                 "each step contains the share of each entry, as far as whole numbers allow"),
 };
 
 void rules_data(arena *a, config_problems *problems, config_data *data)
@@ -203,8 +205,8 @@ void rules_recompute(arena *a, config_problems *problems, const nrl_node *node, 
 static const nrl_option offload_rows[] = {
     NRL_OPT_ENUM(config_offload, optimizer, "none", "none|host|disk", "states of the optimizer and fp32 masters"),
     NRL_OPT_ENUM(config_offload, activations, "none", "none|host|disk",
-                 "what a unit saves in the forward pass for its backward pass"),
-    NRL_OPT_STR(config_offload, folder, "", "folder of the files of `disk`; default: out"),
+                 "activations that a unit saves for its backward pass"),
+    NRL_OPT_STR(config_offload, folder, "", "directory of the files of `disk`; default: out"),
 };
 
 void rules_offload(arena *a, config_problems *problems, const nrl_node *node, config_offload *out)
@@ -221,11 +223,11 @@ void rules_offload(arena *a, config_problems *problems, const nrl_node *node, co
 /* The defaults of torch.amp.GradScaler, which has no minimum scale and skips steps forever on NaN. */
 static const nrl_option scale_rows[] = {
     NRL_OPT_F64(config_loss_scale, init, "65536", SCALE_LEAST, SCALE_MOST, "scale of the first step"),
-    NRL_OPT_F64(config_loss_scale, growth, "2", 1, 1e6, "factor after growth_interval good steps in a row"),
+    NRL_OPT_F64(config_loss_scale, growth, "2", 1, 1e6, "factor after growth_interval steps without overflow"),
     NRL_OPT_F64(config_loss_scale, backoff, "0.5", 1e-6, 0.99, "factor after a gradient that is not finite"),
-    NRL_OPT_INT(config_loss_scale, growth_interval, "2000", 1, 1e12, "good steps until the scale grows"),
+    NRL_OPT_INT(config_loss_scale, growth_interval, "2000", 1, 1e12, "steps without overflow until the scale grows"),
     NRL_OPT_F64(config_loss_scale, min, "6.103515625e-5", SCALE_LEAST, SCALE_MOST,
-                "a scale below it ends the run; 2^-14 unless set"),
+                "a smaller scale ends the run; default: 2^-14"),
 };
 
 static void dynamic_scale(arena *a, config_problems *problems, const nrl_node *map, config_loss_scale *out)
@@ -262,10 +264,11 @@ void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node,
 
 static const nrl_option fp8_rows[] = {
     NRL_OPT_ENUM(config_fp8, recipe, "delayed", "delayed|current",
-                 "delayed: by the largest values of earlier steps, as Transformer Engine; current: by those of the "
+                 "delayed: from the largest values of earlier steps, as in Transformer Engine; current: from the "
                  "operand itself, which is read once more"),
-    NRL_OPT_INT(config_fp8, history, "16", 1, 1024, "steps whose largest values set a delayed scale"),
-    NRL_OPT_INT(config_fp8, margin, "0", 0, 16, "a delayed scale is 2^margin below what these values allow"),
+    NRL_OPT_INT(config_fp8, history, "16", 1, 1024, "number of steps whose largest values determine a delayed scale"),
+    NRL_OPT_INT(config_fp8, margin, "0", 0, 16,
+                "a delayed scale is the largest that these values allow, divided by 2^margin"),
 };
 
 void rules_fp8(arena *a, config_problems *problems, const nrl_node *node, bool is_fp8, config_fp8 *out)
@@ -350,7 +353,7 @@ static void check_train(config_problems *problems, const nrl_node *root, const c
         problems_add(problems, place(root, "train", "steps"), "train: steps or epochs is required");
     if (by_samples && run->data.packing)
         problems_add(problems, place(root, "train", "micro_batch"),
-                     "train.micro_batch counts samples, which needs data.packing: false");
+                     "train.micro_batch counts samples and requires data.packing: false");
     if (!by_samples && t->micro_batch_tokens && t->micro_batch_tokens < run->data.max_length)
         problems_add(problems, place(root, "train", "micro_batch_tokens"),
                      "train.micro_batch_tokens: %lld cannot hold a sample of data.max_length %lld",
@@ -358,18 +361,15 @@ static void check_train(config_problems *problems, const nrl_node *root, const c
     /* An option without effect is an error. */
     const bool is_bf16 = t->precision == CONFIG_BF16 || t->precision == CONFIG_FP8;
     if (t->master == CONFIG_MASTER_SPLIT16 && !is_bf16)
-        problems_add(problems, place(root, "train", "master"),
-                     "train.master: split16 keeps fp32 masters as bf16 weights and the rest of their bits: it "
-                     "needs train.precision: bf16");
+        problems_add(problems, place(root, "train", "master"), "train.master: split16 requires train.precision: bf16");
     if (t->gradients == CONFIG_GRADIENTS_BF16 && !is_bf16)
-        problems_add(problems, place(root, "train", "gradients"), "train.gradients: bf16 needs train.precision: bf16");
+        problems_add(problems, place(root, "train", "gradients"),
+                     "train.gradients: bf16 requires train.precision: bf16");
     if (t->logits == CONFIG_LOGITS_BF16 && !is_bf16)
-        problems_add(problems, place(root, "train", "logits"), "train.logits: bf16 needs train.precision: bf16");
+        problems_add(problems, place(root, "train", "logits"), "train.logits: bf16 requires train.precision: bf16");
     if (t->diverge_factor > 0 && t->diverge_factor <= 1)
         problems_add(problems, place(root, "train", "diverge_factor"),
-                     "train.diverge_factor: a loss of %g times the first one has not diverged, expected 0 or more "
-                     "than 1",
-                     t->diverge_factor);
+                     "train.diverge_factor: got %g, expected 0 or a number above 1", t->diverge_factor);
 }
 
 static void check_stream(config_problems *problems, const nrl_node *root, const config_run *run)
@@ -378,20 +378,18 @@ static void check_stream(config_problems *problems, const nrl_node *root, const 
     const nrl_node *buffer = nrl_node_find(nrl_node_find(root, "data"), "shuffle_buffer");
     if (is_malformed(root, "data")) return;
     if (!d->streaming && buffer && d->shuffle_buffer != CONFIG_SHUFFLE_BUFFER)
-        problems_add(problems, buffer, "data.shuffle_buffer needs data.streaming: true");
+        problems_add(problems, buffer, "data.shuffle_buffer requires data.streaming: true");
     if (!d->streaming) return;
     if (run->train.epochs)
         problems_add(problems, place(root, "train", "epochs"),
-                     "train.epochs: the number of rows of a stream (data.streaming) is not known, so train.steps is "
-                     "required");
+                     "train.epochs: the number of rows is not known with data.streaming; expected train.steps");
     if (d->mixed.power != 0 && d->mixed.power != 1)
         problems_add(problems, place(root, "data", "mix"),
-                     "data.mix: power %g needs the number of rows, which a stream (data.streaming) does not know\n"
-                     "hint: power: 0 makes the weights of the entries their shares",
+                     "data.mix: power %g requires the number of rows, which is not known with data.streaming\n"
+                     "hint: with power: 0 the shares are the weights of the entries",
                      d->mixed.power);
     if (d->mixed.even && d->mixed.power != 0)
-        problems_add(problems, place(root, "data", "mix"),
-                     "data.mix: a stream (data.streaming) reads entry after entry, so even needs power: 0");
+        problems_add(problems, place(root, "data", "mix"), "data.mix: even requires power: 0 with data.streaming");
 }
 
 static const char *last_part(arena *a, const char *path)
@@ -425,16 +423,16 @@ void rules_run(arena *a, config_problems *problems, const nrl_node *root, config
         problems_add(problems, place(root, "model", "path"), "model: path or config is required");
     check_train(problems, root, run);
     if (run->eval.every && !run->data.eval && !run->eval.samples)
-        problems_add(problems, place(root, "eval", "every"), "eval.every needs data.eval or eval.samples");
+        problems_add(problems, place(root, "eval", "every"), "eval.every requires data.eval or eval.samples");
     if (run->eval.samples && !run->eval.every)
-        problems_add(problems, place(root, "eval", "samples"), "eval.samples needs eval.every");
+        problems_add(problems, place(root, "eval", "samples"), "eval.samples requires eval.every");
     if (run->eval.early_stop && !run->eval.every)
-        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop needs eval.every");
+        problems_add(problems, place(root, "eval", "early_stop"), "eval.early_stop requires eval.every");
     if (exports_best && !run->eval.every)
-        problems_add(problems, place(root, "checkpoint", "export"), "checkpoint.export: best needs eval.every");
+        problems_add(problems, place(root, "checkpoint", "export"), "checkpoint.export: best requires eval.every");
     if (exports_best && !run->checkpoint.keep_best)
         problems_add(problems, place(root, "checkpoint", "export"),
-                     "checkpoint.export: best needs checkpoint.keep_best above 0, as it is read from its checkpoint");
+                     "checkpoint.export: best requires checkpoint.keep_best above 0");
     check_stream(problems, root, run);
     run->debug_every = rules_debug(a, problems, run->debug);
     if (run->out && !*run->out) problems_add(problems, nrl_node_find(root, "out"), "out: empty");

@@ -12,16 +12,16 @@
 
 static const nrl_option model_rows[] = {
     NRL_OPT_PATH(config_model, path, "",
-                 "the model: a directory, a name that its format looks up (org/name), a checkpoint, or a run (its "
-                 "newest checkpoint)"),
-    NRL_OPT_STR(config_model, format, "", "the plugin of formats/ that reads path; unset: the one that recognises it"),
+                 "the model: a directory, a name in the hub's cache (org/name), a checkpoint, or a run (its newest "
+                 "checkpoint)"),
+    NRL_OPT_STR(config_model, format, "", "format plugin that reads path; unset: the one that recognises it"),
     NRL_OPT_PATH(config_model, config, "", "config.json of a model that starts from random weights"),
     NRL_OPT_NODE(
         config_model, tokenizer, "",
         "path of the tokenizer, or {name, path} where name is the plugin that reads it; unset: the model directory"),
     NRL_OPT_NODE(config_model, add_tokens, "",
-                 "new tokens, a list of texts or {token: TEXT, special: true}; each embedding is the mean of the "
-                 "model's. Tokens that the tokenizer has are skipped"),
+                 "new tokens, a list of texts or {token: TEXT, special: true}; their embeddings are the mean of all "
+                 "others. Existing tokens are skipped"),
     NRL_OPT_INT(config_model, pad_vocab_to_multiple_of, "1", 1, 1 << 20,
                 "add unused rows to the embedding and the head until their number is a multiple of this"),
 };
@@ -29,10 +29,10 @@ static const nrl_option model_rows[] = {
 const nrl_option adapter_rows[] = {
     NRL_OPT_PATH(config_adapter, use, "", "an adapter on disk to start from; its settings are used"),
     NRL_OPT_ENUM(config_adapter, base, "full", "full|nf4|fp4|int8",
-                 "how the frozen matrices are stored: in the precision of the run, or quantized as by bitsandbytes (4 "
+                 "how frozen matrices are stored: in the precision of the run, or quantized as in bitsandbytes (4 "
                  "bits with double quantization, 8 bits by row)"),
     NRL_OPT_NODE(config_adapter, modules_to_save, "",
-                 "a list of ends of names of modules that are trained whole and saved beside the adapters, such as "
+                 "modules that are trained in full and saved beside the adapters, by the end of their names, such as "
                  "[embed_tokens, lm_head]; a tied head is trained with its embedding"),
 };
 const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
@@ -41,23 +41,23 @@ static const nrl_option data_rows[] = {
     NRL_OPT_NODE(config_data, train, NULL,
                  "training data: a path, {path, weight, reader, rows, limit, columns, template}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "",
-                 "evaluation data, in the same form; a share (0.1) or a number of rows to hold out of data.train; or a "
-                 "map of names to these, for several sets"),
+                 "evaluation data, in the same form; a share (0.1) or number of rows of data.train to hold out; or a "
+                 "map from names to these, for several sets"),
     NRL_OPT_NODE(config_data, mix, "",
-                 "how entries of data.train share an epoch: {power: 0.5, even: true}; an entry with n rows has n^power "
-                 "(default 1) as its share, and with even each step has the share of each entry"),
+                 "shares of the entries of data.train in an epoch: {power: 0.5, even: true}; the share of an entry "
+                 "with n rows is n^power (default 1); with even each step contains these shares"),
     NRL_OPT_INT(config_data, max_length, "1024", 1, COUNT_MAX, "maximum number of tokens of a sample"),
     NRL_OPT_ENUM(config_data, overlong, "error", "error|drop|truncate|split",
                  "what to do with longer samples; split: several samples of at most max_length"),
     NRL_OPT_NODE(config_data, template, "auto",
-                 "chat template: auto (the template of the tokenizer), a name that a template plugin serves, the path "
-                 "of a file, or {name, path} where name is the plugin"),
+                 "chat template: auto (the template of the tokenizer), the name of a built-in template, the path of "
+                 "a file, or {name, path} where name is the plugin"),
     NRL_OPT_ENUM(config_data, train_on, "answer", "answer|all|last",
-                 "the trained tokens: answers, all, or only the last answer of a conversation; an answer whose message "
-                 "has weight 0 or train false is never trained"),
+                 "trained tokens: all answers, all tokens, or only the last answer of a conversation; messages with "
+                 "weight 0 or train false are never trained"),
     NRL_OPT_BOOL(config_data, packing, "true", "pack short samples into one micro-batch"),
     NRL_OPT_BOOL(config_data, prefix_sharing, "true", "compute the prompt of a pair once for both answers"),
-    NRL_OPT_BOOL(config_data, shuffle, "true", "shuffle by seed and epoch; false: the order of the file"),
+    NRL_OPT_BOOL(config_data, shuffle, "true", "shuffle by seed and epoch; false: keep the order of the file"),
     NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop",
                  "whether to keep the incomplete batch at the end of an epoch"),
     NRL_OPT_NODE(config_data, columns, "", "renames columns, such as {prompt: question}"),
@@ -66,78 +66,79 @@ static const nrl_option data_rows[] = {
     NRL_OPT_INT(config_data, prefetch, "1", 0, 64, "steps that are prepared in advance"),
     NRL_OPT_PATH(config_data, cache, "", "directory of the token cache; unset: in the output directory"),
     NRL_OPT_BOOL(config_data, streaming, "false",
-                 "read data.train while the run goes on, without a token cache: for files that are too large to index, "
-                 "and for pipes; needs train.steps"),
+                 "read data.train during training, without a token cache: for files that are too large to index, and "
+                 "for pipes; requires train.steps"),
     NRL_OPT_INT(config_data, shuffle_buffer, "10000", 1, INT32_MAX / 2,
-                "with streaming: samples that are held in memory and shuffled at a time"),
+                "with streaming: number of samples that are held in memory and shuffled"),
 };
 
 static const nrl_option train_rows[] = {
-    NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX, "number of optimizer steps; alternatively, set epochs"),
-    NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX, "number of passes over the data; alternatively, set steps"),
+    NRL_OPT_INT(config_train, steps, "0", 0, COUNT_MAX,
+                "number of optimizer steps; either steps or epochs is required"),
+    NRL_OPT_INT(config_train, epochs, "0", 0, COUNT_MAX,
+                "number of passes over the data; either steps or epochs is required"),
     NRL_OPT_INT(config_train, global_batch, "8", 1, INT32_MAX, "samples per step over all ranks, before packing"),
     NRL_OPT_INT(config_train, micro_batch_tokens, "4096", 1, INT32_MAX,
-                "tokens per forward pass; the number of accumulated micro-batches follows from it; auto: the fastest "
-                "that fits into memory, see `nrl plan`"),
+                "tokens per forward pass; determines gradient accumulation; auto: the fastest size that fits into "
+                "memory, see `nrl plan`"),
     NRL_OPT_INT(config_train, micro_batch, "0", 0, INT32_MAX,
                 "samples per forward pass if data.packing is false; 0: use micro_batch_tokens"),
     NRL_OPT_ENUM(
         config_train, precision, "fp32", "fp32|bf16|fp16|fp8",
-        "precision of weights and activations; master weights and sums are fp32. bf16 is several times as fast "
-        "on a GPU. fp8: bf16, but the products of linear layers round their operands to 8 bits"),
+        "precision of weights and activations; master weights and sums are fp32. bf16 is several times as fast on a "
+        "GPU. fp8: as bf16, but linear layers round their operands to 8 bits"),
     NRL_OPT_NODE(config_train, loss_scale, "",
                  "with fp16: dynamic (the default), a number, or {init: 65536, growth: 2, backoff: 0.5, "
                  "growth_interval: 2000, min: 6.1e-5}"),
     NRL_OPT_NODE(config_train, fp8, "",
-                 "with fp8: {recipe: delayed, history: 16, margin: 0} scales operands by their largest values in the "
-                 "last steps, {recipe: current} by their own"),
+                 "with fp8: {recipe: delayed, history: 16, margin: 0} computes scales from the largest values of the "
+                 "last steps, {recipe: current} from the operand itself"),
     NRL_OPT_ENUM(config_train, master, "fp32", "fp32|split16",
-                 "with bf16: fp32 master weights, or only the 16 bits that rounding removes, which saves 2 bytes per "
-                 "parameter and gives the same numbers"),
+                 "with bf16: fp32 master weights, or (split16) only the 16 bits that rounding removes, which saves 2 "
+                 "bytes per parameter with identical results"),
     NRL_OPT_ENUM(config_train, gradients, "fp32", "fp32|bf16",
-                 "with bf16: the precision of stored gradients; each micro-batch is summed in fp32, then rounded and "
-                 "added, so fewer micro-batches per step lose less"),
+                 "with bf16: precision of stored gradients; each micro-batch is summed in fp32, then rounded and "
+                 "added, so fewer micro-batches per step are more precise"),
     NRL_OPT_NODE(config_train, trainable, "[]",
-                 "the only parameters that are trained: a list of patterns of names, as of files ('*.norm.weight')"),
-    NRL_OPT_NODE(config_train, freeze, "[]", "parameters that are not trained, likewise; after trainable"),
-    NRL_OPT_F64(
-        config_train, neftune_alpha, "0", 0, 1e6,
-        "NEFTune: adds random numbers of up to alpha / sqrt(length * width) to the embedded tokens of a sample"),
+                 "parameters to train; all others are frozen: a list of name patterns such as '*.norm.weight'"),
+    NRL_OPT_NODE(config_train, freeze, "[]", "parameters to freeze: a list of name patterns, applied after trainable"),
+    NRL_OPT_F64(config_train, neftune_alpha, "0", 0, 1e6,
+                "NEFTune: adds noise of up to alpha / sqrt(length * width) to the token embeddings of a sample"),
     NRL_OPT_ENUM(config_train, logits, "fp32", "fp32|bf16",
-                 "with bf16: the precision of logits; log-probs and their sums are computed in fp32 from either, bf16 "
-                 "takes a third of the memory and rounds each logit to 8 bits"),
+                 "with bf16: precision of logits; log-probs and sums are always fp32. bf16 uses a third of the "
+                 "memory and rounds each logit to 8 bits of precision"),
     NRL_OPT_BOOL(config_train, recompute_cheap, "true",
-                 "the backward pass computes norms and gated activations again; false: their results are kept, which "
-                 "takes up to half more memory for activations, saves time, and gives the same numbers"),
+                 "recompute norms and gated activations in the backward pass; false: keep their results, which takes "
+                 "up to half more activation memory and less time, with identical results"),
     NRL_OPT_INT(config_train, logits_mb, "512", 0, 1 << 20,
                 "MiB of logits of a micro-batch that are kept until the backward pass if a loss needs whole batches; "
-                "the rest is recomputed with the same results"),
+                "others are recomputed with identical results"),
     NRL_OPT_BOOL(config_train, deterministic, "true",
-                 "equal configs give equal bits on one machine; false: the backend may use faster sums in a varying "
-                 "order (see `nrl describe BACKEND`)"),
+                 "equal configs give bit-identical results on one machine; false: the backend may use faster sums in "
+                 "a varying order (see `nrl describe BACKEND`)"),
     NRL_OPT_INT(config_train, seed, "1", 0, COUNT_MAX, "seed of the data order, random weights and sampling"),
     NRL_OPT_ENUM(config_train, nan, "stop", "stop|skip", "what to do if the loss or the gradient is not finite"),
     NRL_OPT_INT(config_train, nan_limit, "10", 1, COUNT_MAX, "stop after this many skipped steps in a row"),
     NRL_OPT_NODE(
         config_train, offload, "",
-        "{optimizer: disk} keeps the states of the optimizer and fp32 masters in a file, and {activations: disk} "
-        "what a unit saves for its backward pass; host: in the memory of the host; none: in that of the device. "
-        "folder: of the files, instead of out. With optimizer, checkpoints are written without a copy"),
+        "{optimizer: disk} keeps optimizer states and fp32 masters in a file, {activations: disk} activations; host: "
+        "in host memory; none: on the device. folder: directory of the files, default: out. With optimizer: disk, "
+        "checkpoints are written synchronously"),
     NRL_OPT_ENUM(config_train, on_oom, "stop", "stop|retry",
-                 "what to do if a rank lacks memory in the forward or backward pass; retry: all ranks repeat the step "
-                 "with half of micro_batch_tokens (or micro_batch), down to one sample; global_batch stays"),
+                 "what to do if a rank runs out of memory in the forward or backward pass; retry: all ranks repeat "
+                 "the step with half of micro_batch_tokens (or micro_batch), down to one sample"),
     NRL_OPT_ENUM(
         config_train, leak_check, "warn", "off|warn|stop",
-        "what to do if the memory in use after a step (tensors, or the host's heap) grows step by step; growth "
-        "by longer samples, saves and evaluations does not count"),
+        "what to do if the memory in use after a step (tensors, or the host's heap) grows steadily; growth from "
+        "longer samples, saves and evaluations does not count"),
     NRL_OPT_F64(config_train, diverge_factor, "100", 0, 1e15,
                 "the run has diverged (exit 3) if its loss exceeds its first loss (at least 1) by this factor for 10 "
                 "steps in a row or at the end; 0: off"),
     NRL_OPT_BOOL(config_train, check_gradient, "true",
                  "stop if the first gradient is 0, for example because the loss is detached from the model"),
     NRL_OPT_NODE(config_train, activation_checkpointing, "none",
-                 "layers that recompute activations: none, all, {every: 4}, {ratio: 0.5} or {layers: [0, 4]}; auto: as "
-                 "many as memory requires, see `nrl plan`"),
+                 "layers that recompute activations in the backward pass: none, all, {every: 4}, {ratio: 0.5} or "
+                 "{layers: [0, 4]}; auto: as many as memory requires, see `nrl plan`"),
 };
 
 static const nrl_option eval_rows[] = {
@@ -145,8 +146,8 @@ static const nrl_option eval_rows[] = {
     NRL_OPT_INT(config_eval, early_stop, "0", 0, COUNT_MAX,
                 "stop after this many evaluations without a better checkpoint.metric; 0: off"),
     NRL_OPT_NODE(config_eval, samples, "",
-                 "prompts that the model continues at each evaluation: {prompts: FILE or a list, n, max_tokens, "
-                 "temperature, top_p, seed, chat, match, show}; rows with an `answer` give eval_exact_match"),
+                 "generate text at each evaluation: {prompts: FILE or a list, n, max_tokens, temperature, top_p, "
+                 "seed, chat, match, show}; rows with an `answer` give eval_exact_match"),
 };
 
 static const nrl_option checkpoint_rows[] = {
@@ -154,34 +155,34 @@ static const nrl_option checkpoint_rows[] = {
     NRL_OPT_F64(config_checkpoint, every_minutes, "0", 0, 1e6, "minutes between saves; 0: off"),
     NRL_OPT_INT(config_checkpoint, keep, "3", 0, COUNT_MAX, "number of newest checkpoints to keep; 0: all"),
     NRL_OPT_INT(config_checkpoint, keep_best, "1", 0, COUNT_MAX,
-                "number of best checkpoints to keep in addition, by metric; a new best one is saved right after its "
-                "evaluation"),
+                "number of best checkpoints to keep in addition, by metric; a new best checkpoint is saved right "
+                "after its evaluation"),
     NRL_OPT_STR(
         config_checkpoint, metric, "auto",
-        "the value of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of a plugin; auto: "
-        "that of the algorithm, which is eval_loss unless its plugin declares another one"),
+        "metric of an evaluation that ranks checkpoints: eval_loss, or eval_NAME for a metric of a plugin; auto: the "
+        "metric that the algorithm declares, or else eval_loss"),
     NRL_OPT_ENUM(
         config_checkpoint, metric_mode, "auto", "auto|min|max",
         "whether a smaller or a larger metric is better; auto: as the plugin declares it, and min for eval_loss"),
     NRL_OPT_BOOL(config_checkpoint, save_at_start, "true",
                  "reserve disk space for a save before the first step, so that a full disk is noticed early"),
     NRL_OPT_ENUM(config_checkpoint, export, "last", "none|last|best",
-                 "the weights that are exported to OUT/model at the end; best: those of the best evaluation, which are "
+                 "weights that are exported to OUT/model at the end; best: those of the best evaluation, which are "
                  "saved even if every is 0"),
     NRL_OPT_STR(config_checkpoint, export_format, "",
-                "the plugin of formats/ that writes OUT/model; unset: the format of model.path, or else the first that "
-                "can write"),
+                "format plugin that writes OUT/model; unset: the format of model.path, or else the first that can "
+                "write"),
     NRL_OPT_ENUM(config_checkpoint, export_dtype, "auto", "auto|f32|bf16|f16",
-                 "the dtype of OUT/model; auto: the one that the model's config.json names, or else train.precision"),
+                 "dtype of OUT/model; auto: the dtype in the model's config.json, or else train.precision"),
     NRL_OPT_BOOL(config_checkpoint, async, "true",
                  "continue training while a checkpoint is written; needs memory for a copy of the state"),
     NRL_OPT_INT(config_checkpoint, threads, "1", 1, 64, "threads per rank that compress or decode"),
     NRL_OPT_ENUM(config_checkpoint, on_error, "stop", "stop|warn", "what to do if a save fails"),
     NRL_OPT_ENUM(config_checkpoint, mismatch, "stop", "stop|warn",
-                 "what a resume does if the model, data, tokenizer, script or a compared option (listed in each "
+                 "what to do on resume if the model, data, tokenizer, script or a compared option (listed in each "
                  "section) differs from the checkpoint"),
     NRL_OPT_ENUM(config_checkpoint, fallback, "none", "none|previous",
-                 "resume=auto with a damaged newest checkpoint: fail, or use the checkpoint before it"),
+                 "resume=auto with a damaged newest checkpoint: fail, or use the previous one"),
     NRL_OPT_PATH(config_checkpoint, sign, "",
                  "secret key file (`nrl checkpoint keygen FILE`) that signs each checkpoint; only rank 0 reads it"),
     NRL_OPT_PATH(config_checkpoint, public_key, "",
@@ -214,40 +215,40 @@ typedef struct {
 static const nrl_option top_node_rows[] = {
     NRL_OPT_NODE(top_nodes, model, NULL, "the model"),
     NRL_OPT_NODE(top_nodes, adapter, "",
-                 "component: train a few additional parameters and freeze the model; a section with the name of an "
-                 "adapter plugin is a short form"),
+                 "component: train a small number of additional parameters and freeze the model; a section named "
+                 "after an adapter plugin is a short form"),
     NRL_OPT_NODE(top_nodes, data, NULL, "the data"),
-    NRL_OPT_NODE(top_nodes, algorithm, "", "component: the loss; unset: the default one"),
+    NRL_OPT_NODE(top_nodes, algorithm, "", "component: the loss; unset: the default algorithm"),
     NRL_OPT_NODE(top_nodes, train, "", "length, batch size and precision"),
     NRL_OPT_NODE(top_nodes, optimizer, NULL, "component: the optimizer, with lr and clip_norm"),
-    NRL_OPT_NODE(top_nodes, schedule, "", "component: the learning rate schedule; unset: the default one"),
+    NRL_OPT_NODE(top_nodes, schedule, "", "component: the learning-rate schedule; unset: the default schedule"),
     NRL_OPT_NODE(top_nodes, parallel, "default",
                  "component: the parallel strategy (default: the default strategy if there are several ranks; auto: "
                  "see `nrl plan`), or {AXIS: RANKS, AXIS: STRATEGY, AXIS: {name, size, options}}"),
-    NRL_OPT_NODE(top_nodes, collective, "auto", "component: the communication between ranks"),
+    NRL_OPT_NODE(top_nodes, collective, "auto", "component: communication between ranks"),
     NRL_OPT_NODE(top_nodes, store, "auto",
-                 "component: the store where ranks meet (auto: the plugin for the address that the launcher gives)"),
+                 "component: the store through which ranks join (auto: the plugin for the launcher's address)"),
     NRL_OPT_NODE(top_nodes, launch, "", "timeouts and hosts of ranks"),
-    NRL_OPT_NODE(top_nodes, cluster, "", "the job that `nrl cluster` makes of the run, which ignores it"),
+    NRL_OPT_NODE(top_nodes, cluster, "", "the cluster job of the run, for `nrl cluster`; the run itself ignores it"),
     NRL_OPT_NODE(top_nodes, backend, "auto", "component: the device"),
     NRL_OPT_NODE(top_nodes, checkpoint, "", "when to save, and what to keep"),
     NRL_OPT_NODE(top_nodes, eval, "", "when to evaluate"),
     NRL_OPT_NODE(top_nodes, script, "", "limits for the hooks and losses of a script"),
-    NRL_OPT_NODE(top_nodes, loggers, "", "components: where records go; unset: the default ones"),
+    NRL_OPT_NODE(top_nodes, loggers, "", "components: destinations of the records; unset: the default loggers"),
     NRL_OPT_NODE(top_nodes, plugins, "",
                  "directories that are searched for plugins before the installed ones; or {folders: [DIR], allow: "
-                 "[NAME, sha256:HASH]}, which allows only these in addition to the installed ones"),
+                 "[NAME, sha256:HASH]}, which permits only these in addition to the installed ones"),
 };
 
 static const nrl_option top_rows[] = {
     NRL_OPT_STR(config_run, resume, "never",
-                "never, auto (the newest checkpoint in out, or a new run if out has none), or a checkpoint, such as "
-                "RUN@STEP; an earlier one of out: the later ones are moved to OUT/checkpoints/after-STEP.1"),
+                "never, auto (the newest checkpoint in out, or a new run if there is none), or a checkpoint such as "
+                "RUN@STEP; later checkpoints of out are then moved to OUT/checkpoints/after-STEP.1"),
     NRL_OPT_STR(config_run, out, NULL, "output directory of the run, relative to the working directory"),
     NRL_OPT_BOOL(config_run, overwrite, "false", "replace the files of earlier runs in out, unless the run is resumed"),
     NRL_OPT_NODE(config_run, debug, "false",
-                 "compare the ranks every 10 steps (or {every: n}) and log details of their groups"),
-    NRL_OPT_STR(config_run, name, "", "name of the run for loggers; unset: the last component of out"),
+                 "compare parameters between ranks every 10 steps (or {every: n}) and log details of their groups"),
+    NRL_OPT_STR(config_run, name, "", "name of the run for loggers; unset: the last part of out"),
 };
 
 #define SECTION(name, rows, help)                                                                                      \
@@ -258,7 +259,7 @@ static const config_section sections[] = {
     SECTION("", top_node_rows, "sections and components"),
     SECTION("", top_rows, "the run as a whole"),
     SECTION("model", model_rows, "the model: path or config"),
-    SECTION("adapter", adapter_rows, "options of the core; the adapter plugin has its own"),
+    SECTION("adapter", adapter_rows, "options of every adapter; the adapter plugin has further options"),
     SECTION("data", data_rows, "the data"),
     SECTION("train", train_rows, "length, batch size and precision"),
     SECTION("checkpoint", checkpoint_rows, "when to save, and what to keep"),
@@ -479,7 +480,8 @@ static const nrl_node *fold_one(arena *a, config_problems *problems, const char 
         if (!problems) return tree;
         if (is_other)
             problems_add(problems, own,
-                         "%s: the config has the adapter '%s' too, expected one\nhint: %s=null switches this one off",
+                         "%s: the config also has the adapter '%s'; expected one adapter\n"
+                         "hint: %s=null removes this one",
                          name, other, name);
         else
             problems_add(problems, own, "%s: expected a map of options, found %s", name, node_kind_name(own->kind));

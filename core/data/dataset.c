@@ -117,7 +117,7 @@ static nrl_status open_files(const dataset_options *o, dataset *d)
         items[i].weight *= all / shares;
     if (d->parts.n) return NRL_OK;
     return nrl_fail(NRL_ERR_DATA, "data.%s: %s", o->role ? o->role : "train",
-                    o->held_out > 0 ? "no row that can be trained on is left on this side of the split by data.eval"
+                    o->held_out > 0 ? "the split by data.eval leaves no row that can be trained on"
                                     : "rows and limit select no row that can be trained on");
 }
 
@@ -128,8 +128,8 @@ nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_p
                         INT32_MAX);
     if (o->overlong == DATA_OVERLONG_SPLIT && (o->pairs || o->labels))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.overlong: split makes several samples of a row, which the algorithm cannot "
-                        "use: it compares whole answers\nhint: drop or truncate");
+                        "data.overlong: split is not supported by this algorithm, which compares whole answers; "
+                        "expected drop or truncate");
     NRL_TRY(data_schema_set(schema, o->columns, o->extra, o->pairs, o->labels));
     NRL_TRY(data_parts_list(o, out));
     return data_parts_select(o, out);
@@ -258,8 +258,7 @@ nrl_status dataset_verify(const dataset *d, int64_t example)
         if (s->check == (uint32_t)XXH3_64bits(p->cache.map + s->offset, (size_t)s->n_tokens * 5)) continue;
         dataset_place(d, example, place, sizeof place);
         return nrl_fail(NRL_ERR_CORRUPT,
-                        "%s: the tokens of %s are damaged\nremove the "
-                        "file: it is made again from the data",
+                        "%s: the tokens of %s are damaged\nhint: remove the file; it is created again from the data",
                         p->cache_path ? p->cache_path : "temporary token file", place);
     }
     return NRL_OK;

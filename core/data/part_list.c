@@ -62,8 +62,8 @@ static nrl_status read_entry(const dataset_options *o, const nrl_node *node, dat
         if (!strcmp(overlong, overlong_words[i])) out->overlong = (data_overlong)i;
     if (out->overlong == DATA_OVERLONG_SPLIT && (o->pairs || o->labels))
         return fail_entry(o, node,
-                          "overlong: split makes several samples of a row, which the algorithm cannot use: it compares "
-                          "whole answers\nhint: drop or truncate");
+                          "overlong: split is not supported by this algorithm, which compares whole answers; "
+                          "expected drop or truncate");
     config_problems problems = {0};
     arena *a = &out->choice.memory;
     char *section = mem_printf("data.%s: reader", role(o));
@@ -101,10 +101,9 @@ static void warn_of_splits(const paths *files, const char *folder)
     static const char *const other[] = {"test", "validation", "valid", "val", "dev", "eval", NULL};
     const char *trains = file_of_split(files, folder, train), *others = file_of_split(files, folder, other);
     if (trains && others)
-        nrl_warn(
-            "data.train: all files of '%s' are read, of training (%s) and of other splits (%s); a pattern, such as "
-            "'%s/train*', selects files",
-            folder, trains + strlen(folder), others + strlen(folder), folder);
+        nrl_warn("data.train: reads all files of '%s', those of the training split (%s) and of other splits (%s); a "
+                 "pattern such as '%s/train*' selects files",
+                 folder, trains + strlen(folder), others + strlen(folder), folder);
 }
 
 /* The part that is last in the list becomes a part for each of its files. */

@@ -76,7 +76,7 @@ static nrl_status check_group_lengths(const dataset *d, const data_plan_options 
     return nrl_fail(NRL_ERR_CONFIG,
                     "the loss couples groups of %" PRId64 ", the longest of which have %" PRId64
                     " tokens: they do not fit into train.micro_batch_tokens %" PRId64
-                    "\nraise it, or make groups smaller",
+                    "\nhint: raise it, or use smaller groups",
                     o->group, sum, o->micro_batch_tokens);
 }
 
@@ -100,8 +100,7 @@ static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
     if (o->micro_batch_tokens && longest > o->micro_batch_tokens)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: a %s of %" PRId64 " tokens does not fit into "
-                        "train.micro_batch_tokens %" PRId64 "\nraise it, or limit samples by "
-                        "data.max_length",
+                        "train.micro_batch_tokens %" PRId64 "\nhint: raise it, or limit samples by data.max_length",
                         place, what, longest, o->micro_batch_tokens);
     if (!o->micro_batch_tokens && longest > INT32_MAX / o->micro_batch)
         return nrl_fail(NRL_ERR_CONFIG,
@@ -119,9 +118,7 @@ static nrl_status count_epoch(data_plan *p)
         dataset_part part = dataset_part_at(p->data, i);
         wanted += part.weight * (double)part.n;
         if (wanted > INT32_MAX)
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "data: weights make an epoch of %.3g samples, at most %d are "
-                            "possible",
+            return nrl_fail(NRL_ERR_CONFIG, "data: the weights give an epoch of %.3g samples; expected at most %d",
                             wanted, INT32_MAX);
         p->n_epoch += data_plan_part_examples(&part);
     }

@@ -20,8 +20,8 @@ static nrl_status reader_find(plugin_host *host, const data_reader_choice *choic
     *out = plugin_find(host, NRL_KIND_DATASET, NRL_PROBE_YES, reader_probe, source, &asked);
     nrl_status st = *out ? NRL_OK
                          : nrl_fail(NRL_ERR_CONFIG,
-                                    "cannot read '%s': no dataset plugin recognises it; asked: %s\n"
-                                    "hint: {path: PATH, reader: PLUGIN} names the plugin",
+                                    "cannot read '%s': no dataset plugin recognises it; tried: %s\n"
+                                    "hint: {path: PATH, reader: PLUGIN} selects the plugin",
                                     source->path, asked.text ? asked.text : "none is installed");
     buffer_free(&asked);
     return st;

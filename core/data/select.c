@@ -88,7 +88,7 @@ static nrl_status select_by_number(const dataset_options *o, data_part *begin, d
     const bool open = from >= 0 && to >= 0 && end - begin == 1; /* no need to count */
     if (!open && o->streaming)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: data.train: rows: a stream (data.streaming) cannot count the rows of %s\n"
+                        "%s: data.train: rows: data.streaming cannot count the rows of %s\n"
                         "hint: rows: FIRST:END from 0, of one file",
                         begin->path, end - begin == 1 ? "a file from its end" : "several files");
     for (data_part *p = begin; p < end && !open; p++) {
@@ -115,13 +115,13 @@ nrl_status data_parts_select(const dataset_options *o, data_parts *p)
     for (int64_t i = 0; i < p->n && o->streaming; i++)
         if (p->items[i].limit)
             return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: data.train: limit chooses from all rows, which a stream (data.streaming) does not "
-                            "know\nhint: rows: 0:%" PRId64 " takes the first ones",
+                            "%s: data.train: limit selects from all rows, which data.streaming does not know\n"
+                            "hint: rows: 0:%" PRId64 " selects the first rows",
                             p->items[i].path, p->items[i].limit);
     if (o->held_out >= 1 && o->streaming)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.eval: %.0f rows are chosen from all rows, which a stream (data.streaming) does not know\n"
-                        "hint: a share, such as data.eval: 0.01, or a file",
+                        "data.eval: %.0f rows are selected from all rows, which data.streaming does not know\n"
+                        "hint: use a share, such as data.eval: 0.01, or a file",
                         o->held_out);
     uint64_t held_below = o->held_out < 1 ? (uint64_t)(o->held_out * two_64) : 0;
     for (int64_t i = 0, j = 0; i < p->n; i = j) {

@@ -175,15 +175,14 @@ nrl_status nrl_mesh_split(nrl_mesh *mesh, const char *axis, int32_t size, const 
     if (c && i && o && i->size == size && i->stride == c->stride && o->stride == c->stride * size &&
         o->size * size == c->size)
         return NRL_OK;
-    if (!c) return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is split, but there is none", axis);
+    if (!c) return nrl_fail(NRL_ERR_CONFIG, "cannot split axis '%s': it does not exist", axis);
     if (size < 1 || c->size % size)
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' has %d ranks, which %d does not divide", axis, (int)c->size,
-                        (int)size);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot split axis '%s': its %d ranks are not divisible by %d", axis,
+                        (int)c->size, (int)size);
     if (strlen(inner) >= MESH_AXIS_NAME || strlen(outer) >= MESH_AXIS_NAME || !strcmp(inner, outer))
         return nrl_fail(NRL_ERR_BUG, "axes '%s' and '%s'", inner, outer);
     if (find_axis(mesh, inner) || find_axis(mesh, outer))
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is divided in two ways: '%s' or '%s' exists already", axis, inner,
-                        outer);
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' is already split: '%s' or '%s' exists", axis, inner, outer);
     if (mesh->n_axes + 2 > MESH_MAX_AXES) return nrl_fail(NRL_ERR_CONFIG, "more than %d axes", MESH_MAX_AXES);
     int32_t runs = c->size / size, stride = c->stride;
     nrl_comm *in = add_axis(mesh, inner, NRL_DIVIDES_NONE, size, stride);

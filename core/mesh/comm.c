@@ -28,7 +28,7 @@ static nrl_status check_tensors(const nrl_comm_call *call)
     if ((s && !lies_together(s)) || (r && !lies_together(r)))
         return wrong(call, "a tensor was released or is a slice of columns");
     if (s && r && nrl_tensor_dtype(s) != nrl_tensor_dtype(r))
-        return wrong(call, "its two tensors have different types");
+        return wrong(call, "the two tensors have different types");
     return NRL_OK;
 }
 
@@ -72,18 +72,18 @@ static int64_t share_begin(const nrl_comm_call *call, int64_t count, int32_t r)
 static nrl_status check_shares(const nrl_comm *c, const nrl_comm_call *call, const nrl_tensor *whole,
                                const nrl_tensor *part, int64_t *count)
 {
-    if (!whole) return wrong(call, "no tensor for all ranks' shares");
+    if (!whole) return wrong(call, "the tensor for the shares of all ranks is missing");
     int64_t n = nrl_tensor_numel(whole);
     *count = call->counts ? call->counts[c->coord] : n / c->size;
     if (!call->counts && n != *count * c->size)
-        return wrong(call, "the elements of all ranks' shares do not divide by their number");
+        return wrong(call, "the number of elements is not divisible by the number of ranks");
     for (int32_t r = 0; call->counts && r < c->size; r++) {
         int64_t begin = share_begin(call, *count, r);
         if (call->counts[r] < 0 || begin < 0 || begin > n || call->counts[r] > n - begin)
-            return wrong(call, "a rank's share lies outside the tensor of all shares");
+            return wrong(call, "the share of a rank is outside the tensor of all shares");
     }
     if (part && nrl_tensor_numel(part) != *count)
-        return wrong(call, "this rank's share has another number of elements than its tensor");
+        return wrong(call, "the share of this rank and its tensor have different numbers of elements");
     return NRL_OK;
 }
 
@@ -182,7 +182,7 @@ nrl_status nrl_comm_all_reduce(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
     *work = NULL;
     NRL_TRY(check_tensors(call));
     if (!call->receive || (call->send && numel_of(call->send) != numel_of(call->receive)))
-        return wrong(call, "an all_reduce wants two tensors of one size, or one to be filled in place");
+        return wrong(call, "all_reduce: expected two tensors of the same size, or one tensor for in-place use");
     if (c->size == 1) return alone(ctx, call->send, call->receive);
     nrl_comm_args a = operands(call, numel_of(call->receive));
     return start(c, ctx, MESH_ALL_REDUCE, call, &a, work);
@@ -191,8 +191,8 @@ nrl_status nrl_comm_all_reduce(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
 static nrl_status check_root(const nrl_comm *c, const nrl_comm_call *call)
 {
     if (call->peer >= 0 && call->peer < c->size) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "exchange '%s': rank %d of an axis of %d", call->what ? call->what : "",
-                    (int)call->peer, (int)c->size);
+    return nrl_fail(NRL_ERR_BUG, "call '%s': rank %d of an axis of %d", call->what ? call->what : "", (int)call->peer,
+                    (int)c->size);
 }
 
 nrl_status nrl_comm_broadcast(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *call, nrl_work **work)
@@ -200,7 +200,8 @@ nrl_status nrl_comm_broadcast(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *ca
     *work = NULL;
     NRL_TRY(check_tensors(call));
     NRL_TRY(check_root(c, call));
-    if (!call->receive || call->send) return wrong(call, "a broadcast is in place: receive alone");
+    if (!call->receive || call->send)
+        return wrong(call, "broadcast: expected only a tensor to receive, because it works in place");
     if (c->size == 1) return NRL_OK;
     nrl_comm_args a = operands(call, numel_of(call->receive));
     return start(c, ctx, MESH_BROADCAST, call, &a, work);
@@ -237,7 +238,7 @@ nrl_status nrl_comm_all_to_all(nrl_comm *c, nrl_ctx *ctx, const nrl_comm_call *c
     bool even = !call->counts && n == numel_of(call->receive) && n % c->size == 0;
     const int64_t *receive_counts = call->size < sizeof *call ? NULL : call->receive_counts;
     if (!call->send || !call->receive || (!even && !(call->counts && receive_counts)))
-        return wrong(call, "an all_to_all wants two tensors of one size that divides by the ranks, or both counts");
+        return wrong(call, "all_to_all: expected two tensors of the same size, divisible by the ranks, or both counts");
     if (c->size == 1) return alone(ctx, call->send, call->receive);
     nrl_comm_args a = operands(call, even ? n / c->size : 0);
     a.receive_counts = receive_counts;
@@ -266,7 +267,7 @@ static nrl_status to_one(nrl_comm *c, nrl_ctx *ctx, mesh_op op, const nrl_comm_c
     NRL_TRY(check_tensors(call));
     NRL_TRY(check_root(c, call));
     if (!t || (call->send && call->receive) || call->peer == c->coord)
-        return wrong(call, "send and recv have one tensor and another rank");
+        return wrong(call, "send and recv: expected one tensor and the rank of another process");
     nrl_comm_args a = operands(call, numel_of(t));
     return start(c, ctx, op, call, &a, work);
 }

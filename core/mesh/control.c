@@ -201,7 +201,7 @@ static void compare_beats(control *c, char **now)
         if (left && c->watched[i] == c->setup.holder) c->holder_left = true;
         if (c->missed[i] >= MISSED_BEATS && !control_failed(c)) {
             abort_record w = {.kind = ABORT_SILENT, .culprit = c->watched[i]};
-            snprintf(w.text, sizeof w.text, "no sign of life for %g s", MISSED_BEATS * BEAT_S);
+            snprintf(w.text, sizeof w.text, "no heartbeat for %g s", MISSED_BEATS * BEAT_S);
             control_publish(c, &w);
         }
     }
@@ -377,7 +377,7 @@ nrl_status control_open(const control_setup *setup, control **out)
         return NRL_OK;
     }
     destroy(c);
-    return nrl_fail(NRL_ERR_IO, "starting the thread that watches over ranks: %s", strerror(bad));
+    return nrl_fail(NRL_ERR_IO, "cannot start the thread that monitors the ranks: %s", strerror(bad));
 }
 
 void control_close(control *c)

@@ -68,7 +68,7 @@ static nrl_status find_differences(nrl_mesh *m, const char *what, const char *li
     if (st == NRL_OK) {
         (void)mesh_barrier(m, what); /* no rank leaves before all ranks have what they compare */
         st = lines_report(records, (const char *const *)m->hosts, m->place.world, first, hint);
-        if (st == NRL_OK) st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s are in another order on some ranks", what);
+        if (st == NRL_OK) st = nrl_fail(NRL_ERR_CONFIG, "cannot start: %s have a different order on some ranks", what);
     }
     free(first);
     free(records);

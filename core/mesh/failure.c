@@ -26,7 +26,7 @@ static void print_failure_cause(const nrl_mesh *m, const abort_record *w, buffer
     case ABORT_LOST:
     case ABORT_SILENT:
         if (own)
-            buffer_print(text, "rank %d gave this rank up: %s", (int)w->reporter, w->text);
+            buffer_print(text, "rank %d considers this rank lost: %s", (int)w->reporter, w->text);
         else
             buffer_print(text, "%s was lost: %s", name_of(m, w->culprit), w->text);
         break;
@@ -63,7 +63,7 @@ nrl_status mesh_failure_cause_error(nrl_mesh *m, const record_call *call, double
             record_describe(call, &text);
             buffer_print(&text, ", step %lld, and waited %.1f s", (long long)call->step, waited);
         } else {
-            buffer_print(&text, "\nthis rank was between calls, step %lld", (long long)m->step);
+            buffer_print(&text, "\nthis rank was not in a call, step %lld", (long long)m->step);
         }
     }
     nrl_status st = nrl_fail(status_of(m, &w), "%s", text.text);
@@ -85,7 +85,7 @@ nrl_status mesh_check(nrl_mesh *m)
 
 nrl_status mesh_dead_error(const nrl_mesh *m)
 {
-    return nrl_fail(NRL_ERR_PEER, "%s", m->reason ? m->reason : "the ranks of this run have parted");
+    return nrl_fail(NRL_ERR_PEER, "%s", m->reason ? m->reason : "the ranks of this run have disconnected");
 }
 
 /* ---- a call that broke ---- */
@@ -111,9 +111,7 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
     buffer what = {0};
     abort_record w;
     record_describe(call, &what);
-    buffer_print(&what,
-                 ", step %lld, was waited for %.1f s, at most %g are allowed "
-                 "(launch.timeout_step)",
+    buffer_print(&what, ", step %lld, was awaited for %.1f s, more than the allowed %g s (launch.timeout_step)",
                  (long long)call->step, waited, m->timeout_step);
     control_late(m->control, what.text, records);
     control_failure_cause(m->control, &w);
@@ -122,7 +120,7 @@ static nrl_status late_error(nrl_mesh *m, const nrl_comm *c, const record_call *
         buffer text = {0};
         for (int32_t r = 0; r < m->place.world; r++)
             buffer_print(&text, "\n---- last calls of rank %d\n%s", (int)r, all_calls(records[r]));
-        nrl_warn("a call does not end%s", text.text);
+        nrl_warn("a call does not complete%s", text.text);
         buffer_free(&text);
         buffer_puts(&what, "\nlast calls on this axis:");
         record_compare(records, m->place.world, c->name, &what);

@@ -58,7 +58,7 @@ static nrl_status parse_join_request(const char *text, int32_t rank, join_reques
         sscanf(text, "format: %d\nrank: %d\nworld: %d\npid: %d\nhost: %63s\nversion: %63s\nlocal: %d\n", &h->format,
                &h->rank, &h->world, &h->pid, h->host, h->version, &h->local_rank) < 6 ||
         h->rank != rank)
-        return nrl_fail(NRL_ERR_PEER, "rank %d does not speak as a rank of nrl %s", (int)rank, NRL_VERSION);
+        return nrl_fail(NRL_ERR_PEER, "rank %d does not use the protocol of nrl %s", (int)rank, NRL_VERSION);
     h->fingerprint = end + 2;
     return NRL_OK;
 }
@@ -70,8 +70,8 @@ static nrl_status number_is_taken(nrl_mesh *m, const char *there)
     join_request h;
     if (parse_join_request(there, m->place.rank, &h)) return NRL_ERR_PEER;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "rank %d is there already: process %d on %s\n"
-                    "two processes have the same number, or the store of an earlier run is used again",
+                    "rank %d already exists: process %d on %s\n"
+                    "hint: two processes have the same rank, or the store of an earlier run is used again",
                     (int)m->place.rank, h.pid, h.host);
 }
 
@@ -152,7 +152,7 @@ static nrl_status other_failed(const nrl_mesh *m, const abort_record *w)
 static nrl_status check_signal(const nrl_mesh *m)
 {
     if (!m->signal || !*m->signal) return NRL_OK;
-    return nrl_fail(NRL_ERR_STOPPED, "signal %d came before all ranks had joined", *m->signal);
+    return nrl_fail(NRL_ERR_STOPPED, "received signal %d before all ranks had joined", *m->signal);
 }
 
 static nrl_status wait_for_requests(nrl_mesh *m, char *const *keys, double deadline)
@@ -280,7 +280,7 @@ static nrl_status read_roll(nrl_mesh *m, const char *roll)
     const int32_t world = m->place.world;
     char *at;
     const long code = strtol(roll, &at, 10);
-    if (*at != '\n') return nrl_fail(NRL_ERR_PEER, "rank 0 does not speak as a rank of nrl %s", NRL_VERSION);
+    if (*at != '\n') return nrl_fail(NRL_ERR_PEER, "rank 0 does not use the protocol of nrl %s", NRL_VERSION);
     at++;
     if (code) return nrl_fail((nrl_status)code, "%s", at);
     int32_t local = 0, n_first = 0;
@@ -290,7 +290,7 @@ static nrl_status read_roll(nrl_mesh *m, const char *roll)
         char host[MAX_FIELD];
         int pid, local_rank, n = 0;
         if (sscanf(at, "%d %d %63s\n%n", &pid, &local_rank, host, &n) < 3)
-            return nrl_fail(NRL_ERR_PEER, "the roll of rank 0 ends before rank %d", (int)r);
+            return nrl_fail(NRL_ERR_PEER, "the list of ranks from rank 0 ends before rank %d", (int)r);
         at += n;
         m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, host, pid);
         m->hosts[r] = mem_strdup(host);

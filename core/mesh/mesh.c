@@ -68,12 +68,11 @@ static nrl_status check_setup(const mesh_setup *s)
 {
     const mesh_rank_info *p = &s->place;
     if (p->rank < 0 || p->rank >= p->world)
-        return nrl_fail(NRL_ERR_CONFIG, "rank %d of %d: ranks go from 0 to %d", (int)p->rank, (int)p->world,
+        return nrl_fail(NRL_ERR_CONFIG, "rank %d of %d: expected a rank from 0 to %d", (int)p->rank, (int)p->world,
                         (int)p->world - 1);
     if (!s->collective) return nrl_fail(NRL_ERR_BUG, "%d ranks without a collective", (int)p->world);
     if (!p->store || !s->store.table)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot join %d ranks: expected the address of a store to meet at",
-                        (int)p->world);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot join %d ranks: expected the address of a store", (int)p->world);
     return NRL_OK;
 }
 
@@ -198,7 +197,7 @@ nrl_status mesh_open(const mesh_setup *setup, nrl_mesh **out)
         if (m->table.info) m->table.info(m->self, &f);
         buffer_print(&b, ", %s", f.text ? f.text : m->table.plugin.name);
         if (!store_counts(m->store))
-            buffer_print(&b, ", met in a store (%s) without counters: a lost rank is noticed by time-outs alone",
+            buffer_print(&b, ", store (%s) without counters: a lost rank is detected only by time-outs",
                          m->store_kind.table->plugin.name);
         m->text = buffer_take(&b);
         *out = m;

@@ -113,7 +113,7 @@ static char *last_call(const char *text, const char *axis)
         line += n + (line[n] == '\n');
     }
     free(head);
-    return found ? found : mem_strdup("made no call on it");
+    return found ? found : mem_strdup("made no call on this axis");
 }
 
 static size_t same_part(const char *call)

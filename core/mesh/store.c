@@ -37,7 +37,7 @@ nrl_status store_choose(plugin_host *h, const char *address, const plugin **out)
     *out = plugin_find(h, NRL_KIND_STORE, INT32_MAX, store_probe, address, &asked);
     nrl_status st =
         *out ? NRL_OK
-             : nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': no store plugin serves such an address; asked: %s",
+             : nrl_fail(NRL_ERR_CONFIG, "cannot join at '%s': no store plugin supports this address; tried: %s",
                         address, asked.text ? asked.text : "none is installed");
     buffer_free(&asked);
     return st;
@@ -122,8 +122,8 @@ nrl_status store_serve(const store_kind *kind, const store_setup *setup, store_s
     void *self;
     if (!kind->table->serve)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot hold a store at '%s': the store plugin '%s' only opens one\n"
-                        "hint: nrl launch --store ADDRESS uses a store that exists",
+                        "cannot serve a store at '%s': the store plugin '%s' has no server\n"
+                        "hint: nrl launch --store ADDRESS uses an existing store",
                         setup->address, kind->table->plugin.name);
     NRL_TRY(kind->table->serve(kind->options, &s, &self));
     *out = mem_alloc(sizeof **out);
@@ -165,7 +165,7 @@ bool store_counts(const nrl_store *s)
 static nrl_status whole_key(const nrl_store *s, const char *key, char whole[NRL_STORE_MAX_KEY])
 {
     if (snprintf(whole, NRL_STORE_MAX_KEY, "%s%s", s->prefix, key) < NRL_STORE_MAX_KEY) return NRL_OK;
-    return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, at most %d are allowed", strlen(key),
+    return nrl_fail(NRL_ERR_BUG, "a key of the store has %zu bytes, expected at most %d", strlen(key),
                     NRL_STORE_MAX_KEY);
 }
 
@@ -203,7 +203,8 @@ nrl_status nrl_store_set(nrl_store *s, const char *key, const void *value, size_
 {
     char whole[NRL_STORE_MAX_KEY];
     if (size > NRL_STORE_MAX_VALUE)
-        return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, a store takes %d", key, size, NRL_STORE_MAX_VALUE);
+        return nrl_fail(NRL_ERR_BUG, "value of '%s' has %zu bytes, expected at most %d", key, size,
+                        NRL_STORE_MAX_VALUE);
     NRL_TRY(whole_key(s, key, whole));
     const nrl_store *b = s->bottom;
     return b->table->set(b->self, whole, value, size);
@@ -235,7 +236,7 @@ nrl_status nrl_store_get(nrl_store *s, const char *key, double timeout_s, void *
     bool found = false;
     NRL_TRY(whole_key(s, key, whole));
     nrl_status st = get_sliced(s, whole, timeout_s, &found, value, size);
-    if (!st && !found) st = nrl_fail(NRL_ERR_PEER, "nobody set '%s' in the store within %g s", whole, timeout_s);
+    if (!st && !found) st = nrl_fail(NRL_ERR_PEER, "'%s' was not set in the store within %g s", whole, timeout_s);
     return st;
 }
 
@@ -260,7 +261,7 @@ nrl_status nrl_store_add(nrl_store *s, const char *key, int64_t amount, int64_t 
     char whole[NRL_STORE_MAX_KEY];
     const nrl_store *b = s->bottom;
     if (!b->table->add)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot count in this store: the store plugin '%s' has no counters",
+        return nrl_fail(NRL_ERR_CONFIG, "cannot use counters in this store: the store plugin '%s' has none",
                         b->table->plugin.name);
     NRL_TRY(whole_key(s, key, whole));
     return b->table->add(b->self, whole, amount, result);

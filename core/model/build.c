@@ -96,8 +96,7 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
         return nrl_fail(NRL_ERR_BUG, "parameter '%s': dimension 0 is %lld, expected a multiple of its %d groups",
                         s.name, (long long)s.dims[0], s.groups);
     if (numel > INT64_MAX / 64)
-        return nrl_fail(NRL_ERR_DATA, "parameter '%s' is too large: %lld elements are too many", s.name,
-                        (long long)numel);
+        return nrl_fail(NRL_ERR_DATA, "parameter '%s' is too large: %lld elements", s.name, (long long)numel);
     if (s.transposed && s.n_dims != 2)
         return nrl_fail(NRL_ERR_BUG, "parameter '%s' is stored transposed and has %d dimensions, expected 2", s.name,
                         s.n_dims);

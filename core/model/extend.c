@@ -52,7 +52,8 @@ static nrl_status add(model *m, const nrl_param_spec *spec, bool may_be_new)
     model_unit *last = &m->units[m->n_units - 1];
     nrl_param *p = model_param(m, spec->name);
     if (p && !p->saved_whole)
-        return nrl_fail(NRL_ERR_PLUGIN, "cannot add parameter '%s': the model has one of this name", spec->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "cannot add parameter '%s': the model already has a parameter of this name",
+                        spec->name);
     if (p && (p->n_dims != spec->n_dims || memcmp(p->dims, spec->dims, (size_t)p->n_dims * sizeof *p->dims)))
         return nrl_fail(NRL_ERR_DATA, "parameter '%s' has another shape in config.json", spec->name);
     if (p) return NRL_OK;

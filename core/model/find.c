@@ -44,7 +44,7 @@ nrl_status model_find(plugin_host *host, const nrl_node *config, const nrl_model
     arena_free(&a);
     *out = found;
     if (!*out)
-        st = nrl_fail(NRL_ERR_DATA, "%s: model_type '%.60s' is not served by any model plugin; expected one of: %s%s",
+        st = nrl_fail(NRL_ERR_DATA, "%s: no model plugin supports model_type '%.60s'; expected one of: %s%s",
                       nrl_node_place(config), type, served.text ? served.text : "none", broken.text ? broken.text : "");
     buffer_free(&served);
     buffer_free(&broken);

@@ -27,8 +27,8 @@ static nrl_status format_by_name(const format_scope *scope, uint32_t holds, cons
     NRL_TRY(plugin_open(scope->host, NRL_KIND_FORMAT, scope->name, &p));
     *out = (const nrl_format *)p->table;
     if ((*out)->holds == holds) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "cannot use format '%s': it holds %s, expected a format that holds %s", scope->name,
-                    format_holds_word((*out)->holds), format_holds_word(holds));
+    return nrl_fail(NRL_ERR_CONFIG, "cannot use format '%s': it stores %s, expected a format that stores %s",
+                    scope->name, format_holds_word((*out)->holds), format_holds_word(holds));
 }
 
 typedef struct {

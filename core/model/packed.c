@@ -44,8 +44,9 @@ nrl_status model_settle_packed(const model *m, nrl_dtype compute)
         const int64_t share = w->dims[1] < w->parts[0].dims[1] ? w->dims[1] : w->numel / w->parts[0].groups;
         if (w->packing->kind != QUANTIZE_INT8 && w->numel < w->whole && share % QUANTIZE_BLOCK)
             return nrl_fail(NRL_ERR_CONFIG,
-                            "cannot divide '%s', which is stored in blocks of %d elements: a rank's share has ranges "
-                            "of %lld\nhint: use fewer ranks, or base: int8",
+                            "cannot shard '%s', which is stored in blocks of %d elements: the share of a rank has "
+                            "ranges of %lld\n"
+                            "hint: use fewer ranks, or base: int8",
                             w->name, QUANTIZE_BLOCK, (long long)share);
         store->numel = store->whole = store->dims[0] = store->parts[0].dims[0] = param_packed_layout(w).bytes / width;
         w->parts[0].layout.owner_stages = store->parts[0].layout.owner_stages;

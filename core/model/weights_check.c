@@ -140,15 +140,16 @@ nrl_status weights_check_adapters(const weight_files *w, const model *m)
     if (!same && head && embed && head->dtype && embed->dtype) NRL_TRY(same_values(w, embed, head, &same));
     if (!same)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: the embedding was trained apart from the head, but config.json ties them\n"
-                        "hint: adapters that were trained with ensure_weight_tying keep the two equal",
+                        "%s: the embedding and the head were trained separately, but config.json ties them\n"
+                        "hint: train the adapter with ensure_weight_tying, which keeps them equal",
                         w->info.path);
     for (int64_t i = 0; i < w->n; i++) {
         const nrl_param *p = model_param(m, w->tensors[i].name);
         if (!p && !strcmp(w->tensors[i].name, weights_tied_name(m))) p = m->head.weight;
         if (!p || (p->index < m->n_own && !p->saved_whole))
             return nrl_fail(NRL_ERR_CONFIG,
-                            "%s: tensor '%s' belongs to a module that was trained whole, which this run does not train",
+                            "%s: tensor '%s' belongs to a module that was trained in full, but this run does not "
+                            "train it",
                             w->tensors[i].file, w->tensors[i].name);
     }
     for (int32_t i = 0; i < m->n_params; i++) {

@@ -19,8 +19,8 @@ nrl_status fp8_scaling_open(fp8_scaling *s, const config_fp8 *rule, const model 
         if (param_may_be_fp8(m->params[i])) s->params[s->n++] = m->params[i];
     if (!s->n)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "train.precision: model '%s' declares no matrix that tensor parallelism divides, which are "
-                        "those that fp8 rounds; expected bf16",
+                        "train.precision: model '%s' has no linear layers that fp8 applies to (it declares none for "
+                        "tensor parallelism); expected bf16",
                         m->type);
     if (rule->recipe == CONFIG_FP8_CURRENT) s->n = 0;
     if (!s->n) return NRL_OK;

@@ -37,7 +37,7 @@ nrl_status update_host_open(device *of, const nrl_backend *table, const void *op
     if (st == NRL_OK && (!h->device.info.host_memory || table->stream_create || !t->stream_create || !t->alloc_host))
         st = nrl_fail(
             NRL_ERR_PLUGIN,
-            "backend '%s' leaves updates to '%s'; expected a backend with streams and pinned memory, and one in "
+            "backend '%s' delegates updates to '%s'; expected a backend with streams and pinned memory, and one in "
             "host memory without streams",
             t->plugin.name, table->plugin.name);
     if (st == NRL_OK) st = ctx_create(&h->device, &h->ctx);

@@ -6,11 +6,11 @@
 
 const nrl_option optim_rows[] = {
     NRL_OPT_F64(optim_options, lr, NULL, 0, 1e3, "peak learning rate; the schedule scales it"),
-    NRL_OPT_F64(optim_options, clip_norm, "1.0", 0, 1e30, "gradients are scaled down to this global norm; 0 = never"),
+    NRL_OPT_F64(optim_options, clip_norm, "1.0", 0, 1e30, "clip gradients to this global norm; 0: no clipping"),
     NRL_OPT_NODE(
         optim_options, lr_scale, "",
-        "lr is meant for another global batch: {rule: sqrt|linear, base_batch: 32} multiplies it by the root of "
-        "train.global_batch / base_batch, or by the quotient"),
+        "scale lr with the batch size: {rule: sqrt|linear, base_batch: 32} multiplies lr by train.global_batch / "
+        "base_batch, or its square root"),
 };
 const size_t optim_n_rows = sizeof optim_rows / sizeof *optim_rows;
 
@@ -20,8 +20,8 @@ typedef struct {
 } lr_scale;
 
 static const nrl_option lr_scale_rows[] = {
-    NRL_OPT_ENUM(lr_scale, rule, NULL, "sqrt|linear", "how lr grows with the global batch"),
-    NRL_OPT_INT(lr_scale, base_batch, NULL, 1, INT32_MAX, "the global batch for which lr is meant"),
+    NRL_OPT_ENUM(lr_scale, rule, NULL, "sqrt|linear", "how lr scales with the global batch"),
+    NRL_OPT_INT(lr_scale, base_batch, NULL, 1, INT32_MAX, "the global batch for which lr was chosen"),
 };
 
 void optim_scale_lr(arena *a, config_problems *problems, int64_t global_batch, optim_options *o)

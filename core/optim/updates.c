@@ -27,13 +27,13 @@ static nrl_status wrong(const nrl_optimizer *table, const update_unit *x, const 
 static const char *problem_of_state(const nrl_declaration *d, const nrl_state *s)
 {
     if (!s->name || !*s->name) return "a state has no name";
-    if (!strcmp(s->name, "weight") || !strcmp(s->name, "rank")) return "'weight' and 'rank' are no names of states";
+    if (!strcmp(s->name, "weight") || !strcmp(s->name, "rank")) return "'weight' and 'rank' are reserved names";
     if (!nrl_dtype_size((nrl_dtype)s->dtype)) return "a state has no dtype";
     if (s->shape < NRL_STATE_ELEMENT || s->shape > NRL_STATE_OWN) return "a state has an unknown shape";
     if (s->shape == NRL_STATE_BLOCK && (d->block < 1 || d->granularity == NRL_OPTIMIZER_ELEMENT))
         return "a state for each block needs granularity BLOCK or MATRIX, and block above 0";
     if (s->shape != NRL_STATE_OWN) return NULL;
-    if (d->granularity != NRL_OPTIMIZER_MATRIX) return "a state with dims of its own needs granularity MATRIX";
+    if (d->granularity != NRL_OPTIMIZER_MATRIX) return "a state with explicit dims needs granularity MATRIX";
     if (s->n_dims < 1 || s->n_dims > NRL_MAX_DIMS) return "a state has no dims";
     for (int i = 0; i < s->n_dims; i++)
         if (s->dims[i] < 1) return "a state has a dim below 1";
@@ -51,7 +51,7 @@ static nrl_status check_declaration(const nrl_optimizer *table, const update_uni
         const char *problem = problem_of_state(d, &d->states[k]);
         if (problem) return wrong(table, x, problem);
         for (uint32_t i = 0; i < k; i++)
-            if (!strcmp(d->states[i].name, d->states[k].name)) return wrong(table, x, "two states have one name");
+            if (!strcmp(d->states[i].name, d->states[k].name)) return wrong(table, x, "two states have the same name");
     }
     return NRL_OK;
 }

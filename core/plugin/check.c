@@ -144,7 +144,7 @@ static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
     if (!strcmp(row->name, "name")) return bad_row(i, row, "the key 'name' is reserved for the plugin's name");
     if (!size) return bad_row(i, row, "has an unknown type");
     if (row->offset % size || row->offset > t->options_size || t->options_size - row->offset < size)
-        return bad_row(i, row, "lies outside the options struct");
+        return bad_row(i, row, "is outside the options struct");
     if (row->type == NRL_TYPE_ENUM && (!row->choices || !*row->choices))
         return bad_row(i, row, "is an enum without choices");
     if (!(row->min <= row->max)) return bad_row(i, row, "min is greater than max");
@@ -154,7 +154,7 @@ static nrl_status check_row(const nrl_plugin *t, uint32_t i, void *scratch)
     for (uint32_t j = 0; j < i; j++) {
         const nrl_option *other = option_row(t->options, j, t->option_size);
         if (row->offset < other->offset + field_size(other->type) && other->offset < row->offset + size)
-            return bad_row(i, row, "has the field of an earlier option in the options struct");
+            return bad_row(i, row, "uses the same field of the options struct as an earlier option");
     }
     return check_default(t, i, row, scratch);
 }

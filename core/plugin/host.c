@@ -136,7 +136,7 @@ static nrl_status check_allowed(plugin_host *h, const char *path)
     NRL_TRY(hash_sha256_file(path, hash));
     if (is_allowed_text(h, arena_printf(&h->a, "sha256:%s", hash))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot open the plugin: plugins.allow has neither its name nor its hash\n"
+                    "cannot open the plugin: plugins.allow contains neither its name nor its hash\n"
                     "hint: to allow exactly this file, add 'plugins.allow=[sha256:%s]'",
                     hash);
 }

@@ -229,20 +229,20 @@ static void plan_warn(session *se, int64_t bytes)
     int64_t batch = se->config.train.global_batch, kept = dataset_info(se->train.set)->n_examples, total, left;
     const nrl_node *adapter = nrl_node_find(se->tree, "adapter");
     if (nrl_node_kind(adapter) == NRL_NODE_NULL && adapter->line) /* in a file; ADAPTER=null was typed on purpose */
-        nrl_warn("%s: %s: is empty, so everything is trained; {} takes its defaults", nrl_node_place(adapter),
+        nrl_warn("%s: %s: is empty, so all weights are trained; {} selects the defaults", nrl_node_place(adapter),
                  se->config.adapter.section);
     if (se->optimizer_options.lr == 0) nrl_warn("optimizer.lr is 0: the weights will not change");
     plan_warn_precision(se);
     if (data_plan_steps_per_epoch(se->train.plan) == 1 && batch > kept)
-        nrl_warn("train.global_batch %lld is more than the data has, %lld: each step is a whole epoch",
+        nrl_warn("train.global_batch %lld is larger than the data (%lld samples): each step is a whole epoch",
                  (long long)batch, (long long)kept);
     if (!se->env.check_only) return; /* a run asks for the memory and the device, which fails with the same facts */
     nrl_host_memory(&total, &left);
     if (!se->backend->stream_create && left >= 0 && bytes > left)
-        nrl_warn("%s are more than the %s that can be had here, of %s", size_text((double)bytes, text[0]),
+        nrl_warn("%s is more than the available %s of %s", size_text((double)bytes, text[0]),
                  size_text((double)left, text[1]), size_text((double)total, text[2]));
     if (session_probe_backend(se) != NRL_OK)
-        nrl_warn("backend '%s' cannot be used here: %s", se->backend->plugin.name, nrl_error_text());
+        nrl_warn("backend '%s' cannot be used on this machine: %s", se->backend->plugin.name, nrl_error_text());
 }
 
 void run_log_plan(run *r)

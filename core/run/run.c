@@ -237,8 +237,8 @@ static nrl_status evaluate_file(run *r, const char *file)
     session_data set;
     if (se->reference && se->reference_options.reference == REFERENCE_CACHED)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot evaluate '%s': algorithm.reference: cached knows data.train and data.eval "
-                        "alone\nhint: algorithm.reference: online computes any file's",
+                        "cannot evaluate '%s': algorithm.reference: cached supports only data.train and data.eval\n"
+                        "hint: algorithm.reference: online supports any file",
                         file);
     arena a = {0};
     nrl_status st = open_more_data(se, node_text(&a, file), "eval", &set);
@@ -270,8 +270,8 @@ nrl_status nrl_run_save(run *r, const char **path)
 {
     NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_SAVE));
     if (r->session.env.no_output)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot save: this run writes no output directory\n"
-                                        "hint: nrl profile --output lets the run of a script write");
+        return nrl_fail(NRL_ERR_CONFIG, "cannot save: this run does not write an output directory\n"
+                                        "hint: nrl profile --output enables it");
     telemetry_use(&r->telemetry);
     nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "save", (uint64_t)r->trainer.progress.step);
     if (st == NRL_OK) st = saver_save(&r->saver, path);
@@ -302,7 +302,7 @@ void nrl_run_report(run *r, const char *name, const char *unit, double value)
     const nrl_value v = {name, unit, value};
     if (metrics_has(&r->session.metrics, name)) {
         if (!r->report_refused)
-            nrl_warn("'%s' is a value of the run's own records, and the reported one is not written\n"
+            nrl_warn("'%s' is already a metric of the run; the reported value is not written\n"
                      "hint: report it under another name, such as 'my_%s'",
                      name, name);
         r->report_refused = true;

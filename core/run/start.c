@@ -77,7 +77,7 @@ static nrl_status exported_weights(session *se, const char *dir)
     const nrl_node *config;
     if (se->model->adapters)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it is an exported model, and this run trains adapters (%s); expected one of its checkpoints",
+                        "it is an exported model, but this run trains adapters (%s); expected a checkpoint of the run",
                         se->adapter->plugin.name);
     NRL_TRY(origin_find(dir, &se->model_memory, &from, &config));
     NRL_TRY(origin_check(&from, se->model));

@@ -36,7 +36,7 @@ static nrl_status evaluate_due(run *r)
     telemetry_record(&r->telemetry, NRL_RECORD_EVAL, p->step, -1, v->list, v->n, NULL, 0);
     if (se->n_evals || strcmp(metric, "eval_loss")) NRL_TRY(best_judge(p, v, metric, se->best_is_largest));
     if (early_stop && p->evals_without_best >= early_stop)
-        trainer_stop(&r->trainer, "no better evaluation (eval.early_stop)");
+        trainer_stop(&r->trainer, "evaluations did not improve (eval.early_stop)");
     nrl_run_event e = {.kind = NRL_EVENT_EVAL,
                        .step = p->step,
                        .loss = se->n_evals ? v->list[0].value : NAN,
@@ -53,10 +53,11 @@ static nrl_status shrink_step(run *r)
     NRL_TRY(ctx_set_batch(se->ctx, NULL));
     ctx_trim(se->ctx);
     nrl_status st = session_shrink_micro_batches(se);
-    if (st != NRL_OK) nrl_add_context("%s", problem ? problem : "another rank lacks memory");
+    if (st != NRL_OK) nrl_add_context("%s", problem ? problem : "another rank is out of memory");
     if (st == NRL_OK && problem)
-        nrl_warn("step %lld is repeated with micro-batches of %lld: %s\nhint: set train.micro_batch_tokens (or "
-                 "micro_batch) to that; later steps keep it, a resumed run begins with the config's",
+        nrl_warn("step %lld is repeated with micro-batches of %lld: %s\n"
+                 "hint: set train.micro_batch_tokens (or micro_batch) to this size; later steps keep it, a resumed "
+                 "run starts with the value in the config",
                  (long long)r->trainer.progress.step + 1, (long long)se->micro_batch_size, problem);
     return st;
 }
@@ -184,15 +185,17 @@ static nrl_status finish(run *r)
     bool scales = r->trainer.loss_scale.rule.dynamic;
     if (!p->updates && p->step) /* each was skipped, in this process and before: the weights are those of the start */
         return nrl_fail(NRL_ERR_DIVERGED,
-                        "cannot finish: none of %lld steps updated the weights, each had a %s that is not finite\n"
+                        "cannot finish: none of %lld steps updated the weights, because each had a %s that is not "
+                        "finite\n"
                         "hint: %s",
                         (long long)p->step, scales ? "gradient" : "loss or gradient",
-                        scales ? "a smaller `init` of train.loss_scale, or more steps, in which the scale falls"
-                               : "the weights of the start give such numbers already");
+                        scales ? "try a smaller `init` of train.loss_scale, or more steps, in which the scale decreases"
+                               : "the initial weights already give such numbers");
     if (p->far_steps) /* a run too short for ten such steps, or one that went off at its end */
         return nrl_fail(NRL_ERR_DIVERGED,
-                        "cannot finish: the last %lld step%s had a loss above %g times the first one, %g\n"
-                        "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
+                        "cannot finish: the last %lld step%s had a loss above %g times the first loss, %g\n"
+                        "hint: try a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 disables this "
+                        "check",
                         (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->session.config.train.diverge_factor,
                         p->first_loss);
     r->finished = true;
@@ -204,7 +207,7 @@ static nrl_status finish(run *r)
         const char *which =
             best ? arena_printf(&r->session.memory, "the best, %s %.4f", c->metric, p->best) : "the last";
         if (best && !step)
-            return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: no evaluation gave a %s that is a number",
+            return nrl_fail(NRL_ERR_DIVERGED, "cannot export the best step: in no evaluation %s was a number",
                             c->metric);
         char *from = step == p->step ? NULL : checkpoint_dir_of(r->session.config.out, step);
         const nrl_run_services *services = r->session.env.services;
@@ -218,7 +221,9 @@ static nrl_status finish(run *r)
         telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1, NULL, 0);
         telemetry_report(&r->telemetry, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step,
                          which,
-                         r->session.model->adapters ? ", adapters merged; alone: nrl export RUN DIR --adapter" : "");
+                         r->session.model->adapters ? ", with merged adapters; `nrl export RUN DIR --adapter` writes "
+                                                      "only the adapters"
+                                                    : "");
         return NRL_OK;
     }
     telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_END});
@@ -239,7 +244,7 @@ nrl_status nrl_run_train(run *r)
     nrl_run_event e = {.size = sizeof e};
     bool done = false;
     if (r->trainer.progress.step > r->session.total_steps)
-        telemetry_log(&r->telemetry, "nothing left to do: %lld steps are done, the config asks for %lld",
+        telemetry_log(&r->telemetry, "nothing left to do: %lld steps are done, and the config requests %lld",
                       (long long)r->trainer.progress.step, (long long)r->session.total_steps);
     else if (r->trainer.progress.step == r->session.total_steps)
         telemetry_log(&r->telemetry, "nothing left to do: step %lld of %lld is done",

@@ -22,7 +22,7 @@ static nrl_status metric_push(nrl_ctx *ctx, const nrl_metric *row, uint32_t inde
 nrl_status nrl_metric_add(nrl_ctx *ctx, uint32_t index, nrl_tensor *value, double weight)
 {
     if (ctx->settings.no_loss_metrics)
-        return nrl_fail(NRL_ERR_PLUGIN, "nrl_metric_add is called outside of a loss; expected nrl_metric_report");
+        return nrl_fail(NRL_ERR_PLUGIN, "nrl_metric_add is called outside a loss; expected nrl_metric_report");
     return metric_push(ctx, NULL, index, value, weight);
 }
 

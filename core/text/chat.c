@@ -56,7 +56,7 @@ static nrl_status chat_check_tokens(const chat_template *t)
         int32_t id = tokenizer_token_id(t->tok, *token);
         if (id != NRL_TOKEN_NONE) tokenizer_token_text(t->tok, id, &flags);
         if (!(flags & NRL_TOKEN_ADDED))
-            return nrl_fail(NRL_ERR_CONFIG, "%s needs the special token %s, which the tokenizer does not have%s",
+            return nrl_fail(NRL_ERR_CONFIG, "%s requires the special token %s, which the tokenizer does not have%s",
                             t->label, *token, t->hint);
     }
     return NRL_OK;
@@ -89,7 +89,8 @@ static nrl_status chat_open_by(plugin_host *host, const plugin *p, const config_
     if (source->text) {
         char *names = chat_template_names(host);
         if (*names)
-            t->hint = arena_printf(&t->memory, "\nhint: data.template may name a built-in one instead: %s", names);
+            t->hint =
+                arena_printf(&t->memory, "\nhint: data.template can select a built-in template instead: %s", names);
         free(names);
     }
     nrl_status st = plugin_choice_options(&t->memory, "data.template", choice, p, &options);
@@ -133,12 +134,12 @@ static nrl_status chat_open_source(plugin_host *host, const config_choice *choic
         st = chat_open_by(host, p, choice, source, tok, out);
     } else if (source->word) {
         char *names = chat_template_names(host);
-        st =
-            nrl_fail(NRL_ERR_CONFIG, "unknown template '%s', expected one of: %s; auto, the tokenizer's own; or a file",
-                     source->word, names);
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "unknown template '%s'; expected one of: %s; auto (the tokenizer's template); or a file",
+                      source->word, names);
         free(names);
     } else {
-        st = nrl_fail(NRL_ERR_CONFIG, "%s: no template plugin reads it; asked: %s", source->label,
+        st = nrl_fail(NRL_ERR_CONFIG, "%s: no template plugin recognises it; tried: %s", source->label,
                       asked.text ? asked.text : "none is installed");
     }
     buffer_free(&asked);
@@ -165,7 +166,8 @@ static nrl_status chat_open_auto(plugin_host *host, const config_choice *choice,
         st = chat_open_source(host, choice, &source, tok, out);
     } else {
         char *names = chat_template_names(host);
-        st = nrl_fail(NRL_ERR_CONFIG, "template 'auto' is the tokenizer's own, and %s\nhint: use one of: %s; or a file",
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "template 'auto' is the template of the tokenizer, but %s\nhint: use one of: %s; or a file",
                       tok ? "the tokenizer has none" : "there is no tokenizer", names);
         free(names);
     }
@@ -186,7 +188,7 @@ static nrl_status chat_open_file(plugin_host *host, const config_choice *choice,
         return st;
     }
     nrl_template_source source = {.label = choice->source, .text = text};
-    st = memchr(text, 0, size) ? nrl_fail(NRL_ERR_CONFIG, "%s: a template holds no NUL", choice->source)
+    st = memchr(text, 0, size) ? nrl_fail(NRL_ERR_CONFIG, "%s: a template must not contain NUL", choice->source)
                                : chat_open_source(host, choice, &source, tok, out);
     free(text);
     return st;

@@ -85,8 +85,8 @@ nrl_status tokenizer_open(plugin_host *host, const config_choice *choice, tokeni
         p = plugin_find(host, NRL_KIND_TOKENIZER, NRL_PROBE_YES, tokenizer_probe, &source, &asked);
     nrl_status st = p ? tokenizer_open_by(p, choice, &source, out)
                       : nrl_fail(NRL_ERR_DATA,
-                                 "%s: no tokenizer plugin reads it; asked: %s\n"
-                                 "hint: model.tokenizer: {name: PLUGIN, path: PATH} names the plugin",
+                                 "%s: no tokenizer plugin recognises it; tried: %s\n"
+                                 "hint: model.tokenizer: {name: PLUGIN, path: PATH} selects the plugin",
                                  source.path, asked.text ? asked.text : "none is installed");
     buffer_free(&asked);
     return st;
@@ -124,8 +124,7 @@ nrl_status nrl_tokenizer_encode(const nrl_open_tokenizer *t, void *scratch, cons
                                 uint32_t flags, nrl_token_ids *out)
 {
     if (size > NRL_ENCODE_MAX_TEXT)
-        return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes, expected at most %d in one piece", size,
-                        NRL_ENCODE_MAX_TEXT);
+        return nrl_fail(NRL_ERR_DATA, "a text of %zu bytes; expected at most %d bytes", size, NRL_ENCODE_MAX_TEXT);
     void *own = scratch || !t->table->scratch_create ? NULL : t->table->scratch_create(t->self);
     nrl_status st = t->table->encode(t->self, own ? own : scratch, text, size, flags, out),
                memory = token_ids_check(out);

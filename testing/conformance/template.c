@@ -286,7 +286,7 @@ static void check_odd(const suite *s)
     nrl_conversation c = conversation_of(odd, 2);
     if (report_ok(s->r, suite_render(s, &c, true, &d), "content may hold NUL"))
         report_check(s->r, text_find_in(d.bytes, d.size, &odd[0].m) && is_in_spans(&d, &odd[1].m, false),
-                     "content may hold NUL", "it is cut off there");
+                     "content may hold NUL", "it is truncated there");
     rendered_free(&d);
     c = conversation_of(stranger, 2);
     nrl_status st = suite_render(s, &c, true, &d);

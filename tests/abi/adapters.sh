@@ -24,7 +24,7 @@ $one_thread_yaml
 YAML
 
 run 0 run config.yaml out=plain
-has out "adapters merged"
+has out "with merged adapters"
 numbers plain/metrics.jsonl >expected.txt
 is "distinct losses" "$(sort -u expected.txt | wc -l)" "$(wc -l <expected.txt)"
 # 4 layers: factors of keys and values, and of the inputs of down_proj

@@ -59,7 +59,7 @@ bad 'prompt: a\ncompletion: b\nprompt: c\n' "bad.stanzas:3: the key 'prompt' is 
 bad 'prompt: a\n b\ncompletion: \377\n' "bad.stanzas:3: the key or its value is not valid UTF-8"
 bad 'prompt: a\n\000\n' "bad.stanzas:2: the line has a NUL character"
 bad 'question: a\n' "bad.stanzas:1: no row format has these keys: question"
-bad '' "bad.stanzas: no rows in the file"
+bad '' "bad.stanzas: the file contains no rows"
 
 # caches and checkpoints know who read
 keep() {

@@ -20,7 +20,7 @@ run 0 export arrays again
 run 2 export "$model" half --format npy --dtype bf16
 has err "this format only writes f32"
 run 2 export "$model" other --format peft
-has err "it holds an adapter"
+has err "it stores an adapter"
 run 2 export "$model" other --format mpy
 has err "did you mean 'npy'"
 

@@ -21,7 +21,7 @@ build "$repository" built 3
 run 0 plugins list
 has out "no plugins in $user"
 run 0 plugins install "$repository"
-has out "building $repository with cmake, which runs the commands of its CMakeLists.txt"
+has out "building $repository with cmake, which runs the commands in its CMakeLists.txt"
 has out "logger table 1.0: $user/loggers/table.so"
 run 0 plugins list
 has out "loggers/table 1.0"
@@ -36,7 +36,7 @@ run 0 run "$prefix/share/nrl/configs/sft.yaml" train.epochs=0 train.steps=2 eval
     'loggers=[{name: table, value: lr}]'
 is "lines of the table" "$(wc -l <trained/table.csv)" 3
 run 2 run "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=denied 'loggers=[table]' 'plugins.allow=[]'
-has err "plugins.allow has neither its name nor its hash"
+has err "plugins.allow contains neither its name nor its hash"
 
 # ---- once more ----
 run 2 plugins install built/plugins/loggers/table.so
@@ -60,13 +60,13 @@ run 0 plugins remove table
 mkdir -p sources/loggers && cp built/plugins/loggers/table.so sources/loggers/
 tar -cf up.tar -P --transform 's|^sources|../sources|' sources
 run 2 plugins install up.tar
-has err "cannot install the archive: '../sources/' lies outside of it"
+has err "cannot install the archive: '../sources/' is outside of it"
 tar -cf absolute.tar -P "$work/sources"
 run 2 plugins install absolute.tar
-has err "lies outside of it"
+has err "is outside of it"
 ln -s /etc sources/etc && tar -cf link.tar sources
 run 2 plugins install link.tar
-has err "it has a link that leads out of it"
+has err "it contains a link that points outside"
 rm sources/etc && mkfifo sources/pipe && tar -cf pipe.tar sources
 run 2 plugins install pipe.tar
 has err "neither a regular file nor a directory"
@@ -81,7 +81,7 @@ run 1 plugins install archive.txt
 has err "tar failed:"
 mkdir none
 run 2 plugins install none
-has err "cannot install 'none': no plugin in it"
+has err "cannot install 'none': it contains no plugin"
 run 2 plugins install nowhere
 echo 'message(FATAL_ERROR "not today")' >none/CMakeLists.txt
 run 1 plugins install none

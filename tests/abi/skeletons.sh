@@ -66,7 +66,7 @@ done
 
 echo mine >kept && mkdir half && cp kept half/CMakeLists.txt
 run 2 plugins new algorithm mine half
-has err "'half/CMakeLists.txt' already exists: nothing is written"
+has err "'half/CMakeLists.txt' already exists; nothing was written"
 is "what was there" "$(cat half/CMakeLists.txt; ls half)" "$(cat kept; echo CMakeLists.txt)"
 run 2 plugins new gizmo mine there
 has err "'gizmo' is not a kind of plugin; expected one of: "

@@ -30,17 +30,17 @@ run:train()
 LUA
 run 4 launch -n 2 --grace 2 --store "journal:$work/lost" -- run stopped.lua train.epochs=0 train.steps=1000 eval.every=0 \
     checkpoint.every=0 "$one_thread" out=stopped "loggers=[jsonl]"
-has err "was lost: no sign of life for 5 s"
+has err "was lost: no heartbeat for 5 s"
 
 # the launcher uses the store that the config names, and this one has no server
 run 2 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused store=journal
-has err "the store plugin 'journal' only opens one"
+has err "the store plugin 'journal' has no server"
 has err "hint: nrl launch --store ADDRESS"
 
 # what cannot be is an error with an error text
 one() { run "$@" "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused; }
 one 2 launch -n 2 --store nowhere://x -- run
-has err "cannot meet at 'nowhere://x': no store plugin serves such an address"
+has err "cannot join at 'nowhere://x': no store plugin supports this address"
 one 2 launch -n 2 --store "$work/missing/folder" -- run
 has err "cannot use the directory $work/missing/folder"
 run 2 launch -n 2 -- run "$prefix/share/nrl/configs/sft.yaml" "$one_thread" out=refused store=jornal

@@ -46,14 +46,14 @@ static void every_wrong_plugin_is_refused_with_the_reason(void **state)
         {"no_table", "nrl_plugin_entry returned no table"},
         {"row_no_name", "option 0 (?): has no name"},
         {"row_type", "option 0 (beta): has an unknown type"},
-        {"row_outside", "option 0 (beta): lies outside the options struct"},
-        {"row_unaligned", "option 0 (beta): lies outside the options struct"},
+        {"row_outside", "option 0 (beta): is outside the options struct"},
+        {"row_unaligned", "option 0 (beta): is outside the options struct"},
         {"row_default", "option 0: the default is invalid: default: row_default.beta: 7 is out"},
         {"row_enum", "option 0 (mode): is an enum without choices"},
         {"row_reserved", "option 0 (name): the key 'name' is reserved for the plugin's name"},
         {"row_range", "option 0 (beta): min is greater than max"},
         {"row_twice", "option 1 (beta): is declared twice"},
-        {"row_shared", "option 1 (gamma): has the field of an earlier option in the options struct"},
+        {"row_shared", "option 1 (gamma): uses the same field of the options struct as an earlier option"},
         {"newer_symbol", "version `NRL_0.9' not found"},
     };
     plugin_host *h = open_host();

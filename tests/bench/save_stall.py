@@ -47,7 +47,7 @@ out: {out}
                        env=nrl_environment(a.threads))
     if p.returncode:
         raise SystemExit(p.stderr)
-    plan = next(line for line in p.stdout.splitlines() if "for a copy of" in line)
+    plan = next(line for line in p.stdout.splitlines() if "for the copy of" in line)
     return read_lines(os.path.join(out, "metrics.jsonl")), int(float(plan.split()[1]) * (1 << 20))
 
 

@@ -17,7 +17,7 @@ chosen() { sed -n "s/^ *$2: //p" "$1/config.yaml"; }
 run 0 run config.yaml out=one
 has err "auto       train.micro_batch_tokens=$(chosen one micro_batch_tokens): "
 has err "auto       train.activation_checkpointing=none: "
-has err "s a step predicted (settings compared: "
+has err "s per step (settings compared: "
 lacks one/config.yaml auto,
 tokens=$(chosen one micro_batch_tokens)
 run 0 run plain.yaml train.global_batch=64 train.micro_batch_tokens="$tokens" out=written
@@ -33,7 +33,7 @@ has err "auto       train.micro_batch_tokens="
 run 0 bench config.yaml --steps 1 train.steps=10 --json
 has err "auto       train.micro_batch_tokens="
 run 0 eval config.yaml data.eval=train.jsonl
-has err "auto       train.micro_batch_tokens has its default, because nothing is trained"
+has err "auto       train.micro_batch_tokens has its default, because this command does not train"
 run 0 run config.yaml data.train=- train.steps=1 data.cache=cache out=input <train.jsonl
 has err "auto       train.micro_batch_tokens="
 
@@ -54,12 +54,12 @@ has err "more than 90.0 KiB"
 run 0 run config.yaml train.steps=4 schedule=constant out=stopped
 tokens=$(chosen stopped micro_batch_tokens)
 run 0 run config.yaml train.steps=6 schedule=constant out=stopped resume=auto
-has err "auto       train.micro_batch_tokens is as in stopped/config.yaml, which this run continues"
+has err "auto       train.micro_batch_tokens has the value of stopped/config.yaml, which this run continues"
 is "tokens after a resume" "$(chosen stopped micro_batch_tokens)" "$tokens"
 run 0 resume stopped train.steps=8
 lacks err "auto  "
 run 0 resume stopped train.steps=9 train.micro_batch_tokens=auto
-has err "s a step predicted"
+has err "s per step (settings compared: "
 
 # ---- two ranks: they get one choice ----
 unset NRL_MACHINE
@@ -75,13 +75,13 @@ run 0 launch -n 2 -- run config.yaml parallel=ddp train.steps=1 out=ddp
 has ddp/config.yaml "name: ddp"
 run 0 launch -n 2 --max-restarts 1 -- run config.yaml parallel=auto out=again
 run 0 run config.yaml parallel=auto train.steps=1 out=alone
-has err "auto       parallel: one rank has none"
+has err "auto       parallel: not needed for one rank"
 has alone/config.yaml "name: default"
 run 0 launch -n 2 -- run alone/config.yaml train.steps=1 out=default
 
 # ---- measurements of a file ----
 run 0 run config.yaml train.steps=1 out=file
-has err "s a step predicted"
+has err "s per step (settings compared: "
 echo '{}' >wrong.json
 NRL_MACHINE=wrong.json
 run 2 run config.yaml out=none
@@ -92,24 +92,24 @@ NRL_MACHINE=machine.json
 next_port
 (hand 0 -- config.yaml out=none >out 2>err)
 is "exit code of a rank of torchrun" $? 2
-has err "config.yaml:3:37: train.micro_batch_tokens: auto: \`nrl run FILE.yaml\` and \`nrl launch\` choose the value"
+has err "config.yaml:3:37: train.micro_batch_tokens: auto is only supported by \`nrl run FILE.yaml\` and \`nrl launch\`"
 has err "hint: \`nrl plan FILE.yaml --ranks N --write planned.yaml\` chooses one"
 run 2 launch --nodes 127.0.0.1:1,127.0.0.2:1 --node-rank 0 -- run config.yaml out=none
-has err "train.micro_batch_tokens: auto: a value is only chosen for the ranks of one machine"
+has err "train.micro_batch_tokens: auto is only supported for the ranks of one machine"
 cat >script.lua <<'LUA'
 local nrl = require "nrl"
 nrl.open(nrl.config "config.yaml")
 LUA
 run 2 run script.lua
-has err "train.micro_batch_tokens: auto: "
+has err "train.micro_batch_tokens: auto is only supported by "
 run 2 plan config.yaml --keep train.micro_batch_tokens
 has err "train.micro_batch_tokens: auto: there is no value to keep"
 run 2 plan config.yaml --as-is
 has err "there is no value to keep"
 run 2 plan plain.yaml --auto
-has err "no key says \`auto\`"
+has err "no key is \`auto\`"
 run 2 run config.yaml data.packing=false train.micro_batch=2 out=none
-has err "train.micro_batch_tokens: auto: train.micro_batch counts samples instead"
+has err "train.micro_batch_tokens: auto and train.micro_batch are both set"
 run 2 run config.yaml train.seeed=2 out=none
 has err "train.seeed"
 run 0 plan config.yaml --auto --ranks 2 parallel=auto --write planned.yaml

@@ -41,22 +41,22 @@ compare parts 0
 
 # sizes that do not fit, axes without a strategy, strategies of another axis
 run 2 launch -n 3 -- run config.yaml out=bad "parallel={$copies}"
-has err "command line: parallel: tensor 2 asks for a multiple of 2 ranks, there are 3"
+has err "command line: parallel: tensor 2 requires a multiple of 2 ranks, but there are 3"
 has err "hint: \`nrl launch -n RANKS --\` before the verb starts them"
 run 2 launch -n 2 -- run config.yaml out=bad "parallel={data: 2, $copies}"
-has err "parallel: data 2 x tensor 2 asks for 4 ranks, there are 2"
+has err "parallel: data 2 x tensor 2 requires 4 ranks, but there are 2"
 run 2 launch -n 4 -- run config.yaml out=bad "parallel={data: none, $copies}"
 has err "parallel: none, but there are 2 ranks"
 run 2 run config.yaml out=bad 'parallel={tensor: {name: ddp, size: 2}}'
-has err "parallel.tensor: 'ddp' serves the axis 'data', expected a strategy of the axis tensor"
+has err "parallel.tensor: 'ddp' is a strategy of the axis 'data', expected a strategy of the axis tensor"
 run 2 run config.yaml out=bad 'parallel=copies'
-has err "parallel: 'copies' serves the axis 'tensor', expected a strategy of the axis data"
+has err "parallel: 'copies' is a strategy of the axis 'tensor', expected a strategy of the axis data"
 run 2 launch -n 4 -- run config.yaml out=bad "parallel={data: {name: ddp, sync_every: 2}, $copies}"
-has err "takes no axis beside data: 2 of 4 ranks are on it"
+has err "cannot be combined with axes other than data: 2 of 4 ranks are on this axis"
 
 # a collective of devices beside a backend of the host: told before anything is started
 run 2 check config.yaml out=bad collective=nccl
-has err "collective: 'nccl' follows a device's streams, and backend '$backend' computes on the host: expected gloo"
+has err "collective: 'nccl' requires a backend with streams, but backend '$backend' computes on the host: expected gloo"
 run 2 launch -n 2 -- run config.yaml out=bad collective=nccl
-has err "collective: 'nccl' follows a device's streams"
+has err "collective: 'nccl' requires a backend with streams"
 exit $failed

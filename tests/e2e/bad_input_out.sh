@@ -13,7 +13,7 @@ temporary() { find "$1" -name '*.tmp*' -o -name '*.part*' -o -name '*.lock' -o -
 : >file
 for out in file file/below; do
     run 2 check run.yaml out=$out
-    has err "out: cannot write into 'file': Not a directory"
+    has err "out: cannot write to 'file': Not a directory"
     run 2 run run.yaml out=$out
     has err "Not a directory"
 done
@@ -27,15 +27,15 @@ if [ "$(id -u)" -ne 0 ]; then
     mkdir locked && chmod 555 locked
     for verb in check run; do
         run 2 $verb run.yaml out=locked
-        has err "cannot write into 'locked': Permission denied"
+        has err "cannot write to 'locked': Permission denied"
     done
     run 2 check run.yaml out=locked/new
-    has err "cannot write into 'locked': Permission denied"
+    has err "cannot write to 'locked': Permission denied"
 else
     echo "skipped: read-only folders: root may write into them"
 fi
 run 2 check run.yaml data.cache=file/cache
-has err "data.cache: cannot write into 'file': Not a directory"
+has err "data.cache: cannot write to 'file': Not a directory"
 run 2 run run.yaml data.cache=file/cache out=uncached
 has err "data.cache: cannot create the directory 'file/cache': Not a directory"
 run 0 check run.yaml data.cache=cache out=new
@@ -48,7 +48,7 @@ is "temporary files" "$(temporary result)" ""
 cp -r result before
 for verb in check run; do
     run 2 $verb run.yaml
-    has err "out: 'result' already holds a run"
+    has err "out: 'result' already contains a run"
     has err "resume=auto continues it, overwrite=true replaces it"
 done
 echo broken >broken.jsonl
@@ -62,11 +62,11 @@ is checkpoints "$(checkpoints result)" "step-00000002"
 await test -s busy/metrics.jsonl
 for how in resume=auto overwrite=true; do
     run 2 run run.yaml out=busy $how
-    has err "out: another run is under way in 'busy'"
+    has err "out: another run is writing to 'busy'"
 done
 mkdir -p busy/checkpoints/step-00000001.tmp # as of a save that is being written
 run 2 checkpoint prune busy --keep 1
-has err "a run is under way in 'busy'"
+has err "a run is writing to 'busy'"
 [ -d busy/checkpoints/step-00000001.tmp ] || is "a save beside a prune" gone "left alone"
 kill -KILL $!
 wait $! 2>/dev/null
@@ -86,7 +86,7 @@ has err "saving step 6: the checkpoint needs up to 315264 bytes"
 diff -r kept late/checkpoints >differences || is "earlier checkpoints" changed "left alone"
 is "temporary files" "$(temporary late)" ""
 (ulimit -f 200 && run 7 resume late train.steps=7 checkpoint.save_at_start=false checkpoint.on_error=warn && exit $failed) || failed=1
-has err "the run goes on"
+has err "the run continues"
 run 0 resume late train.steps=6
 is checkpoints "$(checkpoints late)" "step-00000002 step-00000004 step-00000006"
 (ulimit -f 1 && run 7 run run.yaml out=tiny && exit $failed) || failed=1
@@ -101,15 +101,15 @@ is "losses after a full disk" "$(losses late)" "$(losses before)"
 run 0 run run.yaml out=logs train.steps=1 checkpoint.every=0 checkpoint.export=none
 ln -sf /dev/full logs/metrics.jsonl
 run 0 run run.yaml out=logs resume=auto
-is "times it is told" "$(grep -c "warning: logger 'jsonl' failed, and is tried again at the next record: " err)" 1
+is "times it is told" "$(grep -c "warning: logger 'jsonl' failed; the next record is tried again: " err)" 1
 has err "warning: 6 records of this run are missing in logger 'jsonl'"
 is checkpoints "$(checkpoints logs)" "step-00000002 step-00000004 step-00000006"
 mkdir -p logs2/metrics.jsonl
 run 0 run run.yaml out=logs2 resume=auto
-has err "warning: logger 'jsonl' failed, and is tried again at the next record: logs2/metrics.jsonl: Is a directory"
+has err "warning: logger 'jsonl' failed; the next record is tried again: logs2/metrics.jsonl: Is a directory"
 "$nrl" run run.yaml out=unheard >/dev/full 2>err
 is "code of a run that nobody hears" $? 7
-has err "warning: logger 'console' failed, and is tried again at the next record: standard output"
+has err "warning: logger 'console' failed; the next record is tried again: standard output"
 has err "error: cannot write standard output: No space left on device"
 is "records of a run that nobody hears" "$(grep -c '"loss"' unheard/metrics.jsonl)" 6
 exit $failed

@@ -11,7 +11,7 @@ run 0 run run.yaml train.steps=2
 run 2 run.yaml
 has err "did you mean \`nrl run run.yaml\`?"
 run 2 check run.yaml --optimizer.lr=1
-has err "options of the config are key=value, without dashes"
+has err "config options are key=value, without dashes"
 run 2 run optimizer.lr=1 run.yaml
 has err "hint: the file comes first, then key=value"
 run 2 run result
@@ -24,9 +24,9 @@ run 2 check run.yaml resume=nowhere out=other
 has err "resuming: nowhere: no such checkpoint"
 run 0 check run.yaml resume=result@2 out=other
 run 2 export result result
-has err "'result' holds a run: choose another directory for the model, such as result/model"
+has err "'result' contains a run: choose another directory for the model, such as result/model"
 run 2 bench run.yaml --steps 40
-has err "train.steps: the config has 6 steps, but 2 to warm up and 40 to measure (--steps) are needed"
+has err "train.steps: the config has 6 steps, but 2 warm-up steps and 40 measured steps (--steps) are needed"
 
 # ---- places of what is found late ----
 sed 's|path: .*|path: nowhere}|' run.yaml >nowhere.yaml
@@ -37,7 +37,7 @@ has err "command line: model 'result/metrics.jsonl' is a file; expected the dire
 run 2 check run.yaml out=other model.path=result/nothing
 has err "command line: model 'result/nothing': no such directory"
 run 2 check run.yaml out=other data.max_length=99999 train.micro_batch_tokens=99999
-has err "command line: data.max_length 99999 is more than the model's"
+has err "command line: data.max_length 99999 is more than the"
 
 # ---- one mistake is told once, and without figures that mean nothing ----
 run 2 check run.yaml train.steps=2.5
@@ -62,7 +62,7 @@ has err "packed.tar: a tar file; expected JSONL or a JSON array in UTF-8"
 has err "hint: tar -xf 'packed.tar'"
 printf 'text\ncaf\351\n' >latin.csv
 run 65 check run.yaml out=other data.train=latin.csv
-has err "hint: a spreadsheet's file may be in WINDOWS-1252: iconv -f WINDOWS-1252 -t UTF-8 'latin.csv' >utf8.csv"
+has err "hint: a file of a spreadsheet may be in WINDOWS-1252: iconv -f WINDOWS-1252 -t UTF-8 'latin.csv' >utf8.csv"
 
 run 2 check run.yaml 'data={train: x'
 has err "command line: 'data={train: x': did not find expected ',' or '}'"
@@ -96,7 +96,7 @@ has err "; not a directory: nowhere"
 
 # ---- what would show late is looked at first ----
 run 2 run run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy
-has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation; expected one of: eval_loss"
+has err "checkpoint.metric: 'eval_acuracy' is not a metric of evaluations; expected one of: eval_loss"
 echo '{"prompt_input_ids": [3, 4], "chosen_input_ids": [5], "rejected_input_ids": [6]}' >pairs.jsonl
 run 2 check run.yaml out=other data.train=pairs.jsonl 'algorithm={name: dpo, reference_model: nowhere}'
 has err "algorithm.reference_model: model 'nowhere': no such directory"
@@ -117,7 +117,7 @@ has err "hint: data.columns: {chosen: better, rejected: worse, prompt: question}
 # ---- what is odd is said, and done ----
 run 0 check run.yaml out=other optimizer.lr=0 train.global_batch=100
 has err "warning: optimizer.lr is 0: the weights will not change"
-has err "warning: train.global_batch 100 is more than the data has, 8: each step is a whole epoch"
+has err "warning: train.global_batch 100 is larger than the data (8 samples): each step is a whole epoch"
 lacks out "1 steps"
 has out "backend    $backend"
 run 0 run run.yaml out=other

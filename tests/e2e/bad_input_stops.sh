@@ -13,14 +13,14 @@ at=$(($(wc -c <infinite/model.safetensors) - 4))
 printf '\000\000\200\177' | dd of=infinite/model.safetensors conv=notrunc bs=1 seek=$at 2>dd
 run 3 run run.yaml model.path=infinite
 has err "error: step 1: loss nan, gradient norm nan"
-has err "hint: nothing has been updated yet, so the weights or the rows are at fault; train.nan: skip"
+has err "hint: nothing has been updated yet, so check the weights and the rows; train.nan: skip"
 run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=3 out=skipped
-has err "warning: step 1 omitted: loss nan"
-has err "warning: step 2 omitted: loss nan"
+has err "warning: step 1 skipped: loss nan"
+has err "warning: step 2 skipped: loss nan"
 has err "step 3: loss nan, gradient norm nan: 3 steps in a row were skipped (train.nan_limit)"
 has skipped/metrics.jsonl '"loss": "NaN"'
 run 3 run run.yaml model.path=infinite train.nan=skip train.nan_limit=7 out=all_skipped
-has err "none of 6 steps updated the weights, each had a loss or gradient that is not finite"
+has err "none of 6 steps updated the weights, because each had a loss or gradient that is not finite"
 is "records of skipped steps" "$(grep -c '"loss": "NaN"' all_skipped/metrics.jsonl)" 6
 
 # ---- signals: the step is finished, its state saved ----
@@ -80,7 +80,7 @@ wait $pid 2>dd
 mkdir killed/checkpoints/step-99999999 # a folder without a manifest is no checkpoint
 : >killed/checkpoints/step-99999999/rank-00000.nrlc
 run 2 run run.yaml out=killed
-has err "already holds a run"
+has err "already contains a run"
 newest=$(ls killed/checkpoints | grep -v 99999999 | grep -v tmp | tail -n 1)
 run 0 resume killed train.steps="$(expr "${newest#step-}" + 2)"
 has err "skipped a damaged checkpoint"

@@ -18,7 +18,7 @@ has err "the file needs "
 is "what a full disk leaves of an export" "$(find . -name 'model*' ! -path './result/*')" ""
 run 0 export result model
 run 2 export result model
-has err "'model' already holds a model: --overwrite replaces it"
+has err "'model' already contains a model: --overwrite replaces it"
 run 0 export result model --overwrite
 cmp -s model/model.safetensors result/model/model.safetensors || is "exported weights" other "those of the run"
 
@@ -26,14 +26,14 @@ run 2 import nowhere imported
 [ -e imported ] && is "folder of an import from nowhere" present absent
 run 0 import model runs/imported
 run 2 import model runs/imported
-has err "'runs/imported' already holds a checkpoint: runs/imported/checkpoints/step-00000000"
+has err "'runs/imported' already contains a checkpoint: runs/imported/checkpoints/step-00000000"
 run 0 export runs/imported again
 cmp -s model/model.safetensors again/model.safetensors || is "weights after import and export" other "the same"
 
 run 2 sample result --prompt a
 has err "no tokenizer was found"
 run 2 sample result
-has err "give one of --prompt TEXT and --file FILE"
+has err "expected one of --prompt TEXT and --file FILE"
 run 2 sample result --prompt a --temperature cold
 has err "--temperature: 'cold': expected a number from 0 to 100"
 run 2 sample nowhere --prompt a
@@ -51,7 +51,7 @@ has err "warning: skipped a damaged checkpoint: damaged/checkpoints/step-0000000
 has out "resume     after step 4 of 7"
 run 2 run run.yaml out=other resume=nowhere
 has err "nowhere: no such checkpoint"
-has err "hint: resume is never, auto or the directory of a checkpoint"
+has err "hint: expected never, auto or the directory of a checkpoint"
 run 2 checkpoint verify run.yaml
 has err "run.yaml: is not a directory, expected a checkpoint"
 run 2 resume run.yaml
@@ -63,5 +63,5 @@ run 5 run run.yaml out=other resume=data
 has err "data/rank-00000.nrlc"
 for folder in damaged/checkpoints/*; do : >"$folder/manifest.json"; done
 run 5 resume damaged
-has err "'damaged' holds no complete checkpoint"
+has err "'damaged' contains no complete checkpoint"
 exit $failed

@@ -127,7 +127,7 @@ for way in "crash crashes in its probe: Segmentation fault" "leave ends the proc
     has err "error: backend '$name': $reason"
     lacks err "skipped a plugin"
     run 0 check c.yaml out=probed/checked backend="$name"
-    has err "warning: backend '$name' cannot be used here: $reason"
+    has err "warning: backend '$name' cannot be used on this machine: $reason"
     run 1 sample probed/datasets --prompt hello --max-tokens 1 --backend "$name"
     has err "$reason"
 done

@@ -44,7 +44,7 @@ for n in 1 2; do
     has err "the checkpoint needs "
     intact
     (ulimit -f 512 && ranks 0 $n checkpoint.on_error=warn && exit $failed) || failed=1
-    has err "checkpoint.on_error: warn; the run goes on"
+    has err "checkpoint.on_error: warn; the run continues"
     has out "step 8/8"
     intact
     (ulimit -f 512 && ranks 7 $n checkpoint.save_at_start=true && exit $failed) || failed=1

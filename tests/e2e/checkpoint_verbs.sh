@@ -73,7 +73,7 @@ losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 is "losses after the fallback" "$(losses damaged | tail -n 4)" "$(losses again | tail -n 4)"
 for step in 2 4; do damage other/checkpoints/step-0000000$step/rank-00000.nrlc 20000; done
 train 5 out=other resume=auto train.steps=8 checkpoint.mismatch=warn checkpoint.fallback=previous
-has err "holds no complete checkpoint"
+has err "contains no complete checkpoint"
 
 # ---- diff ----
 run 0 checkpoint diff $last $last

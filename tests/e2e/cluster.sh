@@ -76,7 +76,7 @@ run 2 cluster script groups.yaml cluster.group=other 'cluster.groups.A_b={nodes:
     cluster.groups.judge.command=null
 for text in "cluster.group: there is no group 'other'" "cluster.groups.A_b: expected a name of at most 20 letters" \
     "cluster.groups.A_b.nodes: expected a whole" "cluster.groups.A_b.time: unknown key" \
-    "cluster.groups.judge.command: required: what its machines run while 'other' trains"; do has err "$text"; done
+    "cluster.groups.judge.command: required: the command that its machines run while 'other' trains"; do has err "$text"; done
 run 2 cluster script groups.yaml cluster.groups.trainer.command=x cluster.groups.trainer.nodes=2
 has err "cluster.groups.trainer.command: the group that trains runs"
 has err "cluster.groups.trainer.ranks: not together with nodes"
@@ -111,7 +111,7 @@ has err "has no section"
 run 2 cluster frobnicate job.yaml
 has err "expected script, submit, status, logs, cancel, autoscaler or keys"
 run 2 cluster status job.yaml
-has err "no job 'result' was submitted from here"
+has err "no job 'result' was submitted from this directory"
 
 # ---- sbatch that is missing, and one that refuses ----
 mkdir bin

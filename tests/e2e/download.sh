@@ -195,7 +195,7 @@ is "the files in parts" "$(diff -r out2 hub/models/me/parts && echo same)" same
 is "private" "$(cat hub/private)" True
 run 2 upload nowhere me/mine
 run 2 upload hub me/mine
-has err "hub: no model in it"
+has err "hub: it contains no model"
 run 2 upload out2 mine
 unset HF_TOKEN
 control '{}'

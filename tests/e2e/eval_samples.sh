@@ -85,7 +85,7 @@ has err "missing.jsonl"
 run 2 check run.yaml out=c 'eval.samples={prompts: [a], tokens: 3}'
 has err "tokens"
 run 2 check run.yaml out=c eval.every=0
-has err "eval.samples needs eval.every"
+has err "eval.samples requires eval.every"
 run 2 check run.yaml out=c checkpoint.metric=eval_exact
 has err "eval_exact_match"
 echo '{"text": "x"}' >odd.jsonl

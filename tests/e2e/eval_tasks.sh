@@ -8,7 +8,7 @@ model=${NRL_TEST_SHARED:-$source/../shared}/data/models/stories260K/hf
 # ---- mistakes, found before a model is opened ----
 echo '{"a": 1}' >odd.jsonl
 run 65 eval nowhere --task odd.jsonl
-has err "odd.jsonl: the keys of its rows are not those of a task"
+has err "odd.jsonl: the keys of its rows do not match a task format"
 : >empty.jsonl
 run 65 eval nowhere --task empty.jsonl
 run 2 eval nowhere --task none.jsonl
@@ -24,13 +24,13 @@ echo '{"prompt": "a", "choices": ["b", "c"], "gold": 2}' >gold.jsonl
 run 65 eval nowhere --task gold.jsonl
 has err "the right answer is not one of the 2 choices"
 run 2 eval nowhere --task "$tasks/arc.jsonl" --shots 2
-has err "give the file of the examples by --examples FILE"
+has err "--shots requires --examples FILE"
 run 2 eval nowhere --task "$tasks/piqa.jsonl" --shots 2 --examples "$tasks/arc_examples.jsonl"
 has err "rows of arc; expected piqa"
 run 65 eval nowhere --task "$tasks/arc.jsonl" --shots 3 --examples "$tasks/arc_examples.jsonl"
-has err "2 examples; --shots asks for 3"
+has err "2 examples; --shots requires 3"
 run 2 eval nowhere --limit 3
-has err "need --task FILE"
+has err "require --task FILE"
 run 2 eval nowhere --task "$tasks/arc.jsonl" train.seed=1
 [ $failed -eq 0 ] || exit 1
 

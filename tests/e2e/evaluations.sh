@@ -14,7 +14,7 @@ checkpoints() { (cd "$1/checkpoints" && echo *); }
 
 # With a rate of 0 nothing gets better after the first evaluation: three more, and the run ends as it should.
 run 0 run run.yaml data.eval=eval.jsonl "$with_eval" optimizer.lr=0 train.steps=100 checkpoint.keep=1 out=still
-has out "stopping after step 8: no better evaluation (eval.early_stop)"
+has out "stopping after step 8: evaluations did not improve (eval.early_stop)"
 is "steps until the early stop" "$(steps still)" 8
 is "evaluations" "$(evaluations still)" 4
 is "the newest checkpoint and the best" "$(checkpoints still)" "step-00000002 step-00000008"
@@ -31,11 +31,11 @@ run 0 run run.yaml data.eval=train.jsonl "$with_eval" train.steps=12 checkpoint.
 is "steps of a run that gets better" "$(steps better)" 12
 is "checkpoints of a run that gets better" "$(checkpoints better)" "step-00000012"
 run 2 run run.yaml data.eval=eval.jsonl "$with_eval" checkpoint.metric=eval_accuracy out=unknown
-has err "checkpoint.metric: 'eval_accuracy' is no value of an evaluation"
+has err "checkpoint.metric: 'eval_accuracy' is not a metric of evaluations"
 run 2 check run.yaml eval.early_stop=3
-has err "eval.early_stop needs eval.every"
+has err "eval.early_stop requires eval.every"
 run 2 check run.yaml eval.every=3
-has err "eval.every needs data.eval"
+has err "eval.every requires data.eval"
 
 # The best step is saved when it is found, also between two saves, and is what OUT/model holds where that is asked for:
 # to the bit the model of a run that ends there. A few rows learned by heart make the loss on others rise from step 2 on.
@@ -79,9 +79,9 @@ run 0 run run.yaml "$@" train.steps=10 out=elsewhere resume=whole-best/checkpoin
 has err "the best step so far, 2, has no checkpoint in 'elsewhere'"
 has out "exported   elsewhere/model: step 10 (the best, eval_loss "
 run 2 check run.yaml checkpoint.export=best
-has err "checkpoint.export: best needs eval.every"
+has err "checkpoint.export: best requires eval.every"
 run 2 check run.yaml "$@" checkpoint.export=best checkpoint.keep_best=0
-has err "checkpoint.export: best needs checkpoint.keep_best above 0"
+has err "checkpoint.export: best requires checkpoint.keep_best above 0"
 set --
 
 # An evaluation is of the data, not of its pieces: the same alone, packed, and by `nrl eval`.
@@ -110,7 +110,7 @@ run 0 eval learned/checkpoints/step-00000003 --json
 lacks out "$(last_loss learned)"
 run 0 eval learned/config.yaml
 has out "weights                  $source/tests/data/models/llama"
-has err "warning: learned/config.yaml names the weights that the run started from; \`nrl eval learned\` evaluates what it learned"
+has err "warning: learned/config.yaml evaluates the initial weights of the run; \`nrl eval learned\` evaluates the trained ones"
 run 0 eval learned
 has out "weights                  learned/checkpoints/step-00000006, step 6"
 learn small train.precision=bf16
@@ -127,12 +127,12 @@ rm -r learned/checkpoints
 evaluates learned learned learned/model
 rm -r adapted/checkpoints
 run 2 eval adapted
-has err "evaluating adapted/model: it is an exported model, and this run trains adapters (lora)"
+has err "evaluating adapted/model: it is an exported model, but this run trains adapters (lora)"
 rm -r adapted/model
 run 2 eval adapted
-has err "cannot evaluate 'adapted': expected a complete checkpoint or an exported model in it, found none"
+has err "cannot evaluate 'adapted': it contains neither a complete checkpoint nor an exported model"
 run 2 eval "$source/tests/data/models/llama"
-has err "expected a YAML file or the directory of a run, found no config.yaml in it"
+has err "expected a YAML file or the directory of a run with config.yaml"
 has err "hint: nrl eval FILE.yaml model.path="
 
 # A script evaluates any file as if it were data.eval, which it stays.
@@ -173,7 +173,7 @@ cfg.data.train, cfg.algorithm = "pairs.jsonl", {name = "dpo", reference = "cache
 require "nrl".open(cfg, {out = "cached", quiet = true}):evaluate "eval_pairs.jsonl"
 LUA
 run 2 run cached.lua
-has err "cannot evaluate 'eval_pairs.jsonl': algorithm.reference: cached knows data.train and data.eval alone"
+has err "cannot evaluate 'eval_pairs.jsonl': algorithm.reference: cached supports only data.train and data.eval"
 
 # 32 rows in steps of 5: the last one of an epoch has two, or is omitted.
 samples() { sed -n 's/^train  *\([0-9]* steps\{0,1\} of [0-9]* samples\{0,1\} ([^)]*)\).*/\1/p' out; }

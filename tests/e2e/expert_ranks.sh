@@ -133,9 +133,9 @@ config mixtral >config.yaml
 run 2 launch -n 4 -- run config.yaml out=bad parallel.experts=4
 has err "cannot divide 6 experts over 4 ranks; expected a number of ranks that divides 6"
 run 2 launch -n 2 -- run config.yaml out=bad parallel.experts=2 train.on_oom=retry
-has err "cannot repeat a step (train.on_oom)"
+has err "train.on_oom: retry is not supported"
 run 2 launch -n 2 -- run config.yaml out=bad parallel.experts=2 model.path="$source/tests/data/models/llama"
-has err "model 'llama' has no experts that 2 ranks could divide"
+has err "model 'llama' has no experts that 2 ranks can divide"
 run 2 launch -n 2 -- run config.yaml out=bad parallel.experts=2 'lora={rank: 2, targets: [experts.0.w1]}'
-has err "differ in shape, or one of them is trained; expected experts that are alike"
+has err "differ in shape, or only one of them is trained; expected experts with equal parameters"
 exit $failed

@@ -39,7 +39,7 @@ done
 # the same weights with experts as MXFP4 give the same numbers, and an export has them in the plain form
 mxfp4=$source/tests/data/experts/gpt_oss_mxfp4
 run 0 run gpt_oss.yaml out=mxfp4 model.path="$mxfp4"
-has err "4 tensors of MXFP4, such as 'model.layers.0.mlp.experts.down_proj_blocks', are dequantized"
+has err "4 tensors in MXFP4, such as 'model.layers.0.mlp.experts.down_proj_blocks', are dequantized"
 is "values of mxfp4" "$(step_values mxfp4/metrics.jsonl)" "$(step_values gpt_oss/metrics.jsonl)"
 cmp mxfp4/model/model.safetensors gpt_oss/model/model.safetensors || is "weights from mxfp4" other "the plain ones"
 lacks mxfp4/model/config.json quantization_config
@@ -52,7 +52,7 @@ cmp from_mxfp4/model.safetensors from_plain/model.safetensors || is "mxfp4 expor
 mkdir sinks && cp "$source/tests/data/experts/gpt_oss/model.safetensors" sinks
 sed 's/"output_router_logits": true/"output_router_logits": false/' "$source/tests/data/experts/gpt_oss/config.json" >sinks/config.json
 run 2 launch -n 2 -- run gpt_oss.yaml out=divided model.path=sinks parallel.context=2
-has err "this model has attention sinks, and ranks cannot divide its tokens"
+has err "this model has attention sinks, so ranks cannot shard its tokens"
 run 0 run gpt_oss.yaml out=nf4 model.path=sinks 'lora={rank: 2, targets: [q_proj, v_proj], base: nf4}'
 
 family=mixtral

@@ -56,6 +56,6 @@ open("whole/model.safetensors", "wb").write(struct.pack("<Q", len(header)) + hea
 PY
     experiment | sed "s#^model:.*#model: {path: whole}#" >run.yaml
     run 0 run run.yaml out=language train.steps=2
-    is "lines about what is left out" "$(grep -c "for texts and images" err)" 1
+    is "lines about what is left out" "$(grep -c "a vision-language model" err)" 1
 fi
 exit $failed

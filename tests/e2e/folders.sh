@@ -37,7 +37,7 @@ mkdir -p splits/data
 cp parts/a.jsonl splits/data/train-00000-of-00001.jsonl
 cp parts/a.jsonl splits/data/test-00000-of-00001.jsonl
 run 0 check run.yaml data.train=splits
-has err "all files of 'splits' are read, of training (/data/train-00000-of-00001.jsonl) and of other splits (/data/test-"
+has err "reads all files of 'splits', those of the training split (/data/train-00000-of-00001.jsonl) and of other splits (/data/test-"
 is "warnings" "$(grep -c "other splits" err)" 1
 run 0 check run.yaml 'data.train=splits/data/train*'
 lacks err "other splits"

@@ -46,7 +46,7 @@ for switch in flag variable list; do
         # shellcheck disable=SC2086
         run $code "$@" $command $allow
         nothing_ran "$* $command $allow"
-        [ $switch = list ] && has err "plugins.allow has neither its name nor its hash"
+        [ $switch = list ] && has err "plugins.allow contains neither its name nor its hash"
     done
     # shellcheck disable=SC2086
     run 2 "$@" check named.yaml $allow
@@ -77,7 +77,7 @@ mkdir -p plugins/optimizers && cp "$flip" plugins/optimizers/
 experiment 'plugins: plugins' | sed 's/name: adamw/name: flip/' >mine.yaml
 hash=$(sha256sum plugins/optimizers/flip.so | cut -c1-64)
 run 2 check mine.yaml 'plugins.allow=[]'
-has err "optimizer 'flip' (plugins/optimizers/flip.so): cannot open the plugin: plugins.allow has neither its name nor its hash"
+has err "optimizer 'flip' (plugins/optimizers/flip.so): cannot open the plugin: plugins.allow contains neither its name nor its hash"
 has err "hint: to allow exactly this file, add 'plugins.allow=[sha256:$hash]'"
 for allow in flip optimizers/flip "sha256:$hash"; do
     run 0 check mine.yaml "plugins.allow=[$allow]"
@@ -88,12 +88,12 @@ has err "plugins.allow: expected NAME, KIND/NAME or sha256: and 64 hex digits"
 run 2 check mine.yaml plugins.alow=flip
 has err "did you mean 'allow'?"
 NRL_PLUGIN_PATH=$work/plugins run 2 check mine.yaml 'plugins={allow: []}'
-has err "plugins.allow has neither"
+has err "plugins.allow contains neither"
 run 0 run mine.yaml "plugins.allow=[sha256:$hash]" out=pinned
 has pinned/config.yaml "allow: [\"sha256:$hash\"]"
 printf 'x' >>plugins/optimizers/flip.so # the file that the run was pinned to has changed
 run 2 resume pinned train.steps=8
-has err "plugins.allow has neither its name nor its hash"
+has err "plugins.allow contains neither its name nor its hash"
 cp "$flip" plugins/optimizers/
 
 # ---- scripts ----

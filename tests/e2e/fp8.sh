@@ -125,5 +125,5 @@ run 2 check config.yaml train.precision=fp8 train.fp8.history=0
 has err "train.fp8.history"
 mkdir only && ln -s "$NRL_TEST_BUILD/tests/conformance/wrong/backends" only/backends
 run 2 run config.yaml out=bad train.precision=fp8 backend=few plugins=only
-has err "train.precision: backend 'few' does not compute in fp8"
+has err "train.precision: backend 'few' does not support fp8"
 exit $failed

@@ -70,7 +70,7 @@ run 2 export odd bad --format gguf
 has err "YaRN with truncate: false; llama.cpp always truncates"
 sed -i 's/"truncate": false, //; s/"factor": 2.0/"attention_factor": 2.0, &/' odd/config.json
 run 2 export odd bad --format gguf
-has err "YaRN with its own attention_factor, or with mscale"
+has err "YaRN with an explicit attention_factor or mscale"
 
 # A matrix of all experts of a layer is one tensor of the file, and comes back as one for each expert.
 experts=$source/tests/data/experts

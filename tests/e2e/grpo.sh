@@ -107,7 +107,7 @@ mv later later_parts
 cp -r parts fewer && rm -r fewer/checkpoints/step-0000000[68]
 run 2 run c9.yaml out=fewer resume=auto checkpoint.mismatch=warn algorithm.steps_per_generation=2 \
     algorithm.reward_model= 'algorithm.reward_weights={}'
-has err "the completions of the checkpoint have 3 rewards, and the config has 2"
+has err "the completions of the checkpoint have 3 rewards, but the config has 2"
 
 # Several steps on the completions of a batch: a run that stops among them goes on with the same bits, whatever number of
 # ranks it had; every division of the work trains on the same parts.
@@ -199,7 +199,7 @@ has err "command line: algorithm 'grpo': reward_weights: there is no reward 'evn
 run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
 has err "reward_weights: 'even': expected a number"
 run 2 check bad.yaml algorithm.reward=
-has err "there is no reward; expected reward, a Lua file, or reward_model"
+has err "there is no reward; expected reward (a Lua file) or reward_model"
 run 2 check bad.yaml overwrite=true algorithm.reward_model=nowhere algorithm.reward=
 has err "reward_model: "
 has err "nowhere: No such file or directory"
@@ -207,9 +207,9 @@ run 2 run bad.yaml out=bad overwrite=true algorithm.reward= "algorithm.reward_mo
 has err "reward_model: "
 has err "it is not a reward model, but a LlamaForCausalLM"
 run 0 check bad.yaml overwrite=true algorithm.reward="$data/grpo/reward.lua" algorithm.steps_per_generation=4
-has err "algorithm.steps_per_generation is 4, but a batch has 2 prompts (train.global_batch): 2 of every 4 steps train on nothing"
+has err "algorithm.steps_per_generation is 4, but a batch has 2 prompts (train.global_batch): 2 of every 4 steps have nothing to train on"
 run 2 check bad.yaml algorithm.reference=cached
-has err "algorithm.reference: cached holds log-probs of the data, but 'grpo' generates; expected online"
+has err "algorithm.reference: cached is not supported by algorithm 'grpo', which generates completions; expected online"
 run 2 check bad.yaml algorithm.beta=0 algorithm.reference_model=elsewhere
 has err "algorithm.reference_model: this loss has no reference model"
 # Equal rewards have nothing to teach, which is no error.

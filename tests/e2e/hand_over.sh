@@ -20,7 +20,7 @@ run 0 export r@2 two
 run 0 run "$source/configs/sft.yaml" "$one_thread" 'model={path: r@2}' train.epochs=0 train.steps=1 out=from_2
 has out "weights from r/checkpoints/step-00000002"
 run 2 sample r@3 --prompt a
-has err "cannot find 'r@3': expected RUN@best or RUN@STEP of a checkpoint that the run has"
+has err "cannot find 'r@3': expected RUN@best or RUN@STEP of an existing checkpoint"
 run 2 eval r@4x
 has err "cannot find 'r@4x'"
 run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=0 train.steps=2 eval.every=0 checkpoint.every=2 out=plain
@@ -67,7 +67,7 @@ run 0 export l card --overwrite --dtype f32
 has card/README.md "base_model"
 echo mine >card/README.md
 run 0 export l card --overwrite
-has out "kept card/README.md, which nrl has not written"
+has out "kept card/README.md, which nrl did not write"
 is "a card of someone else" "$(cat card/README.md)" mine
 run 0 export r random
 has random/README.md "Trained from random weights."

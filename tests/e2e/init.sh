@@ -37,7 +37,7 @@ cp -r bare words
 sed 's/<|im_start|>/<|other_1|>/g; s/<|im_end|>/<|other_2|>/g' bare/tokenizer.json >words/tokenizer.json
 sed 's/<|im_end|>/<|other_2|>/' bare/tokenizer_config.json >words/tokenizer_config.json
 run 0 init words.yaml --model words --data configs/data/chat.jsonl
-has out "template plain: turns begin with User: and Assistant:, because the tokenizer has no chat template"
+has out "template plain: turns begin with User: and Assistant:, because the tokenizer has neither a chat template"
 has words.yaml "  template: plain                   # turns begin with User: and Assistant:"
 run 0 check words.yaml --sample 1
 has out "Assistant:⟦"
@@ -66,7 +66,7 @@ cp -r $model short
 sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 32/' $model/config.json >short/config.json
 has short/config.json '"max_position_embeddings": 32'
 run 0 init short.yaml --model short --data configs/data/chat.jsonl
-has out "samples are longer than the 32 tokens that the model can take, and will be dropped"
+has out "samples are longer than the model's limit of 32 tokens and will be dropped"
 has short.yaml "  max_length: 32 "
 has short.yaml "  overlong: drop "
 run 0 check short.yaml
@@ -83,7 +83,7 @@ has tight.yaml "  micro_batch_tokens: 64 "
 lacks err warning
 run 0 check tight.yaml
 run 0 init tiny.yaml --model $model --data configs/data/chat.jsonl --memory 1MiB
-has err "warning: this is more than the 1.0 MiB that the run may have; --train lora needs less"
+has err "warning: this is more than the 1.0 MiB available to the run; --train lora needs less"
 run 2 init other.yaml --model $model --data configs/data/chat.jsonl --memory 1gb
 has err "--memory: expected a size such as 16GiB or 800MiB, found '1gb'"
 
@@ -111,7 +111,7 @@ for columns in prompt=question '{}' 'x}'; do
     has err "--columns: expected a map such as {prompt: question, completion: answer}, found '$columns'"
 done
 run 2 init other.yaml --model $model --data questions.jsonl --columns '{promt: question}'
-has err "data.columns: 'promt' is no key of a row format"
+has err "data.columns: 'promt' is not a key of a row format"
 
 # the reason is that of the algorithm for the rows
 sed '5s/"label": [a-z]*/"label": "maybe"/' configs/data/kto.jsonl >label.jsonl
@@ -125,10 +125,10 @@ has err "pair.jsonl:5: no key 'rejected'"
 # few rows: none is left for a usual share, but one that was asked for is an error
 head -n 1 configs/data/chat.jsonl >few.jsonl
 run 0 init few.yaml --model $model --data few.jsonl
-has err "a share of 5% of the rows cannot be held out, so that the config has no data.eval"
+has err "5% of the rows are too few to hold out, so the config has no data.eval"
 run 0 check few.yaml
 run 65 init demanded.yaml --model $model --data few.jsonl --eval 5%
-has err "no row that can be trained on is left on this side of the split by data.eval"
+has err "the split by data.eval leaves no row that can be trained on"
 
 ln -s /dev/full full.yaml
 run 7 init full.yaml --model $model --data few.jsonl --overwrite
@@ -149,5 +149,5 @@ run 2 check configs/sft.yaml -q -v
 run 2 check configs/sft.yaml --sample many
 has err "--sample: expected a number of samples, found 'many'"
 run 2 check "$source/scripts/sft.lua" --sample 1
-has err "need a config"
+has err "require a config"
 exit $failed

@@ -42,7 +42,7 @@ await grep -q "^start 2: node 1 of 2, ranks 2 to 3 of 4" err.2
 (node 3) & # has come too late
 fourth=$!
 for pid in $first $third $fourth; do finished $pid 0 "a launcher of an elastic run"; done
-has err.3 "the run of the launchers at 127.0.0.1:$meeting is over"
+has err.3 "the run of the launchers at 127.0.0.1:$meeting has ended"
 losses elastic >found.txt
 cmp -s expected.txt found.txt || is "losses" "$(diff expected.txt found.txt | head -4; tail -n 3 err.*)" "those of one rank"
 is "restarts in the records" "$(grep -c '"cause"' elastic/restarts.jsonl)" 2
@@ -52,7 +52,7 @@ has err.0 "restart 2 of at most 5"
 run 2 launch --nodes 2:1 -n 1 --address 127.0.0.1 -- run run.yaml
 has err "--nodes: got '1'; expected a number from 2 to"
 run 2 launch --nodes 1:2 -n 1 -- run run.yaml
-has err "--nodes 1:2: expected -n N, the ranks of this machine, --address HOST"
+has err "--nodes 1:2: expected -n N (ranks of this machine), --address HOST"
 run 2 launch -n 1 --join-wait 3 -- run run.yaml
 has err "--join-wait: expected only with --nodes MIN:MAX"
 "$nrl" launch --nodes 2:4 -n 1 --address 127.0.0.1 --port "$meeting" -- run run.yaml out=alone >out 2>err &

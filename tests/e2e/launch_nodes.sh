@@ -48,7 +48,7 @@ has out.1 "[2] rank 2 of 3 local 1 of 2 store 127.0.0.1:$port gpu 1"
 rows 32 >train.jsonl
 experiment 'launch: {nodes: [{address: 127.0.0.1, slots: 2}, {address: 203.0.113.9, slots: 1}]}' >run.yaml
 run 0 launch --port "$port" -- check run.yaml
-has out "[0] ok: nothing was trained"
+has out "[0] ok: no mistakes found, nothing was trained"
 is "lines of a check" "$(grep -c "nothing was trained" out)" 1
 run 2 launch -- check run.yaml launch.nodes=3
 has err "launch.nodes"

@@ -117,7 +117,7 @@ for rank in 0 1; do # one that waits for the other: rank 1 has no store even
     kill -TERM $launcher
     ranks=$launcher
     launched 75 "TERM while joining"
-    has err "signal 15 came before"
+    has err "received signal 15 before"
 done
 begin by_kill
 kill -9 $launcher

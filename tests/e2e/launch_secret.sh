@@ -34,10 +34,10 @@ unseen $second
 # ---- strangers ----
 (hand 1 -- run.yaml $long out=late >out 2>err)
 is "exit code without a secret" $? 2
-has err "requires the job's secret, and this process has none"
+has err "requires the job's secret, but this process has none"
 (hand 1 NRL_JOB_SECRET=another-secret-of-20 -- run.yaml $long out=late >out 2>err)
 is "exit code with another secret" $? 2
-has err "has another secret than this process"
+has err "has a different secret than this process"
 (hand 1 NRL_JOB_SECRET=$secret NRL_RUN_ID=another -- run.yaml $long out=late >out 2>err)
 is "exit code with the secret in another job" $? 2
 has err "or belongs to another job"

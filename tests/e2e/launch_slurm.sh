@@ -162,7 +162,7 @@ ended() {
 until_ 240 ended job.yaml 1 || give_up "the job does not end: $(cat state.txt jobs/*.log)"
 grep -q '"state": "COMPLETED"' state.txt || give_up "the job has failed: $(cat state.txt jobs/*.log)"
 run 0 cluster logs job.yaml
-has out "the state is saved; the job is queued again"
+has out "the state is saved; the job is requeued"
 has out "start 1, nodes"
 losses in_one_go >a
 losses requeued >b
@@ -202,7 +202,7 @@ has jobs/unequal-"$id".log "3 ranks on 2 nodes (Slurm)"
 scancel --signal=USR1 "$id"
 until_ 240 ended unequal.yaml 3 || give_up "the heterogeneous job does not end: $(cat state.txt jobs/unequal*.log)"
 grep -q '"state": "COMPLETED"' state.txt || give_up "the job has failed: $(cat state.txt jobs/*.log)"
-has jobs/unequal-"$id".log "the state is saved; the job is queued again"
+has jobs/unequal-"$id".log "the state is saved; the job is requeued"
 has jobs/unequal-"$id".log "start 1, nodes"
 losses equal >a
 losses unequal >b

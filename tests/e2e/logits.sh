@@ -45,17 +45,17 @@ done
 config dpo pref.jsonl
 alone wide
 run 0 run config.yaml out=kept $narrow overwrite=true
-has out "logits of a micro-batch: 0.2 MiB at most stay"
+has out "logits of a micro-batch: at most 0.2 MiB are kept"
 compare kept $bf16_unit
 run 0 run config.yaml out=again $narrow train.logits_mb=0
 same kept again
 ranks 2 many $bf16_unit "parallel={tensor: 2}" $narrow
 
 run 2 run config.yaml out=none $narrow train.precision=fp32
-has err "train.logits: bf16 needs train.precision: bf16"
+has err "train.logits: bf16 requires train.precision: bf16"
 config "{name: distill, teacher_model: $source/tests/data/models/mistral}" chat.jsonl
 run 2 run config.yaml out=none $narrow
-has err "train.logits: algorithm 'distill' reads all logits, in fp32, expected fp32"
+has err "train.logits: algorithm 'distill' reads complete logits in fp32; expected fp32"
 
 emulated_cuda || exit $failed
 small="train.steps=2 train.global_batch=2 data.max_length=64 train.micro_batch_tokens=128"

@@ -25,7 +25,7 @@ run 0 check config.yaml out=plain
 has out "rank 4, alpha 8 on 28 modules; 19,456 parameters are trained (7.8 %, 76.0 KiB), 229,952 frozen (0.9 MiB)"
 has out "weights 1.0 MiB, gradients 76.0 KiB, optimizer 0.1 MiB"
 run 0 run config.yaml out=plain
-has out "exported   plain/model: step 12 (the last), adapters merged"
+has out "exported   plain/model: step 12 (the last), with merged adapters"
 numbers plain/metrics.jsonl >expected.txt
 small=$(du -sk plain/checkpoints/step-00000012 | cut -f1)
 [ "$small" -lt 300 ] || { echo "a checkpoint of adapters has $small KiB"; failed=1; }
@@ -57,7 +57,7 @@ run 2 resume component train.steps=15 lora.rank=8
 has err "adapter.rank: was 4, is now 8"
 has plain/config.yaml "name: lora"
 run 2 check config.yaml out=none adapter=scaled
-has err "lora: the config has the adapter 'scaled' too, expected one"
+has err "lora: the config also has the adapter 'scaled'; expected one"
 run 2 check config.yaml out=none lora=null adapter=lorra
 has err "no adapter 'lorra'; did you mean 'lora'?"
 
@@ -103,17 +103,17 @@ short_form_ends
 sed 's/^lora:.*/lora:/' config.yaml >empty.yaml
 run 0 check empty.yaml out=none
 has err "warning: empty.yaml:3:"
-has err "lora: is empty, so everything is trained; {} takes its defaults"
+has err "lora: is empty, so all weights are trained; {} selects the defaults"
 
 # ---- another base, another kind ----
 
 run 2 run config.yaml out=stopped resume=auto train.steps=14 lora.rank=8
 has err "lora.modules: 28 of 28 differ, the first was {"
 run 2 run config.yaml out=stopped resume=auto train.steps=14 lora=null
-has err "it holds adapters, and this run has no section lora"
+has err "it contains adapters, but this run has no section lora"
 run 0 run config.yaml out=whole lora=null train.steps=2
 run 2 run config.yaml out=whole resume=auto train.steps=4
-has err "it holds whole weights, and this run trains adapters"
+has err "it contains full weights, but this run trains adapters"
 run 0 run config.yaml out=on model.config=null model.path=whole/model train.steps=2
 cp -r whole/model base
 run 0 run config.yaml out=moved model.config=null model.path=base train.steps=2
@@ -122,7 +122,7 @@ cp other/model.safetensors base/model.safetensors
 run 2 run config.yaml out=moved model.config=null model.path=base resume=auto train.steps=4
 has err "base: was"
 run 2 sample moved --prompt "Spell"
-has err "these are not the weights that its adapters were trained on"
+has err "the adapters were trained on other weights"
 
 # ---- merged: exports, samples, evaluations, another run ----
 
@@ -147,9 +147,9 @@ run 0 export plain adapter --adapter
 has out "wrote adapter (an adapter, f32)"
 has adapter/adapter_config.json '"r": 4'
 run 2 export plain adapter --adapter
-has err "already holds an adapter"
+has err "already contains an adapter"
 run 2 export whole adapter2 --adapter
-has err "holds whole weights and no adapters"
+has err "contains full weights and no adapters"
 run 0 eval config.yaml lora='{use: adapter}' out=none
 sed 's/eval_seconds.*//' out >a
 awk 'NR == FNR { want[$1] = $2; next } $1 ~ /eval_loss/ { d = $2 - want[$1]; exit !(d < 1e-4 && d > -1e-4) }' a b || {
@@ -188,7 +188,7 @@ loggers: [console, jsonl]
 $one_thread_yaml
 YAML
 run 0 run dpo.yaml out=dpo-shared
-has out "reference  the policy without its adapters, a forward each step: no weights of its own"
+has out "reference  the policy without its adapters, a forward each step: no additional weights"
 run 0 run dpo.yaml out=dpo-own algorithm.reference_model=whole/model
 has out "reference  a forward each step, weights 0.9 MiB"
 numbers dpo-shared/metrics.jsonl >expected.txt

@@ -37,8 +37,8 @@ local function refused(text, metrics)
   local ok, why = pcall(open, "refused" .. #text, metrics, function(b) return b:logps():sum() end)
   assert(not ok and why:find(text, 1, true), why)
 end
-refused("metric 'loss' has the name of the record's own value 'loss'", {loss = "mean"})
-refused("metric 'eval_loss' has the name of the record's own value 'eval_loss'", {eval_loss = "mean"})
+refused("metric 'loss' has the name of the run's own metric 'loss'", {loss = "mean"})
+refused("metric 'eval_loss' has the name of the run's own metric 'eval_loss'", {eval_loss = "mean"})
 local too_many = {}
 for i = 1, 5000 do too_many["x" .. i] = "mean" end
 refused("has more than 4095 metrics: 'x", too_many)

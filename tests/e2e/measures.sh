@@ -38,7 +38,7 @@ for line in "tokens_per_s " "time by phase" "time by operation" "peak memory" "s
 run 0 bench run.yaml --steps 4
 has out "the config has no steps left"
 run 2 bench run.yaml --steps 5
-has err "the config has 6 steps, but 2 to warm up and 5 to measure"
+has err "the config has 6 steps, but 2 warm-up steps and 5 measured steps"
 
 run 0 bench run.yaml train.activation_checkpointing=all --steps 2 --json
 truth "recompute is a phase" 'd.phases.recompute.seconds_a_step > 0'

@@ -32,7 +32,7 @@ awk -v a="$one" -v b="$(value 3 master_square_sum)" 'BEGIN { exit !(a - b < 1e-4
     is "the sum of squares over shards" "$(value 3 master_square_sum)" "$one"
 
 run 1 run config.yaml 'optimizer={name: meter, lr: 1e-3, confused: true}' checkpoint.every=0 overwrite=true
-has err "nrl_metric_add is called outside of a loss; expected nrl_metric_report"
+has err "nrl_metric_add is called outside a loss; expected nrl_metric_report"
 run 1 run config.yaml 'optimizer={name: meter, lr: 1e-3}' 'loggers=[jsonl, meter_twin]' checkpoint.every=0 overwrite=true
-has err "logger 'meter_twin': metric 'slices' is there twice, another plugin of this run has it too"
+has err "logger 'meter_twin': metric 'slices' is declared twice, also by another plugin of this run"
 exit $failed

@@ -50,7 +50,7 @@ is "the loss of a set" "$(sed 's/_other//' alone)" "$(grep -o '"eval_loss": *[0-
 run 2 run "$config" "$@" checkpoint.metric=eval_others_loss out=unknown
 has err "expected one of: eval_loss, eval_held_loss, eval_other_loss"
 run 2 check "$config" 'data.eval={a.b: other.jsonl}'
-has err "'a.b': a name of a set has letters"
+has err "'a.b': the name of a set can contain letters"
 run 2 check "$config" 'data.eval={a: 0.1, b: 0.2}'
 has err "only one set can be held out"
 
@@ -71,33 +71,33 @@ run 65 check "$config" 'data.train=[{path: long.jsonl, overlong: error}]' data.e
 run 2 check "$config" 'data.train=[{path: long.jsonl, overlong: cut}]' data.eval= eval.every=0
 has err "data.train.overlong: 'cut' is not one of: error, drop, truncate, split"
 run 2 check "$source/configs/dpo.yaml" 'data.train={path: '"$source"'/configs/data/pref.jsonl, overlong: split}'
-has err "overlong: split makes several samples of a row"
+has err "overlong: split is not supported by this algorithm"
 run 2 check "$source/configs/dpo.yaml" data.overlong=split
-has err "data.overlong: split makes several samples of a row"
+has err "data.overlong: split is not supported by this algorithm"
 
 # the standard input as data: kept in the cache, so that the run can be resumed; refused where it cannot be
 set -- train.epochs=0 data.eval= eval.every=0 loggers=jsonl checkpoint.export=none schedule=constant
 run 0 run "$config" data.train=big.jsonl train.steps=4 out=by_file "$@"
 run 0 run "$config" data.train=- data.cache=kept train.steps=2 out=by_input "$@" <big.jsonl
-has err "of the standard input, kept as kept/stdin-"
+has err "of standard input as kept/stdin-"
 cmp kept/stdin-*.jsonl big.jsonl || is "the rows that were kept" others "those of the input"
 run 0 resume by_input train.steps=4
 is "losses of rows of the standard input" "$(sed -n 's/.*"step": 4,.*"loss": \([^,]*\),.*/\1/p' by_input/metrics.jsonl)" \
     "$(sed -n 's/.*"step": 4,.*"loss": \([^,]*\),.*/\1/p' by_file/metrics.jsonl)"
 run 0 check "$config" 'data.train={path: "-"}' data.cache=kept train.steps=2 "$@" <big.jsonl
 run 65 run "$config" data.train=- data.cache=kept out=nothing "$@" </dev/null
-has err "data.train: the standard input is empty"
+has err "data.train: standard input is empty"
 run 2 launch -n 2 -- run "$config" data.train=- out=two "$@" <big.jsonl
-has err "data.train: several ranks cannot share a standard input"
+has err "data.train: several ranks cannot share standard input"
 run 2 resume by_input data.train=- <big.jsonl
-has err "data.train: a resumed run does not read the standard input"
+has err "data.train: a resumed run does not read standard input"
 run 2 check "$config" 'data.train=[-, big.jsonl]' train.steps=2 "$@" </dev/null
-has err "as the one source of data.train"
+has err "as the only source of data.train"
 
 # the files of a run would be data of the next one
 mkdir rows && cp big.jsonl rows
 run 2 run "$config" data.train=rows data.eval= eval.every=0 out=rows/run
-has err "is inside of 'rows', all files of which data.train reads"
+has err "is inside 'rows', which data.train reads as a whole"
 [ ! -e rows/run/config.yaml ] || is "rows/run" "written" "untouched"
 run 0 check "$config" 'data.train=rows/*.jsonl' data.eval= eval.every=0 out=rows/run
 exit $failed

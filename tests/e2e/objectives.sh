@@ -104,7 +104,7 @@ cmp -s found one && is "the losses of another seed" "the same" "others"
 run 2 check sampled.yaml algorithm.kd_ratio=0.5
 has err "on_policy is 0.5 with kd_ratio 0.5"
 run 2 check sampled.yaml algorithm.beta=0.25
-has err "only divergence: jsd mixes the two models"
+has err "only divergence: jsd uses it"
 run 2 run sampled.yaml out=other overwrite=true data.train_on=all
-has err "data.train_on is all, which leaves no prompt to continue"
+has err "data.train_on is all, so there is no prompt to continue"
 exit $failed

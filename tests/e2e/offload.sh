@@ -108,13 +108,13 @@ for shard in full grads optimizer; do
 done
 run 0 check config.yaml out=planned 'parallel={data: {name: fsdp, offload: disk}}'
 has out "shards on disk"
-has out "without 1.8 MiB that offload keeps elsewhere"
+has out "without 1.8 MiB of offloaded data"
 run 2 run config.yaml out=word 'parallel={data: {name: fsdp, offload: host}}'
 has err "host: backend 'cpu' computes in host memory; expected disk"
 run 0 check config.yaml out=planned train.offload.optimizer=disk
-has out " that offload keeps elsewhere"
+has out " of offloaded data"
 run 0 check config.yaml out=planned train.offload.activations=disk
-has out "more of activations wait for their backward on disk (train.offload.activations)"
+has out "more of activations are stored on disk until their backward pass (train.offload.activations)"
 
 # a resume of either kind continues the other
 run 0 run config.yaml out=base overwrite=true

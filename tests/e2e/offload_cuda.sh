@@ -106,12 +106,12 @@ last=$(ls off/checkpoints | grep -v tmp | tail -n 1)
 run 0 resume off train.steps=$(($(echo "${last#step-}" | sed 's/^0*//') + 1)) checkpoint.mismatch=warn
 
 run 0 check config.yaml out=planned train.offload.optimizer=host
-has out " that offload keeps elsewhere"
-has out "states there are updated by 'cpu', with 48.0 MiB of pinned memory for copies"
+has out " of offloaded data"
+has out "offloaded states are updated by 'cpu', with 48.0 MiB of pinned memory for copies"
 run 0 check config.yaml out=planned train.offload.activations=host
-has out "KiB more of activations wait for their backward in host memory (train.offload.activations)"
+has out "KiB more of activations are stored in host memory until their backward pass (train.offload.activations)"
 for what in optimizer activations; do
     run 2 run config.yaml out=disk train.offload.$what=disk
-    has err "train.offload: disk: backend 'cuda' keeps it in pinned memory of the host; expected host"
+    has err "train.offload: disk is not supported by backend 'cuda', which uses pinned host memory; expected host"
 done
 exit $failed

@@ -63,7 +63,7 @@ done
 run 2 check run.yaml out=other optimizer.lrr=1e-3 train.precision=fp12
 has err "2 mistakes"
 run 2 check run.yaml out=other data.eval=train.jsonl eval.every=2 checkpoint.metric=eval_acuracy
-has err "checkpoint.metric: 'eval_acuracy' is no value of an evaluation; expected one of: "
+has err "checkpoint.metric: 'eval_acuracy' is not a metric of evaluations; expected one of: "
 
 # ---- in whatever section they stand, also on the command line ----
 cat >sections.yaml <<'YAML'
@@ -105,7 +105,7 @@ has out "it follows here from train.global_batch"
 run 0 describe lora_target_modules
 has out "it is lora.targets here"
 run 0 describe cutoff_len
-has out "cutoff_len is not a key of nrl; it is data.max_length here"
+has out "cutoff_len is not an option of nrl; it is data.max_length here"
 has out "maximum number of tokens of a sample"
 run 0 describe gradient-accumulation-steps
 has out "it follows here from train.global_batch"

@@ -38,7 +38,7 @@ remember p
 run 2 run run.yaml 'algorithm={name: grpo, reward: p/model/reward.lua, max_tokens: 2}' out=p
 has err "read as algorithm.reward"
 run 2 run run.yaml out=p
-has err "out: cannot write 'p/model': it is there already, and no run made it"
+has err "out: cannot write 'p/model': it already exists and was not written by a run"
 kept p base
 mkdir q && ln -s ../base q/model # an export would go through the link
 run 2 run run.yaml model.path=base out=q
@@ -94,7 +94,7 @@ kept r
 run 0 run run.yaml out=other
 remember other
 run 2 run run.yaml out=other resume=r/checkpoints/step-00000002
-has err "out: 'other' already holds a run, and resume names a checkpoint of another one"
+has err "out: 'other' already contains a run, and resume names a checkpoint of another run"
 kept r other
 run 0 run run.yaml out=other resume=r/checkpoints/step-00000002 overwrite=true
 kept r
@@ -124,7 +124,7 @@ is "the user's files beside it" "$(cat mine/notes mine/deep/notes | tr '\n' ' ')
 is "what is left of an exchange" "$(echo mine.* mine/.*.tmp*)" "mine.* mine/.*.tmp*"
 mkdir -p damaged/checkpoints/step-00000000 && echo x >damaged/checkpoints/step-00000000/manifest.json
 run 2 import base damaged
-has err "already holds a checkpoint"
+has err "already contains a checkpoint"
 
 cat >export.lua <<LUA
 local nrl = require "nrl"
@@ -168,7 +168,7 @@ printf 'my: own\n' >config.yaml
 for verb in check run; do
     for how in overwrite=true resume=auto resume=../r/checkpoints/step-00000004 overwrite=false; do
         run 2 $verb ../run.yaml data.train=train.jsonl out=. $how
-        has err "out: cannot write './config.yaml': it is there already, and no run made it"
+        has err "out: cannot write './config.yaml': it already exists and was not written by a run"
     done
 done
 is config.yaml "$(cat config.yaml)" "my: own"
@@ -189,10 +189,10 @@ run 0 run run.yaml out=old2
 echo x >old2/checkpoints/step-00000002/notes
 remember old2
 run 2 run run.yaml out=old2 overwrite=true
-has err "cannot remove 'old2/checkpoints/step-00000002': 'notes' was not made by a run"
+has err "cannot remove 'old2/checkpoints/step-00000002': 'notes' was not written by a run"
 kept old2
 run 0 run run.yaml out=old2 resume=auto train.steps=10 checkpoint.keep=1
-is "times it is named" "$(grep -c "left 'old2/checkpoints/step-00000002' in place: 'notes' was not made by a run" err)" 1
+is "times it is named" "$(grep -c "'old2/checkpoints/step-00000002' was not removed: 'notes' was not written by a run" err)" 1
 is checkpoints "$(cd old2/checkpoints && echo *)" "step-00000002 step-00000010"
 mkdir -p old2/checkpoints/step-00000090.tmp && echo x >old2/checkpoints/step-00000090.tmp/file
 run 0 checkpoint prune old2 --keep 1
@@ -201,7 +201,7 @@ is "a user's files beside a prune" "$(cat old2/checkpoints/step-00000002/notes o
 # a copy without its marker goes on, and has one then; it is not replaced
 mkdir copy && cp -r r/config.yaml r/metrics.jsonl r/checkpoints r/model copy
 run 2 run run.yaml out=copy overwrite=true
-has err "no run made it"
+has err "was not written by a run"
 run 0 resume copy train.steps=8
 run 0 run run.yaml out=copy overwrite=true
 exit $failed

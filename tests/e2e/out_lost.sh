@@ -31,10 +31,10 @@ between 'local log = out .. "/metrics.jsonl"
 run 0 run script.lua while
 is "steps before" "$(steps while/aside)" "1 2 "
 is "steps after" "$(steps while/metrics.jsonl)" "6 "
-has err "warning: logger 'jsonl' failed, and is tried again at the next record: while/metrics.jsonl: Is a directory"
+has err "warning: logger 'jsonl' failed; the next record is tried again: while/metrics.jsonl: Is a directory"
 has err "warning: logger 'jsonl' works again; 3 records are missing"
 has err "warning: 3 records of this run are missing in logger 'jsonl'"
-is "times it is told" "$(grep -c "failed, and is tried" err)" 1
+is "times it is told" "$(grep -c "failed; the next record is tried" err)" 1
 
 between 'if e.step == 3 then os.execute("rm -r " .. out .. "/tensorboard") end'
 run 0 run script.lua boards 'loggers=[tensorboard]'
@@ -42,25 +42,25 @@ has err "was removed or replaced during the run; 3 records are lost"
 is "event files" "$(ls boards/tensorboard | wc -l)" 1
 
 run 0 run run.yaml out=boards overwrite=true 'loggers=[jsonl]'
-has err "warning: left in place: 'boards/tensorboard', of an earlier run"
+has err "warning: 'boards/tensorboard' of an earlier run was not removed"
 
 # ---- a log that is not the run's to write ----
 mkdir own && echo mine >own/metrics.jsonl
 run 2 run run.yaml out=own
-has err "logger 'jsonl': out: cannot write 'own/metrics.jsonl': it is there already, and no run made it"
+has err "logger 'jsonl': out: cannot write 'own/metrics.jsonl': it already exists and was not written by a run"
 is "a user's file" "$(cat own/metrics.jsonl)" mine
 run 0 run run.yaml out=read
 cp train.jsonl read/rows.jsonl
 run 2 run run.yaml out=read overwrite=true data.train=read/rows.jsonl 'loggers=[{name: jsonl, file: rows.jsonl}]'
 has err "cannot replace 'read/rows.jsonl': it is read as data.train"
 run 2 run run.yaml out=read overwrite=true 'loggers=[{name: jsonl, file: rows.jsonl}]'
-has err "cannot write 'read/rows.jsonl': it is there already, and no run made it"
+has err "cannot write 'read/rows.jsonl': it already exists and was not written by a run"
 is "records of the run that stays" "$(steps read/metrics.jsonl)" "1 2 3 4 5 6 "
 cmp -s train.jsonl read/rows.jsonl || is "the rows that a log would have replaced" other "as they were"
 
 for name in config.yaml checkpoints model cache .nrl-run; do
     run 2 run run.yaml out=named "loggers=[{name: jsonl, file: $name}]"
-    has err "out: '$name' is what a run itself writes"
+    has err "out: '$name' is a file of the run itself"
     [ -e "named/metrics.jsonl" ] && is "a log" there absent
 done
 run 2 report removed -o removed/metrics.jsonl

@@ -38,7 +38,7 @@ run 0 run config.yaml out=one train.steps=1 'parallel={pipeline: {size: 1, costs
 run 0 launch -n 2 -- run config.yaml out=stopped train.steps=4 "parallel={pipeline: {size: 2, $auto}}"
 kept=$(costs stopped)
 run 0 launch -n 2 -- run config.yaml out=stopped resume=auto "parallel={pipeline: {size: 2, $auto}}"
-has err "auto       parallel.pipeline.costs is as in stopped/config.yaml, which this run continues"
+has err "auto       parallel.pipeline.costs has the value of stopped/config.yaml, which this run continues"
 is "costs after a resume" "$(costs stopped)" "$kept"
 compare stopped $exact
 cmp stopped/model/model.safetensors measured/model/model.safetensors || failed=1
@@ -57,7 +57,7 @@ config.parallel = {pipeline = {size = 2, costs = "auto"}}
 nrl.open(config)
 LUA
 run 2 launch -n 2 -- run script.lua
-has err "parallel.pipeline.costs: auto: \`nrl run FILE.yaml\` and \`nrl launch\` choose the value"
+has err "parallel.pipeline.costs: auto is only supported by \`nrl run FILE.yaml\` and \`nrl launch\`"
 run 2 plan config.yaml --ranks 2 --as-is "parallel={pipeline: {size: 2, $auto}}"
 has err "parallel.pipeline.costs: auto: there is no value to keep"
 run 2 launch -n 2 -- run config.yaml out=none "parallel={pipeline: {size: 7, $auto}}"

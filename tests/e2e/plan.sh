@@ -44,7 +44,7 @@ truth "memory by kind adds up to the peak, without what offload keeps elsewhere"
     return c.weight_bytes + c.master_bytes + c.gradient_bytes + c.optimizer_bytes + c.strategy_bytes + c.activation_bytes -
     c.offloaded_bytes == c.used_peak_bytes end)'
 run 0 "$@" --keep train.micro_batch_tokens --keep train.activation_checkpointing train.offload.optimizer=disk --machine measured.json
-has out "that offload keeps elsewhere"
+has out "of offloaded data"
 # a size that needs too much is the last one
 run 6 "$@" --memory 1KiB --machine measured.json
 is "sizes of micro-batches that need too much" "$(grep -c 'micro_batch_tokens=512' out)" 0

@@ -21,12 +21,12 @@ golden odd && sed -i 's/"model_type": *"[a-z]*"/"model_type": "refuses"/' odd/co
 refused 2 run c.yaml model.path=odd
 # a run goes on without a logger
 refused 0 run c.yaml 'loggers=[console, refuses]'
-has err "logger 'refuses' failed, and is tried again at the next record"
+has err "logger 'refuses' failed; the next record is tried again"
 has out "step 6/6"
 
 # a plugin that fails and gives no text (plugins/silent.c)
 run 1 run c.yaml algorithm=silent out=silent
-has err "loss of 'silent': it failed without a reason"
+has err "loss of 'silent': it failed without a message"
 
 # what a backend does not compute in attention
 cat >gemma2.json <<'JSON'
@@ -45,7 +45,7 @@ poor() { # poor CODE TEXT ARGUMENT...
         has err "$text"
     done
 }
-poor 2 "parallel strategy 'context': it merges attention over parts of the tokens, which backend 'poor' does not compute" \
+poor 2 "parallel strategy 'context': it merges attention over parts of the tokens, which backend 'poor' does not support" \
     'parallel={context: {size: 2, kind: ring}}'
 run 0 check c.yaml backend=poor out=poor 'parallel={context: {size: 2, kind: ulysses}}'
 poor 1 "of model 'gpt_oss': backend 'poor' has no op 'attention' with sinks" \

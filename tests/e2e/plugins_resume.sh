@@ -17,9 +17,9 @@ again() {
     run "$1" run c.yaml out=again resume=auto train.steps=6 "plugins=[$2]"
 }
 again 0 "$built/plugins"
-lacks err "other builds"
+lacks err "different builds"
 again 0 "$built/plugins_0.1.1"
-has err "warning: the checkpoint was written with other builds of these plugins:"
+has err "warning: the checkpoint was written with different builds of these plugins:"
 has err "optimizers/flip: was 0.1, "
 has err "is now 0.1.1, "
 again 2 "$built/plugins_0.2"
@@ -28,5 +28,5 @@ has err "is now \"0.2, "
 run 0 run c.yaml out=again resume=auto train.steps=6 "plugins=[$built/plugins_0.2]" checkpoint.mismatch=warn
 mkdir -p other/optimizers && cp "$built/plugins/optimizers/flip.so" other/optimizers/ && echo x >>other/optimizers/flip.so
 again 0 other
-has err "other builds of these plugins:"
+has err "different builds of these plugins:"
 exit $failed

@@ -111,8 +111,8 @@ run 2 profile s.lua --steps 50
 has err "are needed"
 sed 's/nrl.region("hook", function() end)/run:save()/' s.lua >saves.lua
 run 2 profile saves.lua --steps 2
-has err "cannot save: this run writes no output directory"
-has err "hint: nrl profile --output lets the run of a script write"
+has err "cannot save: this run does not write an output directory"
+has err "hint: nrl profile --output enables it"
 run 2 --no-scripts profile s.lua --steps 2
 has err "scripts are disabled"
 run 2 profile train.jsonl
@@ -140,7 +140,7 @@ truth "micro-batches" 'd.memory_profile.batches[1].step == 3 and d.memory_profil
     d.memory_profile.batches[1].longest <= d.memory_profile.batches[1].tokens and
     d.memory_profile.batches[1].peak_bytes > d.memory_profile.batches[1].begin_bytes'
 run 0 profile run.yaml --steps 2 --memory
-for text in "tensors at the peak" "optimizer states" "made in forward" "tensors by place" "tensors by micro-batch"; do
+for text in "tensors at the peak" "optimizer states" "made in forward" "tensors by origin" "tensors by micro-batch"; do
     has out "$text"
 done
 

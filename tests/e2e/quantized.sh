@@ -70,7 +70,7 @@ run 0 launch -n 4 -- run config.yaml out=ranks 'parallel={tensor: 2, data: fsdp}
 near ranks
 run 2 launch -n 2 -- run config.yaml out=narrow 'parallel={tensor: 2}' \
     "model={config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}"
-has err "which is stored in blocks of 64 elements: a rank's share has ranges of 32"
+has err "which is stored in blocks of 64 elements: the share of a rank has ranges of 32"
 
 # ---- a reference without memory of its own ----
 

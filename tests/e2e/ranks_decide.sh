@@ -40,8 +40,8 @@ LUA
 ranks 3 2 nan.lua train.nan=stop out=stopped
 has err "loss nan"
 ranks 0 2 nan.lua train.nan=skip out=skipped parallel=fsdp
-has err "step 3 omitted"
-is "how often it is said" "$(grep -c 'omitted' err)" 1
+has err "step 3 skipped"
+is "how often it is said" "$(grep -c 'step 3 skipped' err)" 1
 is "records of the run that leaves it out" "$(steps skipped)" 6
 has out finished
 is "ranks that print" "$(grep -c finished out)" 1
@@ -134,7 +134,7 @@ has out "4 ranks, not joined"
 has out "full shard over 4 ranks"
 has out "MiB a rank"
 run 2 run c.yaml out=planned 'parallel={data: {name: fsdp, size: 4}}'
-has err "asks for 4 ranks, there is 1"
+has err "requires 4 ranks, but there is 1"
 
 # Another config on one rank: named with both values.
 next_port

@@ -25,6 +25,6 @@ await is_saving
 stopped=$(rank_pid 0)
 kill -STOP "$stopped"
 finished $launcher 4 "a launcher whose rank 0 was stopped"
-has err "was lost: no sign of life for 5 s"
+has err "was lost: no heartbeat for 5 s"
 await gone "$stopped"
 exit $failed

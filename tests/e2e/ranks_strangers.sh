@@ -33,8 +33,8 @@ for ids in no own; do
     # shellcheck disable=SC2086
     (hand 1 $two -- run.yaml $long train.seed=7 out=late >out 2>err)
     is "exit code of rank 1 of a second job, $ids ids" $? 2
-    if [ $ids = no ]; then has err "rank 1 is there already: process $second on "
-    else has err "belongs to job 'one', this rank is of job 'two'"; fi
+    if [ $ids = no ]; then has err "rank 1 already exists: process $second on "
+    else has err "belongs to job 'one', but this rank belongs to job 'two'"; fi
     # shellcheck disable=SC2086
     (hand 0 $two -- run.yaml $long out=late >out 2>err)
     is "exit code of rank 0 of a second job, $ids ids" $? 2
@@ -53,6 +53,6 @@ second=$!
 await test -s nodes/metrics.jsonl
 (begin_node 1 out=late >out 2>err)
 is "exit code of a second launcher of node 1" $? 2
-has err "rank 1 is there already"
+has err "rank 1 already exists"
 goes_on nodes $first $second
 exit $failed

@@ -58,7 +58,7 @@ run 0 check config.yaml out=planned "parallel={data: {name: fsdp, size: 2}, repl
 has out "4 ranks, not joined"
 has out "replica: 2 copies, gradients summed once per step"
 run 2 launch -n 3 -- run config.yaml out=bad "parallel={replica: 2}" "$here"
-has err "parallel: replica 2 asks for a multiple of 2 ranks, there are 3"
+has err "parallel: replica 2 requires a multiple of 2 ranks, but there are 3"
 run 2 run config.yaml out=bad "parallel={replica: 2}"
 has err "parallel.replica: not an axis (pipeline, data, experts, context, tensor); expected {AXIS: STRATEGY}, or for an option {name: STRATEGY"
 run 2 run config.yaml out=bad "parallel={replica: 2, tensor: 2}"

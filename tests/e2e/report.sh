@@ -27,7 +27,7 @@ has $page 'Where the time of a step goes'
 has $page '<td>loss, mean of the last 100 steps</td>'
 has $page '<th>mean of the last 100</th>'
 has $page 'global_batch: 4'
-lacks $page 'What differs'
+lacks $page 'Differences'
 for word in 'http:' 'https:' 'src=' '@import' 'url('; do lacks $page "$word"; done
 is "series drawn twice" "$(grep -o '<figcaption>[^<]*' $page | sort | uniq -d)" ""
 data $page 'd.charts[1].name == "loss" and #d.charts[1].lines == 2 and d.charts[1].lines[2].name == "eval_loss"'
@@ -37,12 +37,12 @@ run 0 report runs/slow runs/fast/ -o both.html
 has both.html '<td>optimizer.lr</td><td>0.001</td><td>0.01</td>'
 has both.html '<td>train.steps</td><td>6</td><td>3</td>'
 has both.html 'The first option that differs: <b>'
-has both.html ' has other losses than the first run from step 2 on.'
+has both.html ' has different losses than the first run from step 2 on.'
 lacks both.html '<td>train.global_batch</td>'
 data both.html '#d.runs == 2 and #d.charts[1].lines == 3'
 is "files left behind" "$(ls | grep -v '^truth\|^why' | tr '\n' ' ')" "both.html err out run.yaml runs train.jsonl "
 run 0 report runs/slow runs/slow/ -o same.html
-has same.html 'has the losses of the first run in all 6 common steps'
+has same.html 'has the same losses as the first run in all 6 common steps'
 
 # A run that goes on: its last line is not whole yet. Names come from scripts, numbers from anywhere.
 mkdir live
@@ -66,7 +66,7 @@ awk 'BEGIN { for (i = 1; i <= 20; i++) printf "{\"step\": %d, \"time\": %d, \"lo
 echo '{"restart": 1}' >slowed/restarts.jsonl
 run 0 report slowed
 for text in 'What limits the speed' 'waiting for data: 30.0 %' '<code>data.workers</code>' 'waiting for other ranks: 40.0 %' \
-    'saves that stopped the run: 10.5 %' 'idle between steps: 39.5 %' 'memory, of what there is: 95.0 %' \
+    'saves that stopped the run: 10.5 %' 'idle between steps: 39.5 %' 'memory in use: 95.0 %' \
     '<td>restarts after a lost rank</td><td>1</td>'; do has slowed/report.html "$text"; done
 lacks slowed/report.html 'evaluations:'
 for key in $(grep -o '<code>[a-z]*\.[a-z_]*</code>' slowed/report.html | sed 's/<[^>]*>//g' | sort -u); do
@@ -86,7 +86,7 @@ has err "broken/metrics.jsonl:1: no record with a 'step' from 0"
 run 65 report broken
 has err "no record yet"
 run 2 report runs/slow runs/fast
-has err "several runs need -o FILE"
+has err "several runs require -o FILE"
 
 # Values that hardly differ have labels that tell them apart, and room for them (a browser draws them).
 has $page '.part,'

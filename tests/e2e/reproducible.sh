@@ -143,13 +143,13 @@ fi
 # ---- what is refused ----
 
 run 2 launch -n 3 -- check config.yaml "$(with ddp)"
-has err "divides each batch into $shards shards, and 3 ranks"
+has err "divides each batch into $shards shards, but 3 ranks"
 run 2 check config.yaml 'parallel={data: {name: ddp, reproducible: 6}}'
-has err "6 shards make no binary tree; expected a power of two"
+has err "reproducible: got 6, expected a power of two"
 run 2 check config.yaml 'parallel={data: {name: ddp, reproducible: 4, compress: bf16}}'
 has err "reproducible: has no effect here; expected with it sync_every: 1 and compress: none"
 run 2 check config.yaml 'parallel={data: {name: fsdp, reproducible: 4, reduce_dtype: bf16}}'
 has err "sums in 16 bits depend on the number of ranks"
 run 2 check config.yaml "$(with fsdp)" train.precision=bf16 train.gradients=bf16
-has err "cannot keep gradients in bf16: reproducible sums"
+has err "train.gradients: bf16 is not supported: reproducible sums"
 exit $failed

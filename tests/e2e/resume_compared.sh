@@ -66,7 +66,7 @@ run 2 run c.yaml out=third resume=auto train.precision=bf16 $random
 has err 'config.json: num_hidden_layers: was 2, is now 1'
 # shellcheck disable=SC2086
 run 2 run c.yaml out=third resume=auto train.precision=bf16 $random checkpoint.mismatch=warn
-has err "do not exist in this run, the first is weight of 'model.layers.1."
+has err "do not exist in this run (first: weight of 'model.layers.1."
 
 # ---- what a loss is measured against: the reference's weights, wherever they lie ----
 awk 'BEGIN { for (i = 0; i < 16; i++) print "{\"prompt_input_ids\": [5, " 3 + i "], \"chosen_input_ids\": [7, " 4 + i \
@@ -86,8 +86,8 @@ is "differences of another reference" "$(grep -c ': was .*, is now ' err)" 1
 # ---- how long: free, but where the rates depend on it; the error says what to give ----
 cp -r first longer
 run 2 resume longer train.steps=8
-has err 'train.steps: was 6, is now 8: schedule cosine depends on it, and would give step 7 the rate '
-has err 'checkpoint.mismatch=warn goes on with those of now'
+has err 'train.steps: was 6, is now 8: with schedule cosine, step 7 would have the rate '
+has err 'checkpoint.mismatch=warn continues with the current settings'
 run 0 resume longer train.steps=8 checkpoint.mismatch=warn
 has out "after step 6 of 8"
 experiment 'schedule: {name: constant_with_warmup, warmup_steps: 2}' >level.yaml

@@ -40,14 +40,14 @@ begin damaged
 for step in 2 4; do printf 'x' | dd of=damaged/checkpoints/step-0000000$step/manifest.json conv=notrunc bs=1 seek=100 2>dd; done
 rm damaged/checkpoints/step-00000006/rank-00000.nrlc
 refused 5 damaged
-has err "'damaged' holds no complete checkpoint"
+has err "'damaged' contains no complete checkpoint"
 for step in 2 4; do has err "damaged/checkpoints/step-0000000$step/manifest.json: the hash does not match"; done
 has err "damaged/checkpoints/step-00000006/rank-00000.nrlc: is missing"
 run 5 run c.yaml out=damaged resume=auto train.steps=8
-has err "hint: overwrite=true starts afresh and replaces them"
+has err "hint: overwrite=true starts a new run and replaces them"
 run 5 sample damaged --prompt a
 run 2 import "$source/tests/data/models/llama" damaged
-has err "already holds a checkpoint"
+has err "already contains a checkpoint"
 
 # ---- a later format: newer than all others, the only one, and in the way of a save ----
 begin later

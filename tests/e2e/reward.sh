@@ -80,7 +80,7 @@ for i in 3 4; do
 done
 
 run 2 check config.yaml algorithm=dpo model.path=exported3 out=new
-has err "it has no logits"
+has err "score head instead of an output layer"
 run 0 export run4 adapter --adapter
 grep -q 'base_model.model.score.weight' adapter/adapter_model.safetensors || is "score in adapter" none one
 has adapter/adapter_config.json '"SEQ_CLS"'
@@ -93,7 +93,7 @@ values next loss >merged
 paste adapted merged | awk '{ d = $1 - $2; exit !(d < 1e-5 && d > -1e-5) }' || is "loss with the adapter" "$(cat adapted)" "$(cat merged)"
 run 2 run config.yaml algorithm=sft data.train="$source/tests/data/objectives/rows.jsonl" data.eval=null data.extra=null \
     model.path="$source/tests/data/models/llama" lora.use=adapter out=new
-has err "tensor 'score.weight' belongs to a module that was trained whole, which this run does not train"
+has err "tensor 'score.weight' belongs to a module that was trained in full, but this run does not train it"
 
 # a loss in Lua on top of it is the same; there are no logits to sample from
 cat >base.lua <<'LUA'
@@ -121,5 +121,5 @@ has out "'score.weight' is new"
 run 2 check config.yaml model.path="$source/tests/data/models/llama" out=new2
 has err "hint: algorithm.pad_token_id"
 run 2 check config.yaml algorithm=dpo out=new2
-has err "algorithm 'dpo' reads logits, but the model has a score in the place of its output layer"
+has err "algorithm 'dpo' reads logits, but the model has a score head instead of an output layer"
 exit $failed

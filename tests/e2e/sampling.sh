@@ -43,13 +43,13 @@ is "lines of two prompts" "$(wc -l <out)" 2
 is "the second" "$(tail -n 1 out)" "$greedy"
 : >empty
 run 65 sample model --file empty
-has err "empty: no prompt in it"
+has err "empty: it contains no prompt"
 run 2 sample model --prompt a --top-p 2
 has err "--top-p: '2': expected a number from 1e-06 to 1"
 run 2 sample model --prompt a --max-tokens 0
 has err "--max-tokens: '0': expected a number from 1 to 1000000"
 run 2 sample model --prompt a --template chatlm
-has err "unknown template 'chatlm', expected one of: chatml"
+has err "unknown template 'chatlm'; expected one of: chatml"
 
 # Limits of the choice: each of them alone leaves only the likeliest token; a penalty changes what greedy choice repeats.
 for limit in "--top-k 1" "--min-p 1"; do
@@ -77,7 +77,7 @@ has out '"prompt":"a b"'
 is "rows of the standard input" "$("$nrl" sample model --file - --template plain --max-tokens 6 --json <rows.jsonl)" "$rows"
 is "the same, named by -" "$("$nrl" sample model - --template plain --max-tokens 6 --json <rows.jsonl)" "$rows"
 run 2 sample model - --file rows.jsonl
-has err "give one of --file FILE and -"
+has err "expected only one of --file FILE and -"
 run 0 eval model --text rows.txt --json
 cut -d, -f4- out | tr -d ' ' >by_file
 "$nrl" eval model --text - --json <rows.txt >out 2>err

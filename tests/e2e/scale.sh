@@ -90,5 +90,5 @@ run 2 plan config.yaml --ranks 4,8 --machine wrong.json
 has err "wrong.json: cluster.lanes: unknown key; expected ranks_per_node, links, inside and between"
 sed 's/"alpha": 1e-6, //' cluster.json >wrong.json
 run 2 plan config.yaml --ranks 4,8 --machine wrong.json
-has err "wrong.json: cluster.inside: expected {alpha: seconds of a message, beta: seconds of a byte}, at least 0"
+has err "wrong.json: cluster.inside: expected {alpha: seconds per message, beta: seconds per byte}, at least 0"
 exit $failed

@@ -52,16 +52,16 @@ run 3 run code.lua
 printf 'nrl.open(cfg)\nnrl.open(cfg)\n' | script twice.lua
 run 2 run twice.lua out=twice "$one_thread"
 has err "twice.lua:4: "
-has err "another run is under way in 'twice'"
+has err "another run is writing to 'twice'"
 # a run that ended before its first step leaves nothing that its next start would have to replace
 printf 'nrl.open(cfg)\nerror "mine"\n' | script early.lua
 run 2 run early.lua out=early "$one_thread"
 run 0 run "$config" out=early "$one_thread" train.epochs=0 train.steps=1
 run 2 run "$config" out=early "$one_thread" train.epochs=0 train.steps=1
-has err "out: 'early' already holds a run"
+has err "out: 'early' already contains a run"
 printf 'cfg.train.epochs, cfg.train.steps = 0, 1\nnrl.open(cfg):train()\nnrl.open(cfg):close()\n' | script again.lua
 run 2 run again.lua out=again "$one_thread"
-has err "again.lua:5: out: 'again' already holds a run, which this script has opened before"
+has err "again.lua:5: out: 'again' already contains a run that this script has opened before"
 has err 'hint: nrl.open(config, {out = "again-2"})'
 
 # a value that the records of the run have already is not written a second time
@@ -77,7 +77,7 @@ E2
 run 0 run names.lua out=names "$one_thread" "loggers=[jsonl]"
 is "records with a loss" "$(grep -c '"loss"' names/metrics.jsonl)" "$(grep -c '"grad_norm"' names/metrics.jsonl)"
 is "records of another name" "$(grep -c '"mine"' names/metrics.jsonl)" "$(grep -c '"grad_norm"' names/metrics.jsonl)"
-is "warnings of the name" "$(grep -c "'loss' is a value of the run's own records, and the reported one is not written" err)" 1
+is "warnings of the name" "$(grep -c "'loss' is already a metric of the run; the reported value is not written" err)" 1
 has err "hint: report it under another name, such as 'my_loss'"
 
 # a name means one thing: a loss of the script may not be called like a plugin
@@ -88,6 +88,6 @@ nrl.open(cfg)
 E2
 run 2 run clash.lua out=clash
 has err "clash.lua:5: "
-has err "'sft' is a loss of the script and a plugin too"
+has err "'sft' is both a loss of the script and a plugin"
 has err "/algorithms/sft.so"
 exit $failed

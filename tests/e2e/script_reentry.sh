@@ -104,5 +104,5 @@ run = nrl.open(cfg)
 run:train()
 E2
 run 2 run line.lua out=line "$one_thread"
-has err "line.lua:5: cannot evaluate from a loss: its step or evaluation is not over"
+has err "line.lua:5: cannot evaluate from a loss: its step or evaluation has not finished"
 exit $failed

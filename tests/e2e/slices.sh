@@ -55,7 +55,7 @@ wrong '{path: rows.jsonl, rows: 5}' null "bad.yaml:3:29: data.train: rows: expec
 wrong '{path: rows.jsonl, row: 0:5}' null "did you mean 'rows'"
 wrong '{path: rows.jsonl, limit: 0}' null "bad.yaml:3:29: data.train.limit: "
 wrong '{path: rows.jsonl, columns: [a]}' null "bad.yaml:3:29: data.columns: expected a map"
-wrong '{path: rows.jsonl, columns: {promt: a}}' null "bad.yaml:3:29: data.columns: 'promt' is no key"
+wrong '{path: rows.jsonl, columns: {promt: a}}' null "bad.yaml:3:29: data.columns: 'promt' is not a key"
 wrong '{path: rows.jsonl, template: chatlm}' null "chatlm"
 wrong rows.jsonl 1.5 "bad.yaml:4:3: data.eval: expected a file, a share"
 wrong rows.jsonl -1 "bad.yaml:4:3: data.eval: expected a file, a share"

@@ -40,7 +40,7 @@ same plain single
 small="train.gradients=bf16 train.master=split16"
 numbers plain/metrics.jsonl >expected.txt
 run 0 run config.yaml out=small $small
-has out "gradients in bf16; 0.2 MiB of them are one unit's in fp32"
+has out "gradients in bf16; 0.2 MiB of them are the fp32 sums of one unit"
 compare small $bf16_unit
 short_form_ends
 
@@ -64,14 +64,14 @@ for how in ddp fsdp '{data: {name: fsdp, shard: grads, replicas: 2}}'; do
     ranks 4 many $bf16_unit "parallel=$how" debug=true $small
 done
 run 2 launch -n 2 -- run config.yaml out=none $small 'parallel={data: {name: fsdp, shard: optimizer}}'
-has err "needs shard: grads or full"
+has err "expected shard: grads or full"
 run 2 launch -n 2 -- run config.yaml out=none $small 'parallel={data: {name: ddp, compress: topk}}'
 has err "expected compress: none"
 run 2 run config.yaml out=none train.gradients=bf16 train.precision=fp32
-has err "train.gradients: bf16 needs train.precision: bf16"
+has err "train.gradients: bf16 requires train.precision: bf16"
 
 run 2 run config.yaml out=none train.master=split16 train.precision=fp32
-has err "needs train.precision: bf16"
+has err "requires train.precision: bf16"
 run 2 launch -n 2 -- run config.yaml out=none train.master=split16 'parallel={data: {name: ddp, sync_every: 2}}'
-has err "train.master: split16 keeps no fp32 masters"
+has err "cannot average weights (sync_every) with train.master: split16"
 exit $failed

@@ -17,8 +17,8 @@ same() {
 # a buffer that holds all: the numbers of the token cache, which is not written
 run 0 run config.yaml out=indexed train.steps=160
 run 0 run config.yaml out=all train.steps=160 data.streaming=true
-has out "streaming  data.train is read while the run goes on"
-has out "number of rows not known; 10,000 samples are shuffled at a time"
+has out "streaming  data.train is read during training"
+has out "the number of rows is unknown; 10,000 samples are shuffled at a time"
 same indexed all
 [ ! -e all/cache ] || is "the cache of a stream" there absent
 
@@ -44,7 +44,7 @@ for data in long.jsonl long.jsonl.gz; do
     stream out=$data.run train.steps=190 data.train=$data
     run 0 resume $data.run train.steps=200
     case $data in
-    *.gz) has out "long.jsonl.gz is read again from its begin: it cannot be entered in the middle" ;;
+    *.gz) has out "long.jsonl.gz is read again from its beginning, because nrl cannot seek in it" ;;
     *) lacks out "read again" ;;
     esac
 done
@@ -86,7 +86,7 @@ for step in 30 60; do
     is "losses of a pipe" "$(values piped loss | cksum)" "$(values whole loss | head -n 75 | cksum)"
 done
 head -n 200 train.jsonl | { expected=2; "$nrl" resume piped train.steps=160 >out 2>err && is "another pipe" accepted refused; }
-has err "the rows in which the run was have changed"
+has err "the rows at the position of the checkpoint, or their tokens, have changed"
 mkfifo named
 (cat train.jsonl && sleep 60) >named &
 feeder=$!
@@ -100,7 +100,7 @@ kill $feeder
 has err "after step 48: state saved in fed/checkpoints/step-00000048"
 "$nrl" resume fed >out 2>err &
 pid=$!
-await grep -q "named: waiting for the rows of this pipe; a resumed run reads them again from the first one" err
+await grep -q "named: waiting for the rows of this pipe; a resumed run reads them again from the beginning" err
 kill -INT $pid
 finished $pid 130 "a resumed run that waits for a pipe"
 
@@ -129,17 +129,17 @@ refused() {
     run 2 check config.yaml data.streaming=true "$2" "${3-train.steps=6}"
     has err "$1"
 }
-refused "so train.steps is required" train.steps=0 train.epochs=2
-refused "power 0.5 needs the number of rows" 'data.mix={power: 0.5}'
-refused "so even needs power: 0" 'data.mix={even: true}'
-refused "has weight 2, but a stream (data.streaming) reads each row" 'data.train={path: train.jsonl, weight: 2}'
-refused "limit chooses from all rows" 'data.train={path: train.jsonl, limit: 9}'
+refused "expected train.steps" train.steps=0 train.epochs=2
+refused "power 0.5 requires the number of rows" 'data.mix={power: 0.5}'
+refused "even requires power: 0" 'data.mix={even: true}'
+refused "has weight 2, but data.streaming reads each row" 'data.train={path: train.jsonl, weight: 2}'
+refused "limit selects from all rows" 'data.train={path: train.jsonl, limit: 9}'
 refused "cannot count the rows of a file from its end" 'data.train={path: train.jsonl, rows: "-9:"}'
 refused "cannot count the rows of several files" 'data.train={path: files, rows: "0:9"}'
-refused "9 rows are chosen from all rows" data.eval=9
+refused "9 rows are selected from all rows" data.eval=9
 refused "none are of few.jsonl, by its share" 'data.train=[few.jsonl, {path: train.jsonl, weight: 1e6}]' 'data.mix={power: 0}'
 run 2 check config.yaml data.shuffle_buffer=64
-has err "data.shuffle_buffer needs data.streaming: true"
+has err "data.shuffle_buffer requires data.streaming: true"
 
 # a faulty row: what was trained before it is saved, and the run goes on when the row is mended
 cp train.jsonl bad.jsonl

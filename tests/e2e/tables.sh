@@ -57,7 +57,7 @@ run 2 check "$config" data.train=none.csv data.eval= eval.every=0
 has err "none.csv: No such file or directory"
 printf 'question;answer\n"a; b";c\n' >semicolons.csv # as spreadsheets write where numbers have a decimal comma
 run 65 check "$config" data.train=semicolons.csv data.eval= eval.every=0
-has err "semicolons.csv:1: the first row is one field, 'question;answer'; expected names of columns between commas"
+has err "semicolons.csv:1: the first row is one field, 'question;answer'; expected column names separated by commas"
 has err 'reader: {name: csv, delimiter: ";"}}'
 run 0 check "$config" 'data.train={path: semicolons.csv, reader: {name: csv, delimiter: ";"}}' data.eval= eval.every=0 \
     train.global_batch=1 'data.columns={prompt: question, completion: answer}'
@@ -70,10 +70,10 @@ bad 'prompt,completion\na,b\nc\n' "bad.csv:3: a row of 1 fields, expected 2 as t
 bad 'prompt,completion\n"a\n\nb",c\n"d"e,f\n' "bad.csv:5: text follows the closing quote of a field"
 bad 'prompt,completion\na,"b\nc\n' "bad.csv:2: the file ends inside this quoted field"
 bad 'prompt,completion\n"a\nb",c\nd,\377\n' "bad.csv:4: column 'completion' is not UTF-8"
-bad 'prompt,completion\na,b\000\n' "bad.csv:2: column 'completion' has a NUL character"
+bad 'prompt,completion\na,b\000\n' "bad.csv:2: column 'completion' contains a NUL character"
 bad 'prompt,prompt\na,b\n' "bad.csv:1: two columns have the same name, 'prompt'"
 bad 'messages\n"[{""role"": ]"\n' "bad.csv:2: column 'messages':1:11: "
 bad 'question,answer\na,b\n' "bad.csv:2: no row format has these keys: question, answer"
 bad '' "bad.csv: the file is empty"
-bad 'prompt,completion\n' "bad.csv: no rows in the file"
+bad 'prompt,completion\n' "bad.csv: the file contains no rows"
 exit $failed

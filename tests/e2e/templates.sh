@@ -121,7 +121,7 @@ has err "expected a file, auto, or one of: chatml, llama3, mistral, plain"
 printf 'a\n{%% include "b" %%}' >templates/bad.jinja
 run 2 check run.yaml model.path=model data.template=templates/bad.jinja
 has err "templates/bad.jinja: line 2: 'include' is not a known statement"
-has err "built-in one instead: chatml, llama3, mistral, plain"
+has err "built-in template instead: chatml, llama3, mistral, plain"
 printf '{{ raise_exception("roles must alternate") }}' >templates/raises.jinja
 run 65 check run.yaml model.path=model data.template=templates/raises.jinja
 has err "train.jsonl:1: "
@@ -133,9 +133,9 @@ has err "data.train_on: last trains only the last turn"
 printf '{"bos_token": "<s>", "chat_template": "a\\n{{ b|wobble }}"}' >model/tokenizer_config.json
 run 2 check run.yaml model.path=model
 has err "chat template of model: line 2: unknown filter 'wobble'"
-has err "built-in one instead: chatml, llama3, mistral, plain"
+has err "built-in template instead: chatml, llama3, mistral, plain"
 printf '{"bos_token": "<s>"}' >model/tokenizer_config.json
 run 2 check run.yaml model.path=model
-has err "template 'auto' is the tokenizer's own, and the tokenizer has none"
+has err "template 'auto' is the template of the tokenizer, but the tokenizer has none"
 has err "hint: use one of: chatml, llama3, mistral, plain; or a file"
 exit $failed

@@ -53,7 +53,7 @@ for columns in 80 40; do
     is "bars that were drawn, $columns columns" "$(grep -q '%  step' typescript && echo some)" some
     is "lines with a bar, $columns columns" "$(grep -c '%  step\|\[[#-]*\]' shown.txt)" 0
     is "lines of steps that wrap, $columns columns" "$(grep -c '^ *step.*~$' shown.txt)" 0
-    for line in 'saved result/checkpoints/step-00000006' 'warning: step 9 omitted' 'step  7/12  eval_loss'; do
+    for line in 'saved result/checkpoints/step-00000006' 'warning: step 9 skipped' 'step  7/12  eval_loss'; do
         is "lines with $line, $columns columns" "$(grep -c "^ *$line" shown.txt)" 1
     done
 done

@@ -41,5 +41,5 @@ run 65 check "$config" data.train=bad.txt data.eval= eval.every=0
 has err "bad.txt:3: the text is not UTF-8"
 : >empty.txt
 run 65 check "$config" data.train=empty.txt data.eval= eval.every=0
-has err "empty.txt: no rows in the file"
+has err "empty.txt: the file contains no rows"
 exit $failed

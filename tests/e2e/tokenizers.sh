@@ -48,7 +48,7 @@ limit() { (ulimit -v 200000 && run "$@" && exit $failed) || failed=1; }
 [ -z "${ASAN_OPTIONS-}" ] || exit $failed
 head -c 100000000 /dev/zero | tr '\0' a >long
 limit 65 tokenizer encode long --tokenizer tok
-has err "long:1: a line of more than 16777216 bytes"
+has err "long:1: the line has more than 16777216 bytes"
 limit 0 tokenizer train long --vocab-size 260 --out flat
 tr a '\n' <long | head -c 20000000 >lines
 limit 0 tokenizer encode lines --tokenizer tok

@@ -21,7 +21,7 @@ printf '%s\n' 'Weather in Paris?' '/result {"celsius": 20}' '/result again' '/sa
 is "the exit code with a wrong /result" $? 2
 is "the answer" "$(sed -n 1p talk)" "I look."
 is "the call" "$(sed -n 2p talk)" '[call weather({"city": "Paris"})]'
-has err "/result: no call waits for a result"
+has err "/result: no tool call waits for a result"
 printf '%s\n' 'Weather in Paris?' '/result {"celsius": 20}' '/save talk.jsonl' |
     "$nrl" chat model --tools tools.json --temperature 0 --max-tokens 90 >talk 2>err
 has talk.jsonl '"tool_calls": [{"id": "'

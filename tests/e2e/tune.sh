@@ -45,7 +45,7 @@ has result/report.html 'Sizes of micro-batches'
 has result/report.html '<figcaption>loss</figcaption>'
 rm -r result
 run 2 report --tune sizes.json
-has err "need -o FILE"
+has err "require -o FILE"
 run 65 report --tune config.yaml -o other.html
 has err "config.yaml"
 echo '{"trials": []}' >none.json
@@ -60,7 +60,7 @@ unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 run 0 tune config.yaml --steps 1 --from 16 --to 128 --json
 has out '"outcome": "too small"'
 run 6 "$@" "backend={name: $backend, threads: 1$cpu_options, memory_limit: 100KiB}"
-has err "no size of micro-batches ran: memory of"
+has err "every size of micro-batches failed: memory of"
 run 2 "$@" train.seeed=1
 has err "train.seeed"
 run 2 tune config.yaml --from 10 --to 5

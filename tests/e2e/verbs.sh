@@ -29,7 +29,7 @@ has err "unknown flag '--josn'"
 run 2 version now
 has err "too many arguments"
 run 2 describe nonsense
-has err "no section, plugin or option is named 'nonsense'"
+has err "there is no section, plugin or option 'nonsense'"
 run 2 describe adamww
 has err "did you mean 'adamw'?"
 
@@ -53,6 +53,8 @@ for section in config model data train optimizer schedules/cosine checkpoint eva
 done
 run 0 describe parallel
 has out "ranks that share each layer"
+has out "ranks that share the tokens of each micro-batch"
+has out "ranks that share the experts"
 lacks out "e+0"
 has out "parallel/ddp - "
 has out "parallel/fsdp - "
@@ -68,9 +70,9 @@ for model in llama mistral; do
     has out "  model_type: llama, mistral, "
 done
 run 0 describe cpu
-has out "train.deterministic: false changes: nothing"
+has out "effect of train.deterministic: false: nothing"
 run 0 describe train.deterministic
-has out "equal configs give equal bits"
+has out "equal configs give bit-identical results"
 run 0 describe adamw
 has out "weight_decay"
 lacks out "global_batch"

@@ -83,7 +83,7 @@ def main(nrl):
         os.mkdir(os.path.join(folder, "bin"))
         os.symlink("/bin/false", os.path.join(folder, "bin/python3"))
         errors = run(nrl, folder, "run", "run.yaml", "out=other", python=os.path.join(folder, "bin"))
-        assert "7 records could not be sent" in errors or "could not be sent: the helper has ended" in errors, errors
+        assert "7 records could not be sent" in errors or "could not be sent: the helper process has ended" in errors, errors
     print("ok")
 
 

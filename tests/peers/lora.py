@@ -164,7 +164,7 @@ def check_untied(folder):
     done = subprocess.run([NRL, "check", "/dev/stdin"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, input=
                           f"{{model: {{path: {path}}}, data: {{train: {folder}/untied.jsonl, cache: {folder}/cache}}, out: none,"
                           f" train: {{steps: 1}}, optimizer: {{name: sgd, lr: 0.1}}, lora: {{use: {folder}/untied}}}}")
-    assert done.returncode == 2 and "trained apart from the head" in done.stderr, done.stderr
+    assert done.returncode == 2 and "were trained separately" in done.stderr, done.stderr
 
 
 with tempfile.TemporaryDirectory() as work:

@@ -123,7 +123,7 @@ run(0, "check", config, "data.train=batches.arrow", "data.eval=", "eval.every=0"
 for end in (ends[1], ends[-1]):
     open("between.arrow", "wb").write(whole[:end])
     text = run(65, "check", config, "data.train=between.arrow", "data.eval=", "eval.every=0")
-    assert "between.arrow: the stream ends after byte" in text and "it is cut off" in text, text
+    assert "between.arrow: the stream ends after byte" in text and "it is truncated" in text, text
 
 for path in ("rows.parquet", "plain.parquet", "file.arrow", "stream.arrow", "rows.feather"):
     whole = open(path, "rb").read()

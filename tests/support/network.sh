@@ -91,7 +91,7 @@ network_steps() {
 network_blames() {
     blamed=$(sed -n 's/.*rank \([0-9]*\) ([^)]*).*was lost.*/\1/p' "$3" | sort -u | tr '\n' ' ')
     case $2 in
-    - | "$1") [ -n "$blamed" ] || grep -q 'gave this rank up' "$3" ;;
+    - | "$1") [ -n "$blamed" ] || grep -q 'considers this rank lost' "$3" ;;
     *) [ "$blamed" = "$2 " ] ;;
     esac
 }

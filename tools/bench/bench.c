@@ -65,8 +65,8 @@ static nrl_status need_steps(int64_t found, int64_t steps)
 {
     if (found == steps + BENCH_WARM_UP) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "train.steps: the config has %lld steps, but %lld to warm up and %lld to "
-                    "measure (--steps) are needed",
+                    "train.steps: the config has %lld steps, but %lld warm-up steps and %lld measured steps (--steps) "
+                    "are needed",
                     (long long)found, (long long)BENCH_WARM_UP, (long long)steps);
 }
 

@@ -180,7 +180,7 @@ static void show_memory(const nrl_node *m)
         printf("  %-34s %16s\n", nrl_node_key(kinds, i),
                size_text(nrl_node_f64(nrl_node_at(kinds, i), 0), (char[SIZE_TEXT]){0}));
     printf("  %-34s %16s\n", "all", size_text(number(m, "peak_bytes"), (char[SIZE_TEXT]){0}));
-    section("tensors by place: in use at the peak, and made in a step");
+    section("tensors by origin: in use at the peak, and created in a step");
     printf("  %-18s %-13s %-20s %-16s %12s %12s %8s\n", "operation", "phase", "unit", "region", "at peak", "a step",
            "tensors");
     for (size_t i = 0; i < nrl_node_size(sites) && i < MOST_SITES; i++) {
@@ -261,6 +261,6 @@ void bench_page(const nrl_node *tree)
              "the longest, by shape (products: rows x columns x inner; attention: queries x heads x width)");
     show_memory(nrl_node_find(tree, "memory_profile"));
     if (nrl_node_find(tree, "trace_events_dropped"))
-        printf("\n%.0f events do not fit into the timeline; take fewer steps (--steps)\n",
+        printf("\n%.0f events do not fit into the timeline; measure fewer steps (--steps)\n",
                number(tree, "trace_events_dropped"));
 }

@@ -90,8 +90,8 @@ nrl_status bench_script(arena *a, int argc, char **argv, const nrl_environment *
     nrl_component_close(frontend);
     if (st == NRL_OK && !script.is_done)
         st = nrl_fail(NRL_ERR_CONFIG,
-                      "%s: its first run took %lld steps, but %d to warm up and %lld to measure (--steps) "
-                      "are needed",
+                      "%s: its first run took %lld steps, but %d warm-up steps and %lld measured steps (--steps) are "
+                      "needed",
                       argv[1], (long long)script.n_steps, BENCH_WARM_UP, (long long)o->steps);
     *tree = script.tree;
     return st;

@@ -18,7 +18,7 @@ enum { MAX_TOOLS = 16 << 20 };
 static const char help[] = "/reset         forgets the conversation\n"
                            "/system TEXT   replaces the system prompt and forgets the conversation\n"
                            "/seed N        sets the seed of the next answer\n"
-                           "/result TEXT   is what the oldest call of a tool without a result returned\n"
+                           "/result TEXT   gives the result of the oldest open tool call\n"
                            "/save FILE     appends the conversation to FILE, as a row of training data\n"
                            "/quit          ends the program\n";
 
@@ -148,9 +148,10 @@ static nrl_status answer(chat *c)
 static nrl_status add_result(chat *c, const char *text)
 {
     size_t n = nrl_node_size(c->messages);
-    if (n < c->n_results + 1) return nrl_fail(NRL_ERR_CONFIG, "/result: no call waits for a result");
+    if (n < c->n_results + 1) return nrl_fail(NRL_ERR_CONFIG, "/result: no tool call waits for a result");
     const nrl_node *calls = nrl_node_find(nrl_node_at(c->messages, n - 1 - c->n_results), "tool_calls");
-    if (c->n_results >= nrl_node_size(calls)) return nrl_fail(NRL_ERR_CONFIG, "/result: no call waits for a result");
+    if (c->n_results >= nrl_node_size(calls))
+        return nrl_fail(NRL_ERR_CONFIG, "/result: no tool call waits for a result");
     const nrl_node *call = nrl_node_at(calls, c->n_results++);
     add_message(c, "tool", text);
     nrl_node *message = (nrl_node *)(uintptr_t)nrl_node_at(c->messages, n);

@@ -75,7 +75,7 @@ static void print_text(arena *a, const nrl_checkpoint *c)
     nrl_checkpoint_info info = checkpoint_verb_info(c);
     cli_page("%s\n", info.dir);
     cli_page("step        %lld\n", (long long)info.step);
-    cli_page("made by     nrl %s, %s, %d rank%s\n", nrl_node_string(nrl_checkpoint_node(c, "nrl"), "unknown"),
+    cli_page("written by  nrl %s, %s, %d rank%s\n", nrl_node_string(nrl_checkpoint_node(c, "nrl"), "unknown"),
              time_of(a, c), info.world, info.world > 1 ? "s" : "");
     if (!isnan(info.metric)) cli_page("metric      %s %g\n", best_name(c), best_value(c));
     cli_page("size        %s in %d files\n", checkpoint_verb_bytes(a, info.bytes), info.world + 1);

@@ -61,8 +61,8 @@ static nrl_status expect_job(arena *a, const cluster_job *job, const char **id)
 {
     *id = newest_job(a, job);
     if (*id) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "no job '%s' was submitted from here (%s)\nhint: nrl cluster submit %s", job->name,
-                    job->record_path, job->file);
+    return nrl_fail(NRL_ERR_CONFIG, "no job '%s' was submitted from this directory (%s)\nhint: nrl cluster submit %s",
+                    job->name, job->record_path, job->file);
 }
 
 static nrl_status write_record(arena *a, const cluster_job *job, const char *id)
@@ -220,11 +220,11 @@ static nrl_status cluster_scale(arena *a, const cluster_job *job, bool json)
 static void list_keys(void)
 {
     static const char *const types[] = {"number", "text", "bool", "map", "list"};
-    printf("cluster - the job that `nrl cluster` makes of a run\n");
+    printf("cluster - the cluster job of a run, for `nrl cluster`\n");
     for (size_t i = 0; i < cluster_n_rows; i++)
         if (cluster_rows[i].place != ROW_OF_GROUP)
             printf("  %-16s %-7s %s\n", cluster_rows[i].name, types[cluster_rows[i].type], cluster_rows[i].help);
-    printf("groups.NAME - the machines of one role; unset: as in the section\n ");
+    printf("groups.NAME - the machines of one role; default: the keys of the section\n ");
     for (size_t i = 0; i < cluster_n_rows; i++)
         if (cluster_rows[i].place == ROW_OF_BOTH) printf(" %s", cluster_rows[i].name);
     printf("\n");

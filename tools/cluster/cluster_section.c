@@ -214,7 +214,8 @@ static void read_groups(arena *a, config_problems *p, const nrl_node *section, c
         if (trains && g->command)
             problems_add(p, nrl_node_find(map, "command"), "%s.command: the group that trains runs `nrl run`", at);
         if (!trains && !g->command)
-            problems_add(p, map, "%s.command: required: what its machines run while '%s' trains", at, wanted);
+            problems_add(p, map, "%s.command: required: the command that its machines run while '%s' trains", at,
+                         wanted);
     }
     if (job->n_groups > n && n) /* the run's place is still the section's */
         problems_add(p, job->groups, "cluster.%s: there is no group '%s'; expected one of those in cluster.groups",

@@ -101,7 +101,7 @@ static char *slurm_script(arena *a, const cluster_job *job)
     if (job->n_groups > 1) buffer_puts(&b, "kill $others 2>/dev/null # the other groups end with the run\nwait\n");
     if (job->requeue)
         buffer_puts(&b, "if [ $code -eq 75 ] && [ -z \"$stopped\" ]; then\n"
-                        "    echo 'the state is saved; the job is queued again'\n"
+                        "    echo 'the state is saved; the job is requeued'\n"
                         "    scontrol requeue \"$SLURM_JOB_ID\" && exit 0\n"
                         "fi\n");
     buffer_puts(&b, "exit $code\n");
@@ -185,7 +185,7 @@ static nrl_status slurm_logs(arena *a, const cluster_job *job, const char *id, b
         arena_printf(a, "%s/%s/%s-%s.log", *job->logs == '/' ? "" : job->directory, job->logs, job->name, id);
     const char *const tail[] = {"tail", "-n", "50", follow ? "-F" : "--", path, NULL};
     if (access(path, R_OK))
-        return nrl_fail(NRL_ERR_IO, "%s: %s\nhint: a job that waits has no output yet: nrl cluster status %s", path,
+        return nrl_fail(NRL_ERR_IO, "%s: %s\nhint: a waiting job has no output yet: nrl cluster status %s", path,
                         strerror(errno), job->file);
     memcpy(argv, tail, sizeof tail);
     return NRL_OK;

@@ -124,7 +124,7 @@ static nrl_status list_files(download *d)
     const nrl_node *list = nrl_node_find(answer, "siblings");
     d->commit = nrl_node_string(nrl_node_find(answer, "sha"), "");
     if (!is_word(d->commit, MAX_HASH) || nrl_node_kind(list) != NRL_NODE_LIST)
-        return nrl_fail(NRL_ERR_IO, "%s: the answer of %s has no commit and list of files", d->about.what,
+        return nrl_fail(NRL_ERR_IO, "%s: the response of %s contains no commit and list of files", d->about.what,
                         hub_client_endpoint(d->client));
     size_t n = nrl_node_size(list);
     d->files = arena_alloc(d->a, (n + 1) * sizeof *d->files);
@@ -183,7 +183,7 @@ static nrl_status check_room(download *d)
     if (missing <= free_bytes) return NRL_OK;
     return nrl_fail(NRL_ERR_FULL,
                     "%s needs %.1f MiB more in %s, which has %.1f MiB free\n"
-                    "hint: HF_HUB_CACHE names another directory; --include PATTERN selects files",
+                    "hint: HF_HUB_CACHE sets another directory; --include PATTERN selects files",
                     d->about.what, missing / (1 << 20), d->repository, free_bytes / (1 << 20));
 }
 
@@ -300,7 +300,7 @@ static nrl_status download_all(download *d)
         return NRL_OK;
     }
     if (d->n_skipped)
-        printf("skipped %lld files with weights in other formats; --include '*' takes all files\n",
+        printf("skipped %lld files with weights in other formats; --include '*' downloads all files\n",
                (long long)d->n_skipped);
     cli_page("%zu files, %.1f MiB: %s\n", n, (double)d->bytes / (1 << 20), d->snapshot);
     return NRL_OK;

@@ -326,7 +326,7 @@ static nrl_status answer_error(const hub_client *c, const hub_subject *about, co
     if (e->code == 401)
         return nrl_fail(NRL_ERR_CONFIG, "%s: the server asks for %s (401)%s%s\nhint: %s", about->what,
                         c->token ? "another token" : "a token, or does not have it", *said ? ": " : "", said,
-                        c->token ? "create a token that may read it, and set HF_TOKEN"
+                        c->token ? "create a token with read access, and set HF_TOKEN"
                                  : "check the name; for a private or gated one set HF_TOKEN");
     if (e->code == 403)
         return nrl_fail(NRL_ERR_CONFIG,

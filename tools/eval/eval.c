@@ -79,9 +79,7 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
     *out = arena_printf(a, "%s/model", folder);
     if (exists(arena_printf(a, "%s/config.json", *out))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot evaluate '%s': expected a complete checkpoint or an exported model in "
-                    "it, found none",
-                    folder);
+                    "cannot evaluate '%s': it contains neither a complete checkpoint nor an exported model", folder);
 }
 
 /* The config and the weights of a run's directory or of one of its checkpoints. */
@@ -93,9 +91,8 @@ static nrl_status find_run(arena *a, const char *path, const char **config, cons
     *config = arena_printf(a, "%s/config.yaml", *out);
     if (!exists(*config))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot evaluate '%s': expected a YAML file or the directory of a run, found no "
-                        "config.yaml in it\n"
-                        "hint: nrl eval FILE.yaml model.path=%s evaluates a model on that file's data.eval",
+                        "cannot evaluate '%s': expected a YAML file or the directory of a run with config.yaml\n"
+                        "hint: nrl eval FILE.yaml model.path=%s evaluates a model on data.eval of FILE.yaml",
                         path, path);
     return one ? NRL_OK : newest_weights(a, path, weights);
 }
@@ -110,8 +107,8 @@ static nrl_status hint_at_script(arena *a, const char *weights, nrl_status st)
         const char *script = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
         if (script)
             why = arena_printf(
-                a, "%s\nhint: this run was started by %s; run:evaluate() in that script uses what the script defines",
-                why, script);
+                a, "%s\nhint: this run was started by %s; run:evaluate() in that script uses its definitions", why,
+                script);
         nrl_checkpoint_close(c);
     }
     return nrl_fail(st, "%s", why);
@@ -162,9 +159,7 @@ static void warn_of_start(arena *a, const char *file)
     if (strcmp(slash ? slash + 1 : file, "config.yaml") != 0) return;
     const char *folder = slash ? arena_printf(a, "%.*s", (int)(slash - file), file) : ".";
     if (exists(arena_printf(a, "%s/checkpoints", folder)))
-        nrl_warn("%s names the weights that the run started from; `nrl eval %s` evaluates what it "
-                 "learned",
-                 file, folder);
+        nrl_warn("%s evaluates the initial weights of the run; `nrl eval %s` evaluates the trained ones", file, folder);
 }
 
 /* ---- tasks ---- */
@@ -203,9 +198,8 @@ static nrl_status take_task_flags(int *argc, char **argv, task_flags *f)
     NRL_TRY(cli_take_value(argc, argv, "--examples", &f->examples));
     NRL_TRY(cli_take_value(argc, argv, "--rows", &f->rows));
     if (*argc != before && !f->n)
-        return nrl_fail(NRL_ERR_CONFIG, "--shots, --examples, --limit, --max-tokens and --rows need --task FILE");
-    if (f->shots && !f->examples)
-        return nrl_fail(NRL_ERR_CONFIG, "--shots: give the file of the examples by --examples FILE");
+        return nrl_fail(NRL_ERR_CONFIG, "--shots, --examples, --limit, --max-tokens and --rows require --task FILE");
+    if (f->shots && !f->examples) return nrl_fail(NRL_ERR_CONFIG, "--shots requires --examples FILE");
     return NRL_OK;
 }
 
@@ -242,7 +236,7 @@ static nrl_status read_tasks(arena *a, const task_flags *f, task *tasks, task *e
     if (!f->examples) return NRL_OK;
     NRL_TRY(task_read(a, f->examples, f->shots, examples));
     if (examples->n < f->shots)
-        return nrl_fail(NRL_ERR_DATA, "%s: %lld examples; --shots asks for %lld", examples->file,
+        return nrl_fail(NRL_ERR_DATA, "%s: %lld examples; --shots requires %lld", examples->file,
                         (long long)examples->n, (long long)f->shots);
     for (size_t i = 0; i < f->n; i++)
         if (strcmp(tasks[i].name, examples->name) != 0)

@@ -217,7 +217,7 @@ static nrl_status find_format(arena *a, const char *word, const char *file, cons
     }
     if (word) return nrl_fail(NRL_ERR_CONFIG, "--task: no format '%s'; expected one of %s", word, names);
     return nrl_fail(NRL_ERR_DATA,
-                    "%s: the keys of its rows are not those of a task\n"
+                    "%s: the keys of its rows do not match a task format\n"
                     "hint: `nrl eval --help` lists the formats (%s); FORMAT=FILE selects one",
                     file, names);
 }
@@ -266,7 +266,7 @@ nrl_status task_read(arena *a, const char *word, int64_t limit, task *out)
     if (!strncmp(file, HUB_SCHEME, strlen(HUB_SCHEME))) NRL_TRY(hub_data(a, file, cli_variable, &file));
     NRL_TRY(read_rows(a, file, limit, rows));
     int64_t n = (int64_t)nrl_node_size(rows);
-    if (!n) return nrl_fail(NRL_ERR_DATA, "%s: no rows in it", file);
+    if (!n) return nrl_fail(NRL_ERR_DATA, "%s: it contains no rows", file);
     if (!name) NRL_TRY(find_format(a, NULL, file, nrl_node_at(rows, 0), &format));
     *out = formats[format].like;
     out->file = file;

@@ -76,7 +76,7 @@ static nrl_status batch_add(nrl_inference *m, batch *b, const char *prompt, cons
         st = nrl_fail(NRL_ERR_DATA, "a choice without tokens: '%s'", choice);
     int64_t skip = most > 0 && n > most ? n - most : 0;
     if (st == NRL_OK && scored >= n - skip)
-        st = nrl_fail(NRL_ERR_DATA, "a choice of %lld tokens does not fit the model's %lld positions",
+        st = nrl_fail(NRL_ERR_DATA, "a choice of %lld tokens does not fit into the %lld positions of the model",
                       (long long)scored, (long long)most);
     if (st == NRL_OK && b->n && b->n_ids + n - skip > BATCH_TOKENS) st = batch_run(m, b);
     if (st == NRL_OK) {

@@ -106,6 +106,6 @@ nrl_status text_score(arena *a, nrl_inference *m, const char *file, int64_t wind
         }
     free(logits);
     free(text);
-    if (st == NRL_OK && !out->tokens) return nrl_fail(NRL_ERR_DATA, "%s: no tokens in it", file);
+    if (st == NRL_OK && !out->tokens) return nrl_fail(NRL_ERR_DATA, "%s: it contains no tokens", file);
     return st;
 }

@@ -33,14 +33,14 @@ static nrl_status check_target(arena *a, const char *dir, const char *format, bo
         return nrl_fail(NRL_ERR_CONFIG,
                         "'%s' would be a Hugging Face directory\nhint: --format gguf writes a GGUF file", dir);
     if (!stat(arena_printf(a, "%s/checkpoints", dir), &s))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' holds a run: choose another directory for the model, such as %s/model",
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' contains a run: choose another directory for the model, such as %s/model",
                         dir, dir);
     if (!stat(arena_printf(a, "%s/manifest.json", dir), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' is a checkpoint: choose another directory for the model", dir);
     if (overwrite || stat(arena_printf(a, "%s/%s", dir, alone ? "adapter_config.json" : "config.json"), &s))
         return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "'%s' already holds %s: --overwrite replaces it, another directory keeps both", dir,
-                    alone ? "an adapter" : "a model");
+    return nrl_fail(NRL_ERR_CONFIG, "'%s' already contains %s: --overwrite replaces it, another directory keeps both",
+                    dir, alone ? "an adapter" : "a model");
 }
 
 static nrl_status export_verb(int argc, char **argv)
@@ -69,7 +69,7 @@ static nrl_status export_verb(int argc, char **argv)
         o.card = card = nrl_model_card(argv[1], argv[2], o.adapters);
     }
     if (st == NRL_OK) st = nrl_export(argv[1], &env, argv[2], &o);
-    if (st == NRL_OK && has_card && !card) printf("kept %s/README.md, which nrl has not written\n", argv[2]);
+    if (st == NRL_OK && has_card && !card) printf("kept %s/README.md, which nrl did not write\n", argv[2]);
     free(card);
     if (st == NRL_OK)
         printf("wrote %s (%s%s)\n", argv[2], o.adapters ? "an adapter, " : "",
@@ -80,7 +80,7 @@ static nrl_status export_verb(int argc, char **argv)
         words[0] = arena_printf(&a, "%s/../" NRL_LIBEXEC_SUBDIR "/nrl-upload", bin ? bin : ".");
         fflush(stdout);
         execv(words[0], words);
-        st = nrl_fail(NRL_ERR_IO, "cannot start '%s': %s; it is only built if libcurl is found", words[0],
+        st = nrl_fail(NRL_ERR_IO, "cannot start '%s': %s; it exists only in builds with libcurl", words[0],
                       strerror(errno));
     }
     arena_free(&a);

@@ -66,7 +66,7 @@ static nrl_status ask(init *w, const char **answer, const char *question, const 
     if (*answer) return NRL_OK;
     putchar('\n'); /* the error begins a line */
     fflush(stdout);
-    return nrl_fail(NRL_ERR_CONFIG, "no answer to '%s'\nhint: `nrl init --help` lists flags that answer questions",
+    return nrl_fail(NRL_ERR_CONFIG, "no answer to '%s'\nhint: `nrl init --help` lists flags that replace the questions",
                     question);
 }
 
@@ -252,7 +252,8 @@ static const char *template_reason(const init *w)
 {
     if (!strcmp(w->template, "auto")) return "the chat template of the tokenizer, for rows of messages";
     if (!strcmp(w->template, "plain"))
-        return "turns begin with User: and Assistant:, because the tokenizer has no chat template, nor tokens for one";
+        return "turns begin with User: and Assistant:, because the tokenizer has neither a chat template nor tokens "
+               "for one";
     return "the tokenizer has no chat template, but it has the special tokens of this one";
 }
 
@@ -332,8 +333,8 @@ static char *compose(const init *w)
                      nrl_node_string(nrl_node_find(nrl_node_find(w->plan, "model"), "type"), "a model"), millions));
     if (w->is_lora) {
         buffer_puts(&b, "\nadapter:\n");
-        add(&b, "  name: lora", "the model is frozen; two small matrices beside each product are trained");
-        add(&b, "  rank: 16", "more for data that differs much from what the model knows");
+        add(&b, "  name: lora", "the model is frozen; two small matrices per linear layer are trained");
+        add(&b, "  rank: 16", "use more for data that differs greatly from the training data of the model");
         add(&b, "  alpha: 32", "usually twice the rank");
     }
     buffer_puts(&b, "\ndata:\n");
@@ -344,17 +345,17 @@ static char *compose(const init *w)
             (long long)plan_int(w, "train_data", "min_length"), (long long)plan_int(w, "train_data", "max_length"),
             (long long)plan_int(w, "train_data", "median_length")));
     if (w->columns)
-        add(&b, arena_printf(a, "  columns: %s", w->columns), "what the keys of a row format are called in these rows");
+        add(&b, arena_printf(a, "  columns: %s", w->columns), "maps keys of the row format to the keys of these rows");
     if (eval)
         add(&b, arena_printf(a, "  eval: %s", eval),
             share_of(w, w->eval) ? "this share of the rows is held out, chosen by a hash of each row"
                                  : "evaluated, never trained");
     add(&b, arena_printf(a, "  max_length: %lld", (long long)w->max_length),
         !w->drops                       ? "covers the longest sample"
-        : w->max_length == w->positions ? "what the model can take; some samples are longer"
+        : w->max_length == w->positions ? "the limit of the model; some samples are longer"
                                         : "covers 99 % of the samples");
     add(&b, arena_printf(a, "  overlong: %s", w->drops ? "drop" : "error"),
-        w->drops ? "longer samples are dropped and counted; or truncate" : "or drop, truncate");
+        w->drops ? "drop: longer samples are skipped and counted; or truncate" : "or drop, truncate");
     add(&b, arena_printf(a, "  template: %s", w->template), template_reason(w));
     buffer_puts(&b, "\n");
     add(&b, arena_printf(a, "algorithm: %s", w->algorithm),
@@ -366,16 +367,17 @@ static char *compose(const init *w)
         arena_printf(a, "%lld step%s in all", (long long)w->steps, w->steps == 1 ? "" : "s"));
     add(&b, arena_printf(a, "  global_batch: %lld", (long long)w->global_batch), "samples per step, over all ranks");
     add(&b, arena_printf(a, "  micro_batch_tokens: %lld", (long long)w->micro_batch_tokens),
-        "tokens at once: less needs less memory, and changes no result");
+        "tokens per forward pass: a smaller value needs less memory and does not change results");
     add(&b, arena_printf(a, "  precision: %s", w->precision),
         strcmp(w->precision, "bf16") ? "bf16 needs less memory and is faster on most devices"
                                      : "master weights are fp32");
     add(&b, arena_printf(a, "  activation_checkpointing: %s", w->recomputes ? "all" : "none"),
-        w->recomputes ? "recomputes activations, because they would not fit here" : "all needs less memory, and time");
+        w->recomputes ? "recomputes activations, because they would not fit into memory"
+                      : "all: recompute activations, which needs less memory and more time");
     buffer_puts(&b, "\noptimizer:\n  name: adamw\n");
-    add(&b, arena_printf(a, "  lr: %g", w->lr), "the first thing to vary: a third of it, three times as much");
+    add(&b, arena_printf(a, "  lr: %g", w->lr), "the first setting to vary: try a third and three times this value");
     buffer_puts(&b, "\nschedule:\n  name: cosine\n");
-    add(&b, "  warmup_ratio: 0.05", "share of the steps in which the rate rises");
+    add(&b, "  warmup_ratio: 0.05", "share of the steps in which the learning rate increases");
     if (eval) {
         buffer_puts(&b, "\neval:\n");
         add(&b, arena_printf(a, "  every: %lld", (long long)at_least_one(w->steps / 10)), "steps");
@@ -442,14 +444,14 @@ static void tell(const init *w)
              w->algorithm, (long long)plan_int(w, "train_data", "min_length"),
              (long long)plan_int(w, "train_data", "max_length"));
     if (w->too_long)
-        cli_page("%lld samples are longer than the %lld tokens that the model can take, and will be dropped\n",
+        cli_page("%lld samples are longer than the model's limit of %lld tokens and will be dropped\n",
                  (long long)w->too_long, (long long)w->positions);
     cli_page("template %s: %s\n", w->template, template_reason(w));
     cli_page("%lld step%s; about %s for weights, gradients, optimizer and activations%s\n", (long long)w->steps,
              w->steps == 1 ? "" : "s", size_text((double)needed(w), size),
              w->recomputes ? ", which are recomputed" : "");
     if (needed(w) > w->memory)
-        nrl_warn("this is more than the %s that the run may have%s", size_text((double)w->memory, room),
+        nrl_warn("this is more than the %s available to the run%s", size_text((double)w->memory, room),
                  w->is_lora ? "" : "; --train lora needs less");
     cli_page("wrote %s; next:\n  nrl check %s --sample 3\n  nrl run %s\n", w->file, w->file, w->file);
 }
@@ -471,8 +473,7 @@ static nrl_status init_file(init *w, bool overwrite)
         free(text);
         text = NULL;
         st = plan_memory(w, &text);
-        if (st == NRL_OK)
-            nrl_warn("a share of 5%% of the rows cannot be held out, so that the config has no data.eval");
+        if (st == NRL_OK) nrl_warn("5%% of the rows are too few to hold out, so the config has no data.eval");
     }
     if (st == NRL_OK) st = write_file(w, text, overwrite);
     if (st == NRL_OK) tell(w);

@@ -280,7 +280,7 @@ nrl_status source_override(migration *m, const char *assignment)
     const char *equals = strchr(assignment, '=');
     nrl_node *value;
     if (!equals || equals == assignment)
-        return nrl_fail(NRL_ERR_CONFIG, "'%s': expected KEY=VALUE, a key of the file that is migrated", assignment);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s': expected KEY=VALUE with a key of the file", assignment);
     if (strchr(equals, '$')) return NRL_OK; /* a variable of the shell */
     NRL_TRY(yaml_parse_value(m->a, "command line", equals + 1, &value));
     char *path = arena_strndup(m->a, assignment, (size_t)(equals - assignment));

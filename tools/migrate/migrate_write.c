@@ -166,7 +166,7 @@ static void put_remarks(const migration *m, buffer *b, remark_kind kind, const c
 char *write_yaml(const migration *m)
 {
     buffer b = {0};
-    buffer_print(&b, "# Written by `nrl migrate` from %s, a config of %s. `nrl check` finds what is still to do.\n",
+    buffer_print(&b, "# Written by `nrl migrate` from %s, a config of %s. `nrl check` reports what is missing.\n",
                  short_text(m->a, m->source), m->format->title);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
         put_section(m, &b, sections[i]);

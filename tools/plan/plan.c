@@ -80,7 +80,7 @@ static void print_kinds(const nrl_node *c)
         comma = ", ";
     }
     if (number(c, "offloaded_bytes") > 0)
-        printf("; without %s that offload keeps elsewhere", size_text(number(c, "offloaded_bytes"), size));
+        printf("; not counted: %s of offloaded data", size_text(number(c, "offloaded_bytes"), size));
     putchar('\n');
 }
 
@@ -239,7 +239,7 @@ static nrl_status plan(arena *a, int argc, char **argv)
     r.only_config = cli_take_flag(&argc, argv, "--as-is");
     r.only_auto = cli_take_flag(&argc, argv, "--auto");
     if (r.only_auto) r.seconds = AUTO_S;
-    if (r.only_auto && r.only_config) return nrl_fail(NRL_ERR_CONFIG, "give --as-is or --auto, not both");
+    if (r.only_auto && r.only_config) return nrl_fail(NRL_ERR_CONFIG, "expected --as-is or --auto, not both");
     const bool fixed_batch = cli_take_flag(&argc, argv, "--fixed-batch");
     NRL_TRY(read_counts(&argc, argv, &v));
     const bool scales = v.n_counts > 1;

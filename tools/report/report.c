@@ -73,7 +73,7 @@ static nrl_status report_verb(int argc, char **argv)
     NRL_TRY(cli_expect(argc, argv, tune ? 0 : 1, -1));
     size_t n = (size_t)argc - 1;
     if (!path && n != 1)
-        return nrl_fail(NRL_ERR_CONFIG, "%s need -o FILE, the file of the report",
+        return nrl_fail(NRL_ERR_CONFIG, "%s require -o FILE, the file of the report",
                         n ? "several runs" : "sizes without a run");
     report_run *runs = mem_alloc((n + 1) * sizeof *runs);
     if (!path) path = arena_printf(&a, "%s/report.html", argv[1]);

@@ -89,27 +89,26 @@ void report_advice(buffer *out, const report_run *runs, size_t n)
         v.index = i;
         v.named = false;
         advise(&v, late_mean(r, "data_fraction"), DATA, "waiting for data",
-               "More threads tokenize with <code>data.workers</code>, more steps are prepared with "
-               "<code>data.prefetch</code>; "
-               "<code>data.cache</code> keeps tokens for later runs.");
+               "Increase <code>data.workers</code> (threads that tokenize) or <code>data.prefetch</code> (steps that "
+               "are prepared in advance); <code>data.cache</code> keeps tokens for later runs.");
         advise(&v, late_mean(r, "comm_fraction"), RANKS, "waiting for other ranks",
-               "A larger <code>train.global_batch</code> or <code>train.micro_batch_tokens</code> sends less often; "
-               "<code>parallel: {data: {name: fsdp, prefetch}}</code> or <code>{name: ddp, bucket_cap_mb, "
-               "compress}</code> "
-               "hides or shrinks what is sent; <code>parallel.tensor</code> belongs inside one machine.");
+               "With a larger <code>train.global_batch</code> or <code>train.micro_batch_tokens</code> ranks "
+               "communicate less often; <code>parallel: {data: {name: fsdp, prefetch}}</code> or <code>{name: ddp, "
+               "bucket_cap_mb, compress}</code> hides or reduces communication; <code>parallel.tensor</code> should "
+               "stay inside one machine.");
         advise(&v, slow > 0 && mean > 0 ? slow / mean - 1 : NAN, STRAGGLER, "the slowest rank, above the mean",
-               "<code>nrl env</code> on its machine shows threads and devices; unequal lengths even out with "
-               "<code>data.packing: true</code>.");
+               "<code>nrl env</code> on its machine shows threads and devices; <code>data.packing: true</code> "
+               "balances unequal lengths.");
         advise(&v, evals, IDLE, "evaluations",
-               "<code>eval.every</code> makes them rarer, <code>data.eval: {path, limit}</code> smaller.");
+               "Increase <code>eval.every</code>, or use fewer rows with <code>data.eval: {path, limit}</code>.");
         advise(&v, stall, SAVES, "saves that stopped the run",
-               "<code>checkpoint.every</code> makes them rarer, <code>checkpoint.async: true</code> and "
-               "<code>checkpoint.threads</code> hide them.");
+               "Increase <code>checkpoint.every</code>; <code>checkpoint.async: true</code> and "
+               "<code>checkpoint.threads</code> hide saves.");
         advise(&v, idle_share(r) - fmax(evals, 0) - fmax(stall, 0), IDLE, "idle between steps",
                "Hooks of a script, loggers and saves run between steps; <code>nrl profile</code> shows them.");
-        advise(&v, all > 0 ? most_of(r, "mem_bytes") / all : NAN, MEMORY, "memory, of what there is",
+        advise(&v, all > 0 ? most_of(r, "mem_bytes") / all : NAN, MEMORY, "memory in use",
                "<code>train.activation_checkpointing: all</code>, a smaller <code>train.micro_batch_tokens</code> or "
-               "<code>parallel: fsdp</code> need less.");
+               "<code>parallel: fsdp</code> reduce it.");
         if (v.named) buffer_puts(out, "</ul>\n");
     }
 }

@@ -61,7 +61,7 @@ static void add_difference(buffer *out, const report_run *runs, size_t n, const 
         buffer_print(&row, "<td>%.*s</td>", (int)to->size, to->size ? to->text : "");
     }
     if (differs && !*begun) {
-        buffer_puts(out, "<h2>What differs</h2><p>The first option that differs: <b>");
+        buffer_puts(out, "<h2>Differences</h2><p>The first option that differs: <b>");
         report_text(out, section);
         if (key) buffer_puts(out, ".");
         if (key) report_text(out, key);

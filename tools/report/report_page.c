@@ -210,9 +210,9 @@ static void add_first_difference(buffer *out, const report_run *runs, size_t n)
         buffer_puts(out, "<p>");
         report_run_name(out, &runs[r], r);
         if (i == both)
-            buffer_print(out, " has the losses of the first run in all %zu common steps.</p>\n", both);
+            buffer_print(out, " has the same losses as the first run in all %zu common steps.</p>\n", both);
         else
-            buffer_print(out, " has other losses than the first run from step %.0f on.</p>\n", b->points[i].step);
+            buffer_print(out, " has different losses than the first run from step %.0f on.</p>\n", b->points[i].step);
     }
 }
 

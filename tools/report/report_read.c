@@ -132,8 +132,9 @@ static nrl_status read_metrics(arena *a, report_run *r)
     const char *path = arena_printf(a, "%s/metrics.jsonl", r->dir);
     FILE *in = fopen(path, "re");
     if (!in)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: %s\nhint: a report needs the directory of a run with the logger 'jsonl'",
-                        path, strerror(errno));
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: %s\nhint: a report requires the directory of a run with the logger 'jsonl'", path,
+                        strerror(errno));
     nrl_status st = read_lines(a, r, path, in);
     fclose(in);
     if (st == NRL_OK && !r->n_records) st = nrl_fail(NRL_ERR_DATA, "%s: no record yet", path);

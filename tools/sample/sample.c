@@ -46,12 +46,13 @@ static nrl_status take_flags(arena *a, int *argc, char **argv, sample_flags *f, 
     f->stream = cli_take_flag(argc, argv, "--stream");
     o->chat = cli_take_flag(argc, argv, "--chat") || f->template || f->system;
     if (cli_take_flag(argc, argv, "-")) {
-        if (f->file) return nrl_fail(NRL_ERR_CONFIG, "give one of --file FILE and -, the standard input");
+        if (f->file) return nrl_fail(NRL_ERR_CONFIG, "expected only one of --file FILE and - (standard input)");
         f->file = "-";
     }
     NRL_TRY(cli_expect(*argc, argv, 1, 1));
     if (!f->prompt == !f->file)
-        return nrl_fail(NRL_ERR_CONFIG, "give one of --prompt TEXT and --file FILE (a prompt a line, or JSON lines)");
+        return nrl_fail(NRL_ERR_CONFIG, "expected one of --prompt TEXT and --file FILE (one prompt per line, or JSON "
+                                        "lines)");
     o->n = copies ? strtol(copies, &end, 10) : 1;
     if (copies && (end == copies || *end || o->n < 1 || o->n > MAX_COPIES))
         return nrl_fail(NRL_ERR_CONFIG, "--n: '%s': expected a number from 1 to %d", copies, (int)MAX_COPIES);
@@ -61,7 +62,8 @@ static nrl_status take_flags(arena *a, int *argc, char **argv, sample_flags *f, 
         return nrl_fail(NRL_ERR_CONFIG, "--logprobs: '%s': expected a number from 0 to %d", logprobs,
                         (int)MAX_LOGPROBS);
     if (f->stream && !f->json)
-        return nrl_fail(NRL_ERR_CONFIG, "--stream needs --json; a single text is printed as it is generated anyway");
+        return nrl_fail(NRL_ERR_CONFIG, "--stream requires --json; without it, a single text is printed while it is "
+                                        "generated");
     if (logprobs && !f->json) return nrl_fail(NRL_ERR_CONFIG, "--logprobs needs --json");
     return NRL_OK;
 }
@@ -155,7 +157,7 @@ static nrl_status read_file(arena *a, requests *r, const sample_flags *f, bool i
         else
             add_prompt(a, r, f, is_chat, line);
     }
-    return r->n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no prompt in it", name);
+    return r->n ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: it contains no prompt", name);
 }
 
 /* ---- output ---- */

@@ -140,7 +140,7 @@ static nrl_status read_tools(const reader *r)
             return refuse(r, "tools", "a list of {\"type\": \"function\", \"function\": {\"name\": ..., ...}}");
     }
     if (strcmp(word, "auto") && strcmp(word, "none"))
-        return refuse(r, "tool_choice", "auto or none, because answers are not constrained to call a tool");
+        return refuse(r, "tool_choice", "auto or none, because decoding is not constrained");
     bool several;
     NRL_TRY(read_bool(r, "parallel_tool_calls", &several));
     j->most_calls = nrl_node_kind(parallel) == NRL_NODE_BOOL && !several ? 1 : SIZE_MAX;

@@ -182,7 +182,7 @@ static void serve_jobs(service *s, http *h)
     double deadline = 0;
     for (job *fresh = NULL; !wait_for_work(s, &fresh); fresh = NULL) {
         if (is_listening && *s->signal) {
-            fprintf(stderr, "shutting down: requests under way have %lld seconds\n", (long long)s->grace);
+            fprintf(stderr, "shutting down: active requests have %lld seconds\n", (long long)s->grace);
             http_stop_listening(h);
             is_listening = false;
             deadline = clock_seconds() + (double)s->grace;
@@ -277,7 +277,7 @@ static nrl_status serve_verb(int argc, char **argv)
         if (template || !nrl_inference_tokenizer(s.shared.model))
             st = NRL_ERR_CONFIG;
         else
-            fprintf(stderr, "no chat template, only /v1/completions works: %s\n", nrl_error_text());
+            fprintf(stderr, "no chat template, so only /v1/completions works: %s\n", nrl_error_text());
     }
     if (st == NRL_OK) {
         s.shared.tokenizer = nrl_inference_tokenizer(s.shared.model);

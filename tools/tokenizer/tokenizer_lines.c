@@ -43,8 +43,8 @@ nrl_status cli_lines_next(cli_lines *s, bool *more)
     if (ferror(s->file)) return nrl_fail(NRL_ERR_IO, "cannot read %s: %s", s->name, strerror(errno));
     if (s->line.size > CLI_MAX_LINE)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s:%zu: a line of more than %d bytes, expected less\nhint: use "
-                        "--jsonl with shorter rows, or break the line",
+                        "%s:%zu: the line has more than %d bytes\n"
+                        "hint: use --jsonl with shorter rows, or break the line",
                         s->name, s->number, CLI_MAX_LINE);
     *more = c == '\n' || s->line.size > 0;
     return NRL_OK;

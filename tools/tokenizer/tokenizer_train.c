@@ -47,7 +47,8 @@ static nrl_status trainer_open(arena *a, const char *name, const nrl_train_token
         *t = (trainer){0};
     }
     return nrl_fail(NRL_ERR_CONFIG, "cannot train a tokenizer: %s%s",
-                    name ? "no train members in plugin " : "no plugin that trains is installed", name ? name : "");
+                    name ? "no training support in plugin " : "no tokenizer plugin with training support is installed",
+                    name ? name : "");
 }
 
 static void trainer_close(trainer *t)
@@ -159,7 +160,7 @@ nrl_status cli_tokenizer_train(const tokenizer_verb *a)
     if (st == NRL_OK) {
         printf("%s: %lld tokens\n", a->out, (long long)n);
         if (n < o.vocab_size)
-            nrl_warn("%lld tokens of the %lld asked for: no pair is left that occurs often enough", (long long)n,
+            nrl_warn("trained %lld of %lld tokens: no remaining pair occurs often enough", (long long)n,
                      (long long)o.vocab_size);
     }
     trainer_close(&t);

@@ -255,12 +255,13 @@ static nrl_status tune(tuner *t, int argc, char **argv)
     NRL_TRY(search(t, from, most));
     const trial *fastest = choose(t, false), *largest = choose(t, true);
     if (!fastest)
-        return nrl_fail(t->lacked ? NRL_ERR_MEMORY : NRL_ERR_CONFIG, "no size of micro-batches ran: %s", t->problem);
+        return nrl_fail(t->lacked ? NRL_ERR_MEMORY : NRL_ERR_CONFIG, "every size of micro-batches failed: %s",
+                        t->problem);
     if (t->json)
         print_json(t, fastest, largest);
     else
         printf("fastest    train.micro_batch_tokens=%lld%s\n", (long long)fastest->tokens,
-               fastest == largest ? ", the largest that ran" : "");
+               fastest == largest ? ", the largest that succeeded" : "");
     if (!t->json && fastest != largest)
         printf("largest    train.micro_batch_tokens=%lld\n", (long long)largest->tokens);
     return NRL_OK;

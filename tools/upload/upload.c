@@ -67,8 +67,8 @@ static nrl_status list_files(upload *u)
     }
     closedir(d);
     if (!is_model)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: no model in it; expected config.json, adapter_config.json or a GGUF file",
-                        u->dir);
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: it contains no model; expected config.json, adapter_config.json or a GGUF file", u->dir);
     qsort(u->files, u->n_files, sizeof *u->files, by_name);
     return NRL_OK;
 }

@@ -39,7 +39,7 @@ static nrl_status adopt_settings(session *se, const nrl_adapter_model *scope, co
     }
     for (size_t i = 0; i < nrl_node_size(c->options); i++)
         if (!option_is_core(nrl_node_key(c->options, i)) && nrl_node_kind(nrl_node_at(c->options, i)) > NRL_NODE_NULL)
-            return nrl_fail(NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own: leave it out",
+            return nrl_fail(NRL_ERR_CONFIG, "%s: %s.%s: the adapter of %s.use has its own; remove the option",
                             nrl_node_place(nrl_node_at(c->options, i)), scope->section, nrl_node_key(c->options, i),
                             scope->section);
     for (uint32_t i = 0; i < se->adapter->plugin.n_options; i++)

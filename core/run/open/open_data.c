@@ -28,8 +28,8 @@ static nrl_status check_vocabulary(const session *se)
     int64_t vocab = se->model->info.vocab_size;
     if (se->tokenizer->info.vocab_size > vocab)
         return nrl_fail(NRL_ERR_DATA,
-                        "the tokenizer of '%s' has ids up to %d, the model's vocabulary has %lld: they "
-                        "do not belong together",
+                        "the tokenizer of '%s' has ids up to %d, but the model's vocabulary has %lld: they do not "
+                        "match",
                         se->tokenizer->info.folder ? se->tokenizer->info.folder : se->tokenizer->plugin,
                         se->tokenizer->info.vocab_size - 1, (long long)vocab);
     return NRL_OK;
@@ -124,7 +124,8 @@ nrl_status open_text(session *se)
 static nrl_status open_stream(session *se, double held_out, const char *role, dataset **out)
 {
     if (se->env.services) return se->env.services->streams->open(se, held_out, role, out);
-    return nrl_fail(NRL_ERR_CONFIG, "data.streaming: this program has no streams (nrl_environment.services)");
+    return nrl_fail(NRL_ERR_CONFIG, "data.streaming: this program does not support streaming "
+                                    "(nrl_environment.services)");
 }
 
 nrl_status open_train_data(session *se)
@@ -193,7 +194,7 @@ nrl_status session_shrink_micro_batches(session *se)
     for (int64_t i = 0, n; i < dataset_info(d->set)->n_examples && !t->micro_batch; i++)
         if ((n = dataset_example_tokens(d->set, i)) > least) least = n;
     if (size <= least)
-        return nrl_fail(NRL_ERR_MEMORY, "micro-batches of %lld hold one sample and cannot be made smaller",
+        return nrl_fail(NRL_ERR_MEMORY, "micro-batches of %lld contain one sample and cannot be smaller",
                         (long long)size);
     se->micro_batch_size = size / 2 > least ? size / 2 : least;
     close_loader(d);
@@ -209,8 +210,8 @@ nrl_status session_open_loaders(session *se)
 {
     if (se->shards.fixed && se->config.train.on_oom == CONFIG_OOM_RETRY)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "train.on_oom: retry makes smaller micro-batches, which would change the bits of "
-                        "reproducible shards (parallel); expected stop");
+                        "train.on_oom: retry is not supported with reproducible (parallel), because smaller "
+                        "micro-batches would change the results; expected stop");
     NRL_TRY(open_loader(se, &se->train));
     for (size_t i = 0; i < se->n_evals; i++)
         NRL_TRY(open_loader(se, &se->evals[i]));
@@ -219,7 +220,8 @@ nrl_status session_open_loaders(session *se)
     int64_t per_epoch = data_plan_steps_per_epoch(se->train.plan);
     if (updates > 1 && se->stream)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "data.streaming: '%s' takes %lld steps on each batch, and a stream gives each batch once",
+                        "data.streaming: algorithm '%s' uses each batch for %lld steps, but a stream provides each "
+                        "batch only once",
                         se->algorithm->plugin.name, (long long)updates);
     se->total_steps = t->steps;
     if (!t->steps && (__builtin_mul_overflow(t->epochs, updates, &se->total_steps) ||
@@ -227,7 +229,8 @@ nrl_status session_open_loaders(session *se)
         return nrl_fail(NRL_ERR_CONFIG, "train.epochs: %lld epochs of %lld steps are too many to count",
                         (long long)t->epochs, (long long)per_epoch);
     if (se->total_steps > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_DATA, "data.train: %lld samples give no step: global_batch is %lld and last_batch drop",
+    return nrl_fail(NRL_ERR_DATA,
+                    "data.train: %lld samples are less than one step: global_batch is %lld and last_batch is drop",
                     (long long)dataset_info(se->train.set)->n_examples, (long long)t->global_batch);
 }
 

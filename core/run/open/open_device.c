@@ -50,8 +50,8 @@ static nrl_status plan_storage(session *se, strategy_setup *setup)
     /* With local steps each rank has optimizer states of its own, and only the strategy saves them, from the slots. */
     if (!se->strategy.plan.local_steps || se->updates.is_plain) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "optimizer '%s' cannot step on each rank alone (sync_every): its states are not those of single "
-                    "elements in fp32; expected an optimizer such as the default one, or sync_every: 1",
+                    "optimizer '%s' does not support sync_every: its states are not fp32 states of single elements; "
+                    "expected an optimizer such as the default one, or sync_every: 1",
                     se->optimizer->plugin.name);
 }
 
@@ -83,7 +83,8 @@ static nrl_status open_offload(session *se)
 static nrl_status open_dry_device(session *se)
 {
     if (se->algorithm->rollout)
-        return nrl_fail(NRL_ERR_CONFIG, "algorithm '%s' generates completions, whose lengths no dry run knows",
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "algorithm '%s' generates completions, whose lengths are unknown before training",
                         se->algorithm->plugin.name);
     se->config.train.check_gradient = se->reference_options.check_initial_loss = false;
     if (se->reference_options.reference == REFERENCE_CACHED) se->reference_options.reference = REFERENCE_NONE;
@@ -95,10 +96,11 @@ const char *session_exact_for(const session *se, arena *a)
 {
     const strategy_member *width = strategy_dividing(&se->strategy, NRL_DIVIDES_WIDTH);
     if (se->shards.fixed) return "the shards of a batch are reproducible";
-    if (width) return arena_printf(a, "ranks of the axis %s compute some values alike", width->axis->name);
+    if (width) return arena_printf(a, "ranks of the axis %s must compute some values identically", width->axis->name);
     for (int64_t i = 0; i < se->updates.n_units && session_world(se) > 1; i++)
         if (se->updates.units[i].what.granularity == NRL_OPTIMIZER_MATRIX && !se->updates.units[i].is_gathered)
-            return arena_printf(a, "ranks make the updates of optimizer '%s' alike", se->optimizer->plugin.name);
+            return arena_printf(a, "ranks must compute the updates of optimizer '%s' identically",
+                                se->optimizer->plugin.name);
     return NULL;
 }
 
@@ -112,17 +114,16 @@ nrl_status session_open_device(session *se)
     if (se->delegate && !se->env.dry_run)
         NRL_TRY(device_open_delegate(&se->device, se->delegate, se->delegate_options));
     if (session_compute(se) == NRL_DTYPE_F16 && !se->device.info.has_f16)
-        return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp16, expected fp32 or bf16",
+        return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not support fp16; expected fp32 or bf16",
                         se->backend->plugin.name);
     const bool is_fp8 = se->config.train.precision == CONFIG_FP8;
     if (is_fp8 && !se->device.info.has_fp8)
-        return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not compute in fp8 on %s, expected bf16",
+        return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not support fp8 on %s; expected bf16",
                         se->backend->plugin.name, se->device.info.name);
     if (session_logits(se) == NRL_DTYPE_BF16 && !se->device.info.bf16_logits)
-        return nrl_fail(NRL_ERR_CONFIG, "train.logits: backend '%s' takes logits in fp32 alone, expected fp32",
-                        se->backend->plugin.name);
+        return nrl_fail(NRL_ERR_CONFIG, "train.logits: backend '%s' supports only fp32", se->backend->plugin.name);
     if (session_logits(se) == NRL_DTYPE_BF16 && work_needs(se->algorithm, "logits"))
-        return nrl_fail(NRL_ERR_CONFIG, "train.logits: algorithm '%s' reads all logits, in fp32, expected fp32",
+        return nrl_fail(NRL_ERR_CONFIG, "train.logits: algorithm '%s' reads complete logits in fp32; expected fp32",
                         se->algorithm->plugin.name);
     const char *const *name = se->optimizer->ops;
     for (; name && *name && !se->env.evaluate_only; name++)
@@ -147,8 +148,8 @@ nrl_status session_open_device(session *se)
         se->device.table.relax(se->device.self);
     if (se->config.train.on_oom == CONFIG_OOM_RETRY &&
         (nrl_mesh_world(se->mesh) != mesh_n_batches(se->mesh) || se->algorithm->rollout))
-        return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry needs whole layers on each rank, and an algorithm "
-                                        "that generates no completions; expected stop");
+        return nrl_fail(NRL_ERR_CONFIG, "train.on_oom: retry requires whole layers on each rank, and an algorithm "
+                                        "that does not generate completions; expected stop");
     NRL_TRY(open_offload(se));
     NRL_TRY(strategy_bind(&se->strategy, se->ctx));
     const storage_spec spec = strategy_storage(&se->strategy, &setup);
@@ -190,8 +191,9 @@ static nrl_status compare_tokens(session *se, const model_origin *o)
         const char *mine = tokenizer_token_text(se->tokenizer, id, &flags);
         const char *its = tokenizer_token_text(other, id, &flags);
         if (mine && (!its || strcmp(mine, its)))
-            st = nrl_fail(NRL_ERR_CONFIG, "token %d is '%s' in the tokenizer of '%s', but '%s' in that of the policy",
-                          id, its ? its : "none", folder, mine);
+            st = nrl_fail(NRL_ERR_CONFIG,
+                          "token %d is '%s' in the tokenizer of '%s', but '%s' in the tokenizer of the policy", id,
+                          its ? its : "none", folder, mine);
     }
     tokenizer_close(other);
     return st;
@@ -269,8 +271,8 @@ nrl_status session_open_reference(session *se)
     if (work_needs(se->algorithm, "teacher_logits")) se->work.teacher = reference_walk(se->reference);
     if (se->work.teacher && se->work.stage.comm)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "parallel: algorithm '%s' reads the logits of a teacher, whose layers cannot be "
-                        "divided into stages; expected another axis",
+                        "parallel: algorithm '%s' uses a teacher model, which cannot be divided into stages; expected "
+                        "another axis",
                         se->algorithm->plugin.name);
     if (setup.is_teacher && !work_needs(se->algorithm, "teacher_logps")) return NRL_OK;
     se->work.extra_column = extra_column;

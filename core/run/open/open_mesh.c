@@ -95,7 +95,7 @@ static nrl_status check_world(session *se)
         rest = rest || !se->config.axes[i].size;
     if (rest ? world % ranks : ranks != world)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: parallel: %s asks for %s%lld ranks, there %s %d\n"
+                        "%s: parallel: %s requires %s%lld ranks, but there %s %d\n"
                         "hint: `nrl launch -n RANKS --` before the verb starts them",
                         nrl_node_place(nrl_node_find(se->tree, "parallel")), sizes_text(se),
                         rest ? "a multiple of " : "", (long long)ranks, world == 1 ? "is" : "are", world);

@@ -77,7 +77,7 @@ static nrl_status resize_vocabulary(session *se, const nrl_node **config)
 static void lower_max_length(session *se, int64_t most)
 {
     nrl_node *data = (nrl_node *)nrl_node_find(se->config.resolved, "data");
-    telemetry_log(se->telemetry, "data.max_length is %lld, the model's positions; its default is %lld", (long long)most,
+    telemetry_log(se->telemetry, "data.max_length is %lld, the positions of the model (default: %lld)", (long long)most,
                   (long long)se->config.data.max_length);
     se->config.data.max_length = most;
     if (data) node_set(&se->memory, data, "max_length", node_int(&se->memory, most));
@@ -142,8 +142,7 @@ nrl_status session_open_model(session *se)
     if (se->model->drops_head && !work_needs(se->algorithm, "hidden"))
         return at_key(se, "model", "path",
                       nrl_fail(NRL_ERR_CONFIG,
-                               "algorithm '%s' reads logits, but the model has a score in the place of "
-                               "its output layer, and so it has no logits",
+                               "algorithm '%s' reads logits, but the model has a score head instead of an output layer",
                                se->algorithm->plugin.name));
     NRL_TRY(choose_trained(se));
     NRL_TRY(open_adapter(se));
@@ -159,7 +158,7 @@ nrl_status session_open_model(session *se)
         lower_max_length(se, most);
     else if (most > 0 && wanted > most)
         return at_key(se, "data", "max_length",
-                      nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the model's %lld positions",
+                      nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the %lld positions of the model",
                                (long long)wanted, (long long)most));
     /* Chooses the layers that are computed again in backward. The first unit (embedding) and the last one (final norm
      * and head) never are: they hold little and are needed at once. */

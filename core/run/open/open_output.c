@@ -43,7 +43,7 @@ static nrl_status may_make(const char *key, const char *folder)
     if (too_long) return nrl_fail(NRL_ERR_CONFIG, "%s: '%s' is too long", key, folder);
     int error = !S_ISDIR(s.st_mode) ? ENOTDIR : access(path, W_OK | X_OK) ? errno : 0;
     if (!error) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: cannot write into '%s': %s", key, path, strerror(error));
+    return nrl_fail(NRL_ERR_CONFIG, "%s: cannot write to '%s': %s", key, path, strerror(error));
 }
 
 /* ---- what a run reads ---- */
@@ -59,8 +59,8 @@ static nrl_status check_apart(const char *name, const char *path, const char *ab
     nrl_status status = NRL_OK;
     if (n && !strncmp(out, folder, n) && (out[n] == '/' || !out[n]))
         status = nrl_fail(NRL_ERR_CONFIG,
-                          "out: '%s' is inside of '%s', all files of which %s reads\nhint: choose another out, or name "
-                          "the files by a pattern",
+                          "out: '%s' is inside '%s', which %s reads as a whole\n"
+                          "hint: choose another out, or select the files with a pattern",
                           out, path, name);
     free(folder);
     free(home);
@@ -128,13 +128,13 @@ static nrl_status check_used(const session *se)
     if (se->config.overwrite || !claims_hold_results(&se->claims, own_names[0])) return NRL_OK;
     if (resumes_elsewhere(se))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "out: '%s' already holds a run, and resume names a checkpoint of another one\nhint: "
-                        "overwrite=true replaces it, another out keeps both",
+                        "out: '%s' already contains a run, and resume names a checkpoint of another run\n"
+                        "hint: overwrite=true replaces it, another out keeps both",
                         out);
     if (strcmp(se->config.resume, "never")) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "out: '%s' already holds a run\nhint: resume=auto continues it, overwrite=true "
-                    "replaces it, another out keeps both",
+                    "out: '%s' already contains a run\n"
+                    "hint: resume=auto continues it, overwrite=true replaces it, another out keeps both",
                     out);
 }
 
@@ -248,7 +248,7 @@ nrl_status out_prepare(session *se)
     NRL_TRY(disk_make_folders("out", out));
     if (!disk_lock_folder(out, &se->out_lock)) /* two runs at once would write each other's checkpoints */
         return nrl_fail(NRL_ERR_CONFIG,
-                        "out: another run is under way in '%s'\nhint: wait for its end, or choose another out", out);
+                        "out: another run is writing to '%s'\nhint: wait until it ends, or choose another out", out);
     NRL_TRY(check_claims(se));
     /* Writes a file and removes it, so that a read-only or full place is found now and not after the first epoch. */
     char name[4200];
@@ -263,7 +263,7 @@ nrl_status out_prepare(session *se)
     unlink(name);
     if (bad)
         return nrl_fail(error == ENOSPC || error == EDQUOT ? NRL_ERR_FULL : NRL_ERR_CONFIG,
-                        "out: cannot write into '%s': %s", out, strerror(error));
+                        "out: cannot write to '%s': %s", out, strerror(error));
     return NRL_OK;
 }
 

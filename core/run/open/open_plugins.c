@@ -40,7 +40,7 @@ static void fill_script_algorithm(session *se, const nrl_algorithm *table, void 
     const plugin *p;
     if (plugin_open(se->host, NRL_KIND_ALGORITHM, c->name, &p) == NRL_OK)
         problems_add(se->problems, c->at,
-                     "algorithm: '%s' is a loss of the script and a plugin too (%s): rename the loss", c->name,
+                     "algorithm: '%s' is both a loss of the script and a plugin (%s): rename the loss", c->name,
                      p->path);
     se->algorithm_is_script = true;
     se->algorithm_self = self;
@@ -104,15 +104,16 @@ static void fill_algorithm(session *se)
         problems_add(se->problems, at, "algorithm.%s: this loss has no reference model", at->key);
     else if (se->reference_options.reference == REFERENCE_CACHED && se->algorithm->rollout)
         problems_add(se->problems, nrl_node_find(given, "reference"),
-                     "algorithm.reference: cached holds log-probs of the data, but '%s' generates; expected online",
+                     "algorithm.reference: cached is not supported by algorithm '%s', which generates completions; "
+                     "expected online",
                      name);
     else if (se->reference_options.reference == REFERENCE_CACHED && se->config.data.streaming)
         problems_add(se->problems, nrl_node_find(given, "reference"),
-                     "algorithm.reference: cached needs all rows before the first step, which a stream "
-                     "(data.streaming) does not know; expected online");
+                     "algorithm.reference: cached needs all rows before the first step, but data.streaming reads "
+                     "them during training; expected online");
     else if (se->reference_options.reference == REFERENCE_NONE && *se->reference_options.reference_model)
         problems_add(se->problems, nrl_node_find(given, "reference_model"),
-                     "algorithm.reference_model: there is no reference to open with reference: none");
+                     "algorithm.reference_model: has no effect with reference: none");
 }
 
 /* Only now are the sections of installed adapters known. */
@@ -173,7 +174,7 @@ static void name_default(session *se, uint32_t kind, const char *section, config
         node_set(&se->memory, c->resolved, "name", node_text(&se->memory, c->name));
         return;
     }
-    problems_add(se->problems, c->at, "%s: no plugin of this kind is a default one, expected a name", section);
+    problems_add(se->problems, c->at, "%s: there is no default plugin of this kind; expected a name", section);
     c->name = NULL;
 }
 
@@ -253,7 +254,7 @@ static void fill_backend(session *se)
             se->skipped_backends = arena_printf(&se->memory, "%s: %s", list[i]->name, nrl_error_text());
     }
     if (is_auto && !chosen)
-        problems_add(se->problems, c->at, "backend: auto: no installed backend runs on this machine%s%s",
+        problems_add(se->problems, c->at, "backend: auto: no installed backend works on this machine%s%s",
                      se->skipped_backends ? "\n" : "", se->skipped_backends ? se->skipped_backends : "");
     else if (is_auto)
         se->backend = open_chosen(se, NRL_KIND_BACKEND, "backend", c, chosen, &se->backend_options);
@@ -347,8 +348,8 @@ static void add_strategy(session *se, const config_axis *x, const config_compone
     if (!axis)
         problems_add(se->problems, c->at, "%s: '%s' declares no axis", section, c->name);
     else if (strcmp(axis->name, x->axis->name))
-        problems_add(se->problems, c->at, "%s: '%s' serves the axis '%s', expected a strategy of the axis %s", section,
-                     c->name, axis->name, x->axis->name);
+        problems_add(se->problems, c->at, "%s: '%s' is a strategy of the axis '%s', expected a strategy of the axis %s",
+                     section, c->name, axis->name, x->axis->name);
     else
         strategy_choose(&se->strategy_choices, (strategy_choice){t, axis, options, c->at});
 }
@@ -417,7 +418,7 @@ static void fill_collective(session *se)
     if (!se->collective || suits(se, se->collective)) return;
     const char *expected = chosen ? arena_printf(&se->memory, ": expected %s", chosen) : "";
     problems_add(se->problems, c->at,
-                 "collective: '%s' follows a device's streams, and backend '%s' computes on the host%s", c->name,
+                 "collective: '%s' requires a backend with streams, but backend '%s' computes on the host%s", c->name,
                  se->backend->plugin.name, expected);
 }
 
@@ -491,7 +492,7 @@ static nrl_status check_needs(session *se)
     }
     const nrl_status mistake = se->algorithm_is_script ? NRL_ERR_CONFIG : NRL_ERR_PLUGIN;
     if (work_needs(se->algorithm, "ref_logps") && reference_is_teacher(se->algorithm))
-        return nrl_fail(mistake, "algorithm '%s' needs a reference and a teacher; expected columns of one second model",
+        return nrl_fail(mistake, "algorithm '%s' needs both a reference and a teacher; expected only one of them",
                         se->algorithm->plugin.name);
     bool logits = work_needs(se->algorithm, "logits") || work_needs(se->algorithm, "teacher_logits");
     if (logits && !loss_is_separable(se->algorithm))
@@ -622,7 +623,7 @@ static nrl_status check_best(session *se)
                         se->config.eval.samples ? "eval.samples: this program does not generate text"
                                                 : "debug: this program does not compare ranks");
     if (better == unknown && se->config.eval.every)
-        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is no value of an evaluation; expected one of: %s",
+        return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is not a metric of evaluations; expected one of: %s",
                         c->metric, names);
     if (c->metric_mode != CONFIG_METRIC_AUTO)
         better = c->metric_mode == CONFIG_METRIC_MIN ? NRL_BETTER_SMALLER : NRL_BETTER_LARGER;

@@ -40,9 +40,9 @@ nrl_status hooks_check_call(const hooks *h, const char *call)
     bool saves = !strcmp(call, RUN_CALL_SAVE) && h->inside == INSIDE_SAVE_HOOK;
     if (h->inside == INSIDE_NOTHING || (h->inside != INSIDE_LOSS && !steps && !saves)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "cannot %s from %s: %s\nhint: %s", call, places[h->inside],
-                    h->inside == INSIDE_LOSS ? "its step or evaluation is not over"
+                    h->inside == INSIDE_LOSS ? "its step or evaluation has not finished"
                     : saves                  ? "a save is not over"
                                              : "a step is not over",
-                    h->inside == INSIDE_LOSS ? "hooks, and the script between two steps, can do that"
-                                             : "the script can do that between two steps");
+                    h->inside == INSIDE_LOSS ? "only hooks, and the script between two steps, can do that"
+                                             : "only the script can do that, between two steps");
 }

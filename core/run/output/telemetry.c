@@ -205,7 +205,7 @@ static void logger_failed(run_logger *l)
     if (l->failing) return;
     l->failing = true;
     if (l->n_reported++ < MAX_REPORTED)
-        nrl_warn("logger '%s' failed, and is tried again at the next record: %s", l->name, nrl_error_text());
+        nrl_warn("logger '%s' failed; the next record is tried again: %s", l->name, nrl_error_text());
 }
 
 static nrl_status logger_claim(void *user, const char *name)
@@ -213,7 +213,7 @@ static nrl_status logger_claim(void *user, const char *name)
     run_logger *l = user;
     NRL_TRY(claims_check_home(l->claims));
     nrl_status st = out_is_own(name)
-                        ? nrl_fail(NRL_ERR_CONFIG, "out: '%s' is what a run itself writes, expected another name", name)
+                        ? nrl_fail(NRL_ERR_CONFIG, "out: '%s' is a file of the run itself; expected another name", name)
                         : claims_take(l->claims, name);
     l->refused = st == NRL_ERR_CONFIG;
     return st;

@@ -48,7 +48,7 @@ static void plugins_compare(const state_parts *s, const nrl_node *was, const nrl
             buffer_print(&lines, "\n  %s: was %s, is now %s", key, then, now);
     }
     if (lines.size && nrl_mesh_rank(s->trainer->parts.mesh) == 0)
-        nrl_warn("the checkpoint was written with other builds of these plugins:%s", lines.text);
+        nrl_warn("the checkpoint was written with different builds of these plugins:%s", lines.text);
     buffer_free(&lines);
     arena_free(&a);
 }
@@ -122,8 +122,7 @@ static nrl_status compare_rates(const schedule *rates, const nrl_node *run, cons
         if (st != NRL_OK || old == new) continue;
         buffer_print(
             &d->lines,
-            "\n  %s: was %lld, is now %lld: schedule %s depends on it, and would give step %lld the rate %.3g where "
-            "it gave %.3g",
+            "\n  %s: was %lld, is now %lld: with schedule %s, step %lld would have the rate %.3g instead of %.3g",
             by_steps ? "train.steps" : "steps of train.epochs", (long long)was, (long long)is,
             rates->table->plugin.name, (long long)s + 1, new, old);
         break;
@@ -157,8 +156,8 @@ nrl_status fingerprint_check(const state_parts *s, const nrl_node *run, const ch
         st = nrl_fail(
             NRL_ERR_CONFIG,
             "the checkpoint was written by a run with other settings:%s\n"
-            "hint: checkpoint.mismatch=warn goes on with those of now, another `out` starts afresh, model.path takes "
-            "the weights alone; `nrl describe` names what is compared",
+            "hint: checkpoint.mismatch=warn continues with the current settings, another `out` starts a new run, "
+            "model.path uses only the weights; `nrl describe` lists the compared options",
             d.lines.text);
     else if (st == NRL_OK && d.lines.size && nrl_mesh_rank(s->trainer->parts.mesh) == 0)
         nrl_warn("the checkpoint was written by a run with other settings:%s", d.lines.text);

@@ -84,7 +84,7 @@ nrl_status optimizer_state_check(const update_plan *u, const checkpoint *c)
 {
     int64_t was = nrl_node_int(nrl_node_find(checkpoint_node(c, "optimizer"), "version"), 0);
     if (was == u->table->state_version) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: cannot read the states of optimizer '%s': they have version %lld, expected %u",
+    return nrl_fail(NRL_ERR_CONFIG, "%s: cannot read the states of optimizer '%s': version is %lld, expected %u",
                     checkpoint_dir(c), u->table->plugin.name, (long long)was, u->table->state_version);
 }
 

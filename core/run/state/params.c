@@ -221,8 +221,8 @@ nrl_status params_check_read(const model *m, const params_scope *scope, const ch
     if (st != NRL_OK || !n_unread) return st;
     const checkpoint_tensor *t = checkpoint_tensor_at(c, first);
     return nrl_fail(NRL_ERR_CONFIG,
-                    "%s: %zu of its %zu tensors do not exist in this run, the first is %s of '%.200s'; the next save "
-                    "would lose them",
+                    "%s: %zu of its %zu tensors do not exist in this run (first: %s of '%.200s'); the next save would "
+                    "lose them",
                     checkpoint_dir(c), n_unread, n, t->slot, t->name);
 }
 

@@ -40,7 +40,7 @@ static nrl_status open_named(const resume_choice *r, const char *dir, checkpoint
 {
     nrl_status st = checkpoint_open_signed(dir, r->public_key, c);
     if (st == NRL_ERR_CONFIG) /* a word that names no folder may have been meant as one of the others */
-        nrl_fail(st, "%s\nhint: resume is never, auto or the directory of a checkpoint", nrl_error_text());
+        nrl_fail(st, "%s\nhint: expected never, auto or the directory of a checkpoint", nrl_error_text());
     return st;
 }
 
@@ -87,7 +87,7 @@ static nrl_status choose(const resume_choice *r, checkpoint_search *s, char path
     memset(path, 0, MAX_PATH);
     nrl_status st = nrl_mesh_rank(r->mesh) == 0 ? checkpoint_search_next(s, &dir) : NRL_OK;
     if (st == NRL_ERR_CORRUPT)
-        nrl_fail(st, "%s\nhint: overwrite=true starts afresh and replaces them, another out keeps them",
+        nrl_fail(st, "%s\nhint: overwrite=true starts a new run and replaces them, another out keeps them",
                  nrl_error_text());
     NRL_TRY(st);
     if (dir && strlen(dir) >= MAX_PATH) return nrl_fail(NRL_ERR_CONFIG, "out: '%s' is too long", r->out);
@@ -104,7 +104,7 @@ static nrl_status resume_next(const resume_choice *r, checkpoint_search *s, aren
         nrl_status st = resume_from(r, path);
         if (st == NRL_OK) *dir = arena_strdup(a, path);
         if (st == NRL_ERR_CORRUPT && !r->falls_back)
-            nrl_fail(st, "%s\nhint: checkpoint.fallback=previous goes on from the one before it", nrl_error_text());
+            nrl_fail(st, "%s\nhint: checkpoint.fallback=previous continues from the previous one", nrl_error_text());
         if (st != NRL_ERR_CORRUPT || !r->falls_back) return st;
         if (nrl_mesh_rank(r->mesh) == 0) checkpoint_search_refuse(s);
     }

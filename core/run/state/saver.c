@@ -167,7 +167,7 @@ static nrl_status settle(saver *sv, bool wait)
 static nrl_status judge(saver *sv, nrl_status st)
 {
     if (st == NRL_OK || sv->parts.config->on_error == CONFIG_ON_ERROR_STOP) return st;
-    if (nrl_mesh_rank(sv->mesh) == 0) nrl_warn("%s (checkpoint.on_error: warn; the run goes on)", nrl_error_text());
+    if (nrl_mesh_rank(sv->mesh) == 0) nrl_warn("%s (checkpoint.on_error: warn; the run continues)", nrl_error_text());
     return NRL_OK;
 }
 

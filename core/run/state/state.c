@@ -118,13 +118,13 @@ static nrl_status check_kind(const state_parts *s, const checkpoint *c)
     const adapter_set *own = s->model->adapters;
     if (saved && !own)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it holds adapters, and this run has no section %s\n"
-                        "hint: model.path: the checkpoint goes on with the two merged, in an `out` of its own",
+                        "it contains adapters, but this run has no section %s\n"
+                        "hint: set model.path to the checkpoint to continue with merged weights, in another `out`",
                         nrl_node_string(nrl_node_find(checkpoint_node(c, "adapters"), "adapter"), "adapter"));
     if (!saved && own)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it holds whole weights, and this run trains adapters (%s)\n"
-                        "hint: model.path: the checkpoint attaches them to its weights, in an `out` of its own",
+                        "it contains full weights, but this run trains adapters (%s)\n"
+                        "hint: set model.path to the checkpoint to train adapters on its weights, in another `out`",
                         own->table->plugin.name);
     return NRL_OK;
 }
@@ -170,8 +170,7 @@ nrl_status state_restore_weights(const state_parts *s, checkpoint *c)
     const char *was = nrl_node_string(nrl_node_find(checkpoint_node(c, "base"), "key"), ""), *key = "";
     if (s->model->adapters) NRL_TRY(s->base_key(s->user, &key));
     if (strcmp(key, was))
-        return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: their hash was %.32s, is now %s",
-                        was, key);
+        return nrl_fail(NRL_ERR_CONFIG, "its adapters were trained on other weights: hash %.32s, now %s", was, key);
     NRL_TRY(s->model->adapters ? load_adapters(s, c) : origin_load(&from, w->ctx, s->model, tr->parts.mesh));
     if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
     NRL_TRY(strategy_updated(w->strategy, w->ctx, 0));
@@ -198,8 +197,7 @@ nrl_status state_restore(const state_parts *s, checkpoint *c)
     NRL_TRY(progress_check_nodes(c));
     if (!checkpoint_node(c, "config") && !checkpoint_node(c, "progress")) /* of `nrl import` */
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: holds weights alone, not the state of a run\n"
-                        "hint: model.path=%s trains from them",
+                        "%s: contains only weights, not the state of a run\nhint: model.path=%s trains from them",
                         checkpoint_dir(c), checkpoint_dir(c));
     if (!checkpoint_node(c, "config") || !checkpoint_node(c, "model") || !checkpoint_node(c, "fingerprints"))
         return nrl_fail(NRL_ERR_CORRUPT, "%s/manifest.json: it lacks config, model or fingerprints", checkpoint_dir(c));
@@ -213,7 +211,7 @@ nrl_status state_restore(const state_parts *s, checkpoint *c)
         NRL_TRY(param_refresh(w->ctx, s->model->params[i]));
     NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
     if (checkpoint_node(c, "data") && !s->restores_data)
-        return nrl_fail(NRL_ERR_CONFIG, "the run has set other data, which this program cannot restore "
+        return nrl_fail(NRL_ERR_CONFIG, "the run has changed its data, which this program cannot restore "
                                         "(nrl_environment.services)");
     NRL_TRY(fp8_scaling_read(&tr->fp8, checkpoint_node(c, "fp8")));
     const nrl_node *map = checkpoint_node(c, "loss_scale");
@@ -224,8 +222,8 @@ nrl_status state_restore(const state_parts *s, checkpoint *c)
         scale->overflows = nrl_node_int(nrl_node_find(map, "overflows"), -1);
         if (!(scale->scale > 0 && scale->scale <= FLT_MAX) || scale->good_steps < 0 || scale->overflows < 0)
             return nrl_fail(NRL_ERR_CORRUPT,
-                            "loss_scale: scale %g after %lld good steps and %lld overflows, expected a "
-                            "number above 0 and counts",
+                            "loss_scale: got scale %g, %lld good steps and %lld overflows, expected a scale above 0 "
+                            "and counts",
                             scale->scale, (long long)scale->good_steps, (long long)scale->overflows);
     }
     trainer_set_script_state(tr, nrl_node_string(checkpoint_node(c, "script"), NULL));

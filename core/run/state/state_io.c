@@ -49,7 +49,7 @@ static nrl_status io_numbers(nrl_state_io *v, const char *name, double *reals, i
     for (int64_t i = 0; i < n; i++) {
         const nrl_node *one = nrl_node_at(list, (size_t)i);
         if (reals ? !state_read_f64(one, &reals[i]) : !read_i64(one, &integers[i]))
-            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' holds a value that is not %s", name,
+            return nrl_fail(NRL_ERR_CORRUPT, "state '%s' contains a value that is not %s", name,
                             reals ? "a number" : "an integer");
     }
     return NRL_OK;

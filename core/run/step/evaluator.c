@@ -127,7 +127,7 @@ nrl_status evaluator_run(evaluator *ev, const evaluator_set *sets, size_t n_sets
     work *w = ev->parts.work;
     double sums[STEP_TERMS] = {0}, weights[STEP_TERMS] = {0}, tokens = 0, loss = 0;
     double start = clock_seconds();
-    if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "nothing to evaluate on: data.eval is not set");
+    if (!n_sets) return nrl_fail(NRL_ERR_CONFIG, "cannot evaluate: data.eval is not set");
     evaluator_clear(ev);
     values_add(&ev->values, "eval_loss", "nats", 0);
     nrl_status st = strategy_begin(w->strategy, STRATEGY_AVERAGE, w->ctx);
@@ -179,10 +179,9 @@ nrl_status best_resume(run_progress *p, nrl_mesh *mesh, const char *out)
         char *dir = checkpoint_dir_of(out, p->best_step);
         is_there = checkpoint_look(dir, &step, &metric) == NRL_OK;
         if (!is_there)
-            nrl_warn(
-                "the best step so far, %lld, has no checkpoint in '%s': the best is looked for among the steps to come "
-                "(checkpoint.export: best)",
-                (long long)p->best_step, out);
+            nrl_warn("the best step so far, %lld, has no checkpoint in '%s': only later steps are considered "
+                     "(checkpoint.export: best)",
+                     (long long)p->best_step, out);
         free(dir);
     }
     NRL_TRY(mesh_broadcast(mesh, "best checkpoint", 0, &is_there, sizeof is_there));

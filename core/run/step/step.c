@@ -52,7 +52,7 @@ static nrl_status step_weigh(trainer *tr, one_step *of)
     for (int32_t j = 0; j < n_shards; j++)
         for (uint32_t k = 0; k < a->n_terms; k++)
             if (!isfinite(tr->weights[j][k]) || tr->weights[j][k] < 0)
-                return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s': weight of term %u is %g: expected a count",
+                return nrl_fail(NRL_ERR_PLUGIN, "algorithm '%s': weight of term %u is %g, expected a count",
                                 a->plugin.name, k, tr->weights[j][k]);
     ctx_phase_set(walk->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(ranks_begin_step(parts->mesh, parts->shards, tr->progress.step, tr->weights, of->weights, &tr->lr_override,
@@ -333,9 +333,9 @@ static nrl_status check_initial_loss(const trainer *tr, double loss)
     double tolerance = tr->parts.config->precision == CONFIG_FP32 ? 1e-4 : 2e-2;
     if (isnan(known) || fabs(loss - known) <= tolerance * fmax(1, fabs(known))) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "the first loss is %.6g, expected %.6g, which '%s' has where policy and reference are equal: the "
-                    "reference's log-probs (%s) are not those of the policy\n"
-                    "hint: algorithm.check_initial_loss: false trains without this comparison",
+                    "the first loss is %.6g, expected %.6g, the loss of '%s' for an equal policy and reference: the "
+                    "log-probs of the reference (%s) are not those of the policy\n"
+                    "hint: algorithm.check_initial_loss: false skips this check",
                     loss, known, a->plugin.name,
                     o->reference == REFERENCE_CACHED ? "from data.cache" : "computed in this step");
 }
@@ -353,7 +353,8 @@ static nrl_status check_divergence(trainer *tr, double loss)
     if (p->far_steps < FAR_LIMIT) return NRL_OK;
     return nrl_fail(NRL_ERR_DIVERGED,
                     "loss %g: %d steps in a row were above %g times the first loss, %g\n"
-                    "hint: a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 goes on",
+                    "hint: try a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 disables this "
+                    "check",
                     loss, FAR_LIMIT, factor, p->first_loss);
 }
 
@@ -369,8 +370,8 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
     return nrl_fail(
         NRL_ERR_CONFIG,
         "the first gradient is 0 for every trained parameter: the loss of '%s' does not depend on the model\n"
-        "hint: a loss made of detached tensors or constants, or of samples that all weigh 0; "
-        "train.check_gradient: false goes on",
+        "hint: check for detached tensors, constants, or samples that all have weight 0; train.check_gradient: false "
+        "disables this check",
         a->plugin.name);
 }
 
@@ -433,9 +434,9 @@ static nrl_status overflowed(trainer *tr)
     NRL_TRY(loss_scale_update(s, false));
     if (nrl_mesh_rank(tr->parts.mesh) == 0 && (s->overflows == 1 || tr->parts.debug_every))
         telemetry_log(tr->parts.telemetry,
-                      "step %lld omitted: a gradient is not finite in fp16; loss scale %g, now %g%s",
+                      "step %lld skipped: a gradient is not finite in fp16; loss scale %g, now %g%s",
                       (long long)tr->progress.step + 1, was, s->scale,
-                      tr->parts.debug_every ? "" : " (later ones are in the records alone)");
+                      tr->parts.debug_every ? "" : " (later ones are only in the records)");
     return NRL_OK;
 }
 
@@ -451,17 +452,17 @@ static nrl_status diverged(trainer *tr, double loss, double norm)
     if (isnan(loss)) loss = (double)NAN; /* printf shows the sign of a NaN, which means nothing */
     if (isnan(norm)) norm = (double)NAN;
     if (t->nan == CONFIG_NAN_STOP)
-        return nrl_fail(NRL_ERR_DIVERGED,
-                        "loss %g, gradient norm %g\nhint: %s; %strain.nan: skip leaves such steps out", loss, norm,
-                        tr->progress.step ? "a lower optimizer.lr or a longer warm-up"
-                                          : "nothing has been updated yet, so the weights or the rows are at fault",
+        return nrl_fail(NRL_ERR_DIVERGED, "loss %g, gradient norm %g\nhint: %s; %strain.nan: skip skips such steps",
+                        loss, norm,
+                        tr->progress.step ? "try a lower optimizer.lr or a longer warm-up"
+                                          : "nothing has been updated yet, so check the weights and the rows",
                         hint);
     if (++tr->progress.skipped_in_a_row >= t->nan_limit)
         return nrl_fail(NRL_ERR_DIVERGED,
                         "loss %g, gradient norm %g: %lld steps in a row were skipped (train.nan_limit)", loss, norm,
                         (long long)tr->progress.skipped_in_a_row);
     if (nrl_mesh_rank(tr->parts.mesh) == 0)
-        nrl_warn("step %lld omitted: loss %g, gradient norm %g", (long long)step, loss, norm);
+        nrl_warn("step %lld skipped: loss %g, gradient norm %g", (long long)step, loss, norm);
     return NRL_OK;
 }
 

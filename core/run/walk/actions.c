@@ -52,7 +52,7 @@ static nrl_status check_order(action_list *v, const actions_source *from, int32_
         nrl_action *a = &order[i];
         if (a->unit < 0 || a->unit >= units || !stage_has(from->stage, a->unit) || a->micro_batch < 0 ||
             a->micro_batch >= n_micro_batches)
-            return unsound(from, a, "is not this rank's");
+            return unsound(from, a, "belongs to another rank");
         nrl_action **its = &backward[a->micro_batch * units + a->unit];
         if (a->pass == NRL_PASS_BACKWARD_WEIGHT) {
             if (!*its || (*its)->splits) return unsound(from, a, "expected once, after the BACKWARD");
@@ -62,7 +62,7 @@ static nrl_status check_order(action_list *v, const actions_source *from, int32_
         const int32_t place = next_place(from, at[a->micro_batch]);
         if (place == 2 * units || a->unit != unit_at(from, place) ||
             a->pass != (uint32_t)(place < units ? NRL_PASS_FORWARD : NRL_PASS_BACKWARD))
-            return unsound(from, a, "comes out of order");
+            return unsound(from, a, "is out of order");
         at[a->micro_batch] = place + 1;
         if (a->pass == NRL_PASS_BACKWARD) *its = a;
         /* The last FORWARD contains the loss and may already produce gradients, to which its BACKWARD adds. */
@@ -71,7 +71,8 @@ static nrl_status check_order(action_list *v, const actions_source *from, int32_
     }
     for (int32_t m = 0; m < n_micro_batches; m++)
         if (next_place(from, at[m]) < 2 * units)
-            return nrl_fail(NRL_ERR_PLUGIN, "schedule of '%s': micro-batch %d does not go through all units and back",
+            return nrl_fail(NRL_ERR_PLUGIN,
+                            "schedule of '%s': micro-batch %d does not pass all units forward and backward",
                             from->scheduler->plugin.name, (int)m);
     return NRL_OK;
 }

@@ -12,7 +12,7 @@ static nrl_status call_loss(work *w, nrl_batch *batch, nrl_tensor **sums)
     const nrl_algorithm *a = w->algorithm;
     double mark = ctx_profile_mark(w->ctx);
     ctx_settings_of(w->ctx)->no_loss_metrics = false;
-    (void)nrl_fail(NRL_ERR_PLUGIN, "it failed without a reason"); /* unless it calls nrl_fail itself */
+    (void)nrl_fail(NRL_ERR_PLUGIN, "it failed without a message"); /* unless it calls nrl_fail itself */
     nrl_status st = a->loss(w->algorithm_self, w->ctx, batch, sums);
     ctx_settings_of(w->ctx)->no_loss_metrics = true;
     ctx_profile_host(w->ctx, "loss (host)", mark);

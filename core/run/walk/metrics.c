@@ -28,7 +28,7 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
         n++;
     if (n == METRICS_MAX)
         return nrl_fail(mistake,
-                        "%s '%s' has more than %d metrics: '%s' is one too many; expected a row without a name behind "
+                        "%s '%s' has more than %d metrics: '%s' is one too many; expected a row without a name after "
                         "the last one",
                         kind, name, METRICS_MAX - 1, m[n - 1].name);
     metric_row *list = arena_alloc(a, (rows->n + n + 1) * sizeof *list);
@@ -37,13 +37,12 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
         for (size_t k = 0; k < N_OWN; k++)
             if (!strcmp(own_names[k], m[i].name))
                 return nrl_fail(mistake,
-                                "%s '%s': metric '%s' has the name of the record's own value '%s'; expected another "
-                                "name",
+                                "%s '%s': metric '%s' has the name of the run's own metric '%s'; expected another name",
                                 kind, name, m[i].name, own_names[k]);
         for (uint32_t k = 0; k < rows->n + i; k++)
             if (!strcmp(list[k].row->name, m[i].name))
-                return nrl_fail(mistake, "%s '%s': metric '%s' is there twice%s", kind, name, m[i].name,
-                                k < rows->n ? ", another plugin of this run has it too" : "");
+                return nrl_fail(mistake, "%s '%s': metric '%s' is declared twice%s", kind, name, m[i].name,
+                                k < rows->n ? ", also by another plugin of this run" : "");
         if (m[i].reduce == NRL_REDUCE_NONE || m[i].reduce > NRL_REDUCE_DIFFERENCE)
             return nrl_fail(mistake, "%s '%s': metric '%s' has no reduction; expected one of nrl_reduce", kind, name,
                             m[i].name);

@@ -166,8 +166,8 @@ static nrl_status sendable(const stage_link *s, nrl_ctx *ctx, int32_t unit, int3
     nrl_mat mat = t ? nrl_tensor_mat(t) : (nrl_mat){0};
     bool fits = t && mat.dtype == s->dtype && (mat.rows <= 1 || mat.stride == mat.cols);
     if (t && (mat.rows != rows || mat.cols != s->width[k]))
-        return nrl_fail(NRL_ERR_PLUGIN, "carry %d of unit %d is [%lld,%lld], the model declared [%lld,%lld]", k, unit,
-                        (long long)mat.rows, (long long)mat.cols, (long long)rows, (long long)s->width[k]);
+        return nrl_fail(NRL_ERR_PLUGIN, "carry %d of unit %d is [%lld,%lld], but the model declared [%lld,%lld]", k,
+                        unit, (long long)mat.rows, (long long)mat.cols, (long long)rows, (long long)s->width[k]);
     if (fits) {
         *out = tensor_retain(t);
         return NRL_OK;
@@ -190,7 +190,7 @@ nrl_status stage_send(stage_link *s, nrl_ctx *ctx, uint32_t id, const nrl_action
     }
     if (s->n_sent > MAX_SENT && !(id & STAGE_IS_STEP)) NRL_TRY(drop_sent(s, ctx, 0));
     if (carry->n != s->n_carry)
-        return nrl_fail(NRL_ERR_PLUGIN, "unit %d passes %d tensors on, the model declared %d", v->unit, carry->n,
+        return nrl_fail(NRL_ERR_PLUGIN, "unit %d passes %d tensors, but the model declared %d", v->unit, carry->n,
                         s->n_carry);
     const int32_t to = unit_beside(v, true);
     stage_message *m = push(&s->sent, &s->n_sent, &s->sent_room, id, v, to > v->unit ? to : v->unit);

@@ -235,8 +235,8 @@ nrl_status strategy_shards(const strategy_choices *all, const nrl_mesh *mesh, da
         if (n <= 0) continue;
         if (n % ranks || ranks != mesh_n_batches(mesh))
             return nrl_fail(NRL_ERR_CONFIG,
-                            "strategy '%s' divides each batch into %d shards, and %d ranks have batches of their own; "
-                            "expected a number of ranks on the axis '%s' alone that divides %d",
+                            "strategy '%s' divides each batch into %d shards, but %d ranks have their own batches; "
+                            "expected only ranks of the axis '%s', in a number that divides %d",
                             c->table->plugin.name, n, mesh_n_batches(mesh), c->axis->name, n);
         out->n = n / ranks;
         out->fixed = true;

@@ -114,24 +114,23 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
     bool depth = one->axis->divides == NRL_DIVIDES_DEPTH;
     int32_t own = nrl_mesh_size(p->setup->mesh, one->axis->name), world = nrl_mesh_world(p->setup->mesh);
     if (one->plan.split16 && !one->plan.takes_split16)
-        return nrl_fail(NRL_ERR_CONFIG, "it holds masters in fp32, train.master is split16");
+        return nrl_fail(NRL_ERR_CONFIG, "it stores masters in fp32, but train.master is split16");
     if (one->plan.bf16_gradients && !one->plan.takes_bf16_gradients)
-        return nrl_fail(NRL_ERR_CONFIG, "it holds gradients in fp32, train.gradients is bf16");
+        return nrl_fail(NRL_ERR_CONFIG, "it stores gradients in fp32, but train.gradients is bf16");
     if (one->plan.shards_tokens && (!p->setup->m->info.token_shards || !one->table->tokens))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it leaves each rank a part of the tokens, which model '%s' does not support (token_shards of "
-                        "nrl/model.h)",
+                        "it shards tokens, which model '%s' does not support (token_shards of nrl/model.h)",
                         p->setup->m->type);
     if (one->plan.merges_attention && p->setup->backend &&
         device_attention_lacks(p->setup->backend, p->setup->delegate) & NRL_ATTENTION_MERGE)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "it merges attention over parts of the tokens, which backend '%s' does not compute; expected "
-                        "another backend or another strategy",
+                        "it merges attention over parts of the tokens, which backend '%s' does not support; expected "
+                        "another backend or strategy",
                         p->setup->backend->plugin.name);
     if (one->plan.overlaps && !one->table->tp_region_begin)
-        return nrl_fail(NRL_ERR_PLUGIN, "its plan answers `overlaps`, and it has no `tp_region_begin`");
+        return nrl_fail(NRL_ERR_PLUGIN, "its plan sets `overlaps`, but it has no `tp_region_begin`");
     if (depth && one->axis != p->setup->choices->of[0].axis)
-        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, which axis '%s' does already",
+        return nrl_fail(NRL_ERR_CONFIG, "axis '%s' divides the units into stages, but axis '%s' already does",
                         one->axis->name, p->setup->choices->of[0].axis->name);
     if (depth != (one->plan.stages != NULL))
         return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides %s, and its plan has %s", one->axis->name,
@@ -140,21 +139,19 @@ static nrl_status check_answer(const planning *p, const strategy_member *one)
     for (int32_t i = 0; i < m->n_terms && one->axis->divides == NRL_DIVIDES_TOKENS && own > 1 && p->setup->train; i++)
         if (!m->terms[i].sums_tokens)
             return nrl_fail(NRL_ERR_CONFIG,
-                            "cannot divide the tokens of a micro-batch: the model's term '%s' of the loss is of all of "
-                            "them, and it does not add them up over ranks (sums_tokens of nrl/model.h); expected no "
-                            "axis '%s', or a coefficient of 0",
+                            "cannot shard the tokens of a micro-batch: the loss term '%s' of the model needs all "
+                            "tokens (sums_tokens of nrl/model.h); expected no axis '%s', or a coefficient of 0",
                             m->terms[i].name, one->axis->name);
     if (one->axis->divides == NRL_DIVIDES_EXPERTS && !one->table->exchange)
-        return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides the experts, and it has no `exchange`", one->axis->name);
+        return nrl_fail(NRL_ERR_PLUGIN, "its axis '%s' divides the experts, but it has no `exchange`", one->axis->name);
     if (one->axis->divides == NRL_DIVIDES_EXPERTS && own > 1 && !has_experts(p->setup->m))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "model '%s' has no experts that %d ranks could divide; expected a mixture of experts, or no "
-                        "axis '%s'",
+                        "model '%s' has no experts that %d ranks can divide; expected a mixture-of-experts model, or "
+                        "no axis '%s'",
                         p->setup->m->type, (int)own, one->axis->name);
     if (!one->plan.local_steps || own == world) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "it lets ranks step alone (sync_every), which takes no axis beside %s: %d of %d "
-                    "ranks are on it",
+                    "its sync_every cannot be combined with axes other than %s: %d of %d ranks are on this axis",
                     one->axis->name, (int)own, (int)world);
 }
 
@@ -203,8 +200,8 @@ static nrl_status check_stages(const planning *p, const strategy_member *one, in
             sound = sound && is_held_by(m->units[u].uses[i], stages[u]);
     if (sound) return NRL_OK;
     return nrl_fail(NRL_ERR_PLUGIN,
-                    "parallel strategy '%s': stages of units rise from 0 to %d by steps of 1, perhaps several times, "
-                    "and hold what their units use",
+                    "parallel strategy '%s': expected stages of units that increase from 0 to %d in steps of 1, once "
+                    "or several times, and contain the parameters that their units use",
                     one->table->plugin.name, n_stages - 1);
 }
 
@@ -256,8 +253,7 @@ static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
             part_state *state = &p->parts[v.params[i]->index][k];
             part->layout.owner_stages = state->base.owner_stages;
             if (state->is_planned && !is_same_layout(&state->planned, &part->layout))
-                return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages, and is divided in two ways there",
-                                part->name);
+                return nrl_fail(NRL_ERR_PLUGIN, "'%s' is on several stages, which divide it in two ways", part->name);
             state->planned = part->layout;
             state->is_planned = true;
         }
@@ -324,8 +320,8 @@ static nrl_status plan_other_experts(planning *p, const strategy_member *experts
         nrl_layout *to = &q->parts[0].layout;
         if (like == q || like->trained != q->trained || like->whole != q->whole)
             return nrl_fail(NRL_ERR_CONFIG,
-                            "cannot divide the experts over the axis '%s': '%s' and '%s' differ in shape, or one of "
-                            "them is trained; expected experts that are alike",
+                            "cannot divide the experts over the axis '%s': '%s' and '%s' differ in shape, or only one "
+                            "of them is trained; expected experts with equal parameters",
                             axis, q->name, like == q ? unit->name : like->name);
         n[c]++;
         for (to->n_placements = at + 1; to->n_placements < from->n_placements; to->n_placements++)

@@ -49,7 +49,7 @@ nrl_status origin_find(const char *path, arena *a, model_origin *out, const nrl_
     }
     NRL_TRY(read_node(out, "model", a, &node));
     *config = node;
-    return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: no model is described in it", out->checkpoint);
+    return node ? NRL_OK : nrl_fail(NRL_ERR_CORRUPT, "%s: it does not describe a model", out->checkpoint);
 }
 
 nrl_status origin_tokenizer(const model_origin *o, arena *a, const char **folder, nrl_node **new_tokens)
@@ -270,8 +270,8 @@ static nrl_status open_checkpoint(origin_reader *r, const model_origin *o)
     NRL_TRY(origin_base(r->stream.c, &r->memory, &base));
     base.depth = o->depth + 1;
     if (base.depth > MAX_DEPTH)
-        return nrl_fail(NRL_ERR_CORRUPT, "%s: its adapters stand on adapters more than %d deep", o->checkpoint,
-                        MAX_DEPTH);
+        return nrl_fail(NRL_ERR_CORRUPT, "%s: its base model has adapters itself, more than %d levels deep",
+                        o->checkpoint, MAX_DEPTH);
     NRL_TRY(origin_open(&base, r->m, &r->below));
     r->merge_stream =
         (merge){.base = read_base, .base_user = r->below, .set = &r->set, .matrix = stream_matrix, .user = &r->stream};
@@ -311,7 +311,7 @@ nrl_status origin_open(const model_origin *o, const model *m, origin_reader **ou
     bool random = !o->dir && !o->checkpoint;
     for (int32_t i = 0; st == NRL_OK && !o->depth && !random && i < m->n_own; i++)
         if (!m->params[i]->may_be_new && !origin_has(r, m->params[i]))
-            st = nrl_fail(NRL_ERR_DATA, "'%s' is missing, which config.json describes", m->params[i]->name);
+            st = nrl_fail(NRL_ERR_DATA, "'%s' is missing, but config.json describes it", m->params[i]->name);
     if (st == NRL_OK)
         *out = r;
     else

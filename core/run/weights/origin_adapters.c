@@ -62,10 +62,8 @@ nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out)
     out->quantized = quantize_kind_of(nrl_node_string(nrl_node_find(node, "quantized"), ""));
     if (st == NRL_OK) st = origin_key(out, key);
     if (st == NRL_OK && strcmp(key, was))
-        st = nrl_fail(NRL_ERR_CONFIG,
-                      "%s: these are not the weights that its adapters were trained on: their hash "
-                      "was %.32s, is now %s",
+        st = nrl_fail(NRL_ERR_CONFIG, "%s: the adapters were trained on other weights: hash %.32s, now %s",
                       path ? path : "seed", was, key);
-    if (st != NRL_OK) nrl_add_context("%s: it holds adapters alone; the model they stand on", checkpoint_dir(c));
+    if (st != NRL_OK) nrl_add_context("%s: it contains only adapters; their base model", checkpoint_dir(c));
     return st;
 }

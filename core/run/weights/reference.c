@@ -10,14 +10,15 @@
 
 const nrl_option reference_rows[] = {
     NRL_OPT_ENUM(reference_options, reference, "online", "online|cached|none",
-                 "log-probs of the reference model: each step, once before training, or zero"),
-    NRL_OPT_PATH(reference_options, reference_model, "", "as model.path; unset: the model that training starts from"),
+                 "log-probs of the reference model: computed in each step, once before training, or zero"),
+    NRL_OPT_PATH(reference_options, reference_model, "",
+                 "the reference model, with the values of model.path; unset: the initial model"),
     NRL_OPT_BOOL(reference_options, check_initial_loss, "true",
-                 "stop when the first loss is not the constant it must be with reference = policy"),
+                 "stop if the first loss is not the value of the loss for an equal policy and reference"),
 };
 const size_t reference_n_rows = sizeof reference_rows / sizeof *reference_rows;
 const nrl_option teacher_rows[] = {
-    {"teacher_model", "", NULL, "as model.path: the model to learn from, with the same vocabulary; required", 0, 0,
+    {"teacher_model", "", NULL, "the teacher, with the values of model.path and the same vocabulary; required", 0, 0,
      NRL_OFFSET(reference_options, reference_model, const char *), NRL_TYPE_PATH},
 };
 const size_t teacher_n_rows = sizeof teacher_rows / sizeof *teacher_rows;
@@ -59,7 +60,7 @@ static nrl_status open_weights(reference *r)
     /* Some families pad the vocabulary of larger models further: a teacher's additional logits are dropped. */
     bool fits = s->is_teacher ? own->vocab_size >= policy->vocab_size : own->vocab_size == policy->vocab_size;
     if (!fits)
-        return nrl_fail(NRL_ERR_CONFIG, "its vocabulary is %lld, the policy's %lld; expected the same%s",
+        return nrl_fail(NRL_ERR_CONFIG, "its vocabulary is %lld, that of the policy %lld; expected equal sizes%s",
                         (long long)own->vocab_size, (long long)policy->vocab_size, s->is_teacher ? " or more" : "");
     if (own->max_positions > 0 && r->setup.max_length > own->max_positions)
         return nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than its %lld positions",
@@ -147,7 +148,7 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
     const reference_setup *s = &r->setup;
     char key[33];
     if (!s->cache_dir)
-        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference: cached needs a place for its file: set data.cache");
+        return nrl_fail(NRL_ERR_CONFIG, "algorithm.reference: cached needs a directory for its file: set data.cache");
     NRL_TRY(origin_key(&s->origin, key));
     if (s->mesh) { /* the key covers all bytes, whichever of them this rank loaded */
         char *line = mem_printf("weights of the reference: %s\n", key);

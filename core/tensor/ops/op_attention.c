@@ -179,8 +179,8 @@ static nrl_status attention(nrl_ctx *ctx, nrl_tensor *q, nrl_tensor *k, nrl_tens
         NRL_TRY(nrl_op_rope(ctx, k, spec->n_kv_heads, rope, &k));
     }
     if (divided && sinks)
-        return nrl_fail(NRL_ERR_CONFIG, "this model has attention sinks, and ranks cannot divide its tokens\n"
-                                        "hint: use another axis than one that divides the tokens of a micro-batch");
+        return nrl_fail(NRL_ERR_CONFIG, "this model has attention sinks, so ranks cannot shard its tokens\n"
+                                        "hint: use an axis that does not divide the tokens of a micro-batch");
     if (divided)
         return ctx->settings.divided.attention(ctx->settings.divided.user, ctx, b->whole->n_tokens, q, k, v, spec, cap,
                                                y);

@@ -67,12 +67,12 @@ nrl_status nrl_ctx_packing(nrl_ctx *ctx, nrl_packing *fill)
     if (!ctx->batch) return nrl_fail(NRL_ERR_BUG, "packing: there is no current batch");
     if (ctx->settings.attention.call)
         return nrl_fail(NRL_ERR_PLUGIN,
-                        "the model reads neighbouring tokens outside of attention, which decoding with a key/value "
+                        "the model reads neighbouring tokens outside attention, which decoding with a key/value "
                         "cache does not support");
     if (ctx->batch->whole)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "the model reads neighbouring tokens outside of attention, so ranks cannot divide "
-                        "the tokens of a micro-batch; expected no such axis in `parallel`");
+                        "the model reads neighbouring tokens outside attention, so ranks cannot shard the tokens of "
+                        "a micro-batch; expected no such axis in `parallel`");
     NRL_TRY(make_packing(ctx));
     *fill = packing_of(ctx->batch, tensor_index(ctx->index.packing));
     return NRL_OK;

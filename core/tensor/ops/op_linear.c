@@ -228,7 +228,7 @@ nrl_status nrl_op_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_param *b
 {
     if (w->tp == NRL_TP_ROW && !w->of_adapter && tp_region_is_answered(ctx) && param_is_sharded(w))
         return nrl_fail(NRL_ERR_PLUGIN,
-                        "linear: '%s' is divided along its inputs, each rank has a part of the product; expected "
+                        "linear: '%s' is sharded along its inputs, so each rank has a part of the product; expected "
                         "nrl_op_row_parallel_linear",
                         w->name);
     return linear(ctx, x, w, b, true, y);

@@ -31,19 +31,20 @@ typedef struct {
 } lora_options;
 
 static const nrl_option rows[] = {
-    NRL_OPT_INT(lora_options, rank, "16", 1, MAX_RANK, "rank of an adapter's two matrices (peft's r)"),
+    NRL_OPT_INT(lora_options, rank, "16", 1, MAX_RANK, "rank of the two matrices of an adapter (r in peft)"),
     NRL_OPT_F64(lora_options, alpha, "32", 1e-9, MAX_ALPHA,
-                "the product of the matrices is multiplied by alpha / rank"),
+                "the product of the two matrices is multiplied by alpha / rank"),
     NRL_OPT_BOOL(lora_options, rslora, "false", "multiply by alpha / sqrt(rank) instead"),
-    NRL_OPT_BOOL(lora_options, dora, "false", "train the length of each row of the weight apart from its direction"),
-    NRL_OPT_F64(lora_options, dropout, "0", 0, 0.999999, "dropout of the inputs of adapters, in training"),
+    NRL_OPT_BOOL(lora_options, dora, "false",
+                 "DoRA: train the magnitude of each row of the weight separately from its direction"),
+    NRL_OPT_F64(lora_options, dropout, "0", 0, 0.999999, "dropout of the inputs of adapters during training"),
     NRL_OPT_NODE(lora_options, targets, "all-linear",
-                 "modules with adapters: all-linear, a list of (last parts of) names, or a regular expression of "
+                 "modules with adapters: all-linear, a list of (last parts of) names, or a regular expression for "
                  "whole names"),
     NRL_OPT_NODE(
         lora_options, rank_pattern, "{}",
-        "other ranks: a map of the (last parts of) names of modules, or regular expressions of these, to ranks; "
-        "the first that matches counts"),
+        "ranks of individual modules: a map from (last parts of) module names, or regular expressions, to ranks; the "
+        "first match applies"),
     NRL_OPT_NODE(lora_options, alpha_pattern, "{}", "other alphas, likewise"),
 };
 

@@ -36,16 +36,19 @@ typedef struct {
 
 static const nrl_option distill_rows[] = {
     NRL_OPT_ENUM(distill_options, divergence, "forward_kl", "forward_kl|reverse_kl|jsd",
-                 "forward_kl: KL(teacher || policy); reverse_kl: KL(policy || teacher); jsd: between both, see beta"),
+                 "forward_kl: KL(teacher || policy); reverse_kl: KL(policy || teacher); jsd: interpolates between "
+                 "the two, see beta"),
     NRL_OPT_F64(distill_options, temperature, "1.0", 1e-3, 1e3,
-                "divides the logits of both models in the divergence, which is multiplied by its square"),
+                "divides the logits of both models in the divergence; the divergence is multiplied by its square"),
     NRL_OPT_F64(distill_options, kd_ratio, "0.5", 0, 1,
                 "weight of the divergence; 1 - kd_ratio is the weight of the cross-entropy with the answers"),
     NRL_OPT_F64(distill_options, beta, "0.5", 1e-3, 0.999,
-                "share of the teacher in the mixture of divergence: jsd; near 0 as forward_kl, near 1 as reverse_kl"),
+                "share of the teacher in the mixture of divergence: jsd; near 0 it is similar to forward_kl, near 1 "
+                "to reverse_kl"),
     NRL_OPT_F64(distill_options, on_policy, "0.0", 0, 1,
-                "share of the steps that train on completions which the policy itself samples (lmbda of GKD)"),
-    NRL_OPT_INT(distill_options, max_tokens, "128", 1, INT32_MAX, "on_policy: new tokens of a completion, at most"),
+                "share of the steps that train on completions sampled from the policy (lmbda of GKD)"),
+    NRL_OPT_INT(distill_options, max_tokens, "128", 1, INT32_MAX,
+                "on_policy: maximum number of new tokens of a completion"),
     NRL_OPT_F64(distill_options, sample_temperature, "1.0", 0, 1e3,
                 "on_policy: temperature of sampling; 0: the most likely token"),
     NRL_OPT_F64(distill_options, top_p, "1.0", 1e-6, 1,
@@ -68,13 +71,12 @@ static nrl_status distill_check(const void *options)
     const distill_options *o = options;
     if (o->beta != BETA && o->divergence != JSD)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "beta is %g, but only divergence: jsd mixes the two models; expected that or no "
-                        "beta",
-                        o->beta);
+                        "beta is %g, but only divergence: jsd uses it; expected divergence: jsd or no beta", o->beta);
     if (o->on_policy > 0 && o->kd_ratio < 1)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "on_policy is %g with kd_ratio %g: the cross-entropy with completions of the policy itself "
-                        "teaches it nothing\nhint: kd_ratio: 1",
+                        "on_policy is %g with kd_ratio %g: the cross-entropy with completions of the policy itself is "
+                        "not useful\n"
+                        "hint: kd_ratio: 1",
                         o->on_policy, o->kd_ratio);
     return NRL_OK;
 }
@@ -182,7 +184,7 @@ static const char *const distill_needs[] = {"logps", "logits", "teacher_logits",
 
 static const nrl_algorithm distill = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, distill_options, distill_rows, "distill", "0.2",
-               "knowledge distillation from the logits of a teacher, on-policy too"),
+               "knowledge distillation from the logits of a teacher, also on-policy"),
     .plugin.check = distill_check,
     .needs = distill_needs,
     .metrics = distill_metrics,

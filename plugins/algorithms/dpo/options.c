@@ -10,36 +10,31 @@
 
 const nrl_option dpo_rows[DPO_N_ROWS] = {
     NRL_OPT_NODE(dpo_options, loss, "sigmoid",
-                 "a loss, or a list of losses that are added: sigmoid, cdpo, robust, hinge, ipo, "
-                 "sigmoid_norm, "
-                 "exo_pair, nca_pair, bco_pair, sppo_hard, apo_zero, apo_down, discopop, aot, "
-                 "aot_unpaired, sft; "
-                 "without a reference: cpo, cpo_hinge, cpo_ipo, simpo, alphapo, orpo"),
-    NRL_OPT_NODE(dpo_options, loss_weights, "", "a weight for each entry of loss; unset: all 1"),
+                 "a loss, or a list of losses to add: sigmoid, cdpo, robust, hinge, ipo, sigmoid_norm, exo_pair, "
+                 "nca_pair, bco_pair, sppo_hard, apo_zero, apo_down, discopop, aot, aot_unpaired, sft; without a "
+                 "reference: cpo, cpo_hinge, cpo_ipo, simpo, alphapo, orpo"),
+    NRL_OPT_NODE(dpo_options, loss_weights, "", "weights of the entries of loss; unset: all 1"),
     NRL_OPT_F64(dpo_options, beta, "0.1", 0, 1e6,
-                "how strongly the policy is kept near the reference; above 0. orpo: weight of the "
-                "odds ratio"),
+                "strength of the penalty for deviating from the reference, above 0. orpo: weight of the odds ratio"),
     NRL_OPT_F64(dpo_options, label_smoothing, "0.0", 0, 0.5,
                 "assumed share of pairs with swapped labels; cdpo, robust, exo_pair, aot, "
                 "aot_unpaired, cpo, simpo, alphapo"),
     NRL_OPT_ENUM(dpo_options, f_divergence_type, "reverse_kl", "reverse_kl|forward_kl|js_divergence|alpha_divergence",
-                 "divergence that keeps the policy near the reference (Wang et al. 2023); sigmoid, cdpo, "
-                 "robust, hinge, ipo, "
-                 "sigmoid_norm, exo_pair, discopop"),
+                 "divergence from the reference (Wang et al. 2023); sigmoid, cdpo, robust, hinge, ipo, sigmoid_norm, "
+                 "exo_pair, discopop"),
     NRL_OPT_F64(dpo_options, f_alpha_divergence_coef, "0.5", -100, 100, "alpha of alpha_divergence; 1 is reverse_kl"),
     NRL_OPT_F64(dpo_options, ld_alpha, "1.0", 0, 1,
                 "weight of an answer's tokens beyond the length of the pair's shorter answer "
                 "(Liu et al. 2024)"),
     NRL_OPT_BOOL(dpo_options, use_weighting, "false",
-                 "weight pairs by their probability under the policy (Zhou et al. 2024, WPO); "
-                 "token means are not weighted"),
+                 "weight pairs by their probability under the policy (Zhou et al. 2024, WPO); not for losses of "
+                 "token means"),
     NRL_OPT_F64(dpo_options, discopop_tau, "0.05", 1e-6, 1, "temperature of discopop's blend"),
     NRL_OPT_F64(dpo_options, simpo_gamma, "0.5", -1e6, 1e6, "target margin of simpo and alphapo"),
     NRL_OPT_F64(dpo_options, alpha, "0.0", -10, 10, "alphapo: curvature of its reward; 0 is simpo"),
     NRL_OPT_F64(dpo_options, cpo_alpha, "1.0", 0, 1e6, "weight of -log p of the chosen answer's tokens in cpo losses"),
     NRL_OPT_BOOL(dpo_options, bco_shift, "false",
-                 "bco_pair: shift rewards by the mean of all earlier ones (Jung et al. 2024; TRL "
-                 "1.16 does not)"),
+                 "bco_pair: shift rewards by the mean of all earlier rewards (Jung et al. 2024; TRL 1.16 does not)"),
     NRL_OPT_INT(dpo_options, aot_group, "8", 1, 65536,
                 "pairs that aot and aot_unpaired sort together; they share a micro-batch"),
 };

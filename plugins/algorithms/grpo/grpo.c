@@ -50,30 +50,35 @@ typedef struct {
 static const nrl_option grpo_rows[] = {
     NRL_OPT_PATH(grpo_options, reward, "",
                  "Lua file that returns a function from a sample to its reward, or a table of such functions"),
-    NRL_OPT_PATH(grpo_options, reward_model, "", "a reward model, whose score of a completion is the reward 'model'"),
-    NRL_OPT_NODE(grpo_options, reward_weights, "", "{NAME: number} of the rewards, which are added; unset: 1"),
-    NRL_OPT_INT(grpo_options, group_size, "8", 2, 4096, "completions of each prompt, which are compared"),
+    NRL_OPT_PATH(grpo_options, reward_model, "",
+                 "a reward model; its score for a completion is the reward named 'model'"),
+    NRL_OPT_NODE(grpo_options, reward_weights, "", "weights of the rewards in their sum, {NAME: number}; unset: 1"),
+    NRL_OPT_INT(grpo_options, group_size, "8", 2, 4096, "number of completions per prompt, which form a group"),
     NRL_OPT_INT(grpo_options, max_tokens, "256", 1, INT32_MAX, "new tokens of a completion, at most"),
     NRL_OPT_INT(grpo_options, steps_per_generation, "1", 1, 1024,
-                "steps among which the completions of a batch of prompts are divided"),
-    NRL_OPT_INT(grpo_options, num_iterations, "1", 1, 1024, "times that each completion is trained on"),
+                "number of steps over which the completions of a batch of prompts are divided"),
+    NRL_OPT_INT(grpo_options, num_iterations, "1", 1, 1024, "number of times that each completion is trained on"),
     NRL_OPT_ENUM(grpo_options, loss, "dapo", "dapo|grpo|dr_grpo|bnpo",
-                 "dapo, bnpo: mean over tokens; grpo: over completions' means; dr_grpo: over their sums / max_tokens"),
+                 "averaging of token losses; dapo, bnpo: over tokens; grpo: over means of completions; dr_grpo: over "
+                 "sums of completions / max_tokens"),
     NRL_OPT_ENUM(grpo_options, importance_sampling, "token", "token|sequence",
-                 "sequence: a completion has one ratio, the geometric mean of its tokens' (GSPO)"),
+                 "token: one ratio per token; sequence: one ratio per completion, the geometric mean of its tokens "
+                 "(GSPO)"),
     NRL_OPT_F64(grpo_options, beta, "0.0", 0, 1e6, "weight of the KL divergence from a reference; 0: no reference"),
     NRL_OPT_F64(grpo_options, epsilon, "0.2", 0, 1,
-                "a token whose probability fell by more than this share since it was sampled gets no gradient"),
-    NRL_OPT_F64(grpo_options, epsilon_high, "", 0, 1e6, "the same for a probability that rose; unset: epsilon"),
-    NRL_OPT_F64(grpo_options, delta, "", 0, 1e6, "the largest ratio, also where the advantage is negative; unset: any"),
+                "clipping: no gradient for a token whose probability has decreased by more than this share since it "
+                "was sampled"),
+    NRL_OPT_F64(grpo_options, epsilon_high, "", 0, 1e6, "the same for increased probabilities; unset: epsilon"),
+    NRL_OPT_F64(grpo_options, delta, "", 0, 1e6, "upper limit of the ratio, also for negative advantages; unset: none"),
     NRL_OPT_ENUM(grpo_options, scale_rewards, "group", "group|none|batch",
-                 "advantages are divided by the standard deviation of rewards: of their group, or of the batch"),
-    NRL_OPT_BOOL(grpo_options, mask_truncated, "false", "leave out completions that reached max_tokens"),
-    NRL_OPT_F64(grpo_options, temperature, "1.0", 1e-3, 1e3, "of sampling; the loss has log-probs at 1"),
+                 "divide advantages by the standard deviation of the rewards of their group or of the batch"),
+    NRL_OPT_BOOL(grpo_options, mask_truncated, "false", "exclude completions that reached max_tokens from the loss"),
+    NRL_OPT_F64(grpo_options, temperature, "1.0", 1e-3, 1e3,
+                "temperature of sampling; the loss uses log-probs at temperature 1"),
     NRL_OPT_F64(grpo_options, top_p, "1.0", 1e-6, 1, "sample from the smallest set of tokens with this probability"),
     NRL_OPT_INT(grpo_options, top_k, "0", 0, INT32_MAX, "sample from this many most likely tokens; 0: all"),
     NRL_OPT_F64(grpo_options, min_p, "0.0", 0, 1,
-                "drop tokens whose probability is below this share of the most likely one's"),
+                "exclude tokens whose probability is below this share of the largest probability"),
 };
 
 enum {
@@ -114,8 +119,8 @@ static nrl_status grpo_check(const void *options)
     const grpo_options *o = options;
     if (*o->reward || *o->reward_model) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "there is no reward; expected reward, a Lua file, or reward_model, the directory of "
-                    "a reward model");
+                    "there is no reward; expected reward (a Lua file) or reward_model (the directory of a reward "
+                    "model)");
 }
 
 static void grpo_destroy(void *self)
@@ -170,7 +175,7 @@ static nrl_status grpo_open(void *self, const nrl_algorithm_run *run)
     const int64_t prompts = nrl_node_int(nrl_node_find(nrl_node_find(run->config, "train"), "global_batch"), parts);
     if (prompts < parts)
         nrl_warn("algorithm.steps_per_generation is %lld, but a batch has %lld prompt%s (train.global_batch): %lld of "
-                 "every %lld steps train on nothing",
+                 "every %lld steps have nothing to train on",
                  (long long)parts, (long long)prompts, prompts == 1 ? "" : "s", (long long)(parts - prompts),
                  (long long)parts);
     return rewards_open_model(s->rewards, run);
@@ -206,7 +211,8 @@ static nrl_status grpo_state_io(void *self, nrl_state_io *io)
     int64_t was = is;
     NRL_TRY(nrl_state_io_i64(io, "reward", &was, 1));
     if (was != is)
-        nrl_warn("algorithm.reward: '%s' is not the file that the checkpoint was trained with", s->options.reward);
+        nrl_warn("algorithm.reward: '%s' differs from the file that the checkpoint was trained with",
+                 s->options.reward);
     if (grpo_updates(self) == 1) return NRL_OK;
     if (s->is_used_up) {
         nrl_rollout_kept_free(s->kept);
@@ -216,8 +222,8 @@ static nrl_status grpo_state_io(void *self, nrl_state_io *io)
     if (!s->kept || nrl_rollout_kept_n_values(s->kept) == n_values(s)) return NRL_OK;
     return nrl_fail(
         NRL_ERR_CONFIG,
-        "the completions of the checkpoint have %lld rewards, and the config has %lld; expected the rewards "
-        "that the checkpoint was trained with, or a checkpoint between two batches",
+        "the completions of the checkpoint have %lld rewards, but the config has %lld; expected the rewards of the "
+        "checkpoint, or a checkpoint between two batches",
         (long long)nrl_rollout_kept_n_values(s->kept) - 1, (long long)n_values(s) - 1);
 }
 

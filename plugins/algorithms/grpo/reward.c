@@ -44,7 +44,7 @@ static int open_libraries(lua_State *L)
 static int add_traceback(lua_State *L)
 {
     const char *text = lua_tostring(L, 1);
-    luaL_traceback(L, L, text ? text : "an error that is not a text", 1);
+    luaL_traceback(L, L, text ? text : "an error that is not a string", 1);
     return 1;
 }
 

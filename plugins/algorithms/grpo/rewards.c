@@ -138,11 +138,10 @@ static nrl_status check_ids(const rewards *r, const nrl_rollout *rollout, int64_
     if (st == NRL_OK) st = nrl_tokenizer_decode(own, q->ids, n, false, &there, NULL);
     if (st != NRL_OK || strcmp(here, there)) {
         nrl_rollout_place(rollout, i, place, sizeof place);
-        st =
-            nrl_fail(NRL_ERR_CONFIG,
-                     "reward_model: %s: its tokenizer reads the tokens of a completion of %s as another text; expected "
-                     "a reward model with the tokenizer of the policy",
-                     r->path, place);
+        st = nrl_fail(NRL_ERR_CONFIG,
+                      "reward_model: %s: its tokenizer decodes a completion of %s to a different text; expected a "
+                      "reward model with the tokenizer of the policy",
+                      r->path, place);
     }
     nrl_free(here);
     nrl_free(there);

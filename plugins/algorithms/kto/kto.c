@@ -28,9 +28,9 @@ typedef struct {
 static const nrl_option kto_rows[] = {
     NRL_OPT_ENUM(kto_options, loss, "kto", "kto|apo_zero_unpaired",
                  "apo_zero_unpaired has no KL term and computes no kl_pairs answers"),
-    NRL_OPT_F64(kto_options, beta, "0.1", 1e-6, 1e6, "how strongly the policy is kept near the reference"),
+    NRL_OPT_F64(kto_options, beta, "0.1", 1e-6, 1e6, "strength of the penalty for deviating from the reference"),
     NRL_OPT_F64(kto_options, desirable_weight, "1.0", 0, 1e6,
-                "weight of desirable answers; if one kind is much more frequent, raise the weight of the other"),
+                "weight of desirable answers; if one kind is much more frequent, increase the weight of the other"),
     NRL_OPT_F64(kto_options, undesirable_weight, "1.0", 0, 1e6, "weight of undesirable answers"),
     NRL_OPT_INT(kto_options, kl_group, "8", 1, 65536,
                 "samples whose kl_pairs answers form one KL term; they share a micro-batch"),

@@ -24,7 +24,8 @@ typedef struct {
 static const nrl_option reward_rows[] = {
     NRL_OPT_F64(reward_options, center_coefficient, "0.0", 0, 1e6,
                 "weight of (chosen + rejected)^2, which keeps rewards around 0; TRL's center_rewards_coefficient"),
-    NRL_OPT_STR(reward_options, margin, "", "key of data.extra: by how much the chosen reward of a row must be larger"),
+    NRL_OPT_STR(reward_options, margin, "",
+                "key of data.extra with the required difference between the rewards of a row"),
     NRL_OPT_INT(reward_options, pad_token_id, "-1", -1, 1 << 30,
                 "id of the padding token, for config.json; -1 = pad_token_id of the model's config.json"),
 };
@@ -94,8 +95,10 @@ static nrl_status reward_model(void *self, const nrl_node *config, const nrl_mod
     if (r->o.pad_token_id < 0) r->pad = (int32_t)nrl_node_int(nrl_node_find(config, "pad_token_id"), -1);
     if (r->pad < 0 || r->pad >= info->vocab_size)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "config.json has no pad_token_id, from which transformers finds the last token of a sequence\n"
-                        "hint: algorithm.pad_token_id: the id of the tokenizer's padding token, else of its end token");
+                        "config.json has no pad_token_id, which transformers needs to find the last token of a "
+                        "sequence\n"
+                        "hint: algorithm.pad_token_id: the id of the padding token of the tokenizer, or else of its "
+                        "end token");
     snprintf(r->config, sizeof r->config,
              "{\"architectures\": [\"%s\"], \"num_labels\": 1, \"id2label\": {\"0\": \"LABEL_0\"}, "
              "\"label2id\": {\"LABEL_0\": 0}, \"pad_token_id\": %d}",
@@ -249,7 +252,7 @@ static const char *const reward_needs[] = {"hidden", NULL};
 
 static const nrl_algorithm reward_table = {
     NRL_PLUGIN(NRL_KIND_ALGORITHM, nrl_algorithm, reward_options, reward_rows, "reward", "0.1",
-               "reward models: a score of answers, learned from pairs"),
+               "reward models: scores of answers, learned from pairs"),
     .needs = reward_needs,
     .metrics = reward_metrics,
     .n_terms = 1,

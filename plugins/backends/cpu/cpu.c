@@ -10,18 +10,18 @@
 
 static const nrl_option cpu_option_rows[] = {
     NRL_OPT_INT(cpu_options, threads, "0", 0, CPU_MAX_THREADS,
-                "number of compute threads; 0 = OMP_NUM_THREADS, else the processors that this process may use"),
+                "number of compute threads; 0: OMP_NUM_THREADS, or else the processors that this process may use"),
     NRL_OPT_ENUM(cpu_options, isa, "auto", "auto|base|avx2|avx512",
-                 "instruction set; auto = the best that this CPU has"),
+                 "instruction set; auto: the best that this CPU supports"),
     NRL_OPT_ENUM(cpu_options, bf16, "auto", "auto|native|widen",
-                 "bf16 products: use bf16 instructions, or widen to f32; auto = the faster"),
+                 "bf16 products: use bf16 instructions, or widen to f32; auto: the faster one"),
     NRL_OPT_BOOL(
         cpu_options, independent_rows, "false",
-        "compute each row of a product of f32 activations with the same bits whatever the other rows are; fast "
-        "for few rows. nrl sample, chat and serve set it"),
+        "make each row of a product of f32 activations independent of the other rows, bit for bit; fast for few "
+        "rows. nrl sample, chat and serve set it"),
     NRL_OPT_STR(cpu_options, memory_limit, "",
-                "most memory for the tensors of a rank: bytes (8GiB), a share of the machine's memory (0.5), or "
-                "cgroup, what its control group has left at the start; unset: what is free"),
+                "maximum memory for the tensors of a rank: bytes (8GiB), a share of the machine's memory (0.5), or "
+                "cgroup (the memory that its control group has left at the start); unset: the free memory"),
 };
 
 static nrl_status cpu_probe(void)

@@ -7,25 +7,24 @@
 
 static const nrl_option cuda_option_rows[] = {
     NRL_OPT_F64(cuda_options, memory_fraction, "0.95", 0.01, 1, "share of the device's memory that nrl may allocate"),
-    NRL_OPT_INT(cuda_options, device, "-1", -1, 1023, "device number; -1 = the rank's number on its node"),
+    NRL_OPT_INT(cuda_options, device, "-1", -1, 1023, "device number; -1: the local rank"),
     NRL_OPT_BOOL(cuda_options, tf32, "false", "use tensor cores for f32 products: faster, with 10 bits of mantissa"),
     NRL_OPT_ENUM(
         cuda_options, attention, "auto", "auto|flash|cudnn",
-        "kernels of 16-bit attention: nrl's own (flash), or cuDNN's if it supports the shape; auto = cuDNN's where a "
-        "first call agrees with nrl's own"),
+        "kernels of 16-bit attention: nrl's own (flash), or those of cuDNN if it supports the shape; auto: cuDNN if "
+        "the results of its first call agree with nrl's own kernels"),
     NRL_OPT_BOOL(
         cuda_options, timed_products, "true",
         "with train.deterministic: false, time cuBLASLt's 8 best algorithms at the first product of each size"),
-    NRL_OPT_PATH(
-        cuda_options, product_cache, "",
-        "directory that keeps the algorithms found by timed_products for later runs; empty: they are not kept"),
+    NRL_OPT_PATH(cuda_options, product_cache, "",
+                 "directory where the algorithms found by timed_products are saved for later runs; empty: not saved"),
 };
 
 static nrl_status cuda_check_options(const void *options)
 {
     const cuda_options *o = options;
     if (o->timed_products || !*o->product_cache) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "product_cache: nothing is timed with timed_products: false; expected none");
+    return nrl_fail(NRL_ERR_CONFIG, "product_cache has no effect with timed_products: false");
 }
 
 static nrl_status cuda_probe(void)
@@ -159,9 +158,9 @@ static const nrl_backend cuda_table = {
     .adamw_all = enter_adamw_all,
     .square_sum_all = enter_square_sum_all,
     .relax = table_relax,
-    .relaxed = "f32 products split along their depth may add in place, gradients of embeddings add by atomics, "
-               "timed_products chooses algorithms of products by time, "
-               "attention by cudnn takes gradients that do not repeat",
+    .relaxed = "f32 products split along their depth may add in place, gradients of embeddings use atomics, "
+               "timed_products chooses algorithms of products by time, attention by cudnn uses gradients that are not "
+               "reproducible",
 };
 
 NRL_EXPORT(cuda_table)

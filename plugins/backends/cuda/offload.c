@@ -39,8 +39,8 @@ static nrl_status allocate_pinned(const cuda_offload *o, const char *folder, siz
     const cuda_driver *d = o->device->driver;
     *out = NULL;
     if (folder)
-        return nrl_fail(NRL_ERR_CONFIG, "train.offload: disk: backend 'cuda' keeps it in pinned memory of the host; "
-                                        "expected host");
+        return nrl_fail(NRL_ERR_CONFIG, "train.offload: disk is not supported by backend 'cuda', which uses pinned "
+                                        "host memory; expected host");
     NRL_TRY(cuda_enter(o->device));
     int code = d->allocate_host(out, bytes);
     if (!code) return NRL_OK;

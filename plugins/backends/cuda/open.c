@@ -110,9 +110,9 @@ static nrl_status choose_device(const cuda_driver *driver, const cuda_options *o
     int64_t device = o->device >= 0 ? o->device : index;
     if (device >= n)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot use device %lld: this machine has %d\nhint: each rank of a node needs a device of its "
-                        "own; start at most %d ranks here. If each rank sees only its own device, set backend.device: "
-                        "0 (and collective.device: 0)",
+                        "cannot use device %lld: this machine has %d\n"
+                        "hint: each rank of a node needs its own device; start at most %d ranks here. If each rank "
+                        "sees only its own device, set backend.device: 0 (and collective.device: 0)",
                         (long long)device, n, n);
     *out = (int)device;
     return NRL_OK;

@@ -11,12 +11,12 @@ static const nrl_option gloo_rows[] = {
                  "version of the protocol: tcp22 Gloo of 2022 and PyTorch <= 2.0, tcp23 PyTorch "
                  ">= 2.2, uv Gloo's libuv transport"),
     NRL_OPT_ENUM(gloo_options, peers, "nrl", "nrl|gloo",
-                 "gloo: some ranks are not nrl's; reduce_scatter is then an all_reduce, and "
-                 "groups are not available"),
+                 "gloo: some ranks are not ranks of nrl; reduce_scatter is then an all_reduce, and groups are not "
+                 "available"),
     NRL_OPT_STR(gloo_options, interface, "",
-                "network interface to use; unset: that of the environment variable GLOO_SOCKET_IFNAME, else the "
-                "address of the host's name"),
-    NRL_OPT_STR(gloo_options, address, "", "address of this machine to listen at; overrides interface"),
+                "network interface; unset: the environment variable GLOO_SOCKET_IFNAME, or else the address of the "
+                "host name"),
+    NRL_OPT_STR(gloo_options, address, "", "address of this machine to listen on; overrides interface"),
     NRL_OPT_ENUM(gloo_options, family, "any", "any|ipv4|ipv6", "address family; must be the same on all ranks"),
     NRL_OPT_F64(gloo_options, timeout, "0", 0, 1e6,
                 "seconds without progress after which a call fails; 0: the caller's time-out applies"),

@@ -11,15 +11,14 @@ enum { BUCKET_BYTES = 128 << 20 };
 
 static const nrl_option nccl_rows[] = {
     NRL_OPT_F64(nccl_options, timeout, "120", 1, 1e6, "seconds that NCCL may take to start a call or to form a group"),
-    NRL_OPT_INT(nccl_options, device, "-1", -1, 1023,
-                "device number, as for the backend; -1 = the rank's number on its machine"),
+    NRL_OPT_INT(nccl_options, device, "-1", -1, 1023, "device number, as for the backend; -1: the local rank"),
     NRL_OPT_INT(nccl_options, max_ctas, "0", 0, 64,
-                "most blocks of a call, each of which takes a multiprocessor from computing; 0: NCCL chooses"),
+                "maximum number of blocks of a call, each of which occupies a multiprocessor; 0: NCCL chooses"),
     NRL_OPT_INT(nccl_options, message_ctas, "4", 0, 64,
-                "the same for a message between pipeline stages, which waits for the other stage while kernels run"),
+                "the same for messages between pipeline stages, which wait for the other stage while kernels run"),
     NRL_OPT_BOOL(nccl_options, register_buffers, "true",
-                 "allocate what strategies exchange with NCCL and register it, so that calls copy less and take fewer "
-                 "multiprocessors where the hardware allows; needs NCCL 2.19"),
+                 "allocate the tensors that strategies exchange with NCCL and register them, so that calls copy less "
+                 "and use fewer multiprocessors if the hardware supports it; requires NCCL 2.19"),
 };
 
 static nrl_status nccl_probe(void)

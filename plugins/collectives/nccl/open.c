@@ -202,8 +202,8 @@ static nrl_status take_device(nccl_engine *e, int32_t local)
     if (device >= n)
         return nrl_fail(NRL_ERR_CONFIG,
                         "nccl: cannot use device %lld: this machine shows %d\n"
-                        "each rank of a machine needs a device of its own: start at most %d ranks here\n"
-                        "if each rank sees only its own device, set collective.device: 0 and backend.device: 0",
+                        "hint: each rank of a machine needs its own device; start at most %d ranks here. If each rank "
+                        "sees only its own device, set collective.device: 0 and backend.device: 0",
                         (long long)device, n, n);
     e->device = (int)device;
     NRL_TRY(nccl_driver_check(e->driver->context_retain(&e->context, e->device), "opening the device"));

@@ -57,9 +57,9 @@ nrl_status file_stream_open(const char *path, bool pipe, file_stream **out)
     const char *slash = strrchr(path, '/');
     if (fd < 0 && !refused && errno == ENOENT && !strcmp(slash ? slash + 1 : path, "-"))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%s: only `nrl run` and `nrl check` of a YAML file read the standard input, as the one source "
-                        "of data.train\n"
-                        "hint: COMMAND >rows.jsonl, and rows.jsonl in place of -",
+                        "%s: standard input is only supported by `nrl run` and `nrl check` of a YAML file, as the "
+                        "only source of data.train\n"
+                        "hint: COMMAND >rows.jsonl, and rows.jsonl instead of -",
                         path);
     if (fd < 0 && !refused)
         return nrl_fail(errno == ENOENT || errno == ENOTDIR ? NRL_ERR_CONFIG : NRL_ERR_IO, "%s: %s", path,
@@ -68,8 +68,9 @@ nrl_status file_stream_open(const char *path, bool pipe, file_stream **out)
         return nrl_fail(NRL_ERR_CONFIG, "%s: %s, expected a file of rows%s", path,
                         S_ISDIR(st.st_mode) ? "a directory" : "not a regular file",
                         S_ISFIFO(st.st_mode)
-                            ? "\nhint: data are read when the run starts and when it is resumed; write "
-                              "what the pipe gives to a file first, or read it once with data.streaming: true"
+                            ? "\n"
+                              "hint: data are read when the run starts and when it is resumed; write the output of the "
+                              "pipe to a file first, or read it once with data.streaming: true"
                             : "");
     fcntl(fd, F_SETFL, 0);
     *out = stream_new(path, fd);
@@ -102,7 +103,7 @@ static void wait_for_pipe(const file_stream *s)
         continue;
     if (ready) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was);
-    nrl_warn("%s: waiting for the rows of this pipe; a resumed run reads them again from the first one", s->name);
+    nrl_warn("%s: waiting for the rows of this pipe; a resumed run reads them again from the beginning", s->name);
     pthread_setcancelstate(was, NULL);
     while (poll(&writer, 1, -1) < 0 && errno == EINTR)
         continue;
@@ -155,7 +156,7 @@ static nrl_status fail_cut(const file_stream *s)
 {
     return nrl_fail(NRL_ERR_DATA,
                     "%s: the %s data ends early, at byte %" PRId64 " of the file (%" PRId64
-                    " bytes of text so far): the file is cut off",
+                    " bytes of text so far): the file is truncated",
                     s->name, s->codec->name, raw_offset(s), s->text_bytes);
 }
 

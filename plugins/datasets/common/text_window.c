@@ -80,7 +80,7 @@ nrl_status text_window_seek(text_window *w, const char *position)
 {
     int64_t offset, line;
     if (sscanf(position, "%" SCNd64 " %" SCNd64, &offset, &line) != 2 || offset < 0 || line < 1)
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no position of a reader", w->path, position);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is not a position of a reader", w->path, position);
     w->size = 0;
     w->end = false;
     w->line = line;

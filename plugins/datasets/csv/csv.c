@@ -23,11 +23,12 @@ typedef struct {
 } csv_options;
 
 static const nrl_option csv_rows[] = {
-    NRL_OPT_STR(csv_options, delimiter, "", "one character between fields; empty: a tab for .tsv files, else a comma"),
-    NRL_OPT_STR(csv_options, quote, "\"", "one character around fields that need it; empty: fields are never quoted"),
-    NRL_OPT_NODE(csv_options, names, "[]", "names of the columns, of a file without a row of names"),
+    NRL_OPT_STR(csv_options, delimiter, "",
+                "one character between fields; empty: a tab for .tsv files, otherwise a comma"),
+    NRL_OPT_STR(csv_options, quote, "\"", "quote character; empty: fields are never quoted"),
+    NRL_OPT_NODE(csv_options, names, "[]", "names of the columns, for a file without a header row"),
     NRL_OPT_NODE(csv_options, json, "[]",
-                 "columns whose fields are JSON; lists in columns such as messages and input_ids are without it"),
+                 "columns whose fields are JSON; lists in columns such as messages and input_ids are always parsed"),
 };
 
 /* How the fields of a column are read. */
@@ -142,7 +143,7 @@ static nrl_status csv_fail_open(const csv_range *g, int64_t line)
 {
     return csv_fail(g->of, line,
                     g->too_long ? "a row of more than 16 MiB begins here, or this quoted field is never closed"
-                                : "the file ends inside this quoted field: is it cut off?");
+                                : "the file ends inside this quoted field: is it truncated?");
 }
 
 /* The size of the line end here, 0 at the end of the text, -1: neither. */
@@ -252,7 +253,7 @@ static nrl_status csv_read_columns(csv_range *g, csv_dataset *d)
     const char *other = d->n_columns == 1 && !*d->options->delimiter ? strpbrk(d->columns[0].name, ";\t|") : NULL;
     if (other && !nrl_node_size(names)) /* many spreadsheets export so where numbers have a decimal comma */
         return nrl_fail(NRL_ERR_DATA,
-                        "%s:1: the first row is one field, '%s'; expected names of columns between commas\n"
+                        "%s:1: the first row is one field, '%s'; expected column names separated by commas\n"
                         "hint: data.train: {path: FILE, reader: {name: csv, delimiter: \"%s\"}}, or with \",\" if it "
                         "is one name",
                         d->window.path, d->columns[0].name, *other == '\t' ? "\\t" : (char[2]){*other});
@@ -345,8 +346,9 @@ static nrl_status csv_json(const csv_column *c, nrl_arena *memory, const char *t
     nrl_status st = json_parse(memory, c->place, text, size, value);
     if (st != NRL_OK && size > 1 && strchr("[{", text[0]) && (text[1] == '\'' || (text[1] == '{' && text[2] == '\'')))
         return nrl_fail(st,
-                        "%s\nhint: this is Python's text of a value; write JSON: "
-                        "table['NAME'] = table['NAME'].map(json.dumps) before to_csv, or to_json(lines=True)",
+                        "%s\n"
+                        "hint: this is the Python representation of a value; write JSON: table['NAME'] = "
+                        "table['NAME'].map(json.dumps) before to_csv, or to_json(lines=True)",
                         nrl_error_text());
     return st;
 }
@@ -358,11 +360,12 @@ static nrl_status csv_value(const csv_range *g, const csv_column *c, int64_t lin
     if (!utf8_valid(text, size))
         return nrl_fail(NRL_ERR_DATA,
                         "%s:%" PRId64 ": column '%s' is not UTF-8\n"
-                        "hint: a spreadsheet's file may be in WINDOWS-1252: "
+                        "hint: a file of a spreadsheet may be in WINDOWS-1252: "
                         "iconv -f WINDOWS-1252 -t UTF-8 '%s' >utf8.%s",
                         d->window.path, line, c->name, d->window.path, d->delimiter == '\t' ? "tsv" : "csv");
     if (memchr(text, 0, size))
-        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": column '%s' has a NUL character", d->window.path, line, c->name);
+        return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": column '%s' contains a NUL character", d->window.path, line,
+                        c->name);
     if (c->reading == CSV_TEXT || (c->reading == CSV_TEXT_OR_JSON && (!size || !strchr("[{", *text)))) {
         *value = nrl_node_new_string(memory, text, size);
         return NRL_OK;

@@ -261,7 +261,7 @@ nrl_status jsonl_rows_seek(jsonl_rows *r, const char *position)
     char in;
     if (sscanf(position, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %c", &offset, &line, &column, &in) != 4 || offset < 0 ||
         line < 1 || column < 1 || !strchr("LARF", in))
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no position of a reader", r->name, position);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is not a position of a reader", r->name, position);
     r->begin = r->end = 0;
     r->stream_end = false;
     r->line = line;

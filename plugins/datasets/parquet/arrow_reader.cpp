@@ -233,7 +233,8 @@ class MarkedBatches : public StreamBatches
         if (std::string_view(reinterpret_cast<const char *>(end->data()), static_cast<size_t>(end->size())) == mark)
             return arrow::Status::OK();
         errno = 0;
-        return arrow::Status::Invalid("the stream ends after byte ", at, " without the mark of its end: it is cut off");
+        return arrow::Status::Invalid("the stream ends after byte ", at,
+                                      " without the mark of its end: it is truncated");
     }
 
   private:
@@ -376,7 +377,7 @@ arrow::Status open_batches(arrow_reader *r)
         return arrow::Status::OK();
     }
     if (begin.substr(0, 4) != "\xFF\xFF\xFF\xFF")
-        return arrow::Status::Invalid("neither a Parquet nor an Arrow file; is it cut off?");
+        return arrow::Status::Invalid("neither a Parquet nor an Arrow file; is it truncated?");
     ARROW_RETURN_NOT_OK(file->Seek(0));
     ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ipc::RecordBatchStreamReader::Open(file, options));
     r->batches = std::make_unique<MarkedBatches>(std::move(reader), file);
@@ -472,7 +473,7 @@ extern "C" nrl_status arrow_reader_seek(arrow_reader *r, const arrow_place *plac
         ARROW_ASSIGN_OR_RAISE(int64_t left, r->batches->Skip(*place));
         while (left) {
             ARROW_RETURN_NOT_OK(next_batch(r));
-            if (!r->batch) return arrow::Status::Invalid("it has no longer row ", place->row + 1);
+            if (!r->batch) return arrow::Status::Invalid("it no longer contains row ", place->row + 1);
             r->place.at = std::min(left, r->batch->num_rows());
             left -= r->place.at;
         }

@@ -241,7 +241,7 @@ static nrl_status parquet_seek(void *self, const char *position)
     if (sscanf(position, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64, &file, &p.row, &p.batch, &p.at,
                &row) != 5 ||
         file < 0 || (size_t)file >= d->n_files || p.row < 0 || p.batch < 0 || p.at < 0 || row <= p.row)
-        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is no position of this reader", d->path, position);
+        return nrl_fail(NRL_ERR_DATA, "%s: '%s' is not a position of this reader", d->path, position);
     arrow_reader_close(d->reader);
     d->reader = NULL;
     d->at = (size_t)file;

@@ -22,9 +22,9 @@ typedef struct {
 /* A chunk has at most 4 MiB of text, so the window can hold it. */
 static const nrl_option txt_rows[] = {
     NRL_OPT_ENUM(txt_options, sample_by, "line", "line|paragraph|document",
-                 "what a row is: a line, lines up to an empty one, or the whole file"),
+                 "the unit of a row: a line, the lines up to an empty line, or the whole file"),
     NRL_OPT_INT(txt_options, chunk, "0", 0, 1 << 20,
-                "characters of a row at most; longer texts become several rows; 0: no limit"),
+                "maximum number of characters of a row; longer texts become several rows; 0: no limit"),
     NRL_OPT_INT(txt_options, overlap, "0", 0, 1 << 19,
                 "characters at the end of a chunk that the next chunk repeats, at most half of chunk"),
 };
@@ -262,7 +262,7 @@ static nrl_status txt_fill_range(txt_dataset *d, txt_range *g, bool *end)
         if (!done && d->window.size > TEXT_MAX_ROW)
             return nrl_fail(NRL_ERR_DATA,
                             "%s:%" PRId64 ": a text of more than 16 MiB begins here\n"
-                            "hint: the option chunk of the reader makes several rows of a long text",
+                            "hint: the option chunk of the reader splits a long text into several rows",
                             d->window.path, d->window.line);
     }
     return text_window_take(&d->window, used, done, &g->text);
@@ -305,7 +305,7 @@ static nrl_status txt_verify(const txt_range *g, const txt_span *s)
         int32_t c = utf8_check(text, end, &n);
         if (c <= 0)
             return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": %s", g->of->window.path, line,
-                            c ? "the text is not UTF-8" : "the text has a NUL character");
+                            c ? "the text is not UTF-8" : "the text contains a NUL character");
         line += c == '\n';
     }
     return NRL_OK;

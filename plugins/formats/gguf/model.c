@@ -248,10 +248,10 @@ static nrl_status put_yarn(gguf_metadata *m, const gguf_architecture *arch, cons
         return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: YaRN with truncate: false; llama.cpp always truncates");
     if (!truncates) /* of the published models, too, which llama.cpp computes in its way */
         nrl_warn(
-            "GGUF: the config has YaRN with truncate: false, but llama.cpp always truncates: logits differ a little");
+            "GGUF: the config has YaRN with truncate: false, but llama.cpp always truncates: logits differ slightly");
     if (fabs(given - derived) > 1e-6 * derived || (mscale != 0 && mscale_all != 0))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot write GGUF: YaRN with its own attention_factor, or with mscale; llama.cpp always uses "
+                        "cannot write GGUF: YaRN with an explicit attention_factor or mscale; llama.cpp always uses "
                         "0.1 ln(factor) + 1, here %g",
                         derived);
     put_key(m, arch, "rope.scaling.factor", GGUF_FLOAT32, factor);

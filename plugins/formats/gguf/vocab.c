@@ -199,10 +199,9 @@ static const char *split_name(const vocab *v)
     for (size_t i = 0; !s.others && !s.words && !s.digits && s.pattern && i < sizeof splits / sizeof *splits; i++)
         if (!strcmp(s.pattern, splits[i].pattern)) return splits[i].name;
     if (!s.others && !s.pattern && s.words) return s.digits ? "smollm" : "gpt-2";
-    nrl_warn(
-        "GGUF: the pre_tokenizer of %s has no known name in llama.cpp, which will split texts by its default rule; "
-        "tokens can differ from those of the training",
-        v->path);
+    nrl_warn("GGUF: the pre_tokenizer of %s has no known name in llama.cpp, which will split text by its default "
+             "rule; tokens can differ from those in training",
+             v->path);
     return "default";
 }
 

@@ -120,7 +120,7 @@ nrl_status hf_read_config(hf *h)
                         h->path);
     if (absent)
         return nrl_fail(NRL_ERR_DATA,
-                        "%s: no config.json: neither a Hugging Face model directory nor a run or checkpoint", h->path);
+                        "%s: no config.json; expected a Hugging Face model directory, a run or a checkpoint", h->path);
     NRL_TRY(file_read(h->config_path, MAX_CONFIG_BYTES, &h->config, &h->config_size));
     return parse_config(h);
 }

@@ -100,13 +100,12 @@ nrl_status hf_list_entries(hf *h)
     }
     if ((!h->whole && !example) || is_reported(h->path)) return NRL_OK;
     if (h->whole)
-        nrl_warn(
-            "%s: a model of type '%s' for texts and images; only its language model is read, and exports hold that "
-            "alone (%lld other tensors are left out)",
-            h->path, h->whole, (long long)n_others);
+        nrl_warn("%s: a vision-language model of type '%s': only its language model is read and exported (%lld other "
+                 "tensors are skipped)",
+                 h->path, h->whole, (long long)n_others);
     if (example)
-        nrl_warn("%s: %lld tensors of MXFP4, such as '%s', are dequantized; exports have their values in the dtype of "
-                 "the export",
+        nrl_warn("%s: %lld tensors in MXFP4, such as '%s', are dequantized; exports contain their values in the dtype "
+                 "of the export",
                  h->path, (long long)n_blocks, example);
     return NRL_OK;
 }

@@ -25,7 +25,7 @@ void script_check_keys(lua_State *L, int idx, const char *function, const char *
         script_fail(L, "%s: expected a table of arguments, found %s", function, luaL_typename(L, idx));
     for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            script_fail(L, "%s: arguments have names: use %s{%s = ...}", function, function, keys[0]);
+            script_fail(L, "%s: expected named arguments: use %s{%s = ...}", function, function, keys[0]);
         suggestion near = {.word = lua_tostring(L, -2)};
         if (is_key(near.word, keys, &near)) continue;
         if (near.best)

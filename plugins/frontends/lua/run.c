@@ -167,13 +167,13 @@ static bool out_is_own(lua_State *L, const char *out, bool is_open)
 static nrl_status explain_out(lua_State *L, const nrl_node *config, nrl_status st)
 {
     const char *out = nrl_node_string(nrl_node_find(config, "out"), "");
-    if (st != NRL_ERR_CONFIG || !strstr(nrl_error_text(), "already holds a run") || !out_is_own(L, out, false))
+    if (st != NRL_ERR_CONFIG || !strstr(nrl_error_text(), "already contains a run") || !out_is_own(L, out, false))
         return st;
     return nrl_fail(
         NRL_ERR_CONFIG,
-        "out: '%s' already holds a run, which this script has opened before\n"
-        "hint: nrl.open(config, {out = \"%s-2\"}) names the directory of one run; out= on the command line is "
-        "that of every run",
+        "out: '%s' already contains a run that this script has opened before\n"
+        "hint: nrl.open(config, {out = \"%s-2\"}) sets the directory of one run; out= on the command line applies to "
+        "every run",
         out, out);
 }
 

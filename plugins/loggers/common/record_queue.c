@@ -213,11 +213,11 @@ nrl_status record_queue_put(record_queue *q, const nrl_record *record)
     pthread_mutex_unlock(&q->lock);
     if (is_full) {
         free(copy);
-        return nrl_fail(NRL_ERR_IO, "%lld records wait already%s%s", (long long)q->options.most, *error ? ": " : "",
-                        error);
+        return nrl_fail(NRL_ERR_IO, "%lld records are already waiting%s%s", (long long)q->options.most,
+                        *error ? ": " : "", error);
     }
     if (tells)
-        nrl_warn("logger '%s': %s\nhint: training continues; up to %lld records wait and are sent later",
+        nrl_warn("logger '%s': %s\nhint: training continues; up to %lld records are kept and sent later",
                  q->options.logger, error, (long long)q->options.most);
     return NRL_OK;
 }

@@ -33,8 +33,9 @@ static const nrl_option mlflow_rows[] = {
     NRL_OPT_STR(mlflow_options, user, "", "user name for the server"),
     NRL_OPT_STR(mlflow_options, password, "", "password of the user: ${env:MLFLOW_TRACKING_PASSWORD}"),
     NRL_OPT_STR(mlflow_options, token, "", "bearer token instead of a user: ${env:MLFLOW_TRACKING_TOKEN}"),
-    NRL_OPT_INT(mlflow_options, queue, "10000", 1, 1e7, "records that wait while the server cannot be reached"),
-    NRL_OPT_F64(mlflow_options, close_seconds, "20", 0, 3600, "how long the end of a run waits for the server"),
+    NRL_OPT_INT(mlflow_options, queue, "10000", 1, 1e7,
+                "maximum number of records that wait while the server is unavailable"),
+    NRL_OPT_F64(mlflow_options, close_seconds, "20", 0, 3600, "seconds that the end of a run waits for the server"),
 };
 
 typedef struct {
@@ -54,7 +55,7 @@ static nrl_status mlflow_check(const void *options)
     if (strncmp(o->url, "http://", 7) && strncmp(o->url, "https://", 8))
         return nrl_fail(NRL_ERR_CONFIG, "url: '%s' is not a server; expected http://HOST:PORT or https://HOST", o->url);
     if (o->url[strlen(o->url) - 1] == '/') return nrl_fail(NRL_ERR_CONFIG, "url: expected no '/' at the end");
-    if (*o->token && *o->user) return nrl_fail(NRL_ERR_CONFIG, "token: give a token or a user, not both");
+    if (*o->token && *o->user) return nrl_fail(NRL_ERR_CONFIG, "token: expected a token or a user, not both");
     return NRL_OK;
 }
 

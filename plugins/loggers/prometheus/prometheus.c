@@ -61,7 +61,7 @@ static const char *const own_gauges[N_OWN][2] = {
     [TOTAL_STEPS] = {"nrl_total_steps", "steps of the run, 0 if unknown"},
     [ETA] = {"nrl_eta_seconds", "estimated time to the last step, NaN if unknown"},
     [TIME] = {"nrl_record_time_seconds", "Unix time of the newest record"},
-    [OMITTED] = {"nrl_omitted_values", "values that were dropped because there are too many names"},
+    [OMITTED] = {"nrl_omitted_values", "number of values that were dropped because there are too many names"},
 };
 
 /* ---- the page ---- */

@@ -91,7 +91,7 @@ static bool wait_for(const helper *h, short events, double end)
 static nrl_status send_line(const helper *h, const char *line, size_t size, double end)
 {
     for (size_t done = 0; done < size;) {
-        if (!wait_for(h, POLLOUT, end)) return nrl_fail(NRL_ERR_IO, "the helper reads nothing");
+        if (!wait_for(h, POLLOUT, end)) return nrl_fail(NRL_ERR_IO, "the helper process does not read");
         ssize_t n = send(h->fd, line + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (n < 0) break; /* it has ended; its last answer says why */
@@ -106,10 +106,11 @@ static nrl_status read_answer(const helper *h, char answer[MAX_ANSWER], double e
     size_t n = 0;
     char c = 0;
     while (c != '\n') {
-        if (!wait_for(h, POLLIN, end)) return nrl_fail(NRL_ERR_IO, "the helper does not answer; see %s", h->log);
+        if (!wait_for(h, POLLIN, end))
+            return nrl_fail(NRL_ERR_IO, "the helper process does not respond; see %s", h->log);
         ssize_t got = recv(h->fd, &c, 1, 0);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return nrl_fail(NRL_ERR_IO, "the helper has ended; see %s", h->log);
+        if (got <= 0) return nrl_fail(NRL_ERR_IO, "the helper process has ended; see %s", h->log);
         if (c != '\n' && n < MAX_ANSWER - 1) answer[n++] = c;
     }
     answer[n] = 0;
@@ -137,7 +138,8 @@ nrl_status helper_finish(helper *h)
     shutdown(h->fd, SHUT_WR);
     nrl_status st = read_answer(h, answer, end);
     while (st == NRL_OK && waitpid(h->pid, &status, WNOHANG) == 0) {
-        if (record_queue_gives_up(*h->queue)) st = nrl_fail(NRL_ERR_IO, "the helper does not end; see %s", h->log);
+        if (record_queue_gives_up(*h->queue))
+            st = nrl_fail(NRL_ERR_IO, "the helper process does not end; see %s", h->log);
         clock_sleep(0.02);
     }
     if (st == NRL_OK) {

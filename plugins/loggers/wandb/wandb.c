@@ -31,8 +31,8 @@ static const nrl_option wandb_rows[] = {
     NRL_OPT_STR(wandb_options, tags, "", "tags of the run, separated by commas"),
     NRL_OPT_ENUM(wandb_options, mode, "offline", "offline|online",
                  "offline: only OUT/wandb, for `wandb sync`; online: the package sends the run to its server"),
-    NRL_OPT_INT(wandb_options, queue, "10000", 1, 1e7, "records that wait while the package is busy"),
-    NRL_OPT_F64(wandb_options, close_seconds, "60", 0, 3600, "how long the end of a run waits for the package"),
+    NRL_OPT_INT(wandb_options, queue, "10000", 1, 1e7, "maximum number of records that wait while the package is busy"),
+    NRL_OPT_F64(wandb_options, close_seconds, "60", 0, 3600, "seconds that the end of a run waits for the package"),
 };
 
 typedef struct {

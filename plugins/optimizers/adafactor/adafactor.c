@@ -16,14 +16,16 @@ typedef struct {
 
 static const nrl_option adafactor_rows[] = {
     NRL_OPT_F64(adafactor_options, weight_decay, "0.0", 0, 1e3,
-                "weight decay of matrices: each step subtracts lr times this share; norms and biases are not decayed"),
+                "weight decay of matrices: each step subtracts lr times this share of the weight; not for norms and "
+                "biases"),
     NRL_OPT_F64(adafactor_options, beta2_decay, "-0.8", -10, 0,
-                "the weight of a new squared gradient is the number of the step to this power"),
+                "the weight of a new squared gradient is the step number to this power"),
     NRL_OPT_F64(adafactor_options, eps1, "0", 0, 1,
-                "least mean of squared gradients; 0 = the spacing of fp32 at 1, 1.2e-7, as in PyTorch"),
-    NRL_OPT_F64(adafactor_options, eps2, "1e-3", 0, 1, "least root mean square of a parameter that scales its steps"),
+                "lower limit of the mean of squared gradients; 0: the spacing of fp32 at 1, 1.2e-7, as in PyTorch"),
+    NRL_OPT_F64(adafactor_options, eps2, "1e-3", 0, 1,
+                "lower limit of the root mean square of a parameter, which scales its updates"),
     NRL_OPT_F64(adafactor_options, d, "1.0", 1e-6, 1e6,
-                "clips a step to this root mean square before the rate applies"),
+                "clips an update to this root mean square before it is multiplied by the learning rate"),
 };
 
 static bool is_factored(const nrl_part *part)

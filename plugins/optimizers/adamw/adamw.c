@@ -13,7 +13,8 @@ typedef struct {
 
 static const nrl_option adamw_rows[] = {
     NRL_OPT_F64(adamw_options, weight_decay, "0.0", 0, 1e3,
-                "weight decay of matrices: each step subtracts lr times this share; norms and biases are not decayed"),
+                "weight decay of matrices: each step subtracts lr times this share of the weight; not for norms and "
+                "biases"),
     NRL_OPT_NODE(adamw_options, betas, "[0.9, 0.999]",
                  "decay per step of the running means of gradients and of their squares"),
     NRL_OPT_F64(adamw_options, eps, "1e-8", 0, 1, "added to the square root of the second moment"),

@@ -19,9 +19,9 @@ typedef struct {
 
 static const nrl_option lion_rows[] = {
     NRL_OPT_F64(lion_options, weight_decay, "0.0", 0, 1e3,
-                "weight decay of matrices: each step subtracts lr times this share; norms and biases are not decayed"),
-    NRL_OPT_NODE(lion_options, betas, "[0.9, 0.99]",
-                 "weight of the running mean in the direction of a step, and its decay per step"),
+                "weight decay of matrices: each step subtracts lr times this share of the weight; not for norms and "
+                "biases"),
+    NRL_OPT_NODE(lion_options, betas, "[0.9, 0.99]", "weight of the running mean in an update, and its decay per step"),
 };
 
 static nrl_status lion_create(const void *options, void **self)

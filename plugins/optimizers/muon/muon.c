@@ -24,19 +24,21 @@ typedef struct {
 
 static const nrl_option muon_rows[] = {
     NRL_OPT_F64(muon_options, momentum, "0.95", 0, 1, "decay per step of the running mean of gradients of matrices"),
-    NRL_OPT_BOOL(muon_options, nesterov, "true", "looks ahead by one step of momentum"),
+    NRL_OPT_BOOL(muon_options, nesterov, "true", "Nesterov momentum"),
     NRL_OPT_INT(muon_options, ns_steps, "5", 1, 99, "steps of the Newton-Schulz iteration"),
-    NRL_OPT_F64(muon_options, eps, "1e-7", 0, 1, "least norm by which the momentum of a matrix is divided"),
+    NRL_OPT_F64(muon_options, eps, "1e-7", 0, 1,
+                "lower limit of the norm by which the momentum of a matrix is divided"),
     NRL_OPT_ENUM(muon_options, adjust_lr, "match_rms_adamw", "match_rms_adamw|original",
-                 "rate of a matrix [R,C]: lr times 0.2 sqrt(max(R, C)), so that rates of AdamW serve; or times "
-                 "sqrt(max(1, R / C))"),
+                 "learning rate of a matrix [R,C]: lr times 0.2 sqrt(max(R, C)), so that learning rates of AdamW can "
+                 "be used; or lr times sqrt(max(1, R / C))"),
     NRL_OPT_F64(muon_options, weight_decay, "0.0", 0, 1e3,
-                "weight decay of matrices: each step subtracts lr times this share; norms and biases are not decayed"),
+                "weight decay of matrices: each step subtracts lr times this share of the weight; not for norms and "
+                "biases"),
     NRL_OPT_NODE(muon_options, adamw_for, "[embed, wte, wpe, lm_head]",
-                 "matrices whose name contains one of these take steps of AdamW, like vectors and what has a row for "
-                 "each token of the vocabulary"),
-    NRL_OPT_F64(muon_options, adamw_lr_ratio, "1.0", 0, 1e6, "the rate of AdamW's steps is lr times this"),
-    NRL_OPT_NODE(muon_options, adamw_betas, "[0.9, 0.999]", "decays per step of AdamW's running means"),
+                 "matrices whose name contains one of these are updated by AdamW, like vectors and matrices with a "
+                 "row for each token of the vocabulary"),
+    NRL_OPT_F64(muon_options, adamw_lr_ratio, "1.0", 0, 1e6, "the learning rate of AdamW is lr times this"),
+    NRL_OPT_NODE(muon_options, adamw_betas, "[0.9, 0.999]", "decay per step of the running means of AdamW"),
     NRL_OPT_F64(muon_options, adamw_eps, "1e-8", 0, 1, "added to the square root of AdamW's second moment"),
 };
 
@@ -50,8 +52,8 @@ static nrl_status read_words(const nrl_node *list)
     if (!list) return NRL_OK;
     for (size_t i = 0; nrl_node_kind(list) == NRL_NODE_LIST && i < nrl_node_size(list); i++)
         if (!*nrl_node_string(nrl_node_at(list, i), ""))
-            return nrl_fail(NRL_ERR_CONFIG, "adamw_for: entry %zu is no word; expected for example [embed, lm_head]",
-                            i + 1);
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "adamw_for: entry %zu is not a string; expected for example [embed, lm_head]", i + 1);
     if (nrl_node_kind(list) == NRL_NODE_LIST) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "adamw_for: expected a list of parts of names such as [embed, lm_head]");
 }

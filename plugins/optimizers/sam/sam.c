@@ -23,14 +23,14 @@ typedef struct {
 } sam;
 
 static const nrl_option sam_rows[] = {
-    NRL_OPT_F64(sam_options, rho, "0.05", 0, 1e3, "distance to the weights whose gradient is used"),
+    NRL_OPT_F64(sam_options, rho, "0.05", 0, 1e3, "distance between the weights and the point whose gradient is used"),
     NRL_OPT_ENUM(sam_options, base, "adamw", "adamw|sgd", "the update"),
     NRL_OPT_F64(sam_options, weight_decay, "0.0", 0, 1e3,
                 "weight decay of matrices by the base: decoupled in adamw, added to the gradient in sgd"),
     NRL_OPT_NODE(sam_options, betas, "[0.9, 0.999]",
                  "adamw: decay per step of the running means of gradients and of their squares"),
     NRL_OPT_F64(sam_options, eps, "1e-8", 0, 1, "adamw: added to the square root of the second moment"),
-    NRL_OPT_F64(sam_options, momentum, "0.0", 0, 1, "sgd: share of the last step that is added to the next one"),
+    NRL_OPT_F64(sam_options, momentum, "0.0", 0, 1, "sgd: share of the last update that is added to the next one"),
 };
 
 static nrl_status sam_check(const void *options)
@@ -107,7 +107,8 @@ static nrl_status sam_update(void *self, nrl_ctx *ctx, nrl_slice *slices, int64_
 
 static const nrl_optimizer table = {
     NRL_PLUGIN(NRL_KIND_OPTIMIZER, nrl_optimizer, sam_options, sam_rows, "sam", "0.1",
-               "sharpness-aware minimization: AdamW or SGD by the gradient where the loss near by is highest"),
+               "sharpness-aware minimization: AdamW or SGD with the gradient at the nearby point where the loss is "
+               "highest"),
     .plugin.check = sam_check,
     .granularity = NRL_OPTIMIZER_ELEMENT,
     .create = sam_create,

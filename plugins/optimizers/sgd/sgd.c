@@ -13,12 +13,14 @@ typedef struct {
 } sgd_options;
 
 static const nrl_option sgd_rows[] = {
-    NRL_OPT_F64(sgd_options, momentum, "0.9", 0, 1, "share of the last step that is added to the next one; 0 = plain"),
-    NRL_OPT_F64(sgd_options, dampening, "0", 0, 1, "share of the gradient that momentum leaves out; needs momentum"),
+    NRL_OPT_F64(sgd_options, momentum, "0.9", 0, 1,
+                "share of the last update that is added to the next one; 0 = plain"),
+    NRL_OPT_F64(sgd_options, dampening, "0", 0, 1,
+                "share of the gradient that is not added to the momentum; requires momentum"),
     NRL_OPT_F64(sgd_options, weight_decay, "0.0", 0, 1e3,
-                "added to the gradient of matrices, times the weight; norms and biases are not decayed"),
-    NRL_OPT_BOOL(sgd_options, nesterov, "false",
-                 "looks ahead by one step of momentum; needs momentum, and dampening 0"),
+                "weight decay: this share of the weight is added to the gradient of matrices; not for norms and "
+                "biases"),
+    NRL_OPT_BOOL(sgd_options, nesterov, "false", "Nesterov momentum; requires momentum, and dampening 0"),
 };
 
 static nrl_status sgd_check(const void *options)
@@ -26,8 +28,8 @@ static nrl_status sgd_check(const void *options)
     const sgd_options *o = options;
     if (o->nesterov && (o->momentum <= 0 || o->dampening > 0))
         return nrl_fail(NRL_ERR_CONFIG,
-                        "nesterov: needs momentum above 0 and dampening 0, got momentum %g, dampening %g", o->momentum,
-                        o->dampening);
+                        "nesterov requires momentum above 0 and dampening 0; got momentum %g, dampening %g",
+                        o->momentum, o->dampening);
     if (o->dampening > 0 && o->momentum <= 0)
         return nrl_fail(NRL_ERR_CONFIG, "dampening: has no effect without momentum; expected 0, got %g", o->dampening);
     return NRL_OK;

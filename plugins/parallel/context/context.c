@@ -17,8 +17,8 @@ static const nrl_mesh_axis context_axis = {
 static const nrl_option context_rows[] = {
     NRL_OPT_ENUM(
         context_options, kind, "ulysses", "ulysses|ring",
-        "how attention sees the tokens of other ranks; ulysses: each rank has all tokens of its share of the heads; "
-        "ring: keys and values pass from rank to rank, for any number of heads"),
+        "how attention accesses the tokens of other ranks; ulysses: each rank has all tokens of its share of the "
+        "heads; ring: keys and values pass from rank to rank, for any number of heads"),
 };
 
 static nrl_status context_create(const void *options, nrl_mesh *mesh, void **self)
@@ -46,7 +46,7 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
     context *c = self;
     const int64_t kv = plan->n_kv_heads ? plan->n_kv_heads : plan->n_heads;
     plan->takes_split16 = plan->takes_bf16_gradients = true;
-    plan->text = "one rank, nothing to divide";
+    plan->text = "one rank, nothing to shard";
     c->params = plan->params;
     c->n_params = plan->n_params;
     if (c->size == 1) return NRL_OK;
@@ -55,12 +55,12 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
     c->counts = calloc(2 * (size_t)c->size, sizeof *c->counts);
     if (!c->counts) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'context'");
     NRL_TRY(gradient_sums_plan(&c->sums, c->comm, plan, NULL));
-    const int used = snprintf(c->text, sizeof c->text, "%d ranks divide the tokens of each micro-batch; in attention ",
-                              (int)c->size);
+    const int used =
+        snprintf(c->text, sizeof c->text, "%d ranks share the tokens of each micro-batch; in attention ", (int)c->size);
     if (c->options.kind == CONTEXT_RING)
         snprintf(c->text + used, sizeof c->text - (size_t)used, "keys and values pass from rank to rank");
     else
-        snprintf(c->text + used, sizeof c->text - (size_t)used, "each has %lld of %lld heads",
+        snprintf(c->text + used, sizeof c->text - (size_t)used, "each rank has %lld of %lld heads",
                  (long long)(plan->n_heads / c->size), (long long)plan->n_heads);
     plan->text = c->text;
     return NRL_OK;
@@ -119,7 +119,7 @@ static void context_unbind(void *self, nrl_ctx *ctx)
 
 static const nrl_parallel context_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, context_options, context_rows, "context", "0.1",
-               "ranks divide the tokens of each micro-batch, for sequences too long for one rank"),
+               "context parallelism: ranks share the tokens of each micro-batch, for sequences too long for one rank"),
     .plugin.priority = 100,
     .axis = &context_axis,
     .create = context_create,

@@ -9,36 +9,40 @@
 
 static const nrl_option ddp_rows[] = {
     NRL_OPT_F64(ddp_options, bucket_cap_mb, "0", 0, 65536,
-                "MiB of gradients that are sent together; a larger parameter has a bucket of its own; 0: what the "
-                "collective prefers, or 4"),
+                "MiB of gradients that are sent together; a larger parameter has its own bucket; 0: the size that "
+                "the collective prefers, or 4"),
     NRL_OPT_F64(ddp_options, first_bucket_mb, "1", 0.001, 65536,
-                "MiB of the first bucket, at most those of others; a small first bucket starts communication early"),
+                "MiB of the first bucket, at most bucket_cap_mb; a small first bucket starts communication early"),
     NRL_OPT_ENUM(ddp_options, compress, "none", "none|bf16|fp16|powersgd|topk|threshold",
                  "how gradients are sent; bf16 and fp16 are summed in f32"),
     NRL_OPT_BOOL(ddp_options, error_feedback, "true",
-                 "powersgd, topk, threshold: add what was not sent to the next step's gradient"),
+                 "powersgd, topk, threshold: add the part that was not sent to the gradient of the next step"),
     NRL_OPT_INT(ddp_options, start_step, "100", 0, 1e15,
                 "powersgd, topk, threshold: number of first steps that send f32"),
     NRL_OPT_INT(ddp_options, powersgd_rank, "4", 1, 1024, "rank of the approximation that is sent"),
-    NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9, "matrices that would shrink by less are sent whole"),
-    NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true", "start from the last step's factor instead of a random one"),
+    NRL_OPT_F64(ddp_options, powersgd_min_rate, "2", 1, 1e9,
+                "matrices that would shrink by a smaller factor are sent unchanged"),
+    NRL_OPT_BOOL(ddp_options, powersgd_warm_start, "true",
+                 "start from the factor of the last step instead of a random one"),
     NRL_OPT_F64(ddp_options, topk_ratio, "0.01", 1e-9, 1, "share of a bucket's elements that are sent"),
     NRL_OPT_F64(ddp_options, threshold_value, "1e-4", 1e-30, 1e30,
                 "threshold: send elements of at least this magnitude"),
     NRL_OPT_INT(ddp_options, sync_every, "1", 1, 1e9,
-                "N: each rank updates alone, and weights are averaged every N updates; 1: gradients are summed. What "
-                "is evaluated, saved or exported in between is the average"),
+                "local SGD: each rank updates independently, and weights are averaged every N updates; 1: gradients "
+                "are summed. Evaluations, saves and exports in between use the average"),
     NRL_OPT_BOOL(ddp_options, sync_states, "false",
-                 "with sync_every: average the optimizer's moments too; otherwise each rank keeps its own"),
+                 "with sync_every: also average the moments of the optimizer; otherwise each rank keeps its own"),
     NRL_OPT_F64(ddp_options, outer_lr, "1", 0, 10,
-                "with sync_every: how far the step from the last weights in common to the average goes; 1: all of it"),
+                "with sync_every: learning rate of the outer step, from the last common weights to the average; 1: use "
+                "the average"),
     NRL_OPT_F64(ddp_options, outer_momentum, "0", 0, 0.9999,
-                "with sync_every: Nesterov momentum of these steps; 0.9 with outer_lr: 0.7 is DiLoCo"),
+                "with sync_every: Nesterov momentum of the outer steps; 0.9 with outer_lr: 0.7 is DiLoCo"),
     NRL_OPT_ENUM(ddp_options, unused, "zero", "zero|warn|error",
-                 "trained parameters without a gradient on any rank: use zero; use zero and warn once; fail"),
+                 "trained parameters without a gradient on any rank; zero: use zero; warn: use zero and warn once; "
+                 "error: fail"),
     NRL_OPT_INT(ddp_options, reproducible, "0", 0, 1024,
-                "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
-                "must divide N, and added in one tree: the same bits on any of these numbers of ranks, and with fsdp"),
+                "N, a power of two: bit-identical results on any number of ranks that divides N, and with fsdp. Each "
+                "global batch is divided into N shards, which are added in one tree"),
 };
 
 /* ---- rules between options ---- */
@@ -56,11 +60,10 @@ static nrl_status ddp_check(const void *options)
     bool low_rank = o->compress == DDP_POWERSGD, sums = o->sync_every == 1;
     bool leaves_out = low_rank || o->compress == DDP_TOPK || o->compress == DDP_THRESHOLD;
     if (o->reproducible & (o->reproducible - 1))
-        return nrl_fail(NRL_ERR_CONFIG, "reproducible: %lld shards make no binary tree; expected a power of two",
-                        (long long)o->reproducible);
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: got %lld, expected a power of two", (long long)o->reproducible);
     NRL_TRY(needs(o->reproducible, sums && o->compress == DDP_NONE, "reproducible",
-                  "sync_every: 1 and compress: none: the ranks' own updates, and what is not sent, depend on their "
-                  "number"));
+                  "sync_every: 1 and compress: none, because local updates and residuals depend on the number of "
+                  "ranks"));
     NRL_TRY(needs(o->powersgd_rank != 4, low_rank, "powersgd_rank", "compress: powersgd"));
     NRL_TRY(needs(fabs(o->powersgd_min_rate - 2) > 0, low_rank, "powersgd_min_rate", "compress: powersgd"));
     NRL_TRY(needs(!o->powersgd_warm_start, low_rank, "powersgd_warm_start", "compress: powersgd"));
@@ -136,14 +139,14 @@ static nrl_status check_encodings(const ddp *d, nrl_parallel_plan *plan)
     plan->takes_split16 = plan->takes_bf16_gradients = true;
     if (plan->split16 && d->o.sync_every > 1)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot average weights (sync_every): train.master: split16 keeps no fp32 masters; "
-                        "expected sync_every: 1, or train.master: fp32");
+                        "cannot average weights (sync_every) with train.master: split16; expected sync_every: 1, or "
+                        "train.master: fp32");
     if (plan->bf16_gradients && d->o.compress != DDP_NONE)
         return nrl_fail(NRL_ERR_CONFIG, "cannot compress gradients: train.gradients is bf16; "
                                         "expected compress: none, or train.gradients: fp32");
     if (plan->bf16_gradients && d->o.reproducible)
-        return nrl_fail(NRL_ERR_CONFIG, "cannot add gradients in one tree: train.gradients is bf16, which rounds each "
-                                        "micro-batch; expected train.gradients: fp32, or no `reproducible`");
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible is not supported with train.gradients: bf16, which rounds each "
+                                        "micro-batch; expected train.gradients: fp32");
     return NRL_OK;
 }
 
@@ -158,8 +161,8 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
     NRL_TRY(check_encodings(d, plan));
     if (plan->repeats && d->codec->state)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot repeat a step (train.on_oom): `compress` keeps what a step did not send; "
-                        "expected train.on_oom: stop, or compress: none, bf16 or fp16");
+                        "train.on_oom: retry is not supported with residuals of `compress`; expected train.on_oom: "
+                        "stop, or compress: none, bf16 or fp16");
     if (d->train) {
         NRL_TRY(ddp_bucket_plan(d, plan));
         d->buckets_used = (d->size > 1 || d->o.reproducible) && !local && d->n_slots > 0;
@@ -239,7 +242,7 @@ static int32_t ddp_shards(const void *options, bool *strided)
 
 static const nrl_parallel ddp_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, ddp_options, ddp_rows, "ddp", "0.1",
-               "whole model on every rank; gradients are summed while the backward runs"),
+               "data parallelism: the whole model on every rank; gradients are summed during the backward pass"),
     .plugin.priority = 100,
     .plugin.check = ddp_check,
     .axis = &ddp_axis,

@@ -106,10 +106,10 @@ static nrl_status report_unused(const ddp *d, const double *used)
     const char *more = n_unused > MAX_NAMED ? ", ..." : "";
     if (d->o.unused == DDP_UNUSED_ERROR)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "%d trained parameters got no gradient in this step: %s%s\nhint: `unused: zero` "
-                        "uses zero instead",
+                        "%d trained parameters have no gradient in this step: %s%s\n"
+                        "hint: `unused: zero` uses zero instead",
                         n_unused, names, more);
-    if (!d->quiet) nrl_warn("%d trained parameters got no gradient: %s%s", n_unused, names, more);
+    if (!d->quiet) nrl_warn("%d trained parameters have no gradient: %s%s", n_unused, names, more);
     return NRL_OK;
 }
 

@@ -182,7 +182,7 @@ static nrl_status take_counts(ddp *d, const ddp_bucket *b, sparse *s)
     const int64_t *counts = host(s->counts);
     for (int32_t r = 0; r < d->size; r++) {
         if (counts[r] < 1 || counts[r] > b->n)
-            return nrl_fail(NRL_ERR_PEER, "%s: rank %d sent %lld elements, at most %lld are possible", b->what, r,
+            return nrl_fail(NRL_ERR_PEER, "%s: rank %d sent %lld elements, expected at most %lld", b->what, r,
                             (long long)counts[r], (long long)b->n);
         s->many[r] = counts[r];
     }

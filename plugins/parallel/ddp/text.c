@@ -106,8 +106,8 @@ void ddp_describe(ddp *d, nrl_parallel_plan *plan)
         describe_codec(d);
         plan->buffer_bytes = (int64_t)extra_bytes(d);
     } else if (d->train && d->size > 1 && d->n_slots) {
-        append(d, ", each updating alone, averaged every %lld updates (%.3g MiB each time)", (long long)d->o.sync_every,
-               ring(d, 4 * whole * (1 + (d->o.sync_states ? d->n_states : 0))) / MIB);
+        append(d, ", with independent updates, averaged every %lld updates (%.3g MiB each time)",
+               (long long)d->o.sync_every, ring(d, 4 * whole * (1 + (d->o.sync_states ? d->n_states : 0))) / MIB);
         if (ddp_has_outer(d)) append(d, ", outer steps of lr %g and momentum %g", d->o.outer_lr, d->o.outer_momentum);
         /* this rank's own weights, while the slots hold the mean; the last ones in common and the momentum */
         plan->buffer_bytes = (int64_t)(4 * whole * (ddp_has_outer(d) ? 3 : 1));

@@ -57,7 +57,7 @@ static nrl_status check_plan(const experts *e, const nrl_parallel_plan *plan, in
                         (int)e->size, (int)n);
     if (plan->repeats)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot repeat a step (train.on_oom): ranks wait for each other's tokens in every layer; "
+                        "train.on_oom: retry is not supported, because ranks wait for each other in every layer; "
                         "expected train.on_oom: stop");
     return NRL_OK;
 }
@@ -123,7 +123,7 @@ static nrl_status experts_plan(void *self, nrl_parallel_plan *plan)
                  "%d ranks with %d of %d experts each; %.1f KiB sent per token and chosen expert", (int)e->size,
                  (int)own, (int)n, bytes / 1024);
     else /* a stage of another axis */
-        snprintf(e->text, sizeof e->text, "%d ranks, and no experts among these layers", (int)e->size);
+        snprintf(e->text, sizeof e->text, "%d ranks, no experts in these layers", (int)e->size);
     plan->text = e->text;
     return NRL_OK;
 }
@@ -170,7 +170,7 @@ static void experts_unbind(void *self, nrl_ctx *ctx)
 
 static const nrl_parallel experts_table = {
     NRL_PLUGIN_PLAIN(NRL_KIND_PARALLEL, nrl_parallel, "experts", "0.1",
-                     "ranks divide the experts of a mixture; tokens travel to their experts"),
+                     "expert parallelism: ranks share the experts; tokens are sent to their experts"),
     .plugin.priority = 100,
     .axis = &experts_axis,
     .create = experts_create,

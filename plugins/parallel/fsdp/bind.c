@@ -177,7 +177,7 @@ nrl_status fsdp_bind(void *self, nrl_ctx *ctx)
     pools p = {0};
     if (s->idle) return NRL_OK;
     if (s->plan.train && s->options.reproducible && !nrl_ctx_host_memory(ctx))
-        return nrl_fail(NRL_ERR_CONFIG, "reproducible: the norm of sharded gradients is added by the host; expected a "
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: the host computes the norm of sharded gradients; expected a "
                                         "backend whose memory it can read, or parallel: ddp");
     NRL_TRY(make_slots(s, ctx, &s->work_slots, (nrl_dtype)s->plan.compute));
     NRL_TRY(make_slots(s, ctx, &s->acc_slots, NRL_DTYPE_F32));

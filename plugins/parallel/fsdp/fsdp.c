@@ -9,24 +9,25 @@
 
 static const nrl_option fsdp_rows[] = {
     NRL_OPT_ENUM(fsdp_options, shard, "full", "full|grads|optimizer",
-                 "what is sharded: everything (ZeRO-3), gradients and optimizer (ZeRO-2), optimizer (ZeRO-1)"),
+                 "full: shard everything (ZeRO-3); grads: gradients and optimizer states (ZeRO-2); optimizer: "
+                 "optimizer states (ZeRO-1)"),
     NRL_OPT_BOOL(fsdp_options, hybrid, "false", "shard inside a node, replicate across nodes"),
     NRL_OPT_INT(fsdp_options, shard_size, "0", 0, 1 << 20,
-                "ranks that share one copy of the model; 0: all ranks, or with hybrid those of a node"),
+                "number of ranks that share one copy of the model; 0: all ranks, or with hybrid those of a node"),
     NRL_OPT_INT(fsdp_options, replicas, "0", 0, 1 << 20, "number of copies, instead of shard_size"),
     NRL_OPT_NODE(
         fsdp_options, units, "",
-        "what is gathered at once: one unit of the model; {every: n} units; {min_params: n}; {begin: [UNIT, ...]}: "
-        "the units from each of these to the next"),
+        "parameters that are gathered at once; unset: one unit of the model; {every: n} units; {min_params: n} "
+        "parameters; {begin: [UNIT, ...]}: the units from each of these to the next"),
     NRL_OPT_INT(fsdp_options, prefetch, "1", 0, 16, "number of units that are gathered ahead of their use"),
     NRL_OPT_ENUM(fsdp_options, reduce_dtype, "f32", "f32|bf16|fp16",
-                 "dtype of gradients that are exchanged inside a copy; sums over micro-batches are f32"),
+                 "dtype of gradients in communication inside a copy; sums over micro-batches are f32"),
     NRL_OPT_INT(fsdp_options, reproducible, "0", 0, 1024,
-                "N, a power of two: each global batch is divided into N shards, whatever the number of ranks, which "
-                "must divide N, and added in one tree: the same bits on any of these numbers of ranks, and with ddp"),
+                "N, a power of two: bit-identical results on any number of ranks that divides N, and with ddp. Each "
+                "global batch is divided into N shards, which are added in one tree"),
     NRL_OPT_ENUM(fsdp_options, offload, "none", "none|host|disk",
-                 "where shards of weights, and gradients, are between their uses: on the device, in the memory of the "
-                 "host, or in a file (in `out`, or train.offload.folder); also for one rank"),
+                 "where shards of weights and gradients are stored between uses: on the device, in host memory, or "
+                 "in a file (in `out`, or train.offload.folder); also for one rank"),
 };
 
 static nrl_status fsdp_check(const void *options)
@@ -34,11 +35,10 @@ static nrl_status fsdp_check(const void *options)
     const fsdp_options *o = options;
     fsdp_units unused;
     if (o->reproducible & (o->reproducible - 1))
-        return nrl_fail(NRL_ERR_CONFIG, "reproducible: %lld shards make no binary tree; expected a power of two",
-                        (long long)o->reproducible);
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible: got %lld, expected a power of two", (long long)o->reproducible);
     if (o->reproducible && o->reduce_dtype)
-        return nrl_fail(NRL_ERR_CONFIG, "reproducible: sums in 16 bits depend on the number of ranks; expected "
-                                        "reduce_dtype: f32");
+        return nrl_fail(NRL_ERR_CONFIG, "reproducible requires reduce_dtype: f32, because sums in 16 bits depend on "
+                                        "the number of ranks");
     return fsdp_read_units(o->units, &unused);
 }
 
@@ -65,7 +65,7 @@ static nrl_status check_ranks(const fsdp_options *o, int32_t all)
 /* One rank per copy: the user's option leaves nothing to shard. */
 static nrl_status nothing_divided(const fsdp_options *o, int32_t all)
 {
-    static const char *const hint = "hint: use parallel: ddp for a whole copy on each rank";
+    static const char *const hint = "hint: use parallel: ddp for a complete copy on each rank";
     if (o->shard_size)
         return nrl_fail(NRL_ERR_CONFIG, "shard_size: one rank per copy of the model leaves nothing to shard\n%s", hint);
     if (o->replicas)
@@ -200,7 +200,7 @@ static int32_t fsdp_shards(const void *options, bool *strided)
 
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, fsdp_options, fsdp_rows, "fsdp", "0.1",
-               "fully sharded data parallel: parameters, gradients and optimizer states sharded over ranks"),
+               "fully sharded data parallelism: parameters, gradients and optimizer states sharded over ranks"),
     .plugin.priority = 50,
     .plugin.check = fsdp_check,
     .axis = &fsdp_axis,

@@ -105,8 +105,8 @@ static nrl_status begin_hold(fsdp *s, nrl_ctx *ctx)
         return NRL_OK;
     }
     if (!s->plan.quiet && !s->is_reported)
-        nrl_warn("fsdp: texts are generated with one gather of each unit per token, because a rank lacks the memory to "
-                 "keep the gathered weights: %.1f MiB, and at least %d MiB for the texts",
+        nrl_warn("fsdp: generation gathers each unit for each token, because a rank does not have the memory to keep "
+                 "the gathered weights: %.1f MiB, and at least %d MiB for the texts",
                  (double)(n * (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute)) / (1 << 20), LEAST_ROOM >> 20);
     s->is_reported = true;
     return NRL_OK;

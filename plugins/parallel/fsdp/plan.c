@@ -148,8 +148,8 @@ static nrl_status refuse_bf16(const fsdp *s)
 {
     if (!s->plan.bf16_gradients || !fsdp_sums_whole(s)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
-                    "cannot keep gradients in bf16: %s sums micro-batches in whole fp32 gradients; "
-                    "train.gradients: bf16 needs shard: grads or full, and no `reproducible`",
+                    "train.gradients: bf16 is not supported: %s sums micro-batches in unsharded fp32 gradients; "
+                    "expected shard: grads or full, and no `reproducible`",
                     s->options.reproducible ? "reproducible" : "shard: optimizer");
 }
 

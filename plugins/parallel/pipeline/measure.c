@@ -86,7 +86,7 @@ static nrl_status print(const pipeline *p, const double *ms)
         fputs("costs: [", to);
         for (int32_t u = 0; u < p->plan.n_units; u++)
             fprintf(to, "%s%.3g", u ? ", " : "", ms[u]);
-        fputs("] were measured, in ms for a micro-batch; stages take ", to);
+        fputs("] were measured, in ms per micro-batch; stages take ", to);
         put_stages(to, ms, p->first, n_stages);
         fputs(", and with these costs ", to);
         put_stages(to, ms, balanced, n_stages);

@@ -11,21 +11,21 @@
 static const nrl_option pipeline_rows[] = {
     NRL_OPT_ENUM(
         pipeline_options, schedule, "1f1b", "1f1b|gpipe|interleaved|zero_bubble",
-        "1f1b: a stage holds at most as many micro-batches as there are stages; gpipe: it holds all of a step; "
-        "interleaved: 1f1b with several stages on each rank, which wait less and send more; zero_bubble: 1f1b with "
-        "gradients of weights computed when a rank would wait (ZB-H1)"),
+        "1f1b: a stage holds at most as many micro-batches as there are stages; gpipe: all micro-batches of a step; "
+        "interleaved: 1f1b with several stages on each rank, with less waiting and more communication; zero_bubble: "
+        "1f1b in which a rank computes weight gradients while it would otherwise wait (ZB-H1)"),
     NRL_OPT_INT(pipeline_options, stages_per_rank, "0", 0, PIPELINE_MOST_CHUNKS,
-                "number of stages on each rank, for interleaved and zero_bubble; 0: 2 with interleaved, else 1"),
+                "number of stages on each rank, for interleaved and zero_bubble; 0: 2 with interleaved, otherwise 1"),
     NRL_OPT_NODE(pipeline_options, split, "",
                  "number of units of each stage, such as [3, 3]; unset: stages of about equal cost"),
     NRL_OPT_ENUM(pipeline_options, balance, "flops", "flops|units",
-                 "cost of a unit, where split is unset; flops: its matrix products; units: all cost the same"),
+                 "cost of a unit if split is unset; flops: its matrix products; units: all units cost the same"),
     NRL_OPT_NODE(
         pipeline_options, costs, "",
-        "costs of the units, such as [0.2, 1, 1, 1.4], in the place of balance: measured times in any unit; auto: "
-        "measured on this machine before the run is opened"),
+        "costs of the units, such as [0.2, 1, 1, 1.4], instead of balance: times in any unit; auto: measured on this "
+        "machine before the run is opened"),
     NRL_OPT_INT(pipeline_options, measure, "0", 0, 1000,
-                "number of steps in which the costs of units are measured; then they are printed, for costs"),
+                "number of first steps in which the costs of units are measured and then printed, for costs"),
 };
 
 static const char *const schedule_names[] = {"1f1b", "gpipe", "interleaved", "zero_bubble"};
@@ -151,7 +151,7 @@ static nrl_status pipeline_plan(void *self, nrl_parallel_plan *plan)
 
 static const nrl_parallel table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, pipeline_options, pipeline_rows, "pipeline", "0.1",
-               "pipeline parallel: units divided over stages; micro-batches pass through them one after the other"),
+               "pipeline parallelism: units divided into stages, through which micro-batches pass one after the other"),
     .plugin.priority = 100,
     .plugin.check = pipeline_check,
     .axis = &pipeline_axis,

@@ -34,13 +34,14 @@ typedef struct {
 static const nrl_option tensor_rows[] = {
     NRL_OPT_BOOL(
         tensor_options, vocabulary, "true",
-        "shard embedding and output layer too if the number of ranks divides their rows; false: keep them whole"),
+        "also shard the embedding and output layer if the number of ranks divides their rows; false: keep them "
+        "complete on each rank"),
     NRL_OPT_BOOL(tensor_options, sequence, "false",
-                 "sequence parallel: norms, dropout and residuals on a part of the tokens, which divides their memory"),
+                 "sequence parallelism: shard the tokens of norms, dropout and residuals, which divides their memory"),
     NRL_OPT_BOOL(
         tensor_options, overlap, "true",
-        "in the backward, exchange activations and gradients while products are computed; false: one after the "
-        "other, with the same numbers"),
+        "overlap communication in the backward pass with computation; false: one after the other, with identical "
+        "results"),
 };
 
 /* Parameters of which each rank of `comm` has a part of the gradient. */
@@ -139,9 +140,8 @@ static nrl_status cut_part(const tensor *t, nrl_part *part, int dim, int32_t sha
     if (l->n_placements == NRL_MAX_PLACEMENTS)
         return nrl_fail(NRL_ERR_BUG, "'%s' already has %d placements", part->name, l->n_placements);
     if (size % n)
-        return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot shard dimension %d of '%s': its size %lld does not divide over %d ranks", dim,
-                        part->name, (long long)size, (int)n);
+        return nrl_fail(NRL_ERR_CONFIG, "cannot shard dimension %d of '%s': its size %lld is not divisible by %d ranks",
+                        dim, part->name, (long long)size, (int)n);
     for (int32_t r = 0; r < t->n; r++) {
         ranges[r] = r / sharing * (size / n);
         ranges[t->n + r] = ranges[r] + size / n;
@@ -218,7 +218,7 @@ static void describe(tensor *t, nrl_parallel_plan *plan)
            (long long)matrices);
     if (rows) append("; vocabulary of %lld %s", (long long)rows, cut ? "divided" : "whole on each");
     if (t->sharing > 1) append("; %d ranks share each key/value head", (int)t->sharing);
-    if (t->options.sequence) append("; tokens divided outside of attention and MLP");
+    if (t->options.sequence) append("; tokens sharded outside attention and MLP");
     append("; %.1f KiB sent per token", bytes_a_token(t, plan, cut) / 1024);
 #undef append
     plan->text = t->text;
@@ -480,7 +480,8 @@ static void tensor_unbind(void *self, nrl_ctx *ctx)
 
 static const nrl_parallel tensor_table = {
     NRL_PLUGIN(NRL_KIND_PARALLEL, nrl_parallel, tensor_options, tensor_rows, "tensor", "0.1",
-               "ranks share each layer: attention by heads, MLP by columns and rows, vocabulary by rows"),
+               "tensor parallelism: ranks share each layer: attention by heads, MLP by columns and rows, vocabulary "
+               "by rows"),
     .plugin.priority = 100,
     .axis = &tensor_axis,
     .create = tensor_create,

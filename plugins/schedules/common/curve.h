@@ -18,10 +18,9 @@
     double warmup_ratio;                                                                                               \
     int64_t warmup_steps;
 #define WARMUP_ROWS(T)                                                                                                 \
-    NRL_OPT_F64(T, warmup_ratio, "0", 0, 1,                                                                            \
-                "warm-up as a share of all steps, rounded up; not together with warmup_steps"),                        \
+    NRL_OPT_F64(T, warmup_ratio, "0", 0, 1, "warm-up as a share of all steps, rounded up; excludes warmup_steps"),     \
         NRL_OPT_INT(T, warmup_steps, "0", 0, CURVE_STEPS_MAX,                                                          \
-                    "steps over which the rate rises from 0; the first one has rate 0")
+                    "number of warm-up steps, in which the rate increases from 0; the first step has rate 0")
 
 typedef struct {
     WARMUP_OPTIONS

@@ -15,7 +15,8 @@ typedef struct {
 
 static const nrl_option cosine_rows[] = {
     WARMUP_ROWS(cosine_options),
-    NRL_OPT_F64(cosine_options, num_cycles, "0.5", 0, 1e16, "waves of the cosine; 0.5 falls to 0 once, 0 not at all"),
+    NRL_OPT_F64(cosine_options, num_cycles, "0.5", 0, 1e16,
+                "number of cosine waves; with 0.5 the rate decreases to 0 once, with 0 it is constant"),
 };
 
 static nrl_status cosine_create(const void *options, const nrl_schedule_setup *setup, void **self)
@@ -33,7 +34,7 @@ static double cosine_factor(const void *self, int64_t step)
 
 static const nrl_schedule table = {
     NRL_PLUGIN(NRL_KIND_SCHEDULE, nrl_schedule, cosine_options, cosine_rows, "cosine", "0.1",
-               "a warm-up, then half a wave of a cosine down to 0"),
+               "a warm-up, then half a cosine wave down to 0"),
     .plugin.check = warmup_check,
     .create = cosine_create,
     .destroy = free,

@@ -16,10 +16,11 @@ typedef struct {
 
 static const nrl_option floor_rows[] = {
     WARMUP_ROWS(floor_options),
-    NRL_OPT_F64(floor_options, num_cycles, "0.5", 0, 1e16, "waves of the cosine; 0.5 falls to the last rate once"),
+    NRL_OPT_F64(floor_options, num_cycles, "0.5", 0, 1e16,
+                "number of cosine waves; with 0.5 the rate decreases to the last rate once"),
     NRL_OPT_F64(floor_options, min_lr, "0", 0, (double)INFINITY, "the last rate"),
     NRL_OPT_F64(floor_options, min_lr_rate, "0", 0, 1,
-                "the last rate as a share of lr; not together with min_lr, one of them is required"),
+                "the last rate as a share of lr; exactly one of min_lr and min_lr_rate is required"),
 };
 
 static nrl_status floor_check(const void *options)
@@ -53,7 +54,7 @@ static double floor_factor(const void *self, int64_t step)
 
 static const nrl_schedule table = {
     NRL_PLUGIN(NRL_KIND_SCHEDULE, nrl_schedule, floor_options, floor_rows, "cosine_with_min_lr", "0.1",
-               "a warm-up, then half a wave of a cosine down to a rate above 0"),
+               "a warm-up, then half a cosine wave down to a rate above 0"),
     .plugin.check = floor_check,
     .create = floor_create,
     .destroy = free,

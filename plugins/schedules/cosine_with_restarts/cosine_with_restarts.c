@@ -16,7 +16,7 @@ typedef struct {
 
 static const nrl_option restarts_rows[] = {
     WARMUP_ROWS(restarts_options),
-    NRL_OPT_F64(restarts_options, num_cycles, "1", 0, 1e16, "how often the rate falls from lr to 0"),
+    NRL_OPT_F64(restarts_options, num_cycles, "1", 0, 1e16, "how often the rate decreases from lr to 0"),
 };
 
 static nrl_status restarts_create(const void *options, const nrl_schedule_setup *setup, void **self)
@@ -35,7 +35,7 @@ static double restarts_factor(const void *self, int64_t step)
 
 static const nrl_schedule table = {
     NRL_PLUGIN(NRL_KIND_SCHEDULE, nrl_schedule, restarts_options, restarts_rows, "cosine_with_restarts", "0.1",
-               "a warm-up, then halves of a cosine that begin again at the full rate"),
+               "a warm-up, then half cosine waves that restart at the full rate"),
     .plugin.check = warmup_check,
     .create = restarts_create,
     .destroy = free,

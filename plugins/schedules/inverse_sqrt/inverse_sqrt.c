@@ -17,7 +17,7 @@ typedef struct {
 static const nrl_option root_rows[] = {
     WARMUP_ROWS(root_options),
     NRL_OPT_INT(root_options, timescale, "0", 0, CURVE_STEPS_MAX,
-                "steps after which the rate is lr; 0 = the warm-up, or 10000 without one"),
+                "step at which the rate is lr; 0: the end of the warm-up, or 10000 without a warm-up"),
 };
 
 static nrl_status root_create(const void *options, const nrl_schedule_setup *setup, void **self)
@@ -36,7 +36,7 @@ static double root_factor(const void *self, int64_t step)
 
 static const nrl_schedule table = {
     NRL_PLUGIN(NRL_KIND_SCHEDULE, nrl_schedule, root_options, root_rows, "inverse_sqrt", "0.1",
-               "a warm-up, then a rate that falls with the square root of the step"),
+               "a warm-up, then a rate proportional to 1 / the square root of the step"),
     .plugin.check = warmup_check,
     .create = root_create,
     .destroy = free,

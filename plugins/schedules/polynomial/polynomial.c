@@ -39,7 +39,7 @@ static double polynomial_factor(const void *self, int64_t step)
 
 static const nrl_schedule table = {
     NRL_PLUGIN(NRL_KIND_SCHEDULE, nrl_schedule, polynomial_options, polynomial_rows, "polynomial", "0.1",
-               "a warm-up, then a power of the steps that are left, down to lr_end"),
+               "a warm-up, then a power of the remaining steps, down to lr_end"),
     .plugin.check = warmup_check,
     .create = polynomial_create,
     .destroy = free,

@@ -21,9 +21,9 @@ typedef struct {
 static const nrl_option stages_rows[] = {
     WARMUP_ROWS(stages_options),
     NRL_OPT_INT(stages_options, num_stable_steps, "0", 0, CURVE_STEPS_MAX,
-                "steps at the full rate; 0 = what warm-up and decay leave"),
+                "steps at the full rate; 0: the steps that warm-up and decay leave"),
     NRL_OPT_INT(stages_options, num_decay_steps, "0", 0, CURVE_STEPS_MAX, "steps of the decay; 0 = a tenth of the run"),
-    NRL_OPT_F64(stages_options, num_cycles, "0.5", 0, 1e16, "waves of the cosine of a decay of that type"),
+    NRL_OPT_F64(stages_options, num_cycles, "0.5", 0, 1e16, "number of cosine waves of a cosine decay"),
     NRL_OPT_F64(stages_options, min_lr_ratio, "0", 0, 1, "the first and last rate as a share of lr"),
     NRL_OPT_ENUM(stages_options, warmup_type, "linear", "linear|cosine|1-sqrt", "shape of the warm-up"),
     NRL_OPT_ENUM(stages_options, decay_type, "cosine", "linear|cosine|1-sqrt", "shape of the decay"),
@@ -80,7 +80,7 @@ static double stages_factor(const void *self, int64_t step)
 
 static const nrl_schedule table = {
     NRL_PLUGIN(NRL_KIND_SCHEDULE, nrl_schedule, stages_options, stages_rows, "warmup_stable_decay", "0.1",
-               "three stages: a rise, the full rate, a fall"),
+               "three stages: warm-up, full rate, decay"),
     .plugin.check = warmup_check,
     .create = stages_create,
     .destroy = free,

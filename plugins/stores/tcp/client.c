@@ -49,7 +49,7 @@ static nrl_status greet(client *c, int fd, double deadline)
     if (echo == nonce) return NRL_OK;
     if (echo == STORE_REFUSAL)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "the ranks' store at %s port %d requires the job's secret, and this process has none\n"
+                        "the ranks' store at %s port %d requires the job's secret, but this process has none\n"
                         "hint: set NRL_JOB_SECRET_FILE to the file that the other processes use",
                         c->address, (int)c->port);
     return nrl_fail(NRL_ERR_PEER, "%s port %d is not a store of ranks", c->address, (int)c->port);
@@ -58,8 +58,9 @@ static nrl_status greet(client *c, int fd, double deadline)
 static nrl_status other_secret(const client *c)
 {
     return nrl_fail(NRL_ERR_CONFIG,
-                    "the ranks' store at %s port %d has another secret than this process, or belongs to "
-                    "another job\nhint: give every process of a job the same secret, and every job its own port",
+                    "the ranks' store at %s port %d has a different secret than this process, or belongs to another "
+                    "job\n"
+                    "hint: give every process of a job the same secret, and every job its own port",
                     c->address, (int)c->port);
 }
 
@@ -74,7 +75,7 @@ static nrl_status greet_with_secret(const client *c, int fd, double deadline)
     NRL_TRY(socket_receive(fd, &yes, 1, deadline, NULL));
     if (!yes)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "the ranks' store at %s port %d has no secret, and this process has one\n"
+                        "the ranks' store at %s port %d has no secret, but this process has one\n"
                         "hint: give the secret to every process of the job, including the one that runs the store",
                         c->address, (int)c->port);
     NRL_TRY(socket_receive(fd, answer, sizeof answer, deadline, NULL));
@@ -146,7 +147,7 @@ static nrl_status receive_text(int fd, void **value, size_t *size)
     double deadline = clock_seconds() + ANSWER_S;
     NRL_TRY(socket_receive(fd, &n, 8, deadline, NULL));
     if (n > NRL_STORE_MAX_VALUE)
-        return nrl_fail(NRL_ERR_PEER, "the store gives a value of %llu bytes, at most %d are allowed",
+        return nrl_fail(NRL_ERR_PEER, "the store returned a value of %llu bytes, expected at most %d",
                         (unsigned long long)n, NRL_STORE_MAX_VALUE);
     char *text = malloc(n + 1);
     if (!text) return nrl_fail(NRL_ERR_MEMORY, "a value of %llu bytes", (unsigned long long)n);
@@ -203,7 +204,7 @@ nrl_status tcp_client_set(void *self, const char *key, const void *value, size_t
     if (!st && echo != nonce)
         st = nrl_fail(NRL_ERR_PEER,
                       echo == STORE_FULL ? "the ranks' store has no room for %zu bytes of '%s'"
-                                         : "the ranks' store did not take %zu bytes of '%s'",
+                                         : "the ranks' store did not accept %zu bytes of '%s'",
                       size, key);
     give_connection(c, fd, st);
     return st;
@@ -358,7 +359,7 @@ static nrl_status connect_patiently(client *c, const tcp_client_setup *setup, in
             return st;
         }
         if (setup->signal && *setup->signal)
-            return nrl_fail(NRL_ERR_STOPPED, "signal %d came before the ranks had a store", *setup->signal);
+            return nrl_fail(NRL_ERR_STOPPED, "received signal %d before the ranks had a store", *setup->signal);
         clock_sleep(RETRY_S);
     }
 }

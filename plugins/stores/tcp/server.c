@@ -178,7 +178,7 @@ static void report_refusal(tcp_server *s, const client *c)
     if (s->refusal_reported) return;
     s->refusal_reported = true;
     socket_peer_name(c->fd, text);
-    nrl_warn("the ranks' store refused %s, which does not know the job's secret; further ones are refused silently",
+    nrl_warn("the ranks' store refused %s, which does not know the job's secret; further refusals are not printed",
              text);
 }
 
@@ -186,7 +186,7 @@ static void report_full(tcp_server *s)
 {
     if (s->full_reported || !s->table.refused) return;
     s->full_reported = true;
-    nrl_warn("the ranks' store is full: %zu keys, %zu MiB; it takes %d keys and %d MiB", s->table.n_entries,
+    nrl_warn("the ranks' store is full: %zu keys, %zu MiB; the limit is %d keys and %d MiB", s->table.n_entries,
              s->table.bytes >> 20, STORE_TABLE_KEYS, STORE_TABLE_BYTES >> 20);
 }
 
@@ -321,8 +321,8 @@ static void warn_if_open(int listener)
 {
     char text[SOCKET_NAME];
     if (socket_own_name(listener, text))
-        nrl_warn("the ranks' store listens at %s without a secret: anybody who reaches it can join or end the "
-                 "run\nhint: on every node set NRL_JOB_SECRET_FILE to a file of mode 600 that holds a secret",
+        nrl_warn("the ranks' store listens at %s without a secret: anybody who can reach it can join or end the run\n"
+                 "hint: on every node set NRL_JOB_SECRET_FILE to a file of mode 600 that contains a secret",
                  text);
 }
 

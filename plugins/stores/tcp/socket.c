@@ -273,7 +273,7 @@ nrl_status socket_receive(int fd, void *bytes, size_t size, double deadline, boo
                 *late = true;
                 return NRL_OK;
             }
-            if (!ready) return nrl_fail(NRL_ERR_PEER, "the store does not answer");
+            if (!ready) return nrl_fail(NRL_ERR_PEER, "the store does not respond");
         } else if (errno != EINTR) {
             return nrl_fail(NRL_ERR_PEER, "the connection to the store was lost: %s", strerror(errno));
         }

@@ -42,7 +42,7 @@ static bool address_parse(const char *text, tcp_address *out)
 static nrl_status address_read(const char *text, tcp_address *out)
 {
     if (address_parse(text, out)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "cannot meet at '%s': expected HOST:PORT with a port of 0 to %d", text, MAX_PORT);
+    return nrl_fail(NRL_ERR_CONFIG, "cannot join at '%s': expected HOST:PORT with a port of 0 to %d", text, MAX_PORT);
 }
 
 static int32_t tcp_probe(const char *address)
@@ -160,7 +160,7 @@ static nrl_status check_job(void *client, const char *job)
     nrl_status st = NRL_OK;
     if (strcmp(theirs, job) != 0)
         st = nrl_fail(NRL_ERR_CONFIG,
-                      "the ranks' store belongs to job '%s', this rank is of job '%s'\n"
+                      "the ranks' store belongs to job '%s', but this rank belongs to job '%s'\n"
                       "hint: two jobs share a port; give each its own",
                       (const char *)theirs, job);
     free(theirs);

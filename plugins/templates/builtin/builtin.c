@@ -119,8 +119,8 @@ static nrl_status check_message(const chat_format *t, const nrl_message *m, size
 {
     if (nrl_node_size(nrl_node_find(m->node, "tool_calls")))
         return nrl_fail(NRL_ERR_DATA,
-                        "messages[%zu]: tool_calls: template '%s' does not write tool calls\n"
-                        "hint: data.template: auto uses the tokenizer's own template, which may do so",
+                        "messages[%zu]: tool_calls: template '%s' does not support tool calls\n"
+                        "hint: data.template: auto uses the template of the tokenizer, which may support them",
                         i, t->name);
     bool system = is_role(m, "system");
     if (t->system != SYSTEM_IS_A_TURN && system) {
@@ -239,7 +239,7 @@ typedef struct {
 } builtin_options;
 
 static const nrl_option builtin_rows[] = {
-    NRL_OPT_STR(builtin_options, format, "", "chatml, llama3, mistral or plain; the word alone selects it too"),
+    NRL_OPT_STR(builtin_options, format, "", "chatml, llama3, mistral or plain; the name alone also selects it"),
 };
 
 static int32_t template_probe(const nrl_template_source *source)
@@ -281,7 +281,7 @@ static nrl_status template_open(const void *options, const nrl_template_source *
              (b->format->bos == BOS_ALWAYS || (b->format->bos == BOS_AS_TOKENIZER && info->adds_bos));
     if (!find_turn(b->format, "assistant")->end_is_eos || info->n_eos) return NRL_OK;
     free(b);
-    return nrl_fail(NRL_ERR_CONFIG, "template '%s' ends a turn with EOS, but the tokenizer names no eos_token",
+    return nrl_fail(NRL_ERR_CONFIG, "template '%s' ends a turn with EOS, but the tokenizer has no eos_token",
                     format->name);
 }
 

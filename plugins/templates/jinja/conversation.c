@@ -58,7 +58,7 @@ static nrl_status template_open(const void *options, const nrl_template_source *
     (void)options;
     if (!source->text)
         return nrl_fail(NRL_ERR_CONFIG,
-                        "cannot open template '%s': it has no text; expected a file or the tokenizer's own",
+                        "cannot open template '%s': it has no text; expected a file or the template of the tokenizer",
                         source->label);
     conversation_template *t = mem_alloc(sizeof *t);
     t->tokenizer = source->tokenizer;

@@ -64,7 +64,7 @@ static void errors_say_what_was_expected_and_found(void **state)
         {"[True]",
          "x.json:1:5: expected a value: text in double quotes, a number, true, false, null, '[' or '{', found 'True'"},
         {"[1] x", "x.json:1:5: expected nothing after the value, found 'x'"},
-        {"[\"a\nb\"]", "x.json:1:3: expected '\"' at the end of a text; a line end inside it is written as \\n"},
+        {"[\"a\nb\"]", "x.json:1:3: expected '\"' at the end of a text; write a line break inside it as \\n"},
         {"[\"a", "x.json:1:3: expected '\"' at the end of a text, found '\"a'"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -219,7 +219,7 @@ static void a_section_of_an_adapter_is_the_component(void **state)
     assert_int_equal(load_adapter(&a, "low: {rank: 4}\n", (const char *[]){"low=null", NULL}, &run), NRL_OK);
     assert_null(c->name);
     assert_int_equal(load_adapter(&a, "low: {rank: 4}\nscaled: {}\n", NULL, &run), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "scaled: the config has the adapter 'low' too, expected one"));
+    assert_non_null(strstr(nrl_error_text(), "scaled: the config also has the adapter 'low'; expected one"));
     assert_int_equal(load_adapter(&a, "low: 4\n", NULL, &run), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "low: expected a map of options, found"));
     assert_int_equal(load_adapter(&a, "high: {rank: 4}\n", NULL, &run), NRL_ERR_CONFIG);
@@ -324,12 +324,12 @@ static void rules_between_options_are_checked(void **state)
         {"train.epochs=1", "hint: on the command line, train.steps=0 beside train.epochs=1"},
         {"train.steps=1e18", "train.steps: 1e+18 is out of range, expected 0 to 2^53"},
         {"train={}", "steps or epochs is required"},
-        {"train.micro_batch=2", "needs data.packing: false"},
+        {"train.micro_batch=2", "requires data.packing: false"},
         {"data.max_length=9999", "cannot hold a sample"},
         {"model.config=c.json", "path or config, not both"},
         {"model={}", "path or config is required"},
-        {"eval.every=5", "needs data.eval"},
-        {"eval.early_stop=5", "needs eval.every"},
+        {"eval.every=5", "requires data.eval"},
+        {"eval.early_stop=5", "requires eval.every"},
         {"train.activation_checkpointing=some", "expected none, all"},
         {"train.activation_checkpointing={every: 0}", "expected 1 to"},
         {"train.activation_checkpointing={every: 2, ratio: 0.5}", "one of every, ratio or layers"},

@@ -109,7 +109,7 @@ static void a_recursive_alias_is_refused(void **state)
 {
     (void)state;
     refused(text("a: &a [1, *a]\n"), "inside its own anchor");
-    refused(text("a: *nothing\n"), "the alias has no anchor before it");
+    refused(text("a: *nothing\n"), "the alias has no preceding anchor");
 }
 
 static void deep_nesting_is_refused(void **state)

@@ -45,8 +45,8 @@ static void values_are_texts_unless_their_column_is_json(void **state)
     table(state, "{\"json\": [\"x\"]}", "x,y\n3,3\n,\n\"{\"\"a\"\": null}\",\n",
           "2:{\"x\": 3, \"y\": \"3\"}\n3:{\"x\": null, \"y\": \"\"}\n4:{\"x\": {\"a\": null}, \"y\": \"\"}\n");
     table(state, NULL, "messages\n\"[{'role': 'user'}]\"\n",
-          "t.csv:2: column 'messages':1:3: expected a key in double quotes, or '}', found '''\nhint: this is Python's "
-          "text of a value");
+          "t.csv:2: column 'messages':1:3: expected a key in double quotes, or '}', found '''\nhint: this is the "
+          "Python representation of a value");
     table(state, "{\"json\": [\"x\"]}", "a,x\n1,abc\n",
           "t.csv:2: column 'x':1:3: expected a value: text in double quotes, a number, true, false, null, '[' or '{', "
           "found 'abc'");
@@ -60,7 +60,7 @@ static void mistakes_have_a_line(void **state)
     table(state, NULL, "a,b\n\"1\n\n\",2\n3,4,5\n",
           "2:{\"a\": \"1\\n\\n\", \"b\": \"2\"}\nt.csv:5: a row of 3 fields, expected 2");
     table(state, "{\"names\": [\"a\"]}", "3,4\n", "t.csv:1: a row of 2 fields, expected 1 as reader.names has");
-    table(state, NULL, "a,b\n1,\"x\ny\n", "t.csv:2: the file ends inside this quoted field: is it cut off?");
+    table(state, NULL, "a,b\n1,\"x\ny\n", "t.csv:2: the file ends inside this quoted field: is it truncated?");
     table(state, NULL, "a,b\n\"1\"x,2\n", "t.csv:2: text follows the closing quote of a field");
     table(state, NULL, "a,b\n\n5\" wide,2\n", "t.csv:3: a quote in a field that does not begin with one\nhint: ");
     table(state, NULL, "a,b,a\n1,2,3\n", "t.csv:1: two columns have the same name, 'a'");
@@ -68,7 +68,7 @@ static void mistakes_have_a_line(void **state)
     table(state, NULL, "a,b\n1,\"x\n\xFF\"\n", "t.csv:2: column 'b' is not UTF-8");
     table(state, NULL, "", "t.csv: the file is empty, expected a row of column names");
     table(state, NULL, "PAR1....", "t.csv: a Parquet file; expected a table (CSV) in UTF-8\nhint: python3");
-    rows_expect(*state, "csv", NULL, "t.csv", "a\n1\0002\n", 6, "t.csv:2: column 'a' has a NUL character");
+    rows_expect(*state, "csv", NULL, "t.csv", "a\n1\0002\n", 6, "t.csv:2: column 'a' contains a NUL character");
     rows_expect(*state, "csv", NULL, "t.csv",
                 "\xFF\xFE"
                 "a\0\n\0",

@@ -48,8 +48,8 @@ static void keys_that_lack_are_told_with_those_found(void **state)
               "data.jsonl:1: no row format has these keys: question, answer; expected messages, or "
               "prompt and completion,");
     rows_fail(state, "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"a\", \"answer\": \"b\"}\n",
-              "data.jsonl:2: no key 'completion', which every row of this file needs "
-              "(prompt/completion, as its first row); found: prompt, answer");
+              "data.jsonl:2: no key 'completion', which every row of this file requires "
+              "(prompt/completion, like the first row); found: prompt, answer");
 }
 
 static void wrong_types_are_named(void **state)
@@ -59,14 +59,14 @@ static void wrong_types_are_named(void **state)
               "key 'completion': expected text or messages, found null");
     rows_fail(state, "{\"messages\": [{\"role\": \"user\", \"content\": 3}]}\n",
               "data.jsonl:1: messages[0]: key 'content': expected text, found whole number");
-    rows_fail(state, "{\"messages\": [{\"content\": \"a\"}]}\n", "messages[0]: no text under key 'role'");
+    rows_fail(state, "{\"messages\": [{\"content\": \"a\"}]}\n", "messages[0]: key 'role', the role (");
     rows_fail(state, "{\"messages\": \"a\"}\n", "key 'messages': expected a list of messages, found text");
     rows_fail(state, "{\"input_ids\": [1, \"a\"]}\n", "ids[1]: expected a token id");
-    rows_fail(state, "{\"input_ids\": [1, 2], \"labels\": [1]}\n", "labels has 1 entries and input_ids 2");
+    rows_fail(state, "{\"input_ids\": [1, 2], \"labels\": [1]}\n", "labels has 1 entries and input_ids has 2");
     rows_fail(state, "{\"input_ids\": [1, 2], \"labels\": [1, 3]}\n",
-              "labels[1] is neither -100 nor the token there (2)");
+              "labels[1] is neither -100 nor the token at this position (2)");
     rows_fail(state, "{\"input_ids\": [1, 2], \"attention_mask\": [1, 0]}\n",
-              "attention_mask[1] is not 1: padded rows are not read");
+              "attention_mask[1] is not 1: padded rows are not supported");
 }
 
 static void preference_rows_of_openai_are_complete(void **state)
@@ -93,7 +93,7 @@ static void an_empty_file_says_so(void **state)
 {
     rows_fail(state, "", "data.jsonl: the file is empty, expected rows");
     rows_fail(state, "\n  \n", "data.jsonl: the file is empty, expected rows");
-    rows_fail(state, "[]", "data.jsonl: no rows in the file");
+    rows_fail(state, "[]", "data.jsonl: the file contains no rows");
 }
 
 static void other_file_formats_are_recognised(void **state)
@@ -167,9 +167,9 @@ static void templates_and_tokenizers_that_lack_are_config_errors(void **state)
     support_template(&o, "auto");
     fails(&o, NRL_ERR_CONFIG, "chatml, llama3, mistral, plain");
     support_template(&o, "llama3");
-    fails(&o, NRL_ERR_CONFIG, "data.jsonl:1: template 'llama3' needs the special token");
+    fails(&o, NRL_ERR_CONFIG, "data.jsonl:1: template 'llama3' requires the special token");
     o.tokenizer = NULL;
-    fails(&o, NRL_ERR_CONFIG, "rows of text need a tokenizer");
+    fails(&o, NRL_ERR_CONFIG, "rows of text require a tokenizer");
 }
 
 static void bad_sources_are_config_errors(void **state)
@@ -194,7 +194,7 @@ static void bad_columns_and_extras_are_errors(void **state)
     fixture *f = *state;
     dataset_options o = support_options(f, "data.jsonl", "{\"text\": \"a\", \"score\": \"x\"}\n");
     o.columns = support_json(f, "{\"promt\": \"text\"}");
-    fails(&o, NRL_ERR_CONFIG, "data.columns: 'promt' is no key of a row format");
+    fails(&o, NRL_ERR_CONFIG, "data.columns: 'promt' is not a key of a row format");
     o.columns = support_json(f, "{\"prompt\": \"text\", \"completion\": \"text\"}");
     fails(&o, NRL_ERR_CONFIG, "data.columns: 'text' cannot be both prompt and completion");
     o.columns = NULL;
@@ -207,7 +207,7 @@ static void bad_columns_and_extras_are_errors(void **state)
 static void tool_calls_are_refused(void **state)
 {
     rows_fail(state, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{}]}]}\n",
-              "messages[0]: tool_calls: template 'chatml' does not write tool calls");
+              "messages[0]: tool_calls: template 'chatml' does not support tool calls");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)

@@ -309,7 +309,7 @@ static void what_is_left_out_or_not_used_is_said_once(void **state)
                                         "{\"text\": \"\", \"tag\": 2, \"id\": 2}\n"
                                         "{\"text\": \"\", \"id\": 3}\n");
     o.quiet = false;
-    char *expected = mem_printf("warning: %s/data.jsonl: 2 of 3 rows are omitted: no text, or no "
+    char *expected = mem_printf("warning: %s/data.jsonl: 2 of 3 rows are skipped: no text, or no "
                                 "answer (first: line 2)\n"
                                 "warning: %s/data.jsonl: keys that are not used: 'id', 'tag'\n",
                                 f->dir, f->dir);

@@ -131,7 +131,7 @@ static void rows_that_a_label_cannot_be_of_are_refused(void **state)
                 arena_printf(&f->memory, "%s%s", good, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": null}\n"),
                 "rows.jsonl:2: no key 'label'");
     labels_fail(state, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"label\": true}\n",
-                "rows.jsonl:1: the last message is of 'user', a label needs an assistant's");
+                "rows.jsonl:1: the last message is from 'user'; a label requires a message of the assistant");
     labels_fail(state, "{\"text\": \"a\", \"label\": true}\n", "and label or kto_tag");
     labels_fail(state, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n",
                 "rows.jsonl:1: a row of a pair (prompt/chosen/rejected), but the algorithm learns "
@@ -144,7 +144,7 @@ static void the_label_is_read_once(void **state)
     dataset_options o = label_options(f, "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n", false);
     dataset *d;
     o.extra = support_json(f, "[\"label\"]");
-    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "the algorithm reads 'label' already");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "the algorithm already reads 'label'");
 }
 
 static void other_algorithms_refuse_labels(void **state)

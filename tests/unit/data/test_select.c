@@ -260,7 +260,7 @@ static void each_entry_has_columns_and_a_template(void **state)
     dataset_close(d);
     o.source = support_json(f, "{\"path\": \"a.jsonl\", \"columns\": {\"promt\": \"question\"}}");
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "test: data.columns: ");
-    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.columns: 'promt' is no key of a row format");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.columns: 'promt' is not a key of a row format");
     o.source = support_json(f, "{\"path\": \"b.jsonl\", \"template\": \"plane\"}");
     assert_int_equal(dataset_open(&o, &d), NRL_ERR_CONFIG);
 }
@@ -317,7 +317,7 @@ static void pairs_are_not_split(void **state)
     dataset *d;
     o.pairs = true;
     o.overlong = DATA_OVERLONG_SPLIT;
-    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.overlong: split makes several samples of a row");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_CONFIG, "data.overlong: split is not supported by this algorithm");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)

@@ -91,7 +91,7 @@ static void a_cut_file_is_an_error_at_every_length(void **state)
         size_t n = packers[i].pack("{\"text\": \"abc abc abc\"}\n", 24, packed, sizeof packed);
         for (size_t cut = 6; cut < n; cut++) { /* a magic number has at most 6 bytes */
             buffer out = {0};
-            ASSERT_FAILS(read_all(packed, cut, &out), NRL_ERR_DATA, "the file is cut off");
+            ASSERT_FAILS(read_all(packed, cut, &out), NRL_ERR_DATA, "the file is truncated");
             char *place =
                 mem_printf("memory.gz: the %s data ends early, at byte %zu of the file", packers[i].name, cut);
             if (!strstr(nrl_error_text(), place)) fail_msg("'%s' is not in: %s", place, nrl_error_text());

@@ -173,13 +173,13 @@ static void what_else_a_message_says_of_training_is_refused(void **state)
     rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"train\": true, \"weight\": 0") "]}\n",
               "keys 'weight' and 'train' contradict each other");
     rows_fail(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"loss_mask\": 0") "]}\n",
-              "messages[1]: cannot read key 'loss_mask': a message says whether it is trained by weight");
+              "messages[1]: cannot read key 'loss_mask': expected weight (0 or 1) or train");
     rows_fail(f, "{\"messages\": [{\"role\": \"user\", \"content\": \"p\", \"weight\": 1}, " ASSISTANT("a") "]}\n",
-              "messages[0]: cannot train a message of 'user'");
+              "messages[0]: the message of 'user' has weight 1 or train true");
     dataset *d;
     dataset_options o = options(f, "{\"messages\": [" USER("p") ", " WEIGHED("a", "\"weight\": 0") "]}\n", template);
     o.train_on_all = true;
-    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "messages[1]: cannot leave the message out");
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "messages[1]: the message has weight 0 or train false");
     o.train_on_all = false;
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "data.jsonl");
 }

@@ -91,7 +91,8 @@ static void mistakes_have_a_line(void **state)
          "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80"
          "\x80",
          "t.txt:1: the text is not UTF-8\n");
-    rows_expect(f, "txt", NULL, "t.txt", "a\n\0\n", 4, "1:{\"text\": \"a\"}\nt.txt:2: the text has a NUL character\n");
+    rows_expect(f, "txt", NULL, "t.txt", "a\n\0\n", 4,
+                "1:{\"text\": \"a\"}\nt.txt:2: the text contains a NUL character\n");
     text(state, NULL, "PK\003\004", "t.txt: a zip file; expected plain text in UTF-8\nhint: ");
     text(state, "{\"chunk\": 10, \"overlap\": 6}", "a",
          "reader 'txt': overlap 6: expected at most half of chunk, which is 10");

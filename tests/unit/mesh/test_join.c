@@ -147,7 +147,7 @@ static void a_number_that_two_processes_have_is_told(void **state)
     for (int32_t r = 0; r < 3; r++) {
         rank_report report;
         assert_true(collect(&g, r, &report));
-        taken += report.status == NRL_ERR_CONFIG && strstr(report.text, "rank 1 is there already: process");
+        taken += report.status == NRL_ERR_CONFIG && strstr(report.text, "rank 1 already exists: process");
         assert_true(report.status == NRL_ERR_CONFIG || report.status == NRL_ERR_PEER);
     }
     assert_int_equal(taken, 1);

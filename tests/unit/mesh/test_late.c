@@ -54,7 +54,7 @@ static void a_rank_that_computes_hears_of_it_and_says_so(void **state)
     EXPECT_TEXT(report.text, "rank 2 (");
     collect_errors(&computing, 1, text, sizeof text);
     EXPECT_TEXT(text, "warning: rank 2 (");
-    EXPECT_TEXT(text, "between calls");
+    EXPECT_TEXT(text, "was not in a call");
     end_errors(&computing);
 }
 

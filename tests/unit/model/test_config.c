@@ -108,11 +108,11 @@ static void an_unknown_model_type_lists_what_is_served(void **state)
     (void)state;
     ASSERT_FAILS(
         create("{\"model_type\":\"gpt_neox\"", "", NULL), NRL_ERR_DATA,
-        "model_type 'gpt_neox' is not served by any model plugin; expected one of: gpt2, llama, "
+        "no model plugin supports model_type 'gpt_neox'; expected one of: gpt2, llama, "
         "mistral, qwen2, qwen3, phi3, smollm3, granite, olmo2, olmo3, glm, glm4, ernie4_5, exaone4, hunyuan_v1_dense, "
         "arcee, qwen3_moe, mixtral, olmoe, gpt_oss, gemma, gemma2, gemma3_text");
     ASSERT_FAILS(create("{\"model_type\":\"gemma4\"", "", NULL), NRL_ERR_DATA,
-                 "model_type 'gemma4' is not served by any model plugin");
+                 "no model plugin supports model_type 'gemma4'");
 }
 
 /* D 8, I 12, V 16, L 2, H 2, K 4: a layer has 4*64 + 3*96 + 16, all 2*128 + 8 beside. */
@@ -231,7 +231,7 @@ static void faults_of_a_llama_config_name_the_key(void **state)
          "\"sliding_attention\"]",
          "layer_types[1] has a window"},
         {"\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"sliding_window\":0", "'sliding_window' is 0"},
-        {"\"vocab_size\":2147483647,\"hidden_size\":2147483646,\"head_dim\":4", "too many"},
+        {"\"vocab_size\":2147483647,\"hidden_size\":2147483646,\"head_dim\":4", "is too large"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         ASSERT_FAILS(create(llama, rows[i].more, NULL), NRL_ERR_DATA, rows[i].text);

@@ -568,7 +568,7 @@ static void a_named_format_is_used_without_a_probe(void **state)
     assert_string_equal(w->format->plugin.name, "hf");
     weights_close(w);
     scope.name = "peft";
-    ASSERT_FAILS(weights_open(&scope, NRL_HOLDS_MODEL, f->dir, &w), NRL_ERR_CONFIG, "it holds an adapter");
+    ASSERT_FAILS(weights_open(&scope, NRL_HOLDS_MODEL, f->dir, &w), NRL_ERR_CONFIG, "it stores an adapter");
     scope.name = "hv";
     ASSERT_FAILS(weights_open(&scope, NRL_HOLDS_MODEL, f->dir, &w), NRL_ERR_CONFIG, "did you mean 'hf'");
 }

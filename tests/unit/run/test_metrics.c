@@ -115,7 +115,7 @@ static void names_that_records_have_already_are_refused(void **state)
     assert_int_equal(declare(&all, &algorithm, NRL_ERR_PLUGIN, &a), NRL_OK);
     assert_int_equal(metrics_declare(&all, &logger, rows, NRL_ERR_PLUGIN, &a), NRL_ERR_PLUGIN);
     assert_string_equal(nrl_error_text(),
-                        "logger 'l': metric 'chosen' is there twice, another plugin of this run has it too");
+                        "logger 'l': metric 'chosen' is declared twice, also by another plugin of this run");
     arena_free(&a);
 }
 

@@ -297,7 +297,8 @@ static void a_reference_that_does_not_fit_is_refused(void **state)
 {
     (void)state;
     const char *const wrong[][2] = {
-        {model_with("words", "\"vocab_size\": 96", "\"vocab_size\": 90"), "its vocabulary is 90, the policy's 96"},
+        {model_with("words", "\"vocab_size\": 96", "\"vocab_size\": 90"),
+         "its vocabulary is 90, that of the policy 96"},
         {model_with("short", "\"max_position_embeddings\": 64", "\"max_position_embeddings\": 59"), "59 positions"},
         {model_with("narrow", "\"hidden_size\": 32", "\"hidden_size\": 40"), "the weights do not fit config.json"},
         {model_with("strange", "\"llama\"", "\"unheard_of\""), "algorithm.reference_model"},

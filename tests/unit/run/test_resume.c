@@ -128,7 +128,7 @@ static void a_word_that_names_no_checkpoint_is_explained(void **state)
     fixture *f = *state;
     bool differ;
     assert_int_equal(resume_read(&f->choice, "atuo", &differ), NRL_ERR_CONFIG);
-    assert_non_null(strstr(nrl_error_text(), "hint: resume is never, auto or the directory of a checkpoint"));
+    assert_non_null(strstr(nrl_error_text(), "hint: expected never, auto or the directory of a checkpoint"));
     assert_false(differ);
 }
 

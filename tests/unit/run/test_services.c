@@ -19,7 +19,7 @@ static void options_that_need_a_service_are_refused_without_it(void **state)
     static const char *const cases[][2] = {
         {"debug=true", "debug: this program does not compare ranks"},
         {"eval.samples={prompts: [a]}", "eval.samples: this program does not generate text"},
-        {"data.streaming=true", "data.streaming: this program has no streams"},
+        {"data.streaming=true", "data.streaming: this program does not support streaming"},
     };
     test_place place;
     run *r;

@@ -68,7 +68,7 @@ static void expect_end(int fd, double seconds)
 {
     char byte;
     assert_int_equal(socket_receive(fd, &byte, 1, clock_seconds() + seconds, NULL), NRL_ERR_PEER);
-    assert_null(strstr(nrl_error_text(), "does not answer"));
+    assert_null(strstr(nrl_error_text(), "does not respond"));
     close(fd);
 }
 
@@ -97,9 +97,9 @@ static void a_difference_is_told_at_once(void **state)
         bool server, client;
         const char *want;
     } cases[] = {
-        {true, true, "has another secret than this process"},
-        {true, false, "requires the job's secret, and this process has none"},
-        {false, true, "has no secret, and this process has one"},
+        {true, true, "has a different secret than this process"},
+        {true, false, "requires the job's secret, but this process has none"},
+        {false, true, "has no secret, but this process has one"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tcp_server *server = open_server(cases[i].server ? &ours : NULL);

@@ -380,7 +380,7 @@ static void expect_closed(int fd)
     char byte;
     assert_int_equal(socket_receive(fd, &byte, 1, clock_seconds() + 5, NULL), NRL_ERR_PEER);
     assert_non_null(strstr(nrl_error_text(), "lo")); /* closed or lost, not silent */
-    assert_null(strstr(nrl_error_text(), "does not answer"));
+    assert_null(strstr(nrl_error_text(), "does not respond"));
     close(fd);
 }
 
