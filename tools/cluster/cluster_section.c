@@ -63,17 +63,19 @@ static void read_rows(arena *a, config_problems *p, const char *at, const nrl_no
         const nrl_node *n = nrl_node_at(map, i);
         suggestion near = {.word = nrl_node_key(map, i)};
         const cluster_row *row = NULL;
+        char *values = NULL; /* of the job or the group */
         for (size_t k = 0; k < cluster_n_rows && !row; k++) {
             if (cluster_rows[k].place == absent) continue;
             suggest_offer(&near, cluster_rows[k].name);
             if (!strcmp(cluster_rows[k].name, near.word)) row = &cluster_rows[k];
         }
-        if (!row)
+        if (row) values = row->place == ROW_OF_JOB ? (char *)job : (char *)group;
+        if (!values)
             problems_add(p, n, "%s.%s: unknown key%s%s%s", at, near.word,
                          near.best ? "; did you mean '" : "; `nrl cluster keys` lists them", near.best ? near.best : "",
                          near.best ? "'?" : "");
         else if (nrl_node_kind(n) != NRL_NODE_NULL)
-            read_value(a, p, at, row, n, (char *)(row->place == ROW_OF_JOB ? (void *)job : group) + row->offset);
+            read_value(a, p, at, row, n, values + row->offset);
     }
 }
 
