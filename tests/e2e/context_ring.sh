@@ -52,17 +52,7 @@ alone bf16 train.precision=bf16 "$@"
 ranks 2 bf16 $bf16_unit "parallel={context: $(ring 2)}" train.precision=bf16 "$same" "$@"
 
 # ---- preferences, groups ----
-cat >config.yaml <<YAML
-model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
-data: {train: $source/configs/data/pref.jsonl, eval: $source/configs/data/pref_eval.jsonl, max_length: 128, template: chatml, cache: cache}
-algorithm: dpo
-train: {steps: 30, global_batch: 8, micro_batch_tokens: 512, seed: 3}
-optimizer: {name: adamw, lr: 1e-3}
-eval: {every: 10}
-checkpoint: {export: none}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
+preferences pref dpo | sed 's/steps: 4,/steps: 30,/; s/eval: {every: 2}/eval: {every: 10}/' >config.yaml
 alone dpo
 ranks 3 dpo-3 $exact "parallel={context: $(ring 3)}" "$same"
 data=$source/tests/data

@@ -52,29 +52,18 @@ for dora in false true; do
     ranks 4 lora-kv $exact "$quarter" "$same" $lora "$@"
 done
 # ---- preferences with an online reference and one from its file, labels ----
-cat >pairs.yaml <<YAML
-model: {config: $source/configs/models/tiny.json, tokenizer: $source/configs/models/tiny-tokenizer}
-data: {max_length: 128, template: chatml, cache: cache}
-train: {steps: 4, global_batch: 8, micro_batch_tokens: 512, seed: 3}
-optimizer: {name: adamw, lr: 1e-3}
-eval: {every: 2}
-checkpoint: {export: none}
-loggers: [console, jsonl]
-$one_thread_yaml
-YAML
 for algorithm in kto dpo; do # the rows of dpo are used below
     kind=pref
     [ $algorithm = kto ] && kind=kto
-    sed "s|max_length|train: $source/configs/data/$kind.jsonl, eval: $source/configs/data/${kind}_eval.jsonl, max_length|" \
-        pairs.yaml >config.yaml
-    alone $algorithm algorithm=$algorithm train.micro_batch_tokens=1024
-    ranks 2 $algorithm-2 $exact "$half" "$same" algorithm=$algorithm train.micro_batch_tokens=1024
-    ranks 4 $algorithm-4 $exact "$both" "$same" algorithm=$algorithm train.micro_batch_tokens=1024
+    preferences $kind $algorithm >config.yaml
+    alone $algorithm train.micro_batch_tokens=1024
+    ranks 2 $algorithm-2 $exact "$half" "$same" train.micro_batch_tokens=1024
+    ranks 4 $algorithm-4 $exact "$both" "$same" train.micro_batch_tokens=1024
 done
-alone dpo algorithm=dpo
-ranks 4 dpo-stages $exact "$stages" algorithm=dpo
+alone dpo
+ranks 4 dpo-stages $exact "$stages"
 rm -rf cache
-ranks 2 cached $exact "$half" algorithm=dpo algorithm.reference=cached
+ranks 2 cached $exact "$half" algorithm.reference=cached
 
 experiment "eval: {every: 4}" | sed "s|models/llama|models/qwen3|" >config.yaml
 # samples of one token: a rank has none
