@@ -3,9 +3,9 @@
  * unfinished plugins are common and must end in an error message, not in a crash.
  */
 #include "plugin/check.h"
+#include "base/buffer.h"
 #include "config/options.h"
 #include <nrl/nrl.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { MAX_TABLE = 65536, MAX_ROWS = 4096, MAX_ROW_SIZE = 1024, MAX_OPTIONS_SIZE = 1 << 20 };
@@ -86,13 +86,13 @@ static bool is_there(const nrl_plugin *t, uint32_t offset)
 
 static nrl_status check_members(const nrl_plugin *t)
 {
-    char absent[256] = "";
-    size_t used = 0;
-    for (const member *m = of_kind[t->kind]; m->name; m++) { /* the kind is a known one */
-        if (is_there(t, m->offset)) continue;
-        used += (size_t)snprintf(absent + used, sizeof absent - used, "%s%s", used ? ", " : "", m->name);
-    }
-    return used ? nrl_fail(NRL_ERR_PLUGIN, "lacks %s: required members of its table are NULL", absent) : NRL_OK;
+    buffer absent = {0};
+    for (const member *m = of_kind[t->kind]; m->name; m++) /* the kind is a known one */
+        if (!is_there(t, m->offset)) buffer_print(&absent, "%s%s", absent.size ? ", " : "", m->name);
+    nrl_status st = NRL_OK;
+    if (absent.size) st = nrl_fail(NRL_ERR_PLUGIN, "lacks %s: required members of its table are NULL", absent.text);
+    buffer_free(&absent);
+    return st;
 }
 
 /* ---- options ---- */
