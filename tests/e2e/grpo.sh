@@ -86,6 +86,22 @@ for field in loss grad_norm reward; do
     is "$field of a resumed run" "$(values again $field)" "$(values run1 $field)"
 done
 
+# The contents of the rewards belong to the run: a resume notices another function and another reward model.
+mkdir given && cp -r "$data/grpo/rewards.lua" "$data/reward/model" given
+given="c9.yaml out=rewarded algorithm.reward=given/rewards.lua algorithm.reward_model=given/model checkpoint.every=4"
+run 0 run $given train.steps=4
+echo >>given/rewards.lua
+run 2 run $given resume=auto
+has err "  algorithm.reward: was "
+lacks err "algorithm.reward_model: was "
+cp "$data/grpo/rewards.lua" given
+printf '\125' | dd of=given/model/model.safetensors bs=1 seek="$(($(wc -c <given/model/model.safetensors) - 3))" conv=notrunc 2>dd
+run 2 run $given resume=auto
+has err "  algorithm.reward_model: was "
+lacks err "algorithm.reward: was "
+run 0 run $given resume=auto checkpoint.mismatch=warn
+has err "  algorithm.reward_model: was "
+
 # Several rewards are the same on several ranks, each of which has the whole reward model. A weight of 0 only records.
 for strategy in ddp fsdp '{tensor: 2}'; do
     run 0 launch -n 2 -- run c9.yaml out=other overwrite=true "parallel=$strategy"

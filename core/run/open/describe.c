@@ -32,6 +32,7 @@ static nrl_node *fingerprints_node(arena *a, const session *se)
     node_append_text(a, map, "tokenizer", se->tokenizer ? se->tokenizer->info.hash : NULL);
     node_append_text(a, map, "tokenizer plugin", se->tokenizer ? se->tokenizer->plugin : NULL);
     node_append_text(a, map, "script", se->env.script_hash);
+    if (nrl_node_size(se->algorithm_files)) node_append(a, map, "algorithm", node_copy(a, se->algorithm_files));
     node_append_int(a, map, "total_steps", se->total_steps);
     if (se->shards.fixed) /* the bits of the result depend on these too */
         node_append_text(a, map, "reproducible",

@@ -88,27 +88,38 @@ static void add_tokens(const dataset *d, const char *role, buffer *lines)
     }
 }
 
-/* The files and models that options of the algorithm name, such as its rewards. */
-static nrl_status add_algorithm_files(session *se, buffer *lines)
+/* Identifies the files and models that options of the algorithm name, such as its rewards. */
+static nrl_status read_algorithm_files(session *se)
 {
+    se->algorithm_files = node_new(&se->memory, NRL_NODE_MAP);
     for (uint32_t i = 0; i < se->algorithm->plugin.n_options; i++) {
-        const char *path = session_algorithm_path(se, i), *key = se->algorithm->plugin.options[i].name;
+        const char *path = session_algorithm_path(se, i), *key = NULL;
         model_origin origin = {.formats = &se->formats};
         const nrl_node *config;
         char hash[HASH_TEXT];
         if (!path) continue;
         if (origin_find(path, &se->model_memory, &origin, &config) == NRL_OK)
-            NRL_TRY(add_origin(&origin, arena_printf(&se->memory, "algorithm.%s ", key), lines));
+            NRL_TRY(origin_sampled_key(&origin, &se->memory, &key));
         else if (hash_file(path, hash) == NRL_OK)
-            buffer_print(lines, "algorithm.%s %s: %s\n", key, path, hash);
+            key = hash;
+        node_append_text(&se->memory, se->algorithm_files, se->algorithm->plugin.options[i].name, key);
     }
     return NRL_OK;
+}
+
+static void add_algorithm_files(const session *se, buffer *lines)
+{
+    for (uint32_t i = 0; i < se->algorithm->plugin.n_options; i++) {
+        const char *name = se->algorithm->plugin.options[i].name;
+        const char *key = nrl_node_string(nrl_node_find(se->algorithm_files, name), NULL);
+        if (key) buffer_print(lines, "algorithm.%s %s: %s\n", name, session_algorithm_path(se, i), key);
+    }
 }
 
 static nrl_status add_files(session *se, buffer *lines)
 {
     NRL_TRY(add_plugins(se, lines));
-    NRL_TRY(add_algorithm_files(se, lines));
+    add_algorithm_files(se, lines);
     add_config(se->model->config, "model's ", lines);
     NRL_TRY(add_origin(&se->origin, "model's ", lines));
     const char *path = se->reference_options.reference_model;
@@ -131,6 +142,7 @@ static nrl_status add_files(session *se, buffer *lines)
 nrl_status identity_check_files(session *se)
 {
     buffer lines = {0};
+    NRL_TRY(read_algorithm_files(se));
     if (nrl_mesh_world(se->mesh) == 1 || session_is_planned(se)) return NRL_OK;
     nrl_status st = add_files(se, &lines);
     if (st == NRL_OK) st = mesh_compare(se->mesh, "files", lines.text, same_files);

@@ -218,25 +218,6 @@ nrl_status session_inspect_reference(session *se)
     return wanted ? find_reference(se, &setup) : NRL_OK;
 }
 
-/* Identifies the reference: weights by their headers and samples, a checkpoint by its manifest, an adapter by all its
- * bytes. */
-static nrl_status identify_reference(session *se, const model_origin *o)
-{
-    model_origin base = *o;
-    char *lines, key[2 * HASH_TEXT] = "";
-    base.adapter_dir = NULL;
-    if (o->checkpoint) {
-        NRL_TRY(origin_checkpoint_key(o->checkpoint, key));
-    } else {
-        NRL_TRY(origin_identity(&base, "", &lines));
-        hash_bytes(lines, strlen(lines), key);
-        free(lines);
-    }
-    if (o->adapter_dir) NRL_TRY(origin_adapter_key(o, key + strlen(key)));
-    se->reference_key = arena_strdup(&se->memory, key);
-    return NRL_OK;
-}
-
 nrl_status session_open_reference(session *se)
 {
     const char *own = se->reference_options.reference_model;
@@ -262,7 +243,7 @@ nrl_status session_open_reference(session *se)
     else if (se->model->adapters && !se->model->adapters->whole && !se->origin.adapter_dir)
         setup.shared = &se->work;
     if (!setup.shared && se->reference_options.reference != REFERENCE_NONE)
-        NRL_TRY(identify_reference(se, &setup.origin));
+        NRL_TRY(origin_sampled_key(&setup.origin, &se->memory, &se->reference_key));
     const dataset **sets = arena_alloc(&se->memory, (se->n_evals + 1) * sizeof *sets);
     sets[0] = se->train.set;
     for (size_t i = 0; i < se->n_evals; i++)

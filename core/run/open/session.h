@@ -67,6 +67,7 @@ struct session {
 
     const nrl_algorithm *algorithm;
     const void *algorithm_options; /* NULL: a loss of a script */
+    nrl_node *algorithm_files;     /* {OPTION: hash} of the files and models that they name; NULL until it is known */
     void *algorithm_self;
     bool algorithm_is_script; /* its instance belongs to the script host */
     metric_rows metrics;      /* of the algorithm; then of all plugins */
@@ -228,7 +229,8 @@ nrl_status session_handle_signal(const session *se);
 /* Malloc'd "key: value" lines about the build and the plugins of the config. NRL_ERR_IO. [main] */
 nrl_status identity_of_code(session *se, char **lines);
 
-/* Compares the files of all ranks once they are open. NRL_ERR_CONFIG, the same on every rank. [main] */
+/* Identifies the files that options of the algorithm name, and compares the files of all ranks once they are open.
+ * NRL_ERR_CONFIG, the same on every rank. [main] */
 nrl_status identity_check_files(session *se);
 /* The file or model that row i of the algorithm's options names. NULL: the row is not a path, or not set. */
 const char *session_algorithm_path(const session *se, uint32_t i);

@@ -440,3 +440,20 @@ nrl_status origin_identity(const model_origin *o, const char *whose, char **line
     buffer_free(&b);
     return st;
 }
+
+nrl_status origin_sampled_key(const model_origin *o, arena *a, const char **key)
+{
+    model_origin base = *o;
+    char *lines, text[2 * HASH_TEXT] = "";
+    base.adapter_dir = NULL;
+    if (o->checkpoint) {
+        NRL_TRY(origin_checkpoint_key(o->checkpoint, text));
+    } else {
+        NRL_TRY(origin_identity(&base, "", &lines));
+        hash_bytes(lines, strlen(lines), text);
+        free(lines);
+    }
+    if (o->adapter_dir) NRL_TRY(origin_adapter_key(o, text + strlen(text)));
+    *key = arena_strdup(a, text);
+    return NRL_OK;
+}

@@ -48,6 +48,9 @@ nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT]);
 /* Malloc'd "key: value" lines that tell it apart without reading it all: of weights a line a tensor, of a
  * checkpoint its manifest's hash, which stands for the rest. Keys begin with `whose`. */
 nrl_status origin_identity(const model_origin *o, const char *whose, char **lines);
+/* The same as one text in `a`, for weights that a run reads beside its own: weights by their headers and samples, a
+ * checkpoint by its manifest, an adapter by all its bytes. */
+nrl_status origin_sampled_key(const model_origin *o, arena *a, const char **key);
 
 /* Adds the files that it consists of, including those of the base of its adapters; files that cannot be found are
  * omitted. */

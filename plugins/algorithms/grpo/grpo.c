@@ -203,16 +203,9 @@ static int64_t n_values(const grpo_state *s)
     return 1 + rewards_n_named(s->rewards);
 }
 
-/* Another reward is another objective: a run that goes on with it says so. */
 static nrl_status grpo_state_io(void *self, nrl_state_io *io)
 {
     grpo_state *s = self;
-    const int64_t is = (int64_t)rewards_hash(s->rewards);
-    int64_t was = is;
-    NRL_TRY(nrl_state_io_i64(io, "reward", &was, 1));
-    if (was != is)
-        nrl_warn("algorithm.reward: '%s' differs from the file that the checkpoint was trained with",
-                 s->options.reward);
     if (grpo_updates(self) == 1) return NRL_OK;
     if (s->is_used_up) {
         nrl_rollout_kept_free(s->kept);

@@ -11,14 +11,12 @@
 #include <nrl/run.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { MAX_BYTES = 1 << 24 };
 
 struct reward_script {
     lua_State *lua;
     char *path;
-    uint64_t hash;
     int32_t n;
     char names[REWARD_MAX][REWARD_NAME]; /* ascending */
 };
@@ -130,7 +128,6 @@ nrl_status reward_open(const char *path, reward_script **out)
     reward_script *s = calloc(1, sizeof *s);
     nrl_status st = NRL_OK;
     if (s) {
-        s->hash = XXH3_64bits(text, size);
         s->path = strdup(path);
         s->lua = luaL_newstate();
     }
@@ -150,11 +147,6 @@ void reward_close(reward_script *s)
     if (s->lua) lua_close(s->lua);
     free(s->path);
     free(s);
-}
-
-uint64_t reward_hash(const reward_script *s)
-{
-    return s->hash;
 }
 
 int32_t reward_n(const reward_script *s)

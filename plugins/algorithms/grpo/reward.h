@@ -12,8 +12,7 @@ typedef struct reward_script reward_script;
 /* Runs the file, which returns a function, or a table of functions by name. NRL_ERR_CONFIG: no such file, a syntax
  * error, or neither. */
 nrl_status reward_open(const char *path, reward_script **out);
-void reward_close(reward_script *s);          /* NULL is allowed */
-uint64_t reward_hash(const reward_script *s); /* of the text of the file */
+void reward_close(reward_script *s); /* NULL is allowed */
 int32_t reward_n(const reward_script *s);
 /* Of function k, in alphabetical order; "" for a function that is not in a table. */
 const char *reward_name(const reward_script *s, int32_t k);

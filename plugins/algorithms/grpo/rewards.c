@@ -110,11 +110,6 @@ nrl_status rewards_open_model(rewards *r, const nrl_algorithm_run *run)
     return st;
 }
 
-uint64_t rewards_hash(const rewards *r)
-{
-    return r->script ? reward_hash(r->script) : 0;
-}
-
 int32_t rewards_n_named(const rewards *r)
 {
     return r->is_named ? r->n : 0;
