@@ -102,6 +102,7 @@ printf '%s\n' 'a b' '/save talk.jsonl' 'c d' '/reset' 'a b' '/save talk.jsonl' |
 is "the first answer, and that after /reset" "$(sed -n 3p talk)" "$(sed -n 1p talk)"
 [ "$(sed -n 2p talk)" != "$(sed -n 1p talk)" ] || is "the second answer" same another
 is "conversations saved" "$(wc -l <talk.jsonl)" 2
+is "lines about them" "$(grep -c "^saved 2 messages to 'talk.jsonl'$" err)" 2
 has talk.jsonl '{"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": '
 echo /nonsense | "$nrl" chat model --template plain >talk 2>err && is "an unknown command" good failed
 has err "unknown command '/nonsense'"

@@ -6,6 +6,7 @@
 #include "cli/common/experiment.h"
 #include "cli/common/sample_flags.h"
 #include "cli/common/tool_calls.h"
+#include <errno.h>
 #include <nrl/inference.h>
 #include <signal.h>
 #include <stdio.h>
@@ -171,9 +172,13 @@ static nrl_status save(const chat *c, const char *path)
     FILE *f = fopen(path, "ae");
     bool good = f && fprintf(f, "%s\n", text) > 0;
     if (f) good &= fclose(f) == 0;
+    const int error = errno;
+    const size_t n = nrl_node_size(c->messages);
     free(text);
     arena_free(&a);
-    return good ? NRL_OK : nrl_fail(NRL_ERR_IO, "cannot write '%s'", path);
+    if (!good) return nrl_fail(NRL_ERR_IO, "cannot write '%s': %s", path, strerror(error));
+    fprintf(stderr, "saved %zu message%s to '%s'\n", n, n == 1 ? "" : "s", path);
+    return NRL_OK;
 }
 
 /* Runs a command; *quit says whether the program ends. */
