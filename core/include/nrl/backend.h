@@ -445,6 +445,10 @@ typedef struct {
 
     /* attention_grad takes cos and sin. Otherwise the core calls rope afterwards. */
     bool rotates_gradients;
+
+    /* Products that do not depend on each other, of any shapes, at the same time: the experts of a mixture. Sums may be
+     * added in another order than by gemm. Arguments are as for adamw_all. Optional. [step] */
+    nrl_status (*gemm_all)(void *self, nrl_stream *stream, const nrl_gemm_args *calls, int64_t n);
 } nrl_backend;
 
 /* ---- what operations of plugins may ask of the backend ---- */

@@ -138,14 +138,19 @@ NRL_OPS(BACKEND_DEFINE)
         for (int64_t i = 0; i < n && !d->table.name##_all; i++)                                                        \
             NRL_TRY(backend_##name(ctx, &calls[i]));                                                                   \
         if (!n || !d->table.name##_all) return NRL_OK;                                                                 \
+        double flops = 0;                                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            flops += FLOPS_OF(&calls[i]);                                                                              \
+        ctx->settings.flops += flops;                                                                                  \
         if (!ctx->profiler) return d->table.name##_all(d->self, ctx->stream, calls, n);                                \
-        NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, calls, n, 0));                                         \
+        NRL_TRY(ctx->profiler->op_begin(ctx, BACKEND_OP_##name, calls, n, flops));                                     \
         nrl_status st = d->table.name##_all(d->self, ctx->stream, calls, n);                                           \
         nrl_status ended = ctx->profiler->op_end(ctx);                                                                 \
         return st ? st : ended;                                                                                        \
     }
 BACKEND_DEFINE_ALL(adamw, nrl_adamw_args)
 BACKEND_DEFINE_ALL(square_sum, nrl_square_sum_args)
+BACKEND_DEFINE_ALL(gemm, nrl_gemm_args)
 
 bool backend_has(const device *d, const char *name)
 {

@@ -13,6 +13,7 @@ NRL_OPS(BACKEND_DECLARE) /* backend_gemm calls gemm, and so on */
  */
 nrl_status backend_adamw_all(nrl_ctx *ctx, const nrl_adamw_args *calls, int64_t n);
 nrl_status backend_square_sum_all(nrl_ctx *ctx, const nrl_square_sum_args *calls, int64_t n);
+nrl_status backend_gemm_all(nrl_ctx *ctx, const nrl_gemm_args *calls, int64_t n);
 /* Whether the backend of the device has the operation of that name. */
 bool backend_has(const device *d, const char *name);
 #define BACKEND_NUMBER(name, args) BACKEND_OP_##name,

@@ -51,16 +51,22 @@ static nrl_status choose_bf16(const cpu_options *o, cpu_isa isa, bool *native)
     return nrl_fail(NRL_ERR_CONFIG, "bf16: native needs a CPU with bf16 instructions\nhint: use bf16: widen");
 }
 
+void cpu_close_parts(cpu *self)
+{
+    gemm_engine_destroy(self->engine);
+    cpu_free(self->memory, self->scratch);
+    cpu_free(self->memory, self->work.at);
+    cpu_free(self->memory, self->rounded.at);
+}
+
 static void cpu_close(void *instance)
 {
     cpu *self = instance;
     if (!self) return;
-    gemm_engine_destroy(self->engine);
+    cpu_gemm_all_close(self);
+    cpu_close_parts(self);
     cpu_offload_close(self->offload);
-    cpu_free(&self->memory, self->scratch);
-    cpu_free(&self->memory, self->work.at);
-    cpu_free(&self->memory, self->rounded.at);
-    cpu_memory_close(&self->memory);
+    cpu_memory_close(self->memory);
     free(self);
 }
 
@@ -88,15 +94,19 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     int n_threads = o->threads > 0 ? (int)o->threads : cpu_count_threads();
     NRL_TRY(cpu_try_threads(n_threads));
     cpu *self = calloc(1, sizeof *self);
-    if (!self) return nrl_fail(NRL_ERR_MEMORY, "no memory to open the CPU");
+    cpu_memory *memory = self ? cpu_memory_open(o->memory_limit) : NULL;
+    if (!memory) {
+        free(self);
+        return nrl_fail(NRL_ERR_MEMORY, "no memory to open the CPU");
+    }
     self->isa = isa;
     self->ops = cpu_isa_ops(isa);
     self->n_threads = n_threads;
     self->native_bf16 = native_bf16;
     self->threads = (nrl_host_threads){.size = sizeof self->threads, .self = self, .split = split_for_plugins};
     self->independent_rows = o->independent_rows;
-    cpu_memory_open(&self->memory, o->memory_limit);
-    nrl_status st = gemm_engine_create(isa, &self->memory, &self->engine);
+    self->memory = memory;
+    nrl_status st = gemm_engine_create(isa, memory, &self->engine);
     if (st != NRL_OK) {
         cpu_close(self);
         return st;
@@ -117,8 +127,8 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
     snprintf(fill->isa, sizeof fill->isa, "%s%s", cpu_isa_name(self->isa), self->native_bf16 ? "+bf16" : "");
     gemm_engine_version(fill->library, sizeof fill->library);
     nrl_host_memory(&fill->memory_bytes, &left);
-    if (self->memory.limit && self->memory.limit < (uint64_t)fill->memory_bytes)
-        fill->memory_bytes = (int64_t)self->memory.limit;
+    if (self->memory->limit && self->memory->limit < (uint64_t)fill->memory_bytes)
+        fill->memory_bytes = (int64_t)self->memory->limit;
     fill->n_threads = self->n_threads;
     double peak = cpu_isa_peak(self->isa) * self->n_threads;
     fill->peak_flops[NRL_DTYPE_F32] = peak;
@@ -133,12 +143,12 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
 
 static nrl_status table_alloc(void *self, size_t bytes, void **out)
 {
-    return cpu_alloc(&((cpu *)self)->memory, bytes, out);
+    return cpu_alloc(((cpu *)self)->memory, bytes, out);
 }
 
 static void table_free(void *self, void *memory)
 {
-    cpu_free(&((cpu *)self)->memory, memory);
+    cpu_free(((cpu *)self)->memory, memory);
 }
 
 typedef struct {
@@ -190,6 +200,14 @@ nrl_status cpu_known_args(const char *op, const void *args, uint32_t size, void 
     }
 NRL_OPS(CPU_ENTER)
 
+static nrl_status enter_gemm_all(void *self, nrl_stream *stream, const nrl_gemm_args *calls, int64_t n)
+{
+    if (n > 0 && calls->size == sizeof *calls) return cpu_gemm_all(self, calls, n);
+    for (int64_t i = 0; i < n; i++) /* of another version */
+        NRL_TRY(enter_gemm(self, stream, (const void *)((const char *)calls + (size_t)i * calls->size)));
+    return NRL_OK;
+}
+
 #define CPU_ENTRY(name, args) .name = enter_##name,
 static const nrl_ops cpu_ops = {.size = sizeof(nrl_ops), NRL_OPS(CPU_ENTRY)};
 
@@ -209,6 +227,7 @@ static const nrl_backend cpu_table = {
     .free_host = table_free,
     .copy = cpu_copy_bytes,
     .extension = cpu_extension,
+    .gemm_all = enter_gemm_all,
 };
 
 NRL_EXPORT(cpu_table)

@@ -43,19 +43,20 @@ typedef struct cpu_gemm_engine cpu_gemm_engine;
 
 typedef struct cpu_offload cpu_offload;
 
-typedef struct {
+typedef struct cpu {
     const nrl_ops *ops; /* of the chosen instruction set */
     cpu_isa isa;
     int n_threads;
     bool native_bf16;      /* bf16 products use bf16 instructions */
     bool independent_rows; /* see ops/gemm_rows.c */
-    cpu_memory memory;
+    cpu_memory *memory;
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
     size_t scratch_each;
     cpu_block work, rounded;  /* shared by all threads, grown on demand */
     nrl_host_threads threads; /* for kernels of plugins */
     cpu_offload *offload;     /* NULL until it is asked for */
+    struct cpu *workers;      /* [n_threads], see gemm_all.c; NULL until they are needed */
 } cpu;
 
 /* ---- machine.c ---- */
@@ -93,9 +94,9 @@ nrl_status cpu_rounded(cpu *self, size_t bytes, void **out);
 /* NRL_ERR_MEMORY: the text names the limit that was hit. */
 nrl_status cpu_alloc(cpu_memory *m, size_t bytes, void **out);
 void cpu_free(cpu_memory *m, void *memory);
-/* The option memory_limit: NRL_ERR_CONFIG if it cannot be read; its value for a device that is opened. */
+/* The option memory_limit: NRL_ERR_CONFIG if it cannot be read. */
 nrl_status cpu_memory_check(const char *text);
-void cpu_memory_open(cpu_memory *m, const char *text);
+cpu_memory *cpu_memory_open(const char *limit); /* with a valid limit; NULL: no memory */
 void cpu_memory_close(cpu_memory *m); /* everything is freed */
 
 /* ---- offload.c ---- */
@@ -108,8 +109,13 @@ void cpu_offload_close(cpu_offload *o); /* frees all that was allocated; NULL is
 /* Copies the arguments of an operation, of `size` bytes, to `fill`, of `known` bytes. A core with a newer struct must
  * not have set members that this plugin does not know (NRL_ERR_PLUGIN); what an older one lacks is zero. */
 nrl_status cpu_known_args(const char *op, const void *args, uint32_t size, void *fill, uint32_t known);
+void cpu_close_parts(cpu *self); /* the engine and the memory of operations */
 
 /* ---- gemm.c: all products that ops/gemm_rows.c does not compute ---- */
 nrl_status cpu_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a);
+
+/* ---- gemm_all.c ---- */
+nrl_status cpu_gemm_all(cpu *self, const nrl_gemm_args *calls, int64_t n);
+void cpu_gemm_all_close(cpu *self);
 
 #endif

@@ -49,21 +49,24 @@ nrl_status cpu_memory_check(const char *text)
         text);
 }
 
-void cpu_memory_open(cpu_memory *m, const char *text)
+cpu_memory *cpu_memory_open(const char *text)
 {
     int64_t total, left;
-    *m = (cpu_memory){0};
+    cpu_memory *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
     pthread_mutex_init(&m->lock, NULL);
-    if (!text || !*text) return;
+    if (!text || !*text) return m;
     nrl_host_memory(&total, &left);
     double bytes = strcmp(text, "cgroup") ? limit_bytes(text, (double)total) : (double)(left < 0 ? total : left);
     m->limit = bytes < 0x1p62 ? (size_t)bytes : (size_t)1 << 62;
+    return m;
 }
 
 void cpu_memory_close(cpu_memory *m)
 {
     pthread_mutex_destroy(&m->lock);
     free(m->blocks);
+    free(m);
 }
 
 /* Whether the limit allows a block of this size; counts it, without an address until block_is_at. */
@@ -218,8 +221,8 @@ nrl_status cpu_scratch(cpu *self, size_t bytes)
     if (bytes <= self->scratch_each) return NRL_OK;
     size_t each = (bytes + 4095) / 4096 * 4096;
     void *memory;
-    NRL_TRY(cpu_alloc(&self->memory, each * (size_t)self->n_threads, &memory));
-    cpu_free(&self->memory, self->scratch);
+    NRL_TRY(cpu_alloc(self->memory, each * (size_t)self->n_threads, &memory));
+    cpu_free(self->memory, self->scratch);
     self->scratch = memory;
     self->scratch_each = each;
     return NRL_OK;
@@ -229,8 +232,8 @@ static nrl_status grow(cpu *self, cpu_block *block, size_t bytes, void **out)
 {
     *out = block->at;
     if (bytes <= block->bytes && block->at) return NRL_OK;
-    NRL_TRY(cpu_alloc(&self->memory, bytes, out));
-    cpu_free(&self->memory, block->at);
+    NRL_TRY(cpu_alloc(self->memory, bytes, out));
+    cpu_free(self->memory, block->at);
     *block = (cpu_block){*out, bytes};
     return NRL_OK;
 }

@@ -63,61 +63,49 @@ static nrl_status find_routes(nrl_ctx *ctx, const llama_experts *e, nrl_tensor *
     return st;
 }
 
-/* Joins n tensors, NRL_TAPE_MAX_OPERANDS at a time. */
-static nrl_status join(nrl_ctx *ctx, nrl_tensor **xs, int64_t n, nrl_tensor **y)
+/* The biases [E,2I] of the rows of n experts, `first` and those behind it, each for rows[i] of them: [sum of rows,2I] */
+static nrl_status bias_rows(nrl_ctx *ctx, nrl_tensor *biases, int64_t first, int64_t n, const int64_t *rows,
+                            int64_t total, nrl_tensor **y)
 {
-    while (n > 1) {
-        int64_t to = 0;
-        for (int64_t i = 0; i < n; i += NRL_TAPE_MAX_OPERANDS) {
-            int count = n - i < NRL_TAPE_MAX_OPERANDS ? (int)(n - i) : NRL_TAPE_MAX_OPERANDS;
-            NRL_TRY(nrl_op_concat_rows(ctx, xs + i, count, y));
-            xs[to++] = *y;
-        }
-        n = to;
-    }
-    *y = xs[0];
-    return NRL_OK;
-}
-
-/* x [n,D] -> y [n,D], or this rank's part of it; bias [1,2I] of gate and up, NULL = none. */
-static nrl_status expert_forward(nrl_ctx *ctx, const llama_experts *c, const llama_expert *e, nrl_tensor *bias,
-                                 nrl_tensor *x, nrl_tensor **y)
-{
-    nrl_tensor *gate, *up;
-    if (bias) {
-        NRL_TRY(nrl_op_linear(ctx, x, e->gate, NULL, &gate));
-        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, gate, bias, &gate));
-        NRL_TRY(nrl_op_clamped_swiglu(ctx, gate, c->slope, c->limit, &gate));
-    } else {
-        NRL_TRY(nrl_op_linears(ctx, x, 2, (nrl_param *[]){e->gate, e->up}, NULL, 0, (nrl_tensor * *[]){&gate, &up}));
-        NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
-    }
-    return nrl_op_partial_linear(ctx, gate, e->down, y);
+    int32_t *index = malloc((size_t)total * sizeof *index);
+    if (!index) return nrl_fail(NRL_ERR_MEMORY, "out of memory for the biases of %lld rows", (long long)total);
+    for (int64_t e = 0, at = 0; e < n; e++)
+        for (int64_t i = 0; i < rows[e]; i++)
+            index[at++] = (int32_t)(first + e);
+    nrl_status st = nrl_op_gather_rows(ctx, biases, index, total, y);
+    free(index);
+    return st;
 }
 
 /* Rows sorted by expert -> a result for each, from the experts of all ranks; biases [E,2I], NULL = none. */
 static nrl_status run_sorted(nrl_ctx *ctx, const llama_experts *c, const llama_layer *l, const routes *r,
                              nrl_tensor *biases, nrl_tensor *sorted, nrl_tensor **y)
 {
-    int64_t sent[LLAMA_MAX_EXPERTS], received[LLAMA_MAX_EXPERTS], n_done = 0, at = 0;
+    int64_t sent[LLAMA_MAX_EXPERTS], received[LLAMA_MAX_EXPERTS], rows[LLAMA_MAX_EXPERTS] = {0}, total = 0;
+    nrl_param *gates[LLAMA_MAX_EXPERTS], *ups[LLAMA_MAX_EXPERTS], *downs[LLAMA_MAX_EXPERTS];
     int32_t rank;
     const int64_t own = c->n / nrl_ctx_expert_ranks(ctx, &rank);
-    nrl_tensor *rows, *bias = NULL, *done[LLAMA_MAX_EXPERTS];
+    nrl_tensor *gate, *up;
     for (int64_t e = 0; e < c->n; e++)
         sent[e] = r->first[e + 1] - r->first[e];
     NRL_TRY(nrl_op_to_experts(ctx, sorted, sent, c->n, received, &sorted));
-    for (int64_t e = rank * own; e < (rank + 1) * own; e++) {
-        int64_t n = 0;
-        for (int64_t i = e % own; i < c->n; i += own)
-            n += received[i];
-        if (!n) continue;
-        NRL_TRY(nrl_op_slice_rows(ctx, sorted, at, at + n, &rows));
-        if (biases) NRL_TRY(nrl_op_slice_rows(ctx, biases, e, e + 1, &bias));
-        NRL_TRY(expert_forward(ctx, c, &l->experts[e], bias, rows, &done[n_done++]));
-        at += n;
+    for (int64_t i = 0; i < c->n; total += received[i++])
+        rows[i % own] += received[i];
+    for (int64_t e = 0; e < own; e++) {
+        const llama_expert *expert = &l->experts[rank * own + e];
+        gates[e] = expert->gate, ups[e] = expert->up, downs[e] = expert->down;
     }
-    *y = sorted; /* [0,D], if no token has chosen an expert of this rank */
-    if (n_done) NRL_TRY(join(ctx, done, n_done, y));
+    if (!total) return nrl_op_from_experts(ctx, sorted, sent, c->n, received, y); /* of [0,D] */
+    NRL_TRY(nrl_op_grouped_linear(ctx, sorted, own, rows, gates, &gate));
+    if (biases) {
+        NRL_TRY(bias_rows(ctx, biases, rank * own, own, rows, total, &up));
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, gate, up, &gate));
+        NRL_TRY(nrl_op_clamped_swiglu(ctx, gate, c->slope, c->limit, &gate));
+    } else {
+        NRL_TRY(nrl_op_grouped_linear(ctx, sorted, own, rows, ups, &up));
+        NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
+    }
+    NRL_TRY(nrl_op_grouped_linear(ctx, gate, own, rows, downs, y));
     return nrl_op_from_experts(ctx, *y, sent, c->n, received, y);
 }
 
