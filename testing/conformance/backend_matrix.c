@@ -138,12 +138,14 @@ static double dot(mat *a, mat *b, const gemm_case *g, int64_t i, int64_t j)
     return sum;
 }
 
-static void check_gemm(suite *s, const gemm_case *g)
+typedef struct {
+    nrl_gemm_args args;
+    mat *c;
+    double *want; /* freed by expect_product */
+} product;
+
+static product new_product(suite *s, const gemm_case *g)
 {
-    suite_case(s, "gemm %lld x %lld x %lld, gap %lld, a %s%s, b %s%s, c %s%s%s, alpha %g", (long long)g->m,
-               (long long)g->n, (long long)g->k, (long long)g->gap, nrl_dtype_name(g->a),
-               g->transpose_a ? " transposed" : "", nrl_dtype_name(g->b), g->transpose_b ? " transposed" : "",
-               nrl_dtype_name(g->c), g->overwrite ? "" : " added", g->bias ? ", bias" : "", g->alpha);
     mat *a = mat_random(s, g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->gap, -1, 1);
     mat *b = mat_random(s, g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->gap, -1, 1);
     mat *c = mat_random(s, g->c, g->m, g->n, g->gap, -1, 1);
@@ -155,21 +157,70 @@ static void check_gemm(suite *s, const gemm_case *g)
         if (!g->overwrite) want[i] += *mat_value(c, row, col);
         if (bias) want[i] += *mat_value(bias, 0, col);
     }
-    nrl_gemm_args x = {.size = sizeof x,
-                       .transpose_a = g->transpose_a,
-                       .transpose_b = g->transpose_b,
-                       .overwrite = g->overwrite,
-                       .a = mat_args(a),
-                       .b = mat_args(b),
-                       .c = mat_args(c),
-                       .bias = mat_args(bias),
-                       .alpha = g->alpha};
+    return (product){{.size = sizeof(nrl_gemm_args),
+                      .transpose_a = g->transpose_a,
+                      .transpose_b = g->transpose_b,
+                      .overwrite = g->overwrite,
+                      .a = mat_args(a),
+                      .b = mat_args(b),
+                      .c = mat_args(c),
+                      .bias = mat_args(bias),
+                      .alpha = g->alpha},
+                     c,
+                     want};
+}
+
+static void expect_product(suite *s, const char *rule, const product *p, const gemm_case *g)
+{
+    suite_expect(s, rule, p->c, p->want, 2e-6, 1e-6 * (double)(g->k + 1));
+    free(p->want);
+}
+
+static void check_gemm(suite *s, const gemm_case *g)
+{
+    suite_case(s, "gemm %lld x %lld x %lld, gap %lld, a %s%s, b %s%s, c %s%s%s, alpha %g", (long long)g->m,
+               (long long)g->n, (long long)g->k, (long long)g->gap, nrl_dtype_name(g->a),
+               g->transpose_a ? " transposed" : "", nrl_dtype_name(g->b), g->transpose_b ? " transposed" : "",
+               nrl_dtype_name(g->c), g->overwrite ? "" : " added", g->bias ? ", bias" : "", g->alpha);
+    const product p = new_product(s, g);
     const char *rule = !g->overwrite ? "gemm adds to c unless overwrite"
                        : g->bias     ? "gemm adds the bias"
                                      : "gemm multiplies";
-    suite_ok(s, s->ops.gemm(s->self, NULL, &x), "gemm runs");
-    suite_expect(s, rule, c, want, 2e-6, 1e-6 * (double)(g->k + 1));
-    free(want);
+    suite_ok(s, s->ops.gemm(s->self, NULL, &p.args), "gemm runs");
+    expect_product(s, rule, &p, g);
+    suite_clear(s);
+}
+
+/* The products of a mixture of experts, which have different numbers of rows: with the weights, with the weights
+ * transposed, and of gradients; one of each three is added to c. The largest takes more time than all others. */
+static void check_gemm_all(suite *s, uint32_t ab, uint32_t c)
+{
+    static const int64_t rows[] = {17, 3, 1, 200, 64, 5, 30, 31, 2, 16, 48};
+    product products[COUNT(rows)];
+    gemm_case cases[COUNT(rows)];
+    nrl_gemm_args calls[COUNT(rows)];
+    suite_case(s, "gemm_all of %d products of %s to %s", COUNT(rows), nrl_dtype_name(ab), nrl_dtype_name(c));
+    for (int i = 0; i < COUNT(rows); i++) {
+        const int layout = i % 3;
+        cases[i] = (gemm_case){.m = layout == 2 ? 24 : rows[i],
+                               .n = layout == 1 ? 40 : 24,
+                               .k = layout == 2 ? rows[i]
+                                    : layout    ? 24
+                                                : 40,
+                               .transpose_a = layout == 2,
+                               .transpose_b = layout == 0,
+                               .overwrite = i % 4 != 1,
+                               .gap = i == 4 ? 3 : 0,
+                               .a = ab,
+                               .b = ab,
+                               .c = c,
+                               .alpha = 1};
+        products[i] = new_product(s, &cases[i]);
+        calls[i] = products[i].args;
+    }
+    suite_ok(s, s->table->gemm_all(s->self, NULL, calls, COUNT(rows)), "gemm_all runs");
+    for (int i = 0; i < COUNT(rows); i++)
+        expect_product(s, "products made together are those of gemm", &products[i], &cases[i]);
     suite_clear(s);
 }
 
@@ -309,5 +360,9 @@ void suite_gemm(suite *s)
             gemm_dtypes(s, sizes[k], f32, low, low);
         }
         if (s->has_fp8 && sizes[k][2]) gemm_fp8(s, sizes[k]);
+    }
+    for (int d = 0; s->ops.gemm && s->table->gemm_all && d < s->n_dtypes; d++) {
+        check_gemm_all(s, suite_dtypes[d], suite_dtypes[d]);
+        if (suite_dtypes[d] != f32) check_gemm_all(s, suite_dtypes[d], f32);
     }
 }

@@ -33,8 +33,9 @@ NRL_API nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_p
 /* The same without a bias and without the sum: y is this rank's part of the product, and the caller adds what belongs
  * together before it sums over the ranks by one tp_region ROW_OUT (the experts of a mixture). */
 NRL_API nrl_status nrl_op_partial_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_tensor **y);
-/* The same for n weights [M,K], each for rows of its own: the first rows[0] of x go through w[0], the next rows[1] through
- * w[1], and so on; they add up to R. No weight is there twice. A backend with gemm_all computes the products together. */
+/* The same for n weights [M,K], each for rows of its own: the first rows[0] of x go through w[0], the next rows[1]
+ * through w[1], and so on; they add up to R. No weight is there twice. A backend with gemm_all computes the products
+ * together. */
 NRL_API nrl_status nrl_op_grouped_linear(nrl_ctx *ctx, nrl_tensor *x, int64_t n, const int64_t *rows,
                                          nrl_param *const *w, nrl_tensor **y);
 

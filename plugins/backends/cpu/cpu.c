@@ -19,6 +19,10 @@ static const nrl_option cpu_option_rows[] = {
         cpu_options, independent_rows, "false",
         "make each row of a product of f32 activations independent of the other rows, bit for bit; fast for few "
         "rows. nrl sample, chat and serve set it"),
+    NRL_OPT_BOOL(
+        cpu_options, bf16_rows, "false",
+        "with independent_rows: round activations to bf16 in products with bf16 weights, if this CPU multiplies "
+        "bf16 faster than f32. --precision bf16 of nrl sample, chat and serve sets it"),
     NRL_OPT_STR(cpu_options, memory_limit, "",
                 "maximum memory for the tensors of a rank: bytes (8GiB), a share of the machine's memory (0.5), or "
                 "cgroup (the memory that its control group has left at the start); unset: the free memory"),
@@ -105,6 +109,7 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     self->native_bf16 = native_bf16;
     self->threads = (nrl_host_threads){.size = sizeof self->threads, .self = self, .split = split_for_plugins};
     self->independent_rows = o->independent_rows;
+    self->bf16_rows = o->bf16_rows && native_bf16;
     self->memory = memory;
     nrl_status st = gemm_engine_create(isa, memory, &self->engine);
     if (st != NRL_OK) {

@@ -20,7 +20,7 @@ typedef struct {
     int64_t threads; /* 0 = cpu_count_threads */
     int64_t isa;     /* cpu_isa */
     int64_t bf16;    /* cpu_bf16 */
-    bool independent_rows;
+    bool independent_rows, bf16_rows;
     const char *memory_limit; /* "" = none */
 } cpu_options;
 
@@ -47,8 +47,8 @@ typedef struct cpu {
     const nrl_ops *ops; /* of the chosen instruction set */
     cpu_isa isa;
     int n_threads;
-    bool native_bf16;      /* bf16 products use bf16 instructions */
-    bool independent_rows; /* see ops/gemm_rows.c */
+    bool native_bf16;                 /* bf16 products use bf16 instructions */
+    bool independent_rows, bf16_rows; /* see ops/gemm_rows.c */
     cpu_memory *memory;
     cpu_gemm_engine *engine;
     char *scratch; /* n_threads * scratch_each bytes, grown on demand */
@@ -97,7 +97,7 @@ void cpu_free(cpu_memory *m, void *memory);
 /* The option memory_limit: NRL_ERR_CONFIG if it cannot be read. */
 nrl_status cpu_memory_check(const char *text);
 cpu_memory *cpu_memory_open(const char *limit); /* with a valid limit; NULL: no memory */
-void cpu_memory_close(cpu_memory *m); /* everything is freed */
+void cpu_memory_close(cpu_memory *m);           /* everything is freed */
 
 /* ---- offload.c ---- */
 

@@ -65,8 +65,10 @@ static nrl_status run_all(cpu *self, const nrl_gemm_args **calls, nrl_status *re
     for (int64_t i = 0; i < n; i++)
         left += flops_of(calls[i]);
     qsort(calls, (size_t)n, sizeof *calls, larger_first);
-    for (double f; first < n && (f = flops_of(calls[first])) * self->n_threads > left; first++, left -= f)
-        NRL_TRY(self->ops->gemm(self, NULL, calls[first]));
+    while (first < n && flops_of(calls[first]) * self->n_threads > left) {
+        left -= flops_of(calls[first]);
+        NRL_TRY(self->ops->gemm(self, NULL, calls[first++]));
+    }
     if (first == n) return NRL_OK;
     NRL_TRY(workers_open(self));
     products_task t = {self, calls + first, results + first};

@@ -2,7 +2,7 @@
  * gemm_dnnl.c - the only file that uses oneDNN (2.6 or later, or 3).
  *
  * Plain f32 products use dnnl_sgemm. Other products use a primitive that is created once per product
- * (shape, strides, dtypes, accumulation, bias, threads) and kept in a hash table; creating one takes
+ * (shape, strides, dtypes, accumulation, bias, threads) and kept in a table; creating one takes
  * about a millisecond. Operands are not copied. oneDNN takes the number of threads from OpenMP's
  * setting of the calling thread, which is restored afterwards. Results may differ in the last bits
  * between numbers of threads.
@@ -16,8 +16,7 @@
 
 enum { ARGUMENTS = 5 };
 
-typedef struct entry {
-    struct entry *next;
+typedef struct {
     gemm_product key;
     uint64_t hash;
     dnnl_primitive_t primitive;
@@ -25,7 +24,9 @@ typedef struct entry {
     size_t scratch_bytes;
 } entry;
 
-enum { BUCKETS = 1024 };
+/* Packed batches and experts have ever new numbers of rows: a primitive replaces the one of its set that was not used
+ * for longest. */
+enum { SETS = 1024, WAYS = 4 };
 
 struct cpu_gemm_engine {
     dnnl_engine_t engine;
@@ -33,7 +34,7 @@ struct cpu_gemm_engine {
     cpu_memory *memory; /* borrowed */
     void *scratch;
     size_t scratch_bytes;
-    entry *buckets[BUCKETS];
+    entry *sets[SETS][WAYS]; /* the last used first */
 };
 
 static nrl_status failed(dnnl_status_t st, const char *what, const gemm_product *p)
@@ -248,18 +249,26 @@ static uint64_t hash_of(const gemm_product *p)
     return h;
 }
 
+static bool entry_is_for(const entry *e, const gemm_product *p, uint64_t hash)
+{
+    return e->hash == hash && memcmp(&e->key, p, sizeof *p) == 0;
+}
+
 static nrl_status entry_find(cpu_gemm_engine *g, const gemm_product *p, entry **out)
 {
     uint64_t hash = hash_of(p);
-    entry **bucket = &g->buckets[hash % BUCKETS];
-    for (entry *e = *bucket; e; e = e->next)
-        if (e->hash == hash && memcmp(&e->key, p, sizeof *p) == 0) {
-            *out = e;
-            return NRL_OK;
-        }
-    NRL_TRY(entry_create(g, p, hash, out));
-    (*out)->next = *bucket;
-    *bucket = *out;
+    entry **set = g->sets[hash % SETS];
+    int i = 0;
+    while (i < WAYS - 1 && set[i] && !entry_is_for(set[i], p, hash))
+        i++;
+    entry *e = set[i];
+    if (!e || !entry_is_for(e, p, hash)) {
+        if (e) entry_destroy(e);
+        set[i] = NULL;
+        NRL_TRY(entry_create(g, p, hash, &e));
+    }
+    memmove(set + 1, set, (size_t)i * sizeof *set);
+    set[0] = *out = e;
     return NRL_OK;
 }
 
@@ -347,11 +356,9 @@ nrl_status gemm_engine_create(cpu_isa isa, cpu_memory *memory, cpu_gemm_engine *
 void gemm_engine_destroy(cpu_gemm_engine *g)
 {
     if (!g) return;
-    for (int i = 0; i < BUCKETS; i++)
-        for (entry *e = g->buckets[i], *next; e; e = next) {
-            next = e->next;
-            entry_destroy(e);
-        }
+    for (int i = 0; i < SETS; i++)
+        for (int k = 0; k < WAYS; k++)
+            if (g->sets[i][k]) entry_destroy(g->sets[i][k]);
     if (g->stream) dnnl_stream_destroy(g->stream);
     if (g->engine) dnnl_engine_destroy(g->engine);
     cpu_free(g->memory, g->scratch);

@@ -63,7 +63,8 @@ static nrl_status find_routes(nrl_ctx *ctx, const llama_experts *e, nrl_tensor *
     return st;
 }
 
-/* The biases [E,2I] of the rows of n experts, `first` and those behind it, each for rows[i] of them: [sum of rows,2I] */
+/* The biases [E,2I] of the rows of n experts, `first` and those behind it, each for rows[i] of them: [sum of rows,2I]
+ */
 static nrl_status bias_rows(nrl_ctx *ctx, nrl_tensor *biases, int64_t first, int64_t n, const int64_t *rows,
                             int64_t total, nrl_tensor **y)
 {

@@ -223,21 +223,42 @@ static nrl_status short_fill(void *self, nrl_stream *stream, const nrl_fill_args
 
 /* ---- gemm and glu ---- */
 
-/* Never reads c: what was there is lost where it should have been added to. */
-static nrl_status betaless_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a)
+static void multiply(const nrl_gemm_args *a, bool adds)
 {
     int64_t inner = a->transpose_a ? a->a.rows : a->a.cols;
-    (void)self;
-    (void)stream;
     for (int64_t i = 0; i < a->c.rows; i++)
         for (int64_t j = 0; j < a->c.cols; j++) {
             double sum = 0;
             for (int64_t p = 0; p < inner; p++)
                 sum += element(&a->a, a->transpose_a ? p : i, a->transpose_a ? i : p) *
                        element(&a->b, a->transpose_b ? j : p, a->transpose_b ? p : j);
-            double bias = a->bias.data ? element(&a->bias, 0, j) : 0;
-            set_element(&a->c, i * a->c.stride + j, a->alpha * sum + bias);
+            sum = a->alpha * sum + (a->bias.data ? element(&a->bias, 0, j) : 0);
+            set_element(&a->c, i * a->c.stride + j, sum + (adds ? element(&a->c, i, j) : 0));
         }
+}
+
+static nrl_status right_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a)
+{
+    (void)self;
+    (void)stream;
+    multiply(a, !a->overwrite);
+    return NRL_OK;
+}
+
+/* Never reads c: what was there is lost where it should have been added to. */
+static nrl_status betaless_gemm(void *self, nrl_stream *stream, const nrl_gemm_args *a)
+{
+    (void)self;
+    (void)stream;
+    multiply(a, false);
+    return NRL_OK;
+}
+
+/* Leaves out the last product. */
+static nrl_status hasty_gemm_all(void *self, nrl_stream *stream, const nrl_gemm_args *calls, int64_t n)
+{
+    for (int64_t i = 0; i + 1 < n; i++)
+        NRL_TRY(right_gemm(self, stream, &calls[i]));
     return NRL_OK;
 }
 
@@ -421,6 +442,7 @@ OPS(crashing_ops, .square_sum = crashing_square_sum);
 OPS(spilling_ops, .fill = wide_fill);
 OPS(short_ops, .fill = short_fill);
 OPS(betaless_ops, .gemm = betaless_gemm);
+OPS(hasty_ops, .gemm = right_gemm);
 OPS(replacing_ops, .attention = replacing_attention);
 OPS(sloped_ops, .glu = right_glu, .glu_grad = sloped_glu_grad);
 
@@ -453,6 +475,7 @@ static const nrl_backend wrong[] = {
     WRONG(spilling, "nothing is written outside a matrix", .ops = &spilling_ops),
     WRONG(short_of_one, "fill sets every element", .ops = &short_ops),
     WRONG(betaless, "gemm adds to c unless overwrite", .ops = &betaless_ops),
+    WRONG(hasty, "products made together are those of gemm", .ops = &hasty_ops, .gemm_all = hasty_gemm_all),
     WRONG(sloped, "glu_grad is the slope of glu", .ops = &sloped_ops),
     WRONG(replacing, "attention merges the results for parts of the keys", .ops = &replacing_ops),
     WRONG(timeless, "timed events come with their times", EVENTS),
