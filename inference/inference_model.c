@@ -83,6 +83,13 @@ static nrl_status choose_backend(nrl_inference *s, config_component *c)
     return c->name ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "no backend for host memory is installed");
 }
 
+static void set_if_known(nrl_inference *s, const plugin *backend, nrl_node *options, const char *name, bool value)
+{
+    for (uint32_t i = 0; i < backend->table->n_options; i++)
+        if (!strcmp(option_row(backend->table->options, i, backend->table->option_size)->name, name))
+            node_set(&s->memory, options, name, node_bool(&s->memory, value));
+}
+
 static nrl_status open_backend(nrl_inference *s)
 {
     const plugin *p;
@@ -92,9 +99,8 @@ static nrl_status open_backend(nrl_inference *s)
     NRL_TRY(choose_backend(s, &c));
     NRL_TRY(plugin_open(s->host, NRL_KIND_BACKEND, c.name, &p));
     nrl_node *chosen = c.options ? node_copy(&s->memory, c.options) : node_new(&s->memory, NRL_NODE_MAP);
-    for (uint32_t i = 0; i < p->table->n_options; i++) /* a text does not depend on what else is generated */
-        if (!strcmp(option_row(p->table->options, i, p->table->option_size)->name, "independent_rows"))
-            node_set(&s->memory, chosen, "independent_rows", node_bool(&s->memory, true));
+    set_if_known(s, p, chosen, "independent_rows", true); /* a text does not depend on what else is generated */
+    set_if_known(s, p, chosen, "bf16_rows", s->precision == NRL_DTYPE_BF16);
     c.options = chosen;
     c.resolved = node_new(&s->memory, NRL_NODE_MAP);
     plugin_instance(s->host, &s->memory, &problems, NRL_KIND_BACKEND, "backend", &c, NULL, &p, &options);
@@ -106,7 +112,7 @@ static nrl_status open_backend(nrl_inference *s)
 }
 
 /* Weights have the dtype `own`, in which they are stored or were trained, unless the caller asked for another one. On
- * the host activations are f32 in any case. */
+ * the host activations are f32 in any case; if the caller asked for bf16, products may round them (bf16_rows). */
 static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype own)
 {
     NRL_TRY(describe_model(s, config));

@@ -125,7 +125,8 @@ const cli_verb cli_verbs[] = {
      "--json: print token ids; with --logprobs also log-probs of the tokens and of the\n"
      "  K most likely ones; with --stream one line per token\n"
      "--precision: precision of the weights (default: bf16 if SRC stores bf16 or was\n"
-     "  trained in bf16, otherwise f32)\n"
+     "  trained in bf16, otherwise f32). With bf16, a CPU may also round the inputs of\n"
+     "  products, which is faster.\n"
      "--backend: the device, such as cuda (default: the backend of the run, or else\n"
      "  the CPU)"},
     {"chat",

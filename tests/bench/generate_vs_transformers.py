@@ -4,7 +4,7 @@
 usage: generate_vs_transformers.py NRL [--model smollm2|tiny|DIR] [--layers N] [--dtype bf16|f32] [--batch B ...] [--tokens N]
                                    [--threads N] [--repeats R]
 Run it with a Python that has torch, transformers and safetensors. Both sides read the same weights (random ones unless --model
-is a directory) in the same dtype, get the same greedy prompts of unequal length and choose --tokens tokens for each: nrl
+is a directory) and compute in the same dtype, get the same greedy prompts of unequal length and choose --tokens tokens for each: nrl
 through its Python module, as its users do, transformers with a padded batch and its key/value cache. The `stream` variants
 decode every token as it comes. Rates are new tokens a second, prompts included, by the clock and by the time of the CPU;
 other programs on the machine disturb the latter less. `same` is the share of texts whose tokens are equal on both sides.
@@ -86,7 +86,7 @@ def bench(args, folder, torch, transformers, nrl):
     dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
     peer = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     peer.generation_config.eos_token_id = None
-    model = nrl.Model(folder)
+    model = nrl.Model(folder, precision=args.dtype)
 
     class Streamer(transformers.generation.streamers.BaseStreamer):
         def put(self, value):
