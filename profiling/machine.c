@@ -15,9 +15,10 @@
 
 enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 5, MOST_CALLS = 64 };
 #define MOST_DIM ((int64_t)1 << 53)
-#define ALIKE 0.08   /* dimensions whose logarithms differ by less share a measurement */
-#define ROUND_S 2e-3 /* duration of a round, at least one call */
-#define MOST_S 0.25  /* for one shape */
+#define ALIKE 0.08            /* dimensions whose logarithms differ by less share a measurement */
+#define ROUND_S 2e-3          /* duration of a round, at least one call */
+#define MOST_S 0.25           /* for one shape */
+#define COLD_BYTES (64 << 20) /* of the operands of several calls: more than what caches keep for a program */
 #define SPREAD 0x9e3779b9u
 
 /* ---- samples ---- */
@@ -337,12 +338,19 @@ static nrl_status call_once(const machine *m, backend_op op, const op_args *a)
     return NRL_OK;
 }
 
-static nrl_status call_round(const machine *m, backend_op op, const op_args *a, int n, double *seconds)
+/* A call with operands of its own. */
+typedef struct {
+    op_args args;
+    nrl_attention_args forward;
+} placed_call;
+
+static nrl_status call_round(const machine *m, backend_op op, const placed_call *of, int n_placed, int n,
+                             double *seconds)
 {
     const device *d = m->measures;
     double begin = machine_seconds(m);
     for (int i = 0; i < n; i++)
-        NRL_TRY(call_once(m, op, a));
+        NRL_TRY(call_once(m, op, &of[i % n_placed].args));
     if (m->stream) NRL_TRY(d->table.stream_wait(d->self, m->stream));
     *seconds = (machine_seconds(m) - begin) / n;
     return NRL_OK;
@@ -372,29 +380,44 @@ static nrl_status clear_scratch(machine *m, size_t bytes)
     return call_once(m, BACKEND_OP_fill, &a);
 }
 
-/* The fastest of a few rounds, because other programs only ever make one slower. */
+/* Fills calls with the operands of `args` in places of their own, as many as COLD_BYTES have room for. */
+static nrl_status place_calls(machine *m, backend_op op, const op_args *args, placed_call *calls, int *n)
+{
+    placing p = {.m = m, .counts = true};
+    calls[0].args = *args;
+    NRL_TRY(place_operands(&p, op, &calls[0].args, &calls[0].forward));
+    const size_t fit = p.used ? COLD_BYTES / p.used : 1;
+    *n = fit < 1 ? 1 : fit > MOST_CALLS ? MOST_CALLS : (int)fit;
+    NRL_TRY(clear_scratch(m, p.used * (size_t)*n));
+    p = (placing){.m = m};
+    for (int i = 0; i < *n; i++) {
+        calls[i].args = *args;
+        p.n = 0;
+        NRL_TRY(place_operands(&p, op, &calls[i].args, &calls[i].forward));
+    }
+    return NRL_OK;
+}
+
+/* The fastest of a few rounds, because other programs only ever make one slower. Successive calls have other operands:
+ * in a step, what an operation reads was written or read long ago, and is no longer in caches. */
 static nrl_status measure_op(machine *m, backend_op op, const op_args *args, double *seconds)
 {
-    nrl_attention_args forward;
-    op_args a = *args;
-    placing p = {.m = m, .counts = true};
     const double begin = machine_seconds(m);
-    NRL_TRY(place_operands(&p, op, &a, &forward));
-    NRL_TRY(clear_scratch(m, p.used));
-    a = *args;
-    p = (placing){.m = m};
-    NRL_TRY(place_operands(&p, op, &a, &forward));
+    placed_call *calls = mem_alloc(MOST_CALLS * sizeof *calls);
+    int n;
     double once, best;
-    NRL_TRY(call_round(m, op, &a, 1, &once)); /* creates primitives */
-    NRL_TRY(call_round(m, op, &a, 1, &best));
-    const int calls = best * MOST_CALLS < ROUND_S ? MOST_CALLS : best > ROUND_S ? 1 : (int)(ROUND_S / best) + 1;
-    for (int k = 0; k < ROUNDS && machine_seconds(m) - begin < MOST_S; k++) {
-        NRL_TRY(call_round(m, op, &a, calls, &once));
+    nrl_status st = place_calls(m, op, args, calls, &n);
+    if (st == NRL_OK) st = call_round(m, op, calls, n, 1, &once); /* creates primitives */
+    if (st == NRL_OK) st = call_round(m, op, calls, n, n, &best);
+    const int most = best * MOST_CALLS < ROUND_S ? MOST_CALLS : best > ROUND_S ? 1 : (int)(ROUND_S / best) + 1;
+    for (int k = 0; k < ROUNDS && st == NRL_OK && machine_seconds(m) - begin < MOST_S; k++) {
+        st = call_round(m, op, calls, n, most, &once);
         best = once < best ? once : best;
     }
     *seconds = best;
     m->measured_seconds += machine_seconds(m) - begin;
-    return NRL_OK;
+    free(calls);
+    return st;
 }
 
 nrl_status machine_op(machine *m, backend_op op, const void *args, double flops, double *seconds)
