@@ -388,7 +388,10 @@ static nrl_status place_calls(machine *m, backend_op op, const op_args *args, pl
     NRL_TRY(place_operands(&p, op, &calls[0].args, &calls[0].forward));
     const size_t fit = p.used ? COLD_BYTES / p.used : 1;
     *n = fit < 1 ? 1 : fit > MOST_CALLS ? MOST_CALLS : (int)fit;
-    NRL_TRY(clear_scratch(m, p.used * (size_t)*n));
+    nrl_status st = clear_scratch(m, p.used * (size_t)*n);
+    for (; st == NRL_ERR_MEMORY && *n > 1; st = clear_scratch(m, p.used * (size_t)*n))
+        *n /= 2;
+    NRL_TRY(st);
     p = (placing){.m = m};
     for (int i = 0; i < *n; i++) {
         calls[i].args = *args;
