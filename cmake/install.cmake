@@ -35,7 +35,7 @@ if(NOT NRL_SANITIZE AND NOT NRL_FUZZ AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # ---- dev ----
-install(DIRECTORY core/include/nrl cpp/include/nrl inference/include/nrl profiling/include/nrl testing/include/nrl operations/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+install(DIRECTORY core/include/nrl cpp/include/nrl lib/inference/include/nrl lib/profiling/include/nrl lib/testing/include/nrl lib/operations/include/nrl DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(DIRECTORY examples DESTINATION ${nrl_data_dir} COMPONENT dev)
 # The guide to plugins, and the tutorial with the rules of each kind.

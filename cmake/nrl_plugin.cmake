@@ -50,7 +50,7 @@ function(nrl_plugin)
                         CXX_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
   if(TARGET libnrl)
     target_link_libraries(${target} PRIVATE libnrl nrl_base nrl_options ${P_LIBRARIES})
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/operations/include) # nrl/expr.h is inline
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib/operations/include) # nrl/expr.h is inline
     target_link_options(${target} PRIVATE LINKER:--exclude-libs,libnrl_base.a)
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/${P_KIND}

@@ -24,7 +24,7 @@ void config_override(arena *a, config_problems *problems, nrl_node *root, const 
 
 /* Replaces ${env:VAR} in every text; `lookup` returns the value of a variable (getenv). A value that is a single
  * variable is read like unquoted text, so it may be a number. Also replaces addresses of data on the
- * hub (base/hub.h) by their paths in its local cache. [main] */
+ * hub (lib/base/hub.h) by their paths in its local cache. [main] */
 void config_substitute(arena *a, config_problems *problems, nrl_node *root, const char *(*lookup)(const char *name));
 
 /* Merges `over` into `base` and returns the result; takes ownership of both. In a component slot a word means {name:

@@ -1,6 +1,6 @@
 /*
  * reader.h - opens the path of an entry of data.train with the dataset plugin that reads it. Called by part.c;
- * ../tokens/build.c takes the rows.
+ * lib/tokens/build.c takes the rows.
  */
 #ifndef DATA_READER_H
 #define DATA_READER_H

@@ -1,6 +1,6 @@
 /*
  * save.c - writes a directory of weights: tensors, part by part, through the format's writer, then accompanying files,
- * then exchanges names (base/output.h).
+ * then exchanges names (lib/base/output.h).
  * Memory: one chunk of values; a matrix that files store transposed (GPT-2) is in memory as a whole.
  */
 #include "model/save.h"

@@ -1,5 +1,5 @@
 /*
- * plan.c - the plan: what a run is about to do, as the tree of an event. nrl_plan_text (base/plan_text.c) formats it,
+ * plan.c - the plan: what a run is about to do, as the tree of an event. nrl_plan_text (lib/base/plan_text.c) formats it,
  * docs/records.md lists its keys. Also warnings about settings that are odd but may be meant.
  */
 #include "base/units.h"

@@ -1,5 +1,5 @@
 /*
- * chat.h - opens chat templates with the plugins that serve them. ../tokens/chat.h renders conversations with an open
+ * chat.h - opens chat templates with the plugins that serve them. lib/tokens/chat.h renders conversations with an open
  * one.
  */
 #ifndef TEXT_CHAT_H

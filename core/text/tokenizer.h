@@ -1,5 +1,5 @@
 /*
- * tokenizer.h - opens tokenizers with the plugins that read them. ../tokens/tokenizer.h uses an open one.
+ * tokenizer.h - opens tokenizers with the plugins that read them. lib/tokens/tokenizer.h uses an open one.
  */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H

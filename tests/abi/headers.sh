@@ -3,7 +3,7 @@
 # row whose field has a different type compiles in neither language.
 set -u
 cc=$1 cxx=$2
-include=$NRL_TEST_SOURCE/core/include inference=$NRL_TEST_SOURCE/inference/include profiling=$NRL_TEST_SOURCE/profiling/include testing=$NRL_TEST_SOURCE/testing/include operations=$NRL_TEST_SOURCE/operations/include
+include=$NRL_TEST_SOURCE/core/include inference=$NRL_TEST_SOURCE/lib/inference/include profiling=$NRL_TEST_SOURCE/lib/profiling/include testing=$NRL_TEST_SOURCE/lib/testing/include operations=$NRL_TEST_SOURCE/lib/operations/include
 lie=$NRL_TEST_SOURCE/tests/abi/cases/lie.c
 failed=0
 for header in "$include"/nrl/*.h "$inference"/nrl/*.h "$profiling"/nrl/*.h "$testing"/nrl/*.h "$operations"/nrl/*.h; do

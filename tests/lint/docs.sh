@@ -3,7 +3,7 @@
 set -u
 cd "$1" || exit 1
 bad=0
-texts=$(find README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md docs mkdocs.yml CMakeLists.txt base rows tokens checkpoint cli tools cmake configs core inference profiling testing examples plugins scripts tests -type f \( -name '*.md' -o -name '*.[ch]' \
+texts=$(find README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md docs mkdocs.yml CMakeLists.txt lib cli tools cmake configs core examples plugins scripts tests -type f \( -name '*.md' -o -name '*.[ch]' \
     -o -name '*.cu' -o -name '*.cpp' -o -name '*.sh' -o -name '*.py' -o -name '*.lua' -o -name '*.yaml' -o -name '*.txt' \
     -o -name '*.cmake' \) 2>/dev/null | grep -v '^tests/lint/' | LC_ALL=C sort)
 

@@ -2,14 +2,14 @@
 # layers.sh ROOT: who may include whom.
 #   base | rows checkpoint | tokens | api config plugin tensor | mesh model text | data optim | run | inference profiling testing cli | tools
 # A folder includes folders of layers to its left, and itself. The plugin host may include config (it
-# fills options). base/, rows/, tokens/ and checkpoint/ are linked statically into everything; cli/ is the program, inference/, profiling/ and testing/ are libraries beside libnrl,
+# fills options). lib/{base,rows,tokens,checkpoint} are linked statically into everything; cli/ is the program, lib/{inference,profiling,testing} are libraries beside libnrl,
 # tools/ the programs behind the other verbs, the other folders are those of core/.
 # Plugins include <nrl/...>, base/ and their own folder.
 set -u
 cd "$1" || exit 1
 
 core_rule() {
-    find base rows tokens checkpoint core inference profiling testing cli tools -name '*.[ch]' ! -path '*/include/*' 2>/dev/null | xargs grep -nE '^#include "[a-z_]+/' |
+    find lib core cli tools -name '*.[ch]' ! -path '*/include/*' 2>/dev/null | xargs grep -nE '^#include "[a-z_]+/' |
         awk -F'[:"]' '
         BEGIN {
             n = split("base|rows checkpoint|tokens|api config plugin tensor|mesh model text|data optim|run|inference profiling testing cli|tools", layers, "|")
@@ -19,7 +19,7 @@ core_rule() {
             }
         }
         {
-            split($1, path, "/"); from = path[1] == "core" ? path[2] : path[1]
+            split($1, path, "/"); from = path[1] == "core" || path[1] == "lib" ? path[2] : path[1]
             split($4, name, "/"); to = name[1]
             if (!(to in level)) { print $1 ":" $2 ": includes " $4 ", which is no folder of the library"; bad = 1 }
             else if (from == to || level[from] > level[to]) next
@@ -61,7 +61,7 @@ plugin_rule() {
 
 # Public headers know only each other and C.
 public_rule() {
-    if find core/include inference/include profiling/include testing/include operations/include -name '*.h' 2>/dev/null | xargs grep -nE '^#include "'; then
+    if find core/include lib/inference/include lib/profiling/include lib/testing/include lib/operations/include -name '*.h' 2>/dev/null | xargs grep -nE '^#include "'; then
         echo "public headers include <nrl/...> only"
         return 1
     fi

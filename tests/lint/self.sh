@@ -8,9 +8,9 @@ failed=0
 
 fresh() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/base" "$work/tree/tokens" "$work/tree/testing" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run/walk" "$work/tree/core/tensor/tape" "$work/tree/core/include/nrl" \
+    mkdir -p "$work/tree/lib/base" "$work/tree/lib/tokens" "$work/tree/lib/testing" "$work/tree/cli" "$work/tree/tools/eval" "$work/tree/core/run/walk" "$work/tree/core/tensor/tape" "$work/tree/core/include/nrl" \
         "$work/tree/plugins/loggers/x" "$work/tree/tests"
-    echo '/* a.h */' >"$work/tree/base/a.h"
+    echo '/* a.h */' >"$work/tree/lib/base/a.h"
     echo '/* b.c */' >"$work/tree/core/run/b.c"
     echo '/* e.c */' >"$work/tree/tools/eval/e.c"
     echo '/* nrl.h */' >"$work/tree/core/include/nrl/nrl.h"
@@ -38,13 +38,13 @@ fresh
 for rule in layers homes names style docs; do
     sh "$here/$rule.sh" "$work/tree" || { echo "$rule refuses what is right"; failed=1; }
 done
-sin layers base/a.h '#include "run/b.h"'
+sin layers lib/base/a.h '#include "run/b.h"'
 sin layers core/run/b.c '#include "cli/verbs.h"'
 sin layers core/run/b.c '#include "nowhere/n.h"'
-sin layers tokens/t.c '#include "text/chat.h"'
+sin layers lib/tokens/t.c '#include "text/chat.h"'
 sin layers core/run/walk/w.c '#include "run/step/s.h"'
 sin layers core/tensor/tape/t.c '#include "tensor/ops/o.h"'
-sin layers base/a.h '#include "config/c.h"'
+sin layers lib/base/a.h '#include "config/c.h"'
 sin layers core/run/b.c '#include "tools/eval/e.h"'
 sin layers core/run/b.c '#include "testing/t.h"'
 sin layers plugins/loggers/x/x.c '#include "run/b.h"'
@@ -53,12 +53,12 @@ sin layers plugins/loggers/x/x.c '#include "../../loggers/y/y.h"'
 sin layers core/include/nrl/nrl.h '#include "base/a.h"'
 sin layers tools/eval/e.c '#include "run/b.h"'
 sin homes core/run/b.c '#include <dlfcn.h>'
-sin homes base/a.h '#include <yaml.h>'
+sin homes lib/base/a.h '#include <yaml.h>'
 sin homes core/run/b.c '# include <lua.h>'
 sin homes plugins/loggers/x/x.c '#include <oneapi/dnnl/dnnl.h>'
 sin homes core/run/b.c '    exit(1);'
 sin homes plugins/loggers/x/x.c '    const char *home = getenv("HOME");'
-sin homes base/a.h '#ifdef NRL_CUDA'
+sin homes lib/base/a.h '#ifdef NRL_CUDA'
 sin names core/run/b.c '/* as quux does */' plugins/optimizers/quux
 sin names core/run/b.c '    if (!strcmp(name, "console")) return;' plugins/loggers/console
 sin names core/include/nrl/nrl.h '/* Quux, for one */' plugins/models/quux

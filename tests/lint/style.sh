@@ -4,7 +4,7 @@
 set -u
 cd "$1" || exit 1
 bad=0
-sources=$(find base rows tokens checkpoint core inference profiling operations testing cli tools plugins tests -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | LC_ALL=C sort)
+sources=$(find lib core cli tools plugins tests -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | LC_ALL=C sort)
 
 tell() {
     echo "  ^ $1"

@@ -4,9 +4,9 @@ set -u
 cd "$1" || exit 1
 bad=0
 
-sources=$(find base rows tokens checkpoint core inference profiling operations testing cli tools plugins examples tests python docs README.md -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \
+sources=$(find lib core cli tools plugins examples tests python docs README.md -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \
     -o -name '*.lua' -o -name '*.py' -o -name '*.md' -o -name '*.sh' \) 2>/dev/null | grep -v '^tests/lint/' | LC_ALL=C sort)
-headers=$(find core/include/nrl inference/include/nrl profiling/include/nrl testing/include/nrl operations/include/nrl -name '*.h' 2>/dev/null | LC_ALL=C sort)
+headers=$(find core/include/nrl lib/inference/include/nrl lib/profiling/include/nrl lib/testing/include/nrl lib/operations/include/nrl -name '*.h' 2>/dev/null | LC_ALL=C sort)
 
 # old REGEX NEW: no source has a word that matches
 old() {

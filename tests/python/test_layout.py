@@ -36,7 +36,7 @@ class Layout(Case):
             f.write("#include <nrl/nrl.h>\n#include <nrl/checkpoint.h>\n#include <nrl/harness.h>\n#include <nrl/inference.h>\n"
                     "#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         subprocess.run([os.environ["CC"], "-I", os.path.join(source, "core/include"), "-I",
-                        os.path.join(source, "inference/include"), "-I", os.path.join(source, "testing/include"), "-I", os.path.join(source, "operations/include"), program, "-o", self.path("layout")], check=True)
+                        os.path.join(source, "lib/inference/include"), "-I", os.path.join(source, "lib/testing/include"), "-I", os.path.join(source, "lib/operations/include"), program, "-o", self.path("layout")], check=True)
         got = subprocess.run([self.path("layout")], check=True, capture_output=True, text=True).stdout.split()
         for (what, mine), theirs in zip(want, got):
             self.assertEqual(mine, int(theirs), what)

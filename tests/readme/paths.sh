@@ -24,8 +24,8 @@ readme=core/README.md
 grep -n '' $readme | while IFS= read -r line; do
     row=$(echo "$line" | sed -n 's/^[0-9]*:| \[\([^]]*\)\].*/\1/p')
     for path in $(echo "$line" | grep -oE '`[a-z_/0-9]+\.(c|h|lua)`' | tr -d '`'); do
-        [ -e "$path" ] || [ -e "core/$path" ] || [ -e "core/$row/$path" ] ||
-            [ -e "core/include/$path" ] || [ -e "inference/include/$path" ] || [ -e "profiling/include/$path" ] || [ -e "testing/include/$path" ] || [ -e "operations/include/$path" ] || echo "$readme names $path"
+        [ -e "$path" ] || [ -e "lib/$path" ] || [ -e "core/$path" ] || [ -e "core/$row/$path" ] ||
+            [ -e "core/include/$path" ] || [ -e "lib/inference/include/$path" ] || [ -e "lib/profiling/include/$path" ] || [ -e "lib/testing/include/$path" ] || [ -e "lib/operations/include/$path" ] || echo "$readme names $path"
     done
 done | grep . && failed=1
 exit $failed

@@ -1,6 +1,6 @@
 /*
  * download.c - `nrl download ORG/NAME`: fetches a model or a data set of the Hugging Face hub into the cache that its
- * own tools use (base/hub.h), so that these, `model.path: ORG/NAME` and `data.train: hf://ORG/NAME` find it.
+ * own tools use (lib/base/hub.h), so that these, `model.path: ORG/NAME` and `data.train: hf://ORG/NAME` find it.
  *
  * A file is written to blobs/HASH.incomplete, which an interrupted download continues, is checked, and then gets its
  * name. A snapshot is a directory of links to blobs; the name of a branch is written when all files are there.

@@ -3,7 +3,7 @@
  *
  * The file's name is a hash of everything the numbers depend on: data, tokenizer, template and limits
  * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside
- * (base/float_rows.h): a row for each example, one f32 a target position, side after side.
+ * (lib/base/float_rows.h): a row for each example, one f32 a target position, side after side.
  */
 #ifndef RUN_REFERENCE_CACHE_H
 #define RUN_REFERENCE_CACHE_H

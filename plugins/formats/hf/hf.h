@@ -40,7 +40,7 @@ nrl_node *hf_text_config(hf *h, arena *a, const nrl_node *config);
 /* The name in the language model of a tensor of the files; NULL: the tensor belongs to another part. */
 const char *hf_text_name(hf *h, const char *name);
 /* locate.c: the folder of `path`: the folder itself, or "org/name" or "org/name@revision" in the local cache
- * (base/hub.h). The error gives the command that downloads it. `a` owns *out. */
+ * (lib/base/hub.h). The error gives the command that downloads it. `a` owns *out. */
 nrl_status hf_locate(const char *path, const nrl_format_host *host, arena *a, const char **out);
 bool hf_is_directory(const char *path);
 bool hf_is_hub_name(const char *path);

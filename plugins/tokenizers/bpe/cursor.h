@@ -1,7 +1,7 @@
 /*
  * cursor.h - reads JSON text without building a tree, for the two large members of tokenizer.json
  * (vocab, merges): a 10 MB file opens in tens of milliseconds, and keys may contain NUL. Smaller
- * members are extracted as text and parsed by base/json.h.
+ * members are extracted as text and parsed by lib/base/json.h.
  */
 #ifndef TEXT_CURSOR_H
 #define TEXT_CURSOR_H

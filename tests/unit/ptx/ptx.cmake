@@ -28,7 +28,7 @@ foreach(file ${cuda_kernels})
   set(text ${ptx_folder}/${name}.ptx)
   add_custom_command(OUTPUT ${text}
     COMMAND ${CMAKE_CUDA_COMPILER} -ptx -std=c++17 -O3 -arch=compute_90 -I${cuda_folder}
-            -I${PROJECT_SOURCE_DIR}/core/include -I${PROJECT_SOURCE_DIR}/operations/include -MD -MF ${text}.d -o ${text} ${file}
+            -I${PROJECT_SOURCE_DIR}/core/include -I${PROJECT_SOURCE_DIR}/lib/operations/include -MD -MF ${text}.d -o ${text} ${file}
     DEPENDS ${file} DEPFILE ${text}.d COMMENT "PTX of ${name}.cu")
   list(APPEND ptx_texts ${text})
 endforeach()
@@ -42,7 +42,7 @@ add_library(cuda_ptx OBJECT ${ptx_host} ${cuda_kernels} ${cuda_support}/fake_dri
 add_dependencies(cuda_ptx cuda_ptx_texts)
 target_include_directories(cuda_ptx BEFORE PUBLIC ${ptx_support}/host)
 target_include_directories(cuda_ptx PUBLIC ${cuda_folder} ${cuda_folder}/ops ${cuda_support} ${ptx_support}
-                           ${PROJECT_SOURCE_DIR}/core/include ${PROJECT_SOURCE_DIR}/operations/include)
+                           ${PROJECT_SOURCE_DIR}/core/include ${PROJECT_SOURCE_DIR}/lib/operations/include)
 target_compile_definitions(cuda_ptx PRIVATE PTX_FOLDER="${ptx_folder}")
 target_link_libraries(cuda_ptx PRIVATE nrl_options)
 # Bodies of kernels are compiled and never run; no two may become one, their addresses are names.

@@ -1,5 +1,5 @@
 /*
- * node.c - the tree behind nrl/node.h and base/node.h.
+ * node.c - the tree behind nrl/node.h and lib/base/node.h.
  * Children are an array. A map with more than SMALL_MAP children also has an open-addressing hash table of child
  * numbers (plus one; 0 is empty), at most half full. Outgrown arrays stay in the arena; because sizes double, they take
  * at most as much memory as the current array.
