@@ -21,7 +21,7 @@
 #include <string.h>
 
 /* Buffers repeat a block of random values. Its length is prime, so rows of one matrix differ. */
-enum { PERIOD = 1000003, SAMPLES = 64 };
+enum { PERIOD = 1000003, SAMPLES = 64, EXPERTS = 8 };
 
 typedef struct {
     const char *name;
@@ -227,6 +227,61 @@ static void gemm(const device *d, const char *name, const buffer *a, bool ta, co
     }
     verdict(&k);
     drop(d, &c);
+}
+
+/* What expert e of a mixture has of a buffer: rows of tokens, more for later experts, or of all experts' weights. */
+static buffer part_of(const buffer *b, bool has_tokens, int e)
+{
+    const int64_t n = b->mat.rows, begin = has_tokens ? n * e * e / (EXPERTS * EXPERTS) : n * e / EXPERTS;
+    const int64_t end = has_tokens ? n * (e + 1) * (e + 1) / (EXPERTS * EXPERTS) : n * (e + 1) / EXPERTS;
+    buffer part = *b;
+    part.seed += (uint64_t)(begin * b->mat.cols);
+    part.mat.data = (char *)b->mat.data + (size_t)(begin * b->mat.stride) * nrl_dtype_size(b->mat.dtype);
+    part.mat.rows = end - begin;
+    return part;
+}
+
+/* a has tokens; so have c and, of the weight's gradient, b instead. */
+static void gemm_all(const device *d, const char *name, const buffer *a, bool ta, const buffer *b, bool tb,
+                     uint32_t out, int64_t rows, int64_t cols)
+{
+    const buffer c = empty(d, out, rows, cols);
+    nrl_gemm_args calls[EXPERTS];
+    check k = {.name = name};
+    for (int e = 0; e < EXPERTS; e++)
+        calls[e] = (nrl_gemm_args){.size = sizeof *calls,
+                                   .transpose_a = ta,
+                                   .transpose_b = tb,
+                                   .overwrite = true,
+                                   .a = part_of(a, true, e).mat,
+                                   .b = part_of(b, ta, e).mat,
+                                   .c = part_of(&c, !ta, e).mat,
+                                   .alpha = 1};
+    must(d->table->gemm_all(d->self, NULL, calls, EXPERTS));
+    for (int i = 0; i < SAMPLES; i++) {
+        const int e = i % EXPERTS;
+        const nrl_mat *to = &calls[e].c;
+        const buffer left = part_of(a, true, e), right = part_of(b, ta, e);
+        const int64_t depth = ta ? left.mat.rows : left.mat.cols;
+        const int64_t r = i < EXPERTS ? to->rows - 1 : pick(to->rows),
+                      col = i < EXPERTS ? to->cols - 1 : pick(to->cols);
+        double scale, want = product(&left, ta, &right, tb, r, col, depth, &scale);
+        compare(&k, out, element(d, to, r, col), want, scale, (double)depth);
+    }
+    verdict(&k);
+    drop(d, &c);
+}
+
+static void experts(const device *d, const shapes *s)
+{
+    const int64_t inner = s->inner / EXPERTS;
+    const buffer x = filled(d, NRL_DTYPE_BF16, s->tokens, s->width, 1),
+                 w = filled(d, NRL_DTYPE_BF16, s->inner, s->width, 2),
+                 y = filled(d, NRL_DTYPE_BF16, s->tokens, inner, 3);
+    gemm_all(d, "experts forward bf16", &x, false, &w, true, NRL_DTYPE_BF16, s->tokens, inner);
+    gemm_all(d, "experts dx bf16", &y, false, &w, false, NRL_DTYPE_BF16, s->tokens, s->width);
+    gemm_all(d, "experts dw bf16 to f32", &y, true, &x, false, NRL_DTYPE_F32, s->inner, s->width);
+    drop(d, &x), drop(d, &w), drop(d, &y);
 }
 
 static void products(const device *d, const shapes *s)
@@ -663,6 +718,7 @@ int main(int argc, char **argv)
         table->close(other.self);
     } else {
         products(&d, s);
+        if (d.table->gemm_all) experts(&d, s);
         norms(&d, s, NRL_DTYPE_F32);
         norms(&d, s, NRL_DTYPE_BF16);
         head(&d, s);

@@ -1,35 +1,40 @@
-"""sass.py - limits on the machine code of the attention kernels of a cuda.so, without a GPU.
+"""sass.py - limits on the machine code of a cuda.so's attention kernels and products of experts, without a GPU.
 
 usage: sass.py CUDA_SO [SM...]
 
-In the loop over tiles of each kernel that uses tensor cores, the path that a tile takes which all queries see: the one
-with all products, all loads of the next tile, and the fewest other instructions. It may have at most so many
-instructions for one product (m16n8k16), no branches in which lanes may part (BSSY) but those around loads and tiles, and
-no registers in memory; outside of it only a few bytes. A kernel's registers must leave room for so many blocks. Needs cuobjdump and nvdisasm, which come with CUDA; exits with 77 without them.
+In the loop over tiles of each kernel that uses tensor cores, the path that a tile takes which all queries see, or one step
+along the depth of a product: the one with all products, all loads of the next tile, and the fewest other instructions. It
+may have at most so many instructions for one product (m16n8k16), no branches in which lanes may part (BSSY) but those
+around loads and tiles, and no registers in memory; outside of it only a few bytes. A kernel's registers must leave room for
+so many blocks. Needs cuobjdump and nvdisasm, which come with CUDA; exits with 77 without them.
 """
 import re
 import shutil
 import subprocess
 import sys
 
-# kernel, head width: most instructions for each product. Where a warp has 16 rows instead of 32, fragments serve half as
-# many products.
+# kernel, head width (of group: layout): most instructions for each product. Where a warp has 16 rows instead of 32,
+# fragments serve half as many products.
 LIMITS = {("forward", 64): 6.6, ("forward", 80): 8.0, ("forward", 96): 7.0, ("forward", 128): 6.2,
           ("keys", 64): 4.8, ("keys", 80): 7.0, ("keys", 96): 6.2, ("keys", 128): 5.0,
-          ("queries", 64): 5.5, ("queries", 80): 7.0, ("queries", 96): 6.5, ("queries", 128): 5.5}
+          ("queries", 64): 5.5, ("queries", 80): 7.0, ("queries", 96): 6.5, ("queries", 128): 5.5,
+          ("group", 0): 3.5, ("group", 1): 3.5, ("group", 2): 3.5}
 MOST_BRANCHES = 12  # one per score would be at least 32
-# Least blocks of 128 threads that the 65536 registers of a multiprocessor hold; with two, one computes while the other waits.
-BLOCKS = {("queries", 80): 3, ("queries", 96): 3, ("queries", 128): 3}
-LEAST_BLOCKS, REGISTERS, THREADS, MOST_LOCAL = 2, 65536, 128, 16
+# Least blocks that the 65536 registers of a multiprocessor hold; with two, one computes while the other waits. A block of
+# the group has as many warps as two others.
+BLOCKS = {("queries", 80): 3, ("queries", 96): 3, ("queries", 128): 3, ("group", 0): 1, ("group", 1): 1, ("group", 2): 1}
+LEAST_BLOCKS, REGISTERS, MOST_LOCAL = 2, 65536, 16
+THREADS = {"group": 256}  # of a block; others have 128
+KERNEL = r"(?:flash|gemm)_(forward|keys|queries|group)_kernelI\d(bf16|f16)Li(\d+)E"
 PRODUCT, COPY = "HMMA", "LDGSTS"
 
 
 def functions(library, sm):
-    """(kernel, dtype, head width) -> [(address, instruction)]"""
+    """(kernel, dtype, head width or layout) -> [(address, instruction)]"""
     found, code = {}, None
     dump = subprocess.Popen(["cuobjdump", "-sass", "-arch", "sm_" + sm, library], stdout=subprocess.PIPE, text=True)
     for line in dump.stdout:
-        name = re.search(r"Function : \S*?flash_(forward|keys|queries)_kernelI\d(bf16|f16)Li(\d+)E", line)
+        name = re.search(r"Function : \S*?" + KERNEL, line)
         if "Function :" in line:
             code = found.setdefault((name[1], name[2], int(name[3])), []) if name else None
         instruction = code is not None and re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;", line)
@@ -39,9 +44,9 @@ def functions(library, sm):
 
 
 def resources(library, sm):
-    """(kernel, dtype, head width) -> (registers, bytes of local memory)"""
+    """(kernel, dtype, head width or layout) -> (registers, bytes of local memory)"""
     out = subprocess.run(["cuobjdump", "-res-usage", "-arch", "sm_" + sm, library], capture_output=True, text=True).stdout
-    found = re.findall(r"flash_(forward|keys|queries)_kernelI\d(bf16|f16)Li(\d+)E\S*\s+REG:(\d+) STACK:(\d+) \S+ LOCAL:(\d+)", out)
+    found = re.findall(KERNEL + r"\S*\s+REG:(\d+) STACK:(\d+) \S+ LOCAL:(\d+)", out)
     return {(kernel, dtype, int(width)): (int(registers), int(stack) + int(local))
             for kernel, dtype, width, registers, stack, local in found}
 
@@ -109,14 +114,15 @@ def main():
             for dtype in ("bf16", "f16"):
                 code = found.get((kernel, dtype, width))
                 if not code:
-                    print("FAILED sm_%s: no kernel %s of %s, width %d" % (sm, kernel, dtype, width))
+                    print("FAILED sm_%s: no kernel %s of %s, width or layout %d" % (sm, kernel, dtype, width))
                     failed = 1
                     continue
                 path = hot_path(code)
                 count = lambda *names: sum(name.startswith(names) for name in path)
                 each, apart, spilled = len(path) / max(1, count(PRODUCT)), count("BSSY"), count("LDL", "STL")
                 registers, local = used[kernel, dtype, width]
-                blocks, least = REGISTERS // (THREADS * ((registers + 7) // 8 * 8)), BLOCKS.get((kernel, width), LEAST_BLOCKS)
+                blocks = REGISTERS // (THREADS.get(kernel, 128) * ((registers + 7) // 8 * 8))
+                least = BLOCKS.get((kernel, width), LEAST_BLOCKS)
                 bad = not path or each > most or apart > MOST_BRANCHES or spilled or blocks < least or local > MOST_LOCAL
                 failed = failed or bad
                 print("%-6s sm_%-3s %-8s %-5s %3d: %4d instructions, %3d products, %.1f each of %.1f, %2d ldmatrix, "

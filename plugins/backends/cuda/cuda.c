@@ -119,6 +119,7 @@ CUDA_OPS(CUDA_ENTER)
     }
 CUDA_ENTER_ALL(adamw)
 CUDA_ENTER_ALL(square_sum)
+CUDA_ENTER_ALL(gemm)
 
 #define CUDA_ENTRY(name) .name = enter_##name,
 static const nrl_ops cuda_ops = {.size = sizeof(nrl_ops), CUDA_OPS(CUDA_ENTRY)};
@@ -157,6 +158,7 @@ static const nrl_backend cuda_table = {
     .watch_end = cuda_watch_end,
     .adamw_all = enter_adamw_all,
     .square_sum_all = enter_square_sum_all,
+    .gemm_all = enter_gemm_all,
     .relax = table_relax,
     .relaxed = "f32 products split along their depth may add in place, gradients of embeddings use atomics, "
                "timed_products chooses algorithms of products by time, attention by cudnn uses gradients that are not "

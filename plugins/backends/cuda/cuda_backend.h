@@ -159,6 +159,8 @@ CUDA_OPS(CUDA_OP_DECLARE)
 /* Many small tensors in few launches, of any number of calls. */
 nrl_status cuda_adamw_all(cuda *self, void *stream, const nrl_adamw_args *calls, int64_t n);
 nrl_status cuda_square_sum_all(cuda *self, void *stream, const nrl_square_sum_args *calls, int64_t n);
+/* Products that do not depend on each other, in few launches: ops/gemm_group.cu. */
+nrl_status cuda_gemm_all(cuda *self, void *stream, const nrl_gemm_args *calls, int64_t n);
 
 #ifdef __cplusplus
 }

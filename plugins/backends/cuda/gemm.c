@@ -210,7 +210,7 @@ static bool is_compute(uint32_t dtype)
     return dtype == NRL_DTYPE_F32 || dtype == NRL_DTYPE_BF16 || dtype == NRL_DTYPE_F16;
 }
 
-static nrl_status check(const nrl_gemm_args *a)
+nrl_status cuda_gemm_check(const nrl_gemm_args *a)
 {
     int64_t m = a->transpose_a ? a->a.cols : a->a.rows, n = a->transpose_b ? a->b.rows : a->b.cols;
     int64_t k = a->transpose_b ? a->b.cols : a->b.rows;
@@ -386,7 +386,7 @@ static nrl_status multiply_nothing(cuda *self, void *stream, const nrl_gemm_args
 
 nrl_status cuda_op_gemm(cuda *self, void *stream, const nrl_gemm_args *a)
 {
-    NRL_TRY(check(a));
+    NRL_TRY(cuda_gemm_check(a));
     if (a->c.rows == 0 || a->c.cols == 0) return NRL_OK;
     if (inner_of(a) == 0) return multiply_nothing(self, stream, a);
     if (a->fp8_a.format || a->fp8_b.format) return multiply_fp8(self, stream, a);

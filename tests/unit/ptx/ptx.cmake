@@ -59,7 +59,7 @@ set_target_properties(cuda_ptx_plugin PROPERTIES PREFIX "" OUTPUT_NAME cuda LINK
 add_test(NAME conformance.backends.cuda.ptx COMMAND nrl plugins test $<TARGET_FILE:cuda_ptx_plugin>)
 nrl_test_environment(conformance.backends.cuda.ptx)
 
-set(ptx_programs kernels head attention)
+set(ptx_programs kernels head attention gemm_group)
 if(NRL_CUDNN_HEADERS)
   list(APPEND ptx_programs dnn)
 endif()

@@ -5,15 +5,14 @@
  * A tile is [rows, D] with D the head width rounded up to a template's width, with zeros beyond the
  * true width. Rows are D + 8 values apart, so that eight rows of an 8 x 8 matrix are in different
  * banks. Each warp owns 16 R rows of the left operand: with R = 2 the fragments of the right operand, which come
- * through shared memory, serve twice as many products. Accumulators c[R][C/8][4] are a 16 R x C matrix: lane l holds
- * in c[i][j] rows 16 i + l/4 (c[i][j][0..1]) and 16 i + l/4 + 8 (c[i][j][2..3]), columns 8 j + 2 (l%4) and + 1.
+ * through shared memory, serve twice as many products. Accumulators are laid out as in mma.h.
  */
 #ifndef CUDA_OPS_FLASH_MMA_H
 #define CUDA_OPS_FLASH_MMA_H
 #include "flash.h"
 #include "flash_cap.h"
 #include "flash_tile.h"
-#include "warp.h"
+#include "mma.h"
 
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
@@ -133,27 +132,6 @@ __device__ __forceinline__ void multiply_values(float (&c)[R][C / 8][4], const f
             }
         }
     }
-}
-
-template <int R, int N> __device__ __forceinline__ void clear(float (&c)[R][N][4])
-{
-#pragma unroll
-    for (int i = 0; i < R; i++)
-#pragma unroll
-        for (int j = 0; j < N; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                c[i][j][e] = 0;
-}
-
-/* Row and column of element e of c[i][j] in the warp's rows. */
-__device__ __forceinline__ int row_of(int i, int e)
-{
-    return i * 16 + (int)((threadIdx.x & 31) >> 2) + (e >> 1) * 8;
-}
-__device__ __forceinline__ int column_of(int j, int e)
-{
-    return j * 8 + (int)(threadIdx.x & 3) * 2 + (e & 1);
 }
 
 /* Products of q and k become scores in powers of two, if flash_factor alone does not make them such: capped ones, for
