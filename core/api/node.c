@@ -1,5 +1,6 @@
 /*
- * node.c - the public functions of nrl/node.h, wrappers of lib/base/arena.h, lib/base/node.h, lib/base/json.h and lib/base/plan_text.h.
+ * node.c - the public functions of nrl/node.h, wrappers of lib/base/arena.h, lib/base/node.h, lib/base/json.h and
+ * lib/base/plan_text.h.
  */
 #include "base/json.h"
 #include "base/plan_text.h"

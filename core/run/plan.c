@@ -1,6 +1,6 @@
 /*
- * plan.c - the plan: what a run is about to do, as the tree of an event. nrl_plan_text (lib/base/plan_text.c) formats it,
- * docs/records.md lists its keys. Also warnings about settings that are odd but may be meant.
+ * plan.c - the plan: what a run is about to do, as the tree of an event. nrl_plan_text (lib/base/plan_text.c) formats
+ * it, docs/records.md lists its keys. Also warnings about settings that are odd but may be meant.
  */
 #include "base/units.h"
 #include "run/internal.h"

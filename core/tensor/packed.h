@@ -1,7 +1,7 @@
 /*
- * packed.h - a frozen weight that is stored quantized (lib/base/quantize.h). The weight has its name and dimensions but no
- * slots; its store is a parameter of its own, a vector of the compute dtype whose bytes are a quantized_layout, so that
- * strategies place, gather and count it like any other frozen parameter.
+ * packed.h - a frozen weight that is stored quantized (lib/base/quantize.h). The weight has its name and dimensions but
+ * no slots; its store is a parameter of its own, a vector of the compute dtype whose bytes are a quantized_layout, so
+ * that strategies place, gather and count it like any other frozen parameter.
  */
 #ifndef TENSOR_PACKED_H
 #define TENSOR_PACKED_H

@@ -14,10 +14,10 @@
  *      "rotate": 1,   absent if it is 0
  *      "offset": of the first chunk, "chunks": "..."}], "nodes": {...}}
  *
- * An entry is a shard of a tensor (lib/base/piece.h): elements [b, e) of the box begin .. end, in row-major order within
- * the box. The shards of all files cover each tensor exactly once. Slot "weight" is the weight in full precision. Slot
- * "rank" is state of this rank only, restored by runs with the same number of ranks. Any other slot is the name of an
- * optimizer state. The nodes are the small state of this rank.
+ * An entry is a shard of a tensor (lib/base/piece.h): elements [b, e) of the box begin .. end, in row-major order
+ * within the box. The shards of all files cover each tensor exactly once. Slot "weight" is the weight in full
+ * precision. Slot "rank" is state of this rank only, restored by runs with the same number of ranks. Any other slot is
+ * the name of an optimizer state. The nodes are the small state of this rank.
  *
  * A chunk holds 256 KiB of elements (the last chunk may hold less) as byte planes, lowest first. Each plane is an
  * ordinary zstd frame with its content size, or the plane itself if that is not longer. With "rotate": 1 the bits of

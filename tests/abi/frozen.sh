@@ -3,7 +3,7 @@
 # an array without a stride, must be frozen: NRL_STATIC_ASSERT(sizeof(TYPE) == N, ...) stands behind it.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
-cat "$root"/*/include/nrl/*.h | awk '
+cat "$root"/core/include/nrl/*.h "$root"/lib/*/include/nrl/*.h | awk '
     { text = text $0 "\n" }
     END {
         rest = text

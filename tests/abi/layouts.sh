@@ -7,12 +7,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for header in "$root"/*/include/nrl/*.h; do
+for header in "$root"/core/include/nrl/*.h "$root"/lib/*/include/nrl/*.h; do
     echo "#include <nrl/${header##*/}>"
 done >"$work/layouts.c"
-cat "$root"/*/include/nrl/*.h | awk -f "$here/layouts.awk" >>"$work/layouts.c" || exit 1
+cat "$root"/core/include/nrl/*.h "$root"/lib/*/include/nrl/*.h | awk -f "$here/layouts.awk" >>"$work/layouts.c" || exit 1
 # shellcheck disable=SC2046
-"$1" -std=gnu11 $(printf " -I %s" "$root"/*/include) "$work/layouts.c" -o "$work/layouts" || exit 1
+"$1" -std=gnu11 $(printf " -I %s" "$root"/core/include "$root"/lib/*/include) "$work/layouts.c" -o "$work/layouts" || exit 1
 "$work/layouts" | LC_ALL=C sort -u >"$work/layouts.txt"
 if [ "${2-}" = --update ]; then
     cp "$work/layouts.txt" "$here/layouts.txt"

@@ -64,11 +64,11 @@ calls() {
 is "products of a step" "$(calls gemm)" "$((2 * 12 + 3))" # of a layer 4 and 8, for 7 matrices, and the head's
 is "rotations of a step" "$(calls rope)" 2                # of a layer one, of queries and keys, in the forward
 
-# Two experts, of which each token takes both: gate and up of an expert are one product.
+# Two experts, of which each token takes both: their products are passed to the backend together, and are not joined.
 sed 's|"rms_norm_eps"|"num_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": true,\n&|' normed.json |
     sed 's|Qwen3For|Qwen3MoeFor|; s|"qwen3"|"qwen3_moe"|' >experts.json
 room=2e-5
 both model.config=experts.json
 run 0 bench config.yaml out=experts model.config=experts.json backend=cuda train.steps=30 train.global_batch=1 --steps 1 --json
-is "products of a step with experts" "$(calls gemm)" "$((2 * (9 + 2 * 6) + 3))" # a router, and 6 of each expert
+is "products of a step with experts" "$(calls gemm)" "$((2 * (9 + 2 * 9) + 3))" # a router, and 9 of each expert
 exit $failed
