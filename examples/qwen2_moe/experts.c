@@ -49,36 +49,25 @@ static nrl_status find_routes(nrl_ctx *ctx, const moe_config *c, nrl_tensor *ind
     return st;
 }
 
-/* Joins n tensors, NRL_TAPE_MAX_OPERANDS at a time. */
-static nrl_status join(nrl_ctx *ctx, nrl_tensor **xs, int n, nrl_tensor **y)
-{
-    while (n > 1) {
-        int to = 0;
-        for (int i = 0; i < n; i += NRL_TAPE_MAX_OPERANDS) {
-            int count = n - i < NRL_TAPE_MAX_OPERANDS ? n - i : NRL_TAPE_MAX_OPERANDS;
-            NRL_TRY(nrl_op_concat_rows(ctx, xs + i, count, y));
-            xs[to++] = *y;
-        }
-        n = to;
-    }
-    *y = xs[0];
-    return NRL_OK;
-}
-
 /* x [N,D], weights [N,k] -> y [N,D] */
 static nrl_status run_experts(nrl_ctx *ctx, const moe_config *c, const moe_layer *l, const routes *r, nrl_tensor *x,
                               nrl_tensor *weights, nrl_tensor **y)
 {
     const int64_t n = nrl_tensor_numel(weights), column[] = {n, 1};
-    nrl_tensor *sorted, *rows, *done[MAX_EXPERTS];
-    int n_done = 0;
-    NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, n, &sorted));
+    nrl_param *gates[MAX_EXPERTS], *ups[MAX_EXPERTS], *downs[MAX_EXPERTS];
+    int64_t n_rows[MAX_EXPERTS];
+    nrl_tensor *sorted, *gate, *up, *rows;
     for (int64_t e = 0; e < c->n_experts; e++) {
-        if (r->first[e] == r->first[e + 1]) continue;
-        NRL_TRY(nrl_op_slice_rows(ctx, sorted, r->first[e], r->first[e + 1], &rows));
-        NRL_TRY(mlp(ctx, &l->experts[e], rows, &done[n_done++]));
+        gates[e] = l->experts[e].gate;
+        ups[e] = l->experts[e].up;
+        downs[e] = l->experts[e].down;
+        n_rows[e] = r->first[e + 1] - r->first[e];
     }
-    NRL_TRY(join(ctx, done, n_done, &rows));
+    NRL_TRY(nrl_op_gather_rows(ctx, x, r->token, n, &sorted));
+    NRL_TRY(nrl_op_grouped_linear(ctx, sorted, c->n_experts, n_rows, gates, &gate));
+    NRL_TRY(nrl_op_grouped_linear(ctx, sorted, c->n_experts, n_rows, ups, &up));
+    NRL_TRY(nrl_op_swiglu(ctx, gate, up, &gate));
+    NRL_TRY(nrl_op_grouped_linear(ctx, gate, c->n_experts, n_rows, downs, &rows));
     NRL_TRY(nrl_op_gather_rows(ctx, rows, r->place, n, &rows));
     NRL_TRY(nrl_op_reshape(ctx, weights, 2, column, &weights));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, rows, weights, &rows));
