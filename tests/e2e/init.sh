@@ -137,6 +137,7 @@ has err "error: full.yaml: No space left on device"
 # ---- more and less ----
 run 0 check configs/sft.yaml out=other --sample 3
 is "samples" "$(grep -c '^sample [0-9]* of 128$' out)" 3
+is "samples in the plan" "$(grep -c '^sample 1   ' out)" 0
 has out "⟧"
 run 0 check configs/sft.yaml out=other --full
 is "samples of --full" "$(grep -c '^sample 1 of 128$' out)" 1

@@ -100,8 +100,11 @@ function draw(figure) {
     svg += `<polyline class="${c}${is_eval ? " eval" : ""}" points="${path(l.x, l.y)}"/>`;
     if (l.x.length <= 40 || is_eval)
       l.x.forEach((x, i) => { svg += `<circle class="${c}" cx="${px(x)}" cy="${py(l.y[i])}" r="${l.x.length === 1 ? 4 : 2}"/>`; });
-    if (l.x.length === 1)
-      svg += `<text x="${px(l.x[0]) + 8}" y="${py(l.y[0]) - 6}">${value_text(l.name, l.value[0])}</text>`;
+    if (l.x.length === 1) {
+      const x = px(l.x[0]), is_last = x > width - 70; // the text would be cut off
+      svg += `<text x="${x + (is_last ? -8 : 8)}" y="${py(l.y[0]) - 6}" text-anchor="${is_last ? "end" : "start"}">` +
+        `${value_text(l.name, l.value[0])}</text>`;
+    }
   }
   if (chart.name === "loss" && view.x === "step")
     data.runs.forEach((r, k) => r.checkpoints.filter(s => s >= x0 && s <= x1).forEach(s => {
