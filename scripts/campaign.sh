@@ -470,7 +470,7 @@ try_packages() {
     mkdir "$build/src"
     (cd "$source" && git ls-files -z | xargs -0 cp --parents -t "$build/src") || return 1
     sed -n 's/^\(program\|module\|header\):[^:]*:\([^:]*\).*/\2/p' "$source/scripts/prepare.sh" |
-        grep -vE 'cmocka|munge|slurm' >"$build/needs"
+        grep -vE 'cmocka|munge|slurm|clang' >"$build/needs"
     inside "$build" sh -ec 'apt-get update -q
         apt-get install -q -y --no-install-recommends $(cat /needs) dpkg-dev file >/tmp/apt
         cd /src
