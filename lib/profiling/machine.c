@@ -13,7 +13,7 @@
 #include <time.h>
 #include <xxhash.h>
 
-enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 5, MOST_CALLS = 64 };
+enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 7, MOST_CALLS = 64 };
 #define MOST_DIM ((int64_t)1 << 53)
 #define ALIKE 0.08            /* dimensions whose logarithms differ by less share a measurement */
 #define ROUND_S 2e-3          /* duration of a round, at least one call */
@@ -344,13 +344,14 @@ typedef struct {
     nrl_attention_args forward;
 } placed_call;
 
-static nrl_status call_round(const machine *m, backend_op op, const placed_call *of, int n_placed, int n,
+/* Makes n calls; *next is the place of the next one. */
+static nrl_status call_round(const machine *m, backend_op op, const placed_call *of, int n_placed, int *next, int n,
                              double *seconds)
 {
     const device *d = m->measures;
     double begin = machine_seconds(m);
-    for (int i = 0; i < n; i++)
-        NRL_TRY(call_once(m, op, &of[i % n_placed].args));
+    for (int i = 0; i < n; i++, *next = (*next + 1) % n_placed)
+        NRL_TRY(call_once(m, op, &of[*next].args));
     if (m->stream) NRL_TRY(d->table.stream_wait(d->self, m->stream));
     *seconds = (machine_seconds(m) - begin) / n;
     return NRL_OK;
@@ -401,23 +402,33 @@ static nrl_status place_calls(machine *m, backend_op op, const op_args *args, pl
     return NRL_OK;
 }
 
-/* The fastest of a few rounds, because other programs only ever make one slower. Successive calls have other operands:
- * in a step, what an operation reads was written or read long ago, and is no longer in caches. */
+static int compare_seconds(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double machine_median(double *seconds, int n)
+{
+    qsort(seconds, (size_t)n, sizeof *seconds, compare_seconds);
+    return seconds[(n - 1) / 2];
+}
+
+/* The median of a few rounds: the fastest would be less than what an operation takes in most steps. Successive calls
+ * have other operands: in a step, what an operation reads was written or read long ago, and is no longer in caches. */
 static nrl_status measure_op(machine *m, backend_op op, const op_args *args, double *seconds)
 {
     const double begin = machine_seconds(m);
     placed_call *calls = mem_alloc(MOST_CALLS * sizeof *calls);
-    int n;
-    double once, best;
+    int n, n_rounds = 0, next = 0;
+    double rounds[ROUNDS], first;
     nrl_status st = place_calls(m, op, args, calls, &n);
-    if (st == NRL_OK) st = call_round(m, op, calls, n, 1, &once); /* creates primitives */
-    if (st == NRL_OK) st = call_round(m, op, calls, n, n, &best);
-    const int most = best * MOST_CALLS < ROUND_S ? MOST_CALLS : best > ROUND_S ? 1 : (int)(ROUND_S / best) + 1;
-    for (int k = 0; k < ROUNDS && st == NRL_OK && machine_seconds(m) - begin < MOST_S; k++) {
-        st = call_round(m, op, calls, n, most, &once);
-        best = once < best ? once : best;
-    }
-    *seconds = best;
+    if (st == NRL_OK) st = call_round(m, op, calls, n, &next, 1, &first); /* creates primitives */
+    if (st == NRL_OK) st = call_round(m, op, calls, n, &next, n, &first);
+    const int most = first * MOST_CALLS < ROUND_S ? MOST_CALLS : first > ROUND_S ? 1 : (int)(ROUND_S / first) + 1;
+    while (n_rounds < ROUNDS && st == NRL_OK && (!n_rounds || machine_seconds(m) - begin < MOST_S))
+        st = call_round(m, op, calls, n, &next, most, &rounds[n_rounds++]);
+    if (st == NRL_OK) *seconds = machine_median(rounds, n_rounds);
     m->measured_seconds += machine_seconds(m) - begin;
     free(calls);
     return st;

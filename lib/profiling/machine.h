@@ -60,5 +60,6 @@ bool machine_knows_ranks(const machine *m, int32_t ranks); /* calls of that numb
 /* The link whose formula (traffic_rounds) is nearest to what was measured. */
 bool machine_fit(const machine *m, call_kind kind, link_cost *link, double *host_share);
 void machine_add(machine *m, const machine_sample *s);
+double machine_median(double *seconds, int n); /* sorts them */
 
 #endif
