@@ -29,7 +29,8 @@ typedef struct {
     char error[512]; /* of the first rank that failed */
 } link_times;
 
-/* Successive calls use other parts of `send` and `receive`, of `room` bytes each: in a step, the data are in no cache. */
+/* Successive calls use other parts of `send` and `receive`, of `room` bytes each: in a step, the data are in no cache.
+ */
 typedef struct {
     const nrl_collective *table;
     void *self;
@@ -159,37 +160,54 @@ static nrl_status link_wait(const pid_t *children, int32_t n, const link_times *
                   : NRL_OK;
 }
 
-static nrl_status link_group(machine *m, const session *se, const store_kind *kind, int32_t ranks)
+/* Starts the processes of a group, which meet at a store of their own. The first group fills `times`. */
+static nrl_status link_start(const session *se, const store_kind *kind, int32_t ranks, link_times *times,
+                             store_server **server, pid_t *children)
+{
+    const store_setup s = {.address = "127.0.0.1:0", .job = "plan", .timeout_s = MEETING_S};
+    NRL_TRY(store_serve(kind, &s, server));
+    fflush(NULL);
+    for (int32_t r = 0; r < ranks; r++) {
+        children[r] = fork();
+        if (!children[r]) link_child(se, kind, store_server_address(*server), r, ranks, times);
+        if (children[r] < 0) return nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno));
+    }
+    return NRL_OK;
+}
+
+/* Calls of groups of `ranks`, which n_groups of them make at once, as the groups of a run do. */
+static nrl_status link_groups(machine *m, const session *se, const store_kind *kind, int32_t ranks, int32_t n_groups)
 {
     static const call_kind kinds[KINDS] = {CALL_ALL_REDUCE, CALL_ALL_GATHER, CALL_REDUCE_SCATTER, CALL_SEND};
-    link_times *times = mmap(NULL, sizeof *times, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const size_t bytes = (size_t)n_groups * sizeof(link_times);
+    link_times *times = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (times == MAP_FAILED) return nrl_fail(NRL_ERR_MEMORY, "no memory to measure links");
-    const store_setup s = {.address = "127.0.0.1:0", .job = "plan", .timeout_s = MEETING_S};
-    store_server *server = NULL;
-    pid_t *children = mem_alloc((size_t)ranks * sizeof *children);
-    nrl_status st = store_serve(kind, &s, &server);
-    fflush(NULL);
-    for (int32_t r = 0; r < ranks && st == NRL_OK; r++) {
-        children[r] = fork();
-        if (!children[r]) link_child(se, kind, store_server_address(server), r, ranks, times);
-        if (children[r] < 0) st = nrl_fail(NRL_ERR_IO, "cannot start a process: %s", strerror(errno));
+    store_server **servers = mem_alloc((size_t)n_groups * sizeof(store_server *));
+    pid_t *children = mem_alloc((size_t)(n_groups * ranks) * sizeof *children);
+    nrl_status st = NRL_OK;
+    for (int32_t g = 0; g < n_groups && st == NRL_OK; g++)
+        st = link_start(se, kind, ranks, &times[g], &servers[g], children + g * ranks);
+    for (int32_t i = 0; i < n_groups * ranks && st != NRL_OK; i++)
+        if (children[i] > 0) kill(children[i], SIGKILL);
+    for (int32_t g = 0; g < n_groups; g++) {
+        nrl_status waited = link_wait(children + g * ranks, ranks, &times[g]);
+        if (st == NRL_OK) st = waited;
     }
-    for (int32_t r = 0; r < ranks && st != NRL_OK; r++)
-        if (children[r] > 0) kill(children[r], SIGKILL);
-    nrl_status waited = link_wait(children, ranks, times);
-    if (st == NRL_OK) st = waited;
-    store_server_close(server);
+    for (int32_t g = 0; g < n_groups; g++)
+        store_server_close(servers[g]);
     for (int k = 0; k < KINDS && st == NRL_OK; k++)
         for (int i = 0; i < SIZES; i++) {
-            machine_sample x = {.dims = {ranks},
-                                .bytes = (double)link_bytes[i],
-                                .seconds = times->seconds[k][i],
-                                .host_seconds = times->host_seconds[k][i]};
+            machine_sample x = {.dims = {ranks}, .bytes = (double)link_bytes[i]};
+            for (int32_t g = 0; g < n_groups; g++) {
+                x.seconds += times[g].seconds[k][i] / n_groups;
+                x.host_seconds += times[g].host_seconds[k][i] / n_groups;
+            }
             snprintf(x.name, sizeof x.name, "%s", call_names[kinds[k]]);
             if (x.seconds > 0) machine_add(m, &x);
         }
     free(children);
-    munmap(times, sizeof *times);
+    free(servers);
+    munmap(times, bytes);
     return st;
 }
 
@@ -202,7 +220,7 @@ nrl_status links_measure(machine *m, run *r, int32_t ranks, int32_t most)
     nrl_status st = store_find(se->host, &a, "127.0.0.1:0", NULL, &kind);
     for (int32_t g = 2; g <= ranks && g <= most && st == NRL_OK; g++)
         if ((ranks % g == 0 || (ranks > most && (g & (g - 1)) == 0)) && !machine_knows_ranks(m, g))
-            st = link_group(m, se, &kind, g);
+            st = link_groups(m, se, &kind, g, (ranks < most ? ranks : most) / g);
     arena_free(&a);
     return st;
 }

@@ -178,6 +178,8 @@ static void name_call(const op_args *args, backend_op op, const op_work *w, mach
     if (op == BACKEND_OP_reduce)
         flags = a.reduce.axis == NRL_AXIS_ROWS ? " rows" : a.reduce.axis == NRL_AXIS_COLUMNS ? " columns" : "";
     if (n < sizeof s->name) n += (size_t)snprintf(s->name + n, sizeof s->name - n, "%s", flags);
+    if (op == BACKEND_OP_gemm && a.gemm.fp8_a.format && n < sizeof s->name)
+        n += (size_t)snprintf(s->name + n, sizeof s->name - n, " fp8");
     const bool numbered = op == BACKEND_OP_unary || op == BACKEND_OP_unary_grad || op == BACKEND_OP_binary ||
                           op == BACKEND_OP_binary_grad;
     if (numbered && n < sizeof s->name) snprintf(s->name + n, sizeof s->name - n, " %u", (unsigned)a.unary.op);
@@ -279,6 +281,12 @@ static nrl_status place_operands(placing *p, backend_op op, op_args *a, nrl_atte
         mats[i] = operand(a, op, i);
     place_mats(p, mats, operands[op].n);
     switch (op) {
+    case BACKEND_OP_gemm:
+        PLACE_FLOATS(a->gemm.fp8_a.scale, 1);
+        PLACE_FLOATS(a->gemm.fp8_a.amax, 1);
+        PLACE_FLOATS(a->gemm.fp8_b.scale, 1);
+        PLACE_FLOATS(a->gemm.fp8_b.amax, 1);
+        return NRL_OK;
     case BACKEND_OP_gather:
         return place_index(p, &a->gather.index, a->gather.y.rows, a->gather.x.rows);
     case BACKEND_OP_scatter:
