@@ -263,9 +263,10 @@ void rules_loss_scale(arena *a, config_problems *problems, const nrl_node *node,
 /* ---- the scales of fp8 ---- */
 
 static const nrl_option fp8_rows[] = {
-    NRL_OPT_ENUM(config_fp8, recipe, "delayed", "delayed|current",
+    NRL_OPT_ENUM(config_fp8, recipe, "delayed", "delayed|current|block",
                  "delayed: from the largest values of earlier steps, as in Transformer Engine; current: from the "
-                 "operand itself, which is read once more"),
+                 "operand itself, which is read once more; block: from each 128 values of inputs and gradients, and "
+                 "each 128 x 128 of weights, as in DeepSeek-V3"),
     NRL_OPT_INT(config_fp8, history, "16", 1, 1024, "number of steps whose largest values determine a delayed scale"),
     NRL_OPT_INT(config_fp8, margin, "0", 0, 16,
                 "a delayed scale is the largest that these values allow, divided by 2^margin"),
@@ -277,9 +278,11 @@ void rules_fp8(arena *a, config_problems *problems, const nrl_node *node, bool i
     const bool is_set = nrl_node_kind(node) > NRL_NODE_NULL;
     if (is_set && !is_fp8) problems_add(problems, node, "train.fp8: has no effect without train.precision: fp8");
     options_fill(a, problems, "train.fp8", node, &part, 1);
-    for (int i = 0; i < 2 && out->recipe == CONFIG_FP8_CURRENT; i++) {
+    for (int i = 0; i < 2 && out->recipe != CONFIG_FP8_DELAYED; i++) {
         const nrl_node *unused = nrl_node_find(node, i ? "margin" : "history");
-        if (unused) problems_add(problems, unused, "train.fp8: recipe current has no %s", i ? "margin" : "history");
+        if (unused)
+            problems_add(problems, unused, "train.fp8: recipe %s has no %s",
+                         out->recipe == CONFIG_FP8_BLOCK ? "block" : "current", i ? "margin" : "history");
     }
 }
 

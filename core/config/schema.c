@@ -92,7 +92,7 @@ static const nrl_option train_rows[] = {
                  "growth_interval: 2000, min: 6.1e-5}"),
     NRL_OPT_NODE(config_train, fp8, "",
                  "with fp8: {recipe: delayed, history: 16, margin: 0} computes scales from the largest values of the "
-                 "last steps, {recipe: current} from the operand itself"),
+                 "last steps, {recipe: current} from the operand itself, {recipe: block} from each of its blocks"),
     NRL_OPT_ENUM(config_train, master, "fp32", "fp32|split16",
                  "with bf16: fp32 master weights, or (split16) only the 16 bits that rounding removes, which saves 2 "
                  "bytes per parameter with identical results"),

@@ -75,7 +75,7 @@ typedef struct {
 enum { CONFIG_SHUFFLE_BUFFER = 10000 }; /* its default */
 
 typedef enum { CONFIG_FP32 = 0, CONFIG_BF16, CONFIG_FP16, CONFIG_FP8 } config_precision;
-typedef enum { CONFIG_FP8_DELAYED = 0, CONFIG_FP8_CURRENT } config_fp8_recipe;
+typedef enum { CONFIG_FP8_DELAYED = 0, CONFIG_FP8_CURRENT, CONFIG_FP8_BLOCK } config_fp8_recipe;
 typedef enum { CONFIG_MASTER_FP32 = 0, CONFIG_MASTER_SPLIT16 } config_master;
 typedef enum { CONFIG_GRADIENTS_FP32 = 0, CONFIG_GRADIENTS_BF16 } config_gradients;
 typedef enum { CONFIG_LOGITS_FP32 = 0, CONFIG_LOGITS_BF16 } config_logits;

@@ -22,16 +22,16 @@ nrl_status fp8_scaling_open(fp8_scaling *s, const config_fp8 *rule, const model 
                         "train.precision: model '%s' has no linear layers that fp8 applies to (it declares none for "
                         "tensor parallelism); expected bf16",
                         m->type);
-    if (rule->recipe == CONFIG_FP8_CURRENT) s->n = 0;
+    if (rule->recipe != CONFIG_FP8_DELAYED) s->n = 0;
     if (!s->n) return NRL_OK;
     const size_t n = (size_t)s->n * OPERANDS;
     s->exponents = arena_alloc(a, n * (size_t)rule->history);
     memset(s->exponents, UNKNOWN, n * (size_t)rule->history);
     s->host = arena_alloc(a, n * sizeof *s->host);
     NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &(int64_t){(int64_t)n}, true, &scale));
-    ctx_set_fp8(ctx, scale, NULL);
+    ctx_set_fp8(ctx, false, scale, NULL);
     NRL_TRY(tensor_persistent(ctx, NRL_DTYPE_F32, 1, &(int64_t){(int64_t)n}, true, &amax));
-    ctx_set_fp8(ctx, s->scale = scale, s->amax = amax);
+    ctx_set_fp8(ctx, false, s->scale = scale, s->amax = amax);
     for (int32_t i = 0; i < s->n; i++)
         s->params[i]->fp8 = i + 1;
     return NRL_OK;

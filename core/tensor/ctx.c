@@ -73,9 +73,10 @@ bool ctx_computes(const nrl_ctx *ctx)
     return !ctx->device->is_shapes;
 }
 
-void ctx_set_fp8(nrl_ctx *ctx, nrl_tensor *scale, nrl_tensor *amax)
+void ctx_set_fp8(nrl_ctx *ctx, bool blocks, nrl_tensor *scale, nrl_tensor *amax)
 {
     ctx->fp8 = true;
+    ctx->fp8_blocks = blocks;
     ctx->fp8_scale = scale;
     ctx->fp8_amax = amax;
 }

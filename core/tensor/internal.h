@@ -78,7 +78,7 @@ struct nrl_ctx {
     void *before_read_user;
     read_ahead ahead;
     ctx_settings settings;
-    bool fp8; /* ctx_set_fp8 */
+    bool fp8, fp8_blocks; /* ctx_set_fp8 */
     nrl_tensor *fp8_scale, *fp8_amax;
     pool pool;
     arena memory; /* headers of tensors and nodes */

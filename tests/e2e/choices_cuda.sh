@@ -22,7 +22,7 @@ file=kept/emulated-GPU-driver-13000-cublaslt-0.txt
     cmp "$file" first || is "the file after another run" longer "the same"
     echo "no choice" >>"$file"
     run 0 run run.yaml $small "$kept" train.deterministic=false
-    has err "$file:$(wc -l <"$file"): expected 13 numbers and 128 hexadecimal digits"
+    has err "$file:$(wc -l <"$file"): expected 17 numbers and 128 hexadecimal digits"
     run 2 run run.yaml $small 'backend={name: cuda, product_cache: kept, timed_products: false}'
     has err "product_cache has no effect with timed_products: false"
 }

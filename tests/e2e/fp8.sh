@@ -48,6 +48,10 @@ run 0 run config.yaml out=current "$@" train.precision=fp8 train.fp8.recipe=curr
 follows bf16 current $near
 run 0 run config.yaml out=short "$@" train.precision=fp8 'train.fp8={history: 1, margin: 1}'
 follows bf16 short $near
+run 0 run config.yaml out=block "$@" train.precision=fp8 train.fp8.recipe=block
+follows bf16 block $near
+run 0 run config.yaml out=again-block "$@" train.precision=fp8 train.fp8.recipe=block train.activation_checkpointing=all
+same block again-block
 # The first step has no history, so both recipes scale operands by their own values.
 is "first loss with delayed scales" "$(losses fp8 | head -n 1)" "$(losses current | head -n 1)"
 run 0 run config.yaml out=again "$@" train.precision=fp8 train.activation_checkpointing=all
@@ -87,6 +91,16 @@ for parallel in ddp fsdp '{tensor: 2}' '{pipeline: 2}'; do
     near b.txt a.txt 8 $ranks_near
 done
 
+# A block of an input or a gradient is in the batch of one rank, and one of a weight may be divided.
+run 0 run config.yaml out=one overwrite=true "$@" train.fp8.recipe=block
+for parallel in ddp fsdp '{tensor: 2}'; do
+    rm -rf ranks
+    run 0 launch -n 2 -- run config.yaml out=ranks "parallel=$parallel" debug=true "$@" train.fp8.recipe=block
+    losses one >a.txt
+    losses ranks >b.txt
+    near b.txt a.txt 8 $ranks_near
+done
+
 # With fixed shards everything is the same, scales included.
 reproducible='{data: {name: ddp, reproducible: 2}}'
 run 0 run config.yaml out=alone "$@" "parallel=$reproducible"
@@ -119,7 +133,7 @@ run 2 check config.yaml train.fp8.history=4
 has err "train.fp8: has no effect without train.precision: fp8"
 run 2 check config.yaml train.precision=fp8 'train.fp8={recipe: current, history: 4}'
 has err "train.fp8: recipe current has no history"
-run 2 check config.yaml train.precision=fp8 train.fp8.recipe=block
+run 2 check config.yaml train.precision=fp8 train.fp8.recipe=blocks
 has err "train.fp8.recipe"
 run 2 check config.yaml train.precision=fp8 train.fp8.history=0
 has err "train.fp8.history"

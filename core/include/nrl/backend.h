@@ -90,12 +90,19 @@ typedef struct {
 /* The 8-bit formats of OCP's specification: sign, exponent, fraction. The largest numbers are 448 and 57344. */
 typedef enum { NRL_FP8_NONE = 0, NRL_FP8_E4M3 = 1, NRL_FP8_E5M2 = 2 } nrl_fp8;
 
+/* The elements of an operand that share a scale: all, 128 neighbours along the depth of the product (the dimension that
+ * it sums over), or tiles of 128 by 128. Blocks begin at multiples of 128; the last ones may be smaller. */
+typedef enum { NRL_FP8_WHOLE = 0, NRL_FP8_ROWS = 1, NRL_FP8_TILES = 2 } nrl_fp8_blocks;
+enum { NRL_FP8_BLOCK = 128 };
+
 /* How a product rounds an operand x to 8 bits: to q / s, where q is x s in the format, rounded to nearest with ties to
  * even; what is beyond the largest number becomes that, an infinity becomes NaN. s = *scale is a power of two from
  * 2^-62 to 2^62; if it is 0, s is the largest of these for which no x s is beyond the largest number.
- * *amax becomes the largest of itself and all |x|, where NaN is larger than all others. Both are on the device. */
+ * *amax becomes the largest of itself and all |x|, where NaN is larger than all others. Both are on the device.
+ * A block of ROWS or TILES has the s that follows its own values, and both pointers are NULL. */
 typedef struct {
-    uint32_t format, reserved; /* nrl_fp8; NONE: x stays as it is, and the rest is not read */
+    uint32_t format; /* nrl_fp8; NONE: x stays as it is, and the rest is not read */
+    uint32_t blocks; /* nrl_fp8_blocks; two operands are not both TILES */
     const float *scale;
     float *amax;
 } nrl_gemm_fp8;
@@ -350,6 +357,7 @@ typedef struct {
                              fp16 */
     bool bf16_logits;     /* head and head_grad take logits in bf16; false: train.logits has no bf16 */
     bool has_fp8;         /* gemm rounds its operands to 8 bits; false: train.precision has no fp8 */
+    bool has_fp8_blocks;  /* also with a scale for each block; false: train.fp8.recipe has no block */
 } nrl_device_info;
 
 /* Memory of this machine within the limits of its control groups (containers, Slurm), in bytes: the total, and

@@ -120,6 +120,12 @@ nrl_status session_open_device(session *se)
     if (is_fp8 && !se->device.info.has_fp8)
         return nrl_fail(NRL_ERR_CONFIG, "train.precision: backend '%s' does not support fp8 on %s; expected bf16",
                         se->backend->plugin.name, se->device.info.name);
+    const bool has_blocks = is_fp8 && se->config.train.fp8_scaling.recipe == CONFIG_FP8_BLOCK;
+    if (has_blocks && !se->device.info.has_fp8_blocks)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.fp8.recipe: backend '%s' does not support scales of blocks on %s; expected delayed or "
+                        "current",
+                        se->backend->plugin.name, se->device.info.name);
     if (session_logits(se) == NRL_DTYPE_BF16 && !se->device.info.bf16_logits)
         return nrl_fail(NRL_ERR_CONFIG, "train.logits: backend '%s' supports only fp32", se->backend->plugin.name);
     if (session_logits(se) == NRL_DTYPE_BF16 && work_needs(se->algorithm, "logits"))
@@ -136,7 +142,7 @@ nrl_status session_open_device(session *se)
     NRL_TRY(ctx_create(&se->device, &se->ctx));
     ctx_settings_of(se->ctx)->no_loss_metrics = true;
     ctx_settings_of(se->ctx)->compute = session_compute(se);
-    if (is_fp8) ctx_set_fp8(se->ctx, NULL, NULL);
+    if (is_fp8) ctx_set_fp8(se->ctx, has_blocks, NULL, NULL);
     ctx_settings_of(se->ctx)->head_keep_bytes = se->config.train.logits_mb << 20;
     ctx_settings_of(se->ctx)->logits = session_logits(se);
     ctx_settings_of(se->ctx)->keeps_cheap = !se->config.train.recompute_cheap;

@@ -19,8 +19,9 @@ typedef enum { OPERAND_INPUT, OPERAND_WEIGHT, OPERAND_GRADIENT } operand;
 /* How a product of w's linear operation rounds this operand. */
 static nrl_gemm_fp8 rounding(const nrl_ctx *ctx, const nrl_param *w, operand k)
 {
-    nrl_gemm_fp8 f = {.format = k == OPERAND_GRADIENT ? NRL_FP8_E5M2 : NRL_FP8_E4M3};
+    nrl_gemm_fp8 f = {.format = k == OPERAND_GRADIENT && !ctx->fp8_blocks ? NRL_FP8_E5M2 : NRL_FP8_E4M3};
     if (!ctx->fp8 || !param_may_be_fp8(w)) return (nrl_gemm_fp8){0};
+    if (ctx->fp8_blocks) f.blocks = k == OPERAND_WEIGHT ? NRL_FP8_TILES : NRL_FP8_ROWS;
     if (!w->fp8 || !ctx->fp8_scale) return f;
     f.scale = (const float *)ctx->fp8_scale->data + 3 * (w->fp8 - 1) + k;
     f.amax = (float *)ctx->fp8_amax->data + 3 * (w->fp8 - 1) + k;

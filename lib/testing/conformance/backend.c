@@ -56,6 +56,8 @@ static void check_info(suite *s)
     s->n_dtypes += f.has_f16;
     s->bf16_logits = f.bf16_logits;
     s->has_fp8 = f.has_fp8;
+    s->has_fp8_blocks = f.has_fp8_blocks;
+    if (!f.has_fp8_blocks) report_skip(s->report, "gemm rounds blocks of 128 to 8 bits", "info does not report them");
     if (!f.has_fp8) report_skip(s->report, "gemm rounds operands to 8 bits", "info does not report fp8");
     if (!f.bf16_logits) report_skip(s->report, "head takes logits in bf16", "info does not report bf16_logits");
     if (!f.has_f16) report_skip(s->report, "operations take f16", "info does not report f16");

@@ -23,7 +23,7 @@ typedef struct {
     void *devices[64];
     int n_devices;
     int n_dtypes; /* how many of suite_dtypes the backend computes on: all, or all but the last */
-    bool bf16_logits, has_fp8;
+    bool bf16_logits, has_fp8, has_fp8_blocks;
     char what[160]; /* the current case, for messages */
 } suite;
 

@@ -238,9 +238,9 @@ static void gemm_dtypes(suite *s, const int64_t size[3], uint32_t a, uint32_t b,
 /* ---- gemm of operands that are rounded to 8 bits ---- */
 
 typedef struct {
-    uint32_t format;
-    float scale; /* 0: by the values */
-    float amax;  /* of an earlier call */
+    uint32_t format, blocks; /* nrl_fp8, nrl_fp8_blocks */
+    float scale;             /* 0: by the values */
+    float amax;              /* of an earlier call */
 } fp8_case;
 
 /* x as the format holds it, by arithmetic on numbers instead of bits. */
@@ -264,34 +264,51 @@ static double fp8_scale_for(uint32_t format, double amax)
     return scale;
 }
 
-/* Replaces the host's values of m by rounded ones; returns the largest before. */
-static float fp8_round_host(mat *m, const fp8_case *how)
+/* Rounds rows [row, row + rows) and columns [col, col + cols) of the host's values with one scale; the largest before.
+ */
+static double fp8_round_part(mat *m, const fp8_case *how, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     double amax = 0, scale = how->scale;
-    for (int64_t i = 0; i < m->rows * m->cols; i++)
-        amax = fmax(amax, fabs(*mat_value(m, i / m->cols, i % m->cols)));
+    for (int64_t r = row; r < row + rows && r < m->rows; r++)
+        for (int64_t c = col; c < col + cols && c < m->cols; c++)
+            amax = fmax(amax, fabs(*mat_value(m, r, c)));
     if (scale == 0) scale = fp8_scale_for(how->format, amax);
-    for (int64_t i = 0; i < m->rows * m->cols; i++) {
-        double *x = mat_value(m, i / m->cols, i % m->cols);
-        *x = fp8_value(how->format, *x, scale);
-    }
-    return (float)fmax(amax, how->amax);
+    for (int64_t r = row; r < row + rows && r < m->rows; r++)
+        for (int64_t c = col; c < col + cols && c < m->cols; c++)
+            *mat_value(m, r, c) = fp8_value(how->format, *mat_value(m, r, c), scale);
+    return amax;
+}
+
+/* Replaces the host's values of m by rounded ones; returns the largest before. down: the product sums over its rows. */
+static float fp8_round_host(mat *m, const fp8_case *how, bool down)
+{
+    const int64_t block = NRL_FP8_BLOCK, whole = m->rows + m->cols;
+    const bool is_tiles = how->blocks == NRL_FP8_TILES;
+    const int64_t rows = !how->blocks ? whole : is_tiles || down ? block : 1;
+    const int64_t cols = !how->blocks ? whole : is_tiles || !down ? block : 1;
+    double amax = how->amax;
+    for (int64_t row = 0; row < m->rows; row += rows)
+        for (int64_t col = 0; col < m->cols; col += cols)
+            amax = fmax(amax, fp8_round_part(m, how, row, rows, col, cols));
+    return (float)amax;
 }
 
 static void check_gemm_fp8(suite *s, const gemm_case *g, const fp8_case *of_a, const fp8_case *of_b)
 {
-    suite_case(s, "gemm of fp8, %lld x %lld x %lld, gap %lld, a %s%s e%dm%d, b %s%s e%dm%d, c %s%s%s", (long long)g->m,
-               (long long)g->n, (long long)g->k, (long long)g->gap, nrl_dtype_name(g->a),
+    static const char *const blocks[] = {"", " rows", " tiles"};
+    suite_case(s, "gemm of fp8, %lld x %lld x %lld, gap %lld, a %s%s e%dm%d%s, b %s%s e%dm%d%s, c %s%s%s",
+               (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->gap, nrl_dtype_name(g->a),
                g->transpose_a ? " transposed" : "", of_a->format == NRL_FP8_E5M2 ? 5 : 4,
-               of_a->format == NRL_FP8_E5M2 ? 2 : 3, nrl_dtype_name(g->b), g->transpose_b ? " transposed" : "",
-               of_b->format == NRL_FP8_E5M2 ? 5 : 4, of_b->format == NRL_FP8_E5M2 ? 2 : 3, nrl_dtype_name(g->c),
+               of_a->format == NRL_FP8_E5M2 ? 2 : 3, blocks[of_a->blocks], nrl_dtype_name(g->b),
+               g->transpose_b ? " transposed" : "", of_b->format == NRL_FP8_E5M2 ? 5 : 4,
+               of_b->format == NRL_FP8_E5M2 ? 2 : 3, blocks[of_b->blocks], nrl_dtype_name(g->c),
                g->overwrite ? "" : " added", g->bias ? ", bias" : "");
     mat *a = mat_random(s, g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->gap, -1, 1);
     mat *b = mat_random(s, g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->gap, -1, 1);
     mat *c = mat_random(s, g->c, g->m, g->n, g->gap, -1, 1);
     mat *bias = g->bias ? mat_random(s, g->c, 1, g->n, 0, -1, 1) : NULL;
     double *want = room(g->m * g->n), amount = 0;
-    const float amaxes[] = {fp8_round_host(a, of_a), fp8_round_host(b, of_b)};
+    const float amaxes[] = {fp8_round_host(a, of_a, g->transpose_a), fp8_round_host(b, of_b, !g->transpose_b)};
     for (int64_t i = 0; i < g->m * g->n; i++) {
         int64_t row = i / g->n, col = i % g->n;
         want[i] = g->alpha * dot(a, b, g, row, col);
@@ -302,22 +319,30 @@ static void check_gemm_fp8(suite *s, const gemm_case *g, const fp8_case *of_a, c
     const float scales[] = {of_a->scale, of_b->scale};
     float found[] = {of_a->amax, of_b->amax}, *scale = suite_array(s, scales, sizeof scales);
     float *amax = suite_array(s, found, sizeof found);
-    nrl_gemm_args x = {
-        .size = sizeof x,
-        .transpose_a = g->transpose_a,
-        .transpose_b = g->transpose_b,
-        .overwrite = g->overwrite,
-        .a = mat_args(a),
-        .b = mat_args(b),
-        .c = mat_args(c),
-        .bias = mat_args(bias),
-        .alpha = g->alpha,
-        .fp8_a = {.format = of_a->format, .scale = scale, .amax = g->overwrite ? amax : NULL},
-        .fp8_b = {.format = of_b->format, .scale = of_b->scale == 0 ? NULL : scale + 1, .amax = amax + 1}};
+    nrl_gemm_args x = {.size = sizeof x,
+                       .transpose_a = g->transpose_a,
+                       .transpose_b = g->transpose_b,
+                       .overwrite = g->overwrite,
+                       .a = mat_args(a),
+                       .b = mat_args(b),
+                       .c = mat_args(c),
+                       .bias = mat_args(bias),
+                       .alpha = g->alpha,
+                       .fp8_a = {.format = of_a->format, .blocks = of_a->blocks},
+                       .fp8_b = {.format = of_b->format, .blocks = of_b->blocks}};
+    if (!of_a->blocks) {
+        x.fp8_a.scale = scale;
+        x.fp8_a.amax = g->overwrite ? amax : NULL;
+        x.fp8_b.scale = of_b->scale == 0 ? NULL : scale + 1;
+        x.fp8_b.amax = amax + 1;
+    }
+    const char *rule = of_a->blocks ? "gemm rounds blocks of 128 to 8 bits" : "gemm rounds operands to 8 bits";
     suite_ok(s, s->ops.gemm(s->self, NULL, &x), "gemm of fp8 runs");
-    suite_expect(s, "gemm rounds operands to 8 bits", c, want, 2e-6, 1e-6 * (double)(g->k + 1) * (1 + amount));
+    suite_expect(s, rule, c, want, 2e-6, 1e-6 * (double)(g->k + 1) * (1 + amount));
     suite_read(s, found, amax, sizeof found);
-    const bool right = found[0] == (g->overwrite ? amaxes[0] : of_a->amax) && found[1] == amaxes[1];
+    const bool reports_a = x.fp8_a.amax != NULL, reports_b = x.fp8_b.amax != NULL;
+    const bool right =
+        found[0] == (reports_a ? amaxes[0] : of_a->amax) && found[1] == (reports_b ? amaxes[1] : of_b->amax);
     report_check(s->report, right, "gemm reports the largest values", "%s: %g and %g, expected %g and %g", s->what,
                  (double)found[0], (double)found[1], (double)amaxes[0], (double)amaxes[1]);
     free(want);
@@ -326,7 +351,7 @@ static void check_gemm_fp8(suite *s, const gemm_case *g, const fp8_case *of_a, c
 
 /* The formats of a training step, with every combination of transposes; scales that saturate, that lose small values,
  * and that follow the values. */
-static void gemm_fp8(suite *s, const int64_t size[3])
+static void gemm_fp8(suite *s, const int64_t size[3], bool in_blocks)
 {
     static const uint32_t formats[][2] = {
         {NRL_FP8_E4M3, NRL_FP8_E4M3}, {NRL_FP8_E5M2, NRL_FP8_E4M3}, {NRL_FP8_E4M3, NRL_FP8_E5M2}};
@@ -334,21 +359,25 @@ static void gemm_fp8(suite *s, const int64_t size[3])
                                          {NRL_DTYPE_BF16, NRL_DTYPE_BF16, NRL_DTYPE_F32},
                                          {NRL_DTYPE_F32, NRL_DTYPE_BF16, NRL_DTYPE_F32}};
     static const float scales[] = {0, 512, 0x1p-3f, 64};
+    static const uint32_t blocks[][2] = {
+        {NRL_FP8_ROWS, NRL_FP8_TILES}, {NRL_FP8_ROWS, NRL_FP8_ROWS}, {NRL_FP8_TILES, NRL_FP8_ROWS}};
     for (int how = 0; how < 16; how++)
-        for (int f = 0; f < 3; f++) {
+        for (int f = 0; f < (in_blocks ? 1 : 3); f++) {
             const uint32_t *d = dtypes[(how + f) % 3];
             const gemm_case g = {size[0], size[1], size[2], how & 8 ? 3 : 0,   how & 1, how & 2, !(how & 4), how & 8,
                                  d[0],    d[1],    d[2],    how & 1 ? -0.5 : 1};
-            const fp8_case of[] = {{formats[f][0], scales[(how / 2 + f) % 4], how & 4 ? 0 : 9},
-                                   {formats[f][1], scales[(how + f) % 4], how & 2 ? 0 : 0.5f}};
+            fp8_case of[] = {{formats[f][0], NRL_FP8_WHOLE, scales[(how / 2 + f) % 4], how & 4 ? 0 : 9},
+                             {formats[f][1], NRL_FP8_WHOLE, scales[(how + f) % 4], how & 2 ? 0 : 0.5f}};
+            for (int i = 0; i < 2 && in_blocks; i++)
+                of[i] = (fp8_case){.format = formats[how % 3][i], .blocks = blocks[how / 4 % 3][i]};
             check_gemm_fp8(s, &g, &of[0], &of[1]);
         }
 }
 
 void suite_gemm(suite *s)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},   {17, 3, 65},   {65, 65, 17},
-                                       {1, 130, 64}, {64, 1, 100}, {200, 70, 33}, {2, 3, 0}};
+    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},    {17, 3, 65}, {65, 65, 17},  {1, 130, 64},
+                                       {64, 1, 100}, {200, 70, 33}, {2, 3, 0},   {16, 144, 272}};
     const uint32_t f32 = NRL_DTYPE_F32;
     for (int k = 0; s->ops.gemm && k < COUNT(sizes); k++) {
         gemm_dtypes(s, sizes[k], f32, f32, f32);
@@ -359,8 +388,10 @@ void suite_gemm(suite *s)
             gemm_dtypes(s, sizes[k], low, f32, f32);
             gemm_dtypes(s, sizes[k], f32, low, low);
         }
-        if (s->has_fp8 && sizes[k][2]) gemm_fp8(s, sizes[k]);
+        if (s->has_fp8 && sizes[k][2]) gemm_fp8(s, sizes[k], false);
     }
+    for (int k = 0; s->ops.gemm && s->has_fp8_blocks && k < 2; k++)
+        gemm_fp8(s, (const int64_t[][3]){{16, 144, 272}, {130, 17, 40}}[k], true);
     for (int d = 0; s->ops.gemm && s->table->gemm_all && d < s->n_dtypes; d++) {
         check_gemm_all(s, suite_dtypes[d], suite_dtypes[d]);
         if (suite_dtypes[d] != f32) check_gemm_all(s, suite_dtypes[d], f32);

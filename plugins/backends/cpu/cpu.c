@@ -142,7 +142,7 @@ static nrl_status cpu_info(void *instance, nrl_device_info *fill)
     fill->peak_flops[NRL_DTYPE_F64] = peak / 2;
     fill->native_bf16 = self->native_bf16;
     fill->host_memory = true;
-    fill->has_f16 = fill->bf16_logits = fill->has_fp8 = true;
+    fill->has_f16 = fill->bf16_logits = fill->has_fp8 = fill->has_fp8_blocks = true;
     return NRL_OK;
 }
 

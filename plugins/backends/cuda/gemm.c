@@ -265,9 +265,9 @@ static nrl_status add_bias(cuda *self, void *stream, const nrl_mat *c, const nrl
     return bias->data ? cuda_op_binary(self, stream, &add) : NRL_OK;
 }
 
-/* scales [2]: a and b are codes in the formats of fp8_a and fp8_b; NULL: they are of their dtypes. *done false: the
- * library does not support these dtypes and strides. */
-static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, const cuda_fp8_scales *scales, bool *done)
+/* scales: what the codes of a and b, in the formats of fp8_a and fp8_b, are multiplied by; NULL: a and b are of their
+ * dtypes. *done false: the library does not support these dtypes and strides. */
+static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, const float *const scales[2], bool *done)
 {
     gemm_engine *e;
     void *plan, *workspace;
@@ -276,6 +276,8 @@ static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, con
     if (scales) {
         p.left_fp8 = a->fp8_b.format;
         p.right_fp8 = a->fp8_a.format;
+        p.left_blocks = a->fp8_b.blocks;
+        p.right_blocks = a->fp8_a.blocks;
         p.has_bias = p.has_bias && a->bias.dtype == NRL_DTYPE_BF16;
     }
     NRL_TRY(engine_of(self, &e));
@@ -283,8 +285,8 @@ static nrl_status multiply(cuda *self, void *stream, const nrl_gemm_args *a, con
     gemm_trial t = {self, e, stream, workspace, (float)a->alpha, {.left = a->b.data, .right = a->a.data}};
     t.at.out = a->c.data;
     if (p.has_bias) t.at.bias = a->bias.data;
-    if (scales) t.at.left_scale = &scales[1].inverse;
-    if (scales) t.at.right_scale = &scales[0].inverse;
+    if (scales) t.at.left_scale = scales[1];
+    if (scales) t.at.right_scale = scales[0];
     NRL_TRY(gemm_plans_find(&e->plans, &p, WORKSPACE_BYTES,
                             self->relaxed && self->times_products ? choose_fastest : choose_first, &t, &plan));
     if (!plan) return NRL_OK;
@@ -339,39 +341,82 @@ static nrl_status multiply_widened(cuda *self, void *stream, const nrl_gemm_args
 
 enum { FP8_ROW = 16 }; /* elements, of which rows of codes have a multiple */
 
-/* The rounded operands, a as [m, depth] and b as [n, depth], which `room` has space for behind the scales. */
-static nrl_status round_operands(cuda *self, void *stream, const nrl_gemm_args *a, nrl_dtype dtype, char *room,
-                                 nrl_gemm_args *rounded)
+/* Parts of the scratch memory, in bytes. */
+typedef struct {
+    size_t scales[2], operands[2], bytes; /* of a and b */
+} fp8_room;
+
+static size_t rounded_up(size_t bytes)
 {
-    cuda_fp8_scales *scales = (cuda_fp8_scales *)(void *)room;
-    const int64_t depth = inner_of(a), stride = (depth + FP8_ROW - 1) / FP8_ROW * FP8_ROW;
-    nrl_fill_args zero = {.size = sizeof zero, .y = {scales, NRL_DTYPE_F32, 0, 1, 4, 4}};
+    return (bytes + 255) / 256 * 256;
+}
+
+static fp8_room fp8_room_for(const nrl_gemm_args *a, int64_t stride)
+{
+    const nrl_gemm_fp8 *const how[] = {&a->fp8_a, &a->fp8_b};
+    const int64_t rows[] = {a->c.rows, a->c.cols};
+    fp8_room room = {0};
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = how[i]->blocks ? cuda_fp8_block_scales(how[i]->blocks, rows[i], inner_of(a)) : 0;
+        room.scales[i] = room.bytes;
+        room.bytes += n ? rounded_up((size_t)n * sizeof(float)) : rounded_up(sizeof(cuda_fp8_scales));
+    }
+    for (int i = 0; i < 2; i++) {
+        room.operands[i] = room.bytes;
+        room.bytes += rounded_up((size_t)(rows[i] * stride) * nrl_dtype_size(NRL_DTYPE_BF16));
+    }
+    return room;
+}
+
+/* *x, the operand, becomes the rounded one, [n, depth] with rows of `stride`. *scale: what its codes are multiplied by.
+ */
+static nrl_status round_operand(cuda *self, void *stream, const nrl_gemm_fp8 *how, bool transpose, nrl_mat to,
+                                void *scales, nrl_mat *x, const float **scale)
+{
+    const nrl_mat from = *x;
+    *x = to;
+    *scale = scales;
+    if (how->blocks) return cuda_fp8_round_blocks(self, stream, how, &from, transpose, &to, scales);
+    cuda_fp8_scales *whole = scales;
+    const nrl_fill_args zero = {.size = sizeof zero, .y = {whole, NRL_DTYPE_F32, 0, 1, 2, 2}};
+    *scale = &whole->inverse;
+    NRL_TRY(cuda_op_fill(self, stream, &zero));
+    return cuda_fp8_round(self, stream, how, &from, transpose, &to, whole);
+}
+
+/* *rounded: the product of a as [m, depth] and b as [n, depth], of codes (u8) or of the same numbers in bf16. */
+static nrl_status round_operands(cuda *self, void *stream, const nrl_gemm_args *a, nrl_dtype dtype, int64_t stride,
+                                 const fp8_room *room, char *memory, nrl_gemm_args *rounded, const float *scales[2])
+{
+    const nrl_mat to_a = {memory + room->operands[0], (uint32_t)dtype, 0, a->c.rows, inner_of(a), stride};
+    const nrl_mat to_b = {memory + room->operands[1], (uint32_t)dtype, 0, a->c.cols, inner_of(a), stride};
     *rounded = *a;
     rounded->transpose_a = false;
     rounded->transpose_b = true;
-    rounded->a = (nrl_mat){room + 256, (uint32_t)dtype, 0, a->c.rows, depth, stride};
-    const size_t bytes = (size_t)(a->c.rows * stride) * nrl_dtype_size(dtype);
-    rounded->b = (nrl_mat){room + 256 + (bytes + 255) / 256 * 256, (uint32_t)dtype, 0, a->c.cols, depth, stride};
-    NRL_TRY(cuda_op_fill(self, stream, &zero));
-    NRL_TRY(cuda_fp8_round(self, stream, &a->fp8_a, &a->a, a->transpose_a, &rounded->a, &scales[0]));
-    return cuda_fp8_round(self, stream, &a->fp8_b, &a->b, !a->transpose_b, &rounded->b, &scales[1]);
+    NRL_TRY(round_operand(self, stream, &a->fp8_a, a->transpose_a, to_a, memory + room->scales[0], &rounded->a,
+                          &scales[0]));
+    return round_operand(self, stream, &a->fp8_b, !a->transpose_b, to_b, memory + room->scales[1], &rounded->b,
+                         &scales[1]);
 }
 
 static nrl_status multiply_fp8(cuda *self, void *stream, const nrl_gemm_args *a)
 {
-    const int64_t depth = inner_of(a), stride = (depth + FP8_ROW - 1) / FP8_ROW * FP8_ROW;
-    const size_t elements = (size_t)((a->c.rows + a->c.cols) * stride);
+    const int64_t stride = (inner_of(a) + FP8_ROW - 1) / FP8_ROW * FP8_ROW;
+    const fp8_room room = fp8_room_for(a, stride);
+    const float *scales[2];
     nrl_gemm_args g;
-    void *room;
+    void *memory;
     bool done;
     if (!is_fp8_operand(&a->fp8_a, &a->a) || !is_fp8_operand(&a->fp8_b, &a->b) || a->c.dtype == NRL_DTYPE_F16)
         return failed(a, NRL_ERR_PLUGIN, "backend 'cuda' rounds f32 and bf16 to e4m3 and e5m2, to f32 and bf16");
-    NRL_TRY(cuda_scratch(self, stream, 512 + 2 * elements, &room));
-    NRL_TRY(round_operands(self, stream, a, NRL_DTYPE_U8, room, &g));
+    if (!a->fp8_a.blocks != !a->fp8_b.blocks || a->fp8_a.blocks + a->fp8_b.blocks > NRL_FP8_ROWS + NRL_FP8_TILES)
+        return failed(a, NRL_ERR_PLUGIN, "backend 'cuda' has blocks in both operands or none, and tiles in one");
+    NRL_TRY(cuda_scratch(self, stream, room.bytes, &memory));
+    NRL_TRY(round_operands(self, stream, a, NRL_DTYPE_U8, stride, &room, memory, &g, scales));
     g.a.cols = g.b.cols = stride; /* zeros add nothing */
-    NRL_TRY(multiply(self, stream, &g, room, &done));
+    NRL_TRY(multiply(self, stream, &g, scales, &done));
     if (done) return NRL_OK;
-    NRL_TRY(round_operands(self, stream, a, NRL_DTYPE_BF16, room, &g));
+    NRL_TRY(round_operands(self, stream, a, NRL_DTYPE_BF16, stride, &room, memory, &g, scales));
     NRL_TRY(multiply(self, stream, &g, NULL, &done));
     return done ? NRL_OK : failed(a, NRL_ERR_PLUGIN, "the matrix library does not support it");
 }

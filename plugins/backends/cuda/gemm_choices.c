@@ -61,7 +61,8 @@ static gemm_product class_of(const gemm_choices *of, const gemm_product *p)
 /* clang-format off */
 #define CLASS_MEMBERS(X)                                                                           \
     X(rows) X(cols) X(depth) X(type) X(out_type) X(left_alignment) X(right_alignment)              \
-    X(out_alignment) X(transpose_left) X(transpose_right) X(accumulate) X(has_bias) X(tf32)
+    X(out_alignment) X(transpose_left) X(transpose_right) X(accumulate) X(has_bias) X(tf32)        \
+    X(left_fp8) X(right_fp8) X(left_blocks) X(right_blocks)
 /* clang-format on */
 
 static void print_line(const gemm_class *k, char *line)
@@ -131,7 +132,7 @@ static void read_file(gemm_choices *c)
             wrong = number;
     }
     if (wrong)
-        nrl_warn("product_cache: %s:%d: expected 13 numbers and %zu hexadecimal digits; such lines are ignored",
+        nrl_warn("product_cache: %s:%d: expected 17 numbers and %zu hexadecimal digits; such lines are ignored",
                  c->path, wrong, 2 * sizeof(gemm_choice));
     if (f) fclose(f);
 }

@@ -21,13 +21,14 @@ typedef struct {
     /* nrl_fp8: left and right are codes instead, times *left_scale and *right_scale. Then left is transposed and right
      * is not, depth and their strides are multiples of 16, and a bias is bf16. 0 = of `type` */
     uint32_t left_fp8, right_fp8;
-    uint32_t unused; /* no padding: compared as a whole */
+    uint32_t left_blocks, right_blocks; /* nrl_fp8_blocks: which elements share a scale (fp8.h has their order) */
+    uint32_t unused;                    /* no padding: compared as a whole */
 } gemm_product;
 
 typedef struct {
     const void *left, *right, *bias;
     void *out;
-    const float *left_scale, *right_scale; /* on the device; of codes */
+    const float *left_scale, *right_scale; /* on the device; of codes, or of their blocks */
 } gemm_operands;
 
 /* An algorithm, as the library writes it; for the same version of the library and the same kind of device. */

@@ -6,8 +6,9 @@
 #include <string.h>
 
 enum {
-    OLDEST = 80,    /* sm_80: bf16 products; PTX serves GPUs newer than the build */
-    OLDEST_FP8 = 89 /* sm_89: products of fp8 */
+    OLDEST = 80,     /* sm_80: bf16 products; PTX serves GPUs newer than the build */
+    OLDEST_FP8 = 89, /* sm_89: products of fp8 */
+    FP8_BLOCKS = 90  /* cuBLASLt multiplies blocks of 128 on sm_90 alone */
 };
 
 static int capability(const cuda_properties *p)
@@ -91,5 +92,6 @@ nrl_status cuda_info(void *instance, nrl_device_info *fill)
     fill->host_memory = false;
     fill->has_f16 = fill->bf16_logits = true;
     fill->has_fp8 = capability(p) >= OLDEST_FP8;
+    fill->has_fp8_blocks = capability(p) == FP8_BLOCKS;
     return NRL_OK;
 }

@@ -12,6 +12,9 @@
 
 enum { LT_MOST_CHOICES = 16 };
 
+#define LT_HAS_BLOCKS                                                                                                  \
+    (CUBLAS_VERSION >= 120900) /* scales of blocks of 128; without them such products are unsupported */
+
 /* The calls that are used, once: members of the table and symbols of the library. */
 /* clang-format off */
 #define LT_CALLS(X)                                                                                \
@@ -107,6 +110,14 @@ static cudaDataType_t operand_type(uint32_t dtype, uint32_t fp8)
     return fp8 == NRL_FP8_E4M3 ? CUDA_R_8F_E4M3 : fp8 == NRL_FP8_E5M2 ? CUDA_R_8F_E5M2 : type_of(dtype);
 }
 
+#if LT_HAS_BLOCKS
+static cublasLtMatmulMatrixScale_t scale_mode(uint32_t blocks)
+{
+    return blocks == NRL_FP8_TILES ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                   : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+#endif
+
 static void lt_plan_free(void *library, void *plan)
 {
     lt *l = library;
@@ -152,6 +163,13 @@ static nrl_status describe(const lt *l, lt_plan *plan, const gemm_product *p)
         NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &aligned, sizeof aligned));
         NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &aligned, sizeof aligned));
     }
+#if LT_HAS_BLOCKS
+    if (p->left_blocks) {
+        const cublasLtMatmulMatrixScale_t of_left = scale_mode(p->left_blocks), of_right = scale_mode(p->right_blocks);
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &of_left, sizeof of_left));
+        NRL_TRY(set(l, plan->product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &of_right, sizeof of_right));
+    }
+#endif
     NRL_TRY(describe_matrix(l, &plan->left, operand_type(p->type, p->left_fp8), p->rows, p->depth, p->transpose_left,
                             p->left_stride));
     NRL_TRY(describe_matrix(l, &plan->right, operand_type(p->type, p->right_fp8), p->depth, p->cols, p->transpose_right,
@@ -258,6 +276,7 @@ static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t work
     const lt *l = library;
     bool found = false;
     *out = NULL;
+    if (p->left_blocks && !LT_HAS_BLOCKS) return NRL_OK;
     lt_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return nrl_fail(NRL_ERR_MEMORY, "no memory for the plan of a product");
     plan->accumulate = p->accumulate;

@@ -79,7 +79,8 @@ static nrl_status fake_plan(void *library, const gemm_product *p, size_t workspa
         types = p->left_fp8 && p->right_fp8 && p->left_fp8 + p->right_fp8 < 4 && p->out_type != NRL_DTYPE_F16 &&
                 p->transpose_left && !p->transpose_right && p->depth % 16 == 0 && p->left_stride % 16 == 0 &&
                 p->right_stride % 16 == 0 && p->left_alignment == 16 && p->right_alignment == 16 &&
-                (!p->has_bias || p->out_type == NRL_DTYPE_BF16);
+                (!p->has_bias || p->out_type == NRL_DTYPE_BF16) && !p->left_blocks == !p->right_blocks &&
+                p->left_blocks + p->right_blocks < 2 * NRL_FP8_TILES;
         if (types && (p->rows % 16 || p->out_stride % 16 || p->out_alignment != 16)) return NRL_OK;
     }
     if (!types || !strides_hold(p) || p->rows <= 0 || p->cols <= 0 || p->depth <= 0 || !workspace_bytes)
@@ -146,6 +147,14 @@ static float operand(const void *data, uint32_t dtype, uint32_t fp8, int64_t i)
     return fp8 ? of_fp8(fp8, ((const uint8_t *)data)[i]) : get(data, dtype, i);
 }
 
+/* Of element (n, k) of an operand [rows, depth], in the order of cuBLASLt. */
+static float block_scale(const float *scales, uint32_t blocks, int64_t n, int64_t k, int64_t rows, int64_t depth)
+{
+    const int64_t across = (depth + 127) / 128;
+    if (!blocks) return 1;
+    return blocks == NRL_FP8_TILES ? scales[n / 128 * ((across + 3) / 4 * 4) + k / 128] : scales[k / 128 * rows + n];
+}
+
 static void put(void *data, uint32_t dtype, int64_t i, float x)
 {
     uint32_t u;
@@ -184,8 +193,10 @@ static nrl_status fake_run(void *library, void *plan, float alpha, const gemm_op
                 sum += operand(at->left, p->type, p->left_fp8,
                                p->transpose_left ? r * p->left_stride + k : k * p->left_stride + r) *
                        operand(at->right, p->type, p->right_fp8,
-                               p->transpose_right ? k * p->right_stride + c : c * p->right_stride + k);
-            if (p->left_fp8) sum *= *at->left_scale * *at->right_scale;
+                               p->transpose_right ? k * p->right_stride + c : c * p->right_stride + k) *
+                       block_scale(at->left_scale, p->left_blocks, r, k, p->rows, p->depth) *
+                       block_scale(at->right_scale, p->right_blocks, c, k, p->cols, p->depth);
+            if (p->left_fp8 && !p->left_blocks) sum *= *at->left_scale * *at->right_scale;
             float bias = p->has_bias ? get(at->bias, p->out_type, r) : 0;
             put(at->out, p->out_type, c * p->out_stride + r, alpha * sum + old + bias);
         }

@@ -24,6 +24,7 @@
 typedef struct {
     int compute, scale, transpose_a, transpose_b, epilogue, bias_type;
     const void *bias, *scale_a, *scale_b;
+    cublasLtMatmulMatrixScale_t mode_a, mode_b;
 } product;
 
 static struct {
@@ -90,6 +91,8 @@ static cublasStatus_t fake_MatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublas
                : name == CUBLASLT_MATMUL_DESC_BIAS_POINTER    ? (void *)&p->bias
                : name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ? (void *)&p->scale_a
                : name == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER ? (void *)&p->scale_b
+               : name == CUBLASLT_MATMUL_DESC_A_SCALE_MODE    ? (void *)&p->mode_a
+               : name == CUBLASLT_MATMUL_DESC_B_SCALE_MODE    ? (void *)&p->mode_b
                                                               : NULL;
     assert_non_null(to);
     const bool is_pointer = name == CUBLASLT_MATMUL_DESC_BIAS_POINTER || name == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER ||
@@ -154,14 +157,16 @@ static bool is_fp8(cudaDataType_t type)
     return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
 }
 
-/* What the documentation demands of fp8: a transposed and b not, not both e5m2, c and d of bf16 or f32, a bias of bf16.
- */
+/* What the documentation demands of fp8: a transposed and b not, not both e5m2, c and d of bf16 or f32, a bias of bf16;
+ * scales of blocks for both or for none, and not of tiles for both. */
 static void check_fp8(const product *p, const matrix *a, const matrix *b, const matrix *d)
 {
     assert_true(is_fp8(b->type) && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3));
     assert_true(p->transpose_a == CUBLAS_OP_T && p->transpose_b == CUBLAS_OP_N);
     assert_true(d->type == CUDA_R_16BF || d->type == CUDA_R_32F);
     assert_true(p->compute == CUBLAS_COMPUTE_32F && p->scale_a && p->scale_b);
+    assert_true(!p->mode_a == !p->mode_b);
+    assert_true(p->mode_a != CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F || p->mode_b != p->mode_a);
     if (p->epilogue == CUBLASLT_EPILOGUE_BIAS) assert_int_equal(p->bias_type, CUDA_R_16BF);
 }
 
@@ -356,6 +361,13 @@ static void codes_of_8_bits_are_multiplied_with_their_scales(void **state)
             p.left_fp8 = formats[f][0];
             p.right_fp8 = formats[f][1];
             run(&p);
+            assert_int_equal(lt_fake.seen.mode_a, CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F);
+            p.left_blocks = way & 1 ? NRL_FP8_TILES : NRL_FP8_ROWS;
+            p.right_blocks = NRL_FP8_ROWS;
+            run(&p);
+            assert_int_equal(lt_fake.seen.mode_a, way & 1 ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                                          : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+            assert_int_equal(lt_fake.seen.mode_b, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
         }
 }
 

@@ -9,6 +9,7 @@
 #include "scalar.h"
 
 enum { TILE = 32, TILE_ROWS = 8 }; /* 256 threads round a tile in four iterations */
+enum { BLOCK = NRL_FP8_BLOCK, BLOCK_TILES = (BLOCK / TILE) * (BLOCK / TILE) };
 
 /* Of e4m3 and e5m2, by nrl_fp8. */
 struct fp8_format {
@@ -56,13 +57,20 @@ BOTH uint8_t fp8_code(const fp8_format &f, float q)
     return (uint8_t)(u >> 24 & 0x80u) | (uint8_t)(magnitude > 0x7F800000u ? 0x7Fu : code);
 }
 
-/* Joins the largest bits of a warp's threads with *at. */
-__device__ static void fp8_join(uint32_t *at, uint32_t most)
+/* The largest of a warp's threads. */
+__device__ static uint32_t fp8_warp_most(uint32_t most)
 {
     for (int mask = 16; mask > 0; mask >>= 1) {
         const uint32_t other = __shfl_xor_sync(0xffffffffu, most, mask);
         most = other > most ? other : most;
     }
+    return most;
+}
+
+/* Joins the largest bits of a warp's threads with *at. */
+__device__ static void fp8_join(uint32_t *at, uint32_t most)
+{
+    most = fp8_warp_most(most);
     if (threadIdx.x % 32 == 0 && most) atomicMax(at, most);
 }
 
@@ -113,6 +121,98 @@ __global__ void fp8_round_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_
         if (transpose) __syncthreads();
     }
     if (how.amax) fp8_join((uint32_t *)how.amax, most);
+}
+
+/* The values of y[row0.., col0..], TILE x TILE, at columns of `tile` (value of row k and column lane at [k][lane]), and
+ * 0 outside. All threads of the block call it, and wait before they read and before they call it again. */
+__device__ static void fp8_load_tile(const nrl_mat &x, const nrl_mat &y, bool transpose, int64_t row0, int64_t col0,
+                                     float (*tile)[TILE + 1])
+{
+    const int lane = threadIdx.x % TILE;
+    for (int k = threadIdx.x / TILE; k < TILE; k += TILE_ROWS) {
+        const int64_t row = transpose ? row0 + lane : row0 + k, col = transpose ? col0 + k : col0 + lane;
+        float value = 0;
+        if (row < y.rows && col < y.cols)
+            value = scalar_load(x.data, x.dtype, transpose ? col * x.stride + row : row * x.stride + col);
+        if (transpose)
+            tile[lane][k] = value;
+        else
+            tile[k][lane] = value;
+    }
+}
+
+/* A thread block rounds BLOCK x BLOCK elements, whose tiles it reads twice: for the scales, and to round them. */
+__global__ void fp8_round_blocks_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_fp8 how, float *inverses)
+{
+    __shared__ float tile[TILE][TILE + 1];
+    __shared__ uint32_t most[BLOCK];
+    const fp8_format f = fp8_format_of(how.format);
+    const bool is_tiles = how.blocks == NRL_FP8_TILES;
+    const int64_t across = (y.stride + BLOCK - 1) / BLOCK, n_blocks = (y.rows + BLOCK - 1) / BLOCK * across;
+    const int64_t depths = (y.cols + BLOCK - 1) / BLOCK;
+    const int lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
+    for (int64_t b = blockIdx.x; b < n_blocks; b += gridDim.x) {
+        const int64_t row0 = b / across * BLOCK, col0 = b % across * BLOCK;
+        if (threadIdx.x < BLOCK) most[threadIdx.x] = 0;
+        for (int t = 0; t < BLOCK_TILES; t++) {
+            const int down = t / (BLOCK / TILE) * TILE, right = t % (BLOCK / TILE) * TILE;
+            __syncthreads();
+            fp8_load_tile(x, y, transpose, row0 + down, col0 + right, tile);
+            __syncthreads();
+            for (int k = first; k < TILE; k += TILE_ROWS) {
+                const uint32_t largest = fp8_warp_most(fp8_larger(0, tile[k][lane]));
+                if (lane == 0 && largest > most[down + k]) most[down + k] = largest; /* a row belongs to one warp */
+            }
+        }
+        __syncthreads();
+        if (is_tiles && threadIdx.x < 32) {
+            uint32_t largest = 0;
+            for (int i = lane; i < BLOCK; i += 32)
+                largest = most[i] > largest ? most[i] : largest;
+            largest = fp8_warp_most(largest);
+            for (int i = lane; i < BLOCK; i += 32)
+                most[i] = largest;
+        }
+        __syncthreads();
+        if (threadIdx.x < BLOCK && col0 < y.cols) {
+            const int64_t row = row0 + threadIdx.x, at = col0 / BLOCK;
+            const float inverse = 1 / fp8_scale(f, most[threadIdx.x]);
+            if (is_tiles && threadIdx.x == 0) inverses[row0 / BLOCK * ((depths + 3) / 4 * 4) + at] = inverse;
+            if (!is_tiles && row < y.rows) inverses[at * y.rows + row] = inverse;
+        }
+        for (int t = 0; t < BLOCK_TILES; t++) {
+            const int down = t / (BLOCK / TILE) * TILE, right = t % (BLOCK / TILE) * TILE;
+            __syncthreads();
+            fp8_load_tile(x, y, transpose, row0 + down, col0 + right, tile);
+            __syncthreads();
+            for (int k = first; k < TILE; k += TILE_ROWS) {
+                const int64_t row = row0 + down + k, col = col0 + right + lane, at = row * y.stride + col;
+                if (row >= y.rows || col >= y.stride) continue;
+                const float scale = fp8_scale(f, most[down + k]);
+                const float q = fp8_round(f, tile[k][lane], scale);
+                if (y.dtype == NRL_DTYPE_U8)
+                    ((uint8_t *)y.data)[at] = fp8_code(f, q);
+                else
+                    scalar_store(y.data, y.dtype, at, q * (1 / scale));
+            }
+        }
+        __syncthreads();
+    }
+}
+
+int64_t cuda_fp8_block_scales(uint32_t blocks, int64_t n, int64_t depth)
+{
+    const int64_t depths = (depth + BLOCK - 1) / BLOCK;
+    return blocks == NRL_FP8_TILES ? (n + BLOCK - 1) / BLOCK * ((depths + 3) / 4 * 4) : n * depths;
+}
+
+nrl_status cuda_fp8_round_blocks(cuda *self, void *stream, const nrl_gemm_fp8 *how, const nrl_mat *x, bool transpose,
+                                 const nrl_mat *y, float *inverses)
+{
+    const int64_t n_blocks = (y->rows + BLOCK - 1) / BLOCK * ((y->stride + BLOCK - 1) / BLOCK);
+    CUDA_LAUNCH(fp8_round_blocks_kernel, cuda_blocks(self, n_blocks), TILE * TILE_ROWS, 0, stream, *x, *y, transpose,
+                *how, inverses);
+    return cuda_launched(self, "gemm");
 }
 
 nrl_status cuda_fp8_round(cuda *self, void *stream, const nrl_gemm_fp8 *how, const nrl_mat *x, bool transpose,
