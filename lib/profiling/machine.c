@@ -19,6 +19,7 @@ enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 7, MOS
 #define ROUND_S 2e-3          /* duration of a round, at least one call */
 #define MOST_S 0.25           /* for one shape */
 #define COLD_BYTES (64 << 20) /* of the operands of several calls: more than what caches keep for a program */
+#define WARM_BYTES (2 << 20)  /* touched since an operand was: about what a core's caches keep */
 #define SPREAD 0x9e3779b9u
 
 /* ---- samples ---- */
@@ -159,6 +160,35 @@ static nrl_mat *operand(op_args *a, backend_op op, int i)
     return (nrl_mat *)(void *)(a->bytes + operands[op].at[i]);
 }
 
+static size_t bytes_of(const nrl_mat *x)
+{
+    return x->rows > 0 ? (size_t)((x->rows - 1) * x->stride + x->cols) * nrl_dtype_size((nrl_dtype)x->dtype) : 0;
+}
+
+/* The operands of a product that the operations just before it touched, as those of adapters; other operations take
+ * what they take with operands from memory. */
+static uint32_t find_warm(machine *m, backend_op op, op_args *a)
+{
+    uint32_t warm = 0;
+    for (int i = 0; i < operands[op].n; i++) {
+        const nrl_mat *x = operand(a, op, i);
+        for (int k = 0; x->data && op == BACKEND_OP_gemm && k < MACHINE_TOUCHED; k++)
+            if (m->touched[k].data == x->data &&
+                m->bytes_touched - m->touched[k].at + (double)bytes_of(x) <= WARM_BYTES)
+                warm |= 1u << i;
+    }
+    for (int i = 0; i < operands[op].n; i++)
+        m->bytes_touched += operand(a, op, i)->data ? (double)bytes_of(operand(a, op, i)) : 0;
+    for (int i = 0; i < operands[op].n; i++) {
+        const nrl_mat *x = operand(a, op, i);
+        if (!x->data) continue;
+        m->touched[m->n_touched].data = x->data;
+        m->touched[m->n_touched].at = m->bytes_touched;
+        m->n_touched = (m->n_touched + 1) % MACHINE_TOUCHED;
+    }
+    return warm;
+}
+
 /* What distinguishes calls of an operation besides its dimensions. */
 static void name_call(const op_args *args, backend_op op, const op_work *w, machine_sample *s)
 {
@@ -266,8 +296,7 @@ static void place_mats(placing *p, nrl_mat *const *mats, int n)
 {
     for (int i = 0; i < n; i++) {
         nrl_mat *x = mats[i];
-        const int64_t last = x->rows > 0 ? (x->rows - 1) * x->stride + x->cols : 0;
-        x->data = place(p, x->data, (size_t)last * nrl_dtype_size((nrl_dtype)x->dtype));
+        x->data = place(p, x->data, bytes_of(x));
     }
 }
 
@@ -389,8 +418,9 @@ static nrl_status clear_scratch(machine *m, size_t bytes)
     return call_once(m, BACKEND_OP_fill, &a);
 }
 
-/* Fills calls with the operands of `args` in places of their own, as many as COLD_BYTES have room for. */
-static nrl_status place_calls(machine *m, backend_op op, const op_args *args, placed_call *calls, int *n)
+/* Fills calls with the operands of `args` in places of their own, as many as COLD_BYTES have room for; warm operands
+ * stay in one place. */
+static nrl_status place_calls(machine *m, backend_op op, const op_args *args, uint32_t warm, placed_call *calls, int *n)
 {
     placing p = {.m = m, .counts = true};
     calls[0].args = *args;
@@ -406,6 +436,8 @@ static nrl_status place_calls(machine *m, backend_op op, const op_args *args, pl
         calls[i].args = *args;
         p.n = 0;
         NRL_TRY(place_operands(&p, op, &calls[i].args, &calls[i].forward));
+        for (int k = 0; k < operands[op].n; k++)
+            if (warm >> k & 1) operand(&calls[i].args, op, k)->data = operand(&calls[0].args, op, k)->data;
     }
     return NRL_OK;
 }
@@ -424,13 +456,13 @@ double machine_median(double *seconds, int n)
 
 /* The median of a few rounds: the fastest would be less than what an operation takes in most steps. Successive calls
  * have other operands: in a step, what an operation reads was written or read long ago, and is no longer in caches. */
-static nrl_status measure_op(machine *m, backend_op op, const op_args *args, double *seconds)
+static nrl_status measure_op(machine *m, backend_op op, const op_args *args, uint32_t warm, double *seconds)
 {
     const double begin = machine_seconds(m);
     placed_call *calls = mem_alloc(MOST_CALLS * sizeof *calls);
     int n, n_rounds = 0, next = 0;
     double rounds[ROUNDS], first;
-    nrl_status st = place_calls(m, op, args, calls, &n);
+    nrl_status st = place_calls(m, op, args, warm, calls, &n);
     if (st == NRL_OK) st = call_round(m, op, calls, n, &next, 1, &first); /* creates primitives */
     if (st == NRL_OK) st = call_round(m, op, calls, n, &next, n, &first);
     const int most = first * MOST_CALLS < ROUND_S ? MOST_CALLS : first > ROUND_S ? 1 : (int)(ROUND_S / first) + 1;
@@ -447,13 +479,13 @@ nrl_status machine_op(machine *m, backend_op op, const void *args, double flops,
     op_args a = {0};
     memcpy(&a, args, operands[op].size);
     const op_work w = op_work_of(op, args, flops);
-    machine_sample s = {.flops = w.flops, .bytes = w.bytes};
+    machine_sample s = {.flops = w.flops, .bytes = w.bytes, .warm = find_warm(m, op, &a)};
     name_call(&a, op, &w, &s);
     s.what = XXH3_64bits(s.name, strlen(s.name));
     const machine_sample *near = NULL;
     double closest = ALIKE;
     for (size_t i = 0; i < m->n; i++) {
-        if (m->samples[i].what != s.what) continue;
+        if (m->samples[i].what != s.what || m->samples[i].warm != s.warm) continue;
         double d = sample_distance(&m->samples[i], s.dims);
         if (d > closest) continue;
         near = &m->samples[i];
@@ -470,7 +502,7 @@ nrl_status machine_op(machine *m, backend_op op, const void *args, double flops,
                         "the machine file contains no time of the operation '%s'\n"
                         "hint: `nrl plan --save-machine` on that machine, with this config, measures it",
                         s.name);
-    nrl_status st = measure_op(m, op, &a, &s.seconds);
+    nrl_status st = measure_op(m, op, &a, s.warm, &s.seconds);
     if (st == NRL_OK) machine_add(m, &s);
     *seconds = s.seconds;
     return st;
@@ -632,6 +664,7 @@ nrl_status machine_write(const machine *m, const char *path)
         node_append(&a, map, "bytes", node_f64(&a, s->bytes));
         node_append(&a, map, "seconds", node_f64(&a, s->seconds));
         if (s->host_seconds > 0) node_append(&a, map, "host_seconds", node_f64(&a, s->host_seconds));
+        if (s->warm) node_append_int(&a, map, "warm", s->warm);
     }
     char *text = json_write(tree, 1);
     int fd;
@@ -659,11 +692,14 @@ static nrl_status read_sample(machine *m, const char *path, size_t i, const nrl_
     s.bytes = nrl_node_f64(nrl_node_find(map, "bytes"), 0);
     s.seconds = nrl_node_f64(nrl_node_find(map, "seconds"), NAN);
     s.host_seconds = nrl_node_f64(nrl_node_find(map, "host_seconds"), 0);
+    const nrl_node *warm = nrl_node_find(map, "warm");
+    const int64_t mask = warm ? read_whole(warm, (1 << MATS) - 1) : 0;
+    s.warm = (uint32_t)mask;
     for (size_t k = 0; k < 3; k++) {
         s.dims[k] = read_whole(nrl_node_at(dims, k), MOST_DIM);
         fits = fits && s.dims[k] >= 0;
     }
-    if (!fits || !name || strlen(name) >= sizeof s.name || nrl_node_size(dims) != 3 || !(s.seconds > 0) ||
+    if (!fits || mask < 0 || !name || strlen(name) >= sizeof s.name || nrl_node_size(dims) != 3 || !(s.seconds > 0) ||
         !(s.flops >= 0) || !(s.bytes >= 0) || !(s.host_seconds >= 0))
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: calls[%zu]: expected {call, dims: [3 numbers], flops, bytes, seconds above 0}, as "

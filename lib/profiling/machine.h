@@ -18,7 +18,10 @@ typedef struct {
     int64_t dims[3];
     double flops, bytes, seconds;
     double host_seconds; /* of `seconds`, those in which a processor of this rank was busy */
+    uint32_t warm;       /* bit i: operand i was in the caches */
 } machine_sample;
+
+enum { MACHINE_TOUCHED = 32 };
 
 typedef struct {
     arena memory;
@@ -31,6 +34,13 @@ typedef struct {
     nrl_stream *stream;
     char *scratch; /* of the device */
     size_t scratch_bytes, used;
+    /* Of the operations so far: the operands touched last, and when, in bytes that were touched before. */
+    struct {
+        const void *data;
+        double at;
+    } touched[MACHINE_TOUCHED];
+    int n_touched;
+    double bytes_touched;
     double measured_seconds; /* spent here */
     double most_seconds;     /* after which operations are estimated if similar ones were measured; 0 = no limit */
     /* Nodes of a cluster; 0 = all ranks are on this machine. Of the links from a rank to another one of its node, and
@@ -51,7 +61,8 @@ nrl_status machine_read(machine *m, const char *path);
 nrl_status machine_write(const machine *m, const char *path);
 void machine_close(machine *m);
 
-/* The time of an operation, in seconds. NRL_ERR_CONFIG: it was never measured, and no device is open. */
+/* The time of an operation, in seconds; operations come in the order of a step. NRL_ERR_CONFIG: it was never measured,
+ * and no device is open. */
 nrl_status machine_op(machine *m, backend_op op, const void *args, double flops, double *seconds);
 /* The time of a call of a collective: on a cluster from its links; else as measured for that number of ranks, or from
  * the latency and bandwidth that fit the measurements of other numbers. false: there are none. */

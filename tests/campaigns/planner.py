@@ -22,7 +22,9 @@ from pathlib import Path
 
 MEMORY, TIME = 0.05, 0.15
 # Measured steps of a bench, and all that it takes: two to warm up, and half as many again, at most five. A prediction is
-# of the same steps: later ones may have larger micro-batches.
+# of the same steps: later ones may have larger micro-batches. An epoch is two steps, in the order of the file, so that
+# after the steps to warm up every shape has occurred, as in all but the beginning of a run: what is done once for a new
+# shape is not predicted.
 STEPS, ALL = 6, 11
 STEPS_OF_MEMORY, ALL_OF_MEMORY = 1, 4
 ROUNDS = 3
@@ -67,13 +69,13 @@ def setting(folder, seed, only_memory):
     timed = place == "nowhere" and not only_memory
     folder.mkdir(parents=True)
     (folder / "model.json").write_text(json.dumps(model))
-    rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], 4 * batch)
+    rows(folder / "rows.jsonl", rng, longest, model["vocab_size"], 2 * batch)
     train = {"global_batch": batch, "steps": ALL if timed else ALL_OF_MEMORY, "seed": seed,
              "micro_batch_tokens": longest * rng.choice([1, 2, 4]),
              "precision": rng.choice(["fp32", "fp32", "bf16"]),
              "activation_checkpointing": rng.choice(["none", "none", "all"])}
     config = {"model": {"config": str(folder / "model.json")},
-              "data": {"train": str(folder / "rows.jsonl"), "max_length": longest}, "algorithm": "sft", "train": train,
+              "data": {"train": str(folder / "rows.jsonl"), "max_length": longest, "shuffle": False}, "algorithm": "sft", "train": train,
               "optimizer": {"name": "adamw", "lr": 1e-4}, "schedule": "constant", "out": str(folder / "out"),
               "backend": {"name": "cpu", "threads": 1}}
     if place in ("optimizer", "activations"):
