@@ -6,6 +6,7 @@
 #include "run/internal.h"
 #include "tensor/device/profile.h"
 #include "tensor/internal.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -406,8 +407,9 @@ typedef struct {
 typedef struct {
     const rank_log *log; /* of a rank that is walked */
     size_t at;
-    double now, channel, waited; /* channel: when the calls begun so far have ended */
-    int32_t *joints;             /* [n_calls] */
+    double left;            /* seconds that it still computes with a processor of its own */
+    double channel, waited; /* channel: when the calls begun so far have ended */
+    int32_t *joints;        /* [n_calls] */
 } sim_rank;
 
 typedef struct {
@@ -416,7 +418,8 @@ typedef struct {
     lane *lanes;
     joint *joints;
     int32_t n, n_lanes, lanes_room, n_joints, joints_room;
-    bool is_full; /* ranks leave no processor to communication */
+    double now, processors; /* processors: so many of the ranks can compute at once */
+    bool is_full;           /* ranks leave no processor to communication */
 } simulation;
 
 static lane *find_lane(simulation *s, const call *c, int32_t rank)
@@ -480,66 +483,104 @@ static machine_call on_machine(const call *c, int32_t rank)
     return (machine_call){c->kind, rank < other ? rank : other, abs(other - rank), 2, c->bytes};
 }
 
-/* Runs a rank until it waits for a call that another rank has not begun, or ends. */
-static nrl_status run_rank(simulation *s, int32_t rank, bool *moved)
+#define INSTANT 1e-12 /* seconds: shorter than any event */
+
+static joint *joint_of(const simulation *s, const sim_rank *r, const event *e)
 {
-    sim_rank *r = &s->ranks[rank];
-    for (; r->at < r->log->n_events; r->at++) {
+    return &s->joints[r->joints[e->call]];
+}
+
+static nrl_status begin_call(simulation *s, sim_rank *r, const event *e)
+{
+    double seconds, busy;
+    const call *c = &r->log->calls[e->call];
+    const machine_call where = on_machine(c, r->log->rank);
+    joint *j = joint_of(s, r, e);
+    if (!machine_link(s->m, &where, &seconds, &busy))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the machine file contains no time of '%s'\n"
+                        "hint: `nrl plan --save-machine` with --ranks measures it",
+                        call_names[c->kind]);
+    const double begins = s->now > r->channel ? s->now : r->channel;
+    if (begins > j->begun) j->begun = begins;
+    r->channel = begins + seconds;
+    if (s->is_full) r->left = busy;   /* its threads take the processors from the computation */
+    if (++j->n_begun == j->n_ranks) { /* the data travel when the channels of all are free */
+        j->end = j->begun + seconds;
+        j->is_known = true;
+    }
+    return NRL_OK;
+}
+
+/* Passes a rank's events until it computes, waits or ends. */
+static nrl_status pass_events(simulation *s, sim_rank *r, bool *moved)
+{
+    for (; r->at < r->log->n_events && r->left <= 0; r->at++) {
         const event *e = &r->log->events[r->at];
-        joint *j = e->kind == EVENT_CALL || e->kind == EVENT_WAIT ? &s->joints[r->joints[e->call]] : NULL;
-        if (e->kind == EVENT_COMPUTE) {
-            r->now += e->seconds;
-        } else if (e->kind == EVENT_CALL) {
-            double seconds, busy;
-            const call *c = &r->log->calls[e->call];
-            const machine_call where = on_machine(c, r->log->rank);
-            if (!machine_link(s->m, &where, &seconds, &busy))
-                return nrl_fail(NRL_ERR_CONFIG,
-                                "the machine file contains no time of '%s'\n"
-                                "hint: `nrl plan --save-machine` with --ranks measures it",
-                                call_names[c->kind]);
-            const double begins = r->now > r->channel ? r->now : r->channel;
-            if (begins > j->begun) j->begun = begins;
-            r->channel = begins + seconds;
-            if (s->is_full) r->now += busy;   /* its threads take the processors from the computation */
-            if (++j->n_begun == j->n_ranks) { /* the data travel when the channels of all are free */
-                j->end = j->begun + seconds;
-                j->is_known = true;
-            }
-        } else if (e->kind == EVENT_WAIT) {
-            if (!j->is_known) return NRL_OK;
+        if (e->kind == EVENT_COMPUTE) r->left = e->seconds;
+        if (e->kind == EVENT_CALL) NRL_TRY(begin_call(s, r, e));
+        if (e->kind == EVENT_WAIT) {
+            const joint *j = joint_of(s, r, e);
+            if (!j->is_known || j->end > s->now + INSTANT) return NRL_OK;
             if (j->end > r->channel) r->channel = j->end;
-            if (j->end > r->now) {
-                r->waited += j->end - r->now;
-                r->now = j->end;
-            }
         }
         *moved = true;
     }
     return NRL_OK;
 }
 
-static nrl_status simulate(const machine *m, const rank_log *logs, int32_t n, bool is_full, prediction *out)
+/* Until the next rank has computed, or the next call that a rank waits for has ended. Ranks that compute at once share
+ * the processors. false: nothing is left to come. */
+static bool pass_time(simulation *s)
 {
-    simulation s = {.m = m, .n = n, .is_full = is_full, .ranks = mem_alloc((size_t)n * sizeof *s.ranks)};
+    double least = INFINITY;
+    int32_t n_computing = 0;
+    for (int32_t r = 0; r < s->n; r++)
+        n_computing += s->ranks[r].left > 0;
+    const double rate = n_computing > s->processors ? s->processors / n_computing : 1;
+    for (int32_t r = 0; r < s->n; r++) {
+        const sim_rank *k = &s->ranks[r];
+        const joint *j = k->left <= 0 && k->at < k->log->n_events ? joint_of(s, k, &k->log->events[k->at]) : NULL;
+        if (k->left > 0) least = fmin(least, k->left / rate);
+        if (j && j->is_known) least = fmin(least, j->end - s->now);
+    }
+    if (!isfinite(least)) return false;
+    s->now += least;
+    for (int32_t r = 0; r < s->n; r++) {
+        sim_rank *k = &s->ranks[r];
+        if (k->left > 0)
+            k->left = k->left - least * rate > INSTANT ? k->left - least * rate : 0;
+        else if (k->at < k->log->n_events)
+            k->waited += least;
+    }
+    return true;
+}
+
+static nrl_status simulate(const machine *m, const rank_log *logs, int32_t n, double processors, bool is_full,
+                           prediction *out)
+{
+    simulation s = {
+        .m = m, .n = n, .processors = processors, .is_full = is_full, .ranks = mem_alloc((size_t)n * sizeof *s.ranks)};
     nrl_status st = NRL_OK;
     for (int32_t r = 0; r < n; r++)
         s.ranks[r] = (sim_rank){.log = &logs[r], .joints = mem_alloc((logs[r].n_calls + 1) * sizeof(int32_t))};
     for (int32_t r = 0; r < n; r++)
         for (size_t i = 0; i < logs[r].n_calls; i++)
             s.ranks[r].joints[i] = join_call(&s, &logs[r].calls[i], logs[r].rank);
-    for (bool moved = true; moved && st == NRL_OK;) {
-        moved = false;
-        for (int32_t r = 0; r < n && st == NRL_OK; r++)
-            st = run_rank(&s, r, &moved);
-    }
+    do {
+        for (bool moved = true; moved && st == NRL_OK;) {
+            moved = false;
+            for (int32_t r = 0; r < n && st == NRL_OK; r++)
+                st = pass_events(&s, &s.ranks[r], &moved);
+        }
+    } while (st == NRL_OK && pass_time(&s));
+    out->seconds = s.now;
     int32_t longest = 0;
     for (int32_t r = 0; r < n; r++) {
         if (st == NRL_OK && s.ranks[r].at < logs[r].n_events)
             st = nrl_fail(NRL_ERR_PLUGIN, "cannot predict the time: rank %d waits for a call that no other rank makes",
                           (int)logs[r].rank);
         if (logs[r].compute > logs[longest].compute) longest = r;
-        if (s.ranks[r].now > out->seconds) out->seconds = s.ranks[r].now;
         free(s.ranks[r].joints);
     }
     out->compute = logs[longest].compute;
@@ -562,15 +603,6 @@ static double calls_busy(const machine *m, const rank_log *l)
         if (machine_link(m, &where, &seconds, &busy)) sum += busy;
     }
     return sum;
-}
-
-/* Ranks that compute on the processors of one machine at once share them. */
-static void spread(rank_log *l, double factor)
-{
-    for (size_t i = 0; i < l->n_events; i++)
-        l->events[i].seconds *= factor;
-    l->compute *= factor;
-    l->host *= factor;
 }
 
 int32_t predict_node(const predict_setup *setup, const machine *m)
@@ -690,11 +722,9 @@ nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *
             put_traffic(setup, &logs[r], out);
             out->busy += (logs[r].compute / steps + logs[r].host + calls_busy(m, &logs[r]) / steps) / n;
         }
-        for (int32_t r = 0; r < n && shares > 1; r++)
-            spread(&logs[r], shares);
-        st = simulate(m, logs, n, shares >= 1, out);
+        st = simulate(m, logs, n, shares > 1 ? n / shares : n, shares >= 1, out);
         out->has_time = st == NRL_OK;
-        out->seconds = out->seconds / steps + out->host;
+        out->seconds = out->seconds / steps + out->host * (shares > 1 ? shares : 1);
         out->compute /= steps;
         out->waiting /= steps;
     }
