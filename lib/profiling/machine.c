@@ -19,7 +19,7 @@ enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 7, MOS
 #define ROUND_S 2e-3          /* duration of a round, at least one call */
 #define MOST_S 0.25           /* for one shape */
 #define COLD_BYTES (64 << 20) /* of the operands of several calls: more than what caches keep for a program */
-#define WARM_BYTES (2 << 20)  /* touched since an operand was: about what a core's caches keep */
+#define WARM_BYTES (1 << 20)  /* touched since an operand was: about what a core's caches keep */
 #define SPREAD 0x9e3779b9u
 
 /* ---- samples ---- */
