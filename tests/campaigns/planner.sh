@@ -9,7 +9,7 @@ python3 "$source/tests/campaigns/planner.py" "$nrl" work 2 1 memory >out 2>err
 code=$?
 is "exit code of the campaign" $code 0
 has out "planner: 2 tried, 0 failed, seed 1"
-has out "nf4 lora"
+has out "fp4 lora"
 has out "offload shards"
 has out "; within 5 %: 2 of 2"
 [ $failed -eq 0 ] || cat err
