@@ -25,8 +25,9 @@ bool ctx_computes(const nrl_ctx *ctx);
 /* From here on linear operations round the operands of products to 8 bits (nrl_gemm_fp8), inputs and weights to e4m3
  * and gradients to e5m2, if the weight is one that tensor parallelism divides and no adapter's. `scale` and `amax`
  * [n,3] f32 are those of input, weight and gradient of n parameters, which have a number `fp8`; without such a number
- * an operand is scaled by its own values. The context takes both references; both may be NULL. With `blocks` they are,
- * gradients are e4m3, and each block of an operand has its own scale. */
+ * an operand is scaled by its own values. The context takes both references; both may be NULL.
+ * blocks: each block of an operand has its own scale (nrl_fp8_blocks), gradients are e4m3, and `scale` and `amax` are
+ * NULL. */
 void ctx_set_fp8(nrl_ctx *ctx, bool blocks, nrl_tensor *scale, nrl_tensor *amax);
 
 /* Sets the key of the random numbers of subsequent operations (dropout). The caller derives the key from seed, step,

@@ -29,8 +29,8 @@ typedef struct {
     char error[512]; /* of the first rank that failed */
 } link_times;
 
-/* Successive calls use other parts of `send` and `receive`, of `room` bytes each: in a step, the data are in no cache.
- */
+/* `send` and `receive` have `room` bytes each. Successive calls use different parts of them, because in a step the data
+ * are in no cache. */
 typedef struct {
     const nrl_collective *table;
     void *self;
@@ -118,7 +118,7 @@ static nrl_status link_run(link_rank *r, const void *options, const store_kind *
     r->send = malloc(r->room);
     r->receive = malloc(r->room);
     if (st == NRL_OK && (!r->send || !r->receive)) st = nrl_fail(NRL_ERR_MEMORY, "no memory to measure links");
-    if (st == NRL_OK) memset(r->send, 1, r->room); /* pages that were never written are all the same one */
+    if (st == NRL_OK) memset(r->send, 1, r->room); /* all pages that were never written are one zero page */
     if (st == NRL_OK) memset(r->receive, 1, r->room);
     for (int call = 0; call < KINDS && st == NRL_OK; call++)
         for (int i = 0; i < SIZES && st == NRL_OK; i++) {
@@ -160,7 +160,7 @@ static nrl_status link_wait(const pid_t *children, int32_t n, const link_times *
                   : NRL_OK;
 }
 
-/* Starts the processes of a group, which meet at a store of their own. The first group fills `times`. */
+/* Starts the processes of a group, which meet at a store of their own. Its rank 0 fills `times`. */
 static nrl_status link_start(const session *se, const store_kind *kind, int32_t ranks, link_times *times,
                              store_server **server, pid_t *children)
 {

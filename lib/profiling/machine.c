@@ -19,7 +19,7 @@ enum { FORMAT = 1, MOST_BYTES = 64 << 20, MATS = 9, NEAREST = 3, ROUNDS = 7, MOS
 #define ROUND_S 2e-3          /* duration of a round, at least one call */
 #define MOST_S 0.25           /* for one shape */
 #define COLD_BYTES (64 << 20) /* of the operands of several calls: more than what caches keep for a program */
-#define WARM_BYTES (1 << 20)  /* touched since an operand was: about what a core's caches keep */
+#define WARM_BYTES (1 << 20)  /* an operand is in the caches if no more bytes were touched after it */
 #define SPREAD 0x9e3779b9u
 
 /* ---- samples ---- */
@@ -165,8 +165,8 @@ static size_t bytes_of(const nrl_mat *x)
     return x->rows > 0 ? (size_t)((x->rows - 1) * x->stride + x->cols) * nrl_dtype_size((nrl_dtype)x->dtype) : 0;
 }
 
-/* The operands of a product that the operations just before it touched, as those of adapters; other operations take
- * what they take with operands from memory. */
+/* Returns which operands of a product were touched by the operations just before it, as in adapters. Operations other
+ * than products are always measured with operands in memory: this came closer to their time in a step. */
 static uint32_t find_warm(machine *m, backend_op op, op_args *a)
 {
     uint32_t warm = 0;

@@ -34,7 +34,7 @@ typedef struct {
     nrl_stream *stream;
     char *scratch; /* of the device */
     size_t scratch_bytes, used;
-    /* Of the operations so far: the operands touched last, and when, in bytes that were touched before. */
+    /* A ring of the operands that were touched last; `at` is the value of bytes_touched after the operation. */
     struct {
         const void *data;
         double at;
@@ -71,6 +71,6 @@ bool machine_knows_ranks(const machine *m, int32_t ranks); /* calls of that numb
 /* The link whose formula (traffic_rounds) is nearest to what was measured. */
 bool machine_fit(const machine *m, call_kind kind, link_cost *link, double *host_share);
 void machine_add(machine *m, const machine_sample *s);
-double machine_median(double *seconds, int n); /* sorts them */
+double machine_median(double *seconds, int n); /* the lower one of an even n; sorts `seconds` */
 
 #endif
