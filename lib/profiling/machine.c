@@ -461,7 +461,7 @@ static nrl_status measure_op(machine *m, backend_op op, const op_args *args, uin
     const double begin = machine_seconds(m);
     placed_call *calls = mem_alloc(MOST_CALLS * sizeof *calls);
     int n, n_rounds = 0, next = 0;
-    double rounds[ROUNDS], first;
+    double rounds[ROUNDS] = {0}, first = 0;
     nrl_status st = place_calls(m, op, args, warm, calls, &n);
     if (st == NRL_OK) st = call_round(m, op, calls, n, &next, 1, &first); /* creates primitives */
     if (st == NRL_OK) st = call_round(m, op, calls, n, &next, n, &first);
