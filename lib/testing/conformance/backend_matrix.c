@@ -376,8 +376,8 @@ static void gemm_fp8(suite *s, const int64_t size[3], bool in_blocks)
 
 void suite_gemm(suite *s)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},    {17, 3, 65}, {65, 65, 17},  {1, 130, 64},
-                                       {64, 1, 100}, {200, 70, 33}, {2, 3, 0},   {16, 144, 272}};
+    static const int64_t sizes[][3] = {{1, 1, 1},    {3, 17, 5},    {17, 3, 65}, {65, 65, 17},   {1, 130, 64},
+                                       {64, 1, 100}, {200, 70, 33}, {2, 3, 0},   {16, 144, 272}, {23, 83, 519}};
     const uint32_t f32 = NRL_DTYPE_F32;
     for (int k = 0; s->ops.gemm && k < COUNT(sizes); k++) {
         gemm_dtypes(s, sizes[k], f32, f32, f32);

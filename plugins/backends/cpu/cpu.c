@@ -105,6 +105,7 @@ static nrl_status cpu_open(const void *options, int32_t index, void **out)
     }
     self->isa = isa;
     self->ops = cpu_isa_ops(isa);
+    self->gemm_small = cpu_isa_gemm_small(isa);
     self->n_threads = n_threads;
     self->native_bf16 = native_bf16;
     self->threads = (nrl_host_threads){.size = sizeof self->threads, .self = self, .split = split_for_plugins};

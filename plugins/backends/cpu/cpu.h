@@ -43,8 +43,12 @@ typedef struct cpu_gemm_engine cpu_gemm_engine;
 
 typedef struct cpu_offload cpu_offload;
 
+struct cpu;
+typedef nrl_status cpu_product(struct cpu *self, const nrl_gemm_args *a);
+
 typedef struct cpu {
-    const nrl_ops *ops; /* of the chosen instruction set */
+    const nrl_ops *ops;      /* of the chosen instruction set */
+    cpu_product *gemm_small; /* likewise; see ops/gemm_small.c */
     cpu_isa isa;
     int n_threads;
     bool native_bf16;                 /* bf16 products use bf16 instructions */
@@ -64,6 +68,7 @@ cpu_isa cpu_isa_best(void);
 bool cpu_isa_has_bf16(void);  /* instructions exist */
 bool cpu_isa_fast_bf16(void); /* and they are faster than f32 instructions */
 const nrl_ops *cpu_isa_ops(cpu_isa isa);
+cpu_product *cpu_isa_gemm_small(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);
 double cpu_isa_peak(cpu_isa isa);  /* measured f32 FLOP/s of one thread, takes a millisecond */
 int cpu_count_threads(void);       /* OpenMP's number: OMP_NUM_THREADS, else processors */

@@ -40,6 +40,7 @@ static nrl_status workers_open(cpu *self)
     for (int i = 0; i < self->n_threads; i++) {
         cpu *w = &self->workers[i];
         *w = (cpu){.ops = self->ops,
+                   .gemm_small = self->gemm_small,
                    .isa = self->isa,
                    .n_threads = 1,
                    .native_bf16 = self->native_bf16,

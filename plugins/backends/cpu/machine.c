@@ -11,9 +11,12 @@
 
 extern const nrl_ops cpu_ops_base;
 extern double cpu_fma_base(int64_t rounds);
+extern nrl_status cpu_gemm_small_base(cpu *self, const nrl_gemm_args *a);
 #if defined(__x86_64__)
 extern const nrl_ops cpu_ops_avx2, cpu_ops_avx512;
 extern double cpu_fma_avx2(int64_t rounds), cpu_fma_avx512(int64_t rounds);
+extern nrl_status cpu_gemm_small_avx2(cpu *self, const nrl_gemm_args *a);
+extern nrl_status cpu_gemm_small_avx512(cpu *self, const nrl_gemm_args *a);
 #include <cpuid.h>
 
 /* Leaf 1, ECX bit 29: conversions of f16. */
@@ -58,6 +61,13 @@ const nrl_ops *cpu_isa_ops(cpu_isa isa)
     return isa == CPU_ISA_AVX512 ? &cpu_ops_avx512 : isa == CPU_ISA_AVX2 ? &cpu_ops_avx2 : &cpu_ops_base;
 }
 
+cpu_product *cpu_isa_gemm_small(cpu_isa isa)
+{
+    return isa == CPU_ISA_AVX512 ? cpu_gemm_small_avx512
+           : isa == CPU_ISA_AVX2 ? cpu_gemm_small_avx2
+                                 : cpu_gemm_small_base;
+}
+
 static double fma_rounds(cpu_isa isa, int64_t rounds)
 {
     return isa == CPU_ISA_AVX512 ? cpu_fma_avx512(rounds)
@@ -84,6 +94,12 @@ const nrl_ops *cpu_isa_ops(cpu_isa isa)
 {
     (void)isa;
     return &cpu_ops_base;
+}
+
+cpu_product *cpu_isa_gemm_small(cpu_isa isa)
+{
+    (void)isa;
+    return cpu_gemm_small_base;
 }
 
 static double fma_rounds(cpu_isa isa, int64_t rounds)

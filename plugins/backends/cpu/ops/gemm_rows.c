@@ -241,6 +241,14 @@ static nrl_status read_pairs(cpu *self, rows_task *t)
     return NRL_OK;
 }
 
+nrl_status ISA(cpu_gemm_rows)(cpu *self, const nrl_gemm_args *a)
+{
+    rows_task t = {a, a->a, a->a.cols, a->b.dtype == NRL_DTYPE_BF16 ? READ_WIDENED : READ_F32};
+    if (t.form == READ_WIDENED && self->bf16_rows) NRL_TRY(read_pairs(self, &t));
+    cpu_split(self, a->c.cols, row_grain(a->a.cols * a->c.rows), column_range, &t);
+    return NRL_OK;
+}
+
 OP(gemm)
 {
     cpu *self = instance;
@@ -249,9 +257,5 @@ OP(gemm)
                        a->c.dtype == NRL_DTYPE_F32 && (a->b.dtype == NRL_DTYPE_F32 || a->b.dtype == NRL_DTYPE_BF16);
     const bool fits = a->a.cols > 0 && a->a.cols == a->b.cols && a->c.rows == a->a.rows && a->c.cols == a->b.rows &&
                       (!a->bias.data || a->bias.cols == a->c.cols);
-    if (!self->independent_rows || !plain || !fits) return cpu_gemm(self, stream, a);
-    rows_task t = {a, a->a, a->a.cols, a->b.dtype == NRL_DTYPE_BF16 ? READ_WIDENED : READ_F32};
-    if (t.form == READ_WIDENED && self->bf16_rows) NRL_TRY(read_pairs(self, &t));
-    cpu_split(self, a->c.cols, row_grain(a->a.cols * a->c.rows), column_range, &t);
-    return NRL_OK;
+    return self->independent_rows && plain && fits ? ISA(cpu_gemm_rows)(self, a) : cpu_gemm(self, stream, a);
 }

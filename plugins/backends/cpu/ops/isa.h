@@ -22,6 +22,8 @@
 NRL_OPS(OP_DECLARE)
 
 nrl_status ISA(cpu_gemm_fp8)(cpu *self, const nrl_gemm_args *a);
+nrl_status ISA(cpu_gemm_rows)(cpu *self, const nrl_gemm_args *a);
+nrl_status ISA(cpu_gemm_small)(cpu *self, const nrl_gemm_args *a);
 
 #define SIMD _Pragma("omp simd")
 #if defined(__clang__)
