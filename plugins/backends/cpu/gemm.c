@@ -1,7 +1,7 @@
 /*
  * gemm.c - c = alpha op(a) op(b) (+ c) + bias for any mixture of f32, bf16 and f16.
  *
- * Products of up to SMALL multiplications are computed by ops/gemm_small.c, others by oneDNN.
+ * Products in f32 of up to 2^25 multiplications are computed by ops/gemm_small.c, others by oneDNN.
  *
  * bf16 products use bf16 instructions only if the CPU multiplies bf16 faster than f32. Otherwise bf16
  * operands, and f16 operands on every CPU (oneDNN has f16 products from version 3 on and only for few
@@ -48,19 +48,16 @@ static nrl_status add_bias(cpu *self, const nrl_mat *c, const nrl_mat *bias)
 
 /* ---- the operands are read as they are ---- */
 
-/* A rule by size alone, because the choice affects results. Instructions for bf16 are worth a primitive of oneDNN
- * sooner. */
-enum { SMALL = 1 << 25, SMALL_BF16 = 1 << 22 };
-
-static bool is_small(const nrl_gemm_args *a, int64_t limit)
+/* By size alone, because the choice affects results. */
+static bool is_small(const nrl_gemm_args *a)
 {
-    return (double)a->c.rows * (double)a->c.cols * (double)inner_of(a) <= (double)limit;
+    return a->a.dtype == NRL_DTYPE_F32 && (double)a->c.rows * (double)a->c.cols * (double)inner_of(a) <= 0x1p25;
 }
 
 static nrl_status multiply(cpu *self, const nrl_gemm_args *a)
 {
     gemm_product p;
-    if (a->a.dtype == NRL_DTYPE_F32 && is_small(a, SMALL)) return self->gemm_small(self, a);
+    if (is_small(a)) return self->gemm_small(self, a);
     memset(&p, 0, sizeof p);
     p.m = a->c.rows;
     p.n = a->c.cols;
@@ -205,8 +202,7 @@ static bool is_direct(const cpu *self, const nrl_gemm_args *a)
 {
     if (a->a.dtype != a->b.dtype || (a->bias.data && a->alpha != 1)) return false;
     if (a->a.dtype == NRL_DTYPE_BF16)
-        return self->native_bf16 && !is_small(a, SMALL_BF16) && a->c.dtype != NRL_DTYPE_F16 &&
-               a->bias.dtype != NRL_DTYPE_F16;
+        return self->native_bf16 && a->c.dtype != NRL_DTYPE_F16 && a->bias.dtype != NRL_DTYPE_F16;
     return a->a.dtype == NRL_DTYPE_F32 && a->c.dtype == NRL_DTYPE_F32 &&
            (!a->bias.data || a->bias.dtype == NRL_DTYPE_F32);
 }

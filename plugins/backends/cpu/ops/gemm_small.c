@@ -11,7 +11,7 @@
 
 enum { PANEL_N = VECS * LANES, PANEL_K = 256 };
 enum { FEW = 8 };         /* rows of a that do not repay the copy of b */
-enum { LEAST = 1 << 20 }; /* multiplications that are worth waking a thread for */
+enum { LEAST = 1 << 18 }; /* multiplications that are worth waking a thread for */
 
 typedef struct {
     cpu *self;
@@ -119,10 +119,8 @@ nrl_status ISA(cpu_gemm_small)(cpu *self, const nrl_gemm_args *a)
     const int64_t panels = (a->c.cols + PANEL_N - 1) / PANEL_N;
     if (t.m <= FEW && !a->transpose_a && a->transpose_b) return ISA(cpu_gemm_rows)(self, a);
     NRL_TRY(cpu_scratch(self, sizeof(float) * PANEL_K * PANEL_N));
-    t.by_columns = panels >= self->n_threads;
-    if (t.by_columns)
-        cpu_split(self, panels, LEAST / (t.m * t.k * PANEL_N) + 1, small_range, &t);
-    else
-        cpu_split(self, t.m, LEAST / (a->c.cols * t.k) + 1, small_range, &t);
+    t.by_columns = panels >= 4 * self->n_threads || t.m < 4 * ROWS * self->n_threads;
+    const int64_t length = t.by_columns ? panels : t.m, least = LEAST * length / (t.m * t.k * a->c.cols);
+    cpu_split(self, length, least > 1 ? least : 1, small_range, &t);
     return NRL_OK;
 }
