@@ -67,6 +67,7 @@ typedef struct cpu {
 cpu_isa cpu_isa_best(void);
 bool cpu_isa_has_bf16(void);  /* instructions exist */
 bool cpu_isa_fast_bf16(void); /* and they are faster than f32 instructions */
+bool cpu_isa_has_tiles(void); /* a unit for products of bf16 (AMX) */
 const nrl_ops *cpu_isa_ops(cpu_isa isa);
 cpu_product *cpu_isa_gemm_small(cpu_isa isa);
 const char *cpu_isa_name(cpu_isa isa);

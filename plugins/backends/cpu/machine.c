@@ -45,15 +45,18 @@ bool cpu_isa_has_bf16(void)
     return (a >> 5 & 1) != 0;
 }
 
-/* AMD's bf16 dot products do twice the work of f32 multiply-adds. Intel's run at half their rate, and only
- * the tile unit (AMX, leaf 7, EDX bit 22) is faster. This is a rule instead of a measurement because the
- * choice affects results. */
-bool cpu_isa_fast_bf16(void)
+/* Leaf 7, EDX bit 22: AMX-BF16. */
+bool cpu_isa_has_tiles(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!cpu_isa_has_bf16()) return false;
-    if (!__builtin_cpu_is("intel")) return true;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) != 0;
+}
+
+/* AMD's bf16 dot products do twice the work of f32 multiply-adds. Intel's run at half their rate, and only
+ * the tile unit is faster. This is a rule instead of a measurement because the choice affects results. */
+bool cpu_isa_fast_bf16(void)
+{
+    return cpu_isa_has_bf16() && (!__builtin_cpu_is("intel") || cpu_isa_has_tiles());
 }
 
 const nrl_ops *cpu_isa_ops(cpu_isa isa)
@@ -81,6 +84,11 @@ cpu_isa cpu_isa_best(void)
 }
 
 bool cpu_isa_has_bf16(void)
+{
+    return false;
+}
+
+bool cpu_isa_has_tiles(void)
 {
     return false;
 }
