@@ -38,8 +38,9 @@ const nrl_option adapter_rows[] = {
 const size_t adapter_n_rows = sizeof adapter_rows / sizeof *adapter_rows;
 
 static const nrl_option data_rows[] = {
-    NRL_OPT_NODE(config_data, train, NULL,
-                 "training data: a path, {path, weight, reader, rows, limit, columns, template}, or a list of these"),
+    NRL_OPT_NODE(
+        config_data, train, NULL,
+        "training data: a path, {path, weight, reader, rows, limit, columns, template, overlong}, or a list of these"),
     NRL_OPT_NODE(config_data, eval, "",
                  "evaluation data, in the same form; a share (0.1) or number of rows of data.train to hold out; or a "
                  "map from names to these, for several sets"),
@@ -56,7 +57,8 @@ static const nrl_option data_rows[] = {
                  "trained tokens: all answers, all tokens, or only the last answer of a conversation; messages with "
                  "weight 0 or train false are never trained"),
     NRL_OPT_BOOL(config_data, packing, "true", "pack short samples into one micro-batch"),
-    NRL_OPT_BOOL(config_data, prefix_sharing, "true", "compute the prompt of a pair once for both answers"),
+    NRL_OPT_BOOL(config_data, prefix_sharing, "true",
+                 "compute the prompt of a pair once for both answers; not with train.neftune_alpha"),
     NRL_OPT_BOOL(config_data, shuffle, "true", "shuffle by seed and epoch; false: keep the order of the file"),
     NRL_OPT_ENUM(config_data, last_batch, "keep", "keep|drop",
                  "whether to keep the incomplete batch at the end of an epoch"),
@@ -147,7 +149,7 @@ static const nrl_option eval_rows[] = {
                 "stop after this many evaluations without a better checkpoint.metric; 0: off"),
     NRL_OPT_NODE(config_eval, samples, "",
                  "generate text at each evaluation: {prompts: FILE or a list, n, max_tokens, temperature, top_p, "
-                 "seed, chat, match, show}; rows with an `answer` give eval_exact_match"),
+                 "top_k, seed, limit, chat, match}; rows with an `answer` give eval_exact_match"),
 };
 
 static const nrl_option checkpoint_rows[] = {

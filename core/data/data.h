@@ -132,7 +132,8 @@ typedef struct {
     int64_t micro_batch;        /* samples per micro-batch if micro_batch_tokens is 0 */
     int64_t group;              /* consecutive examples that share a micro-batch; 0 = 1 */
     bool shuffle, drop_last;
-    bool even; /* spreads the examples of each entry evenly over the epoch */
+    bool even;  /* spreads the examples of each entry evenly over the epoch */
+    bool whole; /* an epoch has each example once, whatever the weights of entries are */
     uint64_t seed;
     int32_t ranks, rank; /* of the data axis */
     data_shards shards;  /* of each global batch on this rank; zero: one */

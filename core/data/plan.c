@@ -110,17 +110,23 @@ static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
     return NRL_OK;
 }
 
+/* Examples of an entry in an epoch. */
+static int64_t epoch_examples(const data_plan *p, const dataset_part *part)
+{
+    return p->o.whole ? part->n : data_plan_part_examples(part);
+}
+
 static nrl_status count_epoch(data_plan *p)
 {
     const int64_t g = p->o.global_batch;
     double wanted = 0;
     for (int64_t i = 0; i < dataset_info(p->data)->n_parts; i++) {
         dataset_part part = dataset_part_at(p->data, i);
-        wanted += part.weight * (double)part.n;
+        wanted += p->o.whole ? (double)part.n : part.weight * (double)part.n;
         if (wanted > INT32_MAX)
             return nrl_fail(NRL_ERR_CONFIG, "data: the weights give an epoch of %.3g samples; expected at most %d",
                             wanted, INT32_MAX);
-        p->n_epoch += data_plan_part_examples(&part);
+        p->n_epoch += epoch_examples(p, &part);
     }
     p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
     if (p->n_steps) return NRL_OK;
@@ -142,7 +148,7 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
     p->n_shards = p->o.ranks * p->o.shards.n;
     for (int64_t i = 0; i < dataset_info(p->data)->n_parts; i++) {
         dataset_part part = dataset_part_at(p->data, i);
-        if (data_plan_part_examples(&part) % part.n && part.n > largest) largest = part.n;
+        if (epoch_examples(p, &part) % part.n && part.n > largest) largest = part.n;
     }
     int64_t n_scratch = p->o.micro_batch_tokens ? data_pack_scratch(most, p->n_shards) : 0;
     if ((p->order = mem_try((size_t)p->n_epoch * sizeof *p->order, what)) &&
@@ -223,7 +229,7 @@ static void spread_evenly(data_plan *p)
         int64_t n = 0, k = 0, last = 0;
         for (; j < dataset_info(p->data)->n_parts && dataset_part_at(p->data, j).entry == begin.entry; j++) {
             const dataset_part part = dataset_part_at(p->data, j);
-            n += data_plan_part_examples(&part);
+            n += epoch_examples(p, &part);
             last = part.first + part.n;
         }
         for (int64_t e = 0; e < p->n_epoch; e++)
@@ -241,7 +247,7 @@ static void set_epoch(data_plan *p, int64_t epoch)
     if (p->epoch == epoch) return;
     for (int64_t k = 0; k < dataset_info(p->data)->n_parts; k++) {
         dataset_part part = dataset_part_at(p->data, k);
-        int64_t n = data_plan_part_examples(&part);
+        int64_t n = epoch_examples(p, &part);
         for (; n >= part.n; n -= part.n)
             for (int64_t i = 0; i < part.n; i++)
                 *out++ = (int32_t)(part.first + i);

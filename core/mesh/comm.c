@@ -307,6 +307,11 @@ nrl_status nrl_comm_tensor(nrl_comm *c, nrl_ctx *ctx, nrl_dtype dtype, int64_t n
     return st;
 }
 
+bool mesh_receives_early(const nrl_comm *c)
+{
+    return !c->mesh->table.by_order;
+}
+
 /* ---- work ---- */
 
 /* Waits for fenced work before it waits for the device of the context. */

@@ -64,7 +64,8 @@ dataset_options session_dataset_options(session *se, const nrl_node *source, dou
                              .pairs = se->algorithm->example_kind == 1,
                              .labels = labels,
                              .kl_pairs = labels && work_needs(se->algorithm, "kl_pairs"),
-                             .prefix_sharing = d->prefix_sharing,
+                             /* the noise of NEFTune depends on the length of the whole sequence, which differs */
+                             .prefix_sharing = d->prefix_sharing && !(se->config.train.neftune_alpha > 0),
                              .columns = d->columns,
                              .extra = d->extra,
                              .workers = d->workers,

@@ -46,7 +46,12 @@ nrl_status batches_evaluate(session *se, evaluator *ev, const session_data *sets
     for (size_t i = 0; i < n_sets; i++) {
         const session_data *d = &sets[i];
         rollouts[i] = (nrl_rollout){.session = se, .source = d, .data = &data};
-        list[i] = (evaluator_set){d->name, data_plan_steps_per_epoch(d->plan), begin_step, end_step, &rollouts[i]};
+        list[i] = (evaluator_set){.name = d->name,
+                                  .data_set = 1 + i,
+                                  .n_steps = data_plan_steps_per_epoch(d->plan),
+                                  .begin = begin_step,
+                                  .end = end_step,
+                                  .user = &rollouts[i]};
     }
     nrl_status st = evaluator_run(ev, list, n_sets, step);
     arena_free(&a);

@@ -72,7 +72,7 @@ static nrl_status evaluate_batches(evaluator *ev, const evaluator_set *set, rank
             }
             for (uint32_t k = 0; k < a->n_terms; k++)
                 of->weights[k] += counts[k];
-            st = work_evaluate(w, batch, totals);
+            st = work_evaluate(w, set->data_set, batch, totals);
             if (st == NRL_OK && shards->fixed && m % n == n - 1) st = take_sums(ev, totals, (int32_t)shard, of);
         }
         set->end(set->user);
@@ -161,6 +161,8 @@ nrl_status best_judge(run_progress *p, const value_list *values, const char *met
             "in each evaluation",
             metric);
     bool is_better = !p->best_step || (is_largest ? v->value > p->best : v->value < p->best);
+    p->judged = is_largest ? -v->value : v->value;
+    p->judged_step = p->step;
     p->evals_without_best++;
     if (!is_better || isnan(v->value)) return NRL_OK;
     p->best = v->value;

@@ -104,13 +104,18 @@ static nrl_status step_fetch_sums(const work *w, nrl_tensor **totals, double *su
     return NRL_OK;
 }
 
+/* Whether the model draws random numbers in training, apart from its adapters. */
+static bool model_is_random(const trainer *tr)
+{
+    return tr->parts.work->policy->is_random || tr->parts.config->neftune_alpha > 0;
+}
+
 /* The key of dropout, from seed and step; 0 (off) if nothing is dropped. */
 static uint64_t random_key(const trainer *tr)
 {
     const uint64_t of[] = {(uint64_t)tr->parts.config->seed, (uint64_t)tr->progress.step};
-    const model *m = tr->parts.work->policy;
-    const bool is_random = m->is_random || tr->parts.config->neftune_alpha > 0;
-    return is_random || adapter_set_is_random(m->adapters) ? XXH3_64bits(of, sizeof of) | 1 : 0;
+    const bool is_random = model_is_random(tr) || adapter_set_is_random(tr->parts.work->policy->adapters);
+    return is_random ? XXH3_64bits(of, sizeof of) | 1 : 0;
 }
 
 /* Whether the current step is one of those in which the ranks are compared. */
@@ -315,9 +320,9 @@ static nrl_status step_share(trainer *tr, one_step *of)
 /* ---- 4: whether the numbers can be believed ---- */
 
 /* With reference = policy the first loss is a constant of the algorithm: another number means that the
- * two models, or their log-probs, are not what the user thinks. Dropout of adapters that start from trained values
- * (adapter.use) makes the two differ, and so does an adapter whose initial values change the product; any other new
- * one leaves the policy as it is, with dropout too, and shares its weights. */
+ * two models, or their log-probs, are not what the user thinks. A model that draws random numbers makes the two differ,
+ * as do dropout of adapters that start from trained values (adapter.use) and an adapter whose initial values change the
+ * product; any other new adapter leaves the policy as it is, with dropout too, and shares its weights. */
 static nrl_status check_initial_loss(const trainer *tr, double loss)
 {
     const work *w = tr->parts.work;
@@ -327,7 +332,7 @@ static nrl_status check_initial_loss(const trainer *tr, double loss)
         !reference_is_start(tr->reference))
         return NRL_OK;
     bool is_shared = reference_is_shared(tr->reference);
-    if (random_key(tr) && !is_shared) return NRL_OK;
+    if (model_is_random(tr) || (random_key(tr) && !is_shared)) return NRL_OK;
     if (is_shared && !adapter_set_starts_as_base(w->policy->adapters)) return NRL_OK;
     double known = a->initial_loss(w->algorithm_self);
     double tolerance = tr->parts.config->precision == CONFIG_FP32 ? 1e-4 : 2e-2;

@@ -28,6 +28,10 @@ typedef struct {
     int64_t far_steps; /* in a row, whose loss was train.diverge_factor times that */
     double best;       /* of checkpoint.metric */
     int64_t best_step; /* 0 = none yet */
+    /* checkpoint.metric of the last evaluation, negated if the largest is best, and its step; saved as the metric of
+     * the checkpoint of that step */
+    double judged;
+    int64_t judged_step;
 } run_progress;
 
 enum { TRAINER_MAX_NOTES = 4 };

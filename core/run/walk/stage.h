@@ -1,8 +1,9 @@
 /*
  * stage.h - this rank's units of a model divided into stages, which may be several runs of consecutive units, and the
  * carries that it exchanges with the ranks of the units before and behind them: what a unit gave goes on to the stage
- * of the next one, the gradient of what a unit read goes back. Receives are posted ahead; sends go on by themselves,
- * and keep what they send until it has left. With one stage nothing here does anything.
+ * of the next one, the gradient of what a unit read goes back. Receives are posted ahead, unless a device executes
+ * them in order; sends go on by themselves, and keep what they send until it has left. With one stage nothing here does
+ * anything.
  */
 #ifndef RUN_STAGE_H
 #define RUN_STAGE_H

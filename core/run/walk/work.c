@@ -252,7 +252,8 @@ static nrl_status post_ahead(work *w, int64_t i, nrl_batch *const *batches)
     const action_list *all = &w->actions;
     const bool columns = w->extra_column && !stage_goes_around(&w->stage);
     int32_t n = 0;
-    for (; w->stage.comm && i < all->n && n <= STAGE_AHEAD; i++) {
+    if (!w->stage.comm || !mesh_receives_early(w->stage.comm)) return NRL_OK;
+    for (; i < all->n && n <= STAGE_AHEAD; i++) {
         const nrl_action *v = &all->list[i];
         if (!stage_receives(&w->stage, v) || (columns && v->pass == NRL_PASS_FORWARD)) continue;
         NRL_TRY(stage_post(&w->stage, w->ctx, w->step, v,
@@ -405,12 +406,12 @@ static nrl_status evaluate_hidden(void *user, nrl_tensor *hidden)
     return loss_evaluate(e->work, hidden, e->totals);
 }
 
-nrl_status work_evaluate(work *w, nrl_batch *batch, nrl_tensor **totals)
+nrl_status work_evaluate(work *w, size_t set, nrl_batch *batch, nrl_tensor **totals)
 {
     nrl_tensor *extra = NULL;
     evaluation e = {w, totals};
     nrl_status st = NRL_OK;
-    if (w->extra_column) st = w->extra_column(w->extra_user, 1, batch, &extra);
+    if (w->extra_column) st = w->extra_column(w->extra_user, set, batch, &extra);
     count_terms(w, true);
     if (st == NRL_OK) st = strategy_divide(w->strategy, batch);
     if (st == NRL_OK) st = work_hidden(w, batch_own(batch), evaluate_hidden, &e);

@@ -38,8 +38,6 @@ const char *reference_key(const nrl_algorithm *a)
     return reference_is_teacher(a) ? "algorithm.teacher_model" : "algorithm.reference_model";
 }
 
-enum { MAX_SETS = 4 };
-
 struct reference {
     reference_setup setup;
     model *model; /* NULL once nothing is computed any more, and where it is shared */
@@ -47,7 +45,8 @@ struct reference {
     strategy strategy;
     storage storage;
     work work;
-    reference_cache *caches[MAX_SETS];
+    reference_cache **caches; /* [n_caches], one of each data set; NULL = it has none */
+    size_t n_caches;
 };
 
 static nrl_status open_weights(reference *r)
@@ -157,7 +156,9 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
         free(line);
         NRL_TRY(st);
     }
-    for (size_t i = 0; i < n && i < MAX_SETS; i++) {
+    r->caches = mem_alloc((n + 1) * sizeof(reference_cache *));
+    r->n_caches = n;
+    for (size_t i = 0; i < n; i++) {
         if (!sets[i]) continue;
         const reference_cache_setup c = {.folder = s->cache_dir,
                                          .weights_key = key,
@@ -201,8 +202,9 @@ void reference_close(reference *r)
 {
     if (!r) return;
     close_weights(r);
-    for (int i = 0; i < MAX_SETS; i++)
+    for (size_t i = 0; i < r->n_caches; i++)
         reference_cache_close(r->caches[i]);
+    free(r->caches);
     free(r);
 }
 
@@ -216,7 +218,8 @@ nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tens
         int64_t n = batch->n_rows;
         float *values = mem_try((size_t)n * sizeof *values, "reference log-probs"); /* zeros: the reference-free form */
         if (!values) st = NRL_ERR_MEMORY;
-        if (st == NRL_OK && r->caches[set]) st = reference_cache_fill(r->caches[set], batch, values);
+        if (st == NRL_OK && set < r->n_caches && r->caches[set])
+            st = reference_cache_fill(r->caches[set], batch, values);
         if (st == NRL_OK) st = tensor_persistent(r->setup.ctx, NRL_DTYPE_F32, 1, &n, false, column);
         if (st == NRL_OK) st = tensor_write(r->setup.ctx, *column, values);
         free(values);

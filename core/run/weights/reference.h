@@ -59,8 +59,8 @@ typedef struct {
 nrl_status reference_open(const reference_setup *setup, const dataset *const *sets, size_t n_sets, reference **out);
 void reference_close(reference *r);
 
-/* Sets the column of a batch of data set `set`; its tensor is counted for the caller, NULL for an empty
- * batch. [step] */
+/* Sets the column of a batch of data set `set` (as in `sets`: 0 training, 1 + i set i of data.eval); its tensor is
+ * counted for the caller, NULL for an empty batch. [step] */
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column);
 /* True when this model is the one that training started from (then the first loss is known). */
 bool reference_is_start(const reference *r);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { CACHE_VERSION = 1 };
+enum { CACHE_VERSION = 2 };
 static const char magic[8] = "nrl-ref";
 
 struct reference_cache {
@@ -121,12 +121,17 @@ static nrl_status join_values(const reference_cache_setup *s, contents *c)
     return st;
 }
 
+/* Each example once, in micro-batches that hold the longest one, which training without packing allows too. */
 static nrl_status compute_all(const reference_cache_setup *s, contents *c)
 {
     data_plan *plan = NULL;
     data_loader *loader = NULL;
+    int64_t longest = 0;
+    for (int64_t i = 0; i < c->n_examples; i++)
+        longest = dataset_example_tokens(s->data, i) > longest ? dataset_example_tokens(s->data, i) : longest;
     data_plan_options o = {.global_batch = 64,
-                           .micro_batch_tokens = s->micro_batch_tokens,
+                           .whole = true,
+                           .micro_batch_tokens = longest > s->micro_batch_tokens ? longest : s->micro_batch_tokens,
                            .ranks = mesh_n_batches(s->mesh),
                            .rank = mesh_batch(s->mesh),
                            .shards = s->shards};
