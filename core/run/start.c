@@ -26,7 +26,6 @@ state_parts run_state(run *r)
                          .given = se->tree,
                          .mismatch_warns = se->config.checkpoint.mismatch == CONFIG_ON_ERROR_WARN,
                          .restores_data = se->env.services,
-                         .best_is_largest = se->best_is_largest,
                          .describe = describe,
                          .base_key = base_key,
                          .user = se};

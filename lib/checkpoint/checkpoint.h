@@ -60,9 +60,10 @@ nrl_status checkpoint_writer_open(const checkpoint_writer_options *o, checkpoint
 void checkpoint_writer_close(checkpoint_writer *w, bool give_up);
 
 /* Call before the first save, with the bytes that this rank will save. With try_disk, reserves that much disk space
- * and releases it. An async writer allocates and touches its memory; if there is not enough, it warns and becomes
- * synchronous. [step] */
+ * until checkpoint_prepared, which is called after all ranks have reserved theirs. An async writer allocates and
+ * touches its memory; if there is not enough, it warns and becomes synchronous. [step] */
 nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool try_disk);
+void checkpoint_prepared(checkpoint_writer *w); /* releases what checkpoint_prepare reserved, also after its failure */
 
 /* Begins a save. Only one save exists at a time: poll the outcome of the previous one first. Then add the tensors, in
  * the same order in every save, and call checkpoint_submit or checkpoint_abandon. Every rank does the same. The writer

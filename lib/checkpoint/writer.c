@@ -43,6 +43,7 @@ void checkpoint_writer_close(checkpoint_writer *w, bool give_up)
     if (!w) return;
     atomic_store(&w->give_up, give_up);
     join(w);
+    checkpoint_prepared(w);
     encoder_close(&w->encoder);
     staging_free(&w->memory);
     pthread_mutex_destroy(&w->lock);
@@ -61,18 +62,23 @@ void checkpoint_writer_close(checkpoint_writer *w, bool give_up)
 static nrl_status try_disk(checkpoint_writer *w, int64_t bytes)
 {
     int fd;
-    char *path = mem_printf("%s/trial-%d.tmp", w->parent, w->ranks.rank);
     nrl_status st = disk_make_folder(w->parent);
-    unlink(path); /* a run that died here may have left it */
-    if (st == NRL_OK) st = disk_create(path, &fd);
+    w->trial = mem_printf("%s/trial-%d.tmp", w->parent, w->ranks.rank);
+    unlink(w->trial); /* a run that died here may have left it */
+    if (st == NRL_OK) st = disk_create(w->trial, &fd);
     if (st == NRL_OK) {
-        st = disk_reserve(fd, path, bytes);
+        st = disk_reserve(fd, w->trial, bytes);
         close(fd);
-        unlink(path);
     }
     if (st == NRL_ERR_FULL) nrl_add_context("the checkpoint needs up to %lld bytes", (long long)bytes);
-    free(path);
     return st;
+}
+
+void checkpoint_prepared(checkpoint_writer *w)
+{
+    if (w->trial) unlink(w->trial);
+    free(w->trial);
+    w->trial = NULL;
 }
 
 nrl_status checkpoint_prepare(checkpoint_writer *w, int64_t bytes, bool disk)

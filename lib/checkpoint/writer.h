@@ -14,6 +14,7 @@ struct checkpoint_writer {
     checkpoint_writer_options o;
     checkpoint_ranks ranks; /* world is 1 if the caller gave none */
     char *parent;           /* OUT/checkpoints */
+    char *trial;            /* file that reserves space before the first save, or NULL */
     staging memory;
     encoder encoder;
     atomic_bool give_up;

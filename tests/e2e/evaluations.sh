@@ -78,6 +78,19 @@ cmp parts/model/model.safetensors whole-best/model/model.safetensors || is "the 
 run 0 run run.yaml "$@" train.steps=10 out=elsewhere resume=whole-best/checkpoints/step-00000008 checkpoint.export=best
 has err "the best step so far, 2, has no checkpoint in 'elsewhere'"
 has out "exported   elsewhere/model: step 10 (the best, eval_loss "
+# The two best ones are kept though the loss only rises after the first, and a best one that a script saved before it was
+# evaluated.
+run 0 run run.yaml "$@" train.steps=10 out=pair checkpoint.every=2 checkpoint.keep=1 checkpoint.keep_best=2
+is "the two best checkpoints and the last" "$(checkpoints pair)" "step-00000002 step-00000004 step-00000010"
+cat >saves.lua <<'LUA'
+local nrl = require "nrl"
+local run = nrl.open(nrl.config "run.yaml")
+run:on("step", function(e) if e.step % 2 == 0 then run:save() end end)
+run:train()
+LUA
+run 0 run saves.lua "$@" train.steps=10 out=hook checkpoint.keep=1 checkpoint.export=best
+has out "exported   hook/model: step 2 (the best, eval_loss "
+is "the best checkpoint and the last" "$(checkpoints hook)" "step-00000002 step-00000010"
 run 2 check run.yaml checkpoint.export=best
 has err "checkpoint.export: best requires eval.every"
 run 2 check run.yaml "$@" checkpoint.export=best checkpoint.keep_best=0

@@ -57,9 +57,11 @@ static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_o
                         (long long)step);
     if (!state_read_f64(nrl_node_find(map, "best"), &p->best))
         return nrl_fail(NRL_ERR_CORRUPT, "progress.best is not a number");
-    if (isfinite(metric) && (p->best_step != step || fabs(metric) != fabs(p->best)))
+    if (isfinite(metric) && (!p->best_step || (p->best_step == step && fabs(metric) != fabs(p->best))))
         return nrl_fail(NRL_ERR_CORRUPT, "the manifest's metric is %g, progress.best %g at step %lld", metric, p->best,
                         (long long)p->best_step);
+    p->judged = isfinite(metric) ? metric : 0;
+    p->judged_step = isfinite(metric) ? step : 0;
     if (!state_read_f64(nrl_node_find(map, "lr_override"), lr_override) ||
         !(*lr_override == -1 || (*lr_override >= 0 && isfinite(*lr_override))))
         return nrl_fail(NRL_ERR_CORRUPT, "progress.lr_override is not a learning rate");

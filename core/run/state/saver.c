@@ -96,8 +96,9 @@ nrl_status saver_prepare(saver *sv)
     if (st != NRL_OK)
         nrl_add_context("a trial save before the first step (checkpoint.save_at_start)");
     else
-        st = mesh_barrier(sv->mesh, "trial saves"); /* the folder exists until the last rank has tried */
-    /* else a start that failed would look like a run to the next one */
+        st = mesh_barrier(sv->mesh, "trial saves"); /* the space of all ranks is reserved at once */
+    checkpoint_prepared(sv->writer);
+    /* The last rank removes the folder: else a start that failed would look like a run to the next one. */
     rmdir(arena_printf(&sv->memory, "%s/checkpoints", sv->parts.out));
     return st;
 }
@@ -197,6 +198,7 @@ static nrl_status start(saver *sv)
     sv->times.start = sv->last_save_time - begun;
     sv->times.late = 0;
     sv->last_saved = sv->trainer->progress.step;
+    sv->last_is_judged = sv->trainer->progress.judged_step == sv->last_saved;
     nrl_region_span("steps", "save", begun, sv->last_save_time);
     return st;
 }
@@ -240,7 +242,9 @@ nrl_status saver_save_due(saver *sv)
     if (sv->writer) NRL_TRY(judge(sv, settle(sv, false)));
     /* ranks notice the end of a save after different steps, but scripts make their calls together */
     if (nrl_mesh_world(sv->mesh) == 1) NRL_TRY(call_hook(sv));
-    if (!due || sv->last_saved == sv->trainer->progress.step) return NRL_OK;
+    /* A script may have saved the step before it was found to be the best. */
+    const bool is_saved = sv->last_saved == sv->trainer->progress.step && (sv->last_is_judged || !found_best(sv));
+    if (!due || is_saved) return NRL_OK;
     NRL_TRY(open_writer(sv));
     NRL_TRY(start(sv));
     return c->async ? NRL_OK : saver_wait(sv);

@@ -41,6 +41,7 @@ typedef struct {
     arena memory;
     checkpoint_writer *writer; /* NULL until the first save, or the trial before it */
     int64_t last_saved;        /* step of the newest save, perhaps still being written; -1 = none */
+    bool last_is_judged;       /* it was saved after the evaluation of its step */
     int64_t last_save_step;    /* of last_save */
     const char *last_save;     /* folder of the newest complete one */
     double last_save_time;     /* monotonic */

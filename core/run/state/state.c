@@ -68,7 +68,7 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
     checkpoint_add_node(w, "time", node_int(a, (int64_t)time(NULL)));
     checkpoint_add_node(w, "nrl", node_text(a, NRL_VERSION));
     if (tr->script_state) checkpoint_add_node(w, "script", node_text(a, tr->script_state));
-    if (p->step && p->best_step == p->step) checkpoint_set_metric(w, s->best_is_largest ? -p->best : p->best);
+    if (p->step && p->judged_step == p->step && isfinite(p->judged)) checkpoint_set_metric(w, p->judged);
     if (walk->algorithm->state) {
         nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
         NRL_TRY(walk->algorithm->state(walk->algorithm_self, &v));

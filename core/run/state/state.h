@@ -18,7 +18,6 @@ typedef struct {
     const nrl_node *given; /* the config before defaults, while the run is opened */
     bool mismatch_warns;   /* another run's checkpoint is a warning: checkpoint.mismatch */
     bool restores_data;    /* which a program had set in the place of data.train */
-    bool best_is_largest;  /* of the trainer's best value */
     /* What a checkpoint records of the run, a map of nodes: "config", "model", "plugins", "fingerprints"... */
     nrl_status (*describe)(void *user, arena *a, nrl_node **map);
     /* The hash of the weights beside adapters; the same on all ranks, which all ask. */

@@ -174,6 +174,13 @@ static void a_run_goes_on_while_a_save_is_written(void **state)
     (void)state;
     checkpoint_writer *w = open_writer(true);
     assert_int_equal(checkpoint_prepare(w, 8 * BIG + 14, true), NRL_OK);
+    char *trial = mem_printf("%s/checkpoints/trial-%d.tmp", out, 0);
+    struct stat found;
+    assert_int_equal(stat(trial, &found), 0); /* the space stays reserved until all ranks have theirs */
+    assert_true(found.st_blocks * 512 >= 8 * BIG + 14);
+    checkpoint_prepared(w);
+    assert_int_equal(stat(trial, &found), -1);
+    free(trial);
     for (int64_t step = 1; step <= 3; step++, done = false) {
         fill(w, step, NAN, bytes);
         checkpoint_submit(w);
@@ -396,9 +403,11 @@ static void a_file_size_limit_is_a_full_disk_and_keeps_the_last_one(void **state
             struct rlimit limit = {CODEC_CHUNK + 10, CODEC_CHUNK + 10};
             setrlimit(RLIMIT_FSIZE, &limit);
             nrl_status st;
-            if (tried)
-                st = checkpoint_prepare(open_writer(false), 8 * BIG, true);
-            else
+            if (tried) {
+                checkpoint_writer *w = open_writer(false);
+                st = checkpoint_prepare(w, 8 * BIG, true);
+                checkpoint_prepared(w);
+            } else
                 st = try_save(2, NAN, true);
             bool told = strstr(nrl_error_text(), "needs") && strstr(nrl_error_text(), "checkpoints/");
             _exit(st == NRL_ERR_FULL && told ? 0 : 1);

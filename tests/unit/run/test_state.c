@@ -5,6 +5,7 @@
 #include "run/state/state.h"
 #include "base/json.h"
 #include "run/bigram.h"
+#include "run/step/evaluator.h"
 #include "support/folder.h"
 #include <sys/stat.h>
 
@@ -166,25 +167,32 @@ static void the_checkpoint_of_another_run_is_refused_with_all_differences(void *
     close_state(&s);
 }
 
-static void a_best_step_is_saved_with_its_value(void **state)
+static void an_evaluated_step_is_saved_with_its_value(void **state)
 {
+    nrl_value value = {.name = "eval_loss"};
+    const value_list values = {.list = &value, .n = 1};
     saved s;
     fixture *f = *state;
+    run_progress *p = &f->trainer.progress;
     open_state(&s, f);
     step(f);
-    f->trainer.progress.best_step = 1;
-    f->trainer.progress.best = 0.75;
-    for (int is_largest = 0; is_largest < 2; is_largest++) { /* smaller is better in checkpoints */
-        int64_t at;
-        double metric;
-        s.parts.best_is_largest = is_largest;
-        checkpoint *c = save(&s);
-        assert_int_equal(checkpoint_look(checkpoint_dir(c), &at, &metric), NRL_OK);
-        assert_true(metric == (is_largest ? -0.75 : 0.75));
-        checkpoint_close(c);
-        test_folder_remove(s.out);
-        assert_int_equal(mkdir(s.out, 0700), 0);
-    }
+    /* the best step, and one after a better one; smaller is better in checkpoints */
+    for (int is_best = 0; is_best < 2; is_best++)
+        for (int is_largest = 0; is_largest < 2; is_largest++) {
+            int64_t at;
+            double metric;
+            p->best_step = is_best ? 0 : 7;
+            p->best = is_largest ? 2 : 0.5;
+            value.value = 0.75;
+            assert_int_equal(best_judge(p, &values, "eval_loss", is_largest), NRL_OK);
+            assert_int_equal(p->best_step, is_best ? p->step : 7);
+            checkpoint *c = save(&s);
+            assert_int_equal(checkpoint_look(checkpoint_dir(c), &at, &metric), NRL_OK);
+            assert_true(metric == (is_largest ? -0.75 : 0.75));
+            checkpoint_close(c);
+            test_folder_remove(s.out);
+            assert_int_equal(mkdir(s.out, 0700), 0);
+        }
     close_state(&s);
 }
 
@@ -196,7 +204,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_evaluation_takes_the_weights_of_another_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_checkpoint_of_another_run_is_refused_with_all_differences, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(a_best_step_is_saved_with_its_value, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_evaluated_step_is_saved_with_its_value, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
