@@ -216,6 +216,12 @@ nrl_status links_measure(machine *m, run *r, int32_t ranks, int32_t most)
     const session *se = &r->session;
     store_kind kind;
     if (m->is_file || m->ranks_per_node || !se->collective) return NRL_OK;
+    if (!se->collective->host_only) /* a process that was forked cannot use the GPU of its parent */
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "the calls of the collective '%s' cannot be measured\n"
+            "hint: --machine FILE: a file of --save-machine that contains their times or describes a cluster",
+            se->collective->plugin.name);
     arena a = {0};
     nrl_status st = store_find(se->host, &a, "127.0.0.1:0", NULL, &kind);
     for (int32_t g = 2; g <= ranks && g <= most && st == NRL_OK; g++)

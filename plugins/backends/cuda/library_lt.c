@@ -248,6 +248,13 @@ static void adopt(const lt *l, lt_plan *plan, size_t workspace, const gemm_choic
         code == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
 }
 
+/* The library at run time may be older than the headers. */
+static bool knows_blocks(const lt *l, const gemm_product *p)
+{
+    enum { FIRST = 120900 };
+    return !p->left_blocks || (LT_HAS_BLOCKS && l->GetVersion() >= FIRST);
+}
+
 static size_t lt_version(void *library)
 {
     return ((const lt *)library)->GetVersion();
@@ -260,6 +267,7 @@ static nrl_status lt_choices(void *library, const gemm_product *p, size_t worksp
     cublasLtMatmulHeuristicResult_t results[LT_MOST_CHOICES] = {0};
     int n_results = 0;
     *n = 0;
+    if (!knows_blocks(l, p)) return NRL_OK;
     lt_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return nrl_fail(NRL_ERR_MEMORY, "no memory for the plan of a product");
     nrl_status st = describe(l, plan, p);
@@ -276,7 +284,7 @@ static nrl_status lt_plan_make(void *library, const gemm_product *p, size_t work
     const lt *l = library;
     bool found = false;
     *out = NULL;
-    if (p->left_blocks && !LT_HAS_BLOCKS) return NRL_OK;
+    if (!knows_blocks(l, p)) return NRL_OK;
     lt_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return nrl_fail(NRL_ERR_MEMORY, "no memory for the plan of a product");
     plan->accumulate = p->accumulate;

@@ -2,12 +2,13 @@
  * open.c - creates and destroys a rank's communicator and those split from it.
  */
 #include "group.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { AT_ONCE = 32 };                                   /* polls without a pause */
-static const struct timespec pause_between = {0, 50000}; /* 50 us */
+static const double without_pause_s = 200e-6; /* a pause of 50 us takes twice that by the timer of most systems */
+static const struct timespec pause_between = {0, 50000};
 
 nrl_status nccl_driver_check(int code, const char *what)
 {
@@ -36,10 +37,14 @@ static nrl_status aborted_error(const char *what)
 nrl_status nccl_settle(nccl_group *g, int code, double timeout_s, const char *what)
 {
     nccl_engine *e = g->engine;
-    double end = nccl_clock() + timeout_s;
+    const double begin = nccl_clock(), end = begin + timeout_s;
     nrl_status st = NRL_OK;
-    for (int round = 0; !st && code == NCCL_IN_PROGRESS; round++) {
-        if (round >= AT_ONCE) nanosleep(&pause_between, NULL); /* NCCL accepts most calls within microseconds */
+    while (!st && code == NCCL_IN_PROGRESS) {
+        /* NCCL accepts most calls within microseconds, or after a thread of its own has taken them */
+        if (nccl_clock() - begin < without_pause_s)
+            sched_yield();
+        else
+            nanosleep(&pause_between, NULL);
         pthread_mutex_lock(&e->lock);
         int asked = g->comm ? e->api->async_error(g->comm, &code) : NCCL_SUCCESS;
         if (!g->comm) st = aborted_error(what);
@@ -113,8 +118,9 @@ static void free_buffers(nccl_group *g)
     }
 }
 
-/* A communicator without errors is finalized first; if that fails, or after an error, it is aborted. */
-static void end_communicator(nccl_group *g)
+/* Ends a communicator in two steps. Only a finalized one is destroyed; another is aborted here. Destroying waits for
+ * the ranks of the same machine to finalize theirs, so all that may be waited for are finalized first. */
+static void finalize_communicator(nccl_group *g)
 {
     nccl_engine *e = g->engine;
     pthread_mutex_lock(&e->lock);
@@ -124,19 +130,25 @@ static void end_communicator(nccl_group *g)
     const int code = is_there ? e->api->finalize(g->comm) : NCCL_SUCCESS; /* another thread may abort */
     pthread_mutex_unlock(&e->lock);
     if (!is_there) return;
-    nrl_status st = nccl_settle(g, code, e->options.timeout, "closing");
+    if (nccl_settle(g, code, e->options.timeout, "closing") == NRL_OK) return;
     pthread_mutex_lock(&e->lock);
-    if (g->comm) (void)(st ? e->api->abort(g->comm) : e->api->destroy(g->comm));
+    if (g->comm) (void)e->api->abort(g->comm);
     g->comm = NULL;
     pthread_mutex_unlock(&e->lock);
 }
 
-static void drop_group(nccl_group *g)
+static void destroy_communicator(nccl_group *g)
 {
     nccl_engine *e = g->engine;
-    for (int i = 0; i < 4; i++)
-        if (g->ways[i / 2][i % 2]) drop_group(g->ways[i / 2][i % 2]);
-    end_communicator(g);
+    pthread_mutex_lock(&e->lock);
+    if (g->comm) (void)e->api->destroy(g->comm);
+    g->comm = NULL;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void free_group(nccl_group *g)
+{
+    nccl_engine *e = g->engine;
     free_buffers(g);
     nccl_requests_destroy(g);
     if (g->stream) (void)e->driver->stream_destroy(g->stream);
@@ -148,6 +160,21 @@ static void drop_group(nccl_group *g)
         }
     pthread_mutex_unlock(&e->lock);
     free(g);
+}
+
+/* Drops a group and its ways. */
+static void drop_group(nccl_group *g)
+{
+    nccl_group *all[5] = {g};
+    int n = 1;
+    for (int i = 0; i < 4; i++)
+        if (g->ways[i / 2][i % 2]) all[n++] = g->ways[i / 2][i % 2];
+    for (int i = 0; i < n; i++)
+        finalize_communicator(all[i]);
+    for (int i = 0; i < n; i++)
+        destroy_communicator(all[i]);
+    for (int i = 0; i < n; i++)
+        free_group(all[i]);
 }
 
 static void destroy_engine(nccl_engine *e)
@@ -351,6 +378,26 @@ static int32_t round_of(int32_t edge, int32_t n)
     return edge == n - 1 && n % 2 ? 2 : edge % 2;
 }
 
+/* NCCL connects two ranks in their first exchange, and both wait until it is made. It is made here, where they call
+ * together: a receive that a stage posts before the other can send would wait for ever. */
+static nrl_status connect_way(nccl_group *way, bool sends)
+{
+    nccl_engine *e = way->engine;
+    const nccl_api *api = e->api;
+    pthread_mutex_lock(&e->lock);
+    int code = way->comm ? api->group_start() : NCCL_IN_PROGRESS;
+    if (way->comm && !code) {
+        void *word = (void *)e->word; /* nobody reads what arrives */
+        const int32_t peer = 1 - way->rank;
+        const int inner = sends ? api->send(word, 1, NCCL_F32, peer, way->comm, way->stream)
+                                : api->recv(word, 1, NCCL_F32, peer, way->comm, way->stream);
+        code = api->group_end();
+        if (inner && inner != NCCL_IN_PROGRESS) code = inner;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return nccl_settle(way, code, e->options.timeout, "connecting two stages");
+}
+
 nrl_status nccl_connect(void *self)
 {
     nccl_group *g = self;
@@ -367,7 +414,9 @@ nrl_status nccl_connect(void *self)
             nccl_group *way;
             const bool sends = (edge == g->rank) != back;
             NRL_TRY(split(g, edge, g->rank, g->engine->options.message_ctas, &way));
-            if (way) g->ways[side][sends] = way;
+            if (!way) continue;
+            g->ways[side][sends] = way;
+            NRL_TRY(connect_way(way, sends));
         }
     }
     return NRL_OK;

@@ -91,6 +91,16 @@ __global__ void fp8_magnitude_kernel(nrl_mat x, const float *given, uint32_t *ma
     fp8_join(magnitude, most);
 }
 
+/* Stores value / scale, rounded: its code, or in other dtypes the rounded value itself. */
+__device__ static void fp8_store(const nrl_mat &y, int64_t at, fp8_format f, float value, float scale)
+{
+    const float q = fp8_round(f, value, scale);
+    if (y.dtype == NRL_DTYPE_U8)
+        ((uint8_t *)y.data)[at] = fp8_code(f, q);
+    else
+        scalar_store(y.data, y.dtype, at, q * (1 / scale));
+}
+
 __global__ void fp8_round_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_fp8 how, cuda_fp8_scales *own)
 {
     __shared__ float tile[TILE][TILE + 1];
@@ -112,23 +122,20 @@ __global__ void fp8_round_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_
             float value = 0;
             if (col < y.cols) value = transpose ? tile[k][lane] : scalar_load(x.data, x.dtype, row * x.stride + col);
             most = fp8_larger(most, value);
-            const float q = fp8_round(f, value, scale);
-            if (y.dtype == NRL_DTYPE_U8)
-                ((uint8_t *)y.data)[at] = fp8_code(f, q);
-            else
-                scalar_store(y.data, y.dtype, at, q * (1 / scale));
+            fp8_store(y, at, f, value, scale);
         }
         if (transpose) __syncthreads();
     }
     if (how.amax) fp8_join((uint32_t *)how.amax, most);
 }
 
-/* The values of y[row0.., col0..], TILE x TILE, at columns of `tile` (value of row k and column lane at [k][lane]), and
- * 0 outside. All threads of the block call it, and wait before they read and before they call it again. */
+/* Values of y[row0.., col0..], TILE x TILE, row k and column lane at tile[k][lane], and 0 outside. All threads of the
+ * block call it; it waits until they have read the values of the last call, and until those of this one are there. */
 __device__ static void fp8_load_tile(const nrl_mat &x, const nrl_mat &y, bool transpose, int64_t row0, int64_t col0,
                                      float (*tile)[TILE + 1])
 {
     const int lane = threadIdx.x % TILE;
+    __syncthreads();
     for (int k = threadIdx.x / TILE; k < TILE; k += TILE_ROWS) {
         const int64_t row = transpose ? row0 + lane : row0 + k, col = transpose ? col0 + k : col0 + lane;
         float value = 0;
@@ -139,6 +146,7 @@ __device__ static void fp8_load_tile(const nrl_mat &x, const nrl_mat &y, bool tr
         else
             tile[k][lane] = value;
     }
+    __syncthreads();
 }
 
 /* A thread block rounds BLOCK x BLOCK elements, whose tiles it reads twice: for the scales, and to round them. */
@@ -156,9 +164,7 @@ __global__ void fp8_round_blocks_kernel(nrl_mat x, nrl_mat y, bool transpose, nr
         if (threadIdx.x < BLOCK) most[threadIdx.x] = 0;
         for (int t = 0; t < BLOCK_TILES; t++) {
             const int down = t / (BLOCK / TILE) * TILE, right = t % (BLOCK / TILE) * TILE;
-            __syncthreads();
             fp8_load_tile(x, y, transpose, row0 + down, col0 + right, tile);
-            __syncthreads();
             for (int k = first; k < TILE; k += TILE_ROWS) {
                 const uint32_t largest = fp8_warp_most(fp8_larger(0, tile[k][lane]));
                 if (lane == 0 && largest > most[down + k]) most[down + k] = largest; /* a row belongs to one warp */
@@ -182,18 +188,10 @@ __global__ void fp8_round_blocks_kernel(nrl_mat x, nrl_mat y, bool transpose, nr
         }
         for (int t = 0; t < BLOCK_TILES; t++) {
             const int down = t / (BLOCK / TILE) * TILE, right = t % (BLOCK / TILE) * TILE;
-            __syncthreads();
             fp8_load_tile(x, y, transpose, row0 + down, col0 + right, tile);
-            __syncthreads();
             for (int k = first; k < TILE; k += TILE_ROWS) {
                 const int64_t row = row0 + down + k, col = col0 + right + lane, at = row * y.stride + col;
-                if (row >= y.rows || col >= y.stride) continue;
-                const float scale = fp8_scale(f, most[down + k]);
-                const float q = fp8_round(f, tile[k][lane], scale);
-                if (y.dtype == NRL_DTYPE_U8)
-                    ((uint8_t *)y.data)[at] = fp8_code(f, q);
-                else
-                    scalar_store(y.data, y.dtype, at, q * (1 / scale));
+                if (row < y.rows && col < y.stride) fp8_store(y, at, f, tile[k][lane], fp8_scale(f, most[down + k]));
             }
         }
         __syncthreads();

@@ -60,20 +60,16 @@ __global__ void reduce_rows_kernel(nrl_reduce_args a, int64_t range_rows, part *
     parts[blockIdx.y * a.x.cols + col] = p;
 }
 
-struct join_rows_body {
-    nrl_reduce_args a;
-    const part *parts;
-    int64_t ranges;
-    __device__ void operator()(place at) const
-    {
-        for (int64_t col = at.col; col < at.col + at.n; col++) {
-            part p = part_start();
-            for (int64_t r = 0; r < ranges; r++)
-                p = part_join(a.op, p, parts[r * a.x.cols + col]);
-            store_value(a, col, p);
-        }
-    }
-};
+/* A column for each thread, in small blocks, because a few thousand columns are to occupy all multiprocessors. */
+__global__ void join_rows_kernel(nrl_reduce_args a, const part *parts, int64_t ranges)
+{
+    const int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    part p = part_start();
+    if (col >= a.x.cols) return;
+    for (int64_t r = 0; r < ranges; r++)
+        p = part_join(a.op, p, parts[r * a.x.cols + col]);
+    store_value(a, col, p);
+}
 
 static nrl_status reduce_rows(cuda *self, void *stream, const nrl_reduce_args *a)
 {
@@ -87,8 +83,10 @@ static nrl_status reduce_rows(cuda *self, void *stream, const nrl_reduce_args *a
         CUDA_LAUNCH(reduce_rows_kernel, blocks, dim3(STRIPE, STRIPE_ROWS), 0, stream, *a, range_rows, (part *)parts);
         NRL_TRY(cuda_launched(self, "reduce"));
     }
-    join_rows_body body = {*a, (const part *)parts, ranges};
-    return each_pack(self, stream, "reduce", 1, cols, body);
+    if (cols <= 0) return NRL_OK;
+    CUDA_LAUNCH(join_rows_kernel, (unsigned)((cols + STRIPE - 1) / STRIPE), STRIPE, 0, stream, *a, (const part *)parts,
+                ranges);
+    return cuda_launched(self, "reduce");
 }
 
 /* ---- over everything ---- */
