@@ -54,7 +54,7 @@ static const nrl_option grpo_rows[] = {
                  "a reward model; its score for a completion is the reward named 'model'"),
     NRL_OPT_NODE(grpo_options, reward_weights, "", "weights of the rewards in their sum, {NAME: number}; unset: 1"),
     NRL_OPT_INT(grpo_options, group_size, "8", 2, 4096, "number of completions per prompt, which form a group"),
-    NRL_OPT_INT(grpo_options, max_tokens, "256", 1, INT32_MAX, "new tokens of a completion, at most"),
+    NRL_OPT_INT(grpo_options, max_tokens, "256", 1, INT32_MAX, "maximum number of new tokens of a completion"),
     NRL_OPT_INT(grpo_options, steps_per_generation, "1", 1, 1024,
                 "number of steps over which the completions of a batch of prompts are divided"),
     NRL_OPT_INT(grpo_options, num_iterations, "1", 1, 1024, "number of times that each completion is trained on"),
@@ -68,8 +68,9 @@ static const nrl_option grpo_rows[] = {
     NRL_OPT_F64(grpo_options, epsilon, "0.2", 0, 1,
                 "clipping: no gradient for a token whose probability has decreased by more than this share since it "
                 "was sampled"),
-    NRL_OPT_F64(grpo_options, epsilon_high, "", 0, 1e6, "the same for increased probabilities; unset: epsilon"),
-    NRL_OPT_F64(grpo_options, delta, "", 0, 1e6, "upper limit of the ratio, also for negative advantages; unset: none"),
+    NRL_OPT_F64(grpo_options, epsilon_high, "", 1e-6, 1e6, "the same for increased probabilities; unset: epsilon"),
+    NRL_OPT_F64(grpo_options, delta, "", 1e-6, 1e6,
+                "upper limit of the ratio, also for negative advantages; unset: none"),
     NRL_OPT_ENUM(grpo_options, scale_rewards, "group", "group|none|batch",
                  "divide advantages by the standard deviation of the rewards of their group or of the batch"),
     NRL_OPT_BOOL(grpo_options, mask_truncated, "false", "exclude completions that reached max_tokens from the loss"),
@@ -421,10 +422,11 @@ static nrl_status grpo_rollout(void *self, nrl_rollout *r)
 
 /* ---- the loss ---- */
 
+/* Means over completions count those that mask_truncated excludes, as TRL does. */
 static void grpo_weight(void *self, const nrl_batch *batch, double *weight)
 {
     const int64_t loss = ((const grpo_state *)self)->options.loss;
-    weight[0] = nrl_batch_count(batch, loss == LOSS_DAPO || loss == LOSS_BNPO ? "answer_tokens" : "sequences");
+    weight[0] = nrl_batch_count(batch, loss == LOSS_DAPO || loss == LOSS_BNPO ? "answer_tokens" : "examples");
 }
 
 static nrl_status report(nrl_expr each, nrl_expr weights, double of, uint32_t metric)

@@ -20,6 +20,8 @@ CASES = [
     {"loss": "grpo", "beta": 0.0, "scale_rewards": "none"},
     {"loss": "dr_grpo", "beta": 0.1},
     {"loss": "dapo", "beta": 0.0, "mask_truncated": True, "temperature": 3.0},
+    {"loss": "grpo", "beta": 0.0, "mask_truncated": True, "temperature": 3.0},
+    {"loss": "dr_grpo", "beta": 0.0, "mask_truncated": True, "temperature": 3.0},
 ]
 torch.use_deterministic_algorithms(True)
 
@@ -57,7 +59,7 @@ def logps(model, samples):
 
 
 def grpo_loss(new, old, samples, advantages, case):
-    total, tokens, kept = 0.0, 0, 0
+    total, tokens, kept = 0.0, 0, 0 # means over completions count those that are masked
     for x, ref, s, a in zip(new, old, samples, advantages):
         if case.get("mask_truncated") and not s["finished"]:
             continue
@@ -68,7 +70,7 @@ def grpo_loss(new, old, samples, advantages, case):
         total = total + each.sum() / {"dapo": 1, "grpo": n, "dr_grpo": LENGTH}[case["loss"]]
         tokens += n
         kept += 1
-    return total / (tokens if case["loss"] == "dapo" else kept) if kept else None
+    return total / (tokens if case["loss"] == "dapo" else len(samples)) if kept else None
 
 
 def run(rollouts, case):
