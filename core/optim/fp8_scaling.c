@@ -79,7 +79,7 @@ nrl_status fp8_scaling_end(fp8_scaling *s, nrl_ctx *ctx, nrl_mesh *mesh)
         float *all = mem_alloc((size_t)(world * n) * sizeof *all);
         const nrl_status st = mesh_exchange(mesh, "scales of fp8", s->host, (size_t)n * sizeof *all, all);
         for (int64_t i = 0; i < world * n && !st; i++) /* fmaxf would drop a NaN */
-            if (!(all[i] <= s->host[i % n])) s->host[i % n] = all[i];
+            if (isnan(all[i]) || all[i] > s->host[i % n]) s->host[i % n] = all[i];
         free(all);
         NRL_TRY(st);
     }

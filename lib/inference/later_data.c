@@ -100,7 +100,7 @@ static nrl_status leave_later(run *r)
     }
     nrl_checkpoint_list_free(dirs, n);
     if (n_moved)
-        telemetry_report(&r->telemetry, NRL_EVENT_NEWS, NULL, "moved      %zu later checkpoint%s to %s", n_moved,
+        telemetry_report(&r->telemetry, NRL_EVENT_INFO, NULL, "moved      %zu later checkpoint%s to %s", n_moved,
                          n_moved > 1 ? "s" : "", to);
     free(to);
     return st;

@@ -71,7 +71,7 @@ def open(config, *overrides, losses=(), quiet=True, on_event=None, plugin_path=N
     config: the path of a YAML file, or a dict with the same keys. overrides: "optimizer.lr=1e-4" as on the command line. keys:
     top-level keys, out="runs/first" or train={"steps": 4}; dicts are merged into what is there. losses: losses of nrl.loss that
     the config names; one that is the value of "algorithm" itself need not be listed. quiet=False prints the plan and the
-    progress on stdout. on_event(event) is called with every event. Warnings and news go to the logger "nrl" of `logging`."""
+    progress on stdout. on_event(event) is called with every event. Warnings and information go to the logger "nrl" of `logging`."""
     return Run(config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys)
 
 
@@ -145,7 +145,7 @@ class Run:
     def _hear(self, e):
         if e.kind == _lib.EVENT_WARNING:
             _log.warning("%s", e.text.decode(errors="replace"))
-        elif e.kind == _lib.EVENT_NEWS:
+        elif e.kind == _lib.EVENT_INFO:
             _log.info("%s", e.text.decode(errors="replace"))
         elif e.kind == _lib.EVENT_PLAN:
             self.plan = _lib.tree(e.plan)

@@ -64,7 +64,7 @@ typedef enum {
     NRL_EVENT_EVAL = 3,        /* a finished evaluation that was due: step, loss, values */
     NRL_EVENT_BEFORE_SAVE = 4, /* a checkpoint of `step` is about to be written */
     NRL_EVENT_SAVE = 5,        /* a checkpoint is complete: step, path; text: the duration */
-    NRL_EVENT_NEWS = 6,        /* text: information; nothing is wrong */
+    NRL_EVENT_INFO = 6,        /* text: information; nothing is wrong */
     NRL_EVENT_WARNING = 7,     /* text: a problem that does not stop the run, without the word "warning" */
     NRL_EVENT_END =
         8, /* the run is finished, only warnings follow: path of the exported model with its text, or neither */

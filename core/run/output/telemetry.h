@@ -57,7 +57,7 @@ void telemetry_emit(telemetry *t, nrl_run_event event);
 /* The same with a formatted text; of the kind NEWS. */
 void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-#define telemetry_log(t, ...) telemetry_report(t, NRL_EVENT_NEWS, NULL, __VA_ARGS__)
+#define telemetry_log(t, ...) telemetry_report(t, NRL_EVENT_INFO, NULL, __VA_ARGS__)
 void telemetry_warn_missing(telemetry *t); /* once, at the end */
 void telemetry_close(telemetry *t);
 
