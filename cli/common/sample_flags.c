@@ -58,14 +58,15 @@ nrl_status sample_take_flags(arena *a, int *argc, char **argv, const sample_defa
                              nrl_sample_options *options)
 {
     double tokens, seed, top_k;
-    NRL_TRY(take_number(argc, argv, "--max-tokens", (double)defaults->max_tokens, 1, 1e6, &tokens));
+    NRL_TRY(take_number(argc, argv, "--max-tokens", 0, 1, 1e6, &tokens));
     NRL_TRY(take_number(argc, argv, "--temperature", defaults->temperature, 0, 100, &options->temperature));
     NRL_TRY(take_number(argc, argv, "--top-p", 1, 1e-6, 1, &options->top_p));
     NRL_TRY(take_number(argc, argv, "--top-k", 0, 0, 1e9, &top_k));
     NRL_TRY(take_number(argc, argv, "--min-p", 0, 0, 1, &options->min_p));
     NRL_TRY(take_number(argc, argv, "--repetition-penalty", 1, 1e-3, 1e3, &options->repetition_penalty));
     NRL_TRY(take_number(argc, argv, "--seed", 0, 0, 9e15, &seed));
-    options->max_tokens = (int64_t)tokens;
+    options->max_tokens = tokens > 0 ? (int64_t)tokens : defaults->max_tokens;
+    options->fits_context = tokens <= 0;
     options->top_k = (int64_t)top_k;
     options->seed = (uint64_t)seed;
     return take_stops(a, argc, argv, options);

@@ -42,10 +42,10 @@ const cli_verb cli_verbs[] = {
      "--json: print the plan of the run as JSON\n"
      "-q, -v: as for `nrl run`"},
     {"launch",
-     "-n N [--nodes HOST:SLOTS,...|MIN:MAX | --hostfile FILE]\n"
+     "[-n N] [--nodes HOST:SLOTS,...|MIN:MAX | --hostfile FILE]\n"
      "           [--node-rank K] [--address A] [--port P] [--store ADDRESS]\n"
      "           [--grace SECONDS] [--max-restarts K] [--join-wait SECONDS]\n"
-     "           -- run FILE [key=value ...]",
+     "           -- VERB FILE [key=value ...]",
      "launch -n 2 -- run configs/sft.yaml", "train with several processes",
      "Starts one process per rank. With several machines, run the same command on\n"
      "each.\n"
@@ -79,7 +79,8 @@ const cli_verb cli_verbs[] = {
         "autoscaler prints a file for `ray up` that starts the machines.",
     },
     {"resume", "DIR [-q | -v] [key=value ...]", "resume runs/sft", "continue from a checkpoint",
-     "key=value changes an option: train.steps=2000 trains longer. Options that change\n"
+     "key=value changes an option. train.steps=2000 trains longer if no remaining step\n"
+     "gets another learning rate, as with the schedule constant. Options that change\n"
      "the numbers (data, loss, optimizer, schedule; see `nrl describe`) must equal\n"
      "those of the checkpoint, unless checkpoint.mismatch=warn."},
     {"eval",
@@ -294,7 +295,24 @@ const cli_verb cli_verbs[] = {
      "           [--pattern WORD] [--plugin NAME] [--jsonl] [--overwrite]\n"
      "         nrl tokenizer encode|decode FILE... --tokenizer PATH [--jsonl]\n"
      "           [--add-special | --skip-special]",
-     "tokenizer encode a.txt --tokenizer tok", "train or apply a tokenizer", NULL},
+     "tokenizer encode a.txt --tokenizer tok", "train or apply a tokenizer",
+     "train learns a byte-level BPE from texts and writes a tokenizer to DIR. encode\n"
+     "prints the token ids of each line of a text, decode the text of each line of\n"
+     "ids. FILE - is standard input.\n"
+     "--vocab-size: number of tokens, including the 256 bytes and the special tokens\n"
+     "--special: tokens that are never split (default: <|endoftext|>). The first one is\n"
+     "  the end token.\n"
+     "--min-frequency: merge only pairs that occur this often (default 2)\n"
+     "--pattern: how text is divided into words: gpt2 (default), llama3 or qwen2\n"
+     "--plugin: the tokenizer plugin (default: the first that can train, or for encode\n"
+     "  and decode the one that recognises PATH)\n"
+     "--overwrite: replace a tokenizer that DIR already contains\n"
+     "--jsonl: rows {\"text\": ...} and {\"ids\": [...]} instead of lines; each row is a\n"
+     "  text of its own\n"
+     "--tokenizer: a tokenizer file or a directory that contains one\n"
+     "--add-special: with encode, add the tokens with which the tokenizer begins and\n"
+     "  ends a text, such as BOS\n"
+     "--skip-special: with decode, omit special tokens"},
     {"describe", "[NAME] [--json]", "describe train", "describe the options of a part",
      "NAME is a section (train), a kind (optimizer), a plugin (adamw) or an option\n"
      "(lr). `lua`, a frontend, lists what a script can call. Without NAME, everything\n"
@@ -318,7 +336,7 @@ const cli_verb cli_verbs[] = {
      "--path: a tokenizer, template or rows for the plugin under test\n"
      "--address: the address of a store under test"},
     {"env", "[--json]", "env", "show this machine and this build", NULL},
-    {"version", "[--json]", "version", "of nrl and of its plugin interface",
+    {"version", "[--json]", "version", "print the versions of nrl and of its plugin interface",
      "Prints the version of nrl and of its plugin interface, as `nrl -V` does."},
     {"complete", "WORD...", "complete run sft.yaml train.", NULL,
      "Prints possible completions of a command line whose last word is incomplete, for\n"

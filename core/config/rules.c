@@ -17,7 +17,7 @@ typedef struct {
 
 static const nrl_option source_rows[] = {
     NRL_OPT_PATH(source, path, NULL, "a file of samples"),
-    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "how often its samples are drawn, relative to the other files"),
+    NRL_OPT_F64(source, weight, "1", 1e-9, 1e9, "times that each of its samples is drawn per epoch"),
     NRL_OPT_NODE(source, reader, "", "the dataset plugin that reads it, and its options"),
     NRL_OPT_NODE(source, rows, "", "the rows FIRST:END, from 0; negative numbers count from the end"),
     NRL_OPT_INT(source, limit, "", 1, 1e15, "maximum number of rows, selected by a hash of each row"),

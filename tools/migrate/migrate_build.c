@@ -399,7 +399,7 @@ static void build_grpo(migration *m)
     write_line(m, "algorithm.reward", "reward.lua", "%s", k ? write_source(m, k) : "no reward is named");
     write_remark(
         m, REMARK_LOST, k,
-        "write the reward as a Lua function to reward.lua: `return function(sample) ... end`, docs/fine-tune.md");
+        "write the reward as a Lua function to reward.lua: `return function(sample) ... end`, docs/reinforcement.md");
     build_slot_number(m, "group_size", "algorithm.group_size");
     build_slot_number(m, "completion_length", "algorithm.max_tokens");
     k = slot(m, "loss");

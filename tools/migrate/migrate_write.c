@@ -272,6 +272,6 @@ void write_table(const trainer *t, arena *a)
         }
         printf("| %s | %s |\n", keys, meaning);
     }
-    list_unmapped(t, a, true, "Without counterpart, and listed if the value changes numbers");
-    list_unmapped(t, a, false, "Without counterpart, and no number changes");
+    list_unmapped(t, a, true, "Not converted, and reported if the value changes numbers");
+    list_unmapped(t, a, false, "Not converted; no number changes");
 }
