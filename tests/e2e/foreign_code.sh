@@ -122,7 +122,7 @@ is "commands of docs/security.md" "$(grep -c '^nrl ' commands)" 7
 nrl() { "$nrl" "$@"; }
 while read -r command; do
     case $command in
-    *"check stranger.yaml plugins.allow=[]") expected=2 ;;
+    *"check stranger.yaml 'plugins.allow=[]'") expected=2 ;;
     *) expected=0 ;;
     esac
     eval "$command" >out 2>err </dev/null

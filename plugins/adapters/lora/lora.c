@@ -34,7 +34,8 @@ static const nrl_option rows[] = {
     NRL_OPT_INT(lora_options, rank, "16", 1, MAX_RANK, "rank of the two matrices of an adapter (r in peft)"),
     NRL_OPT_F64(lora_options, alpha, "32", 1e-9, MAX_ALPHA,
                 "the product of the two matrices is multiplied by alpha / rank"),
-    NRL_OPT_BOOL(lora_options, rslora, "false", "multiply by alpha / sqrt(rank) instead"),
+    NRL_OPT_BOOL(lora_options, rslora, "false",
+                 "rsLoRA: multiply the product by alpha / sqrt(rank) instead of alpha / rank"),
     NRL_OPT_BOOL(lora_options, dora, "false",
                  "DoRA: train the magnitude of each row of the weight separately from its direction"),
     NRL_OPT_F64(lora_options, dropout, "0", 0, 0.999999, "dropout of the inputs of adapters during training"),
@@ -45,7 +46,7 @@ static const nrl_option rows[] = {
         lora_options, rank_pattern, "{}",
         "ranks of individual modules: a map from (last parts of) module names, or regular expressions, to ranks; the "
         "first match applies"),
-    NRL_OPT_NODE(lora_options, alpha_pattern, "{}", "other alphas, likewise"),
+    NRL_OPT_NODE(lora_options, alpha_pattern, "{}", "alphas of individual modules, in the form of rank_pattern"),
 };
 
 /* Pairs: the name in another program, the name of the option here. */
