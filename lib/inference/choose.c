@@ -114,7 +114,7 @@ static int32_t draw(const chooser *c, const choose_options *o, double u)
     double kept = 0;
     int64_t n = 0;
     heap_make(c, p);
-    while (n < most && kept < limit) {
+    while (n < most && (!n || kept < limit)) { /* at least one, as transformers do with a top_p of 0 */
         uint32_t id = heap_take(c, p, c->vocab - n);
         if (n && p[id] < o->min_p && !of_top_k) break; /* the first has the value 1 */
         kept += p[id];
@@ -124,7 +124,7 @@ static int32_t draw(const chooser *c, const choose_options *o, double u)
     if (of_top_k) {
         double part = 0;
         int64_t k = 0;
-        while (k < n && part < o->top_p * kept)
+        while (k < n && (!k || part < o->top_p * kept))
             part += p[last[-k++]];
         n = k;
         kept = part;

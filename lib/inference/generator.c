@@ -279,6 +279,8 @@ static nrl_status add_texts(nrl_generator *g, const nrl_prompt *p, request *r, s
     const chat_template *chat = o->chat || p->conversation ? *g->chat : NULL;
     const size_t copies = o->n > 0 ? (size_t)o->n : 1, room = g->tok->info.stream_room;
     int32_t *ids = NULL;
+    if (o->top_logprobs < 0)
+        return nrl_fail(NRL_ERR_CONFIG, "top_logprobs %lld: expected 0 or more", (long long)o->top_logprobs);
     NRL_TRY(encode_prompt(g, chat, p, &ids, n_prompt));
     const int64_t vocab = scheduler_vocab(g->scheduler), n_top = o->top_logprobs < vocab ? o->top_logprobs : vocab;
     nrl_status st = NRL_OK;
@@ -300,6 +302,7 @@ static nrl_status add_texts(nrl_generator *g, const nrl_prompt *p, request *r, s
                                                .seed = o->seed,
                                                .stream = first + k},
                                     .max_tokens = o->max_tokens,
+                                    .fits_context = o->fits_context,
                                     .wants_logps = o->logprobs || n_top > 0,
                                     .n_top = (int32_t)n_top,
                                     .token = text_token,

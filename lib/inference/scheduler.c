@@ -90,9 +90,11 @@ void scheduler_forget(scheduler *s)
         if (s->all[i]->state == KEPT) drop(s, i);
 }
 
-nrl_status scheduler_add(scheduler *s, const int32_t *ids, int64_t n, const sequence_options *o, sequence **out)
+nrl_status scheduler_add(scheduler *s, const int32_t *ids, int64_t n, const sequence_options *given, sequence **out)
 {
     const int64_t most = s->work->policy->info.max_positions;
+    sequence_options own = *given, *o = &own;
+    if (o->fits_context && most > n && n + o->max_tokens > most) o->max_tokens = most - n;
     if (n < 1) return nrl_fail(NRL_ERR_CONFIG, "the prompt is empty: it needs at least one token");
     if (most > 0 && n + o->max_tokens > most)
         return nrl_fail(NRL_ERR_CONFIG,

@@ -29,6 +29,7 @@ typedef struct {
 typedef struct {
     choose_options choose;
     int64_t max_tokens; /* new tokens, at most; >= 1 */
+    bool fits_context;  /* max_tokens is lowered to what the positions of the model leave */
     bool wants_logps;
     int32_t n_top; /* with wants_logps: so many of the most likely tokens */
     /* Called for each token. *is_last says whether the sequence ends with it; the function may set it. The function

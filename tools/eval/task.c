@@ -154,11 +154,11 @@ static nrl_status read_mmlu(arena *a, const char *place, const nrl_node *row, ta
         q->choices[i] = arena_printf(a, "%c", 'A' + i);
     }
     q->prompt = arena_printf(a, "%s\nAnswer:", prompt);
-    if (subject && !t->description) {
+    if (subject) {
         char *words = arena_strdup(a, subject);
         for (char *p = words; *p; p++)
             if (*p == '_') *p = ' ';
-        t->description =
+        q->description =
             arena_printf(a, "The following are multiple choice questions (with answers) about %s.\n\n", words);
     }
     return NRL_OK;

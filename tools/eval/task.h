@@ -14,8 +14,9 @@ enum { TASK_MAX_CHOICES = 64 };
 
 /* One question. */
 typedef struct {
-    const char *prompt; /* without examples */
-    int32_t n_choices;  /* 0: an answer is generated */
+    const char *prompt;      /* without examples */
+    const char *description; /* in front of the examples; NULL = none */
+    int32_t n_choices;       /* 0: an answer is generated */
     const char **choices;
     int32_t gold;       /* the right choice */
     const char *answer; /* n_choices 0: the expected text */
@@ -24,7 +25,6 @@ typedef struct {
 
 typedef struct {
     const char *name, *file; /* name: the format */
-    const char *description; /* in front of the examples */
     bool scores_norm;        /* also acc_norm */
     bool finds_number;       /* exact match of the number after "####", or of the last number */
     const char *stop[3];     /* a generated answer ends before these; NULL-terminated */

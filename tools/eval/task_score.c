@@ -14,9 +14,9 @@
 enum { BATCH_TOKENS = 2048, BATCH_ANSWERS = 16 };
 
 /* The question as the model sees it, after the first `n` questions of `examples` with their answers. */
-static const char *task_prompt(arena *a, const task *t, const task *examples, int64_t n, const task_question *q)
+static const char *task_prompt(arena *a, const task *examples, int64_t n, const task_question *q)
 {
-    const char *prompt = t->description ? t->description : "";
+    const char *prompt = q->description ? q->description : "";
     for (int64_t i = 0; i < n; i++) {
         const task_question *e = &examples->questions[i];
         prompt = arena_printf(a, "%s%s %s\n\n", prompt, e->prompt, e->n_choices ? e->choices[e->gold] : e->answer);
@@ -220,7 +220,7 @@ static nrl_status score_choices(arena *a, nrl_inference *m, const task *t, const
         const task_question *q = &t->questions[i];
         bool truncated = false;
         arena memory = {0};
-        const char *prompt = task_prompt(&memory, t, examples, n_examples, q);
+        const char *prompt = task_prompt(&memory, examples, n_examples, q);
         for (int32_t k = 0; k < q->n_choices && st == NRL_OK; k++) {
             char *choice = mem_printf(" %s", q->choices[k]);
             st = batch_add(m, &b, prompt, choice, info.max_positions, &truncated, &lls[i * TASK_MAX_CHOICES + k]);
@@ -277,7 +277,7 @@ static nrl_status score_answers(nrl_inference *m, const task *t, const task *exa
         int64_t n = t->n - i < BATCH_ANSWERS ? t->n - i : BATCH_ANSWERS;
         arena memory = {0};
         for (int64_t k = 0; k < n; k++)
-            prompts[k] = task_prompt(&memory, t, examples, n_examples, &t->questions[i + k]);
+            prompts[k] = task_prompt(&memory, examples, n_examples, &t->questions[i + k]);
         st = nrl_inference_sample(m, prompts, (size_t)n, &o, texts, NULL);
         for (int64_t k = 0; k < n && st == NRL_OK; k++) {
             const task_question *q = &t->questions[i + k];

@@ -100,7 +100,9 @@ void http_wake(job *j)
 bool http_is_gone(const job *j)
 {
     char byte;
-    return j->is_suspended && j->socket >= 0 && recv(j->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    if (!j->is_suspended || j->socket < 0) return false;
+    const ssize_t n = recv(j->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 /* The next bytes of a stream. */

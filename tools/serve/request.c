@@ -52,13 +52,21 @@ static nrl_status read_bool(const reader *r, const char *key, bool *out)
     return refuse(r, key, "true or false");
 }
 
+/* A member that is null is not set. */
+static bool is_set(const reader *r, const char *key)
+{
+    const nrl_node_type kind = nrl_node_kind(nrl_node_find(r->body, key));
+    return kind != NRL_NODE_NONE && kind != NRL_NODE_NULL;
+}
+
 /* ---- members ---- */
 
 static nrl_status read_limits(const reader *r)
 {
     nrl_sample_options *o = &r->job->options;
-    const char *limit = nrl_node_find(r->body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+    const char *limit = is_set(r, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     NRL_TRY(read_int(r, limit, r->server->max_tokens, 1, 1000000, "a number of tokens, 1 or more", &o->max_tokens));
+    o->fits_context = !is_set(r, limit);
     NRL_TRY(read_number(r, "temperature", 1, 0, 100, "a number from 0 to 100", &o->temperature));
     NRL_TRY(read_number(r, "top_p", 1, 1e-9, 1, "a number above 0, up to 1", &o->top_p));
     NRL_TRY(read_int(r, "top_k", 0, -1, INT32_MAX, "a number of tokens", &o->top_k));

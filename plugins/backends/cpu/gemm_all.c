@@ -31,6 +31,14 @@ static void run_products(void *arg, int64_t begin, int64_t end, int thread)
         t->results[i] = worker->ops->gemm(worker, NULL, t->calls[i]);
 }
 
+void cpu_gemm_all_close(cpu *self)
+{
+    for (int i = 0; self->workers && i < self->n_threads; i++)
+        cpu_close_parts(&self->workers[i]);
+    free(self->workers);
+    self->workers = NULL;
+}
+
 /* CPUs of one thread each, which share the memory of `self`. */
 static nrl_status workers_open(cpu *self)
 {
@@ -45,16 +53,12 @@ static nrl_status workers_open(cpu *self)
                    .n_threads = 1,
                    .native_bf16 = self->native_bf16,
                    .memory = self->memory};
-        NRL_TRY(gemm_engine_create(self->isa, self->memory, &w->engine));
+        const nrl_status st = gemm_engine_create(self->isa, self->memory, &w->engine);
+        if (st == NRL_OK) continue;
+        cpu_gemm_all_close(self);
+        return st;
     }
     return NRL_OK;
-}
-
-void cpu_gemm_all_close(cpu *self)
-{
-    for (int i = 0; self->workers && i < self->n_threads; i++)
-        cpu_close_parts(&self->workers[i]);
-    free(self->workers);
 }
 
 /* Products that are larger than a thread's share of what is left are divided among all threads; the others are given to

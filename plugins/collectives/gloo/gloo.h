@@ -84,7 +84,7 @@ struct nrl_request {
     atomic_bool done;   /* for all other threads: set when the lock is released */
     nrl_status status;  /* with `error`, once done */
     char error[320];
-    double started; /* seconds: start, and time of the last progress for the time-out */
+    double moved; /* seconds: time of the start or of the last progress, for the time-out */
 
     /* progress */
     int64_t n_sends, n_receives;

@@ -18,7 +18,7 @@ static void check_time(gloo_engine *e)
     double now = engine_now();
     for (nrl_request *r = e->live, *next; r; r = next) {
         next = r->next;
-        if (now - r->started < e->options.timeout) continue;
+        if (now - r->moved < e->options.timeout) continue;
         char who[128] = "";
         size_t n = 0;
         for (int32_t i = 0; i < e->world && n + 16 < sizeof who; i++)

@@ -82,6 +82,7 @@ static void written(gloo_pair *p, size_t n)
     while (n > 0) {
         gloo_item *i = p->out.head;
         size_t left = i->header_size + i->size - p->out_offset;
+        if (i->request) i->request->moved = engine_now();
         if (n < left) {
             p->out_offset += n;
             return;

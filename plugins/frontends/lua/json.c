@@ -118,18 +118,12 @@ static bool push_row(lua_State *L, const char *path, lua_Integer line, const cha
 /* Pushes the next line with its newline; false at the end of the file. */
 static bool push_line(lua_State *L, luaL_Stream *s)
 {
-    luaL_Buffer b;
-    luaL_buffinit(L, &b);
-    char *room;
-    size_t n;
-    do {
-        room = luaL_prepbuffer(&b);
-        if (!fgets(room, LUAL_BUFFERSIZE, s->f)) break;
-        n = strlen(room);
-        luaL_addsize(&b, n);
-    } while (n && room[n - 1] != '\n');
-    luaL_pushresult(&b);
-    return lua_rawlen(L, -1) > 0;
+    char *line = NULL;
+    size_t room = 0;
+    const ssize_t n = getline(&line, &room, s->f); /* a line may contain NUL */
+    lua_pushlstring(L, n > 0 ? line : "", n > 0 ? (size_t)n : 0);
+    free(line);
+    return n > 0;
 }
 
 /* nrl.read_jsonl(path) -> list of rows */

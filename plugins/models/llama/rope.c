@@ -16,6 +16,7 @@ static const double two_pi = 6.283185307179586476925;
 typedef struct {
     const nrl_node *config;
     const nrl_node *rope; /* rope_parameters or rope_scaling; NULL = neither */
+    const nrl_node *all;  /* rope_parameters that are not per kind of layer, in a family that has two kinds; or NULL */
     const llama_family *family;
     llama_config *sizes;
     bool local; /* for the layers with a window */
@@ -176,8 +177,8 @@ static nrl_status apply(rope_reader *r)
                     nrl_node_place(r->config), type);
 }
 
-/* The map that defines the scaling: that of this kind of layer, if maps are per kind. The older spelling
- * applies only to layers without a window. */
+/* The map that defines the scaling: that of this kind of layer, if maps are per kind. The older spelling, and one map
+ * for all kinds, apply only to layers without a window. */
 static nrl_status find_map(rope_reader *r)
 {
     static const char *const types[] = {"full_attention", "sliding_attention"};
@@ -186,7 +187,8 @@ static nrl_status find_map(rope_reader *r)
     r->rope = older ? scaling : nrl_node_find(r->config, "rope_parameters");
     if (r->family->local_theta > 0) {
         if (older && r->local) r->rope = NULL;
-        if (!older) r->rope = nrl_node_find(r->rope, types[r->local]);
+        if (!older && !nrl_node_find(r->rope, types[0]) && !nrl_node_find(r->rope, types[1])) r->all = r->rope;
+        if (!older) r->rope = r->all && !r->local ? r->all : nrl_node_find(r->rope, types[r->local]);
     }
     if (llama_is_absent(r->rope)) r->rope = NULL;
     if (r->rope && nrl_node_kind(r->rope) != NRL_NODE_MAP)
@@ -203,6 +205,7 @@ static nrl_status read_theta(rope_reader *r)
         key = "rope_local_base_freq";
     }
     NRL_TRY(llama_read_number(r->config, key, 1, theta, &theta));
+    if (r->local && !r->family->gemma) NRL_TRY(llama_read_number(r->all, "rope_theta", 1, theta, &theta));
     return llama_read_number(r->rope, "rope_theta", 1, theta, &r->theta);
 }
 

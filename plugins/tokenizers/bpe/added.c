@@ -118,7 +118,7 @@ static size_t spaces_after(const char *text, size_t size, size_t at)
     return at;
 }
 
-bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_t size, added_walk *w)
+bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_t size, unsigned flags, added_walk *w)
 {
     w->at = w->end;
     if (!t->n) return false;
@@ -128,7 +128,8 @@ bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_
         int32_t k = match_at(t, text, size, i, &stop);
         if (k < 0) continue;
         const added_token *a = &tok->added[k];
-        if (a->single_word && (word_before(text, i) || word_after(text, size, stop))) {
+        if ((a->special && (flags & NRL_ENCODE_SPECIAL_AS_TEXT)) ||
+            (a->single_word && (word_before(text, i) || word_after(text, size, stop)))) {
             i = stop - 1; /* a rejected match is still consumed */
             continue;
         }

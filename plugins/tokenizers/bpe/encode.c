@@ -78,7 +78,8 @@ static nrl_status encode_words(const bpe_tokenizer *tok, bpe_scratch *s, mapped_
 
 /* Encodes one range between tokens of the raw text: normalizes it, then splits it at the normalized
  * tokens. */
-static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t, nrl_token_ids *out)
+static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mapped_text t, unsigned flags,
+                                 nrl_token_ids *out)
 {
     if (!t.size) return NRL_OK;
     NRL_TRY(normal_apply(tok, s, &t));
@@ -90,7 +91,7 @@ static nrl_status encode_stretch(const bpe_tokenizer *tok, bpe_scratch *s, mappe
     if (t.map) t.map = kept.from;
     nrl_status st = NRL_OK;
     added_walk w = {0};
-    while (st == NRL_OK && added_next(tok, &tok->normalized, t.text, t.size, &w)) {
+    while (st == NRL_OK && added_next(tok, &tok->normalized, t.text, t.size, flags, &w)) {
         if (w.begin > w.at) st = encode_words(tok, s, part_of(&t, w.at, w.begin), out);
         nrl_token_ids_push(out, w.token->id, origin(&t, w.begin));
     }
@@ -103,12 +104,11 @@ static nrl_status encode_text(const bpe_tokenizer *tok, bpe_scratch *s, mapped_t
                               nrl_token_ids *out)
 {
     added_walk w = {0};
-    bool tokens = !(flags & NRL_ENCODE_SPECIAL_AS_TEXT);
-    while (tokens && added_next(tok, &tok->raw, t.text, t.size, &w)) {
-        if (w.begin > w.at) NRL_TRY(encode_stretch(tok, s, part_of(&t, w.at, w.begin), out));
+    while (added_next(tok, &tok->raw, t.text, t.size, flags, &w)) {
+        if (w.begin > w.at) NRL_TRY(encode_stretch(tok, s, part_of(&t, w.at, w.begin), flags, out));
         nrl_token_ids_push(out, w.token->id, origin(&t, w.begin));
     }
-    return encode_stretch(tok, s, part_of(&t, w.at, t.size), out);
+    return encode_stretch(tok, s, part_of(&t, w.at, t.size), flags, out);
 }
 
 nrl_status bpe_encode(const bpe_tokenizer *tok, bpe_scratch *scratch, const char *text, size_t size, unsigned flags,

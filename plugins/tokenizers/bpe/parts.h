@@ -197,15 +197,15 @@ nrl_status split_apply(const bpe_tokenizer *tok, bpe_scratch *s, const char *tex
 /* added.c */
 nrl_status added_push(bpe_tokenizer *tok, const added_token *token);
 nrl_status added_index(bpe_tokenizer *tok); /* builds both tries */
-/* Iterates over the added tokens of a text. Zero-initialise; before the first and after each token,
- * `at` is the start of the text that was not consumed yet. */
+/* Iterates over the added tokens of a text, with the flags of encoding. Zero-initialise; before the first and after
+ * each token, `at` is the start of the text that was not consumed yet. */
 typedef struct {
     const added_token *token;
     size_t begin, end; /* of the token, including the spaces that it strips */
     size_t at;         /* set to `end` by the next call */
     size_t resume;     /* where the search continues: spaces that rstrip consumes may begin a token */
 } added_walk;
-bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_t size, added_walk *w);
+bool added_next(const bpe_tokenizer *tok, const trie *t, const char *text, size_t size, unsigned flags, added_walk *w);
 void trie_free(trie *t);
 
 #endif

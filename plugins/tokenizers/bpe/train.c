@@ -166,7 +166,7 @@ static nrl_status count_stretch(bpe_trainer *t, const char *text, size_t begin, 
 static nrl_status count_text(bpe_trainer *t, const char *text, size_t size)
 {
     added_walk w = {0};
-    while (added_next(t->special, &t->special->raw, text, size, &w))
+    while (added_next(t->special, &t->special->raw, text, size, 0, &w))
         NRL_TRY(count_stretch(t, text, w.at, w.begin));
     return count_stretch(t, text, w.at, size);
 }

@@ -84,6 +84,7 @@ typedef struct {
     int64_t n;            /* texts for each prompt, which is computed once; 0 = 1 */
     int64_t top_logprobs; /* number of most likely tokens in nrl_sampled_token; above 0 it implies logprobs */
     bool logprobs;        /* fill nrl_sampled_token.logp */
+    bool fits_context;    /* fewer than max_tokens if the model has no more positions, instead of an error */
 } nrl_sample_options;
 
 /* Continues n prompts together. texts[i * options.n + k] is text k of prompt i, without the prompt, allocated
