@@ -61,8 +61,8 @@ while [ -f "config$i" ]; do
     done
     i=$((i + 1))
 done
-is "cases" "$((i - 1))" 9
-[ "$(sort -u clip_ratio_region_mean_of_5)" != 0 ] || is "clipped ratios" none some
+is "cases" "$((i - 1))" 11
+[ "$(sort -u clip_ratio_region_mean_of_7)" != 0 ] || is "clipped ratios" none some
 
 for change in train.micro_batch_tokens=32 'train.micro_batch=2 data.packing=false'; do
     run 0 run c1.yaml out=other overwrite=true $change
@@ -88,7 +88,7 @@ done
 
 # The contents of the rewards belong to the run: a resume notices another function and another reward model.
 mkdir given && cp -r "$data/grpo/rewards.lua" "$data/reward/model" given
-given="c9.yaml out=rewarded algorithm.reward=given/rewards.lua algorithm.reward_model=given/model checkpoint.every=4"
+given="c11.yaml out=rewarded algorithm.reward=given/rewards.lua algorithm.reward_model=given/model checkpoint.every=4"
 run 0 run $given train.steps=4
 echo >>given/rewards.lua
 run 2 run $given resume=auto
@@ -104,24 +104,24 @@ has err "  algorithm.reward_model: was "
 
 # Several rewards are the same on several ranks, each of which has the whole reward model. A weight of 0 only records.
 for strategy in ddp fsdp '{tensor: 2}'; do
-    run 0 launch -n 2 -- run c9.yaml out=other overwrite=true "parallel=$strategy"
+    run 0 launch -n 2 -- run c11.yaml out=other overwrite=true "parallel=$strategy"
     for field in loss rewards/model/mean rewards/model/std rewards/even/std; do
-        values run9 $field >expected
+        values run11 $field >expected
         values other $field >found
         near found expected "$field of 2 ranks with $strategy"
     done
 done
-run 0 run c9.yaml out=even overwrite=true 'algorithm.reward_weights={short: 0, model: 0}'
+run 0 run c11.yaml out=even overwrite=true 'algorithm.reward_weights={short: 0, model: 0}'
 is "the reward of one reward" "$(values even reward)" "$(values even rewards/even/mean)"
-run 0 run c9.yaml out=parts algorithm.steps_per_generation=2 checkpoint.every=3
+run 0 run c11.yaml out=parts algorithm.steps_per_generation=2 checkpoint.every=3
 cp -r parts later && rm -r later/checkpoints/step-0000000[68]
-run 0 run c9.yaml out=later resume=auto algorithm.steps_per_generation=2 checkpoint.every=3
+run 0 run c11.yaml out=later resume=auto algorithm.steps_per_generation=2 checkpoint.every=3
 for field in loss rewards/model/std; do
     is "$field of a run with several rewards that was resumed in a batch" "$(values later $field | head -n 8)" "$(values parts $field)"
 done
 mv later later_parts
 cp -r parts fewer && rm -r fewer/checkpoints/step-0000000[68]
-run 2 run c9.yaml out=fewer resume=auto checkpoint.mismatch=warn algorithm.steps_per_generation=2 \
+run 2 run c11.yaml out=fewer resume=auto checkpoint.mismatch=warn algorithm.steps_per_generation=2 \
     algorithm.reward_model= 'algorithm.reward_weights={}'
 has err "the completions of the checkpoint have 3 rewards, but the config has 2"
 
@@ -171,7 +171,7 @@ chosen() {
     sed -n 's/^ *metric: //p' sets/config.yaml
 }
 is "the metric of two sets" "$(chosen)" eval_one_reward
-run 0 run c9.yaml out=even overwrite=true train.steps=1 data.eval=$data/objectives/rows.jsonl \
+run 0 run c11.yaml out=even overwrite=true train.steps=1 data.eval=$data/objectives/rows.jsonl \
     eval.every=1 checkpoint.metric=eval_rewards/even/mean
 grep -q '"eval_rewards/even/mean"' even/metrics.jsonl || is "the mean of a reward in evaluations" none some
 is "the metric that was asked for" "$(chosen checkpoint.metric=eval_loss)" eval_loss
@@ -210,9 +210,9 @@ has err "reward 'two' of "
 has err "the reward is a nil; expected a number"
 run 2 check bad.yaml algorithm.reward_weights='{two: 1}'
 has err "reward_weights: there is no reward 'two', because the file returns one function without a name"
-run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{evn: 1}'
+run 2 check c11.yaml out=bad overwrite=true algorithm.reward_weights='{evn: 1}'
 has err "command line: algorithm 'grpo': reward_weights: there is no reward 'evn'; expected one of: even, short, model"
-run 2 check c9.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
+run 2 check c11.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
 has err "reward_weights: 'even': expected a number"
 run 2 check bad.yaml algorithm.reward=
 has err "there is no reward; expected reward (a Lua file) or reward_model"
