@@ -52,6 +52,14 @@ near "$(field loss aot1024/metrics.jsonl | tail -n 1)" "$(field loss aot460/metr
 run 2 check "$source/configs/dpo.yaml" algorithm.loss=aot train.global_batch=12
 has err "groups of 8"
 
+# a loss with a state goes on from a checkpoint of one without, if that is allowed
+run 0 run "$source/configs/dpo.yaml" out=shifted train.epochs=0 train.steps=4 schedule=constant checkpoint.every=2 "$one_thread"
+run 2 run "$source/configs/dpo.yaml" out=shifted resume=auto train.epochs=0 train.steps=6 schedule=constant checkpoint.every=2 \
+    algorithm.loss=bco_pair algorithm.bco_shift=true "$one_thread"
+run 0 run "$source/configs/dpo.yaml" out=shifted resume=auto train.epochs=0 train.steps=6 schedule=constant checkpoint.every=2 \
+    algorithm.loss=bco_pair algorithm.bco_shift=true checkpoint.mismatch=warn "$one_thread"
+has out "step 4"
+
 # losses without a reference open none; a mixture has two terms
 for loss in simpo cpo orpo "[sigmoid,sft]"; do
     run 0 run "$source/configs/dpo.yaml" out=free overwrite=true train.epochs=1 "algorithm.loss=$loss" "$one_thread"

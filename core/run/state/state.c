@@ -129,10 +129,10 @@ static nrl_status check_kind(const state_parts *s, const checkpoint *c)
     return NRL_OK;
 }
 
-static nrl_status restore_algorithm(const work *w, checkpoint *c)
+static nrl_status restore_algorithm(const state_parts *s, const work *w, checkpoint *c)
 {
     if (!w->algorithm->state) return NRL_OK;
-    nrl_state_io v = {.from = checkpoint_node(c, "algorithm")};
+    nrl_state_io v = {.from = checkpoint_node(c, "algorithm"), .may_lack = s->mismatch_warns};
     return w->algorithm->state(w->algorithm_self, &v);
 }
 
@@ -174,7 +174,7 @@ nrl_status state_restore_weights(const state_parts *s, checkpoint *c)
     NRL_TRY(s->model->adapters ? load_adapters(s, c) : origin_load(&from, w->ctx, s->model, tr->parts.mesh));
     if (checkpoint_node(c, "progress")) NRL_TRY(progress_read(c, &tr->progress, &tr->lr_override));
     NRL_TRY(strategy_updated(w->strategy, w->ctx, 0));
-    return restore_algorithm(w, c);
+    return restore_algorithm(s, w, c);
 }
 
 /* Compares the run with the one that wrote the checkpoint. */
@@ -232,5 +232,5 @@ nrl_status state_restore(const state_parts *s, checkpoint *c)
     arena_free(&a);
     NRL_TRY(st);
     NRL_TRY(strategy_updated(w->strategy, w->ctx, 0));
-    return restore_algorithm(w, c);
+    return restore_algorithm(s, w, c);
 }
