@@ -6,10 +6,11 @@
 #define CUDA_OPS_MATH_NORM_H
 #include "kernel.h"
 
-/* 1 / sqrt(mean of squares + eps) */
+/* 1 / sqrt(mean of squares + eps), in f32 as PyTorch: every thread of a row computes it, and GPUs for graphics have few
+ * f64 units. */
 BOTH float math_rstd(float square_sum, int64_t n, double eps)
 {
-    return (float)(1.0 / sqrt((double)square_sum / (double)n + eps));
+    return 1.0f / sqrtf(square_sum / (float)n + (float)eps);
 }
 
 BOTH float math_norm(float x, float mean, float rstd, float w, float b)
