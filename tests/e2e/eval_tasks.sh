@@ -41,6 +41,18 @@ echo '{"prompt": "What is 2 plus 2?", "answer": "4"}' >free.jsonl
 run 0 eval r@2 --task own.json --task free.jsonl --max-tokens 4 --json
 truth "two tasks" "#d.tasks == 2 and d.tasks[1].questions == 2 and d.tasks[1].acc and d.tasks[2].exact_match == 0"
 
+# Each question of mmlu follows the description of its own subject, also in a file of several subjects.
+for subject in high_school_biology moral_disputes; do
+    echo "{\"question\": \"Which?\", \"subject\": \"$subject\", \"choices\": [\"this\", \"that\"], \"answer\": 0}"
+done >subjects.jsonl
+tail -n 1 subjects.jsonl >subject.jsonl
+for name in subjects subject; do
+    run 0 eval r@2 --task $name.jsonl --rows $name.rows
+    tail -n 1 $name.rows | sed 's/.*"loglikelihoods": *\[\([^]]*\)\].*/\1/' | tr -d ' ' | tr , '\n' >$name.last
+done
+near subjects.last subject.last 2 1e-5
+is "scores of two subjects" "$(sed 's/.*"loglikelihoods"//' subjects.rows | sort -u | wc -l)" 2
+
 # ---- a text ----
 printf '{"text": "What is"}\n\n{"text": "2 plus 2?"}\n' >two.jsonl
 run 0 eval r --text two.jsonl --json

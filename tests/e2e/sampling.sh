@@ -57,6 +57,13 @@ for limit in "--top-k 1" "--min-p 1"; do
 done
 [ "$(text --max-tokens 12 --repetition-penalty 5)" != "$(text --max-tokens 12)" ] || is "penalised" same another
 
+# Without --max-tokens a text ends at the 64 positions of the model; a number that does not fit is an error.
+long=$(printf 'a %.0s' $(seq 60))
+run 0 sample model --prompt "$long" --json
+has out '"tokens":3'
+run 2 sample model --prompt "$long" --max-tokens 64
+has err "exceeds the 64 positions of the model"
+
 # A stop text ends a text before it, with and without tokens shown as they come; the rest is as without it.
 is "stopped" "$(text --max-tokens 12 --stop 'jh q' --stop zz)" " o j o "
 run 0 sample model --prompt 'a b' --max-tokens 12 --stop 'jh q'

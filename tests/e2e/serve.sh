@@ -87,6 +87,21 @@ end=$(printf %s "$whole" | cut -c 3-4)
 ask completions "{\"prompt\":\"One plus\",\"max_tokens\":8,\"temperature\":0,\"stop\":[\"$end\"]}"
 has out "\"text\":\"${whole%%"$end"*}\",\"logprobs\":null,\"finish_reason\":\"stop\""
 
+# Limits: one that is null is not set; without one, as many tokens as fit into the 1024 positions.
+for limits in '"max_completion_tokens":null,"max_tokens":5' '"max_completion_tokens":5,"max_tokens":900000' '"max_tokens":5'; do
+    ask chat/completions "{$hello,\"temperature\":2,$limits}"
+    is "status of $limits" "$status" 200
+    truth "tokens of $limits" "d.usage.completion_tokens <= 5"
+done
+long=$(seq 1020 | sed 's/.*/70/' | paste -sd ,)
+for limit in '' ',"max_tokens":null'; do
+    ask completions "{\"prompt\":[$long],\"temperature\":0$limit}"
+    is "status of a long prompt without a limit $limit" "$status" 200
+    truth "tokens that fit" "d.usage.prompt_tokens == 1020 and d.usage.completion_tokens <= 4 and
+        (d.usage.completion_tokens == 4 or d.choices[1].finish_reason == 'stop')"
+done
+refused completions 400 "{\"prompt\":[$long],\"max_tokens\":5}" 'positions'
+
 # Requests at the same time get the answers that they get alone.
 for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     printf '{"prompt":"%s and then","max_tokens":%d,"temperature":0}' "$(seq $i | tr '\n' ' ')" $((3 * i)) >body$i

@@ -145,6 +145,31 @@ static void ropes_follow_each_familys_rule(void **state)
     arena_free(&a);
 }
 
+/* Olmo 3 may have one map for both kinds of layers: its theta is for both, its scaling for those without a window. */
+static void one_map_scales_layers_without_a_window(void **state)
+{
+    (void)state;
+    arena a = {0};
+    llama_config c = read_config(&a, "olmo3",
+                                 "\"rope_parameters\":{\"rope_type\":\"linear\",\"rope_theta\":10000,"
+                                 "\"factor\":8}");
+    for (int i = 0; i < 4; i++)
+        assert_ptr_equal(c.layers[i].rope, &c.rope[i < 3]);
+    for (int j = 0; j < HALF; j++) {
+        const double plain = pow(1e4, -(double)j / HALF);
+        assert_true(fabs(c.rope[0].inv_freq[j] / (plain / 8) - 1) < 1e-12);
+        assert_true(fabs(c.rope[1].inv_freq[j] / plain - 1) < 1e-12);
+    }
+    llama_config_free(&c);
+    c = read_config(&a, "olmo3", /* a map for each kind */
+                    "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"rope_theta\":10000,"
+                    "\"factor\":8},\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":100}}");
+    assert_true(fabs(c.rope[0].inv_freq[0] - 1.0 / 8) < 1e-15);
+    assert_true(fabs(c.rope[1].inv_freq[1] - pow(100, -1.0 / HALF)) < 1e-15);
+    llama_config_free(&c);
+    arena_free(&a);
+}
+
 /* Texts longer than the first training would want other divisors: the model is as long as that. */
 static void longrope_ends_where_its_short_divisors_do(void **state)
 {
@@ -165,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(frequencies_agree),
                                        cmocka_unit_test(ropes_follow_each_familys_rule),
+                                       cmocka_unit_test(one_map_scales_layers_without_a_window),
                                        cmocka_unit_test(longrope_ends_where_its_short_divisors_do),
                                        cmocka_unit_test(windows_follow_each_familys_rule)};
     return cmocka_run_group_tests(tests, NULL, NULL);

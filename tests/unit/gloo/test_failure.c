@@ -265,6 +265,27 @@ static void a_silent_peer_is_waited_for_as_long_as_asked(void **state)
     beside(say_nothing, false, &limited, body_timeout);
 }
 
+/* ---- slow, but not silent ---- */
+
+static void slow_body(ranks_one *r)
+{
+    enum { COUNT = 450000 }; /* 1.8 MB at 1 MB/s */
+    float *data = calloc(COUNT, sizeof *data);
+    CHECK(r, RANKS_DO(r->self, barrier) == NRL_OK);
+    double start = now();
+    CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data,
+                      .count = COUNT) == NRL_OK);
+    CHECK(r, now() - start > 1.2); /* else it shows nothing */
+    free(data);
+}
+
+static void a_slow_call_that_progresses_does_not_time_out(void **state)
+{
+    static const ranks_options o = {.dialect = TCP23, .timeout = 1, .rate_limit = 1, .address = "127.0.0.1"};
+    (void)state;
+    assert_true(ranks_run(2, &o, slow_body, NULL));
+}
+
 /* ---- abort ---- */
 
 static void *abort_soon(void *self)
@@ -421,6 +442,7 @@ int main(void)
         cmocka_unit_test(a_peer_that_closes_fails_the_call),
         cmocka_unit_test(nonsense_closes_the_peer_and_is_named),
         cmocka_unit_test(a_silent_peer_is_waited_for_as_long_as_asked),
+        cmocka_unit_test(a_slow_call_that_progresses_does_not_time_out),
         cmocka_unit_test(abort_from_another_thread_ends_everything_everywhere),
         cmocka_unit_test(who_is_finished_may_leave),
         cmocka_unit_test(who_is_needed_after_leaving_is_named),

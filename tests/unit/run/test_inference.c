@@ -1,10 +1,11 @@
 /*
  * test_inference.c - nrl/inference.h alone: log-probs compared with those of transformers, a run
- * that agrees with its checkpoint, tokens as they are generated, models that are exported and
- * imported unchanged, and refused calls.
+ * that agrees with its checkpoint, tokens as they are generated, limits of the choice of a token,
+ * models that are exported and imported unchanged, and refused calls.
  */
 #include "base/buffer.h"
 #include "base/json.h"
+#include "inference/choose.h"
 #include "support/memory.h"
 #include "support/run.h"
 #include <math.h>
@@ -360,8 +361,29 @@ static void requests_join_and_leave(void **state)
                                 {.size = sizeof *wrong, .ids = longer, .n_ids = 0}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(nrl_generator_add(g, &wrong[i], &o, &ids[0], NULL), NRL_ERR_CONFIG);
+    o.top_logprobs = -1;
+    assert_int_equal(nrl_generator_add(g, &prompt, &o, &ids[0], NULL), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "top_logprobs -1: expected 0 or more"));
     nrl_generator_close(g);
     nrl_inference_close(m);
+}
+
+/* As transformers do, with top_k and without. The likeliest token is the last one. */
+static void a_top_p_of_zero_keeps_the_likeliest_token(void **state)
+{
+    (void)state;
+    enum { VOCAB = 6 };
+    const float row[VOCAB] = {0, 1, 2, 3, 4, 5};
+    chooser *c = chooser_create(VOCAB);
+    assert_non_null(c);
+    for (int64_t top_k = 0; top_k < 4; top_k += 3)
+        for (int64_t t = 0; t < 50; t++) {
+            const choose_options o = {.temperature = 100, .top_k = top_k, .seed = 1};
+            int32_t id = -1;
+            assert_int_equal(chooser_token(c, &o, row, NULL, 0, t, &id), NRL_OK);
+            assert_int_equal(id, VOCAB - 1);
+        }
+    chooser_destroy(c);
 }
 
 /* A few sequences of ids, of the text of both prompts. */
@@ -552,6 +574,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(texts_together_are_those_alone, make, discard),
         cmocka_unit_test_setup_teardown(windows_and_sinks_hold_for_cached_keys, make, discard),
         cmocka_unit_test_setup_teardown(requests_join_and_leave, make, discard),
+        cmocka_unit_test(a_top_p_of_zero_keeps_the_likeliest_token),
         cmocka_unit_test_setup_teardown(weights_stay_what_they_are, make, discard),
         cmocka_unit_test_setup_teardown(a_tokenizer_opens_by_itself, make, discard),
         cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make, discard),

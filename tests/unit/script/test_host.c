@@ -20,12 +20,17 @@ static const char *no_variable(const char *name)
     return strcmp(name, "NRL_FAKE") ? NULL : "from-env";
 }
 
-static void write_text(const char *path, const char *text)
+static void write_bytes(const char *path, const char *bytes, size_t size)
 {
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs(text, f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
     fclose(f);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    write_bytes(path, text, strlen(text));
 }
 
 static nrl_status run_with(const char *text, const char *const *words, size_t n)
@@ -314,6 +319,11 @@ static void json_and_jsonl_round_trip(void **state)
                             "assert(#rows == 2 and rows[2].k == 'v' and nrl.json.encode(rows[1]) == text)"));
     write_text("host_test_dir/bad.jsonl", "{\"a\":1}\n\n{oops}\n");
     assert_error(run_text(HEAD "nrl.read_jsonl 'host_test_dir/bad.jsonl'"), NRL_ERR_DATA, "bad.jsonl:3");
+    static const char at_the_start[] = "{\"a\":1}\n\0\n{\"a\":2}\n", behind_a_row[] = "{\"a\":1}\n{\"a\":2}\0\n";
+    write_bytes("host_test_dir/bad.jsonl", at_the_start, sizeof at_the_start - 1);
+    assert_error(run_text(HEAD "nrl.read_jsonl 'host_test_dir/bad.jsonl'"), NRL_ERR_DATA, "bad.jsonl:2");
+    write_bytes("host_test_dir/bad.jsonl", behind_a_row, sizeof behind_a_row - 1);
+    assert_error(run_text(HEAD "nrl.read_jsonl 'host_test_dir/bad.jsonl'"), NRL_ERR_DATA, "bad.jsonl:2");
     assert_error(run_text(HEAD "nrl.read_jsonl 'host_test_dir/none.jsonl'"), NRL_ERR_IO, "none.jsonl");
     assert_error(run_text(HEAD "nrl.write_jsonl('/dev/full', {{a = 1}})"), NRL_ERR_FULL, "/dev/full");
     remove("host_test_dir/deep/x.jsonl");

@@ -97,6 +97,29 @@ static void added_tokens_win_over_merges(void **state)
     tokenizer_close(tok);
 }
 
+static void assert_encodes_as_text(const tokenizer *tok, const char *text, const char *expected)
+{
+    char *got = encode_text(tok, text, strlen(text), NRL_ENCODE_SPECIAL_AS_TEXT);
+    assert_string_equal(got, expected);
+    free(got);
+}
+
+/* As with encode_special_tokens of Hugging Face: special tokens only, of the raw and of the normalized text. */
+static void only_special_tokens_become_text(void **state)
+{
+    (void)state;
+    tokenizer *tok = byte_tokenizer("", "",
+                                    "{\"id\": 300, \"content\": \"<r>\", \"special\": true, \"normalized\": false},"
+                                    "{\"id\": 301, \"content\": \"<n>\", \"special\": true, \"normalized\": true},"
+                                    "{\"id\": 302, \"content\": \"[r]\", \"special\": false, \"normalized\": false},"
+                                    "{\"id\": 303, \"content\": \"[n]\", \"special\": false, \"normalized\": true}");
+    assert_encodes(tok, "<r><n>[r][n]", "300 301 302 303");
+    assert_encodes_as_text(tok, "<r>", "60 114 62");
+    assert_encodes_as_text(tok, "<n>", "60 110 62");
+    assert_encodes_as_text(tok, "a[r]a[n]", "97 302 97 303");
+    tokenizer_close(tok);
+}
+
 static void llama_style_puts_a_mark_before_each_stretch(void **state)
 {
     (void)state;
@@ -350,6 +373,7 @@ int main(void)
         cmocka_unit_test(nul_bytes_are_characters),
         cmocka_unit_test(broken_utf8_becomes_replacement_characters),
         cmocka_unit_test(added_tokens_win_over_merges),
+        cmocka_unit_test(only_special_tokens_become_text),
         cmocka_unit_test(llama_style_puts_a_mark_before_each_stretch),
         cmocka_unit_test(decoding_strips_the_first_mark_only),
         cmocka_unit_test(a_stream_gives_whole_characters_only),
