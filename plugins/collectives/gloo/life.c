@@ -18,12 +18,17 @@ static void check_time(gloo_engine *e)
     double now = engine_now();
     for (nrl_request *r = e->live, *next; r; r = next) {
         next = r->next;
-        if (now - r->moved < e->options.timeout) continue;
+        if (now - r->started < e->options.timeout) continue;
+        double moved = r->started; /* by a connection that the request needs, perhaps for another one before it */
         char who[128] = "";
         size_t n = 0;
-        for (int32_t i = 0; i < e->world && n + 16 < sizeof who; i++)
-            if (e->pairs[i].state != PAIR_NONE && request_needs(r, &e->pairs[i], false))
-                n += (size_t)snprintf(who + n, sizeof who - n, "%srank %d", n ? ", " : "", i);
+        for (int32_t i = 0; i < e->world; i++) {
+            const gloo_pair *p = &e->pairs[i];
+            if (p->state == PAIR_NONE || !request_needs(r, p, false)) continue;
+            if (p->moved > moved) moved = p->moved;
+            if (n + 16 < sizeof who) n += (size_t)snprintf(who + n, sizeof who - n, "%srank %d", n ? ", " : "", i);
+        }
+        if (now - moved < e->options.timeout) continue;
         request_fail(r, NRL_ERR_PEER, "no progress for %g s while waiting for %s", e->options.timeout, who);
     }
 }

@@ -15,7 +15,7 @@ static void arrived(gloo_pair *p, size_t n)
 {
     gloo_item *i = p->receiving;
     nrl_request *r = i->request;
-    if (r) r->moved = engine_now();
+    p->moved = engine_now();
     if (r && i->with) {
         p->window_fill += n;
         size_t whole = p->window_fill / r->element * r->element;

@@ -79,10 +79,10 @@ static size_t gather_out(const gloo_pair *p, struct iovec *parts, size_t limit, 
 
 static void written(gloo_pair *p, size_t n)
 {
+    p->moved = engine_now();
     while (n > 0) {
         gloo_item *i = p->out.head;
         size_t left = i->header_size + i->size - p->out_offset;
-        if (i->request) i->request->moved = engine_now();
         if (n < left) {
             p->out_offset += n;
             return;

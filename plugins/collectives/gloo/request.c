@@ -167,7 +167,7 @@ static void advance(nrl_request *r)
 void request_start(nrl_request *r)
 {
     gloo_engine *e = r->group->engine;
-    r->moved = engine_now();
+    r->started = engine_now();
     r->prev = NULL;
     r->next = e->live;
     if (e->live) e->live->prev = r;

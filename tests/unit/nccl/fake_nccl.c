@@ -55,7 +55,7 @@ struct message {
 typedef struct hub hub;
 struct hub {
     hub *next;
-    int id, world, joined;
+    int id, world, joined, finalized;
     op *ops;
     message *messages, **last;
 };
@@ -83,7 +83,7 @@ void fake_reset(void)
         free(k);
     }
     hubs = NULL;
-    fake = (fake_state){.version = 22809, .n_devices = 8, .init_rank_gone = -1};
+    fake = (fake_state){.version = 22809, .n_devices = 8, .init_rank_gone = -1, .connects = 1};
 }
 
 static int wrong(void)
@@ -175,12 +175,26 @@ static int fake_init(void **out, int world, nccl_id id, int rank, nccl_config *c
     return NCCL_IN_PROGRESS;
 }
 
+/* Two ranks are connected in their first exchange: the call of one is in progress until the other makes its call. */
+static bool waits_for_peer(const comm *c)
+{
+    for (const message *m = c->hub->messages; m; m = m->next) {
+        const message *other = c->hub->messages;
+        if ((m->is_send ? m->from : m->to) != c->rank) continue;
+        while (other && (other->is_send == m->is_send || other->from != m->from || other->to != m->to))
+            other = other->next;
+        if (!other) return true;
+    }
+    return false;
+}
+
 static int fake_async_error(void *self, int *code)
 {
     comm *c = self;
     pthread_mutex_lock(&lock);
     if (c->splitting && c->splitting->done) c->splitting = NULL;
-    *code = c->hub->joined < c->hub->world || c->splitting ? NCCL_IN_PROGRESS : fake.async_code;
+    *code = c->hub->joined < c->hub->world || c->splitting || (fake.connects && waits_for_peer(c)) ? NCCL_IN_PROGRESS
+                                                                                                   : fake.async_code;
     if (c->aborted) fake.n_wrong++;
     pthread_mutex_unlock(&lock);
     return 0;
@@ -200,7 +214,9 @@ static int fake_user_rank(void *self, int *n)
 
 static int fake_finalize(void *self)
 {
-    (void)self;
+    pthread_mutex_lock(&lock);
+    ((comm *)self)->hub->finalized++;
+    pthread_mutex_unlock(&lock);
     return NCCL_IN_PROGRESS;
 }
 
@@ -215,8 +231,18 @@ static int end(void *self, int *counter)
     return 0;
 }
 
+/* Waits for the other ranks, which are on the same machine, to finalize theirs. */
 static int fake_destroy(void *self)
 {
+    const comm *c = self;
+    bool all_have = !fake.connects;
+    for (int ms = 0; ms < 2000 && !all_have; ms++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        pthread_mutex_lock(&lock);
+        all_have = c->hub->finalized >= c->hub->world;
+        pthread_mutex_unlock(&lock);
+    }
+    if (!all_have) return wrong();
     return end(self, &fake.n_destroys);
 }
 
