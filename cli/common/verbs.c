@@ -79,8 +79,8 @@ const cli_verb cli_verbs[] = {
         "autoscaler prints a file for `ray up` that starts the machines.",
     },
     {"resume", "DIR [-q | -v] [key=value ...]", "resume runs/sft", "continue from a checkpoint",
-     "key=value changes an option. train.steps=2000 trains longer if no remaining step\n"
-     "gets another learning rate, as with the schedule constant. Options that change\n"
+     "key=value changes an option. train.steps=2000 trains longer, provided that the\n"
+     "learning rates of the remaining steps do not change. Options that change\n"
      "the numbers (data, loss, optimizer, schedule; see `nrl describe`) must equal\n"
      "those of the checkpoint, unless checkpoint.mismatch=warn."},
     {"eval",

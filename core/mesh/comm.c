@@ -309,7 +309,7 @@ nrl_status nrl_comm_tensor(nrl_comm *c, nrl_ctx *ctx, nrl_dtype dtype, int64_t n
 
 bool mesh_receives_early(const nrl_comm *c)
 {
-    return !c->mesh->table.by_order;
+    return !c->mesh->table.by_order || c->mesh->table.host_only;
 }
 
 /* ---- work ---- */

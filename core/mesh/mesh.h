@@ -92,8 +92,9 @@ nrl_status mesh_compare(nrl_mesh *m, const char *what, const char *lines, const 
 const mesh_rank_info *mesh_where(const nrl_mesh *m);
 /* Returns the name of a rank that has joined, such as "rank 2 (host, process 77)"; borrowed. */
 const char *mesh_rank_name(const nrl_mesh *m, int32_t rank);
-/* Whether a receive may be posted long before its message is sent. A device that executes its calls in their order is
- * occupied until then, and what it must finish before it can load another kernel may be what the sender waits for. */
+/* Whether a receive may be posted long before its message is sent. On a device that executes calls in order, an early
+ * receive blocks everything behind it until the message comes, and the sender may be waiting for something that is
+ * blocked in this way. */
 bool mesh_receives_early(const nrl_comm *c);
 /* The ranks of a call: base, base + stride, ...; returns their number. */
 int32_t mesh_comm_ranks(const nrl_comm *c, int32_t *base, int32_t *stride);

@@ -109,7 +109,7 @@ class nrl_sample_options(Structure):
                 ("temperature", c_double), ("top_p", c_double), ("seed", c_uint64), ("token", c_void_p),
                 ("token_user", c_void_p), ("top_k", c_int64), ("min_p", c_double), ("repetition_penalty", c_double),
                 ("stop", POINTER(c_char_p)), ("n_stop", c_size_t), ("conversations", c_void_p), ("n", c_int64),
-                ("top_logprobs", c_int64), ("logprobs", c_bool)]
+                ("top_logprobs", c_int64), ("logprobs", c_bool), ("fits_context", c_bool)]
 
 
 class nrl_sampled_token(Structure):

@@ -91,6 +91,8 @@ LUA
 run 0 run saves.lua "$@" train.steps=10 out=hook checkpoint.keep=1 checkpoint.export=best
 has out "exported   hook/model: step 2 (the best, eval_loss "
 is "the best checkpoint and the last" "$(checkpoints hook)" "step-00000002 step-00000010"
+run 0 run saves.lua "$@" train.steps=10 out=hooks checkpoint.every=2 checkpoint.keep=1 checkpoint.keep_best=2
+is "the two best checkpoints and the last of a script" "$(checkpoints hooks)" "step-00000002 step-00000004 step-00000010"
 run 2 check run.yaml checkpoint.export=best
 has err "checkpoint.export: best requires eval.every"
 run 2 check run.yaml "$@" checkpoint.export=best checkpoint.keep_best=0

@@ -19,6 +19,8 @@ enum { NRL_MAX_TERMS = 4 };
 
 /* Saves and restores named tensors and scalars with the run; see `state`. */
 typedef struct nrl_state_io nrl_state_io;
+/* While loading, values that the checkpoint lacks are an error. With checkpoint.mismatch: warn they stay as they are,
+ * with a warning. */
 NRL_API nrl_status nrl_state_io_f64(nrl_state_io *v, const char *name, double *values, int64_t n);
 NRL_API nrl_status nrl_state_io_i64(nrl_state_io *v, const char *name, int64_t *values, int64_t n);
 /* A tensor of this rank only, such as the error feedback of a compression. A restart with the same number of

@@ -119,7 +119,7 @@ typedef struct {
     nrl_status (*open)(const void *options, const nrl_logger_run *run, void **self); /* [main] */
     nrl_status (*write)(void *self, const nrl_record *record);                       /* [step] */
     void (*close)(void *self);                                                       /* [main] */
-    /* Receives events of the kinds PLAN (once), SAVE, NEWS, WARNING and END; steps and evaluations come as records.
+    /* Receives events of the kinds PLAN (once), SAVE, INFO, WARNING and END; steps and evaluations come as records.
      * Calls to event and write of all loggers of the process never overlap. NULL: this logger receives no events. [any]
      */
     void (*event)(void *self, const nrl_run_event *event);

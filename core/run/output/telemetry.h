@@ -54,7 +54,7 @@ void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double e
 /* Emits an event, whose size and step this function sets. Its texts are copied; its plan must live as long as the
  * telemetry. [step] */
 void telemetry_emit(telemetry *t, nrl_run_event event);
-/* The same with a formatted text; of the kind NEWS. */
+/* The same with a formatted text; telemetry_log emits the kind INFO. */
 void telemetry_report(telemetry *t, nrl_run_event_kind kind, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 #define telemetry_log(t, ...) telemetry_report(t, NRL_EVENT_INFO, NULL, __VA_ARGS__)

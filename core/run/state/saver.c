@@ -242,8 +242,9 @@ nrl_status saver_save_due(saver *sv)
     if (sv->writer) NRL_TRY(judge(sv, settle(sv, false)));
     /* ranks notice the end of a save after different steps, but scripts make their calls together */
     if (nrl_mesh_world(sv->mesh) == 1) NRL_TRY(call_hook(sv));
-    /* A script may have saved the step before it was found to be the best. */
-    const bool is_saved = sv->last_saved == sv->trainer->progress.step && (sv->last_is_judged || !found_best(sv));
+    /* A script may have saved the step before it was evaluated. */
+    const bool is_judged = sv->trainer->progress.judged_step == sv->trainer->progress.step;
+    const bool is_saved = sv->last_saved == sv->trainer->progress.step && (sv->last_is_judged || !is_judged);
     if (!due || is_saved) return NRL_OK;
     NRL_TRY(open_writer(sv));
     NRL_TRY(start(sv));

@@ -14,7 +14,8 @@ struct nrl_state_io {
     const nrl_node *from; /* a map: values are restored */
     bool optional;        /* `from` may be NULL, because the checkpoint was saved by another number of ranks: then
                              nothing is restored, without an error */
-    bool may_lack;        /* so may single values, because the checkpoint was saved with other settings */
+    bool may_lack;        /* single values may be missing from `from`, because the checkpoint was saved with other
+                             settings: they stay as they are, with a warning */
 
     /* For tensors of this rank. If both are NULL, no tensor is saved or found. */
     checkpoint_writer *writer; /* while saving */

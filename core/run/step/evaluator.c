@@ -188,7 +188,7 @@ nrl_status best_resume(run_progress *p, nrl_mesh *mesh, const char *out)
     }
     NRL_TRY(mesh_broadcast(mesh, "best checkpoint", 0, &is_there, sizeof is_there));
     if (is_there) return NRL_OK;
-    p->best_step = 0;
+    p->best_step = p->judged_step = 0;
     p->evals_without_best = 0;
     return NRL_OK;
 }

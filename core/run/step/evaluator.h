@@ -25,7 +25,7 @@ typedef struct {
 /* Batches to evaluate on. */
 typedef struct {
     const char *name; /* "": the values are named eval_VALUE, else eval_NAME_VALUE */
-    size_t data_set;  /* as of reference_column */
+    size_t data_set;  /* as in reference_column */
     int64_t n_steps;
     /* Functions that begin the batches of a step and end them. The second is called in any case. */
     nrl_status (*begin)(void *user, int64_t step, const data_step **data);

@@ -32,7 +32,7 @@ struct work {
     nrl_action *forward_actions;      /* of a pass without gradients: one a unit of this rank */
     uint64_t random;                  /* key of this step's dropout; 0 = off */
     /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called
-     * for empty batches too, on which a sharded reference has its actions. NULL = there is none. `set`: as of
+     * for empty batches too, on which a sharded reference has its actions. NULL = there is none. `set`: as in
      * reference_column. */
     nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);
     void *extra_user;
@@ -58,7 +58,7 @@ nrl_status work_train(work *w, nrl_batch *const *batches, nrl_tensor **totals);
 typedef nrl_status (*work_use)(void *user, nrl_tensor *hidden);
 nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user);
 
-/* Forward and loss without gradients; adds to totals like work_train. `set`: as of reference_column. */
+/* Forward and loss without gradients; adds to totals like work_train. `set`: as in reference_column. */
 nrl_status work_evaluate(work *w, size_t set, nrl_batch *batch, nrl_tensor **totals);
 
 /* Whether the algorithm asked for this column. */

@@ -2,10 +2,12 @@
  * reference.h - a frozen second model: a reference, whose log-probs of every target position are the column
  * "ref_logps", or a teacher, which may have another architecture and whose log-probs ("teacher_logps") or logits
  * ("teacher_logits", computed in chunks with the policy's) a loss reads. Opened only if the algorithm needs one of
- * these columns. A teacher's are always computed online; there are three ways to those of a reference: online  a second
- * set of weights (WEIGHT only) beside the policy's; one forward a micro-batch, no tape. Where the policy trains
- * adapters that began as nothing, it is the policy itself without them cached  computed once before training into a
- * memory-mapped file, then the weights are dropped none    zeros: the losses' reference-free form
+ * these columns. A teacher's are always computed online. There are three ways to those of a reference:
+ *
+ * - online: a second set of weights (WEIGHT only) beside the policy's; one forward of a micro-batch, no tape. Where the
+ *   policy trains adapters that began as nothing, it is the policy itself without them.
+ * - cached: computed once before training into a memory-mapped file; then the weights are dropped.
+ * - none: zeros, the losses' reference-free form.
  */
 #ifndef RUN_REFERENCE_H
 #define RUN_REFERENCE_H

@@ -84,7 +84,7 @@ struct nrl_request {
     atomic_bool done;   /* for all other threads: set when the lock is released */
     nrl_status status;  /* with `error`, once done */
     char error[320];
-    double started; /* seconds */
+    double started; /* seconds: when the call started */
 
     /* progress */
     int64_t n_sends, n_receives;
@@ -172,7 +172,7 @@ struct gloo_pair {
     gloo_engine *engine;
     int32_t rank; /* in the world */
     pair_state state;
-    double moved;     /* seconds: when bytes last came or left; 0 = never */
+    double moved;     /* seconds: when payload last came, or any bytes left; 0 = never */
     bool has_left;    /* the peer sent a leave message */
     bool dirty;       /* in engine.dirty: has something to write */
     bool blocked;     /* the socket accepts no more for now */

@@ -19,7 +19,7 @@ static void check_time(gloo_engine *e)
     for (nrl_request *r = e->live, *next; r; r = next) {
         next = r->next;
         if (now - r->started < e->options.timeout) continue;
-        double moved = r->started; /* by a connection that the request needs, perhaps for another one before it */
+        double moved = r->started; /* when a needed connection last moved bytes, for any request */
         char who[128] = "";
         size_t n = 0;
         for (int32_t i = 0; i < e->world; i++) {

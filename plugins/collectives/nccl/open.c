@@ -137,6 +137,7 @@ static void finalize_communicator(nccl_group *g)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* An abort cannot interrupt it: it holds the lock. */
 static void destroy_communicator(nccl_group *g)
 {
     nccl_engine *e = g->engine;

@@ -141,7 +141,7 @@ static int read_jsonl(lua_State *L)
     }
     lua_pop(L, 1);
     if (!n) script_mark_list(L, -1);
-    if (ferror(s->f)) return script_raise(L, nrl_fail(NRL_ERR_IO, "cannot read %s: %s", path, strerror(errno)));
+    if (!feof(s->f)) return script_raise(L, nrl_fail(NRL_ERR_IO, "cannot read %s: %s", path, strerror(errno)));
     return 1;
 }
 

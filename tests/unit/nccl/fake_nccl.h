@@ -18,12 +18,11 @@ typedef struct {
     int init_code;      /* of joining */
     int init_rank_gone; /* this rank's joining is not counted: the others wait; -1 = none */
     int id_code;
-    int child_late_ms; /* split communicators are filled in so long after their parent is done */
-    int stay;          /* operations never end */
-    int connects;   /* two ranks are connected in their first exchange, and destroying waits for finalizing, as in truth
-                     */
-    int async_code; /* what communicators report from then on */
-    int call_code;  /* of all_reduce */
+    int child_late_ms;              /* split communicators are filled in so long after their parent is done */
+    int stay;                       /* operations never end */
+    int connects;                   /* as NCCL, the first exchange of two ranks and destroying wait for the others */
+    int async_code;                 /* what communicators report from then on */
+    int call_code;                  /* of all_reduce */
     int only_device;                /* NCCL takes memory of the driver's alone, as it does in truth */
     int buffer_code, register_code; /* of memory that NCCL allocates, and of registering it */
     int n_buffers, n_registered;    /* at present */

@@ -140,6 +140,7 @@ static void values_that_cannot_be_are_refused(void **state)
         {"nodes.progress.skipped_in_a_row", "-1"},
         {"nodes.progress.evals_without_best", "-1"},
         {"nodes.progress.best_step", "5"},
+        {"nodes.progress.best_step", "0"},
         {"nodes.progress.best", "\"x\""},
         {"nodes.progress.best", "7.25"},
         {"nodes.progress.lr_override", "-2"},

@@ -176,19 +176,24 @@ static void an_evaluated_step_is_saved_with_its_value(void **state)
     run_progress *p = &f->trainer.progress;
     open_state(&s, f);
     step(f);
+    step(f);
     /* the best step, and one after a better one; smaller is better in checkpoints */
     for (int is_best = 0; is_best < 2; is_best++)
         for (int is_largest = 0; is_largest < 2; is_largest++) {
             int64_t at;
             double metric;
-            p->best_step = is_best ? 0 : 7;
+            p->best_step = is_best ? 0 : 1;
             p->best = is_largest ? 2 : 0.5;
             value.value = 0.75;
             assert_int_equal(best_judge(p, &values, "eval_loss", is_largest), NRL_OK);
-            assert_int_equal(p->best_step, is_best ? p->step : 7);
+            assert_int_equal(p->best_step, is_best ? p->step : 1);
             checkpoint *c = save(&s);
             assert_int_equal(checkpoint_look(checkpoint_dir(c), &at, &metric), NRL_OK);
             assert_true(metric == (is_largest ? -0.75 : 0.75));
+            p->judged_step = 0;
+            assert_int_equal(state_restore(&s.parts, c), NRL_OK);
+            assert_int_equal(p->judged_step, p->step);
+            assert_true(p->judged == metric);
             checkpoint_close(c);
             test_folder_remove(s.out);
             assert_int_equal(mkdir(s.out, 0700), 0);

@@ -49,7 +49,8 @@ typedef struct {
      * text, and while it may become a stop text. The pieces of a text add up to texts[i]. */
     const char *piece;
     size_t piece_size;
-    uint32_t finish; /* NRL_FINISH_NONE: the text continues; STOP: an end token or a stop text; LENGTH: max_tokens */
+    uint32_t finish; /* NRL_FINISH_NONE: the text continues; STOP: an end token or a stop text; LENGTH: max_tokens, or
+                        the model's positions */
     /* With options.logprobs: the log-prob of the token, in nats, in the model's own distribution, before temperature
      * and all other options; it equals nrl_inference_logps except for rounding. */
     float logp;
@@ -84,7 +85,9 @@ typedef struct {
     int64_t n;            /* texts for each prompt, which is computed once; 0 = 1 */
     int64_t top_logprobs; /* number of most likely tokens in nrl_sampled_token; above 0 it implies logprobs */
     bool logprobs;        /* fill nrl_sampled_token.logp */
-    bool fits_context;    /* fewer than max_tokens if the model has no more positions, instead of an error */
+    /* Lowers max_tokens to the positions that the prompt leaves, instead of an error. A prompt that fills all positions
+     * is an error in any case. */
+    bool fits_context;
 } nrl_sample_options;
 
 /* Continues n prompts together. texts[i * options.n + k] is text k of prompt i, without the prompt, allocated
