@@ -23,7 +23,8 @@ typedef struct {
     dnnl_primitive_t primitive;
     dnnl_memory_t src, weights, dst, bias, workspace;
     size_t scratch_bytes;
-    int64_t depth; /* the k of src and weights */
+    int64_t depth;     /* the k of src and weights */
+    bool is_reference; /* plain loops, some thousand times slower */
 } entry;
 
 /* Packed batches and experts have ever new numbers of rows: a primitive replaces the one of its set that was not used
@@ -225,6 +226,9 @@ static dnnl_status_t entry_fill(cpu_gemm_engine *g, entry *e, const matrix_desc 
     dnnl_status_t st = dnnl_primitive_create(&e->primitive, pd);
     if (st == dnnl_success) st = memory_create(&e->dst, &d[2], g->engine);
     if (st == dnnl_success && e->key.has_bias) st = memory_create(&e->bias, &d[3], g->engine);
+    const char *name = NULL;
+    (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
+    e->is_reference = name && !strncmp(name, "ref", 3);
     e->scratch_bytes = scratch_of(pd);
     if (st == dnnl_success) st = scratch_memory(&e->workspace, pd, g->engine);
     return st;
@@ -334,11 +338,12 @@ static dnnl_status_t run(cpu_gemm_engine *g, entry *e, const gemm_operands *at)
 
 /* Gradients of weights sum over ever new numbers of rows. On a Zen 4 CPU oneDNN's code for any depth is also up to a
  * quarter faster than that for a known one if a weight has more than some 500 x 500 elements, and up to a tenth slower
- * if it has less. It is not used where a tile unit multiplies, on which it was not measured. */
+ * if it has less. It is not used where a tile unit multiplies, on which it was not measured. For a scaled product, as
+ * of adapters, oneDNN has only its reference code. */
 static bool takes_any_depth(const cpu_gemm_engine *g, const gemm_product *p)
 {
     return g->any_depth && p->type_ab == NRL_DTYPE_BF16 && p->type_c == NRL_DTYPE_F32 && p->transpose_a &&
-           !p->transpose_b && !p->has_bias;
+           !p->transpose_b && !p->has_bias && p->alpha == 1;
 }
 
 static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p, const gemm_operands *at)
@@ -347,6 +352,10 @@ static nrl_status multiply_cached(cpu_gemm_engine *g, const gemm_product *p, con
     gemm_product key = *p;
     if (takes_any_depth(g, p)) key.k = ANY_DEPTH;
     NRL_TRY(entry_find(g, &key, &e));
+    if (key.k == ANY_DEPTH && e->is_reference) { /* in another version of oneDNN */
+        g->any_depth = false;
+        NRL_TRY(entry_find(g, p, &e));
+    }
     NRL_TRY(scratch_grow(g, e->scratch_bytes));
     dnnl_status_t st = e->depth == p->k ? dnnl_success : entry_set_depth(g, e, p->k);
     return failed(st == dnnl_success ? run(g, e, at) : st, "run", p);
