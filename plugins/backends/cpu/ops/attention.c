@@ -92,7 +92,7 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     t.a = key_rows(&a->k, b, kb, w->k, &stride);
     t.a_row = stride;
     t.a_col = 1;
-    tile_product(&t, kb->n, lanes);
+    ISA(cpu_tile_product)(&t, kb->n, lanes);
     if (a->soft_cap > 0) cap_scores(w->scores, kb->n * lanes, (float)a->soft_cap);
     if (!block_sees_all(b, kb)) mask_scores(b, kb, w->pos, w->scores, -INFINITY);
     softmax_block(w, kb->n, lanes);
@@ -106,7 +106,7 @@ static void forward_keys(const query_block *b, const work *w, const key_block *k
     u.a = key_rows(&a->v, b, kb, w->v, &stride);
     u.a_row = 1;
     u.a_col = stride;
-    tile_product(&u, width, lanes);
+    ISA(cpu_tile_product)(&u, width, lanes);
 }
 
 /* Adds a query of this part to the result for other keys: each has the share exp(lse - lse of both). */

@@ -176,11 +176,11 @@ static void add_to_keys(const grad_task *t, const query_block *b, const key_bloc
     u.a = w->p;
     u.b = w->dy_rows;
     u.c = t->dv + at;
-    tile_product(&u, kb->n, t->width);
+    ISA(cpu_tile_product)(&u, kb->n, t->width);
     u.a = w->ds;
     u.b = w->q_rows;
     u.c = t->dk + at;
-    tile_product(&u, kb->n, t->width);
+    ISA(cpu_tile_product)(&u, kb->n, t->width);
 }
 
 static void grad_tile(const grad_task *t, const query_block *b, const key_block *kb, const grad_work *w, bool to_keys,
@@ -195,12 +195,12 @@ static void grad_tile(const grad_task *t, const query_block *b, const key_block 
     u.a_row = k_stride;
     u.b = w->q_lanes;
     u.c = w->p;
-    tile_product(&u, kb->n, lanes);
+    ISA(cpu_tile_product)(&u, kb->n, lanes);
     u.a = v;
     u.a_row = v_stride;
     u.b = w->dy_lanes;
     u.c = w->ds;
-    tile_product(&u, kb->n, lanes);
+    ISA(cpu_tile_product)(&u, kb->n, lanes);
     tile_softmax(b, kb, w);
     if (to_keys) add_to_keys(t, b, kb, w);
     if (!to_queries) return;
@@ -213,7 +213,7 @@ static void grad_tile(const grad_task *t, const query_block *b, const key_block 
                    .c_row = lanes,
                    .k = kb->n,
                    .add = true};
-    tile_product(&d, f->head_dim, lanes);
+    ISA(cpu_tile_product)(&d, f->head_dim, lanes);
 }
 
 /* All key blocks that b sees, in order. */

@@ -85,7 +85,7 @@ static void small_rows(const small_task *t, int64_t i, int64_t end, int64_t p, i
         if (!aside) x.c = c;
         for (int64_t r = 0; aside && x.add && r < rows; r++)
             memcpy(rows_aside + r * PANEL_N, c + r * g->c.stride, (size_t)n * sizeof(float));
-        tile_product(&x, rows, (n + LANES - 1) / LANES * LANES);
+        ISA(cpu_tile_product)(&x, rows, (n + LANES - 1) / LANES * LANES);
         for (int64_t r = 0; aside && r < rows; r++)
             memcpy(c + r * g->c.stride, rows_aside + r * PANEL_N, (size_t)n * sizeof(float));
         for (int64_t r = 0; g->bias.data && p + k == t->k && r < rows; r++)
