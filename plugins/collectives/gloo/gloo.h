@@ -180,6 +180,9 @@ struct gloo_pair {
     bool mute;        /* a message to the peer was cut off: no further message can be sent */
     gloo_pair *next_dirty;
     int fd;
+    int64_t n_written;      /* bytes, since the pair opened */
+    int64_t acknowledged;   /* of them by the peer's TCP, when last checked */
+    double acknowledged_at; /* seconds: when they last became more, or none were outstanding */
     uv_poll_t poll;
     int events; /* watched */
 
@@ -206,7 +209,11 @@ void pair_watch(gloo_pair *p);             /* watches for readable, and while bl
 void pair_close(gloo_pair *p);             /* stops watching, closes the socket */
 void pair_closed(gloo_pair *p);            /* the peer closed the connection: in order after a leave message */
 void pair_failed(gloo_pair *p, int error); /* the socket reported an error */
-void pair_blame(const gloo_pair *p);       /* records the peer as the failed one unless another was recorded before */
+/* Called every second. A path may carry a watcher's small packets and lose all large ones (if its MTU is smaller than
+ * that of its ends). A connection whose data is not acknowledged for 8 s, although it was sent again five times, is
+ * lost; so the rank is named long before a call's own time-out. */
+void pair_check_acknowledged(gloo_pair *p, double now);
+void pair_blame(const gloo_pair *p); /* records the peer as the failed one unless another was recorded before */
 /* Fails every request that needs the pair. */
 void pair_lose(gloo_pair *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Fails every request that waits for a mute pair. The pair stays open: closing it would report the wrong
@@ -240,8 +247,9 @@ struct gloo_engine {
     atomic_int wanted; /* threads that wait for the lock */
     uv_loop_t loop;
     uv_async_t wake;
-    uv_timer_t tick;   /* time-outs, and ranks that join late */
-    uv_timer_t refill; /* of the rate limit */
+    uv_timer_t tick;    /* time-outs, and ranks that join late */
+    uv_timer_t refill;  /* of the rate limit */
+    uv_timer_t silence; /* pair_check_acknowledged */
     int loop_fd;
     int n_handles; /* open handles, counted for close */
 

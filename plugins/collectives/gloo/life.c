@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
-enum { TICK_MS = 50 };
+enum { TICK_MS = 50, SILENCE_MS = 1000 };
 
 /* ---- the clock ---- */
 
@@ -42,6 +42,14 @@ static void on_tick(uv_timer_t *timer)
     if (e->options.timeout > 0) check_time(e);
 }
 
+static void on_silence(uv_timer_t *timer)
+{
+    gloo_engine *e = timer->data;
+    double now = engine_now();
+    for (int32_t i = 0; i < e->world; i++)
+        pair_check_acknowledged(&e->pairs[i], now);
+}
+
 /* ---- creation ---- */
 
 static void on_wake(uv_async_t *wake)
@@ -54,8 +62,9 @@ static void open_handles(gloo_engine *e)
     uv_async_init(&e->loop, &e->wake, on_wake);
     uv_timer_init(&e->loop, &e->tick);
     uv_timer_init(&e->loop, &e->refill);
-    e->wake.data = e->tick.data = e->refill.data = e;
-    e->n_handles = 3;
+    uv_timer_init(&e->loop, &e->silence);
+    e->wake.data = e->tick.data = e->refill.data = e->silence.data = e;
+    e->n_handles = 4;
     e->loop_fd = uv_backend_fd(&e->loop);
     e->tokens_at = engine_now();
 }
@@ -106,6 +115,8 @@ nrl_status engine_start(gloo_engine *e)
 {
     sigset_t all, old;
     if (e->options.timeout > 0 || e->late) uv_timer_start(&e->tick, on_tick, TICK_MS, TICK_MS);
+    /* Foreign ranks send no heartbeats: they may pause without limit. */
+    if (e->options.peers == PEERS_NRL) uv_timer_start(&e->silence, on_silence, SILENCE_MS, SILENCE_MS);
     sigfillset(&all); /* other threads handle signals */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&e->thread, NULL, engine_progress, e);
@@ -195,6 +206,7 @@ void engine_destroy(gloo_engine *e)
     uv_close((uv_handle_t *)&e->wake, on_handle_closed);
     uv_close((uv_handle_t *)&e->tick, on_handle_closed);
     uv_close((uv_handle_t *)&e->refill, on_handle_closed);
+    uv_close((uv_handle_t *)&e->silence, on_handle_closed);
     while (e->n_handles)
         uv_run(&e->loop, UV_RUN_NOWAIT);
     uv_loop_close(&e->loop);

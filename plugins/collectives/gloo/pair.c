@@ -9,7 +9,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+
+#define SILENCE_S 8.0 /* more than five missed heartbeats, after which an unreachable rank is lost anyway */
+enum { SILENCE_RETRIES = 5 };
 
 /* ---- closing ---- */
 
@@ -118,15 +122,23 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     if (events & UV_WRITABLE) pair_flush(p);
 }
 
-/* A path may carry a watcher's small packets and lose all large ones (if its MTU is smaller than that of
- * its ends). Data that is not acknowledged for this time ends the connection and so names the rank, long
- * before a call's own time-out. The time is longer than five missed heartbeats, after which an unreachable
- * rank is lost anyway. Foreign ranks are not watched and may pause without limit. */
-static void limit_silence(const gloo_pair *p, int fd)
+/* TCP_USER_TIMEOUT is not used: it counts from the first retransmission of a series, even while later data is
+ * acknowledged, and on a path with a delay of 200 ms its last retransmission is the third one. */
+void pair_check_acknowledged(gloo_pair *p, double now)
 {
-    unsigned silence_ms = 8000;
-    if (p->engine->options.peers == PEERS_NRL)
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    int waiting = 0; /* bytes that the peer has not acknowledged */
+    if (p->state != PAIR_OPEN || ioctl(p->fd, TIOCOUTQ, &waiting) ||
+        getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &size))
+        return;
+    const int64_t acknowledged = p->n_written - waiting;
+    if (!waiting || acknowledged != p->acknowledged) {
+        p->acknowledged = acknowledged;
+        p->acknowledged_at = now;
+    } else if (now - p->acknowledged_at >= SILENCE_S && info.tcpi_retransmits >= SILENCE_RETRIES) {
+        pair_lose(p, "acknowledged nothing for %g s", now - p->acknowledged_at);
+    }
 }
 
 nrl_status pair_open(gloo_pair *p, int fd)
@@ -135,7 +147,8 @@ nrl_status pair_open(gloo_pair *p, int fd)
     int one = 1, size = (int)e->options.socket_buffer * 1024;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    limit_silence(p, fd);
+    /* small messages are sent again at a constant interval: the ranks wait for them */
+    setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &one, sizeof one);
     if (size) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);

@@ -80,6 +80,7 @@ static size_t gather_out(const gloo_pair *p, struct iovec *parts, size_t limit, 
 static void written(gloo_pair *p, size_t n)
 {
     p->moved = engine_now();
+    p->n_written += (int64_t)n;
     while (n > 0) {
         gloo_item *i = p->out.head;
         size_t left = i->header_size + i->size - p->out_offset;
