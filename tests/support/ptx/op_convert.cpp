@@ -15,15 +15,25 @@ namespace ptx
 enum : uint8_t { SATURATE = 1, FLUSH = 2, RELU = 4, FINITE = 8, UPPER = 16 };
 enum { TO_NEAREST = 0, TO_ZERO, DOWN, UP, NOT_TO_INTEGER };
 
+/* INFINITE: the code above the largest number. */
 struct half {
     uint16_t bits;
-    enum { FRACTION = 10, LEAST = -14, INFINITE = 0x7c00 };
+    enum { FRACTION = 10, LEAST = -14, INFINITE = 0x7c00, NOT_A_NUMBER = 0x7fff, SIGN = 0x8000 };
 };
 struct brain {
     uint16_t bits;
-    enum { FRACTION = 7, LEAST = -126, INFINITE = 0x7f80 };
+    enum { FRACTION = 7, LEAST = -126, INFINITE = 0x7f80, NOT_A_NUMBER = 0x7fff, SIGN = 0x8000 };
 };
-template <class T> constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, brain>;
+struct e4m3 {
+    uint8_t bits;
+    enum { FRACTION = 3, LEAST = -6, INFINITE = 0x7f, NOT_A_NUMBER = 0x7f, SIGN = 0x80 };
+};
+struct e5m2 {
+    uint8_t bits;
+    enum { FRACTION = 2, LEAST = -14, INFINITE = 0x7c, NOT_A_NUMBER = 0x7f, SIGN = 0x80 };
+};
+template <class T> constexpr bool is_tiny = std::is_same_v<T, e4m3> || std::is_same_v<T, e5m2>;
+template <class T> constexpr bool is_small = std::is_same_v<T, half> || std::is_same_v<T, brain> || is_tiny<T>;
 template <class T> constexpr bool is_float = std::is_floating_point_v<T> || is_small<T>;
 
 template <class T> static double value_of(T x)
@@ -39,20 +49,20 @@ template <class T> static double value_of(T x)
     }
 }
 
-/* NaN is 0x7fff; too large values become infinite, or the largest value with .satfinite or when
- * rounding toward zero. */
+/* Too large values become infinite, or the largest value with .satfinite or when rounding toward zero. */
 template <class T> static T small_of(double x, bool to_zero, bool finite)
 {
-    if (isnan(x)) return {0x7fff};
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    using bits_type = decltype(T::bits);
+    if (isnan(x)) return {(bits_type)T::NOT_A_NUMBER};
+    bits_type sign = signbit(x) ? (bits_type)T::SIGN : 0;
     double size = fabs(x);
-    if (isinf(x)) return {(uint16_t)(sign | (finite ? T::INFINITE - 1 : T::INFINITE))};
+    if (isinf(x)) return {(bits_type)(sign | (finite ? T::INFINITE - 1 : T::INFINITE))};
     int exponent = size == 0 || ilogb(size) < T::LEAST ? (int)T::LEAST : ilogb(size);
     double steps = ldexp(size, T::FRACTION - exponent);
     int64_t bits =
         ((int64_t)(exponent - T::LEAST) << T::FRACTION) + (int64_t)(to_zero ? trunc(steps) : nearbyint(steps));
     if (bits >= T::INFINITE) bits = to_zero || finite ? T::INFINITE - 1 : T::INFINITE;
-    return {(uint16_t)(sign | bits)};
+    return {(bits_type)(sign | bits)};
 }
 
 static double to_integer(double x, int how)
@@ -210,21 +220,29 @@ static handler convert_from(const builder &b, type from, type to)
     }
 }
 
-/* f16x2 and bf16x2 of two f32: the first into the upper half. */
+/* f16x2, bf16x2, e4m3x2 and e5m2x2 of two f32: the first into the upper half. */
 template <class T> static void convert_two(warp &w, const instruction &in, uint32_t mask)
 {
-    uint32_t *d = place<uint32_t>(w, in, 0);
+    using pair = std::conditional_t<is_tiny<T>, uint16_t, uint32_t>;
+    pair *d = place<pair>(w, in, 0);
     const float *a = place<float>(w, in, 1), *b = place<float>(w, in, 2);
-    each_lane(mask, [&](int l) { d[l] = (uint32_t)cast<T>(a[l], in).bits << 16 | cast<T>(b[l], in).bits; });
+    each_lane(mask, [&](int l) {
+        d[l] = (pair)((uint32_t)cast<T>(a[l], in).bits << (8 * sizeof(T)) | cast<T>(b[l], in).bits);
+    });
 }
 
 static void build_two(builder &b, type to, type from)
 {
     if (from.kind != 'f' || from.bytes != 4 || b.count() != 3) b.unknown();
-    b.result(b.at(0), 4);
+    const bool is_tiny = to.bytes == 2;
+    if (is_tiny && !(b.in.small[3] & FINITE)) b.unknown(); /* the manual requires it */
+    b.result(b.at(0), to.bytes);
     b.source(b.at(1), from);
     b.source(b.at(2), from);
-    b.in.run = to.kind == 'f' ? convert_two<half> : convert_two<brain>;
+    if (is_tiny)
+        b.in.run = to.kind == '4' ? convert_two<e4m3> : convert_two<e5m2>;
+    else
+        b.in.run = to.kind == 'f' ? convert_two<half> : convert_two<brain>;
 }
 
 static uint8_t take_extras(builder &b)
@@ -244,9 +262,9 @@ static void build_cvt(builder &b)
     b.in.small[3] = take_extras(b);
     bool rounds = b.take_rounding();
     type to = b.take_type(), from = b.take_type();
+    if (to.lanes == 2) return build_two(b, to, from);
     bool makes_integer = to.kind != 'f' && to.kind != 'h' && (from.kind == 'f' || from.kind == 'h');
     if (makes_integer != (integer >= 0) && (makes_integer || to.kind != from.kind)) b.unknown();
-    if (to.lanes == 2) return build_two(b, to, from);
     if (from.lanes == 2 || b.count() != 2) b.unknown();
     b.in.small[1] = (uint8_t)b.result(b.at(0), 0);
     b.in.small[0] = (uint8_t)b.source(b.at(1), from, true);

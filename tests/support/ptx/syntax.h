@@ -9,11 +9,11 @@
 
 namespace ptx
 {
-/* kind: u s b f; h is bf16, p a predicate, t packed (f16x2, bf16x2: kind f or h with two of them). */
+/* kind: u s b f; h is bf16, 4 is e4m3, 5 is e5m2, p a predicate. */
 struct type {
     char kind = 0;
     uint8_t bytes = 0;
-    uint8_t lanes = 1; /* 2: f16x2, bf16x2 */
+    uint8_t lanes = 1; /* 2: f16x2, bf16x2, e4m3x2, e5m2x2 */
 };
 bool type_named(std::string_view name, type *out); /* without the dot */
 

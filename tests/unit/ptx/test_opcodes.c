@@ -26,6 +26,7 @@ static uint32_t bits_of(float x)
     PTX_KERNEL("ld.global.f32 %f0, [%out]; ld.global.f32 %f1, [%out+4];" body "st.global.u32 [%out], %r9;")
 #define FLOAT_TO_FLOAT(body) FLOATS(body " mov.b32 %r9, %f7;")
 #define TO_HALF(op) FLOATS(op " %h1, %f0; cvt.u32.u16 %r9, %h1;")
+#define TO_BYTES(op) FLOATS(op " %h1, %f0, %f1; cvt.u32.u16 %r9, %h1;")
 
 static void integers_wrap_shift_and_divide(void **state)
 {
@@ -133,6 +134,14 @@ static void halves_round_ties_to_even(void **state)
     assert_int_equal(of_bits(TO_HALF("cvt.rn.f16.f32"), bits_of(3 * 0x1p-25f), 0), 2);
     assert_int_equal(of_bits(TO_HALF("cvt.rn.f16.f32"), bits_of(0x1p-25f), 0), 0);
     assert_int_equal(of_bits(FLOATS("cvt.rn.bf16x2.f32 %r9, %f0, %f1;"), bits_of(1), bits_of(-2)), 0x3f80c000);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e4m3x2.f32"), bits_of(1), bits_of(-2)), 0x38c0);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e4m3x2.f32"), bits_of(464), bits_of(-INFINITY)), 0x7efe);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e4m3x2.f32"), bits_of(3 * 0x1p-10f), 0x7fc00000), 0x027f);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e4m3x2.f32"), bits_of(1.0625f), bits_of(1.1875f)), 0x383a);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e5m2x2.f32"), bits_of(1), bits_of(-2)), 0x3cc0);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e5m2x2.f32"), bits_of(1e9f), bits_of(-61440)), 0x7bfb);
+    assert_int_equal(of_bits(TO_BYTES("cvt.rn.satfinite.e5m2x2.f32"), bits_of(3 * 0x1p-17f), bits_of(0x1p-18f)),
+                     0x0200);
     assert_int_equal(of_bits(FLOATS("cvt.rn.f16x2.f32 %r9, %f0, %f1;"), bits_of(1), bits_of(-2)), 0x3c00c000);
     assert_int_equal(of_bits(INTEGERS("cvt.u16.u32 %h1, %r0; cvt.f32.f16 %f1, %h1; mov.b32 %r9, %f1;"), 0x8001, 0),
                      bits_of(-0x1p-24f));

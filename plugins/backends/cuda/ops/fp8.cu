@@ -5,10 +5,10 @@
  * columns is transposed on the way. Rows are filled up with zeros to whole blocks of 16 bytes.
  */
 #include "fp8.h"
-#include "kernel.h"
-#include "scalar.h"
+#include "pack.h"
 
-enum { TILE = 32, TILE_ROWS = 8 }; /* 256 threads round a tile in four iterations */
+enum { THREADS = 256, TILE = 64, ROW_PACKS = TILE / PACK };
+enum { TILE_PACKS = TILE * ROW_PACKS / THREADS }; /* of a thread */
 enum { BLOCK = NRL_FP8_BLOCK, BLOCK_TILES = (BLOCK / TILE) * (BLOCK / TILE) };
 
 /* Of e4m3 and e5m2, by nrl_fp8. */
@@ -57,10 +57,27 @@ BOTH uint8_t fp8_code(const fp8_format &f, float q)
     return (uint8_t)(u >> 24 & 0x80u) | (uint8_t)(magnitude > 0x7F800000u ? 0x7Fu : code);
 }
 
-/* The largest of a warp's threads. */
-__device__ static uint32_t fp8_warp_most(uint32_t most)
+/* The codes of two numbers x scale, the first in the low byte. */
+BOTH uint32_t fp8_codes(const fp8_format &f, float x0, float x1, float scale)
 {
-    for (int mask = 16; mask > 0; mask >>= 1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t codes; /* .satfinite makes the largest number of infinity */
+    x0 = (bits_of_float(x0) & 0x7FFFFFFFu) >= 0x7F800000u ? float_of_bits(0x7FC00000u) : x0 * scale;
+    x1 = (bits_of_float(x1) & 0x7FFFFFFFu) >= 0x7F800000u ? float_of_bits(0x7FC00000u) : x1 * scale;
+    if (f.fraction == 2)
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(x1), "f"(x0));
+    else
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(x1), "f"(x0));
+    return codes;
+#else
+    return fp8_code(f, fp8_round(f, x0, scale)) | (uint32_t)fp8_code(f, fp8_round(f, x1, scale)) << 8;
+#endif
+}
+
+/* The largest of `lanes` neighbouring threads of a warp. */
+__device__ static uint32_t fp8_most(uint32_t most, int lanes)
+{
+    for (int mask = lanes / 2; mask > 0; mask >>= 1) {
         const uint32_t other = __shfl_xor_sync(0xffffffffu, most, mask);
         most = other > most ? other : most;
     }
@@ -70,14 +87,34 @@ __device__ static uint32_t fp8_warp_most(uint32_t most)
 /* Joins the largest bits of a warp's threads with *at. */
 __device__ static void fp8_join(uint32_t *at, uint32_t most)
 {
-    most = fp8_warp_most(most);
+    most = fp8_most(most, 32);
     if (threadIdx.x % 32 == 0 && most) atomicMax(at, most);
 }
 
-BOTH uint32_t fp8_larger(uint32_t most, float x)
+BOTH uint32_t fp8_largest(uint32_t most, const pack &p)
 {
-    const uint32_t u = bits_of_float(x) & 0x7FFFFFFFu;
-    return u > most ? u : most;
+    for (int k = 0; k < PACK; k++) {
+        const uint32_t u = bits_of_float(p.v[k]) & 0x7FFFFFFFu;
+        most = u > most ? u : most;
+    }
+    return most;
+}
+
+/* The number of elements of a pack of x that exist. */
+BOTH int fp8_count(const nrl_mat &x, int64_t row, int64_t col)
+{
+    return row >= x.rows || col >= x.cols ? 0 : x.cols - col < PACK ? (int)(x.cols - col) : (int)PACK;
+}
+
+/* Row and first column, in a tile, of the thread's pack t. */
+__device__ static int fp8_row(int t)
+{
+    return (int)threadIdx.x / ROW_PACKS + t * (THREADS / ROW_PACKS);
+}
+
+__device__ static int fp8_col()
+{
+    return (int)threadIdx.x % ROW_PACKS * PACK;
 }
 
 /* The largest of |x|, if the scale is not given. */
@@ -86,19 +123,53 @@ __global__ void fp8_magnitude_kernel(nrl_mat x, const float *given, uint32_t *ma
     uint32_t most = 0;
     if (given && *given != 0) return;
     for (int64_t row = blockIdx.x; row < x.rows; row += gridDim.x)
-        for (int64_t col = threadIdx.x; col < x.cols; col += blockDim.x)
-            most = fp8_larger(most, scalar_load(x.data, x.dtype, row * x.stride + col));
+        for (int64_t col = threadIdx.x * PACK; col < x.cols; col += THREADS * PACK)
+            most = fp8_largest(most, mat_load(x, row, col, fp8_count(x, row, col)));
     fp8_join(magnitude, most);
 }
 
-/* Stores value / scale, rounded: its code, or in other dtypes the rounded value itself. */
-__device__ static void fp8_store(const nrl_mat &y, int64_t at, fp8_format f, float value, float scale)
+/* Loads the thread's packs of the tile of y at row0, col0: pack t has the columns from fp8_col() of row fp8_row(t), and
+ * zeros outside y. All threads of the block call it. */
+__device__ static void fp8_load(const nrl_mat &x, bool transpose, int64_t row0, int64_t col0, float (*tile)[TILE + 1],
+                                pack (&p)[TILE_PACKS])
 {
-    const float q = fp8_round(f, value, scale);
-    if (y.dtype == NRL_DTYPE_U8)
-        ((uint8_t *)y.data)[at] = fp8_code(f, q);
-    else
-        scalar_store(y.data, y.dtype, at, q * (1 / scale));
+    const int64_t x_row0 = transpose ? col0 : row0, x_col = (transpose ? row0 : col0) + fp8_col();
+#pragma unroll
+    for (int t = 0; t < TILE_PACKS; t++) {
+        const int64_t x_row = x_row0 + fp8_row(t);
+        p[t] = mat_load(x, x_row, x_col, fp8_count(x, x_row, x_col));
+    }
+    if (!transpose) return;
+    __syncthreads(); /* the tile of the last call has been read */
+#pragma unroll
+    for (int t = 0; t < TILE_PACKS; t++)
+        for (int k = 0; k < PACK; k++)
+            tile[fp8_col() + k][fp8_row(t)] = p[t].v[k];
+    __syncthreads();
+#pragma unroll
+    for (int t = 0; t < TILE_PACKS; t++)
+        for (int k = 0; k < PACK; k++)
+            p[t].v[k] = tile[fp8_row(t)][fp8_col() + k];
+}
+
+/* Stores p x scale, rounded: the codes, or in other dtypes the rounded numbers / scale. */
+__device__ static void fp8_store(const nrl_mat &y, int64_t row, int64_t col, const fp8_format &f, const pack &p,
+                                 float scale)
+{
+    if (row >= y.rows || col >= y.stride) return;
+    if (y.dtype == NRL_DTYPE_U8) {
+        uint32_t codes[PACK / 4];
+        for (int k = 0; k < PACK / 4; k++) {
+            const float *v = p.v + 4 * k;
+            codes[k] = fp8_codes(f, v[0], v[1], scale) | fp8_codes(f, v[2], v[3], scale) << 16;
+        }
+        *(uint64_t *)((uint8_t *)y.data + row * y.stride + col) = codes[0] | (uint64_t)codes[1] << 32;
+        return;
+    }
+    pack rounded;
+    for (int k = 0; k < PACK; k++)
+        rounded.v[k] = fp8_round(f, p.v[k], scale) * (1 / scale);
+    mat_store(y, row, col, PACK, rounded);
 }
 
 __global__ void fp8_round_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_fp8 how, cuda_fp8_scales *own)
@@ -107,76 +178,52 @@ __global__ void fp8_round_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_
     const fp8_format f = fp8_format_of(how.format);
     const float scale = how.scale && *how.scale != 0 ? *how.scale : fp8_scale(f, own->magnitude);
     const int64_t across = (y.stride + TILE - 1) / TILE, tiles = (y.rows + TILE - 1) / TILE * across;
-    const int lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
     uint32_t most = 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) own->inverse = 1 / scale;
-    for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const int64_t row0 = t / across * TILE, col0 = t % across * TILE;
-        for (int k = first; k < TILE && transpose; k += TILE_ROWS)
-            if (col0 + k < x.rows && row0 + lane < x.cols)
-                tile[lane][k] = scalar_load(x.data, x.dtype, (col0 + k) * x.stride + row0 + lane);
-        if (transpose) __syncthreads();
-        for (int k = first; k < TILE; k += TILE_ROWS) {
-            const int64_t row = row0 + k, col = col0 + lane, at = row * y.stride + col;
-            if (row >= y.rows || col >= y.stride) continue;
-            float value = 0;
-            if (col < y.cols) value = transpose ? tile[k][lane] : scalar_load(x.data, x.dtype, row * x.stride + col);
-            most = fp8_larger(most, value);
-            fp8_store(y, at, f, value, scale);
+    for (int64_t i = blockIdx.x; i < tiles; i += gridDim.x) {
+        const int64_t row0 = i / across * TILE, col0 = i % across * TILE;
+        pack p[TILE_PACKS];
+        fp8_load(x, transpose, row0, col0, tile, p);
+#pragma unroll
+        for (int t = 0; t < TILE_PACKS; t++) {
+            most = fp8_largest(most, p[t]);
+            fp8_store(y, row0 + fp8_row(t), col0 + fp8_col(), f, p[t], scale);
         }
-        if (transpose) __syncthreads();
     }
     if (how.amax) fp8_join((uint32_t *)how.amax, most);
-}
-
-/* Values of y[row0.., col0..], TILE x TILE, row k and column lane at tile[k][lane], and 0 outside. All threads of the
- * block call it; it waits until they have read the values of the last call, and until those of this one are there. */
-__device__ static void fp8_load_tile(const nrl_mat &x, const nrl_mat &y, bool transpose, int64_t row0, int64_t col0,
-                                     float (*tile)[TILE + 1])
-{
-    const int lane = threadIdx.x % TILE;
-    __syncthreads();
-    for (int k = threadIdx.x / TILE; k < TILE; k += TILE_ROWS) {
-        const int64_t row = transpose ? row0 + lane : row0 + k, col = transpose ? col0 + k : col0 + lane;
-        float value = 0;
-        if (row < y.rows && col < y.cols)
-            value = scalar_load(x.data, x.dtype, transpose ? col * x.stride + row : row * x.stride + col);
-        if (transpose)
-            tile[lane][k] = value;
-        else
-            tile[k][lane] = value;
-    }
-    __syncthreads();
 }
 
 /* A thread block rounds BLOCK x BLOCK elements, whose tiles it reads twice: for the scales, and to round them. */
 __global__ void fp8_round_blocks_kernel(nrl_mat x, nrl_mat y, bool transpose, nrl_gemm_fp8 how, float *inverses)
 {
     __shared__ float tile[TILE][TILE + 1];
-    __shared__ uint32_t most[BLOCK];
+    __shared__ uint32_t most[BLOCK]; /* of each row */
     const fp8_format f = fp8_format_of(how.format);
     const bool is_tiles = how.blocks == NRL_FP8_TILES;
     const int64_t across = (y.stride + BLOCK - 1) / BLOCK, n_blocks = (y.rows + BLOCK - 1) / BLOCK * across;
     const int64_t depths = (y.cols + BLOCK - 1) / BLOCK;
-    const int lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
     for (int64_t b = blockIdx.x; b < n_blocks; b += gridDim.x) {
         const int64_t row0 = b / across * BLOCK, col0 = b % across * BLOCK;
+        pack p[TILE_PACKS];
         if (threadIdx.x < BLOCK) most[threadIdx.x] = 0;
-        for (int t = 0; t < BLOCK_TILES; t++) {
-            const int down = t / (BLOCK / TILE) * TILE, right = t % (BLOCK / TILE) * TILE;
-            fp8_load_tile(x, y, transpose, row0 + down, col0 + right, tile);
-            for (int k = first; k < TILE; k += TILE_ROWS) {
-                const uint32_t largest = fp8_warp_most(fp8_larger(0, tile[k][lane]));
-                if (lane == 0 && largest > most[down + k]) most[down + k] = largest; /* a row belongs to one warp */
+        __syncthreads();
+        for (int i = 0; i < BLOCK_TILES; i++) {
+            const int down = i / (BLOCK / TILE) * TILE, right = i % (BLOCK / TILE) * TILE;
+            fp8_load(x, transpose, row0 + down, col0 + right, tile, p);
+#pragma unroll
+            for (int t = 0; t < TILE_PACKS; t++) {
+                const uint32_t largest = fp8_most(fp8_largest(0, p[t]), ROW_PACKS);
+                uint32_t *at = &most[down + fp8_row(t)];
+                if (fp8_col() == 0 && largest > *at) *at = largest; /* a row belongs to one of the threads */
             }
         }
         __syncthreads();
         if (is_tiles && threadIdx.x < 32) {
             uint32_t largest = 0;
-            for (int i = lane; i < BLOCK; i += 32)
+            for (int i = threadIdx.x; i < BLOCK; i += 32)
                 largest = most[i] > largest ? most[i] : largest;
-            largest = fp8_warp_most(largest);
-            for (int i = lane; i < BLOCK; i += 32)
+            largest = fp8_most(largest, 32);
+            for (int i = threadIdx.x; i < BLOCK; i += 32)
                 most[i] = largest;
         }
         __syncthreads();
@@ -186,12 +233,13 @@ __global__ void fp8_round_blocks_kernel(nrl_mat x, nrl_mat y, bool transpose, nr
             if (is_tiles && threadIdx.x == 0) inverses[row0 / BLOCK * ((depths + 3) / 4 * 4) + at] = inverse;
             if (!is_tiles && row < y.rows) inverses[at * y.rows + row] = inverse;
         }
-        for (int t = 0; t < BLOCK_TILES; t++) {
-            const int down = t / (BLOCK / TILE) * TILE, right = t % (BLOCK / TILE) * TILE;
-            fp8_load_tile(x, y, transpose, row0 + down, col0 + right, tile);
-            for (int k = first; k < TILE; k += TILE_ROWS) {
-                const int64_t row = row0 + down + k, col = col0 + right + lane, at = row * y.stride + col;
-                if (row < y.rows && col < y.stride) fp8_store(y, at, f, tile[k][lane], fp8_scale(f, most[down + k]));
+        for (int i = 0; i < BLOCK_TILES; i++) {
+            const int down = i / (BLOCK / TILE) * TILE, right = i % (BLOCK / TILE) * TILE;
+            fp8_load(x, transpose, row0 + down, col0 + right, tile, p);
+#pragma unroll
+            for (int t = 0; t < TILE_PACKS; t++) {
+                const int row = down + fp8_row(t);
+                fp8_store(y, row0 + row, col0 + right + fp8_col(), f, p[t], fp8_scale(f, most[row]));
             }
         }
         __syncthreads();
@@ -208,8 +256,8 @@ nrl_status cuda_fp8_round_blocks(cuda *self, void *stream, const nrl_gemm_fp8 *h
                                  const nrl_mat *y, float *inverses)
 {
     const int64_t n_blocks = (y->rows + BLOCK - 1) / BLOCK * ((y->stride + BLOCK - 1) / BLOCK);
-    CUDA_LAUNCH(fp8_round_blocks_kernel, cuda_blocks(self, n_blocks), TILE * TILE_ROWS, 0, stream, *x, *y, transpose,
-                *how, inverses);
+    CUDA_LAUNCH(fp8_round_blocks_kernel, cuda_blocks(self, n_blocks), THREADS, 0, stream, *x, *y, transpose, *how,
+                inverses);
     return cuda_launched(self, "gemm");
 }
 
@@ -217,9 +265,8 @@ nrl_status cuda_fp8_round(cuda *self, void *stream, const nrl_gemm_fp8 *how, con
                           const nrl_mat *y, cuda_fp8_scales *at)
 {
     const int64_t tiles = (y->rows + TILE - 1) / TILE * ((y->stride + TILE - 1) / TILE);
-    CUDA_LAUNCH(fp8_magnitude_kernel, cuda_blocks(self, x->rows), TILE * TILE_ROWS, 0, stream, *x, how->scale,
-                &at->magnitude);
+    CUDA_LAUNCH(fp8_magnitude_kernel, cuda_blocks(self, x->rows), THREADS, 0, stream, *x, how->scale, &at->magnitude);
     NRL_TRY(cuda_launched(self, "gemm"));
-    CUDA_LAUNCH(fp8_round_kernel, cuda_blocks(self, tiles), TILE * TILE_ROWS, 0, stream, *x, *y, transpose, *how, at);
+    CUDA_LAUNCH(fp8_round_kernel, cuda_blocks(self, tiles), THREADS, 0, stream, *x, *y, transpose, *how, at);
     return cuda_launched(self, "gemm");
 }
