@@ -31,6 +31,7 @@ typedef struct {
     data_overlong overlong;
     bool train_on_all;          /* prompts are trained too */
     bool train_on_last;         /* only the last assistant turn of a conversation */
+    bool generates;             /* answers are generated: see data_encode_options */
     bool pairs;                 /* examples are chosen/rejected pairs */
     bool labels;                /* examples have a desirable or an undesirable answer: extra "label" */
     bool kl_pairs;              /* with labels: side 1 is the prompt with the answer of the next row */
@@ -70,7 +71,7 @@ typedef struct {
     bool from_cache;                               /* the token cache existed */
 } dataset_report;
 
-/* One entry of data.train: examples [first, first + n). */
+/* One file of data.train: examples [first, first + n). */
 typedef struct {
     const char *path; /* as opened; borrowed */
     int64_t first, n;
@@ -92,6 +93,9 @@ int64_t dataset_example_tokens(const dataset *d, int64_t example); /* the number
 int64_t dataset_shared_tokens(const dataset *d, int64_t example);
 const dataset_report *dataset_info(const dataset *d);
 dataset_part dataset_part_at(const dataset *d, int64_t i);
+/* Returns the parts from *i on that belong to one entry, such as the files of a directory, as one part, which has the
+ * path, hash and reader of the first. *i becomes the number of the part behind them. */
+dataset_part dataset_entry_at(const dataset *d, int64_t *i);
 /* Writes the place of an example, such as "data/train.json:12", to out. */
 void dataset_place(const dataset *d, int64_t example, char *out, size_t room);
 float dataset_extra(const dataset *d, int64_t example, int64_t i);
@@ -107,8 +111,8 @@ int64_t dataset_segment(const dataset *d, int64_t example, int segment, const in
 nrl_status dataset_verify(const dataset *d, int64_t example);
 
 /* ---- plan ----
- * An epoch takes round(w n) examples from each part with n examples and weight w: all of them floor(w) times, and for
- * the rest a window of a permutation that depends on seed and part. The window moves on with each epoch, so that over
+ * An epoch takes round(w n) examples from each entry with n examples and weight w: all of them floor(w) times, and for
+ * the rest a window of a permutation that depends on seed and entry. The window moves on with each epoch, so that over
  * several epochs all examples are used equally often. With `shuffle` the list of the epoch is then permuted
  * (Fisher-Yates, with the counter-based generator of order.h keyed by seed and epoch); otherwise it is in file order.
  * With `even` the examples of each entry, in that order, are then spread evenly over the epoch.
@@ -146,7 +150,7 @@ typedef struct data_plan data_plan;
 nrl_status data_plan_create(const dataset *d, const data_plan_options *options, data_plan **out);
 nrl_status data_plan_copy(const data_plan *p, data_plan **out); /* NRL_ERR_MEMORY */
 void data_plan_destroy(data_plan *p);
-int64_t data_plan_part_examples(const dataset_part *part); /* in an epoch */
+int64_t data_plan_entry_examples(const dataset_part *entry); /* in an epoch */
 int64_t data_plan_steps_per_epoch(const data_plan *p);
 double data_plan_epoch_after(const data_plan *p, int64_t step); /* epochs that are finished after step `step` */
 /* Returns the number of micro-batches of each rank in step s (from 0): equal on all ranks, at least 1; those of its

@@ -280,6 +280,17 @@ dataset_part dataset_part_at(const dataset *d, int64_t i)
                           .tokens_hash = p->cache.header->sum};
 }
 
+dataset_part dataset_entry_at(const dataset *d, int64_t *i)
+{
+    dataset_part entry = dataset_part_at(d, (*i)++);
+    for (; *i < d->parts.n && d->parts.items[*i].entry == entry.entry; ++*i) {
+        const dataset_part next = dataset_part_at(d, *i);
+        entry.n += next.n;
+        entry.bytes += next.bytes;
+    }
+    return entry;
+}
+
 float dataset_extra(const dataset *d, int64_t example, int64_t i)
 {
     const data_part *p;

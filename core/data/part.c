@@ -89,7 +89,7 @@ nrl_status data_part_identify(const dataset_options *o, data_part *p)
     buffer_print(&b, "%d\n%s\n%s\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n",
                  DATA_CACHE_VERSION, p->reader->plugin, p->reader->options, p->hash, p->bytes,
                  o->tokenizer ? o->tokenizer->identity : "none", template ? template->identity : "none", o->max_length,
-                 o->max_length ? p->overlong : 0, o->train_on_all + 2 * o->train_on_last,
+                 o->max_length ? p->overlong : 0, o->train_on_all + 2 * o->train_on_last + 4 * o->generates,
                  o->pairs + 2 * o->labels + 4 * o->kl_pairs, o->vocab_size, columns ? columns : "", extra ? extra : "");
     hash_bytes(b.text, b.size, p->key);
     buffer_free(&b);
@@ -129,7 +129,8 @@ data_build_options data_part_build_options(const dataset_options *o, const data_
                                            .vocab_size = o->vocab_size,
                                            .overlong = p->overlong,
                                            .train_on_all = o->train_on_all && !o->labels,
-                                           .train_on_last = o->train_on_last},
+                                           .train_on_last = o->train_on_last,
+                                           .generates = o->generates},
                                 .schema = schema,
                                 .kl_pairs = o->kl_pairs,
                                 .select = p->select,

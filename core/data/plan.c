@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_EPOCH = 1, KEY_PART = 2 };
+enum { KEY_EPOCH = 1, KEY_ENTRY = 2 };
 
 /* Where an example belongs in an even order. */
 struct placed {
@@ -33,7 +33,7 @@ struct data_plan {
     int64_t *micro_batch;     /* [global_batch] result of data_plan_micro_batch */
     int64_t *scratch;         /* of data_pack, with a budget */
     struct placed *spread;    /* [n_epoch], with `even` */
-    int32_t *permuted;        /* [examples of the largest part whose weight is not whole] */
+    int32_t *permuted;        /* [examples of the largest entry whose weight is not whole] */
 };
 
 /* ---- creating ---- */
@@ -80,9 +80,9 @@ static nrl_status check_group_lengths(const dataset *d, const data_plan_options 
                     o->group, sum, o->micro_batch_tokens);
 }
 
-int64_t data_plan_part_examples(const dataset_part *part)
+int64_t data_plan_entry_examples(const dataset_part *entry)
 {
-    return llround(part->weight * (double)part->n);
+    return llround(entry->weight * (double)entry->n);
 }
 
 static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
@@ -110,23 +110,22 @@ static nrl_status check_lengths(const dataset *d, const data_plan_options *o)
     return NRL_OK;
 }
 
-/* Examples of an entry in an epoch. */
-static int64_t epoch_examples(const data_plan *p, const dataset_part *part)
+static int64_t epoch_examples(const data_plan *p, const dataset_part *entry)
 {
-    return p->o.whole ? part->n : data_plan_part_examples(part);
+    return p->o.whole ? entry->n : data_plan_entry_examples(entry);
 }
 
 static nrl_status count_epoch(data_plan *p)
 {
     const int64_t g = p->o.global_batch;
     double wanted = 0;
-    for (int64_t i = 0; i < dataset_info(p->data)->n_parts; i++) {
-        dataset_part part = dataset_part_at(p->data, i);
-        wanted += p->o.whole ? (double)part.n : part.weight * (double)part.n;
+    for (int64_t i = 0; i < dataset_info(p->data)->n_parts;) {
+        const dataset_part entry = dataset_entry_at(p->data, &i);
+        wanted += p->o.whole ? (double)entry.n : entry.weight * (double)entry.n;
         if (wanted > INT32_MAX)
             return nrl_fail(NRL_ERR_CONFIG, "data: the weights give an epoch of %.3g samples; expected at most %d",
                             wanted, INT32_MAX);
-        p->n_epoch += epoch_examples(p, &part);
+        p->n_epoch += epoch_examples(p, &entry);
     }
     p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
     if (p->n_steps) return NRL_OK;
@@ -146,9 +145,9 @@ static nrl_status allocate(const data_plan *from, data_plan **out)
     p->epoch = p->step = -1;
     p->o.shards.n += !p->o.shards.n;
     p->n_shards = p->o.ranks * p->o.shards.n;
-    for (int64_t i = 0; i < dataset_info(p->data)->n_parts; i++) {
-        dataset_part part = dataset_part_at(p->data, i);
-        if (epoch_examples(p, &part) % part.n && part.n > largest) largest = part.n;
+    for (int64_t i = 0; i < dataset_info(p->data)->n_parts;) {
+        const dataset_part entry = dataset_entry_at(p->data, &i);
+        if (epoch_examples(p, &entry) % entry.n && entry.n > largest) largest = entry.n;
     }
     int64_t n_scratch = p->o.micro_batch_tokens ? data_pack_scratch(most, p->n_shards) : 0;
     if ((p->order = mem_try((size_t)p->n_epoch * sizeof *p->order, what)) &&
@@ -224,16 +223,12 @@ static int by_place(const void *x, const void *y)
 static void spread_evenly(data_plan *p)
 {
     int64_t at = 0;
-    for (int64_t i = 0, j = 0; i < dataset_info(p->data)->n_parts; i = j) {
-        const dataset_part begin = dataset_part_at(p->data, i);
-        int64_t n = 0, k = 0, last = 0;
-        for (; j < dataset_info(p->data)->n_parts && dataset_part_at(p->data, j).entry == begin.entry; j++) {
-            const dataset_part part = dataset_part_at(p->data, j);
-            n += epoch_examples(p, &part);
-            last = part.first + part.n;
-        }
+    for (int64_t i = 0; i < dataset_info(p->data)->n_parts;) {
+        const dataset_part entry = dataset_entry_at(p->data, &i);
+        const int64_t n = epoch_examples(p, &entry);
+        int64_t k = 0;
         for (int64_t e = 0; e < p->n_epoch; e++)
-            if (p->order[e] >= begin.first && p->order[e] < last)
+            if (p->order[e] >= entry.first && p->order[e] < entry.first + entry.n)
                 p->spread[at++] = (struct placed){((double)k++ + 0.5) / (double)n, p->order[e]};
     }
     qsort(p->spread, (size_t)p->n_epoch, sizeof *p->spread, by_place);
@@ -245,21 +240,22 @@ static void set_epoch(data_plan *p, int64_t epoch)
 {
     int32_t *out = p->order;
     if (p->epoch == epoch) return;
-    for (int64_t k = 0; k < dataset_info(p->data)->n_parts; k++) {
-        dataset_part part = dataset_part_at(p->data, k);
-        int64_t n = epoch_examples(p, &part);
-        for (; n >= part.n; n -= part.n)
-            for (int64_t i = 0; i < part.n; i++)
-                *out++ = (int32_t)(part.first + i);
+    for (int64_t k = 0; k < dataset_info(p->data)->n_parts;) {
+        const uint64_t key = data_order_key(p->o.seed, KEY_ENTRY, (uint64_t)k);
+        const dataset_part entry = dataset_entry_at(p->data, &k);
+        int64_t n = epoch_examples(p, &entry);
+        for (; n >= entry.n; n -= entry.n)
+            for (int64_t i = 0; i < entry.n; i++)
+                *out++ = (int32_t)(entry.first + i);
         if (n) {
-            /* Takes the window of the part's own permutation for the fractional part of its weight. */
+            /* Takes the window of the entry's own permutation for the fractional part of its weight. */
             int32_t *all = p->permuted;
-            for (int64_t i = 0; i < part.n; i++)
-                all[i] = (int32_t)(part.first + i);
-            data_order_shuffle(data_order_key(p->o.seed, KEY_PART, (uint64_t)k), all, part.n);
-            int64_t start = (int64_t)((unsigned __int128)epoch * (uint64_t)n % (uint64_t)part.n);
+            for (int64_t i = 0; i < entry.n; i++)
+                all[i] = (int32_t)(entry.first + i);
+            data_order_shuffle(key, all, entry.n);
+            int64_t start = (int64_t)((unsigned __int128)epoch * (uint64_t)n % (uint64_t)entry.n);
             for (int64_t i = 0; i < n; i++)
-                out[i] = all[(start + i) % part.n];
+                out[i] = all[(start + i) % entry.n];
             qsort(out, (size_t)n, sizeof *out, by_number);
         }
         out += n;

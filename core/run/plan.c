@@ -42,27 +42,24 @@ static void plan_data(arena *a, nrl_node *plan, const char *key, const dataset *
 /* What each entry of data.train gives to an epoch and, on average, to a step. */
 static void plan_entries(arena *a, nrl_node *plan, const session *se)
 {
-    nrl_node *list = node_new(a, NRL_NODE_LIST), *map = NULL;
+    nrl_node *list = node_new(a, NRL_NODE_LIST);
     const dataset *d = se->train.set;
-    int64_t samples = 0, per_epoch = 0, epoch = 0;
-    for (int64_t i = 0; i < dataset_info(d)->n_parts; i++) {
-        const dataset_part part = dataset_part_at(d, i);
-        epoch += data_plan_part_examples(&part);
+    int64_t epoch = 0;
+    for (int64_t i = 0; i < dataset_info(d)->n_parts;) {
+        const dataset_part entry = dataset_entry_at(d, &i);
+        epoch += data_plan_entry_examples(&entry);
     }
-    for (int64_t i = 0, entry = -1; i < dataset_info(d)->n_parts; i++) {
-        const dataset_part part = dataset_part_at(d, i);
-        const nrl_node *source = nrl_node_at(se->config.data.train, part.entry);
-        if ((int64_t)part.entry != entry) {
-            samples = per_epoch = 0;
-            node_append(a, list, NULL, map = node_new(a, NRL_NODE_MAP));
-            node_append_text(a, map, "path", nrl_node_string(nrl_node_find(source, "path"), part.path));
-        }
-        entry = (int64_t)part.entry;
-        samples += part.n;
-        per_epoch += data_plan_part_examples(&part);
-        node_set(a, map, "samples", node_int(a, samples));
-        node_set(a, map, "per_epoch", node_int(a, per_epoch));
-        node_set(a, map, "per_step", node_f64(a, (double)(per_epoch * se->config.train.global_batch) / (double)epoch));
+    for (int64_t i = 0; i < dataset_info(d)->n_parts;) {
+        const dataset_part entry = dataset_entry_at(d, &i);
+        const int64_t per_epoch = data_plan_entry_examples(&entry);
+        const nrl_node *source = nrl_node_at(se->config.data.train, entry.entry);
+        nrl_node *map = node_new(a, NRL_NODE_MAP);
+        node_append(a, list, NULL, map);
+        node_append_text(a, map, "path", nrl_node_string(nrl_node_find(source, "path"), entry.path));
+        node_append(a, map, "samples", node_int(a, entry.n));
+        node_append(a, map, "per_epoch", node_int(a, per_epoch));
+        node_append(a, map, "per_step",
+                    node_f64(a, (double)(per_epoch * se->config.train.global_batch) / (double)epoch));
     }
     if (nrl_node_size(list) > 1) node_append(a, plan, "train_entries", list);
 }

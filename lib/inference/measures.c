@@ -53,9 +53,9 @@ static double n_samples(const session *se, int64_t step)
     const int64_t per_epoch = data_plan_steps_per_epoch(d->plan), batch = se->config.train.global_batch;
     int64_t n = 0;
     if ((step - 1 - d->begin) / session_updates(se) % per_epoch != per_epoch - 1) return (double)batch;
-    for (int64_t i = 0; i < dataset_info(d->set)->n_parts; i++) {
-        const dataset_part part = dataset_part_at(d->set, i);
-        n += data_plan_part_examples(&part);
+    for (int64_t i = 0; i < dataset_info(d->set)->n_parts;) {
+        const dataset_part entry = dataset_entry_at(d->set, &i);
+        n += data_plan_entry_examples(&entry);
     }
     n -= (per_epoch - 1) * batch; /* the last batch of an epoch */
     return (double)(n < batch ? n : batch);

@@ -35,6 +35,7 @@ typedef struct {
     bool is_finished;
     const double *values; /* of nrl_rollout_kept */
     const session *session;
+    int32_t turn_end; /* of the template, or NRL_TOKEN_NONE */
 } rollout_sequence;
 
 typedef struct {
@@ -97,11 +98,12 @@ static nrl_status read_prompts(const data_step *data, int32_t n_shards, arena *a
 
 /* ---- generation ---- */
 
-/* Without a tokenizer the end tokens are those of config.json: a number or a list. */
-static bool is_end(const session *se, int32_t id)
+/* turn_end: the token that ends a turn of the template. Without a tokenizer the end tokens are those of config.json: a
+ * number or a list. */
+static bool is_end(const session *se, int32_t turn_end, int32_t id)
 {
     const nrl_node *ends = nrl_node_find(se->model->config, "eos_token_id");
-    if (se->tokenizer) return tokenizer_is_eos(se->tokenizer, id) || (se->chat && id == chat_template_end(se->chat));
+    if (se->tokenizer) return tokenizer_is_eos(se->tokenizer, id) || (turn_end != NRL_TOKEN_NONE && id == turn_end);
     for (size_t i = 0; i < nrl_node_size(ends); i++)
         if (nrl_node_int(nrl_node_at(ends, i), -1) == id) return true;
     return nrl_node_kind(ends) == NRL_NODE_INT && nrl_node_int(ends, -1) == id;
@@ -112,7 +114,7 @@ static nrl_status take_token(void *user, const scheduler_token *t, bool *is_last
     rollout_sequence *q = user;
     q->ids[q->prompt->n_prompt + q->n] = t->id;
     q->logps[q->n++] = t->logp;
-    q->is_finished = is_end(q->session, t->id);
+    q->is_finished = is_end(q->session, q->turn_end, t->id);
     *is_last |= q->is_finished;
     return NRL_OK;
 }
@@ -163,6 +165,7 @@ static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, int32_t shard, 
                                 scheduler *s)
 {
     const int64_t most = r->session->model->info.max_positions;
+    const int32_t turn_end = r->session->chat ? chat_template_end(r->session->chat) : NRL_TOKEN_NONE;
     for (int64_t i = 0; i < g->n_prompts * o->n; i++) {
         const rollout_prompt *p = &g->prompts[i / o->n];
         if (p->shard != shard) continue;
@@ -171,7 +174,7 @@ static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, int32_t shard, 
         const int64_t room = most > 0 && most - p->n_prompt < o->max_tokens ? most - p->n_prompt : o->max_tokens;
         const uint64_t sample = (uint64_t)p->batch->segment_sample[p->segment];
         char place[256];
-        *q = (rollout_sequence){.prompt = p, .session = r->session};
+        *q = (rollout_sequence){.prompt = p, .session = r->session, .turn_end = turn_end};
         if (room < 1) {
             place_of(r, p, place, sizeof place);
             return nrl_fail(NRL_ERR_DATA, "%s: the prompt has %lld tokens, all %lld positions of the model", place,

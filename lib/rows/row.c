@@ -216,6 +216,11 @@ static const char *found_keys(const nrl_node *row, char *out, size_t room)
 /* "; in place of `prompt`: question" as the option that renames keys; false if the names tell nothing. */
 static bool suggest_columns(const data_schema *s, const nrl_node *row, char *out, size_t room)
 {
+    const nrl_node *instruction = nrl_node_find(row, key_names[DATA_KEY_INSTRUCTION]);
+    if (!s->pairs && instruction && nrl_node_find(row, "context") && nrl_node_find(row, "response")) {
+        snprintf(out, room, "{input: context, output: response}");
+        return true;
+    }
     uint32_t found = 0;
     size_t at = 0;
     char name[70];
@@ -329,6 +334,7 @@ static bool is_kto(const data_schema *s, const nrl_node *row)
 {
     return !s->labels && (has_label(s, row, DATA_KEY_LABEL) || has_label(s, row, DATA_KEY_KTO_TAG)) &&
            (has_all(s, row, KEY(MESSAGES)) || has_all(s, row, KEY(PROMPT) | KEY(COMPLETION)) ||
+            has_all(s, row, KEY(INSTRUCTION) | KEY(OUTPUT)) || has_all(s, row, KEY(INPUT_IDS)) ||
             (!s->pairs && has_all(s, row, KEY(CONVERSATIONS))));
 }
 
@@ -374,7 +380,8 @@ nrl_status data_row_read(arena *a, const data_schema *s, const nrl_node *row, da
                             "hint: to train on the text without it: jq -c 'del(.%s)' FILE >rows.jsonl",
                             media[i], media[i]);
     NRL_TRY(s->format->read(a, s, row, out));
-    if (out->shape == DATA_SHAPE_CHAT) NRL_TRY(data_read_chat_options(a, s, row, out));
+    if (out->shape == DATA_SHAPE_CHAT && (s->format->optional & CHAT_OPTIONS))
+        NRL_TRY(data_read_chat_options(a, s, row, out));
     if (s->labels) NRL_TRY(data_read_label(s, row, out));
     for (int i = 0; i < s->n_extra - s->labels; i++) {
         const nrl_node *value = nrl_node_find(row, s->extra[i]);

@@ -114,15 +114,18 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
     return NRL_OK;
 }
 
-/* Reads system and history, and then the instruction and its input (joined by a newline) as a message of the user. */
+/* Reads system and history, and then the instruction and its input as a message of the user: those that are not empty,
+ * joined by a newline. */
 static nrl_status add_instruction(arena *a, const data_schema *s, const nrl_node *row, data_messages *list)
 {
     data_text instruction, input;
     NRL_TRY(add_system(a, s, row, list));
     NRL_TRY(add_history(a, s, row, list));
-    NRL_TRY(data_read_text(s, row, DATA_KEY_INSTRUCTION, &instruction));
+    NRL_TRY(read_option(s, row, DATA_KEY_INSTRUCTION, &instruction));
     NRL_TRY(read_option(s, row, DATA_KEY_INPUT, &input));
-    if (input.size) {
+    if (!instruction.size) {
+        instruction = input;
+    } else if (input.size) {
         char *joined = arena_try(a, instruction.size + 1 + input.size + 1, "an instruction with its input");
         if (!joined) return NRL_ERR_MEMORY;
         memcpy(joined, instruction.text, instruction.size);
@@ -175,12 +178,25 @@ static void fill_text(data_sample *out, bool has_prompt, data_text prompt, const
         out->answer[i] = (data_text){out->answer[i].text + n, out->answer[i].size - n};
 }
 
-/* Some data sets repeat a text prompt as the first message of both answers. */
-static bool repeats_prompt(const data_content *prompt, data_messages answer)
+/* Many data sets have a prompt as text, and again in the messages of the answers, which then do not begin with the
+ * assistant. TRL (maybe_extract_prompt) ignores the text then, too. */
+static nrl_status answers_have_prompt(const data_schema *s, const data_messages *side, int n, bool *out)
 {
-    const nrl_message *first = answer.items;
-    return prompt->is_text && answer.n && !strcmp(first->role, "user") && first->content_size == prompt->text.size &&
-           !memcmp(first->content, prompt->text.text, prompt->text.size);
+    const char *before = NULL; /* the first role of the side before */
+    *out = false;
+    for (int i = 0; i < n; i++) {
+        const char *role = side[i].n ? side[i].items[0].role : NULL;
+        if (!role) continue;
+        const bool has = strcmp(role, "assistant") != 0;
+        if (before && has != *out)
+            return nrl_fail(NRL_ERR_DATA,
+                            "'%s' begins with a message of '%s' and '%s' with one of '%s'; expected both to begin with "
+                            "the assistant, or both with the conversation before it",
+                            s->name[DATA_KEY_CHOSEN], before, s->name[DATA_KEY_REJECTED], role);
+        *out = has;
+        before = role;
+    }
+    return NRL_OK;
 }
 
 nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
@@ -196,11 +212,12 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
         text = text && answer[i].is_text;
     if (!text) {
         data_messages head = {0}, side[2] = {{0}};
+        bool repeats = false;
         out->shape = DATA_SHAPE_CHAT;
-        for (int i = 0; i < out->n_sides; i++) {
+        for (int i = 0; i < out->n_sides; i++)
             NRL_TRY(add_content(a, &answer[i], "assistant", &side[i]));
-            has_prompt = has_prompt && !repeats_prompt(&prompt, side[i]);
-        }
+        if (prompt.is_text) NRL_TRY(answers_have_prompt(s, side, out->n_sides, &repeats));
+        has_prompt = has_prompt && !repeats;
         if (has_prompt) NRL_TRY(add_content(a, &prompt, "user", &head));
         for (int i = 0; i < out->n_sides; i++) {
             NRL_TRY(data_messages_add(a, &out->chat[i], head));

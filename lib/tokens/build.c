@@ -124,6 +124,8 @@ static nrl_status add_example(chunk *s, const data_schema *schema, const data_sa
     s->counts.truncated += e->truncated;
     s->counts.identical += e->identical;
     s->counts.endless += e->endless;
+    s->counts.merged += e->merged;
+    if (e->merged && !s->counts.first_merged) s->counts.first_merged = line;
     if (e->identical && !s->counts.first_identical) s->counts.first_identical = line;
     return buffer_check(&s->segments);
 }
@@ -214,6 +216,8 @@ static void count_chunk(data_builder *b, chunk *s)
     sum->pieces += c->pieces;
     sum->identical += c->identical;
     sum->endless += c->endless;
+    sum->merged += c->merged;
+    if (!sum->first_merged) sum->first_merged = c->first_merged;
     if (!sum->first_identical) sum->first_identical = c->first_identical;
     for (int v = 0; v < DATA_OUTCOMES; v++) {
         sum->outcome[v] += c->outcome[v];
@@ -356,7 +360,15 @@ nrl_status data_builder_seek(data_builder *b, const data_position *p)
 /* ---- notes ---- */
 
 /* The bits of data_builder_notes: those of outcomes, and */
-enum { NOTE_TRUNCATED = DATA_OUTCOMES, NOTE_SPLIT, NOTE_IDENTICAL, NOTE_ENDLESS, NOTE_DROPPED, NOTE_UNKNOWN };
+enum {
+    NOTE_TRUNCATED = DATA_OUTCOMES,
+    NOTE_SPLIT,
+    NOTE_IDENTICAL,
+    NOTE_ENDLESS,
+    NOTE_MERGED,
+    NOTE_DROPPED,
+    NOTE_UNKNOWN
+};
 
 /* Whether there is something to note that was not noted before. */
 static bool note_is_new(unsigned *told, int bit, int64_t n)
@@ -396,6 +408,12 @@ void data_builder_notes(data_builder *b, unsigned *told, buffer *notes)
                      c->identical, c->rows, c->first_identical);
     if (note_is_new(told, NOTE_ENDLESS, c->endless))
         buffer_puts(notes, "the tokenizer has no eos_token: samples end without one\n");
+    if (note_is_new(told, NOTE_MERGED, c->merged))
+        buffer_print(notes,
+                     "%" PRId64 " of %" PRId64
+                     " rows have a token that spans the end of the prompt and the beginning of the answer; it is not "
+                     "trained (first: line %" PRId64 "). Let answers begin with the space that separates them\n",
+                     c->merged, c->rows, c->first_merged);
     if (note_is_new(told, NOTE_DROPPED, c->dropped_characters))
         buffer_print(notes, "%" PRId64 " characters have no token and are skipped\n", c->dropped_characters);
     const bool keys = note_is_new(told, NOTE_UNKNOWN, b->unknown.n);

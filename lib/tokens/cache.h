@@ -15,13 +15,14 @@
 #include "tokens/encode.h"
 #include <stdio.h>
 
-enum { DATA_CACHE_VERSION = 5, DATA_FORMAT_NAME = 40 };
+enum { DATA_CACHE_VERSION = 6, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, outcome[DATA_OUTCOMES];
     int64_t truncated, identical;      /* among the kept rows */
     int64_t split, pieces;             /* rows that became several samples; all samples of these rows */
     int64_t first_identical;           /* line, 0 = none */
+    int64_t merged, first_merged;      /* samples whose prompt and answer share a token; line, 0 = none */
     int64_t first_line[DATA_OUTCOMES]; /* the first row of each outcome, 0 = none */
     int64_t endless;                   /* texts that could not be ended with EOS */
     int64_t dropped_characters;        /* characters without a token */

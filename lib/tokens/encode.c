@@ -68,11 +68,20 @@ static nrl_status encode_prompted(data_encoder *e, const data_sample *s)
     size_t n_prompt = prompt->n - (tok->info.adds_eos && prompt->n && prompt->ids[prompt->n - 1] == tok->info.eos);
     for (int i = 0; i < s->n_sides; i++) {
         chat_ids *out = &e->side[i];
-        e->text.size = 0;
-        buffer_add(&e->text, s->prompt.text, s->prompt.size);
-        buffer_add(&e->text, s->answer[i].text, s->answer[i].size);
-        NRL_TRY(buffer_check(&e->text));
-        NRL_TRY(encode_text(e, e->text.text, e->text.size, &out->tokens));
+        if (e->options->generates) {
+            out->tokens.n = 0;
+            for (size_t t = 0; t < n_prompt; t++)
+                nrl_token_ids_push(&out->tokens, prompt->ids[t], 0);
+            NRL_TRY(tokenizer_encode(tok, e->scratch, s->answer[i].text, s->answer[i].size, 0, &out->tokens));
+        } else {
+            e->text.size = 0;
+            buffer_add(&e->text, s->prompt.text, s->prompt.size);
+            buffer_add(&e->text, s->answer[i].text, s->answer[i].size);
+            NRL_TRY(buffer_check(&e->text));
+            NRL_TRY(encode_text(e, e->text.text, e->text.size, &out->tokens));
+            e->merged |= out->tokens.n < n_prompt ||
+                         (n_prompt && memcmp(out->tokens.ids, prompt->ids, n_prompt * sizeof *prompt->ids) != 0);
+        }
         end_with_eos(tok, &out->tokens);
         NRL_TRY(mark_answer(out, n_prompt));
     }
@@ -113,6 +122,33 @@ static nrl_status check_training(const data_encoder *e, const data_sample *s, in
     return NRL_OK;
 }
 
+/* Encodes what comes before the last trained turn as a model gets it to continue it, and the turn. */
+static nrl_status encode_generation(data_encoder *e, const nrl_conversation *whole, chat_ids *out)
+{
+    const data_encode_options *o = e->options;
+    size_t turn = whole->n;
+    while (turn > whole->n_prompt && (strcmp(whole->messages[turn - 1].role, "assistant") != 0 ||
+                                      whole->messages[turn - 1].train == NRL_MESSAGE_UNTRAINED))
+        turn--;
+    if (turn == whole->n_prompt)
+        return chat_render_conversation(o->template, e->scratch, whole, out); /* no such turn */
+    const nrl_message *answer = &whole->messages[turn - 1];
+    nrl_conversation c = *whole;
+    c.n = turn - 1;
+    c.n_prompt = 0;
+    c.add_generation_prompt = true;
+    NRL_TRY(chat_render_conversation(o->template, e->scratch, &c, out));
+    const size_t n_prompt = out->tokens.n;
+    NRL_TRY(tokenizer_encode(o->tokenizer, e->scratch, answer->content, answer->content_size, 0, &out->tokens));
+    if (!e->has_end) e->end = chat_template_end(o->template);
+    e->has_end = true;
+    if (e->end != NRL_TOKEN_NONE)
+        nrl_token_ids_push(&out->tokens, e->end, 0);
+    else
+        end_with_eos(o->tokenizer, &out->tokens);
+    return mark_answer(out, n_prompt);
+}
+
 static nrl_status encode_chat(data_encoder *e, const data_sample *s)
 {
     const data_encode_options *o = e->options;
@@ -131,7 +167,8 @@ static nrl_status encode_chat(data_encoder *e, const data_sample *s)
         if (!out->tokens.want_starts) nrl_token_ids_free(&out->tokens);
         out->tokens.want_starts = true;
         out->tokens.n = 0;
-        NRL_TRY(chat_render_conversation(o->template, e->scratch, &c, out));
+        NRL_TRY(o->generates ? encode_generation(e, &c, out)
+                             : chat_render_conversation(o->template, e->scratch, &c, out));
     }
     return NRL_OK;
 }
@@ -166,6 +203,11 @@ static nrl_status encode_ids(data_encoder *e, const data_sample *s)
                     return nrl_fail(NRL_ERR_DATA, "labels[%zu] is neither -100 nor the token at this position (%d)", t,
                                     (int)out->tokens.ids[t]);
                 out->trained[t] = label != -100;
+                if (label == -100 && t && e->options->train_on_all)
+                    return nrl_fail(NRL_ERR_DATA,
+                                    "labels[%zu] is -100, but data.train_on: all trains every token\n"
+                                    "hint: data.train_on: answer",
+                                    t);
             }
         }
     }
@@ -228,7 +270,7 @@ nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outc
     e->text.what = "a prompt with its answer";
     e->truncated = false;
     e->piece = 0;
-    e->endless = false;
+    e->endless = e->merged = false;
     e->identical = data_sample_is_identical(s);
     *outcome = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;
     if (*outcome != DATA_KEPT) return NRL_OK;

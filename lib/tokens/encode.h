@@ -3,8 +3,11 @@
  *   text      BOS, the text, EOS; all trained
  *   prompted  BOS, prompt and answer tokenised as one string, EOS; trained from the token number
  *             that the prompt alone has
+ *             With `generates`: the prompt's own tokens, then those of the answer alone.
  *   chat      rendered by the template; trained: assistant turns with their end-of-turn token, after
- *             the messages of the prompt, except messages with weight 0 or train false
+ *             the messages of the prompt, except messages with weight 0 or train false. With
+ *             `generates`: what comes before the last trained turn with the generation prompt,
+ *             then the content of this turn and the token that ends it
  *   ids       as given; labels -100 = not trained
  *
  * BOS is added if the tokenizer adds one, EOS if the tokenizer has one, and neither is repeated if the text contains it
@@ -26,6 +29,7 @@ typedef struct {
     data_overlong overlong;
     bool train_on_all;
     bool train_on_last; /* only the last assistant turn of a conversation */
+    bool generates;     /* answers are generated: each prompt has the tokens that a model gets to continue it */
 } data_encode_options;
 
 typedef enum { DATA_KEPT = 0, DATA_EMPTY, DATA_TOO_LONG, DATA_UNTRAINABLE, DATA_OUTCOMES } data_outcome;
@@ -39,8 +43,11 @@ typedef struct {
     bool truncated, identical; /* of a sample that is kept */
     size_t piece;              /* a longer sample is split into pieces of this size; 0 = it is not split */
     bool endless;              /* text that ends without EOS: the tokenizer has none */
-    chat_ids prompt;           /* scratch */
-    buffer text;               /* scratch: prompt and answer joined */
+    bool merged;     /* the tokenizer made one token of the end of the prompt and the beginning of the answer */
+    bool has_end;    /* with `generates`: `end` is known */
+    int32_t end;     /* the token that ends an assistant's turn, or NRL_TOKEN_NONE */
+    chat_ids prompt; /* scratch */
+    buffer text;     /* scratch: prompt and answer joined */
 } data_encoder;
 
 void data_encoder_free(data_encoder *e);

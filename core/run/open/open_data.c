@@ -61,6 +61,7 @@ dataset_options session_dataset_options(session *se, const nrl_node *source, dou
                              .overlong = (data_overlong)d->overlong,
                              .train_on_all = d->train_on == CONFIG_TRAIN_ON_ALL,
                              .train_on_last = d->train_on == CONFIG_TRAIN_ON_LAST,
+                             .generates = se->algorithm->rollout,
                              .pairs = se->algorithm->example_kind == 1,
                              .labels = labels,
                              .kl_pairs = labels && work_needs(se->algorithm, "kl_pairs"),

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "text_window.h"
+#include <ctype.h>
 #include <inttypes.h>
 #include <nrl/nrl.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static const nrl_option csv_rows[] = {
 };
 
 /* How the fields of a column are read. */
-typedef enum { CSV_TEXT = 0, CSV_TEXT_OR_JSON, CSV_JSON } csv_reading;
+typedef enum { CSV_TEXT = 0, CSV_TEXT_OR_JSON, CSV_TEXT_OR_MESSAGES, CSV_JSON } csv_reading;
 
 typedef struct {
     char *name;
@@ -202,17 +203,21 @@ static bool csv_lists(const nrl_node *names, const char *name)
     return false;
 }
 
-/* Keys of the row formats whose values are lists or maps, never texts. */
-static bool csv_is_structure(const char *name)
+/* By the keys of the row formats whose values are lists or maps, never texts, and by those that are texts or messages.
+ */
+static csv_reading csv_reading_of(const char *name)
 {
-    static const char *const keys[] = {
+    static const char *const structures[] = {
         "messages",           "conversations", "tools",          "history",          "chat_template_kwargs",
         "input_ids",          "labels",        "attention_mask", "prompt_input_ids", "chosen_input_ids",
         "rejected_input_ids",
     };
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(keys[i], name)) return true;
-    return false;
+    static const char *const either[] = {"prompt", "completion", "chosen", "rejected"};
+    for (size_t i = 0; i < sizeof structures / sizeof *structures; i++)
+        if (!strcmp(structures[i], name)) return CSV_TEXT_OR_JSON;
+    for (size_t i = 0; i < sizeof either / sizeof *either; i++)
+        if (!strcmp(either[i], name)) return CSV_TEXT_OR_MESSAGES;
+    return CSV_TEXT;
 }
 
 static nrl_status csv_add_column(csv_dataset *d, const char *text, size_t size)
@@ -229,9 +234,7 @@ static nrl_status csv_add_column(csv_dataset *d, const char *text, size_t size)
     *c = (csv_column){.name = mem_alloc(size + 1)};
     memcpy(c->name, text, size);
     c->place = mem_printf("column '%s'", c->name);
-    c->reading = csv_lists(d->options->json, c->name) ? CSV_JSON
-                 : csv_is_structure(c->name)          ? CSV_TEXT_OR_JSON
-                                                      : CSV_TEXT;
+    c->reading = csv_lists(d->options->json, c->name) ? CSV_JSON : csv_reading_of(c->name);
     return NRL_OK;
 }
 
@@ -353,6 +356,40 @@ static nrl_status csv_json(const csv_column *c, nrl_arena *memory, const char *t
     return st;
 }
 
+/* Whether a field begins as a list of messages: [{"role": or with another of their keys, also as Python writes them. In
+ * other lists the columns `prompt`, `completion`, `chosen` and `rejected` may just have text. */
+static bool csv_begins_messages(const char *text, size_t size)
+{
+    static const char *const keys[] = {"role", "content", "from", "value"};
+    const char *at = text, *end = text + size;
+    for (const char *c = "[{"; *c; c++) {
+        if (at == end || *at++ != *c) return false;
+        while (at < end && isspace((unsigned char)*at))
+            at++;
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && end - at > 2; i++) {
+        const size_t n = strlen(keys[i]);
+        if ((*at == '"' || *at == '\'') && (size_t)(end - at) > n + 1 && !memcmp(at + 1, keys[i], n) &&
+            at[n + 1] == *at)
+            return true;
+    }
+    return false;
+}
+
+static bool csv_is_text(const csv_column *c, const char *text, size_t size)
+{
+    switch (c->reading) {
+    case CSV_TEXT:
+        return true;
+    case CSV_TEXT_OR_JSON:
+        return !size || !strchr("[{", *text);
+    case CSV_TEXT_OR_MESSAGES:
+        return !csv_begins_messages(text, size);
+    default:
+        return false;
+    }
+}
+
 static nrl_status csv_value(const csv_range *g, const csv_column *c, int64_t line, nrl_arena *memory, const char *text,
                             size_t size, nrl_node **value)
 {
@@ -366,7 +403,7 @@ static nrl_status csv_value(const csv_range *g, const csv_column *c, int64_t lin
     if (memchr(text, 0, size))
         return nrl_fail(NRL_ERR_DATA, "%s:%" PRId64 ": column '%s' contains a NUL character", d->window.path, line,
                         c->name);
-    if (c->reading == CSV_TEXT || (c->reading == CSV_TEXT_OR_JSON && (!size || !strchr("[{", *text)))) {
+    if (csv_is_text(c, text, size)) {
         *value = nrl_node_new_string(memory, text, size);
         return NRL_OK;
     }

@@ -98,11 +98,14 @@ template <typename T> nrl_node *text_node(const arrow::Array &array, int64_t i, 
     return nrl_node_new_string(memory, text.data(), text.size());
 }
 
+// All structs of a column have the same fields. Those that a row does not have are null, and templates would print
+// them.
 nrl_node *struct_node(const arrow::StructArray &a, int64_t i, nrl_arena *memory)
 {
     nrl_node *map = nrl_node_new(memory, NRL_NODE_MAP);
     for (int k = 0; k < a.num_fields(); k++)
-        nrl_node_put(memory, map, a.struct_type()->field(k)->name().c_str(), value_node(*a.field(k), i, memory));
+        if (!a.field(k)->IsNull(i))
+            nrl_node_put(memory, map, a.struct_type()->field(k)->name().c_str(), value_node(*a.field(k), i, memory));
     return map;
 }
 

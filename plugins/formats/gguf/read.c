@@ -179,6 +179,11 @@ static void put_f32(gguf_reader *r, nrl_node *map, const char *hf, const char *k
     node_append(&r->memory, map, hf, node_f64(&r->memory, strtod(digits, NULL)));
 }
 
+static nrl_status fail_scaling(const gguf_reader *r)
+{
+    return nrl_fail(NRL_ERR_CONFIG, "%s: cannot derive the config: rotary scaling is not supported", r->path);
+}
+
 /* The config of a model of llama, qwen2, qwen3 or gpt2 without rotary scaling: others have facts that the metadata do
  * not hold. */
 static nrl_status make_config(gguf_reader *r, nrl_node **out)
@@ -191,8 +196,7 @@ static nrl_status make_config(gguf_reader *r, nrl_node **out)
                         "%s: cannot derive the config of architecture '%s'; expected llama, qwen2, qwen3 or "
                         "gpt2, or a file written by nrl",
                         r->path, r->arch->name);
-    if (find_own(r, "rope.scaling.type") || find_own(r, "rope.scaling.factor"))
-        return nrl_fail(NRL_ERR_CONFIG, "%s: cannot derive the config: rotary scaling is not supported", r->path);
+    if (find_own(r, "rope.scaling.type") || find_own(r, "rope.scaling.factor")) return fail_scaling(r);
     const gguf_pair *tokens = find_pair(r, "tokenizer.ggml.tokens");
     int64_t vocab = tokens && tokens->type == GGUF_ARRAY ? (int64_t)tokens->n : -1;
     node_append_text(a, map, "model_type", type);
@@ -260,7 +264,9 @@ static nrl_status take_tensor(gguf_reader *r, gguf_in *t, char name[GGUF_NAME], 
     if (!gguf_hf_name_of(r->arch, name, 0, t->name, &is_stacked)) {
         if (strcmp(name, "rope_freqs.weight"))
             return nrl_fail(NRL_ERR_DATA, "%s: the architecture %s has no tensor '%s'", r->path, r->arch->name, name);
-        *t->name = 0; /* follows from the config */
+        /* llama.cpp stores the scaling of Llama 3.1 as this tensor, and no key says so. A config of nrl has it. */
+        if (!r->text) return fail_scaling(r);
+        *t->name = 0;
     }
     if (*t->name) t->change = gguf_change_of(r->arch, r->config, t->name);
     t->n_dims = (int32_t)n_dims;

@@ -179,10 +179,11 @@ static void fill_variables(renderer *r, const conversation_template *own, const 
         const char *text = named_token(own, names[i]);
         if (text) set_variable(r, names[i], jinja_string(text, strlen(text)));
     }
+    set_variable(r, "tools", jinja_none());
+    set_variable(r, "documents", jinja_none());
     for (size_t i = 0; i < nrl_node_size(c->variables); i++)
         set_variable(r, nrl_node_key(c->variables, i), jinja_from_node(&r->memory, nrl_node_at(c->variables, i)));
-    set_variable(r, "tools", jinja_from_node(&r->memory, c->tools));
-    set_variable(r, "documents", jinja_none());
+    if (c->tools) set_variable(r, "tools", jinja_from_node(&r->memory, c->tools));
 }
 
 static nrl_status render(renderer *r, size_t n, bool add_generation_prompt, jinja_output *out)

@@ -42,10 +42,15 @@ static void values_are_texts_unless_their_column_is_json(void **state)
     table(state, NULL, "prompt,label\n42,true\n", "2:{\"prompt\": \"42\", \"label\": \"true\"}\n");
     table(state, NULL, "messages,system\n\"[{\"\"role\"\": \"\"user\"\"}]\",\"[1]\"\n",
           "2:{\"messages\": [{\"role\": \"user\"}], \"system\": \"[1]\"}\n");
+    table(state, NULL, "prompt,chosen,rejected\n[1],\"[ {\"\"role\"\": \"\"user\"\"}]\",[{x\n",
+          "2:{\"prompt\": \"[1]\", \"chosen\": [{\"role\": \"user\"}], \"rejected\": \"[{x\"}\n");
     table(state, "{\"json\": [\"x\"]}", "x,y\n3,3\n,\n\"{\"\"a\"\": null}\",\n",
           "2:{\"x\": 3, \"y\": \"3\"}\n3:{\"x\": null, \"y\": \"\"}\n4:{\"x\": {\"a\": null}, \"y\": \"\"}\n");
     table(state, NULL, "messages\n\"[{'role': 'user'}]\"\n",
           "t.csv:2: column 'messages':1:3: expected a key in double quotes, or '}', found '''\nhint: this is the "
+          "Python representation of a value");
+    table(state, NULL, "chosen\n\"[{'content': 'a'}]\"\n",
+          "t.csv:2: column 'chosen':1:3: expected a key in double quotes, or '}', found '''\nhint: this is the "
           "Python representation of a value");
     table(state, "{\"json\": [\"x\"]}", "a,x\n1,abc\n",
           "t.csv:2: column 'x':1:3: expected a value: text in double quotes, a number, true, false, null, '[' or '{', "

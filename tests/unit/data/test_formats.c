@@ -169,6 +169,25 @@ static void a_text_prompt_repeated_in_the_answers_stands_once(void **state)
                "chosen: <s>" USER("q") ASSISTANT("y") "\nrejected: <s>" USER("q") ASSISTANT("n"));
 }
 
+static void a_text_prompt_beside_whole_conversations_is_ignored(void **state)
+{
+#define WHOLE(answer)                                                                                                  \
+    "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"q\"},"                           \
+    "{\"role\": \"assistant\", \"content\": \"" answer "\"}]"
+    check_pair(state, "{\"prompt\": \"q \", \"chosen\": " WHOLE("y") ", \"rejected\": " WHOLE("n") "}\n",
+               "prompt/chosen/rejected",
+               "chosen: <s>" SYSTEM("s") USER("q") ASSISTANT("y") "\nrejected: <s>" SYSTEM("s") USER("q")
+                   ASSISTANT("n"));
+    dataset_options o = support_options(
+        *state, "data.jsonl",
+        "{\"prompt\": \"q\", \"chosen\": " WHOLE("y") ", \"rejected\": "
+                                                      "[{\"role\": \"assistant\", \"content\": \"n\"}]}\n");
+    dataset *d;
+    o.pairs = true;
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA,
+                 "'chosen' begins with a message of 'system' and 'rejected' with one of 'assistant'");
+}
+
 static void pre_tokenized_pairs_are_read(void **state)
 {
     check_pair(state,
@@ -374,6 +393,7 @@ int main(void)
         TEST(preference_rows_of_conversations_are_read),
         TEST(preference_rows_of_openai_are_read),
         TEST(a_text_prompt_repeated_in_the_answers_stands_once),
+        TEST(a_text_prompt_beside_whole_conversations_is_ignored),
         TEST(pre_tokenized_pairs_are_read),
         TEST(train_on_all_trains_prompts_but_not_those_of_pairs),
         TEST(columns_rename_keys),

@@ -340,9 +340,9 @@ static void a_power_sets_the_shares_of_entries(void **state)
             all += pow((double)cases[0].n[k], cases[i].power);
         dataset *d = open_three(*state, cases[i].power);
         for (int k = 0; k < 3; k++) {
-            const dataset_part part = dataset_part_at(d, k);
+            const dataset_part entry = dataset_part_at(d, k);
             double expected = 1000 * pow((double)cases[0].n[k], cases[i].power) / all;
-            assert_in_range(data_plan_part_examples(&part), (int64_t)(expected - 0.51), (int64_t)(expected + 0.51));
+            assert_in_range(data_plan_entry_examples(&entry), (int64_t)(expected - 0.51), (int64_t)(expected + 0.51));
         }
         dataset_close(d);
     }
@@ -353,8 +353,8 @@ static void an_even_mix_gives_each_step_the_shares_of_entries(void **state)
     dataset *d = open_three(*state, 0.5);
     int64_t total = 0, n[3];
     for (int k = 0; k < 3; k++) {
-        const dataset_part part = dataset_part_at(d, k);
-        total += n[k] = data_plan_part_examples(&part);
+        const dataset_part entry = dataset_part_at(d, k);
+        total += n[k] = data_plan_entry_examples(&entry);
     }
     for (int ranks = 1; ranks < 3; ranks++)
         for (int shuffle = 0; shuffle < 2; shuffle++) {
@@ -403,6 +403,28 @@ static void weights_repeat_and_sample_files(void **state)
         }
         assert_int_equal(twice, 30);
     }
+    dataset_close(d);
+}
+
+static void a_weight_counts_for_all_files_of_an_entry(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = support_options(f, "part-0.jsonl", "{\"text\": \"x\"}\n");
+    for (int i = 1; i < 10; i++) {
+        char *name = mem_printf("part-%d.jsonl", i);
+        free(support_write(f, name, "{\"text\": \"x\"}\n"));
+        free(name);
+    }
+    o.base_dir = f->dir;
+    o.source = support_json(f, "[{\"path\": \"part-*.jsonl\", \"weight\": 0.4}]");
+    dataset *d = support_open(&o);
+    assert_int_equal(dataset_info(d)->n_parts, 10);
+    data_plan_options p = {.global_batch = 4, .micro_batch = 4, .ranks = 1, .shuffle = true};
+    int seen[10] = {0};
+    for (int64_t epoch = 0; epoch < 5; epoch++)
+        count_step(d, p, epoch, seen);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(seen[i], 2);
     dataset_close(d);
 }
 
@@ -467,6 +489,7 @@ int main(void)
         TEST(a_power_sets_the_shares_of_entries),
         TEST(an_even_mix_gives_each_step_the_shares_of_entries),
         TEST(weights_repeat_and_sample_files),
+        TEST(a_weight_counts_for_all_files_of_an_entry),
         TEST(a_broken_weight_reaches_all_examples_over_epochs),
         TEST(what_cannot_be_planned_is_a_config_error),
     };

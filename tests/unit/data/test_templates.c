@@ -60,11 +60,44 @@ static void tools_may_be_json_text_and_variables_a_map(void **state)
                                                                  " \"chat_template_kwargs\": {\"tail\": \"\"}}\n",
                 template);
     check(f, &o, "tools:[1]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
+    o = options(f,
+                "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"chat_template_kwargs\": {\"documents\": [7]}}\n",
+                "{{ documents[0] }}{% for m in messages %}{{ m.role[0] }}{{ m.content }}<|im_end|>{% endfor %}"
+                "{% if add_generation_prompt %}a{% endif %}");
+    check(f, &o, "7uq<|im_end|>a" L "a<|im_end|>" R);
     o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"tools\": {\"a\": 1}}\n", template);
     dataset *d;
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "data.jsonl:1: key 'tools': expected a list of tools, found map");
     o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"chat_template_kwargs\": 1}\n", template);
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "key 'chat_template_kwargs': expected a map");
+}
+
+static void tools_of_openai_pairs_reach_the_template(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = options(
+        f,
+        "{\"input\": {\"messages\": [" USER("q") "], \"tools\": [{\"name\": \"f\"}]},"
+                                                 "\"preferred_output\": [" ASSISTANT(
+                                                     "y") "], \"non_preferred_output\": [" ASSISTANT("n") "]}\n",
+        template);
+    o.pairs = true;
+#define TOLD "tools:[{\"name\": \"f\"}]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L
+    check(f, &o, "chosen: " TOLD "y<|im_end|>" R "\n\nrejected: " TOLD "n<|im_end|>" R "\n");
+}
+
+/* As of models that think: the generation prompt opens what an earlier message does not have. */
+static void a_prompt_that_is_continued_has_the_tokens_of_generation(void **state)
+{
+    fixture *f = *state;
+    dataset_options o = support_options(f, "data.jsonl", "{\"prompt\": \"ab \", \"completion\": \"cd\"}\n");
+    o.generates = true;
+    check(f, &o, "<s>ab " L "cd</s>" R);
+    o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("x</t> b") ", " USER("r") "]}\n",
+                "{% for m in messages %}{{ m.role[0] }}{{ m.content.split('</t>')[-1] }}<|im_end|>{% endfor %}"
+                "{% if add_generation_prompt %}a<t>{% endif %}");
+    o.generates = true;
+    check(f, &o, "uq<|im_end|>a<t>" L "x</t> b<|im_end|>" R);
 }
 
 static void both_answers_of_a_pair_are_trained_behind_their_prompt(void **state)
@@ -227,6 +260,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tools_and_their_calls_are_written_and_trained),
         TEST(tools_may_be_json_text_and_variables_a_map),
+        TEST(tools_of_openai_pairs_reach_the_template),
+        TEST(a_prompt_that_is_continued_has_the_tokens_of_generation),
         TEST(both_answers_of_a_pair_are_trained_behind_their_prompt),
         TEST(a_labelled_answer_is_trained_behind_its_prompt),
         TEST(the_last_turn_alone_is_trained_on_request),
