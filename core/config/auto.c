@@ -1,7 +1,7 @@
 /*
  * auto.c - keys with the value `auto`: settings that a program chooses for the memory and the speed of the machine
- * before the run is opened, by nrl_plan_search (nrl/plan.h) or `nrl plan`. A run itself has values alone, so that its
- * checkpoints say what it ran with.
+ * before the run is opened, by nrl_plan_search (nrl/plan.h) or `nrl plan`. The run itself has only values, so its
+ * checkpoints record the settings that it used.
  */
 #include "config/rules.h"
 #include "config/tree.h"
@@ -37,7 +37,7 @@ static bool says_auto(const nrl_node *root, const auto_keys *keys)
     return !strcmp(nrl_node_string(at, ""), "auto");
 }
 
-/* The i-th of these keys; after those above the `costs` of each axis. */
+/* The i-th key whose value is `auto`: of the keys above, and then of the `costs` of each axis. */
 static bool find_auto(const nrl_node *root, size_t i, auto_keys *keys)
 {
     const nrl_node *axes = nrl_node_find(root, "parallel");

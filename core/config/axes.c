@@ -155,7 +155,7 @@ static const char *names_of_axes(const reading *r)
     return text;
 }
 
-/* `alone`: it may be an option of a strategy. */
+/* `alone`: the key may have been meant as an option of a strategy. */
 static void unknown_axis(const reading *r, const nrl_node *at, const char *key, bool alone)
 {
     const char *known = r->problems->known_as ? r->problems->known_as(r->problems->user, r->a, key) : NULL;

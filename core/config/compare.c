@@ -11,12 +11,12 @@ static const struct {
     const char *key;
     config_key_class class;
 } rules[] = {
-    {"model", CONFIG_KEY_FREE}, /* compared are config.json, the tokenizer, and the weights that adapters stand on */
+    {"model", CONFIG_KEY_FREE}, /* config.json, the tokenizer and the base weights of adapters are compared */
     {"model.add_tokens", CONFIG_KEY_COMPARED},
     {"adapter", CONFIG_KEY_COMPARED},
     {"adapter.use", CONFIG_KEY_FREE}, /* the checkpoint holds the adapters */
     {"data", CONFIG_KEY_COMPARED},
-    {"data.train.path", CONFIG_KEY_FREE}, /* compared is the content */
+    {"data.train.path", CONFIG_KEY_FREE}, /* the content is compared */
     {"data.train.template", CONFIG_KEY_BY_CONTENT},
     {"data.eval", CONFIG_KEY_FREE},
     {"data.template", CONFIG_KEY_BY_CONTENT},
@@ -54,7 +54,7 @@ static const struct {
     {"launch", CONFIG_KEY_FREE},
     {"backend", CONFIG_KEY_FREE},
     {"checkpoint", CONFIG_KEY_FREE},
-    {"checkpoint.metric", CONFIG_KEY_COMPARED}, /* the best value so far is one of this metric */
+    {"checkpoint.metric", CONFIG_KEY_COMPARED}, /* the best value so far is a value of this metric */
     {"checkpoint.metric_mode", CONFIG_KEY_COMPARED},
     {"eval", CONFIG_KEY_FREE},
     {"script", CONFIG_KEY_FREE}, /* limits; the script itself is compared */

@@ -239,7 +239,7 @@ static const nrl_node *default_value(const slot *s, const nrl_node *section)
     return value;
 }
 
-/* A text whose value is a mistake has its default, because the checks that follow read it. */
+/* An invalid text is replaced by its default, because later checks read it. */
 static void fill_part(arena *a, config_problems *problems, const char *section, const nrl_node *node,
                       const option_part *part)
 {
@@ -279,8 +279,8 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
     return arena_printf(a, "; expected one of: %s", out);
 }
 
-/* "; it is optimizer.lr here": the name of another trainer, or a key of another section, unless there is a similar key
- * in this one; "; did you mean 'steps'?"; or what keys there are. */
+/* "; it is optimizer.lr here" for a name of another trainer or a key of another section, unless this section has a
+ * similar key; "; did you mean 'steps'?"; or a list of the keys. */
 static const char *key_hint(arena *a, const config_problems *problems, const char *full, const suggestion *near,
                             const option_part *parts, size_t n_parts)
 {

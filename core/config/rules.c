@@ -406,7 +406,7 @@ static const char *last_part(arena *a, const char *path)
     return arena_strndup(a, path + start, n - start);
 }
 
-/* Whether model.KEY is there but is no text, which was already reported. */
+/* Whether model.KEY exists but is not a text, which was already reported. */
 static bool is_no_text(const nrl_node *root, const char *key)
 {
     nrl_node_type kind = nrl_node_kind(nrl_node_find(nrl_node_find(root, "model"), key));

@@ -37,7 +37,8 @@ typedef enum {
 typedef enum { CONFIG_TRAIN_ON_ANSWER = 0, CONFIG_TRAIN_ON_ALL, CONFIG_TRAIN_ON_LAST } config_train_on;
 typedef enum { CONFIG_LAST_BATCH_KEEP = 0, CONFIG_LAST_BATCH_DROP } config_last_batch;
 
-/* data.mix. An entry with n rows has n^power as its share of an epoch; all of them make as many samples as the rows. */
+/* data.mix. The share of an entry with n rows is proportional to n^power; an epoch has as many samples as there are
+ * rows. */
 typedef struct {
     double power;
     bool even; /* each step has the share of each entry */
@@ -113,7 +114,7 @@ typedef struct {
 typedef struct {
     int64_t recipe;  /* config_fp8_recipe */
     int64_t history; /* steps whose largest values set the scale of a delayed one */
-    int64_t margin;  /* which is 2^margin below */
+    int64_t margin;  /* a scale is 2^margin smaller than these values allow */
 } config_fp8;
 
 typedef struct {
@@ -231,24 +232,26 @@ typedef struct {
     nrl_node *resolved; /* everything above as one tree; plugins append to their component's map */
 } config_run;
 
-/* Fills *out from a whole tree, but for what config_fill_adapter adds; all mistakes go to `problems`. Components are
- * only named: their options are filled by who knows their rows. Strings live as long as `a` and the tree. [main] */
+/* Fills *out from a whole tree, except what config_fill_adapter adds; all mistakes go to `problems`. Reads only the
+ * names of components: the code that knows their rows fills their options. Strings live as long as `a` and the tree.
+ * [main] */
 void config_fill(arena *a, config_problems *problems, const nrl_node *root, config_run *out);
 
-/* The tree with a section that is named after an adapter plugin (`names`: all there are) as the component `adapter`:
- * for a plugin NAME, `NAME: {rank: 8}` becomes `adapter: {name: NAME, rank: 8}`. *section is what it was called.
+/* Returns the tree in which a section named after an adapter plugin (`names`: all plugins) is the component `adapter`:
+ * for a plugin NAME, `NAME: {rank: 8}` becomes `adapter: {name: NAME, rank: 8}`. *section is its original name.
  * `problems` may be NULL. [main] */
 const nrl_node *config_fold_adapter(arena *a, config_problems *problems, const char *const *names, size_t n,
                                     const nrl_node *root, const char **section);
-/* What config_fill leaves, as it depends on the adapters there are: the component `adapter` of a folded tree, and keys
- * of the top level that nobody knows. [main] */
+/* The rest of config_fill, which depends on the installed adapters: the component `adapter` of a folded tree, and the
+ * report of unknown keys of the top level. [main] */
 void config_fill_adapter(arena *a, config_problems *problems, const nrl_node *root, const char *section,
                          config_run *run);
 extern const nrl_option adapter_rows[]; /* of config_adapter: the core's options of every adapter */
 extern const size_t adapter_n_rows;
 
-/* The strategy that serves an axis where the config names none: of those by default, and of all where there are none
- * such, the one of the highest priority. `axis` NULL: any axis that takes the rest. NULL: there is none. */
+/* Returns the strategy of an axis for which the config names none: the one with the highest priority among the default
+ * ones or, if there are no default ones, among all. `axis` NULL: any axis that takes the remaining ranks. NULL: there
+ * is none. */
 const config_server *config_server_of(const config_server *servers, size_t n, const char *axis);
 /* Whether the key is an option of that strategy. */
 bool config_has_option(const config_server *servers, size_t n, const char *plugin, const char *key);

@@ -42,7 +42,7 @@ typedef struct {
     const char *cache_dir;      /* directory of token caches, created if missing; NULL = no cache is kept */
     int64_t vocab_size;         /* of the model: a larger id is an error that names the row; 0 = any */
     const char *role;           /* "train" or "eval", for messages; NULL = "train" */
-    bool streaming;             /* the rows are read while the run goes on: no pass over all of them before */
+    bool streaming;             /* rows are read during training, without a pass over all of them first */
     bool quiet;                 /* no warnings: ranks other than 0 */
     const volatile int *signal; /* number of the signal that requests a stop, 0 = none yet; may be NULL */
 } dataset_options;
@@ -56,8 +56,8 @@ typedef struct {
     int64_t n_extra;
     const char *extra[BATCH_MAX_EXTRA]; /* names of the columns of dataset_extra */
     char hash[HASH_TEXT];               /* of data, tokenizer, template, limits */
-    int64_t rows; /* of the files, as far as they are selected; examples are those that are not dropped_overlong,
-                   * untrainable or empty, and a split row is several */
+    int64_t rows; /* selected rows of the files. Rows that are dropped_overlong, untrainable or empty give no example; a
+                     split row gives several */
     int64_t dropped_overlong, untrainable, empty;
     int64_t identical; /* examples, pairs with equal answers: they have no gradient */
     int64_t truncated; /* examples, cut to max_length */
@@ -159,7 +159,7 @@ int64_t data_plan_n_micro_batches(data_plan *p, int64_t step);
 /* Returns the number of examples in micro-batch m of step s on this rank; it may be 0. *examples is valid until the
  * next call. */
 int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64_t **examples);
-/* Returns the one of the first n_steps steps in which this rank has the micro-batch with the most tokens. */
+/* Returns which of the first n_steps steps has this rank's micro-batch with the most tokens. */
 int64_t data_plan_largest_step(data_plan *p, int64_t n_steps);
 
 /* ---- loader ---- */

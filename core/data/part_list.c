@@ -81,8 +81,8 @@ static nrl_status add(const dataset_options *o, const nrl_node *node, size_t ent
     return read_entry(o, node, &out->items[out->n++]);
 }
 
-/* The first file of a directory that belongs to one of these splits by its name, as train-00000-of-00002 does, or by
- * that of a directory in it, as train/0 does; NULL = none. */
+/* The first file of a directory that belongs to one of these splits according to its name (train-00000-of-00002) or to
+ * the name of its subdirectory (train/0); NULL = none. */
 static const char *file_of_split(const paths *files, const char *folder, const char *const *splits)
 {
     for (size_t i = 0; i < files->n; i++)

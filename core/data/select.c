@@ -1,7 +1,7 @@
 /*
- * select.c - which rows of each part are read: those that an entry selects by number (rows) or by hash (limit), without
- * or with those that are held out for the evaluation. Negative numbers, numbers that count through several files, and
- * numbers of rows to choose by hash need a pass over the files, which is made here.
+ * select.c - which rows of each part are read: those that an entry selects by number (rows) or by hash (limit), either
+ * without the rows that are held out for evaluation or only these. Negative numbers, numbers that count through several
+ * files, and numbers of rows to choose by hash need a pass over the files, which this file makes.
  */
 #include "base/arena.h"
 #include "data/part.h"
@@ -59,8 +59,8 @@ static int by_size(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* The bound below which `wanted` of the rows of parts [from, to) have their hashes; 0 if there are not more rows. Equal
- * rows are on the same side, so there may be fewer. */
+/* The bound below which the hashes of `wanted` rows of parts [from, to) are; 0 if there are no more rows than that.
+ * Equal rows are on the same side, so there may be fewer. */
 static nrl_status find_bound(const dataset_options *o, const data_parts *p, int64_t from, int64_t to, uint64_t seed,
                              int64_t wanted, uint64_t *bound)
 {

@@ -28,7 +28,7 @@ static bool is_alone(const nrl_mesh *m)
 
 nrl_status mesh_exchange(nrl_mesh *m, const char *what, const void *mine, size_t size, void *all)
 {
-    for (int32_t r = 0; is_alone(m) && size && r < m->place.world; r++) /* if planned, each would send the same */
+    for (int32_t r = 0; is_alone(m) && size && r < m->place.world; r++) /* in a planned mesh all ranks count as equal */
         memmove((char *)all + (size_t)r * size, mine, size);
     if (!m->table.wait) return NRL_OK;
     return run(m, MESH_ALL_GATHER, what, &(nrl_comm_args){.send = mine, .receive = all, .count = (int64_t)size});

@@ -63,7 +63,7 @@ static nrl_status parse_join_request(const char *text, int32_t rank, join_reques
     return NRL_OK;
 }
 
-/* ---- saying join_request ---- */
+/* ---- join requests ---- */
 
 static nrl_status number_is_taken(nrl_mesh *m, const char *there)
 {
@@ -262,7 +262,7 @@ static nrl_status wait_for_roll(nrl_mesh *m, double deadline, char **roll)
     }
 }
 
-/* Counts the nodes from what launchers say of their ranks, or from host names if these distinguish more nodes. */
+/* Counts the nodes from the numbers that launchers give, or from host names if these distinguish more nodes. */
 static int32_t count_nodes(const nrl_mesh *m, int32_t n_first)
 {
     int32_t hosts = 0;

@@ -1,5 +1,5 @@
 /*
- * layout.c - layouts as shards, shards as ranges.
+ * layout.c - turns layouts into shards, and shards into ranges.
  */
 #include "mesh/layout.h"
 #include <string.h>
@@ -44,7 +44,8 @@ int layout_n_boxes(const nrl_part *part)
     return 1;
 }
 
-/* Narrows the box by one cut, whose ranges count from where earlier ones left it. */
+/* Narrows the box by one placement, whose ranges count from the start of the box that earlier
+ * placements left. */
 static void cut_box(layout_shard *p, const nrl_placement *cut, int32_t coord)
 {
     p->end[cut->dim] = p->begin[cut->dim] + cut->end[coord];

@@ -14,7 +14,7 @@
 static int32_t mesh_store_holder(const nrl_mesh *m)
 {
     const nrl_store_plugin *t = m->store_kind.table;
-    /* Another program's store knows no secret: behind it rank 0 holds one that does. */
+    /* A store of another program supports no secret, so rank 0 serves a second store that does. */
     return t && t->serve && (!m->place.store_elsewhere || (m->place.store_foreign && m->place.secret)) ? 0 : -1;
 }
 
@@ -31,7 +31,7 @@ static nrl_status open_keys(const nrl_mesh *m, int32_t number, nrl_store **keys)
     return st;
 }
 
-/* A launcher that has something to tell the ranks must know which keys they read. */
+/* A launcher that reports to the ranks must know which keys they read. */
 static nrl_status publish_number(nrl_mesh *m, int32_t number)
 {
     nrl_store *first;
@@ -107,7 +107,7 @@ static void print_record(void *user, buffer *text)
     record_print(&((nrl_mesh *)user)->calls, text);
 }
 
-/* The step thread computes at the moment and gets the failure with its next call. */
+/* The step thread is computing; its next call returns the failure. */
 static void report_unheard(void *user)
 {
     nrl_mesh *m = user;
@@ -139,8 +139,8 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
     return st;
 }
 
-/* A rank that stops while it joins tells the others. A process that is not one of the ranks, because another process
- * has its number, tells nothing. */
+/* A rank that stops while it joins reports this to the others. A process that is not one of the ranks, because another
+ * process has its number, reports nothing. */
 static void report_join_failure(nrl_mesh *m, nrl_status code)
 {
     if (!m->is_member) return;
@@ -236,7 +236,7 @@ void mesh_settle(nrl_mesh *m)
     restore_error(said);
 }
 
-/* The holder of the store goes last: until nobody is connected, or no longer than is fair. */
+/* The rank that serves the store leaves last: when no rank is connected, or after LEAVE_S. */
 static void close_server(store_server *server, bool failed)
 {
     double until = clock_seconds() + (failed ? 0 : LEAVE_S);

@@ -1,5 +1,5 @@
 /*
- * store.c - the verbs of a store: prefixes are put together here, waits are cut into slices, a plugin does the rest.
+ * store.c - the operations of a store: adds prefixes to keys and divides waits into slices; a plugin does the rest.
  */
 #include "mesh/store.h"
 #include "base/buffer.h"
@@ -13,9 +13,9 @@
 #define SLICE_S 0.5 /* how often a waiting get checks whether it is stopped */
 
 struct nrl_store {
-    nrl_store *inner, *bottom; /* of a prefix: what it lies in, and the store below all prefixes; else NULL, itself */
+    nrl_store *inner, *bottom; /* of a prefix: the store around it, and the store without prefixes; else NULL, itself */
     char *prefix;              /* before every key: "" or "OUTER/INNER/" */
-    const nrl_store_plugin *table; /* of the bottom, as the rest */
+    const nrl_store_plugin *table; /* of the bottom, like the members below */
     void *self;
     bool has_secret;
     secret_key secret;

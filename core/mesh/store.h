@@ -39,7 +39,7 @@ void store_close(nrl_store *s); /* NULL is allowed */
 /* Returns the malloc'd prefix for the keys of run `number` (from 1) of a process, with the id of the job ("" = none):
  * "nrl/job", "nrl/job~2". */
 char *store_run_prefix(const char *run_id, int32_t number);
-#define STORE_NEWEST_KEY "newest" /* of number 1's keys: the number of the newest run above 1 */
+#define STORE_NEWEST_KEY "newest" /* among the keys of run 1: the number of the newest run above 1 */
 
 bool store_counts(const nrl_store *s); /* add works, and values can change */
 /* Does not wait. *found is false if the key does not exist. */

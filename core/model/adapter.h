@@ -55,10 +55,10 @@ void adapter_add_whole(arena *a, nrl_node *modules, const nrl_param *p); /* adds
 /* Their parameters are trained, and saved with the adapters; none of them can have an adapter. [main] */
 void model_save_whole(struct model *m, const nrl_node *modules);
 
-/* Freezes what the model has, but for the modules that the set trains whole, and attaches the set, of which the model
- * makes an instance of its own: parameters stand behind the model's and in the uses of every unit that uses the weight.
- * NRL_ERR_CONFIG: no module of that name, and which there are; one that is named twice. Once a model, before anything
- * is planned. [main] */
+/* Freezes the model's parameters, except those of modules that the set trains in full, and attaches the set, from which
+ * the model creates its own instance. Parameters of adapters follow those of the model, and are added to the uses of
+ * every unit that uses the weight. NRL_ERR_CONFIG: a module does not exist (the text lists the modules) or is named
+ * twice. Call it once per model, before layouts are planned. [main] */
 nrl_status model_adapt(struct model *m, const adapter_set *set);
 
 #endif

@@ -162,7 +162,7 @@ nrl_status nrl_build_loss_term(nrl_builder *b, const nrl_loss_term_spec *spec, n
     nrl_loss_term_spec s = {0};
     memcpy(&s, spec, spec->size < sizeof s ? spec->size : sizeof s);
     if (m->n_terms == NRL_MAX_MODEL_TERMS || s.n_values < 1)
-        return nrl_fail(NRL_ERR_PLUGIN, "loss term '%s': expected at most %d terms, each with a value or more", s.name,
+        return nrl_fail(NRL_ERR_PLUGIN, "loss term '%s': expected at most %d terms, each with 1 or more values", s.name,
                         (int)NRL_MAX_MODEL_TERMS);
     *term = &m->terms[m->n_terms++];
     **term = (nrl_loss_term){.name = arena_strdup(&m->memory, s.name),

@@ -38,7 +38,8 @@ static bool save_holds_adapters(const saver *s)
     return s->options->format->holds == NRL_HOLDS_ADAPTER;
 }
 
-/* The output layer that is the embedding, where adapters come with that: programs that read them expect both. */
+/* The name of an output layer that is the embedding, if that is saved with adapters: programs that read them expect
+ * both. */
 static const char *save_tied_name(const saver *s)
 {
     return save_holds_adapters(s) && !s->m->drops_head && s->m->head.weight->saved_whole ? weights_tied_name(s->m) : "";
@@ -146,7 +147,7 @@ static nrl_status save_weights(saver *s)
 
 /* ---- the other files ---- */
 
-/* The names that are there, less those that are replaced or in `copied`. */
+/* The existing names, without those that are replaced or in `copied`. */
 static nrl_status save_copies(saver *s, const char *const *names, const char *const *copied)
 {
     const char *from = s->options->copy_from;

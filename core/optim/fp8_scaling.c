@@ -115,7 +115,7 @@ nrl_status fp8_scaling_read(fp8_scaling *s, const nrl_node *map)
             exponent_at(s, i, 0, 0)[j] = (int8_t)e;
         }
         if (!valid)
-            return nrl_fail(NRL_ERR_CORRUPT, "fp8: the history of '%s' is not one of exponents from %d to %d, or %d",
+            return nrl_fail(NRL_ERR_CORRUPT, "fp8: the history of '%s' has values other than %d to %d and %d",
                             s->params[i]->name, -MOST_EXPONENT, MOST_EXPONENT, UNKNOWN);
     }
     return NRL_OK;

@@ -12,7 +12,7 @@
 
 typedef struct {
     config_fp8 rule;
-    nrl_param **params; /* [n] that may be fp8; their numbers `fp8` are their places here, from 1 */
+    nrl_param **params; /* [n] that may be fp8; their member `fp8` is their number here, from 1 */
     int64_t n;          /* 0: operands, or their blocks, are scaled by their own values */
     int8_t *exponents;  /* [n, history, 3], newest first: of the scale for the largest value of a step */
     float *host;        /* [n, 3] */

@@ -23,7 +23,7 @@ typedef struct {
 
 /* ---- shares and whole parts ---- */
 
-/* m ranges of n elements of a whole part that are `stride` apart, and one behind the other in a share. */
+/* m ranges of n elements: `stride` apart in the whole part, consecutive in a share. */
 typedef struct {
     int64_t begin, n, stride, m, packed;
 } rows;

@@ -15,7 +15,7 @@ typedef struct {
 /* NRL_ERR_CONFIG if the options do not fit the rate or the steps (> 0). [main] */
 nrl_status schedule_open(schedule *s, const nrl_schedule *table, void *options, double lr, int64_t steps);
 void schedule_close(schedule *s);
-/* The rate of the update after `step` finished updates. NRL_ERR_PLUGIN: it is no number of at least 0. [any] */
+/* The rate of the update after `step` finished updates. NRL_ERR_PLUGIN: it is not a number of at least 0. [any] */
 nrl_status schedule_rate(const schedule *s, int64_t step, double *rate);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    ROUND_ELEMENTS = 1 << 24, /* a rank gathers at most so many in one round, or one unit */
+    ROUND_ELEMENTS = 1 << 24, /* a rank gathers at most this many in one round, or one unit */
     GROUP_ELEMENTS = 1 << 24  /* of slices that are updated together, so that their temporaries stay small */
 };
 
@@ -183,7 +183,7 @@ static bool is_divided(const update_plan *u, const update_unit *x)
     return false;
 }
 
-/* The rank with least to do of those that have elements of the unit; the lowest of equal ones. */
+/* The rank with the least work among those that have elements of the unit; the lowest of equal ones. */
 static int32_t choose_owner(const update_plan *u, const update_unit *x, const int64_t *load)
 {
     int32_t best = -1;
@@ -336,7 +336,7 @@ void updates_close(update_plan *u)
 
 /* ---- updates ---- */
 
-/* What a strategy has elsewhere of a slice. */
+/* Announces the use of tensors of a slice that a strategy keeps elsewhere. */
 static void expect_slice(nrl_ctx *ctx, const nrl_slice *slice, bool soon)
 {
     nrl_tensor *const all[] = {slice->master, slice->low, slice->grad};
@@ -404,8 +404,8 @@ static int64_t range_at(const nrl_slice *s, int64_t at)
     return s->n - at < UPDATES_RANGE ? s->n - at : UPDATES_RANGE;
 }
 
-/* Updates a slice range by range, so that no more than a few ranges of what is elsewhere are in memory; `next` is the
- * slice behind it, or NULL. The optimizer works on each element alone. */
+/* Updates a slice range by range, so that only a few ranges of tensors that are elsewhere are in memory; `next` is the
+ * slice after it, or NULL. The optimizer works on each element alone. */
 static nrl_status update_ranges(update_plan *u, nrl_ctx *ctx, const nrl_slice *s, const nrl_slice *next, bool counts,
                                 const nrl_step_params *step)
 {

@@ -81,7 +81,7 @@ typedef struct {
 bool updates_next_piece(const update_plan *u, const update_unit *unit, uint32_t k, int *at, update_piece *piece);
 
 /* ---- elements of a slice ---- */
-enum { UPDATES_RANGE = 1 << 20 }; /* of a slice that is partly elsewhere, so many are updated at a time */
+enum { UPDATES_RANGE = 1 << 20 }; /* elements that are updated at a time in a slice that is partly elsewhere */
 enum { UPDATES_GRAD, UPDATES_WORK, UPDATES_MASTER, UPDATES_LOW, UPDATES_STATES, UPDATES_TENSORS = 4 + NRL_MAX_STATES };
 nrl_tensor **updates_tensor(nrl_slice *s, int k); /* of UPDATES_GRAD .. */
 /* *out: views of n elements from `at` on, a multiple of `block`, the elements of an entry of a state of shape BLOCK.

@@ -32,9 +32,9 @@ void plugin_host_skip(plugin_host *h, size_t n_folders);
  * available); NRL_ERR_PLUGIN: the plugin cannot be used. [main] */
 nrl_status plugin_open(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
 
-/* Opens a plugin that nobody named, to ask whether it serves. A file that cannot be used is reported by a warning,
- * once, and the next file of that name is opened instead. NRL_ERR_CONFIG: plugins.allow refuses it; NRL_ERR_PLUGIN: no
- * file of that name can be used. [main] */
+/* Opens a plugin that the config does not name, to ask whether it serves. A file that cannot be used is reported by a
+ * warning, once, and the next file of that name is opened instead. NRL_ERR_CONFIG: plugins.allow refuses it;
+ * NRL_ERR_PLUGIN: no file of that name can be used. [main] */
 nrl_status plugin_open_candidate(plugin_host *h, uint32_t kind, const char *name, const plugin **out);
 
 /* Asks an open plugin: nrl's own here, any other in a child process. The error text is the plugin's. A plugin that
@@ -56,8 +56,8 @@ const plugin *plugin_find(plugin_host *h, uint32_t kind, int32_t enough, plugin_
  * [main] */
 void plugin_host_limit(plugin_host *h, const char *seconds);
 
-/* Opens a plugin by its path, of the kind of its folder, or in a folder that is no kind's of any kind. NRL_ERR_PLUGIN
- * as above. [main] */
+/* Opens a plugin by its path. Its directory determines its kind; in any other directory every kind is accepted.
+ * NRL_ERR_PLUGIN as above. [main] */
 nrl_status plugin_open_file(plugin_host *h, const char *path, const plugin **out);
 
 /* Fills the options of an open plugin, and `core` (may be NULL), from the component's map, then calls the plugin's own

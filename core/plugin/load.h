@@ -35,9 +35,9 @@ typedef struct {
                           reason if status is not NRL_OK */
 } load_trial;
 
-/* Opens each file, or asks, in a child process, which is ended where one does not return within `seconds`. What
- * crashes, hangs or ends the process harms only the child; a new child continues behind it. Texts are allocated in `a`.
- * `describe` may be NULL. [main] */
+/* Opens each file, or asks, in a child process, which is ended if a call does not return within `seconds`. A plugin
+ * that crashes, hangs or ends the process harms only the child; a new child continues with the next one. Texts are
+ * allocated in `a`. `describe` may be NULL. [main] */
 void load_try(arena *a, load_trial *list, size_t n, load_describe *describe, double seconds);
 
 #endif

@@ -14,7 +14,7 @@ nrl_status trial_open(const char *path, const plugin_kind *kind, const char *nam
  */
 nrl_status trial_ask(const plugin *p, plugin_question *ask, const void *user, double seconds, int32_t *answer);
 
-/* Whether nobody asked before whether this file, as it is now, was reported. [main] */
+/* Whether this is the first call for this file in its current state: its problem was not reported yet. [main] */
 bool trial_is_unreported(const char *path);
 
 #endif

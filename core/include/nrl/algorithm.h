@@ -107,14 +107,14 @@ typedef struct {
     /* Columns [P] that `rollout` sets for the loss, NULL-ended ("weights": those of the targets), beside
      * "sampled_logps" [P], the log-probs with which the targets were sampled; see nrl_rollout_replace. NULL = none. */
     const char *const *rollout_columns;
-    /* The row of `metrics` by which evaluations are compared with checkpoint.metric: auto, for a loss that does not
-     * tell how good the model is; it declares `better`. NULL: the loss. */
+    /* The row of `metrics` that ranks evaluations with checkpoint.metric: auto, if the loss does not measure how good
+     * the model is; the row declares `better`. NULL: the loss. */
     const nrl_metric *best;
-    /* [main] optional: how many steps are taken on each batch of the data, so that an epoch has as many times the
+    /* [main] optional: how many steps are taken on each batch of the data, so that an epoch has that many times as many
      * steps; `rollout` gets the same batch in all of them and counts them in nrl_rollout_info.update. NULL: 1. */
     int64_t (*updates)(void *self);
     /* [main] optional: whether the loss of this instance couples the target positions of a segment, so that it is not
-     * called on parts of a batch in spite of `tokenwise`. NULL: no. */
+     * called on parts of a batch even if `tokenwise` is set. NULL: no. */
     bool (*couples)(void *self);
     /* [main] optional: replaces `metrics` if they depend on options: the same rows, and more behind them. Valid as long
      * as self. All ranks must have the same. */

@@ -99,7 +99,7 @@ enum { NRL_FP8_BLOCK = 128 };
  * even; what is beyond the largest number becomes that, an infinity becomes NaN. s = *scale is a power of two from
  * 2^-62 to 2^62; if it is 0, s is the largest of these for which no x s is beyond the largest number.
  * *amax becomes the largest of itself and all |x|, where NaN is larger than all others. Both are on the device.
- * A block of ROWS or TILES has the s that follows its own values, and both pointers are NULL. */
+ * With blocks (ROWS, TILES) s follows from the values of each block, and both pointers are NULL. */
 typedef struct {
     uint32_t format; /* nrl_fp8; NONE: x stays as it is, and the rest is not read */
     uint32_t blocks; /* nrl_fp8_blocks; two operands are not both TILES */
@@ -191,11 +191,11 @@ typedef struct {
 typedef struct {
     uint32_t size, reserved;
     const nrl_attention_args *forward; /* with y and lse as computed */
-    nrl_mat dy, dq, dk, dv; /* dq, dk and dv are overwritten. Of a part (`merge` of forward), whose y (of q's dtype)
-                               and lse are those of all keys, contributions are added to them; they are f32 */
+    nrl_mat dy, dq, dk, dv; /* dq, dk and dv are overwritten. For a part (`merge` of forward), y (of q's dtype) and lse
+                               are those over all keys, and contributions are added to dq, dk and dv, which are f32 */
     float *dsinks;          /* [H] overwritten; NULL = not needed */
-    /* q and k were rotated by these, as by nrl_rope_args: dq and dk are the gradients of what they were before. Only
-     * for backends with rotates_gradients, and not of a part; NULL = not rotated. */
+    /* q and k were rotated by these, as by nrl_rope_args: dq and dk are the gradients of q and k before the rotation.
+     * Only for backends with rotates_gradients, and not for a part; NULL = not rotated. */
     const float *cos, *sin;
     int64_t half;
 } nrl_attention_grad_args;
@@ -486,8 +486,8 @@ typedef struct {
     /* Zeroed memory for tensors that a step uses once: operations and the host read and write it as memory of `alloc`
      * of the table. Freed when the device is closed. [main] */
     nrl_status (*alloc)(void *self, const char *folder, size_t bytes, void **out);
-    /* A part of it is used now, and not again before the next step; steps use the same parts in the same order. Ignores
-     * other memory. [step] */
+    /* Announces that a part of it is used now, and not again before the next step; steps use the same parts in the same
+     * order. Ignores other memory. [step] */
     void (*use)(void *self, void *memory, size_t bytes);
 
     /* Copies of memory that a step needs again later; NULL = the backend has none. A copy has room for `bytes`. [step]
@@ -503,8 +503,8 @@ typedef struct {
     nrl_status (*copy_wait)(void *self, nrl_stream *stream, nrl_offload_copy *copy);
     void (*copy_free)(void *self, nrl_offload_copy *copy); /* after copy_wait */
 
-    /* A part of the memory of `alloc` is read or written soon (true), or not for a while. NULL = that is not told.
-     * Ignores other memory. [step] */
+    /* Announces that a part of the memory of `alloc` is read or written soon (true), or not for a while. NULL = the
+     * backend needs no such calls. Ignores other memory. [step] */
     void (*expect)(void *self, void *memory, size_t bytes, bool soon);
 } nrl_offload;
 

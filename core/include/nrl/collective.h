@@ -77,7 +77,7 @@ typedef struct {
     uint32_t size, reserved;
     int64_t bytes_sent, bytes_received; /* payload and headers, since open */
     const char *text;                   /* for the plan: "NAME, lo 127.0.0.1"; the plugin's */
-    int64_t messages_sent;              /* with a payload, or the empty ones of a barrier; 0 if it does not know */
+    int64_t messages_sent;              /* with a payload, or the empty ones of a barrier; 0 = not counted */
 } nrl_collective_info;
 
 #define NRL_COMM_MEMBER(name) nrl_status (*name)(void *self, const nrl_comm_args *a, nrl_request **request)
@@ -115,7 +115,7 @@ typedef struct {
      * needed it; -1 = none */
     int32_t (*failed_peer)(void *self);
     void (*info)(void *self, nrl_collective_info *fill); /* [any] */
-    bool by_order; /* messages of two ranks are told apart by their order, whatever their tags */
+    bool by_order; /* messages between two ranks are matched by their order, not by their tags */
     /* [main] optional: every rank of a group calls it before the first send or recv of the group. Afterwards messages
      * between neighbours (ranks r and r + 1, the last and the first) wait neither for the group's other calls nor for
      * messages of the other direction. NULL: send and recv never wait for other calls. */

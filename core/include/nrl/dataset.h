@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Bits of nrl_dataset_source.flags. */
-enum { NRL_DATASET_PIPE = 1 }; /* the path may be a pipe: it is opened and read once, from its begin to its end */
+enum { NRL_DATASET_PIPE = 1 }; /* the path may be a pipe: it is opened and read once, from start to end */
 
 enum { NRL_DATASET_POSITION = 64 };
 
@@ -70,13 +70,13 @@ typedef struct {
     /* [main] writes a list of rows, maps of texts with the same keys, to a new file */
     nrl_status (*write)(const void *options, const char *path, const nrl_node *rows);
 
-    /* For a resumed run with data.streaming; optional, both or none. Without them, or where `tell` returns false, the
-     * ranges before the position are taken again. */
+    /* For a resumed run with data.streaming; optional, both or none. Without them, or if `tell` returns false, the
+     * ranges before the position are read again. */
     /* [io] between two calls of next_range: writes where the next range begins, as a text of less than
-     * NRL_DATASET_POSITION bytes. False: this source cannot be entered there, as if it is compressed or a pipe */
+     * NRL_DATASET_POSITION bytes. False: reading cannot start there, for example in a compressed file or a pipe */
     bool (*tell)(const void *self, char out[NRL_DATASET_POSITION]);
     /* [io] between two calls of next_range, after the first one: the next one returns the range that began where `tell`
-     * was called, on the same source or on another one of the same path. NRL_ERR_DATA: this is no text of `tell` */
+     * was called, on the same source or on another one of the same path. NRL_ERR_DATA: the text is not from `tell` */
     nrl_status (*seek)(void *self, const char *position);
 } nrl_dataset;
 

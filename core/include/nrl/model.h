@@ -85,8 +85,8 @@ NRL_API nrl_status nrl_build_head(nrl_builder *b, const nrl_head_spec *head);
 typedef struct {
     uint32_t size;
     int64_t vocab_size, width, n_layers, n_heads, n_kv_heads, head_dim, max_positions;
-    bool token_shards; /* outside of tp_regions forward treats each token by itself, and all else is between WHOLE_IN
-                          and WHOLE_OUT: ranks may have a part of the tokens there (sequence parallel) */
+    bool token_shards; /* outside of tp_regions forward treats each token by itself, except between WHOLE_IN and
+                          WHOLE_OUT; so ranks may have a part of the tokens (sequence parallel) */
 } nrl_model_info;
 NRL_API nrl_status nrl_build_info(nrl_builder *b, const nrl_model_info *info);
 /* Files of this architecture may hold tensors that are not parameters, such as "rotary_emb.inv_freq" or
@@ -99,7 +99,7 @@ NRL_API nrl_status nrl_build_optional_prefix(nrl_builder *b, const char *prefix)
 typedef struct nrl_loss_term nrl_loss_term;
 typedef struct {
     uint32_t size;
-    int32_t n_values;   /* how often forward gives a value for one micro-batch: the number of units that do */
+    int32_t n_values;   /* values that forward gives for one micro-batch: the number of units that give one */
     const char *name;   /* of the value in records, "router_loss"; evaluations have eval_NAME */
     double coefficient; /* the loss contains coefficient times the term; 0 = it is only reported */
     bool sums_tokens; /* `forward` sums over tokens with nrl_op_token_sum; otherwise ranks cannot shard the tokens of a
@@ -112,8 +112,8 @@ NRL_API nrl_status nrl_build_loss_term(nrl_builder *b, const nrl_loss_term_spec 
  * returns x as *y, which must be used in place of x (part of the carry): its backward starts the gradient of the value.
  * The term is the mean of its values, over the units that give one and, weighted by tokens, over the micro-batches of
  * the step on all ranks. So a value that is itself a mean over tokens does not depend on how a step is divided; one
- * that is not (a product of means, such as a balance loss) is computed for each micro-batch on its own, as elsewhere.
- * Values of a recomputed unit and of a reference model do not count. [step] */
+ * that is not (a product of means, such as a balance loss) is computed for each micro-batch on its own, as in other
+ * trainers. Values of a recomputed unit and of a reference model do not count. [step] */
 NRL_API nrl_status nrl_op_loss_term(nrl_ctx *ctx, nrl_loss_term *term, nrl_tensor *value, nrl_tensor *x,
                                     nrl_tensor **y);
 /* For such values: x is a sum over this rank's tokens of the micro-batch, and y the sum over those of all ranks that

@@ -34,7 +34,7 @@ NRL_API nrl_status nrl_op_row_parallel_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_p
  * together before it sums over the ranks by one tp_region ROW_OUT (the experts of a mixture). */
 NRL_API nrl_status nrl_op_partial_linear(nrl_ctx *ctx, nrl_tensor *x, nrl_param *w, nrl_tensor **y);
 /* The same for n weights [M,K], each for rows of its own: the first rows[0] of x go through w[0], the next rows[1]
- * through w[1], and so on; they add up to R. No weight is there twice. A backend with gemm_all computes the products
+ * through w[1], and so on; they add up to R. No weight occurs twice. A backend with gemm_all computes the products
  * together. */
 NRL_API nrl_status nrl_op_grouped_linear(nrl_ctx *ctx, nrl_tensor *x, int64_t n, const int64_t *rows,
                                          nrl_param *const *w, nrl_tensor **y);
@@ -65,9 +65,9 @@ typedef enum {
  * gathers); these two are the identity for any other strategy, and the core ends the last unit with WHOLE_IN. */
 NRL_API nrl_status nrl_op_tp_region(nrl_ctx *ctx, nrl_tp_region tp_region, nrl_tensor *x, nrl_tensor **y);
 
-/* Expert parallel: the number of ranks that divide the experts of a mixture (NRL_DIVIDES_EXPERTS), and this one among
- * them; 1 and 0 without such a strategy. Each has tokens of its own, and the parameters of consecutive experts, equally
- * many on each rank. */
+/* Expert parallel: the number of ranks that divide the experts of a mixture (NRL_DIVIDES_EXPERTS), and the number of
+ * this rank among them; 1 and 0 without such a strategy. Each has tokens of its own, and the parameters of consecutive
+ * experts, equally many on each rank. */
 NRL_API int32_t nrl_ctx_expert_ranks(const nrl_ctx *ctx, int32_t *rank);
 /* Moves rows between these ranks, which all call it: the first sent[0] rows of x [R,C] go to rank 0, the next sent[1]
  * to rank 1 ..., and y [sum of received,C] has received[r] rows of each rank r. Gradients go back the same way. Values

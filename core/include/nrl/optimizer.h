@@ -58,12 +58,12 @@ typedef enum {
     NRL_STATE_NONE = 0,
     NRL_STATE_ELEMENT = 1, /* one entry an element */
     NRL_STATE_BLOCK = 2,   /* one entry for each `block` elements of the part; the last block may be smaller */
-    NRL_STATE_OWN = 3      /* `dims`, whatever the part has; granularity MATRIX only */
+    NRL_STATE_OWN = 3      /* `dims`, independent of the part; granularity MATRIX only */
 } nrl_state_shape;
 
 /* A state tensor of one part of a parameter. Checkpoints hold it under the names of the part and of the state in the
  * shape of the whole part (ELEMENT: the part's dims; BLOCK: [number of blocks]; OWN: dims), so any number of ranks and
- * any strategy can go on from it with the same bits. */
+ * any strategy can continue from it with the same bits. */
 typedef struct {
     const char *name;         /* "exp_avg"; lives as long as the instance */
     uint32_t dtype;           /* nrl_dtype */

@@ -145,8 +145,8 @@ typedef struct {
 NRL_API int64_t nrl_part_numel(const nrl_mesh *mesh, const nrl_part *part);
 
 /* Attention of consecutive tokens of a micro-batch over consecutive tokens, for a strategy whose ranks have the queries
- * of some tokens and pass the keys of others on: scores are those of nrl_op_capped_attention over the whole
- * micro-batch, as far as query and key are there. Not recorded on the tape. Legend: H query heads, G key/value heads of
+ * of some tokens and pass on the keys of others: scores are those of nrl_op_capped_attention over the whole
+ * micro-batch, for the given queries and keys. Not recorded on the tape. Legend: H query heads, G key/value heads of
  * width K. */
 typedef struct {
     uint32_t size, reserved;
@@ -159,7 +159,7 @@ typedef struct {
     nrl_tensor *dy;           /* [n,H*K] */
     nrl_tensor *dq, *dk, *dv; /* f32, of the shapes of q, k and v */
 } nrl_attention_part;
-/* y (f32) and lse, which hold the result over other keys (for none 0 and -inf), become that over these keys too.
+/* y (f32) and lse, which hold the result over other keys (0 and -inf for none), become the result over these keys too.
  * [step] */
 NRL_API nrl_status nrl_attention_merge(nrl_ctx *ctx, const nrl_attention_part *part);
 /* Adds this part's gradients to dq, dk and dv; y (of q's dtype) and lse are those over all keys. [step] */
@@ -190,8 +190,8 @@ typedef struct {
      * n_micro_batches micro-batches. Writes pass (FORWARD, BACKWARD, BACKWARD_WEIGHT), unit, micro_batch and stage of
      * each action, whose `size` is set; the core sets the other members and adds RECOMPUTE actions. `actions` has room
      * for 3 * plan.n_units * n_micro_batches. The FORWARDs of a micro-batch come in order of units, then its BACKWARDs
-     * in reverse; what one rank sends to another it sends in the order in which the other uses it. A BACKWARD_WEIGHT is
-     * optional; it follows the BACKWARD of its unit and micro-batch at any distance. NULL: one micro-batch after
+     * in reverse; a rank sends to another rank in the order in which that rank uses what it receives. A BACKWARD_WEIGHT
+     * is optional; it follows the BACKWARD of its unit and micro-batch at any distance. NULL: one micro-batch after
      * another. */
     nrl_status (*schedule)(void *self, int32_t n_micro_batches, nrl_action *actions, int64_t *n);
     /* [step] optional: handles the tp_regions of nrl/op.h, during an action. Forward (`back` false): computes *y from
@@ -214,7 +214,7 @@ typedef struct {
      * one `finish`. A shard has the same micro-batches on any number of ranks; sums of losses, weights and metrics are
      * added in the order of the shards, and the norm of the gradient does not depend on its division. So if a strategy
      * adds the gradients of the shards in one order for all numbers of ranks, a run has the same bits on all of them.
-     * What is left in GRAD when a shard ends is the strategy's business, as is nrl_param_grad_is_empty. */
+     * The strategy decides what GRAD holds when a shard ends, and what nrl_param_grad_is_empty then returns. */
     int32_t (*shards)(const void *options, bool *strided);
     /* [step] if the plan has answered shards_tokens: the tokens [*begin, *end) of a micro-batch of n whose rows this
      * rank has outside of tp_regions. In the order of ranks the ranges cover all tokens; a range may be empty. */
@@ -224,7 +224,8 @@ typedef struct {
     double (*bubble)(void *self, int32_t n_micro_batches);
     /* The next three: for a strategy that divides the tokens, with more than one rank. [step] */
     /* Writes the numbers of this rank's tokens of a micro-batch of n, ascending; each token belongs to one rank, and
-     * each rank has one at least. 0 of them, on all ranks: too few to divide, every rank computes all. */
+     * each rank has at least one. Returns their number; 0, on all ranks: too few to divide, so every rank computes
+     * all. */
     int64_t (*divide)(void *self, int64_t n, int32_t *own);
     /* Attention of this rank's queries over the keys of all ranks, recorded on the tape: q, k, v and y have the rows of
      * this rank's tokens of n. With matrices of all n rows nrl_op_capped_attention computes attention
@@ -240,8 +241,8 @@ typedef struct {
                            const int64_t *received);
     /* [step] if the plan has answered overlaps: as tp_region, but may return before the exchange is complete, and leave
      * it in *work: until nrl_work_wait x belongs to the exchange and *y has no contents. In the backward of COLUMN_IN,
-     * what was gathered thus arrives while gradients of activations are computed, and the gradients are summed while
-     * those of the parameters that read the gathered rows are computed. Two such exchanges may be under way. */
+     * the gathered rows thus arrive while gradients of activations are computed, and the gradients are summed while
+     * those of the parameters that read the gathered rows are computed. Two such exchanges may be in progress. */
     nrl_status (*tp_region_begin)(void *self, nrl_ctx *ctx, uint32_t tp_region, bool back, nrl_tensor *x,
                                   nrl_tensor **y, nrl_work **work);
     /* [step] optional, for a strategy that gathers WEIGHT: with `begin`, many forward passes with the same weights

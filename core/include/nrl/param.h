@@ -96,8 +96,7 @@ NRL_API int32_t nrl_param_expert(const nrl_param *p);  /* nrl_param_spec.expert;
  * [numel] or have the parameter's shape. The caller keeps ownership. [step] */
 NRL_API void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t);
 NRL_API nrl_tensor *nrl_param_tensor(const nrl_param *p, nrl_slot slot); /* NULL = unbound */
-/* Raised by every update, and every bind of a slot that is no gradient; the key of derived copies (packed, transposed).
- */
+/* Raised by every update, and every bind of a slot other than a gradient; the key of packed and transposed copies. */
 NRL_API uint64_t nrl_param_version(const nrl_param *p);
 NRL_API void nrl_param_touch(nrl_param *p); /* reports that the contents of WEIGHT changed */
 /* Computes WEIGHT, or a range of it, from f32 MASTER: to bf16 by the rounding above, to other dtypes as

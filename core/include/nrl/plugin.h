@@ -47,13 +47,12 @@ typedef enum {
     NRL_KIND_SCHEDULE = 15   /* schedules  */
 } nrl_kind;
 
-/* What probes return, maybe in a child process, whose changes are lost. The surest plugin serves; equal ones by name.
- */
+/* What a probe returns. It may run in a child process, whose changes are lost. The highest wins, then the name. */
 enum {
     NRL_PROBE_NO = 0,
-    NRL_PROBE_EXPLAINS = 1, /* nothing is recognised, but open reports best what is missing */
+    NRL_PROBE_EXPLAINS = 1, /* nothing is recognised, but open gives the best error */
     NRL_PROBE_NAME = 20,    /* a name that this plugin looks up */
-    NRL_PROBE_PERHAPS = 40, /* it looks like it, but something is missing or others may know better */
+    NRL_PROBE_PERHAPS = 40, /* it may fit, but something is missing or other plugins may fit better */
     NRL_PROBE_YES = 80      /* names or first bytes decide */
 };
 
@@ -166,8 +165,8 @@ typedef struct {
     uint32_t n_options;    /* rows of options */
     uint32_t option_size;  /* stride of a row */
     uint32_t options_size; /* of the plugin's options struct */
-    int32_t priority;      /* where a config leaves open which plugin of a kind is used, the highest above 0 is, see
-                              the kind's header; 0: only by its name */
+    int32_t priority;      /* if a config names no plugin of a kind, the highest above 0 is used, see the kind's header;
+                              0: used only by name */
     const char *name;      /* equal to the file's name without .so */
     const char *version;
     const char *summary; /* one line for `nrl plugins` */

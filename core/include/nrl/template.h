@@ -49,7 +49,7 @@ typedef struct {
 /* Which tokens of a span are trained. */
 typedef enum {
     NRL_SPANS_BEGIN = 0, /* tokens that begin in the span */
-    NRL_SPANS_TOUCH = 1, /* tokens that begin in the span, and the token that overlaps its begin */
+    NRL_SPANS_TOUCH = 1, /* tokens that begin in the span, and the token that overlaps its start */
     NRL_SPANS_TURN = 2   /* tokens that begin in the span, without white space after a final end-of-turn token */
 } nrl_span_rule;
 

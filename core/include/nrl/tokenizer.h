@@ -24,7 +24,7 @@ enum {
 
 /* Flags of encode. */
 enum {
-    NRL_ENCODE_ADD_SPECIAL = 1,    /* add the tokens at the begin and end of every text: BOS, EOS, [CLS] */
+    NRL_ENCODE_ADD_SPECIAL = 1,    /* add the tokens at the start and end of every text: BOS, EOS, [CLS] */
     NRL_ENCODE_SPECIAL_AS_TEXT = 2 /* "</s>" in the text is four characters, not the token */
 };
 
