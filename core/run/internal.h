@@ -1,5 +1,5 @@
 /*
- * internal.h - a run: its parts, which know only those above them here, and what its public calls share.
+ * internal.h - a run: its parts, each of which uses only those above it, and what the public calls share.
  */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
@@ -8,7 +8,7 @@
 #include "run/state/state.h"
 #include "run/step/evaluator.h"
 
-typedef struct nrl_run run; /* as this folder calls it */
+typedef struct nrl_run run; /* its name in this directory */
 
 struct nrl_run {
     hooks hooks;
@@ -35,7 +35,7 @@ state_parts run_state(run *r);
 /* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
 void run_log_plan(run *r);
 
-/* What every public call returns through: an error is told to the other ranks. (run.c) */
+/* Every public call returns through this function, which reports an error to the other ranks. (run.c) */
 nrl_status run_end_call(run *r, nrl_status st);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * plan.c - the plan: what a run is about to do, as the tree of an event. nrl_plan_text (lib/base/plan_text.c) formats
- * it, docs/records.md lists its keys. Also warnings about settings that are odd but may be meant.
+ * plan.c - the plan of a run as the tree of an event. nrl_plan_text (lib/base/plan_text.c) formats
+ * it, docs/records.md lists its keys. Also warnings about unusual settings.
  */
 #include "base/units.h"
 #include "run/internal.h"
@@ -219,7 +219,7 @@ static void plan_warn_precision(const session *se)
         nrl_warn("train.precision is not set, so this run computes in fp32: %s is faster in bf16", f->name);
 }
 
-/* Settings that are meant now and then, and are mistakes otherwise; and what this machine does not have. */
+/* Warnings about settings that are usually mistakes, and about memory or devices that this machine lacks. */
 static void plan_warn(session *se, int64_t bytes)
 {
     char text[3][SIZE_TEXT];

@@ -149,7 +149,7 @@ static nrl_status open_all(run *r)
                                   .terminal = se->env.terminal,
                                   .color = se->env.color};
     NRL_TRY(telemetry_open(&r->telemetry, &about, &se->claims));
-    if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* nothing but empty files and folders was made before */
+    if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* until here only empty files and directories were created */
     if (session_is_rank0(se)) NRL_TRY(out_write_config(se));
     run_log_plan(r);
     if (r->trainer.parts.checks) NRL_TRY(r->trainer.parts.checks->group(&r->trainer));
@@ -165,7 +165,7 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
     NRL_ASSERT(env->size, >, 0);
     memcpy(&se->env, env, env->size < sizeof se->env ? env->size : sizeof se->env);
     if (!session_is_rank0(se)) se->env.quiet = true;
-    if (env->session) env->session->n_runs++; /* also where it fails: ranks count alike */
+    if (env->session) env->session->n_runs++; /* also if it fails: all ranks must have the same count */
     se->telemetry = &r->telemetry;
     se->hooks = &r->hooks;
     se->problems = problems;
@@ -179,7 +179,7 @@ nrl_status run_open(const nrl_node *config, config_problems *problems, const nrl
     r->telemetry.step = &r->trainer.progress.step;
     telemetry_begin(&r->telemetry, !se->env.no_output && !se->env.check_only);
     nrl_status st = run_end_call(r, open_all(r));
-    if (st == NRL_ERR_STOPPED) mesh_report_failure(se->mesh, st, nrl_error_text()); /* ranks have not agreed on it */
+    if (st == NRL_ERR_STOPPED) mesh_report_failure(se->mesh, st, nrl_error_text()); /* others do not know it yet */
     se->tree = NULL;
     if (st == NRL_OK) {
         *out = r->hooks.run = r;
@@ -216,7 +216,7 @@ void nrl_run_close(run *r)
     free(r);
 }
 
-/* A rank that leaves with an error tells the others why. */
+/* A rank that ends with an error reports it to the others. */
 nrl_status run_end_call(run *r, nrl_status st)
 {
     nrl_mesh *mesh = r->session.mesh;

@@ -1,5 +1,5 @@
 /*
- * start.c - what a run goes on from: the state of a checkpoint, or its weights alone for an evaluation.
+ * start.c - what a run starts from: the state of a checkpoint, or only its weights for an evaluation.
  */
 #include "run/internal.h"
 #include "run/state/resume.h"
@@ -69,7 +69,7 @@ nrl_status run_resume(run *r)
     return NRL_OK;
 }
 
-/* An exported model holds adapters merged: there is nothing to put into this run's. */
+/* The adapters of an exported model are merged, so they cannot be restored to adapters of this run. */
 static nrl_status exported_weights(session *se, const char *dir)
 {
     model_origin from = {.formats = &se->formats};

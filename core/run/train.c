@@ -127,12 +127,12 @@ static nrl_status step_and_after(run *r, nrl_run_event *e, bool *done)
     if (*done || r->session.env.no_output) return NRL_OK;
     NRL_TRY(evaluate_due(r));
     NRL_TRY(saver_save_due(&r->saver));
-    /* The step is finished before a signal is heeded; its state is saved and the run says how to go on. */
+    /* A signal is handled after the step is finished: its state is saved, and the run prints how to continue. */
     const char *path;
     if (nrl_mesh_world(r->session.mesh) == 1 && r->session.env.signal)
-        r->trainer.signal = *r->session.env.signal; /* nobody to agree with */
+        r->trainer.signal = *r->session.env.signal; /* no other ranks */
     if (!r->trainer.signal) return NRL_OK;
-    NRL_TRY(saver_wait(&r->saver)); /* of this step, perhaps, and perhaps it fails */
+    NRL_TRY(saver_wait(&r->saver)); /* it may be a save of this step, and it may fail */
     if (r->saver.last_saved != r->trainer.progress.step) NRL_TRY(saver_save(&r->saver, &path));
     return nrl_fail(NRL_ERR_STOPPED, "%s after step %lld: state saved in %s\nhint: nrl resume %s",
                     r->trainer.signal == SIGINT ? "interrupted" : "stopped by a signal",
@@ -150,7 +150,7 @@ nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
     return st;
 }
 
-/* What this process did; a run's records tell the rest. */
+/* What this process did; the records of the run have the rest. */
 static void say_trained(run *r)
 {
     const run_progress *p = &r->trainer.progress;
@@ -191,7 +191,7 @@ static nrl_status finish(run *r)
                         (long long)p->step, scales ? "gradient" : "loss or gradient",
                         scales ? "try a smaller `init` of train.loss_scale, or more steps, in which the scale decreases"
                                : "the initial weights already give such numbers");
-    if (p->far_steps) /* a run too short for ten such steps, or one that went off at its end */
+    if (p->far_steps) /* a run too short for ten such steps, or one that diverged at its end */
         return nrl_fail(NRL_ERR_DIVERGED,
                         "cannot finish: the last %lld step%s had a loss above %g times the first loss, %g\n"
                         "hint: try a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 disables this "

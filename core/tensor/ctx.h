@@ -79,7 +79,7 @@ typedef struct {
     bool allowed, lacked;
 } ctx_retry;
 
-/* What the owner of a context may change between operations. All zero at first, but for `compute`. */
+/* What the owner of a context may change between operations. Initially all zero, except `compute`. */
 typedef struct {
     nrl_dtype compute; /* of activations: of the output of embedding, and of linear even for f32 weights; first f32 */
     /* The dtype of the logits from which log-probs are computed: NONE = f32, or bf16 where hidden states are bf16.
@@ -153,10 +153,11 @@ void ctx_before_read(nrl_ctx *ctx, nrl_status (*before)(void *user), void *user)
 /* Marks t as a leaf that needs a gradient (the carry at the boundary of a unit). */
 void tensor_set_leaf(nrl_tensor *t);
 
-/* What may be elsewhere than on the device: what only updates use (tensor_offloaded), and what tapes saved. */
+/* Tensors that may be elsewhere than on the device: those that only updates use (tensor_offloaded), and those that
+ * tapes saved. */
 typedef enum { CTX_OFFLOAD_OPTIMIZER, CTX_OFFLOAD_ACTIVATIONS, CTX_OFFLOADS } ctx_offload;
-/* From here on it is, by the backend's extension "offload": in a file of `folder`, or with NULL on the host.
- * NRL_ERR_CONFIG: the backend does not offer that. [main] */
+/* From here on they are, by the backend's extension "offload": in a file in `folder`, or with NULL on the host.
+ * NRL_ERR_CONFIG: the backend does not support it. [main] */
 nrl_status ctx_offload_open(nrl_ctx *ctx, ctx_offload what, const char *folder);
 /* Like tensor_persistent, of n elements; elsewhere if that is open. */
 nrl_status tensor_offloaded(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, bool zero, nrl_tensor **out);
@@ -177,10 +178,10 @@ void ctx_tape_end(nrl_ctx *ctx);
 nrl_status tape_backward(nrl_ctx *ctx, tape *t, nrl_tensor *const *outputs, nrl_tensor *const *grads, int n_outputs,
                          nrl_tensor *const *inputs, nrl_tensor **input_grads, int n_inputs);
 
-/* What the nodes of t saved, and n inputs, elsewhere until the backward of t needs it: as far as nobody else refers to
- * the contents, which until then nobody may read. Each function takes the next of three steps: starts to copy out,
- * gives the memory to the pool, and copies back (`wait`: until the contents are there, and *saved is freed; otherwise
- * in the background, if there is memory). *saved NULL: there is nothing elsewhere. */
+/* Moves what the nodes of t saved, and n inputs, elsewhere until the backward of t needs them, unless other tensors or
+ * owners refer to the contents; until then the contents must not be read. The functions are three steps: start to copy
+ * out, give the memory to the pool, and copy back (with `wait`, until the contents are complete and *saved is freed;
+ * otherwise in the background, if there is memory). *saved NULL: nothing is elsewhere. */
 typedef struct tape_saved tape_saved;
 nrl_status tape_saved_leave(nrl_ctx *ctx, tape *t, nrl_tensor *const *inputs, int n, tape_saved **saved);
 nrl_status tape_saved_free(nrl_ctx *ctx, tape_saved *saved);
@@ -255,7 +256,7 @@ void ctx_trim(nrl_ctx *ctx);
 typedef struct ctx_profiler ctx_profiler; /* device/profile.h */
 typedef struct profile profile;
 void ctx_set_profiler(nrl_ctx *ctx, const ctx_profiler *profiler, profile *p); /* closes the one before; NULL = off */
-/* Marks the begin of a step, in phase HOST, or its end, where the times of the step are added up. */
+/* Marks the start of a step, in phase HOST, or its end, where the times of the step are added up. */
 nrl_status ctx_profile_step(nrl_ctx *ctx, bool begins);
 /* Sets the current phase and returns the previous phase, so that the caller can restore it. Does nothing outside a
  * step. */

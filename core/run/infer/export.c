@@ -22,7 +22,7 @@ static nrl_status live_matrix(void *user, const char *name, int64_t n, float *ou
     return storage_gather(&view, p, 0, n, out);
 }
 
-/* Adds adapters to the weights that they were trained on: those rounded to the compute dtype. */
+/* Adds adapters to the weights that they were trained on, which are rounded to the compute dtype. */
 static nrl_status save_weights(session *se, const char *dir, const save_options *o)
 {
     storage_view view = {.ctx = se->ctx, .mesh = se->mesh, .packed = origin_read};
@@ -168,7 +168,7 @@ nrl_status export_to(session *se, const char *from, const char *dir, const char 
     if (st == NRL_OK) st = from ? save_saved_weights(se, from, dir, &o) : save_current_weights(se, dir, &o);
     arena_free(&a);
     bool is_new =
-        st == NRL_OK && session_is_rank0(se) && !o.overwrite; /* it is there, whatever becomes of the marker */
+        st == NRL_OK && session_is_rank0(se) && !o.overwrite; /* it exists, even if the marker cannot be written */
     if (is_new && claims_add(&se->claims, paths_absolute(&se->memory, dir)) != NRL_OK) nrl_warn("%s", nrl_error_text());
     if (st == NRL_OK) st = mesh_barrier(se->mesh, "export"); /* every rank sees the export at its next call */
     if (st != NRL_OK) nrl_add_context("exporting to '%s'", dir);

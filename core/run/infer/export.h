@@ -17,8 +17,8 @@ nrl_status export_check(const claims *c, const char *dir);
  * becomes README.md if the format has other files beside its own; NULL = none. */
 nrl_status export_to(session *se, const char *from, const char *dir, const char *card);
 
-/* Sets o->replaced so that the model carries this chat template; `jinja` NULL, or a tokenizer whose plugin
- * cannot say how: its files stay as they are. */
+/* Sets o->replaced so that the model carries this chat template; `jinja` NULL, or a tokenizer whose plugin cannot
+ * change its files: they stay as they are. */
 nrl_status export_set_template(arena *a, const tokenizer *tok, const char *jinja, save_options *o);
 
 #endif

@@ -1,14 +1,14 @@
 /*
  * describe.c - what a checkpoint records of the run that wrote it. A run that resumes compares it with itself
- * (run/state/fingerprint.c), and programs find there what the weights need, such as the tokenizer.
+ * (run/state/fingerprint.c), and programs find what the weights need there, such as the tokenizer.
  */
 #include "run/open/session.h"
 #include "base/paths.h"
 #include "config/config.h"
 #include <string.h>
 
-/* Lists the content hash of each part of data.train, or with `plugins` the plugin that reads it. What else follows from
- * the rows follows from options, which are compared too. */
+/* Lists the content hash of each part of data.train, or with `plugins` the plugin that reads it. Everything else
+ * follows from the rows and from options, which are compared too. */
 static nrl_node *data_node(arena *a, const dataset *d, bool plugins)
 {
     nrl_node *list = node_new(a, NRL_NODE_LIST);
@@ -126,7 +126,7 @@ nrl_status session_describe(session *se, arena *a, nrl_node **out)
     node_append(a, map, "config", node_as_written(a, se->config.resolved));
     node_append(a, map, "plugins", plugins_node(a, se));
     node_append(a, map, "model", node_copy(a, se->model->config));
-    const char *shape = ""; /* "AXIS 2 AXIS 4": what belongs to a rank can only be restored to a mesh of this shape */
+    const char *shape = ""; /* "AXIS 2 AXIS 4": state of a rank can only be restored on a mesh of this shape */
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const char *name = se->config.axes[i].axis->name;
         shape = arena_printf(a, "%s%s%s %d", shape, i ? " " : "", name, (int)nrl_mesh_size(se->mesh, name));

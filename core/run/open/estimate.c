@@ -1,9 +1,9 @@
 /*
- * estimate.c - steps on a device of shapes alone, by the code that a true step runs. For `nrl check`, the largest
- * micro-batch of the first steps says what a step holds beside weights, gradients and the optimizer's state; with
- * stages, which hold several micro-batches at a time, the step that has it. What a backend takes for itself
- * (workspaces, libraries) and a strategy's buffers are not in it. For every run, a small micro-batch finds operations
- * that the model needs and the backend lacks.
+ * estimate.c - steps on a device that has only shapes, with the code of a real step. For `nrl check`, the largest
+ * micro-batch of the first steps gives the memory that a step needs in addition to weights, gradients and optimizer
+ * states; with stages, which hold several micro-batches at a time, the whole step that contains it. The backend's own
+ * memory (workspaces, libraries) and a strategy's buffers are not included. For every run, a small micro-batch finds
+ * operations that the model needs and the backend lacks.
  */
 #include "data/data.h"
 #include "optim/updates.h"
@@ -20,13 +20,13 @@ typedef struct {
     storage storage;
     update_plan updates;
     nrl_parallel shown[STRATEGY_MAX];
-    strategy strategy; /* with `shown` alone */
+    strategy strategy; /* only with `shown` */
     work work;
     arena memory;
     nrl_tensor *totals[NRL_MAX_TERMS];
 } dry_run;
 
-/* A step's batches live until the next is asked for. */
+/* The batches of a step live until those of the next one are requested. */
 static nrl_status read_step(session *se, int64_t step, data_step *data, nrl_batch ***largest)
 {
     NRL_TRY(data_loader_step(se->train.loader, step, data));
@@ -48,7 +48,7 @@ static nrl_status find_largest(session *se, data_step *data, nrl_batch ***larges
     return read_step(se, best, data, largest);
 }
 
-/* The second model's log-probs, wherever they come from. */
+/* The log-probs of the second model, whatever their source. */
 static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_tensor **column)
 {
     const dry_run *h = user;
@@ -61,7 +61,7 @@ static nrl_status blank_column(void *user, size_t set, nrl_batch *batch, nrl_ten
     return NRL_OK;
 }
 
-/* What a rollout would set. */
+/* The columns that a rollout would set. */
 static nrl_status add_columns(const nrl_algorithm *a, nrl_batch *b)
 {
     float *values;

@@ -12,7 +12,7 @@ static const char same_files[] = "every node must have the same files under the 
 
 /* ---- code ---- */
 
-/* Those that are open by now. */
+/* The plugins that are open at this point. */
 static nrl_status add_plugins(session *se, buffer *lines)
 {
     const nrl_plugin **list;

@@ -122,7 +122,7 @@ nrl_status open_text(session *se)
     return st;
 }
 
-/* Rows of data.train that are read while the run goes on, or the first ones of those that are held out. */
+/* Rows of data.train that are read during training, or the first ones of those that are held out. */
 static nrl_status open_stream(session *se, double held_out, const char *role, dataset **out)
 {
     if (se->env.services) return se->env.services->streams->open(se, held_out, role, out);

@@ -147,7 +147,7 @@ nrl_status session_open_device(session *se)
     ctx_settings_of(se->ctx)->logits = session_logits(se);
     ctx_settings_of(se->ctx)->keeps_cheap = !se->config.train.recompute_cheap;
     ctx_settings_of(se->ctx)->noise = se->config.train.neftune_alpha;
-    /* The strategy binds what it wants; the rest is allocated. */
+    /* The strategy binds its own tensors; the rest is allocated. */
     strategy_setup setup;
     NRL_TRY(plan_storage(se, &setup));
     if (!se->config.train.deterministic && se->device.table.relax && !session_exact_for(se, &se->memory))

@@ -51,7 +51,7 @@ static nrl_status fingerprint(session *se, char **lines)
     return st;
 }
 
-/* The number of ranks that the axes with a size ask for; sizes are at most 2^20 each. */
+/* The product of the sizes of axes that have one; each is at most 2^20. */
 static int64_t sized(const config_run *c)
 {
     int64_t ranks = 1;

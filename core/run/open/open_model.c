@@ -160,8 +160,8 @@ nrl_status session_open_model(session *se)
         return at_key(se, "data", "max_length",
                       nrl_fail(NRL_ERR_CONFIG, "data.max_length %lld is more than the %lld positions of the model",
                                (long long)wanted, (long long)most));
-    /* Chooses the layers that are computed again in backward. The first unit (embedding) and the last one (final norm
-     * and head) never are: they hold little and are needed at once. */
+    /* Chooses the layers that are recomputed in backward. The first unit (embedding) and the last one (final norm and
+     * head) never are: they save little and are needed at once. */
     const config_recompute *c = &se->config.train.recompute;
     int32_t n = se->model->n_units - 2;
     se->work.recompute = arena_alloc(&se->memory, (size_t)se->model->n_units);

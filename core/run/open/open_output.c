@@ -1,7 +1,7 @@
 /*
  * open_output.c - the output directory of a run: creates it and proves that it can be written before anything long
  * begins. Refuses a directory with a run, unless that run is continued or replaced, and a directory where the run would
- * overwrite what it reads or what no run made.
+ * overwrite its inputs or files that no run wrote.
  */
 #include "run/output/out.h"
 #include "base/disk.h"
@@ -121,7 +121,7 @@ static bool is_run_without_marker(const session *se)
 }
 
 /* Refuses the directory unless the earlier run is continued or replaced. A run that failed before its first step is
- * replaced without a word. */
+ * replaced without a message. */
 static nrl_status check_used(const session *se)
 {
     const char *out = se->config.out;
@@ -138,7 +138,7 @@ static nrl_status check_used(const session *se)
                     out);
 }
 
-/* The last one is written where the config wants an export. */
+/* The last name is only written if the config requests an export. */
 static size_t n_own(const session *se)
 {
     return se->config.checkpoint.export ? N_OWN : N_OWN - 1;
@@ -216,8 +216,8 @@ static nrl_status check_claims(session *se)
     NRL_TRY(check_used(se));
     for (size_t i = 0; i < n_own(se); i++)
         NRL_TRY(claims_check(&se->claims, own_names[i]));
-    /* The files of a logger are only known when it asks for them. Before a run is replaced, everything else must be
-     * right: nothing that its options name in `out`, whatever they mean, may be in the way. */
+    /* The files of a logger are only known when it asks for them. So that an earlier run is not removed in vain, names
+     * in `out` that an option of a logger contains, whatever it means, must be writable. */
     for (size_t i = 0; i < se->config.n_loggers; i++) {
         const nrl_node *options = se->config.loggers[i].resolved;
         for (size_t k = 0; k < nrl_node_size(options); k++) {
@@ -291,7 +291,7 @@ nrl_status out_write_config(session *se)
     const char *path = arena_printf(&se->memory, "%s/config.yaml", se->config.out);
     const char *temporary = arena_printf(&se->memory, "%s.tmp", path);
     int fd;
-    unlink(temporary); /* a run that was killed here may have left it */
+    unlink(temporary); /* left by a run that was killed here */
     nrl_status st = disk_create(temporary, &fd);
     if (st == NRL_OK) st = disk_finish(fd, temporary, disk_write(fd, temporary, text, strlen(text)));
     if (st == NRL_OK && rename(temporary, path) != 0) st = disk_fail(path, errno);

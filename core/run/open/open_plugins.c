@@ -67,7 +67,7 @@ static void fill_plugin_algorithm(session *se)
         plugin_take_error(&se->memory, se->problems, st, "algorithm", c, &a->plugin);
         se->algorithm_self = NULL; /* a failed create may have left a value here */
     }
-    if (a && se->problems->n == before) { /* the table as this instance has it */
+    if (a && se->problems->n == before) { /* a copy with the members of this instance */
         nrl_algorithm *own = arena_alloc(&se->memory, sizeof *own);
         *own = *a;
         if (a->instance_needs) own->needs = a->instance_needs(se->algorithm_self);
@@ -266,7 +266,7 @@ static void fill_backend(session *se)
         se->updater = open_helper(se, c, se->backend->updater, &se->updater_options);
 }
 
-/* Returns the axis that a strategy declares, as large as this core knows it; NULL: nothing usable. */
+/* Returns the axis that a strategy declares, in the size that this core knows; NULL: not usable. */
 static const nrl_mesh_axis *axis_of(session *se, const nrl_parallel *t)
 {
     const nrl_mesh_axis *given = t->axis;
@@ -315,7 +315,7 @@ static bool serves_keys(const servers *s, const nrl_node *map)
 }
 
 /* Lists the axes: those of the strategies that `auto` may choose and of those that the config names, and of all
- * strategies if the config has a key that is no such axis. One rank without `parallel` needs none. */
+ * strategies if the config has a key that is not one of these axes. One rank without `parallel` needs none. */
 static servers find_servers(session *se)
 {
     const nrl_node *given = se->config.parallel, *word = named_by(given);
@@ -462,7 +462,7 @@ static const char *list_word(arena *a, const char *list, const char *word, sugge
     return *list ? arena_printf(a, "%s, %s", list, word) : word;
 }
 
-/* Refuses a word of `needs` that nothing fills, which would otherwise be missed at the first step. */
+/* Refuses a word of `needs` that nothing fills, which would otherwise fail at the first step. */
 static nrl_status check_needs(session *se)
 {
     static const char *const known[] = {"logps",    "ref_logps",     "teacher_logps", "teacher_logits", "entropy",

@@ -27,7 +27,7 @@ static nrl_status open_inputs(session *se)
 {
     static const struct {
         nrl_status (*open)(session *);
-        bool is_needed; /* by those below it: they are not opened if it fails */
+        bool is_needed; /* by the parts below, which are not opened if it fails */
     } parts[] = {{out_prepare, false},
                  {open_weights, false},
                  {open_text, true},
@@ -47,7 +47,7 @@ static nrl_status open_inputs(session *se)
     return problems_report_as(&problems, first, "mistakes");
 }
 
-/* The first rank of a node reads the data and leaves its cache, where the others find it. */
+/* The first rank of a node reads the data and writes the token cache, which the others use. */
 nrl_status session_open_inputs(session *se)
 {
     bool first = mesh_where(se->mesh)->local_rank == 0;
@@ -87,7 +87,7 @@ void session_close(session *se)
     tokenizer_close(se->tokenizer);
     updates_close(&se->updates);
     if (se->model) model_destroy(se->model);
-    /* Only what a create of the plugin's own has made: without one, self is the options. */
+    /* Only instances that the plugin's create made: without create, self is the options. */
     const nrl_algorithm *a = se->algorithm_is_script ? NULL : se->algorithm;
     const nrl_optimizer *o = se->optimizer;
     if (a && a->create && a->destroy && se->algorithm_self) a->destroy(se->algorithm_self);

@@ -1,6 +1,6 @@
 /*
  * hooks.c - guards the calls of code that is not the run's own: the algorithm's weight, loss and step_end in the middle
- * of a step or an evaluation, and hooks between two of them. Refuses what the run cannot do from there.
+ * of a step or an evaluation, and hooks between two of them. Refuses calls of the run that are not possible there.
  */
 #include "run/output/hooks.h"
 #include <string.h>

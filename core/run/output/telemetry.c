@@ -13,8 +13,9 @@
 #include <time.h>
 
 /* ---- one at a time ----
- * Who holds `speaking` calls loggers and programs. A thread that must not wait for them (the one that watches other
- * ranks, or a logger that warns while it writes) leaves its warning in the queue: whoever speaks empties it. */
+ * The thread that holds `speaking` calls loggers and programs. A thread that must not wait for them (the one that
+ * watches other ranks, or a logger that warns while it writes) leaves its warning in the queue, which the holder
+ * empties. */
 
 struct telemetry_event {
     telemetry_event *next;
@@ -68,7 +69,7 @@ static bool send_to_loggers(const telemetry *t, const nrl_run_event *e)
     return heard;
 }
 
-/* Passes the event to all listeners. A warning that nobody takes is printed. */
+/* Passes the event to all receivers. A warning without a receiver is printed. */
 static void event_deliver(telemetry *t, const nrl_run_event *e)
 {
     bool heard = false;
@@ -251,7 +252,7 @@ nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own
     t->holds = false;
     for (telemetry_event *e; (e = t->held); free(e)) {
         t->held = e->next;
-        if (st == NRL_OK) send_to_loggers(t, &e->event); /* the program has heard them */
+        if (st == NRL_OK) send_to_loggers(t, &e->event); /* the program has received them already */
     }
     speak_end();
     if (st == NRL_OK && t->n_loggers) start_listening(t);

@@ -1,8 +1,9 @@
 /*
- * telemetry.h - a run's loggers, and what the run says: records go to loggers, events to the loggers that take them and
- * to the program that opened the run. While a run is open nothing else of the core prints.
+ * telemetry.h - a run's loggers, records and events: records go to loggers, events to the loggers that receive them and
+ * to the program that opened the run. While a run is open the core prints nothing else.
  *
- * Events of all runs of the process go out one at a time: a terminal is one, and a warning may come from any thread.
+ * Events of all runs of the process are sent one at a time: runs share a terminal, and warnings may come from any
+ * thread.
  */
 #ifndef RUN_TELEMETRY_H
 #define RUN_TELEMETRY_H
@@ -16,39 +17,39 @@ typedef struct {
     void *options, *self;
     claims *claims;
     bool opened, failing;
-    bool refused;      /* it asked for a file that is not the run's to write */
-    int64_t n_missing; /* records that it did not take */
-    int n_reported;    /* warnings that it fails */
+    bool refused;      /* it asked for a file that the run may not write */
+    int64_t n_missing; /* records that it failed to write */
+    int n_reported;    /* warnings about its failures */
 } run_logger;
 
 typedef struct telemetry_event telemetry_event;
 
-/* Zero at first. Its address stays. */
+/* Zero-initialise; it must not be moved. */
 typedef struct telemetry telemetry;
 struct telemetry {
-    run_logger *loggers; /* rank 0's, and of a quiet run without the console */
+    run_logger *loggers; /* on rank 0; a quiet run has no console */
     size_t n_loggers;
-    nrl_logger_run about;                                  /* what loggers are told of the run */
-    void (*event)(void *user, const nrl_run_event *event); /* the program's; NULL = nobody but loggers */
+    nrl_logger_run about;                                  /* the argument of nrl_logger.open */
+    void (*event)(void *user, const nrl_run_event *event); /* of the program; NULL = only loggers */
     void *event_user;
     bool takes_warnings; /* `event` does */
-    bool quiet;          /* nothing but warnings */
+    bool quiet;          /* only warnings are sent */
     const int64_t *step; /* finished steps, of the trainer's; NULL = none yet */
-    bool holds;          /* loggers will open: events until then are kept for them */
+    bool holds;          /* loggers open later: events until then are kept for them */
     telemetry_event *held, **held_end;
-    bool is_open;     /* takes warnings of the process */
-    telemetry *older; /* of those that are */
+    bool is_open;     /* receives warnings of the process */
+    telemetry *older; /* of the open ones */
 };
 
-/* From here on events go out; warnings of the process with them where there is somebody to take them. The members
- * event, event_user and quiet are set. `loggers_open`: telemetry_open follows. */
+/* Starts to send events, and warnings of the process if there is a receiver. The members event, event_user and quiet
+ * are set. `loggers_open`: telemetry_open follows. */
 void telemetry_begin(telemetry *t, bool loggers_open);
 /* NRL_ERR_CONFIG: a logger asked for a file that the run may not write. The run survives any other failure of a
  * logger. */
 nrl_status telemetry_open(telemetry *t, const nrl_logger_run *about, claims *own);
 /* Sends warnings to this run, until another one is used. [step] */
 void telemetry_use(telemetry *t);
-/* Writes a record to the loggers; the program learns of steps and evaluations by hooks. [step] */
+/* Writes a record to the loggers; hooks report steps and evaluations to the program. [step] */
 void telemetry_record(telemetry *t, nrl_record_kind kind, int64_t step, double eta, const nrl_value *values, size_t n,
                       const nrl_sample_text *samples, size_t n_samples);
 /* Emits an event, whose size and step this function sets. Its texts are copied; its plan must live as long as the

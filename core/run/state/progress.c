@@ -8,7 +8,7 @@
 
 static const int64_t MAX_TOKENS = (int64_t)1 << 60, MAX_EVALUATIONS = (int64_t)1 << 53;
 
-/* name, the most it can be at step `step` */
+/* name, the maximum at step `step` */
 #define PROGRESS_FIELDS(X)                                                                                             \
     X(step, step)                                                                                                      \
     X(updates, step)                                                                                                   \

@@ -1,6 +1,6 @@
 /*
  * resume.c - finds the checkpoint that a run resumes from. All ranks read the same one; if one of them finds damage,
- * all turn to the next older one or none does.
+ * either all turn to the next older one or none does.
  */
 #include "run/state/resume.h"
 #include "base/arena.h"
@@ -60,7 +60,7 @@ static nrl_status add_dir(nrl_status st, const char *dir)
 {
     size_t n = strlen(dir);
     if (st == NRL_OK) return st;
-    bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* by the error already */
+    bool named = !strncmp(nrl_error_text(), dir, n) && nrl_error_text()[n] == ':'; /* the error has the path already */
     nrl_add_context(named ? "resuming" : "resuming from %s", dir);
     return st;
 }
@@ -69,7 +69,7 @@ nrl_status resume_from(const resume_choice *r, const char *dir)
 {
     bool differ;
     nrl_status st = resume_read(r, dir, &differ);
-    return differ ? st : add_dir(st, dir); /* a difference says where */
+    return differ ? st : add_dir(st, dir); /* a difference names the path itself */
 }
 
 nrl_status resume_look(const resume_choice *r, const char *dir)
@@ -100,7 +100,7 @@ static nrl_status resume_next(const resume_choice *r, checkpoint_search *s, aren
     char path[MAX_PATH];
     for (;;) {
         NRL_TRY(choose(r, s, path));
-        if (!path[0]) return NRL_OK; /* a fresh run */
+        if (!path[0]) return NRL_OK; /* a new run */
         nrl_status st = resume_from(r, path);
         if (st == NRL_OK) *dir = arena_strdup(a, path);
         if (st == NRL_ERR_CORRUPT && !r->falls_back)

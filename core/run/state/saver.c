@@ -86,7 +86,7 @@ void saver_close(saver *sv)
     arena_free(&sv->memory);
 }
 
-/* Allocates the space of a whole save and frees it, so that a full disk is found before hours of work. */
+/* Allocates the space of a whole save and frees it, so that a full disk is noticed before hours of work. */
 nrl_status saver_prepare(saver *sv)
 {
     const config_checkpoint *c = sv->parts.config;
@@ -103,7 +103,7 @@ nrl_status saver_prepare(saver *sv)
     return st;
 }
 
-/* ---- what became of a save ---- */
+/* ---- the result of a save ---- */
 
 static nrl_status call_hook(saver *sv)
 {
@@ -192,7 +192,7 @@ static nrl_status start(saver *sv)
         checkpoint_submit(sv->writer); /* reads the weights in place until it returns */
     else
         checkpoint_abandon(sv->writer, st);
-    st = strategy_end(w->strategy, STRATEGY_AVERAGE, w->ctx, NRL_OK); /* a failed save is told by settle */
+    st = strategy_end(w->strategy, STRATEGY_AVERAGE, w->ctx, NRL_OK); /* settle reports a failed save */
     arena_free(&a);
     sv->last_save_time = clock_seconds();
     sv->times.start = sv->last_save_time - begun;

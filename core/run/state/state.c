@@ -1,7 +1,7 @@
 /*
- * state.c - what a checkpoint holds of a run: weights, optimizer states, progress, the state of the algorithm, of the
- * strategy and of the script, and a description of the run. The order of the data needs no state: step s is a
- * function of the seed and the data alone.
+ * state.c - the state of a run in a checkpoint: weights, optimizer states, progress, the state of the algorithm, of the
+ * strategy and of the script, and a description of the run. The order of the data needs no state: step s is a function
+ * of the seed and the data alone.
  */
 #include "run/state/state.h"
 #include "run/state/params.h"
@@ -111,7 +111,7 @@ static nrl_status restore_strategies(const trainer_parts *t, arena *a, checkpoin
     return NRL_OK;
 }
 
-/* Checks that the checkpoint has adapters if this run has, or else whole weights. */
+/* Checks that the checkpoint has adapters if this run has some, and else full weights. */
 static nrl_status check_kind(const state_parts *s, const checkpoint *c)
 {
     bool saved = checkpoint_node(c, "adapters");

@@ -7,7 +7,7 @@
 #include "run/step/evaluator.h"
 
 /* The batches of a step or of an evaluation, which an algorithm may replace by sequences that it generates
- * (nrl_algorithm.rollout). The core hands them over and frees them; libnrl-inference generates. */
+ * (nrl_algorithm.rollout). The core passes them on and frees them; libnrl-inference generates the sequences. */
 struct nrl_rollout {
     session *session;
     const session_data *source; /* whose batches they are */
@@ -19,7 +19,7 @@ struct nrl_rollout {
     void *made;          /* what the algorithm generated; NULL = nothing */
     arena memory;        /* of both */
 };
-/* Calls the algorithm, if it has a function for this. rollout_end follows in any case. [step] */
+/* Calls nrl_algorithm.rollout, if there is one. rollout_end follows in any case. [step] */
 nrl_status rollout_begin(nrl_rollout *r);
 void rollout_end(nrl_rollout *r);
 

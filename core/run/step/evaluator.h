@@ -1,17 +1,17 @@
 /*
- * evaluator.h - the loss over sets of data, and which of the evaluations of a run was the best. An evaluator needs no
- * open run, only the parts that it is given.
+ * evaluator.h - the loss over sets of data, and which evaluation of a run was the best. An evaluator needs only the
+ * given parts, not an open run.
  */
 #ifndef RUN_EVALUATOR_H
 #define RUN_EVALUATOR_H
 #include "run/step/trainer.h"
 
-/* What an evaluator works with; all of it stays the caller's and outlives the evaluator. */
+/* What an evaluator uses; owned by the caller, outlives the evaluator. */
 typedef struct {
     work *work; /* the walk of the policy; open before an evaluation, with a strategy */
     nrl_mesh *mesh;
     const data_shards *shards;  /* of the batches of all ranks */
-    const metric_rows *metrics; /* that an evaluation may report */
+    const metric_rows *metrics; /* metrics that an evaluation may report */
     hooks *hooks;
 } evaluator_parts;
 
@@ -36,15 +36,15 @@ typedef struct {
 /* `n_values`: room in `values`. */
 void evaluator_open(evaluator *ev, const evaluator_parts *parts, size_t n_values);
 void evaluator_close(evaluator *ev);
-void evaluator_clear(evaluator *ev); /* without values until the next evaluation */
+void evaluator_clear(evaluator *ev); /* removes the values of the last evaluation */
 /* NRL_ERR_CONFIG if there is no set. `step`: the step that the evaluation follows, for messages. [step] */
 nrl_status evaluator_run(evaluator *ev, const evaluator_set *sets, size_t n_sets, int64_t step);
 
-/* Remembers a new best of checkpoint.metric among the values of the evaluation after p->step, or counts one without
- * it; a NaN is never the best. NRL_ERR_CONFIG: the evaluation has no such value. */
+/* Stores a new best value of checkpoint.metric after the evaluation at p->step, or counts an evaluation without one;
+ * NaN is never the best. NRL_ERR_CONFIG: the evaluation has no such value. */
 nrl_status best_judge(run_progress *p, const value_list *v, const char *metric, bool is_largest);
-/* Call it after a resume if the best checkpoint is to be exported: it must be in `out`, or the best one is searched
- * anew. All ranks call it. [step] */
+/* Call it after a resume if the best checkpoint is to be exported: if it is not in `out`, the search for the best one
+ * starts again. All ranks call it. [step] */
 nrl_status best_resume(run_progress *p, nrl_mesh *mesh, const char *out);
 
 #endif

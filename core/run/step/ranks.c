@@ -27,7 +27,7 @@ static nrl_status check_call(int32_t rank, const rank_call *first, const rank_ca
                     first->call, rank, other->call, same ? " with other arguments" : "");
 }
 
-/* The first words of every call, alike in size whatever the call: with them a step begins too. */
+/* The record with which every call begins, also a step; its size is the same for all calls. */
 typedef struct {
     rank_call call;
     double weights[STEP_TERMS];
@@ -78,7 +78,7 @@ nrl_status ranks_begin_step(nrl_mesh *mesh, const data_shards *shards, int64_t s
     for (int32_t i = 0; i < n && st == NRL_OK; i++)
         for (int k = 0; k < STEP_TERMS; k++)
             weights[k] += all[nth_shard(mesh, shards, i)].weights[k];
-    if (st == NRL_OK) { /* the hooks of rank 0 decide; what a hook of another rank asked for is undone */
+    if (st == NRL_OK) { /* the hooks of rank 0 decide; requests by hooks of other ranks are undone */
         *lr_override = all->lr_override;
         if (all->stop && !*stop_reason) *stop_reason = "rank 0 asked to";
         if (!all->stop) *stop_reason = NULL;
@@ -93,7 +93,7 @@ nrl_status ranks_begin_step(nrl_mesh *mesh, const data_shards *shards, int64_t s
 typedef void (*add_words)(void *total, const void *words);
 
 /* Ranks that share each unit have the same sums and metrics, and the first of them sends these. Of several stages only
- * the last one has any, but all know the number of tokens. */
+ * the last one has them, but all stages know the number of tokens. */
 static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 {
     if (mesh_copies_loss(mesh)) memset(sums, 0, STEP_TERMS * sizeof *sums);

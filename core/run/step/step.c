@@ -1,7 +1,7 @@
 /*
  * step.c - one optimizer step, from top to bottom: weigh the batch, walk it, measure the gradients, agree with the
  * other ranks, check, update, record; trainer_step at the end calls these stages in that order. Nothing persistent
- * changes before the update, so a step that went wrong can be discarded.
+ * changes before the update, so a step that failed can be discarded.
  */
 #include "base/clock.h"
 #include "optim/clip.h"
@@ -63,7 +63,7 @@ static nrl_status step_weigh(trainer *tr, one_step *of)
 
 /* ---- 2: forward and backward of all micro-batches ---- */
 
-/* A parameter that nothing used this step has a gradient of zero, not last step's. */
+/* A parameter that nothing used in this step gets a gradient of zero instead of that of the last step. */
 static nrl_status step_finish_gradients(const work *w)
 {
     const nrl_slot slot = w->gradients.buffer ? NRL_SLOT_GRAD_SHARD : NRL_SLOT_GRAD;
@@ -235,7 +235,7 @@ static nrl_status step_shard(trainer *tr, one_step *of, int32_t shard)
     return metrics_collect(&tr->metrics, w->ctx, false); /* the repeated step begins without metrics */
 }
 
-/* Afterwards the part of this rank in the result is known. */
+/* Computes this rank's part of the result. */
 static nrl_status step_compute(trainer *tr, one_step *of)
 {
     work *w = tr->parts.work;
@@ -268,7 +268,7 @@ static nrl_status step_compute(trainer *tr, one_step *of)
     return NRL_OK;
 }
 
-/* ---- 3: the norm, and what all ranks must know alike before they decide ---- */
+/* ---- 3: the norm, and values that all ranks must share before they decide ---- */
 
 static nrl_status step_share(trainer *tr, one_step *of)
 {
@@ -311,13 +311,13 @@ static nrl_status step_share(trainer *tr, one_step *of)
     tr->signal = (int)all->signal;
     tr->save_by_clock = all->save_now > 0;
     of->clip.finite = of->clip.finite && all->finite > 0 && isfinite(of->loss);
-    /* The device has decided about all of this. A GPU may round otherwise, and what it has done counts. */
+    /* The device has already decided. A GPU may round differently, so its results are used. */
     if (of->is_decided) of->clip = (clip_result){own.grad_norm, own.grad_scale, own.applies > 0};
     of->norm = local ? all->norm : of->clip.norm;
     return NRL_OK;
 }
 
-/* ---- 4: whether the numbers can be believed ---- */
+/* ---- 4: whether the numbers are plausible ---- */
 
 /* With reference = policy the first loss is a constant of the algorithm: another number means that the
  * two models, or their log-probs, are not what the user thinks. A model that draws random numbers makes the two differ,
@@ -351,8 +351,8 @@ static nrl_status check_divergence(trainer *tr, double loss)
     run_progress *p = &tr->progress;
     double factor = tr->parts.config->diverge_factor;
     if (!p->updates || isnan(p->first_loss)) p->first_loss = loss;
-    /* A loss that is not finite is the NaN policy's matter. The first loss may be next to nothing (preferences already
-     * learned, a script's loss around 0): it counts as 1 then. */
+    /* The NaN policy handles a loss that is not finite. The first loss may be close to 0 (preferences already learned,
+     * a script's loss around 0): it then counts as 1. */
     bool is_far = factor > 0 && loss > factor * fmax(1, fabs(p->first_loss));
     p->far_steps = is_far ? p->far_steps + 1 : 0;
     if (p->far_steps < FAR_LIMIT) return NRL_OK;
@@ -363,7 +363,7 @@ static nrl_status check_divergence(trainer *tr, double loss)
                     loss, FAR_LIMIT, factor, p->first_loss);
 }
 
-/* No loss that a model learns from begins with a gradient of exactly 0; one that was detached does. */
+/* A loss that trains the model does not start with a gradient of exactly 0; a detached one does. */
 static nrl_status check_gradient(const trainer *tr, const double *weights, double norm)
 {
     const nrl_algorithm *a = tr->parts.work->algorithm;
@@ -371,7 +371,7 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
     for (uint32_t k = 0; k < a->n_terms; k++)
         weighs |= weights[k] > 0;
     if (tr->progress.updates || !tr->parts.config->check_gradient || !weighs || norm > 0) return NRL_OK;
-    if (a->rollout) return NRL_OK; /* the generated samples may have nothing to teach */
+    if (a->rollout) return NRL_OK; /* generated samples may give no gradient */
     return nrl_fail(
         NRL_ERR_CONFIG,
         "the first gradient is 0 for every trained parameter: the loss of '%s' does not depend on the model\n"
@@ -380,7 +380,7 @@ static nrl_status check_gradient(const trainer *tr, const double *weights, doubl
         a->plugin.name);
 }
 
-/* ---- 5: the update, or what becomes of a step that cannot have one ---- */
+/* ---- 5: the update, or how a step without one is handled ---- */
 
 /* For an optimizer that updates by the gradient at other weights (nrl_optimizer.perturb): walks the same batches with
  * those weights and restores the old ones. The record has loss, norm and metrics of the first pass, or, if the step is
@@ -445,7 +445,7 @@ static nrl_status overflowed(trainer *tr)
     return NRL_OK;
 }
 
-/* A loss or gradient that is not finite: stop, or leave this step out and count. */
+/* A loss or gradient that is not finite: stop, or skip this step and count it. */
 static nrl_status diverged(trainer *tr, double loss, double norm)
 {
     const config_train *t = tr->parts.config;
@@ -572,7 +572,7 @@ static nrl_status step_run(trainer *tr, one_step *of, double start, nrl_run_even
     const nrl_collective_info sent = mesh_traffic(parts->mesh);
     of->comm_bytes = (double)(sent.bytes_sent - tr->sent.bytes_sent);
     of->comm_messages = (double)(sent.messages_sent - tr->sent.messages_sent);
-    tr->sent = sent; /* what an update began ends after its record, and counts in the next one */
+    tr->sent = sent; /* communication that an update starts ends after its record, and counts in the next one */
     step_record(tr, of, clock_seconds() - start, e);
     return NRL_OK;
 }

@@ -1,6 +1,6 @@
 /*
- * trainer.h - optimizer steps: how far training has come, what it measures, and one step, which step.c has from top to
- * bottom. A trainer needs no open run, only the parts that it is given.
+ * trainer.h - optimizer steps: the progress of training, its measurements, and one step, which step.c computes from top
+ * to bottom. A trainer needs only the given parts, not an open run.
  */
 #ifndef RUN_TRAINER_H
 #define RUN_TRAINER_H
@@ -17,15 +17,15 @@
 #include "run/walk/work.h"
 #include "run/weights/reference.h"
 
-/* What a checkpoint holds beside tensors: plain numbers, see state/progress.c. */
+/* The numbers that a checkpoint stores in addition to tensors, see state/progress.c. */
 typedef struct {
-    int64_t step;             /* finished steps, those omitted by the NaN policy included */
+    int64_t step;             /* finished steps, including those skipped by the NaN policy */
     int64_t updates;          /* of the optimizer: what its bias correction counts */
     int64_t tokens;           /* trained on so far */
     int64_t skipped_in_a_row; /* NaN policy */
     int64_t evals_without_best;
     double first_loss; /* of the first step that updated; NaN = not known */
-    int64_t far_steps; /* in a row, whose loss was train.diverge_factor times that */
+    int64_t far_steps; /* in a row, with a loss above train.diverge_factor times that */
     double best;       /* of checkpoint.metric */
     int64_t best_step; /* 0 = none yet */
     /* checkpoint.metric of the last evaluation, negated if the largest is best, and its step; saved as the metric of
@@ -40,7 +40,7 @@ enum { TRAINER_MAX_NOTES = 4 };
 enum { STEP_TERMS = NRL_MAX_TERMS + NRL_MAX_MODEL_TERMS };
 typedef double step_weights[STEP_TERMS];
 
-/* What a rank knows of a shard after its backward; what is known of the rank alone is in its first shard. */
+/* What a rank knows about a shard after its backward; values of the rank as a whole are in its first shard. */
 typedef struct {
     double sums[STEP_TERMS];
     double tokens, flops;
@@ -63,14 +63,14 @@ void terms_record(const model *m, const double *sums, const double *weights, con
 typedef struct trainer trainer;
 struct nrl_rank_checks {
     nrl_status (*group)(trainer *tr);                       /* rank 0 reports who the ranks are */
-    nrl_status (*data)(trainer *tr, const data_step *data); /* rank 0 reports what each of them computes in the step */
+    nrl_status (*data)(trainer *tr, const data_step *data); /* rank 0 reports what each rank computes in the step */
     /* Compare reduced gradients, or weights (MASTER, and whole copies in WEIGHT). A parameter whose bytes differ from
      * those of the lowest rank that holds the same elements is an error that names it and the rank. */
     nrl_status (*gradients)(trainer *tr);
     nrl_status (*weights)(trainer *tr);
 };
 
-/* What a trainer works with; all of it stays the caller's and outlives the trainer. */
+/* What a trainer uses; owned by the caller, outlives the trainer. */
 typedef struct {
     work *work;           /* the walk of the policy; open before trainer_ready, with a strategy */
     update_plan *updates; /* of the optimizer; bound before trainer_ready */
@@ -79,7 +79,7 @@ typedef struct {
     const nrl_device_info *device; /* filled before the first step */
     const config_train *config;
     const reference_options *reference_options;
-    const metric_rows *metrics; /* that a step may report */
+    const metric_rows *metrics; /* metrics that a step may report */
     nrl_dtype compute;
     double clip_norm;
     const struct nrl_rank_checks *checks; /* NULL = none */
@@ -111,31 +111,31 @@ struct trainer {
     double flops;                       /* that this rank computed in the current step */
     char *script_state;                 /* JSON; NULL = none */
     nrl_collective_info sent;           /* until the last record; size 0: there is none */
-    const char *stop_reason;            /* NULL: nobody asked to stop */
-    bool lacked;                        /* a rank lacked memory in the last step, of which nothing is left then */
-    const char *problem;                /* the error, if this rank did; NULL = another one */
-    int signal;                         /* that any rank got, told at a step's end; 0 = none */
+    const char *stop_reason;            /* NULL: no stop was requested */
+    bool lacked;                        /* a rank ran out of memory in the last step, which was discarded */
+    const char *problem;                /* the error, if it was this rank; NULL = another one */
+    int signal;                         /* received by any rank, known at the end of a step; 0 = none */
     double save_at;                     /* monotonic: when rank 0's clock asks for a save; INFINITY = never */
-    bool save_by_clock;                 /* it did: told at a step's end */
-    nrl_value notes[TRAINER_MAX_NOTES]; /* what the next record has beside the step's own values */
+    bool save_by_clock;                 /* it did; known at the end of a step */
+    nrl_value notes[TRAINER_MAX_NOTES]; /* values of the next record in addition to the step's own */
     size_t n_notes;
 };
 
-/* Opens a trainer that is zero so far. The schedule is the caller's to open: it needs the number of steps. */
+/* Opens a zero-initialised trainer. The caller opens the schedule, which needs the number of steps. */
 void trainer_open(trainer *tr, const trainer_parts *parts);
 /* Call it once weights and optimizer states exist: builds the slices that a step updates. `second` may be NULL. */
 nrl_status trainer_ready(trainer *tr, const reference *second);
 void trainer_begin(trainer *tr); /* call it after a resume: the counts of this process begin here */
 void trainer_close(trainer *tr);
 
-/* The batches of a step, and what it has taken to get them. */
+/* The batches of a step, and the time that it took to get them. */
 typedef struct {
     const data_step *data;
     double began;        /* clock_seconds() */
-    double data_seconds; /* that the data was waited for */
+    double data_seconds; /* spent waiting for the data */
 } step_input;
-/* One step: its record is in `values` then. *done: rank 0's script stopped the run; no step was taken. tr->lacked: nor
- * was one here, and it is to be repeated with smaller micro-batches. [step] */
+/* Takes one step and fills `values` with its record. *done: rank 0's script stopped the run, and no step was taken.
+ * tr->lacked: no step was taken, because a rank ran out of memory; repeat it with smaller micro-batches. [step] */
 nrl_status trainer_step(trainer *tr, const step_input *in, nrl_run_event *e, bool *done);
 /* Stops the run after the current step. The first reason stays; NULL: "asked to". */
 void trainer_stop(trainer *tr, const char *reason);

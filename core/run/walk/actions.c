@@ -5,7 +5,7 @@
 #include "run/walk/actions.h"
 #include <string.h>
 
-/* A micro-batch goes forward through the units and back: unit number k of 2 n_units on this way. */
+/* A micro-batch passes forward through the units and back: returns unit number k of 2 n_units on this way. */
 static int32_t unit_at(const actions_source *from, int32_t k)
 {
     return k < from->m->n_units ? k : 2 * from->m->n_units - 1 - k;
@@ -31,7 +31,7 @@ static void plain_order(const actions_source *from, int32_t n_micro_batches, nrl
                                        .stage = from->stage->index};
 }
 
-/* ---- what a scheduler may not do ---- */
+/* ---- checks of a scheduler's order ---- */
 
 static nrl_status unsound(const actions_source *from, const nrl_action *v, const char *problem)
 {
@@ -77,7 +77,7 @@ static nrl_status check_order(action_list *v, const actions_source *from, int32_
     return NRL_OK;
 }
 
-/* ---- what the walk wants to know of each action ---- */
+/* ---- what the walk needs to know about each action ---- */
 
 static void push(action_list *v, const actions_source *from, const nrl_action *order, nrl_pass pass)
 {

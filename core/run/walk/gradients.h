@@ -1,8 +1,8 @@
 /*
- * gradients.h - train.gradients: bf16. Backward adds in f32 as ever, into one buffer that units take turns
- * in; behind a unit's backward action its gradients are rounded into GRAD_SHARD, or added to what earlier
- * micro-batches left there. So products, norms and embeddings keep their f32 sums, and a micro-batch costs
- * one rounding a unit. A strategy that reduces gradients itself (nrl/parallel.h) does the like itself.
+ * gradients.h - train.gradients: bf16. Backward adds in f32, into one buffer that units use in turns; after the
+ * backward action of a unit its gradients are rounded into GRAD_SHARD, or added to those of earlier micro-batches
+ * there. So products, norms and embeddings keep their f32 sums, and a micro-batch costs one rounding per unit. A
+ * strategy that reduces gradients itself (nrl/parallel.h) also rounds them itself.
  */
 #ifndef RUN_GRADIENTS_H
 #define RUN_GRADIENTS_H

@@ -1,5 +1,5 @@
 /*
- * loss.c - computes the sums of an algorithm from hidden states, in two ways with the same numbers. A loss that is a
+ * loss.c - computes the sums of an algorithm from hidden states, in two ways with the same results. A loss that is a
  * sum over target positions gets them chunk by chunk, so that logits are computed once and never exist as a whole. Any
  * other loss gets the values of the whole batch on the tape, and the head keeps its logits for the backward or, beyond
  * train.logits_mb, computes them again.

@@ -184,7 +184,7 @@ static double metric_value(const metric_set *m, uint32_t i)
     }
 }
 
-/* Whether the step has the metric: it was reported, or both metrics were of which it is the difference. */
+/* Whether the step has the metric: it was reported, or, for a difference, both of its metrics were. */
 static bool metric_is_known(const metric_set *m, uint32_t i)
 {
     if (m->rows->list[i].row->reduce != NRL_REDUCE_DIFFERENCE) return m->list[i].any;

@@ -1,5 +1,6 @@
 /*
- * metrics.h - the metrics of plugins over a step or an evaluation, reduced as its rows say, and the values of a record.
+ * metrics.h - the metrics of plugins over a step or an evaluation, reduced as their rows define, and the values of a
+ * record.
  */
 #ifndef RUN_METRICS_H
 #define RUN_METRICS_H
@@ -8,7 +9,7 @@
 #include <nrl/algorithm.h>
 #include <nrl/logger.h>
 
-enum { METRICS_MAX = 4096 }; /* a longer table is treated as one without an end */
+enum { METRICS_MAX = 4096 }; /* a longer table is treated as one without an end row */
 
 /* One number of the records of a run. */
 typedef struct {
@@ -39,11 +40,11 @@ struct metric_set {
     const metric_rows *rows;
     metric_sum *list, *next; /* [n_shards, rows->n] of the step, and of the next one */
     int32_t n_shards, shard; /* of this rank; the current one */
-    metric_set *older;       /* of those that hear nrl_metric_report_f64 */
+    metric_set *older;       /* of those that receive nrl_metric_report_f64 */
 };
 
-/* Adds rows of a plugin, NULL-ended, in `a`. A name that a record has already, or that is there twice, is the
- * `mistake`: of the user's where the plugin is a script's (NRL_ERR_CONFIG), else NRL_ERR_PLUGIN. */
+/* Adds rows of a plugin, NULL-ended, in `a`. A name that records already have, or that occurs twice, is the error
+ * `mistake`: NRL_ERR_CONFIG for a script, else NRL_ERR_PLUGIN. */
 nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a);
 /* Whether records have a value of this name: the core's, or a metric of these rows. */
 bool metrics_has(const metric_rows *rows, const char *name);
@@ -53,9 +54,9 @@ void metrics_listen(metric_set *m);
 void metrics_close(metric_set *m);
 /* Begins a step with the values that have come since the last one's metrics_collect. */
 void metrics_begin(metric_set *m);
-/* Moves the values that have been reported since then to `out` [n_shards, rows->n]. */
+/* Moves the values reported since metrics_begin to `out` [n_shards, rows->n]. */
 void metrics_take(metric_set *m, metric_sum *out);
-/* Values of nrl_metric_report_f64 are of this shard of the rank, at first of shard 0. */
+/* Sets the shard of this rank to which values of nrl_metric_report_f64 belong; initially 0. */
 void metrics_report_to(int32_t shard);
 void metric_add(metric_sum *m, uint32_t reduce, double value, double weight);
 /* Adds what was reported to the context since the last call to the step's current shard, or to the next step. */

@@ -1,6 +1,6 @@
 /*
- * micro_batch.h - micro-batches in flight: what is kept of each between its actions. One at a time without stages;
- * a stage holds several, each with its own tapes.
+ * micro_batch.h - micro-batches in flight: what is kept of each between its actions. Without stages there is one at a
+ * time; a stage holds several, each with its own tapes.
  */
 #ifndef RUN_MICRO_BATCH_H
 #define RUN_MICRO_BATCH_H

@@ -54,8 +54,8 @@ bool stage_sends(const stage_link *s, const nrl_action *v)
 }
 
 /* 31 bits (a group of a collective takes 32, the highest are strategies' own): a walk, a micro-batch, how often the
- * units before have gone around the ranks, an instance, a direction, a tensor. Numbers come again after the messages
- * they named have arrived. */
+ * units before have gone around the ranks, an instance, a direction, a tensor. Numbers are used again after their
+ * messages have arrived. */
 static uint64_t tag_of(const stage_link *s, const stage_message *m, int32_t k)
 {
     uint32_t backward = m->pass == NRL_PASS_BACKWARD, changes = 0;

@@ -25,7 +25,7 @@ static void keep(storage *s, nrl_tensor *t)
     s->tensors[s->n++] = t;
 }
 
-/* Elements that storage_bind allocates for a slot of p: 0 where it is bound, or nothing lies here. */
+/* Elements that storage_bind allocates for a slot of p: 0 if it is bound, or if no element is on this rank. */
 typedef int64_t (*slot_room)(const storage_spec *spec, const nrl_param *p, nrl_slot slot);
 
 static bool is_held(const storage_spec *spec, const nrl_param *p)
@@ -177,7 +177,7 @@ void storage_free(nrl_ctx *ctx, model *m, storage *s)
 }
 
 /* Iterates over the ranges of a parameter that a rank holds: elements [begin, begin + n) of the whole parameter are at
- * `local` of its slot there. `work`: of all that operations see, whatever flat placements there are. */
+ * `local` of its slot there. `work`: of WEIGHT as operations see it, without flat placements. */
 typedef struct {
     const nrl_mesh *mesh;
     int32_t rank;

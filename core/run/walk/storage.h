@@ -1,7 +1,6 @@
 /*
- * storage.h - memory of a model on this rank: what a strategy left unbound is allocated and bound to the
- * slots, as many elements as the layouts say; and values brought into it from a file or an initialiser,
- * or read out of it, a few MiB at a time.
+ * storage.h - memory of a model on this rank: allocates tensors for slots that no strategy has bound, with as many
+ * elements as the layouts leave; loads values from a file or an initialiser, and reads them, a few MiB at a time.
  */
 #ifndef RUN_STORAGE_H
 #define RUN_STORAGE_H
@@ -26,20 +25,19 @@ typedef struct {
     int64_t buffer_bytes; /* of gradient_bytes: see gradients.h */
 } storage;
 
-/* Binds every slot that is still empty: WEIGHT in `compute`; where `train`, also GRAD, GRAD_SHARD (GRAD
- * itself where that is whole), MASTER (WEIGHT itself where that is f32 and whole; HI16 and LO16 where split16 is
- * asked for; GRAD_SHARD alone, and no GRAD, where gradients are bf16) and n_states zeroed
- * states of every trained parameter. A parameter of which nothing lies here has no local slots.
- * NRL_ERR_MEMORY. [main] */
+/* Binds every slot that is still empty: WEIGHT in `compute`; with `train` also GRAD, GRAD_SHARD (GRAD itself if that is
+ * unsharded), MASTER (WEIGHT itself if that is f32 and unsharded; HI16 and LO16 with split16) and n_states zeroed
+ * states of every trained parameter. With bf16 gradients there is GRAD_SHARD and no GRAD. A parameter without elements
+ * on this rank has no local slots. NRL_ERR_MEMORY. [main] */
 nrl_status storage_bind(nrl_ctx *ctx, model *m, const storage_spec *spec, storage *out);
 /* Backward adds to the f32 buffer of gradients.h. */
 bool storage_buffers_gradients(const storage_spec *spec);
 void storage_free(nrl_ctx *ctx, model *m, storage *s);
-/* Counts the bytes that would be held, and allocates nothing. */
+/* Counts the bytes that storage_bind would need, and allocates nothing. */
 void storage_plan(const model *m, const storage_spec *spec, storage *out);
 
-/* Fills the exact values (tensor/split16.h) and whole WEIGHT of every parameter from f32 values: only the ranges that
- * lie here are asked for. [main] */
+/* Fills the exact values (tensor/split16.h) and unsharded WEIGHT of every parameter from f32 values; requests only the
+ * ranges that are on this rank. [main] */
 nrl_status storage_load(nrl_ctx *ctx, model *m, const nrl_mesh *mesh, weights_source source, void *user);
 
 /* A weights_source of the exact values of all ranks: each range is sent by the lowest rank that holds it, so that no

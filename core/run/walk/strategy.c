@@ -148,7 +148,7 @@ nrl_status strategy_enter(const strategy *s, nrl_ctx *ctx, const nrl_action *act
         ctx_settings_of(ctx)->divided = (ctx_divided){tokens->table->attention, tokens->table->sum, tokens->self};
     for (int32_t k = s ? s->n : 0; k-- > 0 && st == NRL_OK;)
         if (s->of[k].table->enter) st = s->of[k].table->enter(s->of[k].self, ctx, actions, i);
-    ctx_settings_of(ctx)->flops = flops; /* products of a compression are no work of the model */
+    ctx_settings_of(ctx)->flops = flops; /* products of a compression are not part of the model */
     return phase_end(ctx, before, st);
 }
 
@@ -159,7 +159,7 @@ nrl_status strategy_leave(const strategy *s, nrl_ctx *ctx, const nrl_action *act
     nrl_status st = NRL_OK;
     for (int32_t k = 0; s && k < s->n && st == NRL_OK; k++)
         if (s->of[k].table->leave) st = s->of[k].table->leave(s->of[k].self, ctx, actions, i);
-    ctx_settings_of(ctx)->flops = flops; /* products of a compression are no work of the model */
+    ctx_settings_of(ctx)->flops = flops; /* products of a compression are not part of the model */
     return phase_end(ctx, before, st);
 }
 

@@ -1,12 +1,12 @@
 /*
- * strategy.h - the parallel strategies of one model of a run, one an axis: their plans, what they bind, and
- * their place in the walk. Without any every function does nothing.
+ * strategy.h - the parallel strategies of one model of a run, one per axis: their plans, what they bind, and their
+ * calls in the walk. Without strategies every function does nothing.
  *
  * Strategies plan in the order of what their axes divide (nrl/parallel.h): depth, width, experts, tokens, batch.
  * plan, bind, leave and updated are called in that order: an axis of the batch divides what the others leave (its flat
- * placements count elements of that), and sums what they have made whole. enter and finish are called in the opposite
- * one: parameters are there before anybody needs them, and sums over the batch are done before the others look at
- * GRAD_SHARD. Unbind and destroy go against the order of bind.
+ * placements count elements of that), and sums gradients that they have completed. enter and finish are called in the
+ * opposite order: parameters are gathered before other strategies need them, and sums over the batch are done before
+ * the others read GRAD_SHARD. Unbind and destroy are called in the opposite order of bind.
  *
  * A strategy that divides the depth plans the whole model, and the others each stage's part of it:
  * units of another stage use nothing, parameters are the stage's. Every rank must know every layout, so it
@@ -27,7 +27,7 @@ typedef struct {
     const nrl_parallel *table;
     const nrl_mesh_axis *axis; /* that it serves */
     const void *options;
-    const nrl_node *at; /* in the config; NULL: chosen by itself */
+    const nrl_node *at; /* in the config; NULL: chosen by default */
 } strategy_choice;
 
 /* Of all axes, in the order of planning. */
@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {
     int32_t n;
     strategy_member of[STRATEGY_MAX];
-    nrl_parallel_plan plan;  /* the answers of all: true where one says so, bytes summed; its text is empty */
+    nrl_parallel_plan plan;  /* the answers of all: true if one is true, bytes summed; its text is empty */
     int32_t n_stages, index; /* ranks along the axis that divides the depth; this one */
     nrl_mesh *mesh;
     int32_t n_elsewhere;
@@ -78,8 +78,8 @@ nrl_status strategy_bind(const strategy *s, nrl_ctx *ctx);
 /* Tells the strategies that MASTER has changed: by update `step` (from 1), or by loading (0). */
 nrl_status strategy_updated(const strategy *s, nrl_ctx *ctx, int64_t step);
 typedef enum {
-    /* Around everything that shows the weights to anybody: an evaluation, a sample, a save, an export. Every rank
-     * has the mean of the ranks' weights where local steps made them differ. */
+    /* Around everything that uses the weights outside of steps: an evaluation, a sample, a save, an export. With local
+     * steps every rank then has the mean of the ranks' weights. */
     STRATEGY_AVERAGE,
     /* Around the forward passes of a generation: gathered weights stay, if memory allows. */
     STRATEGY_HOLD,

@@ -16,7 +16,7 @@ typedef struct {
     double *flops; /* [n_units] */
 } view;
 
-/* A layout as the strategy of the stages left it, and as the first stage that has the part got it. */
+/* The layout of a part after the strategy of the stages, and as the first stage that has the part completed it. */
 typedef struct {
     nrl_layout base, planned;
     bool is_planned;
@@ -49,7 +49,7 @@ static view view_of_all(planning *p)
 }
 
 /* What a strategy that divides `divides` sees of v. A quantized weight has a width that is divided, and may be an
- * expert's; all else is its store's. Nothing of the experts of another rank is seen. */
+ * expert's; all else is its store's. Parameters of experts of other ranks are left out. */
 static view seen_of(planning *p, const view *v, uint32_t divides)
 {
     view seen = *v;
@@ -107,7 +107,7 @@ static bool has_experts(const model *m)
     return false;
 }
 
-/* A strategy that does not answer would bind what it always does. The walk has the stages of the first strategy. Ranks
+/* A strategy that ignores a request would bind its usual tensors. The walk has the stages of the first strategy. Ranks
  * that step alone clip by a norm of their own, which other axes would have to share. */
 static nrl_status check_answer(const planning *p, const strategy_member *one)
 {
@@ -246,7 +246,7 @@ static nrl_status plan_stage(planning *p, const int32_t *stages, int32_t stage)
         else
             NRL_TRY(open_member(p, &choices->of[i], &v, false, &s->elsewhere[s->n_elsewhere++]));
     }
-    /* What the others wrote stands beside the owner_stages. */
+    /* The placements of the others are added to the owner_stages. */
     for (int32_t i = 0; i < v.n_params; i++)
         for (int k = 0; k < v.params[i]->n_parts; k++) {
             nrl_part *part = &v.params[i]->parts[k];
@@ -300,8 +300,8 @@ static int32_t holder_of(const nrl_placement *of)
     return c;
 }
 
-/* What the strategies of the batch wrote for the parameters of this rank's experts in a unit holds in the same order
- * for those of any other rank, since experts are alike. Afterwards the unit uses what is here. */
+/* The layouts that strategies of the batch wrote for this rank's experts of a unit also apply, in the same order, to
+ * those of other ranks, because experts are alike. Afterwards the unit uses only parameters of this rank. */
 static nrl_status plan_other_experts(planning *p, const strategy_member *experts, model_unit *unit)
 {
     const char *axis = experts->axis->name;

@@ -1,5 +1,5 @@
 /*
- * work.c - walks the actions: each is entered (the strategy fetches parameters), computed, and left (the strategy drops
+ * work.c - walks the actions: each is entered (the strategy gathers parameters), computed, and left (the strategy frees
  * and reduces). Tapes are cut at the carries between units, so the activations of a unit are freed when its own
  * backward is done.
  */
@@ -231,7 +231,7 @@ static nrl_status action(work *w, const nrl_action *v, bool begins, nrl_tensor *
     }
     double before = ctx_settings_of(w->ctx)->flops;
     NRL_TRY(compute(w, v, totals));
-    if (v->pass == NRL_PASS_RECOMPUTE) ctx_settings_of(w->ctx)->flops = before; /* the forward has counted it */
+    if (v->pass == NRL_PASS_RECOMPUTE) ctx_settings_of(w->ctx)->flops = before; /* counted by the forward */
     if (!stage_sends(s, v)) return NRL_OK;
     ctx_phase_set(w->ctx, NRL_PHASE_COMMUNICATION);
     NRL_TRY(

@@ -22,18 +22,17 @@ struct work {
     gradients gradients;              /* buffer NULL: backward adds to what the slots have */
     nrl_tensor *seeds[NRL_MAX_TERMS]; /* [1] f32: d step loss / d sum k = 1 / W[k] */
     nrl_tensor *decision;             /* [3] f64: nrl_update_decision; NULL until the device decides */
-    int32_t first_trained;            /* lowest unit with anything trained: none below it has a backward */
+    int32_t first_trained;            /* lowest unit with a trained parameter: units below have no backward */
     stage_link stage;                 /* this rank's units; all of them unless a strategy said otherwise */
     action_list actions;              /* of a training step */
     work_micro_batches micro_batches; /* in flight */
     work_micro_batch *micro_batch;    /* of the current action */
-    tape_saved **leaving;             /* what the last action has begun to copy elsewhere; NULL = nothing */
+    tape_saved **leaving;             /* tensors that the last action has begun to copy elsewhere; NULL = none */
     uint32_t step;                    /* of stage_begin */
     nrl_action *forward_actions;      /* of a pass without gradients: one a unit of this rank */
     uint64_t random;                  /* key of this step's dropout; 0 = off */
-    /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; called
-     * for empty batches too, on which a sharded reference has its actions. NULL = there is none. `set`: as in
-     * reference_column. */
+    /* Sets a batch's column before its first forward (reference log-probs), counted for the walk; also called for empty
+     * batches, for which a sharded reference runs its actions. NULL = none. `set`: as in reference_column. */
     nrl_status (*extra_column)(void *user, size_t set, nrl_batch *batch, nrl_tensor **column);
     void *extra_user;
     work *teacher; /* whose logits the loss reads; NULL = none */

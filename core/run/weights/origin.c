@@ -152,7 +152,7 @@ struct origin_reader {
     const model *m;
     arena memory;
     weight_files *weights; /* or */
-    origin_stream stream;  /* or, where neither is there, */
+    origin_stream stream;  /* or, without both, */
     uint64_t seed;
     /* added to it */
     adapter_set set; /* of a checkpoint of adapters alone; `below` has the weights then */
@@ -203,7 +203,7 @@ static nrl_status read_own(void *user, const nrl_param *p, int64_t begin, int64_
     return NRL_OK;
 }
 
-/* With the values that are trained on: those of quantized weights. */
+/* With the values that training uses: those of quantized weights. */
 static nrl_status read_base(void *user, const nrl_param *p, int64_t begin, int64_t n, float *out)
 {
     origin_reader *r = user;

@@ -1,8 +1,8 @@
 /*
  * origin.h - where a model's first weights come from: a model on disk in any format, a checkpoint (weights
- * alone; its optimizer, data and progress are another run's), or a seed. The policy and a reference that
- * starts as it does share one. A checkpoint of adapters alone names the origin of what they stand on; its
- * weights are the two added up.
+ * alone; its optimizer, data and progress are another run's), or a seed. The policy and a reference that starts from
+ * the same weights share one. A checkpoint that contains only adapters names the origin of their base; its weights are
+ * the sum of both.
  */
 #ifndef RUN_ORIGIN_H
 #define RUN_ORIGIN_H
@@ -23,11 +23,11 @@ typedef struct {
     const nrl_format *adapter_format; /* of the next */
     const char *adapter_dir;          /* NULL = none: values of the model's adapters, else by seed; added to
                                          the weights of a model that carries none */
-    quantize_kind quantized;          /* its linear weights have the values of this storage; adapters are added then */
-    int depth;                        /* checkpoints of adapters that stand on it, one on the other */
-    const format_scope *formats;      /* where its base's format is looked for; set by the caller of origin_find */
-    const sign_public_key *signer; /* that any checkpoint in it must be signed by; NULL = anybody. Set by the caller of
-                                      origin_find */
+    quantize_kind quantized;          /* of its linear weights, before adapters are added */
+    int depth;                        /* number of nested checkpoints of adapters above it */
+    const format_scope *formats;      /* for the format of its base; set by the caller of origin_find */
+    const sign_public_key *signer; /* that must have signed every checkpoint in it; NULL = not required. Set by the
+                                      caller of origin_find */
 } model_origin;
 
 /* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), or what a format of out->formats
@@ -45,8 +45,8 @@ nrl_status origin_key(const model_origin *o, char key[33]);
 /* The same of its adapter_dir alone. */
 nrl_status origin_adapter_key(const model_origin *o, char key[HASH_TEXT]);
 
-/* Malloc'd "key: value" lines that tell it apart without reading it all: of weights a line a tensor, of a
- * checkpoint its manifest's hash, which stands for the rest. Keys begin with `whose`. */
+/* Malloc'd "key: value" lines that identify it without reading all of it: for weights a line per tensor, for a
+ * checkpoint the hash of its manifest, which covers the rest. Keys begin with `whose`. */
 nrl_status origin_identity(const model_origin *o, const char *whose, char **lines);
 /* The same as one text in `a`, for weights that a run reads beside its own: weights by their headers and samples, a
  * checkpoint by its manifest, an adapter by all its bytes. */
@@ -56,16 +56,16 @@ nrl_status origin_sampled_key(const model_origin *o, arena *a, const char **key)
  * omitted. */
 void origin_add_inputs(const model_origin *o, const char *name, inputs *in);
 
-/* Its values one after another; origin_read is an weights_source whose user is one of these. The model outlives it. */
+/* Reads its values in order; origin_read is a weights_source whose user is an origin_reader. The model outlives it. */
 typedef struct origin_reader origin_reader;
 nrl_status origin_open(const model_origin *o, const model *m, origin_reader **out);
-/* Whether it holds the parameter; one that an algorithm added may be new, and is initialised then. */
+/* Whether it contains the parameter; a parameter that an algorithm added may be new, and is then initialised. */
 bool origin_has(const origin_reader *r, const nrl_param *p);
 void origin_close(origin_reader *r); /* NULL is fine */
 nrl_status origin_read(void *reader, const nrl_param *p, int64_t begin, int64_t n, float *out);
 
-/* The checkpoint that a path names, a run standing for its newest complete one; *dir NULL: it names none.
- * NRL_ERR_CONFIG: a run without any. */
+/* The checkpoint that a path names, for a run its newest complete one; *dir NULL: the path is neither.
+ * NRL_ERR_CONFIG: a run without checkpoints. */
 nrl_status origin_checkpoint(const char *path, arena *a, const char **dir);
 
 /* Hash of a checkpoint's manifest, which holds the hashes of everything else. */
@@ -73,15 +73,15 @@ nrl_status origin_checkpoint_key(const char *dir, char key[HASH_TEXT]);
 
 /* ---- adapters of a checkpoint ---- */
 
-/* Its own, in `a`; none (n 0) in a checkpoint of whole weights. */
+/* The adapters of the checkpoint, in `a`; none (n 0) in a checkpoint of full weights. */
 nrl_status origin_adapters(const checkpoint *c, plugin_host *host, arena *a, adapter_set *out);
 /* Those of an adapter on disk, in `a`. */
 nrl_status origin_adapter_set(const weight_files *w, plugin_host *host, arena *a, adapter_set *out);
-/* Writes the base of adapters as a checkpoint keeps it, {path, seed, key}, and reads it back. The latter checks that
- * what is there now has that key. */
+/* Writes the base of adapters as a checkpoint stores it, {path, seed, key}, and reads it back, which checks that the
+ * base still has that key. */
 nrl_node *origin_base_node(arena *a, const model_origin *base, const char *key);
 nrl_status origin_base(const checkpoint *c, arena *a, model_origin *out); /* out->formats is the caller's */
-/* A and B as they lie in a checkpoint: an weights_source for parameters of adapters; user is an origin_stream. */
+/* A and B from a checkpoint: a weights_source for parameters of adapters; user is an origin_stream. */
 typedef struct {
     checkpoint *c;
     void *raw; /* freed by the caller */
@@ -91,8 +91,8 @@ nrl_status origin_stream_read(void *stream, const nrl_param *p, int64_t begin, i
 
 /* ---- merged adapters ----
  *
- * Weights with their adapters merged: a weights_source around the one that has W. The parameters of a
- * weight's adapter are whole in memory while its elements are asked for, W never is. */
+ * Weights with their adapters merged: a weights_source around the source of W. The parameters of a weight's adapter are
+ * completely in memory while elements of the weight are read; W never is. */
 
 typedef struct {
     weights_source base; /* W, of every parameter of the model's own */
@@ -102,12 +102,12 @@ typedef struct {
     nrl_status (*matrix)(void *user, const char *name, int64_t n, float *out);
     void *user;
     /* the merger's own */
-    const nrl_param *held; /* whose parameters are here */
+    const nrl_param *held; /* whose parameters are in `values` */
     int32_t module;        /* -1: it has no adapter */
     float *values[NRL_ADAPTER_MAX_PARAMS];
 } merge;
 
-/* A weights_source whose user is a merge; also for models that carry no adapters themselves. */
+/* A weights_source whose user is a merge; also for models without adapters. */
 nrl_status merge_read(void *merge, const nrl_param *p, int64_t begin, int64_t n, float *out);
 void merge_free(merge *m); /* its own memory */
 

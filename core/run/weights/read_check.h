@@ -23,7 +23,7 @@ typedef struct {
 nrl_status read_check_open(read_check *c, const model *m, weights_source source, void *user);
 void read_check_close(read_check *c);
 nrl_status read_check_source(void *check, const nrl_param *p, int64_t begin, int64_t n, float *out);
-/* Once everything is read; all ranks call it. NRL_ERR_CONFIG, the same on every rank, names a tensor and the
+/* After everything was read; all ranks call it. NRL_ERR_CONFIG, the same on every rank, names a tensor and the
  * ranks that read something else; `what` says whose weights they are. [main] */
 nrl_status read_check_compare(const read_check *c, nrl_mesh *mesh, const char *what);
 

@@ -2,10 +2,10 @@
  * reference.h - a frozen second model: a reference, whose log-probs of every target position are the column
  * "ref_logps", or a teacher, which may have another architecture and whose log-probs ("teacher_logps") or logits
  * ("teacher_logits", computed in chunks with the policy's) a loss reads. Opened only if the algorithm needs one of
- * these columns. A teacher's are always computed online. There are three ways to those of a reference:
+ * these columns. A teacher's are always computed online. There are three ways to get those of a reference:
  *
- * - online: a second set of weights (WEIGHT only) beside the policy's; one forward of a micro-batch, no tape. Where the
- *   policy trains adapters that began as nothing, it is the policy itself without them.
+ * - online: a second set of weights (WEIGHT only) beside the policy's; one forward of a micro-batch, no tape. If the
+ *   policy trains adapters that start without effect, it is the policy without its adapters.
  * - cached: computed once before training into a memory-mapped file; then the weights are dropped.
  * - none: zeros, the losses' reference-free form.
  */
@@ -40,8 +40,8 @@ typedef struct reference reference;
 typedef struct {
     const reference_options *options;
     nrl_ctx *ctx;
-    nrl_mesh *mesh;                  /* whose data axis shares the work, NULL = one rank */
-    const strategy_choices *choices; /* instances of its own */
+    nrl_mesh *mesh;                  /* its data axis shares the work; NULL = one rank */
+    const strategy_choices *choices; /* for instances of the reference's own */
     data_shards shards;              /* of the batches */
     const model *policy;             /* whose vocabulary the reference must share */
     const nrl_model *table;          /* the reference's architecture */
@@ -64,10 +64,10 @@ void reference_close(reference *r);
 /* Sets the column of a batch of data set `set` (as in `sets`: 0 training, 1 + i set i of data.eval); its tensor is
  * counted for the caller, NULL for an empty batch. [step] */
 nrl_status reference_column(reference *r, size_t set, nrl_batch *batch, nrl_tensor **column);
-/* True when this model is the one that training started from (then the first loss is known). */
+/* Whether training started from this model (then the first loss is known). */
 bool reference_is_start(const reference *r);
 int64_t reference_bytes(const reference *r);  /* of weights held, and buffers that gather them */
-bool reference_is_shared(const reference *r); /* it has none of its own */
+bool reference_is_shared(const reference *r); /* it has no weights of its own */
 work *reference_walk(reference *r);           /* for losses that read logits */
 
 #endif

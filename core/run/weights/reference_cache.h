@@ -19,11 +19,11 @@ typedef struct {
     int64_t micro_batch_tokens;
     data_shards shards; /* of the batches, as in training */
     nrl_mesh *mesh;     /* its ranks share the computing; the first rank of a node writes the file; NULL = one */
-    /* Log-probs of a batch's target positions into host memory; also called for empty batches, none of whose
-     * rows count, so that all ranks make the same actions. */
+    /* Writes log-probs of a batch's target positions to host memory; also called for empty batches, whose rows do not
+     * count, so that all ranks run the same actions. */
     nrl_status (*compute)(void *user, nrl_batch *batch, float *logps);
     void *user;
-    const volatile int *signal; /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
+    const volatile int *signal; /* number of a signal that requests a stop, 0 = none yet; may be NULL */
 } reference_cache_setup;
 
 typedef struct reference_cache reference_cache;

@@ -23,7 +23,7 @@ void tape_defer(nrl_ctx *ctx, tape *later, const nrl_tape_record *record);
 
 /* Declares that the operation just pushed, with this output, collects what the readers of the output defer, and that
  * its backward calls tape_run_collected, while an exchange is on its way. If it also recomputes the output, it may
- * leave that exchange in tape_work; the tape calls `wait` before anybody reads the output. */
+ * leave that exchange in tape_work; the tape calls `wait` before the output is read. */
 void tape_collect(nrl_ctx *ctx, nrl_tensor *output, nrl_status (*wait)(nrl_work **work, nrl_ctx *ctx));
 nrl_work **tape_work(nrl_tape_node *node);
 nrl_status tape_run_collected(nrl_ctx *ctx, nrl_tape_node *node);
