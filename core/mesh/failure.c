@@ -99,7 +99,7 @@ static int32_t lost_rank(nrl_mesh *m, const nrl_comm *c)
 /* Returns the text after the empty line: all calls, instead of the last one of each axis. */
 static const char *all_calls(const char *text)
 {
-    if (!text) return "(did not come)\n";
+    if (!text) return "(did not answer)\n";
     const char *gap = strstr(text, "\n\n");
     return gap ? gap + 2 : text;
 }

@@ -7,8 +7,9 @@
  * With the teacher's p and the policy's q at a temperature T, the loss of a row is
  *     kd_ratio T^2 D + (1 - kd_ratio) (-log q(target) at temperature 1)
  * where D is KL(p || q) (forward: the policy covers what the teacher does), KL(q || p) (reverse: the policy avoids what
- * the teacher does not do; Gu et al. 2024), or the generalized Jensen-Shannon divergence, with m = beta p + (1 - beta)
- * q, beta KL(p || m) + (1 - beta) KL(q || m) T^2 keeps the size of the gradient independent of T.
+ * the teacher does not do; Gu et al. 2024), or the generalized Jensen-Shannon divergence
+ *     beta KL(p || m) + (1 - beta) KL(q || m)    with m = beta p + (1 - beta) q
+ * T^2 keeps the size of the gradient independent of T.
  *
  * Legend: P target positions, V vocabulary.
  */

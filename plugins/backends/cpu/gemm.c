@@ -86,8 +86,8 @@ static nrl_status multiply_nothing(cpu *self, const nrl_gemm_args *a)
     return add_bias(self, &a->c, &a->bias);
 }
 
-/* ---- block by block in f32 ---- One of the three dimensions is split. The operand without that dimension
- * is widened whole, once. */
+/* ---- block by block in f32 ----
+ * One of the three dimensions is split. The operand without that dimension is widened whole, once. */
 
 typedef enum { CUT_M, CUT_N, CUT_K } cut_axis;
 typedef struct {

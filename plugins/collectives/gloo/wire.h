@@ -3,10 +3,10 @@
  * memory; everything that is sent or published is built here. All integers are little-endian except ports and
  * addresses inside a sockaddr, which are in network order.
  *
- *   dialect  speakers                          header  handshake  a rank publishes
- *   tcp22    Gloo to 2023-05, PyTorch <= 2.0   48      none       P-1 addresses, a port for each
- * peer tcp23    Gloo since 2023-07, PyTorch >= 2.2  48    i64        one blob: host, address, P
- * numbers uv       Gloo's libuv transport            32      i32        P-1 addresses, one port
+ *   dialect  speakers                            header  handshake  a rank publishes
+ *   tcp22    Gloo to 2023-05, PyTorch <= 2.0     48      none       P-1 addresses, a port for each peer
+ *   tcp23    Gloo since 2023-07, PyTorch >= 2.2  48      i64        one blob: host, address, P numbers
+ *   uv       Gloo's libuv transport              32      i32        P-1 addresses, one port
  */
 #ifndef GLOO_WIRE_H
 #define GLOO_WIRE_H

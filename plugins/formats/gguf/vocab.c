@@ -1,9 +1,10 @@
 /*
  * vocab.c - the tokenizer in a GGUF file, read from tokenizer.json: tokens with scores and types, merges, special
- * tokens and the chat template. llama.cpp has two kinds of BPE: gpt2   bytes are written as printable characters;
- * merges are listed. The rule that splits a text into words is built into llama.cpp and named by tokenizer.ggml.pre.
+ * tokens and the chat template. llama.cpp has two kinds of BPE:
+ *   gpt2   Bytes are written as printable characters, and merges are listed. The rule that splits a text into words is
+ *          built into llama.cpp and named by tokenizer.ggml.pre.
  *   llama  SentencePiece: spaces are U+2581, unknown characters become tokens of one byte. The pair whose result has
- * the highest score is merged first, so a token's score is minus the rank of the merge that makes it.
+ *          the highest score is merged first, so a token's score is minus the rank of the merge that makes it.
  */
 #include "base/arena.h"
 #include "base/file.h"

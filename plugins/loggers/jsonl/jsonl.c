@@ -5,14 +5,15 @@
  *   time   Unix seconds
  *   then every value of the record under its own name. Of a training step: loss, grad_norm, lr,
  *   epoch, tokens (trained on so far), tokens_per_s, mfu, mem_bytes, data_fraction and
- * comm_fraction (shares of the step spent waiting), and the algorithm's metrics; of the first step
- * after a save is complete also save_s (until it was durable), save_stall_s (what the run waited for
- * it) and of that save_snapshot_s; of an evaluation: eval_loss, eval_tokens, eval_<metric>.
+ *   comm_fraction (shares of the step spent waiting), and the algorithm's metrics; of the first step
+ *   after a save is complete also save_s (until it was durable), save_stall_s (the time that the run
+ *   waited for it) and the part of that in save_snapshot_s; of an evaluation: eval_loss, eval_tokens,
+ *   eval_<metric>.
  *
  * Numbers are written in the fewest digits that read back as the same double; values that are not
  * finite are the strings "NaN", "Infinity", "-Infinity". A line is written whole or not at all. A
  * resumed run first cuts the records after its step. A file that was removed or moved away while it is
- * written is noticed at the next record and begun anew.
+ * written is noticed at the next record and created again.
  */
 #include "jsonl.h"
 #include "log_file.h"

@@ -1,7 +1,7 @@
 /*
  * outer.c - outer steps of sync_every (DiLoCo: Douillard et al. 2023): SGD with Nesterov momentum, whose gradient is
- * how far the ranks have gone on average since they had weights in common. Called by local.c when ranks meet. delta =
- * anchor - mean of MASTER;  v = momentum v + delta;  anchor -= lr (momentum v + delta);  MASTER = anchor
+ * the mean change of the weights since all ranks had the same weights. Called by local.c at each average:
+ *   delta = anchor - mean of MASTER;  v = momentum v + delta;  anchor -= lr (momentum v + delta);  MASTER = anchor
  */
 #include "ddp.h"
 

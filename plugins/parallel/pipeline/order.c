@@ -2,19 +2,23 @@
  * order.c - the order of turns on a rank: a turn is one pass of one of its stages on one micro-batch.
  *
  * gpipe (Huang et al. 2019): all forwards, then all backwards, with all M micro-batches in flight; the last stage,
- * which has the loss, runs each backward at once in every schedule. 1f1b (PipeDream-flush, Narayanan et al. 2021,
- * arXiv:2104.04473): rank r of P begins with P - 1 - r forwards, then alternates one forward and one backward, and ends
- * the step with the remaining backwards. So at most P - r micro-batches are in flight. In gpipe and 1f1b, a rank waits
- * for (P - 1) / M of the time that it computes. interleaved (the same authors): stage k of P V is on rank k mod P.
- * Micro-batches pass through the stages in groups of P: a rank runs its first stage on the P micro-batches of a group,
- * then its second stage on them, and so on. It begins with 2 (P - 1 - r) + (V - 1) P forwards. The wait is 1 / V of
- * that of 1f1b. zero_bubble (ZB-H1, Qi et al. 2023, arXiv:2401.10241): the same order, with each backward split. Other
- * stages wait only for the gradient of the input; the gradients of the weights follow r backwards later, so that the
- * end of a step, in which ranks would wait, is filled with them. With passes of equal cost the wait is a third of that
- * of 1f1b. At most P micro-batches (V = 1) are on a rank, in flight or waiting for their gradients of weights.
+ * which has the loss, runs each backward at once in every schedule.
  *
- * In the orders of M micro-batches, those that would complete the last group are left out. What one rank sends to
- * another, it sends in the order in which the other uses it, in all of these orders.
+ * 1f1b (PipeDream-flush, Narayanan et al. 2021, arXiv:2104.04473): rank r of P begins with P - 1 - r forwards, then
+ * alternates one forward and one backward, and ends the step with the remaining backwards. So at most P - r
+ * micro-batches are in flight. In gpipe and 1f1b, a rank waits for (P - 1) / M of the time that it computes.
+ *
+ * interleaved (the same authors): stage k of P V is on rank k mod P. Micro-batches pass through the stages in groups of
+ * P: a rank runs its first stage on the P micro-batches of a group, then its second stage on them, and so on. It begins
+ * with 2 (P - 1 - r) + (V - 1) P forwards. The wait is 1 / V of that of 1f1b.
+ *
+ * zero_bubble (ZB-H1, Qi et al. 2023, arXiv:2401.10241): the same order, with each backward split. Other stages wait
+ * only for the gradient of the input; the gradients of the weights follow r backwards later and fill the end of a step,
+ * in which ranks would otherwise wait. With passes of equal cost the wait is a third of that of 1f1b. At most P
+ * micro-batches (V = 1) are on a rank, in flight or waiting for their gradients of weights.
+ *
+ * If P does not divide M, the last group lacks some micro-batches, and their turns are skipped. In all of these orders
+ * a rank sends to another rank in the order in which that rank uses what it receives.
  */
 #include "pipeline.h"
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  * fake_nvml.c - a libnvidia-ml.so.1 that needs no GPU. Its one device, 0000:01:00.0, starts at 100
  * W and uses 100 W more with each query of its power, and 5 J more with each query of its energy.
  * FAKE_NVML lists what it does not support, separated by commas: init handle clock limit
- * temperature power power_limit energy reasons
- * utilization.
+ * temperature power power_limit energy reasons utilization.
  */
 #include <stdlib.h>
 #include <string.h>

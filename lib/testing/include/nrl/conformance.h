@@ -39,9 +39,11 @@ typedef struct {
  *   kind, kind_name  the folder of the plugin's kind, "algorithms", and one of the kind, "algorithm"
  *   name, version, summary, path  of the plugin
  *   rules     a list of {rule, checks, failed, reason} in the order of their first checks. `checks` is 0 if the rule
- * was skipped; `reason` says why, or is the text of the first failure ended_by  the signal by which the plugin ended
- * the suite; missing if it did not passed    whether no rule is broken Broken rules are no error. NRL_ERR_CONFIG: a
- * file, a name or an option of the request is wrong; NRL_ERR_PLUGIN: the plugin cannot be opened. [main] */
+ *             was skipped; `reason` says why, or is the text of the first failure
+ *   ended_by  the signal by which the plugin ended the suite; missing if it did not
+ *   passed    whether no rule is broken
+ * Broken rules are not an error. NRL_ERR_CONFIG: a file, a name or an option of the request is wrong;
+ * NRL_ERR_PLUGIN: the plugin cannot be opened. [main] */
 NRL_API nrl_status nrl_conformance_test(nrl_arena *memory, const nrl_environment *env,
                                         const nrl_conformance_request *request, nrl_node **result);
 

@@ -129,7 +129,8 @@ OP(norm)
     return NRL_OK;
 }
 
-/* ---- backward ---- With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)) + dsum,
+/* ---- backward ----
+ * With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - h mean(g h)) + dsum,
  * where mean(g) is omitted for rms. dweight = sum over rows of dy h, dbias = sum of dy: each chunk of rows
  * is summed separately, then the chunks are added in order. */
 

@@ -96,8 +96,8 @@ HOST_DEVICE int32_t flash_position(const flash_segment *g, int32_t key)
     return key < g->n_prefix ? g->prefix_position + key : g->own_position + key - g->n_prefix;
 }
 
-/* ---- tiles without a table: from tile t of the grid to (segment, first row) ---- Segment s owns the
- * tiles from floor(cu[s] / size) + s on, so the number of tiles is known in advance: never fewer than
+/* ---- tiles without a table: from tile t of the grid to (segment, first row) ----
+ * Segment s owns the tiles from floor(cu[s] / size) + s on, so the number of tiles is known in advance: never fewer than
  * needed, and at most one more per segment. */
 
 typedef struct {

@@ -1,7 +1,7 @@
 /*
- * math_adamw.h - AdamW of one element (Loshchilov and Hutter 2019), as in nrl/optimizer.h: m = b1 m +
- * (1 - b1) g, v = b2 v + (1 - b2) g^2, w = (1 - lr wd) w - lr / c1 m / (sqrt(v / c2) + eps), c = 1 -
- * b^t.
+ * math_adamw.h - AdamW of one element (Loshchilov and Hutter 2019), as in nrl/optimizer.h:
+ *   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+ *   w = (1 - lr wd) w - lr / c1 m / (sqrt(v / c2) + eps)    with c = 1 - b^t
  */
 #ifndef CUDA_OPS_MATH_ADAMW_H
 #define CUDA_OPS_MATH_ADAMW_H
