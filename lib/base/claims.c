@@ -123,7 +123,7 @@ static bool claims_is_name(const char *name)
     return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* Its index; n_made where there is none. */
+/* The index of the name; n_made if it is not in the list. */
 static size_t claims_find(const claims *c, const char *name)
 {
     size_t i = 0;
@@ -155,7 +155,7 @@ static bool claims_is_folder(const char *path)
     return !stat(path, &s) && S_ISDIR(s.st_mode);
 }
 
-/* What a start leaves that is killed before the marker is written does not count. */
+/* Entries of a start that was killed before the marker was written do not count. */
 static bool claims_is_empty(const claims *c, const char *path)
 {
     struct stat s;
@@ -255,7 +255,7 @@ nrl_status claims_check_clear(const claims *c)
     return st;
 }
 
-/* A link goes, not what it names, unless the entry is known to be removed where it lies. */
+/* Removes a link and not its target, unless the entry has through_links. */
 static nrl_status claims_remove(const claims *c, const char *name, bool *gone)
 {
     char *path = claims_path(c, name);

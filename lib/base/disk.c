@@ -175,8 +175,8 @@ nrl_status disk_make_folders(const char *key, const char *path)
             return nrl_fail(errno == ENOSPC ? NRL_ERR_FULL : NRL_ERR_CONFIG, "%s: cannot create the directory '%s': %s",
                             key, made, strerror(errno));
         }
-        /* A folder whose name is not durable loses all that is in it with the power. One that may not be read
-         * cannot be synced. */
+        /* A directory whose name is not durable loses its contents in a power failure. One that cannot be read cannot
+         * be synced. */
         const char *slash = strrchr(made, '/');
         snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - made) + 1 : 1, slash ? made : ".");
         disk_sync_folder(parent);

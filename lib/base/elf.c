@@ -103,7 +103,7 @@ static nrl_status elf_check_open(elf_file *f)
 
 nrl_status elf_check(const char *path)
 {
-    elf_file f = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)}; /* a pipe must not hold this up */
+    elf_file f = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)}; /* a pipe must not block */
     if (f.fd < 0) return nrl_fail(NRL_ERR_PLUGIN, "cannot be opened: %s", strerror(errno));
     nrl_status st = elf_check_open(&f);
     close(f.fd);

@@ -12,7 +12,7 @@
 enum { EXACT_CHUNK = 32, EXACT_LIMBS = 22 };
 
 typedef struct {
-    int64_t limbs[EXACT_LIMBS]; /* limb i counts 2^(32 i - 352); below 2^32 but for the last */
+    int64_t limbs[EXACT_LIMBS]; /* limb i counts 2^(32 i - 352); below 2^32 except the last */
     double special;             /* sum of the chunks that are not finite, else 0 */
 } exact_sum;
 

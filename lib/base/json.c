@@ -94,7 +94,7 @@ static void watch_memory(void)
     json_set_alloc_funcs(json_memory, free);
 }
 
-/* What jansson's text of an error means to somebody who has written the file. Texts that are not here are clear. */
+/* Replaces jansson's error texts that a user would not understand. All other texts are clear. */
 static const char *const json_mistakes[][2] = {
     {"string or '}' expected", "expected a key in double quotes, or '}'"},
     {"':' expected", "expected ':' after a key"},

@@ -344,7 +344,7 @@ void output_sweep(const output *o, bool (*is_ours)(const char *name), const char
         char *path = mem_printf("%s%s", parent, all.names[i]);
         int lock = lock_folder(path, false);
         if (lock > 0) {
-            (void)output_remove(path, is_ours, also); /* it is in nobody's way */
+            (void)output_remove(path, is_ours, also); /* failure is harmless */
             close(lock);
         }
         free(path);

@@ -63,7 +63,7 @@ typedef struct {
     int64_t codes, nested_codes, offset, nests, scales, q, bytes;
 } quantized_layout;
 quantized_layout quantize_layout(quantize_kind kind, int64_t n, int64_t columns, bool is_whole);
-/* Fills it, but for the ranges: elements [begin, begin + n) of the matrix, which are at `local` of the share. */
+/* Fills it, except the ranges: elements [begin, begin + n) of the matrix, which are at `local` of the share. */
 void quantized_store(const quantized_matrix *v, const quantized_layout *at, void *bytes);
 void quantized_store_range(const quantized_matrix *v, const quantized_layout *at, int64_t local, int64_t begin,
                            int64_t n, void *bytes);

@@ -19,7 +19,7 @@ void search_add(search_path *s, arena *a, const char *folder);
 void search_add_list(search_path *s, arena *a, const char *list); /* colon-separated */
 
 /* Searches the directories from *folder on for <kind>/<name>.so. Returns the path and sets *folder to the directory's
- * number; NULL = not found, or `name` is not a plain file name. It may be no file that can be opened. */
+ * number; NULL = not found, or `name` is not a plain file name. The file may be one that cannot be opened. */
 const char *search_file(const search_path *s, arena *a, const char *kind, const char *name, size_t *folder);
 
 /* The names of all <kind>/<name>.so, sorted, each once. */

@@ -1,7 +1,7 @@
 /*
  * card.c - the model card (README.md) of an export. The facts come from the run or its checkpoint (config, step,
- * version), from its records (metrics.jsonl) and from the card of the base model (its licence). What is not known is
- * left out.
+ * version), from its records (metrics.jsonl) and from the card of the base model (its licence). Unknown facts are left
+ * out.
  */
 #include "inference/card.h"
 #include "base/buffer.h"
@@ -104,7 +104,7 @@ static void read_records(arena *a, const char *out, facts *f)
     free(text);
 }
 
-/* What a run was told and has measured until step f->step; `out` is its directory. */
+/* Collects the settings of a run and its measurements up to step f->step; `out` is its directory. */
 static void gather(arena *a, const nrl_node *config, const char *out, facts *f)
 {
     const char *base = nrl_node_string(nrl_node_find(nrl_node_find(config, "model"), "path"), "");
@@ -136,7 +136,8 @@ static void add_code(buffer *b, const char *text)
     buffer_puts(b, "`");
 }
 
-/* A copy in which absolute paths are their last parts: where files were on a machine is nobody else's business. */
+/* A copy in which absolute paths are replaced by their last parts: a public card must not show directories of a
+ * machine. */
 static nrl_node *without_folders(arena *a, const nrl_node *from)
 {
     const char *text = nrl_node_string(from, NULL), *slash = text && *text == '/' ? strrchr(text, '/') : NULL;

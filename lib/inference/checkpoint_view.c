@@ -102,7 +102,7 @@ nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*damaged)
     NRL_TRY(checkpoint_use_threads(c->c, threads));
     if (progress_check_nodes(c->c) == NRL_OK) return checkpoint_verify(c->c, damaged, user);
     if (damaged) damaged(user, nrl_error_text());
-    return NRL_ERR_CORRUPT; /* what the run saved of itself is wrong: the tensors do not matter */
+    return NRL_ERR_CORRUPT; /* the saved trees are invalid, so the tensors do not matter */
 }
 
 /* ---- the folder ---- */
@@ -117,7 +117,8 @@ void nrl_checkpoint_list_free(char **dirs, size_t n)
     checkpoint_list_free(dirs, n);
 }
 
-/* What a dead save left goes too, and looks like a save that is being written: not beside a run. */
+/* Also removes the remains of an interrupted save, which look like a save in progress: so no run
+ * may write to `out`. */
 nrl_status nrl_checkpoint_prune(const char *out, int64_t keep, int64_t keep_best)
 {
     int lock;

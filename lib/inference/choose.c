@@ -104,7 +104,7 @@ static int32_t draw(const chooser *c, const choose_options *o, double u)
         double x = u * total;
         for (int64_t i = 0; i < c->vocab; i++)
             if ((x -= p[i]) < 0) return (int32_t)i;
-        return largest(p, c->vocab); /* x is 0 but for rounding */
+        return largest(p, c->vocab); /* x is 0 except for rounding */
     }
     /* Likely tokens are taken from the heap until a limit is reached; they lie at the end of `order`, most likely last.
      */

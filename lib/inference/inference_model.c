@@ -132,7 +132,7 @@ static nrl_status open_model(nrl_inference *s, const nrl_node *config, nrl_dtype
     return NRL_OK;
 }
 
-/* What a checkpoint says of its model, without the weights. */
+/* The description of the model in a checkpoint, without the weights. */
 static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, const nrl_node **config)
 {
     const nrl_node *made_by = checkpoint_node(c, "config");
@@ -354,7 +354,7 @@ static nrl_status check_tokenizer(const nrl_inference *s)
                                     "hint: put the tokenizer.json of its Hugging Face directory there");
 }
 
-/* A file that the run named may be gone by now, its text is in the checkpoint. */
+/* The file that the run named may not exist any more, so its text is in the checkpoint. */
 nrl_status nrl_inference_set_template(nrl_inference *s, const char *word)
 {
     const chat_template *chat = NULL;
@@ -413,7 +413,7 @@ static nrl_status write_checkpoint(nrl_inference *s, checkpoint_writer *w)
     return checkpoint_poll(w, true, &outcome, &done);
 }
 
-/* A checkpoint that is there, damaged or not, is someone's. */
+/* An existing checkpoint, even a damaged one, belongs to a run. */
 static nrl_status check_free(const char *out)
 {
     char **dirs;
@@ -498,8 +498,8 @@ static void choose_dtype(const nrl_inference *s, const nrl_export_options *all, 
     if (all->used_dtype) *all->used_dtype = o->dtype;
 }
 
-/* What travels along: the format's files, and those of a tokenizer that opens. Only another chat template needs it
- * open. */
+/* Finds the files that are copied with a model: those of the format, and those of a tokenizer that can be opened. Only
+ * a different chat template needs the open tokenizer. */
 static nrl_status find_companions(nrl_inference *s, save_options *o)
 {
     o->copy_from = s->tokenizer_dir;

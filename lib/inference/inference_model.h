@@ -1,5 +1,5 @@
 /*
- * inference_model.h - a model to use, not to train: what is behind nrl/inference.h.
+ * inference_model.h - a model that is used and not trained: the struct behind nrl/inference.h.
  */
 #ifndef RUN_INFERENCE_MODEL_H
 #define RUN_INFERENCE_MODEL_H
@@ -17,7 +17,7 @@ struct nrl_inference {
     plugin_host *host;
     format_scope formats;          /* by probe */
     const nrl_format *format;      /* that it was read in; NULL: a checkpoint */
-    const sign_public_key *signer; /* of env->public_key; NULL = none is demanded */
+    const sign_public_key *signer; /* of env->public_key; NULL = no signature is required */
     checkpoint *checkpoint;        /* that it is read from, until it is open; NULL: a model on disk */
     bool scores;                   /* it is a reward model */
     nrl_dtype precision;           /* of weights; NRL_DTYPE_NONE = their own */
@@ -33,8 +33,8 @@ struct nrl_inference {
     work work;
     tokenizer *tokenizer;         /* NULL where none was found */
     const char *path;             /* of the weights on disk; NULL: a checkpoint */
-    const char *tokenizer_dir;    /* what travels along; NULL = nothing */
-    inputs inputs;                /* what an export reads */
+    const char *tokenizer_dir;    /* of files copied along; NULL = none */
+    inputs inputs;                /* files that an export reads */
     config_choice tokenizer_from; /* model.tokenizer of the run that made it; its path is tokenizer_dir's by now */
     bool has_template;
     config_choice template;    /* data.template of that run */

@@ -1,7 +1,7 @@
 /*
- * later_data.c - nrl_run_set_data: other data in the place of data.train, from a step on. The run keeps the first set,
- * which its checkpoints are compared by; what was set is a node of a checkpoint of its own. And what becomes of later
- * checkpoints where a run continues from an earlier one.
+ * later_data.c - nrl_run_set_data: other data instead of data.train, from a step on. The run keeps the first set,
+ * because checkpoints are compared with it; the new data is a node of its own in checkpoints. Also moves later
+ * checkpoints aside when a run continues from an earlier one.
  */
 #include "inference/later_data.h"
 #include "inference/stream.h"

@@ -1,5 +1,5 @@
 /*
- * later_data.h - what a resume restores beside the state of the trainer; nrl_run_set_data is public.
+ * later_data.h - what a resume restores in addition to the state of the trainer; nrl_run_set_data is public.
  */
 #ifndef INFERENCE_LATER_DATA_H
 #define INFERENCE_LATER_DATA_H

@@ -1,7 +1,7 @@
 /*
  * leaks.c - see leaks.h. Two kinds are watched: bytes of tensors in use, and bytes that the process has from malloc
- * without the memory of tensors. Both are what is left between two steps; peaks do not count. Growth counts if it goes
- * on, not if it has a reason that happens a few times: the first steps, a step that needed more memory than all before
+ * without the memory of tensors. Both are what remains between two steps; peaks do not count. Growth counts if it
+ * continues, not if its reason occurs only a few times: the first steps, a step that needed more memory than all before
  * it (longer samples: work space and caches of kernels grow with them), the first saves and evaluations.
  */
 #include "inference/leaks.h"
@@ -30,7 +30,7 @@ static const struct {
     {"host heap", 24.0 * MIB, 32.0 * MIB, 0.05},
 };
 
-/* Bytes from malloc, without what tensors have of it; 0 where malloc does not count (sanitizers). */
+/* Bytes from malloc, without those of tensors; 0 if malloc does not count them (sanitizers). */
 static double heap_bytes(const session *se, const ctx_memory *tensors)
 {
     const struct mallinfo2 m = mallinfo2();

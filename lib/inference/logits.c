@@ -173,7 +173,7 @@ nrl_status scores_compute(work *w, nrl_param *weight, int32_t pad, const int32_t
     return st;
 }
 
-/* ---- what the head's stage alone knows ---- */
+/* ---- values that only the stage with the head has ---- */
 
 static nrl_status broadcast(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n)
 {

@@ -15,7 +15,7 @@ int32_t logits_vocab(const work *w); /* V, of the whole vocabulary */
 nrl_status scores_compute(work *w, nrl_param *weight, int32_t pad, const int32_t *ids, const int64_t *lengths, size_t n,
                           float *scores);
 
-/* Small host memory of the stage with the head, to all: what was chosen from its logits. */
+/* Sends small host memory of the stage with the head, such as chosen tokens, to all stages. */
 nrl_status logits_share(stage_link *s, nrl_ctx *ctx, int32_t *values, int64_t n);
 
 #endif

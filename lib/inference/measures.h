@@ -1,5 +1,5 @@
 /*
- * measures.h - values of a step's record that cost something or that training itself does not need.
+ * measures.h - values of a step's record that cost time or that training itself does not need.
  */
 #ifndef INFERENCE_MEASURES_H
 #define INFERENCE_MEASURES_H
@@ -15,7 +15,7 @@ typedef struct {
     bool is_reported;
 } leak_state;
 
-/* What is kept from step to step. */
+/* State between steps. */
 typedef struct {
     double wall, cpu, norm_sum, norm_weight;
     leak_state leaks[LEAK_KINDS];

@@ -1,7 +1,7 @@
 /*
  * rank_checks.c - nrl_run_services.rank_checks, for `debug: true`: who the ranks are and what each computes, and every
- * few steps whether what must be equal on several ranks is. Each rank hashes each parameter, the ranks exchange the
- * hashes, and those are compared whose elements are the same according to the layouts.
+ * few steps whether values that must be equal on several ranks are. Each rank hashes each parameter, the ranks exchange
+ * the hashes, and those are compared whose elements are the same according to the layouts.
  */
 #include "inference/rank_checks.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* ---- who and what ---- */
+/* ---- the ranks and their work ---- */
 
 typedef struct {
     char host[64];

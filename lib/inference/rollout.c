@@ -15,8 +15,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Steps of the scheduler between two questions whether any rank still generates. With parameters that are divided,
- * every forward is a collective call, so ranks that have finished compute padding meanwhile. */
+/* Steps of the scheduler between two exchanges in which ranks find out whether any of them still generates. With
+ * parameters that are divided, every forward is a collective call, so ranks that have finished compute padding
+ * meanwhile. */
 enum { STEPS_TOGETHER = 8 };
 
 typedef struct {
@@ -126,7 +127,7 @@ static nrl_status ignore_hidden(void *user, nrl_tensor *hidden)
     return NRL_OK;
 }
 
-/* Until no rank has anything left. */
+/* Generates until no rank has an unfinished sequence. */
 static nrl_status generate_all(session *se, const dataset *set, scheduler *s)
 {
     const int32_t world = mesh_n_batches(se->mesh) > 1 ? nrl_mesh_world(se->mesh) : 1;
@@ -212,7 +213,7 @@ static nrl_status check_options(const session *se, const nrl_rollout_options *o)
     return NRL_OK;
 }
 
-/* What runs together in one forward may change the last bits of a log-prob, so reproducible shards run apart. */
+/* Sequences in the same forward may change the last bits of a log-prob, so reproducible shards run separately. */
 static nrl_status generate_shard(nrl_rollout *r, rollout_made *g, int32_t shard, const nrl_rollout_options *o)
 {
     session *se = r->session;

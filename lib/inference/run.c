@@ -1,5 +1,5 @@
 /*
- * run.c - what an open run answers with its current weights: samples, logits, log-probs. All ranks call each of these
+ * run.c - samples, logits and log-probs with the current weights of an open run. All ranks call each of these
  * with the same arguments.
  */
 #include "inference/generator.h"

@@ -405,7 +405,8 @@ nrl_status samples_make(void *samples_, nrl_run *r)
     }
     measure(s, matched, has_scores, metrics);
     free(matched);
-    /* Ranks on other processors may round, and so choose, otherwise; all must decide alike which step was the best. */
+    /* Ranks on other processors may round differently and so choose other tokens; all must agree on which step was the
+     * best. */
     if (st == NRL_OK) st = mesh_broadcast(r->session.mesh, "metrics of samples", 0, metrics, sizeof metrics);
     evaluator *ev = &r->evaluator;
     for (int i = 0; st == NRL_OK && i < N_METRICS; i++)

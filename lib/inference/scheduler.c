@@ -16,7 +16,7 @@ enum {
     STEP_TOKENS = 512, /* of one step: a long prompt is computed in parts, so that others get their tokens meanwhile */
     FIRST_ROWS = 1024, /* of the cache, which grows */
     ROW_UNIT = 16,     /* ranges of rows are multiples of it */
-    LEAST_SHARED = 16, /* tokens that are worth to wait for */
+    LEAST_SHARED = 16, /* shared tokens for which waiting is worthwhile */
 };
 
 typedef enum { WAITING, RUNNING, KEPT } sequence_state;
@@ -118,7 +118,7 @@ nrl_status scheduler_add(scheduler *s, const int32_t *ids, int64_t n, const sequ
     return NRL_OK;
 }
 
-/* What is cached may serve another sequence. */
+/* The cached tokens may be reused by another sequence. */
 static void end(scheduler *s, sequence *q)
 {
     q->last_use = s->n_steps;

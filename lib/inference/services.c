@@ -1,5 +1,5 @@
 /*
- * services.c - what this library does for the runs of a program, see nrl_run_services.
+ * services.c - the functions that this library provides to runs, see nrl_run_services.
  */
 #include "inference/card.h"
 #include "inference/later_data.h"

@@ -1,5 +1,5 @@
 /*
- * stream.c - windows of data that are read while the run goes on. A lane is a list of files that are read one after the
+ * stream.c - windows of data that is read during training. A lane is a list of files that are read one after the
  * other, again and again: all files, or with shares those of one entry. The thread lives for one window. All that it
  * uses belongs to it until it is joined.
  */

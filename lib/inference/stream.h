@@ -1,19 +1,19 @@
 /*
- * stream.h - data.streaming: data that are read while the run goes on. The core calls it by stream_table.
+ * stream.h - data.streaming: data that is read during training. The core calls it by stream_table.
  */
 #ifndef INFERENCE_STREAM_H
 #define INFERENCE_STREAM_H
 #include "run/open/session.h"
 
-/* Data that are too large to index, or that come from a pipe: windows of `window` examples, each a data set in memory
- * alone. While one is trained on, a thread reads and tokenizes the next one.
+/* Data that is too large to index, or that comes from a pipe: windows of `window` examples, each a data set in memory.
+ * While the run trains on one window, a thread reads and tokenizes the next one.
  *
  * A pass takes the rows of all entries in their order. The windows of a pass follow each other, and the last one is
  * smaller; no window has examples of two passes. With `shares` each window has examples of each entry, in proportion to
  * the weights, and each entry begins again where it ends.
  *
- * The examples of window k depend on the data and on these options alone. A window is planned as an epoch, with its
- * number as that of the epoch: if the data fit into one, the batches are those of an indexed data set. */
+ * The examples of window k depend only on the data and on these options. A window is planned as the epoch with its
+ * number: if the data fits into one window, the batches are those of an indexed data set. */
 typedef struct {
     int64_t window; /* examples */
     int64_t least;  /* a last window with fewer examples is omitted, unless it is the only one of the pass */
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     dataset *set;    /* NULL: the pipe has ended */
     int64_t number;  /* windows before it */
-    int64_t passes;  /* before it; with `shares` of the entry that had the fewest */
+    int64_t passes;  /* before it; with `shares` those of the entry with the fewest */
     int64_t done, n; /* examples of this pass before the window, and in it */
     int64_t all;     /* of a pass; 0 = not known, before the last window of the first pass, and with `shares` */
     nrl_node *state; /* where it begins, for data_stream_restart */
@@ -41,13 +41,13 @@ void data_stream_prefetch(data_stream *s);
  * NRL_ERR_STOPPED: a signal came while it waited for the first window, or for a pipe. [main] */
 nrl_status data_stream_next(data_stream *s, data_window *out);
 void data_window_close(data_window *w);
-/* Goes back, or forth, to the window that had this state; data_stream_next returns it. *again: the file whose begin has
- * to be read again, because it cannot be entered in the middle; or NULL. NRL_ERR_CORRUPT. [main] */
+/* Goes back or forward to the window that had this state; data_stream_next returns it. *again: a file that has to be
+ * read again from its start, because reading cannot begin in the middle; or NULL. NRL_ERR_CORRUPT. [main] */
 nrl_status data_stream_restart(data_stream *s, const nrl_node *state, const char **again);
 
 /* ---- of a run ---- */
 extern const struct nrl_run_streams stream_table; /* nrl_run_services.streams */
-/* Goes on in the window that a checkpoint of the run has written, if it has. */
+/* Continues in the window that a checkpoint of the run contains, if there is one. */
 nrl_status stream_resumed(nrl_run *of, const nrl_node *node);
 
 #endif

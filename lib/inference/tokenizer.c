@@ -6,7 +6,7 @@
 #include <nrl/inference.h>
 #include <stdlib.h>
 
-/* What nrl_tokenizer_open gave. */
+/* The result of nrl_tokenizer_open. */
 typedef struct {
     nrl_open_tokenizer open;
     tokenizer *tok;

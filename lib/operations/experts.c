@@ -59,8 +59,8 @@ static nrl_status reorder(nrl_ctx *ctx, nrl_tensor *x, const int64_t *received, 
     return st;
 }
 
-/* Every rank tells every other one how many rows come for each of its experts. It knows its own: a walk by shapes
- * alone, in which nothing comes back, takes as many from every other rank. */
+/* Every rank tells every other one how many rows come for each of its experts. It knows its own numbers; in a dry run,
+ * which receives nothing, it assumes as many rows from every other rank. */
 static nrl_status send_counts(nrl_ctx *ctx, const int64_t *sent, int64_t n, int32_t ranks, int64_t *received,
                               int64_t *each, int32_t *narrow, double *wide)
 {

@@ -1,6 +1,6 @@
 /*
- * clock.c - each rank asks rank 0 for the time in turn, several times. The answer was given between question and
- * arrival, so the shortest round trip says most (Cristian 1989).
+ * clock.c - each rank asks rank 0 for the time in turn, several times. Rank 0 answers between question and arrival, so
+ * the shortest round trip is the most precise (Cristian 1989).
  */
 #include "profiling/clock.h"
 #include "base/memory.h"

@@ -1,5 +1,5 @@
 /*
- * figures.c - nrl/profile.h: what `nrl bench`, `nrl profile` and scripts ask a run about its speed and memory.
+ * figures.c - nrl/profile.h: what `nrl bench`, `nrl profile` and scripts read about the speed and memory of a run.
  */
 #include "profiling/internal.h"
 #include "run/internal.h"

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What each rank tells about its part. */
+/* What each rank reports about its part. */
 typedef struct {
     int64_t size; /* of the text; -1: there is none */
     double offset, round_trip;

@@ -83,7 +83,7 @@ static bool is_costs(const char *key)
     return !strncmp(key, "parallel.", strlen("parallel."));
 }
 
-/* A config with costs to measure has chosen the axes. */
+/* A config whose costs are measured has chosen the axes. */
 static bool has_costs(const planner *p)
 {
     const char *key;
@@ -262,7 +262,7 @@ static nrl_status vary_memory(planner *p, int64_t tokens, bool *fits, bool *whol
             push(p, recompute, recomputed[i]);
             NRL_TRY(walk(p, tokens, fits, whole));
             const nrl_node *last = nrl_node_at(p->candidates, nrl_node_size(p->candidates) - 1);
-            if (!*fits && !nrl_node_find(last, "total_bytes")) { /* refused, however much memory there is */
+            if (!*fits && !nrl_node_find(last, "total_bytes")) { /* refused for a reason other than memory */
                 p->n_current = depth;
                 return NRL_OK;
             }
@@ -355,9 +355,9 @@ static const char *strategy_text(const planner *p, const nrl_parallel *rest, con
     return arena_printf(p->a, "{%s: %s, %s: %d}", rest->axis->name, rest->plugin.name, other->axis->name, (int)size);
 }
 
-/* Each strategy of an axis that takes the rest of the ranks, alone and beside each size of each other axis; of several
- * numbers of ranks beside the ranks of a node on each other axis, and beside these on two of them if one divides the
- * width and the other the depth. Then those of the request. */
+/* Each strategy of an axis that takes the remaining ranks, alone and with each size of each other axis; for several
+ * numbers of ranks with the ranks of a node on each other axis, and with these on two of them if one divides the width
+ * and the other the depth. Then the values of the request. */
 static nrl_status find_strategies(planner *p)
 {
     const nrl_environment *env = &p->setup.env;

@@ -30,7 +30,7 @@ typedef struct {
     int32_t from, to;            /* send, recv: ranks of the world; else -1 */
     uint64_t tag;
     double bytes, sent; /* sent: by this rank */
-    bool has_left;      /* a message, so the rank was told */
+    bool has_left;      /* a message that a poll has found sent */
 } call;
 
 typedef struct {
@@ -134,7 +134,8 @@ static nrl_status dry_wait(void *self, nrl_request *request, double timeout_s, b
     rank_log *l = recording && number > 1 ? recording->log : NULL;
     call *c = l ? &l->calls[number / 2 - 1] : NULL;
     (void)self;
-    /* Whoever only asks is told that the call goes on, but that a message has left: its receiver was waiting for it. */
+    /* A poll (timeout 0) finds a call still in progress, but a message already sent: its receiver was waiting for
+     * it. */
     *done = timeout_s > 0 || number % 2;
     if (c && *done && timeout_s <= 0) c->has_left = true;
     if (c && timeout_s > 0 && !c->has_left) add_event(l, EVENT_WAIT)->call = (int32_t)(c - l->calls);
@@ -269,7 +270,7 @@ static nrl_status walk_step(run *r, nrl_run_event *e, bool *done)
 }
 
 /* The memory of a step with a larger micro-batch than those of the first steps, if the first MOST_SAMPLES samples have
- * one. Nobody knows what a stream brings. */
+ * one. The samples of a stream are not known in advance. */
 static nrl_status walk_largest(run *r)
 {
     const session *se = &r->session;

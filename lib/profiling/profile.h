@@ -1,5 +1,5 @@
 /*
- * profile.h - the timeline of a context: a mark at each begin and end of an operation or a phase of the step. Marks are
+ * profile.h - the timeline of a context: a mark at each start and end of an operation or a phase of the step. Marks are
  * read later, so that profiling does not wait for the device. The time between two marks belongs to the current phase,
  * and to the current operation if there is one.
  *

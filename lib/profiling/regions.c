@@ -74,7 +74,7 @@ static void span(const char *track, const char *name, double begin, double end)
     pthread_mutex_unlock(&lock);
 }
 
-/* An end without a begin is of a region that is older than the profile. */
+/* An end without a begin belongs to a region that began before the profile. */
 static void region_ends(void)
 {
     nvtxRangePop();

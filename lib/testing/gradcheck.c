@@ -123,7 +123,7 @@ static nrl_status gradcheck_loss(const gradcheck *c, const gradcheck_part *p, do
     }
     if (st == NRL_OK) st = nrl_harness_loss_values(c->harness, terms, c->loss->n_terms, column, values, grad);
     nrl_harness_forget(c->harness);
-    if (st == NRL_OK) st = nrl_harness_take_metrics(c->harness, &n_metrics); /* nobody reads them */
+    if (st == NRL_OK) st = nrl_harness_take_metrics(c->harness, &n_metrics); /* they are not used */
     nrl_scope_end(ctx);
     *sum = 0;
     for (uint32_t k = 0; k < c->loss->n_terms && st == NRL_OK; k++)

@@ -20,7 +20,7 @@ typedef struct {
     int n;
 } key_list;
 
-/* A range of rows, and what becomes of it. */
+/* A range of rows, and its tokens. */
 typedef struct {
     void *range;  /* of the reader; NULL: read to its end */
     buffer first; /* pointers to rows that were read in advance, in `ahead` */
@@ -203,7 +203,7 @@ static nrl_status run_chunk(void *user, int who, int64_t i)
 
 /* ---- rounds ---- */
 
-/* Adds what became of the rows of a chunk to the sums of the file. */
+/* Adds the counts of a chunk to those of the file. */
 static void count_chunk(data_builder *b, chunk *s)
 {
     data_counts *sum = &b->counts;

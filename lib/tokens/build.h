@@ -28,39 +28,40 @@ typedef struct {
     bool kl_pairs;       /* each example gets a second side, see kl_pairs.h */
     data_selection select;
     int64_t workers;
-    const volatile int *signal;            /* number of a signal that asks to stop, 0 = none yet; NULL = nobody asks */
+    const volatile int *signal;            /* number of a signal that requests a stop, 0 = none yet; may be NULL */
     const atomic_bool *stop;               /* the same by another thread; may be NULL */
     nrl_status (*check)(const void *user); /* called before the cache gets its final name; may be NULL */
     const void *check_user;
 } data_build_options;
 
-/* Where the next example of a file is: the file is at the begin of a range, some of whose examples are over. */
+/* The position of the next example of a file: the start of a range, and the number of its examples before this one. */
 typedef struct {
     int64_t range;                 /* ranges before it */
     int64_t rows;                  /* rows before it, where rows are selected by number */
     int64_t skip;                  /* examples of the range before the next one */
-    char at[NRL_DATASET_POSITION]; /* of the plugin; "" = none, the ranges before are taken again */
+    char at[NRL_DATASET_POSITION]; /* of the plugin; "" = none, the ranges before are read again */
 } data_position;
 
 typedef struct data_builder data_builder;
 
-/* The reader is open at its begin. `o` and the reader outlive the builder. */
+/* The reader is open at its start. `o` and the reader outlive the builder. */
 nrl_status data_builder_create(const data_build_options *o, data_reader *reader, data_builder **out);
 void data_builder_destroy(data_builder *b); /* NULL is allowed */
-/* Before anything else: goes to a position of another builder of the same file. NRL_ERR_DATA: the file has none. */
+/* Goes to a position of another builder of the same file; call it first. NRL_ERR_DATA: the file has no such
+ * position. */
 nrl_status data_builder_seek(data_builder *b, const data_position *p);
-/* Tokenises until an example is at hand; *end: there are no more. Errors name file and line. */
+/* Tokenises until an example is ready; *end: there are no more. Errors name file and line. */
 nrl_status data_builder_more(data_builder *b, bool *end);
-/* With an example at hand: appends one to `most` examples. */
+/* When an example is ready: appends one to `most` examples. */
 nrl_status data_builder_take(data_builder *b, data_cache_writer *writer, int64_t most);
 /* Call it between two caches: with kl_pairs, the last example of the first one and the first example of the second one
  * do not take answers from each other. */
 nrl_status data_builder_next_cache(data_builder *b);
 data_position data_builder_position(const data_builder *b); /* of the next example, after the first take */
-/* At the end of the file: whether it has rows, and some of them were kept. Not after a seek. */
+/* Call it at the end of the file, not after a seek: NRL_ERR_DATA if the file has no rows or none were kept. */
 nrl_status data_builder_check(const data_builder *b);
-/* A line of text for each kind of rows that were omitted, cut or split so far and for keys without meaning, but for
- * those whose bits are in *told, which gets those of the new lines. */
+/* Appends a line of text for each kind of rows that were omitted, truncated or split so far, and for unused keys,
+ * except those whose bits are in *told; adds the bits of the new lines. */
 void data_builder_notes(data_builder *b, unsigned *told, buffer *notes);
 
 /* Takes ownership of `writer`, also on failure. Errors name file and line. */

@@ -253,7 +253,7 @@ static void check_encoded(suite *s)
 
 enum { N_TENSORS = 70, N_ROUNDED = 40 /* have a bf16 copy */, MOST_ELEMENTS = 5001 };
 
-/* Each row is a tensor, or the begin of one. */
+/* Each row is a tensor, or the start of one. */
 typedef struct {
     mat *master, *grad, *m, *v, *work;
 } tensors;

@@ -1,5 +1,5 @@
 /*
- * lives.h - whether instances of a plugin give back what they took.
+ * lives.h - checks that instances of a plugin release their resources.
  */
 #ifndef CONFORMANCE_LIVES_H
 #define CONFORMANCE_LIVES_H

@@ -1,7 +1,7 @@
 /*
- * store.c - rules for every store: what one client sets the others get, complete and soon; waits
- * time out and delay no other call; one of several set_once calls wins; no addition is lost;
- * clients may come and go. Two clients, and threads.
+ * store.c - rules for every store: a value that one client sets reaches the others, complete and
+ * soon; waits time out and delay no other call; one of several set_once calls wins; no addition is
+ * lost; clients may come and go. Two clients, and threads.
  */
 #include "base/clock.h"
 #include "base/secret.h"

@@ -1,6 +1,5 @@
 /*
- * suite.h - the rules for every plugin of a kind, which are checked on any plugin, whoever
- * wrote it: `nrl plugins test FILE`.
+ * suite.h - the rules for every plugin of a kind, which `nrl plugins test FILE` checks.
  *
  * A suite calls a plugin's table as the core does and compares the results with plain reference
  * code. A new kind is a row in suites.h.

@@ -62,12 +62,12 @@ typedef struct {
 /* Tensors are numbered 0 .. n_tensors-1 in the order of their models. */
 NRL_API void nrl_checkpoint_tensor_fill(const nrl_checkpoint *c, int64_t i, nrl_checkpoint_tensor *fill);
 NRL_API int64_t nrl_checkpoint_find(const nrl_checkpoint *c, const char *name, const char *slot); /* -1 = none */
-/* Elements [begin, end) of tensor i, counted over all its dimensions, to host memory. Only what holds some of
- * them is read. */
+/* Elements [begin, end) of tensor i, counted over all its dimensions, to host memory. Reads only the parts of files
+ * that hold some of them. */
 NRL_API nrl_status nrl_checkpoint_read(nrl_checkpoint *c, int64_t i, int64_t begin, int64_t end, void *to);
 
-/* Reads everything, and checks that the saved trees make sense. `damaged` (NULL = the first damage is the error) is
- * called of each part that is not whole. With `threads` >= 1 that decode. */
+/* Reads everything, and checks that the saved trees make sense. `damaged` is called for each damaged part; NULL = the
+ * first damage is the error. `threads` >= 1 threads decode. */
 NRL_API nrl_status nrl_checkpoint_verify(nrl_checkpoint *c, int threads, void (*damaged)(void *user, const char *text),
                                          void *user);
 

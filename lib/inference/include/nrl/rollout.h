@@ -66,9 +66,9 @@ typedef struct {
     int64_t n_prompt, n_completion, n_answer;
     const float *logps;   /* [n_completion] log-probs of the tokens in the policy's own distribution, in nats */
     const double *values; /* [n_values] of nrl_rollout_keep; NULL for a sequence that was not kept */
-    int32_t shard; /* ascending from 0: of the batch, where the strategy divides it into reproducible shards. What is
-                      computed for several sequences at once must be of one shard to have the same bits on any number of
-                      ranks. */
+    int32_t shard; /* ascending from 0: of the batch, where the strategy divides it into reproducible shards. Results
+                      that are computed for several sequences at once have the same bits on any number of ranks only if
+                      the sequences are of one shard. */
 } nrl_rollout_sequence;
 /* Sequence i: completion i % n of prompt i / n. */
 NRL_API void nrl_rollout_sequence_fill(const nrl_rollout *r, int64_t i, nrl_rollout_sequence *fill);
