@@ -176,7 +176,7 @@ static bool has_output(const launch *l)
     return any;
 }
 
-/* Reads the rest of the pipes; a process that left its rank's group may hold a pipe open for ever. */
+/* Reads the rest of the pipes; a process that left its rank's group may hold a pipe open forever. */
 static void drain(watch *w, struct pollfd *list)
 {
     double end = clock_seconds() + LAST_OUTPUT;

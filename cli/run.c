@@ -21,7 +21,7 @@ nrl_status experiment_take_flags(int *argc, char **argv, nrl_environment *env, e
     return env->quiet && view->verbose ? nrl_fail(NRL_ERR_CONFIG, "give -q or -v, not both") : NRL_OK;
 }
 
-/* Samples that stand evenly over the data. */
+/* Samples at even distances in the data. */
 static void show_samples(nrl_run *r, const experiment_view *view)
 {
     int64_t n = 0;

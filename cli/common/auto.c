@@ -1,6 +1,5 @@
 /*
- * auto.c - see auto.h. Planning is a program of its own: it loads what it measures, and this process stays as small as
- * without it.
+ * auto.c - see auto.h. Planning is a separate program, so that this process does not load what it measures.
  */
 #include "cli/common/auto.h"
 #include "base/json.h"

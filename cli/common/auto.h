@@ -15,8 +15,8 @@ typedef struct {
     bool quiet;    /* says nothing */
 } auto_request;
 
-/* *words: an override for each key of `config` (the file with the words) that says `auto`, ended by NULL. A run that is
- * resumed keeps what it began with. Says each choice in a line on standard error. The errors are those of `nrl plan`;
+/* *words: an override for each key of `config` (the file with the words) that says `auto`, ended by NULL. A resumed run
+ * keeps its original values. Prints a line for each choice on standard error. The errors are those of `nrl plan`;
  * NRL_ERR_MEMORY: nothing fits. */
 nrl_status auto_choose(arena *a, nrl_config *config, const auto_request *r, const char *const **words);
 

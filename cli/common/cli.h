@@ -61,7 +61,7 @@ nrl_status cli_read_input(arena *a, size_t most, char **text, size_t *size);
 
 /* 3. the environment */
 
-/* Environment variables that, if not empty, disable code that files bring; flags of the same names set
+/* Environment variables that, if not empty, disable code that comes with files; flags of the same names set
  * them, so that the ranks of a launcher have them too. */
 #define CLI_NO_CONFIG_PLUGINS "NRL_NO_PLUGINS_FROM_CONFIG"
 #define CLI_NO_SCRIPTS "NRL_NO_SCRIPTS"

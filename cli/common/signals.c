@@ -50,7 +50,7 @@ bool signals_is_second(int number, int code, pid_t pid)
     return is_second;
 }
 
-/* A step may take minutes, so the key is answered at once, where a progress bar may stand. */
+/* A step may take minutes, so the answer is printed at once, possibly on the line of a progress bar. */
 static void answer(void)
 {
     static const char text[] = "interrupted: stopping; a second Ctrl-C ends nrl at once\n",
@@ -58,7 +58,7 @@ static void answer(void)
     const char *line = *answers > 0 ? in_step : text;
     const int saved = errno;
     const bool ok = write(STDERR_FILENO, erase, strlen(erase)) >= 0 && write(STDERR_FILENO, line, strlen(line)) >= 0;
-    (void)ok; /* nobody reads it */
+    (void)ok; /* the result is not used */
     errno = saved;
 }
 

@@ -12,7 +12,7 @@
 #include <nrl/status.h>
 #include <stdbool.h>
 
-/* Machines with one role. The section itself has the same keys, as what its groups do not set. */
+/* Machines with one role. The section itself has the same keys, as defaults of its groups. */
 typedef struct {
     const char *name;
     int64_t nodes, gpus_per_node, ranks_per_node, cpus_per_rank;

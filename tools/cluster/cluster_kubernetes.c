@@ -35,8 +35,8 @@ static void put_nodes(buffer *b, const cluster_job *job)
     }
 }
 
-/* What the Pods of a part run. Launchers have the same command but for the first of their machines; each knows its
- * place by the index of its Pod. */
+/* The command of the Pods of a part. Launchers of all parts have the same command, except for the number of the first
+ * machine of the part; each adds the index of its Pod. */
 static const char *command(arena *a, const cluster_job *job, const cluster_part *part)
 {
     buffer b = {0};
@@ -65,7 +65,7 @@ static const char *command(arena *a, const cluster_job *job, const cluster_part 
     return kept;
 }
 
-/* Everything of a Pod is printed as it stands in a Job; in a JobSet it is `in` spaces further in. */
+/* Pods are printed as in a Job; in a JobSet they are indented by `in` more spaces. */
 static void put_environment(arena *a, buffer *b, const cluster_job *job, const cluster_group *g, int in)
 {
     buffer_print(b, "%*s          env:\n%*s            - {name: NRL_GROUP, value: %s}\n", in, "", in, "", g->name);

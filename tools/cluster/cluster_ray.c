@@ -1,7 +1,7 @@
 /*
  * cluster_ray.c - a run on a Ray cluster: `ray job submit` starts ray_driver.py on it, with the job as JSON before its
  * first line. The driver reserves the machines, starts `nrl launch` on each, and starts all again if one is lost. It
- * writes what it sees to the file `state_path`, on the disk that all machines share.
+ * writes the state of the job to the file `state_path`, on the disk that all machines share.
  */
 #include "base/json.h"
 #include "cluster.h"

@@ -79,8 +79,8 @@ static bool matches(const char *const *patterns, size_t n, const char *path)
     return false;
 }
 
-/* Without --include, weights in other formats stay where they are if the model has safetensors: they are as large
- * again. */
+/* Without --include, weights in other formats are not downloaded if the model has safetensors: they would double the
+ * size. */
 static void skip_other_weights(download *d)
 {
     static const char *const others[] = {"*.bin",     "*.pt",       "*.pth",     "*.ckpt",      "*.h5",
@@ -209,7 +209,7 @@ static nrl_status check_blob(const download *d, const hub_file *f, const char *p
     if (!f->sha256) return NRL_OK;
     NRL_TRY(hash_sha256_file(path, found));
     if (!strcmp(found, f->sha256)) return NRL_OK;
-    unlink(path); /* to continue it would give the same again */
+    unlink(path); /* continuing it would give the same result */
     return nrl_fail(NRL_ERR_CORRUPT,
                     "%s: '%s' has the SHA-256 %s; expected %s\n"
                     "hint: the file was removed; run the command again",
@@ -219,7 +219,7 @@ static nrl_status check_blob(const download *d, const hub_file *f, const char *p
 static nrl_status fetch_locked(download *d, const hub_file *f, const char *blob)
 {
     const char *partial = arena_printf(d->a, "%s.incomplete", blob);
-    if (size_of(blob) == f->size) return NRL_OK; /* another process was first */
+    if (size_of(blob) == f->size) return NRL_OK; /* another process created it first */
     int fd = open(partial, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0) return disk_fail(partial, errno);
     off_t begin = lseek(fd, 0, SEEK_END);

@@ -9,8 +9,8 @@
 typedef struct measured measured;
 
 /* Wraps the algorithm that `config` names (a word or a map; it must outlive the result). *out is NULL if it is not a
- * loss of single answers, token by token, without a second model, or not a plugin that env finds: then the run's own
- * values are all there is. */
+ * loss of single answers, token by token, without a second model, or not a plugin that env finds: then there are only
+ * the run's own values. */
 nrl_status measured_open(const nrl_environment *env, const nrl_node *config, measured **out);
 void measured_close(measured *m); /* after the run; may be NULL */
 /* For nrl_environment.find_algorithm, with the measured as its user; knows MEASURED_NAME. */

@@ -43,7 +43,7 @@ typedef struct {
 typedef struct {
     task_metric metrics[4];
     size_t n_metrics;
-    int64_t n_truncated; /* questions whose begin was cut because the model has fewer positions */
+    int64_t n_truncated; /* questions whose start was cut because the model has fewer positions */
 } task_scores;
 
 /* Answers all questions. `rows` (may be NULL) receives a row for each question as a line of JSON. */

@@ -59,7 +59,7 @@ static nrl_status batch_run(nrl_inference *m, batch *b)
 }
 
 /* The tokens of `prompt` and `choice` as one text; spaces at the end of the prompt belong to the choice. A prompt that
- * is too long loses its begin. */
+ * is too long loses its start. */
 static nrl_status batch_add(nrl_inference *m, batch *b, const char *prompt, const char *choice, int64_t most,
                             bool *truncated, double *where)
 {

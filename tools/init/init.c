@@ -1,8 +1,8 @@
 /*
  * init.c - `nrl init [FILE.yaml]`: writes a commented config for a model and a data file, after it has looked at both:
  * the shape of the rows decides the algorithm, their lengths the size of samples, and the estimated memory whether
- * activations are recomputed. What flags do not answer is asked. Trains nothing; the config was checked when it is
- * written.
+ * activations are recomputed. Asks for everything that flags do not answer. Trains nothing; checks the config before it
+ * is written.
  */
 #include "base/disk.h"
 #include "base/file.h"
@@ -31,7 +31,7 @@ typedef struct {
     const char *file, *model, *data, *eval, *train, *out; /* train: all or lora */
     const char *columns;                                  /* data.columns, as YAML on one line; NULL = none */
     bool is_lora;
-    bool has_usual_eval; /* no flag and no answer said what evaluates */
+    bool has_usual_eval; /* neither a flag nor an answer chose evaluation data */
     /* what was found */
     const char *algorithm, *template, *precision;
     bool has_template; /* of its tokenizer */
@@ -48,7 +48,7 @@ typedef struct {
 
 /* ---- questions ---- */
 
-/* *answer stays as it is if it was given by a flag; else the answer, or what is between the brackets. */
+/* *answer stays as it is if a flag gave it; else it becomes the answer, or the default in brackets. */
 static nrl_status ask(init *w, const char **answer, const char *question, const char *otherwise)
 {
     char *line = NULL;
@@ -72,7 +72,7 @@ static nrl_status ask(init *w, const char **answer, const char *question, const 
 
 static nrl_status ask_all(init *w)
 {
-    bool is_scripted = w->model && w->data; /* a script: what is left has a usual answer */
+    bool is_scripted = w->model && w->data; /* a script: the other questions have defaults */
     const char *eval = "5%", *train = "all", *out = NULL;
     NRL_TRY(ask(w, &w->model, "Model directory, or org/name in the local cache of the hub?", NULL));
     NRL_TRY(ask(w, &w->data, "Training data, a file or a directory?", NULL));
@@ -468,7 +468,7 @@ static nrl_status init_file(init *w, bool overwrite)
     decide_length(w);
     decide_training(w);
     nrl_status st = plan_memory(w, &text);
-    if (st != NRL_OK && w->has_usual_eval) { /* nobody asked for the share, which few rows cannot spare */
+    if (st != NRL_OK && w->has_usual_eval) { /* the share is a default, and there are few rows */
         w->eval = "none";
         free(text);
         text = NULL;

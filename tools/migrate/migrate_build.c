@@ -611,7 +611,7 @@ static void build_base(migration *m, const source_key *qlora, bool is_lora)
     write_line(m, "lora.base", base, "%s%s%s", write_source(m, k), has_type ? "; " : "",
                has_type ? write_source(m, type) : "");
     if (!strcmp(base, "int8"))
-        write_remark(m, REMARK_LOST, k, "outliers of activations are not treated apart, as bitsandbytes does");
+        write_remark(m, REMARK_LOST, k, "nrl does not treat outliers of activations separately, unlike bitsandbytes");
     else if (nested ? !is_true(source_text(m, nested)) : !strncmp(m->format->name, "tr", 2))
         write_remark(m, REMARK_LOST, nested ? nested : k,
                      "scales of blocks are quantized here (double quantization), and fp32 there");
@@ -1129,8 +1129,7 @@ static void build_eval_data(migration *m)
                    "%s; the split %s", write_source(m, k),
                    *slot_text(m, "test_split") ? slot_text(m, "test_split") : "test");
     } else if (share && slot_number(m, "eval_share", &x) && x > 0) {
-        write_line(m, "data.eval", number_text(m->a, x), "%s: other rows than there are held out",
-                   write_source(m, share));
+        write_line(m, "data.eval", number_text(m->a, x), "%s: nrl holds out other rows", write_source(m, share));
     }
 }
 

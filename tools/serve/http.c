@@ -1,6 +1,6 @@
 /*
- * http.c - connections, by libmicrohttpd in a thread of its own. A connection whose answer is not there yet is
- * suspended, and the main thread wakes it.
+ * http.c - connections, by libmicrohttpd in a thread of its own. A connection whose answer is not ready is suspended,
+ * and the main thread wakes it.
  */
 #include "base/json.h"
 #include "serve.h"

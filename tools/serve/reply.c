@@ -18,7 +18,7 @@ void reply_error(buffer *b, unsigned http_status, const char *message, const cha
                        : http_status == 429 ? "rate_limit_error"
                        : http_status >= 500 ? "server_error"
                                             : "invalid_request_error";
-    const char *hint = strstr(message, "\nhint:"); /* for somebody who trains, not for a client */
+    const char *hint = strstr(message, "\nhint:"); /* for users of nrl, not for clients */
     buffer_puts(b, "{\"error\":{\"message\":");
     json_add_string(b, message, hint ? (size_t)(hint - message) : strlen(message));
     buffer_print(b, ",\"type\":\"%s\",\"param\":", type);

@@ -58,7 +58,7 @@ static void offer_to_kernel(void)
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
         ssize_t n = write(fd, "1000", 4);
-        (void)n; /* only a wish */
+        (void)n; /* may fail */
         close(fd);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * watch.h - `nrl watch`: a run while it goes on, as a page that updates itself (watch_serve.c) or in the terminal
+ * watch.h - `nrl watch`: a run in progress, as a page that updates itself (watch_serve.c) or in the terminal
  * (watch.c).
  */
 #ifndef WATCH_WATCH_H

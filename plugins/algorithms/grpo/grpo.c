@@ -13,7 +13,7 @@
  * Zheng et al. 2025). beta > 0 opens a reference model.
  *
  * The completions of a batch of prompts are divided into steps_per_generation parts; a step trains on one of them, and
- * all of them are trained on num_iterations times. Until the first step has changed the weights q is 1, but for the
+ * all of them are trained on num_iterations times. Until the first step has changed the weights q is 1, except for the
  * rounding of the two forward passes.
  *
  * Legend: P target positions, S completions of a micro-batch.
@@ -101,7 +101,7 @@ enum {
 static const nrl_metric grpo_metrics[N_METRICS + 1] = {
     [METRIC_REWARD] = {"reward", "1", NRL_REDUCE_MEAN, NRL_BETTER_LARGER},
     [METRIC_STD] = {"reward_std", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* of all completions of the batch */
-    [METRIC_EQUAL] = {"frac_reward_zero_std", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* groups that teach nothing */
+    [METRIC_EQUAL] = {"frac_reward_zero_std", "1", NRL_REDUCE_MEAN, NRL_BETTER_NONE}, /* groups without a gradient */
     [METRIC_LENGTH] = {"completions/mean_length", "tokens", NRL_REDUCE_MEAN, NRL_BETTER_NONE},
     [METRIC_SHORTEST] = {"completions/min_length", "tokens", NRL_REDUCE_MIN, NRL_BETTER_NONE},
     [METRIC_LONGEST] = {"completions/max_length", "tokens", NRL_REDUCE_MAX, NRL_BETTER_NONE},

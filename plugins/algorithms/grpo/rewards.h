@@ -16,7 +16,7 @@ void rewards_destroy(rewards *r); /* NULL is allowed */
 /* Opens the reward model, or looks whether it is there. */
 nrl_status rewards_open_model(rewards *r, const nrl_algorithm_run *run);
 
-/* The number of rewards with a name; a single function without a name has nothing to tell beside the sum. */
+/* The number of rewards with a name; a single function without a name has no value in addition to the sum. */
 int32_t rewards_n_named(const rewards *r);
 const char *rewards_name(const rewards *r, int32_t k);
 

@@ -9,8 +9,8 @@
 
 /* ---- offload.c ---- */
 
-/* *fd: a file in the folder that no name leads to, so that nothing of it is left whatever ends the process. Warns once
- * if that is no disk. */
+/* *fd: a file in the folder without a name, which disappears however the process ends. Warns once if the folder is not
+ * on a disk. */
 nrl_status offload_open_file(cpu_offload *o, const char *folder, int *fd);
 /* The status of an errno of such a file. */
 nrl_status offload_status(int error);

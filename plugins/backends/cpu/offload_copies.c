@@ -55,7 +55,7 @@ struct offload_copies {
     size_t first, n, room;
 };
 
-/* Returns errno, or 0. A file that ends early was cut by somebody else: EIO. */
+/* Returns errno, or 0. A file that ends early was truncated by another program: EIO. */
 static int move(int fd, const copy_job *job, bool tight)
 {
     const bool back = job->kind == JOB_BACK;

@@ -132,7 +132,7 @@ static int64_t rank_of_number(const listener *l, int64_t number)
     return number + (number >= l->engine->rank);
 }
 
-/* Without this error, the pending connections would make poll return at once, for ever. */
+/* Without this error, the pending connections would make poll return at once, forever. */
 static nrl_status no_descriptor(listener *l)
 {
     char who[200];

@@ -380,7 +380,7 @@ static int32_t round_of(int32_t edge, int32_t n)
 }
 
 /* NCCL connects two ranks in their first exchange, and both wait until it is made. It is made here, where they call
- * together: a receive that a stage posts before the other can send would wait for ever. */
+ * together: a receive that a stage posts before the other can send would wait forever. */
 static nrl_status connect_way(nccl_group *way, bool sends)
 {
     nccl_engine *e = way->engine;
@@ -388,7 +388,7 @@ static nrl_status connect_way(nccl_group *way, bool sends)
     pthread_mutex_lock(&e->lock);
     int code = way->comm ? api->group_start() : NCCL_IN_PROGRESS;
     if (way->comm && !code) {
-        void *word = (void *)e->word; /* nobody reads what arrives */
+        void *word = (void *)e->word; /* the result is not used */
         const int32_t peer = 1 - way->rank;
         const int inner = sends ? api->send(word, 1, NCCL_F32, peer, way->comm, way->stream)
                                 : api->recv(word, 1, NCCL_F32, peer, way->comm, way->stream);

@@ -27,7 +27,7 @@ void text_window_close(text_window *w);
 /* Reads until there are `size` bytes, or the end. `expected` is for files of another format: "a CSV table in UTF-8". */
 nrl_status text_window_fill(text_window *w, size_t size, const char *expected);
 /* A copy of the first `size` bytes, malloc'd and NUL-ended. The first `done` of them leave the window, and its line
- * moves on; the others are also the begin of the next copy. */
+ * moves on; the others are also the start of the next copy. */
 nrl_status text_window_take(text_window *w, size_t size, size_t done, char **text);
 /* nrl_dataset.tell and seek, of text[0]. */
 bool text_window_tell(const text_window *w, char out[NRL_DATASET_POSITION]);

@@ -193,8 +193,8 @@ class Batches
     {
         return -1;
     }
-    // Passes what lies in front of the place without reading it, as far as that is possible; returns the rows that are
-    // left in front of it. Called before Next.
+    // Skips the rows before the place without reading them, as far as that is possible; returns the rows that are
+    // left before it. Called before Next.
     virtual arrow::Result<int64_t> Skip(const arrow_place &place)
     {
         return place.row;

@@ -51,7 +51,7 @@ typedef struct {
 static const char txt_expected[] = "plain text in UTF-8";
 static const char *const txt_endings[] = {".txt", ".text", ".md", ".markdown", NULL};
 
-/* JSON lines are sometimes called .txt: whoever reads JSON goes first. */
+/* JSON lines are sometimes called .txt, so plugins that read JSON have precedence. */
 static bool txt_looks_like_json(const char *path)
 {
     text_window w;

@@ -246,7 +246,7 @@ static nrl_status put_yarn(gguf_metadata *m, const gguf_architecture *arch, cons
     const bool truncates = nrl_node_bool(nrl_node_find(scaling, "truncate"), true);
     if (!truncates && !arch->is_gpt_oss)
         return nrl_fail(NRL_ERR_CONFIG, "cannot write GGUF: YaRN with truncate: false; llama.cpp always truncates");
-    if (!truncates) /* of the published models, too, which llama.cpp computes in its way */
+    if (!truncates) /* published models have it too, and run in llama.cpp */
         nrl_warn(
             "GGUF: the config has YaRN with truncate: false, but llama.cpp always truncates: logits differ slightly");
     if (fabs(given - derived) > 1e-6 * derived || (mscale != 0 && mscale_all != 0))

@@ -58,8 +58,8 @@ static const safetensor *scales_of(arena *a, const hf *h, const safetensor *t)
     return fits ? s : NULL;
 }
 
-/* A run opens the files of a model several times, for its checks, its weights and a reference: what is left out is said
- * at the first time. */
+/* A run opens the files of a model several times, for its checks, its weights and a reference: warnings are printed
+ * only the first time. */
 static bool is_reported(const char *path)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

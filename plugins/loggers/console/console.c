@@ -316,7 +316,7 @@ static void print_wrapped(FILE *to, const char *line, size_t n, int used, int ro
     }
 }
 
-/* At most so many bytes of a text, its begin or its end, with line ends as \n. */
+/* At most that many bytes of a text, from its start or its end, with line ends as \n. */
 static void add_part(text *t, const char *words, size_t most, bool is_end)
 {
     size_t n = strlen(words), from = is_end && n > most ? n - most : 0, end = !is_end && n > most ? most : n;

@@ -158,7 +158,7 @@ static nrl_status csv_rewrite(csv *c, int64_t resumed, size_t n_new)
     return log_file_rewrite(c->file.path, csv_rewrite_line, c);
 }
 
-/* The file of an earlier run that this one continues. A file that is not such a table is begun anew. */
+/* The file of an earlier run that this one continues. A file that is not such a table is replaced. */
 static nrl_status csv_resume(csv *c, int64_t step, bool *has_head)
 {
     FILE *in = fopen(c->file.path, "re");
@@ -241,7 +241,7 @@ static nrl_status csv_write(void *self, const nrl_record *r)
     csv *c = self;
     size_t n_new = 0;
     bool is_new;
-    if (r->kind == NRL_RECORD_SAMPLES) return NRL_OK; /* texts are no numbers */
+    if (r->kind == NRL_RECORD_SAMPLES) return NRL_OK; /* texts are not numbers */
     NRL_TRY(log_file_keep(&c->file, &is_new));
     NRL_TRY(csv_add_columns(c, r, &n_new));
     off_t size = lseek(c->file.fd, 0, SEEK_END);

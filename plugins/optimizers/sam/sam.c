@@ -1,6 +1,6 @@
 /*
- * sam.c - sharpness-aware minimization (Foret et al. 2021): the update of a base optimizer by the gradient at the point
- * near by where the loss is highest to first order.
+ * sam.c - sharpness-aware minimization (Foret et al. 2021): the update of a base optimizer by the gradient at the
+ * nearby point where the loss is highest to first order.
  *   w' = w + rho g / (|g| + 1e-12)     g: gradient at w, |g| its norm over all trained parameters
  *   base update of w by the gradient at w'
  * The base is AdamW or SGD with momentum, with their formulas. A step walks its batches twice.

@@ -141,7 +141,7 @@ nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v);
 bool ddp_has_outer(const ddp *d);
 nrl_status ddp_outer_bind(ddp *d, nrl_ctx *ctx);
 void ddp_outer_unbind(ddp *d, nrl_ctx *ctx);
-/* MASTER is the start of all ranks, from which the next outer step goes. */
+/* MASTER is equal on all ranks: the next outer step starts from it. */
 nrl_status ddp_outer_begin(ddp *d, nrl_ctx *ctx);
 /* MASTER is the average of all ranks and becomes the result of the outer step. */
 nrl_status ddp_outer_step(ddp *d, nrl_ctx *ctx);

@@ -3,7 +3,7 @@
  * batches, and every sync_every updates the master weights become the mean over ranks. Each rank keeps
  * its own moments, unless sync_states averages them too. Between two averages the ranks differ, so the
  * weights are state of each rank; what is evaluated, saved and exported then is the mean, and showing
- * the mean does not change later updates. With outer steps (outer.c) the mean is where such a step goes.
+ * the mean does not change later updates. With outer steps (outer.c) the mean gives the direction of such a step.
  */
 #include "ddp.h"
 #include <stdio.h>
@@ -52,7 +52,7 @@ nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step)
         for (uint32_t k = 0; !d->differs && d->o.sync_states && k < d->n_states; k++)
             NRL_TRY(average_slot(d, ctx, (nrl_slot)(NRL_SLOT_STATE0 + k)));
     }
-    /* A checkpoint between two meetings had the weights in common too. */
+    /* Loaded weights that do not differ between ranks are also the start of an outer step. */
     if (step == 0 && !d->differs && ddp_has_outer(d)) NRL_TRY(ddp_outer_begin(d, ctx));
     return refresh_all(d, ctx);
 }

@@ -21,7 +21,7 @@ typedef struct {
     nrl_tensor *residual;       /* [n]; NULL without error feedback */
     pairs own, all;             /* what this rank sends; what was received, rank after rank */
     nrl_tensor *count, *counts; /* [1], [R] i64: threshold */
-    int64_t *many, *offsets;    /* [R] number of elements of each rank, and their begins */
+    int64_t *many, *offsets;    /* [R] number of elements of each rank, and their starts */
     nrl_tensor *sent[2];        /* views of own while it is in flight */
     bool whole;                 /* this step is sent in f32 */
 } sparse;

@@ -200,7 +200,8 @@ static void forget(const fsdp_group *g)
             nrl_param_bind(g->params[i].param, slots[k], NULL);
 }
 
-/* Buffers outlive exchanges in flight, also after an error; whoever waited for the exchange reported the error. */
+/* Buffers outlive exchanges in flight, also after an error; the code that waited for the exchange reported the
+ * error. */
 void fsdp_unbind(void *self, nrl_ctx *ctx)
 {
     fsdp *s = self;

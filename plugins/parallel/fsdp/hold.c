@@ -54,7 +54,7 @@ static void free_buffer(nrl_ctx *ctx, fsdp_group *g)
 }
 
 /* NRL_ERR_MEMORY unless as much again as these n elements, and no less than LEAST_ROOM, is free for what is generated.
- * A host that promises more memory than it has is asked before, for all ranks that it runs. */
+ * A host may promise more memory than it has, so its free memory is compared first, for all of its ranks. */
 static nrl_status make_buffers(const fsdp *s, nrl_ctx *ctx, int64_t n)
 {
     const int64_t size = (int64_t)nrl_dtype_size((nrl_dtype)s->plan.compute), least = LEAST_ROOM / size;

@@ -94,7 +94,7 @@ static void tensor_destroy(void *self)
 
 /* ---- layouts ---- */
 
-/* Ranks that are more than the key/value heads share them: R / G consecutive ones each. */
+/* If there are more ranks than key/value heads, R / G consecutive ranks share each of them. */
 static nrl_status check_plan(tensor *t, const nrl_parallel_plan *plan)
 {
     int64_t heads = plan->n_heads, kv = plan->n_kv_heads;

@@ -16,7 +16,7 @@ typedef struct {
 
 /* The next character after white space; 0 at the end. */
 char cursor_peek(cursor *c);
-/* Line and column of `at`, from 1, where begin is the begin of the file. */
+/* Line and column of `at`, from 1, where `begin` is the start of the file. */
 void cursor_place(const cursor *c, const char *at, int64_t *line, int64_t *column);
 /* "FILE:line:col: expected WHAT". */
 nrl_status cursor_fail(const cursor *c, const char *expected);

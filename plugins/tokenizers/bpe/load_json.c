@@ -27,7 +27,7 @@ static nrl_status parse_member(bpe_tokenizer *tok, const cursor *file, const cur
     return json_parse_at(&tok->memory, file->source, line, column, m->text, m->size, out);
 }
 
-/* Reads a member from its begin; errors have its place in the file. */
+/* Reads a member from its start; errors have its place in the file. */
 static cursor member_cursor(const cursor *file, const cursor_member *m)
 {
     return (cursor){file->source, file->begin, m->text, m->text + m->size};

@@ -7,8 +7,8 @@
  *
  * As with NCCL, a call is work of a stream that ends only after the other ranks have made theirs, messages of two ranks
  * match in their order, and what waits holds up everything behind it on its stream. Streams of the backend execute in
- * the thread that calls, so a fence on one of them blocks that thread. If every rank of the job waits and none gets
- * on, that is a deadlock: each rank prints what it waits for, and its calls fail.
+ * the thread that calls, so a fence on one of them blocks that thread. If every rank of the job waits and none makes
+ * progress, that is a deadlock: each rank prints what it waits for, and its calls fail.
  */
 #ifndef SUPPORT_NCCL_STANDIN_H
 #define SUPPORT_NCCL_STANDIN_H
@@ -39,7 +39,7 @@ typedef struct {
     char text[400];            /* what it waits for, once that is a deadlock */
 } standin_rank;
 
-extern standin_rank *standin_own; /* this process's; at first one that nobody sees */
+extern standin_rank *standin_own; /* this process's; initially a private one */
 extern _Atomic bool standin_deadlock;
 void standin_describe(char *text, size_t room); /* the first tasks of all streams */
 

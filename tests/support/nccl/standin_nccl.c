@@ -106,7 +106,7 @@ static bool all_wait(uint64_t *progress, uint64_t *polls)
     return true;
 }
 
-/* A deadlock: for a second all ranks waited, looked again and did not get on. */
+/* A deadlock: for a second all ranks waited, looked again and made no progress. */
 static void *watch(void *unused)
 {
     const struct timespec pause_between = {0, 100000000};

@@ -64,7 +64,7 @@ struct adamw_tensor {
     uint32_t end; /* the first block after those of this tensor */
 };
 
-/* Operands of one row each, alike but for addresses, lengths and weight decay. */
+/* Operands of one row each, equal except for addresses, lengths and weight decay. */
 struct adamw_table {
     adamw_body like;
     int n;

@@ -267,7 +267,7 @@ template <typename T, int LAYOUT> __global__ void __launch_bounds__(THREADS) gem
 
 /* ---- launches ---- */
 
-/* Products of one layout that wait for their launch, alike but for sizes, addresses and `overwrite`. */
+/* Products of one layout that wait for their launch, equal except for sizes, addresses and `overwrite`. */
 struct group_queue {
     gemm_groups table;
     const nrl_gemm_args *first;

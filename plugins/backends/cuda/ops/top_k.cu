@@ -43,7 +43,7 @@ __global__ void top_k_kernel(nrl_mat x, nrl_mat values, nrl_mat indices)
     }
 }
 
-/* dx is zero but for the chosen columns. */
+/* dx is zero except in the chosen columns. */
 __global__ void top_k_grad_kernel(nrl_mat dy, nrl_mat indices, nrl_mat dx)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.y;
