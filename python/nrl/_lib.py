@@ -47,7 +47,7 @@ def _load():
                           "or named by NRL_LIBRARY") from None
 
 
-# GNU's OpenMP runtime spins at every barrier, which other threads of this process pay for; read when a backend is opened.
+# GNU's OpenMP runtime spins at every barrier, which slows other threads of this process. It reads this when a backend is opened.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 lib = _load()
@@ -217,7 +217,7 @@ BACKWARD_CALL = CFUNCTYPE(status, c_void_p, c_void_p)
 
 
 def address(callback):
-    """Of a CFUNCTYPE object, for a member of a struct; the object must be kept."""
+    """The address of a CFUNCTYPE object, for a member of a struct; keep the object alive."""
     return ctypes.cast(callback, c_void_p).value
 
 

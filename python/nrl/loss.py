@@ -1,12 +1,12 @@
 """Losses and rewards in Python: they fill the algorithm table of nrl/algorithm.h, as a plugin in C does.
 
-A loss is written in one of two ways. As an expression over tensors, gradients follow by themselves:
+A loss is written in one of two ways. As an expression over tensors, whose gradients nrl computes:
 
     @nrl.loss(needs=["logps"])
     def focal(b):
         return -((1 - b.logps.exp()) ** 2 * b.logps * b.weights).sum()
 
-Or with numbers and their gradients, which any library may compute:
+Or as numbers and their gradients, from any library:
 
     @nrl.loss(needs=["logps"])
     def nll(b):
@@ -37,15 +37,15 @@ _COUNTS = ("answer_tokens", "prompt_tokens", "sequences", "pairs", "examples", "
 
 
 def _try(code):
-    """Shapes that disagree are the loss's mistake, not nrl's."""
+    """Shapes that do not match are a mistake of the loss, not of nrl."""
     if code == _lib.ERR_BUG:
         raise ConfigError(lib.nrl_error_text().decode(errors="replace"))
     check(code)
 
 
 class Tensor:
-    """A tensor of the call of a loss, on the run's device. Operations record themselves, so gradients follow. It dies with the
-    call."""
+    """A tensor of the call of a loss, on the run's device. Operations record themselves, so gradients follow. It is valid
+    during the call."""
 
     __slots__ = ("_batch", "_pointer")
     __array_ufunc__ = None  # numpy arrays leave a + tensor to the tensor
@@ -147,7 +147,7 @@ class Tensor:
 
     def numpy(self):
         """The values, read-only: a numpy array, or a memoryview without numpy. Of f32 in the host's memory they are a view,
-        which dies with the call of the loss; else a copy."""
+        valid during the call of the loss; else a copy."""
         n, ctx = lib.nrl_tensor_numel(self._handle), self._batch._context()
         mat = lib.nrl_tensor_mat(self._pointer)
         if lib.nrl_ctx_host_memory(ctx) and mat.dtype == _lib.DTYPE_F32 and mat.stride == mat.cols:
@@ -235,7 +235,7 @@ class Batch:
         if not self._open:
             raise ConfigError("this tensor belongs to an earlier step: keep numbers (item(), tolist()), not tensors")
         if not self._ctx:
-            raise ConfigError("a weight is made of counts (b.count), before any forward")
+            raise ConfigError("a weight is computed from counts (b.count), before any forward")
         return self._ctx
 
     @property
@@ -272,7 +272,7 @@ class Batch:
             raise ConfigError(f"count: there is no '{what}', expected one of: {', '.join(_COUNTS)}")
         return n
 
-    # ---- in host memory: read-only views, which die with the call ----
+    # ---- in host memory: read-only views, valid during the call ----
 
     @property
     def tokens(self):

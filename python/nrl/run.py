@@ -319,7 +319,7 @@ class Run:
 
     @property
     def state(self):
-        """A value of JSON that checkpoints hold and a resumed run has again; None = none."""
+        """A JSON value that checkpoints contain and a resume restores; None = none."""
         kept = lib.nrl_run_state(self._handle)
         return json.loads(kept) if kept else None
 
@@ -330,7 +330,7 @@ class Run:
     # ---- the end ----
 
     def close(self):
-        """Without a last save; a run that is done has made it."""
+        """Closes the run without a final save; a finished run has made it already."""
         if self._pointer is not None:
             lib.nrl_run_close(self._pointer)
         if self._config is not None:

@@ -1,17 +1,17 @@
-"""crash_states.py NRL WEIGHT N SEED: runs that save and export are recorded (record.c), then disks are
-built as a crash at any moment may leave them (disk_model.py), and the run goes on from each.
+"""crash_states.py NRL WEIGHT N SEED: records runs that save and export (record.c), builds states of the disk that a
+crash at any moment may leave (disk_model.py), and continues the run from each of them.
 
-What must hold of every state:
+For every state:
 
-- `nrl run ... resume=auto` (or `nrl resume`) ends with exit code 0. It goes on from the newest checkpoint that is
-  whole, which is the last one that was reported as saved, or a later one.
-- The losses after it, and the exported model, are those of the run in one piece: to the bit with the same number
-  of ranks, else to ROOM.
-- An export that was reported is there, whole; before that it is there as it was before, or whole, or not at all.
+- `nrl run ... resume=auto` (or `nrl resume`) must end with exit code 0. It continues from the newest complete
+  checkpoint, which is the last one that was reported as saved, or a later one.
+- The losses after it, and the exported model, must be those of the uninterrupted run: bit for bit with the same
+  number of ranks, otherwise within ROOM.
+- An export that was reported must be complete; before the report it is as it was before, or complete, or missing.
 
-A state that fails prints its seed: N = 1 and that seed try it again, on another recording of the same run.
+A state that fails prints its seed: N = 1 and that seed repeat it, on another recording of the same run.
 NRL_CAMPAIGN_KEEP=FOLDER keeps such states. NRL_CAMPAIGN_DROP_SYNCS=1 replays as if no fsync had been called: then
-many states must fail, or this campaign sees nothing.
+many states must fail, otherwise this campaign detects nothing.
 """
 import collections
 import hashlib
@@ -32,7 +32,7 @@ KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
 STEPS = 6
 ROOM = 1e-5           # relative: sums over ranks in another order, over a few steps of fp32
 LIMIT_S = 120         # of one command; a resume takes a tenth of a second
-SAME_RANKS_EVERY = 16 # of the states of several ranks, this many go on with as many ranks, the others with one
+SAME_RANKS_EVERY = 16 # one in this many states of several ranks continues on as many ranks, the others on one
 
 CONFIG = """\
 model: {path: %s/tests/data/models/llama}
@@ -57,7 +57,7 @@ SCENARIOS = [
     Scenario("async", 1, [], [RUN], []),
     Scenario("ddp", 2, [], [RUN], ["parallel=ddp"]),
     Scenario("fsdp", 2, [], [RUN], ["parallel=fsdp"]),
-    # a run that goes on from its own checkpoint of step 2, and saves steps again that are there
+    # a run that continues from its own checkpoint of step 2 and saves existing steps again
     Scenario("again", 1, [RUN], [RUN + ["resume={out}/checkpoints/step-00000004"]], ["checkpoint.keep=0"]),
     Scenario("fsdp again", 2, [RUN], [RUN + ["resume={out}/checkpoints/step-00000004"]],
              ["parallel=fsdp", "checkpoint.keep=0"]),
@@ -127,7 +127,7 @@ def losses(out):
 
 
 class Recording:
-    """A scenario's events, and what is to be expected after each."""
+    """The events of a scenario, and what is expected after each."""
 
     def __init__(self, scenario):
         self.scenario = scenario
@@ -206,7 +206,7 @@ def whole_steps(out):
 
 
 def check_run(recording, out, crash, ranks, verb):
-    """What is wrong with going on from this state, or None."""
+    """What went wrong when the run continued from this state, or None."""
     expected, whole = recording.last_saved(crash), whole_steps(out)
     if expected and not [s for s in whole if s >= expected]:
         return f"step {expected} was reported as saved, and whole are {whole}"
@@ -247,7 +247,7 @@ def digest(tree, h):
 
 
 class Plan:
-    """A state that is to be built; all of it follows from its seed."""
+    """A state to build; everything in it follows from its seed."""
 
     def __init__(self, seed, recordings):
         self.seed, self.rng = seed, random.Random(seed)

@@ -1,12 +1,12 @@
 """What a crash may leave on a disk: replays a recording of record.c and builds states.
 
-The model has two file systems. Both lose whatever was not synced, in part or as a whole:
+The model has two file systems. Both may lose anything that was not synced, in part or as a whole:
 
 - File data. A completed fsync of a file makes all its earlier writes and size changes durable. Of later
   ones any subset may have reached the disk, cut at multiples of 4 KiB and in any order; the size is that of
   any moment since. Blocks below the size that never arrived read as zeros, or as garbage with "posix".
 - Names, "journal" (ext4, XFS): creations, removals and renames reach the disk in their order, each as a
-  whole. Every completed fsync, of whatever file or folder, makes the earlier ones durable.
+  whole. Every completed fsync of any file or folder makes the earlier ones durable.
 - Names, "posix" (no more than POSIX promises; btrfs is between the two): only an fsync of the folder makes its names durable; of later
   changes any subset may have arrived. A rename or an exchange of two names within one folder is atomic.
 

@@ -1,14 +1,13 @@
-"""hostile.py NRL WEIGHT N SEED: input that somebody made to harm, a kind after the other, to the built program.
+"""hostile.py NRL WEIGHT N SEED: gives malicious input of many kinds, in turn, to the built program.
 
-Each generator below starts from input that is right and changes its structure: values of other types and sizes,
-members that are missing, doubled or moved, forged hashes, half-finished conversations; one in six is also
-changed as bytes. What must hold of every try: nrl ends within LIMIT_S
-(OPEN_LIMIT_S with strangers where no secret keeps them out), takes at most MAX_RESIDENT, is not ended by a
-signal, its exit code is one of those documented, an error has a text that begins with "error:", and
-nothing it prints has control characters.
+Each generator below starts from valid input and changes its structure: values of other types and sizes, members
+that are missing, duplicated or moved, forged hashes, unfinished conversations; in one try of six some bytes are
+changed, too. In every try nrl must end within LIMIT_S (OPEN_LIMIT_S if unknown peers connect and no secret rejects
+them) and use at most MAX_RESIDENT. It must not be ended by a signal, its exit code must be a documented one, an error
+must have a text that begins with "error:", and its output must not contain control characters.
 
-A failed try prints its own seed: N = 1 and that seed try it again. NRL_CAMPAIGN_KEEP=FOLDER keeps its files;
-NRL_CAMPAIGN_KINDS="peers scripts" leaves the other kinds out (and gives seeds another meaning).
+A failed try prints its own seed: N = 1 and that seed repeat it. NRL_CAMPAIGN_KEEP=FOLDER keeps its files;
+NRL_CAMPAIGN_KINDS="peers scripts" selects kinds (seeds then have another meaning).
 """
 import copy
 import ctypes
@@ -31,9 +30,9 @@ NRL, WEIGHT, N, SEED = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
 LIMIT_S = 10
-OPEN_LIMIT_S = 45 # without a secret a stranger may pass for a client of the store, which waits 30 s for these to leave
-MAX_RESIDENT = 1 << 30  # beside what the plan of a run says
-MAX_ADDRESSES = 4 << 30 # more than that would trouble whoever runs this; an honest error tells of it
+OPEN_LIMIT_S = 45 # without a secret an unknown peer counts as a client of the store, which waits 30 s for clients to leave
+MAX_RESIDENT = 1 << 30  # in addition to the memory in the plan of a run
+MAX_ADDRESSES = 4 << 30 # limit of the process, so that the machine stays usable; beyond it nrl must report an error
 CODES = {0, 1, 2, 3, 4, 5, 6, 7, 65, 75}
 MODEL = SOURCE + "/tests/data/models/llama"
 TOKENIZER = SOURCE + "/configs/models/tiny-tokenizer"
@@ -49,7 +48,7 @@ TEXTS = ["", " ", "\0", "\x1b[31mred", "\x1b]0;title\x07", "\x7f\x9b", "a" * 500
 
 
 class Text(str):
-    """Goes into JSON as it is."""
+    """Text that is written to JSON unchanged."""
 
 
 def deep(rng):
@@ -200,7 +199,7 @@ def config(rng):
     tree = mutate(rng, base)
     if not isinstance(tree, dict):
         tree = {"model": tree}
-    tree["out"] = "out" # whatever was made of it, nothing outside may be written
+    tree["out"] = "out" # so that no try writes outside of it
     if isinstance(tree.get("data"), dict):
         tree["data"].pop("cache", None)
     text = dump(tree, rng) if rng.random() < 0.5 else yaml(tree)
@@ -444,7 +443,7 @@ def safetensors(rng):
 
 
 def xxh3_128(data):
-    """As text, the way checkpoints have it."""
+    """As text, in the form of checkpoints."""
     class Hash(ctypes.Structure):
         _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
     lib = ctypes.CDLL("libxxhash.so.0")
@@ -539,7 +538,7 @@ run:train()
     return [[NRL, "run", "s.lua"]]
 
 
-# ---- what is read beside a run: configs of other trainers, machines, clusters, GGUF files, records ----
+# ---- inputs other than those of a run: configs of other trainers, machines, clusters, GGUF files, records ----
 
 def lines_changed(rng, text):
     """Some lines of YAML with another value, another place, or gone."""
@@ -578,7 +577,7 @@ CLUSTER = {"format": 1, "cluster": {"ranks_per_node": 4, "links": 4, "inside": {
 
 
 def machines(rng):
-    """Predictions from a file of measurements that somebody else sends."""
+    """Predictions from a file of measurements of unknown origin."""
     with open(WEIGHT + "/machine.json", encoding="utf-8") as f:
         tree = json.load(f)
     if rng.random() < 0.5:
@@ -615,7 +614,7 @@ def clusters(rng):
 
 
 def streams(rng):
-    """data.streaming over files that are wrong somewhere in the middle."""
+    """data.streaming over files with a mistake in the middle."""
     make = rng.choice([m for a, m in ROWS if a == "sft"])
     made = [dump(make(rng), rng) for _ in range(40)]
     for _ in range(rng.randint(0, 2)):
@@ -652,7 +651,7 @@ def gguf(rng):
 
 
 def records(rng):
-    """A run of somebody else, as `nrl report` and `nrl checkpoint` show it."""
+    """A run of unknown origin, read by `nrl report` and `nrl checkpoint`."""
     os.makedirs("r/checkpoints")
     with open(WEIGHT + "/run/metrics.jsonl", encoding="utf-8") as f:
         lines = [json.loads(line) for line in f]
@@ -694,7 +693,7 @@ def request(rng):
 
 
 def attack(rng, port):
-    """A connection that has said what it wants to say; it stays open."""
+    """A connection that has sent its data and stays open."""
     s = socket.socket()
     s.settimeout(0.1)
     try:
@@ -737,7 +736,7 @@ def listening(pids):
 
 
 def peers(rng):
-    """Strangers at the ports of a rank that waits for another one, or of two that train."""
+    """Unknown peers at the ports of a rank that waits for another one, or of two that train."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -754,7 +753,7 @@ def peers(rng):
     together = Together(commands, commands_env, rng)
     together.limit_s = OPEN_LIMIT_S
     if rng.random() < 0.5:
-        together.all_succeed = n == 2 # who knows no secret can do no harm
+        together.all_succeed = n == 2 # peers without the secret must have no effect
         together.limit_s = LIMIT_S
         for environment in commands_env:
             environment["NRL_JOB_SECRET"] = "8d0f3c5e7a1b9264c3d5e6f708192a3b"
@@ -762,7 +761,7 @@ def peers(rng):
 
 
 class Together:
-    """Commands that run at the same time, while strangers connect."""
+    """Commands that run at the same time, while unknown peers connect."""
 
     def __init__(self, commands, environments, rng):
         self.commands, self.environments, self.rng = commands, environments, rng
@@ -819,20 +818,20 @@ class Process:
             time.sleep(0.001)
 
     def wrong(self):
-        """What it should not have done, or None."""
+        """Which rule it broke, or None."""
         out, err = (open(name, "rb").read(4 << 20) for name in self.names)
         if self.code < 0:
             return f"ended by signal {-self.code}"
         if self.code not in CODES:
             return f"exit code {self.code}"
-        planned = re.search(rb"(?m)^memory +([0-9.]+) MiB", out)  # a config may ask for a large model, and says so
+        planned = re.search(rb"(?m)^memory +([0-9.]+) MiB", out)  # a config may request a large model; the plan then contains its memory
         if self.used.ru_maxrss * 1024 > MAX_RESIDENT + (float(planned[1]) * 2**20 if planned else 0):
             return f"{self.used.ru_maxrss >> 10} MiB of memory"
         if self.code and not re.search(rb"(?m)^error: ?\S", err):
             return f"exit code {self.code} without an error's text"
         for name, text in (("error", err), ("output", out)):
             control = re.search(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]", text)
-            # what a model or tokenizer says is shown as it is where a program reads it
+            # output of a model or tokenizer for programs is not escaped
             if control and not (name == "output" and self.words[1] in ("tokenizer", "sample")):
                 return f"control characters in its {name}: {text[max(0, control.start() - 60):control.end() + 20]!r}"
         return None

@@ -1,20 +1,20 @@
-"""kills.py NRL WEIGHT N SEED [restarts|offload]: runs of every strategy, on one to four ranks, are interrupted at any moment and go on.
+"""kills.py NRL WEIGHT N SEED [restarts|offload]: runs of every strategy, on one to four ranks, are interrupted at any moment and continued.
 
-INT, TERM, KILL or STOP goes to a rank, to the launcher, or to all of them; half of the signals wait for a save to be on
-its way. STOP is followed by CONT, or by the other ranks' leaving. What must hold of every kill: all processes are
-gone in time, with an exit code that is documented; what was saved before is still there and whole; after an orderly
-stop (INT, TERM) the state is saved. The run then goes on, half of the time to be killed again, and at its end all losses
-and the exported model are, to the bit, those of the same run in one piece.
+INT, TERM, KILL or STOP is sent to a rank, to the launcher, or to all of them; half of the signals are sent during a save.
+After STOP either CONT is sent or the other ranks give up. After every signal all processes must end in time, with a
+documented exit code; earlier saves must still be complete; after an orderly stop (INT, TERM) the state must be saved. The
+run is then continued, and in half of the cases interrupted again. At its end all losses and the exported model must be
+bit-identical to those of the uninterrupted run.
 
 With the word restarts the runs have four ranks, on one node or two, under `nrl launch --max-restarts`, and only ranks are killed: one
-or two of them, at start-up, during a save, or at any other moment, several times a run. Or they have four nodes of one rank, and
-`--nodes 2:4`: then two nodes may be lost with their launchers, and the run goes on with the others. Each run must end by itself, with the
-losses and the model of the run in one piece.
+or two of them, at start-up, during a save, or at any other moment, several times per run. Or they have four nodes of one rank, and
+`--nodes 2:4`: then two nodes may be lost with their launchers, and the run continues on the others. Each run must end by itself, with
+the losses and the model of the uninterrupted run.
 
-With the word offload only the runs that keep something on disk are interrupted. They end with the losses and the model of the
-run in one piece without offload, and leave nothing in the folder of their files.
+With the word offload only runs that keep data on disk are interrupted. They must end with the losses and the model of the
+uninterrupted run without offload, and leave nothing in the folder of their files.
 
-N counts signals. A failed try prints its own seed: N = 1 and that seed try it again, at a moment near to that one.
+N counts signals. A failed try prints its own seed: N = 1 and that seed repeat it, at about the same moment.
 """
 import os
 import random
@@ -30,7 +30,7 @@ NAME = sys.argv[5] if len(sys.argv) > 5 else "kills"
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEEP = os.environ.get("NRL_CAMPAIGN_KEEP")
 STEPS = 120
-GONE_S = 60   # five to miss a rank, a second to leave, ten to SIGKILL (nrl launch --grace); a busy machine takes longer
+GONE_S = 60   # five to detect a lost rank, one to leave, ten to SIGKILL (nrl launch --grace); a busy machine takes longer
 RUN_S = 300
 
 SFT = f"""\
@@ -219,7 +219,7 @@ class Run:
 
 
 def whole(variant):
-    """The same run in one piece and without offload: its losses and its model."""
+    """The losses and the model of the same run, uninterrupted and without offload."""
     variant = without_offload(variant)
     out = "whole-" + variant.replace(" ", "-")
     if not os.path.isdir(out):
@@ -256,13 +256,13 @@ def is_saving(out):
 # ---- one kill ----
 
 SIGNALS = ("INT", "TERM", "KILL", "STOP")
-# What nrl and its launcher may end with: stopped in order; else a rank's or the launcher's own death, or a lost peer.
-# 0: the run had ended, or went on after CONT.
+# Exit codes of nrl and its launcher: an orderly stop; else the death of a rank or of the launcher, or a lost peer.
+# 0: the run had ended, or continued after CONT.
 EXPECTED = {"INT": {0, 130}, "TERM": {0, 75}, "KILL": {0, 4, 137, -9}, "STOP": {0, 4, 137}}
 
 
 def send(run, pids, number):
-    """Only to processes of this run: a number may have been given to another one meanwhile."""
+    """Only to processes of this run: a process id may have been reused since."""
     sent, own = 0, [p.pid for p in run.launchers]
     for pid in pids:
         try:
@@ -277,7 +277,7 @@ def send(run, pids, number):
 
 
 def kill_once(run, rng):
-    """Sends one signal. Returns (whether it met the run alive, what, what is wrong or None)."""
+    """Sends one signal. Returns (whether the run was still alive, what was sent, what is wrong or None)."""
     name = rng.choice(SIGNALS)
     number = getattr(signal, "SIG" + name)
     target = rng.choice(("rank", "launcher", "all")) if run.n > 1 else "rank"
@@ -296,7 +296,7 @@ def kill_once(run, rng):
     before = newest(run.out)
     if run.has_ended() or not send(run, pids, number):
         return False, what, None
-    # a rank that stays stopped is given up by the others; of a launcher or of all nobody is left to do that
+    # the other ranks give up a rank that stays stopped; if the launcher or all ranks are stopped, none is left to do that
     if name == "STOP" and (target != "rank" or run.n == 1 or rng.random() < 0.5):
         what += ", then SIGCONT"
         time.sleep(rng.choice((0.05, 0.5)))
@@ -314,7 +314,7 @@ def kill_once(run, rng):
 
 def check_end(run, name, target, before):
     code, after, text = run.process.returncode, newest(run.out), run.text()
-    # a launcher that was told to end by a signal of its own may not be able to say more
+    # a launcher that was itself ended by a signal may print nothing more
     if code not in EXPECTED[name]:
         return f"exit code {code}, expected one of {sorted(EXPECTED[name])}"
     if after < before:
@@ -372,7 +372,7 @@ def attempt(seed):
 
 
 def compare(variant, out, story):
-    """What differs from the run in one piece, or None."""
+    """What differs from the uninterrupted run, or None."""
     global finished
     finished += 1
     found, expected = result(out), whole(variant)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """planner.py NRL FOLDER N SEED [memory]: N settings are predicted by `nrl plan --as-is` and then measured by `nrl bench`:
 models, lengths, precisions, strategies on 1, 2 and 4 ranks, adapters on whole and on quantized weights, recomputed
-activations and offload. Prints each and the distribution of the errors of memory and time; fails where memory is off by
-more than 5 %, or where the median of the errors of processor time is above 15 %. N settings have a time; those between
-that offload to a disk, whose time is not predicted, only count for memory. With `memory` this is all that is predicted
-and measured. A setting that `nrl plan` refuses must be refused by a run too.
+activations and offload. Prints each and the distribution of the errors of memory and time; fails if memory is wrong by
+more than 5 %, or if the median of the errors of processor time is above 15 %. N settings have a time; settings between
+them that offload to a disk, whose time is not predicted, only count for memory. With `memory` only memory is predicted
+and measured. A run must refuse every setting that `nrl plan` refuses.
 
 Ranks have one thread each. Memory is that of the rank that uses most. Time is per token, and compared twice. The duration
-of a step only says something if nothing else runs on the machine and each rank has a processor. The processor time of a
-rank, all its threads, is disturbed less. Predictions and measurements alternate; of ROUNDS each the least counts, because
-other programs only ever make a step slower, and the median is printed beside it: where both errors are alike the machine
-was quiet. NRL_CAMPAIGN_LEDGER=FILE keeps what was measured: the campaign continues from it, at the same commit."""
+of a step is only meaningful if nothing else runs on the machine and each rank has a processor. The processor time of a
+rank, of all its threads, is disturbed less. Predictions and measurements alternate; of ROUNDS each the least counts, because
+other programs can only make a step slower, and the median is printed beside it: if both errors are alike, the machine
+was idle. NRL_CAMPAIGN_LEDGER=FILE keeps the measurements: the campaign continues from them, at the same commit."""
 import json
 import os
 import random
@@ -21,10 +21,10 @@ import sys
 from pathlib import Path
 
 MEMORY, TIME = 0.05, 0.15
-# Measured steps of a bench, and all that it takes: two to warm up, and half as many again, at most five. A prediction is
-# of the same steps: later ones may have larger micro-batches. An epoch is two steps, in the order of the file, so that
-# after the steps to warm up every shape has occurred, as in all but the beginning of a run: what is done once for a new
-# shape is not predicted.
+# Measured steps of a bench, and all steps that it takes: two to warm up, and half as many again, at most five. A
+# prediction is for the same steps, because later ones may have larger micro-batches. An epoch is two steps, in the order
+# of the file, so that every shape has occurred after the steps to warm up, as in a run after its beginning: work that is
+# done once for a new shape is not predicted.
 STEPS, ALL = 6, 11
 STEPS_OF_MEMORY, ALL_OF_MEMORY = 1, 4
 ROUNDS = 3

@@ -3,14 +3,14 @@
     hub_server.py ROOT: serves ROOT/{models,datasets}/ORG/NAME/... on a free port of 127.0.0.1, which it writes to
     ROOT/port. Ends when its standard input is closed.
 
-ROOT/control.json is read at every request; what it asks for:
+ROOT/control.json is read at every request. Its keys:
     token        requests need this token, else 401; gated: 403 whatever the token
     drop         this many downloads end after half of their bytes
     busy         this many requests are answered 503
     stall        this many downloads stop after half of their bytes, without an end
     corrupt      downloads of this file name have one wrong byte
-    longer       downloads of this file name go on after the bytes that the list of files has
-    size         the list of files says that each has so many bytes
+    longer       downloads of this file name have more bytes than the list of files says
+    size         the size of every file in the list of files
     elsewhere    downloads are redirected to this URL
     no_ranges    downloads always start at their first byte
 Files of 1000 bytes and more, and all *.safetensors, are in large file storage: downloads are redirected to /cdn/,

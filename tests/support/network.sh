@@ -3,7 +3,7 @@
 # (the program) and `work` (a working directory).
 network_switch=$(dirname "$nrl")/../tests/campaigns/network_switch
 
-# Says why there can be no such network here, if there cannot.
+# Prints why there can be no such network here; nothing if it is possible.
 network_is_absent() {
     if [ "$(id -u)" -ne 0 ]; then echo "it needs root, for network namespaces"
     elif ! command -v ip nsenter >"$work/why"; then echo "it needs ip, of iproute2, and nsenter, of util-linux"
@@ -52,9 +52,9 @@ network_close() {
     wait "$network_pid"
 }
 
-# ---- ranks on such machines, each alone on its own as torchrun would start it ----
+# ---- ranks on such machines, one on each, as torchrun would start them ----
 
-# network_ranks N FOLDER ARGUMENT...: `nrl run ARGUMENT...` on machines 0 to N - 1; what they say is in
+# network_ranks N FOLDER ARGUMENT...: `nrl run ARGUMENT...` on machines 0 to N - 1; their output is in
 # FOLDER/out.R and FOLDER/err.R, their numbers in $ranks
 network_ranks() {
     world=$1 folder=$2 rank=0 ranks=
@@ -76,7 +76,7 @@ network_records() {
     cat "$1" 2>/dev/null | grep -c '"loss"' || true
 }
 
-# network_steps FILE N SECONDS: until there are N more steps in FILE; fails when they do not come
+# network_steps FILE N SECONDS: waits until there are N more steps in FILE; fails if they do not come
 network_steps() {
     wanted=$(($(network_records "$1") + $2)) tries=$(($3 * 20))
     while [ "$(network_records "$1")" -lt $wanted ]; do
@@ -86,8 +86,8 @@ network_steps() {
     done
 }
 
-# network_blames RANK VICTIM FILE: what that rank said, in FILE, names the victim as lost and nobody else. The
-# victim itself, and where VICTIM is - everybody, may have lost any of the others, or been given up by one.
+# network_blames RANK VICTIM FILE: the output of that rank, FILE, names only the victim as lost. The victim itself, and
+# every rank if VICTIM is -, may have lost any of the others, or may have been given up by one.
 network_blames() {
     blamed=$(sed -n 's/.*rank \([0-9]*\) ([^)]*).*was lost.*/\1/p' "$3" | sort -u | tr '\n' ' ')
     case $2 in
@@ -96,8 +96,8 @@ network_blames() {
     esac
 }
 
-# network_lost VICTIM SECONDS FOLDER: all ranks end with exit code 4 within SECONDS and say why. How long the last
-# one took is in $waited, in ms.
+# network_lost VICTIM SECONDS FOLDER: all ranks end with exit code 4 within SECONDS and print why. The time of the last
+# one is in $waited, in ms.
 network_lost() {
     begin=$(date +%s%N) rank=0 bad=0
     for pid in $ranks; do
@@ -119,7 +119,7 @@ network_lost() {
     return $bad
 }
 
-# network_stopped SECONDS FOLDER: rank 0 is asked to stop; all end with exit code 75 within SECONDS
+# network_stopped SECONDS FOLDER: sends TERM to rank 0; all ranks end with exit code 75 within SECONDS
 network_stopped() {
     kill -TERM "$(echo "$ranks" | awk '{ print $1 }')"
     rank=0 bad=0

@@ -1,5 +1,5 @@
-# The job JOB on a Ray cluster: one actor on each machine starts `nrl launch` there. Ray's placement group decides which machines
-# these are. When a machine is lost, all ranks end and start again from the newest checkpoint, on as many machines as there are.
+# Runs the job JOB on a Ray cluster: one actor on each machine starts `nrl launch` there. Ray's placement group selects the
+# machines. When a machine is lost, all ranks end and start again from the newest checkpoint, on the machines that remain.
 import ctypes
 import os
 import secrets
@@ -58,7 +58,7 @@ TRAINER, OTHERS = JOB["groups"][0], JOB["groups"][1:]
 
 
 def bundle(group, ranks):
-    """What Ray reserves on a machine of the group with so many ranks."""
+    """The resources that Ray reserves on a machine of the group with this number of ranks."""
     out = {"CPU": ranks * group["cpus_per_rank"], **group["resources"]}
     if group["gpus"]:
         out["GPU"] = ranks
@@ -71,7 +71,7 @@ def other_bundles():
 
 
 def placeable(ranks):
-    """Those ranks for which there is a machine, each with its own, beside the machines of the other groups."""
+    """The ranks for which there is a machine, each on its own, in addition to the machines of the other groups."""
     machines = sorted((n["Resources"] for n in ray.nodes() if n["Alive"]), key=lambda r: (r.get("GPU", 0), r.get("CPU", 0)))
 
     def take(wanted):
@@ -92,12 +92,12 @@ def reserve():
     ranks = everything
     while True:
         group = placement_group([bundle(TRAINER, n) for n in ranks] + other_bundles(), strategy="STRICT_SPREAD")
-        say(f"waits for {len(ranks)} machines with {ranks} ranks" + "".join(f", {len(g['ranks'])} of {g['name']}" for g in OTHERS))
+        say(f"waiting for {len(ranks)} machines with {ranks} ranks" + "".join(f", {len(g['ranks'])} of {g['name']}" for g in OTHERS))
         done, _ = ray.wait([group.ready()], timeout=JOB["wait_for_nodes"] if JOB["min_nodes"] < len(everything) else None)
         if done:
             return group, ranks
         remove_placement_group(group)
-        # Ray notices a lost machine late, and a machine may be busy: what was tried in vain is tried with one machine less.
+        # Ray notices a lost machine late, and a machine may be busy: after a failed attempt, one machine less is tried.
         found = placeable(everything)
         if found == ranks:
             found = found[:-1]
@@ -105,7 +105,7 @@ def reserve():
 
 
 def record(state, starts, ranks):
-    """For `nrl cluster status`, on the disk that all machines share."""
+    """Writes the state for `nrl cluster status` to the disk that all machines share."""
     total, free = ray.cluster_resources(), ray.available_resources()
     resources = {name: {"total": total[name], "available": free.get(name, 0),
                         "percent": round(100 * (1 - free.get(name, 0) / total[name]), 1)}
