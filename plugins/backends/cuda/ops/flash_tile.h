@@ -97,8 +97,8 @@ HOST_DEVICE int32_t flash_position(const flash_segment *g, int32_t key)
 }
 
 /* ---- tiles without a table: from tile t of the grid to (segment, first row) ----
- * Segment s owns the tiles from floor(cu[s] / size) + s on, so the number of tiles is known in advance: never fewer than
- * needed, and at most one more per segment. */
+ * Segment s owns the tiles from floor(cu[s] / size) + s on, so the number of tiles is known in advance: never fewer
+ * than needed, and at most one more per segment. */
 
 typedef struct {
     int32_t segment, first; /* first row of the tile inside the segment */
