@@ -186,9 +186,8 @@ nrl_status out_write_config(session *se); /* OUT/config.yaml */
 nrl_status out_mark(session *se);         /* after the loggers are open: writes the marker */
 
 /* open_adapter.c: the component `adapter`; nothing without it */
-nrl_status open_adapter(session *se); /* attaches it, before layouts are planned */
-nrl_status adapter_base(session *se,
-                        const char **key); /* of the base weights; collective */
+nrl_status open_adapter(session *se);                   /* attaches it, before layouts are planned */
+nrl_status adapter_base(session *se, const char **key); /* of the base weights; collective */
 
 bool session_is_rank0(const session *se);   /* the rank that prints, writes records and decides */
 bool session_is_planned(const session *se); /* `nrl check` or a dry run: does not join other ranks */

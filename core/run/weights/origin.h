@@ -26,8 +26,8 @@ typedef struct {
     quantize_kind quantized;          /* of its linear weights, before adapters are added */
     int depth;                        /* number of nested checkpoints of adapters above it */
     const format_scope *formats;      /* for the format of its base; set by the caller of origin_find */
-    const sign_public_key *signer; /* that must have signed every checkpoint in it; NULL = not required. Set by the
-                                      caller of origin_find */
+    const sign_public_key *signer;    /* that must have signed every checkpoint in it; NULL = not required. Set by the
+                                         caller of origin_find */
 } model_origin;
 
 /* Finds what `path` names: a checkpoint, a run's folder (its newest complete one), or what a format of out->formats
